@@ -1,0 +1,280 @@
+package commands
+
+import "github.com/spawnmesh/spawnmesh/signing"
+
+// Accepted says that a command is stored and will be acted on. For a spawn the
+// state is the task's; Known says that the task was there already.
+type Accepted struct {
+	Task  string `json:"task"`
+	State State  `json:"state"`
+	Known bool   `json:"known,omitempty"`
+}
+
+// RefusedBody says that a command will not be acted on, and why.
+type RefusedBody struct {
+	Task string `json:"task,omitempty"`
+	Code Code   `json:"code"`
+	Why  string `json:"why"`
+	Hint string `json:"hint,omitempty"`
+}
+
+// Started says that the agent of an attempt is proven running.
+type Started struct {
+	Task    string `json:"task"`
+	Attempt int    `json:"attempt"`
+	Pid     int    `json:"pid,omitempty"`
+	At      int64  `json:"at"` // ms since 1970, the spoke's database clock
+}
+
+// Ended says that an attempt ended and the task goes on: State is where to. The
+// end of the task itself is a [Result].
+type Ended struct {
+	Task    string  `json:"task"`
+	Attempt int     `json:"attempt"`
+	Outcome Outcome `json:"outcome"`
+	State   State   `json:"state"`
+	Reason  Reason  `json:"reason,omitempty"`
+	Exit    Exit    `json:"exit"`
+	At      int64   `json:"at"`
+}
+
+// Killed answers a kill: how the task ended and what was reaped on the way.
+// Survivors is not empty only when something could not be ended.
+type Killed struct {
+	Task      string    `json:"task"`
+	State     State     `json:"state"`
+	Reason    Reason    `json:"reason,omitempty"`
+	Reaped    []Process `json:"reaped,omitempty"`
+	Survivors []Process `json:"survivors,omitempty"`
+	At        int64     `json:"at"`
+}
+
+// TaskState answers a status command.
+type TaskState struct {
+	Task    string `json:"task"`
+	State   State  `json:"state"`
+	Reason  Reason `json:"reason,omitempty"`
+	Attempt int    `json:"attempt"`
+	At      int64  `json:"at"`
+}
+
+// A Process is one process that was ended with its task, or would not end.
+type Process struct {
+	Pid     int    `json:"pid"`
+	Command string `json:"command"`
+}
+
+// An Outcome says how an attempt ended.
+type Outcome string
+
+// The outcomes of an attempt.
+const (
+	Succeeded       Outcome = "succeeded"
+	AttemptFailed   Outcome = "failed"
+	TimedOut        Outcome = "timed_out"
+	AttemptKilled   Outcome = "killed"
+	Interrupted     Outcome = "interrupted" // its lease ended, or its supervisor was lost
+	CouldNotStart   Outcome = "unavailable"
+	AttemptReplaced Outcome = "superseded"
+)
+
+// An Exit is what the supervisor saw of a process.
+type Exit struct {
+	Code   int    `json:"code"`             // -1 when there is none
+	Signal string `json:"signal,omitempty"` // "SIGKILL"
+	Error  string `json:"error,omitempty"`  // why nothing was started, or what else went wrong
+}
+
+// Result says how a task ended.
+type Result struct {
+	Task      string    `json:"task"`
+	State     State     `json:"state"`
+	Reason    Reason    `json:"reason,omitempty"`
+	Attempt   int       `json:"attempt"`
+	Outcome   Outcome   `json:"outcome,omitempty"`
+	Exit      Exit      `json:"exit"`
+	Summary   string    `json:"summary,omitempty"`
+	Stdout    Output    `json:"stdout"`
+	Stderr    Output    `json:"stderr"`
+	Reaped    []Process `json:"reaped,omitempty"`
+	Survivors []Process `json:"survivors,omitempty"`
+	StartedAt int64     `json:"started_at,omitempty"` // ms since 1970, the spoke's clock
+	EndedAt   int64     `json:"ended_at"`
+}
+
+// An Output describes one output stream of an agent: its size and digest, and
+// its last bytes as text. The whole of it stays with the spoke.
+type Output struct {
+	Bytes   int64  `json:"bytes"`
+	Dropped int64  `json:"dropped,omitempty"`
+	SHA256  string `json:"sha256,omitempty"`
+	Tail    string `json:"tail,omitempty"`
+}
+
+// MaxTail is the limit of [Output.Tail] in bytes.
+const MaxTail = 4 << 10
+
+// Log is a piece of an agent's output. (task, attempt, stream, offset) names it
+// for ever, so a repeated piece is harmless.
+type Log struct {
+	Task    string `json:"task"`
+	Attempt int    `json:"attempt"`
+	Stream  string `json:"stream"` // "stdout" or "stderr"
+	Offset  int64  `json:"offset"`
+	Data    []byte `json:"data"`
+}
+
+// Received says that reports were stored: their sender may forget them.
+type Received struct {
+	Messages []MessageRef `json:"messages"`
+}
+
+// A MessageRef names one exact message.
+type MessageRef struct {
+	ID     string `json:"id"`
+	SHA256 string `json:"sha256"`
+}
+
+// Heartbeat is one spoke's sign of life with everything that runs on it.
+type Heartbeat struct {
+	IntervalMS   int64       `json:"interval_ms"`
+	Slots        int         `json:"slots"`
+	Queued       int         `json:"queued"`
+	Capabilities []string    `json:"capabilities,omitempty"`
+	KillLevel    string      `json:"kill_level"`
+	Version      string      `json:"version"`
+	Agents       []AgentBeat `json:"agents,omitempty"`
+}
+
+// An AgentBeat is one running agent in a [Heartbeat].
+type AgentBeat struct {
+	Task    string `json:"task"`
+	Attempt int    `json:"attempt"`
+	State   State  `json:"state"`
+	RSS     int64  `json:"rss,omitempty"`    // bytes, the whole tree
+	CPUMS   int64  `json:"cpu_ms,omitempty"` // processor time used so far
+	Output  int64  `json:"output,omitempty"` // bytes written so far
+}
+
+// Kind returns [AcceptedKind].
+func (*Accepted) Kind() Kind { return AcceptedKind }
+
+// Kind returns [RefusedKind].
+func (*RefusedBody) Kind() Kind { return RefusedKind }
+
+// Kind returns [StartedKind].
+func (*Started) Kind() Kind { return StartedKind }
+
+// Kind returns [EndedKind].
+func (*Ended) Kind() Kind { return EndedKind }
+
+// Kind returns [KilledKind].
+func (*Killed) Kind() Kind { return KilledKind }
+
+// Kind returns [StateKind].
+func (*TaskState) Kind() Kind { return StateKind }
+
+// Kind returns [ResultKind].
+func (*Result) Kind() Kind { return ResultKind }
+
+// Kind returns [LogKind].
+func (*Log) Kind() Kind { return LogKind }
+
+// Kind returns [ReceivedKind].
+func (*Received) Kind() Kind { return ReceivedKind }
+
+// Kind returns [HeartbeatKind].
+func (*Heartbeat) Kind() Kind { return HeartbeatKind }
+
+// Validate checks what a receiver relies on; the error is a [*Refused].
+func (b *Accepted) Validate() error { return checkTaskState(b.Task, b.State) }
+
+// Validate checks b.
+func (b *RefusedBody) Validate() error {
+	if b.Code == "" || len(b.Why) > 4096 || len(b.Hint) > 4096 {
+		return Refuse(Validation, "a refusal needs a code and a short reason")
+	}
+	if b.Task == "" {
+		return nil
+	}
+	return checkTask(b.Task)
+}
+
+// Validate checks b.
+func (b *Started) Validate() error { return checkAttempt(b.Task, b.Attempt) }
+
+// Validate checks b.
+func (b *Ended) Validate() error {
+	if b.State.Terminal() {
+		return Refuse(Validation, "an ended receipt names the open state that follows, not %q", clip(string(b.State)))
+	}
+	if err := checkAttempt(b.Task, b.Attempt); err != nil {
+		return err
+	}
+	return checkTaskState(b.Task, b.State)
+}
+
+// Validate checks b.
+func (b *Killed) Validate() error { return checkTaskState(b.Task, b.State) }
+
+// Validate checks b.
+func (b *TaskState) Validate() error { return checkTaskState(b.Task, b.State) }
+
+// Validate checks b.
+func (b *Result) Validate() error {
+	if !b.State.Terminal() {
+		return Refuse(Validation, "a result names a terminal state, not %q", clip(string(b.State)))
+	}
+	if len(b.Stdout.Tail) > MaxTail || len(b.Stderr.Tail) > MaxTail {
+		return Refuse(Validation, "an output tail is above %d bytes", MaxTail)
+	}
+	if err := checkTaskState(b.Task, b.State); err != nil {
+		return err
+	}
+	return checkText("summary", b.Summary, 4096)
+}
+
+// Validate checks b.
+func (b *Log) Validate() error {
+	if b.Stream != "stdout" && b.Stream != "stderr" || b.Offset < 0 {
+		return Refuse(Validation, "a log piece names stdout or stderr and an offset from 0")
+	}
+	return checkAttempt(b.Task, b.Attempt)
+}
+
+// Validate checks b.
+func (b *Received) Validate() error {
+	for _, m := range b.Messages {
+		if !signing.ValidUUID(m.ID) {
+			return Refuse(Validation, "message %q is not a UUID", clip(m.ID))
+		}
+	}
+	return nil
+}
+
+// Validate checks b.
+func (b *Heartbeat) Validate() error {
+	if b.IntervalMS < 100 || b.IntervalMS > 3_600_000 {
+		return Refuse(Validation, "heartbeat interval of %d ms is outside 100..3600000", b.IntervalMS)
+	}
+	for _, a := range b.Agents {
+		if err := checkTaskState(a.Task, a.State); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkTaskState(id string, s State) error {
+	if !s.known() {
+		return Refuse(Validation, "state %q is not a state of a task", clip(string(s)))
+	}
+	return checkTask(id)
+}
+
+func checkAttempt(id string, n int) error {
+	if n < 1 {
+		return Refuse(Validation, "attempt %d is not a number from 1", n)
+	}
+	return checkTask(id)
+}

@@ -1,0 +1,86 @@
+package commands
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spawnmesh/spawnmesh/signing"
+)
+
+// A Code says why a command was refused. Codes cross the wire and are stored:
+// a code is never renamed and never reused. The codes of [signing] are codes
+// too.
+type Code = signing.Code
+
+// The codes of refusals that are decided after an envelope was opened.
+const (
+	Validation   Code = "VALIDATION"      // a field of the body breaks its rule
+	BadEnv       Code = "BAD_ENV"         // an environment variable breaks its rule
+	BadPath      Code = "PATH"            // a path leaves what is allowed
+	Policy       Code = "POLICY"          // the spoke's own policy does not allow it
+	Grant        Code = "GRANT"           // the connection's grant does not allow it
+	Capability   Code = "CAPABILITY"      // the spoke does not have a required capability
+	UnknownTask  Code = "UNKNOWN_TASK"    // no such task on this instance
+	TaskConflict Code = "TASK_CONFLICT"   // task id was used before with other content
+	Tombstone    Code = "TOMBSTONE"       // the task was killed before it arrived
+	Rate         Code = "RATE"            // more than the connection may send
+	ReUnknown    Code = "RE_UNKNOWN"      // an answer to a command that was never given
+	FenceStale   Code = "FENCE_STALE"     // an answer of an attempt that was replaced
+	ResultClash  Code = "RESULT_CONFLICT" // a second, different result of one task
+	Idempotency  Code = "IDEMPOTENCY"     // idempotency key used with other content
+	NotFound     Code = "NOT_FOUND"       // no such thing
+	Conflict     Code = "CONFLICT"        // the thing is in a state that forbids it
+	Ambiguous    Code = "AMBIGUOUS"       // a prefix or a name fits more than one
+	NoSpoke      Code = "NO_SPOKE"        // nothing can run it
+	Unreachable  Code = "UNREACHABLE"     // the other side cannot be reached
+	StoreDown    Code = "STORE"           // cannot store, so nothing was accepted
+	Internal     Code = "INTERNAL"        // a defect of ours
+)
+
+// Refused is the error for an ask that will not be met.
+//
+// Code, Why and Hint are for the one who asked. Err is the cause as we know
+// it; it is for our log and never sent.
+type Refused struct {
+	Code Code
+	Why  string
+	Hint string
+	Err  error
+}
+
+// Error gives the reason, and the cause where there is one.
+func (r *Refused) Error() string {
+	if r.Err != nil {
+		return fmt.Sprintf("%s: %v", r.Why, r.Err)
+	}
+	return r.Why
+}
+
+// Unwrap returns the cause.
+func (r *Refused) Unwrap() error { return r.Err }
+
+// Refuse makes a [*Refused] without a hint.
+func Refuse(code Code, format string, args ...any) *Refused {
+	return &Refused{Code: code, Why: fmt.Sprintf(format, args...)}
+}
+
+// Hinting returns r with a hint at what to do next.
+func (r *Refused) Hinting(format string, args ...any) *Refused {
+	r.Hint = fmt.Sprintf(format, args...)
+	return r
+}
+
+// CodeOf returns the code of the first [Refused] or [signing.Rejected] in err's
+// chain, and [Internal] for every other error. It returns "" for nil.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	if r, ok := errors.AsType[*Refused](err); ok {
+		return r.Code
+	}
+	if r, ok := errors.AsType[*signing.Rejected](err); ok {
+		return r.Code
+	}
+	return Internal
+}

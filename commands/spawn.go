@@ -1,0 +1,189 @@
+package commands
+
+import (
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Limits of a spawn. The spoke's policy may be narrower, never wider.
+const (
+	MaxTitle        = 256
+	MaxArgs         = 4096
+	MaxArgBytes     = 128 << 10
+	MaxEnv          = 256
+	MaxEnvBytes     = 64 << 10
+	MaxCapabilities = 256
+	MaxRetries      = 100
+	MinPriority     = -100
+	MaxPriority     = 100
+	MaxTimeout      = 30 * 24 * time.Hour
+	MaxGrace        = 10 * time.Minute
+	MaxReason       = 1024
+)
+
+// Runtimes a spawn may name.
+const (
+	RuntimeExec = "exec" // start the program argv
+	RuntimeNoop = "noop" // start nothing: proves the whole path at no cost
+)
+
+// Spawn asks a spoke to run one agent. The sender chooses the task's id, which
+// is the agent's id too, so a repeated spawn is known for what it is.
+type Spawn struct {
+	Task         string   `json:"task"`
+	Title        string   `json:"title,omitempty"`
+	Runtime      string   `json:"runtime"`
+	Argv         []string `json:"argv,omitempty"`
+	Dir          string   `json:"dir,omitempty"`
+	Env          []EnvVar `json:"env,omitempty"`
+	Capabilities []string `json:"capabilities,omitempty"`
+	Priority     int      `json:"priority,omitempty"`
+	TimeoutMS    int64    `json:"timeout_ms,omitempty"`
+	MaxRetries   int      `json:"max_retries,omitempty"`
+}
+
+// An EnvVar is one variable of an agent's environment.
+type EnvVar struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Kind returns [SpawnKind].
+func (*Spawn) Kind() Kind { return SpawnKind }
+
+// Timeout returns how long the agent may run, 0 for no limit.
+func (s *Spawn) Timeout() time.Duration { return time.Duration(s.TimeoutMS) * time.Millisecond }
+
+var capabilityForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/+-]{0,63}$`)
+
+// Validate checks s against the limits; the error is a [*Refused].
+func (s *Spawn) Validate() error {
+	if err := checkTask(s.Task); err != nil {
+		return err
+	}
+	if err := checkText("title", s.Title, MaxTitle); err != nil {
+		return err
+	}
+	if strings.ContainsFunc(s.Title, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
+		return Refuse(Validation, "the title contains control characters")
+	}
+	switch {
+	case s.Runtime != RuntimeExec && s.Runtime != RuntimeNoop:
+		return Refuse(Validation, "runtime %q is not known; this version runs exec and noop", clip(s.Runtime))
+	case s.Priority < MinPriority || s.Priority > MaxPriority:
+		return Refuse(Validation, "priority %d is outside %d..%d", s.Priority, MinPriority, MaxPriority)
+	case s.TimeoutMS < 0 || s.TimeoutMS > MaxTimeout.Milliseconds():
+		return Refuse(Validation, "timeout of %d ms is outside 0..%d", s.TimeoutMS, MaxTimeout.Milliseconds())
+	case s.MaxRetries < 0 || s.MaxRetries > MaxRetries:
+		return Refuse(Validation, "max retries %d is outside 0..%d", s.MaxRetries, MaxRetries)
+	}
+	if err := s.checkArgv(); err != nil {
+		return err
+	}
+	if err := s.checkEnv(); err != nil {
+		return err
+	}
+	return s.checkCapabilities()
+}
+
+func (s *Spawn) checkArgv() error {
+	if s.Runtime == RuntimeNoop {
+		if len(s.Argv) > 0 {
+			return Refuse(Validation, "runtime noop takes no command")
+		}
+		return nil
+	}
+	if len(s.Argv) == 0 || s.Argv[0] == "" {
+		return Refuse(Validation, "no command given").Hinting("put it after --, as in: spawnmesh spawn --spoke NAME -- echo hi")
+	}
+	if len(s.Argv) > MaxArgs {
+		return Refuse(Validation, "%d arguments, limit %d", len(s.Argv), MaxArgs)
+	}
+	total := 0
+	for i, a := range s.Argv {
+		total += len(a) + 1
+		if strings.ContainsRune(a, 0) || !utf8.ValidString(a) || strings.ContainsRune(a, utf8.RuneError) {
+			return Refuse(Validation, "argument %d contains a NUL or is not valid UTF-8", i)
+		}
+	}
+	if total > MaxArgBytes {
+		return Refuse(Validation, "the arguments are %d bytes, limit %d", total, MaxArgBytes)
+	}
+	if strings.ContainsRune(s.Dir, 0) || len(s.Dir) > 4096 {
+		return Refuse(BadPath, "the directory contains a NUL or is longer than 4096 bytes")
+	}
+	return nil
+}
+
+func (s *Spawn) checkEnv() error {
+	if len(s.Env) > MaxEnv {
+		return Refuse(BadEnv, "%d environment variables, limit %d", len(s.Env), MaxEnv)
+	}
+	seen := map[string]bool{}
+	for _, e := range s.Env {
+		folded := strings.ToUpper(e.Name)
+		switch {
+		case e.Name == "" || len(e.Name) > 128 || strings.ContainsAny(e.Name, "=\x00"):
+			return Refuse(BadEnv, "environment variable name %q is not allowed", clip(e.Name))
+		case len(e.Value) > MaxEnvBytes || strings.ContainsRune(e.Value, 0):
+			return Refuse(BadEnv, "the value of %s contains a NUL or is above %d bytes", e.Name, MaxEnvBytes)
+		case seen[folded]:
+			return Refuse(BadEnv, "%s is given twice, or in two spellings", e.Name)
+		}
+		seen[folded] = true
+	}
+	return nil
+}
+
+func (s *Spawn) checkCapabilities() error {
+	if len(s.Capabilities) > MaxCapabilities {
+		return Refuse(Validation, "%d capabilities, limit %d", len(s.Capabilities), MaxCapabilities)
+	}
+	for _, c := range s.Capabilities {
+		if !capabilityForm.MatchString(c) {
+			return Refuse(Validation, "capability %q is not a name of 1 to 64 letters, digits and . _ : / + -", clip(c))
+		}
+	}
+	return nil
+}
+
+// Status asks a spoke how a task stands.
+type Status struct {
+	Task string `json:"task"`
+}
+
+// Kind returns [StatusKind].
+func (*Status) Kind() Kind { return StatusKind }
+
+// Validate checks s; the error is a [*Refused].
+func (s *Status) Validate() error { return checkTask(s.Task) }
+
+// Kill asks a spoke to end a task and its whole process tree now. It overtakes
+// queues, and is remembered when it arrives before its spawn.
+type Kill struct {
+	Task    string `json:"task"`
+	Reason  string `json:"reason"`
+	GraceMS int64  `json:"grace_ms"`
+}
+
+// Kind returns [KillKind].
+func (*Kill) Kind() Kind { return KillKind }
+
+// Grace returns the time between TERM and KILL.
+func (k *Kill) Grace() time.Duration { return time.Duration(k.GraceMS) * time.Millisecond }
+
+// Validate checks k; the error is a [*Refused].
+func (k *Kill) Validate() error {
+	if err := checkTask(k.Task); err != nil {
+		return err
+	}
+	if k.Reason == "" {
+		return Refuse(Validation, "a kill needs a reason").Hinting("add --reason \"why\"; it is recorded")
+	}
+	if k.GraceMS < 0 || k.GraceMS > MaxGrace.Milliseconds() {
+		return Refuse(Validation, "grace of %d ms is outside 0..%d", k.GraceMS, MaxGrace.Milliseconds())
+	}
+	return checkText("reason", k.Reason, MaxReason)
+}

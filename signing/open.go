@@ -1,0 +1,134 @@
+package signing
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+)
+
+// Skew is how far two clocks may differ before a message is refused for it.
+const Skew = 120 * time.Second
+
+// A PeerKey is a key of the other side of a connection, as it was admitted.
+type PeerKey struct {
+	ID     KeyID
+	Owner  InstanceID
+	Public ed25519.PublicKey
+}
+
+// A Verifier knows one connection: who we are, which epoch it is in and which
+// keys the other side may sign with. Keys of different connections never mix.
+type Verifier struct {
+	Self  InstanceID
+	Conn  string
+	Epoch int64
+	Keys  map[KeyID]PeerKey
+}
+
+// An Opened is a message whose form, signature, address and time were checked.
+// What only the database can decide about it (connection state, revocation,
+// replay) is still to be decided, in the transaction of its effect.
+type Opened struct {
+	typ    Type
+	header Header
+	body   []byte
+	wire   []byte
+	digest Digest
+}
+
+// Type returns what the message is for.
+func (o Opened) Type() Type { return o.typ }
+
+// Header returns the signed header.
+func (o Opened) Header() Header { return o.header }
+
+// Body returns the body that the header vouches for.
+func (o Opened) Body() []byte { return o.body }
+
+// Wire returns the message as it travelled: the evidence.
+func (o Opened) Wire() []byte { return o.wire }
+
+// Digest returns the SHA-256 of the signed header.
+func (o Opened) Digest() Digest { return o.digest }
+
+// Open checks wire in the order of docs/protocol.md and stops at the first
+// failure, which is a [*Rejected].
+func (v Verifier) Open(wire []byte, now time.Time) (Opened, error) {
+	d, r := decodeEnvelope(wire)
+	if r == nil {
+		r = v.checkSignatures(d)
+	}
+	if r != nil {
+		return Opened{}, r
+	}
+	h, r := decodeHeader(d.payload)
+	if r == nil {
+		r = h.check(d.typ)
+	}
+	if r != nil {
+		return Opened{}, r
+	}
+	digest := Digest(sha256.Sum256(d.payload))
+	if r = v.checkAddress(h, d.sigs[0].key); r != nil {
+		return Opened{}, r
+	}
+	if r = checkTime(h, d.typ, now); r == nil {
+		r = checkBody(h, d.body)
+	}
+	if r != nil {
+		r.Header, r.Digest = &h, digest
+		return Opened{}, r
+	}
+	return Opened{d.typ, h, d.body, wire, digest}, nil
+}
+
+func (v Verifier) checkSignatures(d decoded) *Rejected {
+	for _, s := range d.sigs {
+		key, ok := v.Keys[s.key]
+		if !ok || len(key.Public) != ed25519.PublicKeySize {
+			return reject(KeyUnknown, "the signing key does not belong to this connection")
+		}
+		if !Verify(key.Public, d.typ, d.payload, s.sig) {
+			return reject(SigBad, "signature does not match this message type and content")
+		}
+	}
+	return nil
+}
+
+func (v Verifier) checkAddress(h Header, outer KeyID) *Rejected {
+	switch {
+	case h.Kid != outer:
+		return reject(KidMismatch, "the signed header names another key")
+	case h.Iss != v.Keys[outer].Owner:
+		return reject(IssMismatch, "the issuer does not own the signing key")
+	case h.Aud != v.Self:
+		return reject(AudMismatch, "the message is for another instance")
+	case h.Conn != v.Conn:
+		return reject(ConnUnknown, "the message belongs to another connection")
+	case h.Epoch != v.Epoch:
+		return reject(EpochStale, "the message is of epoch %d, the connection is in epoch %d", h.Epoch, v.Epoch)
+	}
+	return nil
+}
+
+func checkTime(h Header, t Type, now time.Time) *Rejected {
+	ms := now.UnixMilli()
+	switch {
+	case h.Exp <= h.Iat || h.Exp-h.Iat > t.Lifetime().Milliseconds():
+		return reject(TimeTTL, "a message of this type may live from 1 ms to %s", t.Lifetime())
+	case h.Iat > ms+Skew.Milliseconds():
+		return reject(TimeFuture, "issued %s in this host's future; compare the clocks of both hosts", time.Duration(h.Iat-ms)*time.Millisecond)
+	case ms > h.Exp+Skew.Milliseconds():
+		return reject(TimeExpired, "expired %s ago; compare the clocks of both hosts if that is a surprise", time.Duration(ms-h.Exp)*time.Millisecond)
+	}
+	return nil
+}
+
+func checkBody(h Header, body []byte) *Rejected {
+	sum := sha256.Sum256(body)
+	if h.Body.Len != len(body) || h.Body.SHA256 != hex.EncodeToString(sum[:]) {
+		return reject(BodyDigest, "body does not match the signed digest")
+	}
+	return nil
+}
