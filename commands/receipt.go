@@ -1,6 +1,10 @@
 package commands
 
-import "github.com/spawnmesh/spawnmesh/signing"
+import (
+	"fmt"
+
+	"github.com/spawnmesh/spawnmesh/signing"
+)
 
 // Accepted says that a command is stored and will be acted on. For a spawn the
 // state is the task's; Known says that the task was there already.
@@ -277,4 +281,25 @@ func checkAttempt(id string, n int) error {
 		return Refuse(Validation, "attempt %d is not a number from 1", n)
 	}
 	return checkTask(id)
+}
+
+// Sentence says in one line how the task ended, for people.
+func (b *Result) Sentence() string {
+	switch {
+	case b.State == Completed:
+		return "completed"
+	case b.Reason == KillRequested:
+		return "killed"
+	case b.Reason == CommandExpired:
+		return "expired before it was started"
+	case b.Reason == DeadlineElapsed:
+		return "ended at its timeout"
+	case b.Exit.Error != "":
+		return b.Exit.Error
+	case b.Exit.Signal != "":
+		return "ended by " + b.Exit.Signal
+	case b.Exit.Code > 0:
+		return fmt.Sprintf("exit code %d", b.Exit.Code)
+	}
+	return string(b.State)
 }

@@ -1,0 +1,75 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// An AuditRow is one decision, refusal or change. Rows are only ever added.
+type AuditRow struct {
+	Seq     int64     `json:"seq"`
+	At      time.Time `json:"at"`
+	Actor   string    `json:"actor"`
+	Action  string    `json:"action"`
+	Object  string    `json:"object,omitempty"`
+	Code    string    `json:"code,omitempty"`
+	Why     string    `json:"why,omitempty"`
+	Conn    string    `json:"conn,omitempty"`
+	Message string    `json:"message,omitempty"`
+}
+
+type execer interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// insertAudit adds rows in the caller's transaction.
+func insertAudit(ctx context.Context, tx execer, rows []AuditRow) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	cols := make([][]string, 7)
+	for _, r := range rows {
+		for i, v := range []string{r.Actor, r.Action, r.Object, r.Code, r.Why, r.Conn, r.Message} {
+			cols[i] = append(cols[i], v)
+		}
+	}
+	done, err := tx.Query(ctx, `
+		INSERT INTO audit (actor, action, object, code, why, conn, message)
+		SELECT a, b, c, d, e, nullif(f, '')::uuid, nullif(g, '')::uuid
+		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]) AS u (a, b, c, d, e, f, g)`,
+		cols[0], cols[1], cols[2], cols[3], cols[4], cols[5], cols[6])
+	if err == nil {
+		done.Close()
+		err = done.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("writing the audit: %w", err)
+	}
+	return nil
+}
+
+// Audit adds one row of its own: for what has no other effect to share a
+// transaction with, such as a message that was refused.
+func (db *DB) Audit(ctx context.Context, rows ...AuditRow) error {
+	return db.tx(ctx, "auditing", func(ctx context.Context, tx pgx.Tx) error { return insertAudit(ctx, tx, rows) })
+}
+
+// AuditTrail returns the rows about object in order, or the newest limit rows
+// of all when object is empty.
+func (db *DB) AuditTrail(ctx context.Context, object string, limit int) ([]AuditRow, error) {
+	rows, err := db.pool.Query(ctx, `
+		SELECT seq, at, actor, action, object, code, why, coalesce(conn::text, ''), coalesce(message::text, '')
+		FROM (SELECT * FROM audit WHERE $1 = '' OR object = $1 ORDER BY seq DESC LIMIT $2) AS newest ORDER BY seq`, object, limit)
+	if err != nil {
+		return nil, fmt.Errorf("reading the audit: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[AuditRow])
+	if err != nil {
+		return nil, fmt.Errorf("reading the audit: %w", err)
+	}
+	return list, nil
+}

@@ -1,0 +1,260 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
+)
+
+// A ConnState is the state of a connection.
+type ConnState string
+
+// The states of a connection. Revoked and rejected are final.
+const (
+	Pending      ConnState = "pending"
+	Active       ConnState = "active"
+	Suspended    ConnState = "suspended"
+	Disconnected ConnState = "disconnected"
+	Rejected     ConnState = "rejected"
+	Revoked      ConnState = "revoked"
+)
+
+// An Authority says who may ask whom over a connection.
+type Authority string
+
+// Authorities: we command the peer, or we obey it.
+const (
+	Commands Authority = "commands"
+	Obeys    Authority = "obeys"
+)
+
+// A Connection is the validated relation of this instance and one peer.
+type Connection struct {
+	ID        string             `json:"id"`
+	Peer      signing.InstanceID `json:"peer"`
+	Name      string             `json:"name"`
+	Authority Authority          `json:"authority"`
+	State     ConnState          `json:"state"`
+	Reason    string             `json:"reason,omitempty"`
+	By        string             `json:"by,omitempty"`
+	Since     time.Time          `json:"since"`
+	Epoch     int64              `json:"epoch"`
+	LinkKey   string             `json:"link_key"`
+	LinkURL   string             `json:"link_url,omitempty"`
+	LinkPin   string             `json:"link_pin,omitempty"`
+	CreatedAt time.Time          `json:"created_at"`
+}
+
+const connectionColumns = `id::text, peer, peer_name, authority, state, state_reason, state_by, state_at, epoch, link_key, link_url, link_pin, created_at`
+
+// A PeerKeys is what the other side proved to hold in the handshake.
+type PeerKeys struct {
+	Identity, Signing, Sealing []byte
+}
+
+// A NewConnection is the outcome of a handshake, ready to be stored.
+type NewConnection struct {
+	Connection
+	Keys   PeerKeys
+	Invite string // the invite to use up; "" on the side that was invited
+	Grant  GrantTerms
+	Actor  string
+}
+
+// GrantTerms are what the commanding side of a connection may ask for.
+type GrantTerms struct {
+	Kinds    []string
+	Runtimes []string
+}
+
+// AddConnection stores a connection with its keys and grant, and uses up the
+// invite, in one transaction. Called again for the same peer and invite it
+// returns the connection that is there. A key that somebody else holds gives
+// [signing.KeyDuplicate], a spent or expired invite [commands.NotFound].
+func (db *DB) AddConnection(ctx context.Context, n NewConnection) (Connection, error) {
+	var c Connection
+	err := db.tx(ctx, "adding the connection with "+n.Name, func(ctx context.Context, tx pgx.Tx) error {
+		var err error
+		if c, err = findInvited(ctx, tx, n); err == nil || !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		if n.Invite != "" {
+			if err := useInvite(ctx, tx, n.Invite); err != nil {
+				return err
+			}
+		}
+		if c, err = insertConnection(ctx, tx, n); err != nil {
+			return err
+		}
+		return insertAudit(ctx, tx, []AuditRow{{Actor: n.Actor, Action: "connection." + string(c.State), Object: c.Name, Conn: c.ID}})
+	})
+	return c, err
+}
+
+func findInvited(ctx context.Context, tx pgx.Tx, n NewConnection) (Connection, error) {
+	rows, err := tx.Query(ctx, `SELECT `+connectionColumns+` FROM connections
+		WHERE peer = $1 AND link_key = $2 AND (id = $3::uuid OR invite = nullif($4, '')::uuid) AND state NOT IN ('revoked', 'rejected')`,
+		n.Peer, n.LinkKey, n.ID, n.Invite)
+	if err != nil {
+		return Connection{}, err
+	}
+	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Connection])
+}
+
+func useInvite(ctx context.Context, tx pgx.Tx, id string) error {
+	tag, err := tx.Exec(ctx, `UPDATE invites SET uses_left = uses_left - 1
+		WHERE id = $1 AND uses_left > 0 AND revoked_at IS NULL AND expires_at > clock_timestamp()`, id)
+	if err != nil {
+		return fmt.Errorf("using up invite %s: %w", id, err)
+	}
+	if tag.RowsAffected() == 0 {
+		return commands.Refuse(commands.NotFound, "invite %s is spent, expired or revoked", id)
+	}
+	return nil
+}
+
+func insertConnection(ctx context.Context, tx pgx.Tx, n NewConnection) (Connection, error) {
+	rows, err := tx.Query(ctx, `
+		INSERT INTO connections (id, peer, peer_name, authority, state, state_by, epoch, link_key, link_url, link_pin, invite)
+		VALUES ($1, $2, $3, $4, $5, $6, 1, $7, $8, $9, nullif($10, '')::uuid) RETURNING `+connectionColumns,
+		n.ID, n.Peer, n.Name, n.Authority, n.State, n.Actor, n.LinkKey, n.LinkURL, n.LinkPin, n.Invite)
+	if err != nil {
+		return Connection{}, err
+	}
+	c, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Connection])
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "23505" {
+		return c, commands.Refuse(commands.Conflict, "a connection with %s, or with this instance, is there already", n.Name).
+			Hinting("see spawnmesh connections list; revoke the old one first")
+	}
+	if err != nil {
+		return c, err
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO sequences (conn) VALUES ($1)`, c.ID); err != nil {
+		return c, err
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO grants (conn, kinds, runtimes) VALUES ($1, $2, $3)`,
+		c.ID, n.Grant.Kinds, n.Grant.Runtimes)
+	if err != nil {
+		return c, err
+	}
+	return c, insertKeys(ctx, tx, c, n.Keys)
+}
+
+// insertKeys admits the peer's keys: strong ones that nobody else holds.
+func insertKeys(ctx context.Context, tx pgx.Tx, c Connection, k PeerKeys) error {
+	for use, pub := range map[string][]byte{"identity": k.Identity, "signing": k.Signing, "sealing": k.Sealing} {
+		if use != "sealing" {
+			if err := signing.AdmitKey(pub); err != nil {
+				return err
+			}
+		}
+		var holder string
+		err := tx.QueryRow(ctx, `SELECT c.peer_name FROM keys k JOIN connections c ON c.id = k.conn
+			WHERE k.pub = $1 AND c.peer <> $2 LIMIT 1`, pub, c.Peer).Scan(&holder)
+		if err == nil {
+			return &signing.Rejected{Code: signing.KeyDuplicate, Why: "key already belongs to peer " + holder}
+		}
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO keys (conn, kid, owner, use, pub) VALUES ($1, $2, $3, $4, $5)`,
+			c.ID, signing.KeyIDOf(pub), c.Peer, use, pub); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Connections returns all connections, oldest first.
+func (db *DB) Connections(ctx context.Context) ([]Connection, error) {
+	var list []Connection
+	err := db.retry(ctx, func(ctx context.Context) error {
+		rows, err := db.pool.Query(ctx, `SELECT `+connectionColumns+` FROM connections ORDER BY created_at, id`)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Connection])
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the connections: %w", err)
+	}
+	return list, nil
+}
+
+// Verifier returns what is needed to open messages of connection c: the signing
+// keys of its peer that are not revoked now. The transaction of a message's
+// effect looks at the keys again.
+func (db *DB) Verifier(ctx context.Context, c Connection) (signing.Verifier, error) {
+	v := signing.Verifier{Self: db.self, Conn: c.ID, Epoch: c.Epoch, Keys: map[signing.KeyID]signing.PeerKey{}}
+	rows, err := db.pool.Query(ctx, `SELECT kid, owner, pub FROM keys WHERE conn = $1 AND use = 'signing'`, c.ID)
+	if err != nil {
+		return v, fmt.Errorf("reading the keys of connection %s: %w", c.ID, err)
+	}
+	var k signing.PeerKey
+	_, err = pgx.ForEachRow(rows, []any{&k.ID, &k.Owner, &k.Public}, func() error {
+		v.Keys[k.ID] = signing.PeerKey{ID: k.ID, Owner: k.Owner, Public: append([]byte(nil), k.Public...)}
+		return nil
+	})
+	if err != nil {
+		return v, fmt.Errorf("reading the keys of connection %s: %w", c.ID, err)
+	}
+	return v, nil
+}
+
+// allowed says which states each state may be changed to by an operator.
+var allowed = map[ConnState][]ConnState{
+	Pending:      {Active, Rejected, Revoked},
+	Active:       {Suspended, Disconnected, Revoked},
+	Suspended:    {Active, Disconnected, Revoked},
+	Disconnected: {Active, Revoked},
+}
+
+// SetConnectionState changes the state of connection id. It waits for effects
+// that hold the row and returns after it was committed: from then on no
+// transaction accepts what the new state forbids. Setting the state that is
+// there already is no error.
+func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, reason, actor string) (Connection, error) {
+	var c Connection
+	err := db.tx(ctx, fmt.Sprintf("setting connection %s to %s", id, to), func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1 FOR UPDATE`, id)
+		if err != nil {
+			return err
+		}
+		if c, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Connection]); err != nil {
+			return err
+		}
+		if c.State == to {
+			return nil
+		}
+		if !mayBecome(c.State, to) {
+			return commands.Refuse(commands.Conflict, "connection %s is %s since %s and cannot become %s", c.Name, c.State, c.Since.Format(time.DateTime), to)
+		}
+		rows, err = tx.Query(ctx, `UPDATE connections SET state = $2, state_reason = $3, state_by = $4, state_at = clock_timestamp()
+			WHERE id = $1 RETURNING `+connectionColumns, id, to, reason, actor)
+		if err != nil {
+			return err
+		}
+		if c, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Connection]); err != nil {
+			return err
+		}
+		return insertAudit(ctx, tx, []AuditRow{{Actor: actor, Action: "connection." + string(to), Object: c.Name, Why: reason, Conn: id}})
+	})
+	return c, err
+}
+
+func mayBecome(from, to ConnState) bool {
+	for _, s := range allowed[from] {
+		if s == to {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,70 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// A Beat is the last sign of life of a spoke.
+type Beat struct {
+	Conn   string
+	At     time.Time          // when it arrived, by this database
+	Age    time.Duration      // at the moment of asking
+	Offset time.Duration      // the spoke's clock minus ours when it arrived
+	Body   commands.Heartbeat // as the spoke signed it
+}
+
+// SaveBeats stores the newest beat of each connection, one row each.
+func (db *DB) SaveBeats(ctx context.Context, beats []Beat) error {
+	if len(beats) == 0 {
+		return nil
+	}
+	var conn []string
+	var interval, offset []int64
+	var age []time.Duration
+	var body []commands.Heartbeat
+	for _, b := range beats {
+		conn, interval = append(conn, b.Conn), append(interval, b.Body.IntervalMS)
+		offset, age, body = append(offset, b.Offset.Milliseconds()), append(age, b.Age), append(body, b.Body)
+	}
+	return db.tx(ctx, "saving heartbeats", func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
+			INSERT INTO heartbeats (conn, at, interval_ms, offset_ms, body)
+			SELECT a, clock_timestamp() - b, c, d, e FROM unnest($1::uuid[], $2::interval[], $3::bigint[], $4::bigint[], $5::jsonb[]) AS u (a, b, c, d, e)
+			ON CONFLICT (conn) DO UPDATE SET at = excluded.at, interval_ms = excluded.interval_ms, offset_ms = excluded.offset_ms, body = excluded.body
+			WHERE heartbeats.at < excluded.at`, conn, age, interval, offset, body)
+		return err
+	})
+}
+
+// Beats returns the last beat of every connection that ever sent one.
+func (db *DB) Beats(ctx context.Context) (map[string]Beat, error) {
+	rows, err := db.pool.Query(ctx, `SELECT conn::text, at, clock_timestamp() - at, offset_ms, body FROM heartbeats`)
+	if err != nil {
+		return nil, fmt.Errorf("reading heartbeats: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Beat, error) {
+		var b Beat
+		var raw []byte
+		var offset int64
+		if err := row.Scan(&b.Conn, &b.At, &b.Age, &offset, &raw); err != nil {
+			return b, err
+		}
+		b.Offset = time.Duration(offset) * time.Millisecond
+		return b, json.Unmarshal(raw, &b.Body)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading heartbeats: %w", err)
+	}
+	beats := make(map[string]Beat, len(list))
+	for _, b := range list {
+		beats[b.Conn] = b
+	}
+	return beats, nil
+}

@@ -1,0 +1,130 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
+)
+
+// kill records a kill and does what can be done at once: a task that does not
+// run is cancelled here; one that runs loses its lease here, so that nothing its
+// worker writes counts any more, and is ended by the caller; one that is not
+// here yet leaves a tombstone.
+func (in *intake) kill(ctx context.Context, i int, b *commands.Kill) error {
+	m := in.batch[i]
+	_, err := in.tx.Exec(ctx, `INSERT INTO kills (conn, command, digest, task, reason, grace, exp) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+		m.Conn, m.Header.ID, m.Digest[:], b.Task, b.Reason, b.Grace(), time.UnixMilli(m.Header.Exp))
+	if err != nil {
+		return fmt.Errorf("recording the kill of task %s: %w", b.Task, err)
+	}
+	var state commands.State
+	var foreign bool
+	err = in.tx.QueryRow(ctx, `SELECT state, conn IS DISTINCT FROM $2 FROM tasks WHERE id = $1 FOR UPDATE`, b.Task, m.Conn).Scan(&state, &foreign)
+	switch {
+	case err == pgx.ErrNoRows:
+		in.answer(m, LaneEvt, &commands.Accepted{Task: b.Task, State: commands.Cancelled})
+		in.note(m, "task.tombstone", "", b.Reason)
+		return nil
+	case err != nil:
+		return fmt.Errorf("looking up task %s: %w", b.Task, err)
+	case foreign:
+		in.refuse(i, commands.Refuse(commands.UnknownTask, "no task %s of yours here", b.Task))
+		return nil
+	}
+	in.answer(m, LaneEvt, &commands.Accepted{Task: b.Task, State: state})
+	in.note(m, "task.kill", "", b.Reason)
+	switch {
+	case state.Terminal():
+		return in.answerKills(ctx, b.Task, state, nil, nil)
+	case commands.May(state, commands.Cancelled, commands.ByCancel):
+		return in.cancelWaiting(ctx, b.Task)
+	}
+	return in.revokeLease(ctx, i, b)
+}
+
+// cancelWaiting ends a task that no attempt holds.
+func (in *intake) cancelWaiting(ctx context.Context, task string) error {
+	_, err := in.tx.Exec(ctx, `WITH place AS (DELETE FROM ready WHERE task = $1), later AS (DELETE FROM due WHERE task = $1)
+		UPDATE tasks SET state = 'cancelled', reason = 'kill_requested', epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp() WHERE id = $1`, task)
+	if err != nil {
+		return fmt.Errorf("cancelling task %s: %w", task, err)
+	}
+	ends, err := endedTasks(ctx, in.tx, []string{task})
+	if err != nil {
+		return err
+	}
+	drafts, err := resultDrafts(ctx, in.tx, ends, nil)
+	if err != nil {
+		return err
+	}
+	in.drafts = append(in.drafts, drafts...)
+	return in.answerKills(ctx, task, commands.Cancelled, nil, nil)
+}
+
+// revokeLease takes a running task from its worker. The killer's fence is the
+// new epoch.
+func (in *intake) revokeLease(ctx context.Context, i int, b *commands.Kill) error {
+	k := &KillRun{Fence: Fence{Task: b.Task}, Grace: b.Grace()}
+	err := in.tx.QueryRow(ctx, `WITH lease AS (DELETE FROM leases WHERE task = $1)
+		UPDATE tasks SET epoch = epoch + 1, reason = 'kill_requested', updated_at = clock_timestamp() WHERE id = $1 RETURNING attempt, epoch`,
+		b.Task).Scan(&k.Fence.Attempt, &k.Fence.Epoch)
+	if err != nil {
+		return fmt.Errorf("revoking the lease of task %s: %w", b.Task, err)
+	}
+	in.taken[i].Kill = k
+	return nil
+}
+
+func (in *intake) answerKills(ctx context.Context, task string, state commands.State, reaped, survivors []commands.Process) error {
+	drafts, err := killDrafts(ctx, in.tx, task, state, reaped, survivors)
+	in.drafts = append(in.drafts, drafts...)
+	return err
+}
+
+// killDrafts answers every kill of task that was not answered yet.
+func killDrafts(ctx context.Context, tx pgx.Tx, task string, state commands.State, reaped, survivors []commands.Process) ([]draft, error) {
+	rows, err := tx.Query(ctx, `UPDATE kills k SET answered_at = clock_timestamp() FROM tasks t
+		WHERE k.task = $1 AND t.id = k.task AND k.answered_at IS NULL
+		RETURNING k.conn::text, k.command::text, k.digest, t.reason, (extract(epoch FROM clock_timestamp()) * 1000)::bigint`, task)
+	if err != nil {
+		return nil, fmt.Errorf("answering kills of task %s: %w", task, err)
+	}
+	var drafts []draft
+	var conn, command string
+	var digest []byte
+	var reason commands.Reason
+	var at int64
+	_, err = pgx.ForEachRow(rows, []any{&conn, &command, &digest, &reason, &at}, func() error {
+		drafts = append(drafts, draft{conn: conn, lane: LaneEvt, task: task, life: AnswerLife,
+			re:   &signing.Ref{ID: command, SHA256: digestHex(digest)},
+			body: &commands.Killed{Task: task, State: state, Reason: reason, Reaped: reaped, Survivors: survivors, At: at}})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("answering kills of task %s: %w", task, err)
+	}
+	return drafts, nil
+}
+
+// PendingKill returns the kill that was asked for a task whose lease it took,
+// with the fence that ends it. ok is false when there is none.
+func (db *DB) PendingKill(ctx context.Context, task string) (k KillRun, ok bool, err error) {
+	err = db.retry(ctx, func(ctx context.Context) error {
+		k = KillRun{Fence: Fence{Task: task}}
+		return db.pool.QueryRow(ctx, `SELECT t.attempt, t.epoch, min(k.grace) FROM tasks t JOIN kills k ON k.task = t.id
+			WHERE t.id = $1 AND NOT is_terminal(t.state) AND k.answered_at IS NULL GROUP BY t.attempt, t.epoch`, task).
+			Scan(&k.Fence.Attempt, &k.Fence.Epoch, &k.Grace)
+	})
+	if err == pgx.ErrNoRows {
+		return k, false, nil
+	}
+	if err != nil {
+		return k, false, fmt.Errorf("looking for kills of task %s: %w", task, err)
+	}
+	return k, true, nil
+}

@@ -1,0 +1,104 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// A Mirror is a hub's view of a task on a spoke: what the spoke's signed words
+// say, and what the hub asked for.
+type Mirror struct {
+	Task       string          `json:"id"`
+	Spoke      string          `json:"spoke"`
+	Conn       string          `json:"conn"`
+	Title      string          `json:"title,omitempty"`
+	Priority   int             `json:"priority"`
+	State      commands.State  `json:"state"`
+	Reason     commands.Reason `json:"state_reason,omitempty"`
+	Refusal    json.RawMessage `json:"refusal,omitempty"`
+	Attempt    int             `json:"attempt"`
+	CreatedBy  string          `json:"created_by"`
+	Command    string          `json:"command"`
+	Spec       json.RawMessage `json:"spec"`
+	Result     json.RawMessage `json:"result,omitempty"`
+	Kill       json.RawMessage `json:"kill,omitempty"`
+	ExpiresAt  time.Time       `json:"expires_at"`
+	CreatedAt  time.Time       `json:"created_at"`
+	AcceptedAt *time.Time      `json:"accepted_at,omitempty"`
+	StartedAt  *time.Time      `json:"started_at,omitempty"`
+	EndedAt    *time.Time      `json:"ended_at,omitempty"`
+	UpdatedAt  time.Time       `json:"updated_at"`
+}
+
+const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, m.title, m.priority, m.state, m.reason, m.refusal, m.attempt, m.created_by,
+	m.command::text, m.spec, m.result, m.kill, m.expires_at, m.created_at, m.accepted_at, m.started_at, m.ended_at, m.updated_at`
+
+// FindMirrors returns the mirrors whose task id starts with prefix: one for a
+// full id, several for an ambiguous prefix, none for an unknown one.
+func (db *DB) FindMirrors(ctx context.Context, prefix string) ([]Mirror, error) {
+	return db.mirrors(ctx, `WHERE m.task::text LIKE $1 ORDER BY m.created_at DESC LIMIT 20`, prefix+"%")
+}
+
+// ListMirrors returns the newest limit mirrors: those of one spoke, or all when
+// spoke is empty; without ended ones when open is set.
+func (db *DB) ListMirrors(ctx context.Context, spoke string, open bool, limit int) ([]Mirror, error) {
+	return db.mirrors(ctx, `WHERE ($1 = '' OR c.peer_name = $1) AND (NOT $2 OR NOT is_terminal(m.state)) ORDER BY m.created_at DESC, m.task DESC LIMIT $3`, spoke, open, limit)
+}
+
+func (db *DB) mirrors(ctx context.Context, where string, args ...any) ([]Mirror, error) {
+	var list []Mirror
+	err := db.retry(ctx, func(ctx context.Context) error {
+		rows, err := db.pool.Query(ctx, `SELECT `+mirrorColumns+` FROM mirrors m JOIN connections c ON c.id = m.conn `+where, args...)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Mirror])
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading agents: %w", err)
+	}
+	return list, nil
+}
+
+// A ReceiptRow is one signed word about a task, in the order its sender gave.
+type ReceiptRow struct {
+	Kind string          `json:"kind"`
+	Seq  int64           `json:"seq"`
+	At   time.Time       `json:"received_at"`
+	Code string          `json:"code,omitempty"`
+	Wire json.RawMessage `json:"envelope"`
+}
+
+// Receipts returns what was received about a task, ordered by sequence.
+func (db *DB) Receipts(ctx context.Context, task string) ([]ReceiptRow, error) {
+	rows, err := db.pool.Query(ctx, `SELECT kind, seq, received_at, code, wire FROM inbox WHERE task = $1 ORDER BY seq`, task)
+	if err != nil {
+		return nil, fmt.Errorf("reading the receipts of task %s: %w", task, err)
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (ReceiptRow, error) {
+		var r ReceiptRow
+		var wire []byte
+		err := row.Scan(&r.Kind, &r.Seq, &r.At, &r.Code, &wire)
+		r.Wire = wire
+		return r, err
+	})
+}
+
+// Answered reports whether a question has been answered, and with what kind.
+func (db *DB) Answered(ctx context.Context, question string) (wire []byte, err error) {
+	err = db.pool.QueryRow(ctx, `SELECT wire FROM inbox WHERE re = $1 ORDER BY seq DESC LIMIT 1`, question).Scan(&wire)
+	if err == pgx.ErrNoRows {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking for the answer to %s: %w", question, err)
+	}
+	return wire, nil
+}

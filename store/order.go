@@ -1,0 +1,230 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
+)
+
+// A SpawnOrder is a spawn that somebody asks this hub to send. Its task id was
+// chosen by the caller, so an order that is given again is known.
+type SpawnOrder struct {
+	Conn           string
+	Spawn          *commands.Spawn
+	Life           time.Duration // how long the spoke may still start it
+	IdempotencyKey string        // "" for none
+	Actor          string
+}
+
+// An Ordered says what became of an order: the task, whether it was there
+// already, or why it was refused.
+type Ordered struct {
+	Task     string
+	Existing bool
+	Err      *commands.Refused
+}
+
+// digest identifies what is asked, apart from the task id.
+func (o SpawnOrder) digest() ([]byte, error) {
+	s := *o.Spawn
+	s.Task = ""
+	raw, err := json.Marshal(struct {
+		Conn  string
+		Spawn commands.Spawn
+		Life  time.Duration
+	}{o.Conn, s, o.Life})
+	sum := sha256.Sum256(raw)
+	return sum[:], err
+}
+
+// OrderSpawns stores spawn orders: mirror, signed command and audit row of each
+// in one transaction. When it returns they will reach their spokes, whatever
+// happens to this process.
+func (db *DB) OrderSpawns(ctx context.Context, orders []SpawnOrder) ([]Ordered, error) {
+	var out []Ordered
+	err := db.tx(ctx, "ordering spawns", func(ctx context.Context, tx pgx.Tx) error {
+		out = make([]Ordered, len(orders))
+		if err := refuseClosed(ctx, tx, orders, out); err != nil {
+			return err
+		}
+		if err := findOrdered(ctx, tx, orders, out); err != nil {
+			return err
+		}
+		return db.insertOrders(ctx, tx, orders, out)
+	})
+	return out, err
+}
+
+// refuseClosed refuses orders over connections that take none.
+func refuseClosed(ctx context.Context, tx pgx.Tx, orders []SpawnOrder, out []Ordered) error {
+	batch := make([]Incoming, len(orders))
+	for i, o := range orders {
+		batch[i].Conn = o.Conn
+	}
+	conns, err := lockConnections(ctx, tx, connsOf(batch))
+	if err != nil {
+		return err
+	}
+	for i, o := range orders {
+		c := conns[o.Conn]
+		switch {
+		case c == nil:
+			out[i].Err = commands.Refuse(commands.NotFound, "no such connection")
+		case c.state != Active && c.state != Suspended:
+			out[i].Err = commands.Refuse(signing.ConnState, "the connection with %s is %s", c.name, c.state).Hinting("see spawnmesh connections list")
+		}
+	}
+	return nil
+}
+
+// findOrdered finds orders that were given before, by task or idempotency key.
+func findOrdered(ctx context.Context, tx pgx.Tx, orders []SpawnOrder, out []Ordered) error {
+	tasks, keys := make([]string, len(orders)), make([]string, len(orders))
+	for i, o := range orders {
+		tasks[i], keys[i] = o.Spawn.Task, o.IdempotencyKey
+	}
+	rows, err := tx.Query(ctx, `SELECT u.n, m.task::text, m.request_digest FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY AS u (task, key, n)
+		JOIN mirrors m ON m.task = u.task OR (u.key <> '' AND m.idempotency_key = u.key)`, tasks, keys)
+	if err != nil {
+		return fmt.Errorf("looking for earlier orders: %w", err)
+	}
+	var n int
+	var task string
+	var was []byte
+	_, err = pgx.ForEachRow(rows, []any{&n, &task, &was}, func() error {
+		is, err := orders[n-1].digest()
+		if err != nil {
+			return err
+		}
+		out[n-1].Task, out[n-1].Existing = task, true
+		if !bytes.Equal(is, was) {
+			out[n-1].Err = commands.Refuse(commands.Idempotency, "the idempotency key or task id was used with other content (task %s)", task)
+		}
+		return nil
+	})
+	return err
+}
+
+func (db *DB) insertOrders(ctx context.Context, tx pgx.Tx, orders []SpawnOrder, out []Ordered) error {
+	var drafts []draft
+	var which []int
+	taken := map[string]int{}
+	for i, o := range orders {
+		if out[i].Err != nil || out[i].Existing {
+			continue
+		}
+		if first, twice := taken[o.IdempotencyKey]; twice && o.IdempotencyKey != "" {
+			out[i] = sameOrder(orders[first], o)
+			continue
+		}
+		taken[o.IdempotencyKey] = i
+		out[i].Task = o.Spawn.Task
+		which = append(which, i)
+		drafts = append(drafts, draft{conn: o.Conn, lane: LaneRun, task: o.Spawn.Task, body: o.Spawn, life: o.Life})
+	}
+	sealed, err := db.put(ctx, tx, drafts)
+	if err != nil || len(sealed) == 0 {
+		return err
+	}
+	return insertMirrors(ctx, tx, orders, which, sealed)
+}
+
+// sameOrder answers an order whose key another order of the same batch used.
+func sameOrder(first, second SpawnOrder) Ordered {
+	a, errA := first.digest()
+	b, errB := second.digest()
+	o := Ordered{Task: first.Spawn.Task, Existing: true}
+	if errors.Join(errA, errB) != nil || !bytes.Equal(a, b) {
+		o.Err = commands.Refuse(commands.Idempotency, "the idempotency key was used with other content (task %s)", o.Task)
+	}
+	return o
+}
+
+func insertMirrors(ctx context.Context, tx pgx.Tx, orders []SpawnOrder, which []int, sealed []signing.Sealed) error {
+	var task, conn, title, command, key, actor []string
+	var priority []int
+	var digest, request [][]byte
+	var spec []*commands.Spawn
+	var expires []time.Time
+	var audit []AuditRow
+	for n, i := range which {
+		o, s := orders[i], sealed[n]
+		is, err := o.digest()
+		if err != nil {
+			return err
+		}
+		task, conn, title = append(task, o.Spawn.Task), append(conn, o.Conn), append(title, o.Spawn.Title)
+		command, digest, key = append(command, s.ID), append(digest, s.Digest[:]), append(key, o.IdempotencyKey)
+		actor, priority, request = append(actor, o.Actor), append(priority, o.Spawn.Priority), append(request, is)
+		spec, expires = append(spec, o.Spawn), append(expires, s.Exp)
+		audit = append(audit, AuditRow{Actor: o.Actor, Action: "task.ordered", Object: o.Spawn.Task, Conn: o.Conn, Message: s.ID})
+	}
+	_, err := tx.Exec(ctx, `
+		INSERT INTO mirrors (task, conn, title, priority, command, command_digest, idempotency_key, request_digest, created_by, spec, expires_at)
+		SELECT a, b, c, d, e, f, nullif(g, ''), h, i, j, k
+		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::uuid[], $6::bytea[], $7::text[], $8::bytea[], $9::text[], $10::jsonb[], $11::timestamptz[])
+			AS u (a, b, c, d, e, f, g, h, i, j, k)`,
+		task, conn, title, priority, command, digest, key, request, actor, spec, expires)
+	if err != nil {
+		return fmt.Errorf("storing mirrors: %w", err)
+	}
+	return insertAudit(ctx, tx, audit)
+}
+
+// OrderKill stores a kill order for a task. A task that has ended already gets
+// none: its mirror is the answer.
+func (db *DB) OrderKill(ctx context.Context, k commands.Kill, life time.Duration, actor string) (sent bool, err error) {
+	err = db.tx(ctx, "ordering the kill of task "+k.Task, func(ctx context.Context, tx pgx.Tx) error {
+		var conn string
+		var state commands.State
+		err := tx.QueryRow(ctx, `SELECT conn::text, state FROM mirrors WHERE task = $1 FOR UPDATE`, k.Task).Scan(&conn, &state)
+		if err == pgx.ErrNoRows {
+			return commands.Refuse(commands.NotFound, "no agent %s", k.Task)
+		}
+		if sent = err == nil && !state.Terminal(); err != nil || !sent {
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE mirrors SET kill = $2, updated_at = clock_timestamp() WHERE task = $1`,
+			k.Task, map[string]any{"reason": k.Reason, "grace_ms": k.GraceMS, "by": actor, "at": time.Now().UTC()})
+		if err != nil {
+			return err
+		}
+		if err := insertAudit(ctx, tx, []AuditRow{{Actor: actor, Action: "task.kill_ordered", Object: k.Task, Why: k.Reason, Conn: conn}}); err != nil {
+			return err
+		}
+		_, err = db.put(ctx, tx, []draft{{conn: conn, lane: LaneCtl, task: k.Task, body: &k, life: life}})
+		return err
+	})
+	return sent, err
+}
+
+// OrderStatus asks the spoke of a task how it stands, and returns the id of the
+// question: the answer names it.
+func (db *DB) OrderStatus(ctx context.Context, task string, life time.Duration, actor string) (id string, err error) {
+	err = db.tx(ctx, "asking for the state of task "+task, func(ctx context.Context, tx pgx.Tx) error {
+		var conn string
+		err := tx.QueryRow(ctx, `SELECT conn::text FROM mirrors WHERE task = $1`, task).Scan(&conn)
+		if err == pgx.ErrNoRows {
+			return commands.Refuse(commands.NotFound, "no agent %s", task)
+		}
+		if err != nil {
+			return err
+		}
+		sealed, err := db.put(ctx, tx, []draft{{conn: conn, lane: LaneCtl, task: task, body: &commands.Status{Task: task}, life: life}})
+		if err != nil {
+			return err
+		}
+		id = sealed[0].ID
+		return insertAudit(ctx, tx, []AuditRow{{Actor: actor, Action: "task.asked", Object: task, Conn: conn, Message: id}})
+	})
+	return id, err
+}

@@ -1,0 +1,204 @@
+package store
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/tern/v2/migrate"
+
+	"github.com/spawnmesh/spawnmesh/signing"
+)
+
+// DB is one instance's database.
+type DB struct {
+	pool   *pgxpool.Pool
+	self   signing.InstanceID
+	signer *signing.Signer
+}
+
+// Config says whose database to open and how.
+type Config struct {
+	URL      string             // Postgres connection string
+	Self     signing.InstanceID // the instance that owns the database
+	Signer   *signing.Signer    // signs what goes into the outbox
+	PoolSize int                // connections; 0 means 12
+}
+
+// outageLimit is how long a method keeps trying while the server is away.
+const outageLimit = 20 * time.Second
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// Open connects to the database, brings its schema up to date and checks that
+// it is this instance's and keeps what it acknowledges. The server may still be
+// starting: Open waits for it as long as ctx allows.
+func Open(ctx context.Context, c Config) (*DB, error) {
+	pc, err := pgxpool.ParseConfig(c.URL)
+	if err != nil {
+		return nil, fmt.Errorf("reading the database address: %w", err)
+	}
+	pc.MaxConns = int32(c.PoolSize)
+	if c.PoolSize == 0 {
+		pc.MaxConns = 12
+	}
+	pc.ConnConfig.RuntimeParams["application_name"] = "spawnmesh"
+	pool, err := pgxpool.NewWithConfig(ctx, pc)
+	if err != nil {
+		return nil, fmt.Errorf("opening the database: %w", err)
+	}
+	db := &DB{pool: pool, self: c.Self, signer: c.Signer}
+	if err := db.prepare(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return db, nil
+}
+
+// Close ends all connections.
+func (db *DB) Close() { db.pool.Close() }
+
+func (db *DB) prepare(ctx context.Context) error {
+	if err := db.retry(ctx, func(ctx context.Context) error { return db.checkSettings(ctx) }); err != nil {
+		return err
+	}
+	if err := db.retry(ctx, func(ctx context.Context) error { return db.migrate(ctx) }); err != nil {
+		return fmt.Errorf("migrating the database: %w", err)
+	}
+	var owner string
+	err := db.retry(ctx, func(ctx context.Context) error {
+		return db.pool.QueryRow(ctx, `
+			WITH mine AS (INSERT INTO instance (id) VALUES ($1) ON CONFLICT DO NOTHING RETURNING id)
+			SELECT id FROM mine UNION ALL SELECT id FROM instance LIMIT 1`, db.self).Scan(&owner)
+	})
+	if err != nil {
+		return fmt.Errorf("claiming the database for instance %s: %w", db.self, err)
+	}
+	if owner != string(db.self) {
+		return fmt.Errorf("the database belongs to instance %s and the keys to instance %s; "+
+			"point the data directory and DATABASE_URL at the same instance", owner, db.self)
+	}
+	return nil
+}
+
+// checkSettings refuses a server that may forget what it acknowledged.
+func (db *DB) checkSettings(ctx context.Context) error {
+	for _, name := range []string{"synchronous_commit", "fsync", "full_page_writes"} {
+		var value string
+		if err := db.pool.QueryRow(ctx, `SELECT current_setting($1)`, name).Scan(&value); err != nil {
+			return fmt.Errorf("asking the database for %s: %w", name, err)
+		}
+		if value == "off" {
+			return fmt.Errorf("the database runs with %s=off and would forget acknowledged work; set it to on", name)
+		}
+	}
+	var version int
+	if err := db.pool.QueryRow(ctx, `SELECT current_setting('server_version_num')::int`).Scan(&version); err != nil {
+		return fmt.Errorf("asking the database for its version: %w", err)
+	}
+	if version < 140000 {
+		return fmt.Errorf("the database is PostgreSQL %d, spawnmesh needs 14 or newer", version/10000)
+	}
+	return nil
+}
+
+func (db *DB) migrate(ctx context.Context) error {
+	conn, err := db.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	m, err := migrate.NewMigrator(ctx, conn.Conn(), "schema_version")
+	if err != nil {
+		return err
+	}
+	sub, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	if err := m.LoadMigrations(sub); err != nil {
+		return err
+	}
+	have, err := m.GetCurrentVersion(ctx)
+	if err != nil {
+		return err
+	}
+	if int(have) > len(m.Migrations) {
+		return fmt.Errorf("the database has schema %d, this program knows up to %d: it is older than the database; run the newer one", have, len(m.Migrations))
+	}
+	if int(have) == len(m.Migrations) {
+		return nil
+	}
+	return m.Migrate(ctx)
+}
+
+// tx runs fn in a transaction, again after an outage. fn must be safe to run
+// again after its own commit: the answer to a commit can be lost.
+func (db *DB) tx(ctx context.Context, doing string, fn func(context.Context, pgx.Tx) error) error {
+	err := db.retry(ctx, func(ctx context.Context) error {
+		return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error { return fn(ctx, tx) })
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}
+
+func (db *DB) retry(ctx context.Context, fn func(context.Context) error) error {
+	pause, until := 10*time.Millisecond, time.Now().Add(outageLimit)
+	for {
+		err := fn(ctx)
+		if err == nil || !transient(err) || ctx.Err() != nil || time.Now().After(until) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, 500*time.Millisecond)
+	}
+}
+
+// transient reports whether err is an outage or a lost race, after which the
+// same work may succeed.
+func transient(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch {
+		case pg.Code == "40001", pg.Code == "40P01", pg.Code == "53300":
+			return true
+		case pg.Code == "23505" && pg.ConstraintName == "mirrors_idempotency_key_key":
+			return true // somebody else used the key a moment ago: the next look finds it
+		case strings.HasPrefix(pg.Code, "08"), strings.HasPrefix(pg.Code, "57P0"):
+			return true
+		}
+		return false
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	_, network := errors.AsType[net.Error](err)
+	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		strings.Contains(err.Error(), "conn closed")
+}
+
+// Now returns the database's time, the one that decides.
+func (db *DB) Now(ctx context.Context) (now time.Time, err error) {
+	err = db.retry(ctx, func(ctx context.Context) error {
+		return db.pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now)
+	})
+	if err != nil {
+		return now, fmt.Errorf("asking the database for the time: %w", err)
+	}
+	return now, nil
+}
