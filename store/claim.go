@@ -24,7 +24,14 @@ type Fence struct {
 type Claimed struct {
 	Fence Fence
 	Type  string // initial, retry, reclaim, …
+	Asked Asked
 	Spec  commands.Spawn
+}
+
+// Asked names the message that asked for a task; empty for the instance's own.
+type Asked struct {
+	Command string
+	Digest  string // hex
 }
 
 // ClaimTerms say who claims what.
@@ -94,7 +101,7 @@ func pick(ctx context.Context, tx pgx.Tx, claim string, t ClaimTerms) (int64, er
 }
 
 func claimed(ctx context.Context, tx pgx.Tx, claim string) ([]Claimed, error) {
-	rows, err := tx.Query(ctx, `SELECT a.task::text, a.number, a.epoch, a.type, b.spec FROM attempts a JOIN tasks t ON t.id = a.task JOIN task_bodies b ON b.task = a.task
+	rows, err := tx.Query(ctx, `SELECT a.task::text, a.number, a.epoch, a.type, coalesce(t.command::text, ''), coalesce(encode(t.command_digest, 'hex'), ''), b.spec FROM attempts a JOIN tasks t ON t.id = a.task JOIN task_bodies b ON b.task = a.task
 		WHERE a.claim = $1 AND a.ended_at IS NULL AND t.epoch = a.epoch ORDER BY -t.priority, t.created_at, t.id`, claim)
 	if err != nil {
 		return nil, err
@@ -102,7 +109,7 @@ func claimed(ctx context.Context, tx pgx.Tx, claim string) ([]Claimed, error) {
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Claimed, error) {
 		var c Claimed
 		var spec []byte
-		if err := row.Scan(&c.Fence.Task, &c.Fence.Attempt, &c.Fence.Epoch, &c.Type, &spec); err != nil {
+		if err := row.Scan(&c.Fence.Task, &c.Fence.Attempt, &c.Fence.Epoch, &c.Type, &c.Asked.Command, &c.Asked.Digest, &spec); err != nil {
 			return c, err
 		}
 		return c, json.Unmarshal(spec, &c.Spec)
@@ -141,13 +148,15 @@ type OpenAttempt struct {
 	BootID  string
 	LogOut  int64
 	LogErr  int64
+	Asked   Asked
 	Spec    commands.Spawn
 }
 
 // OpenAttempts returns every attempt of owner that has not ended.
 func (db *DB) OpenAttempts(ctx context.Context, owner string) ([]OpenAttempt, error) {
 	rows, err := db.pool.Query(ctx, `
-		SELECT a.task::text, a.number, t.epoch, a.owner, a.started_at IS NOT NULL, coalesce(s.boot_id, ''), coalesce(s.log_out, 0), coalesce(s.log_err, 0), b.spec
+		SELECT a.task::text, a.number, t.epoch, a.owner, a.started_at IS NOT NULL, coalesce(s.boot_id, ''), coalesce(s.log_out, 0), coalesce(s.log_err, 0),
+			coalesce(t.command::text, ''), coalesce(encode(t.command_digest, 'hex'), ''), b.spec
 		FROM attempts a JOIN tasks t ON t.id = a.task JOIN task_bodies b ON b.task = a.task
 		LEFT JOIN sessions s ON s.task = a.task AND s.attempt = a.number
 		WHERE a.ended_at IS NULL AND a.owner = $1 ORDER BY a.claimed_at`, owner)
@@ -157,7 +166,7 @@ func (db *DB) OpenAttempts(ctx context.Context, owner string) ([]OpenAttempt, er
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (OpenAttempt, error) {
 		var a OpenAttempt
 		var spec []byte
-		if err := row.Scan(&a.Fence.Task, &a.Fence.Attempt, &a.Fence.Epoch, &a.Owner, &a.Started, &a.BootID, &a.LogOut, &a.LogErr, &spec); err != nil {
+		if err := row.Scan(&a.Fence.Task, &a.Fence.Attempt, &a.Fence.Epoch, &a.Owner, &a.Started, &a.BootID, &a.LogOut, &a.LogErr, &a.Asked.Command, &a.Asked.Digest, &spec); err != nil {
 			return a, err
 		}
 		return a, json.Unmarshal(spec, &a.Spec)

@@ -74,6 +74,15 @@ type GrantTerms struct {
 	Runtimes []string
 }
 
+// FullGrant is the grant of a join: everything that this version knows to ask.
+// What may run is narrowed by the spoke's own policy.
+func FullGrant() GrantTerms {
+	return GrantTerms{
+		Kinds:    []string{string(commands.SpawnKind), string(commands.StatusKind), string(commands.KillKind)},
+		Runtimes: []string{commands.RuntimeExec, commands.RuntimeNoop},
+	}
+}
+
 // AddConnection stores a connection with its keys and grant, and uses up the
 // invite, in one transaction. Called again for the same peer and invite it
 // returns the connection that is there. A key that somebody else holds gives
@@ -216,6 +225,9 @@ var allowed = map[ConnState][]ConnState{
 	Suspended:    {Active, Disconnected, Revoked},
 	Disconnected: {Active, Revoked},
 }
+
+// Verbs are the words by which people change a connection's state.
+var Verbs = map[string]ConnState{"suspend": Suspended, "resume": Active, "revoke": Revoked}
 
 // SetConnectionState changes the state of connection id. It waits for effects
 // that hold the row and returns after it was committed: from then on no

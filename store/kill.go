@@ -116,8 +116,9 @@ func killDrafts(ctx context.Context, tx pgx.Tx, task string, state commands.Stat
 func (db *DB) PendingKill(ctx context.Context, task string) (k KillRun, ok bool, err error) {
 	err = db.retry(ctx, func(ctx context.Context) error {
 		k = KillRun{Fence: Fence{Task: task}}
-		return db.pool.QueryRow(ctx, `SELECT t.attempt, t.epoch, min(k.grace) FROM tasks t JOIN kills k ON k.task = t.id
-			WHERE t.id = $1 AND NOT is_terminal(t.state) AND k.answered_at IS NULL GROUP BY t.attempt, t.epoch`, task).
+		return db.pool.QueryRow(ctx, `SELECT t.attempt, t.epoch, coalesce(min(k.grace) FILTER (WHERE k.answered_at IS NULL), interval '10 seconds')
+			FROM tasks t LEFT JOIN kills k ON k.task = t.id
+			WHERE t.id = $1 AND NOT is_terminal(t.state) AND t.reason = 'kill_requested' GROUP BY t.attempt, t.epoch`, task).
 			Scan(&k.Fence.Attempt, &k.Fence.Epoch, &k.Grace)
 	})
 	if err == pgx.ErrNoRows {
@@ -127,4 +128,36 @@ func (db *DB) PendingKill(ctx context.Context, task string) (k KillRun, ok bool,
 		return k, false, fmt.Errorf("looking for kills of task %s: %w", task, err)
 	}
 	return k, true, nil
+}
+
+// RevokeWork takes everything that connection conn asked for from its workers
+// and ends what waits: the peer was revoked on this side. It returns what runs
+// and must be ended now. Results stay in the outbox unsent: a revoked peer gets
+// nothing.
+func (db *DB) RevokeWork(ctx context.Context, conn string) ([]KillRun, error) {
+	var list []KillRun
+	err := db.tx(ctx, "ending the work of a revoked connection", func(ctx context.Context, tx pgx.Tx) error {
+		list = nil
+		_, err := tx.Exec(ctx, `
+			WITH waiting AS (
+				UPDATE tasks SET state = 'cancelled', reason = 'kill_requested', epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
+				WHERE conn = $1 AND state IN ('queued', 'paused', 'blocked') RETURNING id
+			), places AS (DELETE FROM ready WHERE task IN (SELECT id FROM waiting)), later AS (DELETE FROM due WHERE task IN (SELECT id FROM waiting))
+			INSERT INTO audit (actor, action, object, code) SELECT 'self', 'task.cancelled', id::text, 'kill_requested' FROM waiting`, conn)
+		if err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, `WITH held AS (SELECT id FROM tasks WHERE conn = $1 AND state IN ('claimed', 'running', 'awaiting_input') FOR UPDATE),
+			leases AS (DELETE FROM leases WHERE task IN (SELECT id FROM held))
+			UPDATE tasks t SET epoch = epoch + 1, reason = 'kill_requested', updated_at = clock_timestamp() FROM held h WHERE t.id = h.id
+			RETURNING t.id::text, t.attempt, t.epoch`, conn)
+		if err != nil {
+			return err
+		}
+		var k KillRun
+		k.Grace = 10 * time.Second
+		_, err = pgx.ForEachRow(rows, []any{&k.Fence.Task, &k.Fence.Attempt, &k.Fence.Epoch}, func() error { list = append(list, k); return nil })
+		return err
+	})
+	return list, err
 }

@@ -79,3 +79,12 @@ func (db *DB) LogsForwarded(ctx context.Context, f Fence, out, err int64) error 
 		return e
 	})
 }
+
+// LogBytes returns how much of an attempt's output is here.
+func (db *DB) LogBytes(ctx context.Context, task string, attempt int) (n int64, err error) {
+	err = db.pool.QueryRow(ctx, `SELECT coalesce(sum(octet_length(data)), 0) FROM logs WHERE task = $1 AND attempt = $2`, task, attempt).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("measuring the logs of task %s: %w", task, err)
+	}
+	return n, nil
+}

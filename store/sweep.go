@@ -85,3 +85,11 @@ func (db *DB) Retire(ctx context.Context) error {
 	}
 	return nil
 }
+
+// ReadyCount returns how many tasks wait to be claimed.
+func (db *DB) ReadyCount(ctx context.Context) (n int, err error) {
+	if err = db.pool.QueryRow(ctx, `SELECT count(*) FROM ready`).Scan(&n); err != nil {
+		return 0, fmt.Errorf("counting ready tasks: %w", err)
+	}
+	return n, nil
+}

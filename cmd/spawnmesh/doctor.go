@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/local"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+	"github.com/spawnmesh/spawnmesh/store/postgres"
+)
+
+// lowDisk is how little free space a data directory may have, in bytes.
+const lowDisk = 1 << 30
+
+func (a *app) doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "doctor", Short: "Look at this host and the instance, and say what is wrong", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return a.doctor(c.Context()) },
+	}
+}
+
+// doctor looks at everything and reports all of it; the exit code is 1 when
+// something is wrong.
+func (a *app) doctor(ctx context.Context) error {
+	dir, err := a.dir()
+	if err != nil {
+		return err
+	}
+	checks := []local.Check{a.checkPostgres(ctx), checkSupervisor(), checkDisk(dir), checkKeys(dir), checkPolicy(dir)}
+	checks = append(checks, a.checkInstance(ctx)...)
+	bad := 0
+	t := table{head: []string{"CHECK", "RESULT"}}
+	for _, c := range checks {
+		result := "ok"
+		if c.Problem != "" {
+			result = c.Problem
+		}
+		if !c.OK {
+			bad++
+			result = "WRONG: " + c.Problem
+		}
+		t.rows, t.names = append(t.rows, []string{c.Name, result}), append(t.names, c.Name)
+	}
+	if err := a.print(checks, anys(checks), t); err != nil {
+		return err
+	}
+	if bad > 0 {
+		return exitCode(exitUnexpected)
+	}
+	return nil
+}
+
+// note is a check that is fine and has something to say.
+func note(name, text string) local.Check { return local.Check{Name: name, OK: true, Problem: text} }
+
+func (a *app) checkPostgres(ctx context.Context) local.Check {
+	if a.databaseURL() != "" {
+		return note("postgres programs", "not needed: a database is named in the environment")
+	}
+	dir, err := postgres.Find(ctx, a.getenv("SPAWNMESH_PG_BIN"))
+	if err != nil {
+		return local.NewCheck("postgres programs", err)
+	}
+	return note("postgres programs", "in "+dir)
+}
+
+func checkSupervisor() local.Check {
+	level, err := supervisor.Level()
+	if err != nil {
+		return local.NewCheck("kill level", err)
+	}
+	return note("kill level", level)
+}
+
+func checkDisk(dir string) local.Check {
+	for ; ; dir = filepath.Dir(dir) {
+		var st syscall.Statfs_t
+		err := syscall.Statfs(dir, &st)
+		if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
+			continue
+		}
+		if err != nil {
+			return local.NewCheck("disk", err)
+		}
+		free := int64(st.Bavail) * st.Bsize
+		if free < lowDisk {
+			return local.Check{Name: "disk", Problem: fmt.Sprintf("%d MiB free; make room", free>>20)}
+		}
+		return note("disk", fmt.Sprintf("%d GiB free", free>>30))
+	}
+}
+
+func checkKeys(dir string) local.Check {
+	k, err := signing.LoadKeys(filepath.Join(dir, "keys"))
+	if errors.Is(err, signing.ErrNoKeys) {
+		return note("keys", "none yet in "+dir)
+	}
+	if err != nil {
+		return local.NewCheck("keys", err)
+	}
+	return note("keys", string(k.InstanceID()))
+}
+
+func checkPolicy(dir string) local.Check {
+	if _, err := os.Stat(spoke.PolicyFile(dir)); errors.Is(err, fs.ErrNotExist) {
+		return note("policy", "no file: nothing may run here as a spoke")
+	}
+	p, err := spoke.LoadPolicy(dir)
+	if err != nil {
+		return local.NewCheck("policy", err)
+	}
+	return note("policy", fmt.Sprintf("%d commands, runtimes %v", len(p.Commands), p.Runtimes))
+}
+
+// checkInstance asks the running instance about itself.
+func (a *app) checkInstance(ctx context.Context) []local.Check {
+	c, err := a.client()
+	if err != nil {
+		return []local.Check{local.NewCheck("instance", err)}
+	}
+	var v struct {
+		Role   string        `json:"role"`
+		Pid    int           `json:"pid"`
+		Health []local.Check `json:"health"`
+	}
+	err = c.Do(ctx, "GET", "/v1/instance", nil, &v)
+	if commands.CodeOf(err) == commands.Unreachable {
+		return []local.Check{note("instance", "not running")}
+	}
+	if err != nil {
+		return []local.Check{local.NewCheck("instance", err)}
+	}
+	return append([]local.Check{note("instance", fmt.Sprintf("%s, pid %d", v.Role, v.Pid))}, v.Health...)
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spawnmesh/spawnmesh/hub"
+)
+
+func (a *app) hubCommand() *cobra.Command {
+	c := &cobra.Command{Use: "hub", Short: "Run a hub"}
+	var h hub.Hub
+	var ready string
+	run := &cobra.Command{
+		Use: "run", Short: "Run a hub in the foreground", Args: cobra.NoArgs,
+		Long: `Run a hub in the foreground until it is interrupted.
+
+It listens for its spokes on --link and for its operator on a socket in the data
+directory. With a link other than loopback the traffic is TLS with a pinned key.`,
+		Example: "  spawnmesh --data-dir H hub run --link 127.0.0.1:7422",
+		RunE:    func(c *cobra.Command, _ []string) error { return a.runHub(c.Context(), &h, ready) },
+	}
+	run.Flags().StringVar(&h.Listen, "link", "127.0.0.1:7422", "address to serve spokes on; port 0 picks a free one")
+	run.Flags().StringVar(&h.Advertise, "advertise", "", "address that join tokens name, when it is another (host:port)")
+	run.Flags().StringVar(&h.Name, "name", defaultName(), "what this hub calls itself")
+	run.Flags().StringVar(&ready, "ready-file", "", "file to write the link's address to once the hub serves")
+	c.AddCommand(run)
+	return c
+}
+
+// defaultName is this host's name, as far as it is one that the mesh allows.
+func defaultName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return "hub"
+	}
+	host, _, _ = strings.Cut(strings.ToLower(host), ".")
+	name := strings.Trim(regexp.MustCompile(`[^a-z0-9-]+`).ReplaceAllString(host, "-"), "-")
+	if name == "" || len(name) > 63 {
+		return "hub"
+	}
+	return name
+}
+
+func (a *app) runHub(ctx context.Context, h *hub.Hub, ready string) (err error) {
+	log := a.logger()
+	in, err := a.open(ctx, log, true)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := in.close(ctx); err == nil {
+			err = e
+		}
+	}()
+	h.DB, h.Keys, h.Dir, h.Log, h.Version = in.db, in.keys, in.dir, log, version()
+	h.Ready = func(link string) {
+		fmt.Fprintf(a.out, "hub is ready: link %s, data %s\n", link, in.dir)
+		if err := writeReady(ready, link); err != nil {
+			log.ErrorContext(ctx, "telling that the hub is ready", "err", err)
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return in.watch(ctx) })
+	g.Go(func() error { return h.Run(ctx) })
+	return g.Wait()
+}

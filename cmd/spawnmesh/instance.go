@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/postgres"
+)
+
+// dir returns the absolute data directory: the flag, the environment, or the
+// place where such things belong.
+func (a *app) dir() (string, error) {
+	for _, d := range []string{a.dataDir, a.getenv("SPAWNMESH_DATA_DIR")} {
+		if d != "" {
+			return filepath.Abs(d)
+		}
+	}
+	if os.Geteuid() == 0 {
+		return "/var/lib/spawnmesh", nil
+	}
+	if d := a.getenv("XDG_STATE_HOME"); d != "" {
+		return filepath.Join(d, "spawnmesh"), nil
+	}
+	home := a.getenv("HOME")
+	if home == "" {
+		return "", misuse(errors.New("no data directory: give --data-dir, or set SPAWNMESH_DATA_DIR or HOME"))
+	}
+	return filepath.Join(home, ".local", "state", "spawnmesh"), nil
+}
+
+// logger writes for people who run an instance in the foreground.
+func (a *app) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{ReplaceAttr: func(_ []string, at slog.Attr) slog.Attr {
+		if at.Key == slog.TimeKey {
+			at.Value = slog.StringValue(at.Value.Time().Format("15:04:05.000"))
+		}
+		return at
+	}}))
+}
+
+// instance is an opened data directory: locked, with keys and database.
+type instance struct {
+	dir     string
+	keys    signing.Keys
+	db      *store.DB
+	lock    *postgres.InstanceLock
+	cluster *postgres.Cluster
+}
+
+// open locks the data directory, loads or makes the keys and opens the database,
+// starting the private Postgres when no other is named. Things are closed in the
+// opposite order by close.
+func (a *app) open(ctx context.Context, log *slog.Logger, create bool) (in *instance, err error) {
+	in = &instance{}
+	if in.dir, err = a.dir(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, in.close(ctx))
+		}
+	}()
+	if in.lock, err = postgres.Lock(in.dir); err != nil {
+		return nil, err
+	}
+	keyDir := filepath.Join(in.dir, "keys")
+	in.keys, err = signing.LoadKeys(keyDir)
+	if errors.Is(err, signing.ErrNoKeys) && create {
+		in.keys, err = signing.CreateKeys(keyDir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("loading the keys in %s: %w", keyDir, err)
+	}
+	url := a.databaseURL()
+	if url == "" {
+		in.cluster, err = postgres.Start(ctx, postgres.Config{Dir: in.dir, BinDir: a.getenv("SPAWNMESH_PG_BIN"), User: a.getenv("SPAWNMESH_PG_USER"), Log: log})
+		if err != nil {
+			return nil, err
+		}
+		url = in.cluster.URL()
+	}
+	in.db, err = store.Open(ctx, store.Config{URL: url, Self: in.keys.InstanceID(), Signer: in.keys.Signing})
+	if err != nil {
+		return nil, fmt.Errorf("opening the instance in %s: %w", in.dir, err)
+	}
+	return in, nil
+}
+
+func (a *app) databaseURL() string {
+	if url := a.getenv("SPAWNMESH_DATABASE_URL"); url != "" {
+		return url
+	}
+	return a.getenv("DATABASE_URL")
+}
+
+func (in *instance) close(ctx context.Context) error {
+	// What is open must be closed in good order also when ctx has ended.
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer done()
+	var err error
+	if in.db != nil {
+		in.db.Close()
+	}
+	if in.cluster != nil {
+		err = in.cluster.Close(ctx)
+	}
+	if in.lock != nil {
+		err = errors.Join(err, in.lock.Close())
+	}
+	return err
+}
+
+// watch ends with an error when the private Postgres has given up.
+func (in *instance) watch(ctx context.Context) error {
+	if in.cluster == nil {
+		<-ctx.Done()
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-in.cluster.Failed():
+		return fmt.Errorf("the private Postgres in %s: %w", in.dir, in.cluster.Err())
+	}
+}
+
+// writeReady tells a script that waits for it that the instance serves. The file
+// appears whole: a reader never sees half of it.
+func writeReady(path, text string) error {
+	if path == "" {
+		return nil
+	}
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, []byte(text+"\n"), 0o644); err != nil {
+		return fmt.Errorf("writing the ready file: %w", err)
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return fmt.Errorf("writing the ready file: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+// Command spawnmesh runs an instance of the mesh and asks instances to do things.
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/federation/local"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+)
+
+func main() {
+	// The shim of an agent is this same program; it must cost nothing more.
+	if len(os.Args) > 1 && os.Args[1] == "_shim" {
+		os.Exit(supervisor.ShimMain(os.Args[2:]))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv}, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// app is what every command shares: streams, environment and global flags.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	getenv   func(string) string
+	dataDir  string
+	output   string
+	json     bool
+	noColor  bool
+}
+
+// run executes one command line and returns the exit code.
+func run(ctx context.Context, a *app, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	if code, ok := errors.AsType[exitCode](err); ok {
+		return int(code)
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return exitInterrupted
+	}
+	a.printError(err)
+	return codeOf(err)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "spawnmesh",
+		Short: "Spawn agents on other people's machines, safely",
+		Long: `spawnmesh spawns agents on other people's machines, safely.
+
+A hub asks, a spoke decides. Nothing is lost or run twice while a link is down,
+and every order and outcome is a signed fact.
+
+Try it:  spawnmesh demo`,
+		SilenceUsage: true, SilenceErrors: true,
+		Args:              cobra.NoArgs,
+		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
+		PersistentPreRunE: func(*cobra.Command, []string) error { return a.checkOutput() },
+	}
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return misuse(err) })
+	f := root.PersistentFlags()
+	f.StringVar(&a.dataDir, "data-dir", "", "data directory of the instance (default $SPAWNMESH_DATA_DIR, else $XDG_STATE_HOME/spawnmesh)")
+	f.StringVarP(&a.output, "output", "o", "table", "table, wide, json, ndjson or name")
+	f.BoolVar(&a.json, "json", false, "same as -o json")
+	f.BoolVar(&a.noColor, "no-color", false, "no colours (also NO_COLOR, or when the output is no terminal)")
+	root.AddGroup(&cobra.Group{ID: "try", Title: "Try:"}, &cobra.Group{ID: "run", Title: "Run an instance:"},
+		&cobra.Group{ID: "agents", Title: "Agents:"}, &cobra.Group{ID: "federation", Title: "Connections:"})
+	add := func(group string, list ...*cobra.Command) {
+		for _, c := range list {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add("try", a.demoCommand(), a.doctorCommand(), a.benchCommand(), a.versionCommand())
+	add("run", a.hubCommand(), a.spokeCommand())
+	add("agents", a.spawnCommand(), a.statusCommand(), a.killCommand(), a.logsCommand(), a.agentsCommand())
+	add("federation", a.inviteCommand(), a.connectionsCommand(), a.auditCommand())
+	return root
+}
+
+// client reaches the running instance in the data directory.
+func (a *app) client() (*local.Client, error) {
+	dir, err := a.dir()
+	if err != nil {
+		return nil, err
+	}
+	return local.NewClient(dir), nil
+}

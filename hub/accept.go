@@ -1,0 +1,207 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// Defaults and bounds of an order.
+const (
+	DefaultLife  = 24 * time.Hour // how long a spoke may still start what was ordered
+	MaxLife      = 7 * 24 * time.Hour
+	DefaultGrace = 10 * time.Second
+)
+
+// A SpawnRequest is what an operator asks for.
+type SpawnRequest struct {
+	ID             string         `json:"id,omitempty"` // chosen by the caller, or by the hub
+	Spoke          string         `json:"spoke,omitempty"`
+	Any            bool           `json:"any,omitempty"`
+	Spawn          commands.Spawn `json:"spawn"`
+	ExpiresInMS    int64          `json:"expires_in_ms,omitempty"`
+	IdempotencyKey string         `json:"idempotency_key,omitempty"`
+}
+
+// A SpawnAnswer says what was stored. Existing tells that it was there before.
+type SpawnAnswer struct {
+	ID       string `json:"id"`
+	Spoke    string `json:"spoke"`
+	Existing bool   `json:"existing,omitempty"`
+}
+
+// Spawn stores an order and returns when it cannot be lost any more.
+func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAnswer, error) {
+	if r.Spawn.Task = r.ID; r.ID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return SpawnAnswer{}, err
+		}
+		r.Spawn.Task = id.String()
+	}
+	life := DefaultLife
+	if r.ExpiresInMS != 0 {
+		life = time.Duration(r.ExpiresInMS) * time.Millisecond
+	}
+	if life < time.Second || life > MaxLife {
+		return SpawnAnswer{}, commands.Refuse(commands.Validation, "an order may be started for 1s to %s, not %s", MaxLife, life)
+	}
+	if len(r.IdempotencyKey) > 256 {
+		return SpawnAnswer{}, commands.Refuse(commands.Validation, "the idempotency key is longer than 256 bytes")
+	}
+	if err := r.Spawn.Validate(); err != nil {
+		return SpawnAnswer{}, err
+	}
+	p, err := h.place(r)
+	if err != nil {
+		return SpawnAnswer{}, err
+	}
+	o, err := h.orders.Submit(ctx, store.SpawnOrder{Conn: p.ID, Spawn: &r.Spawn, Life: life, IdempotencyKey: r.IdempotencyKey, Actor: actor})
+	if err != nil {
+		return SpawnAnswer{}, unavailable(err)
+	}
+	if o.Err != nil {
+		return SpawnAnswer{}, o.Err
+	}
+	return SpawnAnswer{o.Task, p.Name, o.Existing}, nil
+}
+
+// orderAll is one round of the order group: one transaction, then the relay.
+func (h *Hub) orderAll(ctx context.Context, orders []store.SpawnOrder) ([]store.Ordered, error) {
+	// The callers may have left; what they were promised is decided here.
+	out, err := h.DB.OrderSpawns(context.WithoutCancel(ctx), orders)
+	ring(h.outbox)
+	return out, err
+}
+
+// place chooses the spoke: the named one, or of all the least loaded that can.
+func (h *Hub) place(r SpawnRequest) (*peer, error) {
+	if r.Spoke != "" && r.Any {
+		return nil, commands.Refuse(commands.Validation, "give a spoke or any, not both")
+	}
+	if r.Spoke != "" {
+		return h.peers.find(r.Spoke)
+	}
+	var living []*peer
+	for _, p := range h.peers.all() {
+		if p.State == store.Active {
+			living = append(living, p)
+		}
+	}
+	if !r.Any && len(living) == 1 {
+		return living[0], nil
+	}
+	if !r.Any {
+		return nil, commands.Refuse(commands.Validation, "%d spokes are connected", len(living)).Hinting("name one with --spoke NAME, or let the hub choose with --any")
+	}
+	return h.leastLoaded(living, r.Spawn.Capabilities)
+}
+
+// find returns the one mirror that a person means by an id or a prefix of it.
+func (h *Hub) find(ctx context.Context, text string) (store.Mirror, error) {
+	text = strings.ToLower(text)
+	if len(text) < 6 || len(text) > 36 || strings.Trim(text, "0123456789abcdef-") != "" {
+		return store.Mirror{}, commands.Refuse(commands.Validation, "%q is not an agent id or six or more characters of one", text)
+	}
+	list, err := h.DB.FindMirrors(ctx, text)
+	switch {
+	case err != nil:
+		return store.Mirror{}, unavailable(err)
+	case len(list) == 0:
+		return store.Mirror{}, commands.Refuse(commands.NotFound, "no agent %s", text).Hinting("see: spawnmesh agents")
+	case len(list) > 1:
+		return store.Mirror{}, commands.Refuse(commands.Ambiguous, "%s fits several agents", text).Hinting("use more of the id; see: spawnmesh agents -o wide")
+	}
+	return list[0], nil
+}
+
+// Kill stores a kill order. For an agent that has ended it changes nothing and
+// returns the outcome that is there.
+func (h *Hub) Kill(ctx context.Context, text, reason string, grace time.Duration, actor string) (store.Mirror, error) {
+	m, err := h.find(ctx, text)
+	if err != nil {
+		return m, err
+	}
+	k := commands.Kill{Task: m.Task, Reason: reason, GraceMS: grace.Milliseconds()}
+	if err := k.Validate(); err != nil {
+		return m, err
+	}
+	if _, err := h.DB.OrderKill(context.WithoutCancel(ctx), k, MaxLife, actor); err != nil {
+		return m, unavailable(err)
+	}
+	ring(h.outbox)
+	return h.find(ctx, m.Task)
+}
+
+// Ask sends a status command to the spoke of an agent and waits for its signed
+// answer for as long as ctx allows.
+func (h *Hub) Ask(ctx context.Context, text, actor string) (*commands.TaskState, error) {
+	m, err := h.find(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	news := h.watch.add(m.Task)
+	defer h.watch.remove(m.Task, news)
+	question, err := h.DB.OrderStatus(ctx, m.Task, time.Hour, actor)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	ring(h.outbox)
+	for {
+		state, err := h.answer(ctx, m, question)
+		if state != nil || err != nil {
+			return state, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, commands.Refuse(commands.Unreachable, "%s has not answered yet", m.Spoke).Hinting("see: spawnmesh connections list")
+		case <-news:
+		}
+	}
+}
+
+func (h *Hub) answer(ctx context.Context, m store.Mirror, question string) (*commands.TaskState, error) {
+	wire, err := h.DB.Answered(ctx, question)
+	if err != nil || wire == nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	p := h.peers.byPeer(string(h.peerOf(m.Conn)))
+	if p == nil {
+		return nil, fmt.Errorf("the connection of %s is gone", m.Spoke)
+	}
+	o, err := p.verifier.Open(wire, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	c, err := commands.Parse(o)
+	if err != nil {
+		return nil, err
+	}
+	switch b := c.Body.(type) {
+	case *commands.TaskState:
+		return b, nil
+	case *commands.RefusedBody:
+		return nil, &commands.Refused{Code: b.Code, Why: b.Why, Hint: b.Hint}
+	}
+	return nil, fmt.Errorf("%s answered a status command with %s", m.Spoke, c.Body.Kind())
+}
+
+func (h *Hub) peerOf(conn string) signing.InstanceID {
+	for _, p := range h.peers.all() {
+		if p.ID == conn {
+			return p.Peer
+		}
+	}
+	return ""
+}

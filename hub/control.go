@@ -1,0 +1,284 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/local"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// An Instance describes a running instance to its operator.
+type Instance struct {
+	Role        string             `json:"role"`
+	ID          signing.InstanceID `json:"id"`
+	Name        string             `json:"name"`
+	Fingerprint string             `json:"fingerprint"`
+	Version     string             `json:"version"`
+	Pid         int                `json:"pid"`
+	Link        string             `json:"link,omitempty"`
+	Health      []local.Check      `json:"health"`
+}
+
+// An AgentView is a mirror with what was received about it.
+type AgentView struct {
+	store.Mirror
+	ExitCode *int               `json:"exit_code,omitempty"` // of the last attempt's process
+	Receipts []store.ReceiptRow `json:"receipts,omitempty"`
+}
+
+// control routes what an operator may ask of a hub.
+func (h *Hub) control() http.Handler {
+	m := http.NewServeMux()
+	m.HandleFunc("GET /v1/instance", h.getInstance)
+	m.HandleFunc("POST /v1/agents", h.postAgent)
+	m.HandleFunc("GET /v1/agents", h.listAgents)
+	m.HandleFunc("GET /v1/agents/{id}", h.getAgent)
+	m.HandleFunc("POST /v1/agents/{id}/kill", h.killAgent)
+	m.HandleFunc("POST /v1/agents/{id}/ask", h.askAgent)
+	m.HandleFunc("GET /v1/agents/{id}/logs", h.getLogs)
+	m.HandleFunc("POST /v1/invites", h.postInvite)
+	m.HandleFunc("GET /v1/connections", h.listConnections)
+	m.HandleFunc("GET /v1/connections/{name}", h.getConnection)
+	m.HandleFunc("POST /v1/connections/{name}/{state}", h.postConnection)
+	m.HandleFunc("GET /v1/audit", h.getAudit)
+	return m
+}
+
+func reply(w http.ResponseWriter, v any, err error) {
+	if err != nil {
+		local.Error(w, err)
+		return
+	}
+	local.JSON(w, v)
+}
+
+func (h *Hub) getInstance(w http.ResponseWriter, r *http.Request) {
+	ctx, done := context.WithTimeout(r.Context(), 5*time.Second)
+	defer done()
+	_, dbErr := h.DB.Now(ctx)
+	local.JSON(w, Instance{Role: "hub", ID: h.Keys.InstanceID(), Name: h.Name, Fingerprint: signing.Fingerprint(h.Keys.Identity.Public()),
+		Version: h.Version, Pid: os.Getpid(), Link: h.link,
+		Health: []local.Check{local.NewCheck("postgres", dbErr), local.NewCheck("nats", h.fed.Healthy(ctx))}})
+}
+
+func (h *Hub) postAgent(w http.ResponseWriter, r *http.Request) {
+	var req SpawnRequest
+	err := local.Decode(r, &req)
+	var out SpawnAnswer
+	if err == nil {
+		out, err = h.Spawn(r.Context(), req, local.Caller(r))
+	}
+	reply(w, out, err)
+}
+
+func (h *Hub) listAgents(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	limit, err := strconv.Atoi(q.Get("limit"))
+	if q.Get("limit") == "" {
+		limit, err = 50, nil
+	}
+	if err != nil || limit < 1 || limit > 10000 {
+		local.Error(w, commands.Refuse(commands.Validation, "limit is a number from 1 to 10000"))
+		return
+	}
+	list, err := h.DB.ListMirrors(r.Context(), q.Get("spoke"), q.Get("open") == "true", limit)
+	reply(w, list, err)
+}
+
+// getAgent answers with an agent as it is; with wait=D only when it has changed
+// after since, has ended, or D has passed.
+func (h *Hub) getAgent(w http.ResponseWriter, r *http.Request) {
+	m, err := h.find(r.Context(), r.PathValue("id"))
+	if err != nil {
+		local.Error(w, err)
+		return
+	}
+	if wait, _ := time.ParseDuration(r.URL.Query().Get("wait")); wait > 0 {
+		ctx, done := context.WithTimeout(r.Context(), min(wait, time.Minute))
+		defer done()
+		m, err = h.await(ctx, m, r.URL.Query().Get("since"))
+	}
+	view := viewOf(m)
+	if err == nil && r.URL.Query().Get("receipts") == "true" {
+		view.Receipts, err = h.DB.Receipts(r.Context(), m.Task)
+	}
+	reply(w, view, err)
+}
+
+func viewOf(m store.Mirror) AgentView {
+	v := AgentView{Mirror: m}
+	var r commands.Result
+	if m.Result != nil && json.Unmarshal(m.Result, &r) == nil && r.Exit.Code >= 0 && r.Outcome != "" {
+		v.ExitCode = &r.Exit.Code
+	}
+	return v
+}
+
+// await returns the mirror of m once it differs from the state since, or ended.
+func (h *Hub) await(ctx context.Context, m store.Mirror, since string) (store.Mirror, error) {
+	news := h.watch.add(m.Task)
+	defer h.watch.remove(m.Task, news)
+	for {
+		list, err := h.DB.FindMirrors(context.WithoutCancel(ctx), m.Task)
+		if err != nil || len(list) != 1 {
+			return m, unavailable(err)
+		}
+		m = list[0]
+		if m.State.Terminal() || since != "" && string(m.State) != since {
+			return m, nil
+		}
+		select {
+		case <-ctx.Done():
+			return m, nil
+		case <-news:
+		case <-time.After(2 * time.Second): // another process of this hub may have moved it
+		}
+	}
+}
+
+func (h *Hub) killAgent(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		Reason  string `json:"reason"`
+		GraceMS int64  `json:"grace_ms"`
+	}
+	err := local.Decode(r, &req)
+	var m store.Mirror
+	if err == nil {
+		m, err = h.Kill(r.Context(), r.PathValue("id"), req.Reason, time.Duration(req.GraceMS)*time.Millisecond, local.Caller(r))
+	}
+	reply(w, m, err)
+}
+
+func (h *Hub) askAgent(w http.ResponseWriter, r *http.Request) {
+	ctx, done := context.WithTimeout(r.Context(), 10*time.Second)
+	defer done()
+	state, err := h.Ask(ctx, r.PathValue("id"), local.Caller(r))
+	reply(w, state, err)
+}
+
+// getLogs answers with an agent's output as a sequence of JSON values, oldest
+// first. With follow=true it goes on until the agent has ended and all of its
+// output that was reported is here.
+func (h *Hub) getLogs(w http.ResponseWriter, r *http.Request) {
+	m, err := h.find(r.Context(), r.PathValue("id"))
+	if err != nil {
+		local.Error(w, err)
+		return
+	}
+	after, _ := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
+	follow := r.URL.Query().Get("follow") == "true"
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	_ = http.NewResponseController(w).Flush()
+	if err := h.follow(r.Context(), w, m, after, follow); err != nil && r.Context().Err() == nil {
+		h.Log.ErrorContext(r.Context(), "sending logs", "id", m.Task, "err", err)
+	}
+}
+
+func (h *Hub) follow(ctx context.Context, w http.ResponseWriter, m store.Mirror, after int64, follow bool) error {
+	news := h.watch.add(m.Task)
+	defer h.watch.remove(m.Task, news)
+	enc := json.NewEncoder(w)
+	for {
+		pieces, err := h.DB.Logs(ctx, m.Task, after, 500)
+		if err != nil {
+			return err
+		}
+		for _, p := range pieces {
+			if err := enc.Encode(p); err != nil {
+				return err
+			}
+			after = p.Seq
+		}
+		_ = http.NewResponseController(w).Flush()
+		if len(pieces) > 0 {
+			continue
+		}
+		complete, err := h.complete(ctx, m.Task)
+		if !follow || complete || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-news:
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// complete reports whether a task has ended and as much output is here as its
+// result says was kept.
+func (h *Hub) complete(ctx context.Context, task string) (bool, error) {
+	list, err := h.DB.FindMirrors(ctx, task)
+	if err != nil || len(list) != 1 || !list[0].State.Terminal() {
+		return false, err
+	}
+	var res commands.Result
+	if list[0].Result == nil || json.Unmarshal(list[0].Result, &res) != nil || res.Outcome == "" {
+		return true, nil
+	}
+	if time.Since(*list[0].EndedAt) > time.Minute {
+		return true, nil // what is missing by now was lost with the spoke's store
+	}
+	have, err := h.DB.LogBytes(ctx, task, res.Attempt)
+	return have >= res.Stdout.Bytes-res.Stdout.Dropped+res.Stderr.Bytes-res.Stderr.Dropped, err
+}
+
+func (h *Hub) postInvite(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		Name  string `json:"name"`
+		TTLMS int64  `json:"ttl_ms"`
+	}
+	err := local.Decode(r, &req)
+	var out Invitation
+	if err == nil {
+		out, err = h.Invite(r.Context(), req.Name, time.Duration(req.TTLMS)*time.Millisecond, local.Caller(r))
+	}
+	reply(w, out, err)
+}
+
+func (h *Hub) listConnections(w http.ResponseWriter, r *http.Request) {
+	list, err := h.Spokes(r.Context())
+	reply(w, list, err)
+}
+
+func (h *Hub) getConnection(w http.ResponseWriter, r *http.Request) {
+	p, err := h.peers.find(r.PathValue("name"))
+	if err != nil {
+		local.Error(w, err)
+		return
+	}
+	local.JSON(w, h.view(p))
+}
+
+func (h *Hub) postConnection(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		Reason string `json:"reason"`
+	}
+	to, known := store.Verbs[r.PathValue("state")]
+	err := local.Decode(r, &req)
+	if err == nil && !known {
+		err = commands.Refuse(commands.NotFound, "a connection can be suspended, resumed and revoked")
+	}
+	if err == nil && req.Reason == "" && to != store.Active {
+		err = commands.Refuse(commands.Validation, "this needs a reason").Hinting("add --reason \"why\"; it is recorded")
+	}
+	var c store.Connection
+	if err == nil {
+		c, err = h.setState(r.Context(), r.PathValue("name"), to, req.Reason, local.Caller(r))
+	}
+	reply(w, c, err)
+}
+
+func (h *Hub) getAudit(w http.ResponseWriter, r *http.Request) {
+	list, err := h.DB.AuditTrail(r.Context(), r.URL.Query().Get("object"), 1000)
+	reply(w, list, err)
+}

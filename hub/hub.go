@@ -1,0 +1,177 @@
+// Package hub takes orders from operators, sends them signed to the spokes they
+// are for, and keeps what the spokes' signed answers say.
+//
+// An order that was answered is stored: it reaches its spoke whatever happens to
+// this process, the link or the message server, and its end comes back. The hub
+// can ask, never compel: nothing here writes to a spoke's backlog. The database
+// is the record; what is kept in memory (connections, last heartbeats, waiting
+// callers) can be lost at any moment.
+package hub
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/local"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// batch is how many messages one transaction takes at most.
+const batch = 256
+
+// A Hub is one running hub. Its exported fields are set before Run and not
+// changed afterwards.
+type Hub struct {
+	DB        *store.DB
+	Keys      signing.Keys
+	Dir       string       // data directory: message store and control socket
+	Name      string       // what this hub calls itself towards spokes
+	Listen    string       // host:port of the link; port 0 picks one
+	Advertise string       // host:port that join tokens name; default: where it listens
+	Version   string       // of the program, for people
+	Log       *slog.Logger // required
+	// Ready is called once the hub serves, with the address of its link.
+	Ready func(link string)
+
+	fed    *federation.Hub
+	peers  peers
+	roster roster
+	watch  watchers
+	strike strikes
+	orders *store.Group[store.SpawnOrder, store.Ordered]
+	outbox chan struct{} // rung after a commit that filled the outbox
+	join   joins
+	link   string
+	pin    string
+}
+
+// Run serves until ctx ends, and returns after everything it started has ended.
+func (h *Hub) Run(ctx context.Context) error {
+	if err := h.start(ctx); err != nil {
+		return err
+	}
+	defer h.fed.Close()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.orders.Run(ctx) })
+	g.Go(func() error { return h.relay(ctx) })
+	g.Go(func() error { return h.fed.Ingest(ctx, batch, h.ingest) })
+	g.Go(func() error { return h.fed.Presence(ctx, h.beat) })
+	g.Go(func() error { return h.fed.ServeJoin(ctx, h.answerJoin) })
+	g.Go(func() error { return h.saveBeats(ctx) })
+	g.Go(func() error { return h.sweep(ctx) })
+	g.Go(func() error { return local.Serve(ctx, h.Dir, h.control(), h.Log) })
+	h.Log.InfoContext(ctx, "hub is serving", "link", h.link, "instance", h.Keys.InstanceID())
+	if h.Ready != nil {
+		h.Ready(h.link)
+	}
+	err := g.Wait()
+	h.Log.InfoContext(context.WithoutCancel(ctx), "hub has stopped")
+	return err
+}
+
+// start loads the connections and brings up the message server. A revocation
+// that a crash interrupted is completed here: who is not active is not let in.
+func (h *Hub) start(ctx context.Context) error {
+	cert, err := h.certificate()
+	if err != nil {
+		return err
+	}
+	h.pin = federation.Pin(cert)
+	h.outbox = make(chan struct{}, 1)
+	h.join.waiting = map[string]*joining{}
+	h.roster.beats = map[string]store.Beat{}
+	h.watch.byTask = map[string]map[chan struct{}]bool{}
+	h.strike.counts = map[string]int{}
+	h.orders = store.NewGroup(h.orderAll)
+	h.fed = &federation.Hub{Listen: h.Listen, Dir: filepath.Join(h.Dir, "nats"), Certificate: cert, Log: h.Log,
+		JoinUser: func(string, []byte) bool { return true }}
+	if err := h.reload(ctx); err != nil {
+		return err
+	}
+	if h.roster.beats, err = h.DB.Beats(ctx); err != nil {
+		return err
+	}
+	for _, p := range h.peers.all() {
+		if p.State == store.Active {
+			if err := h.fed.Admit(ctx, federation.Peer{ID: string(p.Peer), NKey: p.LinkKey}); err != nil {
+				return fmt.Errorf("admitting %s: %w", p.Name, err)
+			}
+		}
+	}
+	if err := h.fed.Start(ctx); err != nil {
+		return fmt.Errorf("starting the message server: %w", err)
+	}
+	h.link = h.fed.Addr()
+	return h.forgetRevoked(ctx)
+}
+
+func (h *Hub) forgetRevoked(ctx context.Context) error {
+	for _, p := range h.peers.all() {
+		if p.State == store.Revoked && h.peers.byPeer(string(p.Peer)) == nil {
+			if err := h.fed.Forget(ctx, string(p.Peer)); err != nil {
+				return fmt.Errorf("dropping the queues of %s: %w", p.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// certificate derives the TLS key from the link key, so that one key file keeps
+// both. They are different keys: neither gives away the other.
+func (h *Hub) certificate() (cert tlsCertificate, err error) {
+	seed, err := hkdf.Key(sha256.New, h.Keys.LinkSeed, nil, "spawnmesh tls v1", ed25519.SeedSize)
+	if err != nil {
+		return cert, fmt.Errorf("deriving the TLS key: %w", err)
+	}
+	return federation.Certificate(ed25519.NewKeyFromSeed(seed))
+}
+
+// sweep retires old rows, now and then.
+func (h *Hub) sweep(ctx context.Context) error {
+	return every(ctx, 10*time.Minute, func() {
+		if err := h.DB.Retire(ctx); err != nil && ctx.Err() == nil {
+			h.Log.ErrorContext(ctx, "retiring old rows", "err", err)
+		}
+	})
+}
+
+// every calls fn now and then each period until ctx ends.
+func every(ctx context.Context, period time.Duration, fn func()) error {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		fn()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func ring(bell chan struct{}) {
+	select {
+	case bell <- struct{}{}:
+	default:
+	}
+}
+
+// unavailable turns an outage of the database into words for a person.
+func unavailable(err error) error {
+	if commands.CodeOf(err) != commands.Internal {
+		return err
+	}
+	return &commands.Refused{Code: commands.StoreDown, Why: "the hub cannot store or read now; nothing was accepted",
+		Hint: "look at the hub's log and its Postgres, then try again", Err: err}
+}

@@ -1,0 +1,209 @@
+package hub
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// Bounds of invitations and of handshakes under way.
+const (
+	DefaultInvite = 30 * time.Minute
+	maxInvite     = 24 * time.Hour
+	maxJoining    = 64
+	joinTime      = time.Minute
+)
+
+// An Invitation is what an operator carries to the other host.
+type Invitation struct {
+	Token       string    `json:"token"`
+	Name        string    `json:"name"`
+	Expires     time.Time `json:"expires"`
+	Fingerprint string    `json:"fingerprint"` // of this hub, to compare by voice
+}
+
+// Invite makes a token that lets one instance join as name.
+func (h *Hub) Invite(ctx context.Context, name string, ttl time.Duration, actor string) (Invitation, error) {
+	if ttl == 0 {
+		ttl = DefaultInvite
+	}
+	if ttl < time.Second || ttl > maxInvite {
+		return Invitation{}, commands.Refuse(commands.Validation, "an invitation lives from 1s to %s, not %s", maxInvite, ttl)
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return Invitation{}, err
+	}
+	address := h.Advertise
+	if address == "" {
+		address = h.link
+	}
+	t := federation.NewToken(federation.Token{Address: address, Hub: h.Keys.InstanceID(), Pin: h.pin, ID: id.String(), Name: name})
+	expires, err := h.DB.AddInvite(ctx, store.Invite{ID: t.ID, Name: name, ProofKey: t.ProofKey(), TTL: ttl, Uses: 1, Actor: actor})
+	if err != nil {
+		return Invitation{}, unavailable(err)
+	}
+	t.Expires = expires.UnixMilli()
+	text, err := t.Text()
+	return Invitation{text, name, expires, signing.Fingerprint(h.Keys.Identity.Public())}, err
+}
+
+// joins are handshakes under way. Only ServeJoin's goroutine touches them.
+type joins struct{ waiting map[string]*joining }
+
+type joining struct {
+	hello      federation.Hello
+	challenge  federation.Challenge
+	invite     store.Invite
+	transcript federation.Transcript
+	since      time.Time
+}
+
+// errToken is all that a caller learns; the audit says more.
+var errToken = errors.New("join token not accepted")
+
+// joinReply is the answer to either step: a signed message, or an error.
+type joinReply struct {
+	Signed json.RawMessage `json:"signed,omitempty"`
+	Code   commands.Code   `json:"code,omitempty"`
+	Why    string          `json:"why,omitempty"`
+}
+
+// answerJoin answers one step of a handshake. Every refusal is audited with its
+// exact reason; the caller is told no more than it needs to be.
+func (h *Hub) answerJoin(ctx context.Context, r federation.JoinRequest) []byte {
+	for session, j := range h.join.waiting {
+		if time.Since(j.since) > joinTime {
+			delete(h.join.waiting, session)
+		}
+	}
+	var raw []byte
+	var err error
+	if r.Step == "hello" {
+		raw, err = h.hello(ctx, r)
+	} else {
+		raw, err = h.proof(ctx, r)
+	}
+	reply := joinReply{Signed: raw}
+	if err != nil {
+		reply = h.joinRefused(ctx, r, err)
+	}
+	out, err := json.Marshal(reply)
+	if err != nil {
+		return nil
+	}
+	return out
+}
+
+func (h *Hub) joinRefused(ctx context.Context, r federation.JoinRequest, err error) joinReply {
+	object := ""
+	if j := h.join.waiting[r.Session]; j != nil {
+		object = j.invite.Name
+	}
+	delete(h.join.waiting, r.Session)
+	code := commands.CodeOf(err)
+	if errors.Is(err, federation.ErrHandshake) {
+		code = "HANDSHAKE_BAD"
+	}
+	if e := h.DB.Audit(ctx, store.AuditRow{Actor: "joining", Action: "join.refused", Object: object, Code: string(code), Why: err.Error()}); e != nil {
+		h.Log.ErrorContext(ctx, "auditing a refused join", "err", e)
+	}
+	switch code {
+	case signing.KeyWeak, signing.KeyDuplicate, commands.Conflict:
+		return joinReply{Code: code, Why: err.Error()}
+	}
+	return joinReply{Code: "JOIN_REFUSED", Why: errToken.Error()}
+}
+
+func (h *Hub) hello(ctx context.Context, r federation.JoinRequest) ([]byte, error) {
+	if len(h.join.waiting) >= maxJoining {
+		return nil, fmt.Errorf("%d handshakes are under way", maxJoining)
+	}
+	j := &joining{since: time.Now()}
+	if err := signing.DecodeBody(r.Body, &j.hello); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(j.hello.Protocols, federation.Protocol) || len(j.hello.Nonce) != 32 || !signing.ValidUUID(j.hello.Invite) {
+		return nil, commands.Refuse(commands.Validation, "hello without protocol %s, nonce or invite", federation.Protocol)
+	}
+	if err := federation.Admit(j.hello.Identity, j.hello.Signing, j.hello.Sealing); err != nil {
+		return nil, err
+	}
+	if string(j.hello.Identity) == string(h.Keys.Identity.Public()) || string(j.hello.Signing) == string(h.Keys.Signing.Public()) {
+		return nil, &signing.Rejected{Code: signing.KeyDuplicate, Why: "key already belongs to this hub"}
+	}
+	invite, why, err := h.DB.FindInvite(ctx, j.hello.Invite)
+	if err != nil {
+		return nil, err
+	}
+	if why != "" {
+		return nil, commands.Refuse(commands.NotFound, "%s", why)
+	}
+	conn, err := uuid.NewV7()
+	if err != nil {
+		return nil, err
+	}
+	j.invite = invite
+	j.challenge = federation.Challenge{Protocol: federation.Protocol, Identity: h.Keys.Identity.Public(), Signing: h.Keys.Signing.Public(),
+		Sealing: h.Keys.Sealing.PublicKey().Bytes(), Conn: conn.String(), Epoch: 1, Name: h.Name, Nonce: federation.Nonce()}
+	raw, next, err := federation.NewTranscript(r.Exporter).Hello(r.Body).Sign(h.Keys.Identity, j.challenge)
+	if err != nil {
+		return nil, err
+	}
+	j.transcript = next
+	h.join.waiting[r.Session] = j
+	return raw, nil
+}
+
+// proof ends a handshake. The invite is used up, and connection and keys are
+// stored, in one transaction; a caller who lost the answer may say all of it
+// again with the same keys and gets the same connection.
+func (h *Hub) proof(ctx context.Context, r federation.JoinRequest) ([]byte, error) {
+	j := h.join.waiting[r.Session]
+	if j == nil {
+		return nil, commands.Refuse(commands.NotFound, "proof without a hello")
+	}
+	var p federation.Proof
+	if err := signing.DecodeBody(r.Body, &p); err != nil {
+		return nil, err
+	}
+	if err := j.transcript.Check(p, j.invite.ProofKey, j.hello); err != nil {
+		return nil, err
+	}
+	c, err := h.DB.AddConnection(ctx, store.NewConnection{
+		Connection: store.Connection{ID: j.challenge.Conn, Peer: signing.InstanceIDOf(ed25519.PublicKey(j.hello.Identity)), Name: j.invite.Name,
+			Authority: store.Commands, State: store.Pending, LinkKey: j.hello.LinkKey},
+		Keys:  store.PeerKeys{Identity: j.hello.Identity, Signing: j.hello.Signing, Sealing: j.hello.Sealing},
+		Grant: store.FullGrant(), Invite: j.invite.ID, Actor: "invite:" + j.invite.ID})
+	if err != nil {
+		return nil, err
+	}
+	// The operator who made the invite approved whoever holds it.
+	if c.State == store.Pending {
+		if c, err = h.DB.SetConnectionState(ctx, c.ID, store.Active, "joined with an invitation", "invite:"+j.invite.ID); err != nil {
+			return nil, err
+		}
+	}
+	if err := h.reload(ctx); err != nil {
+		return nil, err
+	}
+	if c.State == store.Active {
+		if err := h.enforce(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	delete(h.join.waiting, r.Session)
+	raw, _, err := j.transcript.Proof(r.Body).Sign(h.Keys.Identity, federation.Accept{Conn: c.ID, Name: c.Name, State: string(c.State), Epoch: c.Epoch})
+	return raw, err
+}

@@ -1,0 +1,4 @@
+// Package crash names the steps between two durable actions, where tests end a
+// process to see what a restart makes of it. Without the build tag crashpoints
+// it does nothing.
+package crash

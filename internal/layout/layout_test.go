@@ -1,0 +1,108 @@
+// Package layout holds the test that keeps imports between rooms one-way.
+package layout
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/spawnmesh/spawnmesh/"
+
+// may says which rooms a room may import besides its own sub-rooms; a room that
+// is absent may not exist. internal rooms are for tests, and crash points.
+var may = map[string]string{
+	"signing":           "",
+	"commands":          "signing",
+	"store":             "commands signing",
+	"store/postgres":    "",
+	"federation":        "commands signing",
+	"federation/local":  "commands",
+	"hub":               "commands federation federation/local signing store",
+	"spoke":             "commands federation federation/local signing store spoke/runtime spoke/supervisor",
+	"spoke/runtime":     "spoke/supervisor",
+	"spoke/supervisor":  "",
+	"cmd/spawnmesh":     "commands federation federation/local hub signing spoke spoke/supervisor store store/postgres",
+	"internal/crash":    "",
+	"internal/layout":   "",
+	"internal/pgtest":   "store/postgres",
+	"internal/meshtest": "commands federation federation/local hub internal/pgtest signing spoke spoke/supervisor store store/postgres",
+}
+
+// outside says which rooms alone may know a library: its types stop there.
+var outside = map[string]string{
+	"github.com/nats-io/":      "federation",
+	"github.com/jackc/":        "store store/postgres internal/pgtest internal/meshtest",
+	"github.com/spf13/":        "cmd/spawnmesh",
+	"github.com/goccy/go-yaml": "spoke",
+	"golang.org/x/crypto":      "signing",
+}
+
+type pkg struct {
+	ImportPath string
+	Doc        string
+	Imports    []string
+	GoFiles    []string
+}
+
+func list(t *testing.T) []pkg {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Doc,Imports,GoFiles", module+"...").Output()
+	require.NoError(t, err)
+	var pkgs []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else {
+			require.NoError(t, err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+func in(list, word string) bool {
+	for _, w := range strings.Fields(list) {
+		if w == word {
+			return true
+		}
+	}
+	return false
+}
+
+func TestImportsGoDown(t *testing.T) {
+	for _, p := range list(t) {
+		room := strings.TrimPrefix(p.ImportPath, module)
+		allowed, known := may[room]
+		require.True(t, known, "%s is not a room of this project; a new one needs a line in this table", room)
+		for _, path := range p.Imports {
+			if other, ours := strings.CutPrefix(path, module); ours {
+				require.True(t, other == "internal/crash" || in(allowed, other), "%s must not import %s", room, other)
+			}
+			for library, rooms := range outside {
+				if strings.HasPrefix(path, library) {
+					require.True(t, in(rooms, room), "%s must not import %s", room, path)
+				}
+			}
+		}
+	}
+}
+
+func TestEveryRoomSaysWhatItIs(t *testing.T) {
+	for _, p := range list(t) {
+		if len(p.GoFiles) == 0 {
+			continue
+		}
+		name := p.ImportPath[strings.LastIndexByte(p.ImportPath, '/')+1:]
+		want := "Package " + name + " "
+		if strings.HasPrefix(p.ImportPath, module+"cmd/") {
+			want = "Command " + name + " "
+		}
+		require.True(t, strings.HasPrefix(p.Doc, want), "%s: the package comment starts with %q", p.ImportPath, want)
+	}
+}

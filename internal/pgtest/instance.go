@@ -1,0 +1,81 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/store/postgres"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	dirPrefix = "spawnmesh-pgtest-"
+	memory    = "/dev/shm"
+	enough    = 1 << 30 // bytes; a container often has only 64 MB there, two clusters' worth
+)
+
+// An instance is a private server in a directory of its own, which is removed with it.
+type instance struct {
+	dir     string
+	lock    *postgres.InstanceLock
+	cluster *postgres.Cluster
+}
+
+func start(ctx context.Context) (*instance, error) {
+	base := baseDir()
+	sweep(base)
+	dir, err := os.MkdirTemp(base, dirPrefix)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := postgres.Lock(dir)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	cluster, err := postgres.Start(ctx, postgres.Config{Dir: dir, Settings: map[string]string{"max_connections": "200"}})
+	if err != nil {
+		return nil, errors.Join(err, lock.Close(), os.RemoveAll(dir))
+	}
+	return &instance{dir, lock, cluster}, nil
+}
+
+// end stops the server and removes everything. A failed server is an error too: its tests may have passed for the
+// wrong reason.
+func (i *instance) end() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := errors.Join(i.cluster.Err(), i.cluster.Close(ctx))
+	return errors.Join(err, i.lock.Close(), os.RemoveAll(i.dir))
+}
+
+// baseDir returns where clusters go: memory if there is enough of it.
+func baseDir() string {
+	var fs unix.Statfs_t
+	if unix.Statfs(memory, &fs) != nil || unix.Access(memory, unix.W_OK) != nil {
+		return os.TempDir()
+	}
+	if uint64(fs.Bavail)*uint64(fs.Bsize) < enough {
+		return os.TempDir()
+	}
+	return memory
+}
+
+// sweep removes the directories of test binaries that were killed. One that was made a moment ago may not be locked
+// yet.
+func sweep(base string) {
+	dirs, _ := filepath.Glob(filepath.Join(base, dirPrefix+"*")) // fails only on a malformed pattern
+	for _, dir := range dirs {
+		info, err := os.Stat(dir)
+		if err != nil || time.Since(info.ModTime()) < time.Minute {
+			continue
+		}
+		if lock, err := postgres.Lock(dir); err == nil {
+			_ = errors.Join(os.RemoveAll(dir), lock.Close()) // somebody else's: it may refuse
+		}
+	}
+}

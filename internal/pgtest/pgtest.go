@@ -1,0 +1,154 @@
+// Package pgtest gives each test its own empty database on a real Postgres.
+//
+// A test binary has one private cluster, started when the first test asks for a database and kept in memory where
+// that is possible. [Main] ends it; a binary that uses [URL] therefore has
+//
+//	func TestMain(m *testing.M) { pgtest.Main(m) }
+//
+// A binary that is killed takes its server with it, and leaves its directory to the next one that starts. Nothing is
+// skipped: where no server programs are found, the test fails and says what to run.
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spawnmesh/spawnmesh/store/postgres"
+)
+
+// shared is the cluster of this test binary. It is the one thing here that cannot be a value in somebody's hands:
+// tests that know nothing of each other use it.
+var shared struct {
+	sync.Mutex
+	main      bool // Main runs, so somebody will end the cluster
+	instance  *instance
+	err       error // why there is no instance; the next test need not try again
+	databases int   // made so far
+}
+
+// Main runs the tests, ends the cluster they shared, removes its directory, and exits.
+func Main(m *testing.M) {
+	shared.main = true
+	code := m.Run()
+	if shared.instance != nil {
+		if err := shared.instance.end(); err != nil {
+			fmt.Fprintln(os.Stderr, "ending the test cluster:", err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
+}
+
+// URL returns the address of a fresh, empty database, for its superuser mesh. The database is dropped when the test
+// ends, with whoever is still connected to it. Tests may run in parallel; there is room for 200 connections.
+func URL(t testing.TB) string {
+	t.Helper()
+	c, number := fromShared(t)
+	name := databaseName(number, t.Name())
+	address, err := url.Parse(c.URL())
+	if err != nil {
+		t.Fatalf("reading the address of the test cluster: %v", err)
+	}
+	address.Path = "/" + name
+
+	if err := create(t.Context(), c, name); err != nil {
+		t.Fatalf("making the test's database: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := drop(ctx, c, name); err != nil {
+			t.Errorf("dropping the test's database: %v", err)
+		}
+	})
+	return address.String()
+}
+
+// Cluster starts a private server for this test alone, for instance to kill it. It ends with the test.
+func Cluster(t testing.TB) *postgres.Cluster {
+	t.Helper()
+	i, err := start(t.Context())
+	if err != nil {
+		t.Fatal(explain(err))
+	}
+	t.Cleanup(func() {
+		if err := i.end(); err != nil {
+			t.Errorf("ending the test's cluster: %v", err)
+		}
+	})
+	return i.cluster
+}
+
+// fromShared returns the cluster of this binary, starting it if need be, and a number that no other test has.
+func fromShared(t testing.TB) (*postgres.Cluster, int) {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if !shared.main {
+		t.Fatal("this test binary needs: func TestMain(m *testing.M) { pgtest.Main(m) }")
+	}
+	if shared.instance == nil && shared.err == nil {
+		shared.instance, shared.err = start(context.WithoutCancel(t.Context())) // it outlives the first test
+	}
+	if shared.err != nil {
+		t.Fatal(explain(shared.err))
+	}
+	shared.databases++
+	return shared.instance.cluster, shared.databases
+}
+
+// explain puts what to do in front of an error that somebody without a server will see.
+func explain(err error) string {
+	if _, ok := errors.AsType[*postgres.NotFoundError](err); ok {
+		// The script has nothing to do where instances use DATABASE_URL. Tests start servers all the same.
+		return fmt.Sprintf("this test needs PostgreSQL server programs: run DATABASE_URL= scripts/ensure-postgres\n%v", err)
+	}
+	return fmt.Sprintf("starting the test cluster: %v", err)
+}
+
+var unfit = regexp.MustCompile(`[^a-z0-9]+`)
+
+// databaseName says which test a database is for, within the 63 bytes of a Postgres name.
+func databaseName(number int, test string) string {
+	name := fmt.Sprintf("t%d_%s", number, unfit.ReplaceAllString(strings.ToLower(test), "_"))
+	return name[:min(len(name), 63)]
+}
+
+// create makes a database by copying files, which takes a fifth of the time that logging every page of it does.
+// Before version 15 that is the only way, and has no name.
+func create(ctx context.Context, c *postgres.Cluster, name string) error {
+	conn, err := pgx.Connect(ctx, c.URL())
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	var named bool
+	if err := conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int >= 150000").Scan(&named); err != nil {
+		return err
+	}
+	sql := "CREATE DATABASE " + name
+	if named {
+		sql += " STRATEGY FILE_COPY"
+	}
+	_, err = conn.Exec(ctx, sql)
+	return err
+}
+
+func drop(ctx context.Context, c *postgres.Cluster, name string) error {
+	conn, err := pgx.Connect(ctx, c.URL())
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, "DROP DATABASE "+name+" WITH (FORCE)")
+	return err
+}

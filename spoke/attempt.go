@@ -1,0 +1,261 @@
+package spoke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/runtime"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// run starts a claimed attempt and follows it to its end. It is the one owner
+// of the attempt in this process. The order matters for a crash: the attempt is
+// in the database before its shim starts, so a restarted spoke looks for it; the
+// shim holds its lock before the agent starts, so what it finds is certain.
+func (s *Spoke) run(ctx context.Context, a *attempt, deadline supervisor.Instant) {
+	defer ring(s.work)
+	defer s.leaveOrRemove(a)
+	if a.spec.Runtime == commands.RuntimeNoop {
+		if s.proveStart(ctx, a, 0) {
+			s.finish(ctx, a, a.fence, store.End{Outcome: commands.Succeeded, Exit: commands.Exit{}})
+		}
+		return
+	}
+	agent, err := s.startAgent(ctx, a, deadline)
+	if err != nil {
+		s.finish(ctx, a, a.fence, couldNotStart(err))
+		return
+	}
+	s.live.running(a, agent)
+	s.proveStart(ctx, a, agent.Pid()) // a fence that no longer holds ends the agent below
+	s.attend(ctx, a, agent)
+}
+
+// takeOver follows an attempt that an earlier process started, or records what
+// became of it.
+func (s *Spoke) takeOver(ctx context.Context, a *attempt, agent *supervisor.Agent, exit *supervisor.Exit, from supervisor.Instant) {
+	defer ring(s.work)
+	defer s.leaveOrRemove(a)
+	if agent == nil {
+		if !exit.StartedAt.IsZero() {
+			s.proveStart(ctx, a, 0)
+		}
+		s.ended(ctx, a, *exit)
+		return
+	}
+	s.live.running(a, agent)
+	held, err := s.DB.Renew(ctx, []store.Fence{a.fence}, s.Lease)
+	if err == nil && held[a.fence] {
+		err = agent.Renew(from.Add(s.Lease))
+	}
+	if err != nil {
+		s.Log.WarnContext(ctx, "renewing the lease of an adopted agent", "id", a.fence.Task, "err", err)
+	}
+	s.proveStart(ctx, a, agent.Pid())
+	if k, ok, err := s.DB.PendingKill(ctx, a.fence.Task); err == nil && ok {
+		a.kills <- k
+	}
+	s.attend(ctx, a, agent)
+}
+
+// leaveOrRemove takes an ended attempt out of the live ones. One that goes on
+// without us stays, so that it is counted.
+func (s *Spoke) leaveOrRemove(a *attempt) {
+	select {
+	case <-a.leave:
+		if agent := s.live.agentOf(a); agent != nil {
+			select {
+			case <-agent.Done():
+			default:
+				return
+			}
+		}
+	default:
+	}
+	s.live.remove(a)
+}
+
+func (s *Spoke) startAgent(ctx context.Context, a *attempt, deadline supervisor.Instant) (*supervisor.Agent, error) {
+	work := a.spec.Dir
+	if work == "" {
+		work = filepath.Join(a.dir, "work")
+		if err := os.MkdirAll(work, 0o700); err != nil {
+			return nil, fmt.Errorf("making the work directory: %w", err)
+		}
+	}
+	env := make(map[string]string, len(a.spec.Env))
+	for _, e := range a.spec.Env {
+		env[e.Name] = e.Value
+	}
+	spec, err := runtime.Exec{Argv: a.spec.Argv, Dir: work, Home: filepath.Join(a.dir, "work"), Path: s.Policy.Path, Env: env,
+		Task: a.fence.Task, Attempt: a.fence.Attempt}.Spec()
+	if err != nil {
+		return nil, err
+	}
+	spec.Timeout, spec.Deadline, spec.OutputCap = s.Policy.Timeout(a.spec.Timeout()), deadline, s.Policy.Limits.Output
+	return supervisor.Start(ctx, a.dir, spec)
+}
+
+// proveStart records that the agent runs, and reports whether the fence held.
+func (s *Spoke) proveStart(ctx context.Context, a *attempt, pid int) bool {
+	held, err := s.starts.Submit(ctx, store.Start{Fence: a.fence, Pid: pid, BootID: s.bootID})
+	if err != nil {
+		s.Log.ErrorContext(ctx, "recording a start", "id", a.fence.Task, "err", err)
+		return true // the end will be recorded with the same fence, or not at all
+	}
+	if !held {
+		s.live.lose(a)
+	}
+	ring(s.outbox)
+	return held
+}
+
+// attend waits for the agent's end, and ends it when a kill comes or when the
+// fence no longer holds.
+func (s *Spoke) attend(ctx context.Context, a *attempt, agent *supervisor.Agent) {
+	lost := a.lost
+	for {
+		select {
+		case <-agent.Done():
+			s.ended(ctx, a, agent.Exit())
+			return
+		case <-a.leave:
+			return
+		case k := <-a.kills:
+			s.kill(ctx, a, agent, "killed by order", k.Grace)
+		case <-lost:
+			lost = nil
+			grace := time.Duration(0)
+			if k, ok, err := s.DB.PendingKill(ctx, a.fence.Task); err == nil && ok {
+				grace = k.Grace
+			}
+			s.kill(ctx, a, agent, "the lease was lost", grace)
+		}
+	}
+}
+
+func (s *Spoke) kill(ctx context.Context, a *attempt, agent *supervisor.Agent, reason string, grace time.Duration) {
+	err := agent.Kill(ctx, reason, grace)
+	if _, survivors := errors.AsType[*supervisor.Incomplete](err); survivors {
+		s.Log.ErrorContext(ctx, "processes survive their kill; their slot stays taken", "id", a.fence.Task, "err", err)
+	} else if err != nil && ctx.Err() == nil {
+		s.Log.ErrorContext(ctx, "killing an agent", "id", a.fence.Task, "err", err)
+	}
+}
+
+// ended records an attempt's end with what its supervisor saw.
+func (s *Spoke) ended(ctx context.Context, a *attempt, x supervisor.Exit) {
+	a.pump(ctx, s)
+	e := store.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal},
+		Stdout: output(a.dir, "stdout", x.Stdout), Stderr: output(a.dir, "stderr", x.Stderr)}
+	if x.Outcome == supervisor.Lost || x.Outcome == supervisor.StartFailed {
+		e.Exit.Error = x.Reason
+	}
+	for _, p := range x.Reaped {
+		e.Reaped = append(e.Reaped, commands.Process{Pid: p.Pid, Command: p.Command})
+	}
+	for _, p := range x.Survivors {
+		e.Survivors = append(e.Survivors, commands.Process{Pid: p.Pid, Command: p.Command})
+	}
+	s.finish(ctx, a, a.fence, e)
+}
+
+// finish writes the end. When the fence no longer holds, a kill may have taken
+// it: then the end is the kill's, written with the kill's fence.
+func (s *Spoke) finish(ctx context.Context, a *attempt, f store.Fence, e store.End) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		e.Fence = f
+		held, err := s.ends.Submit(ctx, e)
+		if err == nil && !held {
+			var k store.KillRun
+			var killed bool
+			if k, killed, err = s.DB.PendingKill(ctx, f.Task); err == nil && killed && k.Fence != f && k.Fence.Attempt == f.Attempt {
+				f, e.Outcome = k.Fence, commands.AttemptKilled
+				continue
+			}
+		}
+		if err == nil {
+			ring(s.outbox)
+			return
+		}
+		if ctx.Err() != nil {
+			return // the next process finds the exit record
+		}
+		s.Log.ErrorContext(ctx, "recording the end of an attempt; it will be tried again", "id", f.Task, "err", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.leave:
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+func couldNotStart(err error) store.End {
+	e := store.End{Outcome: commands.CouldNotStart, Exit: commands.Exit{Code: -1, Error: clip(err.Error(), 1000)}}
+	if x, ok := errors.AsType[*supervisor.StartError](err); ok {
+		switch x.Reason {
+		case supervisor.NoResources, supervisor.HostFault, supervisor.LeaseOver:
+			e.Outcome = commands.Interrupted // it can pass by itself
+		}
+	}
+	return e
+}
+
+func outcomeOf(x supervisor.Exit) commands.Outcome {
+	switch x.Outcome {
+	case supervisor.Exited:
+		if x.Code == 0 {
+			return commands.Succeeded
+		}
+		return commands.AttemptFailed
+	case supervisor.TimedOut:
+		return commands.TimedOut
+	case supervisor.Killed:
+		return commands.AttemptKilled
+	case supervisor.StartFailed:
+		return commands.CouldNotStart
+	case supervisor.Signalled:
+		return commands.AttemptFailed
+	}
+	return commands.Interrupted
+}
+
+// output describes a stream, with its last bytes as text that may be put into a
+// message: valid UTF-8 and nothing that stands for bytes that were not.
+func output(dir, stream string, o supervisor.Output) commands.Output {
+	out := commands.Output{Bytes: o.Bytes, Dropped: o.Dropped, SHA256: o.SHA256}
+	f, err := os.Open(filepath.Join(dir, stream))
+	if err != nil {
+		return out
+	}
+	defer f.Close()
+	size := max(0, o.Bytes-o.Dropped)
+	if info, err := f.Stat(); err == nil {
+		size = info.Size()
+	}
+	raw, err := io.ReadAll(io.NewSectionReader(f, max(0, size-commands.MaxTail), commands.MaxTail))
+	if err != nil {
+		return out
+	}
+	out.Tail = clip(strings.ReplaceAll(strings.ToValidUTF8(string(raw), "?"), string(utf8.RuneError), "?"), commands.MaxTail)
+	return out
+}
+
+// clip shortens s to limit bytes without cutting a character in two.
+func clip(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "")
+}

@@ -1,0 +1,143 @@
+package spoke
+
+import (
+	"sync"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// An attempt is one claim that this process works on.
+type attempt struct {
+	fence store.Fence // as claimed; a kill's fence comes with the kill
+	spec  commands.Spawn
+	dir   string
+	asked store.Asked
+	state commands.State
+	agent *supervisor.Agent // nil until started
+	kills chan store.KillRun
+	lost  chan struct{} // closed when the fence no longer holds
+	leave chan struct{} // closed when this process stops
+
+	pumping        sync.Mutex // guards logOut and logErr: the pump and the end of the attempt take turns
+	logOut, logErr int64
+}
+
+// live is the set of attempts that this process works on.
+type live struct {
+	mu        sync.Mutex // guards byTask and the attempts' state and agent
+	byTask    map[string]*attempt
+	abandoned bool
+}
+
+func (l *live) add(a *attempt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a.kills, a.lost, a.leave = make(chan store.KillRun, 8), make(chan struct{}), make(chan struct{})
+	l.byTask[a.fence.Task] = a
+	if l.abandoned {
+		close(a.leave)
+	}
+}
+
+func (l *live) remove(a *attempt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byTask[a.fence.Task] == a {
+		delete(l.byTask, a.fence.Task)
+	}
+}
+
+func (l *live) get(task string) *attempt {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.byTask[task]
+}
+
+func (l *live) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.byTask)
+}
+
+func (l *live) list() []*attempt {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := make([]*attempt, 0, len(l.byTask))
+	for _, a := range l.byTask {
+		list = append(list, a)
+	}
+	return list
+}
+
+func (l *live) running(a *attempt, agent *supervisor.Agent) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a.agent, a.state = agent, commands.Running
+}
+
+func (l *live) agentOf(a *attempt) *supervisor.Agent {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return a.agent
+}
+
+// kill hands a kill to its attempt. Where there is none the attempt has just
+// been claimed or has just ended: its own next write finds the kill.
+func (l *live) kill(k store.KillRun) {
+	if a := l.get(k.Fence.Task); a != nil {
+		select {
+		case a.kills <- k:
+		default: // eight kills wait already
+		}
+	}
+}
+
+// lose tells an attempt that its fence no longer holds.
+func (l *live) lose(a *attempt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-a.lost:
+	default:
+		close(a.lost)
+	}
+}
+
+// abandon lets every attempt's goroutine end while its agent goes on.
+func (l *live) abandon() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.abandoned = true
+	for _, a := range l.byTask {
+		close(a.leave)
+	}
+}
+
+// letGo closes what connects this process with shims that go on.
+func (l *live) letGo() {
+	for _, a := range l.list() {
+		if agent := l.agentOf(a); agent != nil {
+			_ = agent.Close()
+		}
+	}
+}
+
+// beats describes the live attempts for a heartbeat.
+func (l *live) beats() []commands.AgentBeat {
+	list := make([]commands.AgentBeat, 0)
+	for _, a := range l.list() {
+		l.mu.Lock()
+		b := commands.AgentBeat{Task: a.fence.Task, Attempt: a.fence.Attempt, State: a.state}
+		agent := a.agent
+		l.mu.Unlock()
+		if agent != nil {
+			if u, err := agent.Usage(); err == nil {
+				b.RSS, b.CPUMS = u.RSS, u.CPU.Milliseconds()
+			}
+		}
+		list = append(list, b)
+	}
+	return list
+}

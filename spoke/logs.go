@@ -1,0 +1,106 @@
+package spoke
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/signing"
+)
+
+// Output is read in pieces of this size, this often.
+const (
+	logPiece  = 32 << 10
+	logPeriod = 200 * time.Millisecond
+)
+
+// pumpLogs carries what agents write into the local message server, from which
+// it goes to the hub when the link is up. The file is the record: a piece that
+// is carried twice has the same offset and changes nothing.
+func (s *Spoke) pumpLogs(ctx context.Context) error {
+	tick := time.NewTicker(logPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		for _, a := range s.live.list() {
+			a.pump(ctx, s)
+		}
+	}
+}
+
+// pump hands on what an agent has written since the last time.
+func (a *attempt) pump(ctx context.Context, s *Spoke) {
+	if a.asked.Command == "" {
+		return // nobody elsewhere asked for it
+	}
+	a.pumping.Lock()
+	defer a.pumping.Unlock()
+	out, errAt := a.logOut, a.logErr
+	if !s.pumpStream(ctx, a, "stdout", &a.logOut) || !s.pumpStream(ctx, a, "stderr", &a.logErr) {
+		return
+	}
+	if a.logOut != out || a.logErr != errAt {
+		if err := s.DB.LogsForwarded(ctx, a.fence, a.logOut, a.logErr); err != nil && ctx.Err() == nil {
+			s.Log.WarnContext(ctx, "remembering forwarded logs", "id", a.fence.Task, "err", err)
+		}
+	}
+}
+
+// pumpStream hands on one stream from *at to its present end.
+func (s *Spoke) pumpStream(ctx context.Context, a *attempt, stream string, at *int64) bool {
+	f, err := os.Open(filepath.Join(a.dir, stream))
+	if err != nil {
+		return true // not written yet
+	}
+	defer f.Close()
+	for {
+		buf := make([]byte, logPiece)
+		n, err := f.ReadAt(buf, *at)
+		if n == 0 || err != nil && err != io.EOF {
+			return true
+		}
+		if err := s.putLog(ctx, a, stream, *at, buf[:n]); err != nil {
+			if ctx.Err() == nil {
+				s.Log.WarnContext(ctx, "storing a piece of log", "id", a.fence.Task, "err", err)
+			}
+			return false
+		}
+		*at += int64(n)
+		if n < logPiece {
+			return true
+		}
+	}
+}
+
+func (s *Spoke) putLog(ctx context.Context, a *attempt, stream string, at int64, data []byte) error {
+	wire, err := s.note(&commands.Log{Task: a.fence.Task, Attempt: a.fence.Attempt, Stream: stream, Offset: at, Data: data},
+		&signing.Ref{ID: a.asked.Command, SHA256: a.asked.Digest, Attempt: a.fence.Attempt, Fence: a.fence.Epoch})
+	if err != nil {
+		return err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	return s.node.Put(ctx, []federation.Report{{Kind: federation.KindLog, ID: id.String(), Body: wire}})
+}
+
+// forwardLogs sends pieces of log over the link; an error keeps them here.
+func (s *Spoke) forwardLogs(ctx context.Context, list []federation.Report) error {
+	for _, err := range s.link.Publish(ctx, list) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

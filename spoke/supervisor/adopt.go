@@ -1,0 +1,204 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Adopt finds out what became of the attempt in dir after the process that
+// started it ended, and returns either its agent, which has a live shim, or
+// its exit. An attempt without a live shim and without an exit record is
+// ended for good before Adopt returns: never_started when its agent cannot
+// have run, lost otherwise, with what had to be ended in Reaped. An exit with
+// Survivors is not the end: call Adopt again later.
+//
+// Adopt may be called at any time and any number of times, also while a shim
+// is starting; ctx bounds the wait for it.
+func Adopt(ctx context.Context, dir string) (*Agent, *Exit, error) {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, nil, fmt.Errorf("adopting %s: %w", dir, err)
+	}
+	const pause = 10 * time.Millisecond
+	for {
+		att, err := readAttempt(dir)
+		if err != nil {
+			return nil, nil, fmt.Errorf("adopting %s: %w", dir, err)
+		}
+		agent, exit, err := look(ctx, dir, att)
+		if err != nil {
+			return nil, nil, fmt.Errorf("adopting %s: %w", dir, err)
+		}
+		if agent != nil || exit != nil {
+			return agent, exit, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, fmt.Errorf("adopting %s: its lock is held, but nobody answers: %w", dir, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+// look returns nothing at all when the shim is between two states: it does
+// not listen yet, or does no longer and still has the lock.
+func look(ctx context.Context, dir string, att attempt) (*Agent, *Exit, error) {
+	lock, err := takeLock(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if lock != nil {
+		exit, err := resolve(dir, att)
+		return nil, &exit, errors.Join(err, lock.Close())
+	}
+	w, shim, run, err := call(ctx, dir, att.Token)
+	switch {
+	case err == nil:
+		return newAgent(ctx, dir, att, w, shim, false, run), nil, nil
+	case errors.Is(err, errNotProven):
+		return nil, nil, err
+	}
+	return nil, nil, nil
+}
+
+// call connects to the live shim of dir.
+func call(ctx context.Context, dir, token string) (*wire, *os.Process, running, error) {
+	fail := func(err error) (*wire, *os.Process, running, error) {
+		return nil, nil, running{}, fmt.Errorf("calling the shim: %w", err)
+	}
+	// A path through a descriptor is short however long the directory's is.
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fail(err)
+	}
+	defer unix.Close(fd)
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", fd, socketFile)})
+	if err != nil {
+		return fail(err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	w := newWire(conn)
+	shim, run, err := w.greet(conn, token)
+	if !stop() && err == nil {
+		err = errors.Join(ctx.Err(), shim.Release())
+	}
+	if err != nil {
+		return fail(errors.Join(err, w.close()))
+	}
+	return w, shim, run, nil
+}
+
+// greet proves both sides to each other and receives the state of the agent.
+// The pidfd in the returned process is opened before the proof, which only a
+// live shim can give, so it is the shim's.
+func (w *wire) greet(conn *net.UnixConn, token string) (*os.Process, running, error) {
+	pid, err := peerPid(conn)
+	if err != nil {
+		return nil, running{}, err
+	}
+	shim, err := os.FindProcess(pid)
+	if err != nil {
+		return nil, running{}, fmt.Errorf("finding the shim: %w", err)
+	}
+	var r report
+	if err = w.prove(token); err == nil {
+		err = w.receiveWithin(handshakeTime, &r)
+	}
+	if err == nil && r.Running == nil {
+		err = errors.New("the shim did not say what it runs")
+	}
+	if err != nil {
+		return nil, running{}, errors.Join(err, shim.Release())
+	}
+	return shim, *r.Running, nil
+}
+
+// peerPid returns the process that listens at the other end.
+func peerPid(conn *net.UnixConn) (int, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("finding the shim: %w", err)
+	}
+	var cred *unix.Ucred
+	var credErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err := errors.Join(err, credErr); err != nil {
+		return 0, fmt.Errorf("finding the shim: %w", err)
+	}
+	return int(cred.Pid), nil
+}
+
+// resolve ends an attempt that has no shim and records how it ended. The
+// caller holds the lock, so no shim lives, and after bury none will.
+func resolve(dir string, att attempt) (Exit, error) {
+	recorded, err := readExit(dir)
+	if err != nil {
+		return Exit{}, err
+	}
+	if recorded != nil && recorded.Clean() {
+		return *recorded, nil
+	}
+	if err := bury(dir); err != nil {
+		return Exit{}, err
+	}
+	e := Exit{Outcome: NeverStarted, Code: -1, Reason: "no shim started the agent"}
+	if _, err := os.Lstat(filepath.Join(dir, stderrFile)); err == nil {
+		e.Outcome, e.Reason = Lost, "the shim ended without a record"
+		e.Stdout, e.Stderr = foundOutput(dir, stdoutFile), foundOutput(dir, stderrFile)
+	}
+	if recorded != nil {
+		e = *recorded
+	}
+	if err := clearRemains(dir, att, &e); err != nil {
+		return e, err
+	}
+	e.EndedAt = time.Now().UTC()
+	return e, writeExit(dir, e)
+}
+
+// clearRemains ends what a dead shim left behind.
+func clearRemains(dir string, att attempt, e *Exit) error {
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	if att.Marker == "" {
+		return nil // no spec, so no shim was started
+	}
+	if att.BootID != boot {
+		e.Reason, e.Survivors = e.Reason+"; the host was restarted", nil
+		return nil
+	}
+	var group *cgroup
+	if path, err := os.Readlink(filepath.Join(dir, cgroupLink)); err == nil && filepath.Base(path) == att.Marker {
+		group = &cgroup{path}
+	}
+	t := newTree(att.Marker, 0, group)
+	end := time.Now().Add(killPatience)
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		found, err := t.kill()
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 && !group.populated() || time.Now().After(end) {
+			break
+		}
+		time.Sleep(pause)
+	}
+	e.Survivors = t.survivors()
+	reaped, total := t.reaped(e.Survivors)
+	e.Reaped, e.ReapedTotal = append(e.Reaped, reaped...), e.ReapedTotal+total
+	if len(e.Survivors) == 0 {
+		return group.remove()
+	}
+	return nil
+}

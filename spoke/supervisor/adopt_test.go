@@ -1,0 +1,411 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAdoptionAfterTheSpokeWasKilled(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "attempt")
+	pid := killedSpoke(t, dir, sh("echo up; sleep 600"))
+
+	a, _ := adopt(t, dir)
+
+	require.Equal(t, pid, a.Pid())
+	require.True(t, alive(pid))
+	usage, err := a.Usage()
+	require.NoError(t, err)
+	require.Positive(t, usage.Processes)
+	require.NoError(t, a.Kill(t.Context(), "adopted", time.Second))
+	got := ended(t, a)
+	require.Equal(t, Killed, got.Outcome)
+	require.Equal(t, "SIGTERM", got.Signal)
+	require.False(t, alive(pid))
+}
+
+func TestAdoptionOfAnEndedAttempt(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "attempt")
+	gate := filepath.Join(t.TempDir(), "gate")
+	killedSpoke(t, dir, sh("until [ -e "+gate+" ]; do sleep 0.01; done; echo bye; exit 4"))
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	var first *Exit
+	eventually(t, "an exit record", func() bool {
+		var a *Agent
+		if a, first = adopt(t, dir); a != nil {
+			require.NoError(t, a.Close())
+		}
+		return first != nil
+	})
+
+	_, second := adopt(t, dir)
+
+	require.Equal(t, Exited, first.Outcome)
+	require.Equal(t, 4, first.Code)
+	require.Equal(t, int64(4), first.Stdout.Bytes)
+	require.Equal(t, first, second)
+}
+
+func TestTwoSpokesAtOnce(t *testing.T) {
+	t.Parallel()
+	a, dir := start(t, sh("sleep 600"))
+	b, _ := adopt(t, dir)
+
+	require.NoError(t, b.Kill(t.Context(), "the second", 0))
+
+	require.Equal(t, ended(t, b), ended(t, a))
+}
+
+func TestLeaseEndsTheTreeWithoutASpoke(t *testing.T) {
+	t.Parallel()
+	for name, noCgroup := range levels {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "attempt")
+			spec, file := escapist(t, noCgroup)
+			deadline := Boottime().Add(time.Second)
+			spec.Deadline, spec.Slack = deadline, 100*time.Millisecond
+			killedSpoke(t, dir, spec)
+			five := pids(t, file, 5)
+
+			// Nothing looks at the attempt until its shim is gone.
+			eventually(t, "the end of the shim", func() bool {
+				lock, err := takeLock(dir)
+				require.NoError(t, err)
+				return lock != nil && lock.Close() == nil
+			})
+
+			require.GreaterOrEqual(t, Boottime(), deadline.Add(spec.Slack+spec.Grace))
+			for _, pid := range five {
+				require.False(t, alive(pid))
+			}
+			_, got := adopt(t, dir)
+			require.Equal(t, LeaseExpired, got.Outcome)
+			require.GreaterOrEqual(t, got.ReapedTotal, 5)
+		})
+	}
+}
+
+func TestRenew(t *testing.T) {
+	t.Parallel()
+	begin := Boottime()
+	spec := sh("sleep 600")
+	spec.Deadline, spec.Slack = begin.Add(400*time.Millisecond), time.Millisecond
+	a, _ := start(t, spec)
+
+	require.NoError(t, a.Renew(begin.Add(1200*time.Millisecond)))
+	require.NoError(t, a.Renew(begin.Add(500*time.Millisecond)), "an earlier deadline is not an error")
+
+	got := ended(t, a)
+	require.Equal(t, LeaseExpired, got.Outcome)
+	require.GreaterOrEqual(t, Boottime().Sub(begin), 1200*time.Millisecond, "and changes nothing")
+	require.Less(t, Boottime().Sub(begin), 4*time.Second)
+	require.NoError(t, a.Close())
+	require.Error(t, a.Renew(begin.Add(time.Hour)))
+}
+
+func TestShimKilled(t *testing.T) {
+	t.Parallel()
+	for name, noCgroup := range levels {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "pids")
+			spec := sh(`trap "" TERM HUP; echo $$ >>"$1"; setsid sh -c 'echo $$ >>"$0"; exec sleep 600' "$1" & sleep 600`)
+			spec.Argv = append(spec.Argv, "agent", file)
+			spec.NoCgroup = noCgroup
+			if !noCgroup && hostLevel(t) == levelCgroup { // only then it can be found
+				spec.Argv[2] = `env -i setsid sh -c 'echo $$ >>"$0"; exec sleep 600' "$1" & ` + spec.Argv[2]
+			} else {
+				spec.Argv[2] = `echo $$ >>"$1"; ` + spec.Argv[2]
+			}
+			a, dir := start(t, spec)
+			three := pids(t, file, 3)
+
+			require.NoError(t, a.shim.Kill())
+
+			got := ended(t, a)
+			require.Equal(t, Lost, got.Outcome)
+			require.Equal(t, -1, got.Code)
+			require.Empty(t, got.Survivors)
+			require.Equal(t, a.StartedAt(), got.StartedAt)
+			for _, pid := range three {
+				require.False(t, alive(pid), pid)
+			}
+			require.True(t, contains(got.Reaped, three[2]) || contains(got.Reaped, three[1]), got.Reaped)
+			require.NoFileExists(t, filepath.Join(dir, cgroupLink, "cgroup.procs"))
+			_, again := adopt(t, dir)
+			require.Equal(t, Lost, again.Outcome)
+		})
+	}
+}
+
+func hostLevel(t *testing.T) string {
+	level, err := Level()
+	require.NoError(t, err)
+	return level
+}
+
+func TestLevelIsTheOneAgentsGet(t *testing.T) {
+	t.Parallel()
+	a, _ := start(t, sh("exit 0"))
+	spec := sh("exit 0")
+	spec.NoCgroup = true
+	b, _ := start(t, spec)
+
+	require.Equal(t, hostLevel(t), a.Level())
+	require.Equal(t, levelTree, b.Level())
+	require.Equal(t, levelTree, ended(t, b).Level)
+}
+
+// lateShim runs a shim in dir by hand, as one that was forked before its
+// spoke died and gets the processor only now.
+func lateShim(t *testing.T, dir string, att attempt) (exitCode int) {
+	t.Helper()
+	w, shim, err := forkShim(dir, att.Marker)
+	require.NoError(t, err)
+	_ = w.send(att) // it may have ended already
+	state, err := shim.Wait()
+	require.NoError(t, err)
+	require.NoError(t, w.close())
+	return state.ExitCode()
+}
+
+func TestShimFindsTheTombstone(t *testing.T) {
+	t.Parallel()
+	dir, trace := filepath.Join(t.TempDir(), "attempt"), filepath.Join(t.TempDir(), "trace")
+	spec := sh("echo ran >" + trace)
+	spec.Marker = newMarker()
+	att, err := newAttempt(dir, spec)
+	require.NoError(t, err)
+	_, got := adopt(t, dir)
+	require.Equal(t, NeverStarted, got.Outcome)
+
+	for range 3 {
+		require.Equal(t, 0, lateShim(t, dir, att))
+	}
+
+	require.NoFileExists(t, trace)
+	require.NoFileExists(t, filepath.Join(dir, stdoutFile))
+	_, again := adopt(t, dir)
+	require.Equal(t, got, again)
+}
+
+func TestShimOfAnotherAttemptInTheSameDirectory(t *testing.T) {
+	t.Parallel()
+	a, dir := start(t, sh("sleep 600"))
+	trace := filepath.Join(t.TempDir(), "trace")
+	second := a.att
+	second.Argv = []string{"/bin/sh", "-c", "echo ran >" + trace}
+
+	require.Equal(t, 0, lateShim(t, dir, second))
+
+	require.NoFileExists(t, trace)
+	require.True(t, alive(a.Pid()))
+}
+
+// Whatever the moment at which a restarted spoke looks: either the shim runs
+// and is adopted, or the agent never runs.
+func TestAdoptionRacesTheStart(t *testing.T) {
+	t.Parallel()
+	outcomes := map[string]int{}
+	for i := range 24 {
+		dir, trace := filepath.Join(t.TempDir(), "attempt"), filepath.Join(t.TempDir(), "trace")
+		spec := sh("echo ran >>" + trace + "; sleep 600")
+		var wg sync.WaitGroup
+		var started *Agent
+		var startErr error
+		wg.Go(func() { started, startErr = Start(t.Context(), dir, spec) })
+		eventually(t, "a spec", func() bool { _, err := os.Stat(filepath.Join(dir, specFile)); return err == nil })
+		time.Sleep(time.Duration(i) * 300 * time.Microsecond) // the moment is what varies
+
+		adopted, exit := adopt(t, dir)
+		wg.Wait()
+
+		if adopted != nil {
+			outcomes["adopted"]++
+			require.NoError(t, startErr)
+			require.Equal(t, started.Pid(), adopted.Pid())
+			require.NoError(t, adopted.Kill(t.Context(), "enough", 0))
+			require.NoError(t, started.Close())
+			continue
+		}
+		outcomes["never started"]++
+		require.Equal(t, NeverStarted, exit.Outcome)
+		require.Error(t, startErr)
+		require.NoFileExists(t, trace)
+	}
+	require.Len(t, outcomes, 2, "both have to occur: %v", outcomes)
+}
+
+func TestAdoptionOfNothing(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(dir string){
+		"no directory":     func(string) {},
+		"no spec":          func(dir string) { require.NoError(t, os.Mkdir(dir, 0o700)) },
+		"half a spec":      func(dir string) { fill(t, dir, `{"marker":"0123`) },
+		"somebody's spec":  func(dir string) { fill(t, dir, `{"marker":"../../..","token":"x"}`) },
+		"an earlier boot":  func(dir string) { fill(t, dir, `{"marker":"`+newMarker()+`","token":"x","boot_id":"earlier"}`) },
+		"half an exit":     func(dir string) { fill(t, dir, `{}`); write(t, dir, exitFile, `{"outcome":"exi`) },
+		"a spec, no shim ": func(dir string) { _, err := newAttempt(dir, sh("exit 0")); require.NoError(t, err) },
+	}
+	for name, prepare := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "attempt")
+			prepare(dir)
+
+			_, got := adopt(t, dir)
+
+			require.Equal(t, NeverStarted, got.Outcome)
+			_, err := os.Stat(filepath.Join(dir, tombstoneFile))
+			require.NoError(t, err)
+		})
+	}
+}
+
+func fill(t *testing.T, dir, spec string) {
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	write(t, dir, specFile, spec)
+}
+
+func write(t *testing.T, dir, name, content string) {
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+}
+
+func TestAdoptionAfterARestartOfTheHost(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "attempt")
+	// An innocent process that carries the marker: after a restart of the
+	// host nothing can be the attempt's.
+	marker := newMarker()
+	innocent := exec.Command("/bin/sleep", "600")
+	innocent.Env = []string{markerName + "=" + marker}
+	require.NoError(t, innocent.Start())
+	t.Cleanup(func() { _ = innocent.Process.Kill(); _ = innocent.Wait() })
+	fill(t, dir, fmt.Sprintf(`{"marker":%q,"token":"x","boot_id":"earlier"}`, marker))
+	write(t, dir, stdoutFile, "some words")
+	write(t, dir, stderrFile, "")
+
+	_, got := adopt(t, dir)
+
+	require.Equal(t, Lost, got.Outcome)
+	require.Contains(t, got.Reason, "the host was restarted")
+	require.Equal(t, int64(10), got.Stdout.Bytes)
+	require.True(t, alive(innocent.Process.Pid))
+}
+
+func TestSocketNeedsTheToken(t *testing.T) {
+	t.Parallel()
+	a, dir := start(t, sh("sleep 600"))
+	tests := map[string]func(*wire) error{
+		"a wrong token":        func(w *wire) error { return answer(w, func(p *proof) { p.MAC = mac("wrong", "spoke", p.Nonce, "n") }) },
+		"a request unproven":   func(w *wire) error { return w.send(request{Kill: &killOrder{}}) },
+		"another version":      func(w *wire) error { return w.send(hello{Version: 99}) },
+		"a very long hello":    func(w *wire) error { return w.send(hello{Version: 1, Nonce: strings.Repeat("x", 1<<20)}) },
+		"the shim's own proof": func(w *wire) error { return answer(w, func(*proof) {}) },
+		"not JSON":             func(w *wire) error { _, err := w.conn.Write([]byte("KILL\n")); return err },
+	}
+	for name, say := range tests {
+		t.Run(name, func(t *testing.T) {
+			conn := dial(t, dir)
+			w := newWire(conn)
+
+			_ = say(w) // what counts is the answer
+
+			var r report
+			require.NoError(t, conn.SetReadDeadline(time.Now().Add(2*handshakeTime)))
+			for w.receive(&r) == nil {
+				require.Zero(t, r, "an answer to a stranger")
+			}
+			require.True(t, alive(a.Pid()))
+		})
+	}
+	forged := a.att
+	forged.Token = "forged"
+	b, err := json.Marshal(forged)
+	require.NoError(t, err)
+	write(t, dir, specFile, string(b))
+	_, _, err = Adopt(t.Context(), dir)
+	require.ErrorIs(t, err, errNotProven)
+}
+
+// answer returns the shim's challenge, changed.
+func answer(w *wire, change func(*proof)) error {
+	if err := w.send(hello{Version: protocolVersion, Nonce: "n"}); err != nil {
+		return err
+	}
+	var theirs proof
+	if err := w.receive(&theirs); err != nil {
+		return err
+	}
+	change(&theirs)
+	return w.send(theirs)
+}
+
+func dial(t *testing.T, dir string) net.Conn {
+	t.Helper()
+	d, err := os.Open(dir)
+	require.NoError(t, err)
+	defer d.Close()
+	conn, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), socketFile))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func TestBrokenConnectionIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	a, _ := start(t, sh("sleep 600"))
+	a.sending.Lock()
+	old := a.w
+	require.NoError(t, old.close())
+	a.sending.Unlock()
+	eventually(t, "a new connection", func() bool {
+		a.sending.Lock()
+		defer a.sending.Unlock()
+		return a.w != old
+	})
+
+	require.NoError(t, a.Kill(t.Context(), "over the new one", 0))
+
+	require.Equal(t, "over the new one", ended(t, a).Reason)
+}
+
+func TestRemovedDirectory(t *testing.T) {
+	t.Parallel()
+	a, dir := start(t, sh(`trap "" TERM; sleep 600`))
+	require.NoError(t, os.RemoveAll(dir))
+
+	require.NoError(t, a.Kill(t.Context(), "still works", 0))
+
+	require.Equal(t, Killed, ended(t, a).Outcome)
+	require.NoError(t, a.Close())
+}
+
+func TestAdoptionOfAFrozenShim(t *testing.T) {
+	t.Parallel()
+	a, dir := start(t, sh("sleep 600"))
+	require.NoError(t, a.shim.Signal(syscall.SIGSTOP))
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+
+	_, _, err := Adopt(ctx, dir)
+
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Less(t, time.Since(begin), 2*time.Second)
+	require.NoError(t, a.shim.Signal(syscall.SIGCONT))
+}

@@ -1,0 +1,249 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// escape is an agent of five processes, each of which tries to get away in
+// another manner; each writes its pid to the file $1.
+const escape = `
+trap "" TERM INT HUP
+echo $$ >>"$1"
+setsid sh -c 'trap "" TERM; echo $$ >>"$0"; while :; do sleep 600; done' "$1" &
+(nohup sh -c 'trap "" TERM; echo $$ >>"$0"; while :; do sleep 600; done' "$1" >/dev/null 2>&1 &)
+env -i setsid sh -c '(trap "" TERM; exec /bin/sh -c "echo \$\$ >>\"\$0\"; while :; do sleep 600; done" "$0") & exit' "$1" &
+(cp /bin/sleep "$1.renamed"; exec env -i setsid sh -c 'trap "" TERM; echo $$ >>"$0"; exec "$0.renamed" 600' "$1") &
+while :; do sleep 600; done
+`
+
+// levels are the ways to end a tree that this host can be made to use.
+var levels = map[string]bool{"the host's level": false, "level tree": true}
+
+func escapist(t *testing.T, noCgroup bool) (Spec, string) {
+	file := filepath.Join(t.TempDir(), "pids")
+	spec := sh("")
+	spec.Argv = []string{"/bin/sh", "-c", escape, "agent", file}
+	spec.NoCgroup = noCgroup
+	return spec, file
+}
+
+func TestKillEndsEscapists(t *testing.T) {
+	t.Parallel()
+	for name, noCgroup := range levels {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec, file := escapist(t, noCgroup)
+			a, _ := start(t, spec)
+			five := pids(t, file, 5)
+			begin := time.Now()
+
+			require.NoError(t, a.Kill(t.Context(), "the test says so", 100*time.Millisecond))
+
+			require.Less(t, time.Since(begin), 100*time.Millisecond+killPatience)
+			got := ended(t, a)
+			require.Equal(t, Killed, got.Outcome)
+			require.Equal(t, "the test says so", got.Reason)
+			require.Equal(t, "SIGKILL", got.Signal)
+			require.Empty(t, got.Survivors)
+			for _, pid := range five {
+				require.False(t, alive(pid), "process %d", pid)
+				require.True(t, contains(got.Reaped, pid), "%d is missing in %v", pid, got.Reaped)
+			}
+		})
+	}
+}
+
+func contains(list []Process, pid int) bool {
+	for _, p := range list {
+		if p.Pid == pid {
+			return true
+		}
+	}
+	return false
+}
+
+func TestKill(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		script string
+		grace  time.Duration
+		signal string
+		code   int
+		max    time.Duration
+	}{
+		"an agent that obeys":                  {`echo up; exec sleep 600`, 10 * time.Second, "SIGTERM", -1, 2 * time.Second},
+		"an agent that says good-bye":          {`trap "exit 9" TERM; echo up; while :; do sleep 0.02; done`, 10 * time.Second, "", 9, 2 * time.Second},
+		"an agent that ignores TERM":           {`trap "" TERM; echo up; setsid sleep 600 & sleep 600`, 200 * time.Millisecond, "SIGKILL", -1, 3 * time.Second},
+		"no grace":                             {`trap "" TERM; echo up; while :; do sleep 600; done`, 0, "SIGKILL", -1, 2 * time.Second},
+		"a stopped agent":                      {`echo up; kill -STOP $$; exec sleep 600`, 10 * time.Second, "SIGTERM", -1, 2 * time.Second},
+		"an agent that stops its shim":         {`echo up; until [ -e "$1" ]; do sleep 0.01; done; kill -STOP $PPID; rm "$1"; exec sleep 600`, 200 * time.Millisecond, "SIGTERM", -1, 3 * time.Second},
+		"an agent that answers TERM with more": {`trap 'setsid sh -c "trap : TERM; sleep 600 & sleep 600; sleep 600" & ' TERM; echo up; while :; do sleep 0.01; done`, 200 * time.Millisecond, "SIGKILL", -1, 3 * time.Second},
+	}
+	for name, tt := range tests {
+		for level, noCgroup := range levels {
+			t.Run(name+" at "+level, func(t *testing.T) {
+				t.Parallel()
+				gate := filepath.Join(t.TempDir(), "gate")
+				spec := sh(tt.script)
+				spec.Argv = append(spec.Argv, "agent", gate)
+				spec.NoCgroup = noCgroup
+				a, dir := start(t, spec)
+				eventually(t, "the agent is up", func() bool { return read(t, dir, "stdout") == "up\n" })
+				if strings.Contains(tt.script, "$PPID") {
+					require.NoError(t, os.WriteFile(gate, nil, 0o600))
+					eventually(t, "the shim is stopped", func() bool { _, err := os.Stat(gate); return err != nil })
+				}
+				begin := time.Now()
+
+				require.NoError(t, a.Kill(t.Context(), "enough", tt.grace))
+
+				require.Less(t, time.Since(begin), tt.max)
+				got := ended(t, a)
+				require.Equal(t, Killed, got.Outcome)
+				require.Equal(t, tt.signal, got.Signal)
+				require.Equal(t, tt.code, got.Code)
+				left, err := newTree(a.Marker(), 0, nil).find(true)
+				require.NoError(t, err)
+				require.Empty(t, left)
+			})
+		}
+	}
+}
+
+func TestKillCanBeHastened(t *testing.T) {
+	t.Parallel()
+	a, dir := start(t, sh(`trap "" TERM; echo up; while :; do sleep 600; done`))
+	eventually(t, "the agent is up", func() bool { return read(t, dir, "stdout") == "up\n" })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, a.Kill(ctx, "first", time.Hour), context.DeadlineExceeded)
+
+	require.NoError(t, a.Kill(t.Context(), "second", 0))
+
+	require.Equal(t, "first", ended(t, a).Reason)
+	require.NoError(t, a.Kill(t.Context(), "a third one is too late and does no harm", 0))
+}
+
+func TestKillOfFastForkers(t *testing.T) {
+	t.Parallel()
+	for name, noCgroup := range levels {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "count")
+			// Two lines of processes, each of which lives by forking its
+			// successor into a new session before it ends.
+			spec := sh(`echo 'trap "" TERM; echo x >>` + file + `; setsid sh "$0" & exit' >` + file + `.sh
+				setsid sh ` + file + `.sh & setsid sh ` + file + `.sh & trap "" TERM; while :; do sleep 600; done`)
+			spec.NoCgroup = noCgroup
+			a, _ := start(t, spec)
+			eventually(t, "many generations", func() bool { b, _ := os.ReadFile(file); return len(b) > 60 })
+
+			require.NoError(t, a.Kill(t.Context(), "enough", 0))
+
+			before := read(t, file)
+			left, err := newTree(a.Marker(), 0, nil).find(true)
+			require.NoError(t, err)
+			require.Empty(t, left)
+			require.Equal(t, before, read(t, file), "a line lives on")
+		})
+	}
+}
+
+func TestTermOfTheShimEndsTheTree(t *testing.T) {
+	t.Parallel()
+	a, dir := start(t, sh("sleep 600"))
+	second, _ := adopt(t, dir) // it answers, so it has long been listening to signals
+	require.NoError(t, second.Close())
+
+	require.NoError(t, a.shim.Signal(syscall.SIGTERM))
+
+	got := ended(t, a)
+	require.Equal(t, Killed, got.Outcome)
+	require.Contains(t, got.Reason, "the shim received terminated")
+}
+
+// A process held by a debugger in its very exit cannot be ended by anyone
+// else, as little as one in uninterruptible sleep.
+func TestKillReportsSurvivors(t *testing.T) {
+	t.Parallel()
+	a, dir := start(t, sh("sleep 600"))
+	release := holdExit(t, a.Pid())
+
+	err := a.Kill(t.Context(), "it will not work", 0)
+
+	incomplete, ok := errors.AsType[*Incomplete](err)
+	require.True(t, ok, "%v", err)
+	require.Equal(t, a.Pid(), incomplete.Survivors[0].Pid)
+	require.Equal(t, "t", incomplete.Survivors[0].State)
+	require.ErrorContains(t, err, strconv.Itoa(a.Pid())+" (sh) in state t")
+	select {
+	case <-a.Done():
+		require.FailNow(t, "an attempt with a survivor is not over")
+	default:
+	}
+	provisional, readErr := readExit(dir)
+	require.NoError(t, readErr)
+	require.False(t, provisional.Clean())
+	require.NoError(t, a.Close())
+	again, _ := adopt(t, dir)
+	err = again.Kill(t.Context(), "still not", 0)
+	require.ErrorAs(t, err, &incomplete, "an adopter hears of the survivor")
+
+	release()
+
+	got := ended(t, again)
+	require.Equal(t, Killed, got.Outcome)
+	require.Empty(t, got.Survivors)
+	require.True(t, contains(got.Reaped, a.Pid()))
+}
+
+// holdExit keeps a process from ending until release is called.
+func holdExit(t *testing.T, pid int) (release func()) {
+	ready, let := make(chan error), make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // a tracer is a thread
+		ready <- unix.PtraceSeize(pid)
+		err := unix.PtraceSetOptions(pid, unix.PTRACE_O_TRACEEXIT)
+		if err == unix.ESRCH { // options of a running tracee are set while it stops
+			if err = unix.PtraceInterrupt(pid); err == nil {
+				_, err = unix.Wait4(pid, nil, unix.WALL, nil)
+			}
+			if err == nil {
+				err = unix.PtraceSetOptions(pid, unix.PTRACE_O_TRACEEXIT)
+			}
+			if err == nil {
+				err = unix.PtraceCont(pid, 0)
+			}
+		}
+		ready <- err
+		<-let
+		_ = unix.PtraceDetach(pid)
+	}()
+	require.NoError(t, <-ready)
+	require.NoError(t, <-ready, fmt.Sprintf("tracing %d", pid))
+	var once bool
+	release = func() {
+		if !once {
+			once = true
+			close(let)
+			<-done
+		}
+	}
+	t.Cleanup(release)
+	return release
+}

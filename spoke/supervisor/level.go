@@ -1,0 +1,91 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The kill levels.
+const (
+	levelCgroup = "cgroup"
+	levelTree   = "tree"
+)
+
+func levelOf(c *cgroup) string {
+	if c != nil {
+		return levelCgroup
+	}
+	return levelTree
+}
+
+// Level tries out how completely this host lets an agent be ended: "cgroup"
+// when the kernel ends a whole cgroup at once, "tree" when the shim has to
+// find the processes itself. The levels differ in what is left when a shim is
+// itself killed; see the package comment. It starts and kills one process, so
+// ask once. An error means that no agent can be supervised here.
+func Level() (string, error) {
+	if err := routed(); err != nil {
+		return "", err
+	}
+	if _, err := readProcess(os.Getpid()); err != nil {
+		return "", fmt.Errorf("looking for processes: is /proc mounted? %w", err)
+	}
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		return "", fmt.Errorf("opening a process: is the kernel older than 5.3? %w", err)
+	}
+	_ = unix.Close(fd)
+	if probeCgroup() == nil {
+		return levelCgroup, nil
+	}
+	return levelTree, nil
+}
+
+// probeCgroup starts a process in a new cgroup and kills it through that.
+func probeCgroup() error {
+	group, err := newCgroup(newMarker())
+	if err != nil {
+		return err
+	}
+	input, keep, err := os.Pipe()
+	if err != nil {
+		return errors.Join(err, group.remove())
+	}
+	// The pipe ends the process should the kill not do it.
+	defer keep.Close()
+	defer input.Close()
+	fd, err := group.open()
+	if err != nil {
+		return errors.Join(err, group.remove())
+	}
+	defer unix.Close(fd)
+	p, err := os.StartProcess("/proc/self/exe", []string{os.Args[0], shimArg, probeArg}, &os.ProcAttr{
+		Env:   []string{},
+		Files: []*os.File{input},
+		Sys:   &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd},
+	})
+	if err != nil {
+		return errors.Join(err, group.remove())
+	}
+	return errors.Join(probeKill(group, p), group.remove())
+}
+
+func probeKill(group *cgroup, p *os.Process) error {
+	killed := group.kill()
+	rescue := time.AfterFunc(time.Second, func() { _ = p.Kill() })
+	defer rescue.Stop()
+	begin := time.Now()
+	state, err := p.Wait()
+	if err = errors.Join(killed, err); err != nil {
+		return err
+	}
+	if status := state.Sys().(syscall.WaitStatus); !status.Signaled() || time.Since(begin) >= time.Second {
+		return fmt.Errorf("the cgroup's process ended with %s and not by its kill", state)
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package supervisor
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lastWords is how long after the end of the tree output is still waited for.
+// Everything the tree wrote is in the pipe by then; only a descriptor that was
+// handed to a stranger can keep the pipe open.
+const lastWords = 500 * time.Millisecond
+
+// A capture moves one output stream of the agent to a file. The pipe is
+// always drained, so the agent never blocks however much it writes. The file
+// only ever grows, so a follower may read it meanwhile: first the head, as it
+// is written; after the end a line that counts what was dropped, and the tail.
+type capture struct {
+	pipe *os.File
+	file *os.File
+	hash hash.Hash
+	head int64  // room left in the head
+	tail []byte // ring, made when the head is full
+	size int64  // of the ring
+
+	total, inTail, inFile int64
+}
+
+// newCapture makes the file and returns, besides, the end of the pipe that is
+// for the agent.
+func newCapture(name string, limit int64) (*capture, int, error) {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, -1, fmt.Errorf("making an output file: %w", err)
+	}
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return nil, -1, errors.Join(fmt.Errorf("making an output pipe: %w", err), file.Close())
+	}
+	// Only our end is non-blocking; the agent gets a pipe like any other.
+	if err := unix.SetNonblock(p[0], true); err != nil {
+		return nil, -1, errors.Join(fmt.Errorf("making an output pipe: %w", err), file.Close(), unix.Close(p[0]), unix.Close(p[1]))
+	}
+	c := &capture{pipe: os.NewFile(uintptr(p[0]), name), file: file, hash: sha256.New(), size: limit / 2}
+	c.head = limit - c.size
+	return c, p[1], nil
+}
+
+// drain reads until every holder of the pipe is gone or cut was called.
+func (c *capture) drain() {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := c.pipe.Read(buf)
+		c.keep(buf[:n])
+		if err != nil {
+			return
+		}
+	}
+}
+
+// cut ends drain soon.
+func (c *capture) cut() { _ = c.pipe.SetReadDeadline(time.Now().Add(lastWords)) }
+
+func (c *capture) keep(b []byte) {
+	c.total += int64(len(b))
+	if n := min(int64(len(b)), c.head); n > 0 {
+		c.head -= n
+		if c.write(b[:n]) != nil {
+			c.head = 0 // the disk is full: go on with the tail, it may fit later
+		}
+		b = b[n:]
+	}
+	if len(b) == 0 || c.size == 0 {
+		return
+	}
+	if c.tail == nil {
+		c.tail = make([]byte, c.size)
+	}
+	if over := int64(len(b)) - c.size; over > 0 {
+		c.inTail += over
+		b = b[over:]
+	}
+	for len(b) > 0 {
+		n := copy(c.tail[c.inTail%c.size:], b)
+		c.inTail += int64(n)
+		b = b[n:]
+	}
+}
+
+// write appends to the file and its digest.
+func (c *capture) write(b []byte) error {
+	n, err := c.file.Write(b)
+	c.hash.Write(b[:n])
+	c.inFile += int64(n)
+	if err != nil {
+		return fmt.Errorf("keeping output: %w", err)
+	}
+	return nil
+}
+
+// finish completes the file after drain has returned.
+func (c *capture) finish() Output {
+	kept := min(c.inTail, c.size)
+	dropped := c.total - c.inFile - kept
+	var note int64
+	if dropped > 0 {
+		before := c.inFile
+		_ = c.write(fmt.Appendf(nil, "\n[%d bytes dropped]\n", dropped))
+		note = c.inFile - before
+	}
+	if kept > 0 {
+		from := (c.inTail - kept) % c.size
+		first := min(kept, c.size-from)
+		if c.write(c.tail[from:from+first]) == nil {
+			_ = c.write(c.tail[:kept-first])
+		}
+	}
+	out := Output{Bytes: c.total, Dropped: c.total - (c.inFile - note), SHA256: hex.EncodeToString(c.hash.Sum(nil))}
+	_ = c.file.Close()
+	_ = c.pipe.Close()
+	return out
+}
+
+// foundOutput describes the file of a stream whose shim is gone.
+func foundOutput(dir, name string) Output {
+	f, err := os.Open(filepath.Join(dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Output{}
+	}
+	if err != nil {
+		return Output{}
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	if err != nil {
+		return Output{Bytes: n}
+	}
+	return Output{Bytes: n, SHA256: hex.EncodeToString(h.Sum(nil))}
+}

@@ -1,0 +1,121 @@
+package supervisor
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestOutput(t *testing.T) {
+	t.Parallel()
+	numbers := func(from, to string) string { return "seq -w " + from + " " + to } // 6 bytes each with 5 digits
+	tests := map[string]struct {
+		script       string
+		limit        int64
+		want         Output
+		starts, ends string
+		size         int
+	}{
+		"nothing":                    {"exit 0", 100, Output{}, "", "", 0},
+		"less than the head":         {"echo hi", 100, Output{Bytes: 3}, "hi\n", "hi\n", 3},
+		"exactly the head":           {"printf %050d 7", 100, Output{Bytes: 50}, "00", "7", 50},
+		"more than the head":         {"printf %080d 7", 100, Output{Bytes: 80}, "00", "7", 80},
+		"exactly the cap":            {"printf %0100d 7", 100, Output{Bytes: 100}, "00", "7", 100},
+		"one more than the cap":      {"printf 1%0100d 7", 100, Output{Bytes: 101, Dropped: 1}, "100", "07", 119},
+		"far more than the cap":      {numbers("10000", "90000"), 6000, Output{Bytes: 480006, Dropped: 474006}, "10000\n10001\n", "\n89999\n90000\n", 6024},
+		"an odd cap":                 {"printf %0100d 7", 7, Output{Bytes: 100, Dropped: 93}, "0000\n[", "007", 27},
+		"a cap of one":               {"printf 12345", 1, Output{Bytes: 5, Dropped: 4}, "1\n[4", "dropped]\n", 20},
+		"10 MiB without any newline": {"head -c 10485760 /dev/zero", 0, Output{Bytes: 10 << 20}, "\x00", "\x00", 10 << 20},
+		"10 MiB with a small cap":    {"head -c 10485760 /dev/zero", 1 << 10, Output{Bytes: 10 << 20, Dropped: 10<<20 - 1<<10}, "\x00", "\x00", 1<<10 + 26},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := sh(tt.script)
+			spec.OutputCap = tt.limit
+			a, dir := start(t, spec)
+
+			got := ended(t, a)
+
+			kept := read(t, dir, "stdout")
+			sum := sha256.Sum256([]byte(kept))
+			tt.want.SHA256 = hex.EncodeToString(sum[:])
+			require.Equal(t, tt.want, got.Stdout)
+			require.Len(t, kept, tt.size)
+			require.True(t, strings.HasPrefix(kept, tt.starts), "it starts with %.40q", kept)
+			require.True(t, strings.HasSuffix(kept, tt.ends), "it ends with %.40q", kept[max(0, len(kept)-40):])
+			require.Equal(t, Exited, got.Outcome)
+		})
+	}
+}
+
+func TestOutputCanBeFollowed(t *testing.T) {
+	t.Parallel()
+	gate := filepath.Join(t.TempDir(), "gate")
+	spec := sh("echo one; while ! [ -e " + gate + " ]; do sleep 0.02; done; echo two; printf %0300d 3")
+	spec.OutputCap = 100
+	a, dir := start(t, spec)
+	name := filepath.Join(dir, "stdout")
+	eventually(t, "the first line while the agent runs", func() bool {
+		b, _ := os.ReadFile(name)
+		return string(b) == "one\n"
+	})
+	f, err := os.Open(name)
+	require.NoError(t, err)
+	defer f.Close()
+	first := make([]byte, 4)
+	_, err = f.Read(first)
+	require.NoError(t, err)
+
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	ended(t, a)
+
+	rest := make([]byte, 4096)
+	n, err := f.Read(rest)
+	require.NoError(t, err)
+	require.Equal(t, read(t, name), string(first)+string(rest[:n]), "what a follower saw is what there is")
+	require.Contains(t, string(rest[:n]), "two\n")
+	require.Contains(t, string(rest[:n]), "[208 bytes dropped]")
+}
+
+func TestOutputClosedEarly(t *testing.T) {
+	t.Parallel()
+	gate := filepath.Join(t.TempDir(), "gate")
+	a, dir := start(t, sh("echo before; exec >&- 2>&-; while ! [ -e "+gate+" ]; do sleep 0.02; done; exit 5"))
+	eventually(t, "the output before", func() bool { b, _ := os.ReadFile(filepath.Join(dir, "stdout")); return len(b) > 0 })
+	select {
+	case <-a.Done():
+		require.FailNow(t, "the agent still runs")
+	case <-time.After(300 * time.Millisecond):
+	}
+
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+
+	got := ended(t, a)
+	require.Equal(t, Exited, got.Outcome)
+	require.Equal(t, 5, got.Code)
+}
+
+func TestOutputToAFullDisk(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	c, agentEnd, err := newCapture(filepath.Join(t.TempDir(), "out"), 10)
+	require.NoError(t, err)
+	require.NoError(t, c.file.Close())
+	c.file = full
+	w := os.NewFile(uintptr(agentEnd), "agent's end")
+	_, err = w.WriteString("twelve bytes")
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+
+	c.drain()
+
+	require.Equal(t, int64(12), c.finish().Dropped)
+}

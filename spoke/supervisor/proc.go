@@ -1,0 +1,155 @@
+package supervisor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A process is what /proc says of one at a moment. Pid and start together
+// name it for as long as the host runs; the pid alone does not.
+type process struct {
+	pid, ppid int
+	start     uint64 // clock ticks after boot
+	state     byte
+	threads   int
+	ticks     uint64 // CPU time used, in clock ticks
+	childTick uint64 // CPU time of the children it has waited for
+	rssPages  int64
+	command   string
+}
+
+// gone reports whether the process can do nothing any more. A leader that has
+// ended while other threads of it run shows Z as well.
+func (p process) gone() bool {
+	return p.state == 'X' || p.state == 'Z' && p.threads <= 1
+}
+
+// readProcess reads /proc/PID/stat.
+func readProcess(pid int) (process, error) {
+	var buf [1024]byte
+	n, err := readSmall("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
+	if err != nil {
+		return process{}, err
+	}
+	return parseStat(buf[:n])
+}
+
+// parseStat parses one line of /proc/PID/stat. The command may hold any byte,
+// blanks and parentheses too, so the fields are counted from its last ')'.
+func parseStat(line []byte) (process, error) {
+	open, end := bytes.IndexByte(line, '('), bytes.LastIndexByte(line, ')')
+	if open < 0 || end < open {
+		return process{}, errors.New("parsing a stat line: no command in it")
+	}
+	f := strings.Fields(string(line[end+1:])) // f[0] is field 3 of proc_pid_stat(5)
+	if len(f) < 22 {
+		return process{}, fmt.Errorf("parsing a stat line: %d fields after the command", len(f))
+	}
+	number := func(field int) uint64 {
+		n, _ := strconv.ParseInt(f[field-3], 10, 64)
+		return uint64(max(n, 0))
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(line[:open])))
+	if err != nil {
+		return process{}, fmt.Errorf("parsing a stat line: %w", err)
+	}
+	return process{
+		pid:       pid,
+		command:   string(line[open+1 : end]),
+		state:     f[0][0],
+		ppid:      int(number(4)),
+		ticks:     number(14) + number(15),
+		childTick: number(16) + number(17),
+		threads:   int(number(20)),
+		start:     number(22),
+		rssPages:  int64(number(24)),
+	}, nil
+}
+
+// processes reads all of /proc. A process that ends meanwhile is left out.
+func processes() (map[int]process, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("listing processes: %w", err)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("listing processes: %w", err)
+	}
+	all := make(map[int]process, len(names))
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if p, err := readProcess(pid); err == nil {
+			all[pid] = p
+		}
+	}
+	return all, nil
+}
+
+// signal sends sig to exactly this process. If p was p before the pidfd was
+// opened and still is after, then the pidfd is p's; a pid given to somebody
+// else in between has another start time and is left alone.
+func (p process) signal(sig unix.Signal) error {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if err != nil {
+		return fmt.Errorf("opening process %d: %w", p.pid, err)
+	}
+	defer unix.Close(fd)
+	now, err := readProcess(p.pid)
+	if err != nil {
+		return fmt.Errorf("looking at process %d: %w", p.pid, err)
+	}
+	if now.start != p.start {
+		return fmt.Errorf("signalling process %d: it is another process now: %w", p.pid, unix.ESRCH)
+	}
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
+		return fmt.Errorf("signalling process %d: %w", p.pid, err)
+	}
+	return nil
+}
+
+// hasMarker reports whether the process was executed with the marker in its
+// environment. A process of another user hides its environment and has none.
+func hasMarker(pid int, marker string) bool {
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return false
+	}
+	entry := []byte(markerName + "=" + marker)
+	return slices.ContainsFunc(bytes.Split(env, []byte{0}), func(e []byte) bool { return bytes.Equal(e, entry) })
+}
+
+// wchan names the kernel function a process waits in, empty when hidden.
+func wchan(pid int) string {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/wchan")
+	if err != nil || string(b) == "0" {
+		return ""
+	}
+	return string(b)
+}
+
+// readSmall reads a file of at most len(buf) bytes without the costs of an
+// os.File; a scan of /proc makes hundreds of these calls.
+func readSmall(path string, buf []byte) (int, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("opening %s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	n, err := unix.Read(fd, buf)
+	if err != nil {
+		return 0, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return n, nil
+}

@@ -1,0 +1,224 @@
+package supervisor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+)
+
+// A Reason classifies a start that did not happen. Reasons are stored, so
+// none is ever renamed.
+type Reason string
+
+// The reasons of a [StartError]. Only the last three can pass by themselves.
+const (
+	NotFound      Reason = "not_found"        // there is no such program
+	BadShebang    Reason = "bad_interpreter"  // the script's interpreter is missing
+	ShebangLoop   Reason = "interpreter_loop" // scripts that name each other as interpreter, or a loop of links
+	NotExecutable Reason = "not_executable"   // no permission to execute it
+	IsDirectory   Reason = "is_directory"     // the program is a directory
+	BadFormat     Reason = "bad_format"       // not a program of this machine, or a script without #!
+	BadDirectory  Reason = "bad_directory"    // the working directory cannot be entered
+	TooLong       Reason = "too_long"         // arguments and environment exceed what the kernel takes
+	BadSpec       Reason = "bad_spec"         // the Spec contradicts its own documentation
+	LeaseOver     Reason = "lease_over"       // the deadline passed before the start
+	NoResources   Reason = "no_resources"     // out of processes, memory or descriptors
+	HostFault     Reason = "host_fault"       // the shim could not do its work on this host
+)
+
+// A StartError says why an agent was not started. The agent has not run.
+type StartError struct {
+	Reason Reason `json:"reason"`
+	Path   string `json:"path,omitempty"` // the program or the directory it is about
+	Text   string `json:"text"`           // the system's words and what to do
+}
+
+func (e *StartError) Error() string {
+	if e.Path == "" {
+		return "starting the agent: " + e.Text
+	}
+	return fmt.Sprintf("starting %s: %s", e.Path, e.Text)
+}
+
+// Start runs spec in the attempt directory dir, which it makes if need be and
+// which serves one attempt only. It returns when the agent was executed, and
+// otherwise with a [*StartError] or, before there is a shim, an error of the
+// directory. When ctx ends first the attempt is ended: after an error of any
+// kind nothing of it runs.
+func Start(ctx context.Context, dir string, spec Spec) (*Agent, error) {
+	if err := routed(); err != nil {
+		return nil, err
+	}
+	spec.Marker = cmp.Or(spec.Marker, newMarker())
+	if err := spec.check(); err != nil {
+		return nil, err
+	}
+	att, err := newAttempt(dir, spec)
+	if err != nil {
+		return nil, err
+	}
+	w, shim, err := forkShim(dir, spec.Marker)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = shim.Kill() })
+	run, err := handOver(w, att)
+	if err == nil && stop() {
+		return newAgent(ctx, dir, att, w, shim, true, *run), nil
+	}
+	defer stop()
+	err = abandon(dir, att, w, shim, err)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("starting the agent in %s: %w", dir, errors.Join(ctx.Err(), err))
+	}
+	return nil, err
+}
+
+// startPatience bounds a start on an overloaded host, and one whose agent
+// stopped the shim before it could say anything.
+const startPatience = 30 * time.Second
+
+// handOver sends the attempt and waits for the proof of the start.
+func handOver(w *wire, att attempt) (*running, error) {
+	sent := w.send(att)
+	var r report
+	if err := w.receiveWithin(startPatience, &r); err != nil {
+		return nil, errors.Join(sent, err)
+	}
+	if r.Failed != nil {
+		return nil, r.Failed
+	}
+	if r.Running == nil {
+		return nil, errors.New("the shim answered with neither a start nor a failure")
+	}
+	return r.Running, nil
+}
+
+// abandon makes sure that nothing of an attempt runs whose start went wrong.
+// A shim that could not start the agent records that and ends by itself.
+func abandon(dir string, att attempt, w *wire, shim *os.Process, cause error) error {
+	refused, ok := errors.AsType[*StartError](cause)
+	if !ok {
+		_ = shim.Kill()
+	}
+	state, err := shim.Wait()
+	err = errors.Join(err, w.close())
+	if ok {
+		return refused
+	}
+	lock, lockErr := takeLock(dir)
+	if lock != nil { // else somebody who adopts has it and does the same
+		_, lockErr = resolve(dir, att)
+		lockErr = errors.Join(lockErr, lock.Close())
+	}
+	if err = errors.Join(err, lockErr); err != nil {
+		return fmt.Errorf("ending what was started in %s: %w", dir, err)
+	}
+	return &StartError{Reason: HostFault, Text: fmt.Sprintf("the shim ended (%v) before it had started the agent (%v); its own words, if any, are in %s",
+		state, cause, filepath.Join(dir, shimErrFile))}
+}
+
+// forkShim starts this binary as the shim of dir. /proc/self/exe is this very
+// binary also after an upgrade replaced the file. The shim inherits
+// no environment, so that the scan for markers can never find it.
+func forkShim(dir, marker string) (*wire, *os.Process, error) {
+	fail := func(err error) (*wire, *os.Process, error) {
+		return nil, nil, &StartError{Reason: HostFault, Text: fmt.Sprintf("the shim cannot be started: %v", err)}
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return fail(err)
+	}
+	conn, theirs, err := socketPair()
+	if err != nil {
+		return fail(err)
+	}
+	defer theirs.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return fail(errors.Join(err, conn.Close()))
+	}
+	defer null.Close()
+	words, err := os.OpenFile(filepath.Join(abs, shimErrFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return fail(errors.Join(err, conn.Close()))
+	}
+	defer words.Close()
+	shim, err := os.StartProcess("/proc/self/exe", []string{os.Args[0], shimArg, abs, marker}, &os.ProcAttr{
+		// It mostly waits: one processor means fewer threads and a faster
+		// start. A build with the race detector would idle for a second at
+		// its end.
+		Env:   []string{"GOMAXPROCS=1", "GORACE=atexit_sleep_ms=0"},
+		Files: []*os.File{null, null, words, theirs},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return fail(errors.Join(err, conn.Close()))
+	}
+	return newWire(conn), shim, nil
+}
+
+// routed refuses to go on in a shim: there main has not called ShimMain, and
+// every start would start this whole program once more.
+func routed() error {
+	if len(os.Args) > 1 && os.Args[1] == shimArg {
+		return &StartError{Reason: HostFault, Text: "this program does not call supervisor.ShimMain first thing in main"}
+	}
+	return nil
+}
+
+// check refuses what could only be understood by guessing.
+func (s Spec) check() error {
+	bad := func(format string, args ...any) error {
+		return &StartError{Reason: BadSpec, Text: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case !validMarker(s.Marker):
+		return bad("the marker is not 32 lower-case hexadecimal digits")
+	case len(s.Argv) == 0:
+		return bad("there is no program to run")
+	case !filepath.IsAbs(s.Argv[0]):
+		return bad("the program %q is not an absolute path", s.Argv[0])
+	case !filepath.IsAbs(s.Dir):
+		return bad("the working directory %q is not an absolute path", s.Dir)
+	case s.Timeout < 0 || s.Grace < 0 || s.Slack < 0 || s.OutputCap < 0 || s.Deadline < 0:
+		return bad("a duration, a deadline or the output cap is negative")
+	case !plain(s.Dir):
+		return bad("the working directory holds a NUL or is not UTF-8")
+	}
+	for i, arg := range s.Argv {
+		if !plain(arg) {
+			return bad("argument %d holds a NUL or is not UTF-8", i)
+		}
+	}
+	for _, entry := range s.Env {
+		name, _, ok := strings.Cut(entry, "=")
+		if !ok || name == "" || !plain(entry) {
+			return bad("environment variable %q is not NAME=value in UTF-8 without NUL", name)
+		}
+	}
+	return nil
+}
+
+// plain texts survive the way to the kernel unchanged: JSON would alter what
+// is not UTF-8, and a NUL would cut.
+func plain(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
+
+func (s Spec) grace() time.Duration { return cmp.Or(s.Grace, 10*time.Second) }
+func (s Spec) slack() time.Duration { return cmp.Or(s.Slack, 3*time.Second) }
+func (s Spec) outputCap() int64     { return cmp.Or(s.OutputCap, 16<<20) }
+
+// leaseEnd is when the shim ends the tree by itself, or never.
+func (s Spec) leaseEnd() Instant {
+	if s.Deadline == 0 {
+		return 0
+	}
+	return s.Deadline.Add(s.slack())
+}

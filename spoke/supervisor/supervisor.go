@@ -1,0 +1,148 @@
+// Package supervisor owns one agent's process tree from start to proof of its end.
+//
+// Each attempt has a directory of its own and one shim: this same binary,
+// started as "_shim", in a session of its own. The shim starts the agent,
+// reaps its descendants, keeps its output, ends the tree when told to, at the
+// timeout or when the lease runs out, and leaves an exit record. It outlives
+// the process that started it, which finds it again with [Adopt].
+//
+// Under failure. A shim is alive exactly while it holds the flock on the
+// file "lock"; a process id alone never decides anything. [Adopt] declares an
+// attempt over only with that flock in its own hand and a tombstone written
+// under it, and a shim that finds the tombstone starts nothing: a shim forked
+// just before its spoke died either runs and is adopted or never runs. An
+// agent dies with its shim; what it leaves behind is found by cgroup and
+// marker and ended before the attempt is called lost.
+//
+// What ends a tree: the shim is a subreaper, so every descendant becomes its
+// child sooner or later, and "no child left" is the proof that the tree is
+// gone. Where cgroup v2 can be used the kernel ends the whole tree in one
+// step, also after the shim is dead. Without it (level "tree") a descendant
+// that cleared its environment and left its session can outlive a shim that
+// was itself killed with signal 9; nothing else can.
+//
+// Under concurrency. The methods of [Agent] may be called from any goroutine.
+// A started or adopted agent costs its owner one goroutine and one socket
+// until Done or Close.
+//
+// Only Linux 5.3 or later is supported, with /proc mounted.
+package supervisor
+
+import (
+	"fmt"
+	"time"
+)
+
+// markerName is the environment variable that names the attempt in the
+// environment of every process of its tree.
+const markerName = "SPAWNMESH_ATTEMPT"
+
+// A Spec says what to run and within which bounds. It reaches the shim over a
+// socket; the copy in the attempt directory leaves out the environment, which
+// may hold credentials.
+type Spec struct {
+	// Marker names the attempt: 32 lower-case hexadecimal digits, never used
+	// for another attempt. Empty = a random one.
+	Marker string `json:"marker"`
+	// Argv is executed without a shell; Argv[0] is an absolute path.
+	Argv []string `json:"argv"`
+	// Env is the complete environment as NAME=value; nothing is inherited.
+	// SPAWNMESH_ATTEMPT is added.
+	Env []string `json:"env,omitempty"`
+	// Dir is the agent's working directory, an absolute path.
+	Dir string `json:"dir"`
+	// Timeout ends the tree this long after the start, time asleep included.
+	// 0 = never.
+	Timeout time.Duration `json:"timeout,omitempty"`
+	// Grace is how long the tree has between TERM and KILL when the shim ends
+	// it by itself. 0 = 10 s.
+	Grace time.Duration `json:"grace,omitempty"`
+	// OutputCap is how many bytes of each output stream are kept: the first
+	// half in the file as it is written, the last half added at the end.
+	// 0 = 16 MiB.
+	OutputCap int64 `json:"output_cap,omitempty"`
+	// Deadline is when the lease runs out unless Renew moves it. 0 = no lease.
+	Deadline Instant `json:"deadline,omitempty"`
+	// Slack is how long after the deadline a late renewal still counts.
+	// 0 = 3 s.
+	Slack time.Duration `json:"slack,omitempty"`
+	// NoCgroup leaves cgroups alone also where they could be used.
+	NoCgroup bool `json:"no_cgroup,omitempty"`
+}
+
+// An Outcome says why an attempt is over. Outcomes are stored, so none is
+// ever renamed.
+type Outcome string
+
+// The outcomes of an attempt.
+const (
+	Exited       Outcome = "exited"        // the agent ended by itself with Code
+	Signalled    Outcome = "signalled"     // a signal that was not ours ended the agent
+	TimedOut     Outcome = "timeout"       // ended by the shim at Spec.Timeout
+	LeaseExpired Outcome = "lease_expired" // ended by the shim: the lease was not renewed
+	Killed       Outcome = "killed"        // ended by the shim on request
+	StartFailed  Outcome = "start_failed"  // the agent could not be executed
+	NeverStarted Outcome = "never_started" // no shim got as far as the agent, and none will
+	Lost         Outcome = "lost"          // the shim is gone without a record; how the agent ended is unknown
+)
+
+// An Exit is how an attempt ended. With Survivors it is not over yet: those
+// processes could not be ended, and the attempt's place stays taken until a
+// later look (the shim's own, or Adopt again) finds none.
+type Exit struct {
+	Outcome     Outcome       `json:"outcome"`
+	Reason      string        `json:"reason,omitempty"`       // the kill's reason, or what is known of a failure
+	Code        int           `json:"code"`                   // the agent's exit code; -1 when there is none
+	Signal      string        `json:"signal,omitempty"`       // the signal that ended the agent, as SIGTERM
+	StartedAt   time.Time     `json:"started_at,omitzero"`    // zero when unknown
+	EndedAt     time.Time     `json:"ended_at,omitzero"`      // when the tree was proven gone
+	Level       string        `json:"level,omitempty"`        // the kill level in use, see [Level]
+	Reaped      []Process     `json:"reaped,omitempty"`       // processes that were ended, at most 256 of them
+	ReapedTotal int           `json:"reaped_total,omitempty"` // how many were ended in all
+	Survivors   []Survivor    `json:"survivors,omitempty"`    // processes that could not be ended
+	Stdout      Output        `json:"stdout"`
+	Stderr      Output        `json:"stderr"`
+	MaxRSS      int64         `json:"max_rss"` // bytes, of the largest process
+	CPU         time.Duration `json:"cpu"`     // user and system time of the whole tree
+}
+
+// Clean reports whether nothing of the attempt is left running.
+func (e Exit) Clean() bool { return len(e.Survivors) == 0 }
+
+// A Process names a process that was ended. Command is the kernel's short
+// name of it: arguments may hold secrets and are never recorded.
+type Process struct {
+	Pid     int    `json:"pid"`
+	Command string `json:"command"`
+}
+
+// A Survivor is a process that does not end although it was sent KILL.
+type Survivor struct {
+	Pid     int    `json:"pid"`
+	Command string `json:"command"`
+	State   string `json:"state"` // the letter of /proc/PID/stat, D = uninterruptible
+	Wchan   string `json:"wchan"` // where in the kernel it waits; empty when hidden
+}
+
+// An Output describes what was kept of a stream in the file "stdout" or
+// "stderr" of the attempt directory.
+type Output struct {
+	Bytes   int64  `json:"bytes"`            // written by the agent
+	Dropped int64  `json:"dropped"`          // of these, not in the file
+	SHA256  string `json:"sha256,omitempty"` // of the file, hexadecimal
+}
+
+// Incomplete is the error of a kill that left processes alive. The shim tries
+// again every 10 seconds; Done is closed once they are gone.
+type Incomplete struct {
+	Survivors []Survivor
+}
+
+func (e *Incomplete) Error() string {
+	if len(e.Survivors) == 0 {
+		return "kill incomplete: the shim could not prove that the tree is gone; look at it with ps"
+	}
+	s := e.Survivors[0]
+	return fmt.Sprintf("kill incomplete: %d processes do not end, the first is %d (%s) in state %s at %q; the kill is repeated until they do",
+		len(e.Survivors), s.Pid, s.Command, s.State, s.Wchan)
+}

@@ -1,0 +1,148 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// spokeArg makes the test binary a spoke: it starts the Spec it reads from
+// standard input in the directory it is given, prints a line, and waits to be
+// killed.
+const spokeArg = "_spoke"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == shimArg {
+		os.Exit(ShimMain(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == spokeArg {
+		beSpoke(os.Args[2])
+	}
+	os.Exit(m.Run())
+}
+
+func beSpoke(dir string) {
+	var spec Spec
+	if err := json.NewDecoder(os.Stdin).Decode(&spec); err != nil {
+		panic(err)
+	}
+	a, err := Start(context.Background(), dir, spec)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("started", a.Pid())
+	select {}
+}
+
+// sh is a Spec that runs a shell script with a search path and nothing else.
+func sh(script string) Spec {
+	return Spec{Argv: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/", Grace: 100 * time.Millisecond}
+}
+
+// start runs spec in a new attempt directory and ends it after the test.
+func start(t *testing.T, spec Spec) (*Agent, string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "attempt")
+	a, err := Start(t.Context(), dir, spec)
+	require.NoError(t, err)
+	endAfter(t, a)
+	return a, dir
+}
+
+func endAfter(t *testing.T, a *Agent) {
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		_ = a.Kill(ctx, "end of the test", 0)
+		_ = a.Close()
+	})
+}
+
+// ended waits for the exit.
+func ended(t *testing.T, a *Agent) Exit {
+	t.Helper()
+	select {
+	case <-a.Done():
+		return a.Exit()
+	case <-time.After(15 * time.Second):
+		require.FailNow(t, "the attempt did not end")
+		return Exit{}
+	}
+}
+
+// adopt expects an agent or an exit.
+func adopt(t *testing.T, dir string) (*Agent, *Exit) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	a, e, err := Adopt(ctx, dir)
+	require.NoError(t, err)
+	if a != nil {
+		endAfter(t, a)
+	}
+	return a, e
+}
+
+// eventually waits for a condition of the outside world.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	require.Eventually(t, condition, 15*time.Second, 5*time.Millisecond, what)
+}
+
+// alive tells whether a process runs.
+func alive(pid int) bool {
+	p, err := readProcess(pid)
+	return err == nil && !p.gone()
+}
+
+// pids waits until n process ids are in a file, one per line.
+func pids(t *testing.T, file string, n int) []int {
+	t.Helper()
+	var list []int
+	eventually(t, fmt.Sprintf("%d pids in %s", n, file), func() bool {
+		b, _ := os.ReadFile(file)
+		list = nil
+		for _, field := range strings.Fields(string(b)) {
+			pid, err := strconv.Atoi(field)
+			require.NoError(t, err)
+			list = append(list, pid)
+		}
+		return strings.HasSuffix(string(b), "\n") && len(list) == n
+	})
+	return list
+}
+
+// killedSpoke starts spec in dir by a process of its own and kills that with
+// signal 9 once the agent runs.
+func killedSpoke(t *testing.T, dir string, spec Spec) (agentPid int) {
+	t.Helper()
+	spoke := exec.Command(os.Args[0], spokeArg, dir)
+	b, err := json.Marshal(spec)
+	require.NoError(t, err)
+	spoke.Stdin = strings.NewReader(string(b))
+	out, err := spoke.StdoutPipe()
+	require.NoError(t, err)
+	spoke.Stderr = os.Stderr
+	require.NoError(t, spoke.Start())
+	_, err = fmt.Fscanf(out, "started %d\n", &agentPid)
+	require.NoError(t, err)
+	require.NoError(t, spoke.Process.Kill())
+	_ = spoke.Wait() // says that it was killed
+	return agentPid
+}
+
+func read(t *testing.T, parts ...string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(parts...))
+	require.NoError(t, err)
+	return string(b)
+}

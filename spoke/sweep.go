@@ -1,0 +1,67 @@
+package spoke
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// keepAttempts is how long the directory of an ended attempt stays: its whole
+// output is only there.
+const keepAttempts = 7 * 24 * time.Hour
+
+// sweep moves what only time moves: due tasks become claimable, tasks that were
+// not started in time end, old rows and directories go.
+func (s *Spoke) sweep(ctx context.Context) error {
+	var retired time.Time
+	for {
+		wait := s.sweepOnce(ctx)
+		if time.Since(retired) > 10*time.Minute {
+			retired = time.Now()
+			s.retire(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
+	promoted, next, err := s.DB.PromoteDue(ctx, time.Second)
+	expired := 0
+	if err == nil {
+		expired, err = s.DB.ExpireWaiting(ctx)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			s.Log.ErrorContext(ctx, "moving due tasks", "err", err)
+		}
+		return time.Second
+	}
+	if promoted > 0 {
+		ring(s.work)
+	}
+	if expired > 0 {
+		ring(s.outbox)
+	}
+	return max(next, 10*time.Millisecond)
+}
+
+func (s *Spoke) retire(ctx context.Context) {
+	if err := s.DB.Retire(ctx); err != nil && ctx.Err() == nil {
+		s.Log.ErrorContext(ctx, "retiring old rows", "err", err)
+	}
+	dirs, _ := filepath.Glob(filepath.Join(s.Dir, "agents", "*"))
+	for _, dir := range dirs {
+		info, err := os.Stat(dir)
+		if err != nil || time.Since(info.ModTime()) < keepAttempts || s.live.get(filepath.Base(dir)) != nil {
+			continue
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			s.Log.WarnContext(ctx, "removing an old attempt", "id", filepath.Base(dir), "err", err)
+		}
+	}
+}

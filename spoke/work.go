@@ -1,0 +1,138 @@
+package spoke
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// claimLoop fills free slots with claimed tasks, as many as fit at a time. late
+// outlives ctx: what was started is followed to its end, or left to its shim.
+func (s *Spoke) claimLoop(ctx, late context.Context) error {
+	for {
+		claimed, err := s.claim(ctx, late)
+		if err != nil && ctx.Err() == nil {
+			s.Log.ErrorContext(ctx, "claiming tasks", "err", err)
+		}
+		if claimed > 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.work:
+		case <-time.After(2 * time.Second): // a wake-up may have been lost with a crash
+		}
+	}
+}
+
+func (s *Spoke) claim(ctx, late context.Context) (int, error) {
+	free := s.Slots - s.live.count()
+	if free <= 0 || ctx.Err() != nil {
+		return 0, nil
+	}
+	// The lease counts from before the claim, so that the shim never believes in
+	// it longer than the database does.
+	from := supervisor.Boottime()
+	list, err := s.DB.Claim(ctx, store.ClaimTerms{Owner: s.owner(), Capabilities: s.Policy.Capabilities, Limit: min(free, batch), Lease: s.Lease})
+	if err != nil {
+		return 0, err
+	}
+	for _, c := range list {
+		a := &attempt{fence: c.Fence, spec: c.Spec, dir: s.attemptDir(c.Fence), asked: c.Asked, state: commands.Claimed}
+		s.live.add(a)
+		s.attempts.Go(func() { s.run(late, a, from.Add(s.Lease)) })
+	}
+	return len(list), nil
+}
+
+func (s *Spoke) attemptDir(f store.Fence) string {
+	return filepath.Join(s.Dir, "agents", f.Task, strconv.Itoa(f.Attempt))
+}
+
+// renew extends the leases of all live attempts in one statement, at a third of
+// the lease. It is the supervisor's word, never the agent's, that work goes on.
+func (s *Spoke) renew(ctx context.Context) error {
+	tick := time.NewTicker(s.Lease / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if err := s.renewOnce(ctx); err != nil && ctx.Err() == nil {
+			s.Log.ErrorContext(ctx, "renewing leases", "err", err)
+		}
+	}
+}
+
+func (s *Spoke) renewOnce(ctx context.Context) error {
+	list := s.live.list()
+	if len(list) == 0 {
+		return nil
+	}
+	fences := make([]store.Fence, len(list))
+	for i, a := range list {
+		fences[i] = a.fence
+	}
+	from := supervisor.Boottime()
+	held, err := s.DB.Renew(ctx, fences, s.Lease)
+	if err != nil {
+		return err
+	}
+	for _, a := range list {
+		if !held[a.fence] {
+			s.live.lose(a)
+			continue
+		}
+		if agent := s.live.agentOf(a); agent != nil {
+			if err := agent.Renew(from.Add(s.Lease)); err != nil {
+				s.Log.WarnContext(ctx, "telling a shim its new deadline", "id", a.fence.Task, "err", err)
+			}
+		}
+	}
+	return nil
+}
+
+// adoptAll takes over every attempt that an earlier process of this spoke left
+// open, before anything new is claimed.
+func (s *Spoke) adoptAll(ctx, late context.Context) error {
+	open, err := s.DB.OpenAttempts(ctx, s.owner())
+	if err != nil {
+		return err
+	}
+	adopted := 0
+	for _, o := range open {
+		a := &attempt{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, state: commands.Claimed, logOut: o.LogOut, logErr: o.LogErr}
+		s.live.add(a)
+		from := supervisor.Boottime()
+		agent, exit, err := s.adopt(ctx, a)
+		if err != nil {
+			return fmt.Errorf("adopting attempt %d of task %s: %w", a.fence.Attempt, a.fence.Task, err)
+		}
+		if agent != nil {
+			adopted++
+		}
+		s.attempts.Go(func() { s.takeOver(late, a, agent, exit, from) })
+	}
+	if len(open) > 0 {
+		s.Log.InfoContext(ctx, "took over open attempts", "open", len(open), "agents_running", adopted)
+	}
+	return nil
+}
+
+// adopt finds out what became of an attempt. One without a process, of the noop
+// runtime, has nothing to find.
+func (s *Spoke) adopt(ctx context.Context, a *attempt) (*supervisor.Agent, *supervisor.Exit, error) {
+	if a.spec.Runtime == commands.RuntimeNoop {
+		return nil, &supervisor.Exit{Outcome: supervisor.NeverStarted, Code: -1}, nil
+	}
+	return supervisor.Adopt(ctx, a.dir)
+}

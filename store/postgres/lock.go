@@ -1,0 +1,92 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// An InstanceLock keeps a data directory for one running instance. The kernel releases it when the process ends, in
+// whatever way, so it is never stale. It does not reach across machines that share a file system over NFS.
+type InstanceLock struct {
+	file *os.File
+}
+
+// An InUseError says that another running instance has the data directory.
+type InUseError struct {
+	Dir   string    // the directory that was asked for
+	PID   int       // the process that has it; 0 if it has not said yet
+	Since time.Time // when it took it; zero if it has not said yet
+}
+
+func (e *InUseError) Error() string {
+	who := "another running instance"
+	if e.PID != 0 {
+		who += fmt.Sprintf(" (pid %d since %s)", e.PID, e.Since.Format(time.RFC3339))
+	}
+	return fmt.Sprintf("%s is in use by %s: stop that one, or give this one a directory of its own", e.Dir, who)
+}
+
+// Lock takes the data directory dir for this process, making it if it is missing. If another instance has it, the
+// error is an [*InUseError]. An instance takes this lock whether it runs a private server or not.
+func Lock(dir string) (*InstanceLock, error) {
+	if err := makeDir(dir); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(filepath.Join(dir, "instance.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the instance lock: %w", err)
+	}
+	if err := take(file, dir); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return &InstanceLock{file}, nil
+}
+
+func take(file *os.File, dir string) error {
+	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return holder(file, dir)
+	}
+	if err != nil {
+		return fmt.Errorf("locking %s: %w", file.Name(), err)
+	}
+	text := fmt.Sprintf("pid %d since %s\n", os.Getpid(), time.Now().UTC().Format(time.RFC3339))
+	if err := errors.Join(file.Truncate(0), writeAt(file, text)); err != nil {
+		return fmt.Errorf("writing the instance lock: %w", err)
+	}
+	return nil
+}
+
+func writeAt(file *os.File, text string) error {
+	_, err := file.WriteAt([]byte(text), 0)
+	return err
+}
+
+// holder says who has the lock, as far as the file tells: its owner writes it only after locking.
+func holder(file *os.File, dir string) *InUseError {
+	e := &InUseError{Dir: dir}
+	text := make([]byte, 100)
+	n, _ := file.ReadAt(text, 0)
+	var since string
+	if _, err := fmt.Sscanf(strings.TrimSpace(string(text[:n])), "pid %d since %s", &e.PID, &since); err != nil {
+		e.PID = 0
+		return e
+	}
+	e.Since, _ = time.Parse(time.RFC3339, since)
+	return e
+}
+
+// Close releases the directory. The file stays, because removing it could let two instances in.
+func (l *InstanceLock) Close() error {
+	if err := errors.Join(l.file.Truncate(0), l.file.Close()); err != nil {
+		return fmt.Errorf("releasing the instance lock: %w", err)
+	}
+	return nil
+}
