@@ -64,12 +64,16 @@ func (f feed) serve(ctx context.Context, most int, pulled <-chan jetstream.Msg, 
 		if len(batch) == 0 {
 			return
 		}
-		answer := "-NAK"
-		if f.insist(ctx, batch, handle) {
-			answer = "+ACK"
+		taken := f.insist(ctx, batch, handle)
+		answer := "+ACK"
+		if !taken {
+			answer = "-NAK"
 		}
 		for _, d := range batch {
 			f.answer(d.msg, answer)
+		}
+		if !taken {
+			return
 		}
 	}
 }
@@ -100,6 +104,9 @@ func (f feed) insist(ctx context.Context, batch []delivery, handle func([]delive
 // nothing when ctx ended or pulled is closed.
 func gather(ctx context.Context, most int, pulled <-chan jetstream.Msg) []delivery {
 	var batch []delivery
+	if ctx.Err() != nil {
+		return nil
+	}
 	select {
 	case m, ok := <-pulled:
 		if !ok {

@@ -15,8 +15,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A Hub is the message server of an instance that others dial. Its fields
-// are read by Start and must not change afterwards.
+// A Hub is the message server of an instance that others dial. Its fields are
+// set before any method is called, and do not change afterwards.
 type Hub struct {
 	Listen      string          // host:port to serve TLS on; port 0 picks one
 	Dir         string          // of the message store; the caller sees to it that nobody else uses it

@@ -17,8 +17,8 @@ import (
 )
 
 // A Link is a spoke's connection to its hub. It dials out and redials until
-// Run's context ends. Its fields are read by Run and must not change
-// afterwards; the zero value of the others is ready.
+// Run's context ends. Its fields are set before any method is called, and do
+// not change afterwards.
 type Link struct {
 	Address string        // host:port of the hub; tls:// or nats:// in front changes nothing
 	Pins    []string      // of the hub's key; two while it is being replaced. See Pin
@@ -54,7 +54,8 @@ func (k *Link) State() LinkState {
 }
 
 // Run keeps the link up until ctx ends, and returns nil then. It returns an
-// error at once when the link is misconfigured, and for nothing else.
+// error at once when the link is misconfigured, and for nothing else. One Run
+// at a time.
 func (k *Link) Run(ctx context.Context) error {
 	connect, err := k.dialer()
 	if err != nil {
@@ -64,8 +65,8 @@ func (k *Link) Run(ctx context.Context) error {
 	for wait := min(redialMin, longest); ctx.Err() == nil; wait = min(2*wait, longest) {
 		l, err := connect(ctx)
 		if err == nil {
+			k.lines.set(l) // first: who is told that the link is up may use it
 			k.change(ctx, LinkState{Up: true})
-			k.lines.set(l)
 			began := time.Now()
 			err = hold(ctx, l)
 			k.lines.set(nil)
@@ -109,14 +110,21 @@ func (k *Link) change(ctx context.Context, s LinkState) {
 	if told {
 		return
 	}
-	if k.Log != nil && s.Up {
-		k.Log.InfoContext(ctx, "linked to the hub", "hub", k.Address)
-	} else if k.Log != nil {
-		k.Log.WarnContext(ctx, "not linked to the hub", "hub", k.Address, "err", s.Cause)
+	if s.Up {
+		k.log().InfoContext(ctx, "linked to the hub", "hub", k.Address)
+	} else {
+		k.log().WarnContext(ctx, "not linked to the hub", "hub", k.Address, "err", s.Cause)
 	}
 	if k.Changed != nil {
 		k.Changed(s)
 	}
+}
+
+func (k *Link) log() *slog.Logger {
+	if k.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return k.Log
 }
 
 func text(err error) string {
@@ -183,10 +191,7 @@ func (k *Link) Commands(ctx context.Context, lane string, most int, handle func(
 	if !slices.Contains(lanes, lane) {
 		return fmt.Errorf("reading commands: there is no lane %q", lane)
 	}
-	f := feed{lines: &k.lines, stream: streamCommands, consumer: consumerName(k.ID, lane), log: k.Log}
-	if k.Log == nil {
-		f.log = slog.New(slog.DiscardHandler)
-	}
+	f := feed{lines: &k.lines, stream: streamCommands, consumer: consumerName(k.ID, lane), log: k.log()}
 	return f.run(ctx, most, func(ctx context.Context, batch []delivery) error {
 		commands := make([]Command, 0, len(batch))
 		for _, d := range batch {

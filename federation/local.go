@@ -16,8 +16,8 @@ import (
 )
 
 // A Local is a spoke's own message server. It has no socket; it keeps logs
-// and progress on disk until the link takes them. Its fields are read by
-// Start and must not change afterwards.
+// and progress on disk until the link takes them. Its fields are set before any
+// method is called, and do not change afterwards.
 type Local struct {
 	ID    string       // instance id of the spoke
 	Dir   string       // of the message store; the caller sees to it that nobody else uses it

@@ -55,9 +55,16 @@ func clip(format string, v []any) string {
 }
 
 // limited writes one line, unless the window has had its share. A peer that
-// tries what it may not is a sign that its key is in other hands, so this is
-// said in words of its own.
+// tries what it may not is a sign that its key is in other hands, so that is
+// said in words of its own. Refused dials are not worth a line each: a peer
+// that waits to be admitted makes one every few seconds.
 func (l *serverLog) limited(write func(string, ...any), text string) {
+	for _, usual := range []string{"authentication error", "TLS handshake error", "TLS Handshake First"} {
+		if strings.Contains(text, usual) {
+			l.log.Debug(text)
+			return
+		}
+	}
 	ok, dropped := l.allow(time.Now())
 	if dropped > 0 {
 		l.log.Warn("the message server said more than is written here", "lines", dropped)
@@ -66,8 +73,6 @@ func (l *serverLog) limited(write func(string, ...any), text string) {
 	case !ok:
 	case strings.Contains(text, "Violation"):
 		l.log.Warn("a peer tried what it may not", "what", text)
-	case strings.Contains(text, "authentication error"), strings.Contains(text, "TLS handshake error"):
-		l.log.Info("a connection was refused", "what", text)
 	default:
 		write("the message server reports", "what", text)
 	}

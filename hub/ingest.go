@@ -9,6 +9,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -58,6 +59,7 @@ func (h *Hub) ingest(ctx context.Context, reports []federation.Report) error {
 	h.watch.notify(done.Tasks)
 	h.watch.notify(tasksOf(batch))
 	h.publish(ctx, done.Notes) // a lost note is sent again when its report comes again
+	crash.Point("confirmed reports")
 	return h.reloadIfQuarantined(ctx, done.Codes)
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -40,6 +41,7 @@ func (h *Hub) relayOnce(ctx context.Context) (int, error) {
 		return -1, err
 	}
 	failed, err := h.publish(ctx, out)
+	crash.Point("published commands")
 	if len(failed) > 0 {
 		// The rows must be due again even when ctx ended the publish.
 		back, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

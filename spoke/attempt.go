@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -30,12 +31,14 @@ func (s *Spoke) run(ctx context.Context, a *attempt, deadline supervisor.Instant
 		}
 		return
 	}
+	crash.Point("starting an agent")
 	agent, err := s.startAgent(ctx, a, deadline)
 	if err != nil {
 		s.finish(ctx, a, a.fence, couldNotStart(err))
 		return
 	}
 	s.live.running(a, agent)
+	crash.Point("started an agent")
 	s.proveStart(ctx, a, agent.Pid()) // a fence that no longer holds ends the agent below
 	s.attend(ctx, a, agent)
 }
@@ -126,6 +129,7 @@ func (s *Spoke) attend(ctx context.Context, a *attempt, agent *supervisor.Agent)
 	for {
 		select {
 		case <-agent.Done():
+			crash.Point("saw an agent end")
 			s.ended(ctx, a, agent.Exit())
 			return
 		case <-a.leave:

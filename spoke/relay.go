@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/internal/crash"
 )
 
 // relay carries the outbox over the link while it is up. A row stays open until
@@ -42,7 +43,9 @@ func (s *Spoke) relayOnce(ctx context.Context) (int, error) {
 		reports[i] = federation.Report{Kind: o.Lane, ID: o.ID, Body: o.Wire}
 	}
 	var failed []string
-	for i, e := range s.link.Publish(ctx, reports) {
+	errs := s.link.Publish(ctx, reports)
+	crash.Point("published reports")
+	for i, e := range errs {
 		if e != nil {
 			failed, err = append(failed, out[i].ID), e
 		}

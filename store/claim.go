@@ -52,7 +52,7 @@ func (db *DB) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error) {
 		return nil, err
 	}
 	var list []Claimed
-	err = db.tx(ctx, "claiming tasks for "+t.Owner, func(ctx context.Context, tx pgx.Tx) error {
+	err = db.tx(ctx, "claiming tasks", func(ctx context.Context, tx pgx.Tx) error {
 		// After a commit whose answer was lost, the attempts are already ours.
 		if list, err = claimed(ctx, tx, claim.String()); err != nil || len(list) > 0 {
 			return err

@@ -204,7 +204,7 @@ func (db *DB) Unsent(ctx context.Context, ids []string) error {
 func (db *DB) NextDue(ctx context.Context, limit time.Duration) (time.Duration, error) {
 	var wait time.Duration
 	err := db.pool.QueryRow(ctx, `
-		SELECT coalesce(greatest(min(next_at) - clock_timestamp(), interval '0'), $1) FROM outbox WHERE closed_at IS NULL`, limit).Scan(&wait)
+		SELECT greatest(coalesce(min(next_at) - clock_timestamp(), $1), interval '0') FROM outbox WHERE closed_at IS NULL`, limit).Scan(&wait)
 	if err != nil {
 		return limit, fmt.Errorf("asking when the outbox is due: %w", err)
 	}

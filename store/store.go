@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/tern/v2/migrate"
 
+	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/signing"
 )
 
@@ -143,14 +144,20 @@ func (db *DB) migrate(ctx context.Context) error {
 }
 
 // tx runs fn in a transaction, again after an outage. fn must be safe to run
-// again after its own commit: the answer to a commit can be lost.
+// again after its own commit: the answer to a commit can be lost. Tests end the
+// process before and after every commit, by the name in doing.
 func (db *DB) tx(ctx context.Context, doing string, fn func(context.Context, pgx.Tx) error) error {
 	err := db.retry(ctx, func(ctx context.Context) error {
-		return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error { return fn(ctx, tx) })
+		return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+			err := fn(ctx, tx)
+			crash.Point("before " + doing)
+			return err
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
+	crash.Point("after " + doing)
 	return nil
 }
 

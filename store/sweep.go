@@ -25,7 +25,7 @@ func (db *DB) PromoteDue(ctx context.Context, limit time.Duration) (n int64, nex
 			return err
 		}
 		n = tag.RowsAffected()
-		return tx.QueryRow(ctx, `SELECT least(coalesce(greatest(min(at) - clock_timestamp(), interval '0'), $1), $1) FROM due`, limit).Scan(&next)
+		return tx.QueryRow(ctx, `SELECT least(greatest(coalesce(min(at) - clock_timestamp(), $1), interval '0'), $1) FROM due`, limit).Scan(&next)
 	})
 	return n, next, err
 }

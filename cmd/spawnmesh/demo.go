@@ -46,7 +46,11 @@ type tour struct {
 func (a *app) demo(ctx context.Context, once bool) (err error) {
 	t := &tour{a: a, began: time.Now()}
 	t.step("A hub starts: its own Postgres, its own message server, one TLS port.")
-	t.m, err = newMesh(ctx, "demo")
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	t.m, err = newMesh(ctx, self, "demo")
 	if t.m != nil {
 		defer func() { err = errors.Join(err, t.m.stop(ctx)) }()
 	}

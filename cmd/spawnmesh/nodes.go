@@ -21,7 +21,9 @@ import (
 type node struct {
 	name string
 	dir  string
-	args []string
+	bin  string   // this program
+	args []string // how it runs
+	env  []string // in addition to ours
 	cmd  *exec.Cmd
 	exit chan error
 }
@@ -29,6 +31,7 @@ type node struct {
 // A mesh is a hub and some spokes on this machine, for the demo and the bench.
 type mesh struct {
 	dir    string
+	bin    string // the program that the nodes run
 	hub    *node
 	spokes map[string]*node
 	ctl    *local.Client
@@ -40,7 +43,7 @@ const startTime = 90 * time.Second
 
 // newMesh makes a directory that a database server may enter even when we are
 // root, and starts a hub there.
-func newMesh(ctx context.Context, label string) (*mesh, error) {
+func newMesh(ctx context.Context, bin, label string) (*mesh, error) {
 	dir, err := os.MkdirTemp("", "spawnmesh-"+label+"-")
 	if err != nil {
 		return nil, fmt.Errorf("making a directory for the mesh: %w", err)
@@ -48,14 +51,23 @@ func newMesh(ctx context.Context, label string) (*mesh, error) {
 	if err := os.Chmod(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("opening the mesh's directory: %w", err)
 	}
-	m := &mesh{dir: dir, spokes: map[string]*node{}}
+	m := &mesh{dir: dir, bin: bin, spokes: map[string]*node{}}
 	m.hub = m.node("hub", "hub", "run", "--link", "127.0.0.1:0", "--name", "lab")
 	m.ctl = local.NewClient(m.hub.dir)
-	return m, m.hub.start(ctx)
+	if err := m.hub.start(ctx); err != nil {
+		return m, err
+	}
+	// Spokes remember where the hub is: it comes back at the same port.
+	link, err := os.ReadFile(filepath.Join(m.hub.dir, "ready"))
+	if err != nil {
+		return m, fmt.Errorf("reading the hub's address: %w", err)
+	}
+	m.hub.args[3] = strings.TrimSpace(string(link))
+	return m, nil
 }
 
 func (m *mesh) node(name string, args ...string) *node {
-	return &node{name: name, dir: filepath.Join(m.dir, name), args: args}
+	return &node{name: name, dir: filepath.Join(m.dir, name), bin: m.bin, args: args}
 }
 
 // addSpoke invites, joins and starts a spoke with a policy preset.
@@ -71,7 +83,7 @@ func (m *mesh) addSpoke(ctx context.Context, name, policy string, args ...string
 	if err := m.ctl.Do(ctx, "POST", "/v1/invites", map[string]string{"name": name}, &v); err != nil {
 		return err
 	}
-	join := command(ctx, n.dir, "spoke", "join")
+	join := n.command(ctx, "spoke", "join")
 	join.Stdin = strings.NewReader(v.Token)
 	if out, err := join.CombinedOutput(); err != nil {
 		return fmt.Errorf("joining as %s: %w\n%s", name, err, out)
@@ -101,19 +113,16 @@ func (m *mesh) stop(ctx context.Context) error {
 	return errors.Join(err, m.hub.stop(ctx), os.RemoveAll(m.dir))
 }
 
-// command is this program again, for the instance in dir. A database named in
-// our environment is not handed on: it can belong to one instance only.
-func command(ctx context.Context, dir string, args ...string) *exec.Cmd {
-	self, err := os.Executable()
-	if err != nil {
-		self = os.Args[0]
-	}
-	c := exec.CommandContext(ctx, self, append([]string{"--data-dir", dir}, args...)...)
+// command is the program for this node. A database named in our environment is
+// not handed on: it can belong to one instance only.
+func (n *node) command(ctx context.Context, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, n.bin, append([]string{"--data-dir", n.dir}, args...)...)
 	for _, e := range os.Environ() {
 		if !strings.HasPrefix(e, "DATABASE_URL=") && !strings.HasPrefix(e, "SPAWNMESH_DATABASE_URL=") {
 			c.Env = append(c.Env, e)
 		}
 	}
+	c.Env = append(c.Env, n.env...)
 	return c
 }
 
@@ -132,7 +141,7 @@ func (n *node) start(ctx context.Context) error {
 	}
 	defer log.Close()
 	// An interrupt is for us: the children are stopped in order afterwards.
-	n.cmd = command(context.WithoutCancel(ctx), n.dir, append(n.args, "--ready-file", ready)...)
+	n.cmd = n.command(context.WithoutCancel(ctx), append(n.args, "--ready-file", ready)...)
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	n.cmd.Stdout, n.cmd.Stderr = log, log
 	if err := n.cmd.Start(); err != nil {

@@ -47,7 +47,7 @@ func TestSurroundings(t *testing.T) {
 	leak, err := unix.Open("/dev/zero", unix.O_RDONLY, 0)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = unix.Close(leak) })
-	spec := sh(`umask; ulimit -c; pwd
+	spec := sh(`umask; ulimit -Hc; pwd
 grep -E '^(NoNewPrivs|SigIgn):' /proc/self/status
 echo session $$ $(cut -d' ' -f6 /proc/$$/stat)
 readlink /proc/$$/fd/0

@@ -137,28 +137,62 @@ func TestKillCanBeHastened(t *testing.T) {
 	require.NoError(t, a.Kill(t.Context(), "a third one is too late and does no harm", 0))
 }
 
+// forkers is an agent with four lines of processes, each of which lives by
+// starting its successor in a new session before it ends. Each adds to a file.
+func forkers(t *testing.T) (spec Spec, file string) {
+	file = filepath.Join(t.TempDir(), "generations")
+	write(t, filepath.Dir(file), "line", `trap "" TERM; echo >>`+file+`; setsid sh "$0" & exit`)
+	line := filepath.Join(filepath.Dir(file), "line")
+	return sh(`for i in 1 2 3 4; do setsid sh ` + line + ` & done; trap "" TERM; while :; do sleep 600; done`), file
+}
+
+func generations(t *testing.T, file string) int {
+	b, err := os.ReadFile(file)
+	if !errors.Is(err, os.ErrNotExist) {
+		require.NoError(t, err)
+	}
+	return len(b)
+}
+
 func TestKillOfFastForkers(t *testing.T) {
 	t.Parallel()
 	for name, noCgroup := range levels {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			file := filepath.Join(t.TempDir(), "count")
-			// Two lines of processes, each of which lives by forking its
-			// successor into a new session before it ends.
-			spec := sh(`echo 'trap "" TERM; echo x >>` + file + `; setsid sh "$0" & exit' >` + file + `.sh
-				setsid sh ` + file + `.sh & setsid sh ` + file + `.sh & trap "" TERM; while :; do sleep 600; done`)
+			spec, file := forkers(t)
 			spec.NoCgroup = noCgroup
 			a, _ := start(t, spec)
-			eventually(t, "many generations", func() bool { b, _ := os.ReadFile(file); return len(b) > 60 })
+			eventually(t, "many generations", func() bool { return generations(t, file) > 60 })
 
 			require.NoError(t, a.Kill(t.Context(), "enough", 0))
 
-			before := read(t, file)
+			before := generations(t, file)
 			left, err := newTree(a.Marker(), 0, nil).find(true)
 			require.NoError(t, err)
 			require.Empty(t, left)
-			require.Equal(t, before, read(t, file), "a line lives on")
+			require.Equal(t, before, generations(t, file), "a line lives on")
 		})
+	}
+}
+
+// One round of killing is enough, because the tree is frozen first.
+func TestKillRoundLeavesNoForker(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		spec, file := forkers(t)
+		spec.NoCgroup = true
+		a, _ := start(t, spec)
+		eventually(t, "many generations", func() bool { return generations(t, file) > 20 })
+		require.NoError(t, a.shim.Signal(syscall.SIGSTOP)) // it must not help
+
+		_, err := newTree(newMarker(), a.run.Shim, nil).kill()
+
+		require.NoError(t, err)
+		before := generations(t, file)
+		time.Sleep(50 * time.Millisecond) // ten generations
+		require.Equal(t, before, generations(t, file), "a line lives on")
+		require.NoError(t, a.shim.Signal(syscall.SIGCONT))
+		require.Equal(t, Signalled, ended(t, a).Outcome)
 	}
 }
 

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -100,6 +101,22 @@ func TestOutputClosedEarly(t *testing.T) {
 	got := ended(t, a)
 	require.Equal(t, Exited, got.Outcome)
 	require.Equal(t, 5, got.Code)
+}
+
+// A stranger that got hold of the agent's stdout cannot delay the end.
+func TestOutputHeldByAStranger(t *testing.T) {
+	t.Parallel()
+	a, dir := start(t, sh("echo up; exec sleep 600"))
+	eventually(t, "the agent is up", func() bool { return read(t, dir, "stdout") == "up\n" })
+	stranger, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/1", a.Pid()), os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer stranger.Close()
+	begin := time.Now()
+
+	require.NoError(t, a.Kill(t.Context(), "enough", 0))
+
+	require.Less(t, time.Since(begin), 5*time.Second)
+	require.Equal(t, "up\n", read(t, dir, "stdout"))
 }
 
 func TestOutputToAFullDisk(t *testing.T) {

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,6 +37,7 @@ func beSpoke(dir string) {
 	if err := json.NewDecoder(os.Stdin).Decode(&spec); err != nil {
 		panic(err)
 	}
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT) // as nohup does
 	a, err := Start(context.Background(), dir, spec)
 	if err != nil {
 		panic(err)

@@ -1,0 +1,49 @@
+# The README's two commands are demo and test; both find or install Postgres first.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+demo: ## a tour: a hub and two spokes on this machine, for real
+	@scripts/ensure-postgres
+	@go run ./cmd/spawnmesh demo
+
+# Tests start database servers of their own, whatever DATABASE_URL names; the
+# race detector needs a C compiler.
+test: ## pass all tests, with the race detector
+	@DATABASE_URL= scripts/ensure-postgres
+	@scripts/ensure-cc
+	CGO_ENABLED=1 go test -race -timeout 9m ./...
+
+check: ## what CI runs: formatting, vet, build without cgo, tests
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt -w on these'; exit 1; }
+	go vet ./...
+	go vet -tags crashpoints ./...
+	CGO_ENABLED=0 go build -trimpath -o bin/spawnmesh ./cmd/spawnmesh
+	$(MAKE) test
+
+build: ## build bin/spawnmesh
+	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/spawnmesh ./cmd/spawnmesh
+
+bench: ## measure; figures go to docs/benchmarks.md by hand
+	@DATABASE_URL= scripts/ensure-postgres
+	go test -run '^$$' -bench . -benchtime 2s ./signing ./spoke/supervisor ./hub
+	go run ./cmd/spawnmesh bench spawn
+
+chaos: ## 1,000 spawns with 20 random kills; the seed is printed
+	@DATABASE_URL= scripts/ensure-postgres
+	SPAWNMESH_CHAOS_SPAWNS=1000 SPAWNMESH_CHAOS_KILLS=20 SPAWNMESH_CUT=60s go test -count=1 -timeout 60m -v -run 'TestRandomKills|TestLinkCut' ./cmd/spawnmesh
+
+fuzz: ## fuzz every decoder, 30 s each
+	@for f in FuzzOpen FuzzHeader FuzzBody FuzzKeyFile; do go test -run '^$$' -fuzz "^$$f$$" -fuzztime 30s ./signing || exit 1; done
+	go test -run '^$$' -fuzz '^FuzzToken$$' -fuzztime 30s ./federation
+	go test -run '^$$' -fuzz '^FuzzPolicy$$' -fuzztime 30s ./spoke
+	go test -run '^$$' -fuzz '^FuzzParse$$' -fuzztime 30s ./commands
+
+run: ## run a hub in the foreground, in ./state/hub
+	@scripts/ensure-postgres
+	@mkdir -p state && chmod 711 state
+	go run ./cmd/spawnmesh --data-dir state/hub hub run
+
+.PHONY: help demo test check build bench chaos fuzz run

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// number reads the size of a long run from the environment: make chaos sets it.
+func number(t *testing.T, name string, small int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return small
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return n
+}
+
+// Spawns go on while hub, spoke and either Postgres are killed with -9 at random
+// moments: every agent runs exactly once, as its own trace says, and every
+// result arrives. make chaos runs 1,000 spawns with 20 kills.
+func TestRandomKills(t *testing.T) {
+	t.Parallel()
+	spawns, kills := number(t, "SPAWNMESH_CHAOS_SPAWNS", 120), number(t, "SPAWNMESH_CHAOS_KILLS", 5)
+	seed := uint64(number(t, "SPAWNMESH_CHAOS_SEED", int(time.Now().UnixNano()%1e9)))
+	t.Logf("seed %d: SPAWNMESH_CHAOS_SEED=%d repeats the choice of victims", seed, seed)
+	m := startMesh(t, "--slots", "16")
+	tr := newTrace(t)
+	ids := make([]string, spawns)
+	ctx := t.Context()
+
+	var wg sync.WaitGroup
+	next, errs := make(chan int), make(chan error, spawns)
+	for range 4 {
+		wg.Go(func() {
+			for i := range next {
+				ids[i] = newID()
+				if err := m.order(ctx, ids[i], tr.agent(ids[i], "0.2")); err != nil {
+					errs <- err
+				}
+			}
+		})
+	}
+	chaos := newChaos(m, seed)
+	for i := range spawns {
+		next <- i
+		if kills > 0 && (i+1)%max(1, spawns/(kills+1)) == 0 && chaos.done < kills {
+			require.NoError(t, chaos.strike(ctx, t))
+		}
+	}
+	close(next)
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		require.NoError(t, err)
+	}
+
+	for _, id := range ids {
+		v, err := m.ended(ctx, id, 5*time.Minute)
+		require.NoError(t, err)
+		require.Equal(t, commands.Completed, v.State, "%s: %s", id, sentence(v))
+	}
+	starts, ends := tr.counts(t)
+	lost, twice := 0, 0
+	for _, id := range ids {
+		if starts[id] == 0 || ends[id] == 0 {
+			lost++
+		}
+		if starts[id] > 1 || ends[id] > 1 {
+			twice++
+		}
+	}
+	require.NoError(t, m.settled(ctx))
+	t.Logf("%d spawns, %d kills (%s): %d lost, %d run twice", spawns, chaos.done, strings.Join(chaos.victims, ", "), lost, twice)
+	require.Zero(t, lost)
+	require.Zero(t, twice)
+}
+
+// chaos kills one thing at a time and brings it back.
+type chaos struct {
+	m       *mesh
+	rand    *rand.Rand
+	done    int
+	victims []string
+}
+
+func newChaos(m *mesh, seed uint64) *chaos {
+	return &chaos{m: m, rand: rand.New(rand.NewPCG(seed, seed))}
+}
+
+func (c *chaos) strike(ctx context.Context, t *testing.T) error {
+	victim := c.m.hub
+	if c.rand.IntN(2) == 0 {
+		victim = c.m.spokes["attic"]
+	}
+	c.done++
+	if c.rand.IntN(2) == 0 {
+		c.victims = append(c.victims, victim.name+"'s postgres")
+		raw, err := os.ReadFile(filepath.Join(victim.dir, "pg", "postmaster.pid"))
+		if err != nil {
+			return nil // it is being restarted from the last strike
+		}
+		line, _, _ := strings.Cut(string(raw), "\n")
+		pid, err := strconv.Atoi(line)
+		if err != nil {
+			return nil
+		}
+		return syscall.Kill(pid, syscall.SIGKILL)
+	}
+	c.victims = append(c.victims, victim.name)
+	victim.kill()
+	return victim.start(ctx)
+}

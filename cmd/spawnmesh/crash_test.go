@@ -1,0 +1,98 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// hubPoints and spokePoints are the steps between two durable actions of one
+// spawn, on either side, in their order.
+var (
+	hubPoints = []string{
+		"before ordering spawns", "after ordering spawns",
+		"before taking from the outbox", "after taking from the outbox", "published commands",
+		"before taking in reports", "after taking in reports", "confirmed reports",
+	}
+	spokePoints = []string{
+		"before taking in commands", "after taking in commands",
+		"before claiming tasks", "after claiming tasks",
+		"starting an agent", "started an agent",
+		"before recording starts", "after recording starts",
+		"saw an agent end", "before recording ends", "after recording ends",
+		"before taking from the outbox", "after taking from the outbox", "published reports",
+	}
+)
+
+// A process that is killed with -9 at any of these steps, or its database, must
+// leave exactly one run and one result.
+func TestKillAtEveryStep(t *testing.T) {
+	t.Run("of the hub", func(t *testing.T) {
+		t.Parallel()
+		m := startMesh(t)
+		sweep(t, m, m.hub, hubPoints)
+	})
+	t.Run("of the spoke", func(t *testing.T) {
+		t.Parallel()
+		m := startMesh(t)
+		sweep(t, m, m.spokes["attic"], spokePoints)
+	})
+}
+
+func sweep(t *testing.T, m *mesh, victim *node, points []string) {
+	tr := newTrace(t)
+	for _, point := range points {
+		for _, what := range []string{"process", "postgres"} {
+			t.Run(point+" kills its "+what, func(t *testing.T) {
+				once := filepath.Join(t.TempDir(), "died")
+				crash := "SPAWNMESH_CRASH=" + point
+				if what == "postgres" {
+					crash += "=" + filepath.Join(victim.dir, "pg", "postmaster.pid")
+				}
+				require.NoError(t, victim.stop(t.Context()))
+				victim.env = []string{crash, "SPAWNMESH_CRASH_ONCE=" + once}
+				restart(t, victim, once)
+				id := newID()
+				ordered := make(chan error, 1)
+				go func() { ordered <- m.order(t.Context(), id, tr.agent(id, "0.1")) }()
+
+				require.NoError(t, poll(t.Context(), time.Minute, "waiting for the step "+point, func() (bool, error) {
+					_, err := os.Stat(once)
+					return err == nil, nil
+				}))
+				if what == "process" && victim.cmd != nil {
+					<-victim.exit
+					victim.cmd = nil
+				}
+				if victim.cmd == nil {
+					require.NoError(t, victim.start(t.Context()))
+				}
+
+				require.NoError(t, <-ordered)
+				v, err := m.ended(t.Context(), id, time.Minute)
+				require.NoError(t, err)
+				require.Equal(t, commands.Completed, v.State, "%s", sentence(v))
+				starts, ends := tr.counts(t)
+				require.Equal(t, 1, starts[id], "runs")
+				require.Equal(t, 1, ends[id], "ends")
+			})
+		}
+	}
+	require.NoError(t, m.settled(t.Context()))
+}
+
+// restart starts the victim. One that dies before it serves did so at the step:
+// work of the round before can lead there.
+func restart(t *testing.T, victim *node, once string) {
+	t.Helper()
+	err := victim.start(t.Context())
+	if _, died := os.Stat(once); err != nil && died == nil {
+		return
+	}
+	require.NoError(t, err)
+}

@@ -1,0 +1,270 @@
+package hub_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+func TestMain(m *testing.M) { meshtest.Main(m) }
+
+// accept says the good words about a task and waits until the hub has them: the
+// link works and what was sent before has been handled.
+func accept(t *testing.T, m *meshtest.Mesh, a *meshtest.Attacker, asked meshtest.Asked) {
+	t.Helper()
+	a.Send(t, federation.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil).Wire)
+	meshtest.Await(t, "the good message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
+}
+
+// few is how many messages that are not authentic one connection may send
+// before it is suspended, and one less.
+const few = 19
+
+// What a spoke, or whoever has its link, gets wrong is refused with one code
+// and one line in the audit, and nothing else changes.
+func TestBadReports(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	var sent int
+	for n := 0; ; n++ {
+		a := m.Attack(t, fmt.Sprintf("thief-%d", n))
+		about := a.Order(t, m)
+		list := a.Bad(t, func() (commands.Body, *signing.Ref) {
+			return &commands.Accepted{Task: about.Task, State: commands.Queued}, about.Re
+		})
+		list = append(list,
+			meshtest.Bad{Name: "a byte too long", Code: signing.EnvSize, Wire: bytes.Repeat([]byte("x"), signing.MaxMessage+1)},
+			meshtest.Bad{Name: "300 KiB of spaces", Code: signing.EnvSize, Wire: bytes.Repeat([]byte(" "), 300<<10)})
+		if sent == len(list) {
+			return
+		}
+		chunk := list[sent:min(sent+few, len(list))]
+		sent += len(chunk)
+		for _, bad := range chunk {
+			t.Run(bad.Name, func(t *testing.T) { refused(t, m, a, bad) })
+		}
+	}
+}
+
+// refused sends a bad report and then a good one.
+func refused(t *testing.T, m *meshtest.Mesh, a *meshtest.Attacker, bad meshtest.Bad) {
+	t.Helper()
+	asked := a.Order(t, m)
+	but := []string{}
+	if bad.Signed { // it is kept, and its sender may forget it
+		but = []string{"inbox", "sequences"}
+	}
+	before, end := m.Hub.Sums(t, but...), m.Hub.AuditEnd(t)
+
+	a.Send(t, federation.KindEvent, bad.Wire)
+	meshtest.Await(t, "a line in the audit", func() bool { return len(m.Hub.Audit(t, end)) > 0 })
+
+	require.Equal(t, before, m.Hub.Sums(t, but...))
+	accept(t, m, a, asked)
+	lines := m.Hub.Audit(t, end)
+	require.Len(t, lines, 1)
+	require.Equal(t, string(bad.Code), lines[0].Code, lines[0].Why)
+	require.Equal(t, string(a.Keys.InstanceID()), lines[0].Actor)
+	require.Equal(t, bad.Signed, lines[0].Message != "", "only what is signed has a name")
+}
+
+// What is well signed can still be nonsense that a hub must not choke on: one
+// spoke would hold up the reports of all.
+func TestReportsThatMakeNoSense(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	a := m.Attack(t, "thief")
+	other := m.Attack(t, "victim")
+	theirs := other.Order(t, m)
+	result := func(task string) *commands.Result {
+		return &commands.Result{Task: task, State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded}
+	}
+	tests := map[string]struct {
+		code signing.Code
+		body func(asked meshtest.Asked) (commands.Body, *signing.Ref)
+	}{
+		"an answer to a command that was never given": {commands.ReUnknown, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
+			return result(q.Task), &signing.Ref{ID: meshtest.NewID(), SHA256: q.Re.SHA256}
+		}},
+		"an answer to another version of the command": {commands.ReUnknown, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
+			return result(q.Task), &signing.Ref{ID: q.Re.ID, SHA256: theirs.Re.SHA256}
+		}},
+		"an answer to another spoke's command": {commands.ReUnknown, func(meshtest.Asked) (commands.Body, *signing.Ref) {
+			return result(theirs.Task), theirs.Re
+		}},
+		"an answer about another spoke's task": {commands.ReUnknown, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
+			return result(theirs.Task), q.Re
+		}},
+		"a NUL in a text": {signing.BodyJSON, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
+			r := result(q.Task)
+			r.Summary = "a\x00b"
+			return r, q.Re
+		}},
+		"an attempt that no number holds": {commands.Validation, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
+			return &commands.Started{Task: q.Task, Attempt: 1 << 40}, q.Re
+		}},
+		"a result of attempt -1": {commands.Validation, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
+			r := result(q.Task)
+			r.Attempt = -1
+			return r, q.Re
+		}},
+		"a result of a large attempt": {commands.Validation, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
+			r := result(q.Task)
+			r.Attempt = 1 << 40
+			return r, q.Re
+		}},
+		"a result that is no end": {commands.Validation, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
+			r := result(q.Task)
+			r.State = commands.Running
+			return r, q.Re
+		}},
+		"a state that does not exist": {commands.Validation, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
+			return &commands.Accepted{Task: q.Task, State: "dancing"}, q.Re
+		}},
+		"a reason that does not exist": {commands.Validation, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
+			r := result(q.Task)
+			r.Reason = "because"
+			return r, q.Re
+		}},
+		"a refusal with a code that is a text": {commands.Validation, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
+			return &commands.RefusedBody{Task: q.Task, Code: "it did not feel like it", Why: "x"}, q.Re
+		}},
+		"a command": {signing.HdrField, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
+			return &commands.Spawn{Task: meshtest.NewID(), Runtime: commands.RuntimeNoop}, nil
+		}},
+		"a kill": {signing.HdrField, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
+			return &commands.Kill{Task: theirs.Task, Reason: "x"}, nil
+		}},
+		"a confirmation": {signing.HdrField, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
+			return &commands.Received{Messages: []commands.MessageRef{{ID: theirs.Re.ID, SHA256: theirs.Re.SHA256}}}, nil
+		}},
+		"a heartbeat among the reports": {signing.HdrField, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
+			return &commands.Heartbeat{IntervalMS: 1000}, nil
+		}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			asked := a.Order(t, m)
+			body, re := tt.body(asked)
+
+			refused(t, m, a, meshtest.Bad{Code: tt.code, Signed: true, Wire: a.Seal(t, body, re, nil).Wire})
+
+			require.Equal(t, commands.Queued, m.Agent(t, asked.Task).State)
+			require.Equal(t, commands.Queued, m.Agent(t, theirs.Task).State)
+		})
+	}
+}
+
+// One peer's honest message is worth nothing on another peer's link.
+func TestAPeersMessageOnAnothersLink(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	a, b := m.Attack(t, "thief"), m.Attack(t, "victim")
+	asked := b.Order(t, m)
+	honest := b.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil)
+
+	refused(t, m, a, meshtest.Bad{Code: signing.KeyUnknown, Wire: honest.Wire})
+
+	require.Nil(t, m.Agent(t, asked.Task).AcceptedAt)
+	accept(t, m, b, asked)
+}
+
+func TestRepeatedReports(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	a := m.Attack(t, "thief")
+
+	t.Run("the same again changes nothing", func(t *testing.T) {
+		asked := a.Order(t, m)
+		wire := a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil).Wire
+		a.Send(t, federation.KindEvent, wire)
+		meshtest.Await(t, "the message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
+		next := a.Order(t, m)
+		before, end := m.Hub.Sums(t, "sequences"), m.Hub.AuditEnd(t)
+
+		a.Send(t, federation.KindEvent, wire)
+		a.Send(t, federation.KindResult, wire, wire)
+		question := a.Seal(t, &commands.Accepted{Task: next.Task, State: commands.Queued}, next.Re, nil)
+		meshtest.Await(t, "nothing left to take in", func() bool { return m.Hub.Count(t, `SELECT last FROM sequences WHERE conn = $1`, a.Voice.Conn) >= 5 })
+
+		require.Equal(t, before, m.Hub.Sums(t, "sequences"))
+		require.Empty(t, m.Hub.Audit(t, end))
+		_ = question
+	})
+	t.Run("the same id with other content", func(t *testing.T) {
+		asked := a.Order(t, m)
+		id := meshtest.NewID()
+		same := func(h *signing.Header) { h.ID = id }
+		a.Send(t, federation.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, same).Wire)
+		meshtest.Await(t, "the message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
+
+		refused(t, m, a, meshtest.Bad{Code: signing.ReplayDiff, Signed: true,
+			Wire: a.Seal(t, &commands.Result{Task: asked.Task, State: commands.Failed, Attempt: 1}, asked.Re, same).Wire})
+
+		require.Equal(t, commands.Queued, m.Agent(t, asked.Task).State)
+	})
+	t.Run("a second, different result", func(t *testing.T) {
+		asked := a.Order(t, m)
+		result := func(s commands.State) []byte {
+			return a.Seal(t, &commands.Result{Task: asked.Task, State: s, Attempt: 1, Outcome: commands.Succeeded}, asked.Re, nil).Wire
+		}
+		a.Send(t, federation.KindResult, result(commands.Completed))
+		m.Wait(t, asked.Task)
+
+		refused(t, m, a, meshtest.Bad{Code: commands.ResultClash, Signed: true, Wire: result(commands.Failed)})
+
+		require.Equal(t, commands.Completed, m.Agent(t, asked.Task).State)
+		require.Equal(t, 2, m.Hub.Count(t, `SELECT count(*) FROM inbox WHERE task = $1 AND kind = 'agent.result'`, asked.Task), "the second one is evidence")
+	})
+	t.Run("sequence numbers that jump and go back", func(t *testing.T) {
+		end := m.Hub.AuditEnd(t)
+		for _, seq := range []int64{1_000_000, 500_000, 1 << 52} {
+			asked := a.Order(t, m)
+			a.Send(t, federation.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re,
+				func(h *signing.Header) { h.Seq = seq }).Wire)
+			meshtest.Await(t, "the message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
+		}
+		require.Empty(t, m.Hub.Audit(t, end))
+	})
+	t.Run("a sequence number twice suspends the connection", func(t *testing.T) {
+		asked, more := a.Order(t, m), a.Order(t, m)
+		seven := func(h *signing.Header) { h.Seq = 777_777 }
+		a.Send(t, federation.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, seven).Wire)
+		meshtest.Await(t, "the message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
+		end := m.Hub.AuditEnd(t)
+
+		a.Send(t, federation.KindEvent, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Wire)
+
+		meshtest.Await(t, "the suspension", func() bool { return m.View(t, "thief").State == store.Suspended })
+		meshtest.Await(t, "the end of the link", func() bool { return !a.Link.State().Up })
+		require.Nil(t, m.Agent(t, more.Task).AcceptedAt)
+		lines := m.Hub.Audit(t, end)
+		require.Len(t, lines, 1)
+		require.Equal(t, string(signing.SeqReuse), lines[0].Code)
+		require.Contains(t, m.View(t, "thief").Reason, "was a backup restored?")
+	})
+}
+
+// Too many messages that are not authentic suspend the one who sends them, and
+// nobody else notices.
+func TestGarbageSuspendsItsSender(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	a := m.Attack(t, "thief")
+
+	a.Send(t, federation.KindEvent, slices.Repeat([][]byte{[]byte("garbage")}, 25)...)
+
+	meshtest.Await(t, "the suspension", func() bool { return m.View(t, "thief").State == store.Suspended })
+	meshtest.Await(t, "the end of the link", func() bool { return !a.Link.State().Up })
+	m.Wait(t, m.Noop(t, "attic"))
+	require.True(t, m.View(t, "attic").Linked)
+}

@@ -1,0 +1,126 @@
+package meshtest
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// An Attacker has the data directory of a spoke that joined, and speaks for it
+// over the real link.
+type Attacker struct {
+	*Voice
+	Spoke *Spoke
+	Link  *federation.Link
+
+	verifier signing.Verifier
+	mu       sync.Mutex // guards heard
+	heard    []commands.Command
+}
+
+// An Asked is a task that the hub asked an [Attacker] to run, with the command
+// that asked for it.
+type Asked struct {
+	Task string
+	Re   *signing.Ref
+}
+
+// Attack lets a spoke join under name and fall into the hands of an attacker,
+// who is linked when this returns.
+func (m *Mesh) Attack(t testing.TB, name string) *Attacker {
+	t.Helper()
+	s := m.Join(t, name)
+	db := s.open(t)
+	defer db.Close()
+	conns, err := db.Connections(t.Context())
+	require.NoError(t, err)
+	require.Len(t, conns, 1)
+	a := &Attacker{Spoke: s, Voice: &Voice{Keys: s.Keys, Peer: conns[0].Peer, Conn: s.Conn, Epoch: conns[0].Epoch}}
+	a.verifier, err = db.Verifier(t.Context(), conns[0])
+	require.NoError(t, err)
+	a.Link = &federation.Link{Address: s.Proxy.Addr(), Pins: []string{conns[0].LinkPin}, ID: string(s.Keys.InstanceID()), Seed: s.Keys.LinkSeed, Log: s.Log.Logger()}
+	keep(t, a.Link.Run)
+	for _, lane := range []string{federation.LaneRun, federation.LaneControl} {
+		keep(t, func(ctx context.Context) error { return a.Link.Commands(ctx, lane, 64, a.hear) })
+	}
+	Await(t, "the attacker's link", func() bool { return a.Link.State().Up })
+	delete(m.Spokes, name) // it never comes to rest
+	return a
+}
+
+// keep runs a loop until the test ends.
+func keep(t testing.TB, loop func(context.Context) error) {
+	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- loop(ctx) }()
+	t.Cleanup(func() {
+		end()
+		require.NoError(t, <-ended)
+	})
+}
+
+func (a *Attacker) hear(_ context.Context, list []federation.Command) error {
+	heard := open(a.verifier, list, func(c federation.Command) []byte { return c.Body })
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.heard = append(a.heard, heard...)
+	return nil
+}
+
+// Order has the hub ask the attacker's spoke for a task, and returns what the
+// attacker got to see of that.
+func (a *Attacker) Order(t testing.TB, m *Mesh) Asked {
+	t.Helper()
+	task := m.Order(t, hub.SpawnRequest{Spoke: a.Spoke.Name, Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}})
+	asked := Asked{Task: task}
+	Await(t, "the command", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, c := range a.heard {
+			if store.TaskOf(c.Body) == task {
+				asked.Re = &signing.Ref{ID: c.Opened.Header().ID, SHA256: c.Opened.Digest().String(), Attempt: 1, Fence: 1}
+			}
+		}
+		return asked.Re != nil
+	})
+	return asked
+}
+
+// Send puts any bytes on the link as a report of a kind. Every call is a
+// message of its own to the message server, also when the bytes are the same.
+func (a *Attacker) Send(t testing.TB, kind string, wires ...[]byte) {
+	t.Helper()
+	ctx, done := withPatience(t)
+	defer done()
+	var list []federation.Report
+	for _, w := range wires {
+		list = append(list, federation.Report{Kind: kind, ID: NewID(), Body: w})
+	}
+	for _, err := range a.Link.Publish(ctx, list) {
+		require.NoError(t, err)
+	}
+}
+
+// open reads what can be read of messages; an attacker has no use for others.
+func open[T any](v signing.Verifier, list []T, wire func(T) []byte) []commands.Command {
+	var read []commands.Command
+	for _, m := range list {
+		o, err := v.Open(wire(m), time.Now())
+		if err != nil {
+			continue
+		}
+		if c, err := commands.Parse(o); err == nil {
+			read = append(read, c)
+		}
+	}
+	return read
+}

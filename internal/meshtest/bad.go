@@ -1,0 +1,196 @@
+package meshtest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
+)
+
+// A Bad is a message that must be refused, whoever gets it.
+type Bad struct {
+	Name string
+	Code signing.Code
+	// Signed says that signature, form and address are right: the sender is
+	// known, so the refusal is kept under the message's id and answered.
+	Signed bool
+	Wire   []byte
+}
+
+// bads collects bad messages that one voice can say.
+type bads struct {
+	t    testing.TB
+	v    *Voice
+	good func() (commands.Body, *signing.Ref)
+	list []Bad
+}
+
+// Bad returns every way to get a message wrong, made from messages that good
+// makes: what a stranger, a broken broker or the peer itself could send. The
+// order is always the same.
+func (v *Voice) Bad(t testing.TB, good func() (commands.Body, *signing.Ref)) []Bad {
+	t.Helper()
+	b := &bads{t: t, v: v, good: good}
+	b.bytes()
+	b.types()
+	b.signatures()
+	b.numbers()
+	b.fields()
+	b.identifiers()
+	b.addresses()
+	b.times()
+	b.kinds()
+	b.bodies()
+	slices.SortFunc(b.list, func(x, y Bad) int { return strings.Compare(x.Name, y.Name) })
+	return b.list
+}
+
+func (b *bads) add(code signing.Code, name string, wire []byte) {
+	b.list = append(b.list, Bad{Name: name, Code: code, Wire: wire})
+}
+
+// parts is a good message in parts; change may be nil and is made before it is
+// signed.
+func (b *bads) parts(change func(*signing.Header)) Forgery {
+	body, re := b.good()
+	raw, err := signing.EncodeBody(body)
+	require.NoError(b.t, err)
+	h := b.v.Header(body.Kind(), re)
+	if change != nil {
+		change(&h)
+	}
+	return b.v.Forge(b.t, commands.Types[body.Kind()], h, raw, nil)
+}
+
+// forged adds a good message whose parts were changed after it was signed.
+func (b *bads) forged(code signing.Code, name string, change func(*Forgery)) {
+	f := b.parts(nil)
+	change(&f)
+	b.add(code, name, f.Wire())
+}
+
+// header adds a message whose header's text was changed before it was signed.
+func (b *bads) header(code signing.Code, name string, change func(string) string) {
+	f := b.parts(nil)
+	changed := change(string(f.Header))
+	require.NotEqual(b.t, string(f.Header), changed, name)
+	f.Header = []byte(changed)
+	f.Sigs[0].Sig = b.v.Keys.Signing.Sign(f.Type, f.Header)
+	b.add(code, name, f.Wire())
+}
+
+// field adds a message with another value in its header.
+func (b *bads) field(code signing.Code, name string, change func(*signing.Header)) {
+	b.add(code, name, b.parts(change).Wire())
+}
+
+// bytes are not envelopes, or more than one.
+func (b *bads) bytes() {
+	wire := func() []byte { return b.parts(nil).Wire() }
+	noise := make([]byte, 4096)
+	chacha := rand.NewChaCha8([32]byte{1})
+	_, _ = chacha.Read(noise) // never fails
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	_, err := z.Write(wire())
+	require.NoError(b.t, err)
+	require.NoError(b.t, z.Close())
+
+	b.add(signing.EnvJSON, "empty", nil)
+	b.add(signing.EnvJSON, "one byte", []byte("{"))
+	b.add(signing.EnvCanon, "random bytes", noise)
+	b.add(signing.EnvCanon, "compressed", zipped.Bytes())
+	b.add(signing.EnvCanon, "another encoding", []byte("\x0a\x10agent.spawn\x12\x04\x08\x01"))
+	b.add(signing.EnvCanon, "newline after it", append(wire(), '\n'))
+	b.add(signing.EnvJSON, "second envelope after it", append(wire(), wire()...))
+	b.add(signing.EnvCanon, "space before it", append([]byte(" "), wire()...))
+	b.add(signing.EnvCanon, "byte order mark", append([]byte("\xef\xbb\xbf"), wire()...))
+	b.add(signing.EnvCanon, "unknown field outside", bytes.Replace(wire(), []byte(`{"payloadType"`), []byte(`{"x":1,"payloadType"`), 1))
+	b.add(signing.EnvCanon, "field in another case", bytes.Replace(wire(), []byte(`"payload":`), []byte(`"PAYLOAD":`), 1))
+	b.add(signing.EnvCanon, "two payloads", bytes.Replace(wire(), []byte(`"signatures"`), []byte(`"payload":"","signatures"`), 1))
+	b.add(signing.EnvCanon, "escaped letter", bytes.Replace(wire(), []byte(`"payloadType":"a`), []byte(`"payloadType":"\u0061`), 1))
+	b.add(signing.EnvB64, "line break in base64", bytes.Replace(wire(), []byte(`"payload":"`), []byte(`"payload":"\n`), 1))
+	b.add(signing.EnvB64, "header of 5000 bytes", Forgery{Type: signing.Command, Header: make([]byte, 5000), Sigs: []Sig{{"k", make([]byte, 64)}}}.Wire())
+	b.add(signing.EnvB64, "body above its limit", Forgery{Type: signing.Command, Sigs: []Sig{{"k", make([]byte, 64)}}, Body: make([]byte, signing.MaxBody+1)}.Wire())
+	b.add(signing.EnvJSON, "deep nesting", []byte(strings.Repeat("[", 100_000)))
+}
+
+// types are types that this version does not speak, or that were not signed.
+func (b *bads) types() {
+	for name, change := range map[string]func(signing.Type) signing.Type{
+		"type of version 2":         func(t signing.Type) signing.Type { return t[:len(t)-len("v1+json")] + "v2+json" },
+		"type and a space":          func(t signing.Type) signing.Type { return t + " " },
+		"type in upper case":        func(t signing.Type) signing.Type { return signing.Type(strings.ToUpper(string(t))) },
+		"type with a parameter":     func(t signing.Type) signing.Type { return t + ";charset=utf-8" },
+		"no type":                   func(signing.Type) signing.Type { return "" },
+		"the handshake's own type ": func(signing.Type) signing.Type { return "application/vnd.spawnmesh.handshake.v1+json" },
+	} {
+		b.forged(signing.EnvType, name, func(f *Forgery) { f.Type = change(f.Type) })
+	}
+	b.forged(signing.SigBad, "type swapped", func(f *Forgery) { f.Type = signing.Result })
+}
+
+// order is the order L of the curve's group.
+var order, _ = new(big.Int).SetString("7237005577332262213973186563042994240857116359379907606001950938285454250989", 10)
+
+// malleate adds L to the half of a signature that is a number modulo L.
+func malleate(sig []byte) []byte {
+	s := bytes.Clone(sig)
+	half := s[32:]
+	reverse(half)
+	new(big.Int).Add(new(big.Int).SetBytes(half), order).FillBytes(half)
+	reverse(half)
+	return s
+}
+
+func reverse(b []byte) {
+	for i, j := 0, len(b)-1; i < j; i, j = i+1, j-1 {
+		b[i], b[j] = b[j], b[i]
+	}
+}
+
+// signatures are not by the key they name, not by a key of this connection, or
+// not one.
+func (b *bads) signatures() {
+	stranger, err := signing.NewSigner(bytes.Repeat([]byte{77}, 32))
+	require.NoError(b.t, err)
+	sig := func(code signing.Code, name string, change func([]byte) []byte) {
+		b.forged(code, name, func(f *Forgery) { f.Sigs[0].Sig = change(f.Sigs[0].Sig) })
+	}
+	sig(signing.SigBad, "S + L", malleate)
+	sig(signing.SigBad, "signature of zeros", func([]byte) []byte { return make([]byte, 64) })
+	sig(signing.EnvB64, "signature of 63 bytes", func(s []byte) []byte { return s[:63] })
+	sig(signing.EnvB64, "signature of 65 bytes", func(s []byte) []byte { return append(bytes.Clone(s), 0) })
+	sig(signing.EnvB64, "signature of no bytes", func([]byte) []byte { return nil })
+	sig(signing.SigBad, "one bit of the signature", func(s []byte) []byte { s[5] ^= 8; return s })
+	b.forged(signing.SigBad, "one bit of the header", func(f *Forgery) { f.Header[30] ^= 1 })
+	b.forged(signing.EnvSigCount, "no signature", func(f *Forgery) { f.Sigs = nil })
+	b.forged(signing.EnvSigCount, "two identical signatures", func(f *Forgery) { f.Sigs = append(f.Sigs, f.Sigs[0]) })
+	b.forged(signing.EnvSigCount, "two signatures", func(f *Forgery) {
+		f.Sigs = append(f.Sigs, Sig{stranger.KeyID(), stranger.Sign(f.Type, f.Header)})
+	})
+	b.forged(signing.EnvSigCount, "1000 signatures", func(f *Forgery) {
+		for i := range 999 {
+			f.Sigs = append(f.Sigs, Sig{signing.KeyID(fmt.Sprint(i)), f.Sigs[0].Sig})
+		}
+	})
+	b.forged(signing.KeyUnknown, "a stranger's key", func(f *Forgery) {
+		f.Sigs = []Sig{{stranger.KeyID(), stranger.Sign(f.Type, f.Header)}}
+	})
+	b.forged(signing.SigBad, "a stranger's signature under the right key's name", func(f *Forgery) {
+		f.Sigs[0].Sig = stranger.Sign(f.Type, f.Header)
+	})
+	b.forged(signing.KeyUnknown, "signed by the identity key", func(f *Forgery) {
+		f.Sigs = []Sig{{b.v.Keys.Identity.KeyID(), b.v.Keys.Identity.Sign(f.Type, f.Header)}}
+	})
+	b.field(signing.KidMismatch, "another key inside", func(h *signing.Header) { h.Kid = stranger.KeyID() })
+}

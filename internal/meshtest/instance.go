@@ -1,0 +1,209 @@
+package meshtest
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/federation/local"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// An Instance is what lives longer than a hub or spoke that runs: its name,
+// keys, data directory and database.
+type Instance struct {
+	Name string
+	Dir  string
+	Keys signing.Keys
+	SQL  *pgxpool.Pool // a look at the database from outside
+	Log  *Log
+
+	url    string
+	client *local.Client
+	end    context.CancelFunc // nil while it does not run
+	ended  chan error
+}
+
+func newInstance(t testing.TB, name string) *Instance {
+	t.Helper()
+	i := &Instance{Name: name, Dir: t.TempDir(), Log: &Log{}, url: pgtest.URL(t)}
+	keys, err := signing.CreateKeys(filepath.Join(i.Dir, "keys"))
+	require.NoError(t, err)
+	i.Keys, i.client = keys, local.NewClient(i.Dir)
+	// The schema is there before anybody looks.
+	i.open(t).Close()
+	pc, err := pgxpool.ParseConfig(i.url)
+	require.NoError(t, err)
+	pc.MaxConns = 3
+	i.SQL, err = pgxpool.NewWithConfig(t.Context(), pc)
+	require.NoError(t, err)
+	t.Cleanup(i.SQL.Close)
+	t.Cleanup(func() {
+		i.stop(t)
+		i.endAgents(t)
+		if t.Failed() {
+			_, _ = io.WriteString(t.Output(), "--- log of "+name+"\n"+i.Log.String())
+		}
+	})
+	return i
+}
+
+// open opens the instance's database.
+func (i *Instance) open(t testing.TB) *store.DB {
+	t.Helper()
+	ctx, done := withPatience(t)
+	defer done()
+	db, err := store.Open(ctx, store.Config{URL: i.url, Self: i.Keys.InstanceID(), Signer: i.Keys.Signing, PoolSize: 8})
+	require.NoError(t, err)
+	return db
+}
+
+// live runs the instance and waits until it calls ready.
+func (i *Instance) live(t testing.TB, run func(ctx context.Context, db *store.DB, ready func()) error) {
+	t.Helper()
+	require.Nil(t, i.end, "%s runs already", i.Name)
+	db := i.open(t)
+	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
+	i.end, i.ended = end, make(chan error, 1)
+	ready := make(chan struct{})
+	go func(ended chan error) {
+		err := run(ctx, db, sync.OnceFunc(func() { close(ready) }))
+		db.Close()
+		ended <- err
+	}(i.ended)
+	select {
+	case <-ready:
+	case err := <-i.ended:
+		i.end = nil
+		require.FailNow(t, "it ended instead of serving", "%s: %v", i.Name, err)
+	case <-time.After(Patience):
+		require.FailNow(t, "it does not get ready", i.Name)
+	}
+}
+
+// stop ends the instance and waits for it. One that does not run stays so.
+func (i *Instance) stop(t testing.TB) {
+	t.Helper()
+	if i.end == nil {
+		return
+	}
+	i.end()
+	i.end = nil
+	select {
+	case err := <-i.ended:
+		require.NoError(t, err, "stopping %s", i.Name)
+	case <-time.After(Patience):
+		require.FailNow(t, "it does not stop", i.Name)
+	}
+}
+
+// endAgents ends what the instance's agents left running.
+func (i *Instance) endAgents(t testing.TB) {
+	t.Helper()
+	dirs, _ := filepath.Glob(filepath.Join(i.Dir, "agents", "*", "*")) // the pattern is well formed
+	for _, dir := range dirs {
+		ctx, done := context.WithTimeout(context.Background(), Patience)
+		agent, _, err := supervisor.Adopt(ctx, dir)
+		if err == nil && agent != nil {
+			err = agent.Kill(ctx, "the test is over", 0)
+			_ = agent.Close()
+		}
+		done()
+		require.NoError(t, err, "ending the agent in %s", dir)
+	}
+}
+
+func (h *Hub) start(t testing.TB) {
+	t.Helper()
+	h.live(t, func(ctx context.Context, db *store.DB, ready func()) error {
+		h.run = &hub.Hub{DB: db, Keys: h.Keys, Dir: h.Dir, Name: "lab", Listen: "127.0.0.1:0", Version: "test", Log: h.Log.Logger(),
+			Ready: func(link string) {
+				h.Link = link
+				ready()
+			}}
+		return h.run.Run(ctx)
+	})
+}
+
+func (s *Spoke) start(t testing.TB) {
+	t.Helper()
+	interval, lease := s.plan.Interval, s.plan.Lease
+	if interval == 0 {
+		interval = 200 * time.Millisecond
+	}
+	if lease == 0 {
+		lease = 10 * time.Second
+	}
+	s.live(t, func(ctx context.Context, db *store.DB, ready func()) error {
+		return (&spoke.Spoke{DB: db, Keys: s.Keys, Dir: s.Dir, Policy: s.policy, Slots: s.plan.Slots, Lease: lease, Interval: interval,
+			Version: "test", Log: s.Log.Logger(), Ready: ready}).Run(ctx)
+	})
+}
+
+// Do asks a running instance over its control socket, as its operator does, and
+// fails the test when it refuses.
+func (i *Instance) Do(t testing.TB, method, path string, in, out any) {
+	t.Helper()
+	require.NoError(t, i.Ask(t, method, path, in, out), "%s %s", method, path)
+}
+
+// Ask asks a running instance over its control socket.
+func (i *Instance) Ask(t testing.TB, method, path string, in, out any) error {
+	t.Helper()
+	ctx, done := withPatience(t)
+	defer done()
+	return i.client.Do(ctx, method, path, in, out)
+}
+
+// withPatience bounds one step of a test, and of its cleanup.
+func withPatience(t testing.TB) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(t.Context()), Patience)
+}
+
+// Await polls until ok, and fails the test when it never comes true.
+func Await(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for until := time.Now().Add(Patience); !ok(); time.Sleep(3 * time.Millisecond) {
+		if time.Now().After(until) {
+			require.FailNow(t, "it does not come true", what)
+		}
+	}
+}
+
+// A Log keeps what an instance writes.
+type Log struct {
+	mu  sync.Mutex // guards buf
+	buf bytes.Buffer
+}
+
+// Write adds to the log.
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+// String returns all of it.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// Logger returns a logger that writes to l.
+func (l *Log) Logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}

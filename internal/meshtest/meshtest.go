@@ -1,0 +1,182 @@
+// Package meshtest runs a hub and some spokes in one process for tests.
+//
+// Nothing in a mesh is pretended: every instance is a real [hub.Hub] or
+// [spoke.Spoke] with keys, a data directory and a Postgres database of its own,
+// joined through the real handshake, and every spoke dials its hub through a
+// [Proxy] that can break the connection in all the ways a network can. An
+// [Attacker] holds the real keys of a spoke, a [Rogue] those of a hub, and both
+// may say anything over the real link.
+//
+// What a test starts ends with it, in order: spokes, what their agents left
+// running, the hub, the proxies, the databases. [Mesh.Stop] and [Mesh.Start]
+// end and start one instance in between; its keys, its data directory and its
+// database stay. The methods belong to the test's own goroutine, as those of
+// [testing.T] do; they fail the test and do not return errors.
+package meshtest
+
+import (
+	"cmp"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
+	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+)
+
+// Patience is how long this package waits for what must happen. It is the
+// patience of a busy machine; nothing takes that long.
+const Patience = 8 * time.Second
+
+// Main runs the tests of a package that uses this one: its TestMain is this
+// call. It also is the program of the shims that agents run under.
+func Main(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "_shim" {
+		os.Exit(supervisor.ShimMain(os.Args[2:]))
+	}
+	pgtest.Main(m)
+}
+
+// A Plan says how the spokes of a mesh work. The zero value is the usual plan.
+type Plan struct {
+	Policy   string        // of every spoke, as a file; default: the preset "open"
+	Slots    int           // agents at a time; default 4
+	Interval time.Duration // of heartbeats; default 200 ms
+	Lease    time.Duration // of claims; default 10 s
+}
+
+// A Mesh is a hub and its spokes.
+type Mesh struct {
+	Hub    *Hub
+	Spokes map[string]*Spoke // by the name they joined under
+	plan   Plan
+}
+
+// A Hub is the hub of a mesh.
+type Hub struct {
+	*Instance
+	Link string // host:port of its link in its present life
+	run  *hub.Hub
+}
+
+// A Spoke is a spoke of a mesh, running or not.
+type Spoke struct {
+	*Instance
+	Proxy  *Proxy // its way to the hub
+	Conn   string // id of its connection
+	policy *spoke.Policy
+	plan   Plan
+}
+
+// Start makes a mesh of the usual plan: a hub, and a linked spoke per name.
+func Start(t testing.TB, names ...string) *Mesh {
+	t.Helper()
+	return Plan{}.Start(t, names...)
+}
+
+// Start makes a mesh of plan p: a hub, and a linked spoke per name.
+func (p Plan) Start(t testing.TB, names ...string) *Mesh {
+	t.Helper()
+	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub")}, Spokes: map[string]*Spoke{}, plan: p}
+	m.Start(t, "hub")
+	for _, name := range names {
+		m.Add(t, name)
+	}
+	return m
+}
+
+// Add lets one more spoke join, starts it and waits until it is linked.
+func (m *Mesh) Add(t testing.TB, name string) *Spoke {
+	t.Helper()
+	s := m.Join(t, name)
+	m.Start(t, name)
+	m.AwaitLink(t, name)
+	return s
+}
+
+// Join lets one more spoke join and does not start it.
+func (m *Mesh) Join(t testing.TB, name string) *Spoke {
+	t.Helper()
+	s := m.newSpoke(t, name)
+	joined, err := s.JoinWith(t, m.Token(t, name, s.Proxy))
+	require.NoError(t, err, "joining as %s", name)
+	s.Conn = joined.Connection.ID
+	m.Spokes[name] = s
+	return s
+}
+
+// Newcomer makes an instance that has joined nothing yet, with a proxy to the
+// hub in front of it.
+func (m *Mesh) Newcomer(t testing.TB, name string) *Spoke {
+	t.Helper()
+	return m.newSpoke(t, name)
+}
+
+func (m *Mesh) newSpoke(t testing.TB, name string) *Spoke {
+	t.Helper()
+	policy, err := spoke.ParsePolicy([]byte(cmp.Or(m.plan.Policy, spoke.Presets["open"])))
+	require.NoError(t, err)
+	return &Spoke{Instance: newInstance(t, name), Proxy: NewProxy(t, m.Hub.Link), policy: policy, plan: m.plan}
+}
+
+// Invite asks the hub for an invitation, as its operator does.
+func (m *Mesh) Invite(t testing.TB, name string) hub.Invitation {
+	t.Helper()
+	var v hub.Invitation
+	m.Hub.Do(t, "POST", "/v1/invites", map[string]string{"name": name}, &v)
+	return v
+}
+
+// Token makes a join token that leads through proxy.
+func (m *Mesh) Token(t testing.TB, name string, proxy *Proxy) federation.Token {
+	t.Helper()
+	token, err := federation.ParseToken(m.Invite(t, name).Token)
+	require.NoError(t, err)
+	token.Address = proxy.Addr()
+	return token
+}
+
+// JoinWith runs the handshake of a spoke with a token.
+func (s *Spoke) JoinWith(t testing.TB, token federation.Token) (spoke.Joined, error) {
+	t.Helper()
+	db := s.open(t)
+	defer db.Close()
+	ctx, done := withPatience(t)
+	defer done()
+	return spoke.Join(ctx, db, s.Keys, token)
+}
+
+// Start starts the hub or a spoke, for the first time or once more, and waits
+// until it serves.
+func (m *Mesh) Start(t testing.TB, name string) {
+	t.Helper()
+	if name != "hub" {
+		m.Spokes[name].start(t)
+		return
+	}
+	m.Hub.start(t)
+	for _, s := range m.Spokes {
+		s.Proxy.Target(m.Hub.Link)
+	}
+}
+
+// Stop ends the hub or a spoke as a signal would, and waits for it. Agents that
+// run go on.
+func (m *Mesh) Stop(t testing.TB, name string) {
+	t.Helper()
+	m.instance(t, name).stop(t)
+}
+
+func (m *Mesh) instance(t testing.TB, name string) *Instance {
+	t.Helper()
+	if name == "hub" {
+		return m.Hub.Instance
+	}
+	require.Contains(t, m.Spokes, name)
+	return m.Spokes[name].Instance
+}

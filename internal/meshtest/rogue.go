@@ -1,0 +1,126 @@
+package meshtest
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A Rogue is a hub that a spoke obeys and that obeys nobody: a real message
+// server and real keys, and a free hand over every byte that reaches the spoke.
+type Rogue struct {
+	*Voice
+	Spoke *Spoke
+
+	fed      *federation.Hub
+	verifier signing.Verifier
+	mu       sync.Mutex // guards heard
+	heard    []commands.Command
+}
+
+// Rogue starts a rogue hub and a real spoke that obeys it.
+func (p Plan) Rogue(t testing.TB) *Rogue {
+	t.Helper()
+	seed := make([]byte, ed25519.SeedSize)
+	rand.Read(seed)
+	cert, err := federation.Certificate(ed25519.NewKeyFromSeed(seed))
+	require.NoError(t, err)
+	dir := t.TempDir()
+	keys, err := signing.CreateKeys(filepath.Join(dir, "keys"))
+	require.NoError(t, err)
+	log := &Log{}
+	r := &Rogue{fed: &federation.Hub{Listen: "127.0.0.1:0", Dir: filepath.Join(dir, "nats"), Certificate: cert, Log: log.Logger()}}
+	require.NoError(t, r.fed.Start(t.Context()))
+	t.Cleanup(r.fed.Close)
+	m := &Mesh{Hub: &Hub{Link: r.fed.Addr()}, plan: p}
+	r.Spoke = m.newSpoke(t, "attic")
+	r.Voice = &Voice{Keys: keys, Peer: r.Spoke.Keys.InstanceID(), Conn: NewID(), Epoch: 1}
+	r.wed(t, federation.Pin(cert))
+	keep(t, func(ctx context.Context) error { return r.fed.Ingest(ctx, 64, r.hear) })
+	r.Spoke.start(t)
+	Await(t, "the link", func() bool { return len(r.fed.Peers()) == 1 })
+	return r
+}
+
+// wed stores on both sides what a handshake would have led to.
+func (r *Rogue) wed(t testing.TB, pin string) {
+	t.Helper()
+	theirs := r.Spoke.Keys
+	link, err := federation.NKey(theirs.LinkSeed)
+	require.NoError(t, err)
+	require.NoError(t, r.fed.Admit(t.Context(), federation.Peer{ID: string(r.Peer), NKey: link}))
+	db := r.Spoke.open(t)
+	defer db.Close()
+	c, err := db.AddConnection(t.Context(), store.NewConnection{
+		Connection: store.Connection{ID: r.Conn, Peer: r.Keys.InstanceID(), Name: "lab", Authority: store.Obeys, State: store.Active,
+			LinkKey: link, LinkURL: r.Spoke.Proxy.Addr(), LinkPin: pin},
+		Keys:  store.PeerKeys{Identity: r.Keys.Identity.Public(), Signing: r.Keys.Signing.Public(), Sealing: r.Keys.Sealing.PublicKey().Bytes()},
+		Grant: store.FullGrant(), Actor: "test"})
+	require.NoError(t, err)
+	r.Spoke.Conn = c.ID
+	r.verifier = signing.Verifier{Self: r.Keys.InstanceID(), Conn: r.Conn, Epoch: r.Epoch, Keys: map[signing.KeyID]signing.PeerKey{
+		theirs.Signing.KeyID(): {ID: theirs.Signing.KeyID(), Owner: r.Peer, Public: theirs.Signing.Public()}}}
+}
+
+func (r *Rogue) hear(_ context.Context, list []federation.Report) error {
+	heard := open(r.verifier, list, func(m federation.Report) []byte { return m.Body })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.heard = append(r.heard, heard...)
+	return nil
+}
+
+// Heard returns what the spoke has said so far, apart from its heartbeats.
+func (r *Rogue) Heard() []commands.Command {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]commands.Command(nil), r.heard...)
+}
+
+// Answer waits for what the spoke answers to the message with an id, as the
+// kind of body that is wanted.
+func (r *Rogue) Answer(t testing.TB, id string, kind commands.Kind) commands.Body {
+	t.Helper()
+	var body commands.Body
+	Await(t, string(kind)+" in answer to "+id, func() bool {
+		for _, c := range r.Heard() {
+			if re := c.Opened.Header().Re; re != nil && re.ID == id && c.Body.Kind() == kind {
+				body = c.Body
+			}
+		}
+		return body != nil
+	})
+	return body
+}
+
+// Send queues any bytes for the spoke on a lane. Every call is a message of its
+// own to the message server, also when the bytes are the same.
+func (r *Rogue) Send(t testing.TB, lane string, wires ...[]byte) {
+	t.Helper()
+	ctx, done := withPatience(t)
+	defer done()
+	var list []federation.Command
+	for _, w := range wires {
+		list = append(list, federation.Command{Peer: string(r.Peer), Lane: lane, Verb: "any", ID: NewID(), Body: w})
+	}
+	for _, err := range r.fed.Publish(ctx, list) {
+		require.NoError(t, err)
+	}
+}
+
+// Noop is a good order for a task that starts nothing, and the task's id.
+func (r *Rogue) Noop(t testing.TB, change func(*signing.Header)) (wire signing.Sealed, task string) {
+	t.Helper()
+	task = NewID()
+	return r.Seal(t, &commands.Spawn{Task: task, Runtime: commands.RuntimeNoop}, nil, change), task
+}
