@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"strings"
 	"unicode/utf8"
 
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -110,8 +111,8 @@ func checkText(name, s string, limit int) error {
 	if len(s) > limit {
 		return Refuse(Validation, "%s is %d bytes, limit %d", name, len(s), limit)
 	}
-	if !utf8.ValidString(s) {
-		return Refuse(Validation, "%s is not valid UTF-8", name)
+	if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
+		return Refuse(Validation, "%s contains a NUL or is not valid UTF-8", name)
 	}
 	return nil
 }

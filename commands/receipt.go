@@ -2,6 +2,8 @@ package commands
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 
 	"github.com/spawnmesh/spawnmesh/signing"
 )
@@ -191,11 +193,13 @@ func (*Received) Kind() Kind { return ReceivedKind }
 func (*Heartbeat) Kind() Kind { return HeartbeatKind }
 
 // Validate checks what a receiver relies on; the error is a [*Refused].
-func (b *Accepted) Validate() error { return checkTaskState(b.Task, b.State) }
+func (b *Accepted) Validate() error { return checkTaskState(b.Task, b.State, NoReason) }
+
+var codeForm = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`)
 
 // Validate checks b.
 func (b *RefusedBody) Validate() error {
-	if b.Code == "" || len(b.Why) > 4096 || len(b.Hint) > 4096 {
+	if !codeForm.MatchString(string(b.Code)) || len(b.Why) > 4096 || len(b.Hint) > 4096 {
 		return Refuse(Validation, "a refusal needs a code and a short reason")
 	}
 	if b.Task == "" {
@@ -215,14 +219,14 @@ func (b *Ended) Validate() error {
 	if err := checkAttempt(b.Task, b.Attempt); err != nil {
 		return err
 	}
-	return checkTaskState(b.Task, b.State)
+	return checkTaskState(b.Task, b.State, b.Reason)
 }
 
 // Validate checks b.
-func (b *Killed) Validate() error { return checkTaskState(b.Task, b.State) }
+func (b *Killed) Validate() error { return checkTaskState(b.Task, b.State, b.Reason) }
 
 // Validate checks b.
-func (b *TaskState) Validate() error { return checkTaskState(b.Task, b.State) }
+func (b *TaskState) Validate() error { return checkTaskState(b.Task, b.State, b.Reason) }
 
 // Validate checks b.
 func (b *Result) Validate() error {
@@ -232,7 +236,10 @@ func (b *Result) Validate() error {
 	if len(b.Stdout.Tail) > MaxTail || len(b.Stderr.Tail) > MaxTail {
 		return Refuse(Validation, "an output tail is above %d bytes", MaxTail)
 	}
-	if err := checkTaskState(b.Task, b.State); err != nil {
+	if b.Attempt < 0 || b.Attempt > maxAttempt { // 0: it was never started
+		return Refuse(Validation, "attempt %d is outside 0..%d", b.Attempt, maxAttempt)
+	}
+	if err := checkTaskState(b.Task, b.State, b.Reason); err != nil {
 		return err
 	}
 	return checkText("summary", b.Summary, 4096)
@@ -262,23 +269,30 @@ func (b *Heartbeat) Validate() error {
 		return Refuse(Validation, "heartbeat interval of %d ms is outside 100..3600000", b.IntervalMS)
 	}
 	for _, a := range b.Agents {
-		if err := checkTaskState(a.Task, a.State); err != nil {
+		if err := checkTaskState(a.Task, a.State, NoReason); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func checkTaskState(id string, s State) error {
+func checkTaskState(id string, s State, r Reason) error {
 	if !s.known() {
 		return Refuse(Validation, "state %q is not a state of a task", clip(string(s)))
+	}
+	if r != NoReason && !slices.Contains(Reasons, r) {
+		return Refuse(Validation, "reason %q is not a reason of a state", clip(string(r)))
 	}
 	return checkTask(id)
 }
 
+// maxAttempt is far above what retries, reclaims and replays can add up to, and
+// within what the database holds.
+const maxAttempt = 1_000_000
+
 func checkAttempt(id string, n int) error {
-	if n < 1 {
-		return Refuse(Validation, "attempt %d is not a number from 1", n)
+	if n < 1 || n > maxAttempt {
+		return Refuse(Validation, "attempt %d is outside 1..%d", n, maxAttempt)
 	}
 	return checkTask(id)
 }

@@ -89,6 +89,9 @@ func (s *Spawn) Validate() error {
 }
 
 func (s *Spawn) checkArgv() error {
+	if strings.ContainsRune(s.Dir, 0) || len(s.Dir) > 4096 {
+		return Refuse(BadPath, "the directory contains a NUL or is longer than 4096 bytes")
+	}
 	if s.Runtime == RuntimeNoop {
 		if len(s.Argv) > 0 {
 			return Refuse(Validation, "runtime noop takes no command")
@@ -110,9 +113,6 @@ func (s *Spawn) checkArgv() error {
 	}
 	if total > MaxArgBytes {
 		return Refuse(Validation, "the arguments are %d bytes, limit %d", total, MaxArgBytes)
-	}
-	if strings.ContainsRune(s.Dir, 0) || len(s.Dir) > 4096 {
-		return Refuse(BadPath, "the directory contains a NUL or is longer than 4096 bytes")
 	}
 	return nil
 }

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 )
+
+// resetTimeout bounds how long a login waits for a server that is busy.
+const resetTimeout = time.Second
 
 // A Peer is an instance that may link to this hub.
 type Peer struct {
@@ -125,17 +127,17 @@ func (h *Hub) provision(ctx context.Context, srv *server.Server, peer string) er
 // when it is back, not when the acknowledgements have timed out. Whatever it
 // acknowledged on an earlier connection and is handed once more, it knows.
 //
-// It is called from the peer's connection and does not wait.
+// It is called from the peer's connection before the peer can ask for
+// anything, so what the peer asks for then is not handed on twice.
 func (h *Hub) handBack(peer string) {
 	l := h.main.get()
 	if l == nil {
 		return
 	}
 	for _, lane := range lanes {
-		// The server answers to a reply subject only, and nobody listens there.
-		reset := &nats.Msg{Subject: resetSubject(peer, lane), Reply: nats.NewInbox()}
-		if err := l.nc.PublishMsg(reset); err != nil {
+		if _, err := l.nc.Request(resetSubject(peer, lane), nil, resetTimeout); err != nil {
 			h.Log.Debug("commands in transit are handed on again later", "peer", peer, "err", err)
+			return
 		}
 	}
 }

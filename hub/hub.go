@@ -62,20 +62,26 @@ func (h *Hub) Run(ctx context.Context) error {
 		return err
 	}
 	defer h.fed.Close()
+	socket, err := local.Listen(ctx, h.Dir)
+	if err != nil {
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.orders.Run(ctx) })
 	g.Go(func() error { return h.relay(ctx) })
 	g.Go(func() error { return h.fed.Ingest(ctx, batch, h.ingest) })
-	g.Go(func() error { return h.fed.Presence(ctx, h.beat) })
+	g.Go(func() error {
+		return h.fed.Presence(ctx, func(from string, wire []byte) { h.beat(ctx, from, wire) })
+	})
 	g.Go(func() error { return h.fed.ServeJoin(ctx, h.answerJoin) })
 	g.Go(func() error { return h.saveBeats(ctx) })
 	g.Go(func() error { return h.sweep(ctx) })
-	g.Go(func() error { return local.Serve(ctx, h.Dir, h.control(), h.Log) })
+	g.Go(func() error { return local.Serve(ctx, socket, h.control(), h.Log) })
 	h.Log.InfoContext(ctx, "hub is serving", "link", h.link, "instance", h.Keys.InstanceID())
 	if h.Ready != nil {
 		h.Ready(h.link)
 	}
-	err := g.Wait()
+	err = g.Wait()
 	h.Log.InfoContext(context.WithoutCancel(ctx), "hub has stopped")
 	return err
 }

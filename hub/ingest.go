@@ -101,7 +101,7 @@ func (h *Hub) openAll(reports []federation.Report) []opening {
 func (h *Hub) open(from string, wire []byte) opening {
 	p := h.peers.byPeer(from)
 	if p == nil {
-		return opening{bad: &store.AuditRow{Actor: from, Action: "report.refused", Code: string(signing.ConnUnknown), Why: "no such connection"}}
+		return opening{bad: h.peers.farewell(from)}
 	}
 	in := store.Incoming{Conn: p.ID, Wire: wire}
 	o, err := p.verifier.Open(wire, time.Now())

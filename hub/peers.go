@@ -49,6 +49,19 @@ func (p *peers) byPeer(id string) *peer {
 	return nil
 }
 
+// farewell is the audit row about a message of an instance that has no living
+// connection: what it sent before its connection ended, as a rule.
+func (p *peers) farewell(id string) *store.AuditRow {
+	row := &store.AuditRow{Actor: id, Action: "report.refused", Code: string(signing.ConnUnknown), Why: "no such connection"}
+	for _, c := range p.all() {
+		if string(c.Peer) == id {
+			row.Code, row.Conn = string(signing.ConnState), c.ID
+			row.Why = fmt.Sprintf("the connection with %s is %s", c.Name, c.State)
+		}
+	}
+	return row
+}
+
 // find returns the connection that a person means by its name, its id or a
 // prefix of at least six characters of it. A living one wins over ended ones.
 func (p *peers) find(text string) (*peer, error) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -46,10 +47,11 @@ type SpokeView struct {
 
 // beat takes in one heartbeat. Only a newer one than the last counts: an old
 // one that somebody replays says nothing.
-func (h *Hub) beat(from string, wire []byte) {
+func (h *Hub) beat(ctx context.Context, from string, wire []byte) {
 	o := h.open(from, wire)
 	b, ok := o.in.Body.(*commands.Heartbeat)
 	if o.bad != nil || !ok {
+		h.refuseBeat(ctx, from, o)
 		return
 	}
 	issued := time.UnixMilli(o.in.Header.Iat)
@@ -65,6 +67,25 @@ func (h *Hub) beat(from string, wire []byte) {
 		h.roster.dirty = map[string]bool{}
 	}
 	h.roster.dirty[o.in.Conn] = true
+}
+
+// refuseBeat audits what came in place of a heartbeat, or a heartbeat of a clock
+// that is far off.
+func (h *Hub) refuseBeat(ctx context.Context, from string, o opening) {
+	row := o.bad
+	if row == nil {
+		row = &store.AuditRow{Actor: from, Code: string(signing.HdrField), Why: "this is not a heartbeat", Conn: o.in.Conn, Message: o.in.Header.ID}
+		if o.in.Refusal != nil {
+			row.Code, row.Why = string(o.in.Refusal.Code), o.in.Refusal.Why
+		}
+	}
+	row.Action = "heartbeat.refused"
+	if err := h.DB.Audit(ctx, *row); err != nil && ctx.Err() == nil {
+		h.Log.ErrorContext(ctx, "auditing a refused heartbeat", "err", err)
+	}
+	if o.bad != nil {
+		h.struck(ctx, from)
+	}
 }
 
 // saveBeats writes the newest beats to the database every few seconds, one row

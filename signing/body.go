@@ -13,7 +13,7 @@ import (
 const maxDepth = 32
 
 // DecodeBody reads a body into v under the strict rules: valid UTF-8 without
-// replacement characters, every field name in lower case, known and used once,
+// replacement characters and NULs, every field name in lower case, known and used once,
 // nothing null, at most 32 levels, nothing after the value. The error is a
 // [*Rejected] with [BodyJSON] that gives the path of the first problem.
 func DecodeBody(data []byte, v any) error {
@@ -64,6 +64,9 @@ func scanValue(dec *json.Decoder, path string, depth int) error {
 func scanText(s, path string) error {
 	if strings.ContainsRune(s, utf8.RuneError) {
 		return reject(BodyJSON, "at %q: text with a replacement character or a lone surrogate", path)
+	}
+	if strings.ContainsRune(s, 0) { // no database stores one: the message would fail for ever
+		return reject(BodyJSON, "at %q: text with a NUL", path)
 	}
 	return nil
 }

@@ -45,9 +45,14 @@ func (s *Spoke) run(ctx context.Context, a *attempt, deadline supervisor.Instant
 
 // takeOver follows an attempt that an earlier process started, or records what
 // became of it.
-func (s *Spoke) takeOver(ctx context.Context, a *attempt, agent *supervisor.Agent, exit *supervisor.Exit, from supervisor.Instant) {
+func (s *Spoke) takeOver(ctx context.Context, a *attempt) {
 	defer ring(s.work)
 	defer s.leaveOrRemove(a)
+	from := supervisor.Boottime()
+	agent, exit := s.adopt(ctx, a)
+	if agent == nil && exit == nil {
+		return
+	}
 	if agent == nil {
 		if !exit.StartedAt.IsZero() {
 			s.proveStart(ctx, a, 0)

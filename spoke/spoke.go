@@ -95,6 +95,10 @@ func (s *Spoke) Run(ctx context.Context) error {
 		return err
 	}
 	defer s.node.Close()
+	socket, err := local.Listen(ctx, s.Dir)
+	if err != nil {
+		return err
+	}
 	// Attempts write their ends through the groups, so the groups end last.
 	late, stopLate := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLate()
@@ -105,7 +109,7 @@ func (s *Spoke) Run(ctx context.Context) error {
 
 	if err := s.adoptAll(ctx, late); err != nil {
 		stopLate()
-		return errors.Join(err, writers.Wait())
+		return errors.Join(err, writers.Wait(), socket.Close())
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.link.Run(ctx) })
@@ -117,12 +121,12 @@ func (s *Spoke) Run(ctx context.Context) error {
 	g.Go(func() error { return s.beats(ctx) })
 	g.Go(func() error { return s.pumpLogs(ctx) })
 	g.Go(func() error { return s.node.Forward(ctx, 64, s.forwardLogs) })
-	g.Go(func() error { return local.Serve(ctx, s.Dir, s.control(), s.Log) })
+	g.Go(func() error { return local.Serve(ctx, socket, s.control(), s.Log) })
 	s.Log.InfoContext(ctx, "spoke is working", "instance", s.Keys.InstanceID(), "slots", s.Slots, "kill_level", s.level)
 	if s.Ready != nil {
 		s.Ready()
 	}
-	err := g.Wait()
+	err = g.Wait()
 	s.drain()
 	stopLate()
 	err = errors.Join(err, writers.Wait())

@@ -3,6 +3,7 @@ package spoke
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -102,37 +103,53 @@ func (s *Spoke) renewOnce(ctx context.Context) error {
 }
 
 // adoptAll takes over every attempt that an earlier process of this spoke left
-// open, before anything new is claimed.
+// open. Each has its slot before anything new is claimed.
 func (s *Spoke) adoptAll(ctx, late context.Context) error {
 	open, err := s.DB.OpenAttempts(ctx, s.owner())
 	if err != nil {
 		return err
 	}
-	adopted := 0
 	for _, o := range open {
 		a := &attempt{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, state: commands.Claimed, logOut: o.LogOut, logErr: o.LogErr}
 		s.live.add(a)
-		from := supervisor.Boottime()
-		agent, exit, err := s.adopt(ctx, a)
-		if err != nil {
-			return fmt.Errorf("adopting attempt %d of task %s: %w", a.fence.Attempt, a.fence.Task, err)
-		}
-		if agent != nil {
-			adopted++
-		}
-		s.attempts.Go(func() { s.takeOver(late, a, agent, exit, from) })
+		s.attempts.Go(func() { s.takeOver(late, a) })
 	}
 	if len(open) > 0 {
-		s.Log.InfoContext(ctx, "took over open attempts", "open", len(open), "agents_running", adopted)
+		s.Log.InfoContext(ctx, "taking over open attempts", "count", len(open))
 	}
 	return nil
 }
 
-// adopt finds out what became of an attempt. One without a process, of the noop
-// runtime, has nothing to find.
-func (s *Spoke) adopt(ctx context.Context, a *attempt) (*supervisor.Agent, *supervisor.Exit, error) {
+// adopt finds out what became of an attempt: its agent, or its exit with nothing
+// of it left running. What cannot be found out yet is tried again: until then
+// the attempt keeps its slot and its task is not claimed again.
+func (s *Spoke) adopt(ctx context.Context, a *attempt) (*supervisor.Agent, *supervisor.Exit) {
 	if a.spec.Runtime == commands.RuntimeNoop {
-		return nil, &supervisor.Exit{Outcome: supervisor.NeverStarted, Code: -1}, nil
+		return nil, &supervisor.Exit{Outcome: supervisor.NeverStarted, Code: -1}
+	}
+	for {
+		agent, exit, err := s.adoptOnce(ctx, a)
+		if err == nil && (agent != nil || exit.Clean()) {
+			return agent, exit
+		}
+		if err == nil {
+			err = &supervisor.Incomplete{Survivors: exit.Survivors}
+		}
+		s.Log.ErrorContext(ctx, "taking over an attempt; it will be tried again", "id", a.fence.Task, "err", err)
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-a.leave:
+			return nil, nil
+		case <-time.After(5 * time.Second):
+		}
+	}
+}
+
+func (s *Spoke) adoptOnce(ctx context.Context, a *attempt) (*supervisor.Agent, *supervisor.Exit, error) {
+	// The attempt may have been claimed and no more.
+	if err := os.MkdirAll(filepath.Dir(a.dir), 0o700); err != nil {
+		return nil, nil, fmt.Errorf("making the attempt's directory: %w", err)
 	}
 	return supervisor.Adopt(ctx, a.dir)
 }

@@ -124,7 +124,7 @@ func useInvite(ctx context.Context, tx pgx.Tx, id string) error {
 		return fmt.Errorf("using up invite %s: %w", id, err)
 	}
 	if tag.RowsAffected() == 0 {
-		return commands.Refuse(commands.NotFound, "invite %s is spent, expired or revoked", id)
+		return commands.Refuse(commands.NotFound, "invite was used before, or has ended meanwhile")
 	}
 	return nil
 }
@@ -145,6 +145,9 @@ func insertConnection(ctx context.Context, tx pgx.Tx, n NewConnection) (Connecti
 	if err != nil {
 		return c, err
 	}
+	if err := checkLinkKey(ctx, tx, c); err != nil {
+		return c, err
+	}
 	if _, err := tx.Exec(ctx, `INSERT INTO sequences (conn) VALUES ($1)`, c.ID); err != nil {
 		return c, err
 	}
@@ -154,6 +157,21 @@ func insertConnection(ctx context.Context, tx pgx.Tx, n NewConnection) (Connecti
 		return c, err
 	}
 	return c, insertKeys(ctx, tx, c, n.Keys)
+}
+
+// checkLinkKey refuses a link key that logs another peer in here: the message
+// server could not tell the two apart. Where we dial, it is our own.
+func checkLinkKey(ctx context.Context, tx pgx.Tx, c Connection) error {
+	var holder string
+	err := tx.QueryRow(ctx, `SELECT peer_name FROM connections
+		WHERE link_key = $1 AND peer <> $2 AND authority = 'commands' AND state NOT IN ('revoked', 'rejected') LIMIT 1`, c.LinkKey, c.Peer).Scan(&holder)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return &signing.Rejected{Code: signing.KeyDuplicate, Why: "link key already belongs to peer " + holder}
 }
 
 // insertKeys admits the peer's keys: strong ones that nobody else holds.

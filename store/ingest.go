@@ -68,6 +68,10 @@ func (in *ingest) act(ctx context.Context, fates []fate) ([]string, error) {
 			in.note(m, m.Refusal.Code, m.Refusal.Why)
 			continue
 		}
+		if m.Header.Re == nil {
+			in.reject(i, signing.HdrField, "a spoke does not send "+m.Header.Kind)
+			continue
+		}
 		in.closeQuestion(m)
 		f.add(i, m)
 	}
@@ -92,10 +96,9 @@ func (in *ingest) note(m Incoming, code signing.Code, why string) {
 // closeQuestion closes the command that m answers: any answer proves that the
 // other database has it.
 func (in *ingest) closeQuestion(m Incoming) {
-	if re := m.Header.Re; re != nil {
-		in.closed.conns, in.closed.ids = append(in.closed.conns, m.Conn), append(in.closed.ids, re.ID)
-		in.closed.digests = append(in.closed.digests, re.SHA256)
-	}
+	re := m.Header.Re
+	in.closed.conns, in.closed.ids = append(in.closed.conns, m.Conn), append(in.closed.ids, re.ID)
+	in.closed.digests = append(in.closed.digests, re.SHA256)
 }
 
 func (in *ingest) finish(ctx context.Context, fates []fate) ([]Outgoing, error) {
@@ -120,6 +123,7 @@ func (in *ingest) finish(ctx context.Context, fates []fate) ([]Outgoing, error) 
 type fold struct {
 	which     int // a message of the fold, for the audit
 	conn      string
+	task      string // "" in a refusal of a body that could not be read
 	command   string
 	digest    string
 	seq       int64
@@ -140,13 +144,10 @@ type folds struct {
 
 func (f *folds) add(i int, m Incoming) {
 	task, re := TaskOf(m.Body), m.Header.Re
-	if re == nil {
-		return
-	}
 	key := m.Conn + task + re.ID
 	x := f.byTask[key]
 	if x == nil {
-		x = &fold{which: i, conn: m.Conn, command: re.ID, digest: re.SHA256}
+		x = &fold{which: i, conn: m.Conn, task: task, command: re.ID, digest: re.SHA256}
 		f.byTask[key] = x
 		f.order = append(f.order, x)
 	}
@@ -212,14 +213,15 @@ func (in *ingest) moveMirrors(ctx context.Context, f folds) ([]string, error) {
 	c := f.columns()
 	rows, err := in.tx.Query(ctx, `
 		WITH u AS (
-			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[])
-				WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, result_digest, n)
+			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[])
+				WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, result_digest, about, n)
 		), old AS (
 			SELECT m.task, m.result_digest AS had, is_terminal(m.state) AS over,
 				u.state <> '' AND NOT is_terminal(m.state) AND (u.seq > m.last_seq OR u.result IS NOT NULL) AS forward,
 				u.state IS DISTINCT FROM m.state::text AS news,
 				u.n, u.state, u.reason, u.seq, u.started, u.attempt, u.accepted, u.refusal, u.result, u.result_digest
 			FROM u JOIN mirrors m ON m.command = u.command AND m.conn = u.conn AND encode(m.command_digest, 'hex') = u.digest
+				AND u.about IN ('', m.task::text)
 			FOR UPDATE OF m
 		), moved AS (
 			UPDATE mirrors m SET
@@ -239,7 +241,7 @@ func (in *ingest) moveMirrors(ctx context.Context, f folds) ([]string, error) {
 			SELECT ($13::text[])[n::int], 'mirror.' || state, task::text, reason, ($1::uuid[])[n::int] FROM old WHERE forward AND news
 		)
 		SELECT n, task::text, over AND result IS NOT NULL AND had IS NOT NULL AND had <> result_digest FROM old`,
-		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.started, c.attempt, c.accepted, c.refusal, c.result, c.resDigest, c.actor(in.batch))
+		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.started, c.attempt, c.accepted, c.refusal, c.result, c.resDigest, c.actor(in.batch), c.task)
 	if err != nil {
 		return nil, fmt.Errorf("moving mirrors: %w", err)
 	}
@@ -261,16 +263,17 @@ func (in *ingest) moveMirrors(ctx context.Context, f folds) ([]string, error) {
 	return tasks, in.checkUnmatched(ctx, f, matched)
 }
 
-// checkUnmatched refuses answers to questions that were never asked. Answers to
-// kill and status move no mirror, but their question was sent.
+// checkUnmatched refuses answers to questions that were never asked, or that
+// were asked about another task. Answers to kill and status move no mirror, but
+// their question was sent.
 func (in *ingest) checkUnmatched(ctx context.Context, f folds, matched map[int]bool) error {
 	for n, x := range f.order {
 		if matched[n] {
 			continue
 		}
 		var asked bool
-		err := in.tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM outbox WHERE id = $1 AND conn = $2 AND encode(digest, 'hex') = $3)`,
-			x.command, x.conn, x.digest).Scan(&asked)
+		err := in.tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM outbox WHERE id = $1 AND conn = $2 AND encode(digest, 'hex') = $3 AND $4 IN ('', task::text))`,
+			x.command, x.conn, x.digest, x.task).Scan(&asked)
 		if err != nil {
 			return fmt.Errorf("looking up command %s: %w", x.command, err)
 		}
@@ -288,20 +291,22 @@ func (in *ingest) reject(i int, code signing.Code, why string) {
 
 // foldColumns are folds turned on their side, for one statement.
 type foldColumns struct {
-	which                                []int
-	conn, command, digest, state, reason []string
-	seq, started                         []int64
-	attempt                              []int
-	accepted                             []bool
-	refusal                              []*commands.RefusedBody
-	result                               []*commands.Result
-	resDigest                            [][]byte
+	which                       []int
+	conn, task, command, digest []string
+	state, reason               []string
+	seq, started                []int64
+	attempt                     []int
+	accepted                    []bool
+	refusal                     []*commands.RefusedBody
+	result                      []*commands.Result
+	resDigest                   [][]byte
 }
 
 func (f folds) columns() foldColumns {
 	var c foldColumns
 	for _, x := range f.order {
-		c.which, c.conn, c.command, c.digest = append(c.which, x.which), append(c.conn, x.conn), append(c.command, x.command), append(c.digest, x.digest)
+		c.which, c.conn, c.task = append(c.which, x.which), append(c.conn, x.conn), append(c.task, x.task)
+		c.command, c.digest = append(c.command, x.command), append(c.digest, x.digest)
 		c.state, c.reason, c.seq = append(c.state, string(x.state)), append(c.reason, string(x.reason)), append(c.seq, x.seq)
 		c.started, c.attempt, c.accepted = append(c.started, x.startedAt), append(c.attempt, x.attempt), append(c.accepted, x.accepted)
 		c.refusal, c.result, c.resDigest = append(c.refusal, x.refusal), append(c.result, x.result), append(c.resDigest, x.resDigest)

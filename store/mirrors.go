@@ -76,9 +76,11 @@ type ReceiptRow struct {
 	Wire json.RawMessage `json:"envelope"`
 }
 
-// Receipts returns what was received about a task, ordered by sequence.
+// Receipts returns what was received about a task from the spoke that has it,
+// ordered by sequence.
 func (db *DB) Receipts(ctx context.Context, task string) ([]ReceiptRow, error) {
-	rows, err := db.pool.Query(ctx, `SELECT kind, seq, received_at, code, wire FROM inbox WHERE task = $1 ORDER BY seq`, task)
+	rows, err := db.pool.Query(ctx, `SELECT kind, seq, received_at, code, wire FROM inbox
+		WHERE task = $1 AND conn = (SELECT conn FROM mirrors WHERE task = $1) ORDER BY seq`, task)
 	if err != nil {
 		return nil, fmt.Errorf("reading the receipts of task %s: %w", task, err)
 	}
@@ -93,7 +95,7 @@ func (db *DB) Receipts(ctx context.Context, task string) ([]ReceiptRow, error) {
 
 // Answered reports whether a question has been answered, and with what kind.
 func (db *DB) Answered(ctx context.Context, question string) (wire []byte, err error) {
-	err = db.pool.QueryRow(ctx, `SELECT wire FROM inbox WHERE re = $1 ORDER BY seq DESC LIMIT 1`, question).Scan(&wire)
+	err = db.pool.QueryRow(ctx, `SELECT i.wire FROM outbox o JOIN inbox i ON i.conn = o.conn AND i.re = o.id WHERE o.id = $1 ORDER BY i.seq DESC LIMIT 1`, question).Scan(&wire)
 	if err == pgx.ErrNoRows {
 		return nil, nil
 	}

@@ -40,17 +40,23 @@ func Caller(r *http.Request) string {
 	return name
 }
 
-// Serve answers requests to the instance in dir with h until ctx ends, and
-// waits for the answers that are under way.
-func Serve(ctx context.Context, dir string, h http.Handler, log *slog.Logger) error {
+// Listen opens the socket of the instance in dir: from then on requests wait,
+// and [Serve] answers them. The caller holds the instance's lock.
+func Listen(ctx context.Context, dir string) (net.Listener, error) {
 	path := Socket(dir)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing the old control socket: %w", err)
+		return nil, fmt.Errorf("removing the old control socket: %w", err)
 	}
 	l, err := listen(ctx, path)
 	if err != nil {
-		return fmt.Errorf("opening the control socket %s: %w", path, err)
+		return nil, fmt.Errorf("opening the control socket %s: %w", path, err)
 	}
+	return l, nil
+}
+
+// Serve answers requests that arrive at l with h until ctx ends, and waits for
+// the answers that are under way. It closes l.
+func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	s := &http.Server{
@@ -71,7 +77,7 @@ func Serve(ctx context.Context, dir string, h http.Handler, log *slog.Logger) er
 	cancel() // long polls and followers end now
 	grace, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer done()
-	err = s.Shutdown(grace)
+	err := s.Shutdown(grace)
 	<-ended
 	return err
 }

