@@ -1,6 +1,7 @@
 package spoke_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,6 +33,27 @@ func ask(t *testing.T, r *meshtest.Rogue, task string) {
 	r.Answer(t, question.ID, commands.StateKind)
 }
 
+// refused sends a bad command and then a good question. Where bad is signed it
+// is kept, and its sender is told; nothing else changes.
+func refused(t *testing.T, r *meshtest.Rogue, task string, bad meshtest.Bad) {
+	t.Helper()
+	var but []string
+	if bad.Signed {
+		but = []string{"inbox", "outbox", "sequences"}
+	}
+	before, end := r.Spoke.Sums(t, but...), r.Spoke.AuditEnd(t)
+
+	r.Send(t, federation.LaneRun, bad.Wire)
+	meshtest.Await(t, "a line in the audit", func() bool { return len(r.Spoke.Audit(t, end)) > 0 })
+
+	require.Equal(t, before, r.Spoke.Sums(t, but...))
+	ask(t, r, task)
+	lines := r.Spoke.Audit(t, end)
+	require.Len(t, lines, 1)
+	require.Equal(t, string(bad.Code), lines[0].Code, lines[0].Why)
+	require.Equal(t, bad.Signed, lines[0].Message != "", "only what is signed has a name")
+}
+
 // What a hub, or whoever stands in its place, gets wrong is refused with one
 // code and one line in the audit, and nothing else changes.
 func TestBadCommands(t *testing.T) {
@@ -42,23 +64,167 @@ func TestBadCommands(t *testing.T) {
 		return &commands.Spawn{Task: meshtest.NewID(), Runtime: commands.RuntimeNoop}, nil
 	}
 	for _, bad := range r.Bad(t, good) {
-		t.Run(bad.Name, func(t *testing.T) {
-			but := []string{}
-			if bad.Signed { // it is kept, and its sender is told
-				but = []string{"inbox", "outbox", "sequences"}
+		t.Run(bad.Name, func(t *testing.T) { refused(t, r, task, bad) })
+	}
+}
+
+// What is well signed can still be nonsense, or more than this host allows: the
+// hub is told, and the next command is carried out.
+func TestCommandsThatMakeNoSense(t *testing.T) {
+	t.Parallel()
+	r := meshtest.Plan{Policy: `
+version: 1
+runtimes: [exec, noop]
+commands: [echo]
+directories: [/usr/share]
+environment: [CI]
+capabilities: [go]
+`}.Rogue(t)
+	known := done(t, r)
+	spawn := func(change func(*commands.Spawn)) commands.Body {
+		s := &commands.Spawn{Task: meshtest.NewID(), Runtime: commands.RuntimeExec, Argv: []string{"echo", "hi"}}
+		change(s)
+		return s
+	}
+	nobody := meshtest.NewID()
+	re := &signing.Ref{ID: meshtest.NewID(), SHA256: strings.Repeat("0", 64), Attempt: 1, Fence: 1}
+	tests := map[string]struct {
+		code signing.Code
+		body commands.Body
+	}{
+		"a command that is not allowed":      {commands.Policy, spawn(func(s *commands.Spawn) { s.Argv[0] = "bash" })},
+		"an allowed name under another path": {commands.Policy, spawn(func(s *commands.Spawn) { s.Argv[0] = "/tmp/echo" })},
+		"a directory that is not allowed":    {commands.BadPath, spawn(func(s *commands.Spawn) { s.Dir = "/etc" })},
+		"a directory that climbs":            {commands.BadPath, spawn(func(s *commands.Spawn) { s.Dir = "/usr/share/../../etc" })},
+		"a variable that is not allowed":     {commands.Policy, spawn(func(s *commands.Spawn) { s.Env = []commands.EnvVar{{Name: "LD_PRELOAD", Value: "/tmp/x.so"}} })},
+		"a variable in two spellings":        {commands.BadEnv, spawn(func(s *commands.Spawn) { s.Env = []commands.EnvVar{{Name: "CI"}, {Name: "ci"}} })},
+		"a capability that is not here":      {commands.Capability, spawn(func(s *commands.Spawn) { s.Capabilities = []string{"gpu"} })},
+		"a runtime that does not exist":      {commands.Validation, spawn(func(s *commands.Spawn) { s.Runtime = "docker" })},
+		"no command":                         {commands.Validation, spawn(func(s *commands.Spawn) { s.Argv = nil })},
+		"retries without end":                {commands.Validation, spawn(func(s *commands.Spawn) { s.MaxRetries = 1 << 40 })},
+		"the task of another order":          {commands.TaskConflict, spawn(func(s *commands.Spawn) { s.Task = known })},
+		"a task that is no UUID":             {commands.Validation, spawn(func(s *commands.Spawn) { s.Task = "../../etc" })},
+		"a NUL in an argument":               {signing.BodyJSON, spawn(func(s *commands.Spawn) { s.Argv[1] = "a\x00b" })},
+		"a NUL in a directory":               {signing.BodyJSON, spawn(func(s *commands.Spawn) { s.Runtime, s.Argv, s.Dir = "noop", nil, "/usr/share/a\x00b" })},
+		"a NUL in the reason of a kill":      {signing.BodyJSON, &commands.Kill{Task: known, Reason: "a\x00b"}},
+		"a NUL in a confirmation":            {signing.BodyJSON, &commands.Received{Messages: []commands.MessageRef{{ID: nobody, SHA256: "\x00"}}}},
+		"a kill without a reason":            {commands.Validation, &commands.Kill{Task: known}},
+		"a kill with an endless grace":       {commands.Validation, &commands.Kill{Task: known, Reason: "x", GraceMS: 1 << 50}},
+		"a question about nothing":           {commands.UnknownTask, &commands.Status{Task: nobody}},
+		"a heartbeat":                        {signing.HdrField, &commands.Heartbeat{IntervalMS: 1000}},
+		"a result":                           {signing.HdrField, &commands.Result{Task: known, State: commands.Failed}},
+		"a receipt":                          {signing.HdrField, &commands.Accepted{Task: known, State: commands.Queued}},
+		"a piece of log":                     {signing.HdrField, &commands.Log{Task: known, Attempt: 1, Stream: "stdout"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			about := re
+			if k := tt.body.Kind(); commands.Types[k] == signing.Command || commands.Types[k] == signing.Peer {
+				about = nil
 			}
-			before, end := r.Spoke.Sums(t, but...), r.Spoke.AuditEnd(t)
+			sealed := r.Seal(t, tt.body, about, nil)
 
-			r.Send(t, federation.LaneRun, bad.Wire)
-			meshtest.Await(t, "a line in the audit", func() bool { return len(r.Spoke.Audit(t, end)) > 0 })
+			refused(t, r, known, meshtest.Bad{Code: tt.code, Signed: true, Wire: sealed.Wire})
 
-			require.Equal(t, before, r.Spoke.Sums(t, but...))
-			ask(t, r, task)
-			refused := r.Spoke.Audit(t, end)
-			require.Len(t, refused, 1)
-			require.Equal(t, string(bad.Code), refused[0].Code, refused[0].Why)
-			require.Equal(t, bad.Signed, refused[0].Message != "", "only what is signed has a name")
+			if tt.body.Kind() != commands.ReceivedKind {
+				answer := r.Answer(t, sealed.ID, commands.RefusedKind).(*commands.RefusedBody)
+				require.Equal(t, tt.code, answer.Code)
+				require.NotContains(t, answer.Why, "/tmp/x.so", "values of variables are nobody's business")
+			}
 		})
 	}
-	require.NotContains(t, r.Spoke.Log.String(), "panic")
+}
+
+// A shell is nowhere between a hub and an agent.
+func TestArgumentsAreLiteral(t *testing.T) {
+	t.Parallel()
+	r := meshtest.Plan{Policy: "version: 1\nruntimes: [exec]\ncommands: [echo]\n"}.Rogue(t)
+	text := "$(id) `id`; rm -rf / | cat && true > x * ~ $HOME \"'"
+	order := r.Seal(t, &commands.Spawn{Task: meshtest.NewID(), Runtime: commands.RuntimeExec, Argv: []string{"echo", text}}, nil, nil)
+
+	r.Send(t, federation.LaneRun, order.Wire)
+
+	result := r.Answer(t, order.ID, commands.ResultKind).(*commands.Result)
+	require.Equal(t, text+"\n", result.Stdout.Tail)
+}
+
+func TestRepeatedCommands(t *testing.T) {
+	t.Parallel()
+	r := meshtest.Plan{}.Rogue(t)
+	known := done(t, r)
+	tasks := func() int { return r.Spoke.Count(t, `SELECT count(*) FROM tasks`) }
+	receipts := func(id string) (n int) {
+		for _, c := range r.Heard() {
+			if re := c.Opened.Header().Re; re != nil && re.ID == id && c.Body.Kind() == commands.AcceptedKind {
+				n++
+			}
+		}
+		return n
+	}
+
+	t.Run("the same again gets the same receipt and does nothing", func(t *testing.T) {
+		order, _ := r.Noop(t, nil)
+		r.Send(t, federation.LaneRun, order.Wire)
+		r.Answer(t, order.ID, commands.ResultKind)
+		n, end := tasks(), r.Spoke.AuditEnd(t)
+
+		r.Send(t, federation.LaneRun, order.Wire, order.Wire)
+		r.Send(t, federation.LaneControl, order.Wire)
+
+		meshtest.Await(t, "the receipt again", func() bool { return receipts(order.ID) > 1 })
+		ask(t, r, known)
+		require.Equal(t, n, tasks())
+		require.Empty(t, r.Spoke.Audit(t, end))
+		require.Equal(t, 1, r.Spoke.Count(t, `SELECT count(*) FROM outbox WHERE re = $1 AND kind = 'agent.accepted'`, order.ID))
+	})
+	t.Run("the same id with other content", func(t *testing.T) {
+		order, _ := r.Noop(t, nil)
+		r.Send(t, federation.LaneRun, order.Wire)
+		r.Answer(t, order.ID, commands.ResultKind)
+		other, _ := r.Noop(t, func(h *signing.Header) { h.ID = order.ID })
+
+		refused(t, r, known, meshtest.Bad{Code: signing.ReplayDiff, Signed: true, Wire: other.Wire})
+	})
+	t.Run("another message for the same task", func(t *testing.T) {
+		order, task := r.Noop(t, nil)
+		again := r.Seal(t, &commands.Spawn{Task: task, Runtime: commands.RuntimeNoop}, nil, nil)
+		r.Send(t, federation.LaneRun, order.Wire)
+		r.Answer(t, order.ID, commands.ResultKind)
+		n := tasks()
+
+		r.Send(t, federation.LaneRun, again.Wire)
+
+		require.True(t, r.Answer(t, again.ID, commands.AcceptedKind).(*commands.Accepted).Known)
+		require.Equal(t, n, tasks())
+	})
+	t.Run("sequence numbers that jump and go back", func(t *testing.T) {
+		for _, seq := range []int64{1_000_000, 500_000, 1 << 52} {
+			order, _ := r.Noop(t, func(h *signing.Header) { h.Seq = seq })
+			r.Send(t, federation.LaneRun, order.Wire)
+			r.Answer(t, order.ID, commands.ResultKind)
+		}
+	})
+	t.Run("a sequence number twice suspends the connection", func(t *testing.T) {
+		seven := func(h *signing.Header) { h.Seq = 777_777 }
+		first, _ := r.Noop(t, seven)
+		second, _ := r.Noop(t, seven)
+		later, _ := r.Noop(t, nil)
+		r.Send(t, federation.LaneRun, first.Wire)
+		r.Answer(t, first.ID, commands.ResultKind)
+		n, end := tasks(), r.Spoke.AuditEnd(t)
+
+		r.Send(t, federation.LaneRun, second.Wire, later.Wire)
+
+		meshtest.Await(t, "the suspension", func() bool {
+			return r.Spoke.Count(t, `SELECT count(*) FROM connections WHERE state = 'suspended' AND state_reason LIKE '%was a backup restored?'`) == 1
+		})
+		require.Equal(t, n, tasks())
+		lines := r.Spoke.Audit(t, end)
+		require.Len(t, lines, 1)
+		require.Equal(t, string(signing.SeqReuse), lines[0].Code)
+
+		r.Spoke.Turn(t, "resume")
+
+		r.Answer(t, later.ID, commands.ResultKind)
+	})
 }

