@@ -111,10 +111,10 @@ capabilities: [go]
 		"a kill without a reason":            {commands.Validation, &commands.Kill{Task: known}},
 		"a kill with an endless grace":       {commands.Validation, &commands.Kill{Task: known, Reason: "x", GraceMS: 1 << 50}},
 		"a question about nothing":           {commands.UnknownTask, &commands.Status{Task: nobody}},
-		"a heartbeat":                        {signing.HdrField, &commands.Heartbeat{IntervalMS: 1000}},
-		"a result":                           {signing.HdrField, &commands.Result{Task: known, State: commands.Failed}},
-		"a receipt":                          {signing.HdrField, &commands.Accepted{Task: known, State: commands.Queued}},
-		"a piece of log":                     {signing.HdrField, &commands.Log{Task: known, Attempt: 1, Stream: "stdout"}},
+		"a heartbeat":                        {commands.Grant, &commands.Heartbeat{IntervalMS: 1000}},
+		"a result":                           {commands.Grant, &commands.Result{Task: known, State: commands.Failed}},
+		"a receipt":                          {commands.Grant, &commands.Accepted{Task: known, State: commands.Queued}},
+		"a piece of log":                     {commands.Grant, &commands.Log{Task: known, Attempt: 1, Stream: "stdout", Data: []byte("x")}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -153,13 +153,10 @@ func TestRepeatedCommands(t *testing.T) {
 	r := meshtest.Plan{}.Rogue(t)
 	known := done(t, r)
 	tasks := func() int { return r.Spoke.Count(t, `SELECT count(*) FROM tasks`) }
-	receipts := func(id string) (n int) {
-		for _, c := range r.Heard() {
-			if re := c.Opened.Header().Re; re != nil && re.ID == id && c.Body.Kind() == commands.AcceptedKind {
-				n++
-			}
-		}
-		return n
+	// sent counts how often the receipt of a message was sent. Within ten minutes
+	// the hub's message server lets only the first copy through.
+	sent := func(id string) int {
+		return r.Spoke.Count(t, `SELECT sends FROM outbox WHERE re = $1 AND kind = 'agent.accepted'`, id)
 	}
 
 	t.Run("the same again gets the same receipt and does nothing", func(t *testing.T) {
@@ -171,11 +168,10 @@ func TestRepeatedCommands(t *testing.T) {
 		r.Send(t, federation.LaneRun, order.Wire, order.Wire)
 		r.Send(t, federation.LaneControl, order.Wire)
 
-		meshtest.Await(t, "the receipt again", func() bool { return receipts(order.ID) > 1 })
+		meshtest.Await(t, "the receipt again", func() bool { return sent(order.ID) > 1 })
 		ask(t, r, known)
 		require.Equal(t, n, tasks())
 		require.Empty(t, r.Spoke.Audit(t, end))
-		require.Equal(t, 1, r.Spoke.Count(t, `SELECT count(*) FROM outbox WHERE re = $1 AND kind = 'agent.accepted'`, order.ID))
 	})
 	t.Run("the same id with other content", func(t *testing.T) {
 		order, _ := r.Noop(t, nil)
@@ -213,7 +209,7 @@ func TestRepeatedCommands(t *testing.T) {
 		r.Answer(t, first.ID, commands.ResultKind)
 		n, end := tasks(), r.Spoke.AuditEnd(t)
 
-		r.Send(t, federation.LaneRun, second.Wire, later.Wire)
+		r.Send(t, federation.LaneRun, second.Wire)
 
 		meshtest.Await(t, "the suspension", func() bool {
 			return r.Spoke.Count(t, `SELECT count(*) FROM connections WHERE state = 'suspended' AND state_reason LIKE '%was a backup restored?'`) == 1
@@ -223,6 +219,7 @@ func TestRepeatedCommands(t *testing.T) {
 		require.Len(t, lines, 1)
 		require.Equal(t, string(signing.SeqReuse), lines[0].Code)
 
+		r.Send(t, federation.LaneRun, later.Wire)
 		r.Spoke.Turn(t, "resume")
 
 		r.Answer(t, later.ID, commands.ResultKind)
