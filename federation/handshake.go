@@ -176,18 +176,32 @@ func Nonce() []byte {
 	return b
 }
 
-// Admit checks the keys of a hello or challenge before any of them is used.
-func Admit(identity, signingKey, sealing []byte) error {
-	for _, key := range [][]byte{identity, signingKey} {
+// Admit checks the keys of a hello before any of them is used.
+func (h Hello) Admit() error {
+	link, err := nkeys.Decode(nkeys.PrefixByteUser, []byte(h.LinkKey))
+	if err != nil {
+		return &signing.Rejected{Code: signing.KeyWeak, Why: "the link key is not a public NATS user key"}
+	}
+	return admitKeys([][]byte{h.Identity, h.Signing, link}, h.Sealing)
+}
+
+// Admit checks the keys of a challenge before any of them is used.
+func (c Challenge) Admit() error { return admitKeys([][]byte{c.Identity, c.Signing}, c.Sealing) }
+
+// admitKeys wants signing keys that are strong and different from each other.
+func admitKeys(keys [][]byte, sealing []byte) error {
+	seen := map[string]bool{}
+	for _, key := range keys {
 		if err := signing.AdmitKey(key); err != nil {
 			return err
 		}
+		if seen[string(key)] {
+			return &signing.Rejected{Code: signing.KeyDuplicate, Why: "one key is used for two purposes"}
+		}
+		seen[string(key)] = true
 	}
 	if len(sealing) != 32 {
 		return &signing.Rejected{Code: signing.KeyWeak, Why: "the sealing key is not 32 bytes"}
-	}
-	if string(identity) == string(signingKey) {
-		return &signing.Rejected{Code: signing.KeyDuplicate, Why: "identity and signing key are the same key"}
 	}
 	return nil
 }

@@ -137,7 +137,7 @@ func (h *Hub) hello(ctx context.Context, r federation.JoinRequest) ([]byte, erro
 	if !slices.Contains(j.hello.Protocols, federation.Protocol) || len(j.hello.Nonce) != 32 || !signing.ValidUUID(j.hello.Invite) {
 		return nil, commands.Refuse(commands.Validation, "hello without protocol %s, nonce or invite", federation.Protocol)
 	}
-	if err := federation.Admit(j.hello.Identity, j.hello.Signing, j.hello.Sealing); err != nil {
+	if err := j.hello.Admit(); err != nil {
 		return nil, err
 	}
 	if string(j.hello.Identity) == string(h.Keys.Identity.Public()) || string(j.hello.Signing) == string(h.Keys.Signing.Public()) {

@@ -144,6 +144,7 @@ func (s *Spoke) setState(ctx context.Context, c store.Connection, to store.ConnS
 	if to != store.Revoked {
 		return c, nil
 	}
+	s.unlink() // a revoked hub hears nothing more, no heartbeat either
 	fences, err := s.DB.RevokeWork(ctx, c.ID)
 	if err != nil {
 		return c, err

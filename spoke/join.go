@@ -92,7 +92,7 @@ func shake(ctx context.Context, conn *federation.JoinConn, keys signing.Keys, to
 
 // checkHub compares the hub that answers with the one that the token names.
 func checkHub(c federation.Challenge, token federation.Token) error {
-	if err := federation.Admit(c.Identity, c.Signing, c.Sealing); err != nil {
+	if err := c.Admit(); err != nil {
 		return err
 	}
 	if signing.InstanceIDOf(c.Identity) != token.Hub {

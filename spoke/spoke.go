@@ -60,6 +60,7 @@ type Spoke struct {
 
 	hub      hubConn
 	link     *federation.Link
+	unlink   context.CancelFunc // ends the link for good
 	node     *federation.Local
 	level    string
 	bootID   string
@@ -112,7 +113,10 @@ func (s *Spoke) Run(ctx context.Context) error {
 		return errors.Join(err, writers.Wait(), socket.Close())
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.link.Run(ctx) })
+	linked, unlink := context.WithCancel(ctx)
+	defer unlink()
+	s.unlink = unlink
+	g.Go(func() error { return s.link.Run(linked) })
 	g.Go(func() error { return s.link.Commands(ctx, federation.LaneRun, batch, s.intake) })
 	g.Go(func() error { return s.link.Commands(ctx, federation.LaneControl, batch, s.intake) })
 	g.Go(func() error { return s.relay(ctx) })
