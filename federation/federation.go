@@ -94,7 +94,7 @@ type Report struct {
 	// server enforced, whatever the sender claims. The sender leaves it empty.
 	Peer string
 	Kind string // KindEvent, KindLog or KindResult
-	ID   string // as the sender gave it, possibly forged or empty; the envelope decides
+	ID   string // as the sender gave it, or its pack's; possibly forged or empty: the envelope decides
 	Body []byte // at most MaxReport bytes; left unchanged
 
 	// Deliveries counts how often it was handed on, from 1, since the hub's

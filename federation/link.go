@@ -201,7 +201,9 @@ func (k *Link) Commands(ctx context.Context, lane string, most int, handle func(
 				continue
 			}
 			id := d.msg.Headers().Get(jetstream.MsgIDHeader)
-			commands = append(commands, Command{Peer: peer, Lane: lane, Verb: verb, ID: id, Body: d.msg.Data(), Deliveries: d.count})
+			for _, body := range unpack(d.msg.Data()) {
+				commands = append(commands, Command{Peer: peer, Lane: lane, Verb: verb, ID: id, Body: body, Deliveries: d.count})
+			}
 		}
 		if len(commands) == 0 {
 			return nil

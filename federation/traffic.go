@@ -13,9 +13,9 @@ import (
 
 // Publish queues commands for their peers, connected or not, and returns one
 // error per command: nil once it is on disk, ErrQuota, ErrUnavailable, or what
-// is wrong with the command itself. All are sent in one go. A command with the
-// id of one that waits, or that was published within ten minutes, counts as
-// stored and is not stored again.
+// is wrong with the command itself. All are sent in one go, neighbours for the
+// same queue in packs. A command with the id of one that waits, or that was
+// published within ten minutes, counts as stored and is not stored again.
 func (h *Hub) Publish(ctx context.Context, commands []Command) []error {
 	return publish(ctx, h.main.get(), ErrUnavailable, commands, commandMessage)
 }
@@ -64,14 +64,17 @@ func publish[T any](ctx context.Context, l *line, down error, items []T, encode 
 		}
 		msgs, at = append(msgs, m), append(at, i)
 	}
+	packed, places := pack(msgs)
 	var sent []error
 	if l == nil {
-		sent = slices.Repeat([]error{down}, len(msgs))
+		sent = slices.Repeat([]error{down}, len(packed))
 	} else {
-		sent = l.publish(ctx, msgs)
+		sent = l.publish(ctx, packed)
 	}
-	for j, err := range sent {
-		errs[at[j]] = err
+	for n, err := range sent {
+		for _, j := range places[n] {
+			errs[at[j]] = err
+		}
 	}
 	return errs
 }
@@ -90,7 +93,9 @@ func (h *Hub) Ingest(ctx context.Context, most int, handle func(context.Context,
 			// else onto these subjects. It is acknowledged with the others.
 			if peer, kind, ok := parseReport(d.msg.Subject()); ok {
 				id := d.msg.Headers().Get(jetstream.MsgIDHeader)
-				reports = append(reports, Report{Peer: peer, Kind: kind, ID: id, Body: d.msg.Data(), Deliveries: d.count})
+				for _, body := range unpack(d.msg.Data()) {
+					reports = append(reports, Report{Peer: peer, Kind: kind, ID: id, Body: body, Deliveries: d.count})
+				}
 			}
 		}
 		if len(reports) == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -105,10 +106,13 @@ func (h *Hub) place(r SpawnRequest) (*peer, error) {
 	return h.leastLoaded(living, r.Spawn.Capabilities)
 }
 
+// idPrefix is an agent id or its first six or more characters.
+var idPrefix = regexp.MustCompile(`^[0-9a-f]{6}([0-9a-f]{0,2}|[0-9a-f]{2}(-[0-9a-f]{0,4}|-[0-9a-f]{4}-[0-9a-f]{0,4}|-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{0,4}|-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{0,12}))$`)
+
 // find returns the one mirror that a person means by an id or a prefix of it.
 func (h *Hub) find(ctx context.Context, text string) (store.Mirror, error) {
 	text = strings.ToLower(text)
-	if len(text) < 6 || len(text) > 36 || strings.Trim(text, "0123456789abcdef-") != "" {
+	if !idPrefix.MatchString(text) {
 		return store.Mirror{}, commands.Refuse(commands.Validation, "%q is not an agent id or six or more characters of one", text)
 	}
 	list, err := h.DB.FindMirrors(ctx, text)

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,6 +14,9 @@ import (
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
+
+// pinMismatch is the code for a hub that is not the one that the token names.
+const pinMismatch commands.Code = "PIN_MISMATCH"
 
 // Joined says what a join led to; people compare the fingerprints by voice.
 type Joined struct {
@@ -31,6 +35,10 @@ func Join(ctx context.Context, db *store.DB, keys signing.Keys, token federation
 	}
 	session := rand.Text()
 	conn, err := federation.DialJoin(ctx, token.Address, []string{token.Pin}, session)
+	if errors.Is(err, federation.ErrPin) {
+		return Joined{}, &commands.Refused{Code: pinMismatch, Why: "hub key differs from the one in the token",
+			Hint: "ask the hub's operator for a new token; somebody may stand between you", Err: err}
+	}
 	if err != nil {
 		return Joined{}, fmt.Errorf("joining the hub at %s: %w", token.Address, err)
 	}
@@ -96,7 +104,7 @@ func checkHub(c federation.Challenge, token federation.Token) error {
 		return err
 	}
 	if signing.InstanceIDOf(c.Identity) != token.Hub {
-		return commands.Refuse("PIN_MISMATCH", "hub key differs from the one in the token").Hinting("ask the hub's operator; somebody may stand between you")
+		return commands.Refuse(pinMismatch, "hub key differs from the one in the token").Hinting("ask the hub's operator; somebody may stand between you")
 	}
 	if c.Protocol != federation.Protocol || !signing.ValidUUID(c.Conn) {
 		return federation.ErrHandshake

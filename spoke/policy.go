@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -119,8 +120,12 @@ func ParsePolicy(raw []byte) (*Policy, error) {
 		return nil, fmt.Errorf("is larger than %d bytes", maxPolicy)
 	}
 	var p Policy
-	if err := yaml.NewDecoder(bytes.NewReader(raw), yaml.Strict()).Decode(&p); err != nil && err != io.EOF {
+	dec := yaml.NewDecoder(bytes.NewReader(raw), yaml.Strict())
+	if err := dec.Decode(&p); err != nil && err != io.EOF {
 		return nil, err
+	}
+	if err := dec.Decode(&Policy{}); err != io.EOF {
+		return nil, errors.New("has a second document; write everything into one")
 	}
 	if p.Version != 1 {
 		return nil, fmt.Errorf("version is %d; this program knows version 1", p.Version)
@@ -131,15 +136,19 @@ func ParsePolicy(raw []byte) (*Policy, error) {
 	if _, err := p.timeout(); err != nil {
 		return nil, err
 	}
+	if p.Limits.Output < 0 {
+		return nil, fmt.Errorf("limits.output %d is negative", p.Limits.Output)
+	}
 	for _, r := range p.Runtimes {
 		if r != commands.RuntimeExec && r != commands.RuntimeNoop {
 			return nil, fmt.Errorf("runtime %q is not known; there are exec and noop", r)
 		}
 	}
-	for _, d := range p.Directories {
+	for i, d := range p.Directories {
 		if d != anything && !filepath.IsAbs(d) {
 			return nil, fmt.Errorf("directory %q is not absolute", d)
 		}
+		p.Directories[i] = filepath.Clean(d) // what is asked for is in this form too
 	}
 	return &p, nil
 }

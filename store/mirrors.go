@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -39,10 +40,16 @@ type Mirror struct {
 const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, m.title, m.priority, m.state, m.reason, m.refusal, m.attempt, m.created_by,
 	m.command::text, m.spec, m.result, m.kill, m.expires_at, m.created_at, m.accepted_at, m.started_at, m.ended_at, m.updated_at`
 
-// FindMirrors returns the mirrors whose task id starts with prefix: one for a
-// full id, several for an ambiguous prefix, none for an unknown one.
+// FindMirrors returns the mirrors whose task id starts with prefix, lower-case
+// hex with its dashes: one for a full id, several for an ambiguous prefix, none
+// for an unknown one.
 func (db *DB) FindMirrors(ctx context.Context, prefix string) ([]Mirror, error) {
-	return db.mirrors(ctx, `WHERE m.task::text LIKE $1 ORDER BY m.created_at DESC LIMIT 20`, prefix+"%")
+	const shape = "00000000-0000-0000-0000-000000000000"
+	if len(prefix) > len(shape) {
+		return nil, nil
+	}
+	rest := shape[len(prefix):]
+	return db.mirrors(ctx, `WHERE m.task BETWEEN $1::uuid AND $2::uuid ORDER BY m.task DESC LIMIT 20`, prefix+rest, prefix+strings.ReplaceAll(rest, "0", "f"))
 }
 
 // ListMirrors returns the newest limit mirrors: those of one spoke, or all when

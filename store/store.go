@@ -54,6 +54,11 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 		pc.MaxConns = 12
 	}
 	pc.ConnConfig.RuntimeParams["application_name"] = "spawnmesh"
+	// Every statement is written for its index. Until a table has been analysed
+	// the planner believes it is empty, reads all of it, and keeps that plan.
+	for _, way := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"} {
+		pc.ConnConfig.RuntimeParams[way] = "off"
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)

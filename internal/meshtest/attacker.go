@@ -39,7 +39,7 @@ type Asked struct {
 func (m *Mesh) Attack(t testing.TB, name string) *Attacker {
 	t.Helper()
 	s := m.Join(t, name)
-	db := s.open(t)
+	db := s.Open(t)
 	defer db.Close()
 	conns, err := db.Connections(t.Context())
 	require.NoError(t, err)

@@ -44,7 +44,7 @@ func newInstance(t testing.TB, name string) *Instance {
 	require.NoError(t, err)
 	i.Keys, i.client = keys, local.NewClient(i.Dir)
 	// The schema is there before anybody looks.
-	i.open(t).Close()
+	i.Open(t).Close()
 	pc, err := pgxpool.ParseConfig(i.url)
 	require.NoError(t, err)
 	pc.MaxConns = 3
@@ -61,8 +61,8 @@ func newInstance(t testing.TB, name string) *Instance {
 	return i
 }
 
-// open opens the instance's database.
-func (i *Instance) open(t testing.TB) *store.DB {
+// Open opens the instance's database; whoever asked for it closes it.
+func (i *Instance) Open(t testing.TB) *store.DB {
 	t.Helper()
 	ctx, done := withPatience(t)
 	defer done()
@@ -75,7 +75,7 @@ func (i *Instance) open(t testing.TB) *store.DB {
 func (i *Instance) live(t testing.TB, run func(ctx context.Context, db *store.DB, ready func()) error) {
 	t.Helper()
 	require.Nil(t, i.end, "%s runs already", i.Name)
-	db := i.open(t)
+	db := i.Open(t)
 	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
 	i.end, i.ended = end, make(chan error, 1)
 	ready := make(chan struct{})

@@ -144,7 +144,7 @@ func (m *Mesh) Token(t testing.TB, name string, proxy *Proxy) federation.Token {
 // JoinWith runs the handshake of a spoke with a token.
 func (s *Spoke) JoinWith(t testing.TB, token federation.Token) (spoke.Joined, error) {
 	t.Helper()
-	db := s.open(t)
+	db := s.Open(t)
 	defer db.Close()
 	ctx, done := withPatience(t)
 	defer done()

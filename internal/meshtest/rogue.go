@@ -59,7 +59,7 @@ func (r *Rogue) wed(t testing.TB, pin string) {
 	link, err := federation.NKey(theirs.LinkSeed)
 	require.NoError(t, err)
 	require.NoError(t, r.fed.Admit(t.Context(), federation.Peer{ID: string(r.Peer), NKey: link}))
-	db := r.Spoke.open(t)
+	db := r.Spoke.Open(t)
 	defer db.Close()
 	c, err := db.AddConnection(t.Context(), store.NewConnection{
 		Connection: store.Connection{ID: r.Conn, Peer: r.Keys.InstanceID(), Name: "lab", Authority: store.Obeys, State: store.Active,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -119,6 +120,17 @@ func TestRenew(t *testing.T) {
 	require.Less(t, Boottime().Sub(begin), 4*time.Second)
 	require.NoError(t, a.Close())
 	require.Error(t, a.Renew(begin.Add(time.Hour)))
+}
+
+func TestAHugeLeaseIsNoEndedOne(t *testing.T) {
+	t.Parallel()
+	spec := sh("sleep 0.2")
+	spec.Deadline, spec.Timeout, spec.Grace = math.MaxInt64, math.MaxInt64, math.MaxInt64
+	a, _ := start(t, spec)
+
+	require.NoError(t, a.Renew(math.MaxInt64))
+
+	require.Equal(t, Exited, ended(t, a).Outcome)
 }
 
 func TestShimKilled(t *testing.T) {

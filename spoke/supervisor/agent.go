@@ -20,6 +20,7 @@ import (
 const (
 	killPatience = 5 * time.Second
 	shimPatience = 3 * time.Second
+	maxGrace     = 24 * time.Hour
 )
 
 // An Agent is a running agent with a live shim.
@@ -87,7 +88,7 @@ func (a *Agent) Renew(deadline Instant) error {
 }
 
 // Kill ends the tree: TERM, then KILL when the grace is over (at once when it
-// is 0 or less). A second call can only make it faster. It returns nil when
+// is 0 or less, after a day at the latest). A second call can only make it faster. It returns nil when
 // the tree is proven gone, an [*Incomplete] when some of it does not end, and
 // the error of ctx when that ends first; the kill then goes on. An attempt
 // that is over already is killed with success, a closed Agent with an error.
@@ -95,7 +96,7 @@ func (a *Agent) Renew(deadline Instant) error {
 // A shim that does not answer within grace + 8 s is killed itself, its agent
 // dies with it, and the attempt is lost.
 func (a *Agent) Kill(ctx context.Context, reason string, grace time.Duration) error {
-	grace = max(grace, 0)
+	grace = min(max(grace, 0), maxGrace)
 	a.wake()
 	// Without the shim listening the timer below finds out.
 	_ = a.send(request{Kill: &killOrder{Reason: reason, Grace: grace}})

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"time"
 
@@ -21,8 +22,13 @@ func Boottime() Instant {
 	return Instant(ts.Nano())
 }
 
-// Add returns the instant d after i.
-func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
+// Add returns the instant d after i, or the last one there is.
+func (i Instant) Add(d time.Duration) Instant {
+	if d > 0 && i > math.MaxInt64-Instant(d) {
+		return math.MaxInt64
+	}
+	return i + Instant(d)
+}
 
 // Sub returns the time from j to i.
 func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }

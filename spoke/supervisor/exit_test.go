@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,15 +44,11 @@ func TestExit(t *testing.T) {
 
 func TestSurroundings(t *testing.T) {
 	t.Parallel()
-	// A descriptor that the agent would inherit if nobody cared.
-	leak, err := unix.Open("/dev/zero", unix.O_RDONLY, 0)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = unix.Close(leak) })
 	spec := sh(`umask; ulimit -Hc; pwd
 grep -E '^(NoNewPrivs|SigIgn):' /proc/self/status
 echo session $$ $(cut -d' ' -f6 /proc/$$/stat)
 readlink /proc/$$/fd/0
-ls /proc/$$/fd | tr '\n' ' '; echo
+ls /proc/$$/fd
 tr '\0' '\n' </proc/$$/environ`)
 	spec.Dir = t.TempDir()
 	spec.Env = append(spec.Env, "SPAWNMESH_ATTEMPT=forged", "COLOUR=blue sky=")
@@ -64,6 +61,24 @@ tr '\0' '\n' </proc/$$/environ`)
 		PATH=/usr/bin:/bin COLOUR=blue sky= SPAWNMESH_ATTEMPT=%s`, spec.Dir, a.Pid(), a.Pid(), a.Marker()))
 	require.Equal(t, want, got)
 	require.Empty(t, read(t, dir, "stderr"))
+}
+
+// The shim must not keep a descriptor either that its spoke was born with.
+func TestInheritedDescriptorsAreClosed(t *testing.T) {
+	t.Parallel()
+	reader, writer, err := os.Pipe()
+	require.NoError(t, err)
+	defer reader.Close()
+	leak, err := unix.FcntlInt(writer.Fd(), unix.F_DUPFD, 100) // without close-on-exec
+	require.NoError(t, err)
+	require.NoError(t, writer.Close())
+	start(t, sh("sleep 600"))
+
+	require.NoError(t, unix.Close(leak))
+
+	require.NoError(t, reader.SetReadDeadline(time.Now().Add(15*time.Second)))
+	_, err = reader.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF, "somebody holds the other end")
 }
 
 func TestFilesArePrivate(t *testing.T) {
@@ -188,7 +203,5 @@ func TestFinishedAttemptsLeaveNothing(t *testing.T) {
 	}
 
 	require.Equal(t, before, fds())
-	children, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
-	require.NoError(t, err)
-	require.Empty(t, string(children), "zombies or running shims")
+	require.Empty(t, childrenOf(os.Getpid()), "zombies or running shims")
 }

@@ -98,13 +98,15 @@ func newWire(conn net.Conn) *wire {
 	return &wire{conn: conn, limit: limit, dec: json.NewDecoder(limit)}
 }
 
-// send writes one line. A peer that does not read for sendTime has lost.
-func (w *wire) send(v any) error {
+// send writes one line to a peer that is expected to read.
+func (w *wire) send(v any) error { return w.sendWithin(sendTime, v) }
+
+func (w *wire) sendWithin(d time.Duration, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encoding a message: %w", err)
 	}
-	if err := w.conn.SetWriteDeadline(time.Now().Add(sendTime)); err != nil {
+	if err := w.conn.SetWriteDeadline(time.Now().Add(d)); err != nil {
 		return fmt.Errorf("sending a message: %w", err)
 	}
 	if _, err := w.conn.Write(append(b, '\n')); err != nil {

@@ -106,13 +106,15 @@ func mayStart(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// serve runs one attempt. The spoke's end of the socket pair is descriptor 3;
-// if the spoke died before the whole spec was sent, nothing is started.
+// spokeFd is our end of the socket pair with the spoke.
+const spokeFd = 3
+
+// serve runs one attempt. If the spoke died before the whole spec was sent, nothing is started.
 func (s *shim) serve() error {
 	if err := confine(); err != nil {
 		return err
 	}
-	conn, err := fileConn(3)
+	conn, err := fileConn(spokeFd)
 	if err != nil {
 		return err
 	}
@@ -127,9 +129,13 @@ func (s *shim) serve() error {
 	}
 	joined := s.join(spoke) // the proof of the start comes before any exit
 	if err := s.attendAll(spoke, joined); err != nil {
-		return err // and the agent ends with us
+		return err // and the agent ends with us, here and below
 	}
-	return s.leave(s.supervise())
+	exit, err := s.supervise()
+	if err != nil {
+		return err
+	}
+	return s.leave(exit)
 }
 
 // confine sets what the agent inherits. The locked thread is the one that
@@ -141,7 +147,7 @@ func confine() error {
 		unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}),
 		// The agent has the same user: keep it from reading our memory.
 		unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0),
-		closeOnExec(),
+		closeInherited(),
 	} {
 		if err != nil {
 			return fmt.Errorf("confining the agent: %w", err)
@@ -151,9 +157,10 @@ func confine() error {
 	return nil
 }
 
-// closeOnExec keeps every descriptor from the agent that the spoke may have
-// had from its own parent; those of 0 to 2 are replaced.
-func closeOnExec() error {
+// closeInherited closes what the spoke had from its own parent and passed on
+// unknowingly. Whatever this process opened itself is closed on exec; what is
+// not has come through one. Descriptors 0 to 2 are replaced in the agent.
+func closeInherited() error {
 	dir, err := os.Open("/proc/self/fd")
 	if err != nil {
 		return err
@@ -163,9 +170,14 @@ func closeOnExec() error {
 	if err != nil {
 		return err
 	}
+	unix.CloseOnExec(spokeFd)
 	for _, name := range names {
-		if fd, err := strconv.Atoi(name); err == nil && fd > 2 {
-			unix.CloseOnExec(fd)
+		fd, err := strconv.Atoi(name)
+		if err != nil || fd <= 2 {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			_ = unix.Close(fd)
 		}
 	}
 	return nil

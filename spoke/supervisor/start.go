@@ -87,7 +87,7 @@ const startPatience = 30 * time.Second
 
 // handOver sends the attempt and waits for the proof of the start.
 func handOver(w *wire, att attempt) (*running, error) {
-	sent := w.send(att)
+	sent := w.sendWithin(startPatience, att)
 	var r report
 	if err := w.receiveWithin(startPatience, &r); err != nil {
 		return nil, errors.Join(sent, err)
@@ -198,10 +198,9 @@ func (s Spec) check() error {
 			return bad("argument %d holds a NUL or is not UTF-8", i)
 		}
 	}
-	for _, entry := range s.Env {
-		name, _, ok := strings.Cut(entry, "=")
-		if !ok || name == "" || !plain(entry) {
-			return bad("environment variable %q is not NAME=value in UTF-8 without NUL", name)
+	for i, entry := range s.Env { // a wrong one may be all secret: it is not shown
+		if strings.IndexByte(entry, '=') < 1 || !plain(entry) {
+			return bad("environment entry %d is not NAME=value in UTF-8 without NUL", i)
 		}
 	}
 	return nil

@@ -47,27 +47,28 @@ type ending struct {
 	statusOK bool
 }
 
-// supervise waits for the end of the tree, or brings it about.
-func (s *shim) supervise() Exit {
+// supervise waits for the end of the tree, or brings it about. Its one error
+// is a broken clock; without one nobody would end the tree in time.
+func (s *shim) supervise() (Exit, error) {
 	s.end.clean = true
 	gone := s.gone
 	for {
 		if err := s.alarm.set(s.next()); err != nil {
-			s.stop(Killed, err.Error(), 0) // without a clock there is no lease
+			return Exit{}, err
 		}
 		select {
 		case status := <-s.mainEnded:
 			s.agentEnded(status)
 		case <-gone:
 			if s.treeGone() {
-				return s.result()
+				return s.result(), nil
 			}
 			gone = nil
 		case r := <-s.requests:
 			s.obey(r)
 		case <-s.alarm.C:
 			if s.due() {
-				return s.result()
+				return s.result(), nil
 			}
 		case sig := <-s.signals:
 			s.stop(Killed, fmt.Sprintf("the shim received %s", sig), s.grace())

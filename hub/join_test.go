@@ -1,0 +1,366 @@
+package hub_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke"
+)
+
+// requireRefused checks that a caller heard no more than every caller hears,
+// and that the hub's audit says exactly what was wrong.
+func requireRefused(t *testing.T, m *meshtest.Mesh, end int, err error, why string) {
+	t.Helper()
+	require.Equal(t, commands.Code("JOIN_REFUSED"), commands.CodeOf(err))
+	require.EqualError(t, err, "the hub refuses: join token not accepted")
+	lines := m.Hub.Audit(t, end)
+	require.Len(t, lines, 1)
+	require.Equal(t, "join.refused", lines[0].Action)
+	require.Contains(t, lines[0].Why, why)
+}
+
+func TestTokensThatAreNotAccepted(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	first := m.Newcomer(t, "first")
+	spent := m.Token(t, "first", first.Proxy)
+	_, err := first.JoinWith(t, spent)
+	require.NoError(t, err)
+	n := m.Newcomer(t, "second")
+	token := m.Token(t, "second", n.Proxy)
+	tests := map[string]struct {
+		sql   string
+		token func() federation.Token
+		why   string
+	}{
+		"used before":     {"", func() federation.Token { return spent }, "invite was used before"},
+		"expired":         {`UPDATE invites SET expires_at = clock_timestamp() WHERE id = $1`, nil, "invite has expired"},
+		"revoked":         {`UPDATE invites SET expires_at = 'infinity', revoked_at = clock_timestamp() WHERE id = $1`, nil, "invite was revoked"},
+		"of another hub":  {"", func() federation.Token { other := token; other.ID = meshtest.NewID(); return other }, "no such invite"},
+		"wrong by a byte": {`UPDATE invites SET expires_at = 'infinity', revoked_at = NULL WHERE id = $1`, func() federation.Token { return otherSecret(t, token) }, "no proof for the token's secret"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if tt.sql != "" {
+				m.Hub.Exec(t, tt.sql, token.ID)
+			}
+			shown := token
+			if tt.token != nil {
+				shown = tt.token()
+			}
+			shown.Address = n.Proxy.Addr()
+			before, end := m.Hub.Sums(t), m.Hub.AuditEnd(t)
+
+			_, err := n.JoinWith(t, shown)
+
+			requireRefused(t, m, end, err, tt.why)
+			require.Equal(t, before, m.Hub.Sums(t))
+			require.Zero(t, n.Count(t, `SELECT count(*) FROM connections`))
+		})
+	}
+	m.Hub.Exec(t, `UPDATE invites SET expires_at = 'infinity', revoked_at = NULL WHERE id = $1`, token.ID)
+	_, err = n.JoinWith(t, token)
+	require.NoError(t, err, "nothing of that has used it up")
+}
+
+// otherSecret is the same token with another secret in it.
+func otherSecret(t *testing.T, token federation.Token) federation.Token {
+	t.Helper()
+	text, err := token.Text()
+	require.NoError(t, err)
+	other, err := federation.ParseToken(text[:strings.LastIndexByte(text, '.')+1] + base64.RawURLEncoding.EncodeToString(make([]byte, 32)))
+	require.NoError(t, err)
+	return other
+}
+
+func TestATokenThatWasNotCopiedWhole(t *testing.T) {
+	t.Parallel()
+	text := meshtest.Start(t).Invite(t, "attic").Token
+
+	for _, good := range []string{text, text + "\n", "  " + text + "\r\n"} {
+		_, err := federation.ParseToken(good)
+		require.NoError(t, err)
+	}
+	for cut := range len(text) {
+		_, err := federation.ParseToken(text[:cut])
+		require.ErrorIs(t, err, federation.ErrToken, "%d of %d letters", cut, len(text))
+	}
+}
+
+func TestOneTokenForTenAtOnce(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	token := m.Token(t, "attic", meshtest.NewProxy(t, m.Hub.Link))
+	errs := make(chan error, 10)
+	end := m.Hub.AuditEnd(t)
+	for range cap(errs) {
+		n := m.Newcomer(t, "attic")
+		db := n.Open(t)
+		t.Cleanup(db.Close)
+		go func(ctx context.Context) {
+			_, err := spoke.Join(ctx, db, n.Keys, token)
+			errs <- err
+		}(t.Context())
+	}
+
+	won := 0
+	for range cap(errs) {
+		if err := <-errs; err == nil {
+			won++
+		} else {
+			require.EqualError(t, err, "the hub refuses: join token not accepted")
+		}
+	}
+
+	require.Equal(t, 1, won)
+	require.Equal(t, 1, m.Hub.Count(t, `SELECT count(*) FROM connections`))
+	require.Len(t, m.Hub.Audit(t, end), cap(errs)-1)
+}
+
+// A join whose last answer was lost is said again and leads to the same
+// connection.
+func TestAJoinCanBeRepeated(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	n := m.Newcomer(t, "attic")
+	token := m.Token(t, "attic", n.Proxy)
+
+	first, err := n.JoinWith(t, token)
+	require.NoError(t, err)
+	again, err := n.JoinWith(t, token)
+	require.NoError(t, err)
+
+	require.Equal(t, first.Connection.ID, again.Connection.ID)
+	require.Equal(t, 1, m.Hub.Count(t, `SELECT count(*) FROM connections`))
+}
+
+func TestAHubThatIsNotTheOneInTheToken(t *testing.T) {
+	t.Parallel()
+	m, other := meshtest.Start(t), meshtest.Start(t)
+	n := m.Newcomer(t, "attic")
+	token := m.Token(t, "attic", n.Proxy)
+	elsewhere := other.Token(t, "attic", n.Proxy)
+	for name, change := range map[string]func(*federation.Token){
+		"another TLS key":                   func(k *federation.Token) { k.Pin = elsewhere.Pin },
+		"the TLS key, but another identity": func(k *federation.Token) { k.Hub = elsewhere.Hub },
+	} {
+		t.Run(name, func(t *testing.T) {
+			wrong := token
+			change(&wrong)
+			before, end := m.Hub.Sums(t), m.Hub.AuditEnd(t)
+
+			_, err := n.JoinWith(t, wrong)
+
+			require.Equal(t, commands.Code("PIN_MISMATCH"), commands.CodeOf(err))
+			require.ErrorContains(t, err, "hub key differs from the one in the token")
+			require.Equal(t, before, m.Hub.Sums(t), "no proof was sent")
+			require.Empty(t, m.Hub.Audit(t, end))
+			require.Zero(t, n.Count(t, `SELECT count(*) FROM connections`))
+		})
+	}
+}
+
+// A stranger is somebody who joins by hand and changes what is said on the way.
+type stranger struct {
+	keys  signing.Keys
+	hello func(*federation.Hello) // may be nil
+	prove signing.Keys            // what the proof is made with; zero: keys
+	proof func(*federation.Proof) // may be nil
+}
+
+// join runs the handshake up to where the hub refuses.
+func (s stranger) join(t *testing.T, m *meshtest.Mesh, token federation.Token) (code commands.Code, why string) {
+	t.Helper()
+	conn, err := federation.DialJoin(t.Context(), m.Hub.Link, []string{token.Pin}, rand.Text())
+	require.NoError(t, err)
+	defer conn.Close()
+	link, err := federation.NKey(s.keys.LinkSeed)
+	require.NoError(t, err)
+	h := federation.Hello{Protocols: []string{federation.Protocol}, Invite: token.ID, Identity: s.keys.Identity.Public(), Signing: s.keys.Signing.Public(),
+		Sealing: s.keys.Sealing.PublicKey().Bytes(), LinkKey: link, Nonce: federation.Nonce()}
+	if s.hello != nil {
+		s.hello(&h)
+	}
+	hello, err := signing.EncodeBody(h)
+	require.NoError(t, err)
+	raw, code, why := say(t, conn, "hello", hello)
+	if code != "" {
+		return code, why
+	}
+	var c federation.Challenge
+	transcript, err := federation.NewTranscript(conn.Exporter()).Hello(hello).Open(raw, &c, func() (ed25519.PublicKey, error) { return c.Identity, nil })
+	require.NoError(t, err)
+	if s.prove.Identity == nil {
+		s.prove = s.keys
+	}
+	p, err := transcript.Prove(token.ProofKey(), s.prove)
+	require.NoError(t, err)
+	if s.proof != nil {
+		s.proof(&p)
+	}
+	proof, err := signing.EncodeBody(p)
+	require.NoError(t, err)
+	_, code, why = say(t, conn, "proof", proof)
+	return code, why
+}
+
+func say(t *testing.T, conn *federation.JoinConn, step string, body []byte) (signed []byte, code commands.Code, why string) {
+	t.Helper()
+	raw, err := conn.Request(t.Context(), step, body)
+	require.NoError(t, err)
+	var reply struct {
+		Signed json.RawMessage
+		Code   commands.Code
+		Why    string
+	}
+	require.NoError(t, json.Unmarshal(raw, &reply))
+	return reply.Signed, reply.Code, reply.Why
+}
+
+func newKeys(t *testing.T) signing.Keys {
+	t.Helper()
+	keys, err := signing.CreateKeys(filepath.Join(t.TempDir(), "keys"))
+	require.NoError(t, err)
+	return keys
+}
+
+// Nobody gets in with a key that he does not hold, a key that anybody could
+// hold, or a key that somebody else holds too.
+func TestKeysThatAreNotAccepted(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	token := m.Token(t, "cellar", m.Spokes["attic"].Proxy)
+	own, victim := newKeys(t), m.Spokes["attic"].Keys
+	victimLink, err := federation.NKey(victim.LinkSeed)
+	require.NoError(t, err)
+	with := func(change func(*signing.Keys)) signing.Keys {
+		k := own
+		change(&k)
+		return k
+	}
+	good := own.Signing.Public()
+	const handshakeBad, generic = "HANDSHAKE_BAD", "join token not accepted"
+	type hello = federation.Hello
+	tests := map[string]struct {
+		who   stranger
+		code  string // in the audit
+		why   string
+		heard string
+	}{
+		"another's identity key": {stranger{keys: own, hello: func(h *hello) { h.Identity = victim.Identity.Public() }}, handshakeBad, "no proof for the identity key", generic},
+		"another's signing key":  {stranger{keys: own, hello: func(h *hello) { h.Signing = victim.Signing.Public() }}, handshakeBad, "no proof for the signing key", generic},
+		"another's link key":     {stranger{keys: own, hello: func(h *hello) { h.LinkKey = victimLink }}, handshakeBad, "no proof for the link key", generic},
+		"keys that are swapped":  {stranger{keys: own, prove: with(func(k *signing.Keys) { k.Identity, k.Signing = own.Signing, own.Identity })}, handshakeBad, "no proof for the identity key", generic},
+		"no proof of the secret": {stranger{keys: own, proof: func(p *federation.Proof) { p.MAC = make([]byte, 32) }}, handshakeBad, "no proof for the token's secret", generic},
+		"an empty proof": {stranger{keys: own, proof: func(p *federation.Proof) {
+			*p = federation.Proof{MAC: []byte{}, Identity: []byte{}, Signing: []byte{}, Link: []byte{}}
+		}}, handshakeBad, "no proof", generic},
+		"a short nonce":    {stranger{keys: own, hello: func(h *hello) { h.Nonce = h.Nonce[:31] }}, "VALIDATION", "nonce", generic},
+		"another protocol": {stranger{keys: own, hello: func(h *hello) { h.Protocols = []string{"v0"} }}, "VALIDATION", "protocol", generic},
+
+		"the signing key of another peer, held": {stranger{keys: with(func(k *signing.Keys) { k.Signing = victim.Signing })}, "KEY_DUPLICATE", "belongs to peer attic", "key already belongs to peer attic"},
+		"the link key of another peer, held":    {stranger{keys: with(func(k *signing.Keys) { k.LinkSeed = victim.LinkSeed })}, "KEY_DUPLICATE", "belongs to peer attic", "link key already belongs to peer attic"},
+		"the hub's own signing key":             {stranger{keys: own, hello: func(h *hello) { h.Signing = m.Hub.Keys.Signing.Public() }}, "KEY_DUPLICATE", "belongs to this hub", "belongs to this hub"},
+		"the hub's own identity key":            {stranger{keys: own, hello: func(h *hello) { h.Identity = m.Hub.Keys.Identity.Public() }}, "KEY_DUPLICATE", "belongs to this hub", "belongs to this hub"},
+		"one key for two uses":                  {stranger{keys: with(func(k *signing.Keys) { k.Signing = own.Identity })}, "KEY_DUPLICATE", "", ""},
+
+		"a key of 31 bytes":  {stranger{keys: own, hello: func(h *hello) { h.Signing = good[:31] }}, "KEY_WEAK", "32 bytes, not 31", "32 bytes, not 31"},
+		"a key of 33 bytes":  {stranger{keys: own, hello: func(h *hello) { h.Signing = append(bytes.Clone(good), 0) }}, "KEY_WEAK", "32 bytes, not 33", "32 bytes, not 33"},
+		"a key of no bytes":  {stranger{keys: own, hello: func(h *hello) { h.Identity = []byte{} }}, "KEY_WEAK", "32 bytes, not 0", "32 bytes, not 0"},
+		"the identity point": {stranger{keys: own, hello: func(h *hello) { h.Signing = point(t, "01"+strings.Repeat("00", 31)) }}, "KEY_WEAK", "small order", "small order"},
+		"a point of order eight": {stranger{keys: own, hello: func(h *hello) {
+			h.Identity = point(t, "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa")
+		}}, "KEY_WEAK", "small order", "small order"},
+		"another spelling of zero":  {stranger{keys: own, hello: func(h *hello) { h.Signing = point(t, "ed"+strings.Repeat("ff", 30)+"7f") }}, "KEY_WEAK", "canonical", "canonical"},
+		"a sealing key of 31 bytes": {stranger{keys: own, hello: func(h *hello) { h.Sealing = h.Sealing[:31] }}, "KEY_WEAK", "sealing key", "sealing key"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			before, end := m.Hub.Sums(t), m.Hub.AuditEnd(t)
+
+			_, why := tt.who.join(t, m, token)
+
+			require.Contains(t, why, tt.heard)
+			require.Equal(t, tt.heard == generic, why == generic)
+			lines := m.Hub.Audit(t, end)
+			require.Len(t, lines, 1)
+			require.Equal(t, tt.code, lines[0].Code, lines[0].Why)
+			require.Contains(t, lines[0].Why, tt.why)
+			require.Equal(t, before, m.Hub.Sums(t))
+		})
+	}
+	m.Stop(t, "hub")
+	m.Start(t, "hub")
+	m.AwaitLink(t, "attic")
+	code, why := stranger{keys: own}.join(t, m, token)
+	require.Empty(t, code, why)
+}
+
+func point(t *testing.T, text string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(text)
+	require.NoError(t, err)
+	return b
+}
+
+// What is not a handshake gets no further, and nothing is remembered of it.
+func TestWordsThatAreNoHandshake(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	token := m.Token(t, "attic", meshtest.NewProxy(t, m.Hub.Link))
+	before := m.Hub.Sums(t)
+	for name, tt := range map[string]struct{ step, body, code string }{
+		"garbage":               {"hello", "garbage", "BODY_JSON"},
+		"nothing":               {"hello", "", "BODY_JSON"},
+		"a field too many":      {"hello", `{"protocols":["v1"],"x":1}`, "BODY_JSON"},
+		"a field twice":         {"hello", `{"invite":"a","invite":"b"}`, "BODY_JSON"},
+		"a hello without keys":  {"hello", `{"protocols":["v1"]}`, "VALIDATION"},
+		"a proof without hello": {"proof", `{}`, "NOT_FOUND"},
+		"200 KiB":               {"hello", strings.Repeat("[", 200<<10), "BODY_JSON"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := federation.DialJoin(t.Context(), m.Hub.Link, []string{token.Pin}, rand.Text())
+			require.NoError(t, err)
+			defer conn.Close()
+			end := m.Hub.AuditEnd(t)
+
+			_, code, why := say(t, conn, tt.step, []byte(tt.body))
+
+			require.Equal(t, commands.Code("JOIN_REFUSED"), code)
+			require.Equal(t, "join token not accepted", why)
+			lines := m.Hub.Audit(t, end)
+			require.Len(t, lines, 1)
+			require.Equal(t, tt.code, lines[0].Code)
+		})
+	}
+	require.Equal(t, before, m.Hub.Sums(t))
+}
+
+// What was said on one connection is worth nothing on another.
+func TestAProofIsBoundToItsConnection(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	token, keys := m.Token(t, "attic", meshtest.NewProxy(t, m.Hub.Link)), newKeys(t)
+	var stolen federation.Proof
+	code, why := stranger{keys: keys, proof: func(p *federation.Proof) { stolen = *p; p.MAC = make([]byte, 32) }}.join(t, m, token)
+	require.Equal(t, commands.Code("JOIN_REFUSED"), code, why)
+
+	code, why = stranger{keys: keys, proof: func(p *federation.Proof) { *p = stolen }}.join(t, m, token)
+
+	require.Equal(t, commands.Code("JOIN_REFUSED"), code, why)
+	require.Zero(t, m.Hub.Count(t, `SELECT count(*) FROM connections`))
+}
