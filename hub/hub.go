@@ -50,6 +50,7 @@ type Hub struct {
 	watch  watchers
 	strike strikes
 	orders *store.Group[store.SpawnOrder, store.Ordered]
+	cursor *store.Cursor
 	outbox chan struct{} // rung after a commit that filled the outbox
 	join   joins
 	link   string
@@ -94,7 +95,7 @@ func (h *Hub) start(ctx context.Context) error {
 		return err
 	}
 	h.pin = federation.Pin(cert)
-	h.outbox = make(chan struct{}, 1)
+	h.outbox, h.cursor = make(chan struct{}, 1), h.DB.NewCursor()
 	h.join.waiting = map[string]*joining{}
 	h.roster.beats = map[string]store.Beat{}
 	h.watch.byTask = map[string]map[chan struct{}]bool{}

@@ -9,51 +9,45 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// relay carries the outbox to the message server, as much as is due at a time.
-// A row stays open until the spoke's database has confirmed it; a publish that
-// failed is due again at once.
+// relay carries the outbox to the message server. A row stays open until the
+// spoke's database has confirmed it.
 func (h *Hub) relay(ctx context.Context) error {
 	for {
 		sent, err := h.relayOnce(ctx)
 		if err != nil && ctx.Err() == nil {
 			h.Log.ErrorContext(ctx, "relaying the outbox", "err", err)
 		}
-		if err == nil && sent == batch {
+		if sent > 0 {
 			continue
-		}
-		wait := time.Second
-		if next, err := h.DB.NextDue(ctx, wait); err == nil && sent >= 0 {
-			wait = max(next, 5*time.Millisecond)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-h.outbox:
-		case <-time.After(wait):
+		case <-time.After(time.Second):
 		}
 	}
 }
 
-// relayOnce returns how many messages were sent, -1 when none could be.
+// relayOnce returns how many messages were taken by the message server.
 func (h *Hub) relayOnce(ctx context.Context) (int, error) {
-	out, err := h.DB.Due(ctx, h.linked(), batch)
+	var open []string
+	for _, p := range h.peers.all() {
+		if p.State == store.Active || p.State == store.Suspended {
+			open = append(open, p.ID)
+		}
+	}
+	out, err := h.cursor.Next(ctx, open, batch)
+	if err == nil && len(out) == 0 {
+		out, err = h.cursor.Again(ctx, h.linked(), batch)
+	}
 	if err != nil || len(out) == 0 {
-		return -1, err
+		return 0, err
 	}
 	failed, err := h.publish(ctx, out)
 	crash.Point("published commands")
-	if len(failed) > 0 {
-		// The rows must be due again even when ctx ended the publish.
-		back, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer done()
-		if e := h.DB.Unsent(back, failed); e != nil && err == nil {
-			err = e
-		}
-	}
-	if len(failed) == len(out) {
-		return -1, err
-	}
-	return len(out), err
+	h.cursor.Back(failed)
+	return len(out) - len(failed), err
 }
 
 // linked lists the connections whose peer is on line now.
@@ -67,16 +61,15 @@ func (h *Hub) linked() []string {
 	return list
 }
 
-// publish sends out and returns the ids that were not taken, with one of the
-// reasons.
-func (h *Hub) publish(ctx context.Context, out []store.Outgoing) (failed []string, err error) {
+// publish sends out and returns what was not taken, with one of the reasons.
+func (h *Hub) publish(ctx context.Context, out []store.Outgoing) (failed []store.Outgoing, err error) {
 	list := make([]federation.Command, 0, len(out))
 	for _, o := range out {
 		list = append(list, federation.Command{Peer: string(h.peerOf(o.Conn)), Lane: o.Lane, Verb: o.Verb(), ID: o.ID, Body: o.Wire})
 	}
 	for i, e := range h.fed.Publish(ctx, list) {
 		if e != nil {
-			failed, err = append(failed, out[i].ID), e
+			failed, err = append(failed, out[i]), e
 		}
 	}
 	return failed, err

@@ -115,7 +115,7 @@ func (s *Spoke) startAgent(ctx context.Context, a *attempt, deadline supervisor.
 
 // proveStart records that the agent runs, and reports whether the fence held.
 func (s *Spoke) proveStart(ctx context.Context, a *attempt, pid int) bool {
-	held, err := s.starts.Submit(ctx, store.Start{Fence: a.fence, Pid: pid, BootID: s.bootID})
+	held, err := s.progress.Submit(ctx, store.Progress{Start: &store.Start{Fence: a.fence, Pid: pid, BootID: s.bootID}})
 	if err != nil {
 		s.Log.ErrorContext(ctx, "recording a start", "id", a.fence.Task, "err", err)
 		return true // the end will be recorded with the same fence, or not at all
@@ -183,7 +183,7 @@ func (s *Spoke) ended(ctx context.Context, a *attempt, x supervisor.Exit) {
 func (s *Spoke) finish(ctx context.Context, a *attempt, f store.Fence, e store.End) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		e.Fence = f
-		held, err := s.ends.Submit(ctx, e)
+		held, err := s.progress.Submit(ctx, store.Progress{End: &e})
 		if err == nil && !held {
 			var k store.KillRun
 			var killed bool

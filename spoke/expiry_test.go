@@ -26,7 +26,9 @@ func TestAnOrderThatArrivesLateIsNotStarted(t *testing.T) {
 	m := meshtest.Start(t, "attic")
 	m.Spokes["attic"].Proxy.Cut()
 	id := m.Order(t, hub.SpawnRequest{Spoke: "attic", ExpiresInMS: 1000, Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}})
-	meshtest.Await(t, "its expiry", func() bool { return m.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE expires_at < clock_timestamp()`) == 1 })
+	meshtest.Await(t, "its expiry", func() bool {
+		return m.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE expires_at < clock_timestamp()`) == 1
+	})
 
 	m.Spokes["attic"].Proxy.Heal()
 

@@ -45,8 +45,9 @@ func (s *Spoke) intake(ctx context.Context, list []federation.Command) error {
 		return err
 	}
 	ring(s.outbox)
-	s.follow(taken)
-	return s.followQuarantine(ctx, taken)
+	s.follow(taken.Each)
+	s.publish(ctx, taken.Again) // a lost answer is asked for again
+	return s.followQuarantine(ctx, taken.Each)
 }
 
 // open checks one message and asks the policy about it: steps 1 to 8 of the

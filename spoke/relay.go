@@ -6,6 +6,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/internal/crash"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // relay carries the outbox over the link while it is up. A row stays open until
@@ -19,7 +20,7 @@ func (s *Spoke) relay(ctx context.Context) error {
 				s.Log.WarnContext(ctx, "relaying the outbox", "err", err)
 			}
 		}
-		if sent == batch {
+		if sent > 0 {
 			continue
 		}
 		select {
@@ -34,29 +35,30 @@ func (s *Spoke) relay(ctx context.Context) error {
 // relayOnce returns how many messages the hub's message server has taken.
 func (s *Spoke) relayOnce(ctx context.Context) (int, error) {
 	conn, _ := s.hub.get()
-	out, err := s.DB.Due(ctx, []string{conn.ID}, batch)
+	conns := []string{conn.ID}
+	out, err := s.cursor.Next(ctx, conns, batch)
+	if err == nil && len(out) == 0 {
+		out, err = s.cursor.Again(ctx, conns, batch)
+	}
 	if err != nil || len(out) == 0 {
 		return 0, err
 	}
+	failed, err := s.publish(ctx, out)
+	crash.Point("published reports")
+	s.cursor.Back(failed)
+	return len(out) - len(failed), err
+}
+
+// publish sends out and returns what was not taken, with one of the reasons.
+func (s *Spoke) publish(ctx context.Context, out []store.Outgoing) (failed []store.Outgoing, err error) {
 	reports := make([]federation.Report, len(out))
 	for i, o := range out {
 		reports[i] = federation.Report{Kind: o.Lane, ID: o.ID, Body: o.Wire}
 	}
-	var failed []string
-	errs := s.link.Publish(ctx, reports)
-	crash.Point("published reports")
-	for i, e := range errs {
+	for i, e := range s.link.Publish(ctx, reports) {
 		if e != nil {
-			failed, err = append(failed, out[i].ID), e
+			failed, err = append(failed, out[i]), e
 		}
 	}
-	if len(failed) > 0 {
-		// The rows must be due again even when ctx ended the publish.
-		back, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer done()
-		if e := s.DB.Unsent(back, failed); e != nil {
-			return 0, e
-		}
-	}
-	return len(out) - len(failed), err
+	return failed, err
 }

@@ -65,8 +65,8 @@ type Spoke struct {
 	level    string
 	bootID   string
 	live     live
-	starts   *store.Group[store.Start, bool]
-	ends     *store.Group[store.End, bool]
+	progress *store.Group[store.Progress, bool]
+	cursor   *store.Cursor
 	outbox   chan struct{} // rung after a commit that filled the outbox
 	linkUp   chan struct{} // rung when the link came up
 	work     chan struct{} // rung when tasks may have become claimable or a slot free
@@ -100,12 +100,11 @@ func (s *Spoke) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Attempts write their ends through the groups, so the groups end last.
+	// Attempts write their ends through the group, so it ends last.
 	late, stopLate := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLate()
 	writers, _ := errgroup.WithContext(late)
-	writers.Go(func() error { return s.starts.Run(late) })
-	writers.Go(func() error { return s.ends.Run(late) })
+	writers.Go(func() error { return s.progress.Run(late) })
 	writers.Go(func() error { return s.renew(late) })
 
 	if err := s.adoptAll(ctx, late); err != nil {
@@ -151,7 +150,7 @@ func (s *Spoke) start(ctx context.Context) (err error) {
 	}
 	s.outbox, s.work, s.linkUp = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	s.live.byTask = map[string]*attempt{}
-	s.starts, s.ends = store.NewGroup(s.DB.Started), store.NewGroup(s.DB.Ended)
+	s.progress, s.cursor = store.NewGroup(s.DB.Record), s.DB.NewCursor()
 	if s.level, err = supervisor.Level(); err != nil {
 		return fmt.Errorf("looking at how agents can be supervised here: %w", err)
 	}

@@ -18,24 +18,49 @@ type Start struct {
 	BootID string
 }
 
-// Started moves claimed tasks to running and tells the ones who asked. It
-// answers for each whether its fence still held; where not, the caller must end
-// what it started.
-func (db *DB) Started(ctx context.Context, starts []Start) ([]bool, error) {
-	held := make([]bool, len(starts))
-	err := db.tx(ctx, "recording starts", func(ctx context.Context, tx pgx.Tx) error {
+// A Progress is the start or the end of an attempt: exactly one of the two.
+type Progress struct {
+	Start *Start
+	End   *End
+}
+
+// Record moves tasks on by the proofs of a batch: started ones to running, ended
+// ones to a terminal state, whose signed result goes out, or back to queued while
+// their retries last. Those who asked are told in the same transaction. It
+// answers for each whether its fence still held; where not, nothing was changed,
+// and the caller must end what it started.
+func (db *DB) Record(ctx context.Context, batch []Progress) ([]bool, error) {
+	held := make([]bool, len(batch))
+	err := db.tx(ctx, "recording progress", func(ctx context.Context, tx pgx.Tx) error {
 		clear(held)
-		drafts, err := markStarted(ctx, tx, starts, held)
+		var starts []Start
+		var ends []End
+		var startAt, endAt []int
+		for i, p := range batch {
+			if p.Start != nil {
+				starts, startAt = append(starts, *p.Start), append(startAt, i)
+			} else {
+				ends, endAt = append(ends, *p.End), append(endAt, i)
+			}
+		}
+		first, err := markStarted(ctx, tx, starts, held, startAt)
 		if err != nil {
 			return err
 		}
-		_, err = db.put(ctx, tx, drafts)
+		second, err := db.markEnded(ctx, tx, ends, held, endAt)
+		if err != nil {
+			return err
+		}
+		_, err = db.put(ctx, tx, append(first, second...))
 		return err
 	})
 	return held, err
 }
 
-func markStarted(ctx context.Context, tx pgx.Tx, starts []Start, held []bool) ([]draft, error) {
+func markStarted(ctx context.Context, tx pgx.Tx, starts []Start, held []bool, at []int) ([]draft, error) {
+	if len(starts) == 0 {
+		return nil, nil
+	}
 	f := fencesOf(starts, func(s Start) Fence { return s.Fence })
 	pids, boots := make([]int, len(starts)), make([]string, len(starts))
 	for i, s := range starts {
@@ -67,7 +92,7 @@ func markStarted(ctx context.Context, tx pgx.Tx, starts []Start, held []bool) ([
 	var b commands.Started
 	var drafts []draft
 	_, err = pgx.ForEachRow(rows, []any{&n, &fresh, &b.Task, &b.Attempt, &a.epoch, &a.conn, &a.command, &a.digest, &b.Pid, &b.At}, func() error {
-		held[n-1] = true
+		held[at[n-1]] = true
 		if fresh && a.conn != "" {
 			body := b
 			drafts = append(drafts, a.draft(LaneEvt, &body, b.Task, b.Attempt))
@@ -122,31 +147,17 @@ const (
 	backoffCap  = time.Hour
 )
 
-// Ended closes attempts and moves their tasks on: to a terminal state, whose
-// result goes out signed, or back to queued while its retries last. It answers
-// for each whether its fence still held; where not, nothing was changed.
-func (db *DB) Ended(ctx context.Context, ends []End) ([]bool, error) {
-	held := make([]bool, len(ends))
-	err := db.tx(ctx, "recording ends", func(ctx context.Context, tx pgx.Tx) error {
-		clear(held)
-		drafts, err := db.markEnded(ctx, tx, ends, held)
-		if err != nil {
-			return err
-		}
-		_, err = db.put(ctx, tx, drafts)
-		return err
-	})
-	return held, err
-}
-
-func (db *DB) markEnded(ctx context.Context, tx pgx.Tx, ends []End, held []bool) ([]draft, error) {
+func (db *DB) markEnded(ctx context.Context, tx pgx.Tx, ends []End, held []bool, at []int) ([]draft, error) {
+	if len(ends) == 0 {
+		return nil, nil
+	}
 	moved, err := moveEnded(ctx, tx, ends)
 	if err != nil {
 		return nil, err
 	}
 	evidence := map[string]End{}
 	for _, m := range moved {
-		held[m.n-1] = true
+		held[at[m.n-1]] = true
 		evidence[m.task] = ends[m.n-1]
 	}
 	drafts, err := resultDrafts(ctx, tx, moved, evidence)

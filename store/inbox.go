@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -37,6 +38,13 @@ type connRow struct {
 	epoch int64
 	keys  map[signing.KeyID]keyRow
 	now   time.Time
+	grant grantRow
+}
+
+// grantRow is what the peer may ask for. Without a row nothing is granted.
+type grantRow struct {
+	kinds, runtimes []string
+	live            bool
 }
 
 type keyRow struct {
@@ -48,15 +56,18 @@ type keyRow struct {
 // waits for this transaction, and what comes after it is refused.
 func lockConnections(ctx context.Context, tx pgx.Tx, ids []string) (map[string]*connRow, error) {
 	found := map[string]*connRow{}
-	rows, err := tx.Query(ctx, `SELECT id::text, peer_name, state, epoch, clock_timestamp() FROM connections WHERE id = ANY ($1::uuid[]) ORDER BY id FOR SHARE`, ids)
+	rows, err := tx.Query(ctx, `
+		SELECT c.id::text, c.peer_name, c.state, c.epoch, clock_timestamp(), coalesce(g.kinds, '{}'), coalesce(g.runtimes, '{}'), coalesce(g.expires_at > clock_timestamp(), false)
+		FROM connections c LEFT JOIN grants g ON g.conn = c.id WHERE c.id = ANY ($1::uuid[]) ORDER BY c.id FOR SHARE OF c`, ids)
 	if err != nil {
 		return nil, fmt.Errorf("reading the connections of messages: %w", err)
 	}
 	var id string
 	var c connRow
-	if _, err = pgx.ForEachRow(rows, []any{&id, &c.name, &c.state, &c.epoch, &c.now}, func() error {
+	if _, err = pgx.ForEachRow(rows, []any{&id, &c.name, &c.state, &c.epoch, &c.now, &c.grant.kinds, &c.grant.runtimes, &c.grant.live}, func() error {
 		row := c
 		row.keys = map[signing.KeyID]keyRow{}
+		row.grant.kinds, row.grant.runtimes = slices.Clone(c.grant.kinds), slices.Clone(c.grant.runtimes)
 		found[id] = &row
 		return nil
 	}); err != nil {

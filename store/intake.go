@@ -13,6 +13,12 @@ import (
 	"github.com/spawnmesh/spawnmesh/signing"
 )
 
+// TakenIn says what an intake did.
+type TakenIn struct {
+	Each  []Taken    // per message
+	Again []Outgoing // stored answers to messages that came again, to send now; they may be lost
+}
+
 // Taken says what an intake did with one message.
 type Taken struct {
 	Code   signing.Code // "" = acted on
@@ -45,8 +51,8 @@ type intake struct {
 // transaction: inbox, backlog, outbox and audit. A message that repeats a known
 // one has no effect and its stored answer goes out again; one whose connection
 // or key is not in order has no effect at all.
-func (db *DB) Intake(ctx context.Context, batch []Incoming) ([]Taken, error) {
-	var taken []Taken
+func (db *DB) Intake(ctx context.Context, batch []Incoming) (TakenIn, error) {
+	var out TakenIn
 	err := db.tx(ctx, "taking in commands", func(ctx context.Context, tx pgx.Tx) error {
 		fates, conns, err := guard(ctx, tx, batch)
 		if err != nil {
@@ -56,10 +62,11 @@ func (db *DB) Intake(ctx context.Context, batch []Incoming) ([]Taken, error) {
 		if err := in.act(ctx, fates); err != nil {
 			return err
 		}
-		taken = in.taken
-		return in.finish(ctx, fates)
+		out.Each = in.taken
+		out.Again, err = in.finish(ctx, fates)
+		return err
 	})
-	return taken, err
+	return out, err
 }
 
 func (in *intake) act(ctx context.Context, fates []fate) error {
@@ -71,7 +78,7 @@ func (in *intake) act(ctx context.Context, fates []fate) error {
 			continue
 		}
 		if m.Refusal == nil {
-			m.Refusal = in.checkGrant(ctx, m)
+			m.Refusal = in.checkGrant(m)
 		}
 		if m.Refusal != nil {
 			in.refuse(i, m.Refusal)
@@ -132,23 +139,18 @@ func (in *intake) answer(m Incoming, lane string, body commands.Body) {
 		re: &signing.Ref{ID: m.Header.ID, SHA256: m.Digest.String()}})
 }
 
-// checkGrant asks the connection's grant; an unreadable grant refuses.
-func (in *intake) checkGrant(ctx context.Context, m Incoming) *commands.Refused {
-	if m.Header.Kind == string(commands.ReceivedKind) {
-		return nil
-	}
-	var kinds, runtimes []string
-	var live bool
-	err := in.tx.QueryRow(ctx, `SELECT kinds, runtimes, expires_at > clock_timestamp() FROM grants WHERE conn = $1`, m.Conn).Scan(&kinds, &runtimes, &live)
+// checkGrant asks the connection's grant; without one nothing is allowed.
+func (in *intake) checkGrant(m Incoming) *commands.Refused {
+	g := in.conns[m.Conn].grant
 	spawn, isSpawn := m.Body.(*commands.Spawn)
 	switch {
-	case err != nil:
-		return commands.Refuse(commands.Grant, "the grant of this connection cannot be read")
-	case !live:
-		return commands.Refuse(commands.Grant, "the grant of this connection has expired")
-	case !slices.Contains(kinds, m.Header.Kind):
+	case m.Header.Kind == string(commands.ReceivedKind):
+		return nil
+	case !g.live:
+		return commands.Refuse(commands.Grant, "this connection has no grant, or it has expired")
+	case !slices.Contains(g.kinds, m.Header.Kind):
 		return commands.Refuse(commands.Grant, "the grant of this connection does not allow %s", m.Header.Kind)
-	case isSpawn && !slices.Contains(runtimes, spawn.Runtime):
+	case isSpawn && !slices.Contains(g.runtimes, spawn.Runtime):
 		return commands.Refuse(commands.Grant, "the grant of this connection does not allow runtime %s", spawn.Runtime)
 	}
 	return nil
@@ -161,21 +163,22 @@ func (in *intake) receive(m Incoming, b *commands.Received) {
 	}
 }
 
-func (in *intake) finish(ctx context.Context, fates []fate) error {
+func (in *intake) finish(ctx context.Context, fates []fate) ([]Outgoing, error) {
 	if err := quarantine(ctx, in.tx, in.batch, fates, "self"); err != nil {
-		return err
+		return nil, err
 	}
-	if err := reopen(ctx, in.tx, in.replay.conns, in.replay.re); err != nil {
-		return err
+	again, err := answersTo(ctx, in.tx, in.replay.conns, in.replay.re)
+	if err != nil {
+		return nil, err
 	}
 	if err := closeOut(ctx, in.tx, in.closed.conns, in.closed.ids, in.closed.digests); err != nil {
-		return err
+		return nil, err
 	}
 	if err := insertAudit(ctx, in.tx, in.audit); err != nil {
-		return err
+		return nil, err
 	}
-	_, err := in.db.put(ctx, in.tx, in.drafts)
-	return err
+	_, err = in.db.put(ctx, in.tx, in.drafts)
+	return again, err
 }
 
 // spawn puts the tasks of spawn messages into the backlog. A task that is there

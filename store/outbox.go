@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -149,10 +150,11 @@ func (db *DB) notes(ctx context.Context, tx pgx.Tx, drafts []draft) ([]Outgoing,
 	return out, nil
 }
 
-// Outgoing is a message that is due to be sent.
+// Outgoing is a message to send.
 type Outgoing struct {
 	ID   string
 	Conn string
+	Seq  int64
 	Lane string
 	Kind string
 	Wire []byte
@@ -161,57 +163,137 @@ type Outgoing struct {
 // Verb is the last word of the message's kind.
 func (o Outgoing) Verb() string { return o.Kind[strings.LastIndexByte(o.Kind, '.')+1:] }
 
-// Due takes up to limit open messages that are due, oldest first, and sets when
-// each is due again: 30 s after the first send, doubling to 5 min. A message
-// that was sent before is only taken for the connections in linked: towards a
-// peer that is away, the first copy still waits on the way.
-func (db *DB) Due(ctx context.Context, linked []string, limit int) ([]Outgoing, error) {
-	var list []Outgoing
-	err := db.tx(ctx, "taking from the outbox", func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `
-			WITH taken AS (
-				SELECT o.id FROM outbox o
-				WHERE o.closed_at IS NULL AND o.next_at <= clock_timestamp() AND (o.sends = 0 OR o.conn = ANY ($1::uuid[]))
-					AND EXISTS (SELECT FROM connections c WHERE c.id = o.conn AND c.state IN ('active', 'suspended'))
-				ORDER BY o.conn, o.seq LIMIT $2 FOR UPDATE OF o SKIP LOCKED
-			), sent AS (
-				UPDATE outbox o SET sends = sends + 1,
-					next_at = clock_timestamp() + least(interval '30 seconds' * 2 ^ least(sends, 4), interval '5 minutes')
-				WHERE o.id = ANY (ARRAY (SELECT id FROM taken)) RETURNING o.id::text, o.conn::text, o.lane, o.kind, o.wire, o.seq
-			)
-			SELECT id, conn, lane, kind, wire FROM sent ORDER BY conn, seq`, linked, limit)
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Outgoing])
-		return err
-	})
+// Resending starts after this long without a confirmation, and slows down to
+// once in resendMost while nothing is confirmed.
+const (
+	resendFirst = 30 * time.Second
+	resendMost  = 5 * time.Minute
+)
+
+// A Cursor walks the outbox in the order of the sequence numbers. Where it
+// stands is kept in memory only: after a restart everything that is open goes
+// out again, and is known by its id where it was received.
+//
+// Messages of one connection are committed in the order of their numbers,
+// because the numbers' row stays locked until the commit: what the cursor has
+// passed does not appear behind it.
+type Cursor struct {
+	db *DB
+	mu sync.Mutex // guards at
+	at map[string]*position
+}
+
+// position is how far one connection's messages have been sent.
+type position struct {
+	last   int64         // highest number sent
+	oldest int64         // lowest number that was still open at the last resend
+	wait   time.Duration // between two resends
+	due    time.Time     // of the next resend
+}
+
+// NewCursor returns a cursor that stands before everything.
+func (db *DB) NewCursor() *Cursor { return &Cursor{db: db, at: map[string]*position{}} }
+
+func (c *Cursor) position(conn string) *position {
+	p := c.at[conn]
+	if p == nil {
+		p = &position{wait: resendFirst, due: time.Now().Add(resendFirst)}
+		c.at[conn] = p
+	}
+	return p
+}
+
+const outgoingColumns = `o.id::text, o.conn::text, o.seq, o.lane, o.kind, o.wire`
+
+// Next returns up to limit messages per connection that were not sent yet, and
+// moves behind them.
+func (c *Cursor) Next(ctx context.Context, conns []string, limit int) ([]Outgoing, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	after := make([]int64, len(conns))
+	for i, conn := range conns {
+		after[i] = c.position(conn).last
+	}
+	list, err := c.db.outgoing(ctx, `
+		SELECT o.* FROM unnest($1::uuid[], $2::bigint[]) AS u (conn, after), LATERAL (
+			SELECT `+outgoingColumns+` FROM outbox o WHERE o.conn = u.conn AND o.seq > u.after AND o.closed_at IS NULL ORDER BY o.seq LIMIT $3
+		) o`, conns, after, limit)
+	for _, o := range list {
+		c.at[o.Conn].last = o.Seq
+	}
 	return list, err
 }
 
-// Unsent makes messages that could not be sent due again at once.
-func (db *DB) Unsent(ctx context.Context, ids []string) error {
-	if len(ids) == 0 {
-		return nil
+// Back stands before messages that could not be sent, so that Next returns them
+// again.
+func (c *Cursor) Back(list []Outgoing) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, o := range list {
+		p := c.position(o.Conn)
+		p.last = min(p.last, o.Seq-1)
 	}
-	return db.tx(ctx, "returning messages to the outbox", func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `UPDATE outbox SET sends = greatest(sends - 1, 0), next_at = clock_timestamp() WHERE id = ANY ($1::uuid[])`, ids)
-		return err
-	})
 }
 
-// NextDue returns how long until the next open message is due, at most limit.
-func (db *DB) NextDue(ctx context.Context, limit time.Duration) (time.Duration, error) {
-	var wait time.Duration
-	err := db.pool.QueryRow(ctx, `
-		SELECT greatest(coalesce(min(next_at) - clock_timestamp(), $1), interval '0') FROM outbox WHERE closed_at IS NULL`, limit).Scan(&wait)
+// Again returns messages that were sent a while ago and that the peer's database
+// has not confirmed, for those of conns whose time has come. Callers name the
+// connections whose peer is linked: towards one that is away, the first copy
+// still waits on the way.
+func (c *Cursor) Again(ctx context.Context, conns []string, limit int) ([]Outgoing, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var due []string
+	var upTo []int64
+	for _, conn := range conns {
+		if p := c.position(conn); time.Now().After(p.due) {
+			due, upTo = append(due, conn), append(upTo, p.last)
+		}
+	}
+	if len(due) == 0 {
+		return nil, nil
+	}
+	list, err := c.db.outgoing(ctx, `
+		SELECT o.* FROM unnest($1::uuid[], $2::bigint[]) AS u (conn, up_to), LATERAL (
+			SELECT `+outgoingColumns+` FROM outbox o WHERE o.conn = u.conn AND o.seq <= u.up_to AND o.closed_at IS NULL
+				AND o.created_at < clock_timestamp() - $4::interval ORDER BY o.seq LIMIT $3
+		) o`, due, upTo, limit, resendFirst)
+	oldest := map[string]int64{}
+	for _, o := range list {
+		if _, seen := oldest[o.Conn]; !seen {
+			oldest[o.Conn] = o.Seq
+		}
+	}
+	for _, conn := range due {
+		c.at[conn].resent(oldest[conn])
+	}
+	return list, err
+}
+
+// resent sets the time of the next resend: later and later while the same
+// message stays the oldest.
+func (p *position) resent(oldest int64) {
+	if oldest == 0 || oldest != p.oldest {
+		p.wait = resendFirst
+	} else {
+		p.wait = min(2*p.wait, resendMost)
+	}
+	p.oldest, p.due = oldest, time.Now().Add(p.wait)
+}
+
+func (db *DB) outgoing(ctx context.Context, sql string, args ...any) ([]Outgoing, error) {
+	rows, err := db.pool.Query(ctx, sql, args...)
 	if err != nil {
-		return limit, fmt.Errorf("asking when the outbox is due: %w", err)
+		return nil, fmt.Errorf("reading the outbox: %w", err)
 	}
-	return min(wait, limit), nil
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Outgoing])
+	if err != nil {
+		return nil, fmt.Errorf("reading the outbox: %w", err)
+	}
+	return list, nil
 }
 
-// closeOut closes messages that the peer of conn says it has stored.
+// closeOut closes messages that the peer of conn says it has stored. The
+// comparison of conn is written so that only the primary key's index fits.
 func closeOut(ctx context.Context, tx pgx.Tx, conns, ids, digests []string) error {
 	if len(ids) == 0 {
 		return nil
@@ -219,25 +301,28 @@ func closeOut(ctx context.Context, tx pgx.Tx, conns, ids, digests []string) erro
 	_, err := tx.Exec(ctx, `
 		UPDATE outbox o SET closed_at = clock_timestamp()
 		FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS u (conn, id, digest)
-		WHERE o.id = u.id AND o.conn = u.conn AND o.closed_at IS NULL AND encode(o.digest, 'hex') = u.digest`, conns, ids, digests)
+		WHERE o.id = u.id AND (o.conn = u.conn) IS TRUE AND o.closed_at IS NULL AND encode(o.digest, 'hex') = u.digest`, conns, ids, digests)
 	if err != nil {
 		return fmt.Errorf("closing the outbox: %w", err)
 	}
 	return nil
 }
 
-// reopen sends the stored answers to commands that came again: re names them.
-func reopen(ctx context.Context, tx pgx.Tx, conns, re []string) error {
+// answersTo returns the stored answers to commands that came again: they go out
+// again, and if they are lost the command will come once more.
+func answersTo(ctx context.Context, tx pgx.Tx, conns, re []string) ([]Outgoing, error) {
 	if len(re) == 0 {
-		return nil
+		return nil, nil
 	}
-	_, err := tx.Exec(ctx, `
-		UPDATE outbox o SET closed_at = NULL, next_at = clock_timestamp()
-		FROM unnest($1::uuid[], $2::uuid[]) AS u (conn, re) WHERE o.conn = u.conn AND o.re = u.re`, conns, re)
+	rows, err := tx.Query(ctx, `SELECT `+outgoingColumns+` FROM unnest($1::uuid[], $2::uuid[]) AS u (conn, re) JOIN outbox o ON o.conn = u.conn AND o.re = u.re ORDER BY o.seq`, conns, re)
 	if err != nil {
-		return fmt.Errorf("sending stored answers again: %w", err)
+		return nil, fmt.Errorf("reading stored answers: %w", err)
 	}
-	return nil
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Outgoing])
+	if err != nil {
+		return nil, fmt.Errorf("reading stored answers: %w", err)
+	}
+	return list, nil
 }
 
 // OutboxCounts says how many messages of each connection wait for confirmation.

@@ -26,6 +26,7 @@ type side struct {
 	sign *signing.Signer
 	conn store.Connection
 	open signing.Verifier
+	out  *store.Cursor
 }
 
 func (s *side) self() signing.InstanceID { return signing.InstanceIDOf(s.id.Public()) }
@@ -49,7 +50,7 @@ func newSide(t testing.TB, identity, sign byte) *side {
 	db, err := store.Open(t.Context(), store.Config{URL: s.url, Self: s.self(), Signer: s.sign, PoolSize: 8})
 	require.NoError(t, err)
 	t.Cleanup(db.Close)
-	s.db = db
+	s.db, s.out = db, db.NewCursor()
 	return s
 }
 
@@ -90,7 +91,7 @@ func (s *side) read(t testing.TB, wires ...[]byte) []store.Incoming {
 
 func (s *side) due(t testing.TB) [][]byte {
 	t.Helper()
-	out, err := s.db.Due(t.Context(), []string{s.conn.ID}, 1000)
+	out, err := s.out.Next(t.Context(), []string{s.conn.ID}, 1000)
 	require.NoError(t, err)
 	var wires [][]byte
 	for _, o := range out {
@@ -103,7 +104,7 @@ func (p *pair) toSpoke(t testing.TB) []store.Taken {
 	t.Helper()
 	taken, err := p.spoke.db.Intake(t.Context(), p.spoke.read(t, p.hub.due(t)...))
 	require.NoError(t, err)
-	return taken
+	return taken.Each
 }
 
 func (p *pair) toHub(t testing.TB) store.Ingested {
@@ -149,14 +150,14 @@ func (p *pair) claim(t testing.TB, n int) []store.Claimed {
 
 func (p *pair) start(t testing.TB, c store.Claimed) {
 	t.Helper()
-	held, err := p.spoke.db.Started(t.Context(), []store.Start{{Fence: c.Fence, Pid: 1, BootID: "b"}})
+	held, err := p.spoke.db.Record(t.Context(), []store.Progress{{Start: &store.Start{Fence: c.Fence, Pid: 1, BootID: "b"}}})
 	require.NoError(t, err)
 	require.Equal(t, []bool{true}, held)
 }
 
 func (p *pair) end(t testing.TB, f store.Fence, o commands.Outcome) bool {
 	t.Helper()
-	held, err := p.spoke.db.Ended(t.Context(), []store.End{{Fence: f, Outcome: o}})
+	held, err := p.spoke.db.Record(t.Context(), []store.Progress{{End: &store.End{Fence: f, Outcome: o}}})
 	require.NoError(t, err)
 	return held[0]
 }
@@ -229,13 +230,17 @@ func TestACommandManyTimesHasOneEffect(t *testing.T) {
 	p.order(t, nil)
 	wire := p.hub.due(t)[0]
 
+	first, err := p.spoke.db.Intake(t.Context(), p.spoke.read(t, wire, wire))
+	require.NoError(t, err)
+	require.Empty(t, first.Again, "the answer is on its way with this very transaction")
 	for range 10 {
-		_, err := p.spoke.db.Intake(t.Context(), p.spoke.read(t, wire, wire))
+		again, err := p.spoke.db.Intake(t.Context(), p.spoke.read(t, wire))
 		require.NoError(t, err)
+		require.Len(t, again.Again, 1, "the stored receipt goes out again")
 	}
 
 	require.Equal(t, 1, rows(t, p.spoke, `SELECT count(*) FROM tasks`))
-	require.Len(t, p.spoke.due(t), 1, "one receipt, sent again")
+	require.Len(t, p.spoke.due(t), 1)
 }
 
 func TestAStaleFenceChangesNothing(t *testing.T) {
@@ -252,7 +257,7 @@ func TestAStaleFenceChangesNothing(t *testing.T) {
 	require.Equal(t, "reclaim", second.Type)
 	require.Equal(t, 2, second.Fence.Attempt)
 
-	held, err := p.spoke.db.Started(t.Context(), []store.Start{{Fence: first.Fence}})
+	held, err := p.spoke.db.Record(t.Context(), []store.Progress{{Start: &store.Start{Fence: first.Fence}}})
 	require.NoError(t, err)
 	renewed, err := p.spoke.db.Renew(t.Context(), []store.Fence{first.Fence, second.Fence}, time.Minute)
 	require.NoError(t, err)
@@ -360,6 +365,37 @@ func TestKill(t *testing.T) {
 		require.Equal(t, commands.Completed, p.mirror(t, task).State)
 		require.Equal(t, 1, rows(t, p.hub, `SELECT count(*) FROM inbox WHERE kind = 'agent.killed'`))
 	})
+}
+
+func TestTheCursorSendsOnceAndAgainWhatIsNotConfirmed(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	conns := []string{p.hub.conn.ID}
+	for range 3 {
+		p.order(t, nil)
+	}
+
+	first, err := p.hub.out.Next(t.Context(), conns, 2)
+	require.NoError(t, err)
+	second, err := p.hub.out.Next(t.Context(), conns, 2)
+	require.NoError(t, err)
+	p.hub.out.Back(second)
+	third, err := p.hub.out.Next(t.Context(), conns, 2)
+	require.NoError(t, err)
+	soon, err := p.hub.out.Again(t.Context(), conns, 10)
+	require.NoError(t, err)
+	fresh, err := p.hub.db.NewCursor().Next(t.Context(), conns, 10)
+	require.NoError(t, err)
+
+	require.Equal(t, []int64{1, 2}, []int64{first[0].Seq, first[1].Seq})
+	require.Equal(t, second, third, "what could not be sent comes again")
+	require.Empty(t, soon, "nothing is overdue yet")
+	require.Len(t, fresh, 3, "a restart sends everything that is open")
+	require.NoError(t, store.ExecForTest(p.hub.db, `UPDATE outbox SET created_at = created_at - interval '1 hour'`))
+	store.OverdueForTest(p.hub.out, p.hub.conn.ID)
+	late, err := p.hub.out.Again(t.Context(), conns, 10)
+	require.NoError(t, err)
+	require.Len(t, late, 3)
 }
 
 func TestIdempotencyKey(t *testing.T) {

@@ -22,7 +22,14 @@ import (
 // killed.
 const spokeArg = "_spoke"
 
+// hangingMarker makes the test binary a shim that does nothing at all.
+const hangingMarker = "ffffffffffffffffffffffffffffffff"
+
 func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == shimArg && os.Args[3] == hangingMarker {
+		time.Sleep(time.Minute)
+		os.Exit(1)
+	}
 	if len(os.Args) > 1 && os.Args[1] == shimArg {
 		os.Exit(ShimMain(os.Args[2:]))
 	}

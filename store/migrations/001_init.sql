@@ -109,8 +109,6 @@ CREATE TABLE outbox (
     task        uuid,
     exp         timestamptz NOT NULL,
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    sends       int NOT NULL DEFAULT 0,
-    next_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     closed_at   timestamptz,
     wire        bytea NOT NULL,
     UNIQUE (conn, seq)
