@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -93,24 +94,30 @@ func (s *Spoke) leaveOrRemove(a *attempt) {
 }
 
 func (s *Spoke) startAgent(ctx context.Context, a *attempt, deadline supervisor.Instant) (*supervisor.Agent, error) {
-	work := a.spec.Dir
-	if work == "" {
-		work = filepath.Join(a.dir, "work")
-		if err := os.MkdirAll(work, 0o700); err != nil {
-			return nil, fmt.Errorf("making the work directory: %w", err)
-		}
+	work := filepath.Join(a.dir, "work")
+	if err := os.MkdirAll(work, 0o700); err != nil {
+		return nil, fmt.Errorf("making the work directory: %w", err)
 	}
-	env := make(map[string]string, len(a.spec.Env))
-	for _, e := range a.spec.Env {
-		env[e.Name] = e.Value
+	if a.spec.Dir != "" {
+		work = a.spec.Dir
 	}
-	spec, err := runtime.Exec{Argv: a.spec.Argv, Dir: work, Home: filepath.Join(a.dir, "work"), Path: s.Policy.Path, Env: env,
-		Task: a.fence.Task, Attempt: a.fence.Attempt}.Spec()
+	spec, err := runtime.Exec{Argv: a.spec.Argv, Dir: work, TempDir: filepath.Join(a.dir, "work"), Path: s.Policy.Path,
+		Env: environment(&a.spec), Allowed: s.Policy.Environment,
+		IDs: map[string]string{"SPAWNMESH_TASK": a.fence.Task, "SPAWNMESH_NUMBER": strconv.Itoa(a.fence.Attempt)}}.Spec()
 	if err != nil {
 		return nil, err
 	}
 	spec.Timeout, spec.Deadline, spec.OutputCap = s.Policy.Timeout(a.spec.Timeout()), deadline, s.Policy.Limits.Output
 	return supervisor.Start(ctx, a.dir, spec)
+}
+
+// environment is what the spawn asks for, by name.
+func environment(s *commands.Spawn) map[string]string {
+	env := make(map[string]string, len(s.Env))
+	for _, e := range s.Env {
+		env[e.Name] = e.Value
+	}
+	return env
 }
 
 // proveStart records that the agent runs, and reports whether the fence held.

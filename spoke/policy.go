@@ -14,25 +14,26 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 )
 
 // A Policy says what may run on this host. Only this file decides; no message
 // changes it. What it does not allow is refused.
 type Policy struct {
-	Version      int          `yaml:"version"`      // 1
-	Runtimes     []string     `yaml:"runtimes"`     // exec, noop
-	Commands     []string     `yaml:"commands"`     // "go test", "/usr/bin/make", or "*"
-	Directories  []string     `yaml:"directories"`  // where agents may be asked to run, or "*"; a fresh one is always allowed
-	Environment  []string     `yaml:"environment"`  // names a hub may set
-	Path         string       `yaml:"path"`         // PATH of agents, and where command names are looked up
-	Capabilities []string     `yaml:"capabilities"` // what this host offers to be matched with
-	Limits       PolicyLimits `yaml:"limits"`
+	Version      int          `yaml:"version" json:"version"`           // 1
+	Runtimes     []string     `yaml:"runtimes" json:"runtimes"`         // exec, noop
+	Commands     []string     `yaml:"commands" json:"commands"`         // "go test", "/usr/bin/make", or "*"
+	Directories  []string     `yaml:"directories" json:"directories"`   // where agents may be asked to run, or "*"; a fresh one is always allowed
+	Environment  []string     `yaml:"environment" json:"environment"`   // names a hub may set
+	Path         string       `yaml:"path" json:"path"`                 // PATH of agents, and where command names are looked up
+	Capabilities []string     `yaml:"capabilities" json:"capabilities"` // what this host offers to be matched with
+	Limits       PolicyLimits `yaml:"limits" json:"limits"`
 }
 
 // PolicyLimits bound every agent.
 type PolicyLimits struct {
-	Timeout string `yaml:"timeout"` // longest run, "24h"; empty for none
-	Output  int64  `yaml:"output"`  // bytes kept of each output stream; 0 means 16 MiB
+	Timeout string `yaml:"timeout" json:"timeout"` // longest run, "24h"; empty for none
+	Output  int64  `yaml:"output" json:"output"`   // bytes kept of each output stream; 0 means 16 MiB
 }
 
 // DefaultPath is the PATH of agents when the policy names none.
@@ -236,7 +237,16 @@ func (p *Policy) judgeEnv(s *commands.Spawn) *commands.Refused {
 				Hinting("its host can allow it under environment in policy.yaml")
 		}
 	}
-	return nil
+	// Names that make programs run other code must be allowed one by one.
+	err := runtime.CheckEnv(environment(s), p.Environment)
+	r, ok := errors.AsType[*runtime.Refusal](err)
+	switch {
+	case err == nil:
+		return nil
+	case ok && r.Reason == runtime.Policy:
+		return commands.Refuse(commands.Policy, "%s", r.Text).Hinting("its host can allow it by its full name under environment in policy.yaml")
+	}
+	return commands.Refuse(commands.BadEnv, "%v", err)
 }
 
 func (p *Policy) judgeCapabilities(s *commands.Spawn) *commands.Refused {

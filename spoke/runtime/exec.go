@@ -1,41 +1,212 @@
+// Package runtime turns a task into something to run.
+//
+// It decides nothing about processes: it checks what was asked for, finds the
+// program and builds the environment, and hands a [supervisor.Spec] on. It
+// reads the file system and changes nothing, so a call may be repeated and
+// made from any goroutine. Between the check and the start the file system may
+// change; the supervisor then reports what it found.
+//
+// Values of environment variables never appear in an error.
 package runtime
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+	"golang.org/x/sys/unix"
 )
 
+// The limits of a command line.
+const (
+	maxArgs     = 4096
+	maxArgBytes = 128 << 10 // of all arguments together
+)
+
+// An Exec is a command to run as an agent, as the task asks for it.
 type Exec struct {
-	Argv    []string
-	Dir     string
-	Home    string
-	Path    string
-	Env     map[string]string
-	Task    string
-	Attempt int
+	// Argv is the program and its arguments; no shell reads them. A program
+	// without slash is looked for in Path, one with a slash that is not
+	// absolute is relative to Dir.
+	Argv []string
+	// Dir is the working directory, absolute. It is also the agent's HOME.
+	Dir string
+	// Path is the list of directories to find programs in, separated by
+	// colons; the agent gets it as PATH. Entries that are not absolute are
+	// not searched.
+	Path string
+	// Env holds the variables that the task or the runner's profile asks for,
+	// after the allow-list was applied.
+	Env map[string]string
+	// IDs holds the variables the agent knows itself by. Their names begin
+	// with SPAWNMESH_, which no name in Env may.
+	IDs map[string]string
+	// Allowed lists the dangerous names that the local policy lets Env set,
+	// such as PYTHONPATH, spelt as there.
+	Allowed []string
+	// Lang is the agent's LANG. "" = C.UTF-8.
+	Lang string
+	// TempDir is the agent's TMPDIR. "" = Dir.
+	TempDir string
 }
 
+// A Reason classifies a refusal. Reasons are stored, so none is ever renamed.
+type Reason string
+
+// The reasons of a [Refusal].
+const (
+	BadArgv Reason = "bad_argv"      // the command line breaks a limit
+	BadEnv  Reason = "bad_env"       // a variable cannot be set
+	Policy  Reason = "policy_denied" // a variable may not be set on this spoke
+)
+
+// A Refusal says why a command will not be run as it was asked for. Asking
+// again does not help.
+type Refusal struct {
+	Reason Reason
+	Text   string // names the argument or variable, and never shows its value
+}
+
+func (r *Refusal) Error() string { return r.Text }
+
+func refuse(reason Reason, format string, args ...any) error {
+	return &Refusal{reason, fmt.Sprintf(format, args...)}
+}
+
+// Spec checks the command and returns what a supervisor can start; marker,
+// lease and limits are the caller's to add. The error is a [*Refusal], or a
+// [*supervisor.StartError] when program or working directory will not do.
 func (e Exec) Spec() (supervisor.Spec, error) {
-	prog := e.Argv[0]
-	if !strings.Contains(prog, "/") {
-		for _, d := range filepath.SplitList(e.Path) {
-			if i, err := os.Stat(filepath.Join(d, prog)); err == nil && i.Mode()&0o111 != 0 && !i.IsDir() {
-				prog = filepath.Join(d, prog)
-				break
-			}
-		}
-		if !filepath.IsAbs(prog) {
-			return supervisor.Spec{}, fmt.Errorf("%s: not found on PATH", prog)
-		}
+	if err := checkArgv(e.Argv); err != nil {
+		return supervisor.Spec{}, err
 	}
-	argv := append([]string{prog}, e.Argv[1:]...)
-	env := []string{"PATH=" + e.Path, "HOME=" + e.Home, "LANG=C.UTF-8"}
-	for k, v := range e.Env {
-		env = append(env, k+"="+v)
+	env, err := e.environment()
+	if err != nil {
+		return supervisor.Spec{}, err
 	}
+	if err := checkDir(e.Dir); err != nil {
+		return supervisor.Spec{}, err
+	}
+	program, err := e.program()
+	if err != nil {
+		return supervisor.Spec{}, err
+	}
+	argv := append([]string{program}, e.Argv[1:]...)
 	return supervisor.Spec{Argv: argv, Env: env, Dir: e.Dir}, nil
+}
+
+func checkArgv(argv []string) error {
+	if len(argv) == 0 || argv[0] == "" {
+		return refuse(BadArgv, "the command is empty; name the program to run")
+	}
+	if len(argv) > maxArgs {
+		return refuse(BadArgv, "the command has %d arguments, the limit is %d", len(argv), maxArgs)
+	}
+	size := 0
+	for i, arg := range argv {
+		switch {
+		case strings.ContainsRune(arg, 0):
+			return refuse(BadArgv, "argument %d holds a NUL", i)
+		case !utf8.ValidString(arg):
+			return refuse(BadArgv, "argument %d is not UTF-8", i)
+		}
+		size += len(arg)
+	}
+	if size > maxArgBytes {
+		return refuse(BadArgv, "the command is %d bytes long, the limit is %d; pass large inputs in a file", size, maxArgBytes)
+	}
+	return nil
+}
+
+func checkDir(dir string) error {
+	bad := func(text string) error {
+		return &supervisor.StartError{Reason: supervisor.BadDirectory, Path: dir, Text: "the working directory cannot be entered: " + text}
+	}
+	if !filepath.IsAbs(dir) {
+		return bad("it is not an absolute path")
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return bad(plainText(err))
+	case !info.IsDir():
+		return bad("it is not a directory")
+	}
+	return nil
+}
+
+// program returns the absolute path of what Argv[0] names.
+func (e Exec) program() (string, error) {
+	name := e.Argv[0]
+	if !strings.Contains(name, "/") {
+		return lookUp(name, e.Path)
+	}
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(e.Dir, name)
+	}
+	if err := executable(name); err != nil {
+		return "", err
+	}
+	return name, nil
+}
+
+// lookUp searches the absolute directories of path. A file that is there and
+// cannot be executed is what the error is about when nothing better follows.
+func lookUp(name, path string) (string, error) {
+	var found error
+	for _, dir := range filepath.SplitList(path) {
+		if !filepath.IsAbs(dir) {
+			continue // it would depend on where we are
+		}
+		candidate := filepath.Join(dir, name)
+		err := executable(candidate)
+		if err == nil {
+			return candidate, nil
+		}
+		if start, ok := errors.AsType[*supervisor.StartError](err); ok && start.Reason == supervisor.NotExecutable {
+			found = cmp.Or(found, err)
+		}
+	}
+	return "", cmp.Or(found, error(&supervisor.StartError{
+		Reason: supervisor.NotFound, Path: name, Text: "it is in none of the directories of PATH; install it on this host or correct the command",
+	}))
+}
+
+// executable reports what keeps the kernel from executing the file, as far as
+// that can be seen without trying.
+func executable(name string) error {
+	fail := func(reason supervisor.Reason, text string) error {
+		return &supervisor.StartError{Reason: reason, Path: name, Text: text}
+	}
+	info, err := os.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fail(supervisor.NotExecutable, plainText(err))
+	case errors.Is(err, unix.ELOOP):
+		return fail(supervisor.ShebangLoop, plainText(err))
+	case err != nil:
+		return fail(supervisor.NotFound, plainText(err)+"; install it on this host or correct the command")
+	case info.IsDir():
+		return fail(supervisor.IsDirectory, "it is a directory")
+	case !info.Mode().IsRegular():
+		return fail(supervisor.NotExecutable, "it is not a regular file")
+	}
+	if err := unix.Faccessat(unix.AT_FDCWD, name, unix.X_OK, unix.AT_EACCESS); err != nil {
+		return fail(supervisor.NotExecutable, plainText(err)+"; make it executable for the user the spoke runs as")
+	}
+	return nil
+}
+
+// plainText is the system's own wording, without the call and the path.
+func plainText(err error) string {
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
+		return errno.Error()
+	}
+	return err.Error()
 }

@@ -2,15 +2,11 @@ package supervisor
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"math"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -72,65 +68,6 @@ func TestTwoSpokesAtOnce(t *testing.T) {
 	require.NoError(t, b.Kill(t.Context(), "the second", 0))
 
 	require.Equal(t, ended(t, b), ended(t, a))
-}
-
-func TestLeaseEndsTheTreeWithoutASpoke(t *testing.T) {
-	t.Parallel()
-	for name, noCgroup := range levels {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := filepath.Join(t.TempDir(), "attempt")
-			spec, file := escapist(t, noCgroup)
-			deadline := Boottime().Add(time.Second)
-			spec.Deadline, spec.Slack = deadline, 100*time.Millisecond
-			killedSpoke(t, dir, spec)
-			five := pids(t, file, 5)
-
-			// Nothing looks at the attempt until its shim is gone.
-			eventually(t, "the end of the shim", func() bool {
-				lock, err := takeLock(dir)
-				require.NoError(t, err)
-				return lock != nil && lock.Close() == nil
-			})
-
-			require.GreaterOrEqual(t, Boottime(), deadline.Add(spec.Slack+spec.Grace))
-			for _, pid := range five {
-				require.False(t, alive(pid))
-			}
-			_, got := adopt(t, dir)
-			require.Equal(t, LeaseExpired, got.Outcome)
-			require.GreaterOrEqual(t, got.ReapedTotal, 5)
-		})
-	}
-}
-
-func TestRenew(t *testing.T) {
-	t.Parallel()
-	begin := Boottime()
-	spec := sh("sleep 600")
-	spec.Deadline, spec.Slack = begin.Add(400*time.Millisecond), time.Millisecond
-	a, _ := start(t, spec)
-
-	require.NoError(t, a.Renew(begin.Add(1200*time.Millisecond)))
-	require.NoError(t, a.Renew(begin.Add(500*time.Millisecond)), "an earlier deadline is not an error")
-
-	got := ended(t, a)
-	require.Equal(t, LeaseExpired, got.Outcome)
-	require.GreaterOrEqual(t, Boottime().Sub(begin), 1200*time.Millisecond, "and changes nothing")
-	require.Less(t, Boottime().Sub(begin), 4*time.Second)
-	require.NoError(t, a.Close())
-	require.Error(t, a.Renew(begin.Add(time.Hour)))
-}
-
-func TestAHugeLeaseIsNoEndedOne(t *testing.T) {
-	t.Parallel()
-	spec := sh("sleep 0.2")
-	spec.Deadline, spec.Timeout, spec.Grace = math.MaxInt64, math.MaxInt64, math.MaxInt64
-	a, _ := start(t, spec)
-
-	require.NoError(t, a.Renew(math.MaxInt64))
-
-	require.Equal(t, Exited, ended(t, a).Outcome)
 }
 
 func TestShimKilled(t *testing.T) {
@@ -345,88 +282,6 @@ func TestAdoptionAfterARestartOfTheHost(t *testing.T) {
 	require.True(t, alive(innocent.Process.Pid))
 }
 
-func TestSocketNeedsTheToken(t *testing.T) {
-	t.Parallel()
-	a, dir := start(t, sh("sleep 600"))
-	tests := map[string]func(*wire) error{
-		"a wrong token":        func(w *wire) error { return answer(w, func(p *proof) { p.MAC = mac("wrong", "spoke", p.Nonce, "n") }) },
-		"a request unproven":   func(w *wire) error { return w.send(request{Kill: &killOrder{}}) },
-		"another version":      func(w *wire) error { return w.send(hello{Version: 99}) },
-		"a very long hello":    func(w *wire) error { return w.send(hello{Version: 1, Nonce: strings.Repeat("x", 1<<20)}) },
-		"the shim's own proof": func(w *wire) error { return answer(w, func(*proof) {}) },
-		"not JSON":             func(w *wire) error { _, err := w.conn.Write([]byte("KILL\n")); return err },
-	}
-	for name, say := range tests {
-		t.Run(name, func(t *testing.T) {
-			conn := dial(t, dir)
-			w := newWire(conn)
-
-			_ = say(w) // what counts is the answer
-
-			var r report
-			require.NoError(t, conn.SetReadDeadline(time.Now().Add(2*handshakeTime)))
-			for w.receive(&r) == nil {
-				require.Zero(t, r, "an answer to a stranger")
-			}
-			require.True(t, alive(a.Pid()))
-		})
-	}
-	forged := a.att
-	forged.Token = "forged"
-	b, err := json.Marshal(forged)
-	require.NoError(t, err)
-	write(t, dir, specFile, string(b))
-	_, _, err = Adopt(t.Context(), dir)
-	require.ErrorIs(t, err, errNotProven)
-}
-
-// answer returns the shim's challenge, changed.
-func answer(w *wire, change func(*proof)) error {
-	if err := w.send(hello{Version: protocolVersion, Nonce: "n"}); err != nil {
-		return err
-	}
-	var theirs proof
-	if err := w.receive(&theirs); err != nil {
-		return err
-	}
-	change(&theirs)
-	return w.send(theirs)
-}
-
-// An impostor has the socket and the lock, but not the token.
-func TestAdoptionOfAnImpostor(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	_, err := newAttempt(dir, sh("exit 0"))
-	require.NoError(t, err)
-	lock, err := takeLock(dir)
-	require.NoError(t, err)
-	defer lock.Close()
-	l, err := net.Listen("unix", filepath.Join(dir, socketFile))
-	require.NoError(t, err)
-	defer l.Close()
-	var impostor sync.WaitGroup
-	impostor.Go(func() {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		w := newWire(conn)
-		var theirs hello
-		_ = w.receive(&theirs)
-		_ = w.send(proof{Nonce: theirs.Nonce, MAC: mac("guess", "shim", theirs.Nonce, theirs.Nonce)})
-		_ = w.send(report{Running: &running{Pid: os.Getpid()}})
-		_ = w.receive(new(proof))
-		_ = w.close()
-	})
-
-	_, _, err = Adopt(t.Context(), dir)
-
-	require.ErrorIs(t, err, errNotProven)
-	require.NoError(t, l.Close())
-	impostor.Wait()
-}
-
 // While the record cannot be written the exit is told all the same, also to
 // whoever asks later; and the record follows.
 func TestExitIsToldThoughTheRecordFails(t *testing.T) {
@@ -443,17 +298,6 @@ func TestExitIsToldThoughTheRecordFails(t *testing.T) {
 	require.NoError(t, a.Close())
 	_, recorded := adopt(t, dir)
 	require.Equal(t, a.Exit(), *recorded)
-}
-
-func dial(t *testing.T, dir string) net.Conn {
-	t.Helper()
-	d, err := os.Open(dir)
-	require.NoError(t, err)
-	defer d.Close()
-	conn, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), socketFile))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
 }
 
 func TestBrokenConnectionIsMadeAgain(t *testing.T) {

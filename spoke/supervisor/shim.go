@@ -109,7 +109,8 @@ func mayStart(dir string) (*os.File, error) {
 // spokeFd is our end of the socket pair with the spoke.
 const spokeFd = 3
 
-// serve runs one attempt. If the spoke died before the whole spec was sent, nothing is started.
+// serve runs one attempt. If the spoke died before it had sent the whole spec,
+// nothing is started.
 func (s *shim) serve() error {
 	if err := confine(); err != nil {
 		return err
@@ -123,7 +124,7 @@ func (s *shim) serve() error {
 		return err
 	}
 	if failed := s.start(); failed != nil {
-		record := writeExit(".", Exit{Outcome: StartFailed, Code: -1, Reason: failed.Error(), EndedAt: time.Now()})
+		record := writeExit(".", Exit{Outcome: StartFailed, Code: -1, Reason: failed.Error(), EndedAt: time.Now().UTC()})
 		_ = spoke.send(report{Failed: failed}) // when the spoke is gone the record has to do
 		return record
 	}
@@ -204,10 +205,7 @@ func (s *shim) start() *StartError {
 			signal.Notify(s.signals, sig)
 		}
 	}
-	if failed := s.execute(); failed != nil {
-		return failed
-	}
-	return nil
+	return s.execute()
 }
 
 // attendAll starts what goes on beside the main goroutine. It comes after the

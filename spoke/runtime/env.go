@@ -1,0 +1,111 @@
+package runtime
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxValue bounds the value of one variable, in bytes.
+const maxValue = 64 << 10
+
+// idPrefix begins the names that tell an agent who it is.
+const idPrefix = "SPAWNMESH_"
+
+// markerName is set by the supervisor alone.
+const markerName = "SPAWNMESH_ATTEMPT"
+
+// dangerous names make a program run code, or find its programs and
+// libraries, where somebody else says. A name that ends in * stands for all
+// that begin so.
+var dangerous = []string{
+	"BASHOPTS", "BASH_ENV", "BASH_FUNC_*", "DYLD_*", "ENV", "GCONV_PATH", "GIT_*", "IFS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "LD_*",
+	"NODE_OPTIONS", "NODE_PATH", "PATH", "PERL5LIB", "PERL5OPT", "PROMPT_COMMAND", "PS4", "PYTHONHOME", "PYTHONPATH",
+	"PYTHONSTARTUP", "RUBYLIB", "RUBYOPT", "SHELLOPTS", "_JAVA_OPTIONS",
+}
+
+// harmless names are the few of a dangerous family that only say who works.
+var harmless = []string{
+	"GIT_AUTHOR_DATE", "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_NAME", "GIT_COMMITTER_DATE", "GIT_COMMITTER_EMAIL", "GIT_COMMITTER_NAME", "GIT_TERMINAL_PROMPT",
+}
+
+// environment returns the complete environment, sorted by name.
+func (e Exec) environment() ([]string, error) {
+	env := map[string]string{
+		"PATH":   e.Path,
+		"HOME":   e.Dir,
+		"LANG":   cmp.Or(e.Lang, "C.UTF-8"),
+		"TMPDIR": cmp.Or(e.TempDir, e.Dir),
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Env)) {
+		if err := e.checkName(name); err != nil {
+			return nil, err
+		}
+		env[name] = e.Env[name]
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.IDs)) {
+		if !strings.HasPrefix(name, idPrefix) || name == markerName {
+			return nil, refuse(BadEnv, "variable %q is not one an agent is told its identity by", name)
+		}
+		env[name] = e.IDs[name]
+	}
+	return render(env)
+}
+
+// checkName refuses names that mean something else to us or to programs.
+func (e Exec) checkName(name string) error {
+	if !wellFormed(name) {
+		return refuse(BadEnv, "variable %q: a name is printable text without = and blanks", name)
+	}
+	upper := strings.ToUpper(name)
+	if strings.HasPrefix(upper, idPrefix) {
+		return refuse(BadEnv, "variable %q: names that begin with %s are set by the spoke", name, idPrefix)
+	}
+	if isDangerous(upper) && !slices.Contains(e.Allowed, name) {
+		return refuse(Policy, "variable %q can make programs run other code; the policy of this spoke does not allow it by name", name)
+	}
+	return nil
+}
+
+func wellFormed(name string) bool {
+	odd := func(r rune) bool { return r == '=' || unicode.IsSpace(r) || !unicode.IsPrint(r) }
+	return name != "" && utf8.ValidString(name) && !strings.ContainsFunc(name, odd)
+}
+
+func isDangerous(upper string) bool {
+	if slices.Contains(harmless, upper) {
+		return false
+	}
+	return slices.ContainsFunc(dangerous, func(d string) bool {
+		family, ok := strings.CutSuffix(d, "*")
+		return d == upper || ok && strings.HasPrefix(upper, family)
+	})
+}
+
+// render checks values and twins: two names that differ in case only are
+// taken for one by some programs, and which one wins is anybody's guess.
+func render(env map[string]string) ([]string, error) {
+	seen := map[string]string{}
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		value := env[name]
+		switch {
+		case strings.ContainsRune(value, 0):
+			return nil, refuse(BadEnv, "variable %q: the value holds a NUL", name)
+		case !utf8.ValidString(value):
+			return nil, refuse(BadEnv, "variable %q: the value is not UTF-8", name)
+		case len(value) > maxValue:
+			return nil, refuse(BadEnv, "variable %q: the value is %d bytes long, the limit is %d; pass it in a file", name, len(value), maxValue)
+		}
+		upper := strings.ToUpper(name)
+		if twin, ok := seen[upper]; ok {
+			return nil, refuse(BadEnv, "variables %q and %q differ in case only; set one of them", twin, name)
+		}
+		seen[upper] = name
+		list = append(list, name+"="+value)
+	}
+	return list, nil
+}

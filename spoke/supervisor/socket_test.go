@@ -1,0 +1,108 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSocketNeedsTheToken(t *testing.T) {
+	t.Parallel()
+	a, dir := start(t, sh("sleep 600"))
+	tests := map[string]func(*wire) error{
+		"a wrong token":        func(w *wire) error { return answer(w, func(p *proof) { p.MAC = mac("wrong", "spoke", p.Nonce, "n") }) },
+		"a request unproven":   func(w *wire) error { return w.send(request{Kill: &killOrder{}}) },
+		"another version":      func(w *wire) error { return w.send(hello{Version: 99}) },
+		"a very long hello":    func(w *wire) error { return w.send(hello{Version: 1, Nonce: strings.Repeat("x", 1<<20)}) },
+		"the shim's own proof": func(w *wire) error { return answer(w, func(*proof) {}) },
+		"not JSON":             func(w *wire) error { _, err := w.conn.Write([]byte("KILL\n")); return err },
+	}
+	for name, say := range tests {
+		t.Run(name, func(t *testing.T) {
+			conn := dial(t, dir)
+			w := newWire(conn)
+
+			_ = say(w) // what counts is the answer
+
+			var r report
+			require.NoError(t, conn.SetReadDeadline(time.Now().Add(2*handshakeTime)))
+			for w.receive(&r) == nil {
+				require.Zero(t, r, "an answer to a stranger")
+			}
+			require.True(t, alive(a.Pid()))
+		})
+	}
+	forged := a.att
+	forged.Token = "forged"
+	b, err := json.Marshal(forged)
+	require.NoError(t, err)
+	write(t, dir, specFile, string(b))
+	_, _, err = Adopt(t.Context(), dir)
+	require.ErrorIs(t, err, errNotProven)
+}
+
+// answer returns the shim's challenge, changed.
+func answer(w *wire, change func(*proof)) error {
+	if err := w.send(hello{Version: protocolVersion, Nonce: "n"}); err != nil {
+		return err
+	}
+	var theirs proof
+	if err := w.receive(&theirs); err != nil {
+		return err
+	}
+	change(&theirs)
+	return w.send(theirs)
+}
+
+// An impostor has the socket and the lock, but not the token.
+func TestAdoptionOfAnImpostor(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, err := newAttempt(dir, sh("exit 0"))
+	require.NoError(t, err)
+	lock, err := takeLock(dir)
+	require.NoError(t, err)
+	defer lock.Close()
+	l, err := net.Listen("unix", filepath.Join(dir, socketFile))
+	require.NoError(t, err)
+	defer l.Close()
+	var impostor sync.WaitGroup
+	impostor.Go(func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		w := newWire(conn)
+		var theirs hello
+		_ = w.receive(&theirs)
+		_ = w.send(proof{Nonce: theirs.Nonce, MAC: mac("guess", "shim", theirs.Nonce, theirs.Nonce)})
+		_ = w.send(report{Running: &running{Pid: os.Getpid()}})
+		_ = w.receive(new(proof))
+		_ = w.close()
+	})
+
+	_, _, err = Adopt(t.Context(), dir)
+
+	require.ErrorIs(t, err, errNotProven)
+	require.NoError(t, l.Close())
+	impostor.Wait()
+}
+
+func dial(t *testing.T, dir string) net.Conn {
+	t.Helper()
+	d, err := os.Open(dir)
+	require.NoError(t, err)
+	defer d.Close()
+	conn, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), socketFile))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
