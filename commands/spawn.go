@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -56,7 +55,18 @@ func (*Spawn) Kind() Kind { return SpawnKind }
 // Timeout returns how long the agent may run, 0 for no limit.
 func (s *Spawn) Timeout() time.Duration { return time.Duration(s.TimeoutMS) * time.Millisecond }
 
-var capabilityForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/+-]{0,63}$`)
+// validCapability wants 1 to 64 letters, digits and . _ : / + - behind a letter
+// or digit.
+func validCapability(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		plain := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !plain && (i == 0 || !strings.ContainsRune("._:/+-", rune(c))) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 64
+}
 
 // Validate checks s against the limits; the error is a [*Refused].
 func (s *Spawn) Validate() error {
@@ -142,7 +152,7 @@ func (s *Spawn) checkCapabilities() error {
 		return Refuse(Validation, "%d capabilities, limit %d", len(s.Capabilities), MaxCapabilities)
 	}
 	for _, c := range s.Capabilities {
-		if !capabilityForm.MatchString(c) {
+		if !validCapability(c) {
 			return Refuse(Validation, "capability %q is not a name of 1 to 64 letters, digits and . _ : / + -", clip(c))
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -15,13 +14,11 @@ import (
 
 const dialTimeout = 5 * time.Second
 
-var noncePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{15}$`)
-
 // signNonce signs what the server drew to see that we hold the key. The
 // server chooses these bytes, so nothing is signed that could be anything
 // else than a nonce.
 func signNonce(key ed25519.PrivateKey, nonce []byte) ([]byte, error) {
-	if !noncePattern.Match(nonce) {
+	if !made(string(nonce), 15, 15, alnum+"_-", "") {
 		return nil, errors.New("the hub asks for a signature over something that is not a nonce")
 	}
 	return ed25519.Sign(key, nonce), nil

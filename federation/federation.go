@@ -29,7 +29,7 @@ package federation
 import (
 	"errors"
 	"fmt"
-	"regexp"
+	"strings"
 )
 
 // Lanes of commands. A full run lane does not hold up the control lane.
@@ -102,14 +102,28 @@ type Report struct {
 	Deliveries int
 }
 
-var (
-	idPattern      = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-	sessionPattern = regexp.MustCompile(`^[A-Za-z0-9]{16,64}$`)
-	messagePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$`)
-)
+// The forms of names are checked by hand: compiling regular expressions would
+// cost every start of every shim, which is this same program.
+
+const lowerAlnum, alnum = "abcdefghijklmnopqrstuvwxyz0123456789", "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+// made reports whether s has least to most bytes, the first of first and the
+// others of first and rest.
+func made(s string, least, most int, first, rest string) bool {
+	for i := range len(s) {
+		if !strings.Contains(first, s[i:i+1]) && (i == 0 || !strings.Contains(rest, s[i:i+1])) {
+			return false
+		}
+	}
+	return len(s) >= least && len(s) <= most
+}
+
+func validID(s string) bool      { return made(s, 1, 63, lowerAlnum, "-") }
+func validSession(s string) bool { return made(s, 16, 64, alnum, "") }
+func validMessage(s string) bool { return made(s, 1, 128, alnum, "_.:-") }
 
 func checkID(what, id string) error {
-	if !idPattern.MatchString(id) {
+	if !validID(id) {
 		return fmt.Errorf("%s %q is not a lower-case name of at most 63 letters, digits and dashes", what, id)
 	}
 	return nil
@@ -117,7 +131,7 @@ func checkID(what, id string) error {
 
 func checkMessage(id string, body []byte, limit int) error {
 	switch {
-	case !messagePattern.MatchString(id):
+	case !validMessage(id):
 		return fmt.Errorf("message id %q is not usable as a header", id)
 	case len(body) > limit:
 		return fmt.Errorf("message %s has %d bytes, more than the %d that may travel", id, len(body), limit)

@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/rand"
@@ -117,6 +118,9 @@ func (t Transcript) Open(raw []byte, v any, identity func() (ed25519.PublicKey, 
 	var s Signed
 	if err := signing.DecodeBody(raw, &s); err != nil {
 		return t, fmt.Errorf("%w: %w", ErrHandshake, err)
+	}
+	if again, err := signing.EncodeBody(s); err != nil || !bytes.Equal(again, raw) {
+		return t, fmt.Errorf("%w: a message in another than its one spelling", ErrHandshake)
 	}
 	if err := signing.DecodeBody(s.Message, v); err != nil {
 		return t, fmt.Errorf("%w: %w", ErrHandshake, err)

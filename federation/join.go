@@ -165,7 +165,7 @@ type JoinConn struct {
 // at random. It returns ErrPin for another key and ErrRefused when the hub
 // takes nobody in now. ctx bounds the dialling.
 func DialJoin(ctx context.Context, address string, pins []string, session string) (*JoinConn, error) {
-	if !sessionPattern.MatchString(session) {
+	if !validSession(session) {
 		return nil, errors.New("joining: a session is 16 to 64 letters and digits")
 	}
 	user := joinUser(session)

@@ -51,7 +51,7 @@ func parseCommand(subject string) (peer, lane, verb string, ok bool) {
 		return "", "", "", false
 	}
 	peer, lane, verb = t[2], t[3], t[4]
-	return peer, lane, verb, idPattern.MatchString(peer) && slices.Contains(lanes, lane) && idPattern.MatchString(verb)
+	return peer, lane, verb, validID(peer) && slices.Contains(lanes, lane) && validID(verb)
 }
 
 // parseReport is the reverse of reportSubject for subjects with valid parts.
@@ -60,13 +60,13 @@ func parseReport(subject string) (peer, kind string, ok bool) {
 	if len(t) != 4 || t[0] != "mesh" || t[1] != "rpt" {
 		return "", "", false
 	}
-	return t[2], t[3], idPattern.MatchString(t[2]) && slices.Contains(kinds, t[3])
+	return t[2], t[3], validID(t[2]) && slices.Contains(kinds, t[3])
 }
 
 // parseBeat is the reverse of beatSubject for subjects with valid parts.
 func parseBeat(subject string) (peer string, ok bool) {
 	peer, ok = strings.CutPrefix(subject, "mesh.hb.")
-	return peer, ok && idPattern.MatchString(peer)
+	return peer, ok && validID(peer)
 }
 
 // parseJoin is the reverse of joinSubject for subjects with valid parts.
@@ -75,7 +75,7 @@ func parseJoin(subject string) (session, step string, ok bool) {
 	if len(t) != 4 || t[0] != "mesh" || t[1] != "join" {
 		return "", "", false
 	}
-	return t[2], t[3], sessionPattern.MatchString(t[2]) && slices.Contains(steps, t[3])
+	return t[2], t[3], validSession(t[2]) && slices.Contains(steps, t[3])
 }
 
 // parseOutbox is the reverse of outboxSubject for subjects with valid parts.
@@ -102,7 +102,7 @@ func joinUser(session string) string { return "join_" + session }
 
 func joinSession(user string) (session string, ok bool) {
 	session, ok = strings.CutPrefix(user, "join_")
-	return session, ok && sessionPattern.MatchString(session)
+	return session, ok && validSession(session)
 }
 
 // inbox is the prefix, without a final dot, of the subjects on which user

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -22,7 +23,7 @@ type Token struct {
 	Name    string             `json:"name"`
 	Expires int64              `json:"expires"` // ms since 1970
 
-	secret []byte
+	secret *[32]byte // behind a pointer: fmt then prints none of it, whatever the token is part of
 }
 
 const tokenPrefix = "amj1."
@@ -32,15 +33,15 @@ var ErrToken = errors.New("this is not a complete join token; copy the whole lin
 
 // NewToken completes t with a random secret.
 func NewToken(t Token) Token {
-	t.secret = make([]byte, 32)
-	rand.Read(t.secret)
+	t.secret = new([32]byte)
+	rand.Read(t.secret[:])
 	return t
 }
 
 // ProofKey is what both sides derive from the secret; a hub stores it in place
 // of the secret.
 func (t Token) ProofKey() []byte {
-	sum := sha256.Sum256(append([]byte("spawnmesh-join-proof-v1"), t.secret...))
+	sum := sha256.Sum256(append([]byte("spawnmesh-join-proof-v1"), t.secret[:]...))
 	return sum[:]
 }
 
@@ -51,7 +52,7 @@ func (t Token) Text() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return tokenPrefix + base64.RawURLEncoding.EncodeToString(raw) + "." + base64.RawURLEncoding.EncodeToString(t.secret), nil
+	return tokenPrefix + base64.RawURLEncoding.EncodeToString(raw) + "." + base64.RawURLEncoding.EncodeToString(t.secret[:]), nil
 }
 
 // String keeps the secret out of logs.
@@ -60,10 +61,12 @@ func (t Token) String() string { return "join token " + t.ID }
 // GoString keeps the secret out of %#v.
 func (t Token) GoString() string { return t.String() }
 
-var (
-	pinForm     = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
-	addressForm = regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}$`)
-)
+// forms are compiled when a token is read: once in the life of a spoke.
+var forms = sync.OnceValue(func() (f struct{ pin, address *regexp.Regexp }) {
+	f.pin = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
+	f.address = regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}$`)
+	return f
+})
 
 // ParseToken reads a token's text; white space around it is fine.
 func ParseToken(text string) (Token, error) {
@@ -80,10 +83,16 @@ func ParseToken(text string) (Token, error) {
 	if err := signing.DecodeBody(raw, &t); err != nil {
 		return Token{}, ErrToken
 	}
-	if t.secret, err = base64.RawURLEncoding.DecodeString(tail); err != nil || len(t.secret) != 32 {
+	secret, err := base64.RawURLEncoding.DecodeString(tail)
+	if err != nil || len(secret) != 32 {
 		return Token{}, ErrToken
 	}
-	if !t.Hub.Valid() || !pinForm.MatchString(t.Pin) || !signing.ValidUUID(t.ID) || !addressForm.MatchString(t.Address) || !idPattern.MatchString(t.Name) {
+	t.secret = (*[32]byte)(secret)
+	if !t.Hub.Valid() || !forms().pin.MatchString(t.Pin) || !signing.ValidUUID(t.ID) || !forms().address.MatchString(t.Address) || !validID(t.Name) {
+		return Token{}, ErrToken
+	}
+	// One spelling only: what was altered on the way must not pass for the same.
+	if again, err := t.Text(); err != nil || again != strings.TrimSpace(text) {
 		return Token{}, ErrToken
 	}
 	return t, nil

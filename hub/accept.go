@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -106,13 +105,21 @@ func (h *Hub) place(r SpawnRequest) (*peer, error) {
 	return h.leastLoaded(living, r.Spawn.Capabilities)
 }
 
-// idPrefix is an agent id or its first six or more characters.
-var idPrefix = regexp.MustCompile(`^[0-9a-f]{6}([0-9a-f]{0,2}|[0-9a-f]{2}(-[0-9a-f]{0,4}|-[0-9a-f]{4}-[0-9a-f]{0,4}|-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{0,4}|-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{0,12}))$`)
+// idPrefix reports whether s is an agent id or its first six or more characters.
+func idPrefix(s string) bool {
+	for i := range len(s) {
+		dash := i == 8 || i == 13 || i == 18 || i == 23
+		if dash != (s[i] == '-') || !dash && !strings.ContainsRune("0123456789abcdef", rune(s[i])) {
+			return false
+		}
+	}
+	return len(s) >= 6 && len(s) <= 36
+}
 
 // find returns the one mirror that a person means by an id or a prefix of it.
 func (h *Hub) find(ctx context.Context, text string) (store.Mirror, error) {
 	text = strings.ToLower(text)
-	if !idPrefix.MatchString(text) {
+	if !idPrefix(text) {
 		return store.Mirror{}, commands.Refuse(commands.Validation, "%q is not an agent id or six or more characters of one", text)
 	}
 	list, err := h.DB.FindMirrors(ctx, text)

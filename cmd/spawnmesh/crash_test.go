@@ -16,16 +16,14 @@ import (
 var (
 	hubPoints = []string{
 		"before ordering spawns", "after ordering spawns",
-		"before taking from the outbox", "after taking from the outbox", "published commands",
+		"published commands",
 		"before taking in reports", "after taking in reports", "confirmed reports",
 	}
 	spokePoints = []string{
 		"before taking in commands", "after taking in commands",
 		"before claiming tasks", "after claiming tasks",
-		"starting an agent", "started an agent",
-		"before recording starts", "after recording starts",
-		"saw an agent end", "before recording ends", "after recording ends",
-		"before taking from the outbox", "after taking from the outbox", "published reports",
+		"starting an agent", "started an agent", "saw an agent end",
+		"before recording progress", "after recording progress", "published reports",
 	}
 )
 

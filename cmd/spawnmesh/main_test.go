@@ -47,7 +47,15 @@ func TestMain(m *testing.M) {
 // Postgres each, and ends them with the test.
 func startMesh(t *testing.T, spokeArgs ...string) *mesh {
 	t.Helper()
-	m, err := newMesh(t.Context(), program, "test")
+	m := startHub(t)
+	require.NoError(t, m.addSpoke(t.Context(), "attic", spoke.Presets["open"], append([]string{"--heartbeat", "1s"}, spokeArgs...)...))
+	return m
+}
+
+// startHub runs a hub alone.
+func startHub(t *testing.T, args ...string) *mesh {
+	t.Helper()
+	m, err := newMesh(t.Context(), program, "test", args...)
 	t.Cleanup(func() {
 		for _, n := range append([]*node{m.hub}, values(m.spokes)...) {
 			if t.Failed() {
@@ -59,7 +67,6 @@ func startMesh(t *testing.T, spokeArgs ...string) *mesh {
 		}
 	})
 	require.NoError(t, err)
-	require.NoError(t, m.addSpoke(t.Context(), "attic", spoke.Presets["open"], append([]string{"--heartbeat", "1s"}, spokeArgs...)...))
 	return m
 }
 

@@ -43,7 +43,7 @@ const startTime = 90 * time.Second
 
 // newMesh makes a directory that a database server may enter even when we are
 // root, and starts a hub there.
-func newMesh(ctx context.Context, bin, label string) (*mesh, error) {
+func newMesh(ctx context.Context, bin, label string, hubArgs ...string) (*mesh, error) {
 	dir, err := os.MkdirTemp("", "spawnmesh-"+label+"-")
 	if err != nil {
 		return nil, fmt.Errorf("making a directory for the mesh: %w", err)
@@ -52,7 +52,7 @@ func newMesh(ctx context.Context, bin, label string) (*mesh, error) {
 		return nil, fmt.Errorf("opening the mesh's directory: %w", err)
 	}
 	m := &mesh{dir: dir, bin: bin, spokes: map[string]*node{}}
-	m.hub = m.node("hub", "hub", "run", "--link", "127.0.0.1:0", "--name", "lab")
+	m.hub = m.node("hub", append([]string{"hub", "run", "--link", "127.0.0.1:0", "--name", "lab"}, hubArgs...)...)
 	m.ctl = local.NewClient(m.hub.dir)
 	if err := m.hub.start(ctx); err != nil {
 		return m, err

@@ -49,7 +49,7 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any) error
 		return err
 	}
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-		return fmt.Errorf("reading the answer of %s %s: %w", method, path, err)
+		return c.broken(method, path, err)
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func (c *Client) Stream(ctx context.Context, path string, each func(json.RawMess
 		if err := dec.Decode(&raw); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("reading the answer of %s: %w", path, err)
+			return c.broken(http.MethodGet, path, err)
 		}
 		if err := each(raw); err != nil {
 			return err
@@ -96,12 +96,26 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (*http.R
 	if resp.StatusCode >= 400 {
 		defer resp.Body.Close()
 		var p struct{ Error Problem }
-		if err := json.NewDecoder(resp.Body).Decode(&p); err != nil || p.Error.Code == "" {
+		err := json.NewDecoder(resp.Body).Decode(&p)
+		if err != nil && resp.StatusCode == http.StatusNotFound {
+			return nil, commands.Refuse(commands.Validation, "the instance in %s cannot do this: a hub and a spoke are asked for different things", c.dir).
+				Hinting("name the other one with --data-dir; spawnmesh doctor says what runs where")
+		}
+		if err != nil || p.Error.Code == "" {
 			return nil, fmt.Errorf("%s %s answered %s", method, path, resp.Status)
 		}
 		return nil, &commands.Refused{Code: p.Error.Code, Why: p.Error.Why, Hint: p.Error.Hint}
 	}
 	return resp, nil
+}
+
+// broken is an answer that began and did not end: the instance stopped, or sent
+// something else.
+func (c *Client) broken(method, path string, err error) error {
+	if _, other := errors.AsType[*json.SyntaxError](err); other {
+		return fmt.Errorf("reading the answer of %s %s: %w", method, path, err)
+	}
+	return c.unreachable(err)
 }
 
 func (c *Client) unreachable(err error) error {
