@@ -141,10 +141,14 @@ type MessageRef struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Heartbeat is one spoke's sign of life with everything that runs on it.
+// MaxBeatAgents is how many agents one heartbeat describes; Running counts all.
+const MaxBeatAgents = 400
+
+// Heartbeat is one spoke's sign of life with what runs on it.
 type Heartbeat struct {
 	IntervalMS   int64       `json:"interval_ms"`
 	Slots        int         `json:"slots"`
+	Running      int         `json:"running"`
 	Queued       int         `json:"queued"`
 	Capabilities []string    `json:"capabilities,omitempty"`
 	KillLevel    string      `json:"kill_level"`
@@ -267,6 +271,9 @@ func (b *Received) Validate() error {
 func (b *Heartbeat) Validate() error {
 	if b.IntervalMS < 100 || b.IntervalMS > 3_600_000 {
 		return Refuse(Validation, "heartbeat interval of %d ms is outside 100..3600000", b.IntervalMS)
+	}
+	if len(b.Agents) > MaxBeatAgents {
+		return Refuse(Validation, "a heartbeat describes %d agents, limit %d", len(b.Agents), MaxBeatAgents)
 	}
 	for _, a := range b.Agents {
 		if err := checkTaskState(a.Task, a.State, NoReason); err != nil {

@@ -165,7 +165,7 @@ func (k *Link) Publish(ctx context.Context, reports []Report) []error {
 	return publish(ctx, k.lines.get(), k.down(), reports, reportMessage(k.ID))
 }
 
-// Beat sends a heartbeat of at most 16 KiB. Nobody acknowledges it, and a
+// Beat sends a heartbeat of at most 96 KiB. Nobody acknowledges it, and a
 // newer one replaces it.
 func (k *Link) Beat(body []byte) error {
 	if len(body) > maxBeat-256 {

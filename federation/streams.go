@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	maxBeat = 16 << 10 // bytes of one heartbeat
+	maxBeat = 96 << 10 // bytes of one heartbeat
 
 	presenceBytes = 64 << 20 // bound of the stream of heartbeats, in memory
 	lanePending   = 64       // commands handed to a peer and not yet acknowledged, per lane

@@ -23,7 +23,7 @@ type Token struct {
 	Name    string             `json:"name"`
 	Expires int64              `json:"expires"` // ms since 1970
 
-	secret *[32]byte // behind a pointer: fmt then prints none of it, whatever the token is part of
+	secret *[32]byte // behind a pointer: fmt prints none of it, also where the token is part of something
 }
 
 const tokenPrefix = "amj1."

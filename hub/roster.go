@@ -136,7 +136,7 @@ func (h *Hub) view(p *peer) SpokeView {
 		return v
 	}
 	v.Liveness, v.LastSeen = liveness(time.Since(b.At), b.Body.IntervalMS), &b.At
-	v.Slots, v.Queued, v.Running = b.Body.Slots, b.Body.Queued, len(b.Body.Agents)
+	v.Slots, v.Queued, v.Running = b.Body.Slots, b.Body.Queued, b.Body.Running
 	v.Capabilities, v.KillLevel, v.Version = b.Body.Capabilities, b.Body.KillLevel, b.Body.Version
 	if off := b.Offset.Abs(); off > 2*time.Second {
 		v.ClockOffset = b.Offset.Round(time.Second).String()

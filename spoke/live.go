@@ -128,6 +128,9 @@ func (l *live) letGo() {
 func (l *live) beats() []commands.AgentBeat {
 	list := make([]commands.AgentBeat, 0)
 	for _, a := range l.list() {
+		if len(list) == commands.MaxBeatAgents {
+			break
+		}
 		l.mu.Lock()
 		b := commands.AgentBeat{Task: a.fence.Task, Attempt: a.fence.Attempt, State: a.state}
 		agent := a.agent
