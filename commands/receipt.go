@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 
@@ -90,35 +89,6 @@ type Exit struct {
 	Signal string `json:"signal,omitempty"` // "SIGKILL"
 	Error  string `json:"error,omitempty"`  // why nothing was started, or what else went wrong
 }
-
-// Result says how a task ended.
-type Result struct {
-	Task      string    `json:"task"`
-	State     State     `json:"state"`
-	Reason    Reason    `json:"reason,omitempty"`
-	Attempt   int       `json:"attempt"`
-	Outcome   Outcome   `json:"outcome,omitempty"`
-	Exit      Exit      `json:"exit"`
-	Summary   string    `json:"summary,omitempty"`
-	Stdout    Output    `json:"stdout"`
-	Stderr    Output    `json:"stderr"`
-	Reaped    []Process `json:"reaped,omitempty"`
-	Survivors []Process `json:"survivors,omitempty"`
-	StartedAt int64     `json:"started_at,omitempty"` // ms since 1970, the spoke's clock
-	EndedAt   int64     `json:"ended_at"`
-}
-
-// An Output describes one output stream of an agent: its size and digest, and
-// its last bytes as text. The whole of it stays with the spoke.
-type Output struct {
-	Bytes   int64  `json:"bytes"`
-	Dropped int64  `json:"dropped,omitempty"`
-	SHA256  string `json:"sha256,omitempty"`
-	Tail    string `json:"tail,omitempty"`
-}
-
-// MaxTail is the limit of [Output.Tail] in bytes.
-const MaxTail = 4 << 10
 
 // Log is a piece of an agent's output. (task, attempt, stream, offset) names it
 // for ever, so a repeated piece is harmless.
@@ -302,25 +272,4 @@ func checkAttempt(id string, n int) error {
 		return Refuse(Validation, "attempt %d is outside 1..%d", n, maxAttempt)
 	}
 	return checkTask(id)
-}
-
-// Sentence says in one line how the task ended, for people.
-func (b *Result) Sentence() string {
-	switch {
-	case b.State == Completed:
-		return "completed"
-	case b.Reason == KillRequested:
-		return "killed"
-	case b.Reason == CommandExpired:
-		return "expired before it was started"
-	case b.Reason == DeadlineElapsed:
-		return "ended at its timeout"
-	case b.Exit.Error != "":
-		return b.Exit.Error
-	case b.Exit.Signal != "":
-		return "ended by " + b.Exit.Signal
-	case b.Exit.Code > 0:
-		return fmt.Sprintf("exit code %d", b.Exit.Code)
-	}
-	return string(b.State)
 }

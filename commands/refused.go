@@ -3,6 +3,7 @@ package commands
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spawnmesh/spawnmesh/signing"
 )
@@ -59,9 +60,18 @@ func (r *Refused) Error() string {
 // Unwrap returns the cause.
 func (r *Refused) Unwrap() error { return r.Err }
 
-// Refuse makes a [*Refused] without a hint.
+// maxWhy bounds a reason, in bytes: it may quote what somebody else wrote, and a
+// receiver takes no longer one.
+const maxWhy = 1000
+
+// Refuse makes a [*Refused] without a hint. A reason of more than 1000 bytes is
+// cut.
 func Refuse(code Code, format string, args ...any) *Refused {
-	return &Refused{Code: code, Why: fmt.Sprintf(format, args...)}
+	why := fmt.Sprintf(format, args...)
+	if len(why) > maxWhy {
+		why = strings.ToValidUTF8(why[:maxWhy-3], "") + "..."
+	}
+	return &Refused{Code: code, Why: why}
 }
 
 // Hinting returns r with a hint at what to do next.

@@ -331,31 +331,21 @@ CREATE TRIGGER audit_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit
 
 -- Terminal states are final, whatever the program does: only an operator's
 -- retry leads out, and it is counted. A success is not retried.
-CREATE FUNCTION guard_terminal() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION refuse_final() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION 'task % is %, which is final', OLD.id, OLD.state
+    RAISE EXCEPTION 'a row of % is %, which is final', TG_TABLE_NAME, OLD.state
         USING ERRCODE = 'restrict_violation', CONSTRAINT = 'terminal_is_final';
 END $$;
 CREATE TRIGGER tasks_terminal BEFORE UPDATE ON tasks FOR EACH ROW
     WHEN (is_terminal(OLD.state) AND NEW.state <> OLD.state
           AND NOT (NEW.state = 'queued' AND NEW.replays = OLD.replays + 1 AND OLD.state <> 'completed'))
-    EXECUTE FUNCTION guard_terminal();
+    EXECUTE FUNCTION refuse_final();
 
-CREATE FUNCTION guard_mirror() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    RAISE EXCEPTION 'mirrored task % is %, which is final', OLD.task, OLD.state
-        USING ERRCODE = 'restrict_violation', CONSTRAINT = 'terminal_is_final';
-END $$;
 CREATE TRIGGER mirrors_terminal BEFORE UPDATE ON mirrors FOR EACH ROW
     WHEN (is_terminal(OLD.state) AND (NEW.state <> OLD.state OR NEW.result_digest IS DISTINCT FROM OLD.result_digest))
-    EXECUTE FUNCTION guard_mirror();
+    EXECUTE FUNCTION refuse_final();
 
 -- A revoked connection never comes back; a new peering is a new connection.
-CREATE FUNCTION guard_connection() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    RAISE EXCEPTION 'connection % is %, which is final', OLD.id, OLD.state
-        USING ERRCODE = 'restrict_violation', CONSTRAINT = 'terminal_is_final';
-END $$;
 CREATE TRIGGER connections_terminal BEFORE UPDATE ON connections FOR EACH ROW
     WHEN (OLD.state IN ('revoked', 'rejected') AND NEW.state <> OLD.state)
-    EXECUTE FUNCTION guard_connection();
+    EXECUTE FUNCTION refuse_final();

@@ -1,0 +1,215 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
+)
+
+// A fold is what all reports about one task in a batch add up to: reports may
+// come in any order, so each part keeps the newest by sequence.
+type fold struct {
+	which     int // a message of the fold, for the audit
+	conn      string
+	task      string // "" in a refusal of a body that could not be read
+	command   string
+	digest    string
+	seq       int64
+	state     commands.State
+	reason    commands.Reason
+	attempt   int
+	refusal   *commands.RefusedBody
+	result    *commands.Result
+	resDigest []byte
+	accepted  bool
+	startedAt int64
+}
+
+type folds struct {
+	order  []*fold
+	byTask map[string]*fold
+}
+
+func (f *folds) add(i int, m Incoming) {
+	task, re := TaskOf(m.Body), m.Header.Re
+	key := m.Conn + task + re.ID
+	x := f.byTask[key]
+	if x == nil {
+		x = &fold{which: i, conn: m.Conn, task: task, command: re.ID, digest: re.SHA256}
+		f.byTask[key] = x
+		f.order = append(f.order, x)
+	}
+	newest := m.Header.Seq > x.seq
+	x.seq = max(x.seq, m.Header.Seq)
+	switch b := m.Body.(type) {
+	case *commands.Accepted:
+		x.accepted = true
+		if !b.State.Terminal() { // else the result says more
+			x.set(newest, b.State, "", 0)
+		}
+	case *commands.Started:
+		x.accepted = true
+		if x.startedAt == 0 || b.At < x.startedAt {
+			x.startedAt = b.At
+		}
+		x.set(newest, commands.Running, "", b.Attempt)
+	case *commands.Ended:
+		x.accepted = true
+		x.set(newest, b.State, b.Reason, b.Attempt)
+	case *commands.RefusedBody:
+		state, reason := refusedState(b.Code)
+		x.refusal = b
+		x.set(newest, state, reason, 0)
+	case *commands.Result:
+		if x.result == nil {
+			x.result, x.resDigest, x.accepted = b, m.Digest[:], true
+			x.state, x.reason, x.attempt = b.State, b.Reason, b.Attempt
+		}
+	}
+}
+
+// set takes a state unless the fold has a newer one, or the result.
+func (x *fold) set(newest bool, s commands.State, r commands.Reason, attempt int) {
+	if x.result == nil && (newest || x.state == "") {
+		x.state, x.reason = s, r
+	}
+	x.attempt = max(x.attempt, attempt)
+}
+
+// refusedState says where a refused spawn ends.
+func refusedState(code commands.Code) (commands.State, commands.Reason) {
+	switch code {
+	case signing.TimeExpired, signing.TimeTTL:
+		return commands.Expired, commands.CommandExpired
+	case commands.Tombstone:
+		return commands.Cancelled, commands.KillRequested
+	case commands.Grant, signing.ConnState:
+		return commands.Unavailable, commands.GrantDenied
+	case commands.Capability:
+		return commands.Unavailable, commands.CapabilityMissing
+	}
+	return commands.Unavailable, commands.PolicyDenied
+}
+
+// moveMirrors applies folds to mirrors, in one statement. A mirror follows the
+// newest report by sequence; once terminal it stays, and a second, different
+// result is kept as evidence in the inbox only. It returns the tasks that moved.
+func (in *ingest) moveMirrors(ctx context.Context, f folds) ([]string, error) {
+	if len(f.order) == 0 {
+		return nil, nil
+	}
+	c := f.columns()
+	rows, err := in.tx.Query(ctx, `
+		WITH u AS (
+			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[])
+				WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, result_digest, about, n)
+		), old AS (
+			SELECT m.task, m.result_digest AS had, is_terminal(m.state) AS over,
+				u.state <> '' AND NOT is_terminal(m.state) AND (u.seq > m.last_seq OR u.result IS NOT NULL) AS forward,
+				u.state IS DISTINCT FROM m.state::text AS news,
+				u.n, u.state, u.reason, u.seq, u.started, u.attempt, u.accepted, u.refusal, u.result, u.result_digest
+			FROM u JOIN mirrors m ON m.command = u.command AND m.conn = u.conn AND encode(m.command_digest, 'hex') = u.digest
+				AND u.about IN ('', m.task::text)
+			FOR UPDATE OF m
+		), moved AS (
+			UPDATE mirrors m SET
+				state = CASE WHEN o.forward THEN o.state::task_state ELSE m.state END,
+				reason = CASE WHEN o.forward THEN o.reason ELSE m.reason END,
+				ended_at = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN clock_timestamp() ELSE m.ended_at END,
+				result = CASE WHEN o.forward AND o.result IS NOT NULL THEN o.result ELSE m.result END,
+				result_digest = CASE WHEN o.forward AND o.result IS NOT NULL THEN o.result_digest ELSE m.result_digest END,
+				refusal = CASE WHEN o.forward AND o.refusal IS NOT NULL THEN o.refusal ELSE m.refusal END,
+				attempt = greatest(m.attempt, o.attempt), last_seq = greatest(m.last_seq, o.seq),
+				accepted_at = coalesce(m.accepted_at, CASE WHEN o.accepted THEN clock_timestamp() END),
+				started_at = coalesce(m.started_at, CASE WHEN o.started > 0 THEN clock_timestamp() END),
+				updated_at = clock_timestamp()
+			FROM old o WHERE m.task = o.task
+		), audited AS (
+			INSERT INTO audit (actor, action, object, code, conn)
+			SELECT ($13::text[])[n::int], 'mirror.' || state, task::text, reason, ($1::uuid[])[n::int] FROM old WHERE forward AND news
+		)
+		SELECT n, task::text, over AND result IS NOT NULL AND had IS NOT NULL AND had <> result_digest FROM old`,
+		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.started, c.attempt, c.accepted, c.refusal, c.result, c.resDigest, c.actor(in.batch), c.task)
+	if err != nil {
+		return nil, fmt.Errorf("moving mirrors: %w", err)
+	}
+	matched := map[int]bool{}
+	var tasks []string
+	var n int
+	var task string
+	var clash bool
+	if _, err = pgx.ForEachRow(rows, []any{&n, &task, &clash}, func() error {
+		matched[n-1] = true
+		tasks = append(tasks, task)
+		if clash {
+			in.reject(f.order[n-1].which, commands.ResultClash, "the task has another result already; this one is kept as evidence")
+		}
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("moving mirrors: %w", err)
+	}
+	return tasks, in.checkUnmatched(ctx, f, matched)
+}
+
+// checkUnmatched refuses answers to questions that were never asked, or that
+// were asked about another task. Answers to kill and status move no mirror, but
+// their question was sent.
+func (in *ingest) checkUnmatched(ctx context.Context, f folds, matched map[int]bool) error {
+	for n, x := range f.order {
+		if matched[n] {
+			continue
+		}
+		var asked bool
+		err := in.tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM outbox WHERE id = $1 AND conn = $2 AND encode(digest, 'hex') = $3 AND $4 IN ('', task::text))`,
+			x.command, x.conn, x.digest, x.task).Scan(&asked)
+		if err != nil {
+			return fmt.Errorf("looking up command %s: %w", x.command, err)
+		}
+		if !asked {
+			in.reject(x.which, commands.ReUnknown, "an answer to a command that this hub did not give over this connection")
+		}
+	}
+	return nil
+}
+
+func (in *ingest) reject(i int, code signing.Code, why string) {
+	in.codes[i] = code
+	in.note(in.batch[i], code, why)
+}
+
+// foldColumns are folds turned on their side, for one statement.
+type foldColumns struct {
+	which                       []int
+	conn, task, command, digest []string
+	state, reason               []string
+	seq, started                []int64
+	attempt                     []int
+	accepted                    []bool
+	refusal                     []*commands.RefusedBody
+	result                      []*commands.Result
+	resDigest                   [][]byte
+}
+
+func (f folds) columns() foldColumns {
+	var c foldColumns
+	for _, x := range f.order {
+		c.which, c.conn, c.task = append(c.which, x.which), append(c.conn, x.conn), append(c.task, x.task)
+		c.command, c.digest = append(c.command, x.command), append(c.digest, x.digest)
+		c.state, c.reason, c.seq = append(c.state, string(x.state)), append(c.reason, string(x.reason)), append(c.seq, x.seq)
+		c.started, c.attempt, c.accepted = append(c.started, x.startedAt), append(c.attempt, x.attempt), append(c.accepted, x.accepted)
+		c.refusal, c.result, c.resDigest = append(c.refusal, x.refusal), append(c.result, x.result), append(c.resDigest, x.resDigest)
+	}
+	return c
+}
+
+func (c foldColumns) actor(batch []Incoming) []string {
+	list := make([]string, len(c.which))
+	for i, w := range c.which {
+		list[i] = string(batch[w].Header.Iss)
+	}
+	return list
+}

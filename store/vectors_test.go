@@ -1,0 +1,172 @@
+package store_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// envelopeVectors is the file that also says in signing what each envelope is.
+type envelopeVectors struct {
+	Connection string
+	Epoch      int64
+	Self       signing.InstanceID
+	NowMS      int64 `json:"now_ms"`
+	Keys       []vectorKey
+	Cases      []vectorCase
+}
+
+type vectorKey struct {
+	Iss       signing.InstanceID
+	Kid       signing.KeyID
+	PubHex    string `json:"pub_hex"`
+	NotBefore int64  `json:"not_before"`
+	NotAfter  int64  `json:"not_after"`
+	RevokedAt int64  `json:"revoked_at"`
+}
+
+type vectorCase struct {
+	Name, Expect string
+	WireB64      string `json:"wire_b64"`
+	NowMS        int64  `json:"now_ms"`
+	State        string `json:"connection_state"`
+	Seen         bool   `json:"seen_valid_first"`
+}
+
+func (c vectorCase) wire(t *testing.T) []byte {
+	t.Helper()
+	if strings.HasPrefix(c.WireB64, "(generate") {
+		return bytes.Repeat([]byte(" "), 300<<10)
+	}
+	wire, err := base64.StdEncoding.DecodeString(c.WireB64)
+	require.NoError(t, err)
+	return wire
+}
+
+// receiver is the database of the vectors' receiver, as it is at the vector's
+// moment: what lies an hour ahead of that moment lies an hour ahead of now.
+type receiver struct {
+	db   *store.DB
+	open signing.Verifier
+	now  time.Time // the vector's moment
+	conn string
+}
+
+func newReceiver(t *testing.T, f envelopeVectors, c vectorCase) *receiver {
+	t.Helper()
+	db, err := store.Open(t.Context(), store.Config{URL: pgtest.URL(t), Self: f.Self, Signer: signer(t, 42), PoolSize: 3})
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	r := &receiver{db: db, now: time.UnixMilli(f.NowMS), conn: f.Connection}
+	if c.NowMS != 0 {
+		r.now = time.UnixMilli(c.NowMS)
+	}
+	state := store.Active
+	if c.State != "" {
+		state = store.ConnState(strings.ToLower(c.State))
+	}
+	exec := func(sql string, args ...any) { require.NoError(t, store.ExecForTest(db, sql, args...)) }
+	exec(`INSERT INTO connections (id, peer, peer_name, authority, state, epoch, link_key) VALUES ($1, $2, 'lab', 'obeys', $3, $4, 'U')`,
+		f.Connection, f.Keys[0].Iss, state, f.Epoch)
+	exec(`INSERT INTO sequences (conn) VALUES ($1)`, f.Connection)
+	exec(`INSERT INTO grants (conn, kinds, runtimes) VALUES ($1, '{}', '{}')`, f.Connection)
+	for _, k := range f.Keys {
+		r.addKey(t, f, k)
+	}
+	r.open, err = db.Verifier(t.Context(), store.Connection{ID: f.Connection, Epoch: f.Epoch})
+	require.NoError(t, err)
+	return r
+}
+
+func (r *receiver) addKey(t *testing.T, f envelopeVectors, k vectorKey) {
+	t.Helper()
+	pub, err := hex.DecodeString(k.PubHex)
+	require.NoError(t, err)
+	fromNow := func(ms int64) time.Duration { return time.UnixMilli(ms).Sub(r.now) }
+	var revoked *time.Duration
+	if k.RevokedAt != 0 {
+		d := fromNow(k.RevokedAt)
+		revoked = &d
+	}
+	err = store.ExecForTest(r.db, `INSERT INTO keys (conn, kid, owner, use, pub, not_before, not_after, revoked_at)
+		VALUES ($1, $2, $3, 'signing', $4, clock_timestamp() + $5::interval, clock_timestamp() + $6::interval, clock_timestamp() + $7::interval)`,
+		f.Connection, k.Kid, k.Iss, pub, fromNow(k.NotBefore), fromNow(k.NotAfter), revoked)
+	if len(pub) != 32 {
+		require.Error(t, err, "a key of %d bytes never gets as far as the table", len(pub))
+		return
+	}
+	require.NoError(t, err)
+}
+
+// fate is what becomes of an envelope: the first code that says no, in opening
+// it or in the transaction of its effect, or OK.
+func (r *receiver) fate(t *testing.T, wire []byte) string {
+	t.Helper()
+	o, err := r.open.Open(wire, r.now)
+	if err != nil {
+		return string(commands.CodeOf(err))
+	}
+	// The vectors' bodies are not ours. The refusal stands for what a room would
+	// decide after the transaction has let the message through.
+	through := commands.Refuse("OK", "")
+	out, err := r.db.Intake(t.Context(), []store.Incoming{{Conn: r.conn, Header: o.Header(), Digest: o.Digest(), Wire: wire, Refusal: through}})
+	require.NoError(t, err)
+	return string(out.Each[0].Code)
+}
+
+// Every envelope of the vectors gets exactly the code that they promise, from
+// the rules that a message can be held against and from those that only a
+// database can.
+func TestEnvelopeVectors(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("../signing/testdata/envelope.json")
+	require.NoError(t, err)
+	var f envelopeVectors
+	require.NoError(t, json.Unmarshal(raw, &f))
+	require.Len(t, f.Cases, 58)
+	valid := f.Cases[0]
+	require.Equal(t, "valid command", valid.Name)
+	plain := newReceiver(t, f, valid) // for what never gets as far as the database
+	seen := map[string]bool{}
+	for _, c := range f.Cases {
+		seen[c.Expect] = true
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			r := plain
+			if _, err := plain.open.Open(c.wire(t), plain.now); err == nil || c.NowMS != 0 {
+				r = newReceiver(t, f, c)
+			}
+			if c.Seen {
+				require.Equal(t, "OK", r.fate(t, valid.wire(t)))
+			}
+			inbox := rowsOf(t, r.db, `SELECT count(*) FROM inbox`)
+
+			require.Equal(t, c.Expect, r.fate(t, c.wire(t)))
+
+			stored := rowsOf(t, r.db, `SELECT count(*) FROM inbox`) - inbox
+			require.Equal(t, c.Expect == "OK", stored == 1, "only what was new and in order is kept")
+		})
+	}
+	for _, code := range []signing.Code{signing.ReplaySame, signing.ReplayDiff, signing.SeqReuse, signing.ConnState, signing.KeyWindow, signing.KeyRevoked} {
+		require.True(t, seen[string(code)], "no vector for %s", code)
+	}
+}
+
+func rowsOf(t *testing.T, db *store.DB, sql string) int {
+	t.Helper()
+	n, err := store.CountForTest(db, sql)
+	require.NoError(t, err)
+	return n
+}
