@@ -111,7 +111,7 @@ func checkText(name, s string, limit int) error {
 	if len(s) > limit {
 		return Refuse(Validation, "%s is %d bytes, limit %d", name, len(s), limit)
 	}
-	if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
+	if !utf8.ValidString(s) || strings.ContainsRune(s, 0) || strings.ContainsRune(s, utf8.RuneError) {
 		return Refuse(Validation, "%s contains a NUL or is not valid UTF-8", name)
 	}
 	return nil

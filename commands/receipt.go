@@ -221,14 +221,17 @@ func (b *Result) Validate() error {
 
 // Validate checks b.
 func (b *Log) Validate() error {
-	if b.Stream != "stdout" && b.Stream != "stderr" || b.Offset < 0 {
-		return Refuse(Validation, "a log piece names stdout or stderr and an offset from 0")
+	if b.Stream != "stdout" && b.Stream != "stderr" || b.Offset < 0 || len(b.Data) == 0 {
+		return Refuse(Validation, "a log piece names stdout or stderr and an offset from 0, and has data")
 	}
 	return checkAttempt(b.Task, b.Attempt)
 }
 
 // Validate checks b.
 func (b *Received) Validate() error {
+	if len(b.Messages) == 0 {
+		return Refuse(Validation, "a confirmation names what it confirms")
+	}
 	for _, m := range b.Messages {
 		if !signing.ValidUUID(m.ID) {
 			return Refuse(Validation, "message %q is not a UUID", clip(m.ID))

@@ -145,7 +145,7 @@ func TestEveryByteOfAHandshakeCounts(t *testing.T) {
 			t.Parallel()
 			for at := range size {
 				for _, mask := range []byte{0x01, 0x20, 0x80} {
-					s := newShaking(t)
+					s := *s
 					s.wire = flip(step, at, mask)
 					_, err := s.run()
 					require.Error(t, err, "byte %d of the %s changed by %#x", at, step, mask)
@@ -156,7 +156,7 @@ func TestEveryByteOfAHandshakeCounts(t *testing.T) {
 				"cut short": func(raw []byte) []byte { return raw[:len(raw)-1] },
 				"longer":    func(raw []byte) []byte { return append(slices.Clone(raw), ' ') },
 			} {
-				s := newShaking(t)
+				s := *s
 				s.wire = only(step, change)
 				_, err := s.run()
 				require.Error(t, err)

@@ -163,6 +163,24 @@ func TestReportsThatMakeNoSense(t *testing.T) {
 	}
 }
 
+// A spoke adds output to its own tasks, and a piece that comes again is one piece.
+func TestPiecesOfLog(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	a, b := m.Attack(t, "thief"), m.Attack(t, "victim")
+	own, theirs, again := a.Order(t, m), b.Order(t, m), a.Order(t, m)
+	piece := func(task string, re *signing.Ref, at int64, text string) []byte {
+		return a.Seal(t, &commands.Log{Task: task, Attempt: 1, Stream: "stdout", Offset: at, Data: []byte(text)}, re, nil).Wire
+	}
+
+	a.Send(t, federation.KindLog,
+		piece(own.Task, own.Re, 0, "one"), piece(own.Task, own.Re, 0, "two"), piece(own.Task, own.Re, 3, "three"),
+		piece(theirs.Task, theirs.Re, 0, "forged"), piece(theirs.Task, own.Re, 0, "forged"), piece(meshtest.NewID(), own.Re, 0, "nowhere"))
+	accept(t, m, a, again)
+
+	require.Equal(t, map[string]string{"0": "one", "3": "three"}, m.Hub.Pairs(t, `SELECT at::text, convert_from(data, 'UTF8') FROM logs`))
+}
+
 // One peer's honest message is worth nothing on another peer's link.
 func TestAPeersMessageOnAnothersLink(t *testing.T) {
 	t.Parallel()

@@ -141,7 +141,7 @@ func (h *Hub) struck(ctx context.Context, from string) {
 	n := h.strike.counts[from]
 	h.strike.mu.Unlock()
 	p := h.peers.byPeer(from)
-	if n != maxStrikes || p == nil || p.State != store.Active {
+	if n < maxStrikes || p == nil || p.State != store.Active {
 		return
 	}
 	if _, err := h.setState(ctx, p.ID, store.Suspended, "too many messages that are not authentic", "self"); err != nil {

@@ -1,6 +1,9 @@
 package signing
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // A Code says why a message was refused. Codes cross the wire and are stored:
 // a code is never renamed and never reused.
@@ -55,6 +58,13 @@ type Rejected struct {
 // Error gives the code and the reason.
 func (r *Rejected) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Why) }
 
+// maxWhy bounds a reason, in bytes: it may quote what somebody else wrote.
+const maxWhy = 1000
+
 func reject(code Code, format string, args ...any) *Rejected {
-	return &Rejected{Code: code, Why: fmt.Sprintf(format, args...)}
+	why := fmt.Sprintf(format, args...)
+	if len(why) > maxWhy {
+		why = strings.ToValidUTF8(why[:maxWhy-3], "") + "..."
+	}
+	return &Rejected{Code: code, Why: why}
 }

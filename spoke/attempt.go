@@ -174,13 +174,13 @@ func (s *Spoke) ended(ctx context.Context, a *attempt, x supervisor.Exit) {
 	e := store.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal},
 		Stdout: output(a.dir, "stdout", x.Stdout), Stderr: output(a.dir, "stderr", x.Stderr)}
 	if x.Outcome == supervisor.Lost || x.Outcome == supervisor.StartFailed {
-		e.Exit.Error = x.Reason
+		e.Exit.Error = plain(x.Reason, 1000)
 	}
 	for _, p := range x.Reaped {
-		e.Reaped = append(e.Reaped, commands.Process{Pid: p.Pid, Command: p.Command})
+		e.Reaped = append(e.Reaped, commands.Process{Pid: p.Pid, Command: plain(p.Command, 64)})
 	}
 	for _, p := range x.Survivors {
-		e.Survivors = append(e.Survivors, commands.Process{Pid: p.Pid, Command: p.Command})
+		e.Survivors = append(e.Survivors, commands.Process{Pid: p.Pid, Command: plain(p.Command, 64)})
 	}
 	s.finish(ctx, a, a.fence, e)
 }
@@ -218,7 +218,7 @@ func (s *Spoke) finish(ctx context.Context, a *attempt, f store.Fence, e store.E
 }
 
 func couldNotStart(err error) store.End {
-	e := store.End{Outcome: commands.CouldNotStart, Exit: commands.Exit{Code: -1, Error: clip(err.Error(), 1000)}}
+	e := store.End{Outcome: commands.CouldNotStart, Exit: commands.Exit{Code: -1, Error: plain(err.Error(), 1000)}}
 	if x, ok := errors.AsType[*supervisor.StartError](err); ok {
 		switch x.Reason {
 		case supervisor.NoResources, supervisor.HostFault, supervisor.LeaseOver:
@@ -264,8 +264,19 @@ func output(dir, stream string, o supervisor.Output) commands.Output {
 	if err != nil {
 		return out
 	}
-	out.Tail = clip(strings.ReplaceAll(strings.ToValidUTF8(string(raw), "?"), string(utf8.RuneError), "?"), commands.MaxTail)
+	out.Tail = plain(string(raw), commands.MaxTail)
 	return out
+}
+
+// plain makes a text of bytes that an agent chose: what a message or a database
+// would refuse becomes a question mark.
+func plain(s string, limit int) string {
+	return clip(strings.Map(func(r rune) rune {
+		if r == 0 || r == utf8.RuneError {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?")), limit)
 }
 
 // clip shortens s to limit bytes without cutting a character in two.

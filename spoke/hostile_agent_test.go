@@ -5,12 +5,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke"
 )
 
 // What an agent writes and what it calls itself is any bytes; the result that
@@ -52,4 +55,26 @@ func TestBytesThatAreNoText(t *testing.T) {
 		require.Contains(t, r.Reaped[0].Command+r.Reaped[len(r.Reaped)-1].Command, "odd?")
 	})
 	m.Check(t)
+}
+
+// A refusal quotes what was asked for. However long that is, the refusal gets
+// through, and the order ends at the hub.
+func TestLongWordsInARefusal(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Policy: spoke.Presets["commands"]}.Start(t, "attic")
+	for name, spawn := range map[string]commands.Spawn{
+		"a long command":   {Runtime: commands.RuntimeExec, Argv: []string{strings.Repeat("ü", 40_000)}},
+		"a long directory": {Runtime: commands.RuntimeExec, Argv: []string{"echo"}, Dir: "/" + strings.Repeat("d", 4090)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			id := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: spawn})
+
+			v := m.Wait(t, id)
+
+			require.Equal(t, commands.Unavailable, v.State)
+			require.Equal(t, commands.PolicyDenied, v.Reason)
+		})
+	}
+	m.Check(t)
+	require.Empty(t, m.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'report.refused'`))
 }

@@ -122,10 +122,10 @@ func ParsePolicy(raw []byte) (*Policy, error) {
 	}
 	var p Policy
 	dec := yaml.NewDecoder(bytes.NewReader(raw), yaml.Strict())
-	if err := dec.Decode(&p); err != nil && err != io.EOF {
+	if err := decode(dec, &p); err != nil && err != io.EOF {
 		return nil, err
 	}
-	if err := dec.Decode(&Policy{}); err != io.EOF {
+	if err := decode(dec, &Policy{}); err != io.EOF {
 		return nil, errors.New("has a second document; write everything into one")
 	}
 	if p.Version != 1 {
@@ -152,6 +152,17 @@ func ParsePolicy(raw []byte) (*Policy, error) {
 		p.Directories[i] = filepath.Clean(d) // what is asked for is in this form too
 	}
 	return &p, nil
+}
+
+// decode reads one document. The library panics on some texts that are none; to
+// the host that is one more thing to correct in the file.
+func decode(dec *yaml.Decoder, p *Policy) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("cannot be read as YAML: %v", r)
+		}
+	}()
+	return dec.Decode(p)
 }
 
 func (p *Policy) timeout() (time.Duration, error) {

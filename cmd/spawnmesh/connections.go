@@ -1,7 +1,8 @@
 package main
 
 import (
-	"errors"
+	"bufio"
+	"context"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -10,75 +11,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/federation/local"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/store"
 )
-
-func (a *app) inviteCommand() *cobra.Command {
-	var name string
-	ttl := days(hub.DefaultInvite)
-	c := &cobra.Command{
-		Use: "invite --name NAME", Short: "Make a join token for one spoke", Args: cobra.NoArgs,
-		Long: `Make a join token for one spoke: one line on standard output, for one use.
-
-Carry it to the other host in a way that nobody else sees; it is spent when the
-spoke has joined. Its secret is never sent over the network.`,
-		Example: "  spawnmesh invite --name attic > token",
-		RunE: func(c *cobra.Command, _ []string) error {
-			if name == "" {
-				return misuse(errors.New("an invitation needs --name NAME, the spoke's name on this hub"))
-			}
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			var v hub.Invitation
-			req := map[string]any{"name": name, "ttl_ms": time.Duration(ttl).Milliseconds()}
-			if err := client.Do(c.Context(), "POST", "/v1/invites", req, &v); err != nil {
-				return err
-			}
-			if a.output == "json" || a.output == "ndjson" {
-				return a.printJSON(v)
-			}
-			fmt.Fprintln(a.out, v.Token)
-			fmt.Fprintf(a.err, "for %s, one use, until %s; this hub's fingerprint is %s\n", v.Name, v.Expires.Local().Format(time.TimeOnly), v.Fingerprint)
-			return nil
-		},
-	}
-	c.Flags().StringVar(&name, "name", "", "the spoke's name on this hub (required)")
-	c.Flags().Var(&ttl, "ttl", "how long the token can be used, at most 24h")
-	return c
-}
 
 func (a *app) connectionsCommand() *cobra.Command {
 	c := &cobra.Command{Use: "connections", Short: "See and change who is connected", Aliases: []string{"conn"}}
 	list := &cobra.Command{
 		Use: "list", Short: "List connections", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			var views []hub.SpokeView
-			client, err := a.client()
-			if err == nil {
-				err = client.Do(c.Context(), "GET", "/v1/connections", nil, &views)
-			}
-			if err != nil {
-				return err
-			}
-			return a.printConnections(views)
-		},
+		RunE: func(c *cobra.Command, _ []string) error { return a.listConnections(c.Context()) },
 	}
 	show := &cobra.Command{
 		Use: "show NAME", Short: "Show one connection", Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			var v hub.SpokeView
-			client, err := a.client()
-			if err == nil {
-				err = client.Do(c.Context(), "GET", "/v1/connections/"+url.PathEscape(args[0]), nil, &v)
-			}
-			if err != nil {
-				return err
-			}
-			return a.printConnection(v)
-		},
+		RunE: func(c *cobra.Command, args []string) error { return a.showConnection(c.Context(), args[0]) },
 	}
 	c.AddCommand(list, show,
 		a.connectionVerb("suspend", "Stop a connection until it is resumed; running agents go on"),
@@ -87,98 +33,171 @@ func (a *app) connectionsCommand() *cobra.Command {
 	return c
 }
 
+func (a *app) listConnections(ctx context.Context) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	var views []hub.SpokeView
+	if err := c.Do(ctx, "GET", "/v1/connections", nil, &views); err != nil {
+		return err
+	}
+	for i := range views {
+		if err := fillLink(ctx, c, &views[i]); err != nil {
+			return err
+		}
+	}
+	return a.printConnections(views)
+}
+
+func (a *app) showConnection(ctx context.Context, name string) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	var v hub.SpokeView
+	if err := c.Do(ctx, "GET", "/v1/connections/"+url.PathEscape(name), nil, &v); err != nil {
+		return err
+	}
+	if err := fillLink(ctx, c, &v); err != nil {
+		return err
+	}
+	return a.printConnection(v)
+}
+
+// fillLink adds to a connection that this instance obeys whether its link is up:
+// a spoke tells that of itself, not of the connection.
+func fillLink(ctx context.Context, c *local.Client, v *hub.SpokeView) error {
+	if v.Authority != store.Obeys || v.State == store.Revoked || v.State == store.Rejected {
+		return nil
+	}
+	var self struct {
+		Link      string `json:"link"`
+		LinkState string `json:"link_state"`
+	}
+	if err := c.Do(ctx, "GET", "/v1/instance", nil, &self); err != nil {
+		return err
+	}
+	v.Linked, v.Remote = self.LinkState == "up", self.Link
+	return nil
+}
+
 func (a *app) connectionVerb(verb, short string) *cobra.Command {
 	var reason string
 	var yes bool
 	c := &cobra.Command{
 		Use: verb + " NAME", Short: short, Args: cobra.ExactArgs(1),
+		Example: "  spawnmesh connections " + verb + " attic --reason 'holiday'",
 		RunE: func(c *cobra.Command, args []string) error {
 			if reason == "" && verb != "resume" {
-				return misuse(fmt.Errorf("%s needs --reason \"why\"; it is recorded", verb))
+				return misuse("to %s a connection needs a reason", verb).Hinting("add --reason \"why\"; it is recorded")
 			}
-			if verb == "revoke" && !yes && a.interactive() {
-				return misuse(errors.New("a revoked connection never comes back; add --yes if you mean it"))
+			if verb == "revoke" && !yes && !a.confirm("a revoked connection never comes back; revoke "+args[0]+"?") {
+				return misuse("%s was not revoked: a revoked connection never comes back", args[0]).Hinting("add --yes if you mean it")
 			}
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			var v store.Connection
-			path := "/v1/connections/" + url.PathEscape(args[0]) + "/" + verb
-			if err := client.Do(c.Context(), "POST", path, map[string]string{"reason": reason}, &v); err != nil {
-				return err
-			}
-			if a.output == "table" || a.output == "wide" {
-				fmt.Fprintf(a.out, "%s is %s\n", v.Name, v.State)
-				return nil
-			}
-			return a.print(v, []any{v}, table{names: []string{v.Name}})
+			return a.changeConnection(c.Context(), args[0], verb, reason)
 		},
 	}
-	c.Flags().StringVar(&reason, "reason", "", "why; it is recorded")
-	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	c.Flags().StringVar(&reason, "reason", "", "record `WHY`")
+	if verb == "revoke" {
+		c.Flags().BoolVar(&yes, "yes", false, "do not ask whether it is meant")
+	}
 	return c
+}
+
+// confirm asks a person; where none sits at the terminal the answer is no.
+func (a *app) confirm(question string) bool {
+	if !terminal(a.in) {
+		return false
+	}
+	fmt.Fprintf(a.err, "%s [y/N] ", question)
+	answer, _ := bufio.NewReader(a.in).ReadString('\n')
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return true
+	}
+	return false
+}
+
+func (a *app) changeConnection(ctx context.Context, name, verb, reason string) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	var v store.Connection
+	path := "/v1/connections/" + url.PathEscape(name) + "/" + verb
+	if err := c.Do(ctx, "POST", path, map[string]string{"reason": reason}, &v); err != nil {
+		return err
+	}
+	if a.forPeople() {
+		fmt.Fprintf(a.out, "%s is %s\n", v.Name, v.State)
+		return nil
+	}
+	return a.print(v, []any{v}, table{names: []string{v.Name}})
 }
 
 func (a *app) printConnections(views []hub.SpokeView) error {
 	t := table{head: []string{"NAME", "STATE", "LINK", "SEEN", "SLOTS", "RUNNING", "QUEUED"}, wide: []string{"KILL LEVEL", "CAPABILITIES", "UNCONFIRMED", "ID", "INSTANCE"},
-		empty: "no connections yet; invite a spoke: spawnmesh invite --name NAME"}
+		empty: "no connections yet; invite a spoke: " + a.self() + " invite --name NAME"}
 	for _, v := range views {
-		link := "down"
-		if v.Linked {
-			link = "up " + ago(*v.LinkedSince)
+		row := []string{v.Name, string(v.State), linkOf(v), seenOf(v), strconv.Itoa(v.Slots), strconv.Itoa(v.Running), strconv.Itoa(v.Queued),
+			v.KillLevel, strings.Join(v.Capabilities, ","), strconv.Itoa(v.Unconfirmed), v.ID, string(v.Peer)}
+		if v.Authority == store.Obeys { // a hub does not run agents for us
+			row[4], row[5], row[6], row[9] = "-", "-", "-", "-"
 		}
-		seen := v.Liveness
-		if v.LastSeen != nil {
-			seen = v.Liveness + " " + ago(*v.LastSeen)
-		}
-		if v.Authority == store.Obeys {
-			link, seen = "-", "-"
-		}
-		t.rows = append(t.rows, []string{v.Name, string(v.State), link, seen, strconv.Itoa(v.Slots), strconv.Itoa(v.Running), strconv.Itoa(v.Queued),
-			v.KillLevel, strings.Join(v.Capabilities, ","), strconv.Itoa(v.Unconfirmed), v.ID, string(v.Peer)})
-		t.names = append(t.names, v.Name)
+		t.rows, t.names = append(t.rows, row), append(t.names, v.Name)
 	}
-	return a.print(views, anys(views), t)
+	return printList(a, views, t)
+}
+
+func linkOf(v hub.SpokeView) string {
+	switch {
+	case v.Linked && v.LinkedSince != nil:
+		return "up " + ago(*v.LinkedSince)
+	case v.Linked:
+		return "up"
+	}
+	return "down"
+}
+
+func seenOf(v hub.SpokeView) string {
+	switch {
+	case v.Authority == store.Obeys:
+		return "-"
+	case v.LastSeen != nil:
+		return v.Liveness + " " + ago(*v.LastSeen)
+	}
+	return v.Liveness
 }
 
 func (a *app) printConnection(v hub.SpokeView) error {
-	if a.output != "table" && a.output != "wide" {
+	if !a.forPeople() {
 		return a.print(v, []any{v}, table{names: []string{v.Name}})
 	}
-	for _, l := range [][2]string{{"name", v.Name}, {"state", string(v.State)}, {"since", v.Since.Local().Format(time.DateTime)}, {"by", v.By}, {"why", v.Reason},
-		{"instance", string(v.Peer)}, {"connection", v.ID}, {"epoch", strconv.FormatInt(v.Epoch, 10)}, {"link key", v.LinkKey}, {"remote", v.Remote},
-		{"liveness", v.Liveness}, {"clock offset", v.ClockOffset}, {"kill level", v.KillLevel}, {"version", v.Version}} {
-		if l[1] != "" {
-			fmt.Fprintf(a.out, "%-14s%s\n", l[0], printable(l[1]))
-		}
+	var list pairs
+	list.add("name", v.Name)
+	list.add("state", string(v.State))
+	list.add("since", v.Since.Local().Format(time.DateTime))
+	list.add("by", v.By)
+	list.add("why", v.Reason)
+	if v.Authority == store.Obeys {
+		list.add("authority", "this instance obeys "+v.Name)
+	} else {
+		list.add("authority", "this instance commands "+v.Name)
 	}
-	return nil
-}
-
-func (a *app) auditCommand() *cobra.Command {
-	c := &cobra.Command{Use: "audit", Short: "Read what was decided"}
-	var object string
-	list := &cobra.Command{
-		Use: "list", Short: "List the newest audit rows", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			var rows []store.AuditRow
-			if err := client.Do(c.Context(), "GET", "/v1/audit?object="+url.QueryEscape(object), nil, &rows); err != nil {
-				return err
-			}
-			t := table{head: []string{"SEQ", "AT", "ACTOR", "ACTION", "OBJECT", "CODE", "WHY"}, empty: "no audit rows"}
-			for _, r := range rows {
-				t.rows = append(t.rows, []string{strconv.FormatInt(r.Seq, 10), r.At.Local().Format("15:04:05.000"), r.Actor, r.Action, r.Object, r.Code, r.Why})
-				t.names = append(t.names, strconv.FormatInt(r.Seq, 10))
-			}
-			return a.print(rows, anys(rows), t)
-		},
+	list.add("instance", string(v.Peer))
+	list.add("connection", v.ID)
+	list.add("epoch", strconv.FormatInt(v.Epoch, 10))
+	list.add("link", linkOf(v))
+	list.add("remote", v.Remote)
+	list.add("link key", v.LinkKey)
+	if v.Authority != store.Obeys {
+		list.add("seen", seenOf(v))
+		list.add("agents", fmt.Sprintf("%d running, %d queued, %d slots", v.Running, v.Queued, v.Slots))
 	}
-	list.Flags().StringVar(&object, "object", "", "only rows about this agent or connection")
-	c.AddCommand(list)
-	return c
+	list.add("capabilities", strings.Join(v.Capabilities, ", "))
+	list.add("clock offset", v.ClockOffset)
+	list.add("kill level", v.KillLevel)
+	list.add("version", v.Version)
+	return a.align(list, 0)
 }

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -25,12 +28,13 @@ const lowDisk = 1 << 30
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "doctor", Short: "Look at this host and the instance, and say what is wrong", Args: cobra.NoArgs,
+		Long: `Look at this host and at the instance in the data directory, and say what is wrong
+and what to do about it. The exit code is 1 when something is wrong.`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.doctor(c.Context()) },
 	}
 }
 
-// doctor looks at everything and reports all of it; the exit code is 1 when
-// something is wrong.
+// doctor looks at everything and reports all of it.
 func (a *app) doctor(ctx context.Context) error {
 	dir, err := a.dir()
 	if err != nil {
@@ -38,21 +42,25 @@ func (a *app) doctor(ctx context.Context) error {
 	}
 	checks := []local.Check{a.checkPostgres(ctx), checkSupervisor(), checkDisk(dir), checkKeys(dir), checkPolicy(dir)}
 	checks = append(checks, a.checkInstance(ctx)...)
-	bad := 0
+	bad, more := 0, ""
 	t := table{head: []string{"CHECK", "RESULT"}}
 	for _, c := range checks {
-		result := "ok"
-		if c.Problem != "" {
-			result = c.Problem
-		}
+		result := cmp.Or(c.Problem, "ok")
 		if !c.OK {
 			bad++
-			result = "WRONG: " + c.Problem
+			first, rest, _ := strings.Cut(c.Problem, "\n")
+			result = "WRONG: " + first
+			if rest != "" {
+				more += fmt.Sprintf("\n%s: %s\n", c.Name, strings.TrimSpace(c.Problem))
+			}
 		}
 		t.rows, t.names = append(t.rows, []string{c.Name, result}), append(t.names, c.Name)
 	}
 	if err := a.print(checks, anys(checks), t); err != nil {
 		return err
+	}
+	if a.forPeople() {
+		fmt.Fprint(a.out, printable(more))
 	}
 	if bad > 0 {
 		return exitCode(exitUnexpected)
@@ -94,7 +102,7 @@ func checkDisk(dir string) local.Check {
 		}
 		free := int64(st.Bavail) * st.Bsize
 		if free < lowDisk {
-			return local.Check{Name: "disk", Problem: fmt.Sprintf("%d MiB free; make room", free>>20)}
+			return local.Check{Name: "disk", Problem: fmt.Sprintf("%d MiB free in %s; make room", free>>20, dir)}
 		}
 		return note("disk", fmt.Sprintf("%d GiB free", free>>30))
 	}
@@ -119,7 +127,13 @@ func checkPolicy(dir string) local.Check {
 	if err != nil {
 		return local.NewCheck("policy", err)
 	}
-	return note("policy", fmt.Sprintf("%d commands, runtimes %v", len(p.Commands), p.Runtimes))
+	switch {
+	case len(p.Runtimes) == 0:
+		return note("policy", "nothing may run here")
+	case slices.Contains(p.Commands, "*"):
+		return note("policy", "any command may run here")
+	}
+	return note("policy", "these commands may run here: "+strings.Join(p.Commands, ", "))
 }
 
 // checkInstance asks the running instance about itself.

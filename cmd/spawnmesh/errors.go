@@ -1,15 +1,17 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"syscall"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/federation/local"
 	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
@@ -30,54 +32,74 @@ const (
 	exitInterrupted = 130
 )
 
+// Codes of what goes wrong on this side of the command line.
+const (
+	joinRefused  commands.Code = "JOIN_REFUSED"
+	pinMismatch  commands.Code = "PIN_MISMATCH"
+	handshakeBad commands.Code = "HANDSHAKE_BAD"
+	keyFile      commands.Code = "KEY_FILE"
+	interrupted  commands.Code = "INTERRUPTED"
+)
+
 // exitCode ends the program with a code after everything was said already.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// misuseError is a command line that cannot be meant.
-type misuseError struct{ err error }
+// misuse is a command line, or a file it names, that cannot be meant.
+func misuse(format string, args ...any) *commands.Refused {
+	return commands.Refuse(commands.Validation, format, args...)
+}
 
-func (m misuseError) Error() string { return m.err.Error() }
-
-func misuse(err error) error { return misuseError{err} }
-
-func codeOf(err error) int {
-	if _, ok := errors.AsType[misuseError](err); ok {
-		return exitMisuse
+// refusal puts every error into one shape: the code that programs read, the
+// words that people read, and what to do next.
+func refusal(err error) *commands.Refused {
+	known := func(code commands.Code, hint string) *commands.Refused {
+		return &commands.Refused{Code: code, Why: err.Error(), Hint: hint}
 	}
-	if _, ok := errors.AsType[*signing.KeyFileError](err); ok {
-		return exitMisuse
+	r, said := errors.AsType[*commands.Refused](err)
+	_, unsafeKey := errors.AsType[*signing.KeyFileError](err)
+	_, inUse := errors.AsType[*postgres.InUseError](err)
+	_, noPostgres := errors.AsType[*postgres.NotFoundError](err)
+	switch {
+	case said:
+		return known(r.Code, r.Hint)
+	case unsafeKey:
+		return known(keyFile, "")
+	case inUse:
+		return known(commands.Conflict, "")
+	case noPostgres:
+		return known(commands.StoreDown, "")
+	case errors.Is(err, spoke.ErrNoHub):
+		return known(commands.Conflict, "")
+	case errors.Is(err, federation.ErrToken):
+		return known(commands.Validation, "")
+	case errors.Is(err, federation.ErrPin):
+		return known(pinMismatch, "ask the hub's operator for a new token; somebody may stand between you")
+	case errors.Is(err, federation.ErrHandshake):
+		return known(handshakeBad, "ask the hub's operator for a new token; somebody may stand between you")
+	case errors.Is(err, federation.ErrRefused):
+		return known(joinRefused, "ask the hub's operator: its audit has the reason")
+	case errors.Is(err, federation.ErrUnavailable):
+		return known(commands.Unreachable, "is the hub running, and can this host reach its address?")
+	case errors.Is(err, syscall.EADDRINUSE):
+		return known(commands.Conflict, "something else listens there: choose another --link, or port 0 for a free one")
+	case errors.Is(err, context.DeadlineExceeded):
+		return known(commands.Unreachable, "")
 	}
-	if _, ok := errors.AsType[*postgres.InUseError](err); ok {
-		return exitConflict
-	}
-	if errors.Is(err, federation.ErrPin) || errors.Is(err, federation.ErrHandshake) || errors.Is(err, federation.ErrRefused) {
-		return exitUntrusted
-	}
-	if errors.Is(err, federation.ErrUnavailable) {
-		return exitUnreachable
-	}
-	if errors.Is(err, federation.ErrToken) {
-		return exitMisuse
-	}
-	if strings.HasPrefix(err.Error(), "unknown command") || strings.HasPrefix(err.Error(), "accepts ") || strings.HasPrefix(err.Error(), "requires ") ||
-		strings.HasPrefix(err.Error(), "required flag") {
-		return exitMisuse
-	}
-	return exitOfCode(commands.CodeOf(err))
+	return known(commands.CodeOf(err), "")
 }
 
 func exitOfCode(code commands.Code) int {
 	switch code {
-	case commands.Validation, commands.BadEnv, commands.Ambiguous:
+	case commands.Validation, commands.BadEnv, commands.Ambiguous, keyFile:
 		return exitMisuse
 	case commands.NotFound, commands.UnknownTask:
 		return exitNotFound
 	case commands.Conflict, commands.Idempotency, commands.TaskConflict, commands.Tombstone:
 		return exitConflict
 	case signing.ConnState, signing.SigBad, signing.KeyRevoked, signing.KeyUnknown, signing.KeyWeak, signing.KeyDuplicate,
-		local.Forbidden, "JOIN_REFUSED", "PIN_MISMATCH", "HANDSHAKE_BAD":
+		local.Forbidden, joinRefused, pinMismatch, handshakeBad:
 		return exitUntrusted
 	case commands.Policy, commands.Grant, commands.BadPath:
 		return exitRefused
@@ -85,30 +107,26 @@ func exitOfCode(code commands.Code) int {
 		return exitNoSpoke
 	case commands.Unreachable, commands.StoreDown:
 		return exitUnreachable
+	case interrupted:
+		return exitInterrupted
 	}
 	return exitUnexpected
 }
 
-// printError says what went wrong: for people in two lines, with -o json as one
-// object. Both go to standard error.
-func (a *app) printError(err error) {
-	code, hint := commands.CodeOf(err), ""
-	if r, ok := errors.AsType[*commands.Refused](err); ok {
-		hint = r.Hint
+// printError says what went wrong and returns the exit code that says it too:
+// for people in two lines, with -o json as one object, both on standard error.
+func (a *app) printError(err error) int {
+	r := refusal(err)
+	if a.wantsJSON() {
+		enc := json.NewEncoder(a.err)
+		enc.SetEscapeHTML(false)
+		_ = enc.Encode(map[string]any{"error": map[string]string{
+			"code": string(r.Code), "reason": string(r.Code), "message": r.Why, "hint": r.Hint}})
+		return exitOfCode(r.Code)
 	}
-	if _, ok := errors.AsType[misuseError](err); ok {
-		code = commands.Validation
+	fmt.Fprintf(a.err, "spawnmesh: %s\n", printable(r.Why))
+	if r.Hint != "" {
+		fmt.Fprintf(a.err, "           %s\n", printable(r.Hint))
 	}
-	if hint == "" && errors.Is(err, federation.ErrPin) {
-		hint = "ask the hub's operator for a new token; somebody may stand between you"
-	}
-	if a.json || a.output == "json" || a.output == "ndjson" {
-		out := map[string]map[string]string{"error": {"code": string(code), "reason": string(code), "message": err.Error(), "hint": hint}}
-		_ = json.NewEncoder(a.err).Encode(out)
-		return
-	}
-	fmt.Fprintf(a.err, "spawnmesh: %s\n", printable(err.Error()))
-	if hint != "" {
-		fmt.Fprintf(a.err, "hint: %s\n", printable(hint))
-	}
+	return exitOfCode(r.Code)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"regexp"
 	"strings"
@@ -22,14 +23,14 @@ func (a *app) hubCommand() *cobra.Command {
 		Long: `Run a hub in the foreground until it is interrupted.
 
 It listens for its spokes on --link and for its operator on a socket in the data
-directory. With a link other than loopback the traffic is TLS with a pinned key.`,
+directory. All of the link is TLS 1.3; a join token names the key that it must show.`,
 		Example: "  spawnmesh --data-dir H hub run --link 127.0.0.1:7422",
 		RunE:    func(c *cobra.Command, _ []string) error { return a.runHub(c.Context(), &h, ready) },
 	}
-	run.Flags().StringVar(&h.Listen, "link", "127.0.0.1:7422", "address to serve spokes on; port 0 picks a free one")
-	run.Flags().StringVar(&h.Advertise, "advertise", "", "address that join tokens name, when it is another (host:port)")
-	run.Flags().StringVar(&h.Name, "name", defaultName(), "what this hub calls itself")
-	run.Flags().StringVar(&ready, "ready-file", "", "file to write the link's address to once the hub serves")
+	run.Flags().StringVar(&h.Listen, "link", "127.0.0.1:7422", "serve spokes on `ADDRESS`; port 0 picks a free one")
+	run.Flags().StringVar(&h.Advertise, "advertise", "", "`ADDRESS` that join tokens name, where it is another")
+	run.Flags().StringVar(&h.Name, "name", defaultName(), "`NAME` that this hub gives itself")
+	run.Flags().StringVar(&ready, "ready-file", "", "write the link's address to `FILE` once the hub serves")
 	c.AddCommand(run)
 	return c
 }
@@ -49,7 +50,7 @@ func defaultName() string {
 }
 
 func (a *app) runHub(ctx context.Context, h *hub.Hub, ready string) (err error) {
-	log := a.logger()
+	log := a.logger(slog.LevelInfo)
 	in, err := a.open(ctx, log, true)
 	if err != nil {
 		return err

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
@@ -30,16 +32,29 @@ func (a *app) dir() (string, error) {
 	}
 	home := a.getenv("HOME")
 	if home == "" {
-		return "", misuse(errors.New("no data directory: give --data-dir, or set SPAWNMESH_DATA_DIR or HOME"))
+		return "", misuse("no data directory: give --data-dir, or set SPAWNMESH_DATA_DIR or HOME")
 	}
 	return filepath.Join(home, ".local", "state", "spawnmesh"), nil
 }
 
-// logger writes for people who run an instance in the foreground.
-func (a *app) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{ReplaceAttr: func(_ []string, at slog.Attr) slog.Attr {
+// self is how this program is called for the same instance, for hints.
+func (a *app) self() string {
+	if a.dataDir == "" {
+		return "spawnmesh"
+	}
+	return "spawnmesh --data-dir " + a.dataDir
+}
+
+// logger writes what is at least as grave as level to standard error. A person
+// at a terminal knows which day it is.
+func (a *app) logger(level slog.Level) *slog.Logger {
+	form := "2006-01-02T15:04:05.000Z07:00"
+	if terminal(a.err) {
+		form = "15:04:05.000"
+	}
+	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, at slog.Attr) slog.Attr {
 		if at.Key == slog.TimeKey {
-			at.Value = slog.StringValue(at.Value.Time().Format("15:04:05.000"))
+			at.Value = slog.StringValue(at.Value.Time().Format(form))
 		}
 		return at
 	}}))
@@ -57,18 +72,20 @@ type instance struct {
 // open locks the data directory, loads or makes the keys and opens the database,
 // starting the private Postgres when no other is named. Things are closed in the
 // opposite order by close.
-func (a *app) open(ctx context.Context, log *slog.Logger, create bool) (in *instance, err error) {
-	in = &instance{}
-	if in.dir, err = a.dir(); err != nil {
-		return nil, err
+func (a *app) open(ctx context.Context, log *slog.Logger, create bool) (*instance, error) {
+	in := &instance{}
+	if err := a.openInto(ctx, in, log, create); err != nil {
+		return nil, errors.Join(err, in.close(ctx))
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, in.close(ctx))
-		}
-	}()
+	return in, nil
+}
+
+func (a *app) openInto(ctx context.Context, in *instance, log *slog.Logger, create bool) (err error) {
+	if in.dir, err = a.dir(); err != nil {
+		return err
+	}
 	if in.lock, err = postgres.Lock(in.dir); err != nil {
-		return nil, err
+		return err
 	}
 	keyDir := filepath.Join(in.dir, "keys")
 	in.keys, err = signing.LoadKeys(keyDir)
@@ -76,21 +93,24 @@ func (a *app) open(ctx context.Context, log *slog.Logger, create bool) (in *inst
 		in.keys, err = signing.CreateKeys(keyDir)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("loading the keys in %s: %w", keyDir, err)
+		return fmt.Errorf("loading the keys in %s: %w", keyDir, err)
 	}
 	url := a.databaseURL()
 	if url == "" {
 		in.cluster, err = postgres.Start(ctx, postgres.Config{Dir: in.dir, BinDir: a.getenv("SPAWNMESH_PG_BIN"), User: a.getenv("SPAWNMESH_PG_USER"), Log: log})
 		if err != nil {
-			return nil, err
+			return &commands.Refused{Code: commands.StoreDown, Why: "starting the private Postgres of " + in.dir, Err: err}
 		}
 		url = in.cluster.URL()
 	}
 	in.db, err = store.Open(ctx, store.Config{URL: url, Self: in.keys.InstanceID(), Signer: in.keys.Signing})
-	if err != nil {
-		return nil, fmt.Errorf("opening the instance in %s: %w", in.dir, err)
+	if _, away := errors.AsType[net.Error](err); away {
+		return &commands.Refused{Code: commands.StoreDown, Why: "opening the database of " + in.dir, Hint: "is the server that DATABASE_URL names running?", Err: err}
 	}
-	return in, nil
+	if err != nil {
+		return fmt.Errorf("opening the database of %s: %w", in.dir, err)
+	}
+	return nil
 }
 
 func (a *app) databaseURL() string {

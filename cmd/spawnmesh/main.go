@@ -34,7 +34,6 @@ type app struct {
 	dataDir  string
 	output   string
 	json     bool
-	noColor  bool
 }
 
 // run executes one command line and returns the exit code.
@@ -51,8 +50,8 @@ func run(ctx context.Context, a *app, args []string) int {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return exitInterrupted
 	}
-	a.printError(err)
-	return codeOf(err)
+	a.json = a.json || asksForJSON(args) // the flags after a bad one were not read
+	return a.printError(rephrase(root, err))
 }
 
 func (a *app) root() *cobra.Command {
@@ -64,22 +63,24 @@ func (a *app) root() *cobra.Command {
 A hub asks, a spoke decides. Nothing is lost or run twice while a link is down,
 and every order and outcome is a signed fact.
 
+An instance lives in a data directory: --data-dir, else $SPAWNMESH_DATA_DIR, else
+$XDG_STATE_HOME/spawnmesh (~/.local/state/spawnmesh; for root /var/lib/spawnmesh).
+
 Try it:  spawnmesh demo`,
 		SilenceUsage: true, SilenceErrors: true,
-		Args:              cobra.NoArgs,
 		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
 		PersistentPreRunE: func(*cobra.Command, []string) error { return a.checkOutput() },
 	}
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return misuse(err) })
+	root.SetFlagErrorFunc(flagError)
 	f := root.PersistentFlags()
-	f.StringVar(&a.dataDir, "data-dir", "", "data directory of the instance (default $SPAWNMESH_DATA_DIR, else $XDG_STATE_HOME/spawnmesh)")
-	f.StringVarP(&a.output, "output", "o", "table", "table, wide, json, ndjson or name")
+	f.StringVar(&a.dataDir, "data-dir", "", "`DIR` where the instance keeps its data")
+	f.StringVarP(&a.output, "output", "o", "table", "show as `FORMAT`: table, wide, json, ndjson or name")
 	f.BoolVar(&a.json, "json", false, "same as -o json")
-	f.BoolVar(&a.noColor, "no-color", false, "no colours (also NO_COLOR, or when the output is no terminal)")
 	root.AddGroup(&cobra.Group{ID: "try", Title: "Try:"}, &cobra.Group{ID: "run", Title: "Run an instance:"},
-		&cobra.Group{ID: "agents", Title: "Agents:"}, &cobra.Group{ID: "federation", Title: "Connections:"})
+		&cobra.Group{ID: "agents", Title: "Agents:"}, &cobra.Group{ID: "federation", Title: "Connections:"},
+		&cobra.Group{ID: "help", Title: "Help:"})
 	add := func(group string, list ...*cobra.Command) {
 		for _, c := range list {
 			c.GroupID = group
@@ -90,6 +91,7 @@ Try it:  spawnmesh demo`,
 	add("run", a.hubCommand(), a.spokeCommand())
 	add("agents", a.spawnCommand(), a.statusCommand(), a.killCommand(), a.logsCommand(), a.agentsCommand())
 	add("federation", a.inviteCommand(), a.connectionsCommand(), a.auditCommand())
+	a.explain(root)
 	return root
 }
 

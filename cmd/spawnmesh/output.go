@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 func (a *app) checkOutput() error {
@@ -19,8 +22,14 @@ func (a *app) checkOutput() error {
 	case "table", "wide", "json", "ndjson", "name":
 		return nil
 	}
-	return misuse(fmt.Errorf("output %q is not one of table, wide, json, ndjson, name", a.output))
+	return misuse("output %q is not one of table, wide, json, ndjson, name", a.output)
 }
+
+// wantsJSON reports whether a program reads what we print.
+func (a *app) wantsJSON() bool { return a.json || a.output == "json" || a.output == "ndjson" }
+
+// forPeople reports whether a person reads what we print.
+func (a *app) forPeople() bool { return a.output == "table" || a.output == "wide" }
 
 // A table is what a listing shows: one row per thing, the wide columns only
 // with -o wide.
@@ -32,14 +41,14 @@ type table struct {
 }
 
 // print writes v as the output format asks: the table for people, v itself for
-// programs.
+// programs, each of list on a line of its own for ndjson.
 func (a *app) print(v any, list []any, t table) error {
 	switch a.output {
 	case "json":
 		return a.printJSON(v)
 	case "ndjson":
 		for _, x := range list {
-			if err := json.NewEncoder(a.out).Encode(x); err != nil {
+			if err := a.printLine(x); err != nil {
 				return err
 			}
 		}
@@ -54,25 +63,72 @@ func (a *app) print(v any, list []any, t table) error {
 		fmt.Fprintln(a.err, t.empty)
 		return nil
 	}
-	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
 	columns := t.head
 	if a.output == "wide" {
 		columns = append(append([]string{}, t.head...), t.wide...)
 	}
-	fmt.Fprintln(w, strings.Join(columns, "\t"))
+	rows := [][]string{columns}
 	for _, row := range t.rows {
-		cells := make([]string, len(columns))
-		for i := range columns {
-			cells[i] = printable(row[i])
-		}
-		fmt.Fprintln(w, strings.TrimRight(strings.Join(cells, "\t"), " "))
+		rows = append(rows, row[:len(columns)])
 	}
-	return w.Flush()
+	limit := 0
+	if a.output != "wide" {
+		limit = columnsOf(a.out)
+	}
+	return a.align(rows, limit)
+}
+
+// printList is print for a list, which in JSON is never null.
+func printList[T any](a *app, list []T, t table) error {
+	if list == nil {
+		list = []T{}
+	}
+	return a.print(list, anys(list), t)
+}
+
+// align writes rows with their columns under each other, each cut to limit
+// characters where that is not 0.
+func (a *app) align(rows [][]string, limit int) error {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			row[i] = printable(strings.NewReplacer("\n", " ", "\t", " ").Replace(cell))
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			line.WriteString(cell)
+			if i < len(row)-1 {
+				line.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
+			}
+		}
+		if _, err := fmt.Fprintln(a.out, shorten(strings.TrimRight(line.String(), " "), limit)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shorten cuts s to limit characters; 0 means no limit.
+func shorten(s string, limit int) string {
+	if limit <= 0 || utf8.RuneCountInString(s) <= limit {
+		return s
+	}
+	return string([]rune(s)[:limit-1]) + "…"
 }
 
 func (a *app) printJSON(v any) error {
 	enc := json.NewEncoder(a.out)
 	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// printLine writes v as JSON on one line.
+func (a *app) printLine(v any) error {
+	enc := json.NewEncoder(a.out)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
 }
@@ -86,25 +142,38 @@ func anys[T any](list []T) []any {
 	return out
 }
 
-// printable makes foreign text harmless on a terminal: control characters are
-// shown, not obeyed.
+// printable makes foreign text harmless on a terminal: what would move the
+// cursor, or turn the direction of reading, is shown as a dot.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r == '\t' || r == '\n' || !unicode.IsControl(r) {
-			return r
+		if r != '\t' && r != '\n' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+			return '·'
 		}
-		return '·'
+		return r
 	}, s)
 }
 
-// terminal reports whether w is one.
-func terminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+// terminal reports whether stream is one.
+func terminal(stream any) bool {
+	f, ok := stream.(*os.File)
 	if !ok {
 		return false
 	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// columnsOf returns the width of the terminal w, 0 when it is none.
+func columnsOf(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return int(size.Col)
 }
 
 // ago says how long ago t was, for people.
@@ -126,28 +195,39 @@ func ago(t time.Time) string {
 // days is a duration flag that also knows d for days: "7d", "90s".
 type days time.Duration
 
-func (d *days) String() string { return time.Duration(*d).String() }
+// String writes d as people would: "30m", not "30m0s"; "0" makes help texts
+// leave out the default.
+func (d *days) String() string {
+	v := time.Duration(*d)
+	if v == 0 {
+		return "0"
+	}
+	if v%(24*time.Hour) == 0 {
+		return fmt.Sprintf("%dd", v/(24*time.Hour))
+	}
+	text := v.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
 
 // Type names the value in help texts.
-func (d *days) Type() string { return "duration" }
+func (d *days) Type() string { return "DURATION" }
 
 // Set reads the value of a flag.
 func (d *days) Set(s string) error {
-	factor := time.Duration(1)
-	text := s
+	v, err := time.ParseDuration(s)
 	if n, ok := strings.CutSuffix(s, "d"); ok {
-		text, factor = n+"h", 24
+		var count uint64
+		count, err = strconv.ParseUint(n, 10, 16)
+		v = time.Duration(count) * 24 * time.Hour
 	}
-	v, err := time.ParseDuration(text)
 	if err != nil || v < 0 {
 		return fmt.Errorf("%q is not a duration such as 90s, 15m, 2h or 7d", s)
 	}
-	*d = days(v * factor)
+	*d = days(v)
 	return nil
-}
-
-// interactive reports whether a person sits at standard input.
-func (a *app) interactive() bool {
-	f, ok := a.in.(*os.File)
-	return ok && terminal(f)
 }

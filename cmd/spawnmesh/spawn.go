@@ -3,16 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/local"
 	"github.com/spawnmesh/spawnmesh/hub"
 )
 
@@ -29,11 +26,15 @@ func (a *app) spawnCommand() *cobra.Command {
 	var f spawnFlags
 	c := &cobra.Command{
 		Use: "spawn [flags] -- CMD [ARG...]", Short: "Spawn an agent on a spoke",
-		Long: `Spawn an agent on a spoke.
+		Long: `Spawn an agent on a spoke. An agent is any program.
 
 When the id is printed the order is stored and cannot be lost: it reaches the
 spoke when the link is up, and its end comes back. The spoke's own policy decides
-whether it runs.`,
+whether it runs.
+
+With --wait or --follow the exit code tells the result: 0 completed, 9 failed,
+10 killed, 6 refused by the spoke, 7 nothing could run it, 124 timed out. An
+interrupt detaches (130); the agent goes on.`,
 		Example: `  spawnmesh spawn --spoke attic -- go test ./...
   spawnmesh spawn --any --capability gpu --timeout 2h --follow -- ./train.sh
   spawnmesh spawn --spoke attic --wait -o json -- sh -c 'echo hi; exit 3'`,
@@ -42,19 +43,19 @@ whether it runs.`,
 	}
 	s, fl := &f.req.Spawn, c.Flags()
 	fl.SetInterspersed(false)
-	fl.StringVar(&f.req.Spoke, "spoke", "", "name of the spoke")
+	fl.StringVar(&f.req.Spoke, "spoke", "", "on the spoke `NAME` (default: the only one there is)")
 	fl.BoolVar(&f.req.Any, "any", false, "let the hub choose a spoke that can run it")
-	fl.StringVar(&s.Title, "title", "", "a title for people")
-	fl.StringVar(&s.Runtime, "runtime", commands.RuntimeExec, "exec (a program) or noop (nothing: tries the path)")
-	fl.StringVar(&s.Dir, "dir", "", "directory on the spoke (default: a fresh one)")
-	fl.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the agent's environment (repeatable)")
-	fl.StringArrayVar(&s.Capabilities, "capability", nil, "capability the spoke must have (repeatable)")
-	fl.IntVar(&s.Priority, "priority", 0, "-100 to 100, higher is sooner")
-	fl.IntVar(&s.MaxRetries, "max-retries", 0, "how often a failed run is tried again")
+	fl.StringVar(&s.Title, "title", "", "`TEXT` that people see in place of the command")
+	fl.StringVar(&s.Runtime, "runtime", commands.RuntimeExec, "`RUNTIME` exec, or noop that starts nothing")
+	fl.StringVar(&s.Dir, "dir", "", "run in `DIR` on the spoke (default: a fresh directory)")
+	fl.StringArrayVar(&f.env, "env", nil, "set `NAME=VALUE` in the agent's environment (repeatable)")
+	fl.StringArrayVar(&s.Capabilities, "capability", nil, "the spoke must have the capability `NAME` (repeatable)")
+	fl.IntVar(&s.Priority, "priority", 0, "`N` from -100 to 100, higher is sooner")
+	fl.IntVar(&s.MaxRetries, "max-retries", 0, "try a failed run again, at most `N` times, up to 100")
 	fl.Var(&f.timeout, "timeout", "end the agent after this long (default: the spoke's limit)")
-	fl.Var(&f.expires, "expires-in", "never start it later than this from now (default 24h, at most 7d)")
-	fl.StringVar(&f.req.IdempotencyKey, "idempotency-key", "", "a second spawn with the same key is the same spawn")
-	fl.StringVar(&f.req.ID, "id", "", "the agent's id, a UUID of version 7 or 4 (default: a new one)")
+	fl.Var(&f.expires, "expires-in", "never start it later than this (default 24h, at most 7d)")
+	fl.StringVar(&f.req.IdempotencyKey, "idempotency-key", "", "a second spawn with the same `KEY` is the same spawn")
+	fl.StringVar(&f.req.ID, "id", "", "give the agent this `UUID`, version 7 or 4 (default: a new one)")
 	fl.BoolVar(&f.wait, "wait", false, "wait for the result; the exit code tells it")
 	fl.BoolVar(&f.follow, "follow", false, "show the agent's output, and wait for the result")
 	return c
@@ -64,12 +65,9 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 	f.req.Spawn.Argv = args
 	f.req.Spawn.TimeoutMS = time.Duration(f.timeout).Milliseconds()
 	f.req.ExpiresInMS = time.Duration(f.expires).Milliseconds()
-	for _, e := range f.env {
-		name, value, ok := strings.Cut(e, "=")
-		if !ok {
-			return misuse(fmt.Errorf("--env wants NAME=VALUE; %q has no =", name))
-		}
-		f.req.Spawn.Env = append(f.req.Spawn.Env, commands.EnvVar{Name: name, Value: value})
+	var err error
+	if f.req.Spawn.Env, err = environment(f.env); err != nil {
+		return err
 	}
 	c, err := a.client()
 	if err != nil {
@@ -86,7 +84,7 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 	if f.wait {
 		return a.waitAgent(ctx, c, got.ID)
 	}
-	if a.output == "table" || a.output == "wide" {
+	if a.forPeople() {
 		fmt.Fprintln(a.out, got.ID)
 		if got.Existing {
 			fmt.Fprintln(a.err, "this spawn was ordered before; nothing new was ordered")
@@ -96,49 +94,17 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 	return a.print(got, anys([]hub.SpawnAnswer{got}), table{names: []string{got.ID}})
 }
 
-// await asks until the agent has ended. An interrupt detaches: the agent goes on.
-func (a *app) await(ctx context.Context, c *local.Client, id string) (hub.AgentView, error) {
-	var v hub.AgentView
-	for {
-		err := c.Do(ctx, "GET", "/v1/agents/"+url.PathEscape(id)+"?wait=30s", nil, &v)
-		if ctx.Err() != nil {
-			fmt.Fprintf(a.err, "detached; agent %s goes on. See: spawnmesh status %s\n", id, id)
-			return v, exitCode(exitInterrupted)
+// environment reads NAME=VALUE pairs. Its errors show no values.
+func environment(pairs []string) ([]commands.EnvVar, error) {
+	var list []commands.EnvVar
+	for _, pair := range pairs {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, misuse("--env wants NAME=VALUE and got one without =")
 		}
-		if err != nil || v.State.Terminal() {
-			return v, err
-		}
+		list = append(list, commands.EnvVar{Name: name, Value: value})
 	}
-}
-
-func (a *app) waitAgent(ctx context.Context, c *local.Client, id string) error {
-	v, err := a.await(ctx, c, id)
-	if err != nil {
-		return err
-	}
-	if err := a.printAgent(v); err != nil {
-		return err
-	}
-	return resultCode(v)
-}
-
-// followAgent shows the output as it comes, then says how the agent ended.
-func (a *app) followAgent(ctx context.Context, c *local.Client, id string) error {
-	if err := a.streamLogs(ctx, c, id, 0, true); err != nil && ctx.Err() == nil {
-		return err
-	}
-	v, err := a.await(ctx, c, id)
-	if err != nil {
-		return err
-	}
-	if a.output == "json" || a.output == "ndjson" {
-		if err := a.printAgent(v); err != nil {
-			return err
-		}
-		return resultCode(v)
-	}
-	fmt.Fprintf(a.err, "agent %s %s\n", id, sentence(v))
-	return resultCode(v)
+	return list, nil
 }
 
 // resultCode is the exit code that tells how an agent ended; nil for success.
@@ -182,57 +148,4 @@ func sentence(v hub.AgentView) string {
 		return fmt.Sprintf("%s (%s)", v.State, v.Reason)
 	}
 	return string(v.State)
-}
-
-func (a *app) logsCommand() *cobra.Command {
-	var follow bool
-	var since int64
-	c := &cobra.Command{
-		Use: "logs ID", Short: "Show an agent's output", Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			return a.streamLogs(c.Context(), client, args[0], since, follow)
-		},
-	}
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the agent has ended")
-	c.Flags().Int64Var(&since, "since-seq", 0, "only what arrived after this sequence number")
-	return c
-}
-
-// streamLogs writes an agent's output to where it belongs: standard output and
-// standard error, as it was written; as JSON with its sequence numbers.
-func (a *app) streamLogs(ctx context.Context, c *local.Client, id string, since int64, follow bool) error {
-	path := fmt.Sprintf("/v1/agents/%s/logs?after=%d&follow=%t", url.PathEscape(id), since, follow)
-	err := c.Stream(ctx, path, func(raw json.RawMessage) error {
-		var p logPiece
-		if err := json.Unmarshal(raw, &p); err != nil {
-			return fmt.Errorf("reading a piece of log: %w", err)
-		}
-		if a.output == "json" || a.output == "ndjson" {
-			return json.NewEncoder(a.out).Encode(raw)
-		}
-		to := a.out
-		if p.Stream == "stderr" {
-			to = a.err
-		}
-		data := string(p.Data)
-		if terminal(to) {
-			data = printable(data)
-		}
-		_, err := fmt.Fprint(to, data)
-		return err
-	})
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return exitCode(exitInterrupted)
-	}
-	return err
-}
-
-type logPiece struct {
-	Seq    int64  `json:"seq"`
-	Stream string `json:"stream"`
-	Data   []byte `json:"data"`
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
 )
 
@@ -36,31 +39,30 @@ lease.`,
 		Example: "  spawnmesh --data-dir S spoke run --slots 4",
 		RunE: func(c *cobra.Command, _ []string) error {
 			s.Drain, s.Lease, s.Interval = time.Duration(drain), time.Duration(lease), time.Duration(beat)
-			if s.Slots < 1 || s.Slots > 10000 || s.Lease < time.Second || s.Interval < 100*time.Millisecond {
-				return misuse(errors.New("--slots is from 1 to 10000, --lease at least 1s, --heartbeat at least 100ms"))
+			if s.Slots < 1 || s.Slots > 10000 || s.Lease < time.Second || s.Interval < 100*time.Millisecond || s.Interval > time.Hour {
+				return misuse("--slots is from 1 to 10000, --lease at least 1s, --heartbeat from 100ms to 1h")
 			}
 			return a.runSpoke(c.Context(), &s, ready)
 		},
 	}
 	f := run.Flags()
-	f.IntVar(&s.Slots, "slots", spoke.DefaultSlots, "agents that may run at a time")
-	f.Var(&lease, "lease", "how long a claim lasts unless it is renewed; an agent outlives its spoke by this much")
+	f.IntVar(&s.Slots, "slots", spoke.DefaultSlots, "run at most `N` agents at a time")
+	f.Var(&lease, "lease", "how long an agent may outlive its spoke")
 	f.Var(&beat, "heartbeat", "time between two signs of life")
 	f.Var(&drain, "drain", "how long a stop waits for running agents")
-	f.StringVar(&ready, "ready-file", "", "file to write to once the spoke works")
+	f.StringVar(&ready, "ready-file", "", "write this instance's id to `FILE` once the spoke works")
 	return run
 }
 
 func (a *app) runSpoke(ctx context.Context, s *spoke.Spoke, ready string) (err error) {
-	log := a.logger()
-	dir, err := a.dir()
-	if err != nil {
+	log := a.logger(slog.LevelInfo)
+	if s.Policy, err = a.policy(); err != nil {
 		return err
 	}
-	if s.Policy, err = spoke.LoadPolicy(dir); err != nil {
-		return misuse(err)
-	}
 	in, err := a.open(ctx, log, false)
+	if errors.Is(err, signing.ErrNoKeys) {
+		return spoke.ErrNoHub // the keys come with the first join
+	}
 	if err != nil {
 		return err
 	}
@@ -93,29 +95,16 @@ line, where others could see it. Compare the fingerprints with the hub's operato
 		Example: "  spawnmesh --data-dir S spoke join --token-file token\n  spawnmesh --data-dir S spoke join < token",
 		RunE:    func(c *cobra.Command, _ []string) error { return a.join(c.Context(), file) },
 	}
-	c.Flags().StringVar(&file, "token-file", "", "file that holds the token (default: standard input)")
+	c.Flags().StringVar(&file, "token-file", "", "read the token from `FILE` (default: standard input)")
 	return c
 }
 
 func (a *app) join(ctx context.Context, file string) (err error) {
-	in := a.in
-	if file != "" {
-		f, err := os.Open(file)
-		if err != nil {
-			return misuse(fmt.Errorf("reading the token: %w", err))
-		}
-		defer f.Close()
-		in = f
-	}
-	raw, err := io.ReadAll(io.LimitReader(in, 8<<10))
-	if err != nil {
-		return fmt.Errorf("reading the token: %w", err)
-	}
-	token, err := federation.ParseToken(string(raw))
+	token, err := a.readToken(file)
 	if err != nil {
 		return err
 	}
-	node, err := a.open(ctx, a.logger(), true)
+	node, err := a.open(ctx, a.logger(slog.LevelWarn), true)
 	if err != nil {
 		return err
 	}
@@ -130,122 +119,44 @@ func (a *app) join(ctx context.Context, file string) (err error) {
 	if err != nil {
 		return err
 	}
-	if a.output == "json" || a.output == "ndjson" {
-		return a.printJSON(j)
+	if !a.forPeople() {
+		return a.print(j, []any{j}, table{names: []string{j.Connection.Name}})
 	}
 	fmt.Fprintf(a.out, "joined hub %s as %s\n", j.Connection.Name, token.Name)
 	fmt.Fprintf(a.out, "hub fingerprint    %s\n", j.Hub)
 	fmt.Fprintf(a.out, "our fingerprint    %s\n", j.Ours)
-	fmt.Fprintf(a.err, "compare them with the hub's operator; then start the spoke: spawnmesh spoke run\n")
+	fmt.Fprintln(a.err, "compare them with the hub's operator")
 	if p, err := spoke.LoadPolicy(node.dir); err == nil && len(p.Runtimes) == 0 {
-		fmt.Fprintf(a.err, "nothing may run here yet; decide what may: spawnmesh spoke policy init --preset commands\n")
+		fmt.Fprintf(a.err, "nothing may run here yet; decide what may: %s spoke policy init --preset commands\n", a.self())
 	}
+	fmt.Fprintf(a.err, "then start the spoke: %s spoke run\n", a.self())
 	return nil
 }
 
-func (a *app) policyCommand() *cobra.Command {
-	c := &cobra.Command{Use: "policy", Short: "Decide what may run on this host"}
-	var preset string
-	var force bool
-	set := &cobra.Command{
-		Use: "init", Short: "Write a policy file to begin with", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return a.policyInit(preset, force) },
+// readToken reads a token before anything is made for it on this host.
+func (a *app) readToken(file string) (federation.Token, error) {
+	in := a.in
+	if file != "" {
+		f, err := os.Open(file)
+		if err != nil {
+			return federation.Token{}, misuse("reading the token: %v", err)
+		}
+		defer f.Close()
+		in = f
+	} else if terminal(a.in) {
+		fmt.Fprintln(a.err, "paste the token here, one line:")
 	}
-	set.Flags().StringVar(&preset, "preset", "deny", "deny (nothing), commands (a list to edit) or open (anything: own machine)")
-	set.Flags().BoolVar(&force, "force", false, "replace the policy that is there")
-	show := &cobra.Command{
-		Use: "show", Short: "Show the policy in force", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return a.policyShow() },
+	line, err := bufio.NewReader(io.LimitReader(in, 8<<10)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return federation.Token{}, misuse("reading the token: %v", err)
 	}
-	var s commands.Spawn
-	test := &cobra.Command{
-		Use: "test [flags] -- CMD [ARG...]", Short: "Ask the policy whether it would let a command run",
-		Args: cobra.ArbitraryArgs,
-		RunE: func(_ *cobra.Command, args []string) error { return a.policyTest(s, args) },
-	}
-	test.Flags().StringVar(&s.Dir, "dir", "", "directory to run in")
-	test.Flags().StringVar(&s.Runtime, "runtime", commands.RuntimeExec, "runtime")
-	test.Flags().StringArrayVar(&s.Capabilities, "capability", nil, "required capability (repeatable)")
-	c.AddCommand(set, show, test)
-	return c
-}
-
-func (a *app) policyInit(preset string, force bool) error {
-	text, ok := spoke.Presets[preset]
-	if !ok {
-		return misuse(fmt.Errorf("preset %q is not one of deny, commands, open", preset))
-	}
-	dir, err := a.dir()
+	token, err := federation.ParseToken(line)
 	if err != nil {
-		return err
+		return token, err
 	}
-	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return fmt.Errorf("making the data directory: %w", err)
+	if token.Expired(time.Now()) {
+		return token, commands.Refuse(joinRefused, "the join token has expired, at %s", time.UnixMilli(token.Expires).Format(time.DateTime)).
+			Hinting("make a new one on the hub: spawnmesh invite --name %s", token.Name)
 	}
-	path := spoke.PolicyFile(dir)
-	flags := os.O_WRONLY | os.O_CREATE | os.O_TRUNC
-	if !force {
-		flags |= os.O_EXCL
-	}
-	f, err := os.OpenFile(path, flags, 0o644)
-	if os.IsExist(err) {
-		return commands.Refuse(commands.Conflict, "there is a policy already: %s", path).Hinting("edit it, or replace it with --force")
-	}
-	if err != nil {
-		return fmt.Errorf("writing the policy: %w", err)
-	}
-	if _, err := f.WriteString(text); err != nil {
-		return errors.Join(fmt.Errorf("writing the policy: %w", err), f.Close())
-	}
-	fmt.Fprintf(a.out, "%s\n", path)
-	fmt.Fprintln(a.err, "a running spoke reads it when it is started again")
-	return f.Close()
-}
-
-func (a *app) policyShow() error {
-	p, err := a.policy()
-	if err != nil {
-		return err
-	}
-	if a.output == "json" || a.output == "ndjson" {
-		return a.printJSON(p)
-	}
-	return a.printPolicy(p)
-}
-
-func (a *app) policy() (*spoke.Policy, error) {
-	dir, err := a.dir()
-	if err != nil {
-		return nil, err
-	}
-	p, err := spoke.LoadPolicy(dir)
-	if err != nil {
-		return nil, misuse(err)
-	}
-	return p, nil
-}
-
-func (a *app) printPolicy(p *spoke.Policy) error {
-	raw, err := p.Text()
-	if err != nil {
-		return err
-	}
-	_, err = a.out.Write(raw)
-	return err
-}
-
-func (a *app) policyTest(s commands.Spawn, args []string) error {
-	p, err := a.policy()
-	if err != nil {
-		return err
-	}
-	s.Argv, s.Task = args, "00000000-0000-4000-8000-000000000000"
-	if err := s.Validate(); err != nil {
-		return err
-	}
-	if r := p.Judge(&s); r != nil {
-		return r
-	}
-	fmt.Fprintln(a.out, "allowed")
-	return nil
+	return token, nil
 }

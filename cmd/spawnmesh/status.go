@@ -1,11 +1,12 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
 	"strconv"
-	"text/tabwriter"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,92 +16,125 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
+// A statusView is an agent as the hub knows it, and as its spoke answered when
+// it was asked.
+type statusView struct {
+	hub.AgentView
+	Asked *commands.TaskState `json:"asked,omitempty"`
+}
+
 func (a *app) statusCommand() *cobra.Command {
 	var ask bool
 	c := &cobra.Command{
 		Use: "status ID", Short: "Show how an agent stands", Args: cobra.ExactArgs(1),
 		Long: `Show how an agent stands: what its spoke has said of it, receipt by receipt.
 
-With --ask the spoke is asked now, and its signed answer is shown.`,
-		RunE: func(c *cobra.Command, args []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			id := url.PathEscape(args[0])
-			if ask {
-				var s commands.TaskState
-				if err := client.Do(c.Context(), "POST", "/v1/agents/"+id+"/ask", nil, &s); err != nil {
-					return err
-				}
-				fmt.Fprintf(a.err, "the spoke says: %s, attempt %d\n", s.State, s.Attempt)
-			}
-			var v hub.AgentView
-			if err := client.Do(c.Context(), "GET", "/v1/agents/"+id+"?receipts=true", nil, &v); err != nil {
-				return err
-			}
-			return a.printAgent(v)
-		},
+ID is the whole id, or six or more characters that no other begins with. With
+--ask the spoke is asked now, and its signed answer is shown too.`,
+		RunE: func(c *cobra.Command, args []string) error { return a.status(c.Context(), args[0], ask) },
 	}
 	c.Flags().BoolVar(&ask, "ask", false, "ask the spoke now")
 	return c
 }
 
-// printAgent shows one agent in full.
-func (a *app) printAgent(v hub.AgentView) error {
-	if a.output != "table" && a.output != "wide" {
+func (a *app) status(ctx context.Context, id string, ask bool) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	var v statusView
+	path := "/v1/agents/" + url.PathEscape(id)
+	if ask {
+		if err := c.Do(ctx, "POST", path+"/ask", nil, &v.Asked); err != nil {
+			return err
+		}
+	}
+	if err := c.Do(ctx, "GET", path+"?receipts=true", nil, &v.AgentView); err != nil {
+		return err
+	}
+	if !a.forPeople() {
 		return a.print(v, []any{v}, table{names: []string{v.Task}})
 	}
-	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(w, "%s\t%s\n", name, printable(value))
-		}
+	if v.Asked != nil {
+		fmt.Fprintf(a.err, "%s says now: %s, attempt %d\n\n", v.Spoke, v.Asked.State, v.Asked.Attempt)
 	}
-	line("id", v.Task)
-	line("title", v.Title)
-	line("spoke", v.Spoke)
-	line("command", commandLine(v.Spec))
-	line("state", sentence(v))
-	if v.ExitCode != nil {
-		line("exit code", strconv.Itoa(*v.ExitCode))
+	return a.printAgent(v.AgentView)
+}
+
+// pairs are names and values, one pair per line.
+type pairs [][]string
+
+// add leaves out what has no value.
+func (p *pairs) add(name, value string) {
+	if value != "" {
+		*p = append(*p, []string{name, value})
 	}
-	line("attempt", strconv.Itoa(v.Attempt))
-	line("ordered", stamp(&v.CreatedAt, nil))
-	line("accepted", stamp(v.AcceptedAt, &v.CreatedAt))
-	line("started", stamp(v.StartedAt, &v.CreatedAt))
-	line("ended", stamp(v.EndedAt, &v.CreatedAt))
-	if v.AcceptedAt == nil && !v.State.Terminal() {
-		line("expires", v.ExpiresAt.Local().Format(time.DateTime)+" (not started later than this)")
+}
+
+// printAgent shows one agent in full.
+func (a *app) printAgent(v hub.AgentView) error {
+	if !a.forPeople() {
+		return a.print(v, []any{v}, table{names: []string{v.Task}})
 	}
-	var r commands.Result
-	if v.Result != nil && json.Unmarshal(v.Result, &r) == nil {
-		for _, p := range r.Reaped {
-			line("reaped", fmt.Sprintf("%d %s", p.Pid, p.Command))
-		}
-		for _, p := range r.Survivors {
-			line("survives", fmt.Sprintf("%d %s", p.Pid, p.Command))
-		}
+	r := resultOf(v)
+	list := agentPairs(v)
+	for _, p := range r.Reaped {
+		list.add("reaped", fmt.Sprintf("%d %s", p.Pid, p.Command))
+	}
+	for _, p := range r.Survivors {
+		list.add("survives", fmt.Sprintf("%d %s", p.Pid, p.Command))
 	}
 	for _, rc := range v.Receipts {
-		line("receipt", fmt.Sprintf("%-15s seq %-6d %s %s", rc.Kind, rc.Seq, rc.At.Local().Format("15:04:05.000"), rc.Code))
+		list.add("receipt", fmt.Sprintf("%-15s seq %-6d %s %s", rc.Kind, rc.Seq, rc.At.Local().Format("15:04:05.000"), rc.Code))
 	}
-	if err := w.Flush(); err != nil {
+	if err := a.align(list, 0); err != nil {
 		return err
 	}
 	for _, s := range []struct{ name, tail string }{{"stdout", r.Stdout.Tail}, {"stderr", r.Stderr.Tail}} {
 		if s.tail != "" {
-			fmt.Fprintf(a.out, "\n%s (its end)\n%s\n", s.name, printable(trimNewline(s.tail)))
+			fmt.Fprintf(a.out, "\n%s (its end)\n%s\n", s.name, printable(strings.TrimSuffix(s.tail, "\n")))
 		}
 	}
 	return nil
 }
 
-func trimNewline(s string) string {
-	if n := len(s); n > 0 && s[n-1] == '\n' {
-		return s[:n-1]
+func agentPairs(v hub.AgentView) pairs {
+	var list pairs
+	list.add("id", v.Task)
+	list.add("title", v.Title)
+	list.add("spoke", v.Spoke)
+	list.add("command", commandLine(v.Spec))
+	list.add("state", sentence(v))
+	var refused commands.RefusedBody
+	if v.Refusal != nil && json.Unmarshal(v.Refusal, &refused) == nil {
+		list.add("hint", refused.Hint)
 	}
-	return s
+	if v.ExitCode != nil {
+		list.add("exit code", strconv.Itoa(*v.ExitCode))
+	}
+	if v.Attempt > 0 {
+		list.add("attempt", strconv.Itoa(v.Attempt))
+	}
+	list.add("ordered", stamp(&v.CreatedAt, nil)+" by "+v.CreatedBy)
+	list.add("accepted", stamp(v.AcceptedAt, &v.CreatedAt))
+	list.add("started", stamp(v.StartedAt, &v.CreatedAt))
+	list.add("ended", stamp(v.EndedAt, &v.CreatedAt))
+	if v.StartedAt == nil && !v.State.Terminal() {
+		list.add("expires", v.ExpiresAt.Local().Format(time.DateTime)+" (not started later than this)")
+	}
+	var kill struct{ Reason, By string }
+	if v.Kill != nil && json.Unmarshal(v.Kill, &kill) == nil {
+		list.add("kill", fmt.Sprintf("ordered by %s: %s", kill.By, kill.Reason))
+	}
+	return list
+}
+
+// resultOf reads an agent's result; it is empty when there is none.
+func resultOf(v hub.AgentView) (r commands.Result) {
+	if v.Result != nil {
+		_ = json.Unmarshal(v.Result, &r) // our own hub wrote it
+	}
+	return r
 }
 
 // stamp is a time for people, with how long after the order it was.
@@ -115,31 +149,19 @@ func stamp(t, from *time.Time) string {
 	return text
 }
 
+// commandLine writes what an agent runs as a person would type it.
 func commandLine(spec json.RawMessage) string {
 	var s commands.Spawn
 	if json.Unmarshal(spec, &s) != nil || len(s.Argv) == 0 {
 		return s.Runtime
 	}
-	text := ""
+	words := make([]string, len(s.Argv))
 	for i, w := range s.Argv {
-		if i > 0 {
-			text += " "
-		}
-		if w == "" || strconv.Quote(w) != `"`+w+`"` || containsSpace(w) {
-			w = strconv.Quote(w)
-		}
-		text += w
-	}
-	return text
-}
-
-func containsSpace(s string) bool {
-	for _, c := range s {
-		if c == ' ' {
-			return true
+		if words[i] = w; w == "" || strconv.Quote(w) != `"`+w+`"` || strings.Contains(w, " ") {
+			words[i] = strconv.Quote(w)
 		}
 	}
-	return false
+	return strings.Join(words, " ")
 }
 
 func (a *app) agentsCommand() *cobra.Command {
@@ -158,33 +180,35 @@ func (a *app) agentsCommand() *cobra.Command {
 			if err := client.Do(c.Context(), "GET", "/v1/agents?"+q.Encode(), nil, &list); err != nil {
 				return err
 			}
+			if len(list) == 0 && (open || spokeName != "") {
+				return printList(a, list, table{empty: "no such agents; all of them: " + a.self() + " agents"})
+			}
 			return a.printAgents(list)
 		},
 	}
-	c.Flags().StringVar(&spokeName, "spoke", "", "only those of one spoke")
+	c.Flags().StringVar(&spokeName, "spoke", "", "only those on the spoke `NAME`")
 	c.Flags().BoolVar(&open, "open", false, "only those that have not ended")
-	c.Flags().IntVar(&limit, "limit", 50, "at most this many")
+	c.Flags().IntVar(&limit, "limit", 50, "at most `N`, up to 10000")
 	return c
 }
 
 func (a *app) printAgents(list []store.Mirror) error {
-	t := table{head: []string{"ID", "SPOKE", "STATE", "AGE", "COMMAND"}, wide: []string{"ATTEMPT", "BY", "FULL ID"}, empty: "no agents yet; spawn one: spawnmesh spawn --spoke NAME -- echo hi"}
+	t := table{head: []string{"ID", "SPOKE", "STATE", "AGE", "COMMAND"}, wide: []string{"ATTEMPT", "PRIORITY", "BY", "FULL ID"},
+		empty: "no agents yet; spawn one: " + a.self() + " spawn --spoke NAME -- echo hi"}
 	for _, m := range list {
 		command := commandLine(m.Spec)
 		if m.Title != "" {
 			command = m.Title
 		}
-		if len(command) > 50 {
-			command = command[:47] + "..."
-		}
 		state := string(m.State)
 		if m.Reason != "" {
 			state += " (" + string(m.Reason) + ")"
 		}
-		t.rows = append(t.rows, []string{shortID(m.Task), m.Spoke, state, ago(m.CreatedAt), command, strconv.Itoa(m.Attempt), m.CreatedBy, m.Task})
+		t.rows = append(t.rows, []string{shortID(m.Task), m.Spoke, state, ago(m.CreatedAt), shorten(command, 50),
+			strconv.Itoa(m.Attempt), strconv.Itoa(m.Priority), m.CreatedBy, m.Task})
 		t.names = append(t.names, m.Task)
 	}
-	return a.print(list, anys(list), t)
+	return printList(a, list, t)
 }
 
 // shortID is enough of an id to name it: the first parts of a UUIDv7 are time,
@@ -194,48 +218,4 @@ func shortID(id string) string {
 		return id
 	}
 	return id[:18]
-}
-
-func (a *app) killCommand() *cobra.Command {
-	var reason string
-	grace := days(hub.DefaultGrace)
-	c := &cobra.Command{
-		Use: "kill ID...", Short: "End agents and their whole process trees", Args: cobra.MinimumNArgs(1),
-		Long: `End agents and their whole process trees: TERM, the grace, then KILL.
-
-The order overtakes queues, is stored before this returns, and is obeyed by a
-spoke that is offline when it is back. See what was reaped with: spawnmesh status ID`,
-		RunE: func(c *cobra.Command, args []string) error {
-			if reason == "" {
-				return misuse(fmt.Errorf("a kill needs --reason \"why\"; it is recorded"))
-			}
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			var list []store.Mirror
-			for _, id := range args {
-				var m store.Mirror
-				req := map[string]any{"reason": reason, "grace_ms": time.Duration(grace).Milliseconds()}
-				if err := client.Do(c.Context(), "POST", "/v1/agents/"+url.PathEscape(id)+"/kill", req, &m); err != nil {
-					return err
-				}
-				list = append(list, m)
-				if a.output == "table" || a.output == "wide" {
-					if m.State.Terminal() {
-						fmt.Fprintf(a.err, "agent %s has ended already: %s\n", m.Task, m.State)
-					} else {
-						fmt.Fprintf(a.out, "kill of agent %s is ordered\n", m.Task)
-					}
-				}
-			}
-			if a.output == "table" || a.output == "wide" {
-				return nil
-			}
-			return a.print(list, anys(list), table{names: args})
-		},
-	}
-	c.Flags().StringVar(&reason, "reason", "", "why; it is recorded (required)")
-	c.Flags().Var(&grace, "grace", "time between TERM and KILL")
-	return c
 }

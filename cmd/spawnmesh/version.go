@@ -31,8 +31,8 @@ func (a *app) versionCommand() *cobra.Command {
 		Use: "version", Short: "Show the version", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			v := map[string]string{"version": version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
-			if a.output == "json" || a.output == "ndjson" {
-				return a.printJSON(v)
+			if !a.forPeople() {
+				return a.print(v, []any{v}, table{names: []string{version()}})
 			}
 			fmt.Fprintf(a.out, "spawnmesh %s (%s, %s)\n", v["version"], v["go"], v["platform"])
 			return nil

@@ -40,7 +40,6 @@ var always = map[string]string{
 // the test when that does not come, or when something happened twice.
 func (m *Mesh) Check(t testing.TB) {
 	t.Helper()
-	m.Hurry(t)
 	all := []*Instance{m.Hub.Instance}
 	for _, s := range m.Spokes {
 		all = append(all, s.Instance)
@@ -64,16 +63,6 @@ func (m *Mesh) agree(t testing.TB) {
 		for task, state := range m.Hub.Pairs(t, `SELECT task::text, state::text FROM mirrors WHERE `+living+` AND conn = $1 AND refusal IS NULL`, s.Conn) {
 			require.Equal(t, state, theirs[task], "task %s at %s", task, name)
 		}
-	}
-}
-
-// Hurry makes everything that waits for a receipt due now. It is the half
-// minute that a sender waits for one that was lost with a restart.
-func (m *Mesh) Hurry(t testing.TB) {
-	t.Helper()
-	m.Hub.Exec(t, `UPDATE outbox SET next_at = clock_timestamp() WHERE closed_at IS NULL`)
-	for _, s := range m.Spokes {
-		s.Exec(t, `UPDATE outbox SET next_at = clock_timestamp() WHERE closed_at IS NULL`)
 	}
 }
 

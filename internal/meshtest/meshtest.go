@@ -31,7 +31,7 @@ import (
 
 // Patience is how long this package waits for what must happen. It is the
 // patience of a busy machine; nothing takes that long.
-const Patience = 8 * time.Second
+const Patience = 30 * time.Second
 
 // Main runs the tests of a package that uses this one: its TestMain is this
 // call. It also is the program of the shims that agents run under.
@@ -55,6 +55,7 @@ type Mesh struct {
 	Hub    *Hub
 	Spokes map[string]*Spoke // by the name they joined under
 	plan   Plan
+	ways   []*Proxy // to the hub
 }
 
 // A Hub is the hub of a mesh.
@@ -121,7 +122,9 @@ func (m *Mesh) newSpoke(t testing.TB, name string) *Spoke {
 	t.Helper()
 	policy, err := spoke.ParsePolicy([]byte(cmp.Or(m.plan.Policy, spoke.Presets["open"])))
 	require.NoError(t, err)
-	return &Spoke{Instance: newInstance(t, name), Proxy: NewProxy(t, m.Hub.Link), policy: policy, plan: m.plan}
+	s := &Spoke{Instance: newInstance(t, name), Proxy: NewProxy(t, m.Hub.Link), policy: policy, plan: m.plan}
+	m.ways = append(m.ways, s.Proxy)
+	return s
 }
 
 // Invite asks the hub for an invitation, as its operator does.
@@ -160,8 +163,8 @@ func (m *Mesh) Start(t testing.TB, name string) {
 		return
 	}
 	m.Hub.start(t)
-	for _, s := range m.Spokes {
-		s.Proxy.Target(m.Hub.Link)
+	for _, p := range m.ways {
+		p.Target(m.Hub.Link)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"crypto/tls"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -22,6 +23,8 @@ type Rogue struct {
 	*Voice
 	Spoke *Spoke
 
+	dir      string
+	cert     tls.Certificate
 	fed      *federation.Hub
 	verifier signing.Verifier
 	mu       sync.Mutex // guards heard
@@ -38,32 +41,59 @@ func (p Plan) Rogue(t testing.TB) *Rogue {
 	dir := t.TempDir()
 	keys, err := signing.CreateKeys(filepath.Join(dir, "keys"))
 	require.NoError(t, err)
-	log := &Log{}
-	r := &Rogue{fed: &federation.Hub{Listen: "127.0.0.1:0", Dir: filepath.Join(dir, "nats"), Certificate: cert, Log: log.Logger()}}
-	require.NoError(t, r.fed.Start(t.Context()))
-	t.Cleanup(r.fed.Close)
+	r := &Rogue{dir: filepath.Join(dir, "nats"), cert: cert}
+	r.serve(t)
 	m := &Mesh{Hub: &Hub{Link: r.fed.Addr()}, plan: p}
 	r.Spoke = m.newSpoke(t, "attic")
 	r.Voice = &Voice{Keys: keys, Peer: r.Spoke.Keys.InstanceID(), Conn: NewID(), Epoch: 1}
-	r.wed(t, federation.Pin(cert))
-	keep(t, func(ctx context.Context) error { return r.fed.Ingest(ctx, 64, r.hear) })
+	r.wed(t)
 	r.Spoke.start(t)
-	Await(t, "the link", func() bool { return len(r.fed.Peers()) == 1 })
+	r.awaitLink(t)
 	return r
 }
 
-// wed stores on both sides what a handshake would have led to.
-func (r *Rogue) wed(t testing.TB, pin string) {
+func (r *Rogue) serve(t testing.TB) {
 	t.Helper()
-	theirs := r.Spoke.Keys
-	link, err := federation.NKey(theirs.LinkSeed)
+	fed := &federation.Hub{Listen: "127.0.0.1:0", Dir: r.dir, Certificate: r.cert}
+	require.NoError(t, fed.Start(t.Context()))
+	t.Cleanup(fed.Close)
+	keep(t, func(ctx context.Context) error { return fed.Ingest(ctx, 64, r.hear) })
+	r.fed = fed
+}
+
+func (r *Rogue) admit(t testing.TB) (link string) {
+	t.Helper()
+	link, err := federation.NKey(r.Spoke.Keys.LinkSeed)
 	require.NoError(t, err)
 	require.NoError(t, r.fed.Admit(t.Context(), federation.Peer{ID: string(r.Peer), NKey: link}))
+	return link
+}
+
+func (r *Rogue) awaitLink(t testing.TB) {
+	t.Helper()
+	Await(t, "the link", func() bool { return len(r.fed.Peers()) == 1 })
+}
+
+// Restart ends the rogue's message server and starts it again. It has then
+// forgotten which messages it has seen.
+func (r *Rogue) Restart(t testing.TB) {
+	t.Helper()
+	r.fed.Close()
+	r.serve(t)
+	r.admit(t)
+	r.Spoke.Proxy.Target(r.fed.Addr())
+	r.awaitLink(t)
+}
+
+// wed stores on both sides what a handshake would have led to.
+func (r *Rogue) wed(t testing.TB) {
+	t.Helper()
+	theirs, link := r.Spoke.Keys, r.admit(t)
 	db := r.Spoke.Open(t)
 	defer db.Close()
 	c, err := db.AddConnection(t.Context(), store.NewConnection{
 		Connection: store.Connection{ID: r.Conn, Peer: r.Keys.InstanceID(), Name: "lab", Authority: store.Obeys, State: store.Active,
-			LinkKey: link, LinkURL: r.Spoke.Proxy.Addr(), LinkPin: pin},
+			LinkKey: link, LinkURL: r.Spoke.Proxy.Addr(), LinkPin: federation.Pin(r.cert)},
 		Keys:  store.PeerKeys{Identity: r.Keys.Identity.Public(), Signing: r.Keys.Signing.Public(), Sealing: r.Keys.Sealing.PublicKey().Bytes()},
 		Grant: store.FullGrant(), Actor: "test"})
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 // killed itself.
 const (
 	killPatience = 5 * time.Second
-	shimPatience = 3 * time.Second
+	shimPatience = 5 * time.Second
 	maxGrace     = 24 * time.Hour
 )
 
@@ -93,7 +93,7 @@ func (a *Agent) Renew(deadline Instant) error {
 // the error of ctx when that ends first; the kill then goes on. An attempt
 // that is over already is killed with success, a closed Agent with an error.
 //
-// A shim that does not answer within grace + 8 s is killed itself, its agent
+// A shim that does not answer within grace + 10 s is killed itself, its agent
 // dies with it, and the attempt is lost.
 func (a *Agent) Kill(ctx context.Context, reason string, grace time.Duration) error {
 	grace = min(max(grace, 0), maxGrace)

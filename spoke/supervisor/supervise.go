@@ -211,10 +211,10 @@ func (s *shim) reportSurvivors() {
 	s.mu.Lock()
 	s.survivors = left
 	s.mu.Unlock()
+	s.tell(report{Survivors: left})
 	e := s.describe()
 	e.Survivors = left
-	_ = writeExit(".", e) // the spokes hear it anyway
-	s.tell(report{Survivors: left})
+	_ = writeExit(".", e) // a second best: the spokes know already
 }
 
 // describe is the exit as far as it is known.

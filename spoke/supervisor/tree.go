@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,8 +12,8 @@ import (
 const (
 	maxReaped    = 256 // processes named in a record
 	maxSurvivors = 64
-	freezeRounds = 64 // scans for new processes before the kill goes ahead anyway
-	quietRounds  = 2  // scans in a row that must find none
+	quietRounds  = 2                      // scans in a row that must find no new process
+	freezeTime   = 500 * time.Millisecond // after which the kill goes ahead anyway
 )
 
 // A tree finds, signals and accounts for the processes of one attempt.
@@ -47,7 +48,7 @@ func (t *tree) find(deep bool) ([]process, error) {
 		// Known ones count although they left the cgroup or changed their
 		// environment.
 		known, ok := t.signalled[pid]
-		if ok && known.start == p.start || deep && hasMarker(pid, t.marker) {
+		if ok && known.start == p.start || deep && !p.gone() && hasMarker(pid, t.marker) {
 			in[pid] = true
 		}
 	}
@@ -101,9 +102,9 @@ func (t *tree) terminate() error {
 // such care for a cgroup, but lists nothing.
 func (t *tree) kill() ([]process, error) {
 	stopped := map[int]process{}
-	quiet := 0
-	for round := range freezeRounds {
-		found, err := t.find(round == 0)
+	begin, quiet := time.Now(), 0
+	for first := true; quiet < quietRounds && time.Since(begin) < freezeTime; first = false {
+		found, err := t.find(first)
 		if err != nil {
 			return nil, err
 		}
@@ -115,16 +116,13 @@ func (t *tree) kill() ([]process, error) {
 				fresh++
 			}
 		}
-		if round == 0 {
+		if first {
 			_ = t.cgroup.kill() // whatever it does not reach is killed below
 		}
 		// A process can start its successor and end while a scan passes them
 		// both by, so one scan without news is not enough.
 		if quiet++; fresh > 0 {
 			quiet = 0
-		}
-		if quiet == quietRounds {
-			break
 		}
 	}
 	var found []process

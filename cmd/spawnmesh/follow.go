@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/local"
+	"github.com/spawnmesh/spawnmesh/hub"
+)
+
+// patience is how long a waiting command bears with a hub that is away: it may
+// be starting again, and what is waited for goes on meanwhile.
+const patience = time.Minute
+
+// A watch is a command that waits for an agent.
+type watch struct {
+	a    *app
+	c    *local.Client
+	id   string
+	away time.Time // since when the hub does not answer; zero when it does
+}
+
+// await asks until the agent has ended. An interrupt detaches: the agent goes on.
+func (a *app) await(ctx context.Context, c *local.Client, id string) (hub.AgentView, error) {
+	w := &watch{a: a, c: c, id: id}
+	for {
+		v, err := w.look(ctx, 30*time.Second)
+		if err == nil && v.State.Terminal() {
+			return v, nil
+		}
+		if err := w.bear(ctx, err); err != nil {
+			return v, err
+		}
+	}
+}
+
+// look returns the agent once it has ended, or after limit as it is.
+func (w *watch) look(ctx context.Context, limit time.Duration) (v hub.AgentView, err error) {
+	err = w.c.Do(ctx, "GET", "/v1/agents/"+url.PathEscape(w.id)+"?wait="+limit.String(), nil, &v)
+	return v, err
+}
+
+// bear returns nil when it makes sense to ask again after err, after a pause
+// where the hub is away.
+func (w *watch) bear(ctx context.Context, err error) error {
+	code := commands.CodeOf(err)
+	switch {
+	case ctx.Err() != nil:
+		return commands.Refuse(interrupted, "detached; agent %s goes on", w.id).Hinting("see: %s status %s", w.a.self(), w.id)
+	case err == nil:
+		w.away = time.Time{}
+		return nil
+	case code != commands.Unreachable && code != commands.StoreDown:
+		return err
+	case w.away.IsZero():
+		w.away = time.Now()
+		fmt.Fprintf(w.a.err, "the hub does not answer; agent %s goes on, and this waits for %s\n", w.id, patience)
+	case time.Since(w.away) > patience:
+		return commands.Refuse(code, "the hub did not answer for %s; agent %s goes on", patience, w.id).
+			Hinting("when the hub is back: %s status %s", w.a.self(), w.id)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(200 * time.Millisecond):
+	}
+	return nil
+}
+
+func (a *app) waitAgent(ctx context.Context, c *local.Client, id string) error {
+	v, err := a.await(ctx, c, id)
+	if err != nil {
+		return err
+	}
+	if err := a.printAgent(v); err != nil {
+		return err
+	}
+	return resultCode(v)
+}
+
+// followAgent shows the output as it comes, then says how the agent ended: to a
+// program in one more line of JSON.
+func (a *app) followAgent(ctx context.Context, c *local.Client, id string) error {
+	v, err := a.followLogs(ctx, c, id, 0)
+	if err != nil {
+		return err
+	}
+	if a.wantsJSON() {
+		if err := a.printLine(v); err != nil {
+			return err
+		}
+		return resultCode(v)
+	}
+	fmt.Fprintf(a.err, "agent %s %s\n", id, sentence(v))
+	return resultCode(v)
+}
+
+// followLogs shows what the agent writes until it has ended and all of it was
+// shown. A hub that restarts meanwhile is asked for the rest.
+func (a *app) followLogs(ctx context.Context, c *local.Client, id string, after int64) (hub.AgentView, error) {
+	w := &watch{a: a, c: c, id: id}
+	for {
+		// Asked first: when it has ended now, the stream that follows is all.
+		v, err := w.look(ctx, time.Millisecond)
+		if err == nil {
+			after, err = a.streamLogs(ctx, c, id, after, true)
+		}
+		if err == nil && v.State.Terminal() {
+			return v, nil
+		}
+		if err := w.bear(ctx, err); err != nil {
+			return v, err
+		}
+	}
+}
+
+func (a *app) logsCommand() *cobra.Command {
+	var follow bool
+	var since int64
+	c := &cobra.Command{
+		Use: "logs ID", Short: "Show an agent's output", Args: cobra.ExactArgs(1),
+		Long: `Show an agent's output: what it wrote to standard output and standard error goes to
+the same here.
+
+With -o json each piece has its sequence number, for --since-seq, and its bytes in
+base64; a program that follows reads one piece per line.`,
+		RunE: func(c *cobra.Command, args []string) error {
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			if follow {
+				_, err = a.followLogs(c.Context(), client, args[0], since)
+				return err
+			}
+			return a.logs(c.Context(), client, args[0], since)
+		},
+	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the agent has ended")
+	c.Flags().Int64Var(&since, "since-seq", 0, "only what arrived after the piece `N`")
+	return c
+}
+
+// logs shows what has arrived up to now.
+func (a *app) logs(ctx context.Context, c *local.Client, id string, since int64) error {
+	if a.output != "json" {
+		_, err := a.streamLogs(ctx, c, id, since, false)
+		return err
+	}
+	pieces := []json.RawMessage{}
+	err := c.Stream(ctx, logsPath(id, since, false), func(raw json.RawMessage) error {
+		pieces = append(pieces, raw)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return a.printJSON(pieces)
+}
+
+func logsPath(id string, after int64, follow bool) string {
+	return fmt.Sprintf("/v1/agents/%s/logs?after=%d&follow=%t", url.PathEscape(id), after, follow)
+}
+
+// streamLogs writes an agent's output to where it belongs: standard output and
+// standard error, as it was written; for a program as JSON. It returns the
+// sequence number that it got to.
+func (a *app) streamLogs(ctx context.Context, c *local.Client, id string, after int64, follow bool) (int64, error) {
+	err := c.Stream(ctx, logsPath(id, after, follow), func(raw json.RawMessage) error {
+		var p logPiece
+		if err := json.Unmarshal(raw, &p); err != nil {
+			return fmt.Errorf("reading a piece of log: %w", err)
+		}
+		after = p.Seq
+		if a.wantsJSON() {
+			return a.printLine(raw)
+		}
+		to := a.out
+		if p.Stream == "stderr" {
+			to = a.err
+		}
+		data := string(p.Data)
+		if terminal(to) {
+			data = printable(data)
+		}
+		_, err := fmt.Fprint(to, data)
+		return err
+	})
+	return after, err
+}
+
+type logPiece struct {
+	Seq    int64  `json:"seq"`
+	Stream string `json:"stream"`
+	Data   []byte `json:"data"`
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/local"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+func (a *app) killCommand() *cobra.Command {
+	var reason string
+	grace := days(hub.DefaultGrace)
+	c := &cobra.Command{
+		Use: "kill ID...", Short: "End agents and their whole process trees", Args: cobra.MinimumNArgs(1),
+		Long: `End agents and their whole process trees: TERM, the grace, then KILL.
+
+The order overtakes queues, is stored before this returns, and is obeyed by a
+spoke that is offline when it is back. See what was reaped with: spawnmesh status ID
+
+The exit code is 4 when one of them had ended already.`,
+		Example: "  spawnmesh kill 0193a3c0-2222 --reason 'wrong branch' --grace 30s",
+		RunE: func(c *cobra.Command, args []string) error {
+			if reason == "" {
+				return misuse("a kill needs a reason").Hinting("add --reason \"why\"; it is recorded")
+			}
+			return a.kill(c.Context(), args, reason, time.Duration(grace))
+		},
+	}
+	c.Flags().StringVar(&reason, "reason", "", "record `WHY` (required)")
+	c.Flags().Var(&grace, "grace", "time between TERM and KILL, at most 10m")
+	return c
+}
+
+// kill orders the end of each agent: what is wrong with one does not spare the
+// others. The exit code is that of the first problem.
+func (a *app) kill(ctx context.Context, ids []string, reason string, grace time.Duration) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	var list []store.Mirror
+	var names []string
+	var failed error
+	note := func(code int) {
+		if failed == nil {
+			failed = exitCode(code)
+		}
+	}
+	for _, id := range ids {
+		m, err := orderKill(ctx, c, id, reason, grace)
+		if err != nil {
+			note(a.printError(err))
+			continue
+		}
+		list, names = append(list, m), append(names, m.Task)
+		if m.State.Terminal() {
+			note(a.printError(commands.Refuse(commands.Conflict, "agent %s has ended already: %s", m.Task, m.State)))
+		} else if a.forPeople() {
+			fmt.Fprintf(a.out, "the kill of agent %s is ordered\n", m.Task)
+		}
+	}
+	if !a.forPeople() {
+		if err := printList(a, list, table{names: names}); err != nil {
+			return err
+		}
+	}
+	return failed
+}
+
+func orderKill(ctx context.Context, c *local.Client, id, reason string, grace time.Duration) (m store.Mirror, err error) {
+	req := map[string]any{"reason": reason, "grace_ms": grace.Milliseconds()}
+	err = c.Do(ctx, "POST", "/v1/agents/"+url.PathEscape(id)+"/kill", req, &m)
+	return m, err
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke"
+)
+
+func (a *app) policyCommand() *cobra.Command {
+	c := &cobra.Command{Use: "policy", Short: "Decide what may run on this host"}
+	var preset string
+	var force bool
+	set := &cobra.Command{
+		Use: "init", Short: "Write a policy file to begin with", Args: cobra.NoArgs,
+		Example: "  spawnmesh spoke policy init --preset commands",
+		RunE:    func(*cobra.Command, []string) error { return a.policyInit(preset, force) },
+	}
+	set.Flags().StringVar(&preset, "preset", "deny", "`NAME`: deny (nothing), commands (a list to edit) or open (anything)")
+	set.Flags().BoolVar(&force, "force", false, "replace the policy that is there")
+	show := &cobra.Command{
+		Use: "show", Short: "Show the policy that a spoke started now would obey", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return a.policyShow() },
+	}
+	c.AddCommand(set, show, a.policyTestCommand())
+	return c
+}
+
+func (a *app) policyTestCommand() *cobra.Command {
+	var s commands.Spawn
+	var env []string
+	c := &cobra.Command{
+		Use: "test [flags] -- CMD [ARG...]", Short: "Ask the policy whether it would let a command run",
+		Long: `Ask the policy whether it would let a command run. The exit code is 0 when it would,
+6 when it would not, 7 when this host lacks a capability.`,
+		Example: "  spawnmesh spoke policy test --dir /srv/build -- go test ./...",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) (err error) {
+			if s.Env, err = environment(env); err != nil {
+				return err
+			}
+			return a.policyTest(s, args)
+		},
+	}
+	f := c.Flags()
+	f.SetInterspersed(false)
+	f.StringVar(&s.Dir, "dir", "", "as if it ran in `DIR`")
+	f.StringVar(&s.Runtime, "runtime", commands.RuntimeExec, "with the `RUNTIME` exec or noop")
+	f.StringArrayVar(&env, "env", nil, "as if `NAME=VALUE` were set (repeatable)")
+	f.StringArrayVar(&s.Capabilities, "capability", nil, "as if the capability `NAME` were required (repeatable)")
+	return c
+}
+
+func (a *app) policyInit(preset string, force bool) error {
+	text, ok := spoke.Presets[preset]
+	if !ok {
+		return misuse("preset %q is not one of deny, commands, open", preset)
+	}
+	dir, err := a.dir()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return fmt.Errorf("making the data directory: %w", err)
+	}
+	path := spoke.PolicyFile(dir)
+	if err := writePolicy(path, text, force); err != nil {
+		return err
+	}
+	if !a.forPeople() {
+		v := map[string]string{"path": path, "preset": preset}
+		return a.print(v, []any{v}, table{names: []string{path}})
+	}
+	fmt.Fprintln(a.out, path)
+	fmt.Fprintln(a.err, "a running spoke reads it when it is started again")
+	return nil
+}
+
+// writePolicy replaces the file whole: a spoke that starts meanwhile reads the
+// old policy or the new one.
+func writePolicy(path, text string, force bool) error {
+	if _, err := os.Lstat(path); err == nil && !force {
+		return commands.Refuse(commands.Conflict, "there is a policy already: %s", path).Hinting("edit it, or replace it with --force")
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("writing the policy: %w", err)
+	}
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {
+		return fmt.Errorf("writing the policy: %w", err)
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return fmt.Errorf("writing the policy: %w", err)
+	}
+	return nil
+}
+
+func (a *app) policyShow() error {
+	p, err := a.policy()
+	if err != nil {
+		return err
+	}
+	if a.wantsJSON() {
+		return a.print(p, []any{p}, table{})
+	}
+	raw, err := p.Text()
+	if err != nil {
+		return err
+	}
+	_, err = a.out.Write(raw)
+	return err
+}
+
+// policy reads the policy. What is wrong with it is for the host to correct.
+func (a *app) policy() (*spoke.Policy, error) {
+	dir, err := a.dir()
+	if err != nil {
+		return nil, err
+	}
+	p, err := spoke.LoadPolicy(dir)
+	if err != nil {
+		return nil, misuse("%v", err)
+	}
+	return p, nil
+}
+
+func (a *app) policyTest(s commands.Spawn, args []string) error {
+	if len(args) == 0 && s.Runtime == commands.RuntimeExec {
+		return misuse("no command given").Hinting("put it after --, as in: spawnmesh spoke policy test -- echo hi")
+	}
+	p, err := a.policy()
+	if err != nil {
+		return err
+	}
+	s.Argv, s.Task = args, "00000000-0000-4000-8000-000000000000"
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	if r := p.Judge(&s); r != nil {
+		return r
+	}
+	v := map[string]bool{"allowed": true}
+	if a.wantsJSON() {
+		return a.print(v, []any{v}, table{})
+	}
+	fmt.Fprintln(a.out, "allowed")
+	return nil
+}

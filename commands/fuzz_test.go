@@ -1,0 +1,117 @@
+package commands
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/signing"
+)
+
+// examples holds one body of each kind with everything in it.
+func examples() map[Kind]Body {
+	exit := Exit{Code: -1, Signal: "SIGKILL", Error: "why"}
+	reaped := []Process{{Pid: 7, Command: "sleep"}}
+	return map[Kind]Body{
+		SpawnKind: &Spawn{Task: task, Title: "a title", Runtime: RuntimeExec, Argv: []string{"sh", "-c", "echo $HOME"}, Dir: "/srv", Env: []EnvVar{{"CI", "1"}},
+			Capabilities: []string{"go", "gpu:2"}, Priority: -100, TimeoutMS: 1000, MaxRetries: 3},
+		StatusKind:    &Status{Task: task},
+		KillKind:      &Kill{Task: task, Reason: "why", GraceMS: 10_000},
+		AcceptedKind:  &Accepted{Task: task, State: Queued, Known: true},
+		RefusedKind:   &RefusedBody{Task: task, Code: Policy, Why: "why", Hint: "a hint"},
+		StartedKind:   &Started{Task: task, Attempt: 1, Pid: 7, At: 1},
+		EndedKind:     &Ended{Task: task, Attempt: 2, Outcome: AttemptFailed, State: Queued, Reason: ExecutorDied, Exit: exit, At: 1},
+		KilledKind:    &Killed{Task: task, State: Cancelled, Reason: KillRequested, Reaped: reaped, Survivors: reaped, At: 1},
+		StateKind:     &TaskState{Task: task, State: Running, Reason: NoReason, Attempt: 1, At: 1},
+		ResultKind:    &Result{Task: task, State: Failed, Reason: RetriesExhausted, Attempt: 3, Outcome: AttemptFailed, Exit: exit, Summary: "exit code 3", Stdout: Output{Bytes: 3, Tail: "hi\n", SHA256: strings.Repeat("0", 64)}, Reaped: reaped, StartedAt: 1, EndedAt: 2},
+		LogKind:       &Log{Task: task, Attempt: 1, Stream: "stderr", Offset: 4096, Data: []byte("hi\n")},
+		ReceivedKind:  &Received{Messages: []MessageRef{{ID: task, SHA256: strings.Repeat("0", 64)}}},
+		HeartbeatKind: &Heartbeat{IntervalMS: 1000, Slots: 4, Queued: 1, Capabilities: []string{"go"}, KillLevel: "cgroup", Version: "v1", Agents: []AgentBeat{{Task: task, Attempt: 1, State: Running, RSS: 1, CPUMS: 2, Output: 3}}},
+	}
+}
+
+func TestEveryKindHasAnExampleThatIsAccepted(t *testing.T) {
+	got := examples()
+	for kind, typ := range Types {
+		c, err := Parse(open2(t, typ, kind, got[kind]))
+
+		require.NoError(t, err, kind)
+		require.Equal(t, got[kind], c.Body, kind)
+	}
+	require.Len(t, got, len(Types))
+}
+
+// sealer seals raw bodies of any kind and opens them again.
+type sealer struct {
+	key      *signing.Signer
+	verifier signing.Verifier
+}
+
+func newSealer(t testing.TB) sealer {
+	key, err := signing.NewSigner(make([]byte, 32))
+	require.NoError(t, err)
+	self := signing.InstanceIDOf(key.Public())
+	return sealer{key, signing.Verifier{Self: self, Conn: task, Epoch: 1, Keys: map[signing.KeyID]signing.PeerKey{
+		key.KeyID(): {ID: key.KeyID(), Owner: self, Public: key.Public()}}}}
+}
+
+func (s sealer) open(kind Kind, body []byte) (signing.Opened, error) {
+	typ, self := Types[kind], s.verifier.Self
+	h := signing.Header{ID: task, Kind: string(kind), Iss: self, Aud: self, Conn: task, Epoch: 1, Seq: 1, Iat: 1, Exp: 2, Wsp: "main"}
+	if typ == signing.Receipt || typ == signing.Result || typ == signing.Event {
+		h.Re = &signing.Ref{ID: task, SHA256: strings.Repeat("0", 64)}
+	}
+	sealed, err := s.key.Seal(typ, h, body)
+	if err != nil {
+		return signing.Opened{}, err
+	}
+	return s.verifier.Open(sealed.Wire, time.UnixMilli(1))
+}
+
+// Whatever a peer with a good key may send as a body, of any kind: it is refused
+// with a code, or it is a body of that kind that keeps the rules and says the
+// same when it is written again.
+func FuzzParse(f *testing.F) {
+	kinds := slices.Sorted(maps.Keys(Types))
+	s := newSealer(f)
+	for kind, body := range examples() {
+		raw, err := signing.EncodeBody(body)
+		require.NoError(f, err)
+		n, _ := slices.BinarySearch(kinds, kind)
+		f.Add(uint8(n), raw)
+	}
+	for _, raw := range []string{"", "{}", "null", `{"task":null}`, `{"Task":"x"}`, `{"task":1,"task":2}`, strings.Repeat("[", 100)} {
+		f.Add(uint8(0), []byte(raw))
+	}
+	f.Fuzz(func(t *testing.T, n uint8, raw []byte) {
+		kind := kinds[int(n)%len(kinds)]
+		o, err := s.open(kind, raw)
+		if err != nil {
+			return // no envelope holds it
+		}
+
+		c, err := Parse(o)
+
+		if err != nil {
+			_, refused := errors.AsType[*Refused](err)
+			_, rejected := errors.AsType[*signing.Rejected](err)
+			require.True(t, refused || rejected, "%T: %v", err, err)
+			require.NotEmpty(t, CodeOf(err))
+			return
+		}
+		require.Equal(t, kind, c.Body.Kind())
+		require.NoError(t, c.Body.Validate())
+		once, err := signing.EncodeBody(c.Body)
+		require.NoError(t, err)
+		again := newBody(kind)
+		require.NoError(t, signing.DecodeBody(once, again), "%s", once)
+		twice, err := signing.EncodeBody(again)
+		require.NoError(t, err)
+		require.Equal(t, string(once), string(twice))
+	})
+}
