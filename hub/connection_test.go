@@ -64,6 +64,35 @@ func TestStatesOfAConnection(t *testing.T) {
 	}
 }
 
+// What a peer sent before it was revoked, and what was not read until then, has
+// no effect any more.
+func TestWhatARevokedPeerSaidBefore(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	a := m.Attack(t, "thief")
+	asked := a.Order(t, m)
+	tx, err := m.Hub.SQL.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE inbox`)
+	require.NoError(t, err)
+	for range 3 {
+		a.Send(t, federation.KindResult, a.Seal(t, &commands.Result{Task: asked.Task, State: commands.Completed, Attempt: 1}, asked.Re, nil).Wire)
+	}
+	m.Stop(t, "hub")
+	require.NoError(t, tx.Rollback(t.Context()))
+	m.Hub.Exec(t, `UPDATE connections SET state = 'revoked'`)
+	before, end := m.Hub.Sums(t), m.Hub.AuditEnd(t)
+
+	m.Start(t, "hub")
+
+	meshtest.Await(t, "three lines in the audit", func() bool { return len(m.Hub.Audit(t, end)) >= 3 })
+	for _, line := range m.Hub.Audit(t, end) {
+		require.Equal(t, string(signing.ConnState), line.Code)
+		require.Equal(t, "the connection with thief is revoked", line.Why)
+	}
+	require.Equal(t, before, m.Hub.Sums(t))
+}
+
 // chatter says good things about one task, about 200 times a second, until the
 // function that it returns is called.
 func chatter(t *testing.T, a *meshtest.Attacker, asked meshtest.Asked) (stop func()) {

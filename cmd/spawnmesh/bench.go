@@ -62,6 +62,16 @@ type SpawnBench struct {
 	Parts   []Part        `json:"parts"`
 	Sum     float64       `json:"sum_of_parts_ms"` // on the way from order to start
 	Ratio   float64       `json:"start_p50_at_1_to_sum"`
+	Limit   float64       `json:"starts_per_second_alone,omitempty"` // with as many in flight as the last figure
+}
+
+// most is the highest number in flight that was measured.
+func (b *SpawnBench) most() int {
+	n := 1
+	for _, f := range b.Figures {
+		n = max(n, f.InFlight)
+	}
+	return n
 }
 
 func (a *app) benchSpawn(ctx context.Context, flight []int, count int, runtime string) (err error) {
@@ -89,7 +99,7 @@ func (a *app) benchSpawn(ctx context.Context, flight []int, count int, runtime s
 		b.Figures = append(b.Figures, f)
 	}
 	fmt.Fprintln(a.err, "the parts alone ...")
-	if b.Parts, err = a.measureParts(ctx, m.dir, runtime); err != nil {
+	if err := a.measureParts(ctx, m.dir, &b); err != nil {
 		return err
 	}
 	for _, p := range b.Parts {
@@ -199,6 +209,10 @@ func (a *app) printBench(b SpawnBench) error {
 	fmt.Fprintf(a.out, "  %-36s %8s\n", "sum", msText(b.Sum))
 	if b.Ratio > 0 {
 		fmt.Fprintf(a.out, "start p50 at 1 in flight is %.2f times the sum\n", b.Ratio)
+	}
+	if b.Limit > 0 {
+		last := b.Figures[len(b.Figures)-1]
+		fmt.Fprintf(a.out, "processes alone, %d at a time: %.0f a second; the mesh does %.2f of that\n", b.most(), b.Limit, last.PerSec/b.Limit)
 	}
 	return nil
 }

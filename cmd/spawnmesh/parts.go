@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
@@ -39,7 +40,7 @@ const rounds = 200
 // measureParts measures each part on an instance of its own below dir. Between
 // order and start lie seven transactions: order, relay, intake, claim, start,
 // relay, ingest; and two of everything that one message takes.
-func (a *app) measureParts(ctx context.Context, dir, runtime string) (parts []Part, err error) {
+func (a *app) measureParts(ctx context.Context, dir string, b *SpawnBench) (err error) {
 	alone := *a
 	alone.dataDir = filepath.Join(dir, "parts")
 	alone.getenv = func(name string) string {
@@ -50,32 +51,33 @@ func (a *app) measureParts(ctx context.Context, dir, runtime string) (parts []Pa
 	}
 	in, err := alone.open(ctx, slog.New(slog.NewTextHandler(io.Discard, nil)), true)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, in.close(ctx)) }()
 	tx, err := timeEach(rounds, func(int) error {
 		return in.db.Audit(ctx, store.AuditRow{Actor: "bench", Action: "bench"})
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	publish, err := timePublish(ctx, filepath.Join(in.dir, "nats"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	crypto, err := timeCrypto(in.keys)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	parts = []Part{{"transaction, one row", tx, 7}, {"publish, synced to disk", publish, 2}, {"signature, made and verified", crypto, 2}}
-	if runtime == commands.RuntimeExec {
-		start, err := timeStart(ctx, in.dir)
+	b.Parts = []Part{{"transaction, one row", tx, 7}, {"publish, synced to disk", publish, 2}, {"signature, made and verified", crypto, 2}}
+	if b.Runtime == commands.RuntimeExec {
+		start, limit, err := timeStart(ctx, in.dir, b.most())
 		if err != nil {
-			return nil, err
+			return err
 		}
-		parts = append(parts, Part{"start of a process under its shim", start, 1})
+		b.Parts = append(b.Parts, Part{"start of a process under its shim", start, 1})
+		b.Limit = limit
 	}
-	return parts, nil
+	return nil
 }
 
 // timeEach returns the median time of n calls, in milliseconds.
@@ -135,24 +137,40 @@ func timeCrypto(k signing.Keys) (float64, error) {
 	})
 }
 
-func timeStart(ctx context.Context, dir string) (float64, error) {
+// timeStart returns the median time to a proven start, one at a time, and how
+// many agents a second start and end with n at a time: no mesh on this host can
+// do more.
+func timeStart(ctx context.Context, dir string, n int) (took, perSecond float64, err error) {
 	if err := os.MkdirAll(filepath.Join(dir, "agents"), 0o700); err != nil {
-		return 0, fmt.Errorf("making a directory for attempts: %w", err)
+		return 0, 0, fmt.Errorf("making a directory for attempts: %w", err)
 	}
-	var agents []*supervisor.Agent
-	took, err := timeEach(rounds/4, func(i int) error {
-		agent, err := supervisor.Start(ctx, filepath.Join(dir, "agents", strconv.Itoa(i)), supervisor.Spec{Argv: []string{"/bin/true"}, Dir: dir})
-		if err == nil {
-			agents = append(agents, agent)
-			<-agent.Done() // one at a time, as with one in flight
+	run := func(name string) (start time.Duration, err error) {
+		began := time.Now()
+		agent, err := supervisor.Start(ctx, filepath.Join(dir, "agents", name), supervisor.Spec{Argv: []string{"/bin/true"}, Dir: dir})
+		start = time.Since(began)
+		if err != nil {
+			return start, fmt.Errorf("starting a process: %w", err)
 		}
-		return err
-	})
-	for _, agent := range agents {
-		err = errors.Join(err, agent.Close())
+		<-agent.Done()
+		return start, agent.Close()
 	}
-	if err != nil {
-		return 0, fmt.Errorf("starting processes: %w", err)
+	times := make([]float64, rounds/4)
+	for i := range times {
+		start, err := run("one" + strconv.Itoa(i))
+		if err != nil {
+			return 0, 0, err
+		}
+		times[i] = ms(start)
 	}
-	return took, nil
+	var g errgroup.Group
+	g.SetLimit(n)
+	began := time.Now()
+	for i := range rounds {
+		g.Go(func() error {
+			_, err := run("many" + strconv.Itoa(i))
+			return err
+		})
+	}
+	err = g.Wait()
+	return quantile(times, 0.5), rounds / time.Since(began).Seconds(), err
 }

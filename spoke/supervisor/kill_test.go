@@ -139,12 +139,12 @@ func TestKillCanBeHastened(t *testing.T) {
 
 // forkers is an agent with four lines of processes, each of which lives by
 // starting its successor in a new session before it ends. Each adds to a
-// file. A line ends after 500 generations, should nothing else end it.
+// file. A line ends after 1500 generations, should nothing else end it.
 func forkers(t *testing.T) (spec Spec, file string) {
 	file = filepath.Join(t.TempDir(), "generations")
 	line := filepath.Join(filepath.Dir(file), "line")
 	write(t, filepath.Dir(file), "line", `trap "" TERM; echo >>`+file+`; [ $1 -eq 0 ] || setsid sh "$0" $(($1 - 1)) & exit`)
-	return sh(`for i in 1 2 3 4; do setsid sh ` + line + ` 500 & done; trap "" TERM; while :; do sleep 600; done`), file
+	return sh(`for i in 1 2 3 4; do setsid sh ` + line + ` 1500 & done; trap "" TERM; while :; do sleep 600; done`), file
 }
 
 func generations(t *testing.T, file string) int {

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/spoke"
+)
+
+// invite makes a token on the hub and reads it.
+func (h hand) invite(name string, args ...string) (string, federation.Token) {
+	h.t.Helper()
+	text := strings.TrimSpace(h.do(append([]string{"invite", "--name", name}, args...)...))
+	token, err := federation.ParseToken(text)
+	require.NoError(h.t, err)
+	return text, token
+}
+
+// altered is the text of a token that somebody changed, with its own secret.
+func altered(t *testing.T, token federation.Token, change func(*federation.Token)) string {
+	t.Helper()
+	change(&token)
+	text, err := token.Text()
+	require.NoError(t, err)
+	return text
+}
+
+// joins runs spoke join with the token on standard input.
+func (h hand) joins(code int, words, token string) said {
+	h.t.Helper()
+	s := h.run(token, "spoke", "join")
+	require.Equal(h.t, code, s.code, "%s%s", s.out, s.err)
+	require.Contains(h.t, s.err, words)
+	return s
+}
+
+// Every way in which a join does not work, and that it leaves the token good for
+// the one who holds it; then that it works once.
+func TestJoiningByHand(t *testing.T) {
+	t.Parallel()
+	m, other := startHub(t), startHub(t)
+	h := hand{t: t, dir: m.hub.dir}
+	s := hand{t: t, dir: filepath.Join(m.dir, "attic")}
+	text, token := h.invite("attic")
+	_, foreign := hand{t: t, dir: other.hub.dir}.invite("attic")
+	missing := filepath.Join(m.dir, "missing")
+
+	s.refused(exitMisuse, "missing: no such file", "spoke", "join", "--token-file", missing)
+	s.joins(exitMisuse, "not a complete join token", "")
+	s.joins(exitMisuse, "copy the whole line", "garbage")
+	s.joins(exitMisuse, "not a complete join token", text[:len(text)-1])
+	expired := altered(t, token, func(k *federation.Token) { k.Expires = time.Now().Add(-time.Hour).UnixMilli() })
+	s.joins(exitUntrusted, "spawnmesh invite --name attic", expired)
+	require.NoDirExists(t, s.dir, "nothing was made for a token that cannot work")
+	s.joins(exitUntrusted, "somebody may stand between you", altered(t, token, func(k *federation.Token) { k.Pin = foreign.Pin }))
+	s.joins(exitUntrusted, "hub key differs", altered(t, token, func(k *federation.Token) { k.Hub = foreign.Hub }))
+	s.joins(exitUntrusted, "join token not accepted", altered(t, token, func(k *federation.Token) { k.ID = foreign.ID }))
+	s.joins(exitUnreachable, "127.0.0.1:1", altered(t, token, func(k *federation.Token) { k.Address = "127.0.0.1:1" }))
+	asJSON := s.run(altered(t, token, func(k *federation.Token) { k.Pin = foreign.Pin }), "-o", "json", "spoke", "join")
+	require.Contains(t, asJSON.err, `"code":"PIN_MISMATCH"`)
+
+	file := filepath.Join(m.dir, "token")
+	require.NoError(t, os.WriteFile(file, []byte(text+"\n"), 0o600))
+	joined := s.run("", "spoke", "join", "--token-file", file)
+
+	require.Zero(t, joined.code, "%s", joined.err)
+	require.Regexp(t, `^joined hub lab as attic\nhub fingerprint +\S+\nour fingerprint +\S+\n$`, joined.out)
+	require.Contains(t, joined.err, "nothing may run here yet; decide what may: spawnmesh --data-dir "+s.dir+" spoke policy init")
+	require.NotContains(t, joined.err, "level=INFO")
+	h.refused(exitConflict, "a connection named attic is there already", "invite", "--name", "attic")
+	late := hand{t: t, dir: filepath.Join(m.dir, "late")}
+	late.joins(exitUntrusted, "join token not accepted", text)
+	var views []hub.SpokeView
+	h.read(&views, 0, "connections", "list")
+	require.Len(t, views, 1, "all the others left nothing behind")
+	require.Contains(t, h.do("audit", "list", "-o", "ndjson"), `"why":"invite was used before`)
+
+	t.Run("two tokens for one name", func(t *testing.T) {
+		h.t, late.t = t, t
+		first, _ := h.invite("cellar")
+		second, _ := h.invite("cellar")
+		late.joins(0, "then start the spoke", first)
+		third := hand{t: t, dir: filepath.Join(m.dir, "third")}
+		third.joins(exitConflict, "a connection with cellar", second)
+	})
+	t.Run("a token that ran out on the hub", func(t *testing.T) {
+		h.t = t
+		_, short := h.invite("loft", "--ttl", "1s")
+		loft := hand{t: t, dir: filepath.Join(m.dir, "loft")}
+		time.Sleep(time.Until(time.UnixMilli(short.Expires)) + time.Millisecond) // its end is the point
+		later := altered(t, short, func(k *federation.Token) { k.Expires += 1e9 })
+		loft.joins(exitUntrusted, "join token not accepted", later)
+	})
+	t.Run("names and times", func(t *testing.T) {
+		h.t = t
+		h.refused(exitMisuse, "--name NAME", "invite")
+		h.refused(exitMisuse, "lower-case letters", "invite", "--name", "At tic")
+		h.refused(exitMisuse, "not 2d", "invite", "--name", "x", "--ttl", "2d")
+		h.refused(exitMisuse, "not a duration", "invite", "--name", "x", "--ttl", "soon")
+		var v hub.Invitation
+		h.read(&v, 0, "invite", "--name", "x", "--ttl", "90s")
+		require.InDelta(t, 90, time.Until(v.Expires).Seconds(), 30)
+		s := h.run("", "invite", "--name", "y")
+		require.Regexp(t, `^amj1\.\S+\n$`, s.out)
+		require.Contains(t, s.err, "this hub's fingerprint is "+v.Fingerprint)
+	})
+}
+
+// Either side cuts a connection off, brings it back, and ends it for good; work
+// that was ordered meanwhile is done once, or never.
+func TestConnectionsByHand(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	h, s := hand{t: t, dir: m.hub.dir}, hand{t: t, dir: m.spokes["attic"].dir}
+	linked := func(want bool) {
+		t.Helper()
+		require.NoError(t, poll(t.Context(), time.Minute, "waiting for the link", func() (bool, error) {
+			var v hub.SpokeView
+			h.read(&v, 0, "connections", "show", "attic")
+			return v.Linked == want, nil
+		}))
+	}
+	require.Regexp(t, `(?m)^attic +active +up \S+ +alive \S+ +4 +0 +0$`, h.do("connections", "list"))
+	require.Regexp(t, `(?m)^lab +active +up +- +- +- +-$`, s.do("connections", "list"))
+	requireAligned(t, h.do("connections", "list", "-o", "wide"))
+	require.Equal(t, "attic\n", h.do("conn", "list", "-o", "name"))
+	require.Regexp(t, `(?m)^authority +this instance commands attic$`, h.do("connections", "show", "attic"))
+	require.Regexp(t, `(?m)^authority +this instance obeys lab$`, s.do("connections", "show", "lab"))
+	h.refused(exitNotFound, "spawnmesh connections list", "connections", "show", "nowhere")
+	s.refused(exitNotFound, "spawnmesh connections list", "connections", "suspend", "nowhere", "--reason", "x")
+
+	for _, side := range []struct {
+		hand
+		name string
+	}{{h, "attic"}, {s, "lab"}} {
+		g, tr := newGate(t), newTrace(t)
+		running := h.spawn("--spoke", "attic", "--", "sh", "-c", g.wait())
+		h.runs(running)
+		side.refused(exitMisuse, "--reason", "connections", "suspend", side.name)
+		require.Equal(t, side.name+" is suspended\n", side.do("connections", "suspend", side.name, "--reason", "holiday"))
+		if side.name == "attic" {
+			linked(false)
+		}
+		id := newID()
+		h.spawn(append([]string{"--spoke", "attic", "--id", id, "--"}, tr.agent(id, "0")...)...)
+		never := h.spawn("--spoke", "attic", "--expires-in", "1s", "--", "false")
+		g.open(t) // what runs goes on, its result waits
+		require.Contains(t, side.do("connections", "show", side.name), "holiday")
+
+		require.NoError(t, poll(t.Context(), time.Minute, "waiting for an order to expire", func() (bool, error) {
+			var v hub.AgentView
+			h.read(&v, 0, "status", never)
+			return time.Now().After(v.ExpiresAt), nil
+		}))
+		require.Nil(t, h.until(id, func(hub.AgentView) bool { return true }).AcceptedAt)
+		require.Equal(t, side.name+" is active\n", side.do("connections", "resume", side.name))
+
+		linked(true)
+		require.Equal(t, commands.Completed, h.ends(id).State)
+		require.Equal(t, commands.Completed, h.ends(running).State)
+		require.Equal(t, commands.CommandExpired, h.ends(never).Reason)
+		starts, ends := tr.counts(t)
+		require.Equal(t, 1, starts[id])
+		require.Equal(t, 1, ends[id])
+	}
+
+	s.refused(exitMisuse, "add --yes", "connections", "revoke", "lab", "--reason", "x")
+	g := newGate(t)
+	id := h.spawn("--spoke", "attic", "--", "sh", "-c", g.wait()+"; : "+string(g))
+	h.runs(id)
+	require.Equal(t, "attic is revoked\n", h.do("connections", "revoke", "attic", "--reason", "sold", "--yes"))
+	h.refused(exitUntrusted, "the connection with attic is revoked", "spawn", "--spoke", "attic", "--", "true")
+	h.refused(exitConflict, "cannot become active", "connections", "resume", "attic")
+	require.Regexp(t, `(?m)^attic +revoked +down +`, h.do("connections", "list"))
+	h.refused(exitNoSpoke, "no spoke is connected", "spawn", "--any", "--", "true")
+	h.refused(exitMisuse, "0 spokes are connected", "spawn", "--", "true")
+	require.Equal(t, "lab is revoked\n", s.do("connections", "revoke", "lab", "--reason", "sold", "--yes"))
+	require.NoError(t, poll(t.Context(), time.Minute, "waiting for its agents to end", func() (bool, error) {
+		return len(processesWith(t, g.wait()+"; : "+string(g))) == 0, nil
+	}))
+	s.refused(exitConflict, "cannot become active", "connections", "resume", "lab")
+
+	// The same host joins again, as a new connection of the same name.
+	require.NoError(t, m.spokes["attic"].stop(t.Context()))
+	s.refused(exitConflict, "has not joined", "spoke", "run")
+	require.NoError(t, m.addSpoke(t.Context(), "attic", spoke.Presets["open"], "--heartbeat", "1s"))
+	require.Equal(t, commands.Completed, h.ends(h.spawn("--spoke", "attic", "--", "true")).State)
+	var views []hub.SpokeView
+	h.read(&views, 0, "connections", "list")
+	require.Len(t, views, 2)
+}
