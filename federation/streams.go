@@ -15,7 +15,7 @@ const (
 	presenceBytes = 64 << 20 // bound of the stream of heartbeats, in memory
 	lanePending   = 64       // commands handed to a peer and not yet acknowledged, per lane
 	ingestPending = 2000     // reports handed to Ingest and not yet acknowledged
-	ackWait       = 30 * time.Second
+	ackWait       = 10 * time.Second
 	callTimeout   = 5 * time.Second // one request to the server
 
 	// ingestName names the consumer that Hub.Ingest reads, drainName the one

@@ -56,7 +56,7 @@ tr '\0' '\n' </proc/$$/environ`)
 
 	ended(t, a)
 
-	got := strings.Fields(read(t, dir, "stdout"))
+	got := strings.Fields(ignoring(read(t, dir, "stdout")))
 	want := strings.Fields(fmt.Sprintf(`0077 0 %s SigIgn: 0000000000000000 NoNewPrivs: 1 session %d %d /dev/null 0 1 2
 		PATH=/usr/bin:/bin COLOUR=blue sky= SPAWNMESH_ATTEMPT=%s`, spec.Dir, a.Pid(), a.Pid(), a.Marker()))
 	require.Equal(t, want, got)
