@@ -103,7 +103,7 @@ func (c *connRow) judge(m Incoming) fate {
 		return fate{signing.KeyUnknown, "the signing key does not belong to this connection"}
 	case k.revoked:
 		return fate{signing.KeyRevoked, "the signing key was revoked"}
-	case c.now.Before(k.notBefore.Add(-signing.Skew)) || c.now.After(k.notAfter.Add(signing.Skew)):
+	case c.now.Before(k.notBefore) || c.now.After(k.notAfter):
 		return fate{signing.KeyWindow, "the signing key is not valid at this time"}
 	case c.state == Active:
 		return fate{}

@@ -54,6 +54,9 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 		pc.MaxConns = 12
 	}
 	pc.ConnConfig.RuntimeParams["application_name"] = "spawnmesh"
+	// The statements are long and always the same: planning each anew would cost
+	// more than running it.
+	pc.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
 	// Every statement is written for its index. Until a table has been analysed
 	// the planner believes it is empty, reads all of it, and keeps that plan.
 	for _, way := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"} {

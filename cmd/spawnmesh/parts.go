@@ -38,8 +38,8 @@ func (p Part) Total() float64 { return p.MS * float64(p.Times) }
 const rounds = 200
 
 // measureParts measures each part on an instance of its own below dir. Between
-// order and start lie seven transactions: order, relay, intake, claim, start,
-// relay, ingest; and two of everything that one message takes.
+// order and start lie five transactions (order, intake, claim, start, ingest)
+// and two of everything that one message takes.
 func (a *app) measureParts(ctx context.Context, dir string, b *SpawnBench) (err error) {
 	alone := *a
 	alone.dataDir = filepath.Join(dir, "parts")
@@ -68,7 +68,7 @@ func (a *app) measureParts(ctx context.Context, dir string, b *SpawnBench) (err 
 	if err != nil {
 		return err
 	}
-	b.Parts = []Part{{"transaction, one row", tx, 7}, {"publish, synced to disk", publish, 2}, {"signature, made and verified", crypto, 2}}
+	b.Parts = []Part{{"transaction, one row", tx, 5}, {"publish, synced to disk", publish, 2}, {"signature, made and verified", crypto, 2}}
 	if b.Runtime == commands.RuntimeExec {
 		start, limit, err := timeStart(ctx, in.dir, b.most())
 		if err != nil {
