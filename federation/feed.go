@@ -11,8 +11,11 @@ import (
 )
 
 const (
-	pullExpiry    = 30 * time.Second
-	pullHeartbeat = 5 * time.Second // two missed ones and the consumer is looked up again
+	// A peer that leaves while its request to pull is on its way leaves one behind
+	// that the server takes for alive until it expires: what comes meanwhile is
+	// handed to nobody.
+	pullExpiry    = 10 * time.Second
+	pullHeartbeat = 4 * time.Second // two missed ones and the consumer is looked up again
 	backoffMin    = 100 * time.Millisecond
 	backoffMax    = 5 * time.Second
 )

@@ -262,7 +262,7 @@ func TestRepeatedReports(t *testing.T) {
 		meshtest.Await(t, "the message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
 		end := m.Hub.AuditEnd(t)
 
-		a.Send(t, federation.KindEvent, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Wire)
+		a.Shout(t, federation.KindEvent, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Wire)
 
 		meshtest.Await(t, "the suspension", func() bool { return m.View(t, "thief").State == store.Suspended })
 		meshtest.Await(t, "the end of the link", func() bool { return !a.Link.State().Up })
@@ -281,7 +281,7 @@ func TestGarbageSuspendsItsSender(t *testing.T) {
 	m := meshtest.Start(t, "attic")
 	a := m.Attack(t, "thief")
 
-	a.Send(t, federation.KindEvent, slices.Repeat([][]byte{[]byte("garbage")}, 25)...)
+	a.Shout(t, federation.KindEvent, slices.Repeat([][]byte{[]byte("garbage")}, 25)...)
 
 	meshtest.Await(t, "the suspension", func() bool { return m.View(t, "thief").State == store.Suspended })
 	meshtest.Await(t, "the end of the link", func() bool { return !a.Link.State().Up })

@@ -336,7 +336,8 @@ func listAgents(t *testing.T, h hand) {
 	g.open(t)
 }
 
-// requireAligned checks that each column begins under its heading.
+// requireAligned checks that each column begins under its heading: before it is
+// a blank in every row, whether or not the row has anything there.
 func requireAligned(t *testing.T, text string) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
@@ -346,7 +347,6 @@ func requireAligned(t *testing.T, text string) {
 		}
 		for _, line := range lines[1:] {
 			if runes := []rune(line); len(runes) > at {
-				require.NotEqual(t, ' ', runes[at], "column at %d of %q", at, line)
 				require.Equal(t, ' ', runes[at-1], "column at %d of %q", at, line)
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"syscall"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
@@ -82,8 +81,6 @@ func refusal(err error) *commands.Refused {
 		return known(joinRefused, "ask the hub's operator: its audit has the reason")
 	case errors.Is(err, federation.ErrUnavailable):
 		return known(commands.Unreachable, "is the hub running, and can this host reach its address?")
-	case errors.Is(err, syscall.EADDRINUSE):
-		return known(commands.Conflict, "something else listens there: choose another --link, or port 0 for a free one")
 	case errors.Is(err, context.DeadlineExceeded):
 		return known(commands.Unreachable, "")
 	}

@@ -2,15 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 )
 
@@ -49,8 +53,25 @@ func defaultName() string {
 	return name
 }
 
+// checkLink says what is wrong with the link's address before a database is
+// started for nothing. Who takes the address meanwhile is found out later.
+func checkLink(ctx context.Context, address string) error {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return commands.Refuse(commands.Conflict, "something listens on %s already", address).
+			Hinting("choose another --link; port 0 picks a free one")
+	}
+	if err != nil {
+		return misuse("serving spokes on --link %s: %v", address, err)
+	}
+	return l.Close()
+}
+
 func (a *app) runHub(ctx context.Context, h *hub.Hub, ready string) (err error) {
 	log := a.logger(slog.LevelInfo)
+	if err := checkLink(ctx, h.Listen); err != nil {
+		return err
+	}
 	in, err := a.open(ctx, log, true)
 	if err != nil {
 		return err

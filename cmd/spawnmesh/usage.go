@@ -107,22 +107,21 @@ func wrongArguments(c *cobra.Command, args []string) *commands.Refused {
 // flagError says in our words that a flag cannot be read.
 func flagError(c *cobra.Command, err error) error {
 	text := err.Error()
-	if what, why, ok := strings.Cut(text, " flag: "); ok { // invalid argument "x" for "-o, --output" flag: why
-		if n, number := errors.AsType[*strconv.NumError](err); number {
+	if flag, ok := strings.CutPrefix(text, "unknown flag: "); ok {
+		text = nameOf(c) + " has no flag " + flag
+	} else if _, flag, ok := strings.Cut(text, "unknown shorthand flag: "); ok { // 'x' in -x
+		_, flag, _ = strings.Cut(flag, " in ")
+		text = nameOf(c) + " has no flag " + flag
+	} else if flag, ok := strings.CutPrefix(text, "flag needs an argument: "); ok {
+		text = flag[strings.LastIndex(flag, " ")+1:] + " needs a value" // --output, or 'o' in -o
+	} else if what, why, ok := strings.Cut(text, " flag: "); ok { // invalid argument "x" for "-o, --output" flag: why
+		if n, ok := errors.AsType[*strconv.NumError](err); ok && n.Func == "ParseBool" {
+			why = fmt.Sprintf("%q is neither true nor false", n.Num)
+		} else if ok {
 			why = fmt.Sprintf("%q is not a whole number", n.Num)
 		}
 		_, flag, _ := strings.Cut(what, " for ")
 		text = strings.Trim(flag, `"`) + ": " + why
-	}
-	if flag, ok := strings.CutPrefix(text, "unknown flag: "); ok {
-		text = nameOf(c) + " has no flag " + flag
-	}
-	if _, flag, ok := strings.Cut(text, "unknown shorthand flag: "); ok {
-		_, flag, _ = strings.Cut(flag, " in ")
-		text = nameOf(c) + " has no flag " + flag
-	}
-	if flag, ok := strings.CutPrefix(text, "flag needs an argument: "); ok {
-		text = flag + " needs a value"
 	}
 	return misuse("%s", text).Hinting("see: %s --help", c.CommandPath())
 }

@@ -102,15 +102,21 @@ func (a *Attacker) Order(t testing.TB, m *Mesh) Asked {
 // message of its own to the message server, also when the bytes are the same.
 func (a *Attacker) Send(t testing.TB, kind string, wires ...[]byte) {
 	t.Helper()
+	for _, err := range a.Shout(t, kind, wires...) {
+		require.NoError(t, err)
+	}
+}
+
+// Shout is Send for messages that may end the link before they are confirmed.
+func (a *Attacker) Shout(t testing.TB, kind string, wires ...[]byte) []error {
+	t.Helper()
 	ctx, done := withPatience(t)
 	defer done()
 	var list []federation.Report
 	for _, w := range wires {
 		list = append(list, federation.Report{Kind: kind, ID: NewID(), Body: w})
 	}
-	for _, err := range a.Link.Publish(ctx, list) {
-		require.NoError(t, err)
-	}
+	return a.Link.Publish(ctx, list)
 }
 
 // open reads what can be read of messages; an attacker has no use for others.

@@ -7,8 +7,8 @@
 // [Attacker] holds the real keys of a spoke, a [Rogue] those of a hub, and both
 // may say anything over the real link.
 //
-// What a test starts ends with it, in order: spokes, what their agents left
-// running, the hub, the proxies, the databases. [Mesh.Stop] and [Mesh.Start]
+// What a test starts ends with it, in order: spokes with their proxies, what
+// their agents left running, the hub, the databases. [Mesh.Stop] and [Mesh.Start]
 // end and start one instance in between; its keys, its data directory and its
 // database stay. The methods belong to the test's own goroutine, as those of
 // [testing.T] do; they fail the test and do not return errors.
@@ -31,7 +31,7 @@ import (
 
 // Patience is how long this package waits for what must happen. It is the
 // patience of a busy machine; nothing takes that long.
-const Patience = 30 * time.Second
+const Patience = time.Minute
 
 // Main runs the tests of a package that uses this one: its TestMain is this
 // call. It also is the program of the shims that agents run under.

@@ -1,0 +1,416 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/store/postgres"
+)
+
+// typed runs a command line in this process, with no environment.
+func typed(t *testing.T, args ...string) said {
+	t.Helper()
+	return typedWith(t.Context(), nil, args...)
+}
+
+func typedWith(ctx context.Context, env map[string]string, args ...string) said {
+	var out, errOut bytes.Buffer
+	code := run(ctx, &app{in: strings.NewReader(""), out: &out, err: &errOut, getenv: func(name string) string { return env[name] }}, args)
+	return said{out.String(), errOut.String(), code}
+}
+
+// everyCommand calls each with every command and how it is typed.
+func everyCommand(each func(c *cobra.Command, path []string)) {
+	root := (&app{out: io.Discard, err: io.Discard}).root()
+	var walk func(c *cobra.Command, path []string)
+	walk = func(c *cobra.Command, path []string) {
+		each(c, path)
+		for _, sub := range c.Commands() {
+			walk(sub, append(path[:len(path):len(path)], sub.Name()))
+		}
+	}
+	walk(root, nil)
+}
+
+func TestEveryCommandExplainsItself(t *testing.T) {
+	t.Parallel()
+	count := 0
+	everyCommand(func(c *cobra.Command, path []string) {
+		count++
+		name := c.CommandPath()
+		require.NotEmpty(t, c.Short, name)
+		require.True(t, unicode.IsUpper(rune(c.Short[0])), name)
+		require.NotRegexp(t, `\.$`, c.Short, name)
+		for _, args := range [][]string{append(path[:len(path):len(path)], "--help"), append([]string{"help"}, path...)} {
+			s := typed(t, args...)
+			require.Zero(t, s.code, name)
+			require.Empty(t, s.err, name)
+			require.NotRegexp(t, `[ \t]\n`, s.out, name)
+			if len(path) > 0 && path[0] == "completion" {
+				continue // cobra's words
+			}
+			for line := range strings.Lines(s.out) {
+				require.LessOrEqual(t, len(line), 86, "%s: %q", name, line)
+				require.NotContains(t, line, "stringArray", name)
+			}
+		}
+	})
+	require.Greater(t, count, 25)
+}
+
+// A command line that cannot be meant ends with 2 and says what would be right:
+// to a program as one object, and never with anything on standard output.
+func TestMisuse(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ line, says, hint string }{
+		"no such command":        {"spwan", `there is no command "spwan"`, "did you mean: spawnmesh spawn"},
+		"one with flags":         {"launch --spoke x", `there is no command "launch"`, "see: spawnmesh --help"},
+		"none of a group":        {"connections", "connections needs a command: list, resume, revoke, show, suspend", "see: spawnmesh connections --help"},
+		"no such one of a group": {"spoke policy tset", `there is no command "spoke policy tset"`, "did you mean: spawnmesh spoke policy test"},
+		"no such help":           {"help nosuch", `there is no command "nosuch"`, "see: spawnmesh --help"},
+		"no such help below":     {"help spoke nosuch", `there is no command "spoke nosuch"`, "see: spawnmesh spoke --help"},
+		"no such shell":          {"completion tcsh", `there is no command "completion tcsh"`, "did you mean: spawnmesh completion bash"},
+		"no such flag":           {"agents --long", "agents has no flag --long", "see: spawnmesh agents --help"},
+		"no such short flag":     {"agents -l", "agents has no flag -l", "see: spawnmesh agents --help"},
+		"a flag without value":   {"agents --limit", "--limit needs a value", "see: spawnmesh agents --help"},
+		"a short one without":    {"agents -o", "-o needs a value", "see: spawnmesh agents --help"},
+		"a number that is none":  {"agents --limit x", `--limit: "x" is not a whole number`, "see: spawnmesh agents --help"},
+		"a time that is none":    {"spawn --timeout soon -- true", `--timeout: "soon" is not a duration such as 90s, 15m, 2h or 7d`, "see: spawnmesh spawn --help"},
+		"a truth that is none":   {"spoke policy init --force=perhaps", `--force: "perhaps" is neither true nor false`, "see: spawnmesh spoke policy init --help"},
+		"no argument":            {"status", "status takes ID and got none", "see: spawnmesh status --help"},
+		"one too many":           {"status a b", `status takes ID and got "a b"`, "see: spawnmesh status --help"},
+		"none wanted":            {"agents now", `agents takes no arguments and got "now"`, "see: spawnmesh agents --help"},
+		"none of several":        {"kill --reason x", "kill takes ID... and got none", "see: spawnmesh kill --help"},
+		"an unknown output":      {"agents -o yaml", `output "yaml" is not one of table, wide, json, ndjson, name`, ""},
+		"no command to test":     {"spoke policy test", "no command given", "put it after --, as in: spawnmesh spoke policy test -- echo hi"},
+		"an unknown preset":      {"spoke policy init --preset wide", `preset "wide" is not one of deny, commands, open`, ""},
+		"no slots":               {"spoke run --slots 0", "--slots is from 1 to 10000", ""},
+		"a lease of no time":     {"spoke run --lease 10ms", "--slots is from 1 to 10000, --lease at least 1s", ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			args := append([]string{"--data-dir", t.TempDir()}, strings.Fields(tt.line)...)
+
+			s := typed(t, args...)
+
+			require.Equal(t, exitMisuse, s.code, "%s", s.err)
+			require.Empty(t, s.out)
+			require.True(t, strings.HasPrefix(s.err, "spawnmesh: "+tt.says), "%s", s.err)
+			if tt.hint != "" {
+				require.Contains(t, s.err, "\n           "+tt.hint)
+			}
+			if tt.line == "agents -o yaml" || tt.line == "agents -o" || tt.line == "agents --limit" {
+				return // they leave no place for another flag
+			}
+			at := len(args)
+			if i := strings.Index(tt.line, " --"); i >= 0 {
+				at = 2 + len(strings.Fields(tt.line[:i]))
+			}
+			s = typed(t, append(append(append([]string{}, args[:at]...), "--json"), args[at:]...)...)
+			require.Equal(t, exitMisuse, s.code, "%s", s.err)
+			require.Empty(t, s.out)
+			var got struct {
+				Error struct{ Code, Message, Hint string }
+			}
+			require.NoError(t, json.Unmarshal([]byte(s.err), &got), "%s", s.err)
+			require.Equal(t, string(commands.Validation), got.Error.Code)
+			require.Contains(t, got.Error.Message, tt.says)
+		})
+	}
+}
+
+// The exit code and the code that programs read say the same, for every kind of
+// error that can reach a person.
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		err  error
+		code commands.Code
+		exit int
+	}{
+		"a defect":                 {errors.New("oops"), commands.Internal, 1},
+		"misuse":                   {misuse("no"), commands.Validation, 2},
+		"an ambiguous id":          {commands.Refuse(commands.Ambiguous, "no"), commands.Ambiguous, 2},
+		"an unsafe key file":       {&signing.KeyFileError{Path: "k", Why: "is readable by others", Hint: "run: chmod 600 k"}, "KEY_FILE", 2},
+		"a bad token":              {federation.ErrToken, commands.Validation, 2},
+		"nothing there":            {commands.Refuse(commands.NotFound, "no"), commands.NotFound, 3},
+		"a conflict":               {commands.Refuse(commands.Conflict, "no"), commands.Conflict, 4},
+		"a directory in use":       {&postgres.InUseError{Dir: "d", PID: 7}, commands.Conflict, 4},
+		"a spoke without a hub":    {spoke.ErrNoHub, commands.Conflict, 4},
+		"a revoked connection":     {commands.Refuse(signing.ConnState, "no"), signing.ConnState, 5},
+		"a bad signature":          {&signing.Rejected{Code: signing.SigBad, Why: "no"}, signing.SigBad, 5},
+		"another user":             {commands.Refuse("FORBIDDEN", "no"), "FORBIDDEN", 5},
+		"a hub with another key":   {federation.ErrPin, "PIN_MISMATCH", 5},
+		"a proof that fails":       {federation.ErrHandshake, "HANDSHAKE_BAD", 5},
+		"a hub that refuses":       {federation.ErrRefused, "JOIN_REFUSED", 5},
+		"a policy":                 {commands.Refuse(commands.Policy, "no"), commands.Policy, 6},
+		"a grant":                  {commands.Refuse(commands.Grant, "no"), commands.Grant, 6},
+		"nothing that can run it":  {commands.Refuse(commands.NoSpoke, "no"), commands.NoSpoke, 7},
+		"an instance that is away": {commands.Refuse(commands.Unreachable, "no"), commands.Unreachable, 8},
+		"a database that is away":  {commands.Refuse(commands.StoreDown, "no"), commands.StoreDown, 8},
+		"no Postgres at all":       {&postgres.NotFoundError{}, commands.StoreDown, 8},
+		"a hub that is away":       {federation.ErrUnavailable, commands.Unreachable, 8},
+		"no answer in time":        {context.DeadlineExceeded, commands.Unreachable, 8},
+		"an interrupt":             {commands.Refuse(interrupted, "no"), interrupted, 130},
+	}
+	for name, tt := range tests {
+		for _, err := range []error{tt.err, fmt.Errorf("doing it: %w", tt.err)} {
+			var text, object bytes.Buffer
+			require.Equal(t, tt.exit, (&app{err: &text}).printError(err), name)
+			require.Equal(t, tt.exit, (&app{err: &object, json: true}).printError(err), name)
+			require.Contains(t, text.String(), "spawnmesh: "+err.Error(), name)
+			var got struct {
+				Error struct{ Code, Message string }
+			}
+			require.NoError(t, json.Unmarshal(object.Bytes(), &got), name)
+			require.Equal(t, string(tt.code), got.Error.Code, name)
+			require.Equal(t, err.Error(), got.Error.Message, name)
+		}
+	}
+}
+
+func TestADatabaseThatIsAway(t *testing.T) {
+	t.Parallel()
+	ctx, done := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer done()
+
+	s := typedWith(ctx, map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"}, "--data-dir", t.TempDir(), "hub", "run", "--link", "127.0.0.1:0")
+
+	require.Equal(t, exitUnreachable, s.code, "%s", s.err)
+	require.Contains(t, s.err, "is the server that DATABASE_URL names running?")
+	gone, stop := context.WithCancel(t.Context())
+	stop()
+	s = typedWith(gone, nil, "--data-dir", t.TempDir(), "hub", "run", "--link", "127.0.0.1:0")
+	require.Equal(t, exitInterrupted, s.code, "%s", s.err)
+}
+
+func TestWhereTheDataIs(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		flag string
+		env  map[string]string
+		want string
+	}{
+		"the flag first":       {"/a", map[string]string{"SPAWNMESH_DATA_DIR": "/b"}, "/a"},
+		"then the environment": {"", map[string]string{"SPAWNMESH_DATA_DIR": "/b", "XDG_STATE_HOME": "/c"}, "/b"},
+	}
+	if os.Geteuid() == 0 {
+		tests["for root"] = tests["then the environment"]
+		tests["for root"] = struct {
+			flag string
+			env  map[string]string
+			want string
+		}{"", map[string]string{"XDG_STATE_HOME": "/c"}, "/var/lib/spawnmesh"}
+	}
+	for name, tt := range tests {
+		a := &app{dataDir: tt.flag, getenv: func(name string) string { return tt.env[name] }}
+		dir, err := a.dir()
+		require.NoError(t, err, name)
+		require.Equal(t, tt.want, dir, name)
+	}
+}
+
+func TestDurations(t *testing.T) {
+	t.Parallel()
+	good := map[string]struct {
+		want time.Duration
+		text string
+	}{
+		"90s": {90 * time.Second, "1m30s"}, "15m": {15 * time.Minute, "15m"}, "2h": {2 * time.Hour, "2h"}, "7d": {7 * 24 * time.Hour, "7d"}, "24h": {24 * time.Hour, "1d"},
+		"0s": {0, "0"}, "300ms": {300 * time.Millisecond, "300ms"}, "1h30m": {90 * time.Minute, "1h30m"}, "10s": {10 * time.Second, "10s"}, "100m": {100 * time.Minute, "1h40m"},
+	}
+	for text, tt := range good {
+		var d days
+		require.NoError(t, d.Set(text), text)
+		require.Equal(t, tt.want, time.Duration(d), text)
+		require.Equal(t, tt.text, d.String())
+	}
+	for _, text := range []string{"", "d", "7", "-1s", "-7d", "1.5d", "1h7d", "soon", "99999999999d", "7dd"} {
+		require.Error(t, new(days).Set(text), text)
+	}
+}
+
+// What comes from elsewhere cannot move the cursor, nor turn what is read.
+func TestForeignTextIsHarmless(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "a\tb\n", printable("a\tb\n"))
+	require.Equal(t, "·[31mred·[0m", printable("\x1b[31mred\x1b[0m"))
+	require.Equal(t, "safe·exe.txt", printable("safe\u202eexe.txt"))
+	require.Equal(t, "··", printable("\r\u009b"))
+	require.Equal(t, "größer 日本", printable("größer 日本"))
+}
+
+func TestTablesLineUp(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	a := &app{out: &out, output: "table"}
+	rows := [][]string{{"NAME", "WHY", "LAST"}, {"größer", "", "x"}, {"a", "two\nlines\tand a tab", ""}, {"日本", "\x1b[2J", "y"}}
+
+	require.NoError(t, a.align(rows, 0))
+
+	require.Equal(t, "NAME    WHY                  LAST\ngrößer                       x\na       two lines and a tab\n日本      ·[2J                 y\n", out.String())
+	require.Equal(t, "größer", shorten("größer", 6))
+	require.Equal(t, "größ…", shorten("größer", 5))
+	require.Equal(t, "größer", shorten("größer", 0))
+}
+
+func TestVersionAndCompletion(t *testing.T) {
+	t.Parallel()
+	require.Regexp(t, `^spawnmesh \S+ \(go\S+, \w+/\w+\)\n$`, typed(t, "version").out)
+	var v map[string]string
+	require.NoError(t, json.Unmarshal([]byte(typed(t, "version", "-o", "json").out), &v))
+	require.Equal(t, v["version"]+"\n", typed(t, "-o", "name", "version").out)
+	require.Equal(t, 1, strings.Count(typed(t, "-o", "ndjson", "version").out, "\n"))
+	require.Equal(t, typed(t, "version"), typed(t, "version", "--no-color"), "there are no colours to turn off")
+	for shell, part := range map[string]string{"bash": "__start_spawnmesh", "zsh": "#compdef spawnmesh", "fish": "complete -c spawnmesh", "powershell": "Register-ArgumentCompleter"} {
+		s := typed(t, "completion", shell)
+		require.Zero(t, s.code, shell)
+		require.Contains(t, s.out, part)
+	}
+	require.Contains(t, typed(t, "__complete", "connections", "s").out, "suspend")
+}
+
+func TestPolicyByHand(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "new")
+	policy := func(args ...string) said {
+		return typed(t, append([]string{"--data-dir", dir, "spoke", "policy"}, args...)...)
+	}
+	path := filepath.Join(dir, "policy.yaml")
+	require.Equal(t, exitRefused, policy("test", "--", "echo", "hi").code, "without a file nothing may run")
+	require.Contains(t, policy("show").out, "runtimes: []")
+
+	first := policy("init", "--preset", "commands")
+
+	require.Equal(t, said{path + "\n", "a running spoke reads it when it is started again\n", 0}, first)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o644), info.Mode().Perm())
+	again := policy("init")
+	require.Equal(t, exitConflict, again.code)
+	require.Contains(t, again.err, "replace it with --force")
+	for line, want := range map[string]int{
+		"test -- echo hi":                           0,
+		"test echo --hi":                            0,
+		"test --env CI=1 -- go test ./...":          0,
+		"test --runtime noop":                       0,
+		"test -- go run x.go":                       exitRefused,
+		"test -- sh -c true":                        exitRefused,
+		"test --env LD_PRELOAD=x -- echo":           exitRefused,
+		"test --dir / -- echo":                      exitRefused,
+		"test --capability gpu -- echo":             exitNoSpoke,
+		"test --runtime docker -- echo":             exitMisuse,
+		"test --env hunter2 -- echo":                exitMisuse,
+		"test --capability two,words!? -- echo":     exitMisuse,
+		"-o json test -- echo":                      0,
+		"-o json test -- definitely-not-that-one x": exitRefused,
+	} {
+		s := policy(strings.Fields(line)...)
+		require.Equal(t, want, s.code, "%s: %s", line, s.err)
+		require.NotContains(t, s.err, "hunter2")
+		if want != 0 {
+			require.Empty(t, s.out, line)
+		}
+	}
+	require.Equal(t, "allowed\n", policy("test", "--", "echo").out)
+	require.JSONEq(t, `{"allowed":true}`, policy("test", "-o", "json", "--", "echo").out)
+	var shown struct {
+		Commands []string `json:"commands"`
+		Limits   struct {
+			Timeout string `json:"timeout"`
+		} `json:"limits"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(policy("show", "-o", "json").out), &shown))
+	require.Equal(t, []string{"echo", "go test", "go vet"}, shown.Commands)
+	require.Equal(t, "24h", shown.Limits.Timeout)
+	require.Zero(t, policy("init", "--preset", "open", "--force").code)
+	require.Zero(t, policy("test", "--", "rm", "-rf", "/").code)
+	require.NoError(t, os.WriteFile(path, []byte("version: 1\ncommand: [echo]\n"), 0o644))
+	wrong := policy("show")
+	require.Equal(t, exitMisuse, wrong.code)
+	require.Contains(t, wrong.err, path)
+	require.Contains(t, wrong.err, "[2:1]")
+}
+
+// aTerminal returns both ends of a terminal of the given width.
+func aTerminal(t *testing.T, columns int) (keyboard, screen *os.File) {
+	t.Helper()
+	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	screen, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetWinsize(int(screen.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: uint16(columns)}))
+	t.Cleanup(func() { keyboard.Close(); screen.Close() })
+	return keyboard, screen
+}
+
+func TestAtATerminal(t *testing.T) {
+	t.Parallel()
+	keyboard, screen := aTerminal(t, 30)
+	null, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	t.Cleanup(func() { null.Close() })
+	require.True(t, terminal(screen))
+	require.False(t, terminal(null), "not everything that is a device is a terminal")
+	require.False(t, terminal(&bytes.Buffer{}))
+	at := func(in io.Reader, args ...string) said {
+		var out, errOut bytes.Buffer
+		code := run(t.Context(), &app{in: in, out: &out, err: &errOut, getenv: func(string) string { return "" }}, append([]string{"--data-dir", t.TempDir()}, args...))
+		return said{out.String(), errOut.String(), code}
+	}
+	revoke := []string{"connections", "revoke", "attic", "--reason", "sold"}
+
+	for answer, want := range map[string]int{"n\n": exitMisuse, "\n": exitMisuse, "yes please\n": exitMisuse, "y\n": exitUnreachable, "YES\n": exitUnreachable} {
+		_, err := keyboard.WriteString(answer)
+		require.NoError(t, err)
+		s := at(screen, revoke...)
+		require.Equal(t, want, s.code, "%q: %s", answer, s.err)
+		require.Contains(t, s.err, "revoke attic? [y/N] ")
+	}
+	for _, in := range []io.Reader{null, strings.NewReader("y\n")} {
+		s := at(in, revoke...)
+		require.Equal(t, exitMisuse, s.code)
+		require.NotContains(t, s.err, "[y/N]", "nobody is there to be asked")
+	}
+	_, err = keyboard.WriteString("garbage\n")
+	require.NoError(t, err)
+	s := at(screen, "spoke", "join")
+	require.Equal(t, exitMisuse, s.code)
+	require.Contains(t, s.err, "paste the token here")
+
+	require.Equal(t, 30, columnsOf(screen))
+	require.Zero(t, columnsOf(&bytes.Buffer{}))
+	a := &app{out: screen, output: "table"}
+	wide := table{head: []string{"NAME"}, rows: [][]string{{strings.Repeat("x", 50)}}}
+	require.NoError(t, a.print(nil, nil, wide))
+	fmt.Fprintln(screen, "END")
+	got := make([]byte, 4096)
+	var text string
+	for !strings.Contains(text, "END") {
+		n, err := keyboard.Read(got)
+		require.NoError(t, err)
+		text += string(got[:n])
+	}
+	require.Contains(t, text, "\n"+strings.Repeat("x", 29)+"…\r\n")
+}
