@@ -41,7 +41,8 @@ func (s *Spoke) claim(ctx, late context.Context) (int, error) {
 	// The lease counts from before the claim, so that the shim never believes in
 	// it longer than the database does.
 	from := supervisor.Boottime()
-	list, err := s.DB.Claim(ctx, store.ClaimTerms{Owner: s.owner(), Capabilities: s.Policy.Capabilities, Limit: min(free, batch), Lease: s.Lease})
+	// A claim that a stop meets half-way is finished and worked on all the same.
+	list, err := s.DB.Claim(context.WithoutCancel(ctx), store.ClaimTerms{Owner: s.owner(), Capabilities: s.Policy.Capabilities, Limit: min(free, batch), Lease: s.Lease})
 	if err != nil {
 		return 0, err
 	}

@@ -217,8 +217,8 @@ func (db *DB) Connections(ctx context.Context) ([]Connection, error) {
 }
 
 // Verifier returns what is needed to open messages of connection c: the signing
-// keys of its peer that are not revoked now. The transaction of a message's
-// effect looks at the keys again.
+// keys of its peer. Whether one was revoked is decided in the transaction of a
+// message's effect.
 func (db *DB) Verifier(ctx context.Context, c Connection) (signing.Verifier, error) {
 	v := signing.Verifier{Self: db.self, Conn: c.ID, Epoch: c.Epoch, Keys: map[signing.KeyID]signing.PeerKey{}}
 	rows, err := db.pool.Query(ctx, `SELECT kid, owner, pub FROM keys WHERE conn = $1 AND use = 'signing'`, c.ID)

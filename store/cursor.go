@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -117,6 +118,7 @@ func (c *Cursor) Again(ctx context.Context, conns []string, limit int) ([]Outgoi
 			SELECT `+outgoingColumns+` FROM outbox o WHERE o.conn = u.conn AND o.seq <= u.up_to AND o.closed_at IS NULL
 				AND o.created_at < clock_timestamp() - $4::interval ORDER BY o.seq LIMIT $3
 		) o`, due, upTo, limit, resendFirst)
+	relabel(list)
 	oldest := map[string]int64{}
 	for _, o := range list {
 		if _, seen := oldest[o.Conn]; !seen {
@@ -127,6 +129,15 @@ func (c *Cursor) Again(ctx context.Context, conns []string, limit int) ([]Outgoi
 		c.at[conn].resent(oldest[conn])
 	}
 	return list, err
+}
+
+// relabel gives copies of messages ids of their own for the message server, which
+// would take them for repetitions of what it has lost or handed on already. The
+// envelope inside keeps its id.
+func relabel(list []Outgoing) {
+	for i := range list {
+		list[i].ID += ".again" + strconv.FormatInt(time.Now().UnixMilli(), 10)
+	}
 }
 
 // resent sets the time of the next resend: later and later while the same

@@ -31,6 +31,17 @@ type ingest struct {
 // transaction. What it stored, also what it could not use, is confirmed to its
 // sender with one signed note per connection.
 func (db *DB) Ingest(ctx context.Context, batch []Incoming) (Ingested, error) {
+	return isolate(batch,
+		func(part []Incoming) (Ingested, error) { return db.ingestOnce(ctx, part) },
+		func(m Incoming, err error) (Ingested, error) {
+			return Ingested{Codes: []signing.Code{commands.Internal}}, db.bury(ctx, m, err)
+		},
+		func(a, b Ingested) Ingested {
+			return Ingested{append(a.Codes, b.Codes...), append(a.Tasks, b.Tasks...), append(a.Notes, b.Notes...)}
+		})
+}
+
+func (db *DB) ingestOnce(ctx context.Context, batch []Incoming) (Ingested, error) {
 	var out Ingested
 	err := db.tx(ctx, "taking in reports", func(ctx context.Context, tx pgx.Tx) error {
 		fates, conns, err := guard(ctx, tx, batch)

@@ -51,6 +51,15 @@ type intake struct {
 // one has no effect and its stored answer goes out again; one whose connection
 // or key is not in order has no effect at all.
 func (db *DB) Intake(ctx context.Context, batch []Incoming) (TakenIn, error) {
+	return isolate(batch,
+		func(part []Incoming) (TakenIn, error) { return db.intakeOnce(ctx, part) },
+		func(m Incoming, err error) (TakenIn, error) {
+			return TakenIn{Each: []Taken{{Code: commands.Internal, Why: err.Error()}}}, db.bury(ctx, m, err)
+		},
+		func(a, b TakenIn) TakenIn { return TakenIn{append(a.Each, b.Each...), append(a.Again, b.Again...)} })
+}
+
+func (db *DB) intakeOnce(ctx context.Context, batch []Incoming) (TakenIn, error) {
 	var out TakenIn
 	err := db.tx(ctx, "taking in commands", func(ctx context.Context, tx pgx.Tx) error {
 		fates, conns, err := guard(ctx, tx, batch)

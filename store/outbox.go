@@ -178,6 +178,7 @@ func answersTo(ctx context.Context, tx pgx.Tx, conns, re []string) ([]Outgoing, 
 	if err != nil {
 		return nil, fmt.Errorf("reading stored answers: %w", err)
 	}
+	relabel(list)
 	return list, nil
 }
 

@@ -396,6 +396,27 @@ func TestTheCursorSendsOnceAndAgainWhatIsNotConfirmed(t *testing.T) {
 	late, err := p.hub.out.Again(t.Context(), conns, 10)
 	require.NoError(t, err)
 	require.Len(t, late, 3)
+	require.NotEqual(t, first[0].ID, late[0].ID, "the message server must not take the copy for a repetition")
+	require.Equal(t, first[0].Wire, late[0].Wire)
+}
+
+// A message whose data the database will never take must not hold up the others.
+func TestAPoisonousMessageIsBuriedAlone(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	for range 5 {
+		p.order(t, nil)
+	}
+	batch := p.spoke.read(t, p.hub.due(t)...)
+	batch[2].Body.(*commands.Spawn).Title = "a\x00b"
+
+	got, err := p.spoke.db.Intake(t.Context(), batch)
+
+	require.NoError(t, err)
+	require.Equal(t, commands.Internal, got.Each[2].Code)
+	require.Equal(t, 4, rows(t, p.spoke, `SELECT count(*) FROM tasks`))
+	require.Equal(t, 1, rows(t, p.spoke, `SELECT count(*) FROM audit WHERE action = 'message.poisonous' AND message = $1`, batch[2].Header.ID))
+	require.Len(t, p.claim(t, 10), 4)
 }
 
 func TestIdempotencyKey(t *testing.T) {
