@@ -25,22 +25,22 @@ func TestMain(m *testing.M) {
 // world is a directory tree with programs good and bad:
 //
 //	bin/tool   executable        bin/plain  not executable   bin/only  not executable
-//	bin2/plain executable        bin2/box   a directory      work/run  executable
+//	bin2/plain executable        bin2/box   a directory      jobs/run  executable
 func world(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
-	for name, mode := range map[string]os.FileMode{"bin/tool": 0o755, "bin/plain": 0o644, "bin/only": 0o644, "bin2/plain": 0o755, "bin2/box/x": 0o755, "work/run": 0o755} {
+	for name, mode := range map[string]os.FileMode{"bin/tool": 0o755, "bin/plain": 0o644, "bin/only": 0o644, "bin2/plain": 0o755, "bin2/box/x": 0o755, "jobs/run": 0o755} {
 		name = filepath.Join(root, name)
 		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
 		require.NoError(t, os.WriteFile(name, []byte("#!/bin/sh\necho \"$0\" \"$@\"; env\n"), 0o600))
 		require.NoError(t, os.Chmod(name, mode))
 	}
-	require.NoError(t, os.Symlink("loop", filepath.Join(root, "work/loop")))
+	require.NoError(t, os.Symlink("loop", filepath.Join(root, "jobs/loop")))
 	return root
 }
 
 func command(root string, argv ...string) runtime.Exec {
-	return runtime.Exec{Argv: argv, Dir: root + "/work", Path: root + "/bin:" + root + "/bin2"}
+	return runtime.Exec{Argv: argv, Dir: root + "/jobs", Path: root + "/bin:" + root + "/bin2"}
 }
 
 func TestProgram(t *testing.T) {
@@ -55,7 +55,7 @@ func TestProgram(t *testing.T) {
 		"a name in a later directory":     {"tool", "/no/such:" + root + "/bin", root + "/bin/tool", ""},
 		"one that is executable later":    {"plain", root + "/bin:" + root + "/bin2", root + "/bin2/plain", ""},
 		"an absolute path":                {root + "/bin/tool", "", root + "/bin/tool", ""},
-		"relative to the work directory":  {"./run", "", root + "/work/run", ""},
+		"relative to the work directory":  {"./run", "", root + "/jobs/run", ""},
 		"relative to the one above":       {"../bin/tool", "", root + "/bin/tool", ""},
 		"a name, but no path":             {"tool", "", "", supervisor.NotFound},
 		"a name, but an empty entry":      {"run", ":", "", supervisor.NotFound},
@@ -139,7 +139,7 @@ func requireRefusal(t *testing.T, err error, reason runtime.Reason, text string)
 func TestDir(t *testing.T) {
 	t.Parallel()
 	root := world(t)
-	for name, dir := range map[string]string{"missing": root + "/none", "a file": root + "/bin/tool", "relative": "work", "empty": ""} {
+	for name, dir := range map[string]string{"missing": root + "/none", "a file": root + "/bin/tool", "relative": "jobs", "empty": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := command(root, root+"/bin/tool")
@@ -157,7 +157,7 @@ func TestDir(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	root := world(t)
-	work, path := root+"/work", root+"/bin:"+root+"/bin2"
+	work, path := root+"/jobs", root+"/bin:"+root+"/bin2"
 	base := map[string]string{"PATH": path, "HOME": work, "LANG": "C.UTF-8", "TMPDIR": work}
 	tests := map[string]struct {
 		change func(*runtime.Exec)
