@@ -130,14 +130,14 @@ func requireErrorJSON(t *testing.T, text string, code commands.Code, message, hi
 func killTree(t *testing.T, h hand) {
 	marker := fmt.Sprintf("600.%d%d", os.Getpid(), time.Now().UnixNano()%1000)
 	id := h.spawn("--spoke", "attic", "--", "sh", "-c", `trap "" TERM; setsid sleep `+marker+` & sleep `+marker)
-	require.NoError(t, poll(t.Context(), time.Minute, "waiting for the tree", func() (bool, error) { return len(processesWith(t, marker)) == 2, nil }))
+	require.NoError(t, poll(t.Context(), time.Minute, "waiting for the tree", func() (bool, error) { return processes(t, "sleep", marker) == 2, nil }))
 
 	require.Contains(t, h.do("kill", id, "--reason", "wrong branch", "--grace", "200ms"), id)
 
 	v := h.ends(id)
 	require.Equal(t, commands.Cancelled, v.State)
 	require.Equal(t, commands.KillRequested, v.Reason)
-	require.Empty(t, processesWith(t, marker))
+	require.Zero(t, processes(t, "sleep", marker))
 	sleeps := 0
 	for _, p := range resultOf(v).Reaped {
 		if strings.Contains(p.Command, "sleep") {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -178,8 +179,8 @@ func (g gate) open(t *testing.T) {
 	require.NoError(t, os.WriteFile(string(g), nil, 0o644))
 }
 
-// processesWith returns the processes whose command line has the word.
-func processesWith(t *testing.T, word string) (pids []int) {
+// processes counts those that run argv, wherever its program was found.
+func processes(t *testing.T, argv ...string) (count int) {
 	t.Helper()
 	list, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	require.NoError(t, err)
@@ -188,15 +189,13 @@ func processesWith(t *testing.T, word string) (pids []int) {
 		if err != nil {
 			continue // it ended meanwhile
 		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		require.NoError(t, err)
-		for arg := range strings.SplitSeq(string(raw), "\x00") {
-			if arg == word {
-				pids = append(pids, pid)
-			}
+		runs := strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00")
+		runs[0] = filepath.Base(runs[0])
+		if slices.Equal(runs, argv) {
+			count++
 		}
 	}
-	return pids
+	return count
 }
 
 // killPostgres ends the private Postgres of the instance in dir as a crash would.

@@ -175,8 +175,9 @@ func TestConnectionsByHand(t *testing.T) {
 
 	s.refused(exitMisuse, "add --yes", "connections", "revoke", "lab", "--reason", "x")
 	g := newGate(t)
-	id := h.spawn("--spoke", "attic", "--", "sh", "-c", g.wait()+"; : "+string(g))
+	id := h.spawn("--spoke", "attic", "--", "sh", "-c", g.wait())
 	h.runs(id)
+	require.Equal(t, 1, processes(t, "sh", "-c", g.wait()))
 	require.Equal(t, "attic is revoked\n", h.do("connections", "revoke", "attic", "--reason", "sold", "--yes"))
 	h.refused(exitUntrusted, "the connection with attic is revoked", "spawn", "--spoke", "attic", "--", "true")
 	h.refused(exitConflict, "cannot become active", "connections", "resume", "attic")
@@ -185,7 +186,7 @@ func TestConnectionsByHand(t *testing.T) {
 	h.refused(exitMisuse, "0 spokes are connected", "spawn", "--", "true")
 	require.Equal(t, "lab is revoked\n", s.do("connections", "revoke", "lab", "--reason", "sold", "--yes"))
 	require.NoError(t, poll(t.Context(), time.Minute, "waiting for its agents to end", func() (bool, error) {
-		return len(processesWith(t, g.wait()+"; : "+string(g))) == 0, nil
+		return processes(t, "sh", "-c", g.wait()) == 0, nil
 	}))
 	s.refused(exitConflict, "cannot become active", "connections", "resume", "lab")
 

@@ -51,8 +51,12 @@ func Lock(dir string) (*InstanceLock, error) {
 
 func take(file *os.File, dir string) error {
 	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return holder(file, dir)
+	for until := time.Now().Add(orphanTime); errors.Is(err, unix.EWOULDBLOCK); err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) {
+		e := holder(file, dir)
+		if !gone(e.PID) || time.Now().After(until) {
+			return e
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	if err != nil {
 		return fmt.Errorf("locking %s: %w", file.Name(), err)
@@ -62,6 +66,18 @@ func take(file *os.File, dir string) error {
 		return fmt.Errorf("writing the instance lock: %w", err)
 	}
 	return nil
+}
+
+// orphanTime is how long the lock of a dead owner may stay taken. A process that
+// is killed while it starts a child leaves one behind that shares its descriptors
+// until it executes its own program: moments, but longer than a quick restart.
+const orphanTime = 5 * time.Second
+
+// gone reports whether the lock's owner is no more: there is no process pid, or
+// the owner has taken its name out before it let go. One that has just taken the
+// lock writes its name at once.
+func gone(pid int) bool {
+	return pid == 0 || errors.Is(unix.Kill(pid, 0), unix.ESRCH)
 }
 
 func writeAt(file *os.File, text string) error {

@@ -1,7 +1,10 @@
 package postgres_test
 
 import (
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -48,6 +51,44 @@ func TestLockEndsWithItsProcess(t *testing.T) {
 	lock, err := postgres.Lock(dir)
 	require.NoError(t, err, "the file still names the dead process, and nobody holds it")
 	require.NoError(t, lock.Close())
+}
+
+// A child that shares the descriptors of a killed owner keeps its lock for a
+// moment: the next start waits for that, and no longer.
+func TestLockOfADeadOwnerIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	path := filepath.Join(dir, "instance.lock")
+	dead := exec.Command("true")
+	require.NoError(t, dead.Run())
+	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, "pid %d since 2026-01-02T03:04:05Z\n", dead.Process.Pid), 0o600))
+	// The shell takes the lock and hands its descriptor to nobody but itself.
+	child := exec.Command("flock", path, "sh", "-c", "echo taken; read line")
+	in, err := child.StdinPipe()
+	require.NoError(t, err)
+	out, err := child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	_, err = io.ReadFull(out, make([]byte, len("taken\n")))
+	require.NoError(t, err)
+	got := make(chan error, 1)
+	go func() {
+		lock, err := postgres.Lock(dir)
+		if err == nil {
+			err = lock.Close()
+		}
+		got <- err
+	}()
+
+	select {
+	case err := <-got:
+		require.FailNow(t, "the lock was not waited for", "%v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	require.NoError(t, in.Close())
+	require.Error(t, child.Wait(), "read at the end of its input fails")
+
+	require.NoError(t, <-got)
 }
 
 func TestOneOfManyGetsAFreshDirectory(t *testing.T) {
