@@ -20,15 +20,16 @@ const patience = time.Minute
 
 // A watch is a command that waits for an agent.
 type watch struct {
-	a    *app
-	c    *local.Client
-	id   string
-	away time.Time // since when the hub does not answer; zero when it does
+	a     *app
+	c     *local.Client
+	id    string
+	known bool      // the hub answered about it before
+	away  time.Time // since when the hub does not answer; zero when it does
 }
 
 // await asks until the agent has ended. An interrupt detaches: the agent goes on.
 func (a *app) await(ctx context.Context, c *local.Client, id string) (hub.AgentView, error) {
-	w := &watch{a: a, c: c, id: id}
+	w := &watch{a: a, c: c, id: id, known: true}
 	for {
 		v, err := w.look(ctx, 30*time.Second)
 		if err == nil && v.State.Terminal() {
@@ -43,6 +44,7 @@ func (a *app) await(ctx context.Context, c *local.Client, id string) (hub.AgentV
 // look returns the agent once it has ended, or after limit as it is.
 func (w *watch) look(ctx context.Context, limit time.Duration) (v hub.AgentView, err error) {
 	err = w.c.Do(ctx, "GET", "/v1/agents/"+url.PathEscape(w.id)+"?wait="+limit.String(), nil, &v)
+	w.known = w.known || err == nil
 	return v, err
 }
 
@@ -56,7 +58,7 @@ func (w *watch) bear(ctx context.Context, err error) error {
 	case err == nil:
 		w.away = time.Time{}
 		return nil
-	case code != commands.Unreachable && code != commands.StoreDown:
+	case !w.known || code != commands.Unreachable && code != commands.StoreDown:
 		return err
 	case w.away.IsZero():
 		w.away = time.Now()

@@ -114,11 +114,10 @@ func (h hand) until(id string, ok func(hub.AgentView) bool) (v hub.AgentView) {
 
 // A terminalJob is a command line that goes on while the test does.
 type terminalJob struct {
-	t       *testing.T
-	cmd     *exec.Cmd
-	out     io.Reader
-	err     *bytes.Buffer
-	started time.Time
+	t   *testing.T
+	cmd *exec.Cmd
+	out io.Reader
+	err *bytes.Buffer
 }
 
 // begin starts a command line that goes on; it ends with the test.
@@ -127,7 +126,7 @@ func (h hand) begin(args ...string) *terminalJob {
 	c := h.command(context.WithoutCancel(h.t.Context()), args...)
 	out, err := c.StdoutPipe()
 	require.NoError(h.t, err)
-	j := &terminalJob{t: h.t, cmd: c, out: out, err: &bytes.Buffer{}, started: time.Now()}
+	j := &terminalJob{t: h.t, cmd: c, out: out, err: &bytes.Buffer{}}
 	c.Stderr = j.err
 	require.NoError(h.t, c.Start())
 	h.t.Cleanup(func() {

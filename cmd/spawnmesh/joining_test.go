@@ -9,11 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/signing"
-	"github.com/spawnmesh/spawnmesh/spoke"
 )
 
 // invite makes a token on the hub and reads it.
@@ -113,89 +111,4 @@ func TestJoiningByHand(t *testing.T) {
 		require.Regexp(t, `^amj1\.\S+\n$`, s.out)
 		require.Contains(t, s.err, "this hub's fingerprint is "+v.Fingerprint)
 	})
-}
-
-// Either side cuts a connection off, brings it back, and ends it for good; work
-// that was ordered meanwhile is done once, or never.
-func TestConnectionsByHand(t *testing.T) {
-	t.Parallel()
-	m := startMesh(t)
-	h, s := hand{t: t, dir: m.hub.dir}, hand{t: t, dir: m.spokes["attic"].dir}
-	linked := func(want bool) {
-		t.Helper()
-		require.NoError(t, poll(t.Context(), time.Minute, "waiting for the link", func() (bool, error) {
-			var v hub.SpokeView
-			h.read(&v, 0, "connections", "show", "attic")
-			return v.Linked == want, nil
-		}))
-	}
-	require.Regexp(t, `(?m)^attic +active +up \S+ +alive \S+ +4 +0 +0$`, h.do("connections", "list"))
-	require.Regexp(t, `(?m)^lab +active +up +- +- +- +-$`, s.do("connections", "list"))
-	requireAligned(t, h.do("connections", "list", "-o", "wide"))
-	require.Equal(t, "attic\n", h.do("conn", "list", "-o", "name"))
-	require.Regexp(t, `(?m)^authority +this instance commands attic$`, h.do("connections", "show", "attic"))
-	require.Regexp(t, `(?m)^authority +this instance obeys lab$`, s.do("connections", "show", "lab"))
-	h.refused(exitNotFound, "spawnmesh connections list", "connections", "show", "nowhere")
-	s.refused(exitNotFound, "spawnmesh connections list", "connections", "suspend", "nowhere", "--reason", "x")
-
-	for _, side := range []struct {
-		hand
-		name string
-	}{{h, "attic"}, {s, "lab"}} {
-		g, tr := newGate(t), newTrace(t)
-		running := h.spawn("--spoke", "attic", "--", "sh", "-c", g.wait())
-		h.runs(running)
-		side.refused(exitMisuse, "--reason", "connections", "suspend", side.name)
-		require.Equal(t, side.name+" is suspended\n", side.do("connections", "suspend", side.name, "--reason", "holiday"))
-		if side.name == "attic" {
-			linked(false)
-		}
-		id := newID()
-		h.spawn(append([]string{"--spoke", "attic", "--id", id, "--"}, tr.agent(id, "0")...)...)
-		never := h.spawn("--spoke", "attic", "--expires-in", "1s", "--", "false")
-		g.open(t) // what runs goes on, its result waits
-		require.Contains(t, side.do("connections", "show", side.name), "holiday")
-
-		require.NoError(t, poll(t.Context(), time.Minute, "waiting for an order to expire", func() (bool, error) {
-			var v hub.AgentView
-			h.read(&v, 0, "status", never)
-			return time.Now().After(v.ExpiresAt), nil
-		}))
-		require.Nil(t, h.until(id, func(hub.AgentView) bool { return true }).AcceptedAt)
-		require.Equal(t, side.name+" is active\n", side.do("connections", "resume", side.name))
-
-		linked(true)
-		require.Equal(t, commands.Completed, h.ends(id).State)
-		require.Equal(t, commands.Completed, h.ends(running).State)
-		require.Equal(t, commands.CommandExpired, h.ends(never).Reason)
-		starts, ends := tr.counts(t)
-		require.Equal(t, 1, starts[id])
-		require.Equal(t, 1, ends[id])
-	}
-
-	s.refused(exitMisuse, "add --yes", "connections", "revoke", "lab", "--reason", "x")
-	g := newGate(t)
-	id := h.spawn("--spoke", "attic", "--", "sh", "-c", g.wait())
-	h.runs(id)
-	require.Equal(t, 1, processes(t, "sh", "-c", g.wait()))
-	require.Equal(t, "attic is revoked\n", h.do("connections", "revoke", "attic", "--reason", "sold", "--yes"))
-	h.refused(exitUntrusted, "the connection with attic is revoked", "spawn", "--spoke", "attic", "--", "true")
-	h.refused(exitConflict, "cannot become active", "connections", "resume", "attic")
-	require.Regexp(t, `(?m)^attic +revoked +down +`, h.do("connections", "list"))
-	h.refused(exitNoSpoke, "no spoke is connected", "spawn", "--any", "--", "true")
-	h.refused(exitMisuse, "0 spokes are connected", "spawn", "--", "true")
-	require.Equal(t, "lab is revoked\n", s.do("connections", "revoke", "lab", "--reason", "sold", "--yes"))
-	require.NoError(t, poll(t.Context(), time.Minute, "waiting for its agents to end", func() (bool, error) {
-		return processes(t, "sh", "-c", g.wait()) == 0, nil
-	}))
-	s.refused(exitConflict, "cannot become active", "connections", "resume", "lab")
-
-	// The same host joins again, as a new connection of the same name.
-	require.NoError(t, m.spokes["attic"].stop(t.Context()))
-	s.refused(exitConflict, "has not joined", "spoke", "run")
-	require.NoError(t, m.addSpoke(t.Context(), "attic", spoke.Presets["open"], "--heartbeat", "1s"))
-	require.Equal(t, commands.Completed, h.ends(h.spawn("--spoke", "attic", "--", "true")).State)
-	var views []hub.SpokeView
-	h.read(&views, 0, "connections", "list")
-	require.Len(t, views, 2)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/local"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -58,7 +59,31 @@ func (a *app) status(ctx context.Context, id string, ask bool) error {
 	if v.Asked != nil {
 		fmt.Fprintf(a.err, "%s says now: %s, attempt %d\n\n", v.Spoke, v.Asked.State, v.Asked.Attempt)
 	}
-	return a.printAgent(v.AgentView)
+	if err := a.printAgent(v.AgentView); err != nil || v.State != commands.Queued {
+		return err
+	}
+	return a.explainQueued(ctx, c, v.AgentView)
+}
+
+// explainQueued says what an agent waits for that has not started.
+func (a *app) explainQueued(ctx context.Context, c *local.Client, v hub.AgentView) error {
+	var conn hub.SpokeView
+	if err := c.Do(ctx, "GET", "/v1/connections/"+url.PathEscape(v.Conn), nil, &conn); err != nil {
+		return err
+	}
+	why := fmt.Sprintf("a free slot on %s, which has %d", v.Spoke, conn.Slots)
+	switch {
+	case conn.State != store.Active:
+		why = fmt.Sprintf("the connection with %s, which is %s", v.Spoke, conn.State)
+	case !conn.Linked:
+		why = fmt.Sprintf("the link with %s, which is down (%s)", v.Spoke, seenOf(conn))
+	case v.AcceptedAt == nil:
+		why = fmt.Sprintf("%s to accept it", v.Spoke)
+	case v.Attempt > 0:
+		why = "its next try"
+	}
+	fmt.Fprintf(a.err, "\nit waits for %s; see: %s connections show %s\n", why, a.self(), v.Spoke)
+	return nil
 }
 
 // pairs are names and values, one pair per line.

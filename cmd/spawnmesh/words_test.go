@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
@@ -286,131 +284,4 @@ func TestVersionAndCompletion(t *testing.T) {
 		require.Contains(t, s.out, part)
 	}
 	require.Contains(t, typed(t, "__complete", "connections", "s").out, "suspend")
-}
-
-func TestPolicyByHand(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "new")
-	policy := func(args ...string) said {
-		return typed(t, append([]string{"--data-dir", dir, "spoke", "policy"}, args...)...)
-	}
-	path := filepath.Join(dir, "policy.yaml")
-	require.Equal(t, exitRefused, policy("test", "--", "echo", "hi").code, "without a file nothing may run")
-	require.Contains(t, policy("show").out, "runtimes: []")
-
-	first := policy("init", "--preset", "commands")
-
-	require.Equal(t, said{path + "\n", "a running spoke reads it when it is started again\n", 0}, first)
-	info, err := os.Stat(path)
-	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o644), info.Mode().Perm())
-	again := policy("init")
-	require.Equal(t, exitConflict, again.code)
-	require.Contains(t, again.err, "replace it with --force")
-	for line, want := range map[string]int{
-		"test -- echo hi":                           0,
-		"test echo --hi":                            0,
-		"test --env CI=1 -- go test ./...":          0,
-		"test --runtime noop":                       0,
-		"test -- go run x.go":                       exitRefused,
-		"test -- sh -c true":                        exitRefused,
-		"test --env LD_PRELOAD=x -- echo":           exitRefused,
-		"test --dir / -- echo":                      exitRefused,
-		"test --capability gpu -- echo":             exitNoSpoke,
-		"test --runtime docker -- echo":             exitMisuse,
-		"test --env hunter2 -- echo":                exitMisuse,
-		"test --capability two,words!? -- echo":     exitMisuse,
-		"-o json test -- echo":                      0,
-		"-o json test -- definitely-not-that-one x": exitRefused,
-	} {
-		s := policy(strings.Fields(line)...)
-		require.Equal(t, want, s.code, "%s: %s", line, s.err)
-		require.NotContains(t, s.err, "hunter2")
-		if want != 0 {
-			require.Empty(t, s.out, line)
-		}
-	}
-	require.Equal(t, "allowed\n", policy("test", "--", "echo").out)
-	require.JSONEq(t, `{"allowed":true}`, policy("test", "-o", "json", "--", "echo").out)
-	var shown struct {
-		Commands []string `json:"commands"`
-		Limits   struct {
-			Timeout string `json:"timeout"`
-		} `json:"limits"`
-	}
-	require.NoError(t, json.Unmarshal([]byte(policy("show", "-o", "json").out), &shown))
-	require.Equal(t, []string{"echo", "go test", "go vet"}, shown.Commands)
-	require.Equal(t, "24h", shown.Limits.Timeout)
-	require.Zero(t, policy("init", "--preset", "open", "--force").code)
-	require.Zero(t, policy("test", "--", "rm", "-rf", "/").code)
-	require.NoError(t, os.WriteFile(path, []byte("version: 1\ncommand: [echo]\n"), 0o644))
-	wrong := policy("show")
-	require.Equal(t, exitMisuse, wrong.code)
-	require.Contains(t, wrong.err, path)
-	require.Contains(t, wrong.err, "[2:1]")
-}
-
-// aTerminal returns both ends of a terminal of the given width.
-func aTerminal(t *testing.T, columns int) (keyboard, screen *os.File) {
-	t.Helper()
-	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	require.NoError(t, err)
-	require.NoError(t, unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0))
-	n, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
-	require.NoError(t, err)
-	screen, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	require.NoError(t, err)
-	require.NoError(t, unix.IoctlSetWinsize(int(screen.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: uint16(columns)}))
-	t.Cleanup(func() { keyboard.Close(); screen.Close() })
-	return keyboard, screen
-}
-
-func TestAtATerminal(t *testing.T) {
-	t.Parallel()
-	keyboard, screen := aTerminal(t, 30)
-	null, err := os.Open(os.DevNull)
-	require.NoError(t, err)
-	t.Cleanup(func() { null.Close() })
-	require.True(t, terminal(screen))
-	require.False(t, terminal(null), "not everything that is a device is a terminal")
-	require.False(t, terminal(&bytes.Buffer{}))
-	at := func(in io.Reader, args ...string) said {
-		var out, errOut bytes.Buffer
-		code := run(t.Context(), &app{in: in, out: &out, err: &errOut, getenv: func(string) string { return "" }}, append([]string{"--data-dir", t.TempDir()}, args...))
-		return said{out.String(), errOut.String(), code}
-	}
-	revoke := []string{"connections", "revoke", "attic", "--reason", "sold"}
-
-	for answer, want := range map[string]int{"n\n": exitMisuse, "\n": exitMisuse, "yes please\n": exitMisuse, "y\n": exitUnreachable, "YES\n": exitUnreachable} {
-		_, err := keyboard.WriteString(answer)
-		require.NoError(t, err)
-		s := at(screen, revoke...)
-		require.Equal(t, want, s.code, "%q: %s", answer, s.err)
-		require.Contains(t, s.err, "revoke attic? [y/N] ")
-	}
-	for _, in := range []io.Reader{null, strings.NewReader("y\n")} {
-		s := at(in, revoke...)
-		require.Equal(t, exitMisuse, s.code)
-		require.NotContains(t, s.err, "[y/N]", "nobody is there to be asked")
-	}
-	_, err = keyboard.WriteString("garbage\n")
-	require.NoError(t, err)
-	s := at(screen, "spoke", "join")
-	require.Equal(t, exitMisuse, s.code)
-	require.Contains(t, s.err, "paste the token here")
-
-	require.Equal(t, 30, columnsOf(screen))
-	require.Zero(t, columnsOf(&bytes.Buffer{}))
-	a := &app{out: screen, output: "table"}
-	wide := table{head: []string{"NAME"}, rows: [][]string{{strings.Repeat("x", 50)}}}
-	require.NoError(t, a.print(nil, nil, wide))
-	fmt.Fprintln(screen, "END")
-	got := make([]byte, 4096)
-	var text string
-	for !strings.Contains(text, "END") {
-		n, err := keyboard.Read(got)
-		require.NoError(t, err)
-		text += string(got[:n])
-	}
-	require.Contains(t, text, "\n"+strings.Repeat("x", 29)+"…\r\n")
 }

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/spoke"
+)
+
+// Either side cuts a connection off, brings it back, and ends it for good; work
+// that was ordered meanwhile is done once, or never.
+func TestConnectionsByHand(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	h, s := hand{t: t, dir: m.hub.dir}, hand{t: t, dir: m.spokes["attic"].dir}
+	showConnections(t, h, s)
+	suspendAndResume(t, h, h, "attic")
+	suspendAndResume(t, h, s, "lab")
+	revokeBothSides(t, h, s)
+
+	// The same host joins again, as a new connection of the same name.
+	require.NoError(t, m.spokes["attic"].stop(t.Context()))
+	s.refused(exitConflict, "has not joined", "spoke", "run")
+	require.NoError(t, m.addSpoke(t.Context(), "attic", spoke.Presets["open"], "--heartbeat", "1s"))
+
+	require.Equal(t, commands.Completed, h.ends(h.spawn("--spoke", "attic", "--", "true")).State)
+	var views []hub.SpokeView
+	h.read(&views, 0, "connections", "list")
+	require.Len(t, views, 2)
+}
+
+func showConnections(t *testing.T, h, s hand) {
+	require.Regexp(t, `(?m)^attic +active +up \S+ +alive \S+ +4 +0 +0$`, h.do("connections", "list"))
+	require.Regexp(t, `(?m)^lab +active +up +- +- +- +-$`, s.do("connections", "list"))
+	requireAligned(t, h.do("connections", "list", "-o", "wide"))
+	require.Equal(t, "attic\n", h.do("conn", "list", "-o", "name"))
+	require.Regexp(t, `(?m)^authority +this instance commands attic$`, h.do("connections", "show", "attic"))
+	require.Regexp(t, `(?m)^authority +this instance obeys lab$`, s.do("connections", "show", "lab"))
+	var v hub.SpokeView
+	s.read(&v, 0, "connections", "show", "lab")
+	require.True(t, v.Linked)
+	h.refused(exitNotFound, "spawnmesh connections list", "connections", "show", "nowhere")
+	s.refused(exitNotFound, "spawnmesh connections list", "connections", "suspend", "nowhere", "--reason", "x")
+}
+
+// suspendAndResume cuts the connection off from one side, where it has this name.
+// What runs goes on and its result waits; what is ordered meanwhile waits too,
+// and expires where it must not wait that long.
+func suspendAndResume(t *testing.T, h, side hand, name string) {
+	g, tr := newGate(t), newTrace(t)
+	running := h.spawn("--spoke", "attic", "--", "sh", "-c", g.wait())
+	h.runs(running)
+	side.refused(exitMisuse, "--reason", "connections", "suspend", name)
+
+	require.Equal(t, name+" is suspended\n", side.do("connections", "suspend", name, "--reason", "holiday"))
+
+	if side.dir == h.dir {
+		awaitLinked(t, h, false)
+	}
+	id := newID()
+	h.spawn(append([]string{"--spoke", "attic", "--id", id, "--"}, tr.agent(id, "0")...)...)
+	never := h.spawn("--spoke", "attic", "--expires-in", "1s", "--", "false")
+	if side.dir == h.dir {
+		require.Contains(t, h.run("", "status", id).err, "it waits for the connection with attic, which is suspended")
+	}
+	g.open(t)
+	require.Contains(t, side.do("connections", "show", name), "holiday")
+	h.until(never, func(v hub.AgentView) bool { return time.Now().After(v.ExpiresAt) })
+	h.until(id, func(v hub.AgentView) bool { return v.AcceptedAt == nil })
+	require.Equal(t, name+" is active\n", side.do("connections", "resume", name))
+
+	awaitLinked(t, h, true)
+	require.Equal(t, commands.Completed, h.ends(id).State)
+	require.Equal(t, commands.Completed, h.ends(running).State)
+	require.Equal(t, commands.CommandExpired, h.ends(never).Reason)
+	starts, ends := tr.counts(t)
+	require.Equal(t, 1, starts[id])
+	require.Equal(t, 1, ends[id])
+}
+
+func awaitLinked(t *testing.T, h hand, want bool) {
+	t.Helper()
+	require.NoError(t, poll(t.Context(), time.Minute, "waiting for the link", func() (bool, error) {
+		var v hub.SpokeView
+		h.read(&v, 0, "connections", "show", "attic")
+		return v.Linked == want, nil
+	}))
+}
+
+// revokeBothSides ends the connection for good: first the hub, then the spoke,
+// which ends what it runs for the hub.
+func revokeBothSides(t *testing.T, h, s hand) {
+	s.refused(exitMisuse, "add --yes", "connections", "revoke", "lab", "--reason", "x")
+	g := newGate(t)
+	h.runs(h.spawn("--spoke", "attic", "--", "sh", "-c", g.wait()))
+	require.Equal(t, 1, processes(t, "sh", "-c", g.wait()))
+
+	require.Equal(t, "attic is revoked\n", h.do("connections", "revoke", "attic", "--reason", "sold", "--yes"))
+
+	h.refused(exitUntrusted, "the connection with attic is revoked", "spawn", "--spoke", "attic", "--", "true")
+	h.refused(exitConflict, "cannot become active", "connections", "resume", "attic")
+	require.Regexp(t, `(?m)^attic +revoked +down +`, h.do("connections", "list"))
+	h.refused(exitNoSpoke, "no spoke is connected", "spawn", "--any", "--", "true")
+	h.refused(exitMisuse, "0 spokes are connected", "spawn", "--", "true")
+	require.Equal(t, 1, processes(t, "sh", "-c", g.wait()), "what the hub wishes for its agents it says with a kill")
+	require.Equal(t, "lab is revoked\n", s.do("connections", "revoke", "lab", "--reason", "sold", "--yes"))
+	require.NoError(t, poll(t.Context(), time.Minute, "waiting for its agents to end", func() (bool, error) {
+		return processes(t, "sh", "-c", g.wait()) == 0, nil
+	}))
+	s.refused(exitConflict, "cannot become active", "connections", "resume", "lab")
+}

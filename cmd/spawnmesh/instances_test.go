@@ -1,0 +1,156 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// What goes wrong with instances, and what each says about it.
+func TestInstancesByHand(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *mesh, hand, hand) // with the hands of hub and spoke
+	}{
+		{"a directory has one instance", oneInstance},
+		{"a spoke that has not joined", notJoined},
+		{"no instance at all", noInstance},
+		{"a hub and a spoke are asked for different things", otherRole},
+		{"no Postgres on the host", noPostgres},
+		{"a link's address", linkAddress},
+		{"a policy that others can write", loosePolicy},
+		{"doctor", doctorByHand},
+		{"its Postgres is killed", postgresKilled},
+		{"a hub that restarts while somebody waits", hubRestarts},
+		{"a key that others can read", looseKey},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.run(t, m, hand{t: t, dir: m.hub.dir}, hand{t: t, dir: m.spokes["attic"].dir})
+		})
+	}
+}
+
+// fresh is the hand of somebody with an empty directory.
+func fresh(t *testing.T) hand {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "spawnmesh-hand-")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o711))
+	return hand{t: t, dir: dir}
+}
+
+func oneInstance(t *testing.T, _ *mesh, h, s hand) {
+	h.refused(exitConflict, "in use by another running instance (pid ", "hub", "run", "--link", "127.0.0.1:0")
+	s.refused(exitConflict, "in use by another running instance (pid ", "spoke", "run")
+	s.refused(exitConflict, "stop that one", "hub", "run", "--link", "127.0.0.1:0")
+}
+
+func notJoined(t *testing.T, _ *mesh, _, _ hand) {
+	fresh(t).refused(exitConflict, "has not joined a hub; run: spawnmesh spoke join", "spoke", "run")
+}
+
+func noInstance(t *testing.T, _ *mesh, _, _ hand) {
+	none := fresh(t)
+	for _, line := range []string{"agents", "status ffffffff", "logs ffffffff", "logs -f ffffffff", "kill ffffffff --reason x", "spawn --wait -- true",
+		"connections list", "connections show x", "audit list", "invite --name x"} {
+		none.refused(exitUnreachable, "no instance runs in "+none.dir, strings.Fields(line)...)
+	}
+	got := none.run("", "-o", "json", "agents")
+	requireErrorJSON(t, got.err, commands.Unreachable, "no instance runs in "+none.dir,
+		"start it with: spawnmesh --data-dir "+none.dir+" hub run (or: spoke run), or name another --data-dir")
+}
+
+func otherRole(t *testing.T, _ *mesh, _, s hand) {
+	s.refused(exitMisuse, "a hub and a spoke are asked for different things", "agents")
+	s.refused(exitMisuse, "name the other one with --data-dir", "invite", "--name", "x")
+}
+
+func noPostgres(t *testing.T, _ *mesh, _, _ hand) {
+	none := fresh(t)
+	none.env = []string{"SPAWNMESH_PG_BIN=" + none.dir, "PATH=/nowhere"}
+	none.refused(exitUnreachable, none.dir+"/postgres", "hub", "run", "--link", "127.0.0.1:0")
+	got := none.run("", "doctor")
+	require.Equal(t, exitUnexpected, got.code)
+	require.Regexp(t, `(?m)^postgres programs +WRONG: `, got.out)
+}
+
+func linkAddress(t *testing.T, m *mesh, _, _ hand) {
+	link, err := os.ReadFile(filepath.Join(m.hub.dir, "ready"))
+	require.NoError(t, err)
+	taken, none := strings.TrimSpace(string(link)), fresh(t)
+	none.refused(exitConflict, "something listens on "+taken, "hub", "run", "--link", taken)
+	none.refused(exitMisuse, "missing port", "hub", "run", "--link", "127.0.0.1")
+	none.refused(exitMisuse, "--link 192.0.2.1:0", "hub", "run", "--link", "192.0.2.1:0")
+	require.NoDirExists(t, filepath.Join(none.dir, "pg"), "no database for nothing")
+}
+
+func loosePolicy(t *testing.T, _ *mesh, _, _ hand) {
+	loose := fresh(t)
+	path := strings.TrimSpace(loose.do("spoke", "policy", "init", "--preset", "open"))
+	require.NoError(t, os.Chmod(path, 0o666))
+	for _, args := range [][]string{{"spoke", "run"}, {"spoke", "policy", "show"}, {"spoke", "policy", "test", "--", "true"}} {
+		loose.refused(exitMisuse, "can be written by others; run: chmod 644 "+path, args...)
+	}
+	require.Regexp(t, `(?m)^policy +WRONG: .*chmod 644 `+path, loose.run("", "doctor").out)
+}
+
+func doctorByHand(t *testing.T, _ *mesh, h, s hand) {
+	require.Regexp(t, `(?m)^instance +hub, pid \d+$`, h.do("doctor"))
+	require.Regexp(t, `(?m)^instance +spoke, pid \d+$`, s.do("doctor"))
+	require.Regexp(t, `(?m)^link +ok$`, s.do("doctor"))
+	require.Regexp(t, `(?m)^policy +any command may run here$`, s.do("doctor"))
+	require.Contains(t, fresh(t).do("doctor"), "not running")
+	var checks []struct {
+		Name string `json:"name"`
+		OK   bool   `json:"ok"`
+	}
+	h.read(&checks, 0, "doctor")
+	require.Greater(t, len(checks), 6)
+	for _, c := range checks {
+		require.True(t, c.OK, c.Name)
+	}
+	require.NotRegexp(t, `[ \t]\n`, h.do("doctor"))
+}
+
+func postgresKilled(t *testing.T, _ *mesh, h, s hand) {
+	killPostgres(t, h.dir)
+	require.Equal(t, "hi\n", resultOf(h.ends(h.spawn("--spoke", "attic", "--", "echo", "hi"))).Stdout.Tail)
+	killPostgres(t, s.dir)
+	got := h.run("", "spawn", "--spoke", "attic", "--wait", "--", "echo", "hi")
+	require.Equal(t, 0, got.code, "%s%s", got.out, got.err)
+}
+
+func hubRestarts(t *testing.T, m *mesh, h, _ hand) {
+	g := newGate(t)
+	job := h.begin("spawn", "--spoke", "attic", "--follow", "--", "sh", "-c", "echo one; "+g.wait()+"; echo two")
+	job.reads("one\n")
+	require.NoError(t, m.hub.stop(t.Context()))
+	g.open(t)
+	require.NoError(t, m.hub.start(t.Context()))
+	got := job.end()
+	require.Equal(t, 0, got.code, "%s", got.err)
+	require.Equal(t, "two\n", got.out)
+	require.Contains(t, got.err, "the hub does not answer")
+}
+
+func looseKey(t *testing.T, m *mesh, h, _ hand) {
+	require.NoError(t, m.hub.stop(t.Context()))
+	path := filepath.Join(h.dir, "keys", "identity")
+	require.NoError(t, os.Chmod(path, 0o644))
+	h.refused(exitMisuse, "key file "+path+" is readable by others; run: chmod 600 "+path, "hub", "run", "--link", "127.0.0.1:0")
+	require.Regexp(t, `(?m)^keys +WRONG: .*chmod 600 `+path, h.run("", "doctor").out)
+	got := h.run("", "-o", "json", "hub", "run", "--link", "127.0.0.1:0")
+	require.Contains(t, got.err, `"code":"KEY_FILE"`)
+	out, err := exec.Command("chmod", "600", path).CombinedOutput()
+	require.NoError(t, err, "what was said helps: %s", out)
+	require.NoError(t, m.hub.start(t.Context()))
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+func followOutput(t *testing.T, h hand) {
+	g := newGate(t)
+	job := h.begin("spawn", "--spoke", "attic", "--follow", "--", "sh", "-c", "echo one; "+g.wait()+"; echo two; echo odd >&2; exit 4")
+
+	job.reads("one\n") // while it runs
+	g.open(t)
+	s := job.end()
+
+	require.Equal(t, exitFailed, s.code)
+	require.Equal(t, "two\n", s.out)
+	require.Contains(t, s.err, "odd\n")
+	require.Regexp(t, `agent \S+ failed: exit code 4\n$`, s.err)
+
+	lines := strings.Split(strings.TrimSpace(h.run("", "-o", "json", "spawn", "--spoke", "attic", "--follow", "--", "echo", "hi").out), "\n")
+	require.Len(t, lines, 2, "to a program: a piece of log, and the agent at its end")
+	var piece logPiece
+	require.NoError(t, json.Unmarshal([]byte(lines[0]), &piece))
+	require.Equal(t, "hi\n", string(piece.Data))
+	var v hub.AgentView
+	require.NoError(t, json.Unmarshal([]byte(lines[1]), &v))
+	require.Equal(t, commands.Completed, v.State)
+}
+
+func showLogs(t *testing.T, h hand) {
+	g := newGate(t)
+	id := h.spawn("--spoke", "attic", "--", "sh", "-c", "echo one; "+g.wait()+"; echo two; echo odd >&2")
+	job := h.begin("logs", id, "-f")
+	job.reads("one\n")
+	require.Equal(t, "one\n", h.do("logs", id), "what is there by now")
+	var first []logPiece
+	h.read(&first, 0, "logs", id)
+	require.Len(t, first, 1)
+	g.open(t)
+
+	s := job.end()
+
+	require.Equal(t, said{"two\n", "odd\n", 0}, s)
+	all := h.run("", "logs", id[:18])
+	require.Equal(t, said{"one\ntwo\n", "odd\n", 0}, all)
+	rest := h.run("", "logs", id, "--since-seq", fmt.Sprint(first[0].Seq))
+	require.Equal(t, said{"two\n", "odd\n", 0}, rest)
+	require.Equal(t, rest, h.run("", "logs", "-f", "--since-seq", fmt.Sprint(first[0].Seq), id))
+	var pieces []logPiece
+	h.read(&pieces, 0, "logs", id, "--since-seq", "1000000000")
+	require.Equal(t, []logPiece{}, pieces)
+	lines := strings.Split(strings.TrimSpace(h.do("logs", "-o", "ndjson", id)), "\n")
+	require.Len(t, lines, 3)
+	h.refused(exitNotFound, "no agent", "logs", "ffffffff")
+	h.refused(exitNotFound, "no agent", "logs", "-f", "ffffffff")
+	h.refused(exitMisuse, "not a whole number", "logs", id, "--since-seq", "one")
+}
+
+func showStatus(t *testing.T, h hand) {
+	g := newGate(t)
+	id := h.spawn("--spoke", "attic", "--title", "the nightly run", "--", "sh", "-c", g.wait())
+	h.runs(id)
+
+	s := h.run("", "status", id, "--ask")
+
+	require.Zero(t, s.code)
+	require.Contains(t, s.err, "attic says now: running, attempt 1")
+	for _, want := range []string{`(?m)^id +` + id + `$`, `(?m)^title +the nightly run$`, `(?m)^state +running$`, `(?m)^ordered +.* by uid:\d+$`, `(?m)^receipt +agent.started +seq \d+ `} {
+		require.Regexp(t, want, s.out)
+	}
+	require.NotRegexp(t, `[ \t]\n`, s.out)
+	var v statusView
+	h.read(&v, 0, "status", id, "--ask")
+	require.Equal(t, commands.Running, v.Asked.State)
+	require.Equal(t, id, v.Asked.Task)
+	require.Equal(t, commands.Running, v.State)
+	g.open(t)
+	h.ends(id)
+	require.Contains(t, h.do("audit", "list", "--object", id[:18]), "task.ordered")
+	require.Contains(t, h.do("audit", "list", "--object", id, "-o", "ndjson"), `"action":"mirror.completed"`)
+}
+
+func prefixes(t *testing.T, h hand) {
+	a, b := "0193a3c0-2222-7aaa-8bbb-00000000000a", "0193a3c0-2222-7aaa-8bbb-00000000000b"
+	for _, id := range []string{a, b} {
+		require.Equal(t, id, h.spawn("--spoke", "attic", "--id", id, "--", "true"))
+	}
+	var v hub.AgentView
+	h.read(&v, 0, "status", strings.ToUpper(b))
+	require.Equal(t, b, v.Task)
+
+	h.refused(exitMisuse, "fits several agents", "status", "0193a3c0-2222")
+	h.refused(exitMisuse, "use more of the id", "kill", "0193a3c0", "--reason", "x")
+	h.refused(exitMisuse, "six or more", "status", "0193a")
+	h.refused(exitMisuse, "six or more", "logs", "../../etc/passwd")
+	h.refused(exitMisuse, "six or more", "status", "0193a3c0%'--")
+	h.refused(exitNotFound, "no agent 0193a3c0-2222-7aaa-8bbb-00000000000c", "status", "0193a3c0-2222-7aaa-8bbb-00000000000c")
+}
+
+func listAgents(t *testing.T, h hand) {
+	g := newGate(t)
+	ended := h.spawn("--spoke", "attic", "--", "sh", "-c", "printf 'a\nb'")
+	h.ends(ended)
+	open := h.spawn("--spoke", "attic", "--title", strings.Repeat("a long title ", 9), "--", "sh", "-c", g.wait())
+
+	table, wide := h.do("agents"), h.do("agents", "-o", "wide")
+	for _, text := range []string{table, wide} {
+		requireAligned(t, text)
+		require.NotRegexp(t, `[ \t]\n`, text)
+		require.Contains(t, text, ended[:18])
+	}
+	require.Contains(t, wide, open)
+	require.Contains(t, wide, "FULL ID")
+	require.Contains(t, table, `sh -c "printf 'a\nb'"`, "a row is one line")
+	var list []store.Mirror
+	h.read(&list, 0, "agents", "--limit", "1000")
+	lines := strings.Split(strings.TrimSpace(h.do("agents", "-o", "ndjson")), "\n")
+	for _, line := range lines {
+		var m store.Mirror
+		require.NoError(t, json.Unmarshal([]byte(line), &m))
+	}
+	names := h.do("agents", "-o", "name", "--open", "--spoke", "attic")
+	require.Contains(t, names, open+"\n")
+	require.NotContains(t, names, ended)
+	require.Len(t, strings.Split(strings.TrimSpace(h.do("agents", "--limit", "2", "-o", "name")), "\n"), 2)
+	none := h.run("", "agents", "--spoke", "nowhere")
+	require.Equal(t, said{"", "no such agents; all of them: spawnmesh --data-dir " + h.dir + " agents\n", 0}, none)
+	require.Equal(t, "[]\n", h.do("agents", "--spoke", "nowhere", "-o", "json"))
+	require.Empty(t, h.do("agents", "--spoke", "nowhere", "-o", "ndjson"))
+	h.refused(exitMisuse, "from 1 to 10000", "agents", "--limit", "0")
+	g.open(t)
+	h.ends(open)
+}
+
+// requireAligned checks that each column begins under its heading: before it is
+// a blank in every row, whether or not the row has anything there.
+func requireAligned(t *testing.T, text string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	for at := range lines[0] {
+		if at == 0 || lines[0][at] == ' ' || !strings.HasSuffix(lines[0][:at], "  ") {
+			continue
+		}
+		for _, line := range lines[1:] {
+			if runes := []rune(line); len(runes) > at {
+				require.Equal(t, ' ', runes[at-1], "column at %d of %q", at, line)
+			}
+		}
+	}
+}
