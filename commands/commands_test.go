@@ -21,7 +21,9 @@ func TestTransitionTable(t *testing.T) {
 		ByQuestion: "running>awaiting_input", ByAnswer: "awaiting_input>running awaiting_input>queued",
 		ByPause: "queued>paused running>paused", ByResume: "paused>queued paused>running",
 		ByBlock:   "queued>blocked claimed>blocked running>blocked awaiting_input>blocked",
-		ByUnblock: "blocked>queued", ByDelivery: "running>in_review", ByDone: "running>completed",
+		ByUnblock: "blocked>queued", ByDelivery: "running>in_review", ByDone: "claimed>completed running>completed",
+		ByOperator: "queued>completed claimed>completed running>completed awaiting_input>completed paused>completed blocked>completed",
+		ByRelease:  "claimed>queued running>queued awaiting_input>queued",
 		ByChanges: "in_review>running in_review>queued", ByApproval: "in_review>approved",
 		ByMerge: "approved>completed", ByConflict: "approved>running approved>queued",
 		ByFailure:   "queued>failed claimed>failed running>failed awaiting_input>failed paused>failed blocked>failed in_review>failed approved>failed",
@@ -66,9 +68,11 @@ func TestEveryStateIsReachableAndLeadsToAnEnd(t *testing.T) {
 // peers. Add at the end of the groups, never rename.
 func TestCodesNeverChange(t *testing.T) {
 	got := []Code{Validation, BadEnv, BadPath, Policy, Grant, Capability, UnknownTask, TaskConflict, Tombstone, Rate,
-		ReUnknown, FenceStale, ResultClash, Idempotency, NotFound, Conflict, Ambiguous, NoSpoke, Unreachable, StoreDown, Internal}
+		ReUnknown, FenceStale, ResultClash, Idempotency, NotFound, Conflict, Ambiguous, NoSpoke, Unreachable, StoreDown,
+		StaleAttempt, Cycle, OverBudget, LaneClosed, GrantMalformed, GrantExpired, GrantKeyUnknown, GrantUnknown, GrantMismatch, Internal}
 	want := "VALIDATION BAD_ENV PATH POLICY GRANT CAPABILITY UNKNOWN_TASK TASK_CONFLICT TOMBSTONE RATE RE_UNKNOWN FENCE_STALE " +
-		"RESULT_CONFLICT IDEMPOTENCY NOT_FOUND CONFLICT AMBIGUOUS NO_SPOKE UNREACHABLE STORE INTERNAL"
+		"RESULT_CONFLICT IDEMPOTENCY NOT_FOUND CONFLICT AMBIGUOUS NO_SPOKE UNREACHABLE STORE " +
+		"STALE_ATTEMPT DEPENDENCY_CYCLE OVER_BUDGET LANE_CLOSED GRANT_MALFORMED GRANT_EXPIRED GRANT_KEY_UNKNOWN GRANT_UNKNOWN GRANT_MISMATCH INTERNAL"
 	require.Equal(t, "["+want+"]", fmt.Sprint(got))
 	require.Equal(t, "[executor_busy permission_required deadline_elapsed capability_missing cancel_requested kill_requested "+
 		"merge_conflict dependency_failed dependency_cycle lease_expired executor_died retries_exhausted reclaims_exhausted "+

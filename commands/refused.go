@@ -15,27 +15,36 @@ type Code = signing.Code
 
 // The codes of refusals that are decided after an envelope was opened.
 const (
-	Validation   Code = "VALIDATION"      // a field of the body breaks its rule
-	BadEnv       Code = "BAD_ENV"         // an environment variable breaks its rule
-	BadPath      Code = "PATH"            // a path leaves what is allowed
-	Policy       Code = "POLICY"          // the spoke's own policy does not allow it
-	Grant        Code = "GRANT"           // the connection's grant does not allow it
-	Capability   Code = "CAPABILITY"      // the spoke does not have a required capability
-	UnknownTask  Code = "UNKNOWN_TASK"    // no such task on this instance
-	TaskConflict Code = "TASK_CONFLICT"   // task id was used before with other content
-	Tombstone    Code = "TOMBSTONE"       // the task was killed before it arrived
-	Rate         Code = "RATE"            // more than the connection may send
-	ReUnknown    Code = "RE_UNKNOWN"      // an answer to a command that was never given
-	FenceStale   Code = "FENCE_STALE"     // an answer of an attempt that was replaced
-	ResultClash  Code = "RESULT_CONFLICT" // a second, different result of one task
-	Idempotency  Code = "IDEMPOTENCY"     // idempotency key used with other content
-	NotFound     Code = "NOT_FOUND"       // no such thing
-	Conflict     Code = "CONFLICT"        // the thing is in a state that forbids it
-	Ambiguous    Code = "AMBIGUOUS"       // a prefix or a name fits more than one
-	NoSpoke      Code = "NO_SPOKE"        // nothing can run it
-	Unreachable  Code = "UNREACHABLE"     // the other side cannot be reached
-	StoreDown    Code = "STORE"           // cannot store, so nothing was accepted
-	Internal     Code = "INTERNAL"        // a defect of ours
+	Validation      Code = "VALIDATION"        // a field of the body breaks its rule
+	BadEnv          Code = "BAD_ENV"           // an environment variable breaks its rule
+	BadPath         Code = "PATH"              // a path leaves what is allowed
+	Policy          Code = "POLICY"            // the spoke's own policy does not allow it
+	Grant           Code = "GRANT"             // the connection's grant does not allow it
+	Capability      Code = "CAPABILITY"        // the spoke does not have a required capability
+	UnknownTask     Code = "UNKNOWN_TASK"      // no such task on this instance
+	TaskConflict    Code = "TASK_CONFLICT"     // task id was used before with other content
+	Tombstone       Code = "TOMBSTONE"         // the task was killed before it arrived
+	Rate            Code = "RATE"              // more than the connection may send
+	ReUnknown       Code = "RE_UNKNOWN"        // an answer to a command that was never given
+	FenceStale      Code = "FENCE_STALE"       // an answer of an attempt that was replaced
+	ResultClash     Code = "RESULT_CONFLICT"   // a second, different result of one task
+	Idempotency     Code = "IDEMPOTENCY"       // idempotency key used with other content
+	NotFound        Code = "NOT_FOUND"         // no such thing
+	Conflict        Code = "CONFLICT"          // the thing is in a state that forbids it
+	Ambiguous       Code = "AMBIGUOUS"         // a prefix or a name fits more than one
+	NoSpoke         Code = "NO_SPOKE"          // nothing can run it
+	Unreachable     Code = "UNREACHABLE"       // the other side cannot be reached
+	StoreDown       Code = "STORE"             // cannot store, so nothing was accepted
+	StaleAttempt    Code = "STALE_ATTEMPT"     // a fence that no longer holds the task
+	Cycle           Code = "DEPENDENCY_CYCLE"  // the edge would close a circle
+	OverBudget      Code = "OVER_BUDGET"       // a budget that refuses new work is spent
+	LaneClosed      Code = "LANE_CLOSED"       // the lane takes no new work
+	GrantMalformed  Code = "GRANT_MALFORMED"   // not a claim grant
+	GrantExpired    Code = "GRANT_EXPIRED"     // its last moment has passed
+	GrantKeyUnknown Code = "GRANT_KEY_UNKNOWN" // signed with a key this instance does not have
+	GrantUnknown    Code = "GRANT_UNKNOWN"     // no open attempt was given it
+	GrantMismatch   Code = "GRANT_MISMATCH"    // its signature does not fit what it says
+	Internal        Code = "INTERNAL"          // a defect of ours
 )
 
 // Refused is the error for an ask that will not be met.

@@ -65,6 +65,8 @@ const (
 	ByExpiry      Trigger = "expiry"      // 20
 	ByRetry       Trigger = "retry"       // 21: the operator's
 	ByUnavailable Trigger = "unavailable" // 5: no target, executor or capability
+	ByOperator    Trigger = "operator"    // 11 by a person's word, from where no worker's word is
+	ByRelease     Trigger = "release"     // 4: given back by its worker, or taken back by the operator
 )
 
 // A Transition is one allowed move of a task.
@@ -90,7 +92,9 @@ var Transitions = slices.Concat(
 	moves(ByBlock, Blocked, Queued, Claimed, Running, AwaitingInput),
 	moves(ByUnblock, Queued, Blocked),
 	moves(ByDelivery, InReview, Running),
-	moves(ByDone, Completed, Running),
+	moves(ByDone, Completed, Claimed, Running), // a card's worker proves with its result that it had started
+	moves(ByOperator, Completed, Queued, Claimed, Running, AwaitingInput, Paused, Blocked),
+	moves(ByRelease, Queued, Claimed, Running, AwaitingInput),
 	moves(ByChanges, Running, InReview),
 	moves(ByChanges, Queued, InReview),
 	moves(ByApproval, Approved, InReview),

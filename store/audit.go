@@ -19,6 +19,8 @@ type AuditRow struct {
 	Why     string    `json:"why,omitempty"`
 	Conn    string    `json:"conn,omitempty"`
 	Message string    `json:"message,omitempty"`
+
+	workspace string // "" = the instance's
 }
 
 type execer interface {
@@ -31,17 +33,17 @@ func insertAudit(ctx context.Context, tx execer, rows []AuditRow) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	cols := make([][]string, 7)
+	cols := make([][]string, 8)
 	for _, r := range rows {
-		for i, v := range []string{r.Actor, r.Action, r.Object, r.Code, r.Why, r.Conn, r.Message} {
+		for i, v := range []string{r.Actor, r.Action, r.Object, r.Code, r.Why, r.Conn, r.Message, r.workspace} {
 			cols[i] = append(cols[i], v)
 		}
 	}
 	done, err := tx.Query(ctx, `
-		INSERT INTO audit (actor, action, object, code, why, conn, message)
-		SELECT a, b, c, d, e, nullif(f, '')::uuid, nullif(g, '')::uuid
-		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]) AS u (a, b, c, d, e, f, g)`,
-		cols[0], cols[1], cols[2], cols[3], cols[4], cols[5], cols[6])
+		INSERT INTO audit (actor, action, object, code, why, conn, message, workspace)
+		SELECT a, b, c, d, e, nullif(f, '')::uuid, nullif(g, '')::uuid, h
+		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[]) AS u (a, b, c, d, e, f, g, h)`,
+		cols[0], cols[1], cols[2], cols[3], cols[4], cols[5], cols[6], cols[7])
 	if err == nil {
 		done.Close()
 		err = done.Err()
@@ -59,15 +61,20 @@ func (db *DB) Audit(ctx context.Context, rows ...AuditRow) error {
 }
 
 // AuditTrail returns the rows about object in order, or the newest limit rows
-// of all when object is empty.
+// of all when object is empty. Acts on many tasks at once are found under each.
 func (db *DB) AuditTrail(ctx context.Context, object string, limit int) ([]AuditRow, error) {
 	rows, err := db.pool.Query(ctx, `
 		SELECT seq, at, actor, action, object, code, why, coalesce(conn::text, ''), coalesce(message::text, '')
-		FROM (SELECT * FROM audit WHERE $1 = '' OR object = $1 ORDER BY seq DESC LIMIT $2) AS newest ORDER BY seq`, object, limit)
+		FROM (SELECT * FROM audit WHERE $1 = '' OR object = $1 OR seq IN (
+			SELECT s.seq FROM audit s, (SELECT id FROM tasks WHERE id::text = $1) AS t
+			WHERE s.object IN (SELECT claim::text FROM attempts WHERE task = t.id) AND t.id = ANY (s.tasks)
+		) ORDER BY seq DESC LIMIT $2) AS newest ORDER BY seq`, object, limit)
 	if err != nil {
 		return nil, fmt.Errorf("reading the audit: %w", err)
 	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[AuditRow])
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r AuditRow, err error) {
+		return r, row.Scan(&r.Seq, &r.At, &r.Actor, &r.Action, &r.Object, &r.Code, &r.Why, &r.Conn, &r.Message)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("reading the audit: %w", err)
 	}

@@ -22,10 +22,18 @@ type Fence struct {
 
 // A Claimed is a task that was just leased.
 type Claimed struct {
-	Fence Fence
-	Type  string // initial, retry, reclaim, …
-	Asked Asked
-	Spec  commands.Spawn
+	Fence      Fence           `json:"fence"`
+	Type       string          `json:"type"` // initial, retry, reclaim, …
+	Grant      string          `json:"grant"`
+	Until      time.Time       `json:"lease_until"`
+	Key        string          `json:"key,omitempty"`
+	Title      string          `json:"title"`
+	Body       string          `json:"body,omitempty"`
+	Priority   int             `json:"priority"`
+	Lane       string          `json:"lane"`
+	Acceptance json.RawMessage `json:"acceptance,omitempty"`
+	Asked      Asked           `json:"-"`
+	Spec       commands.Spawn  `json:"-"` // of a task that the spoke runs
 }
 
 // Asked names the message that asked for a task; empty for the instance's own.
@@ -34,145 +42,165 @@ type Asked struct {
 	Digest  string // hex
 }
 
+// Limits of a claim.
+const (
+	DefaultLease = 900 * time.Second // for claimers that do not renew (seed 000)
+	MaxLease     = 24 * time.Hour
+	MaxBatch     = 1000
+)
+
 // ClaimTerms say who claims what.
 type ClaimTerms struct {
 	Owner        string
-	Capabilities []string
-	Limit        int
-	Lease        time.Duration
+	Task         string        // only this one, by its key or id
+	Kind         string        // "" = [CardKind]
+	Lanes        []string      // none = all
+	Capabilities []string      // tasks that need others stay out of sight
+	Limit        int           // 0 = 1
+	Lease        time.Duration // 0 = [DefaultLease]
 }
 
-// Claim leases up to Limit ready tasks that the owner's capabilities serve, by
-// priority and then age. Two claimers never get the same task: picking, opening
-// the attempt and taking the lease are one statement. Tasks whose time to be
-// started has passed are never among them.
-func (db *DB) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error) {
+func (t *ClaimTerms) complete() error {
+	if t.Kind == "" {
+		t.Kind = CardKind
+	}
+	if t.Limit == 0 {
+		t.Limit = 1
+	}
+	if t.Capabilities == nil {
+		t.Capabilities = []string{}
+	}
+	switch {
+	case t.Owner == "":
+		return commands.Refuse(commands.Validation, "a claim names its owner")
+	case t.Limit < 1 || t.Limit > MaxBatch:
+		return commands.Refuse(commands.Validation, "a batch of %d tasks is outside 1..%d", t.Limit, MaxBatch)
+	}
+	if err := checkText("the owner", t.Owner, MaxKey, true); err != nil {
+		return err
+	}
+	if err := checkCapabilities(t.Capabilities); err != nil {
+		return err
+	}
+	var err error
+	t.Lease, err = leaseOf(t.Lease)
+	return err
+}
+
+// leaseOf checks how long a claim may last; 0 means the default.
+func leaseOf(d time.Duration) (time.Duration, error) {
+	if d == 0 {
+		return DefaultLease, nil
+	}
+	if d < time.Second || d > MaxLease {
+		return 0, commands.Refuse(commands.Validation, "a lease of %s is outside 1s..24h", d).Hinting("renew it while the work goes on: spawnmesh backlog renew --fence F --ttl 15m")
+	}
+	return d, nil
+}
+
+// Claim leases up to Limit tasks that stand ready and that every stage of the
+// admission lets this claimer have, by lane weight, priority and then age. Two
+// claimers never get the same task: picking, reserving, opening the attempt and
+// taking the lease are one statement. The answer is empty when nothing is
+// admissible; for a named task it is a refusal that says why.
+func (b *Backlog) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error) {
+	if err := t.complete(); err != nil {
+		return nil, err
+	}
 	claim, err := uuid.NewV7()
 	if err != nil {
 		return nil, err
 	}
+	if t.Task != "" {
+		task, err := b.Show(ctx, t.Task)
+		if err != nil {
+			return nil, err
+		}
+		t.Task, t.Kind = task.ID, task.Kind
+	}
 	var list []Claimed
-	err = db.tx(ctx, "claiming tasks", func(ctx context.Context, tx pgx.Tx) error {
-		// After a commit whose answer was lost, the attempts are already ours.
-		if list, err = claimed(ctx, tx, claim.String()); err != nil || len(list) > 0 {
-			return err
+	tries := 0
+	err = b.tx(ctx, "claiming tasks", func(ctx context.Context, tx pgx.Tx) error {
+		tries++
+		// After a commit whose answer was lost, the leases are already ours.
+		if tries > 1 {
+			if list, err = b.claimedBy(ctx, tx, claim.String()); err != nil || len(list) > 0 {
+				return err
+			}
 		}
-		n, err := pick(ctx, tx, claim.String(), t)
-		if err != nil || n == 0 {
-			return err
-		}
-		list, err = claimed(ctx, tx, claim.String())
+		list, err = b.pick(ctx, tx, claim.String(), t)
 		return err
 	})
+	if err == nil && len(list) == 0 && t.Task != "" {
+		return nil, b.whyNot(ctx, t)
+	}
 	return list, err
 }
 
-func pick(ctx context.Context, tx pgx.Tx, claim string, t ClaimTerms) (int64, error) {
-	capabilities := t.Capabilities
-	if capabilities == nil {
-		capabilities = []string{}
-	}
-	tag, err := tx.Exec(ctx, `
-		WITH sets AS (
-			SELECT 0 AS id UNION ALL SELECT id FROM requirement_sets WHERE capabilities <@ $4::text[]
-		), candidates AS (
-			SELECT c.workspace, c.lane, c.requires, c.rank, c.seq FROM sets, LATERAL (
-				SELECT r.workspace, r.lane, r.requires, r.rank, r.seq FROM ready r
-				WHERE r.workspace = 'main' AND r.lane = 'default' AND r.requires = sets.id AND r.expires_at > clock_timestamp()
-				ORDER BY r.rank, r.seq LIMIT $3 FOR UPDATE SKIP LOCKED
-			) c ORDER BY c.rank, c.seq LIMIT $3
-		), picked AS (
-			DELETE FROM ready r USING candidates c
-			WHERE (r.workspace, r.lane, r.requires, r.rank, r.seq) = (c.workspace, c.lane, c.requires, c.rank, c.seq) RETURNING r.task
-		), moved AS (
-			UPDATE tasks SET state = 'claimed', reason = '', attempt = attempt + 1, epoch = epoch + 1, updated_at = clock_timestamp()
-			WHERE id = ANY (ARRAY (SELECT task FROM picked)) AND state = 'queued' RETURNING id, attempt, epoch, next_type
-		), opened AS (
-			INSERT INTO attempts (task, number, epoch, type, owner, claim) SELECT id, attempt, epoch, next_type, $2, $1::uuid FROM moved
-		), audited AS (
-			INSERT INTO audit (actor, action, object) SELECT $2, 'task.claimed', id::text FROM moved
-		)
-		INSERT INTO leases (task, attempt, epoch, owner, until) SELECT id, attempt, epoch, $2, clock_timestamp() + $5::interval FROM moved`,
-		claim, t.Owner, t.Limit, capabilities, t.Lease)
-	if err != nil {
-		return 0, err
-	}
-	return tag.RowsAffected(), nil
+// Claim leases tasks of the main workspace that the spoke runs itself.
+func (db *DB) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error) {
+	b := Backlog{db, MainWorkspace, t.Owner}
+	t.Kind = AgentKind
+	return b.Claim(ctx, t)
 }
 
-func claimed(ctx context.Context, tx pgx.Tx, claim string) ([]Claimed, error) {
-	rows, err := tx.Query(ctx, `SELECT a.task::text, a.number, a.epoch, a.type, coalesce(t.command::text, ''), coalesce(encode(t.command_digest, 'hex'), ''), b.spec FROM attempts a JOIN tasks t ON t.id = a.task JOIN task_bodies b ON b.task = a.task
-		WHERE a.claim = $1 AND a.ended_at IS NULL AND t.epoch = a.epoch ORDER BY -t.priority, t.created_at, t.id`, claim)
+func (b *Backlog) pick(ctx context.Context, tx pgx.Tx, claim string, t ClaimTerms) ([]Claimed, error) {
+	key, err := b.db.grantKeys.current(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Claimed, error) {
-		var c Claimed
-		var spec []byte
-		if err := row.Scan(&c.Fence.Task, &c.Fence.Attempt, &c.Fence.Epoch, &c.Type, &c.Asked.Command, &c.Asked.Digest, &spec); err != nil {
-			return c, err
-		}
-		return c, json.Unmarshal(spec, &c.Spec)
-	})
-}
-
-// Renew extends the leases of fences by lease, in one statement, and returns
-// the fences that still hold. One that is not among them was replaced or
-// revoked: its worker must stop.
-func (db *DB) Renew(ctx context.Context, fences []Fence, lease time.Duration) (map[Fence]bool, error) {
-	tasks, epochs := make([]string, len(fences)), make([]int64, len(fences))
-	for i, f := range fences {
-		tasks[i], epochs[i] = f.Task, f.Epoch
+	sql, args := pickMany, []any{claim, t.Owner, t.Limit, t.Capabilities, t.Lease, b.workspace, t.Kind, t.Lanes}
+	if t.Task != "" {
+		sql, args = pickOne, append(args, t.Task)
 	}
-	held := map[Fence]bool{}
-	err := db.tx(ctx, "renewing leases", func(ctx context.Context, tx pgx.Tx) error {
-		clear(held)
-		rows, err := tx.Query(ctx, `UPDATE leases l SET until = clock_timestamp() + $3::interval
-			FROM unnest($1::uuid[], $2::bigint[]) AS f (task, epoch) WHERE l.task = f.task AND l.epoch = f.epoch
-			RETURNING l.task::text, l.attempt, l.epoch`, tasks, epochs, lease)
-		if err != nil {
-			return err
-		}
-		var f Fence
-		_, err = pgx.ForEachRow(rows, []any{&f.Task, &f.Attempt, &f.Epoch}, func() error { held[f] = true; return nil })
+	var batch pgx.Batch
+	batch.Queue(lockLimits, b.workspace)
+	var list []Claimed
+	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+		list, err = pgx.CollectRows(rows, scanClaimed)
 		return err
 	})
-	return held, err
-}
-
-// An OpenAttempt is an attempt that has not ended, as a restarted worker finds it.
-type OpenAttempt struct {
-	Fence   Fence // the one that may write now: after a kill, the killer's
-	Owner   string
-	Started bool
-	BootID  string
-	LogOut  int64
-	LogErr  int64
-	Asked   Asked
-	Spec    commands.Spawn
-}
-
-// OpenAttempts returns every attempt of owner that has not ended.
-func (db *DB) OpenAttempts(ctx context.Context, owner string) ([]OpenAttempt, error) {
-	rows, err := db.pool.Query(ctx, `
-		SELECT a.task::text, a.number, t.epoch, a.owner, a.started_at IS NOT NULL, coalesce(s.boot_id, ''), coalesce(s.log_out, 0), coalesce(s.log_err, 0),
-			coalesce(t.command::text, ''), coalesce(encode(t.command_digest, 'hex'), ''), b.spec
-		FROM attempts a JOIN tasks t ON t.id = a.task JOIN task_bodies b ON b.task = a.task
-		LEFT JOIN sessions s ON s.task = a.task AND s.attempt = a.number
-		WHERE a.ended_at IS NULL AND a.owner = $1 ORDER BY a.claimed_at`, owner)
-	if err != nil {
-		return nil, fmt.Errorf("reading the open attempts: %w", err)
+	batch.Queue(noteClaimer, b.workspace, t.Owner, t.Kind, t.Capabilities, t.Lanes)
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return nil, fmt.Errorf("picking tasks: %w", err)
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (OpenAttempt, error) {
-		var a OpenAttempt
-		var spec []byte
-		if err := row.Scan(&a.Fence.Task, &a.Fence.Attempt, &a.Fence.Epoch, &a.Owner, &a.Started, &a.BootID, &a.LogOut, &a.LogErr, &a.Asked.Command, &a.Asked.Digest, &spec); err != nil {
-			return a, err
-		}
-		return a, json.Unmarshal(spec, &a.Spec)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading the open attempts: %w", err)
+	for i := range list {
+		list[i].Grant = key.sign(b.workspace, list[i].Fence, list[i].Until)
 	}
 	return list, nil
+}
+
+const claimedColumns = `m.id::text, m.attempt, m.epoch, m.type, m.until, coalesce(m.key, ''), m.title, m.priority, c.lane,
+	coalesce(m.command::text, ''), coalesce(encode(m.command_digest, 'hex'), ''), coalesce(x.body, ''), x.acceptance, x.spec`
+
+func scanClaimed(row pgx.CollectableRow) (Claimed, error) {
+	var c Claimed
+	var acceptance, spec []byte
+	err := row.Scan(&c.Fence.Task, &c.Fence.Attempt, &c.Fence.Epoch, &c.Type, &c.Until, &c.Key, &c.Title, &c.Priority, &c.Lane,
+		&c.Asked.Command, &c.Asked.Digest, &c.Body, &acceptance, &spec)
+	if err != nil || spec == nil {
+		c.Acceptance = acceptance
+		return c, err
+	}
+	return c, json.Unmarshal(spec, &c.Spec)
+}
+
+// claimedBy finds what an earlier try of the same claim took.
+func (b *Backlog) claimedBy(ctx context.Context, tx pgx.Tx, claim string) ([]Claimed, error) {
+	key, err := b.db.grantKeys.current(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := tx.Query(ctx, `SELECT `+claimedColumns+` FROM (
+			SELECT t.id, l.attempt, l.epoch, l.type, l.until, t.key, t.title, t.priority, t.class, t.command, t.command_digest, t.seq
+			FROM leases l JOIN tasks t ON t.id = l.task AND t.epoch = l.epoch WHERE l.claim = $1) AS m
+		JOIN classes c ON c.id = m.class LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq`, claim)
+	if err != nil {
+		return nil, err
+	}
+	list, err := pgx.CollectRows(rows, scanClaimed)
+	for i := range list {
+		list[i].Grant = key.sign(b.workspace, list[i].Fence, list[i].Until)
+	}
+	return list, err
 }

@@ -21,45 +21,23 @@ type End struct {
 	Survivors []commands.Process
 }
 
-// Limits of what the backlog does by itself after a bad end.
+// Limits of what the backlog does by itself after a failure.
 const (
-	maxReclaims = 100
 	backoffBase = 30 * time.Second
 	backoffCap  = time.Hour
 )
 
-func (db *DB) markEnded(ctx context.Context, tx pgx.Tx, ends []End, held []bool, at []int) ([]draft, error) {
-	if len(ends) == 0 {
-		return nil, nil
-	}
-	moved, err := moveEnded(ctx, tx, ends)
-	if err != nil {
-		return nil, err
-	}
-	evidence := map[string]End{}
-	for _, m := range moved {
-		held[at[m.n-1]] = true
-		evidence[m.task] = ends[m.n-1]
-	}
-	drafts, err := resultDrafts(ctx, tx, moved, evidence)
-	if err != nil {
-		return nil, err
-	}
-	for _, m := range moved {
-		if !m.killed {
-			continue
-		}
-		e := evidence[m.task]
-		answers, err := killDrafts(ctx, tx, m.task, m.state, e.Reaped, e.Survivors)
-		if err != nil {
-			return nil, err
-		}
-		drafts = append(drafts, answers...)
-	}
-	return drafts, nil
+// A closing ends one attempt. Outcome decides where the task goes.
+type closing struct {
+	fence   Fence
+	outcome string
+	why     commands.Reason // "" = what the outcome implies
+	final   bool            // a failure is not retried
+	delay   time.Duration   // before a released task is ready again
+	exit    any
 }
 
-// ended is a task whose attempt was just closed.
+// ended is a task whose attempt was just closed, or that ended without one.
 type ended struct {
 	n       int
 	task    string
@@ -72,60 +50,108 @@ type ended struct {
 	at      int64
 }
 
-// moveEnded applies rows 4, 5, 11, 17, 19 and 20 of the transition table.
-func moveEnded(ctx context.Context, tx pgx.Tx, ends []End) ([]ended, error) {
-	f := fencesOf(ends, func(e End) Fence { return e.Fence })
-	outcomes, exits := make([]string, len(ends)), make([]commands.Exit, len(ends))
-	for i, e := range ends {
-		outcomes[i], exits[i] = string(e.Outcome), e.Exit
+// closeAttempts moves tasks on by the ends of their attempts, as far as the
+// fences hold, with all that follows: history, budgets, dependents, the place
+// where the task stands next. A fence that does not hold changes nothing and is
+// not among the answers.
+func (db *DB) closeAttempts(ctx context.Context, tx pgx.Tx, actor string, list []closing) ([]ended, error) {
+	if len(list) == 0 {
+		return nil, nil
 	}
-	rows, err := tx.Query(ctx, `
-		WITH f AS (
-			SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::text[], $5::jsonb[]) WITH ORDINALITY AS u (task, attempt, epoch, outcome, exit, n)
-		), next AS (
-			SELECT f.*, t.lane, t.workspace, t.requires, t.priority, t.expires_at,
-				CASE WHEN t.reason = 'kill_requested' THEN 'cancelled'
-				     WHEN outcome = 'succeeded' THEN 'completed' WHEN outcome = 'timed_out' THEN 'expired'
-				     WHEN outcome = 'killed' THEN 'cancelled' WHEN outcome = 'unavailable' THEN 'unavailable'
-				     WHEN outcome = 'failed' AND t.retries < t.max_retries THEN 'queued'
-				     WHEN outcome = 'interrupted' AND t.reclaims < $6 THEN 'queued'
-				     ELSE 'failed' END::task_state AS state,
-				CASE WHEN t.reason = 'kill_requested' OR outcome = 'killed' THEN 'kill_requested'
-				     WHEN outcome = 'timed_out' THEN 'deadline_elapsed' WHEN outcome = 'unavailable' THEN 'capability_missing'
-				     WHEN outcome = 'interrupted' AND t.reclaims < $6 THEN 'executor_died' WHEN outcome = 'interrupted' THEN 'reclaims_exhausted'
-				     WHEN outcome = 'failed' AND t.max_retries > 0 AND t.retries >= t.max_retries THEN 'retries_exhausted'
-				     ELSE '' END AS reason,
-				least($8::interval, $7::interval * 2 ^ least(t.retries, 20)) * random() AS backoff
-			FROM f JOIN tasks t ON t.id = f.task AND t.attempt = f.attempt AND t.epoch = f.epoch AND t.state IN ('claimed', 'running', 'awaiting_input')
-			FOR UPDATE OF t
-		), moved AS (
-			UPDATE tasks t SET state = next.state, reason = next.reason, updated_at = clock_timestamp(),
-				ended_at = CASE WHEN is_terminal(next.state) THEN clock_timestamp() END,
-				retries = t.retries + (next.state = 'queued' AND next.outcome = 'failed')::int,
-				reclaims = t.reclaims + (next.state = 'queued' AND next.outcome = 'interrupted')::int,
-				next_type = CASE next.outcome WHEN 'failed' THEN 'retry' WHEN 'interrupted' THEN 'reclaim' ELSE t.next_type END
-			FROM next WHERE t.id = next.task
-			RETURNING t.id, t.attempt, t.epoch, t.state, t.reason, t.conn, t.command, t.command_digest, t.started_at, next.n, next.outcome, next.exit, next.backoff
-		), attempt AS (
-			UPDATE attempts a SET ended_at = clock_timestamp(), outcome = m.outcome, exit = m.exit FROM moved m WHERE a.task = m.id AND a.number = m.attempt
-		), lease AS (
-			DELETE FROM leases WHERE task = ANY (ARRAY (SELECT id FROM moved))
-		), session AS (
-			UPDATE sessions s SET state = 'retired', ended_at = clock_timestamp() FROM moved m WHERE s.task = m.id AND s.attempt = m.attempt
-		), later AS (
-			INSERT INTO due (at, task) SELECT clock_timestamp() + CASE WHEN outcome = 'failed' THEN backoff ELSE interval '0' END, id FROM moved WHERE state = 'queued'
-		), audited AS (
-			INSERT INTO audit (actor, action, object, code, why) SELECT 'self', 'task.' || state, id::text, reason, 'attempt ' || attempt || ' ' || outcome FROM moved
-		)
-		SELECT n, id::text, state, reason, attempt, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest, epoch,
-			reason = 'kill_requested' AS killed, coalesce((extract(epoch FROM started_at) * 1000)::bigint, 0),
-			(extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM moved ORDER BY n`,
-		f.task, f.attempt, f.epoch, outcomes, exits, maxReclaims, backoffBase, backoffCap)
-	if err != nil {
+	f := fencesOf(list, func(c closing) Fence { return c.fence })
+	outcomes, why, final := make([]string, len(list)), make([]string, len(list)), make([]bool, len(list))
+	delays, exits := make([]int64, len(list)), make([]any, len(list))
+	for i, c := range list {
+		outcomes[i], why[i], final[i] = c.outcome, string(c.why), c.final
+		delays[i], exits[i] = c.delay.Milliseconds(), c.exit
+	}
+	var moved []ended
+	var batch pgx.Batch
+	batch.Queue(closeSQL, f.task, f.attempt, f.epoch, outcomes, exits, why, final, delays, backoffBase, backoffCap, actor).Query(func(rows pgx.Rows) (err error) {
+		moved, err = pgx.CollectRows(rows, scanEnded)
+		return err
+	})
+	// A statement of its own, with a snapshot from after the rows were locked:
+	// whoever linked to one of them before is seen, whoever links later waits and
+	// then sees it completed.
+	batch.Queue(resolveSQL, f.task)
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return nil, fmt.Errorf("closing attempts: %w", err)
 	}
-	return pgx.CollectRows(rows, scanEnded)
+	return moved, db.followUp(ctx, tx, moved)
 }
+
+// followUp does what a completed task does not need.
+func (db *DB) followUp(ctx context.Context, tx pgx.Tx, moved []ended) error {
+	var queued, blocked, bad []string
+	for _, m := range moved {
+		switch {
+		case m.state == commands.Queued:
+			queued = append(queued, m.task)
+		case m.state == commands.Blocked:
+			blocked = append(blocked, m.task)
+		case m.state != commands.Completed:
+			bad = append(bad, m.task)
+		}
+	}
+	if err := place(ctx, tx, queued); err != nil {
+		return err
+	}
+	if err := park(ctx, tx, blocked, "blocked"); err != nil {
+		return err
+	}
+	return db.failDependents(ctx, tx, bad)
+}
+
+// tallySQL counts tasks that moved to a terminal state.
+const tallySQL = `
+	tally AS (
+		INSERT INTO tallies (workspace, state, slot, n) SELECT workspace, state, pg_backend_pid() % 16, count(*) FROM moved WHERE is_terminal(state) GROUP BY 1, 2 ORDER BY 1, 2
+		ON CONFLICT (workspace, state, slot) DO UPDATE SET n = tallies.n + excluded.n
+	)`
+
+// closeSQL: what a claim reserved is charged as the estimate, unless usage of
+// that dimension was reported meanwhile or the work never began.
+const closeSQL = `
+	WITH f AS (
+		SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::text[], $5::jsonb[], $6::text[], $7::bool[], $8::bigint[])
+			WITH ORDINALITY AS u (task, attempt, epoch, outcome, exit, why, final, delay, n)
+	), moved AS (
+		UPDATE tasks t SET state = next_state(f.outcome, f.final, t.reason, t.retries, t.max_retries, t.reclaims),
+			reason = next_reason(f.outcome, f.final, f.why, t.reason, t.retries, t.max_retries, t.reclaims), updated_at = clock_timestamp(),
+			ended_at = CASE WHEN is_terminal(next_state(f.outcome, f.final, t.reason, t.retries, t.max_retries, t.reclaims)) THEN clock_timestamp() END,
+			retries = t.retries + (f.outcome = 'failed' AND NOT f.final AND t.retries < t.max_retries AND t.reason <> 'kill_requested')::int,
+			reclaims = t.reclaims + (f.outcome = 'interrupted' AND t.reclaims < 100 AND t.reason <> 'kill_requested')::int,
+			next_type = CASE f.outcome WHEN 'failed' THEN 'retry' WHEN 'interrupted' THEN 'reclaim' WHEN 'blocked' THEN 'resume' ELSE t.next_type END,
+			not_before = CASE WHEN f.outcome = 'failed' THEN now() + least($10::interval, $9::interval * 2 ^ least(t.retries, 20)) * random()
+				WHEN f.delay > 0 THEN now() + f.delay * interval '1 millisecond' END
+		FROM f WHERE t.id = f.task AND t.attempt = f.attempt AND t.epoch = f.epoch AND t.state IN ('claimed', 'running', 'awaiting_input')
+		RETURNING t.id, t.workspace, t.attempt, t.epoch, t.state, t.reason, t.conn, t.command, t.command_digest, t.started_at, f.n, f.outcome, f.exit
+	), closed AS (
+		DELETE FROM leases l USING moved m WHERE l.task = m.id
+		RETURNING l.task, l.attempt, l.workspace, l.epoch, l.type, l.owner, l.claim, l.claimed_at, l.started_at, l.reserved, l.used, m.outcome, m.exit, m.state, m.reason
+	), kept AS (
+		INSERT INTO ended_attempts (task, number, workspace, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, charged)
+		SELECT task, attempt, workspace, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, reserved FROM closed
+	), dues AS MATERIALIZED (
+		SELECT b.id, b.workspace, b.rolling, sum(r.value::bigint)::bigint AS held,
+			(sum(r.value::bigint) FILTER (WHERE c.outcome NOT IN ('released', 'unavailable') AND NOT coalesce(c.used ? b.dimension, false)))::bigint AS spent
+		FROM closed c, jsonb_each_text(c.reserved) AS r JOIN budgets b ON b.id = r.key::int GROUP BY b.id, b.workspace, b.rolling ORDER BY b.id
+	), settled AS (
+		UPDATE budgets b SET reserved = b.reserved - d.held, used = b.used + coalesce(d.spent, 0) FROM dues d WHERE b.id = d.id
+	), charged AS (
+		INSERT INTO charges (budget, workspace, amount) SELECT id, workspace, spent FROM dues WHERE rolling IS NOT NULL AND spent > 0
+	), session AS (
+		UPDATE sessions s SET state = 'retired', ended_at = clock_timestamp() FROM moved m WHERE m.command IS NOT NULL AND s.task = m.id AND s.attempt = m.attempt
+	), audited AS (
+		INSERT INTO audit (workspace, actor, action, object, code, why, tasks)
+		SELECT workspace, $11, 'task.' || state, CASE count(*) WHEN 1 THEN min(task::text) ELSE claim::text END, reason,
+			CASE count(*) WHEN 1 THEN 'attempt ' || min(attempt) || ' ' || outcome ELSE outcome END, array_agg(task)
+		FROM closed GROUP BY workspace, claim, state, reason, outcome
+	), ` + tallySQL + `
+	SELECT n, id::text, state, reason, attempt, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest, epoch,
+		reason = 'kill_requested', coalesce((extract(epoch FROM started_at) * 1000)::bigint, 0),
+		(extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM moved ORDER BY n`
 
 func scanEnded(row pgx.CollectableRow) (ended, error) {
 	var e ended
@@ -143,40 +169,4 @@ func endedTasks(ctx context.Context, tx pgx.Tx, tasks []string) ([]ended, error)
 		return nil, fmt.Errorf("reading ended tasks: %w", err)
 	}
 	return pgx.CollectRows(rows, scanEnded)
-}
-
-// resultDrafts stores the results of tasks that reached a terminal state and
-// drafts the messages that tell of them; a task that goes on gets a receipt.
-func resultDrafts(ctx context.Context, tx pgx.Tx, list []ended, evidence map[string]End) ([]draft, error) {
-	var drafts []draft
-	var tasks []string
-	var results []*commands.Result
-	for _, e := range list {
-		x := evidence[e.task]
-		if !e.state.Terminal() {
-			if e.asked.conn != "" {
-				drafts = append(drafts, e.asked.draft(LaneEvt, &commands.Ended{Task: e.task, Attempt: e.attempt, Outcome: x.Outcome,
-					State: e.state, Reason: e.reason, Exit: x.Exit, At: e.at}, e.task, e.attempt))
-			}
-			continue
-		}
-		r := &commands.Result{Task: e.task, State: e.state, Reason: e.reason, Attempt: e.attempt, Outcome: x.Outcome, Exit: x.Exit,
-			Stdout: x.Stdout, Stderr: x.Stderr, Reaped: x.Reaped, Survivors: x.Survivors, StartedAt: e.started, EndedAt: e.at}
-		if x.Outcome == "" {
-			r.Exit.Code = -1
-		}
-		r.Summary = r.Sentence()
-		tasks, results = append(tasks, e.task), append(results, r)
-		if e.asked.conn != "" {
-			drafts = append(drafts, e.asked.draft(LaneRes, r, e.task, e.attempt))
-		}
-	}
-	if len(tasks) == 0 {
-		return drafts, nil
-	}
-	_, err := tx.Exec(ctx, `UPDATE task_bodies b SET result = u.result FROM unnest($1::uuid[], $2::jsonb[]) AS u (task, result) WHERE b.task = u.task`, tasks, results)
-	if err != nil {
-		return nil, fmt.Errorf("storing results: %w", err)
-	}
-	return drafts, nil
 }

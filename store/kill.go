@@ -42,27 +42,21 @@ func (in *intake) kill(ctx context.Context, i int, b *commands.Kill) error {
 	case state.Terminal():
 		return in.answerKills(ctx, b.Task, state, nil, nil)
 	case commands.May(state, commands.Cancelled, commands.ByCancel):
-		return in.cancelWaiting(ctx, b.Task)
+		return in.cancelWaiting(ctx, m, b.Task)
 	}
 	return in.revokeLease(ctx, i, b)
 }
 
-// cancelWaiting ends a task that no attempt holds.
-func (in *intake) cancelWaiting(ctx context.Context, task string) error {
-	_, err := in.tx.Exec(ctx, `WITH place AS (DELETE FROM ready WHERE task = $1), later AS (DELETE FROM due WHERE task = $1)
-		UPDATE tasks SET state = 'cancelled', reason = 'kill_requested', epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp() WHERE id = $1`, task)
-	if err != nil {
-		return fmt.Errorf("cancelling task %s: %w", task, err)
-	}
-	ends, err := endedTasks(ctx, in.tx, []string{task})
+// cancelWaiting ends a task that no attempt holds. A claim that was faster is
+// met like any other running task: by what asks again.
+func (in *intake) cancelWaiting(ctx context.Context, m Incoming, task string) error {
+	done, err := in.db.cancelWaiting(ctx, in.tx, string(m.Header.Iss), []string{task}, commands.KillRequested)
 	if err != nil {
 		return err
 	}
-	drafts, err := resultDrafts(ctx, in.tx, ends, nil)
-	if err != nil {
+	if err := in.db.failDependents(ctx, in.tx, done); err != nil {
 		return err
 	}
-	in.drafts = append(in.drafts, drafts...)
 	return in.answerKills(ctx, task, commands.Cancelled, nil, nil)
 }
 
@@ -70,8 +64,12 @@ func (in *intake) cancelWaiting(ctx context.Context, task string) error {
 // new epoch.
 func (in *intake) revokeLease(ctx context.Context, i int, b *commands.Kill) error {
 	k := &KillRun{Fence: Fence{Task: b.Task}, Grace: b.Grace()}
-	err := in.tx.QueryRow(ctx, `WITH lease AS (DELETE FROM leases WHERE task = $1)
-		UPDATE tasks SET epoch = epoch + 1, reason = 'kill_requested', updated_at = clock_timestamp() WHERE id = $1 RETURNING attempt, epoch`,
+	err := in.tx.QueryRow(ctx, `WITH killed AS (
+			UPDATE tasks SET epoch = epoch + 1, reason = 'kill_requested', updated_at = clock_timestamp() WHERE id = $1 RETURNING id, attempt, epoch
+		), lease AS (
+			UPDATE leases l SET epoch = k.epoch FROM killed k WHERE l.task = k.id
+		)
+		SELECT attempt, epoch FROM killed`,
 		b.Task).Scan(&k.Fence.Attempt, &k.Fence.Epoch)
 	if err != nil {
 		return fmt.Errorf("revoking the lease of task %s: %w", b.Task, err)
@@ -138,19 +136,30 @@ func (db *DB) RevokeWork(ctx context.Context, conn string) ([]KillRun, error) {
 	var list []KillRun
 	err := db.tx(ctx, "ending the work of a revoked connection", func(ctx context.Context, tx pgx.Tx) error {
 		list = nil
-		_, err := tx.Exec(ctx, `
-			WITH waiting AS (
-				UPDATE tasks SET state = 'cancelled', reason = 'kill_requested', epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
-				WHERE conn = $1 AND state IN ('queued', 'paused', 'blocked') RETURNING id
-			), places AS (DELETE FROM ready WHERE task IN (SELECT id FROM waiting)), later AS (DELETE FROM due WHERE task IN (SELECT id FROM waiting))
-			INSERT INTO audit (actor, action, object, code) SELECT 'self', 'task.cancelled', id::text, 'kill_requested' FROM waiting`, conn)
+		rows, err := tx.Query(ctx, `SELECT id::text FROM tasks WHERE conn = $1 AND state IN ('queued', 'paused', 'blocked')`, conn)
 		if err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, `WITH held AS (SELECT id FROM tasks WHERE conn = $1 AND state IN ('claimed', 'running', 'awaiting_input') FOR UPDATE),
-			leases AS (DELETE FROM leases WHERE task IN (SELECT id FROM held))
-			UPDATE tasks t SET epoch = epoch + 1, reason = 'kill_requested', updated_at = clock_timestamp() FROM held h WHERE t.id = h.id
-			RETURNING t.id::text, t.attempt, t.epoch`, conn)
+		waiting, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return err
+		}
+		if len(waiting) > 0 {
+			done, err := db.cancelWaiting(ctx, tx, "self", waiting, commands.KillRequested)
+			if err != nil {
+				return err
+			}
+			if err := db.failDependents(ctx, tx, done); err != nil {
+				return err
+			}
+		}
+		rows, err = tx.Query(ctx, `WITH killed AS (
+				UPDATE tasks SET epoch = epoch + 1, reason = 'kill_requested', updated_at = clock_timestamp()
+				WHERE conn = $1 AND state IN ('claimed', 'running', 'awaiting_input') RETURNING id, attempt, epoch
+			), lease AS (
+				UPDATE leases l SET epoch = k.epoch FROM killed k WHERE l.task = k.id
+			)
+			SELECT id::text, attempt, epoch FROM killed`, conn)
 		if err != nil {
 			return err
 		}

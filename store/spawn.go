@@ -69,13 +69,13 @@ func (in *intake) tombstones(ctx context.Context, which []int) (map[string]strin
 // the ids of those that were new.
 func (in *intake) insertTasks(ctx context.Context, which []int) (map[string]bool, error) {
 	var id, conn, title, command []string
-	var requires, priority, retries []int
+	var classes, priority, retries []int
 	var digest, spec [][]byte
 	var expires []time.Time
 	for _, i := range which {
 		m := in.batch[i]
 		s := m.Body.(*commands.Spawn)
-		set, err := requirementSet(ctx, in.tx, s.Capabilities)
+		class, err := in.class(ctx, m.Conn, s)
 		if err != nil {
 			return nil, err
 		}
@@ -85,26 +85,25 @@ func (in *intake) insertTasks(ctx context.Context, which []int) (map[string]bool
 		}
 		id, conn, title = append(id, s.Task), append(conn, m.Conn), append(title, s.Title)
 		command, digest = append(command, m.Header.ID), append(digest, m.Digest[:])
-		requires, priority, retries = append(requires, set), append(priority, s.Priority), append(retries, s.MaxRetries)
+		classes, priority, retries = append(classes, class), append(priority, s.Priority), append(retries, s.MaxRetries)
 		spec, expires = append(spec, raw), append(expires, time.UnixMilli(m.Header.Exp))
 	}
 	rows, err := in.tx.Query(ctx, `
 		WITH new AS (
 			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bytea[], $6::int[], $7::int[], $8::int[], $9::jsonb[], $10::timestamptz[])
-				WITH ORDINALITY AS u (id, conn, title, command, digest, requires, priority, retries, spec, expires_at, n)
+				WITH ORDINALITY AS u (id, conn, title, command, digest, class, priority, retries, spec, expires_at, n)
 		), added AS (
-			INSERT INTO tasks (id, conn, title, command, command_digest, requires, priority, max_retries, expires_at)
-			SELECT id, conn, title, command, digest, requires, priority, retries, expires_at FROM new
-			ON CONFLICT (id) DO NOTHING RETURNING id, workspace, lane, command
+			INSERT INTO tasks (id, conn, title, command, command_digest, class, priority, max_retries, expires_at)
+			SELECT id, conn, title, command, digest, class, priority, retries, expires_at FROM new ORDER BY n
+			ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, command, class, priority, expires_at
 		), bodies AS (
-			INSERT INTO task_bodies (task, spec) SELECT id, spec FROM new JOIN added USING (id, command)
+			INSERT INTO task_bodies (task, workspace, spec) SELECT id, workspace, spec FROM new JOIN added USING (id, command)
 		), agents AS (
 			INSERT INTO agents (id, name, runtime) SELECT id, title, spec->>'runtime' FROM new JOIN added USING (id, command)
 		), places AS (
-			INSERT INTO ready (workspace, lane, requires, rank, task, expires_at)
-			SELECT a.workspace, a.lane, n.requires, -n.priority, n.id, n.expires_at FROM new n JOIN added a USING (id, command) ORDER BY n.n
+			INSERT INTO ready (class, rank, seq, task, workspace, expires_at) SELECT class, -priority, seq, id, workspace, expires_at FROM added
 		)
-		SELECT id::text FROM added`, id, conn, title, command, digest, requires, priority, retries, spec, expires)
+		SELECT id::text FROM added`, id, conn, title, command, digest, classes, priority, retries, spec, expires)
 	if err != nil {
 		return nil, fmt.Errorf("filling the backlog: %w", err)
 	}
@@ -115,20 +114,24 @@ func (in *intake) insertTasks(ctx context.Context, which []int) (map[string]bool
 	return fresh, nil
 }
 
-// requirementSet interns a capability list; the empty one is 0.
-func requirementSet(ctx context.Context, tx pgx.Tx, capabilities []string) (int, error) {
-	if len(capabilities) == 0 {
-		return 0, nil
+// class interns the class of a spawn, once per intake.
+func (in *intake) class(ctx context.Context, conn string, s *commands.Spawn) (int, error) {
+	list := slices.Compact(slices.Sorted(slices.Values(s.Capabilities)))
+	if list == nil {
+		list = []string{}
 	}
-	list := slices.Compact(slices.Sorted(slices.Values(capabilities)))
-	var id int
-	err := tx.QueryRow(ctx, `
-		WITH new AS (INSERT INTO requirement_sets (capabilities) VALUES ($1) ON CONFLICT (capabilities) DO NOTHING RETURNING id)
-		SELECT id FROM new UNION ALL SELECT id FROM requirement_sets WHERE capabilities = $1 LIMIT 1`, list).Scan(&id)
-	if err != nil {
-		return 0, fmt.Errorf("interning a capability list: %w", err)
+	c := classSpec{lane: DefaultLane, kind: AgentKind, capabilities: list, conn: conn, estimate: amounts{}}
+	if id, known := in.classes[c.id()]; known {
+		return id, nil
 	}
-	return id, nil
+	id, err := internClass(ctx, in.tx, MainWorkspace, c)
+	if err == nil {
+		if in.classes == nil {
+			in.classes = map[string]int{}
+		}
+		in.classes[c.id()] = id
+	}
+	return id, err
 }
 
 // knownTask answers a spawn whose task is in the backlog already.

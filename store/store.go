@@ -2,11 +2,9 @@ package store
 
 import (
 	"context"
-	"embed"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"strings"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/tern/v2/migrate"
 
 	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -22,9 +19,10 @@ import (
 
 // DB is one instance's database.
 type DB struct {
-	pool   *pgxpool.Pool
-	self   signing.InstanceID
-	signer *signing.Signer
+	pool      *pgxpool.Pool
+	self      signing.InstanceID
+	signer    *signing.Signer
+	grantKeys grantKeys
 }
 
 // Config says whose database to open and how.
@@ -37,9 +35,6 @@ type Config struct {
 
 // outageLimit is how long a method keeps trying while the server is away.
 const outageLimit = 20 * time.Second
-
-//go:embed migrations/*.sql
-var migrations embed.FS
 
 // Open connects to the database, brings its schema up to date and checks that
 // it is this instance's and keeps what it acknowledges. The server may still be
@@ -62,12 +57,18 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	for _, way := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"} {
 		pc.ConnConfig.RuntimeParams[way] = "off"
 	}
+	db := &DB{self: c.Self, signer: c.Signer}
+	if err := db.retry(ctx, func(ctx context.Context) error { return prepareSchema(ctx, pc.ConnConfig) }); err != nil {
+		return nil, err
+	}
+	// From here on no statement runs as the tables' owner, whom no policy binds.
+	pc.ConnConfig.RuntimeParams["role"] = engineRole
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
-	db := &DB{pool: pool, self: c.Self, signer: c.Signer}
-	if err := db.prepare(ctx); err != nil {
+	db.pool = pool
+	if err := db.adopt(ctx); err != nil {
 		pool.Close()
 		return nil, err
 	}
@@ -77,13 +78,8 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 // Close ends all connections.
 func (db *DB) Close() { db.pool.Close() }
 
-func (db *DB) prepare(ctx context.Context) error {
-	if err := db.retry(ctx, func(ctx context.Context) error { return db.checkSettings(ctx) }); err != nil {
-		return err
-	}
-	if err := db.retry(ctx, func(ctx context.Context) error { return db.migrate(ctx) }); err != nil {
-		return fmt.Errorf("migrating the database: %w", err)
-	}
+// adopt makes the database this instance's, or finds that it is another's.
+func (db *DB) adopt(ctx context.Context) error {
 	var owner string
 	err := db.retry(ctx, func(ctx context.Context) error {
 		return db.pool.QueryRow(ctx, `
@@ -100,63 +96,16 @@ func (db *DB) prepare(ctx context.Context) error {
 	return nil
 }
 
-// checkSettings refuses a server that may forget what it acknowledged.
-func (db *DB) checkSettings(ctx context.Context) error {
-	for _, name := range []string{"synchronous_commit", "fsync", "full_page_writes"} {
-		var value string
-		if err := db.pool.QueryRow(ctx, `SELECT current_setting($1)`, name).Scan(&value); err != nil {
-			return fmt.Errorf("asking the database for %s: %w", name, err)
-		}
-		if value == "off" {
-			return fmt.Errorf("the database runs with %s=off and would forget acknowledged work; set it to on", name)
-		}
-	}
-	var version int
-	if err := db.pool.QueryRow(ctx, `SELECT current_setting('server_version_num')::int`).Scan(&version); err != nil {
-		return fmt.Errorf("asking the database for its version: %w", err)
-	}
-	if version < 140000 {
-		return fmt.Errorf("the database is PostgreSQL %d, spawnmesh needs 14 or newer", version/10000)
-	}
-	return nil
-}
-
-func (db *DB) migrate(ctx context.Context) error {
-	conn, err := db.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	m, err := migrate.NewMigrator(ctx, conn.Conn(), "schema_version")
-	if err != nil {
-		return err
-	}
-	sub, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return err
-	}
-	if err := m.LoadMigrations(sub); err != nil {
-		return err
-	}
-	have, err := m.GetCurrentVersion(ctx)
-	if err != nil {
-		return err
-	}
-	if int(have) > len(m.Migrations) {
-		return fmt.Errorf("the database has schema %d, this program knows up to %d: it is older than the database; run the newer one", have, len(m.Migrations))
-	}
-	if int(have) == len(m.Migrations) {
-		return nil
-	}
-	return m.Migrate(ctx)
-}
-
 // tx runs fn in a transaction, again after an outage. fn must be safe to run
 // again after its own commit: the answer to a commit can be lost. Tests end the
 // process before and after every commit, by the name in doing.
 func (db *DB) tx(ctx context.Context, doing string, fn func(context.Context, pgx.Tx) error) error {
+	return db.txWith(ctx, doing, pgx.TxOptions{}, fn)
+}
+
+func (db *DB) txWith(ctx context.Context, doing string, opts pgx.TxOptions, fn func(context.Context, pgx.Tx) error) error {
 	err := db.retry(ctx, func(ctx context.Context) error {
-		return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+		return pgx.BeginTxFunc(ctx, db.pool, opts, func(tx pgx.Tx) error {
 			err := fn(ctx, tx)
 			crash.Point("before " + doing)
 			return err

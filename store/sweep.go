@@ -7,8 +7,178 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/signing"
 )
+
+// SweptUp counts what a sweep moved.
+type SweptUp struct {
+	Promoted  int64 // due tasks that became claimable
+	Reclaimed int   // expired leases that were taken back
+	Expired   int   // tasks whose last moment to be started had passed
+	Limits    int64 // budget windows that began anew, and tasks that a spent budget cancelled or moved
+	Next      time.Duration
+}
+
+// sweepBatch bounds one sweep's statement.
+const sweepBatch = 1000
+
+// Sweep moves what only time moves, in all workspaces: due tasks become
+// claimable, expired leases are taken back, waiting tasks expire, budget windows
+// begin anew. Any number of sweepers may run at once. Next says when to sweep
+// again, at most limit from now.
+func (db *DB) Sweep(ctx context.Context, limit time.Duration) (s SweptUp, err error) {
+	if s.Limits, err = db.rollBudgets(ctx); err != nil {
+		return s, err
+	}
+	err = db.tx(ctx, "reclaiming expired leases", func(ctx context.Context, tx pgx.Tx) error {
+		ids, err := db.expireLeases(ctx, tx, "self")
+		s.Reclaimed = len(ids)
+		return err
+	})
+	if err != nil {
+		return s, err
+	}
+	if s.Promoted, s.Next, err = db.PromoteDue(ctx, limit); err != nil {
+		return s, err
+	}
+	s.Expired, err = db.ExpireWaiting(ctx)
+	return s, err
+}
+
+// Sweep does the instance's sweep: whoever looks at a backlog without a running
+// instance has nobody else to do it.
+func (b *Backlog) Sweep(ctx context.Context) (SweptUp, error) { return b.db.Sweep(ctx, time.Hour) }
+
+// expireLeases takes back tasks whose lease has run out. Not the ones of the
+// instance's own spoke: it knows whether their processes live, and they may.
+func (db *DB) expireLeases(ctx context.Context, tx pgx.Tx, actor string) ([]string, error) {
+	rows, err := tx.Query(ctx, `SELECT l.task::text, l.attempt, l.epoch FROM leases l
+		WHERE l.until <= clock_timestamp() AND l.owner <> $1 LIMIT $2 FOR UPDATE SKIP LOCKED`, string(db.self), sweepBatch)
+	if err != nil {
+		return nil, fmt.Errorf("looking for expired leases: %w", err)
+	}
+	fences, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Fence])
+	if err != nil || len(fences) == 0 {
+		return nil, err
+	}
+	list := make([]closing, len(fences))
+	for i, f := range fences {
+		list[i] = closing{fence: f, outcome: "interrupted", why: commands.LeaseExpired}
+	}
+	moved, err := db.closeAttempts(ctx, tx, actor, list)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, len(moved))
+	for i, m := range moved {
+		ids[i] = m.task
+	}
+	return ids, db.tellHubs(ctx, tx, moved)
+}
+
+// rollBudgets begins windows anew whose time has come, forgets charges that
+// have left a rolling window, notes soft limits that were passed, and does what
+// spent budgets say is to be done with the tasks that wait for them.
+func (db *DB) rollBudgets(ctx context.Context) (n int64, err error) {
+	err = db.tx(ctx, "rolling budget windows", func(ctx context.Context, tx pgx.Tx) error {
+		var any bool
+		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM budgets)`).Scan(&any); err != nil || !any {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `
+			WITH old AS (
+				DELETE FROM charges c USING budgets b WHERE b.id = c.budget AND c.at <= now() - b.rolling RETURNING c.budget, c.amount
+			), left_window AS (
+				SELECT budget, sum(amount)::bigint AS amount FROM old GROUP BY budget ORDER BY budget
+			), rolled AS (
+				UPDATE budgets b SET used = greatest(0, b.used - o.amount) FROM left_window o WHERE b.id = o.budget
+			)
+			UPDATE budgets SET used = 0, soft_since = NULL,
+				resets_at = CASE WHEN every IS NULL THEN NULL ELSE resets_at + every * (1 + floor(extract(epoch FROM now() - resets_at) / extract(epoch FROM every))) END
+			WHERE resets_at <= now()`)
+		if err != nil {
+			return fmt.Errorf("beginning budget windows anew: %w", err)
+		}
+		if n = tag.RowsAffected(); n > 0 {
+			if err := tellClaimers(ctx, tx); err != nil {
+				return err
+			}
+		}
+		_, err = tx.Exec(ctx, `
+			WITH passed AS (
+				UPDATE budgets SET soft_since = CASE WHEN used + reserved >= soft THEN now() END
+				WHERE soft IS NOT NULL AND (used + reserved >= soft) <> (soft_since IS NOT NULL) RETURNING workspace, name, soft_since
+			)
+			INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, 'self', 'budget.soft_limit', name, 'budget_exceeded' FROM passed WHERE soft_since IS NOT NULL`)
+		if err != nil {
+			return fmt.Errorf("noting soft limits: %w", err)
+		}
+		moved, err := db.actOnSpent(ctx, tx)
+		n += moved
+		return err
+	})
+	return n, err
+}
+
+// actOnSpent cancels or moves the claimable tasks of classes whose budget is
+// spent and says so. (queue and refuse leave them where they are.)
+func (db *DB) actOnSpent(ctx context.Context, tx pgx.Tx) (int64, error) {
+	rows, err := tx.Query(ctx, `
+		SELECT r.task::text, b.on_hard, b.downgrade_to FROM budgets b JOIN classes c ON b.workspace IN ('', c.workspace) AND `+fmt.Sprintf(scopeFits, "b")+`,
+			LATERAL (SELECT task FROM ready WHERE class = c.id LIMIT $1) AS r
+		WHERE b.on_hard IN ('cancel', 'downgrade') AND $2 = '' AND b.hard - b.used - b.reserved < greatest(1, coalesce((c.estimate->>b.dimension)::bigint, 0))
+			AND c.lane <> b.downgrade_to LIMIT $1`, sweepBatch, "")
+	if err != nil {
+		return 0, fmt.Errorf("looking for tasks of spent budgets: %w", err)
+	}
+	cancel, lanes := []string{}, map[string][]string{}
+	var task, how, lane string
+	_, err = pgx.ForEachRow(rows, []any{&task, &how, &lane}, func() error {
+		if how == "cancel" {
+			cancel = append(cancel, task)
+		} else {
+			lanes[lane] = append(lanes[lane], task)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	n := int64(0)
+	for lane, tasks := range lanes {
+		moved, err := changeLane(ctx, tx, tasks, lane)
+		if err != nil {
+			return n, err
+		}
+		n += moved
+	}
+	if len(cancel) == 0 {
+		return n, nil
+	}
+	done, err := db.cancelWaiting(ctx, tx, "self", cancel, commands.BudgetExceeded)
+	if err != nil {
+		return n, err
+	}
+	return n + int64(len(done)), db.failDependents(ctx, tx, done)
+}
+
+// changeLane moves queued tasks to another lane.
+func changeLane(ctx context.Context, tx pgx.Tx, tasks []string, lane string) (int64, error) {
+	if err := pull(ctx, tx, tasks); err != nil {
+		return 0, err
+	}
+	tag, err := tx.Exec(ctx, `
+		WITH moved AS (
+			UPDATE tasks t SET class = intern_class(c.workspace, $2, c.kind, c.capabilities, c.account, c.conn, c.only_task, c.estimate), updated_at = clock_timestamp()
+			FROM classes c WHERE t.id = ANY ($1::uuid[]) AND c.id = t.class AND t.state = 'queued' RETURNING t.id, t.workspace
+		)
+		INSERT INTO audit (workspace, actor, action, object, code, why) SELECT workspace, 'self', 'task.downgraded', id::text, 'budget_exceeded', 'to lane ' || $2 FROM moved`, tasks, lane)
+	if err != nil {
+		return 0, fmt.Errorf("moving tasks to lane %s: %w", lane, err)
+	}
+	return tag.RowsAffected(), place(ctx, tx, tasks)
+}
 
 // PromoteDue makes queued tasks whose time has come claimable, and returns how
 // many and when the next one comes (at most limit from now).
@@ -16,15 +186,19 @@ func (db *DB) PromoteDue(ctx context.Context, limit time.Duration) (n int64, nex
 	err = db.tx(ctx, "promoting due tasks", func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			WITH came AS (
-				DELETE FROM due WHERE task IN (SELECT task FROM due WHERE at <= clock_timestamp() ORDER BY at LIMIT 1000 FOR UPDATE SKIP LOCKED) RETURNING task
+				DELETE FROM due WHERE task IN (SELECT task FROM due WHERE at <= now() ORDER BY at LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING task
 			)
-			INSERT INTO ready (workspace, lane, requires, rank, task, expires_at)
-			SELECT workspace, lane, requires, -priority, id, 'infinity' FROM tasks JOIN came ON task = id WHERE state = 'queued' AND unmet = 0
-			ON CONFLICT (task) DO NOTHING`)
+			INSERT INTO ready (class, rank, seq, task, workspace, expires_at)
+			SELECT class, -priority, seq, id, workspace, CASE attempt WHEN 0 THEN expires_at ELSE 'infinity' END FROM tasks JOIN came ON task = id WHERE state = 'queued' AND unmet = 0
+			ON CONFLICT DO NOTHING`, sweepBatch)
 		if err != nil {
 			return err
 		}
-		n = tag.RowsAffected()
+		if n = tag.RowsAffected(); n > 0 {
+			if err := tellClaimers(ctx, tx); err != nil {
+				return err
+			}
+		}
 		return tx.QueryRow(ctx, `SELECT least(greatest(coalesce(min(at) - clock_timestamp(), $1), interval '0'), $1) FROM due`, limit).Scan(&next)
 	})
 	return n, next, err
@@ -36,14 +210,15 @@ func (db *DB) ExpireWaiting(ctx context.Context) (n int, err error) {
 	err = db.tx(ctx, "expiring tasks", func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			WITH late AS (
-				DELETE FROM ready WHERE task IN (SELECT task FROM ready WHERE expires_at < 'infinity' AND expires_at <= clock_timestamp() LIMIT 1000 FOR UPDATE SKIP LOCKED) RETURNING task
+				DELETE FROM ready WHERE ctid = ANY (ARRAY (
+					SELECT ctid FROM ready WHERE expires_at < 'infinity' AND expires_at <= clock_timestamp() LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING task
 			), moved AS (
 				UPDATE tasks SET state = 'expired', reason = 'command_expired', epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
-				WHERE id = ANY (ARRAY (SELECT task FROM late)) AND state = 'queued' AND attempt = 0 RETURNING id
+				WHERE id = ANY (ARRAY (SELECT task FROM late)) AND state = 'queued' AND attempt = 0 RETURNING id, workspace, state
 			), audited AS (
-				INSERT INTO audit (actor, action, object, code) SELECT 'self', 'task.expired', id::text, 'command_expired' FROM moved
-			)
-			SELECT id::text FROM moved`)
+				INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, 'self', 'task.expired', id::text, 'command_expired' FROM moved
+			), `+tallySQL+`
+			SELECT id::text FROM moved`, sweepBatch)
 		if err != nil {
 			return err
 		}
@@ -51,16 +226,17 @@ func (db *DB) ExpireWaiting(ctx context.Context) (n int, err error) {
 		if n = len(tasks); err != nil || n == 0 {
 			return err
 		}
+		if _, err := tx.Exec(ctx, resolveSQL, tasks); err != nil {
+			return err
+		}
 		ends, err := endedTasks(ctx, tx, tasks)
 		if err != nil {
 			return err
 		}
-		drafts, err := resultDrafts(ctx, tx, ends, nil)
-		if err != nil {
+		if err := db.failDependents(ctx, tx, tasks); err != nil {
 			return err
 		}
-		_, err = db.put(ctx, tx, drafts)
-		return err
+		return db.tellHubs(ctx, tx, ends)
 	})
 	return n, err
 }
@@ -71,13 +247,18 @@ const inboxMargin = 2*signing.Skew + time.Hour
 
 // Retire removes what can no longer matter, in bounded batches: inbox rows of
 // messages that nobody would accept any more, outbox rows that were confirmed
-// and whose question has expired, spent invites and old tombstones.
+// and whose question has expired, spent invites, old tombstones, claims that no
+// quota counts any more, grant keys that verify nothing.
 func (db *DB) Retire(ctx context.Context) error {
 	for _, sql := range []string{
 		`DELETE FROM inbox WHERE (conn, id) IN (SELECT conn, id FROM inbox WHERE exp < clock_timestamp() - $1::interval ORDER BY exp LIMIT 5000)`,
 		`DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE exp < clock_timestamp() - $1::interval ORDER BY exp LIMIT 5000)`,
 		`DELETE FROM kills k WHERE exp < clock_timestamp() - $1::interval AND NOT EXISTS (SELECT FROM tasks t WHERE t.id = k.task)`,
 		`DELETE FROM invites WHERE expires_at < clock_timestamp() - $1::interval - interval '30 days'`,
+		`DELETE FROM quota_uses u USING quotas q WHERE q.id = u.quota AND u.at < clock_timestamp() - greatest($1::interval, q.win)
+			AND NOT EXISTS (SELECT FROM leases l WHERE l.task = u.task AND l.attempt = u.attempt)`,
+		`DELETE FROM grant_keys WHERE verifies_until < clock_timestamp() - $1::interval`,
+		`DELETE FROM listeners WHERE until < clock_timestamp() - $1::interval`,
 	} {
 		if err := db.retry(ctx, func(ctx context.Context) error { _, err := db.pool.Exec(ctx, sql, inboxMargin); return err }); err != nil {
 			return fmt.Errorf("retiring old rows: %w", err)

@@ -101,8 +101,8 @@ func (i *Instance) Pairs(t testing.TB, sql string, args ...any) map[string]strin
 // that sending a message does not change.
 var tables = map[string]string{
 	"instance": "*", "connections": "*", "sequences": "*", "keys": "*", "grants": "*", "invites": "*", "inbox": "*",
-	"outbox": "id, conn, seq, lane, kind, digest, re, task, exp, wire", "tasks": "*", "task_bodies": "*", "requirement_sets": "*",
-	"ready": "*", "due": "*", "dependencies": "*", "attempts": "*", "leases": "*", "kills": "*", "agents": "*", "sessions": "*",
+	"outbox": "id, conn, seq, lane, kind, digest, re, task, exp, wire", "tasks": "*", "task_bodies": "*", "classes": "*", "parked": "*",
+	"ready": "*", "due": "*", "dependencies": "*", "ended_attempts": "*", "leases": "*", "kills": "*", "agents": "*", "sessions": "*",
 	"mirrors": "*", "logs": "*",
 }
 

@@ -1,0 +1,279 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// An Act moves one task on. With a fence it is the worker's, and holds only
+// while the fence does; without one it is the operator's, and the audit says so.
+type Act struct {
+	Task   string // key or id; may be empty with a fence
+	Fence  *Fence
+	Reason string
+	Result json.RawMessage
+	Usage  map[string]Amount // of the whole attempt, by dimension; settles what was reserved
+	Delay  time.Duration     // of release and retry: not claimable before
+}
+
+// errRaced says that a task changed between a look and a deed.
+var errRaced = errors.New("the task changed at this moment")
+
+// maxRaces bounds how often an act looks again.
+const maxRaces = 20
+
+// verb is one kind of act.
+type verb struct {
+	done     string // what the audit says
+	trigger  commands.Trigger
+	operator commands.Trigger // where the operator's word differs
+	to       commands.State
+	outcome  string // of the attempt that it ends
+	final    bool
+	reason   commands.Reason // of the task, when the operator acts
+	prep     func(ctx context.Context, tx pgx.Tx, task Task) error
+}
+
+var (
+	completing = verb{done: "completed", trigger: commands.ByDone, operator: commands.ByOperator, to: commands.Completed, outcome: "succeeded"}
+	failing    = verb{done: "failed", trigger: commands.ByFailure, to: commands.Failed, outcome: "failed"}
+	releasing  = verb{done: "released", trigger: commands.ByRelease, to: commands.Queued, outcome: "released"}
+	blocking   = verb{done: "blocked", trigger: commands.ByBlock, to: commands.Blocked, outcome: "blocked", reason: commands.Operator}
+	cancelling = verb{done: "cancelled", trigger: commands.ByCancel, operator: commands.ByCancelled, to: commands.Cancelled, outcome: "cancelled", reason: commands.CancelRequested}
+)
+
+// Complete ends a task well. Repeated with the same fence it returns the same
+// answer; the operator may complete any task that has not ended (seed 000).
+func (b *Backlog) Complete(ctx context.Context, a Act) (Task, error) { return b.do(ctx, completing, a) }
+
+// Fail ends the attempt badly: the worker's failure is retried after a back-off
+// while the task's retries last, the operator's is final.
+func (b *Backlog) Fail(ctx context.Context, a Act) (Task, error) { return b.do(ctx, failing, a) }
+
+// Release gives a claimed task back. It spends no retry.
+func (b *Backlog) Release(ctx context.Context, a Act) (Task, error) { return b.do(ctx, releasing, a) }
+
+// Block parks a task until somebody unblocks it, and ends its attempt.
+func (b *Backlog) Block(ctx context.Context, a Act) (Task, error) { return b.do(ctx, blocking, a) }
+
+// Cancel ends a task that is no longer wanted.
+func (b *Backlog) Cancel(ctx context.Context, a Act) (Task, error) {
+	if a.Fence != nil {
+		return Task{}, commands.Refuse(commands.Validation, "only the operator cancels; a worker fails, blocks or releases")
+	}
+	return b.do(ctx, cancelling, a)
+}
+
+func (a *Act) validate() error {
+	if err := checkText("the reason", a.Reason, commands.MaxReason, false); err != nil {
+		return err
+	}
+	switch {
+	case a.Fence == nil && a.Task == "":
+		return commands.Refuse(commands.Validation, "no task named").Hinting("give --id or --fence")
+	case a.Delay < 0 || a.Delay > 365*24*time.Hour:
+		return commands.Refuse(commands.Validation, "a delay of %s is outside 0..365d", a.Delay)
+	case len(a.Result) > MaxBody:
+		return commands.Refuse(commands.Validation, "the result is %d bytes, limit %d", len(a.Result), MaxBody).Hinting("keep large results elsewhere and point to them")
+	case len(a.Result) > 0 && !json.Valid(a.Result):
+		return commands.Refuse(commands.Validation, "the result is not JSON")
+	}
+	return checkEstimate(a.Usage)
+}
+
+func (b *Backlog) do(ctx context.Context, v verb, a Act) (Task, error) {
+	if err := a.validate(); err != nil {
+		return Task{}, err
+	}
+	ref := a.Task
+	if a.Fence != nil {
+		ref = a.Fence.Task
+	}
+	var task Task
+	err := b.again(ctx, func() error {
+		return b.tx(ctx, "a task being "+v.done, func(ctx context.Context, tx pgx.Tx) (err error) {
+			if task, err = b.find(ctx, tx, ref); err != nil {
+				return err
+			}
+			if a.Fence == nil {
+				return b.doByHand(ctx, tx, v, a, task)
+			}
+			if a.Task != "" && a.Task != task.Key && a.Task != task.ID {
+				return commands.Refuse(commands.Validation, "the fence is of task %s, not of %s", task.Name(), clip(a.Task))
+			}
+			return b.doByFence(ctx, tx, v, a, task)
+		})
+	})
+	if err != nil {
+		return Task{}, err
+	}
+	return b.Show(ctx, task.ID)
+}
+
+// again repeats an act that met another one.
+func (b *Backlog) again(ctx context.Context, act func() error) (err error) {
+	for range maxRaces {
+		if err = act(); !errors.Is(err, errRaced) || ctx.Err() != nil {
+			return err
+		}
+	}
+	return commands.Refuse(commands.Conflict, "the task changed again and again while it was acted on; try once more")
+}
+
+// doByFence ends the worker's own attempt.
+func (b *Backlog) doByFence(ctx context.Context, tx pgx.Tx, v verb, a Act, task Task) error {
+	if err := b.report(ctx, tx, *a.Fence, "end", a.Usage); err != nil {
+		return err
+	}
+	moved, err := b.db.closeAttempts(ctx, tx, b.actor, []closing{{fence: *a.Fence, outcome: v.outcome, delay: a.Delay, why: whyOf(v, a)}})
+	if err != nil {
+		return err
+	}
+	if len(moved) == 0 {
+		same, err := b.answeredBefore(ctx, tx, v, *a.Fence)
+		if err != nil || same {
+			return err
+		}
+		return stale(task, *a.Fence)
+	}
+	return b.conclude(ctx, tx, moved, a)
+}
+
+func whyOf(v verb, a Act) commands.Reason {
+	if a.Fence == nil {
+		return v.reason
+	}
+	return ""
+}
+
+// answeredBefore reports whether the fence's attempt has ended by the same word:
+// the answer may have been lost.
+func (b *Backlog) answeredBefore(ctx context.Context, tx pgx.Tx, v verb, f Fence) (same bool, err error) {
+	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM ended_attempts WHERE task = $1 AND number = $2 AND epoch = $3 AND outcome = $4)`,
+		f.Task, f.Attempt, f.Epoch, v.outcome).Scan(&same)
+	return same, err
+}
+
+// stale is the refusal of a fence that no longer holds, with who holds the task
+// now.
+func stale(t Task, f Fence) error {
+	now := fmt.Sprintf("it is %s", t.State)
+	if t.Owner != "" {
+		now = fmt.Sprintf("%s holds it with attempt %d", t.Owner, t.Attempts)
+		if t.LeaseUntil != nil {
+			now += " until " + t.LeaseUntil.UTC().Format(time.RFC3339)
+		}
+	}
+	return commands.Refuse(commands.StaleAttempt, "attempt %d (epoch %d) no longer holds task %s: %s; nothing was changed", f.Attempt, f.Epoch, t.Name(), now).
+		Hinting("stop working on it, and claim again")
+}
+
+// doByHand is the operator's act on a task in whatever state.
+func (b *Backlog) doByHand(ctx context.Context, tx pgx.Tx, v verb, a Act, task Task) error {
+	held := task.Owner != ""
+	by := v.trigger
+	if v.operator != "" && (held || v.to == commands.Completed) {
+		by = v.operator
+	}
+	switch {
+	case task.State == v.to && v.to != commands.Queued:
+		return nil // a repeated word is not an error
+	case !commands.May(task.State, v.to, by):
+		return commands.Refuse(commands.Conflict, "task %s is %s and cannot be %s", task.Name(), task.State, v.done).Hinting("spawnmesh backlog show %s", task.ID)
+	case held && task.Kind == AgentKind:
+		return commands.Refuse(commands.Conflict, "task %s is run by this instance's spoke", task.Name()).Hinting("end it with: spawnmesh kill %s", task.ID)
+	case held:
+		return b.endHeld(ctx, tx, v, a, task)
+	}
+	return b.moveWaiting(ctx, tx, v, a, task)
+}
+
+func (b *Backlog) endHeld(ctx context.Context, tx pgx.Tx, v verb, a Act, task Task) error {
+	f := Fence{Task: task.ID, Attempt: task.Attempts, Epoch: task.epoch}
+	if err := b.report(ctx, tx, f, "end", a.Usage); err != nil {
+		return err
+	}
+	moved, err := b.db.closeAttempts(ctx, tx, b.actor, []closing{{fence: f, outcome: v.outcome, final: true, delay: a.Delay, why: v.reason}})
+	if err != nil {
+		return err
+	}
+	if len(moved) == 0 {
+		return errRaced
+	}
+	if err := b.audit(ctx, tx, "operator."+v.done, task.ID, "", a.Reason); err != nil {
+		return err
+	}
+	return b.conclude(ctx, tx, moved, a)
+}
+
+// moveWaiting moves a task that no attempt holds.
+func (b *Backlog) moveWaiting(ctx context.Context, tx pgx.Tx, v verb, a Act, task Task) error {
+	if err := pull(ctx, tx, []string{task.ID}); err != nil {
+		return err
+	}
+	tag, err := tx.Exec(ctx, `
+		WITH moved AS (
+			UPDATE tasks SET state = $3, reason = $4, epoch = epoch + 1, updated_at = clock_timestamp(), ended_at = CASE WHEN is_terminal($3) THEN clock_timestamp() END
+			WHERE id = $1 AND state = $2 AND epoch = $5 RETURNING workspace, state
+		), `+tallySQL+`
+		SELECT FROM moved`, task.ID, task.State, v.to, string(v.reason), task.epoch)
+	if err != nil {
+		return err
+	}
+	if tag.RowsAffected() == 0 {
+		return errRaced
+	}
+	if err := b.audit(ctx, tx, "operator."+v.done, task.ID, string(v.reason), a.Reason); err != nil {
+		return err
+	}
+	moved, err := endedTasks(ctx, tx, []string{task.ID})
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, resolveSQL, []string{task.ID}); err != nil {
+		return err
+	}
+	if err := b.db.followUp(ctx, tx, moved); err != nil {
+		return err
+	}
+	return b.conclude(ctx, tx, moved, a)
+}
+
+// conclude keeps the result and tells the hub that asked.
+func (b *Backlog) conclude(ctx context.Context, tx pgx.Tx, moved []ended, a Act) error {
+	if len(a.Result) > 0 {
+		_, err := tx.Exec(ctx, `INSERT INTO task_bodies (task, workspace, result) VALUES ($1, $2, $3) ON CONFLICT (task) DO UPDATE SET result = excluded.result`,
+			moved[0].task, b.workspace, a.Result)
+		if err != nil {
+			return fmt.Errorf("storing the result: %w", err)
+		}
+	}
+	return b.db.tellHubs(ctx, tx, moved)
+}
+
+// tellHubs sends the results of tasks that a hub asked for.
+func (db *DB) tellHubs(ctx context.Context, tx pgx.Tx, moved []ended) error {
+	var asked []ended
+	for _, m := range moved {
+		if m.asked.conn != "" && m.state.Terminal() {
+			asked = append(asked, m)
+		}
+	}
+	drafts, err := resultDrafts(ctx, tx, asked, nil)
+	if err != nil {
+		return err
+	}
+	_, err = db.put(ctx, tx, drafts)
+	return err
+}
+
+func (b *Backlog) audit(ctx context.Context, tx pgx.Tx, action, object, code, why string) error {
+	return insertAudit(ctx, tx, []AuditRow{{Actor: b.actor, Action: action, Object: object, Code: code, Why: why, workspace: b.workspace}})
+}

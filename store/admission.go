@@ -1,0 +1,133 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// Claiming is two statements of one transaction, sent together. The first holds
+// the workspace's budgets and quotas, so that what the second reads of them is
+// true until the commit: reservations never overshoot. The second decides class
+// by class, in the order of the model: freeze, lane, capabilities, quota,
+// budget. (What waits for a dependency or a time does not stand in ready at
+// all.) Then it takes the first tasks of the classes that remain. A class that
+// is refused is not looked into, so nothing in it stands in anyone's way.
+const lockLimits = `
+	SELECT (SELECT count(*) FROM (SELECT FROM budgets WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE) AS b)
+		+ (SELECT count(*) FROM (SELECT FROM quotas WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE) AS q)`
+
+// Parameters: $1 claim, $2 owner, $3 limit, $4 capabilities, $5 lease,
+// $6 workspace, $7 kind, $8 lanes, $9 the one task.
+var (
+	pickMany = admitted + fromReady + taken
+	pickOne  = admitted + fromOne + taken
+)
+
+// scopeFits says whether a limit or a freeze with (scope, target) binds class c.
+const scopeFits = `(%[1]s.scope IN ('instance', 'workspace') OR %[1]s.scope = 'lane' AND %[1]s.target = c.lane OR %[1]s.scope = 'account' AND %[1]s.target = c.account
+	OR %[1]s.scope = 'connection' AND %[1]s.target = c.conn::text OR %[1]s.scope = 'task' AND %[1]s.target = c.only_task::text OR %[1]s.scope = 'agent' AND %[1]s.target = $2)`
+
+var (
+	frozen = fmt.Sprintf(`EXISTS (SELECT FROM freezes f WHERE f.workspace IN ('', c.workspace) AND `+scopeFits+`)`, "f")
+	// bindings lists the limits that bind class c: what one task takes of each
+	// and what there is. room is in millionths for budgets, in tasks for quotas.
+	bindings = `
+		SELECT 'budget' AS what, b.id, b.name, b.hard - b.used - b.reserved AS room,
+			coalesce((c.estimate->>b.dimension)::bigint, CASE b.dimension WHEN 'spawns' THEN 1000000 ELSE 0 END) AS amount
+		FROM budgets b WHERE b.workspace IN ('', c.workspace) AND ` + fmt.Sprintf(scopeFits, "b") + `
+		UNION ALL
+		SELECT 'quota', q.id, q.name, least(
+			q.concurrent - (SELECT count(*) FROM quota_uses u JOIN leases l ON l.task = u.task AND l.attempt = u.attempt WHERE u.quota = q.id),
+			q.per_window - (SELECT count(*) FROM quota_uses u WHERE u.quota = q.id AND u.at > now() - q.win)), 1
+		FROM quotas q WHERE q.workspace IN ('', c.workspace) AND ` + fmt.Sprintf(scopeFits, "q")
+	admitted = `
+	WITH open_lanes AS MATERIALIZED (
+		SELECT c.id, c.workspace, c.lane, c.account, c.conn, c.only_task, c.estimate, coalesce(l.weight, 1) AS weight
+		FROM classes c LEFT JOIN lanes l ON l.workspace = c.workspace AND l.name = c.lane
+		WHERE c.workspace = $6 AND c.kind = $7 AND c.capabilities <@ $4::text[] AND ($8::text[] IS NULL OR c.lane = ANY ($8))
+			AND coalesce(l.state, 'active') IN ('active', 'draining') AND NOT ` + frozen + `
+			AND EXISTS (SELECT FROM ready r WHERE r.class = c.id)
+	), bound AS MATERIALIZED (
+		SELECT c.id AS class, x.what, x.id, x.room, x.amount FROM open_lanes c, LATERAL (` + bindings + `) AS x
+	), admissible AS MATERIALIZED (
+		SELECT c.id, c.lane, c.weight FROM open_lanes c
+		WHERE NOT EXISTS (SELECT FROM bound b WHERE b.class = c.id AND (b.room <= 0 OR b.amount > b.room))
+			AND (c.account = '' OR EXISTS (SELECT FROM budgets b WHERE b.workspace = c.workspace AND b.scope = 'account' AND b.target = c.account))
+	)`
+)
+
+const (
+	// fromReady takes the first tasks of all admissible classes together. A
+	// lane's share is its weight: the draw makes its first place exponential, the
+	// next ones follow at the distance that its weight gives.
+	fromReady = `, draw AS MATERIALIZED (
+		SELECT lane, -ln(1 - random()) AS luck FROM admissible GROUP BY lane
+	), candidates AS MATERIALIZED (
+		SELECT class, row_number() OVER (ORDER BY turn, rank, seq) AS pos FROM (
+			SELECT a.id AS class, r.rank, r.seq, (row_number() OVER (PARTITION BY a.lane ORDER BY r.rank, r.seq) - 1 + d.luck) / a.weight AS turn
+			FROM admissible a JOIN draw d ON d.lane = a.lane, LATERAL (
+				SELECT rank, seq FROM ready WHERE class = a.id AND expires_at > clock_timestamp() ORDER BY rank, seq LIMIT $3
+			) AS r
+		) AS x ORDER BY turn, rank, seq LIMIT $3
+	), plan AS MATERIALIZED (
+		SELECT class, count(*) AS n FROM candidates WHERE pos NOT IN (
+			SELECT pos FROM (
+				SELECT pos, sum(b.amount) OVER (PARTITION BY b.what, b.id ORDER BY pos) > b.room AS over FROM candidates JOIN bound b USING (class)
+			) AS sums WHERE over
+		) GROUP BY class
+	), locked AS MATERIALIZED (
+		SELECT l.place FROM plan, LATERAL (
+			SELECT r.ctid AS place FROM ready r WHERE r.class = plan.class AND r.expires_at > clock_timestamp()
+			ORDER BY r.rank, r.seq LIMIT plan.n FOR UPDATE SKIP LOCKED
+		) AS l
+	)`
+	fromOne = `, locked AS MATERIALIZED (
+		SELECT r.ctid AS place FROM tasks t JOIN admissible a ON a.id = t.class
+		JOIN ready r ON r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq AND r.expires_at > clock_timestamp()
+		WHERE t.id = $9::uuid AND $3::int > 0 FOR UPDATE OF r SKIP LOCKED
+	)`
+	taken = `, picked AS (
+		DELETE FROM ready WHERE ctid = ANY (ARRAY (SELECT place FROM locked)) RETURNING task
+	), moved AS (
+		UPDATE tasks SET state = 'claimed', reason = '', attempt = attempt + 1, epoch = epoch + 1, updated_at = clock_timestamp()
+		WHERE id = ANY (ARRAY (SELECT task FROM picked)) AND state = 'queued'
+		RETURNING id, attempt, epoch, next_type AS type, key, title, priority, class, command, command_digest, seq, clock_timestamp() + $5::interval AS until
+	), spent AS MATERIALIZED (
+		SELECT b.what, b.id, b.class, b.amount, m.n FROM (SELECT class, count(*) AS n FROM moved GROUP BY class) AS m JOIN bound b USING (class)
+	), reserved AS (
+		UPDATE budgets b SET reserved = b.reserved + s.total
+		FROM (SELECT id, sum(amount * n)::bigint AS total FROM spent WHERE what = 'budget' GROUP BY id) AS s WHERE b.id = s.id
+	), counted AS (
+		INSERT INTO quota_uses (quota, task, attempt, workspace) SELECT s.id, m.id, m.attempt, $6 FROM spent s JOIN moved m USING (class) WHERE s.what = 'quota'
+	), opened AS (
+		INSERT INTO leases (task, workspace, attempt, epoch, type, owner, claim, until, reserved)
+		SELECT m.id, $6, m.attempt, m.epoch, m.type, $2, $1::uuid, m.until, s.reserved FROM moved m
+		LEFT JOIN (SELECT class, jsonb_object_agg(id, amount) AS reserved FROM spent WHERE what = 'budget' GROUP BY class) AS s ON s.class = m.class
+	), audited AS (
+		INSERT INTO audit (workspace, actor, action, object, tasks) SELECT $6, $2, 'task.claimed', $1, array_agg(id) FROM moved HAVING count(*) > 0
+	)
+	SELECT ` + claimedColumns + ` FROM moved m JOIN classes c ON c.id = m.class LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq`
+)
+
+// takesNewWork refuses new tasks of a class whose lane is closing or closed, or
+// whose spent budget says that it refuses.
+func takesNewWork(ctx context.Context, tx pgx.Tx, class int) error {
+	var lane, state, budget string
+	err := tx.QueryRow(ctx, `SELECT c.lane, coalesce((SELECT state FROM lanes l WHERE l.workspace = c.workspace AND l.name = c.lane), 'active'),
+			coalesce((SELECT b.name FROM budgets b WHERE b.workspace IN ('', c.workspace) AND b.on_hard = 'refuse' AND b.used + b.reserved
+				+ greatest(1, coalesce((c.estimate->>b.dimension)::bigint, 0)) > b.hard AND `+fmt.Sprintf(scopeFits, "b")+` LIMIT 1), '')
+		FROM classes c WHERE c.id = $1 AND $2 = ''`, class, "").Scan(&lane, &state, &budget)
+	switch {
+	case err != nil:
+		return fmt.Errorf("asking lane and budgets for new work: %w", err)
+	case state == "draining" || state == "disabled":
+		return commands.Refuse(commands.LaneClosed, "lane %s is %s and takes no new tasks", lane, state).Hinting("spawnmesh lane resume %s", lane)
+	case budget != "":
+		return commands.Refuse(commands.OverBudget, "budget %s is spent and refuses new tasks", budget).Hinting("spawnmesh budget show %s", budget)
+	}
+	return nil
+}

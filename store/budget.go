@@ -1,0 +1,262 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// A Budget limits what the claims in its scope may spend of one dimension. A
+// claim reserves its task's estimate; a report of usage settles it; the end of
+// the attempt releases what is left, or charges the estimate when nothing of
+// the dimension was reported.
+type Budget struct {
+	Name        string     `json:"name"`
+	Scope       string     `json:"scope"`            // instance, workspace, connection, lane, agent, task, account
+	Target      string     `json:"target,omitempty"` // which of them
+	Dimension   string     `json:"dimension"`        // usd, tokens, minutes, …; spawns counts claims
+	Hard        Amount     `json:"hard"`
+	Soft        *Amount    `json:"soft,omitempty"` // passing it is noted in the audit, once per window
+	OnHard      string     `json:"on_hard"`        // queue, downgrade, refuse, cancel
+	DowngradeTo string     `json:"downgrade_to,omitempty"`
+	Rolling     Seconds    `json:"rolling_seconds,omitempty"` // usage counts for so long
+	ResetsAt    *time.Time `json:"resets_at,omitempty"`       // usage starts anew then,
+	Every       Seconds    `json:"every_seconds,omitempty"`   // and so often after it
+	Used        Amount     `json:"used"`
+	Reserved    Amount     `json:"reserved"`
+	Left        Amount     `json:"left"` // below 0 when more was used than allowed
+	SoftSince   *time.Time `json:"soft_since,omitempty"`
+}
+
+// Seconds is a duration that JSON shows in seconds.
+type Seconds time.Duration
+
+// MarshalJSON writes whole seconds.
+func (s Seconds) MarshalJSON() ([]byte, error) {
+	return json.Marshal(int64(time.Duration(s) / time.Second))
+}
+
+var (
+	budgetScopes = []string{"instance", "workspace", "connection", "lane", "agent", "task", "account"}
+	quotaScopes  = []string{"instance", "workspace", "connection", "lane", "agent", "account"}
+	freezeScopes = []string{"instance", "workspace", "lane", "connection", "account"}
+)
+
+// home is the workspace that a limit's row belongs to: none for what binds the
+// whole instance.
+func (b *Backlog) home(scope string) string {
+	if scope == "instance" {
+		return ""
+	}
+	return b.workspace
+}
+
+func checkScope(scopes []string, scope, target string) error {
+	wide := scope == "instance" || scope == "workspace"
+	switch {
+	case !slices.Contains(scopes, scope):
+		return commands.Refuse(commands.Validation, "scope %q is not one of %v", clip(scope), scopes)
+	case wide && target != "":
+		return commands.Refuse(commands.Validation, "scope %s takes no target", scope)
+	case !wide && target == "":
+		return commands.Refuse(commands.Validation, "scope %s needs a target, as in %s:NAME", scope, scope)
+	}
+	return checkText("the target", target, MaxKey, true)
+}
+
+func checkWindow(d Seconds) error {
+	if d < 0 || d > Seconds(10*365*24*time.Hour) || d%Seconds(time.Second) != 0 {
+		return commands.Refuse(commands.Validation, "a window of %s is not a whole number of seconds up to 10 years", time.Duration(d))
+	}
+	return nil
+}
+
+func (g *Budget) validate() error {
+	if g.OnHard == "" {
+		g.OnHard = "queue"
+	}
+	if err := checkScope(budgetScopes, g.Scope, g.Target); err != nil {
+		return err
+	}
+	if err := checkWindow(g.Rolling); err != nil {
+		return err
+	}
+	if err := checkWindow(g.Every); err != nil {
+		return err
+	}
+	switch {
+	case !validName.MatchString(g.Name):
+		return commands.Refuse(commands.Validation, "the budget's name %q is not 1 to 63 lower-case letters, digits and hyphens", clip(g.Name))
+	case !validDimension.MatchString(g.Dimension):
+		return commands.Refuse(commands.Validation, "dimension %q is not a name such as usd, tokens or minutes", clip(g.Dimension))
+	case g.Hard < 0 || g.Hard > maxAmount:
+		return commands.Refuse(commands.Validation, "the hard limit %s is outside 0..%s", g.Hard, maxAmount)
+	case g.Soft != nil && (*g.Soft < 0 || *g.Soft > g.Hard):
+		return commands.Refuse(commands.Validation, "the soft limit %s is outside 0..%s, the hard limit", *g.Soft, g.Hard)
+	case !slices.Contains([]string{"queue", "downgrade", "refuse", "cancel"}, g.OnHard):
+		return commands.Refuse(commands.Validation, "on-hard %q is not one of queue, downgrade, refuse, cancel", clip(g.OnHard))
+	case (g.OnHard == "downgrade") != (g.DowngradeTo != "") || g.DowngradeTo != "" && !validName.MatchString(g.DowngradeTo):
+		return commands.Refuse(commands.Validation, "downgrade needs the lane to move tasks to, and nothing else does")
+	case g.OnHard == "downgrade" && g.Scope == "lane" && g.Target == g.DowngradeTo:
+		return commands.Refuse(commands.Validation, "a lane's budget cannot downgrade to the same lane")
+	case g.Rolling > 0 && (g.ResetsAt != nil || g.Every > 0):
+		return commands.Refuse(commands.Validation, "a budget has a rolling window or resets, not both")
+	case g.Every > 0 && g.ResetsAt == nil:
+		return commands.Refuse(commands.Validation, "a budget that resets again and again needs a first time to reset at")
+	}
+	return nil
+}
+
+// SetBudget makes a budget, or changes the limits and the window of the one
+// with that name; what was used and reserved stays.
+func (b *Backlog) SetBudget(ctx context.Context, g Budget) error {
+	if err := g.validate(); err != nil {
+		return err
+	}
+	return b.tx(ctx, "setting budget "+g.Name, func(ctx context.Context, tx pgx.Tx) error {
+		if g.Scope == "task" {
+			if err := b.classOfItsOwn(ctx, tx, &g); err != nil {
+				return err
+			}
+		}
+		tag, err := tx.Exec(ctx, `
+			INSERT INTO budgets AS b (workspace, name, scope, target, dimension, hard, soft, on_hard, downgrade_to, rolling, resets_at, every)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10::interval, interval '0'), $11, nullif($12::interval, interval '0'))
+			ON CONFLICT (workspace, name) DO UPDATE SET hard = excluded.hard, soft = excluded.soft, on_hard = excluded.on_hard, downgrade_to = excluded.downgrade_to,
+				rolling = excluded.rolling, resets_at = excluded.resets_at, every = excluded.every, soft_since = NULL
+			WHERE (b.scope, b.target, b.dimension, b.rolling IS NULL) = (excluded.scope, excluded.target, excluded.dimension, excluded.rolling IS NULL)`,
+			b.home(g.Scope), g.Name, g.Scope, g.Target, g.Dimension, g.Hard, g.Soft, g.OnHard, g.DowngradeTo, time.Duration(g.Rolling), g.ResetsAt, time.Duration(g.Every))
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return commands.Refuse(commands.Conflict, "budget %s is there with another scope, dimension or kind of window; these do not change", g.Name).
+				Hinting("remove it first: spawnmesh budget remove %s", g.Name)
+		}
+		if err := b.audit(ctx, tx, "budget.set", g.Name, "", fmt.Sprintf("%s of %s for %s %s", g.Hard, g.Dimension, g.Scope, g.Target)); err != nil {
+			return err
+		}
+		return tellClaimers(ctx, tx)
+	})
+}
+
+// classOfItsOwn gives the task of a task's budget a class that no other has.
+func (b *Backlog) classOfItsOwn(ctx context.Context, tx pgx.Tx, g *Budget) error {
+	t, err := b.find(ctx, tx, g.Target)
+	if err != nil {
+		return err
+	}
+	g.Target = t.ID
+	if t.State.Terminal() {
+		return commands.Refuse(commands.Conflict, "task %s is %s and spends nothing more", t.Name(), t.State)
+	}
+	waits := t.Owner == ""
+	if waits {
+		if err := pull(ctx, tx, []string{t.ID}); err != nil {
+			return err
+		}
+	}
+	tag, err := tx.Exec(ctx, `UPDATE tasks t SET class = intern_class(c.workspace, c.lane, c.kind, c.capabilities, c.account, c.conn, t.id, c.estimate), updated_at = clock_timestamp()
+		FROM classes c WHERE t.id = $1 AND c.id = t.class AND t.state = $2`, t.ID, t.State)
+	if err != nil {
+		return err
+	}
+	if tag.RowsAffected() == 0 {
+		return commands.Refuse(commands.Conflict, "task %s changed at this moment; try once more", t.Name())
+	}
+	if waits {
+		return b.standAgain(ctx, tx, t)
+	}
+	return nil
+}
+
+const budgetColumns = `name, scope, target, dimension, hard, soft, on_hard, downgrade_to, coalesce(rolling, interval '0'), resets_at, coalesce(every, interval '0'),
+	used, reserved, hard - used - reserved, soft_since`
+
+func scanBudget(row pgx.CollectableRow) (g Budget, err error) {
+	var rolling, every time.Duration
+	err = row.Scan(&g.Name, &g.Scope, &g.Target, &g.Dimension, &g.Hard, &g.Soft, &g.OnHard, &g.DowngradeTo, &rolling, &g.ResetsAt, &every,
+		&g.Used, &g.Reserved, &g.Left, &g.SoftSince)
+	g.Rolling, g.Every = Seconds(rolling), Seconds(every)
+	return g, err
+}
+
+// Budgets lists the budgets that bind the workspace, the instance's included.
+func (b *Backlog) Budgets(ctx context.Context) (list []Budget, err error) {
+	err = b.tx(ctx, "listing budgets", func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `SELECT `+budgetColumns+` FROM budgets WHERE workspace IN ('', $1) ORDER BY workspace, name`, b.workspace)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, scanBudget)
+		return err
+	})
+	return list, err
+}
+
+// GrantBudget raises a budget's hard limit.
+func (b *Backlog) GrantBudget(ctx context.Context, name string, more Amount, reason string) (Budget, error) {
+	if more <= 0 || more > maxAmount {
+		return Budget{}, commands.Refuse(commands.Validation, "a budget is raised by more than 0, not by %s", more)
+	}
+	return b.changeBudget(ctx, name, "granted", reason, `hard = least(hard + $3::bigint, 9223372036854775)`, int64(more))
+}
+
+// ResetBudget starts a budget anew: nothing is used. What is reserved stays.
+func (b *Backlog) ResetBudget(ctx context.Context, name, reason string) (Budget, error) {
+	return b.changeBudget(ctx, name, "reset", reason, `used = $3::bigint`, 0)
+}
+
+func (b *Backlog) changeBudget(ctx context.Context, name, done, reason, change string, n int64) (g Budget, err error) {
+	err = b.tx(ctx, "changing budget "+clip(name), func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `UPDATE budgets SET soft_since = NULL, `+change+` WHERE workspace IN ('', $1) AND name = $2 RETURNING `+budgetColumns, b.workspace, name, n)
+		if err != nil {
+			return err
+		}
+		g, err = pgx.CollectExactlyOneRow(rows, scanBudget)
+		if err == pgx.ErrNoRows {
+			return commands.Refuse(commands.NotFound, "no budget %q", clip(name)).Hinting("spawnmesh budget list")
+		}
+		if err != nil {
+			return err
+		}
+		if done == "reset" {
+			if _, err := tx.Exec(ctx, `DELETE FROM charges WHERE budget = (SELECT id FROM budgets WHERE workspace IN ('', $1) AND name = $2)`, b.workspace, name); err != nil {
+				return err
+			}
+		}
+		if err := b.audit(ctx, tx, "budget."+done, name, "", reason); err != nil {
+			return err
+		}
+		return tellClaimers(ctx, tx)
+	})
+	return g, err
+}
+
+// RemoveBudget removes a limit. Tasks whose account has no other budget wait:
+// an account without a budget may spend nothing.
+func (b *Backlog) RemoveBudget(ctx context.Context, name, reason string) error {
+	return b.removeLimit(ctx, "budget", name, reason, `DELETE FROM budgets WHERE workspace IN ('', $1) AND name = $2`)
+}
+
+func (b *Backlog) removeLimit(ctx context.Context, what, name, reason, sql string) error {
+	return b.tx(ctx, "removing "+what+" "+clip(name), func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, sql, b.workspace, name)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return commands.Refuse(commands.NotFound, "no %s %q", what, clip(name)).Hinting("spawnmesh %s list", what)
+		}
+		if err := b.audit(ctx, tx, what+".removed", name, "", reason); err != nil {
+			return err
+		}
+		return tellClaimers(ctx, tx)
+	})
+}
