@@ -11,8 +11,9 @@ import (
 // output is only there.
 const keepAttempts = 7 * 24 * time.Hour
 
-// sweep moves what only time moves: due tasks become claimable, tasks that were
-// not started in time end, old rows and directories go.
+// sweep moves what only time moves: due tasks become claimable, expired leases
+// are taken back, tasks that were not started in time end, budget windows begin
+// anew, old rows and directories go.
 func (s *Spoke) sweep(ctx context.Context) error {
 	var retired time.Time
 	for {
@@ -30,24 +31,20 @@ func (s *Spoke) sweep(ctx context.Context) error {
 }
 
 func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
-	promoted, next, err := s.DB.PromoteDue(ctx, time.Second)
-	expired := 0
-	if err == nil {
-		expired, err = s.DB.ExpireWaiting(ctx)
-	}
+	swept, err := s.DB.Sweep(ctx, time.Second)
 	if err != nil {
 		if ctx.Err() == nil {
-			s.Log.ErrorContext(ctx, "moving due tasks", "err", err)
+			s.Log.ErrorContext(ctx, "moving what time moves", "err", err)
 		}
 		return time.Second
 	}
-	if promoted > 0 {
+	if swept.Promoted+swept.Limits > 0 || swept.Reclaimed > 0 {
 		ring(s.work)
 	}
-	if expired > 0 {
+	if swept.Expired > 0 || swept.Reclaimed > 0 || swept.Limits > 0 {
 		ring(s.outbox)
 	}
-	return max(next, 10*time.Millisecond)
+	return max(swept.Next, 10*time.Millisecond)
 }
 
 func (s *Spoke) retire(ctx context.Context) {

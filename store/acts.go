@@ -277,3 +277,25 @@ func (db *DB) tellHubs(ctx context.Context, tx pgx.Tx, moved []ended) error {
 func (b *Backlog) audit(ctx context.Context, tx pgx.Tx, action, object, code, why string) error {
 	return insertAudit(ctx, tx, []AuditRow{{Actor: b.actor, Action: action, Object: object, Code: code, Why: why, workspace: b.workspace}})
 }
+
+// CompleteMany ends many attempts well in one transaction, and answers for each
+// whether its fence still held. It is for workers that claim in batches.
+func (b *Backlog) CompleteMany(ctx context.Context, fences []Fence) ([]bool, error) {
+	held := make([]bool, len(fences))
+	list := make([]closing, len(fences))
+	for i, f := range fences {
+		list[i] = closing{fence: f, outcome: completing.outcome}
+	}
+	err := b.tx(ctx, "completing tasks", func(ctx context.Context, tx pgx.Tx) error {
+		clear(held)
+		moved, err := b.db.closeAttempts(ctx, tx, b.actor, list)
+		if err != nil {
+			return err
+		}
+		for _, m := range moved {
+			held[m.n-1] = true
+		}
+		return b.db.tellHubs(ctx, tx, moved)
+	})
+	return held, err
+}

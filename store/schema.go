@@ -24,7 +24,7 @@ var migrations embed.FS
 func prepareSchema(ctx context.Context, cfg *pgx.ConnConfig) error {
 	cfg = cfg.Copy()
 	// These settings are for statements that were written for them.
-	for _, way := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"} {
+	for _, way := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"} {
 		delete(cfg.RuntimeParams, way)
 	}
 	conn, err := pgx.ConnectConfig(ctx, cfg)

@@ -54,7 +54,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	pc.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
 	// Every statement is written for its index. Until a table has been analysed
 	// the planner believes it is empty, reads all of it, and keeps that plan.
-	for _, way := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"} {
+	for _, way := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"} {
 		pc.ConnConfig.RuntimeParams[way] = "off"
 	}
 	db := &DB{self: c.Self, signer: c.Signer}

@@ -251,7 +251,7 @@ func TestAStaleFenceChangesNothing(t *testing.T) {
 	first := p.claim(t, 1)[0]
 	p.start(t, first)
 	require.True(t, p.end(t, first.Fence, commands.Interrupted))
-	_, _, err := p.spoke.db.PromoteDue(t.Context(), time.Second)
+	_, err := p.spoke.db.Sweep(t.Context(), time.Second)
 	require.NoError(t, err)
 	second := p.claim(t, 1)[0]
 	require.Equal(t, "reclaim", second.Type)
@@ -281,7 +281,7 @@ func TestFailureIsRetriedUntilItsRetriesAreSpent(t *testing.T) {
 	require.Empty(t, p.claim(t, 1), "it waits for its back-off")
 	require.Equal(t, 1, rows(t, p.spoke, `SELECT count(*) FROM due`))
 	require.NoError(t, store.ExecForTest(p.spoke.db, `UPDATE due SET at = clock_timestamp()`))
-	_, _, err := p.spoke.db.PromoteDue(t.Context(), time.Second)
+	_, err := p.spoke.db.Sweep(t.Context(), time.Second)
 	require.NoError(t, err)
 	c = p.claim(t, 1)[0]
 	p.start(t, c)
@@ -443,11 +443,11 @@ func TestExpiredTasksAreNeverStarted(t *testing.T) {
 	require.NoError(t, store.ExecForTest(p.spoke.db, `UPDATE ready SET expires_at = clock_timestamp()`))
 
 	require.Empty(t, p.claim(t, 1))
-	n, err := p.spoke.db.ExpireWaiting(t.Context())
+	swept, err := p.spoke.db.Sweep(t.Context(), time.Second)
 	require.NoError(t, err)
 	p.toHub(t)
 
-	require.Equal(t, 1, n)
+	require.Equal(t, 1, swept.Expired)
 	m := p.mirror(t, task)
 	require.Equal(t, commands.Expired, m.State)
 	require.Equal(t, commands.CommandExpired, m.Reason)

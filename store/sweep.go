@@ -39,10 +39,10 @@ func (db *DB) Sweep(ctx context.Context, limit time.Duration) (s SweptUp, err er
 	if err != nil {
 		return s, err
 	}
-	if s.Promoted, s.Next, err = db.PromoteDue(ctx, limit); err != nil {
+	if s.Promoted, s.Next, err = db.promoteDue(ctx, limit); err != nil {
 		return s, err
 	}
-	s.Expired, err = db.ExpireWaiting(ctx)
+	s.Expired, err = db.expireWaiting(ctx)
 	return s, err
 }
 
@@ -180,9 +180,9 @@ func changeLane(ctx context.Context, tx pgx.Tx, tasks []string, lane string) (in
 	return tag.RowsAffected(), place(ctx, tx, tasks)
 }
 
-// PromoteDue makes queued tasks whose time has come claimable, and returns how
+// promoteDue makes queued tasks whose time has come claimable, and returns how
 // many and when the next one comes (at most limit from now).
-func (db *DB) PromoteDue(ctx context.Context, limit time.Duration) (n int64, next time.Duration, err error) {
+func (db *DB) promoteDue(ctx context.Context, limit time.Duration) (n int64, next time.Duration, err error) {
 	err = db.tx(ctx, "promoting due tasks", func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			WITH came AS (
@@ -204,9 +204,9 @@ func (db *DB) PromoteDue(ctx context.Context, limit time.Duration) (n int64, nex
 	return n, next, err
 }
 
-// ExpireWaiting ends tasks that were never started and whose last moment to be
+// expireWaiting ends tasks that were never started and whose last moment to be
 // started has passed; their signed results say so. It returns how many.
-func (db *DB) ExpireWaiting(ctx context.Context) (n int, err error) {
+func (db *DB) expireWaiting(ctx context.Context) (n int, err error) {
 	err = db.tx(ctx, "expiring tasks", func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			WITH late AS (

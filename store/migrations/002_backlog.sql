@@ -325,17 +325,18 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON listeners TO spawnmesh_app;
 -- model's table). A kill that was asked for wins over whatever the attempt says.
 CREATE FUNCTION next_state(outcome text, final boolean, reason text, retries int, max_retries int, reclaims int) RETURNS task_state
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT (CASE WHEN reason = 'kill_requested' THEN 'cancelled'
-        WHEN outcome = 'succeeded' THEN 'completed' WHEN outcome = 'timed_out' THEN 'expired'
-        WHEN outcome IN ('killed', 'cancelled') THEN 'cancelled' WHEN outcome = 'unavailable' THEN 'unavailable'
-        WHEN outcome = 'blocked' THEN 'blocked' WHEN outcome = 'released' THEN 'queued'
-        WHEN outcome = 'failed' AND NOT final AND retries < max_retries THEN 'queued'
-        WHEN outcome = 'interrupted' AND reclaims < 100 THEN 'queued'
-        ELSE 'failed' END)::task_state
+    -- Constants of the type, not one cast at the end: a cast looks the name up for every row.
+    SELECT CASE WHEN reason = 'kill_requested' THEN task_state 'cancelled'
+        WHEN outcome = 'succeeded' THEN task_state 'completed' WHEN outcome = 'timed_out' THEN task_state 'expired'
+        WHEN outcome IN ('killed', 'cancelled') THEN task_state 'cancelled' WHEN outcome = 'unavailable' THEN task_state 'unavailable'
+        WHEN outcome = 'blocked' THEN task_state 'blocked' WHEN outcome = 'released' THEN task_state 'queued'
+        WHEN outcome = 'failed' AND NOT final AND retries < max_retries THEN task_state 'queued'
+        WHEN outcome = 'interrupted' AND reclaims < 100 THEN task_state 'queued'
+        ELSE task_state 'failed' END
 $$;
 CREATE FUNCTION next_reason(outcome text, final boolean, why text, reason text, retries int, max_retries int, reclaims int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN reason = 'kill_requested' OR outcome = 'killed' THEN 'kill_requested'
+    SELECT CASE WHEN reason = 'kill_requested' OR outcome = 'killed' THEN 'kill_requested' WHEN outcome = 'succeeded' THEN ''
         WHEN outcome = 'timed_out' THEN 'deadline_elapsed' WHEN outcome = 'unavailable' THEN 'capability_missing'
         WHEN outcome = 'cancelled' THEN 'cancel_requested'
         WHEN outcome = 'interrupted' AND reclaims >= 100 THEN 'reclaims_exhausted'
