@@ -295,6 +295,14 @@ func (b *Backlog) CompleteMany(ctx context.Context, fences []Fence) ([]bool, err
 		for _, m := range moved {
 			held[m.n-1] = true
 		}
+		for i, f := range fences {
+			// The answer to an earlier call may have been lost.
+			if !held[i] {
+				if held[i], err = b.answeredBefore(ctx, tx, completing, f); err != nil {
+					return err
+				}
+			}
+		}
 		return b.db.tellHubs(ctx, tx, moved)
 	})
 	return held, err

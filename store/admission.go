@@ -76,8 +76,8 @@ const (
 	), plan AS MATERIALIZED (
 		SELECT class, count(*) AS n FROM candidates WHERE pos NOT IN (
 			SELECT pos FROM (
-				SELECT pos, sum(b.amount) OVER (PARTITION BY b.what, b.id ORDER BY pos) > b.room AS over FROM candidates JOIN bound b USING (class)
-			) AS sums WHERE over
+				SELECT pos, sum(b.amount) OVER (PARTITION BY b.what, b.id ORDER BY pos) AS sum, b.amount, b.room FROM candidates JOIN bound b USING (class)
+			) AS sums WHERE sum > room OR sum - amount >= room
 		) GROUP BY class
 	), locked AS MATERIALIZED (
 		SELECT l.place FROM plan, LATERAL (

@@ -153,16 +153,31 @@ func (b *Backlog) pick(ctx context.Context, tx pgx.Tx, claim string, t ClaimTerm
 	if t.Task != "" {
 		sql, args = pickOne, append(args, t.Task)
 	}
-	var batch pgx.Batch
-	batch.Queue(lockLimits, b.workspace)
 	var list []Claimed
-	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
-		list, err = pgx.CollectRows(rows, scanClaimed)
-		return err
-	})
+	limits := 0
+	take := func(batch *pgx.Batch) (n int, err error) {
+		batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+			more, err := pgx.CollectRows(rows, scanClaimed)
+			n, list = len(more), append(list, more...)
+			return err
+		})
+		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+			return 0, fmt.Errorf("picking tasks: %w", err)
+		}
+		return n, nil
+	}
+	var batch pgx.Batch
 	batch.Queue(noteClaimer, b.workspace, t.Owner, t.Kind, t.Capabilities, t.Lanes)
-	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
-		return nil, fmt.Errorf("picking tasks: %w", err)
+	batch.Queue(lockLimits, b.workspace).QueryRow(func(row pgx.Row) error { return row.Scan(&limits) })
+	n, err := take(&batch)
+	// A task that a limit has no room for also counts against the ones behind it
+	// in the same look; the next look is without it.
+	for err == nil && n > 0 && limits > 0 && len(list) < t.Limit && t.Task == "" {
+		args[2] = t.Limit - len(list)
+		n, err = take(&pgx.Batch{})
+	}
+	if err != nil {
+		return nil, err
 	}
 	for i := range list {
 		list[i].Grant = key.sign(b.workspace, list[i].Fence, list[i].Until)

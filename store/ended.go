@@ -163,7 +163,7 @@ func scanEnded(row pgx.CollectableRow) (ended, error) {
 // endedTasks reads tasks that ended without an attempt's evidence.
 func endedTasks(ctx context.Context, tx pgx.Tx, tasks []string) ([]ended, error) {
 	rows, err := tx.Query(ctx, `SELECT 1, id::text, state, reason, attempt, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest, epoch,
-			reason = 'kill_requested', coalesce((extract(epoch FROM started_at) * 1000)::bigint, 0), (extract(epoch FROM ended_at) * 1000)::bigint
+			reason = 'kill_requested', coalesce((extract(epoch FROM started_at) * 1000)::bigint, 0), coalesce((extract(epoch FROM ended_at) * 1000)::bigint, 0)
 		FROM tasks WHERE id = ANY ($1::uuid[])`, tasks)
 	if err != nil {
 		return nil, fmt.Errorf("reading ended tasks: %w", err)

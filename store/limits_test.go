@@ -1,0 +1,371 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+func tokens(n int) map[string]store.Amount {
+	return map[string]store.Amount{"tokens": store.Amount(n) * store.Unit}
+}
+
+func budget(t testing.TB, b *store.Backlog, g store.Budget) {
+	t.Helper()
+	require.NoError(t, b.SetBudget(t.Context(), g))
+}
+
+func left(t testing.TB, b *store.Backlog, name string) (used, reserved store.Amount) {
+	t.Helper()
+	list, err := b.Budgets(t.Context())
+	require.NoError(t, err)
+	for _, g := range list {
+		if g.Name == name {
+			return g.Used / store.Unit, g.Reserved / store.Unit
+		}
+	}
+	t.Fatalf("no budget %s", name)
+	return 0, 0
+}
+
+func stages(t testing.TB, b *store.Backlog, ref string) (list []string) {
+	t.Helper()
+	w, err := b.Why(t.Context(), ref)
+	require.NoError(t, err)
+	for _, r := range w.Reasons {
+		list = append(list, r.Stage)
+	}
+	return list
+}
+
+func eligibility(t testing.TB, b *store.Backlog, ref string) store.Eligibility {
+	t.Helper()
+	task, err := b.Show(t.Context(), ref)
+	require.NoError(t, err)
+	return task.Eligibility
+}
+
+func TestABudgetReservesSettlesAndReleases(t *testing.T) {
+	t.Parallel()
+	b := board(t)
+	budget(t, b, store.Budget{Name: "day", Scope: "workspace", Dimension: "tokens", Hard: 100 * store.Unit})
+	create(t, b, store.TaskSpec{Key: "big", Title: "big", Priority: 9, Estimate: tokens(80)}, store.TaskSpec{Key: "next", Title: "next", Priority: 5, Estimate: tokens(50)},
+		store.TaskSpec{Key: "small", Title: "small", Estimate: tokens(20)}, store.TaskSpec{Key: "free", Title: "free"})
+
+	first := claimCards(t, b, nil)
+	require.Equal(t, []string{"big", "small"}, keys(first), "what does not fit stands in nobody's way; a spent budget lets nothing through")
+	used, reserved := left(t, b, "day")
+	require.Equal(t, []store.Amount{0, 100}, []store.Amount{used, reserved})
+	require.Equal(t, store.OverBudget, eligibility(t, b, "next"))
+	require.Contains(t, stages(t, b, "next"), "budget")
+	_, err := b.Claim(t.Context(), store.ClaimTerms{Owner: "w", Task: "next"})
+	require.Equal(t, commands.OverBudget, commands.CodeOf(err), "%v", err)
+
+	_, err = b.Complete(t.Context(), store.Act{Fence: &first[0].Fence, Usage: tokens(30)})
+	require.NoError(t, err)
+	_, err = b.Complete(t.Context(), store.Act{Fence: &first[0].Fence, Usage: tokens(30)})
+	require.NoError(t, err, "said twice, counted once")
+	used, reserved = left(t, b, "day")
+	require.Equal(t, []store.Amount{30, 20}, []store.Amount{used, reserved}, "settled by what was measured")
+	require.Equal(t, []string{"next", "free"}, keys(claimCards(t, b, nil)), "50 of the 50 that are left; what costs nothing fits too")
+	_, err = b.Release(t.Context(), store.Act{Fence: &first[1].Fence})
+	require.NoError(t, err)
+	used, reserved = left(t, b, "day")
+	require.Equal(t, []store.Amount{30, 50}, []store.Amount{used, reserved}, "given back unspent")
+}
+
+func TestUsageIsCountedOnceAndNeverDropped(t *testing.T) {
+	t.Parallel()
+	b := board(t)
+	budget(t, b, store.Budget{Name: "day", Scope: "workspace", Dimension: "tokens", Hard: 100 * store.Unit})
+	create(t, b, store.TaskSpec{Key: "a", Title: "a", Estimate: tokens(10)}, store.TaskSpec{Key: "b", Title: "b", Estimate: tokens(10)}, store.TaskSpec{Key: "silent", Title: "s", Estimate: tokens(10)})
+	list := claimCards(t, b, nil)
+	require.Len(t, list, 3)
+
+	for range 3 {
+		require.NoError(t, b.Report(t.Context(), list[0].Fence, "turn 1", tokens(4)))
+	}
+	used, reserved := left(t, b, "day")
+	require.Equal(t, []store.Amount{4, 26}, []store.Amount{used, reserved})
+	require.NoError(t, b.Report(t.Context(), list[0].Fence, "turn 2", tokens(500)))
+	used, reserved = left(t, b, "day")
+	require.Equal(t, []store.Amount{504, 20}, []store.Amount{used, reserved}, "more than reserved, more than the hard limit, and recorded")
+	_, err := b.Complete(t.Context(), store.Act{Fence: &list[0].Fence})
+	require.NoError(t, err)
+	_, err = b.Fail(t.Context(), store.Act{Fence: &list[1].Fence, Usage: tokens(1)})
+	require.NoError(t, err)
+	_, err = b.Complete(t.Context(), store.Act{Fence: &list[2].Fence})
+	require.NoError(t, err)
+	used, reserved = left(t, b, "day")
+	require.Equal(t, []store.Amount{504 + 1 + 10, 0}, []store.Amount{used, reserved}, "who reports nothing is charged the estimate")
+	require.Equal(t, commands.StaleAttempt, commands.CodeOf(b.Report(t.Context(), list[0].Fence, "late", tokens(1))))
+	require.NoError(t, b.Report(t.Context(), list[0].Fence, "turn 1", tokens(4)), "a repeated report after the end is still the same report")
+}
+
+func TestWhatASpentBudgetDoes(t *testing.T) {
+	t.Parallel()
+	soft := 5 * store.Unit
+	tests := map[string]struct {
+		budget store.Budget
+		check  func(t *testing.T, s *side, b *store.Backlog)
+	}{
+		"queues": {store.Budget{}, func(t *testing.T, s *side, b *store.Backlog) {
+			require.Equal(t, store.OverBudget, eligibility(t, b, "waits"))
+			_, err := b.GrantBudget(t.Context(), "day", 10*store.Unit, "more")
+			require.NoError(t, err)
+			require.Equal(t, []string{"waits"}, keys(claimCards(t, b, nil)))
+		}},
+		"is reset by hand": {store.Budget{}, func(t *testing.T, s *side, b *store.Backlog) {
+			_, err := b.Complete(t.Context(), store.Act{Task: "first"})
+			require.NoError(t, err)
+			require.Empty(t, claimCards(t, b, nil))
+			_, err = b.ResetBudget(t.Context(), "day", "new day")
+			require.NoError(t, err)
+			require.Equal(t, []string{"waits"}, keys(claimCards(t, b, nil)))
+		}},
+		"resets at its time": {store.Budget{ResetsAt: new(time.Now().Add(time.Hour)), Every: store.Seconds(24 * time.Hour)}, func(t *testing.T, s *side, b *store.Backlog) {
+			_, err := b.Complete(t.Context(), store.Act{Task: "first"})
+			require.NoError(t, err)
+			require.NoError(t, store.ExecForTest(s.db, `UPDATE budgets SET resets_at = now() - interval '50 hours'`))
+			swept, err := b.Sweep(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, int64(1), swept.Limits)
+			list, err := b.Budgets(t.Context())
+			require.NoError(t, err)
+			require.Zero(t, list[0].Used)
+			require.InDelta(t, 22*time.Hour.Hours(), time.Until(*list[0].ResetsAt).Hours(), 0.1, "the next time is ahead, whole periods on")
+			require.Equal(t, []string{"waits"}, keys(claimCards(t, b, nil)))
+		}},
+		"rolls": {store.Budget{Rolling: store.Seconds(time.Hour)}, func(t *testing.T, s *side, b *store.Backlog) {
+			_, err := b.Complete(t.Context(), store.Act{Task: "first"})
+			require.NoError(t, err)
+			_, err = b.Sweep(t.Context())
+			require.NoError(t, err)
+			require.Empty(t, claimCards(t, b, nil))
+			require.NoError(t, store.ExecForTest(s.db, `UPDATE charges SET at = at - interval '1 hour'`))
+			_, err = b.Sweep(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []string{"waits"}, keys(claimCards(t, b, nil)))
+		}},
+		"refuses": {store.Budget{OnHard: "refuse"}, func(t *testing.T, s *side, b *store.Backlog) {
+			_, err := b.Create(t.Context(), store.TaskSpec{Title: "more", Estimate: tokens(10)})
+			require.Equal(t, commands.OverBudget, commands.CodeOf(err), "%v", err)
+		}},
+		"cancels": {store.Budget{OnHard: "cancel"}, func(t *testing.T, s *side, b *store.Backlog) {
+			_, err := b.Sweep(t.Context())
+			require.NoError(t, err)
+			task, err := b.Show(t.Context(), "waits")
+			require.NoError(t, err)
+			require.Equal(t, commands.Cancelled, task.State)
+			require.Equal(t, commands.BudgetExceeded, task.Reason)
+		}},
+		"downgrades": {store.Budget{OnHard: "downgrade", DowngradeTo: "cheap", Scope: "lane", Target: "default"}, func(t *testing.T, s *side, b *store.Backlog) {
+			_, err := b.Sweep(t.Context())
+			require.NoError(t, err)
+			list := claimCards(t, b, nil)
+			require.Equal(t, []string{"waits"}, keys(list))
+			require.Equal(t, "cheap", list[0].Lane)
+		}},
+		"notes the soft limit once": {store.Budget{Soft: &soft}, func(t *testing.T, s *side, b *store.Backlog) {
+			for range 3 {
+				_, err := b.Sweep(t.Context())
+				require.NoError(t, err)
+			}
+			require.Equal(t, 1, rows(t, s, `SELECT count(*) FROM audit WHERE action = 'budget.soft_limit' AND object = 'day'`))
+		}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSide(t, 1, 2)
+			b := boardOf(t, s, "main")
+			create(t, b, store.TaskSpec{Key: "first", Title: "first", Priority: 1, Estimate: tokens(10)}, store.TaskSpec{Key: "waits", Title: "waits", Estimate: tokens(10)})
+			g := tt.budget
+			g.Name, g.Dimension, g.Hard = "day", "tokens", 10*store.Unit
+			if g.Scope == "" {
+				g.Scope = "workspace"
+			}
+			budget(t, b, g)
+			require.Equal(t, []string{"first"}, keys(claimCards(t, b, nil)))
+			tt.check(t, s, b)
+		})
+	}
+}
+
+func TestScopesOfBudgets(t *testing.T) {
+	t.Parallel()
+	for name, g := range map[string]store.Budget{
+		"instance": {Scope: "instance"}, "workspace": {Scope: "workspace"}, "lane": {Scope: "lane", Target: "fast"},
+		"account": {Scope: "account", Target: "ann"}, "agent": {Scope: "agent", Target: "worker-1"}, "task": {Scope: "task", Target: "mine"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSide(t, 1, 2)
+			b := boardOf(t, s, "main")
+			if name != "account" {
+				budget(t, b, store.Budget{Name: "anns", Scope: "account", Target: "ann", Dimension: "usd", Hard: 1000 * store.Unit})
+			}
+			create(t, b, store.TaskSpec{Key: "mine", Title: "m", Lane: "fast", Account: "ann", Estimate: tokens(3)})
+			g.Name, g.Dimension, g.Hard = "limit", "tokens", 2*store.Unit
+			budget(t, b, g)
+
+			require.Empty(t, claimCards(t, b, nil))
+			_, err := b.GrantBudget(t.Context(), "limit", store.Unit, "enough")
+			require.NoError(t, err)
+			require.Equal(t, []string{"mine"}, keys(claimCards(t, b, nil)))
+			_, reserved := left(t, b, "limit")
+			require.Equal(t, store.Amount(3), reserved)
+		})
+	}
+}
+
+// An account that nobody gave a budget may spend nothing.
+func TestAnUnknownAccountIsRefused(t *testing.T) {
+	t.Parallel()
+	b := board(t)
+	create(t, b, store.TaskSpec{Key: "a", Title: "a", Account: "nobody"})
+
+	require.Empty(t, claimCards(t, b, nil))
+	require.Equal(t, store.OverBudget, eligibility(t, b, "a"))
+	require.Equal(t, []string{"budget"}, stages(t, b, "a"))
+	budget(t, b, store.Budget{Name: "n", Scope: "account", Target: "nobody", Dimension: "usd", Hard: store.Unit})
+	require.Equal(t, []string{"a"}, keys(claimCards(t, b, nil)))
+	require.NoError(t, b.RemoveBudget(t.Context(), "n", "done"))
+	_, err := b.Complete(t.Context(), store.Act{Task: "a"})
+	require.NoError(t, err, "a budget that was removed does not hold up the end")
+}
+
+func TestQuotas(t *testing.T) {
+	t.Parallel()
+	s := newSide(t, 1, 2)
+	b := boardOf(t, s, "main")
+	for range 6 {
+		create(t, b, store.TaskSpec{Title: "t"})
+	}
+	two, five := 2, 5
+	require.NoError(t, b.SetQuota(t.Context(), store.Quota{Name: "q", Scope: "lane", Target: "default", Concurrent: &two, PerWindow: &five, Window: store.Seconds(time.Hour)}))
+
+	list := claimCards(t, b, nil)
+	require.Len(t, list, 2)
+	require.Empty(t, claimCards(t, b, nil))
+	ready, err := b.List(t.Context(), store.Filter{ReadyOnly: true})
+	require.NoError(t, err)
+	require.Equal(t, store.RateLimited, ready[0].Eligibility)
+	require.Equal(t, []string{"quota"}, stages(t, b, ready[0].ID))
+	held, err := b.CompleteMany(t.Context(), []store.Fence{list[0].Fence, list[1].Fence})
+	require.NoError(t, err)
+	require.Equal(t, []bool{true, true}, held)
+	require.Len(t, claimCards(t, b, nil), 2)
+	require.NoError(t, store.ExecForTest(s.db, `UPDATE leases SET until = now() - interval '1 second'`))
+	_, err = b.Sweep(t.Context())
+	require.NoError(t, err)
+	require.Len(t, claimCards(t, b, nil), 1, "a lost claimer's share is free again; five claims in the hour are all there are")
+	quotas, err := b.Quotas(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 5}, []int{quotas[0].Active, quotas[0].InWindow})
+	require.NoError(t, store.ExecForTest(s.db, `UPDATE quota_uses SET at = at - interval '1 hour'`))
+	require.Len(t, claimCards(t, b, nil), 1)
+	require.NoError(t, b.RemoveQuota(t.Context(), "q", "enough"))
+	require.Len(t, claimCards(t, b, nil), 2)
+}
+
+func TestLanes(t *testing.T) {
+	t.Parallel()
+	b := board(t)
+	create(t, b, store.TaskSpec{Key: "a", Title: "a", Lane: "docs"}, store.TaskSpec{Key: "b", Title: "b"})
+	set := func(state string) {
+		require.NoError(t, b.SetLane(t.Context(), store.Lane{Name: "docs", State: state, Reason: "holiday"}))
+	}
+
+	for _, state := range []string{"paused", "disabled"} {
+		set(state)
+		_, err := b.Claim(t.Context(), store.ClaimTerms{Owner: "w", Task: "a"})
+		require.Equal(t, commands.Conflict, commands.CodeOf(err))
+		require.ErrorContains(t, err, "holiday")
+		require.Equal(t, store.LanePaused, eligibility(t, b, "a"))
+		require.Contains(t, stages(t, b, "a"), "lane")
+	}
+	set("draining")
+	_, err := b.Create(t.Context(), store.TaskSpec{Title: "c", Lane: "docs"})
+	require.Equal(t, commands.LaneClosed, commands.CodeOf(err), "%v", err)
+	require.Equal(t, []string{"a"}, keys(claimCards(t, b, func(c *store.ClaimTerms) { c.Lanes = []string{"docs"} })), "what it has is still worked on")
+	set("active")
+	create(t, b, store.TaskSpec{Key: "c", Title: "c", Lane: "docs"})
+	lanes, err := b.Lanes(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 0, 1, 1}, []int64{lanes[0].Queued, lanes[0].Claimed, lanes[1].Queued, lanes[1].Claimed}, "%+v", lanes)
+}
+
+// A lane's share of the claims is its weight, singly and in batches.
+func TestLanesShareByWeight(t *testing.T) {
+	t.Parallel()
+	b := board(t)
+	require.NoError(t, b.SetLane(t.Context(), store.Lane{Name: "heavy", Weight: 3}))
+	specs := make([]store.TaskSpec, 0, 2000)
+	for range 1000 {
+		specs = append(specs, store.TaskSpec{Title: "h", Lane: "heavy"}, store.TaskSpec{Title: "l", Lane: "light", Priority: 100})
+	}
+	create(t, b, specs...)
+
+	for _, limit := range []int{1, 40} {
+		heavy := 0
+		for range 400 / limit {
+			for _, c := range claimCards(t, b, func(c *store.ClaimTerms) { c.Limit = limit }) {
+				if c.Lane == "heavy" {
+					heavy++
+				}
+			}
+		}
+		require.InDelta(t, 300, heavy, 50, "%d at a time: three of four claims", limit) // 50 is more than five deviations
+	}
+}
+
+func TestFreezes(t *testing.T) {
+	t.Parallel()
+	b := board(t)
+	budget(t, b, store.Budget{Name: "anns", Scope: "account", Target: "ann", Dimension: "usd", Hard: 1000 * store.Unit})
+	create(t, b, store.TaskSpec{Key: "a", Title: "a", Lane: "docs", Account: "ann"})
+	for _, f := range []store.Freeze{{Scope: "instance"}, {Scope: "workspace"}, {Scope: "lane", Target: "docs"}, {Scope: "account", Target: "ann"}} {
+		f.Reason = "incident"
+		require.NoError(t, b.Freeze(t.Context(), f))
+		require.Empty(t, claimCards(t, b, nil), "%+v", f)
+		require.Equal(t, store.EligibleFrozen, eligibility(t, b, "a"))
+		require.Contains(t, stages(t, b, "a"), "freeze")
+		list, err := b.Freezes(t.Context())
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.NoError(t, b.Unfreeze(t.Context(), f.Scope, f.Target, "over"))
+		require.Equal(t, commands.NotFound, commands.CodeOf(b.Unfreeze(t.Context(), f.Scope, f.Target, "over")))
+	}
+	require.Len(t, claimCards(t, b, nil), 1)
+}
+
+// Whoever cannot take a task does not see it, and is not kept from others by it.
+func TestWhyNamesEveryReasonAndWhoCould(t *testing.T) {
+	t.Parallel()
+	b := board(t)
+	create(t, b, store.TaskSpec{Key: "dep", Title: "dep", NotBefore: time.Now().Add(time.Hour)})
+	create(t, b, store.TaskSpec{Key: "a", Title: "a", Lane: "docs", Capabilities: []string{"gpu"}, Account: "ann", DependsOn: []string{"dep"}, Estimate: tokens(5)})
+	require.NoError(t, b.SetLane(t.Context(), store.Lane{Name: "docs", State: "paused"}))
+	require.NoError(t, b.Freeze(t.Context(), store.Freeze{Scope: "workspace", Reason: "incident"}))
+	budget(t, b, store.Budget{Name: "small", Scope: "workspace", Dimension: "tokens", Hard: store.Unit})
+	none := 0
+	require.NoError(t, b.SetQuota(t.Context(), store.Quota{Name: "none", Scope: "workspace", Concurrent: &none}))
+
+	require.Equal(t, []string{"freeze", "lane", "dependency", "capability", "quota", "budget", "budget"}, stages(t, b, "a"))
+	require.Equal(t, []string{"freeze", "not_before", "capability", "quota"}, stages(t, b, "dep"))
+	claimCards(t, b, func(c *store.ClaimTerms) { c.Owner, c.Capabilities = "able", []string{"gpu", "go"} })
+	claimCards(t, b, func(c *store.ClaimTerms) { c.Owner = "unable" })
+	w, err := b.Why(t.Context(), "a")
+	require.NoError(t, err)
+	require.Len(t, w.By, 1)
+	require.Equal(t, "able", w.By[0].Owner)
+	require.False(t, w.Claimable)
+	for _, r := range w.Reasons {
+		require.NotEmpty(t, r.What)
+	}
+}
