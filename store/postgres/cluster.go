@@ -14,7 +14,8 @@
 // The server is never sent SIGKILL, and no directory that holds data is ever removed. A cluster is opened only by the
 // major version that made it.
 //
-// One process may use a directory at a time. [Lock] is what says so, and every caller of Start holds it.
+// One process may run a directory's server at a time. [Lock] is what says so, and every caller of Start holds it. Others
+// on this machine may use the running server as a [Guest].
 package postgres
 
 import (
@@ -148,9 +149,9 @@ func (c *Cluster) prepare(ctx context.Context, fresh bool) error {
 // stays the same when the server is started again.
 func (c *Cluster) URL() string { return c.url("mesh") }
 
-func (c *Cluster) url(database string) string {
+func (l layout) url(database string) string {
 	// In a connection URI a plus sign is a plus sign.
-	host := strings.ReplaceAll(url.QueryEscape(c.run), "+", "%20")
+	host := strings.ReplaceAll(url.QueryEscape(l.run), "+", "%20")
 	return fmt.Sprintf("postgres://mesh@/%s?host=%s&port=%s", database, host, port)
 }
 

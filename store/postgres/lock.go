@@ -14,7 +14,8 @@ import (
 // An InstanceLock keeps a data directory for one running instance. The kernel releases it when the process ends, in
 // whatever way, so it is never stale. It does not reach across machines that share a file system over NFS.
 type InstanceLock struct {
-	file *os.File
+	file   *os.File
+	guests *os.File // locked by those who use the server meanwhile
 }
 
 // An InUseError says that another running instance has the data directory.
@@ -22,6 +23,7 @@ type InUseError struct {
 	Dir   string    // the directory that was asked for
 	PID   int       // the process that has it; 0 if it has not said yet
 	Since time.Time // when it took it; zero if it has not said yet
+	Brief bool      // it took it for one act, and it will be free again soon
 }
 
 func (e *InUseError) Error() string {
@@ -34,7 +36,16 @@ func (e *InUseError) Error() string {
 
 // Lock takes the data directory dir for this process, making it if it is missing. If another instance has it, the
 // error is an [*InUseError]. An instance takes this lock whether it runs a private server or not.
-func Lock(dir string) (*InstanceLock, error) {
+func Lock(dir string) (*InstanceLock, error) { return lockFor(dir, "") }
+
+// LockBriefly is [Lock] for one act, such as a single command: who finds the directory in use learns that it is worth
+// waiting for.
+func LockBriefly(dir string) (*InstanceLock, error) { return lockFor(dir, brief) }
+
+// brief ends the note of an owner that will soon be gone.
+const brief = " briefly"
+
+func lockFor(dir, span string) (*InstanceLock, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
@@ -42,14 +53,21 @@ func Lock(dir string) (*InstanceLock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the instance lock: %w", err)
 	}
-	if err := take(file, dir); err != nil {
+	if err := take(file, dir, span); err != nil {
 		file.Close()
 		return nil, err
 	}
-	return &InstanceLock{file}, nil
+	l := &InstanceLock{file: file}
+	if l.guests, err = openGuests(dir); err == nil {
+		err = l.tell("")
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
 }
 
-func take(file *os.File, dir string) error {
+func take(file *os.File, dir, span string) error {
 	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	for until := time.Now().Add(orphanTime); errors.Is(err, unix.EWOULDBLOCK); err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) {
 		e := holder(file, dir)
@@ -61,7 +79,7 @@ func take(file *os.File, dir string) error {
 	if err != nil {
 		return fmt.Errorf("locking %s: %w", file.Name(), err)
 	}
-	text := fmt.Sprintf("pid %d since %s\n", os.Getpid(), time.Now().UTC().Format(time.RFC3339))
+	text := fmt.Sprintf("pid %d since %s%s\n", os.Getpid(), time.Now().UTC().Format(time.RFC3339), span)
 	if err := errors.Join(file.Truncate(0), writeAt(file, text)); err != nil {
 		return fmt.Errorf("writing the instance lock: %w", err)
 	}
@@ -91,17 +109,23 @@ func holder(file *os.File, dir string) *InUseError {
 	text := make([]byte, 100)
 	n, _ := file.ReadAt(text, 0)
 	var since string
-	if _, err := fmt.Sscanf(strings.TrimSpace(string(text[:n])), "pid %d since %s", &e.PID, &since); err != nil {
+	note := strings.TrimSpace(string(text[:n]))
+	if _, err := fmt.Sscanf(note, "pid %d since %s", &e.PID, &since); err != nil {
 		e.PID = 0
 		return e
 	}
+	e.Brief = strings.HasSuffix(note, brief)
 	e.Since, _ = time.Parse(time.RFC3339, since)
 	return e
 }
 
 // Close releases the directory. The file stays, because removing it could let two instances in.
 func (l *InstanceLock) Close() error {
-	if err := errors.Join(l.file.Truncate(0), l.file.Close()); err != nil {
+	var err error
+	if l.guests != nil {
+		err = l.guests.Close() // first: the next owner must find it free
+	}
+	if err := errors.Join(err, l.file.Truncate(0), l.file.Close()); err != nil {
 		return fmt.Errorf("releasing the instance lock: %w", err)
 	}
 	return nil
