@@ -237,7 +237,7 @@ func (b *Backlog) moveWaiting(ctx context.Context, tx pgx.Tx, v verb, a Act, tas
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, resolveSQL, []string{task.ID}); err != nil {
+	if err := resolveNow(ctx, tx, []string{task.ID}); err != nil {
 		return err
 	}
 	if err := b.db.followUp(ctx, tx, moved); err != nil {

@@ -110,7 +110,7 @@ const (
 	), audited AS (
 		INSERT INTO audit (workspace, actor, action, object, tasks) SELECT $6, $2, 'task.claimed', $1, array_agg(id) FROM moved HAVING count(*) > 0
 	)
-	SELECT ` + claimedColumns + ` FROM moved m JOIN classes c ON c.id = m.class LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq`
+	SELECT ` + claimedColumns + ` FROM moved m LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq`
 )
 
 // takesNewWork refuses new tasks of a class whose lane is closing or closed, or

@@ -39,14 +39,11 @@ func (b *Backlog) Workspace() string { return b.workspace }
 
 // tx runs fn in a transaction that sees only the backlog's workspace.
 func (b *Backlog) tx(ctx context.Context, doing string, fn func(context.Context, pgx.Tx) error) error {
-	return b.db.txWith(ctx, doing, scoped(b.workspace), fn)
+	return b.work(ctx, doing, func(ctx context.Context, w *work) error { return fn(ctx, w) })
 }
 
-// scoped begins a transaction of the application's role in one workspace. Both
-// settings end with the transaction, so a pooled connection carries neither on.
-func scoped(workspace string) pgx.TxOptions {
-	// The name was checked: it needs no quoting and cannot carry any.
-	return pgx.TxOptions{BeginQuery: "begin; set local role spawnmesh_app; set local spawnmesh.workspace = '" + workspace + "'"}
+func (b *Backlog) work(ctx context.Context, doing string, fn func(context.Context, *work) error) error {
+	return b.db.txWith(ctx, doing, b.workspace, fn)
 }
 
 // A Task is one task of a backlog as it stands, with what its board shows.

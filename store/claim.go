@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,6 +35,8 @@ type Claimed struct {
 	Acceptance json.RawMessage `json:"acceptance,omitempty"`
 	Asked      Asked           `json:"-"`
 	Spec       commands.Spawn  `json:"-"` // of a task that the spoke runs
+
+	class int
 }
 
 // Asked names the message that asked for a task; empty for the instance's own.
@@ -179,19 +182,42 @@ func (b *Backlog) pick(ctx context.Context, tx pgx.Tx, claim string, t ClaimTerm
 	if err != nil {
 		return nil, err
 	}
-	for i := range list {
-		list[i].Grant = key.sign(b.workspace, list[i].Fence, list[i].Until)
-	}
-	return list, nil
+	return list, b.hand(ctx, tx, key, list)
 }
 
-const claimedColumns = `m.id::text, m.attempt, m.epoch, m.type, m.until, coalesce(m.key, ''), m.title, m.priority, c.lane,
+// hand signs what the claimer gets, and names the lanes.
+func (b *Backlog) hand(ctx context.Context, tx pgx.Tx, key grantKey, list []Claimed) (err error) {
+	for i := range list {
+		list[i].Grant = key.sign(b.workspace, list[i].Fence, list[i].Until)
+		if list[i].Lane, err = b.db.lanes.of(ctx, tx, list[i].class); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// laneNames remembers the lane of each class; a class never changes.
+type laneNames struct{ byClass sync.Map }
+
+func (l *laneNames) of(ctx context.Context, tx pgx.Tx, class int) (string, error) {
+	if name, known := l.byClass.Load(class); known {
+		return name.(string), nil
+	}
+	var name string
+	if err := tx.QueryRow(ctx, `SELECT lane FROM classes WHERE id = $1`, class).Scan(&name); err != nil {
+		return "", fmt.Errorf("reading the lane of a class: %w", err)
+	}
+	l.byClass.Store(class, name)
+	return name, nil
+}
+
+const claimedColumns = `m.id::text, m.attempt, m.epoch, m.type, m.until, coalesce(m.key, ''), m.title, m.priority, m.class,
 	coalesce(m.command::text, ''), coalesce(encode(m.command_digest, 'hex'), ''), coalesce(x.body, ''), x.acceptance, x.spec`
 
 func scanClaimed(row pgx.CollectableRow) (Claimed, error) {
 	var c Claimed
 	var acceptance, spec []byte
-	err := row.Scan(&c.Fence.Task, &c.Fence.Attempt, &c.Fence.Epoch, &c.Type, &c.Until, &c.Key, &c.Title, &c.Priority, &c.Lane,
+	err := row.Scan(&c.Fence.Task, &c.Fence.Attempt, &c.Fence.Epoch, &c.Type, &c.Until, &c.Key, &c.Title, &c.Priority, &c.class,
 		&c.Asked.Command, &c.Asked.Digest, &c.Body, &acceptance, &spec)
 	if err != nil || spec == nil {
 		c.Acceptance = acceptance
@@ -209,13 +235,13 @@ func (b *Backlog) claimedBy(ctx context.Context, tx pgx.Tx, claim string) ([]Cla
 	rows, err := tx.Query(ctx, `SELECT `+claimedColumns+` FROM (
 			SELECT t.id, l.attempt, l.epoch, l.type, l.until, t.key, t.title, t.priority, t.class, t.command, t.command_digest, t.seq
 			FROM leases l JOIN tasks t ON t.id = l.task AND t.epoch = l.epoch WHERE l.claim = $1) AS m
-		JOIN classes c ON c.id = m.class LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq`, claim)
+		LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq`, claim)
 	if err != nil {
 		return nil, err
 	}
 	list, err := pgx.CollectRows(rows, scanClaimed)
-	for i := range list {
-		list[i].Grant = key.sign(b.workspace, list[i].Fence, list[i].Until)
+	if err != nil {
+		return nil, err
 	}
-	return list, err
+	return list, b.hand(ctx, tx, key, list)
 }

@@ -232,7 +232,7 @@ func (db *DB) cancelWaiting(ctx context.Context, tx pgx.Tx, actor string, tasks 
 	if err != nil || len(done) == 0 {
 		return nil, err
 	}
-	if _, err := tx.Exec(ctx, resolveSQL, done); err != nil {
+	if err := resolveNow(ctx, tx, done); err != nil {
 		return nil, err
 	}
 	ends, err := endedTasks(ctx, tx, done)

@@ -71,12 +71,15 @@ func (db *DB) closeAttempts(ctx context.Context, tx pgx.Tx, actor string, list [
 		moved, err = pgx.CollectRows(rows, scanEnded)
 		return err
 	})
-	// A statement of its own, with a snapshot from after the rows were locked:
+	// Statements of their own, with a snapshot from after the rows were locked:
 	// whoever linked to one of them before is seen, whoever links later waits and
 	// then sees it completed.
-	batch.Queue(resolveSQL, f.task)
+	free := resolve(&batch, f.task)
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return nil, fmt.Errorf("closing attempts: %w", err)
+	}
+	if err := free(ctx, tx); err != nil {
+		return nil, err
 	}
 	return moved, db.followUp(ctx, tx, moved)
 }
@@ -133,10 +136,12 @@ const closeSQL = `
 	), kept AS (
 		INSERT INTO ended_attempts (task, number, workspace, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, charged)
 		SELECT task, attempt, workspace, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, reserved FROM closed
+	), alike AS MATERIALIZED (
+		SELECT reserved, used, outcome, count(*) AS n FROM closed WHERE reserved IS NOT NULL GROUP BY 1, 2, 3
 	), dues AS MATERIALIZED (
-		SELECT b.id, b.workspace, b.rolling, sum(r.value::bigint)::bigint AS held,
-			(sum(r.value::bigint) FILTER (WHERE c.outcome NOT IN ('released', 'unavailable') AND NOT coalesce(c.used ? b.dimension, false)))::bigint AS spent
-		FROM closed c, jsonb_each_text(c.reserved) AS r JOIN budgets b ON b.id = r.key::int GROUP BY b.id, b.workspace, b.rolling ORDER BY b.id
+		SELECT b.id, b.workspace, b.rolling, sum(c.n * r.value::bigint)::bigint AS held,
+			(sum(c.n * r.value::bigint) FILTER (WHERE c.outcome NOT IN ('released', 'unavailable') AND NOT coalesce(c.used ? b.dimension, false)))::bigint AS spent
+		FROM alike c, jsonb_each_text(c.reserved) AS r JOIN budgets b ON b.id = r.key::int GROUP BY b.id, b.workspace, b.rolling ORDER BY b.id
 	), settled AS (
 		UPDATE budgets b SET reserved = b.reserved - d.held, used = b.used + coalesce(d.spent, 0) FROM dues d WHERE b.id = d.id
 	), charged AS (
@@ -145,7 +150,7 @@ const closeSQL = `
 		UPDATE sessions s SET state = 'retired', ended_at = clock_timestamp() FROM moved m WHERE m.command IS NOT NULL AND s.task = m.id AND s.attempt = m.attempt
 	), audited AS (
 		INSERT INTO audit (workspace, actor, action, object, code, why, tasks)
-		SELECT workspace, $11, 'task.' || state, CASE count(*) WHEN 1 THEN min(task::text) ELSE claim::text END, reason,
+		SELECT workspace, $11, 'task.' || state, (CASE count(*) WHEN 1 THEN (array_agg(task))[1] ELSE claim END)::text, reason,
 			CASE count(*) WHEN 1 THEN 'attempt ' || min(attempt) || ' ' || outcome ELSE outcome END, array_agg(task)
 		FROM closed GROUP BY workspace, claim, state, reason, outcome
 	), ` + tallySQL + `

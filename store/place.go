@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // A task that has not ended stands in exactly one place: ready, due, parked, or
@@ -61,21 +62,40 @@ func park(ctx context.Context, tx pgx.Tx, tasks []string, why string) error {
 	return nil
 }
 
-// resolveSQL lets the dependents of completed tasks go on, and of failed ones
-// those that do not mind: the last dependency of a task moves it from parked to
-// where it belongs.
-const resolveSQL = `
+// resolve lets the dependents of tasks that have ended go on: all of completed
+// ones, and of failed ones those that do not mind. It queues the first of two
+// statements and returns the second, to be run when the batch was sent. That one
+// has a snapshot from after the dependents' rows were locked: somebody who puts
+// one of them back at this moment is either seen there, or waits and then sees
+// that nothing is unmet.
+func resolve(batch *pgx.Batch, ended []string) (free func(context.Context, pgx.Tx) error) {
+	met := int64(0)
+	batch.Queue(resolveSQL, ended).Exec(func(tag pgconn.CommandTag) error { met = tag.RowsAffected(); return nil })
+	return func(ctx context.Context, tx pgx.Tx) error {
+		if met == 0 {
+			return nil
+		}
+		if _, err := tx.Exec(ctx, freeSQL, ended); err != nil {
+			return fmt.Errorf("letting dependents go on: %w", err)
+		}
+		return nil
+	}
+}
+
+const (
+	resolveSQL = `
 	WITH edges AS (
 		UPDATE dependencies d SET met = true FROM tasks t
 		WHERE d.dependency = ANY ($1::uuid[]) AND NOT d.met AND t.id = d.dependency
 			AND (t.state = 'completed' OR is_terminal(t.state) AND 'ignore' = (SELECT w.on_failed_dep FROM tasks w WHERE w.id = d.task)) RETURNING d.task
-	), moved AS (
-		UPDATE tasks t SET unmet = t.unmet - e.n, reason = CASE WHEN t.reason = 'dependency_failed' AND t.unmet = e.n THEN '' ELSE t.reason END, updated_at = clock_timestamp()
-		FROM (SELECT task, count(*)::int AS n FROM edges GROUP BY task ORDER BY task) AS e WHERE t.id = e.task
-		RETURNING t.id, t.workspace, t.class, t.priority, t.seq, t.unmet, t.state, t.not_before, CASE t.attempt WHEN 0 THEN t.expires_at ELSE 'infinity' END AS expires_at
-	), freed AS (
-		DELETE FROM parked p USING moved m WHERE p.task = m.id AND p.why = 'deps' AND m.unmet = 0
-		RETURNING m.id, m.workspace, m.class, m.priority, m.seq, m.not_before, m.expires_at
+	)
+	UPDATE tasks t SET unmet = t.unmet - e.n, reason = CASE WHEN t.reason = 'dependency_failed' AND t.unmet = e.n THEN '' ELSE t.reason END, updated_at = clock_timestamp()
+	FROM (SELECT task, count(*)::int AS n FROM edges GROUP BY task ORDER BY task) AS e WHERE t.id = e.task`
+	freeSQL = `
+	WITH freed AS (
+		DELETE FROM parked p USING (SELECT DISTINCT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND met) AS d, tasks t
+		WHERE p.task = d.task AND p.why = 'deps' AND t.id = d.task AND t.unmet = 0 AND t.state = 'queued'
+		RETURNING t.id, t.workspace, t.class, t.priority, t.seq, t.not_before, CASE t.attempt WHEN 0 THEN t.expires_at ELSE 'infinity' END AS expires_at
 	), later AS (
 		INSERT INTO due (at, task, workspace) SELECT not_before, id, workspace FROM freed WHERE not_before > now()
 	), place AS (
@@ -83,3 +103,14 @@ const resolveSQL = `
 		SELECT class, -priority, seq, id, workspace, expires_at FROM freed WHERE coalesce(not_before <= now(), true)
 	)
 	SELECT pg_notify('` + readyChannel + `', '') FROM (SELECT FROM freed LIMIT 1) AS f WHERE EXISTS (SELECT FROM listeners WHERE until > now())`
+)
+
+// resolveNow is resolve on its own.
+func resolveNow(ctx context.Context, tx pgx.Tx, ended []string) error {
+	var batch pgx.Batch
+	free := resolve(&batch, ended)
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return fmt.Errorf("letting dependents go on: %w", err)
+	}
+	return free(ctx, tx)
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,7 @@ type DB struct {
 	self      signing.InstanceID
 	signer    *signing.Signer
 	grantKeys grantKeys
+	lanes     laneNames
 }
 
 // Config says whose database to open and how.
@@ -100,16 +102,23 @@ func (db *DB) adopt(ctx context.Context) error {
 // again after its own commit: the answer to a commit can be lost. Tests end the
 // process before and after every commit, by the name in doing.
 func (db *DB) tx(ctx context.Context, doing string, fn func(context.Context, pgx.Tx) error) error {
-	return db.txWith(ctx, doing, pgx.TxOptions{}, fn)
+	return db.txWith(ctx, doing, "", func(ctx context.Context, w *work) error { return fn(ctx, w) })
 }
 
-func (db *DB) txWith(ctx context.Context, doing string, opts pgx.TxOptions, fn func(context.Context, pgx.Tx) error) error {
+// txWith is tx in one workspace, or in none and all of them.
+func (db *DB) txWith(ctx context.Context, doing, workspace string, fn func(context.Context, *work) error) error {
 	err := db.retry(ctx, func(ctx context.Context) error {
-		return pgx.BeginTxFunc(ctx, db.pool, opts, func(tx pgx.Tx) error {
-			err := fn(ctx, tx)
-			crash.Point("before " + doing)
+		conn, err := db.pool.Acquire(ctx)
+		if err != nil {
 			return err
-		})
+		}
+		defer conn.Release()
+		w := newWork(conn, workspace)
+		err = fn(ctx, w)
+		if !w.committed {
+			crash.Point("before " + doing)
+		}
+		return w.end(ctx, err)
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
@@ -141,7 +150,7 @@ func transient(err error) bool {
 		switch {
 		case pg.Code == "40001", pg.Code == "40P01", pg.Code == "53300":
 			return true
-		case pg.Code == "23505" && pg.ConstraintName == "mirrors_idempotency_key_key":
+		case pg.Code == "23505" && slices.Contains([]string{"mirrors_idempotency_key_key", "tasks_key", "tasks_idempotency"}, pg.ConstraintName):
 			return true // somebody else used the key a moment ago: the next look finds it
 		case strings.HasPrefix(pg.Code, "08"), strings.HasPrefix(pg.Code, "57P0"):
 			return true

@@ -226,7 +226,7 @@ func (db *DB) expireWaiting(ctx context.Context) (n int, err error) {
 		if n = len(tasks); err != nil || n == 0 {
 			return err
 		}
-		if _, err := tx.Exec(ctx, resolveSQL, tasks); err != nil {
+		if err := resolveNow(ctx, tx, tasks); err != nil {
 			return err
 		}
 		ends, err := endedTasks(ctx, tx, tasks)

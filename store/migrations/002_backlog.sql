@@ -321,6 +321,18 @@ GRANT SELECT, INSERT, UPDATE ON outbox, sequences, kills, grant_keys TO spawnmes
 GRANT SELECT, UPDATE ON sessions TO spawnmesh_app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON listeners TO spawnmesh_app;
 
+-- The same guards as before, asked after the update: a trigger before it locks
+-- every row once more.
+DROP TRIGGER tasks_terminal ON tasks;
+CREATE TRIGGER tasks_terminal AFTER UPDATE ON tasks FOR EACH ROW
+    WHEN (is_terminal(OLD.state) AND NEW.state <> OLD.state
+          AND NOT (NEW.state = 'queued' AND NEW.replays = OLD.replays + 1 AND OLD.state <> 'completed'))
+    EXECUTE FUNCTION refuse_final();
+DROP TRIGGER mirrors_terminal ON mirrors;
+CREATE TRIGGER mirrors_terminal AFTER UPDATE ON mirrors FOR EACH ROW
+    WHEN (is_terminal(OLD.state) AND (NEW.state <> OLD.state OR NEW.result_digest IS DISTINCT FROM OLD.result_digest))
+    EXECUTE FUNCTION refuse_final();
+
 -- Where the end of an attempt leads (rows 4, 5, 8, 11, 17, 19 and 20 of the
 -- model's table). A kill that was asked for wins over whatever the attempt says.
 CREATE FUNCTION next_state(outcome text, final boolean, reason text, retries int, max_retries int, reclaims int) RETURNS task_state
