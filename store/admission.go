@@ -16,15 +16,19 @@ import (
 // budget. (What waits for a dependency or a time does not stand in ready at
 // all.) Then it takes the first tasks of the classes that remain. A class that
 // is refused is not looked into, so nothing in it stands in anyone's way.
+//
+// A workspace without any of these gets the same answer by a shorter statement.
 const lockLimits = `
 	SELECT (SELECT count(*) FROM (SELECT FROM budgets WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE) AS b)
-		+ (SELECT count(*) FROM (SELECT FROM quotas WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE) AS q)`
+		+ (SELECT count(*) FROM (SELECT FROM quotas WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE) AS q),
+		(SELECT count(*) FROM lanes WHERE workspace = $1) + (SELECT count(*) FROM freezes WHERE workspace IN ('', $1))`
 
 // Parameters: $1 claim, $2 owner, $3 limit, $4 capabilities, $5 lease,
 // $6 workspace, $7 kind, $8 lanes, $9 the one task.
 var (
-	pickMany = admitted + fromReady + taken
-	pickOne  = admitted + fromOne + taken
+	pickMany = admitted + fromReady + taken + reserving + opened
+	pickOne  = admitted + fromOne + taken + reserving + opened
+	pickFree = admittedFree + fromReadyFree + taken + openedFree
 )
 
 // scopeFits says whether a limit or a freeze with (scope, target) binds class c.
@@ -61,6 +65,22 @@ var (
 )
 
 const (
+	admittedFree = `
+	WITH admissible AS MATERIALIZED (
+		SELECT c.id, c.lane FROM classes c
+		WHERE c.workspace = $6 AND c.kind = $7 AND c.capabilities <@ $4::text[] AND ($8::text[] IS NULL OR c.lane = ANY ($8)) AND c.account = ''
+			AND EXISTS (SELECT FROM ready r WHERE r.class = c.id)
+	)`
+	fromReadyFree = `, draw AS MATERIALIZED (
+		SELECT lane, -ln(1 - random()) AS luck FROM admissible GROUP BY lane
+	), plan AS MATERIALIZED (
+		SELECT class, count(*) AS n FROM (
+			SELECT a.id AS class, row_number() OVER (PARTITION BY a.lane ORDER BY r.rank, r.seq) + d.luck AS turn, r.rank, r.seq
+			FROM admissible a JOIN draw d ON d.lane = a.lane, LATERAL (
+				SELECT rank, seq FROM ready WHERE class = a.id AND expires_at > clock_timestamp() ORDER BY rank, seq LIMIT $3
+			) AS r ORDER BY turn, r.rank, r.seq LIMIT $3
+		) AS first GROUP BY class
+	)` + locked
 	// fromReady takes the first tasks of all admissible classes together. A
 	// lane's share is its weight: the draw makes its first place exponential, the
 	// next ones follow at the distance that its weight gives.
@@ -79,7 +99,8 @@ const (
 				SELECT pos, sum(b.amount) OVER (PARTITION BY b.what, b.id ORDER BY pos) AS sum, b.amount, b.room FROM candidates JOIN bound b USING (class)
 			) AS sums WHERE sum > room OR sum - amount >= room
 		) GROUP BY class
-	), locked AS MATERIALIZED (
+	)` + locked
+	locked = `, locked AS MATERIALIZED (
 		SELECT l.place FROM plan, LATERAL (
 			SELECT r.ctid AS place FROM ready r WHERE r.class = plan.class AND r.expires_at > clock_timestamp()
 			ORDER BY r.rank, r.seq LIMIT plan.n FOR UPDATE SKIP LOCKED
@@ -96,38 +117,49 @@ const (
 		UPDATE tasks SET state = 'claimed', reason = '', attempt = attempt + 1, epoch = epoch + 1, updated_at = clock_timestamp()
 		WHERE id = ANY (ARRAY (SELECT task FROM picked)) AND state = 'queued'
 		RETURNING id, attempt, epoch, next_type AS type, key, title, priority, class, command, command_digest, seq, clock_timestamp() + $5::interval AS until
-	), spent AS MATERIALIZED (
+	)`
+	reserving = `, spent AS MATERIALIZED (
 		SELECT b.what, b.id, b.class, b.amount, m.n FROM (SELECT class, count(*) AS n FROM moved GROUP BY class) AS m JOIN bound b USING (class)
 	), reserved AS (
 		UPDATE budgets b SET reserved = b.reserved + s.total
 		FROM (SELECT id, sum(amount * n)::bigint AS total FROM spent WHERE what = 'budget' GROUP BY id) AS s WHERE b.id = s.id
 	), counted AS (
 		INSERT INTO quota_uses (quota, task, attempt, workspace) SELECT s.id, m.id, m.attempt, $6 FROM spent s JOIN moved m USING (class) WHERE s.what = 'quota'
-	), opened AS (
+	)`
+	opened = `, opened AS (
 		INSERT INTO leases (task, workspace, attempt, epoch, type, owner, claim, until, reserved)
 		SELECT m.id, $6, m.attempt, m.epoch, m.type, $2, $1::uuid, m.until, s.reserved FROM moved m
 		LEFT JOIN (SELECT class, jsonb_object_agg(id, amount) AS reserved FROM spent WHERE what = 'budget' GROUP BY class) AS s ON s.class = m.class
-	), audited AS (
-		INSERT INTO audit (workspace, actor, action, object, tasks) SELECT $6, $2, 'task.claimed', $1, array_agg(id) FROM moved HAVING count(*) > 0
+	)` + answered
+	openedFree = `, opened AS (
+		INSERT INTO leases (task, workspace, attempt, epoch, type, owner, claim, until) SELECT id, $6, attempt, epoch, type, $2, $1::uuid, until FROM moved
+	)` + answered
+	answered = `, audited AS (
+		INSERT INTO audit (workspace, actor, action, object, tasks)
+		SELECT $6, $2, 'task.claimed', $1, array_agg(id) FROM moved HAVING count(*) > 0
 	)
 	SELECT ` + claimedColumns + ` FROM moved m LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq`
 )
 
-// takesNewWork refuses new tasks of a class whose lane is closing or closed, or
+// takeNewWork refuses new tasks of classes whose lane is closing or closed, or
 // whose spent budget says that it refuses.
-func takesNewWork(ctx context.Context, tx pgx.Tx, class int) error {
-	var lane, state, budget string
-	err := tx.QueryRow(ctx, `SELECT c.lane, coalesce((SELECT state FROM lanes l WHERE l.workspace = c.workspace AND l.name = c.lane), 'active'),
+func takeNewWork(ctx context.Context, tx pgx.Tx, classes []int) error {
+	rows, err := tx.Query(ctx, `SELECT c.lane, coalesce((SELECT state FROM lanes l WHERE l.workspace = c.workspace AND l.name = c.lane), 'active'),
 			coalesce((SELECT b.name FROM budgets b WHERE b.workspace IN ('', c.workspace) AND b.on_hard = 'refuse' AND b.used + b.reserved
 				+ greatest(1, coalesce((c.estimate->>b.dimension)::bigint, 0)) > b.hard AND `+fmt.Sprintf(scopeFits, "b")+` LIMIT 1), '')
-		FROM classes c WHERE c.id = $1 AND $2 = ''`, class, "").Scan(&lane, &state, &budget)
-	switch {
-	case err != nil:
-		return fmt.Errorf("asking lane and budgets for new work: %w", err)
-	case state == "draining" || state == "disabled":
-		return commands.Refuse(commands.LaneClosed, "lane %s is %s and takes no new tasks", lane, state).Hinting("spawnmesh lane resume %s", lane)
-	case budget != "":
-		return commands.Refuse(commands.OverBudget, "budget %s is spent and refuses new tasks", budget).Hinting("spawnmesh budget show %s", budget)
+		FROM classes c WHERE c.id = ANY ($1) AND $2 = ''`, classes, "")
+	if err != nil {
+		return fmt.Errorf("asking lanes and budgets for new work: %w", err)
 	}
-	return nil
+	var lane, state, budget string
+	_, err = pgx.ForEachRow(rows, []any{&lane, &state, &budget}, func() error {
+		switch {
+		case state == "draining" || state == "disabled":
+			return commands.Refuse(commands.LaneClosed, "lane %s is %s and takes no new tasks", lane, state).Hinting("spawnmesh lane resume %s", lane)
+		case budget != "":
+			return commands.Refuse(commands.OverBudget, "budget %s is spent and refuses new tasks", budget).Hinting("spawnmesh budget show %s", budget)
+		}
+		return nil
+	})
+	return err
 }

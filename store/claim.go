@@ -123,15 +123,15 @@ func (b *Backlog) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error) {
 	}
 	var list []Claimed
 	tries := 0
-	err = b.tx(ctx, "claiming tasks", func(ctx context.Context, tx pgx.Tx) error {
+	err = b.work(ctx, "claiming tasks", func(ctx context.Context, w *work) error {
 		tries++
 		// After a commit whose answer was lost, the leases are already ours.
 		if tries > 1 {
-			if list, err = b.claimedBy(ctx, tx, claim.String()); err != nil || len(list) > 0 {
+			if list, err = b.claimedBy(ctx, w, claim.String()); err != nil || len(list) > 0 {
 				return err
 			}
 		}
-		list, err = b.pick(ctx, tx, claim.String(), t)
+		list, err = b.pick(ctx, w, claim.String(), t)
 		return err
 	})
 	if err == nil && len(list) == 0 && t.Task != "" {
@@ -147,42 +147,49 @@ func (db *DB) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error) {
 	return b.Claim(ctx, t)
 }
 
-func (b *Backlog) pick(ctx context.Context, tx pgx.Tx, claim string, t ClaimTerms) ([]Claimed, error) {
-	key, err := b.db.grantKeys.current(ctx, tx)
+// pick takes what the terms let it have. The commit travels with the picking
+// unless a limit may make it look again.
+func (b *Backlog) pick(ctx context.Context, w *work, claim string, t ClaimTerms) ([]Claimed, error) {
+	var batch pgx.Batch
+	if b.db.claimers.due(b.workspace, t) {
+		batch.Queue(noteClaimer, b.workspace, t.Owner, t.Kind, t.Capabilities, t.Lanes)
+	}
+	limits, gates := 0, 0
+	batch.Queue(lockLimits, b.workspace).QueryRow(func(row pgx.Row) error { return row.Scan(&limits, &gates) })
+	if err := w.SendBatch(ctx, &batch).Close(); err != nil {
+		return nil, fmt.Errorf("asking for limits: %w", err)
+	}
+	key, err := b.db.grantKeys.current(ctx, w)
 	if err != nil {
 		return nil, err
 	}
-	sql, args := pickMany, []any{claim, t.Owner, t.Limit, t.Capabilities, t.Lease, b.workspace, t.Kind, t.Lanes}
-	if t.Task != "" {
+	args := []any{claim, t.Owner, t.Limit, t.Capabilities, t.Lease, b.workspace, t.Kind, t.Lanes}
+	sql := pickMany
+	switch {
+	case t.Task != "":
 		sql, args = pickOne, append(args, t.Task)
+	case limits == 0 && gates == 0:
+		sql = pickFree
 	}
 	var list []Claimed
-	limits := 0
-	take := func(batch *pgx.Batch) (n int, err error) {
+	for {
+		n := 0
+		batch := &pgx.Batch{}
 		batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 			more, err := pgx.CollectRows(rows, scanClaimed)
 			n, list = len(more), append(list, more...)
 			return err
 		})
-		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-			return 0, fmt.Errorf("picking tasks: %w", err)
+		if err := w.SendBatch(ctx, batch).Close(); err != nil {
+			return nil, fmt.Errorf("picking tasks: %w", err)
 		}
-		return n, nil
-	}
-	var batch pgx.Batch
-	batch.Queue(noteClaimer, b.workspace, t.Owner, t.Kind, t.Capabilities, t.Lanes)
-	batch.Queue(lockLimits, b.workspace).QueryRow(func(row pgx.Row) error { return row.Scan(&limits) })
-	n, err := take(&batch)
-	// A task that a limit has no room for also counts against the ones behind it
-	// in the same look; the next look is without it.
-	for err == nil && n > 0 && limits > 0 && len(list) < t.Limit && t.Task == "" {
+		// A task that a limit has no room for also counts against the ones behind
+		// it in the same look; the next look is without it.
+		if n == 0 || limits == 0 || len(list) >= t.Limit || t.Task != "" {
+			return list, b.hand(ctx, w, key, list)
+		}
 		args[2] = t.Limit - len(list)
-		n, err = take(&pgx.Batch{})
 	}
-	if err != nil {
-		return nil, err
-	}
-	return list, b.hand(ctx, tx, key, list)
 }
 
 // hand signs what the claimer gets, and names the lanes.

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -202,12 +203,29 @@ type classSpec struct {
 
 func (c classSpec) id() string { return fmt.Sprint(c) }
 
-// internClass finds or makes a class in the workspace.
-func internClass(ctx context.Context, tx pgx.Tx, workspace string, c classSpec) (id int, err error) {
-	err = tx.QueryRow(ctx, `SELECT intern_class($1, $2, $3, $4, $5, nullif($6, '')::uuid, NULL, $7)`,
-		workspace, c.lane, c.kind, c.capabilities, c.account, c.conn, c.estimate).Scan(&id)
+// classIDs remember the classes that this process has met; a class never changes
+// and is never removed.
+type classIDs struct{ byName sync.Map }
+
+// of finds or makes a class of the workspace. One that was made is remembered
+// from the next time on: the transaction that made it may yet fail.
+func (k *classIDs) of(ctx context.Context, tx pgx.Tx, workspace string, c classSpec) (id int, err error) {
+	name := workspace + " " + c.id()
+	if known, ok := k.byName.Load(name); ok {
+		return known.(int), nil
+	}
+	args := []any{workspace, c.lane, c.kind, c.capabilities, c.account, c.conn, c.estimate}
+	var lasting bool
+	err = tx.QueryRow(ctx, `SELECT id, xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid FROM classes
+		WHERE workspace = $1 AND digest = class_digest($1, $2, $3, $4, $5, nullif($6, '')::uuid, NULL, $7)`, args...).Scan(&id, &lasting)
+	if err == pgx.ErrNoRows {
+		err = tx.QueryRow(ctx, `SELECT intern_class($1, $2, $3, $4, $5, nullif($6, '')::uuid, NULL, $7)`, args...).Scan(&id)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("interning a class of tasks: %w", err)
+	}
+	if lasting {
+		k.byName.Store(name, id)
 	}
 	return id, nil
 }
@@ -229,6 +247,6 @@ func (b *Backlog) Create(ctx context.Context, specs ...TaskSpec) ([]Created, err
 	if err := c.prepare(); err != nil {
 		return nil, err
 	}
-	err := b.tx(ctx, "creating tasks", c.run)
+	err := b.work(ctx, "creating tasks", c.run)
 	return c.out, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/crash"
 )
 
 // creation is the state of one Create.
@@ -41,28 +42,28 @@ func (c *creation) prepare() error {
 	return nil
 }
 
-func (c *creation) run(ctx context.Context, tx pgx.Tx) error {
+func (c *creation) run(ctx context.Context, w *work) error {
 	c.out = make([]Created, len(c.specs))
 	c.tries++
 	if c.tries > 1 {
 		// The answer to an earlier commit may have been lost.
-		done, err := c.mine(ctx, tx)
+		done, err := c.mine(ctx, w)
 		if err != nil || done {
 			return err
 		}
 	}
-	if err := c.findExisting(ctx, tx); err != nil {
+	if err := c.findExisting(ctx, w); err != nil {
 		return err
 	}
-	deps, err := c.findDependencies(ctx, tx)
+	deps, err := c.findDependencies(ctx, w)
 	if err != nil {
 		return err
 	}
-	classes, err := c.classes(ctx, tx)
+	classes, err := c.classes(ctx, w)
 	if err != nil {
 		return err
 	}
-	return c.insert(ctx, tx, deps, classes)
+	return c.insert(ctx, w, deps, classes)
 }
 
 func (c *creation) mine(ctx context.Context, tx pgx.Tx) (bool, error) {
@@ -224,26 +225,20 @@ func findTasks(ctx context.Context, tx pgx.Tx, workspace string, refs []string) 
 // classes interns the classes of the new tasks, each once, and asks their lanes
 // and budgets whether they take new work.
 func (c *creation) classes(ctx context.Context, tx pgx.Tx) ([]int, error) {
-	ids, byName := make([]int, len(c.specs)), map[string]int{}
+	ids, distinct := make([]int, len(c.specs)), []int{}
 	for i := range c.specs {
 		if c.out[i].Existing {
 			continue
 		}
-		class := c.specs[i].class()
-		id, known := byName[class.id()]
-		if !known {
-			var err error
-			if id, err = internClass(ctx, tx, c.b.workspace, class); err != nil {
-				return nil, err
-			}
-			if err := takesNewWork(ctx, tx, id); err != nil {
-				return nil, err
-			}
-			byName[class.id()] = id
+		id, err := c.b.db.classes.of(ctx, tx, c.b.workspace, c.specs[i].class())
+		if err != nil {
+			return nil, err
 		}
-		ids[i] = id
+		if ids[i] = id; !slices.Contains(distinct, id) {
+			distinct = append(distinct, id)
+		}
 	}
-	return ids, nil
+	return ids, takeNewWork(ctx, tx, distinct)
 }
 
 // newTasks are the columns of tasks to be inserted.
@@ -257,7 +252,7 @@ type newTasks struct {
 	edgeMet                                           []bool
 }
 
-func (c *creation) insert(ctx context.Context, tx pgx.Tx, deps [][]dependency, classes []int) error {
+func (c *creation) insert(ctx context.Context, w *work, deps [][]dependency, classes []int) error {
 	var n newTasks
 	for i := range c.specs {
 		if c.out[i].Existing {
@@ -275,7 +270,8 @@ func (c *creation) insert(ctx context.Context, tx pgx.Tx, deps [][]dependency, c
 	if len(n.id) == 1 {
 		object = n.id[0]
 	}
-	_, err := tx.Exec(ctx, `
+	var batch pgx.Batch
+	batch.Queue(`
 		WITH new AS (
 			SELECT * FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::int[], $9::int[], $10::text[], $11::bytea[], $12::text[],
 				$13::timestamptz[], $14::int[], $15::int[], $16::text[], $17::jsonb[])
@@ -299,10 +295,12 @@ func (c *creation) insert(ctx context.Context, tx pgx.Tx, deps [][]dependency, c
 		INSERT INTO audit (workspace, actor, action, object, tasks) SELECT $1, $2, 'task.queued', $21, array_agg(id) FROM added`,
 		c.b.workspace, c.b.actor, n.id, n.key, n.title, n.body, n.phase, n.priority, n.class, n.idem, n.digest, n.onFail,
 		n.notBefore, n.retries, n.unmet, n.reason, n.acceptance, n.edgeTask, n.edgeDep, n.edgeMet, object)
-	if err != nil {
+	batch.Queue(notify)
+	crash.Point("before creating tasks")
+	if err := w.SendLast(ctx, &batch); err != nil {
 		return fmt.Errorf("filling the backlog: %w", err)
 	}
-	return tellClaimers(ctx, tx)
+	return nil
 }
 
 func (n *newTasks) add(s *TaskSpec, id string, digest []byte, class int, deps []dependency) error {

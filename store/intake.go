@@ -44,8 +44,6 @@ type intake struct {
 	audit  []AuditRow
 	closed struct{ conns, ids, digests []string }
 	replay struct{ conns, re []string }
-
-	classes map[string]int // interned so far
 }
 
 // Intake stores a batch of commands and the receipts that answer them, in one

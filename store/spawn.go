@@ -114,24 +114,13 @@ func (in *intake) insertTasks(ctx context.Context, which []int) (map[string]bool
 	return fresh, nil
 }
 
-// class interns the class of a spawn, once per intake.
+// class interns the class of a spawn.
 func (in *intake) class(ctx context.Context, conn string, s *commands.Spawn) (int, error) {
 	list := slices.Compact(slices.Sorted(slices.Values(s.Capabilities)))
 	if list == nil {
 		list = []string{}
 	}
-	c := classSpec{lane: DefaultLane, kind: AgentKind, capabilities: list, conn: conn, estimate: amounts{}}
-	if id, known := in.classes[c.id()]; known {
-		return id, nil
-	}
-	id, err := internClass(ctx, in.tx, MainWorkspace, c)
-	if err == nil {
-		if in.classes == nil {
-			in.classes = map[string]int{}
-		}
-		in.classes[c.id()] = id
-	}
-	return id, err
+	return in.db.classes.of(ctx, in.tx, MainWorkspace, classSpec{lane: DefaultLane, kind: AgentKind, capabilities: list, conn: conn, estimate: amounts{}})
 }
 
 // knownTask answers a spawn whose task is in the backlog already.

@@ -24,7 +24,9 @@ type DB struct {
 	self      signing.InstanceID
 	signer    *signing.Signer
 	grantKeys grantKeys
+	classes   classIDs
 	lanes     laneNames
+	claimers  claimerNotes
 }
 
 // Config says whose database to open and how.

@@ -16,10 +16,11 @@ const readyChannel = "spawnmesh_ready"
 // safetyPoll is how often a waiting claimer looks without having been told.
 const safetyPoll = 2 * time.Second
 
+const notify = `SELECT pg_notify('` + readyChannel + `', '') WHERE EXISTS (SELECT FROM listeners WHERE until > now())`
+
 // tellClaimers wakes claimers that wait, when there are any, after the commit.
 func tellClaimers(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, `SELECT pg_notify('`+readyChannel+`', '') WHERE EXISTS (SELECT FROM listeners WHERE until > now())`)
-	if err != nil {
+	if _, err := tx.Exec(ctx, notify); err != nil {
 		return fmt.Errorf("telling claimers that wait: %w", err)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -43,6 +44,28 @@ const claimerMemory = time.Hour
 const noteClaimer = `INSERT INTO claimers AS c (workspace, owner, kind, capabilities, lanes) VALUES ($1, $2, $3, $4, $5)
 	ON CONFLICT (workspace, owner, kind) DO UPDATE SET capabilities = excluded.capabilities, lanes = excluded.lanes, seen = clock_timestamp()
 	WHERE c.seen < now() - interval '1 minute' OR (c.capabilities, c.lanes) IS DISTINCT FROM (excluded.capabilities, excluded.lanes)`
+
+// claimerNotes remember whom this process has noted of late, so that a claim
+// does not ask each time.
+type claimerNotes struct {
+	mu   sync.Mutex // guards the rest
+	said map[string]time.Time
+}
+
+// due reports whether a claimer is to be noted with this claim.
+func (n *claimerNotes) due(workspace string, t ClaimTerms) bool {
+	id := fmt.Sprint(workspace, "\x00", t.Owner, "\x00", t.Kind, t.Capabilities, t.Lanes)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if time.Since(n.said[id]) < time.Minute {
+		return false
+	}
+	if n.said == nil || len(n.said) > 1000 {
+		n.said = map[string]time.Time{}
+	}
+	n.said[id] = time.Now()
+	return true
+}
 
 // Why gives every reason that keeps a task from being claimed, since when, and
 // by whom it could be claimed.

@@ -20,10 +20,13 @@ CREATE TABLE classes (
     UNIQUE (workspace, digest)
 );
 
+CREATE FUNCTION class_digest(ws text, l text, k text, caps text[], acc text, c uuid, only_t uuid, est jsonb) RETURNS bytea LANGUAGE sql STABLE AS
+$$ SELECT sha256(convert_to(jsonb_build_array(ws, l, k, to_jsonb(caps), acc, c, only_t, est)::text, 'UTF8')) $$;
+
 -- Finds or makes a class. Two callers at once get the same one.
 CREATE FUNCTION intern_class(ws text, l text, k text, caps text[], acc text, c uuid, only_t uuid, est jsonb) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
-    d bytea := sha256(convert_to(jsonb_build_array(ws, l, k, to_jsonb(caps), acc, c, only_t, est)::text, 'UTF8'));
+    d bytea := class_digest(ws, l, k, caps, acc, c, only_t, est);
     this int;
 BEGIN
     LOOP
