@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,10 +30,11 @@ const (
 	listReady = `(SELECT r.task AS id, row_number() OVER (ORDER BY r.rank, r.seq) AS pos FROM classes c, LATERAL (
 			SELECT task, rank, seq FROM ready WHERE class = c.id ORDER BY rank, seq LIMIT $8
 		) AS r WHERE c.workspace = $1 AND ($6 = '' OR c.lane = $6))`
-	listOpen = `(SELECT task AS id, 0 AS pos FROM due WHERE workspace = $1 UNION ALL SELECT task, 0 FROM parked WHERE workspace = $1
-		UNION ALL SELECT task, 0 FROM leases WHERE workspace = $1 UNION ALL SELECT id, 0 FROM ` + listReady + ` AS r)`
-	listPhase = `(SELECT id, 0 AS pos FROM tasks WHERE workspace = $1 AND phase = $5 AND phase <> '')`
-	listAll   = `(SELECT id, 0 AS pos FROM tasks WHERE workspace = $1 AND ($7 = '' OR id < $7::text::uuid) ORDER BY id DESC)`
+	listHeld   = `(SELECT task AS id, 0 AS pos FROM leases WHERE workspace = $1)`
+	listParked = `(SELECT task AS id, 0 AS pos FROM parked WHERE workspace = $1)`
+	listQueued = `(SELECT task AS id, 0 AS pos FROM due WHERE workspace = $1 UNION ALL SELECT id, 0 FROM ` + listParked + ` AS q UNION ALL SELECT id, 0 FROM ` + listReady + ` AS r)`
+	listPhase  = `(SELECT id, 0 AS pos FROM tasks WHERE workspace = $1 AND phase = $5 AND phase <> '')`
+	listAll    = `(SELECT id, 0 AS pos FROM tasks WHERE workspace = $1)`
 )
 
 func (f *Filter) complete() error {
@@ -63,16 +65,23 @@ func (f *Filter) states() []string {
 	return list
 }
 
+// source is the set to walk, and whether it is small enough to be gathered
+// before it is looked at.
 func (f *Filter) source() (set, order string) {
+	held := f.Status == BoardClaimed || f.Owner != "" || f.State == commands.Claimed || f.State == commands.Running || f.State == commands.AwaitingInput
 	switch {
 	case f.ReadyOnly:
-		return listReady, "p.pos"
+		return listReady, "pos"
 	case f.Phase != "":
-		return listPhase, "t.id DESC"
-	case f.Status != "" && f.Status != BoardDone, f.State != "" && !f.State.Terminal(), f.Owner != "":
-		return listOpen, "t.id DESC"
+		return listPhase, "id DESC"
+	case held:
+		return listHeld, "id DESC"
+	case f.Status == BoardReady, f.State == commands.Queued:
+		return listQueued, "id DESC"
+	case f.Status == BoardBlocked, f.State != "" && !f.State.Terminal():
+		return listParked, "id DESC"
 	}
-	return listAll, "t.id DESC"
+	return listAll, "id DESC"
 }
 
 // List returns the tasks that the filter lets through, newest first, or with
@@ -82,10 +91,16 @@ func (b *Backlog) List(ctx context.Context, f Filter) (list []Task, err error) {
 		return nil, err
 	}
 	set, order := f.source()
-	sql := taskSQL + `JOIN ` + set + ` AS p ON p.id = t.id
-		WHERE t.workspace = $1 AND $2 = '' AND t.state = ANY ($3::text[]::task_state[]) AND ($4 = '' OR l.owner = $4) AND ($5 = '' OR t.phase = $5)
-			AND ($6 = '' OR c.lane = $6) AND ($7 = '' OR t.id < $7::text::uuid)
-		ORDER BY ` + order + ` LIMIT $8`
+	walk := `MATERIALIZED ` + set + `, page AS MATERIALIZED (
+			SELECT p.id, p.pos FROM p JOIN tasks t ON t.id = p.id JOIN classes c ON c.id = t.class LEFT JOIN leases l ON l.task = t.id`
+	if set == listAll {
+		walk = `(SELECT NULL), page AS MATERIALIZED (SELECT t.id, 0 AS pos FROM tasks t JOIN classes c ON c.id = t.class LEFT JOIN leases l ON l.task = t.id`
+	}
+	sql := `WITH p AS ` + walk + `
+			WHERE t.workspace = $1 AND $2 = '' AND t.state = ANY ($3::text[]::task_state[]) AND ($4 = '' OR l.owner = $4) AND ($5 = '' OR t.phase = $5)
+				AND ($6 = '' OR c.lane = $6) AND ($7 = '' OR t.id < $7::text::uuid)
+			ORDER BY ` + order + ` LIMIT $8
+		) ` + taskSQL + `JOIN page ON page.id = t.id ORDER BY ` + strings.Replace(order, "id", "t.id", 1)
 	err = b.tx(ctx, "listing tasks", func(ctx context.Context, tx pgx.Tx) error {
 		list, err = queryTasks(ctx, tx, sql, b.workspace, "", f.states(), f.Owner, f.Phase, f.Lane, f.Before, f.Limit)
 		return err
