@@ -85,10 +85,12 @@ func (db *DB) Close() { db.pool.Close() }
 // adopt makes the database this instance's, or finds that it is another's.
 func (db *DB) adopt(ctx context.Context) error {
 	var owner string
+	// Two statements: one alone does not see what another opener inserted meanwhile.
 	err := db.retry(ctx, func(ctx context.Context) error {
-		return db.pool.QueryRow(ctx, `
-			WITH mine AS (INSERT INTO instance (id) VALUES ($1) ON CONFLICT DO NOTHING RETURNING id)
-			SELECT id FROM mine UNION ALL SELECT id FROM instance LIMIT 1`, db.self).Scan(&owner)
+		if _, err := db.pool.Exec(ctx, `INSERT INTO instance (id) VALUES ($1) ON CONFLICT DO NOTHING`, db.self); err != nil {
+			return err
+		}
+		return db.pool.QueryRow(ctx, `SELECT id FROM instance`).Scan(&owner)
 	})
 	if err != nil {
 		return fmt.Errorf("claiming the database for instance %s: %w", db.self, err)

@@ -93,12 +93,13 @@ func exitOfCode(code commands.Code) int {
 		return exitMisuse
 	case commands.NotFound, commands.UnknownTask:
 		return exitNotFound
-	case commands.Conflict, commands.Idempotency, commands.TaskConflict, commands.Tombstone:
+	case commands.Conflict, commands.Idempotency, commands.TaskConflict, commands.Tombstone, commands.StaleAttempt, commands.Cycle:
 		return exitConflict
 	case signing.ConnState, signing.SigBad, signing.KeyRevoked, signing.KeyUnknown, signing.KeyWeak, signing.KeyDuplicate,
-		local.Forbidden, joinRefused, pinMismatch, handshakeBad:
+		local.Forbidden, joinRefused, pinMismatch, handshakeBad,
+		commands.GrantMalformed, commands.GrantExpired, commands.GrantKeyUnknown, commands.GrantUnknown, commands.GrantMismatch:
 		return exitUntrusted
-	case commands.Policy, commands.Grant, commands.BadPath:
+	case commands.Policy, commands.Grant, commands.BadPath, commands.OverBudget, commands.LaneClosed:
 		return exitRefused
 	case commands.NoSpoke, commands.Capability:
 		return exitNoSpoke

@@ -67,7 +67,11 @@ type instance struct {
 	db      *store.DB
 	lock    *postgres.InstanceLock
 	cluster *postgres.Cluster
+	guest   *postgres.Guest // where another process has lock and cluster
 }
+
+// guestPatience is how long a stop waits for commands that use our database.
+const guestPatience = 2 * time.Second
 
 // open locks the data directory, loads or makes the keys and opens the database,
 // starting the private Postgres when no other is named. Things are closed in the
@@ -84,9 +88,13 @@ func (a *app) openInto(ctx context.Context, in *instance, log *slog.Logger, crea
 	if in.dir, err = a.dir(); err != nil {
 		return err
 	}
-	if in.lock, err = postgres.Lock(in.dir); err != nil {
+	if in.lock, err = awaitLock(ctx, in.dir, postgres.Lock); err != nil {
 		return err
 	}
+	return a.openLocked(ctx, in, log, create)
+}
+
+func (a *app) openLocked(ctx context.Context, in *instance, log *slog.Logger, create bool) (err error) {
 	keyDir := filepath.Join(in.dir, "keys")
 	in.keys, err = signing.LoadKeys(keyDir)
 	if errors.Is(err, signing.ErrNoKeys) && create {
@@ -96,13 +104,25 @@ func (a *app) openInto(ctx context.Context, in *instance, log *slog.Logger, crea
 		return fmt.Errorf("loading the keys in %s: %w", keyDir, err)
 	}
 	url := a.databaseURL()
-	if url == "" {
+	if url != "" {
+		err = in.lock.ServesElsewhere()
+	} else {
 		in.cluster, err = postgres.Start(ctx, postgres.Config{Dir: in.dir, BinDir: a.getenv("SPAWNMESH_PG_BIN"), User: a.getenv("SPAWNMESH_PG_USER"), Log: log})
 		if err != nil {
 			return &commands.Refused{Code: commands.StoreDown, Why: "starting the private Postgres of " + in.dir, Err: err}
 		}
 		url = in.cluster.URL()
 	}
+	if err != nil {
+		return err
+	}
+	if err := in.openStore(ctx, url); err != nil || in.cluster == nil {
+		return err
+	}
+	return in.lock.AdmitGuests()
+}
+
+func (in *instance) openStore(ctx context.Context, url string) (err error) {
 	in.db, err = store.Open(ctx, store.Config{URL: url, Self: in.keys.InstanceID(), Signer: in.keys.Signing})
 	if _, away := errors.AsType[net.Error](err); away {
 		return &commands.Refused{Code: commands.StoreDown, Why: "opening the database of " + in.dir, Hint: "is the server that DATABASE_URL names running?", Err: err}
@@ -125,14 +145,20 @@ func (in *instance) close(ctx context.Context) error {
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer done()
 	var err error
+	if in.cluster != nil {
+		err = in.lock.AwaitGuests(ctx, guestPatience)
+	}
 	if in.db != nil {
 		in.db.Close()
 	}
 	if in.cluster != nil {
-		err = in.cluster.Close(ctx)
+		err = errors.Join(err, in.cluster.Close(ctx))
 	}
 	if in.lock != nil {
 		err = errors.Join(err, in.lock.Close())
+	}
+	if in.guest != nil {
+		err = errors.Join(err, in.guest.Close())
 	}
 	return err
 }

@@ -34,6 +34,8 @@ type app struct {
 	dataDir  string
 	output   string
 	json     bool
+
+	workspace string // of the backlog and its limits
 }
 
 // run executes one command line and returns the exit code.
@@ -79,7 +81,8 @@ Try it:  spawnmesh demo`,
 	f.StringVarP(&a.output, "output", "o", "table", "show as `FORMAT`: table, wide, json, ndjson or name")
 	f.BoolVar(&a.json, "json", false, "same as -o json")
 	root.AddGroup(&cobra.Group{ID: "try", Title: "Try:"}, &cobra.Group{ID: "run", Title: "Run an instance:"},
-		&cobra.Group{ID: "agents", Title: "Agents:"}, &cobra.Group{ID: "federation", Title: "Connections:"},
+		&cobra.Group{ID: "agents", Title: "Agents:"}, &cobra.Group{ID: "backlog", Title: "Backlog:"},
+		&cobra.Group{ID: "limits", Title: "Limits of the backlog:"}, &cobra.Group{ID: "federation", Title: "Connections:"},
 		&cobra.Group{ID: "help", Title: "Help:"})
 	add := func(group string, list ...*cobra.Command) {
 		for _, c := range list {
@@ -90,6 +93,8 @@ Try it:  spawnmesh demo`,
 	add("try", a.demoCommand(), a.doctorCommand(), a.benchCommand(), a.versionCommand())
 	add("run", a.hubCommand(), a.spokeCommand())
 	add("agents", a.spawnCommand(), a.statusCommand(), a.killCommand(), a.logsCommand(), a.agentsCommand())
+	add("backlog", a.backlogCommand())
+	add("limits", a.budgetCommand(), a.quotaCommand(), a.laneCommand(), a.freezeCommand(), a.unfreezeCommand())
 	add("federation", a.inviteCommand(), a.connectionsCommand(), a.auditCommand())
 	a.explain(root)
 	return root

@@ -292,6 +292,7 @@ CREATE UNLOGGED TABLE listeners (
 -- One audit row tells of one act, which may concern many tasks: object is then
 -- the claim that they share, and tasks lists them.
 ALTER TABLE audit ADD COLUMN workspace text NOT NULL DEFAULT '', ADD COLUMN tasks uuid[];
+ALTER TABLE audit ALTER COLUMN tasks SET STORAGE EXTERNAL;   -- ids do not compress, and trying costs more than writing them
 
 -- Row-level security. Two roles share these tables: spawnmesh_app sees one
 -- workspace, named for one transaction, and nothing when none is named;

@@ -8,6 +8,8 @@
 // measurement the database is vacuumed, analysed and checkpointed, so that none
 // pays for what another left behind.
 //
+// "peers curve" measures this project's backlog alone as it grows.
+//
 // It is a module of its own, so that the product does not depend on its peers.
 package main
 
@@ -50,6 +52,9 @@ func main() {
 func dispatch(ctx context.Context, args []string) error {
 	if len(args) == 2 && args[0] == "contend" {
 		return contend(ctx, args[1], os.Stdin, os.Stdout)
+	}
+	if len(args) > 0 && args[0] == "curve" {
+		return curve(ctx, args[1:])
 	}
 	o, err := parse(args)
 	if errors.Is(err, flag.ErrHelp) {

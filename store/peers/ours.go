@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -99,13 +98,12 @@ func (o *ours) claim(ctx context.Context, n int) ([]held, error) {
 	return list, nil
 }
 
-// complete ends attempts as a spoke does: a batch in one transaction.
 func (o *ours) complete(ctx context.Context, jobs []held) error {
-	ends := make([]store.Progress, len(jobs))
+	fences := make([]store.Fence, len(jobs))
 	for i, h := range jobs {
-		ends[i].End = &store.End{Fence: h.ref.(store.Fence), Outcome: commands.Succeeded}
+		fences[i] = h.ref.(store.Fence)
 	}
-	ok, err := o.db.Record(ctx, ends)
+	ok, err := o.backlog.CompleteMany(ctx, fences)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ var ErrElsewhere = errors.New("the instance there uses a database of its own cho
 // What the owner of a data directory tells guests, in the file that they lock.
 const (
 	guestsFile = "guests.lock"
-	leaving    = "leaving\n"
+	closed     = "closed\n" // not yet, or no longer
 	elsewhere  = "elsewhere\n"
 )
 
@@ -122,7 +122,7 @@ func (l *InstanceLock) ServesElsewhere() error { return l.tell(elsewhere) }
 // AwaitGuests lets no more guests in and returns when the last one has gone, or after patience, or when ctx ends. The
 // owner calls it before it closes its server.
 func (l *InstanceLock) AwaitGuests(ctx context.Context, patience time.Duration) error {
-	if err := l.tell(leaving); err != nil {
+	if err := l.tell(closed); err != nil {
 		return err
 	}
 	for until := time.Now().Add(patience); ; {
@@ -137,7 +137,10 @@ func (l *InstanceLock) AwaitGuests(ctx context.Context, patience time.Duration) 
 	}
 }
 
-// tell says a word to guests; "" lets them in.
+// AdmitGuests lets guests in: the owner has started its server and prepared the database.
+func (l *InstanceLock) AdmitGuests() error { return l.tell("") }
+
+// tell says a word to guests; none lets them in.
 func (l *InstanceLock) tell(word string) error {
 	if err := errors.Join(l.guests.Truncate(0), writeAt(l.guests, word)); err != nil {
 		return fmt.Errorf("telling guests in %s: %w", l.guests.Name(), err)

@@ -19,7 +19,9 @@ func lockedServer(t *testing.T, dir string) (*postgres.InstanceLock, *postgres.C
 	lock, err := postgres.LockBriefly(dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { lock.Close() })
-	return lock, startCluster(t, postgres.Config{Dir: dir})
+	c := startCluster(t, postgres.Config{Dir: dir})
+	require.NoError(t, lock.AdmitGuests())
+	return lock, c
 }
 
 func TestOwnerWaitsForItsGuests(t *testing.T) {
@@ -111,6 +113,12 @@ func TestVisitWhereNothingServes(t *testing.T) {
 		"nobody was there yet": {func(*testing.T, string) {}, postgres.ErrNotServing},
 		"the server has stopped": {func(t *testing.T, dir string) {
 			require.NoError(t, startCluster(t, postgres.Config{Dir: dir}).Close(t.Context()))
+		}, postgres.ErrNotServing},
+		"the owner is still preparing": {func(t *testing.T, dir string) {
+			lock, err := postgres.Lock(dir)
+			require.NoError(t, err)
+			t.Cleanup(func() { lock.Close() })
+			startCluster(t, postgres.Config{Dir: dir})
 		}, postgres.ErrNotServing},
 		"the socket's directory is somebody else's": {func(t *testing.T, dir string) {
 			startCluster(t, postgres.Config{Dir: dir})

@@ -35,7 +35,8 @@ func (e *InUseError) Error() string {
 }
 
 // Lock takes the data directory dir for this process, making it if it is missing. If another instance has it, the
-// error is an [*InUseError]. An instance takes this lock whether it runs a private server or not.
+// error is an [*InUseError]. An instance takes this lock whether it runs a private server or not. Guests stay out until
+// [InstanceLock.AdmitGuests].
 func Lock(dir string) (*InstanceLock, error) { return lockFor(dir, "") }
 
 // LockBriefly is [Lock] for one act, such as a single command: who finds the directory in use learns that it is worth
@@ -59,7 +60,7 @@ func lockFor(dir, span string) (*InstanceLock, error) {
 	}
 	l := &InstanceLock{file: file}
 	if l.guests, err = openGuests(dir); err == nil {
-		err = l.tell("")
+		err = l.tell(closed)
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.Close())

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/postgres"
+)
+
+// alone is somebody on a laptop: an empty directory and no instance.
+func alone(t *testing.T) board { return board{fresh(t), store.MainWorkspace} }
+
+func TestBacklogAloneTheSession(t *testing.T) {
+	t.Parallel()
+	b := alone(t)
+
+	theSeedsSession(b)
+
+	require.NoFileExists(t, filepath.Join(b.dir, "pg", "postmaster.pid"), "no server is left behind")
+}
+
+func TestBacklogAloneSaysLittle(t *testing.T) {
+	t.Parallel()
+	b := alone(t)
+	require.Equal(t, said{"A1\n", "a new instance was made in " + b.dir + "\n", 0}, b.run("backlog", "create", "--id", "A1", "--title", "first"))
+	require.Equal(t, said{"A2\n", "", 0}, b.run("backlog", "create", "--id", "A2", "--title", "second"))
+	quiet := alone(t).run("backlog", "create", "--id", "A1", "--title", "first", "--json")
+	require.Zero(t, quiet.code)
+	require.Empty(t, quiet.err, "a program reads one object and nothing else")
+}
+
+// Each of ten processes may be the one that makes keys, database and server, and
+// none takes them away from another.
+func TestBacklogAloneTenAtOnce(t *testing.T) {
+	t.Parallel()
+	b := alone(t)
+	const n = 10
+	results := make([]said, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { results[i] = b.run("backlog", "create", "--id", fmt.Sprint("K", i), "--title", "x") })
+	}
+	all.Wait()
+
+	fresh := 0
+	for i, s := range results {
+		require.Zero(t, s.code, "%s", s.err)
+		require.Equal(t, fmt.Sprintf("K%d\n", i), s.out)
+		fresh += strings.Count(s.err, "a new instance was made")
+	}
+	require.Equal(t, 1, fresh)
+	var claimed []claim
+	b.read(&claimed, "backlog", "claim", "--batch", "100")
+	require.Len(t, claimed, n)
+}
+
+// A claimer that waits is found by a task that somebody else creates, whether it
+// runs the server or uses it, and also when the server changes hands meanwhile.
+func TestBacklogAloneWaiting(t *testing.T) {
+	t.Parallel()
+	for name, ends := range map[string]syscall.Signal{"its owner leaves": syscall.SIGTERM, "its owner is killed": syscall.SIGKILL} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := alone(t)
+			owner := b.begin(b.in([]string{"backlog", "claim", "--owner", "owner", "--lane", "other", "--wait", "10m", "--json"})...)
+			require.NoError(t, poll(t.Context(), time.Minute, "waiting for the owner's server", func() (bool, error) {
+				guest, err := postgres.Visit(t.Context(), b.dir)
+				if errors.Is(err, postgres.ErrNotServing) || errors.Is(err, os.ErrNotExist) {
+					return false, nil
+				}
+				return err == nil, errors.Join(err, guest.Close())
+			}))
+			b.create("gate", "--not-before", "2090-01-01")
+			guest := b.begin(b.in([]string{"backlog", "claim", "--owner", "guest", "--wait", "10m", "--json"})...)
+			b.waits()
+			require.NoError(t, owner.cmd.Process.Signal(ends))
+			owner.end()
+
+			b.create("A1")
+
+			var c claim
+			s := guest.end()
+			require.NoError(t, json.Unmarshal([]byte(s.out), &c), "%s%s", s.out, s.err)
+			require.Equal(t, "A1", c.Key)
+			require.Equal(t, "guest", b.show("A1").Owner)
+		})
+	}
+}
+
+// A hub that is started while a single command has the directory waits for it,
+// and serves the next one as its guest.
+func TestBacklogAloneMakesRoomForAHub(t *testing.T) {
+	t.Parallel()
+	b := alone(t)
+	owner, err := postgres.LockBriefly(b.dir)
+	require.NoError(t, err)
+	tries := closings(t, filepath.Join(b.dir, "instance.lock"))
+	ready := filepath.Join(b.dir, "ready")
+	hub := b.begin("hub", "run", "--link", "127.0.0.1:0", "--ready-file", ready)
+	tries.await()
+	tries.await() // it found the directory in use, and looks again
+	require.NoError(t, owner.Close())
+	require.NoError(t, poll(t.Context(), time.Minute, "waiting for the hub", func() (bool, error) {
+		_, err := os.Stat(ready)
+		return err == nil, ignoring(err, os.ErrNotExist)
+	}))
+
+	b.create("A1")
+
+	require.NoError(t, hub.cmd.Process.Signal(syscall.SIGTERM))
+	require.Zero(t, hub.end().code)
+	require.Equal(t, "A1", b.claim("w").Key)
+}
+
+// An eye sees when somebody closes a file.
+type eye struct {
+	t    *testing.T
+	file *os.File
+}
+
+func closings(t *testing.T, path string) eye {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	require.NoError(t, err)
+	w := eye{t, os.NewFile(uintptr(fd), "inotify")}
+	t.Cleanup(func() { w.file.Close() })
+	_, err = unix.InotifyAddWatch(fd, path, unix.IN_CLOSE)
+	require.NoError(t, err)
+	return w
+}
+
+// await waits for the next one.
+func (w eye) await() {
+	w.t.Helper()
+	require.NoError(w.t, w.file.SetReadDeadline(time.Now().Add(time.Minute)))
+	_, err := w.file.Read(make([]byte, unix.SizeofInotifyEvent)) // of a watched file: no name follows
+	require.NoError(w.t, err)
+}
+
+func ignoring(err, expected error) error {
+	if errors.Is(err, expected) {
+		return nil
+	}
+	return err
+}
+
+func TestBacklogInANamedDatabase(t *testing.T) {
+	t.Parallel()
+	server := fresh(t)
+	lock, err := postgres.Lock(server.dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { lock.Close() })
+	cluster, err := postgres.Start(t.Context(), postgres.Config{Dir: server.dir})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cluster.Close(context.WithoutCancel(t.Context()))) })
+	b, other := alone(t), alone(t)
+	b.env = []string{"DATABASE_URL=" + cluster.URL()}
+
+	theSeedsSession(b)
+
+	require.NoDirExists(t, filepath.Join(b.dir, "pg"))
+	other.env = []string{"SPAWNMESH_DATABASE_URL=" + cluster.URL(), "DATABASE_URL=postgres://nobody@127.0.0.1:1/none"}
+	s := other.run("backlog", "list")
+	require.Equal(t, exitUnexpected, s.code)
+	require.Contains(t, s.err, "the database belongs to instance")
+	besideAHubWithADatabase(b)
+}
+
+// A command that does not name the database that a hub was given learns where it
+// is to be found.
+func besideAHubWithADatabase(b board) {
+	ready := filepath.Join(b.dir, "ready")
+	hub := b.begin("hub", "run", "--link", "127.0.0.1:0", "--ready-file", ready)
+	require.NoError(b.t, poll(b.t.Context(), time.Minute, "waiting for the hub", func() (bool, error) {
+		_, err := os.Stat(ready)
+		return err == nil, ignoring(err, os.ErrNotExist)
+	}))
+	require.Equal(b.t, "A2", b.show("A2").Key)
+	lost := board{hand{t: b.t, dir: b.dir}, b.workspace}
+	lost.refused(exitConflict, commands.Conflict, "set DATABASE_URL here to the same address", "backlog", "list")
+	require.NoError(b.t, hub.cmd.Process.Signal(syscall.SIGTERM))
+	require.Zero(b.t, hub.end().code)
+}
+
+func TestBacklogWhereNothingServes(t *testing.T) {
+	t.Parallel()
+	nobody := alone(t)
+	nobody.env = []string{"SPAWNMESH_PG_BIN=" + t.TempDir()}
+	nobody.refused(exitUnreachable, commands.StoreDown, "starting the private Postgres", "backlog", "list")
+	gone, stop := context.WithCancel(t.Context())
+	stop()
+	s := typedWith(gone, nil, "--data-dir", alone(t).dir, "backlog", "list")
+	require.Equal(t, exitInterrupted, s.code, "%s", s.err)
+	require.True(t, away(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}))
+	require.False(t, away(errors.New("relation does not exist")))
+}

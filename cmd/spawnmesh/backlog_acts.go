@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A backlogVerb is a command that moves one task on.
+type backlogVerb struct {
+	name, short, long string
+	worker            bool   // a worker may say it, with a fence
+	because           string // an example of the reason that the operator has to give
+	outcome           bool   // it may carry a result and what was used
+	delay             bool
+	act               func(b *store.Backlog, ctx context.Context, a store.Act) (store.Task, error)
+}
+
+var backlogVerbs = []backlogVerb{
+	{name: "complete", short: "Say that a task is done", worker: true, outcome: true, act: (*store.Backlog).Complete,
+		long: "With --fence it is its worker's word, else yours: any task that has not ended can\nbe completed. Tasks that depend on it become ready."},
+	{name: "fail", short: "Say that a task could not be done", worker: true, because: "the disk is full", outcome: true, act: (*store.Backlog).Fail,
+		long: "With --fence it is its worker's word, and the task is tried again while its\nretries last. Without one it is yours, and final."},
+	{name: "release", short: "Give a claimed task back", worker: true, delay: true, act: (*store.Backlog).Release,
+		long: "It is ready for the next claimer; no retry is spent."},
+	{name: "block", short: "Keep a task from being claimed until it is unblocked", worker: true, act: (*store.Backlog).Block,
+		long: "A claim that somebody has on it ends."},
+	{name: "unblock", short: "Let a blocked task be claimed again", act: (*store.Backlog).Unblock},
+	{name: "cancel", short: "End a task that is no longer wanted", because: "not needed any more", act: (*store.Backlog).Cancel,
+		long: "A claim that somebody has on it ends. What depends on it follows its own\n--on-failed-dependency."},
+	{name: "retry", short: "Queue a task again that ended without success", delay: true, act: (*store.Backlog).Retry},
+}
+
+// actFlags are what somebody says with a verb.
+type actFlags struct {
+	id, fence, result string
+	act               store.Act
+	usage             quantities
+	delay             days
+}
+
+func (a *app) backlogVerbCommand(v backlogVerb) *cobra.Command {
+	var f actFlags
+	c := &cobra.Command{
+		Use: v.name + " [ID]", Short: v.short, Args: cobra.MaximumNArgs(1),
+		Example: "  spawnmesh backlog " + v.name + " --id A1",
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := f.complete(c, v, args); err != nil {
+				return err
+			}
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+				t, err := v.act(b, ctx, f.act)
+				if err != nil {
+					return err
+				}
+				return a.sayTask(t)
+			})
+		},
+	}
+	if v.long != "" {
+		c.Long = v.short + ".\n\n" + v.long
+	}
+	if v.because != "" {
+		c.Example += " --reason '" + v.because + "'"
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.id, "id", "", "the task `ID`; the same as without --id")
+	fl.StringVar(&f.act.Reason, "reason", "", "record `WHY`")
+	if v.worker {
+		fl.StringVar(&f.fence, "fence", "", "as its worker: the `FENCE` that claim has printed")
+		c.Example += "\n  spawnmesh backlog " + v.name + " --fence FENCE"
+	}
+	if v.outcome {
+		fl.StringVar(&f.result, "result", "", "keep this `JSON` with the task, or that in @FILE")
+		fl.Var(&f.usage, "usage", "what the whole try has used (repeatable)")
+	}
+	if v.delay {
+		fl.Var(&f.delay, "delay", "not ready before this is over")
+	}
+	return c
+}
+
+// complete reads what the flags say together.
+func (f *actFlags) complete(c *cobra.Command, v backlogVerb, args []string) (err error) {
+	if f.act.Task, err = oneName(c, "id", f.id, args); err != nil {
+		return err
+	}
+	if f.fence != "" {
+		fence, err := store.ParseFence(f.fence)
+		if err != nil {
+			return err
+		}
+		f.act.Fence = &fence
+	}
+	switch {
+	case f.act.Task == "" && f.act.Fence == nil && v.worker:
+		return misuse("backlog %s names no task", v.name).Hinting("as its worker: --fence FENCE, as claim has printed it; as its operator: --id ID")
+	case f.act.Task == "" && f.act.Fence == nil:
+		return misuse("backlog %s names no task", v.name).Hinting("give its key or id: %s ID", c.CommandPath())
+	case v.because != "" && f.act.Fence == nil && f.act.Reason == "":
+		return misuse("to %s a task needs a reason", v.name).Hinting("add --reason \"why\"; it is recorded")
+	}
+	f.act.Usage, f.act.Delay = f.usage, time.Duration(f.delay)
+	f.act.Result, err = resultFrom(f.result)
+	return err
+}
+
+// resultFrom reads JSON from the command line, or from a file that it names.
+func resultFrom(text string) (json.RawMessage, error) {
+	if text == "" {
+		return nil, nil
+	}
+	raw := []byte(text)
+	if name, ok := strings.CutPrefix(text, "@"); ok {
+		var err error
+		if raw, err = os.ReadFile(name); err != nil {
+			return nil, misuse("reading the result: %v", err)
+		}
+	}
+	if !json.Valid(raw) {
+		return nil, misuse("--result is not JSON").Hinting(`a plain text is JSON in quotes: --result '"it works"'`)
+	}
+	return raw, nil
+}
+
+// sayTask shows how a task stands after something was done to it.
+func (a *app) sayTask(t store.Task) error {
+	if a.forPeople() {
+		_, err := fmt.Fprintf(a.out, "%s %s\n", printable(t.Name()), printable(standing(t)))
+		return err
+	}
+	return a.print(t, []any{t}, table{names: []string{t.Name()}})
+}
+
+func (a *app) backlogReclaimCommand() *cobra.Command {
+	var id string
+	c := &cobra.Command{
+		Use: "reclaim [ID]", Short: "Take back claims that have run out, or one that has not", Args: cobra.MaximumNArgs(1),
+		Long: `Take back claims that have run out: their tasks are ready again. With ID that claim
+is taken back whether it has run out or not, and its worker's fence is void.`,
+		Example: "  spawnmesh backlog reclaim --json\n  spawnmesh backlog reclaim --id A1",
+		RunE: func(c *cobra.Command, args []string) error {
+			ref, err := oneName(c, "id", id, args)
+			if err != nil {
+				return err
+			}
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+				list, err := b.Reclaim(ctx, ref)
+				if err != nil {
+					return err
+				}
+				return a.sayReclaimed(list)
+			})
+		},
+	}
+	c.Flags().StringVar(&id, "id", "", "the task `ID`, also when its claim has not run out")
+	return c
+}
+
+func (a *app) sayReclaimed(list []store.Task) error {
+	if !a.forPeople() {
+		var names []string
+		for _, t := range list {
+			names = append(names, t.Name())
+		}
+		return printList(a, list, table{names: names})
+	}
+	for _, t := range list {
+		if err := a.sayTask(t); err != nil {
+			return err
+		}
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(a.err, "no claim has run out")
+	}
+	return nil
+}

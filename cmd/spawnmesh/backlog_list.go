@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+func (a *app) backlogListCommand() *cobra.Command {
+	var f store.Filter
+	var status, state string
+	c := &cobra.Command{
+		Use: "list", Short: "List tasks, newest first", Args: cobra.NoArgs,
+		Long: `List tasks, newest first; with --ready-only those whose dependencies are all
+completed, in the order in which they would be claimed.`,
+		Example: "  spawnmesh backlog list --status claimed\n  spawnmesh backlog list --ready-only --json",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("limit") && f.Limit < 1 {
+				return misuse("--limit is from 1 to 1000")
+			}
+			f.Status, f.State = store.BoardStatus(status), commands.State(state)
+			return a.listTasks(c.Context(), f)
+		},
+	}
+	fl := c.Flags()
+	fl.StringVar(&status, "status", "", "only those that are `STATUS`: ready, claimed, blocked or done")
+	fl.StringVar(&state, "state", "", "only those in the exact `STATE`, such as queued or failed")
+	fl.StringVar(&f.Phase, "phase", "", "only those of the phase `LABEL`")
+	fl.StringVar(&f.Lane, "lane", "", "only those in the lane `NAME`")
+	fl.StringVar(&f.Owner, "owner", "", "only those that `NAME` has claimed")
+	fl.BoolVar(&f.ReadyOnly, "ready-only", false, "only those that wait for no other task, in claim order")
+	fl.IntVar(&f.Limit, "limit", 100, "at most `N`, up to 1000")
+	fl.StringVar(&f.Before, "before", "", "only those created before the task `ID`: the next page")
+	return c
+}
+
+func (a *app) listTasks(ctx context.Context, f store.Filter) error {
+	var list []store.Task
+	open := a.withBacklog
+	if f.ReadyOnly {
+		open = a.swept
+	}
+	err := open(ctx, func(ctx context.Context, b *store.Backlog) (err error) {
+		if f.Before != "" {
+			t, err := b.Show(ctx, f.Before)
+			if err != nil {
+				return err
+			}
+			f.Before = t.ID
+		}
+		list, err = b.List(ctx, f)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	t := table{head: []string{"TASK", "STATUS", "WAITS FOR", "PRIORITY", "AGE", "OWNER", "TITLE"}, wide: []string{"STATE", "LANE", "PHASE", "CLAIMS", "ID"}}
+	t.empty = "no such tasks; all of them: " + a.self() + " backlog list"
+	if f == (store.Filter{Limit: 100}) {
+		t.empty = "no tasks yet; create one: " + a.self() + " backlog create --title TEXT"
+	}
+	for _, x := range list {
+		t.names = append(t.names, x.Name())
+		t.rows = append(t.rows, []string{shortName(x), statusOf(x), waitsFor(x), strconv.Itoa(x.Priority), ago(x.CreatedAt), x.Owner, shorten(x.Title, 50),
+			string(x.State), x.Lane, x.Phase, strconv.Itoa(x.Attempts), x.ID})
+	}
+	return printList(a, list, t)
+}
+
+// statusOf is the board's column, and how it came to be done where that is not
+// by its completion.
+func statusOf(t store.Task) string {
+	if t.Status == store.BoardDone && t.State != commands.Completed {
+		return string(t.Status) + ": " + string(t.State)
+	}
+	return string(t.Status)
+}
+
+// shortName is the task's key, else enough of its id.
+func shortName(t store.Task) string {
+	if t.Key != "" {
+		return shorten(t.Key, 30)
+	}
+	return shortID(t.ID)
+}
+
+// waitsFor says what keeps a queued task from being claimed.
+func waitsFor(t store.Task) string {
+	switch t.Eligibility {
+	case store.EligibleReady, store.EligibilityUnknown:
+		return ""
+	case store.WaitingDeps:
+		return strconv.Itoa(t.Unmet) + " of " + strconv.Itoa(len(t.DependsOn)) + " tasks"
+	case store.NotBefore:
+		return clock(t.NotBefore)
+	}
+	return strings.ReplaceAll(string(t.Eligibility), "_", " ")
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+func (a *app) backlogShowCommand() *cobra.Command {
+	var id string
+	c := &cobra.Command{
+		Use: "show [ID]", Short: "Show one task in full", Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			ref, err := aTask(c, id, args)
+			if err != nil {
+				return err
+			}
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+				t, err := b.Show(ctx, ref)
+				if err != nil {
+					return err
+				}
+				return a.printTask(t)
+			})
+		},
+	}
+	c.Flags().StringVar(&id, "id", "", "the task `ID`; the same as without --id")
+	return c
+}
+
+func (a *app) printTask(t store.Task) error {
+	if !a.forPeople() {
+		return a.print(t, []any{t}, table{names: []string{t.Name()}})
+	}
+	var list pairs
+	list.add("key", t.Key)
+	list.add("id", t.ID)
+	list.add("title", t.Title)
+	list.add("status", string(t.Status)+stateIn(t))
+	list.add("waits for", waitsFor(t))
+	list.add("depends on", strings.Join(t.DependsOn, ", "))
+	list.add("claimed by", t.Owner)
+	list.add("claimed", clock(t.ClaimedAt))
+	list.add("until", clock(t.LeaseUntil))
+	list.add("claims", claimsOf(t))
+	list.add("priority", strconv.Itoa(t.Priority))
+	list.add("phase", t.Phase)
+	list.add("lane", t.Lane)
+	list.add("needs", strings.Join(t.Capabilities, ", "))
+	list.add("account", t.Account)
+	list.add("estimate", textOf(t.Estimate))
+	list.add("created", clock(&t.CreatedAt)+" by "+t.CreatedBy)
+	list.add("ended", clock(t.EndedAt))
+	for _, c := range criteria(t.Acceptance) {
+		list.add("acceptance", c)
+	}
+	list.add("result", string(t.Result))
+	if err := a.align(list, 0); err != nil || t.Body == "" {
+		return err
+	}
+	_, err := fmt.Fprintf(a.out, "\n%s\n", printable(t.Body))
+	return err
+}
+
+// claimsOf counts claims, and retries where there may be some.
+func claimsOf(t store.Task) string {
+	text := strconv.Itoa(t.Attempts)
+	if t.MaxRetries > 0 {
+		text += fmt.Sprintf(", %d of %d retries spent", t.Retries, t.MaxRetries)
+	}
+	return text
+}
+
+// stateIn adds the exact state where the status does not say it.
+func stateIn(t store.Task) string {
+	text := string(t.State)
+	if t.Reason != "" {
+		text += ", " + string(t.Reason)
+	}
+	if text == string(t.Status) || t.State == commands.Queued && t.Reason == "" {
+		return ""
+	}
+	return " (" + text + ")"
+}
+
+// criteria lists what acceptance asks for, one line each.
+func criteria(raw json.RawMessage) []string {
+	var list []string
+	if len(raw) > 0 && json.Unmarshal(raw, &list) != nil {
+		list = []string{string(raw)}
+	}
+	return list
+}
+
+func (a *app) backlogStatsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "stats", Short: "Count tasks by status, and see what is late", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			// Not swept: an expired claim is counted before somebody puts it back.
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+				s, err := b.Stats(ctx)
+				if err != nil {
+					return err
+				}
+				return a.printStats(s)
+			})
+		},
+	}
+}
+
+func (a *app) printStats(s store.Stats) error {
+	if !a.forPeople() {
+		return a.print(s, []any{s}, table{})
+	}
+	var list pairs
+	for _, status := range []store.BoardStatus{store.BoardReady, store.BoardClaimed, store.BoardBlocked, store.BoardDone} {
+		list.add(string(status), strconv.FormatInt(s.Status[status], 10))
+	}
+	if a.output == "wide" {
+		for _, state := range sortedKeys(s.States) {
+			list.add("state "+string(state), strconv.FormatInt(s.States[state], 10))
+		}
+	}
+	list.add("claimable now", strconv.FormatInt(s.Claimable, 10))
+	if s.OldestReady != nil {
+		list.add("oldest of them", clock(s.OldestReady)+", "+ago(time.Now().Add(-s.Now.Sub(*s.OldestReady)))+" ago")
+	}
+	list.add("expired claims", strconv.FormatInt(s.ExpiredClaims, 10))
+	return a.align(list, 0)
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+func (a *app) backlogWhyCommand() *cobra.Command {
+	var id string
+	c := &cobra.Command{
+		Use: "why [ID]", Short: "Say what keeps a task from being claimed", Args: cobra.MaximumNArgs(1),
+		Long: `Say what keeps a task from being claimed, since when, and what to do about it: all
+of it, in the order in which a claim asks.`,
+		Example: "  spawnmesh backlog why A2",
+		RunE: func(c *cobra.Command, args []string) error {
+			ref, err := aTask(c, id, args)
+			if err != nil {
+				return err
+			}
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+				w, err := b.Why(ctx, ref)
+				if err != nil {
+					return err
+				}
+				return a.printWhy(w)
+			})
+		},
+	}
+	c.Flags().StringVar(&id, "id", "", "the task `ID`; the same as without --id")
+	return c
+}
+
+func (a *app) printWhy(w store.Why) error {
+	if !a.forPeople() {
+		return a.print(w, []any{w}, table{names: []string{w.Task.Name()}})
+	}
+	name := printable(w.Task.Name())
+	switch {
+	case w.Claimable:
+		fmt.Fprintf(a.out, "%s can be claimed\n", name)
+	case len(w.Reasons) == 0:
+		fmt.Fprintf(a.out, "%s %s\n", name, printable(standing(w.Task)))
+	case onlyClaimers(w):
+		fmt.Fprintf(a.out, "%s is ready and nobody asks for it:\n", name)
+	default:
+		fmt.Fprintf(a.out, "%s cannot be claimed:\n", name)
+	}
+	for _, r := range w.Reasons {
+		fmt.Fprintf(a.out, "  %s\n", printable(r.What+span(r.Since, r.Until)))
+		if r.Hint != "" {
+			fmt.Fprintf(a.out, "      %s\n", printable(r.Hint))
+		}
+	}
+	if len(w.By) > 0 && w.Task.State == commands.Queued {
+		fmt.Fprintf(a.out, "  who claimed lately and could have it: %s\n", printable(ownersOf(w.By)))
+	}
+	return nil
+}
+
+// ownersOf names claimers, some of many.
+func ownersOf(list []store.Claimer) string {
+	const most = 5
+	var names []string
+	for _, c := range list[:min(len(list), most)] {
+		names = append(names, c.Owner)
+	}
+	if len(list) > most {
+		names = append(names, fmt.Sprintf("and %d more", len(list)-most))
+	}
+	return strings.Join(names, ", ")
+}
+
+// onlyClaimers reports whether nothing keeps the task but that nobody asks for it.
+func onlyClaimers(w store.Why) bool {
+	return !slices.ContainsFunc(w.Reasons, func(r store.WhyReason) bool { return r.Stage != "capability" })
+}
+
+// span says since when and until when something holds.
+func span(since, until *time.Time) string {
+	var list []string
+	if since != nil {
+		list = append(list, "since "+clock(since))
+	}
+	if until != nil {
+		list = append(list, "until "+clock(until))
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(list, ", ") + ")"
+}
+
+func (a *app) backlogLinkCommand(verb, short string) *cobra.Command {
+	var from, to string
+	c := &cobra.Command{
+		Use: verb, Short: short, Args: cobra.NoArgs,
+		Example: "  spawnmesh backlog " + verb + " --from A2 --to A1",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if from == "" || to == "" {
+				return misuse("backlog %s needs --from and --to", verb).Hinting("the task --from depends on the task --to")
+			}
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+				act := b.Link
+				if verb == "unlink" {
+					act = b.Unlink
+				}
+				if err := act(ctx, from, to); err != nil {
+					return err
+				}
+				t, err := b.Show(ctx, from)
+				if err != nil {
+					return err
+				}
+				return a.sayLinks(t)
+			})
+		},
+	}
+	c.Flags().StringVar(&from, "from", "", "the task `ID` that waits (required)")
+	c.Flags().StringVar(&to, "to", "", "the task `ID` that it waits for (required)")
+	return c
+}
+
+func (a *app) sayLinks(t store.Task) error {
+	if !a.forPeople() {
+		return a.print(t, []any{t}, table{names: []string{t.Name()}})
+	}
+	on := "no other task"
+	if len(t.DependsOn) > 0 {
+		on = strings.Join(t.DependsOn, ", ")
+	}
+	_, err := fmt.Fprintf(a.out, "%s depends on %s\n", printable(t.Name()), printable(shorten(on, 200)))
+	return err
+}
+
+func (a *app) backlogGrantCommand() *cobra.Command {
+	c := &cobra.Command{Use: "grant", Short: "Check the grants of claims, and change the key that signs them"}
+	c.AddCommand(a.grantVerifyCommand(), a.grantRotateCommand())
+	return c
+}
+
+func (a *app) grantVerifyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "verify GRANT", Short: "Check whether a claim's grant still holds", Args: cobra.ExactArgs(1),
+		Long: `Check whether a claim's grant still holds; - reads it from standard input. The exit
+code is 5 when it does not, and the message says which of its parts is wrong.`,
+		RunE: func(c *cobra.Command, args []string) error {
+			text := args[0]
+			if text == "-" {
+				line, err := bufio.NewReader(io.LimitReader(a.in, 4096)).ReadString('\n')
+				if err != nil && err != io.EOF {
+					return misuse("reading the grant: %v", err)
+				}
+				text = strings.TrimSpace(line)
+			}
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error { return a.verifyGrant(ctx, b, text) })
+		},
+	}
+}
+
+func (a *app) verifyGrant(ctx context.Context, b *store.Backlog, text string) error {
+	g, err := b.VerifyGrant(ctx, text)
+	if err != nil {
+		return err
+	}
+	if a.forPeople() {
+		_, err = fmt.Fprintf(a.out, "the grant holds: attempt %d of task %s, until %s\n", g.Fence.Attempt, g.Fence.Task, clock(&g.Expires))
+		return err
+	}
+	v := struct {
+		Fence   string    `json:"fence"`
+		KeyID   string    `json:"key_id"`
+		Expires time.Time `json:"expires_at"`
+	}{g.Fence.String(), g.KeyID, g.Expires}
+	return a.print(v, []any{v}, table{names: []string{v.Fence}})
+}
+
+func (a *app) grantRotateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "rotate", Short: "Sign new grants with a new key; those that are out stay valid", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+				id, err := b.RotateGrantKey(ctx)
+				if err != nil {
+					return err
+				}
+				if a.forPeople() {
+					_, err = fmt.Fprintf(a.out, "new grants are signed with the key %s\n", id)
+					return err
+				}
+				v := map[string]string{"key_id": id}
+				return a.print(v, []any{v}, table{names: []string{id}})
+			})
+		},
+	}
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+const scopesOfFreezes = "`WHAT`: workspace, instance, lane:NAME, account:NAME or connection:ID (required)"
+
+func (a *app) freezeCommand() *cobra.Command {
+	var scope, reason string
+	c := &cobra.Command{
+		Use: "freeze", Short: "Let nothing be claimed until it is unfrozen", Args: cobra.NoArgs,
+		Long: `Let nothing be claimed until it is unfrozen. What is claimed already goes on.`,
+		Example: `  spawnmesh freeze --scope workspace --reason 'bad deploy'
+  spawnmesh freeze list`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if scope == "" || reason == "" {
+				return misuse("freeze needs --scope and --reason").Hinting("as in: spawnmesh freeze --scope workspace --reason \"why\"; it is recorded")
+			}
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error { return a.freeze(ctx, b, scope, reason) })
+		},
+	}
+	a.inWorkspace(c)
+	c.Flags().StringVar(&scope, "scope", "", scopesOfFreezes)
+	c.Flags().StringVar(&reason, "reason", "", "record `WHY` (required)")
+	c.AddCommand(&cobra.Command{
+		Use: "list", Short: "List what is frozen, by whom and why", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+				list, err := b.Freezes(ctx)
+				if err != nil {
+					return err
+				}
+				return a.printFreezes(list)
+			})
+		},
+	})
+	return c
+}
+
+func (a *app) unfreezeCommand() *cobra.Command {
+	var scope, reason string
+	c := &cobra.Command{
+		Use: "unfreeze", Short: "Let what was frozen be claimed again", Args: cobra.NoArgs,
+		Example: "  spawnmesh unfreeze --scope workspace --reason 'rolled back'",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if scope == "" || reason == "" {
+				return misuse("unfreeze needs --scope and --reason").Hinting("what is frozen: spawnmesh freeze list")
+			}
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error { return a.unfreeze(ctx, b, scope, reason) })
+		},
+	}
+	a.inWorkspace(c)
+	c.Flags().StringVar(&scope, "scope", "", scopesOfFreezes)
+	c.Flags().StringVar(&reason, "reason", "", "record `WHY` (required)")
+	return c
+}
+
+func (a *app) freeze(ctx context.Context, b *store.Backlog, text, reason string) error {
+	scope, target := splitScope(text)
+	if err := b.Freeze(ctx, store.Freeze{Scope: scope, Target: target, Reason: reason}); err != nil {
+		return err
+	}
+	if a.forPeople() {
+		_, err := fmt.Fprintf(a.out, "%s is frozen: nothing is claimed from it\n", printable(text))
+		return err
+	}
+	return a.print(frozen{text, true}, []any{frozen{text, true}}, table{names: []string{text}})
+}
+
+// frozen is what a program learns of a freeze that was set or lifted.
+type frozen struct {
+	Scope  string `json:"scope"`
+	Frozen bool   `json:"frozen"`
+}
+
+func (a *app) unfreeze(ctx context.Context, b *store.Backlog, text, reason string) error {
+	scope, target := splitScope(text)
+	if err := b.Unfreeze(ctx, scope, target, reason); err != nil {
+		return err
+	}
+	if a.forPeople() {
+		_, err := fmt.Fprintf(a.out, "%s is no longer frozen\n", printable(text))
+		return err
+	}
+	return a.print(frozen{text, false}, []any{frozen{text, false}}, table{names: []string{text}})
+}
+
+func (a *app) printFreezes(list []store.Freeze) error {
+	t := table{head: []string{"SCOPE", "SINCE", "BY", "WHY"}, empty: "nothing is frozen"}
+	for _, f := range list {
+		t.names = append(t.names, scopeOf(f.Scope, f.Target))
+		t.rows = append(t.rows, []string{scopeOf(f.Scope, f.Target), clock(&f.Since), f.Actor, f.Reason})
+	}
+	return printList(a, list, t)
+}

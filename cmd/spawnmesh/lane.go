@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+func (a *app) laneCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "lane", Short: "Pause, drain and weigh the queues of the backlog",
+		Long: `Pause, drain and weigh the queues of the backlog. A lane need not be made: it is
+there when a task names it, active, with the weight 1.
+
+paused: nothing is claimed. draining: what is there is claimed, new tasks are
+refused. disabled: both.`,
+	}
+	a.inWorkspace(c)
+	list := &cobra.Command{
+		Use: "list", Short: "List lanes and what waits in them", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+				list, err := b.Lanes(ctx)
+				if err != nil {
+					return err
+				}
+				return a.printLanes(list)
+			})
+		},
+	}
+	c.AddCommand(list, a.laneVerb("pause", "paused", "Let nothing be claimed from a lane until it is resumed"),
+		a.laneVerb("resume", "active", "Let a lane work again"),
+		a.laneVerb("drain", "draining", "Take no new tasks into a lane"),
+		a.laneVerb("disable", "disabled", "Take no new tasks into a lane, and let nothing be claimed"),
+		a.laneWeightCommand())
+	return c
+}
+
+func (a *app) laneVerb(verb, state, short string) *cobra.Command {
+	var reason string
+	c := &cobra.Command{
+		Use: verb + " NAME", Short: short, Args: cobra.ExactArgs(1),
+		Example: "  spawnmesh lane " + verb + " nightly --reason 'the build is broken'",
+		RunE: func(c *cobra.Command, args []string) error {
+			if reason == "" && verb != "resume" {
+				return misuse("to %s a lane needs a reason", verb).Hinting("add --reason \"why\"; it is recorded")
+			}
+			return a.setLane(c.Context(), store.Lane{Name: args[0], State: state, Reason: reason})
+		},
+	}
+	c.Flags().StringVar(&reason, "reason", "", "record `WHY`")
+	return c
+}
+
+func (a *app) laneWeightCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "weight NAME N", Short: "Set a lane's share: N claims for each one of a lane of weight 1", Args: cobra.ExactArgs(2),
+		Example: "  spawnmesh lane weight urgent 10",
+		RunE: func(c *cobra.Command, args []string) error {
+			n, err := strconv.Atoi(args[1])
+			if err != nil || n < 1 || n > 1000 {
+				return misuse("weight %q is not a whole number from 1 to 1000", args[1])
+			}
+			return a.setLane(c.Context(), store.Lane{Name: args[0], Weight: n})
+		},
+	}
+}
+
+func (a *app) setLane(ctx context.Context, l store.Lane) error {
+	return a.withBacklog(ctx, func(ctx context.Context, b *store.Backlog) error {
+		if err := b.SetLane(ctx, l); err != nil {
+			return err
+		}
+		list, err := b.Lanes(ctx)
+		if err != nil {
+			return err
+		}
+		l, err = theOne("lane", l.Name, list, func(l store.Lane) string { return l.Name })
+		if err != nil {
+			return err
+		}
+		if a.forPeople() {
+			_, err := fmt.Fprintf(a.out, "lane %s is %s, weight %d; %d queued, %d claimed\n", l.Name, l.State, l.Weight, l.Queued, l.Claimed)
+			return err
+		}
+		return a.print(l, []any{l}, table{names: []string{l.Name}})
+	})
+}
+
+func (a *app) printLanes(list []store.Lane) error {
+	t := table{head: []string{"LANE", "STATE", "WEIGHT", "QUEUED", "CLAIMED", "WHY"}, wide: []string{"BY", "SINCE"},
+		empty: "no lanes yet; the first task makes the lane " + store.DefaultLane}
+	for _, l := range list {
+		since := ""
+		if !l.Since.IsZero() {
+			since = clock(&l.Since)
+		}
+		t.names = append(t.names, l.Name)
+		t.rows = append(t.rows, []string{l.Name, l.State, strconv.Itoa(l.Weight), strconv.FormatInt(l.Queued, 10), strconv.FormatInt(l.Claimed, 10),
+			shorten(l.Reason, 50), l.Actor, since})
+	}
+	return printList(a, list, t)
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+func (a *app) quotaCommand() *cobra.Command {
+	c := &cobra.Command{Use: "quota", Short: "Limit how many tasks are claimed at once, or in a time"}
+	a.inWorkspace(c)
+	list := &cobra.Command{
+		Use: "list", Short: "List quotas and how much of them is taken", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.swept(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+				list, err := b.Quotas(ctx)
+				if err != nil {
+					return err
+				}
+				return a.printQuotas(list)
+			})
+		},
+	}
+	show := a.limitCommand("show NAME", "Show one quota", func(ctx context.Context, b *store.Backlog, name string) error {
+		q, err := quotaOf(ctx, b, name)
+		if err != nil {
+			return err
+		}
+		return a.printQuota(q)
+	})
+	c.AddCommand(a.quotaCreateCommand(), list, show,
+		a.removeCommand("quota", func(ctx context.Context, b *store.Backlog, name, reason string) error {
+			return b.RemoveQuota(ctx, name, reason)
+		}))
+	return c
+}
+
+func (a *app) quotaCreateCommand() *cobra.Command {
+	var q store.Quota
+	var scope string
+	var concurrent, perWindow int
+	var window days
+	c := &cobra.Command{
+		Use: "create NAME", Short: "Create a quota, or change the limits of one", Args: cobra.ExactArgs(1),
+		Example: `  spawnmesh quota create four-at-once --concurrent 4
+  spawnmesh quota create gentle --scope lane:nightly --per-window 100 --window 1h`,
+		RunE: func(c *cobra.Command, args []string) error {
+			q.Name = args[0]
+			q.Scope, q.Target = splitScope(scope)
+			if c.Flags().Changed("concurrent") {
+				q.Concurrent = &concurrent
+			}
+			if c.Flags().Changed("per-window") {
+				q.PerWindow = &perWindow
+			}
+			q.Window = store.Seconds(window)
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error { return a.setQuota(ctx, b, q) })
+		},
+	}
+	fl := c.Flags()
+	fl.StringVar(&scope, "scope", "workspace", "`WHAT` it limits: workspace, instance, or lane:NAME, account:NAME, agent:OWNER, connection:ID")
+	fl.IntVar(&concurrent, "concurrent", 0, "at most `N` claims at a time")
+	fl.IntVar(&perWindow, "per-window", 0, "at most `N` claims in the time that --window gives")
+	fl.Var(&window, "window", "the time that --per-window is about")
+	return c
+}
+
+func (a *app) setQuota(ctx context.Context, b *store.Backlog, q store.Quota) error {
+	if err := b.SetQuota(ctx, q); err != nil {
+		return err
+	}
+	q, err := quotaOf(ctx, b, q.Name)
+	if err != nil {
+		return err
+	}
+	if a.forPeople() {
+		_, err := fmt.Fprintf(a.out, "quota %s: %s\n", q.Name, limitsOf(q))
+		return err
+	}
+	return a.printQuota(q)
+}
+
+func quotaOf(ctx context.Context, b *store.Backlog, name string) (store.Quota, error) {
+	list, err := b.Quotas(ctx)
+	if err != nil {
+		return store.Quota{}, err
+	}
+	return theOne("quota", name, list, func(q store.Quota) string { return q.Name })
+}
+
+// limitsOf says what a quota allows.
+func limitsOf(q store.Quota) string {
+	text := ""
+	if q.Concurrent != nil {
+		text = strconv.Itoa(*q.Concurrent) + " at a time"
+	}
+	if q.PerWindow != nil {
+		if text != "" {
+			text += ", "
+		}
+		text += strconv.Itoa(*q.PerWindow) + " in " + lasting(time.Duration(q.Window))
+	}
+	return text
+}
+
+func (a *app) printQuotas(list []store.Quota) error {
+	t := table{head: []string{"QUOTA", "SCOPE", "ALLOWS", "ACTIVE", "IN WINDOW"},
+		empty: "no quotas yet; create one: " + a.self() + " quota create NAME --concurrent 4"}
+	for _, q := range list {
+		inWindow := "-"
+		if q.PerWindow != nil {
+			inWindow = strconv.Itoa(q.InWindow)
+		}
+		t.names = append(t.names, q.Name)
+		t.rows = append(t.rows, []string{q.Name, scopeOf(q.Scope, q.Target), limitsOf(q), strconv.Itoa(q.Active), inWindow})
+	}
+	return printList(a, list, t)
+}
+
+func (a *app) printQuota(q store.Quota) error {
+	if !a.forPeople() {
+		return a.print(q, []any{q}, table{names: []string{q.Name}})
+	}
+	var list pairs
+	list.add("quota", q.Name)
+	list.add("scope", scopeOf(q.Scope, q.Target))
+	list.add("allows", limitsOf(q))
+	list.add("active", strconv.Itoa(q.Active))
+	if q.PerWindow != nil {
+		list.add("in window", strconv.Itoa(q.InWindow))
+	}
+	return a.align(list, 0)
+}
