@@ -131,7 +131,7 @@ func (a *app) printStats(s store.Stats) error {
 	}
 	list.add("claimable now", strconv.FormatInt(s.Claimable, 10))
 	if s.OldestReady != nil {
-		list.add("oldest of them", clock(s.OldestReady)+", "+ago(time.Now().Add(-s.Now.Sub(*s.OldestReady)))+" ago")
+		list.add("oldest of them", clock(s.OldestReady)+" ("+ago(time.Now().Add(-s.Now.Sub(*s.OldestReady)))+")")
 	}
 	list.add("expired claims", strconv.FormatInt(s.ExpiredClaims, 10))
 	return a.align(list, 0)
