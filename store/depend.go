@@ -161,8 +161,7 @@ func (b *Backlog) unlink(ctx context.Context, tx pgx.Tx, task, dep Task) error {
 		return fmt.Errorf("removing the edge: %w", err)
 	}
 	tag, err := tx.Exec(ctx, `UPDATE tasks t SET unmet = unmet - $3::int, updated_at = clock_timestamp(),
-			reason = CASE WHEN reason = 'dependency_failed' AND NOT EXISTS (
-				SELECT FROM dependencies d JOIN tasks x ON x.id = d.dependency WHERE d.task = t.id AND NOT d.met AND is_terminal(x.state)) THEN '' ELSE reason END
+			reason = CASE WHEN reason = 'dependency_failed' THEN waiting_reason(id) ELSE reason END
 		WHERE id = $1 AND state = $2`, task.ID, task.State, intOf(!met))
 	if err != nil {
 		return fmt.Errorf("removing the edge: %w", err)

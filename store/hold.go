@@ -113,7 +113,7 @@ func (b *Backlog) unpark(ctx context.Context, tx pgx.Tx, tasks []string, action,
 		return err
 	}
 	_, err := tx.Exec(ctx, `WITH moved AS (
-			UPDATE tasks SET state = 'queued', reason = '', epoch = epoch + 1, updated_at = clock_timestamp() WHERE id = ANY ($1::uuid[]) AND state = 'blocked' RETURNING id
+			UPDATE tasks SET state = 'queued', reason = waiting_reason(id), epoch = epoch + 1, updated_at = clock_timestamp() WHERE id = ANY ($1::uuid[]) AND state = 'blocked' RETURNING id
 		)
 		INSERT INTO audit (workspace, actor, action, object, why) SELECT $2, $3, $4, id::text, $5 FROM moved`, tasks, b.workspace, b.actor, action, why)
 	if err != nil {
@@ -131,12 +131,9 @@ func (b *Backlog) Retry(ctx context.Context, a Act) (Task, error) {
 	return b.requeue(ctx, a, commands.ByRetry, "retried", func(ctx context.Context, tx pgx.Tx, t Task) error {
 		tag, err := tx.Exec(ctx, `
 			WITH moved AS (
-				UPDATE tasks SET state = 'queued', reason = '', next_type = 'replay', replays = replays + 1, epoch = epoch + 1, ended_at = NULL, updated_at = clock_timestamp(),
+				UPDATE tasks SET state = 'queued', reason = waiting_reason(id), next_type = 'replay', replays = replays + 1, epoch = epoch + 1, ended_at = NULL, updated_at = clock_timestamp(),
 					not_before = CASE WHEN $4::interval > interval '0' THEN now() + $4::interval END
-				WHERE id = $1 AND state = $2 AND replays < $3 RETURNING id
-			), dependents AS (
-				UPDATE tasks SET reason = '', updated_at = clock_timestamp()
-				WHERE id IN (SELECT d.task FROM dependencies d JOIN moved m ON m.id = d.dependency WHERE NOT d.met) AND reason = 'dependency_failed' AND state = 'queued'
+				WHERE id = $1 AND state = $2 AND replays < $3 AND NOT (on_failed_dep = 'cancel' AND waiting_reason(id) <> '') RETURNING id
 			)
 			INSERT INTO tallies (workspace, state, slot, n) SELECT $5, $2, pg_backend_pid() % 16, -1 FROM moved
 			ON CONFLICT (workspace, state, slot) DO UPDATE SET n = tallies.n - 1`, t.ID, t.State, maxReplays, a.Delay, b.workspace)
@@ -144,13 +141,30 @@ func (b *Backlog) Retry(ctx context.Context, a Act) (Task, error) {
 			return fmt.Errorf("queueing task %s again: %w", t.Name(), err)
 		}
 		if tag.RowsAffected() == 0 {
-			return commands.Refuse(commands.Conflict, "task %s was retried %d times, which is the limit", t.Name(), maxReplays).Hinting("create it anew")
+			return b.refuseRetry(ctx, tx, t)
+		}
+		// Those that waited for it need not fear any more, unless another one failed.
+		_, err = tx.Exec(ctx, `UPDATE tasks t SET reason = waiting_reason(id), updated_at = clock_timestamp()
+			WHERE id IN (SELECT task FROM dependencies WHERE dependency = $1 AND NOT met) AND reason = 'dependency_failed' AND state = 'queued'`, t.ID)
+		if err != nil {
+			return fmt.Errorf("telling dependents of task %s: %w", t.Name(), err)
 		}
 		if err := b.audit(ctx, tx, "operator.retried", t.ID, "", a.Reason); err != nil {
 			return err
 		}
 		return place(ctx, tx, []string{t.ID})
 	})
+}
+
+func (b *Backlog) refuseRetry(ctx context.Context, tx pgx.Tx, t Task) error {
+	var waits string
+	if err := tx.QueryRow(ctx, `SELECT waiting_reason($1)`, t.ID).Scan(&waits); err != nil {
+		return fmt.Errorf("asking for failed dependencies: %w", err)
+	}
+	if waits != "" {
+		return commands.Refuse(commands.Conflict, "task %s is to be cancelled when a dependency fails, and one has", t.Name()).Hinting("retry the dependency first; spawnmesh backlog why %s", t.Name())
+	}
+	return commands.Refuse(commands.Conflict, "task %s was retried %d times, which is the limit", t.Name(), maxReplays).Hinting("create it anew")
 }
 
 func (b *Backlog) requeue(ctx context.Context, a Act, by commands.Trigger, done string, move func(context.Context, pgx.Tx, Task) error) (Task, error) {

@@ -337,6 +337,12 @@ CREATE TRIGGER mirrors_terminal AFTER UPDATE ON mirrors FOR EACH ROW
     WHEN (is_terminal(OLD.state) AND (NEW.state <> OLD.state OR NEW.result_digest IS DISTINCT FROM OLD.result_digest))
     EXECUTE FUNCTION refuse_final();
 
+-- What a queued task says while a dependency of it has ended without success.
+CREATE FUNCTION waiting_reason(t uuid) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN EXISTS (SELECT FROM dependencies d JOIN tasks x ON x.id = d.dependency WHERE d.task = t AND NOT d.met AND is_terminal(x.state))
+        THEN 'dependency_failed' ELSE '' END
+$$;
+
 -- Where the end of an attempt leads (rows 4, 5, 8, 11, 17, 19 and 20 of the
 -- model's table). A kill that was asked for wins over whatever the attempt says.
 CREATE FUNCTION next_state(outcome text, final boolean, reason text, retries int, max_retries int, reclaims int) RETURNS task_state
