@@ -31,8 +31,9 @@ bench: ## measure; figures go to docs/benchmarks.md by hand
 	go test -run '^$$' -bench . -benchtime 2s ./signing ./spoke/supervisor ./hub
 	go run ./cmd/spawnmesh bench spawn
 
-chaos: ## 1,000 spawns with 20 random kills; the seed is printed
+chaos: ## 1,000 spawns with 20 random kills, 10,000 claim races, long property tests; seeds are printed
 	@DATABASE_URL= scripts/ensure-postgres
+	SPAWNMESH_MODEL_CHECKS=300 SPAWNMESH_RACE_ROUNDS=10000 SPAWNMESH_KILL_ROUNDS=60 go test -count=1 -timeout 60m -v -run 'TestModel|TestRace|TestKillsWhileClaiming' ./store
 	SPAWNMESH_CHAOS_SPAWNS=1000 SPAWNMESH_CHAOS_KILLS=20 SPAWNMESH_CUT=60s go test -count=1 -timeout 60m -v -run 'TestRandomKills|TestLinkCut' ./cmd/spawnmesh
 
 fuzz: ## fuzz every decoder, 30 s each

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/crash"
 )
 
 // An Act moves one task on. With a fence it is the worker's, and holds only
@@ -279,22 +280,30 @@ func (b *Backlog) audit(ctx context.Context, tx pgx.Tx, action, object, code, wh
 }
 
 // CompleteMany ends many attempts well in one transaction, and answers for each
-// whether its fence still held. It is for workers that claim in batches.
+// whether its fence still held. It is for workers that claim in batches, and one
+// round trip.
 func (b *Backlog) CompleteMany(ctx context.Context, fences []Fence) ([]bool, error) {
 	held := make([]bool, len(fences))
 	list := make([]closing, len(fences))
 	for i, f := range fences {
 		list[i] = closing{fence: f, outcome: completing.outcome}
 	}
-	err := b.tx(ctx, "completing tasks", func(ctx context.Context, tx pgx.Tx) error {
-		clear(held)
-		moved, err := b.db.closeAttempts(ctx, tx, b.actor, list)
-		if err != nil {
-			return err
-		}
-		for _, m := range moved {
-			held[m.n-1] = true
-		}
+	var moved []ended
+	err := b.work(ctx, "completing tasks", func(ctx context.Context, w *work) error {
+		var batch pgx.Batch
+		queueClose(&batch, completeSQL, b.actor, list, &moved)
+		batch.Queue(resolveSQL, fencesOf(fences, func(f Fence) Fence { return f }).task)
+		batch.Queue(freeSQL, fencesOf(fences, func(f Fence) Fence { return f }).task)
+		crash.Point("before completing tasks")
+		return w.SendLast(ctx, &batch)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range moved {
+		held[m.n-1] = true
+	}
+	return held, b.tx(ctx, "answering for completed tasks", func(ctx context.Context, tx pgx.Tx) error {
 		for i, f := range fences {
 			// The answer to an earlier call may have been lost.
 			if !held[i] {
@@ -303,7 +312,6 @@ func (b *Backlog) CompleteMany(ctx context.Context, fences []Fence) ([]bool, err
 				}
 			}
 		}
-		return b.db.tellHubs(ctx, tx, moved)
+		return nil
 	})
-	return held, err
 }

@@ -17,11 +17,12 @@ import (
 // all.) Then it takes the first tasks of the classes that remain. A class that
 // is refused is not looked into, so nothing in it stands in anyone's way.
 //
-// A workspace without any of these gets the same answer by a shorter statement.
+// A workspace without any of these gets the same answer by a shorter statement,
+// which gives none where there are some after all.
 const lockLimits = `
 	SELECT (SELECT count(*) FROM (SELECT FROM budgets WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE) AS b)
-		+ (SELECT count(*) FROM (SELECT FROM quotas WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE) AS q),
-		(SELECT count(*) FROM lanes WHERE workspace = $1) + (SELECT count(*) FROM freezes WHERE workspace IN ('', $1))`
+		+ (SELECT count(*) FROM (SELECT FROM quotas WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE) AS q)
+		+ (SELECT count(*) FROM lanes WHERE workspace = $1) + (SELECT count(*) FROM freezes WHERE workspace IN ('', $1)) > 0`
 
 // Parameters: $1 claim, $2 owner, $3 limit, $4 capabilities, $5 lease,
 // $6 workspace, $7 kind, $8 lanes, $9 the one task.
@@ -70,6 +71,8 @@ const (
 		SELECT c.id, c.lane FROM classes c
 		WHERE c.workspace = $6 AND c.kind = $7 AND c.capabilities <@ $4::text[] AND ($8::text[] IS NULL OR c.lane = ANY ($8)) AND c.account = ''
 			AND EXISTS (SELECT FROM ready r WHERE r.class = c.id)
+			AND NOT EXISTS (SELECT FROM budgets WHERE workspace IN ('', $6)) AND NOT EXISTS (SELECT FROM quotas WHERE workspace IN ('', $6))
+			AND NOT EXISTS (SELECT FROM lanes WHERE workspace = $6) AND NOT EXISTS (SELECT FROM freezes WHERE workspace IN ('', $6))
 	)`
 	fromReadyFree = `, draw AS MATERIALIZED (
 		SELECT lane, -ln(1 - random()) AS luck FROM admissible GROUP BY lane
@@ -80,6 +83,8 @@ const (
 				SELECT rank, seq FROM ready WHERE class = a.id AND expires_at > clock_timestamp() ORDER BY rank, seq LIMIT $3
 			) AS r ORDER BY turn, r.rank, r.seq LIMIT $3
 		) AS first GROUP BY class
+	), passed AS (
+		SELECT 0::bigint AS n
 	)` + locked
 	// fromReady takes the first tasks of all admissible classes together. A
 	// lane's share is its weight: the draw makes its first place exponential, the
@@ -99,6 +104,8 @@ const (
 				SELECT pos, sum(b.amount) OVER (PARTITION BY b.what, b.id ORDER BY pos) AS sum, b.amount, b.room FROM candidates JOIN bound b USING (class)
 			) AS sums WHERE sum > room OR sum - amount >= room
 		) GROUP BY class
+	), passed AS MATERIALIZED (
+		SELECT (SELECT count(*) FROM candidates) - coalesce((SELECT sum(n) FROM plan), 0)::bigint AS n
 	)` + locked
 	locked = `, locked AS MATERIALIZED (
 		SELECT l.place FROM plan, LATERAL (
@@ -106,7 +113,9 @@ const (
 			ORDER BY r.rank, r.seq LIMIT plan.n FOR UPDATE SKIP LOCKED
 		) AS l
 	)`
-	fromOne = `, locked AS MATERIALIZED (
+	fromOne = `, passed AS (
+		SELECT 0::bigint AS n
+	), locked AS MATERIALIZED (
 		SELECT r.ctid AS place FROM tasks t JOIN admissible a ON a.id = t.class
 		JOIN ready r ON r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq AND r.expires_at > clock_timestamp()
 		WHERE t.id = $9::uuid AND $3::int > 0 FOR UPDATE OF r SKIP LOCKED
@@ -116,7 +125,7 @@ const (
 	), moved AS (
 		UPDATE tasks SET state = 'claimed', reason = '', attempt = attempt + 1, epoch = epoch + 1, updated_at = clock_timestamp()
 		WHERE id = ANY (ARRAY (SELECT task FROM picked)) AND state = 'queued'
-		RETURNING id, attempt, epoch, next_type AS type, key, title, priority, class, command, command_digest, seq, clock_timestamp() + $5::interval AS until
+		RETURNING id, attempt, epoch, next_type AS type, key, title, priority, class, command, command_digest, seq, clock_timestamp() + $5::interval AS until, (SELECT n FROM passed) AS skipped
 	)`
 	reserving = `, spent AS MATERIALIZED (
 		SELECT b.what, b.id, b.class, b.amount, m.n FROM (SELECT class, count(*) AS n FROM moved GROUP BY class) AS m JOIN bound b USING (class)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/crash"
 )
 
 // A Fence is what a worker shows with every write to a task: the attempt it
@@ -36,7 +37,8 @@ type Claimed struct {
 	Asked      Asked           `json:"-"`
 	Spec       commands.Spawn  `json:"-"` // of a task that the spoke runs
 
-	class int
+	class   int
+	skipped int64 // by the look that found it
 }
 
 // Asked names the message that asked for a task; empty for the instance's own.
@@ -121,24 +123,111 @@ func (b *Backlog) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error) {
 		}
 		t.Task, t.Kind = task.ID, task.Kind
 	}
-	var list []Claimed
+	list, err := b.looks(ctx, claim.String(), t)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 && t.Task != "" {
+		return nil, b.whyNot(ctx, t)
+	}
+	return list, b.nameLanes(ctx, list)
+}
+
+// looks claims until the batch is full or nothing more is admissible. A task
+// that a limit has no room for also counts against the ones behind it in the
+// same look; the next look is without it.
+func (b *Backlog) looks(ctx context.Context, claim string, t ClaimTerms) (list []Claimed, err error) {
+	want := t.Limit
+	for {
+		limited := b.db.limited.of(b.workspace)
+		l, err := b.look(ctx, claim, t, limited)
+		if err != nil {
+			return nil, err
+		}
+		if l.whole {
+			list = nil
+		}
+		list = append(list, l.list...)
+		b.db.limited.set(b.workspace, l.limited)
+		again := l.skipped || l.limited && !limited
+		if !again || t.Task != "" || len(list) >= want {
+			return list, nil
+		}
+		t.Limit = want - len(list)
+	}
+}
+
+// A look is one transaction of a claim.
+type look struct {
+	list    []Claimed
+	whole   bool // list is all that the claim has, from earlier looks too
+	skipped bool // something was passed over for want of room
+	limited bool // the workspace has limits or gates
+}
+
+// look takes what the terms let it have, in one round trip: limits are held for
+// no longer than the statement and its commit take.
+func (b *Backlog) look(ctx context.Context, claim string, t ClaimTerms, limited bool) (l look, err error) {
 	tries := 0
 	err = b.work(ctx, "claiming tasks", func(ctx context.Context, w *work) error {
 		tries++
+		l = look{limited: limited}
+		key, err := b.db.grantKeys.current(ctx, w)
+		if err != nil {
+			return err
+		}
 		// After a commit whose answer was lost, the leases are already ours.
 		if tries > 1 {
-			if list, err = b.claimedBy(ctx, w, claim.String()); err != nil || len(list) > 0 {
+			if l.list, err = claimedBy(ctx, w, claim); err != nil || len(l.list) > 0 {
+				l.whole = true
+				b.sign(key, l.list)
 				return err
 			}
 		}
-		list, err = b.pick(ctx, w, claim.String(), t)
-		return err
+		sql, args := pickMany, []any{claim, t.Owner, t.Limit, t.Capabilities, t.Lease, b.workspace, t.Kind, t.Lanes}
+		switch {
+		case t.Task != "":
+			sql, args = pickOne, append(args, t.Task)
+		case !limited:
+			sql = pickFree
+		}
+		var batch pgx.Batch
+		if b.db.claimers.due(b.workspace, t) {
+			batch.Queue(noteClaimer, b.workspace, t.Owner, t.Kind, t.Capabilities, t.Lanes)
+		}
+		batch.Queue(lockLimits, b.workspace).QueryRow(func(row pgx.Row) error { return row.Scan(&l.limited) })
+		batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+			l.list, err = pgx.CollectRows(rows, scanClaimed)
+			l.skipped = len(l.list) > 0 && l.list[0].skipped > 0
+			return err
+		})
+		crash.Point("before claiming tasks")
+		if err := w.SendLast(ctx, &batch); err != nil {
+			return fmt.Errorf("picking tasks: %w", err)
+		}
+		b.sign(key, l.list)
+		return nil
 	})
-	if err == nil && len(list) == 0 && t.Task != "" {
-		return nil, b.whyNot(ctx, t)
-	}
-	return list, err
+	return l, err
 }
+
+// sign makes the grants of what was claimed.
+func (b *Backlog) sign(key grantKey, list []Claimed) {
+	for i := range list {
+		list[i].Grant = key.sign(b.workspace, list[i].Fence, list[i].Until)
+	}
+}
+
+// limitNotes remember which workspaces had limits or gates when one last
+// looked. A wrong note costs a look, never a wrong claim.
+type limitNotes struct{ known sync.Map }
+
+func (n *limitNotes) of(workspace string) bool {
+	limited, known := n.known.Load(workspace)
+	return !known || limited.(bool)
+}
+
+func (n *limitNotes) set(workspace string, limited bool) { n.known.Store(workspace, limited) }
 
 // Claim leases tasks of the main workspace that the spoke runs itself.
 func (db *DB) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error) {
@@ -147,56 +236,10 @@ func (db *DB) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error) {
 	return b.Claim(ctx, t)
 }
 
-// pick takes what the terms let it have. The commit travels with the picking
-// unless a limit may make it look again.
-func (b *Backlog) pick(ctx context.Context, w *work, claim string, t ClaimTerms) ([]Claimed, error) {
-	var batch pgx.Batch
-	if b.db.claimers.due(b.workspace, t) {
-		batch.Queue(noteClaimer, b.workspace, t.Owner, t.Kind, t.Capabilities, t.Lanes)
-	}
-	limits, gates := 0, 0
-	batch.Queue(lockLimits, b.workspace).QueryRow(func(row pgx.Row) error { return row.Scan(&limits, &gates) })
-	if err := w.SendBatch(ctx, &batch).Close(); err != nil {
-		return nil, fmt.Errorf("asking for limits: %w", err)
-	}
-	key, err := b.db.grantKeys.current(ctx, w)
-	if err != nil {
-		return nil, err
-	}
-	args := []any{claim, t.Owner, t.Limit, t.Capabilities, t.Lease, b.workspace, t.Kind, t.Lanes}
-	sql := pickMany
-	switch {
-	case t.Task != "":
-		sql, args = pickOne, append(args, t.Task)
-	case limits == 0 && gates == 0:
-		sql = pickFree
-	}
-	var list []Claimed
-	for {
-		n := 0
-		batch := &pgx.Batch{}
-		batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
-			more, err := pgx.CollectRows(rows, scanClaimed)
-			n, list = len(more), append(list, more...)
-			return err
-		})
-		if err := w.SendBatch(ctx, batch).Close(); err != nil {
-			return nil, fmt.Errorf("picking tasks: %w", err)
-		}
-		// A task that a limit has no room for also counts against the ones behind
-		// it in the same look; the next look is without it.
-		if n == 0 || limits == 0 || len(list) >= t.Limit || t.Task != "" {
-			return list, b.hand(ctx, w, key, list)
-		}
-		args[2] = t.Limit - len(list)
-	}
-}
-
-// hand signs what the claimer gets, and names the lanes.
-func (b *Backlog) hand(ctx context.Context, tx pgx.Tx, key grantKey, list []Claimed) (err error) {
+// nameLanes says of each task in which lane it is.
+func (b *Backlog) nameLanes(ctx context.Context, list []Claimed) (err error) {
 	for i := range list {
-		list[i].Grant = key.sign(b.workspace, list[i].Fence, list[i].Until)
-		if list[i].Lane, err = b.db.lanes.of(ctx, tx, list[i].class); err != nil {
+		if list[i].Lane, err = b.db.lanes.of(ctx, b, list[i].class); err != nil {
 			return err
 		}
 	}
@@ -206,26 +249,27 @@ func (b *Backlog) hand(ctx context.Context, tx pgx.Tx, key grantKey, list []Clai
 // laneNames remembers the lane of each class; a class never changes.
 type laneNames struct{ byClass sync.Map }
 
-func (l *laneNames) of(ctx context.Context, tx pgx.Tx, class int) (string, error) {
+func (l *laneNames) of(ctx context.Context, b *Backlog, class int) (name string, err error) {
 	if name, known := l.byClass.Load(class); known {
 		return name.(string), nil
 	}
-	var name string
-	if err := tx.QueryRow(ctx, `SELECT lane FROM classes WHERE id = $1`, class).Scan(&name); err != nil {
-		return "", fmt.Errorf("reading the lane of a class: %w", err)
+	err = b.tx(ctx, "reading the lane of a class", func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `SELECT lane FROM classes WHERE id = $1`, class).Scan(&name)
+	})
+	if err == nil {
+		l.byClass.Store(class, name)
 	}
-	l.byClass.Store(class, name)
-	return name, nil
+	return name, err
 }
 
 const claimedColumns = `m.id::text, m.attempt, m.epoch, m.type, m.until, coalesce(m.key, ''), m.title, m.priority, m.class,
-	coalesce(m.command::text, ''), coalesce(encode(m.command_digest, 'hex'), ''), coalesce(x.body, ''), x.acceptance, x.spec`
+	coalesce(m.command::text, ''), coalesce(encode(m.command_digest, 'hex'), ''), coalesce(x.body, ''), x.acceptance, x.spec, m.skipped`
 
 func scanClaimed(row pgx.CollectableRow) (Claimed, error) {
 	var c Claimed
 	var acceptance, spec []byte
 	err := row.Scan(&c.Fence.Task, &c.Fence.Attempt, &c.Fence.Epoch, &c.Type, &c.Until, &c.Key, &c.Title, &c.Priority, &c.class,
-		&c.Asked.Command, &c.Asked.Digest, &c.Body, &acceptance, &spec)
+		&c.Asked.Command, &c.Asked.Digest, &c.Body, &acceptance, &spec, &c.skipped)
 	if err != nil || spec == nil {
 		c.Acceptance = acceptance
 		return c, err
@@ -234,21 +278,13 @@ func scanClaimed(row pgx.CollectableRow) (Claimed, error) {
 }
 
 // claimedBy finds what an earlier try of the same claim took.
-func (b *Backlog) claimedBy(ctx context.Context, tx pgx.Tx, claim string) ([]Claimed, error) {
-	key, err := b.db.grantKeys.current(ctx, tx)
-	if err != nil {
-		return nil, err
-	}
+func claimedBy(ctx context.Context, tx pgx.Tx, claim string) ([]Claimed, error) {
 	rows, err := tx.Query(ctx, `SELECT `+claimedColumns+` FROM (
-			SELECT t.id, l.attempt, l.epoch, l.type, l.until, t.key, t.title, t.priority, t.class, t.command, t.command_digest, t.seq
+			SELECT t.id, l.attempt, l.epoch, l.type, l.until, t.key, t.title, t.priority, t.class, t.command, t.command_digest, t.seq, 0::bigint AS skipped
 			FROM leases l JOIN tasks t ON t.id = l.task AND t.epoch = l.epoch WHERE l.claim = $1) AS m
 		LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq`, claim)
 	if err != nil {
 		return nil, err
 	}
-	list, err := pgx.CollectRows(rows, scanClaimed)
-	if err != nil {
-		return nil, err
-	}
-	return list, b.hand(ctx, tx, key, list)
+	return pgx.CollectRows(rows, scanClaimed)
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -58,23 +59,13 @@ func (db *DB) closeAttempts(ctx context.Context, tx pgx.Tx, actor string, list [
 	if len(list) == 0 {
 		return nil, nil
 	}
-	f := fencesOf(list, func(c closing) Fence { return c.fence })
-	outcomes, why, final := make([]string, len(list)), make([]string, len(list)), make([]bool, len(list))
-	delays, exits := make([]int64, len(list)), make([]any, len(list))
-	for i, c := range list {
-		outcomes[i], why[i], final[i] = c.outcome, string(c.why), c.final
-		delays[i], exits[i] = c.delay.Milliseconds(), c.exit
-	}
 	var moved []ended
 	var batch pgx.Batch
-	batch.Queue(closeSQL, f.task, f.attempt, f.epoch, outcomes, exits, why, final, delays, backoffBase, backoffCap, actor).Query(func(rows pgx.Rows) (err error) {
-		moved, err = pgx.CollectRows(rows, scanEnded)
-		return err
-	})
+	tasks := queueClose(&batch, closeSQL, actor, list, &moved)
 	// Statements of their own, with a snapshot from after the rows were locked:
 	// whoever linked to one of them before is seen, whoever links later waits and
 	// then sees it completed.
-	free := resolve(&batch, f.task)
+	free := resolve(&batch, tasks)
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return nil, fmt.Errorf("closing attempts: %w", err)
 	}
@@ -83,6 +74,27 @@ func (db *DB) closeAttempts(ctx context.Context, tx pgx.Tx, actor string, list [
 	}
 	return moved, db.followUp(ctx, tx, moved)
 }
+
+// queueClose queues the statement that ends attempts; moved has its answer when
+// the batch was sent.
+func queueClose(batch *pgx.Batch, sql, actor string, list []closing, moved *[]ended) (tasks []string) {
+	f := fencesOf(list, func(c closing) Fence { return c.fence })
+	outcomes, why, final := make([]string, len(list)), make([]string, len(list)), make([]bool, len(list))
+	delays, exits := make([]int64, len(list)), make([]any, len(list))
+	for i, c := range list {
+		outcomes[i], why[i], final[i] = c.outcome, string(c.why), c.final
+		delays[i], exits[i] = c.delay.Milliseconds(), c.exit
+	}
+	batch.Queue(sql, f.task, f.attempt, f.epoch, outcomes, exits, why, final, delays, backoffBase, backoffCap, actor).Query(func(rows pgx.Rows) (err error) {
+		*moved, err = pgx.CollectRows(rows, scanEnded)
+		return err
+	})
+	return f.task
+}
+
+// completeSQL is closeSQL for workers of cards that are done: the task ends, and
+// nothing but its dependents follows.
+var completeSQL = strings.Replace(closeSQL, "AND t.state IN (", "AND t.reason <> 'kill_requested' AND t.conn IS NULL AND t.state IN (", 1)
 
 // followUp does what a completed task does not need.
 func (db *DB) followUp(ctx context.Context, tx pgx.Tx, moved []ended) error {

@@ -27,6 +27,7 @@ type DB struct {
 	classes   classIDs
 	lanes     laneNames
 	claimers  claimerNotes
+	limited   limitNotes
 }
 
 // Config says whose database to open and how.
