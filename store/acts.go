@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -288,20 +289,21 @@ func (b *Backlog) CompleteMany(ctx context.Context, fences []Fence) ([]bool, err
 	for i, f := range fences {
 		list[i] = closing{fence: f, outcome: completing.outcome}
 	}
-	var moved []ended
 	err := b.work(ctx, "completing tasks", func(ctx context.Context, w *work) error {
+		clear(held)
 		var batch pgx.Batch
-		queueClose(&batch, completeSQL, b.actor, list, &moved)
-		batch.Queue(resolveSQL, fencesOf(fences, func(f Fence) Fence { return f }).task)
-		batch.Queue(freeSQL, fencesOf(fences, func(f Fence) Fence { return f }).task)
+		tasks := queueClose(&batch, completeSQL, b.actor, list, func(rows pgx.Rows) error {
+			var n int
+			_, err := pgx.ForEachRow(rows, []any{&n}, func() error { held[n-1] = true; return nil })
+			return err
+		})
+		batch.Queue(resolveSQL, tasks)
+		batch.Queue(freeSQL, tasks)
 		crash.Point("before completing tasks")
 		return w.SendLast(ctx, &batch)
 	})
-	if err != nil {
-		return nil, err
-	}
-	for _, m := range moved {
-		held[m.n-1] = true
+	if err != nil || !slices.Contains(held, false) {
+		return held, err
 	}
 	return held, b.tx(ctx, "answering for completed tasks", func(ctx context.Context, tx pgx.Tx) error {
 		for i, f := range fences {

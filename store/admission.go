@@ -20,16 +20,17 @@ import (
 // A workspace without any of these gets the same answer by a shorter statement,
 // which gives none where there are some after all.
 const lockLimits = `
-	SELECT (SELECT count(*) FROM (SELECT FROM budgets WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE) AS b)
-		+ (SELECT count(*) FROM (SELECT FROM quotas WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE) AS q)
-		+ (SELECT count(*) FROM lanes WHERE workspace = $1) + (SELECT count(*) FROM freezes WHERE workspace IN ('', $1)) > 0`
+	SELECT CASE WHEN (SELECT count(*) FROM (SELECT FROM budgets WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE) AS b)
+			+ (SELECT count(*) FROM (SELECT FROM quotas WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE) AS q) > 0 THEN 2
+		WHEN (SELECT count(*) FROM lanes WHERE workspace = $1) + (SELECT count(*) FROM freezes WHERE workspace IN ('', $1)) > 0 THEN 1 ELSE 0 END`
 
 // Parameters: $1 claim, $2 owner, $3 limit, $4 capabilities, $5 lease,
 // $6 workspace, $7 kind, $8 lanes, $9 the one task.
 var (
-	pickMany = admitted + fromReady + taken + reserving + opened
-	pickOne  = admitted + fromOne + taken + reserving + opened
-	pickFree = admittedFree + fromReadyFree + taken + openedFree
+	pickMany = admitted + fromReady + lockedAgain + picked + counted + taken + reserving + opened
+	pickHeld = admitted + fromReady + lockedThere + picked + counted + taken + reserving + opened
+	pickOne  = admitted + fromOne + picked + uncounted + taken + reserving + opened
+	pickFree = admittedFree + fromReadyFree + lockedAgain + picked + uncounted + taken + openedFree
 )
 
 // scopeFits says whether a limit or a freeze with (scope, target) binds class c.
@@ -83,46 +84,57 @@ const (
 				SELECT rank, seq FROM ready WHERE class = a.id AND expires_at > clock_timestamp() ORDER BY rank, seq LIMIT $3
 			) AS r ORDER BY turn, r.rank, r.seq LIMIT $3
 		) AS first GROUP BY class
-	), passed AS (
-		SELECT 0::bigint AS n
-	)` + locked
+	)`
 	// fromReady takes the first tasks of all admissible classes together. A
 	// lane's share is its weight: the draw makes its first place exponential, the
 	// next ones follow at the distance that its weight gives.
 	fromReady = `, draw AS MATERIALIZED (
 		SELECT lane, -ln(1 - random()) AS luck FROM admissible GROUP BY lane
 	), candidates AS MATERIALIZED (
-		SELECT class, row_number() OVER (ORDER BY turn, rank, seq) AS pos FROM (
-			SELECT a.id AS class, r.rank, r.seq, (row_number() OVER (PARTITION BY a.lane ORDER BY r.rank, r.seq) - 1 + d.luck) / a.weight AS turn
+		SELECT class, place, row_number() OVER (ORDER BY turn, rank, seq) AS pos FROM (
+			SELECT a.id AS class, r.rank, r.seq, r.place, (row_number() OVER (PARTITION BY a.lane ORDER BY r.rank, r.seq) - 1 + d.luck) / a.weight AS turn
 			FROM admissible a JOIN draw d ON d.lane = a.lane, LATERAL (
-				SELECT rank, seq FROM ready WHERE class = a.id AND expires_at > clock_timestamp() ORDER BY rank, seq LIMIT $3
+				SELECT rank, seq, ctid AS place FROM ready WHERE class = a.id AND expires_at > clock_timestamp() ORDER BY rank, seq LIMIT $3
 			) AS r
 		) AS x ORDER BY turn, rank, seq LIMIT $3
-	), plan AS MATERIALIZED (
-		SELECT class, count(*) AS n FROM candidates WHERE pos NOT IN (
+	), fitting AS MATERIALIZED (
+		SELECT class, place FROM candidates WHERE pos NOT IN (
 			SELECT pos FROM (
 				SELECT pos, sum(b.amount) OVER (PARTITION BY b.what, b.id ORDER BY pos) AS sum, b.amount, b.room FROM candidates JOIN bound b USING (class)
 			) AS sums WHERE sum > room OR sum - amount >= room
-		) GROUP BY class
-	), passed AS MATERIALIZED (
-		SELECT (SELECT count(*) FROM candidates) - coalesce((SELECT sum(n) FROM plan), 0)::bigint AS n
-	)` + locked
-	locked = `, locked AS MATERIALIZED (
+		)
+	), plan AS (
+		SELECT class, count(*) AS n FROM fitting GROUP BY class
+	)`
+	// lockedThere locks the candidates themselves. Claimers that hold the same
+	// limits come one after the other, so hardly anybody else wants them; what
+	// somebody has all the same is left to the next look.
+	lockedThere = `, locked AS MATERIALIZED (
+		SELECT ctid AS place FROM ready WHERE ctid = ANY (ARRAY (SELECT place FROM fitting)) FOR UPDATE SKIP LOCKED
+	)`
+	// lockedAgain walks the chosen classes once more, past what others have locked:
+	// claimers at the same time do not want the same tasks.
+	lockedAgain = `, locked AS MATERIALIZED (
 		SELECT l.place FROM plan, LATERAL (
 			SELECT r.ctid AS place FROM ready r WHERE r.class = plan.class AND r.expires_at > clock_timestamp()
 			ORDER BY r.rank, r.seq LIMIT plan.n FOR UPDATE SKIP LOCKED
 		) AS l
 	)`
-	fromOne = `, passed AS (
-		SELECT 0::bigint AS n
-	), locked AS MATERIALIZED (
+	fromOne = `, locked AS MATERIALIZED (
 		SELECT r.ctid AS place FROM tasks t JOIN admissible a ON a.id = t.class
 		JOIN ready r ON r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq AND r.expires_at > clock_timestamp()
 		WHERE t.id = $9::uuid AND $3::int > 0 FOR UPDATE OF r SKIP LOCKED
 	)`
-	taken = `, picked AS (
+	picked = `, picked AS (
 		DELETE FROM ready WHERE ctid = ANY (ARRAY (SELECT place FROM locked)) RETURNING task
-	), moved AS (
+	)`
+	counted = `, passed AS MATERIALIZED (
+		SELECT (SELECT count(*) FROM candidates) - (SELECT count(*) FROM picked) AS n
+	)`
+	uncounted = `, passed AS (
+		SELECT 0::bigint AS n
+	)`
+	taken = `, moved AS (
 		UPDATE tasks SET state = 'claimed', reason = '', attempt = attempt + 1, epoch = epoch + 1, updated_at = clock_timestamp()
 		WHERE id = ANY (ARRAY (SELECT task FROM picked)) AND state = 'queued'
 		RETURNING id, attempt, epoch, next_type AS type, key, title, priority, class, command, command_digest, seq, clock_timestamp() + $5::interval AS until, (SELECT n FROM passed) AS skipped

@@ -139,8 +139,8 @@ func (b *Backlog) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error) {
 func (b *Backlog) looks(ctx context.Context, claim string, t ClaimTerms) (list []Claimed, err error) {
 	want := t.Limit
 	for {
-		limited := b.db.limited.of(b.workspace)
-		l, err := b.look(ctx, claim, t, limited)
+		known := b.db.limited.of(b.workspace)
+		l, err := b.look(ctx, claim, t, known)
 		if err != nil {
 			return nil, err
 		}
@@ -149,7 +149,7 @@ func (b *Backlog) looks(ctx context.Context, claim string, t ClaimTerms) (list [
 		}
 		list = append(list, l.list...)
 		b.db.limited.set(b.workspace, l.limited)
-		again := l.skipped || l.limited && !limited
+		again := l.skipped || l.limited > known && known == noLimits
 		if !again || t.Task != "" || len(list) >= want {
 			return list, nil
 		}
@@ -162,16 +162,23 @@ type look struct {
 	list    []Claimed
 	whole   bool // list is all that the claim has, from earlier looks too
 	skipped bool // something was passed over for want of room
-	limited bool // the workspace has limits or gates
+	limited int  // what the workspace has
 }
+
+// What a workspace may have that decides about claims.
+const (
+	noLimits   = iota
+	gatesOnly  // lanes that were set, freezes
+	withLimits // budgets, quotas
+)
 
 // look takes what the terms let it have, in one round trip: limits are held for
 // no longer than the statement and its commit take.
-func (b *Backlog) look(ctx context.Context, claim string, t ClaimTerms, limited bool) (l look, err error) {
+func (b *Backlog) look(ctx context.Context, claim string, t ClaimTerms, known int) (l look, err error) {
 	tries := 0
 	err = b.work(ctx, "claiming tasks", func(ctx context.Context, w *work) error {
 		tries++
-		l = look{limited: limited}
+		l = look{limited: known}
 		key, err := b.db.grantKeys.current(ctx, w)
 		if err != nil {
 			return err
@@ -188,8 +195,10 @@ func (b *Backlog) look(ctx context.Context, claim string, t ClaimTerms, limited 
 		switch {
 		case t.Task != "":
 			sql, args = pickOne, append(args, t.Task)
-		case !limited:
+		case known == noLimits:
 			sql = pickFree
+		case known == withLimits:
+			sql = pickHeld
 		}
 		var batch pgx.Batch
 		if b.db.claimers.due(b.workspace, t) {
@@ -222,12 +231,14 @@ func (b *Backlog) sign(key grantKey, list []Claimed) {
 // looked. A wrong note costs a look, never a wrong claim.
 type limitNotes struct{ known sync.Map }
 
-func (n *limitNotes) of(workspace string) bool {
-	limited, known := n.known.Load(workspace)
-	return !known || limited.(bool)
+func (n *limitNotes) of(workspace string) int {
+	if limited, known := n.known.Load(workspace); known {
+		return limited.(int)
+	}
+	return gatesOnly // the statement for it is right for all
 }
 
-func (n *limitNotes) set(workspace string, limited bool) { n.known.Store(workspace, limited) }
+func (n *limitNotes) set(workspace string, limited int) { n.known.Store(workspace, limited) }
 
 // Claim leases tasks of the main workspace that the spoke runs itself.
 func (db *DB) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -61,7 +62,10 @@ func (db *DB) closeAttempts(ctx context.Context, tx pgx.Tx, actor string, list [
 	}
 	var moved []ended
 	var batch pgx.Batch
-	tasks := queueClose(&batch, closeSQL, actor, list, &moved)
+	tasks := queueClose(&batch, closeSQL, actor, list, func(rows pgx.Rows) (err error) {
+		moved, err = pgx.CollectRows(rows, scanEnded)
+		return err
+	})
 	// Statements of their own, with a snapshot from after the rows were locked:
 	// whoever linked to one of them before is seen, whoever links later waits and
 	// then sees it completed.
@@ -75,26 +79,36 @@ func (db *DB) closeAttempts(ctx context.Context, tx pgx.Tx, actor string, list [
 	return moved, db.followUp(ctx, tx, moved)
 }
 
-// queueClose queues the statement that ends attempts; moved has its answer when
-// the batch was sent.
-func queueClose(batch *pgx.Batch, sql, actor string, list []closing, moved *[]ended) (tasks []string) {
+// queueClose queues the statement that ends attempts; answer gets its rows.
+func queueClose(batch *pgx.Batch, sql, actor string, list []closing, answer func(pgx.Rows) error) (tasks [][16]byte) {
 	f := fencesOf(list, func(c closing) Fence { return c.fence })
+	tasks = uuids(f.task)
 	outcomes, why, final := make([]string, len(list)), make([]string, len(list)), make([]bool, len(list))
 	delays, exits := make([]int64, len(list)), make([]any, len(list))
 	for i, c := range list {
 		outcomes[i], why[i], final[i] = c.outcome, string(c.why), c.final
 		delays[i], exits[i] = c.delay.Milliseconds(), c.exit
 	}
-	batch.Queue(sql, f.task, f.attempt, f.epoch, outcomes, exits, why, final, delays, backoffBase, backoffCap, actor).Query(func(rows pgx.Rows) (err error) {
-		*moved, err = pgx.CollectRows(rows, scanEnded)
-		return err
-	})
-	return f.task
+	batch.Queue(sql, tasks, f.attempt, f.epoch, outcomes, exits, why, final, delays, backoffBase, backoffCap, actor).Query(answer)
+	return tasks
+}
+
+// uuids are ids in the form in which they travel fastest. What is no id is the
+// id of no task.
+func uuids(ids []string) [][16]byte {
+	list := make([][16]byte, len(ids))
+	for i, id := range ids {
+		if u, err := uuid.Parse(id); err == nil {
+			list[i] = u
+		}
+	}
+	return list
 }
 
 // completeSQL is closeSQL for workers of cards that are done: the task ends, and
-// nothing but its dependents follows.
-var completeSQL = strings.Replace(closeSQL, "AND t.state IN (", "AND t.reason <> 'kill_requested' AND t.conn IS NULL AND t.state IN (", 1)
+// nothing but its dependents follows. It answers with the places in the list.
+var completeSQL = strings.NewReplacer("AND t.state IN (", "AND t.reason <> 'kill_requested' AND t.conn IS NULL AND t.state IN (",
+	closedAnswer, "\n	SELECT n FROM moved").Replace(closeSQL)
 
 // followUp does what a completed task does not need.
 func (db *DB) followUp(ctx context.Context, tx pgx.Tx, moved []ended) error {
@@ -165,22 +179,33 @@ const closeSQL = `
 		SELECT workspace, $11, 'task.' || state, (CASE count(*) WHEN 1 THEN (array_agg(task))[1] ELSE claim END)::text, reason,
 			CASE count(*) WHEN 1 THEN 'attempt ' || min(attempt) || ' ' || outcome ELSE outcome END, array_agg(task)
 		FROM closed GROUP BY workspace, claim, state, reason, outcome
-	), ` + tallySQL + `
+	), ` + tallySQL + closedAnswer
+
+const closedAnswer = `
 	SELECT n, id::text, state, reason, attempt, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest, epoch,
-		reason = 'kill_requested', coalesce((extract(epoch FROM started_at) * 1000)::bigint, 0),
-		(extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM moved ORDER BY n`
+		reason = 'kill_requested', started_at, clock_timestamp() FROM moved ORDER BY n`
 
 func scanEnded(row pgx.CollectableRow) (ended, error) {
 	var e ended
+	var started, at *time.Time
 	err := row.Scan(&e.n, &e.task, &e.state, &e.reason, &e.attempt, &e.asked.conn, &e.asked.command, &e.asked.digest, &e.asked.epoch,
-		&e.killed, &e.started, &e.at)
+		&e.killed, &started, &at)
+	e.started, e.at = millis(started), millis(at)
 	return e, err
+}
+
+// millis is Unix time in milliseconds, 0 for none.
+func millis(t *time.Time) int64 {
+	if t == nil {
+		return 0
+	}
+	return t.UnixMilli()
 }
 
 // endedTasks reads tasks that ended without an attempt's evidence.
 func endedTasks(ctx context.Context, tx pgx.Tx, tasks []string) ([]ended, error) {
 	rows, err := tx.Query(ctx, `SELECT 1, id::text, state, reason, attempt, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest, epoch,
-			reason = 'kill_requested', coalesce((extract(epoch FROM started_at) * 1000)::bigint, 0), coalesce((extract(epoch FROM ended_at) * 1000)::bigint, 0)
+			reason = 'kill_requested', started_at, ended_at
 		FROM tasks WHERE id = ANY ($1::uuid[])`, tasks)
 	if err != nil {
 		return nil, fmt.Errorf("reading ended tasks: %w", err)

@@ -68,7 +68,7 @@ func park(ctx context.Context, tx pgx.Tx, tasks []string, why string) error {
 // has a snapshot from after the dependents' rows were locked: somebody who puts
 // one of them back at this moment is either seen there, or waits and then sees
 // that nothing is unmet.
-func resolve(batch *pgx.Batch, ended []string) (free func(context.Context, pgx.Tx) error) {
+func resolve(batch *pgx.Batch, ended [][16]byte) (free func(context.Context, pgx.Tx) error) {
 	met := int64(0)
 	batch.Queue(resolveSQL, ended).Exec(func(tag pgconn.CommandTag) error { met = tag.RowsAffected(); return nil })
 	return func(ctx context.Context, tx pgx.Tx) error {
@@ -108,7 +108,7 @@ const (
 // resolveNow is resolve on its own.
 func resolveNow(ctx context.Context, tx pgx.Tx, ended []string) error {
 	var batch pgx.Batch
-	free := resolve(&batch, ended)
+	free := resolve(&batch, uuids(ended))
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return fmt.Errorf("letting dependents go on: %w", err)
 	}
