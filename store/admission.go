@@ -98,7 +98,7 @@ const (
 			) AS r
 		) AS x ORDER BY turn, rank, seq LIMIT $3
 	), fitting AS MATERIALIZED (
-		SELECT class, place FROM candidates WHERE pos NOT IN (
+		SELECT class, place FROM candidates WHERE NOT EXISTS (SELECT FROM bound WHERE amount * $3 > room) OR pos NOT IN (
 			SELECT pos FROM (
 				SELECT pos, sum(b.amount) OVER (PARTITION BY b.what, b.id ORDER BY pos) AS sum, b.amount, b.room FROM candidates JOIN bound b USING (class)
 			) AS sums WHERE sum > room OR sum - amount >= room
