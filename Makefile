@@ -26,14 +26,24 @@ check: ## what CI runs: formatting, vet, build without cgo, tests
 build: ## build bin/spawnmesh
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/spawnmesh ./cmd/spawnmesh
 
-bench: ## measure; figures go to docs/benchmarks.md by hand
+bench: ## measure everything; figures go to docs/benchmarks.md by hand
 	@DATABASE_URL= scripts/ensure-postgres
 	go test -run '^$$' -bench . -benchtime 2s ./signing ./spoke/supervisor ./hub
 	go run ./cmd/spawnmesh bench spawn
+	$(MAKE) bench-claim bench-curve
+
+# A module of its own, so that the product does not depend on its peers.
+bench-claim: ## the claim beside raw SKIP LOCKED, River and graphile-worker (needs node; PEERS='-without graphile' does not)
+	@DATABASE_URL= scripts/ensure-postgres
+	cd store/peers && go run . $(or $(PEERS),-big)
+
+bench-curve: ## the claim as the backlog grows, and with 10 million ended tasks
+	@DATABASE_URL= scripts/ensure-postgres
+	cd store/peers && go run . curve
 
 chaos: ## 1,000 spawns with 20 random kills, 10,000 claim races, long property tests; seeds are printed
 	@DATABASE_URL= scripts/ensure-postgres
-	SPAWNMESH_MODEL_CHECKS=300 SPAWNMESH_RACE_ROUNDS=10000 SPAWNMESH_KILL_ROUNDS=60 go test -count=1 -timeout 60m -v -run 'TestModel|TestRace|TestKillsWhileClaiming' ./store
+	SPAWNMESH_MODEL_CHECKS=300 SPAWNMESH_RACE_ROUNDS=10000 SPAWNMESH_KILL_ROUNDS=60 SPAWNMESH_POOL_ROUNDS=100000 go test -count=1 -timeout 60m -v -run 'TestModel|TestRace|TestKillsWhileClaiming|TestPooled' ./store
 	SPAWNMESH_CHAOS_SPAWNS=1000 SPAWNMESH_CHAOS_KILLS=20 SPAWNMESH_CUT=60s go test -count=1 -timeout 60m -v -run 'TestRandomKills|TestLinkCut' ./cmd/spawnmesh
 
 fuzz: ## fuzz every decoder, 30 s each
@@ -47,4 +57,4 @@ run: ## run a hub in the foreground, in ./state/hub
 	@mkdir -p state && chmod 711 state
 	go run ./cmd/spawnmesh --data-dir state/hub hub run
 
-.PHONY: help demo test check build bench chaos fuzz run
+.PHONY: help demo test check build bench bench-claim bench-curve chaos fuzz run

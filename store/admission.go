@@ -3,31 +3,45 @@ package store
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
-// Claiming is two statements of one transaction, sent together. The first holds
-// the workspace's budgets and quotas, so that what the second reads of them is
-// true until the commit: reservations never overshoot. The second decides class
-// by class, in the order of the model: freeze, lane, capabilities, quota,
-// budget. (What waits for a dependency or a time does not stand in ready at
-// all.) Then it takes the first tasks of the classes that remain. A class that
-// is refused is not looked into, so nothing in it stands in anyone's way.
+// Claiming is two statements of one transaction, sent together. The first says
+// what the workspace has; the second decides class by class, in the order of the
+// model: freeze, lane, capabilities, quota, budget. (What waits for a dependency
+// or a time does not stand in ready at all.) Then it takes the first tasks of
+// the classes that remain. A class that is refused is not looked into, so
+// nothing in it stands in anyone's way.
 //
-// A workspace without any of these gets the same answer by a shorter statement,
-// which gives none where there are some after all.
-const lockLimits = `
-	SELECT CASE WHEN (SELECT count(*) FROM (SELECT FROM budgets WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE) AS b)
-			+ (SELECT count(*) FROM (SELECT FROM quotas WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE) AS q) > 0 THEN 2
-		WHEN (SELECT count(*) FROM lanes WHERE workspace = $1) + (SELECT count(*) FROM freezes WHERE workspace IN ('', $1)) > 0 THEN 1 ELSE 0 END`
+// Reservations never overshoot. With budgets alone the claim looks at them
+// without holding them and adds its reservation last, which fails when somebody
+// else left too little room meanwhile. Then, and wherever there are quotas,
+// which are counted, the first statement holds both until the commit.
+//
+// A workspace without limits and gates gets the same answer by a shorter
+// statement, which gives none where there are some after all.
+const (
+	askLimits = `
+	SELECT CASE WHEN EXISTS (SELECT FROM quotas WHERE workspace IN ('', $1)) THEN 3 WHEN EXISTS (SELECT FROM budgets WHERE workspace IN ('', $1)) THEN 2
+		WHEN EXISTS (SELECT FROM lanes WHERE workspace = $1) OR EXISTS (SELECT FROM freezes WHERE workspace IN ('', $1)) THEN 1 ELSE 0 END`
+	holdLimits = `
+	SELECT CASE WHEN (SELECT count(*) FROM (SELECT FROM quotas WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE) AS q) > 0 THEN 3
+		WHEN (SELECT count(*) FROM (SELECT FROM budgets WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE) AS b) > 0 THEN 2
+		WHEN EXISTS (SELECT FROM lanes WHERE workspace = $1) OR EXISTS (SELECT FROM freezes WHERE workspace IN ('', $1)) THEN 1 ELSE 0 END`
+)
 
 // Parameters: $1 claim, $2 owner, $3 limit, $4 capabilities, $5 lease,
 // $6 workspace, $7 kind, $8 lanes, $9 the one task.
+// pickMany is right whatever the workspace has, if that is held; pickFar is for
+// budgets that nobody holds, pickHeld for claimers that come one after the other.
 var (
 	pickMany = admitted + fromReady + lockedAgain + picked + counted + taken + reserving + opened
+	pickFar  = strings.Replace(admitted, "AND EXISTS (SELECT FROM ready r", "AND NOT EXISTS (SELECT FROM quotas WHERE workspace IN ('', $6)) AND EXISTS (SELECT FROM ready r", 1) +
+		fromReady + lockedAgain + picked + counted + taken + reserving + opened
 	pickHeld = admitted + fromReady + lockedThere + picked + counted + taken + reserving + opened
 	pickOne  = admitted + fromOne + picked + uncounted + taken + reserving + opened
 	pickFree = admittedFree + fromReadyFree + lockedAgain + picked + uncounted + taken + openedFree
@@ -142,7 +156,7 @@ const (
 	reserving = `, spent AS MATERIALIZED (
 		SELECT b.what, b.id, b.class, b.amount, m.n FROM (SELECT class, count(*) AS n FROM moved GROUP BY class) AS m JOIN bound b USING (class)
 	), reserved AS (
-		UPDATE budgets b SET reserved = b.reserved + s.total
+		UPDATE budgets b SET reserved = CASE WHEN b.used + b.reserved + s.total <= b.hard OR s.total = 0 THEN b.reserved + s.total ELSE overshoot() END
 		FROM (SELECT id, sum(amount * n)::bigint AS total FROM spent WHERE what = 'budget' GROUP BY id) AS s WHERE b.id = s.id
 	), counted AS (
 		INSERT INTO quota_uses (quota, task, attempt, workspace) SELECT s.id, m.id, m.attempt, $6 FROM spent s JOIN moved m USING (class) WHERE s.what = 'quota'

@@ -3,12 +3,14 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/crash"
@@ -141,6 +143,9 @@ func (b *Backlog) looks(ctx context.Context, claim string, t ClaimTerms) (list [
 	for {
 		known := b.db.limited.of(b.workspace)
 		l, err := b.look(ctx, claim, t, known)
+		if overshot(err) {
+			l, err = b.look(ctx, claim, t, unknownLimits)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -149,7 +154,7 @@ func (b *Backlog) looks(ctx context.Context, claim string, t ClaimTerms) (list [
 		}
 		list = append(list, l.list...)
 		b.db.limited.set(b.workspace, l.limited)
-		again := l.skipped || l.limited > known && known == noLimits
+		again := l.skipped || len(l.list) == 0 && l.limited > known && known != unknownLimits
 		if !again || t.Task != "" || len(list) >= want {
 			return list, nil
 		}
@@ -167,9 +172,11 @@ type look struct {
 
 // What a workspace may have that decides about claims.
 const (
-	noLimits   = iota
-	gatesOnly  // lanes that were set, freezes
-	withLimits // budgets, quotas
+	unknownLimits = iota - 1 // hold whatever there may be
+	noLimits
+	gatesOnly   // lanes that were set, freezes
+	withBudgets // and no quotas
+	withQuotas
 )
 
 // look takes what the terms let it have, in one round trip: limits are held for
@@ -192,19 +199,24 @@ func (b *Backlog) look(ctx context.Context, claim string, t ClaimTerms, known in
 			}
 		}
 		sql, args := pickMany, []any{claim, t.Owner, t.Limit, t.Capabilities, t.Lease, b.workspace, t.Kind, t.Lanes}
+		ask := askLimits
 		switch {
 		case t.Task != "":
-			sql, args = pickOne, append(args, t.Task)
+			ask, sql, args = holdLimits, pickOne, append(args, t.Task)
+		case known == unknownLimits:
+			ask = holdLimits
 		case known == noLimits:
 			sql = pickFree
-		case known == withLimits:
-			sql = pickHeld
+		case known == withQuotas:
+			ask, sql = holdLimits, pickHeld
+		default:
+			sql = pickFar
 		}
 		var batch pgx.Batch
 		if b.db.claimers.due(b.workspace, t) {
 			batch.Queue(noteClaimer, b.workspace, t.Owner, t.Kind, t.Capabilities, t.Lanes)
 		}
-		batch.Queue(lockLimits, b.workspace).QueryRow(func(row pgx.Row) error { return row.Scan(&l.limited) })
+		batch.Queue(ask, b.workspace).QueryRow(func(row pgx.Row) error { return row.Scan(&l.limited) })
 		batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 			l.list, err = pgx.CollectRows(rows, scanClaimed)
 			l.skipped = len(l.list) > 0 && l.list[0].skipped > 0
@@ -218,6 +230,12 @@ func (b *Backlog) look(ctx context.Context, claim string, t ClaimTerms, known in
 		return nil
 	})
 	return l, err
+}
+
+// overshot reports whether a claim failed because others reserved since it looked.
+func overshot(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "SM001"
 }
 
 // sign makes the grants of what was claimed.
@@ -235,7 +253,7 @@ func (n *limitNotes) of(workspace string) int {
 	if limited, known := n.known.Load(workspace); known {
 		return limited.(int)
 	}
-	return gatesOnly // the statement for it is right for all
+	return unknownLimits
 }
 
 func (n *limitNotes) set(workspace string, limited int) { n.known.Store(workspace, limited) }

@@ -139,7 +139,8 @@ const tallySQL = `
 		ON CONFLICT (workspace, state, slot) DO UPDATE SET n = tallies.n + excluded.n
 	)`
 
-// closeSQL: what a claim reserved is charged as the estimate, unless usage of
+// closeSQL: writing parts run in the reverse of their order here, so budgets are
+// taken last and held for the shortest time. What a claim reserved is charged as the estimate, unless usage of
 // that dimension was reported meanwhile or the work never began.
 const closeSQL = `
 	WITH f AS (
@@ -159,9 +160,6 @@ const closeSQL = `
 	), closed AS (
 		DELETE FROM leases l USING moved m WHERE l.task = m.id
 		RETURNING l.task, l.attempt, l.workspace, l.epoch, l.type, l.owner, l.claim, l.claimed_at, l.started_at, l.reserved, l.used, m.outcome, m.exit, m.state, m.reason
-	), kept AS (
-		INSERT INTO ended_attempts (task, number, workspace, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, charged)
-		SELECT task, attempt, workspace, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, reserved FROM closed
 	), alike AS MATERIALIZED (
 		SELECT reserved, used, outcome, count(*) AS n FROM closed WHERE reserved IS NOT NULL GROUP BY 1, 2, 3
 	), dues AS MATERIALIZED (
@@ -170,6 +168,9 @@ const closeSQL = `
 		FROM alike c, jsonb_each_text(c.reserved) AS r JOIN budgets b ON b.id = r.key::int GROUP BY b.id, b.workspace, b.rolling ORDER BY b.id
 	), settled AS (
 		UPDATE budgets b SET reserved = b.reserved - d.held, used = b.used + coalesce(d.spent, 0) FROM dues d WHERE b.id = d.id
+	), kept AS (
+		INSERT INTO ended_attempts (task, number, workspace, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, charged)
+		SELECT task, attempt, workspace, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, reserved FROM closed
 	), charged AS (
 		INSERT INTO charges (budget, workspace, amount) SELECT id, workspace, spent FROM dues WHERE rolling IS NOT NULL AND spent > 0
 	), session AS (

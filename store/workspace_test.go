@@ -3,6 +3,8 @@ package store_test
 import (
 	"context"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -112,8 +114,12 @@ func TestPooledConnectionsCarryNothingOver(t *testing.T) {
 		create(t, boards[n], store.TaskSpec{Key: n, Title: n}, store.TaskSpec{Title: n})
 	}
 	r := rand.New(rand.NewPCG(1, 2))
+	rounds := 2000
+	if n, err := strconv.Atoi(os.Getenv("SPAWNMESH_POOL_ROUNDS")); err == nil {
+		rounds = n
+	}
 
-	for i := range 2000 {
+	for i := range rounds {
 		n := names[r.IntN(len(names))]
 		ctx, stop := context.WithCancel(t.Context())
 		if r.IntN(4) == 0 {

@@ -343,6 +343,13 @@ CREATE FUNCTION waiting_reason(t uuid) RETURNS text LANGUAGE sql STABLE AS $$
         THEN 'dependency_failed' ELSE '' END
 $$;
 
+-- Ends a claim whose reservations would overshoot: somebody else reserved since
+-- it looked. It looks again, then with the budgets held.
+CREATE FUNCTION overshoot() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'a reservation would overshoot its budget' USING ERRCODE = 'SM001';
+END $$;
+
 -- Where the end of an attempt leads (rows 4, 5, 8, 11, 17, 19 and 20 of the
 -- model's table). A kill that was asked for wins over whatever the attempt says.
 CREATE FUNCTION next_state(outcome text, final boolean, reason text, retries int, max_retries int, reclaims int) RETURNS task_state
