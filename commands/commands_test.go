@@ -24,7 +24,7 @@ func TestTransitionTable(t *testing.T) {
 		ByUnblock: "blocked>queued", ByDelivery: "running>in_review", ByDone: "claimed>completed running>completed",
 		ByOperator: "queued>completed claimed>completed running>completed awaiting_input>completed paused>completed blocked>completed",
 		ByRelease:  "claimed>queued running>queued awaiting_input>queued",
-		ByChanges: "in_review>running in_review>queued", ByApproval: "in_review>approved",
+		ByChanges:  "in_review>running in_review>queued", ByApproval: "in_review>approved",
 		ByMerge: "approved>completed", ByConflict: "approved>running approved>queued",
 		ByFailure:   "queued>failed claimed>failed running>failed awaiting_input>failed paused>failed blocked>failed in_review>failed approved>failed",
 		ByCancel:    "queued>cancelled paused>cancelled blocked>cancelled",
