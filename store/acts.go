@@ -40,7 +40,6 @@ type verb struct {
 	outcome  string // of the attempt that it ends
 	final    bool
 	reason   commands.Reason // of the task, when the operator acts
-	prep     func(ctx context.Context, tx pgx.Tx, task Task) error
 }
 
 var (
@@ -134,7 +133,7 @@ func (b *Backlog) doByFence(ctx context.Context, tx pgx.Tx, v verb, a Act, task 
 	if err := b.report(ctx, tx, *a.Fence, "end", a.Usage); err != nil {
 		return err
 	}
-	moved, err := b.db.closeAttempts(ctx, tx, b.actor, []closing{{fence: *a.Fence, outcome: v.outcome, delay: a.Delay, why: whyOf(v, a)}})
+	moved, err := b.db.closeAttempts(ctx, tx, b.actor, []closing{{fence: *a.Fence, outcome: v.outcome, delay: a.Delay}})
 	if err != nil {
 		return err
 	}
@@ -146,13 +145,6 @@ func (b *Backlog) doByFence(ctx context.Context, tx pgx.Tx, v verb, a Act, task 
 		return stale(task, *a.Fence)
 	}
 	return b.conclude(ctx, tx, moved, a)
-}
-
-func whyOf(v verb, a Act) commands.Reason {
-	if a.Fence == nil {
-		return v.reason
-	}
-	return ""
 }
 
 // answeredBefore reports whether the fence's attempt has ended by the same word:

@@ -132,7 +132,6 @@ const (
 	RateLimited        Eligibility = "rate_limited"
 	LanePaused         Eligibility = "lane_paused"
 	EligibleFrozen     Eligibility = "frozen"
-	NoCapableWorker    Eligibility = "no_capable_worker"
 	EligibilityUnknown Eligibility = ""
 )
 

@@ -47,8 +47,7 @@ ALTER TABLE tasks
     ADD COLUMN request_digest  bytea,
     ADD COLUMN on_failed_dep   text NOT NULL DEFAULT 'hold' CHECK (on_failed_dep IN ('hold', 'cancel', 'ignore')),
     ADD COLUMN not_before      timestamptz,
-    ADD COLUMN created_by      text NOT NULL DEFAULT '',
-    ADD COLUMN blocked_by      text NOT NULL DEFAULT '';
+    ADD COLUMN created_by      text NOT NULL DEFAULT '';
 UPDATE tasks t SET class = intern_class(workspace, lane, 'agent',
     coalesce((SELECT capabilities FROM requirement_sets s WHERE s.id = t.requires), '{}'), '', conn, NULL, '{}');
 ALTER TABLE tasks ALTER COLUMN class SET NOT NULL, DROP COLUMN requires, DROP COLUMN lane;
