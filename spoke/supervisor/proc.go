@@ -31,6 +31,12 @@ func (p process) gone() bool {
 	return p.state == 'X' || p.state == 'Z' && p.threads <= 1
 }
 
+// running reports whether the process may do something before anybody
+// continues it.
+func (p process) running() bool {
+	return p.state != 'T' && p.state != 't' && !p.gone()
+}
+
 // readProcess reads /proc/PID/stat.
 func readProcess(pid int) (process, error) {
 	var buf [1024]byte
@@ -73,28 +79,55 @@ func parseStat(line []byte) (process, error) {
 	}, nil
 }
 
-// processes reads all of /proc. A process that ends meanwhile is left out.
-func processes() (map[int]process, error) {
-	dir, err := os.Open("/proc")
+// eachProcess reads all of /proc, in the order of the pids. A process that ends
+// meanwhile is left out; the picture is exact when none did and none began. It
+// reads a few entries at a time, so that the newest processes, which come
+// last, were listed a moment ago.
+func eachProcess(see func(process)) (exact bool, err error) {
+	before := lastPid()
+	dir, err := unix.Open("/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("listing processes: %w", err)
+		return false, fmt.Errorf("listing processes: %w", err)
 	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, fmt.Errorf("listing processes: %w", err)
-	}
-	all := make(map[int]process, len(names))
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
+	defer unix.Close(dir)
+	exact = before != ""
+	var buf [512]byte // some twenty entries
+	for {
+		n, err := unix.ReadDirent(dir, buf[:])
+		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		if p, err := readProcess(pid); err == nil {
-			all[pid] = p
+		if err != nil {
+			return false, fmt.Errorf("listing processes: %w", err)
+		}
+		if n == 0 {
+			return exact && before == lastPid(), nil
+		}
+		_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+		for _, name := range names {
+			pid, err := strconv.Atoi(name)
+			if err != nil {
+				continue
+			}
+			if p, err := readProcess(pid); err == nil {
+				see(p)
+			} else {
+				exact = false
+			}
 		}
 	}
-	return all, nil
+}
+
+// lastPid is the pid the kernel gave last in this pid namespace: the fifth
+// field of /proc/loadavg, empty when it cannot be read.
+func lastPid() string {
+	var buf [128]byte
+	n, err := readSmall("/proc/loadavg", buf[:])
+	f := strings.Fields(string(buf[:n]))
+	if err != nil || len(f) < 5 {
+		return ""
+	}
+	return f[4]
 }
 
 // signal sends sig to exactly this process. If p was p before the pidfd was

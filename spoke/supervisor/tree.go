@@ -12,7 +12,8 @@ import (
 const (
 	maxReaped    = 256 // processes named in a record
 	maxSurvivors = 64
-	quietRounds  = 2                      // scans in a row that must find no new process
+	stillScans   = 2                      // scans in a row that must see a tree stand still
+	quietScans   = 6                      // or, on a busy host, at least find no new process in it
 	freezeTime   = 500 * time.Millisecond // after which the kill goes ahead anyway
 )
 
@@ -33,10 +34,17 @@ func newTree(marker string, root int, c *cgroup) *tree {
 // when deep, whoever carries the marker, each with all descendants. Deep reads
 // the environment of every process of this host.
 func (t *tree) find(deep bool) ([]process, error) {
-	all, err := processes()
-	if err != nil {
-		return nil, err
-	}
+	var found []process
+	_, err := t.meet(deep, func(p process) { found = append(found, p) })
+	slices.SortFunc(found, func(a, b process) int { return a.pid - b.pid })
+	return found, err
+}
+
+// meet is find that hands over each process as soon as it is known to be of
+// the tree, which one that starts its successor and ends may not outlive for
+// long. Exact is false when a process of the host began or ended meanwhile, so
+// that one of the tree may have been passed by.
+func (t *tree) meet(deep bool, see func(process)) (exact bool, err error) {
 	in := map[int]bool{}
 	if t.root != 0 {
 		in[t.root] = true
@@ -44,43 +52,31 @@ func (t *tree) find(deep bool) ([]process, error) {
 	for _, pid := range t.cgroup.pids() {
 		in[pid] = true
 	}
-	for pid, p := range all {
+	self, all := os.Getpid(), map[int]process{}
+	met := func(p process) {
+		if in[p.pid] = true; p.pid != t.root && p.pid != self {
+			see(p)
+		}
+	}
+	exact, err = eachProcess(func(p process) {
+		all[p.pid] = p
 		// Known ones count although they left the cgroup or changed their
 		// environment.
-		known, ok := t.signalled[pid]
-		if ok && known.start == p.start || deep && !p.gone() && hasMarker(pid, t.marker) {
-			in[pid] = true
+		known, ok := t.signalled[p.pid]
+		if in[p.pid] || in[p.ppid] || ok && known.start == p.start || deep && !p.gone() && hasMarker(p.pid, t.marker) {
+			met(p)
 		}
-	}
-	addDescendants(all, in)
-	delete(in, t.root)
-	delete(in, os.Getpid())
-	var found []process
-	for _, pid := range slices.Sorted(maps.Keys(in)) {
-		if p, ok := all[pid]; ok {
-			found = append(found, p)
-		}
-	}
-	return found, nil
-}
-
-// addDescendants adds to the set whoever has a parent in it.
-func addDescendants(all map[int]process, in map[int]bool) {
-	children := map[int][]int{}
-	for pid, p := range all {
-		children[p.ppid] = append(children[p.ppid], pid)
-	}
-	queue := slices.Collect(maps.Keys(in))
-	for len(queue) > 0 {
-		pid := queue[0]
-		queue = queue[1:]
-		for _, child := range children[pid] {
-			if !in[child] {
-				in[child] = true
-				queue = append(queue, child)
+	})
+	for more := true; more; { // children with a smaller pid than their parent's
+		more = false
+		for _, p := range all {
+			if in[p.ppid] && !in[p.pid] {
+				met(p)
+				more = true
 			}
 		}
 	}
+	return exact, err
 }
 
 // terminate asks the tree to end. CONT lets a stopped process see the TERM.
@@ -97,33 +93,13 @@ func (t *tree) terminate() error {
 }
 
 // kill sends KILL to everything alive it can find and returns what that was.
-// It stops the processes first, until a scan finds no new one, so that none
-// can fork its way out between the scan and the signal; the kernel needs no
-// such care for a cgroup, but lists nothing.
+// It freezes the processes first, so that none can fork its way out between
+// the scan and the signal; the kernel needs no such care for a cgroup, but
+// lists nothing.
 func (t *tree) kill() ([]process, error) {
-	stopped := map[int]process{}
-	begin, quiet := time.Now(), 0
-	for first := true; quiet < quietRounds && time.Since(begin) < freezeTime; first = false {
-		found, err := t.find(first)
-		if err != nil {
-			return nil, err
-		}
-		fresh := 0
-		for _, p := range found {
-			if _, ok := stopped[p.pid]; !ok {
-				stopped[p.pid] = p
-				t.send(p, unix.SIGSTOP)
-				fresh++
-			}
-		}
-		if first {
-			_ = t.cgroup.kill() // whatever it does not reach is killed below
-		}
-		// A process can start its successor and end while a scan passes them
-		// both by, so one scan without news is not enough.
-		if quiet++; fresh > 0 {
-			quiet = 0
-		}
+	stopped, _, err := t.freeze()
+	if err != nil {
+		return nil, err
 	}
 	var found []process
 	for _, p := range stopped {
@@ -133,6 +109,40 @@ func (t *tree) kill() ([]process, error) {
 		}
 	}
 	return found, nil
+}
+
+// freeze stops whatever it finds until the tree stands still: exact scans find
+// nothing new in it and all of it stopped or dead. What was stopped before can
+// then have no successor on its way, and what was not would have been seen. On
+// a host that is never quiet it settles for several scans without news, and
+// after freezeTime for what it has; still is false then.
+func (t *tree) freeze() (stopped map[int]process, still bool, err error) {
+	stopped = map[int]process{}
+	begin, quiet, stood := time.Now(), 0, 0
+	for first := true; stood < stillScans && quiet < quietScans && time.Since(begin) < freezeTime; first = false {
+		fresh, running := false, false
+		exact, err := t.meet(first, func(p process) {
+			running = running || p.running()
+			if stopped[p.pid].start != p.start {
+				stopped[p.pid] = p
+				t.send(p, unix.SIGSTOP)
+				fresh = true
+			}
+		})
+		if err != nil {
+			return nil, false, err
+		}
+		if first {
+			_ = t.cgroup.kill() // whatever it does not reach is killed by the caller
+		}
+		if quiet++; fresh {
+			quiet = 0
+		}
+		if stood++; fresh || running || !exact {
+			stood = 0
+		}
+	}
+	return stopped, stood >= stillScans, nil
 }
 
 // send signals p and remembers that we did. An error means that p is gone or
