@@ -17,35 +17,41 @@ import (
 // the classes that remain. A class that is refused is not looked into, so
 // nothing in it stands in anyone's way.
 //
-// Reservations never overshoot. With budgets alone the claim looks at them
-// without holding them and adds its reservation last, which fails when somebody
-// else left too little room meanwhile. Then, and wherever there are quotas,
-// which are counted, the first statement holds both until the commit.
+// Reservations never overshoot. A claim of a workspace with budgets reserves from
+// the advance of its connection's slot, if that is large enough (pickFar). Else
+// it does so from what nobody was advanced, with the budgets' rows held, and
+// takes an advance for the next ones where there is plenty (pickDraw). Where
+// even that is too little, all advances are taken back first, and what is there
+// is exactly what is left (pickHeld). So it is wherever there are quotas, which
+// are counted.
 //
 // A workspace without limits and gates gets the same answer by a shorter
 // statement, which gives none where there are some after all.
 const (
-	askLimits = `
-	SELECT CASE WHEN EXISTS (SELECT FROM quotas WHERE workspace IN ('', $1)) THEN 3 WHEN EXISTS (SELECT FROM budgets WHERE workspace IN ('', $1)) THEN 2
+	whatThereIs = `
+	SELECT CASE WHEN EXISTS (SELECT FROM quotas WHERE workspace IN ('', $1)) THEN 4 WHEN EXISTS (SELECT FROM budgets WHERE workspace IN ('', $1)) THEN 2
 		WHEN EXISTS (SELECT FROM lanes WHERE workspace = $1) OR EXISTS (SELECT FROM freezes WHERE workspace IN ('', $1)) THEN 1 ELSE 0 END`
-	holdLimits = `
-	SELECT CASE WHEN (SELECT count(*) FROM (SELECT FROM quotas WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE) AS q) > 0 THEN 3
-		WHEN (SELECT count(*) FROM (SELECT FROM budgets WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE) AS b) > 0 THEN 2
-		WHEN EXISTS (SELECT FROM lanes WHERE workspace = $1) OR EXISTS (SELECT FROM freezes WHERE workspace IN ('', $1)) THEN 1 ELSE 0 END`
+	holdBudgets = `SELECT FROM budgets WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE`
+	holdQuotas  = `SELECT FROM quotas WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE`
+	// A statement of its own: it sees the advances that were given until the
+	// budgets were held.
+	recallAll = `
+	UPDATE budget_slots SET advance = 0 WHERE (budget, slot) IN (
+		SELECT budget, slot FROM budget_slots WHERE budget = ANY (ARRAY (SELECT id FROM budgets WHERE workspace IN ('', $1))) AND advance <> 0 ORDER BY budget, slot FOR UPDATE)`
 )
 
 // Parameters: $1 claim, $2 owner, $3 limit, $4 capabilities, $5 lease,
 // $6 workspace, $7 kind, $8 lanes, $9 the one task.
-// pickMany is right whatever the workspace has, if that is held; pickFar is for
-// budgets that nobody holds, pickHeld for claimers that come one after the other.
 var (
-	pickMany = admitted + fromReady + lockedAgain + picked + counted + taken + reserving + opened
-	pickFar  = strings.Replace(admitted, "AND EXISTS (SELECT FROM ready r", "AND NOT EXISTS (SELECT FROM quotas WHERE workspace IN ('', $6)) AND EXISTS (SELECT FROM ready r", 1) +
-		fromReady + lockedAgain + picked + counted + taken + reserving + opened
-	pickHeld = admitted + fromReady + lockedThere + picked + counted + taken + reserving + opened
-	pickOne  = admitted + fromOne + picked + uncounted + taken + reserving + opened
-	pickFree = admittedFree + fromReadyFree + lockedAgain + picked + uncounted + taken + openedFree
+	pickFree = admittedFree + fromReadyFree + lockedAgain + picked + planned + taken + openedFree
+	pickFar  = budgetLimits + withoutQuotas + fromReady + lockedAgain + picked + counted + taken + spending + reservingFar + opened
+	pickDraw = budgetLimits + withoutQuotas + fromReady + lockedAgain + picked + counted + taken + spending + reserving + opened
+	pickHeld = bothLimits + admitted + fromReady + lockedThere + picked + counted + taken + spending + reserving + quotaUses + opened
+	pickOne  = bothLimits + admitted + fromOne + picked + uncounted + taken + spending + reserving + quotaUses + opened
 )
+
+// limitsOf is bothLimits with the workspace in another parameter.
+func limitsOf(workspace string) string { return strings.ReplaceAll(bothLimits, "$6", workspace) }
 
 // scopeFits says whether a limit or a freeze with (scope, target) binds class c.
 const scopeFits = `(%[1]s.scope IN ('instance', 'workspace') OR %[1]s.scope = 'lane' AND %[1]s.target = c.lane OR %[1]s.scope = 'account' AND %[1]s.target = c.account
@@ -53,19 +59,30 @@ const scopeFits = `(%[1]s.scope IN ('instance', 'workspace') OR %[1]s.scope = 'l
 
 var (
 	frozen = fmt.Sprintf(`EXISTS (SELECT FROM freezes f WHERE f.workspace IN ('', c.workspace) AND `+scopeFits+`)`, "f")
-	// bindings lists the limits that bind class c: what one task takes of each
-	// and what there is. room is in millionths for budgets, in tasks for quotas.
-	bindings = `
-		SELECT 'budget' AS what, b.id, b.name, b.hard - b.used - b.reserved AS room,
-			coalesce((c.estimate->>b.dimension)::bigint, CASE b.dimension WHEN 'spawns' THEN 1000000 ELSE 0 END) AS amount
-		FROM budgets b WHERE b.workspace IN ('', c.workspace) AND ` + fmt.Sprintf(scopeFits, "b") + `
-		UNION ALL
-		SELECT 'quota', q.id, q.name, least(
+	// budgetRooms and quotaRooms list the limits of workspace $6 and the room in
+	// each: in millionths for budgets, in tasks for quotas. advance is the part of
+	// the room that is advanced to slots.
+	budgetRooms = `
+		SELECT 'budget' AS what, b.id, b.workspace, b.name, b.scope, b.target, b.dimension, b.hard - s.held AS room, s.advance
+		FROM budgets b, LATERAL (SELECT coalesce(sum(used + reserved), 0)::bigint AS held, coalesce(sum(advance), 0)::bigint AS advance FROM budget_slots WHERE budget = b.id) AS s
+		WHERE b.workspace IN ('', $6)`
+	quotaRooms = `
+		SELECT 'quota', q.id, q.workspace, q.name, q.scope, q.target, '', least(
 			q.concurrent - (SELECT count(*) FROM quota_uses u JOIN leases l ON l.task = u.task AND l.attempt = u.attempt WHERE u.quota = q.id),
-			q.per_window - (SELECT count(*) FROM quota_uses u WHERE u.quota = q.id AND u.at > now() - q.win)), 1
-		FROM quotas q WHERE q.workspace IN ('', c.workspace) AND ` + fmt.Sprintf(scopeFits, "q")
-	admitted = `
-	WITH open_lanes AS MATERIALIZED (
+			q.per_window - (SELECT count(*) FROM quota_uses u WHERE u.quota = q.id AND u.at > now() - q.win)), 0
+		FROM quotas q WHERE q.workspace IN ('', $6)`
+	budgetLimits = `
+	WITH limits AS MATERIALIZED (` + budgetRooms + `
+	)`
+	bothLimits = `
+	WITH limits AS MATERIALIZED (` + budgetRooms + ` UNION ALL ` + quotaRooms + `
+	)`
+	// bindings lists what one task of class c takes of each limit that binds it.
+	bindings = `
+		SELECT x.what, x.id, x.name, x.room, CASE x.what WHEN 'quota' THEN 1
+			ELSE coalesce((c.estimate->>x.dimension)::bigint, CASE x.dimension WHEN 'spawns' THEN 1000000 ELSE 0 END) END AS amount
+		FROM limits x WHERE ` + fmt.Sprintf(scopeFits, "x")
+	admitted = `, open_lanes AS MATERIALIZED (
 		SELECT c.id, c.workspace, c.lane, c.account, c.conn, c.only_task, c.estimate, coalesce(l.weight, 1) AS weight
 		FROM classes c LEFT JOIN lanes l ON l.workspace = c.workspace AND l.name = c.lane
 		WHERE c.workspace = $6 AND c.kind = $7 AND c.capabilities <@ $4::text[] AND ($8::text[] IS NULL OR c.lane = ANY ($8))
@@ -76,8 +93,9 @@ var (
 	), admissible AS MATERIALIZED (
 		SELECT c.id, c.lane, c.weight FROM open_lanes c
 		WHERE NOT EXISTS (SELECT FROM bound b WHERE b.class = c.id AND (b.room <= 0 OR b.amount > b.room))
-			AND (c.account = '' OR EXISTS (SELECT FROM budgets b WHERE b.workspace = c.workspace AND b.scope = 'account' AND b.target = c.account))
+			AND (c.account = '' OR EXISTS (SELECT FROM limits b WHERE b.what = 'budget' AND b.workspace = $6 AND b.scope = 'account' AND b.target = c.account))
 	)`
+	withoutQuotas = strings.Replace(admitted, "AND EXISTS (SELECT FROM ready r", "AND NOT EXISTS (SELECT FROM quotas WHERE workspace IN ('', $6)) AND EXISTS (SELECT FROM ready r", 1)
 )
 
 const (
@@ -142,8 +160,13 @@ const (
 	picked = `, picked AS (
 		DELETE FROM ready WHERE ctid = ANY (ARRAY (SELECT place FROM locked)) RETURNING task
 	)`
+	// counted says how many tasks were passed over: for want of room, or because
+	// somebody else has just locked them.
 	counted = `, passed AS MATERIALIZED (
 		SELECT (SELECT count(*) FROM candidates) - (SELECT count(*) FROM picked) AS n
+	)`
+	planned = `, passed AS MATERIALIZED (
+		SELECT coalesce(sum(n), 0)::bigint - (SELECT count(*) FROM picked) AS n FROM plan
 	)`
 	uncounted = `, passed AS (
 		SELECT 0::bigint AS n
@@ -151,14 +174,27 @@ const (
 	taken = `, moved AS (
 		UPDATE tasks SET state = 'claimed', reason = '', attempt = attempt + 1, epoch = epoch + 1, updated_at = clock_timestamp()
 		WHERE id = ANY (ARRAY (SELECT task FROM picked)) AND state = 'queued'
-		RETURNING id, attempt, epoch, next_type AS type, key, title, priority, class, command, command_digest, seq, clock_timestamp() + $5::interval AS until, (SELECT n FROM passed) AS skipped
+		RETURNING id, attempt, epoch, next_type AS type, key, title, priority, class, command, command_digest, seq, clock_timestamp() + $5::interval AS until
 	)`
-	reserving = `, spent AS MATERIALIZED (
+	spending = `, spent AS MATERIALIZED (
 		SELECT b.what, b.id, b.class, b.amount, m.n FROM (SELECT class, count(*) AS n FROM moved GROUP BY class) AS m JOIN bound b USING (class)
-	), reserved AS (
-		UPDATE budgets b SET reserved = CASE WHEN b.used + b.reserved + s.total <= b.hard OR s.total = 0 THEN b.reserved + s.total ELSE overshoot() END
-		FROM (SELECT id, sum(amount * n)::bigint AS total FROM spent WHERE what = 'budget' GROUP BY id) AS s WHERE b.id = s.id
-	), counted AS (
+	), owed AS MATERIALIZED (
+		SELECT s.id, s.total, l.workspace, l.room - l.advance - s.total AS rest
+		FROM (SELECT id, sum(amount * n)::bigint AS total FROM spent WHERE what = 'budget' GROUP BY id) AS s JOIN limits l ON l.what = 'budget' AND l.id = s.id
+		WHERE s.total > 0 ORDER BY s.id
+	)`
+	reservingFar = `, reserved AS (
+		UPDATE budget_slots s SET advance = CASE WHEN s.advance >= o.total THEN s.advance - o.total ELSE overshoot() END, reserved = s.reserved + o.total
+		FROM owed o WHERE s.budget = o.id AND s.slot = budget_slot() RETURNING s.advance
+	)`
+	// An advance is worth at least sixteen such claims, and leaves most of the
+	// room to the other slots.
+	reserving = `, reserved AS (
+		INSERT INTO budget_slots AS s (budget, slot, workspace, advance, reserved)
+		SELECT id, budget_slot(), workspace, CASE WHEN rest < 0 THEN overshoot() WHEN rest / 32 >= total * 16 THEN rest / 32 ELSE 0 END, total FROM owed
+		ON CONFLICT (budget, slot) DO UPDATE SET advance = s.advance + excluded.advance, reserved = s.reserved + excluded.reserved RETURNING s.advance
+	)`
+	quotaUses = `, used AS (
 		INSERT INTO quota_uses (quota, task, attempt, workspace) SELECT s.id, m.id, m.attempt, $6 FROM spent s JOIN moved m USING (class) WHERE s.what = 'quota'
 	)`
 	opened = `, opened AS (
@@ -168,19 +204,24 @@ const (
 	)` + answered
 	openedFree = `, opened AS (
 		INSERT INTO leases (task, workspace, attempt, epoch, type, owner, claim, until) SELECT id, $6, attempt, epoch, type, $2, $1::uuid, until FROM moved
-	)` + answered
-	answered = `, audited AS (
+	)` + audited + `
+	SELECT ` + claimedColumns + `, p.n, false` + fromMoved
+	audited = `, audited AS (
 		INSERT INTO audit (workspace, actor, action, object, tasks)
 		SELECT $6, $2, 'task.claimed', $1, array_agg(id) FROM moved HAVING count(*) > 0
-	)
-	SELECT ` + claimedColumns + ` FROM moved m LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq`
+	)`
+	// A slot that is not there has no advance either.
+	answered = audited + `
+	SELECT ` + claimedColumns + `, CASE WHEN (SELECT count(*) FROM reserved) < (SELECT count(*) FROM owed) THEN overshoot() ELSE p.n END,
+		coalesce((SELECT min(advance) FROM reserved) > 0, false)` + fromMoved
+	fromMoved = ` FROM passed p LEFT JOIN moved m ON true LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq`
 )
 
 // takeNewWork refuses new tasks of classes whose lane is closing or closed, or
 // whose spent budget says that it refuses.
 func takeNewWork(ctx context.Context, tx pgx.Tx, classes []int) error {
 	rows, err := tx.Query(ctx, `SELECT c.lane, coalesce((SELECT state FROM lanes l WHERE l.workspace = c.workspace AND l.name = c.lane), 'active'),
-			coalesce((SELECT b.name FROM budgets b WHERE b.workspace IN ('', c.workspace) AND b.on_hard = 'refuse' AND b.used + b.reserved
+			coalesce((SELECT b.name FROM funds b WHERE b.workspace IN ('', c.workspace) AND b.on_hard = 'refuse' AND b.used + b.reserved
 				+ greatest(1, coalesce((c.estimate->>b.dimension)::bigint, 0)) > b.hard AND `+fmt.Sprintf(scopeFits, "b")+` LIMIT 1), '')
 		FROM classes c WHERE c.id = ANY ($1) AND $2 = ''`, classes, "")
 	if err != nil {

@@ -135,6 +135,12 @@ func (b *Backlog) SetBudget(ctx context.Context, g Budget) error {
 		if err != nil {
 			return err
 		}
+		if tag.RowsAffected() > 0 {
+			_, err = tx.Exec(ctx, `SELECT recall_advances(id) FROM budgets WHERE workspace = $1 AND name = $2`, b.home(g.Scope), g.Name)
+		}
+		if err != nil {
+			return err
+		}
 		if tag.RowsAffected() == 0 {
 			return commands.Refuse(commands.Conflict, "budget %s is there with another scope, dimension or kind of window; these do not change", g.Name).
 				Hinting("remove it first: spawnmesh budget remove %s", g.Name)
@@ -190,7 +196,7 @@ func scanBudget(row pgx.CollectableRow) (g Budget, err error) {
 // Budgets lists the budgets that bind the workspace, the instance's included.
 func (b *Backlog) Budgets(ctx context.Context) (list []Budget, err error) {
 	err = b.tx(ctx, "listing budgets", func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `SELECT `+budgetColumns+` FROM budgets WHERE workspace IN ('', $1) ORDER BY workspace, name`, b.workspace)
+		rows, err := tx.Query(ctx, `SELECT `+budgetColumns+` FROM funds WHERE workspace IN ('', $1) ORDER BY workspace, name`, b.workspace)
 		if err != nil {
 			return err
 		}
@@ -205,31 +211,44 @@ func (b *Backlog) GrantBudget(ctx context.Context, name string, more Amount, rea
 	if more <= 0 || more > maxAmount {
 		return Budget{}, commands.Refuse(commands.Validation, "a budget is raised by more than 0, not by %s", more)
 	}
-	return b.changeBudget(ctx, name, "granted", reason, `hard = least(hard + $3::bigint, 9223372036854775)`, int64(more))
+	return b.changeBudget(ctx, name, "granted", reason, func(ctx context.Context, tx pgx.Tx, id int) error {
+		_, err := tx.Exec(ctx, `UPDATE budgets SET soft_since = NULL, hard = least(hard + $2::bigint, 9223372036854775) WHERE id = $1`, id, int64(more))
+		return err
+	})
 }
 
 // ResetBudget starts a budget anew: nothing is used. What is reserved stays.
 func (b *Backlog) ResetBudget(ctx context.Context, name, reason string) (Budget, error) {
-	return b.changeBudget(ctx, name, "reset", reason, `used = $3::bigint`, 0)
+	return b.changeBudget(ctx, name, "reset", reason, func(ctx context.Context, tx pgx.Tx, id int) error {
+		var batch pgx.Batch
+		batch.Queue(`UPDATE budgets SET soft_since = NULL WHERE id = $1`, id)
+		// Whoever settles just now comes first. Then what was used goes together
+		// with the charges that would be taken off it later.
+		batch.Queue(`SELECT FROM budget_slots WHERE budget = $1 ORDER BY slot FOR UPDATE`, id)
+		batch.Queue(`WITH forgotten AS (DELETE FROM charges WHERE budget = $1) UPDATE budget_slots SET used = 0 WHERE budget = $1`, id)
+		return tx.SendBatch(ctx, &batch).Close()
+	})
 }
 
-func (b *Backlog) changeBudget(ctx context.Context, name, done, reason, change string, n int64) (g Budget, err error) {
+func (b *Backlog) changeBudget(ctx context.Context, name, done, reason string, change func(context.Context, pgx.Tx, int) error) (g Budget, err error) {
 	err = b.tx(ctx, "changing budget "+clip(name), func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `UPDATE budgets SET soft_since = NULL, `+change+` WHERE workspace IN ('', $1) AND name = $2 RETURNING `+budgetColumns, b.workspace, name, n)
-		if err != nil {
-			return err
-		}
-		g, err = pgx.CollectExactlyOneRow(rows, scanBudget)
+		var id int
+		err := tx.QueryRow(ctx, `SELECT id FROM budgets WHERE workspace IN ('', $1) AND name = $2 ORDER BY workspace DESC LIMIT 1 FOR UPDATE`, b.workspace, name).Scan(&id)
 		if err == pgx.ErrNoRows {
 			return commands.Refuse(commands.NotFound, "no budget %q", clip(name)).Hinting("spawnmesh budget list")
 		}
 		if err != nil {
 			return err
 		}
-		if done == "reset" {
-			if _, err := tx.Exec(ctx, `DELETE FROM charges WHERE budget = (SELECT id FROM budgets WHERE workspace IN ('', $1) AND name = $2)`, b.workspace, name); err != nil {
-				return err
-			}
+		if err := change(ctx, tx, id); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, `SELECT `+budgetColumns+` FROM funds WHERE id = $1`, id)
+		if err != nil {
+			return err
+		}
+		if g, err = pgx.CollectExactlyOneRow(rows, scanBudget); err != nil {
+			return err
 		}
 		if err := b.audit(ctx, tx, "budget."+done, name, "", reason); err != nil {
 			return err
@@ -242,7 +261,9 @@ func (b *Backlog) changeBudget(ctx context.Context, name, done, reason, change s
 // RemoveBudget removes a limit. Tasks whose account has no other budget wait:
 // an account without a budget may spend nothing.
 func (b *Backlog) RemoveBudget(ctx context.Context, name, reason string) error {
-	return b.removeLimit(ctx, "budget", name, reason, `DELETE FROM budgets WHERE workspace IN ('', $1) AND name = $2`)
+	return b.removeLimit(ctx, "budget", name, reason, `
+		WITH gone AS (DELETE FROM budgets WHERE id = (SELECT id FROM budgets WHERE workspace IN ('', $1) AND name = $2 ORDER BY workspace DESC LIMIT 1) RETURNING id), sums AS (DELETE FROM budget_slots WHERE budget IN (SELECT id FROM gone))
+		SELECT FROM gone`)
 }
 
 func (b *Backlog) removeLimit(ctx context.Context, what, name, reason, sql string) error {

@@ -39,8 +39,7 @@ type Claimed struct {
 	Asked      Asked           `json:"-"`
 	Spec       commands.Spawn  `json:"-"` // of a task that the spoke runs
 
-	class   int
-	skipped int64 // by the look that found it
+	class int
 }
 
 // Asked names the message that asked for a task; empty for the instance's own.
@@ -135,17 +134,18 @@ func (b *Backlog) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error) {
 	return list, b.nameLanes(ctx, list)
 }
 
+// maxMeetings bounds how often a claim looks again because others had locked
+// what it wanted. They hold it for one commit.
+const maxMeetings = 20
+
 // looks claims until the batch is full or nothing more is admissible. A task
 // that a limit has no room for also counts against the ones behind it in the
 // same look; the next look is without it.
 func (b *Backlog) looks(ctx context.Context, claim string, t ClaimTerms) (list []Claimed, err error) {
-	want := t.Limit
+	want, meetings := t.Limit, 0
 	for {
 		known := b.db.limited.of(b.workspace)
-		l, err := b.look(ctx, claim, t, known)
-		if overshot(err) {
-			l, err = b.look(ctx, claim, t, unknownLimits)
-		}
+		l, err := b.lookHarder(ctx, claim, t, known)
 		if err != nil {
 			return nil, err
 		}
@@ -154,11 +154,32 @@ func (b *Backlog) looks(ctx context.Context, claim string, t ClaimTerms) (list [
 		}
 		list = append(list, l.list...)
 		b.db.limited.set(b.workspace, l.limited)
-		again := l.skipped || len(l.list) == 0 && l.limited > known && known != unknownLimits
+		again := l.skipped || len(l.list) == 0 && l.limited > known
 		if !again || t.Task != "" || len(list) >= want {
 			return list, nil
 		}
+		if l.skipped && len(l.list) == 0 {
+			if meetings++; meetings > maxMeetings || len(list) > 0 {
+				return list, nil
+			}
+			if err := pause(ctx, time.Duration(meetings)*time.Millisecond); err != nil {
+				return nil, err
+			}
+		}
 		t.Limit = want - len(list)
+	}
+}
+
+// lookHarder looks, and holds more of the limits each time that what it held
+// before does not reach.
+func (b *Backlog) lookHarder(ctx context.Context, claim string, t ClaimTerms, limited int) (l look, err error) {
+	if t.Task != "" {
+		limited = withQuotas
+	}
+	for ; ; limited++ {
+		if l, err = b.look(ctx, claim, t, limited); !overshot(err) || limited == withQuotas {
+			return l, err
+		}
 	}
 }
 
@@ -166,26 +187,27 @@ func (b *Backlog) looks(ctx context.Context, claim string, t ClaimTerms) (list [
 type look struct {
 	list    []Claimed
 	whole   bool // list is all that the claim has, from earlier looks too
-	skipped bool // something was passed over for want of room
+	skipped bool // something was passed over, for want of room or because somebody else has it
 	limited int  // what the workspace has
 }
 
-// What a workspace may have that decides about claims.
+// What a workspace may have that decides about claims; the database answers
+// with these numbers. Each is right about everything before it.
 const (
-	unknownLimits = iota - 1 // hold whatever there may be
-	noLimits
-	gatesOnly   // lanes that were set, freezes
-	withBudgets // and no quotas
+	noLimits     = iota
+	gatesOnly    // lanes that were set, freezes
+	withBudgets  // and no quotas
+	tightBudgets // no room for advances
 	withQuotas
 )
 
 // look takes what the terms let it have, in one round trip: limits are held for
 // no longer than the statement and its commit take.
-func (b *Backlog) look(ctx context.Context, claim string, t ClaimTerms, known int) (l look, err error) {
+func (b *Backlog) look(ctx context.Context, claim string, t ClaimTerms, limited int) (l look, err error) {
 	tries := 0
 	err = b.work(ctx, "claiming tasks", func(ctx context.Context, w *work) error {
 		tries++
-		l = look{limited: known}
+		l = look{limited: limited}
 		key, err := b.db.grantKeys.current(ctx, w)
 		if err != nil {
 			return err
@@ -198,33 +220,23 @@ func (b *Backlog) look(ctx context.Context, claim string, t ClaimTerms, known in
 				return err
 			}
 		}
-		sql, args := pickMany, []any{claim, t.Owner, t.Limit, t.Capabilities, t.Lease, b.workspace, t.Kind, t.Lanes}
-		ask := askLimits
-		switch {
-		case t.Task != "":
-			ask, sql, args = holdLimits, pickOne, append(args, t.Task)
-		case known == unknownLimits:
-			ask = holdLimits
-		case known == noLimits:
-			sql = pickFree
-		case known == withQuotas:
-			ask, sql = holdLimits, pickHeld
-		default:
-			sql = pickFar
-		}
 		var batch pgx.Batch
 		if b.db.claimers.due(b.workspace, t) {
 			batch.Queue(noteClaimer, b.workspace, t.Owner, t.Kind, t.Capabilities, t.Lanes)
 		}
-		batch.Queue(ask, b.workspace).QueryRow(func(row pgx.Row) error { return row.Scan(&l.limited) })
-		batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
-			l.list, err = pgx.CollectRows(rows, scanClaimed)
-			l.skipped = len(l.list) > 0 && l.list[0].skipped > 0
+		advanced := false
+		batch.Queue(whatThereIs, b.workspace).QueryRow(func(row pgx.Row) error { return row.Scan(&l.limited) })
+		sql, args := b.queueHolds(&batch, t, limited)
+		batch.Queue(sql, append([]any{claim, t.Owner, t.Limit, t.Capabilities, t.Lease, b.workspace, t.Kind, t.Lanes}, args...)...).Query(func(rows pgx.Rows) error {
+			l.list, l.skipped, advanced, err = answerOf(rows)
 			return err
 		})
 		crash.Point("before claiming tasks")
 		if err := w.SendLast(ctx, &batch); err != nil {
 			return fmt.Errorf("picking tasks: %w", err)
+		}
+		if l.limited == withBudgets && limited > withBudgets && !advanced {
+			l.limited = tightBudgets
 		}
 		b.sign(key, l.list)
 		return nil
@@ -232,7 +244,32 @@ func (b *Backlog) look(ctx context.Context, claim string, t ClaimTerms, known in
 	return l, err
 }
 
-// overshot reports whether a claim failed because others reserved since it looked.
+// queueHolds queues what is to be held before the statement that picks, and
+// returns that one.
+func (b *Backlog) queueHolds(batch *pgx.Batch, t ClaimTerms, limited int) (sql string, more []any) {
+	if limited == withQuotas {
+		batch.Queue(holdQuotas, b.workspace)
+	}
+	if limited >= tightBudgets {
+		batch.Queue(holdBudgets, b.workspace)
+	}
+	if limited == withQuotas {
+		batch.Queue(recallAll, b.workspace)
+	}
+	switch {
+	case t.Task != "":
+		return pickOne, []any{t.Task}
+	case limited == noLimits:
+		return pickFree, nil
+	case limited == tightBudgets:
+		return pickDraw, nil
+	case limited == withQuotas:
+		return pickHeld, nil
+	}
+	return pickFar, nil
+}
+
+// overshot reports whether a claim failed because what it held has too little room.
 func overshot(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "SM001"
@@ -253,7 +290,7 @@ func (n *limitNotes) of(workspace string) int {
 	if limited, known := n.known.Load(workspace); known {
 		return limited.(int)
 	}
-	return unknownLimits
+	return withBudgets
 }
 
 func (n *limitNotes) set(workspace string, limited int) { n.known.Store(workspace, limited) }
@@ -291,29 +328,41 @@ func (l *laneNames) of(ctx context.Context, b *Backlog, class int) (name string,
 	return name, err
 }
 
-const claimedColumns = `m.id::text, m.attempt, m.epoch, m.type, m.until, coalesce(m.key, ''), m.title, m.priority, m.class,
-	coalesce(m.command::text, ''), coalesce(encode(m.command_digest, 'hex'), ''), coalesce(x.body, ''), x.acceptance, x.spec, m.skipped`
+const claimedColumns = `coalesce(m.id::text, ''), coalesce(m.attempt, 0), coalesce(m.epoch, 0), coalesce(m.type, ''), coalesce(m.until, 'epoch'), coalesce(m.key, ''),
+	coalesce(m.title, ''), coalesce(m.priority, 0), coalesce(m.class, 0),
+	coalesce(m.command::text, ''), coalesce(encode(m.command_digest, 'hex'), ''), coalesce(x.body, ''), x.acceptance, x.spec`
 
-func scanClaimed(row pgx.CollectableRow) (Claimed, error) {
-	var c Claimed
-	var acceptance, spec []byte
-	err := row.Scan(&c.Fence.Task, &c.Fence.Attempt, &c.Fence.Epoch, &c.Type, &c.Until, &c.Key, &c.Title, &c.Priority, &c.class,
-		&c.Asked.Command, &c.Asked.Digest, &c.Body, &acceptance, &spec, &c.skipped)
-	if err != nil || spec == nil {
-		c.Acceptance = acceptance
-		return c, err
+// answerOf reads what a look took. A look that took nothing answers with one
+// row without a task, which says whether it passed something over. advanced
+// means that the next claim need not hold a budget.
+func answerOf(rows pgx.Rows) (list []Claimed, skipped, advanced bool, err error) {
+	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Claimed, err error) {
+		var acceptance, spec []byte
+		var passed int64
+		err = row.Scan(&c.Fence.Task, &c.Fence.Attempt, &c.Fence.Epoch, &c.Type, &c.Until, &c.Key, &c.Title, &c.Priority, &c.class,
+			&c.Asked.Command, &c.Asked.Digest, &c.Body, &acceptance, &spec, &passed, &advanced)
+		skipped = passed > 0
+		if err != nil || spec == nil {
+			c.Acceptance = acceptance
+			return c, err
+		}
+		return c, json.Unmarshal(spec, &c.Spec)
+	})
+	if len(list) > 0 && list[0].Fence.Task == "" {
+		list = list[:0]
 	}
-	return c, json.Unmarshal(spec, &c.Spec)
+	return list, skipped, advanced, err
 }
 
 // claimedBy finds what an earlier try of the same claim took.
 func claimedBy(ctx context.Context, tx pgx.Tx, claim string) ([]Claimed, error) {
-	rows, err := tx.Query(ctx, `SELECT `+claimedColumns+` FROM (
-			SELECT t.id, l.attempt, l.epoch, l.type, l.until, t.key, t.title, t.priority, t.class, t.command, t.command_digest, t.seq, 0::bigint AS skipped
+	rows, err := tx.Query(ctx, `SELECT `+claimedColumns+`, 0::bigint, false FROM (
+			SELECT t.id, l.attempt, l.epoch, l.type, l.until, t.key, t.title, t.priority, t.class, t.command, t.command_digest, t.seq
 			FROM leases l JOIN tasks t ON t.id = l.task AND t.epoch = l.epoch WHERE l.claim = $1) AS m
 		LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq`, claim)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, scanClaimed)
+	list, _, _, err := answerOf(rows)
+	return list, err
 }

@@ -167,7 +167,8 @@ const closeSQL = `
 			(sum(c.n * r.value::bigint) FILTER (WHERE c.outcome NOT IN ('released', 'unavailable') AND NOT coalesce(c.used ? b.dimension, false)))::bigint AS spent
 		FROM alike c, jsonb_each_text(c.reserved) AS r JOIN budgets b ON b.id = r.key::int GROUP BY b.id, b.workspace, b.rolling ORDER BY b.id
 	), settled AS (
-		UPDATE budgets b SET reserved = b.reserved - d.held, used = b.used + coalesce(d.spent, 0) FROM dues d WHERE b.id = d.id
+		INSERT INTO budget_slots AS s (budget, slot, workspace, used, reserved) SELECT id, budget_slot(), workspace, coalesce(spent, 0), -held FROM dues WHERE held > 0
+		ON CONFLICT (budget, slot) DO UPDATE SET used = s.used + excluded.used, reserved = s.reserved + excluded.reserved
 	), kept AS (
 		INSERT INTO ended_attempts (task, number, workspace, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, charged)
 		SELECT task, attempt, workspace, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, reserved FROM closed

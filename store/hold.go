@@ -77,21 +77,27 @@ func (b *Backlog) report(ctx context.Context, tx pgx.Tx, f Fence, key string, us
 	case !fresh:
 		return nil
 	}
-	_, err = tx.Exec(ctx, `
+	var batch pgx.Batch
+	// More than was reserved leaves less room.
+	batch.Queue(`
+		SELECT recall_advances(b.id) FROM leases l, jsonb_each_text(l.reserved) AS r JOIN budgets b ON b.id = r.key::int JOIN jsonb_each_text($2) AS u ON u.key = b.dimension
+		WHERE l.task = $1 AND u.value::bigint > r.value::bigint ORDER BY b.id`, f.Task, rawAmounts(usage))
+	batch.Queue(`
 		WITH u AS (
 			SELECT key AS dimension, value::bigint AS amount FROM jsonb_each_text($2)
 		), due AS MATERIALIZED (
 			SELECT b.id, b.workspace, b.rolling, u.amount, least(u.amount, r.value::bigint) AS freed, r.value::bigint - least(u.amount, r.value::bigint) AS rest
 			FROM leases l, jsonb_each_text(l.reserved) AS r JOIN budgets b ON b.id = r.key::int JOIN u ON u.dimension = b.dimension WHERE l.task = $1 ORDER BY b.id
 		), settled AS (
-			UPDATE budgets b SET used = b.used + d.amount, reserved = b.reserved - d.freed FROM due d WHERE b.id = d.id
+			INSERT INTO budget_slots AS s (budget, slot, workspace, used, reserved) SELECT d.id, budget_slot(), d.workspace, d.amount, -d.freed FROM due d
+			ON CONFLICT (budget, slot) DO UPDATE SET used = s.used + excluded.used, reserved = s.reserved + excluded.reserved
 		), charged AS (
 			INSERT INTO charges (budget, workspace, amount) SELECT id, workspace, amount FROM due WHERE rolling IS NOT NULL AND amount > 0
 		)
 		UPDATE leases SET reserved = reserved || coalesce((SELECT jsonb_object_agg(id, rest) FROM due), '{}'),
 			used = coalesce(used, '{}') || (SELECT jsonb_object_agg(dimension, amount + coalesce((used->>dimension)::bigint, 0)) FROM u)
 		WHERE task = $1`, f.Task, rawAmounts(usage))
-	if err != nil {
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return fmt.Errorf("settling a usage report: %w", err)
 	}
 	return nil

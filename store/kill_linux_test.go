@@ -261,7 +261,7 @@ func (f *fray) judge(t *testing.T) {
 	require.Zero(t, twice)
 	h.check(t)
 	requireInvariants(t, f.s.url)
-	require.Zero(t, rows(t, f.s, `SELECT reserved::int FROM budgets`))
+	require.Zero(t, rows(t, f.s, `SELECT reserved::int FROM funds`))
 }
 
 func (f *fray) attempts(t *testing.T) []kept {

@@ -96,11 +96,11 @@ func (b *Backlog) List(ctx context.Context, f Filter) (list []Task, err error) {
 	if set == listAll {
 		walk = `(SELECT NULL), page AS MATERIALIZED (SELECT t.id, 0 AS pos FROM tasks t JOIN classes c ON c.id = t.class LEFT JOIN leases l ON l.task = t.id`
 	}
-	sql := `WITH p AS ` + walk + `
+	sql := limitsOf("$1") + `, p AS ` + walk + `
 			WHERE t.workspace = $1 AND $2 = '' AND t.state = ANY ($3::text[]::task_state[]) AND ($4 = '' OR l.owner = $4) AND ($5 = '' OR t.phase = $5)
 				AND ($6 = '' OR c.lane = $6) AND ($7 = '' OR t.id < $7::text::uuid)
 			ORDER BY ` + order + ` LIMIT $8
-		) ` + taskSQL + `JOIN page ON page.id = t.id ORDER BY ` + strings.Replace(order, "id", "t.id", 1)
+		)` + taskRows + `JOIN page ON page.id = t.id ORDER BY ` + strings.Replace(order, "id", "t.id", 1)
 	err = b.tx(ctx, "listing tasks", func(ctx context.Context, tx pgx.Tx) error {
 		list, err = queryTasks(ctx, tx, sql, b.workspace, "", f.states(), f.Owner, f.Phase, f.Lane, f.Before, f.Limit)
 		return err

@@ -109,17 +109,17 @@ func (r *race) run(ctx context.Context, round int) error {
 // more, and what is given back wakes exactly as many.
 func TestRaceForABudget(t *testing.T) {
 	t.Parallel()
-	for _, k := range []int{1, 7, 100} {
+	for _, k := range []int{1, 7, 100, 2000} {
 		t.Run(fmt.Sprint(k, " units"), func(t *testing.T) {
 			t.Parallel()
 			s, b := crowded(t, 64)
 			require.NoError(t, b.SetBudget(t.Context(), store.Budget{Name: "all", Scope: "workspace", Dimension: "units", Hard: store.Amount(k) * store.Unit}))
 			fill(t, b, k+64, store.TaskSpec{Estimate: map[string]store.Amount{"units": store.Unit}})
-			stop := s.poll(t, `SELECT count(*) FROM budgets WHERE used + reserved > hard OR (SELECT count(*) FROM leases) * 1000000 > hard`)
+			stop := s.poll(t, `SELECT count(*) FROM funds WHERE used + reserved > hard OR (SELECT count(*) FROM leases) * 1000000 > hard`)
 
 			held := claimAll(t, b)
 			require.Len(t, held, k)
-			require.Equal(t, k, rows(t, s, `SELECT (reserved / 1000000)::int FROM budgets`))
+			require.Equal(t, k, rows(t, s, `SELECT (reserved / 1000000)::int FROM funds`))
 
 			back := (k + 1) / 2
 			for _, f := range held[:back] {
@@ -127,7 +127,7 @@ func TestRaceForABudget(t *testing.T) {
 				require.NoError(t, err)
 			}
 			require.Len(t, claimAll(t, b), back)
-			require.Equal(t, k, rows(t, s, `SELECT (reserved / 1000000)::int FROM budgets`))
+			require.Equal(t, k, rows(t, s, `SELECT (reserved / 1000000)::int FROM funds`))
 			stop()
 			requireInvariants(t, s.url)
 		})

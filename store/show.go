@@ -20,11 +20,15 @@ var eligibilitySQL = `CASE WHEN t.state <> 'queued' THEN '' WHEN t.unmet > 0 THE
 			WHERE x.room <= 0 OR x.amount > x.room ORDER BY x.what DESC LIMIT 1),
 		CASE WHEN c.account <> '' AND NOT EXISTS (SELECT FROM budgets b WHERE b.workspace = c.workspace AND b.scope = 'account' AND b.target = c.account) THEN 'over_budget' ELSE 'ready' END) END`
 
-var taskSQL = `SELECT t.id::text, coalesce(t.key, ''), t.title, coalesce(x.body, ''), t.phase, t.priority, t.state, t.reason, c.kind, c.lane, c.capabilities, c.account,
+// taskRows follows a list of the workspace's limits, as in taskSQL.
+var taskRows = `
+	SELECT t.id::text, coalesce(t.key, ''), t.title, coalesce(x.body, ''), t.phase, t.priority, t.state, t.reason, c.kind, c.lane, c.capabilities, c.account,
 	c.estimate, t.unmet, t.on_failed_dep, coalesce(l.owner, ''), l.claimed_at, l.until, t.attempt, t.retries, t.max_retries, t.not_before, x.acceptance,
 	coalesce(t.idempotency_key, ''), x.result, t.created_by, t.created_at, t.updated_at, t.started_at, t.ended_at, t.epoch, t.conn IS NOT NULL,
 	ARRAY (SELECT coalesce(d.key, d.id::text) FROM dependencies e JOIN tasks d ON d.id = e.dependency WHERE e.task = t.id ORDER BY d.seq), ` + eligibilitySQL + `
 	FROM tasks t JOIN classes c ON c.id = t.class LEFT JOIN task_bodies x ON x.task = t.id LEFT JOIN leases l ON l.task = t.id `
+
+var taskSQL = limitsOf("$1") + taskRows
 
 func scanTask(row pgx.CollectableRow) (Task, error) {
 	var t Task

@@ -133,18 +133,26 @@ func (db *DB) txWith(ctx context.Context, doing, workspace string, fn func(conte
 }
 
 func (db *DB) retry(ctx context.Context, fn func(context.Context) error) error {
-	pause, until := 10*time.Millisecond, time.Now().Add(outageLimit)
+	next, until := 10*time.Millisecond, time.Now().Add(outageLimit)
 	for {
 		err := fn(ctx)
 		if err == nil || !transient(err) || ctx.Err() != nil || time.Now().After(until) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if pause(ctx, next) != nil {
 			return err
-		case <-time.After(pause):
 		}
-		pause = min(2*pause, 500*time.Millisecond)
+		next = min(2*next, 500*time.Millisecond)
+	}
+}
+
+// pause waits for d, or returns the error of ctx when that ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
 	}
 }
 

@@ -88,15 +88,20 @@ func (db *DB) rollBudgets(ctx context.Context) (n int64, err error) {
 		}
 		tag, err := tx.Exec(ctx, `
 			WITH old AS (
-				DELETE FROM charges c USING budgets b WHERE b.id = c.budget AND c.at <= now() - b.rolling RETURNING c.budget, c.amount
+				DELETE FROM charges c USING budgets b WHERE b.id = c.budget AND c.at <= now() - b.rolling RETURNING c.budget, c.workspace, c.amount
 			), left_window AS (
-				SELECT budget, sum(amount)::bigint AS amount FROM old GROUP BY budget ORDER BY budget
-			), rolled AS (
-				UPDATE budgets b SET used = greatest(0, b.used - o.amount) FROM left_window o WHERE b.id = o.budget
+				SELECT budget, workspace, sum(amount)::bigint AS amount FROM old GROUP BY 1, 2 ORDER BY 1
+			), forgotten AS (
+				INSERT INTO budget_slots AS s (budget, slot, workspace, used) SELECT budget, budget_slot(), workspace, -amount FROM left_window
+				ON CONFLICT (budget, slot) DO UPDATE SET used = s.used + excluded.used
+			), begun AS (
+				UPDATE budgets SET soft_since = NULL,
+					resets_at = CASE WHEN every IS NULL THEN NULL ELSE resets_at + every * (1 + floor(extract(epoch FROM now() - resets_at) / extract(epoch FROM every))) END
+				WHERE resets_at <= now() RETURNING id
+			), emptied AS (
+				UPDATE budget_slots SET used = 0 WHERE budget = ANY (ARRAY (SELECT id FROM begun))
 			)
-			UPDATE budgets SET used = 0, soft_since = NULL,
-				resets_at = CASE WHEN every IS NULL THEN NULL ELSE resets_at + every * (1 + floor(extract(epoch FROM now() - resets_at) / extract(epoch FROM every))) END
-			WHERE resets_at <= now()`)
+			SELECT FROM begun`)
 		if err != nil {
 			return fmt.Errorf("beginning budget windows anew: %w", err)
 		}
@@ -107,8 +112,8 @@ func (db *DB) rollBudgets(ctx context.Context) (n int64, err error) {
 		}
 		_, err = tx.Exec(ctx, `
 			WITH passed AS (
-				UPDATE budgets SET soft_since = CASE WHEN used + reserved >= soft THEN now() END
-				WHERE soft IS NOT NULL AND (used + reserved >= soft) <> (soft_since IS NOT NULL) RETURNING workspace, name, soft_since
+				UPDATE budgets b SET soft_since = CASE WHEN f.used + f.reserved >= b.soft THEN now() END FROM funds f
+				WHERE f.id = b.id AND b.soft IS NOT NULL AND (f.used + f.reserved >= b.soft) <> (b.soft_since IS NOT NULL) RETURNING b.workspace, b.name, b.soft_since
 			)
 			INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, 'self', 'budget.soft_limit', name, 'budget_exceeded' FROM passed WHERE soft_since IS NOT NULL`)
 		if err != nil {
@@ -125,7 +130,7 @@ func (db *DB) rollBudgets(ctx context.Context) (n int64, err error) {
 // spent and says so. (queue and refuse leave them where they are.)
 func (db *DB) actOnSpent(ctx context.Context, tx pgx.Tx) (int64, error) {
 	rows, err := tx.Query(ctx, `
-		SELECT r.task::text, b.on_hard, b.downgrade_to FROM budgets b JOIN classes c ON b.workspace IN ('', c.workspace) AND `+fmt.Sprintf(scopeFits, "b")+`,
+		SELECT r.task::text, b.on_hard, b.downgrade_to FROM funds b JOIN classes c ON b.workspace IN ('', c.workspace) AND `+fmt.Sprintf(scopeFits, "b")+`,
 			LATERAL (SELECT task FROM ready WHERE class = c.id LIMIT $1) AS r
 		WHERE b.on_hard IN ('cancel', 'downgrade') AND $2 = '' AND b.hard - b.used - b.reserved < greatest(1, coalesce((c.estimate->>b.dimension)::bigint, 0))
 			AND c.lane <> b.downgrade_to LIMIT $1`, sweepBatch, "")
@@ -248,7 +253,7 @@ const inboxMargin = 2*signing.Skew + time.Hour
 // Retire removes what can no longer matter, in bounded batches: inbox rows of
 // messages that nobody would accept any more, outbox rows that were confirmed
 // and whose question has expired, spent invites, old tombstones, claims that no
-// quota counts any more, grant keys that verify nothing.
+// quota counts any more, sums of removed budgets, grant keys that verify nothing.
 func (db *DB) Retire(ctx context.Context) error {
 	for _, sql := range []string{
 		`DELETE FROM inbox WHERE (conn, id) IN (SELECT conn, id FROM inbox WHERE exp < clock_timestamp() - $1::interval ORDER BY exp LIMIT 5000)`,
@@ -258,6 +263,7 @@ func (db *DB) Retire(ctx context.Context) error {
 		`DELETE FROM quota_uses u USING quotas q WHERE q.id = u.quota AND u.at < clock_timestamp() - greatest($1::interval, q.win)
 			AND NOT EXISTS (SELECT FROM leases l WHERE l.task = u.task AND l.attempt = u.attempt)`,
 		`DELETE FROM grant_keys WHERE verifies_until < clock_timestamp() - $1::interval`,
+		`DELETE FROM budget_slots s WHERE $1 > interval '0' AND NOT EXISTS (SELECT FROM budgets b WHERE b.id = s.budget)`,
 		`DELETE FROM listeners WHERE until < clock_timestamp() - $1::interval`,
 	} {
 		if err := db.retry(ctx, func(ctx context.Context) error { _, err := db.pool.Exec(ctx, sql, inboxMargin); return err }); err != nil {

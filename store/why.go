@@ -210,9 +210,10 @@ func capabilityFlags(list []string) string {
 }
 
 func (b *Backlog) whyLimits(ctx context.Context, tx pgx.Tx, w *Why) error {
-	rows, err := tx.Query(ctx, `SELECT x.what, x.name, x.room, x.amount, (SELECT g.resets_at FROM budgets g WHERE x.what = 'budget' AND g.id = x.id)
+	rows, err := tx.Query(ctx, limitsOf("$3")+`
+		SELECT x.what, x.name, x.room, x.amount, (SELECT g.resets_at FROM budgets g WHERE x.what = 'budget' AND g.id = x.id)
 		FROM tasks t JOIN classes c ON c.id = t.class, LATERAL (`+bindings+`) AS x
-		WHERE t.id = $1 AND $2 = '' AND t.state = 'queued' AND (x.room <= 0 OR x.amount > x.room) ORDER BY x.what DESC, x.name`, w.Task.ID, "")
+		WHERE t.id = $1 AND $2 = '' AND t.state = 'queued' AND (x.room <= 0 OR x.amount > x.room) ORDER BY x.what DESC, x.name`, w.Task.ID, "", b.workspace)
 	if err != nil {
 		return err
 	}

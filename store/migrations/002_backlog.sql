@@ -200,8 +200,6 @@ CREATE TABLE budgets (
     rolling        interval CHECK (rolling > interval '0'),
     resets_at      timestamptz,
     every          interval CHECK (every > interval '0'),
-    used           bigint NOT NULL DEFAULT 0 CHECK (used >= 0),
-    reserved       bigint NOT NULL DEFAULT 0 CHECK (reserved >= 0),
     soft_since     timestamptz,
     created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     CHECK ((scope = 'instance') = (workspace = '')),
@@ -209,7 +207,39 @@ CREATE TABLE budgets (
     CHECK (rolling IS NULL OR resets_at IS NULL),
     CHECK (every IS NULL OR resets_at IS NOT NULL),
     UNIQUE (workspace, name)
+);
+
+-- What a budget's claims have reserved and its attempts have used, in slots so
+-- that they do not queue up for one row; only the sums mean something. A slot
+-- may have an advance: room that its claimers may reserve without asking the
+-- others. Whoever gives an advance, takes them back or leaves less room than
+-- there was holds the budget's own row. docs/decisions/0009 says why.
+CREATE TABLE budget_slots (
+    budget     int NOT NULL,
+    slot       int NOT NULL,
+    workspace  text NOT NULL,
+    advance    bigint NOT NULL DEFAULT 0,
+    used       bigint NOT NULL DEFAULT 0,
+    reserved   bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (budget, slot)
 ) WITH (fillfactor = 50);
+
+-- The budgets with their sums, for people and for whatever is not a claim.
+CREATE VIEW funds WITH (security_invoker = true) AS
+    SELECT b.*, s.used, s.reserved FROM budgets b, LATERAL (
+        SELECT coalesce(sum(used), 0)::bigint AS used, coalesce(sum(reserved), 0)::bigint AS reserved FROM budget_slots WHERE budget = b.id
+    ) AS s;
+
+CREATE FUNCTION budget_slot() RETURNS int LANGUAGE sql STABLE AS $$ SELECT pg_backend_pid() % 16 $$;
+
+-- Takes the advances of a budget back: the room is about to shrink. In the
+-- caller's transaction nobody reserves from it any more.
+CREATE FUNCTION recall_advances(b int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM budgets WHERE id = b FOR UPDATE;
+    UPDATE budget_slots SET advance = 0 WHERE (budget, slot) IN (
+        SELECT budget, slot FROM budget_slots WHERE budget = b AND advance <> 0 ORDER BY slot FOR UPDATE);
+END $$;
 
 -- What was charged when, of budgets with a rolling window.
 CREATE TABLE charges (
@@ -305,19 +335,19 @@ DECLARE
     or_all text := format('(%s OR (workspace = '''' AND (SELECT nullif(current_setting(''spawnmesh.workspace'', true), '''')) IS NOT NULL))', here);
 BEGIN
     FOREACH t IN ARRAY ARRAY['tasks', 'task_bodies', 'ready', 'due', 'parked', 'dependencies', 'leases', 'ended_attempts', 'classes', 'tallies',
-        'lanes', 'freezes', 'budgets', 'charges', 'usage_reports', 'quotas', 'quota_uses', 'claimers', 'audit'] LOOP
+        'lanes', 'freezes', 'budgets', 'budget_slots', 'charges', 'usage_reports', 'quotas', 'quota_uses', 'claimers', 'audit'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);
         EXECUTE format('CREATE POLICY engine ON %I TO spawnmesh_engine USING (true) WITH CHECK (true)', t);
         -- What holds for the whole instance binds every workspace, so each may see and count against it.
         EXECUTE format('CREATE POLICY here ON %I TO spawnmesh_app USING (%s) WITH CHECK (%2$s)', t,
-            CASE WHEN t IN ('freezes', 'budgets', 'charges', 'quotas', 'quota_uses') THEN or_all ELSE here END);
+            CASE WHEN t IN ('freezes', 'budgets', 'budget_slots', 'charges', 'quotas', 'quota_uses') THEN or_all ELSE here END);
         EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON %I TO spawnmesh_app', t);
     END LOOP;
 END $$;
 REVOKE UPDATE, DELETE ON audit FROM spawnmesh_engine, spawnmesh_app;
-REVOKE INSERT, UPDATE, DELETE ON attempts FROM spawnmesh_engine;
-GRANT SELECT ON attempts TO spawnmesh_app;
+REVOKE INSERT, UPDATE, DELETE ON attempts, funds FROM spawnmesh_engine;
+GRANT SELECT ON attempts, funds TO spawnmesh_app;
 -- What an act on a task that a hub asked for needs to tell the hub.
 GRANT SELECT ON connections TO spawnmesh_app;
 GRANT SELECT, INSERT, UPDATE ON outbox, sequences, kills, grant_keys TO spawnmesh_app;
