@@ -28,9 +28,6 @@ import (
 // A workspace without limits and gates gets the same answer by a shorter
 // statement, which gives none where there are some after all.
 const (
-	whatThereIs = `
-	SELECT CASE WHEN EXISTS (SELECT FROM quotas WHERE workspace IN ('', $1)) THEN 4 WHEN EXISTS (SELECT FROM budgets WHERE workspace IN ('', $1)) THEN 2
-		WHEN EXISTS (SELECT FROM lanes WHERE workspace = $1) OR EXISTS (SELECT FROM freezes WHERE workspace IN ('', $1)) THEN 1 ELSE 0 END`
 	holdBudgets = `SELECT FROM budgets WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE`
 	holdQuotas  = `SELECT FROM quotas WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE`
 	// A statement of its own: it sees the advances that were given until the
@@ -43,6 +40,7 @@ const (
 // Parameters: $1 claim, $2 owner, $3 limit, $4 capabilities, $5 lease,
 // $6 workspace, $7 kind, $8 lanes, $9 the one task.
 var (
+	pickNext = `SELECT * FROM claim_one($1, $2, $3, $4, $5, $6, $7)`
 	pickFree = admittedFree + fromReadyFree + lockedAgain + picked + planned + taken + openedFree
 	pickFar  = budgetLimits + withoutQuotas + fromReady + lockedAgain + picked + counted + taken + spending + reservingFar + opened
 	pickDraw = budgetLimits + withoutQuotas + fromReady + lockedAgain + picked + counted + taken + spending + reserving + opened
@@ -53,12 +51,13 @@ var (
 // limitsOf is bothLimits with the workspace in another parameter.
 func limitsOf(workspace string) string { return strings.ReplaceAll(bothLimits, "$6", workspace) }
 
-// scopeFits says whether a limit or a freeze with (scope, target) binds class c.
-const scopeFits = `(%[1]s.scope IN ('instance', 'workspace') OR %[1]s.scope = 'lane' AND %[1]s.target = c.lane OR %[1]s.scope = 'account' AND %[1]s.target = c.account
-	OR %[1]s.scope = 'connection' AND %[1]s.target = c.conn::text OR %[1]s.scope = 'task' AND %[1]s.target = c.only_task::text OR %[1]s.scope = 'agent' AND %[1]s.target = $2)`
+// scopeFits says whether the limit or freeze x binds class c for claimer $2.
+func scopeFits(x string) string {
+	return fmt.Sprintf("scope_fits(%[1]s.scope, %[1]s.target, c.lane, c.account, c.conn, c.only_task, $2)", x)
+}
 
 var (
-	frozen = fmt.Sprintf(`EXISTS (SELECT FROM freezes f WHERE f.workspace IN ('', c.workspace) AND `+scopeFits+`)`, "f")
+	frozen = `EXISTS (SELECT FROM freezes f WHERE f.workspace IN ('', c.workspace) AND ` + scopeFits("f") + `)`
 	// budgetRooms and quotaRooms list the limits of workspace $6 and the room in
 	// each: in millionths for budgets, in tasks for quotas. advance is the part of
 	// the room that is advanced to slots.
@@ -79,9 +78,8 @@ var (
 	)`
 	// bindings lists what one task of class c takes of each limit that binds it.
 	bindings = `
-		SELECT x.what, x.id, x.name, x.room, CASE x.what WHEN 'quota' THEN 1
-			ELSE coalesce((c.estimate->>x.dimension)::bigint, CASE x.dimension WHEN 'spawns' THEN 1000000 ELSE 0 END) END AS amount
-		FROM limits x WHERE ` + fmt.Sprintf(scopeFits, "x")
+		SELECT x.what, x.id, x.name, x.room, CASE x.what WHEN 'quota' THEN 1 ELSE takes(c.estimate, x.dimension) END AS amount
+		FROM limits x WHERE ` + scopeFits("x")
 	admitted = `, open_lanes AS MATERIALIZED (
 		SELECT c.id, c.workspace, c.lane, c.account, c.conn, c.only_task, c.estimate, coalesce(l.weight, 1) AS weight
 		FROM classes c LEFT JOIN lanes l ON l.workspace = c.workspace AND l.name = c.lane
@@ -205,16 +203,17 @@ const (
 	openedFree = `, opened AS (
 		INSERT INTO leases (task, workspace, attempt, epoch, type, owner, claim, until) SELECT id, $6, attempt, epoch, type, $2, $1::uuid, until FROM moved
 	)` + audited + `
-	SELECT ` + claimedColumns + `, p.n, false` + fromMoved
+	SELECT ` + claimedColumns + `, p.n, limited($6)` + fromMoved
 	audited = `, audited AS (
 		INSERT INTO audit (workspace, actor, action, object, tasks)
 		SELECT $6, $2, 'task.claimed', $1, array_agg(id) FROM moved HAVING count(*) > 0
 	)`
-	// A slot that is not there has no advance either.
+	// A slot that is not there has no advance either. Without advances a budget
+	// is tight.
 	answered = audited + `
-	SELECT ` + claimedColumns + `, CASE WHEN (SELECT count(*) FROM reserved) < (SELECT count(*) FROM owed) THEN overshoot() ELSE p.n END,
-		coalesce((SELECT min(advance) FROM reserved) > 0, false)` + fromMoved
-	fromMoved = ` FROM passed p LEFT JOIN moved m ON true LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq`
+	SELECT ` + claimedColumns + `, CASE WHEN (SELECT count(*) FROM reserved) < (SELECT count(*) FROM owed) THEN overshoot() ELSE p.n END, ` + limitedNow + fromMoved
+	limitedNow = `(SELECT n + (n = 2 AND coalesce((SELECT min(advance) FROM reserved) = 0, false))::int FROM limited($6) AS n)`
+	fromMoved  = ` FROM passed p LEFT JOIN moved m ON true LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq`
 )
 
 // takeNewWork refuses new tasks of classes whose lane is closing or closed, or
@@ -222,7 +221,7 @@ const (
 func takeNewWork(ctx context.Context, tx pgx.Tx, classes []int) error {
 	rows, err := tx.Query(ctx, `SELECT c.lane, coalesce((SELECT state FROM lanes l WHERE l.workspace = c.workspace AND l.name = c.lane), 'active'),
 			coalesce((SELECT b.name FROM funds b WHERE b.workspace IN ('', c.workspace) AND b.on_hard = 'refuse' AND b.used + b.reserved
-				+ greatest(1, coalesce((c.estimate->>b.dimension)::bigint, 0)) > b.hard AND `+fmt.Sprintf(scopeFits, "b")+` LIMIT 1), '')
+				+ greatest(1, coalesce((c.estimate->>b.dimension)::bigint, 0)) > b.hard AND `+scopeFits("b")+` LIMIT 1), '')
 		FROM classes c WHERE c.id = ANY ($1) AND $2 = ''`, classes, "")
 	if err != nil {
 		return fmt.Errorf("asking lanes and budgets for new work: %w", err)

@@ -214,7 +214,7 @@ func (b *Backlog) look(ctx context.Context, claim string, t ClaimTerms, limited 
 		}
 		// After a commit whose answer was lost, the leases are already ours.
 		if tries > 1 {
-			if l.list, err = claimedBy(ctx, w, claim); err != nil || len(l.list) > 0 {
+			if err = l.claimedBefore(ctx, w, claim); err != nil || len(l.list) > 0 {
 				l.whole = true
 				b.sign(key, l.list)
 				return err
@@ -224,19 +224,11 @@ func (b *Backlog) look(ctx context.Context, claim string, t ClaimTerms, limited 
 		if b.db.claimers.due(b.workspace, t) {
 			batch.Queue(noteClaimer, b.workspace, t.Owner, t.Kind, t.Capabilities, t.Lanes)
 		}
-		advanced := false
-		batch.Queue(whatThereIs, b.workspace).QueryRow(func(row pgx.Row) error { return row.Scan(&l.limited) })
-		sql, args := b.queueHolds(&batch, t, limited)
-		batch.Queue(sql, append([]any{claim, t.Owner, t.Limit, t.Capabilities, t.Lease, b.workspace, t.Kind, t.Lanes}, args...)...).Query(func(rows pgx.Rows) error {
-			l.list, l.skipped, advanced, err = answerOf(rows)
-			return err
-		})
+		sql, args := b.queueHolds(&batch, claim, t, limited)
+		batch.Queue(sql, args...).Query(func(rows pgx.Rows) error { return l.read(rows) })
 		crash.Point("before claiming tasks")
 		if err := w.SendLast(ctx, &batch); err != nil {
 			return fmt.Errorf("picking tasks: %w", err)
-		}
-		if l.limited == withBudgets && limited > withBudgets && !advanced {
-			l.limited = tightBudgets
 		}
 		b.sign(key, l.list)
 		return nil
@@ -246,7 +238,7 @@ func (b *Backlog) look(ctx context.Context, claim string, t ClaimTerms, limited 
 
 // queueHolds queues what is to be held before the statement that picks, and
 // returns that one.
-func (b *Backlog) queueHolds(batch *pgx.Batch, t ClaimTerms, limited int) (sql string, more []any) {
+func (b *Backlog) queueHolds(batch *pgx.Batch, claim string, t ClaimTerms, limited int) (sql string, args []any) {
 	if limited == withQuotas {
 		batch.Queue(holdQuotas, b.workspace)
 	}
@@ -256,17 +248,20 @@ func (b *Backlog) queueHolds(batch *pgx.Batch, t ClaimTerms, limited int) (sql s
 	if limited == withQuotas {
 		batch.Queue(recallAll, b.workspace)
 	}
+	args = []any{claim, t.Owner, t.Limit, t.Capabilities, t.Lease, b.workspace, t.Kind, t.Lanes}
 	switch {
 	case t.Task != "":
-		return pickOne, []any{t.Task}
-	case limited == noLimits:
-		return pickFree, nil
-	case limited == tightBudgets:
-		return pickDraw, nil
+		return pickOne, append(args, t.Task)
 	case limited == withQuotas:
-		return pickHeld, nil
+		return pickHeld, args
+	case limited == tightBudgets:
+		return pickDraw, args
+	case t.Limit == 1:
+		return pickNext, []any{claim, t.Owner, t.Capabilities, t.Lease, b.workspace, t.Kind, t.Lanes}
+	case limited == noLimits:
+		return pickFree, args
 	}
-	return pickFar, nil
+	return pickFar, args
 }
 
 // overshot reports whether a claim failed because what it held has too little room.
@@ -332,37 +327,39 @@ const claimedColumns = `coalesce(m.id::text, ''), coalesce(m.attempt, 0), coales
 	coalesce(m.title, ''), coalesce(m.priority, 0), coalesce(m.class, 0),
 	coalesce(m.command::text, ''), coalesce(encode(m.command_digest, 'hex'), ''), coalesce(x.body, ''), x.acceptance, x.spec`
 
-// answerOf reads what a look took. A look that took nothing answers with one
-// row without a task, which says whether it passed something over. advanced
-// means that the next claim need not hold a budget.
-func answerOf(rows pgx.Rows) (list []Claimed, skipped, advanced bool, err error) {
-	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Claimed, err error) {
+// read reads what a look took. A look that took nothing answers with one row
+// without a task. A limited below 0 means that nobody asked.
+func (l *look) read(rows pgx.Rows) (err error) {
+	limited := l.limited
+	l.list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Claimed, err error) {
 		var acceptance, spec []byte
 		var passed int64
 		err = row.Scan(&c.Fence.Task, &c.Fence.Attempt, &c.Fence.Epoch, &c.Type, &c.Until, &c.Key, &c.Title, &c.Priority, &c.class,
-			&c.Asked.Command, &c.Asked.Digest, &c.Body, &acceptance, &spec, &passed, &advanced)
-		skipped = passed > 0
+			&c.Asked.Command, &c.Asked.Digest, &c.Body, &acceptance, &spec, &passed, &limited)
+		l.skipped = passed > 0
 		if err != nil || spec == nil {
 			c.Acceptance = acceptance
 			return c, err
 		}
 		return c, json.Unmarshal(spec, &c.Spec)
 	})
-	if len(list) > 0 && list[0].Fence.Task == "" {
-		list = list[:0]
+	if len(l.list) > 0 && l.list[0].Fence.Task == "" {
+		l.list = l.list[:0]
 	}
-	return list, skipped, advanced, err
+	if limited >= 0 {
+		l.limited = limited
+	}
+	return err
 }
 
-// claimedBy finds what an earlier try of the same claim took.
-func claimedBy(ctx context.Context, tx pgx.Tx, claim string) ([]Claimed, error) {
-	rows, err := tx.Query(ctx, `SELECT `+claimedColumns+`, 0::bigint, false FROM (
+// claimedBefore finds what an earlier try of the same claim took.
+func (l *look) claimedBefore(ctx context.Context, tx pgx.Tx, claim string) error {
+	rows, err := tx.Query(ctx, `SELECT `+claimedColumns+`, 0::bigint, -1 FROM (
 			SELECT t.id, l.attempt, l.epoch, l.type, l.until, t.key, t.title, t.priority, t.class, t.command, t.command_digest, t.seq
 			FROM leases l JOIN tasks t ON t.id = l.task AND t.epoch = l.epoch WHERE l.claim = $1) AS m
 		LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq`, claim)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	list, _, _, err := answerOf(rows)
-	return list, err
+	return l.read(rows)
 }

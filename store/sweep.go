@@ -130,7 +130,7 @@ func (db *DB) rollBudgets(ctx context.Context) (n int64, err error) {
 // spent and says so. (queue and refuse leave them where they are.)
 func (db *DB) actOnSpent(ctx context.Context, tx pgx.Tx) (int64, error) {
 	rows, err := tx.Query(ctx, `
-		SELECT r.task::text, b.on_hard, b.downgrade_to FROM funds b JOIN classes c ON b.workspace IN ('', c.workspace) AND `+fmt.Sprintf(scopeFits, "b")+`,
+		SELECT r.task::text, b.on_hard, b.downgrade_to FROM funds b JOIN classes c ON b.workspace IN ('', c.workspace) AND `+scopeFits("b")+`,
 			LATERAL (SELECT task FROM ready WHERE class = c.id LIMIT $1) AS r
 		WHERE b.on_hard IN ('cancel', 'downgrade') AND $2 = '' AND b.hard - b.used - b.reserved < greatest(1, coalesce((c.estimate->>b.dimension)::bigint, 0))
 			AND c.lane <> b.downgrade_to LIMIT $1`, sweepBatch, "")

@@ -109,7 +109,7 @@ func (w *Why) byState() {
 
 func (b *Backlog) whyFrozen(ctx context.Context, tx pgx.Tx, w *Why) error {
 	rows, err := tx.Query(ctx, `SELECT f.scope, f.target, f.reason, f.actor, f.since FROM tasks t JOIN classes c ON c.id = t.class
-		JOIN freezes f ON f.workspace IN ('', c.workspace) AND `+fmt.Sprintf(scopeFits, "f")+` WHERE t.id = $1 AND $2 = '' ORDER BY f.id`, w.Task.ID, "")
+		JOIN freezes f ON f.workspace IN ('', c.workspace) AND `+scopeFits("f")+` WHERE t.id = $1 AND $2 = '' ORDER BY f.id`, w.Task.ID, "")
 	if err != nil {
 		return err
 	}

@@ -403,3 +403,115 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         WHEN outcome = 'failed' AND NOT final AND max_retries > 0 AND retries >= max_retries THEN 'retries_exhausted'
         ELSE '' END
 $$;
+
+-- Whether a limit or a freeze binds a class of tasks and who claims it.
+CREATE FUNCTION scope_fits(scope text, target text, lane text, account text, conn uuid, only_task uuid, claimer text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT scope IN ('instance', 'workspace') OR scope = 'lane' AND target = lane OR scope = 'account' AND target = account
+        OR scope = 'connection' AND target = conn::text OR scope = 'task' AND target = only_task::text OR scope = 'agent' AND target = claimer
+$$;
+
+-- What one task of a class takes of a dimension, in millionths.
+CREATE FUNCTION takes(estimate jsonb, dimension text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT coalesce((estimate->>dimension)::bigint, CASE dimension WHEN 'spawns' THEN 1000000 ELSE 0 END) $$;
+
+-- What a workspace has that decides about claims; see limitNotes.
+CREATE FUNCTION limited(ws text) RETURNS int LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws)) THEN 4 WHEN EXISTS (SELECT FROM budgets WHERE workspace IN ('', ws)) THEN 2
+        WHEN EXISTS (SELECT FROM lanes WHERE workspace = ws) OR EXISTS (SELECT FROM freezes WHERE workspace IN ('', ws)) THEN 1 ELSE 0 END
+$$;
+
+-- Claims one task, the way the statements of store/admission.go claim many, with
+-- budgets reserved from advances only: small plans cost less to set up than one
+-- large one. Nothing claimed is one row with an empty id; lim then says what the
+-- workspace has, and passed whether a task was passed over that others have.
+CREATE FUNCTION claim_one(claim_id uuid, who text, caps text[], lease interval, ws text, of_kind text, of_lanes text[]) RETURNS TABLE (
+    id text, attempt int, epoch bigint, type text, until timestamptz, key text, title text, priority int, class int, command text, digest text,
+    body text, acceptance jsonb, spec jsonb, passed bigint, lim int) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    seed bigint := (random() * 9007199254740991)::bigint;
+    mine int := pg_backend_pid() % 16;
+    c record;
+    g record;
+    t record;
+    this uuid;
+    room bigint;
+    ids int[];
+    amounts bigint[];
+    fits boolean;
+    paid boolean;
+    lacking boolean;
+    updated int;
+BEGIN
+    passed := 0;
+    lim := -1;
+    <<candidates>>
+    FOR c IN
+        SELECT k.id, k.lane, k.account, k.conn, k.only_task, k.estimate
+        FROM classes k LEFT JOIN lanes l ON l.workspace = k.workspace AND l.name = k.lane, LATERAL (
+            SELECT rank, seq FROM ready r WHERE r.class = k.id AND r.expires_at > clock_timestamp() ORDER BY rank, seq LIMIT 1) AS first
+        WHERE k.workspace = ws AND k.kind = of_kind AND k.capabilities <@ caps AND (of_lanes IS NULL OR k.lane = ANY (of_lanes))
+            AND coalesce(l.state, 'active') IN ('active', 'draining')
+            AND NOT EXISTS (SELECT FROM freezes f WHERE f.workspace IN ('', ws) AND scope_fits(f.scope, f.target, k.lane, k.account, k.conn, k.only_task, who))
+            AND NOT EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws))
+        -- A lane's luck is exponential and its share its weight.
+        ORDER BY -ln(1 - (hashtextextended(k.lane, seed) & 9007199254740991) / 9007199254740992.0::float8) / coalesce(l.weight, 1), first.rank, first.seq
+    LOOP
+        fits := true;
+        lacking := false;
+        paid := c.account = '';
+        ids := '{}';
+        amounts := '{}';
+        FOR g IN
+            SELECT b.id, b.hard, b.scope, takes(c.estimate, b.dimension) AS amount, coalesce(s.advance, 0) AS advance
+            FROM budgets b LEFT JOIN budget_slots s ON s.budget = b.id AND s.slot = mine
+            WHERE b.workspace IN ('', ws) AND scope_fits(b.scope, b.target, c.lane, c.account, c.conn, c.only_task, who) ORDER BY b.id
+        LOOP
+            IF g.advance < greatest(g.amount, 1) THEN
+                SELECT g.hard - coalesce(sum(used + reserved), 0) INTO room FROM budget_slots WHERE budget = g.id;
+                fits := fits AND room > 0 AND g.amount <= room;
+                lacking := lacking OR g.amount > 0;
+            END IF;
+            paid := paid OR g.scope = 'account';
+            ids := ids || g.id;
+            amounts := amounts || g.amount;
+        END LOOP;
+        CONTINUE WHEN NOT fits OR NOT paid;
+        IF lacking THEN
+            PERFORM overshoot();
+        END IF;
+
+        DELETE FROM ready WHERE ctid = (
+            SELECT ctid FROM ready r WHERE r.class = c.id AND r.expires_at > clock_timestamp() ORDER BY rank, seq LIMIT 1 FOR UPDATE SKIP LOCKED)
+        RETURNING task INTO this;
+        IF NOT FOUND THEN
+            passed := 1;
+            CONTINUE;
+        END IF;
+        UPDATE tasks k SET state = 'claimed', reason = '', attempt = k.attempt + 1, epoch = k.epoch + 1, updated_at = clock_timestamp()
+        WHERE k.id = this AND state = 'queued'
+        RETURNING k.attempt, k.epoch, next_type, k.key, k.title, k.priority, k.class, k.command, command_digest, clock_timestamp() + lease AS until INTO t;
+        CONTINUE WHEN NOT FOUND;
+        IF ids = '{}' THEN
+            INSERT INTO leases (task, workspace, attempt, epoch, type, owner, claim, until) VALUES (this, ws, t.attempt, t.epoch, t.next_type, who, claim_id, t.until);
+        ELSE
+            INSERT INTO leases (task, workspace, attempt, epoch, type, owner, claim, until, reserved)
+            VALUES (this, ws, t.attempt, t.epoch, t.next_type, who, claim_id, t.until, (SELECT jsonb_object_agg(i, a) FROM unnest(ids, amounts) AS u (i, a)));
+        END IF;
+        INSERT INTO audit (workspace, actor, action, object, tasks) VALUES (ws, who, 'task.claimed', claim_id::text, ARRAY[this]);
+        IF ids <> '{}' THEN
+            UPDATE budget_slots s SET advance = s.advance - u.a, reserved = s.reserved + u.a FROM unnest(ids, amounts) AS u (i, a)
+            WHERE s.budget = u.i AND s.slot = mine AND s.advance >= u.a AND u.a > 0;
+            GET DIAGNOSTICS updated = ROW_COUNT;
+            IF updated < (SELECT count(*) FROM unnest(amounts) AS a WHERE a > 0) THEN
+                PERFORM overshoot();
+            END IF;
+        END IF;
+        RETURN QUERY SELECT this::text, t.attempt, t.epoch, t.next_type, t.until, coalesce(t.key, ''), t.title, t.priority, t.class, coalesce(t.command::text, ''),
+            coalesce(encode(t.command_digest, 'hex'), ''), coalesce(x.body, ''), x.acceptance, x.spec, 0::bigint, -1
+        FROM (SELECT) AS one LEFT JOIN task_bodies x ON x.task = this;
+        RETURN;
+    END LOOP;
+    RETURN QUERY SELECT '', 0, 0::bigint, '', 'epoch'::timestamptz, '', '', 0, 0, '', '', '', NULL::jsonb, NULL::jsonb, passed, limited(ws);
+END $$;
