@@ -40,7 +40,7 @@ const (
 // Parameters: $1 claim, $2 owner, $3 limit, $4 capabilities, $5 lease,
 // $6 workspace, $7 kind, $8 lanes, $9 the one task.
 var (
-	pickNext = `SELECT * FROM claim_one($1, $2, $3, $4, $5, $6, $7)`
+	pickNext = `SELECT * FROM claim_one($1, $2, $3, $4, $5, $6, $7, $8)`
 	pickFree = admittedFree + fromReadyFree + lockedAgain + picked + planned + taken + openedFree
 	pickFar  = budgetLimits + withoutQuotas + fromReady + lockedAgain + picked + counted + taken + spending + reservingFar + opened
 	pickDraw = budgetLimits + withoutQuotas + fromReady + lockedAgain + picked + counted + taken + spending + reserving + opened

@@ -64,6 +64,8 @@ type ClaimTerms struct {
 	Capabilities []string      // tasks that need others stay out of sight
 	Limit        int           // 0 = 1
 	Lease        time.Duration // 0 = [DefaultLease]
+
+	one bool // take them one by one
 }
 
 func (t *ClaimTerms) complete() error {
@@ -143,8 +145,10 @@ const maxMeetings = 20
 // same look; the next look is without it.
 func (b *Backlog) looks(ctx context.Context, claim string, t ClaimTerms) (list []Claimed, err error) {
 	want, meetings := t.Limit, 0
+	last := b.db.lastLooks.of(b.workspace)
 	for {
-		known := b.db.limited.of(b.workspace)
+		known := last.limited
+		t.one = t.Limit == 1 || last.quiet
 		l, err := b.lookHarder(ctx, claim, t, known)
 		if err != nil {
 			return nil, err
@@ -153,7 +157,11 @@ func (b *Backlog) looks(ctx context.Context, claim string, t ClaimTerms) (list [
 			list = nil
 		}
 		list = append(list, l.list...)
-		b.db.limited.set(b.workspace, l.limited)
+		last.limited = l.limited
+		if want > 1 {
+			last.quiet = len(list) <= 1 && !(t.one && l.skipped)
+		}
+		b.db.lastLooks.set(b.workspace, last)
 		again := l.skipped || len(l.list) == 0 && l.limited > known
 		if !again || t.Task != "" || len(list) >= want {
 			return list, nil
@@ -256,8 +264,8 @@ func (b *Backlog) queueHolds(batch *pgx.Batch, claim string, t ClaimTerms, limit
 		return pickHeld, args
 	case limited == tightBudgets:
 		return pickDraw, args
-	case t.Limit == 1:
-		return pickNext, []any{claim, t.Owner, t.Capabilities, t.Lease, b.workspace, t.Kind, t.Lanes}
+	case t.one:
+		return pickNext, []any{claim, t.Owner, t.Capabilities, t.Lease, b.workspace, t.Kind, t.Lanes, t.Limit > 1}
 	case limited == noLimits:
 		return pickFree, args
 	}
@@ -277,18 +285,23 @@ func (b *Backlog) sign(key grantKey, list []Claimed) {
 	}
 }
 
-// limitNotes remember which workspaces had limits or gates when one last
-// looked. A wrong note costs a look, never a wrong claim.
-type limitNotes struct{ known sync.Map }
-
-func (n *limitNotes) of(workspace string) int {
-	if limited, known := n.known.Load(workspace); known {
-		return limited.(int)
-	}
-	return withBudgets
+// A lastLook is what a process remembers of its last claim in a workspace.
+type lastLook struct {
+	limited int
+	quiet   bool // hardly anything stands ready, so one task at a time is faster
 }
 
-func (n *limitNotes) set(workspace string, limited int) { n.known.Store(workspace, limited) }
+// lastLooks keep them by workspace. A wrong one costs a look, never a wrong claim.
+type lastLooks struct{ known sync.Map }
+
+func (n *lastLooks) of(workspace string) lastLook {
+	if last, known := n.known.Load(workspace); known {
+		return last.(lastLook)
+	}
+	return lastLook{limited: withBudgets}
+}
+
+func (n *lastLooks) set(workspace string, last lastLook) { n.known.Store(workspace, last) }
 
 // Claim leases tasks of the main workspace that the spoke runs itself.
 func (db *DB) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error) {

@@ -27,7 +27,7 @@ type DB struct {
 	classes   classIDs
 	lanes     laneNames
 	claimers  claimerNotes
-	limited   limitNotes
+	lastLooks lastLooks
 }
 
 // Config says whose database to open and how.
