@@ -49,6 +49,11 @@ func TestServerRunsWithOurSettings(t *testing.T) {
 	} {
 		require.Equal(t, want, query(t, c, "SELECT current_setting($1)", name), name)
 	}
+	compression := "pglz"
+	if query(t, c, "SELECT array_to_string(enumvals, ' ') ~ 'lz4' FROM pg_settings WHERE name = 'wal_compression'") == "true" {
+		compression = "lz4"
+	}
+	require.Equal(t, compression, query(t, c, "SHOW wal_compression"))
 	require.Equal(t, `it's a \ name`, query(t, c,
 		"SELECT boot.setting FROM pg_file_settings boot WHERE name = 'application_name'"))
 	require.Equal(t, "æøå", query(t, c, "SELECT lower('ÆØÅ')"))

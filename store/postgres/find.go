@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"iter"
@@ -9,11 +10,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-const oldestMajor = 14
+const oldestMajor = 15
 
 // programs are the server programs of one PostgreSQL installation.
 type programs struct {
@@ -80,6 +82,17 @@ func npmPackage() string {
 type candidate struct {
 	from string // how it was come by, for people
 	dir  string // empty: nothing was found there
+}
+
+// linkedTo reports whether the server was built with a library; false when nobody can tell.
+func (p programs) linkedTo(library string) bool {
+	f, err := elf.Open(p.postgres())
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	libraries, _ := f.ImportedLibraries()
+	return slices.ContainsFunc(libraries, func(name string) bool { return strings.HasPrefix(name, library) })
 }
 
 // findFor returns the programs for a cluster of the given major version (0: a new one), from binDir if that is set.

@@ -28,7 +28,7 @@ func TestErrorWithoutProgramsSaysWhatToDo(t *testing.T) {
 	var notFound *NotFoundError
 	require.ErrorAs(t, err, &notFound)
 	require.Equal(t, []string{"PATH: no postgres", "pg_config --bindir: no " + empty + "/postgres"}, notFound.Looked)
-	require.Regexp(t, `^no PostgreSQL server found \(needs the programs postgres and initdb, version 14 or newer\)
+	require.Regexp(t, `^no PostgreSQL server found \(needs the programs postgres and initdb, version 15 or newer\)
 do one of:
   in a checkout    scripts/ensure-postgres
   Debian, Ubuntu   apt-get update && apt-get install -y --no-install-recommends postgresql
