@@ -117,16 +117,23 @@ const (
 	)`
 	// fromReady takes the first tasks of all admissible classes together. A
 	// lane's share is its weight: the draw makes its first place exponential, the
-	// next ones follow at the distance that its weight gives.
+	// next ones follow at the distance that its weight gives. Of each class it
+	// reads twice its even share; behind the end of a class that has more, nothing
+	// is taken in this look.
 	fromReady = `, draw AS MATERIALIZED (
 		SELECT lane, -ln(1 - random()) AS luck FROM admissible GROUP BY lane
-	), candidates AS MATERIALIZED (
+	), share AS MATERIALIZED (
+		SELECT least($3::bigint, 8 + 2 * $3::bigint / greatest(count(*), 1)) AS n FROM admissible
+	), front AS MATERIALIZED (
 		SELECT class, place, row_number() OVER (ORDER BY turn, rank, seq) AS pos FROM (
 			SELECT a.id AS class, r.rank, r.seq, r.place, (row_number() OVER (PARTITION BY a.lane ORDER BY r.rank, r.seq) - 1 + d.luck) / a.weight AS turn
 			FROM admissible a JOIN draw d ON d.lane = a.lane, LATERAL (
-				SELECT rank, seq, ctid AS place FROM ready WHERE class = a.id AND expires_at > clock_timestamp() ORDER BY rank, seq LIMIT $3
+				SELECT rank, seq, ctid AS place FROM ready WHERE class = a.id AND expires_at > clock_timestamp() ORDER BY rank, seq LIMIT (SELECT n FROM share)
 			) AS r
-		) AS x ORDER BY turn, rank, seq LIMIT $3
+		) AS x
+	), candidates AS MATERIALIZED (
+		SELECT class, place, pos FROM front WHERE pos <= least($3::bigint, (
+			SELECT min(last) FROM (SELECT max(pos) AS last FROM front GROUP BY class HAVING count(*) = (SELECT n FROM share)) AS cut)) ORDER BY pos
 	), fitting AS MATERIALIZED (
 		SELECT class, place FROM candidates WHERE NOT EXISTS (SELECT FROM bound WHERE amount * $3 > room) OR pos NOT IN (
 			SELECT pos FROM (
@@ -161,7 +168,7 @@ const (
 	// counted says how many tasks were passed over: for want of room, or because
 	// somebody else has just locked them.
 	counted = `, passed AS MATERIALIZED (
-		SELECT (SELECT count(*) FROM candidates) - (SELECT count(*) FROM picked) AS n
+		SELECT least($3::bigint, (SELECT count(*) FROM front)) - (SELECT count(*) FROM picked) AS n
 	)`
 	planned = `, passed AS MATERIALIZED (
 		SELECT coalesce(sum(n), 0)::bigint - (SELECT count(*) FROM picked) AS n FROM plan

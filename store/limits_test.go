@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -304,6 +305,51 @@ func TestLanes(t *testing.T) {
 }
 
 // A lane's share of the claims is its weight, singly and in batches.
+// Whatever the workspace has, and however unevenly its classes are mixed, a
+// batch is the first tasks by priority and age.
+func TestABatchIsTheFirstTasks(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(*testing.T, *store.Backlog){
+		"nothing": func(*testing.T, *store.Backlog) {},
+		"a budget": func(t *testing.T, b *store.Backlog) {
+			budget(t, b, store.Budget{Name: "all", Scope: "workspace", Dimension: "tokens", Hard: 1e12})
+		},
+		"a quota": func(t *testing.T, b *store.Backlog) {
+			n := 100_000
+			require.NoError(t, b.SetQuota(t.Context(), store.Quota{Name: "all", Scope: "workspace", Concurrent: &n}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := board(t)
+			set(t, b)
+			specs := make([]store.TaskSpec, 400)
+			for i := range specs { // the first hundred are of one class, the others of five
+				specs[i] = store.TaskSpec{Key: fmt.Sprint(i), Title: "x", Estimate: tokens(1), Priority: i * 7919 % 3}
+				if i >= 100 {
+					specs[i].Capabilities = []string{fmt.Sprint("c", i*31%5)}
+				}
+			}
+			create(t, b, specs...)
+			want := make([]string, 0, len(specs))
+			for p := 2; p >= 0; p-- {
+				for i := range specs {
+					if specs[i].Priority == p {
+						want = append(want, specs[i].Key)
+					}
+				}
+			}
+			for _, n := range []int{60, 1, 120, 30} {
+				got := claimCards(t, b, func(c *store.ClaimTerms) {
+					c.Limit, c.Capabilities = n, []string{"c0", "c1", "c2", "c3", "c4"}
+				})
+				require.Equal(t, want[:n], keys(got))
+				want = want[n:]
+			}
+		})
+	}
+}
+
 func TestLanesShareByWeight(t *testing.T) {
 	t.Parallel()
 	b := board(t)
