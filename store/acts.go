@@ -189,8 +189,22 @@ func (b *Backlog) doByHand(ctx context.Context, tx pgx.Tx, v verb, a Act, task T
 	return b.moveWaiting(ctx, tx, v, a, task)
 }
 
+// endHeld ends a worker's attempt for it. The new epoch makes the worker's fence
+// stale before, so that the operator's word is never taken for the worker's own.
 func (b *Backlog) endHeld(ctx context.Context, tx pgx.Tx, v verb, a Act, task Task) error {
-	f := Fence{Task: task.ID, Attempt: task.Attempts, Epoch: task.epoch}
+	f := Fence{Task: task.ID, Attempt: task.Attempts, Epoch: task.epoch + 1}
+	tag, err := tx.Exec(ctx, `
+		WITH taken AS (
+			UPDATE tasks SET epoch = $3, updated_at = clock_timestamp() WHERE id = $1 AND attempt = $2 AND epoch = $3 - 1 AND state IN ('claimed', 'running', 'awaiting_input')
+			RETURNING id, epoch
+		)
+		UPDATE leases l SET epoch = t.epoch FROM taken t WHERE l.task = t.id`, f.Task, f.Attempt, f.Epoch)
+	if err != nil {
+		return fmt.Errorf("taking over an attempt: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return errRaced
+	}
 	if err := b.report(ctx, tx, f, "end", a.Usage); err != nil {
 		return err
 	}

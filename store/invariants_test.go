@@ -78,12 +78,10 @@ var invariants = map[string]string{
 	"the audit tells of every attempt's end once": `
 		SELECT format('%s/%s %s: %s rows', a.task, a.number, a.outcome, x.n) FROM ended_attempts a, LATERAL (
 			SELECT count(*) AS n FROM told WHERE task = a.task AND (why = format('attempt %s %s', a.number, a.outcome) OR object = a.claim::text AND why = a.outcome)) AS x WHERE x.n <> 1`,
-	"the audit tells of every move that no attempt made": `
+	"the audit tells of every move that no worker made": `
 		SELECT format('%s: epoch %s after %s attempts, %s moves', t.id, t.epoch, t.attempt, x.n) FROM tasks t JOIN classes c ON c.id = t.class AND c.kind = 'card', LATERAL (
-			SELECT count(*) AS n FROM told m WHERE m.task = t.id AND NOT m.many AND (
-				m.action IN ('operator.unblocked', 'task.unblocked', 'operator.retried', 'task.cancelled', 'task.expired')
-				OR m.action IN ('operator.completed', 'operator.failed', 'operator.blocked', 'operator.cancelled')
-					AND NOT EXISTS (SELECT FROM told e WHERE e.tx = m.tx AND e.task = m.task AND e.why LIKE 'attempt %'))) AS x
+			SELECT count(*) AS n FROM told m WHERE m.task = t.id AND NOT m.many AND m.action IN ('operator.unblocked', 'task.unblocked', 'operator.retried',
+				'operator.completed', 'operator.failed', 'operator.released', 'operator.blocked', 'operator.cancelled', 'task.cancelled', 'task.expired')) AS x
 		WHERE t.epoch <> t.attempt + x.n`,
 	"the audit tells of every retry by hand": `
 		SELECT format('%s: %s, and %s rows', t.id, t.replays, x.n) FROM tasks t, LATERAL (SELECT count(*) AS n FROM told WHERE task = t.id AND action = 'operator.retried') AS x
@@ -177,7 +175,7 @@ func TestInvariantsNotice(t *testing.T) {
 		`INSERT INTO audit (workspace, actor, action, tasks) SELECT 'main', 'x', 'task.queued', ARRAY[` + id("free") + `]`: "every creation once",
 		`UPDATE leases SET claim = gen_random_uuid()`:                                                                      "every claim once",
 		`UPDATE ended_attempts SET outcome = 'failed' WHERE task = ` + id("done"):                                          "every attempt's end once",
-		`UPDATE tasks SET epoch = epoch + 1 WHERE key = 'shut'`:                                                            "every move that no attempt made",
+		`UPDATE tasks SET epoch = epoch + 1 WHERE key = 'shut'`:                                                            "every move that no worker made",
 		`UPDATE tasks SET replays = 1 WHERE key = 'free'`:                                                                  "every retry by hand",
 	} {
 		tx := begin(t, s.url)

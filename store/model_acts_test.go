@@ -97,7 +97,7 @@ func (m *machine) byHand(rt *rapid.T) {
 	switch {
 	case want != "" || same:
 	case t.held():
-		m.ref.end(t, v.outcome, true, delay > 0)
+		m.ref.endByHand(t, v.outcome, delay > 0)
 	default:
 		m.ref.move(t, v.to)
 	}
@@ -146,7 +146,7 @@ func (m *machine) reclaim(rt *rapid.T) {
 	switch {
 	case want != "":
 	case t.held():
-		m.ref.end(t, "released", true, false)
+		m.ref.endByHand(t, "released", false)
 	default:
 		m.ref.move(t, commands.Queued)
 	}

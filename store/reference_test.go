@@ -175,6 +175,14 @@ func (r *reference) end(t *refTask, outcome string, final, delayed bool) {
 	r.follow(t)
 }
 
+// endByHand is the operator's end of the open attempt: its worker's fence holds
+// no longer, and no word of it counts as said before.
+func (r *reference) endByHand(t *refTask, outcome string, delayed bool) {
+	t.epoch++
+	t.attempts[len(t.attempts)-1].epoch = t.epoch
+	r.end(t, outcome, true, delayed)
+}
+
 // move takes a task that nobody holds to another state.
 func (r *reference) move(t *refTask, to commands.State) {
 	t.epoch++
