@@ -1,11 +1,12 @@
 package store
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 )
@@ -224,24 +225,25 @@ const (
 )
 
 // takeNewWork refuses new tasks of classes whose lane is closing or closed, or
-// whose spent budget says that it refuses.
-func takeNewWork(ctx context.Context, tx pgx.Tx, classes []int) error {
-	rows, err := tx.Query(ctx, `SELECT c.lane, coalesce((SELECT state FROM lanes l WHERE l.workspace = c.workspace AND l.name = c.lane), 'active'),
-			coalesce((SELECT b.name FROM funds b WHERE b.workspace IN ('', c.workspace) AND b.on_hard = 'refuse' AND b.used + b.reserved
-				+ greatest(1, coalesce((c.estimate->>b.dimension)::bigint, 0)) > b.hard AND `+scopeFits("b")+` LIMIT 1), '')
-		FROM classes c WHERE c.id = ANY ($1) AND $2 = ''`, classes, "")
-	if err != nil {
-		return fmt.Errorf("asking lanes and budgets for new work: %w", err)
+// whose spent budget says that it refuses. The statement fails then, and with it
+// whatever was sent behind it; refusedWork reads the error.
+func takeNewWork(batch *pgx.Batch, classes []int) {
+	batch.Queue(`SELECT refuse_new_work(x.lane, x.state, x.budget) FROM (
+			SELECT c.lane, coalesce((SELECT state FROM lanes l WHERE l.workspace = c.workspace AND l.name = c.lane), 'active') AS state,
+				coalesce((SELECT b.name FROM funds b WHERE b.workspace IN ('', c.workspace) AND b.on_hard = 'refuse'
+					AND b.used + b.reserved + greatest(1, takes(c.estimate, b.dimension)) > b.hard AND `+scopeFits("b")+` LIMIT 1), '') AS budget
+			FROM classes c WHERE c.id = ANY ($1) AND $2 = ''
+		) AS x WHERE x.state IN ('draining', 'disabled') OR x.budget <> '' LIMIT 1`, classes, "")
+}
+
+// refusedWork turns the error of takeNewWork into the refusal that it stands for.
+func refusedWork(err error) error {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case !ok || pg.Code != "SM002":
+		return err
+	case pg.ConstraintName == "":
+		return commands.Refuse(commands.LaneClosed, "lane %s is %s and takes no new tasks", pg.Detail, pg.Hint).Hinting("spawnmesh lane resume %s", pg.Detail)
 	}
-	var lane, state, budget string
-	_, err = pgx.ForEachRow(rows, []any{&lane, &state, &budget}, func() error {
-		switch {
-		case state == "draining" || state == "disabled":
-			return commands.Refuse(commands.LaneClosed, "lane %s is %s and takes no new tasks", lane, state).Hinting("spawnmesh lane resume %s", lane)
-		case budget != "":
-			return commands.Refuse(commands.OverBudget, "budget %s is spent and refuses new tasks", budget).Hinting("spawnmesh budget show %s", budget)
-		}
-		return nil
-	})
-	return err
+	return commands.Refuse(commands.OverBudget, "budget %s is spent and refuses new tasks", pg.ConstraintName).Hinting("spawnmesh budget show %s", pg.ConstraintName)
 }

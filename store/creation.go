@@ -222,10 +222,9 @@ func findTasks(ctx context.Context, tx pgx.Tx, workspace string, refs []string) 
 	return known, err
 }
 
-// classes interns the classes of the new tasks, each once, and asks their lanes
-// and budgets whether they take new work.
+// classes interns the classes of the new tasks, each once.
 func (c *creation) classes(ctx context.Context, tx pgx.Tx) ([]int, error) {
-	ids, distinct := make([]int, len(c.specs)), []int{}
+	ids := make([]int, len(c.specs))
 	for i := range c.specs {
 		if c.out[i].Existing {
 			continue
@@ -234,11 +233,9 @@ func (c *creation) classes(ctx context.Context, tx pgx.Tx) ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		if ids[i] = id; !slices.Contains(distinct, id) {
-			distinct = append(distinct, id)
-		}
+		ids[i] = id
 	}
-	return ids, takeNewWork(ctx, tx, distinct)
+	return ids, nil
 }
 
 // newTasks are the columns of tasks to be inserted.
@@ -271,6 +268,7 @@ func (c *creation) insert(ctx context.Context, w *work, deps [][]dependency, cla
 		object = n.id[0]
 	}
 	var batch pgx.Batch
+	takeNewWork(&batch, slices.Compact(slices.Sorted(slices.Values(n.class))))
 	batch.Queue(`
 		WITH new AS (
 			SELECT * FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::int[], $9::int[], $10::text[], $11::bytea[], $12::text[],
@@ -298,7 +296,7 @@ func (c *creation) insert(ctx context.Context, w *work, deps [][]dependency, cla
 	batch.Queue(notify)
 	crash.Point("before creating tasks")
 	if err := w.SendLast(ctx, &batch); err != nil {
-		return fmt.Errorf("filling the backlog: %w", err)
+		return refusedWork(fmt.Errorf("filling the backlog: %w", err))
 	}
 	return nil
 }

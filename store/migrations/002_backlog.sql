@@ -421,6 +421,12 @@ $$;
 CREATE FUNCTION takes(estimate jsonb, dimension text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 $$ SELECT coalesce((estimate->>dimension)::bigint, CASE dimension WHEN 'spawns' THEN 1000000 ELSE 0 END) $$;
 
+-- Ends a transaction that would add work where none is taken.
+CREATE FUNCTION refuse_new_work(lane text, state text, budget text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'no new tasks here' USING ERRCODE = 'SM002', DETAIL = lane, HINT = state, CONSTRAINT = budget;
+END $$;
+
 -- What a workspace has that decides about claims; see lastLook.
 CREATE FUNCTION limited(ws text) RETURNS int LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws)) THEN 4 WHEN EXISTS (SELECT FROM budgets WHERE workspace IN ('', ws)) THEN 2
