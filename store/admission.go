@@ -29,7 +29,7 @@ import (
 // A workspace without limits and gates gets the same answer by a shorter
 // statement, which gives none where there are some after all.
 const (
-	holdBudgets = `SELECT FROM budgets WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE`
+	holdBudgets = `SELECT FROM budgets WHERE workspace IN ('', $1) ORDER BY id FOR NO KEY UPDATE`
 	holdQuotas  = `SELECT FROM quotas WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE`
 	// A statement of its own: it sees the advances that were given until the
 	// budgets were held.

@@ -233,7 +233,7 @@ func (b *Backlog) ResetBudget(ctx context.Context, name, reason string) (Budget,
 func (b *Backlog) changeBudget(ctx context.Context, name, done, reason string, change func(context.Context, pgx.Tx, int) error) (g Budget, err error) {
 	err = b.tx(ctx, "changing budget "+clip(name), func(ctx context.Context, tx pgx.Tx) error {
 		var id int
-		err := tx.QueryRow(ctx, `SELECT id FROM budgets WHERE workspace IN ('', $1) AND name = $2 ORDER BY workspace DESC LIMIT 1 FOR UPDATE`, b.workspace, name).Scan(&id)
+		err := tx.QueryRow(ctx, `SELECT id FROM budgets WHERE workspace IN ('', $1) AND name = $2 ORDER BY workspace DESC LIMIT 1 FOR NO KEY UPDATE`, b.workspace, name).Scan(&id)
 		if err == pgx.ErrNoRows {
 			return commands.Refuse(commands.NotFound, "no budget %q", clip(name)).Hinting("spawnmesh budget list")
 		}

@@ -79,6 +79,52 @@ func TestABudgetReservesSettlesAndReleases(t *testing.T) {
 	require.Equal(t, []store.Amount{30, 50}, []store.Amount{used, reserved}, "given back unspent")
 }
 
+// While there is plenty, claims reserve from advances. Whatever leaves less room
+// takes them back, so that exactly what is left can be claimed.
+func TestAdvancesAreTakenBack(t *testing.T) {
+	t.Parallel()
+	for name, shrink := range map[string]func(*testing.T, *store.Backlog, store.Claimed){
+		"a lower limit": func(t *testing.T, b *store.Backlog, _ store.Claimed) {
+			budget(t, b, store.Budget{Name: "day", Scope: "workspace", Dimension: "tokens", Hard: 100 * store.Unit})
+		},
+		"usage beyond the estimate": func(t *testing.T, b *store.Backlog, c store.Claimed) {
+			require.NoError(t, b.Report(t.Context(), c.Fence, "1", tokens(99_910)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSide(t, 1, 2)
+			b := boardOf(t, s, store.MainWorkspace)
+			budget(t, b, store.Budget{Name: "day", Scope: "workspace", Dimension: "tokens", Hard: 100_000 * store.Unit})
+			for range 40 {
+				create(t, b, store.TaskSpec{Title: "x", Estimate: tokens(10)})
+			}
+			one := func(c *store.ClaimTerms) { c.Limit = 1 }
+			first := claimCards(t, b, one)[0]
+			claimCards(t, b, one)
+			require.Positive(t, rows(t, s, `SELECT (sum(advance) / 1000000)::int FROM budget_slots`))
+
+			shrink(t, b, first)
+
+			require.Zero(t, rows(t, s, `SELECT sum(advance)::int FROM budget_slots`))
+			_, reserved := left(t, b, "day")
+			room := 100_000 - 99_910
+			if name == "a lower limit" {
+				room = 100
+			}
+			n := (room - int(reserved)) / 10
+			require.Len(t, claimCards(t, b, nil), n)
+			require.Empty(t, claimCards(t, b, one))
+			_, reserved = left(t, b, "day")
+			require.EqualValues(t, room, reserved)
+			requireInvariants(t, s.url)
+			_, err := b.GrantBudget(t.Context(), "day", 1000*store.Unit, "more")
+			require.NoError(t, err)
+			require.Len(t, claimCards(t, b, nil), 38-n)
+		})
+	}
+}
+
 func TestUsageIsCountedOnceAndNeverDropped(t *testing.T) {
 	t.Parallel()
 	b := board(t)

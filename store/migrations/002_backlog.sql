@@ -242,7 +242,7 @@ CREATE FUNCTION budget_slot() RETURNS int LANGUAGE sql STABLE AS $$ SELECT pg_ba
 -- caller's transaction nobody reserves from it any more.
 CREATE FUNCTION recall_advances(b int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM FROM budgets WHERE id = b FOR UPDATE;
+    PERFORM FROM budgets WHERE id = b FOR NO KEY UPDATE; -- a charge may refer to it meanwhile
     UPDATE budget_slots SET advance = 0 WHERE (budget, slot) IN (
         SELECT budget, slot FROM budget_slots WHERE budget = b AND advance <> 0 ORDER BY slot FOR UPDATE);
 END $$;
@@ -428,10 +428,11 @@ BEGIN
 END $$;
 
 -- What a workspace has that decides about claims; see lastLook.
-CREATE FUNCTION limited(ws text) RETURNS int LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws)) THEN 4 WHEN EXISTS (SELECT FROM budgets WHERE workspace IN ('', ws)) THEN 2
-        WHEN EXISTS (SELECT FROM lanes WHERE workspace = ws) OR EXISTS (SELECT FROM freezes WHERE workspace IN ('', ws)) THEN 1 ELSE 0 END
-$$;
+CREATE FUNCTION limited(ws text) RETURNS int LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN CASE WHEN EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws)) THEN 4 WHEN EXISTS (SELECT FROM budgets WHERE workspace IN ('', ws)) THEN 2
+        WHEN EXISTS (SELECT FROM lanes WHERE workspace = ws) OR EXISTS (SELECT FROM freezes WHERE workspace IN ('', ws)) THEN 1 ELSE 0 END;
+END $$;
 
 -- Claims one task, the way the statements of store/admission.go claim many, with
 -- budgets reserved from advances only: small plans cost less to set up than one
@@ -444,7 +445,7 @@ CREATE FUNCTION claim_one(claim_id uuid, who text, caps text[], lease interval, 
 #variable_conflict use_column
 DECLARE
     seed bigint := (random() * 9007199254740991)::bigint;
-    mine int := pg_backend_pid() % 16;
+    mine int := budget_slot();
     c record;
     g record;
     t record;
