@@ -79,10 +79,9 @@ func staleFences(b board) {
 	require.Equal(b.t, "A1 is ready\n", b.do("backlog", "reclaim", "--id", "A1"))
 	now := b.claim("second", "--id", "A1")
 
-	for _, verb := range []string{"complete", "fail", "block", "renew"} {
+	for _, verb := range []string{"complete", "fail", "release", "block", "renew"} {
 		b.refused(exitConflict, commands.StaleAttempt, "second holds it with attempt 2", "backlog", verb, "--fence", old.Fence)
 	}
-	require.Equal(b.t, "A1 is claimed by second\n", b.do("backlog", "release", "--fence", old.Fence), "that attempt was released")
 	require.Equal(b.t, now.Fence, fmt.Sprintf("%s/2/%d", now.ID, now.Epoch))
 	require.Equal(b.t, "second", b.show("A1").Owner, "nothing was changed")
 
