@@ -28,7 +28,7 @@ build: ## build bin/spawnmesh
 
 bench: ## measure everything; figures go to docs/benchmarks.md by hand
 	@DATABASE_URL= scripts/ensure-postgres
-	go test -run '^$$' -bench . -benchtime 2s ./signing ./spoke/supervisor ./hub
+	go test -run '^$$' -bench . -benchtime 2s ./signing ./spoke/supervisor ./hub ./store
 	go run ./cmd/spawnmesh bench spawn
 	$(MAKE) bench-claim bench-curve
 
@@ -47,10 +47,10 @@ chaos: ## 1,000 spawns with 20 random kills, 10,000 claim races, long property t
 	SPAWNMESH_CHAOS_SPAWNS=1000 SPAWNMESH_CHAOS_KILLS=20 SPAWNMESH_CUT=60s go test -count=1 -timeout 60m -v -run 'TestRandomKills|TestLinkCut' ./cmd/spawnmesh
 
 fuzz: ## fuzz every decoder, 30 s each
-	@for f in FuzzOpen FuzzHeader FuzzBody FuzzKeyFile; do go test -run '^$$' -fuzz "^$$f$$" -fuzztime 30s ./signing || exit 1; done
-	go test -run '^$$' -fuzz '^FuzzToken$$' -fuzztime 30s ./federation
-	go test -run '^$$' -fuzz '^FuzzPolicy$$' -fuzztime 30s ./spoke
-	go test -run '^$$' -fuzz '^FuzzParse$$' -fuzztime 30s ./commands
+	@for f in FuzzOpen FuzzHeader FuzzBody FuzzKeyFile; do go test -run '^$$' -fuzz "^$$f$$" -fuzztime 30s -fuzzminimizetime 5s ./signing || exit 1; done
+	go test -run '^$$' -fuzz '^FuzzToken$$' -fuzztime 30s -fuzzminimizetime 5s ./federation
+	go test -run '^$$' -fuzz '^FuzzPolicy$$' -fuzztime 30s -fuzzminimizetime 5s ./spoke
+	go test -run '^$$' -fuzz '^FuzzParse$$' -fuzztime 30s -fuzzminimizetime 5s ./commands
 
 run: ## run a hub in the foreground, in ./state/hub
 	@scripts/ensure-postgres

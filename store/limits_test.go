@@ -350,7 +350,6 @@ func TestLanes(t *testing.T) {
 	require.Equal(t, []int64{1, 0, 1, 1}, []int64{lanes[0].Queued, lanes[0].Claimed, lanes[1].Queued, lanes[1].Claimed}, "%+v", lanes)
 }
 
-// A lane's share of the claims is its weight, singly and in batches.
 // Whatever the workspace has, and however unevenly its classes are mixed, a
 // batch is the first tasks by priority and age.
 func TestABatchIsTheFirstTasks(t *testing.T) {
@@ -396,6 +395,7 @@ func TestABatchIsTheFirstTasks(t *testing.T) {
 	}
 }
 
+// A lane's share of the claims is its weight, singly and in batches.
 func TestLanesShareByWeight(t *testing.T) {
 	t.Parallel()
 	b := board(t)
