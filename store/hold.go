@@ -207,15 +207,7 @@ func (b *Backlog) Reclaim(ctx context.Context, ref string) ([]Task, error) {
 		if err != nil {
 			return nil, err
 		}
-		list := []Task{}
-		for _, id := range ids {
-			t, err := b.Show(ctx, id)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, t)
-		}
-		return list, nil
+		return b.ShowAll(ctx, ids)
 	}
 	t, err := b.Show(ctx, ref)
 	if err != nil {

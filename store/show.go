@@ -93,6 +93,19 @@ func queryTasks(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]Task
 	return list, nil
 }
 
+// ShowAll returns the tasks with these ids, in their order. One that is not there
+// is left out.
+func (b *Backlog) ShowAll(ctx context.Context, ids []string) (list []Task, err error) {
+	if len(ids) == 0 {
+		return []Task{}, nil
+	}
+	err = b.tx(ctx, "reading tasks", func(ctx context.Context, tx pgx.Tx) error {
+		list, err = queryTasks(ctx, tx, taskSQL+`JOIN unnest($3::text[]::uuid[]) WITH ORDINALITY AS asked (id, n) ON asked.id = t.id WHERE t.workspace = $1 ORDER BY asked.n`, b.workspace, "", ids)
+		return err
+	})
+	return list, err
+}
+
 // Show returns one task by its key, its id, or a unique beginning of its id.
 func (b *Backlog) Show(ctx context.Context, ref string) (t Task, err error) {
 	err = b.tx(ctx, "reading a task", func(ctx context.Context, tx pgx.Tx) error {

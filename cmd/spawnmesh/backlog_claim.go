@@ -93,8 +93,8 @@ func (a *app) claim(ctx context.Context, f claimFlags, batch bool) error {
 			if err != nil {
 				return err
 			}
-			list, err = fill(ctx, w.b, f.terms.Owner, got)
-			return err
+			list = fill(ctx, w.b, f.terms.Owner, got)
+			return nil
 		})
 		if err != nil || !again {
 			return errors.Join(err, a.printClaims(list, batch, err))

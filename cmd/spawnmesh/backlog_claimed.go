@@ -12,18 +12,26 @@ import (
 )
 
 // fill adds to each claim all that is known of its task.
-func fill(ctx context.Context, b *store.Backlog, owner string, got []store.Claimed) ([]claim, error) {
-	list := []claim{}
-	for _, g := range got {
-		t, err := b.Show(ctx, g.Fence.Task)
-		if err != nil {
-			// The claim stands: its claimer must learn of it.
+func fill(ctx context.Context, b *store.Backlog, owner string, got []store.Claimed) []claim {
+	ids := make([]string, len(got))
+	for i, g := range got {
+		ids[i] = g.Fence.Task
+	}
+	known := map[string]store.Task{}
+	tasks, _ := b.ShowAll(ctx, ids) // the claims stand: their claimer must learn of them all the same
+	for _, t := range tasks {
+		known[t.ID] = t
+	}
+	list := make([]claim, len(got))
+	for i, g := range got {
+		t, ok := known[g.Fence.Task]
+		if !ok {
 			t = store.Task{ID: g.Fence.Task, Key: g.Key, Title: g.Title, Body: g.Body, Priority: g.Priority, Status: store.BoardClaimed,
 				State: commands.Claimed, Lane: g.Lane, Acceptance: g.Acceptance, Owner: owner, LeaseUntil: &g.Until, Attempts: g.Fence.Attempt}
 		}
-		list = append(list, claim{t, g.Fence.String(), g.Fence.Epoch, g.Type, g.Grant, g.Until})
+		list[i] = claim{t, g.Fence.String(), g.Fence.Epoch, g.Type, g.Grant, g.Until}
 	}
-	return list, nil
+	return list
 }
 
 func (a *app) printClaims(list []claim, batch bool, failed error) error {
