@@ -79,6 +79,21 @@ func TestABudgetReservesSettlesAndReleases(t *testing.T) {
 	require.Equal(t, []store.Amount{30, 50}, []store.Amount{used, reserved}, "given back unspent")
 }
 
+// A claim that looks twice because of a budget is noted all the same.
+func TestWhyKnowsWhoClaimed(t *testing.T) {
+	t.Parallel()
+	b := board(t)
+	budget(t, b, store.Budget{Name: "day", Scope: "workspace", Dimension: "tokens", Hard: 15 * store.Unit})
+	create(t, b, store.TaskSpec{Title: "x", Estimate: tokens(10)}, store.TaskSpec{Key: "waits", Title: "y", Estimate: tokens(10)})
+
+	require.Len(t, claimCards(t, b, nil), 1)
+
+	w, err := b.Why(t.Context(), "waits")
+	require.NoError(t, err)
+	require.Len(t, w.By, 1)
+	require.Equal(t, "worker-1", w.By[0].Owner)
+}
+
 // While there is plenty, claims reserve from advances. Whatever leaves less room
 // takes them back, so that exactly what is left can be claimed.
 func TestAdvancesAreTakenBack(t *testing.T) {

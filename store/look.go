@@ -107,7 +107,8 @@ func (b *Backlog) look(ctx context.Context, claim string, t ClaimTerms, limited 
 			}
 		}
 		var batch pgx.Batch
-		if b.db.claimers.due(b.workspace, t) {
+		note := b.db.claimers.due(b.workspace, t)
+		if note {
 			batch.Queue(noteClaimer, b.workspace, t.Owner, t.Kind, t.Capabilities, t.Lanes)
 		}
 		sql, args := b.queueHolds(&batch, claim, t, limited)
@@ -115,6 +116,9 @@ func (b *Backlog) look(ctx context.Context, claim string, t ClaimTerms, limited 
 		crash.Point("before claiming tasks")
 		if err := w.SendLast(ctx, &batch); err != nil {
 			return fmt.Errorf("picking tasks: %w", err)
+		}
+		if note {
+			b.db.claimers.noted(b.workspace, t)
 		}
 		b.sign(key, l.list)
 		return nil

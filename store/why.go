@@ -54,17 +54,23 @@ type claimerNotes struct {
 
 // due reports whether a claimer is to be noted with this claim.
 func (n *claimerNotes) due(workspace string, t ClaimTerms) bool {
-	id := fmt.Sprint(workspace, "\x00", t.Owner, "\x00", t.Kind, t.Capabilities, t.Lanes)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if time.Since(n.said[id]) < time.Minute {
-		return false
-	}
+	return time.Since(n.said[claimerID(workspace, t)]) >= time.Minute
+}
+
+// noted says that the claim that noted the claimer is committed.
+func (n *claimerNotes) noted(workspace string, t ClaimTerms) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.said == nil || len(n.said) > 1000 {
 		n.said = map[string]time.Time{}
 	}
-	n.said[id] = time.Now()
-	return true
+	n.said[claimerID(workspace, t)] = time.Now()
+}
+
+func claimerID(workspace string, t ClaimTerms) string {
+	return fmt.Sprint(workspace, "\x00", t.Owner, "\x00", t.Kind, t.Capabilities, t.Lanes)
 }
 
 // Why gives every reason that keeps a task from being claimed, since when, and
