@@ -11,12 +11,13 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
-// Claiming is two statements of one transaction, sent together. The first says
-// what the workspace has; the second decides class by class, in the order of the
-// model: freeze, lane, capabilities, quota, budget. (What waits for a dependency
-// or a time does not stand in ready at all.) Then it takes the first tasks of
-// the classes that remain. A class that is refused is not looked into, so
-// nothing in it stands in anyone's way.
+// Claiming is one statement, with what must be held before it in the same round
+// trip. It decides class by class, in the order of the model: freeze, lane,
+// capabilities, quota, budget. (What waits for a dependency or a time does not
+// stand in ready at all.) Then it takes the first tasks of the classes that
+// remain. A class that is refused is not looked into, so nothing in it stands in
+// anyone's way. One task is claimed by the database's function claim_one, which
+// asks the same.
 //
 // Reservations never overshoot. A claim of a workspace with budgets reserves from
 // the advance of its connection's slot, if that is large enough (pickFar). Else
