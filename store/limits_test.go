@@ -365,6 +365,31 @@ func TestLanes(t *testing.T) {
 	require.Equal(t, []int64{1, 0, 1, 1}, []int64{lanes[0].Queued, lanes[0].Claimed, lanes[1].Queued, lanes[1].Claimed}, "%+v", lanes)
 }
 
+// What somebody else is about to take hides nothing behind it, of its own class
+// or of another.
+func TestALockedTaskHidesNoOther(t *testing.T) {
+	t.Parallel()
+	s := newSide(t, 1, 2)
+	b := boardOf(t, s, store.MainWorkspace)
+	gpu := []string{"gpu"}
+	create(t, b, store.TaskSpec{Key: "first", Title: "x", Priority: 9, Capabilities: gpu})
+	for _, key := range []string{"a", "b", "c", "d"} {
+		create(t, b, store.TaskSpec{Key: key, Title: "x"})
+	}
+	tx := begin(t, s.url)
+	_, err := tx.Exec(t.Context(), `SELECT FROM ready WHERE rank = -9 FOR UPDATE`)
+	require.NoError(t, err)
+
+	claim := func(n int) []string {
+		return keys(claimCards(t, b, func(c *store.ClaimTerms) { c.Limit, c.Capabilities = n, gpu }))
+	}
+	require.Equal(t, []string{"a"}, claim(1))
+	require.Equal(t, []string{"b", "c", "d"}, claim(3))
+	require.Empty(t, claim(1))
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Equal(t, []string{"first"}, claim(1))
+}
+
 // Whatever the workspace has, and however unevenly its classes are mixed, a
 // batch is the first tasks by priority and age.
 func TestABatchIsTheFirstTasks(t *testing.T) {
