@@ -35,8 +35,7 @@ const (
 	// A statement of its own: it sees the advances that were given until the
 	// budgets were held.
 	recallAll = `
-	UPDATE budget_slots SET advance = 0 WHERE (budget, slot) IN (
-		SELECT budget, slot FROM budget_slots WHERE budget = ANY (ARRAY (SELECT id FROM budgets WHERE workspace IN ('', $1))) AND advance <> 0 ORDER BY budget, slot FOR UPDATE)`
+	SELECT recall_advances(id) FROM budgets b WHERE workspace IN ('', $1) AND EXISTS (SELECT FROM budget_slots WHERE budget = b.id AND advance <> 0) ORDER BY id`
 )
 
 // Parameters: $1 claim, $2 owner, $3 limit, $4 capabilities, $5 lease,

@@ -120,6 +120,9 @@ func (b *Backlog) SetBudget(ctx context.Context, g Budget) error {
 		return err
 	}
 	return b.tx(ctx, "setting budget "+g.Name, func(ctx context.Context, tx pgx.Tx) error {
+		if err := awaitHolders(ctx, tx, "budgets"); err != nil {
+			return err
+		}
 		if g.Scope == "task" {
 			if err := b.classOfItsOwn(ctx, tx, &g); err != nil {
 				return err
@@ -150,6 +153,16 @@ func (b *Backlog) SetBudget(ctx context.Context, g Budget) error {
 		}
 		return tellClaimers(ctx, tx)
 	})
+}
+
+// awaitHolders waits for the claims that hold the limits of a table, and keeps
+// others from it until the commit: none sees a limit that is new since it held
+// what there was, and takes of it as if it held it too.
+func awaitHolders(ctx context.Context, tx pgx.Tx, table string) error {
+	if _, err := tx.Exec(ctx, `LOCK TABLE `+table+` IN EXCLUSIVE MODE`); err != nil {
+		return fmt.Errorf("waiting for claims that hold %s: %w", table, err)
+	}
+	return nil
 }
 
 // classOfItsOwn gives the task of a task's budget a class that no other has.

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -77,6 +78,35 @@ func TestABudgetReservesSettlesAndReleases(t *testing.T) {
 	require.NoError(t, err)
 	used, reserved = left(t, b, "day")
 	require.Equal(t, []store.Amount{30, 50}, []store.Amount{used, reserved}, "given back unspent")
+}
+
+// A claim that holds the limits there are meets no new one before it ends.
+func TestANewLimitWaitsForWhoHoldsTheOthers(t *testing.T) {
+	t.Parallel()
+	n := 1
+	for table, set := range map[string]func(context.Context, *store.Backlog) error{
+		"budgets": func(ctx context.Context, b *store.Backlog) error {
+			return b.SetBudget(ctx, store.Budget{Name: "new", Scope: "workspace", Dimension: "tokens", Hard: store.Unit})
+		},
+		"quotas": func(ctx context.Context, b *store.Backlog) error {
+			return b.SetQuota(ctx, store.Quota{Name: "new", Scope: "workspace", Concurrent: &n})
+		},
+	} {
+		t.Run(table, func(t *testing.T) {
+			t.Parallel()
+			s := newSide(t, 1, 2)
+			b := boardOf(t, s, store.MainWorkspace)
+			claim := begin(t, s.url)
+			_, err := claim.Exec(t.Context(), `SELECT FROM `+table+` ORDER BY id FOR NO KEY UPDATE`) // as a claim does
+			require.NoError(t, err)
+
+			short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			require.ErrorIs(t, set(short, b), context.DeadlineExceeded)
+			require.NoError(t, claim.Rollback(t.Context()))
+			require.NoError(t, set(t.Context(), b))
+		})
+	}
 }
 
 // A claim that looks twice because of a budget is noted all the same.

@@ -43,6 +43,9 @@ func (b *Backlog) SetQuota(ctx context.Context, q Quota) error {
 		return commands.Refuse(commands.Validation, "a limit per window needs the window's length, and the other way round")
 	}
 	return b.tx(ctx, "setting quota "+q.Name, func(ctx context.Context, tx pgx.Tx) error {
+		if err := awaitHolders(ctx, tx, "quotas"); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, `
 			INSERT INTO quotas AS q (workspace, name, scope, target, concurrent, per_window, win) VALUES ($1, $2, $3, $4, $5, $6, nullif($7::interval, interval '0'))
 			ON CONFLICT (workspace, name) DO UPDATE SET concurrent = excluded.concurrent, per_window = excluded.per_window, win = excluded.win
