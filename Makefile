@@ -48,7 +48,7 @@ chaos: ## 1,000 spawns with 20 random kills, 10,000 claim races, long property t
 
 fuzz: ## fuzz every decoder, 30 s each
 	@for f in FuzzOpen FuzzHeader FuzzBody FuzzKeyFile; do go test -run '^$$' -fuzz "^$$f$$" -fuzztime 30s -fuzzminimizetime 5s ./signing || exit 1; done
-	go test -run '^$$' -fuzz '^FuzzToken$$' -fuzztime 30s -fuzzminimizetime 5s ./federation
+	go test -run '^$$' -fuzz '^FuzzToken$$' -fuzztime 30s -fuzzminimizetime 5s ./federation/join
 	go test -run '^$$' -fuzz '^FuzzPolicy$$' -fuzztime 30s -fuzzminimizetime 5s ./spoke
 	go test -run '^$$' -fuzz '^FuzzParse$$' -fuzztime 30s -fuzzminimizetime 5s ./commands
 

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -42,7 +42,7 @@ func TestStatesOfAConnection(t *testing.T) {
 			before, end := m.Hub.Sums(t), m.Hub.AuditEnd(t)
 			result := a.Seal(t, &commands.Result{Task: asked.Task, State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded}, asked.Re, nil).Wire
 
-			a.Send(t, federation.KindResult, result)
+			a.Send(t, transport.KindResult, result)
 
 			if tt.code == "" {
 				require.Equal(t, commands.Completed, m.Wait(t, asked.Task).State)
@@ -57,7 +57,7 @@ func TestStatesOfAConnection(t *testing.T) {
 			require.Equal(t, before, m.Hub.Sums(t))
 			if tt.state != store.Revoked {
 				m.Hub.Exec(t, `UPDATE connections SET state = 'active' WHERE id = $1`, a.Voice.Conn)
-				a.Send(t, federation.KindResult, result)
+				a.Send(t, transport.KindResult, result)
 				require.Equal(t, commands.Completed, m.Wait(t, asked.Task).State, "it was not forgotten")
 			}
 		})
@@ -76,7 +76,7 @@ func TestWhatARevokedPeerSaidBefore(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `LOCK TABLE inbox`)
 	require.NoError(t, err)
 	for range 3 {
-		a.Send(t, federation.KindResult, a.Seal(t, &commands.Result{Task: asked.Task, State: commands.Completed, Attempt: 1}, asked.Re, nil).Wire)
+		a.Send(t, transport.KindResult, a.Seal(t, &commands.Result{Task: asked.Task, State: commands.Completed, Attempt: 1}, asked.Re, nil).Wire)
 	}
 	m.Stop(t, "hub")
 	require.NoError(t, tx.Rollback(t.Context()))
@@ -107,9 +107,9 @@ func chatter(t *testing.T, a *meshtest.Attacker, asked meshtest.Asked) (stop fun
 		tick := time.NewTicker(25 * time.Millisecond)
 		defer tick.Stop()
 		for len(wires) > 0 {
-			var list []federation.Report
+			var list []transport.Report
 			for _, w := range wires[:5] {
-				list = append(list, federation.Report{Kind: federation.KindEvent, ID: meshtest.NewID(), Body: w})
+				list = append(list, transport.Report{Kind: transport.KindEvent, ID: meshtest.NewID(), Body: w})
 			}
 			wires = wires[5:]
 			a.Link.Publish(ctx, list) // it fails once the link is gone
@@ -153,7 +153,7 @@ func TestRevokeUnderLoad(t *testing.T) {
 		require.Less(t, gone, time.Second)
 		meshtest.Await(t, "the refusal of its key", func() bool {
 			cause := a.Link.State().Cause
-			return errors.Is(cause, federation.ErrRefused)
+			return errors.Is(cause, transport.ErrRefused)
 		})
 		stop()
 		require.Zero(t, m.Hub.Count(t, `SELECT count(*) FROM inbox i JOIN connections c ON c.id = i.conn WHERE c.id = $1 AND i.received_at > c.state_at`, a.Voice.Conn))
@@ -172,7 +172,7 @@ func TestARevokedPeerNeverComesBack(t *testing.T) {
 	token := m.Token(t, "attic", n.Proxy)
 	joined, err := n.JoinWith(t, token)
 	require.NoError(t, err)
-	link := &federation.Link{Address: m.Hub.Link, Pins: []string{token.Pin}, ID: string(n.Keys.InstanceID()), Seed: n.Keys.LinkSeed, Redial: 50 * time.Millisecond}
+	link := &transport.Link{Address: m.Hub.Link, Pins: []string{token.Pin}, ID: string(n.Keys.InstanceID()), Seed: n.Keys.LinkSeed, Redial: 50 * time.Millisecond}
 	keep(t, link.Run)
 	meshtest.Await(t, "the link", func() bool { return link.State().Up })
 	m.Turn(t, "attic", "revoke")
@@ -194,12 +194,12 @@ func TestARevokedPeerNeverComesBack(t *testing.T) {
 	t.Run("with its keys, after the hub was started again", func(t *testing.T) {
 		m.Stop(t, "hub")
 		m.Start(t, "hub")
-		_, err := federation.DialJoin(t.Context(), m.Hub.Link, []string{token.Pin}, "abcdefghijklmnopqrstuvwx")
+		_, err := transport.DialJoin(t.Context(), m.Hub.Link, []string{token.Pin}, "abcdefghijklmnopqrstuvwx")
 		require.NoError(t, err, "the hub is there")
-		again := &federation.Link{Address: m.Hub.Link, Pins: []string{token.Pin}, ID: string(n.Keys.InstanceID()), Seed: n.Keys.LinkSeed}
+		again := &transport.Link{Address: m.Hub.Link, Pins: []string{token.Pin}, ID: string(n.Keys.InstanceID()), Seed: n.Keys.LinkSeed}
 		keep(t, again.Run)
 		meshtest.Await(t, "a refusal", func() bool { return again.State().Cause != nil })
-		require.ErrorIs(t, again.State().Cause, federation.ErrRefused)
+		require.ErrorIs(t, again.State().Cause, transport.ErrRefused)
 	})
 	t.Run("but as a new connection", func(t *testing.T) {
 		fresh := m.Token(t, "attic", n.Proxy)

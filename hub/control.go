@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/local"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -23,7 +23,7 @@ type Instance struct {
 	Version     string             `json:"version"`
 	Pid         int                `json:"pid"`
 	Link        string             `json:"link,omitempty"`
-	Health      []local.Check      `json:"health"`
+	Health      []control.Check    `json:"health"`
 }
 
 // An AgentView is a mirror with what was received about it.
@@ -53,27 +53,27 @@ func (h *Hub) control() http.Handler {
 
 func reply(w http.ResponseWriter, v any, err error) {
 	if err != nil {
-		local.Error(w, err)
+		control.Error(w, err)
 		return
 	}
-	local.JSON(w, v)
+	control.JSON(w, v)
 }
 
 func (h *Hub) getInstance(w http.ResponseWriter, r *http.Request) {
 	ctx, done := context.WithTimeout(r.Context(), 5*time.Second)
 	defer done()
 	_, dbErr := h.DB.Now(ctx)
-	local.JSON(w, Instance{Role: "hub", ID: h.Keys.InstanceID(), Name: h.Name, Fingerprint: signing.Fingerprint(h.Keys.Identity.Public()),
+	control.JSON(w, Instance{Role: "hub", ID: h.Keys.InstanceID(), Name: h.Name, Fingerprint: signing.Fingerprint(h.Keys.Identity.Public()),
 		Version: h.Version, Pid: os.Getpid(), Link: h.link,
-		Health: []local.Check{local.NewCheck("postgres", dbErr), local.NewCheck("nats", h.fed.Healthy(ctx))}})
+		Health: []control.Check{control.NewCheck("postgres", dbErr), control.NewCheck("nats", h.fed.Healthy(ctx))}})
 }
 
 func (h *Hub) postAgent(w http.ResponseWriter, r *http.Request) {
 	var req SpawnRequest
-	err := local.Decode(r, &req)
+	err := control.Decode(r, &req)
 	var out SpawnAnswer
 	if err == nil {
-		out, err = h.Spawn(r.Context(), req, local.Caller(r))
+		out, err = h.Spawn(r.Context(), req, control.Caller(r))
 	}
 	reply(w, out, err)
 }
@@ -85,7 +85,7 @@ func (h *Hub) listAgents(w http.ResponseWriter, r *http.Request) {
 		limit, err = 50, nil
 	}
 	if err != nil || limit < 1 || limit > 10000 {
-		local.Error(w, commands.Refuse(commands.Validation, "limit is a number from 1 to 10000"))
+		control.Error(w, commands.Refuse(commands.Validation, "limit is a number from 1 to 10000"))
 		return
 	}
 	list, err := h.DB.ListMirrors(r.Context(), q.Get("spoke"), q.Get("open") == "true", limit)
@@ -97,7 +97,7 @@ func (h *Hub) listAgents(w http.ResponseWriter, r *http.Request) {
 func (h *Hub) getAgent(w http.ResponseWriter, r *http.Request) {
 	m, err := h.find(r.Context(), r.PathValue("id"))
 	if err != nil {
-		local.Error(w, err)
+		control.Error(w, err)
 		return
 	}
 	if wait, _ := time.ParseDuration(r.URL.Query().Get("wait")); wait > 0 {
@@ -148,10 +148,10 @@ func (h *Hub) killAgent(w http.ResponseWriter, r *http.Request) {
 		Reason  string `json:"reason"`
 		GraceMS int64  `json:"grace_ms"`
 	}
-	err := local.Decode(r, &req)
+	err := control.Decode(r, &req)
 	var m store.Mirror
 	if err == nil {
-		m, err = h.Kill(r.Context(), r.PathValue("id"), req.Reason, time.Duration(req.GraceMS)*time.Millisecond, local.Caller(r))
+		m, err = h.Kill(r.Context(), r.PathValue("id"), req.Reason, time.Duration(req.GraceMS)*time.Millisecond, control.Caller(r))
 	}
 	reply(w, m, err)
 }
@@ -159,7 +159,7 @@ func (h *Hub) killAgent(w http.ResponseWriter, r *http.Request) {
 func (h *Hub) askAgent(w http.ResponseWriter, r *http.Request) {
 	ctx, done := context.WithTimeout(r.Context(), 10*time.Second)
 	defer done()
-	state, err := h.Ask(ctx, r.PathValue("id"), local.Caller(r))
+	state, err := h.Ask(ctx, r.PathValue("id"), control.Caller(r))
 	reply(w, state, err)
 }
 
@@ -169,7 +169,7 @@ func (h *Hub) askAgent(w http.ResponseWriter, r *http.Request) {
 func (h *Hub) getLogs(w http.ResponseWriter, r *http.Request) {
 	m, err := h.find(r.Context(), r.PathValue("id"))
 	if err != nil {
-		local.Error(w, err)
+		control.Error(w, err)
 		return
 	}
 	after, _ := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
@@ -237,10 +237,10 @@ func (h *Hub) postInvite(w http.ResponseWriter, r *http.Request) {
 		Name  string `json:"name"`
 		TTLMS int64  `json:"ttl_ms"`
 	}
-	err := local.Decode(r, &req)
+	err := control.Decode(r, &req)
 	var out Invitation
 	if err == nil {
-		out, err = h.Invite(r.Context(), req.Name, time.Duration(req.TTLMS)*time.Millisecond, local.Caller(r))
+		out, err = h.Invite(r.Context(), req.Name, time.Duration(req.TTLMS)*time.Millisecond, control.Caller(r))
 	}
 	reply(w, out, err)
 }
@@ -253,10 +253,10 @@ func (h *Hub) listConnections(w http.ResponseWriter, r *http.Request) {
 func (h *Hub) getConnection(w http.ResponseWriter, r *http.Request) {
 	p, err := h.peers.find(r.PathValue("name"))
 	if err != nil {
-		local.Error(w, err)
+		control.Error(w, err)
 		return
 	}
-	local.JSON(w, h.view(p))
+	control.JSON(w, h.view(p))
 }
 
 func (h *Hub) postConnection(w http.ResponseWriter, r *http.Request) {
@@ -264,7 +264,7 @@ func (h *Hub) postConnection(w http.ResponseWriter, r *http.Request) {
 		Reason string `json:"reason"`
 	}
 	to, known := store.Verbs[r.PathValue("state")]
-	err := local.Decode(r, &req)
+	err := control.Decode(r, &req)
 	if err == nil && !known {
 		err = commands.Refuse(commands.NotFound, "a connection can be suspended, resumed and revoked")
 	}
@@ -273,7 +273,7 @@ func (h *Hub) postConnection(w http.ResponseWriter, r *http.Request) {
 	}
 	var c store.Connection
 	if err == nil {
-		c, err = h.setState(r.Context(), r.PathValue("name"), to, req.Reason, local.Caller(r))
+		c, err = h.setState(r.Context(), r.PathValue("name"), to, req.Reason, control.Caller(r))
 	}
 	reply(w, c, err)
 }

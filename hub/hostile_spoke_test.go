@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { meshtest.Main(m) }
 // link works and what was sent before has been handled.
 func accept(t *testing.T, m *meshtest.Mesh, a *meshtest.Attacker, asked meshtest.Asked) {
 	t.Helper()
-	a.Send(t, federation.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil).Wire)
+	a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil).Wire)
 	meshtest.Await(t, "the good message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
 }
 
@@ -64,7 +64,7 @@ func refused(t *testing.T, m *meshtest.Mesh, a *meshtest.Attacker, bad meshtest.
 	}
 	before, end := m.Hub.Sums(t, but...), m.Hub.AuditEnd(t)
 
-	a.Send(t, federation.KindEvent, bad.Wire)
+	a.Send(t, transport.KindEvent, bad.Wire)
 	meshtest.Await(t, "a line in the audit", func() bool { return len(m.Hub.Audit(t, end)) > 0 })
 
 	require.Equal(t, before, m.Hub.Sums(t, but...))
@@ -173,7 +173,7 @@ func TestPiecesOfLog(t *testing.T) {
 		return a.Seal(t, &commands.Log{Task: task, Attempt: 1, Stream: "stdout", Offset: at, Data: []byte(text)}, re, nil).Wire
 	}
 
-	a.Send(t, federation.KindLog,
+	a.Send(t, transport.KindLog,
 		piece(own.Task, own.Re, 0, "one"), piece(own.Task, own.Re, 0, "two"), piece(own.Task, own.Re, 3, "three"),
 		piece(theirs.Task, theirs.Re, 0, "forged"), piece(theirs.Task, own.Re, 0, "forged"), piece(meshtest.NewID(), own.Re, 0, "nowhere"))
 	accept(t, m, a, again)
@@ -203,13 +203,13 @@ func TestRepeatedReports(t *testing.T) {
 	t.Run("the same again changes nothing", func(t *testing.T) {
 		asked := a.Order(t, m)
 		wire := a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil).Wire
-		a.Send(t, federation.KindEvent, wire)
+		a.Send(t, transport.KindEvent, wire)
 		meshtest.Await(t, "the message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
 		before, end, next := m.Agent(t, asked.Task), m.Hub.AuditEnd(t), a.Order(t, m)
 		known := m.Hub.Count(t, `SELECT count(*) FROM inbox`)
 
-		a.Send(t, federation.KindEvent, wire, wire)
-		a.Send(t, federation.KindResult, wire)
+		a.Send(t, transport.KindEvent, wire, wire)
+		a.Send(t, transport.KindResult, wire)
 		accept(t, m, a, next)
 
 		require.Equal(t, before, m.Agent(t, asked.Task))
@@ -220,7 +220,7 @@ func TestRepeatedReports(t *testing.T) {
 		asked := a.Order(t, m)
 		id := meshtest.NewID()
 		same := func(h *signing.Header) { h.ID = id }
-		a.Send(t, federation.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, same).Wire)
+		a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, same).Wire)
 		meshtest.Await(t, "the message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
 
 		refused(t, m, a, meshtest.Bad{Code: signing.ReplayDiff, Signed: true,
@@ -233,7 +233,7 @@ func TestRepeatedReports(t *testing.T) {
 		result := func(s commands.State) []byte {
 			return a.Seal(t, &commands.Result{Task: asked.Task, State: s, Attempt: 1, Outcome: commands.Succeeded}, asked.Re, nil).Wire
 		}
-		a.Send(t, federation.KindResult, result(commands.Completed))
+		a.Send(t, transport.KindResult, result(commands.Completed))
 		m.Wait(t, asked.Task)
 
 		before := m.Agent(t, asked.Task)
@@ -249,7 +249,7 @@ func TestRepeatedReports(t *testing.T) {
 		end := m.Hub.AuditEnd(t)
 		for _, seq := range []int64{1_000_000, 500_000, 1 << 52} {
 			asked := a.Order(t, m)
-			a.Send(t, federation.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re,
+			a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re,
 				func(h *signing.Header) { h.Seq = seq }).Wire)
 			meshtest.Await(t, "the message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
 		}
@@ -258,11 +258,11 @@ func TestRepeatedReports(t *testing.T) {
 	t.Run("a sequence number twice suspends the connection", func(t *testing.T) {
 		asked, more := a.Order(t, m), a.Order(t, m)
 		seven := func(h *signing.Header) { h.Seq = 777_777 }
-		a.Send(t, federation.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, seven).Wire)
+		a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, seven).Wire)
 		meshtest.Await(t, "the message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
 		end := m.Hub.AuditEnd(t)
 
-		a.Shout(t, federation.KindEvent, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Wire)
+		a.Shout(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Wire)
 
 		meshtest.Await(t, "the suspension", func() bool { return m.View(t, "thief").State == store.Suspended })
 		meshtest.Await(t, "the end of the link", func() bool { return !a.Link.State().Up })
@@ -281,7 +281,7 @@ func TestGarbageSuspendsItsSender(t *testing.T) {
 	m := meshtest.Start(t, "attic")
 	a := m.Attack(t, "thief")
 
-	a.Shout(t, federation.KindEvent, slices.Repeat([][]byte{[]byte("garbage")}, 25)...)
+	a.Shout(t, transport.KindEvent, slices.Repeat([][]byte{[]byte("garbage")}, 25)...)
 
 	meshtest.Await(t, "the suspension", func() bool { return m.View(t, "thief").State == store.Suspended })
 	meshtest.Await(t, "the end of the link", func() bool { return !a.Link.State().Up })

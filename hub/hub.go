@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
-	"github.com/spawnmesh/spawnmesh/federation/local"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -44,7 +44,7 @@ type Hub struct {
 	// Ready is called once the hub serves, with the address of its link.
 	Ready func(link string)
 
-	fed    *federation.Hub
+	fed    *transport.Hub
 	peers  peers
 	roster roster
 	watch  watchers
@@ -63,7 +63,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		return err
 	}
 	defer h.fed.Close()
-	socket, err := local.Listen(ctx, h.Dir)
+	socket, err := control.Listen(ctx, h.Dir)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Go(func() error { return h.fed.ServeJoin(ctx, h.answerJoin) })
 	g.Go(func() error { return h.saveBeats(ctx) })
 	g.Go(func() error { return h.sweep(ctx) })
-	g.Go(func() error { return local.Serve(ctx, socket, h.control(), h.Log) })
+	g.Go(func() error { return control.Serve(ctx, socket, h.control(), h.Log) })
 	h.Log.InfoContext(ctx, "hub is serving", "link", h.link, "instance", h.Keys.InstanceID())
 	if h.Ready != nil {
 		h.Ready(h.link)
@@ -94,14 +94,14 @@ func (h *Hub) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.pin = federation.Pin(cert)
+	h.pin = transport.Pin(cert)
 	h.outbox, h.cursor = make(chan struct{}, 1), h.DB.NewCursor()
 	h.join.waiting = map[string]*joining{}
 	h.roster.beats = map[string]store.Beat{}
 	h.watch.byTask = map[string]map[chan struct{}]bool{}
 	h.strike.counts = map[string]int{}
 	h.orders = store.NewGroup(h.orderAll)
-	h.fed = &federation.Hub{Listen: h.Listen, Dir: filepath.Join(h.Dir, "nats"), Certificate: cert, Log: h.Log,
+	h.fed = &transport.Hub{Listen: h.Listen, Dir: filepath.Join(h.Dir, "nats"), Certificate: cert, Log: h.Log,
 		JoinUser: func(string, []byte) bool { return true }}
 	if err := h.reload(ctx); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (h *Hub) start(ctx context.Context) error {
 	}
 	for _, p := range h.peers.all() {
 		if p.State == store.Active {
-			if err := h.fed.Admit(ctx, federation.Peer{ID: string(p.Peer), NKey: p.LinkKey}); err != nil {
+			if err := h.fed.Admit(ctx, transport.Peer{ID: string(p.Peer), NKey: p.LinkKey}); err != nil {
 				return fmt.Errorf("admitting %s: %w", p.Name, err)
 			}
 		}
@@ -141,7 +141,7 @@ func (h *Hub) certificate() (cert tlsCertificate, err error) {
 	if err != nil {
 		return cert, fmt.Errorf("deriving the TLS key: %w", err)
 	}
-	return federation.Certificate(ed25519.NewKeyFromSeed(seed))
+	return transport.Certificate(ed25519.NewKeyFromSeed(seed))
 }
 
 // sweep retires old rows, now and then.

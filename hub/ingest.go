@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -21,7 +21,7 @@ const maxStrikes = 20
 // ingest stores a batch of reports in one transaction. It returns nil, and so
 // lets the batch be acknowledged, only after that was committed; what could not
 // be opened is audited and dropped.
-func (h *Hub) ingest(ctx context.Context, reports []federation.Report) error {
+func (h *Hub) ingest(ctx context.Context, reports []transport.Report) error {
 	opened := h.openAll(reports)
 	var batch []store.Incoming
 	var logs []store.LogReport
@@ -82,7 +82,7 @@ type opening struct {
 }
 
 // openAll verifies signatures on every core: they are most of the work.
-func (h *Hub) openAll(reports []federation.Report) []opening {
+func (h *Hub) openAll(reports []transport.Report) []opening {
 	out := make([]opening, len(reports))
 	var wg sync.WaitGroup
 	workers := min(runtime.GOMAXPROCS(0), len(reports))

@@ -12,7 +12,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/join"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -49,7 +50,7 @@ func (h *Hub) Invite(ctx context.Context, name string, ttl time.Duration, actor 
 	if address == "" {
 		address = h.link
 	}
-	t := federation.NewToken(federation.Token{Address: address, Hub: h.Keys.InstanceID(), Pin: h.pin, ID: id.String(), Name: name})
+	t := join.NewToken(join.Token{Address: address, Hub: h.Keys.InstanceID(), Pin: h.pin, ID: id.String(), Name: name})
 	expires, err := h.DB.AddInvite(ctx, store.Invite{ID: t.ID, Name: name, ProofKey: t.ProofKey(), TTL: ttl, Uses: 1, Actor: actor})
 	if err != nil {
 		return Invitation{}, unavailable(err)
@@ -63,10 +64,10 @@ func (h *Hub) Invite(ctx context.Context, name string, ttl time.Duration, actor 
 type joins struct{ waiting map[string]*joining }
 
 type joining struct {
-	hello      federation.Hello
-	challenge  federation.Challenge
+	hello      join.Hello
+	challenge  join.Challenge
 	invite     store.Invite
-	transcript federation.Transcript
+	transcript join.Transcript
 	since      time.Time
 }
 
@@ -82,7 +83,7 @@ type joinReply struct {
 
 // answerJoin answers one step of a handshake. Every refusal is audited with its
 // exact reason; the caller is told no more than it needs to be.
-func (h *Hub) answerJoin(ctx context.Context, r federation.JoinRequest) []byte {
+func (h *Hub) answerJoin(ctx context.Context, r transport.JoinRequest) []byte {
 	for session, j := range h.join.waiting {
 		if time.Since(j.since) > joinTime {
 			delete(h.join.waiting, session)
@@ -106,14 +107,14 @@ func (h *Hub) answerJoin(ctx context.Context, r federation.JoinRequest) []byte {
 	return out
 }
 
-func (h *Hub) joinRefused(ctx context.Context, r federation.JoinRequest, err error) joinReply {
+func (h *Hub) joinRefused(ctx context.Context, r transport.JoinRequest, err error) joinReply {
 	object := ""
 	if j := h.join.waiting[r.Session]; j != nil {
 		object = j.invite.Name
 	}
 	delete(h.join.waiting, r.Session)
 	code := commands.CodeOf(err)
-	if errors.Is(err, federation.ErrHandshake) {
+	if errors.Is(err, join.ErrHandshake) {
 		code = "HANDSHAKE_BAD"
 	}
 	if e := h.DB.Audit(ctx, store.AuditRow{Actor: "joining", Action: "join.refused", Object: object, Code: string(code), Why: err.Error()}); e != nil {
@@ -126,7 +127,7 @@ func (h *Hub) joinRefused(ctx context.Context, r federation.JoinRequest, err err
 	return joinReply{Code: "JOIN_REFUSED", Why: errToken.Error()}
 }
 
-func (h *Hub) hello(ctx context.Context, r federation.JoinRequest) ([]byte, error) {
+func (h *Hub) hello(ctx context.Context, r transport.JoinRequest) ([]byte, error) {
 	if len(h.join.waiting) >= maxJoining {
 		return nil, fmt.Errorf("%d handshakes are under way", maxJoining)
 	}
@@ -134,8 +135,8 @@ func (h *Hub) hello(ctx context.Context, r federation.JoinRequest) ([]byte, erro
 	if err := signing.DecodeBody(r.Body, &j.hello); err != nil {
 		return nil, err
 	}
-	if !slices.Contains(j.hello.Protocols, federation.Protocol) || len(j.hello.Nonce) != 32 || !signing.ValidUUID(j.hello.Invite) {
-		return nil, commands.Refuse(commands.Validation, "hello without protocol %s, nonce or invite", federation.Protocol)
+	if !slices.Contains(j.hello.Protocols, join.Protocol) || len(j.hello.Nonce) != 32 || !signing.ValidUUID(j.hello.Invite) {
+		return nil, commands.Refuse(commands.Validation, "hello without protocol %s, nonce or invite", join.Protocol)
 	}
 	if err := j.hello.Admit(); err != nil {
 		return nil, err
@@ -155,9 +156,9 @@ func (h *Hub) hello(ctx context.Context, r federation.JoinRequest) ([]byte, erro
 		return nil, err
 	}
 	j.invite = invite
-	j.challenge = federation.Challenge{Protocol: federation.Protocol, Identity: h.Keys.Identity.Public(), Signing: h.Keys.Signing.Public(),
-		Sealing: h.Keys.Sealing.PublicKey().Bytes(), Conn: conn.String(), Epoch: 1, Name: h.Name, Nonce: federation.Nonce()}
-	raw, next, err := federation.NewTranscript(r.Exporter).Hello(r.Body).Sign(h.Keys.Identity, j.challenge)
+	j.challenge = join.Challenge{Protocol: join.Protocol, Identity: h.Keys.Identity.Public(), Signing: h.Keys.Signing.Public(),
+		Sealing: h.Keys.Sealing.PublicKey().Bytes(), Conn: conn.String(), Epoch: 1, Name: h.Name, Nonce: join.Nonce()}
+	raw, next, err := join.NewTranscript(r.Exporter).Hello(r.Body).Sign(h.Keys.Identity, j.challenge)
 	if err != nil {
 		return nil, err
 	}
@@ -169,12 +170,12 @@ func (h *Hub) hello(ctx context.Context, r federation.JoinRequest) ([]byte, erro
 // proof ends a handshake. The invite is used up, and connection and keys are
 // stored, in one transaction; a caller who lost the answer may say all of it
 // again with the same keys and gets the same connection.
-func (h *Hub) proof(ctx context.Context, r federation.JoinRequest) ([]byte, error) {
+func (h *Hub) proof(ctx context.Context, r transport.JoinRequest) ([]byte, error) {
 	j := h.join.waiting[r.Session]
 	if j == nil {
 		return nil, commands.Refuse(commands.NotFound, "proof without a hello")
 	}
-	var p federation.Proof
+	var p join.Proof
 	if err := signing.DecodeBody(r.Body, &p); err != nil {
 		return nil, err
 	}
@@ -204,6 +205,6 @@ func (h *Hub) proof(ctx context.Context, r federation.JoinRequest) ([]byte, erro
 		}
 	}
 	delete(h.join.waiting, r.Session)
-	raw, _, err := j.transcript.Proof(r.Body).Sign(h.Keys.Identity, federation.Accept{Conn: c.ID, Name: c.Name, State: string(c.State), Epoch: c.Epoch})
+	raw, _, err := j.transcript.Proof(r.Body).Sign(h.Keys.Identity, join.Accept{Conn: c.ID, Name: c.Name, State: string(c.State), Epoch: c.Epoch})
 	return raw, err
 }

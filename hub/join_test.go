@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/join"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
@@ -44,14 +45,14 @@ func TestTokensThatAreNotAccepted(t *testing.T) {
 	token := m.Token(t, "second", n.Proxy)
 	tests := map[string]struct {
 		sql   string
-		token func() federation.Token
+		token func() join.Token
 		why   string
 	}{
-		"used before":     {"", func() federation.Token { return spent }, "invite was used before"},
+		"used before":     {"", func() join.Token { return spent }, "invite was used before"},
 		"expired":         {`UPDATE invites SET expires_at = clock_timestamp() WHERE id = $1`, nil, "invite has expired"},
 		"revoked":         {`UPDATE invites SET expires_at = 'infinity', revoked_at = clock_timestamp() WHERE id = $1`, nil, "invite was revoked"},
-		"of another hub":  {"", func() federation.Token { other := token; other.ID = meshtest.NewID(); return other }, "no such invite"},
-		"wrong by a byte": {`UPDATE invites SET expires_at = 'infinity', revoked_at = NULL WHERE id = $1`, func() federation.Token { return otherSecret(t, token) }, "no proof for the token's secret"},
+		"of another hub":  {"", func() join.Token { other := token; other.ID = meshtest.NewID(); return other }, "no such invite"},
+		"wrong by a byte": {`UPDATE invites SET expires_at = 'infinity', revoked_at = NULL WHERE id = $1`, func() join.Token { return otherSecret(t, token) }, "no proof for the token's secret"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -78,11 +79,11 @@ func TestTokensThatAreNotAccepted(t *testing.T) {
 }
 
 // otherSecret is the same token with another secret in it.
-func otherSecret(t *testing.T, token federation.Token) federation.Token {
+func otherSecret(t *testing.T, token join.Token) join.Token {
 	t.Helper()
 	text, err := token.Text()
 	require.NoError(t, err)
-	other, err := federation.ParseToken(text[:strings.LastIndexByte(text, '.')+1] + base64.RawURLEncoding.EncodeToString(make([]byte, 32)))
+	other, err := join.ParseToken(text[:strings.LastIndexByte(text, '.')+1] + base64.RawURLEncoding.EncodeToString(make([]byte, 32)))
 	require.NoError(t, err)
 	return other
 }
@@ -92,12 +93,12 @@ func TestATokenThatWasNotCopiedWhole(t *testing.T) {
 	text := meshtest.Start(t).Invite(t, "attic").Token
 
 	for _, good := range []string{text, text + "\n", "  " + text + "\r\n"} {
-		_, err := federation.ParseToken(good)
+		_, err := join.ParseToken(good)
 		require.NoError(t, err)
 	}
 	for cut := range len(text) {
-		_, err := federation.ParseToken(text[:cut])
-		require.ErrorIs(t, err, federation.ErrToken, "%d of %d letters", cut, len(text))
+		_, err := join.ParseToken(text[:cut])
+		require.ErrorIs(t, err, join.ErrToken, "%d of %d letters", cut, len(text))
 	}
 }
 
@@ -154,9 +155,9 @@ func TestAHubThatIsNotTheOneInTheToken(t *testing.T) {
 	n := m.Newcomer(t, "attic")
 	token := m.Token(t, "attic", n.Proxy)
 	elsewhere := other.Token(t, "attic", n.Proxy)
-	for name, change := range map[string]func(*federation.Token){
-		"another TLS key":                   func(k *federation.Token) { k.Pin = elsewhere.Pin },
-		"the TLS key, but another identity": func(k *federation.Token) { k.Hub = elsewhere.Hub },
+	for name, change := range map[string]func(*join.Token){
+		"another TLS key":                   func(k *join.Token) { k.Pin = elsewhere.Pin },
+		"the TLS key, but another identity": func(k *join.Token) { k.Hub = elsewhere.Hub },
 	} {
 		t.Run(name, func(t *testing.T) {
 			wrong := token
@@ -177,21 +178,21 @@ func TestAHubThatIsNotTheOneInTheToken(t *testing.T) {
 // A stranger is somebody who joins by hand and changes what is said on the way.
 type stranger struct {
 	keys  signing.Keys
-	hello func(*federation.Hello) // may be nil
-	prove signing.Keys            // what the proof is made with; zero: keys
-	proof func(*federation.Proof) // may be nil
+	hello func(*join.Hello) // may be nil
+	prove signing.Keys      // what the proof is made with; zero: keys
+	proof func(*join.Proof) // may be nil
 }
 
 // join runs the handshake up to where the hub refuses.
-func (s stranger) join(t *testing.T, m *meshtest.Mesh, token federation.Token) (code commands.Code, why string) {
+func (s stranger) join(t *testing.T, m *meshtest.Mesh, token join.Token) (code commands.Code, why string) {
 	t.Helper()
-	conn, err := federation.DialJoin(t.Context(), m.Hub.Link, []string{token.Pin}, rand.Text())
+	conn, err := transport.DialJoin(t.Context(), m.Hub.Link, []string{token.Pin}, rand.Text())
 	require.NoError(t, err)
 	defer conn.Close()
-	link, err := federation.NKey(s.keys.LinkSeed)
+	link, err := transport.NKey(s.keys.LinkSeed)
 	require.NoError(t, err)
-	h := federation.Hello{Protocols: []string{federation.Protocol}, Invite: token.ID, Identity: s.keys.Identity.Public(), Signing: s.keys.Signing.Public(),
-		Sealing: s.keys.Sealing.PublicKey().Bytes(), LinkKey: link, Nonce: federation.Nonce()}
+	h := join.Hello{Protocols: []string{join.Protocol}, Invite: token.ID, Identity: s.keys.Identity.Public(), Signing: s.keys.Signing.Public(),
+		Sealing: s.keys.Sealing.PublicKey().Bytes(), LinkKey: link, Nonce: join.Nonce()}
 	if s.hello != nil {
 		s.hello(&h)
 	}
@@ -201,8 +202,8 @@ func (s stranger) join(t *testing.T, m *meshtest.Mesh, token federation.Token) (
 	if code != "" {
 		return code, why
 	}
-	var c federation.Challenge
-	transcript, err := federation.NewTranscript(conn.Exporter()).Hello(hello).Open(raw, &c, func() (ed25519.PublicKey, error) { return c.Identity, nil })
+	var c join.Challenge
+	transcript, err := join.NewTranscript(conn.Exporter()).Hello(hello).Open(raw, &c, func() (ed25519.PublicKey, error) { return c.Identity, nil })
 	require.NoError(t, err)
 	if s.prove.Identity == nil {
 		s.prove = s.keys
@@ -218,7 +219,7 @@ func (s stranger) join(t *testing.T, m *meshtest.Mesh, token federation.Token) (
 	return code, why
 }
 
-func say(t *testing.T, conn *federation.JoinConn, step string, body []byte) (signed []byte, code commands.Code, why string) {
+func say(t *testing.T, conn *transport.JoinConn, step string, body []byte) (signed []byte, code commands.Code, why string) {
 	t.Helper()
 	raw, err := conn.Request(t.Context(), step, body)
 	require.NoError(t, err)
@@ -245,7 +246,7 @@ func TestKeysThatAreNotAccepted(t *testing.T) {
 	m := meshtest.Start(t, "attic")
 	token := m.Token(t, "cellar", m.Spokes["attic"].Proxy)
 	own, victim := newKeys(t), m.Spokes["attic"].Keys
-	victimLink, err := federation.NKey(victim.LinkSeed)
+	victimLink, err := transport.NKey(victim.LinkSeed)
 	require.NoError(t, err)
 	with := func(change func(*signing.Keys)) signing.Keys {
 		k := own
@@ -254,7 +255,7 @@ func TestKeysThatAreNotAccepted(t *testing.T) {
 	}
 	good := own.Signing.Public()
 	const handshakeBad, generic = "HANDSHAKE_BAD", "join token not accepted"
-	type hello = federation.Hello
+	type hello = join.Hello
 	tests := map[string]struct {
 		who   stranger
 		code  string // in the audit
@@ -265,9 +266,9 @@ func TestKeysThatAreNotAccepted(t *testing.T) {
 		"another's signing key":  {stranger{keys: own, hello: func(h *hello) { h.Signing = victim.Signing.Public() }}, handshakeBad, "no proof for the signing key", generic},
 		"another's link key":     {stranger{keys: own, hello: func(h *hello) { h.LinkKey = victimLink }}, handshakeBad, "no proof for the link key", generic},
 		"keys that are swapped":  {stranger{keys: own, prove: with(func(k *signing.Keys) { k.Identity, k.Signing = own.Signing, own.Identity })}, handshakeBad, "no proof for the identity key", generic},
-		"no proof of the secret": {stranger{keys: own, proof: func(p *federation.Proof) { p.MAC = make([]byte, 32) }}, handshakeBad, "no proof for the token's secret", generic},
-		"an empty proof": {stranger{keys: own, proof: func(p *federation.Proof) {
-			*p = federation.Proof{MAC: []byte{}, Identity: []byte{}, Signing: []byte{}, Link: []byte{}}
+		"no proof of the secret": {stranger{keys: own, proof: func(p *join.Proof) { p.MAC = make([]byte, 32) }}, handshakeBad, "no proof for the token's secret", generic},
+		"an empty proof": {stranger{keys: own, proof: func(p *join.Proof) {
+			*p = join.Proof{MAC: []byte{}, Identity: []byte{}, Signing: []byte{}, Link: []byte{}}
 		}}, handshakeBad, "no proof", generic},
 		"a short nonce":    {stranger{keys: own, hello: func(h *hello) { h.Nonce = h.Nonce[:31] }}, "VALIDATION", "nonce", generic},
 		"another protocol": {stranger{keys: own, hello: func(h *hello) { h.Protocols = []string{"v0"} }}, "VALIDATION", "protocol", generic},
@@ -333,7 +334,7 @@ func TestWordsThatAreNoHandshake(t *testing.T) {
 		"200 KiB":               {"hello", strings.Repeat("[", 200<<10), "BODY_JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn, err := federation.DialJoin(t.Context(), m.Hub.Link, []string{token.Pin}, rand.Text())
+			conn, err := transport.DialJoin(t.Context(), m.Hub.Link, []string{token.Pin}, rand.Text())
 			require.NoError(t, err)
 			defer conn.Close()
 			end := m.Hub.AuditEnd(t)
@@ -355,11 +356,11 @@ func TestAProofIsBoundToItsConnection(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Start(t)
 	token, keys := m.Token(t, "attic", meshtest.NewProxy(t, m.Hub.Link)), newKeys(t)
-	var stolen federation.Proof
-	code, why := stranger{keys: keys, proof: func(p *federation.Proof) { stolen = *p; p.MAC = make([]byte, 32) }}.join(t, m, token)
+	var stolen join.Proof
+	code, why := stranger{keys: keys, proof: func(p *join.Proof) { stolen = *p; p.MAC = make([]byte, 32) }}.join(t, m, token)
 	require.Equal(t, commands.Code("JOIN_REFUSED"), code, why)
 
-	code, why = stranger{keys: keys, proof: func(p *federation.Proof) { *p = stolen }}.join(t, m, token)
+	code, why = stranger{keys: keys, proof: func(p *join.Proof) { *p = stolen }}.join(t, m, token)
 
 	require.Equal(t, commands.Code("JOIN_REFUSED"), code, why)
 	require.Zero(t, m.Hub.Count(t, `SELECT count(*) FROM connections`))

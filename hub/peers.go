@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -128,7 +128,7 @@ func (h *Hub) setState(ctx context.Context, text string, to store.ConnState, rea
 func (h *Hub) enforce(ctx context.Context, c store.Connection) error {
 	switch c.State {
 	case store.Active:
-		if err := h.fed.Admit(ctx, federation.Peer{ID: string(c.Peer), NKey: c.LinkKey}); err != nil {
+		if err := h.fed.Admit(ctx, transport.Peer{ID: string(c.Peer), NKey: c.LinkKey}); err != nil {
 			return fmt.Errorf("admitting %s: %w", c.Name, err)
 		}
 	case store.Revoked, store.Rejected:

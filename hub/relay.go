@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -63,9 +63,9 @@ func (h *Hub) linked() []string {
 
 // publish sends out and returns what was not taken, with one of the reasons.
 func (h *Hub) publish(ctx context.Context, out []store.Outgoing) (failed []store.Outgoing, err error) {
-	list := make([]federation.Command, 0, len(out))
+	list := make([]transport.Command, 0, len(out))
 	for _, o := range out {
-		list = append(list, federation.Command{Peer: string(h.peerOf(o.Conn)), Lane: o.Lane, Verb: o.Verb(), ID: o.ID, Body: o.Wire})
+		list = append(list, transport.Command{Peer: string(h.peerOf(o.Conn)), Lane: o.Lane, Verb: o.Verb(), ID: o.ID, Body: o.Wire})
 	}
 	for i, e := range h.fed.Publish(ctx, list) {
 		if e != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -37,7 +37,7 @@ func TestStatesOfAConnection(t *testing.T) {
 
 			for wire, code := range map[string]signing.Code{string(spawn.Wire): tt.spawn, string(kill.Wire): tt.kill} {
 				before, end := r.Spoke.Sums(t), r.Spoke.AuditEnd(t)
-				r.Send(t, federation.LaneControl, []byte(wire))
+				r.Send(t, transport.LaneControl, []byte(wire))
 				if code == "" {
 					r.Answer(t, kill.ID, commands.KilledKind)
 					continue

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/local"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -24,7 +24,7 @@ type Instance struct {
 	KillLevel   string             `json:"kill_level"`
 	Slots       int                `json:"slots"`
 	Running     int                `json:"running"`
-	Health      []local.Check      `json:"health"`
+	Health      []control.Check    `json:"health"`
 }
 
 // A LocalAgent is an attempt that runs here now.
@@ -60,9 +60,9 @@ func (s *Spoke) getInstance(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	_, dbErr := s.DB.Now(ctx)
-	local.JSON(w, Instance{Role: "spoke", ID: s.Keys.InstanceID(), Fingerprint: signing.Fingerprint(s.Keys.Identity.Public()), Version: s.Version,
+	control.JSON(w, Instance{Role: "spoke", ID: s.Keys.InstanceID(), Fingerprint: signing.Fingerprint(s.Keys.Identity.Public()), Version: s.Version,
 		Pid: os.Getpid(), Link: conn.LinkURL, LinkState: link, KillLevel: s.level, Slots: s.Slots, Running: s.live.count(),
-		Health: []local.Check{local.NewCheck("postgres", dbErr), local.NewCheck("link", linkError(link))}})
+		Health: []control.Check{control.NewCheck("postgres", dbErr), control.NewCheck("link", linkError(link))}})
 }
 
 func linkError(state string) error {
@@ -81,25 +81,25 @@ func (s *Spoke) getRunning(w http.ResponseWriter, r *http.Request) {
 		}
 		list = append(list, l)
 	}
-	local.JSON(w, list)
+	control.JSON(w, list)
 }
 
 func (s *Spoke) getConnections(w http.ResponseWriter, r *http.Request) {
 	list, err := s.DB.Connections(r.Context())
 	if err != nil {
-		local.Error(w, err)
+		control.Error(w, err)
 		return
 	}
-	local.JSON(w, list)
+	control.JSON(w, list)
 }
 
 func (s *Spoke) getConnection(w http.ResponseWriter, r *http.Request) {
 	conn, _ := s.hub.get()
 	if name := r.PathValue("name"); name != conn.Name && name != conn.ID {
-		local.Error(w, commands.Refuse(commands.NotFound, "no connection %q", name).Hinting("see: spawnmesh connections list"))
+		control.Error(w, commands.Refuse(commands.NotFound, "no connection %q", name).Hinting("see: spawnmesh connections list"))
 		return
 	}
-	local.JSON(w, conn)
+	control.JSON(w, conn)
 }
 
 // postConnection is the host's own right: to stop obeying, for a while or for
@@ -110,7 +110,7 @@ func (s *Spoke) postConnection(w http.ResponseWriter, r *http.Request) {
 		Reason string `json:"reason"`
 	}
 	to, known := store.Verbs[r.PathValue("state")]
-	err := local.Decode(r, &req)
+	err := control.Decode(r, &req)
 	name := r.PathValue("name")
 	switch {
 	case err != nil:
@@ -122,13 +122,13 @@ func (s *Spoke) postConnection(w http.ResponseWriter, r *http.Request) {
 		err = commands.Refuse(commands.Validation, "this needs a reason").Hinting("add --reason \"why\"; it is recorded")
 	}
 	if err == nil {
-		conn, err = s.setState(context.WithoutCancel(r.Context()), conn, to, req.Reason, local.Caller(r))
+		conn, err = s.setState(context.WithoutCancel(r.Context()), conn, to, req.Reason, control.Caller(r))
 	}
 	if err != nil {
-		local.Error(w, err)
+		control.Error(w, err)
 		return
 	}
-	local.JSON(w, conn)
+	control.JSON(w, conn)
 }
 
 // setState commits the state first: from then on no transaction accepts what it
@@ -158,8 +158,8 @@ func (s *Spoke) setState(ctx context.Context, c store.Connection, to store.ConnS
 func (s *Spoke) getAudit(w http.ResponseWriter, r *http.Request) {
 	list, err := s.DB.AuditTrail(r.Context(), r.URL.Query().Get("object"), 1000)
 	if err != nil {
-		local.Error(w, err)
+		control.Error(w, err)
 		return
 	}
-	local.JSON(w, list)
+	control.JSON(w, list)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/signing"
 )
@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { meshtest.Main(m) }
 func done(t *testing.T, r *meshtest.Rogue) (task string) {
 	t.Helper()
 	order, task := r.Noop(t, nil)
-	r.Send(t, federation.LaneRun, order.Wire)
+	r.Send(t, transport.LaneRun, order.Wire)
 	result := r.Answer(t, order.ID, commands.ResultKind).(*commands.Result)
 	require.Equal(t, commands.Completed, result.State)
 	return task
@@ -29,7 +29,7 @@ func done(t *testing.T, r *meshtest.Rogue) (task string) {
 func ask(t *testing.T, r *meshtest.Rogue, task string) {
 	t.Helper()
 	question := r.Seal(t, &commands.Status{Task: task}, nil, nil)
-	r.Send(t, federation.LaneRun, question.Wire)
+	r.Send(t, transport.LaneRun, question.Wire)
 	r.Answer(t, question.ID, commands.StateKind)
 }
 
@@ -43,7 +43,7 @@ func refused(t *testing.T, r *meshtest.Rogue, task string, bad meshtest.Bad) {
 	}
 	before, end := r.Spoke.Sums(t, but...), r.Spoke.AuditEnd(t)
 
-	r.Send(t, federation.LaneRun, bad.Wire)
+	r.Send(t, transport.LaneRun, bad.Wire)
 	meshtest.Await(t, "a line in the audit", func() bool { return len(r.Spoke.Audit(t, end)) > 0 })
 
 	require.Equal(t, before, r.Spoke.Sums(t, but...))
@@ -142,7 +142,7 @@ func TestArgumentsAreLiteral(t *testing.T) {
 	text := "$(id) `id`; rm -rf / | cat && true > x * ~ $HOME \"'"
 	order := r.Seal(t, &commands.Spawn{Task: meshtest.NewID(), Runtime: commands.RuntimeExec, Argv: []string{"echo", text}}, nil, nil)
 
-	r.Send(t, federation.LaneRun, order.Wire)
+	r.Send(t, transport.LaneRun, order.Wire)
 
 	result := r.Answer(t, order.ID, commands.ResultKind).(*commands.Result)
 	require.Equal(t, text+"\n", result.Stdout.Tail)
@@ -163,13 +163,13 @@ func TestTheSameCommandAgainGetsTheSameReceipt(t *testing.T) {
 	r := meshtest.Plan{}.Rogue(t)
 	known := done(t, r)
 	order, _ := r.Noop(t, nil)
-	r.Send(t, federation.LaneRun, order.Wire)
+	r.Send(t, transport.LaneRun, order.Wire)
 	r.Answer(t, order.ID, commands.ResultKind)
 	end := r.Spoke.AuditEnd(t)
 	r.Restart(t) // a message server lets a second copy through only when it has forgotten the first
 
-	r.Send(t, federation.LaneRun, order.Wire, order.Wire)
-	r.Send(t, federation.LaneControl, order.Wire)
+	r.Send(t, transport.LaneRun, order.Wire, order.Wire)
+	r.Send(t, transport.LaneControl, order.Wire)
 
 	meshtest.Await(t, "the receipt again", func() bool { return receipts(r, order.ID) > 1 })
 	ask(t, r, known)
@@ -186,7 +186,7 @@ func TestRepeatedCommands(t *testing.T) {
 	tasks := func() int { return r.Spoke.Count(t, `SELECT count(*) FROM tasks`) }
 	t.Run("the same id with other content", func(t *testing.T) {
 		order, _ := r.Noop(t, nil)
-		r.Send(t, federation.LaneRun, order.Wire)
+		r.Send(t, transport.LaneRun, order.Wire)
 		r.Answer(t, order.ID, commands.ResultKind)
 		other, _ := r.Noop(t, func(h *signing.Header) { h.ID = order.ID })
 
@@ -195,11 +195,11 @@ func TestRepeatedCommands(t *testing.T) {
 	t.Run("another message for the same task", func(t *testing.T) {
 		order, task := r.Noop(t, nil)
 		again := r.Seal(t, &commands.Spawn{Task: task, Runtime: commands.RuntimeNoop}, nil, nil)
-		r.Send(t, federation.LaneRun, order.Wire)
+		r.Send(t, transport.LaneRun, order.Wire)
 		r.Answer(t, order.ID, commands.ResultKind)
 		n := tasks()
 
-		r.Send(t, federation.LaneRun, again.Wire)
+		r.Send(t, transport.LaneRun, again.Wire)
 
 		require.True(t, r.Answer(t, again.ID, commands.AcceptedKind).(*commands.Accepted).Known)
 		require.Equal(t, n, tasks())
@@ -207,7 +207,7 @@ func TestRepeatedCommands(t *testing.T) {
 	t.Run("sequence numbers that jump and go back", func(t *testing.T) {
 		for _, seq := range []int64{1_000_000, 500_000, 1 << 52} {
 			order, _ := r.Noop(t, func(h *signing.Header) { h.Seq = seq })
-			r.Send(t, federation.LaneRun, order.Wire)
+			r.Send(t, transport.LaneRun, order.Wire)
 			r.Answer(t, order.ID, commands.ResultKind)
 		}
 	})
@@ -216,11 +216,11 @@ func TestRepeatedCommands(t *testing.T) {
 		first, _ := r.Noop(t, seven)
 		second, _ := r.Noop(t, seven)
 		later, _ := r.Noop(t, nil)
-		r.Send(t, federation.LaneRun, first.Wire)
+		r.Send(t, transport.LaneRun, first.Wire)
 		r.Answer(t, first.ID, commands.ResultKind)
 		n, end := tasks(), r.Spoke.AuditEnd(t)
 
-		r.Send(t, federation.LaneRun, second.Wire)
+		r.Send(t, transport.LaneRun, second.Wire)
 
 		meshtest.Await(t, "the suspension", func() bool {
 			return r.Spoke.Count(t, `SELECT count(*) FROM connections WHERE state = 'suspended' AND state_reason LIKE '%was a backup restored?'`) == 1
@@ -230,7 +230,7 @@ func TestRepeatedCommands(t *testing.T) {
 		require.Len(t, lines, 1)
 		require.Equal(t, string(signing.SeqReuse), lines[0].Code)
 
-		r.Send(t, federation.LaneRun, later.Wire)
+		r.Send(t, transport.LaneRun, later.Wire)
 		r.Spoke.Turn(t, "resume")
 
 		r.Answer(t, later.ID, commands.ResultKind)

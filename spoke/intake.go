@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -17,9 +17,9 @@ var errHeld = errors.New("the connection is suspended on this side; its commands
 // intake judges a batch of commands and stores it in one transaction. It
 // returns nil, and so lets the batch be acknowledged, only after that was
 // committed; what could not be opened is audited and dropped.
-func (s *Spoke) intake(ctx context.Context, list []federation.Command) error {
+func (s *Spoke) intake(ctx context.Context, list []transport.Command) error {
 	conn, verifier := s.hub.get()
-	if conn.State == store.Suspended && list[0].Lane == federation.LaneRun {
+	if conn.State == store.Suspended && list[0].Lane == transport.LaneRun {
 		return errHeld
 	}
 	var batch []store.Incoming

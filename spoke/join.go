@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/join"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -29,13 +30,13 @@ type Joined struct {
 // makes it prove who it is, and stores the connection. Nothing is sent before
 // the hub has shown the key that the token pins, and the token's secret is never
 // sent at all. A join whose last answer was lost can be repeated.
-func Join(ctx context.Context, db *store.DB, keys signing.Keys, token federation.Token) (Joined, error) {
+func Join(ctx context.Context, db *store.DB, keys signing.Keys, token join.Token) (Joined, error) {
 	if token.Expired(time.Now()) {
 		return Joined{}, commands.Refuse(commands.NotFound, "the join token has expired").Hinting("make a new one on the hub: spawnmesh invite --name %s", token.Name)
 	}
 	session := rand.Text()
-	conn, err := federation.DialJoin(ctx, token.Address, []string{token.Pin}, session)
-	if errors.Is(err, federation.ErrPin) {
+	conn, err := transport.DialJoin(ctx, token.Address, []string{token.Pin}, session)
+	if errors.Is(err, transport.ErrPin) {
 		return Joined{}, &commands.Refused{Code: pinMismatch, Why: "hub key differs from the one in the token",
 			Hint: "ask the hub's operator for a new token; somebody may stand between you", Err: err}
 	}
@@ -47,7 +48,7 @@ func Join(ctx context.Context, db *store.DB, keys signing.Keys, token federation
 	if err != nil {
 		return Joined{}, err
 	}
-	linkKey, err := federation.NKey(keys.LinkSeed)
+	linkKey, err := transport.NKey(keys.LinkSeed)
 	if err != nil {
 		return Joined{}, err
 	}
@@ -61,17 +62,17 @@ func Join(ctx context.Context, db *store.DB, keys signing.Keys, token federation
 }
 
 // shake runs the four messages of the handshake.
-func shake(ctx context.Context, conn *federation.JoinConn, keys signing.Keys, token federation.Token) (c federation.Challenge, a federation.Accept, err error) {
-	link, err := federation.NKey(keys.LinkSeed)
+func shake(ctx context.Context, conn *transport.JoinConn, keys signing.Keys, token join.Token) (c join.Challenge, a join.Accept, err error) {
+	link, err := transport.NKey(keys.LinkSeed)
 	if err != nil {
 		return c, a, err
 	}
-	hello, err := signing.EncodeBody(federation.Hello{Protocols: []string{federation.Protocol}, Invite: token.ID, Identity: keys.Identity.Public(),
-		Signing: keys.Signing.Public(), Sealing: keys.Sealing.PublicKey().Bytes(), LinkKey: link, Nonce: federation.Nonce()})
+	hello, err := signing.EncodeBody(join.Hello{Protocols: []string{join.Protocol}, Invite: token.ID, Identity: keys.Identity.Public(),
+		Signing: keys.Signing.Public(), Sealing: keys.Sealing.PublicKey().Bytes(), LinkKey: link, Nonce: join.Nonce()})
 	if err != nil {
 		return c, a, err
 	}
-	transcript := federation.NewTranscript(conn.Exporter()).Hello(hello)
+	transcript := join.NewTranscript(conn.Exporter()).Hello(hello)
 	raw, err := ask(ctx, conn, "hello", hello)
 	if err != nil {
 		return c, a, err
@@ -99,20 +100,20 @@ func shake(ctx context.Context, conn *federation.JoinConn, keys signing.Keys, to
 }
 
 // checkHub compares the hub that answers with the one that the token names.
-func checkHub(c federation.Challenge, token federation.Token) error {
+func checkHub(c join.Challenge, token join.Token) error {
 	if err := c.Admit(); err != nil {
 		return err
 	}
 	if signing.InstanceIDOf(c.Identity) != token.Hub {
 		return commands.Refuse(pinMismatch, "hub key differs from the one in the token").Hinting("ask the hub's operator; somebody may stand between you")
 	}
-	if c.Protocol != federation.Protocol || !signing.ValidUUID(c.Conn) {
-		return federation.ErrHandshake
+	if c.Protocol != join.Protocol || !signing.ValidUUID(c.Conn) {
+		return join.ErrHandshake
 	}
 	return nil
 }
 
-func ask(ctx context.Context, conn *federation.JoinConn, step string, body []byte) (json.RawMessage, error) {
+func ask(ctx context.Context, conn *transport.JoinConn, step string, body []byte) (json.RawMessage, error) {
 	raw, err := conn.Request(ctx, step, body)
 	if err != nil {
 		return nil, fmt.Errorf("sending the %s to the hub: %w", step, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/signing"
 )
 
@@ -92,11 +92,11 @@ func (s *Spoke) putLog(ctx context.Context, a *attempt, stream string, at int64,
 	if err != nil {
 		return err
 	}
-	return s.node.Put(ctx, []federation.Report{{Kind: federation.KindLog, ID: id.String(), Body: wire}})
+	return s.node.Put(ctx, []transport.Report{{Kind: transport.KindLog, ID: id.String(), Body: wire}})
 }
 
 // forwardLogs sends pieces of log over the link; an error keeps them here.
-func (s *Spoke) forwardLogs(ctx context.Context, list []federation.Report) error {
+func (s *Spoke) forwardLogs(ctx context.Context, list []transport.Report) error {
 	for _, err := range s.link.Publish(ctx, list) {
 		if err != nil {
 			return err

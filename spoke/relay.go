@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -51,9 +51,9 @@ func (s *Spoke) relayOnce(ctx context.Context) (int, error) {
 
 // publish sends out and returns what was not taken, with one of the reasons.
 func (s *Spoke) publish(ctx context.Context, out []store.Outgoing) (failed []store.Outgoing, err error) {
-	reports := make([]federation.Report, len(out))
+	reports := make([]transport.Report, len(out))
 	for i, o := range out {
-		reports[i] = federation.Report{Kind: o.Lane, ID: o.ID, Body: o.Wire}
+		reports[i] = transport.Report{Kind: o.Lane, ID: o.ID, Body: o.Wire}
 	}
 	for i, e := range s.link.Publish(ctx, reports) {
 		if e != nil {

@@ -22,8 +22,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/spawnmesh/spawnmesh/federation"
-	"github.com/spawnmesh/spawnmesh/federation/local"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -59,9 +59,9 @@ type Spoke struct {
 	Ready func()
 
 	hub      hubConn
-	link     *federation.Link
+	link     *transport.Link
 	unlink   context.CancelFunc // ends the link for good
-	node     *federation.Local
+	node     *transport.Local
 	level    string
 	bootID   string
 	live     live
@@ -96,7 +96,7 @@ func (s *Spoke) Run(ctx context.Context) error {
 		return err
 	}
 	defer s.node.Close()
-	socket, err := local.Listen(ctx, s.Dir)
+	socket, err := control.Listen(ctx, s.Dir)
 	if err != nil {
 		return err
 	}
@@ -116,15 +116,15 @@ func (s *Spoke) Run(ctx context.Context) error {
 	defer unlink()
 	s.unlink = unlink
 	g.Go(func() error { return s.link.Run(linked) })
-	g.Go(func() error { return s.link.Commands(ctx, federation.LaneRun, batch, s.intake) })
-	g.Go(func() error { return s.link.Commands(ctx, federation.LaneControl, batch, s.intake) })
+	g.Go(func() error { return s.link.Commands(ctx, transport.LaneRun, batch, s.intake) })
+	g.Go(func() error { return s.link.Commands(ctx, transport.LaneControl, batch, s.intake) })
 	g.Go(func() error { return s.relay(ctx) })
 	g.Go(func() error { return s.claimLoop(ctx, late) })
 	g.Go(func() error { return s.sweep(ctx) })
 	g.Go(func() error { return s.beats(ctx) })
 	g.Go(func() error { return s.pumpLogs(ctx) })
 	g.Go(func() error { return s.node.Forward(ctx, 64, s.forwardLogs) })
-	g.Go(func() error { return local.Serve(ctx, socket, s.control(), s.Log) })
+	g.Go(func() error { return control.Serve(ctx, socket, s.control(), s.Log) })
 	s.Log.InfoContext(ctx, "spoke is working", "instance", s.Keys.InstanceID(), "slots", s.Slots, "kill_level", s.level)
 	if s.Ready != nil {
 		s.Ready()
@@ -161,9 +161,9 @@ func (s *Spoke) start(ctx context.Context) (err error) {
 		return err
 	}
 	c, _ := s.hub.get()
-	s.link = &federation.Link{Address: c.LinkURL, Pins: []string{c.LinkPin}, ID: string(s.Keys.InstanceID()), Seed: s.Keys.LinkSeed,
+	s.link = &transport.Link{Address: c.LinkURL, Pins: []string{c.LinkPin}, ID: string(s.Keys.InstanceID()), Seed: s.Keys.LinkSeed,
 		Log: s.Log, Changed: s.linkChanged}
-	s.node = &federation.Local{ID: string(s.Keys.InstanceID()), Dir: filepath.Join(s.Dir, "nats"), Log: s.Log}
+	s.node = &transport.Local{ID: string(s.Keys.InstanceID()), Dir: filepath.Join(s.Dir, "nats"), Log: s.Log}
 	if err := s.node.Start(ctx); err != nil {
 		return fmt.Errorf("starting the local message server: %w", err)
 	}
@@ -194,7 +194,7 @@ func (s *Spoke) loadHub(ctx context.Context) error {
 
 // linkChanged tells the operator and wakes the relay: what could not be sent
 // while the link was down is due.
-func (s *Spoke) linkChanged(st federation.LinkState) {
+func (s *Spoke) linkChanged(st transport.LinkState) {
 	if st.Up {
 		s.Log.Info("link is up")
 		ring(s.outbox)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -206,6 +205,4 @@ func TestBacklogWhereNothingServes(t *testing.T) {
 	stop()
 	s := typedWith(gone, nil, "--data-dir", alone(t).dir, "backlog", "list")
 	require.Equal(t, exitInterrupted, s.code, "%s", s.err)
-	require.True(t, away(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}))
-	require.False(t, away(errors.New("relation does not exist")))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -80,13 +81,13 @@ func (a *app) claim(ctx context.Context, f claimFlags, batch bool) error {
 	var list []claim
 	for until := time.Now().Add(time.Duration(f.wait)); ; {
 		again := false
-		err := a.withInstance(ctx, func(ctx context.Context, in *instance) (err error) {
+		err := a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) (err error) {
 			w := waiting{in: in, terms: f.terms, until: until, patient: f.wait > 0}
-			if w.b, err = in.db.Backlog(a.workspace, actor()); err != nil {
+			if w.b, err = in.DB.Backlog(a.workspace, actor()); err != nil {
 				return err
 			}
 			got, err := w.claim(ctx)
-			if errors.Is(err, errLeaving) || w.patient && in.guest != nil && away(err) && ctx.Err() == nil {
+			if errors.Is(err, errLeaving) || w.patient && in.Gone(err) && ctx.Err() == nil {
 				again = true
 				return nil
 			}
@@ -104,7 +105,7 @@ func (a *app) claim(ctx context.Context, f claimFlags, batch bool) error {
 
 // waiting is one claim on an opened database.
 type waiting struct {
-	in      *instance
+	in      *instance.Instance
 	b       *store.Backlog
 	terms   store.ClaimTerms
 	until   time.Time
@@ -125,7 +126,7 @@ func (w waiting) claim(ctx context.Context) ([]store.Claimed, error) {
 	if err != nil || len(list) > 0 || !w.patient {
 		return list, err
 	}
-	l, err := w.in.db.Listen(ctx)
+	l, err := w.in.DB.Listen(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +139,7 @@ func (w waiting) claim(ctx context.Context) ([]store.Claimed, error) {
 		if left <= 0 {
 			return nil, nil
 		}
-		if w.in.guest != nil && w.in.guest.Leaving() {
+		if w.in.Leaving() {
 			return nil, errLeaving
 		}
 		if err := l.Wait(ctx, min(left, betweenAsks)); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -86,13 +87,13 @@ func (a *app) createTask(ctx context.Context, f creation) (err error) {
 		return err
 	}
 	var got createdTask
-	err = a.withInstance(ctx, func(ctx context.Context, in *instance) error {
-		b, err := in.db.Backlog(a.workspace, actor())
+	err = a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) error {
+		b, err := in.DB.Backlog(a.workspace, actor())
 		if err != nil {
 			return err
 		}
 		if from > 0 { // by the clock that decides when it is due
-			now, err := in.db.Now(ctx)
+			now, err := in.DB.Now(ctx)
 			if err != nil {
 				return err
 			}

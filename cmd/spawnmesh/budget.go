@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -69,7 +70,7 @@ func (a *app) budgetCreateCommand() *cobra.Command {
 			if err := f.complete(); err != nil {
 				return err
 			}
-			return a.withInstance(c.Context(), func(ctx context.Context, in *instance) error { return a.setBudget(ctx, in, f) })
+			return a.withInstance(c.Context(), func(ctx context.Context, in *instance.Instance) error { return a.setBudget(ctx, in, f) })
 		},
 	}
 	fl := c.Flags()
@@ -105,8 +106,8 @@ func (f *budgetFlags) complete() (err error) {
 	return nil
 }
 
-func (a *app) setBudget(ctx context.Context, in *instance, f budgetFlags) error {
-	b, err := in.db.Backlog(a.workspace, actor())
+func (a *app) setBudget(ctx context.Context, in *instance.Instance, f budgetFlags) error {
+	b, err := in.DB.Backlog(a.workspace, actor())
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func (a *app) setBudget(ctx context.Context, in *instance, f budgetFlags) error 
 		return err
 	}
 	if from > 0 {
-		now, err := in.db.Now(ctx)
+		now, err := in.DB.Now(ctx)
 		if err != nil {
 			return err
 		}

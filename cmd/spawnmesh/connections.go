@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spawnmesh/spawnmesh/federation/local"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -67,7 +67,7 @@ func (a *app) showConnection(ctx context.Context, name string) error {
 
 // fillLink adds to a connection that this instance obeys whether its link is up:
 // a spoke tells that of itself, not of the connection.
-func fillLink(ctx context.Context, c *local.Client, v *hub.SpokeView) error {
+func fillLink(ctx context.Context, c *control.Client, v *hub.SpokeView) error {
 	if v.Authority != store.Obeys || v.State == store.Revoked || v.State == store.Rejected {
 		return nil
 	}

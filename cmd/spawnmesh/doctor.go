@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/local"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
@@ -40,7 +40,7 @@ func (a *app) doctor(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	checks := []local.Check{a.checkPostgres(ctx), checkSupervisor(), checkDisk(dir), checkKeys(dir), checkPolicy(dir)}
+	checks := []control.Check{a.checkPostgres(ctx), checkSupervisor(), checkDisk(dir), checkKeys(dir), checkPolicy(dir)}
 	checks = append(checks, a.checkInstance(ctx)...)
 	bad, more := 0, ""
 	t := table{head: []string{"CHECK", "RESULT"}}
@@ -69,28 +69,28 @@ func (a *app) doctor(ctx context.Context) error {
 }
 
 // note is a check that is fine and has something to say.
-func note(name, text string) local.Check { return local.Check{Name: name, OK: true, Problem: text} }
+func note(name, text string) control.Check { return control.Check{Name: name, OK: true, Problem: text} }
 
-func (a *app) checkPostgres(ctx context.Context) local.Check {
+func (a *app) checkPostgres(ctx context.Context) control.Check {
 	if a.databaseURL() != "" {
 		return note("postgres programs", "not needed: a database is named in the environment")
 	}
 	dir, err := postgres.Find(ctx, a.getenv("SPAWNMESH_PG_BIN"))
 	if err != nil {
-		return local.NewCheck("postgres programs", err)
+		return control.NewCheck("postgres programs", err)
 	}
 	return note("postgres programs", "in "+dir)
 }
 
-func checkSupervisor() local.Check {
+func checkSupervisor() control.Check {
 	level, err := supervisor.Level()
 	if err != nil {
-		return local.NewCheck("kill level", err)
+		return control.NewCheck("kill level", err)
 	}
 	return note("kill level", level)
 }
 
-func checkDisk(dir string) local.Check {
+func checkDisk(dir string) control.Check {
 	for ; ; dir = filepath.Dir(dir) {
 		var st syscall.Statfs_t
 		err := syscall.Statfs(dir, &st)
@@ -98,34 +98,34 @@ func checkDisk(dir string) local.Check {
 			continue
 		}
 		if err != nil {
-			return local.NewCheck("disk", err)
+			return control.NewCheck("disk", err)
 		}
 		free := int64(st.Bavail) * st.Bsize
 		if free < lowDisk {
-			return local.Check{Name: "disk", Problem: fmt.Sprintf("%d MiB free in %s; make room", free>>20, dir)}
+			return control.Check{Name: "disk", Problem: fmt.Sprintf("%d MiB free in %s; make room", free>>20, dir)}
 		}
 		return note("disk", fmt.Sprintf("%d GiB free", free>>30))
 	}
 }
 
-func checkKeys(dir string) local.Check {
+func checkKeys(dir string) control.Check {
 	k, err := signing.LoadKeys(filepath.Join(dir, "keys"))
 	if errors.Is(err, signing.ErrNoKeys) {
 		return note("keys", "none yet in "+dir)
 	}
 	if err != nil {
-		return local.NewCheck("keys", err)
+		return control.NewCheck("keys", err)
 	}
 	return note("keys", string(k.InstanceID()))
 }
 
-func checkPolicy(dir string) local.Check {
+func checkPolicy(dir string) control.Check {
 	if _, err := os.Stat(spoke.PolicyFile(dir)); errors.Is(err, fs.ErrNotExist) {
 		return note("policy", "no file: nothing may run here as a spoke")
 	}
 	p, err := spoke.LoadPolicy(dir)
 	if err != nil {
-		return local.NewCheck("policy", err)
+		return control.NewCheck("policy", err)
 	}
 	switch {
 	case len(p.Runtimes) == 0:
@@ -137,22 +137,22 @@ func checkPolicy(dir string) local.Check {
 }
 
 // checkInstance asks the running instance about itself.
-func (a *app) checkInstance(ctx context.Context) []local.Check {
+func (a *app) checkInstance(ctx context.Context) []control.Check {
 	c, err := a.client()
 	if err != nil {
-		return []local.Check{local.NewCheck("instance", err)}
+		return []control.Check{control.NewCheck("instance", err)}
 	}
 	var v struct {
-		Role   string        `json:"role"`
-		Pid    int           `json:"pid"`
-		Health []local.Check `json:"health"`
+		Role   string          `json:"role"`
+		Pid    int             `json:"pid"`
+		Health []control.Check `json:"health"`
 	}
 	err = c.Do(ctx, "GET", "/v1/instance", nil, &v)
 	if commands.CodeOf(err) == commands.Unreachable {
-		return []local.Check{note("instance", "not running")}
+		return []control.Check{note("instance", "not running")}
 	}
 	if err != nil {
-		return []local.Check{local.NewCheck("instance", err)}
+		return []control.Check{control.NewCheck("instance", err)}
 	}
-	return append([]local.Check{note("instance", fmt.Sprintf("%s, pid %d", v.Role, v.Pid))}, v.Health...)
+	return append([]control.Check{note("instance", fmt.Sprintf("%s, pid %d", v.Role, v.Pid))}, v.Health...)
 }

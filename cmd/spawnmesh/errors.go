@@ -7,8 +7,9 @@ import (
 	"fmt"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
-	"github.com/spawnmesh/spawnmesh/federation/local"
+	"github.com/spawnmesh/spawnmesh/federation/join"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
@@ -71,15 +72,15 @@ func refusal(err error) *commands.Refused {
 		return known(commands.StoreDown, "")
 	case errors.Is(err, spoke.ErrNoHub):
 		return known(commands.Conflict, "")
-	case errors.Is(err, federation.ErrToken):
+	case errors.Is(err, join.ErrToken):
 		return known(commands.Validation, "")
-	case errors.Is(err, federation.ErrPin):
+	case errors.Is(err, transport.ErrPin):
 		return known(pinMismatch, "ask the hub's operator for a new token; somebody may stand between you")
-	case errors.Is(err, federation.ErrHandshake):
+	case errors.Is(err, join.ErrHandshake):
 		return known(handshakeBad, "ask the hub's operator for a new token; somebody may stand between you")
-	case errors.Is(err, federation.ErrRefused):
+	case errors.Is(err, transport.ErrRefused):
 		return known(joinRefused, "ask the hub's operator: its audit has the reason")
-	case errors.Is(err, federation.ErrUnavailable):
+	case errors.Is(err, transport.ErrUnavailable):
 		return known(commands.Unreachable, "is the hub running, and can this host reach its address?")
 	case errors.Is(err, context.DeadlineExceeded):
 		return known(commands.Unreachable, "")
@@ -96,7 +97,7 @@ func exitOfCode(code commands.Code) int {
 	case commands.Conflict, commands.Idempotency, commands.TaskConflict, commands.Tombstone, commands.StaleAttempt, commands.Cycle:
 		return exitConflict
 	case signing.ConnState, signing.SigBad, signing.KeyRevoked, signing.KeyUnknown, signing.KeyWeak, signing.KeyDuplicate,
-		local.Forbidden, joinRefused, pinMismatch, handshakeBad,
+		control.Forbidden, joinRefused, pinMismatch, handshakeBad,
 		commands.GrantMalformed, commands.GrantExpired, commands.GrantKeyUnknown, commands.GrantUnknown, commands.GrantMismatch:
 		return exitUntrusted
 	case commands.Policy, commands.Grant, commands.BadPath, commands.OverBudget, commands.LaneClosed:

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/local"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 )
 
 // patience is how long a waiting command bears with a hub that is away: it may
@@ -21,14 +21,14 @@ const patience = time.Minute
 // A watch is a command that waits for an agent.
 type watch struct {
 	a     *app
-	c     *local.Client
+	c     *control.Client
 	id    string
 	known bool      // the hub answered about it before
 	away  time.Time // since when the hub does not answer; zero when it does
 }
 
 // await asks until the agent has ended. An interrupt detaches: the agent goes on.
-func (a *app) await(ctx context.Context, c *local.Client, id string) (hub.AgentView, error) {
+func (a *app) await(ctx context.Context, c *control.Client, id string) (hub.AgentView, error) {
 	w := &watch{a: a, c: c, id: id, known: true}
 	for {
 		v, err := w.look(ctx, 30*time.Second)
@@ -74,7 +74,7 @@ func (w *watch) bear(ctx context.Context, err error) error {
 	return nil
 }
 
-func (a *app) waitAgent(ctx context.Context, c *local.Client, id string) error {
+func (a *app) waitAgent(ctx context.Context, c *control.Client, id string) error {
 	v, err := a.await(ctx, c, id)
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (a *app) waitAgent(ctx context.Context, c *local.Client, id string) error {
 
 // followAgent shows the output as it comes, then says how the agent ended: to a
 // program in one more line of JSON.
-func (a *app) followAgent(ctx context.Context, c *local.Client, id string) error {
+func (a *app) followAgent(ctx context.Context, c *control.Client, id string) error {
 	v, err := a.followLogs(ctx, c, id, 0)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (a *app) followAgent(ctx context.Context, c *local.Client, id string) error
 
 // followLogs shows what the agent writes until it has ended and all of it was
 // shown. A hub that restarts meanwhile is asked for the rest.
-func (a *app) followLogs(ctx context.Context, c *local.Client, id string, after int64) (hub.AgentView, error) {
+func (a *app) followLogs(ctx context.Context, c *control.Client, id string, after int64) (hub.AgentView, error) {
 	w := &watch{a: a, c: c, id: id}
 	for {
 		// Asked first: when it has ended now, the stream that follows is all.
@@ -149,7 +149,7 @@ base64; a program that follows reads one piece per line.`,
 }
 
 // logs shows what has arrived up to now.
-func (a *app) logs(ctx context.Context, c *local.Client, id string, since int64) error {
+func (a *app) logs(ctx context.Context, c *control.Client, id string, since int64) error {
 	if a.output != "json" {
 		_, err := a.streamLogs(ctx, c, id, since, false)
 		return err
@@ -172,7 +172,7 @@ func logsPath(id string, after int64, follow bool) string {
 // streamLogs writes an agent's output to where it belongs: standard output and
 // standard error, as it was written; for a program as JSON. It returns the
 // sequence number that it got to.
-func (a *app) streamLogs(ctx context.Context, c *local.Client, id string, after int64, follow bool) (int64, error) {
+func (a *app) streamLogs(ctx context.Context, c *control.Client, id string, after int64, follow bool) (int64, error) {
 	err := c.Stream(ctx, logsPath(id, after, follow), func(raw json.RawMessage) error {
 		var p logPiece
 		if err := json.Unmarshal(raw, &p); err != nil {

@@ -77,19 +77,19 @@ func (a *app) runHub(ctx context.Context, h *hub.Hub, ready string) (err error) 
 		return err
 	}
 	defer func() {
-		if e := in.close(ctx); err == nil {
+		if e := in.Close(ctx); err == nil {
 			err = e
 		}
 	}()
-	h.DB, h.Keys, h.Dir, h.Log, h.Version = in.db, in.keys, in.dir, log, version()
+	h.DB, h.Keys, h.Dir, h.Log, h.Version = in.DB, in.Keys, in.Dir, log, version()
 	h.Ready = func(link string) {
-		fmt.Fprintf(a.out, "hub is ready: link %s, data %s\n", link, in.dir)
+		fmt.Fprintf(a.out, "hub is ready: link %s, data %s\n", link, in.Dir)
 		if err := writeReady(ready, link); err != nil {
 			log.ErrorContext(ctx, "telling that the hub is ready", "err", err)
 		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return in.watch(ctx) })
+	g.Go(func() error { return in.Watch(ctx) })
 	g.Go(func() error { return h.Run(ctx) })
 	return g.Wait()
 }

@@ -5,15 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
-	"time"
+	"strconv"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/store"
-	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
 // dir returns the absolute data directory: the flag, the environment, or the
@@ -60,77 +58,64 @@ func (a *app) logger(level slog.Level) *slog.Logger {
 	}}))
 }
 
-// instance is an opened data directory: locked, with keys and database.
-type instance struct {
-	dir     string
-	keys    signing.Keys
-	db      *store.DB
-	lock    *postgres.InstanceLock
-	cluster *postgres.Cluster
-	guest   *postgres.Guest // where another process has lock and cluster
+// options say where the instance of this call lives.
+func (a *app) options(log *slog.Logger) (instance.Options, error) {
+	dir, err := a.dir()
+	return instance.Options{Dir: dir, DatabaseURL: a.databaseURL(), BinDir: a.getenv("SPAWNMESH_PG_BIN"), PostgresUser: a.getenv("SPAWNMESH_PG_USER"),
+		Log: log, Made: a.sayFresh}, err
 }
 
-// guestPatience is how long a stop waits for commands that use our database.
-const guestPatience = 2 * time.Second
-
-// open locks the data directory, loads or makes the keys and opens the database,
-// starting the private Postgres when no other is named. Things are closed in the
-// opposite order by close.
-func (a *app) open(ctx context.Context, log *slog.Logger, create bool) (*instance, error) {
-	in := &instance{}
-	if err := a.openInto(ctx, in, log, create); err != nil {
-		return nil, errors.Join(err, in.close(ctx))
-	}
-	return in, nil
-}
-
-func (a *app) openInto(ctx context.Context, in *instance, log *slog.Logger, create bool) (err error) {
-	if in.dir, err = a.dir(); err != nil {
-		return err
-	}
-	if in.lock, err = awaitLock(ctx, in.dir, postgres.Lock); err != nil {
-		return err
-	}
-	return a.openLocked(ctx, in, log, create)
-}
-
-func (a *app) openLocked(ctx context.Context, in *instance, log *slog.Logger, create bool) (err error) {
-	keyDir := filepath.Join(in.dir, "keys")
-	in.keys, err = signing.LoadKeys(keyDir)
-	if errors.Is(err, signing.ErrNoKeys) && create {
-		in.keys, err = signing.CreateKeys(keyDir)
-	}
+// open opens the instance for a process that serves.
+func (a *app) open(ctx context.Context, log *slog.Logger, create bool) (*instance.Instance, error) {
+	o, err := a.options(log)
 	if err != nil {
-		return fmt.Errorf("loading the keys in %s: %w", keyDir, err)
+		return nil, err
 	}
-	url := a.databaseURL()
-	if url != "" {
-		err = in.lock.ServesElsewhere()
-	} else {
-		in.cluster, err = postgres.Start(ctx, postgres.Config{Dir: in.dir, BinDir: a.getenv("SPAWNMESH_PG_BIN"), User: a.getenv("SPAWNMESH_PG_USER"), Log: log})
-		if err != nil {
-			return &commands.Refused{Code: commands.StoreDown, Why: "starting the private Postgres of " + in.dir, Err: err}
+	o.Made = nil // who serves says what it serves
+	return instance.Open(ctx, o, create)
+}
+
+// withInstance runs one command on the instance's database, with or without a
+// process that serves in the data directory.
+func (a *app) withInstance(ctx context.Context, fn func(ctx context.Context, in *instance.Instance) error) (err error) {
+	o, err := a.options(a.logger(slog.LevelWarn))
+	if err != nil {
+		return err
+	}
+	in, err := instance.Visit(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := in.Close(ctx); err == nil {
+			err = e
 		}
-		url = in.cluster.URL()
+	}()
+	err = fn(ctx, in)
+	if r, ok := errors.AsType[*commands.Refused](err); ok {
+		return r // it says all that there is to say
 	}
-	if err != nil {
-		return err
-	}
-	if err := in.openStore(ctx, url); err != nil || in.cluster == nil {
-		return err
-	}
-	return in.lock.AdmitGuests()
+	return err
 }
 
-func (in *instance) openStore(ctx context.Context, url string) (err error) {
-	in.db, err = store.Open(ctx, store.Config{URL: url, Self: in.keys.InstanceID(), Signer: in.keys.Signing})
-	if _, away := errors.AsType[net.Error](err); away {
-		return &commands.Refused{Code: commands.StoreDown, Why: "opening the database of " + in.dir, Hint: "is the server that DATABASE_URL names running?", Err: err}
+// withBacklog runs one command on the backlog, in this call's workspace.
+func (a *app) withBacklog(ctx context.Context, fn func(ctx context.Context, b *store.Backlog) error) error {
+	return a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) error {
+		b, err := in.DB.Backlog(a.workspace, actor())
+		if err != nil {
+			return err
+		}
+		return fn(ctx, b)
+	})
+}
+
+// actor is who the audit says did it.
+func actor() string { return "uid:" + strconv.Itoa(os.Geteuid()) }
+
+func (a *app) sayFresh(dir string) {
+	if a.forPeople() {
+		fmt.Fprintf(a.err, "a new instance was made in %s\n", dir)
 	}
-	if err != nil {
-		return fmt.Errorf("opening the database of %s: %w", in.dir, err)
-	}
-	return nil
 }
 
 func (a *app) databaseURL() string {
@@ -138,43 +123,6 @@ func (a *app) databaseURL() string {
 		return url
 	}
 	return a.getenv("DATABASE_URL")
-}
-
-func (in *instance) close(ctx context.Context) error {
-	// What is open must be closed in good order also when ctx has ended.
-	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-	defer done()
-	var err error
-	if in.cluster != nil {
-		err = in.lock.AwaitGuests(ctx, guestPatience)
-	}
-	if in.db != nil {
-		in.db.Close()
-	}
-	if in.cluster != nil {
-		err = errors.Join(err, in.cluster.Close(ctx))
-	}
-	if in.lock != nil {
-		err = errors.Join(err, in.lock.Close())
-	}
-	if in.guest != nil {
-		err = errors.Join(err, in.guest.Close())
-	}
-	return err
-}
-
-// watch ends with an error when the private Postgres has given up.
-func (in *instance) watch(ctx context.Context) error {
-	if in.cluster == nil {
-		<-ctx.Done()
-		return nil
-	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-in.cluster.Failed():
-		return fmt.Errorf("the private Postgres in %s: %w", in.dir, in.cluster.Err())
-	}
 }
 
 // writeReady tells a script that waits for it that the instance serves. The file

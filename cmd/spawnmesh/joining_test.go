@@ -9,22 +9,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/signing"
 )
 
 // invite makes a token on the hub and reads it.
-func (h hand) invite(name string, args ...string) (string, federation.Token) {
+func (h hand) invite(name string, args ...string) (string, join.Token) {
 	h.t.Helper()
 	text := strings.TrimSpace(h.do(append([]string{"invite", "--name", name}, args...)...))
-	token, err := federation.ParseToken(text)
+	token, err := join.ParseToken(text)
 	require.NoError(h.t, err)
 	return text, token
 }
 
 // altered is the text of a token that somebody changed, with its own secret.
-func altered(t *testing.T, token federation.Token, change func(*federation.Token)) string {
+func altered(t *testing.T, token join.Token, change func(*join.Token)) string {
 	t.Helper()
 	change(&token)
 	text, err := token.Text()
@@ -49,21 +49,21 @@ func TestJoiningByHand(t *testing.T) {
 	h := hand{t: t, dir: m.hub.dir}
 	s := hand{t: t, dir: filepath.Join(m.dir, "attic")}
 	text, token := h.invite("attic")
-	foreign := federation.Token{Hub: "mi1" + signing.InstanceID(strings.Repeat("a", 32)), Pin: strings.Repeat("A", 43), ID: newID()}
+	foreign := join.Token{Hub: "mi1" + signing.InstanceID(strings.Repeat("a", 32)), Pin: strings.Repeat("A", 43), ID: newID()}
 	missing := filepath.Join(m.dir, "missing")
 
 	s.refused(exitMisuse, "missing: no such file", "spoke", "join", "--token-file", missing)
 	s.joins(exitMisuse, "not a complete join token", "")
 	s.joins(exitMisuse, "copy the whole line", "garbage")
 	s.joins(exitMisuse, "not a complete join token", text[:len(text)-1])
-	expired := altered(t, token, func(k *federation.Token) { k.Expires = time.Now().Add(-time.Hour).UnixMilli() })
+	expired := altered(t, token, func(k *join.Token) { k.Expires = time.Now().Add(-time.Hour).UnixMilli() })
 	s.joins(exitUntrusted, "spawnmesh invite --name attic", expired)
 	require.NoDirExists(t, s.dir, "nothing was made for a token that cannot work")
-	s.joins(exitUntrusted, "somebody may stand between you", altered(t, token, func(k *federation.Token) { k.Pin = foreign.Pin }))
-	s.joins(exitUntrusted, "hub key differs", altered(t, token, func(k *federation.Token) { k.Hub = foreign.Hub }))
-	s.joins(exitUntrusted, "join token not accepted", altered(t, token, func(k *federation.Token) { k.ID = foreign.ID }))
-	s.joins(exitUnreachable, "127.0.0.1:1", altered(t, token, func(k *federation.Token) { k.Address = "127.0.0.1:1" }))
-	asJSON := s.run(altered(t, token, func(k *federation.Token) { k.Pin = foreign.Pin }), "-o", "json", "spoke", "join")
+	s.joins(exitUntrusted, "somebody may stand between you", altered(t, token, func(k *join.Token) { k.Pin = foreign.Pin }))
+	s.joins(exitUntrusted, "hub key differs", altered(t, token, func(k *join.Token) { k.Hub = foreign.Hub }))
+	s.joins(exitUntrusted, "join token not accepted", altered(t, token, func(k *join.Token) { k.ID = foreign.ID }))
+	s.joins(exitUnreachable, "127.0.0.1:1", altered(t, token, func(k *join.Token) { k.Address = "127.0.0.1:1" }))
+	asJSON := s.run(altered(t, token, func(k *join.Token) { k.Pin = foreign.Pin }), "-o", "json", "spoke", "join")
 	require.Contains(t, asJSON.err, `"code":"PIN_MISMATCH"`)
 
 	file := filepath.Join(m.dir, "token")
@@ -95,7 +95,7 @@ func TestJoiningByHand(t *testing.T) {
 		h.t, loft.t = t, t
 		_, short := h.invite("loft", "--ttl", "1s")
 		time.Sleep(time.Until(time.UnixMilli(short.Expires)) + time.Millisecond) // its end is the point
-		later := altered(t, short, func(k *federation.Token) { k.Expires += 1e9 })
+		later := altered(t, short, func(k *join.Token) { k.Expires += 1e9 })
 		loft.joins(exitUntrusted, "join token not accepted", later)
 	})
 	t.Run("names and times", func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/local"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -74,7 +74,7 @@ func (a *app) kill(ctx context.Context, ids []string, reason string, grace time.
 	return failed
 }
 
-func orderKill(ctx context.Context, c *local.Client, id, reason string, grace time.Duration) (m store.Mirror, err error) {
+func orderKill(ctx context.Context, c *control.Client, id, reason string, grace time.Duration) (m store.Mirror, err error) {
 	req := map[string]any{"reason": reason, "grace_ms": grace.Milliseconds()}
 	err = c.Do(ctx, "POST", "/v1/agents/"+url.PathEscape(id)+"/kill", req, &m)
 	return m, err

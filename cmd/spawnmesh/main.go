@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spawnmesh/spawnmesh/federation/local"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
@@ -101,10 +101,10 @@ Try it:  spawnmesh demo`,
 }
 
 // client reaches the running instance in the data directory.
-func (a *app) client() (*local.Client, error) {
+func (a *app) client() (*control.Client, error) {
 	dir, err := a.dir()
 	if err != nil {
 		return nil, err
 	}
-	return local.NewClient(dir), nil
+	return control.NewClient(dir), nil
 }

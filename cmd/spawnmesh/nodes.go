@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spawnmesh/spawnmesh/federation/local"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/spoke"
 )
 
@@ -34,7 +34,7 @@ type mesh struct {
 	bin    string // the program that the nodes run
 	hub    *node
 	spokes map[string]*node
-	ctl    *local.Client
+	ctl    *control.Client
 }
 
 // startTime is how long a node may take until it serves: a cold Postgres on a
@@ -53,7 +53,7 @@ func newMesh(ctx context.Context, bin, label string, hubArgs ...string) (*mesh, 
 	}
 	m := &mesh{dir: dir, bin: bin, spokes: map[string]*node{}}
 	m.hub = m.node("hub", append([]string{"hub", "run", "--link", "127.0.0.1:0", "--name", "lab"}, hubArgs...)...)
-	m.ctl = local.NewClient(m.hub.dir)
+	m.ctl = control.NewClient(m.hub.dir)
 	if err := m.hub.start(ctx); err != nil {
 		return m, err
 	}

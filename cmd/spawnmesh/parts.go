@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -53,24 +53,24 @@ func (a *app) measureParts(ctx context.Context, dir string, b *SpawnBench) (err 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, in.close(ctx)) }()
+	defer func() { err = errors.Join(err, in.Close(ctx)) }()
 	tx, err := timeEach(rounds, func(int) error {
-		return in.db.Audit(ctx, store.AuditRow{Actor: "bench", Action: "bench"})
+		return in.DB.Audit(ctx, store.AuditRow{Actor: "bench", Action: "bench"})
 	})
 	if err != nil {
 		return err
 	}
-	publish, err := timePublish(ctx, filepath.Join(in.dir, "nats"))
+	publish, err := timePublish(ctx, filepath.Join(in.Dir, "nats"))
 	if err != nil {
 		return err
 	}
-	crypto, err := timeCrypto(in.keys)
+	crypto, err := timeCrypto(in.Keys)
 	if err != nil {
 		return err
 	}
 	b.Parts = []Part{{"transaction, one row", tx, 5}, {"publish, synced to disk", publish, 2}, {"signature, made and verified", crypto, 2}}
 	if b.Runtime == commands.RuntimeExec {
-		start, limit, err := timeStart(ctx, in.dir, b.most())
+		start, limit, err := timeStart(ctx, in.Dir, b.most())
 		if err != nil {
 			return err
 		}
@@ -98,16 +98,16 @@ func timePublish(ctx context.Context, dir string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	cert, err := federation.Certificate(key)
+	cert, err := transport.Certificate(key)
 	if err != nil {
 		return 0, err
 	}
-	h := &federation.Hub{Listen: "127.0.0.1:0", Dir: dir, Certificate: cert, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
-	nkey, err := federation.NKey(key.Seed())
+	h := &transport.Hub{Listen: "127.0.0.1:0", Dir: dir, Certificate: cert, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	nkey, err := transport.NKey(key.Seed())
 	if err != nil {
 		return 0, err
 	}
-	if err := h.Admit(ctx, federation.Peer{ID: "bench", NKey: nkey}); err != nil {
+	if err := h.Admit(ctx, transport.Peer{ID: "bench", NKey: nkey}); err != nil {
 		return 0, err
 	}
 	if err := h.Start(ctx); err != nil {
@@ -116,7 +116,7 @@ func timePublish(ctx context.Context, dir string) (float64, error) {
 	defer h.Close()
 	body := make([]byte, 1024)
 	return timeEach(rounds, func(i int) error {
-		return errors.Join(h.Publish(ctx, []federation.Command{{Peer: "bench", Lane: federation.LaneRun, Verb: "spawn", ID: "m" + strconv.Itoa(i), Body: body}})...)
+		return errors.Join(h.Publish(ctx, []transport.Command{{Peer: "bench", Lane: transport.LaneRun, Verb: "spawn", ID: "m" + strconv.Itoa(i), Body: body}})...)
 	})
 }
 

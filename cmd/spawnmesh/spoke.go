@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
 )
@@ -67,19 +67,19 @@ func (a *app) runSpoke(ctx context.Context, s *spoke.Spoke, ready string) (err e
 		return err
 	}
 	defer func() {
-		if e := in.close(ctx); err == nil {
+		if e := in.Close(ctx); err == nil {
 			err = e
 		}
 	}()
-	s.DB, s.Keys, s.Dir, s.Log, s.Version = in.db, in.keys, in.dir, log, version()
+	s.DB, s.Keys, s.Dir, s.Log, s.Version = in.DB, in.Keys, in.Dir, log, version()
 	s.Ready = func() {
-		fmt.Fprintf(a.out, "spoke is ready: %d slots, data %s\n", s.Slots, in.dir)
-		if err := writeReady(ready, string(in.keys.InstanceID())); err != nil {
+		fmt.Fprintf(a.out, "spoke is ready: %d slots, data %s\n", s.Slots, in.Dir)
+		if err := writeReady(ready, string(in.Keys.InstanceID())); err != nil {
 			log.ErrorContext(ctx, "telling that the spoke is ready", "err", err)
 		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return in.watch(ctx) })
+	g.Go(func() error { return in.Watch(ctx) })
 	g.Go(func() error { return s.Run(ctx) })
 	return g.Wait()
 }
@@ -109,13 +109,13 @@ func (a *app) join(ctx context.Context, file string) (err error) {
 		return err
 	}
 	defer func() {
-		if e := node.close(ctx); err == nil {
+		if e := node.Close(ctx); err == nil {
 			err = e
 		}
 	}()
 	ctx, done := context.WithTimeout(ctx, 30*time.Second)
 	defer done()
-	j, err := spoke.Join(ctx, node.db, node.keys, token)
+	j, err := spoke.Join(ctx, node.DB, node.Keys, token)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (a *app) join(ctx context.Context, file string) (err error) {
 	fmt.Fprintf(a.out, "hub fingerprint    %s\n", j.Hub)
 	fmt.Fprintf(a.out, "our fingerprint    %s\n", j.Ours)
 	fmt.Fprintln(a.err, "compare them with the hub's operator")
-	if p, err := spoke.LoadPolicy(node.dir); err == nil && len(p.Runtimes) == 0 {
+	if p, err := spoke.LoadPolicy(node.Dir); err == nil && len(p.Runtimes) == 0 {
 		fmt.Fprintf(a.err, "nothing may run here yet; decide what may: %s spoke policy init --preset commands\n", a.self())
 	}
 	fmt.Fprintf(a.err, "then start the spoke: %s spoke run\n", a.self())
@@ -134,12 +134,12 @@ func (a *app) join(ctx context.Context, file string) (err error) {
 }
 
 // readToken reads a token before anything is made for it on this host.
-func (a *app) readToken(file string) (federation.Token, error) {
+func (a *app) readToken(file string) (join.Token, error) {
 	in := a.in
 	if file != "" {
 		f, err := os.Open(file)
 		if err != nil {
-			return federation.Token{}, misuse("reading the token: %v", err)
+			return join.Token{}, misuse("reading the token: %v", err)
 		}
 		defer f.Close()
 		in = f
@@ -148,9 +148,9 @@ func (a *app) readToken(file string) (federation.Token, error) {
 	}
 	line, err := bufio.NewReader(io.LimitReader(in, 8<<10)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
-		return federation.Token{}, misuse("reading the token: %v", err)
+		return join.Token{}, misuse("reading the token: %v", err)
 	}
-	token, err := federation.ParseToken(line)
+	token, err := join.ParseToken(line)
 	if err != nil {
 		return token, err
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/local"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -66,7 +66,7 @@ func (a *app) status(ctx context.Context, id string, ask bool) error {
 }
 
 // explainQueued says what an agent waits for that has not started.
-func (a *app) explainQueued(ctx context.Context, c *local.Client, v hub.AgentView) error {
+func (a *app) explainQueued(ctx context.Context, c *control.Client, v hub.AgentView) error {
 	var conn hub.SpokeView
 	if err := c.Do(ctx, "GET", "/v1/connections/"+url.PathEscape(v.Conn), nil, &conn); err != nil {
 		return err

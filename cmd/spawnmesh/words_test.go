@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/join"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
@@ -148,7 +149,7 @@ func TestExitCodes(t *testing.T) {
 		"misuse":                   {misuse("no"), commands.Validation, 2},
 		"an ambiguous id":          {commands.Refuse(commands.Ambiguous, "no"), commands.Ambiguous, 2},
 		"an unsafe key file":       {&signing.KeyFileError{Path: "k", Why: "is readable by others", Hint: "run: chmod 600 k"}, "KEY_FILE", 2},
-		"a bad token":              {federation.ErrToken, commands.Validation, 2},
+		"a bad token":              {join.ErrToken, commands.Validation, 2},
 		"nothing there":            {commands.Refuse(commands.NotFound, "no"), commands.NotFound, 3},
 		"a conflict":               {commands.Refuse(commands.Conflict, "no"), commands.Conflict, 4},
 		"a directory in use":       {&postgres.InUseError{Dir: "d", PID: 7}, commands.Conflict, 4},
@@ -165,16 +166,16 @@ func TestExitCodes(t *testing.T) {
 		"a revoked connection":     {commands.Refuse(signing.ConnState, "no"), signing.ConnState, 5},
 		"a bad signature":          {&signing.Rejected{Code: signing.SigBad, Why: "no"}, signing.SigBad, 5},
 		"another user":             {commands.Refuse("FORBIDDEN", "no"), "FORBIDDEN", 5},
-		"a hub with another key":   {federation.ErrPin, "PIN_MISMATCH", 5},
-		"a proof that fails":       {federation.ErrHandshake, "HANDSHAKE_BAD", 5},
-		"a hub that refuses":       {federation.ErrRefused, "JOIN_REFUSED", 5},
+		"a hub with another key":   {transport.ErrPin, "PIN_MISMATCH", 5},
+		"a proof that fails":       {join.ErrHandshake, "HANDSHAKE_BAD", 5},
+		"a hub that refuses":       {transport.ErrRefused, "JOIN_REFUSED", 5},
 		"a policy":                 {commands.Refuse(commands.Policy, "no"), commands.Policy, 6},
 		"a grant":                  {commands.Refuse(commands.Grant, "no"), commands.Grant, 6},
 		"nothing that can run it":  {commands.Refuse(commands.NoSpoke, "no"), commands.NoSpoke, 7},
 		"an instance that is away": {commands.Refuse(commands.Unreachable, "no"), commands.Unreachable, 8},
 		"a database that is away":  {commands.Refuse(commands.StoreDown, "no"), commands.StoreDown, 8},
 		"no Postgres at all":       {&postgres.NotFoundError{}, commands.StoreDown, 8},
-		"a hub that is away":       {federation.ErrUnavailable, commands.Unreachable, 8},
+		"a hub that is away":       {transport.ErrUnavailable, commands.Unreachable, 8},
 		"no answer in time":        {context.DeadlineExceeded, commands.Unreachable, 8},
 		"an interrupt":             {commands.Refuse(interrupted, "no"), interrupted, 130},
 	}

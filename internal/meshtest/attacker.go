@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -21,7 +21,7 @@ import (
 type Attacker struct {
 	*Voice
 	Spoke *Spoke
-	Link  *federation.Link
+	Link  *transport.Link
 
 	verifier signing.Verifier
 	mu       sync.Mutex // guards heard
@@ -48,9 +48,9 @@ func (m *Mesh) Attack(t testing.TB, name string) *Attacker {
 	a := &Attacker{Spoke: s, Voice: &Voice{Keys: s.Keys, Peer: conns[0].Peer, Conn: s.Conn, Epoch: conns[0].Epoch}}
 	a.verifier, err = db.Verifier(t.Context(), conns[0])
 	require.NoError(t, err)
-	a.Link = &federation.Link{Address: s.Proxy.Addr(), Pins: []string{conns[0].LinkPin}, ID: string(s.Keys.InstanceID()), Seed: s.Keys.LinkSeed, Log: s.Log.Logger()}
+	a.Link = &transport.Link{Address: s.Proxy.Addr(), Pins: []string{conns[0].LinkPin}, ID: string(s.Keys.InstanceID()), Seed: s.Keys.LinkSeed, Log: s.Log.Logger()}
 	keep(t, a.Link.Run)
-	for _, lane := range []string{federation.LaneRun, federation.LaneControl} {
+	for _, lane := range []string{transport.LaneRun, transport.LaneControl} {
 		keep(t, func(ctx context.Context) error { return a.Link.Commands(ctx, lane, 64, a.hear) })
 	}
 	Await(t, "the attacker's link", func() bool { return a.Link.State().Up })
@@ -65,14 +65,14 @@ func keep(t testing.TB, loop func(context.Context) error) {
 	go func() { ended <- loop(ctx) }()
 	t.Cleanup(func() {
 		end()
-		if err := <-ended; !errors.Is(err, federation.ErrClosed) { // its server may have gone before
+		if err := <-ended; !errors.Is(err, transport.ErrClosed) { // its server may have gone before
 			require.NoError(t, err)
 		}
 	})
 }
 
-func (a *Attacker) hear(_ context.Context, list []federation.Command) error {
-	heard := open(a.verifier, list, func(c federation.Command) []byte { return c.Body })
+func (a *Attacker) hear(_ context.Context, list []transport.Command) error {
+	heard := open(a.verifier, list, func(c transport.Command) []byte { return c.Body })
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.heard = append(a.heard, heard...)
@@ -112,9 +112,9 @@ func (a *Attacker) Shout(t testing.TB, kind string, wires ...[]byte) []error {
 	t.Helper()
 	ctx, done := withPatience(t)
 	defer done()
-	var list []federation.Report
+	var list []transport.Report
 	for _, w := range wires {
-		list = append(list, federation.Report{Kind: kind, ID: NewID(), Body: w})
+		list = append(list, transport.Report{Kind: kind, ID: NewID(), Body: w})
 	}
 	return a.Link.Publish(ctx, list)
 }

@@ -3,6 +3,7 @@ package meshtest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"path/filepath"
@@ -13,8 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spawnmesh/spawnmesh/federation/local"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
@@ -32,7 +34,7 @@ type Instance struct {
 	Log  *Log
 
 	url    string
-	client *local.Client
+	client *control.Client
 	end    context.CancelFunc // nil while it does not run
 	ended  chan error
 }
@@ -40,11 +42,10 @@ type Instance struct {
 func newInstance(t testing.TB, name string) *Instance {
 	t.Helper()
 	i := &Instance{Name: name, Dir: t.TempDir(), Log: &Log{}, url: pgtest.URL(t)}
-	keys, err := signing.CreateKeys(filepath.Join(i.Dir, "keys"))
-	require.NoError(t, err)
-	i.Keys, i.client = keys, local.NewClient(i.Dir)
 	// The schema is there before anybody looks.
-	i.Open(t).Close()
+	first := i.Visit(t)
+	i.Keys, i.client = first.Keys, control.NewClient(i.Dir)
+	require.NoError(t, first.Close(t.Context()))
 	pc, err := pgxpool.ParseConfig(i.url)
 	require.NoError(t, err)
 	pc.MaxConns = 3
@@ -61,28 +62,42 @@ func newInstance(t testing.TB, name string) *Instance {
 	return i
 }
 
-// Open opens the instance's database; whoever asked for it closes it.
-func (i *Instance) Open(t testing.TB) *store.DB {
+func (i *Instance) options() instance.Options {
+	return instance.Options{Dir: i.Dir, DatabaseURL: i.url, PoolSize: 8, Log: i.Log.Logger()}
+}
+
+// Visit opens the instance as a command does, whether it runs or not; whoever
+// asked for it closes it.
+func (i *Instance) Visit(t testing.TB) *instance.Instance {
 	t.Helper()
 	ctx, done := withPatience(t)
 	defer done()
-	db, err := store.Open(ctx, store.Config{URL: i.url, Self: i.Keys.InstanceID(), Signer: i.Keys.Signing, PoolSize: 8})
+	in, err := instance.Visit(ctx, i.options())
 	require.NoError(t, err)
-	return db
+	return in
+}
+
+// Open opens the instance's database as a command does; whoever asked for it
+// closes it.
+func (i *Instance) Open(t testing.TB) *store.DB {
+	t.Helper()
+	return i.Visit(t).DB
 }
 
 // live runs the instance and waits until it calls ready.
 func (i *Instance) live(t testing.TB, run func(ctx context.Context, db *store.DB, ready func()) error) {
 	t.Helper()
 	require.Nil(t, i.end, "%s runs already", i.Name)
-	db := i.Open(t)
+	opening, opened := withPatience(t)
+	in, err := instance.Open(opening, i.options(), false)
+	opened()
+	require.NoError(t, err)
 	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
 	i.end, i.ended = end, make(chan error, 1)
 	ready := make(chan struct{})
 	go func(ended chan error) {
-		err := run(ctx, db, sync.OnceFunc(func() { close(ready) }))
-		db.Close()
-		ended <- err
+		err := run(ctx, in.DB, sync.OnceFunc(func() { close(ready) }))
+		ended <- errors.Join(err, in.Close(ctx))
 	}(i.ended)
 	select {
 	case <-ready:

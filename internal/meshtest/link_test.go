@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 )
 
@@ -186,11 +186,11 @@ func TestAStormOfCommandsOverARestart(t *testing.T) {
 	}
 	all := storm(t, wires)
 
-	r.Send(t, federation.LaneRun, all[:100]...)
+	r.Send(t, transport.LaneRun, all[:100]...)
 	r.Spoke.stop(t)
-	r.Send(t, federation.LaneRun, all[100:200]...)
+	r.Send(t, transport.LaneRun, all[100:200]...)
 	r.Spoke.start(t)
-	r.Send(t, federation.LaneControl, all[200:]...)
+	r.Send(t, transport.LaneControl, all[200:]...)
 
 	for _, id := range ids {
 		require.Equal(t, commands.Completed, r.Answer(t, id, commands.ResultKind).(*commands.Result).State)
@@ -206,7 +206,7 @@ func TestAStormOfCommandsOverARestart(t *testing.T) {
 // then all that was sent before it was read too.
 func (r *Rogue) drained(t *testing.T) {
 	t.Helper()
-	for _, lane := range []string{federation.LaneRun, federation.LaneControl} {
+	for _, lane := range []string{transport.LaneRun, transport.LaneControl} {
 		end := r.Spoke.AuditEnd(t)
 		r.Send(t, lane, []byte("the end"))
 		Await(t, "the end of the lane", func() bool { return len(r.Spoke.Audit(t, end)) > 0 })
@@ -232,18 +232,18 @@ func TestAStormOfReportsOverARestart(t *testing.T) {
 	}
 	all := storm(t, wires)
 
-	a.Send(t, federation.KindEvent, all[:300]...)
+	a.Send(t, transport.KindEvent, all[:300]...)
 	m.Stop(t, "hub")
 	m.Start(t, "hub")
 	Await(t, "the link", func() bool { return a.Link.State().Up })
-	a.Send(t, federation.KindEvent, all[300:]...)
+	a.Send(t, transport.KindEvent, all[300:]...)
 
 	for _, task := range tasks {
 		v := m.Wait(t, task)
 		require.Equal(t, commands.Completed, v.State)
 	}
 	end := m.Hub.AuditEnd(t)
-	a.Send(t, federation.KindEvent, []byte("the end"))
+	a.Send(t, transport.KindEvent, []byte("the end"))
 	Await(t, "the end of the storm", func() bool { return len(m.Hub.Audit(t, end)) > 0 })
 	require.Equal(t, len(wires), m.Hub.Count(t, `SELECT count(*) FROM inbox`))
 	require.Equal(t, len(tasks), m.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE state = 'completed' AND accepted_at IS NOT NULL AND started_at IS NOT NULL`))

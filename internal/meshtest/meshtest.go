@@ -22,7 +22,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/spoke"
@@ -136,16 +136,16 @@ func (m *Mesh) Invite(t testing.TB, name string) hub.Invitation {
 }
 
 // Token makes a join token that leads through proxy.
-func (m *Mesh) Token(t testing.TB, name string, proxy *Proxy) federation.Token {
+func (m *Mesh) Token(t testing.TB, name string, proxy *Proxy) join.Token {
 	t.Helper()
-	token, err := federation.ParseToken(m.Invite(t, name).Token)
+	token, err := join.ParseToken(m.Invite(t, name).Token)
 	require.NoError(t, err)
 	token.Address = proxy.Addr()
 	return token
 }
 
 // JoinWith runs the handshake of a spoke with a token.
-func (s *Spoke) JoinWith(t testing.TB, token federation.Token) (spoke.Joined, error) {
+func (s *Spoke) JoinWith(t testing.TB, token join.Token) (spoke.Joined, error) {
 	t.Helper()
 	db := s.Open(t)
 	defer db.Close()

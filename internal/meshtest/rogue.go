@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -25,7 +25,7 @@ type Rogue struct {
 
 	dir      string
 	cert     tls.Certificate
-	fed      *federation.Hub
+	fed      *transport.Hub
 	verifier signing.Verifier
 	mu       sync.Mutex // guards heard
 	heard    []commands.Command
@@ -36,7 +36,7 @@ func (p Plan) Rogue(t testing.TB) *Rogue {
 	t.Helper()
 	seed := make([]byte, ed25519.SeedSize)
 	rand.Read(seed)
-	cert, err := federation.Certificate(ed25519.NewKeyFromSeed(seed))
+	cert, err := transport.Certificate(ed25519.NewKeyFromSeed(seed))
 	require.NoError(t, err)
 	dir := t.TempDir()
 	keys, err := signing.CreateKeys(filepath.Join(dir, "keys"))
@@ -54,7 +54,7 @@ func (p Plan) Rogue(t testing.TB) *Rogue {
 
 func (r *Rogue) serve(t testing.TB) {
 	t.Helper()
-	fed := &federation.Hub{Listen: "127.0.0.1:0", Dir: r.dir, Certificate: r.cert}
+	fed := &transport.Hub{Listen: "127.0.0.1:0", Dir: r.dir, Certificate: r.cert}
 	require.NoError(t, fed.Start(t.Context()))
 	t.Cleanup(fed.Close)
 	keep(t, func(ctx context.Context) error { return fed.Ingest(ctx, 64, r.hear) })
@@ -63,9 +63,9 @@ func (r *Rogue) serve(t testing.TB) {
 
 func (r *Rogue) admit(t testing.TB) (link string) {
 	t.Helper()
-	link, err := federation.NKey(r.Spoke.Keys.LinkSeed)
+	link, err := transport.NKey(r.Spoke.Keys.LinkSeed)
 	require.NoError(t, err)
-	require.NoError(t, r.fed.Admit(t.Context(), federation.Peer{ID: string(r.Peer), NKey: link}))
+	require.NoError(t, r.fed.Admit(t.Context(), transport.Peer{ID: string(r.Peer), NKey: link}))
 	return link
 }
 
@@ -93,7 +93,7 @@ func (r *Rogue) wed(t testing.TB) {
 	defer db.Close()
 	c, err := db.AddConnection(t.Context(), store.NewConnection{
 		Connection: store.Connection{ID: r.Conn, Peer: r.Keys.InstanceID(), Name: "lab", Authority: store.Obeys, State: store.Active,
-			LinkKey: link, LinkURL: r.Spoke.Proxy.Addr(), LinkPin: federation.Pin(r.cert)},
+			LinkKey: link, LinkURL: r.Spoke.Proxy.Addr(), LinkPin: transport.Pin(r.cert)},
 		Keys:  store.PeerKeys{Identity: r.Keys.Identity.Public(), Signing: r.Keys.Signing.Public(), Sealing: r.Keys.Sealing.PublicKey().Bytes()},
 		Grant: store.FullGrant(), Actor: "test"})
 	require.NoError(t, err)
@@ -102,8 +102,8 @@ func (r *Rogue) wed(t testing.TB) {
 		theirs.Signing.KeyID(): {ID: theirs.Signing.KeyID(), Owner: r.Peer, Public: theirs.Signing.Public()}}}
 }
 
-func (r *Rogue) hear(_ context.Context, list []federation.Report) error {
-	heard := open(r.verifier, list, func(m federation.Report) []byte { return m.Body })
+func (r *Rogue) hear(_ context.Context, list []transport.Report) error {
+	heard := open(r.verifier, list, func(m transport.Report) []byte { return m.Body })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.heard = append(r.heard, heard...)
@@ -139,9 +139,9 @@ func (r *Rogue) Send(t testing.TB, lane string, wires ...[]byte) {
 	t.Helper()
 	ctx, done := withPatience(t)
 	defer done()
-	var list []federation.Command
+	var list []transport.Command
 	for _, w := range wires {
-		list = append(list, federation.Command{Peer: string(r.Peer), Lane: lane, Verb: "any", ID: NewID(), Body: w})
+		list = append(list, transport.Command{Peer: string(r.Peer), Lane: lane, Verb: "any", ID: NewID(), Body: w})
 	}
 	for _, err := range r.fed.Publish(ctx, list) {
 		require.NoError(t, err)

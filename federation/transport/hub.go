@@ -1,0 +1,192 @@
+package transport
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// A Hub is the message server of an instance that others dial. Its fields are
+// set before any method is called, and do not change afterwards.
+type Hub struct {
+	Listen      string          // host:port to serve TLS on; port 0 picks one
+	Dir         string          // of the message store; the caller sees to it that nobody else uses it
+	Certificate tls.Certificate // see Certificate
+	Log         *slog.Logger    // default: nowhere
+
+	// JoinUser decides whether a connection may join under this session. It
+	// is called from the connection's goroutine and delays that connection
+	// only. Nil: nobody joins.
+	JoinUser func(session string, exporter []byte) bool
+
+	CommandQuota int   // commands that may wait per peer, lane and verb; default 10,000
+	ReportQuota  int   // reports that may wait per peer and kind; default 20,000
+	QueueBytes   int64 // size of the queue of commands, and of that of reports, in bytes; default 4 GiB
+	MaxPeers     int   // connections at once; default 4,096
+
+	once   sync.Once // of prepare
+	gate   *gate
+	engine *engine
+
+	main, beats, joins latest[line]
+
+	mu     sync.Mutex     // guards what follows, and is held while a peer is set up or dropped
+	addr   string         // as bound; a restarted server takes it again
+	opened map[string]int // number of doors each peer has on the present server
+}
+
+// prepare makes what Admit needs, which may be called before Start.
+func (h *Hub) prepare() {
+	h.once.Do(func() {
+		if h.Log == nil {
+			h.Log = slog.New(slog.DiscardHandler)
+		}
+		h.gate = newGate(h.Log)
+		h.gate.joinUser = h.JoinUser
+		h.gate.linked = h.handBack
+		h.engine = &engine{dir: h.Dir, log: h.Log, boot: h.boot, halt: h.halt}
+	})
+}
+
+// Start serves until Close, once in the life of a Hub. ctx bounds the start
+// only.
+func (h *Hub) Start(ctx context.Context) error {
+	h.prepare()
+	return h.engine.start(ctx)
+}
+
+// Close ends all connections, stops the server and waits for both. What waits
+// in the queues is there at the next Start with the same Dir.
+func (h *Hub) Close() {
+	h.prepare()
+	h.engine.close()
+	h.main.close()
+	h.beats.close()
+	h.joins.close()
+}
+
+// Addr is the host:port that is served. It is empty before Start.
+func (h *Hub) Addr() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.addr
+}
+
+// boot starts a server, its streams and the queues of all admitted peers, and
+// only then lets peers in. It holds mu, so that who is admitted meanwhile is
+// either among those or finds the server complete.
+func (h *Hub) boot(ctx context.Context) (_ *server.Server, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	opts, err := h.options()
+	if err != nil {
+		return nil, err
+	}
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		return nil, err
+	}
+	h.gate.attach(srv)
+	if err := launch(srv, h.Log); err != nil {
+		h.gate.shut()
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			h.halt()
+			srv.Shutdown()
+			srv.WaitForShutdown()
+		}
+	}()
+	if err := h.openLines(srv); err != nil {
+		return nil, err
+	}
+	queue := cmp.Or(h.QueueBytes, 4<<30)
+	err = ensureStreams(ctx, h.main.get().js,
+		commandStream(int64(cmp.Or(h.CommandQuota, 10_000)), queue),
+		reportStream(int64(cmp.Or(h.ReportQuota, 20_000)), queue),
+		presenceStream())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := h.main.get().js.CreateOrUpdateConsumer(ctx, streamReports, queueConsumer(ingestName, "", ingestPending)); err != nil {
+		return nil, fmt.Errorf("creating the queue of reports: %w", err)
+	}
+	h.addr = srv.Addr().String()
+	h.opened = map[string]int{}
+	for _, peer := range h.gate.admitted() {
+		if err := h.provision(ctx, srv, peer); err != nil {
+			return nil, err
+		}
+	}
+	h.gate.open()
+	return srv, nil
+}
+
+// openLines connects from inside the process. Heartbeats and those who join
+// have connections of their own, so that neither waits behind a queue.
+func (h *Hub) openLines(srv *server.Server) error {
+	for account, lines := range map[string][]*latest[line]{accountHub: {&h.main, &h.beats}, accountJoin: {&h.joins}} {
+		for _, lines := range lines {
+			l, err := openLine("", func(o ...nats.Option) (*nats.Conn, error) {
+				return nats.Connect("", append(o, nats.InProcessServer(srv), nats.UserInfo(account, h.gate.secret))...)
+			})
+			if err != nil {
+				return fmt.Errorf("connecting to the message server: %w", err)
+			}
+			lines.set(l)
+		}
+	}
+	return nil
+}
+
+// halt shuts the gate and ends the connections from inside the process.
+func (h *Hub) halt() {
+	h.gate.shut()
+	for _, lines := range []*latest[line]{&h.main, &h.beats, &h.joins} {
+		lines.set(nil).close()
+	}
+}
+
+// options configures the server. The caller holds mu.
+func (h *Hub) options() (*server.Options, error) {
+	queue := cmp.Or(h.QueueBytes, 4<<30)
+	o, err := serverOptions("hub", h.Dir, 2*queue+64<<20)
+	if err != nil {
+		return nil, err
+	}
+	listen := cmp.Or(h.addr, h.Listen)
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen address %q is not of the form host:port", listen)
+	}
+	if o.Port, err = strconv.Atoi(port); err != nil {
+		return nil, fmt.Errorf("listen address %q has no port number", listen)
+	}
+	if o.Port == 0 {
+		o.Port = server.RANDOM_PORT
+	}
+	if len(h.Certificate.Certificate) == 0 {
+		return nil, errors.New("a hub needs a TLS certificate")
+	}
+	o.Host, o.DontListen = host, false
+	o.TLSConfig = serverTLS(h.Certificate)
+	o.TLSHandshakeFirst = true
+	o.TLSTimeout, o.AuthTimeout = 3, 3
+	o.MaxConn = cmp.Or(h.MaxPeers, 4096)
+	o.AlwaysEnableNonce = true
+	o.CustomClientAuthentication = h.gate
+	if err := o.ProcessConfigString(accounts()); err != nil {
+		return nil, fmt.Errorf("configuring the accounts: %w", err)
+	}
+	return o, nil
+}

@@ -1,0 +1,378 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+// waiting is the number of messages in a stream of the hub.
+func waiting(t testing.TB, h *Hub, stream string) uint64 {
+	t.Helper()
+	return streamState(t, h, stream).Msgs
+}
+
+func streamState(t testing.TB, h *Hub, stream string) jetstream.StreamState {
+	t.Helper()
+	s, err := h.main.get().js.Stream(t.Context(), stream)
+	require.NoError(t, err)
+	return s.CachedInfo().State
+}
+
+func TestARestartedHubHandsOnWhatWasNotAcknowledged(t *testing.T) {
+	t.Parallel()
+	first := startHub(t, nil)
+	admit(t, first, "attic")
+	k := startLink(t, first, "attic")
+	requireSent(t, first.Publish(t.Context(), spawns("attic", LaneRun, "c-0", "c-1", "c-2")))
+	var taken basket[Command]
+	stuck := make(chan struct{}, 1)
+	stop := run(t, func(ctx context.Context) error {
+		return k.Commands(ctx, LaneRun, 1, func(ctx context.Context, c []Command) error {
+			if c[0].ID == "c-1" {
+				stuck <- struct{}{}
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return taken.add(ctx, c)
+		})
+	})
+	next(t, stuck)
+	eventually(t, func() bool { return waiting(t, first, streamCommands) == 2 }, "the first command to be gone")
+	requireSent(t, k.Publish(t.Context(), events("r-0", "r-1")))
+	first.Close()
+	stop()
+	require.Equal(t, []string{"c-0"}, commandIDs(taken.all()))
+
+	second := startHub(t, func(h *Hub) { h.Dir, h.Listen = first.Dir, first.Addr() })
+	require.ErrorIs(t, first.Publish(t.Context(), spawns("attic", LaneRun, "x"))[0], ErrUnavailable)
+	eventually(t, func() bool { return !k.State().Up && errors.Is(k.State().Cause, ErrRefused) }, "a refusal by the new hub")
+	admit(t, second, "attic")
+
+	var rest basket[Command]
+	var reports basket[Report]
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, 10, rest.add) })
+	run(t, second.ingest(&reports))
+	require.Equal(t, []string{"c-1", "c-2"}, commandIDs(rest.await(t, 2)))
+	require.Equal(t, []string{"r-0", "r-1"}, reportIDs(reports.await(t, 2)))
+	eventually(t, func() bool { return waiting(t, second, streamCommands) == 0 && waiting(t, second, streamReports) == 0 }, "empty queues")
+}
+
+func TestPeersAdmittedBeforeTheStartAreServed(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, func(h *Hub) { admit(t, h, "attic") })
+	k := startLink(t, h, "attic")
+	var commands basket[Command]
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, 10, commands.add) })
+
+	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, "c")))
+
+	commands.await(t, 1)
+}
+
+func TestABatchThatIsNotTakenComesAgain(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, nil)
+	admit(t, h, "attic")
+	k := startLink(t, h, "attic")
+	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, "c-0", "c-1")))
+	requireSent(t, k.Publish(t.Context(), events("r-0", "r-1")))
+	var commands basket[Command]
+	var reports basket[Report]
+
+	run(t, func(ctx context.Context) error {
+		return k.Commands(ctx, LaneRun, 1, func(ctx context.Context, c []Command) error {
+			_ = commands.add(ctx, c)
+			if c[0].Deliveries < 3 {
+				return errors.New("the database is away")
+			}
+			return nil
+		})
+	})
+	run(t, func(ctx context.Context) error {
+		return h.Ingest(ctx, 1, func(ctx context.Context, r []Report) error {
+			_ = reports.add(ctx, r)
+			if r[0].Deliveries < 2 {
+				return errors.New("the database is away")
+			}
+			return nil
+		})
+	})
+
+	require.Equal(t, []string{"c-0", "c-0", "c-0", "c-1", "c-1", "c-1"}, commandIDs(commands.await(t, 6)))
+	require.Equal(t, []string{"r-0", "r-0", "r-1", "r-1"}, reportIDs(reports.await(t, 4)))
+	eventually(t, func() bool { return waiting(t, h, streamCommands) == 0 && waiting(t, h, streamReports) == 0 }, "empty queues")
+	require.Len(t, commands.all(), 6)
+}
+
+// Commands that a spoke had in its hands when it crashed are there again as
+// soon as it is back, not when the acknowledgement has timed out.
+func TestWhatACrashedSpokeHeldComesBackAtOnce(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, nil)
+	admit(t, h, "attic")
+	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, ids("c", 5)...)))
+	crashed := rawPeer(t, h, "attic")
+	js, err := jetstream.NewWithAPIPrefix(crashed, hubAPI)
+	require.NoError(t, err)
+	consumer, err := js.Consumer(t.Context(), streamCommands, consumerName("attic", LaneRun))
+	require.NoError(t, err)
+	batch, err := consumer.Fetch(5, jetstream.FetchMaxWait(patience))
+	require.NoError(t, err)
+	for range 5 {
+		next(t, batch.Messages())
+	}
+	crashed.Close()
+
+	began := time.Now()
+	k := startLink(t, h, "attic")
+	var commands basket[Command]
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, 10, commands.add) })
+
+	require.Equal(t, ids("c", 5), commandIDs(commands.await(t, 5)))
+	t.Logf("back after %v", time.Since(began))
+	require.Less(t, time.Since(began), ackWait/3)
+}
+
+// A batch is what came while the last one was handled.
+func TestASlowHandlerGetsLargerBatches(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, nil)
+	admit(t, h, "attic")
+	k := startLink(t, h, "attic")
+	const commit = 10 * time.Millisecond
+	var sizes []int
+	var total atomic.Int64
+	stop := run(t, func(ctx context.Context) error {
+		return h.Ingest(ctx, 50, func(ctx context.Context, r []Report) error {
+			time.Sleep(commit)
+			sizes = append(sizes, len(r))
+			total.Add(int64(len(r)))
+			return nil
+		})
+	})
+
+	requireSent(t, k.Publish(t.Context(), events(ids("r", 300)...)))
+	eventually(t, func() bool { return total.Load() == 300 }, "all reports")
+	stop()
+
+	require.LessOrEqual(t, len(sizes), 30, "sizes %v", sizes)
+	for _, n := range sizes {
+		require.LessOrEqual(t, n, 50)
+	}
+}
+
+func TestAFullQueueIsToldApart(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, func(h *Hub) { h.CommandQuota, h.ReportQuota = 3, 2 })
+	admit(t, h, "attic", "lab")
+	attic, lab := startLink(t, h, "attic"), startLink(t, h, "lab")
+
+	commands := h.Publish(t.Context(), spawns("attic", LaneRun, ids("c", 5)...))
+	reports := attic.Publish(t.Context(), events(ids("r", 3)...))
+
+	requireSent(t, commands[:3])
+	require.ErrorIs(t, commands[3], ErrQuota)
+	require.ErrorIs(t, commands[4], ErrQuota)
+	requireSent(t, reports[:2])
+	require.ErrorIs(t, reports[2], ErrQuota)
+	// Nobody else is held up: not the other peer, not another lane or kind.
+	requireSent(t, lab.Publish(t.Context(), events("l-0")))
+	requireSent(t, attic.Publish(t.Context(), []Report{{Kind: KindResult, ID: "res"}}))
+	requireSent(t, h.Publish(t.Context(), spawns("lab", LaneRun, "l-1")))
+	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneControl, "ctl")))
+	// What was refused can be sent again when there is room.
+	var got basket[Report]
+	run(t, h.ingest(&got))
+	eventually(t, func() bool { return attic.Publish(t.Context(), events("r-2"))[0] == nil }, "room")
+	require.Contains(t, reportIDs(got.await(t, 5)), "r-2")
+}
+
+func TestARepetitionCountsAsStoredAndIsNot(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, nil)
+	admit(t, h, "attic")
+	k := startLink(t, h, "attic")
+
+	requireSent(t, h.Publish(t.Context(), append(spawns("attic", LaneRun, "c", "c"), spawns("attic", LaneRun, "c", "d")...)))
+	requireSent(t, k.Publish(t.Context(), events("r", "r")))
+	requireSent(t, k.Publish(t.Context(), events("r", "s")))
+
+	require.EqualValues(t, 2, waiting(t, h, streamCommands))
+	require.EqualValues(t, 2, waiting(t, h, streamReports))
+}
+
+func TestAFullRunLaneDoesNotHoldUpControl(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, nil)
+	admit(t, h, "attic")
+	k := startLink(t, h, "attic")
+	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, ids("c", 2*lanePending)...)))
+	stuck := make(chan struct{}, 1)
+	run(t, func(ctx context.Context) error {
+		return k.Commands(ctx, LaneRun, lanePending, func(ctx context.Context, c []Command) error {
+			stuck <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	})
+	next(t, stuck)
+	var control basket[Command]
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneControl, 10, control.add) })
+
+	requireSent(t, h.Publish(t.Context(), []Command{{Peer: "attic", Lane: LaneControl, Verb: "kill", ID: "k"}}))
+
+	require.Equal(t, "kill", control.await(t, 1)[0].Verb)
+	require.Error(t, k.Commands(t.Context(), "fast", 1, control.add))
+	require.Error(t, k.Commands(t.Context(), LaneRun, 0, control.add))
+}
+
+func TestAForgottenPeersCommandsAreGone(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, nil)
+	admit(t, h, "attic", "lab")
+	requireSent(t, h.Publish(t.Context(), append(spawns("attic", LaneRun, ids("c", 3)...), spawns("lab", LaneRun, "l")...)))
+
+	require.NoError(t, h.Forget(t.Context(), "attic"))
+	require.NoError(t, h.Forget(t.Context(), "attic"))
+
+	require.EqualValues(t, 1, waiting(t, h, streamCommands))
+	admit(t, h, "attic")
+	k := startLink(t, h, "attic")
+	var commands basket[Command]
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, 10, commands.add) })
+	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, "fresh")))
+	require.Equal(t, []string{"fresh"}, commandIDs(commands.await(t, 1)))
+}
+
+func TestPresenceHandsOnTheNewestBeat(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, nil)
+	admit(t, h, "attic")
+	k := startLink(t, h, "attic")
+	for range 50 {
+		require.NoError(t, k.Beat([]byte("old")))
+	}
+	require.NoError(t, k.Beat([]byte("last before")))
+	eventually(t, func() bool { return streamState(t, h, streamPresence).LastSeq == 51 }, "all beats to arrive")
+	require.EqualValues(t, 1, waiting(t, h, streamPresence))
+	type beat struct{ peer, body string }
+	beats := make(chan beat, 200)
+
+	run(t, func(ctx context.Context) error {
+		return h.Presence(ctx, func(peer string, body []byte) { beats <- beat{peer, string(body)} })
+	})
+
+	require.Equal(t, beat{"attic", "last before"}, next(t, beats))
+	require.NoError(t, k.Beat([]byte("after")))
+	require.Equal(t, beat{"attic", "after"}, next(t, beats))
+	require.Error(t, k.Beat(make([]byte, maxBeat)))
+}
+
+func TestMessagesThatCannotTravelAreRefusedOneByOne(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, nil)
+	admit(t, h, "attic")
+	k := startLink(t, h, "attic")
+	good := Command{Peer: "attic", Lane: LaneRun, Verb: "spawn", ID: "c"}
+	bad := map[string]func(*Command){
+		"a peer with a wildcard":  func(c *Command) { c.Peer = "*" },
+		"a peer with a dot":       func(c *Command) { c.Peer = "attic.run" },
+		"no peer":                 func(c *Command) { c.Peer = "" },
+		"an unknown lane":         func(c *Command) { c.Lane = ">" },
+		"a verb with a dot":       func(c *Command) { c.Verb = "a.b" },
+		"no id":                   func(c *Command) { c.ID = "" },
+		"an id with a line break": func(c *Command) { c.ID = "c\r\nNats-Rollup: all" },
+		"a body too large":        func(c *Command) { c.Body = make([]byte, MaxCommand+1) },
+	}
+	for name, spoil := range bad {
+		t.Run(name, func(t *testing.T) {
+			c := good
+			spoil(&c)
+
+			errs := h.Publish(t.Context(), []Command{c, {Peer: "attic", Lane: LaneRun, Verb: "spawn", ID: "good"}})
+
+			require.Error(t, errs[0])
+			require.NotErrorIs(t, errs[0], ErrUnavailable)
+			require.NoError(t, errs[1])
+		})
+	}
+	for name, r := range map[string]Report{
+		"an unknown kind":  {Kind: "*", ID: "r"},
+		"no id":            {Kind: KindLog},
+		"a body too large": {Kind: KindLog, ID: "r", Body: make([]byte, MaxReport+1)},
+	} {
+		errs := k.Publish(t.Context(), []Report{r, {Kind: KindLog, ID: "good"}})
+		require.Error(t, errs[0], name)
+		require.NoError(t, errs[1], name)
+	}
+	largest := strings.Repeat("i", 128)
+	requireSent(t, h.Publish(t.Context(), []Command{{Peer: "attic", Lane: LaneRun, Verb: strings.Repeat("v", 63), ID: largest, Body: make([]byte, MaxCommand)}}))
+	requireSent(t, k.Publish(t.Context(), []Report{{Kind: KindLog, ID: largest, Body: make([]byte, MaxReport)}}))
+}
+
+func TestAClosedHubEndsWhatReadsFromIt(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, func(h *Hub) { h.JoinUser = func(string, []byte) bool { return true } })
+	ended := make(chan error, 3)
+	go func() { ended <- h.Ingest(t.Context(), 10, func(context.Context, []Report) error { return nil }) }()
+	go func() { ended <- h.Presence(t.Context(), func(string, []byte) {}) }()
+	go func() {
+		ended <- h.ServeJoin(t.Context(), func(context.Context, JoinRequest) []byte { return nil })
+	}()
+	require.NotEmpty(t, h.Addr())
+	require.Error(t, h.Start(t.Context()))
+
+	h.Close()
+
+	for range 3 {
+		require.ErrorIs(t, next(t, ended), ErrClosed)
+	}
+	require.ErrorIs(t, h.Healthy(t.Context()), ErrUnavailable)
+	require.ErrorIs(t, h.Forget(t.Context(), "attic"), ErrUnavailable)
+	require.Empty(t, h.Peers())
+	h.Close()
+}
+
+func TestAHubThatCannotServeSaysSo(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, nil)
+	wrong := map[string]*Hub{
+		"no certificate":    {Listen: "127.0.0.1:0", Dir: t.TempDir()},
+		"no directory":      {Listen: "127.0.0.1:0", Certificate: h.Certificate},
+		"no port":           {Listen: "127.0.0.1", Dir: t.TempDir(), Certificate: h.Certificate},
+		"a file as store":   {Listen: "127.0.0.1:0", Dir: "hub_test.go", Certificate: h.Certificate},
+		"an address in use": {Listen: h.Addr(), Dir: t.TempDir(), Certificate: h.Certificate},
+	}
+	for name, hub := range wrong {
+		t.Run(name, func(t *testing.T) {
+			t.Cleanup(hub.Close)
+
+			began := time.Now()
+
+			require.Error(t, hub.Start(t.Context()))
+			require.Less(t, time.Since(began), startTimeout/2)
+		})
+	}
+}
+
+func TestAProbeLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, func(h *Hub) { h.CommandQuota, h.ReportQuota = 1, 1 })
+	var reports basket[Report]
+	run(t, h.ingest(&reports))
+
+	for range 3 {
+		require.NoError(t, h.Healthy(t.Context()))
+	}
+
+	require.Zero(t, waiting(t, h, streamCommands))
+	require.Zero(t, waiting(t, h, streamReports))
+	require.Empty(t, reports.all())
+}

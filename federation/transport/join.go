@@ -1,0 +1,204 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// A JoinRequest is one step of somebody who has no key at this hub yet.
+type JoinRequest struct {
+	Session  string // the connection it came on; nobody else can send under it
+	Step     string // "hello" or "proof"
+	Exporter []byte // channel binding of that connection, see JoinConn.Exporter
+	Body     []byte
+}
+
+// ServeJoin answers those who join, one request after another, until ctx
+// ends. A nil answer is not sent. It needs Hub.JoinUser: without it nobody
+// gets as far as asking.
+func (h *Hub) ServeJoin(ctx context.Context, answer func(context.Context, JoinRequest) []byte) error {
+	for {
+		l, err := h.joins.await(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := h.serveJoinOn(ctx, l, answer); err != nil {
+			h.Log.WarnContext(ctx, "joining was interrupted", "err", err)
+		}
+		if !pause(ctx, backoffMin) {
+			return nil
+		}
+	}
+}
+
+func (h *Hub) serveJoinOn(ctx context.Context, l *line, answer func(context.Context, JoinRequest) []byte) error {
+	requests := make(chan *nats.Msg, joinMost*joinRequests)
+	sub, err := l.nc.ChanSubscribe(joinSubject("*", "*"), requests)
+	if err != nil {
+		return fmt.Errorf("listening for those who join: %w", err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only when the line is gone
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.gone:
+			return errors.New("the message server restarts")
+		case m, ok := <-requests:
+			if !ok {
+				return errors.New("the message server restarts")
+			}
+			req, ok := h.gate.joinRequest(m)
+			if !ok {
+				continue
+			}
+			if body := answer(ctx, req); body != nil {
+				if err := l.nc.Publish(m.Reply, body); err != nil {
+					return fmt.Errorf("answering session %s: %w", req.Session, err)
+				}
+			}
+		}
+	}
+}
+
+// joinRequest checks what a joiner can make up: the subject is enforced by
+// the server, the reply subject is not.
+func (g *gate) joinRequest(m *nats.Msg) (JoinRequest, bool) {
+	session, step, ok := parseJoin(m.Subject)
+	if !ok || !strings.HasPrefix(m.Reply, inbox(joinUser(session))+".") {
+		return JoinRequest{}, false
+	}
+	g.mu.Lock()
+	j := g.joining[session]
+	if j == nil {
+		g.mu.Unlock()
+		return JoinRequest{}, false
+	}
+	j.requests++
+	tooMany := j.requests > joinRequests
+	exporter := slices.Clone(j.exporter)
+	g.mu.Unlock()
+	if tooMany {
+		g.drop(j.client)
+		return JoinRequest{}, false
+	}
+	return JoinRequest{Session: session, Step: step, Exporter: exporter, Body: m.Data}, true
+}
+
+// admitJoiner lets c into the account JOIN, where it can send two subjects to
+// the hub and hear its own inbox.
+func (g *gate) admitJoiner(c server.ClientAuthentication, user string) bool {
+	session, ok := joinSession(user)
+	if !ok || g.joinUser == nil {
+		return false
+	}
+	value, err := exporter(*c.GetTLSConnectionState())
+	if err != nil {
+		return false
+	}
+	acc, ok := g.reserve(session, &joiner{client: c, exporter: value})
+	if !ok {
+		return false
+	}
+	if !g.joinUser(session, slices.Clone(value)) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.joining, session)
+		return false
+	}
+	p := &server.Permissions{
+		Publish:   &server.SubjectPermission{},
+		Subscribe: &server.SubjectPermission{Allow: []string{inbox(user) + ".>"}},
+	}
+	for _, step := range steps {
+		p.Publish.Allow = append(p.Publish.Allow, joinSubject(session, step))
+	}
+	c.RegisterUser(&server.User{
+		Username:           user,
+		Account:            acc,
+		Permissions:        p,
+		ConnectionDeadline: time.Now().Add(g.joinFor),
+	})
+	return true
+}
+
+// reserve takes one of the few places for joiners. A session has one
+// connection, and a connection one session.
+func (g *gate) reserve(session string, j *joiner) (*server.Account, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for s, old := range g.joining {
+		if !g.alive(old.client) {
+			delete(g.joining, s)
+		} else if old.client.GetID() == j.client.GetID() {
+			return nil, false
+		}
+	}
+	acc, ok := g.account(accountJoin)
+	if !ok || !g.opened || len(g.joining) >= joinMost || g.joining[session] != nil {
+		return nil, false
+	}
+	g.joining[session] = j
+	return acc, true
+}
+
+// A JoinConn is the connection of somebody who joins a hub. The hub ends it
+// after half a minute.
+type JoinConn struct {
+	line     *line
+	session  string
+	exporter []byte
+}
+
+// DialJoin connects to the hub at address, which must hold the key of one of
+// pins, under a session of 16 to 64 letters and digits that the caller drew
+// at random. It returns ErrPin for another key and ErrRefused when the hub
+// takes nobody in now. ctx bounds the dialling.
+func DialJoin(ctx context.Context, address string, pins []string, session string) (*JoinConn, error) {
+	if !validSession(session) {
+		return nil, errors.New("joining: a session is 16 to 64 letters and digits")
+	}
+	user := joinUser(session)
+	l, err := dialHub(ctx, address, pins, "", nats.UserInfo(user, ""), nats.CustomInboxPrefix(inbox(user)))
+	if err != nil {
+		return nil, fmt.Errorf("joining: %w", err)
+	}
+	state, err := l.nc.TLSConnectionState()
+	if err == nil {
+		var value []byte
+		if value, err = exporter(state); err == nil {
+			return &JoinConn{line: l, session: session, exporter: value}, nil
+		}
+	}
+	l.close()
+	return nil, fmt.Errorf("joining: %w", err)
+}
+
+// Exporter is what only the two ends of this connection can derive from it.
+// What both sign over it cannot be carried to another connection.
+func (c *JoinConn) Exporter() []byte { return slices.Clone(c.exporter) }
+
+// Request sends body as step "hello" or "proof" and returns the answer.
+func (c *JoinConn) Request(ctx context.Context, step string, body []byte) ([]byte, error) {
+	if !slices.Contains(steps, step) {
+		return nil, fmt.Errorf("joining: there is no step %q", step)
+	}
+	answer, err := c.line.nc.RequestWithContext(ctx, joinSubject(c.session, step), body)
+	if err != nil {
+		return nil, fmt.Errorf("joining, step %s: %w: %w", step, ErrUnavailable, err)
+	}
+	return answer.Data, nil
+}
+
+// Close ends the connection.
+func (c *JoinConn) Close() { c.line.close() }

@@ -1,0 +1,213 @@
+package transport
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// A Link is a spoke's connection to its hub. It dials out and redials until
+// Run's context ends. Its fields are set before any method is called, and do
+// not change afterwards.
+type Link struct {
+	Address string        // host:port of the hub; tls:// or nats:// in front changes nothing
+	Pins    []string      // of the hub's key; two while it is being replaced. See Pin
+	ID      string        // instance id of this spoke, as the hub admitted it
+	Seed    []byte        // Ed25519 seed of the link's key, 32 bytes; used for nothing else
+	Redial  time.Duration // longest wait between two attempts; default 3 s
+	Log     *slog.Logger  // default: nowhere
+
+	// Changed is told of each change of state, in order, from Run's
+	// goroutine, which it holds up. Nil: nobody is told.
+	Changed func(LinkState)
+
+	lines latest[line]
+
+	mu    sync.Mutex
+	state LinkState
+}
+
+// A LinkState says whether the link is up, and since when that is so.
+type LinkState struct {
+	Up    bool
+	Since time.Time // of the present up or down; zero before Run
+	Cause error     // why it is down: wraps ErrRefused, ErrPin or ErrUnavailable; nil when up
+}
+
+const redialMin = 50 * time.Millisecond
+
+// State returns the present state.
+func (k *Link) State() LinkState {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.state
+}
+
+// Run keeps the link up until ctx ends, and returns nil then. It returns an
+// error at once when the link is misconfigured, and for nothing else. One Run
+// at a time.
+func (k *Link) Run(ctx context.Context) error {
+	connect, err := k.dialer()
+	if err != nil {
+		return fmt.Errorf("linking to a hub: %w", err)
+	}
+	longest := cmp.Or(k.Redial, 3*time.Second)
+	for wait := min(redialMin, longest); ctx.Err() == nil; wait = min(2*wait, longest) {
+		l, err := connect(ctx)
+		if err == nil {
+			k.lines.set(l) // first: who is told that the link is up may use it
+			k.change(ctx, LinkState{Up: true})
+			began := time.Now()
+			err = hold(ctx, l)
+			k.lines.set(nil)
+			l.close()
+			// A link that keeps breaking is redialled ever more slowly: two
+			// spokes with one key take turns, and should not do so busily.
+			if time.Since(began) > 2*longest {
+				wait = min(redialMin, longest)
+			}
+		}
+		if ctx.Err() == nil {
+			k.change(ctx, LinkState{Cause: err})
+			pause(ctx, wait/2+rand.N(wait/2+1))
+		}
+	}
+	k.change(ctx, LinkState{Cause: fmt.Errorf("%w: the link was ended", ErrUnavailable)})
+	return nil
+}
+
+// hold waits until the line is gone and returns why.
+func hold(ctx context.Context, l *line) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-l.gone:
+		return fmt.Errorf("%w: the connection was lost: %w", ErrUnavailable, cmp.Or(l.nc.LastError(), net.ErrClosed))
+	}
+}
+
+// change records a new state and tells of it if it differs from the last.
+func (k *Link) change(ctx context.Context, s LinkState) {
+	k.mu.Lock()
+	same := k.state.Up == s.Up && !k.state.Since.IsZero()
+	s.Since = time.Now()
+	if same {
+		s.Since = k.state.Since
+	}
+	told := same && text(k.state.Cause) == text(s.Cause)
+	k.state = s
+	k.mu.Unlock()
+	if told {
+		return
+	}
+	if s.Up {
+		k.log().InfoContext(ctx, "linked to the hub", "hub", k.Address)
+	} else {
+		k.log().WarnContext(ctx, "not linked to the hub", "hub", k.Address, "err", s.Cause)
+	}
+	if k.Changed != nil {
+		k.Changed(s)
+	}
+}
+
+func (k *Link) log() *slog.Logger {
+	if k.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return k.Log
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// dialer checks the fields and returns how to connect.
+func (k *Link) dialer() (func(context.Context) (*line, error), error) {
+	if err := checkID("instance", k.ID); err != nil {
+		return nil, err
+	}
+	public, err := NKey(k.Seed)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := hostPort(k.Address); err != nil {
+		return nil, err
+	}
+	if err := checkPins(k.Pins); err != nil {
+		return nil, err
+	}
+	key := ed25519.NewKeyFromSeed(k.Seed)
+	return func(ctx context.Context) (*line, error) {
+		return dialHub(ctx, k.Address, k.Pins, hubAPI,
+			nats.Nkey(public, func(nonce []byte) ([]byte, error) { return signNonce(key, nonce) }),
+			nats.CustomInboxPrefix(inbox(k.ID)))
+	}, nil
+}
+
+// Publish sends reports to the hub and returns one error per report: nil once
+// the hub has it on disk, ErrQuota, ErrUnavailable, or what is wrong with the
+// report itself. It fails at once while the link is down. That the hub has it
+// on disk does not say that its database has it.
+func (k *Link) Publish(ctx context.Context, reports []Report) []error {
+	return publish(ctx, k.lines.get(), k.down(), reports, reportMessage(k.ID))
+}
+
+// Beat sends a heartbeat of at most 96 KiB. Nobody acknowledges it, and a
+// newer one replaces it.
+func (k *Link) Beat(body []byte) error {
+	if len(body) > maxBeat-256 {
+		return fmt.Errorf("a heartbeat of %d bytes is too long", len(body))
+	}
+	l := k.lines.get()
+	if l == nil {
+		return k.down()
+	}
+	return publishError(l.nc.Publish(beatSubject(k.ID), body))
+}
+
+func (k *Link) down() error {
+	return fmt.Errorf("%w: the link is down: %w", ErrUnavailable, cmp.Or(k.State().Cause, net.ErrClosed))
+}
+
+// Commands hands the commands of one lane to handle, at most most at a time,
+// until ctx ends; it then returns nil. It waits while the link is down. A
+// batch is acknowledged after handle returned nil. When handle returns an
+// error the same batch comes again after 0.1 to 5 seconds, and nothing
+// overtakes it. At most 64 commands of a lane are in transit or being handled.
+func (k *Link) Commands(ctx context.Context, lane string, most int, handle func(context.Context, []Command) error) error {
+	if !slices.Contains(lanes, lane) {
+		return fmt.Errorf("reading commands: there is no lane %q", lane)
+	}
+	f := feed{lines: &k.lines, stream: streamCommands, consumer: consumerName(k.ID, lane), log: k.log()}
+	return f.run(ctx, most, func(ctx context.Context, batch []delivery) error {
+		commands := make([]Command, 0, len(batch))
+		for _, d := range batch {
+			peer, lane, verb, ok := parseCommand(d.msg.Subject())
+			if !ok || peer != k.ID {
+				f.log.WarnContext(ctx, "the hub sent a command that is not for here", "subject", d.msg.Subject())
+				continue
+			}
+			id := d.msg.Headers().Get(jetstream.MsgIDHeader)
+			for _, body := range unpack(d.msg.Data()) {
+				commands = append(commands, Command{Peer: peer, Lane: lane, Verb: verb, ID: id, Body: body, Deliveries: d.count})
+			}
+		}
+		if len(commands) == 0 {
+			return nil
+		}
+		return handle(ctx, commands)
+	})
+}

@@ -1,0 +1,80 @@
+package transport
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+)
+
+func msg(subject, id, body string) *nats.Msg { return stamped(subject, id, []byte(body)) }
+
+func TestPacksCarryTheSameBodiesInOrder(t *testing.T) {
+	big := `{"x":"` + strings.Repeat("y", packBytes/2) + `"}`
+	var many []*nats.Msg
+	for i := range packMost + 5 {
+		many = append(many, msg("a", fmt.Sprint(i), fmt.Sprintf(`{"n":%d}`, i)))
+	}
+	tests := map[string]struct {
+		in   []*nats.Msg
+		want int
+	}{
+		"one travels as it is":               {[]*nats.Msg{msg("a", "1", `{"x":1}`)}, 1},
+		"neighbours share a pack":            {[]*nats.Msg{msg("a", "1", `{"x": 1}`), msg("a", "2", `{ "y":2}`)}, 1},
+		"another subject begins another":     {[]*nats.Msg{msg("a", "1", `{}`), msg("b", "2", `{}`), msg("a", "3", `{}`)}, 3},
+		"what is no object travels alone":    {[]*nats.Msg{msg("a", "1", `{}`), msg("a", "2", `x`), msg("a", "3", `{}`)}, 3},
+		"a pack is no larger than its limit": {[]*nats.Msg{msg("a", "1", big), msg("a", "2", big), msg("a", "3", `{}`)}, 2},
+		"nor longer":                         {many, 2},
+		"none":                               {nil, 0},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			packed, at := pack(tt.in)
+
+			require.Len(t, packed, tt.want)
+			var got []string
+			places := 0
+			for n, m := range packed {
+				bodies := unpack(m.Data)
+				require.Len(t, bodies, len(at[n]))
+				for _, b := range bodies {
+					got = append(got, string(b))
+				}
+				for _, i := range at[n] {
+					require.Equal(t, places, i)
+					places++
+				}
+			}
+			for i, m := range tt.in {
+				require.Equal(t, string(m.Data), got[i])
+			}
+		})
+	}
+}
+
+func TestAPackIsKnownByExactlyItsMessages(t *testing.T) {
+	id := func(ids ...string) string {
+		var list []*nats.Msg
+		for _, x := range ids {
+			list = append(list, msg("a", x, `{}`))
+		}
+		packed, _ := pack(list)
+		return packed[0].Header.Get("Nats-Msg-Id")
+	}
+	require.Equal(t, id("1", "2", "4"), id("1", "2", "4"))
+	require.NotEqual(t, id("1", "2", "4"), id("1", "3", "4"))
+	require.NotEqual(t, id("12", "3"), id("1", "23"))
+}
+
+func TestWhatIsNoPackIsOneBody(t *testing.T) {
+	for _, body := range []string{"", "[", "[]", "[{}", "x", "[1,2] ", "[" + strings.Repeat("{},", packMost) + "{}]"} {
+		got := unpack([]byte(body))
+		if body == "[1,2] " {
+			require.Len(t, got, 2, "each part is judged by its reader")
+			continue
+		}
+		require.Equal(t, [][]byte{[]byte(body)}, got, "%q", body)
+	}
+}

@@ -1,0 +1,143 @@
+package transport
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// resetTimeout bounds how long a login waits for a server that is busy.
+const resetTimeout = time.Second
+
+// A Peer is an instance that may link to this hub.
+type Peer struct {
+	ID   string // instance id: lower-case letters, digits and dashes, at most 63
+	NKey string // public key of its link, see NKey; not the key it signs with
+}
+
+// A PeerLink is the present connection of a peer.
+type PeerLink struct {
+	ID      string
+	Since   time.Time
+	Remote  string        // host:port it dials from
+	RTT     time.Duration // of the last ping; 0 before the first
+	Bytes   int64         // received and sent on this connection
+	Waiting int           // bytes on their way to the peer
+}
+
+// Admit lets a peer in from now on and gives it its queues. It may be called
+// again, also to replace the peer's key, and before Start: a hub that starts
+// again is told of its peers first. The key must be one that nobody else can
+// sign for; a degenerate key is the caller's to refuse.
+func (h *Hub) Admit(ctx context.Context, p Peer) error {
+	h.prepare()
+	if err := checkID("peer", p.ID); err != nil {
+		return fmt.Errorf("admitting a peer: %w", err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	// The queues are there before the peer is.
+	if srv := h.gate.server(); srv != nil && h.main.get() != nil {
+		if err := h.provision(ctx, srv, p.ID); err != nil {
+			return fmt.Errorf("admitting %s: %w", p.ID, err)
+		}
+	}
+	return h.gate.admit(p.ID, p.NKey)
+}
+
+// Cut refuses the peer from now on. When it returns, the peer's connections
+// are closed and nothing it sends arrives any more. Its queues stay, and
+// commands may still be published; Admit lets it back in.
+func (h *Hub) Cut(id string) {
+	h.prepare()
+	h.gate.cut(id)
+}
+
+// Forget cuts the peer and drops its queues with the commands that wait in
+// them. For ten minutes after it, a command with the id of a dropped one is
+// taken for a repetition and dropped too.
+func (h *Hub) Forget(ctx context.Context, id string) error {
+	h.Cut(id)
+	if err := checkID("peer", id); err != nil {
+		return fmt.Errorf("forgetting a peer: %w", err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := h.main.get()
+	if l == nil {
+		return fmt.Errorf("forgetting %s: %w", id, ErrUnavailable)
+	}
+	if err := dropLanes(ctx, l.js, id); err != nil {
+		return fmt.Errorf("forgetting %s: %w", id, err)
+	}
+	return nil
+}
+
+// Peers lists the peers that are connected, by id.
+func (h *Hub) Peers() []PeerLink {
+	h.prepare()
+	srv, conns := h.gate.connections()
+	var links []PeerLink
+	for id, c := range conns {
+		z, err := srv.Connz(&server.ConnzOptions{CID: c.client.GetID()})
+		if err != nil || len(z.Conns) == 0 {
+			continue // it has just ended
+		}
+		info := z.Conns[0]
+		rtt, _ := time.ParseDuration(info.RTT) // empty before the first ping
+		links = append(links, PeerLink{
+			ID:      id,
+			Since:   c.since,
+			Remote:  fmt.Sprintf("%s:%d", info.IP, info.Port),
+			RTT:     rtt,
+			Bytes:   info.InBytes + info.OutBytes,
+			Waiting: info.Pending,
+		})
+	}
+	slices.SortFunc(links, func(a, b PeerLink) int { return cmp.Compare(a.ID, b.ID) })
+	return links
+}
+
+// provision gives a peer its account on srv and its queues. An account cannot
+// be taken away again; it is empty and open to nobody without an admitted key.
+// The caller holds mu.
+func (h *Hub) provision(ctx context.Context, srv *server.Server, peer string) error {
+	hub, err := srv.LookupAccount(accountHub)
+	if err != nil {
+		return fmt.Errorf("finding account %s: %w", accountHub, err)
+	}
+	acc, _ := srv.LookupOrRegisterAccount(accountName(peer))
+	// The server refuses to open a door twice, so an attempt goes on where an
+	// earlier one stopped.
+	for _, d := range doors(peer)[h.opened[peer]:] {
+		if err := acc.AddServiceImport(hub, d.outside, d.inside); err != nil {
+			return fmt.Errorf("opening %s to %s: %w", d.outside, peer, err)
+		}
+		h.opened[peer]++
+	}
+	return ensureLanes(ctx, h.main.get().js, peer)
+}
+
+// handBack makes what the peer was handed and did not acknowledge available
+// again at once: a spoke that crashed with commands in its hands gets them
+// when it is back, not when the acknowledgements have timed out. Whatever it
+// acknowledged on an earlier connection and is handed once more, it knows.
+//
+// It is called from the peer's connection before the peer can ask for
+// anything, so what the peer asks for then is not handed on twice.
+func (h *Hub) handBack(peer string) {
+	l := h.main.get()
+	if l == nil {
+		return
+	}
+	for _, lane := range lanes {
+		if _, err := l.nc.Request(resetSubject(peer, lane), nil, resetTimeout); err != nil {
+			h.Log.Debug("commands in transit are handed on again later", "peer", peer, "err", err)
+			return
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	maxBeat = 96 << 10 // bytes of one heartbeat
+
+	presenceBytes = 64 << 20 // bound of the stream of heartbeats, in memory
+	lanePending   = 64       // commands handed to a peer and not yet acknowledged, per lane
+	ingestPending = 2000     // reports handed to Ingest and not yet acknowledged
+	ackWait       = 10 * time.Second
+	callTimeout   = 5 * time.Second // one request to the server
+
+	// ingestName names the consumer that Hub.Ingest reads, drainName the one
+	// of Local.Forward.
+	ingestName = "ingest"
+	drainName  = "drain"
+)
+
+// Queues are work queues in files that refuse what does not fit: nothing that
+// was accepted is ever discarded to make room.
+
+func commandStream(quota int64, bytes int64) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:                 streamCommands,
+		Subjects:             []string{laneSubject("*", LaneRun), laneSubject("*", LaneControl)},
+		Retention:            jetstream.WorkQueuePolicy,
+		Storage:              jetstream.FileStorage,
+		Discard:              jetstream.DiscardNew,
+		DiscardNewPerSubject: true,
+		MaxMsgsPerSubject:    quota,
+		MaxBytes:             bytes,
+		MaxMsgSize:           256 << 10,
+		MaxAge:               30 * 24 * time.Hour,
+		Duplicates:           10 * time.Minute,
+		AllowMsgTTL:          true,
+		DenyDelete:           true,
+	}
+}
+
+func reportStream(quota int64, bytes int64) jetstream.StreamConfig {
+	s := jetstream.StreamConfig{
+		Name:                 streamReports,
+		Retention:            jetstream.WorkQueuePolicy,
+		Storage:              jetstream.FileStorage,
+		Discard:              jetstream.DiscardNew,
+		DiscardNewPerSubject: true,
+		MaxMsgsPerSubject:    quota,
+		MaxBytes:             bytes,
+		MaxMsgSize:           maxPayload,
+		Duplicates:           10 * time.Minute,
+	}
+	for _, kind := range kinds {
+		s.Subjects = append(s.Subjects, reportSubject("*", kind))
+	}
+	return s
+}
+
+// presenceStream keeps the last heartbeat of each peer, and only in memory.
+func presenceStream() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:              streamPresence,
+		Subjects:          []string{beatSubject("*")},
+		Retention:         jetstream.LimitsPolicy,
+		Storage:           jetstream.MemoryStorage,
+		Discard:           jetstream.DiscardOld,
+		MaxMsgsPerSubject: 1,
+		MaxBytes:          presenceBytes,
+		MaxMsgSize:        maxBeat,
+	}
+}
+
+// outboxStream takes batches whole or not at all; one sync covers a batch.
+func outboxStream(bytes int64) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:               streamOutbox,
+		Subjects:           []string{outboxSubject("*")},
+		Retention:          jetstream.WorkQueuePolicy,
+		Storage:            jetstream.FileStorage,
+		Discard:            jetstream.DiscardNew,
+		MaxBytes:           bytes,
+		MaxMsgSize:         maxPayload,
+		AllowAtomicPublish: true,
+	}
+}
+
+// queueConsumer reads a work queue, or the part of it that filter selects.
+// Its state is kept in memory: what was acknowledged is gone from the queue,
+// and what was not is handed on again after a restart, which is all that is
+// promised. State in files costs a third of the throughput.
+func queueConsumer(name, filter string, pending int) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable:       name,
+		FilterSubject: filter,
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		AckWait:       ackWait,
+		MaxDeliver:    -1,
+		MaxAckPending: pending,
+		MaxWaiting:    16,
+		MemoryStorage: true,
+	}
+}
+
+func laneConsumer(peer, lane string) jetstream.ConsumerConfig {
+	return queueConsumer(consumerName(peer, lane), laneSubject(peer, lane), lanePending)
+}
+
+func ensureStreams(ctx context.Context, js jetstream.JetStream, streams ...jetstream.StreamConfig) error {
+	for _, s := range streams {
+		if _, err := js.CreateOrUpdateStream(ctx, s); err != nil {
+			return fmt.Errorf("creating stream %s: %w", s.Name, err)
+		}
+	}
+	return nil
+}
+
+func ensureLanes(ctx context.Context, js jetstream.JetStream, peer string) error {
+	for _, lane := range lanes {
+		if _, err := js.CreateOrUpdateConsumer(ctx, streamCommands, laneConsumer(peer, lane)); err != nil {
+			return fmt.Errorf("creating the %s queue of %s: %w", lane, peer, err)
+		}
+	}
+	return nil
+}
+
+// dropLanes removes a peer's consumers and the commands that still wait.
+func dropLanes(ctx context.Context, js jetstream.JetStream, peer string) error {
+	stream, err := js.Stream(ctx, streamCommands)
+	if err != nil {
+		return fmt.Errorf("finding stream %s: %w", streamCommands, err)
+	}
+	for _, lane := range lanes {
+		err := stream.DeleteConsumer(ctx, consumerName(peer, lane))
+		if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return fmt.Errorf("deleting the %s queue of %s: %w", lane, peer, err)
+		}
+		if err := stream.Purge(ctx, jetstream.WithPurgeSubject(laneSubject(peer, lane))); err != nil {
+			return fmt.Errorf("dropping the %s commands of %s: %w", lane, peer, err)
+		}
+	}
+	return nil
+}

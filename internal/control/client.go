@@ -1,0 +1,130 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// A Client asks the instance in a data directory.
+type Client struct {
+	dir  string
+	http *http.Client
+}
+
+// NewClient returns a client of the instance in dir. It connects when asked.
+func NewClient(dir string) *Client {
+	path := Socket(dir)
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		name, done, err := short(path)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+		return new(net.Dialer).DialContext(ctx, "unix", name)
+	}
+	return &Client{dir, &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 128}}}
+}
+
+// Do asks method path with body in (nil for none) and reads the answer into out
+// (nil to drop it). A problem comes back as [*commands.Refused]; an instance
+// that does not run is [commands.Unreachable].
+func (c *Client) Do(ctx context.Context, method, path string, in, out any) error {
+	resp, err := c.send(ctx, method, path, in)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if out == nil {
+		_, err = io.Copy(io.Discard, resp.Body)
+		return err
+	}
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return c.broken(method, path, err)
+	}
+	return nil
+}
+
+// Stream asks GET path and hands each JSON value of the answer to each, until
+// the answer ends or each returns an error.
+func (c *Client) Stream(ctx context.Context, path string, each func(json.RawMessage) error) error {
+	resp, err := c.send(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	dec := json.NewDecoder(resp.Body)
+	for {
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return c.broken(http.MethodGet, path, err)
+		}
+		if err := each(raw); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Client) send(ctx context.Context, method, path string, in any) (*http.Response, error) {
+	var body io.Reader
+	if in != nil {
+		raw, err := json.Marshal(in)
+		if err != nil {
+			return nil, fmt.Errorf("encoding the request %s %s: %w", method, path, err)
+		}
+		body = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://instance"+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("making the request %s %s: %w", method, path, err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	if resp.StatusCode >= 400 {
+		defer resp.Body.Close()
+		var p struct{ Error Problem }
+		err := json.NewDecoder(resp.Body).Decode(&p)
+		if err != nil && resp.StatusCode == http.StatusNotFound {
+			return nil, commands.Refuse(commands.Validation, "the instance in %s cannot do this: a hub and a spoke are asked for different things", c.dir).
+				Hinting("name the other one with --data-dir; spawnmesh doctor says what runs where")
+		}
+		if err != nil || p.Error.Code == "" {
+			return nil, fmt.Errorf("%s %s answered %s", method, path, resp.Status)
+		}
+		return nil, &commands.Refused{Code: p.Error.Code, Why: p.Error.Why, Hint: p.Error.Hint}
+	}
+	return resp, nil
+}
+
+// broken is an answer that began and did not end: the instance stopped, or sent
+// something else.
+func (c *Client) broken(method, path string, err error) error {
+	if _, other := errors.AsType[*json.SyntaxError](err); other {
+		return fmt.Errorf("reading the answer of %s %s: %w", method, path, err)
+	}
+	return c.unreachable(err)
+}
+
+func (c *Client) unreachable(err error) error {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return commands.Refuse(commands.Unreachable, "no instance runs in %s", c.dir).
+			Hinting("start it with: spawnmesh --data-dir %s hub run (or: spoke run), or name another --data-dir", c.dir)
+	}
+	if errors.Is(err, os.ErrPermission) {
+		return commands.Refuse(Forbidden, "the instance in %s belongs to another user", c.dir).Hinting("run this as that user")
+	}
+	return &commands.Refused{Code: commands.Unreachable, Why: "the instance in " + c.dir + " does not answer", Err: err}
+}

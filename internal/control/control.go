@@ -1,0 +1,212 @@
+// Package control carries an operator's requests to an instance on the same host,
+// as HTTP over a Unix socket in the instance's data directory.
+//
+// Who may ask is decided by the kernel's word: only the user that the instance
+// runs as, and root. The socket's mode keeps everybody else from getting as far
+// as the question. A caller that stops listening loses nothing: what was
+// answered was stored before.
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// Forbidden is the code for a caller who is not the instance's own user.
+const Forbidden commands.Code = "FORBIDDEN"
+
+// Socket returns the path of the socket of the instance in dir.
+func Socket(dir string) string { return filepath.Join(dir, "control.sock") }
+
+type callerKey struct{}
+
+// Caller names who makes the request, for the audit: "uid:1000".
+func Caller(r *http.Request) string {
+	name, _ := r.Context().Value(callerKey{}).(string)
+	return name
+}
+
+// Listen opens the socket of the instance in dir: from then on requests wait,
+// and [Serve] answers them. The caller holds the instance's lock.
+func Listen(ctx context.Context, dir string) (net.Listener, error) {
+	path := Socket(dir)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("removing the old control socket: %w", err)
+	}
+	l, err := listen(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("opening the control socket %s: %w", path, err)
+	}
+	return l, nil
+}
+
+// Serve answers requests that arrive at l with h until ctx ends, and waits for
+// the answers that are under way. It closes l.
+func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
+	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	s := &http.Server{
+		Handler:           allowed(h),
+		ReadHeaderTimeout: 5 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+		BaseContext:       func(net.Listener) context.Context { return requests },
+		ConnContext:       identify,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(l) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serving the control socket: %w", err)
+	case <-ctx.Done():
+	}
+	cancel() // long polls and followers end now
+	grace, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer done()
+	err := s.Shutdown(grace)
+	<-ended
+	return err
+}
+
+// listen makes the socket with mode 0600 before anybody can connect to it.
+func listen(ctx context.Context, path string) (net.Listener, error) {
+	name, done, err := short(path)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	l, err := (&net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var mode error
+		// The mode of the descriptor becomes the mode of the file at bind.
+		if err := raw.Control(func(fd uintptr) { mode = unix.Fchmod(int(fd), 0o600) }); err != nil {
+			return err
+		}
+		return mode
+	}}).Listen(ctx, "unix", name)
+	if err != nil {
+		return nil, err
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	return l, nil
+}
+
+// short gives a name for path that fits a socket address: through the
+// directory's descriptor when the path is too long.
+func short(path string) (name string, done func(), err error) {
+	if len(path) < 100 {
+		return path, func() {}, nil
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)), func() { dir.Close() }, nil
+}
+
+// identify notes the user at the other end of a connection, when it is one who
+// may ask.
+func identify(ctx context.Context, c net.Conn) context.Context {
+	name := ""
+	if u, ok := c.(*net.UnixConn); ok {
+		if raw, err := u.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) {
+				cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+				if err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid()) {
+					name = "uid:" + strconv.Itoa(int(cred.Uid))
+				}
+			})
+		}
+	}
+	return context.WithValue(ctx, callerKey{}, name)
+}
+
+func allowed(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if Caller(r) == "" {
+			Error(w, commands.Refuse(Forbidden, "only the user that runs this instance may control it"))
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, 512<<10)
+		h.ServeHTTP(w, r)
+	})
+}
+
+// A Problem is an error as it is answered.
+type Problem struct {
+	Code commands.Code `json:"code"`
+	Why  string        `json:"message"`
+	Hint string        `json:"hint,omitempty"`
+}
+
+// Error answers with err. What a person may act on is a [commands.Refused];
+// anything else is a defect or an outage, and its text says which.
+func Error(w http.ResponseWriter, err error) {
+	p := Problem{Code: commands.CodeOf(err), Why: err.Error()}
+	if r, ok := errors.AsType[*commands.Refused](err); ok {
+		p.Why, p.Hint = r.Why, r.Hint
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status(p.Code))
+	_ = json.NewEncoder(w).Encode(map[string]Problem{"error": p})
+}
+
+func status(code commands.Code) int {
+	switch code {
+	case commands.NotFound:
+		return http.StatusNotFound
+	case commands.Validation, commands.BadEnv, commands.BadPath, commands.Ambiguous:
+		return http.StatusBadRequest
+	case Forbidden:
+		return http.StatusForbidden
+	case commands.StoreDown:
+		return http.StatusServiceUnavailable
+	case commands.Internal:
+		return http.StatusInternalServerError
+	}
+	return http.StatusConflict
+}
+
+// JSON answers with v.
+func JSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+// Decode reads the request's body into v, strictly.
+func Decode(r *http.Request, v any) error {
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return commands.Refuse(commands.Validation, "the request cannot be read: %v", err)
+	}
+	return nil
+}
+
+// A Check is one thing that an instance looked at, and what is wrong with it.
+type Check struct {
+	Name    string `json:"name"`
+	OK      bool   `json:"ok"`
+	Problem string `json:"problem,omitempty"`
+}
+
+// NewCheck makes a check of an error.
+func NewCheck(name string, err error) Check {
+	if err != nil {
+		return Check{Name: name, Problem: err.Error()}
+	}
+	return Check{Name: name, OK: true}
+}

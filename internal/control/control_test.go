@@ -1,0 +1,338 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+const patience = 15 * time.Second
+
+// askVar makes the test program a client that asks the instance in the directory
+// it names, for the test of what the kernel says about who asks.
+const askVar = "SPAWNMESH_TEST_ASK"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(askVar); dir != "" {
+		var who string
+		err := NewClient(dir).Do(context.Background(), "GET", "/who", nil, &who)
+		fmt.Printf("%s%s %v", who, commands.CodeOf(err), err)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// serve answers with h in dir until the test ends, or until the function it
+// returns is called.
+func serve(t *testing.T, dir string, h http.Handler) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	l, err := Listen(ctx, dir)
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(ctx, l, h, slog.New(slog.DiscardHandler)) }()
+	stopped := false
+	stop = func() {
+		if cancel(); !stopped {
+			stopped = true
+			require.NoError(t, <-ended)
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// echo answers GET /who with the caller, and anything else with the body.
+func echo(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/who" {
+		JSON(w, Caller(r))
+		return
+	}
+	var body any
+	if err := Decode(r, &body); err != nil {
+		Error(w, err)
+		return
+	}
+	JSON(w, body)
+}
+
+func TestARequestAndItsAnswer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	serve(t, dir, http.HandlerFunc(echo))
+	var out map[string]string
+
+	err := NewClient(dir).Do(t.Context(), "POST", "/", map[string]string{"a": "b"}, &out)
+
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"a": "b"}, out)
+	info, err := os.Stat(Socket(dir))
+	require.NoError(t, err)
+	require.Equal(t, fs.ModeSocket|0o600, info.Mode())
+	var who string
+	require.NoError(t, NewClient(dir).Do(t.Context(), "GET", "/who", nil, &who))
+	require.Equal(t, fmt.Sprintf("uid:%d", os.Geteuid()), who)
+}
+
+// A socket's address holds 107 bytes; data directories are deeper than that.
+func TestADeepDirectory(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), strings.Repeat("deep/", 40))
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	require.Greater(t, len(Socket(dir)), 200)
+	serve(t, dir, http.HandlerFunc(echo))
+	var who string
+
+	for range 3 {
+		require.NoError(t, NewClient(dir).Do(t.Context(), "GET", "/who", nil, &who))
+	}
+
+	require.NotEmpty(t, who)
+	info, err := os.Stat(Socket(dir))
+	require.NoError(t, err)
+	require.Equal(t, fs.ModeSocket|0o600, info.Mode())
+}
+
+func TestASocketThatWasLeftBehindIsReplaced(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	serve(t, dir, http.HandlerFunc(echo))()
+	c := NewClient(dir)
+	err := c.Do(t.Context(), "GET", "/who", nil, nil)
+	require.Equal(t, commands.Unreachable, commands.CodeOf(err), "nobody answers at it: %v", err)
+
+	serve(t, dir, http.HandlerFunc(echo))
+
+	require.NoError(t, c.Do(t.Context(), "GET", "/who", nil, nil))
+}
+
+// Who was being answered when the instance stops gets the answer; who waits for
+// news is told to stop waiting.
+func TestAnswersUnderWayAreFinished(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	asked := make(chan struct{})
+	stop := serve(t, dir, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-r.Context().Done() // a long poll
+		JSON(w, "as it is now")
+	}))
+	answered := make(chan error, 1)
+	var out string
+	go func() { answered <- NewClient(dir).Do(t.Context(), "GET", "/", nil, &out) }()
+	<-asked
+
+	stop()
+
+	select {
+	case err := <-answered:
+		require.NoError(t, err)
+	case <-time.After(patience):
+		require.FailNow(t, "no answer")
+	}
+	require.Equal(t, "as it is now", out)
+	err := NewClient(dir).Do(t.Context(), "GET", "/", nil, nil)
+	require.Equal(t, commands.Unreachable, commands.CodeOf(err))
+}
+
+// Two who stop listening do not stop the one who answers.
+func TestACallerWhoLeaves(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	asked, left := make(chan struct{}), make(chan struct{})
+	serve(t, dir, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/who" {
+			echo(w, r)
+			return
+		}
+		close(asked)
+		<-r.Context().Done()
+		close(left)
+	}))
+	ctx, leave := context.WithCancel(t.Context())
+	answered := make(chan error, 1)
+	go func() { answered <- NewClient(dir).Do(ctx, "GET", "/", nil, nil) }()
+	<-asked
+
+	leave()
+
+	require.ErrorIs(t, <-answered, context.Canceled)
+	select {
+	case <-left:
+	case <-time.After(patience):
+		require.FailNow(t, "the handler was not told")
+	}
+	require.NoError(t, NewClient(dir).Do(t.Context(), "GET", "/who", nil, nil))
+}
+
+func TestABodyHasALimit(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	serve(t, dir, http.HandlerFunc(echo))
+	c := NewClient(dir)
+	var out string
+	require.NoError(t, c.Do(t.Context(), "POST", "/", strings.Repeat("x", 512<<10-2-len("\n")), &out))
+
+	err := c.Do(t.Context(), "POST", "/", strings.Repeat("x", 512<<10-1), nil)
+
+	require.Equal(t, commands.Validation, commands.CodeOf(err), "%v", err)
+	require.ErrorContains(t, err, "too large")
+}
+
+func TestARequestIsReadStrictly(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	serve(t, dir, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct {
+			Name string `json:"name"`
+		}
+		if err := Decode(r, &body); err != nil {
+			Error(w, err)
+			return
+		}
+		JSON(w, body)
+	}))
+	c := NewClient(dir)
+
+	require.NoError(t, c.Do(t.Context(), "POST", "/", map[string]string{"name": "attic"}, nil))
+	for name, body := range map[string]any{"another field": map[string]string{"nmae": "attic"}, "another type": map[string]int{"name": 1}, "no body": nil} {
+		err := c.Do(t.Context(), "POST", "/", body, nil)
+		require.Equal(t, commands.Validation, commands.CodeOf(err), name)
+	}
+}
+
+// What a handler refuses arrives as it was said, under the same code.
+func TestErrorsCrossTheSocket(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var answer error
+	serve(t, dir, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { Error(w, answer) }))
+	c := NewClient(dir)
+	codes := map[commands.Code]int{
+		commands.NotFound: 404, commands.Validation: 400, commands.BadEnv: 400, commands.BadPath: 400, commands.Ambiguous: 400, Forbidden: 403,
+		commands.StoreDown: 503, commands.Internal: 500, commands.Conflict: 409, commands.NoSpoke: 409, commands.Idempotency: 409, "CONN_STATE": 409,
+	}
+	for code, want := range codes {
+		answer = fmt.Errorf("doing it: %w", &commands.Refused{Code: code, Why: "because <of> it", Hint: "do that", Err: errors.New("inner")})
+		require.Equal(t, want, status(code), "%s", code)
+
+		err := c.Do(t.Context(), "GET", "/", nil, nil)
+
+		require.Equal(t, &commands.Refused{Code: code, Why: "because <of> it", Hint: "do that"}, err)
+	}
+
+	answer = errors.New("the disk is on fire")
+	err := c.Do(t.Context(), "GET", "/", nil, nil)
+	require.Equal(t, &commands.Refused{Code: commands.Internal, Why: "the disk is on fire"}, err)
+}
+
+func TestWhatIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	m := http.NewServeMux()
+	m.HandleFunc("/half", func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, `{"a":`)
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	m.HandleFunc("/stream", func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "{\"a\":1}\n{\"a\":2}\n{")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	m.HandleFunc("/text", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") })
+	m.HandleFunc("/teapot", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "short and stout", http.StatusTeapot) })
+	serve(t, dir, m)
+	c := NewClient(dir)
+	var out any
+
+	err := c.Do(t.Context(), "GET", "/half", nil, &out)
+	require.Equal(t, commands.Unreachable, commands.CodeOf(err), "an instance that dies: %v", err)
+	seen := 0
+	err = c.Stream(t.Context(), "/stream", func(json.RawMessage) error { seen++; return nil })
+	require.Equal(t, commands.Unreachable, commands.CodeOf(err), "one that dies later: %v", err)
+	require.Equal(t, 2, seen)
+	err = c.Stream(t.Context(), "/stream", func(json.RawMessage) error { return io.ErrShortWrite })
+	require.ErrorIs(t, err, io.ErrShortWrite)
+	require.Equal(t, commands.Internal, commands.CodeOf(c.Do(t.Context(), "GET", "/text", nil, &out)))
+	require.ErrorContains(t, c.Do(t.Context(), "GET", "/teapot", nil, &out), "418")
+	err = c.Do(t.Context(), "GET", "/v1/nothing", nil, &out)
+	require.Equal(t, commands.Validation, commands.CodeOf(err), "an instance of another role: %v", err)
+	require.ErrorContains(t, err, dir)
+}
+
+func TestNobodyIsThere(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "none")
+
+	err := NewClient(dir).Do(t.Context(), "GET", "/", nil, nil)
+
+	refused, ok := errors.AsType[*commands.Refused](err)
+	require.True(t, ok)
+	require.Equal(t, commands.Unreachable, refused.Code)
+	require.Contains(t, refused.Why, dir)
+	require.Contains(t, refused.Hint, "--data-dir "+dir)
+}
+
+func TestServingEndsWithItsListener(t *testing.T) {
+	t.Parallel()
+	l, err := Listen(t.Context(), t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+
+	err = Serve(t.Context(), l, http.HandlerFunc(echo), slog.New(slog.DiscardHandler))
+
+	require.ErrorIs(t, err, net.ErrClosed)
+}
+
+// The kernel says who asks: another user is refused even where the modes let
+// them get as far as asking. Only root can become another user; everybody else
+// shows that they are allowed what is theirs.
+func TestAnotherUserIsRefused(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "spawnmesh-local-")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	serve(t, dir, http.HandlerFunc(echo))
+	program := filepath.Join(dir, "asks")
+	self, err := os.ReadFile("/proc/self/exe")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(program, self, 0o755))
+	ask := func(uid int) string {
+		c := exec.CommandContext(t.Context(), program)
+		c.Dir, c.Env = dir, append(os.Environ(), askVar+"="+dir, "GORACE=atexit_sleep_ms=0")
+		if uid != os.Geteuid() {
+			c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+		}
+		out, err := c.Output()
+		require.NoError(t, err)
+		return string(out)
+	}
+	require.Equal(t, fmt.Sprintf("uid:%d <nil>", os.Geteuid()), ask(os.Geteuid()))
+	if os.Geteuid() != 0 {
+		return
+	}
+
+	const nobody = 65534
+	require.Equal(t, "FORBIDDEN the instance in "+dir+" belongs to another user", ask(nobody), "by the socket's mode")
+	require.NoError(t, os.Chmod(Socket(dir), 0o666))
+	require.Equal(t, "FORBIDDEN only the user that runs this instance may control it", ask(nobody), "by the kernel's word")
+}

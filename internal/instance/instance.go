@@ -1,0 +1,162 @@
+// Package instance opens an instance: its data directory, its lock, its keys and
+// its database.
+//
+// It is the one way in for programs, tests and tools. An [Instance] owns its data
+// directory until Close; [Visit] lets a single command use the database of an
+// instance that runs, or of one that does not. The private Postgres is started
+// where no other database is named, and stopped by whoever started it.
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/postgres"
+)
+
+// Options say where an instance lives.
+type Options struct {
+	Dir          string       // the data directory, absolute
+	DatabaseURL  string       // of a database that somebody else runs; empty: the private one
+	BinDir       string       // of PostgreSQL's programs; empty: found
+	PostgresUser string       // who runs the private Postgres where we are root; empty: found
+	PoolSize     int          // connections to the database; 0 means the store's default
+	Log          *slog.Logger // required
+	// Made is called after keys were made for a new instance. Nil: nobody is told.
+	Made func(dir string)
+}
+
+// An Instance is an opened data directory: with keys, a database and, where it
+// is ours alone, the lock.
+type Instance struct {
+	Dir  string
+	Keys signing.Keys
+	DB   *store.DB
+
+	options Options
+	lock    *postgres.InstanceLock
+	cluster *postgres.Cluster
+	guest   *postgres.Guest // where another process has lock and cluster
+}
+
+// guestPatience is how long a stop waits for commands that use our database.
+const guestPatience = 2 * time.Second
+
+// Open locks the data directory, loads the keys and opens the database, starting
+// the private Postgres when no other is named. With create, keys are made where
+// there are none; without, their lack is [signing.ErrNoKeys].
+func Open(ctx context.Context, o Options, create bool) (*Instance, error) {
+	in := &Instance{Dir: o.Dir, options: o}
+	err := in.own(ctx, create)
+	if err != nil {
+		return nil, errors.Join(err, in.Close(ctx))
+	}
+	return in, nil
+}
+
+func (in *Instance) own(ctx context.Context, create bool) (err error) {
+	if in.lock, err = awaitLock(ctx, in.Dir, postgres.Lock); err != nil {
+		return err
+	}
+	return in.openLocked(ctx, create)
+}
+
+func (in *Instance) openLocked(ctx context.Context, create bool) error {
+	if err := in.loadKeys(create); err != nil {
+		return err
+	}
+	url, err := in.serve(ctx)
+	if err != nil {
+		return err
+	}
+	if err := in.openStore(ctx, url); err != nil || in.cluster == nil {
+		return err
+	}
+	return in.lock.AdmitGuests()
+}
+
+// loadKeys reads the keys, or makes them. The caller holds the lock.
+func (in *Instance) loadKeys(create bool) (err error) {
+	dir := filepath.Join(in.Dir, "keys")
+	in.Keys, err = signing.LoadKeys(dir)
+	if errors.Is(err, signing.ErrNoKeys) && create {
+		if in.Keys, err = signing.CreateKeys(dir); err == nil && in.options.Made != nil {
+			in.options.Made(in.Dir)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("loading the keys in %s: %w", dir, err)
+	}
+	return nil
+}
+
+// serve returns the address of the database, after starting the private one.
+func (in *Instance) serve(ctx context.Context) (url string, err error) {
+	o := in.options
+	if o.DatabaseURL != "" {
+		return o.DatabaseURL, in.lock.ServesElsewhere()
+	}
+	in.cluster, err = postgres.Start(ctx, postgres.Config{Dir: in.Dir, BinDir: o.BinDir, User: o.PostgresUser, Log: o.Log})
+	if err != nil {
+		return "", &commands.Refused{Code: commands.StoreDown, Why: "starting the private Postgres of " + in.Dir, Err: err}
+	}
+	return in.cluster.URL(), nil
+}
+
+func (in *Instance) openStore(ctx context.Context, url string) (err error) {
+	in.DB, err = store.Open(ctx, store.Config{URL: url, Self: in.Keys.InstanceID(), Signer: in.Keys.Signing, PoolSize: in.options.PoolSize})
+	if _, away := errors.AsType[net.Error](err); away {
+		return &commands.Refused{Code: commands.StoreDown, Why: "opening the database of " + in.Dir, Hint: "is the server that DATABASE_URL names running?", Err: err}
+	}
+	if err != nil {
+		return fmt.Errorf("opening the database of %s: %w", in.Dir, err)
+	}
+	return nil
+}
+
+// Close closes what is open in the opposite order. It does so also when ctx has
+// ended, and takes a minute at most.
+func (in *Instance) Close(ctx context.Context) error {
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer done()
+	var err error
+	if in.cluster != nil {
+		err = in.lock.AwaitGuests(ctx, guestPatience)
+	}
+	if in.DB != nil {
+		in.DB.Close()
+	}
+	if in.cluster != nil {
+		err = errors.Join(err, in.cluster.Close(ctx))
+	}
+	if in.lock != nil {
+		err = errors.Join(err, in.lock.Close())
+	}
+	if in.guest != nil {
+		err = errors.Join(err, in.guest.Close())
+	}
+	return err
+}
+
+// Watch waits until ctx ends, and then returns nil, or until the private
+// Postgres has given up, and then says why.
+func (in *Instance) Watch(ctx context.Context) error {
+	if in.cluster == nil {
+		<-ctx.Done()
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-in.cluster.Failed():
+		return fmt.Errorf("the private Postgres in %s: %w", in.Dir, in.cluster.Err())
+	}
+}

@@ -1,0 +1,158 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store/postgres"
+)
+
+const (
+	openPatience  = 30 * time.Second // how long one owner of the data directory is waited for
+	guestOpening  = 3 * time.Second  // how long a server that answered may take to open its database
+	betweenTries  = 20 * time.Millisecond
+	adminShutdown = "57P0" // codes with which Postgres sends its clients away
+)
+
+// Visit opens the database of the data directory for one command: the one that
+// the options name; else the private one, which this process starts when nobody
+// has, and else uses as a guest. Whoever starts it stops it as soon as it has
+// done its own work, so a guest may find it gone, and starts over. Keys are made
+// where there are none.
+func Visit(ctx context.Context, o Options) (*Instance, error) {
+	if o.DatabaseURL != "" {
+		return visitNamed(ctx, o)
+	}
+	owner, until := 0, time.Now().Add(openPatience)
+	for {
+		in, err := visitOnce(ctx, o)
+		if !errors.Is(err, postgres.ErrNotServing) {
+			return in, err
+		}
+		// Each owner has its own time: one that has gone shows that things move.
+		inUse, _ := errors.AsType[*postgres.InUseError](err)
+		if inUse.PID != owner {
+			owner, until = inUse.PID, time.Now().Add(openPatience)
+		}
+		if time.Now().After(until) {
+			return nil, commands.Refuse(commands.Unreachable, "process %d has %s and lets nobody use its database", owner, o.Dir).
+				Hinting("try again; if it stays so, stop that process, or see what it says")
+		}
+		if err := pause(ctx, betweenTries); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// visitOnce takes the data directory, or becomes the guest of who has it.
+func visitOnce(ctx context.Context, o Options) (*Instance, error) {
+	in := &Instance{Dir: o.Dir, options: o}
+	lock, err := postgres.LockBriefly(o.Dir)
+	if inUse, ok := errors.AsType[*postgres.InUseError](err); ok {
+		err = in.beGuest(ctx, inUse)
+	} else if err == nil {
+		in.lock = lock
+		err = in.openLocked(ctx, true)
+	}
+	if err != nil {
+		return nil, errors.Join(err, in.Close(ctx))
+	}
+	return in, nil
+}
+
+// beGuest opens the database that the owner of the data directory serves.
+func (in *Instance) beGuest(ctx context.Context, owner *postgres.InUseError) (err error) {
+	in.guest, err = postgres.Visit(ctx, in.Dir)
+	if errors.Is(err, postgres.ErrElsewhere) {
+		return commands.Refuse(commands.Conflict, "the instance that runs in %s (pid %d) has its database elsewhere", in.Dir, owner.PID).
+			Hinting("set DATABASE_URL here to the same address")
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", err, owner)
+	}
+	if err := in.loadKeys(false); err != nil {
+		return err
+	}
+	brief, done := context.WithTimeout(ctx, guestOpening)
+	defer done()
+	err = in.openStore(brief, in.guest.URL())
+	if err != nil && ctx.Err() == nil && away(err) {
+		return fmt.Errorf("%w: %w: %w", postgres.ErrNotServing, owner, err)
+	}
+	return err
+}
+
+// away reports whether err says that a database went away under our hands.
+func away(err error) bool {
+	if _, network := errors.AsType[net.Error](err); network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return true
+	}
+	var said interface{ SQLState() string }
+	return errors.As(err, &said) && strings.HasPrefix(said.SQLState(), adminShutdown)
+}
+
+// visitNamed opens the database that the options name. The data directory holds
+// nothing but the keys.
+func visitNamed(ctx context.Context, o Options) (*Instance, error) {
+	in := &Instance{Dir: o.Dir, options: o}
+	if err := in.ownKeys(ctx); err != nil {
+		return nil, err
+	}
+	if err := in.openStore(ctx, o.DatabaseURL); err != nil {
+		return nil, errors.Join(err, in.Close(ctx))
+	}
+	return in, nil
+}
+
+// ownKeys reads the keys, and takes the lock only where they must be made.
+func (in *Instance) ownKeys(ctx context.Context) (err error) {
+	in.Keys, err = signing.LoadKeys(filepath.Join(in.Dir, "keys"))
+	if !errors.Is(err, signing.ErrNoKeys) {
+		return err
+	}
+	lock, err := awaitLock(ctx, in.Dir, postgres.LockBriefly)
+	if err != nil {
+		return err
+	}
+	return errors.Join(in.loadKeys(true), lock.Close())
+}
+
+// awaitLock takes the data directory; where a single command has it at this
+// moment, it waits for that.
+func awaitLock(ctx context.Context, dir string, take func(dir string) (*postgres.InstanceLock, error)) (*postgres.InstanceLock, error) {
+	for until := time.Now().Add(openPatience); ; {
+		lock, err := take(dir)
+		inUse, ok := errors.AsType[*postgres.InUseError](err)
+		if !ok || !inUse.Brief || time.Now().After(until) {
+			return lock, err
+		}
+		if err := pause(ctx, betweenTries); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// Leaving reports whether the owner of the database that we use as a guest is
+// about to stop it. A visitor then closes and visits again.
+func (in *Instance) Leaving() bool { return in.guest != nil && in.guest.Leaving() }
+
+// Gone reports whether err says that the owner of the database that we use as a
+// guest has stopped it. A visitor then visits again.
+func (in *Instance) Gone(err error) bool { return in.guest != nil && away(err) }
