@@ -28,11 +28,11 @@ type capture struct {
 	pipe *os.File
 	file *os.File
 	hash hash.Hash
-	head int64  // room left in the head
-	tail []byte // ring, made when the head is full
-	size int64  // of the ring
+	head int64 // room left in the head
+	size int64 // of the tail
+	tail *ring // made when the head is full
 
-	total, inTail, inFile int64
+	total, inFile int64
 }
 
 // newCapture makes the file and returns, besides, the end of the pipe that is
@@ -79,21 +79,13 @@ func (c *capture) keep(b []byte) {
 		}
 		b = b[n:]
 	}
-	if len(b) == 0 || c.size == 0 {
+	if len(b) == 0 {
 		return
 	}
 	if c.tail == nil {
-		c.tail = make([]byte, c.size)
+		c.tail = newRing(c.size)
 	}
-	if over := int64(len(b)) - c.size; over > 0 {
-		c.inTail += over
-		b = b[over:]
-	}
-	for len(b) > 0 {
-		n := copy(c.tail[c.inTail%c.size:], b)
-		c.inTail += int64(n)
-		b = b[n:]
-	}
+	c.tail.put(b)
 }
 
 // write appends to the file and its digest.
@@ -109,20 +101,20 @@ func (c *capture) write(b []byte) error {
 
 // finish completes the file after drain has returned.
 func (c *capture) finish() Output {
-	kept := min(c.inTail, c.size)
-	dropped := c.total - c.inFile - kept
+	var older, newer []byte
+	if c.tail != nil {
+		older, newer = c.tail.kept()
+		defer c.tail.free()
+	}
+	dropped := c.total - c.inFile - int64(len(older)+len(newer))
 	var note int64
 	if dropped > 0 {
 		before := c.inFile
 		_ = c.write(fmt.Appendf(nil, "\n[%d bytes dropped]\n", dropped))
 		note = c.inFile - before
 	}
-	if kept > 0 {
-		from := (c.inTail - kept) % c.size
-		first := min(kept, c.size-from)
-		if c.write(c.tail[from:from+first]) == nil {
-			_ = c.write(c.tail[:kept-first])
-		}
+	if c.write(older) == nil {
+		_ = c.write(newer)
 	}
 	out := Output{Bytes: c.total, Dropped: c.total - (c.inFile - note), SHA256: hex.EncodeToString(c.hash.Sum(nil))}
 	_ = c.file.Close()

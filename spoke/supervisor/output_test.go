@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,29 @@ func TestOutputClosedEarly(t *testing.T) {
 	got := ended(t, a)
 	require.Equal(t, Exited, got.Outcome)
 	require.Equal(t, 5, got.Code)
+}
+
+// What is kept of a stream costs memory once. On the heap it would cost twice:
+// garbage may grow there to the size of what is alive. It runs alone, so that
+// nobody else allocates.
+func TestTailIsNotOnTheHeap(t *testing.T) {
+	const limit = 64 << 20
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer null.Close()
+	c, piece := &capture{file: null, hash: sha256.New(), size: limit}, make([]byte, 32<<10)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+
+	for range 2 * limit / len(piece) {
+		c.keep(piece)
+	}
+
+	runtime.ReadMemStats(&after)
+	older, newer := c.tail.kept()
+	require.Equal(t, limit, len(older)+len(newer))
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
+	c.tail.free()
 }
 
 // A stranger that got hold of the agent's stdout cannot delay the end.
