@@ -2,22 +2,18 @@ package store
 
 import (
 	"context"
-	"embed"
+	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/tern/v2/migrate"
+	"github.com/jackc/pgx/v5/stdlib"
 )
 
 // engineRole is whom every connection of the pool acts as. A transaction of a
 // [Backlog] narrows itself to the application's role and one workspace.
 const engineRole = "spawnmesh_engine"
-
-//go:embed migrations/*.sql
-var migrations embed.FS
 
 // prepareSchema does, as the tables' owner and on a connection of its own, what
 // only the owner may: roles and migrations.
@@ -27,29 +23,32 @@ func prepareSchema(ctx context.Context, cfg *pgx.ConnConfig) error {
 	for _, way := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"} {
 		delete(cfg.RuntimeParams, way)
 	}
-	conn, err := pgx.ConnectConfig(ctx, cfg)
-	if err != nil {
+	failures := &failures{}
+	cfg.Tracer = failures
+	db := stdlib.OpenDB(*cfg)
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	if err := db.PingContext(ctx); err != nil {
 		return fmt.Errorf("opening the database: %w", err)
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	if err := checkSettings(ctx, conn); err != nil {
+	if err := checkSettings(ctx, db); err != nil {
 		return err
 	}
-	if err := ensureRoles(ctx, conn); err != nil {
+	if err := ensureRoles(ctx, db); err != nil {
 		return fmt.Errorf("making the database roles spawnmesh_engine and spawnmesh_app; let an administrator run: "+
 			"CREATE ROLE spawnmesh_engine NOLOGIN; CREATE ROLE spawnmesh_app NOLOGIN; GRANT spawnmesh_engine, spawnmesh_app TO %s: %w", pgx.Identifier{cfg.User}.Sanitize(), err)
 	}
-	if err := migrateUp(ctx, conn); err != nil {
+	if err := migrateUp(ctx, db, migrations(), failures); err != nil {
 		return fmt.Errorf("migrating the database: %w", err)
 	}
 	return nil
 }
 
 // checkSettings refuses a server that may forget what it acknowledged.
-func checkSettings(ctx context.Context, conn *pgx.Conn) error {
+func checkSettings(ctx context.Context, db *sql.DB) error {
 	for _, name := range []string{"synchronous_commit", "fsync", "full_page_writes"} {
 		var value string
-		if err := conn.QueryRow(ctx, `SELECT current_setting($1)`, name).Scan(&value); err != nil {
+		if err := db.QueryRowContext(ctx, `SELECT current_setting($1)`, name).Scan(&value); err != nil {
 			return fmt.Errorf("asking the database for %s: %w", name, err)
 		}
 		if value == "off" {
@@ -57,7 +56,7 @@ func checkSettings(ctx context.Context, conn *pgx.Conn) error {
 		}
 	}
 	var version int
-	if err := conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int`).Scan(&version); err != nil {
+	if err := db.QueryRowContext(ctx, `SELECT current_setting('server_version_num')::int`).Scan(&version); err != nil {
 		return fmt.Errorf("asking the database for its version: %w", err)
 	}
 	if version < 150000 {
@@ -69,21 +68,21 @@ func checkSettings(ctx context.Context, conn *pgx.Conn) error {
 // ensureRoles makes the two roles that row-level security binds, and lets this
 // user act as them. Roles belong to the whole server: several databases may be
 // made at once.
-func ensureRoles(ctx context.Context, conn *pgx.Conn) error {
+func ensureRoles(ctx context.Context, db *sql.DB) error {
 	for _, role := range []string{engineRole, "spawnmesh_app"} {
 		var exists, member bool
-		err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)`, role).Scan(&exists)
+		err := db.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)`, role).Scan(&exists)
 		if err == nil && !exists {
-			_, err = conn.Exec(ctx, `CREATE ROLE `+role+` NOLOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE`)
+			_, err = db.ExecContext(ctx, `CREATE ROLE `+role+` NOLOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE`)
 		}
 		if err != nil && !madeByAnother(err) {
 			return err
 		}
-		if err := conn.QueryRow(ctx, `SELECT pg_has_role($1, 'MEMBER')`, role).Scan(&member); err != nil {
+		if err := db.QueryRowContext(ctx, `SELECT pg_has_role($1, 'MEMBER')`, role).Scan(&member); err != nil {
 			return err
 		}
 		if !member {
-			if _, err := conn.Exec(ctx, `GRANT `+role+` TO CURRENT_USER`); err != nil && !madeByAnother(err) {
+			if _, err := db.ExecContext(ctx, `GRANT `+role+` TO CURRENT_USER`); err != nil && !madeByAnother(err) {
 				return err
 			}
 		}
@@ -95,29 +94,4 @@ func ensureRoles(ctx context.Context, conn *pgx.Conn) error {
 func madeByAnother(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (pg.Code == "42710" || pg.Code == "23505" || pg.Code == "XX000")
-}
-
-func migrateUp(ctx context.Context, conn *pgx.Conn) error {
-	m, err := migrate.NewMigrator(ctx, conn, "schema_version")
-	if err != nil {
-		return err
-	}
-	sub, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return err
-	}
-	if err := m.LoadMigrations(sub); err != nil {
-		return err
-	}
-	have, err := m.GetCurrentVersion(ctx)
-	if err != nil {
-		return err
-	}
-	if int(have) > len(m.Migrations) {
-		return fmt.Errorf("the database has schema %d, this program knows up to %d: it is older than the database; run the newer one", have, len(m.Migrations))
-	}
-	if int(have) == len(m.Migrations) {
-		return nil
-	}
-	return m.Migrate(ctx)
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -163,7 +164,7 @@ func transient(err error) bool {
 		switch {
 		case pg.Code == "40001", pg.Code == "40P01", pg.Code == "53300":
 			return true
-		case pg.Code == "23505" && slices.Contains([]string{"mirrors_idempotency_key_key", "tasks_key", "tasks_idempotency"}, pg.ConstraintName):
+		case pg.Code == "23505" && slices.Contains([]string{"mirrors_idempotency", "tasks_key", "tasks_idempotency"}, pg.ConstraintName):
 			return true // somebody else used the key a moment ago: the next look finds it
 		case strings.HasPrefix(pg.Code, "08"), strings.HasPrefix(pg.Code, "57P0"):
 			return true
@@ -175,7 +176,7 @@ func transient(err error) bool {
 	}
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		strings.Contains(err.Error(), "conn closed")
+		errors.Is(err, driver.ErrBadConn) || strings.Contains(err.Error(), "conn closed")
 }
 
 // Now returns the database's time, the one that decides.

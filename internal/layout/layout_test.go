@@ -41,6 +41,7 @@ var may = map[string]string{
 var outside = map[string]string{
 	"github.com/nats-io/":      "federation/transport federation/join",
 	"github.com/jackc/":        "store store/postgres internal/pgtest internal/meshtest",
+	"github.com/pressly/":      "store",
 	"github.com/spf13/":        "cmd/spawnmesh",
 	"github.com/goccy/go-yaml": "spoke",
 	"golang.org/x/crypto":      "signing",

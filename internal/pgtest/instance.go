@@ -24,7 +24,8 @@ type instance struct {
 	cluster *postgres.Cluster
 }
 
-func start(ctx context.Context) (*instance, error) {
+// start starts a server with the programs in binDir, or those it finds when that is empty.
+func start(ctx context.Context, binDir string) (*instance, error) {
 	base := baseDir()
 	sweep(base)
 	dir, err := os.MkdirTemp(base, dirPrefix)
@@ -37,7 +38,7 @@ func start(ctx context.Context) (*instance, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	cluster, err := postgres.Start(ctx, postgres.Config{Dir: dir, Settings: map[string]string{"max_connections": "200"}})
+	cluster, err := postgres.Start(ctx, postgres.Config{Dir: dir, BinDir: binDir, Settings: map[string]string{"max_connections": "200"}})
 	if err != nil {
 		return nil, errors.Join(err, lock.Close(), os.RemoveAll(dir))
 	}

@@ -76,7 +76,25 @@ func URL(t testing.TB) string {
 // Cluster starts a private server for this test alone, for instance to kill it. It ends with the test.
 func Cluster(t testing.TB) *postgres.Cluster {
 	t.Helper()
-	i, err := start(t.Context())
+	return cluster(t, "")
+}
+
+// EveryVersion runs fn as a subtest for each major version of PostgreSQL whose server programs this machine has, with
+// a private server of that version.
+func EveryVersion(t *testing.T, fn func(t *testing.T, c *postgres.Cluster)) {
+	t.Helper()
+	dirs := postgres.FindAll(t.Context())
+	if len(dirs) == 0 {
+		t.Fatal(explain(&postgres.NotFoundError{}))
+	}
+	for major, dir := range dirs {
+		t.Run(fmt.Sprintf("PostgreSQL %d", major), func(t *testing.T) { fn(t, cluster(t, dir)) })
+	}
+}
+
+func cluster(t testing.TB, binDir string) *postgres.Cluster {
+	t.Helper()
+	i, err := start(t.Context(), binDir)
 	if err != nil {
 		t.Fatal(explain(err))
 	}
@@ -97,7 +115,7 @@ func fromShared(t testing.TB) (*postgres.Cluster, int) {
 		t.Fatal("this test binary needs: func TestMain(m *testing.M) { pgtest.Main(m) }")
 	}
 	if shared.instance == nil && shared.err == nil {
-		shared.instance, shared.err = start(context.WithoutCancel(t.Context())) // it outlives the first test
+		shared.instance, shared.err = start(context.WithoutCancel(t.Context()), "") // it outlives the first test
 	}
 	if shared.err != nil {
 		t.Fatal(explain(shared.err))

@@ -258,3 +258,18 @@ func Find(ctx context.Context, binDir string) (string, error) {
 	p, err := findFor(ctx, binDir, 0)
 	return p.dir, err
 }
+
+// FindAll returns the directories of all server programs that it finds, the
+// first of each major version.
+func FindAll(ctx context.Context) map[int]string {
+	dirs := map[int]string{}
+	for place := range candidates(ctx) {
+		if place.dir == "" {
+			continue
+		}
+		if p, err := probe(ctx, place.dir); err == nil && dirs[p.major] == "" {
+			dirs[p.major] = p.dir
+		}
+	}
+	return dirs
+}

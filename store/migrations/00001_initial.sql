@@ -1,0 +1,874 @@
+-- The whole schema of one instance's database. docs/architecture.md shows the
+-- tables along one spawn; docs/decisions say why they are laid out like this.
+--
+-- goose ends a statement at a line that ends with a semicolon. A function with
+-- semicolons inside therefore stands between StatementBegin and StatementEnd.
+
+-- +goose Up
+
+------------------------------------------------------------------- states ---
+
+-- The states of a task. The order matters: those that end a task are the last
+-- ones, from 'completed' on.
+CREATE TYPE task_state AS ENUM ('queued', 'claimed', 'running', 'awaiting_input', 'paused', 'blocked',
+    'in_review', 'approved', 'completed', 'failed', 'cancelled', 'expired', 'unavailable');
+
+CREATE FUNCTION is_terminal(s task_state) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT s IN ('completed', 'failed', 'cancelled', 'expired', 'unavailable') $$;
+
+----------------------------------------------------- instance and its peers ---
+
+-- The one row that says whose database this is. A second identity is refused.
+CREATE TABLE instance (
+    singleton   boolean PRIMARY KEY DEFAULT true CONSTRAINT there_is_one_instance CHECK (singleton),
+    id          text NOT NULL,
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- The validated relation of this instance and one peer. Rows are never deleted.
+CREATE TABLE connections (
+    id           uuid PRIMARY KEY,
+    peer         text NOT NULL,              -- the peer's instance id
+    peer_name    text NOT NULL,              -- what people here call the peer
+    authority    text NOT NULL,              -- who may ask: 'commands' = we ask the peer, 'obeys' = the peer asks us
+    state        text NOT NULL,
+    state_reason text NOT NULL DEFAULT '',   -- why, by whom and when the state was last changed
+    state_by     text NOT NULL DEFAULT '',
+    state_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    epoch        bigint NOT NULL DEFAULT 1,  -- grows with a handshake only: docs/decisions/0002
+    link_key     text NOT NULL,              -- public NATS nkey of the dialling side
+    link_url     text NOT NULL DEFAULT '',   -- where we dial, when we are the dialling side
+    link_pin     text NOT NULL DEFAULT '',   -- SHA-256 of the TLS key we expect there
+    invite       uuid,                       -- the invite that the peer came with; null = none
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT peer_name_is_a_name CHECK (peer_name ~ '^[a-z0-9][a-z0-9-]{0,62}$'),
+    CONSTRAINT authority_is_known CHECK (authority IN ('commands', 'obeys')),
+    CONSTRAINT state_is_known CHECK (state IN ('pending', 'active', 'suspended', 'disconnected', 'rejected', 'revoked')),
+    CONSTRAINT epoch_is_positive CHECK (epoch >= 1)
+);
+-- A name stays taken while its connection can still come back.
+CREATE UNIQUE INDEX connections_name ON connections (peer_name) WHERE state NOT IN ('revoked', 'rejected');
+CREATE UNIQUE INDEX connections_peer ON connections (peer, authority) WHERE state NOT IN ('revoked', 'rejected');
+
+-- Keys of peers, per connection; never one set for all.
+CREATE TABLE keys (
+    conn        uuid NOT NULL REFERENCES connections,
+    kid         text NOT NULL,                             -- key id, as signed messages name it
+    owner       text NOT NULL,                             -- instance id
+    use         text NOT NULL,
+    pub         bytea NOT NULL,
+    not_before  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    not_after   timestamptz NOT NULL DEFAULT 'infinity',
+    revoked_at  timestamptz,
+    PRIMARY KEY (conn, kid),
+    CONSTRAINT use_is_known CHECK (use IN ('identity', 'signing', 'sealing')),
+    CONSTRAINT pub_has_32_bytes CHECK (octet_length(pub) = 32)
+);
+
+-- What the commanding side of a connection may ask for.
+CREATE TABLE grants (
+    conn        uuid PRIMARY KEY REFERENCES connections,
+    kinds       text[] NOT NULL,                           -- of messages, as in agent.spawn
+    runtimes    text[] NOT NULL,                           -- of agents, as in exec
+    expires_at  timestamptz NOT NULL DEFAULT 'infinity'
+);
+
+-- Tokens that let an unknown instance ask for a connection.
+CREATE TABLE invites (
+    id          uuid PRIMARY KEY,
+    name        text NOT NULL,              -- the peer_name of the connection that comes of it
+    proof_key   bytea NOT NULL,             -- derived from the token's secret, which is not kept
+    uses_left   int NOT NULL,
+    expires_at  timestamptz NOT NULL,
+    revoked_at  timestamptz,
+    created_by  text NOT NULL,
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT name_is_a_name CHECK (name ~ '^[a-z0-9][a-z0-9-]{0,62}$'),
+    CONSTRAINT uses_left_is_no_debt CHECK (uses_left >= 0)
+);
+
+-- The last sign of life of each spoke, as it signed it.
+CREATE TABLE heartbeats (
+    conn         uuid PRIMARY KEY REFERENCES connections,
+    at           timestamptz NOT NULL,  -- when it arrived, by this database's clock
+    interval_ms  bigint NOT NULL,       -- the spoke sends one so often
+    offset_ms    bigint NOT NULL,       -- the spoke's clock minus ours
+    body         jsonb NOT NULL         -- as the spoke signed it
+) WITH (fillfactor = 50);
+
+----------------------------------------------------------------- messages ---
+
+-- The last sequence number given to a message that we sent over a connection.
+CREATE TABLE sequences (
+    conn  uuid PRIMARY KEY REFERENCES connections,
+    last  bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+
+-- Every authentic message that was received, for as long as it could come
+-- again. Its primary key is the replay guard.
+CREATE TABLE inbox (
+    conn         uuid NOT NULL,              -- connections are never deleted; a foreign key would cost a row lock per message
+    id           uuid NOT NULL,
+    seq          bigint NOT NULL,            -- the sender's number
+    digest       bytea NOT NULL,             -- SHA-256 of wire
+    kind         text NOT NULL,
+    code         text NOT NULL DEFAULT '',   -- why it had no effect, '' when it had
+    re           uuid,                       -- the message it answers
+    task         uuid,
+    exp          timestamptz NOT NULL,       -- refused after this
+    received_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    wire         bytea NOT NULL,             -- the signed bytes: the evidence
+    PRIMARY KEY (conn, id),
+    UNIQUE (conn, seq)
+);
+CREATE INDEX inbox_task ON inbox (task, seq) WHERE task IS NOT NULL;
+CREATE INDEX inbox_exp ON inbox (exp);
+
+-- Every message that another database has not confirmed yet. Written in the
+-- transaction of the decision it tells; closed only by the peer's signed word.
+CREATE TABLE outbox (
+    id          uuid PRIMARY KEY,
+    conn        uuid NOT NULL,
+    seq         bigint NOT NULL,             -- from sequences
+    lane        text NOT NULL,               -- of the link: orders, controls, events, results
+    kind        text NOT NULL,
+    digest      bytea NOT NULL,              -- SHA-256 of wire
+    re          uuid,                        -- the message it answers
+    task        uuid,
+    exp         timestamptz NOT NULL,        -- the peer refuses it after this
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    closed_at   timestamptz,                 -- null = to be sent until the peer confirms it
+    wire        bytea NOT NULL,              -- the signed bytes
+    UNIQUE (conn, seq),
+    CONSTRAINT lane_is_known CHECK (lane IN ('run', 'ctl', 'evt', 'res'))
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
+CREATE INDEX outbox_open ON outbox (conn, seq) WHERE closed_at IS NULL;
+CREATE INDEX outbox_re ON outbox (conn, re) WHERE re IS NOT NULL;
+CREATE INDEX outbox_task ON outbox (task, seq) WHERE task IS NOT NULL;
+CREATE INDEX outbox_exp ON outbox (exp);
+
+-- Kills that were asked for. One that came before its task is a tombstone.
+CREATE TABLE kills (
+    conn          uuid NOT NULL REFERENCES connections,
+    command       uuid NOT NULL,             -- the kill message, and
+    digest        bytea NOT NULL,            -- its digest
+    task          uuid NOT NULL,
+    reason        text NOT NULL,
+    grace         interval NOT NULL,         -- between asking the agent to end and ending it
+    exp           timestamptz NOT NULL,
+    requested_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    answered_at   timestamptz,
+    PRIMARY KEY (conn, command)
+);
+CREATE INDEX kills_task ON kills (task);
+
+------------------------------------------------------------------ backlog ---
+
+-- What decides whether a task may be claimed now and by whom, once for all the
+-- tasks that have it in common. A paused lane, a spent budget or a capability
+-- that a claimer lacks keeps whole classes out of its sight; no task of theirs
+-- is touched, and none stands in the way of another. See docs/decisions/0006.
+CREATE TABLE classes (
+    id            int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    workspace     text NOT NULL,
+    lane          text NOT NULL,
+    kind          text NOT NULL,          -- 'agent' = run by a spoke, 'card' = worked on by whoever claims it
+    capabilities  text[] NOT NULL,        -- a claimer needs all of them
+    account       text NOT NULL,          -- who pays, '' = nobody in particular
+    conn          uuid,                   -- who asked; null = this instance
+    only_task     uuid,                   -- a task with a budget of its own
+    estimate      jsonb NOT NULL,         -- dimension to millionths
+    digest        bytea NOT NULL,         -- of all of the above: arrays are too long for an index
+    UNIQUE (workspace, digest),
+    CONSTRAINT kind_is_known CHECK (kind IN ('agent', 'card'))
+);
+
+CREATE FUNCTION class_digest(ws text, l text, k text, caps text[], acc text, c uuid, only_t uuid, est jsonb) RETURNS bytea LANGUAGE sql STABLE AS
+$$ SELECT sha256(convert_to(jsonb_build_array(ws, l, k, to_jsonb(caps), acc, c, only_t, est)::text, 'UTF8')) $$;
+
+-- Finds or makes a class. Two callers at once get the same one.
+-- +goose StatementBegin
+CREATE FUNCTION intern_class(ws text, l text, k text, caps text[], acc text, c uuid, only_t uuid, est jsonb) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+    d bytea := class_digest(ws, l, k, caps, acc, c, only_t, est);
+    this int;
+BEGIN
+    LOOP
+        SELECT id INTO this FROM classes WHERE workspace = ws AND digest = d;
+        IF FOUND THEN RETURN this; END IF;
+        INSERT INTO classes (workspace, lane, kind, capabilities, account, conn, only_task, estimate, digest)
+        VALUES (ws, l, k, caps, acc, c, only_t, est, d) ON CONFLICT DO NOTHING RETURNING id INTO this;
+        IF FOUND THEN RETURN this; END IF;
+    END LOOP;
+END $$;
+-- +goose StatementEnd
+
+-- The tasks of all workspaces. State is in no index, so that its changes stay
+-- cheap: what can be claimed stands in ready.
+CREATE TABLE tasks (
+    id                 uuid PRIMARY KEY,
+    seq                bigint GENERATED BY DEFAULT AS IDENTITY,     -- age, also after a retry
+    workspace          text NOT NULL DEFAULT 'main',
+    class              int NOT NULL,
+    key                text,                                        -- the caller's own name for it
+    title              text NOT NULL DEFAULT '',
+    phase              text NOT NULL DEFAULT '',                    -- a free label
+    priority           int NOT NULL DEFAULT 0,                      -- higher is claimed sooner
+    state              task_state NOT NULL DEFAULT 'queued',
+    reason             text NOT NULL DEFAULT '',                    -- why it is in this state
+    conn               uuid,                                        -- who asked; null = this instance
+    command            uuid,                                        -- the spawn message, and
+    command_digest     bytea,                                       -- its digest: every answer names both
+    idempotency_key    text,                                        -- of the request that created it, and
+    request_digest     bytea,                                       -- what it asked for: the same key with another request is refused
+    unmet              int NOT NULL DEFAULT 0,                      -- dependencies that are not met
+    on_failed_dep      text NOT NULL DEFAULT 'hold',                -- what to do when a dependency ends without success
+    not_before         timestamptz,                                 -- never ready before this
+    expires_at         timestamptz NOT NULL DEFAULT 'infinity',     -- never started after this
+    attempt            int NOT NULL DEFAULT 0,                      -- number of the last attempt
+    next_type          text NOT NULL DEFAULT 'initial',             -- type of the next one
+    epoch              bigint NOT NULL DEFAULT 0,                   -- lease epoch: grows at every claim and forced release
+    retries            int NOT NULL DEFAULT 0,                      -- new attempts after a failure
+    max_retries        int NOT NULL DEFAULT 0,
+    reclaims           int NOT NULL DEFAULT 0,                      -- new attempts after a worker was lost
+    replays            int NOT NULL DEFAULT 0,                      -- retries by hand
+    created_by         text NOT NULL DEFAULT '',
+    created_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    started_at         timestamptz,
+    ended_at           timestamptz,
+    -- One check for all columns: every update of a row prepares all its checks anew.
+    CONSTRAINT task_is_sound CHECK ((state >= 'completed') = (ended_at IS NOT NULL) AND priority BETWEEN -100 AND 100 AND unmet >= 0
+        AND (key IS NULL OR octet_length(key) <= 200) AND on_failed_dep IN ('hold', 'cancel', 'ignore'))
+) WITH (fillfactor = 60);
+CREATE UNIQUE INDEX tasks_key ON tasks (workspace, key) WHERE key IS NOT NULL;
+CREATE UNIQUE INDEX tasks_idempotency ON tasks (workspace, idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX tasks_phase ON tasks (workspace, phase, id) WHERE phase <> '';
+
+-- What a task is to do and how it ended: large and cold, so beside the task. No
+-- foreign key: it costs as much as the row, and the same statement writes both.
+CREATE TABLE task_bodies (
+    task        uuid PRIMARY KEY,
+    workspace   text NOT NULL,
+    body        text NOT NULL DEFAULT '',    -- what a card says
+    spec        jsonb,                       -- what an agent is started with; null for a card
+    acceptance  jsonb,                       -- when a card counts as done: a list or an object
+    result      jsonb
+);
+
+-- Which task waits for which. An edge is met when the dependency has completed,
+-- or has ended at all for a task that ignores failures.
+CREATE TABLE dependencies (
+    task        uuid NOT NULL REFERENCES tasks ON DELETE CASCADE,
+    dependency  uuid NOT NULL REFERENCES tasks ON DELETE CASCADE,
+    workspace   text NOT NULL,
+    met         boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (dependency, task),
+    CONSTRAINT no_task_waits_for_itself CHECK (task <> dependency)
+);
+CREATE INDEX dependencies_task ON dependencies (task, dependency);
+
+-- A task that has not ended stands in exactly one of four places: ready, due,
+-- parked, leases.
+
+-- Exactly the tasks that can be claimed, in claim order. Becoming ready inserts,
+-- claiming deletes.
+CREATE TABLE ready (
+    class       int NOT NULL,
+    rank        int NOT NULL,             -- minus the priority
+    seq         bigint NOT NULL,          -- age
+    task        uuid NOT NULL,
+    workspace   text NOT NULL,
+    expires_at  timestamptz NOT NULL,
+    PRIMARY KEY (class, rank, seq)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX ready_expiry ON ready (expires_at) WHERE expires_at < 'infinity';
+
+-- Queued tasks that become ready at a time.
+CREATE TABLE due (
+    task       uuid PRIMARY KEY,
+    workspace  text NOT NULL,
+    at         timestamptz NOT NULL
+);
+CREATE INDEX due_at ON due (at);
+
+-- Tasks that wait for another task or for a person.
+CREATE TABLE parked (
+    task       uuid PRIMARY KEY,
+    workspace  text NOT NULL,
+    why        text NOT NULL,             -- 'deps' = for other tasks; else the task's state
+    since      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT why_is_known CHECK (why IN ('deps', 'blocked', 'paused', 'awaiting_input', 'in_review', 'approved'))
+);
+
+-- The open attempt of a task: who holds it until when, by this database's
+-- clock. One per task, by its primary key. It is also the record of the claim
+-- grant and of what the claim reserved, so neither can outlive it.
+CREATE TABLE leases (
+    task        uuid PRIMARY KEY,
+    workspace   text NOT NULL,
+    attempt     int NOT NULL,
+    epoch       bigint NOT NULL,          -- the task's, when it was claimed
+    type        text NOT NULL,            -- why there is this attempt
+    owner       text NOT NULL,
+    claim       uuid NOT NULL,            -- the claim batch: a claimer whose commit's answer was lost finds its tasks by it
+    claimed_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    started_at  timestamptz,
+    until       timestamptz NOT NULL,
+    reserved    jsonb,                    -- budget to millionths
+    used        jsonb,                    -- dimension to millionths, as reported so far
+    CONSTRAINT attempt_is_positive CHECK (attempt >= 1),
+    CONSTRAINT type_is_known CHECK (type IN ('initial', 'retry', 'reclaim', 'rework', 'replay', 'resume'))
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+
+-- Attempts that have ended. Written once, never changed.
+CREATE TABLE ended_attempts (
+    task        uuid NOT NULL,
+    number      int NOT NULL,
+    workspace   text NOT NULL,
+    epoch       bigint NOT NULL,
+    type        text NOT NULL,
+    owner       text NOT NULL,
+    claim       uuid NOT NULL,
+    claimed_at  timestamptz NOT NULL,
+    started_at  timestamptz,
+    ended_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    outcome     text NOT NULL,
+    exit        jsonb,                    -- how the agent's process ended
+    charged     jsonb,                    -- budget to millionths
+    PRIMARY KEY (task, number),
+    CONSTRAINT outcome_is_known CHECK (outcome IN ('succeeded', 'failed', 'timed_out', 'killed', 'cancelled', 'interrupted', 'unavailable', 'superseded', 'released', 'blocked'))
+);
+
+-- Every attempt, for people.
+CREATE VIEW attempts WITH (security_invoker = true) AS
+    SELECT task, number, workspace, epoch, type, owner, claim, claimed_at, started_at, ended_at, outcome, exit FROM ended_attempts
+    UNION ALL
+    SELECT task, attempt, workspace, epoch, type, owner, claim, claimed_at, started_at, NULL, NULL, NULL FROM leases;
+
+-- How many tasks have ended how, in slots so that claimers do not queue up for
+-- one row. Counting ten million rows would take seconds.
+CREATE TABLE tallies (
+    workspace  text NOT NULL,
+    state      task_state NOT NULL,
+    slot       int NOT NULL,             -- only the sum of all slots means something
+    n          bigint NOT NULL,
+    PRIMARY KEY (workspace, state, slot)
+) WITH (fillfactor = 50);
+
+----------------------------------------------- who claims, and what stops it ---
+
+-- Secrets that sign claim grants, inside this instance only. A key verifies for
+-- longer than it signs, so that grants outlive the change of keys.
+CREATE TABLE grant_keys (
+    kid             text PRIMARY KEY,
+    secret          bytea NOT NULL,
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    signs_until     timestamptz NOT NULL,
+    verifies_until  timestamptz NOT NULL,
+    CONSTRAINT secret_has_32_bytes CHECK (octet_length(secret) = 32),
+    CONSTRAINT verifies_while_it_signs CHECK (verifies_until >= signs_until)
+);
+
+-- Who claims here, with what: so that a task can say who could take it. Noted
+-- once a minute, not with every claim.
+CREATE TABLE claimers (
+    workspace     text NOT NULL,
+    owner         text NOT NULL,
+    kind          text NOT NULL,        -- of tasks, as in classes
+    capabilities  text[] NOT NULL,
+    lanes         text[],               -- null = all
+    seen          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (workspace, owner, kind)
+) WITH (fillfactor = 50);
+
+-- Claimers that wait just now. While there is none, nobody is notified: a
+-- notification makes commits queue up. Unlogged: after a crash nobody waits.
+CREATE UNLOGGED TABLE listeners (
+    id     uuid PRIMARY KEY,
+    until  timestamptz NOT NULL
+);
+
+-- The lanes that were set. One that has no row is active and weighs 1.
+CREATE TABLE lanes (
+    workspace  text NOT NULL,
+    name       text NOT NULL,
+    state      text NOT NULL DEFAULT 'active',   -- 'draining' = what is there is still claimed, nothing new is taken
+    weight     int NOT NULL DEFAULT 1,           -- its share of the claims, beside the other lanes'
+    reason     text NOT NULL DEFAULT '',         -- why, by whom and since when it is in this state
+    actor      text NOT NULL DEFAULT '',
+    since      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (workspace, name),
+    CONSTRAINT name_is_a_name CHECK (name ~ '^[a-z0-9][a-z0-9-]{0,62}$'),
+    CONSTRAINT state_is_known CHECK (state IN ('active', 'paused', 'draining', 'disabled')),
+    CONSTRAINT weight_is_in_range CHECK (weight BETWEEN 1 AND 1000)
+);
+
+-- Nothing in the scope is claimed while a freeze is not lifted.
+CREATE TABLE freezes (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    workspace  text NOT NULL,                    -- '' = the whole instance
+    scope      text NOT NULL,
+    target     text NOT NULL DEFAULT '',         -- which lane, connection or account
+    reason     text NOT NULL,
+    actor      text NOT NULL,
+    since      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    UNIQUE (workspace, scope, target),
+    CONSTRAINT scope_is_known CHECK (scope IN ('instance', 'workspace', 'lane', 'connection', 'account')),
+    CONSTRAINT instance_has_no_workspace CHECK ((scope = 'instance') = (workspace = ''))
+);
+
+-- What may be spent. Amounts are millionths of the dimension's unit. A claim
+-- reserves, a report settles, the end of the attempt releases.
+CREATE TABLE budgets (
+    id             int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    workspace      text NOT NULL,                    -- '' = the whole instance
+    name           text NOT NULL,
+    scope          text NOT NULL,
+    target         text NOT NULL DEFAULT '',         -- which connection, lane, agent, task or account
+    dimension      text NOT NULL,                    -- what is counted, as in usd
+    hard           bigint NOT NULL,                  -- nothing is claimed that would pass this
+    soft           bigint,                           -- passing this is noted in the audit
+    on_hard        text NOT NULL DEFAULT 'queue',    -- what happens to tasks when it is spent
+    downgrade_to   text NOT NULL DEFAULT '',         -- lane
+    rolling        interval,                         -- counts what was charged in the last so long; null = all
+    resets_at      timestamptz,                      -- counts from zero again then, and
+    every          interval,                         -- so often after that; null = never
+    soft_since     timestamptz,                      -- when soft was passed; null = not yet
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    UNIQUE (workspace, name),
+    CONSTRAINT name_is_a_name CHECK (name ~ '^[a-z0-9][a-z0-9-]{0,62}$'),
+    CONSTRAINT scope_is_known CHECK (scope IN ('instance', 'workspace', 'connection', 'lane', 'agent', 'task', 'account')),
+    CONSTRAINT instance_has_no_workspace CHECK ((scope = 'instance') = (workspace = '')),
+    CONSTRAINT dimension_is_a_name CHECK (dimension ~ '^[a-z][a-z0-9_]{0,30}$'),
+    CONSTRAINT limits_are_no_debt CHECK (hard >= 0 AND (soft IS NULL OR soft >= 0)),
+    CONSTRAINT on_hard_is_known CHECK (on_hard IN ('queue', 'downgrade', 'refuse', 'cancel')),
+    CONSTRAINT downgrade_names_a_lane CHECK ((on_hard = 'downgrade') = (downgrade_to <> '')),
+    CONSTRAINT intervals_are_positive CHECK ((rolling IS NULL OR rolling > interval '0') AND (every IS NULL OR every > interval '0')),
+    CONSTRAINT rolls_or_resets CHECK (rolling IS NULL OR resets_at IS NULL),
+    CONSTRAINT repeats_a_reset CHECK (every IS NULL OR resets_at IS NOT NULL)
+);
+
+-- What a budget's claims have reserved and its attempts have used, in slots so
+-- that they do not queue up for one row; only the sums mean something. A slot
+-- may have an advance: room that its claimers may reserve without asking the
+-- others. Whoever gives an advance, takes them back or leaves less room than
+-- there was holds the budget's own row. docs/decisions/0009 says why.
+CREATE TABLE budget_slots (
+    budget     int NOT NULL,
+    slot       int NOT NULL,
+    workspace  text NOT NULL,
+    advance    bigint NOT NULL DEFAULT 0,
+    used       bigint NOT NULL DEFAULT 0,
+    reserved   bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (budget, slot)
+) WITH (fillfactor = 50);
+
+-- The budgets with their sums, for people and for whatever is not a claim.
+CREATE VIEW funds WITH (security_invoker = true) AS
+    SELECT b.*, s.used, s.reserved FROM budgets b, LATERAL (
+        SELECT coalesce(sum(used), 0)::bigint AS used, coalesce(sum(reserved), 0)::bigint AS reserved FROM budget_slots WHERE budget = b.id
+    ) AS s;
+
+-- The slot of this connection.
+CREATE FUNCTION budget_slot() RETURNS int LANGUAGE sql STABLE AS $$ SELECT pg_backend_pid() % 16 $$;
+
+-- Takes the advances of a budget back: the room is about to shrink. In the
+-- caller's transaction nobody reserves from it any more.
+-- +goose StatementBegin
+CREATE FUNCTION recall_advances(b int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM budgets WHERE id = b FOR NO KEY UPDATE; -- a charge may refer to it meanwhile
+    UPDATE budget_slots SET advance = 0 WHERE (budget, slot) IN (
+        SELECT budget, slot FROM budget_slots WHERE budget = b AND advance <> 0 ORDER BY slot FOR UPDATE);
+END $$;
+-- +goose StatementEnd
+
+-- What was charged when, of budgets with a rolling window.
+CREATE TABLE charges (
+    budget     int NOT NULL REFERENCES budgets ON DELETE CASCADE,
+    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    workspace  text NOT NULL,
+    amount     bigint NOT NULL            -- millionths
+);
+CREATE INDEX charges_at ON charges (budget, at);
+
+-- Usage that workers reported.
+CREATE TABLE usage_reports (
+    workspace  text NOT NULL,
+    task       uuid NOT NULL,
+    attempt    int NOT NULL,
+    key        text NOT NULL,             -- the worker's own: makes a report count once
+    usage      jsonb NOT NULL,            -- dimension to millionths
+    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (task, attempt, key),
+    CONSTRAINT key_has_a_fit_length CHECK (octet_length(key) BETWEEN 1 AND 200)
+);
+
+-- How many claims at once, and how many per window.
+CREATE TABLE quotas (
+    id          int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    workspace   text NOT NULL,                    -- '' = the whole instance
+    name        text NOT NULL,
+    scope       text NOT NULL,
+    target      text NOT NULL DEFAULT '',         -- which connection, lane, agent or account
+    concurrent  int,                              -- null = any number
+    per_window  int,                              -- null = any number; else within the last
+    win         interval,                         -- so long
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    UNIQUE (workspace, name),
+    CONSTRAINT name_is_a_name CHECK (name ~ '^[a-z0-9][a-z0-9-]{0,62}$'),
+    CONSTRAINT scope_is_known CHECK (scope IN ('instance', 'workspace', 'connection', 'lane', 'agent', 'account')),
+    CONSTRAINT instance_has_no_workspace CHECK ((scope = 'instance') = (workspace = '')),
+    CONSTRAINT limits_are_no_debt CHECK ((concurrent IS NULL OR concurrent >= 0) AND (per_window IS NULL OR per_window >= 0)),
+    CONSTRAINT limits_something CHECK (concurrent IS NOT NULL OR per_window IS NOT NULL),
+    CONSTRAINT window_has_a_length CHECK ((per_window IS NULL) = (win IS NULL) AND (win IS NULL OR win > interval '0'))
+);
+
+-- Claims that count against a quota. Whether one is still active is asked of
+-- leases, so that a count cannot leak.
+CREATE TABLE quota_uses (
+    quota      int NOT NULL REFERENCES quotas ON DELETE CASCADE,
+    task       uuid NOT NULL,
+    attempt    int NOT NULL,
+    workspace  text NOT NULL,
+    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (quota, task, attempt)
+);
+CREATE INDEX quota_uses_at ON quota_uses (quota, at);
+
+-------------------------------------------------------- agents and mirrors ---
+
+-- Agents that ran here or were asked for from here.
+CREATE TABLE agents (
+    id          uuid PRIMARY KEY,           -- the task's
+    name        text NOT NULL DEFAULT '',
+    runtime     text NOT NULL,
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- The processes of agents that run here, one per attempt.
+CREATE TABLE sessions (
+    task        uuid NOT NULL,
+    attempt     int NOT NULL,
+    agent       uuid NOT NULL REFERENCES agents ON DELETE CASCADE,
+    pid         int NOT NULL,               -- of the agent, and
+    boot_id     text NOT NULL,              -- the boot of the machine that the pid belongs to
+    state       text NOT NULL,
+    log_out     bigint NOT NULL DEFAULT 0,  -- bytes of stdout handed to the forwarder
+    log_err     bigint NOT NULL DEFAULT 0,  -- bytes of stderr
+    started_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    ended_at    timestamptz,
+    PRIMARY KEY (task, attempt),
+    CONSTRAINT state_is_known CHECK (state IN ('registered', 'spawning', 'online', 'draining', 'offline', 'retired', 'failed'))
+) WITH (fillfactor = 70);
+
+-- The hub's read model of tasks on spokes: what the spoke's signed words say.
+CREATE TABLE mirrors (
+    task             uuid PRIMARY KEY,
+    conn             uuid NOT NULL,
+    title            text NOT NULL DEFAULT '',
+    priority         int NOT NULL DEFAULT 0,
+    state            task_state NOT NULL DEFAULT 'queued',
+    reason           text NOT NULL DEFAULT '',
+    refusal          jsonb,                         -- why the spoke took no work
+    attempt          int NOT NULL DEFAULT 0,
+    last_seq         bigint NOT NULL DEFAULT 0,     -- of the newest report that was applied
+    command          uuid NOT NULL UNIQUE,          -- the spawn message, and
+    command_digest   bytea NOT NULL,                -- its digest
+    idempotency_key  text CONSTRAINT mirrors_idempotency UNIQUE,   -- of the request that ordered it, and
+    request_digest   bytea NOT NULL,                -- what it asked for: the same key with another request is refused
+    created_by       text NOT NULL,
+    spec             jsonb NOT NULL,
+    result           jsonb,
+    result_digest    bytea,                         -- of the message that told the result
+    kill             jsonb,                         -- the last one that was ordered: why, by whom, when
+    expires_at       timestamptz NOT NULL,          -- of the order
+    created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    accepted_at      timestamptz,                   -- null = the spoke has not accepted it
+    started_at       timestamptz,
+    ended_at         timestamptz,
+    updated_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT ended_is_terminal CHECK (is_terminal(state) = (ended_at IS NOT NULL))
+) WITH (fillfactor = 60);
+CREATE INDEX mirrors_created ON mirrors (created_at DESC);
+
+-- Output of agents as far as it was reported. (task, attempt, stream, at) names
+-- a piece for ever.
+CREATE TABLE logs (
+    task     uuid NOT NULL,
+    attempt  int NOT NULL,
+    stream   text NOT NULL,
+    at       bigint NOT NULL,                       -- where data starts in the stream, in bytes
+    seq      bigint GENERATED ALWAYS AS IDENTITY,   -- in the order of arrival
+    data     bytea NOT NULL,
+    PRIMARY KEY (task, attempt, stream, at),
+    CONSTRAINT stream_is_known CHECK (stream IN ('stdout', 'stderr'))
+);
+CREATE INDEX logs_seq ON logs (task, seq);
+
+-------------------------------------------------------------------- audit ---
+
+-- Everything that was decided, refused or changed. Append only. One row tells of
+-- one act, which may concern many tasks: object is then the claim that they
+-- share, and tasks lists them.
+CREATE TABLE audit (
+    seq        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    workspace  text NOT NULL DEFAULT '',   -- '' = of no workspace
+    actor      text NOT NULL,
+    action     text NOT NULL,
+    object     text NOT NULL DEFAULT '',
+    tasks      uuid[],
+    code       text NOT NULL DEFAULT '',   -- of the refusal, '' = it was done
+    why        text NOT NULL DEFAULT '',
+    conn       uuid,
+    message    uuid                        -- the message that asked for it
+);
+ALTER TABLE audit ALTER COLUMN tasks SET STORAGE EXTERNAL;   -- ids do not compress, and trying costs more than writing them
+CREATE INDEX audit_object ON audit (object, seq);
+
+------------------------------------------------- what no program may change ---
+
+-- +goose StatementBegin
+CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'audit rows are never changed' USING ERRCODE = 'restrict_violation';
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER audit_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- +goose StatementBegin
+CREATE FUNCTION refuse_final() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'a row of % is %, which is final', TG_TABLE_NAME, OLD.state
+        USING ERRCODE = 'restrict_violation', CONSTRAINT = 'terminal_is_final';
+END $$;
+-- +goose StatementEnd
+-- Terminal states are final, whatever the program does: only an operator's
+-- retry leads out, and it is counted. A success is not retried. Asked after the
+-- update: a trigger before it locks every row once more.
+CREATE TRIGGER tasks_terminal AFTER UPDATE ON tasks FOR EACH ROW
+    WHEN (OLD.state >= 'completed' AND NEW.state <> OLD.state
+          AND NOT (NEW.state = 'queued' AND NEW.replays = OLD.replays + 1 AND OLD.state <> 'completed'))
+    EXECUTE FUNCTION refuse_final();
+CREATE TRIGGER mirrors_terminal AFTER UPDATE ON mirrors FOR EACH ROW
+    WHEN (is_terminal(OLD.state) AND (NEW.state <> OLD.state OR NEW.result_digest IS DISTINCT FROM OLD.result_digest))
+    EXECUTE FUNCTION refuse_final();
+
+-- A revoked connection never comes back; a new peering is a new connection.
+CREATE TRIGGER connections_terminal BEFORE UPDATE ON connections FOR EACH ROW
+    WHEN (OLD.state IN ('revoked', 'rejected') AND NEW.state <> OLD.state)
+    EXECUTE FUNCTION refuse_final();
+
+----------------------------------------------------- what statements share ---
+
+-- What a queued task says while a dependency of it has ended without success.
+CREATE FUNCTION waiting_reason(t uuid) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN EXISTS (SELECT FROM dependencies d JOIN tasks x ON x.id = d.dependency WHERE d.task = t AND NOT d.met AND is_terminal(x.state))
+        THEN 'dependency_failed' ELSE '' END
+$$;
+
+-- Where the end of an attempt leads (rows 4, 5, 8, 11, 17, 19 and 20 of the
+-- model's table). A kill that was asked for wins over whatever the attempt says.
+CREATE FUNCTION next_state(outcome text, final boolean, reason text, retries int, max_retries int, reclaims int) RETURNS task_state
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    -- Constants of the type, not one cast at the end: a cast looks the name up for every row.
+    SELECT CASE WHEN reason = 'kill_requested' THEN task_state 'cancelled'
+        WHEN outcome = 'succeeded' THEN task_state 'completed' WHEN outcome = 'timed_out' THEN task_state 'expired'
+        WHEN outcome IN ('killed', 'cancelled') THEN task_state 'cancelled' WHEN outcome = 'unavailable' THEN task_state 'unavailable'
+        WHEN outcome = 'blocked' THEN task_state 'blocked' WHEN outcome = 'released' THEN task_state 'queued'
+        WHEN outcome = 'failed' AND NOT final AND retries < max_retries THEN task_state 'queued'
+        WHEN outcome = 'interrupted' AND reclaims < 100 THEN task_state 'queued'
+        ELSE task_state 'failed' END
+$$;
+
+-- The reason that goes with next_state.
+CREATE FUNCTION next_reason(outcome text, final boolean, why text, reason text, retries int, max_retries int, reclaims int) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN reason = 'kill_requested' OR outcome = 'killed' THEN 'kill_requested' WHEN outcome = 'succeeded' THEN ''
+        WHEN outcome = 'timed_out' THEN 'deadline_elapsed' WHEN outcome = 'unavailable' THEN 'capability_missing'
+        WHEN outcome = 'cancelled' THEN 'cancel_requested'
+        WHEN outcome = 'interrupted' AND reclaims >= 100 THEN 'reclaims_exhausted'
+        WHEN why <> '' THEN why
+        WHEN outcome = 'interrupted' THEN 'executor_died'
+        WHEN outcome = 'failed' AND NOT final AND max_retries > 0 AND retries >= max_retries THEN 'retries_exhausted'
+        ELSE '' END
+$$;
+
+-- Whether a limit or a freeze binds a class of tasks and who claims it.
+CREATE FUNCTION scope_fits(scope text, target text, lane text, account text, conn uuid, only_task uuid, claimer text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT scope IN ('instance', 'workspace') OR scope = 'lane' AND target = lane OR scope = 'account' AND target = account
+        OR scope = 'connection' AND target = conn::text OR scope = 'task' AND target = only_task::text OR scope = 'agent' AND target = claimer
+$$;
+
+-- What one task of a class takes of a dimension, in millionths.
+CREATE FUNCTION takes(estimate jsonb, dimension text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT coalesce((estimate->>dimension)::bigint, CASE dimension WHEN 'spawns' THEN 1000000 ELSE 0 END) $$;
+
+-- Ends a claim whose reservations would overshoot: somebody else reserved since
+-- it looked. It looks again, then with the budgets held.
+-- +goose StatementBegin
+CREATE FUNCTION overshoot() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'a reservation would overshoot its budget' USING ERRCODE = 'SM001';
+END $$;
+-- +goose StatementEnd
+
+-- Ends a transaction that would add work where none is taken.
+-- +goose StatementBegin
+CREATE FUNCTION refuse_new_work(lane text, state text, budget text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'no new tasks here' USING ERRCODE = 'SM002', DETAIL = lane, HINT = state, CONSTRAINT = budget;
+END $$;
+-- +goose StatementEnd
+
+-- What a workspace has that decides about claims; see lastLook.
+-- +goose StatementBegin
+CREATE FUNCTION limited(ws text) RETURNS int LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN CASE WHEN EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws)) THEN 4 WHEN EXISTS (SELECT FROM budgets WHERE workspace IN ('', ws)) THEN 2
+        WHEN EXISTS (SELECT FROM lanes WHERE workspace = ws) OR EXISTS (SELECT FROM freezes WHERE workspace IN ('', ws)) THEN 1 ELSE 0 END;
+END $$;
+-- +goose StatementEnd
+
+-- Claims one task, the way the statements of store/admission.go claim many, with
+-- budgets reserved from advances only: small plans cost less to set up than one
+-- large one. passed says whether to look again: others have just taken what this
+-- claim wanted or, if the caller wants more, there may be more. Nothing claimed
+-- is one row with an empty id, and lim says what the workspace has.
+-- +goose StatementBegin
+CREATE FUNCTION claim_one(claim_id uuid, who text, caps text[], lease interval, ws text, of_kind text, of_lanes text[], wants_more boolean) RETURNS TABLE (
+    id text, attempt int, epoch bigint, type text, until timestamptz, key text, title text, priority int, class int, command text, digest text,
+    body text, acceptance jsonb, spec jsonb, passed bigint, lim int) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    seed bigint := (random() * 9007199254740991)::bigint;
+    mine int := budget_slot();
+    c record;
+    g record;
+    t record;
+    this uuid;
+    room bigint;
+    ids int[];
+    amounts bigint[];
+    fits boolean;
+    paid boolean;
+    lacking boolean;
+    updated int;
+BEGIN
+    passed := 0;
+    lim := -1;
+    <<candidates>>
+    FOR c IN
+        SELECT k.id, k.lane, k.account, k.conn, k.only_task, k.estimate
+        FROM classes k LEFT JOIN lanes l ON l.workspace = k.workspace AND l.name = k.lane, LATERAL (
+            SELECT rank, seq FROM ready r WHERE r.class = k.id AND r.expires_at > clock_timestamp() ORDER BY rank, seq LIMIT 1) AS first
+        WHERE k.workspace = ws AND k.kind = of_kind AND k.capabilities <@ caps AND (of_lanes IS NULL OR k.lane = ANY (of_lanes))
+            AND coalesce(l.state, 'active') IN ('active', 'draining')
+            AND NOT EXISTS (SELECT FROM freezes f WHERE f.workspace IN ('', ws) AND scope_fits(f.scope, f.target, k.lane, k.account, k.conn, k.only_task, who))
+            AND NOT EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws))
+        -- A lane's luck is exponential and its share its weight.
+        ORDER BY -ln(1 - (hashtextextended(k.lane, seed) & 9007199254740991) / 9007199254740992.0::float8) / coalesce(l.weight, 1), first.rank, first.seq
+    LOOP
+        fits := true;
+        lacking := false;
+        paid := c.account = '';
+        ids := '{}';
+        amounts := '{}';
+        FOR g IN
+            SELECT b.id, b.hard, b.scope, takes(c.estimate, b.dimension) AS amount, coalesce(s.advance, 0) AS advance
+            FROM budgets b LEFT JOIN budget_slots s ON s.budget = b.id AND s.slot = mine
+            WHERE b.workspace IN ('', ws) AND scope_fits(b.scope, b.target, c.lane, c.account, c.conn, c.only_task, who) ORDER BY b.id
+        LOOP
+            IF g.advance < greatest(g.amount, 1) THEN
+                SELECT g.hard - coalesce(sum(used + reserved), 0) INTO room FROM budget_slots WHERE budget = g.id;
+                fits := fits AND room > 0 AND g.amount <= room;
+                lacking := lacking OR g.amount > 0;
+            END IF;
+            paid := paid OR g.scope = 'account';
+            ids := ids || g.id;
+            amounts := amounts || g.amount;
+        END LOOP;
+        CONTINUE WHEN NOT fits OR NOT paid;
+        IF lacking THEN
+            PERFORM overshoot();
+        END IF;
+
+        DELETE FROM ready WHERE ctid = (
+            SELECT ctid FROM ready r WHERE r.class = c.id AND r.expires_at > clock_timestamp() ORDER BY rank, seq LIMIT 1 FOR UPDATE SKIP LOCKED)
+        RETURNING task INTO this;
+        IF NOT FOUND THEN
+            passed := 1;
+            CONTINUE;
+        END IF;
+        UPDATE tasks k SET state = 'claimed', reason = '', attempt = k.attempt + 1, epoch = k.epoch + 1, updated_at = clock_timestamp()
+        WHERE k.id = this AND state = 'queued'
+        RETURNING k.attempt, k.epoch, next_type, k.key, k.title, k.priority, k.class, k.command, command_digest, clock_timestamp() + lease AS until INTO t;
+        CONTINUE WHEN NOT FOUND;
+        IF ids = '{}' THEN
+            INSERT INTO leases (task, workspace, attempt, epoch, type, owner, claim, until) VALUES (this, ws, t.attempt, t.epoch, t.next_type, who, claim_id, t.until);
+        ELSE
+            INSERT INTO leases (task, workspace, attempt, epoch, type, owner, claim, until, reserved)
+            VALUES (this, ws, t.attempt, t.epoch, t.next_type, who, claim_id, t.until, (SELECT jsonb_object_agg(i, a) FROM unnest(ids, amounts) AS u (i, a)));
+        END IF;
+        INSERT INTO audit (workspace, actor, action, object, tasks) VALUES (ws, who, 'task.claimed', claim_id::text, ARRAY[this]);
+        IF ids <> '{}' THEN
+            UPDATE budget_slots s SET advance = s.advance - u.a, reserved = s.reserved + u.a FROM unnest(ids, amounts) AS u (i, a)
+            WHERE s.budget = u.i AND s.slot = mine AND s.advance >= u.a AND u.a > 0;
+            GET DIAGNOSTICS updated = ROW_COUNT;
+            IF updated < (SELECT count(*) FROM unnest(amounts) AS a WHERE a > 0) THEN
+                PERFORM overshoot();
+            END IF;
+        END IF;
+        IF wants_more AND EXISTS (
+            SELECT FROM classes k, LATERAL (SELECT FROM ready r WHERE r.class = k.id AND r.expires_at > clock_timestamp() LIMIT 1) AS first
+            WHERE k.workspace = ws AND k.kind = of_kind AND k.capabilities <@ caps AND (of_lanes IS NULL OR k.lane = ANY (of_lanes))) THEN
+            passed := 1;
+        END IF;
+        RETURN QUERY SELECT this::text, t.attempt, t.epoch, t.next_type, t.until, coalesce(t.key, ''), t.title, t.priority, t.class, coalesce(t.command::text, ''),
+            coalesce(encode(t.command_digest, 'hex'), ''), coalesce(x.body, ''), x.acceptance, x.spec, passed, -1
+        FROM (SELECT) AS one LEFT JOIN task_bodies x ON x.task = this;
+        RETURN;
+    END LOOP;
+    RETURN QUERY SELECT '', 0, 0::bigint, '', 'epoch'::timestamptz, '', '', 0, 0, '', '', '', NULL::jsonb, NULL::jsonb, passed, limited(ws);
+END $$;
+-- +goose StatementEnd
+
+------------------------------------------------------------------- access ---
+
+-- Row-level security. Two roles share these tables: spawnmesh_app sees one
+-- workspace, named for one transaction, and nothing when none is named;
+-- spawnmesh_engine moves what time and the link move, in all of them. See
+-- docs/decisions/0007.
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO spawnmesh_engine;
+GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO spawnmesh_engine, spawnmesh_app;
+-- +goose StatementBegin
+DO $$
+DECLARE
+    t text;
+    here text := 'workspace = (SELECT nullif(current_setting(''spawnmesh.workspace'', true), ''''))';
+    or_all text := format('(%s OR (workspace = '''' AND (SELECT nullif(current_setting(''spawnmesh.workspace'', true), '''')) IS NOT NULL))', here);
+BEGIN
+    FOREACH t IN ARRAY ARRAY['tasks', 'task_bodies', 'ready', 'due', 'parked', 'dependencies', 'leases', 'ended_attempts', 'classes', 'tallies',
+        'lanes', 'freezes', 'budgets', 'budget_slots', 'charges', 'usage_reports', 'quotas', 'quota_uses', 'claimers', 'audit'] LOOP
+        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
+        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);
+        EXECUTE format('CREATE POLICY engine ON %I TO spawnmesh_engine USING (true) WITH CHECK (true)', t);
+        -- What holds for the whole instance binds every workspace, so each may see and count against it.
+        EXECUTE format('CREATE POLICY here ON %I TO spawnmesh_app USING (%s) WITH CHECK (%2$s)', t,
+            CASE WHEN t IN ('freezes', 'budgets', 'budget_slots', 'charges', 'quotas', 'quota_uses') THEN or_all ELSE here END);
+        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON %I TO spawnmesh_app', t);
+    END LOOP;
+END $$;
+-- +goose StatementEnd
+REVOKE UPDATE, DELETE ON audit FROM spawnmesh_engine, spawnmesh_app;
+REVOKE INSERT, UPDATE, DELETE ON attempts, funds FROM spawnmesh_engine;
+GRANT SELECT ON attempts, funds TO spawnmesh_app;
+-- What an act on a task that a hub asked for needs to tell the hub.
+GRANT SELECT ON connections TO spawnmesh_app;
+GRANT SELECT, INSERT, UPDATE ON outbox, sequences, kills, grant_keys TO spawnmesh_app;
+GRANT SELECT, UPDATE ON sessions TO spawnmesh_app;
+GRANT SELECT, INSERT, UPDATE, DELETE ON listeners TO spawnmesh_app;
