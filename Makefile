@@ -2,6 +2,11 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
+# go stamps the commit into what it builds; VERSION=... says it where there is no checkout, as in a container.
+BIN := bin/spawnmesh
+VERSION ?=
+GO_BUILD = CGO_ENABLED=0 go build -buildvcs=auto -trimpath -ldflags='-s -w $(if $(VERSION),-X main.linked=$(VERSION))'
+
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
@@ -20,16 +25,16 @@ check: ## what CI runs: formatting, vet, build without cgo, tests
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt -w on these'; exit 1; }
 	go vet ./...
 	go vet -tags crashpoints ./...
-	CGO_ENABLED=0 go build -trimpath -o bin/spawnmesh ./cmd/spawnmesh
-	$(MAKE) test
+	@$(MAKE) --no-print-directory build test
 
 build: ## build bin/spawnmesh
-	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/spawnmesh ./cmd/spawnmesh
+	@echo 'building $(BIN) ...'
+	@$(GO_BUILD) -o $(BIN) ./cmd/spawnmesh
 
-bench: ## measure everything; figures go to docs/benchmarks.md by hand
+bench: build ## measure everything; figures go to docs/benchmarks.md by hand
 	@DATABASE_URL= scripts/ensure-postgres
 	go test -run '^$$' -bench . -benchtime 2s ./signing ./spoke/supervisor ./hub ./store
-	go run ./cmd/spawnmesh bench spawn
+	$(BIN) bench spawn
 	$(MAKE) bench-claim bench-curve
 
 # A module of its own, so that the product does not depend on its peers.
@@ -52,9 +57,9 @@ fuzz: ## fuzz every decoder, 30 s each
 	go test -run '^$$' -fuzz '^FuzzPolicy$$' -fuzztime 30s -fuzzminimizetime 5s ./spoke
 	go test -run '^$$' -fuzz '^FuzzParse$$' -fuzztime 30s -fuzzminimizetime 5s ./commands
 
-run: ## run a hub in the foreground, in ./state/hub
+run: build ## run a hub in the foreground, in ./state/hub
 	@scripts/ensure-postgres
 	@mkdir -p state && chmod 711 state
-	go run ./cmd/spawnmesh --data-dir state/hub hub run
+	$(BIN) --data-dir state/hub hub run
 
 .PHONY: help demo test check build bench bench-claim bench-curve chaos fuzz run

@@ -4,26 +4,51 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// version is the module's version, with the commit where there is one.
+// linked is what the linker was told the version is: make build VERSION=..., for a build where go cannot see the commit.
+var linked string
+
+// archived is the commit, put in by git archive; in a checkout git leaves it as it is.
+const archived = "$Format:%H$"
+
+// version is the version of this program, or the commit that it was built from.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "unknown"
+		info = &debug.BuildInfo{}
 	}
-	v := info.Main.Version
-	if v == "" || v == "(devel)" {
-		v = "devel"
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-				v += "-" + s.Value[:12]
-			}
+	return versionFrom(linked, info, archived)
+}
+
+// versionFrom asks, in this order: the linker's word; the build info, which names the module's version after go install
+// and the commit after go build in a checkout; the archive that the source came in.
+func versionFrom(linked string, info *debug.BuildInfo, archived string) string {
+	if linked != "" {
+		return linked
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	commit, changed := "", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			commit = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			changed = "+dirty"
 		}
 	}
-	return v
+	if commit == "" && !strings.HasPrefix(archived, "$") {
+		commit = archived
+	}
+	if len(commit) < 12 {
+		return "devel"
+	}
+	return "devel-" + commit[:12] + changed
 }
 
 func (a *app) versionCommand() *cobra.Command {
