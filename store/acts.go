@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/internal/crash"
 )
 
 // An Act moves one task on. With a fence it is the worker's, and holds only
@@ -99,7 +98,7 @@ func (b *Backlog) do(ctx context.Context, v verb, a Act) (Task, error) {
 	}
 	var task Task
 	err := b.again(ctx, func() error {
-		return b.tx(ctx, "a task being "+v.done, func(ctx context.Context, tx pgx.Tx) (err error) {
+		return b.tx(ctx, "a task being "+v.done, func(ctx context.Context, tx *Tx) (err error) {
 			if task, err = b.find(ctx, tx, ref); err != nil {
 				return err
 			}
@@ -129,7 +128,7 @@ func (b *Backlog) again(ctx context.Context, act func() error) (err error) {
 }
 
 // doByFence ends the worker's own attempt.
-func (b *Backlog) doByFence(ctx context.Context, tx pgx.Tx, v verb, a Act, task Task) error {
+func (b *Backlog) doByFence(ctx context.Context, tx *Tx, v verb, a Act, task Task) error {
 	if err := b.report(ctx, tx, *a.Fence, "end", a.Usage); err != nil {
 		return err
 	}
@@ -149,7 +148,7 @@ func (b *Backlog) doByFence(ctx context.Context, tx pgx.Tx, v verb, a Act, task 
 
 // answeredBefore reports whether the fence's attempt has ended by the same word:
 // the answer may have been lost.
-func (b *Backlog) answeredBefore(ctx context.Context, tx pgx.Tx, v verb, f Fence) (same bool, err error) {
+func (b *Backlog) answeredBefore(ctx context.Context, tx *Tx, v verb, f Fence) (same bool, err error) {
 	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM ended_attempts WHERE task = $1 AND number = $2 AND epoch = $3 AND outcome = $4)`,
 		f.Task, f.Attempt, f.Epoch, v.outcome).Scan(&same)
 	return same, err
@@ -170,7 +169,7 @@ func stale(t Task, f Fence) error {
 }
 
 // doByHand is the operator's act on a task in whatever state.
-func (b *Backlog) doByHand(ctx context.Context, tx pgx.Tx, v verb, a Act, task Task) error {
+func (b *Backlog) doByHand(ctx context.Context, tx *Tx, v verb, a Act, task Task) error {
 	held := task.Owner != ""
 	by := v.trigger
 	if v.operator != "" && (held || v.to == commands.Completed) {
@@ -191,7 +190,7 @@ func (b *Backlog) doByHand(ctx context.Context, tx pgx.Tx, v verb, a Act, task T
 
 // endHeld ends a worker's attempt for it. The new epoch makes the worker's fence
 // stale before, so that the operator's word is never taken for the worker's own.
-func (b *Backlog) endHeld(ctx context.Context, tx pgx.Tx, v verb, a Act, task Task) error {
+func (b *Backlog) endHeld(ctx context.Context, tx *Tx, v verb, a Act, task Task) error {
 	f := Fence{Task: task.ID, Attempt: task.Attempts, Epoch: task.epoch + 1}
 	tag, err := tx.Exec(ctx, `
 		WITH taken AS (
@@ -215,14 +214,12 @@ func (b *Backlog) endHeld(ctx context.Context, tx pgx.Tx, v verb, a Act, task Ta
 	if len(moved) == 0 {
 		return errRaced
 	}
-	if err := b.audit(ctx, tx, "operator."+v.done, task.ID, "", a.Reason); err != nil {
-		return err
-	}
+	b.audit(tx, "operator."+v.done, task.ID, "", a.Reason)
 	return b.conclude(ctx, tx, moved, a)
 }
 
 // moveWaiting moves a task that no attempt holds.
-func (b *Backlog) moveWaiting(ctx context.Context, tx pgx.Tx, v verb, a Act, task Task) error {
+func (b *Backlog) moveWaiting(ctx context.Context, tx *Tx, v verb, a Act, task Task) error {
 	if err := pull(ctx, tx, []string{task.ID}); err != nil {
 		return err
 	}
@@ -238,9 +235,7 @@ func (b *Backlog) moveWaiting(ctx context.Context, tx pgx.Tx, v verb, a Act, tas
 	if tag.RowsAffected() == 0 {
 		return errRaced
 	}
-	if err := b.audit(ctx, tx, "operator."+v.done, task.ID, string(v.reason), a.Reason); err != nil {
-		return err
-	}
+	b.audit(tx, "operator."+v.done, task.ID, string(v.reason), a.Reason)
 	moved, err := endedTasks(ctx, tx, []string{task.ID})
 	if err != nil {
 		return err
@@ -255,7 +250,7 @@ func (b *Backlog) moveWaiting(ctx context.Context, tx pgx.Tx, v verb, a Act, tas
 }
 
 // conclude keeps the result and tells the hub that asked.
-func (b *Backlog) conclude(ctx context.Context, tx pgx.Tx, moved []ended, a Act) error {
+func (b *Backlog) conclude(ctx context.Context, tx *Tx, moved []ended, a Act) error {
 	if len(a.Result) > 0 {
 		_, err := tx.Exec(ctx, `INSERT INTO task_bodies (task, workspace, result) VALUES ($1, $2, $3) ON CONFLICT (task) DO UPDATE SET result = excluded.result`,
 			moved[0].task, b.workspace, a.Result)
@@ -267,23 +262,18 @@ func (b *Backlog) conclude(ctx context.Context, tx pgx.Tx, moved []ended, a Act)
 }
 
 // tellHubs sends the results of tasks that a hub asked for.
-func (db *DB) tellHubs(ctx context.Context, tx pgx.Tx, moved []ended) error {
+func (db *DB) tellHubs(ctx context.Context, tx *Tx, moved []ended) error {
 	var asked []ended
 	for _, m := range moved {
 		if m.asked.conn != "" && m.state.Terminal() {
 			asked = append(asked, m)
 		}
 	}
-	drafts, err := resultDrafts(ctx, tx, asked, nil)
-	if err != nil {
-		return err
-	}
-	_, err = db.put(ctx, tx, drafts)
-	return err
+	return tellResults(ctx, tx, asked, nil)
 }
 
-func (b *Backlog) audit(ctx context.Context, tx pgx.Tx, action, object, code, why string) error {
-	return insertAudit(ctx, tx, []AuditRow{{Actor: b.actor, Action: action, Object: object, Code: code, Why: why, workspace: b.workspace}})
+func (b *Backlog) audit(tx *Tx, action, object, code, why string) {
+	tx.Audit(AuditRow{Actor: b.actor, Action: action, Object: object, Code: code, Why: why})
 }
 
 // CompleteMany ends many attempts well in one transaction, and answers for each
@@ -295,7 +285,7 @@ func (b *Backlog) CompleteMany(ctx context.Context, fences []Fence) ([]bool, err
 	for i, f := range fences {
 		list[i] = closing{fence: f, outcome: completing.outcome}
 	}
-	err := b.work(ctx, "completing tasks", func(ctx context.Context, w *work) error {
+	err := b.work(ctx, "completing tasks", func(ctx context.Context, tx *Tx) error {
 		clear(held)
 		var batch pgx.Batch
 		tasks := queueClose(&batch, completeSQL, b.actor, list, func(rows pgx.Rows) error {
@@ -305,13 +295,12 @@ func (b *Backlog) CompleteMany(ctx context.Context, fences []Fence) ([]bool, err
 		})
 		batch.Queue(resolveSQL, tasks)
 		batch.Queue(freeSQL, tasks)
-		crash.Point("before completing tasks")
-		return w.SendLast(ctx, &batch)
+		return tx.SendLast(ctx, &batch)
 	})
 	if err != nil || !slices.Contains(held, false) {
 		return held, err
 	}
-	return held, b.tx(ctx, "answering for completed tasks", func(ctx context.Context, tx pgx.Tx) error {
+	return held, b.tx(ctx, "answering for completed tasks", func(ctx context.Context, tx *Tx) error {
 		for i, f := range fences {
 			// The answer to an earlier call may have been lost.
 			if !held[i] {

@@ -19,45 +19,31 @@ type AuditRow struct {
 	Why     string    `json:"why,omitempty"`
 	Conn    string    `json:"conn,omitempty"`
 	Message string    `json:"message,omitempty"`
-
-	workspace string // "" = the instance's
 }
 
-type execer interface {
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-// insertAudit adds rows in the caller's transaction.
-func insertAudit(ctx context.Context, tx execer, rows []AuditRow) error {
+// queueAudit queues the insertion of rows about a workspace, "" for the
+// instance's own.
+func queueAudit(b *pgx.Batch, workspace string, rows []AuditRow) {
 	if len(rows) == 0 {
-		return nil
+		return
 	}
-	cols := make([][]string, 8)
+	cols := make([][]string, 7)
 	for _, r := range rows {
-		for i, v := range []string{r.Actor, r.Action, r.Object, r.Code, r.Why, r.Conn, r.Message, r.workspace} {
+		for i, v := range []string{r.Actor, r.Action, r.Object, r.Code, r.Why, r.Conn, r.Message} {
 			cols[i] = append(cols[i], v)
 		}
 	}
-	done, err := tx.Query(ctx, `
+	b.Queue(`
 		INSERT INTO audit (actor, action, object, code, why, conn, message, workspace)
-		SELECT a, b, c, d, e, nullif(f, '')::uuid, nullif(g, '')::uuid, h
-		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[]) AS u (a, b, c, d, e, f, g, h)`,
-		cols[0], cols[1], cols[2], cols[3], cols[4], cols[5], cols[6], cols[7])
-	if err == nil {
-		done.Close()
-		err = done.Err()
-	}
-	if err != nil {
-		return fmt.Errorf("writing the audit: %w", err)
-	}
-	return nil
+		SELECT a, b, c, d, e, nullif(f, '')::uuid, nullif(g, '')::uuid, $8
+		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]) AS u (a, b, c, d, e, f, g)`,
+		cols[0], cols[1], cols[2], cols[3], cols[4], cols[5], cols[6], workspace)
 }
 
 // Audit adds one row of its own: for what has no other effect to share a
 // transaction with, such as a message that was refused.
 func (db *DB) Audit(ctx context.Context, rows ...AuditRow) error {
-	return db.tx(ctx, "auditing", func(ctx context.Context, tx pgx.Tx) error { return insertAudit(ctx, tx, rows) })
+	return db.Tx(ctx, "auditing", func(ctx context.Context, tx *Tx) error { tx.Audit(rows...); return nil })
 }
 
 // AuditTrail returns the rows about object in order, or the newest limit rows

@@ -7,8 +7,6 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
@@ -38,12 +36,12 @@ func (db *DB) Backlog(workspace, actor string) (*Backlog, error) {
 func (b *Backlog) Workspace() string { return b.workspace }
 
 // tx runs fn in a transaction that sees only the backlog's workspace.
-func (b *Backlog) tx(ctx context.Context, doing string, fn func(context.Context, pgx.Tx) error) error {
-	return b.work(ctx, doing, func(ctx context.Context, w *work) error { return fn(ctx, w) })
+func (b *Backlog) tx(ctx context.Context, doing string, fn func(context.Context, *Tx) error) error {
+	return b.work(ctx, doing, func(ctx context.Context, tx *Tx) error { return fn(ctx, tx) })
 }
 
-func (b *Backlog) work(ctx context.Context, doing string, fn func(context.Context, *work) error) error {
-	return b.db.txWith(ctx, doing, b.workspace, fn)
+func (b *Backlog) work(ctx context.Context, doing string, fn func(context.Context, *Tx) error) error {
+	return b.db.TxIn(ctx, doing, b.workspace, fn)
 }
 
 // A Task is one task of a backlog as it stands, with what its board shows.

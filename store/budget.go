@@ -119,7 +119,7 @@ func (b *Backlog) SetBudget(ctx context.Context, g Budget) error {
 	if err := g.validate(); err != nil {
 		return err
 	}
-	return b.tx(ctx, "setting budget "+g.Name, func(ctx context.Context, tx pgx.Tx) error {
+	return b.tx(ctx, "setting budget "+g.Name, func(ctx context.Context, tx *Tx) error {
 		if err := awaitHolders(ctx, tx, "budgets"); err != nil {
 			return err
 		}
@@ -148,9 +148,7 @@ func (b *Backlog) SetBudget(ctx context.Context, g Budget) error {
 			return commands.Refuse(commands.Conflict, "budget %s is there with another scope, dimension or kind of window; these do not change", g.Name).
 				Hinting("remove it first: spawnmesh budget remove %s", g.Name)
 		}
-		if err := b.audit(ctx, tx, "budget.set", g.Name, "", fmt.Sprintf("%s of %s for %s %s", g.Hard, g.Dimension, g.Scope, g.Target)); err != nil {
-			return err
-		}
+		b.audit(tx, "budget.set", g.Name, "", fmt.Sprintf("%s of %s for %s %s", g.Hard, g.Dimension, g.Scope, g.Target))
 		return tellClaimers(ctx, tx)
 	})
 }
@@ -158,7 +156,7 @@ func (b *Backlog) SetBudget(ctx context.Context, g Budget) error {
 // awaitHolders waits for the claims that hold the limits of a table, and keeps
 // others from it until the commit: none sees a limit that is new since it held
 // what there was, and takes of it as if it held it too.
-func awaitHolders(ctx context.Context, tx pgx.Tx, table string) error {
+func awaitHolders(ctx context.Context, tx *Tx, table string) error {
 	if _, err := tx.Exec(ctx, `LOCK TABLE `+table+` IN EXCLUSIVE MODE`); err != nil {
 		return fmt.Errorf("waiting for claims that hold %s: %w", table, err)
 	}
@@ -166,7 +164,7 @@ func awaitHolders(ctx context.Context, tx pgx.Tx, table string) error {
 }
 
 // classOfItsOwn gives the task of a task's budget a class that no other has.
-func (b *Backlog) classOfItsOwn(ctx context.Context, tx pgx.Tx, g *Budget) error {
+func (b *Backlog) classOfItsOwn(ctx context.Context, tx *Tx, g *Budget) error {
 	t, err := b.find(ctx, tx, g.Target)
 	if err != nil {
 		return err
@@ -208,7 +206,7 @@ func scanBudget(row pgx.CollectableRow) (g Budget, err error) {
 
 // Budgets lists the budgets that bind the workspace, the instance's included.
 func (b *Backlog) Budgets(ctx context.Context) (list []Budget, err error) {
-	err = b.tx(ctx, "listing budgets", func(ctx context.Context, tx pgx.Tx) error {
+	err = b.tx(ctx, "listing budgets", func(ctx context.Context, tx *Tx) error {
 		rows, err := tx.Query(ctx, `SELECT `+budgetColumns+` FROM funds WHERE workspace IN ('', $1) ORDER BY workspace, name`, b.workspace)
 		if err != nil {
 			return err
@@ -224,7 +222,7 @@ func (b *Backlog) GrantBudget(ctx context.Context, name string, more Amount, rea
 	if more <= 0 || more > maxAmount {
 		return Budget{}, commands.Refuse(commands.Validation, "a budget is raised by more than 0, not by %s", more)
 	}
-	return b.changeBudget(ctx, name, "granted", reason, func(ctx context.Context, tx pgx.Tx, id int) error {
+	return b.changeBudget(ctx, name, "granted", reason, func(ctx context.Context, tx *Tx, id int) error {
 		_, err := tx.Exec(ctx, `UPDATE budgets SET soft_since = NULL, hard = least(hard + $2::bigint, 9223372036854775) WHERE id = $1`, id, int64(more))
 		return err
 	})
@@ -232,7 +230,7 @@ func (b *Backlog) GrantBudget(ctx context.Context, name string, more Amount, rea
 
 // ResetBudget starts a budget anew: nothing is used. What is reserved stays.
 func (b *Backlog) ResetBudget(ctx context.Context, name, reason string) (Budget, error) {
-	return b.changeBudget(ctx, name, "reset", reason, func(ctx context.Context, tx pgx.Tx, id int) error {
+	return b.changeBudget(ctx, name, "reset", reason, func(ctx context.Context, tx *Tx, id int) error {
 		var batch pgx.Batch
 		batch.Queue(`UPDATE budgets SET soft_since = NULL WHERE id = $1`, id)
 		// Whoever settles just now comes first. Then what was used goes together
@@ -243,8 +241,8 @@ func (b *Backlog) ResetBudget(ctx context.Context, name, reason string) (Budget,
 	})
 }
 
-func (b *Backlog) changeBudget(ctx context.Context, name, done, reason string, change func(context.Context, pgx.Tx, int) error) (g Budget, err error) {
-	err = b.tx(ctx, "changing budget "+clip(name), func(ctx context.Context, tx pgx.Tx) error {
+func (b *Backlog) changeBudget(ctx context.Context, name, done, reason string, change func(context.Context, *Tx, int) error) (g Budget, err error) {
+	err = b.tx(ctx, "changing budget "+clip(name), func(ctx context.Context, tx *Tx) error {
 		var id int
 		err := tx.QueryRow(ctx, `SELECT id FROM budgets WHERE workspace IN ('', $1) AND name = $2 ORDER BY workspace DESC LIMIT 1 FOR NO KEY UPDATE`, b.workspace, name).Scan(&id)
 		if err == pgx.ErrNoRows {
@@ -263,9 +261,7 @@ func (b *Backlog) changeBudget(ctx context.Context, name, done, reason string, c
 		if g, err = pgx.CollectExactlyOneRow(rows, scanBudget); err != nil {
 			return err
 		}
-		if err := b.audit(ctx, tx, "budget."+done, name, "", reason); err != nil {
-			return err
-		}
+		b.audit(tx, "budget."+done, name, "", reason)
 		return tellClaimers(ctx, tx)
 	})
 	return g, err
@@ -280,7 +276,7 @@ func (b *Backlog) RemoveBudget(ctx context.Context, name, reason string) error {
 }
 
 func (b *Backlog) removeLimit(ctx context.Context, what, name, reason, sql string) error {
-	return b.tx(ctx, "removing "+what+" "+clip(name), func(ctx context.Context, tx pgx.Tx) error {
+	return b.tx(ctx, "removing "+what+" "+clip(name), func(ctx context.Context, tx *Tx) error {
 		tag, err := tx.Exec(ctx, sql, b.workspace, name)
 		if err != nil {
 			return err
@@ -288,9 +284,7 @@ func (b *Backlog) removeLimit(ctx context.Context, what, name, reason, sql strin
 		if tag.RowsAffected() == 0 {
 			return commands.Refuse(commands.NotFound, "no %s %q", what, clip(name)).Hinting("spawnmesh %s list", what)
 		}
-		if err := b.audit(ctx, tx, what+".removed", name, "", reason); err != nil {
-			return err
-		}
+		b.audit(tx, what+".removed", name, "", reason)
 		return tellClaimers(ctx, tx)
 	})
 }

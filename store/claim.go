@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 )
@@ -156,7 +155,7 @@ func (l *laneNames) of(ctx context.Context, b *Backlog, class int) (name string,
 	if name, known := l.byClass.Load(class); known {
 		return name.(string), nil
 	}
-	err = b.tx(ctx, "reading the lane of a class", func(ctx context.Context, tx pgx.Tx) error {
+	err = b.tx(ctx, "reading the lane of a class", func(ctx context.Context, tx *Tx) error {
 		return tx.QueryRow(ctx, `SELECT lane FROM classes WHERE id = $1`, class).Scan(&name)
 	})
 	if err == nil {

@@ -89,7 +89,7 @@ func FullGrant() GrantTerms {
 // [signing.KeyDuplicate], a spent or expired invite [commands.NotFound].
 func (db *DB) AddConnection(ctx context.Context, n NewConnection) (Connection, error) {
 	var c Connection
-	err := db.tx(ctx, "adding the connection with "+n.Name, func(ctx context.Context, tx pgx.Tx) error {
+	err := db.Tx(ctx, "adding the connection with "+n.Name, func(ctx context.Context, tx *Tx) error {
 		var err error
 		if c, err = findInvited(ctx, tx, n); err == nil || !errors.Is(err, pgx.ErrNoRows) {
 			return err
@@ -102,12 +102,13 @@ func (db *DB) AddConnection(ctx context.Context, n NewConnection) (Connection, e
 		if c, err = insertConnection(ctx, tx, n); err != nil {
 			return err
 		}
-		return insertAudit(ctx, tx, []AuditRow{{Actor: n.Actor, Action: "connection." + string(c.State), Object: c.Name, Conn: c.ID}})
+		tx.Audit(AuditRow{Actor: n.Actor, Action: "connection." + string(c.State), Object: c.Name, Conn: c.ID})
+		return nil
 	})
 	return c, err
 }
 
-func findInvited(ctx context.Context, tx pgx.Tx, n NewConnection) (Connection, error) {
+func findInvited(ctx context.Context, tx *Tx, n NewConnection) (Connection, error) {
 	rows, err := tx.Query(ctx, `SELECT `+connectionColumns+` FROM connections
 		WHERE peer = $1 AND link_key = $2 AND (id = $3::uuid OR invite = nullif($4, '')::uuid) AND state NOT IN ('revoked', 'rejected')`,
 		n.Peer, n.LinkKey, n.ID, n.Invite)
@@ -117,7 +118,7 @@ func findInvited(ctx context.Context, tx pgx.Tx, n NewConnection) (Connection, e
 	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Connection])
 }
 
-func useInvite(ctx context.Context, tx pgx.Tx, id string) error {
+func useInvite(ctx context.Context, tx *Tx, id string) error {
 	tag, err := tx.Exec(ctx, `UPDATE invites SET uses_left = uses_left - 1
 		WHERE id = $1 AND uses_left > 0 AND revoked_at IS NULL AND expires_at > clock_timestamp()`, id)
 	if err != nil {
@@ -129,7 +130,7 @@ func useInvite(ctx context.Context, tx pgx.Tx, id string) error {
 	return nil
 }
 
-func insertConnection(ctx context.Context, tx pgx.Tx, n NewConnection) (Connection, error) {
+func insertConnection(ctx context.Context, tx *Tx, n NewConnection) (Connection, error) {
 	rows, err := tx.Query(ctx, `
 		INSERT INTO connections (id, peer, peer_name, authority, state, state_by, epoch, link_key, link_url, link_pin, invite)
 		VALUES ($1, $2, $3, $4, $5, $6, 1, $7, $8, $9, nullif($10, '')::uuid) RETURNING `+connectionColumns,
@@ -161,7 +162,7 @@ func insertConnection(ctx context.Context, tx pgx.Tx, n NewConnection) (Connecti
 
 // checkLinkKey refuses a link key that logs another peer in here: the message
 // server could not tell the two apart. Where we dial, it is our own.
-func checkLinkKey(ctx context.Context, tx pgx.Tx, c Connection) error {
+func checkLinkKey(ctx context.Context, tx *Tx, c Connection) error {
 	var holder string
 	err := tx.QueryRow(ctx, `SELECT peer_name FROM connections
 		WHERE link_key = $1 AND peer <> $2 AND authority = 'commands' AND state NOT IN ('revoked', 'rejected') LIMIT 1`, c.LinkKey, c.Peer).Scan(&holder)
@@ -175,7 +176,7 @@ func checkLinkKey(ctx context.Context, tx pgx.Tx, c Connection) error {
 }
 
 // insertKeys admits the peer's keys: strong ones that nobody else holds.
-func insertKeys(ctx context.Context, tx pgx.Tx, c Connection, k PeerKeys) error {
+func insertKeys(ctx context.Context, tx *Tx, c Connection, k PeerKeys) error {
 	for use, pub := range map[string][]byte{"identity": k.Identity, "signing": k.Signing, "sealing": k.Sealing} {
 		if use != "sealing" {
 			if err := signing.AdmitKey(pub); err != nil {
@@ -253,7 +254,7 @@ var Verbs = map[string]ConnState{"suspend": Suspended, "resume": Active, "revoke
 // there already is no error.
 func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, reason, actor string) (Connection, error) {
 	var c Connection
-	err := db.tx(ctx, fmt.Sprintf("setting connection %s to %s", id, to), func(ctx context.Context, tx pgx.Tx) error {
+	err := db.Tx(ctx, fmt.Sprintf("setting connection %s to %s", id, to), func(ctx context.Context, tx *Tx) error {
 		rows, err := tx.Query(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1 FOR UPDATE`, id)
 		if err != nil {
 			return err
@@ -275,7 +276,8 @@ func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, r
 		if c, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Connection]); err != nil {
 			return err
 		}
-		return insertAudit(ctx, tx, []AuditRow{{Actor: actor, Action: "connection." + string(to), Object: c.Name, Why: reason, Conn: id}})
+		tx.Audit(AuditRow{Actor: actor, Action: "connection." + string(to), Object: c.Name, Why: reason, Conn: id})
+		return nil
 	})
 	return c, err
 }

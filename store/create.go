@@ -209,7 +209,7 @@ type classIDs struct{ byName sync.Map }
 
 // of finds or makes a class of the workspace. One that was made is remembered
 // from the next time on: the transaction that made it may yet fail.
-func (k *classIDs) of(ctx context.Context, tx pgx.Tx, workspace string, c classSpec) (id int, err error) {
+func (k *classIDs) of(ctx context.Context, tx *Tx, workspace string, c classSpec) (id int, err error) {
 	name := workspace + " " + c.id()
 	if known, ok := k.byName.Load(name); ok {
 		return known.(int), nil

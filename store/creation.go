@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/internal/crash"
 )
 
 // creation is the state of one Create.
@@ -42,31 +41,31 @@ func (c *creation) prepare() error {
 	return nil
 }
 
-func (c *creation) run(ctx context.Context, w *work) error {
+func (c *creation) run(ctx context.Context, tx *Tx) error {
 	c.out = make([]Created, len(c.specs))
 	c.tries++
 	if c.tries > 1 {
 		// The answer to an earlier commit may have been lost.
-		done, err := c.mine(ctx, w)
+		done, err := c.mine(ctx, tx)
 		if err != nil || done {
 			return err
 		}
 	}
-	if err := c.findExisting(ctx, w); err != nil {
+	if err := c.findExisting(ctx, tx); err != nil {
 		return err
 	}
-	deps, err := c.findDependencies(ctx, w)
+	deps, err := c.findDependencies(ctx, tx)
 	if err != nil {
 		return err
 	}
-	classes, err := c.classes(ctx, w)
+	classes, err := c.classes(ctx, tx)
 	if err != nil {
 		return err
 	}
-	return c.insert(ctx, w, deps, classes)
+	return c.insert(ctx, tx, deps, classes)
 }
 
-func (c *creation) mine(ctx context.Context, tx pgx.Tx) (bool, error) {
+func (c *creation) mine(ctx context.Context, tx *Tx) (bool, error) {
 	var n int
 	if err := tx.QueryRow(ctx, `SELECT count(*) FROM tasks WHERE id = ANY ($1::uuid[])`, c.ids).Scan(&n); err != nil || n == 0 {
 		return false, err
@@ -80,7 +79,7 @@ func (c *creation) mine(ctx context.Context, tx pgx.Tx) (bool, error) {
 // findExisting answers specs whose key or idempotency key is taken. One that
 // says the same as before finds its task, and puts it back when it was blocked
 // (seed 000: re-create); one that says something else is refused.
-func (c *creation) findExisting(ctx context.Context, tx pgx.Tx) error {
+func (c *creation) findExisting(ctx context.Context, tx *Tx) error {
 	byKey, byIdem := map[string]int{}, map[string]int{}
 	for i, s := range c.specs {
 		if _, twice := byKey[s.Key]; twice && s.Key != "" {
@@ -153,7 +152,7 @@ type dependency struct {
 // findDependencies resolves what the specs depend on and holds it as it is
 // until the commit: one that completes at this moment either is seen as
 // completed here, or sees the new edge when it resolves its dependents.
-func (c *creation) findDependencies(ctx context.Context, tx pgx.Tx) ([][]dependency, error) {
+func (c *creation) findDependencies(ctx context.Context, tx *Tx) ([][]dependency, error) {
 	lists := make([][]dependency, len(c.specs))
 	var refs []string
 	for i, s := range c.specs {
@@ -197,7 +196,7 @@ func (s TaskSpec) name() string {
 
 // findTasks looks up keys and ids and holds the rows against changes, in the
 // order of their ids so that two callers cannot wait for each other.
-func findTasks(ctx context.Context, tx pgx.Tx, workspace string, refs []string) (map[string]dependency, error) {
+func findTasks(ctx context.Context, tx *Tx, workspace string, refs []string) (map[string]dependency, error) {
 	known := map[string]dependency{}
 	if len(refs) == 0 {
 		return known, nil
@@ -223,7 +222,7 @@ func findTasks(ctx context.Context, tx pgx.Tx, workspace string, refs []string) 
 }
 
 // classes interns the classes of the new tasks, each once.
-func (c *creation) classes(ctx context.Context, tx pgx.Tx) ([]int, error) {
+func (c *creation) classes(ctx context.Context, tx *Tx) ([]int, error) {
 	ids := make([]int, len(c.specs))
 	for i := range c.specs {
 		if c.out[i].Existing {
@@ -249,7 +248,7 @@ type newTasks struct {
 	edgeMet                                           []bool
 }
 
-func (c *creation) insert(ctx context.Context, w *work, deps [][]dependency, classes []int) error {
+func (c *creation) insert(ctx context.Context, tx *Tx, deps [][]dependency, classes []int) error {
 	var n newTasks
 	for i := range c.specs {
 		if c.out[i].Existing {
@@ -294,8 +293,7 @@ func (c *creation) insert(ctx context.Context, w *work, deps [][]dependency, cla
 		c.b.workspace, c.b.actor, n.id, n.key, n.title, n.body, n.phase, n.priority, n.class, n.idem, n.digest, n.onFail,
 		n.notBefore, n.retries, n.unmet, n.reason, n.acceptance, n.edgeTask, n.edgeDep, n.edgeMet, object)
 	batch.Queue(notify)
-	crash.Point("before creating tasks")
-	if err := w.SendLast(ctx, &batch); err != nil {
+	if err := tx.SendLast(ctx, &batch); err != nil {
 		return refusedWork(fmt.Errorf("filling the backlog: %w", err))
 	}
 	return nil

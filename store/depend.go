@@ -15,7 +15,7 @@ import (
 // an error; one that would close a circle is, and the circle is spelled out.
 func (b *Backlog) Link(ctx context.Context, from, to string) error {
 	return b.again(ctx, func() error {
-		return b.tx(ctx, "linking tasks", func(ctx context.Context, tx pgx.Tx) error {
+		return b.tx(ctx, "linking tasks", func(ctx context.Context, tx *Tx) error {
 			task, dep, err := b.ends(ctx, tx, from, to)
 			if err != nil {
 				return err
@@ -31,7 +31,7 @@ func (b *Backlog) Link(ctx context.Context, from, to string) error {
 	})
 }
 
-func (b *Backlog) ends(ctx context.Context, tx pgx.Tx, from, to string) (task, dep Task, err error) {
+func (b *Backlog) ends(ctx context.Context, tx *Tx, from, to string) (task, dep Task, err error) {
 	// One link at a time in a workspace: two at once could close a circle that
 	// neither sees.
 	if _, err = tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('link ' || $1, 0))`, b.workspace); err != nil {
@@ -44,7 +44,7 @@ func (b *Backlog) ends(ctx context.Context, tx pgx.Tx, from, to string) (task, d
 	return task, dep, err
 }
 
-func (b *Backlog) link(ctx context.Context, tx pgx.Tx, task, dep Task) error {
+func (b *Backlog) link(ctx context.Context, tx *Tx, task, dep Task) error {
 	if err := b.refuseCycle(ctx, tx, task, dep); err != nil {
 		return err
 	}
@@ -76,11 +76,12 @@ func (b *Backlog) link(ctx context.Context, tx pgx.Tx, task, dep Task) error {
 	if err := b.standAgain(ctx, tx, task); err != nil {
 		return err
 	}
-	return b.audit(ctx, tx, "task.linked", task.ID, "", "depends on "+dep.ID)
+	b.audit(tx, "task.linked", task.ID, "", "depends on "+dep.ID)
+	return nil
 }
 
 // standAgain puts a waiting task that was pulled back where it belongs.
-func (b *Backlog) standAgain(ctx context.Context, tx pgx.Tx, task Task) error {
+func (b *Backlog) standAgain(ctx context.Context, tx *Tx, task Task) error {
 	if task.State == commands.Queued {
 		return place(ctx, tx, []string{task.ID})
 	}
@@ -88,7 +89,7 @@ func (b *Backlog) standAgain(ctx context.Context, tx pgx.Tx, task Task) error {
 }
 
 // refuseCycle asks whether dep depends on task, directly or not.
-func (b *Backlog) refuseCycle(ctx context.Context, tx pgx.Tx, task, dep Task) error {
+func (b *Backlog) refuseCycle(ctx context.Context, tx *Tx, task, dep Task) error {
 	rows, err := tx.Query(ctx, `
 		WITH RECURSIVE walk (node, via) AS (
 			SELECT $1::uuid, NULL::uuid
@@ -132,7 +133,7 @@ func (b *Backlog) refuseCycle(ctx context.Context, tx pgx.Tx, task, dep Task) er
 // claimed from then on.
 func (b *Backlog) Unlink(ctx context.Context, from, to string) error {
 	return b.again(ctx, func() error {
-		return b.tx(ctx, "unlinking tasks", func(ctx context.Context, tx pgx.Tx) error {
+		return b.tx(ctx, "unlinking tasks", func(ctx context.Context, tx *Tx) error {
 			task, dep, err := b.ends(ctx, tx, from, to)
 			if err != nil {
 				return err
@@ -142,7 +143,7 @@ func (b *Backlog) Unlink(ctx context.Context, from, to string) error {
 	})
 }
 
-func (b *Backlog) unlink(ctx context.Context, tx pgx.Tx, task, dep Task) error {
+func (b *Backlog) unlink(ctx context.Context, tx *Tx, task, dep Task) error {
 	if _, err := findTasks(ctx, tx, b.workspace, []string{dep.ID}); err != nil {
 		return err
 	}
@@ -174,7 +175,8 @@ func (b *Backlog) unlink(ctx context.Context, tx pgx.Tx, task, dep Task) error {
 			return err
 		}
 	}
-	return b.audit(ctx, tx, "task.unlinked", task.ID, "", "no longer depends on "+dep.ID)
+	b.audit(tx, "task.unlinked", task.ID, "", "no longer depends on "+dep.ID)
+	return nil
 }
 
 func intOf(b bool) int {
@@ -187,7 +189,7 @@ func intOf(b bool) int {
 // failDependents tells the dependents of tasks that ended without success, by
 // each one's policy: hold notes the reason, cancel ends it and then its own
 // dependents. (Who ignores it was let go when the dependency was resolved.)
-func (db *DB) failDependents(ctx context.Context, tx pgx.Tx, tasks []string) error {
+func (db *DB) failDependents(ctx context.Context, tx *Tx, tasks []string) error {
 	for len(tasks) > 0 {
 		_, err := tx.Exec(ctx, `UPDATE tasks SET reason = 'dependency_failed', updated_at = clock_timestamp()
 			WHERE id IN (SELECT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND NOT met) AND on_failed_dep = 'hold' AND state = 'queued'`, tasks)
@@ -212,7 +214,7 @@ func (db *DB) failDependents(ctx context.Context, tx pgx.Tx, tasks []string) err
 // cancelWaiting cancels those of tasks that no attempt holds, and tells the hubs
 // that asked for them. It returns what it cancelled; their dependents are the
 // caller's.
-func (db *DB) cancelWaiting(ctx context.Context, tx pgx.Tx, actor string, tasks []string, why commands.Reason) ([]string, error) {
+func (db *DB) cancelWaiting(ctx context.Context, tx *Tx, actor string, tasks []string, why commands.Reason) ([]string, error) {
 	if err := pull(ctx, tx, tasks); err != nil {
 		return nil, err
 	}

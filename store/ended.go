@@ -56,7 +56,7 @@ type ended struct {
 // fences hold, with all that follows: history, budgets, dependents, the place
 // where the task stands next. A fence that does not hold changes nothing and is
 // not among the answers.
-func (db *DB) closeAttempts(ctx context.Context, tx pgx.Tx, actor string, list []closing) ([]ended, error) {
+func (db *DB) closeAttempts(ctx context.Context, tx *Tx, actor string, list []closing) ([]ended, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -111,7 +111,7 @@ var completeSQL = strings.NewReplacer("AND t.state IN (", "AND t.reason <> 'kill
 	closedAnswer, "\n	SELECT n FROM moved").Replace(closeSQL)
 
 // followUp does what a completed task does not need.
-func (db *DB) followUp(ctx context.Context, tx pgx.Tx, moved []ended) error {
+func (db *DB) followUp(ctx context.Context, tx *Tx, moved []ended) error {
 	var queued, blocked, bad []string
 	for _, m := range moved {
 		switch {
@@ -205,7 +205,7 @@ func millis(t *time.Time) int64 {
 }
 
 // endedTasks reads tasks that ended without an attempt's evidence.
-func endedTasks(ctx context.Context, tx pgx.Tx, tasks []string) ([]ended, error) {
+func endedTasks(ctx context.Context, tx *Tx, tasks []string) ([]ended, error) {
 	rows, err := tx.Query(ctx, `SELECT 1, id::text, state, reason, attempt, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest, epoch,
 			reason = 'kill_requested', started_at, ended_at
 		FROM tasks WHERE id = ANY ($1::uuid[])`, tasks)

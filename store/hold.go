@@ -16,7 +16,7 @@ func (b *Backlog) Renew(ctx context.Context, f Fence, ttl time.Duration) (until 
 	if err != nil {
 		return until, err
 	}
-	err = b.tx(ctx, "renewing a lease", func(ctx context.Context, tx pgx.Tx) error {
+	err = b.tx(ctx, "renewing a lease", func(ctx context.Context, tx *Tx) error {
 		err := tx.QueryRow(ctx, `UPDATE leases SET until = clock_timestamp() + $4::interval WHERE task = $1 AND attempt = $2 AND epoch = $3 RETURNING until`,
 			f.Task, f.Attempt, f.Epoch, ttl).Scan(&until)
 		if err == pgx.ErrNoRows {
@@ -27,7 +27,7 @@ func (b *Backlog) Renew(ctx context.Context, f Fence, ttl time.Duration) (until 
 	return until, err
 }
 
-func (b *Backlog) refuseStale(ctx context.Context, tx pgx.Tx, f Fence) error {
+func (b *Backlog) refuseStale(ctx context.Context, tx *Tx, f Fence) error {
 	t, err := b.find(ctx, tx, f.Task)
 	if err != nil {
 		return err
@@ -48,12 +48,12 @@ func (b *Backlog) Report(ctx context.Context, f Fence, key string, usage map[str
 	if err := checkEstimate(usage); err != nil {
 		return err
 	}
-	return b.tx(ctx, "counting usage", func(ctx context.Context, tx pgx.Tx) error { return b.report(ctx, tx, f, key, usage) })
+	return b.tx(ctx, "counting usage", func(ctx context.Context, tx *Tx) error { return b.report(ctx, tx, f, key, usage) })
 }
 
 // report moves used amounts from reserved to used, in each budget of the claim
 // with that dimension; more than was reserved is used all the same.
-func (b *Backlog) report(ctx context.Context, tx pgx.Tx, f Fence, key string, usage map[string]Amount) error {
+func (b *Backlog) report(ctx context.Context, tx *Tx, f Fence, key string, usage map[string]Amount) error {
 	if len(usage) == 0 {
 		return nil
 	}
@@ -105,13 +105,13 @@ func (b *Backlog) report(ctx context.Context, tx pgx.Tx, f Fence, key string, us
 
 // Unblock puts a blocked task back.
 func (b *Backlog) Unblock(ctx context.Context, a Act) (Task, error) {
-	return b.requeue(ctx, a, commands.ByUnblock, "unblocked", func(ctx context.Context, tx pgx.Tx, t Task) error {
+	return b.requeue(ctx, a, commands.ByUnblock, "unblocked", func(ctx context.Context, tx *Tx, t Task) error {
 		return b.unpark(ctx, tx, []string{t.ID}, "operator.unblocked", a.Reason)
 	})
 }
 
 // unpark puts blocked tasks back into the queue.
-func (b *Backlog) unpark(ctx context.Context, tx pgx.Tx, tasks []string, action, why string) error {
+func (b *Backlog) unpark(ctx context.Context, tx *Tx, tasks []string, action, why string) error {
 	if len(tasks) == 0 {
 		return nil
 	}
@@ -134,7 +134,7 @@ const maxReplays = 10
 // Retry queues a task that ended without success once more. Its earlier result
 // and attempts are kept.
 func (b *Backlog) Retry(ctx context.Context, a Act) (Task, error) {
-	return b.requeue(ctx, a, commands.ByRetry, "retried", func(ctx context.Context, tx pgx.Tx, t Task) error {
+	return b.requeue(ctx, a, commands.ByRetry, "retried", func(ctx context.Context, tx *Tx, t Task) error {
 		tag, err := tx.Exec(ctx, `
 			WITH moved AS (
 				UPDATE tasks SET state = 'queued', reason = waiting_reason(id), next_type = 'replay', replays = replays + 1, epoch = epoch + 1, ended_at = NULL, updated_at = clock_timestamp(),
@@ -155,14 +155,12 @@ func (b *Backlog) Retry(ctx context.Context, a Act) (Task, error) {
 		if err != nil {
 			return fmt.Errorf("telling dependents of task %s: %w", t.Name(), err)
 		}
-		if err := b.audit(ctx, tx, "operator.retried", t.ID, "", a.Reason); err != nil {
-			return err
-		}
+		b.audit(tx, "operator.retried", t.ID, "", a.Reason)
 		return place(ctx, tx, []string{t.ID})
 	})
 }
 
-func (b *Backlog) refuseRetry(ctx context.Context, tx pgx.Tx, t Task) error {
+func (b *Backlog) refuseRetry(ctx context.Context, tx *Tx, t Task) error {
 	var waits string
 	if err := tx.QueryRow(ctx, `SELECT waiting_reason($1)`, t.ID).Scan(&waits); err != nil {
 		return fmt.Errorf("asking for failed dependencies: %w", err)
@@ -173,7 +171,7 @@ func (b *Backlog) refuseRetry(ctx context.Context, tx pgx.Tx, t Task) error {
 	return commands.Refuse(commands.Conflict, "task %s was retried %d times, which is the limit", t.Name(), maxReplays).Hinting("create it anew")
 }
 
-func (b *Backlog) requeue(ctx context.Context, a Act, by commands.Trigger, done string, move func(context.Context, pgx.Tx, Task) error) (Task, error) {
+func (b *Backlog) requeue(ctx context.Context, a Act, by commands.Trigger, done string, move func(context.Context, *Tx, Task) error) (Task, error) {
 	if a.Fence != nil {
 		return Task{}, commands.Refuse(commands.Validation, "only the operator can do this; a fence is a worker's")
 	}
@@ -181,7 +179,7 @@ func (b *Backlog) requeue(ctx context.Context, a Act, by commands.Trigger, done 
 		return Task{}, err
 	}
 	var t Task
-	err := b.tx(ctx, "a task being "+done, func(ctx context.Context, tx pgx.Tx) (err error) {
+	err := b.tx(ctx, "a task being "+done, func(ctx context.Context, tx *Tx) (err error) {
 		if t, err = b.find(ctx, tx, a.Task); err != nil {
 			return err
 		}
@@ -225,7 +223,7 @@ func (b *Backlog) Reclaim(ctx context.Context, ref string) ([]Task, error) {
 }
 
 func (b *Backlog) reclaimExpired(ctx context.Context) (ids []string, err error) {
-	err = b.tx(ctx, "reclaiming expired leases", func(ctx context.Context, tx pgx.Tx) error {
+	err = b.tx(ctx, "reclaiming expired leases", func(ctx context.Context, tx *Tx) error {
 		ids, err = b.db.expireLeases(ctx, tx, b.actor)
 		return err
 	})

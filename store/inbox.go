@@ -54,7 +54,7 @@ type keyRow struct {
 
 // lockConnections reads the connections of a batch FOR SHARE: a revocation
 // waits for this transaction, and what comes after it is refused.
-func lockConnections(ctx context.Context, tx pgx.Tx, ids []string) (map[string]*connRow, error) {
+func lockConnections(ctx context.Context, tx *Tx, ids []string) (map[string]*connRow, error) {
 	found := map[string]*connRow{}
 	rows, err := tx.Query(ctx, `
 		SELECT c.id::text, c.peer_name, c.state, c.epoch, clock_timestamp(), coalesce(g.kinds, '{}'), coalesce(g.runtimes, '{}'), coalesce(g.expires_at > clock_timestamp(), false)
@@ -116,7 +116,7 @@ func (c *connRow) judge(m Incoming) fate {
 // guard decides the fate of each message and stores the new ones. A message
 // whose connection or key is not in order is not stored: nothing of it has an
 // effect, and it may be judged again when it comes again.
-func guard(ctx context.Context, tx pgx.Tx, batch []Incoming) ([]fate, map[string]*connRow, error) {
+func guard(ctx context.Context, tx *Tx, batch []Incoming) ([]fate, map[string]*connRow, error) {
 	conns, err := lockConnections(ctx, tx, connsOf(batch))
 	if err != nil {
 		return nil, nil, err
@@ -154,7 +154,7 @@ func connsOf(batch []Incoming) []string {
 	return list
 }
 
-func insertInbox(ctx context.Context, tx pgx.Tx, batch []Incoming, which []int) (map[string]bool, error) {
+func insertInbox(ctx context.Context, tx *Tx, batch []Incoming, which []int) (map[string]bool, error) {
 	var conn, id, kind, code, re, task []string
 	var seq []int64
 	var exp []time.Time
@@ -191,7 +191,7 @@ func insertInbox(ctx context.Context, tx pgx.Tx, batch []Incoming, which []int) 
 }
 
 // classify says of messages that were not new what they repeat.
-func classify(ctx context.Context, tx pgx.Tx, batch []Incoming, which []int, fates []fate) error {
+func classify(ctx context.Context, tx *Tx, batch []Incoming, which []int, fates []fate) error {
 	for _, i := range which {
 		m := batch[i]
 		var digest []byte
@@ -212,7 +212,7 @@ func classify(ctx context.Context, tx pgx.Tx, batch []Incoming, which []int, fat
 
 // quarantine suspends connections whose peer used a sequence number twice: a
 // restored backup or a cloned instance speaks.
-func quarantine(ctx context.Context, tx pgx.Tx, batch []Incoming, fates []fate, actor string) error {
+func quarantine(ctx context.Context, tx *Tx, batch []Incoming, fates []fate, actor string) error {
 	for i, f := range fates {
 		if f.code != signing.SeqReuse {
 			continue

@@ -3,8 +3,6 @@ package store
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/signing"
 )
@@ -17,12 +15,10 @@ type Ingested struct {
 }
 
 type ingest struct {
-	db     *DB
-	tx     pgx.Tx
+	tx     *Tx
 	batch  []Incoming
 	conns  map[string]*connRow
 	codes  []signing.Code
-	audit  []AuditRow
 	closed struct{ conns, ids, digests []string }
 	stored map[string]*commands.Received
 }
@@ -43,19 +39,23 @@ func (db *DB) Ingest(ctx context.Context, batch []Incoming) (Ingested, error) {
 
 func (db *DB) ingestOnce(ctx context.Context, batch []Incoming) (Ingested, error) {
 	var out Ingested
-	err := db.tx(ctx, "taking in reports", func(ctx context.Context, tx pgx.Tx) error {
+	var done *Tx
+	err := db.Tx(ctx, "taking in reports", func(ctx context.Context, tx *Tx) error {
 		fates, conns, err := guard(ctx, tx, batch)
 		if err != nil {
 			return err
 		}
-		in := &ingest{db: db, tx: tx, batch: batch, conns: conns, codes: make([]signing.Code, len(batch)), stored: map[string]*commands.Received{}}
+		in := &ingest{tx: tx, batch: batch, conns: conns, codes: make([]signing.Code, len(batch)), stored: map[string]*commands.Received{}}
 		if out.Tasks, err = in.act(ctx, fates); err != nil {
 			return err
 		}
 		out.Codes = in.codes
-		out.Notes, err = in.finish(ctx, fates)
-		return err
+		done = tx
+		return in.finish(ctx, fates)
 	})
+	if err == nil {
+		out.Notes = done.Notes()
+	}
 	return out, err
 }
 
@@ -100,7 +100,7 @@ func (in *ingest) note(m Incoming, code signing.Code, why string) {
 	if in.conns[m.Conn] != nil {
 		row.Conn = m.Conn
 	}
-	in.audit = append(in.audit, row)
+	in.tx.Audit(row)
 }
 
 // closeQuestion closes the command that m answers: any answer proves that the
@@ -111,19 +111,15 @@ func (in *ingest) closeQuestion(m Incoming) {
 	in.closed.digests = append(in.closed.digests, re.SHA256)
 }
 
-func (in *ingest) finish(ctx context.Context, fates []fate) ([]Outgoing, error) {
+func (in *ingest) finish(ctx context.Context, fates []fate) error {
 	if err := quarantine(ctx, in.tx, in.batch, fates, "self"); err != nil {
-		return nil, err
+		return err
 	}
 	if err := closeOut(ctx, in.tx, in.closed.conns, in.closed.ids, in.closed.digests); err != nil {
-		return nil, err
+		return err
 	}
-	if err := insertAudit(ctx, in.tx, in.audit); err != nil {
-		return nil, err
-	}
-	drafts := make([]draft, 0, len(in.stored))
 	for conn, list := range in.stored {
-		drafts = append(drafts, draft{conn: conn, lane: LaneCtl, body: list, life: AnswerLife})
+		in.tx.Send(Draft{Conn: conn, Lane: LaneCtl, Body: list, Note: true})
 	}
-	return in.db.notes(ctx, in.tx, drafts)
+	return nil
 }

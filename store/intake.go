@@ -36,12 +36,10 @@ type KillRun struct {
 // intake is the state of one intake transaction.
 type intake struct {
 	db     *DB
-	tx     pgx.Tx
+	tx     *Tx
 	batch  []Incoming
 	conns  map[string]*connRow
 	taken  []Taken
-	drafts []draft
-	audit  []AuditRow
 	closed struct{ conns, ids, digests []string }
 	replay struct{ conns, re []string }
 }
@@ -61,7 +59,7 @@ func (db *DB) Intake(ctx context.Context, batch []Incoming) (TakenIn, error) {
 
 func (db *DB) intakeOnce(ctx context.Context, batch []Incoming) (TakenIn, error) {
 	var out TakenIn
-	err := db.tx(ctx, "taking in commands", func(ctx context.Context, tx pgx.Tx) error {
+	err := db.Tx(ctx, "taking in commands", func(ctx context.Context, tx *Tx) error {
 		fates, conns, err := guard(ctx, tx, batch)
 		if err != nil {
 			return err
@@ -128,7 +126,7 @@ func (in *intake) note(m Incoming, action string, code signing.Code, why string)
 	if in.conns[m.Conn] != nil {
 		row.Conn = m.Conn
 	}
-	in.audit = append(in.audit, row)
+	in.tx.Audit(row)
 }
 
 // refuse answers message i with no.
@@ -143,8 +141,7 @@ func (in *intake) refuse(i int, r *commands.Refused) {
 }
 
 func (in *intake) answer(m Incoming, lane string, body commands.Body) {
-	in.drafts = append(in.drafts, draft{conn: m.Conn, lane: lane, task: TaskOf(body), body: body, life: AnswerLife,
-		re: &signing.Ref{ID: m.Header.ID, SHA256: m.Digest.String()}})
+	in.tx.Send(Draft{Conn: m.Conn, Lane: lane, Task: TaskOf(body), Body: body, Re: &signing.Ref{ID: m.Header.ID, SHA256: m.Digest.String()}})
 }
 
 // checkGrant asks the connection's grant; without one nothing is allowed.
@@ -182,11 +179,7 @@ func (in *intake) finish(ctx context.Context, fates []fate) ([]Outgoing, error) 
 	if err := closeOut(ctx, in.tx, in.closed.conns, in.closed.ids, in.closed.digests); err != nil {
 		return nil, err
 	}
-	if err := insertAudit(ctx, in.tx, in.audit); err != nil {
-		return nil, err
-	}
-	_, err = in.db.put(ctx, in.tx, in.drafts)
-	return again, err
+	return again, nil
 }
 
 func (in *intake) status(ctx context.Context, i int, b *commands.Status) error {

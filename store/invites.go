@@ -26,7 +26,7 @@ type Invite struct {
 // AddInvite stores an invite. The error is [commands.Conflict] when a live
 // connection has the name already.
 func (db *DB) AddInvite(ctx context.Context, v Invite) (expires time.Time, err error) {
-	err = db.tx(ctx, "inviting "+v.Name, func(ctx context.Context, tx pgx.Tx) error {
+	err = db.Tx(ctx, "inviting "+v.Name, func(ctx context.Context, tx *Tx) error {
 		var taken bool
 		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM connections WHERE peer_name = $1 AND state NOT IN ('revoked', 'rejected'))`,
 			v.Name).Scan(&taken); err != nil {
@@ -45,7 +45,8 @@ func (db *DB) AddInvite(ctx context.Context, v Invite) (expires time.Time, err e
 		if err != nil {
 			return err
 		}
-		return insertAudit(ctx, tx, []AuditRow{{Actor: v.Actor, Action: "invite.created", Object: v.Name}})
+		tx.Audit(AuditRow{Actor: v.Actor, Action: "invite.created", Object: v.Name})
+		return nil
 	})
 	return expires, err
 }

@@ -79,34 +79,30 @@ func (in *intake) revokeLease(ctx context.Context, i int, b *commands.Kill) erro
 }
 
 func (in *intake) answerKills(ctx context.Context, task string, state commands.State, reaped, survivors []commands.Process) error {
-	drafts, err := killDrafts(ctx, in.tx, task, state, reaped, survivors)
-	in.drafts = append(in.drafts, drafts...)
-	return err
+	return answerKills(ctx, in.tx, task, state, reaped, survivors)
 }
 
-// killDrafts answers every kill of task that was not answered yet.
-func killDrafts(ctx context.Context, tx pgx.Tx, task string, state commands.State, reaped, survivors []commands.Process) ([]draft, error) {
+// answerKills answers every kill of task that was not answered yet.
+func answerKills(ctx context.Context, tx *Tx, task string, state commands.State, reaped, survivors []commands.Process) error {
 	rows, err := tx.Query(ctx, `UPDATE kills k SET answered_at = clock_timestamp() FROM tasks t
 		WHERE k.task = $1 AND t.id = k.task AND k.answered_at IS NULL
 		RETURNING k.conn::text, k.command::text, k.digest, t.reason, (extract(epoch FROM clock_timestamp()) * 1000)::bigint`, task)
 	if err != nil {
-		return nil, fmt.Errorf("answering kills of task %s: %w", task, err)
+		return fmt.Errorf("answering kills of task %s: %w", task, err)
 	}
-	var drafts []draft
 	var conn, command string
 	var digest []byte
 	var reason commands.Reason
 	var at int64
 	_, err = pgx.ForEachRow(rows, []any{&conn, &command, &digest, &reason, &at}, func() error {
-		drafts = append(drafts, draft{conn: conn, lane: LaneEvt, task: task, life: AnswerLife,
-			re:   &signing.Ref{ID: command, SHA256: digestHex(digest)},
-			body: &commands.Killed{Task: task, State: state, Reason: reason, Reaped: reaped, Survivors: survivors, At: at}})
+		tx.Send(Draft{Conn: conn, Lane: LaneEvt, Task: task, Re: &signing.Ref{ID: command, SHA256: digestHex(digest)},
+			Body: &commands.Killed{Task: task, State: state, Reason: reason, Reaped: reaped, Survivors: survivors, At: at}})
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("answering kills of task %s: %w", task, err)
+		return fmt.Errorf("answering kills of task %s: %w", task, err)
 	}
-	return drafts, nil
+	return nil
 }
 
 // PendingKill returns the kill that was asked for a task whose lease it took,
@@ -134,7 +130,7 @@ func (db *DB) PendingKill(ctx context.Context, task string) (k KillRun, ok bool,
 // nothing.
 func (db *DB) RevokeWork(ctx context.Context, conn string) ([]KillRun, error) {
 	var list []KillRun
-	err := db.tx(ctx, "ending the work of a revoked connection", func(ctx context.Context, tx pgx.Tx) error {
+	err := db.Tx(ctx, "ending the work of a revoked connection", func(ctx context.Context, tx *Tx) error {
 		list = nil
 		rows, err := tx.Query(ctx, `SELECT id::text FROM tasks WHERE conn = $1 AND state IN ('queued', 'paused', 'blocked')`, conn)
 		if err != nil {

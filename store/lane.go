@@ -38,7 +38,7 @@ func (b *Backlog) SetLane(ctx context.Context, l Lane) error {
 	case l.Weight < 0 || l.Weight > 1000:
 		return commands.Refuse(commands.Validation, "weight %d is outside 1..1000", l.Weight)
 	}
-	return b.tx(ctx, "setting lane "+l.Name, func(ctx context.Context, tx pgx.Tx) error {
+	return b.tx(ctx, "setting lane "+l.Name, func(ctx context.Context, tx *Tx) error {
 		_, err := tx.Exec(ctx, `
 			INSERT INTO lanes AS l (workspace, name, state, weight, reason, actor) VALUES ($1, $2, coalesce(nullif($3, ''), 'active'), coalesce(nullif($4, 0), 1), $5, $6)
 			ON CONFLICT (workspace, name) DO UPDATE SET state = coalesce(nullif($3, ''), l.state), weight = coalesce(nullif($4, 0), l.weight),
@@ -51,16 +51,14 @@ func (b *Backlog) SetLane(ctx context.Context, l Lane) error {
 		if l.State == "" {
 			done = "lane.weighed"
 		}
-		if err := b.audit(ctx, tx, done, l.Name, "", l.Reason); err != nil {
-			return err
-		}
+		b.audit(tx, done, l.Name, "", l.Reason)
 		return tellClaimers(ctx, tx)
 	})
 }
 
 // Lanes lists the lanes that were set or have open tasks.
 func (b *Backlog) Lanes(ctx context.Context) (list []Lane, err error) {
-	err = b.tx(ctx, "listing lanes", func(ctx context.Context, tx pgx.Tx) error {
+	err = b.tx(ctx, "listing lanes", func(ctx context.Context, tx *Tx) error {
 		rows, err := tx.Query(ctx, `
 			WITH open AS (
 				SELECT c.lane, count(*) AS queued, 0 AS claimed FROM ready r JOIN classes c ON c.id = r.class WHERE r.workspace = $1 GROUP BY 1
@@ -109,19 +107,20 @@ func (b *Backlog) Freeze(ctx context.Context, f Freeze) error {
 	if f.Reason == "" {
 		return commands.Refuse(commands.Validation, "a freeze needs a reason").Hinting("add --reason \"why\"; it is recorded")
 	}
-	return b.tx(ctx, "freezing", func(ctx context.Context, tx pgx.Tx) error {
+	return b.tx(ctx, "freezing", func(ctx context.Context, tx *Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO freezes (workspace, scope, target, reason, actor) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`,
 			b.home(f.Scope), f.Scope, f.Target, f.Reason, b.actor)
 		if err != nil {
 			return err
 		}
-		return b.audit(ctx, tx, "freeze", f.Scope+" "+f.Target, "", f.Reason)
+		b.audit(tx, "freeze", f.Scope+" "+f.Target, "", f.Reason)
+		return nil
 	})
 }
 
 // Unfreeze lifts a latch.
 func (b *Backlog) Unfreeze(ctx context.Context, scope, target, reason string) error {
-	return b.tx(ctx, "unfreezing", func(ctx context.Context, tx pgx.Tx) error {
+	return b.tx(ctx, "unfreezing", func(ctx context.Context, tx *Tx) error {
 		tag, err := tx.Exec(ctx, `DELETE FROM freezes WHERE workspace = $1 AND scope = $2 AND target = $3`, b.home(scope), scope, target)
 		if err != nil {
 			return fmt.Errorf("lifting the freeze: %w", err)
@@ -129,16 +128,14 @@ func (b *Backlog) Unfreeze(ctx context.Context, scope, target, reason string) er
 		if tag.RowsAffected() == 0 {
 			return commands.Refuse(commands.NotFound, "%s %s is not frozen", clip(scope), clip(target))
 		}
-		if err := b.audit(ctx, tx, "unfreeze", scope+" "+target, "", reason); err != nil {
-			return err
-		}
+		b.audit(tx, "unfreeze", scope+" "+target, "", reason)
 		return tellClaimers(ctx, tx)
 	})
 }
 
 // Freezes lists the latches that bind the workspace.
 func (b *Backlog) Freezes(ctx context.Context) (list []Freeze, err error) {
-	err = b.tx(ctx, "listing freezes", func(ctx context.Context, tx pgx.Tx) error {
+	err = b.tx(ctx, "listing freezes", func(ctx context.Context, tx *Tx) error {
 		rows, err := tx.Query(ctx, `SELECT scope, target, reason, actor, since FROM freezes WHERE workspace IN ('', $1) ORDER BY id`, b.workspace)
 		if err != nil {
 			return err

@@ -17,7 +17,7 @@ import (
 func (db *DB) Renew(ctx context.Context, fences []Fence, lease time.Duration) (map[Fence]bool, error) {
 	f := fencesOf(fences, func(f Fence) Fence { return f })
 	held := map[Fence]bool{}
-	err := db.tx(ctx, "renewing leases", func(ctx context.Context, tx pgx.Tx) error {
+	err := db.Tx(ctx, "renewing leases", func(ctx context.Context, tx *Tx) error {
 		clear(held)
 		rows, err := tx.Query(ctx, `UPDATE leases l SET until = clock_timestamp() + $3::interval
 			FROM unnest($1::uuid[], $2::bigint[]) AS f (task, epoch) WHERE l.task = f.task AND l.epoch = f.epoch

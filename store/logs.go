@@ -37,7 +37,7 @@ func (db *DB) AddLogs(ctx context.Context, list []LogReport) ([]string, error) {
 		attempt, at, data = append(attempt, r.Log.Attempt), append(at, r.Log.Offset), append(data, r.Log.Data)
 	}
 	var tasks []string
-	err := db.tx(ctx, "storing logs", func(ctx context.Context, tx pgx.Tx) error {
+	err := db.Tx(ctx, "storing logs", func(ctx context.Context, tx *Tx) error {
 		rows, err := tx.Query(ctx, `
 			WITH added AS (
 				INSERT INTO logs (task, attempt, stream, at, data)
@@ -73,7 +73,7 @@ func (db *DB) Logs(ctx context.Context, task string, after int64, limit int) ([]
 // LogsForwarded remembers how much of an attempt's output was handed on, so
 // that a restarted spoke goes on from there. Going back is harmless.
 func (db *DB) LogsForwarded(ctx context.Context, f Fence, out, err int64) error {
-	return db.tx(ctx, "remembering forwarded logs", func(ctx context.Context, tx pgx.Tx) error {
+	return db.Tx(ctx, "remembering forwarded logs", func(ctx context.Context, tx *Tx) error {
 		_, e := tx.Exec(ctx, `UPDATE sessions SET log_out = greatest(log_out, $3), log_err = greatest(log_err, $4) WHERE task = $1 AND attempt = $2`,
 			f.Task, f.Attempt, out, err)
 		return e

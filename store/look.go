@@ -10,8 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/spawnmesh/spawnmesh/internal/crash"
 )
 
 // maxMeetings bounds how often a claim looks again because others had locked
@@ -91,16 +89,16 @@ const (
 // no longer than the statement and its commit take.
 func (b *Backlog) look(ctx context.Context, claim string, t ClaimTerms, limited int) (l look, err error) {
 	tries := 0
-	err = b.work(ctx, "claiming tasks", func(ctx context.Context, w *work) error {
+	err = b.work(ctx, "claiming tasks", func(ctx context.Context, tx *Tx) error {
 		tries++
 		l = look{limited: limited}
-		key, err := b.db.grantKeys.current(ctx, w)
+		key, err := b.db.grantKeys.current(ctx, tx)
 		if err != nil {
 			return err
 		}
 		// After a commit whose answer was lost, the leases are already ours.
 		if tries > 1 {
-			if err = l.claimedBefore(ctx, w, claim); err != nil || len(l.list) > 0 {
+			if err = l.claimedBefore(ctx, tx, claim); err != nil || len(l.list) > 0 {
 				l.whole = true
 				b.sign(key, l.list)
 				return err
@@ -113,8 +111,7 @@ func (b *Backlog) look(ctx context.Context, claim string, t ClaimTerms, limited 
 		}
 		sql, args := b.queueHolds(&batch, claim, t, limited)
 		batch.Queue(sql, args...).Query(func(rows pgx.Rows) error { return l.read(rows) })
-		crash.Point("before claiming tasks")
-		if err := w.SendLast(ctx, &batch); err != nil {
+		if err := tx.SendLast(ctx, &batch); err != nil {
 			return fmt.Errorf("picking tasks: %w", err)
 		}
 		if note {
@@ -215,7 +212,7 @@ func (l *look) read(rows pgx.Rows) (err error) {
 }
 
 // claimedBefore finds what an earlier try of the same claim took.
-func (l *look) claimedBefore(ctx context.Context, tx pgx.Tx, claim string) error {
+func (l *look) claimedBefore(ctx context.Context, tx *Tx, claim string) error {
 	rows, err := tx.Query(ctx, `SELECT `+claimedColumns+`, 0::bigint, -1 FROM (
 			SELECT t.id, l.attempt, l.epoch, l.type, l.until, t.key, t.title, t.priority, t.class, t.command, t.command_digest, t.seq
 			FROM leases l JOIN tasks t ON t.id = l.task AND t.epoch = l.epoch WHERE l.claim = $1) AS m

@@ -51,7 +51,7 @@ func (o SpawnOrder) digest() ([]byte, error) {
 // happens to this process.
 func (db *DB) OrderSpawns(ctx context.Context, orders []SpawnOrder) ([]Ordered, error) {
 	var out []Ordered
-	err := db.tx(ctx, "ordering spawns", func(ctx context.Context, tx pgx.Tx) error {
+	err := db.Tx(ctx, "ordering spawns", func(ctx context.Context, tx *Tx) error {
 		out = make([]Ordered, len(orders))
 		if err := refuseClosed(ctx, tx, orders, out); err != nil {
 			return err
@@ -65,7 +65,7 @@ func (db *DB) OrderSpawns(ctx context.Context, orders []SpawnOrder) ([]Ordered, 
 }
 
 // refuseClosed refuses orders over connections that take none.
-func refuseClosed(ctx context.Context, tx pgx.Tx, orders []SpawnOrder, out []Ordered) error {
+func refuseClosed(ctx context.Context, tx *Tx, orders []SpawnOrder, out []Ordered) error {
 	batch := make([]Incoming, len(orders))
 	for i, o := range orders {
 		batch[i].Conn = o.Conn
@@ -87,7 +87,7 @@ func refuseClosed(ctx context.Context, tx pgx.Tx, orders []SpawnOrder, out []Ord
 }
 
 // findOrdered finds orders that were given before, by task or idempotency key.
-func findOrdered(ctx context.Context, tx pgx.Tx, orders []SpawnOrder, out []Ordered) error {
+func findOrdered(ctx context.Context, tx *Tx, orders []SpawnOrder, out []Ordered) error {
 	tasks, keys := make([]string, len(orders)), make([]string, len(orders))
 	for i, o := range orders {
 		tasks[i], keys[i] = o.Spawn.Task, o.IdempotencyKey
@@ -114,8 +114,8 @@ func findOrdered(ctx context.Context, tx pgx.Tx, orders []SpawnOrder, out []Orde
 	return err
 }
 
-func (db *DB) insertOrders(ctx context.Context, tx pgx.Tx, orders []SpawnOrder, out []Ordered) error {
-	var drafts []draft
+func (db *DB) insertOrders(ctx context.Context, tx *Tx, orders []SpawnOrder, out []Ordered) error {
+	var drafts []Draft
 	var which []int
 	taken := map[string]int{}
 	for i, o := range orders {
@@ -129,9 +129,9 @@ func (db *DB) insertOrders(ctx context.Context, tx pgx.Tx, orders []SpawnOrder, 
 		taken[o.IdempotencyKey] = i
 		out[i].Task = o.Spawn.Task
 		which = append(which, i)
-		drafts = append(drafts, draft{conn: o.Conn, lane: LaneRun, task: o.Spawn.Task, body: o.Spawn, life: o.Life})
+		drafts = append(drafts, Draft{Conn: o.Conn, Lane: LaneRun, Task: o.Spawn.Task, Body: o.Spawn, Life: o.Life})
 	}
-	sealed, err := db.put(ctx, tx, drafts)
+	sealed, err := tx.SendNow(ctx, drafts...)
 	if err != nil || len(sealed) == 0 {
 		return err
 	}
@@ -149,7 +149,7 @@ func sameOrder(first, second SpawnOrder) Ordered {
 	return o
 }
 
-func insertMirrors(ctx context.Context, tx pgx.Tx, orders []SpawnOrder, which []int, sealed []signing.Sealed) error {
+func insertMirrors(ctx context.Context, tx *Tx, orders []SpawnOrder, which []int, sealed []signing.Sealed) error {
 	var task, conn, title, command, key, actor []string
 	var priority []int
 	var digest, request [][]byte
@@ -177,13 +177,14 @@ func insertMirrors(ctx context.Context, tx pgx.Tx, orders []SpawnOrder, which []
 	if err != nil {
 		return fmt.Errorf("storing mirrors: %w", err)
 	}
-	return insertAudit(ctx, tx, audit)
+	tx.Audit(audit...)
+	return nil
 }
 
 // OrderKill stores a kill order for a task. A task that has ended already gets
 // none: its mirror is the answer.
 func (db *DB) OrderKill(ctx context.Context, k commands.Kill, life time.Duration, actor string) (sent bool, err error) {
-	err = db.tx(ctx, "ordering the kill of task "+k.Task, func(ctx context.Context, tx pgx.Tx) error {
+	err = db.Tx(ctx, "ordering the kill of task "+k.Task, func(ctx context.Context, tx *Tx) error {
 		var conn string
 		var state commands.State
 		err := tx.QueryRow(ctx, `SELECT conn::text, state FROM mirrors WHERE task = $1 FOR UPDATE`, k.Task).Scan(&conn, &state)
@@ -198,11 +199,9 @@ func (db *DB) OrderKill(ctx context.Context, k commands.Kill, life time.Duration
 		if err != nil {
 			return err
 		}
-		if err := insertAudit(ctx, tx, []AuditRow{{Actor: actor, Action: "task.kill_ordered", Object: k.Task, Why: k.Reason, Conn: conn}}); err != nil {
-			return err
-		}
-		_, err = db.put(ctx, tx, []draft{{conn: conn, lane: LaneCtl, task: k.Task, body: &k, life: life}})
-		return err
+		tx.Audit(AuditRow{Actor: actor, Action: "task.kill_ordered", Object: k.Task, Why: k.Reason, Conn: conn})
+		tx.Send(Draft{Conn: conn, Lane: LaneCtl, Task: k.Task, Body: &k, Life: life})
+		return nil
 	})
 	return sent, err
 }
@@ -210,7 +209,7 @@ func (db *DB) OrderKill(ctx context.Context, k commands.Kill, life time.Duration
 // OrderStatus asks the spoke of a task how it stands, and returns the id of the
 // question: the answer names it.
 func (db *DB) OrderStatus(ctx context.Context, task string, life time.Duration, actor string) (id string, err error) {
-	err = db.tx(ctx, "asking for the state of task "+task, func(ctx context.Context, tx pgx.Tx) error {
+	err = db.Tx(ctx, "asking for the state of task "+task, func(ctx context.Context, tx *Tx) error {
 		var conn string
 		err := tx.QueryRow(ctx, `SELECT conn::text FROM mirrors WHERE task = $1`, task).Scan(&conn)
 		if err == pgx.ErrNoRows {
@@ -219,12 +218,9 @@ func (db *DB) OrderStatus(ctx context.Context, task string, life time.Duration, 
 		if err != nil {
 			return err
 		}
-		sealed, err := db.put(ctx, tx, []draft{{conn: conn, lane: LaneCtl, task: task, body: &commands.Status{Task: task}, life: life}})
-		if err != nil {
-			return err
-		}
-		id = sealed[0].ID
-		return insertAudit(ctx, tx, []AuditRow{{Actor: actor, Action: "task.asked", Object: task, Conn: conn, Message: id}})
+		id = tx.Send(Draft{Conn: conn, Lane: LaneCtl, Task: task, Body: &commands.Status{Task: task}, Life: life})
+		tx.Audit(AuditRow{Actor: actor, Action: "task.asked", Object: task, Conn: conn, Message: id})
+		return nil
 	})
 	return id, err
 }

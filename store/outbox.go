@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -27,15 +29,47 @@ const workspace = "main"
 // AnswerLife is how long receipts and results stay acceptable.
 const AnswerLife = 30 * 24 * time.Hour
 
-// A draft is a message that the current transaction decides to send.
-type draft struct {
-	conn string
-	lane string
-	task string
-	body commands.Body
-	re   *signing.Ref
-	life time.Duration
+// A Draft is a message that a transaction decides to send.
+type Draft struct {
+	Conn string
+	Lane string
+	Task string // "" for none
+	Body commands.Body
+	Re   *signing.Ref  // what it answers; nil for none
+	Life time.Duration // how long it stays acceptable; 0 means [AnswerLife]
+	Note bool          // not kept: it may be lost, because what it answers will come again
+
+	id string
 }
+
+// Send queues a message and returns its id. It is numbered, signed and stored
+// at the end of the transaction: sequences are locked last of all, in the order
+// of the connections' ids, so that transactions over several connections never
+// wait in a circle.
+func (tx *Tx) Send(m Draft) (id string) {
+	m.id = uuid.Must(uuid.NewV7()).String()
+	tx.drafts = append(tx.drafts, m)
+	return m.id
+}
+
+// SendNow numbers and signs messages at once, for callers that keep what was
+// signed. From here on the transaction may lock nothing that others lock before
+// a sequence. The messages are stored at its end.
+func (tx *Tx) SendNow(ctx context.Context, list ...Draft) ([]signing.Sealed, error) {
+	for i := range list {
+		list[i].id = uuid.Must(uuid.NewV7()).String()
+	}
+	sealed, err := tx.seal(ctx, &pgx.Batch{}, list)
+	if err != nil {
+		return nil, err
+	}
+	tx.keep(list, sealed)
+	return sealed, nil
+}
+
+// Notes are the messages of the transaction that are not kept, to be sent after
+// its commit.
+func (tx *Tx) Notes() []Outgoing { return tx.notes }
 
 type numbered struct {
 	first int64
@@ -44,28 +78,64 @@ type numbered struct {
 	now   time.Time
 }
 
-// put seals drafts and adds them to the outbox, in the caller's transaction.
-// It takes the sequence rows' locks last of all, in the order of the ids, so
-// that transactions over several connections never wait in a circle.
-func (db *DB) put(ctx context.Context, tx pgx.Tx, drafts []draft) ([]signing.Sealed, error) {
-	sealed, err := db.seal(ctx, tx, drafts)
-	if err != nil || len(sealed) == 0 {
+// seal sends b with the statements behind it that number drafts, and signs them.
+func (tx *Tx) seal(ctx context.Context, b *pgx.Batch, drafts []Draft) ([]signing.Sealed, error) {
+	count := map[string]int64{}
+	for _, d := range drafts {
+		count[d.Conn]++
+	}
+	next := map[string]*numbered{}
+	for _, conn := range slices.Sorted(maps.Keys(count)) {
+		n := &numbered{}
+		next[conn] = n
+		b.Queue(`UPDATE sequences s SET last = s.last + $2 FROM connections c
+			WHERE s.conn = $1 AND c.id = s.conn RETURNING s.last - $2 + 1, c.peer, c.epoch, clock_timestamp()`,
+			conn, count[conn]).QueryRow(func(row pgx.Row) error {
+			if err := row.Scan(&n.first, &n.peer, &n.epoch, &n.now); err != nil {
+				return fmt.Errorf("numbering messages of connection %s: %w", conn, err)
+			}
+			return nil
+		})
+	}
+	if b.Len() == 0 {
+		return nil, nil
+	}
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return nil, err
 	}
-	rows := &outboxRows{}
-	for i, s := range sealed {
-		rows.add(drafts[i], s)
-	}
-	_, err = tx.Exec(ctx, `
-		INSERT INTO outbox (id, conn, seq, lane, kind, digest, re, task, exp, wire)
-		SELECT a, b, c, d, e, f, nullif(g, '')::uuid, nullif(h, '')::uuid, i, j
-		FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::bytea[], $7::text[], $8::text[], $9::timestamptz[], $10::bytea[])
-			AS u (a, b, c, d, e, f, g, h, i, j)`,
-		rows.id, rows.conn, rows.seq, rows.lane, rows.kind, rows.digest, rows.re, rows.task, rows.exp, rows.wire)
-	if err != nil {
-		return nil, fmt.Errorf("filling the outbox: %w", err)
+	sealed := make([]signing.Sealed, len(drafts))
+	for i, d := range drafts {
+		s, err := tx.db.seal(d, next[d.Conn])
+		if err != nil {
+			return nil, err
+		}
+		sealed[i] = s
 	}
 	return sealed, nil
+}
+
+func (db *DB) seal(d Draft, n *numbered) (signing.Sealed, error) {
+	body, err := signing.EncodeBody(d.Body)
+	if err != nil {
+		return signing.Sealed{}, fmt.Errorf("encoding a %s body: %w", d.Body.Kind(), err)
+	}
+	h := signing.Header{ID: d.id, Kind: string(d.Body.Kind()), Iss: db.self, Aud: n.peer, Conn: d.Conn,
+		Epoch: n.epoch, Seq: n.first, Iat: n.now.UnixMilli(), Exp: n.now.Add(cmp.Or(d.Life, AnswerLife)).UnixMilli(), Wsp: workspace, Re: d.Re}
+	n.first++
+	return db.signer.Seal(commands.Types[d.Body.Kind()], h, body)
+}
+
+// keep adds sealed drafts to what is stored at the end, and to the notes what
+// is not.
+func (tx *Tx) keep(drafts []Draft, sealed []signing.Sealed) {
+	for i, s := range sealed {
+		d := drafts[i]
+		if d.Note {
+			tx.notes = append(tx.notes, Outgoing{ID: s.ID, Conn: d.Conn, Lane: d.Lane, Kind: string(d.Body.Kind()), Wire: s.Wire})
+			continue
+		}
+		tx.sealed.add(d, s)
+	}
 }
 
 type outboxRows struct {
@@ -75,82 +145,33 @@ type outboxRows struct {
 	digest, wire                   [][]byte
 }
 
-func (r *outboxRows) add(d draft, s signing.Sealed) {
+func (r *outboxRows) add(d Draft, s signing.Sealed) {
 	re := ""
-	if d.re != nil {
-		re = d.re.ID
+	if d.Re != nil {
+		re = d.Re.ID
 	}
-	r.id, r.conn, r.seq = append(r.id, s.ID), append(r.conn, d.conn), append(r.seq, s.Seq)
-	r.lane, r.kind = append(r.lane, d.lane), append(r.kind, string(d.body.Kind()))
-	r.digest, r.re, r.task = append(r.digest, s.Digest[:]), append(r.re, re), append(r.task, d.task)
+	r.id, r.conn, r.seq = append(r.id, s.ID), append(r.conn, d.Conn), append(r.seq, s.Seq)
+	r.lane, r.kind = append(r.lane, d.Lane), append(r.kind, string(d.Body.Kind()))
+	r.digest, r.re, r.task = append(r.digest, s.Digest[:]), append(r.re, re), append(r.task, d.Task)
 	r.exp, r.wire = append(r.exp, s.Exp), append(r.wire, s.Wire)
 }
 
-// seal numbers and signs drafts without storing them.
-func (db *DB) seal(ctx context.Context, tx pgx.Tx, drafts []draft) ([]signing.Sealed, error) {
-	count := map[string]int64{}
-	for _, d := range drafts {
-		count[d.conn]++
+// queue queues the insertion of the rows.
+func (r *outboxRows) queue(b *pgx.Batch) {
+	if len(r.id) == 0 {
+		return
 	}
-	conns := make([]string, 0, len(count))
-	for conn := range count {
-		conns = append(conns, conn)
-	}
-	slices.Sort(conns)
-	next := map[string]*numbered{}
-	for _, conn := range conns {
-		n := &numbered{}
-		err := tx.QueryRow(ctx, `UPDATE sequences s SET last = s.last + $2 FROM connections c
-			WHERE s.conn = $1 AND c.id = s.conn RETURNING s.last - $2 + 1, c.peer, c.epoch, clock_timestamp()`,
-			conn, count[conn]).Scan(&n.first, &n.peer, &n.epoch, &n.now)
-		if err != nil {
-			return nil, fmt.Errorf("numbering messages of connection %s: %w", conn, err)
-		}
-		next[conn] = n
-	}
-	sealed := make([]signing.Sealed, len(drafts))
-	for i, d := range drafts {
-		s, err := db.sealOne(d, next[d.conn])
-		if err != nil {
-			return nil, err
-		}
-		sealed[i] = s
-	}
-	return sealed, nil
-}
-
-func (db *DB) sealOne(d draft, n *numbered) (signing.Sealed, error) {
-	body, err := signing.EncodeBody(d.body)
-	if err != nil {
-		return signing.Sealed{}, fmt.Errorf("encoding a %s body: %w", d.body.Kind(), err)
-	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return signing.Sealed{}, err
-	}
-	h := signing.Header{ID: id.String(), Kind: string(d.body.Kind()), Iss: db.self, Aud: n.peer, Conn: d.conn,
-		Epoch: n.epoch, Seq: n.first, Iat: n.now.UnixMilli(), Exp: n.now.Add(d.life).UnixMilli(), Wsp: workspace, Re: d.re}
-	n.first++
-	return db.signer.Seal(commands.Types[d.body.Kind()], h, body)
-}
-
-// Notes signs one message per connection that is not kept: it may be lost,
-// because what it answers will come again.
-func (db *DB) notes(ctx context.Context, tx pgx.Tx, drafts []draft) ([]Outgoing, error) {
-	sealed, err := db.seal(ctx, tx, drafts)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]Outgoing, len(sealed))
-	for i, s := range sealed {
-		out[i] = Outgoing{ID: s.ID, Conn: drafts[i].conn, Lane: drafts[i].lane, Kind: string(drafts[i].body.Kind()), Wire: s.Wire}
-	}
-	return out, nil
+	b.Queue(`
+		INSERT INTO outbox (id, conn, seq, lane, kind, digest, re, task, exp, wire)
+		SELECT a, b, c, d, e, f, nullif(g, '')::uuid, nullif(h, '')::uuid, i, j
+		FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::bytea[], $7::text[], $8::text[], $9::timestamptz[], $10::bytea[])
+			AS u (a, b, c, d, e, f, g, h, i, j)`,
+		r.id, r.conn, r.seq, r.lane, r.kind, r.digest, r.re, r.task, r.exp, r.wire)
 }
 
 // closeOut closes messages that the peer of conn says it has stored. The
 // comparison of conn is written so that only the primary key's index fits.
-func closeOut(ctx context.Context, tx pgx.Tx, conns, ids, digests []string) error {
+func closeOut(ctx context.Context, tx *Tx, conns, ids, digests []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -166,7 +187,7 @@ func closeOut(ctx context.Context, tx pgx.Tx, conns, ids, digests []string) erro
 
 // answersTo returns the stored answers to commands that came again: they go out
 // again, and if they are lost the command will come once more.
-func answersTo(ctx context.Context, tx pgx.Tx, conns, re []string) ([]Outgoing, error) {
+func answersTo(ctx context.Context, tx *Tx, conns, re []string) ([]Outgoing, error) {
 	if len(re) == 0 {
 		return nil, nil
 	}

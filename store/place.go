@@ -13,7 +13,7 @@ import (
 // statements of create, claim and close move tasks between places.
 
 // place puts queued tasks that stand nowhere where they belong.
-func place(ctx context.Context, tx pgx.Tx, tasks []string) error {
+func place(ctx context.Context, tx *Tx, tasks []string) error {
 	if len(tasks) == 0 {
 		return nil
 	}
@@ -37,7 +37,7 @@ func place(ctx context.Context, tx pgx.Tx, tasks []string) error {
 // pull takes waiting tasks out of their places and locks their rows. Claimers
 // lock ready before tasks, so ready comes first; a due task may have become
 // ready meanwhile, so it comes again at the end.
-func pull(ctx context.Context, tx pgx.Tx, tasks []string) error {
+func pull(ctx context.Context, tx *Tx, tasks []string) error {
 	const fromReady = `DELETE FROM ready USING tasks t WHERE t.id = ANY ($1::uuid[]) AND ready.class = t.class AND ready.rank = -t.priority AND ready.seq = t.seq`
 	var batch pgx.Batch
 	batch.Queue(fromReady, tasks)
@@ -51,7 +51,7 @@ func pull(ctx context.Context, tx pgx.Tx, tasks []string) error {
 }
 
 // park puts tasks aside until somebody decides.
-func park(ctx context.Context, tx pgx.Tx, tasks []string, why string) error {
+func park(ctx context.Context, tx *Tx, tasks []string, why string) error {
 	if len(tasks) == 0 {
 		return nil
 	}
@@ -68,10 +68,10 @@ func park(ctx context.Context, tx pgx.Tx, tasks []string, why string) error {
 // has a snapshot from after the dependents' rows were locked: somebody who puts
 // one of them back at this moment is either seen there, or waits and then sees
 // that nothing is unmet.
-func resolve(batch *pgx.Batch, ended [][16]byte) (free func(context.Context, pgx.Tx) error) {
+func resolve(batch *pgx.Batch, ended [][16]byte) (free func(context.Context, *Tx) error) {
 	met := int64(0)
 	batch.Queue(resolveSQL, ended).Exec(func(tag pgconn.CommandTag) error { met = tag.RowsAffected(); return nil })
-	return func(ctx context.Context, tx pgx.Tx) error {
+	return func(ctx context.Context, tx *Tx) error {
 		if met == 0 {
 			return nil
 		}
@@ -106,7 +106,7 @@ const (
 )
 
 // resolveNow is resolve on its own.
-func resolveNow(ctx context.Context, tx pgx.Tx, ended []string) error {
+func resolveNow(ctx context.Context, tx *Tx, ended []string) error {
 	var batch pgx.Batch
 	free := resolve(&batch, uuids(ended))
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {

@@ -29,7 +29,7 @@ type Progress struct {
 // and the caller must end what it started.
 func (db *DB) Record(ctx context.Context, batch []Progress) ([]bool, error) {
 	held := make([]bool, len(batch))
-	err := db.tx(ctx, "recording progress", func(ctx context.Context, tx pgx.Tx) error {
+	err := db.Tx(ctx, "recording progress", func(ctx context.Context, tx *Tx) error {
 		clear(held)
 		var starts []Start
 		var ends []End
@@ -41,23 +41,17 @@ func (db *DB) Record(ctx context.Context, batch []Progress) ([]bool, error) {
 				ends, endAt = append(ends, *p.End), append(endAt, i)
 			}
 		}
-		first, err := markStarted(ctx, tx, starts, held, startAt)
-		if err != nil {
+		if err := markStarted(ctx, tx, starts, held, startAt); err != nil {
 			return err
 		}
-		second, err := db.markEnded(ctx, tx, ends, held, endAt)
-		if err != nil {
-			return err
-		}
-		_, err = db.put(ctx, tx, append(first, second...))
-		return err
+		return db.markEnded(ctx, tx, ends, held, endAt)
 	})
 	return held, err
 }
 
-func markStarted(ctx context.Context, tx pgx.Tx, starts []Start, held []bool, at []int) ([]draft, error) {
+func markStarted(ctx context.Context, tx *Tx, starts []Start, held []bool, at []int) error {
 	if len(starts) == 0 {
-		return nil, nil
+		return nil
 	}
 	f := fencesOf(starts, func(s Start) Fence { return s.Fence })
 	pids, boots := make([]int, len(starts)), make([]string, len(starts))
@@ -82,22 +76,21 @@ func markStarted(ctx context.Context, tx pgx.Tx, starts []Start, held []bool, at
 		SELECT n, fresh, id::text, attempt, epoch, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest, pid,
 			(extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM moved ORDER BY n`, f.task, f.attempt, f.epoch, pids, boots)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var n int
 	var fresh bool
 	var a asked
 	var b commands.Started
-	var drafts []draft
 	_, err = pgx.ForEachRow(rows, []any{&n, &fresh, &b.Task, &b.Attempt, &a.epoch, &a.conn, &a.command, &a.digest, &b.Pid, &b.At}, func() error {
 		held[at[n-1]] = true
 		if fresh && a.conn != "" {
 			body := b
-			drafts = append(drafts, a.draft(LaneEvt, &body, b.Task, b.Attempt))
+			tx.Send(a.draft(LaneEvt, &body, b.Task, b.Attempt))
 		}
 		return nil
 	})
-	return drafts, err
+	return err
 }
 
 // asked is who asked for a task, for the answers that go back.
@@ -107,9 +100,9 @@ type asked struct {
 	epoch         int64
 }
 
-func (a asked) draft(lane string, body commands.Body, task string, attempt int) draft {
-	return draft{conn: a.conn, lane: lane, task: task, body: body, life: AnswerLife,
-		re: &signing.Ref{ID: a.command, SHA256: digestHex(a.digest), Attempt: attempt, Fence: a.epoch}}
+func (a asked) draft(lane string, body commands.Body, task string, attempt int) Draft {
+	return Draft{Conn: a.conn, Lane: lane, Task: task, Body: body,
+		Re: &signing.Ref{ID: a.command, SHA256: digestHex(a.digest), Attempt: attempt, Fence: a.epoch}}
 }
 
 type fenceRows struct {

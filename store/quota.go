@@ -42,7 +42,7 @@ func (b *Backlog) SetQuota(ctx context.Context, q Quota) error {
 	case (q.PerWindow == nil) != (q.Window == 0):
 		return commands.Refuse(commands.Validation, "a limit per window needs the window's length, and the other way round")
 	}
-	return b.tx(ctx, "setting quota "+q.Name, func(ctx context.Context, tx pgx.Tx) error {
+	return b.tx(ctx, "setting quota "+q.Name, func(ctx context.Context, tx *Tx) error {
 		if err := awaitHolders(ctx, tx, "quotas"); err != nil {
 			return err
 		}
@@ -57,16 +57,14 @@ func (b *Backlog) SetQuota(ctx context.Context, q Quota) error {
 		if tag.RowsAffected() == 0 {
 			return commands.Refuse(commands.Conflict, "quota %s is there with another scope, which does not change", q.Name).Hinting("remove it first: spawnmesh quota remove %s", q.Name)
 		}
-		if err := b.audit(ctx, tx, "quota.set", q.Name, "", fmt.Sprintf("for %s %s", q.Scope, q.Target)); err != nil {
-			return err
-		}
+		b.audit(tx, "quota.set", q.Name, "", fmt.Sprintf("for %s %s", q.Scope, q.Target))
 		return tellClaimers(ctx, tx)
 	})
 }
 
 // Quotas lists the quotas that bind the workspace, with what counts now.
 func (b *Backlog) Quotas(ctx context.Context) (list []Quota, err error) {
-	err = b.tx(ctx, "listing quotas", func(ctx context.Context, tx pgx.Tx) error {
+	err = b.tx(ctx, "listing quotas", func(ctx context.Context, tx *Tx) error {
 		rows, err := tx.Query(ctx, `SELECT name, scope, target, concurrent, per_window, coalesce(win, interval '0'),
 				(SELECT count(*) FROM quota_uses u JOIN leases l ON l.task = u.task AND l.attempt = u.attempt WHERE u.quota = q.id),
 				(SELECT count(*) FROM quota_uses u WHERE u.quota = q.id AND u.at > now() - q.win)

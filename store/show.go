@@ -46,7 +46,7 @@ var prefixForm = regexp.MustCompile(`^[0-9a-f][0-9a-f-]{5,35}$`)
 
 // find reads the task that ref names: its key, its id, or the beginning of its
 // id, six characters at least, when no other begins so. A key comes before an id.
-func (b *Backlog) find(ctx context.Context, tx pgx.Tx, ref string) (Task, error) {
+func (b *Backlog) find(ctx context.Context, tx *Tx, ref string) (Task, error) {
 	unknown := commands.Refuse(commands.NotFound, "no task %q in workspace %s", clip(ref), b.workspace).Hinting("spawnmesh backlog list")
 	if err := checkText("the task's name", ref, MaxKey, true); err != nil {
 		return Task{}, err
@@ -81,7 +81,7 @@ func idRange(prefix string) (low, high string, ok bool) {
 	return low, high, looksLikeID(low) && looksLikeID(high)
 }
 
-func queryTasks(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]Task, error) {
+func queryTasks(ctx context.Context, tx *Tx, sql string, args ...any) ([]Task, error) {
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("reading tasks: %w", err)
@@ -99,7 +99,7 @@ func (b *Backlog) ShowAll(ctx context.Context, ids []string) (list []Task, err e
 	if len(ids) == 0 {
 		return []Task{}, nil
 	}
-	err = b.tx(ctx, "reading tasks", func(ctx context.Context, tx pgx.Tx) error {
+	err = b.tx(ctx, "reading tasks", func(ctx context.Context, tx *Tx) error {
 		list, err = queryTasks(ctx, tx, taskSQL+`JOIN unnest($3::text[]::uuid[]) WITH ORDINALITY AS asked (id, n) ON asked.id = t.id WHERE t.workspace = $1 ORDER BY asked.n`, b.workspace, "", ids)
 		return err
 	})
@@ -108,7 +108,7 @@ func (b *Backlog) ShowAll(ctx context.Context, ids []string) (list []Task, err e
 
 // Show returns one task by its key, its id, or a unique beginning of its id.
 func (b *Backlog) Show(ctx context.Context, ref string) (t Task, err error) {
-	err = b.tx(ctx, "reading a task", func(ctx context.Context, tx pgx.Tx) error {
+	err = b.tx(ctx, "reading a task", func(ctx context.Context, tx *Tx) error {
 		t, err = b.find(ctx, tx, ref)
 		return err
 	})

@@ -11,11 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/signing"
 )
 
@@ -101,35 +99,6 @@ func (db *DB) adopt(ctx context.Context) error {
 		return fmt.Errorf("the database belongs to instance %s and the keys to instance %s; "+
 			"point the data directory and DATABASE_URL at the same instance", owner, db.self)
 	}
-	return nil
-}
-
-// tx runs fn in a transaction, again after an outage. fn must be safe to run
-// again after its own commit: the answer to a commit can be lost. Tests end the
-// process before and after every commit, by the name in doing.
-func (db *DB) tx(ctx context.Context, doing string, fn func(context.Context, pgx.Tx) error) error {
-	return db.txWith(ctx, doing, "", func(ctx context.Context, w *work) error { return fn(ctx, w) })
-}
-
-// txWith is tx in one workspace, or in none and all of them.
-func (db *DB) txWith(ctx context.Context, doing, workspace string, fn func(context.Context, *work) error) error {
-	err := db.retry(ctx, func(ctx context.Context) error {
-		conn, err := db.pool.Acquire(ctx)
-		if err != nil {
-			return err
-		}
-		defer conn.Release()
-		w := newWork(conn, workspace)
-		err = fn(ctx, w)
-		if !w.committed {
-			crash.Point("before " + doing)
-		}
-		return w.end(ctx, err)
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
-	}
-	crash.Point("after " + doing)
 	return nil
 }
 

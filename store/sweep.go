@@ -31,7 +31,7 @@ func (db *DB) Sweep(ctx context.Context, limit time.Duration) (s SweptUp, err er
 	if s.Limits, err = db.rollBudgets(ctx); err != nil {
 		return s, err
 	}
-	err = db.tx(ctx, "reclaiming expired leases", func(ctx context.Context, tx pgx.Tx) error {
+	err = db.Tx(ctx, "reclaiming expired leases", func(ctx context.Context, tx *Tx) error {
 		ids, err := db.expireLeases(ctx, tx, "self")
 		s.Reclaimed = len(ids)
 		return err
@@ -52,7 +52,7 @@ func (b *Backlog) Sweep(ctx context.Context) (SweptUp, error) { return b.db.Swee
 
 // expireLeases takes back tasks whose lease has run out. Not the ones of the
 // instance's own spoke: it knows whether their processes live, and they may.
-func (db *DB) expireLeases(ctx context.Context, tx pgx.Tx, actor string) ([]string, error) {
+func (db *DB) expireLeases(ctx context.Context, tx *Tx, actor string) ([]string, error) {
 	rows, err := tx.Query(ctx, `SELECT l.task::text, l.attempt, l.epoch FROM leases l
 		WHERE l.until <= clock_timestamp() AND l.owner <> $1 LIMIT $2 FOR UPDATE SKIP LOCKED`, string(db.self), sweepBatch)
 	if err != nil {
@@ -81,7 +81,7 @@ func (db *DB) expireLeases(ctx context.Context, tx pgx.Tx, actor string) ([]stri
 // have left a rolling window, notes soft limits that were passed, and does what
 // spent budgets say is to be done with the tasks that wait for them.
 func (db *DB) rollBudgets(ctx context.Context) (n int64, err error) {
-	err = db.tx(ctx, "rolling budget windows", func(ctx context.Context, tx pgx.Tx) error {
+	err = db.Tx(ctx, "rolling budget windows", func(ctx context.Context, tx *Tx) error {
 		var any bool
 		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM budgets)`).Scan(&any); err != nil || !any {
 			return err
@@ -128,7 +128,7 @@ func (db *DB) rollBudgets(ctx context.Context) (n int64, err error) {
 
 // actOnSpent cancels or moves the claimable tasks of classes whose budget is
 // spent and says so. (queue and refuse leave them where they are.)
-func (db *DB) actOnSpent(ctx context.Context, tx pgx.Tx) (int64, error) {
+func (db *DB) actOnSpent(ctx context.Context, tx *Tx) (int64, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT r.task::text, b.on_hard, b.downgrade_to FROM funds b JOIN classes c ON b.workspace IN ('', c.workspace) AND `+scopeFits("b")+`,
 			LATERAL (SELECT task FROM ready WHERE class = c.id LIMIT $1) AS r
@@ -169,7 +169,7 @@ func (db *DB) actOnSpent(ctx context.Context, tx pgx.Tx) (int64, error) {
 }
 
 // changeLane moves queued tasks to another lane.
-func changeLane(ctx context.Context, tx pgx.Tx, tasks []string, lane string) (int64, error) {
+func changeLane(ctx context.Context, tx *Tx, tasks []string, lane string) (int64, error) {
 	if err := pull(ctx, tx, tasks); err != nil {
 		return 0, err
 	}
@@ -188,7 +188,7 @@ func changeLane(ctx context.Context, tx pgx.Tx, tasks []string, lane string) (in
 // promoteDue makes queued tasks whose time has come claimable, and returns how
 // many and when the next one comes (at most limit from now).
 func (db *DB) promoteDue(ctx context.Context, limit time.Duration) (n int64, next time.Duration, err error) {
-	err = db.tx(ctx, "promoting due tasks", func(ctx context.Context, tx pgx.Tx) error {
+	err = db.Tx(ctx, "promoting due tasks", func(ctx context.Context, tx *Tx) error {
 		tag, err := tx.Exec(ctx, `
 			WITH came AS (
 				DELETE FROM due WHERE task IN (SELECT task FROM due WHERE at <= now() ORDER BY at LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING task
@@ -212,7 +212,7 @@ func (db *DB) promoteDue(ctx context.Context, limit time.Duration) (n int64, nex
 // expireWaiting ends tasks that were never started and whose last moment to be
 // started has passed; their signed results say so. It returns how many.
 func (db *DB) expireWaiting(ctx context.Context) (n int, err error) {
-	err = db.tx(ctx, "expiring tasks", func(ctx context.Context, tx pgx.Tx) error {
+	err = db.Tx(ctx, "expiring tasks", func(ctx context.Context, tx *Tx) error {
 		rows, err := tx.Query(ctx, `
 			WITH late AS (
 				DELETE FROM ready WHERE ctid = ANY (ARRAY (

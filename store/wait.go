@@ -19,7 +19,7 @@ const safetyPoll = 2 * time.Second
 const notify = `SELECT pg_notify('` + readyChannel + `', '') WHERE EXISTS (SELECT FROM listeners WHERE until > now())`
 
 // tellClaimers wakes claimers that wait, when there are any, after the commit.
-func tellClaimers(ctx context.Context, tx pgx.Tx) error {
+func tellClaimers(ctx context.Context, tx *Tx) error {
 	if _, err := tx.Exec(ctx, notify); err != nil {
 		return fmt.Errorf("telling claimers that wait: %w", err)
 	}

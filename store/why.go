@@ -77,13 +77,13 @@ func claimerID(workspace string, t ClaimTerms) string {
 // by whom it could be claimed.
 func (b *Backlog) Why(ctx context.Context, ref string) (Why, error) {
 	var w Why
-	err := b.tx(ctx, "asking why a task waits", func(ctx context.Context, tx pgx.Tx) (err error) {
+	err := b.tx(ctx, "asking why a task waits", func(ctx context.Context, tx *Tx) (err error) {
 		w = Why{Reasons: []WhyReason{}}
 		if w.Task, err = b.find(ctx, tx, ref); err != nil {
 			return err
 		}
 		w.byState()
-		for _, look := range []func(context.Context, pgx.Tx, *Why) error{b.whyFrozen, b.whyLane, b.whyDependencies, b.whyTime, b.whyCapability, b.whyLimits} {
+		for _, look := range []func(context.Context, *Tx, *Why) error{b.whyFrozen, b.whyLane, b.whyDependencies, b.whyTime, b.whyCapability, b.whyLimits} {
 			if err := look(ctx, tx, &w); err != nil {
 				return err
 			}
@@ -113,7 +113,7 @@ func (w *Why) byState() {
 	}
 }
 
-func (b *Backlog) whyFrozen(ctx context.Context, tx pgx.Tx, w *Why) error {
+func (b *Backlog) whyFrozen(ctx context.Context, tx *Tx, w *Why) error {
 	rows, err := tx.Query(ctx, `SELECT f.scope, f.target, f.reason, f.actor, f.since FROM tasks t JOIN classes c ON c.id = t.class
 		JOIN freezes f ON f.workspace IN ('', c.workspace) AND `+scopeFits("f")+` WHERE t.id = $1 AND $2 = '' ORDER BY f.id`, w.Task.ID, "")
 	if err != nil {
@@ -127,7 +127,7 @@ func (b *Backlog) whyFrozen(ctx context.Context, tx pgx.Tx, w *Why) error {
 	return err
 }
 
-func (b *Backlog) whyLane(ctx context.Context, tx pgx.Tx, w *Why) error {
+func (b *Backlog) whyLane(ctx context.Context, tx *Tx, w *Why) error {
 	var l Lane
 	err := tx.QueryRow(ctx, `SELECT name, state, reason, actor, since FROM lanes WHERE workspace = $1 AND name = $2 AND state IN ('paused', 'disabled')`,
 		b.workspace, w.Task.Lane).Scan(&l.Name, &l.State, &l.Reason, &l.Actor, &l.Since)
@@ -150,7 +150,7 @@ func because(reason string) string {
 // maxWhyDependencies bounds what is listed of a large fan-in.
 const maxWhyDependencies = 20
 
-func (b *Backlog) whyDependencies(ctx context.Context, tx pgx.Tx, w *Why) error {
+func (b *Backlog) whyDependencies(ctx context.Context, tx *Tx, w *Why) error {
 	if w.Task.Unmet == 0 {
 		return nil
 	}
@@ -178,7 +178,7 @@ func (b *Backlog) whyDependencies(ctx context.Context, tx pgx.Tx, w *Why) error 
 	return err
 }
 
-func (b *Backlog) whyTime(_ context.Context, _ pgx.Tx, w *Why) error {
+func (b *Backlog) whyTime(_ context.Context, _ *Tx, w *Why) error {
 	if t := w.Task; t.Eligibility == NotBefore {
 		w.add("not_before", "", nil, t.NotBefore, "it waits for its time")
 	}
@@ -186,7 +186,7 @@ func (b *Backlog) whyTime(_ context.Context, _ pgx.Tx, w *Why) error {
 }
 
 // whyCapability finds who could claim the task; nobody of late is a reason.
-func (b *Backlog) whyCapability(ctx context.Context, tx pgx.Tx, w *Why) error {
+func (b *Backlog) whyCapability(ctx context.Context, tx *Tx, w *Why) error {
 	rows, err := tx.Query(ctx, `SELECT owner, capabilities, coalesce(lanes, '{}'), seen FROM claimers
 		WHERE workspace = $1 AND kind = $2 AND capabilities @> $3::text[] AND (lanes IS NULL OR $4 = ANY (lanes)) AND seen > now() - $5::interval ORDER BY seen DESC LIMIT 20`,
 		b.workspace, w.Task.Kind, w.Task.Capabilities, w.Task.Lane, claimerMemory)
@@ -215,7 +215,7 @@ func capabilityFlags(list []string) string {
 	return b.String()
 }
 
-func (b *Backlog) whyLimits(ctx context.Context, tx pgx.Tx, w *Why) error {
+func (b *Backlog) whyLimits(ctx context.Context, tx *Tx, w *Why) error {
 	rows, err := tx.Query(ctx, limitsOf("$3")+`
 		SELECT x.what, x.name, x.room, x.amount, (SELECT g.resets_at FROM budgets g WHERE x.what = 'budget' AND g.id = x.id)
 		FROM tasks t JOIN classes c ON c.id = t.class, LATERAL (`+bindings+`) AS x

@@ -1,0 +1,219 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/spawnmesh/spawnmesh/internal/crash"
+)
+
+// A Tx is one transaction of an instance's database. It costs no round trip of
+// its own to begin: its opening statements travel with the first one of the
+// caller. What it says to others, [Tx.Audit] and [Tx.Send], is written at its
+// end, after everything else.
+type Tx struct {
+	db        *DB
+	doing     string
+	workspace string
+	conn      *pgxpool.Conn
+	opening   []*pgx.QueuedQuery
+	committed bool // the commit went out with the last batch
+
+	audit  []AuditRow
+	drafts []Draft
+	sealed outboxRows // numbered already
+	notes  []Outgoing
+}
+
+// Tx runs fn in a transaction, again after an outage. fn must be safe to run
+// again after its own commit: the answer to a commit can be lost. Errors and
+// crash points name what it is doing. Tests end the process before and after
+// every commit, by that name.
+func (db *DB) Tx(ctx context.Context, doing string, fn func(ctx context.Context, tx *Tx) error) error {
+	return db.TxIn(ctx, doing, "", fn)
+}
+
+// TxIn is Tx in one workspace: the database itself keeps what belongs to other
+// workspaces out of sight.
+func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx context.Context, tx *Tx) error) error {
+	err := db.retry(ctx, func(ctx context.Context) error {
+		conn, err := db.pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		tx := newTx(db, conn, doing, workspace)
+		if err = fn(ctx, tx); err == nil {
+			err = tx.commit(ctx)
+		}
+		return tx.end(ctx, err)
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	crash.Point("after " + doing)
+	return nil
+}
+
+func newTx(db *DB, conn *pgxpool.Conn, doing, workspace string) *Tx {
+	var b pgx.Batch
+	b.Queue("begin")
+	if workspace != "" {
+		// Both settings end with the transaction, so a pooled connection carries
+		// neither on.
+		b.Queue(`SELECT set_config('role', 'spawnmesh_app', true), set_config('spawnmesh.workspace', $1, true)`, workspace)
+	}
+	return &Tx{db: db, doing: doing, workspace: workspace, conn: conn, opening: b.QueuedQueries}
+}
+
+// Audit adds rows to the audit at the end of the transaction.
+func (tx *Tx) Audit(rows ...AuditRow) { tx.audit = append(tx.audit, rows...) }
+
+// SendBatch sends b, behind the opening when nothing was sent yet.
+func (tx *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	opening := tx.opening
+	if opening == nil {
+		return tx.conn.SendBatch(ctx, b)
+	}
+	tx.opening = nil
+	all := &pgx.Batch{QueuedQueries: append(opening, b.QueuedQueries...)}
+	results := tx.conn.SendBatch(ctx, all)
+	for range opening {
+		if _, err := results.Exec(); err != nil {
+			break // every later read returns it too
+		}
+	}
+	return results
+}
+
+// SendLast sends b and what was queued with the commit behind it, in one round
+// trip when no message was queued. Nothing may follow.
+func (tx *Tx) SendLast(ctx context.Context, b *pgx.Batch) error {
+	crash.Point("before " + tx.doing)
+	queueAudit(b, tx.workspace, tx.audit)
+	if len(tx.drafts) > 0 {
+		sealed, err := tx.seal(ctx, b, tx.drafts)
+		if err != nil {
+			return err
+		}
+		tx.keep(tx.drafts, sealed)
+		b = &pgx.Batch{}
+	}
+	tx.sealed.queue(b)
+	b.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
+		if tag.String() == "ROLLBACK" {
+			return pgx.ErrTxCommitRollback
+		}
+		return nil
+	})
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return err
+	}
+	tx.committed = true
+	return nil
+}
+
+// commit ends a transaction that was not ended by SendLast.
+func (tx *Tx) commit(ctx context.Context) error {
+	if tx.committed {
+		return nil
+	}
+	if tx.opening != nil && len(tx.audit)+len(tx.drafts) == 0 {
+		crash.Point("before " + tx.doing)
+		return nil // nothing was done
+	}
+	return tx.SendLast(ctx, &pgx.Batch{})
+}
+
+// Exec runs one statement.
+func (tx *Tx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+	if tx.opening == nil {
+		return tx.conn.Exec(ctx, sql, args...)
+	}
+	var b pgx.Batch
+	b.Queue(sql, args...).Exec(func(t pgconn.CommandTag) error { tag = t; return nil })
+	err = tx.SendBatch(ctx, &b).Close()
+	return tag, err
+}
+
+// Query runs one statement that returns rows.
+func (tx *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if tx.opening == nil {
+		return tx.conn.Query(ctx, sql, args...)
+	}
+	var b pgx.Batch
+	b.Queue(sql, args...)
+	results := tx.SendBatch(ctx, &b)
+	rows, err := results.Query()
+	if err != nil {
+		return rows, errors.Join(err, results.Close())
+	}
+	return &firstRows{Rows: rows, results: results}, nil
+}
+
+// QueryRow runs one statement that returns a row.
+func (tx *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	if tx.opening == nil {
+		return tx.conn.QueryRow(ctx, sql, args...)
+	}
+	rows, err := tx.Query(ctx, sql, args...)
+	return firstRow{rows, err}
+}
+
+// firstRows are the rows of a first statement: closing them ends the batch that
+// it travelled in.
+type firstRows struct {
+	pgx.Rows
+	results pgx.BatchResults
+}
+
+func (r *firstRows) Next() bool {
+	if r.Rows.Next() {
+		return true
+	}
+	r.Close()
+	return false
+}
+
+func (r *firstRows) Close() {
+	r.Rows.Close()
+	_ = r.results.Close() // an error is the rows' own, and they return it
+}
+
+type firstRow struct {
+	rows pgx.Rows
+	err  error
+}
+
+func (r firstRow) Scan(dest ...any) error {
+	if r.err != nil {
+		return r.err
+	}
+	defer r.rows.Close()
+	if !r.rows.Next() {
+		if err := r.rows.Err(); err != nil {
+			return err
+		}
+		return pgx.ErrNoRows
+	}
+	if err := r.rows.Scan(dest...); err != nil {
+		return err
+	}
+	r.rows.Close()
+	return r.rows.Err()
+}
+
+// end rolls back what was not committed. A connection in doubt is given up.
+func (tx *Tx) end(ctx context.Context, err error) error {
+	if tx.conn.Conn().PgConn().TxStatus() != 'I' && !tx.conn.Conn().IsClosed() {
+		if _, again := tx.conn.Exec(context.WithoutCancel(ctx), "rollback"); again != nil {
+			_ = tx.conn.Conn().Close(context.WithoutCancel(ctx))
+		}
+	}
+	return err
+}
