@@ -10,9 +10,10 @@ GO_BUILD = CGO_ENABLED=0 go build -buildvcs=auto -trimpath -ldflags='-s -w $(if 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
-demo: ## a tour: a hub and two spokes on this machine, for real
+# At a terminal the demo is a job of its own (set -m): an interrupt is for it, not for make, and it ends with 0.
+demo: build ## a tour: a hub and two spokes on this machine, for real
 	@scripts/ensure-postgres
-	@go run ./cmd/spawnmesh demo
+	@if [ -t 0 ]; then set -m; fi; $(BIN) demo
 
 # Tests start database servers of their own, whatever DATABASE_URL names; the
 # race detector needs a C compiler.

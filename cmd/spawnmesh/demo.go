@@ -27,8 +27,8 @@ func (a *app) demoCommand() *cobra.Command {
 server, join them with real tokens, and spawn, follow, refuse, kill and recover
 real processes. Everything is in a temporary directory and ends with the demo.
 
-It stays up until interrupted; with --once it ends after the tour, with exit code
-0 only if every step held.`,
+It stays up until interrupted, and ends with exit code 0; with --once it ends after
+the tour, with exit code 0 only if every step held.`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.demo(c.Context(), once) },
 	}
 	c.Flags().BoolVar(&once, "once", false, "end after the tour")
@@ -38,45 +38,70 @@ It stays up until interrupted; with --once it ends after the tour, with exit cod
 // tour is the demo under way.
 type tour struct {
 	a     *app
+	self  string // the path of this program
 	m     *mesh
 	n     int
 	began time.Time
 }
 
 func (a *app) demo(ctx context.Context, once bool) (err error) {
-	t := &tour{a: a, began: time.Now()}
-	t.step("A hub starts: its own Postgres, its own message server, one TLS port.")
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding this program: %w", err)
 	}
+	t := &tour{a: a, self: self, began: time.Now()}
+	fmt.Fprintln(a.out, "A hub and two spokes will run on this machine, in a temporary directory. Press Ctrl-C to end it at any time.")
+	t.step("A hub starts, with a Postgres and a message server of its own.")
 	t.m, err = newMesh(ctx, self, "demo")
 	if t.m != nil {
-		defer func() { err = errors.Join(err, t.m.stop(ctx)) }()
+		defer func() { err = errors.Join(err, t.end(ctx)) }()
 	}
-	if err != nil {
+	if err == nil {
+		err = t.walk(ctx)
+	}
+	if !once && ctx.Err() != nil {
+		return nil // whoever looks on has seen enough
+	}
+	if err != nil || once {
 		return err
 	}
-	t.say("data in %s", t.m.hub.dir)
+	fmt.Fprintf(a.out, `
+It is still up. Paste into another terminal:
+
+  %s
+  %s
+
+Press Ctrl-C here to end it.
+`, t.command("agents"), t.command("spawn", "--spoke", "attic", "--follow", "--", "sh", "-c", "date; uname -a"))
+	<-ctx.Done()
+	return nil
+}
+
+// walk takes every step of the tour.
+func (t *tour) walk(ctx context.Context) error {
+	t.say("it serves; its data is in %s", t.m.hub.dir)
 	for _, part := range []func(context.Context) error{t.join, t.spawn, t.refuse, t.kill, t.adopt, t.results} {
 		if err := part(ctx); err != nil {
 			return fmt.Errorf("step %d did not hold: %w", t.n, err)
 		}
 	}
-	fmt.Fprintf(a.out, "\nEvery step held (%.0f s).\n", time.Since(t.began).Seconds())
-	if once {
-		return nil
-	}
-	fmt.Fprintf(a.out, `
-It is still up. From another terminal:
-
-  spawnmesh --data-dir %s agents
-  spawnmesh --data-dir %s spawn --spoke attic --follow -- sh -c 'date; uname -a'
-
-Interrupt to end it.
-`, t.m.hub.dir, t.m.hub.dir)
-	<-ctx.Done()
+	fmt.Fprintf(t.a.out, "\nEvery step held (%.0f s).\n", time.Since(t.began).Seconds())
 	return nil
+}
+
+// end stops every process and removes the directory.
+func (t *tour) end(ctx context.Context) error {
+	fmt.Fprintln(t.a.out, "\nStopping the spokes and the hub ...")
+	if err := t.m.stop(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintln(t.a.out, "Everything has ended and", t.m.dir, "is removed.")
+	return nil
+}
+
+// command is a call of this program about the hub, as a shell takes it.
+func (t *tour) command(args ...string) string {
+	return shellLine(append([]string{t.self, "--data-dir", t.m.hub.dir}, args...))
 }
 
 func (t *tour) step(text string) {
@@ -90,7 +115,8 @@ func (t *tour) say(format string, args ...any) {
 
 func (t *tour) join(ctx context.Context) error {
 	t.step("Two spokes join with one-use tokens. Each decides for itself what may run.")
-	for name, preset := range map[string]string{"attic": "open", "cellar": "commands"} {
+	for _, pair := range [][2]string{{"attic", "open"}, {"cellar", "commands"}} {
+		name, preset := pair[0], pair[1]
 		if err := t.m.addSpoke(ctx, name, spoke.Presets[preset]); err != nil {
 			return err
 		}
@@ -98,7 +124,7 @@ func (t *tour) join(ctx context.Context) error {
 		if err := t.m.ctl.Do(ctx, "GET", "/v1/connections/"+name, nil, &v); err != nil {
 			return err
 		}
-		t.say("%-7s is %s as %s, policy %q, kill level %s", name, v.State, v.Peer, preset, v.KillLevel)
+		t.say("%s has joined: its key is %s, its policy is the preset %q", name, v.Peer, preset)
 	}
 	return nil
 }
@@ -110,12 +136,12 @@ func (t *tour) order(ctx context.Context, spokeName, title string, argv ...strin
 	if err := t.m.ctl.Do(ctx, "POST", "/v1/agents", req, &got); err != nil {
 		return "", err
 	}
-	t.say("$ spawnmesh spawn --spoke %s -- %s", spokeName, strings.Join(argv, " "))
+	t.say("$ %s", t.command(append([]string{"spawn", "--spoke", spokeName, "--"}, argv...)...))
 	return got.ID, nil
 }
 
-// end waits for an agent's end and checks where it led.
-func (t *tour) end(ctx context.Context, id string, want commands.State) (hub.AgentView, error) {
+// await waits for an agent's end and checks where it led.
+func (t *tour) await(ctx context.Context, id string, want commands.State) (hub.AgentView, error) {
 	ctx, done := context.WithTimeout(ctx, time.Minute)
 	defer done()
 	v, err := t.a.await(ctx, t.m.ctl, id)
@@ -129,7 +155,7 @@ func (t *tour) end(ctx context.Context, id string, want commands.State) (hub.Age
 }
 
 func (t *tour) spawn(ctx context.Context) error {
-	t.step("An agent on each, followed from here. An agent is any program.")
+	t.step("The hub spawns an agent on each and follows its output. An agent is any program.")
 	for _, name := range []string{"attic", "cellar"} {
 		argv := []string{"echo", "hello from " + name}
 		if name == "attic" {
@@ -154,7 +180,7 @@ func (t *tour) spawn(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if _, err := t.end(ctx, id, commands.Completed); err != nil {
+		if _, err := t.await(ctx, id, commands.Completed); err != nil {
 			return err
 		}
 		if lines == 0 {
@@ -165,12 +191,12 @@ func (t *tour) spawn(ctx context.Context) error {
 }
 
 func (t *tour) refuse(ctx context.Context) error {
-	t.step("The hub asks cellar for something its policy does not allow.")
+	t.step("The hub asks cellar for a command that cellar's policy does not allow.")
 	id, err := t.order(ctx, "cellar", "", "rm", "-rf", "/")
 	if err != nil {
 		return err
 	}
-	v, err := t.end(ctx, id, commands.Unavailable)
+	v, err := t.await(ctx, id, commands.Unavailable)
 	if err != nil {
 		return err
 	}
@@ -182,7 +208,7 @@ func (t *tour) refuse(ctx context.Context) error {
 }
 
 func (t *tour) kill(ctx context.Context) error {
-	t.step("An agent that ignores TERM and hides a child in another session is killed.")
+	t.step("The hub kills an agent that ignores SIGTERM and hides a child in another session.")
 	id, err := t.order(ctx, "attic", "", "sh", "-c", `trap "" TERM; setsid sleep 600 & sleep 600`)
 	if err != nil {
 		return err
@@ -194,7 +220,7 @@ func (t *tour) kill(ctx context.Context) error {
 	if err := t.m.ctl.Do(ctx, "POST", "/v1/agents/"+id+"/kill", req, nil); err != nil {
 		return err
 	}
-	v, err := t.end(ctx, id, commands.Cancelled)
+	v, err := t.await(ctx, id, commands.Cancelled)
 	if err != nil {
 		return err
 	}
@@ -209,7 +235,7 @@ func (t *tour) kill(ctx context.Context) error {
 	if len(names) == 0 || len(r.Survivors) > 0 {
 		return fmt.Errorf("reaped %v, survivors %v", r.Reaped, r.Survivors)
 	}
-	t.say("killed; its signed result lists what was reaped: %s", strings.Join(names, ", "))
+	t.say("its whole tree is gone; the signed result lists each process (pid): %s", strings.Join(names, ", "))
 	return nil
 }
 
@@ -222,7 +248,7 @@ func (t *tour) running(ctx context.Context, id string) error {
 }
 
 func (t *tour) adopt(ctx context.Context) error {
-	t.step("The spoke is killed with -9 while an agent works, and started again.")
+	t.step("attic itself is killed (SIGKILL) while its agent works, and started again.")
 	trace := filepath.Join(t.m.dir, "trace")
 	id, err := t.order(ctx, "attic", "", "sh", "-c", "echo started >> "+trace+"; sleep 3; echo ended >> "+trace)
 	if err != nil {
@@ -233,12 +259,12 @@ func (t *tour) adopt(ctx context.Context) error {
 	}
 	attic := t.m.spokes["attic"]
 	attic.kill()
-	t.say("attic is dead; its agent works on under its shim")
+	t.say("attic is dead; the agent works on, held by its own small supervisor (the shim)")
 	if err := attic.start(ctx); err != nil {
 		return err
 	}
-	t.say("attic is back and has adopted it")
-	if _, err := t.end(ctx, id, commands.Completed); err != nil {
+	t.say("attic is back and adopts the running agent")
+	if _, err := t.await(ctx, id, commands.Completed); err != nil {
 		return err
 	}
 	raw, err := os.ReadFile(trace)
@@ -253,7 +279,7 @@ func (t *tour) adopt(ctx context.Context) error {
 }
 
 func (t *tour) results(ctx context.Context) error {
-	t.step("What the hub knows, from the spokes' signed words:")
+	t.step("What the hub now knows, from receipts and results that the spokes signed:")
 	var list []store.Mirror
 	if err := t.m.ctl.Do(ctx, "GET", "/v1/agents", nil, &list); err != nil {
 		return err

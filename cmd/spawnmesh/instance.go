@@ -40,7 +40,7 @@ func (a *app) self() string {
 	if a.dataDir == "" {
 		return "spawnmesh"
 	}
-	return "spawnmesh --data-dir " + a.dataDir
+	return shellLine([]string{"spawnmesh", "--data-dir", a.dataDir})
 }
 
 // logger writes what is at least as grave as level to standard error. A person

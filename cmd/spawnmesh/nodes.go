@@ -26,6 +26,8 @@ type node struct {
 	env  []string // in addition to ours
 	cmd  *exec.Cmd
 	exit chan error
+
+	serves bool // it has said so since it was started
 }
 
 // A mesh is a hub and some spokes on this machine, for the demo and the bench.
@@ -147,7 +149,7 @@ func (n *node) start(ctx context.Context) error {
 	if err := n.cmd.Start(); err != nil {
 		return fmt.Errorf("starting %s: %w", n.name, err)
 	}
-	n.exit = make(chan error, 1)
+	n.exit, n.serves = make(chan error, 1), false
 	go func(c *exec.Cmd, exit chan error) { exit <- c.Wait() }(n.cmd, n.exit)
 	return poll(ctx, startTime, "waiting for "+n.name, func() (bool, error) {
 		select {
@@ -157,7 +159,8 @@ func (n *node) start(ctx context.Context) error {
 		default:
 		}
 		_, err := os.Stat(ready)
-		return err == nil, nil
+		n.serves = err == nil
+		return n.serves, nil
 	})
 }
 
@@ -179,7 +182,7 @@ func (n *node) stop(ctx context.Context) error {
 	select {
 	case err := <-n.exit:
 		n.cmd = nil
-		if err != nil {
+		if err != nil && n.serves { // one that is still starting just ends
 			return fmt.Errorf("stopping %s: %w\n%s", n.name, err, n.lastWords())
 		}
 		return nil

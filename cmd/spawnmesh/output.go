@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +31,24 @@ func (a *app) wantsJSON() bool { return a.json || a.output == "json" || a.output
 
 // forPeople reports whether a person reads what we print.
 func (a *app) forPeople() bool { return a.output == "table" || a.output == "wide" }
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// shellLine writes words as a POSIX shell takes them. A word that does not print on one line is shown escaped instead.
+func shellLine(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		switch {
+		case plainWord.MatchString(w):
+			quoted[i] = w
+		case strings.ContainsFunc(w, func(r rune) bool { return !unicode.IsPrint(r) }):
+			quoted[i] = strconv.Quote(w)
+		default:
+			quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
+}
 
 // A table is what a listing shows: one row per thing, the wide columns only
 // with -o wide.

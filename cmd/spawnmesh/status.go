@@ -180,13 +180,7 @@ func commandLine(spec json.RawMessage) string {
 	if json.Unmarshal(spec, &s) != nil || len(s.Argv) == 0 {
 		return s.Runtime
 	}
-	words := make([]string, len(s.Argv))
-	for i, w := range s.Argv {
-		if words[i] = w; w == "" || strconv.Quote(w) != `"`+w+`"` || strings.Contains(w, " ") {
-			words[i] = strconv.Quote(w)
-		}
-	}
-	return strings.Join(words, " ")
+	return shellLine(s.Argv)
 }
 
 func (a *app) agentsCommand() *cobra.Command {
