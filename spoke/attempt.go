@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -71,7 +72,7 @@ func (s *Spoke) takeOver(ctx context.Context, a *attempt) {
 	}
 	s.proveStart(ctx, a, agent.Pid())
 	if k, ok, err := s.DB.PendingKill(ctx, a.fence.Task); err == nil && ok {
-		a.kills <- k
+		s.live.kill(k)
 	}
 	s.attend(ctx, a, agent)
 }
@@ -135,8 +136,13 @@ func (s *Spoke) proveStart(ctx context.Context, a *attempt, pid int) bool {
 }
 
 // attend waits for the agent's end, and ends it when a kill comes or when the
-// fence no longer holds.
+// fence no longer holds. Kills run beside it: a later one hastens an earlier
+// one, and a stop is heard; what this process leaves undone the shim finishes.
 func (s *Spoke) attend(ctx context.Context, a *attempt, agent *supervisor.Agent) {
+	var kills sync.WaitGroup
+	defer kills.Wait()
+	here, leave := context.WithCancel(ctx)
+	defer leave()
 	lost := a.lost
 	for {
 		select {
@@ -147,14 +153,16 @@ func (s *Spoke) attend(ctx context.Context, a *attempt, agent *supervisor.Agent)
 		case <-a.leave:
 			return
 		case k := <-a.kills:
-			s.kill(ctx, a, agent, "killed by order", k.Grace)
+			kills.Go(func() { s.kill(here, a, agent, "killed by order", k.Grace) })
 		case <-lost:
 			lost = nil
-			grace := time.Duration(0)
-			if k, ok, err := s.DB.PendingKill(ctx, a.fence.Task); err == nil && ok {
-				grace = k.Grace
-			}
-			s.kill(ctx, a, agent, "the lease was lost", grace)
+			kills.Go(func() {
+				grace := time.Duration(0)
+				if k, ok, err := s.DB.PendingKill(here, a.fence.Task); err == nil && ok {
+					grace = k.Grace
+				}
+				s.kill(here, a, agent, "the lease was lost", grace)
+			})
 		}
 	}
 }
@@ -178,9 +186,6 @@ func (s *Spoke) ended(ctx context.Context, a *attempt, x supervisor.Exit) {
 	}
 	for _, p := range x.Reaped {
 		e.Reaped = append(e.Reaped, commands.Process{Pid: p.Pid, Command: plain(p.Command, 64)})
-	}
-	for _, p := range x.Survivors {
-		e.Survivors = append(e.Survivors, commands.Process{Pid: p.Pid, Command: plain(p.Command, 64)})
 	}
 	s.finish(ctx, a, a.fence, e)
 }

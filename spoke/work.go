@@ -130,11 +130,8 @@ func (s *Spoke) adopt(ctx context.Context, a *attempt) (*supervisor.Agent, *supe
 	}
 	for {
 		agent, exit, err := s.adoptOnce(ctx, a)
-		if err == nil && (agent != nil || exit.Clean()) {
-			return agent, exit
-		}
 		if err == nil {
-			err = &supervisor.Incomplete{Survivors: exit.Survivors}
+			return agent, exit
 		}
 		s.Log.ErrorContext(ctx, "taking over an attempt; it will be tried again", "id", a.fence.Task, "err", err)
 		select {

@@ -17,8 +17,9 @@ import (
 // started it ended, and returns either its agent, which has a live shim, or
 // its exit. An attempt without a live shim and without an exit record is
 // ended for good before Adopt returns: never_started when its agent cannot
-// have run, lost otherwise, with what had to be ended in Reaped. An exit with
-// Survivors is not the end: call Adopt again later.
+// have run, lost otherwise, with what had to be ended in Reaped. While some of
+// it does not end the attempt is not over, and Adopt returns an [*Incomplete]:
+// call it again later.
 //
 // Adopt may be called at any time and any number of times, also while a shim
 // is starting; ctx bounds the wait for it.
@@ -55,8 +56,12 @@ func look(ctx context.Context, dir string, att attempt) (*Agent, *Exit, error) {
 		return nil, nil, err
 	}
 	if lock != nil {
+		defer lock.Close()
 		exit, err := resolve(dir, att)
-		return nil, &exit, errors.Join(err, lock.Close())
+		if err != nil {
+			return nil, nil, err
+		}
+		return nil, &exit, nil
 	}
 	w, shim, run, err := call(ctx, dir, att.Token)
 	switch {
@@ -138,13 +143,14 @@ func peerPid(conn *net.UnixConn) (int, error) {
 }
 
 // resolve ends an attempt that has no shim and records how it ended. The
-// caller holds the lock, so no shim lives, and after bury none will.
+// caller holds the lock, so no shim lives, and after bury none will. An error
+// means that its end is not proven.
 func resolve(dir string, att attempt) (Exit, error) {
 	recorded, err := readExit(dir)
 	if err != nil {
 		return Exit{}, err
 	}
-	if recorded != nil && recorded.Clean() {
+	if recorded != nil && len(recorded.Survivors) == 0 {
 		return *recorded, nil
 	}
 	if err := bury(dir); err != nil {
@@ -158,24 +164,27 @@ func resolve(dir string, att attempt) (Exit, error) {
 	if recorded != nil {
 		e = *recorded
 	}
-	if err := clearRemains(dir, att, &e); err != nil {
-		return e, err
+	err = clearRemains(dir, att, &e)
+	if e.EndedAt = time.Now().UTC(); err == nil || len(e.Survivors) > 0 {
+		_ = writeExit(dir, e) // for a later process, which without it finds out the same
 	}
-	e.EndedAt = time.Now().UTC()
-	return e, writeExit(dir, e)
+	return e, err
 }
 
-// clearRemains ends what a dead shim left behind.
+// clearRemains ends what a dead shim left behind. With an [*Incomplete] some of
+// it is alive.
 func clearRemains(dir string, att attempt, e *Exit) error {
+	earlier := e.Survivors // of an earlier look, which signalled them
+	e.Survivors = nil
+	if att.Marker == "" {
+		return nil // no spec, so no shim was started
+	}
 	boot, err := bootID()
 	if err != nil {
 		return err
 	}
-	if att.Marker == "" {
-		return nil // no spec, so no shim was started
-	}
 	if att.BootID != boot {
-		e.Reason, e.Survivors = e.Reason+"; the host was restarted", nil
+		e.Reason += "; the host was restarted"
 		return nil
 	}
 	var group *cgroup
@@ -194,11 +203,19 @@ func clearRemains(dir string, att attempt, e *Exit) error {
 		}
 		time.Sleep(pause)
 	}
-	e.Survivors = t.survivors()
+	if e.Survivors, err = t.survivors(); err != nil {
+		return err
+	}
+	for _, s := range earlier {
+		if _, again := t.signalled[s.Pid]; !again {
+			t.signalled[s.Pid] = process{pid: s.Pid, command: s.Command}
+		}
+	}
 	reaped, total := t.reaped(e.Survivors)
 	e.Reaped, e.ReapedTotal = append(e.Reaped, reaped...), e.ReapedTotal+total
-	if len(e.Survivors) == 0 {
-		return group.remove()
+	if len(e.Survivors) > 0 || group.populated() {
+		return &Incomplete{Survivors: e.Survivors}
 	}
+	_ = group.remove() // an empty group left behind does no harm
 	return nil
 }

@@ -1,14 +1,12 @@
 package supervisor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -16,7 +14,7 @@ import (
 
 // killPatience is how long after the grace a kill has to succeed before the
 // survivors are reported; a shim that says nothing for shimPatience longer is
-// killed itself.
+// killed itself, and has as long again to be gone.
 const (
 	killPatience = 5 * time.Second
 	shimPatience = 5 * time.Second
@@ -38,9 +36,9 @@ type Agent struct {
 	leave     context.CancelFunc // ends the goroutine although the shim lives
 	exit      Exit               // written before done is closed
 
-	mu        sync.Mutex
-	stuck     chan struct{} // closed while there are survivors
-	survivors []Survivor
+	mu        sync.Mutex    // guards what follows
+	stuck     chan struct{} // closed and made anew when survivors are reported
+	survivors []Survivor    // as reported last
 }
 
 // newAgent takes over the wire and the process, and follows the shim.
@@ -88,36 +86,41 @@ func (a *Agent) Renew(deadline Instant) error {
 }
 
 // Kill ends the tree: TERM, then KILL when the grace is over (at once when it
-// is 0 or less, after a day at the latest). A second call can only make it faster. It returns nil when
-// the tree is proven gone, an [*Incomplete] when some of it does not end, and
-// the error of ctx when that ends first; the kill then goes on. An attempt
-// that is over already is killed with success, a closed Agent with an error.
+// is 0 or less, after a day at the latest). It may be called while a kill is
+// under way, which it can only make faster. It returns nil when the tree is
+// proven gone, an [*Incomplete] when some of it does not end, and the error of
+// ctx when that ends first; the kill goes on after both. An attempt that is
+// over already is killed with success, a closed Agent with an error.
 //
 // A shim that does not answer within grace + 10 s is killed itself, its agent
-// dies with it, and the attempt is lost.
+// dies with it, and the attempt is lost. Kill returns after grace + 20 s at
+// the latest.
 func (a *Agent) Kill(ctx context.Context, reason string, grace time.Duration) error {
 	grace = min(max(grace, 0), maxGrace)
+	stuck := a.stuckNow()
 	a.wake()
 	// Without the shim listening the timer below finds out.
 	_ = a.send(request{Kill: &killOrder{Reason: reason, Grace: grace}})
 
 	silence := time.NewTimer(grace + killPatience + shimPatience)
 	defer silence.Stop()
-	again := time.NewTicker(time.Second)
-	defer again.Stop()
-	stuck := a.stuckNow()
-	for {
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	for shot := false; ; {
 		select {
 		case <-a.done:
-			return a.killed()
+			return nil
 		case <-stuck:
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			return &Incomplete{Survivors: a.survivors}
-		case <-again.C:
+			return a.incomplete()
+		case <-second.C:
 			a.wake()
 		case <-silence.C:
+			if shot {
+				return a.incomplete()
+			}
 			_ = a.shim.Kill() // follow ends what it leaves behind
+			shot = true
+			silence.Reset(killPatience + shimPatience)
 		case <-a.following:
 			return a.killed()
 		case <-ctx.Done():
@@ -134,13 +137,16 @@ func (a *Agent) wake() { _ = a.shim.Signal(syscall.SIGCONT) }
 func (a *Agent) killed() error {
 	select {
 	case <-a.done:
+		return nil
 	default:
 		return fmt.Errorf("killing attempt %s: this handle was closed; adopt the attempt first", a.att.Marker)
 	}
-	if !a.exit.Clean() {
-		return &Incomplete{Survivors: a.exit.Survivors}
-	}
-	return nil
+}
+
+func (a *Agent) incomplete() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return &Incomplete{Survivors: a.survivors}
 }
 
 // Close lets go of the agent and leaves it running, for a later process to
@@ -198,35 +204,58 @@ func (a *Agent) follow(ctx context.Context) {
 }
 
 // reconnect goes on after the connection broke. It returns false when there
-// is nothing more to follow: the shim is gone, which only a free lock shows,
-// or Close was called.
+// is nothing more to follow: nothing of the attempt is left, or Close was
+// called.
 func (a *Agent) reconnect(ctx context.Context) bool {
 	for ctx.Err() == nil {
-		lock, err := takeLock(a.dir)
-		if lock != nil {
-			e, err := resolve(a.dir, a.att)
-			a.shimGone(e, errors.Join(err, lock.Close()))
+		pause := 20 * time.Millisecond
+		exit, err := a.settle()
+		if exit != nil {
+			a.finish(*exit)
 			return false
 		}
-		if errors.Is(err, fs.ErrNotExist) {
-			// Somebody removed the directory, and with it the way to the shim.
-			_ = a.shim.Kill()
-			e := Exit{Outcome: Lost, Code: -1, Reason: "the attempt directory was removed"}
-			err = clearRemains(a.dir, a.att, &e)
-			a.shimGone(e, err)
-			return false
-		}
-		if w, shim, _, err := call(ctx, a.dir, a.att.Token); err == nil {
+		if left, ok := errors.AsType[*Incomplete](err); ok {
+			a.setStuck(left.Survivors)
+			pause = killRetry
+		} else if w, shim, _, err := call(ctx, a.dir, a.att.Token); err == nil {
 			_ = shim.Release()
 			return a.rewire(ctx, w)
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 	_ = a.shim.Release()
 	return false
+}
+
+// settle returns the exit once the shim is gone, which only a free lock shows,
+// and nothing that it left behind is alive. An error means that this is not
+// proven; without exit and error the shim is alive.
+func (a *Agent) settle() (*Exit, error) {
+	lock, err := takeLock(a.dir)
+	if lock == nil && err == nil {
+		return nil, nil
+	}
+	var e Exit
+	switch {
+	case lock != nil:
+		e, err = resolve(a.dir, a.att)
+		_ = lock.Close()
+	case errors.Is(err, fs.ErrNotExist):
+		// Somebody removed the directory, and with it the way to the shim.
+		_ = a.shim.Kill()
+		e = Exit{Outcome: Lost, Code: -1, Reason: "the attempt directory was removed", EndedAt: time.Now().UTC()}
+		err = clearRemains(a.dir, a.att, &e)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if e.StartedAt.IsZero() {
+		e.StartedAt = a.run.StartedAt
+	}
+	return &e, nil
 }
 
 // rewire puts a new connection in place, unless Close came first.
@@ -240,17 +269,6 @@ func (a *Agent) rewire(ctx context.Context, w *wire) bool {
 	}
 	a.w = w
 	return true
-}
-
-// shimGone publishes the exit of an attempt whose shim is dead.
-func (a *Agent) shimGone(e Exit, err error) {
-	if err != nil {
-		e.Outcome, e.Reason = cmp.Or(e.Outcome, Lost), strings.TrimPrefix(e.Reason+"; "+err.Error(), "; ")
-	}
-	if e.StartedAt.IsZero() {
-		e.StartedAt = a.run.StartedAt
-	}
-	a.finish(e)
 }
 
 // finish publishes the exit first, and then waits for the end of the shim,
@@ -267,7 +285,7 @@ func (a *Agent) finish(e Exit) {
 	_ = a.w.close()
 }
 
-// stuckNow returns the channel that is closed when survivors are reported.
+// stuckNow returns the channel that is closed when survivors are reported next.
 func (a *Agent) stuckNow() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -277,8 +295,7 @@ func (a *Agent) stuckNow() <-chan struct{} {
 func (a *Agent) setStuck(s []Survivor) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.survivors == nil {
-		close(a.stuck)
-	}
 	a.survivors = s
+	close(a.stuck)
+	a.stuck = make(chan struct{})
 }

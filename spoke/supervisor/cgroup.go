@@ -74,13 +74,14 @@ func (c *cgroup) kill() error {
 	return nil
 }
 
-// populated reports whether a live process is in the group or below it.
+// populated reports whether a live process is in the group or below it, or
+// may be: only a group that says so or is not there is empty.
 func (c *cgroup) populated() bool {
 	if c == nil {
 		return false
 	}
 	b, err := os.ReadFile(filepath.Join(c.path, "cgroup.events"))
-	return err == nil && bytes.Contains(b, []byte("populated 1"))
+	return !errors.Is(err, fs.ErrNotExist) && !bytes.Contains(b, []byte("populated 0"))
 }
 
 // pids lists the processes of the group and its sub-groups.

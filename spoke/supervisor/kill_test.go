@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -138,6 +139,64 @@ func TestKillCanBeHastened(t *testing.T) {
 	require.NoError(t, a.Kill(t.Context(), "a third one is too late and does no harm", 0))
 }
 
+// A spoke that stops while it waits for a kill gets away at once, and the shim
+// brings the kill to its end without it.
+func TestKillGoesOnWithoutItsSpoke(t *testing.T) {
+	t.Parallel()
+	for name, noCgroup := range levels {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec, file := escapist(t, noCgroup)
+			a, dir := start(t, spec)
+			five := pids(t, file, 5)
+			ctx, stop := context.WithCancel(t.Context())
+			time.AfterFunc(100*time.Millisecond, stop)
+
+			require.ErrorIs(t, a.Kill(ctx, "and then the spoke went", time.Second), context.Canceled)
+			require.NoError(t, a.Close())
+
+			eventually(t, "the end of the shim", func() bool {
+				lock, err := takeLock(dir)
+				require.NoError(t, err)
+				return lock != nil && lock.Close() == nil
+			})
+			for _, pid := range five {
+				require.False(t, alive(pid))
+			}
+			_, got := adopt(t, dir)
+			require.Equal(t, Killed, got.Outcome)
+			require.Equal(t, "and then the spoke went", got.Reason)
+		})
+	}
+}
+
+// A shim that neither answers nor ends cannot keep a kill waiting for ever.
+func TestKillEndsThoughTheShimDoesNot(t *testing.T) {
+	t.Parallel()
+	a, dir := start(t, sh("sleep 600"))
+	w, shim, run, err := call(t.Context(), dir, a.att.Token)
+	require.NoError(t, err)
+	require.NoError(t, shim.Release())
+	other := exec.Command("/bin/true") // gets what is meant for the shim
+	require.NoError(t, other.Run())
+	b := newAgent(t.Context(), dir, a.att, w, other.Process, false, run)
+	require.NoError(t, a.shim.Signal(syscall.SIGSTOP))
+	begin := time.Now()
+
+	err = b.Kill(t.Context(), "it will not work", 0)
+
+	require.ErrorAs(t, err, new(*Incomplete))
+	require.GreaterOrEqual(t, time.Since(begin), 2*(killPatience+shimPatience))
+	select {
+	case <-b.Done():
+		require.FailNow(t, "the attempt is not over")
+	default:
+	}
+	require.NoError(t, a.shim.Signal(syscall.SIGCONT))
+	require.Equal(t, "it will not work", ended(t, b).Reason)
+	require.NoError(t, b.Close())
+}
+
 // forkers is an agent with four lines of processes, each of which lives by
 // starting its successor in a new session before it ends. Each adds to a
 // file. A line ends after 1500 generations, should nothing else end it.
@@ -245,7 +304,7 @@ func TestKillReportsSurvivors(t *testing.T) {
 	eventually(t, "a provisional record", func() bool {
 		provisional, err := readExit(dir)
 		require.NoError(t, err)
-		return provisional != nil && !provisional.Clean()
+		return provisional != nil && len(provisional.Survivors) > 0
 	})
 	require.NoError(t, a.Close())
 	again, _ := adopt(t, dir)
@@ -258,6 +317,69 @@ func TestKillReportsSurvivors(t *testing.T) {
 	require.Equal(t, Killed, got.Outcome)
 	require.Empty(t, got.Survivors)
 	require.True(t, contains(got.Reaped, a.Pid()))
+}
+
+// stray starts a process in the attempt's name that no one can end until
+// release is called, as little as one in uninterruptible sleep. It is not a child
+// of the shim, which so does not hear of its end.
+func stray(t *testing.T, marker string) (pid int, release func()) {
+	t.Helper()
+	p := exec.Command("/bin/sleep", "600")
+	p.Env = []string{markerName + "=" + marker}
+	require.NoError(t, p.Start())
+	t.Cleanup(func() { _ = p.Process.Kill(); _ = p.Wait() })
+	return p.Process.Pid, holdExit(t, p.Process.Pid)
+}
+
+// A kill of what survived another is not put off until the next of the rare
+// rounds.
+func TestKillOfSurvivorsCanBeHastened(t *testing.T) {
+	t.Parallel()
+	a, _ := start(t, sh("sleep 600"))
+	pid, release := stray(t, a.Marker())
+	var incomplete *Incomplete
+	require.ErrorAs(t, a.Kill(t.Context(), "first", 0), &incomplete)
+	require.Equal(t, pid, incomplete.Survivors[0].Pid)
+	release()
+	begin := time.Now()
+
+	require.NoError(t, a.Kill(t.Context(), "second", 0))
+
+	require.Less(t, time.Since(begin), killRetry/2)
+	require.Equal(t, "first", ended(t, a).Reason)
+}
+
+// An attempt whose shim is dead is not over before its tree is: no adoption and
+// no handle says so while something survives.
+func TestSurvivorsOfADeadShim(t *testing.T) {
+	t.Parallel()
+	a, dir := start(t, sh("sleep 600"))
+	pid, release := stray(t, a.Marker())
+
+	require.NoError(t, a.shim.Kill())
+
+	var incomplete *Incomplete
+	require.ErrorAs(t, a.Kill(t.Context(), "it is still there", 0), &incomplete)
+	require.Equal(t, pid, incomplete.Survivors[0].Pid)
+	for range 2 { // the second adopter finds the record of the first
+		agent, exit, err := Adopt(t.Context(), dir)
+		require.ErrorAs(t, err, &incomplete)
+		require.Equal(t, pid, incomplete.Survivors[0].Pid)
+		require.Nil(t, agent)
+		require.Nil(t, exit)
+	}
+	select {
+	case <-a.Done():
+		require.FailNow(t, "an attempt with a survivor is not over")
+	default:
+	}
+	release()
+	_, found := adopt(t, dir)
+	require.Equal(t, Lost, found.Outcome)
+	require.Empty(t, found.Survivors)
+	require.True(t, contains(found.Reaped, pid), found.Reaped)
+	require.NoError(t, a.Kill(t.Context(), "and now it is gone", 0))
+	require.Equal(t, Lost, ended(t, a).Outcome)
 }
 
 // holdExit keeps a process from ending until release is called.

@@ -16,6 +16,9 @@ const (
 	leftoverGrace = 2 * time.Second
 	// killRetry is the pause between kills while there are survivors.
 	killRetry = 10 * time.Second
+	// hurry is how long a new request to kill survivors has to succeed before
+	// they are reported again.
+	hurry = time.Second
 	// recordRetries bounds how long a full disk can delay the end, in halves
 	// of a second.
 	recordRetries = 120
@@ -141,6 +144,10 @@ func (s *shim) stop(outcome Outcome, reason string, grace time.Duration) {
 		s.ask(min(grace, leftoverGrace))
 	case asking:
 		s.end.until = min(s.end.until, Boottime().Add(grace))
+	case killing:
+		if now := Boottime(); s.end.until.Sub(now) > hurry { // between two of the rare rounds
+			s.end.until, s.end.killFrom, s.end.pause = now, now.Add(hurry-killPatience), time.Millisecond
+		}
 	}
 }
 
@@ -204,9 +211,9 @@ func (s *shim) killRound(now Instant) bool {
 // reportSurvivors tells the spokes, and leaves a provisional record in case
 // the shim is killed too.
 func (s *shim) reportSurvivors() {
-	left := s.tree.survivors()
-	if len(left) == 0 {
-		return // ended just now: the next event says so
+	left, err := s.tree.survivors()
+	if err != nil || len(left) == 0 {
+		return // not known, or ended just now: the next round or event says it
 	}
 	s.mu.Lock()
 	s.survivors = left

@@ -86,9 +86,7 @@ const (
 	Lost         Outcome = "lost"          // the shim is gone without a record; how the agent ended is unknown
 )
 
-// An Exit is how an attempt ended. With Survivors it is not over yet: those
-// processes could not be ended, and the attempt's place stays taken until a
-// later look (the shim's own, or Adopt again) finds none.
+// An Exit is how an attempt ended. Nothing of it runs any more.
 type Exit struct {
 	Outcome     Outcome       `json:"outcome"`
 	Reason      string        `json:"reason,omitempty"`       // the kill's reason, or what is known of a failure
@@ -99,15 +97,12 @@ type Exit struct {
 	Level       string        `json:"level,omitempty"`        // the kill level in use, see [Level]
 	Reaped      []Process     `json:"reaped,omitempty"`       // processes that were ended, at most 256 of them
 	ReapedTotal int           `json:"reaped_total,omitempty"` // how many were ended in all
-	Survivors   []Survivor    `json:"survivors,omitempty"`    // processes that could not be ended
+	Survivors   []Survivor    `json:"survivors,omitempty"`    // only in a record: the attempt is not over, these could not be ended yet
 	Stdout      Output        `json:"stdout"`
 	Stderr      Output        `json:"stderr"`
 	MaxRSS      int64         `json:"max_rss"` // bytes, of the largest process
 	CPU         time.Duration `json:"cpu"`     // user and system time of the whole tree
 }
-
-// Clean reports whether nothing of the attempt is left running.
-func (e Exit) Clean() bool { return len(e.Survivors) == 0 }
 
 // A Process names a process that was ended. Command is the kernel's short
 // name of it: arguments may hold secrets and are never recorded.
@@ -132,15 +127,17 @@ type Output struct {
 	SHA256  string `json:"sha256,omitempty"` // of the file, hexadecimal
 }
 
-// Incomplete is the error of a kill that left processes alive. The shim tries
-// again every 10 seconds; Done is closed once they are gone.
+// Incomplete is the error of a kill that left processes alive, and of an
+// adoption that found some which do not end. The attempt is not over, and its
+// place stays taken. The kill is repeated every 10 seconds, by the shim or, when
+// that one is dead, by the Agent; Done is closed once they are gone.
 type Incomplete struct {
 	Survivors []Survivor
 }
 
 func (e *Incomplete) Error() string {
 	if len(e.Survivors) == 0 {
-		return "kill incomplete: the shim could not prove that the tree is gone; look at it with ps"
+		return "kill incomplete: it could not be proven that the tree is gone; look at it with ps"
 	}
 	s := e.Survivors[0]
 	return fmt.Sprintf("kill incomplete: %d processes do not end, the first is %d (%s) in state %s at %q; the kill is repeated until they do",

@@ -158,8 +158,8 @@ func (t *tree) send(p process, sig unix.Signal) {
 
 // survivors describes what is still there. A zombie counts only under a live
 // root, whom something keeps from reaping it.
-func (t *tree) survivors() []Survivor {
-	found, _ := t.find(true)
+func (t *tree) survivors() ([]Survivor, error) {
+	found, err := t.find(true)
 	var left []Survivor
 	for _, p := range found {
 		if p.gone() && t.root == 0 || len(left) == maxSurvivors {
@@ -167,7 +167,7 @@ func (t *tree) survivors() []Survivor {
 		}
 		left = append(left, Survivor{Pid: p.pid, Command: p.command, State: string(p.state), Wchan: wchan(p.pid)})
 	}
-	return left
+	return left, err
 }
 
 // reaped lists what was signalled and is no more, and how many that were.
