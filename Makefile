@@ -55,7 +55,7 @@ chaos: ## 1,000 spawns with 20 random kills, 10,000 claim races, long property t
 fuzz: ## fuzz every decoder, 30 s each
 	@for f in FuzzOpen FuzzHeader FuzzBody FuzzKeyFile; do go test -run '^$$' -fuzz "^$$f$$" -fuzztime 30s -fuzzminimizetime 5s ./signing || exit 1; done
 	go test -run '^$$' -fuzz '^FuzzToken$$' -fuzztime 30s -fuzzminimizetime 5s ./federation/join
-	go test -run '^$$' -fuzz '^FuzzPolicy$$' -fuzztime 30s -fuzzminimizetime 5s ./spoke
+	go test -run '^$$' -fuzz '^FuzzPolicy$$' -fuzztime 30s -fuzzminimizetime 5s ./spoke/policy
 	go test -run '^$$' -fuzz '^FuzzParse$$' -fuzztime 30s -fuzzminimizetime 5s ./commands
 
 run: build ## run a hub in the foreground, in ./state/hub

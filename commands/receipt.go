@@ -10,17 +10,19 @@ import (
 // Accepted says that a command is stored and will be acted on. For a spawn the
 // state is the task's; Known says that the task was there already.
 type Accepted struct {
-	Task  string `json:"task"`
-	State State  `json:"state"`
-	Known bool   `json:"known,omitempty"`
+	Task   string `json:"task"`
+	State  State  `json:"state"`
+	Known  bool   `json:"known,omitempty"`
+	Policy string `json:"policy,omitempty"` // version of the spoke's policy that allowed a spawn
 }
 
 // RefusedBody says that a command will not be acted on, and why.
 type RefusedBody struct {
-	Task string `json:"task,omitempty"`
-	Code Code   `json:"code"`
-	Why  string `json:"why"`
-	Hint string `json:"hint,omitempty"`
+	Task   string `json:"task,omitempty"`
+	Code   Code   `json:"code"`
+	Why    string `json:"why"`
+	Hint   string `json:"hint,omitempty"`
+	Policy string `json:"policy,omitempty"` // version of the spoke's policy that refused it; "" = something else did
 }
 
 // Started says that the agent of an attempt is proven running.
@@ -28,7 +30,8 @@ type Started struct {
 	Task    string `json:"task"`
 	Attempt int    `json:"attempt"`
 	Pid     int    `json:"pid,omitempty"`
-	At      int64  `json:"at"` // ms since 1970, the spoke's database clock
+	At      int64  `json:"at"`               // ms since 1970, the spoke's database clock
+	Policy  string `json:"policy,omitempty"` // version of the spoke's policy that was asked when it started
 }
 
 // Ended says that an attempt ended and the task goes on: State is where to. The
@@ -167,7 +170,12 @@ func (*Received) Kind() Kind { return ReceivedKind }
 func (*Heartbeat) Kind() Kind { return HeartbeatKind }
 
 // Validate checks what a receiver relies on; the error is a [*Refused].
-func (b *Accepted) Validate() error { return checkTaskState(b.Task, b.State, NoReason) }
+func (b *Accepted) Validate() error {
+	if err := checkPolicy(b.Policy); err != nil {
+		return err
+	}
+	return checkTaskState(b.Task, b.State, NoReason)
+}
 
 var codeForm = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`)
 
@@ -176,6 +184,9 @@ func (b *RefusedBody) Validate() error {
 	if !codeForm.MatchString(string(b.Code)) || len(b.Why) > 4096 || len(b.Hint) > 4096 {
 		return Refuse(Validation, "a refusal needs a code and a short reason")
 	}
+	if err := checkPolicy(b.Policy); err != nil {
+		return err
+	}
 	if b.Task == "" {
 		return nil
 	}
@@ -183,7 +194,12 @@ func (b *RefusedBody) Validate() error {
 }
 
 // Validate checks b.
-func (b *Started) Validate() error { return checkAttempt(b.Task, b.Attempt) }
+func (b *Started) Validate() error {
+	if err := checkPolicy(b.Policy); err != nil {
+		return err
+	}
+	return checkAttempt(b.Task, b.Attempt)
+}
 
 // Validate checks b.
 func (b *Ended) Validate() error {
@@ -264,6 +280,15 @@ func checkTaskState(id string, s State, r Reason) error {
 		return Refuse(Validation, "reason %q is not a reason of a state", clip(string(r)))
 	}
 	return checkTask(id)
+}
+
+var policyForm = regexp.MustCompile(`^[0-9a-z]{0,64}$`)
+
+func checkPolicy(version string) error {
+	if !policyForm.MatchString(version) {
+		return Refuse(Validation, "policy %q is not a version of up to 64 digits and lower-case letters", clip(version))
+	}
+	return nil
 }
 
 // maxAttempt is far above what retries, reclaims and replays can add up to, and

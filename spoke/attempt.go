@@ -15,7 +15,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/crash"
-	"github.com/spawnmesh/spawnmesh/spoke/runtime"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -27,6 +27,7 @@ import (
 func (s *Spoke) run(ctx context.Context, a *attempt, deadline supervisor.Instant) {
 	defer ring(s.work)
 	defer s.leaveOrRemove(a)
+	rules := s.Policy.Now() // the same from here to the start
 	if a.spec.Runtime == commands.RuntimeNoop {
 		if s.proveStart(ctx, a, 0) {
 			s.finish(ctx, a, a.fence, store.End{Outcome: commands.Succeeded, Exit: commands.Exit{}})
@@ -34,7 +35,7 @@ func (s *Spoke) run(ctx context.Context, a *attempt, deadline supervisor.Instant
 		return
 	}
 	crash.Point("starting an agent")
-	agent, err := s.startAgent(ctx, a, deadline)
+	agent, err := s.startAgent(ctx, a, rules, deadline)
 	if err != nil {
 		s.finish(ctx, a, a.fence, couldNotStart(err))
 		return
@@ -94,7 +95,7 @@ func (s *Spoke) leaveOrRemove(a *attempt) {
 	s.live.remove(a)
 }
 
-func (s *Spoke) startAgent(ctx context.Context, a *attempt, deadline supervisor.Instant) (*supervisor.Agent, error) {
+func (s *Spoke) startAgent(ctx context.Context, a *attempt, rules *policy.Policy, deadline supervisor.Instant) (*supervisor.Agent, error) {
 	work := filepath.Join(a.dir, "work")
 	if err := os.MkdirAll(work, 0o700); err != nil {
 		return nil, fmt.Errorf("making the work directory: %w", err)
@@ -102,23 +103,15 @@ func (s *Spoke) startAgent(ctx context.Context, a *attempt, deadline supervisor.
 	if a.spec.Dir != "" {
 		work = a.spec.Dir
 	}
-	spec, err := runtime.Exec{Argv: a.spec.Argv, Dir: work, TempDir: filepath.Join(a.dir, "work"), Path: s.Policy.Path,
-		Env: environment(&a.spec), Allowed: s.Policy.Environment,
-		IDs: map[string]string{"SPAWNMESH_TASK": a.fence.Task, "SPAWNMESH_NUMBER": strconv.Itoa(a.fence.Attempt)}}.Spec()
+	command := rules.Exec(&a.spec)
+	command.Dir, command.TempDir = work, filepath.Join(a.dir, "work")
+	command.IDs = map[string]string{"SPAWNMESH_TASK": a.fence.Task, "SPAWNMESH_NUMBER": strconv.Itoa(a.fence.Attempt)}
+	spec, err := command.Spec()
 	if err != nil {
 		return nil, err
 	}
-	spec.Timeout, spec.Deadline, spec.OutputCap = s.Policy.Timeout(a.spec.Timeout()), deadline, s.Policy.Limits.Output
+	spec.Timeout, spec.Deadline, spec.OutputCap = rules.Timeout(a.spec.Timeout()), deadline, rules.Limits.Output
 	return supervisor.Start(ctx, a.dir, spec)
-}
-
-// environment is what the spawn asks for, by name.
-func environment(s *commands.Spawn) map[string]string {
-	env := make(map[string]string, len(s.Env))
-	for _, e := range s.Env {
-		env[e.Name] = e.Value
-	}
-	return env
 }
 
 // proveStart records that the agent runs, and reports whether the fence held.

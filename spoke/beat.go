@@ -39,7 +39,7 @@ func (s *Spoke) beat(ctx context.Context) error {
 		return err
 	}
 	wire, err := s.note(&commands.Heartbeat{IntervalMS: s.Interval.Milliseconds(), Slots: s.Slots, Running: s.live.count(), Queued: queued,
-		Capabilities: s.Policy.Capabilities, KillLevel: s.level, Version: s.Version, Agents: s.live.beats()}, nil)
+		Capabilities: s.Policy.Now().Capabilities, KillLevel: s.level, Version: s.Version, Agents: s.live.beats()}, nil)
 	if err != nil {
 		return err
 	}

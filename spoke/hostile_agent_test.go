@@ -13,7 +13,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
-	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 // What an agent writes and what it calls itself is any bytes; the result that
@@ -61,7 +61,7 @@ func TestBytesThatAreNoText(t *testing.T) {
 // through, and the order ends at the hub.
 func TestLongWordsInARefusal(t *testing.T) {
 	t.Parallel()
-	m := meshtest.Plan{Policy: spoke.Presets["commands"]}.Start(t, "attic")
+	m := meshtest.Plan{Policy: policy.Presets["commands"]}.Start(t, "attic")
 	for name, spawn := range map[string]commands.Spawn{
 		"a long command":   {Runtime: commands.RuntimeExec, Argv: []string{strings.Repeat("ü", 40_000)}},
 		"a long directory": {Runtime: commands.RuntimeExec, Argv: []string{"echo"}, Dir: "/" + strings.Repeat("d", 4090)},

@@ -75,7 +75,7 @@ func TestCommandsThatMakeNoSense(t *testing.T) {
 	r := meshtest.Plan{Policy: `
 version: 1
 runtimes: [exec, noop]
-commands: [echo]
+commands: [echo ...]
 directories: [/usr/share]
 environment: [CI]
 capabilities: [go]
@@ -138,7 +138,7 @@ capabilities: [go]
 // A shell is nowhere between a hub and an agent.
 func TestArgumentsAreLiteral(t *testing.T) {
 	t.Parallel()
-	r := meshtest.Plan{Policy: "version: 1\nruntimes: [exec]\ncommands: [echo]\n"}.Rogue(t)
+	r := meshtest.Plan{Policy: "version: 1\nruntimes: [exec]\ncommands: [echo ...]\n"}.Rogue(t)
 	text := "$(id) `id`; rm -rf / | cat && true > x * ~ $HOME \"'"
 	order := r.Seal(t, &commands.Spawn{Task: meshtest.NewID(), Runtime: commands.RuntimeExec, Argv: []string{"echo", text}}, nil, nil)
 

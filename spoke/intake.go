@@ -61,7 +61,8 @@ func (s *Spoke) open(conn store.Connection, v signing.Verifier, wire []byte) (st
 		if c, err = commands.Parse(o); err == nil {
 			in.Body = c.Body
 			if spawn, ok := c.Body.(*commands.Spawn); ok {
-				in.Refusal = s.Policy.Judge(spawn)
+				rules := s.Policy.Now()
+				in.Refusal, in.Policy = rules.Judge(spawn), rules.ID()
 			}
 			return in, nil
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -48,7 +49,7 @@ type Spoke struct {
 	DB       *store.DB
 	Keys     signing.Keys
 	Dir      string        // data directory: attempts, message store and control socket
-	Policy   *Policy       // what may run here; required
+	Policy   *policy.Live  // what may run here; required
 	Slots    int           // agents at a time; 0 means DefaultSlots
 	Lease    time.Duration // of a claim; renewed at a third of it; 0 means DefaultLease
 	Interval time.Duration // of heartbeats; 0 means DefaultInterval

@@ -42,7 +42,7 @@ func (s *Spoke) claim(ctx, late context.Context) (int, error) {
 	// it longer than the database does.
 	from := supervisor.Boottime()
 	// A claim that a stop meets half-way is finished and worked on all the same.
-	list, err := s.DB.Claim(context.WithoutCancel(ctx), store.ClaimTerms{Owner: s.owner(), Capabilities: s.Policy.Capabilities, Limit: min(free, batch), Lease: s.Lease})
+	list, err := s.DB.Claim(context.WithoutCancel(ctx), store.ClaimTerms{Owner: s.owner(), Capabilities: s.Policy.Now().Capabilities, Limit: min(free, batch), Lease: s.Lease})
 	if err != nil {
 		return 0, err
 	}

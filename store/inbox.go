@@ -23,6 +23,7 @@ type Incoming struct {
 	Wire    []byte
 	Body    commands.Body     // nil when the body could not be read
 	Refusal *commands.Refused // why it will not be acted on; nil = act
+	Policy  string            // version of the spoke's policy that was asked about it; "" = none was
 }
 
 // fate is what the transaction found out about an incoming message.

@@ -137,7 +137,11 @@ func (in *intake) refuse(i int, r *commands.Refused) {
 	if m.Header.Kind == string(commands.ReceivedKind) {
 		return
 	}
-	in.answer(m, LaneEvt, &commands.RefusedBody{Task: TaskOf(m.Body), Code: r.Code, Why: r.Why, Hint: r.Hint})
+	body := &commands.RefusedBody{Task: TaskOf(m.Body), Code: r.Code, Why: r.Why, Hint: r.Hint}
+	if r == m.Refusal { // else the policy did not decide this
+		body.Policy = m.Policy
+	}
+	in.answer(m, LaneEvt, body)
 }
 
 func (in *intake) answer(m Incoming, lane string, body commands.Body) {

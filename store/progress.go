@@ -14,6 +14,7 @@ type Start struct {
 	Fence  Fence
 	Pid    int
 	BootID string
+	Policy string // version of the spoke's policy that let it start
 }
 
 // A Progress is the start or the end of an attempt: exactly one of the two.
@@ -86,6 +87,7 @@ func markStarted(ctx context.Context, tx *Tx, starts []Start, held []bool, at []
 		held[at[n-1]] = true
 		if fresh && a.conn != "" {
 			body := b
+			body.Policy = starts[n-1].Policy
 			tx.Send(a.draft(LaneEvt, &body, b.Task, b.Attempt))
 		}
 		return nil

@@ -44,7 +44,7 @@ func (in *intake) spawn(ctx context.Context, which []int) error {
 		}
 		delete(fresh, task)
 		in.taken[i].Queued = true
-		in.answer(m, LaneEvt, &commands.Accepted{Task: task, State: commands.Queued})
+		in.answer(m, LaneEvt, &commands.Accepted{Task: task, State: commands.Queued, Policy: m.Policy})
 		in.note(m, "task.queued", "", "")
 	}
 	return nil
@@ -142,7 +142,7 @@ func (in *intake) knownTask(ctx context.Context, i int) error {
 		in.refuse(i, commands.Refuse(commands.TaskConflict, "task %s is here already with other content", task))
 		return nil
 	}
-	in.answer(m, LaneEvt, &commands.Accepted{Task: task, State: state, Known: true})
+	in.answer(m, LaneEvt, &commands.Accepted{Task: task, State: state, Known: true, Policy: m.Policy})
 	in.note(m, "task.known", "", "")
 	return nil
 }

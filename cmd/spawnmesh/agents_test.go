@@ -20,7 +20,7 @@ import (
 // cellarPolicy is narrow: everything that it does not list must be refused.
 const cellarPolicy = `version: 1
 runtimes: [exec, noop]
-commands: [echo, sh -c, pwd]
+commands: [echo ..., sh -c ..., pwd]
 directories: [%s]
 environment: [CI, GIT_SSH_COMMAND]
 capabilities: [gpu]

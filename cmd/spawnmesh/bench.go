@@ -15,7 +15,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
-	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 func (a *app) benchCommand() *cobra.Command {
@@ -120,7 +120,7 @@ func (a *app) benchMesh(ctx context.Context, slots int) (*mesh, error) {
 	if err != nil {
 		return m, err
 	}
-	return m, m.addSpoke(ctx, "attic", spoke.Presets["open"], "--slots", strconv.Itoa(slots))
+	return m, m.addSpoke(ctx, "attic", policy.Presets["open"], "--slots", strconv.Itoa(slots))
 }
 
 // measure keeps n spawns under way until spawns have ended.

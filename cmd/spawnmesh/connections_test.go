@@ -8,7 +8,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
-	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 // Either side cuts a connection off, brings it back, and ends it for good; work
@@ -25,7 +25,7 @@ func TestConnectionsByHand(t *testing.T) {
 	// The same host joins again, as a new connection of the same name.
 	require.NoError(t, m.spokes["attic"].stop(t.Context()))
 	s.refused(exitConflict, "has not joined", "spoke", "run")
-	require.NoError(t, m.addSpoke(t.Context(), "attic", spoke.Presets["open"], "--heartbeat", "1s"))
+	require.NoError(t, m.addSpoke(t.Context(), "attic", policy.Presets["open"], "--heartbeat", "1s"))
 
 	require.Equal(t, commands.Completed, h.ends(h.spawn("--spoke", "attic", "--", "true")).State)
 	var views []hub.SpokeView

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
-	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -117,7 +117,7 @@ func (t *tour) join(ctx context.Context) error {
 	t.step("Two spokes join with one-use tokens. Each decides for itself what may run.")
 	for _, pair := range [][2]string{{"attic", "open"}, {"cellar", "commands"}} {
 		name, preset := pair[0], pair[1]
-		if err := t.m.addSpoke(ctx, name, spoke.Presets[preset]); err != nil {
+		if err := t.m.addSpoke(ctx, name, policy.Presets[preset]); err != nil {
 			return err
 		}
 		var v hub.SpokeView

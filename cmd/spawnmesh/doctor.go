@@ -17,7 +17,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
-	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
@@ -120,20 +120,24 @@ func checkKeys(dir string) control.Check {
 }
 
 func checkPolicy(dir string) control.Check {
-	if _, err := os.Stat(spoke.PolicyFile(dir)); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(policy.File(dir)); errors.Is(err, fs.ErrNotExist) {
 		return note("policy", "no file: nothing may run here as a spoke")
 	}
-	p, err := spoke.LoadPolicy(dir)
+	p, err := policy.Load(dir)
 	if err != nil {
 		return control.NewCheck("policy", err)
 	}
 	switch {
 	case len(p.Runtimes) == 0:
 		return note("policy", "nothing may run here")
-	case slices.Contains(p.Commands, "*"):
+	case slices.ContainsFunc(p.Commands, policy.Command.Any):
 		return note("policy", "any command may run here")
 	}
-	return note("policy", "these commands may run here: "+strings.Join(p.Commands, ", "))
+	var list []string
+	for _, c := range p.Commands {
+		list = append(list, c.String())
+	}
+	return note("policy", "these commands may run here: "+strings.Join(list, ", "))
 }
 
 // checkInstance asks the running instance about itself.

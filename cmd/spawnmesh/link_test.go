@@ -9,7 +9,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
-	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 // The link is cut for a while, in either direction and in both, while agents run
@@ -68,6 +68,6 @@ func startMeshBehindProxy(t *testing.T) (*mesh, *meshtest.Proxy) {
 	proxy := meshtest.NewProxy(t, "127.0.0.1:1")
 	m := startHub(t, "--advertise", proxy.Addr())
 	proxy.Target(m.hub.args[3])
-	require.NoError(t, m.addSpoke(t.Context(), "attic", spoke.Presets["open"], "--heartbeat", "1s"))
+	require.NoError(t, m.addSpoke(t.Context(), "attic", policy.Presets["open"], "--heartbeat", "1s"))
 	return m, proxy
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
-	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 // program is the binary under test, built once with crash points in it.
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 func startMesh(t *testing.T, spokeArgs ...string) *mesh {
 	t.Helper()
 	m := startHub(t)
-	require.NoError(t, m.addSpoke(t.Context(), "attic", spoke.Presets["open"], append([]string{"--heartbeat", "1s"}, spokeArgs...)...))
+	require.NoError(t, m.addSpoke(t.Context(), "attic", policy.Presets["open"], append([]string{"--heartbeat", "1s"}, spokeArgs...)...))
 	return m
 }
 

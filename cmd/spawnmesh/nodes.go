@@ -13,7 +13,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/control"
-	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 // A node is an instance that this program runs as a child: the real thing, in a
@@ -73,12 +73,12 @@ func (m *mesh) node(name string, args ...string) *node {
 }
 
 // addSpoke invites, joins and starts a spoke with a policy preset.
-func (m *mesh) addSpoke(ctx context.Context, name, policy string, args ...string) error {
+func (m *mesh) addSpoke(ctx context.Context, name, rules string, args ...string) error {
 	n := m.node(name, append([]string{"spoke", "run"}, args...)...)
 	if err := os.MkdirAll(n.dir, 0o711); err != nil {
 		return fmt.Errorf("making the directory of %s: %w", name, err)
 	}
-	if err := os.WriteFile(spoke.PolicyFile(n.dir), []byte(policy), 0o644); err != nil {
+	if err := os.WriteFile(policy.File(n.dir), []byte(rules), 0o644); err != nil {
 		return fmt.Errorf("writing the policy of %s: %w", name, err)
 	}
 	var v hub.Invitation

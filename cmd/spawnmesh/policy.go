@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 func (a *app) policyCommand() *cobra.Command {
@@ -36,8 +39,12 @@ func (a *app) policyTestCommand() *cobra.Command {
 	var env []string
 	c := &cobra.Command{
 		Use: "test [flags] -- CMD [ARG...]", Short: "Ask the policy whether it would let a command run",
-		Long: `Ask the policy whether it would let a command run. The exit code is 0 when it would,
-6 when it would not, 7 when this host lacks a capability.`,
+		Long: `Ask the policy whether it would let a command run: which entry of commands allows it
+and which variables the host sets, or why each entry does not fit. An entry allows
+exactly its own words; one that ends in ... allows any further arguments.
+
+The exit code is 0 when it would, 6 when it would not, 7 when this host lacks a
+capability.`,
 		Example: "  spawnmesh spoke policy test --dir /srv/build -- go test ./...",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) (err error) {
@@ -57,7 +64,7 @@ func (a *app) policyTestCommand() *cobra.Command {
 }
 
 func (a *app) policyInit(preset string, force bool) error {
-	text, ok := spoke.Presets[preset]
+	text, ok := policy.Presets[preset]
 	if !ok {
 		return misuse("preset %q is not one of deny, commands, open", preset)
 	}
@@ -68,7 +75,7 @@ func (a *app) policyInit(preset string, force bool) error {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return fmt.Errorf("making the data directory: %w", err)
 	}
-	path := spoke.PolicyFile(dir)
+	path := policy.File(dir)
 	if err := writePolicy(path, text, force); err != nil {
 		return err
 	}
@@ -105,23 +112,27 @@ func (a *app) policyShow() error {
 		return err
 	}
 	if a.wantsJSON() {
-		return a.print(p, []any{p}, table{})
+		v := struct {
+			*policy.Policy
+			ID string `json:"policy"`
+		}{p, p.ID()}
+		return a.print(v, []any{v}, table{})
 	}
 	raw, err := p.Text()
 	if err != nil {
 		return err
 	}
-	_, err = a.out.Write(raw)
+	_, err = fmt.Fprintf(a.out, "# policy %s; values of variables are not shown\n%s", p.ID(), raw)
 	return err
 }
 
 // policy reads the policy. What is wrong with it is for the host to correct.
-func (a *app) policy() (*spoke.Policy, error) {
+func (a *app) policy() (*policy.Policy, error) {
 	dir, err := a.dir()
 	if err != nil {
 		return nil, err
 	}
-	p, err := spoke.LoadPolicy(dir)
+	p, err := policy.Load(dir)
 	if err != nil {
 		return nil, misuse("%v", err)
 	}
@@ -141,12 +152,38 @@ func (a *app) policyTest(s commands.Spawn, args []string) error {
 		return err
 	}
 	if r := p.Judge(&s); r != nil {
+		if _, fits := p.Match(args); r.Code == commands.Policy && s.Runtime == commands.RuntimeExec && !fits {
+			r.Hint = strings.Join(p.Explain(args), "; ")
+		}
 		return r
 	}
-	v := map[string]bool{"allowed": true}
+	return a.sayAllowed(p, s)
+}
+
+// An allowance says why a command may run, and what the host sets for it.
+type allowance struct {
+	Allowed bool     `json:"allowed"`
+	Policy  string   `json:"policy"`
+	Entry   string   `json:"entry,omitempty"` // of commands, the first that fits
+	Line    int      `json:"line,omitempty"`
+	HostEnv []string `json:"host_env,omitempty"` // names of the variables that the host sets
+}
+
+func (a *app) sayAllowed(p *policy.Policy, s commands.Spawn) error {
+	v := allowance{Allowed: true, Policy: p.ID()}
+	if s.Runtime == commands.RuntimeExec {
+		c, _ := p.Match(s.Argv)
+		v.Entry, v.Line, v.HostEnv = c.String(), c.Line(), slices.Sorted(maps.Keys(p.Exec(&s).Host))
+	}
 	if a.wantsJSON() {
 		return a.print(v, []any{v}, table{})
 	}
 	fmt.Fprintln(a.out, "allowed")
+	if v.Entry != "" {
+		fmt.Fprintf(a.out, "by line %d: %s\n", v.Line, v.Entry)
+	}
+	if len(v.HostEnv) > 0 {
+		fmt.Fprintf(a.out, "the host sets: %s\n", strings.Join(v.HostEnv, ", "))
+	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 func (a *app) spokeCommand() *cobra.Command {
@@ -56,8 +57,12 @@ lease.`,
 
 func (a *app) runSpoke(ctx context.Context, s *spoke.Spoke, ready string) (err error) {
 	log := a.logger(slog.LevelInfo)
-	if s.Policy, err = a.policy(); err != nil {
+	dir, err := a.dir()
+	if err != nil {
 		return err
+	}
+	if s.Policy, err = policy.Open(dir); err != nil {
+		return misuse("%v", err)
 	}
 	in, err := a.open(ctx, log, false)
 	if errors.Is(err, signing.ErrNoKeys) {
@@ -126,7 +131,7 @@ func (a *app) join(ctx context.Context, file string) (err error) {
 	fmt.Fprintf(a.out, "hub fingerprint    %s\n", j.Hub)
 	fmt.Fprintf(a.out, "our fingerprint    %s\n", j.Ours)
 	fmt.Fprintln(a.err, "compare them with the hub's operator")
-	if p, err := spoke.LoadPolicy(node.Dir); err == nil && len(p.Runtimes) == 0 {
+	if p, err := policy.Load(node.Dir); err == nil && len(p.Runtimes) == 0 {
 		fmt.Fprintf(a.err, "nothing may run here yet; decide what may: %s spoke policy init --preset commands\n", a.self())
 	}
 	fmt.Fprintf(a.err, "then start the spoke: %s spoke run\n", a.self())

@@ -24,17 +24,18 @@ var may = map[string]string{
 	"federation/join":      "signing",
 	"federation/transport": "commands signing",
 	"hub":                  "commands federation/join federation/transport internal/control signing store",
-	"spoke":                "commands federation/join federation/transport internal/control signing store spoke/runtime spoke/supervisor",
+	"spoke":                "commands federation/join federation/transport internal/control signing store spoke/policy spoke/runtime spoke/supervisor",
+	"spoke/policy":         "commands spoke/runtime",
 	"spoke/runtime":        "spoke/supervisor",
 	"spoke/supervisor":     "",
-	"cmd/spawnmesh":        "commands federation/join federation/transport hub internal/control internal/instance signing spoke spoke/supervisor store store/postgres",
+	"cmd/spawnmesh":        "commands federation/join federation/transport hub internal/control internal/instance signing spoke spoke/policy spoke/supervisor store store/postgres",
 	"scripts/fetchpg":      "",
 	"internal/control":     "commands",
 	"internal/crash":       "",
 	"internal/instance":    "commands signing store store/postgres",
 	"internal/layout":      "",
 	"internal/pgtest":      "store/postgres",
-	"internal/meshtest":    "commands federation/join federation/transport hub internal/control internal/instance internal/pgtest signing spoke spoke/supervisor store store/postgres",
+	"internal/meshtest":    "commands federation/join federation/transport hub internal/control internal/instance internal/pgtest signing spoke spoke/policy spoke/supervisor store store/postgres",
 }
 
 // outside says which rooms alone may know a library: its types stop there.
@@ -43,7 +44,7 @@ var outside = map[string]string{
 	"github.com/jackc/":        "store store/postgres internal/pgtest internal/meshtest",
 	"github.com/pressly/":      "store",
 	"github.com/spf13/":        "cmd/spawnmesh",
-	"github.com/goccy/go-yaml": "spoke",
+	"github.com/goccy/go-yaml": "spoke/policy",
 	"golang.org/x/crypto":      "signing",
 }
 

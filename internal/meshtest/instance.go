@@ -20,6 +20,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -162,8 +163,10 @@ func (s *Spoke) start(t testing.TB) {
 	if lease == 0 {
 		lease = 10 * time.Second
 	}
+	rules, err := policy.Open(s.Dir)
+	require.NoError(t, err)
 	s.live(t, func(ctx context.Context, db *store.DB, ready func()) error {
-		return (&spoke.Spoke{DB: db, Keys: s.Keys, Dir: s.Dir, Policy: s.policy, Slots: s.plan.Slots, Lease: lease, Interval: interval,
+		return (&spoke.Spoke{DB: db, Keys: s.Keys, Dir: s.Dir, Policy: rules, Slots: s.plan.Slots, Lease: lease, Interval: interval,
 			Version: "test", Log: s.Log.Logger(), Ready: ready}).Run(ctx)
 	})
 }

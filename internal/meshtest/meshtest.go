@@ -26,6 +26,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
@@ -68,10 +69,9 @@ type Hub struct {
 // A Spoke is a spoke of a mesh, running or not.
 type Spoke struct {
 	*Instance
-	Proxy  *Proxy // its way to the hub
-	Conn   string // id of its connection
-	policy *spoke.Policy
-	plan   Plan
+	Proxy *Proxy // its way to the hub
+	Conn  string // id of its connection
+	plan  Plan
 }
 
 // Start makes a mesh of the usual plan: a hub, and a linked spoke per name.
@@ -120,9 +120,8 @@ func (m *Mesh) Newcomer(t testing.TB, name string) *Spoke {
 
 func (m *Mesh) newSpoke(t testing.TB, name string) *Spoke {
 	t.Helper()
-	policy, err := spoke.ParsePolicy([]byte(cmp.Or(m.plan.Policy, spoke.Presets["open"])))
-	require.NoError(t, err)
-	s := &Spoke{Instance: newInstance(t, name), Proxy: NewProxy(t, m.Hub.Link), policy: policy, plan: m.plan}
+	s := &Spoke{Instance: newInstance(t, name), Proxy: NewProxy(t, m.Hub.Link), plan: m.plan}
+	require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(cmp.Or(m.plan.Policy, policy.Presets["open"])), 0o644))
 	m.ways = append(m.ways, s.Proxy)
 	return s
 }

@@ -22,9 +22,12 @@ const markerName = "SPAWNMESH_ATTEMPT"
 // libraries, where somebody else says. A name that ends in * stands for all
 // that begin so.
 var dangerous = []string{
-	"BASHOPTS", "BASH_ENV", "BASH_FUNC_*", "DYLD_*", "ENV", "GCONV_PATH", "GIT_*", "IFS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "LD_*",
-	"NODE_OPTIONS", "NODE_PATH", "PATH", "PERL5LIB", "PERL5OPT", "PROMPT_COMMAND", "PS4", "PYTHONHOME", "PYTHONPATH",
-	"PYTHONSTARTUP", "RUBYLIB", "RUBYOPT", "SHELLOPTS", "_JAVA_OPTIONS",
+	"BASHOPTS", "BASH_ENV", "BASH_FUNC_*", "BROWSER", "CARGO_*", "CC", "CDPATH", "CLASSPATH", "CXX", "DOTNET_STARTUP_HOOKS", "DYLD_*", "EDITOR", "ENV",
+	"FPATH", "GCONV_PATH", "GIT_*", "GLIBC_TUNABLES", "GOENV", "GOFLAGS", "GOPROXY", "GOROOT", "GOTOOLCHAIN", "HOSTALIASES", "IFS", "JAVA_TOOL_OPTIONS",
+	"JDK_JAVA_OPTIONS", "LD_*", "LESSCLOSE", "LESSOPEN", "LOCPATH", "LUA_CPATH*", "LUA_INIT*", "LUA_PATH*", "MAKEFLAGS", "NLSPATH", "NODE_OPTIONS",
+	"NODE_PATH", "NPM_CONFIG_*", "PAGER", "PATH", "PERL5DB", "PERL5LIB", "PERL5OPT", "PERLLIB", "PHPRC", "PHP_INI_SCAN_DIR", "PIP_*", "PROMPT_COMMAND",
+	"PS4", "PYTHONBREAKPOINT", "PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONUSERBASE", "PYTHONWARNINGS", "RUBYLIB", "RUBYOPT", "RUSTC*", "SHELL",
+	"SHELLOPTS", "SSH_ASKPASS", "SSLKEYLOGFILE", "VISUAL", "ZDOTDIR", "_JAVA_OPTIONS",
 }
 
 // harmless names are the few of a dangerous family that only say who works.
@@ -46,6 +49,13 @@ func (e Exec) environment() ([]string, error) {
 		}
 		env[name] = e.Env[name]
 	}
+	for _, name := range slices.Sorted(maps.Keys(e.Host)) {
+		if err := checkForm(name); err != nil {
+			return nil, err
+		}
+		maps.DeleteFunc(env, func(asked, _ string) bool { return strings.EqualFold(asked, name) }) // the host wins
+	}
+	maps.Copy(env, e.Host)
 	for _, name := range slices.Sorted(maps.Keys(e.IDs)) {
 		if !strings.HasPrefix(name, idPrefix) || name == markerName {
 			return nil, refuse(BadEnv, "variable %q is not one an agent is told its identity by", name)
@@ -55,16 +65,23 @@ func (e Exec) environment() ([]string, error) {
 	return render(env)
 }
 
-// checkName refuses names that mean something else to us or to programs.
-func (e Exec) checkName(name string) error {
+// checkForm refuses names that mean something else to us.
+func checkForm(name string) error {
 	if !wellFormed(name) {
 		return refuse(BadEnv, "variable %q: a name is printable text without = and blanks", name)
 	}
-	upper := strings.ToUpper(name)
-	if strings.HasPrefix(upper, idPrefix) {
+	if strings.HasPrefix(strings.ToUpper(name), idPrefix) {
 		return refuse(BadEnv, "variable %q: names that begin with %s are set by the spoke", name, idPrefix)
 	}
-	if isDangerous(upper) && !slices.Contains(e.Allowed, name) {
+	return nil
+}
+
+// checkName refuses names that an order may not set.
+func (e Exec) checkName(name string) error {
+	if err := checkForm(name); err != nil {
+		return err
+	}
+	if isDangerous(strings.ToUpper(name)) && !slices.Contains(e.Allowed, name) {
 		return refuse(Policy, "variable %q can make programs run other code; the policy of this spoke does not allow it by name", name)
 	}
 	return nil

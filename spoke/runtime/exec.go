@@ -35,15 +35,19 @@ type Exec struct {
 	// without slash is looked for in Path, one with a slash that is not
 	// absolute is relative to Dir.
 	Argv []string
-	// Dir is the working directory, absolute. It is also the agent's HOME.
+	// Dir is the working directory, absolute. It is also the agent's HOME,
+	// unless the host sets another.
 	Dir string
 	// Path is the list of directories to find programs in, separated by
 	// colons; the agent gets it as PATH. Entries that are not absolute are
 	// not searched.
 	Path string
-	// Env holds the variables that the task or the runner's profile asks for,
-	// after the allow-list was applied.
+	// Env holds the variables that the task asks for, after the allow-list was
+	// applied.
 	Env map[string]string
+	// Host holds the variables that the host sets. They win over Env, over HOME
+	// and over the PATH that the agent gets, in whatever case those are spelt.
+	Host map[string]string
 	// IDs holds the variables the agent knows itself by. Their names begin
 	// with SPAWNMESH_, which no name in Env may.
 	IDs map[string]string

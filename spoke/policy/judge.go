@@ -1,0 +1,94 @@
+package policy
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/runtime"
+)
+
+// Judge returns why s may not run here, nil when it may. The reasons name what
+// would have to be allowed, and neither what else is allowed nor any value of
+// the environment: they are told to the hub.
+func (p *Policy) Judge(s *commands.Spawn) *commands.Refused {
+	for _, rule := range []func(*commands.Spawn) *commands.Refused{p.judgeRuntime, p.judgeCommand, p.judgeDir, p.judgeEnv, p.judgeCapabilities} {
+		if r := rule(s); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+func (p *Policy) judgeRuntime(s *commands.Spawn) *commands.Refused {
+	if slices.Contains(p.Runtimes, s.Runtime) {
+		return nil
+	}
+	return commands.Refuse(commands.Policy, "runtime %s is not allowed on this spoke", s.Runtime).
+		Hinting("its host can allow it under runtimes in policy.yaml")
+}
+
+func (p *Policy) judgeCommand(s *commands.Spawn) *commands.Refused {
+	if s.Runtime != commands.RuntimeExec {
+		return nil
+	}
+	if _, ok := p.Match(s.Argv); ok {
+		return nil
+	}
+	return commands.Refuse(commands.Policy, "command %q is not allowed on this spoke with these arguments", filepath.Base(s.Argv[0])).
+		Hinting("its host can allow it under commands in policy.yaml; on the host, spawnmesh spoke policy test says why")
+}
+
+func (p *Policy) judgeDir(s *commands.Spawn) *commands.Refused {
+	if s.Dir == "" {
+		return nil
+	}
+	if !filepath.IsAbs(s.Dir) || filepath.Clean(s.Dir) != s.Dir {
+		return commands.Refuse(commands.BadPath, "directory %q is not an absolute path in its shortest form", s.Dir)
+	}
+	if slices.Contains(p.Directories, anything) {
+		return nil
+	}
+	// A symbolic link must not lead out of what is allowed.
+	real, err := filepath.EvalSymlinks(s.Dir)
+	if err == nil {
+		for _, d := range p.Directories {
+			if real == d || strings.HasPrefix(real, strings.TrimSuffix(d, "/")+"/") {
+				return nil
+			}
+		}
+	}
+	return commands.Refuse(commands.BadPath, "directory %s is not allowed on this spoke", s.Dir).
+		Hinting("its host can allow it under directories in policy.yaml; without one the agent gets a fresh directory")
+}
+
+func (p *Policy) judgeEnv(s *commands.Spawn) *commands.Refused {
+	for _, e := range s.Env {
+		if !slices.Contains(p.Environment, e.Name) && !slices.Contains(p.Environment, anything) {
+			return commands.Refuse(commands.Policy, "environment variable %s is not allowed on this spoke", e.Name).
+				Hinting("its host can allow it under environment in policy.yaml")
+		}
+	}
+	// Names that make programs run other code must be allowed one by one.
+	err := p.Exec(s).Check()
+	r, ok := errors.AsType[*runtime.Refusal](err)
+	switch {
+	case err == nil:
+		return nil
+	case ok && r.Reason == runtime.Policy:
+		return commands.Refuse(commands.Policy, "%s", r.Text).Hinting("its host can allow it by its full name under environment in policy.yaml")
+	}
+	return commands.Refuse(commands.BadEnv, "%v", err)
+}
+
+func (p *Policy) judgeCapabilities(s *commands.Spawn) *commands.Refused {
+	for _, c := range s.Capabilities {
+		if !slices.Contains(p.Capabilities, c) {
+			return commands.Refuse(commands.Capability, "this spoke does not have capability %s", c).
+				Hinting("its host can offer it under capabilities in policy.yaml")
+		}
+	}
+	return nil
+}

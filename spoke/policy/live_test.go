@@ -1,0 +1,85 @@
+package policy_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
+)
+
+func TestAReloadReplacesThePolicyWhole(t *testing.T) {
+	t.Parallel()
+	dir := write(t, map[string]string{"policy.yaml": "version: 1\nruntimes: [exec]\ncommands: [a]\nenv_from_file: agents.env\n", "agents.env": "TOKEN=one\n"})
+	live, err := policy.Open(dir)
+	require.NoError(t, err)
+	first := live.Now()
+	a, b := &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"a"}}, &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"b"}}
+
+	require.NoError(t, os.WriteFile(policy.File(dir), []byte("version: 1\nruntimes: [exec]\ncommands: [b]\nenv_from_file: agents.env\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "agents.env"), []byte("TOKEN=two\n"), 0o600))
+	require.Nil(t, live.Now().Judge(a), "nothing changes by itself")
+	change, err := live.Reload()
+
+	require.NoError(t, err)
+	require.Equal(t, policy.Change{Policy: live.Now().ID(), Was: first.ID()}, change)
+	require.NotEqual(t, change.Was, change.Policy)
+	require.NotNil(t, live.Now().Judge(a))
+	require.Nil(t, live.Now().Judge(b))
+	require.Equal(t, "two", live.Now().Exec(b).Host["TOKEN"])
+	require.Equal(t, "one", first.Exec(a).Host["TOKEN"], "who holds the one before keeps it whole")
+}
+
+func TestABadFileKeepsThePolicy(t *testing.T) {
+	t.Parallel()
+	good := "version: 1\nruntimes: [exec]\ncommands: [a]\nenv_from_file: agents.env\n"
+	tests := map[string]map[string]string{
+		"a mistake in the policy":         {"policy.yaml": "version: 1\ncommands: [b]\nnonsense: 1\n"},
+		"a mistake in a file that it has": {"policy.yaml": "version: 1\nruntimes: [exec]\ncommands: [b]\nenv_from_file: agents.env\n", "agents.env": "nonsense\n"},
+		"a file that is not there":        {"policy.yaml": "version: 1\nruntimes: [exec]\ncommands: [b]\nenv_from_file: other.env\n"},
+	}
+	for name, files := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := write(t, map[string]string{"policy.yaml": good, "agents.env": "TOKEN=one\n"})
+			live, err := policy.Open(dir)
+			require.NoError(t, err)
+			before := live.Now()
+			for name, text := range files {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+			}
+
+			_, err = live.Reload()
+
+			require.ErrorContains(t, err, policy.File(dir))
+			require.Same(t, before, live.Now())
+		})
+	}
+}
+
+func TestRevocationAndLease(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		text  string
+		kill  bool
+		lease time.Duration
+	}{
+		"nothing said":      {"", true, 24 * time.Hour},
+		"kill":              {"on_revoke: kill\n", true, 24 * time.Hour},
+		"finish, 5 minutes": {"on_revoke: finish\nconnection_lease: 5m\n", false, 5 * time.Minute},
+		"a week in days":    {"connection_lease: 7d\n", true, 7 * 24 * time.Hour},
+		"a day and a half":  {"connection_lease: 36h\n", true, 36 * time.Hour},
+		"a week in hours":   {"connection_lease: 168h\n", true, 7 * 24 * time.Hour},
+	}
+	for name, tt := range tests {
+		p, err := policy.Parse([]byte("version: 1\n" + tt.text))
+
+		require.NoError(t, err, name)
+		require.Equal(t, tt.kill, p.KillOnRevoke(), name)
+		require.Equal(t, tt.lease, p.Lease(), name)
+	}
+}

@@ -1,0 +1,154 @@
+// Package policy decides what may run on a host, by a file that only its host
+// writes.
+//
+// The file says which orders are allowed, in what environment their agents run,
+// and how much they may take. No message changes it. What it does not allow is
+// refused. A [Live] policy is replaced whole while a spoke runs; every policy
+// has a version that names its rules in receipts.
+//
+// Values of the environment stay in this package until an agent gets them: a
+// [Value] shows itself nowhere, and no error quotes one.
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"golang.org/x/sys/unix"
+)
+
+// A Policy says what may run on this host. It is read-only once it was read.
+type Policy struct {
+	Version         int       `yaml:"version" json:"version"`           // of the format: 1
+	Runtimes        []string  `yaml:"runtimes" json:"runtimes"`         // exec, noop
+	Commands        []Command `yaml:"commands" json:"commands"`         // the first that fits decides
+	Directories     []string  `yaml:"directories" json:"directories"`   // where agents may be asked to run, or "*"; a fresh one is always allowed
+	Environment     []string  `yaml:"environment" json:"environment"`   // names an order may set, or "*"
+	Capabilities    []string  `yaml:"capabilities" json:"capabilities"` // what this host offers to be matched with
+	Settings        `yaml:",inline"`
+	Limits          Limits `yaml:"limits" json:"limits"`
+	OnRevoke        string `yaml:"on_revoke,omitempty" json:"on_revoke,omitempty"`               // kill, finish; "" = kill
+	ConnectionLease string `yaml:"connection_lease,omitempty" json:"connection_lease,omitempty"` // "24h"; "" = DefaultLease
+}
+
+// Limits bound every agent.
+type Limits struct {
+	Timeout string `yaml:"timeout" json:"timeout"`                   // longest run, "24h"; empty for none
+	Output  int64  `yaml:"output,omitempty" json:"output,omitempty"` // bytes kept of each output stream; 0 means 16 MiB
+}
+
+// What holds where a policy says nothing.
+const (
+	DefaultPath  = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	DefaultLease = 24 * time.Hour
+)
+
+// anything as an entry allows all.
+const anything = "*"
+
+const maxFile = 1 << 20
+
+// File returns where the policy of the instance in dir is.
+func File(dir string) string { return filepath.Join(dir, "policy.yaml") }
+
+// Load reads the policy of the instance in dir, with the files it names. Without
+// a policy nothing is allowed. A file that others could have written is refused,
+// and so is one that says anything this version does not know. Errors name the
+// file, where there is one the line, and what to do.
+func Load(dir string) (*Policy, error) {
+	path := File(dir)
+	raw, err := readFile(path, checkWriters)
+	if os.IsNotExist(err) {
+		return Parse([]byte(Presets["deny"]))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the policy: %w", err)
+	}
+	p, err := Parse(raw)
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: %w", path, err)
+	}
+	if err := p.readSettings(dir); err != nil {
+		return nil, fmt.Errorf("policy %s: %w", path, err)
+	}
+	return p, nil
+}
+
+// readFile reads a file that check finds safe. It looks at what was opened, not
+// at the name, and does not wait for a pipe.
+func readFile(path string, check func(string, *unix.Stat_t) error) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	if err := check(path, &st); err != nil {
+		return nil, err
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(raw) > maxFile {
+		err = fmt.Errorf("%s is larger than %d bytes", path, maxFile)
+	}
+	return raw, err
+}
+
+// checkWriters refuses a policy that somebody else could have written.
+func checkWriters(path string, st *unix.Stat_t) error {
+	if st.Mode&0o022 != 0 {
+		return fmt.Errorf("%s can be written by others; run: chmod 644 %s", path, path)
+	}
+	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to user %d; run: chown %d %s", path, st.Uid, os.Geteuid(), path)
+	}
+	return nil
+}
+
+// ID is the version of these rules: twelve hex digits of the SHA-256 of all that
+// the policy says, without the values of variables. Two files that say the same
+// have the same.
+func (p *Policy) ID() string {
+	raw, err := p.Text()
+	if err != nil {
+		panic(err) // it was read from such a text
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:6])
+}
+
+// Text is the policy as a file, without the values of variables.
+func (p *Policy) Text() ([]byte, error) { return yaml.Marshal(p) }
+
+// Timeout returns how long an agent that asked for asked may run; 0 for ever.
+func (p *Policy) Timeout(asked time.Duration) time.Duration {
+	limit, _ := duration(p.Limits.Timeout)
+	if limit == 0 || asked > 0 && asked < limit {
+		return asked
+	}
+	return limit
+}
+
+// KillOnRevoke reports whether the agents of a hub are ended when its connection
+// is revoked; otherwise they may finish.
+func (p *Policy) KillOnRevoke() bool { return p.OnRevoke != finish }
+
+// Lease is how long this host starts agents for a hub that it does not hear.
+func (p *Policy) Lease() time.Duration {
+	if p.ConnectionLease == "" {
+		return DefaultLease
+	}
+	d, _ := duration(p.ConnectionLease)
+	return d
+}

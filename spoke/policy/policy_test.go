@@ -1,0 +1,283 @@
+package policy_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
+)
+
+func TestPresets(t *testing.T) {
+	t.Parallel()
+	exec := func(argv ...string) *commands.Spawn {
+		return &commands.Spawn{Runtime: commands.RuntimeExec, Argv: argv}
+	}
+	noop := &commands.Spawn{Runtime: commands.RuntimeNoop}
+	tests := map[string]struct{ yes, no []*commands.Spawn }{
+		"deny": {nil, []*commands.Spawn{noop, exec("echo"), exec("true")}},
+		"commands": {[]*commands.Spawn{noop, exec("echo", "hi"), exec("echo"), exec("sleep", "1"), exec("uptime"), exec("date", "-u")},
+			[]*commands.Spawn{exec("sh", "-c", "echo"), exec("go", "test", "-exec", "sh", "./..."), exec("date", "-u", "-s", "noon"), exec("date", "-f", "/etc/shadow")}},
+		"open": {[]*commands.Spawn{noop, exec("sh", "-c", "echo"), {Runtime: commands.RuntimeExec, Argv: []string{"a"}, Dir: "/srv", Env: []commands.EnvVar{{Name: "X"}}}}, nil},
+	}
+	require.Len(t, policy.Presets, len(tests))
+	for name, tt := range tests {
+		p, err := policy.Parse([]byte(policy.Presets[name]))
+		require.NoError(t, err, name)
+		for _, s := range tt.yes {
+			require.Nil(t, p.Judge(s), "%s: %v", name, s.Argv)
+		}
+		for _, s := range tt.no {
+			require.NotNil(t, p.Judge(s), "%s: %v", name, s.Argv)
+		}
+		require.Equal(t, 24*time.Hour, p.Timeout(0), "the longest run is the usual one")
+		require.Equal(t, time.Minute, p.Timeout(time.Minute))
+		require.Equal(t, 24*time.Hour, p.Timeout(48*time.Hour))
+	}
+}
+
+func TestAPolicyCanBeWrittenAndReadAgain(t *testing.T) {
+	t.Parallel()
+	for name, text := range policy.Presets {
+		p, err := policy.Parse([]byte(text))
+		require.NoError(t, err)
+
+		again, err := p.Text()
+		require.NoError(t, err)
+		same, err := policy.Parse(again)
+
+		require.NoError(t, err, name)
+		require.Equal(t, p.ID(), same.ID())
+		text, err := same.Text()
+		require.NoError(t, err)
+		require.Equal(t, string(again), string(text))
+	}
+}
+
+// harmless are the programs that the preset may allow any argument: none of
+// theirs starts a program, or reads or writes a file.
+var harmless = []string{"echo", "sleep"}
+
+// The preset to edit is no shell in disguise: what it opens to any argument is
+// known to be harmless, an order can neither name a program by its path nor
+// bring variables or a directory.
+func TestThePresetOfCommandsLeadsToNoShell(t *testing.T) {
+	t.Parallel()
+	p, err := policy.Parse([]byte(policy.Presets["commands"]))
+	require.NoError(t, err)
+
+	for _, c := range p.Commands {
+		require.False(t, c.Any())
+		if c.Run[len(c.Run)-1] == "..." {
+			require.Contains(t, harmless, c.Run[0])
+			require.Len(t, c.Run, 2)
+		}
+	}
+
+	require.Empty(t, p.Environment)
+	require.Empty(t, p.Directories)
+	for _, line := range []string{
+		"go test -exec sh", "go vet -toolexec=sh", "go build", "git -c core.pager=sh log", "git status", "tar xf a", "find . -exec sh", "env sh", "xargs sh", "make",
+		"python3 -c x", "perl -e x", "awk x", "sed e", "vi", "ssh x", "curl x", "cat /etc/passwd", "printenv", "ps e", "dd if=a of=b", "tee x", "nice sh", "timeout 1 sh",
+		"/bin/echo x", "./echo x", "uptime -s", "uname -a -s", "df -h /", "date", "date -u -d now",
+	} {
+		require.NotNil(t, p.Judge(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: strings.Fields(line)}), line)
+	}
+}
+
+// What a policy says is understood or the policy is refused, with the line.
+func TestPolicyThatIsRefused(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ text, want string }{
+		"an unknown key":             {"version: 1\nruntimes: []\ncommand: [echo]\n", "[3:1]"},
+		"an unknown key inside":      {"version: 1\nlimits:\n  timeout: 1h\n  cores: 2\n", "[4:3]"},
+		"a key twice":                {"version: 1\ncommands: [echo]\ncommands: [go]\n", "[3:1]"},
+		"a tab":                      {"version: 1\nlimits:\n\ttimeout: 1h\n", "[3:1]"},
+		"a text for a list":          {"version: 1\nruntimes: exec\n", "[2:11]"},
+		"the wildcard in between":    {"version: 1\ncommands:\n  - echo\n  - go ... test\n", "[4:5] ... stands for any further arguments; it can only be the last word"},
+		"the wildcard alone":         {"version: 1\ncommands: ['...']\n", "[2:12] an entry names a program before its ..."},
+		"a star behind a program":    {"version: 1\ncommands: ['go *']\n", "write ... at the end"},
+		"an empty entry":             {"version: 1\ncommands: ['']\n", "[2:12] an entry of commands is empty"},
+		"an entry without a run":     {"version: 1\ncommands:\n  - env: {A: b}\n", "an entry of commands is empty"},
+		"a program that moves":       {"version: 1\ncommands: [./build]\n", `[2:12] program "./build" is relative`},
+		"an unknown key of an entry": {"version: 1\ncommands:\n  - run: echo\n    envv: {A: b}\n", "[4:5]"},
+		"a PATH among variables":     {"version: 1\nenv: {Path: /x}\n", `variable "Path" has a setting of its own; write path: VALUE`},
+		"a variable that is ours":    {"version: 1\nenv: {SPAWNMESH_TASK: x}\n", `"SPAWNMESH_TASK"`},
+		"variables that are twins":   {"version: 1\nenv: {A: x, a: y}\n", `"A" and "a" differ in case only`},
+		"a name that is none":        {"version: 1\ncommands:\n  - run: x\n    env: {'A=B': x}\n", `variable "A=B"`},
+		"a relative home":            {"version: 1\nhome: x\n", `[2:7] home "x" is not absolute`},
+		"a relative path":            {"version: 1\npath: /bin:y\n", `[2:7] path has the entry "y"`},
+		"what to do at revocation":   {"version: 1\non_revoke: pray\n", `[2:12] on_revoke "pray" is not known; write kill or finish`},
+		"a lease that is too short":  {"version: 1\nconnection_lease: 4m59s\n", "[2:19] connection_lease"},
+		"a lease that is too long":   {"version: 1\nconnection_lease: 8d\n", "duration from 5m to 7d"},
+		"a lease of nonsense":        {"version: 1\nconnection_lease: d\n", "duration from 5m to 7d"},
+		"no closing bracket":         {"version: 1\nruntimes: [exec\n", "[2:11]"},
+		"nothing":                    {"", "version is 0"},
+		"no version":                 {"runtimes: []\n", "version is 0"},
+		"version 2":                  {"version: 2\n", "[1:10] version is 2; this program knows version 1"},
+		"an unknown runtime":         {"version: 1\nruntimes: [docker]\n", `[2:12] runtime "docker" is not known`},
+		"a directory that moves":     {"version: 1\ndirectories: [srv]\n", `directory "srv" is not absolute`},
+		"a timeout without a unit":   {"version: 1\nlimits:\n  timeout: 24\n", "limits.timeout"},
+		"a negative timeout":         {"version: 1\nlimits:\n  timeout: -1h\n", "limits.timeout"},
+		"a negative output":          {"version: 1\nlimits:\n  output: -1\n", "limits.output"},
+		"a second document":          {"version: 1\nruntimes: [exec]\ncommands: ['*']\n---\nversion: 1\n", "second document"},
+		"2 MiB of it":                {"version: 1\n" + strings.Repeat("# "+strings.Repeat("x", 1022)+"\n", 2048), "larger than"},
+		"a list for the whole file":  {"- version: 1\n", "[1:1]"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			require.NoError(t, os.WriteFile(policy.File(dir), []byte(tt.text), 0o644))
+
+			_, err := policy.Load(dir)
+
+			require.ErrorContains(t, err, tt.want)
+			require.ErrorContains(t, err, policy.File(dir))
+		})
+	}
+}
+
+func TestPolicyFiles(t *testing.T) {
+	t.Parallel()
+	open := []byte(policy.Presets["open"])
+	echo := &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"echo"}}
+	t.Run("without one nothing is allowed", func(t *testing.T) {
+		p, err := policy.Load(t.TempDir())
+		require.NoError(t, err)
+		require.NotNil(t, p.Judge(echo))
+	})
+	t.Run("one that others can write is refused", func(t *testing.T) {
+		for _, mode := range []os.FileMode{0o666, 0o664, 0o602} {
+			dir := t.TempDir()
+			require.NoError(t, os.WriteFile(policy.File(dir), open, 0o600))
+			require.NoError(t, os.Chmod(policy.File(dir), mode))
+			_, err := policy.Load(dir)
+			require.ErrorContains(t, err, "run: chmod 644 "+policy.File(dir))
+		}
+	})
+	t.Run("one that is a directory is refused", func(t *testing.T) {
+		dir := t.TempDir()
+		require.NoError(t, os.Mkdir(policy.File(dir), 0o755))
+		_, err := policy.Load(dir)
+		require.ErrorContains(t, err, "reading the policy")
+	})
+	t.Run("one of another user is refused", func(t *testing.T) {
+		if os.Geteuid() != 0 {
+			t.Log("only root can give a file away; others see that their own is accepted, below")
+			return
+		}
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(policy.File(dir), open, 0o644))
+		require.NoError(t, os.Chown(policy.File(dir), 65534, -1))
+		_, err := policy.Load(dir)
+		require.ErrorContains(t, err, "belongs to user 65534; run: chown 0 "+policy.File(dir))
+	})
+	t.Run("a good one is read", func(t *testing.T) {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(policy.File(dir), open, 0o644))
+		p, err := policy.Load(dir)
+		require.NoError(t, err)
+		require.Nil(t, p.Judge(echo))
+		require.Equal(t, policy.DefaultPath, p.Exec(echo).Path)
+	})
+}
+
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for _, d := range []string{"allowed/inside", "allowed-not", "secret"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, d), 0o755))
+	}
+	require.NoError(t, os.Symlink(filepath.Join(root, "secret"), filepath.Join(root, "allowed", "escape")))
+	require.NoError(t, os.Symlink(filepath.Join(root, "allowed", "inside"), filepath.Join(root, "allowed", "stay")))
+	rules, err := policy.Parse([]byte(`
+version: 1
+runtimes: [exec]
+commands: [echo ..., go test ..., /usr/bin/make ..., "git  status", uptime, [say, "two words", ...]]
+directories: [` + filepath.Join(root, "allowed") + `, /usr/share/]
+environment: [CI, LANG]
+capabilities: [go, gpu]
+`))
+	require.NoError(t, err)
+	argv := func(words ...string) func(*commands.Spawn) { return func(s *commands.Spawn) { s.Argv = words } }
+	dir := func(d string) func(*commands.Spawn) { return func(s *commands.Spawn) { s.Dir = d } }
+	env := func(names ...string) func(*commands.Spawn) {
+		return func(s *commands.Spawn) {
+			for _, n := range names {
+				s.Env = append(s.Env, commands.EnvVar{Name: n, Value: "very-secret"})
+			}
+		}
+	}
+	needs := func(c ...string) func(*commands.Spawn) { return func(s *commands.Spawn) { s.Capabilities = c } }
+	tests := map[string]struct {
+		change func(*commands.Spawn)
+		code   commands.Code // "" = allowed
+	}{
+		"an allowed command":                          {argv("echo"), ""},
+		"with any arguments":                          {argv("echo", "-n", "$(id)"), ""},
+		"an allowed beginning":                        {argv("go", "test"), ""},
+		"an allowed beginning and more":               {argv("go", "test", "./...", "-race"), ""},
+		"words with more space between":               {argv("git", "status"), ""},
+		"an exact command":                            {argv("uptime"), ""},
+		"an exact command and more":                   {argv("uptime", "-p"), commands.Policy},
+		"an exact command with an empty argument":     {argv("uptime", ""), commands.Policy},
+		"exact words and more":                        {argv("git", "status", "--help"), commands.Policy},
+		"the wildcard as an argument":                 {argv("uptime", "..."), commands.Policy},
+		"the wildcard's own word":                     {argv("go", "test", "..."), ""},
+		"a word with a blank":                         {argv("say", "two words", "x"), ""},
+		"its halves":                                  {argv("say", "two", "words"), commands.Policy},
+		"only half of an allowed beginning":           {argv("go"), commands.Policy},
+		"another second word":                         {argv("go", "run"), commands.Policy},
+		"a beginning in one word":                     {argv("go test"), commands.Policy},
+		"a longer word":                               {argv("echoes"), commands.Policy},
+		"another case":                                {argv("Echo"), commands.Policy},
+		"a path that is allowed":                      {argv("/usr/bin/make", "all"), ""},
+		"the name of a path that is allowed":          {argv("make"), commands.Policy},
+		"a path to a name that is allowed":            {argv("/bin/echo"), commands.Policy},
+		"a relative path to it":                       {argv("./echo"), commands.Policy},
+		"another runtime":                             {func(s *commands.Spawn) { s.Runtime, s.Argv = commands.RuntimeNoop, nil }, commands.Policy},
+		"an allowed directory":                        {dir(filepath.Join(root, "allowed")), ""},
+		"one inside it":                               {dir(filepath.Join(root, "allowed", "inside")), ""},
+		"a link that stays inside":                    {dir(filepath.Join(root, "allowed", "stay")), ""},
+		"a link that leads out":                       {dir(filepath.Join(root, "allowed", "escape")), commands.BadPath},
+		"a directory with the same first letters":     {dir(filepath.Join(root, "allowed-not")), commands.BadPath},
+		"its parent":                                  {dir(root), commands.BadPath},
+		"one that is not there":                       {dir(filepath.Join(root, "allowed", "nothing")), commands.BadPath},
+		"one that is allowed with a slash at its end": {dir("/usr/share"), ""},
+		"one that climbs out":                         {dir(filepath.Join(root, "allowed") + "/../secret"), commands.BadPath},
+		"one that climbs and comes back":              {dir(filepath.Join(root, "allowed") + "/../allowed"), commands.BadPath},
+		"one with a slash too many":                   {dir(filepath.Join(root, "allowed") + "/"), commands.BadPath},
+		"a relative one":                              {dir("allowed"), commands.BadPath},
+		"allowed variables":                           {env("CI", "LANG"), ""},
+		"a variable that is not allowed":              {env("CI", "LD_PRELOAD"), commands.Policy},
+		"a variable in another case":                  {env("ci"), commands.Policy},
+		"capabilities that are here":                  {needs("gpu", "go"), ""},
+		"a capability that is not":                    {needs("go", "tpu"), commands.Capability},
+		"a capability in another case":                {needs("GPU"), commands.Capability},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := &commands.Spawn{Task: "x", Runtime: commands.RuntimeExec, Argv: []string{"echo"}}
+			tt.change(s)
+
+			got := rules.Judge(s)
+
+			if tt.code == "" {
+				require.Nil(t, got)
+				return
+			}
+			require.NotNil(t, got)
+			require.Equal(t, tt.code, got.Code)
+			require.NotContains(t, got.Why+got.Hint, "very-secret")
+			if tt.code != commands.BadPath || filepath.Clean(s.Dir) == s.Dir && filepath.IsAbs(s.Dir) {
+				require.Contains(t, got.Hint, "policy.yaml", "it says what could be allowed where")
+			}
+		})
+	}
+}

@@ -1,0 +1,87 @@
+package policy
+
+// Presets are policies to begin with, as files with comments.
+var Presets = map[string]string{
+	"deny":     denyPreset,
+	"commands": commandsPreset,
+	"open":     openPreset,
+}
+
+const denyPreset = `# What may run on this host. Nothing may, until you allow it here.
+# A longer example with comments: spawnmesh spoke policy init --preset commands --force
+version: 1
+runtimes: []           # exec starts programs, noop starts nothing
+commands: []           # which command lines
+directories: []        # where agents may be asked to run
+environment: []        # which variables an order may set
+capabilities: []       # what this host offers
+limits:
+  timeout: 24h         # the longest run of an agent
+`
+
+const commandsPreset = `# What may run on this host. Only this file decides; no message changes it.
+#
+# After a change:      spawnmesh spoke policy reload      (or send SIGHUP to the spoke)
+# To try a command:    spawnmesh spoke policy test -- date -u
+version: 1
+
+# exec starts programs; noop starts nothing and shows that the way works.
+runtimes: [exec, noop]
+
+# Command lines that may run. An order fits an entry when its words are exactly
+# the entry's: "date -u" allows date -u and neither date nor date -u -s noon.
+# An entry that ends in the word ... allows any further arguments as well, so it
+# is as strong as the strongest argument of its program. No shell reads the words.
+#
+# Think before you add a program that can start others or open files of the
+# order's choice: shells, interpreters, compilers, test runners, make, git, tar,
+# find, xargs, env, ssh, editors, curl. With ... each of them is a shell.
+# One exact command line of such a program is as safe as the files it reads.
+commands:
+  - echo ...
+  - sleep ...
+  - "true"
+  - "false"
+  - date -u
+  - uptime
+  - uname -a
+  - df -h
+# An entry can also set the environment of its agents; see env below:
+#  - run: /opt/nightly/report --all
+#    env_from_file: report.env
+
+# Where an order may ask an agent to run. Without it an agent gets a fresh directory.
+directories: []
+
+# Names of variables that an order may set, such as [CI]. Names that make programs
+# run other code (LD_PRELOAD, PATH, GIT_*, ...) have to be listed by their full name.
+environment: []
+
+# What this host sets for every agent, whatever the order asks for. The values never
+# leave this host. Secrets belong in the file, which only the spoke's user may read
+# (chmod 600): lines of NAME=VALUE, taken as they stand.
+# env:
+#   LANG: C.UTF-8
+# env_from_file: agents.env
+# home: /home/agents                # HOME; without it the agent's own directory
+# path: /usr/local/bin:/usr/bin     # PATH, and where programs are looked up
+
+capabilities: []       # what this host offers to be matched with, such as [gpu]
+
+limits:
+  timeout: 24h         # the longest run of an agent
+
+on_revoke: kill        # when the connection is revoked, agents of that hub: kill, or finish
+connection_lease: 24h  # start nothing for a hub that was not heard for so long; 5m to 7d
+`
+
+const openPreset = `# What may run on this host: anything. Use it only where the hub's operator is you.
+version: 1
+runtimes: [exec, noop]
+commands: ["*"]        # every command, also a shell
+directories: ["*"]     # anywhere
+environment: ["*"]     # every variable but those that make programs run other code
+capabilities: []
+limits:
+  timeout: 24h         # the longest run of an agent
+`
