@@ -43,6 +43,9 @@ type mesh struct {
 // slow disk is most of it.
 const startTime = 90 * time.Second
 
+// stopTime is how long a node may take to stop before it is killed.
+const stopTime = 30 * time.Second
+
 // newMesh makes a directory that a database server may enter even when we are
 // root, and starts a hub there.
 func newMesh(ctx context.Context, bin, label string, hubArgs ...string) (*mesh, error) {
@@ -116,7 +119,9 @@ func (m *mesh) stop(ctx context.Context) error {
 }
 
 // command is the program for this node. A database named in our environment is
-// not handed on: it can belong to one instance only.
+// not handed on: it can belong to one instance only. An interrupt at the terminal
+// is for us alone; when ctx ends the program is asked to end, and stops its
+// database first.
 func (n *node) command(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, n.bin, append([]string{"--data-dir", n.dir}, args...)...)
 	for _, e := range os.Environ() {
@@ -125,6 +130,9 @@ func (n *node) command(ctx context.Context, args ...string) *exec.Cmd {
 		}
 	}
 	c.Env = append(c.Env, n.env...)
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
+	c.WaitDelay = stopTime
 	return c
 }
 
@@ -142,9 +150,7 @@ func (n *node) start(ctx context.Context) error {
 		return fmt.Errorf("opening the log of %s: %w", n.name, err)
 	}
 	defer log.Close()
-	// An interrupt is for us: the children are stopped in order afterwards.
 	n.cmd = n.command(context.WithoutCancel(ctx), append(n.args, "--ready-file", ready)...)
-	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	n.cmd.Stdout, n.cmd.Stderr = log, log
 	if err := n.cmd.Start(); err != nil {
 		return fmt.Errorf("starting %s: %w", n.name, err)
@@ -186,9 +192,9 @@ func (n *node) stop(ctx context.Context) error {
 			return fmt.Errorf("stopping %s: %w\n%s", n.name, err, n.lastWords())
 		}
 		return nil
-	case <-time.After(30 * time.Second):
+	case <-time.After(stopTime):
 		n.kill()
-		return fmt.Errorf("%s did not stop within 30 s", n.name)
+		return fmt.Errorf("%s did not stop within %s", n.name, stopTime)
 	}
 }
 

@@ -152,6 +152,24 @@ func TestAnswersUnderWayAreFinished(t *testing.T) {
 	require.Equal(t, commands.Unreachable, commands.CodeOf(err))
 }
 
+func TestACallThatDoesNotEndKeepsNobodyFromStopping(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	asked, over := make(chan struct{}), make(chan struct{})
+	defer close(over)
+	stop := serve(t, dir, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(asked)
+		<-over
+	}))
+	answered := make(chan error, 1)
+	go func() { answered <- NewClient(dir).Do(t.Context(), "GET", "/", nil, nil) }()
+	<-asked
+
+	stop()
+
+	require.Equal(t, commands.Unreachable, commands.CodeOf(<-answered), "it was cut")
+}
+
 // Two who stop listening do not stop the one who answers.
 func TestACallerWhoLeaves(t *testing.T) {
 	t.Parallel()
