@@ -20,7 +20,14 @@ demo: build ## a tour: a hub and two spokes on this machine, for real
 test: ## pass all tests, with the race detector
 	@DATABASE_URL= scripts/ensure-postgres
 	@scripts/ensure-cc
-	CGO_ENABLED=1 go test -race -timeout 9m ./...
+	@CGO_ENABLED=1 go run ./scripts/gotest -race -timeout 9m ./...
+
+# Without the race detector; packages that need servers take part with one test, which walks through the README.
+SHORT = ./signing ./commands ./federation/join ./spoke/policy ./spoke/runtime ./internal/control ./internal/layout ./scripts/...
+short: ## the quick tests and one walk through the mesh, under a minute once compiled
+	@DATABASE_URL= scripts/ensure-postgres
+	@go run ./scripts/gotest -count=1 $(SHORT)
+	@go run ./scripts/gotest -count=1 -run '^TestTheReadmeByHand$$' ./cmd/spawnmesh
 
 check: ## what CI runs: formatting, vet, build without cgo, tests
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt -w on these'; exit 1; }
@@ -63,4 +70,4 @@ run: build ## run a hub in the foreground, in ./state/hub
 	@mkdir -p state && chmod 711 state
 	$(BIN) --data-dir state/hub hub run
 
-.PHONY: help demo test check build bench bench-claim bench-curve chaos fuzz run
+.PHONY: help demo test short check build bench bench-claim bench-curve chaos fuzz run

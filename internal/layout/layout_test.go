@@ -30,6 +30,7 @@ var may = map[string]string{
 	"spoke/supervisor":     "",
 	"cmd/spawnmesh":        "commands federation/join federation/transport hub internal/control internal/instance signing spoke spoke/policy spoke/supervisor store store/postgres",
 	"scripts/fetchpg":      "",
+	"scripts/gotest":       "",
 	"internal/control":     "commands",
 	"internal/crash":       "",
 	"internal/instance":    "commands signing store store/postgres",
