@@ -28,6 +28,10 @@ func (s *Spoke) run(ctx context.Context, a *attempt, deadline supervisor.Instant
 	defer ring(s.work)
 	defer s.leaveOrRemove(a)
 	rules := s.Policy.Now() // the same from here to the start
+	if refused, ok := judgeAgain(rules, a); !ok {
+		s.finish(ctx, a, a.fence, refused)
+		return
+	}
 	if a.spec.Runtime == commands.RuntimeNoop {
 		if s.proveStart(ctx, a, 0) {
 			s.finish(ctx, a, a.fence, store.End{Outcome: commands.Succeeded, Exit: commands.Exit{}})
@@ -51,6 +55,7 @@ func (s *Spoke) run(ctx context.Context, a *attempt, deadline supervisor.Instant
 func (s *Spoke) takeOver(ctx context.Context, a *attempt) {
 	defer ring(s.work)
 	defer s.leaveOrRemove(a)
+	recallPolicy(a)
 	from := supervisor.Boottime()
 	agent, exit := s.adopt(ctx, a)
 	if agent == nil && exit == nil {
@@ -100,6 +105,9 @@ func (s *Spoke) startAgent(ctx context.Context, a *attempt, rules *policy.Policy
 	if err := os.MkdirAll(work, 0o700); err != nil {
 		return nil, fmt.Errorf("making the work directory: %w", err)
 	}
+	if err := os.WriteFile(policyNote(a), []byte(a.policy), 0o600); err != nil {
+		return nil, fmt.Errorf("noting the policy of an attempt: %w", err)
+	}
 	if a.spec.Dir != "" {
 		work = a.spec.Dir
 	}
@@ -116,7 +124,7 @@ func (s *Spoke) startAgent(ctx context.Context, a *attempt, rules *policy.Policy
 
 // proveStart records that the agent runs, and reports whether the fence held.
 func (s *Spoke) proveStart(ctx context.Context, a *attempt, pid int) bool {
-	held, err := s.progress.Submit(ctx, store.Progress{Start: &store.Start{Fence: a.fence, Pid: pid, BootID: s.bootID}})
+	held, err := s.progress.Submit(ctx, store.Progress{Start: &store.Start{Fence: a.fence, Pid: pid, BootID: s.bootID, Policy: a.policy}})
 	if err != nil {
 		s.Log.ErrorContext(ctx, "recording a start", "id", a.fence.Task, "err", err)
 		return true // the end will be recorded with the same fence, or not at all

@@ -24,6 +24,7 @@ type Instance struct {
 	KillLevel   string             `json:"kill_level"`
 	Slots       int                `json:"slots"`
 	Running     int                `json:"running"`
+	Policy      string             `json:"policy"` // version in force
 	Health      []control.Check    `json:"health"`
 }
 
@@ -45,6 +46,7 @@ func (s *Spoke) control() http.Handler {
 	m.HandleFunc("GET /v1/connections/{name}", s.getConnection)
 	m.HandleFunc("POST /v1/connections/{name}/{state}", s.postConnection)
 	m.HandleFunc("GET /v1/audit", s.getAudit)
+	m.HandleFunc("POST /v1/policy/reload", s.postPolicyReload)
 	return m
 }
 
@@ -61,7 +63,7 @@ func (s *Spoke) getInstance(w http.ResponseWriter, r *http.Request) {
 	}
 	_, dbErr := s.DB.Now(ctx)
 	control.JSON(w, Instance{Role: "spoke", ID: s.Keys.InstanceID(), Fingerprint: signing.Fingerprint(s.Keys.Identity.Public()), Version: s.Version,
-		Pid: os.Getpid(), Link: conn.LinkURL, LinkState: link, KillLevel: s.level, Slots: s.Slots, Running: s.live.count(),
+		Pid: os.Getpid(), Link: conn.LinkURL, LinkState: link, KillLevel: s.level, Slots: s.Slots, Running: s.live.count(), Policy: s.Policy.Now().ID(),
 		Health: []control.Check{control.NewCheck("postgres", dbErr), control.NewCheck("link", linkError(link))}})
 }
 

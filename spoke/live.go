@@ -10,15 +10,16 @@ import (
 
 // An attempt is one claim that this process works on.
 type attempt struct {
-	fence store.Fence // as claimed; a kill's fence comes with the kill
-	spec  commands.Spawn
-	dir   string
-	asked store.Asked
-	state commands.State
-	agent *supervisor.Agent // nil until started
-	kills chan store.KillRun
-	lost  chan struct{} // closed when the fence no longer holds
-	leave chan struct{} // closed when this process stops
+	fence  store.Fence // as claimed; a kill's fence comes with the kill
+	spec   commands.Spawn
+	dir    string
+	policy string // version that let it start; "" = not known
+	asked  store.Asked
+	state  commands.State
+	agent  *supervisor.Agent // nil until started
+	kills  chan store.KillRun
+	lost   chan struct{} // closed when the fence no longer holds
+	leave  chan struct{} // closed when this process stops
 
 	pumping        sync.Mutex // guards logOut and logErr: the pump and the end of the attempt take turns
 	logOut, logErr int64

@@ -16,6 +16,7 @@ import (
 type End struct {
 	Fence     Fence
 	Outcome   commands.Outcome
+	Why       commands.Reason // "" = what the outcome implies
 	Exit      commands.Exit
 	Stdout    commands.Output
 	Stderr    commands.Output

@@ -27,6 +27,7 @@ type fold struct {
 	resDigest []byte
 	accepted  bool
 	startedAt int64
+	policy    string // of the newest report that names one
 }
 
 type folds struct {
@@ -48,6 +49,7 @@ func (f *folds) add(i int, m Incoming) {
 	switch b := m.Body.(type) {
 	case *commands.Accepted:
 		x.accepted = true
+		x.decided(newest, b.Policy)
 		if !b.State.Terminal() { // else the result says more
 			x.set(newest, b.State, "", 0)
 		}
@@ -56,6 +58,7 @@ func (f *folds) add(i int, m Incoming) {
 		if x.startedAt == 0 || b.At < x.startedAt {
 			x.startedAt = b.At
 		}
+		x.decided(newest, b.Policy)
 		x.set(newest, commands.Running, "", b.Attempt)
 	case *commands.Ended:
 		x.accepted = true
@@ -63,6 +66,7 @@ func (f *folds) add(i int, m Incoming) {
 	case *commands.RefusedBody:
 		state, reason := refusedState(b.Code)
 		x.refusal = b
+		x.decided(newest, b.Policy)
 		x.set(newest, state, reason, 0)
 	case *commands.Result:
 		if x.result == nil {
@@ -78,6 +82,13 @@ func (x *fold) set(newest bool, s commands.State, r commands.Reason, attempt int
 		x.state, x.reason = s, r
 	}
 	x.attempt = max(x.attempt, attempt)
+}
+
+// decided takes the version of a policy unless the fold has a newer one.
+func (x *fold) decided(newest bool, policy string) {
+	if policy != "" && (newest || x.policy == "") {
+		x.policy = policy
+	}
 }
 
 // refusedState says where a refused spawn ends.
@@ -105,13 +116,13 @@ func (in *ingest) moveMirrors(ctx context.Context, f folds) ([]string, error) {
 	c := f.columns()
 	rows, err := in.tx.Query(ctx, `
 		WITH u AS (
-			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[])
-				WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, result_digest, about, n)
+			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[])
+				WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, result_digest, about, policy, n)
 		), old AS (
 			SELECT m.task, m.result_digest AS had, is_terminal(m.state) AS over,
 				u.state <> '' AND NOT is_terminal(m.state) AND (u.seq > m.last_seq OR u.result IS NOT NULL) AS forward,
 				u.state IS DISTINCT FROM m.state::text AS news,
-				u.n, u.state, u.reason, u.seq, u.started, u.attempt, u.accepted, u.refusal, u.result, u.result_digest
+				u.n, u.state, u.reason, u.seq, u.started, u.attempt, u.accepted, u.refusal, u.result, u.result_digest, u.policy
 			FROM u JOIN mirrors m ON m.command = u.command AND m.conn = u.conn AND encode(m.command_digest, 'hex') = u.digest
 				AND u.about IN ('', m.task::text)
 			FOR UPDATE OF m
@@ -123,6 +134,7 @@ func (in *ingest) moveMirrors(ctx context.Context, f folds) ([]string, error) {
 				result = CASE WHEN o.forward AND o.result IS NOT NULL THEN o.result ELSE m.result END,
 				result_digest = CASE WHEN o.forward AND o.result IS NOT NULL THEN o.result_digest ELSE m.result_digest END,
 				refusal = CASE WHEN o.forward AND o.refusal IS NOT NULL THEN o.refusal ELSE m.refusal END,
+				policy = CASE WHEN o.policy <> '' AND (o.seq > m.last_seq OR m.policy = '') THEN o.policy ELSE m.policy END,
 				attempt = greatest(m.attempt, o.attempt), last_seq = greatest(m.last_seq, o.seq),
 				accepted_at = coalesce(m.accepted_at, CASE WHEN o.accepted THEN clock_timestamp() END),
 				started_at = coalesce(m.started_at, CASE WHEN o.started > 0 THEN clock_timestamp() END),
@@ -133,7 +145,7 @@ func (in *ingest) moveMirrors(ctx context.Context, f folds) ([]string, error) {
 			SELECT ($13::text[])[n::int], 'mirror.' || state, task::text, reason, ($1::uuid[])[n::int] FROM old WHERE forward AND news
 		)
 		SELECT n, task::text, over AND result IS NOT NULL AND had IS NOT NULL AND had <> result_digest FROM old`,
-		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.started, c.attempt, c.accepted, c.refusal, c.result, c.resDigest, c.actor(in.batch), c.task)
+		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.started, c.attempt, c.accepted, c.refusal, c.result, c.resDigest, c.actor(in.batch), c.task, c.policy)
 	if err != nil {
 		return nil, fmt.Errorf("moving mirrors: %w", err)
 	}
@@ -185,7 +197,7 @@ func (in *ingest) reject(i int, code signing.Code, why string) {
 type foldColumns struct {
 	which                       []int
 	conn, task, command, digest []string
-	state, reason               []string
+	state, reason, policy       []string
 	seq, started                []int64
 	attempt                     []int
 	accepted                    []bool
@@ -201,6 +213,7 @@ func (f folds) columns() foldColumns {
 		c.command, c.digest = append(c.command, x.command), append(c.digest, x.digest)
 		c.state, c.reason, c.seq = append(c.state, string(x.state)), append(c.reason, string(x.reason)), append(c.seq, x.seq)
 		c.started, c.attempt, c.accepted = append(c.started, x.startedAt), append(c.attempt, x.attempt), append(c.accepted, x.accepted)
+		c.policy = append(c.policy, x.policy)
 		c.refusal, c.result, c.resDigest = append(c.refusal, x.refusal), append(c.result, x.result), append(c.resDigest, x.resDigest)
 	}
 	return c

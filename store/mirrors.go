@@ -29,6 +29,7 @@ type Mirror struct {
 	Spec       json.RawMessage `json:"spec"`
 	Result     json.RawMessage `json:"result,omitempty"`
 	Kill       json.RawMessage `json:"kill,omitempty"`
+	Policy     string          `json:"policy,omitempty"` // version of the spoke's policy that decided last
 	ExpiresAt  time.Time       `json:"expires_at"`
 	CreatedAt  time.Time       `json:"created_at"`
 	AcceptedAt *time.Time      `json:"accepted_at,omitempty"`
@@ -38,7 +39,7 @@ type Mirror struct {
 }
 
 const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, m.title, m.priority, m.state, m.reason, m.refusal, m.attempt, m.created_by,
-	m.command::text, m.spec, m.result, m.kill, m.expires_at, m.created_at, m.accepted_at, m.started_at, m.ended_at, m.updated_at`
+	m.command::text, m.spec, m.result, m.kill, m.policy, m.expires_at, m.created_at, m.accepted_at, m.started_at, m.ended_at, m.updated_at`
 
 // FindMirrors returns the mirrors whose task id starts with prefix, lower-case
 // hex with its dashes: one for a full id, several for an ambiguous prefix, none

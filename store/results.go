@@ -12,7 +12,7 @@ import (
 func (db *DB) markEnded(ctx context.Context, tx *Tx, ends []End, held []bool, at []int) error {
 	list := make([]closing, len(ends))
 	for i, e := range ends {
-		list[i] = closing{fence: e.Fence, outcome: string(e.Outcome), exit: e.Exit}
+		list[i] = closing{fence: e.Fence, outcome: string(e.Outcome), why: e.Why, exit: e.Exit}
 	}
 	moved, err := db.closeAttempts(ctx, tx, "self", list)
 	if err != nil {

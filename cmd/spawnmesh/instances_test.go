@@ -5,11 +5,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 // What goes wrong with instances, and what each says about it.
@@ -27,6 +30,7 @@ func TestInstancesByHand(t *testing.T) {
 		{"no Postgres on the host", noPostgres},
 		{"a link's address", linkAddress},
 		{"a policy that others can write", loosePolicy},
+		{"a policy is reloaded", policyReloaded},
 		{"doctor", doctorByHand},
 		{"its Postgres is killed", postgresKilled},
 		{"a hub that restarts while somebody waits", hubRestarts},
@@ -101,6 +105,44 @@ func loosePolicy(t *testing.T, _ *mesh, _, _ hand) {
 		loose.refused(exitMisuse, "can be written by others; run: chmod 644 "+path, args...)
 	}
 	require.Regexp(t, `(?m)^policy +WRONG: .*chmod 644 `+path, loose.run("", "doctor").out)
+}
+
+// What a running spoke obeys changes when it is told to read its policy again, by
+// command or by signal, and not otherwise.
+func policyReloaded(t *testing.T, m *mesh, h, s hand) {
+	path := filepath.Join(s.dir, "policy.yaml")
+	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o644)) }
+	allowed := func(program string) bool {
+		return h.run("", "spawn", "--spoke", "attic", "--wait", "--", program).code == 0
+	}
+	defer func() { // what follows uses the same spoke
+		write(policy.Presets["open"])
+		s.do("spoke", "policy", "reload")
+	}()
+	require.True(t, allowed("true"))
+
+	write("version: 1\nruntimes: [exec]\ncommands: [uptime]\n")
+	require.True(t, allowed("true"), "nothing changes by itself")
+	change := s.do("spoke", "policy", "reload")
+
+	require.Regexp(t, `^policy [0-9a-f]{12} is in force, was [0-9a-f]{12}\n$`, change)
+	version := strings.Fields(change)[1]
+	require.False(t, allowed("true"))
+	id := h.spawn("--spoke", "attic", "--", "uptime")
+	h.ends(id)
+	require.Regexp(t, `(?m)^policy +`+version+`$`, h.do("status", id))
+	require.Contains(t, s.do("spoke", "policy", "reload"), "policy "+version+" stays in force: no rule has changed")
+
+	write("version: 1\nruntimes: [exec]\ncommands: ['*']\nnonsense: 1\n")
+	s.refused(exitMisuse, path+": [4:1]", "spoke", "policy", "reload")
+	require.False(t, allowed("true"), "a bad file changes nothing")
+	require.True(t, allowed("uptime"))
+
+	write("version: 1\nruntimes: [exec]\ncommands: ['true']\n")
+	require.NoError(t, m.spokes["attic"].cmd.Process.Signal(syscall.SIGHUP))
+	require.NoError(t, poll(t.Context(), 30*time.Second, "waiting for the policy", func() (bool, error) { return allowed("true"), nil }))
+	require.False(t, allowed("uptime"))
+	fresh(t).refused(exitUnreachable, "no instance", "spoke", "policy", "reload")
 }
 
 func doctorByHand(t *testing.T, _ *mesh, h, s hand) {

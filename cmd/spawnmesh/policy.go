@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,7 +31,16 @@ func (a *app) policyCommand() *cobra.Command {
 		Use: "show", Short: "Show the policy that a spoke started now would obey", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return a.policyShow() },
 	}
-	c.AddCommand(set, show, a.policyTestCommand())
+	reload := &cobra.Command{
+		Use: "reload", Short: "Let the running spoke read its policy again", Args: cobra.NoArgs,
+		Long: `Let the running spoke read its policy again, with the files that it names. It holds
+for what is accepted and what starts from then on; agents that run go on. A policy
+that cannot be used is refused whole, and the one before stays in force.
+
+A spoke does the same when it gets SIGHUP; its log says what became of it.`,
+		RunE: func(c *cobra.Command, _ []string) error { return a.policyReload(c.Context()) },
+	}
+	c.AddCommand(set, show, a.policyTestCommand(), reload)
 	return c
 }
 
@@ -84,7 +94,7 @@ func (a *app) policyInit(preset string, force bool) error {
 		return a.print(v, []any{v}, table{names: []string{path}})
 	}
 	fmt.Fprintln(a.out, path)
-	fmt.Fprintln(a.err, "a running spoke reads it when it is started again")
+	fmt.Fprintf(a.err, "a running spoke obeys it after: %s spoke policy reload\n", a.self())
 	return nil
 }
 
@@ -103,6 +113,26 @@ func writePolicy(path, text string, force bool) error {
 	if err := os.Rename(tmp, path); err != nil {
 		return fmt.Errorf("writing the policy: %w", err)
 	}
+	return nil
+}
+
+func (a *app) policyReload(ctx context.Context) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	var v policy.Change
+	if err := c.Do(ctx, "POST", "/v1/policy/reload", nil, &v); err != nil {
+		return err
+	}
+	if !a.forPeople() {
+		return a.print(v, []any{v}, table{names: []string{v.Policy}})
+	}
+	if v.Policy == v.Was {
+		fmt.Fprintf(a.out, "policy %s stays in force: no rule has changed; values of variables were read again\n", v.Policy)
+		return nil
+	}
+	fmt.Fprintf(a.out, "policy %s is in force, was %s\n", v.Policy, v.Was)
 	return nil
 }
 

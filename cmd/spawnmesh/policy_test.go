@@ -52,7 +52,7 @@ func TestPolicyByHand(t *testing.T) {
 
 	first := policy("init", "--preset", "commands")
 
-	require.Equal(t, said{path + "\n", "a running spoke reads it when it is started again\n", 0}, first)
+	require.Equal(t, said{path + "\n", "a running spoke obeys it after: spawnmesh --data-dir " + dir + " spoke policy reload\n", 0}, first)
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o644), info.Mode().Perm())

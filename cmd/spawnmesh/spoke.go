@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -86,7 +88,24 @@ func (a *app) runSpoke(ctx context.Context, s *spoke.Spoke, ready string) (err e
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return in.Watch(ctx) })
 	g.Go(func() error { return s.Run(ctx) })
+	g.Go(func() error { return reloadOnHangup(ctx, s) })
 	return g.Wait()
+}
+
+// reloadOnHangup lets the spoke read its policy again at each SIGHUP. What is
+// wrong with it is in the log: there is nobody to tell.
+func reloadOnHangup(ctx context.Context, s *spoke.Spoke) error {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hangups:
+			_, _ = s.ReloadPolicy(ctx, "SIGHUP")
+		}
+	}
 }
 
 func (a *app) spokeJoinCommand() *cobra.Command {

@@ -134,6 +134,7 @@ func agentPairs(v hub.AgentView) pairs {
 	if v.Refusal != nil && json.Unmarshal(v.Refusal, &refused) == nil {
 		list.add("hint", refused.Hint)
 	}
+	list.add("policy", v.Policy) // of the spoke, the version that decided last
 	if v.ExitCode != nil {
 		list.add("exit code", strconv.Itoa(*v.ExitCode))
 	}

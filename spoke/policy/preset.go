@@ -70,9 +70,6 @@ capabilities: []       # what this host offers to be matched with, such as [gpu]
 
 limits:
   timeout: 24h         # the longest run of an agent
-
-on_revoke: kill        # when the connection is revoked, agents of that hub: kill, or finish
-connection_lease: 24h  # start nothing for a hub that was not heard for so long; 5m to 7d
 `
 
 const openPreset = `# What may run on this host: anything. Use it only where the hub's operator is you.

@@ -582,6 +582,7 @@ CREATE TABLE mirrors (
     spec             jsonb NOT NULL,
     result           jsonb,
     result_digest    bytea,                         -- of the message that told the result
+    policy           text NOT NULL DEFAULT '',      -- version of the spoke's policy that decided last, as it says
     kill             jsonb,                         -- the last one that was ordered: why, by whom, when
     expires_at       timestamptz NOT NULL,          -- of the order
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -688,7 +689,7 @@ $$;
 CREATE FUNCTION next_reason(outcome text, final boolean, why text, reason text, retries int, max_retries int, reclaims int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE WHEN reason = 'kill_requested' OR outcome = 'killed' THEN 'kill_requested' WHEN outcome = 'succeeded' THEN ''
-        WHEN outcome = 'timed_out' THEN 'deadline_elapsed' WHEN outcome = 'unavailable' THEN 'capability_missing'
+        WHEN outcome = 'timed_out' THEN 'deadline_elapsed' WHEN outcome = 'unavailable' THEN coalesce(nullif(why, ''), 'capability_missing')
         WHEN outcome = 'cancelled' THEN 'cancel_requested'
         WHEN outcome = 'interrupted' AND reclaims >= 100 THEN 'reclaims_exhausted'
         WHEN why <> '' THEN why

@@ -1,0 +1,79 @@
+package spoke
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// judgeAgain asks the policy in force about an attempt that is about to start:
+// the one that accepted its task may have been replaced. The end it returns is
+// that of an attempt that must not start.
+func judgeAgain(rules *policy.Policy, a *attempt) (store.End, bool) {
+	r := rules.Judge(&a.spec)
+	if r == nil {
+		a.policy = rules.ID()
+		return store.End{}, true
+	}
+	why := commands.PolicyDenied
+	if r.Code == commands.Capability {
+		why = commands.CapabilityMissing
+	}
+	text := fmt.Sprintf("not started: the spoke had accepted it, and its policy, now version %s, refuses it: %s", rules.ID(), r.Why)
+	return store.End{Outcome: commands.CouldNotStart, Why: why, Exit: commands.Exit{Code: -1, Error: plain(text, 1000)}}, false
+}
+
+// policyNote is where an attempt's directory says which policy let it start: a
+// later process of this spoke may have to tell it.
+func policyNote(a *attempt) string { return filepath.Join(a.dir, "policy") }
+
+// recallPolicy reads the note of an attempt that an earlier process started.
+func recallPolicy(a *attempt) {
+	raw, err := os.ReadFile(policyNote(a))
+	if err == nil && len(raw) <= 64 {
+		a.policy = string(raw)
+	}
+}
+
+// ReloadPolicy reads the policy again and puts it in force for what is accepted
+// and what starts from now on; what runs goes on. A policy that cannot be used
+// changes nothing. actor is who asked for it, for the audit.
+func (s *Spoke) ReloadPolicy(ctx context.Context, actor string) (policy.Change, error) {
+	change, err := s.Policy.Reload()
+	if err != nil {
+		s.Log.ErrorContext(ctx, "the policy cannot be used; the one before stays in force", "policy", change.Policy, "err", err)
+		r := commands.Refuse(commands.Validation, "%v", err).Hinting("policy %s stays in force; correct the file and reload again", change.Policy)
+		return change, s.auditPolicy(ctx, actor, r, change)
+	}
+	s.Log.InfoContext(ctx, "policy reloaded", "policy", change.Policy, "was", change.Was)
+	ring(s.work) // tasks may wait for a capability that is here now
+	return change, s.auditPolicy(ctx, actor, nil, change)
+}
+
+// auditPolicy records a reload and returns what it was refused for.
+func (s *Spoke) auditPolicy(ctx context.Context, actor string, r *commands.Refused, c policy.Change) error {
+	row := store.AuditRow{Actor: actor, Action: "policy.reloaded", Why: fmt.Sprintf("policy %s, was %s", c.Policy, c.Was)}
+	if r != nil {
+		row.Action, row.Code, row.Why = "policy.kept", string(r.Code), r.Why
+	}
+	if err := s.DB.Audit(ctx, row); err != nil || r == nil {
+		return err
+	}
+	return r
+}
+
+func (s *Spoke) postPolicyReload(w http.ResponseWriter, r *http.Request) {
+	change, err := s.ReloadPolicy(context.WithoutCancel(r.Context()), control.Caller(r))
+	if err != nil {
+		control.Error(w, err)
+		return
+	}
+	control.JSON(w, change)
+}
