@@ -51,6 +51,7 @@ type Hub struct {
 	strike strikes
 	orders *store.Group[store.SpawnOrder, store.Ordered]
 	cursor *store.Cursor
+	reader chan struct{} // rung when a connection came or went
 	outbox chan struct{} // rung after a commit that filled the outbox
 	join   joins
 	link   string
@@ -70,10 +71,8 @@ func (h *Hub) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.orders.Run(ctx) })
 	g.Go(func() error { return h.relay(ctx) })
-	g.Go(func() error { return h.fed.Ingest(ctx, batch, h.ingest) })
-	g.Go(func() error {
-		return h.fed.Presence(ctx, func(from string, wire []byte) { h.beat(ctx, from, wire) })
-	})
+	g.Go(func() error { return h.readAll(ctx) })
+	g.Go(func() error { return h.fed.Presence(ctx, h.beat) })
 	g.Go(func() error { return h.fed.ServeJoin(ctx, h.answerJoin) })
 	g.Go(func() error { return h.saveBeats(ctx) })
 	g.Go(func() error { return h.sweep(ctx) })
@@ -95,7 +94,7 @@ func (h *Hub) start(ctx context.Context) error {
 		return err
 	}
 	h.pin = transport.Pin(cert)
-	h.outbox, h.cursor = make(chan struct{}, 1), h.DB.NewCursor()
+	h.outbox, h.cursor, h.reader = make(chan struct{}, 1), h.DB.NewCursor(), make(chan struct{}, 1)
 	h.join.waiting = map[string]*joining{}
 	h.roster.beats = map[string]store.Beat{}
 	h.watch.byTask = map[string]map[chan struct{}]bool{}

@@ -102,6 +102,7 @@ func (h *Hub) reload(ctx context.Context) error {
 		list = append(list, &peer{c, v})
 	}
 	h.peers.set(list)
+	ring(h.reader)
 	return nil
 }
 

@@ -46,13 +46,13 @@ type SpokeView struct {
 }
 
 // beat takes in one heartbeat. Only a newer one than the last counts: an old
-// one that somebody replays says nothing.
-func (h *Hub) beat(ctx context.Context, from string, wire []byte) {
+// one that somebody replays says nothing and gets no answer.
+func (h *Hub) beat(ctx context.Context, from string, wire []byte) (answer []byte) {
 	o := h.open(from, wire)
 	b, ok := o.in.Body.(*commands.Heartbeat)
 	if o.bad != nil || !ok {
 		h.refuseBeat(ctx, from, o)
-		return
+		return nil
 	}
 	issued := time.UnixMilli(o.in.Header.Iat)
 	now := time.Now()
@@ -60,13 +60,14 @@ func (h *Hub) beat(ctx context.Context, from string, wire []byte) {
 	defer h.roster.mu.Unlock()
 	last, seen := h.roster.beats[o.in.Conn]
 	if seen && !issued.After(last.At.Add(last.Offset)) {
-		return
+		return nil
 	}
 	h.roster.beats[o.in.Conn] = store.Beat{Conn: o.in.Conn, At: now, Offset: issued.Sub(now), Body: *b}
 	if h.roster.dirty == nil {
 		h.roster.dirty = map[string]bool{}
 	}
 	h.roster.dirty[o.in.Conn] = true
+	return []byte("{}")
 }
 
 // refuseBeat audits what came in place of a heartbeat, or a heartbeat of a clock

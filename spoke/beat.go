@@ -43,7 +43,8 @@ func (s *Spoke) beat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.link.Beat(wire)
+	_, err = s.link.Beat(ctx, wire)
+	return err
 }
 
 // note signs a message that is kept in no outbox and meets no inbox: a

@@ -117,14 +117,18 @@ func (s *Spoke) Run(ctx context.Context) error {
 	defer unlink()
 	s.unlink = unlink
 	g.Go(func() error { return s.link.Run(linked) })
-	g.Go(func() error { return s.link.Commands(ctx, transport.LaneRun, batch, s.intake) })
-	g.Go(func() error { return s.link.Commands(ctx, transport.LaneControl, batch, s.intake) })
+	g.Go(func() error {
+		return s.link.Commands(ctx, transport.LaneRun, transport.Most{Messages: batch}, s.intake)
+	})
+	g.Go(func() error {
+		return s.link.Commands(ctx, transport.LaneControl, transport.Most{Messages: batch}, s.intake)
+	})
 	g.Go(func() error { return s.relay(ctx) })
 	g.Go(func() error { return s.claimLoop(ctx, late) })
 	g.Go(func() error { return s.sweep(ctx) })
 	g.Go(func() error { return s.beats(ctx) })
 	g.Go(func() error { return s.pumpLogs(ctx) })
-	g.Go(func() error { return s.node.Forward(ctx, 64, s.forwardLogs) })
+	g.Go(func() error { return s.node.Forward(ctx, transport.Most{Messages: 64}, s.forwardLogs) })
 	g.Go(func() error { return control.Serve(ctx, socket, s.control(), s.Log) })
 	s.Log.InfoContext(ctx, "spoke is working", "instance", s.Keys.InstanceID(), "slots", s.Slots, "kill_level", s.level)
 	if s.Ready != nil {

@@ -80,7 +80,7 @@ func BenchmarkCommands(b *testing.B) {
 	h, k := benchHub(b)
 	c := newCounter()
 	run(b, func(ctx context.Context) error {
-		return k.Commands(ctx, LaneRun, 64, func(_ context.Context, got []Command) error { return c.took(len(got)) })
+		return k.Commands(ctx, LaneRun, most(64), func(_ context.Context, got []Command) error { return c.took(len(got)) })
 	})
 	const n = 256
 	for b.Loop() {
@@ -103,7 +103,7 @@ func BenchmarkDrainCommands(b *testing.B) {
 		c.left.Store(n)
 		b.StartTimer()
 		run(b, func(ctx context.Context) error {
-			return k.Commands(ctx, LaneRun, 64, func(_ context.Context, got []Command) error { return c.took(len(got)) })
+			return k.Commands(ctx, LaneRun, most(64), func(_ context.Context, got []Command) error { return c.took(len(got)) })
 		})
 		<-c.done
 	}
@@ -120,7 +120,7 @@ func BenchmarkDrainReports(b *testing.B) {
 		c.left.Store(n)
 		b.StartTimer()
 		run(b, func(ctx context.Context) error {
-			return h.Ingest(ctx, 500, func(_ context.Context, got []Report) error { return c.took(len(got)) })
+			return h.Reports(ctx, "attic", most(500), func(_ context.Context, got []Report) error { return c.took(len(got)) })
 		})
 		<-c.done
 	}
@@ -131,13 +131,13 @@ func BenchmarkRoundTrip(b *testing.B) {
 	h, k := benchHub(b)
 	back := make(chan struct{}, 1)
 	run(b, func(ctx context.Context) error {
-		return k.Commands(ctx, LaneRun, 64, func(ctx context.Context, c []Command) error {
+		return k.Commands(ctx, LaneRun, most(64), func(ctx context.Context, c []Command) error {
 			requireSent(b, k.Publish(ctx, []Report{{Kind: KindEvent, ID: rand.Text(), Body: c[0].Body}}))
 			return nil
 		})
 	})
 	run(b, func(ctx context.Context) error {
-		return h.Ingest(ctx, 100, func(context.Context, []Report) error { back <- struct{}{}; return nil })
+		return h.Reports(ctx, "attic", most(100), func(context.Context, []Report) error { back <- struct{}{}; return nil })
 	})
 	for b.Loop() {
 		requireSent(b, h.Publish(b.Context(), benchCommands("attic", 1)))

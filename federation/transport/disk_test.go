@@ -78,8 +78,8 @@ func TestAHubRecoversFromAFullDisk(t *testing.T) {
 	requireSent(t, k.Publish(t.Context(), events("r-1")))
 	var commands basket[Command]
 	var reports basket[Report]
-	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, 10, commands.add) })
-	run(t, h.ingest(&reports))
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, most(10), commands.add) })
+	run(t, h.reports("attic", &reports))
 	require.Equal(t, []string{"c-0", "c-1"}, commandIDs(commands.await(t, 2)))
 	require.Equal(t, []string{"r-0", "r-1"}, reportIDs(reports.await(t, 2)))
 	require.Equal(t, 1, strings.Count(lines.String(), "server was restarted"))
@@ -104,6 +104,6 @@ func TestALocalServerRecoversFromAFullDisk(t *testing.T) {
 
 	eventually(t, func() bool { return n.Put(t.Context(), logs("r-1")) == nil }, "recovery")
 	var reports basket[Report]
-	run(t, func(ctx context.Context) error { return n.Forward(ctx, 10, reports.add) })
+	run(t, func(ctx context.Context) error { return n.Forward(ctx, most(10), reports.add) })
 	require.Equal(t, []string{"r-0", "r-1"}, reportIDs(reports.await(t, 2)))
 }

@@ -14,7 +14,13 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-const startTimeout = 10 * time.Second // until a server takes connections
+const (
+	startTimeout = 10 * time.Second // until a server takes connections
+
+	// maxPending is how many bytes may wait for one connection, those of this
+	// process included, before the server drops it.
+	maxPending = 16 << 20
+)
 
 // An engine runs an embedded server and restarts it in place when its store
 // has stopped taking writes. A full disk is the common cause: the server
@@ -142,7 +148,7 @@ func writable(dir string) error {
 
 // serverOptions are what both kinds of embedded server share. There is
 // nobody in here to reload them, and no port but the one a hub adds.
-func serverOptions(name, dir string, store int64) (*server.Options, error) {
+func serverOptions(name, dir string) (*server.Options, error) {
 	if dir == "" {
 		return nil, errors.New("no directory for the message store")
 	}
@@ -158,10 +164,10 @@ func serverOptions(name, dir string, store int64) (*server.Options, error) {
 		JetStreamDomain:        name,
 		StoreDir:               dir,
 		SyncAlways:             true,
-		JetStreamMaxStore:      store,
-		JetStreamMaxMemory:     2 * presenceBytes,
+		JetStreamMaxStore:      1 << 50, // each stream has a bound of its own
+		JetStreamMaxMemory:     1 << 20, // nothing is kept in memory only
 		MaxPayload:             maxPayload,
-		MaxPending:             16 << 20,
+		MaxPending:             maxPending,
 		MaxSubs:                64,
 		WriteDeadline:          5 * time.Second,
 		PingInterval:           15 * time.Second,

@@ -2,231 +2,208 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/semaphore"
 )
 
 const (
-	// A peer that leaves while its request to pull is on its way leaves one behind
-	// that the server takes for alive until it expires: what comes meanwhile is
-	// handed to nobody.
-	pullExpiry    = 10 * time.Second
-	pullHeartbeat = 4 * time.Second // two missed ones and the consumer is looked up again
-	backoffMin    = 100 * time.Millisecond
-	backoffMax    = 5 * time.Second
+	// pullExpiry is how long one request waits for messages. A queue where
+	// nothing happens costs one request and its answer in that time.
+	pullExpiry = 30 * time.Second
+	backoffMin = 100 * time.Millisecond
+	backoffMax = 5 * time.Second
 )
 
 // A feed hands the messages of one durable consumer to a handler in batches.
 //
-// One goroutine pulls ahead while the handler works, so a batch is what came
-// while the last one was handled: a slow commit makes larger batches, not a
-// longer queue. A message pulled over a line that is gone is still handled,
-// and acknowledged over the next.
+// It asks for the next batch when the last one was handled, so a batch is what
+// came meanwhile: a slow commit makes larger batches, not a longer queue. A
+// message that came over a line that is gone is still handled, and acknowledged
+// over the next.
 type feed struct {
 	lines    *latest[line]
 	stream   string
 	consumer string
 	log      *slog.Logger
+
+	// room bounds what all feeds of a process take. A feed that has one lets
+	// itself be told first that something waits, which takes no room. Nil: no
+	// bound.
+	room *room
+
+	// progress is when a batch was taken or the queue was seen empty, in
+	// nanoseconds since 1970. Nil: nobody wants to know.
+	progress *atomic.Int64
 }
+
+// A room bounds what many feeds over one line take in.
+type room struct {
+	// turn lets one feed pull at a time. A server drops a connection for which
+	// too much waits, and counts what it is writing until all of it is written:
+	// with one pull after another that is never more than two of them.
+	turn *semaphore.Weighted
+
+	// hands is what was pulled and is not handled yet, in bytes.
+	hands *semaphore.Weighted
+}
+
+const (
+	pullMost  = 6 << 20 // bytes of one pull; two and a bit fit maxPending
+	handsMost = 64 << 20
+)
+
+func newRoom() *room {
+	return &room{turn: semaphore.NewWeighted(1), hands: semaphore.NewWeighted(handsMost)}
+}
+
+// A handler takes a batch, or returns why it did not.
+type handler func(context.Context, []delivery) error
 
 // run feeds handle until ctx ends, and then returns nil, or until the lines
 // are closed for good. Nothing is acknowledged before handle returned nil.
-func (f feed) run(ctx context.Context, most int, handle func(context.Context, []delivery) error) error {
-	if most < 1 {
-		return fmt.Errorf("reading %s: batches of at most %d messages are empty", f.consumer, most)
+func (f feed) run(ctx context.Context, most Most, handle handler) error {
+	most, err := most.check()
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", f.consumer, err)
 	}
-	reading, stop := context.WithCancel(ctx)
-	pulled := make(chan jetstream.Msg, most)
-	var reader sync.WaitGroup
-	var closed error
-	reader.Go(func() {
-		closed = f.read(reading, pulled)
-		stop()
-		close(pulled)
-	})
-	f.serve(reading, most, pulled, func(batch []delivery) error { return handle(ctx, batch) })
-	stop()
-	for m := range pulled {
-		f.answer(m, "-NAK")
-	}
-	reader.Wait()
-	if ctx.Err() != nil {
-		return nil
-	}
-	return closed
-}
-
-// serve handles what is pulled until ctx, under which it is pulled, ends.
-func (f feed) serve(ctx context.Context, most int, pulled <-chan jetstream.Msg, handle func([]delivery) error) {
-	for {
-		batch := gather(ctx, most, pulled)
-		if len(batch) == 0 {
-			return
-		}
-		taken := f.insist(ctx, batch, handle)
-		answer := "+ACK"
-		if !taken {
-			answer = "-NAK"
-		}
-		for _, d := range batch {
-			f.answer(d.msg, answer)
-		}
-		if !taken {
-			return
-		}
-	}
-}
-
-// insist hands over the same batch until it is taken, so that nothing
-// overtakes it, and returns false when ctx ends before that.
-func (f feed) insist(ctx context.Context, batch []delivery, handle func([]delivery) error) bool {
-	for wait := backoffMin; ; wait = min(2*wait, backoffMax) {
-		err := handle(batch)
-		if err == nil {
-			return true
-		}
-		if ctx.Err() != nil {
-			return false
-		}
-		f.log.WarnContext(ctx, "a batch was not taken and comes again", "queue", f.consumer, "messages", len(batch), "in", wait, "err", err)
-		for i := range batch {
-			f.answer(batch[i].msg, "+WPI") // in progress: not to be handed to us once more meanwhile
-			batch[i].count++
-		}
-		if !pause(ctx, wait) {
-			return false
-		}
-	}
-}
-
-// gather waits for one message and adds what else is there. It returns
-// nothing when ctx ended or pulled is closed.
-func gather(ctx context.Context, most int, pulled <-chan jetstream.Msg) []delivery {
-	var batch []delivery
-	if ctx.Err() != nil {
-		return nil
-	}
-	select {
-	case m, ok := <-pulled:
-		if !ok {
-			return nil
-		}
-		batch = append(batch, delivered(m))
-	case <-ctx.Done():
-		return nil
-	}
-	for len(batch) < most {
-		select {
-		case m, ok := <-pulled:
-			if !ok {
-				return batch
-			}
-			batch = append(batch, delivered(m))
-		default:
-			return batch
-		}
-	}
-	return batch
-}
-
-// read pulls from the consumer of one line after another until ctx ends.
-func (f feed) read(ctx context.Context, pulled chan<- jetstream.Msg) error {
+	most.Bytes = min(most.Bytes, pullMost)
+	f.made(nil)
 	for wait := backoffMin; ; wait = min(2*wait, backoffMax) {
 		l, err := f.lines.await(ctx)
+		if err == nil {
+			started := time.Now()
+			err = f.read(ctx, l, most, handle)
+			if time.Since(started) > backoffMax {
+				wait = backoffMin
+			}
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, ErrClosed) {
+			return err
+		}
+		f.log.DebugContext(ctx, "reading a queue ended", "queue", f.consumer, "stream", f.stream, "err", err)
+		if !pause(ctx, wait) {
+			return nil
+		}
+	}
+}
+
+// read hands on what one line brings until the line, the consumer or ctx ends.
+func (f feed) read(ctx context.Context, l *line, most Most, handle handler) error {
+	q, err := l.open(f.stream, f.consumer, most.Messages)
+	if err != nil {
+		return fmt.Errorf("opening the queue: %w", err)
+	}
+	defer q.close()
+	for wait := backoffMin; ; {
+		taken, err := f.next(ctx, q, most, handle)
 		if err != nil {
 			return err
 		}
-		started := time.Now()
-		err = f.pull(ctx, l, pulled)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if time.Since(started) > backoffMax {
+		if taken {
 			wait = backoffMin
+			continue
 		}
-		f.log.DebugContext(ctx, "reading a queue ended", "queue", f.consumer, "err", err)
 		if !pause(ctx, wait) {
-			return nil
+			return context.Cause(ctx)
 		}
+		wait = min(2*wait, backoffMax)
 	}
 }
 
-// pull hands on what one line brings until the line or the consumer is lost.
-func (f feed) pull(ctx context.Context, l *line, pulled chan<- jetstream.Msg) error {
-	looking, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	consumer, err := l.js.Consumer(looking, f.stream, f.consumer)
-	if err != nil {
-		return fmt.Errorf("finding the queue: %w", err)
+// next waits for one batch and hands it over. It returns false when the batch
+// was not taken: it is in front of its queue again then.
+func (f feed) next(ctx context.Context, q *queue, most Most, handle handler) (taken bool, err error) {
+	got, leave, err := f.wait(ctx, q, most)
+	defer leave()
+	switch {
+	case ctx.Err() != nil:
+		f.answer(got, "-NAK")
+		return false, context.Cause(ctx)
+	case len(got) == 0:
+		f.made(err)
+		return true, err
 	}
-	messages, err := consumer.Messages(
-		jetstream.PullMaxMessages(cap(pulled)),
-		jetstream.PullExpiry(pullExpiry),
-		jetstream.PullHeartbeat(pullHeartbeat),
-	)
-	if err != nil {
-		return fmt.Errorf("pulling: %w", err)
+	if cause := handle(ctx, got); cause != nil {
+		f.answer(got, "-NAK")
+		f.log.WarnContext(ctx, "a batch was not taken and comes again", "stream", f.stream, "queue", f.consumer, "messages", len(got), "err", cause)
+		return false, err
 	}
-	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
-		if ctx.Err() != nil {
-			if err == nil {
-				f.answer(m, "-NAK")
-			}
-			f.giveBack(messages)
-			return nil
-		}
-		if err != nil {
-			messages.Stop()
-			return fmt.Errorf("pulling: %w", err)
-		}
-		select {
-		case pulled <- m:
-		case <-ctx.Done():
-			f.answer(m, "-NAK")
-		}
-	}
+	f.answer(got, "+ACK")
+	f.made(nil)
+	return true, err
 }
 
-// giveBack refuses what was pulled ahead, so that it need not wait for the
-// acknowledgement to time out before somebody else gets it.
-func (f feed) giveBack(messages jetstream.MessagesContext) {
-	messages.Drain()
-	for {
-		m, err := messages.Next(jetstream.NextMaxWait(time.Second))
-		if err != nil {
-			messages.Stop()
-			return
-		}
-		f.answer(m, "-NAK")
+// wait waits for one batch, and for room if there is a bound. leave gives the
+// room back.
+func (f feed) wait(ctx context.Context, q *queue, most Most) (got []delivery, leave func(), err error) {
+	if f.room == nil {
+		got, _, err = q.pull(ctx, most, pullExpiry)
+		return got, func() {}, err
+	}
+	if some, err := q.rings(ctx, pullExpiry); err != nil || !some {
+		return nil, func() {}, err
+	}
+	if err := f.room.hands.Acquire(ctx, int64(most.Bytes)); err != nil {
+		return nil, func() {}, err
+	}
+	held := int64(0)
+	if err = f.room.turn.Acquire(ctx, 1); err == nil {
+		got, _, err = q.pull(ctx, most, 0)
+		f.room.turn.Release(1)
+		held = min(size(got), int64(most.Bytes))
+	}
+	f.room.hands.Release(int64(most.Bytes) - held)
+	return got, func() { f.room.hands.Release(held) }, err
+}
+
+// made notes progress, unless there was an error.
+func (f feed) made(err error) {
+	if f.progress != nil && err == nil {
+		f.progress.Store(time.Now().UnixNano())
 	}
 }
 
 // answer is best effort: a message whose answer is lost comes again.
-func (f feed) answer(m jetstream.Msg, what string) {
+func (f feed) answer(got []delivery, what string) {
 	l := f.lines.get()
 	if l == nil {
 		return
 	}
-	if err := l.nc.Publish(m.Reply(), []byte(what)); err != nil {
-		f.log.Debug("an acknowledgement was not sent and the message comes again", "queue", f.consumer, "err", err)
+	for _, d := range got {
+		if err := l.nc.Publish(d.msg.Reply, []byte(what)); err != nil {
+			f.log.Debug("an acknowledgement was not sent and the message comes again", "stream", f.stream, "queue", f.consumer, "err", err)
+			return
+		}
 	}
 }
 
 // A delivery is a message as it is handed over.
 type delivery struct {
-	msg   jetstream.Msg
+	msg   *nats.Msg
 	count int // how often it was handed over, this time included
 }
 
-func delivered(m jetstream.Msg) delivery {
+func delivered(m *nats.Msg) delivery {
 	d := delivery{msg: m, count: 1}
 	if meta, err := m.Metadata(); err == nil {
 		d.count = int(min(meta.NumDelivered, 1<<30))
 	}
 	return d
+}
+
+// size is what a batch takes of Most.Bytes.
+func size(batch []delivery) (bytes int64) {
+	for _, d := range batch {
+		bytes += int64(d.msg.Size())
+	}
+	return bytes
 }

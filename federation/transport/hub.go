@@ -29,8 +29,9 @@ type Hub struct {
 	JoinUser func(session string, exporter []byte) bool
 
 	CommandQuota int   // commands that may wait per peer, lane and verb; default 10,000
+	CommandBytes int64 // commands that may wait for all peers, in bytes; default 4 GiB
 	ReportQuota  int   // reports that may wait per peer and kind; default 20,000
-	QueueBytes   int64 // size of the queue of commands, and of that of reports, in bytes; default 4 GiB
+	ReportBytes  int64 // a peer's share of the disk: events and results that may wait, and as much again for logs, in bytes; default 64 MiB
 	MaxPeers     int   // connections at once; default 4,096
 
 	once   sync.Once // of prepare
@@ -39,7 +40,10 @@ type Hub struct {
 
 	main, beats, joins latest[line]
 
+	room *room // of all that reads reports
+
 	mu     sync.Mutex     // guards what follows, and is held while a peer is set up or dropped
+	stops  []func()       // end the connections inside the process
 	addr   string         // as bound; a restarted server takes it again
 	opened map[string]int // number of doors each peer has on the present server
 }
@@ -53,7 +57,8 @@ func (h *Hub) prepare() {
 		h.gate = newGate(h.Log)
 		h.gate.joinUser = h.JoinUser
 		h.gate.linked = h.handBack
-		h.engine = &engine{dir: h.Dir, log: h.Log, boot: h.boot, halt: h.halt}
+		h.room = newRoom()
+		h.engine = &engine{dir: h.Dir, log: h.Log, boot: h.boot, halt: h.down}
 	})
 }
 
@@ -110,16 +115,9 @@ func (h *Hub) boot(ctx context.Context) (_ *server.Server, err error) {
 	if err := h.openLines(srv); err != nil {
 		return nil, err
 	}
-	queue := cmp.Or(h.QueueBytes, 4<<30)
-	err = ensureStreams(ctx, h.main.get().js,
-		commandStream(int64(cmp.Or(h.CommandQuota, 10_000)), queue),
-		reportStream(int64(cmp.Or(h.ReportQuota, 20_000)), queue),
-		presenceStream())
+	err = ensureStreams(ctx, h.main.get().js, commandStream(int64(cmp.Or(h.CommandQuota, 10_000)), cmp.Or(h.CommandBytes, 4<<30)))
 	if err != nil {
 		return nil, err
-	}
-	if _, err := h.main.get().js.CreateOrUpdateConsumer(ctx, streamReports, queueConsumer(ingestName, "", ingestPending)); err != nil {
-		return nil, fmt.Errorf("creating the queue of reports: %w", err)
 	}
 	h.addr = srv.Addr().String()
 	h.opened = map[string]int{}
@@ -133,34 +131,46 @@ func (h *Hub) boot(ctx context.Context) (_ *server.Server, err error) {
 }
 
 // openLines connects from inside the process. Heartbeats and those who join
-// have connections of their own, so that neither waits behind a queue.
+// have connections of their own, so that neither waits behind a queue. The
+// caller holds mu.
 func (h *Hub) openLines(srv *server.Server) error {
-	for account, lines := range map[string][]*latest[line]{accountHub: {&h.main, &h.beats}, accountJoin: {&h.joins}} {
-		for _, lines := range lines {
-			l, err := openLine("", func(o ...nats.Option) (*nats.Conn, error) {
-				return nats.Connect("", append(o, nats.InProcessServer(srv), nats.UserInfo(account, h.gate.secret))...)
+	for _, way := range []struct {
+		what, account string
+		lines         *latest[line]
+	}{{"messages", accountHub, &h.main}, {"heartbeats", accountHub, &h.beats}, {"joining", accountJoin, &h.joins}} {
+		stop, err := keepLine(way.lines, h.Log, way.what, func() (*line, error) {
+			return openLine("", func(o ...nats.Option) (*nats.Conn, error) {
+				return nats.Connect("", append(o, nats.InProcessServer(srv), nats.UserInfo(way.account, h.gate.secret))...)
 			})
-			if err != nil {
-				return fmt.Errorf("connecting to the message server: %w", err)
-			}
-			lines.set(l)
+		})
+		if err != nil {
+			return fmt.Errorf("connecting to the message server: %w", err)
 		}
+		h.stops = append(h.stops, stop)
 	}
 	return nil
 }
 
-// halt shuts the gate and ends the connections from inside the process.
+// halt shuts the gate and ends the connections from inside the process. The
+// caller holds mu.
 func (h *Hub) halt() {
 	h.gate.shut()
-	for _, lines := range []*latest[line]{&h.main, &h.beats, &h.joins} {
-		lines.set(nil).close()
+	for _, stop := range h.stops {
+		stop()
 	}
+	h.stops = nil
+}
+
+// down is halt for the engine.
+func (h *Hub) down() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.halt()
 }
 
 // options configures the server. The caller holds mu.
 func (h *Hub) options() (*server.Options, error) {
-	queue := cmp.Or(h.QueueBytes, 4<<30)
-	o, err := serverOptions("hub", h.Dir, 2*queue+64<<20)
+	o, err := serverOptions("hub", h.Dir)
 	if err != nil {
 		return nil, err
 	}

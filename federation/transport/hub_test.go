@@ -34,7 +34,7 @@ func TestARestartedHubHandsOnWhatWasNotAcknowledged(t *testing.T) {
 	var taken basket[Command]
 	stuck := make(chan struct{}, 1)
 	stop := run(t, func(ctx context.Context) error {
-		return k.Commands(ctx, LaneRun, 1, func(ctx context.Context, c []Command) error {
+		return k.Commands(ctx, LaneRun, most(1), func(ctx context.Context, c []Command) error {
 			if c[0].ID == "c-1" {
 				stuck <- struct{}{}
 				<-ctx.Done()
@@ -57,11 +57,13 @@ func TestARestartedHubHandsOnWhatWasNotAcknowledged(t *testing.T) {
 
 	var rest basket[Command]
 	var reports basket[Report]
-	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, 10, rest.add) })
-	run(t, second.ingest(&reports))
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, most(10), rest.add) })
+	run(t, second.reports("attic", &reports))
 	require.Equal(t, []string{"c-1", "c-2"}, commandIDs(rest.await(t, 2)))
 	require.Equal(t, []string{"r-0", "r-1"}, reportIDs(reports.await(t, 2)))
-	eventually(t, func() bool { return waiting(t, second, streamCommands) == 0 && waiting(t, second, streamReports) == 0 }, "empty queues")
+	eventually(t, func() bool {
+		return waiting(t, second, streamCommands) == 0 && waiting(t, second, groupReports.stream("attic")) == 0
+	}, "empty queues")
 }
 
 func TestPeersAdmittedBeforeTheStartAreServed(t *testing.T) {
@@ -69,7 +71,7 @@ func TestPeersAdmittedBeforeTheStartAreServed(t *testing.T) {
 	h := startHub(t, func(h *Hub) { admit(t, h, "attic") })
 	k := startLink(t, h, "attic")
 	var commands basket[Command]
-	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, 10, commands.add) })
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, most(10), commands.add) })
 
 	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, "c")))
 
@@ -87,7 +89,7 @@ func TestABatchThatIsNotTakenComesAgain(t *testing.T) {
 	var reports basket[Report]
 
 	run(t, func(ctx context.Context) error {
-		return k.Commands(ctx, LaneRun, 1, func(ctx context.Context, c []Command) error {
+		return k.Commands(ctx, LaneRun, most(1), func(ctx context.Context, c []Command) error {
 			_ = commands.add(ctx, c)
 			if c[0].Deliveries < 3 {
 				return errors.New("the database is away")
@@ -96,7 +98,7 @@ func TestABatchThatIsNotTakenComesAgain(t *testing.T) {
 		})
 	})
 	run(t, func(ctx context.Context) error {
-		return h.Ingest(ctx, 1, func(ctx context.Context, r []Report) error {
+		return h.Reports(ctx, "attic", most(1), func(ctx context.Context, r []Report) error {
 			_ = reports.add(ctx, r)
 			if r[0].Deliveries < 2 {
 				return errors.New("the database is away")
@@ -107,7 +109,9 @@ func TestABatchThatIsNotTakenComesAgain(t *testing.T) {
 
 	require.Equal(t, []string{"c-0", "c-0", "c-0", "c-1", "c-1", "c-1"}, commandIDs(commands.await(t, 6)))
 	require.Equal(t, []string{"r-0", "r-0", "r-1", "r-1"}, reportIDs(reports.await(t, 4)))
-	eventually(t, func() bool { return waiting(t, h, streamCommands) == 0 && waiting(t, h, streamReports) == 0 }, "empty queues")
+	eventually(t, func() bool {
+		return waiting(t, h, streamCommands) == 0 && waiting(t, h, groupReports.stream("attic")) == 0
+	}, "empty queues")
 	require.Len(t, commands.all(), 6)
 }
 
@@ -133,7 +137,7 @@ func TestWhatACrashedSpokeHeldComesBackAtOnce(t *testing.T) {
 	began := time.Now()
 	k := startLink(t, h, "attic")
 	var commands basket[Command]
-	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, 10, commands.add) })
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, most(10), commands.add) })
 
 	require.Equal(t, ids("c", 5), commandIDs(commands.await(t, 5)))
 	t.Logf("back after %v", time.Since(began))
@@ -150,7 +154,7 @@ func TestASlowHandlerGetsLargerBatches(t *testing.T) {
 	var sizes []int
 	var total atomic.Int64
 	stop := run(t, func(ctx context.Context) error {
-		return h.Ingest(ctx, 50, func(ctx context.Context, r []Report) error {
+		return h.Reports(ctx, "attic", most(50), func(ctx context.Context, r []Report) error {
 			time.Sleep(commit)
 			sizes = append(sizes, len(r))
 			total.Add(int64(len(r)))
@@ -189,9 +193,9 @@ func TestAFullQueueIsToldApart(t *testing.T) {
 	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneControl, "ctl")))
 	// What was refused can be sent again when there is room.
 	var got basket[Report]
-	run(t, h.ingest(&got))
+	run(t, h.reports("attic", &got))
 	eventually(t, func() bool { return attic.Publish(t.Context(), events("r-2"))[0] == nil }, "room")
-	require.Contains(t, reportIDs(got.await(t, 5)), "r-2")
+	require.Contains(t, reportIDs(got.await(t, 4)), "r-2")
 }
 
 func TestARepetitionCountsAsStoredAndIsNot(t *testing.T) {
@@ -205,7 +209,7 @@ func TestARepetitionCountsAsStoredAndIsNot(t *testing.T) {
 	requireSent(t, k.Publish(t.Context(), events("r", "s")))
 
 	require.EqualValues(t, 2, waiting(t, h, streamCommands))
-	require.EqualValues(t, 2, waiting(t, h, streamReports))
+	require.EqualValues(t, 2, waiting(t, h, groupReports.stream("attic")))
 }
 
 func TestAFullRunLaneDoesNotHoldUpControl(t *testing.T) {
@@ -216,7 +220,7 @@ func TestAFullRunLaneDoesNotHoldUpControl(t *testing.T) {
 	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, ids("c", 2*lanePending)...)))
 	stuck := make(chan struct{}, 1)
 	run(t, func(ctx context.Context) error {
-		return k.Commands(ctx, LaneRun, lanePending, func(ctx context.Context, c []Command) error {
+		return k.Commands(ctx, LaneRun, most(lanePending), func(ctx context.Context, c []Command) error {
 			stuck <- struct{}{}
 			<-ctx.Done()
 			return ctx.Err()
@@ -224,13 +228,13 @@ func TestAFullRunLaneDoesNotHoldUpControl(t *testing.T) {
 	})
 	next(t, stuck)
 	var control basket[Command]
-	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneControl, 10, control.add) })
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneControl, most(10), control.add) })
 
 	requireSent(t, h.Publish(t.Context(), []Command{{Peer: "attic", Lane: LaneControl, Verb: "kill", ID: "k"}}))
 
 	require.Equal(t, "kill", control.await(t, 1)[0].Verb)
-	require.Error(t, k.Commands(t.Context(), "fast", 1, control.add))
-	require.Error(t, k.Commands(t.Context(), LaneRun, 0, control.add))
+	require.Error(t, k.Commands(t.Context(), "fast", most(1), control.add))
+	require.Error(t, k.Commands(t.Context(), LaneRun, most(0), control.add))
 }
 
 func TestAForgottenPeersCommandsAreGone(t *testing.T) {
@@ -246,33 +250,9 @@ func TestAForgottenPeersCommandsAreGone(t *testing.T) {
 	admit(t, h, "attic")
 	k := startLink(t, h, "attic")
 	var commands basket[Command]
-	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, 10, commands.add) })
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, most(10), commands.add) })
 	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, "fresh")))
 	require.Equal(t, []string{"fresh"}, commandIDs(commands.await(t, 1)))
-}
-
-func TestPresenceHandsOnTheNewestBeat(t *testing.T) {
-	t.Parallel()
-	h := startHub(t, nil)
-	admit(t, h, "attic")
-	k := startLink(t, h, "attic")
-	for range 50 {
-		require.NoError(t, k.Beat([]byte("old")))
-	}
-	require.NoError(t, k.Beat([]byte("last before")))
-	eventually(t, func() bool { return streamState(t, h, streamPresence).LastSeq == 51 }, "all beats to arrive")
-	require.EqualValues(t, 1, waiting(t, h, streamPresence))
-	type beat struct{ peer, body string }
-	beats := make(chan beat, 200)
-
-	run(t, func(ctx context.Context) error {
-		return h.Presence(ctx, func(peer string, body []byte) { beats <- beat{peer, string(body)} })
-	})
-
-	require.Equal(t, beat{"attic", "last before"}, next(t, beats))
-	require.NoError(t, k.Beat([]byte("after")))
-	require.Equal(t, beat{"attic", "after"}, next(t, beats))
-	require.Error(t, k.Beat(make([]byte, maxBeat)))
 }
 
 func TestMessagesThatCannotTravelAreRefusedOneByOne(t *testing.T) {
@@ -321,8 +301,10 @@ func TestAClosedHubEndsWhatReadsFromIt(t *testing.T) {
 	t.Parallel()
 	h := startHub(t, func(h *Hub) { h.JoinUser = func(string, []byte) bool { return true } })
 	ended := make(chan error, 3)
-	go func() { ended <- h.Ingest(t.Context(), 10, func(context.Context, []Report) error { return nil }) }()
-	go func() { ended <- h.Presence(t.Context(), func(string, []byte) {}) }()
+	go func() {
+		ended <- h.Reports(t.Context(), "attic", most(10), func(context.Context, []Report) error { return nil })
+	}()
+	go func() { ended <- h.Presence(t.Context(), func(context.Context, string, []byte) []byte { return nil }) }()
 	go func() {
 		ended <- h.ServeJoin(t.Context(), func(context.Context, JoinRequest) []byte { return nil })
 	}()
@@ -365,14 +347,15 @@ func TestAHubThatCannotServeSaysSo(t *testing.T) {
 func TestAProbeLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	h := startHub(t, func(h *Hub) { h.CommandQuota, h.ReportQuota = 1, 1 })
+	admit(t, h, "attic")
 	var reports basket[Report]
-	run(t, h.ingest(&reports))
+	run(t, h.reports("attic", &reports))
 
 	for range 3 {
 		require.NoError(t, h.Healthy(t.Context()))
 	}
 
 	require.Zero(t, waiting(t, h, streamCommands))
-	require.Zero(t, waiting(t, h, streamReports))
+	require.Zero(t, waiting(t, h, groupReports.stream("attic")))
 	require.Empty(t, reports.all())
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,6 +86,8 @@ func TestSomebodyWhoJoinsCanDoNothingElse(t *testing.T) {
 			return echo(ctx, r)
 		})
 	})
+	var beats atomic.Int64
+	present(t, h, func(context.Context, string, []byte) []byte { beats.Add(1); return nil })
 	own, other := rand.Text(), rand.Text()
 	dialJoin(t, h, other)
 	nc := raw(t, h, nats.UserInfo(joinUser(own), ""), nats.CustomInboxPrefix(inbox(joinUser(own))))
@@ -119,8 +122,8 @@ func TestSomebodyWhoJoinsCanDoNothingElse(t *testing.T) {
 	require.Equal(t, map[string]int{own: 1}, served)
 	mu.Unlock()
 	require.EqualValues(t, 1, waiting(t, h, streamCommands))
-	require.Zero(t, waiting(t, h, streamReports))
-	require.Zero(t, waiting(t, h, streamPresence))
+	require.Zero(t, waiting(t, h, groupReports.stream("attic")))
+	require.Zero(t, beats.Load())
 }
 
 func TestJoiningIsLimited(t *testing.T) {

@@ -1,9 +1,11 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -18,13 +20,18 @@ import (
 type line struct {
 	nc   *nats.Conn
 	js   jetstream.JetStream
+	api  string        // prefix of the JetStream interface
 	gone chan struct{} // closed when the connection has ended
+
+	boxOnce sync.Once // of what follows: not every line is read
+	box     *mailbox
+	boxErr  error
 }
 
 // openLine connects and wraps the connection. The prefix of the JetStream
 // interface is the native one when api is empty.
 func openLine(api string, connect func(...nats.Option) (*nats.Conn, error)) (*line, error) {
-	l := &line{gone: make(chan struct{})}
+	l := &line{api: cmp.Or(api, "$JS.API"), gone: make(chan struct{})}
 	nc, err := connect(
 		nats.NoReconnect(),
 		nats.IgnoreDiscoveredServers(),
@@ -48,6 +55,57 @@ func openLine(api string, connect func(...nats.Option) (*nats.Conn, error)) (*li
 		return nil, fmt.Errorf("preparing the connection: %w", err)
 	}
 	return l, nil
+}
+
+// keepLine puts a line into lines and another in its place whenever it is lost,
+// until the function it returns is called, which ends the line and waits. It is
+// for connections inside the process: a server drops a connection that does not
+// keep up, whoever is behind it.
+func keepLine(lines *latest[line], log *slog.Logger, what string, open func() (*line, error)) (stop func(), err error) {
+	l, err := open()
+	if err != nil {
+		return func() {}, err
+	}
+	lines.set(l)
+	keeping, end := context.WithCancel(context.Background())
+	var keeper sync.WaitGroup
+	keeper.Go(func() {
+		for l.held(keeping) {
+			lines.set(nil)
+			log.Warn("a connection inside the process was lost and is replaced", "connection", what, "err", l.nc.LastError())
+			if l = reopen(keeping, log, open); l != nil {
+				lines.set(l)
+			}
+		}
+		lines.set(nil).close()
+	})
+	return func() { end(); keeper.Wait() }, nil
+}
+
+// held waits until a line is gone, or returns false when ctx ends before.
+func (l *line) held(ctx context.Context) bool {
+	if l == nil {
+		return false
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-l.gone:
+		return true
+	}
+}
+
+// reopen tries until it has a line, or until ctx ends.
+func reopen(ctx context.Context, log *slog.Logger, open func() (*line, error)) *line {
+	for wait := backoffMin; ctx.Err() == nil; wait = min(2*wait, backoffMax) {
+		l, err := open()
+		if err == nil {
+			return l
+		}
+		log.DebugContext(ctx, "a connection inside the process was not replaced yet", "err", err)
+		pause(ctx, wait)
+	}
+	return nil
 }
 
 // close ends the connection and waits for its goroutines. A nil line is closed.

@@ -22,7 +22,7 @@ import (
 type Link struct {
 	Address string        // host:port of the hub; tls:// or nats:// in front changes nothing
 	Pins    []string      // of the hub's key; two while it is being replaced. See Pin
-	ID      string        // instance id of this spoke, as the hub admitted it
+	ID      string        // id of the connection, as the hub admitted it
 	Seed    []byte        // Ed25519 seed of the link's key, 32 bytes; used for nothing else
 	Redial  time.Duration // longest wait between two attempts; default 3 s
 	Log     *slog.Logger  // default: nowhere
@@ -136,7 +136,7 @@ func text(err error) string {
 
 // dialer checks the fields and returns how to connect.
 func (k *Link) dialer() (func(context.Context) (*line, error), error) {
-	if err := checkID("instance", k.ID); err != nil {
+	if err := checkID("connection", k.ID); err != nil {
 		return nil, err
 	}
 	public, err := NKey(k.Seed)
@@ -165,49 +165,36 @@ func (k *Link) Publish(ctx context.Context, reports []Report) []error {
 	return publish(ctx, k.lines.get(), k.down(), reports, reportMessage(k.ID))
 }
 
-// Beat sends a heartbeat of at most 96 KiB. Nobody acknowledges it, and a
-// newer one replaces it.
-func (k *Link) Beat(body []byte) error {
-	if len(body) > maxBeat-256 {
-		return fmt.Errorf("a heartbeat of %d bytes is too long", len(body))
-	}
-	l := k.lines.get()
-	if l == nil {
-		return k.down()
-	}
-	return publishError(l.nc.Publish(beatSubject(k.ID), body))
-}
-
 func (k *Link) down() error {
 	return fmt.Errorf("%w: the link is down: %w", ErrUnavailable, cmp.Or(k.State().Cause, net.ErrClosed))
 }
 
-// Commands hands the commands of one lane to handle, at most most at a time,
-// until ctx ends; it then returns nil. It waits while the link is down. A
-// batch is acknowledged after handle returned nil. When handle returns an
-// error the same batch comes again after 0.1 to 5 seconds, and nothing
-// overtakes it. At most 64 commands of a lane are in transit or being handled.
-func (k *Link) Commands(ctx context.Context, lane string, most int, handle func(context.Context, []Command) error) error {
+// Commands hands the commands of one lane to handle, at most most at a time and
+// never more than 64, until ctx ends; it then returns nil. It waits while the
+// link is down. A batch is acknowledged after handle returned nil. When handle
+// returns an error the same commands come again after 0.1 to 5 seconds, and
+// nothing overtakes them. Nobody else may read the same lane.
+func (k *Link) Commands(ctx context.Context, lane string, most Most, handle func(context.Context, []Command) error) error {
 	if !slices.Contains(lanes, lane) {
 		return fmt.Errorf("reading commands: there is no lane %q", lane)
 	}
+	// A pull that is larger than what may be in transit would wait for the
+	// acknowledgement of its own beginning.
+	most.Messages = min(most.Messages, lanePending)
 	f := feed{lines: &k.lines, stream: streamCommands, consumer: consumerName(k.ID, lane), log: k.log()}
 	return f.run(ctx, most, func(ctx context.Context, batch []delivery) error {
 		commands := make([]Command, 0, len(batch))
 		for _, d := range batch {
-			peer, lane, verb, ok := parseCommand(d.msg.Subject())
+			peer, lane, verb, ok := parseCommand(d.msg.Subject)
 			if !ok || peer != k.ID {
-				f.log.WarnContext(ctx, "the hub sent a command that is not for here", "subject", d.msg.Subject())
+				f.log.WarnContext(ctx, "the hub sent a command that is not for here", "subject", d.msg.Subject)
 				continue
 			}
-			id := d.msg.Headers().Get(jetstream.MsgIDHeader)
-			for _, body := range unpack(d.msg.Data()) {
+			id := d.msg.Header.Get(jetstream.MsgIDHeader)
+			for _, body := range unpack(d.msg.Data) {
 				commands = append(commands, Command{Peer: peer, Lane: lane, Verb: verb, ID: id, Body: body, Deliveries: d.count})
 			}
 		}
-		if len(commands) == 0 {
-			return nil
-		}
-		return handle(ctx, commands)
+		return inParts(ctx, most, commands, handle)
 	})
 }

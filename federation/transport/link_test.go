@@ -80,8 +80,8 @@ func TestCutIsExactAndAdmitBringsThePeerBack(t *testing.T) {
 	k := startLink(t, h, "attic")
 	var reports basket[Report]
 	var commands basket[Command]
-	run(t, h.ingest(&reports))
-	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, 10, commands.add) })
+	run(t, h.reports("attic", &reports))
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, most(10), commands.add) })
 	requireSent(t, k.Publish(t.Context(), events("back")))
 	eventually(t, func() bool {
 		all := reports.all()
@@ -279,5 +279,6 @@ func TestAHubThatCannotBeReachedIsRedialled(t *testing.T) {
 
 	require.NotErrorIs(t, k.State().Cause, ErrRefused)
 	require.NotErrorIs(t, k.State().Cause, ErrPin)
-	require.ErrorIs(t, k.Beat(nil), ErrUnavailable)
+	_, err = k.Beat(t.Context(), nil)
+	require.ErrorIs(t, err, ErrUnavailable)
 }

@@ -27,6 +27,7 @@ type Local struct {
 	once   sync.Once // of prepare
 	engine *engine
 	lines  latest[line]
+	halt   func() // ends the connection inside the process; the engine calls boot and halt in turns
 }
 
 // putMost is the number of reports that are stored together.
@@ -41,7 +42,8 @@ func (n *Local) prepare() {
 		if n.Log == nil {
 			n.Log = slog.New(slog.DiscardHandler)
 		}
-		n.engine = &engine{dir: n.Dir, log: n.Log, boot: n.boot, halt: func() { n.lines.set(nil).close() }}
+		n.engine = &engine{dir: n.Dir, log: n.Log, boot: n.boot, halt: func() { n.halt() }}
+		n.halt = func() {}
 	})
 }
 
@@ -65,7 +67,7 @@ func (n *Local) Close() {
 
 func (n *Local) boot(ctx context.Context) (*server.Server, error) {
 	bytes := cmp.Or(n.Bytes, 256<<20)
-	opts, err := serverOptions("spoke-"+n.ID, n.Dir, bytes+64<<20)
+	opts, err := serverOptions("spoke-"+n.ID, n.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -76,23 +78,33 @@ func (n *Local) boot(ctx context.Context) (*server.Server, error) {
 	if err := launch(srv, n.Log); err != nil {
 		return nil, err
 	}
-	l, err := openLine("", func(o ...nats.Option) (*nats.Conn, error) {
-		return nats.Connect("", append(o, nats.InProcessServer(srv))...)
+	n.halt, err = keepLine(&n.lines, n.Log, "outbox", func() (*line, error) {
+		return openLine("", func(o ...nats.Option) (*nats.Conn, error) {
+			return nats.Connect("", append(o, nats.InProcessServer(srv))...)
+		})
 	})
 	if err == nil {
-		err = ensureStreams(ctx, l.js, outboxStream(bytes))
-	}
-	if err == nil {
-		_, err = l.js.CreateOrUpdateConsumer(ctx, streamOutbox, queueConsumer(drainName, "", ingestPending))
+		err = n.equip(ctx, bytes)
 	}
 	if err != nil {
-		l.close()
+		n.halt()
 		srv.Shutdown()
 		srv.WaitForShutdown()
 		return nil, err
 	}
-	n.lines.set(l)
 	return srv, nil
+}
+
+// equip sets up the stream and its consumer.
+func (n *Local) equip(ctx context.Context, bytes int64) error {
+	js := n.lines.get().js
+	if err := ensureStreams(ctx, js, outboxStream(bytes)); err != nil {
+		return err
+	}
+	if _, err := js.CreateOrUpdateConsumer(ctx, streamOutbox, queueConsumer(drainName, "", unbounded)); err != nil {
+		return fmt.Errorf("creating the queue of reports: %w", err)
+	}
+	return nil
 }
 
 // Put stores reports on disk, in order. Up to 500 are stored together or not
@@ -152,19 +164,19 @@ func putTogether(ctx context.Context, l *line, reports []Report) error {
 
 // Forward hands what waits to handle, at most most at a time and in order,
 // until ctx ends; it then returns nil. Handled reports are gone once handle
-// returned nil; when it returns an error the same batch comes again, and
-// nothing overtakes it.
-func (n *Local) Forward(ctx context.Context, most int, handle func(context.Context, []Report) error) error {
+// returned nil; when it returns an error the same reports come again, and
+// nothing overtakes them.
+func (n *Local) Forward(ctx context.Context, most Most, handle func(context.Context, []Report) error) error {
 	n.prepare()
 	f := feed{lines: &n.lines, stream: streamOutbox, consumer: drainName, log: n.Log}
 	return f.run(ctx, most, func(ctx context.Context, batch []delivery) error {
 		reports := make([]Report, 0, len(batch))
 		for _, d := range batch {
-			kind, ok := parseOutbox(d.msg.Subject())
+			kind, ok := parseOutbox(d.msg.Subject)
 			if !ok {
 				return errors.New("the outbox holds a message that is not a report")
 			}
-			reports = append(reports, Report{Kind: kind, ID: d.msg.Headers().Get(idHeader), Body: d.msg.Data(), Deliveries: d.count})
+			reports = append(reports, Report{Kind: kind, ID: d.msg.Header.Get(idHeader), Body: d.msg.Data, Deliveries: d.count})
 		}
 		return handle(ctx, reports)
 	})

@@ -29,7 +29,7 @@ func TestALocalServerForwardsAcrossARestart(t *testing.T) {
 	require.NoError(t, first.Put(t.Context(), logs(ids("r", 1200)...)))
 	var before basket[Report]
 	stop := run(t, func(ctx context.Context) error {
-		return first.Forward(ctx, 100, func(ctx context.Context, r []Report) error {
+		return first.Forward(ctx, most(100), func(ctx context.Context, r []Report) error {
 			if len(before.all()) >= 300 {
 				return errors.New("the link is down")
 			}
@@ -44,7 +44,7 @@ func TestALocalServerForwardsAcrossARestart(t *testing.T) {
 	second := startLocal(t, dir, nil)
 	require.NoError(t, second.Put(t.Context(), logs("last")))
 	var after basket[Report]
-	run(t, func(ctx context.Context) error { return second.Forward(ctx, 100, after.add) })
+	run(t, func(ctx context.Context) error { return second.Forward(ctx, most(100), after.add) })
 
 	eventually(t, func() bool {
 		all := after.all()
@@ -78,10 +78,10 @@ func TestALocalServerFeedsALink(t *testing.T) {
 	run(t, k.Run)
 	require.NoError(t, n.Put(t.Context(), logs(ids("r", 100)...)))
 	run(t, func(ctx context.Context) error {
-		return n.Forward(ctx, 32, func(ctx context.Context, r []Report) error { return errors.Join(k.Publish(ctx, r)...) })
+		return n.Forward(ctx, most(32), func(ctx context.Context, r []Report) error { return errors.Join(k.Publish(ctx, r)...) })
 	})
 	var reports basket[Report]
-	run(t, h.ingest(&reports))
+	run(t, h.logs("attic", &reports))
 
 	admit(t, h, "attic")
 
@@ -100,7 +100,7 @@ func TestALocalServerThatIsFullSaysSo(t *testing.T) {
 	require.ErrorIs(t, err, ErrQuota)
 	require.NotErrorIs(t, err, ErrUnavailable)
 	var taken basket[Report]
-	run(t, func(ctx context.Context) error { return n.Forward(ctx, 10, taken.add) })
+	run(t, func(ctx context.Context) error { return n.Forward(ctx, most(10), taken.add) })
 	eventually(t, func() bool { return n.Put(t.Context(), report) == nil }, "room")
 }
 

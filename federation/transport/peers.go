@@ -15,7 +15,7 @@ const resetTimeout = time.Second
 
 // A Peer is an instance that may link to this hub.
 type Peer struct {
-	ID   string // instance id: lower-case letters, digits and dashes, at most 63
+	ID   string // id of the connection: lower-case letters, digits and dashes, at most 63
 	NKey string // public key of its link, see NKey; not the key it signs with
 }
 
@@ -41,7 +41,7 @@ func (h *Hub) Admit(ctx context.Context, p Peer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// The queues are there before the peer is.
-	if srv := h.gate.server(); srv != nil && h.main.get() != nil {
+	if srv := h.gate.server(); srv != nil {
 		if err := h.provision(ctx, srv, p.ID); err != nil {
 			return fmt.Errorf("admitting %s: %w", p.ID, err)
 		}
@@ -57,8 +57,8 @@ func (h *Hub) Cut(id string) {
 	h.gate.cut(id)
 }
 
-// Forget cuts the peer and drops its queues with the commands that wait in
-// them. For ten minutes after it, a command with the id of a dropped one is
+// Forget cuts the peer and drops its queues with the commands and reports that
+// wait in them. For ten minutes after it, a command with the id of a dropped one is
 // taken for a repetition and dropped too.
 func (h *Hub) Forget(ctx context.Context, id string) error {
 	h.Cut(id)
@@ -71,7 +71,7 @@ func (h *Hub) Forget(ctx context.Context, id string) error {
 	if l == nil {
 		return fmt.Errorf("forgetting %s: %w", id, ErrUnavailable)
 	}
-	if err := dropLanes(ctx, l.js, id); err != nil {
+	if err := dropQueues(ctx, l.js, id); err != nil {
 		return fmt.Errorf("forgetting %s: %w", id, err)
 	}
 	return nil
@@ -119,7 +119,11 @@ func (h *Hub) provision(ctx context.Context, srv *server.Server, peer string) er
 		}
 		h.opened[peer]++
 	}
-	return ensureLanes(ctx, h.main.get().js, peer)
+	l := h.main.get()
+	if l == nil {
+		return ErrUnavailable
+	}
+	return ensureQueues(ctx, l.js, peer, reportStreams(peer, int64(cmp.Or(h.ReportQuota, 20_000)), cmp.Or(h.ReportBytes, 64<<20)))
 }
 
 // handBack makes what the peer was handed and did not acknowledge available

@@ -14,9 +14,9 @@ func TestMessagesTravelBothWays(t *testing.T) {
 	attic, lab := startLink(t, h, "attic"), startLink(t, h, "lab")
 	var toAttic, toLab basket[Command]
 	var reports basket[Report]
-	run(t, func(ctx context.Context) error { return attic.Commands(ctx, LaneRun, 32, toAttic.add) })
-	run(t, func(ctx context.Context) error { return lab.Commands(ctx, LaneRun, 32, toLab.add) })
-	run(t, func(ctx context.Context) error { return h.Ingest(ctx, 100, reports.add) })
+	run(t, func(ctx context.Context) error { return attic.Commands(ctx, LaneRun, most(32), toAttic.add) })
+	run(t, func(ctx context.Context) error { return lab.Commands(ctx, LaneRun, most(32), toLab.add) })
+	run(t, func(ctx context.Context) error { return h.Reports(ctx, "attic", most(100), reports.add) })
 
 	requireSent(t, h.Publish(t.Context(), append(spawns("attic", LaneRun, ids("a", 200)...), spawns("lab", LaneRun, ids("l", 200)...)...)))
 	requireSent(t, attic.Publish(t.Context(), events(ids("r", 200)...)))

@@ -10,18 +10,15 @@ import (
 )
 
 const (
-	maxBeat = 96 << 10 // bytes of one heartbeat
+	lanePending = 64 // commands handed to a peer and not yet acknowledged, per lane
+	unbounded   = -1 // of such a number; what is read at a time bounds it
+	ackWait     = 10 * time.Second
+	callTimeout = 5 * time.Second // one request to the server
 
-	presenceBytes = 64 << 20 // bound of the stream of heartbeats, in memory
-	lanePending   = 64       // commands handed to a peer and not yet acknowledged, per lane
-	ingestPending = 2000     // reports handed to Ingest and not yet acknowledged
-	ackWait       = 10 * time.Second
-	callTimeout   = 5 * time.Second // one request to the server
-
-	// ingestName names the consumer that Hub.Ingest reads, drainName the one
+	// takeName names the consumer of each queue of reports, drainName the one
 	// of Local.Forward.
-	ingestName = "ingest"
-	drainName  = "drain"
+	takeName  = "take"
+	drainName = "drain"
 )
 
 // Queues are work queues in files that refuse what does not fit: nothing that
@@ -45,36 +42,29 @@ func commandStream(quota int64, bytes int64) jetstream.StreamConfig {
 	}
 }
 
-func reportStream(quota int64, bytes int64) jetstream.StreamConfig {
-	s := jetstream.StreamConfig{
-		Name:                 streamReports,
-		Retention:            jetstream.WorkQueuePolicy,
-		Storage:              jetstream.FileStorage,
-		Discard:              jetstream.DiscardNew,
-		DiscardNewPerSubject: true,
-		MaxMsgsPerSubject:    quota,
-		MaxBytes:             bytes,
-		MaxMsgSize:           maxPayload,
-		Duplicates:           10 * time.Minute,
+// reportStreams are the queues of one peer's reports: what it may fill, and
+// nobody else. Logs have one of their own, so that a flood of them does not
+// keep out the results.
+func reportStreams(peer string, quota int64, bytes int64) []jetstream.StreamConfig {
+	var all []jetstream.StreamConfig
+	for _, group := range groups {
+		s := jetstream.StreamConfig{
+			Name:                 group.stream(peer),
+			Retention:            jetstream.WorkQueuePolicy,
+			Storage:              jetstream.FileStorage,
+			Discard:              jetstream.DiscardNew,
+			DiscardNewPerSubject: true,
+			MaxMsgsPerSubject:    quota,
+			MaxBytes:             bytes,
+			MaxMsgSize:           maxPayload,
+			Duplicates:           10 * time.Minute,
+		}
+		for _, kind := range group.kinds {
+			s.Subjects = append(s.Subjects, reportSubject(peer, kind))
+		}
+		all = append(all, s)
 	}
-	for _, kind := range kinds {
-		s.Subjects = append(s.Subjects, reportSubject("*", kind))
-	}
-	return s
-}
-
-// presenceStream keeps the last heartbeat of each peer, and only in memory.
-func presenceStream() jetstream.StreamConfig {
-	return jetstream.StreamConfig{
-		Name:              streamPresence,
-		Subjects:          []string{beatSubject("*")},
-		Retention:         jetstream.LimitsPolicy,
-		Storage:           jetstream.MemoryStorage,
-		Discard:           jetstream.DiscardOld,
-		MaxMsgsPerSubject: 1,
-		MaxBytes:          presenceBytes,
-		MaxMsgSize:        maxBeat,
-	}
+	return all
 }
 
 // outboxStream takes batches whole or not at all; one sync covers a batch.
@@ -121,17 +111,26 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, streams ...jetst
 	return nil
 }
 
-func ensureLanes(ctx context.Context, js jetstream.JetStream, peer string) error {
+// ensureQueues gives a peer its lanes of commands and its queues of reports.
+func ensureQueues(ctx context.Context, js jetstream.JetStream, peer string, reports []jetstream.StreamConfig) error {
 	for _, lane := range lanes {
 		if _, err := js.CreateOrUpdateConsumer(ctx, streamCommands, laneConsumer(peer, lane)); err != nil {
 			return fmt.Errorf("creating the %s queue of %s: %w", lane, peer, err)
 		}
 	}
+	if err := ensureStreams(ctx, js, reports...); err != nil {
+		return err
+	}
+	for _, s := range reports {
+		if _, err := js.CreateOrUpdateConsumer(ctx, s.Name, queueConsumer(takeName, "", unbounded)); err != nil {
+			return fmt.Errorf("creating the queue of stream %s: %w", s.Name, err)
+		}
+	}
 	return nil
 }
 
-// dropLanes removes a peer's consumers and the commands that still wait.
-func dropLanes(ctx context.Context, js jetstream.JetStream, peer string) error {
+// dropQueues removes a peer's queues and the messages that still wait.
+func dropQueues(ctx context.Context, js jetstream.JetStream, peer string) error {
 	stream, err := js.Stream(ctx, streamCommands)
 	if err != nil {
 		return fmt.Errorf("finding stream %s: %w", streamCommands, err)
@@ -143,6 +142,12 @@ func dropLanes(ctx context.Context, js jetstream.JetStream, peer string) error {
 		}
 		if err := stream.Purge(ctx, jetstream.WithPurgeSubject(laneSubject(peer, lane))); err != nil {
 			return fmt.Errorf("dropping the %s commands of %s: %w", lane, peer, err)
+		}
+	}
+	for _, group := range groups {
+		err := js.DeleteStream(ctx, group.stream(peer))
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("deleting stream %s: %w", group.stream(peer), err)
 		}
 	}
 	return nil

@@ -6,11 +6,9 @@ import (
 	"strings"
 )
 
-// The streams of a hub and of a local node.
+// The streams of a hub and of a local node, besides those of a hub's peers.
 const (
 	streamCommands = "COMMANDS"
-	streamReports  = "REPORTS"
-	streamPresence = "PRESENCE"
 	streamOutbox   = "OUTBOX"
 )
 
@@ -34,6 +32,21 @@ var (
 	kinds = []string{KindEvent, KindLog, KindResult}
 	steps = []string{"hello", "proof"}
 )
+
+// A group is what one queue of a peer's reports holds.
+type group struct {
+	name  string // for people
+	mark  string // in front of the peer's id in the name of the stream
+	kinds []string
+}
+
+var (
+	groupReports = group{"reports", "R_", []string{KindEvent, KindResult}}
+	groupLogs    = group{"logs", "L_", []string{KindLog}}
+	groups       = []group{groupReports, groupLogs}
+)
+
+func (g group) stream(peer string) string { return g.mark + peer }
 
 func commandSubject(peer, lane, verb string) string {
 	return "mesh.cmd." + peer + "." + lane + "." + verb

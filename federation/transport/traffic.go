@@ -79,81 +79,59 @@ func publish[T any](ctx context.Context, l *line, down error, items []T, encode 
 	return errs
 }
 
-// Ingest hands the reports of all peers to handle, at most most at a time,
-// until ctx ends; it then returns nil. A batch is acknowledged after handle
-// returned nil. When handle returns an error the same batch comes again after
-// 0.1 to 5 seconds, and nothing overtakes it.
-func (h *Hub) Ingest(ctx context.Context, most int, handle func(context.Context, []Report) error) error {
+// Reports hands the events and results of one peer to handle, at most most at a
+// time, until ctx ends; it then returns nil. It may be called before the peer
+// is admitted and goes on when it is cut; what waits is handed on then, too. A
+// batch is acknowledged after handle returned nil. When handle returns an error
+// the same reports come again after 0.1 to 5 seconds, and nothing overtakes
+// them. Nobody else may read the same reports.
+//
+// All handlers of a Hub together have 64 MiB in their hands at most; what is
+// more waits in its queue.
+func (h *Hub) Reports(ctx context.Context, peer string, most Most, handle func(context.Context, []Report) error) error {
+	return h.take(ctx, peer, groupReports, most, handle)
+}
+
+// Logs is Reports for logs. Neither holds up the other.
+func (h *Hub) Logs(ctx context.Context, peer string, most Most, handle func(context.Context, []Report) error) error {
+	return h.take(ctx, peer, groupLogs, most, handle)
+}
+
+func (h *Hub) take(ctx context.Context, peer string, from group, most Most, handle func(context.Context, []Report) error) error {
 	h.prepare()
-	f := feed{lines: &h.main, stream: streamReports, consumer: ingestName, log: h.Log}
+	if err := checkID("peer", peer); err != nil {
+		return fmt.Errorf("reading %s: %w", from.name, err)
+	}
+	f := feed{lines: &h.main, stream: from.stream(peer), consumer: takeName, log: h.Log, room: h.room}
 	return f.run(ctx, most, func(ctx context.Context, batch []delivery) error {
 		reports := make([]Report, 0, len(batch))
 		for _, d := range batch {
-			// What does not parse is our own probe: the server lets nothing
-			// else onto these subjects. It is acknowledged with the others.
-			if peer, kind, ok := parseReport(d.msg.Subject()); ok {
-				id := d.msg.Headers().Get(jetstream.MsgIDHeader)
-				for _, body := range unpack(d.msg.Data()) {
-					reports = append(reports, Report{Peer: peer, Kind: kind, ID: id, Body: body, Deliveries: d.count})
-				}
+			peer, kind, ok := parseReport(d.msg.Subject)
+			if !ok {
+				return fmt.Errorf("the queue holds a message that is not a report, on %s", d.msg.Subject)
+			}
+			id := d.msg.Header.Get(jetstream.MsgIDHeader)
+			for _, body := range unpack(d.msg.Data) {
+				reports = append(reports, Report{Peer: peer, Kind: kind, ID: id, Body: body, Deliveries: d.count})
 			}
 		}
-		if len(reports) == 0 {
-			return nil
-		}
-		return handle(ctx, reports)
+		return inParts(ctx, most, reports, handle)
 	})
 }
 
-// Presence hands the heartbeats of all peers to handle until ctx ends; it
-// then returns nil. It starts with the last one of each peer. A handler that
-// is slower than the heartbeats gets the newest of each peer and misses
-// others. Heartbeats share neither queue nor connection with reports.
-func (h *Hub) Presence(ctx context.Context, handle func(peer string, body []byte)) error {
-	h.prepare()
-	for {
-		l, err := h.beats.await(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
+// inParts hands over what a batch of packs holds, as many at a time as were
+// asked for.
+func inParts[T any](ctx context.Context, most Most, items []T, handle func(context.Context, []T) error) error {
+	for part := range slices.Chunk(items, most.Messages) {
+		if err := handle(ctx, part); err != nil {
 			return err
 		}
-		if err := presenceOn(ctx, l, handle); err != nil && ctx.Err() == nil {
-			h.Log.DebugContext(ctx, "reading heartbeats ended", "err", err)
-		}
-		if !pause(ctx, backoffMin) {
-			return nil
-		}
 	}
+	return nil
 }
 
-func presenceOn(ctx context.Context, l *line, handle func(peer string, body []byte)) error {
-	consumer, err := l.js.OrderedConsumer(ctx, streamPresence, jetstream.OrderedConsumerConfig{
-		DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,
-		FilterSubjects: []string{beatSubject("*")},
-	})
-	if err != nil {
-		return fmt.Errorf("opening the heartbeats: %w", err)
-	}
-	beats, err := consumer.Messages()
-	if err != nil {
-		return fmt.Errorf("reading heartbeats: %w", err)
-	}
-	defer beats.Stop()
-	for {
-		m, err := beats.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return fmt.Errorf("reading heartbeats: %w", err)
-		}
-		if peer, ok := parseBeat(m.Subject()); ok {
-			handle(peer, m.Data())
-		}
-	}
-}
-
-// Healthy tells whether commands and reports can be stored now, by storing
-// one of each and taking it away again. Without a deadline in ctx it takes
+// Healthy tells whether messages can be stored now, by storing one and taking it
+// away again. Without a deadline in ctx it takes
 // five seconds at most.
 func (h *Hub) Healthy(ctx context.Context) error {
 	l := h.main.get()
@@ -162,10 +140,7 @@ func (h *Hub) Healthy(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return errors.Join(
-		probe(ctx, l, streamCommands, commandSubject(probeToken, LaneControl, "probe")),
-		probe(ctx, l, streamReports, reportSubject(probeToken, KindEvent)),
-	)
+	return probe(ctx, l, streamCommands, commandSubject(probeToken, LaneControl, "probe"))
 }
 
 func probe(ctx context.Context, l *line, stream, subject string) error {

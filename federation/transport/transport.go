@@ -21,6 +21,10 @@
 // the server lost its store in another way, the server is restarted in place
 // once the disk takes writes again; links redial by themselves.
 //
+// A peer is known by the id of its connection. Every peer fills queues of its
+// own, and what is read is bounded in number and bytes: a flood of one takes its
+// own share and nobody else's.
+//
 // Under concurrency: all methods of a started Hub, Link or Local may be
 // called at the same time. Each handler is called by one goroutine, one batch
 // after another, and what arrived meanwhile makes up the next batch.
@@ -77,7 +81,7 @@ var (
 
 // A Command travels from a hub to one peer.
 type Command struct {
-	Peer string // instance id of the peer it is for
+	Peer string // id of the connection with the peer it is for
 	Lane string // LaneRun or LaneControl
 	Verb string // what is asked, a subject token such as "spawn"
 	ID   string // chosen by the sender; what a second delivery is known by
@@ -90,7 +94,7 @@ type Command struct {
 
 // A Report travels from a peer to its hub.
 type Report struct {
-	// Peer is the instance id of the sender. On arrival it is what the hub's
+	// Peer is the id of the connection with the sender. On arrival it is what the hub's
 	// server enforced, whatever the sender claims. The sender leaves it empty.
 	Peer string
 	Kind string // KindEvent, KindLog or KindResult

@@ -16,10 +16,17 @@ import (
 
 func base64url(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// ingest is Ingest into a basket.
-func (h *Hub) ingest(into *basket[Report]) func(context.Context) error {
-	return func(ctx context.Context) error { return h.Ingest(ctx, 100, into.add) }
+// reports is Reports of a peer into a basket.
+func (h *Hub) reports(peer string, into *basket[Report]) func(context.Context) error {
+	return func(ctx context.Context) error { return h.Reports(ctx, peer, most(100), into.add) }
 }
+
+func (h *Hub) logs(peer string, into *basket[Report]) func(context.Context) error {
+	return func(ctx context.Context) error { return h.Logs(ctx, peer, most(100), into.add) }
+}
+
+// most bounds batches by number.
+func most(n int) Most { return Most{Messages: n} }
 
 // wire is a connection on which a test speaks the protocol by hand.
 type wire struct {

@@ -51,7 +51,9 @@ func (m *Mesh) Attack(t testing.TB, name string) *Attacker {
 	a.Link = &transport.Link{Address: s.Proxy.Addr(), Pins: []string{conns[0].LinkPin}, ID: string(s.Keys.InstanceID()), Seed: s.Keys.LinkSeed, Log: s.Log.Logger()}
 	keep(t, a.Link.Run)
 	for _, lane := range []string{transport.LaneRun, transport.LaneControl} {
-		keep(t, func(ctx context.Context) error { return a.Link.Commands(ctx, lane, 64, a.hear) })
+		keep(t, func(ctx context.Context) error {
+			return a.Link.Commands(ctx, lane, transport.Most{Messages: 64}, a.hear)
+		})
 	}
 	Await(t, "the attacker's link", func() bool { return a.Link.State().Up })
 	delete(m.Spokes, name) // it never comes to rest

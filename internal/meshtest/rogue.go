@@ -57,7 +57,6 @@ func (r *Rogue) serve(t testing.TB) {
 	fed := &transport.Hub{Listen: "127.0.0.1:0", Dir: r.dir, Certificate: r.cert}
 	require.NoError(t, fed.Start(t.Context()))
 	t.Cleanup(fed.Close)
-	keep(t, func(ctx context.Context) error { return fed.Ingest(ctx, 64, r.hear) })
 	r.fed = fed
 }
 
@@ -65,7 +64,13 @@ func (r *Rogue) admit(t testing.TB) (link string) {
 	t.Helper()
 	link, err := transport.NKey(r.Spoke.Keys.LinkSeed)
 	require.NoError(t, err)
-	require.NoError(t, r.fed.Admit(t.Context(), transport.Peer{ID: string(r.Peer), NKey: link}))
+	fed, peer, most := r.fed, string(r.Peer), transport.Most{Messages: 64}
+	require.NoError(t, fed.Admit(t.Context(), transport.Peer{ID: peer, NKey: link}))
+	keep(t, func(ctx context.Context) error { return fed.Reports(ctx, peer, most, r.hear) })
+	keep(t, func(ctx context.Context) error { return fed.Logs(ctx, peer, most, r.hear) })
+	keep(t, func(ctx context.Context) error {
+		return fed.Presence(ctx, func(context.Context, string, []byte) []byte { return []byte("{}") })
+	})
 	return link
 }
 

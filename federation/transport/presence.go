@@ -1,0 +1,134 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/semaphore"
+)
+
+const (
+	maxBeat   = 96 << 10 // bytes of one heartbeat with its subjects
+	beatsMost = 64       // heartbeats handled at once, one per peer
+)
+
+// Beat sends a heartbeat of at most 96 KiB and returns the hub's answer. It is
+// kept nowhere: a newer one replaces it, and no answer means that it may have
+// been lost. Without a deadline in ctx it waits five seconds at most.
+func (k *Link) Beat(ctx context.Context, body []byte) (answer []byte, err error) {
+	if len(body) > maxBeat-256 {
+		return nil, fmt.Errorf("a heartbeat of %d bytes is too long", len(body))
+	}
+	l := k.lines.get()
+	if l == nil {
+		return nil, k.down()
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	m, err := l.nc.RequestWithContext(ctx, beatSubject(k.ID), body)
+	if err != nil {
+		return nil, fmt.Errorf("%w: no answer to a heartbeat: %w", ErrUnavailable, err)
+	}
+	return m.Data, nil
+}
+
+// Presence hands the heartbeats of all peers to handle and sends back what it
+// returns, unless that is empty, until ctx ends; it then returns nil. Up to 64
+// are handled at once, one per peer: while that is handled only the newest of
+// its peer waits, and the others are dropped. Heartbeats share neither queue nor
+// connection with reports.
+func (h *Hub) Presence(ctx context.Context, handle func(ctx context.Context, peer string, body []byte) (answer []byte)) error {
+	h.prepare()
+	p := presence{ctx: ctx, handle: handle, places: semaphore.NewWeighted(beatsMost), newest: map[string]*nats.Msg{}, busy: map[string]bool{}}
+	defer p.end()
+	for {
+		l, err := h.beats.await(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := p.listen(l); ctx.Err() == nil {
+			h.Log.DebugContext(ctx, "reading heartbeats ended", "err", err)
+		}
+		if !pause(ctx, backoffMin) {
+			return nil
+		}
+	}
+}
+
+// presence hands on heartbeats.
+type presence struct {
+	ctx      context.Context
+	handle   func(context.Context, string, []byte) []byte
+	places   *semaphore.Weighted
+	handling sync.WaitGroup
+
+	mu     sync.Mutex
+	ended  bool
+	newest map[string]*nats.Msg // not handled yet, by peer
+	busy   map[string]bool      // peers with a goroutine that handles their newest
+}
+
+// listen takes in what one line brings until it is gone or the context ends.
+func (p *presence) listen(l *line) error {
+	sub, err := l.nc.Subscribe(beatSubject("*"), p.take)
+	if err != nil {
+		return fmt.Errorf("listening for heartbeats: %w", err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only when the line is gone
+	if l.held(p.ctx) {
+		return errors.New("the connection is gone")
+	}
+	return nil
+}
+
+func (p *presence) take(m *nats.Msg) {
+	peer, ok := parseBeat(m.Subject)
+	if !ok || m.Size() > maxBeat {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return
+	}
+	p.newest[peer] = m
+	if !p.busy[peer] {
+		p.busy[peer] = true
+		p.handling.Go(func() { p.serve(peer) })
+	}
+}
+
+// end waits for those that are being handled.
+func (p *presence) end() {
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+	p.handling.Wait()
+}
+
+// serve handles what one peer sent, the newest first and no other.
+func (p *presence) serve(peer string) {
+	for p.places.Acquire(p.ctx, 1) == nil {
+		p.mu.Lock()
+		m := p.newest[peer]
+		delete(p.newest, peer)
+		if m == nil {
+			delete(p.busy, peer)
+		}
+		p.mu.Unlock()
+		if m == nil {
+			p.places.Release(1)
+			return
+		}
+		if answer := p.handle(p.ctx, peer, m.Data); len(answer) > 0 {
+			_ = m.Respond(answer) // fails with the line; the peer asks again
+		}
+		p.places.Release(1)
+	}
+}
