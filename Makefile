@@ -33,7 +33,14 @@ check: ## what CI runs: formatting, vet, build without cgo, tests
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt -w on these'; exit 1; }
 	go vet ./...
 	go vet -tags crashpoints ./...
+	cd store/peers && go vet ./... && go build -o /dev/null .
 	@$(MAKE) --no-print-directory build test
+
+# A module of its own, so that the product does not depend on its tools.
+lint: ## staticcheck, over the product and its peers
+	@cd scripts/tools && go build -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+	bin/staticcheck ./... && bin/staticcheck -tags crashpoints ./...
+	cd store/peers && ../../bin/staticcheck ./...
 
 build: ## build bin/spawnmesh
 	@echo 'building $(BIN) ...'
@@ -70,4 +77,4 @@ run: build ## run a hub in the foreground, in ./state/hub
 	@mkdir -p state && chmod 711 state
 	$(BIN) --data-dir state/hub hub run
 
-.PHONY: help demo test short check build bench bench-claim bench-curve chaos fuzz run
+.PHONY: help demo test short check lint build bench bench-claim bench-curve chaos fuzz run

@@ -2,7 +2,6 @@ package hub
 
 import (
 	"bytes"
-	"fmt"
 	"testing"
 	"time"
 
@@ -53,5 +52,5 @@ func BenchmarkHeartbeatsOf10000Agents(b *testing.B) {
 	perInterval := b.Elapsed() / time.Duration(b.N)
 	b.ReportMetric(100*float64(perInterval)/float64(interval), "%core")
 	b.ReportMetric(float64(perInterval.Nanoseconds())/(spokes*agents), "ns/agent")
-	b.Log(fmt.Sprintf("%d bytes a message", len(wires[0])))
+	b.Logf("%d bytes a message", len(wires[0]))
 }

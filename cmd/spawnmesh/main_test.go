@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -149,17 +148,4 @@ func (m *mesh) settled(ctx context.Context) error {
 		err := m.ctl.Do(ctx, "GET", "/v1/connections", nil, &views)
 		return err == nil && views[0].Unconfirmed == 0, nil
 	})
-}
-
-// cli runs a command line against an instance and returns what it said.
-func cli(t *testing.T, dir, stdin string, args ...string) (stdout, stderr string, code int) {
-	t.Helper()
-	c := exec.CommandContext(t.Context(), program, append([]string{"--data-dir", dir}, args...)...)
-	var out, errOut bytes.Buffer
-	c.Stdin, c.Stdout, c.Stderr = strings.NewReader(stdin), &out, &errOut
-	err := c.Run()
-	if err != nil && c.ProcessState == nil {
-		require.NoError(t, err)
-	}
-	return out.String(), errOut.String(), c.ProcessState.ExitCode()
 }

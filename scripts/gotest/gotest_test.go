@@ -24,6 +24,8 @@ func TestRunShowsEachPackageAndWhatFailed(t *testing.T) {
 			[]string{`loud`, `/2\] FAIL example/a +2 tests`, `/2\] none example/b`, `2 of 2 packages; failed: example/a`}, "quiet"},
 		"one panics": {map[string]string{"a/a_test.go": "package a\n" + head + "func TestA(t *testing.T) { panic(`oh no`) }"}, 1,
 			[]string{`panic: oh no`, `failed: example/a`}, "ok  "},
+		"one leaves": {map[string]string{"a/a_test.go": "package a\nimport (`fmt`; `os`; `testing`)\nfunc TestA(t *testing.T) { fmt.Println(`last words`); os.Exit(3) }"}, 1,
+			[]string{`last words`, `failed: example/a`}, "ok  "},
 		"one does not compile": {map[string]string{"a/a_test.go": "package a\n" + head + "func TestA(t *testing.T) { undefined() }"}, 1,
 			[]string{`undefined: undefined`, `failed: example/a`}, "ok  "},
 	} {
