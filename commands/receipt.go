@@ -226,6 +226,9 @@ func (b *Result) Validate() error {
 	if len(b.Stdout.Tail) > MaxTail || len(b.Stderr.Tail) > MaxTail {
 		return Refuse(Validation, "an output tail is above %d bytes", MaxTail)
 	}
+	if len(b.Stdout.Gaps) > MaxGaps || len(b.Stderr.Gaps) > MaxGaps {
+		return Refuse(Validation, "an output has more than %d gaps", MaxGaps)
+	}
 	if b.Attempt < 0 || b.Attempt > maxAttempt { // 0: it was never started
 		return Refuse(Validation, "attempt %d is outside 0..%d", b.Attempt, maxAttempt)
 	}

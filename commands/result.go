@@ -22,11 +22,23 @@ type Result struct {
 // An Output describes one output stream of an agent: its size and digest, and
 // its last bytes as text. The whole of it stays with the spoke.
 type Output struct {
-	Bytes   int64  `json:"bytes"`
-	Dropped int64  `json:"dropped,omitempty"`
-	SHA256  string `json:"sha256,omitempty"`
+	Bytes   int64  `json:"bytes"`             // written by the agent
+	Dropped int64  `json:"dropped,omitempty"` // of these, not kept
+	Gaps    []Gap  `json:"gaps,omitempty"`    // where these were
+	Cut     bool   `json:"cut,omitempty"`     // its keeper was killed: the agent may have written more than Bytes
+	Size    int64  `json:"size,omitempty"`    // of what was kept, with the lines that stand for what was not
+	SHA256  string `json:"sha256,omitempty"`  // of what was kept
 	Tail    string `json:"tail,omitempty"`
 }
+
+// A Gap is a part of a stream that was not kept: the bytes From to To-1 of it.
+type Gap struct {
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+}
+
+// MaxGaps is the limit of [Output.Gaps].
+const MaxGaps = 16
 
 // MaxTail is the limit of [Output.Tail] in bytes.
 const MaxTail = 4 << 10

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -181,7 +180,7 @@ func (s *Spoke) kill(ctx context.Context, a *attempt, agent *supervisor.Agent, r
 func (s *Spoke) ended(ctx context.Context, a *attempt, x supervisor.Exit) {
 	a.pump(ctx, s)
 	e := store.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal},
-		Stdout: output(a.dir, "stdout", x.Stdout), Stderr: output(a.dir, "stderr", x.Stderr)}
+		Stdout: output(a.dir, supervisor.Stdout, x.Stdout), Stderr: output(a.dir, supervisor.Stderr, x.Stderr)}
 	if x.Outcome == supervisor.Lost || x.Outcome == supervisor.StartFailed {
 		e.Exit.Error = plain(x.Reason, 1000)
 	}
@@ -255,22 +254,14 @@ func outcomeOf(x supervisor.Exit) commands.Outcome {
 
 // output describes a stream, with its last bytes as text that may be put into a
 // message: valid UTF-8 and nothing that stands for bytes that were not.
-func output(dir, stream string, o supervisor.Output) commands.Output {
-	out := commands.Output{Bytes: o.Bytes, Dropped: o.Dropped, SHA256: o.SHA256}
-	f, err := os.Open(filepath.Join(dir, stream))
-	if err != nil {
-		return out
+func output(dir string, stream supervisor.Stream, o supervisor.Output) commands.Output {
+	out := commands.Output{Bytes: o.Bytes, Dropped: o.Dropped, Cut: o.Cut, Size: o.Size, SHA256: o.SHA256}
+	for _, g := range o.Gaps {
+		out.Gaps = append(out.Gaps, commands.Gap{From: g.From, To: g.To})
 	}
-	defer f.Close()
-	size := max(0, o.Bytes-o.Dropped)
-	if info, err := f.Stat(); err == nil {
-		size = info.Size()
+	if p, err := supervisor.Read(dir, stream, max(0, o.Size-commands.MaxTail), commands.MaxTail); err == nil {
+		out.Tail = plain(string(p.Data), commands.MaxTail)
 	}
-	raw, err := io.ReadAll(io.NewSectionReader(f, max(0, size-commands.MaxTail), commands.MaxTail))
-	if err != nil {
-		return out
-	}
-	out.Tail = plain(string(raw), commands.MaxTail)
 	return out
 }
 

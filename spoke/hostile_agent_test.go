@@ -57,6 +57,24 @@ func TestBytesThatAreNoText(t *testing.T) {
 	m.Check(t)
 }
 
+// What a cap drops of an agent's output is told in the result: how much, and
+// where.
+func TestOutputOverTheCap(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Policy: strings.Replace(policy.Presets["open"], "limits:", "limits:\n  output: 100", 1)}.Start(t, "attic")
+
+	task := m.Spawn(t, "attic", "printf", "%0300d", "7")
+
+	var r commands.Result
+	require.NoError(t, json.Unmarshal(m.Wait(t, task).Result, &r))
+	require.Equal(t, int64(300), r.Stdout.Bytes)
+	require.Equal(t, int64(200), r.Stdout.Dropped)
+	require.Equal(t, []commands.Gap{{From: 50, To: 250}}, r.Stdout.Gaps)
+	require.Contains(t, r.Stdout.Tail, "0\n[200 bytes dropped: 50 to 249 of what was written]\n0")
+	require.Len(t, r.Stdout.Tail, int(r.Stdout.Size))
+	m.Check(t)
+}
+
 // A refusal quotes what was asked for. However long that is, the refusal gets
 // through, and the order ends at the hub.
 func TestLongWordsInARefusal(t *testing.T) {

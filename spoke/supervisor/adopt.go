@@ -56,7 +56,7 @@ func look(ctx context.Context, dir string, att attempt) (*Agent, *Exit, error) {
 		return nil, nil, err
 	}
 	if lock != nil {
-		defer lock.Close()
+		defer release(lock)
 		exit, err := resolve(dir, att)
 		if err != nil {
 			return nil, nil, err
@@ -157,12 +157,14 @@ func resolve(dir string, att attempt) (Exit, error) {
 		return Exit{}, err
 	}
 	e := Exit{Outcome: NeverStarted, Code: -1, Reason: "no shim started the agent"}
-	if _, err := os.Lstat(filepath.Join(dir, stderrFile)); err == nil {
+	if _, err := os.Lstat(filepath.Join(dir, string(Stderr))); err == nil {
 		e.Outcome, e.Reason = Lost, "the shim ended without a record"
-		e.Stdout, e.Stderr = foundOutput(dir, stdoutFile), foundOutput(dir, stderrFile)
 	}
 	if recorded != nil {
 		e = *recorded
+	}
+	if e.Outcome != NeverStarted && !e.Stdout.Cut { // else done by an earlier adoption
+		e.Stdout, e.Stderr = cutOutput(dir, Stdout), cutOutput(dir, Stderr)
 	}
 	err = clearRemains(dir, att, &e)
 	if e.EndedAt = time.Now().UTC(); err == nil || len(e.Survivors) > 0 {

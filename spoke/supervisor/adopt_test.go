@@ -169,7 +169,7 @@ func TestShimFindsTheTombstone(t *testing.T) {
 	require.Equal(t, 0, lateShim(t, dir, att))
 
 	require.NoFileExists(t, trace)
-	require.NoFileExists(t, filepath.Join(dir, stdoutFile))
+	require.NoFileExists(t, filepath.Join(dir, string(Stdout)))
 	_, again := adopt(t, dir)
 	require.Equal(t, NeverStarted, again.Outcome)
 }
@@ -271,8 +271,8 @@ func TestAdoptionAfterARestartOfTheHost(t *testing.T) {
 	require.NoError(t, innocent.Start())
 	t.Cleanup(func() { _ = innocent.Process.Kill(); _ = innocent.Wait() })
 	fill(t, dir, fmt.Sprintf(`{"marker":%q,"token":"x","boot_id":"earlier"}`, marker))
-	write(t, dir, stdoutFile, "some words")
-	write(t, dir, stderrFile, "")
+	write(t, dir, string(Stdout), "some words")
+	write(t, dir, string(Stderr), "")
 
 	_, got := adopt(t, dir)
 
@@ -287,7 +287,8 @@ func TestAdoptionAfterARestartOfTheHost(t *testing.T) {
 func TestExitIsToldThoughTheRecordFails(t *testing.T) {
 	t.Parallel()
 	a, dir := start(t, sh("sleep 600"))
-	obstacle := filepath.Join(dir, exitFile+".tmp")
+	obstacle := filepath.Join(dir, exitDraft)
+	eventually(t, "room for the record", func() bool { return os.Remove(obstacle) == nil })
 	require.NoError(t, os.Mkdir(obstacle, 0o700))
 
 	require.NoError(t, a.Kill(t.Context(), "now", 0))
@@ -298,6 +299,39 @@ func TestExitIsToldThoughTheRecordFails(t *testing.T) {
 	require.NoError(t, a.Close())
 	_, recorded := adopt(t, dir)
 	require.Equal(t, a.Exit(), *recorded)
+}
+
+// An agent of the same user that puts a pipe in the place of its record keeps
+// neither its shim nor its spoke waiting for ever.
+func TestPipeInPlaceOfTheRecord(t *testing.T) {
+	t.Parallel()
+	a, dir := start(t, sh("sleep 600"))
+	draft := filepath.Join(dir, exitDraft)
+	eventually(t, "room for the record", func() bool { return os.Remove(draft) == nil })
+	require.NoError(t, unix.Mkfifo(draft, 0o600))
+
+	require.NoError(t, a.Kill(t.Context(), "enough", 0))
+
+	require.NoError(t, a.Close())
+	require.NoError(t, os.Remove(draft))
+	eventually(t, "the record", func() bool { exit, err := readExit(dir); return err == nil && exit != nil })
+}
+
+// The room for the record is there before an agent can fill the disk.
+func TestRoomForTheRecordIsReserved(t *testing.T) {
+	t.Parallel()
+	a, dir := start(t, sh("sleep 600"))
+	var draft unix.Stat_t
+
+	eventually(t, "room for the record", func() bool { return unix.Stat(filepath.Join(dir, exitDraft), &draft) == nil && draft.Blocks > 0 })
+
+	require.GreaterOrEqual(t, draft.Blocks*512, int64(32<<10))
+	require.NoError(t, a.Kill(t.Context(), "enough", 0))
+	require.NoError(t, a.Close())
+	require.NoFileExists(t, filepath.Join(dir, exitDraft))
+	exit, err := readExit(dir)
+	require.NoError(t, err)
+	require.Equal(t, a.Exit(), *exit)
 }
 
 func TestBrokenConnectionIsMadeAgain(t *testing.T) {
@@ -321,7 +355,7 @@ func TestBrokenConnectionIsMadeAgain(t *testing.T) {
 func TestRemovedDirectory(t *testing.T) {
 	t.Parallel()
 	a, dir := start(t, sh(`trap "" TERM; sleep 600`))
-	require.NoError(t, os.RemoveAll(dir))
+	eventually(t, "an empty directory", func() bool { return os.RemoveAll(dir) == nil }) // its shim still makes files
 
 	require.NoError(t, a.Kill(t.Context(), "still works", 0))
 

@@ -151,11 +151,15 @@ func (a *Agent) incomplete() error {
 
 // Close lets go of the agent and leaves it running, for a later process to
 // adopt; it is meant for the end of this one, which no longer reaps the shim.
-// Of an attempt that is over it waits for the shim to have written its record.
+// Of an attempt that is over it waits for the shim to have written its record,
+// for a moment at least: that of a full disk takes longer.
 func (a *Agent) Close() error {
 	select {
 	case <-a.done:
-		<-a.following
+		select {
+		case <-a.following:
+		case <-time.After(shimPatience):
+		}
 		return nil
 	default:
 	}
@@ -241,8 +245,9 @@ func (a *Agent) settle() (*Exit, error) {
 	var e Exit
 	switch {
 	case lock != nil:
+		_ = a.shim.Kill() // it lives only if its agent replaced the lock
 		e, err = resolve(a.dir, a.att)
-		_ = lock.Close()
+		_ = release(lock)
 	case errors.Is(err, fs.ErrNotExist):
 		// Somebody removed the directory, and with it the way to the shim.
 		_ = a.shim.Kill()

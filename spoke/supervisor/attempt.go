@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,10 +22,9 @@ const (
 	tombstoneFile = "tombstone" // no shim may start here any more
 	socketFile    = "sock"
 	exitFile      = "exit.json"
-	stdoutFile    = "stdout" // made just before the agent is executed
-	stderrFile    = "stderr"
-	cgroupLink    = "cgroup"   // symbolic link to the attempt's cgroup
-	shimErrFile   = "shim.err" // what the shim itself had to say
+	exitDraft     = "exit.json.tmp" // becomes the former
+	cgroupLink    = "cgroup"        // symbolic link to the attempt's cgroup
+	shimErrFile   = "shim.err"      // what the shim itself had to say
 )
 
 // An attempt is what is kept in spec.json.
@@ -70,10 +70,7 @@ func newAttempt(dir string, spec Spec) (attempt, error) {
 // no shim was started here since the machine was, for the file is complete
 // before that.
 func readAttempt(dir string) (attempt, error) {
-	b, err := os.ReadFile(filepath.Join(dir, specFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return attempt{}, nil
-	}
+	b, err := readPlain(filepath.Join(dir, specFile))
 	if err != nil {
 		return attempt{}, fmt.Errorf("reading the spec: %w", err)
 	}
@@ -82,6 +79,43 @@ func readAttempt(dir string) (attempt, error) {
 		return attempt{}, nil
 	}
 	return a, nil
+}
+
+// errNoFile says that something else is in the place of a file. Only the agent
+// can have put it there.
+var errNoFile = errors.New("it is not a regular file")
+
+// openPlain opens a file of an attempt directory, which its agent may write to
+// as long as both have the same user: neither a link nor a pipe in the place of
+// the file leads or holds up the caller.
+func openPlain(name string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENXIO) {
+		return nil, errNoFile
+	}
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(errNoFile, err, f.Close())
+	}
+	return f, nil
+}
+
+// maxPlain bounds spec and record; the arguments are the largest part of them.
+const maxPlain = 16 << 20
+
+// readPlain returns nothing when there is no such file.
+func readPlain(name string) ([]byte, error) {
+	f, err := openPlain(name, os.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoFile) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxPlain))
 }
 
 func newMarker() string {
@@ -105,8 +139,8 @@ func bootID() (string, error) {
 }
 
 // takeLock takes the flock of the directory, or returns nil when somebody
-// else has it. Closing the file lets go. The lock file is never removed on its
-// own: two holders could then hold two different files.
+// else has it. The lock file is never removed on its own: two holders could then
+// hold two different files.
 func takeLock(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -123,9 +157,18 @@ func takeLock(dir string) (*os.File, error) {
 	return nil, fmt.Errorf("taking the lock: %w", err)
 }
 
+// release lets go of the lock. Closing the file is not enough: a process that
+// is being forked just now has it open until it executes its program.
+func release(lock *os.File) error {
+	return errors.Join(unix.Flock(int(lock.Fd()), unix.LOCK_UN), lock.Close())
+}
+
 // bury forbids every later shim to start here. The caller holds the lock.
 func bury(dir string) error {
-	f, err := os.OpenFile(filepath.Join(dir, tombstoneFile), os.O_WRONLY|os.O_CREATE, 0o600)
+	f, err := openPlain(filepath.Join(dir, tombstoneFile), os.O_WRONLY|os.O_CREATE)
+	if errors.Is(err, errNoFile) {
+		return nil // whatever it is, it forbids as well
+	}
 	if err != nil {
 		return fmt.Errorf("writing the tombstone: %w", err)
 	}
@@ -134,10 +177,7 @@ func bury(dir string) error {
 
 // readExit returns nil when there is no whole record.
 func readExit(dir string) (*Exit, error) {
-	b, err := os.ReadFile(filepath.Join(dir, exitFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	b, err := readPlain(filepath.Join(dir, exitFile))
 	if err != nil {
 		return nil, fmt.Errorf("reading the exit record: %w", err)
 	}
@@ -148,31 +188,46 @@ func readExit(dir string) (*Exit, error) {
 	return &e, nil
 }
 
+// reserveExit takes the room of a record while there is some: an agent may
+// fill the disk.
+func reserveExit(dir string) error {
+	f, err := openPlain(filepath.Join(dir, exitDraft), os.O_WRONLY|os.O_CREATE)
+	if err != nil {
+		return fmt.Errorf("reserving room for the exit record: %w", err)
+	}
+	defer f.Close()
+	if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, 32<<10); err != nil {
+		return fmt.Errorf("reserving room for the exit record: %w", err)
+	}
+	return nil
+}
+
 // writeExit makes the record durable. The caller holds the lock, so there is
 // one writer; a crash before the rename leaves no record, after it this one.
 func writeExit(dir string, e Exit) error {
+	fail := func(err error) error { return fmt.Errorf("writing the exit record: %w", err) }
 	b, err := json.Marshal(e)
 	if err != nil {
-		return fmt.Errorf("encoding the exit record: %w", err)
+		return fail(err)
 	}
-	name := filepath.Join(dir, exitFile)
-	f, err := os.OpenFile(name+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	draft := filepath.Join(dir, exitDraft)
+	f, err := openPlain(draft, os.O_WRONLY|os.O_CREATE)
 	if err != nil {
-		return fmt.Errorf("writing the exit record: %w", err)
+		return fail(err)
 	}
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("writing the exit record: %w", err)
+	_, err = f.Write(b) // over what was reserved
+	if err = errors.Join(err, f.Truncate(int64(len(b))), f.Sync(), f.Close()); err != nil {
+		return fail(err)
 	}
-	if err := os.Rename(f.Name(), name); err != nil {
-		return fmt.Errorf("writing the exit record: %w", err)
+	if err := os.Rename(draft, filepath.Join(dir, exitFile)); err != nil {
+		return fail(err)
 	}
 	d, err := os.Open(dir)
 	if err != nil {
-		return fmt.Errorf("writing the exit record: %w", err)
+		return fail(err)
 	}
 	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("writing the exit record: %w", err)
+		return fail(err)
 	}
 	return nil
 }

@@ -17,11 +17,11 @@ func (s *shim) execute() *StartError {
 	fault := func(err error) *StartError { return &StartError{Reason: HostFault, Text: err.Error()} }
 	var fds [2]int
 	var err error
-	if s.out, fds[0], err = newCapture(stdoutFile, s.outputCap()); err != nil {
+	if s.out, fds[0], err = newCapture(string(Stdout), s.outputCap()); err != nil {
 		return fault(err)
 	}
 	defer unix.Close(fds[0])
-	if s.err, fds[1], err = newCapture(stderrFile, s.outputCap()); err != nil {
+	if s.err, fds[1], err = newCapture(string(Stderr), s.outputCap()); err != nil {
 		return fault(err)
 	}
 	defer unix.Close(fds[1])

@@ -158,7 +158,7 @@ func TestKillGoesOnWithoutItsSpoke(t *testing.T) {
 			eventually(t, "the end of the shim", func() bool {
 				lock, err := takeLock(dir)
 				require.NoError(t, err)
-				return lock != nil && lock.Close() == nil
+				return lock != nil && release(lock) == nil
 			})
 			for _, pid := range five {
 				require.False(t, alive(pid))
@@ -361,13 +361,11 @@ func TestSurvivorsOfADeadShim(t *testing.T) {
 	var incomplete *Incomplete
 	require.ErrorAs(t, a.Kill(t.Context(), "it is still there", 0), &incomplete)
 	require.Equal(t, pid, incomplete.Survivors[0].Pid)
-	for range 2 { // the second adopter finds the record of the first
-		agent, exit, err := Adopt(t.Context(), dir)
-		require.ErrorAs(t, err, &incomplete)
-		require.Equal(t, pid, incomplete.Survivors[0].Pid)
-		require.Nil(t, agent)
-		require.Nil(t, exit)
-	}
+	agent, exit, err := Adopt(t.Context(), dir)
+	require.ErrorAs(t, err, &incomplete)
+	require.Equal(t, pid, incomplete.Survivors[0].Pid)
+	require.Nil(t, agent)
+	require.Nil(t, exit)
 	select {
 	case <-a.Done():
 		require.FailNow(t, "an attempt with a survivor is not over")
@@ -378,6 +376,7 @@ func TestSurvivorsOfADeadShim(t *testing.T) {
 	require.Equal(t, Lost, found.Outcome)
 	require.Empty(t, found.Survivors)
 	require.True(t, contains(found.Reaped, pid), found.Reaped)
+	require.Equal(t, cutNote, read(t, dir, "stdout"), "the file says once that it was cut")
 	require.NoError(t, a.Kill(t.Context(), "and now it is gone", 0))
 	require.Equal(t, Lost, ended(t, a).Outcome)
 }

@@ -25,7 +25,7 @@ func TestLeaseEndsTheTreeWithoutASpoke(t *testing.T) {
 			eventually(t, "the end of the shim", func() bool {
 				lock, err := takeLock(dir)
 				require.NoError(t, err)
-				return lock != nil && lock.Close() == nil
+				return lock != nil && release(lock) == nil
 			})
 
 			require.GreaterOrEqual(t, Boottime(), deadline.Add(spec.Slack+spec.Grace))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -23,7 +22,7 @@ const lastWords = 500 * time.Millisecond
 // A capture moves one output stream of the agent to a file. The pipe is
 // always drained, so the agent never blocks however much it writes. The file
 // only ever grows, so a follower may read it meanwhile: first the head, as it
-// is written; after the end a line that counts what was dropped, and the tail.
+// is written; after the end a line that says what was dropped, and the tail.
 type capture struct {
 	pipe *os.File
 	file *os.File
@@ -106,36 +105,56 @@ func (c *capture) finish() Output {
 		older, newer = c.tail.kept()
 		defer c.tail.free()
 	}
-	dropped := c.total - c.inFile - int64(len(older)+len(newer))
-	var note int64
-	if dropped > 0 {
-		before := c.inFile
-		_ = c.write(fmt.Appendf(nil, "\n[%d bytes dropped]\n", dropped))
-		note = c.inFile - before
+	out := Output{Bytes: c.total}
+	tail := c.total - int64(len(older)+len(newer)) // where it begins in the stream
+	if tail > c.inFile {
+		gap := Gap{From: c.inFile, To: tail, At: c.inFile}
+		out.Gaps = append(out.Gaps, gap)
+		_ = c.write(gap.note())
 	}
+	before := c.inFile
 	if c.write(older) == nil {
 		_ = c.write(newer)
 	}
-	out := Output{Bytes: c.total, Dropped: c.total - (c.inFile - note), SHA256: hex.EncodeToString(c.hash.Sum(nil))}
+	if end := tail + c.inFile - before; end < c.total { // the disk is full
+		if n := len(out.Gaps); n > 0 && out.Gaps[n-1].At == c.inFile { // not even its line had room
+			out.Gaps[n-1].To = c.total
+		} else {
+			out.Gaps = append(out.Gaps, Gap{From: end, To: c.total, At: c.inFile})
+		}
+	}
+	for _, g := range out.Gaps {
+		out.Dropped += g.To - g.From
+	}
+	out.Size, out.SHA256 = c.inFile, hex.EncodeToString(c.hash.Sum(nil))
 	_ = c.file.Close()
 	_ = c.pipe.Close()
 	return out
 }
 
-// foundOutput describes the file of a stream whose shim is gone.
-func foundOutput(dir, name string) Output {
-	f, err := os.Open(filepath.Join(dir, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return Output{}
-	}
+// note is the line that stands in the file for what is missing.
+func (g Gap) note() []byte {
+	return fmt.Appendf(nil, "\n[%d bytes dropped: %d to %d of what was written]\n", g.To-g.From, g.From, g.To-1)
+}
+
+// cutNote ends the file of a stream whose shim is dead.
+const cutNote = "\n[the shim was killed: what it had not stored yet is lost]\n"
+
+// cutOutput completes the file of a stream whose shim is gone, and describes
+// it. The caller holds the lock.
+func cutOutput(dir string, stream Stream) Output {
+	out := Output{Cut: true}
+	f, err := openPlain(filepath.Join(dir, string(stream)), unix.O_RDWR|unix.O_APPEND)
 	if err != nil {
-		return Output{}
+		return out
 	}
 	defer f.Close()
 	h := sha256.New()
-	n, err := io.Copy(h, f)
-	if err != nil {
-		return Output{Bytes: n}
+	if out.Bytes, err = io.Copy(h, f); err != nil {
+		return out
 	}
-	return Output{Bytes: n, SHA256: hex.EncodeToString(h.Sum(nil))}
+	n, _ := f.WriteString(cutNote) // on a full disk the record alone says so
+	h.Write([]byte(cutNote[:n]))
+	out.Size, out.SHA256 = out.Bytes+int64(n), hex.EncodeToString(h.Sum(nil))
+	return out
 }

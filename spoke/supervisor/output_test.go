@@ -16,25 +16,31 @@ import (
 
 func TestOutput(t *testing.T) {
 	t.Parallel()
+	zeros := func(n int) string { return strings.Repeat("0", n) }
+	dropped := func(bytes, from, to int64) Output {
+		gap := Gap{From: from, To: to, At: from}
+		size := bytes - (to - from) + int64(len(gap.note()))
+		return Output{Bytes: bytes, Dropped: to - from, Gaps: []Gap{gap}, Size: size}
+	}
 	numbers := func(from, to string) string { return "seq -w " + from + " " + to } // 6 bytes each with 5 digits
 	tests := map[string]struct {
 		script       string
 		limit        int64
 		want         Output
 		starts, ends string
-		size         int
 	}{
-		"nothing":                    {"exit 0", 100, Output{}, "", "", 0},
-		"less than the head":         {"echo hi", 100, Output{Bytes: 3}, "hi\n", "hi\n", 3},
-		"exactly the head":           {"printf %050d 7", 100, Output{Bytes: 50}, "00", "7", 50},
-		"more than the head":         {"printf %080d 7", 100, Output{Bytes: 80}, "00", "7", 80},
-		"exactly the cap":            {"printf %0100d 7", 100, Output{Bytes: 100}, "00", "7", 100},
-		"one more than the cap":      {"printf 1%0100d 7", 100, Output{Bytes: 101, Dropped: 1}, "100", "07", 119},
-		"far more than the cap":      {numbers("10000", "90000"), 6000, Output{Bytes: 480006, Dropped: 474006}, "10000\n10001\n", "\n89999\n90000\n", 6024},
-		"an odd cap":                 {"printf %0100d 7", 7, Output{Bytes: 100, Dropped: 93}, "0000\n[", "007", 27},
-		"a cap of one":               {"printf 12345", 1, Output{Bytes: 5, Dropped: 4}, "1\n[4", "dropped]\n", 20},
-		"10 MiB without any newline": {"head -c 10485760 /dev/zero", 0, Output{Bytes: 10 << 20}, "\x00", "\x00", 10 << 20},
-		"10 MiB with a small cap":    {"head -c 10485760 /dev/zero", 1 << 10, Output{Bytes: 10 << 20, Dropped: 10<<20 - 1<<10}, "\x00", "\x00", 1<<10 + 26},
+		"nothing":                    {"exit 0", 100, Output{}, "", ""},
+		"less than the head":         {"echo hi", 100, Output{Bytes: 3, Size: 3}, "hi\n", "hi\n"},
+		"exactly the head":           {"printf %050d 7", 100, Output{Bytes: 50, Size: 50}, "00", "7"},
+		"more than the head":         {"printf %080d 7", 100, Output{Bytes: 80, Size: 80}, "00", "7"},
+		"exactly the cap":            {"printf %0100d 7", 100, Output{Bytes: 100, Size: 100}, "00", "7"},
+		"one more than the cap":      {"printf 1%0100d 7", 100, dropped(101, 50, 51), "100", "\n[1 bytes dropped: 50 to 50 of what was written]\n" + zeros(49) + "7"},
+		"far more than the cap":      {numbers("10000", "90000"), 6000, dropped(480006, 3000, 477006), "10000\n10001\n", "\n89999\n90000\n"},
+		"an odd cap":                 {"printf %0100d 7", 7, dropped(100, 4, 97), "0000\n[", "dropped: 4 to 96 of what was written]\n007"},
+		"a cap of one":               {"printf 12345", 1, dropped(5, 1, 5), "1\n[4", "dropped: 1 to 4 of what was written]\n"},
+		"10 MiB without any newline": {"head -c 10485760 /dev/zero", 0, Output{Bytes: 10 << 20, Size: 10 << 20}, "\x00", "\x00"},
+		"10 MiB with a small cap":    {"head -c 10485760 /dev/zero", 1 << 10, dropped(10<<20, 512, 10<<20-512), "\x00", "\x00"},
+		"bytes that are no text":     {`printf '\377\376%080d\300' 7`, 40, dropped(83, 20, 63), "\xff\xfe00", "07\xc0"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -49,7 +55,7 @@ func TestOutput(t *testing.T) {
 			sum := sha256.Sum256([]byte(kept))
 			tt.want.SHA256 = hex.EncodeToString(sum[:])
 			require.Equal(t, tt.want, got.Stdout)
-			require.Len(t, kept, tt.size)
+			require.Len(t, kept, int(got.Stdout.Size))
 			require.True(t, strings.HasPrefix(kept, tt.starts), "it starts with %.40q", kept)
 			require.True(t, strings.HasSuffix(kept, tt.ends), "it ends with %.40q", kept[max(0, len(kept)-40):])
 			require.Equal(t, Exited, got.Outcome)
@@ -83,7 +89,7 @@ func TestOutputCanBeFollowed(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, read(t, name), string(first)+string(rest[:n]), "what a follower saw is what there is")
 	require.Contains(t, string(rest[:n]), "two\n")
-	require.Contains(t, string(rest[:n]), "[208 bytes dropped]")
+	require.Contains(t, string(rest[:n]), "[208 bytes dropped: 50 to 257 of what was written]")
 }
 
 func TestOutputClosedEarly(t *testing.T) {
@@ -158,5 +164,7 @@ func TestOutputToAFullDisk(t *testing.T) {
 
 	c.drain()
 
-	require.Equal(t, int64(12), c.finish().Dropped)
+	out := c.finish()
+	require.Equal(t, int64(12), out.Dropped)
+	require.Equal(t, []Gap{{From: 0, To: 12}}, out.Gaps)
 }

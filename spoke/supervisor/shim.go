@@ -100,7 +100,7 @@ func mayStart(dir string) (*os.File, error) {
 	}
 	for _, name := range []string{tombstoneFile, exitFile} {
 		if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
-			return nil, lock.Close()
+			return nil, release(lock)
 		}
 	}
 	return lock, nil
@@ -212,6 +212,7 @@ func (s *shim) start() *StartError {
 // proof of the start, which somebody waits for.
 func (s *shim) attendAll(spoke *wire, joined bool) error {
 	signal.Notify(s.signals, endSignals()...)
+	_ = reserveExit(".") // without it the record may fit all the same
 	s.others.Go(s.reap)
 	s.others.Go(s.alarm.run)
 	s.captures.Go(s.out.drain)

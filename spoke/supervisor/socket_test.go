@@ -70,7 +70,7 @@ func TestAdoptionOfAnImpostor(t *testing.T) {
 	require.NoError(t, err)
 	lock, err := takeLock(dir)
 	require.NoError(t, err)
-	defer lock.Close()
+	defer release(lock)
 	l, err := net.Listen("unix", filepath.Join(dir, socketFile))
 	require.NoError(t, err)
 	defer l.Close()

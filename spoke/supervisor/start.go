@@ -116,7 +116,7 @@ func abandon(dir string, att attempt, w *wire, shim *os.Process, cause error) er
 	lock, lockErr := takeLock(dir)
 	if lock != nil { // else somebody who adopts has it and does the same
 		_, lockErr = resolve(dir, att)
-		lockErr = errors.Join(lockErr, lock.Close())
+		lockErr = errors.Join(lockErr, release(lock))
 	}
 	if err = errors.Join(err, lockErr); err != nil {
 		return fmt.Errorf("ending what was started in %s: %w", dir, err)

@@ -119,12 +119,31 @@ type Survivor struct {
 	Wchan   string `json:"wchan"` // where in the kernel it waits; empty when hidden
 }
 
-// An Output describes what was kept of a stream in the file "stdout" or
-// "stderr" of the attempt directory.
+// A Stream is one of the two an agent writes. Its name is that of its file in
+// the attempt directory.
+type Stream string
+
+// The streams of an agent.
+const (
+	Stdout Stream = "stdout"
+	Stderr Stream = "stderr"
+)
+
+// An Output describes what was kept of a stream in its file.
 type Output struct {
-	Bytes   int64  `json:"bytes"`            // written by the agent
-	Dropped int64  `json:"dropped"`          // of these, not in the file
-	SHA256  string `json:"sha256,omitempty"` // of the file, hexadecimal
+	Bytes   int64  `json:"bytes"`             // written by the agent
+	Dropped int64  `json:"dropped,omitempty"` // of these, not in the file
+	Gaps    []Gap  `json:"gaps,omitempty"`    // where these would be
+	Cut     bool   `json:"cut,omitempty"`     // the shim was killed: the agent may have written more than Bytes
+	Size    int64  `json:"size"`              // of the file, with the lines that stand for what is missing
+	SHA256  string `json:"sha256,omitempty"`  // of the file, hexadecimal
+}
+
+// A Gap is a part of a stream that is not in its file.
+type Gap struct {
+	From int64 `json:"from"` // the first byte of the stream that is missing, counted from 0
+	To   int64 `json:"to"`   // the first one after it that is not
+	At   int64 `json:"at"`   // where in the file it would be; a line there says so, if there was room for it
 }
 
 // Incomplete is the error of a kill that left processes alive, and of an

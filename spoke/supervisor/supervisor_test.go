@@ -54,6 +54,29 @@ func beSpoke(dir string) {
 	select {}
 }
 
+// nobody is a user that owns nothing.
+const nobody = 65534
+
+// unprivileged runs body as a user that is not root: here, unless the tests are
+// root's, and then in a process of its own.
+func unprivileged(t *testing.T, body func(t *testing.T)) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		body(t)
+		return
+	}
+	home, err := os.MkdirTemp("", "nobody")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	require.NoError(t, os.Chown(home, nobody, nobody))
+	again := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m") // its path may be closed to others
+	again.Dir, again.Env = home, []string{"TMPDIR=" + home, "HOME=" + home, "PATH=/usr/bin:/bin"}
+	again.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	out, err := again.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "--- PASS: "+t.Name())
+}
+
 // sh is a Spec that runs a shell script with a search path and nothing else.
 func sh(script string) Spec {
 	return Spec{Argv: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/", Grace: 100 * time.Millisecond}

@@ -1,0 +1,135 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// A Piece is a part of what an agent wrote to a stream.
+type Piece struct {
+	Data []byte
+	// Ended says that nothing follows Data, now or later. Output then tells
+	// what was dropped of the stream, and where; before that it is zero.
+	Ended  bool
+	Output Output
+}
+
+// Read returns up to limit bytes of a stream from an offset in its file. The
+// file only ever grows, so that an offset up to which the stream was read, or
+// sent, stays good for ever, also in another process. Data is empty where there
+// is nothing to read yet. What of an attempt is not [Remove]d can be read at any
+// time: while its agent runs, while nobody supervises it, and after its end.
+func Read(dir string, stream Stream, offset int64, limit int) (Piece, error) {
+	fail := func(err error) (Piece, error) {
+		return Piece{}, fmt.Errorf("reading %s of the attempt in %s: %w", stream, dir, err)
+	}
+	if stream != Stdout && stream != Stderr || offset < 0 || limit <= 0 {
+		return fail(errors.New("there is no such stream, or the offset is negative, or nothing is asked for"))
+	}
+	name := filepath.Join(dir, string(stream))
+	data, err := readAt(name, offset, limit)
+	if err != nil || len(data) == limit {
+		return Piece{Data: data}, err
+	}
+	if _, err := os.Lstat(dir); err != nil {
+		return fail(err)
+	}
+	exit, err := readExit(dir)
+	if err != nil {
+		return fail(err)
+	}
+	if exit == nil || len(exit.Survivors) > 0 {
+		return Piece{Data: data}, nil
+	}
+	// The file is complete since the record is there; it may not have been at
+	// the first look.
+	rest, err := readAt(name, offset+int64(len(data)), limit-len(data))
+	if err != nil {
+		return fail(err)
+	}
+	p := Piece{Data: append(data, rest...)}
+	if len(p.Data) == limit {
+		return p, nil
+	}
+	p.Ended, p.Output = true, exit.Stdout
+	if stream == Stderr {
+		p.Output = exit.Stderr
+	}
+	if end := offset + int64(len(p.Data)); end < p.Output.Size {
+		p.Output.Cut = true // the host lost power before the file was on disk
+	}
+	return p, nil
+}
+
+// readAt reads what there is. A file that does not exist is an empty one: the
+// agent was not started yet, or never.
+func readAt(name string, offset int64, limit int) ([]byte, error) {
+	f, err := openPlain(name, os.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data := make([]byte, limit)
+	n, err := f.ReadAt(data, offset)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return data[:n], err
+}
+
+// Remove takes away the directory of an attempt that is over, with all that the
+// agent left in it. Until somebody calls it everything stays; call it when all
+// output has been read. It refuses an attempt that may still run, and one that
+// nobody has adopted since its shim died. After a crash half-way it can be
+// called again.
+func Remove(dir string) error {
+	fail := func(err error) error { return fmt.Errorf("removing the attempt in %s: %w", dir, err) }
+	lock, err := takeLock(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fail(err)
+	}
+	if lock == nil {
+		return fail(ErrRunning)
+	}
+	defer release(lock)
+	exit, err := readExit(dir)
+	if err != nil {
+		return fail(err)
+	}
+	// A directory without a spec never had a shim, or was removed in part: the
+	// spec goes first.
+	spec := filepath.Join(dir, specFile)
+	if _, err := os.Lstat(spec); err == nil && (exit == nil || len(exit.Survivors) > 0) {
+		return fail(ErrRunning)
+	}
+	if err := os.Remove(spec); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fail(err)
+	}
+	if err = os.RemoveAll(dir); errors.Is(err, fs.ErrPermission) {
+		// Directories that the agent made read-only, as Go's module cache is.
+		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if d != nil && d.IsDir() {
+				_ = os.Chmod(path, 0o700)
+			}
+			return nil
+		})
+		err = os.RemoveAll(dir)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+// ErrRunning says that an attempt is not known to be over.
+var ErrRunning = errors.New("the attempt is not known to be over; adopt it first")
