@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,7 +53,7 @@ func (h *Hub) ingest(ctx context.Context, reports []transport.Report) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	done, err := h.DB.Ingest(ctx, batch)
+	done, err := Ingest(ctx, h.DB, batch)
 	if err != nil {
 		return err
 	}
@@ -60,7 +61,7 @@ func (h *Hub) ingest(ctx context.Context, reports []transport.Report) error {
 	h.watch.notify(tasksOf(batch))
 	h.publish(ctx, done.Notes) // a lost note is sent again when its report comes again
 	crash.Point("confirmed reports")
-	return h.reloadIfQuarantined(ctx, done.Codes)
+	return h.reloadIfQuarantined(ctx, done.Fates)
 }
 
 func tasksOf(batch []store.Incoming) []string {
@@ -71,6 +72,65 @@ func tasksOf(batch []store.Incoming) []string {
 		}
 	}
 	return list
+}
+
+// Ingested says what a batch of reports changed.
+type Ingested struct {
+	Fates []store.Fate
+	Tasks []string         // mirrors that were touched
+	Notes []store.Outgoing // confirmations to send now; they may be lost
+}
+
+// Ingest stores a batch of receipts and results and moves the mirrors, in one
+// transaction. What it stored, also what it could not use, is confirmed to its
+// sender with one signed note per connection.
+func Ingest(ctx context.Context, db *store.DB, batch []store.Incoming) (Ingested, error) {
+	tasks := make([][]string, len(batch)) // by the first message of the transaction that touched them
+	done, err := db.TakeIn(ctx, "taking in reports", batch, func(ctx context.Context, tx *store.Tx, in *store.Intake) error {
+		stored := map[string]*commands.Received{}
+		var answers []int
+		first := -1
+		for i, f := range in.All() {
+			if first < 0 {
+				first = i
+			}
+			if f.Code == "" || f.Code == signing.ReplaySame {
+				confirm(stored, batch[i])
+			}
+			if f.Code == "" && judge(in, i, batch[i]) {
+				answers = append(answers, i)
+			}
+		}
+		for conn, list := range stored {
+			tx.Send(store.Draft{Conn: conn, Lane: store.LaneCtl, Body: list, Note: true})
+		}
+		var err error
+		tasks[first], err = in.MoveMirrors(ctx, answers)
+		return err
+	})
+	return Ingested{done.Fates, slices.Concat(tasks...), done.Notes}, err
+}
+
+func confirm(stored map[string]*commands.Received, m store.Incoming) {
+	if stored[m.Conn] == nil {
+		stored[m.Conn] = &commands.Received{}
+	}
+	stored[m.Conn].Messages = append(stored[m.Conn].Messages, commands.MessageRef{ID: m.Header.ID, SHA256: m.Digest.String()})
+}
+
+// judge closes the command that m answers: any answer proves that the other
+// database has it. It refuses what is no answer.
+func judge(in *store.Intake, i int, m store.Incoming) bool {
+	switch {
+	case m.Refusal != nil:
+		in.Refuse(i, "report.refused", m.Refusal.Code, m.Refusal.Why)
+		return false
+	case m.Header.Re == nil:
+		in.Refuse(i, "report.refused", signing.HdrField, "a spoke does not send "+m.Header.Kind)
+		return false
+	}
+	in.Close(i, m.Header.Re.ID, m.Header.Re.SHA256)
+	return true
 }
 
 // opening is what became of one report: a message, a piece of log, or an audit
@@ -151,9 +211,9 @@ func (h *Hub) struck(ctx context.Context, from string) {
 
 // reloadIfQuarantined follows what the transaction decided: a peer that used a
 // sequence number twice is suspended, and its link must go.
-func (h *Hub) reloadIfQuarantined(ctx context.Context, codes []signing.Code) error {
-	for _, c := range codes {
-		if c != signing.SeqReuse {
+func (h *Hub) reloadIfQuarantined(ctx context.Context, fates []store.Fate) error {
+	for _, f := range fates {
+		if f.Code != signing.SeqReuse {
 			continue
 		}
 		if err := h.reload(ctx); err != nil {

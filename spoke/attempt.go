@@ -16,7 +16,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // run starts a claimed attempt and follows it to its end. It is the one owner
@@ -33,7 +33,7 @@ func (s *Spoke) run(ctx context.Context, a *attempt, deadline supervisor.Instant
 	}
 	if a.spec.Runtime == commands.RuntimeNoop {
 		if s.proveStart(ctx, a, 0) {
-			s.finish(ctx, a, a.fence, store.End{Outcome: commands.Succeeded, Exit: commands.Exit{}})
+			s.finish(ctx, a, a.fence, backlog.End{Outcome: commands.Succeeded, Exit: commands.Exit{}})
 		}
 		return
 	}
@@ -68,7 +68,7 @@ func (s *Spoke) takeOver(ctx context.Context, a *attempt) {
 		return
 	}
 	s.live.running(a, agent)
-	held, err := s.DB.Renew(ctx, []store.Fence{a.fence}, s.Lease)
+	held, err := s.backlog.Renew(ctx, []backlog.Fence{a.fence}, s.Lease)
 	if err == nil && held[a.fence] {
 		err = agent.Renew(from.Add(s.Lease))
 	}
@@ -76,7 +76,7 @@ func (s *Spoke) takeOver(ctx context.Context, a *attempt) {
 		s.Log.WarnContext(ctx, "renewing the lease of an adopted agent", "id", a.fence.Task, "err", err)
 	}
 	s.proveStart(ctx, a, agent.Pid())
-	if k, ok, err := s.DB.PendingKill(ctx, a.fence.Task); err == nil && ok {
+	if k, ok, err := s.backlog.PendingKill(ctx, a.fence.Task); err == nil && ok {
 		s.live.kill(k)
 	}
 	s.attend(ctx, a, agent)
@@ -123,7 +123,7 @@ func (s *Spoke) startAgent(ctx context.Context, a *attempt, rules *policy.Policy
 
 // proveStart records that the agent runs, and reports whether the fence held.
 func (s *Spoke) proveStart(ctx context.Context, a *attempt, pid int) bool {
-	held, err := s.progress.Submit(ctx, store.Progress{Start: &store.Start{Fence: a.fence, Pid: pid, BootID: s.bootID, Policy: a.policy}})
+	held, err := s.progress.Submit(ctx, backlog.Progress{Start: &backlog.Start{Fence: a.fence, Pid: pid, BootID: s.bootID, Policy: a.policy}})
 	if err != nil {
 		s.Log.ErrorContext(ctx, "recording a start", "id", a.fence.Task, "err", err)
 		return true // the end will be recorded with the same fence, or not at all
@@ -158,7 +158,7 @@ func (s *Spoke) attend(ctx context.Context, a *attempt, agent *supervisor.Agent)
 			lost = nil
 			kills.Go(func() {
 				grace := time.Duration(0)
-				if k, ok, err := s.DB.PendingKill(here, a.fence.Task); err == nil && ok {
+				if k, ok, err := s.backlog.PendingKill(here, a.fence.Task); err == nil && ok {
 					grace = k.Grace
 				}
 				s.kill(here, a, agent, "the lease was lost", grace)
@@ -179,7 +179,7 @@ func (s *Spoke) kill(ctx context.Context, a *attempt, agent *supervisor.Agent, r
 // ended records an attempt's end with what its supervisor saw.
 func (s *Spoke) ended(ctx context.Context, a *attempt, x supervisor.Exit) {
 	a.pump(ctx, s)
-	e := store.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal},
+	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal},
 		Stdout: output(a.dir, supervisor.Stdout, x.Stdout), Stderr: output(a.dir, supervisor.Stderr, x.Stderr)}
 	if x.Outcome == supervisor.Lost || x.Outcome == supervisor.StartFailed {
 		e.Exit.Error = plain(x.Reason, 1000)
@@ -192,14 +192,14 @@ func (s *Spoke) ended(ctx context.Context, a *attempt, x supervisor.Exit) {
 
 // finish writes the end. When the fence no longer holds, a kill may have taken
 // it: then the end is the kill's, written with the kill's fence.
-func (s *Spoke) finish(ctx context.Context, a *attempt, f store.Fence, e store.End) {
+func (s *Spoke) finish(ctx context.Context, a *attempt, f backlog.Fence, e backlog.End) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		e.Fence = f
-		held, err := s.progress.Submit(ctx, store.Progress{End: &e})
+		held, err := s.progress.Submit(ctx, backlog.Progress{End: &e})
 		if err == nil && !held {
-			var k store.KillRun
+			var k backlog.KillRun
 			var killed bool
-			if k, killed, err = s.DB.PendingKill(ctx, f.Task); err == nil && killed && k.Fence != f && k.Fence.Attempt == f.Attempt {
+			if k, killed, err = s.backlog.PendingKill(ctx, f.Task); err == nil && killed && k.Fence != f && k.Fence.Attempt == f.Attempt {
 				f, e.Outcome = k.Fence, commands.AttemptKilled
 				continue
 			}
@@ -222,8 +222,8 @@ func (s *Spoke) finish(ctx context.Context, a *attempt, f store.Fence, e store.E
 	}
 }
 
-func couldNotStart(err error) store.End {
-	e := store.End{Outcome: commands.CouldNotStart, Exit: commands.Exit{Code: -1, Error: plain(err.Error(), 1000)}}
+func couldNotStart(err error) backlog.End {
+	e := backlog.End{Outcome: commands.CouldNotStart, Exit: commands.Exit{Code: -1, Error: plain(err.Error(), 1000)}}
 	if x, ok := errors.AsType[*supervisor.StartError](err); ok {
 		switch x.Reason {
 		case supervisor.NoResources, supervisor.HostFault, supervisor.LeaseOver:

@@ -34,7 +34,7 @@ func (s *Spoke) beats(ctx context.Context) error {
 }
 
 func (s *Spoke) beat(ctx context.Context) error {
-	queued, err := s.DB.ReadyCount(ctx)
+	queued, err := s.backlog.ReadyCount(ctx)
 	if err != nil {
 		return err
 	}

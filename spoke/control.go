@@ -10,6 +10,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // An Instance describes a running spoke to its host.
@@ -30,7 +31,7 @@ type Instance struct {
 
 // A LocalAgent is an attempt that runs here now.
 type LocalAgent struct {
-	Fence store.Fence    `json:"fence"`
+	Fence backlog.Fence  `json:"fence"`
 	Title string         `json:"title,omitempty"`
 	State commands.State `json:"state"`
 	Pid   int            `json:"pid,omitempty"`
@@ -147,7 +148,7 @@ func (s *Spoke) setState(ctx context.Context, c store.Connection, to store.ConnS
 		return c, nil
 	}
 	s.unlink() // a revoked hub hears nothing more, no heartbeat either
-	fences, err := s.DB.RevokeWork(ctx, c.ID)
+	fences, err := s.backlog.RevokeWork(ctx, c.ID)
 	if err != nil {
 		return c, err
 	}

@@ -40,7 +40,7 @@ func (s *Spoke) intake(ctx context.Context, list []transport.Command) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	taken, err := s.DB.Intake(ctx, batch)
+	taken, err := Take(ctx, s.DB, s.backlog, batch)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func refusal(err error) *commands.Refused {
 }
 
 // follow acts on what the transaction decided.
-func (s *Spoke) follow(taken []store.Taken) {
+func (s *Spoke) follow(taken []Taken) {
 	for _, t := range taken {
 		if t.Kill != nil {
 			s.live.kill(*t.Kill)
@@ -100,7 +100,7 @@ func (s *Spoke) follow(taken []store.Taken) {
 	}
 }
 
-func (s *Spoke) followQuarantine(ctx context.Context, taken []store.Taken) error {
+func (s *Spoke) followQuarantine(ctx context.Context, taken []Taken) error {
 	for _, t := range taken {
 		if t.Code == signing.SeqReuse {
 			return s.loadHub(ctx)

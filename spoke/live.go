@@ -5,19 +5,19 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // An attempt is one claim that this process works on.
 type attempt struct {
-	fence  store.Fence // as claimed; a kill's fence comes with the kill
+	fence  backlog.Fence // as claimed; a kill's fence comes with the kill
 	spec   commands.Spawn
 	dir    string
 	policy string // version that let it start; "" = not known
-	asked  store.Asked
+	asked  backlog.Asked
 	state  commands.State
 	agent  *supervisor.Agent // nil until started
-	kills  chan store.KillRun
+	kills  chan backlog.KillRun
 	lost   chan struct{} // closed when the fence no longer holds
 	leave  chan struct{} // closed when this process stops
 
@@ -35,7 +35,7 @@ type live struct {
 func (l *live) add(a *attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a.kills, a.lost, a.leave = make(chan store.KillRun, 8), make(chan struct{}), make(chan struct{})
+	a.kills, a.lost, a.leave = make(chan backlog.KillRun, 8), make(chan struct{}), make(chan struct{})
 	l.byTask[a.fence.Task] = a
 	if l.abandoned {
 		close(a.leave)
@@ -86,7 +86,7 @@ func (l *live) agentOf(a *attempt) *supervisor.Agent {
 
 // kill hands a kill to its attempt. Where there is none the attempt has just
 // been claimed or has just ended: its own next write finds the kill.
-func (l *live) kill(k store.KillRun) {
+func (l *live) kill(k backlog.KillRun) {
 	if a := l.get(k.Fence.Task); a != nil {
 		select {
 		case a.kills <- k:

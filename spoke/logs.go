@@ -50,7 +50,7 @@ func (a *attempt) pump(ctx context.Context, s *Spoke) {
 		return
 	}
 	if a.logOut != out || a.logErr != errAt {
-		if err := s.DB.LogsForwarded(ctx, a.fence, a.logOut, a.logErr); err != nil && ctx.Err() == nil {
+		if err := s.backlog.LogsForwarded(ctx, a.fence, a.logOut, a.logErr); err != nil && ctx.Err() == nil {
 			s.Log.WarnContext(ctx, "remembering forwarded logs", "id", a.fence.Task, "err", err)
 		}
 	}

@@ -11,23 +11,24 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // judgeAgain asks the policy in force about an attempt that is about to start:
 // the one that accepted its task may have been replaced. The end it returns is
 // that of an attempt that must not start.
-func judgeAgain(rules *policy.Policy, a *attempt) (store.End, bool) {
+func judgeAgain(rules *policy.Policy, a *attempt) (backlog.End, bool) {
 	r := rules.Judge(&a.spec)
 	if r == nil {
 		a.policy = rules.ID()
-		return store.End{}, true
+		return backlog.End{}, true
 	}
 	why := commands.PolicyDenied
 	if r.Code == commands.Capability {
 		why = commands.CapabilityMissing
 	}
 	text := fmt.Sprintf("not started: the spoke had accepted it, and its policy, now version %s, refuses it: %s", rules.ID(), r.Why)
-	return store.End{Outcome: commands.CouldNotStart, Why: why, Exit: commands.Exit{Code: -1, Error: plain(text, 1000)}}, false
+	return backlog.End{Outcome: commands.CouldNotStart, Why: why, Exit: commands.Exit{Code: -1, Error: plain(text, 1000)}}, false
 }
 
 // policyNote is where an attempt's directory says which policy let it start: a

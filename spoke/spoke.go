@@ -28,6 +28,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // Defaults of a spoke.
@@ -59,6 +60,7 @@ type Spoke struct {
 	// Ready is called once the spoke works through its backlog.
 	Ready func()
 
+	backlog  *backlog.Backlog
 	hub      hubConn
 	link     *transport.Link
 	unlink   context.CancelFunc // ends the link for good
@@ -66,7 +68,7 @@ type Spoke struct {
 	level    string
 	bootID   string
 	live     live
-	progress *store.Group[store.Progress, bool]
+	progress *store.Group[backlog.Progress, bool]
 	cursor   *store.Cursor
 	outbox   chan struct{} // rung after a commit that filled the outbox
 	linkUp   chan struct{} // rung when the link came up
@@ -155,7 +157,8 @@ func (s *Spoke) start(ctx context.Context) (err error) {
 	}
 	s.outbox, s.work, s.linkUp = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	s.live.byTask = map[string]*attempt{}
-	s.progress, s.cursor = store.NewGroup(s.DB.Record), s.DB.NewCursor()
+	s.backlog = backlog.Open(s.DB, Answer)
+	s.progress, s.cursor = store.NewGroup(s.backlog.Record), s.DB.NewCursor()
 	if s.level, err = supervisor.Level(); err != nil {
 		return fmt.Errorf("looking at how agents can be supervised here: %w", err)
 	}

@@ -31,7 +31,7 @@ func (s *Spoke) sweep(ctx context.Context) error {
 }
 
 func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
-	swept, err := s.DB.Sweep(ctx, time.Second)
+	swept, err := s.backlog.Sweep(ctx, time.Second)
 	if err != nil {
 		if ctx.Err() == nil {
 			s.Log.ErrorContext(ctx, "moving what time moves", "err", err)

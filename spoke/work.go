@@ -10,7 +10,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // claimLoop fills free slots with claimed tasks, as many as fit at a time. late
@@ -42,7 +42,7 @@ func (s *Spoke) claim(ctx, late context.Context) (int, error) {
 	// it longer than the database does.
 	from := supervisor.Boottime()
 	// A claim that a stop meets half-way is finished and worked on all the same.
-	list, err := s.DB.Claim(context.WithoutCancel(ctx), store.ClaimTerms{Owner: s.owner(), Capabilities: s.Policy.Now().Capabilities, Limit: min(free, batch), Lease: s.Lease})
+	list, err := s.backlog.Claim(context.WithoutCancel(ctx), backlog.ClaimTerms{Owner: s.owner(), Capabilities: s.Policy.Now().Capabilities, Limit: min(free, batch), Lease: s.Lease})
 	if err != nil {
 		return 0, err
 	}
@@ -54,7 +54,7 @@ func (s *Spoke) claim(ctx, late context.Context) (int, error) {
 	return len(list), nil
 }
 
-func (s *Spoke) attemptDir(f store.Fence) string {
+func (s *Spoke) attemptDir(f backlog.Fence) string {
 	return filepath.Join(s.Dir, "agents", f.Task, strconv.Itoa(f.Attempt))
 }
 
@@ -80,12 +80,12 @@ func (s *Spoke) renewOnce(ctx context.Context) error {
 	if len(list) == 0 {
 		return nil
 	}
-	fences := make([]store.Fence, len(list))
+	fences := make([]backlog.Fence, len(list))
 	for i, a := range list {
 		fences[i] = a.fence
 	}
 	from := supervisor.Boottime()
-	held, err := s.DB.Renew(ctx, fences, s.Lease)
+	held, err := s.backlog.Renew(ctx, fences, s.Lease)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (s *Spoke) renewOnce(ctx context.Context) error {
 // adoptAll takes over every attempt that an earlier process of this spoke left
 // open. Each has its slot before anything new is claimed.
 func (s *Spoke) adoptAll(ctx, late context.Context) error {
-	open, err := s.DB.OpenAttempts(ctx, s.owner())
+	open, err := s.backlog.OpenAttempts(ctx, s.owner())
 	if err != nil {
 		return err
 	}

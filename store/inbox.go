@@ -3,7 +3,6 @@ package store
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"time"
@@ -26,10 +25,10 @@ type Incoming struct {
 	Policy  string            // version of the spoke's policy that was asked about it; "" = none was
 }
 
-// fate is what the transaction found out about an incoming message.
-type fate struct {
-	code signing.Code // "" = new and to be acted on
-	why  string
+// A Fate is what a transaction found out about an incoming message.
+type Fate struct {
+	Code signing.Code // "" = new and to be acted on
+	Why  string
 }
 
 // connRow is what a transaction may rely on about a connection until it ends.
@@ -39,13 +38,14 @@ type connRow struct {
 	epoch int64
 	keys  map[signing.KeyID]keyRow
 	now   time.Time
-	grant grantRow
+	grant Grant
 }
 
-// grantRow is what the peer may ask for. Without a row nothing is granted.
-type grantRow struct {
-	kinds, runtimes []string
-	live            bool
+// A Grant is what the peer of a connection may ask for. Without a row nothing is
+// granted.
+type Grant struct {
+	GrantTerms
+	Live bool // it has not expired
 }
 
 type keyRow struct {
@@ -65,10 +65,10 @@ func lockConnections(ctx context.Context, tx *Tx, ids []string) (map[string]*con
 	}
 	var id string
 	var c connRow
-	if _, err = pgx.ForEachRow(rows, []any{&id, &c.name, &c.state, &c.epoch, &c.now, &c.grant.kinds, &c.grant.runtimes, &c.grant.live}, func() error {
+	if _, err = pgx.ForEachRow(rows, []any{&id, &c.name, &c.state, &c.epoch, &c.now, &c.grant.Kinds, &c.grant.Runtimes, &c.grant.Live}, func() error {
 		row := c
 		row.keys = map[signing.KeyID]keyRow{}
-		row.grant.kinds, row.grant.runtimes = slices.Clone(c.grant.kinds), slices.Clone(c.grant.runtimes)
+		row.grant.Kinds, row.grant.Runtimes = slices.Clone(c.grant.Kinds), slices.Clone(c.grant.Runtimes)
 		found[id] = &row
 		return nil
 	}); err != nil {
@@ -92,40 +92,40 @@ func lockConnections(ctx context.Context, tx *Tx, ids []string) (map[string]*con
 
 // judge applies what only the database knows about a message's connection and
 // key, before its id is looked at.
-func (c *connRow) judge(m Incoming) fate {
+func (c *connRow) judge(m Incoming) Fate {
 	if c == nil {
-		return fate{signing.ConnUnknown, "no such connection"}
+		return Fate{signing.ConnUnknown, "no such connection"}
 	}
 	k, ok := c.keys[m.Header.Kid]
 	switch kind := commands.Kind(m.Header.Kind); {
 	case m.Header.Epoch != c.epoch:
-		return fate{signing.EpochStale, fmt.Sprintf("the connection is in epoch %d", c.epoch)}
+		return Fate{signing.EpochStale, fmt.Sprintf("the connection is in epoch %d", c.epoch)}
 	case !ok:
-		return fate{signing.KeyUnknown, "the signing key does not belong to this connection"}
+		return Fate{signing.KeyUnknown, "the signing key does not belong to this connection"}
 	case k.revoked:
-		return fate{signing.KeyRevoked, "the signing key was revoked"}
+		return Fate{signing.KeyRevoked, "the signing key was revoked"}
 	case c.now.Before(k.notBefore) || c.now.After(k.notAfter):
-		return fate{signing.KeyWindow, "the signing key is not valid at this time"}
+		return Fate{signing.KeyWindow, "the signing key is not valid at this time"}
 	case c.state == Active:
-		return fate{}
+		return Fate{}
 	case c.state == Suspended && kind != commands.SpawnKind:
-		return fate{} // work accepted earlier may end, be killed and be reported
+		return Fate{} // work accepted earlier may end, be killed and be reported
 	}
-	return fate{signing.ConnState, fmt.Sprintf("the connection with %s is %s", c.name, c.state)}
+	return Fate{signing.ConnState, fmt.Sprintf("the connection with %s is %s", c.name, c.state)}
 }
 
 // guard decides the fate of each message and stores the new ones. A message
 // whose connection or key is not in order is not stored: nothing of it has an
 // effect, and it may be judged again when it comes again.
-func guard(ctx context.Context, tx *Tx, batch []Incoming) ([]fate, map[string]*connRow, error) {
+func guard(ctx context.Context, tx *Tx, batch []Incoming) ([]Fate, map[string]*connRow, error) {
 	conns, err := lockConnections(ctx, tx, connsOf(batch))
 	if err != nil {
 		return nil, nil, err
 	}
-	fates := make([]fate, len(batch))
+	fates := make([]Fate, len(batch))
 	var stored []int
 	for i, m := range batch {
-		if fates[i] = conns[m.Conn].judge(m); fates[i].code == "" {
+		if fates[i] = conns[m.Conn].judge(m); fates[i].Code == "" {
 			stored = append(stored, i)
 		}
 	}
@@ -192,18 +192,18 @@ func insertInbox(ctx context.Context, tx *Tx, batch []Incoming, which []int) (ma
 }
 
 // classify says of messages that were not new what they repeat.
-func classify(ctx context.Context, tx *Tx, batch []Incoming, which []int, fates []fate) error {
+func classify(ctx context.Context, tx *Tx, batch []Incoming, which []int, fates []Fate) error {
 	for _, i := range which {
 		m := batch[i]
 		var digest []byte
 		err := tx.QueryRow(ctx, `SELECT digest FROM inbox WHERE conn = $1 AND id = $2`, m.Conn, m.Header.ID).Scan(&digest)
 		switch {
 		case err == nil && bytes.Equal(digest, m.Digest[:]):
-			fates[i] = fate{signing.ReplaySame, "the same message again"}
+			fates[i] = Fate{signing.ReplaySame, "the same message again"}
 		case err == nil:
-			fates[i] = fate{signing.ReplayDiff, "message id was already used with other content"}
+			fates[i] = Fate{signing.ReplayDiff, "message id was already used with other content"}
 		case err == pgx.ErrNoRows:
-			fates[i] = fate{signing.SeqReuse, fmt.Sprintf("sequence %d was already used with other content; was a backup restored?", m.Header.Seq)}
+			fates[i] = Fate{signing.SeqReuse, fmt.Sprintf("sequence %d was already used with other content; was a backup restored?", m.Header.Seq)}
 		default:
 			return fmt.Errorf("looking up message %s: %w", m.Header.ID, err)
 		}
@@ -213,13 +213,13 @@ func classify(ctx context.Context, tx *Tx, batch []Incoming, which []int, fates 
 
 // quarantine suspends connections whose peer used a sequence number twice: a
 // restored backup or a cloned instance speaks.
-func quarantine(ctx context.Context, tx *Tx, batch []Incoming, fates []fate, actor string) error {
+func quarantine(ctx context.Context, tx *Tx, batch []Incoming, fates []Fate, actor string) error {
 	for i, f := range fates {
-		if f.code != signing.SeqReuse {
+		if f.Code != signing.SeqReuse {
 			continue
 		}
 		_, err := tx.Exec(ctx, `UPDATE connections SET state = 'suspended', state_reason = $2, state_by = $3, state_at = clock_timestamp()
-			WHERE id = $1 AND state = 'active'`, batch[i].Conn, f.why, actor)
+			WHERE id = $1 AND state = 'active'`, batch[i].Conn, f.Why, actor)
 		if err != nil {
 			return fmt.Errorf("suspending connection %s: %w", batch[i].Conn, err)
 		}
@@ -253,5 +253,3 @@ func TaskOf(b commands.Body) string {
 	}
 	return ""
 }
-
-func digestHex(b []byte) string { return hex.EncodeToString(b) }

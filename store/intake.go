@@ -2,126 +2,83 @@ package store
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"time"
-
-	"github.com/jackc/pgx/v5"
+	"iter"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/signing"
 )
 
-// TakenIn says what an intake did.
-type TakenIn struct {
-	Each  []Taken    // per message
+// An Outcome says what became of a batch of messages.
+type Outcome struct {
+	Fates []Fate     // per message; without a code it had its effect
 	Again []Outgoing // stored answers to messages that came again, to send now; they may be lost
+	Notes []Outgoing // what is not kept, to send now
 }
 
-// Taken says what an intake did with one message.
-type Taken struct {
-	Code   signing.Code // "" = acted on
-	Why    string
-	Queued bool     // a task became ready
-	Kill   *KillRun // a running attempt must be ended now
-}
-
-// A KillRun is a kill whose task runs: the lease is revoked already, Fence is
-// the killer's.
-type KillRun struct {
-	Fence Fence
-	Grace time.Duration
-}
-
-// intake is the state of one intake transaction.
-type intake struct {
-	db     *DB
+// An Intake is what one transaction knows of the messages that it takes in.
+// Messages are named by their places in the batch.
+type Intake struct {
 	tx     *Tx
-	batch  []Incoming
+	first  int        // the place of part[0] in the batch
+	part   []Incoming // the messages of this transaction
+	fates  []Fate
 	conns  map[string]*connRow
-	taken  []Taken
 	closed struct{ conns, ids, digests []string }
-	replay struct{ conns, re []string }
 }
 
-// Intake stores a batch of commands and the receipts that answer them, in one
-// transaction: inbox, backlog, outbox and audit. A message that repeats a known
-// one has no effect and its stored answer goes out again; one whose connection
-// or key is not in order has no effect at all.
-func (db *DB) Intake(ctx context.Context, batch []Incoming) (TakenIn, error) {
-	return isolate(batch,
-		func(part []Incoming) (TakenIn, error) { return db.intakeOnce(ctx, part) },
-		func(m Incoming, err error) (TakenIn, error) {
-			return TakenIn{Each: []Taken{{Code: commands.Internal, Why: err.Error()}}}, db.bury(ctx, m, err)
-		},
-		func(a, b TakenIn) TakenIn { return TakenIn{append(a.Each, b.Each...), append(a.Again, b.Again...)} })
-}
-
-func (db *DB) intakeOnce(ctx context.Context, batch []Incoming) (TakenIn, error) {
-	var out TakenIn
-	err := db.Tx(ctx, "taking in commands", func(ctx context.Context, tx *Tx) error {
-		fates, conns, err := guard(ctx, tx, batch)
-		if err != nil {
+// TakeIn stores a batch of messages and lets act do what they mean, in one
+// transaction. A message that repeats a known one has no effect, and its stored
+// answer goes out again; one whose connection or key is not in order is not
+// even stored. When the data of one message poisons the transaction, it is
+// isolated and buried, and act runs again for parts of the batch: act replaces
+// what it noted earlier about the messages of its intake.
+func (db *DB) TakeIn(ctx context.Context, doing string, batch []Incoming, act func(ctx context.Context, tx *Tx, in *Intake) error) (Outcome, error) {
+	out := Outcome{Fates: make([]Fate, len(batch))}
+	run := func(from, to int) error {
+		in := &Intake{first: from, part: batch[from:to]}
+		var again []Outgoing
+		err := db.Tx(ctx, doing, func(ctx context.Context, tx *Tx) (err error) {
+			*in = Intake{tx: tx, first: from, part: batch[from:to]}
+			if in.fates, in.conns, err = guard(ctx, tx, in.part); err != nil {
+				return err
+			}
+			in.auditRefused()
+			if err = act(ctx, tx, in); err != nil {
+				return err
+			}
+			again, err = in.finish(ctx)
 			return err
+		})
+		if err == nil {
+			copy(out.Fates[from:], in.fates)
+			out.Again, out.Notes = append(out.Again, again...), append(out.Notes, in.tx.Notes()...)
 		}
-		in := &intake{db: db, tx: tx, batch: batch, conns: conns, taken: make([]Taken, len(batch))}
-		if err := in.act(ctx, fates); err != nil {
-			return err
-		}
-		out.Each = in.taken
-		out.Again, err = in.finish(ctx, fates)
 		return err
+	}
+	return out, isolate(0, len(batch), run, func(i int, cause error) error {
+		out.Fates[i] = Fate{commands.Internal, cause.Error()}
+		return db.bury(ctx, batch[i], cause)
 	})
-	return out, err
 }
 
-func (in *intake) act(ctx context.Context, fates []fate) error {
-	var spawns []int
-	for i, f := range fates {
-		m := in.batch[i]
-		if f.code != "" {
-			in.refuseQuietly(i, f)
-			continue
-		}
-		if m.Refusal == nil {
-			m.Refusal = in.checkGrant(m)
-		}
-		if m.Refusal != nil {
-			in.refuse(i, m.Refusal)
-			continue
-		}
-		switch b := m.Body.(type) {
-		case *commands.Spawn:
-			spawns = append(spawns, i)
-		case *commands.Kill:
-			if err := in.kill(ctx, i, b); err != nil {
-				return err
+// All returns the messages with what is known of each. Those whose fate has no
+// code are new and in order.
+func (in *Intake) All() iter.Seq2[int, Fate] {
+	return func(yield func(int, Fate) bool) {
+		for n, f := range in.fates {
+			if !yield(in.first+n, f) {
+				return
 			}
-		case *commands.Status:
-			if err := in.status(ctx, i, b); err != nil {
-				return err
-			}
-		case *commands.Received:
-			in.receive(m, b)
-		default:
-			in.refuse(i, commands.Refuse(signing.HdrField, "a hub does not send %s", m.Header.Kind))
 		}
 	}
-	return in.spawn(ctx, spawns)
 }
 
-// refuseQuietly notes a message that must not be answered anew.
-func (in *intake) refuseQuietly(i int, f fate) {
-	m := in.batch[i]
-	in.taken[i] = Taken{Code: f.code, Why: f.why}
-	if f.code == signing.ReplaySame {
-		in.replay.conns, in.replay.re = append(in.replay.conns, m.Conn), append(in.replay.re, m.Header.ID)
-		return
-	}
-	in.note(m, "message.refused", f.code, f.why)
-}
+// Grant returns what the sender of message i may ask for.
+func (in *Intake) Grant(i int) Grant { return in.conns[in.message(i).Conn].grant }
 
-func (in *intake) note(m Incoming, action string, code signing.Code, why string) {
+// Note audits an action about message i.
+func (in *Intake) Note(i int, action string, code signing.Code, why string) {
+	m := in.message(i)
 	row := AuditRow{Actor: string(m.Header.Iss), Action: action, Object: TaskOf(m.Body), Code: string(code), Why: why, Message: m.Header.ID}
 	if in.conns[m.Conn] != nil {
 		row.Conn = m.Conn
@@ -129,76 +86,43 @@ func (in *intake) note(m Incoming, action string, code signing.Code, why string)
 	in.tx.Audit(row)
 }
 
-// refuse answers message i with no.
-func (in *intake) refuse(i int, r *commands.Refused) {
-	m := in.batch[i]
-	in.taken[i] = Taken{Code: r.Code, Why: r.Why}
-	in.note(m, "command.refused", r.Code, r.Why)
-	if m.Header.Kind == string(commands.ReceivedKind) {
-		return
-	}
-	body := &commands.RefusedBody{Task: TaskOf(m.Body), Code: r.Code, Why: r.Why, Hint: r.Hint}
-	if r == m.Refusal { // else the policy did not decide this
-		body.Policy = m.Policy
-	}
-	in.answer(m, LaneEvt, body)
+// Refuse notes that message i has no effect, and audits that as action. It was
+// stored: it is not judged again when it comes again.
+func (in *Intake) Refuse(i int, action string, code signing.Code, why string) {
+	in.fates[i-in.first] = Fate{code, why}
+	in.Note(i, action, code, why)
 }
 
-func (in *intake) answer(m Incoming, lane string, body commands.Body) {
-	in.tx.Send(Draft{Conn: m.Conn, Lane: lane, Task: TaskOf(body), Body: body, Re: &signing.Ref{ID: m.Header.ID, SHA256: m.Digest.String()}})
+// Close closes the message of ours that the peer of message i has stored.
+func (in *Intake) Close(i int, id, digest string) {
+	in.closed.conns, in.closed.ids = append(in.closed.conns, in.message(i).Conn), append(in.closed.ids, id)
+	in.closed.digests = append(in.closed.digests, digest)
 }
 
-// checkGrant asks the connection's grant; without one nothing is allowed.
-func (in *intake) checkGrant(m Incoming) *commands.Refused {
-	g := in.conns[m.Conn].grant
-	spawn, isSpawn := m.Body.(*commands.Spawn)
-	switch {
-	case m.Header.Kind == string(commands.ReceivedKind):
-		return nil
-	case !g.live:
-		return commands.Refuse(commands.Grant, "this connection has no grant, or it has expired")
-	case !slices.Contains(g.kinds, m.Header.Kind):
-		return commands.Refuse(commands.Grant, "the grant of this connection does not allow %s", m.Header.Kind)
-	case isSpawn && !slices.Contains(g.runtimes, spawn.Runtime):
-		return commands.Refuse(commands.Grant, "the grant of this connection does not allow runtime %s", spawn.Runtime)
-	}
-	return nil
-}
+func (in *Intake) message(i int) Incoming { return in.part[i-in.first] }
 
-func (in *intake) receive(m Incoming, b *commands.Received) {
-	for _, r := range b.Messages {
-		in.closed.conns = append(in.closed.conns, m.Conn)
-		in.closed.ids, in.closed.digests = append(in.closed.ids, r.ID), append(in.closed.digests, r.SHA256)
+// auditRefused audits what the guard refused. A repetition is no news.
+func (in *Intake) auditRefused() {
+	for i, f := range in.All() {
+		if f.Code != "" && f.Code != signing.ReplaySame {
+			in.Note(i, "message.refused", f.Code, f.Why)
+		}
 	}
 }
 
-func (in *intake) finish(ctx context.Context, fates []fate) ([]Outgoing, error) {
-	if err := quarantine(ctx, in.tx, in.batch, fates, "self"); err != nil {
+func (in *Intake) finish(ctx context.Context) ([]Outgoing, error) {
+	if err := quarantine(ctx, in.tx, in.part, in.fates, "self"); err != nil {
 		return nil, err
 	}
-	again, err := answersTo(ctx, in.tx, in.replay.conns, in.replay.re)
+	var conns, re []string
+	for i, f := range in.All() {
+		if m := in.message(i); f.Code == signing.ReplaySame {
+			conns, re = append(conns, m.Conn), append(re, m.Header.ID)
+		}
+	}
+	again, err := answersTo(ctx, in.tx, conns, re)
 	if err != nil {
 		return nil, err
 	}
-	if err := closeOut(ctx, in.tx, in.closed.conns, in.closed.ids, in.closed.digests); err != nil {
-		return nil, err
-	}
-	return again, nil
-}
-
-func (in *intake) status(ctx context.Context, i int, b *commands.Status) error {
-	m := in.batch[i]
-	s := &commands.TaskState{Task: b.Task}
-	err := in.tx.QueryRow(ctx, `SELECT state, reason, attempt, (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM tasks WHERE id = $1 AND conn = $2`,
-		b.Task, m.Conn).Scan(&s.State, &s.Reason, &s.Attempt, &s.At)
-	if err == pgx.ErrNoRows {
-		in.refuse(i, commands.Refuse(commands.UnknownTask, "no task %s of yours here", b.Task))
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("looking up task %s: %w", b.Task, err)
-	}
-	in.answer(m, LaneEvt, s)
-	in.note(m, "task.asked", "", "")
-	return nil
+	return again, closeOut(ctx, in.tx, in.closed.conns, in.closed.ids, in.closed.digests)
 }

@@ -70,16 +70,6 @@ func (db *DB) Logs(ctx context.Context, task string, after int64, limit int) ([]
 	return list, nil
 }
 
-// LogsForwarded remembers how much of an attempt's output was handed on, so
-// that a restarted spoke goes on from there. Going back is harmless.
-func (db *DB) LogsForwarded(ctx context.Context, f Fence, out, err int64) error {
-	return db.Tx(ctx, "remembering forwarded logs", func(ctx context.Context, tx *Tx) error {
-		_, e := tx.Exec(ctx, `UPDATE sessions SET log_out = greatest(log_out, $3), log_err = greatest(log_err, $4) WHERE task = $1 AND attempt = $2`,
-			f.Task, f.Attempt, out, err)
-		return e
-	})
-}
-
 // LogBytes returns how much of an attempt's output is here.
 func (db *DB) LogBytes(ctx context.Context, task string, attempt int) (n int64, err error) {
 	err = db.pool.QueryRow(ctx, `SELECT coalesce(sum(octet_length(data)), 0) FROM logs WHERE task = $1 AND attempt = $2`, task, attempt).Scan(&n)

@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
@@ -32,8 +34,8 @@ func ask[T any](t *testing.T, conn *pgx.Conn, sql string) (value T) {
 
 func openAt(ctx context.Context, t *testing.T, url string) error {
 	t.Helper()
-	s := &side{id: signer(t, 1), sign: signer(t, 2)}
-	db, err := store.Open(ctx, store.Config{URL: url, Self: s.self(), Signer: s.sign})
+	sign := storetest.Signer(t, 1)
+	db, err := store.Open(ctx, store.Config{URL: url, Self: signing.InstanceIDOf(sign.Public()), Signer: sign})
 	if err == nil {
 		db.Close()
 	}

@@ -106,12 +106,18 @@ func refusedState(code commands.Code) (commands.State, commands.Reason) {
 	return commands.Unavailable, commands.PolicyDenied
 }
 
-// moveMirrors applies folds to mirrors, in one statement. A mirror follows the
-// newest report by sequence; once terminal it stays, and a second, different
-// result is kept as evidence in the inbox only. It returns the tasks that moved.
-func (in *ingest) moveMirrors(ctx context.Context, f folds) ([]string, error) {
-	if len(f.order) == 0 {
+// MoveMirrors moves mirrors by the messages which, in one
+// statement. A mirror follows the newest report by sequence; once terminal it
+// stays, and a second, different result is kept as evidence in the inbox only.
+// What answers nothing that was asked is refused. It returns the tasks whose
+// mirrors were touched.
+func (in *Intake) MoveMirrors(ctx context.Context, which []int) ([]string, error) {
+	if len(which) == 0 {
 		return nil, nil
+	}
+	f := folds{byTask: map[string]*fold{}}
+	for _, i := range which {
+		f.add(i, in.message(i))
 	}
 	c := f.columns()
 	rows, err := in.tx.Query(ctx, `
@@ -145,7 +151,7 @@ func (in *ingest) moveMirrors(ctx context.Context, f folds) ([]string, error) {
 			SELECT ($13::text[])[n::int], 'mirror.' || state, task::text, reason, ($1::uuid[])[n::int] FROM old WHERE forward AND news
 		)
 		SELECT n, task::text, over AND result IS NOT NULL AND had IS NOT NULL AND had <> result_digest FROM old`,
-		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.started, c.attempt, c.accepted, c.refusal, c.result, c.resDigest, c.actor(in.batch), c.task, c.policy)
+		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.started, c.attempt, c.accepted, c.refusal, c.result, c.resDigest, in.senders(c.which), c.task, c.policy)
 	if err != nil {
 		return nil, fmt.Errorf("moving mirrors: %w", err)
 	}
@@ -158,7 +164,7 @@ func (in *ingest) moveMirrors(ctx context.Context, f folds) ([]string, error) {
 		matched[n-1] = true
 		tasks = append(tasks, task)
 		if clash {
-			in.reject(f.order[n-1].which, commands.ResultClash, "the task has another result already; this one is kept as evidence")
+			in.Refuse(f.order[n-1].which, "report.refused", commands.ResultClash, "the task has another result already; this one is kept as evidence")
 		}
 		return nil
 	}); err != nil {
@@ -170,7 +176,7 @@ func (in *ingest) moveMirrors(ctx context.Context, f folds) ([]string, error) {
 // checkUnmatched refuses answers to questions that were never asked, or that
 // were asked about another task. Answers to kill and status move no mirror, but
 // their question was sent.
-func (in *ingest) checkUnmatched(ctx context.Context, f folds, matched map[int]bool) error {
+func (in *Intake) checkUnmatched(ctx context.Context, f folds, matched map[int]bool) error {
 	for n, x := range f.order {
 		if matched[n] {
 			continue
@@ -182,15 +188,10 @@ func (in *ingest) checkUnmatched(ctx context.Context, f folds, matched map[int]b
 			return fmt.Errorf("looking up command %s: %w", x.command, err)
 		}
 		if !asked {
-			in.reject(x.which, commands.ReUnknown, "an answer to a command that this hub did not give over this connection")
+			in.Refuse(x.which, "report.refused", commands.ReUnknown, "an answer to a command that this hub did not give over this connection")
 		}
 	}
 	return nil
-}
-
-func (in *ingest) reject(i int, code signing.Code, why string) {
-	in.codes[i] = code
-	in.note(in.batch[i], code, why)
 }
 
 // foldColumns are folds turned on their side, for one statement.
@@ -219,10 +220,11 @@ func (f folds) columns() foldColumns {
 	return c
 }
 
-func (c foldColumns) actor(batch []Incoming) []string {
-	list := make([]string, len(c.which))
-	for i, w := range c.which {
-		list[i] = string(batch[w].Header.Iss)
+// senders names who sent messages.
+func (in *Intake) senders(which []int) []string {
+	list := make([]string, len(which))
+	for n, i := range which {
+		list[n] = string(in.message(i).Header.Iss)
 	}
 	return list
 }

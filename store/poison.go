@@ -17,23 +17,22 @@ func poisonous(err error) bool {
 	return ok && (strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23"))
 }
 
-// isolate runs a batch; when the data of one message poisons it, the halves run
-// by themselves, down to the one message that is to blame. The others have their
-// effect, in their order.
-func isolate[T any](batch []Incoming, run func([]Incoming) (T, error), blame func(Incoming, error) (T, error), merge func(a, b T) T) (T, error) {
-	out, err := run(batch)
+// isolate runs messages from..to of a batch; when the data of one poisons them,
+// the halves run by themselves, down to the one message that is to blame. The
+// others have their effect, in their order.
+func isolate(from, to int, run func(from, to int) error, blame func(i int, cause error) error) error {
+	err := run(from, to)
 	if err == nil || !poisonous(err) {
-		return out, err
+		return err
 	}
-	if len(batch) == 1 {
-		return blame(batch[0], err)
+	if to-from == 1 {
+		return blame(from, err)
 	}
-	first, err := isolate(batch[:len(batch)/2], run, blame, merge)
-	if err != nil {
-		return first, err
+	half := (from + to) / 2
+	if err := isolate(from, half, run, blame); err != nil {
+		return err
 	}
-	second, err := isolate(batch[len(batch)/2:], run, blame, merge)
-	return merge(first, second), err
+	return isolate(half, to, run, blame)
 }
 
 // bury audits a message that cannot be stored. It is not confirmed: its sender

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -19,14 +20,9 @@ import (
 
 // DB is one instance's database.
 type DB struct {
-	pool      *pgxpool.Pool
-	self      signing.InstanceID
-	signer    *signing.Signer
-	grantKeys grantKeys
-	classes   classIDs
-	lanes     laneNames
-	claimers  claimerNotes
-	lastLooks lastLooks
+	pool   *pgxpool.Pool
+	self   signing.InstanceID
+	signer *signing.Signer
 }
 
 // Config says whose database to open and how.
@@ -79,6 +75,9 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	return db, nil
 }
 
+// Self is the instance whose database it is.
+func (db *DB) Self() signing.InstanceID { return db.self }
+
 // Close ends all connections.
 func (db *DB) Close() { db.pool.Close() }
 
@@ -98,6 +97,37 @@ func (db *DB) adopt(ctx context.Context) error {
 	if owner != string(db.self) {
 		return fmt.Errorf("the database belongs to instance %s and the keys to instance %s; "+
 			"point the data directory and DATABASE_URL at the same instance", owner, db.self)
+	}
+	return nil
+}
+
+// Read runs fn, again after an outage, on a connection without a transaction:
+// each statement sees what is committed when it begins. fn changes nothing.
+func (db *DB) Read(ctx context.Context, doing string, fn func(ctx context.Context, conn *pgxpool.Conn) error) error {
+	err := db.retry(ctx, func(ctx context.Context) error {
+		return db.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return fn(ctx, conn) })
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}
+
+// Connect makes a connection outside of the pool, which prepare keeps unless it
+// fails, and tries again during an outage.
+func (db *DB) Connect(ctx context.Context, doing string, prepare func(ctx context.Context, conn *pgx.Conn) error) error {
+	err := db.retry(ctx, func(ctx context.Context) error {
+		conn, err := pgx.ConnectConfig(ctx, db.pool.Config().ConnConfig.Copy())
+		if err != nil {
+			return err
+		}
+		if err = prepare(ctx, conn); err != nil {
+			_ = conn.Close(context.WithoutCancel(ctx))
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
 	}
 	return nil
 }

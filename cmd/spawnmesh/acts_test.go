@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 func operatorsActs(b board) {
@@ -66,7 +66,7 @@ func lists(b board) {
 	two := b.create("two", "--phase", "M2")
 	b.create("three", "--depends-on", "one,two")
 	b.claim("w", "--id", "one")
-	var list []store.Task
+	var list []backlog.Task
 	for args, want := range map[string][]string{
 		"": {"three", "two", "one"}, "--status claimed": {"one"}, "--status ready": {"three", "two"}, "--state queued": {"three", "two"}, "--ready-only": {"two"},
 		"--phase M1": {"one"}, "--phase M2 --status done": nil, "--lane slow": {"one"}, "--owner w": {"one"}, "--limit 1": {"three"},
@@ -98,7 +98,7 @@ func details(b board) {
 		"--estimate", "usd=0.5,tokens=2000", "--estimate", "minutes=3", "--capability", "gpu", "--max-retries", "3", "--priority", "-7")
 	require.Equal(b.t, "first\nsecond", made.Body)
 	require.JSONEq(b.t, `["it builds","tests pass"]`, string(made.Acceptance))
-	require.Equal(b.t, map[string]store.Amount{"usd": store.Unit / 2, "tokens": 2000 * store.Unit, "minutes": 3 * store.Unit}, made.Estimate)
+	require.Equal(b.t, map[string]backlog.Amount{"usd": backlog.Unit / 2, "tokens": 2000 * backlog.Unit, "minutes": 3 * backlog.Unit}, made.Estimate)
 
 	text := b.do("backlog", "show", made.ID[:18])
 	for _, want := range []string{`(?m)^key +A1$`, `(?m)^status +ready$`, `(?m)^claims +0, 0 of 3 retries spent$`, `(?m)^needs +gpu$`, `(?m)^estimate +3 minutes, 2000 tokens, 0.5 usd$`,

@@ -17,12 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
 // alone is somebody on a laptop: an empty directory and no instance.
-func alone(t *testing.T) board { return board{fresh(t), store.MainWorkspace} }
+func alone(t *testing.T) board { return board{fresh(t), backlog.MainWorkspace} }
 
 func TestBacklogAloneTheSession(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 func (a *app) backlogCommand() *cobra.Command {
@@ -46,7 +46,7 @@ begins with.`,
 
 // inWorkspace lets c and the commands below it name their workspace.
 func (a *app) inWorkspace(c *cobra.Command) {
-	c.PersistentFlags().StringVar(&a.workspace, "workspace", store.MainWorkspace, "in the workspace `NAME`")
+	c.PersistentFlags().StringVar(&a.workspace, "workspace", backlog.MainWorkspace, "in the workspace `NAME`")
 }
 
 // defaultOwner is who claims when nobody is named: this user on this host.
@@ -107,7 +107,7 @@ func (s *seconds) Set(text string) error {
 }
 
 // quantities is a repeatable flag of amounts by dimension: usd=1.5,tokens=20000.
-type quantities map[string]store.Amount
+type quantities map[string]backlog.Amount
 
 // String writes nothing: there is no default.
 func (q *quantities) String() string { return "" }
@@ -122,7 +122,7 @@ func (q *quantities) Set(text string) error {
 		if !ok || name == "" {
 			return misuse("%q is not an amount such as usd=1.5 or tokens=20000", pair)
 		}
-		amount, err := store.ParseAmount(number)
+		amount, err := backlog.ParseAmount(number)
 		if err != nil {
 			return misuse("%q: %v", pair, err)
 		}
@@ -138,7 +138,7 @@ func (q *quantities) Set(text string) error {
 }
 
 // textOf writes amounts for people: "1.5 usd, 20000 tokens".
-func textOf(m map[string]store.Amount) string {
+func textOf(m map[string]backlog.Amount) string {
 	var list []string
 	for _, name := range sortedKeys(m) {
 		list = append(list, m[name].String()+" "+name)
@@ -148,8 +148,8 @@ func textOf(m map[string]store.Amount) string {
 
 // swept is withBacklog after what time moves has been moved: leases that ran
 // out, tasks that are due, budgets that begin anew.
-func (a *app) swept(ctx context.Context, fn func(ctx context.Context, b *store.Backlog) error) error {
-	return a.withBacklog(ctx, func(ctx context.Context, b *store.Backlog) error {
+func (a *app) swept(ctx context.Context, fn func(ctx context.Context, b *backlog.Workspace) error) error {
+	return a.withBacklog(ctx, func(ctx context.Context, b *backlog.Workspace) error {
 		if _, err := b.Sweep(ctx); err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (a *app) swept(ctx context.Context, fn func(ctx context.Context, b *store.B
 }
 
 // standing says in a few words how a task stands.
-func standing(t store.Task) string {
+func standing(t backlog.Task) string {
 	switch {
 	case t.State == commands.Queued && t.Unmet == 1:
 		return "waits for another task"

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // A backlogVerb is a command that moves one task on.
@@ -20,28 +20,28 @@ type backlogVerb struct {
 	because           string // an example of the reason that the operator has to give
 	outcome           bool   // it may carry a result and what was used
 	delay             bool
-	act               func(b *store.Backlog, ctx context.Context, a store.Act) (store.Task, error)
+	act               func(b *backlog.Workspace, ctx context.Context, a backlog.Act) (backlog.Task, error)
 }
 
 var backlogVerbs = []backlogVerb{
-	{name: "complete", short: "Say that a task is done", worker: true, outcome: true, act: (*store.Backlog).Complete,
+	{name: "complete", short: "Say that a task is done", worker: true, outcome: true, act: (*backlog.Workspace).Complete,
 		long: "With --fence it is its worker's word, else yours: any task that has not ended can\nbe completed. Tasks that depend on it become ready."},
-	{name: "fail", short: "Say that a task could not be done", worker: true, because: "the disk is full", outcome: true, act: (*store.Backlog).Fail,
+	{name: "fail", short: "Say that a task could not be done", worker: true, because: "the disk is full", outcome: true, act: (*backlog.Workspace).Fail,
 		long: "With --fence it is its worker's word, and the task is tried again while its\nretries last. Without one it is yours, and final."},
-	{name: "release", short: "Give a claimed task back", worker: true, delay: true, act: (*store.Backlog).Release,
+	{name: "release", short: "Give a claimed task back", worker: true, delay: true, act: (*backlog.Workspace).Release,
 		long: "It is ready for the next claimer; no retry is spent."},
-	{name: "block", short: "Keep a task from being claimed until it is unblocked", worker: true, act: (*store.Backlog).Block,
+	{name: "block", short: "Keep a task from being claimed until it is unblocked", worker: true, act: (*backlog.Workspace).Block,
 		long: "A claim that somebody has on it ends."},
-	{name: "unblock", short: "Let a blocked task be claimed again", act: (*store.Backlog).Unblock},
-	{name: "cancel", short: "End a task that is no longer wanted", because: "not needed any more", act: (*store.Backlog).Cancel,
+	{name: "unblock", short: "Let a blocked task be claimed again", act: (*backlog.Workspace).Unblock},
+	{name: "cancel", short: "End a task that is no longer wanted", because: "not needed any more", act: (*backlog.Workspace).Cancel,
 		long: "A claim that somebody has on it ends. What depends on it follows its own\n--on-failed-dependency."},
-	{name: "retry", short: "Queue a task again that ended without success", delay: true, act: (*store.Backlog).Retry},
+	{name: "retry", short: "Queue a task again that ended without success", delay: true, act: (*backlog.Workspace).Retry},
 }
 
 // actFlags are what somebody says with a verb.
 type actFlags struct {
 	id, fence, result string
-	act               store.Act
+	act               backlog.Act
 	usage             quantities
 	delay             days
 }
@@ -55,7 +55,7 @@ func (a *app) backlogVerbCommand(v backlogVerb) *cobra.Command {
 			if err := f.complete(c, v, args); err != nil {
 				return err
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
 				t, err := v.act(b, ctx, f.act)
 				if err != nil {
 					return err
@@ -93,7 +93,7 @@ func (f *actFlags) complete(c *cobra.Command, v backlogVerb, args []string) (err
 		return err
 	}
 	if f.fence != "" {
-		fence, err := store.ParseFence(f.fence)
+		fence, err := backlog.ParseFence(f.fence)
 		if err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func resultFrom(text string) (json.RawMessage, error) {
 }
 
 // sayTask shows how a task stands after something was done to it.
-func (a *app) sayTask(t store.Task) error {
+func (a *app) sayTask(t backlog.Task) error {
 	if a.forPeople() {
 		_, err := fmt.Fprintf(a.out, "%s %s\n", printable(t.Name()), printable(standing(t)))
 		return err
@@ -151,7 +151,7 @@ is taken back whether it has run out or not, and its worker's fence is void.`,
 			if err != nil {
 				return err
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
 				list, err := b.Reclaim(ctx, ref)
 				if err != nil {
 					return err
@@ -164,7 +164,7 @@ is taken back whether it has run out or not, and its worker's fence is void.`,
 	return c
 }
 
-func (a *app) sayReclaimed(list []store.Task) error {
+func (a *app) sayReclaimed(list []backlog.Task) error {
 	if !a.forPeople() {
 		var names []string
 		for _, t := range list {

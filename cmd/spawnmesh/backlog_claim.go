@@ -8,13 +8,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/internal/instance"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // A claim is a task as its claimer gets it: with the fence to show and the grant
 // that proves it.
 type claim struct {
-	store.Task
+	backlog.Task
 	Fence string    `json:"fence"`
 	Epoch int64     `json:"epoch"`
 	Type  string    `json:"type"`
@@ -24,14 +24,14 @@ type claim struct {
 
 // claimFlags are what a claimer says.
 type claimFlags struct {
-	terms store.ClaimTerms
+	terms backlog.ClaimTerms
 	ttl   seconds
 	wait  days
 	batch int
 }
 
 func (a *app) backlogClaimCommand() *cobra.Command {
-	f := claimFlags{ttl: seconds(store.DefaultLease)}
+	f := claimFlags{ttl: seconds(backlog.DefaultLease)}
 	var id string
 	c := &cobra.Command{
 		Use: "claim [ID]", Short: "Claim the next ready task, and be the only one who has it", Args: cobra.MaximumNArgs(1),
@@ -50,8 +50,8 @@ block. A claim that runs out is another's to take.`,
 				return err
 			}
 			batch := c.Flags().Changed("batch")
-			if f.terms.Limit = f.batch; batch && (f.batch < 1 || f.batch > store.MaxBatch) {
-				return misuse("--batch is from 1 to %d", store.MaxBatch)
+			if f.terms.Limit = f.batch; batch && (f.batch < 1 || f.batch > backlog.MaxBatch) {
+				return misuse("--batch is from 1 to %d", backlog.MaxBatch)
 			}
 			if f.terms.Task != "" && (batch || f.wait > 0) {
 				return misuse("a claim of one task takes neither --batch nor --wait")
@@ -75,7 +75,7 @@ func (a *app) claim(ctx context.Context, f claimFlags, batch bool) error {
 	if f.terms.Owner == "" {
 		return misuse("--owner is empty")
 	}
-	if f.terms.Lease < time.Second || f.terms.Lease > store.MaxLease {
+	if f.terms.Lease < time.Second || f.terms.Lease > backlog.MaxLease {
 		return misuse("--ttl is from 1s to 1d").Hinting("renew a claim that has to last longer: %s backlog renew --fence FENCE", a.self())
 	}
 	var list []claim
@@ -83,7 +83,7 @@ func (a *app) claim(ctx context.Context, f claimFlags, batch bool) error {
 		again := false
 		err := a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) (err error) {
 			w := waiting{in: in, terms: f.terms, until: until, patient: f.wait > 0}
-			if w.b, err = in.DB.Backlog(a.workspace, actor()); err != nil {
+			if w.b, err = a.backlogOf(in); err != nil {
 				return err
 			}
 			got, err := w.claim(ctx)
@@ -106,8 +106,8 @@ func (a *app) claim(ctx context.Context, f claimFlags, batch bool) error {
 // waiting is one claim on an opened database.
 type waiting struct {
 	in      *instance.Instance
-	b       *store.Backlog
-	terms   store.ClaimTerms
+	b       *backlog.Workspace
+	terms   backlog.ClaimTerms
 	until   time.Time
 	patient bool
 }
@@ -121,12 +121,12 @@ const betweenAsks = time.Second
 // claim claims what can be claimed, and waits for it when it may. A notification
 // wakes it; what nobody notifies of, such as a time that has come, it finds by
 // looking.
-func (w waiting) claim(ctx context.Context) ([]store.Claimed, error) {
+func (w waiting) claim(ctx context.Context) ([]backlog.Claimed, error) {
 	list, err := w.look(ctx)
 	if err != nil || len(list) > 0 || !w.patient {
 		return list, err
 	}
-	l, err := w.in.DB.Listen(ctx)
+	l, err := w.b.Listen(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (w waiting) claim(ctx context.Context) ([]store.Claimed, error) {
 }
 
 // look claims what can be claimed now, after time has moved what it moves.
-func (w waiting) look(ctx context.Context) ([]store.Claimed, error) {
+func (w waiting) look(ctx context.Context) ([]backlog.Claimed, error) {
 	if _, err := w.b.Sweep(ctx); err != nil {
 		return nil, err
 	}

@@ -8,16 +8,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // fill adds to each claim all that is known of its task.
-func fill(ctx context.Context, b *store.Backlog, owner string, got []store.Claimed) []claim {
+func fill(ctx context.Context, b *backlog.Workspace, owner string, got []backlog.Claimed) []claim {
 	ids := make([]string, len(got))
 	for i, g := range got {
 		ids[i] = g.Fence.Task
 	}
-	known := map[string]store.Task{}
+	known := map[string]backlog.Task{}
 	tasks, _ := b.ShowAll(ctx, ids) // the claims stand: their claimer must learn of them all the same
 	for _, t := range tasks {
 		known[t.ID] = t
@@ -26,7 +26,7 @@ func fill(ctx context.Context, b *store.Backlog, owner string, got []store.Claim
 	for i, g := range got {
 		t, ok := known[g.Fence.Task]
 		if !ok {
-			t = store.Task{ID: g.Fence.Task, Key: g.Key, Title: g.Title, Body: g.Body, Priority: g.Priority, Status: store.BoardClaimed,
+			t = backlog.Task{ID: g.Fence.Task, Key: g.Key, Title: g.Title, Body: g.Body, Priority: g.Priority, Status: backlog.BoardClaimed,
 				State: commands.Claimed, Lane: g.Lane, Acceptance: g.Acceptance, Owner: owner, LeaseUntil: &g.Until, Attempts: g.Fence.Attempt}
 		}
 		list[i] = claim{t, g.Fence.String(), g.Fence.Epoch, g.Type, g.Grant, g.Until}
@@ -91,7 +91,7 @@ func (a *app) sayClaims(list []claim) error {
 
 func (a *app) backlogRenewCommand() *cobra.Command {
 	var fence string
-	ttl := seconds(store.DefaultLease)
+	ttl := seconds(backlog.DefaultLease)
 	c := &cobra.Command{
 		Use: "renew", Short: "Make a claim last longer", Args: cobra.NoArgs,
 		Example: "  spawnmesh backlog renew --fence FENCE --ttl 15m",
@@ -99,14 +99,14 @@ func (a *app) backlogRenewCommand() *cobra.Command {
 			if fence == "" {
 				return misuse("backlog renew needs --fence").Hinting("claim has printed it")
 			}
-			f, err := store.ParseFence(fence)
+			f, err := backlog.ParseFence(fence)
 			if err != nil {
 				return err
 			}
-			if d := time.Duration(ttl); d < time.Second || d > store.MaxLease {
+			if d := time.Duration(ttl); d < time.Second || d > backlog.MaxLease {
 				return misuse("--ttl is from 1s to 1d")
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error { return a.renew(ctx, b, f, time.Duration(ttl)) })
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error { return a.renew(ctx, b, f, time.Duration(ttl)) })
 		},
 	}
 	c.Flags().StringVar(&fence, "fence", "", "the `FENCE` that claim has printed (required)")
@@ -114,7 +114,7 @@ func (a *app) backlogRenewCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) renew(ctx context.Context, b *store.Backlog, f store.Fence, ttl time.Duration) error {
+func (a *app) renew(ctx context.Context, b *backlog.Workspace, f backlog.Fence, ttl time.Duration) error {
 	until, err := b.Renew(ctx, f, ttl)
 	if err != nil {
 		return err

@@ -13,12 +13,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/internal/instance"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // creation is what the operator says about a task to be.
 type creation struct {
-	spec       store.TaskSpec
+	spec       backlog.TaskSpec
 	bodyFile   string
 	acceptance []string
 	estimate   quantities
@@ -27,7 +27,7 @@ type creation struct {
 
 // A createdTask is a task, and whether an earlier call made it.
 type createdTask struct {
-	store.Task
+	backlog.Task
 	Existing bool `json:"existing"`
 }
 
@@ -88,7 +88,7 @@ func (a *app) createTask(ctx context.Context, f creation) (err error) {
 	}
 	var got createdTask
 	err = a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) error {
-		b, err := in.DB.Backlog(a.workspace, actor())
+		b, err := a.backlogOf(in)
 		if err != nil {
 			return err
 		}
@@ -149,7 +149,7 @@ func (a *app) readText(name string) (string, error) {
 		defer f.Close()
 		in = f
 	}
-	raw, err := io.ReadAll(io.LimitReader(in, store.MaxBody+1))
+	raw, err := io.ReadAll(io.LimitReader(in, backlog.MaxBody+1))
 	if err != nil {
 		return "", misuse("reading the body: %v", err)
 	}

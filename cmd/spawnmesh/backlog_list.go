@@ -8,11 +8,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 func (a *app) backlogListCommand() *cobra.Command {
-	var f store.Filter
+	var f backlog.Filter
 	var status, state string
 	c := &cobra.Command{
 		Use: "list", Short: "List tasks, newest first", Args: cobra.NoArgs,
@@ -23,7 +23,7 @@ completed, in the order in which they would be claimed.`,
 			if c.Flags().Changed("limit") && f.Limit < 1 {
 				return misuse("--limit is from 1 to 1000")
 			}
-			f.Status, f.State = store.BoardStatus(status), commands.State(state)
+			f.Status, f.State = backlog.BoardStatus(status), commands.State(state)
 			return a.listTasks(c.Context(), f)
 		},
 	}
@@ -39,13 +39,13 @@ completed, in the order in which they would be claimed.`,
 	return c
 }
 
-func (a *app) listTasks(ctx context.Context, f store.Filter) error {
-	var list []store.Task
+func (a *app) listTasks(ctx context.Context, f backlog.Filter) error {
+	var list []backlog.Task
 	open := a.withBacklog
 	if f.ReadyOnly {
 		open = a.swept
 	}
-	err := open(ctx, func(ctx context.Context, b *store.Backlog) (err error) {
+	err := open(ctx, func(ctx context.Context, b *backlog.Workspace) (err error) {
 		if f.Before != "" {
 			t, err := b.Show(ctx, f.Before)
 			if err != nil {
@@ -61,7 +61,7 @@ func (a *app) listTasks(ctx context.Context, f store.Filter) error {
 	}
 	t := table{head: []string{"TASK", "STATUS", "WAITS FOR", "PRIORITY", "AGE", "OWNER", "TITLE"}, wide: []string{"STATE", "LANE", "PHASE", "CLAIMS", "ID"}}
 	t.empty = "no such tasks; all of them: " + a.self() + " backlog list"
-	if f == (store.Filter{Limit: 100}) {
+	if f == (backlog.Filter{Limit: 100}) {
 		t.empty = "no tasks yet; create one: " + a.self() + " backlog create --title TEXT"
 	}
 	for _, x := range list {
@@ -74,15 +74,15 @@ func (a *app) listTasks(ctx context.Context, f store.Filter) error {
 
 // statusOf is the board's column, and how it came to be done where that is not
 // by its completion.
-func statusOf(t store.Task) string {
-	if t.Status == store.BoardDone && t.State != commands.Completed {
+func statusOf(t backlog.Task) string {
+	if t.Status == backlog.BoardDone && t.State != commands.Completed {
 		return string(t.Status) + ": " + string(t.State)
 	}
 	return string(t.Status)
 }
 
 // shortName is the task's key, else enough of its id.
-func shortName(t store.Task) string {
+func shortName(t backlog.Task) string {
 	if t.Key != "" {
 		return shorten(t.Key, 30)
 	}
@@ -90,13 +90,13 @@ func shortName(t store.Task) string {
 }
 
 // waitsFor says what keeps a queued task from being claimed.
-func waitsFor(t store.Task) string {
+func waitsFor(t backlog.Task) string {
 	switch t.Eligibility {
-	case store.EligibleReady, store.EligibilityUnknown:
+	case backlog.EligibleReady, backlog.EligibilityUnknown:
 		return ""
-	case store.WaitingDeps:
+	case backlog.WaitingDeps:
 		return strconv.Itoa(t.Unmet) + " of " + strconv.Itoa(len(t.DependsOn)) + " tasks"
-	case store.NotBefore:
+	case backlog.NotBefore:
 		return clock(t.NotBefore)
 	}
 	return strings.ReplaceAll(string(t.Eligibility), "_", " ")

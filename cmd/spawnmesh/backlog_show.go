@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 func (a *app) backlogShowCommand() *cobra.Command {
@@ -23,7 +23,7 @@ func (a *app) backlogShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
 				t, err := b.Show(ctx, ref)
 				if err != nil {
 					return err
@@ -36,7 +36,7 @@ func (a *app) backlogShowCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) printTask(t store.Task) error {
+func (a *app) printTask(t backlog.Task) error {
 	if !a.forPeople() {
 		return a.print(t, []any{t}, table{names: []string{t.Name()}})
 	}
@@ -71,7 +71,7 @@ func (a *app) printTask(t store.Task) error {
 }
 
 // claimsOf counts claims, and retries where there may be some.
-func claimsOf(t store.Task) string {
+func claimsOf(t backlog.Task) string {
 	text := strconv.Itoa(t.Attempts)
 	if t.MaxRetries > 0 {
 		text += fmt.Sprintf(", %d of %d retries spent", t.Retries, t.MaxRetries)
@@ -80,7 +80,7 @@ func claimsOf(t store.Task) string {
 }
 
 // stateIn adds the exact state where the status does not say it.
-func stateIn(t store.Task) string {
+func stateIn(t backlog.Task) string {
 	text := string(t.State)
 	if t.Reason != "" {
 		text += ", " + string(t.Reason)
@@ -105,7 +105,7 @@ func (a *app) backlogStatsCommand() *cobra.Command {
 		Use: "stats", Short: "Count tasks by status, and see what is late", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			// Not swept: an expired claim is counted before somebody puts it back.
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
 				s, err := b.Stats(ctx)
 				if err != nil {
 					return err
@@ -116,12 +116,12 @@ func (a *app) backlogStatsCommand() *cobra.Command {
 	}
 }
 
-func (a *app) printStats(s store.Stats) error {
+func (a *app) printStats(s backlog.Stats) error {
 	if !a.forPeople() {
 		return a.print(s, []any{s}, table{})
 	}
 	var list pairs
-	for _, status := range []store.BoardStatus{store.BoardReady, store.BoardClaimed, store.BoardBlocked, store.BoardDone} {
+	for _, status := range []backlog.BoardStatus{backlog.BoardReady, backlog.BoardClaimed, backlog.BoardBlocked, backlog.BoardDone} {
 		list.add(string(status), strconv.FormatInt(s.Status[status], 10))
 	}
 	if a.output == "wide" {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 func TestBacklogBesideAHub(t *testing.T) {
@@ -39,13 +39,13 @@ func theSeedsSession(b board) {
 	b.read(&a1, "backlog", "create", "--id", "A1", "--title", "schema", "--priority", "5")
 	b.read(&a2, "backlog", "create", "--id", "A2", "--title", "service", "--depends-on", "A1", "--priority", "9")
 	require.Equal(b.t, []string{"A1"}, a2.DependsOn)
-	require.Equal(b.t, store.WaitingDeps, a2.Eligibility)
+	require.Equal(b.t, backlog.WaitingDeps, a2.Eligibility)
 
 	var c claim
 	require.NoError(b.t, json.Unmarshal([]byte(b.do("backlog", "claim", "--owner", "worker-1", "--ttl", "600", "--json")), &c))
 	require.Equal(b.t, "A1", c.Key, "A2 is gated on A1 and has the higher priority")
 	require.Equal(b.t, "worker-1", c.Owner)
-	require.Equal(b.t, store.BoardClaimed, c.Status)
+	require.Equal(b.t, backlog.BoardClaimed, c.Status)
 	require.Equal(b.t, 1, c.Attempts)
 	require.WithinDuration(b.t, c.ClaimedAt.Add(600*time.Second), c.Until, time.Second)
 	require.Equal(b.t, a1.ID+"/1/1", c.Fence)
@@ -53,21 +53,21 @@ func theSeedsSession(b board) {
 	b.nothing()
 
 	require.Equal(b.t, "A1 is completed\n", b.do("backlog", "complete", "--id", "A1"))
-	var ready []store.Task
+	var ready []backlog.Task
 	require.NoError(b.t, json.Unmarshal([]byte(b.do("backlog", "list", "--ready-only", "--json")), &ready))
 	require.Equal(b.t, []string{"A2"}, keys(ready))
-	require.Equal(b.t, store.EligibleReady, ready[0].Eligibility)
+	require.Equal(b.t, backlog.EligibleReady, ready[0].Eligibility)
 
 	require.Equal(b.t, "[]\n", b.do("backlog", "reclaim", "--json"), "nothing is stalled")
 	require.Equal(b.t, "A2", b.claim("worker-2").Key)
-	var back []store.Task
+	var back []backlog.Task
 	b.read(&back, "backlog", "reclaim", "--id", "A2")
 	require.Equal(b.t, []string{"A2"}, keys(back))
-	require.Equal(b.t, store.BoardReady, b.show("A2").Status)
+	require.Equal(b.t, backlog.BoardReady, b.show("A2").Status)
 	require.Empty(b.t, b.show("A2").Owner)
-	var s store.Stats
+	var s backlog.Stats
 	b.read(&s, "backlog", "stats")
-	require.Equal(b.t, map[store.BoardStatus]int64{"ready": 1, "claimed": 0, "blocked": 0, "done": 1}, s.Status)
+	require.Equal(b.t, map[backlog.BoardStatus]int64{"ready": 1, "claimed": 0, "blocked": 0, "done": 1}, s.Status)
 	require.EqualValues(b.t, 1, s.Claimable)
 	require.Positive(b.t, s.OldestAge)
 }
@@ -117,16 +117,16 @@ func circles(b board) {
 // What a caller chooses as a key is kept as it is, whatever a database or a
 // shell would make of it.
 func oddNames(b board) {
-	for i, key := range []string{"with some spaces", `x'); DROP TABLE tasks; --`, `"quoted" \ and %s`, "größer 日本 🦊", "-1", "123456", strings.Repeat("k", store.MaxKey)} {
+	for i, key := range []string{"with some spaces", `x'); DROP TABLE tasks; --`, `"quoted" \ and %s`, "größer 日本 🦊", "-1", "123456", strings.Repeat("k", backlog.MaxKey)} {
 		var made createdTask
 		b.read(&made, "backlog", "create", "--id="+key, "--title", "odd "+key[:1], "--idempotency-key", fmt.Sprint("odd-", i))
 		require.Equal(b.t, key, made.Key)
-		var got store.Task
+		var got backlog.Task
 		b.read(&got, "backlog", "show", "--id="+key)
 		require.Equal(b.t, made.ID, got.ID)
 	}
 	require.Contains(b.t, b.do("backlog", "list"), "with some spaces")
-	var list []store.Task
+	var list []backlog.Task
 	b.read(&list, "backlog", "list")
 	require.Len(b.t, list, 7, "nothing was dropped")
 	var again createdTask

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 func (a *app) backlogWhyCommand() *cobra.Command {
@@ -27,7 +27,7 @@ of it, in the order in which a claim asks.`,
 			if err != nil {
 				return err
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
 				w, err := b.Why(ctx, ref)
 				if err != nil {
 					return err
@@ -40,7 +40,7 @@ of it, in the order in which a claim asks.`,
 	return c
 }
 
-func (a *app) printWhy(w store.Why) error {
+func (a *app) printWhy(w backlog.Why) error {
 	if !a.forPeople() {
 		return a.print(w, []any{w}, table{names: []string{w.Task.Name()}})
 	}
@@ -68,7 +68,7 @@ func (a *app) printWhy(w store.Why) error {
 }
 
 // ownersOf names claimers, some of many.
-func ownersOf(list []store.Claimer) string {
+func ownersOf(list []backlog.Claimer) string {
 	const most = 5
 	var names []string
 	for _, c := range list[:min(len(list), most)] {
@@ -81,8 +81,8 @@ func ownersOf(list []store.Claimer) string {
 }
 
 // onlyClaimers reports whether nothing keeps the task but that nobody asks for it.
-func onlyClaimers(w store.Why) bool {
-	return !slices.ContainsFunc(w.Reasons, func(r store.WhyReason) bool { return r.Stage != "capability" })
+func onlyClaimers(w backlog.Why) bool {
+	return !slices.ContainsFunc(w.Reasons, func(r backlog.WhyReason) bool { return r.Stage != "capability" })
 }
 
 // span says since when and until when something holds.
@@ -109,7 +109,7 @@ func (a *app) backlogLinkCommand(verb, short string) *cobra.Command {
 			if from == "" || to == "" {
 				return misuse("backlog %s needs --from and --to", verb).Hinting("the task --from depends on the task --to")
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
 				act := b.Link
 				if verb == "unlink" {
 					act = b.Unlink
@@ -130,7 +130,7 @@ func (a *app) backlogLinkCommand(verb, short string) *cobra.Command {
 	return c
 }
 
-func (a *app) sayLinks(t store.Task) error {
+func (a *app) sayLinks(t backlog.Task) error {
 	if !a.forPeople() {
 		return a.print(t, []any{t}, table{names: []string{t.Name()}})
 	}
@@ -162,12 +162,12 @@ code is 5 when it does not, and the message says which of its parts is wrong.`,
 				}
 				text = strings.TrimSpace(line)
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error { return a.verifyGrant(ctx, b, text) })
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error { return a.verifyGrant(ctx, b, text) })
 		},
 	}
 }
 
-func (a *app) verifyGrant(ctx context.Context, b *store.Backlog, text string) error {
+func (a *app) verifyGrant(ctx context.Context, b *backlog.Workspace, text string) error {
 	g, err := b.VerifyGrant(ctx, text)
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func (a *app) grantRotateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rotate", Short: "Sign new grants with a new key; those that are out stay valid", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
 				id, err := b.RotateGrantKey(ctx)
 				if err != nil {
 					return err

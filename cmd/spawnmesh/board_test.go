@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // A board is somebody at a terminal who works on one workspace.
@@ -91,22 +91,22 @@ func (b board) nothing(args ...string) {
 	require.Equal(b.t, "null\n", b.do(append([]string{"backlog", "claim", "--json", "--owner", "nobody"}, args...)...))
 }
 
-func (b board) show(ref string) store.Task {
+func (b board) show(ref string) backlog.Task {
 	b.t.Helper()
-	var t store.Task
+	var t backlog.Task
 	b.read(&t, "backlog", "show", ref)
 	return t
 }
 
-func (b board) why(ref string) store.Why {
+func (b board) why(ref string) backlog.Why {
 	b.t.Helper()
-	var w store.Why
+	var w backlog.Why
 	b.read(&w, "backlog", "why", ref)
 	return w
 }
 
 // stages are the places of the admission where a task is held.
-func stages(w store.Why) (list []string) {
+func stages(w backlog.Why) (list []string) {
 	for _, r := range w.Reasons {
 		list = append(list, r.Stage)
 	}
@@ -114,7 +114,7 @@ func stages(w store.Why) (list []string) {
 }
 
 // keys are the tasks' own names.
-func keys(list []store.Task) (names []string) {
+func keys(list []backlog.Task) (names []string) {
 	for _, t := range list {
 		names = append(names, t.Key)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/internal/instance"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 func (a *app) budgetCommand() *cobra.Command {
@@ -25,7 +25,7 @@ fit waits, or what --on-hard says. An account that has no budget may spend nothi
 	list := &cobra.Command{
 		Use: "list", Short: "List budgets and what is left of them", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.swept(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+			return a.swept(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
 				list, err := b.Budgets(ctx)
 				if err != nil {
 					return err
@@ -34,7 +34,7 @@ fit waits, or what --on-hard says. An account that has no budget may spend nothi
 			})
 		},
 	}
-	show := a.limitCommand("show NAME", "Show one budget", func(ctx context.Context, b *store.Backlog, name string) error {
+	show := a.limitCommand("show NAME", "Show one budget", func(ctx context.Context, b *backlog.Workspace, name string) error {
 		g, err := budgetOf(ctx, b, name)
 		if err != nil {
 			return err
@@ -42,7 +42,7 @@ fit waits, or what --on-hard says. An account that has no budget may spend nothi
 		return a.printBudget(g)
 	})
 	c.AddCommand(a.budgetCreateCommand(), list, show, a.budgetGrantCommand(), a.budgetResetCommand(),
-		a.removeCommand("budget", func(ctx context.Context, b *store.Backlog, name, reason string) error {
+		a.removeCommand("budget", func(ctx context.Context, b *backlog.Workspace, name, reason string) error {
 			return b.RemoveBudget(ctx, name, reason)
 		}))
 	return c
@@ -50,7 +50,7 @@ fit waits, or what --on-hard says. An account that has no budget may spend nothi
 
 // budgetFlags are what the operator says about a budget.
 type budgetFlags struct {
-	budget         store.Budget
+	budget         backlog.Budget
 	scope          string
 	hard, soft     string
 	resets         string
@@ -89,15 +89,15 @@ func (a *app) budgetCreateCommand() *cobra.Command {
 func (f *budgetFlags) complete() (err error) {
 	g := &f.budget
 	g.Scope, g.Target = splitScope(f.scope)
-	g.Rolling, g.Every = store.Seconds(f.rolling), store.Seconds(f.every)
+	g.Rolling, g.Every = backlog.Seconds(f.rolling), backlog.Seconds(f.every)
 	if g.Dimension == "" || f.hard == "" {
 		return misuse("budget create needs --dimension and --hard").Hinting("as in: spawnmesh budget create monthly --dimension usd --hard 100")
 	}
-	if g.Hard, err = store.ParseAmount(f.hard); err != nil {
+	if g.Hard, err = backlog.ParseAmount(f.hard); err != nil {
 		return err
 	}
 	if f.soft != "" {
-		soft, err := store.ParseAmount(f.soft)
+		soft, err := backlog.ParseAmount(f.soft)
 		if err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func (f *budgetFlags) complete() (err error) {
 }
 
 func (a *app) setBudget(ctx context.Context, in *instance.Instance, f budgetFlags) error {
-	b, err := in.DB.Backlog(a.workspace, actor())
+	b, err := a.backlogOf(in)
 	if err != nil {
 		return err
 	}
@@ -135,16 +135,16 @@ func (a *app) setBudget(ctx context.Context, in *instance.Instance, f budgetFlag
 	return a.sayBudget(g)
 }
 
-func budgetOf(ctx context.Context, b *store.Backlog, name string) (store.Budget, error) {
+func budgetOf(ctx context.Context, b *backlog.Workspace, name string) (backlog.Budget, error) {
 	list, err := b.Budgets(ctx)
 	if err != nil {
-		return store.Budget{}, err
+		return backlog.Budget{}, err
 	}
-	return theOne("budget", name, list, func(g store.Budget) string { return g.Name })
+	return theOne("budget", name, list, func(g backlog.Budget) string { return g.Name })
 }
 
 // sayBudget shows what a budget is after it was changed.
-func (a *app) sayBudget(g store.Budget) error {
+func (a *app) sayBudget(g backlog.Budget) error {
 	if !a.forPeople() {
 		return a.printBudget(g)
 	}
@@ -157,7 +157,7 @@ func (a *app) sayBudget(g store.Budget) error {
 }
 
 // windowOf says when what was used no longer counts.
-func windowOf(g store.Budget) string {
+func windowOf(g backlog.Budget) string {
 	switch {
 	case g.Rolling > 0:
 		return "over the last " + lasting(time.Duration(g.Rolling))
@@ -178,11 +178,11 @@ func (a *app) budgetGrantCommand() *cobra.Command {
 			if reason == "" {
 				return misuse("to raise a budget needs a reason").Hinting("add --reason \"why\"; it is recorded")
 			}
-			more, err := store.ParseAmount(args[1])
+			more, err := backlog.ParseAmount(args[1])
 			if err != nil {
 				return err
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
 				g, err := b.GrantBudget(ctx, args[0], more, reason)
 				if err != nil {
 					return err
@@ -204,7 +204,7 @@ func (a *app) budgetResetCommand() *cobra.Command {
 			if err := r.meant(a, "reset", "reset", "budget "+args[0], "what it has spent would be forgotten"); err != nil {
 				return err
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
 				g, err := b.ResetBudget(ctx, args[0], r.reason)
 				if err != nil {
 					return err

@@ -3,10 +3,10 @@ package main
 import (
 	"time"
 
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
-func (a *app) printBudgets(list []store.Budget) error {
+func (a *app) printBudgets(list []backlog.Budget) error {
 	t := table{head: []string{"BUDGET", "SCOPE", "LEFT", "USED", "RESERVED", "HARD", "WHAT"}, wide: []string{"SOFT", "ON HARD", "WINDOW"},
 		empty: "no budgets yet; create one: " + a.self() + " budget create NAME --dimension usd --hard 100"}
 	for _, g := range list {
@@ -21,14 +21,14 @@ func (a *app) printBudgets(list []store.Budget) error {
 	return printList(a, list, t)
 }
 
-func onHard(g store.Budget) string {
+func onHard(g backlog.Budget) string {
 	if g.DowngradeTo != "" {
 		return g.OnHard + " to " + g.DowngradeTo
 	}
 	return g.OnHard
 }
 
-func (a *app) printBudget(g store.Budget) error {
+func (a *app) printBudget(g backlog.Budget) error {
 	if !a.forPeople() {
 		return a.print(g, []any{g}, table{names: []string{g.Name}})
 	}

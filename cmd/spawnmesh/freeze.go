@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 const scopesOfFreezes = "`WHAT`: workspace, instance, lane:NAME, account:NAME or connection:ID (required)"
@@ -22,7 +22,7 @@ func (a *app) freezeCommand() *cobra.Command {
 			if scope == "" || reason == "" {
 				return misuse("freeze needs --scope and --reason").Hinting("as in: spawnmesh freeze --scope workspace --reason \"why\"; it is recorded")
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error { return a.freeze(ctx, b, scope, reason) })
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error { return a.freeze(ctx, b, scope, reason) })
 		},
 	}
 	a.inWorkspace(c)
@@ -31,7 +31,7 @@ func (a *app) freezeCommand() *cobra.Command {
 	c.AddCommand(&cobra.Command{
 		Use: "list", Short: "List what is frozen, by whom and why", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
 				list, err := b.Freezes(ctx)
 				if err != nil {
 					return err
@@ -52,7 +52,7 @@ func (a *app) unfreezeCommand() *cobra.Command {
 			if scope == "" || reason == "" {
 				return misuse("unfreeze needs --scope and --reason").Hinting("what is frozen: spawnmesh freeze list")
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error { return a.unfreeze(ctx, b, scope, reason) })
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error { return a.unfreeze(ctx, b, scope, reason) })
 		},
 	}
 	a.inWorkspace(c)
@@ -61,9 +61,9 @@ func (a *app) unfreezeCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) freeze(ctx context.Context, b *store.Backlog, text, reason string) error {
+func (a *app) freeze(ctx context.Context, b *backlog.Workspace, text, reason string) error {
 	scope, target := splitScope(text)
-	if err := b.Freeze(ctx, store.Freeze{Scope: scope, Target: target, Reason: reason}); err != nil {
+	if err := b.Freeze(ctx, backlog.Freeze{Scope: scope, Target: target, Reason: reason}); err != nil {
 		return err
 	}
 	if a.forPeople() {
@@ -79,7 +79,7 @@ type frozen struct {
 	Frozen bool   `json:"frozen"`
 }
 
-func (a *app) unfreeze(ctx context.Context, b *store.Backlog, text, reason string) error {
+func (a *app) unfreeze(ctx context.Context, b *backlog.Workspace, text, reason string) error {
 	scope, target := splitScope(text)
 	if err := b.Unfreeze(ctx, scope, target, reason); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (a *app) unfreeze(ctx context.Context, b *store.Backlog, text, reason strin
 	return a.print(frozen{text, false}, []any{frozen{text, false}}, table{names: []string{text}})
 }
 
-func (a *app) printFreezes(list []store.Freeze) error {
+func (a *app) printFreezes(list []backlog.Freeze) error {
 	t := table{head: []string{"SCOPE", "SINCE", "BY", "WHY"}, empty: "nothing is frozen"}
 	for _, f := range list {
 		t.names = append(t.names, scopeOf(f.Scope, f.Target))

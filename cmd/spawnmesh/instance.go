@@ -11,7 +11,8 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // dir returns the absolute data directory: the flag, the environment, or the
@@ -99,14 +100,19 @@ func (a *app) withInstance(ctx context.Context, fn func(ctx context.Context, in 
 }
 
 // withBacklog runs one command on the backlog, in this call's workspace.
-func (a *app) withBacklog(ctx context.Context, fn func(ctx context.Context, b *store.Backlog) error) error {
+func (a *app) withBacklog(ctx context.Context, fn func(ctx context.Context, b *backlog.Workspace) error) error {
 	return a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) error {
-		b, err := in.DB.Backlog(a.workspace, actor())
+		b, err := a.backlogOf(in)
 		if err != nil {
 			return err
 		}
 		return fn(ctx, b)
 	})
+}
+
+// backlogOf returns this call's workspace of an instance.
+func (a *app) backlogOf(in *instance.Instance) (*backlog.Workspace, error) {
+	return backlog.Open(in.DB, spoke.Answer).Workspace(a.workspace, actor())
 }
 
 // actor is who the audit says did it.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 func (a *app) laneCommand() *cobra.Command {
@@ -23,7 +23,7 @@ refused. disabled: both.`,
 	list := &cobra.Command{
 		Use: "list", Short: "List lanes and what waits in them", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
 				list, err := b.Lanes(ctx)
 				if err != nil {
 					return err
@@ -49,7 +49,7 @@ func (a *app) laneVerb(verb, state, short string) *cobra.Command {
 			if reason == "" && verb != "resume" {
 				return misuse("to %s a lane needs a reason", verb).Hinting("add --reason \"why\"; it is recorded")
 			}
-			return a.setLane(c.Context(), store.Lane{Name: args[0], State: state, Reason: reason})
+			return a.setLane(c.Context(), backlog.Lane{Name: args[0], State: state, Reason: reason})
 		},
 	}
 	c.Flags().StringVar(&reason, "reason", "", "record `WHY`")
@@ -65,13 +65,13 @@ func (a *app) laneWeightCommand() *cobra.Command {
 			if err != nil || n < 1 || n > 1000 {
 				return misuse("weight %q is not a whole number from 1 to 1000", args[1])
 			}
-			return a.setLane(c.Context(), store.Lane{Name: args[0], Weight: n})
+			return a.setLane(c.Context(), backlog.Lane{Name: args[0], Weight: n})
 		},
 	}
 }
 
-func (a *app) setLane(ctx context.Context, l store.Lane) error {
-	return a.withBacklog(ctx, func(ctx context.Context, b *store.Backlog) error {
+func (a *app) setLane(ctx context.Context, l backlog.Lane) error {
+	return a.withBacklog(ctx, func(ctx context.Context, b *backlog.Workspace) error {
 		if err := b.SetLane(ctx, l); err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (a *app) setLane(ctx context.Context, l store.Lane) error {
 		if err != nil {
 			return err
 		}
-		l, err = theOne("lane", l.Name, list, func(l store.Lane) string { return l.Name })
+		l, err = theOne("lane", l.Name, list, func(l backlog.Lane) string { return l.Name })
 		if err != nil {
 			return err
 		}
@@ -91,9 +91,9 @@ func (a *app) setLane(ctx context.Context, l store.Lane) error {
 	})
 }
 
-func (a *app) printLanes(list []store.Lane) error {
+func (a *app) printLanes(list []backlog.Lane) error {
 	t := table{head: []string{"LANE", "STATE", "WEIGHT", "QUEUED", "CLAIMED", "WHY"}, wide: []string{"BY", "SINCE"},
-		empty: "no lanes yet; the first task makes the lane " + store.DefaultLane}
+		empty: "no lanes yet; the first task makes the lane " + backlog.DefaultLane}
 	for _, l := range list {
 		since := ""
 		if !l.Since.IsZero() {

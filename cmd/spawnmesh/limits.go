@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // splitScope reads what --scope says: workspace, instance, or KIND:NAME.
@@ -45,17 +45,17 @@ func (r *removal) meant(a *app, verb, done, what, consequence string) error {
 }
 
 // limitCommand is a command of the group called what that works on one limit.
-func (a *app) limitCommand(use, short string, fn func(ctx context.Context, b *store.Backlog, name string) error) *cobra.Command {
+func (a *app) limitCommand(use, short string, fn func(ctx context.Context, b *backlog.Workspace, name string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error { return fn(ctx, b, args[0]) })
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error { return fn(ctx, b, args[0]) })
 		},
 	}
 }
 
 // removeCommand is "WHAT remove NAME" for a kind of limit.
-func (a *app) removeCommand(what string, remove func(ctx context.Context, b *store.Backlog, name, reason string) error) *cobra.Command {
+func (a *app) removeCommand(what string, remove func(ctx context.Context, b *backlog.Workspace, name, reason string) error) *cobra.Command {
 	var r removal
 	c := &cobra.Command{
 		Use: "remove NAME", Short: "Remove a " + what, Args: cobra.ExactArgs(1),
@@ -64,7 +64,7 @@ func (a *app) removeCommand(what string, remove func(ctx context.Context, b *sto
 			if err := r.meant(a, "remove", "removed", what+" "+args[0], "nothing would hold what it holds back"); err != nil {
 				return err
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
 				if err := remove(ctx, b, args[0], r.reason); err != nil {
 					return err
 				}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 func TestLimitsBesideAHub(t *testing.T) {
@@ -43,9 +43,9 @@ func spentBudget(b board) {
 	require.Regexp(b.t, `(?m)^daily +workspace +0\.4 +0 +0\.6 +1 +usd$`, b.do("budget", "list"))
 
 	b.do("backlog", "complete", "--fence", first.Fence, "--usage", "usd=0.25")
-	var g store.Budget
+	var g backlog.Budget
 	b.read(&g, "budget", "show", "daily")
-	require.Equal(b.t, []store.Amount{store.Unit / 4, 0, 3 * store.Unit / 4}, []store.Amount{g.Used, g.Reserved, g.Left})
+	require.Equal(b.t, []backlog.Amount{backlog.Unit / 4, 0, 3 * backlog.Unit / 4}, []backlog.Amount{g.Used, g.Reserved, g.Left})
 	second := b.claim("w")
 	require.Equal(b.t, "two", second.Key)
 	b.nothing()
@@ -134,7 +134,7 @@ func lanesAtWork(b board) {
 func laneWeights(b board) {
 	require.Equal(b.t, said{"", "no lanes yet; the first task makes the lane default\n", 0}, b.run("lane", "list"))
 	require.Equal(b.t, "lane urgent is active, weight 10; 0 queued, 0 claimed\n", b.do("lane", "weight", "urgent", "10"))
-	var l store.Lane
+	var l backlog.Lane
 	b.read(&l, "lane", "weight", "urgent", "1000")
 	require.Equal(b.t, 1000, l.Weight)
 	for _, n := range []string{"0", "1001", "x", "1.5"} {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 func (a *app) quotaCommand() *cobra.Command {
@@ -17,7 +17,7 @@ func (a *app) quotaCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List quotas and how much of them is taken", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.swept(c.Context(), func(ctx context.Context, b *store.Backlog) error {
+			return a.swept(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
 				list, err := b.Quotas(ctx)
 				if err != nil {
 					return err
@@ -26,7 +26,7 @@ func (a *app) quotaCommand() *cobra.Command {
 			})
 		},
 	}
-	show := a.limitCommand("show NAME", "Show one quota", func(ctx context.Context, b *store.Backlog, name string) error {
+	show := a.limitCommand("show NAME", "Show one quota", func(ctx context.Context, b *backlog.Workspace, name string) error {
 		q, err := quotaOf(ctx, b, name)
 		if err != nil {
 			return err
@@ -34,14 +34,14 @@ func (a *app) quotaCommand() *cobra.Command {
 		return a.printQuota(q)
 	})
 	c.AddCommand(a.quotaCreateCommand(), list, show,
-		a.removeCommand("quota", func(ctx context.Context, b *store.Backlog, name, reason string) error {
+		a.removeCommand("quota", func(ctx context.Context, b *backlog.Workspace, name, reason string) error {
 			return b.RemoveQuota(ctx, name, reason)
 		}))
 	return c
 }
 
 func (a *app) quotaCreateCommand() *cobra.Command {
-	var q store.Quota
+	var q backlog.Quota
 	var scope string
 	var concurrent, perWindow int
 	var window days
@@ -58,8 +58,8 @@ func (a *app) quotaCreateCommand() *cobra.Command {
 			if c.Flags().Changed("per-window") {
 				q.PerWindow = &perWindow
 			}
-			q.Window = store.Seconds(window)
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *store.Backlog) error { return a.setQuota(ctx, b, q) })
+			q.Window = backlog.Seconds(window)
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error { return a.setQuota(ctx, b, q) })
 		},
 	}
 	fl := c.Flags()
@@ -70,7 +70,7 @@ func (a *app) quotaCreateCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) setQuota(ctx context.Context, b *store.Backlog, q store.Quota) error {
+func (a *app) setQuota(ctx context.Context, b *backlog.Workspace, q backlog.Quota) error {
 	if err := b.SetQuota(ctx, q); err != nil {
 		return err
 	}
@@ -85,16 +85,16 @@ func (a *app) setQuota(ctx context.Context, b *store.Backlog, q store.Quota) err
 	return a.printQuota(q)
 }
 
-func quotaOf(ctx context.Context, b *store.Backlog, name string) (store.Quota, error) {
+func quotaOf(ctx context.Context, b *backlog.Workspace, name string) (backlog.Quota, error) {
 	list, err := b.Quotas(ctx)
 	if err != nil {
-		return store.Quota{}, err
+		return backlog.Quota{}, err
 	}
-	return theOne("quota", name, list, func(q store.Quota) string { return q.Name })
+	return theOne("quota", name, list, func(q backlog.Quota) string { return q.Name })
 }
 
 // limitsOf says what a quota allows.
-func limitsOf(q store.Quota) string {
+func limitsOf(q backlog.Quota) string {
 	text := ""
 	if q.Concurrent != nil {
 		text = strconv.Itoa(*q.Concurrent) + " at a time"
@@ -108,7 +108,7 @@ func limitsOf(q store.Quota) string {
 	return text
 }
 
-func (a *app) printQuotas(list []store.Quota) error {
+func (a *app) printQuotas(list []backlog.Quota) error {
 	t := table{head: []string{"QUOTA", "SCOPE", "ALLOWS", "ACTIVE", "IN WINDOW"},
 		empty: "no quotas yet; create one: " + a.self() + " quota create NAME --concurrent 4"}
 	for _, q := range list {
@@ -122,7 +122,7 @@ func (a *app) printQuotas(list []store.Quota) error {
 	return printList(a, list, t)
 }
 
-func (a *app) printQuota(q store.Quota) error {
+func (a *app) printQuota(q backlog.Quota) error {
 	if !a.forPeople() {
 		return a.print(q, []any{q}, table{names: []string{q.Name}})
 	}

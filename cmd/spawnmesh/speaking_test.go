@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // What cannot be meant is refused before a database is started for it, to people
@@ -200,7 +200,7 @@ func TestTimesAndAmountsOnTheCommandLine(t *testing.T) {
 	var q quantities
 	require.NoError(t, q.Set("usd=1.5,tokens=20000"))
 	require.NoError(t, q.Set("minutes=0.000001"))
-	require.Equal(t, quantities{"usd": 3 * store.Unit / 2, "tokens": 20000 * store.Unit, "minutes": 1}, q)
+	require.Equal(t, quantities{"usd": 3 * backlog.Unit / 2, "tokens": 20000 * backlog.Unit, "minutes": 1}, q)
 	require.Equal(t, "0.000001 minutes, 20000 tokens, 1.5 usd", textOf(q))
 	for text, want := range map[string]string{"2026-01-02 15:04": "2026-01-02 15:04:00", "2026-01-02": "2026-01-02 00:00:00", "2026-01-02T15:04": "2026-01-02 15:04:00"} {
 		at, from, err := momentOf(text)

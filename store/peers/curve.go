@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // A backlog is one size at which the cost of a claim is measured.
@@ -100,7 +100,7 @@ func (p *curvePoint) fill(ctx context.Context, s *server, database string) error
 	if err := p.add(ctx, p.ready, spec); err != nil {
 		return err
 	}
-	inFront := func(j job) store.TaskSpec {
+	inFront := func(j job) backlog.TaskSpec {
 		t := spec(j)
 		t.Priority, t.Capabilities = 50, []string{"quantum"}
 		return t
@@ -124,9 +124,9 @@ const (
 	historyTally = `INSERT INTO tallies (workspace, state, slot, n) VALUES ('main', 'completed', 1000, %d)`
 )
 
-func (p *curvePoint) add(ctx context.Context, n int, as func(job) store.TaskSpec) error {
+func (p *curvePoint) add(ctx context.Context, n int, as func(job) backlog.TaskSpec) error {
 	for at := 0; at < n; at += 1000 {
-		specs := make([]store.TaskSpec, min(1000, n-at))
+		specs := make([]backlog.TaskSpec, min(1000, n-at))
 		for i := range specs {
 			specs[i] = as(job{Number: at + i})
 		}
@@ -167,9 +167,9 @@ func (p *curvePoint) round(ctx context.Context) error {
 		return err
 	}
 	for range 20 {
-		errs = append(errs, timed(&p.found.show, 1, func() error { _, err := p.o.backlog.Show(ctx, took[0].ref.(store.Fence).Task); return err }),
+		errs = append(errs, timed(&p.found.show, 1, func() error { _, err := p.o.backlog.Show(ctx, took[0].ref.(backlog.Fence).Task); return err }),
 			timed(&p.found.list, 1, func() error {
-				_, err := p.o.backlog.List(ctx, store.Filter{Status: store.BoardClaimed, Limit: 50})
+				_, err := p.o.backlog.List(ctx, backlog.Filter{Status: backlog.BoardClaimed, Limit: 50})
 				return err
 			}))
 	}

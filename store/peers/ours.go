@@ -14,6 +14,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // An ours is this project's backlog with everything switched on: forced
@@ -23,7 +24,7 @@ import (
 // job in ten that depends on another.
 type ours struct {
 	db      *store.DB
-	backlog *store.Backlog
+	backlog *backlog.Workspace
 	admin   *pgxpool.Pool // empties tables and looks, for the measurement's sake
 	batches atomic.Int64  // numbers the keys of jobs that others depend on
 	apart   atomic.Bool   // dependencies are on a completed task: jobs will be claimed and not completed
@@ -46,7 +47,7 @@ func (o *ours) open(ctx context.Context, url string) (a about, err error) {
 	if o.admin, err = pgxpool.New(ctx, url); err != nil {
 		return a, err
 	}
-	if o.backlog, err = o.db.Backlog(store.MainWorkspace, "bench"); err != nil {
+	if o.backlog, err = backlog.Open(o.db, nobodyAsks).Workspace(backlog.MainWorkspace, "bench"); err != nil {
 		return a, err
 	}
 	return about{
@@ -58,8 +59,8 @@ func (o *ours) open(ctx context.Context, url string) (a about, err error) {
 
 // prepare makes the budgets, and the completed task.
 func (o *ours) prepare(ctx context.Context) error {
-	most := 9_000_000_000 * store.Unit
-	for _, b := range []store.Budget{
+	most := 9_000_000_000 * backlog.Unit
+	for _, b := range []backlog.Budget{
 		{Name: "tokens-of-all", Scope: "workspace", Dimension: "tokens", Hard: most},
 		{Name: "money-of-bench", Scope: "account", Target: account, Dimension: "usd", Hard: most},
 	} {
@@ -67,15 +68,15 @@ func (o *ours) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := o.backlog.Create(ctx, store.TaskSpec{Key: done, Title: "done before"}); err != nil {
+	if _, err := o.backlog.Create(ctx, backlog.TaskSpec{Key: done, Title: "done before"}); err != nil {
 		return err
 	}
-	_, err := o.backlog.Complete(ctx, store.Act{Task: done})
+	_, err := o.backlog.Complete(ctx, backlog.Act{Task: done})
 	return err
 }
 
 func (o *ours) claim(ctx context.Context, n int) ([]held, error) {
-	claimed, err := o.backlog.Claim(ctx, store.ClaimTerms{
+	claimed, err := o.backlog.Claim(ctx, backlog.ClaimTerms{
 		Owner: "worker", Limit: n, Lease: time.Minute, Capabilities: []string{"gpu", "linux", "python"},
 	})
 	if err != nil {
@@ -99,9 +100,9 @@ func (o *ours) claim(ctx context.Context, n int) ([]held, error) {
 }
 
 func (o *ours) complete(ctx context.Context, jobs []held) error {
-	fences := make([]store.Fence, len(jobs))
+	fences := make([]backlog.Fence, len(jobs))
 	for i, h := range jobs {
-		fences[i] = h.ref.(store.Fence)
+		fences[i] = h.ref.(backlog.Fence)
 	}
 	ok, err := o.backlog.CompleteMany(ctx, fences)
 	if err != nil {
@@ -120,7 +121,7 @@ func (o *ours) complete(ctx context.Context, jobs []held) error {
 func (o *ours) work(ctx context.Context, slots int, do func(job)) error {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
-	l, err := o.db.Listen(ctx)
+	l, err := o.backlog.Listen(ctx)
 	if err != nil {
 		return err
 	}
@@ -166,3 +167,6 @@ func (o *ours) close() {
 	}
 	o.db.Close()
 }
+
+// nobodyAsks is told of tasks that a connection asked for; here there are none.
+func nobodyAsks(context.Context, *store.Tx, []backlog.Moved) error { return nil }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // done is the key of a task that is complete before the measurement begins.
@@ -14,16 +14,16 @@ const done = "done"
 var capabilities = [][]string{nil, {"linux"}, {"linux", "python"}, {"gpu", "linux"}}
 
 // estimates are what jobs are to cost, in turn.
-var estimates = []map[string]store.Amount{
-	{"tokens": 1500 * store.Unit, "usd": store.Unit / 100},
-	{"tokens": 20_000 * store.Unit, "usd": store.Unit / 10},
+var estimates = []map[string]backlog.Amount{
+	{"tokens": 1500 * backlog.Unit, "usd": backlog.Unit / 100},
+	{"tokens": 20_000 * backlog.Unit, "usd": backlog.Unit / 10},
 }
 
 const account = "bench"
 
 // spec is a job as a task. The title says which job it is.
-func spec(j job) store.TaskSpec {
-	s := store.TaskSpec{
+func spec(j job) backlog.TaskSpec {
+	s := backlog.TaskSpec{
 		Title:        fmt.Sprintf("%d %d", j.Number, j.Millis),
 		Account:      account,
 		Capabilities: capabilities[j.Number%len(capabilities)],
@@ -42,7 +42,7 @@ func (o *ours) insert(ctx context.Context, j job) error {
 
 func (o *ours) insertMany(ctx context.Context, jobs []job) error {
 	batch := o.batches.Add(1)
-	specs := make([]store.TaskSpec, len(jobs))
+	specs := make([]backlog.TaskSpec, len(jobs))
 	for i, j := range jobs {
 		specs[i] = spec(j)
 		if i%10 != 9 {

@@ -1,0 +1,239 @@
+package meshtest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+func TestAStaleFenceChangesNothing(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	task := p.Order(t, func(o *store.SpawnOrder) { o.Spawn.MaxRetries = 1 })
+	p.toSpoke(t)
+	first := p.claim(t, 1)[0]
+	p.start(t, first)
+	require.True(t, p.end(t, first.Fence, commands.Interrupted))
+	_, err := p.backlog.Sweep(t.Context(), time.Second)
+	require.NoError(t, err)
+	second := p.claim(t, 1)[0]
+	require.Equal(t, "reclaim", second.Type)
+	require.Equal(t, 2, second.Fence.Attempt)
+
+	held, err := p.backlog.Record(t.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: first.Fence}}})
+	require.NoError(t, err)
+	renewed, err := p.backlog.Renew(t.Context(), []backlog.Fence{first.Fence, second.Fence}, time.Minute)
+	require.NoError(t, err)
+
+	require.Equal(t, []bool{false}, held)
+	require.False(t, p.end(t, first.Fence, commands.Succeeded))
+	require.Equal(t, map[backlog.Fence]bool{second.Fence: true}, renewed)
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND state = 'claimed'`, task))
+}
+
+func TestFailureIsRetriedUntilItsRetriesAreSpent(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	task := p.Order(t, func(o *store.SpawnOrder) { o.Spawn.MaxRetries = 1 })
+	p.toSpoke(t)
+	c := p.claim(t, 1)[0]
+	p.start(t, c)
+	p.end(t, c.Fence, commands.AttemptFailed)
+	p.toHub(t)
+	require.Equal(t, commands.Queued, p.Mirror(t, task).State)
+	require.Empty(t, p.claim(t, 1), "it waits for its back-off")
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM due`))
+	require.NoError(t, p.Spoke.Exec(`UPDATE due SET at = clock_timestamp()`))
+	_, err := p.backlog.Sweep(t.Context(), time.Second)
+	require.NoError(t, err)
+	c = p.claim(t, 1)[0]
+	p.start(t, c)
+	p.end(t, c.Fence, commands.AttemptFailed)
+	p.toHub(t)
+
+	m := p.Mirror(t, task)
+	require.Equal(t, commands.Failed, m.State)
+	require.Equal(t, commands.RetriesExhausted, m.Reason)
+	require.Equal(t, 2, m.Attempt)
+}
+
+func TestKill(t *testing.T) {
+	t.Parallel()
+	kill := func(t *testing.T, p *pair, task string) spoke.Taken {
+		_, err := p.Hub.DB.OrderKill(t.Context(), commands.Kill{Task: task, Reason: "enough", GraceMS: 1000}, time.Hour, "test")
+		require.NoError(t, err)
+		taken := p.toSpoke(t)
+		return taken[len(taken)-1]
+	}
+	t.Run("of a queued task ends it at once", func(t *testing.T) {
+		t.Parallel()
+		p := newPair(t)
+		task := p.Order(t, nil)
+		p.toSpoke(t)
+
+		kill(t, p, task)
+		p.toHub(t)
+
+		require.Equal(t, commands.Cancelled, p.Mirror(t, task).State)
+		require.Empty(t, p.claim(t, 1))
+	})
+	t.Run("of a running task revokes the lease first", func(t *testing.T) {
+		t.Parallel()
+		p := newPair(t)
+		task := p.Order(t, nil)
+		p.toSpoke(t)
+		c := p.claim(t, 1)[0]
+		p.start(t, c)
+
+		got := kill(t, p, task)
+
+		require.Equal(t, &backlog.KillRun{Fence: backlog.Fence{Task: task, Attempt: 1, Epoch: c.Fence.Epoch + 1}, Grace: time.Second}, got.Kill)
+		require.False(t, p.end(t, c.Fence, commands.Succeeded), "the worker's fence is stale")
+		again, ok, err := p.backlog.PendingKill(t.Context(), task)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, *got.Kill, again, "a restarted spoke finds it")
+		require.True(t, p.end(t, got.Kill.Fence, commands.AttemptKilled))
+		p.toHub(t)
+		require.Equal(t, commands.KillRequested, p.Mirror(t, task).Reason)
+		require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM inbox WHERE kind = 'agent.killed'`))
+	})
+	t.Run("before its spawn leaves a tombstone", func(t *testing.T) {
+		t.Parallel()
+		p := newPair(t)
+		task := p.Order(t, nil)
+		spawn := p.Hub.Due(t)[0]
+
+		kill(t, p, task)
+		p.take(t, spawn)
+		p.toHub(t)
+
+		require.Zero(t, p.Spoke.Count(t, `SELECT count(*) FROM tasks`))
+		require.Equal(t, commands.Cancelled, p.Mirror(t, task).State)
+	})
+	t.Run("of an ended task returns the outcome", func(t *testing.T) {
+		t.Parallel()
+		p := newPair(t)
+		task := p.Order(t, nil)
+		p.toSpoke(t)
+		c := p.claim(t, 1)[0]
+		p.start(t, c)
+		p.end(t, c.Fence, commands.Succeeded) // the hub does not know yet
+
+		got := kill(t, p, task)
+		p.toHub(t)
+
+		require.Nil(t, got.Kill)
+		require.Equal(t, commands.Completed, p.Mirror(t, task).State)
+		require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM inbox WHERE kind = 'agent.killed'`))
+	})
+}
+
+func TestExpiredTasksAreNeverStarted(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	task := p.Order(t, func(o *store.SpawnOrder) { o.Life = time.Hour })
+	p.toSpoke(t)
+	require.NoError(t, p.Spoke.Exec(`UPDATE ready SET expires_at = clock_timestamp()`))
+
+	require.Empty(t, p.claim(t, 1))
+	swept, err := p.backlog.Sweep(t.Context(), time.Second)
+	require.NoError(t, err)
+	p.toHub(t)
+
+	require.Equal(t, 1, swept.Expired)
+	m := p.Mirror(t, task)
+	require.Equal(t, commands.Expired, m.State)
+	require.Equal(t, commands.CommandExpired, m.Reason)
+}
+
+func TestNoTwoClaimersGetTheSameTask(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	const tasks, claimers = 200, 8
+	for i := range tasks {
+		p.Order(t, func(o *store.SpawnOrder) { o.Spawn.Priority = i % 3 })
+	}
+	p.toSpoke(t)
+	got := make(chan string, 2*tasks)
+	done := make(chan error, claimers)
+	for w := range claimers {
+		go func() {
+			for {
+				list, err := p.backlog.Claim(t.Context(), backlog.ClaimTerms{Owner: fmt.Sprint(w), Limit: 3, Lease: time.Minute})
+				if err != nil || len(list) == 0 {
+					done <- err
+					return
+				}
+				for _, c := range list {
+					got <- c.Fence.Task
+				}
+			}
+		}()
+	}
+	for range claimers {
+		require.NoError(t, <-done)
+	}
+	close(got)
+
+	seen := map[string]bool{}
+	for task := range got {
+		require.False(t, seen[task], "claimed twice")
+		seen[task] = true
+	}
+	for len(seen) < tasks { // SKIP LOCKED may let the last claimers leave early
+		list := p.claim(t, 50)
+		require.NotEmpty(t, list)
+		for _, c := range list {
+			require.False(t, seen[c.Fence.Task], "claimed twice")
+			seen[c.Fence.Task] = true
+		}
+	}
+}
+
+func TestClaimOrderAndCapabilities(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	low := p.Order(t, nil)
+	gpu := p.Order(t, func(o *store.SpawnOrder) { o.Spawn.Priority, o.Spawn.Capabilities = 50, []string{"gpu", "go"} })
+	high := p.Order(t, func(o *store.SpawnOrder) { o.Spawn.Priority = 10 })
+	p.toSpoke(t)
+
+	plain := p.claim(t, 10)
+	able, err := p.backlog.Claim(t.Context(), backlog.ClaimTerms{Owner: "w", Capabilities: []string{"go", "gpu", "x"}, Limit: 10, Lease: time.Minute})
+	require.NoError(t, err)
+
+	require.Len(t, plain, 2)
+	require.Equal(t, []string{high, low}, []string{plain[0].Fence.Task, plain[1].Fence.Task})
+	require.Len(t, able, 1)
+	require.Equal(t, gpu, able[0].Fence.Task)
+}
+
+func TestTerminalStatesAreFinalInTheDatabase(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.Order(t, nil)
+	p.toSpoke(t)
+	c := p.claim(t, 1)[0]
+	p.start(t, c)
+	p.end(t, c.Fence, commands.AttemptFailed)
+	p.toHub(t)
+
+	for _, sql := range []string{
+		`UPDATE tasks SET state = 'queued', ended_at = NULL`,
+		`UPDATE tasks SET state = 'completed'`,
+		`UPDATE audit SET why = ''`,
+		`DELETE FROM audit`,
+	} {
+		require.Error(t, p.Spoke.Exec(sql), sql)
+	}
+	require.Error(t, p.Hub.Exec(`UPDATE mirrors SET state = 'running', ended_at = NULL`))
+	require.NoError(t, p.Spoke.Exec(`UPDATE tasks SET state = 'queued', ended_at = NULL, replays = 1`), "an operator's retry is counted")
+}

@@ -1,0 +1,172 @@
+package backlog
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A Backlog is what an instance has to do, in all its workspaces.
+type Backlog struct {
+	db        *store.DB
+	moved     func(ctx context.Context, tx *store.Tx, facts []Moved) error
+	grantKeys grantKeys
+	classes   classIDs
+	lanes     laneNames
+	claimers  claimerNotes
+	lastLooks lastLooks
+}
+
+// Open returns the backlog in db. moved is told in the same transaction when
+// tasks that a connection asked for have moved; an error of it undoes the move.
+func Open(db *store.DB, moved func(ctx context.Context, tx *store.Tx, facts []Moved) error) *Backlog {
+	return &Backlog{db: db, moved: moved}
+}
+
+// A Workspace is one workspace's tasks, as one actor sees and changes them. The
+// database itself keeps what belongs to other workspaces out of sight.
+type Workspace struct {
+	backlog *Backlog
+	name    string
+	actor   string
+}
+
+// MainWorkspace is the workspace of everything that names no other.
+const MainWorkspace = "main"
+
+var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+// Workspace returns the workspace with that name. The audit names actor for
+// what is done through it.
+func (b *Backlog) Workspace(name, actor string) (*Workspace, error) {
+	if !validName.MatchString(name) {
+		return nil, commands.Refuse(commands.Validation, "workspace %q is not 1 to 63 lower-case letters, digits and hyphens", clip(name))
+	}
+	return &Workspace{b, name, actor}, nil
+}
+
+// Name returns the name of the workspace.
+func (ws *Workspace) Name() string { return ws.name }
+
+// tx runs fn in a transaction that sees only the workspace.
+func (ws *Workspace) tx(ctx context.Context, doing string, fn func(context.Context, *store.Tx) error) error {
+	return ws.backlog.db.TxIn(ctx, doing, ws.name, fn)
+}
+
+// A Task is one task of a backlog as it stands, with what its board shows.
+type Task struct {
+	ID             string            `json:"id"`
+	Key            string            `json:"key,omitempty"`
+	Title          string            `json:"title"`
+	Body           string            `json:"body,omitempty"`
+	Phase          string            `json:"phase,omitempty"`
+	Priority       int               `json:"priority"`
+	Status         BoardStatus       `json:"status"`
+	State          commands.State    `json:"state"`
+	Eligibility    Eligibility       `json:"eligibility,omitempty"` // of a queued task
+	Reason         commands.Reason   `json:"state_reason,omitempty"`
+	Kind           string            `json:"kind"`
+	Lane           string            `json:"lane"`
+	Capabilities   []string          `json:"capabilities,omitempty"`
+	Account        string            `json:"account,omitempty"`
+	Estimate       map[string]Amount `json:"estimate,omitempty"`
+	DependsOn      []string          `json:"depends_on"` // keys, or ids where there is no key
+	Unmet          int               `json:"unmet"`      // dependencies that still keep it from being claimed
+	OnFailedDep    string            `json:"on_failed_dependency"`
+	Owner          string            `json:"claim_owner,omitempty"`
+	ClaimedAt      *time.Time        `json:"claimed_at,omitempty"`
+	LeaseUntil     *time.Time        `json:"lease_until,omitempty"`
+	Attempts       int               `json:"attempts"` // claims so far
+	Retries        int               `json:"retries"`
+	MaxRetries     int               `json:"max_retries"`
+	NotBefore      *time.Time        `json:"not_before,omitempty"`
+	Acceptance     json.RawMessage   `json:"acceptance,omitempty"`
+	IdempotencyKey string            `json:"idempotency_key,omitempty"`
+	Result         json.RawMessage   `json:"result,omitempty"`
+	CreatedBy      string            `json:"created_by,omitempty"`
+	CreatedAt      time.Time         `json:"created_at"`
+	UpdatedAt      time.Time         `json:"updated_at"`
+	StartedAt      *time.Time        `json:"started_at,omitempty"`
+	EndedAt        *time.Time        `json:"ended_at,omitempty"`
+
+	epoch int64
+	asked bool // by a hub
+}
+
+// Name is what people call the task: its key, else its id.
+func (t Task) Name() string {
+	if t.Key != "" {
+		return t.Key
+	}
+	return t.ID
+}
+
+// A BoardStatus is the coarse state of a task on a board (seed 000). It is
+// derived, never stored.
+type BoardStatus string
+
+// The four columns of a board.
+const (
+	BoardReady   BoardStatus = "ready"   // queued, claimable or not yet
+	BoardClaimed BoardStatus = "claimed" // somebody holds it
+	BoardBlocked BoardStatus = "blocked" // parked by somebody's decision
+	BoardDone    BoardStatus = "done"    // ended, well or badly
+)
+
+// BoardStatusOf derives the board's column from a state.
+func BoardStatusOf(s commands.State) BoardStatus {
+	switch {
+	case s.Terminal():
+		return BoardDone
+	case s == commands.Queued:
+		return BoardReady
+	case s == commands.Blocked, s == commands.Paused:
+		return BoardBlocked
+	}
+	return BoardClaimed
+}
+
+// An Eligibility says whether a queued task can be claimed, or what keeps it
+// from it. It is derived, never stored.
+type Eligibility string
+
+// What a queued task may be.
+const (
+	EligibleReady      Eligibility = "ready"
+	WaitingDeps        Eligibility = "waiting_deps"
+	NotBefore          Eligibility = "not_before"
+	OverBudget         Eligibility = "over_budget"
+	RateLimited        Eligibility = "rate_limited"
+	LanePaused         Eligibility = "lane_paused"
+	EligibleFrozen     Eligibility = "frozen"
+	EligibilityUnknown Eligibility = ""
+)
+
+// String writes a fence as one word: task/attempt/epoch.
+func (f Fence) String() string { return fmt.Sprintf("%s/%d/%d", f.Task, f.Attempt, f.Epoch) }
+
+var fenceForm = regexp.MustCompile(`^([0-9a-f-]{36})/([1-9][0-9]{0,8})/([1-9][0-9]{0,17})$`)
+
+// ParseFence reads what [Fence.String] wrote.
+func ParseFence(s string) (f Fence, err error) {
+	m := fenceForm.FindStringSubmatch(s)
+	if m == nil {
+		return f, commands.Refuse(commands.Validation, "%q is not a fence; it looks like TASK/ATTEMPT/EPOCH, as claim prints it", clip(s))
+	}
+	f.Task = m[1]
+	_, err = fmt.Sscanf(m[2]+" "+m[3], "%d %d", &f.Attempt, &f.Epoch)
+	return f, err
+}
+
+// clip keeps a foreign text short in our own messages.
+func clip(s string) string {
+	if len(s) > 64 {
+		return s[:61] + "..."
+	}
+	return s
+}

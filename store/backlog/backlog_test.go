@@ -1,0 +1,118 @@
+package backlog_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// side is an instance with its backlog; nothing is told to anybody.
+type side struct {
+	*storetest.Side
+	backlog *backlog.Backlog
+}
+
+func newSide(t testing.TB) *side {
+	t.Helper()
+	return openSide(t, pgtest.URL(t), 8)
+}
+
+func openSide(t testing.TB, url string, pool int) *side {
+	t.Helper()
+	s := storetest.OpenSide(t, url, 1, 2, pool)
+	return &side{s, backlog.Open(s.DB, nobodyAsks)}
+}
+
+func nobodyAsks(context.Context, *store.Tx, []backlog.Moved) error { return nil }
+
+// board is a workspace on a database of its own.
+func board(t testing.TB) *backlog.Workspace {
+	t.Helper()
+	return boardOf(t, newSide(t), backlog.MainWorkspace)
+}
+
+func boardOf(t testing.TB, s *side, workspace string) *backlog.Workspace {
+	t.Helper()
+	b, err := s.backlog.Workspace(workspace, "ann")
+	require.NoError(t, err)
+	return b
+}
+
+func create(t testing.TB, b *backlog.Workspace, specs ...backlog.TaskSpec) []backlog.Created {
+	t.Helper()
+	out, err := b.Create(t.Context(), specs...)
+	require.NoError(t, err)
+	return out
+}
+
+func claimCards(t testing.TB, b *backlog.Workspace, change func(*backlog.ClaimTerms)) []backlog.Claimed {
+	t.Helper()
+	terms := backlog.ClaimTerms{Owner: "worker-1", Limit: 100, Lease: 10 * time.Minute}
+	if change != nil {
+		change(&terms)
+	}
+	list, err := b.Claim(t.Context(), terms)
+	require.NoError(t, err)
+	return list
+}
+
+func keys(list []backlog.Claimed) []string {
+	names := []string{}
+	for _, c := range list {
+		names = append(names, c.Key)
+	}
+	return names
+}
+
+// The example session of seed 000.
+func TestTheSeedsSession(t *testing.T) {
+	t.Parallel()
+	b := board(t)
+	create(t, b, backlog.TaskSpec{Key: "A1", Title: "schema", Priority: 5})
+	create(t, b, backlog.TaskSpec{Key: "A2", Title: "service", DependsOn: []string{"A1"}, Priority: 9})
+
+	first := claimCards(t, b, func(c *backlog.ClaimTerms) { c.Limit = 1 })
+	require.Equal(t, []string{"A1"}, keys(first), "A2 is gated on A1")
+	require.Empty(t, claimCards(t, b, nil))
+	g, err := b.VerifyGrant(t.Context(), first[0].Grant)
+	require.NoError(t, err)
+	require.Equal(t, first[0].Fence, g.Fence)
+
+	done, err := b.Complete(t.Context(), backlog.Act{Task: "A1"})
+	require.NoError(t, err)
+	require.Equal(t, backlog.BoardDone, done.Status)
+	ready, err := b.List(t.Context(), backlog.Filter{ReadyOnly: true})
+	require.NoError(t, err)
+	require.Len(t, ready, 1)
+	require.Equal(t, "A2", ready[0].Key)
+	require.Equal(t, backlog.EligibleReady, ready[0].Eligibility)
+
+	second := claimCards(t, b, nil)
+	require.Equal(t, []string{"A2"}, keys(second))
+	back, err := b.Reclaim(t.Context(), "A2")
+	require.NoError(t, err)
+	require.Equal(t, commands.Queued, back[0].State)
+	_, err = b.Complete(t.Context(), backlog.Act{Fence: &second[0].Fence})
+	require.Equal(t, commands.StaleAttempt, commands.CodeOf(err), "%v", err)
+
+	third := claimCards(t, b, nil)
+	_, err = b.Complete(t.Context(), backlog.Act{Fence: &third[0].Fence, Result: []byte(`{"ok":true}`)})
+	require.NoError(t, err)
+	again, err := b.Complete(t.Context(), backlog.Act{Fence: &third[0].Fence})
+	require.NoError(t, err, "a repeated terminal word gets the same answer")
+	require.JSONEq(t, `{"ok":true}`, string(again.Result))
+	stats, err := b.Stats(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int64(2), stats.Status[backlog.BoardDone])
+	require.Zero(t, stats.Claimable)
+}

@@ -1,0 +1,105 @@
+package backlog_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// benchBoard is a backlog with n tasks ready, with everything on or nothing.
+func benchBoard(b *testing.B, n int, everything bool) *backlog.Workspace {
+	l := board(b)
+	if everything {
+		most := 9_000_000_000 * backlog.Unit
+		require.NoError(b, l.SetBudget(b.Context(), backlog.Budget{Name: "tokens-of-all", Scope: "workspace", Dimension: "tokens", Hard: most}))
+		require.NoError(b, l.SetBudget(b.Context(), backlog.Budget{Name: "money", Scope: "account", Target: "bench", Dimension: "usd", Hard: most}))
+	}
+	sets := [][]string{nil, {"linux"}, {"linux", "python"}, {"gpu", "linux"}}
+	for n > 0 {
+		specs := make([]backlog.TaskSpec, min(n, 1000))
+		for i := range specs {
+			specs[i].Title = fmt.Sprintf("task %d", i)
+			if everything {
+				specs[i].Account, specs[i].Capabilities = "bench", sets[i%len(sets)]
+				specs[i].Estimate = map[string]backlog.Amount{"tokens": backlog.Amount(1500+i%2*500) * backlog.Unit, "usd": backlog.Unit / 100}
+			}
+		}
+		create(b, l, specs...)
+		n -= len(specs)
+	}
+	return l
+}
+
+var benchTerms = backlog.ClaimTerms{Owner: "worker", Limit: 1, Lease: time.Minute, Capabilities: []string{"gpu", "linux", "python"}}
+
+// BenchmarkClaim claims tasks one at a time and in batches, from one
+// connection and from 16 at once; b.N counts tasks.
+func BenchmarkClaim(b *testing.B) {
+	for _, how := range []string{"free", "limits"} {
+		for _, limit := range []int{1, 500} {
+			b.Run(fmt.Sprintf("%s/%d", how, limit), func(b *testing.B) {
+				l, terms, n := benchBoard(b, b.N, how == "limits"), benchTerms, b.N
+				terms.Limit = limit
+				b.ResetTimer()
+				for n > 0 {
+					list, err := l.Claim(b.Context(), terms)
+					require.NoError(b, err)
+					require.NotEmpty(b, list)
+					n -= len(list)
+				}
+			})
+		}
+		b.Run(how+"/16x1", func(b *testing.B) {
+			l := benchBoard(b, b.N, how == "limits")
+			var got atomic.Int64
+			b.SetParallelism(8)
+			b.ResetTimer()
+			b.RunParallel(func(p *testing.PB) {
+				for p.Next() {
+					list, err := l.Claim(b.Context(), benchTerms)
+					if err != nil {
+						b.Error(err)
+					}
+					got.Add(int64(len(list)))
+				}
+			})
+			require.EqualValues(b, b.N, got.Load())
+		})
+	}
+}
+
+// BenchmarkWork claims and completes tasks, 500 at a time, from 4 workers at once.
+func BenchmarkWork(b *testing.B) {
+	l, terms := benchBoard(b, b.N, true), benchTerms
+	terms.Limit = 500
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var workers sync.WaitGroup
+	b.ResetTimer()
+	for range 4 {
+		workers.Go(func() {
+			for left.Load() > 0 {
+				list, err := l.Claim(b.Context(), terms)
+				fences := make([]backlog.Fence, len(list))
+				for i, c := range list {
+					fences[i] = c.Fence
+				}
+				if err == nil && len(list) > 0 {
+					_, err = l.CompleteMany(b.Context(), fences)
+				}
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				left.Add(int64(-len(list)))
+			}
+		})
+	}
+	workers.Wait()
+}

@@ -1,0 +1,291 @@
+package backlog
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A Budget limits what the claims in its scope may spend of one dimension. A
+// claim reserves its task's estimate; a report of usage settles it; the end of
+// the attempt releases what is left, or charges the estimate when nothing of
+// the dimension was reported.
+type Budget struct {
+	Name        string     `json:"name"`
+	Scope       string     `json:"scope"`            // instance, workspace, connection, lane, agent, task, account
+	Target      string     `json:"target,omitempty"` // which of them
+	Dimension   string     `json:"dimension"`        // usd, tokens, minutes, …; spawns counts claims
+	Hard        Amount     `json:"hard"`
+	Soft        *Amount    `json:"soft,omitempty"` // passing it is noted in the audit, once per window
+	OnHard      string     `json:"on_hard"`        // queue, downgrade, refuse, cancel
+	DowngradeTo string     `json:"downgrade_to,omitempty"`
+	Rolling     Seconds    `json:"rolling_seconds,omitempty"` // usage counts for so long
+	ResetsAt    *time.Time `json:"resets_at,omitempty"`       // usage starts anew then,
+	Every       Seconds    `json:"every_seconds,omitempty"`   // and so often after it
+	Used        Amount     `json:"used"`
+	Reserved    Amount     `json:"reserved"`
+	Left        Amount     `json:"left"` // below 0 when more was used than allowed
+	SoftSince   *time.Time `json:"soft_since,omitempty"`
+}
+
+// Seconds is a duration that JSON shows in seconds.
+type Seconds time.Duration
+
+// MarshalJSON writes whole seconds.
+func (s Seconds) MarshalJSON() ([]byte, error) {
+	return json.Marshal(int64(time.Duration(s) / time.Second))
+}
+
+var (
+	budgetScopes = []string{"instance", "workspace", "connection", "lane", "agent", "task", "account"}
+	quotaScopes  = []string{"instance", "workspace", "connection", "lane", "agent", "account"}
+	freezeScopes = []string{"instance", "workspace", "lane", "connection", "account"}
+)
+
+// home is the workspace that a limit's row belongs to: none for what binds the
+// whole instance.
+func (ws *Workspace) home(scope string) string {
+	if scope == "instance" {
+		return ""
+	}
+	return ws.name
+}
+
+func checkScope(scopes []string, scope, target string) error {
+	wide := scope == "instance" || scope == "workspace"
+	switch {
+	case !slices.Contains(scopes, scope):
+		return commands.Refuse(commands.Validation, "scope %q is not one of %v", clip(scope), scopes)
+	case wide && target != "":
+		return commands.Refuse(commands.Validation, "scope %s takes no target", scope)
+	case !wide && target == "":
+		return commands.Refuse(commands.Validation, "scope %s needs a target, as in %s:NAME", scope, scope)
+	}
+	return checkText("the target", target, MaxKey, true)
+}
+
+func checkWindow(d Seconds) error {
+	if d < 0 || d > Seconds(10*365*24*time.Hour) || d%Seconds(time.Second) != 0 {
+		return commands.Refuse(commands.Validation, "a window of %s is not a whole number of seconds up to 10 years", time.Duration(d))
+	}
+	return nil
+}
+
+func (g *Budget) validate() error {
+	if g.OnHard == "" {
+		g.OnHard = "queue"
+	}
+	if err := checkScope(budgetScopes, g.Scope, g.Target); err != nil {
+		return err
+	}
+	if err := checkWindow(g.Rolling); err != nil {
+		return err
+	}
+	if err := checkWindow(g.Every); err != nil {
+		return err
+	}
+	switch {
+	case !validName.MatchString(g.Name):
+		return commands.Refuse(commands.Validation, "the budget's name %q is not 1 to 63 lower-case letters, digits and hyphens", clip(g.Name))
+	case !validDimension.MatchString(g.Dimension):
+		return commands.Refuse(commands.Validation, "dimension %q is not a name such as usd, tokens or minutes", clip(g.Dimension))
+	case g.Hard < 0 || g.Hard > maxAmount:
+		return commands.Refuse(commands.Validation, "the hard limit %s is outside 0..%s", g.Hard, maxAmount)
+	case g.Soft != nil && (*g.Soft < 0 || *g.Soft > g.Hard):
+		return commands.Refuse(commands.Validation, "the soft limit %s is outside 0..%s, the hard limit", *g.Soft, g.Hard)
+	case !slices.Contains([]string{"queue", "downgrade", "refuse", "cancel"}, g.OnHard):
+		return commands.Refuse(commands.Validation, "on-hard %q is not one of queue, downgrade, refuse, cancel", clip(g.OnHard))
+	case (g.OnHard == "downgrade") != (g.DowngradeTo != "") || g.DowngradeTo != "" && !validName.MatchString(g.DowngradeTo):
+		return commands.Refuse(commands.Validation, "downgrade needs the lane to move tasks to, and nothing else does")
+	case g.OnHard == "downgrade" && g.Scope == "lane" && g.Target == g.DowngradeTo:
+		return commands.Refuse(commands.Validation, "a lane's budget cannot downgrade to the same lane")
+	case g.Rolling > 0 && (g.ResetsAt != nil || g.Every > 0):
+		return commands.Refuse(commands.Validation, "a budget has a rolling window or resets, not both")
+	case g.Every > 0 && g.ResetsAt == nil:
+		return commands.Refuse(commands.Validation, "a budget that resets again and again needs a first time to reset at")
+	}
+	return nil
+}
+
+// SetBudget makes a budget, or changes the limits and the window of the one
+// with that name; what was used and reserved stays.
+func (ws *Workspace) SetBudget(ctx context.Context, g Budget) error {
+	if err := g.validate(); err != nil {
+		return err
+	}
+	return ws.tx(ctx, "setting budget "+g.Name, func(ctx context.Context, tx *store.Tx) error {
+		if err := awaitHolders(ctx, tx, "budgets"); err != nil {
+			return err
+		}
+		if g.Scope == "task" {
+			if err := ws.classOfItsOwn(ctx, tx, &g); err != nil {
+				return err
+			}
+		}
+		tag, err := tx.Exec(ctx, `
+			INSERT INTO budgets AS b (workspace, name, scope, target, dimension, hard, soft, on_hard, downgrade_to, rolling, resets_at, every)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10::interval, interval '0'), $11, nullif($12::interval, interval '0'))
+			ON CONFLICT (workspace, name) DO UPDATE SET hard = excluded.hard, soft = excluded.soft, on_hard = excluded.on_hard, downgrade_to = excluded.downgrade_to,
+				rolling = excluded.rolling, resets_at = excluded.resets_at, every = excluded.every, soft_since = NULL
+			WHERE (b.scope, b.target, b.dimension, b.rolling IS NULL) = (excluded.scope, excluded.target, excluded.dimension, excluded.rolling IS NULL)`,
+			ws.home(g.Scope), g.Name, g.Scope, g.Target, g.Dimension, g.Hard, g.Soft, g.OnHard, g.DowngradeTo, time.Duration(g.Rolling), g.ResetsAt, time.Duration(g.Every))
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() > 0 {
+			_, err = tx.Exec(ctx, `SELECT recall_advances(id) FROM budgets WHERE workspace = $1 AND name = $2`, ws.home(g.Scope), g.Name)
+		}
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return commands.Refuse(commands.Conflict, "budget %s is there with another scope, dimension or kind of window; these do not change", g.Name).
+				Hinting("remove it first: spawnmesh budget remove %s", g.Name)
+		}
+		ws.audit(tx, "budget.set", g.Name, "", fmt.Sprintf("%s of %s for %s %s", g.Hard, g.Dimension, g.Scope, g.Target))
+		return tellClaimers(ctx, tx)
+	})
+}
+
+// awaitHolders waits for the claims that hold the limits of a table, and keeps
+// others from it until the commit: none sees a limit that is new since it held
+// what there was, and takes of it as if it held it too.
+func awaitHolders(ctx context.Context, tx *store.Tx, table string) error {
+	if _, err := tx.Exec(ctx, `LOCK TABLE `+table+` IN EXCLUSIVE MODE`); err != nil {
+		return fmt.Errorf("waiting for claims that hold %s: %w", table, err)
+	}
+	return nil
+}
+
+// classOfItsOwn gives the task of a task's budget a class that no other has.
+func (ws *Workspace) classOfItsOwn(ctx context.Context, tx *store.Tx, g *Budget) error {
+	t, err := ws.find(ctx, tx, g.Target)
+	if err != nil {
+		return err
+	}
+	g.Target = t.ID
+	if t.State.Terminal() {
+		return commands.Refuse(commands.Conflict, "task %s is %s and spends nothing more", t.Name(), t.State)
+	}
+	waits := t.Owner == ""
+	if waits {
+		if err := pull(ctx, tx, []string{t.ID}); err != nil {
+			return err
+		}
+	}
+	tag, err := tx.Exec(ctx, `UPDATE tasks t SET class = intern_class(c.workspace, c.lane, c.kind, c.capabilities, c.account, c.conn, t.id, c.estimate), updated_at = clock_timestamp()
+		FROM classes c WHERE t.id = $1 AND c.id = t.class AND t.state = $2`, t.ID, t.State)
+	if err != nil {
+		return err
+	}
+	if tag.RowsAffected() == 0 {
+		return commands.Refuse(commands.Conflict, "task %s changed at this moment; try once more", t.Name())
+	}
+	if waits {
+		return ws.standAgain(ctx, tx, t)
+	}
+	return nil
+}
+
+const budgetColumns = `name, scope, target, dimension, hard, soft, on_hard, downgrade_to, coalesce(rolling, interval '0'), resets_at, coalesce(every, interval '0'),
+	used, reserved, hard - used - reserved, soft_since`
+
+func scanBudget(row pgx.CollectableRow) (g Budget, err error) {
+	var rolling, every time.Duration
+	err = row.Scan(&g.Name, &g.Scope, &g.Target, &g.Dimension, &g.Hard, &g.Soft, &g.OnHard, &g.DowngradeTo, &rolling, &g.ResetsAt, &every,
+		&g.Used, &g.Reserved, &g.Left, &g.SoftSince)
+	g.Rolling, g.Every = Seconds(rolling), Seconds(every)
+	return g, err
+}
+
+// Budgets lists the budgets that bind the workspace, the instance's included.
+func (ws *Workspace) Budgets(ctx context.Context) (list []Budget, err error) {
+	err = ws.tx(ctx, "listing budgets", func(ctx context.Context, tx *store.Tx) error {
+		rows, err := tx.Query(ctx, `SELECT `+budgetColumns+` FROM funds WHERE workspace IN ('', $1) ORDER BY workspace, name`, ws.name)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, scanBudget)
+		return err
+	})
+	return list, err
+}
+
+// GrantBudget raises a budget's hard limit.
+func (ws *Workspace) GrantBudget(ctx context.Context, name string, more Amount, reason string) (Budget, error) {
+	if more <= 0 || more > maxAmount {
+		return Budget{}, commands.Refuse(commands.Validation, "a budget is raised by more than 0, not by %s", more)
+	}
+	return ws.changeBudget(ctx, name, "granted", reason, func(ctx context.Context, tx *store.Tx, id int) error {
+		_, err := tx.Exec(ctx, `UPDATE budgets SET soft_since = NULL, hard = least(hard + $2::bigint, 9223372036854775) WHERE id = $1`, id, int64(more))
+		return err
+	})
+}
+
+// ResetBudget starts a budget anew: nothing is used. What is reserved stays.
+func (ws *Workspace) ResetBudget(ctx context.Context, name, reason string) (Budget, error) {
+	return ws.changeBudget(ctx, name, "reset", reason, func(ctx context.Context, tx *store.Tx, id int) error {
+		var batch pgx.Batch
+		batch.Queue(`UPDATE budgets SET soft_since = NULL WHERE id = $1`, id)
+		// Whoever settles just now comes first. Then what was used goes together
+		// with the charges that would be taken off it later.
+		batch.Queue(`SELECT FROM budget_slots WHERE budget = $1 ORDER BY slot FOR UPDATE`, id)
+		batch.Queue(`WITH forgotten AS (DELETE FROM charges WHERE budget = $1) UPDATE budget_slots SET used = 0 WHERE budget = $1`, id)
+		return tx.SendBatch(ctx, &batch).Close()
+	})
+}
+
+func (ws *Workspace) changeBudget(ctx context.Context, name, done, reason string, change func(context.Context, *store.Tx, int) error) (g Budget, err error) {
+	err = ws.tx(ctx, "changing budget "+clip(name), func(ctx context.Context, tx *store.Tx) error {
+		var id int
+		err := tx.QueryRow(ctx, `SELECT id FROM budgets WHERE workspace IN ('', $1) AND name = $2 ORDER BY workspace DESC LIMIT 1 FOR NO KEY UPDATE`, ws.name, name).Scan(&id)
+		if err == pgx.ErrNoRows {
+			return commands.Refuse(commands.NotFound, "no budget %q", clip(name)).Hinting("spawnmesh budget list")
+		}
+		if err != nil {
+			return err
+		}
+		if err := change(ctx, tx, id); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, `SELECT `+budgetColumns+` FROM funds WHERE id = $1`, id)
+		if err != nil {
+			return err
+		}
+		if g, err = pgx.CollectExactlyOneRow(rows, scanBudget); err != nil {
+			return err
+		}
+		ws.audit(tx, "budget."+done, name, "", reason)
+		return tellClaimers(ctx, tx)
+	})
+	return g, err
+}
+
+// RemoveBudget removes a limit. Tasks whose account has no other budget wait:
+// an account without a budget may spend nothing.
+func (ws *Workspace) RemoveBudget(ctx context.Context, name, reason string) error {
+	return ws.removeLimit(ctx, "budget", name, reason, `
+		WITH gone AS (DELETE FROM budgets WHERE id = (SELECT id FROM budgets WHERE workspace IN ('', $1) AND name = $2 ORDER BY workspace DESC LIMIT 1) RETURNING id), sums AS (DELETE FROM budget_slots WHERE budget IN (SELECT id FROM gone))
+		SELECT FROM gone`)
+}
+
+func (ws *Workspace) removeLimit(ctx context.Context, what, name, reason, sql string) error {
+	return ws.tx(ctx, "removing "+what+" "+clip(name), func(ctx context.Context, tx *store.Tx) error {
+		tag, err := tx.Exec(ctx, sql, ws.name, name)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return commands.Refuse(commands.NotFound, "no %s %q", what, clip(name)).Hinting("spawnmesh %s list", what)
+		}
+		ws.audit(tx, what+".removed", name, "", reason)
+		return tellClaimers(ctx, tx)
+	})
+}

@@ -1,0 +1,346 @@
+package backlog
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// creation is the state of one Create.
+type creation struct {
+	ws      *Workspace
+	specs   []TaskSpec
+	ids     []string // of the tasks to be, chosen before the first try
+	digests [][]byte
+	act     string // names the batch in the audit
+	out     []Created
+	tries   int
+}
+
+func (c *creation) prepare() error {
+	for i := range c.specs {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return err
+		}
+		digest, err := c.specs[i].digest()
+		if err != nil {
+			return err
+		}
+		c.ids, c.digests = append(c.ids, id.String()), append(c.digests, digest)
+	}
+	c.act = uuid.NewString()
+	return nil
+}
+
+func (c *creation) run(ctx context.Context, tx *store.Tx) error {
+	c.out = make([]Created, len(c.specs))
+	c.tries++
+	if c.tries > 1 {
+		// The answer to an earlier commit may have been lost.
+		done, err := c.mine(ctx, tx)
+		if err != nil || done {
+			return err
+		}
+	}
+	if err := c.findExisting(ctx, tx); err != nil {
+		return err
+	}
+	deps, err := c.findDependencies(ctx, tx)
+	if err != nil {
+		return err
+	}
+	classes, err := c.classes(ctx, tx)
+	if err != nil {
+		return err
+	}
+	return c.insert(ctx, tx, deps, classes)
+}
+
+func (c *creation) mine(ctx context.Context, tx *store.Tx) (bool, error) {
+	var n int
+	if err := tx.QueryRow(ctx, `SELECT count(*) FROM tasks WHERE id = ANY ($1::uuid[])`, c.ids).Scan(&n); err != nil || n == 0 {
+		return false, err
+	}
+	for i, id := range c.ids {
+		c.out[i] = Created{ID: id, Key: c.specs[i].Key}
+	}
+	return true, nil
+}
+
+// findExisting answers specs whose key or idempotency key is taken. One that
+// says the same as before finds its task, and puts it back when it was blocked
+// (seed 000: re-create); one that says something else is refused.
+func (c *creation) findExisting(ctx context.Context, tx *store.Tx) error {
+	byKey, byIdem := map[string]int{}, map[string]int{}
+	for i, s := range c.specs {
+		if _, twice := byKey[s.Key]; twice && s.Key != "" {
+			return commands.Refuse(commands.Conflict, "the key %q is given to two tasks of one call", clip(s.Key))
+		}
+		if first, twice := byIdem[s.IdempotencyKey]; twice && s.IdempotencyKey != "" {
+			return commands.Refuse(commands.Idempotency, "tasks %d and %d of one call have the same idempotency key", first+1, i+1)
+		}
+		byKey[s.Key], byIdem[s.IdempotencyKey] = i, i
+	}
+	delete(byKey, "")
+	delete(byIdem, "")
+	if len(byKey)+len(byIdem) == 0 {
+		return nil
+	}
+	rows, err := tx.Query(ctx, `
+		SELECT id::text, coalesce(key, ''), coalesce(idempotency_key, ''), request_digest, state FROM tasks
+		WHERE workspace = $1 AND key = ANY ($2)
+		UNION SELECT id::text, coalesce(key, ''), coalesce(idempotency_key, ''), request_digest, state FROM tasks
+		WHERE workspace = $1 AND idempotency_key = ANY ($3)`, c.ws.name, keysOf(byKey), keysOf(byIdem))
+	if err != nil {
+		return err
+	}
+	var id, key, idem string
+	var digest []byte
+	var state commands.State
+	var blocked []string
+	_, err = pgx.ForEachRow(rows, []any{&id, &key, &idem, &digest, &state}, func() error {
+		i, found := byIdem[idem]
+		if !found {
+			i = byKey[key]
+		}
+		if !bytes.Equal(digest, c.digests[i]) {
+			return takenBy(c.specs[i], id, state, found)
+		}
+		c.out[i] = Created{ID: id, Key: key, Existing: true}
+		if state == commands.Blocked {
+			blocked = append(blocked, id)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.ws.unpark(ctx, tx, blocked, "task.unblocked", "created again")
+}
+
+func takenBy(s TaskSpec, id string, state commands.State, byIdempotency bool) error {
+	if byIdempotency {
+		return commands.Refuse(commands.Idempotency, "the idempotency key %q was used for task %s with other content", clip(s.IdempotencyKey), id)
+	}
+	return commands.Refuse(commands.Conflict, "the key %q belongs to task %s, which is %s and says something else", clip(s.Key), id, state).
+		Hinting("choose another key; a repeated create must say exactly the same")
+}
+
+func keysOf(m map[string]int) []string {
+	list := make([]string, 0, len(m))
+	for k := range m {
+		list = append(list, k)
+	}
+	return list
+}
+
+// dependency is a task that a new one depends on.
+type dependency struct {
+	id    string
+	state commands.State
+}
+
+// findDependencies resolves what the specs depend on and holds it as it is
+// until the commit: one that completes at this moment either is seen as
+// completed here, or sees the new edge when it resolves its dependents.
+func (c *creation) findDependencies(ctx context.Context, tx *store.Tx) ([][]dependency, error) {
+	lists := make([][]dependency, len(c.specs))
+	var refs []string
+	for i, s := range c.specs {
+		if !c.out[i].Existing {
+			refs = append(refs, s.DependsOn...)
+		}
+	}
+	known, err := findTasks(ctx, tx, c.ws.name, refs)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range c.specs {
+		if c.out[i].Existing {
+			continue
+		}
+		seen := map[string]bool{}
+		for _, ref := range s.DependsOn {
+			d, ok := known[ref]
+			if !ok {
+				return nil, commands.Refuse(commands.NotFound, "task %q depends on %q, and there is no such task", clip(s.name()), clip(ref)).
+					Hinting("create it first, or link it later: spawnmesh backlog link --from ID --to ID")
+			}
+			if !seen[d.id] {
+				seen[d.id] = true
+				lists[i] = append(lists[i], d)
+			}
+		}
+		if s.Key != "" {
+			known[s.Key] = dependency{c.ids[i], commands.Queued}
+		}
+	}
+	return lists, nil
+}
+
+func (s TaskSpec) name() string {
+	if s.Key != "" {
+		return s.Key
+	}
+	return s.Title
+}
+
+// findTasks looks up keys and ids and holds the rows against changes, in the
+// order of their ids so that two callers cannot wait for each other.
+func findTasks(ctx context.Context, tx *store.Tx, workspace string, refs []string) (map[string]dependency, error) {
+	known := map[string]dependency{}
+	if len(refs) == 0 {
+		return known, nil
+	}
+	refs = slices.Compact(slices.Sorted(slices.Values(refs)))
+	ids := slices.DeleteFunc(slices.Clone(refs), func(r string) bool { return !looksLikeID(r) })
+	rows, err := tx.Query(ctx, `SELECT id::text, coalesce(key, ''), state FROM tasks
+		WHERE id IN (SELECT id FROM tasks WHERE workspace = $1 AND key = ANY ($2) UNION SELECT unnest($3::uuid[])) ORDER BY id FOR SHARE`,
+		workspace, refs, ids)
+	if err != nil {
+		return nil, fmt.Errorf("looking up dependencies: %w", err)
+	}
+	var d dependency
+	var key string
+	_, err = pgx.ForEachRow(rows, []any{&d.id, &key, &d.state}, func() error {
+		known[d.id] = d
+		if key != "" {
+			known[key] = d
+		}
+		return nil
+	})
+	return known, err
+}
+
+// classes interns the classes of the new tasks, each once.
+func (c *creation) classes(ctx context.Context, tx *store.Tx) ([]int, error) {
+	ids := make([]int, len(c.specs))
+	for i := range c.specs {
+		if c.out[i].Existing {
+			continue
+		}
+		id, err := c.ws.backlog.classes.of(ctx, tx, c.ws.name, c.specs[i].class())
+		if err != nil {
+			return nil, err
+		}
+		ids[i] = id
+	}
+	return ids, nil
+}
+
+// newTasks are the columns of tasks to be inserted.
+type newTasks struct {
+	id, key, title, body, phase, idem, onFail, reason []string
+	priority, class, retries, unmet                   []int
+	digest                                            [][]byte
+	acceptance                                        []*json.RawMessage
+	notBefore                                         []*time.Time
+	edgeTask, edgeDep                                 []string
+	edgeMet                                           []bool
+}
+
+func (c *creation) insert(ctx context.Context, tx *store.Tx, deps [][]dependency, classes []int) error {
+	var n newTasks
+	for i := range c.specs {
+		if c.out[i].Existing {
+			continue
+		}
+		c.out[i] = Created{ID: c.ids[i], Key: c.specs[i].Key}
+		if err := n.add(&c.specs[i], c.ids[i], c.digests[i], classes[i], deps[i]); err != nil {
+			return err
+		}
+	}
+	if len(n.id) == 0 {
+		return nil
+	}
+	object := c.act
+	if len(n.id) == 1 {
+		object = n.id[0]
+	}
+	var batch pgx.Batch
+	takeNewWork(&batch, slices.Compact(slices.Sorted(slices.Values(n.class))))
+	batch.Queue(`
+		WITH new AS (
+			SELECT * FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::int[], $9::int[], $10::text[], $11::bytea[], $12::text[],
+				$13::timestamptz[], $14::int[], $15::int[], $16::text[], $17::jsonb[])
+				WITH ORDINALITY AS u (id, key, title, body, phase, priority, class, idem, digest, on_fail, not_before, retries, unmet, reason, acceptance, n)
+		), added AS (
+			INSERT INTO tasks (id, workspace, key, title, phase, priority, class, idempotency_key, request_digest, on_failed_dep, not_before, max_retries, unmet, reason, created_by)
+			SELECT id, $1, nullif(key, ''), title, phase, priority, class, nullif(idem, ''), digest, on_fail, not_before, retries, unmet, reason, $2 FROM new ORDER BY n
+			RETURNING id, seq, class, priority, unmet, not_before
+		), bodies AS (
+			INSERT INTO task_bodies (task, workspace, body, acceptance) SELECT id, $1, body, acceptance FROM new WHERE body <> '' OR acceptance IS NOT NULL
+		), edges AS (
+			INSERT INTO dependencies (task, dependency, workspace, met) SELECT t, d, $1, m FROM unnest($18::uuid[], $19::uuid[], $20::bool[]) AS e (t, d, m)
+		), place AS (
+			INSERT INTO ready (class, rank, seq, task, workspace, expires_at)
+			SELECT class, -priority, seq, id, $1, 'infinity' FROM added WHERE unmet = 0 AND coalesce(not_before <= now(), true)
+		), later AS (
+			INSERT INTO due (at, task, workspace) SELECT not_before, id, $1 FROM added WHERE unmet = 0 AND not_before > now()
+		), waiting AS (
+			INSERT INTO parked (task, workspace, why) SELECT id, $1, 'deps' FROM added WHERE unmet > 0
+		)
+		INSERT INTO audit (workspace, actor, action, object, tasks) SELECT $1, $2, 'task.queued', $21, array_agg(id) FROM added`,
+		c.ws.name, c.ws.actor, n.id, n.key, n.title, n.body, n.phase, n.priority, n.class, n.idem, n.digest, n.onFail,
+		n.notBefore, n.retries, n.unmet, n.reason, n.acceptance, n.edgeTask, n.edgeDep, n.edgeMet, object)
+	batch.Queue(notify)
+	if err := tx.SendLast(ctx, &batch); err != nil {
+		return refusedWork(fmt.Errorf("filling the backlog: %w", err))
+	}
+	return nil
+}
+
+func (n *newTasks) add(s *TaskSpec, id string, digest []byte, class int, deps []dependency) error {
+	onFail := s.OnFailedDep
+	if onFail == "" {
+		onFail = "hold"
+	}
+	unmet, reason := 0, ""
+	for _, d := range deps {
+		met, bad := meets(d.state, onFail)
+		if bad && onFail == "cancel" {
+			return commands.Refuse(commands.Conflict, "task %q depends on %s, which is %s, and is to be cancelled when a dependency fails", clip(s.name()), d.id, d.state)
+		}
+		if bad {
+			reason = string(commands.DependencyFailed)
+		}
+		if !met {
+			unmet++
+		}
+		n.edgeTask, n.edgeDep, n.edgeMet = append(n.edgeTask, id), append(n.edgeDep, d.id), append(n.edgeMet, met)
+	}
+	n.id, n.key, n.title, n.body = append(n.id, id), append(n.key, s.Key), append(n.title, s.Title), append(n.body, s.Body)
+	n.phase, n.idem, n.digest = append(n.phase, s.Phase), append(n.idem, s.IdempotencyKey), append(n.digest, digest)
+	n.priority, n.class, n.retries = append(n.priority, s.Priority), append(n.class, class), append(n.retries, s.MaxRetries)
+	n.unmet, n.reason, n.onFail = append(n.unmet, unmet), append(n.reason, reason), append(n.onFail, onFail)
+	var acceptance *json.RawMessage
+	if len(s.Acceptance) > 0 {
+		acceptance = &s.Acceptance
+	}
+	var notBefore *time.Time
+	if !s.NotBefore.IsZero() {
+		notBefore = &s.NotBefore
+	}
+	n.acceptance, n.notBefore = append(n.acceptance, acceptance), append(n.notBefore, notBefore)
+	return nil
+}
+
+// meets says whether a dependency in state satisfies, and whether it has ended
+// without ever doing so.
+func meets(state commands.State, onFail string) (met, bad bool) {
+	if state == commands.Completed {
+		return true, false
+	}
+	bad = state.Terminal()
+	return bad && onFail == "ignore", bad && onFail != "ignore"
+}

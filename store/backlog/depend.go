@@ -1,0 +1,244 @@
+package backlog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// Link makes one task depend on another. An edge that is there already is not
+// an error; one that would close a circle is, and the circle is spelled out.
+func (ws *Workspace) Link(ctx context.Context, from, to string) error {
+	return ws.again(ctx, func() error {
+		return ws.tx(ctx, "linking tasks", func(ctx context.Context, tx *store.Tx) error {
+			task, dep, err := ws.ends(ctx, tx, from, to)
+			if err != nil {
+				return err
+			}
+			if task.ID == dep.ID {
+				return commands.Refuse(commands.Cycle, "task %s cannot depend on itself", task.Name())
+			}
+			if task.State.Terminal() || task.Owner != "" {
+				return commands.Refuse(commands.Conflict, "task %s is %s: what it depends on is settled", task.Name(), task.State)
+			}
+			return ws.link(ctx, tx, task, dep)
+		})
+	})
+}
+
+func (ws *Workspace) ends(ctx context.Context, tx *store.Tx, from, to string) (task, dep Task, err error) {
+	// One link at a time in a workspace: two at once could close a circle that
+	// neither sees.
+	if _, err = tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('link ' || $1, 0))`, ws.name); err != nil {
+		return task, dep, err
+	}
+	if task, err = ws.find(ctx, tx, from); err != nil {
+		return task, dep, err
+	}
+	dep, err = ws.find(ctx, tx, to)
+	return task, dep, err
+}
+
+func (ws *Workspace) link(ctx context.Context, tx *store.Tx, task, dep Task) error {
+	if err := ws.refuseCycle(ctx, tx, task, dep); err != nil {
+		return err
+	}
+	// Held as it is until the commit, so that its end comes before or after.
+	known, err := findTasks(ctx, tx, ws.name, []string{dep.ID})
+	if err != nil {
+		return err
+	}
+	if err := pull(ctx, tx, []string{task.ID}); err != nil {
+		return err
+	}
+	met, bad := meets(known[dep.ID].state, task.OnFailedDep)
+	if bad && task.OnFailedDep == "cancel" {
+		return commands.Refuse(commands.Conflict, "task %s is %s, and %s is to be cancelled when a dependency fails", dep.Name(), dep.State, task.Name())
+	}
+	tag, err := tx.Exec(ctx, `
+		WITH edge AS (
+			INSERT INTO dependencies (task, dependency, workspace, met) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING RETURNING met
+		)
+		UPDATE tasks SET unmet = unmet + coalesce((SELECT (NOT met)::int FROM edge), 0), updated_at = clock_timestamp(),
+			reason = CASE WHEN $5 THEN 'dependency_failed' ELSE reason END
+		WHERE id = $1 AND state = $6`, task.ID, dep.ID, ws.name, met, bad, task.State)
+	if err != nil {
+		return fmt.Errorf("adding the edge: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return errRaced
+	}
+	if err := ws.standAgain(ctx, tx, task); err != nil {
+		return err
+	}
+	ws.audit(tx, "task.linked", task.ID, "", "depends on "+dep.ID)
+	return nil
+}
+
+// standAgain puts a waiting task that was pulled back where it belongs.
+func (ws *Workspace) standAgain(ctx context.Context, tx *store.Tx, task Task) error {
+	if task.State == commands.Queued {
+		return place(ctx, tx, []string{task.ID})
+	}
+	return park(ctx, tx, []string{task.ID}, string(task.State))
+}
+
+// refuseCycle asks whether dep depends on task, directly or not.
+func (ws *Workspace) refuseCycle(ctx context.Context, tx *store.Tx, task, dep Task) error {
+	rows, err := tx.Query(ctx, `
+		WITH RECURSIVE walk (node, via) AS (
+			SELECT $1::uuid, NULL::uuid
+			UNION
+			SELECT d.dependency, w.node FROM walk w JOIN dependencies d ON d.task = w.node WHERE w.node <> $2
+		)
+		SELECT w.node::text, coalesce(w.via::text, ''), coalesce(t.key, t.id::text) FROM walk w JOIN tasks t ON t.id = w.node`, dep.ID, task.ID)
+	if err != nil {
+		return fmt.Errorf("looking for a circle: %w", err)
+	}
+	via, name := map[string]string{}, map[string]string{}
+	var node, from, called string
+	_, err = pgx.ForEachRow(rows, []any{&node, &from, &called}, func() error {
+		if _, known := via[node]; !known {
+			via[node] = from
+		}
+		name[node] = called
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("looking for a circle: %w", err)
+	}
+	if _, circle := via[task.ID]; !circle {
+		return nil
+	}
+	// From task back to dep by the way the walk came, then the new edge in front.
+	path := []string{task.Name()}
+	for node := via[task.ID]; node != "" && len(path) <= len(via); node = via[node] {
+		path = append(path, name[node])
+	}
+	path = append(path, task.Name())
+	slices.Reverse(path)
+	if len(path) > 12 {
+		path = slices.Concat(path[:6], []string{fmt.Sprintf("… %d more …", len(path)-11)}, path[len(path)-5:])
+	}
+	return commands.Refuse(commands.Cycle, "task %s cannot depend on %s, that would be a circle: %s", task.Name(), dep.Name(), strings.Join(path, " -> ")).
+		Hinting("each depends on the next; unlink one of them: spawnmesh backlog unlink --from ID --to ID")
+}
+
+// Unlink removes an edge. A task whose last unmet dependency it was can be
+// claimed from then on.
+func (ws *Workspace) Unlink(ctx context.Context, from, to string) error {
+	return ws.again(ctx, func() error {
+		return ws.tx(ctx, "unlinking tasks", func(ctx context.Context, tx *store.Tx) error {
+			task, dep, err := ws.ends(ctx, tx, from, to)
+			if err != nil {
+				return err
+			}
+			return ws.unlink(ctx, tx, task, dep)
+		})
+	})
+}
+
+func (ws *Workspace) unlink(ctx context.Context, tx *store.Tx, task, dep Task) error {
+	if _, err := findTasks(ctx, tx, ws.name, []string{dep.ID}); err != nil {
+		return err
+	}
+	waits := task.State == commands.Queued || task.State == commands.Blocked || task.State == commands.Paused
+	if waits {
+		if err := pull(ctx, tx, []string{task.ID}); err != nil {
+			return err
+		}
+	}
+	var met bool
+	err := tx.QueryRow(ctx, `DELETE FROM dependencies WHERE task = $1 AND dependency = $2 RETURNING met`, task.ID, dep.ID).Scan(&met)
+	if err == pgx.ErrNoRows {
+		return commands.Refuse(commands.NotFound, "task %s does not depend on %s", task.Name(), dep.Name())
+	}
+	if err != nil {
+		return fmt.Errorf("removing the edge: %w", err)
+	}
+	tag, err := tx.Exec(ctx, `UPDATE tasks t SET unmet = unmet - $3::int, updated_at = clock_timestamp(),
+			reason = CASE WHEN reason = 'dependency_failed' THEN waiting_reason(id) ELSE reason END
+		WHERE id = $1 AND state = $2`, task.ID, task.State, intOf(!met))
+	if err != nil {
+		return fmt.Errorf("removing the edge: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return errRaced
+	}
+	if waits {
+		if err := ws.standAgain(ctx, tx, task); err != nil {
+			return err
+		}
+	}
+	ws.audit(tx, "task.unlinked", task.ID, "", "no longer depends on "+dep.ID)
+	return nil
+}
+
+func intOf(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// failDependents tells the dependents of tasks that ended without success, by
+// each one's policy: hold notes the reason, cancel ends it and then its own
+// dependents. (Who ignores it was let go when the dependency was resolved.)
+func (b *Backlog) failDependents(ctx context.Context, tx *store.Tx, tasks []string) error {
+	for len(tasks) > 0 {
+		_, err := tx.Exec(ctx, `UPDATE tasks SET reason = 'dependency_failed', updated_at = clock_timestamp()
+			WHERE id IN (SELECT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND NOT met) AND on_failed_dep = 'hold' AND state = 'queued'`, tasks)
+		if err != nil {
+			return fmt.Errorf("telling dependents: %w", err)
+		}
+		rows, err := tx.Query(ctx, `SELECT id::text FROM tasks
+			WHERE id IN (SELECT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND NOT met) AND on_failed_dep = 'cancel' AND state IN ('queued', 'paused', 'blocked')`, tasks)
+		if err != nil {
+			return fmt.Errorf("finding dependents to cancel: %w", err)
+		}
+		if tasks, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(tasks) == 0 {
+			return err
+		}
+		if tasks, err = b.cancelWaiting(ctx, tx, "self", tasks, commands.DependencyFailed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cancelWaiting cancels those of tasks that no attempt holds, and tells of it. It returns what it cancelled; their dependents are the
+// caller's.
+func (b *Backlog) cancelWaiting(ctx context.Context, tx *store.Tx, actor string, tasks []string, why commands.Reason) ([]string, error) {
+	if err := pull(ctx, tx, tasks); err != nil {
+		return nil, err
+	}
+	rows, err := tx.Query(ctx, `
+		WITH moved AS (
+			UPDATE tasks SET state = 'cancelled', reason = $2, epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
+			WHERE id = ANY ($1::uuid[]) AND state IN ('queued', 'paused', 'blocked') RETURNING id, workspace, state
+		), audited AS (
+			INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, $3, 'task.cancelled', id::text, $2 FROM moved
+		), `+tallySQL+`
+		SELECT id::text FROM moved`, tasks, string(why), actor)
+	if err != nil {
+		return nil, fmt.Errorf("cancelling tasks: %w", err)
+	}
+	done, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(done) == 0 {
+		return nil, err
+	}
+	if err := resolveNow(ctx, tx, done); err != nil {
+		return nil, err
+	}
+	ends, err := endedTasks(ctx, tx, done)
+	if err != nil {
+		return nil, err
+	}
+	return done, b.report(ctx, tx, ends)
+}

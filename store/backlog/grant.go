@@ -1,0 +1,174 @@
+package backlog
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A Grant is the proof that a claim handed out: this attempt of this task may
+// start until Expires. It is signed with HMAC-SHA-256 under a key of this
+// instance (seed 002) and means nothing to any other.
+type Grant struct {
+	Fence   Fence     `json:"fence"`
+	KeyID   string    `json:"key_id"`
+	Expires time.Time `json:"expires_at"`
+}
+
+// Lifetimes of grant keys: each signs for a day and verifies for as long as the
+// last grant that it signed can live, so keys overlap and none fails early.
+const (
+	keySigns   = 24 * time.Hour
+	keyOverlap = MaxLease + time.Hour
+	keyFresh   = time.Minute // how long a process may sign with what it read
+)
+
+// grantText is cg1.KID.TASK.ATTEMPT.EPOCH.EXPIRES.MAC; EXPIRES is in
+// milliseconds of Unix time, MAC is base64url without padding.
+const grantText = "cg1"
+
+type grantKey struct {
+	kid    string
+	secret []byte
+}
+
+func (k grantKey) mac(workspace, signed string) []byte {
+	h := hmac.New(sha256.New, k.secret)
+	h.Write([]byte(workspace))
+	h.Write([]byte{0}) // no workspace's name has it, so no two texts run together
+	h.Write([]byte(signed))
+	return h.Sum(nil)
+}
+
+func (k grantKey) sign(workspace string, f Fence, until time.Time) string {
+	signed := fmt.Sprintf("%s.%s.%s.%d.%d.%d", grantText, k.kid, f.Task, f.Attempt, f.Epoch, until.UnixMilli())
+	return signed + "." + base64.RawURLEncoding.EncodeToString(k.mac(workspace, signed))
+}
+
+// grantKeys remembers the key that signs, for a minute.
+type grantKeys struct {
+	mu   sync.Mutex // guards the rest
+	key  grantKey
+	read time.Time
+}
+
+func (g *grantKeys) forget() {
+	g.mu.Lock()
+	g.read = time.Time{}
+	g.mu.Unlock()
+}
+
+// current returns the key to sign with; the first claim ever makes one.
+func (g *grantKeys) current(ctx context.Context, tx *store.Tx) (grantKey, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if time.Since(g.read) < keyFresh {
+		return g.key, nil
+	}
+	var k grantKey
+	err := tx.QueryRow(ctx, `SELECT kid, secret FROM grant_keys WHERE signs_until > now() + interval '2 minutes' ORDER BY created_at DESC LIMIT 1`).Scan(&k.kid, &k.secret)
+	if err == pgx.ErrNoRows {
+		return newGrantKey(ctx, tx) // not remembered: the transaction may yet fail
+	}
+	if err != nil {
+		return k, fmt.Errorf("reading the key for claim grants: %w", err)
+	}
+	g.key, g.read = k, time.Now()
+	return k, nil
+}
+
+func newGrantKey(ctx context.Context, tx *store.Tx) (grantKey, error) {
+	raw := make([]byte, 40)
+	rand.Read(raw)
+	k := grantKey{hex.EncodeToString(raw[:8]), raw[8:]}
+	_, err := tx.Exec(ctx, `INSERT INTO grant_keys (kid, secret, signs_until, verifies_until) VALUES ($1, $2, now() + $3::interval, now() + $4::interval)`,
+		k.kid, k.secret, keySigns, keySigns+keyOverlap)
+	if err != nil {
+		return k, fmt.Errorf("making a key for claim grants: %w", err)
+	}
+	return k, nil
+}
+
+// RotateGrantKey makes a new key, with which every claim is signed from within
+// a minute on. What older keys signed stays valid until it expires.
+func (ws *Workspace) RotateGrantKey(ctx context.Context) (kid string, err error) {
+	err = ws.tx(ctx, "rotating the key of claim grants", func(ctx context.Context, tx *store.Tx) error {
+		if _, err := tx.Exec(ctx, `UPDATE grant_keys SET signs_until = least(signs_until, now())`); err != nil {
+			return err
+		}
+		k, err := newGrantKey(ctx, tx)
+		kid = k.kid
+		if err != nil {
+			return err
+		}
+		ws.audit(tx, "grant_key.rotated", kid, "", "")
+		return nil
+	})
+	ws.backlog.grantKeys.forget()
+	return kid, err
+}
+
+// ParseGrant reads the parts of a grant without believing them.
+func ParseGrant(text string) (g Grant, signed string, mac []byte, err error) {
+	malformed := commands.Refuse(commands.GrantMalformed, "%q is not a claim grant", clip(text)).Hinting("pass the whole grant that claim printed")
+	parts := strings.Split(text, ".")
+	if len(text) > 512 || len(parts) != 7 || parts[0] != grantText {
+		return g, "", nil, malformed
+	}
+	g.KeyID = parts[1]
+	if g.Fence, err = ParseFence(parts[2] + "/" + parts[3] + "/" + parts[4]); err != nil {
+		return g, "", nil, malformed
+	}
+	ms, err := strconv.ParseInt(parts[5], 10, 64)
+	mac, err2 := base64.RawURLEncoding.Strict().DecodeString(parts[6])
+	if err != nil || err2 != nil || len(mac) != sha256.Size || ms < 0 || strconv.FormatInt(ms, 10) != parts[5] {
+		return g, "", nil, malformed
+	}
+	g.Expires = time.UnixMilli(ms)
+	return g, strings.TrimSuffix(text, "."+parts[6]), mac, nil
+}
+
+// VerifyGrant tells whether a grant still lets its attempt go on, with one code
+// per cause: GRANT_MALFORMED, GRANT_KEY_UNKNOWN, GRANT_MISMATCH, GRANT_EXPIRED,
+// and GRANT_UNKNOWN when no open attempt was given it.
+func (ws *Workspace) VerifyGrant(ctx context.Context, text string) (Grant, error) {
+	g, signed, mac, err := ParseGrant(text)
+	if err != nil {
+		return g, err
+	}
+	err = ws.tx(ctx, "verifying a claim grant", func(ctx context.Context, tx *store.Tx) error {
+		k := grantKey{kid: g.KeyID}
+		var expired, open bool
+		err := tx.QueryRow(ctx, `SELECT secret, $2 <= clock_timestamp(),
+				EXISTS (SELECT FROM leases l JOIN tasks t ON t.id = l.task AND t.epoch = l.epoch WHERE l.task = $3 AND l.attempt = $4 AND l.epoch = $5)
+			FROM grant_keys WHERE kid = $1 AND verifies_until > clock_timestamp()`,
+			g.KeyID, g.Expires, g.Fence.Task, g.Fence.Attempt, g.Fence.Epoch).Scan(&k.secret, &expired, &open)
+		switch {
+		case err == pgx.ErrNoRows:
+			return commands.Refuse(commands.GrantKeyUnknown, "the grant is signed with key %s, which this instance does not have", clip(g.KeyID)).Hinting("claim again here")
+		case err != nil:
+			return err
+		case !hmac.Equal(mac, k.mac(ws.name, signed)):
+			return commands.Refuse(commands.GrantMismatch, "the grant's signature does not fit what it says; it was changed, or belongs to another workspace")
+		case expired:
+			return commands.Refuse(commands.GrantExpired, "the grant expired at %s", g.Expires.UTC().Format(time.RFC3339)).Hinting("claim the task again")
+		case !open:
+			return commands.Refuse(commands.GrantUnknown, "no open attempt of task %s was given this grant: it has ended or was claimed again", g.Fence.Task)
+		}
+		return nil
+	})
+	return g, err
+}

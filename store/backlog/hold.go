@@ -1,0 +1,232 @@
+package backlog
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// Renew extends the lease of a fence to ttl from now; 0 means [DefaultLease].
+func (ws *Workspace) Renew(ctx context.Context, f Fence, ttl time.Duration) (until time.Time, err error) {
+	ttl, err = leaseOf(ttl)
+	if err != nil {
+		return until, err
+	}
+	err = ws.tx(ctx, "renewing a lease", func(ctx context.Context, tx *store.Tx) error {
+		err := tx.QueryRow(ctx, `UPDATE leases SET until = clock_timestamp() + $4::interval WHERE task = $1 AND attempt = $2 AND epoch = $3 RETURNING until`,
+			f.Task, f.Attempt, f.Epoch, ttl).Scan(&until)
+		if err == pgx.ErrNoRows {
+			return ws.refuseStale(ctx, tx, f)
+		}
+		return err
+	})
+	return until, err
+}
+
+func (ws *Workspace) refuseStale(ctx context.Context, tx *store.Tx, f Fence) error {
+	t, err := ws.find(ctx, tx, f.Task)
+	if err != nil {
+		return err
+	}
+	return stale(t, f)
+}
+
+// Report counts what an attempt has used so far, by dimension, against the
+// budgets that its claim reserved of. A key counts once; what is measured is
+// recorded also above the hard limit.
+func (ws *Workspace) Report(ctx context.Context, f Fence, key string, usage map[string]Amount) error {
+	if err := checkText("the report's key", key, MaxKey, true); err != nil {
+		return err
+	}
+	if key == "" || len(usage) == 0 {
+		return commands.Refuse(commands.Validation, "a report names a key and at least one amount")
+	}
+	if err := checkEstimate(usage); err != nil {
+		return err
+	}
+	return ws.tx(ctx, "counting usage", func(ctx context.Context, tx *store.Tx) error { return ws.report(ctx, tx, f, key, usage) })
+}
+
+// report moves used amounts from reserved to used, in each budget of the claim
+// with that dimension; more than was reserved is used all the same.
+func (ws *Workspace) report(ctx context.Context, tx *store.Tx, f Fence, key string, usage map[string]Amount) error {
+	if len(usage) == 0 {
+		return nil
+	}
+	var held, fresh bool
+	err := tx.QueryRow(ctx, `
+		WITH l AS (
+			SELECT task, attempt FROM leases WHERE task = $1 AND attempt = $2 AND epoch = $3 FOR UPDATE
+		), r AS (
+			INSERT INTO usage_reports (workspace, task, attempt, key, usage) SELECT $4, task, attempt, $5, $6 FROM l ON CONFLICT DO NOTHING RETURNING task
+		)
+		SELECT EXISTS (SELECT FROM l), EXISTS (SELECT FROM r)`, f.Task, f.Attempt, f.Epoch, ws.name, key, rawAmounts(usage)).Scan(&held, &fresh)
+	switch {
+	case err != nil:
+		return fmt.Errorf("recording a usage report: %w", err)
+	case !held:
+		var before bool
+		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM usage_reports WHERE task = $1 AND attempt = $2 AND key = $3)`, f.Task, f.Attempt, key).Scan(&before); err != nil || before {
+			return err
+		}
+		return ws.refuseStale(ctx, tx, f)
+	case !fresh:
+		return nil
+	}
+	var batch pgx.Batch
+	// More than was reserved leaves less room.
+	batch.Queue(`
+		SELECT recall_advances(b.id) FROM leases l, jsonb_each_text(l.reserved) AS r JOIN budgets b ON b.id = r.key::int JOIN jsonb_each_text($2) AS u ON u.key = b.dimension
+		WHERE l.task = $1 AND u.value::bigint > r.value::bigint ORDER BY b.id`, f.Task, rawAmounts(usage))
+	batch.Queue(`
+		WITH u AS (
+			SELECT key AS dimension, value::bigint AS amount FROM jsonb_each_text($2)
+		), due AS MATERIALIZED (
+			SELECT b.id, b.workspace, b.rolling, u.amount, least(u.amount, r.value::bigint) AS freed, r.value::bigint - least(u.amount, r.value::bigint) AS rest
+			FROM leases l, jsonb_each_text(l.reserved) AS r JOIN budgets b ON b.id = r.key::int JOIN u ON u.dimension = b.dimension WHERE l.task = $1 ORDER BY b.id
+		), settled AS (
+			INSERT INTO budget_slots AS s (budget, slot, workspace, used, reserved) SELECT d.id, budget_slot(), d.workspace, d.amount, -d.freed FROM due d
+			ON CONFLICT (budget, slot) DO UPDATE SET used = s.used + excluded.used, reserved = s.reserved + excluded.reserved
+		), charged AS (
+			INSERT INTO charges (budget, workspace, amount) SELECT id, workspace, amount FROM due WHERE rolling IS NOT NULL AND amount > 0
+		)
+		UPDATE leases SET reserved = reserved || coalesce((SELECT jsonb_object_agg(id, rest) FROM due), '{}'),
+			used = coalesce(used, '{}') || (SELECT jsonb_object_agg(dimension, amount + coalesce((used->>dimension)::bigint, 0)) FROM u)
+		WHERE task = $1`, f.Task, rawAmounts(usage))
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return fmt.Errorf("settling a usage report: %w", err)
+	}
+	return nil
+}
+
+// Unblock puts a blocked task back.
+func (ws *Workspace) Unblock(ctx context.Context, a Act) (Task, error) {
+	return ws.requeue(ctx, a, commands.ByUnblock, "unblocked", func(ctx context.Context, tx *store.Tx, t Task) error {
+		return ws.unpark(ctx, tx, []string{t.ID}, "operator.unblocked", a.Reason)
+	})
+}
+
+// unpark puts blocked tasks back into the queue.
+func (ws *Workspace) unpark(ctx context.Context, tx *store.Tx, tasks []string, action, why string) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	if err := pull(ctx, tx, tasks); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `WITH moved AS (
+			UPDATE tasks SET state = 'queued', reason = waiting_reason(id), epoch = epoch + 1, updated_at = clock_timestamp() WHERE id = ANY ($1::uuid[]) AND state = 'blocked' RETURNING id
+		)
+		INSERT INTO audit (workspace, actor, action, object, why) SELECT $2, $3, $4, id::text, $5 FROM moved`, tasks, ws.name, ws.actor, action, why)
+	if err != nil {
+		return fmt.Errorf("unblocking tasks: %w", err)
+	}
+	return place(ctx, tx, tasks)
+}
+
+// maxReplays is how often an operator may run a task again.
+const maxReplays = 10
+
+// Retry queues a task that ended without success once more. Its earlier result
+// and attempts are kept.
+func (ws *Workspace) Retry(ctx context.Context, a Act) (Task, error) {
+	return ws.requeue(ctx, a, commands.ByRetry, "retried", func(ctx context.Context, tx *store.Tx, t Task) error {
+		tag, err := tx.Exec(ctx, `
+			WITH moved AS (
+				UPDATE tasks SET state = 'queued', reason = waiting_reason(id), next_type = 'replay', replays = replays + 1, epoch = epoch + 1, ended_at = NULL, updated_at = clock_timestamp(),
+					not_before = CASE WHEN $4::interval > interval '0' THEN now() + $4::interval END
+				WHERE id = $1 AND state = $2 AND replays < $3 AND NOT (on_failed_dep = 'cancel' AND waiting_reason(id) <> '') RETURNING id
+			)
+			INSERT INTO tallies (workspace, state, slot, n) SELECT $5, $2, pg_backend_pid() % 16, -1 FROM moved
+			ON CONFLICT (workspace, state, slot) DO UPDATE SET n = tallies.n - 1`, t.ID, t.State, maxReplays, a.Delay, ws.name)
+		if err != nil {
+			return fmt.Errorf("queueing task %s again: %w", t.Name(), err)
+		}
+		if tag.RowsAffected() == 0 {
+			return ws.refuseRetry(ctx, tx, t)
+		}
+		// Those that waited for it need not fear any more, unless another one failed.
+		_, err = tx.Exec(ctx, `UPDATE tasks t SET reason = waiting_reason(id), updated_at = clock_timestamp()
+			WHERE id IN (SELECT task FROM dependencies WHERE dependency = $1 AND NOT met) AND reason = 'dependency_failed' AND state = 'queued'`, t.ID)
+		if err != nil {
+			return fmt.Errorf("telling dependents of task %s: %w", t.Name(), err)
+		}
+		ws.audit(tx, "operator.retried", t.ID, "", a.Reason)
+		return place(ctx, tx, []string{t.ID})
+	})
+}
+
+func (ws *Workspace) refuseRetry(ctx context.Context, tx *store.Tx, t Task) error {
+	var waits string
+	if err := tx.QueryRow(ctx, `SELECT waiting_reason($1)`, t.ID).Scan(&waits); err != nil {
+		return fmt.Errorf("asking for failed dependencies: %w", err)
+	}
+	if waits != "" {
+		return commands.Refuse(commands.Conflict, "task %s is to be cancelled when a dependency fails, and one has", t.Name()).Hinting("retry the dependency first; spawnmesh backlog why %s", t.Name())
+	}
+	return commands.Refuse(commands.Conflict, "task %s was retried %d times, which is the limit", t.Name(), maxReplays).Hinting("create it anew")
+}
+
+func (ws *Workspace) requeue(ctx context.Context, a Act, by commands.Trigger, done string, move func(context.Context, *store.Tx, Task) error) (Task, error) {
+	if a.Fence != nil {
+		return Task{}, commands.Refuse(commands.Validation, "only the operator can do this; a fence is a worker's")
+	}
+	if err := a.validate(); err != nil {
+		return Task{}, err
+	}
+	var t Task
+	err := ws.tx(ctx, "a task being "+done, func(ctx context.Context, tx *store.Tx) (err error) {
+		if t, err = ws.find(ctx, tx, a.Task); err != nil {
+			return err
+		}
+		if !commands.May(t.State, commands.Queued, by) {
+			return commands.Refuse(commands.Conflict, "task %s is %s and cannot be %s", t.Name(), t.State, done).Hinting("spawnmesh backlog show %s", t.ID)
+		}
+		if t.asked && by == commands.ByRetry {
+			return commands.Refuse(commands.Conflict, "task %s was ordered by a hub, which was told its end; let the hub spawn it again", t.Name())
+		}
+		return move(ctx, tx, t)
+	})
+	if err != nil {
+		return Task{}, err
+	}
+	return ws.Show(ctx, t.ID)
+}
+
+// Reclaim takes back claims: every one whose lease has run out, or the one of
+// ref, run out or not. Blocked tasks are put back too when they are named.
+func (ws *Workspace) Reclaim(ctx context.Context, ref string) ([]Task, error) {
+	if ref == "" {
+		ids, err := ws.reclaimExpired(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return ws.ShowAll(ctx, ids)
+	}
+	t, err := ws.Show(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if t.State == commands.Blocked {
+		t, err = ws.Unblock(ctx, Act{Task: t.ID, Reason: "reclaimed"})
+		return []Task{t}, err
+	}
+	t, err = ws.Release(ctx, Act{Task: t.ID, Reason: "reclaimed by the operator"})
+	if err != nil {
+		return nil, err
+	}
+	return []Task{t}, nil
+}
+
+func (ws *Workspace) reclaimExpired(ctx context.Context) (ids []string, err error) {
+	err = ws.tx(ctx, "reclaiming expired leases", func(ctx context.Context, tx *store.Tx) error {
+		ids, err = ws.backlog.expireLeases(ctx, tx, ws.actor)
+		return err
+	})
+	return ids, err
+}

@@ -1,0 +1,169 @@
+package backlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A Kill is the word of a connection that a task of its own is to end.
+type Kill struct {
+	Conn    string
+	Asked   Asked // the message that says so
+	Task    string
+	Reason  string
+	Grace   time.Duration
+	Expires time.Time // of the message: so long it forbids a task that is not here yet
+	Actor   string
+}
+
+// A KillRun is a kill whose task runs: the lease is revoked already, Fence is
+// the killer's.
+type KillRun struct {
+	Fence Fence
+	Grace time.Duration
+}
+
+// NoteKill records a kill and holds its task as it is until the commit. The
+// state is empty when the task is not here yet: a request for it is refused from
+// now on. A task of somebody else is UNKNOWN_TASK.
+func (b *Backlog) NoteKill(ctx context.Context, tx *store.Tx, k Kill) (commands.State, error) {
+	_, err := tx.Exec(ctx, `INSERT INTO kills (conn, command, digest, task, reason, grace, exp) VALUES ($1, $2, decode($3, 'hex'), $4, $5, $6, $7)`,
+		k.Conn, k.Asked.Command, k.Asked.Digest, k.Task, k.Reason, k.Grace, k.Expires)
+	if err != nil {
+		return "", fmt.Errorf("recording the kill of task %s: %w", k.Task, err)
+	}
+	var state commands.State
+	var foreign bool
+	err = tx.QueryRow(ctx, `SELECT state, conn IS DISTINCT FROM $2 FROM tasks WHERE id = $1 FOR UPDATE`, k.Task, k.Conn).Scan(&state, &foreign)
+	switch {
+	case err == pgx.ErrNoRows:
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("looking up task %s: %w", k.Task, err)
+	case foreign:
+		return "", unknownTask(k.Task)
+	}
+	return state, nil
+}
+
+func unknownTask(task string) error {
+	return commands.Refuse(commands.UnknownTask, "no task %s of yours here", task)
+}
+
+// Kill does what can be done at once about a task that NoteKill found in state:
+// one that has ended is told once more, one that does not run is cancelled, and
+// one that runs loses its lease, so that nothing its worker writes counts any
+// more. That one the caller ends, by the answer.
+func (b *Backlog) Kill(ctx context.Context, tx *store.Tx, k Kill, state commands.State) (*KillRun, error) {
+	switch {
+	case state.Terminal():
+		return nil, b.reportKills(ctx, tx, k.Task)
+	case commands.May(state, commands.Cancelled, commands.ByCancel):
+		// A claim that was faster is met like any other running task: by what
+		// asks again.
+		done, err := b.cancelWaiting(ctx, tx, k.Actor, []string{k.Task}, commands.KillRequested)
+		if err != nil {
+			return nil, err
+		}
+		return nil, b.failDependents(ctx, tx, done)
+	}
+	return revokeLease(ctx, tx, k)
+}
+
+// reportKills answers kills of a task that had ended before they came.
+func (b *Backlog) reportKills(ctx context.Context, tx *store.Tx, task string) error {
+	facts, err := endedTasks(ctx, tx, []string{task})
+	if err != nil {
+		return err
+	}
+	for i := range facts {
+		facts[i].Before, facts[i].killed = true, true
+	}
+	if err := b.findKills(ctx, tx, facts); err != nil {
+		return err
+	}
+	return b.moved(ctx, tx, facts)
+}
+
+// revokeLease takes a running task from its worker. The killer's fence is the
+// new epoch.
+func revokeLease(ctx context.Context, tx *store.Tx, k Kill) (*KillRun, error) {
+	run := &KillRun{Fence: Fence{Task: k.Task}, Grace: k.Grace}
+	err := tx.QueryRow(ctx, `WITH killed AS (
+			UPDATE tasks SET epoch = epoch + 1, reason = 'kill_requested', updated_at = clock_timestamp() WHERE id = $1 RETURNING id, attempt, epoch
+		), lease AS (
+			UPDATE leases l SET epoch = k.epoch FROM killed k WHERE l.task = k.id
+		)
+		SELECT attempt, epoch FROM killed`, k.Task).Scan(&run.Fence.Attempt, &run.Fence.Epoch)
+	if err != nil {
+		return nil, fmt.Errorf("revoking the lease of task %s: %w", k.Task, err)
+	}
+	return run, nil
+}
+
+// PendingKill returns the kill that was asked for a task whose lease it took,
+// with the fence that ends it. ok is false when there is none.
+func (b *Backlog) PendingKill(ctx context.Context, task string) (k KillRun, ok bool, err error) {
+	err = b.db.Read(ctx, "looking for kills of task "+task, func(ctx context.Context, conn *pgxpool.Conn) error {
+		k = KillRun{Fence: Fence{Task: task}}
+		return conn.QueryRow(ctx, `SELECT t.attempt, t.epoch, coalesce(min(k.grace) FILTER (WHERE k.answered_at IS NULL), interval '10 seconds')
+			FROM tasks t LEFT JOIN kills k ON k.task = t.id
+			WHERE t.id = $1 AND NOT is_terminal(t.state) AND t.reason = 'kill_requested' GROUP BY t.attempt, t.epoch`, task).
+			Scan(&k.Fence.Attempt, &k.Fence.Epoch, &k.Grace)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return k, false, nil
+	}
+	return k, err == nil, err
+}
+
+// RevokeWork takes everything that connection conn asked for from its workers
+// and ends what waits: the peer was revoked on this side. It returns what runs
+// and must be ended now. Results stay in the outbox unsent: a revoked peer gets
+// nothing.
+func (b *Backlog) RevokeWork(ctx context.Context, conn string) ([]KillRun, error) {
+	var list []KillRun
+	err := b.db.Tx(ctx, "ending the work of a revoked connection", func(ctx context.Context, tx *store.Tx) error {
+		list = nil
+		rows, err := tx.Query(ctx, `SELECT id::text FROM tasks WHERE conn = $1 AND state IN ('queued', 'paused', 'blocked')`, conn)
+		if err != nil {
+			return err
+		}
+		waiting, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return err
+		}
+		if len(waiting) > 0 {
+			done, err := b.cancelWaiting(ctx, tx, "self", waiting, commands.KillRequested)
+			if err != nil {
+				return err
+			}
+			if err := b.failDependents(ctx, tx, done); err != nil {
+				return err
+			}
+		}
+		rows, err = tx.Query(ctx, `WITH killed AS (
+				UPDATE tasks SET epoch = epoch + 1, reason = 'kill_requested', updated_at = clock_timestamp()
+				WHERE conn = $1 AND state IN ('claimed', 'running', 'awaiting_input') RETURNING id, attempt, epoch
+			), lease AS (
+				UPDATE leases l SET epoch = k.epoch FROM killed k WHERE l.task = k.id
+			)
+			SELECT id::text, attempt, epoch FROM killed`, conn)
+		if err != nil {
+			return err
+		}
+		var k KillRun
+		k.Grace = 10 * time.Second
+		_, err = pgx.ForEachRow(rows, []any{&k.Fence.Task, &k.Fence.Attempt, &k.Fence.Epoch}, func() error { list = append(list, k); return nil })
+		return err
+	})
+	return list, err
+}

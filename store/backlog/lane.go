@@ -1,0 +1,148 @@
+package backlog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A Lane is a scheduling queue of a workspace. One that nobody has set is
+// active and weighs 1.
+type Lane struct {
+	Name    string    `json:"name"`
+	State   string    `json:"state"`  // active; paused: nothing is claimed; draining: nothing new is taken; disabled: neither
+	Weight  int       `json:"weight"` // its share of the claims when several lanes have work
+	Reason  string    `json:"reason,omitempty"`
+	Actor   string    `json:"actor,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	Queued  int64     `json:"queued"`
+	Claimed int64     `json:"claimed"`
+}
+
+// SetLane sets state and weight of a lane; an empty state or a weight of 0
+// leaves that as it is.
+func (ws *Workspace) SetLane(ctx context.Context, l Lane) error {
+	if err := checkText("the reason", l.Reason, commands.MaxReason, false); err != nil {
+		return err
+	}
+	switch {
+	case !validName.MatchString(l.Name):
+		return commands.Refuse(commands.Validation, "lane %q is not 1 to 63 lower-case letters, digits and hyphens", clip(l.Name))
+	case !slices.Contains([]string{"", "active", "paused", "draining", "disabled"}, l.State):
+		return commands.Refuse(commands.Validation, "lane state %q is not one of active, paused, draining, disabled", clip(l.State))
+	case l.Weight < 0 || l.Weight > 1000:
+		return commands.Refuse(commands.Validation, "weight %d is outside 1..1000", l.Weight)
+	}
+	return ws.tx(ctx, "setting lane "+l.Name, func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.Exec(ctx, `
+			INSERT INTO lanes AS l (workspace, name, state, weight, reason, actor) VALUES ($1, $2, coalesce(nullif($3, ''), 'active'), coalesce(nullif($4, 0), 1), $5, $6)
+			ON CONFLICT (workspace, name) DO UPDATE SET state = coalesce(nullif($3, ''), l.state), weight = coalesce(nullif($4, 0), l.weight),
+				reason = CASE $3 WHEN '' THEN l.reason ELSE $5 END, actor = $6, since = CASE WHEN $3 IN ('', l.state) THEN l.since ELSE clock_timestamp() END`,
+			ws.name, l.Name, l.State, l.Weight, l.Reason, ws.actor)
+		if err != nil {
+			return err
+		}
+		done := "lane." + l.State
+		if l.State == "" {
+			done = "lane.weighed"
+		}
+		ws.audit(tx, done, l.Name, "", l.Reason)
+		return tellClaimers(ctx, tx)
+	})
+}
+
+// Lanes lists the lanes that were set or have open tasks.
+func (ws *Workspace) Lanes(ctx context.Context) (list []Lane, err error) {
+	err = ws.tx(ctx, "listing lanes", func(ctx context.Context, tx *store.Tx) error {
+		rows, err := tx.Query(ctx, `
+			WITH open AS (
+				SELECT c.lane, count(*) AS queued, 0 AS claimed FROM ready r JOIN classes c ON c.id = r.class WHERE r.workspace = $1 GROUP BY 1
+				UNION ALL SELECT c.lane, count(*), 0 FROM due d JOIN tasks t ON t.id = d.task JOIN classes c ON c.id = t.class WHERE d.workspace = $1 GROUP BY 1
+				UNION ALL SELECT c.lane, count(*), 0 FROM parked p JOIN tasks t ON t.id = p.task JOIN classes c ON c.id = t.class WHERE p.workspace = $1 AND p.why = 'deps' GROUP BY 1
+				UNION ALL SELECT c.lane, 0, count(*) FROM leases l JOIN tasks t ON t.id = l.task JOIN classes c ON c.id = t.class WHERE l.workspace = $1 GROUP BY 1
+			), sums AS (
+				SELECT lane, sum(queued)::bigint AS queued, sum(claimed)::bigint AS claimed FROM open GROUP BY lane
+			)
+			SELECT coalesce(l.name, s.lane), coalesce(l.state, 'active'), coalesce(l.weight, 1), coalesce(l.reason, ''), coalesce(l.actor, ''), l.since,
+				coalesce(s.queued, 0), coalesce(s.claimed, 0)
+			FROM (SELECT * FROM lanes WHERE workspace = $1) AS l FULL JOIN sums s ON s.lane = l.name ORDER BY 1`, ws.name)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Lane, err error) {
+			var since *time.Time
+			err = row.Scan(&l.Name, &l.State, &l.Weight, &l.Reason, &l.Actor, &since, &l.Queued, &l.Claimed)
+			if since != nil {
+				l.Since = *since
+			}
+			return l, err
+		})
+		return err
+	})
+	return list, err
+}
+
+// A Freeze is a latch: nothing in its scope is claimed until it is lifted.
+type Freeze struct {
+	Scope  string    `json:"scope"` // instance, workspace, lane, connection, account
+	Target string    `json:"target,omitempty"`
+	Reason string    `json:"reason"`
+	Actor  string    `json:"actor"`
+	Since  time.Time `json:"since"`
+}
+
+// Freeze sets a latch. One that is set already keeps its reason.
+func (ws *Workspace) Freeze(ctx context.Context, f Freeze) error {
+	if err := checkScope(freezeScopes, f.Scope, f.Target); err != nil {
+		return err
+	}
+	if err := checkText("the reason", f.Reason, commands.MaxReason, false); err != nil {
+		return err
+	}
+	if f.Reason == "" {
+		return commands.Refuse(commands.Validation, "a freeze needs a reason").Hinting("add --reason \"why\"; it is recorded")
+	}
+	return ws.tx(ctx, "freezing", func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO freezes (workspace, scope, target, reason, actor) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`,
+			ws.home(f.Scope), f.Scope, f.Target, f.Reason, ws.actor)
+		if err != nil {
+			return err
+		}
+		ws.audit(tx, "freeze", f.Scope+" "+f.Target, "", f.Reason)
+		return nil
+	})
+}
+
+// Unfreeze lifts a latch.
+func (ws *Workspace) Unfreeze(ctx context.Context, scope, target, reason string) error {
+	return ws.tx(ctx, "unfreezing", func(ctx context.Context, tx *store.Tx) error {
+		tag, err := tx.Exec(ctx, `DELETE FROM freezes WHERE workspace = $1 AND scope = $2 AND target = $3`, ws.home(scope), scope, target)
+		if err != nil {
+			return fmt.Errorf("lifting the freeze: %w", err)
+		}
+		if tag.RowsAffected() == 0 {
+			return commands.Refuse(commands.NotFound, "%s %s is not frozen", clip(scope), clip(target))
+		}
+		ws.audit(tx, "unfreeze", scope+" "+target, "", reason)
+		return tellClaimers(ctx, tx)
+	})
+}
+
+// Freezes lists the latches that bind the workspace.
+func (ws *Workspace) Freezes(ctx context.Context) (list []Freeze, err error) {
+	err = ws.tx(ctx, "listing freezes", func(ctx context.Context, tx *store.Tx) error {
+		rows, err := tx.Query(ctx, `SELECT scope, target, reason, actor, since FROM freezes WHERE workspace IN ('', $1) ORDER BY id`, ws.name)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Freeze])
+		return err
+	})
+	return list, err
+}

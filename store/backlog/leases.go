@@ -1,0 +1,82 @@
+package backlog
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// Renew extends the leases of fences by lease, in one statement, and returns
+// the fences that still hold. One that is not among them was replaced or
+// revoked: its worker must stop.
+func (b *Backlog) Renew(ctx context.Context, fences []Fence, lease time.Duration) (map[Fence]bool, error) {
+	f := fencesOf(fences, func(f Fence) Fence { return f })
+	held := map[Fence]bool{}
+	err := b.db.Tx(ctx, "renewing leases", func(ctx context.Context, tx *store.Tx) error {
+		clear(held)
+		rows, err := tx.Query(ctx, `UPDATE leases l SET until = clock_timestamp() + $3::interval
+			FROM unnest($1::uuid[], $2::bigint[]) AS f (task, epoch) WHERE l.task = f.task AND l.epoch = f.epoch
+			RETURNING l.task::text, l.attempt, l.epoch`, f.task, f.epoch, lease)
+		if err != nil {
+			return err
+		}
+		var f Fence
+		_, err = pgx.ForEachRow(rows, []any{&f.Task, &f.Attempt, &f.Epoch}, func() error { held[f] = true; return nil })
+		return err
+	})
+	return held, err
+}
+
+// An OpenAttempt is an attempt that has not ended, as a restarted worker finds it.
+type OpenAttempt struct {
+	Fence   Fence // the one that may write now: after a kill, the killer's
+	Owner   string
+	Started bool
+	BootID  string
+	LogOut  int64
+	LogErr  int64
+	Asked   Asked
+	Spec    commands.Spawn
+}
+
+// OpenAttempts returns every attempt of owner that has not ended, of tasks that
+// the spoke runs.
+func (b *Backlog) OpenAttempts(ctx context.Context, owner string) (list []OpenAttempt, err error) {
+	err = b.db.Read(ctx, "reading the open attempts", func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, `
+		SELECT l.task::text, l.attempt, t.epoch, l.owner, l.started_at IS NOT NULL, coalesce(s.boot_id, ''), coalesce(s.log_out, 0), coalesce(s.log_err, 0),
+			coalesce(t.command::text, ''), coalesce(encode(t.command_digest, 'hex'), ''), b.spec
+		FROM leases l JOIN tasks t ON t.id = l.task JOIN task_bodies b ON b.task = l.task
+		LEFT JOIN sessions s ON s.task = l.task AND s.attempt = l.attempt
+		WHERE l.owner = $1 AND b.spec IS NOT NULL ORDER BY l.claimed_at`, owner)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (OpenAttempt, error) {
+			var a OpenAttempt
+			var spec []byte
+			if err := row.Scan(&a.Fence.Task, &a.Fence.Attempt, &a.Fence.Epoch, &a.Owner, &a.Started, &a.BootID, &a.LogOut, &a.LogErr, &a.Asked.Command, &a.Asked.Digest, &spec); err != nil {
+				return a, err
+			}
+			return a, json.Unmarshal(spec, &a.Spec)
+		})
+		return err
+	})
+	return list, err
+}
+
+// LogsForwarded remembers how much of an attempt's output was handed on, so
+// that a restarted spoke goes on from there. Going back is harmless.
+func (b *Backlog) LogsForwarded(ctx context.Context, f Fence, out, err int64) error {
+	return b.db.Tx(ctx, "remembering forwarded logs", func(ctx context.Context, tx *store.Tx) error {
+		_, e := tx.Exec(ctx, `UPDATE sessions SET log_out = greatest(log_out, $3), log_err = greatest(log_err, $4) WHERE task = $1 AND attempt = $2`,
+			f.Task, f.Attempt, out, err)
+		return e
+	})
+}

@@ -1,0 +1,151 @@
+package backlog
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// Asked names the message that asked for something; empty for the instance's
+// own tasks.
+type Asked struct {
+	Command string // the message's id
+	Digest  string // hex
+}
+
+// A Moved is the fact that a task which a connection asked for has started, has
+// ended, or goes back to the queue after an attempt.
+type Moved struct {
+	Task    string
+	Conn    string // whose task it is
+	Asked   Asked  // what asked for it
+	State   commands.State
+	Reason  commands.Reason
+	Attempt int
+	Epoch   int64
+	Started int64   // of the first start, in milliseconds of Unix time; 0 = never
+	At      int64   // of the fact, in milliseconds of Unix time
+	Start   *Start  // the proof of a start; nil when it is something else
+	End     *End    // the evidence of the attempt that ended; nil without any
+	Kills   []Asked // who of Conn asked for its end and was not told yet
+	Before  bool    // it had ended before, and was told: only Kills are news
+
+	n      int // the place in the caller's list, from 1
+	killed bool
+}
+
+// Result is how an ended task ended.
+func (m Moved) Result() *commands.Result {
+	r := &commands.Result{Task: m.Task, State: m.State, Reason: m.Reason, Attempt: m.Attempt, StartedAt: m.Started, EndedAt: m.At}
+	if e := m.End; e != nil {
+		r.Outcome, r.Exit, r.Stdout, r.Stderr, r.Reaped, r.Survivors = e.Outcome, e.Exit, e.Stdout, e.Stderr, e.Reaped, e.Survivors
+	} else {
+		r.Exit.Code = -1
+	}
+	r.Summary = r.Sentence()
+	return r
+}
+
+// report stores the results of tasks that have ended and tells of all that a
+// connection asked for.
+func (b *Backlog) report(ctx context.Context, tx *store.Tx, list []Moved) error {
+	if err := storeResults(ctx, tx, list); err != nil {
+		return err
+	}
+	facts := slices.DeleteFunc(slices.Clone(list), func(m Moved) bool { return m.Conn == "" })
+	if err := b.findKills(ctx, tx, facts); err != nil || len(facts) == 0 {
+		return err
+	}
+	return b.moved(ctx, tx, facts)
+}
+
+func storeResults(ctx context.Context, tx *store.Tx, list []Moved) error {
+	var tasks []string
+	var results []*commands.Result
+	for _, m := range list {
+		if m.State.Terminal() && (m.Conn != "" || m.End != nil) {
+			tasks, results = append(tasks, m.Task), append(results, m.Result())
+		}
+	}
+	if len(tasks) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `UPDATE task_bodies b SET result = u.result FROM unnest($1::uuid[], $2::jsonb[]) AS u (task, result) WHERE b.task = u.task`, tasks, results)
+	if err != nil {
+		return fmt.Errorf("storing results: %w", err)
+	}
+	return nil
+}
+
+// findKills adds to the facts about killed tasks who asked for it and was not
+// told yet, and notes that they are told now.
+func (b *Backlog) findKills(ctx context.Context, tx *store.Tx, facts []Moved) error {
+	at := map[string]int{}
+	var tasks []string
+	for i, m := range facts {
+		if m.killed {
+			at[m.Task] = i
+			tasks = append(tasks, m.Task)
+		}
+	}
+	if len(tasks) == 0 {
+		return nil
+	}
+	rows, err := tx.Query(ctx, `UPDATE kills k SET answered_at = clock_timestamp() FROM tasks t
+		WHERE k.task = ANY ($1::uuid[]) AND k.answered_at IS NULL AND t.id = k.task AND t.conn = k.conn
+		RETURNING k.task::text, k.command::text, encode(k.digest, 'hex'), (extract(epoch FROM clock_timestamp()) * 1000)::bigint`, tasks)
+	if err != nil {
+		return fmt.Errorf("answering kills: %w", err)
+	}
+	var task string
+	var k Asked
+	var now int64
+	_, err = pgx.ForEachRow(rows, []any{&task, &k.Command, &k.Digest, &now}, func() error {
+		m := &facts[at[task]]
+		m.Kills = append(m.Kills, k)
+		if m.Before {
+			m.At = now
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("answering kills: %w", err)
+	}
+	return nil
+}
+
+const movedColumns = `id::text, state, reason, attempt, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest, epoch,
+	reason = 'kill_requested', started_at`
+
+func scanMoved(row pgx.CollectableRow) (Moved, error) {
+	var m Moved
+	var digest []byte
+	var started, at *time.Time
+	err := row.Scan(&m.n, &m.Task, &m.State, &m.Reason, &m.Attempt, &m.Conn, &m.Asked.Command, &digest, &m.Epoch, &m.killed, &started, &at)
+	m.Asked.Digest, m.Started, m.At = hex.EncodeToString(digest), millis(started), millis(at)
+	return m, err
+}
+
+// millis is Unix time in milliseconds, 0 for none.
+func millis(t *time.Time) int64 {
+	if t == nil {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+// endedTasks reads tasks that ended without an attempt's evidence.
+func endedTasks(ctx context.Context, tx *store.Tx, tasks []string) ([]Moved, error) {
+	rows, err := tx.Query(ctx, `SELECT 1, `+movedColumns+`, ended_at FROM tasks WHERE id = ANY ($1::uuid[])`, tasks)
+	if err != nil {
+		return nil, fmt.Errorf("reading ended tasks: %w", err)
+	}
+	return pgx.CollectRows(rows, scanMoved)
+}

@@ -1,0 +1,131 @@
+package backlog
+
+import (
+	"context"
+	"encoding/hex"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A Start is the proof that the agent of an attempt runs.
+type Start struct {
+	Fence  Fence
+	Pid    int
+	BootID string
+	Policy string // version of the spoke's policy that let it start
+}
+
+// A Progress is the start or the end of an attempt: exactly one of the two.
+type Progress struct {
+	Start *Start
+	End   *End
+}
+
+// Record moves tasks on by the proofs of a batch: started ones to running, ended
+// ones to a terminal state, whose signed result goes out, or back to queued while
+// their retries last. Those who asked are told in the same transaction. It
+// answers for each whether its fence still held; where not, nothing was changed,
+// and the caller must end what it started.
+func (b *Backlog) Record(ctx context.Context, batch []Progress) ([]bool, error) {
+	held := make([]bool, len(batch))
+	err := b.db.Tx(ctx, "recording progress", func(ctx context.Context, tx *store.Tx) error {
+		clear(held)
+		var starts []Start
+		var ends []End
+		var startAt, endAt []int
+		for i, p := range batch {
+			if p.Start != nil {
+				starts, startAt = append(starts, *p.Start), append(startAt, i)
+			} else {
+				ends, endAt = append(ends, *p.End), append(endAt, i)
+			}
+		}
+		begun, err := markStarted(ctx, tx, starts, held, startAt)
+		if err != nil {
+			return err
+		}
+		over, err := b.markEnded(ctx, tx, ends, held, endAt)
+		if err != nil {
+			return err
+		}
+		return b.report(ctx, tx, append(begun, over...))
+	})
+	return held, err
+}
+
+// markStarted moves tasks to running and returns those that were not before.
+func markStarted(ctx context.Context, tx *store.Tx, starts []Start, held []bool, at []int) ([]Moved, error) {
+	if len(starts) == 0 {
+		return nil, nil
+	}
+	f := fencesOf(starts, func(s Start) Fence { return s.Fence })
+	pids, boots := make([]int, len(starts)), make([]string, len(starts))
+	for i, s := range starts {
+		pids[i], boots[i] = s.Pid, s.BootID
+	}
+	rows, err := tx.Query(ctx, `
+		WITH f AS (
+			SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::int[], $5::text[]) WITH ORDINALITY AS u (task, attempt, epoch, pid, boot, n)
+		), moved AS (
+			UPDATE tasks t SET state = 'running', started_at = coalesce(t.started_at, clock_timestamp()), updated_at = clock_timestamp()
+			FROM f JOIN leases a ON a.task = f.task AND a.attempt = f.attempt
+			WHERE t.id = f.task AND t.attempt = f.attempt AND t.epoch = f.epoch AND t.state IN ('claimed', 'running')
+			RETURNING t.id, t.workspace, t.attempt, t.conn, t.command, t.command_digest, t.epoch, f.pid, f.boot, f.n, a.started_at IS NULL AS fresh
+		), attempt AS (
+			UPDATE leases a SET started_at = clock_timestamp() FROM moved m WHERE m.fresh AND a.task = m.id
+		), session AS (
+			INSERT INTO sessions (task, attempt, agent, pid, boot_id, state) SELECT id, attempt, id, pid, boot, 'online' FROM moved WHERE fresh ON CONFLICT DO NOTHING
+		), audited AS (
+			INSERT INTO audit (workspace, actor, action, object) SELECT workspace, 'self', 'task.running', id::text FROM moved WHERE fresh
+		)
+		SELECT n, fresh, id::text, attempt, epoch, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest,
+			(extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM moved ORDER BY n`, f.task, f.attempt, f.epoch, pids, boots)
+	if err != nil {
+		return nil, err
+	}
+	var fresh bool
+	var digest []byte
+	var begun []Moved
+	m := Moved{State: commands.Running}
+	_, err = pgx.ForEachRow(rows, []any{&m.n, &fresh, &m.Task, &m.Attempt, &m.Epoch, &m.Conn, &m.Asked.Command, &digest, &m.At}, func() error {
+		held[at[m.n-1]] = true
+		if fresh {
+			m.Asked.Digest, m.Start = hex.EncodeToString(digest), &starts[m.n-1]
+			begun = append(begun, m)
+		}
+		return nil
+	})
+	return begun, err
+}
+
+// markEnded applies the supervisor's evidence.
+func (b *Backlog) markEnded(ctx context.Context, tx *store.Tx, ends []End, held []bool, at []int) ([]Moved, error) {
+	list := make([]closing, len(ends))
+	for i, e := range ends {
+		list[i] = closing{fence: e.Fence, outcome: string(e.Outcome), why: e.Why, exit: e.Exit}
+	}
+	over, err := b.closeAttempts(ctx, tx, "self", list)
+	for i, m := range over {
+		held[at[m.n-1]] = true
+		over[i].End = &ends[m.n-1]
+	}
+	return over, err
+}
+
+type fenceRows struct {
+	task    []string
+	attempt []int
+	epoch   []int64
+}
+
+func fencesOf[T any](list []T, fence func(T) Fence) fenceRows {
+	var r fenceRows
+	for _, x := range list {
+		f := fence(x)
+		r.task, r.attempt, r.epoch = append(r.task, f.Task), append(r.attempt, f.Attempt), append(r.epoch, f.Epoch)
+	}
+	return r
+}

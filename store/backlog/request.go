@@ -1,0 +1,182 @@
+package backlog
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A Request is a task that a connection asks for, to be run by the instance's
+// own spoke.
+type Request struct {
+	Conn    string
+	Asked   Asked
+	Spawn   *commands.Spawn
+	Expires time.Time // its last moment to be started
+}
+
+// A Requested says what became of a request.
+type Requested struct {
+	State   commands.State
+	Known   bool              // it was here already, with the same content
+	Refusal *commands.Refused // why it is not taken; nil = it is here
+}
+
+// Request adds tasks, with places where they can be claimed. One that is here
+// already keeps its state; one that was killed before it arrived is refused
+// with TOMBSTONE, one whose id another task has with TASK_CONFLICT.
+func (b *Backlog) Request(ctx context.Context, tx *store.Tx, list []Request) ([]Requested, error) {
+	out := make([]Requested, len(list))
+	buried, err := tombstones(ctx, tx, list)
+	if err != nil {
+		return nil, err
+	}
+	var alive []Request
+	for i, r := range list {
+		if why, dead := buried[r.Spawn.Task]; dead {
+			out[i].Refusal = commands.Refuse(commands.Tombstone, "the task was killed before it arrived: %s", why)
+			continue
+		}
+		alive = append(alive, r)
+	}
+	fresh, err := b.insertRequests(ctx, tx, alive)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range list {
+		switch {
+		case out[i].Refusal != nil:
+		case fresh[r.Spawn.Task]:
+			delete(fresh, r.Spawn.Task) // a second one in the same list is a repeat
+			out[i].State = commands.Queued
+		default:
+			if out[i], err = known(ctx, tx, r); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// tombstones returns why those of the list's tasks that are not here yet were
+// killed.
+func tombstones(ctx context.Context, tx *store.Tx, list []Request) (map[string]string, error) {
+	tasks, conns := make([]string, len(list)), make([]string, len(list))
+	for i, r := range list {
+		tasks[i], conns[i] = r.Spawn.Task, r.Conn
+	}
+	rows, err := tx.Query(ctx, `SELECT k.task::text, k.reason FROM unnest($1::uuid[], $2::uuid[]) AS u (task, conn) JOIN kills k ON k.task = u.task AND k.conn = u.conn
+		WHERE NOT EXISTS (SELECT FROM tasks t WHERE t.id = k.task)`, tasks, conns)
+	if err != nil {
+		return nil, fmt.Errorf("looking for tombstones: %w", err)
+	}
+	buried, task, reason := map[string]string{}, "", ""
+	_, err = pgx.ForEachRow(rows, []any{&task, &reason}, func() error { buried[task] = reason; return nil })
+	return buried, err
+}
+
+// insertRequests adds tasks, their bodies and their places in ready, and
+// returns the ids of those that were new.
+func (b *Backlog) insertRequests(ctx context.Context, tx *store.Tx, list []Request) (map[string]bool, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	var id, conn, title, command []string
+	var classes, priority, retries []int
+	var digest, spec [][]byte
+	var expires []time.Time
+	for _, r := range list {
+		s := r.Spawn
+		class, err := b.classes.of(ctx, tx, MainWorkspace, r.class())
+		if err != nil {
+			return nil, err
+		}
+		raw, err := json.Marshal(s)
+		if err != nil {
+			return nil, err
+		}
+		sum, err := hex.DecodeString(r.Asked.Digest)
+		if err != nil {
+			return nil, err
+		}
+		id, conn, title = append(id, s.Task), append(conn, r.Conn), append(title, s.Title)
+		command, digest = append(command, r.Asked.Command), append(digest, sum)
+		classes, priority, retries = append(classes, class), append(priority, s.Priority), append(retries, s.MaxRetries)
+		spec, expires = append(spec, raw), append(expires, r.Expires)
+	}
+	rows, err := tx.Query(ctx, `
+		WITH new AS (
+			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bytea[], $6::int[], $7::int[], $8::int[], $9::jsonb[], $10::timestamptz[])
+				WITH ORDINALITY AS u (id, conn, title, command, digest, class, priority, retries, spec, expires_at, n)
+		), added AS (
+			INSERT INTO tasks (id, conn, title, command, command_digest, class, priority, max_retries, expires_at)
+			SELECT id, conn, title, command, digest, class, priority, retries, expires_at FROM new ORDER BY n
+			ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, command, class, priority, expires_at
+		), bodies AS (
+			INSERT INTO task_bodies (task, workspace, spec) SELECT id, workspace, spec FROM new JOIN added USING (id, command)
+		), agents AS (
+			INSERT INTO agents (id, name, runtime) SELECT id, title, spec->>'runtime' FROM new JOIN added USING (id, command)
+		), places AS (
+			INSERT INTO ready (class, rank, seq, task, workspace, expires_at) SELECT class, -priority, seq, id, workspace, expires_at FROM added
+		)
+		SELECT id::text FROM added`, id, conn, title, command, digest, classes, priority, retries, spec, expires)
+	if err != nil {
+		return nil, fmt.Errorf("filling the backlog: %w", err)
+	}
+	fresh, task := map[string]bool{}, ""
+	if _, err := pgx.ForEachRow(rows, []any{&task}, func() error { fresh[task] = true; return nil }); err != nil {
+		return nil, fmt.Errorf("filling the backlog: %w", err)
+	}
+	return fresh, nil
+}
+
+// class is what the request shares with others that the same claimers may have.
+func (r Request) class() classSpec {
+	list := slices.Compact(slices.Sorted(slices.Values(r.Spawn.Capabilities)))
+	if list == nil {
+		list = []string{}
+	}
+	return classSpec{lane: DefaultLane, kind: AgentKind, capabilities: list, conn: r.Conn, estimate: amounts{}}
+}
+
+// known answers a request whose task is in the backlog already.
+func known(ctx context.Context, tx *store.Tx, r Request) (Requested, error) {
+	raw, err := json.Marshal(r.Spawn)
+	if err != nil {
+		return Requested{}, err
+	}
+	out := Requested{Known: true}
+	var same bool
+	err = tx.QueryRow(ctx, `SELECT state, conn = $2 AND spec = $3::jsonb FROM tasks JOIN task_bodies ON task = id WHERE id = $1`,
+		r.Spawn.Task, r.Conn, raw).Scan(&out.State, &same)
+	if err != nil {
+		return out, fmt.Errorf("looking up task %s: %w", r.Spawn.Task, err)
+	}
+	if !same {
+		return Requested{Refusal: commands.Refuse(commands.TaskConflict, "task %s is here already with other content", r.Spawn.Task)}, nil
+	}
+	return out, nil
+}
+
+// Standing returns how a task that conn asked for stands now. One that is not
+// here, or is somebody else's, is UNKNOWN_TASK.
+func (b *Backlog) Standing(ctx context.Context, tx *store.Tx, conn, task string) (Moved, error) {
+	m := Moved{Task: task, Conn: conn}
+	err := tx.QueryRow(ctx, `SELECT state, reason, attempt, epoch, (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM tasks WHERE id = $1 AND conn = $2`,
+		task, conn).Scan(&m.State, &m.Reason, &m.Attempt, &m.Epoch, &m.At)
+	if err == pgx.ErrNoRows {
+		return m, unknownTask(task)
+	}
+	if err != nil {
+		return m, fmt.Errorf("looking up task %s: %w", task, err)
+	}
+	return m, nil
+}

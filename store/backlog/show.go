@@ -1,0 +1,117 @@
+package backlog
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// eligibilitySQL is the one place that says whether task t of class c can be
+// claimed now by somebody. $2 is the claimer whose own limits count, or ”.
+var eligibilitySQL = `CASE WHEN t.state <> 'queued' THEN '' WHEN t.unmet > 0 THEN 'waiting_deps' WHEN t.not_before > now() THEN 'not_before'
+	WHEN ` + frozen + ` THEN 'frozen'
+	WHEN EXISTS (SELECT FROM lanes n WHERE n.workspace = c.workspace AND n.name = c.lane AND n.state IN ('paused', 'disabled')) THEN 'lane_paused'
+	ELSE coalesce((SELECT CASE x.what WHEN 'quota' THEN 'rate_limited' ELSE 'over_budget' END FROM (` + bindings + `) AS x
+			WHERE x.room <= 0 OR x.amount > x.room ORDER BY x.what DESC LIMIT 1),
+		CASE WHEN c.account <> '' AND NOT EXISTS (SELECT FROM budgets b WHERE b.workspace = c.workspace AND b.scope = 'account' AND b.target = c.account) THEN 'over_budget' ELSE 'ready' END) END`
+
+// taskRows follows a list of the workspace's limits, as in taskSQL.
+var taskRows = `
+	SELECT t.id::text, coalesce(t.key, ''), t.title, coalesce(x.body, ''), t.phase, t.priority, t.state, t.reason, c.kind, c.lane, c.capabilities, c.account,
+	c.estimate, t.unmet, t.on_failed_dep, coalesce(l.owner, ''), l.claimed_at, l.until, t.attempt, t.retries, t.max_retries, t.not_before, x.acceptance,
+	coalesce(t.idempotency_key, ''), x.result, t.created_by, t.created_at, t.updated_at, t.started_at, t.ended_at, t.epoch, t.conn IS NOT NULL,
+	ARRAY (SELECT coalesce(d.key, d.id::text) FROM dependencies e JOIN tasks d ON d.id = e.dependency WHERE e.task = t.id ORDER BY d.seq), ` + eligibilitySQL + `
+	FROM tasks t JOIN classes c ON c.id = t.class LEFT JOIN task_bodies x ON x.task = t.id LEFT JOIN leases l ON l.task = t.id `
+
+var taskSQL = limitsOf("$1") + taskRows
+
+func scanTask(row pgx.CollectableRow) (Task, error) {
+	var t Task
+	var estimate amounts
+	var acceptance, result []byte
+	err := row.Scan(&t.ID, &t.Key, &t.Title, &t.Body, &t.Phase, &t.Priority, &t.State, &t.Reason, &t.Kind, &t.Lane, &t.Capabilities, &t.Account,
+		&estimate, &t.Unmet, &t.OnFailedDep, &t.Owner, &t.ClaimedAt, &t.LeaseUntil, &t.Attempts, &t.Retries, &t.MaxRetries, &t.NotBefore, &acceptance,
+		&t.IdempotencyKey, &result, &t.CreatedBy, &t.CreatedAt, &t.UpdatedAt, &t.StartedAt, &t.EndedAt, &t.epoch, &t.asked, &t.DependsOn, &t.Eligibility)
+	t.Status, t.Estimate = BoardStatusOf(t.State), estimate.units()
+	t.Acceptance, t.Result = json.RawMessage(acceptance), json.RawMessage(result)
+	return t, err
+}
+
+var prefixForm = regexp.MustCompile(`^[0-9a-f][0-9a-f-]{5,35}$`)
+
+// find reads the task that ref names: its key, its id, or the beginning of its
+// id, six characters at least, when no other begins so. A key comes before an id.
+func (ws *Workspace) find(ctx context.Context, tx *store.Tx, ref string) (Task, error) {
+	unknown := commands.Refuse(commands.NotFound, "no task %q in workspace %s", clip(ref), ws.name).Hinting("spawnmesh backlog list")
+	if err := checkText("the task's name", ref, MaxKey, true); err != nil {
+		return Task{}, err
+	}
+	if ref == "" {
+		return Task{}, commands.Refuse(commands.Validation, "no task named").Hinting("give its key or id with --id")
+	}
+	list, err := queryTasks(ctx, tx, taskSQL+`WHERE t.workspace = $1 AND t.key = $3`, ws.name, "", ref)
+	if err == nil && len(list) == 0 {
+		if low, high, ok := idRange(ref); ok {
+			list, err = queryTasks(ctx, tx, taskSQL+`WHERE t.workspace = $1 AND t.id BETWEEN $3 AND $4 LIMIT 2`, ws.name, "", low, high)
+		}
+	}
+	switch {
+	case err != nil:
+		return Task{}, err
+	case len(list) > 1:
+		return Task{}, commands.Refuse(commands.Ambiguous, "%q begins the id of more than one task", ref).Hinting("give more of it")
+	case len(list) == 0:
+		return Task{}, unknown
+	}
+	return list[0], nil
+}
+
+// idRange returns the first and the last id that begin with prefix.
+func idRange(prefix string) (low, high string, ok bool) {
+	const zero, ones = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
+	if !prefixForm.MatchString(prefix) {
+		return "", "", false
+	}
+	low, high = prefix+zero[len(prefix):], prefix+ones[len(prefix):]
+	return low, high, looksLikeID(low) && looksLikeID(high)
+}
+
+func queryTasks(ctx context.Context, tx *store.Tx, sql string, args ...any) ([]Task, error) {
+	rows, err := tx.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("reading tasks: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, scanTask)
+	if err != nil {
+		return nil, fmt.Errorf("reading tasks: %w", err)
+	}
+	return list, nil
+}
+
+// ShowAll returns the tasks with these ids, in their order. One that is not there
+// is left out.
+func (ws *Workspace) ShowAll(ctx context.Context, ids []string) (list []Task, err error) {
+	if len(ids) == 0 {
+		return []Task{}, nil
+	}
+	err = ws.tx(ctx, "reading tasks", func(ctx context.Context, tx *store.Tx) error {
+		list, err = queryTasks(ctx, tx, taskSQL+`JOIN unnest($3::text[]::uuid[]) WITH ORDINALITY AS asked (id, n) ON asked.id = t.id WHERE t.workspace = $1 ORDER BY asked.n`, ws.name, "", ids)
+		return err
+	})
+	return list, err
+}
+
+// Show returns one task by its key, its id, or a unique beginning of its id.
+func (ws *Workspace) Show(ctx context.Context, ref string) (t Task, err error) {
+	err = ws.tx(ctx, "reading a task", func(ctx context.Context, tx *store.Tx) error {
+		t, err = ws.find(ctx, tx, ref)
+		return err
+	})
+	return t, err
+}

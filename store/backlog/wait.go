@@ -1,0 +1,129 @@
+package backlog
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// readyChannel is notified when tasks became claimable. A notification is a
+// hint: it may be lost, and who waits looks by itself too.
+const readyChannel = "spawnmesh_ready"
+
+// safetyPoll is how often a waiting claimer looks without having been told.
+const safetyPoll = 2 * time.Second
+
+const notify = `SELECT pg_notify('` + readyChannel + `', '') WHERE EXISTS (SELECT FROM listeners WHERE until > now())`
+
+// tellClaimers wakes claimers that wait, when there are any, after the commit.
+func tellClaimers(ctx context.Context, tx *store.Tx) error {
+	if _, err := tx.Exec(ctx, notify); err != nil {
+		return fmt.Errorf("telling claimers that wait: %w", err)
+	}
+	return nil
+}
+
+// ClaimWait is Claim that waits up to patience for something admissible.
+func (ws *Workspace) ClaimWait(ctx context.Context, t ClaimTerms, patience time.Duration) ([]Claimed, error) {
+	until := time.Now().Add(patience)
+	list, err := ws.Claim(ctx, t)
+	if err != nil || len(list) > 0 || patience <= 0 {
+		return list, err
+	}
+	l, err := ws.Listen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	for {
+		if _, err := ws.Sweep(ctx); err != nil {
+			return nil, err
+		}
+		if list, err = ws.Claim(ctx, t); err != nil || len(list) > 0 {
+			return list, err
+		}
+		left := time.Until(until)
+		if left <= 0 {
+			return nil, nil
+		}
+		if err := l.Wait(ctx, min(left, safetyPoll)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// A Listener is told when tasks become claimable, on a connection of its own.
+type Listener struct {
+	db   *store.DB
+	id   string
+	conn *pgx.Conn
+	said time.Time // when it was last noted that we wait
+}
+
+// listening is how long a note that somebody waits holds.
+const listening = time.Minute
+
+// Listen starts to wait for tasks that become claimable. The caller looks once
+// more after it: what came before is not told.
+func (ws *Workspace) Listen(ctx context.Context) (*Listener, error) {
+	l := &Listener{db: ws.backlog.db, id: uuid.NewString()}
+	return l, l.connect(ctx)
+}
+
+func (l *Listener) connect(ctx context.Context) error {
+	l.Close()
+	return l.db.Connect(ctx, "listening for claimable tasks", func(ctx context.Context, conn *pgx.Conn) error {
+		if _, err := conn.Exec(ctx, `LISTEN `+readyChannel); err != nil {
+			return err
+		}
+		l.conn, l.said = conn, time.Time{}
+		return l.note(ctx)
+	})
+}
+
+func (l *Listener) note(ctx context.Context) error {
+	if time.Since(l.said) < listening/2 {
+		return nil
+	}
+	l.said = time.Now()
+	_, err := l.conn.Exec(ctx, `INSERT INTO listeners (id, until) VALUES ($1, now() + $2::interval) ON CONFLICT (id) DO UPDATE SET until = excluded.until`, l.id, listening)
+	if err != nil {
+		return fmt.Errorf("noting that a claimer waits: %w", err)
+	}
+	return nil
+}
+
+// Wait returns when tasks may have become claimable, and after d at the latest.
+// It connects again after an outage.
+func (l *Listener) Wait(ctx context.Context, d time.Duration) error {
+	if err := l.note(ctx); err == nil {
+		patient, done := context.WithTimeout(ctx, d)
+		_, err := l.conn.WaitForNotification(patient)
+		ended := patient.Err() != nil
+		done()
+		if err == nil || ended && !l.conn.IsClosed() {
+			return ctx.Err()
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return l.connect(ctx)
+}
+
+// Close ends the waiting.
+func (l *Listener) Close() {
+	if l.conn == nil {
+		return
+	}
+	ctx, done := context.WithTimeout(context.Background(), time.Second)
+	defer done()
+	_, _ = l.conn.Exec(ctx, `DELETE FROM listeners WHERE id = $1`, l.id) // it ends by itself within a minute
+	_ = l.conn.Close(ctx)
+	l.conn = nil
+}

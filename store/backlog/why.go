@@ -1,0 +1,271 @@
+package backlog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A Why says what keeps a task from being claimed, and who could claim it.
+type Why struct {
+	Task      Task        `json:"task"`
+	Claimable bool        `json:"claimable"` // by the claimers in By, now
+	Reasons   []WhyReason `json:"reasons"`   // every one, in the order of the admission
+	By        []Claimer   `json:"by"`        // claimers of late whose capabilities and lanes fit
+}
+
+// A WhyReason is one obstacle.
+type WhyReason struct {
+	Stage string     `json:"stage"` // state, freeze, lane, dependency, not_before, capability, quota, budget
+	What  string     `json:"what"`
+	Since *time.Time `json:"since,omitempty"`
+	Until *time.Time `json:"until,omitempty"`
+	Hint  string     `json:"hint,omitempty"`
+}
+
+// A Claimer is somebody who claimed, or tried to, not long ago.
+type Claimer struct {
+	Owner        string    `json:"owner"`
+	Capabilities []string  `json:"capabilities"`
+	Lanes        []string  `json:"lanes,omitempty"` // none = all
+	Seen         time.Time `json:"seen"`
+}
+
+// claimerMemory is how long a claimer counts as one of late.
+const claimerMemory = time.Hour
+
+const noteClaimer = `INSERT INTO claimers AS c (workspace, owner, kind, capabilities, lanes) VALUES ($1, $2, $3, $4, $5)
+	ON CONFLICT (workspace, owner, kind) DO UPDATE SET capabilities = excluded.capabilities, lanes = excluded.lanes, seen = clock_timestamp()
+	WHERE c.seen < now() - interval '1 minute' OR (c.capabilities, c.lanes) IS DISTINCT FROM (excluded.capabilities, excluded.lanes)`
+
+// claimerNotes remember whom this process has noted of late, so that a claim
+// does not ask each time.
+type claimerNotes struct {
+	mu   sync.Mutex // guards the rest
+	said map[string]time.Time
+}
+
+// due reports whether a claimer is to be noted with this claim.
+func (n *claimerNotes) due(workspace string, t ClaimTerms) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return time.Since(n.said[claimerID(workspace, t)]) >= time.Minute
+}
+
+// noted says that the claim that noted the claimer is committed.
+func (n *claimerNotes) noted(workspace string, t ClaimTerms) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.said == nil || len(n.said) > 1000 {
+		n.said = map[string]time.Time{}
+	}
+	n.said[claimerID(workspace, t)] = time.Now()
+}
+
+func claimerID(workspace string, t ClaimTerms) string {
+	return fmt.Sprint(workspace, "\x00", t.Owner, "\x00", t.Kind, t.Capabilities, t.Lanes)
+}
+
+// Why gives every reason that keeps a task from being claimed, since when, and
+// by whom it could be claimed.
+func (ws *Workspace) Why(ctx context.Context, ref string) (Why, error) {
+	var w Why
+	err := ws.tx(ctx, "asking why a task waits", func(ctx context.Context, tx *store.Tx) (err error) {
+		w = Why{Reasons: []WhyReason{}}
+		if w.Task, err = ws.find(ctx, tx, ref); err != nil {
+			return err
+		}
+		w.byState()
+		for _, look := range []func(context.Context, *store.Tx, *Why) error{ws.whyFrozen, ws.whyLane, ws.whyDependencies, ws.whyTime, ws.whyCapability, ws.whyLimits} {
+			if err := look(ctx, tx, &w); err != nil {
+				return err
+			}
+		}
+		w.Claimable = len(w.Reasons) == 0 && len(w.By) > 0
+		return nil
+	})
+	return w, err
+}
+
+func (w *Why) add(stage, hint string, since, until *time.Time, format string, args ...any) {
+	w.Reasons = append(w.Reasons, WhyReason{Stage: stage, What: fmt.Sprintf(format, args...), Since: since, Until: until, Hint: hint})
+}
+
+func (w *Why) byState() {
+	t := w.Task
+	switch {
+	case t.State == commands.Queued:
+	case t.Owner != "":
+		w.add("state", "", t.ClaimedAt, t.LeaseUntil, "%s holds it with attempt %d", t.Owner, t.Attempts)
+	case t.State == commands.Blocked:
+		w.add("state", "spawnmesh backlog unblock "+t.Name(), &t.UpdatedAt, nil, "it is blocked until somebody unblocks it")
+	case t.State.Terminal():
+		w.add("state", "", t.EndedAt, nil, "it has ended: %s", t.State)
+	default:
+		w.add("state", "", &t.UpdatedAt, nil, "it is %s", t.State)
+	}
+}
+
+func (ws *Workspace) whyFrozen(ctx context.Context, tx *store.Tx, w *Why) error {
+	rows, err := tx.Query(ctx, `SELECT f.scope, f.target, f.reason, f.actor, f.since FROM tasks t JOIN classes c ON c.id = t.class
+		JOIN freezes f ON f.workspace IN ('', c.workspace) AND `+scopeFits("f")+` WHERE t.id = $1 AND $2 = '' ORDER BY f.id`, w.Task.ID, "")
+	if err != nil {
+		return err
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Freeze])
+	for _, f := range list {
+		scope := strings.TrimSuffix(f.Scope+":"+f.Target, ":")
+		w.add("freeze", "spawnmesh unfreeze --scope "+scope+" --reason WHY", &f.Since, nil, "%s is frozen by %s: %s", scope, f.Actor, f.Reason)
+	}
+	return err
+}
+
+func (ws *Workspace) whyLane(ctx context.Context, tx *store.Tx, w *Why) error {
+	var l Lane
+	err := tx.QueryRow(ctx, `SELECT name, state, reason, actor, since FROM lanes WHERE workspace = $1 AND name = $2 AND state IN ('paused', 'disabled')`,
+		ws.name, w.Task.Lane).Scan(&l.Name, &l.State, &l.Reason, &l.Actor, &l.Since)
+	if err == pgx.ErrNoRows {
+		return nil
+	}
+	if err == nil {
+		w.add("lane", "spawnmesh lane resume "+l.Name, &l.Since, nil, "lane %s is %s by %s%s", l.Name, l.State, l.Actor, because(l.Reason))
+	}
+	return err
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
+}
+
+// maxWhyDependencies bounds what is listed of a large fan-in.
+const maxWhyDependencies = 20
+
+func (ws *Workspace) whyDependencies(ctx context.Context, tx *store.Tx, w *Why) error {
+	if w.Task.Unmet == 0 {
+		return nil
+	}
+	rows, err := tx.Query(ctx, `SELECT coalesce(x.key, x.id::text), x.state, x.updated_at FROM dependencies d JOIN tasks x ON x.id = d.dependency
+		WHERE d.task = $1 AND NOT d.met ORDER BY is_terminal(x.state) DESC, x.seq LIMIT $2`, w.Task.ID, maxWhyDependencies)
+	if err != nil {
+		return err
+	}
+	var name string
+	var state commands.State
+	var since time.Time
+	n := 0
+	_, err = pgx.ForEachRow(rows, []any{&name, &state, &since}, func() error {
+		n++
+		at, hint := since, ""
+		if state.Terminal() {
+			hint = "spawnmesh backlog retry " + name + ", or unlink it"
+		}
+		w.add("dependency", hint, &at, nil, "it depends on %s, which is %s", name, state)
+		return nil
+	})
+	if more := w.Task.Unmet - n; more > 0 {
+		w.add("dependency", "", nil, nil, "and on %d more", more)
+	}
+	return err
+}
+
+func (ws *Workspace) whyTime(_ context.Context, _ *store.Tx, w *Why) error {
+	if t := w.Task; t.Eligibility == NotBefore {
+		w.add("not_before", "", nil, t.NotBefore, "it waits for its time")
+	}
+	return nil
+}
+
+// whyCapability finds who could claim the task; nobody of late is a reason.
+func (ws *Workspace) whyCapability(ctx context.Context, tx *store.Tx, w *Why) error {
+	rows, err := tx.Query(ctx, `SELECT owner, capabilities, coalesce(lanes, '{}'), seen FROM claimers
+		WHERE workspace = $1 AND kind = $2 AND capabilities @> $3::text[] AND (lanes IS NULL OR $4 = ANY (lanes)) AND seen > now() - $5::interval ORDER BY seen DESC LIMIT 20`,
+		ws.name, w.Task.Kind, w.Task.Capabilities, w.Task.Lane, claimerMemory)
+	if err != nil {
+		return err
+	}
+	if w.By, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Claimer]); err != nil {
+		return err
+	}
+	if len(w.By) > 0 || w.Task.State != commands.Queued {
+		return nil
+	}
+	needs := "no claimer was here within the hour"
+	if len(w.Task.Capabilities) > 0 {
+		needs = "no claimer of the last hour has all of: " + strings.Join(w.Task.Capabilities, ", ")
+	}
+	w.add("capability", "spawnmesh backlog claim --owner NAME --lane "+w.Task.Lane+capabilityFlags(w.Task.Capabilities), nil, nil, "%s", needs)
+	return nil
+}
+
+func capabilityFlags(list []string) string {
+	var b strings.Builder
+	for _, c := range list {
+		b.WriteString(" --capability " + c)
+	}
+	return b.String()
+}
+
+func (ws *Workspace) whyLimits(ctx context.Context, tx *store.Tx, w *Why) error {
+	rows, err := tx.Query(ctx, limitsOf("$3")+`
+		SELECT x.what, x.name, x.room, x.amount, (SELECT g.resets_at FROM budgets g WHERE x.what = 'budget' AND g.id = x.id)
+		FROM tasks t JOIN classes c ON c.id = t.class, LATERAL (`+bindings+`) AS x
+		WHERE t.id = $1 AND $2 = '' AND t.state = 'queued' AND (x.room <= 0 OR x.amount > x.room) ORDER BY x.what DESC, x.name`, w.Task.ID, "", ws.name)
+	if err != nil {
+		return err
+	}
+	var what, name string
+	var room, amount int64
+	var resets *time.Time
+	_, err = pgx.ForEachRow(rows, []any{&what, &name, &room, &amount, &resets}, func() error {
+		if what == "quota" {
+			w.add("quota", "spawnmesh quota show "+name, nil, nil, "quota %s has no room", name)
+		} else {
+			w.add("budget", "spawnmesh budget show "+name, nil, resets, "budget %s has %s left and the task may take %s", name, Amount(room), Amount(amount))
+		}
+		return nil
+	})
+	if err != nil || w.Task.Account == "" || w.Task.State != commands.Queued {
+		return err
+	}
+	var paid bool
+	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM budgets WHERE workspace = $1 AND scope = 'account' AND target = $2)`, ws.name, w.Task.Account).Scan(&paid)
+	if err == nil && !paid {
+		w.add("budget", "spawnmesh budget create NAME --scope account:"+w.Task.Account+" --dimension D --hard N", nil, nil, "account %s has no budget, so it may spend nothing", w.Task.Account)
+	}
+	return err
+}
+
+// whyNot refuses a claim of a named task, with what stands in its way.
+func (ws *Workspace) whyNot(ctx context.Context, t ClaimTerms) error {
+	w, err := ws.Why(ctx, t.Task)
+	if err != nil {
+		return err
+	}
+	for _, c := range w.Task.Capabilities {
+		if !slices.Contains(t.Capabilities, c) {
+			return commands.Refuse(commands.Capability, "task %s needs capability %s", w.Task.Name(), c).Hinting("claim it with --capability %s", c)
+		}
+	}
+	code, what := commands.Conflict, "somebody else was faster"
+	for _, r := range w.Reasons {
+		if r.Stage != "capability" {
+			what = r.What
+			if r.Stage == "budget" || r.Stage == "quota" {
+				code = commands.OverBudget
+			}
+			break
+		}
+	}
+	return commands.Refuse(code, "task %s cannot be claimed: %s", w.Task.Name(), what).Hinting("spawnmesh backlog why %s", w.Task.Name())
+}
