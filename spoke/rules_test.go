@@ -145,3 +145,31 @@ func TestValuesOfTheHostStayThere(t *testing.T) {
 		require.Zero(t, s.Count(t, "SELECT count(*) FROM "+table+" x WHERE x::text LIKE '%' || $1 || '%'", value), table)
 	}
 }
+
+// A start that an earlier process did not come to record is told with the
+// version that allowed it, not with the one that is in force by then.
+func TestAStartToldLateNamesItsOwnPolicy(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Policy: wide}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	first := running(t, s)
+	id := m.Order(t, asks("sleep", "600"))
+	m.Await(t, id, commands.Running)
+	m.Stop(t, "attic")
+	s.Exec(t, `UPDATE leases SET started_at = NULL WHERE task = $1`, id)
+	s.Exec(t, `UPDATE tasks SET state = 'claimed' WHERE id = $1`, id)
+	require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(wide+"capabilities: [go]\n"), 0o600))
+
+	m.Start(t, "attic")
+
+	require.NotEqual(t, first, running(t, s))
+	const told = `SELECT count(*) FROM inbox WHERE kind = 'agent.started' AND task = $1
+		AND convert_from(decode(convert_from(wire, 'UTF8')::jsonb->>'body', 'base64'), 'UTF8')::jsonb->>'policy' = $2`
+	meshtest.Await(t, "the start, told twice", func() bool {
+		return m.Hub.Count(t, `SELECT count(*) FROM inbox WHERE kind = 'agent.started' AND task = $1`, id) == 2
+	})
+	require.Equal(t, 2, m.Hub.Count(t, told, id, first))
+	m.Hub.Do(t, "POST", "/v1/agents/"+id+"/kill", map[string]any{"reason": "it has shown enough", "grace_ms": 0}, nil)
+	m.Wait(t, id)
+	m.Check(t)
+}

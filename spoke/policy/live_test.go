@@ -61,6 +61,26 @@ func TestABadFileKeepsThePolicy(t *testing.T) {
 	}
 }
 
+func TestBoundsAreTheNarrower(t *testing.T) {
+	t.Parallel()
+	none, err := policy.Parse([]byte("version: 1\n"))
+	require.NoError(t, err)
+	p, err := policy.Parse([]byte("version: 1\nlimits: {memory: 2GiB, pids: 100}\n"))
+	require.NoError(t, err)
+
+	for asked, want := range map[int64]int64{0: 2 << 30, 1: 1, 2<<30 - 1: 2<<30 - 1, 2 << 30: 2 << 30, 3 << 30: 2 << 30} {
+		require.Equal(t, want, p.Memory(asked))
+		require.Equal(t, asked, none.Memory(asked))
+	}
+	for asked, want := range map[int]int{0: 100, 1: 1, 100: 100, 101: 100} {
+		require.Equal(t, want, p.Pids(asked))
+		require.Equal(t, asked, none.Pids(asked))
+	}
+	same, err := policy.Parse([]byte("version: 1\nlimits: {memory: 1048576, pids: 100}\n"))
+	require.NoError(t, err)
+	require.EqualValues(t, 1<<20, same.Memory(0))
+}
+
 func TestRevocationAndLease(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

@@ -2,6 +2,8 @@ package policy
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -57,6 +59,12 @@ func Parse(raw []byte) (*Policy, error) {
 			return nil, fmt.Errorf("%s%s", places.of(w.path), w.text)
 		}
 	}
+	text, err := p.Text()
+	if err != nil {
+		return nil, fmt.Errorf("writing it down as understood: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	p.id = hex.EncodeToString(sum[:6])
 	return &p, nil
 }
 
@@ -111,6 +119,12 @@ func (p *Policy) checkLimits() *problem {
 	if p.Limits.Output < 0 {
 		return wrong("$.limits.output", "limits.output %d is negative; write a number of bytes, or 0 for 16 MiB", p.Limits.Output)
 	}
+	if n, err := size(p.Limits.Memory); p.Limits.Memory != "" && (err != nil || n < 1<<20) {
+		return wrong("$.limits.memory", "limits.memory %q is not a size of at least 1MiB, such as 512MiB or 2GiB", p.Limits.Memory)
+	}
+	if p.Limits.Pids < 0 {
+		return wrong("$.limits.pids", "limits.pids %d is negative; write a number of processes, or 0 for no limit", p.Limits.Pids)
+	}
 	if !slices.Contains([]string{"", kill, finish}, p.OnRevoke) {
 		return wrong("$.on_revoke", "on_revoke %q is not known; write kill or finish", p.OnRevoke)
 	}
@@ -127,6 +141,18 @@ func duration(text string) (time.Duration, error) {
 		return time.Duration(n) * 24 * time.Hour, err
 	}
 	return time.ParseDuration(text)
+}
+
+// size reads a number of bytes such as 512MiB, 2GiB or 1048576.
+func size(text string) (int64, error) {
+	shift := 0
+	for unit, bits := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40} {
+		if number, ok := strings.CutSuffix(text, unit); ok {
+			text, shift = number, bits
+		}
+	}
+	n, err := strconv.ParseUint(text, 10, 63-shift)
+	return int64(n) << shift, err
 }
 
 // places finds where in a file something stands.

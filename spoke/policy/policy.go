@@ -11,8 +11,6 @@
 package policy
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
@@ -35,12 +33,16 @@ type Policy struct {
 	Limits          Limits `yaml:"limits" json:"limits"`
 	OnRevoke        string `yaml:"on_revoke,omitempty" json:"on_revoke,omitempty"`               // kill, finish; "" = kill
 	ConnectionLease string `yaml:"connection_lease,omitempty" json:"connection_lease,omitempty"` // "24h"; "" = DefaultLease
+
+	id string
 }
 
 // Limits bound every agent.
 type Limits struct {
 	Timeout string `yaml:"timeout" json:"timeout"`                   // longest run, "24h"; empty for none
 	Output  int64  `yaml:"output,omitempty" json:"output,omitempty"` // bytes kept of each output stream; 0 means 16 MiB
+	Memory  string `yaml:"memory,omitempty" json:"memory,omitempty"` // most of an agent's processes together, "2GiB"; empty for none
+	Pids    int    `yaml:"pids,omitempty" json:"pids,omitempty"`     // most processes of an agent; 0 for no limit
 }
 
 // What holds where a policy says nothing.
@@ -119,14 +121,7 @@ func checkWriters(path string, st *unix.Stat_t) error {
 // ID is the version of these rules: twelve hex digits of the SHA-256 of all that
 // the policy says, without the values of variables. Two files that say the same
 // have the same.
-func (p *Policy) ID() string {
-	raw, err := p.Text()
-	if err != nil {
-		panic(err) // it was read from such a text
-	}
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:6])
-}
+func (p *Policy) ID() string { return p.id }
 
 // Text is the policy as a file, without the values of variables.
 func (p *Policy) Text() ([]byte, error) { return yaml.Marshal(p) }
@@ -134,6 +129,22 @@ func (p *Policy) Text() ([]byte, error) { return yaml.Marshal(p) }
 // Timeout returns how long an agent that asked for asked may run; 0 for ever.
 func (p *Policy) Timeout(asked time.Duration) time.Duration {
 	limit, _ := duration(p.Limits.Timeout)
+	return time.Duration(narrower(int64(asked), int64(limit)))
+}
+
+// Memory returns how many bytes an agent that asked for asked may use, 0 for no
+// limit.
+func (p *Policy) Memory(asked int64) int64 {
+	limit, _ := size(p.Limits.Memory)
+	return narrower(asked, limit)
+}
+
+// Pids returns how many processes an agent that asked for asked may have, 0 for
+// no limit.
+func (p *Policy) Pids(asked int) int { return int(narrower(int64(asked), int64(p.Limits.Pids))) }
+
+// narrower is the smaller of two limits, where 0 is none.
+func narrower(asked, limit int64) int64 {
 	if limit == 0 || asked > 0 && asked < limit {
 		return asked
 	}
