@@ -124,7 +124,7 @@ func (t *tour) join(ctx context.Context) error {
 		if err := t.m.ctl.Do(ctx, "GET", "/v1/connections/"+name, nil, &v); err != nil {
 			return err
 		}
-		t.say("%s has joined: its key is %s, its policy is the preset %q", name, v.Peer, preset)
+		t.say("%s has joined: its instance id is %s, its policy is the preset %q", name, v.Peer, preset)
 	}
 	return nil
 }
@@ -192,7 +192,7 @@ func (t *tour) spawn(ctx context.Context) error {
 
 func (t *tour) refuse(ctx context.Context) error {
 	t.step("The hub asks cellar for a command that cellar's policy does not allow.")
-	id, err := t.order(ctx, "cellar", "", "rm", "-rf", "/")
+	id, err := t.order(ctx, "cellar", "", "rm", "-rf", "build") // harmless where somebody pastes it for another spoke
 	if err != nil {
 		return err
 	}
