@@ -184,13 +184,14 @@ func TestARevokedPeerNeverComesBack(t *testing.T) {
 	})
 	t.Run("with its token", func(t *testing.T) {
 		end := m.Hub.AuditEnd(t)
-		_, err := n.JoinWith(t, token)
-		requireRefused(t, m, end, err, "invite was used before")
+		code, why := stranger{keys: n.Keys}.join(t, m, token)
+		require.Equal(t, commands.Code("JOIN_REFUSED"), code, why)
+		require.Contains(t, refusalAfter(t, m, end).Why, "invite was used before")
 	})
 	t.Run("with its keys, after the hub was started again", func(t *testing.T) {
 		m.Stop(t, "hub")
 		m.Start(t, "hub")
-		_, err := transport.DialJoin(t.Context(), m.Hub.Link, []string{token.Pin}, "abcdefghijklmnopqrstuvwx")
+		_, err := transport.DialJoin(t.Context(), m.Hub.Link, []string{token.Pin}, token.Session)
 		require.NoError(t, err, "the hub is there")
 		again := &transport.Link{Address: m.Hub.Link, Pins: []string{token.Pin}, ID: string(n.Keys.InstanceID()), Seed: n.Keys.LinkSeed}
 		keep(t, again.Run)

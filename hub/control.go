@@ -44,6 +44,8 @@ func (h *Hub) control() http.Handler {
 	m.HandleFunc("POST /v1/agents/{id}/ask", h.askAgent)
 	m.HandleFunc("GET /v1/agents/{id}/logs", h.getLogs)
 	m.HandleFunc("POST /v1/invites", h.postInvite)
+	m.HandleFunc("GET /v1/invites", h.listInvites)
+	m.HandleFunc("POST /v1/invites/{id}/revoke", h.postRevokeInvite)
 	m.HandleFunc("GET /v1/connections", h.listConnections)
 	m.HandleFunc("GET /v1/connections/{name}", h.getConnection)
 	m.HandleFunc("POST /v1/connections/{name}/{state}", h.postConnection)
@@ -243,6 +245,23 @@ func (h *Hub) postInvite(w http.ResponseWriter, r *http.Request) {
 		out, err = h.Invite(r.Context(), req.Name, time.Duration(req.TTLMS)*time.Millisecond, control.Caller(r))
 	}
 	reply(w, out, err)
+}
+
+func (h *Hub) listInvites(w http.ResponseWriter, r *http.Request) {
+	list, err := h.DB.Invites(r.Context())
+	reply(w, list, unavailable(err))
+}
+
+func (h *Hub) postRevokeInvite(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		Reason string `json:"reason"`
+	}
+	err := control.Decode(r, &req)
+	var v store.InviteView
+	if err == nil {
+		v, err = h.revokeInvite(r.Context(), r.PathValue("id"), req.Reason, control.Caller(r))
+	}
+	reply(w, v, err)
 }
 
 func (h *Hub) listConnections(w http.ResponseWriter, r *http.Request) {

@@ -74,10 +74,14 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Go(func() error { return h.readAll(ctx) })
 	g.Go(func() error { return h.fed.Presence(ctx, h.beat) })
 	g.Go(func() error { return h.fed.ServeJoin(ctx, h.answerJoin) })
+	g.Go(func() error { return h.auditRefusedJoins(ctx) })
 	g.Go(func() error { return h.saveBeats(ctx) })
 	g.Go(func() error { return h.sweep(ctx) })
 	g.Go(func() error { return control.Serve(ctx, socket, h.control(), h.Log) })
 	h.Log.InfoContext(ctx, "hub is serving", "link", h.link, "instance", h.Keys.InstanceID())
+	if _, _, err := h.reach(); err != nil {
+		h.Log.WarnContext(ctx, "nobody can be invited to this hub", "why", err, "next", "start it with --advertise HOST:PORT, where HOST is how spokes reach it")
+	}
 	if h.Ready != nil {
 		h.Ready(h.link)
 	}
@@ -95,13 +99,13 @@ func (h *Hub) start(ctx context.Context) error {
 	}
 	h.pin = transport.Pin(cert)
 	h.outbox, h.cursor, h.reader = make(chan struct{}, 1), h.DB.NewCursor(), make(chan struct{}, 1)
-	h.join.waiting = map[string]*joining{}
+	h.join.start()
 	h.roster.beats = map[string]store.Beat{}
 	h.watch.byTask = map[string]map[chan struct{}]bool{}
 	h.strike.counts = map[string]int{}
 	h.orders = store.NewGroup(h.orderAll)
 	h.fed = &transport.Hub{Listen: h.Listen, Dir: filepath.Join(h.Dir, "nats"), Certificate: cert, Log: h.Log,
-		JoinUser: func(string, []byte) bool { return true }}
+		JoinUser: h.mayJoin, JoinFull: h.joinFull}
 	if err := h.reload(ctx); err != nil {
 		return err
 	}

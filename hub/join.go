@@ -18,50 +18,43 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// Bounds of invitations and of handshakes under way.
+// Bounds of handshakes under way.
 const (
-	DefaultInvite = 30 * time.Minute
-	maxInvite     = 24 * time.Hour
-	maxJoining    = 64
-	joinTime      = time.Minute
+	maxJoining       = 64
+	joiningPerInvite = 2
+	joinTime         = time.Minute
 )
 
-// An Invitation is what an operator carries to the other host.
-type Invitation struct {
-	Token       string    `json:"token"`
-	Name        string    `json:"name"`
-	Expires     time.Time `json:"expires"`
-	Fingerprint string    `json:"fingerprint"` // of this hub, to compare by voice
+// joins is what a hub keeps of those who join.
+type joins struct {
+	waiting map[string]*joining // handshakes under way by session; only ServeJoin's goroutine touches them
+	keys    inviteKeys
+	refused refusals
 }
 
-// Invite makes a token that lets one instance join as name.
-func (h *Hub) Invite(ctx context.Context, name string, ttl time.Duration, actor string) (Invitation, error) {
-	if ttl == 0 {
-		ttl = DefaultInvite
-	}
-	if ttl < time.Second || ttl > maxInvite {
-		return Invitation{}, commands.Refuse(commands.Validation, "an invitation lives from 1s to %s, not %s", maxInvite, ttl)
-	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return Invitation{}, err
-	}
-	address := h.Advertise
-	if address == "" {
-		address = h.link
-	}
-	t := join.NewToken(join.Token{Address: address, Hub: h.Keys.InstanceID(), Pin: h.pin, ID: id.String(), Name: name})
-	expires, err := h.DB.AddInvite(ctx, store.Invite{ID: t.ID, Name: name, ProofKey: t.ProofKey(), TTL: ttl, Uses: 1, Actor: actor})
-	if err != nil {
-		return Invitation{}, unavailable(err)
-	}
-	t.Expires = expires.UnixMilli()
-	text, err := t.Text()
-	return Invitation{text, name, expires, signing.Fingerprint(h.Keys.Identity.Public())}, err
+func (j *joins) start() {
+	j.waiting = map[string]*joining{}
+	j.refused.start()
 }
 
-// joins are handshakes under way. Only ServeJoin's goroutine touches them.
-type joins struct{ waiting map[string]*joining }
+// room makes room for one more handshake under invite, at the cost of the
+// oldest of it. It reports whether there is any.
+func (j *joins) room(invite string) bool {
+	var oldest string
+	same := 0
+	for session, w := range j.waiting {
+		if w.invite.ID != invite {
+			continue
+		}
+		if same++; oldest == "" || w.since.Before(j.waiting[oldest].since) {
+			oldest = session
+		}
+	}
+	if same >= joiningPerInvite {
+		delete(j.waiting, oldest)
+	}
+	return len(j.waiting) < maxJoining
+}
 
 type joining struct {
 	hello      join.Hello
@@ -81,7 +74,7 @@ type joinReply struct {
 	Why    string          `json:"why,omitempty"`
 }
 
-// answerJoin answers one step of a handshake. Every refusal is audited with its
+// answerJoin answers one step of a handshake. Refusals are audited with their
 // exact reason; the caller is told no more than it needs to be.
 func (h *Hub) answerJoin(ctx context.Context, r transport.JoinRequest) []byte {
 	for session, j := range h.join.waiting {
@@ -98,7 +91,7 @@ func (h *Hub) answerJoin(ctx context.Context, r transport.JoinRequest) []byte {
 	}
 	reply := joinReply{Signed: raw}
 	if err != nil {
-		reply = h.joinRefused(ctx, r, err)
+		reply = h.joinRefused(r, err)
 	}
 	out, err := json.Marshal(reply)
 	if err != nil {
@@ -107,19 +100,17 @@ func (h *Hub) answerJoin(ctx context.Context, r transport.JoinRequest) []byte {
 	return out
 }
 
-func (h *Hub) joinRefused(ctx context.Context, r transport.JoinRequest, err error) joinReply {
-	object := ""
+func (h *Hub) joinRefused(r transport.JoinRequest, err error) joinReply {
+	name := ""
 	if j := h.join.waiting[r.Session]; j != nil {
-		object = j.invite.Name
+		name = j.invite.Name
 	}
 	delete(h.join.waiting, r.Session)
 	code := commands.CodeOf(err)
 	if errors.Is(err, join.ErrHandshake) {
-		code = "HANDSHAKE_BAD"
+		code = handshakeBad
 	}
-	if e := h.DB.Audit(ctx, store.AuditRow{Actor: "joining", Action: "join.refused", Object: object, Code: string(code), Why: err.Error()}); e != nil {
-		h.Log.ErrorContext(ctx, "auditing a refused join", "err", e)
-	}
+	h.join.refused.note(refusal{join.InviteOf(r.Session), name, code, err.Error()}, time.Now())
 	switch code {
 	case signing.KeyWeak, signing.KeyDuplicate, commands.Conflict:
 		return joinReply{Code: code, Why: err.Error()}
@@ -128,15 +119,23 @@ func (h *Hub) joinRefused(ctx context.Context, r transport.JoinRequest, err erro
 }
 
 func (h *Hub) hello(ctx context.Context, r transport.JoinRequest) ([]byte, error) {
-	if len(h.join.waiting) >= maxJoining {
+	invite, why, err := h.DB.FindInvite(ctx, join.InviteOf(r.Session))
+	if err != nil {
+		return nil, err
+	}
+	if !h.join.room(invite.ID) {
 		return nil, fmt.Errorf("%d handshakes are under way", maxJoining)
 	}
-	j := &joining{since: time.Now()}
+	j := &joining{invite: invite, since: time.Now()}
+	h.join.waiting[r.Session] = j // a refusal forgets it
+	if why != "" {
+		return nil, commands.Refuse(commands.NotFound, "%s", why)
+	}
 	if err := signing.DecodeBody(r.Body, &j.hello); err != nil {
 		return nil, err
 	}
-	if !slices.Contains(j.hello.Protocols, join.Protocol) || len(j.hello.Nonce) != 32 || !signing.ValidUUID(j.hello.Invite) {
-		return nil, commands.Refuse(commands.Validation, "hello without protocol %s, nonce or invite", join.Protocol)
+	if !slices.Contains(j.hello.Protocols, join.Protocol) || len(j.hello.Nonce) != 32 || j.hello.Invite != invite.ID {
+		return nil, commands.Refuse(commands.Validation, "hello without protocol %s, nonce or the session's invite", join.Protocol)
 	}
 	if err := j.hello.Admit(); err != nil {
 		return nil, err
@@ -144,18 +143,10 @@ func (h *Hub) hello(ctx context.Context, r transport.JoinRequest) ([]byte, error
 	if string(j.hello.Identity) == string(h.Keys.Identity.Public()) || string(j.hello.Signing) == string(h.Keys.Signing.Public()) {
 		return nil, &signing.Rejected{Code: signing.KeyDuplicate, Why: "key already belongs to this hub"}
 	}
-	invite, why, err := h.DB.FindInvite(ctx, j.hello.Invite)
-	if err != nil {
-		return nil, err
-	}
-	if why != "" {
-		return nil, commands.Refuse(commands.NotFound, "%s", why)
-	}
 	conn, err := uuid.NewV7()
 	if err != nil {
 		return nil, err
 	}
-	j.invite = invite
 	j.challenge = join.Challenge{Protocol: join.Protocol, Identity: h.Keys.Identity.Public(), Signing: h.Keys.Signing.Public(),
 		Sealing: h.Keys.Sealing.PublicKey().Bytes(), Conn: conn.String(), Epoch: 1, Name: h.Name, Nonce: join.Nonce()}
 	raw, next, err := join.NewTranscript(r.Exporter).Hello(r.Body).Sign(h.Keys.Identity, j.challenge)
@@ -163,7 +154,6 @@ func (h *Hub) hello(ctx context.Context, r transport.JoinRequest) ([]byte, error
 		return nil, err
 	}
 	j.transcript = next
-	h.join.waiting[r.Session] = j
 	return raw, nil
 }
 

@@ -3,7 +3,6 @@ package spoke
 import (
 	"context"
 	"crypto/ed25519"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,8 +15,12 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// pinMismatch is the code for a hub that is not the one that the token names.
-const pinMismatch commands.Code = "PIN_MISMATCH"
+// Codes of joins: a hub that is not the one that the token names, and a token
+// that is not accepted.
+const (
+	pinMismatch commands.Code = "PIN_MISMATCH"
+	joinRefused commands.Code = "JOIN_REFUSED"
+)
 
 // Joined says what a join led to; people compare the fingerprints by voice.
 type Joined struct {
@@ -26,77 +29,140 @@ type Joined struct {
 	Hub        string           `json:"hub_fingerprint"`
 }
 
+// CheckToken refuses a token whose time has passed, or cannot have come, by this
+// host's clock.
+func CheckToken(t join.Token, now time.Time) error {
+	left := t.Left(now)
+	switch at := now.Format(time.DateTime); {
+	case left < 0:
+		return commands.Refuse(joinRefused, "the join token has expired, %s ago by this host's clock (%s)", (-left).Round(time.Second), at).
+			Hinting("make a new one on the hub: spawnmesh invite --name %s; if this host's clock is wrong, set it first", t.Name)
+	case left > join.MaxLife+signing.Skew:
+		return commands.Refuse(joinRefused, "this host's clock (%s) is at least %s behind the hub's: the join token lives longer than any can", at, (left - join.MaxLife).Round(time.Second)).
+			Hinting("set this host's clock, then use the same token again")
+	}
+	return nil
+}
+
 // Join proves to the hub that token names that we hold the token and our keys,
 // makes it prove who it is, and stores the connection. Nothing is sent before
 // the hub has shown the key that the token pins, and the token's secret is never
-// sent at all. A join whose last answer was lost can be repeated.
+// sent at all. The token is not spent before everything is checked that this side
+// can know. A join whose last answer was lost can be repeated.
 func Join(ctx context.Context, db *store.DB, keys signing.Keys, token join.Token) (Joined, error) {
-	if token.Expired(time.Now()) {
-		return Joined{}, commands.Refuse(commands.NotFound, "the join token has expired").Hinting("make a new one on the hub: spawnmesh invite --name %s", token.Name)
+	if err := CheckToken(token, time.Now()); err != nil {
+		return Joined{}, err
 	}
-	session := rand.Text()
-	conn, err := transport.DialJoin(ctx, token.Address, []string{token.Pin}, session)
-	if errors.Is(err, transport.ErrPin) {
+	if err := checkFree(ctx, db, token.Hub, ""); err != nil {
+		return Joined{}, err
+	}
+	conn, err := transport.DialJoin(ctx, token.Address, []string{token.Pin}, token.Session)
+	switch {
+	case errors.Is(err, transport.ErrPin):
 		return Joined{}, &commands.Refused{Code: pinMismatch, Why: "hub key differs from the one in the token",
 			Hint: "ask the hub's operator for a new token; somebody may stand between you", Err: err}
-	}
-	if err != nil {
+	case errors.Is(err, transport.ErrRefused):
+		return Joined{}, refusedBy(joinRefused, "join token not accepted")
+	case err != nil:
 		return Joined{}, fmt.Errorf("joining the hub at %s: %w", token.Address, err)
 	}
 	defer conn.Close()
-	challenge, accept, err := shake(ctx, conn, keys, token)
-	if err != nil {
+	s := &shaking{conn: conn, keys: keys, token: token}
+	if err := s.hello(ctx); err != nil {
 		return Joined{}, err
 	}
-	linkKey, err := transport.NKey(keys.LinkSeed)
+	if err := checkFree(ctx, db, token.Hub, s.challenge.Name); err != nil {
+		return Joined{}, err
+	}
+	accept, err := s.prove(ctx)
 	if err != nil {
 		return Joined{}, err
 	}
 	c, err := db.AddConnection(ctx, store.NewConnection{
-		Connection: store.Connection{ID: accept.Conn, Peer: token.Hub, Name: challenge.Name, Authority: store.Obeys, State: store.Active,
-			LinkKey: linkKey, LinkURL: token.Address, LinkPin: token.Pin},
-		Keys:  store.PeerKeys{Identity: challenge.Identity, Signing: challenge.Signing, Sealing: challenge.Sealing},
+		Connection: store.Connection{ID: accept.Conn, Peer: token.Hub, Name: s.challenge.Name, Authority: store.Obeys, State: store.Active,
+			LinkKey: s.link, LinkURL: token.Address, LinkPin: token.Pin},
+		Keys:  store.PeerKeys{Identity: s.challenge.Identity, Signing: s.challenge.Signing, Sealing: s.challenge.Sealing},
 		Grant: store.FullGrant(),
 		Actor: "operator"})
-	return Joined{c, signing.Fingerprint(keys.Identity.Public()), signing.Fingerprint(ed25519.PublicKey(challenge.Identity))}, err
+	return Joined{c, signing.Fingerprint(keys.Identity.Public()), signing.Fingerprint(ed25519.PublicKey(s.challenge.Identity))}, err
 }
 
-// shake runs the four messages of the handshake.
-func shake(ctx context.Context, conn *transport.JoinConn, keys signing.Keys, token join.Token) (c join.Challenge, a join.Accept, err error) {
-	link, err := transport.NKey(keys.LinkSeed)
+// checkFree refuses to join a hub that this instance obeys already, or one whose
+// name another peer has here. The name is known once the hub has said it.
+func checkFree(ctx context.Context, db *store.DB, hub signing.InstanceID, name string) error {
+	conns, err := db.Connections(ctx)
 	if err != nil {
-		return c, a, err
+		return err
 	}
-	hello, err := signing.EncodeBody(join.Hello{Protocols: []string{join.Protocol}, Invite: token.ID, Identity: keys.Identity.Public(),
-		Signing: keys.Signing.Public(), Sealing: keys.Sealing.PublicKey().Bytes(), LinkKey: link, Nonce: join.Nonce()})
-	if err != nil {
-		return c, a, err
+	for _, c := range conns {
+		if c.State == store.Revoked || c.State == store.Rejected {
+			continue
+		}
+		if c.Peer == hub && c.Authority == store.Obeys {
+			return commands.Refuse(commands.Conflict, "this instance has joined that hub already: connection %s, %s since %s", c.Name, c.State, c.Since.Format(time.DateTime)).
+				Hinting("to join anew, end it first: spawnmesh connections revoke %s --reason ...", c.Name)
+		}
+		if c.Name == name {
+			return commands.Refuse(commands.Conflict, "a connection named %s is here already, with another instance (%s)", name, c.Peer).
+				Hinting("end it: spawnmesh connections revoke %s --reason ...; or let the hub call itself otherwise: hub run --name NAME", name)
+		}
 	}
-	transcript := join.NewTranscript(conn.Exporter()).Hello(hello)
-	raw, err := ask(ctx, conn, "hello", hello)
-	if err != nil {
-		return c, a, err
+	return nil
+}
+
+// A shaking is a handshake from the joining side.
+type shaking struct {
+	conn  *transport.JoinConn
+	keys  signing.Keys
+	token join.Token
+
+	link       string // our public link key
+	challenge  join.Challenge
+	transcript join.Transcript
+}
+
+// hello says who we are and checks who the hub is. It does not spend the token.
+func (s *shaking) hello(ctx context.Context) (err error) {
+	if s.link, err = transport.NKey(s.keys.LinkSeed); err != nil {
+		return err
 	}
-	transcript, err = transcript.Open(raw, &c, func() (ed25519.PublicKey, error) { return c.Identity, checkHub(c, token) })
+	hello, err := signing.EncodeBody(join.Hello{Protocols: []string{join.Protocol}, Invite: s.token.ID, Identity: s.keys.Identity.Public(),
+		Signing: s.keys.Signing.Public(), Sealing: s.keys.Sealing.PublicKey().Bytes(), LinkKey: s.link, Nonce: join.Nonce()})
 	if err != nil {
-		return c, a, fmt.Errorf("checking the hub's challenge: %w", err)
+		return err
 	}
-	p, err := transcript.Prove(token.ProofKey(), keys)
+	raw, err := ask(ctx, s.conn, "hello", hello)
 	if err != nil {
-		return c, a, err
+		return err
+	}
+	s.transcript, err = join.NewTranscript(s.conn.Exporter()).Hello(hello).
+		Open(raw, &s.challenge, func() (ed25519.PublicKey, error) { return s.challenge.Identity, checkHub(s.challenge, s.token) })
+	if err != nil {
+		return fmt.Errorf("checking the hub's challenge: %w", err)
+	}
+	return nil
+}
+
+// prove shows that we hold the token and the keys of the hello. The hub spends
+// the token for it.
+func (s *shaking) prove(ctx context.Context) (a join.Accept, err error) {
+	p, err := s.transcript.Prove(s.token.ProofKey(), s.keys)
+	if err != nil {
+		return a, err
 	}
 	proof, err := signing.EncodeBody(p)
 	if err != nil {
-		return c, a, err
+		return a, err
 	}
-	if raw, err = ask(ctx, conn, "proof", proof); err != nil {
-		return c, a, err
-	}
-	_, err = transcript.Proof(proof).Open(raw, &a, func() (ed25519.PublicKey, error) { return c.Identity, nil })
+	raw, err := ask(ctx, s.conn, "proof", proof)
 	if err != nil {
-		return c, a, fmt.Errorf("checking the hub's acceptance: %w", err)
+		return a, err
 	}
-	return c, a, nil
+	_, err = s.transcript.Proof(proof).Open(raw, &a, func() (ed25519.PublicKey, error) { return s.challenge.Identity, nil })
+	if err != nil {
+		return a, fmt.Errorf("checking the hub's acceptance: %w", err)
+	}
+	return a, nil
 }
 
 // checkHub compares the hub that answers with the one that the token names.
@@ -127,7 +193,11 @@ func ask(ctx context.Context, conn *transport.JoinConn, step string, body []byte
 		return nil, fmt.Errorf("reading the hub's answer to the %s: %w", step, err)
 	}
 	if reply.Code != "" {
-		return nil, commands.Refuse(reply.Code, "the hub refuses: %s", reply.Why).Hinting("the hub's audit has the reason; make a new token with: spawnmesh invite")
+		return nil, refusedBy(reply.Code, reply.Why)
 	}
 	return reply.Signed, nil
+}
+
+func refusedBy(code commands.Code, why string) *commands.Refused {
+	return commands.Refuse(code, "the hub refuses: %s", why).Hinting("the hub's audit has the reason; make a new token with: spawnmesh invite")
 }

@@ -1,9 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -69,4 +71,100 @@ func (db *DB) FindInvite(ctx context.Context, id string) (v Invite, why string, 
 		return v, "invite has expired", nil
 	}
 	return v, "", nil
+}
+
+// maxInviteKeys bounds how many invites can be shown by those who join.
+const maxInviteKeys = 10_000
+
+// InviteKeys returns names and proof keys of the newest invites by id, also of
+// those that cannot be used any more: what is wrong with one is [DB.FindInvite]'s.
+func (db *DB) InviteKeys(ctx context.Context) (map[string]Invite, error) {
+	rows, err := db.pool.Query(ctx, `SELECT id::text, name, proof_key FROM invites ORDER BY created_at DESC LIMIT $1`, maxInviteKeys)
+	if err != nil {
+		return nil, fmt.Errorf("reading the keys of the invites: %w", err)
+	}
+	keys := map[string]Invite{}
+	var v Invite
+	_, err = pgx.ForEachRow(rows, []any{&v.ID, &v.Name, &v.ProofKey}, func() error {
+		keys[v.ID] = Invite{ID: v.ID, Name: v.Name, ProofKey: slices.Clone(v.ProofKey)}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the keys of the invites: %w", err)
+	}
+	return keys, nil
+}
+
+// An InviteState says what has become of an invite.
+type InviteState string
+
+// The states of an invite. One that is open can be used.
+const (
+	InviteOpen    InviteState = "open"
+	InviteUsed    InviteState = "used"
+	InviteExpired InviteState = "expired"
+	InviteRevoked InviteState = "revoked"
+)
+
+// An InviteView is an invite as its operator sees it: nothing of it is secret.
+type InviteView struct {
+	ID         string      `json:"id"`
+	Name       string      `json:"name"`
+	State      InviteState `json:"state"`
+	Expires    time.Time   `json:"expires"`
+	By         string      `json:"by"`
+	CreatedAt  time.Time   `json:"created_at"`
+	RevokedAt  *time.Time  `json:"revoked_at,omitempty"`
+	Connection string      `json:"connection,omitempty"` // that it was used for
+}
+
+// A used invite counts as used, whatever has happened to it since.
+const inviteSQL = `SELECT i.id::text, i.name,
+		CASE WHEN i.uses_left = 0 THEN 'used' WHEN i.revoked_at IS NOT NULL THEN 'revoked' WHEN i.expires_at <= clock_timestamp() THEN 'expired' ELSE 'open' END,
+		i.expires_at, i.created_by, i.created_at, i.revoked_at, coalesce((SELECT c.id::text FROM connections c WHERE c.invite = i.id ORDER BY c.created_at DESC LIMIT 1), '')
+	FROM invites i `
+
+// Invites returns the invites that are remembered, the newest first: those that
+// ended a month ago are not.
+func (db *DB) Invites(ctx context.Context) ([]InviteView, error) {
+	rows, err := db.pool.Query(ctx, inviteSQL+`ORDER BY i.created_at DESC, i.id DESC`)
+	if err != nil {
+		return nil, fmt.Errorf("reading the invites: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[InviteView])
+	if err != nil {
+		return nil, fmt.Errorf("reading the invites: %w", err)
+	}
+	return list, nil
+}
+
+// RevokeInvite ends an invite that nobody has used: from the commit on it lets
+// nobody in. Revoking it again is no error; one that was used or has expired is
+// [commands.Conflict].
+func (db *DB) RevokeInvite(ctx context.Context, id, reason, actor string) (v InviteView, err error) {
+	err = db.Tx(ctx, "revoking invite "+id, func(ctx context.Context, tx *Tx) error {
+		tag, err := tx.Exec(ctx, `UPDATE invites SET revoked_at = clock_timestamp()
+			WHERE id = $1 AND uses_left > 0 AND revoked_at IS NULL AND expires_at > clock_timestamp()`, id)
+		if err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, inviteSQL+`WHERE i.id = $1`, id)
+		if err != nil {
+			return err
+		}
+		if v, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[InviteView]); err != nil {
+			return err
+		}
+		switch {
+		case tag.RowsAffected() == 1:
+			tx.Audit(AuditRow{Actor: actor, Action: "invite.revoked", Object: v.Name, Why: reason})
+		case v.State == InviteUsed:
+			return commands.Refuse(commands.Conflict, "the invite for %s was used already", v.Name).
+				Hinting("end what came of it: spawnmesh connections revoke %s --reason ...", cmp.Or(v.Connection, v.Name))
+		case v.State != InviteRevoked:
+			return commands.Refuse(commands.Conflict, "the invite for %s has expired already, at %s", v.Name, v.Expires.Format(time.DateTime))
+		}
+		return nil
+	})
+	return v, err
 }

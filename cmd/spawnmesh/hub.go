@@ -27,12 +27,16 @@ func (a *app) hubCommand() *cobra.Command {
 		Long: `Run a hub in the foreground until it is interrupted.
 
 It listens for its spokes on --link and for its operator on a socket in the data
-directory. All of the link is TLS 1.3; a join token names the key that it must show.`,
-		Example: "  spawnmesh --data-dir H hub run --link 127.0.0.1:7422",
-		RunE:    func(c *cobra.Command, _ []string) error { return a.runHub(c.Context(), &h, ready) },
+directory. All of the link is TLS 1.3; a join token names the key that it must show.
+
+A hub that serves on every address of its machine (--link 0.0.0.0:7422) invites
+nobody until --advertise says how spokes reach it.`,
+		Example: `  spawnmesh --data-dir H hub run --link 127.0.0.1:7422
+  spawnmesh --data-dir H hub run --link 0.0.0.0:7422 --advertise hub.example.org:7422`,
+		RunE: func(c *cobra.Command, _ []string) error { return a.runHub(c.Context(), &h, ready) },
 	}
 	run.Flags().StringVar(&h.Listen, "link", "127.0.0.1:7422", "serve spokes on `ADDRESS`; port 0 picks a free one")
-	run.Flags().StringVar(&h.Advertise, "advertise", "", "`ADDRESS` that join tokens name, where it is another")
+	run.Flags().StringVar(&h.Advertise, "advertise", "", "`HOST:PORT` that join tokens name, where it is another")
 	run.Flags().StringVar(&h.Name, "name", defaultName(), "`NAME` that this hub gives itself")
 	run.Flags().StringVar(&ready, "ready-file", "", "write the link's address to `FILE` once the hub serves")
 	c.AddCommand(run)
@@ -69,6 +73,11 @@ func checkLink(ctx context.Context, address string) error {
 
 func (a *app) runHub(ctx context.Context, h *hub.Hub, ready string) (err error) {
 	log := a.logger(slog.LevelInfo)
+	if h.Advertise != "" {
+		if err := hub.CheckAddress(h.Advertise); err != nil {
+			return err
+		}
+	}
 	if err := checkLink(ctx, h.Listen); err != nil {
 		return err
 	}

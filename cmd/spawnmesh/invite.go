@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 func (a *app) inviteCommand() *cobra.Command {
@@ -19,29 +22,89 @@ func (a *app) inviteCommand() *cobra.Command {
 Carry it to the other host in a way that nobody else sees; it is spent when the
 spoke has joined. Its secret is never sent over the network.`,
 		Example: `  spawnmesh invite --name attic > token
-  spawnmesh invite --name attic | ssh attic spawnmesh spoke join`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if name == "" {
-				return misuse("an invitation needs a name").Hinting("add --name NAME: what the spoke is called on this hub")
-			}
+  spawnmesh invite --name attic | ssh attic spawnmesh spoke join
+  spawnmesh invite list
+  spawnmesh invite revoke attic`,
+		RunE: func(c *cobra.Command, _ []string) error { return a.invite(c.Context(), name, time.Duration(ttl)) },
+	}
+	c.Flags().StringVar(&name, "name", "", "call the spoke `NAME` on this hub (required)")
+	c.Flags().Var(&ttl, "ttl", "how long the token can be used, at most 24h")
+	list := &cobra.Command{
+		Use: "list", Short: "List invites and what became of them, the newest first", Args: cobra.NoArgs,
+		Long: `List invites and what became of them, the newest first. An invite is open, used,
+revoked or expired; a month after it could be used last it is forgotten.`,
+		RunE: func(c *cobra.Command, _ []string) error { return a.listInvites(c.Context()) },
+	}
+	c.AddCommand(list, a.inviteRevokeCommand())
+	return c
+}
+
+func (a *app) invite(ctx context.Context, name string, ttl time.Duration) error {
+	if name == "" {
+		return misuse("an invitation needs a name").Hinting("add --name NAME: what the spoke is called on this hub")
+	}
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	var v hub.Invitation
+	req := map[string]any{"name": name, "ttl_ms": ttl.Milliseconds()}
+	if err := client.Do(ctx, "POST", "/v1/invites", req, &v); err != nil {
+		return err
+	}
+	if a.wantsJSON() {
+		return a.print(v, []any{v}, table{})
+	}
+	fmt.Fprintln(a.out, v.Token)
+	fmt.Fprintf(a.err, "for %s, one use, until %s; this hub's fingerprint is %s\n", v.Name, v.Expires.Local().Format(time.DateTime), v.Fingerprint)
+	if v.Note != "" {
+		fmt.Fprintln(a.err, "note: the token", v.Note)
+	}
+	return nil
+}
+
+func (a *app) listInvites(ctx context.Context) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	var list []store.InviteView
+	if err := client.Do(ctx, "GET", "/v1/invites", nil, &list); err != nil {
+		return err
+	}
+	t := table{head: []string{"NAME", "STATE", "UNTIL", "BY", "ID"}, wide: []string{"MADE", "CONNECTION"},
+		empty: "no invites; make one: " + a.self() + " invite --name NAME"}
+	for _, v := range list {
+		t.names = append(t.names, v.ID)
+		t.rows = append(t.rows, []string{v.Name, string(v.State), v.Expires.Local().Format(time.DateTime), v.By, v.ID,
+			v.CreatedAt.Local().Format(time.DateTime), v.Connection})
+	}
+	return printList(a, list, t)
+}
+
+func (a *app) inviteRevokeCommand() *cobra.Command {
+	var reason string
+	c := &cobra.Command{
+		Use: "revoke ID|NAME", Short: "End an invite that nobody has used", Args: cobra.ExactArgs(1),
+		Long: `End an invite that nobody has used: its token lets nobody in from then on. An
+invite is named by its id, by the beginning of it, or by the name that it is for.`,
+		Example: "  spawnmesh invite revoke attic --reason 'the token was mailed around'",
+		RunE: func(c *cobra.Command, args []string) error {
 			client, err := a.client()
 			if err != nil {
 				return err
 			}
-			var v hub.Invitation
-			req := map[string]any{"name": name, "ttl_ms": time.Duration(ttl).Milliseconds()}
-			if err := client.Do(c.Context(), "POST", "/v1/invites", req, &v); err != nil {
+			var v store.InviteView
+			if err := client.Do(c.Context(), "POST", "/v1/invites/"+url.PathEscape(args[0])+"/revoke", map[string]string{"reason": reason}, &v); err != nil {
 				return err
 			}
-			if a.wantsJSON() {
-				return a.print(v, []any{v}, table{})
+			if a.forPeople() {
+				fmt.Fprintf(a.out, "the invite for %s is %s\n", v.Name, v.State)
+				return nil
 			}
-			fmt.Fprintln(a.out, v.Token)
-			fmt.Fprintf(a.err, "for %s, one use, until %s; this hub's fingerprint is %s\n", v.Name, v.Expires.Local().Format(time.DateTime), v.Fingerprint)
-			return nil
+			return a.print(v, []any{v}, table{names: []string{v.ID}})
 		},
 	}
-	c.Flags().StringVar(&name, "name", "", "call the spoke `NAME` on this hub (required)")
-	c.Flags().Var(&ttl, "ttl", "how long the token can be used, at most 24h")
+	c.Flags().StringVar(&reason, "reason", "", "record `WHY`")
 	return c
 }

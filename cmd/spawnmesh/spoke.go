@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
@@ -128,6 +127,10 @@ func (a *app) join(ctx context.Context, file string) (err error) {
 	if err != nil {
 		return err
 	}
+	host, err := a.policy()
+	if err != nil {
+		return err
+	}
 	node, err := a.open(ctx, a.logger(slog.LevelWarn), true)
 	if err != nil {
 		return err
@@ -150,7 +153,7 @@ func (a *app) join(ctx context.Context, file string) (err error) {
 	fmt.Fprintf(a.out, "hub fingerprint    %s\n", j.Hub)
 	fmt.Fprintf(a.out, "our fingerprint    %s\n", j.Ours)
 	fmt.Fprintln(a.err, "compare them with the hub's operator")
-	if p, err := policy.Load(node.Dir); err == nil && len(p.Runtimes) == 0 {
+	if len(host.Runtimes) == 0 {
 		fmt.Fprintf(a.err, "nothing may run here yet; decide what may: %s spoke policy init --preset commands\n", a.self())
 	}
 	fmt.Fprintf(a.err, "then start the spoke: %s spoke run\n", a.self())
@@ -178,9 +181,5 @@ func (a *app) readToken(file string) (join.Token, error) {
 	if err != nil {
 		return token, err
 	}
-	if token.Expired(time.Now()) {
-		return token, commands.Refuse(joinRefused, "the join token has expired, at %s", time.UnixMilli(token.Expires).Format(time.DateTime)).
-			Hinting("make a new one on the hub: spawnmesh invite --name %s", token.Name)
-	}
-	return token, nil
+	return token, spoke.CheckToken(token, time.Now())
 }

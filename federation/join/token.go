@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -69,6 +70,13 @@ var forms = sync.OnceValue(func() (f struct{ pin, address, name *regexp.Regexp }
 	return f
 })
 
+// ValidAddress reports whether a token can name address, as host:port.
+func ValidAddress(address string) bool {
+	_, port, _ := strings.Cut(address[strings.LastIndex(address, "]")+1:], ":")
+	n, err := strconv.Atoi(port)
+	return err == nil && n > 0 && n < 1<<16 && forms().address.MatchString(address)
+}
+
 // ParseToken reads a token's text; white space around it is fine.
 func ParseToken(text string) (Token, error) {
 	rest, ok := strings.CutPrefix(strings.TrimSpace(text), tokenPrefix)
@@ -89,7 +97,7 @@ func ParseToken(text string) (Token, error) {
 		return Token{}, ErrToken
 	}
 	t.secret = (*[32]byte)(secret)
-	if !t.Hub.Valid() || !forms().pin.MatchString(t.Pin) || !signing.ValidUUID(t.ID) || !forms().address.MatchString(t.Address) || !forms().name.MatchString(t.Name) {
+	if !t.Hub.Valid() || !forms().pin.MatchString(t.Pin) || !signing.ValidUUID(t.ID) || !ValidAddress(t.Address) || !forms().name.MatchString(t.Name) {
 		return Token{}, ErrToken
 	}
 	// One spelling only: what was altered on the way must not pass for the same.
@@ -99,5 +107,10 @@ func ParseToken(text string) (Token, error) {
 	return t, nil
 }
 
-// Expired reports whether the token's time has passed by this host's clock.
-func (t Token) Expired(now time.Time) bool { return now.UnixMilli() > t.Expires }
+// MaxLife is how long a token can be used at most.
+const MaxLife = 24 * time.Hour
+
+// Left is how long the token can still be used by this host's clock; negative
+// when its time has passed. More than [MaxLife] says that the clock is behind
+// the hub's by the rest.
+func (t Token) Left(now time.Time) time.Duration { return time.UnixMilli(t.Expires).Sub(now) }

@@ -131,12 +131,23 @@ func TestATokenNeverPrintsItsSecret(t *testing.T) {
 	}
 }
 
-func TestATokenExpires(t *testing.T) {
+func TestWhatIsLeftOfAToken(t *testing.T) {
 	t.Parallel()
 	token, _ := aToken(t)
 
-	require.False(t, token.Expired(time.UnixMilli(token.Expires)))
-	require.True(t, token.Expired(time.UnixMilli(token.Expires+1)))
+	require.Zero(t, token.Left(time.UnixMilli(token.Expires)))
+	require.Equal(t, -time.Millisecond, token.Left(time.UnixMilli(token.Expires+1)))
+	require.Equal(t, time.Hour, token.Left(time.UnixMilli(token.Expires).Add(-time.Hour)))
+}
+
+func TestAddressesThatATokenCanName(t *testing.T) {
+	t.Parallel()
+	for _, good := range []string{"127.0.0.1:7422", "hub.example.org:1", "[::1]:65535", "HUB:443"} {
+		require.True(t, ValidAddress(good), good)
+	}
+	for _, bad := range []string{"", "hub", "hub:", ":7422", "hub:0", "hub:65536", "hub:7422/x", "::1:7422", "[::1]", "hub:port", "a:b:1", "tls://hub:7422", "hub:7422\n", "hub:+22"} {
+		require.False(t, ValidAddress(bad), bad)
+	}
 }
 
 func TestTwoTokensShareNothing(t *testing.T) {

@@ -275,7 +275,7 @@ func TestATakenIDIsNotATakenName(t *testing.T) {
 
 func TestLoginsThatAreRefused(t *testing.T) {
 	t.Parallel()
-	h := startHub(t, func(h *Hub) { h.JoinUser = func(string, []byte) bool { return true } })
+	h := startHub(t, func(h *Hub) { h.JoinUser = anybody })
 	admit(t, h, "attic")
 	sign := func(key string) nats.SignatureHandler {
 		return func(nonce []byte) ([]byte, error) { return ed25519.Sign(ed25519.NewKeyFromSeed(seed(key)), nonce), nil }
@@ -306,7 +306,7 @@ func TestLoginsThatAreRefused(t *testing.T) {
 // A connection that is let in cannot become somebody else by logging in again.
 func TestASecondLoginOnOneConnectionEndsIt(t *testing.T) {
 	t.Parallel()
-	h := startHub(t, func(h *Hub) { h.JoinUser = func(string, []byte) bool { return true } })
+	h := startHub(t, func(h *Hub) { h.JoinUser = anybody })
 	admit(t, h, "attic")
 	again := map[string]func(nonce string) string{
 		"as a peer": func(nonce string) string {

@@ -15,11 +15,7 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-const (
-	joinMost     = 16             // connections of those who join, at once
-	joinRequests = 8              // requests of one such connection
-	peerDeadline = 12 * time.Hour // of a peer's connection; it redials
-)
+const peerDeadline = 12 * time.Hour // of a peer's connection; it redials
 
 // A gate decides which connection may be what on a hub's server. Who is let
 // in is placed in an account and gets the subjects of that account and no
@@ -30,10 +26,11 @@ const (
 // may call the server with mu held.
 type gate struct {
 	log      *slog.Logger
-	secret   string                                     // of the users inside this process
-	joinUser func(session string, exporter []byte) bool // nil: nobody joins
-	linked   func(peer string)                          // told of each new link, after it was let in
-	joinFor  time.Duration                              // how long a connection that joins lasts
+	secret   string                                                         // of the users inside this process
+	joinUser func(session string, exporter []byte) (invite string, ok bool) // nil: nobody joins
+	joinFull func(invite string)                                            // nil: nobody is told
+	linked   func(peer string)                                              // told of each new link, after it was let in
+	joinFor  time.Duration                                                  // how long a connection that joins lasts
 
 	mu      sync.Mutex
 	current *server.Server // that runs now, or nil
@@ -57,6 +54,7 @@ type connection struct {
 // A joiner is one connection in the account JOIN.
 type joiner struct {
 	client   server.ClientAuthentication
+	invite   string
 	exporter []byte
 	requests int
 }

@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"crypto/ed25519"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -41,6 +42,11 @@ func NKey(seed []byte) (string, error) {
 // dialHub opens a line to a hub whose key is one of pins. The error wraps
 // ErrPin, ErrRefused or ErrUnavailable.
 func dialHub(ctx context.Context, address string, pins []string, api string, as ...nats.Option) (*line, error) {
+	return dialBound(ctx, address, pins, api, func(tls.ConnectionState) ([]nats.Option, error) { return as, nil })
+}
+
+// dialBound is dialHub for a login that depends on the connection it is for.
+func dialBound(ctx context.Context, address string, pins []string, api string, as func(tls.ConnectionState) ([]nats.Option, error)) (*line, error) {
 	host, err := hostPort(address)
 	if err != nil {
 		return nil, err
@@ -57,10 +63,15 @@ func dialHub(ctx context.Context, address string, pins []string, api string, as 
 	if err != nil {
 		return nil, err
 	}
+	login, err := as(conn.ConnectionState())
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
 	// What is left, the login, ends with the context too.
 	stop := context.AfterFunc(dialling, func() { conn.Close() })
 	l, err := openLine(api, func(o ...nats.Option) (*nats.Conn, error) {
-		return nats.Connect("tls://"+host, append(append(o, as...),
+		return nats.Connect("tls://"+host, append(append(o, login...),
 			nats.SetCustomDialer(dialled{conn}),
 			nats.SkipHostLookup(),
 			nats.TLSHandshakeFirst(),

@@ -23,10 +23,15 @@ type Hub struct {
 	Certificate tls.Certificate // see Certificate
 	Log         *slog.Logger    // default: nowhere
 
-	// JoinUser decides whether a connection may join under this session. It
-	// is called from the connection's goroutine and delays that connection
+	// JoinUser decides whether a connection may join under this session, and
+	// says under which invite. It is called before anything is kept of the
+	// connection, from the connection's goroutine, and delays that connection
 	// only. Nil: nobody joins.
-	JoinUser func(session string, exporter []byte) bool
+	JoinUser func(session string, exporter []byte) (invite string, ok bool)
+
+	// JoinFull is told when somebody was refused although JoinUser would have
+	// let him in: too many join already, under this invite or in all.
+	JoinFull func(invite string)
 
 	CommandQuota int   // commands that may wait per peer, lane and verb; default 10,000
 	CommandBytes int64 // commands that may wait for all peers, in bytes; default 4 GiB
@@ -55,7 +60,7 @@ func (h *Hub) prepare() {
 			h.Log = slog.New(slog.DiscardHandler)
 		}
 		h.gate = newGate(h.Log)
-		h.gate.joinUser = h.JoinUser
+		h.gate.joinUser, h.gate.joinFull = h.JoinUser, h.JoinFull
 		h.gate.linked = h.handBack
 		h.room = newRoom()
 		h.engine = &engine{dir: h.Dir, log: h.Log, boot: h.boot, halt: h.down}

@@ -299,7 +299,7 @@ func TestMessagesThatCannotTravelAreRefusedOneByOne(t *testing.T) {
 
 func TestAClosedHubEndsWhatReadsFromIt(t *testing.T) {
 	t.Parallel()
-	h := startHub(t, func(h *Hub) { h.JoinUser = func(string, []byte) bool { return true } })
+	h := startHub(t, func(h *Hub) { h.JoinUser = anybody })
 	ended := make(chan error, 3)
 	go func() {
 		ended <- h.Reports(t.Context(), "attic", most(10), func(context.Context, []Report) error { return nil })

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,12 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+)
+
+const (
+	joinMost      = 16 // connections of those who join, at once
+	joinPerInvite = 2  // of them under one invite: one, and one that has just lost its line
+	joinRequests  = 8  // requests of one such connection
 )
 
 // A JoinRequest is one step of somebody who has no key at this hub yet.
@@ -96,7 +103,8 @@ func (g *gate) joinRequest(m *nats.Msg) (JoinRequest, bool) {
 }
 
 // admitJoiner lets c into the account JOIN, where it can send two subjects to
-// the hub and hear its own inbox.
+// the hub and hear its own inbox. Whoever cannot show an invite is refused
+// before anything is kept of the connection.
 func (g *gate) admitJoiner(c server.ClientAuthentication, user string) bool {
 	session, ok := joinSession(user)
 	if !ok || g.joinUser == nil {
@@ -106,14 +114,15 @@ func (g *gate) admitJoiner(c server.ClientAuthentication, user string) bool {
 	if err != nil {
 		return false
 	}
-	acc, ok := g.reserve(session, &joiner{client: c, exporter: value})
+	invite, ok := g.joinUser(session, slices.Clone(value))
 	if !ok {
 		return false
 	}
-	if !g.joinUser(session, slices.Clone(value)) {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		delete(g.joining, session)
+	acc, full, ok := g.reserve(session, &joiner{client: c, invite: invite, exporter: value})
+	if full && g.joinFull != nil {
+		g.joinFull(invite)
+	}
+	if !ok {
 		return false
 	}
 	p := &server.Permissions{
@@ -132,24 +141,31 @@ func (g *gate) admitJoiner(c server.ClientAuthentication, user string) bool {
 	return true
 }
 
-// reserve takes one of the few places for joiners. A session has one
-// connection, and a connection one session.
-func (g *gate) reserve(session string, j *joiner) (*server.Account, bool) {
+// reserve takes one of the few places for joiners; full says that there is none.
+// A session has one connection, and a connection one session.
+func (g *gate) reserve(session string, j *joiner) (acc *server.Account, full, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	same := 0
 	for s, old := range g.joining {
-		if !g.alive(old.client) {
+		switch {
+		case !g.alive(old.client):
 			delete(g.joining, s)
-		} else if old.client.GetID() == j.client.GetID() {
-			return nil, false
+		case old.client.GetID() == j.client.GetID():
+			return nil, false, false
+		case old.invite == j.invite:
+			same++
 		}
 	}
-	acc, ok := g.account(accountJoin)
-	if !ok || !g.opened || len(g.joining) >= joinMost || g.joining[session] != nil {
-		return nil, false
+	acc, ok = g.account(accountJoin)
+	if !ok || !g.opened || g.joining[session] != nil {
+		return nil, false, false
+	}
+	if len(g.joining) >= joinMost || same >= joinPerInvite {
+		return nil, true, false
 	}
 	g.joining[session] = j
-	return acc, true
+	return acc, false, true
 }
 
 // A JoinConn is the connection of somebody who joins a hub. The hub ends it
@@ -161,27 +177,26 @@ type JoinConn struct {
 }
 
 // DialJoin connects to the hub at address, which must hold the key of one of
-// pins, under a session of 16 to 64 letters and digits that the caller drew
-// at random. It returns ErrPin for another key and ErrRefused when the hub
-// takes nobody in now. ctx bounds the dialling.
-func DialJoin(ctx context.Context, address string, pins []string, session string) (*JoinConn, error) {
-	if !validSession(session) {
-		return nil, errors.New("joining: a session is 16 to 64 letters and digits")
-	}
-	user := joinUser(session)
-	l, err := dialHub(ctx, address, pins, "", nats.UserInfo(user, ""), nats.CustomInboxPrefix(inbox(user)))
+// pins, under the session that session makes of the connection's exporter: 16 to
+// 64 letters and digits. It returns ErrPin for another key and ErrRefused when
+// the hub does not take this session in now. ctx bounds the dialling.
+func DialJoin(ctx context.Context, address string, pins []string, session func(exporter []byte) string) (*JoinConn, error) {
+	c := &JoinConn{}
+	var err error
+	c.line, err = dialBound(ctx, address, pins, "", func(s tls.ConnectionState) (login []nats.Option, err error) {
+		if c.exporter, err = exporter(s); err != nil {
+			return nil, err
+		}
+		if c.session = session(c.Exporter()); !validSession(c.session) {
+			return nil, errors.New("a session is 16 to 64 letters and digits")
+		}
+		user := joinUser(c.session)
+		return []nats.Option{nats.UserInfo(user, ""), nats.CustomInboxPrefix(inbox(user))}, nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("joining: %w", err)
 	}
-	state, err := l.nc.TLSConnectionState()
-	if err == nil {
-		var value []byte
-		if value, err = exporter(state); err == nil {
-			return &JoinConn{line: l, session: session, exporter: value}, nil
-		}
-	}
-	l.close()
-	return nil, fmt.Errorf("joining: %w", err)
+	return c, nil
 }
 
 // Exporter is what only the two ends of this connection can derive from it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,9 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// anybody may join, each under an invite of his own.
+func anybody(session string, _ []byte) (invite string, ok bool) { return session, true }
+
+// as is a session that was drawn before its connection.
+func as(session string) func([]byte) string { return func([]byte) string { return session } }
+
 func joinHub(t *testing.T, change func(*Hub)) *Hub {
 	return startHub(t, func(h *Hub) {
-		h.JoinUser = func(string, []byte) bool { return true }
+		h.JoinUser = anybody
 		if change != nil {
 			change(h)
 		}
@@ -24,7 +31,7 @@ func joinHub(t *testing.T, change func(*Hub)) *Hub {
 
 func dialJoin(t *testing.T, h *Hub, session string) *JoinConn {
 	t.Helper()
-	c, err := DialJoin(t.Context(), h.Addr(), []string{Pin(h.Certificate)}, session)
+	c, err := DialJoin(t.Context(), h.Addr(), []string{Pin(h.Certificate)}, as(session))
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
@@ -39,11 +46,11 @@ func TestBothEndsOfAJoinDeriveTheSameBinding(t *testing.T) {
 	var mu sync.Mutex
 	asked := map[string][]byte{}
 	h := joinHub(t, func(h *Hub) {
-		h.JoinUser = func(session string, exporter []byte) bool {
+		h.JoinUser = func(session string, exporter []byte) (string, bool) {
 			mu.Lock()
 			defer mu.Unlock()
 			asked[session] = exporter
-			return true
+			return session, true
 		}
 	})
 	served := make(chan JoinRequest, 8)
@@ -128,24 +135,36 @@ func TestSomebodyWhoJoinsCanDoNothingElse(t *testing.T) {
 
 func TestJoiningIsLimited(t *testing.T) {
 	t.Parallel()
+	full := make(chan string, 8)
 	h := joinHub(t, func(h *Hub) {
-		h.JoinUser = func(session string, _ []byte) bool { return session != "UNWANTEDUNWANTEDUNWANTED" }
+		h.JoinUser = func(session string, _ []byte) (string, bool) {
+			invite, _, _ := strings.Cut(session, "of")
+			return invite, session != "UNWANTEDUNWANTEDUNWANTED"
+		}
+		h.JoinFull = func(invite string) { full <- invite }
 	})
 	run(t, func(ctx context.Context) error { return h.ServeJoin(ctx, echo) })
 	pins := []string{Pin(h.Certificate)}
 	session := rand.Text()
 	first := dialJoin(t, h, session)
-	_, err := DialJoin(t.Context(), h.Addr(), pins, session)
+	_, err := DialJoin(t.Context(), h.Addr(), pins, as(session))
 	require.ErrorIs(t, err, ErrRefused, "a session twice")
-	for range joinMost - 1 {
+	for range joinPerInvite {
+		dialJoin(t, h, "SAMEof"+rand.Text())
+	}
+	_, err = DialJoin(t.Context(), h.Addr(), pins, as("SAMEof"+rand.Text()))
+	require.ErrorIs(t, err, ErrRefused, "one more than there are places for an invite")
+	require.Equal(t, "SAME", next(t, full))
+	for range joinMost - 1 - joinPerInvite {
 		dialJoin(t, h, rand.Text())
 	}
 
-	_, err = DialJoin(t.Context(), h.Addr(), pins, rand.Text())
+	_, err = DialJoin(t.Context(), h.Addr(), pins, as("LASTof"+rand.Text()))
 	require.ErrorIs(t, err, ErrRefused, "one more than there are places")
+	require.Equal(t, "LAST", next(t, full))
 	first.Close()
 	eventually(t, func() bool {
-		c, err := DialJoin(t.Context(), h.Addr(), pins, session)
+		c, err := DialJoin(t.Context(), h.Addr(), pins, as(session))
 		if err == nil {
 			t.Cleanup(c.Close)
 			first = c
@@ -158,9 +177,9 @@ func TestJoiningIsLimited(t *testing.T) {
 	}
 	_, err = first.Request(t.Context(), "hello", nil)
 	require.ErrorIs(t, err, ErrUnavailable, "one request too many")
-	_, err = DialJoin(t.Context(), h.Addr(), pins, "UNWANTEDUNWANTEDUNWANTED")
+	_, err = DialJoin(t.Context(), h.Addr(), pins, as("UNWANTEDUNWANTEDUNWANTED"))
 	require.ErrorIs(t, err, ErrRefused, "a session the hub does not want")
-	_, err = DialJoin(t.Context(), h.Addr(), pins, "short")
+	_, err = DialJoin(t.Context(), h.Addr(), pins, as("short"))
 	require.Error(t, err)
 }
 
@@ -168,7 +187,7 @@ func TestAHubWithoutInvitesTakesNobodyIn(t *testing.T) {
 	t.Parallel()
 	h := startHub(t, nil)
 
-	_, err := DialJoin(t.Context(), h.Addr(), []string{Pin(h.Certificate)}, rand.Text())
+	_, err := DialJoin(t.Context(), h.Addr(), []string{Pin(h.Certificate)}, as(rand.Text()))
 
 	require.ErrorIs(t, err, ErrRefused)
 }

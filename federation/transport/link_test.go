@@ -193,7 +193,7 @@ func TestAHubWithAnotherKeyGetsNothing(t *testing.T) {
 
 	require.Zero(t, bytes.Load())
 	require.ErrorIs(t, k.Publish(t.Context(), events("x"))[0], ErrPin)
-	_, err := DialJoin(t.Context(), address, k.Pins, "ABCDEFGHIJKLMNOPQRST")
+	_, err := DialJoin(t.Context(), address, k.Pins, as("ABCDEFGHIJKLMNOPQRST"))
 	require.ErrorIs(t, err, ErrPin)
 	require.Zero(t, bytes.Load())
 }

@@ -1,0 +1,117 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// Bounds of what refused joins leave in the audit.
+const (
+	refusalWindow = time.Minute
+	maxRefusals   = 64 // different ones at a time
+)
+
+// A refusal is why somebody was not let in.
+type refusal struct {
+	invite string // proven to be held, or ""
+	name   string // that the invite is for
+	code   commands.Code
+	why    string
+}
+
+// manyRefusals stands for what exceeds maxRefusals.
+var manyRefusals = refusal{code: "JOIN_REFUSED", why: "joins were refused for too many different reasons to keep each"}
+
+// refusals keeps the audit short, whoever knocks and however often: the first
+// refusal of its kind is a row at once; the later ones of the same minute become
+// one row at its end.
+type refusals struct {
+	news chan struct{}
+
+	mu    sync.Mutex // guards kinds
+	kinds map[refusal]*tally
+}
+
+// A tally counts one kind of refusal since the last row about it.
+type tally struct {
+	since time.Time
+	said  bool // the row of the first one was made
+	more  int
+}
+
+func (r *refusals) start() {
+	r.news, r.kinds = make(chan struct{}, 1), map[refusal]*tally{}
+}
+
+// note counts a refusal. It waits for nothing.
+func (r *refusals) note(kind refusal, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.kinds[kind] == nil && len(r.kinds) >= maxRefusals {
+		kind = manyRefusals
+	}
+	if t := r.kinds[kind]; t != nil {
+		t.more++
+		return
+	}
+	r.kinds[kind] = &tally{since: now}
+	ring(r.news)
+}
+
+// due returns the rows to write now; at the end, also those of minutes that are
+// not over.
+func (r *refusals) due(now time.Time, end bool) (rows []store.AuditRow) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for kind, t := range r.kinds {
+		row := store.AuditRow{Actor: "joining", Action: "join.refused", Object: kind.name, Code: string(kind.code), Why: kind.why}
+		if !t.said {
+			t.said = true
+			rows = append(rows, row)
+		}
+		if now.Sub(t.since) < refusalWindow && !end {
+			continue
+		}
+		if t.more == 0 {
+			delete(r.kinds, kind)
+			continue
+		}
+		row.Why = fmt.Sprintf("%s (%d more since %s)", kind.why, t.more, t.since.UTC().Format(time.RFC3339))
+		rows = append(rows, row)
+		t.since, t.more = now, 0
+	}
+	return rows
+}
+
+// auditRefusedJoins writes what [refusals] collects until ctx ends, and then the
+// rest of it.
+func (h *Hub) auditRefusedJoins(ctx context.Context) error {
+	tick := time.NewTicker(refusalWindow / 12)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		case <-h.join.refused.news:
+		}
+		h.writeRefusals(ctx, h.join.refused.due(time.Now(), ctx.Err() != nil))
+	}
+	return nil
+}
+
+func (h *Hub) writeRefusals(ctx context.Context, rows []store.AuditRow) {
+	if len(rows) == 0 {
+		return
+	}
+	// What was refused just before a stop is written, too.
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer done()
+	if err := h.DB.Audit(ctx, rows...); err != nil {
+		h.Log.ErrorContext(ctx, "auditing refused joins", "rows", len(rows), "err", err)
+	}
+}
