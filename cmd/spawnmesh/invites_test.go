@@ -1,0 +1,140 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/federation/join"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// invites returns what the hub's operator sees of all invites.
+func (h hand) invites() (list []store.InviteView) {
+	h.t.Helper()
+	h.read(&list, 0, "invite", "list")
+	return list
+}
+
+// An operator sees what became of each invite and ends those that are open; who
+// comes with a token that has ended hears one sentence, the audit says why.
+func TestInvitesByHand(t *testing.T) {
+	t.Parallel()
+	m := startHub(t)
+	h, s := hand{t: t, dir: m.hub.dir}, hand{t: t, dir: filepath.Join(m.dir, "attic")}
+	require.Contains(t, h.run("", "invite", "list").err, "no invites; make one: spawnmesh --data-dir "+h.dir+" invite --name NAME")
+	first, token := h.invite("attic")
+	_, second := h.invite("attic")
+	_, short := h.invite("short", "--ttl", "1s")
+
+	require.Regexp(t, `(?m)^short +\w+ +\S+ \S+ +uid:\d+ +`+short.ID+`\nattic +open .*`+second.ID+`\nattic +open .*`+token.ID+`$`, h.do("invite", "list"))
+	require.Equal(t, short.ID+"\n"+second.ID+"\n"+token.ID+"\n", h.do("invite", "list", "-o", "name"))
+	require.Equal(t, 3, strings.Count(h.do("invite", "list", "-o", "ndjson"), "\n"))
+	requireAligned(t, h.do("invite", "list", "-o", "wide"))
+	require.NotContains(t, h.do("invite", "list", "-o", "json"), "proof")
+	h.refused(exitNotFound, "spawnmesh invite list", "invite", "revoke", "nowhere")
+	h.refused(exitMisuse, `"attic" fits 2 open invites`, "invite", "revoke", "attic")
+	h.refused(exitMisuse, "invite revoke takes ID|NAME and got none", "invite", "revoke")
+
+	require.Equal(t, "the invite for attic is revoked\n", h.do("invite", "revoke", token.ID, "--reason", "mailed around"))
+
+	require.Equal(t, "the invite for attic is revoked\n", h.do("invite", "revoke", token.ID), "once more is no error")
+	require.Equal(t, 1, strings.Count(h.do("audit", "list", "-o", "ndjson"), `"invite.revoked"`))
+	require.Contains(t, h.do("audit", "list", "-o", "ndjson"), "mailed around")
+	s.joins(exitUntrusted, "the hub refuses: join token not accepted", first)
+	h.audits("invite was revoked")
+	require.Equal(t, second.ID+"\n", h.do("invite", "revoke", "attic", "-o", "name"), "the one that is open")
+	time.Sleep(time.Until(time.UnixMilli(short.Expires)) + time.Millisecond) // its end is the point
+	h.refused(exitConflict, "has expired already", "invite", "revoke", "short")
+	good, third := h.invite("attic")
+	s.joins(0, "then start the spoke", good)
+	h.refused(exitConflict, "was used already", "invite", "revoke", third.ID)
+	list := h.invites()
+	require.Len(t, list, 4)
+	for i, want := range []store.InviteState{store.InviteUsed, store.InviteExpired, store.InviteRevoked, store.InviteRevoked} {
+		require.Equal(t, want, list[i].State)
+	}
+	require.Len(t, list[0].Connection, 36)
+	require.NotNil(t, list[2].RevokedAt)
+	s.refused(exitUnreachable, "no instance runs", "invite", "list")
+}
+
+// A hub that serves on every address has to be told what a token can name.
+func TestAnInviteSaysHowToReachTheHub(t *testing.T) {
+	t.Parallel()
+	everywhere := startHub(t, "--link", "0.0.0.0:0")
+	told := startHub(t, "--link", "0.0.0.0:0", "--advertise", "hub.example.org:7422")
+	h := hand{t: t, dir: everywhere.hub.dir}
+
+	h.refused(exitMisuse, "--advertise HOST:PORT", "invite", "--name", "attic")
+
+	require.Contains(t, everywhere.hub.lastWords(), "nobody can be invited to this hub")
+	require.Empty(t, h.invites())
+	require.NotContains(t, told.hub.lastWords(), "nobody can be invited")
+	h.dir = told.hub.dir
+	_, token := h.invite("attic")
+	require.Equal(t, "hub.example.org:7422", token.Address)
+	require.NotContains(t, h.run("", "invite", "--name", "attic").err, "this machine only")
+	var v hub.Invitation
+	h.read(&v, 0, "invite", "--name", "attic")
+	require.Equal(t, "hub.example.org:7422", v.Address)
+	require.Empty(t, v.Note)
+	for address, says := range map[string]string{"0.0.0.0:7422": "spokes cannot dial", ":7422": "spokes cannot dial", "[::]:7422": "spokes cannot dial",
+		"hub.example.org": "is not an address of the form HOST:PORT", "tls://hub:7422": "is not an address", "hub:0": "is not an address"} {
+		fresh(t).refused(exitMisuse, says, "hub", "run", "--link", "127.0.0.1:0", "--advertise", address)
+	}
+}
+
+// What can be known on this host is checked before the token is spent: a join
+// that fails here leaves the invite as it was.
+func TestAJoinThatFailsHereLeavesTheInvite(t *testing.T) {
+	t.Parallel()
+	m, other := startHub(t), startHub(t)
+	h, s := hand{t: t, dir: m.hub.dir}, fresh(t)
+	text, token := h.invite("attic")
+	open := func(id string) {
+		t.Helper()
+		for _, v := range h.invites() {
+			require.True(t, v.ID != id || v.State == store.InviteOpen, "%s is %s", v.ID, v.State)
+		}
+		require.NotContains(t, h.do("audit", "list", "-o", "ndjson"), "join.refused")
+	}
+	write := func(name, text string, mode os.FileMode) {
+		t.Helper()
+		require.NoError(t, os.WriteFile(filepath.Join(s.dir, name), []byte(text), mode))
+	}
+
+	write("policy.yaml", "version: 1\nruntime: [exec]\n", 0o644)
+	s.joins(exitMisuse, "policy.yaml", text)
+	require.NoDirExists(t, filepath.Join(s.dir, "keys"), "nothing was made")
+	require.NoError(t, os.Remove(filepath.Join(s.dir, "policy.yaml")))
+	s.joins(exitUntrusted, "this host's clock", altered(t, token, func(k *join.Token) { k.Expires += (3 * 24 * time.Hour).Milliseconds() }))
+	expired := altered(t, token, func(k *join.Token) { k.Expires = time.Now().Add(-time.Hour).UnixMilli() })
+	s.joins(exitUntrusted, "has expired, 1h0m0s ago by this host's clock", expired)
+	away := s
+	away.env = []string{"DATABASE_URL=postgres://127.0.0.1:1/none"}
+	away.joins(exitUnreachable, "opening the database", text)
+	h.joins(exitConflict, "in use by another running instance (pid ", text)
+	key := filepath.Join(s.dir, "keys", "signing.json")
+	require.NoError(t, os.Chmod(key, 0o644))
+	s.joins(exitMisuse, "chmod 600", text)
+	require.NoError(t, os.Chmod(key, 0o600))
+	open(token.ID)
+
+	s.joins(0, "spoke policy init", text)
+
+	again, second := h.invite("loft")
+	said := s.joins(exitConflict, "has joined that hub already: connection lab, active", again)
+	require.Contains(t, said.err, "spawnmesh connections revoke lab --reason")
+	open(second.ID)
+	h.dir = other.hub.dir // the other hub is called lab, too
+	elsewhere, third := h.invite("attic")
+	said = s.joins(exitConflict, "a connection named lab is here already", elsewhere)
+	require.Contains(t, said.err, "hub run --name NAME")
+	open(third.ID)
+}
