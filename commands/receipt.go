@@ -91,6 +91,7 @@ type Exit struct {
 	Code   int    `json:"code"`             // -1 when there is none
 	Signal string `json:"signal,omitempty"` // "SIGKILL"
 	Error  string `json:"error,omitempty"`  // why nothing was started, or what else went wrong
+	Limits string `json:"limits,omitempty"` // which limits were met, and which could not be enforced
 }
 
 // Log is a piece of an agent's output. (task, attempt, stream, offset) names it

@@ -118,6 +118,7 @@ func (s *Spoke) startAgent(ctx context.Context, a *attempt, rules *policy.Policy
 		return nil, err
 	}
 	spec.Timeout, spec.Deadline, spec.OutputCap = rules.Timeout(a.spec.Timeout()), deadline, rules.Limits.Output
+	spec.Limits = supervisor.Limits{Memory: rules.Memory(0), Pids: int64(rules.Pids(0))}
 	return supervisor.Start(ctx, a.dir, spec)
 }
 
@@ -179,9 +180,9 @@ func (s *Spoke) kill(ctx context.Context, a *attempt, agent *supervisor.Agent, r
 // ended records an attempt's end with what its supervisor saw.
 func (s *Spoke) ended(ctx context.Context, a *attempt, x supervisor.Exit) {
 	a.pump(ctx, s)
-	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal},
+	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal, Limits: plain(x.Limited(), 1000)},
 		Stdout: output(a.dir, supervisor.Stdout, x.Stdout), Stderr: output(a.dir, supervisor.Stderr, x.Stderr)}
-	if x.Outcome == supervisor.Lost || x.Outcome == supervisor.StartFailed {
+	if x.Outcome == supervisor.Lost || x.Outcome == supervisor.StartFailed || x.Outcome == supervisor.Signalled {
 		e.Exit.Error = plain(x.Reason, 1000)
 	}
 	for _, p := range x.Reaped {

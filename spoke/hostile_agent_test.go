@@ -75,6 +75,23 @@ func TestOutputOverTheCap(t *testing.T) {
 	m.Check(t)
 }
 
+// A limit of the host's policy holds, or the result says that it does not.
+func TestLimitsOfThePolicy(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Policy: strings.Replace(policy.Presets["open"], "limits:", "limits:\n  pids: 20\n  memory: 1GiB", 1)}.Start(t, "attic")
+
+	task := m.Spawn(t, "attic", "sh", "-c", "for i in $(seq 40); do sleep 600 & done; exit 0")
+
+	var r commands.Result
+	require.NoError(t, json.Unmarshal(m.Wait(t, task).Result, &r))
+	if r.Exit.Code == 0 {
+		require.Contains(t, r.Exit.Limits, "limits not enforced: ")
+	} else {
+		require.Contains(t, r.Exit.Limits, "at the limit of processes")
+	}
+	m.Check(t)
+}
+
 // A refusal quotes what was asked for. However long that is, the refusal gets
 // through, and the order ends at the hub.
 func TestLongWordsInARefusal(t *testing.T) {

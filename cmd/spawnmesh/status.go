@@ -103,6 +103,7 @@ func (a *app) printAgent(v hub.AgentView) error {
 	}
 	r := resultOf(v)
 	list := agentPairs(v)
+	list.add("limits", r.Exit.Limits)
 	for _, p := range r.Reaped {
 		list.add("reaped", fmt.Sprintf("%d %s", p.Pid, p.Command))
 	}

@@ -62,6 +62,10 @@ func (a *Agent) StartedAt() time.Time { return a.run.StartedAt }
 // Level returns the kill level in use, see the function [Level].
 func (a *Agent) Level() string { return a.run.Level }
 
+// Unlimited says which of [Spec.Limits] do not hold here and why, as in "limits
+// not enforced: no memory controller in /sys/fs/cgroup". It is empty when all do.
+func (a *Agent) Unlimited() string { return a.run.Unlimited }
+
 // Marker returns the attempt's marker.
 func (a *Agent) Marker() string { return a.att.Marker }
 
@@ -258,7 +262,7 @@ func (a *Agent) settle() (*Exit, error) {
 		return nil, err
 	}
 	if e.StartedAt.IsZero() {
-		e.StartedAt = a.run.StartedAt
+		e.StartedAt, e.Level, e.Unlimited = a.run.StartedAt, a.run.Level, a.run.Unlimited
 	}
 	return &e, nil
 }

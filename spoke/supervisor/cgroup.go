@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,20 +21,35 @@ type cgroup struct {
 }
 
 // newCgroup makes the group for marker in the first place of this host where
-// that is possible and where the kernel has cgroup.kill (Linux 5.14).
-func newCgroup(marker string) (*cgroup, error) {
+// that is possible, where the kernel has cgroup.kill (Linux 5.14) and, if there
+// is such a place, where the limits are enforced. Unlimited says what is not.
+func newCgroup(marker string, l Limits) (c *cgroup, unlimited string, err error) {
 	places, err := cgroupPlaces()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	problem := errors.New("making a cgroup: this host has no cgroup v2 hierarchy")
+	err = errors.New("making a cgroup: this host has no cgroup v2 hierarchy")
 	for _, place := range places {
-		c := &cgroup{filepath.Join(place, marker)}
-		if problem = c.make(); problem == nil {
-			return c, nil
+		next := &cgroup{filepath.Join(place, marker)}
+		if problem := next.make(); problem != nil {
+			err = problem
+			continue
 		}
+		missing := next.limit(l)
+		if missing == "" {
+			_ = c.remove()
+			return next, "", nil
+		}
+		if c != nil {
+			_ = next.remove()
+			continue
+		}
+		c, unlimited = next, missing
 	}
-	return nil, problem
+	if c != nil {
+		return c, unlimited, nil
+	}
+	return nil, "", err
 }
 
 func (c *cgroup) make() error {
@@ -134,8 +150,8 @@ func (c *cgroup) dirs() []string {
 }
 
 // cgroupPlaces lists where groups of attempts may be made, best first: below
-// the group this process is in, which a service manager may have delegated to
-// us, then at the top of the hierarchy, which is root's.
+// the group that a service manager has delegated to us, below the one this
+// process is in, then at the top of the hierarchy, which is root's.
 func cgroupPlaces() ([]string, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -145,15 +161,39 @@ func cgroupPlaces() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looking for cgroups: %w", err)
 	}
-	return parseCgroupPlaces(string(mounts), string(own)), nil
+	groups := parseCgroupPlaces(string(mounts), string(own))
+	if len(groups) == 2 {
+		if d := delegated(groups[0], groups[1]); d != "" && d != groups[0] {
+			groups = slices.Insert(groups, 0, d)
+		}
+	}
+	for i := range groups {
+		groups[i] = filepath.Join(groups[i], "spawnmesh")
+	}
+	return groups, nil
 }
 
+// delegated returns the nearest group from dir up to the top that its service
+// manager has marked as ours to divide: systemd does so with Delegate=yes.
+func delegated(dir, top string) string {
+	for ; len(dir) > len(top); dir = filepath.Dir(dir) {
+		for _, name := range []string{"user.delegate", "trusted.delegate"} {
+			var value [8]byte
+			if n, err := unix.Getxattr(dir, name, value[:]); err == nil && string(value[:n]) == "1" {
+				return dir
+			}
+		}
+	}
+	return ""
+}
+
+// parseCgroupPlaces returns the group this process is in, unless it is the top
+// or out of sight, and the top.
 func parseCgroupPlaces(mountinfo, own string) []string {
 	root, mount := cgroupMount(mountinfo)
 	if mount == "" {
 		return nil
 	}
-	top := filepath.Join(mount, "spawnmesh")
 	for line := range strings.Lines(own) {
 		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
 		if !ok {
@@ -163,9 +203,9 @@ func parseCgroupPlaces(mountinfo, own string) []string {
 		if err != nil || rel == "." || rel == ".." || strings.HasPrefix(rel, "../") {
 			break // we are at the top, or outside of what is mounted here
 		}
-		return []string{filepath.Join(mount, rel, "spawnmesh"), top}
+		return []string{filepath.Join(mount, rel), mount}
 	}
-	return []string{top}
+	return []string{mount}
 }
 
 // cgroupMount finds the cgroup2 mount in mountinfo: fields 4 and 5 are the

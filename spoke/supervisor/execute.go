@@ -37,18 +37,21 @@ func (s *shim) execute() *StartError {
 		Files: []uintptr{uintptr(null), uintptr(fds[0]), uintptr(fds[1])},
 		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	}
-	group := s.ownCgroup()
+	group, unlimited, groupErr := s.ownCgroup()
 	pid, err := forkInto(group, s.Argv, attr)
 	if err != nil && group != nil {
 		// It may be the group that cannot be used: the error does not tell.
 		_ = group.remove()
-		group = nil
+		group, groupErr = nil, err
 		pid, err = forkInto(nil, s.Argv, attr)
 	}
 	if err != nil {
 		return explain(err, s.Spec)
 	}
-	s.run = running{Pid: pid, StartedAt: time.Now().UTC(), Level: levelOf(group), Shim: os.Getpid()}
+	if group == nil && s.Limits != (Limits{}) {
+		unlimited = notEnforced(groupErr.Error())
+	}
+	s.run = running{Pid: pid, StartedAt: time.Now().UTC(), Level: levelOf(group), Unlimited: unlimited, Shim: os.Getpid()}
 	s.end.started = Boottime()
 	s.tree = newTree(s.Marker, os.Getpid(), group)
 	return nil
@@ -56,20 +59,20 @@ func (s *shim) execute() *StartError {
 
 // ownCgroup makes the attempt's group and leaves its name for whoever has to
 // clear up after a dead shim. Without a group, or without the name, there is
-// the level below.
-func (s *shim) ownCgroup() *cgroup {
+// the level below. Unlimited says which limits the group does not enforce.
+func (s *shim) ownCgroup() (group *cgroup, unlimited string, err error) {
 	if s.NoCgroup {
-		return nil
+		return nil, "", errors.New("cgroups are left alone")
 	}
-	group, err := newCgroup(s.Marker)
+	group, unlimited, err = newCgroup(s.Marker, s.Limits)
 	if err != nil {
-		return nil
+		return nil, "", err
 	}
 	if err := os.Symlink(group.path, cgroupLink); err != nil {
 		_ = group.remove()
-		return nil
+		return nil, "", fmt.Errorf("noting the cgroup: %w", err)
 	}
-	return group
+	return group, unlimited, nil
 }
 
 func (s *shim) environment() []string {

@@ -48,7 +48,7 @@ func Level() (string, error) {
 
 // probeCgroup starts a process in a new cgroup and kills it through that.
 func probeCgroup() error {
-	group, err := newCgroup(newMarker())
+	group, _, err := newCgroup(newMarker(), Limits{})
 	if err != nil {
 		return err
 	}

@@ -97,11 +97,11 @@ func TestCgroupPlaces(t *testing.T) {
 		mounts, own string
 		want        []string
 	}{
-		"a service on systemd":          {pure, "0::/system.slice/spawnmesh.service\n", []string{"/sys/fs/cgroup/system.slice/spawnmesh.service/spawnmesh", "/sys/fs/cgroup/spawnmesh"}},
-		"both versions mounted, at top": {hybrid, "4:memory:/x\n0::/\n", []string{"/sys/fs/cgroup/unified/spawnmesh"}},
-		"a blank in the path":           {blank, "0::/\n", []string{"/my groups/spawnmesh"}},
-		"a container":                   {inside, "0::/box/a\n", []string{"/sys/fs/cgroup/a/spawnmesh", "/sys/fs/cgroup/spawnmesh"}},
-		"outside of what is mounted":    {inside, "0::/other\n", []string{"/sys/fs/cgroup/spawnmesh"}},
+		"a service on systemd":          {pure, "0::/system.slice/spawnmesh.service\n", []string{"/sys/fs/cgroup/system.slice/spawnmesh.service", "/sys/fs/cgroup"}},
+		"both versions mounted, at top": {hybrid, "4:memory:/x\n0::/\n", []string{"/sys/fs/cgroup/unified"}},
+		"a blank in the path":           {blank, "0::/\n", []string{"/my groups"}},
+		"a container":                   {inside, "0::/box/a\n", []string{"/sys/fs/cgroup/a", "/sys/fs/cgroup"}},
+		"outside of what is mounted":    {inside, "0::/other\n", []string{"/sys/fs/cgroup"}},
 		"only version 1":                {"40 31 0:37 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n", "8:pids:/\n", nil},
 		"no cgroups":                    {"22 27 0:21 / /proc rw - proc proc rw\n", "", nil},
 	}

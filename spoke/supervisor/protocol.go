@@ -54,6 +54,7 @@ type running struct {
 	Pid       int       `json:"pid"`
 	StartedAt time.Time `json:"started_at"`
 	Level     string    `json:"level"`
+	Unlimited string    `json:"unlimited,omitempty"`
 	Shim      int       `json:"shim"`
 }
 

@@ -32,8 +32,11 @@ func Read(dir string, stream Stream, offset int64, limit int) (Piece, error) {
 	}
 	name := filepath.Join(dir, string(stream))
 	data, err := readAt(name, offset, limit)
-	if err != nil || len(data) == limit {
-		return Piece{Data: data}, err
+	if err != nil {
+		return fail(err)
+	}
+	if len(data) == limit {
+		return Piece{Data: data}, nil
 	}
 	if _, err := os.Lstat(dir); err != nil {
 		return fail(err)

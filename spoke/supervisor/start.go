@@ -188,8 +188,8 @@ func (s Spec) check() error {
 		return bad("the program %q is not an absolute path", s.Argv[0])
 	case !filepath.IsAbs(s.Dir):
 		return bad("the working directory %q is not an absolute path", s.Dir)
-	case s.Timeout < 0 || s.Grace < 0 || s.Slack < 0 || s.OutputCap < 0 || s.Deadline < 0:
-		return bad("a duration, a deadline or the output cap is negative")
+	case s.Timeout < 0 || s.Grace < 0 || s.Slack < 0 || s.OutputCap < 0 || s.Deadline < 0 || s.Limits.Memory < 0 || s.Limits.Pids < 0:
+		return bad("a duration, a deadline, the output cap or a limit is negative")
 	case !plain(s.Dir):
 		return bad("the working directory holds a NUL or is not UTF-8")
 	}

@@ -227,7 +227,7 @@ func (s *shim) reportSurvivors() {
 // describe is the exit as far as it is known.
 func (s *shim) describe() Exit {
 	e := Exit{
-		Outcome: s.end.outcome, Reason: s.end.reason, Code: -1, Level: s.run.Level,
+		Outcome: s.end.outcome, Reason: s.end.reason, Code: -1, Level: s.run.Level, Unlimited: s.run.Unlimited,
 		StartedAt: s.run.StartedAt, EndedAt: time.Now().UTC(),
 	}
 	if s.end.statusOK && s.end.status.Exited() {
@@ -235,6 +235,12 @@ func (s *shim) describe() Exit {
 	}
 	if s.end.statusOK && s.end.status.Signaled() {
 		e.Signal = unix.SignalName(s.end.status.Signal())
+	}
+	if s.Limits != (Limits{}) {
+		e.OOMKills, e.Refused = s.tree.cgroup.count("memory.events", "oom_kill"), s.tree.cgroup.count("pids.events", "max")
+	}
+	if e.Outcome == Signalled && e.Signal == "SIGKILL" && e.OOMKills > 0 {
+		e.Reason = fmt.Sprintf("the kernel ended it: the tree is limited to %d bytes of memory", s.Limits.Memory)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

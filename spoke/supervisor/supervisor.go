@@ -61,6 +61,8 @@ type Spec struct {
 	// half in the file as it is written, the last half added at the end.
 	// 0 = 16 MiB.
 	OutputCap int64 `json:"output_cap,omitempty"`
+	// Limits bound what the tree takes, as far as this host can.
+	Limits Limits `json:"limits,omitzero"`
 	// Deadline is when the lease runs out unless Renew moves it. 0 = no lease.
 	Deadline Instant `json:"deadline,omitempty"`
 	// Slack is how long after the deadline a late renewal still counts.
@@ -95,6 +97,9 @@ type Exit struct {
 	StartedAt   time.Time     `json:"started_at,omitzero"`    // zero when unknown
 	EndedAt     time.Time     `json:"ended_at,omitzero"`      // when the tree was proven gone
 	Level       string        `json:"level,omitempty"`        // the kill level in use, see [Level]
+	Unlimited   string        `json:"unlimited,omitempty"`    // which limits did not hold and why, see [Agent.Unlimited]
+	OOMKills    int64         `json:"oom_kills,omitempty"`    // processes that the kernel ended at Limits.Memory
+	Refused     int64         `json:"refused,omitempty"`      // times Limits.Pids kept a process or thread from being started
 	Reaped      []Process     `json:"reaped,omitempty"`       // processes that were ended, at most 256 of them
 	ReapedTotal int           `json:"reaped_total,omitempty"` // how many were ended in all
 	Survivors   []Survivor    `json:"survivors,omitempty"`    // only in a record: the attempt is not over, these could not be ended yet
