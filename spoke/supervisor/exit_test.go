@@ -106,6 +106,30 @@ func TestFilesArePrivate(t *testing.T) {
 	require.NoError(t, a.Kill(t.Context(), "enough", 0))
 }
 
+// The agent has the user of its shim, and still cannot read what that one knows:
+// the token of its socket and the secrets of the spec.
+func TestShimIsNotReadable(t *testing.T) {
+	t.Parallel()
+	unprivileged(t, func(t *testing.T) {
+		a, _ := start(t, sh("sleep 600"))
+		shim, agent := fmt.Sprintf("/proc/%d", a.run.Shim), fmt.Sprintf("/proc/%d", a.Pid())
+
+		for _, name := range []string{"environ", "mem", "maps", "fd", "auxv"} {
+			f, err := os.Open(filepath.Join(shim, name))
+			if err == nil {
+				_, err = f.Read(make([]byte, 1)) // some are refused only here
+				require.NoError(t, f.Close())
+			}
+			require.ErrorIs(t, err, os.ErrPermission, name)
+		}
+
+		var owner unix.Stat_t
+		require.NoError(t, unix.Stat(shim+"/environ", &owner))
+		require.Zero(t, owner.Uid, "the kernel gives to root what is not dumpable")
+		require.Contains(t, read(t, agent, "environ"), a.Marker(), "that of the agent can be read")
+	})
+}
+
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	for _, noCgroup := range []bool{false, true} {

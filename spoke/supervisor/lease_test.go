@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"math"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -55,6 +56,31 @@ func TestRenew(t *testing.T) {
 	require.Less(t, Boottime().Sub(begin), 4*time.Second)
 	require.NoError(t, a.Close())
 	require.Error(t, a.Renew(begin.Add(time.Hour)))
+}
+
+// An agent whose lease is renewed is left alone by its shim, by that of another
+// spoke's process too.
+func TestAgentOutlivesItsLeases(t *testing.T) {
+	t.Parallel()
+	const lease = 2 * time.Second
+	gate := filepath.Join(t.TempDir(), "gate")
+	spec := sh("until [ -e " + gate + " ]; do sleep 0.01; done; exit 7")
+	begin := Boottime()
+	spec.Deadline, spec.Slack = begin.Add(lease), time.Millisecond
+	a, dir := start(t, spec)
+	require.NoError(t, a.Renew(begin.Add(2*lease)))
+	require.NoError(t, a.Close())
+	b, _ := adopt(t, dir)
+
+	require.NoError(t, b.Renew(begin.Add(time.Hour)))
+
+	time.Sleep(begin.Add(2*lease + 200*time.Millisecond).Sub(Boottime())) // both leases pass
+	require.True(t, alive(a.Pid()))
+	require.Equal(t, a.Pid(), b.Pid())
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	got := ended(t, b)
+	require.Equal(t, Exited, got.Outcome)
+	require.Equal(t, 7, got.Code)
 }
 
 func TestAHugeLeaseIsNoEndedOne(t *testing.T) {
