@@ -119,7 +119,7 @@ func (h *Hub) joinRefused(r transport.JoinRequest, err error) joinReply {
 }
 
 func (h *Hub) hello(ctx context.Context, r transport.JoinRequest) ([]byte, error) {
-	invite, why, err := h.DB.FindInvite(ctx, join.InviteOf(r.Session))
+	invite, err := h.DB.FindInvite(ctx, join.InviteOf(r.Session))
 	if err != nil {
 		return nil, err
 	}
@@ -128,9 +128,6 @@ func (h *Hub) hello(ctx context.Context, r transport.JoinRequest) ([]byte, error
 	}
 	j := &joining{invite: invite, since: time.Now()}
 	h.join.waiting[r.Session] = j // a refusal forgets it
-	if why != "" {
-		return nil, commands.Refuse(commands.NotFound, "%s", why)
-	}
 	if err := signing.DecodeBody(r.Body, &j.hello); err != nil {
 		return nil, err
 	}

@@ -288,8 +288,9 @@ func TestKeysThatAreNotAccepted(t *testing.T) {
 		"an empty proof": {stranger{keys: own, proof: func(p *join.Proof) {
 			*p = join.Proof{MAC: []byte{}, Identity: []byte{}, Signing: []byte{}, Link: []byte{}}
 		}}, handshakeBad, "no proof", generic},
-		"a short nonce":    {stranger{keys: own, hello: func(h *hello) { h.Nonce = h.Nonce[:31] }}, "VALIDATION", "nonce", generic},
-		"another protocol": {stranger{keys: own, hello: func(h *hello) { h.Protocols = []string{"v0"} }}, "VALIDATION", "protocol", generic},
+		"another invite than the session's": {stranger{keys: own, hello: func(h *hello) { h.Invite = meshtest.NewID() }}, "VALIDATION", "the session's invite", generic},
+		"a short nonce":                     {stranger{keys: own, hello: func(h *hello) { h.Nonce = h.Nonce[:31] }}, "VALIDATION", "nonce", generic},
+		"another protocol":                  {stranger{keys: own, hello: func(h *hello) { h.Protocols = []string{"v0"} }}, "VALIDATION", "protocol", generic},
 
 		"the signing key of another peer, held": {stranger{keys: with(func(k *signing.Keys) { k.Signing = victim.Signing })}, "KEY_DUPLICATE", "belongs to peer attic", "key already belongs to peer attic"},
 		"the link key of another peer, held":    {stranger{keys: with(func(k *signing.Keys) { k.LinkSeed = victim.LinkSeed })}, "KEY_DUPLICATE", "belongs to peer attic", "link key already belongs to peer attic"},
@@ -365,6 +366,21 @@ func TestWordsThatAreNoHandshake(t *testing.T) {
 			require.Equal(t, before, m.Hub.Sums(t))
 		})
 	}
+}
+
+// An invite that is revoked while somebody joins with it lets him in no more.
+func TestAnInviteRevokedBetweenTwoSteps(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	token := m.Token(t, "attic", meshtest.NewProxy(t, m.Hub.Link))
+	end := m.Hub.AuditEnd(t)
+	revoke := func(*join.Proof) { m.Hub.Do(t, "POST", "/v1/invites/attic/revoke", map[string]string{}, nil) }
+
+	code, why := stranger{keys: newKeys(t), proof: revoke}.join(t, m, token)
+
+	require.Equal(t, commands.Code("JOIN_REFUSED"), code, why)
+	require.Contains(t, refusalAfter(t, m, end).Why, "invite was revoked")
+	require.Zero(t, m.Hub.Count(t, `SELECT count(*) FROM connections`))
 }
 
 // What was said on one connection is worth nothing on another.

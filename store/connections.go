@@ -118,18 +118,6 @@ func findInvited(ctx context.Context, tx *Tx, n NewConnection) (Connection, erro
 	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Connection])
 }
 
-func useInvite(ctx context.Context, tx *Tx, id string) error {
-	tag, err := tx.Exec(ctx, `UPDATE invites SET uses_left = uses_left - 1
-		WHERE id = $1 AND uses_left > 0 AND revoked_at IS NULL AND expires_at > clock_timestamp()`, id)
-	if err != nil {
-		return fmt.Errorf("using up invite %s: %w", id, err)
-	}
-	if tag.RowsAffected() == 0 {
-		return commands.Refuse(commands.NotFound, "invite was used before, or has ended meanwhile")
-	}
-	return nil
-}
-
 func insertConnection(ctx context.Context, tx *Tx, n NewConnection) (Connection, error) {
 	rows, err := tx.Query(ctx, `
 		INSERT INTO connections (id, peer, peer_name, authority, state, state_by, epoch, link_key, link_url, link_pin, invite)

@@ -53,31 +53,41 @@ func (db *DB) AddInvite(ctx context.Context, v Invite) (expires time.Time, err e
 	return expires, err
 }
 
-// FindInvite returns the name and proof key of a stored invite, whether or not
-// it can still be used: using it up is [DB.AddConnection]'s. why tells the hub's
-// operator, never the caller, what is wrong with it.
-func (db *DB) FindInvite(ctx context.Context, id string) (v Invite, why string, err error) {
-	var expired, revoked bool
-	err = db.pool.QueryRow(ctx, `SELECT id::text, name, proof_key, uses_left, expires_at <= clock_timestamp(), revoked_at IS NOT NULL
-		FROM invites WHERE id = $1`, id).Scan(&v.ID, &v.Name, &v.ProofKey, &v.Uses, &expired, &revoked)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return v, "no such invite", nil
-	case err != nil:
-		return v, "", fmt.Errorf("looking up invite %s: %w", id, err)
-	case revoked:
-		return v, "invite was revoked", nil
-	case expired:
-		return v, "invite has expired", nil
+// FindInvite returns the name and proof key of a stored invite, in whatever state
+// it is: whether it can be used is found out by using it, [DB.AddConnection]. One
+// that is not there is [commands.NotFound].
+func (db *DB) FindInvite(ctx context.Context, id string) (v Invite, err error) {
+	err = db.pool.QueryRow(ctx, `SELECT id::text, name, proof_key FROM invites WHERE id = $1`, id).Scan(&v.ID, &v.Name, &v.ProofKey)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return v, commands.Refuse(commands.NotFound, "no such invite")
 	}
-	return v, "", nil
+	if err != nil {
+		return v, fmt.Errorf("looking up invite %s: %w", id, err)
+	}
+	return v, nil
+}
+
+// useInvite uses up an invite that is open, for the connection of tx.
+func useInvite(ctx context.Context, tx *Tx, id string) error {
+	tag, err := tx.Exec(ctx, `UPDATE invites AS i SET uses_left = uses_left - 1 WHERE i.id = $1 AND `+inviteState+` = 'open'`, id)
+	if err != nil {
+		return fmt.Errorf("using up invite %s: %w", id, err)
+	}
+	if tag.RowsAffected() == 1 {
+		return nil
+	}
+	var state InviteState
+	if err := tx.QueryRow(ctx, `SELECT `+inviteState+` FROM invites i WHERE id = $1`, id).Scan(&state); err != nil {
+		return fmt.Errorf("looking up invite %s: %w", id, err)
+	}
+	return commands.Refuse(commands.NotFound, "%s", state.why())
 }
 
 // maxInviteKeys bounds how many invites can be shown by those who join.
 const maxInviteKeys = 10_000
 
 // InviteKeys returns names and proof keys of the newest invites by id, also of
-// those that cannot be used any more: what is wrong with one is [DB.FindInvite]'s.
+// those that cannot be used any more: who shows one learns that by using it.
 func (db *DB) InviteKeys(ctx context.Context) (map[string]Invite, error) {
 	rows, err := db.pool.Query(ctx, `SELECT id::text, name, proof_key FROM invites ORDER BY created_at DESC LIMIT $1`, maxInviteKeys)
 	if err != nil {
@@ -106,6 +116,14 @@ const (
 	InviteRevoked InviteState = "revoked"
 )
 
+// why says what is wrong with an invite in this state; "" for an open one.
+func (s InviteState) why() string {
+	return map[InviteState]string{InviteUsed: "invite was used before", InviteExpired: "invite has expired", InviteRevoked: "invite was revoked"}[s]
+}
+
+// A used invite counts as used, whatever has happened to it since.
+const inviteState = `CASE WHEN i.uses_left = 0 THEN 'used' WHEN i.revoked_at IS NOT NULL THEN 'revoked' WHEN i.expires_at <= clock_timestamp() THEN 'expired' ELSE 'open' END`
+
 // An InviteView is an invite as its operator sees it: nothing of it is secret.
 type InviteView struct {
 	ID         string      `json:"id"`
@@ -118,10 +136,7 @@ type InviteView struct {
 	Connection string      `json:"connection,omitempty"` // that it was used for
 }
 
-// A used invite counts as used, whatever has happened to it since.
-const inviteSQL = `SELECT i.id::text, i.name,
-		CASE WHEN i.uses_left = 0 THEN 'used' WHEN i.revoked_at IS NOT NULL THEN 'revoked' WHEN i.expires_at <= clock_timestamp() THEN 'expired' ELSE 'open' END,
-		i.expires_at, i.created_by, i.created_at, i.revoked_at, coalesce((SELECT c.id::text FROM connections c WHERE c.invite = i.id ORDER BY c.created_at DESC LIMIT 1), '')
+const inviteSQL = `SELECT i.id::text, i.name, ` + inviteState + `, i.expires_at, i.created_by, i.created_at, i.revoked_at, coalesce((SELECT c.id::text FROM connections c WHERE c.invite = i.id ORDER BY c.created_at DESC LIMIT 1), '')
 	FROM invites i `
 
 // Invites returns the invites that are remembered, the newest first: those that
@@ -143,8 +158,7 @@ func (db *DB) Invites(ctx context.Context) ([]InviteView, error) {
 // [commands.Conflict].
 func (db *DB) RevokeInvite(ctx context.Context, id, reason, actor string) (v InviteView, err error) {
 	err = db.Tx(ctx, "revoking invite "+id, func(ctx context.Context, tx *Tx) error {
-		tag, err := tx.Exec(ctx, `UPDATE invites SET revoked_at = clock_timestamp()
-			WHERE id = $1 AND uses_left > 0 AND revoked_at IS NULL AND expires_at > clock_timestamp()`, id)
+		tag, err := tx.Exec(ctx, `UPDATE invites AS i SET revoked_at = clock_timestamp() WHERE i.id = $1 AND `+inviteState+` = 'open'`, id)
 		if err != nil {
 			return err
 		}
