@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,13 +23,18 @@ import (
 // call it again later.
 //
 // Adopt may be called at any time and any number of times, also while a shim
-// is starting; ctx bounds the wait for it.
+// is starting; ctx bounds the wait for it. A shim that does not answer for 30 s
+// is killed, and the attempt is lost.
 func Adopt(ctx context.Context, dir string) (*Agent, *Exit, error) {
+	return adoptWithin(ctx, dir, startPatience)
+}
+
+func adoptWithin(ctx context.Context, dir string, patience time.Duration) (*Agent, *Exit, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, nil, fmt.Errorf("adopting %s: %w", dir, err)
 	}
 	const pause = 10 * time.Millisecond
-	for {
+	for begin := time.Now(); ; {
 		att, err := readAttempt(dir)
 		if err != nil {
 			return nil, nil, fmt.Errorf("adopting %s: %w", dir, err)
@@ -39,6 +45,10 @@ func Adopt(ctx context.Context, dir string) (*Agent, *Exit, error) {
 		}
 		if agent != nil || exit != nil {
 			return agent, exit, nil
+		}
+		if time.Since(begin) > patience {
+			evict(dir, att)
+			begin = time.Now()
 		}
 		select {
 		case <-ctx.Done():
@@ -73,18 +83,38 @@ func look(ctx context.Context, dir string, att attempt) (*Agent, *Exit, error) {
 	return nil, nil, nil
 }
 
+// evict ends whoever has the lock of an attempt and does not answer: a shim that
+// hangs, or a process of the tree that got the lock when the shim was killed.
+func evict(dir string, att attempt) {
+	if conn, err := dialShim(dir); err == nil {
+		if pid, err := peerPid(conn); err == nil && pid != os.Getpid() {
+			if shim, err := os.FindProcess(pid); err == nil {
+				_ = shim.Kill()
+				_ = shim.Release()
+			}
+		}
+		_ = conn.Close()
+	}
+	_ = clearRemains(dir, att, &Exit{}) // whatever it does not reach is found once the lock is free
+}
+
+// dialShim connects to the socket in dir. A path through a descriptor is short
+// however long the directory's is.
+func dialShim(dir string) (*net.UnixConn, error) {
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	return net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", fd, socketFile)})
+}
+
 // call connects to the live shim of dir.
 func call(ctx context.Context, dir, token string) (*wire, *os.Process, running, error) {
 	fail := func(err error) (*wire, *os.Process, running, error) {
 		return nil, nil, running{}, fmt.Errorf("calling the shim: %w", err)
 	}
-	// A path through a descriptor is short however long the directory's is.
-	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fail(err)
-	}
-	defer unix.Close(fd)
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", fd, socketFile)})
+	conn, err := dialShim(dir)
 	if err != nil {
 		return fail(err)
 	}
@@ -112,6 +142,7 @@ func (w *wire) greet(conn *net.UnixConn, token string) (*os.Process, running, er
 	if err != nil {
 		return nil, running{}, fmt.Errorf("finding the shim: %w", err)
 	}
+	_ = shim.Signal(syscall.SIGCONT) // its agent may have stopped it
 	var r report
 	if err = w.prove(token); err == nil {
 		err = w.receiveWithin(handshakeTime, &r)
@@ -189,10 +220,7 @@ func clearRemains(dir string, att attempt, e *Exit) error {
 		e.Reason += "; the host was restarted"
 		return nil
 	}
-	var group *cgroup
-	if path, err := os.Readlink(filepath.Join(dir, cgroupLink)); err == nil && filepath.Base(path) == att.Marker {
-		group = &cgroup{path}
-	}
+	group := foundCgroup(dir, att.Marker)
 	t := newTree(att.Marker, 0, group)
 	end := time.Now().Add(killPatience)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {

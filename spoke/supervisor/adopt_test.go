@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -363,17 +362,20 @@ func TestRemovedDirectory(t *testing.T) {
 	require.NoError(t, a.Close())
 }
 
-func TestAdoptionOfAFrozenShim(t *testing.T) {
+func TestAdoptionGivenUp(t *testing.T) {
 	t.Parallel()
-	a, dir := start(t, sh("sleep 600"))
-	require.NoError(t, a.shim.Signal(syscall.SIGSTOP))
+	dir := t.TempDir()
+	_, err := newAttempt(dir, sh("exit 0"))
+	require.NoError(t, err)
+	lock, err := takeLock(dir) // as a shim that gets no processor
+	require.NoError(t, err)
+	defer release(lock)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
 
-	_, _, err := Adopt(ctx, dir)
+	_, _, err = Adopt(ctx, dir)
 
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Less(t, time.Since(begin), 2*time.Second)
-	require.NoError(t, a.shim.Signal(syscall.SIGCONT))
 }

@@ -34,6 +34,7 @@ type Agent struct {
 	done      chan struct{}      // closed when exit is set
 	following chan struct{}      // closed when the goroutine has ended
 	leave     context.CancelFunc // ends the goroutine although the shim lives
+	overdue   *time.Timer        // ends a tree that its shim does not end in time; nil without a timeout
 	exit      Exit               // written before done is closed
 
 	mu        sync.Mutex    // guards what follows
@@ -49,8 +50,18 @@ func newAgent(ctx context.Context, dir string, att attempt, w *wire, shim *os.Pr
 		dir: dir, att: att, w: w, shim: shim, child: child, run: run, leave: leave,
 		done: make(chan struct{}), following: make(chan struct{}), stuck: make(chan struct{}),
 	}
+	if att.Timeout > 0 {
+		a.overdue = time.AfterFunc(a.patience(), func() { _ = a.Kill(ctx, fmt.Sprintf("its shim did not end it after %s", att.Timeout), 0) })
+	}
 	go a.follow(ctx)
 	return a
+}
+
+// patience is how long from now the shim has to end a tree that runs into its
+// timeout. An agent of the same user can stop its shim again and again.
+func (a *Agent) patience() time.Duration {
+	due := a.run.Begun.Add(a.att.Timeout).Add(min(a.att.grace(), maxGrace) + killPatience + shimPatience)
+	return due.Sub(Boottime())
 }
 
 // Pid returns the process id of the agent, for people to look at.
@@ -83,6 +94,7 @@ func (a *Agent) Exit() Exit {
 // present changes nothing. An error means that the shim does not listen, and
 // that the deadline must be taken as not moved.
 func (a *Agent) Renew(deadline Instant) error {
+	a.wake()
 	if err := a.send(request{Renew: deadline}); err != nil {
 		return fmt.Errorf("renewing the lease of attempt %s: %w", a.att.Marker, err)
 	}
@@ -194,6 +206,9 @@ func (a *Agent) send(r request) error {
 func (a *Agent) follow(ctx context.Context) {
 	defer close(a.following)
 	defer a.leave()
+	if a.overdue != nil {
+		defer a.overdue.Stop()
+	}
 	for {
 		var r report
 		err := a.w.receive(&r)
@@ -244,7 +259,10 @@ func (a *Agent) reconnect(ctx context.Context) bool {
 func (a *Agent) settle() (*Exit, error) {
 	lock, err := takeLock(a.dir)
 	if lock == nil && err == nil {
-		return nil, nil
+		if a.shimDead() { // and a process of its tree waited for the lock
+			err = clearRemains(a.dir, a.att, &Exit{})
+		}
+		return nil, err
 	}
 	var e Exit
 	switch {
@@ -265,6 +283,15 @@ func (a *Agent) settle() (*Exit, error) {
 		e.StartedAt, e.Level, e.Unlimited = a.run.StartedAt, a.run.Level, a.run.Unlimited
 	}
 	return &e, nil
+}
+
+// shimDead reports whether the shim has ended, whoever has its lock.
+func (a *Agent) shimDead() bool {
+	if a.shim.Signal(syscall.Signal(0)) != nil {
+		return true
+	}
+	p, err := readProcess(a.run.Shim) // ended, and not waited for yet
+	return err == nil && p.gone()
 }
 
 // rewire puts a new connection in place, unless Close came first.

@@ -1,12 +1,28 @@
 package supervisor
 
+import (
+	"errors"
+	"net"
+	"os"
+	"time"
+)
+
 // listen accepts adopters until the shim leaves. Who does not know the token
-// gets no answer.
+// gets no answer, and the agent none at all: it may have the user whose files
+// hold the token, and would renew its own lease.
 func (s *shim) listen() {
 	for {
 		conn, err := s.listener.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
+		}
+		if err != nil { // out of descriptors, until some peers have gone
+			time.Sleep(acceptPause)
+			continue
+		}
+		if ofOurTree(conn) {
+			_ = conn.Close()
+			continue
 		}
 		w := newWire(conn)
 		s.readers.Go(func() {
@@ -17,6 +33,24 @@ func (s *shim) listen() {
 			_ = w.close()
 		})
 	}
+}
+
+const acceptPause = 100 * time.Millisecond
+
+// ofOurTree reports whether the peer descends from this process, or cannot be
+// told: every process of the agent's tree does, for we are its subreaper.
+func ofOurTree(conn net.Conn) bool {
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		return true
+	}
+	pid, err := peerPid(unixConn)
+	for err == nil && pid > 1 && pid != os.Getpid() {
+		var p process
+		p, err = readProcess(pid)
+		pid = p.ppid
+	}
+	return err != nil || pid == os.Getpid()
 }
 
 // attend passes the requests of a spoke on until it hangs up.

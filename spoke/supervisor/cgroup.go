@@ -69,6 +69,17 @@ func (c *cgroup) make() error {
 	return nil
 }
 
+// foundCgroup returns the group whose name a shim has left in dir. The agent
+// may have changed the link: only a group of this attempt is taken for one.
+func foundCgroup(dir, marker string) *cgroup {
+	path, err := os.Readlink(filepath.Join(dir, cgroupLink))
+	var fs unix.Statfs_t
+	if err != nil || filepath.Base(path) != marker || unix.Statfs(path, &fs) != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC {
+		return nil
+	}
+	return &cgroup{path}
+}
+
 // open returns a descriptor to start a process in the group with.
 func (c *cgroup) open() (int, error) {
 	fd, err := unix.Open(c.path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -51,8 +51,7 @@ func (s *shim) execute() *StartError {
 	if group == nil && s.Limits != (Limits{}) {
 		unlimited = notEnforced(groupErr.Error())
 	}
-	s.run = running{Pid: pid, StartedAt: time.Now().UTC(), Level: levelOf(group), Unlimited: unlimited, Shim: os.Getpid()}
-	s.end.started = Boottime()
+	s.run = running{Pid: pid, StartedAt: time.Now().UTC(), Begun: Boottime(), Level: levelOf(group), Unlimited: unlimited, Shim: os.Getpid()}
 	s.tree = newTree(s.Marker, os.Getpid(), group)
 	return nil
 }

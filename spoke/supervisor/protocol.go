@@ -53,6 +53,7 @@ type startedReport struct {
 type running struct {
 	Pid       int       `json:"pid"`
 	StartedAt time.Time `json:"started_at"`
+	Begun     Instant   `json:"begun"` // the same, by the clock that never jumps
 	Level     string    `json:"level"`
 	Unlimited string    `json:"unlimited,omitempty"`
 	Shim      int       `json:"shim"`

@@ -37,7 +37,6 @@ const (
 // An ending is what the main goroutine knows about the end of its tree.
 type ending struct {
 	phase     phase
-	started   Instant
 	until     Instant // when the phase is over, or the next kill is due
 	killFrom  Instant // when the first KILL was sent
 	pause     time.Duration
@@ -91,7 +90,7 @@ func (s *shim) timeout() Instant {
 	if s.Timeout == 0 {
 		return 0
 	}
-	return s.end.started.Add(s.Timeout)
+	return s.run.Begun.Add(s.Timeout)
 }
 
 // agentEnded notes how. The reaper tells at once whether that was all.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -23,6 +24,40 @@ import (
 // killed.
 const spokeArg = "_spoke"
 
+// traitorArg makes the test binary an agent that adopts itself, with the token
+// from its attempt directory, and prints what came of it.
+const traitorArg = "_traitor"
+
+func beTraitor(dir string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	a, _, err := Adopt(ctx, dir)
+	if err == nil {
+		err = a.Renew(math.MaxInt64)
+	}
+	fmt.Println(err)
+	os.Exit(0)
+}
+
+// deafArg makes the test binary a shim that has lock and socket of its attempt
+// and answers nobody.
+const deafArg = "_deaf"
+
+func beDeaf(dir string) {
+	lock, err := takeLock(dir)
+	if err != nil || lock == nil {
+		panic(err)
+	}
+	if err := os.Chdir(dir); err != nil {
+		panic(err)
+	}
+	if _, err := listenPrivately(); err != nil {
+		panic(err)
+	}
+	fmt.Println("deaf")
+	time.Sleep(time.Minute)
+}
+
 // hangingMarker makes the test binary a shim that does nothing at all.
 const hangingMarker = "ffffffffffffffffffffffffffffffff"
 
@@ -36,6 +71,12 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) > 1 && os.Args[1] == spokeArg {
 		beSpoke(os.Args[2])
+	}
+	if len(os.Args) > 1 && os.Args[1] == traitorArg {
+		beTraitor(os.Args[2])
+	}
+	if len(os.Args) > 1 && os.Args[1] == deafArg {
+		beDeaf(os.Args[2])
 	}
 	os.Exit(m.Run())
 }
