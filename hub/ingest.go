@@ -85,15 +85,12 @@ type Ingested struct {
 // transaction. What it stored, also what it could not use, is confirmed to its
 // sender with one signed note per connection.
 func Ingest(ctx context.Context, db *store.DB, batch []store.Incoming) (Ingested, error) {
-	tasks := make([][]string, len(batch)) // by the first message of the transaction that touched them
+	tasks := make([][]string, len(batch)) // by the first answer of the transaction that touched them
 	done, err := db.TakeIn(ctx, "taking in reports", batch, func(ctx context.Context, tx *store.Tx, in *store.Intake) error {
 		stored := map[string]*commands.Received{}
 		var answers []int
-		first := -1
 		for i, f := range in.All() {
-			if first < 0 {
-				first = i
-			}
+			tasks[i] = nil
 			if f.Code == "" || f.Code == signing.ReplaySame {
 				confirm(stored, batch[i])
 			}
@@ -104,8 +101,11 @@ func Ingest(ctx context.Context, db *store.DB, batch []store.Incoming) (Ingested
 		for conn, list := range stored {
 			tx.Send(store.Draft{Conn: conn, Lane: store.LaneCtl, Body: list, Note: true})
 		}
+		if len(answers) == 0 {
+			return nil
+		}
 		var err error
-		tasks[first], err = in.MoveMirrors(ctx, answers)
+		tasks[answers[0]], err = in.MoveMirrors(ctx, answers)
 		return err
 	})
 	return Ingested{done.Fates, slices.Concat(tasks...), done.Notes}, err

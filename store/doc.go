@@ -6,8 +6,9 @@
 // the message that tells of it and its audit row share one transaction, a [Tx],
 // so a crash leaves all of them or none.
 //
-// An answer to a commit can be lost although the commit happened. Every method
-// here may therefore be called again with the same arguments, and does so by
-// itself while the server restarts: the ids that callers choose make the second
-// call find what the first one did.
+// Every method tries again while the server is away, and has its effect once.
+// The answer to a commit can be lost although the commit happened: a
+// transaction then asks the server by its number what became of it. A caller
+// that gives up, or a process that ends, may call again with the same arguments:
+// where callers choose ids, the second call finds what the first one did.
 package store

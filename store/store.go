@@ -49,6 +49,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 		pc.MaxConns = 12
 	}
 	pc.ConnConfig.RuntimeParams["application_name"] = "spawnmesh"
+	pc.BeforeConnect = nameSession
 	// The statements are long and always the same: planning each anew would cost
 	// more than running it.
 	pc.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"

@@ -22,7 +22,9 @@ type Tx struct {
 	workspace string
 	conn      *pgxpool.Conn
 	opening   []*pgx.QueuedQuery
-	committed bool // the commit went out with the last batch
+	number    string // its xid; "" before the first answer
+	ending    bool   // the commit is on its way
+	committed bool   // and was answered
 
 	audit  []AuditRow
 	drafts []Draft
@@ -30,10 +32,12 @@ type Tx struct {
 	notes  []Outgoing
 }
 
-// Tx runs fn in a transaction, again after an outage. fn must be safe to run
-// again after its own commit: the answer to a commit can be lost. Errors and
-// crash points name what it is doing. Tests end the process before and after
-// every commit, by that name.
+// Tx runs fn in a transaction, again after an outage, and has its effect once:
+// when the answer to the commit is lost, the server is asked what became of it,
+// and fn runs again only when nothing did. What fn has put into variables of its
+// caller stays; a new run begins with resetting it. Errors and crash points name
+// what it is doing. Tests end the process before and after every commit, by that
+// name.
 func (db *DB) Tx(ctx context.Context, doing string, fn func(ctx context.Context, tx *Tx) error) error {
 	return db.TxIn(ctx, doing, "", fn)
 }
@@ -41,7 +45,14 @@ func (db *DB) Tx(ctx context.Context, doing string, fn func(ctx context.Context,
 // TxIn is Tx in one workspace: the database itself keeps what belongs to other
 // workspaces out of sight.
 func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx context.Context, tx *Tx) error) error {
+	var doubt *inDoubt
 	err := db.retry(ctx, func(ctx context.Context) error {
+		if doubt != nil {
+			if happened, err := db.settle(ctx, *doubt); err != nil || happened {
+				return err
+			}
+			doubt = nil
+		}
 		conn, err := db.pool.Acquire(ctx)
 		if err != nil {
 			return err
@@ -51,24 +62,56 @@ func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx con
 		if err = fn(ctx, tx); err == nil {
 			err = tx.commit(ctx)
 		}
+		if tx.ending && !tx.committed && !answered(err) {
+			doubt = tx.doubt()
+		}
 		return tx.end(ctx, err)
+	})
+	switch {
+	case err == nil:
+		crash.Point("after " + doing)
+		return nil
+	case doubt != nil:
+		return fmt.Errorf("%s: the database did not answer the commit, so it may have happened: %w", doing, err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// ReadIn runs fn in a transaction of one workspace that changes nothing, again
+// after an outage.
+func (db *DB) ReadIn(ctx context.Context, doing, workspace string, fn func(ctx context.Context, tx *Tx) error) error {
+	err := db.retry(ctx, func(ctx context.Context) error {
+		conn, err := db.pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		tx := &Tx{db: db, doing: doing, workspace: workspace, conn: conn, opening: opening("begin read only", workspace).QueuedQueries}
+		return tx.end(ctx, fn(ctx, tx))
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
-	crash.Point("after " + doing)
 	return nil
 }
 
-func newTx(db *DB, conn *pgxpool.Conn, doing, workspace string) *Tx {
-	var b pgx.Batch
-	b.Queue("begin")
+func opening(begin, workspace string) *pgx.Batch {
+	b := &pgx.Batch{}
+	b.Queue(begin)
 	if workspace != "" {
 		// Both settings end with the transaction, so a pooled connection carries
 		// neither on.
 		b.Queue(`SELECT set_config('role', 'spawnmesh_app', true), set_config('spawnmesh.workspace', $1, true)`, workspace)
 	}
-	return &Tx{db: db, doing: doing, workspace: workspace, conn: conn, opening: b.QueuedQueries}
+	return b
+}
+
+func newTx(db *DB, conn *pgxpool.Conn, doing, workspace string) *Tx {
+	tx := &Tx{db: db, doing: doing, workspace: workspace, conn: conn}
+	b := opening("begin", workspace)
+	b.Queue(`SELECT pg_current_xact_id()::text`).QueryRow(func(row pgx.Row) error { return row.Scan(&tx.number) })
+	tx.opening = b.QueuedQueries
+	return tx
 }
 
 // Audit adds rows to the audit at the end of the transaction.
@@ -83,8 +126,14 @@ func (tx *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	tx.opening = nil
 	all := &pgx.Batch{QueuedQueries: append(opening, b.QueuedQueries...)}
 	results := tx.conn.SendBatch(ctx, all)
-	for range opening {
-		if _, err := results.Exec(); err != nil {
+	for _, q := range opening {
+		var err error
+		if q.Fn != nil {
+			err = q.Fn(results)
+		} else {
+			_, err = results.Exec()
+		}
+		if err != nil {
 			break // every later read returns it too
 		}
 	}
@@ -92,8 +141,18 @@ func (tx *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 }
 
 // SendLast sends b and what was queued with the commit behind it, in one round
-// trip when no message was queued. Nothing may follow.
+// trip when no message was queued. Nothing may follow. A lost answer to the
+// commit takes the results of b with it: fn runs again, after the server has
+// ended the first run, and finds by ids of its own what that one did.
 func (tx *Tx) SendLast(ctx context.Context, b *pgx.Batch) error {
+	if tx.opening != nil {
+		tx.opening = tx.opening[:len(tx.opening)-1] // nobody will ask for its number
+	}
+	tx.number = ""
+	return tx.sendLast(ctx, b)
+}
+
+func (tx *Tx) sendLast(ctx context.Context, b *pgx.Batch) error {
 	crash.Point("before " + tx.doing)
 	queueAudit(b, tx.workspace, tx.audit)
 	if len(tx.drafts) > 0 {
@@ -111,6 +170,7 @@ func (tx *Tx) SendLast(ctx context.Context, b *pgx.Batch) error {
 		}
 		return nil
 	})
+	tx.ending = true
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return err
 	}
@@ -127,7 +187,12 @@ func (tx *Tx) commit(ctx context.Context) error {
 		crash.Point("before " + tx.doing)
 		return nil // nothing was done
 	}
-	return tx.SendLast(ctx, &pgx.Batch{})
+	if tx.opening != nil { // its number must come before its commit goes
+		if _, err := tx.Exec(ctx, `SELECT`); err != nil {
+			return err
+		}
+	}
+	return tx.sendLast(ctx, &pgx.Batch{})
 }
 
 // Exec runs one statement.

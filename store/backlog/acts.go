@@ -294,7 +294,7 @@ func (ws *Workspace) CompleteMany(ctx context.Context, fences []Fence) ([]bool, 
 	if err != nil || !slices.Contains(held, false) {
 		return held, err
 	}
-	return held, ws.tx(ctx, "answering for completed tasks", func(ctx context.Context, tx *store.Tx) error {
+	return held, ws.read(ctx, "answering for completed tasks", func(ctx context.Context, tx *store.Tx) error {
 		for i, f := range fences {
 			// The answer to an earlier call may have been lost.
 			if !held[i] {

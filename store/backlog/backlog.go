@@ -58,6 +58,11 @@ func (ws *Workspace) tx(ctx context.Context, doing string, fn func(context.Conte
 	return ws.backlog.db.TxIn(ctx, doing, ws.name, fn)
 }
 
+// read is tx for what changes nothing.
+func (ws *Workspace) read(ctx context.Context, doing string, fn func(context.Context, *store.Tx) error) error {
+	return ws.backlog.db.ReadIn(ctx, doing, ws.name, fn)
+}
+
 // A Task is one task of a backlog as it stands, with what its board shows.
 type Task struct {
 	ID             string            `json:"id"`

@@ -207,7 +207,7 @@ func scanBudget(row pgx.CollectableRow) (g Budget, err error) {
 
 // Budgets lists the budgets that bind the workspace, the instance's included.
 func (ws *Workspace) Budgets(ctx context.Context) (list []Budget, err error) {
-	err = ws.tx(ctx, "listing budgets", func(ctx context.Context, tx *store.Tx) error {
+	err = ws.read(ctx, "listing budgets", func(ctx context.Context, tx *store.Tx) error {
 		rows, err := tx.Query(ctx, `SELECT `+budgetColumns+` FROM funds WHERE workspace IN ('', $1) ORDER BY workspace, name`, ws.name)
 		if err != nil {
 			return err

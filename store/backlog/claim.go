@@ -149,7 +149,7 @@ func (l *laneNames) of(ctx context.Context, ws *Workspace, class int) (name stri
 	if name, known := l.byClass.Load(class); known {
 		return name.(string), nil
 	}
-	err = ws.tx(ctx, "reading the lane of a class", func(ctx context.Context, tx *store.Tx) error {
+	err = ws.read(ctx, "reading the lane of a class", func(ctx context.Context, tx *store.Tx) error {
 		return tx.QueryRow(ctx, `SELECT lane FROM classes WHERE id = $1`, class).Scan(&name)
 	})
 	if err == nil {

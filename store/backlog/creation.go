@@ -43,15 +43,16 @@ func (c *creation) prepare() error {
 }
 
 func (c *creation) run(ctx context.Context, tx *store.Tx) error {
-	c.out = make([]Created, len(c.specs))
 	c.tries++
 	if c.tries > 1 {
-		// The answer to an earlier commit may have been lost.
+		// The answer to an earlier commit may have been lost; what it was to say
+		// still stands in out.
 		done, err := c.mine(ctx, tx)
 		if err != nil || done {
 			return err
 		}
 	}
+	c.out = make([]Created, len(c.specs))
 	if err := c.findExisting(ctx, tx); err != nil {
 		return err
 	}
@@ -66,15 +67,10 @@ func (c *creation) run(ctx context.Context, tx *store.Tx) error {
 	return c.insert(ctx, tx, deps, classes)
 }
 
-func (c *creation) mine(ctx context.Context, tx *store.Tx) (bool, error) {
-	var n int
-	if err := tx.QueryRow(ctx, `SELECT count(*) FROM tasks WHERE id = ANY ($1::uuid[])`, c.ids).Scan(&n); err != nil || n == 0 {
-		return false, err
-	}
-	for i, id := range c.ids {
-		c.out[i] = Created{ID: id, Key: c.specs[i].Key}
-	}
-	return true, nil
+// mine reports whether an earlier try was committed.
+func (c *creation) mine(ctx context.Context, tx *store.Tx) (done bool, err error) {
+	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM tasks WHERE id = ANY ($1::uuid[]))`, c.ids).Scan(&done)
+	return done, err
 }
 
 // findExisting answers specs whose key or idempotency key is taken. One that

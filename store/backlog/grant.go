@@ -149,7 +149,7 @@ func (ws *Workspace) VerifyGrant(ctx context.Context, text string) (Grant, error
 	if err != nil {
 		return g, err
 	}
-	err = ws.tx(ctx, "verifying a claim grant", func(ctx context.Context, tx *store.Tx) error {
+	err = ws.read(ctx, "verifying a claim grant", func(ctx context.Context, tx *store.Tx) error {
 		k := grantKey{kid: g.KeyID}
 		var expired, open bool
 		err := tx.QueryRow(ctx, `SELECT secret, $2 <= clock_timestamp(),

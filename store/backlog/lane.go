@@ -59,7 +59,7 @@ func (ws *Workspace) SetLane(ctx context.Context, l Lane) error {
 
 // Lanes lists the lanes that were set or have open tasks.
 func (ws *Workspace) Lanes(ctx context.Context) (list []Lane, err error) {
-	err = ws.tx(ctx, "listing lanes", func(ctx context.Context, tx *store.Tx) error {
+	err = ws.read(ctx, "listing lanes", func(ctx context.Context, tx *store.Tx) error {
 		rows, err := tx.Query(ctx, `
 			WITH open AS (
 				SELECT c.lane, count(*) AS queued, 0 AS claimed FROM ready r JOIN classes c ON c.id = r.class WHERE r.workspace = $1 GROUP BY 1
@@ -136,7 +136,7 @@ func (ws *Workspace) Unfreeze(ctx context.Context, scope, target, reason string)
 
 // Freezes lists the latches that bind the workspace.
 func (ws *Workspace) Freezes(ctx context.Context) (list []Freeze, err error) {
-	err = ws.tx(ctx, "listing freezes", func(ctx context.Context, tx *store.Tx) error {
+	err = ws.read(ctx, "listing freezes", func(ctx context.Context, tx *store.Tx) error {
 		rows, err := tx.Query(ctx, `SELECT scope, target, reason, actor, since FROM freezes WHERE workspace IN ('', $1) ORDER BY id`, ws.name)
 		if err != nil {
 			return err

@@ -102,7 +102,7 @@ func (ws *Workspace) List(ctx context.Context, f Filter) (list []Task, err error
 				AND ($6 = '' OR c.lane = $6) AND ($7 = '' OR t.id < $7::text::uuid)
 			ORDER BY ` + order + ` LIMIT $8
 		)` + taskRows + `JOIN page ON page.id = t.id ORDER BY ` + strings.Replace(order, "id", "t.id", 1)
-	err = ws.tx(ctx, "listing tasks", func(ctx context.Context, tx *store.Tx) error {
+	err = ws.read(ctx, "listing tasks", func(ctx context.Context, tx *store.Tx) error {
 		list, err = queryTasks(ctx, tx, sql, ws.name, "", f.states(), f.Owner, f.Phase, f.Lane, f.Before, f.Limit)
 		return err
 	})
@@ -124,7 +124,7 @@ type Stats struct {
 // stands, what has ended was tallied when it did.
 func (ws *Workspace) Stats(ctx context.Context) (Stats, error) {
 	s := Stats{Status: map[BoardStatus]int64{BoardReady: 0, BoardClaimed: 0, BoardBlocked: 0, BoardDone: 0}, States: map[commands.State]int64{}}
-	err := ws.tx(ctx, "counting tasks", func(ctx context.Context, tx *store.Tx) error {
+	err := ws.read(ctx, "counting tasks", func(ctx context.Context, tx *store.Tx) error {
 		rows, err := tx.Query(ctx, `
 			SELECT 'queued', count(*) FROM ready WHERE workspace = $1 UNION ALL SELECT 'queued', count(*) FROM due WHERE workspace = $1
 			UNION ALL SELECT CASE why WHEN 'deps' THEN 'queued' ELSE why END, count(*) FROM parked WHERE workspace = $1 GROUP BY 1

@@ -65,7 +65,7 @@ func (ws *Workspace) SetQuota(ctx context.Context, q Quota) error {
 
 // Quotas lists the quotas that bind the workspace, with what counts now.
 func (ws *Workspace) Quotas(ctx context.Context) (list []Quota, err error) {
-	err = ws.tx(ctx, "listing quotas", func(ctx context.Context, tx *store.Tx) error {
+	err = ws.read(ctx, "listing quotas", func(ctx context.Context, tx *store.Tx) error {
 		rows, err := tx.Query(ctx, `SELECT name, scope, target, concurrent, per_window, coalesce(win, interval '0'),
 				(SELECT count(*) FROM quota_uses u JOIN leases l ON l.task = u.task AND l.attempt = u.attempt WHERE u.quota = q.id),
 				(SELECT count(*) FROM quota_uses u WHERE u.quota = q.id AND u.at > now() - q.win)

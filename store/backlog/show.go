@@ -100,7 +100,7 @@ func (ws *Workspace) ShowAll(ctx context.Context, ids []string) (list []Task, er
 	if len(ids) == 0 {
 		return []Task{}, nil
 	}
-	err = ws.tx(ctx, "reading tasks", func(ctx context.Context, tx *store.Tx) error {
+	err = ws.read(ctx, "reading tasks", func(ctx context.Context, tx *store.Tx) error {
 		list, err = queryTasks(ctx, tx, taskSQL+`JOIN unnest($3::text[]::uuid[]) WITH ORDINALITY AS asked (id, n) ON asked.id = t.id WHERE t.workspace = $1 ORDER BY asked.n`, ws.name, "", ids)
 		return err
 	})
@@ -109,7 +109,7 @@ func (ws *Workspace) ShowAll(ctx context.Context, ids []string) (list []Task, er
 
 // Show returns one task by its key, its id, or a unique beginning of its id.
 func (ws *Workspace) Show(ctx context.Context, ref string) (t Task, err error) {
-	err = ws.tx(ctx, "reading a task", func(ctx context.Context, tx *store.Tx) error {
+	err = ws.read(ctx, "reading a task", func(ctx context.Context, tx *store.Tx) error {
 		t, err = ws.find(ctx, tx, ref)
 		return err
 	})

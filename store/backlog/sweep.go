@@ -85,6 +85,7 @@ func (b *Backlog) expireLeases(ctx context.Context, tx *store.Tx, actor string) 
 // spent budgets say is to be done with the tasks that wait for them.
 func (b *Backlog) rollBudgets(ctx context.Context) (n int64, err error) {
 	err = b.db.Tx(ctx, "rolling budget windows", func(ctx context.Context, tx *store.Tx) error {
+		n = 0
 		var any bool
 		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM budgets)`).Scan(&any); err != nil || !any {
 			return err

@@ -78,7 +78,7 @@ func claimerID(workspace string, t ClaimTerms) string {
 // by whom it could be claimed.
 func (ws *Workspace) Why(ctx context.Context, ref string) (Why, error) {
 	var w Why
-	err := ws.tx(ctx, "asking why a task waits", func(ctx context.Context, tx *store.Tx) (err error) {
+	err := ws.read(ctx, "asking why a task waits", func(ctx context.Context, tx *store.Tx) (err error) {
 		w = Why{Reasons: []WhyReason{}}
 		if w.Task, err = ws.find(ctx, tx, ref); err != nil {
 			return err

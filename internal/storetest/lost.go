@@ -1,0 +1,80 @@
+package storetest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// An Act is one call of a method that writes. What it returns is compared.
+type Act func(ctx context.Context, over *Side) (any, error)
+
+// volatile is what differs from one run to another that is like it: ids, claim
+// grants, times as text and in milliseconds.
+var volatile = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|cg1\.[\w.-]+|\d{4}-\d\d-\d\d[T ][\d:.]+(Z|[+-]\d\d(:\d\d)?)?|\b\d{13}\b|\b[0-9a-f]{16}\b|[0-9a-f]{64}`)
+
+// LoseAnswers runs an act as often as it commits, each time on an instance of
+// its own and with the answer to another of its commits lost. Each time it
+// answers as it does on a good line, and leaves the database as it does then.
+// ready prepares an instance and returns the act.
+func LoseAnswers(t *testing.T, ready func(t testing.TB, s *Side) Act) {
+	t.Helper()
+	want, state, commits := actOver(t, 0, ready)
+	require.Positive(t, commits, "an act that writes commits")
+	for n := 1; n <= commits; n++ {
+		t.Run(fmt.Sprintf("commit %d of %d", n, commits), func(t *testing.T) {
+			t.Parallel()
+
+			got, left, passed := actOver(t, n, ready)
+
+			require.GreaterOrEqual(t, passed, commits)
+			require.Equal(t, want, got, "what it answers")
+			require.ElementsMatch(t, state, left, "what it leaves")
+		})
+	}
+}
+
+// actOver runs an act over a line that loses the answer to its nth commit.
+func actOver(t testing.TB, n int, ready func(t testing.TB, s *Side) Act) (answer string, state []string, commits int) {
+	t.Helper()
+	s := NewSide(t, 1, 2)
+	act := ready(t, s)
+	proxy := NewProxy(t, s.URL)
+	over := OpenSide(t, proxy.URL, 1, 2, 4)
+	over.Conn, over.Verifier = s.Conn, s.Verifier
+	before := proxy.Commits()
+	if n > 0 {
+		proxy.Lose(before + n)
+	}
+
+	got, err := act(t.Context(), over)
+
+	require.NoError(t, err)
+	raw, err := json.Marshal(got)
+	require.NoError(t, err)
+	return alike([]string{string(raw)})[0], s.state(t), proxy.Commits() - before
+}
+
+// Methods returns the names of the exported methods of values, as Type.Method.
+func Methods(values ...any) (list []string) {
+	for _, v := range values {
+		typ := reflect.TypeOf(v)
+		for i := range typ.NumMethod() {
+			list = append(list, typ.Elem().Name()+"."+typ.Method(i).Name)
+		}
+	}
+	return list
+}
+
+// Meet joins the instance with a peer that is nowhere else.
+func (s *Side) Meet(t testing.TB, authority store.Authority) {
+	t.Helper()
+	s.join(t, NewID(), &Side{Identity: Signer(t, 7), Signing: Signer(t, 8)}, "peer", authority)
+}

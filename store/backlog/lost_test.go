@@ -1,0 +1,465 @@
+package backlog_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// scene is an instance on which something is about to be done.
+type scene struct {
+	testing.TB
+	*side
+	b *backlog.Workspace // over a good line
+}
+
+// do is what is done, over a line that loses an answer.
+type do func(ctx context.Context, s *side, b *backlog.Workspace) (any, error)
+
+func (s scene) tasks(keys ...string) {
+	for _, k := range keys {
+		create(s, s.b, backlog.TaskSpec{Key: k, Title: k, MaxRetries: 1, Estimate: tokens(5)})
+	}
+}
+
+func (s scene) claimed(keys ...string) []backlog.Fence {
+	s.tasks(keys...)
+	var list []backlog.Fence
+	for _, c := range claimCards(s, s.b, nil) {
+		list = append(list, c.Fence)
+	}
+	require.Len(s, list, len(keys))
+	return list
+}
+
+func (s scene) budget() {
+	budget(s, s.b, backlog.Budget{Name: "all", Scope: "workspace", Dimension: "tokens", Hard: 1000 * backlog.Unit})
+}
+
+func (s scene) quota() {
+	ten := 10
+	require.NoError(s, s.b.SetQuota(s.Context(), backlog.Quota{Name: "few", Scope: "workspace", Concurrent: &ten}))
+}
+
+func (s scene) exec(sql string, args ...any) { require.NoError(s, s.Exec(sql, args...)) }
+
+// asked lets a connection ask for a task.
+func (s scene) asked() backlog.Request {
+	s.Meet(s, store.Obeys)
+	r := s.request()
+	require.NoError(s, s.DB.Tx(s.Context(), "asking", func(ctx context.Context, tx *store.Tx) error {
+		_, err := s.backlog.Request(ctx, tx, []backlog.Request{r})
+		return err
+	}))
+	return r
+}
+
+func (s scene) request() backlog.Request {
+	return backlog.Request{Conn: s.Conn.ID, Asked: message(), Expires: time.Now().Add(time.Hour),
+		Spawn: &commands.Spawn{Task: storetest.NewID(), Runtime: commands.RuntimeNoop, MaxRetries: 1}}
+}
+
+func message() backlog.Asked {
+	return backlog.Asked{Command: storetest.NewID(), Digest: strings.Repeat("ab", 32)}
+}
+
+func (s scene) kill(r backlog.Request) backlog.Kill {
+	return backlog.Kill{Conn: r.Conn, Asked: message(), Task: r.Spawn.Task, Reason: "enough", Grace: time.Second, Expires: time.Now().Add(time.Hour), Actor: "hub"}
+}
+
+func (s scene) running() backlog.Fence {
+	s.asked()
+	list, err := s.backlog.Claim(s.Context(), backlog.ClaimTerms{Owner: string(s.Self())})
+	require.NoError(s, err)
+	require.Len(s, list, 1)
+	return list[0].Fence
+}
+
+// within runs what needs a transaction of its caller.
+func within(ctx context.Context, s *side, fn func(ctx context.Context, tx *store.Tx) (any, error)) (got any, err error) {
+	err = s.DB.Tx(ctx, "doing it", func(ctx context.Context, tx *store.Tx) error {
+		got, err = fn(ctx, tx)
+		return err
+	})
+	return got, err
+}
+
+// byOperator is an act of the operator on task a.
+func byOperator(act func(*backlog.Workspace, context.Context, backlog.Act) (backlog.Task, error)) do {
+	return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+		return act(b, ctx, backlog.Act{Task: "a", Reason: "so"})
+	}
+}
+
+// reading are the methods that change nothing.
+var reading = []string{"Backlog.OpenAttempts", "Backlog.PendingKill", "Backlog.ReadyCount", "Backlog.Standing", "Backlog.Workspace",
+	"Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Listen", "Workspace.Name", "Workspace.Quotas",
+	"Workspace.Show", "Workspace.ShowAll", "Workspace.Stats", "Workspace.VerifyGrant", "Workspace.Why"}
+
+// writing are all others, by name; what follows a comma says how.
+var writing = map[string]func(s scene) do{
+	"Workspace.Create": func(s scene) do {
+		create(s, s.b, backlog.TaskSpec{Title: "x", IdempotencyKey: "once"})
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			list, err := b.Create(ctx, backlog.TaskSpec{Title: "x", IdempotencyKey: "once"}, backlog.TaskSpec{Title: "y"}, backlog.TaskSpec{Title: "z"})
+			return list, errorOr(ctx, b, list, err)
+		}
+	},
+	"Workspace.Create, in one round trip": func(scene) do {
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			var all []backlog.Created
+			for range 3 { // the class is known from the second time on
+				list, err := b.Create(ctx, backlog.TaskSpec{Title: "x"}, backlog.TaskSpec{Title: "y"})
+				if err = errorOr(ctx, b, list, err); err != nil {
+					return nil, err
+				}
+				all = append(all, list...)
+			}
+			return all, nil
+		}
+	},
+	"Workspace.Claim":                claiming(func(scene) {}, backlog.ClaimTerms{Owner: "w", Limit: 2}),
+	"Workspace.Claim, one":           claiming(func(scene) {}, backlog.ClaimTerms{Owner: "w"}),
+	"Workspace.Claim, of a budget":   claiming(scene.budget, backlog.ClaimTerms{Owner: "w", Limit: 2}),
+	"Workspace.Claim, of a quota":    claiming(scene.quota, backlog.ClaimTerms{Owner: "w", Limit: 2}),
+	"Workspace.Claim, by name":       claiming(scene.budget, backlog.ClaimTerms{Owner: "w", Task: "b"}),
+	"Workspace.Claim, many at twice": claiming(func(s scene) { s.tasks("d", "e"); s.quota() }, backlog.ClaimTerms{Owner: "w", Limit: 20}),
+	"Workspace.ClaimWait": func(s scene) do {
+		s.tasks("a")
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			return b.ClaimWait(ctx, backlog.ClaimTerms{Owner: "w"}, time.Second)
+		}
+	},
+	"Workspace.Complete": func(s scene) do {
+		s.budget()
+		f := s.claimed("a")
+		create(s, s.b, backlog.TaskSpec{Key: "after", Title: "after", DependsOn: []string{"a"}})
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			return b.Complete(ctx, backlog.Act{Fence: &f[0], Result: []byte(`{"ok":true}`), Usage: tokens(3)})
+		}
+	},
+	"Workspace.Complete, by the operator": func(s scene) do { s.claimed("a"); return byOperator((*backlog.Workspace).Complete) },
+	"Workspace.CompleteMany": func(s scene) do {
+		f := s.claimed("a", "b")
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) { return b.CompleteMany(ctx, f) }
+	},
+	"Workspace.Fail":    func(s scene) do { s.claimed("a"); return byOperator((*backlog.Workspace).Fail) },
+	"Workspace.Release": func(s scene) do { s.claimed("a"); return byOperator((*backlog.Workspace).Release) },
+	"Workspace.Block":   func(s scene) do { s.tasks("a"); return byOperator((*backlog.Workspace).Block) },
+	"Workspace.Cancel":  func(s scene) do { s.tasks("a"); return byOperator((*backlog.Workspace).Cancel) },
+	"Workspace.Unblock": func(s scene) do {
+		s.tasks("a")
+		_, err := s.b.Block(s.Context(), backlog.Act{Task: "a"})
+		require.NoError(s, err)
+		return byOperator((*backlog.Workspace).Unblock)
+	},
+	"Workspace.Retry": func(s scene) do {
+		s.tasks("a")
+		_, err := s.b.Cancel(s.Context(), backlog.Act{Task: "a"})
+		require.NoError(s, err)
+		return byOperator((*backlog.Workspace).Retry)
+	},
+	"Workspace.Reclaim": func(s scene) do {
+		s.claimed("a", "b")
+		s.exec(`UPDATE leases SET until = now() - interval '1 second'`)
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			list, err := b.Reclaim(ctx, "")
+			return len(list), err
+		}
+	},
+	"Workspace.Reclaim, by name": func(s scene) do {
+		s.claimed("a")
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) { return b.Reclaim(ctx, "a") }
+	},
+	"Workspace.Renew": func(s scene) do {
+		f := s.claimed("a")
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			return b.Renew(ctx, f[0], time.Hour)
+		}
+	},
+	"Workspace.Report": func(s scene) do {
+		s.budget()
+		f := s.claimed("a")
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			return nil, b.Report(ctx, f[0], "r1", tokens(7))
+		}
+	},
+	"Workspace.Link": func(s scene) do {
+		s.tasks("a", "b")
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			return nil, b.Link(ctx, "b", "a")
+		}
+	},
+	"Workspace.Unlink": func(s scene) do {
+		s.tasks("a", "b")
+		require.NoError(s, s.b.Link(s.Context(), "b", "a"))
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			return nil, b.Unlink(ctx, "b", "a")
+		}
+	},
+	"Workspace.SetBudget": func(scene) do {
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			return nil, b.SetBudget(ctx, backlog.Budget{Name: "all", Scope: "workspace", Dimension: "tokens", Hard: 10 * backlog.Unit})
+		}
+	},
+	"Workspace.GrantBudget": func(s scene) do {
+		s.budget()
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			return b.GrantBudget(ctx, "all", 20*backlog.Unit, "more")
+		}
+	},
+	"Workspace.ResetBudget": func(s scene) do {
+		s.budget()
+		f := s.claimed("a")
+		require.NoError(s, s.b.Report(s.Context(), f[0], "r1", tokens(2)))
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			return b.ResetBudget(ctx, "all", "anew")
+		}
+	},
+	"Workspace.RemoveBudget": func(s scene) do {
+		s.budget()
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			return nil, b.RemoveBudget(ctx, "all", "gone")
+		}
+	},
+	"Workspace.SetQuota": func(scene) do {
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			one := 1
+			return nil, b.SetQuota(ctx, backlog.Quota{Name: "few", Scope: "workspace", Concurrent: &one})
+		}
+	},
+	"Workspace.RemoveQuota": func(s scene) do {
+		s.quota()
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			return nil, b.RemoveQuota(ctx, "few", "gone")
+		}
+	},
+	"Workspace.SetLane": func(scene) do {
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			return nil, b.SetLane(ctx, backlog.Lane{Name: "x", State: "paused", Reason: "so"})
+		}
+	},
+	"Workspace.Freeze": func(scene) do {
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			return nil, b.Freeze(ctx, backlog.Freeze{Scope: "workspace", Reason: "so"})
+		}
+	},
+	"Workspace.Unfreeze": func(s scene) do {
+		require.NoError(s, s.b.Freeze(s.Context(), backlog.Freeze{Scope: "workspace", Reason: "so"}))
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			return nil, b.Unfreeze(ctx, "workspace", "", "on")
+		}
+	},
+	"Workspace.RotateGrantKey": func(s scene) do {
+		s.claimed("a")
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) { return b.RotateGrantKey(ctx) }
+	},
+	"Workspace.Sweep": sweeping(func(ctx context.Context, _ *side, b *backlog.Workspace) (backlog.SweptUp, error) { return b.Sweep(ctx) }),
+	"Backlog.Sweep": sweeping(func(ctx context.Context, s *side, _ *backlog.Workspace) (backlog.SweptUp, error) {
+		return s.backlog.Sweep(ctx, time.Hour)
+	}),
+	"Backlog.Claim": func(s scene) do {
+		s.asked()
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return s.backlog.Claim(ctx, backlog.ClaimTerms{Owner: "w", Limit: 5})
+		}
+	},
+	"Backlog.Record": func(s scene) do {
+		f := s.running()
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			first, err := s.backlog.Record(ctx, []backlog.Progress{{Start: &backlog.Start{Fence: f, Pid: 1, BootID: "b"}}})
+			if err != nil {
+				return nil, err
+			}
+			second, err := s.backlog.Record(ctx, []backlog.Progress{{End: &backlog.End{Fence: f, Outcome: commands.AttemptFailed}}})
+			return append(first, second...), err
+		}
+	},
+	"Backlog.Renew": func(s scene) do {
+		f := s.running()
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			held, err := s.backlog.Renew(ctx, []backlog.Fence{f}, time.Hour)
+			return held[f], err
+		}
+	},
+	"Backlog.LogsForwarded": func(s scene) do {
+		f := s.running()
+		_, err := s.backlog.Record(s.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: f, Pid: 1, BootID: "b"}}})
+		require.NoError(s, err)
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return nil, s.backlog.LogsForwarded(ctx, f, 10, 20)
+		}
+	},
+	"Backlog.RevokeWork": func(s scene) do {
+		s.running()
+		again := s.request()
+		_, err := within(s.Context(), s.side, func(ctx context.Context, tx *store.Tx) (any, error) {
+			return s.backlog.Request(ctx, tx, []backlog.Request{again})
+		})
+		require.NoError(s, err)
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return s.backlog.RevokeWork(ctx, s.Conn.ID)
+		}
+	},
+	"Backlog.Request": func(s scene) do {
+		r := s.asked()
+		again := s.request()
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return within(ctx, s, func(ctx context.Context, tx *store.Tx) (any, error) {
+				return s.backlog.Request(ctx, tx, []backlog.Request{r, again})
+			})
+		}
+	},
+	"Backlog.NoteKill": func(s scene) do {
+		k := s.kill(s.asked())
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return within(ctx, s, func(ctx context.Context, tx *store.Tx) (any, error) { return s.backlog.NoteKill(ctx, tx, k) })
+		}
+	},
+	"Backlog.Kill": func(s scene) do {
+		k := s.kill(s.asked())
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return within(ctx, s, func(ctx context.Context, tx *store.Tx) (any, error) {
+				state, err := s.backlog.NoteKill(ctx, tx, k)
+				if err != nil {
+					return nil, err
+				}
+				return s.backlog.Kill(ctx, tx, k, state)
+			})
+		}
+	},
+}
+
+// errorOr looks up what was created.
+func errorOr(ctx context.Context, b *backlog.Workspace, list []backlog.Created, err error) error {
+	for _, c := range list {
+		if err == nil {
+			_, err = b.Show(ctx, c.ID)
+		}
+	}
+	return err
+}
+
+func claiming(limits func(scene), terms backlog.ClaimTerms) func(scene) do {
+	return func(s scene) do {
+		s.tasks("a", "b", "c")
+		limits(s)
+		return func(ctx context.Context, s *side, b *backlog.Workspace) (any, error) {
+			list, err := b.Claim(ctx, terms)
+			held, wrong := s.TryCount(ctx, `SELECT count(*) FROM leases`)
+			if wrong == nil && held != len(list) {
+				return "the database has other leases than the answer", err
+			}
+			return list, err
+		}
+	}
+}
+
+func sweeping(sweep func(context.Context, *side, *backlog.Workspace) (backlog.SweptUp, error)) func(scene) do {
+	return func(s scene) do {
+		s.budget()
+		s.claimed("a")
+		create(s, s.b, backlog.TaskSpec{Key: "later", Title: "later", NotBefore: time.Now().Add(time.Hour)})
+		s.asked()
+		s.exec(`UPDATE leases SET until = now() - interval '1 second'`)
+		s.exec(`UPDATE due SET at = now()`)
+		s.exec(`UPDATE tasks SET not_before = now() WHERE key = 'later'`)
+		s.exec(`UPDATE ready SET expires_at = now() WHERE expires_at < 'infinity'`)
+		s.exec(`UPDATE budgets SET resets_at = now() - interval '1 hour', every = interval '1 day'`)
+		return func(ctx context.Context, s *side, b *backlog.Workspace) (any, error) {
+			n, err := sweep(ctx, s, b)
+			n.Next = 0
+			return n, err
+		}
+	}
+}
+
+func TestALostAnswerToACommitRepeatsNothing(t *testing.T) {
+	t.Parallel()
+	for name, ready := range writing {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storetest.LoseAnswers(t, func(t testing.TB, bare *storetest.Side) storetest.Act {
+				s := &side{bare, backlog.Open(bare.DB, nobodyAsks)}
+				act := ready(scene{t, s, boardOf(t, s, backlog.MainWorkspace)})
+				return func(ctx context.Context, over *storetest.Side) (any, error) {
+					lossy := &side{over, backlog.Open(over.DB, nobodyAsks)}
+					return act(ctx, lossy, boardOf(t, lossy, backlog.MainWorkspace))
+				}
+			})
+		})
+	}
+}
+
+// A method that is new belongs to one of the two lists.
+func TestEveryMethodIsKnownToReadOrToWrite(t *testing.T) {
+	t.Parallel()
+	known := slices.Clone(reading)
+	for name := range maps.Keys(writing) {
+		name, _, _ = strings.Cut(name, ",")
+		known = append(known, name)
+	}
+	slices.Sort(known)
+
+	require.ElementsMatch(t, slices.Compact(known), storetest.Methods(&backlog.Backlog{}, &backlog.Workspace{}))
+}
+
+// A claim that has lost its line may still be at work in the server. It is ended
+// before the claim is made again, or both would be committed.
+func TestAClaimThatIsStillUnderWayIsEndedFirst(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	here := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}
+	here.tasks("a", "b", "c", "d")
+	here.quota()
+	holder, watcher := owner(t, s.URL), owner(t, s.URL)
+	_, err := holder.Exec(t.Context(), `BEGIN; SELECT FROM quotas FOR UPDATE`)
+	require.NoError(t, err)
+	waiting := func(but int) (pid int) {
+		const sql = `SELECT coalesce(min(pid), 0) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND pid <> $1`
+		eventually(t, "a claim waits for the quota", func() bool {
+			require.NoError(t, watcher.QueryRow(t.Context(), sql, but).Scan(&pid))
+			return pid != 0
+		})
+		return pid
+	}
+	proxy := storetest.NewProxy(t, s.URL)
+	lossy := openSide(t, proxy.URL, 4)
+	proxy.Cut(proxy.Commits() + 2) // the first look finds that there are quotas
+	var list []backlog.Claimed
+	ended := make(chan error, 1)
+
+	go func() {
+		b, err := lossy.backlog.Workspace(backlog.MainWorkspace, "ann")
+		if err == nil {
+			list, err = b.Claim(context.Background(), backlog.ClaimTerms{Owner: "w", Limit: 2})
+		}
+		ended <- err
+	}()
+	waiting(waiting(0))
+	_, err = holder.Exec(t.Context(), `COMMIT`)
+	require.NoError(t, err)
+
+	require.NoError(t, <-ended)
+	require.Len(t, list, 2)
+	require.Equal(t, 2, s.Count(t, `SELECT count(*) FROM leases`))
+}
+
+func owner(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}

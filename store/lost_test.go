@@ -1,0 +1,185 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// reading are the methods that change nothing.
+var reading = []string{"DB.Answered", "DB.AuditTrail", "DB.Beats", "DB.Close", "DB.Connect", "DB.Connections", "DB.FindInvite", "DB.FindMirrors",
+	"DB.InviteKeys", "DB.Invites", "DB.ListMirrors", "DB.LogBytes", "DB.Logs", "DB.NewCursor", "DB.Now", "DB.OutboxCounts", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Self", "DB.Verifier"}
+
+// scene is an instance on which something is about to be done.
+type scene struct {
+	testing.TB
+	*storetest.Side
+}
+
+// met is a scene with a peer.
+func (s scene) met(a store.Authority) scene {
+	s.Meet(s, a)
+	return s
+}
+
+func (s scene) spawn() store.SpawnOrder {
+	return store.SpawnOrder{Conn: s.Conn.ID, Life: time.Hour, Actor: "test",
+		Spawn: &commands.Spawn{Task: storetest.NewID(), Runtime: commands.RuntimeNoop}}
+}
+
+func (s scene) ordered() string {
+	o := s.met(store.Commands).spawn()
+	_, err := s.DB.OrderSpawns(s.Context(), []store.SpawnOrder{o})
+	require.NoError(s, err)
+	return o.Spawn.Task
+}
+
+func (s scene) invited() (id string) {
+	id = storetest.NewID()
+	_, err := s.DB.AddInvite(s.Context(), store.Invite{ID: id, Name: "attic", ProofKey: []byte("k"), TTL: time.Hour, Uses: 3, Actor: "test"})
+	require.NoError(s, err)
+	return id
+}
+
+// writing are all other methods, by name; what follows a comma says how.
+var writing = map[string]func(s scene) storetest.Act{
+	"DB.Tx": func(s scene) storetest.Act {
+		s.met(store.Commands)
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.Tx(ctx, "counting", func(ctx context.Context, tx *store.Tx) error {
+				tx.Audit(store.AuditRow{Actor: "test", Action: "counted"})
+				tx.Send(store.Draft{Conn: s.Conn.ID, Lane: store.LaneCtl, Body: &commands.Status{Task: storetest.NewID()}})
+				_, err := tx.Exec(ctx, `UPDATE sequences SET last = last + 10`)
+				return err
+			})
+		}
+	},
+	"DB.TxIn": func(scene) storetest.Act {
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.TxIn(ctx, "noting", "red", func(ctx context.Context, tx *store.Tx) error {
+				_, err := tx.Exec(ctx, `INSERT INTO tallies (workspace, state, slot, n) VALUES ('red', 'completed', 0, 1)
+					ON CONFLICT (workspace, state, slot) DO UPDATE SET n = tallies.n + 1`)
+				return err
+			})
+		}
+	},
+	"DB.TakeIn": func(s scene) storetest.Act {
+		s.met(store.Obeys)
+		id := storetest.NewID()
+		now := time.Now()
+		m := store.Incoming{Conn: s.Conn.ID, Wire: []byte("w"), Body: &commands.Status{Task: storetest.NewID()}, Header: signing.Header{ID: id, Kind: string(commands.StatusKind),
+			Kid: signing.KeyIDOf(storetest.Signer(s, 8).Public()), Conn: s.Conn.ID, Epoch: 1, Seq: 1, Iat: now.UnixMilli(), Exp: now.Add(time.Hour).UnixMilli()}}
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			out, err := s.DB.TakeIn(ctx, "taking in", []store.Incoming{m}, func(_ context.Context, tx *store.Tx, in *store.Intake) error {
+				for i, f := range in.All() {
+					if f.Code == "" {
+						in.Note(i, "taken", "", "")
+						tx.Send(store.Draft{Conn: m.Conn, Lane: store.LaneEvt, Body: &commands.TaskState{Task: storetest.NewID()}, Re: &signing.Ref{ID: id, SHA256: m.Digest.String()}})
+						tx.Send(store.Draft{Conn: m.Conn, Lane: store.LaneCtl, Body: &commands.Received{}, Note: true})
+					}
+				}
+				return nil
+			})
+			return fmt.Sprint(out.Fates, len(out.Again), len(out.Notes)), err
+		}
+	},
+	"DB.Audit": func(scene) storetest.Act {
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.Audit(ctx, store.AuditRow{Actor: "test", Action: "seen"}, store.AuditRow{Actor: "test", Action: "heard"})
+		}
+	},
+	"DB.AddInvite": func(scene) storetest.Act {
+		id := storetest.NewID()
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return s.DB.AddInvite(ctx, store.Invite{ID: id, Name: "attic", ProofKey: []byte("k"), TTL: time.Hour, Uses: 3, Actor: "test"})
+		}
+	},
+	"DB.RevokeInvite": func(s scene) storetest.Act {
+		id := s.invited()
+		return func(ctx context.Context, s *storetest.Side) (any, error) { return s.DB.RevokeInvite(ctx, id, "late", "test") }
+	},
+	"DB.AddConnection": func(s scene) storetest.Act {
+		n := store.NewConnection{Invite: s.invited(), Grant: storetest.Terms, Actor: "test",
+			Connection: store.Connection{ID: storetest.NewID(), Peer: signing.InstanceIDOf(storetest.Signer(s, 7).Public()), Name: "attic", Authority: store.Commands, State: store.Pending, LinkKey: "U"},
+			Keys:       store.PeerKeys{Identity: storetest.Signer(s, 7).Public(), Signing: storetest.Signer(s, 8).Public(), Sealing: []byte(strings.Repeat("s", 32))}}
+		return func(ctx context.Context, s *storetest.Side) (any, error) { return s.DB.AddConnection(ctx, n) }
+	},
+	"DB.SetConnectionState": func(s scene) storetest.Act {
+		s.met(store.Commands)
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return s.DB.SetConnectionState(ctx, s.Conn.ID, store.Suspended, "holiday", "test")
+		}
+	},
+	"DB.OrderSpawns": func(s scene) storetest.Act {
+		a := s.met(store.Commands).spawn()
+		b := s.spawn()
+		b.IdempotencyKey = "once"
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			out, err := s.DB.OrderSpawns(ctx, []store.SpawnOrder{a, b})
+			return out, err
+		}
+	},
+	"DB.OrderKill": func(s scene) storetest.Act {
+		task := s.ordered()
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return s.DB.OrderKill(ctx, commands.Kill{Task: task, Reason: "enough"}, time.Hour, "test")
+		}
+	},
+	"DB.OrderStatus": func(s scene) storetest.Act {
+		task := s.ordered()
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			id, err := s.DB.OrderStatus(ctx, task, time.Hour, "test")
+			if n, wrong := s.TryCount(ctx, `SELECT count(*) FROM outbox WHERE id = $1`, id); wrong != nil || n != 1 {
+				return "the question is not in the outbox", err
+			}
+			return id, err
+		}
+	},
+	"DB.SaveBeats": func(s scene) storetest.Act {
+		s.met(store.Commands)
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.SaveBeats(ctx, []store.Beat{{Conn: s.Conn.ID, Body: commands.Heartbeat{IntervalMS: 1000}}})
+		}
+	},
+	"DB.AddLogs": func(s scene) storetest.Act {
+		task := s.ordered()
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return s.DB.AddLogs(ctx, []store.LogReport{{Conn: s.Conn.ID, Log: &commands.Log{Task: task, Attempt: 1, Stream: "stdout", Data: []byte("out")}}})
+		}
+	},
+	"DB.Retire": func(s scene) storetest.Act {
+		s.ordered()
+		require.NoError(s, s.Exec(`UPDATE outbox SET exp = now() - interval '1 year'`))
+		return func(ctx context.Context, s *storetest.Side) (any, error) { return nil, s.DB.Retire(ctx) }
+	},
+}
+
+func TestALostAnswerToACommitRepeatsNothing(t *testing.T) {
+	t.Parallel()
+	for name, ready := range writing {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storetest.LoseAnswers(t, func(t testing.TB, s *storetest.Side) storetest.Act { return ready(scene{t, s}) })
+		})
+	}
+}
+
+// A method that is new belongs to one of the two lists.
+func TestEveryMethodIsKnownToReadOrToWrite(t *testing.T) {
+	t.Parallel()
+
+	known := slices.Concat(reading, slices.Collect(maps.Keys(writing)))
+
+	require.ElementsMatch(t, known, storetest.Methods(&store.DB{}))
+}
