@@ -107,7 +107,9 @@ var writing = map[string]func(s scene) storetest.Act{
 	},
 	"DB.RevokeInvite": func(s scene) storetest.Act {
 		id := s.invited()
-		return func(ctx context.Context, s *storetest.Side) (any, error) { return s.DB.RevokeInvite(ctx, id, "late", "test") }
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return s.DB.RevokeInvite(ctx, id, "late", "test")
+		}
 	},
 	"DB.AddConnection": func(s scene) storetest.Act {
 		n := store.NewConnection{Invite: s.invited(), Grant: storetest.Terms, Actor: "test",
