@@ -28,6 +28,7 @@ const (
 
 	ReceivedKind  Kind = "peer.received"
 	HeartbeatKind Kind = "peer.heartbeat"
+	RevokedKind   Kind = "peer.revoked"
 )
 
 // Types gives the message type that each kind travels under.
@@ -36,7 +37,7 @@ var Types = map[Kind]signing.Type{
 	AcceptedKind: signing.Receipt, RefusedKind: signing.Receipt, StartedKind: signing.Receipt,
 	EndedKind: signing.Receipt, KilledKind: signing.Receipt, StateKind: signing.Receipt,
 	ResultKind: signing.Result, LogKind: signing.Event,
-	ReceivedKind: signing.Peer, HeartbeatKind: signing.Peer,
+	ReceivedKind: signing.Peer, HeartbeatKind: signing.Peer, RevokedKind: signing.Peer,
 }
 
 // A Body is what a message of one kind says.
@@ -95,6 +96,8 @@ func newBody(kind Kind) Body {
 		return &Log{}
 	case ReceivedKind:
 		return &Received{}
+	case RevokedKind:
+		return &Revoked{}
 	default:
 		return &Heartbeat{}
 	}

@@ -30,8 +30,9 @@ func examples() map[Kind]Body {
 		StateKind:     &TaskState{Task: task, State: Running, Reason: NoReason, Attempt: 1, At: 1},
 		ResultKind:    &Result{Task: task, State: Failed, Reason: RetriesExhausted, Attempt: 3, Outcome: AttemptFailed, Exit: exit, Summary: "exit code 3", Stdout: Output{Bytes: 3, Tail: "hi\n", SHA256: strings.Repeat("0", 64)}, Reaped: reaped, StartedAt: 1, EndedAt: 2},
 		LogKind:       &Log{Task: task, Attempt: 1, Stream: "stderr", Offset: 4096, Data: []byte("hi\n")},
-		ReceivedKind:  &Received{Messages: []MessageRef{{ID: task, SHA256: strings.Repeat("0", 64)}}},
-		HeartbeatKind: &Heartbeat{IntervalMS: 1000, Slots: 4, Queued: 1, Capabilities: []string{"go"}, KillLevel: "cgroup", Version: "v1", Agents: []AgentBeat{{Task: task, Attempt: 1, State: Running, RSS: 1, CPUMS: 2, Output: 3}}},
+		ReceivedKind:  &Received{Numbers{Through: 9, Gaps: []Range{{From: 2, To: 3}, {From: 5, To: 5}}}},
+		RevokedKind:   &Revoked{Reason: "holiday"},
+		HeartbeatKind: &Heartbeat{IntervalMS: 1000, Link: LinkView{State: "suspended", Reason: "holiday", By: "uid:1", Numbers: &Numbering{Sent: 7, Stored: Numbers{Through: 3}}}, Slots: 4, Queued: 1, Capabilities: []string{"go"}, KillLevel: "cgroup", Version: "v1", Agents: []AgentBeat{{Task: task, Attempt: 1, State: Running, RSS: 1, CPUMS: 2, Output: 3}}},
 	}
 }
 

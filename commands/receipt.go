@@ -3,8 +3,6 @@ package commands
 import (
 	"regexp"
 	"slices"
-
-	"github.com/spawnmesh/spawnmesh/signing"
 )
 
 // Accepted says that a command is stored and will be acted on. For a spawn the
@@ -104,42 +102,6 @@ type Log struct {
 	Data    []byte `json:"data"`
 }
 
-// Received says that reports were stored: their sender may forget them.
-type Received struct {
-	Messages []MessageRef `json:"messages"`
-}
-
-// A MessageRef names one exact message.
-type MessageRef struct {
-	ID     string `json:"id"`
-	SHA256 string `json:"sha256"`
-}
-
-// MaxBeatAgents is how many agents one heartbeat describes; Running counts all.
-const MaxBeatAgents = 400
-
-// Heartbeat is one spoke's sign of life with what runs on it.
-type Heartbeat struct {
-	IntervalMS   int64       `json:"interval_ms"`
-	Slots        int         `json:"slots"`
-	Running      int         `json:"running"`
-	Queued       int         `json:"queued"`
-	Capabilities []string    `json:"capabilities,omitempty"`
-	KillLevel    string      `json:"kill_level"`
-	Version      string      `json:"version"`
-	Agents       []AgentBeat `json:"agents,omitempty"`
-}
-
-// An AgentBeat is one running agent in a [Heartbeat].
-type AgentBeat struct {
-	Task    string `json:"task"`
-	Attempt int    `json:"attempt"`
-	State   State  `json:"state"`
-	RSS     int64  `json:"rss,omitempty"`    // bytes, the whole tree
-	CPUMS   int64  `json:"cpu_ms,omitempty"` // processor time used so far
-	Output  int64  `json:"output,omitempty"` // bytes written so far
-}
-
 // Kind returns [AcceptedKind].
 func (*Accepted) Kind() Kind { return AcceptedKind }
 
@@ -163,12 +125,6 @@ func (*Result) Kind() Kind { return ResultKind }
 
 // Kind returns [LogKind].
 func (*Log) Kind() Kind { return LogKind }
-
-// Kind returns [ReceivedKind].
-func (*Received) Kind() Kind { return ReceivedKind }
-
-// Kind returns [HeartbeatKind].
-func (*Heartbeat) Kind() Kind { return HeartbeatKind }
 
 // Validate checks what a receiver relies on; the error is a [*Refused].
 func (b *Accepted) Validate() error {
@@ -245,35 +201,6 @@ func (b *Log) Validate() error {
 		return Refuse(Validation, "a log piece names stdout or stderr and an offset from 0, and has data")
 	}
 	return checkAttempt(b.Task, b.Attempt)
-}
-
-// Validate checks b.
-func (b *Received) Validate() error {
-	if len(b.Messages) == 0 {
-		return Refuse(Validation, "a confirmation names what it confirms")
-	}
-	for _, m := range b.Messages {
-		if !signing.ValidUUID(m.ID) {
-			return Refuse(Validation, "message %q is not a UUID", clip(m.ID))
-		}
-	}
-	return nil
-}
-
-// Validate checks b.
-func (b *Heartbeat) Validate() error {
-	if b.IntervalMS < 100 || b.IntervalMS > 3_600_000 {
-		return Refuse(Validation, "heartbeat interval of %d ms is outside 100..3600000", b.IntervalMS)
-	}
-	if len(b.Agents) > MaxBeatAgents {
-		return Refuse(Validation, "a heartbeat describes %d agents, limit %d", len(b.Agents), MaxBeatAgents)
-	}
-	for _, a := range b.Agents {
-		if err := checkTaskState(a.Task, a.State, NoReason); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func checkTaskState(id string, s State, r Reason) error {

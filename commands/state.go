@@ -160,6 +160,7 @@ const (
 	QuotaExceeded      Reason = "quota_exceeded"
 	Limit              Reason = "limit"
 	LinkDown           Reason = "link_down"
+	LinkRevoked        Reason = "link_revoked"
 	GrantDenied        Reason = "grant_denied"
 	PolicyDenied       Reason = "policy_denied"
 	CommandExpired     Reason = "command_expired"
@@ -170,5 +171,5 @@ const (
 // Reasons lists every reason but the empty one.
 var Reasons = []Reason{ExecutorBusy, PermissionRequired, DeadlineElapsed, CapabilityMissing, CancelRequested,
 	KillRequested, MergeConflict, DependencyFailed, DependencyCycle, LeaseExpired, ExecutorDied, RetriesExhausted,
-	ReclaimsExhausted, BudgetExceeded, QuotaExceeded, Limit, LinkDown, GrantDenied, PolicyDenied, CommandExpired,
+	ReclaimsExhausted, BudgetExceeded, QuotaExceeded, Limit, LinkDown, LinkRevoked, GrantDenied, PolicyDenied, CommandExpired,
 	Frozen, Operator}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -78,31 +78,33 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 func (h *Hub) orderAll(ctx context.Context, orders []store.SpawnOrder) ([]store.Ordered, error) {
 	// The callers may have left; what they were promised is decided here.
 	out, err := h.DB.OrderSpawns(context.WithoutCancel(ctx), orders)
-	ring(h.outbox)
+	for _, o := range orders {
+		h.board.Wake(o.Conn)
+	}
 	return out, err
 }
 
 // place chooses the spoke: the named one, or of all the least loaded that can.
-func (h *Hub) place(r SpawnRequest) (*peer, error) {
+func (h *Hub) place(r SpawnRequest) (federation.Status, error) {
 	if r.Spoke != "" && r.Any {
-		return nil, commands.Refuse(commands.Validation, "give a spoke or any, not both")
+		return federation.Status{}, commands.Refuse(commands.Validation, "give a spoke or any, not both")
 	}
 	if r.Spoke != "" {
-		return h.peers.find(r.Spoke)
+		return h.board.Find(store.Commands, r.Spoke)
 	}
-	var living []*peer
-	for _, p := range h.peers.all() {
-		if p.State == store.Active {
-			living = append(living, p)
+	var living []federation.Status
+	for _, s := range h.board.Statuses(store.Commands) {
+		if s.State == store.Active {
+			living = append(living, s)
 		}
 	}
 	if !r.Any && len(living) == 1 {
 		return living[0], nil
 	}
 	if !r.Any {
-		return nil, commands.Refuse(commands.Validation, "%d spokes are connected", len(living)).Hinting("name one with --spoke NAME, or let the hub choose with --any")
+		return federation.Status{}, commands.Refuse(commands.Validation, "%d spokes are connected", len(living)).Hinting("name one with --spoke NAME, or let the hub choose with --any")
 	}
-	return h.leastLoaded(living, r.Spawn.Capabilities)
+	return leastLoaded(living, r.Spawn.Capabilities)
 }
 
 // idPrefix reports whether s is an agent id or its first six or more characters.
@@ -148,7 +150,7 @@ func (h *Hub) Kill(ctx context.Context, text, reason string, grace time.Duration
 	if _, err := h.DB.OrderKill(context.WithoutCancel(ctx), k, MaxLife, actor); err != nil {
 		return m, unavailable(err)
 	}
-	ring(h.outbox)
+	h.board.Wake(m.Conn)
 	return h.find(ctx, m.Task)
 }
 
@@ -165,7 +167,7 @@ func (h *Hub) Ask(ctx context.Context, text, actor string) (*commands.TaskState,
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	ring(h.outbox)
+	h.board.Wake(m.Conn)
 	for {
 		state, err := h.answer(ctx, m, question)
 		if state != nil || err != nil {
@@ -187,17 +189,9 @@ func (h *Hub) answer(ctx context.Context, m store.Mirror, question string) (*com
 		}
 		return nil, err
 	}
-	p := h.peers.byPeer(string(h.peerOf(m.Conn)))
-	if p == nil {
-		return nil, fmt.Errorf("the connection of %s is gone", m.Spoke)
-	}
-	o, err := p.verifier.Open(wire, time.Now())
+	c, err := h.board.Read(m.Conn, wire)
 	if err != nil {
-		return nil, err
-	}
-	c, err := commands.Parse(o)
-	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading the answer of %s: %w", m.Spoke, err)
 	}
 	switch b := c.Body.(type) {
 	case *commands.TaskState:
@@ -206,13 +200,4 @@ func (h *Hub) answer(ctx context.Context, m store.Mirror, question string) (*com
 		return nil, &commands.Refused{Code: b.Code, Why: b.Why, Hint: b.Hint}
 	}
 	return nil, fmt.Errorf("%s answered a status command with %s", m.Spoke, c.Body.Kind())
-}
-
-func (h *Hub) peerOf(conn string) signing.InstanceID {
-	for _, p := range h.peers.all() {
-		if p.ID == conn {
-			return p.Peer
-		}
-	}
-	return ""
 }

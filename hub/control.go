@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -67,7 +68,7 @@ func (h *Hub) getInstance(w http.ResponseWriter, r *http.Request) {
 	_, dbErr := h.DB.Now(ctx)
 	control.JSON(w, Instance{Role: "hub", ID: h.Keys.InstanceID(), Name: h.Name, Fingerprint: signing.Fingerprint(h.Keys.Identity.Public()),
 		Version: h.Version, Pid: os.Getpid(), Link: h.link,
-		Health: []control.Check{control.NewCheck("postgres", dbErr), control.NewCheck("nats", h.fed.Healthy(ctx))}})
+		Health: []control.Check{control.NewCheck("postgres", dbErr), control.NewCheck("nats", h.server.Healthy(ctx))}})
 }
 
 func (h *Hub) postAgent(w http.ResponseWriter, r *http.Request) {
@@ -270,29 +271,20 @@ func (h *Hub) listConnections(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Hub) getConnection(w http.ResponseWriter, r *http.Request) {
-	p, err := h.peers.find(r.PathValue("name"))
+	s, err := h.board.Find(store.Commands, r.PathValue("name"))
 	if err != nil {
 		control.Error(w, err)
 		return
 	}
-	control.JSON(w, h.view(p))
+	control.JSON(w, viewOfSpoke(s))
 }
 
 func (h *Hub) postConnection(w http.ResponseWriter, r *http.Request) {
-	var req struct {
-		Reason string `json:"reason"`
-	}
-	to, known := store.Verbs[r.PathValue("state")]
-	err := control.Decode(r, &req)
-	if err == nil && !known {
-		err = commands.Refuse(commands.NotFound, "a connection can be suspended, resumed and revoked")
-	}
-	if err == nil && req.Reason == "" && to != store.Active {
-		err = commands.Refuse(commands.Validation, "this needs a reason").Hinting("add --reason \"why\"; it is recorded")
-	}
+	change := federation.Change{Verb: r.PathValue("state"), Actor: control.Caller(r)}
 	var c store.Connection
+	err := control.Decode(r, &struct{ Reason *string }{&change.Reason})
 	if err == nil {
-		c, err = h.setState(r.Context(), r.PathValue("name"), to, req.Reason, control.Caller(r))
+		c, err = h.board.Change(r.Context(), store.Commands, r.PathValue("name"), change)
 	}
 	reply(w, c, err)
 }

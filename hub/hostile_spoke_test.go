@@ -143,11 +143,8 @@ func TestReportsThatMakeNoSense(t *testing.T) {
 		"a kill": {signing.HdrField, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
 			return &commands.Kill{Task: theirs.Task, Reason: "x"}, nil
 		}},
-		"a confirmation": {signing.HdrField, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
-			return &commands.Received{Messages: []commands.MessageRef{{ID: theirs.Re.ID, SHA256: theirs.Re.SHA256}}}, nil
-		}},
 		"a heartbeat among the reports": {signing.HdrField, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
-			return &commands.Heartbeat{IntervalMS: 1000}, nil
+			return &commands.Heartbeat{IntervalMS: 1000, Link: commands.LinkView{State: "active"}}, nil
 		}},
 	}
 	for name, tt := range tests {
@@ -268,8 +265,9 @@ func TestRepeatedReports(t *testing.T) {
 		meshtest.Await(t, "the end of the link", func() bool { return !a.Link.State().Up })
 		require.Nil(t, m.Agent(t, more.Task).AcceptedAt)
 		lines := m.Hub.Audit(t, end)
-		require.Len(t, lines, 1)
-		require.Equal(t, string(signing.SeqReuse), lines[0].Code)
+		require.Len(t, lines, 2)
+		require.Equal(t, []string{"message.refused", "connection.suspended"}, []string{lines[0].Action, lines[1].Action})
+		require.Equal(t, []string{string(signing.SeqReuse), string(signing.SeqReuse)}, []string{lines[0].Code, lines[1].Code})
 		require.Contains(t, m.View(t, "thief").Reason, "was a backup restored?")
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"crypto/ed25519"
 	"crypto/hkdf"
 	"crypto/sha256"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -21,38 +22,32 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// batch is how many messages one transaction takes at most.
-const batch = 256
-
 // A Hub is one running hub. Its exported fields are set before Run and not
 // changed afterwards.
 type Hub struct {
 	DB        *store.DB
 	Keys      signing.Keys
-	Dir       string       // data directory: message store and control socket
-	Name      string       // what this hub calls itself towards spokes
-	Listen    string       // host:port of the link; port 0 picks one
-	Advertise string       // host:port that join tokens name; default: where it listens
-	Version   string       // of the program, for people
-	Log       *slog.Logger // required
+	Dir       string        // data directory: message store and control socket
+	Name      string        // what this hub calls itself towards spokes
+	Listen    string        // host:port of the link; port 0 picks one
+	Advertise string        // host:port that join tokens name; default: where it listens
+	Version   string        // of the program, for people
+	Interval  time.Duration // between two heartbeats that peers expect; 0 means the default
+	Log       *slog.Logger  // required
 	// Ready is called once the hub serves, with the address of its link.
 	Ready func(link string)
 
-	fed    *transport.Hub
-	peers  peers
-	roster roster
+	board  *federation.Board
+	server *transport.Hub
 	watch  watchers
-	strike strikes
 	orders *store.Group[store.SpawnOrder, store.Ordered]
-	cursor *store.Cursor
-	reader chan struct{} // rung when a connection came or went
-	outbox chan struct{} // rung after a commit that filled the outbox
 	join   joins
 	link   string
 	pin    string
@@ -63,19 +58,16 @@ func (h *Hub) Run(ctx context.Context) error {
 	if err := h.start(ctx); err != nil {
 		return err
 	}
-	defer h.fed.Close()
+	defer h.board.Close()
 	socket, err := control.Listen(ctx, h.Dir)
 	if err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.orders.Run(ctx) })
-	g.Go(func() error { return h.relay(ctx) })
-	g.Go(func() error { return h.readAll(ctx) })
-	g.Go(func() error { return h.fed.Presence(ctx, h.beat) })
-	g.Go(func() error { return h.fed.ServeJoin(ctx, h.answerJoin) })
+	g.Go(func() error { return h.board.Run(ctx) })
+	g.Go(func() error { return h.server.ServeJoin(ctx, h.answerJoin) })
 	g.Go(func() error { return h.auditRefusedJoins(ctx) })
-	g.Go(func() error { return h.saveBeats(ctx) })
 	g.Go(func() error { return h.sweep(ctx) })
 	g.Go(func() error { return control.Serve(ctx, socket, h.control(), h.Log) })
 	h.Log.InfoContext(ctx, "hub is serving", "link", h.link, "instance", h.Keys.InstanceID())
@@ -90,56 +82,38 @@ func (h *Hub) Run(ctx context.Context) error {
 	return err
 }
 
-// start loads the connections and brings up the message server. A revocation
-// that a crash interrupted is completed here: who is not active is not let in.
+// start loads the connections and brings up the message server.
 func (h *Hub) start(ctx context.Context) error {
 	cert, err := h.certificate()
 	if err != nil {
 		return err
 	}
 	h.pin = transport.Pin(cert)
-	h.outbox, h.cursor, h.reader = make(chan struct{}, 1), h.DB.NewCursor(), make(chan struct{}, 1)
 	h.join.start()
-	h.roster.beats = map[string]store.Beat{}
 	h.watch.byTask = map[string]map[chan struct{}]bool{}
-	h.strike.counts = map[string]int{}
 	h.orders = store.NewGroup(h.orderAll)
-	h.fed = &transport.Hub{Listen: h.Listen, Dir: filepath.Join(h.Dir, "nats"), Certificate: cert, Log: h.Log,
+	h.server = &transport.Hub{Listen: h.Listen, Dir: filepath.Join(h.Dir, "nats"), Certificate: cert, Log: h.Log,
 		JoinUser: h.mayJoin, JoinFull: h.joinFull}
-	if err := h.reload(ctx); err != nil {
+	h.board = &federation.Board{DB: h.DB, Keys: h.Keys, Log: h.Log, Process: "hub:" + h.Dir, Version: h.Version, Server: h.server,
+		Handlers: h.handlers(), Interval: h.Interval, End: h.endWork, Ended: h.workEnded}
+	if err := h.board.Start(ctx); err != nil {
 		return err
 	}
-	if h.roster.beats, err = h.DB.Beats(ctx); err != nil {
-		return err
-	}
-	for _, p := range h.peers.all() {
-		if p.State == store.Active {
-			if err := h.fed.Admit(ctx, transport.Peer{ID: string(p.Peer), NKey: p.LinkKey}); err != nil {
-				return fmt.Errorf("admitting %s: %w", p.Name, err)
-			}
-		}
-	}
-	if err := h.fed.Start(ctx); err != nil {
-		return fmt.Errorf("starting the message server: %w", err)
-	}
-	h.link = h.fed.Addr()
-	return h.forgetRevoked(ctx)
-}
-
-func (h *Hub) forgetRevoked(ctx context.Context) error {
-	for _, p := range h.peers.all() {
-		if p.State == store.Revoked && h.peers.byPeer(string(p.Peer)) == nil {
-			if err := h.fed.Forget(ctx, string(p.Peer)); err != nil {
-				return fmt.Errorf("dropping the queues of %s: %w", p.Name, err)
-			}
-		}
-	}
+	h.link = h.server.Addr()
 	return nil
 }
 
+// endWork ends what was ordered over a connection that ends.
+func (h *Hub) endWork(ctx context.Context, tx *store.Tx, c store.Connection) error {
+	return store.EndMirrors(ctx, tx, c.ID)
+}
+
+// workEnded wakes whoever waits for an agent: its connection may have ended.
+func (h *Hub) workEnded(context.Context, store.Connection) { h.watch.notifyAll() }
+
 // certificate derives the TLS key from the link key, so that one key file keeps
 // both. They are different keys: neither gives away the other.
-func (h *Hub) certificate() (cert tlsCertificate, err error) {
+func (h *Hub) certificate() (cert tls.Certificate, err error) {
 	seed, err := hkdf.Key(sha256.New, h.Keys.LinkSeed, nil, "spawnmesh tls v1", ed25519.SeedSize)
 	if err != nil {
 		return cert, fmt.Errorf("deriving the TLS key: %w", err)
@@ -167,13 +141,6 @@ func every(ctx context.Context, period time.Duration, fn func()) error {
 			return nil
 		case <-tick.C:
 		}
-	}
-}
-
-func ring(bell chan struct{}) {
-	select {
-	case bell <- struct{}{}:
-	default:
 	}
 }
 

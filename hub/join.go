@@ -179,17 +179,12 @@ func (h *Hub) proof(ctx context.Context, r transport.JoinRequest) ([]byte, error
 	}
 	// The operator who made the invite approved whoever holds it.
 	if c.State == store.Pending {
-		if c, err = h.DB.SetConnectionState(ctx, c.ID, store.Active, "joined with an invitation", "invite:"+j.invite.ID); err != nil {
-			return nil, err
-		}
+		c, err = h.board.SetState(ctx, c.ID, store.Active, "joined with an invitation", "invite:"+j.invite.ID)
+	} else {
+		err = h.board.Await(ctx)
 	}
-	if err := h.reload(ctx); err != nil {
+	if err != nil {
 		return nil, err
-	}
-	if c.State == store.Active {
-		if err := h.enforce(ctx, c); err != nil {
-			return nil, err
-		}
 	}
 	delete(h.join.waiting, r.Session)
 	raw, _, err := j.transcript.Proof(r.Body).Sign(h.Keys.Identity, join.Accept{Conn: c.ID, Name: c.Name, State: string(c.State), Epoch: c.Epoch})

@@ -38,3 +38,21 @@ func (w *watchers) notify(tasks []string) {
 		}
 	}
 }
+
+// notifyAll wakes everybody.
+func (w *watchers) notifyAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, bells := range w.byTask {
+		for bell := range bells {
+			ring(bell)
+		}
+	}
+}
+
+func ring(bell chan struct{}) {
+	select {
+	case bell <- struct{}{}:
+	default:
+	}
+}

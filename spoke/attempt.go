@@ -132,7 +132,7 @@ func (s *Spoke) proveStart(ctx context.Context, a *attempt, pid int) bool {
 	if !held {
 		s.live.lose(a)
 	}
-	ring(s.outbox)
+	s.board.Wake()
 	return held
 }
 
@@ -206,7 +206,7 @@ func (s *Spoke) finish(ctx context.Context, a *attempt, f backlog.Fence, e backl
 			}
 		}
 		if err == nil {
-			ring(s.outbox)
+			s.board.Wake()
 			return
 		}
 		if ctx.Err() != nil {

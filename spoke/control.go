@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -23,9 +24,9 @@ type Instance struct {
 	Link        string             `json:"link"`
 	LinkState   string             `json:"link_state"`
 	KillLevel   string             `json:"kill_level"`
+	Policy      string             `json:"policy"` // version in force
 	Slots       int                `json:"slots"`
 	Running     int                `json:"running"`
-	Policy      string             `json:"policy"` // version in force
 	Health      []control.Check    `json:"health"`
 }
 
@@ -46,33 +47,40 @@ func (s *Spoke) control() http.Handler {
 	m.HandleFunc("GET /v1/connections", s.getConnections)
 	m.HandleFunc("GET /v1/connections/{name}", s.getConnection)
 	m.HandleFunc("POST /v1/connections/{name}/{state}", s.postConnection)
-	m.HandleFunc("GET /v1/audit", s.getAudit)
 	m.HandleFunc("POST /v1/policy/reload", s.postPolicyReload)
+	m.HandleFunc("GET /v1/audit", s.getAudit)
 	return m
 }
 
 func (s *Spoke) getInstance(w http.ResponseWriter, r *http.Request) {
 	ctx, done := context.WithTimeout(r.Context(), 5*time.Second)
 	defer done()
-	conn, _ := s.hub.get()
-	link := "up"
-	if st := s.link.State(); !st.Up {
-		link = "down"
-		if st.Cause != nil {
-			link = "down: " + st.Cause.Error()
-		}
-	}
 	_, dbErr := s.DB.Now(ctx)
-	control.JSON(w, Instance{Role: "spoke", ID: s.Keys.InstanceID(), Fingerprint: signing.Fingerprint(s.Keys.Identity.Public()), Version: s.Version,
-		Pid: os.Getpid(), Link: conn.LinkURL, LinkState: link, KillLevel: s.level, Slots: s.Slots, Running: s.live.count(), Policy: s.Policy.Now().ID(),
-		Health: []control.Check{control.NewCheck("postgres", dbErr), control.NewCheck("link", linkError(link))}})
+	v := Instance{Role: "spoke", ID: s.Keys.InstanceID(), Fingerprint: signing.Fingerprint(s.Keys.Identity.Public()), Version: s.Version,
+		Pid: os.Getpid(), KillLevel: s.level, Slots: s.Slots, Running: s.live.count(), Policy: s.Policy.Now().ID(), Health: []control.Check{control.NewCheck("postgres", dbErr)}}
+	for _, c := range s.board.Statuses(store.Obeys) {
+		if c.State.Ended() {
+			continue
+		}
+		v.Link, v.LinkState = c.LinkURL, "up"
+		err := linkError(c)
+		if err != nil {
+			v.LinkState = err.Error()
+		}
+		v.Health = append(v.Health, control.NewCheck("link to "+c.Name, err))
+	}
+	control.JSON(w, v)
 }
 
-func linkError(state string) error {
-	if state == "up" {
+// linkError says why there is no link.
+func linkError(c federation.Status) error {
+	switch {
+	case c.Linked:
 		return nil
+	case c.Cause != nil:
+		return commands.Refuse(commands.Unreachable, "down: %v", c.Cause)
 	}
-	return commands.Refuse(commands.Unreachable, "%s", state)
+	return commands.Refuse(commands.Unreachable, "down")
 }
 
 func (s *Spoke) getRunning(w http.ResponseWriter, r *http.Request) {
@@ -87,75 +95,57 @@ func (s *Spoke) getRunning(w http.ResponseWriter, r *http.Request) {
 	control.JSON(w, list)
 }
 
-func (s *Spoke) getConnections(w http.ResponseWriter, r *http.Request) {
-	list, err := s.DB.Connections(r.Context())
-	if err != nil {
-		control.Error(w, err)
-		return
+// A HubView is a hub as the host of a spoke sees it.
+type HubView struct {
+	store.Connection
+	Linked      bool              `json:"linked"`
+	LinkedSince *time.Time        `json:"linked_since,omitempty"`
+	LastSeen    *time.Time        `json:"last_seen,omitempty"`
+	Says        commands.LinkView `json:"peer_says"` // what the hub says about the connection
+}
+
+func viewOfHub(c federation.Status) HubView {
+	v := HubView{Connection: c.Connection, Linked: c.Linked}
+	if c.Linked {
+		v.LinkedSince = &c.Since
+	}
+	if c.Beat != nil {
+		v.LastSeen, v.Says = &c.Beat.At, c.Beat.Body.Link
+	}
+	return v
+}
+
+func (s *Spoke) getConnections(w http.ResponseWriter, _ *http.Request) {
+	list := make([]HubView, 0)
+	for _, c := range s.board.Statuses(store.Obeys) {
+		list = append(list, viewOfHub(c))
 	}
 	control.JSON(w, list)
 }
 
 func (s *Spoke) getConnection(w http.ResponseWriter, r *http.Request) {
-	conn, _ := s.hub.get()
-	if name := r.PathValue("name"); name != conn.Name && name != conn.ID {
-		control.Error(w, commands.Refuse(commands.NotFound, "no connection %q", name).Hinting("see: spawnmesh connections list"))
+	c, err := s.board.Find(store.Obeys, r.PathValue("name"))
+	if err != nil {
+		control.Error(w, err)
 		return
 	}
-	control.JSON(w, conn)
+	control.JSON(w, viewOfHub(c))
 }
 
 // postConnection is the host's own right: to stop obeying, for a while or for
-// good. What runs is ended when the connection is revoked.
+// good.
 func (s *Spoke) postConnection(w http.ResponseWriter, r *http.Request) {
-	conn, _ := s.hub.get()
-	var req struct {
-		Reason string `json:"reason"`
-	}
-	to, known := store.Verbs[r.PathValue("state")]
-	err := control.Decode(r, &req)
-	name := r.PathValue("name")
-	switch {
-	case err != nil:
-	case name != conn.Name && name != conn.ID:
-		err = commands.Refuse(commands.NotFound, "no connection %q", name).Hinting("see: spawnmesh connections list")
-	case !known:
-		err = commands.Refuse(commands.NotFound, "a connection can be suspended, resumed and revoked")
-	case req.Reason == "" && to != store.Active:
-		err = commands.Refuse(commands.Validation, "this needs a reason").Hinting("add --reason \"why\"; it is recorded")
-	}
+	change := federation.Change{Verb: r.PathValue("state"), Actor: control.Caller(r)}
+	var c store.Connection
+	err := control.Decode(r, &struct{ Reason *string }{&change.Reason})
 	if err == nil {
-		conn, err = s.setState(context.WithoutCancel(r.Context()), conn, to, req.Reason, control.Caller(r))
+		c, err = s.board.Change(r.Context(), store.Obeys, r.PathValue("name"), change)
 	}
 	if err != nil {
 		control.Error(w, err)
 		return
 	}
-	control.JSON(w, conn)
-}
-
-// setState commits the state first: from then on no transaction accepts what it
-// forbids.
-func (s *Spoke) setState(ctx context.Context, c store.Connection, to store.ConnState, reason, actor string) (store.Connection, error) {
-	c, err := s.DB.SetConnectionState(ctx, c.ID, to, reason, actor)
-	if err != nil {
-		return c, err
-	}
-	s.hub.mu.Lock()
-	s.hub.conn = c
-	s.hub.mu.Unlock()
-	if to != store.Revoked {
-		return c, nil
-	}
-	s.unlink() // a revoked hub hears nothing more, no heartbeat either
-	fences, err := s.backlog.RevokeWork(ctx, c.ID)
-	if err != nil {
-		return c, err
-	}
-	for _, k := range fences {
-		s.live.kill(k)
-	}
-	return c, nil
+	control.JSON(w, c)
 }
 
 func (s *Spoke) getAudit(w http.ResponseWriter, r *http.Request) {

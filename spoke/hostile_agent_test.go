@@ -44,7 +44,7 @@ func TestBytesThatAreNoText(t *testing.T) {
 		odd := filepath.Join(t.TempDir(), "odd\xff\x01name")
 		require.NoError(t, os.WriteFile(odd, raw, 0o700))
 		started := filepath.Join(t.TempDir(), "started")
-		task := m.Spawn(t, "attic", "sh", "-c", `"$0"* 600 & touch "$1"; wait`, filepath.Dir(odd)+"/odd", started)
+		task := m.Spawn(t, "attic", "sh", "-c", `"$0"* 600 & until grep -q odd /proc/$!/comm; do :; done; touch "$1"; wait`, filepath.Dir(odd)+"/odd", started)
 		meshtest.Await(t, "the child", func() bool { _, err := os.Stat(started); return err == nil })
 		m.Await(t, task, commands.Running)
 

@@ -21,7 +21,8 @@ type attempt struct {
 	lost   chan struct{} // closed when the fence no longer holds
 	leave  chan struct{} // closed when this process stops
 
-	pumping        sync.Mutex // guards logOut and logErr: the pump and the end of the attempt take turns
+	pumping        sync.Mutex // guards the rest: the pump and the end of the attempt take turns
+	conn           string     // who asked for it, once that was looked up
 	logOut, logErr int64
 }
 

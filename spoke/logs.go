@@ -5,13 +5,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // Output is read in pieces of this size, this often.
@@ -45,6 +45,12 @@ func (a *attempt) pump(ctx context.Context, s *Spoke) {
 	}
 	a.pumping.Lock()
 	defer a.pumping.Unlock()
+	if a.conn == "" {
+		var err error
+		if a.conn, err = s.backlog.Asker(ctx, a.fence.Task); err != nil {
+			return // the next time
+		}
+	}
 	out, errAt := a.logOut, a.logErr
 	if !s.pumpStream(ctx, a, "stdout", &a.logOut) || !s.pumpStream(ctx, a, "stderr", &a.logErr) {
 		return
@@ -83,22 +89,28 @@ func (s *Spoke) pumpStream(ctx context.Context, a *attempt, stream string, at *i
 }
 
 func (s *Spoke) putLog(ctx context.Context, a *attempt, stream string, at int64, data []byte) error {
-	wire, err := s.note(&commands.Log{Task: a.fence.Task, Attempt: a.fence.Attempt, Stream: stream, Offset: at, Data: data},
+	x := s.board.Exchange(a.conn)
+	if x == nil {
+		return nil // the connection has ended: nobody wants it
+	}
+	wire, id, err := x.Seal(&commands.Log{Task: a.fence.Task, Attempt: a.fence.Attempt, Stream: stream, Offset: at, Data: data},
 		&signing.Ref{ID: a.asked.Command, SHA256: a.asked.Digest, Attempt: a.fence.Attempt, Fence: a.fence.Epoch})
 	if err != nil {
 		return err
 	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return err
-	}
-	return s.node.Put(ctx, []transport.Report{{Kind: transport.KindLog, ID: id.String(), Body: wire}})
+	return s.node.Put(ctx, []transport.Report{{Kind: transport.KindLog, ID: a.conn + ":" + id, Body: wire}})
 }
 
-// forwardLogs sends pieces of log over the link; an error keeps them here.
+// forwardLogs sends pieces of log over the links of their connections; an error
+// keeps them here. Pieces for a connection that has ended are dropped.
 func (s *Spoke) forwardLogs(ctx context.Context, list []transport.Report) error {
-	for _, err := range s.link.Publish(ctx, list) {
-		if err != nil {
+	for _, r := range list {
+		conn, id, _ := strings.Cut(r.ID, ":")
+		x := s.board.Exchange(conn)
+		if x == nil {
+			continue
+		}
+		if err := x.Carry(ctx, store.Outgoing{ID: id, Conn: conn, Lane: transport.KindLog, Kind: string(commands.LogKind), Wire: r.Body}); err != nil {
 			return err
 		}
 	}

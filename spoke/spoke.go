@@ -16,12 +16,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -59,41 +65,27 @@ type Spoke struct {
 	Log      *slog.Logger  // required
 	// Ready is called once the spoke works through its backlog.
 	Ready func()
+	// Hurry ends the wait for running agents when it is closed. It may be nil.
+	Hurry <-chan struct{}
 
 	backlog  *backlog.Backlog
-	hub      hubConn
-	link     *transport.Link
-	unlink   context.CancelFunc // ends the link for good
+	board    *federation.Board
 	node     *transport.Local
 	level    string
 	bootID   string
 	live     live
 	progress *store.Group[backlog.Progress, bool]
-	cursor   *store.Cursor
-	outbox   chan struct{} // rung after a commit that filled the outbox
-	linkUp   chan struct{} // rung when the link came up
 	work     chan struct{} // rung when tasks may have become claimable or a slot free
+	queued   atomic.Int64  // tasks that wait to be claimed, as last counted
 	attempts sync.WaitGroup
-}
-
-// hubConn is the connection to the hub with what it takes to open its messages.
-type hubConn struct {
-	mu       sync.RWMutex // guards the rest
-	conn     store.Connection
-	verifier signing.Verifier
-}
-
-func (h *hubConn) get() (store.Connection, signing.Verifier) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	return h.conn, h.verifier
 }
 
 // Owner is the name under which this spoke's worker claims.
 func (s *Spoke) owner() string { return string(s.Keys.InstanceID()) }
 
-// Run works until ctx ends. It then claims nothing more, waits up to Drain for
-// running agents, and leaves the rest to their shims for the next Run to adopt.
+// Run works until ctx ends. It then claims nothing more and waits up to Drain
+// for running agents; orders to kill them are obeyed meanwhile. What still runs
+// is left to its shims for the next Run to adopt. The links end last.
 func (s *Spoke) Run(ctx context.Context) error {
 	if err := s.start(ctx); err != nil {
 		return err
@@ -103,43 +95,33 @@ func (s *Spoke) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Attempts write their ends through the group, so it ends last.
 	late, stopLate := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLate()
-	writers, _ := errgroup.WithContext(late)
-	writers.Go(func() error { return s.progress.Run(late) })
-	writers.Go(func() error { return s.renew(late) })
-
+	serving, late := errgroup.WithContext(late)
+	serving.Go(func() error { return s.progress.Run(late) })
+	serving.Go(func() error { return s.renew(late) })
 	if err := s.adoptAll(ctx, late); err != nil {
 		stopLate()
-		return errors.Join(err, writers.Wait(), socket.Close())
+		return errors.Join(err, serving.Wait(), socket.Close())
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	linked, unlink := context.WithCancel(ctx)
-	defer unlink()
-	s.unlink = unlink
-	g.Go(func() error { return s.link.Run(linked) })
-	g.Go(func() error {
-		return s.link.Commands(ctx, transport.LaneRun, transport.Most{Messages: batch}, s.intake)
-	})
-	g.Go(func() error {
-		return s.link.Commands(ctx, transport.LaneControl, transport.Most{Messages: batch}, s.intake)
-	})
-	g.Go(func() error { return s.relay(ctx) })
-	g.Go(func() error { return s.claimLoop(ctx, late) })
-	g.Go(func() error { return s.sweep(ctx) })
-	g.Go(func() error { return s.beats(ctx) })
-	g.Go(func() error { return s.pumpLogs(ctx) })
-	g.Go(func() error { return s.node.Forward(ctx, transport.Most{Messages: 64}, s.forwardLogs) })
-	g.Go(func() error { return control.Serve(ctx, socket, s.control(), s.Log) })
+	serving.Go(func() error { return s.board.Run(late) })
+	serving.Go(func() error { return s.sweep(late) })
+	serving.Go(func() error { return s.pumpLogs(late) })
+	serving.Go(func() error { return s.node.Forward(late, transport.Most{Messages: 64}, s.forwardLogs) })
+	serving.Go(func() error { return control.Serve(late, socket, s.control(), s.Log) })
 	s.Log.InfoContext(ctx, "spoke is working", "instance", s.Keys.InstanceID(), "slots", s.Slots, "kill_level", s.level)
 	if s.Ready != nil {
 		s.Ready()
 	}
-	err = g.Wait()
+	claiming, stop := context.WithCancel(ctx)
+	go func() { // what serves ends before its time only with an error
+		<-late.Done()
+		stop()
+	}()
+	err = s.claimLoop(claiming, late)
 	s.drain()
 	stopLate()
-	err = errors.Join(err, writers.Wait())
+	err = errors.Join(err, serving.Wait())
 	s.Log.InfoContext(context.WithoutCancel(ctx), "spoke has stopped", "agents_left_running", s.live.count())
 	s.live.letGo()
 	return err
@@ -155,22 +137,25 @@ func (s *Spoke) start(ctx context.Context) (err error) {
 	if s.Interval == 0 {
 		s.Interval = DefaultInterval
 	}
-	s.outbox, s.work, s.linkUp = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	s.work = make(chan struct{}, 1)
 	s.live.byTask = map[string]*attempt{}
 	s.backlog = backlog.Open(s.DB, Answer)
-	s.progress, s.cursor = store.NewGroup(s.backlog.Record), s.DB.NewCursor()
+	s.progress = store.NewGroup(s.backlog.Record)
 	if s.level, err = supervisor.Level(); err != nil {
 		return fmt.Errorf("looking at how agents can be supervised here: %w", err)
 	}
 	if s.bootID, err = bootID(); err != nil {
 		return err
 	}
-	if err := s.loadHub(ctx); err != nil {
+	if err := s.checkHub(ctx); err != nil {
 		return err
 	}
-	c, _ := s.hub.get()
-	s.link = &transport.Link{Address: c.LinkURL, Pins: []string{c.LinkPin}, ID: string(s.Keys.InstanceID()), Seed: s.Keys.LinkSeed,
-		Log: s.Log, Changed: s.linkChanged}
+	s.board = &federation.Board{DB: s.DB, Keys: s.Keys, Log: s.Log, Process: "spoke:" + s.Dir, Version: s.Version, Handlers: s.handlers(),
+		Interval: s.Interval, Load: s.load, End: s.endWork, Ended: s.workEnded,
+		Lease: func() time.Duration { return s.Policy.Now().Lease() }}
+	if err := s.board.Start(ctx); err != nil {
+		return err
+	}
 	s.node = &transport.Local{ID: string(s.Keys.InstanceID()), Dir: filepath.Join(s.Dir, "nats"), Log: s.Log}
 	if err := s.node.Start(ctx); err != nil {
 		return fmt.Errorf("starting the local message server: %w", err)
@@ -178,53 +163,59 @@ func (s *Spoke) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// loadHub reads the connection that this spoke obeys.
-func (s *Spoke) loadHub(ctx context.Context) error {
+// checkHub finds out whether there is a hub to work for.
+func (s *Spoke) checkHub(ctx context.Context) error {
 	conns, err := s.DB.Connections(ctx)
 	if err != nil {
 		return err
 	}
-	for _, c := range conns {
-		if c.Authority != store.Obeys || c.State == store.Revoked || c.State == store.Rejected {
-			continue
-		}
-		v, err := s.DB.Verifier(ctx, c)
-		if err != nil {
-			return err
-		}
-		s.hub.mu.Lock()
-		s.hub.conn, s.hub.verifier = c, v
-		s.hub.mu.Unlock()
-		return nil
+	if !slices.ContainsFunc(conns, func(c store.Connection) bool { return c.Authority == store.Obeys && !c.State.Ended() }) {
+		return ErrNoHub
 	}
-	return ErrNoHub
+	return nil
 }
 
-// linkChanged tells the operator and wakes the relay: what could not be sent
-// while the link was down is due.
-func (s *Spoke) linkChanged(st transport.LinkState) {
-	if st.Up {
-		s.Log.Info("link is up")
-		ring(s.outbox)
-		ring(s.linkUp)
-		return
-	}
-	s.Log.Warn("link is down", "why", st.Cause)
+// load is what a heartbeat tells about the work that is done here.
+func (s *Spoke) load() commands.Heartbeat {
+	return commands.Heartbeat{Slots: s.Slots, Running: s.live.count(), Queued: int(s.queued.Load()), Capabilities: s.Policy.Now().Capabilities,
+		KillLevel: s.level, Agents: s.live.beats()}
 }
 
-// drain waits for running agents, but not longer than Drain.
+// endWork ends, in the transaction that ends a connection, what its peer asked
+// for and does not run; what runs loses its lease.
+func (s *Spoke) endWork(ctx context.Context, tx *store.Tx, c store.Connection) error {
+	return s.backlog.RevokeWork(ctx, tx, c.ID)
+}
+
+// workEnded ends the agents of a connection that has ended.
+func (s *Spoke) workEnded(ctx context.Context, c store.Connection) {
+	runs, err := s.backlog.RevokedRuns(ctx, c.ID)
+	if err != nil {
+		s.Log.ErrorContext(ctx, "looking for the agents of an ended connection; their leases end", "name", c.Name, "err", err)
+	}
+	for _, k := range runs {
+		s.live.kill(k)
+	}
+}
+
+// drain waits for running agents, but not longer than Drain, and says so.
 func (s *Spoke) drain() {
 	ended := make(chan struct{})
 	go func() {
 		s.attempts.Wait()
 		close(ended)
 	}()
+	if n := s.live.count(); n > 0 {
+		s.Log.Info("stopping: waiting for running agents; a second interrupt leaves them to the next start", "agents", n, "at_most", s.Drain)
+	}
 	select {
 	case <-ended:
+		return
+	case <-s.Hurry:
 	case <-time.After(s.Drain):
-		s.live.abandon()
-		<-ended
 	}
+	s.live.abandon()
+	<-ended
 }
 
 func ring(bell chan struct{}) {
@@ -232,4 +223,12 @@ func ring(bell chan struct{}) {
 	case bell <- struct{}{}:
 	default:
 	}
+}
+
+func bootID() (string, error) {
+	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("reading this boot's id: %w", err)
+	}
+	return strings.TrimSpace(string(raw)), nil
 }

@@ -31,6 +31,9 @@ func (s *Spoke) sweep(ctx context.Context) error {
 }
 
 func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
+	if n, err := s.backlog.ReadyCount(ctx); err == nil {
+		s.queued.Store(int64(n)) // heartbeats tell it, and must not wait for the database
+	}
 	swept, err := s.backlog.Sweep(ctx, time.Second)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -42,7 +45,7 @@ func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
 		ring(s.work)
 	}
 	if swept.Expired > 0 || swept.Reclaimed > 0 || swept.Limits > 0 {
-		ring(s.outbox)
+		s.board.Wake()
 	}
 	return max(swept.Next, 10*time.Millisecond)
 }

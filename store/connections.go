@@ -236,38 +236,48 @@ var allowed = map[ConnState][]ConnState{
 // Verbs are the words by which people change a connection's state.
 var Verbs = map[string]ConnState{"suspend": Suspended, "resume": Active, "revoke": Revoked}
 
+// Ended reports whether s is final.
+func (s ConnState) Ended() bool { return s == Revoked || s == Rejected }
+
 // SetConnectionState changes the state of connection id. It waits for effects
 // that hold the row and returns after it was committed: from then on no
 // transaction accepts what the new state forbids. Setting the state that is
-// there already is no error.
-func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, reason, actor string) (Connection, error) {
+// there already is no error. end is called, where it is not nil, in the
+// transaction that ends the connection; what the connection has in the outbox is
+// closed in it.
+func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, reason, actor string, end func(context.Context, *Tx, Connection) error) (Connection, error) {
 	var c Connection
-	err := db.Tx(ctx, fmt.Sprintf("setting connection %s to %s", id, to), func(ctx context.Context, tx *Tx) error {
-		rows, err := tx.Query(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1 FOR UPDATE`, id)
-		if err != nil {
+	err := db.Tx(ctx, fmt.Sprintf("setting connection %s to %s", id, to), func(ctx context.Context, tx *Tx) (err error) {
+		if c, err = one(tx.Query(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1 FOR UPDATE`, id)); err != nil || c.State == to {
 			return err
-		}
-		if c, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Connection]); err != nil {
-			return err
-		}
-		if c.State == to {
-			return nil
 		}
 		if !mayBecome(c.State, to) {
 			return commands.Refuse(commands.Conflict, "connection %s is %s since %s and cannot become %s", c.Name, c.State, c.Since.Format(time.DateTime), to)
 		}
-		rows, err = tx.Query(ctx, `UPDATE connections SET state = $2, state_reason = $3, state_by = $4, state_at = clock_timestamp()
-			WHERE id = $1 RETURNING `+connectionColumns, id, to, reason, actor)
-		if err != nil {
-			return err
-		}
-		if c, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Connection]); err != nil {
+		if c, err = one(tx.Query(ctx, `UPDATE connections SET state = $2, state_reason = $3, state_by = $4, state_at = clock_timestamp()
+			WHERE id = $1 RETURNING `+connectionColumns, id, to, reason, actor)); err != nil {
 			return err
 		}
 		tx.Audit(AuditRow{Actor: actor, Action: "connection." + string(to), Object: c.Name, Why: reason, Conn: id})
-		return nil
+		if !to.Ended() {
+			return nil
+		}
+		if _, err := tx.Exec(ctx, `UPDATE outbox SET closed_at = clock_timestamp() WHERE conn = $1 AND closed_at IS NULL`, id); err != nil {
+			return err
+		}
+		if end == nil {
+			return nil
+		}
+		return end(ctx, tx, c)
 	})
 	return c, err
+}
+
+func one(rows pgx.Rows, err error) (Connection, error) {
+	if err != nil {
+		return Connection{}, err
+	}
+	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Connection])
 }
 
 func mayBecome(from, to ConnState) bool {

@@ -31,56 +31,42 @@ const (
 	resendMost  = 5 * time.Minute
 )
 
-// A Cursor walks the outbox in the order of the sequence numbers. Where it
-// stands is kept in memory only: after a restart everything that is open goes
-// out again, and is known by its id where it was received.
+// A Cursor walks the outbox of one connection in the order of the sequence
+// numbers. Where it stands is kept in memory only: after a restart everything
+// that is open goes out again, and is known by its id where it was received.
 //
 // Messages of one connection are committed in the order of their numbers,
 // because the numbers' row stays locked until the commit: what the cursor has
 // passed does not appear behind it.
 type Cursor struct {
-	db *DB
-	mu sync.Mutex // guards at
-	at map[string]*position
-}
+	db   *DB
+	conn string
 
-// position is how far one connection's messages have been sent.
-type position struct {
+	mu     sync.Mutex    // guards the rest
 	last   int64         // highest number sent
 	oldest int64         // lowest number that was still open at the last resend
 	wait   time.Duration // between two resends
 	due    time.Time     // of the next resend
 }
 
-// NewCursor returns a cursor that stands before everything.
-func (db *DB) NewCursor() *Cursor { return &Cursor{db: db, at: map[string]*position{}} }
-
-func (c *Cursor) position(conn string) *position {
-	p := c.at[conn]
-	if p == nil {
-		p = &position{wait: resendFirst, due: time.Now().Add(resendFirst)}
-		c.at[conn] = p
-	}
-	return p
+// NewCursor returns a cursor that stands before everything of connection conn.
+func (db *DB) NewCursor(conn string) *Cursor {
+	return &Cursor{db: db, conn: conn, wait: resendFirst, due: time.Now().Add(resendFirst)}
 }
 
 const outgoingColumns = `o.id::text, o.conn::text, o.seq, o.lane, o.kind, o.wire`
 
-// Next returns up to limit messages per connection that were not sent yet, and
-// moves behind them.
-func (c *Cursor) Next(ctx context.Context, conns []string, limit int) ([]Outgoing, error) {
+// RelayBatch is how many messages a cursor returns at most.
+const RelayBatch = 256
+
+// Next returns messages that were not sent yet, and moves behind them.
+func (c *Cursor) Next(ctx context.Context) ([]Outgoing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	after := make([]int64, len(conns))
-	for i, conn := range conns {
-		after[i] = c.position(conn).last
-	}
-	list, err := c.db.outgoing(ctx, `
-		SELECT o.* FROM unnest($1::uuid[], $2::bigint[]) AS u (conn, after), LATERAL (
-			SELECT `+outgoingColumns+` FROM outbox o WHERE o.conn = u.conn AND o.seq > u.after AND o.closed_at IS NULL ORDER BY o.seq LIMIT $3
-		) o`, conns, after, limit)
-	for _, o := range list {
-		c.at[o.Conn].last = o.Seq
+	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM outbox o WHERE o.conn = $1 AND o.seq > $2 AND o.closed_at IS NULL ORDER BY o.seq LIMIT $3`,
+		c.conn, c.last, RelayBatch)
+	if len(list) > 0 {
+		c.last = list[len(list)-1].Seq
 	}
 	return list, err
 }
@@ -91,44 +77,37 @@ func (c *Cursor) Back(list []Outgoing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, o := range list {
-		p := c.position(o.Conn)
-		p.last = min(p.last, o.Seq-1)
+		c.last = min(c.last, o.Seq-1)
 	}
 }
 
-// Again returns messages that were sent a while ago and that the peer's database
-// has not confirmed, for those of conns whose time has come. Callers name the
-// connections whose peer is linked: towards one that is away, the first copy
-// still waits on the way.
-func (c *Cursor) Again(ctx context.Context, conns []string, limit int) ([]Outgoing, error) {
+// Rewind stands before everything that is open: what was sent may be lost.
+func (c *Cursor) Rewind() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var due []string
-	var upTo []int64
-	for _, conn := range conns {
-		if p := c.position(conn); time.Now().After(p.due) {
-			due, upTo = append(due, conn), append(upTo, p.last)
-		}
-	}
-	if len(due) == 0 {
+	c.last = 0
+}
+
+// Again returns messages that were sent a while ago and that the peer's database
+// has not confirmed, once their time has come.
+func (c *Cursor) Again(ctx context.Context) ([]Outgoing, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Now().Before(c.due) {
 		return nil, nil
 	}
-	list, err := c.db.outgoing(ctx, `
-		SELECT o.* FROM unnest($1::uuid[], $2::bigint[]) AS u (conn, up_to), LATERAL (
-			SELECT `+outgoingColumns+` FROM outbox o WHERE o.conn = u.conn AND o.seq <= u.up_to AND o.closed_at IS NULL
-				AND o.created_at < clock_timestamp() - $4::interval ORDER BY o.seq LIMIT $3
-		) o`, due, upTo, limit, resendFirst)
+	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM outbox o WHERE o.conn = $1 AND o.seq <= $2 AND o.closed_at IS NULL
+		AND o.created_at < clock_timestamp() - $4::interval ORDER BY o.seq LIMIT $3`, c.conn, c.last, RelayBatch, resendFirst)
+	if err != nil {
+		return nil, err
+	}
 	relabel(list)
-	oldest := map[string]int64{}
-	for _, o := range list {
-		if _, seen := oldest[o.Conn]; !seen {
-			oldest[o.Conn] = o.Seq
-		}
+	oldest := int64(0)
+	if len(list) > 0 {
+		oldest = list[0].Seq
 	}
-	for _, conn := range due {
-		c.at[conn].resent(oldest[conn])
-	}
-	return list, err
+	c.resent(oldest)
+	return list, nil
 }
 
 // relabel gives copies of messages ids of their own for the message server, which
@@ -142,13 +121,13 @@ func relabel(list []Outgoing) {
 
 // resent sets the time of the next resend: later and later while the same
 // message stays the oldest.
-func (p *position) resent(oldest int64) {
-	if oldest == 0 || oldest != p.oldest {
-		p.wait = resendFirst
+func (c *Cursor) resent(oldest int64) {
+	if oldest == 0 || oldest != c.oldest {
+		c.wait = resendFirst
 	} else {
-		p.wait = min(2*p.wait, resendMost)
+		c.wait = min(2*c.wait, resendMost)
 	}
-	p.oldest, p.due = oldest, time.Now().Add(p.wait)
+	c.oldest, c.due = oldest, time.Now().Add(c.wait)
 }
 
 func (db *DB) outgoing(ctx context.Context, sql string, args ...any) ([]Outgoing, error) {

@@ -10,7 +10,7 @@ import (
 )
 
 // OverdueForTest makes a resend due.
-func OverdueForTest(c *Cursor, conn string) { c.position(conn).due = time.Time{} }
+func OverdueForTest(c *Cursor) { c.due = time.Time{} }
 
 // MigrateForTest runs other files than the program's own.
 func MigrateForTest(ctx context.Context, url string, files fs.FS) error {

@@ -68,3 +68,12 @@ func (db *DB) Beats(ctx context.Context) (map[string]Beat, error) {
 	}
 	return beats, nil
 }
+
+// Beat returns the last beat of a connection, nil when there was none.
+func (db *DB) Beat(ctx context.Context, conn string) (*Beat, error) {
+	all, err := db.Beats(ctx)
+	if b, ok := all[conn]; ok {
+		return &b, err
+	}
+	return nil, err
+}

@@ -13,7 +13,7 @@ import (
 // A fold is what all reports about one task in a batch add up to: reports may
 // come in any order, so each part keeps the newest by sequence.
 type fold struct {
-	which     int // a message of the fold, for the audit
+	message   *Incoming // one of the fold, for the audit
 	conn      string
 	task      string // "" in a refusal of a body that could not be read
 	command   string
@@ -35,12 +35,12 @@ type folds struct {
 	byTask map[string]*fold
 }
 
-func (f *folds) add(i int, m Incoming) {
+func (f *folds) add(m *Incoming) {
 	task, re := TaskOf(m.Body), m.Header.Re
 	key := m.Conn + task + re.ID
 	x := f.byTask[key]
 	if x == nil {
-		x = &fold{which: i, conn: m.Conn, task: task, command: re.ID, digest: re.SHA256}
+		x = &fold{message: m, conn: m.Conn, task: task, command: re.ID, digest: re.SHA256}
 		f.byTask[key] = x
 		f.order = append(f.order, x)
 	}
@@ -55,18 +55,18 @@ func (f *folds) add(i int, m Incoming) {
 		}
 	case *commands.Started:
 		x.accepted = true
+		x.decided(newest, b.Policy)
 		if x.startedAt == 0 || b.At < x.startedAt {
 			x.startedAt = b.At
 		}
-		x.decided(newest, b.Policy)
 		x.set(newest, commands.Running, "", b.Attempt)
 	case *commands.Ended:
 		x.accepted = true
 		x.set(newest, b.State, b.Reason, b.Attempt)
 	case *commands.RefusedBody:
+		x.decided(newest, b.Policy)
 		state, reason := refusedState(b.Code)
 		x.refusal = b
-		x.decided(newest, b.Policy)
 		x.set(newest, state, reason, 0)
 	case *commands.Result:
 		if x.result == nil {
@@ -106,21 +106,17 @@ func refusedState(code commands.Code) (commands.State, commands.Reason) {
 	return commands.Unavailable, commands.PolicyDenied
 }
 
-// MoveMirrors moves mirrors by the messages which, in one
-// statement. A mirror follows the newest report by sequence; once terminal it
-// stays, and a second, different result is kept as evidence in the inbox only.
-// What answers nothing that was asked is refused. It returns the tasks whose
-// mirrors were touched.
-func (in *Intake) MoveMirrors(ctx context.Context, which []int) ([]string, error) {
-	if len(which) == 0 {
-		return nil, nil
-	}
+// MoveMirrors applies reports to mirrors, in one statement. A mirror follows the
+// newest report by sequence; once terminal it stays, and a second, different
+// result is kept as evidence in the inbox only. Answers to questions that were
+// not asked are refused.
+func MoveMirrors(ctx context.Context, tx *Tx, _ Standing, batch []*Incoming) error {
 	f := folds{byTask: map[string]*fold{}}
-	for _, i := range which {
-		f.add(i, in.message(i))
+	for _, m := range batch {
+		f.add(m)
 	}
 	c := f.columns()
-	rows, err := in.tx.Query(ctx, `
+	rows, err := tx.Query(ctx, `
 		WITH u AS (
 			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[])
 				WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, result_digest, about, policy, n)
@@ -151,54 +147,58 @@ func (in *Intake) MoveMirrors(ctx context.Context, which []int) ([]string, error
 			SELECT ($13::text[])[n::int], 'mirror.' || state, task::text, reason, ($1::uuid[])[n::int] FROM old WHERE forward AND news
 		)
 		SELECT n, task::text, over AND result IS NOT NULL AND had IS NOT NULL AND had <> result_digest FROM old`,
-		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.started, c.attempt, c.accepted, c.refusal, c.result, c.resDigest, in.senders(c.which), c.task, c.policy)
+		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.started, c.attempt, c.accepted, c.refusal, c.result, c.resDigest, c.actor, c.task, c.policy)
 	if err != nil {
-		return nil, fmt.Errorf("moving mirrors: %w", err)
+		return fmt.Errorf("moving mirrors: %w", err)
 	}
 	matched := map[int]bool{}
-	var tasks []string
 	var n int
 	var task string
 	var clash bool
 	if _, err = pgx.ForEachRow(rows, []any{&n, &task, &clash}, func() error {
 		matched[n-1] = true
-		tasks = append(tasks, task)
 		if clash {
-			in.Refuse(f.order[n-1].which, "report.refused", commands.ResultClash, "the task has another result already; this one is kept as evidence")
+			f.order[n-1].message.reject(tx, commands.ResultClash, "the task has another result already; this one is kept as evidence")
 		}
 		return nil
 	}); err != nil {
-		return nil, fmt.Errorf("moving mirrors: %w", err)
+		return fmt.Errorf("moving mirrors: %w", err)
 	}
-	return tasks, in.checkUnmatched(ctx, f, matched)
+	return checkUnmatched(ctx, tx, f, matched)
 }
 
 // checkUnmatched refuses answers to questions that were never asked, or that
 // were asked about another task. Answers to kill and status move no mirror, but
 // their question was sent.
-func (in *Intake) checkUnmatched(ctx context.Context, f folds, matched map[int]bool) error {
+func checkUnmatched(ctx context.Context, tx *Tx, f folds, matched map[int]bool) error {
 	for n, x := range f.order {
 		if matched[n] {
 			continue
 		}
 		var asked bool
-		err := in.tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM outbox WHERE id = $1 AND conn = $2 AND encode(digest, 'hex') = $3 AND $4 IN ('', task::text))`,
+		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM outbox WHERE id = $1 AND conn = $2 AND encode(digest, 'hex') = $3 AND $4 IN ('', task::text))`,
 			x.command, x.conn, x.digest, x.task).Scan(&asked)
 		if err != nil {
 			return fmt.Errorf("looking up command %s: %w", x.command, err)
 		}
 		if !asked {
-			in.Refuse(x.which, "report.refused", commands.ReUnknown, "an answer to a command that this hub did not give over this connection")
+			x.message.reject(tx, commands.ReUnknown, "an answer to a command that this hub did not give over this connection")
 		}
 	}
 	return nil
 }
 
+// reject records that a report has no effect.
+func (m *Incoming) reject(tx *Tx, code signing.Code, why string) {
+	m.Code, m.Why = code, why
+	tx.noteMessage(m, m.refusedAction())
+}
+
 // foldColumns are folds turned on their side, for one statement.
 type foldColumns struct {
-	which                       []int
 	conn, task, command, digest []string
-	state, reason, policy       []string
+	state, reason, actor        []string
+	policy                      []string
 	seq, started                []int64
 	attempt                     []int
 	accepted                    []bool
@@ -210,21 +210,12 @@ type foldColumns struct {
 func (f folds) columns() foldColumns {
 	var c foldColumns
 	for _, x := range f.order {
-		c.which, c.conn, c.task = append(c.which, x.which), append(c.conn, x.conn), append(c.task, x.task)
+		c.conn, c.task, c.actor = append(c.conn, x.conn), append(c.task, x.task), append(c.actor, string(x.message.Header.Iss))
 		c.command, c.digest = append(c.command, x.command), append(c.digest, x.digest)
+		c.policy = append(c.policy, x.policy)
 		c.state, c.reason, c.seq = append(c.state, string(x.state)), append(c.reason, string(x.reason)), append(c.seq, x.seq)
 		c.started, c.attempt, c.accepted = append(c.started, x.startedAt), append(c.attempt, x.attempt), append(c.accepted, x.accepted)
-		c.policy = append(c.policy, x.policy)
 		c.refusal, c.result, c.resDigest = append(c.refusal, x.refusal), append(c.result, x.result), append(c.resDigest, x.resDigest)
 	}
 	return c
-}
-
-// senders names who sent messages.
-func (in *Intake) senders(which []int) []string {
-	list := make([]string, len(which))
-	for n, i := range which {
-		list[n] = string(in.message(i).Header.Iss)
-	}
-	return list
 }

@@ -112,3 +112,18 @@ func (db *DB) Answered(ctx context.Context, question string) (wire []byte, err e
 	}
 	return wire, nil
 }
+
+// EndMirrors ends what was ordered over a connection that ends, in the
+// transaction of its end. What runs there may go on: nobody will tell.
+func EndMirrors(ctx context.Context, tx *Tx, conn string) error {
+	_, err := tx.Exec(ctx, `
+		WITH ended AS (
+			UPDATE mirrors SET state = 'unavailable', reason = 'link_revoked', ended_at = clock_timestamp(), updated_at = clock_timestamp()
+			WHERE conn = $1 AND NOT is_terminal(state) RETURNING task
+		)
+		INSERT INTO audit (actor, action, object, code, conn) SELECT 'self', 'mirror.unavailable', task::text, 'link_revoked', $1 FROM ended`, conn)
+	if err != nil {
+		return fmt.Errorf("ending what was ordered over connection %s: %w", conn, err)
+	}
+	return nil
+}

@@ -64,23 +64,29 @@ func (db *DB) OrderSpawns(ctx context.Context, orders []SpawnOrder) ([]Ordered, 
 	return out, err
 }
 
-// refuseClosed refuses orders over connections that take none.
+// refuseClosed refuses orders over connections that take none. It holds the
+// connections until the transaction ends: a revocation waits, and finds the
+// orders.
 func refuseClosed(ctx context.Context, tx *Tx, orders []SpawnOrder, out []Ordered) error {
-	batch := make([]Incoming, len(orders))
+	conns := make([]string, len(orders))
 	for i, o := range orders {
-		batch[i].Conn = o.Conn
+		conns[i] = o.Conn
 	}
-	conns, err := lockConnections(ctx, tx, connsOf(batch))
+	rows, err := tx.Query(ctx, `SELECT id::text, peer_name, state FROM connections WHERE id = ANY ($1::uuid[]) ORDER BY id FOR SHARE`, conns)
 	if err != nil {
-		return err
+		return fmt.Errorf("reading the connections of orders: %w", err)
+	}
+	open, c := map[string]Connection{}, Connection{}
+	if _, err := pgx.ForEachRow(rows, []any{&c.ID, &c.Name, &c.State}, func() error { open[c.ID] = c; return nil }); err != nil {
+		return fmt.Errorf("reading the connections of orders: %w", err)
 	}
 	for i, o := range orders {
-		c := conns[o.Conn]
+		c, known := open[o.Conn]
 		switch {
-		case c == nil:
+		case !known:
 			out[i].Err = commands.Refuse(commands.NotFound, "no such connection")
-		case c.state != Active && c.state != Suspended:
-			out[i].Err = commands.Refuse(signing.ConnState, "the connection with %s is %s", c.name, c.state).Hinting("see spawnmesh connections list")
+		case c.State != Active && c.State != Suspended:
+			out[i].Err = commands.Refuse(signing.ConnState, "the connection with %s is %s", c.Name, c.State).Hinting("see spawnmesh connections list")
 		}
 	}
 	return nil

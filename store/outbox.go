@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,8 +24,8 @@ const (
 	LaneRes = "res" // results
 )
 
-// workspace is the only workspace of this version's messages.
-const workspace = "main"
+// Workspace is the only workspace of this version's messages.
+const Workspace = "main"
 
 // AnswerLife is how long receipts and results stay acceptable.
 const AnswerLife = 30 * 24 * time.Hour
@@ -37,7 +38,6 @@ type Draft struct {
 	Body commands.Body
 	Re   *signing.Ref  // what it answers; nil for none
 	Life time.Duration // how long it stays acceptable; 0 means [AnswerLife]
-	Note bool          // not kept: it may be lost, because what it answers will come again
 
 	id string
 }
@@ -67,10 +67,6 @@ func (tx *Tx) SendNow(ctx context.Context, list ...Draft) ([]signing.Sealed, err
 	return sealed, nil
 }
 
-// Notes are the messages of the transaction that are not kept, to be sent after
-// its commit.
-func (tx *Tx) Notes() []Outgoing { return tx.notes }
-
 type numbered struct {
 	first int64
 	peer  signing.InstanceID
@@ -79,6 +75,7 @@ type numbered struct {
 }
 
 // seal sends b with the statements behind it that number drafts, and signs them.
+// What goes to a connection that has ended stays empty and is not kept.
 func (tx *Tx) seal(ctx context.Context, b *pgx.Batch, drafts []Draft) ([]signing.Sealed, error) {
 	count := map[string]int64{}
 	for _, d := range drafts {
@@ -89,9 +86,14 @@ func (tx *Tx) seal(ctx context.Context, b *pgx.Batch, drafts []Draft) ([]signing
 		n := &numbered{}
 		next[conn] = n
 		b.Queue(`UPDATE sequences s SET last = s.last + $2 FROM connections c
-			WHERE s.conn = $1 AND c.id = s.conn RETURNING s.last - $2 + 1, c.peer, c.epoch, clock_timestamp()`,
+			WHERE s.conn = $1 AND c.id = s.conn AND c.state NOT IN ('revoked', 'rejected') RETURNING s.last - $2 + 1, c.peer, c.epoch, clock_timestamp()`,
 			conn, count[conn]).QueryRow(func(row pgx.Row) error {
-			if err := row.Scan(&n.first, &n.peer, &n.epoch, &n.now); err != nil {
+			err := row.Scan(&n.first, &n.peer, &n.epoch, &n.now)
+			if errors.Is(err, pgx.ErrNoRows) {
+				delete(next, conn) // it has ended: nobody is told any more
+				return nil
+			}
+			if err != nil {
 				return fmt.Errorf("numbering messages of connection %s: %w", conn, err)
 			}
 			return nil
@@ -105,7 +107,11 @@ func (tx *Tx) seal(ctx context.Context, b *pgx.Batch, drafts []Draft) ([]signing
 	}
 	sealed := make([]signing.Sealed, len(drafts))
 	for i, d := range drafts {
-		s, err := tx.db.seal(d, next[d.Conn])
+		n := next[d.Conn]
+		if n == nil {
+			continue
+		}
+		s, err := tx.db.seal(d, n)
 		if err != nil {
 			return nil, err
 		}
@@ -120,21 +126,17 @@ func (db *DB) seal(d Draft, n *numbered) (signing.Sealed, error) {
 		return signing.Sealed{}, fmt.Errorf("encoding a %s body: %w", d.Body.Kind(), err)
 	}
 	h := signing.Header{ID: d.id, Kind: string(d.Body.Kind()), Iss: db.self, Aud: n.peer, Conn: d.Conn,
-		Epoch: n.epoch, Seq: n.first, Iat: n.now.UnixMilli(), Exp: n.now.Add(cmp.Or(d.Life, AnswerLife)).UnixMilli(), Wsp: workspace, Re: d.Re}
+		Epoch: n.epoch, Seq: n.first, Iat: n.now.UnixMilli(), Exp: n.now.Add(cmp.Or(d.Life, AnswerLife)).UnixMilli(), Wsp: Workspace, Re: d.Re}
 	n.first++
 	return db.signer.Seal(commands.Types[d.Body.Kind()], h, body)
 }
 
-// keep adds sealed drafts to what is stored at the end, and to the notes what
-// is not.
+// keep adds sealed drafts to what is stored at the end.
 func (tx *Tx) keep(drafts []Draft, sealed []signing.Sealed) {
 	for i, s := range sealed {
-		d := drafts[i]
-		if d.Note {
-			tx.notes = append(tx.notes, Outgoing{ID: s.ID, Conn: d.Conn, Lane: d.Lane, Kind: string(d.Body.Kind()), Wire: s.Wire})
-			continue
+		if s.ID != "" {
+			tx.sealed.add(drafts[i], s)
 		}
-		tx.sealed.add(d, s)
 	}
 }
 

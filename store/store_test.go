@@ -21,21 +21,21 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 func TestTheCursorSendsOnceAndAgainWhatIsNotConfirmed(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
-	conns := []string{p.Hub.Conn.ID}
-	for range 3 {
+	for range 2 {
 		p.Order(t, nil)
 	}
 
-	first, err := p.Hub.Out.Next(t.Context(), conns, 2)
+	first, err := p.Hub.Out.Next(t.Context())
 	require.NoError(t, err)
-	second, err := p.Hub.Out.Next(t.Context(), conns, 2)
+	p.Order(t, nil)
+	second, err := p.Hub.Out.Next(t.Context())
 	require.NoError(t, err)
 	p.Hub.Out.Back(second)
-	third, err := p.Hub.Out.Next(t.Context(), conns, 2)
+	third, err := p.Hub.Out.Next(t.Context())
 	require.NoError(t, err)
-	soon, err := p.Hub.Out.Again(t.Context(), conns, 10)
+	soon, err := p.Hub.Out.Again(t.Context())
 	require.NoError(t, err)
-	fresh, err := p.Hub.DB.NewCursor().Next(t.Context(), conns, 10)
+	fresh, err := p.Hub.DB.NewCursor(p.Hub.Conn.ID).Next(t.Context())
 	require.NoError(t, err)
 
 	require.Equal(t, []int64{1, 2}, []int64{first[0].Seq, first[1].Seq})
@@ -43,8 +43,8 @@ func TestTheCursorSendsOnceAndAgainWhatIsNotConfirmed(t *testing.T) {
 	require.Empty(t, soon, "nothing is overdue yet")
 	require.Len(t, fresh, 3, "a restart sends everything that is open")
 	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET created_at = created_at - interval '1 hour'`))
-	store.OverdueForTest(p.Hub.Out, p.Hub.Conn.ID)
-	late, err := p.Hub.Out.Again(t.Context(), conns, 10)
+	store.OverdueForTest(p.Hub.Out)
+	late, err := p.Hub.Out.Again(t.Context())
 	require.NoError(t, err)
 	require.Len(t, late, 3)
 	require.NotEqual(t, first[0].ID, late[0].ID, "the message server must not take the copy for a repetition")
@@ -70,10 +70,10 @@ func TestIdempotencyKey(t *testing.T) {
 func TestRevokedIsFinal(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
-	_, err := p.Hub.DB.SetConnectionState(t.Context(), p.Hub.Conn.ID, store.Revoked, "gone", "test")
+	_, err := p.Hub.DB.SetConnectionState(t.Context(), p.Hub.Conn.ID, store.Revoked, "gone", "test", nil)
 	require.NoError(t, err)
 
-	_, err = p.Hub.DB.SetConnectionState(t.Context(), p.Hub.Conn.ID, store.Active, "back", "test")
+	_, err = p.Hub.DB.SetConnectionState(t.Context(), p.Hub.Conn.ID, store.Active, "back", "test", nil)
 
 	require.Equal(t, commands.Conflict, commands.CodeOf(err))
 	require.Error(t, p.Hub.Exec(`UPDATE connections SET state = 'active'`))

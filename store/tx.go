@@ -29,7 +29,6 @@ type Tx struct {
 	audit  []AuditRow
 	drafts []Draft
 	sealed outboxRows // numbered already
-	notes  []Outgoing
 }
 
 // Tx runs fn in a transaction, again after an outage, and has its effect once:

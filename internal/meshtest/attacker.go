@@ -24,6 +24,7 @@ type Attacker struct {
 	Link  *transport.Link
 
 	verifier signing.Verifier
+	greeting sync.Once
 	mu       sync.Mutex // guards heard
 	heard    []commands.Command
 }
@@ -48,7 +49,7 @@ func (m *Mesh) Attack(t testing.TB, name string) *Attacker {
 	a := &Attacker{Spoke: s, Voice: &Voice{Keys: s.Keys, Peer: conns[0].Peer, Conn: s.Conn, Epoch: conns[0].Epoch}}
 	a.verifier, err = db.Verifier(t.Context(), conns[0])
 	require.NoError(t, err)
-	a.Link = &transport.Link{Address: s.Proxy.Addr(), Pins: []string{conns[0].LinkPin}, ID: string(s.Keys.InstanceID()), Seed: s.Keys.LinkSeed, Log: s.Log.Logger()}
+	a.Link = &transport.Link{Address: s.Proxy.Addr(), Pins: []string{conns[0].LinkPin}, ID: s.Conn, Seed: s.Keys.LinkSeed, Log: s.Log.Logger()}
 	keep(t, a.Link.Run)
 	for _, lane := range []string{transport.LaneRun, transport.LaneControl} {
 		keep(t, func(ctx context.Context) error {
@@ -58,6 +59,27 @@ func (m *Mesh) Attack(t testing.TB, name string) *Attacker {
 	Await(t, "the attacker's link", func() bool { return a.Link.State().Up })
 	delete(m.Spokes, name) // it never comes to rest
 	return a
+}
+
+// Greet sends a heartbeat as an honest spoke does on a new link: before it, the
+// hub relays nothing.
+func (a *Attacker) Greet(t testing.TB) {
+	t.Helper()
+	sent := a.seq.Load()
+	a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x",
+		Link: commands.LinkView{State: "active", Numbers: &commands.Numbering{Sent: sent}}}, nil, nil).Wire)
+}
+
+// Beat sends wire in place of a heartbeat, whatever it is. The hub answers none
+// that it refuses.
+func (a *Attacker) Beat(t testing.TB, wire []byte) {
+	t.Helper()
+	ctx, done := context.WithTimeout(t.Context(), 2*time.Second)
+	defer done()
+	_, err := a.Link.Beat(ctx, wire)
+	if err != nil {
+		require.ErrorIs(t, err, transport.ErrUnavailable)
+	}
 }
 
 // keep runs a loop until the test ends.
@@ -85,6 +107,7 @@ func (a *Attacker) hear(_ context.Context, list []transport.Command) error {
 // attacker got to see of that.
 func (a *Attacker) Order(t testing.TB, m *Mesh) Asked {
 	t.Helper()
+	a.greeting.Do(func() { a.Greet(t) })
 	task := m.Order(t, hub.SpawnRequest{Spoke: a.Spoke.Name, Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}})
 	asked := Asked{Task: task}
 	Await(t, "the command", func() bool {

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -66,7 +65,7 @@ func TestFailureIsRetriedUntilItsRetriesAreSpent(t *testing.T) {
 
 func TestKill(t *testing.T) {
 	t.Parallel()
-	kill := func(t *testing.T, p *pair, task string) spoke.Taken {
+	kill := func(t *testing.T, p *pair, task string) *store.Incoming {
 		_, err := p.Hub.DB.OrderKill(t.Context(), commands.Kill{Task: task, Reason: "enough", GraceMS: 1000}, time.Hour, "test")
 		require.NoError(t, err)
 		taken := p.toSpoke(t)
@@ -94,13 +93,13 @@ func TestKill(t *testing.T) {
 
 		got := kill(t, p, task)
 
-		require.Equal(t, &backlog.KillRun{Fence: backlog.Fence{Task: task, Attempt: 1, Epoch: c.Fence.Epoch + 1}, Grace: time.Second}, got.Kill)
+		require.Equal(t, &backlog.KillRun{Fence: backlog.Fence{Task: task, Attempt: 1, Epoch: c.Fence.Epoch + 1}, Grace: time.Second}, got.Effect)
 		require.False(t, p.end(t, c.Fence, commands.Succeeded), "the worker's fence is stale")
 		again, ok, err := p.backlog.PendingKill(t.Context(), task)
 		require.NoError(t, err)
 		require.True(t, ok)
-		require.Equal(t, *got.Kill, again, "a restarted spoke finds it")
-		require.True(t, p.end(t, got.Kill.Fence, commands.AttemptKilled))
+		require.Equal(t, got.Effect, &again, "a restarted spoke finds it")
+		require.True(t, p.end(t, got.Effect.(*backlog.KillRun).Fence, commands.AttemptKilled))
 		p.toHub(t)
 		require.Equal(t, commands.KillRequested, p.Mirror(t, task).Reason)
 		require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM inbox WHERE kind = 'agent.killed'`))
@@ -130,7 +129,7 @@ func TestKill(t *testing.T) {
 		got := kill(t, p, task)
 		p.toHub(t)
 
-		require.Nil(t, got.Kill)
+		require.Nil(t, got.Effect)
 		require.Equal(t, commands.Completed, p.Mirror(t, task).State)
 		require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM inbox WHERE kind = 'agent.killed'`))
 	})

@@ -1,13 +1,13 @@
 package meshtest
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
@@ -28,26 +28,43 @@ func newPair(t testing.TB) *pair {
 	return &pair{p, backlog.Open(p.Spoke.DB, spoke.Answer)}
 }
 
-func (p *pair) take(t testing.TB, wires ...[]byte) spoke.TakenIn {
+// takeSome lets the spoke take in messages that were read.
+func (p *pair) takeSome(t testing.TB, batch []*store.Incoming) store.TakenIn {
 	t.Helper()
-	taken, err := spoke.Take(t.Context(), p.Spoke.DB, p.backlog, p.Spoke.Read(t, wires...))
+	taken, err := p.Spoke.DB.TakeIn(t.Context(), p.Spoke.Conn.ID, batch, func(ctx context.Context, tx *store.Tx, from store.Standing, fresh []*store.Incoming) error {
+		return spoke.Take(ctx, p.backlog, tx, from, fresh)
+	})
 	require.NoError(t, err)
 	return taken
 }
 
-func (p *pair) toSpoke(t testing.TB) []spoke.Taken {
+func (p *pair) take(t testing.TB, wires ...[]byte) store.TakenIn {
 	t.Helper()
-	return p.take(t, p.Hub.Due(t)...).Each
+	return p.takeSome(t, p.Spoke.Read(t, wires...))
 }
 
-func (p *pair) toHub(t testing.TB) hub.Ingested {
+func (p *pair) toSpoke(t testing.TB) []*store.Incoming {
 	t.Helper()
-	in, err := hub.Ingest(t.Context(), p.Hub.DB, p.Hub.Read(t, p.Spoke.Due(t)...))
+	batch := p.Spoke.Read(t, p.Hub.Due(t)...)
+	p.takeSome(t, batch)
+	return batch
+}
+
+// report lets the hub take in messages, and the spoke hear what is stored.
+func (p *pair) report(t testing.TB, wires ...[]byte) []*store.Incoming {
+	t.Helper()
+	batch := p.Hub.Read(t, wires...)
+	taken, err := p.Hub.DB.TakeIn(t.Context(), p.Hub.Conn.ID, batch, store.MoveMirrors)
 	require.NoError(t, err)
-	for _, n := range in.Notes {
-		p.take(t, n.Wire)
+	if taken.Stored.Through > 0 {
+		require.NoError(t, p.Spoke.DB.Confirm(t.Context(), p.Spoke.Conn.ID, taken.Stored))
 	}
-	return in
+	return batch
+}
+
+func (p *pair) toHub(t testing.TB) []*store.Incoming {
+	t.Helper()
+	return p.report(t, p.Spoke.Due(t)...)
 }
 
 func (p *pair) claim(t testing.TB, n int) []backlog.Claimed {
@@ -115,8 +132,7 @@ func TestReportsInAnyOrderAndManyTimesHaveOneEffect(t *testing.T) {
 	require.Len(t, wires, 3)
 
 	for _, i := range []int{2, 0, 2, 1, 0, 1} {
-		_, err := hub.Ingest(t.Context(), p.Hub.DB, p.Hub.Read(t, wires[i]))
-		require.NoError(t, err)
+		p.report(t, wires[i])
 		require.Equal(t, commands.Completed, p.Mirror(t, task).State, "the result came first")
 	}
 
@@ -153,10 +169,9 @@ func TestAPoisonousMessageIsBuriedAlone(t *testing.T) {
 	batch := p.Spoke.Read(t, p.Hub.Due(t)...)
 	batch[2].Body.(*commands.Spawn).Title = "a\x00b"
 
-	got, err := spoke.Take(t.Context(), p.Spoke.DB, p.backlog, batch)
+	p.takeSome(t, batch)
 
-	require.NoError(t, err)
-	require.Equal(t, commands.Internal, got.Each[2].Code)
+	require.Equal(t, commands.Internal, batch[2].Code)
 	require.Equal(t, 4, p.Spoke.Count(t, `SELECT count(*) FROM tasks`))
 	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM audit WHERE action = 'message.poisonous' AND message = $1`, batch[2].Header.ID))
 	require.Len(t, p.claim(t, 10), 4)
@@ -178,7 +193,7 @@ func TestConnectionStatesDecideInTheTransaction(t *testing.T) {
 			task := p.Order(t, nil)
 			_, err := p.Hub.DB.OrderKill(t.Context(), commands.Kill{Task: task, Reason: "x"}, time.Hour, "test")
 			require.NoError(t, err)
-			_, err = p.Spoke.DB.SetConnectionState(t.Context(), p.Spoke.Conn.ID, tt.state, "test", "test")
+			_, err = p.Spoke.DB.SetConnectionState(t.Context(), p.Spoke.Conn.ID, tt.state, "test", "test", nil)
 			require.NoError(t, err)
 
 			taken := p.toSpoke(t)

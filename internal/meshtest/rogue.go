@@ -64,14 +64,19 @@ func (r *Rogue) admit(t testing.TB) (link string) {
 	t.Helper()
 	link, err := transport.NKey(r.Spoke.Keys.LinkSeed)
 	require.NoError(t, err)
-	fed, peer, most := r.fed, string(r.Peer), transport.Most{Messages: 64}
-	require.NoError(t, fed.Admit(t.Context(), transport.Peer{ID: peer, NKey: link}))
-	keep(t, func(ctx context.Context) error { return fed.Reports(ctx, peer, most, r.hear) })
-	keep(t, func(ctx context.Context) error { return fed.Logs(ctx, peer, most, r.hear) })
+	fed, conn, most := r.fed, r.Conn, transport.Most{Messages: 64}
+	require.NoError(t, fed.Admit(t.Context(), transport.Peer{ID: conn, NKey: link}))
+	keep(t, func(ctx context.Context) error { return fed.Reports(ctx, conn, most, r.hear) })
+	keep(t, func(ctx context.Context) error { return fed.Logs(ctx, conn, most, r.hear) })
 	keep(t, func(ctx context.Context) error {
-		return fed.Presence(ctx, func(context.Context, string, []byte) []byte { return []byte("{}") })
+		return fed.Presence(ctx, func(context.Context, string, []byte) []byte { return r.presence(t) })
 	})
 	return link
+}
+
+// presence answers a heartbeat: it has numbered what it sent, and stored nothing.
+func (r *Rogue) presence(t testing.TB) []byte {
+	return r.Seal(t, &commands.Heartbeat{IntervalMS: 1000, Link: commands.LinkView{State: "active", Numbers: &commands.Numbering{Sent: r.seq.Load()}}}, nil, nil).Wire
 }
 
 func (r *Rogue) awaitLink(t testing.TB) {
@@ -146,7 +151,7 @@ func (r *Rogue) Send(t testing.TB, lane string, wires ...[]byte) {
 	defer done()
 	var list []transport.Command
 	for _, w := range wires {
-		list = append(list, transport.Command{Peer: string(r.Peer), Lane: lane, Verb: "any", ID: NewID(), Body: w})
+		list = append(list, transport.Command{Peer: r.Conn, Lane: lane, Verb: "any", ID: NewID(), Body: w})
 	}
 	for _, err := range r.fed.Publish(ctx, list) {
 		require.NoError(t, err)

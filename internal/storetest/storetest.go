@@ -62,7 +62,7 @@ func OpenSide(t testing.TB, url string, identity, sign byte, pool int) *Side {
 	db, err := store.Open(t.Context(), store.Config{URL: s.URL, Self: s.Self(), Signer: s.Signing, PoolSize: pool})
 	require.NoError(t, err)
 	t.Cleanup(db.Close)
-	s.DB, s.Out = db, db.NewCursor()
+	s.DB = db
 	return s
 }
 
@@ -83,7 +83,7 @@ func (s *Side) join(t testing.TB, conn string, peer *Side, name string, a store.
 		Keys:       store.PeerKeys{Identity: peer.Identity.Public(), Signing: peer.Signing.Public(), Sealing: bytes.Repeat([]byte{byte(len(name))}, 32)},
 		Grant:      Terms, Actor: "test"})
 	require.NoError(t, err)
-	s.Conn = c
+	s.Conn, s.Out = c, s.DB.NewCursor(c.ID)
 	s.Verifier, err = s.DB.Verifier(t.Context(), c)
 	require.NoError(t, err)
 }
@@ -117,15 +117,15 @@ func (s *Side) Exec(sql string, args ...any) error {
 }
 
 // Read opens messages as a receiving room does.
-func (s *Side) Read(t testing.TB, wires ...[]byte) []store.Incoming {
+func (s *Side) Read(t testing.TB, wires ...[]byte) []*store.Incoming {
 	t.Helper()
-	var list []store.Incoming
+	var list []*store.Incoming
 	for _, w := range wires {
 		o, err := s.Verifier.Open(w, time.Now())
 		require.NoError(t, err)
 		c, err := commands.Parse(o)
 		require.NoError(t, err)
-		list = append(list, store.Incoming{Conn: s.Conn.ID, Header: o.Header(), Digest: o.Digest(), Wire: w, Body: c.Body})
+		list = append(list, &store.Incoming{Conn: s.Conn.ID, Header: o.Header(), Digest: o.Digest(), Wire: w, Body: c.Body, Asks: o.Type() == signing.Command})
 	}
 	return list
 }
@@ -133,7 +133,7 @@ func (s *Side) Read(t testing.TB, wires ...[]byte) []store.Incoming {
 // Due returns what the outbox holds for the other side and did not hand out yet.
 func (s *Side) Due(t testing.TB) [][]byte {
 	t.Helper()
-	out, err := s.Out.Next(t.Context(), []string{s.Conn.ID}, 1000)
+	out, err := s.Out.Next(t.Context())
 	require.NoError(t, err)
 	var wires [][]byte
 	for _, o := range out {

@@ -125,44 +125,51 @@ func (b *Backlog) PendingKill(ctx context.Context, task string) (k KillRun, ok b
 	return k, err == nil, err
 }
 
-// RevokeWork takes everything that connection conn asked for from its workers
-// and ends what waits: the peer was revoked on this side. It returns what runs
-// and must be ended now. Results stay in the outbox unsent: a revoked peer gets
-// nothing.
-func (b *Backlog) RevokeWork(ctx context.Context, conn string) ([]KillRun, error) {
+// RevokeWork ends what connection conn asked for, in the transaction that ends
+// the connection: what waits is cancelled, what runs loses its lease and is found
+// by [Backlog.RevokedRuns]. Results are kept and not sent.
+func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string) error {
+	rows, err := tx.Query(ctx, `SELECT id::text FROM tasks WHERE conn = $1 AND state IN ('queued', 'paused', 'blocked')`, conn)
+	if err != nil {
+		return fmt.Errorf("looking for the work of a revoked connection: %w", err)
+	}
+	waiting, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("looking for the work of a revoked connection: %w", err)
+	}
+	if len(waiting) > 0 {
+		done, err := b.cancelWaiting(ctx, tx, "self", waiting, commands.KillRequested)
+		if err != nil {
+			return err
+		}
+		if err := b.failDependents(ctx, tx, done); err != nil {
+			return err
+		}
+	}
+	_, err = tx.Exec(ctx, `WITH killed AS (
+			UPDATE tasks SET epoch = epoch + 1, reason = 'kill_requested', updated_at = clock_timestamp()
+			WHERE conn = $1 AND state IN ('claimed', 'running', 'awaiting_input') RETURNING id, epoch
+		)
+		UPDATE leases l SET epoch = k.epoch FROM killed k WHERE l.task = k.id`, conn)
+	if err != nil {
+		return fmt.Errorf("revoking the leases of a connection: %w", err)
+	}
+	return nil
+}
+
+// RevokedRuns returns what runs for conn and has lost its lease to its end.
+func (b *Backlog) RevokedRuns(ctx context.Context, conn string) ([]KillRun, error) {
 	var list []KillRun
-	err := b.db.Tx(ctx, "ending the work of a revoked connection", func(ctx context.Context, tx *store.Tx) error {
-		list = nil
-		rows, err := tx.Query(ctx, `SELECT id::text FROM tasks WHERE conn = $1 AND state IN ('queued', 'paused', 'blocked')`, conn)
+	err := b.db.Read(ctx, "looking for the runs of a revoked connection", func(ctx context.Context, c *pgxpool.Conn) error {
+		rows, err := c.Query(ctx, `SELECT t.id::text, t.attempt, t.epoch FROM leases l JOIN tasks t ON t.id = l.task
+			WHERE t.conn = $1 AND t.reason = 'kill_requested'`, conn)
 		if err != nil {
 			return err
 		}
-		waiting, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			return err
-		}
-		if len(waiting) > 0 {
-			done, err := b.cancelWaiting(ctx, tx, "self", waiting, commands.KillRequested)
-			if err != nil {
-				return err
-			}
-			if err := b.failDependents(ctx, tx, done); err != nil {
-				return err
-			}
-		}
-		rows, err = tx.Query(ctx, `WITH killed AS (
-				UPDATE tasks SET epoch = epoch + 1, reason = 'kill_requested', updated_at = clock_timestamp()
-				WHERE conn = $1 AND state IN ('claimed', 'running', 'awaiting_input') RETURNING id, attempt, epoch
-			), lease AS (
-				UPDATE leases l SET epoch = k.epoch FROM killed k WHERE l.task = k.id
-			)
-			SELECT id::text, attempt, epoch FROM killed`, conn)
-		if err != nil {
-			return err
-		}
-		var k KillRun
-		k.Grace = 10 * time.Second
-		_, err = pgx.ForEachRow(rows, []any{&k.Fence.Task, &k.Fence.Attempt, &k.Fence.Epoch}, func() error { list = append(list, k); return nil })
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (KillRun, error) {
+			k := KillRun{Grace: 10 * time.Second}
+			return k, row.Scan(&k.Fence.Task, &k.Fence.Attempt, &k.Fence.Epoch)
+		})
 		return err
 	})
 	return list, err

@@ -80,3 +80,11 @@ func (b *Backlog) LogsForwarded(ctx context.Context, f Fence, out, err int64) er
 		return e
 	})
 }
+
+// Asker returns the connection that asked for a task, "" for none.
+func (b *Backlog) Asker(ctx context.Context, task string) (conn string, err error) {
+	err = b.db.Read(ctx, "looking up who asked for task "+task, func(ctx context.Context, c *pgxpool.Conn) error {
+		return c.QueryRow(ctx, `SELECT coalesce(conn::text, '') FROM tasks WHERE id = $1`, task).Scan(&conn)
+	})
+	return conn, err
+}

@@ -98,10 +98,19 @@ CREATE TABLE heartbeats (
 
 ----------------------------------------------------------------- messages ---
 
--- The last sequence number given to a message that we sent over a connection.
+-- The sequence numbers of a connection, one space for each direction. Locked last
+-- of all in every transaction.
 CREATE TABLE sequences (
-    conn  uuid PRIMARY KEY REFERENCES connections,
-    last  bigint NOT NULL DEFAULT 0
+    conn    uuid PRIMARY KEY REFERENCES connections,
+    last    bigint NOT NULL DEFAULT 0,             -- the last number given to a message of ours
+    stored  int8multirange NOT NULL DEFAULT '{}'   -- the numbers of the peer's messages that are or were in the inbox
+) WITH (fillfactor = 50);
+
+-- Which process serves a connection, and until when, by this database's clock.
+CREATE TABLE serving (
+    conn     uuid PRIMARY KEY REFERENCES connections,
+    process  text NOT NULL,
+    until    timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
 -- Every authentic message that was received, for as long as it could come

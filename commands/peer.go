@@ -1,0 +1,140 @@
+package commands
+
+// MaxMissing is how many gaps a set of numbers may have on the wire.
+const MaxMissing = 1000
+
+// Numbers is a set of sequence numbers: 1 to Through without the gaps.
+type Numbers struct {
+	Through int64   `json:"through"` // 0: none
+	Gaps    []Range `json:"gaps,omitempty"`
+}
+
+// A Range is a range of numbers that are missing, both ends included.
+type Range struct {
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+}
+
+// A Numbering is what one side of a connection has numbered and stored.
+type Numbering struct {
+	Sent   int64   `json:"sent"`   // the highest number that it gave to a message of its own
+	Stored Numbers `json:"stored"` // the numbers of the other side's messages that it has stored
+}
+
+// Received says that messages were stored: their sender may forget them. It
+// names all that ever were, so a lost one costs nothing.
+type Received struct {
+	Numbers
+}
+
+// Revoked is the last word over a connection: its sender has ended it.
+type Revoked struct {
+	Reason string `json:"reason"`
+}
+
+// MaxBeatAgents is how many agents one heartbeat describes; Running counts all.
+const MaxBeatAgents = 400
+
+// Heartbeat is a sign of life of one side of a connection: what it thinks of the
+// connection, and for an instance that runs agents what it can and does. The
+// dialling side sends it, the other side answers with its own.
+type Heartbeat struct {
+	IntervalMS   int64       `json:"interval_ms"`
+	Link         LinkView    `json:"link"`
+	Slots        int         `json:"slots"`
+	Running      int         `json:"running"`
+	Queued       int         `json:"queued"`
+	Capabilities []string    `json:"capabilities,omitempty"`
+	KillLevel    string      `json:"kill_level"`
+	Version      string      `json:"version"`
+	Agents       []AgentBeat `json:"agents,omitempty"`
+}
+
+// A LinkView is what one side says about the connection in each heartbeat.
+type LinkView struct {
+	State   string     `json:"state"`             // of the connection on this side
+	Reason  string     `json:"reason,omitempty"`  // of that state
+	By      string     `json:"by,omitempty"`      // who decided it
+	Numbers *Numbering `json:"numbers,omitempty"` // nil while this side's database does not answer
+}
+
+// An AgentBeat is one running agent in a [Heartbeat].
+type AgentBeat struct {
+	Task    string `json:"task"`
+	Attempt int    `json:"attempt"`
+	State   State  `json:"state"`
+	RSS     int64  `json:"rss,omitempty"`    // bytes, the whole tree
+	CPUMS   int64  `json:"cpu_ms,omitempty"` // processor time used so far
+	Output  int64  `json:"output,omitempty"` // bytes written so far
+}
+
+// Kind returns [ReceivedKind].
+func (*Received) Kind() Kind { return ReceivedKind }
+
+// Kind returns [RevokedKind].
+func (*Revoked) Kind() Kind { return RevokedKind }
+
+// Kind returns [HeartbeatKind].
+func (*Heartbeat) Kind() Kind { return HeartbeatKind }
+
+// Validate checks b.
+func (b *Received) Validate() error { return b.check() }
+
+// Validate checks b.
+func (b *Revoked) Validate() error { return checkText("reason", b.Reason, 1000) }
+
+const maxNumber = 1<<53 - 1
+
+// check wants gaps in ascending order, apart from each other and below Through.
+func (n Numbers) check() error {
+	if n.Through < 0 || n.Through > maxNumber || len(n.Gaps) > MaxMissing {
+		return Refuse(Validation, "a set of numbers reaches from 0 to %d and has at most %d gaps", int64(maxNumber), MaxMissing)
+	}
+	last := int64(-1)
+	for _, g := range n.Gaps {
+		if g.From < 1 || g.From <= last+1 || g.To < g.From || g.To >= n.Through {
+			return Refuse(Validation, "the gaps of a set of numbers are ranges below %d in ascending order", n.Through)
+		}
+		last = g.To
+	}
+	return nil
+}
+
+var linkStates = map[string]bool{"pending": true, "active": true, "suspended": true, "disconnected": true, "revoked": true, "rejected": true}
+
+func (v LinkView) check() error {
+	if !linkStates[v.State] {
+		return Refuse(Validation, "state %q is not a state of a connection", clip(v.State))
+	}
+	if v.Numbers != nil {
+		if v.Numbers.Sent < 0 || v.Numbers.Sent > maxNumber {
+			return Refuse(Validation, "number %d is outside 0..%d", v.Numbers.Sent, int64(maxNumber))
+		}
+		if err := v.Numbers.Stored.check(); err != nil {
+			return err
+		}
+	}
+	if err := checkText("reason", v.Reason, 1000); err != nil {
+		return err
+	}
+	return checkText("by", v.By, 256)
+}
+
+// Validate checks b.
+func (b *Heartbeat) Validate() error {
+	if b.IntervalMS < 100 || b.IntervalMS > 3_600_000 {
+		return Refuse(Validation, "heartbeat interval of %d ms is outside 100..3600000", b.IntervalMS)
+	}
+	if err := b.Link.check(); err != nil {
+		return err
+	}
+	if len(b.Agents) > MaxBeatAgents {
+		return Refuse(Validation, "a heartbeat describes %d agents, limit %d", len(b.Agents), MaxBeatAgents)
+	}
+	for _, a := range b.Agents {
+		if err := checkTaskState(a.Task, a.State, NoReason); err != nil {
+			return err
+		}
+	}
+	return nil
+}

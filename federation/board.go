@@ -1,0 +1,190 @@
+package federation
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// DefaultInterval is the time between two heartbeats.
+const DefaultInterval = 10 * time.Second
+
+// A Board owns the connections that this process serves. Its exported fields are
+// set before Start and not changed afterwards.
+type Board struct {
+	DB       *store.DB
+	Keys     signing.Keys
+	Log      *slog.Logger   // required
+	Process  string         // who serves the connections: the same again after a restart
+	Version  string         // of the program, for people
+	Server   *transport.Hub // where peers dial in; nil where nobody does
+	Handlers []Handler      // what messages mean
+	Rate     Rate           // of each peer
+	Interval time.Duration  // of heartbeats; 0 means DefaultInterval
+	// Load is what a heartbeat tells about the work that is done here. It must
+	// not wait for anything. Nil where nothing is done.
+	Load func() commands.Heartbeat
+	// End ends the work of a connection inside the transaction that ends the
+	// connection. It may run again after an outage of the database.
+	End func(ctx context.Context, tx *store.Tx, c store.Connection) error
+	// Ended is told after that transaction. Both may be nil.
+	Ended func(ctx context.Context, c store.Connection)
+	// Lease is how long a peer that is obeyed may be silent before nothing new is
+	// started for it. Nil means [DefaultLease].
+	Lease func() time.Duration
+
+	handlers handlers
+	bell     chan struct{} // rung when the table has changed
+
+	mu        sync.Mutex // guards the rest
+	exchanges map[string]*Exchange
+	known     map[string]store.Connection // every connection, ended ones too
+	applied   map[string]string           // what the message server was told of each peer
+	asked     int64                       // how often somebody asked for the table to be followed
+	followed  int64                       // the last of those that was served by a reading that began after it
+	moved     chan struct{}               // closed when followed grows
+}
+
+func (b *Board) interval() time.Duration {
+	if b.Interval == 0 {
+		return DefaultInterval
+	}
+	return b.Interval
+}
+
+// Start reads the table, starts the message server where there is one, and
+// completes what a crash interrupted: who is not active is not let in, and
+// nothing of an ended connection is left.
+func (b *Board) Start(ctx context.Context) error {
+	b.handlers = newHandlers(b.Handlers)
+	b.bell, b.moved = make(chan struct{}, 1), make(chan struct{})
+	b.exchanges, b.known, b.applied = map[string]*Exchange{}, map[string]store.Connection{}, map[string]string{}
+	table, err := b.DB.Serve(ctx, b.Process)
+	if err != nil {
+		return err
+	}
+	for _, p := range table {
+		b.known[p.ID] = p.Connection // who asks before the first reconcile finds them
+	}
+	if b.Server == nil {
+		return nil
+	}
+	for _, p := range table {
+		if p.State == store.Active && p.Authority == store.Commands {
+			if err := b.admit(ctx, p.Connection); err != nil {
+				return err
+			}
+		}
+	}
+	if err := b.Server.Start(ctx); err != nil {
+		return fmt.Errorf("starting the message server: %w", err)
+	}
+	return nil
+}
+
+// Run serves the connections until ctx ends, and returns after every exchange
+// has ended. Start comes first.
+func (b *Board) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return b.reconcileAll(ctx) })
+	g.Go(func() error { return b.saveBeats(ctx) })
+	g.Go(func() error { return b.watchOutbox(ctx) })
+	g.Go(func() error { return b.watchLeases(ctx) })
+	if b.Server != nil {
+		g.Go(func() error { return b.serveBeats(ctx) })
+	}
+	return g.Wait()
+}
+
+// Close stops the message server. Run has returned before.
+func (b *Board) Close() {
+	if b.Server != nil {
+		b.Server.Close()
+	}
+}
+
+// Exchange returns the exchange of a connection that is served here, or nil.
+func (b *Board) Exchange(conn string) *Exchange {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.exchanges[conn]
+}
+
+// Exchanges returns all exchanges of this process, by connection id.
+func (b *Board) Exchanges() []*Exchange {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := slices.Collect(maps.Values(b.exchanges))
+	slices.SortFunc(list, func(x, y *Exchange) int { return x.peer.Load().CreatedAt.Compare(y.peer.Load().CreatedAt) })
+	return list
+}
+
+// Wake tells the exchanges of conns that a commit filled their outbox; without
+// conns, all of them.
+func (b *Board) Wake(conns ...string) {
+	if len(conns) == 0 {
+		for _, x := range b.Exchanges() {
+			x.Wake()
+		}
+	}
+	for _, conn := range conns {
+		if x := b.Exchange(conn); x != nil {
+			x.Wake()
+		}
+	}
+}
+
+// watchOutbox wakes exchanges for what other processes put into the outbox.
+func (b *Board) watchOutbox(ctx context.Context) error {
+	seen := map[string]int64{}
+	for pause(ctx, time.Second) {
+		last, err := b.DB.LastNumbers(ctx)
+		if err != nil {
+			b.Log.DebugContext(ctx, "looking for new messages", "err", err)
+			continue
+		}
+		for conn, n := range last {
+			if seen[conn] != n {
+				seen[conn] = n
+				b.Wake(conn)
+			}
+		}
+	}
+	return nil
+}
+
+// changed tells the board to read the table again.
+func (b *Board) changed() { ring(b.bell) }
+
+// Await waits until everything that was committed before is in force here.
+func (b *Board) Await(ctx context.Context) error {
+	b.mu.Lock()
+	b.asked++
+	ticket := b.asked
+	b.mu.Unlock()
+	b.changed()
+	for {
+		b.mu.Lock()
+		followed, moved := b.followed, b.moved
+		b.mu.Unlock()
+		if followed >= ticket {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the change of a connection to take effect: %w", context.Cause(ctx))
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package federation
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// An Exchange carries all messages of one connection: what comes in is verified,
+// stored and acted on, what the outbox holds goes out until it is confirmed.
+type Exchange struct {
+	id     string // of the connection
+	board  *Board
+	way    way
+	log    *slog.Logger
+	cursor *store.Cursor
+	meter  *meter
+
+	peer    atomic.Pointer[Peer] // as the table had it at the last reconcile
+	bell    chan struct{}        // rung after a commit that filled the outbox
+	strikes strikes
+
+	mu      sync.Mutex    // guards the rest
+	changed chan struct{} // closed when peer, or what both agree on, changes
+	settled int64         // the link on which both sides have compared their numbers
+	beat    *store.Beat   // the peer's last heartbeat
+	unsaved bool          // beat is newer than the one in the database
+	limited time.Time     // when the peer was last above its rate
+	slowed  bool          // that was said
+
+	stop  context.CancelFunc
+	ended chan struct{}
+}
+
+func newExchange(b *Board, p *Peer, w way) *Exchange {
+	x := &Exchange{id: p.ID, board: b, way: w, log: b.Log.With("connection", p.Name), cursor: b.DB.NewCursor(p.ID), meter: newMeter(b.Rate),
+		bell: make(chan struct{}, 1), changed: make(chan struct{}), ended: make(chan struct{})}
+	x.peer.Store(p)
+	return x
+}
+
+// Wake tells that the outbox holds something new for the peer.
+func (x *Exchange) Wake() { ring(x.bell) }
+
+// run works until ctx ends.
+func (x *Exchange) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, q := range x.way.queues() {
+		g.Go(func() error { return x.read(ctx, q) })
+	}
+	g.Go(func() error { return x.relay(ctx) })
+	if d, ok := x.way.(dialled); ok {
+		g.Go(func() error { return d.Run(ctx) })
+		g.Go(func() error { return x.beats(ctx, d) })
+	}
+	return g.Wait()
+}
+
+// read takes in what waits in q while the connection's state allows it. What is
+// not read stays where it is.
+func (x *Exchange) read(ctx context.Context, q queue) error {
+	for ctx.Err() == nil {
+		wanted, changed := x.reads(q)
+		if !wanted {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		reading, stop := context.WithCancelCause(ctx)
+		go func() {
+			for {
+				select {
+				case <-reading.Done():
+					return
+				case <-changed:
+				}
+				if wanted, changed = x.reads(q); !wanted {
+					stop(errClosing)
+					return
+				}
+			}
+		}()
+		err := x.way.receive(reading, q, x.take)
+		stop(nil)
+		if err != nil && ctx.Err() == nil {
+			x.log.WarnContext(ctx, "reading a queue ended; it is opened again", "queue", q.name, "err", err)
+			pause(ctx, time.Second)
+		}
+	}
+	return nil
+}
+
+// reads reports whether q is to be read now, and gives what is closed when that
+// may change.
+func (x *Exchange) reads(q queue) (wanted bool, changed <-chan struct{}) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p := x.peer.Load()
+	wanted = p.State == store.Active || p.State == store.Suspended && !q.starts
+	return wanted, x.changed
+}
+
+// follow takes over what the table says now.
+func (x *Exchange) follow(p *Peer) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.peer.Store(p)
+	x.tell()
+}
+
+// tell wakes whoever waits for a change. The caller holds mu.
+func (x *Exchange) tell() {
+	close(x.changed)
+	x.changed = make(chan struct{})
+	x.Wake()
+}
+
+// agreed reports whether both sides have compared their numbers on the present
+// link, so that messages may be relayed.
+func (x *Exchange) agreed() bool {
+	link := x.way.link()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return link != 0 && x.settled == link && x.relays()
+}
+
+// relays reports whether the connection's state lets anything out.
+func (x *Exchange) relays() bool {
+	state := x.peer.Load().State
+	return state == store.Active || state == store.Suspended
+}
+
+// settle says that both sides have compared their numbers on link.
+func (x *Exchange) settle(link int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if link != 0 && x.settled != link {
+		x.settled = link
+		x.tell()
+	}
+}
+
+// noteRate says once that a peer is above its rate, and once that it is not any more.
+func (x *Exchange) noteRate(waited time.Duration) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case waited > 100*time.Millisecond:
+		x.limited = time.Now()
+		if !x.slowed {
+			x.slowed = true
+			x.log.Warn("the peer sends more than it may; what is above waits on its side", "code", commands.Rate)
+		}
+	case x.slowed && time.Since(x.limited) > time.Minute:
+		x.slowed = false
+		x.log.Info("the peer is within its rate again")
+	}
+}
+
+// Ours are the kinds that exchanges themselves speak.
+func (x *Exchange) ours(kind commands.Kind) bool {
+	return kind == commands.ReceivedKind || kind == commands.RevokedKind
+}
+
+// hear acts on a message between the instances themselves.
+func (x *Exchange) hear(ctx context.Context, p *Peer, in *store.Incoming) error {
+	switch b := in.Body.(type) {
+	case *commands.Received:
+		return x.board.DB.Confirm(ctx, p.ID, b.Numbers)
+	case *commands.Revoked:
+		return x.board.revokedByPeer(ctx, p, b.Reason)
+	}
+	return &signing.Rejected{Code: signing.HdrField, Why: "this is not said between instances"}
+}

@@ -1,0 +1,90 @@
+// Package federation exchanges signed messages with each connected instance:
+// stored before they are sent, sent until they are confirmed, taken once.
+//
+// A [Board] owns the connections that this process serves and runs one
+// [Exchange] for each: the same code whether the peer dials us or we dial it,
+// whether we command it or obey it. What messages mean is registered by the
+// rooms above as [Handler] values; nothing here knows the list.
+//
+// # What it promises
+//
+// A message of a stored kind is written in the transaction of the decision that
+// it tells, and goes out until the peer's database says that it has it. On
+// arrival it is verified, and then its inbox row, its effects, the answers to it
+// and their audit are one transaction; a second copy changes nothing. What is
+// not stored (heartbeats, confirmations, output) may be lost: the next one says
+// the same, or it is sent again from where its receiver stands.
+//
+// # Under failure
+//
+// The database is the record. A process that dies loses which messages went out
+// and sends them again; a lost confirmation is repeated by the next heartbeat,
+// because a confirmation names everything that was stored. Nothing is relayed
+// before both sides have compared their numbers on the present link, so a side
+// that was restored from a backup is noticed before it does harm.
+//
+// # Under concurrency
+//
+// One goroutine, [Board.Run], decides which connections live here. It reads the
+// table and is the only one that admits, cuts, starts and stops. Whoever changes
+// a connection commits, and waits with [Board.Await] until that was done.
+package federation
+
+import (
+	"context"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A Handler acts on messages of some kinds.
+type Handler struct {
+	Kinds []commands.Kind
+
+	// From is the relation of this instance to the senders that are listened to:
+	// [store.Obeys] for the kinds of a commanding peer, [store.Commands] for those
+	// of an obeying one.
+	From store.Authority
+
+	// Judge refuses a message for what it says. It is called from several
+	// goroutines at a time, before the transaction. Nil: nothing is refused.
+	Judge func(m *store.Incoming) *commands.Refused
+
+	// Take acts on new messages of these kinds, in the order of their arrival and
+	// inside the transaction that stores them. It may run again after an outage
+	// of the database. Nil for kinds that are not stored.
+	Take func(ctx context.Context, tx *store.Tx, from store.Standing, batch []*store.Incoming) error
+
+	// Taken is told after the commit of messages that were taken, or that repeat
+	// a taken one: to wake whoever waits. Nil: nobody is told.
+	Taken func(batch []*store.Incoming)
+
+	// Pass acts on messages of kinds that are not stored. An error makes the same
+	// messages come again.
+	Pass func(ctx context.Context, conn store.Connection, batch []*store.Incoming) error
+}
+
+// A Peer is a connection with what it takes to open its messages.
+type Peer struct {
+	store.Connection
+	verifier signing.Verifier
+}
+
+// handlers finds the handler of a kind that a peer may send.
+type handlers map[handlerKey]*Handler
+
+type handlerKey struct {
+	kind commands.Kind
+	from store.Authority
+}
+
+func newHandlers(list []Handler) handlers {
+	m := handlers{}
+	for i := range list {
+		for _, kind := range list[i].Kinds {
+			m[handlerKey{kind, list[i].From}] = &list[i]
+		}
+	}
+	return m
+}

@@ -1,0 +1,236 @@
+package federation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/crash"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// take takes in what came over the way, and returns nil only when all of it was
+// dealt with: stored and committed, passed on, or found to be not authentic.
+func (x *Exchange) take(ctx context.Context, wires [][]byte) error {
+	if err := x.hold(ctx, wires); err != nil {
+		return err
+	}
+	p := x.peer.Load()
+	opened := x.openAll(p, wires)
+	if err := x.strike(ctx, p, opened); err != nil {
+		return err
+	}
+	if err := x.takeStored(ctx, p, opened); err != nil {
+		return err
+	}
+	return x.pass(ctx, p, opened)
+}
+
+// hold waits until the peer is within its rate.
+func (x *Exchange) hold(ctx context.Context, wires [][]byte) error {
+	waited, err := x.meter.wait(ctx, wires)
+	if err != nil {
+		return err
+	}
+	x.noteRate(waited)
+	return nil
+}
+
+// An opening is what became of one message: authentic with its handler, or why not.
+type opening struct {
+	in       *store.Incoming
+	handler  *Handler
+	rejected error // not nil: it is not known who sent it
+}
+
+// openAll verifies signatures on every core: they are most of the work.
+func (x *Exchange) openAll(p *Peer, wires [][]byte) []opening {
+	out := make([]opening, len(wires))
+	workers := min(runtime.GOMAXPROCS(0), len(wires))
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < len(wires); i += workers {
+				out[i] = x.open(p, wires[i])
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+// open checks one message: form, signature, address, time and body. What only
+// the database knows is decided in the transaction.
+func (x *Exchange) open(p *Peer, wire []byte) opening {
+	in := &store.Incoming{Conn: p.ID, Wire: wire}
+	o, err := p.verifier.Open(wire, time.Now())
+	if err == nil {
+		in.Header, in.Digest = o.Header(), o.Digest()
+		var c commands.Command
+		if c, err = commands.Parse(o); err == nil {
+			in.Body = c.Body
+		}
+	} else if r, ok := errors.AsType[*signing.Rejected](err); ok && r.Header != nil {
+		in.Header, in.Digest = *r.Header, r.Digest
+	} else {
+		return opening{rejected: err}
+	}
+	kind := commands.Kind(in.Header.Kind)
+	h := x.board.handlers[handlerKey{kind, p.Authority}]
+	switch {
+	case err != nil:
+		in.Refusal = refusal(err)
+	case h == nil && !x.ours(kind):
+		in.Refusal = commands.Refuse(signing.HdrField, "a peer that this instance %s does not send %s", p.Authority, kind)
+	case h != nil && h.Judge != nil:
+		in.Refusal = h.Judge(in)
+	}
+	return opening{in: in, handler: h}
+}
+
+// Read opens a message of a connection that was taken in before.
+func (b *Board) Read(conn string, wire []byte) (commands.Command, error) {
+	x := b.Exchange(conn)
+	if x == nil {
+		return commands.Command{}, commands.Refuse(signing.ConnState, "the connection is not served any more")
+	}
+	o, err := x.peer.Load().verifier.Open(wire, time.Now())
+	if err != nil {
+		return commands.Command{}, err
+	}
+	return commands.Parse(o)
+}
+
+// refusal is what the sender is told about a message that could not be read.
+func refusal(err error) *commands.Refused {
+	if r, ok := errors.AsType[*commands.Refused](err); ok {
+		return r
+	}
+	if r, ok := errors.AsType[*signing.Rejected](err); ok {
+		return commands.Refuse(r.Code, "%s", r.Why)
+	}
+	return &commands.Refused{Code: commands.Internal, Why: "this instance could not read the message", Err: err}
+}
+
+// strike counts and audits what is not authentic, and suspends a connection
+// over which too much of it comes.
+func (x *Exchange) strike(ctx context.Context, p *Peer, opened []opening) error {
+	var rows []store.AuditRow
+	suspend := false
+	for _, o := range opened {
+		if o.rejected == nil {
+			continue
+		}
+		code := commands.CodeOf(o.rejected)
+		s := x.strikes.struck(code, time.Now())
+		rows = append(rows, countRows(p, s.before)...)
+		if s.tell {
+			rows = append(rows, store.AuditRow{Actor: string(p.Peer), Action: "message.refused", Code: string(code), Why: o.rejected.Error(), Conn: p.ID})
+		}
+		suspend = suspend || s.suspend
+	}
+	if len(rows) > 0 {
+		if err := x.board.DB.Audit(ctx, rows...); err != nil {
+			return err
+		}
+	}
+	if suspend && p.State == store.Active {
+		return x.board.suspend(ctx, p, fmt.Sprintf("%d messages in a minute that are not authentic", maxStrikes))
+	}
+	return nil
+}
+
+// countRows says what a minute of refused messages added up to, without those
+// that have rows of their own.
+func countRows(p *Peer, counts map[signing.Code]int) []store.AuditRow {
+	var rows []store.AuditRow
+	for code, n := range counts {
+		rows = append(rows, store.AuditRow{Actor: string(p.Peer), Action: "message.refused", Code: string(code),
+			Why: fmt.Sprintf("%d more in the same minute", n), Conn: p.ID})
+	}
+	return rows
+}
+
+// takeStored stores the messages of stored kinds and lets them have their
+// effects, in one transaction.
+func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) error {
+	var batch []*store.Incoming
+	var which []*Handler
+	for _, o := range opened {
+		if o.in != nil && (o.handler == nil && o.in.Refusal != nil || o.handler != nil && o.handler.Pass == nil) {
+			o.in.Asks = p.Authority == store.Obeys && commands.Types[commands.Kind(o.in.Header.Kind)] == signing.Command
+			batch, which = append(batch, o.in), append(which, o.handler)
+		}
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	byMessage := map[*store.Incoming]*Handler{}
+	for i, in := range batch {
+		byMessage[in] = which[i]
+	}
+	taken, err := x.board.DB.TakeIn(ctx, p.ID, batch, func(ctx context.Context, tx *store.Tx, from store.Standing, fresh []*store.Incoming) error {
+		return each(fresh, byMessage, func(h *Handler, some []*store.Incoming) error { return h.Take(ctx, tx, from, some) })
+	})
+	if err != nil {
+		return err
+	}
+	x.Wake()
+	x.again(ctx, taken.Again)
+	x.confirm(ctx, taken.Stored)
+	crash.Point("confirmed messages")
+	_ = each(batch, byMessage, func(h *Handler, some []*store.Incoming) error {
+		if h != nil && h.Taken != nil {
+			h.Taken(some)
+		}
+		return nil
+	})
+	if taken.Suspended {
+		x.board.changed()
+	}
+	return nil
+}
+
+// each hands the messages of each handler to fn, handlers in the order of their
+// first message, messages in their order.
+func each(batch []*store.Incoming, handler map[*store.Incoming]*Handler, fn func(*Handler, []*store.Incoming) error) error {
+	var order []*Handler
+	groups := map[*Handler][]*store.Incoming{}
+	for _, in := range batch {
+		h := handler[in]
+		if groups[h] == nil {
+			order = append(order, h)
+		}
+		groups[h] = append(groups[h], in)
+	}
+	for _, h := range order {
+		if err := fn(h, groups[h]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pass hands on what is not stored.
+func (x *Exchange) pass(ctx context.Context, p *Peer, opened []opening) error {
+	var batch []*store.Incoming
+	handler := map[*store.Incoming]*Handler{}
+	for _, o := range opened {
+		switch {
+		case o.in == nil || o.in.Refusal != nil:
+		case x.ours(commands.Kind(o.in.Header.Kind)):
+			if err := x.hear(ctx, p, o.in); err != nil {
+				return err
+			}
+		case o.handler.Pass != nil:
+			batch = append(batch, o.in)
+			handler[o.in] = o.handler
+		}
+	}
+	return each(batch, handler, func(h *Handler, some []*store.Incoming) error { return h.Pass(ctx, p.Connection, some) })
+}

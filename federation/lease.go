@@ -1,0 +1,76 @@
+package federation
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A connection over which we obey has a lease: it ends when nothing was heard of
+// the peer for a while, and begins anew with the next heartbeat. What runs goes
+// on; nothing new is started for a peer that may have revoked us meanwhile.
+
+// DefaultLease is how long a peer that is obeyed may be silent.
+const DefaultLease = 24 * time.Hour
+
+// byLease is who suspends a connection whose lease ended, and resumes it.
+const byLease = "lease"
+
+// watchLeases ends leases whose time has come.
+func (b *Board) watchLeases(ctx context.Context) error {
+	for pause(ctx, min(b.leaseTime()/20, time.Minute)) {
+		for _, x := range b.Exchanges() {
+			p := x.peer.Load()
+			if p.Authority != store.Obeys || p.State != store.Active || time.Since(x.lastHeard()) < b.leaseTime() {
+				continue
+			}
+			reason := fmt.Sprintf("%s was not heard for %s; nothing new is started until it is", p.Name, b.leaseTime())
+			if err := b.changeBySelf(ctx, p, store.Suspended, reason, byLease); err != nil && ctx.Err() == nil {
+				b.Log.ErrorContext(ctx, "ending the lease of a connection", "name", p.Name, "err", err)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *Board) leaseTime() time.Duration {
+	if b.Lease != nil {
+		return b.Lease()
+	}
+	return DefaultLease
+}
+
+// lastHeard is when the peer was last heard, or the connection was made.
+func (x *Exchange) lastHeard() time.Time {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.beat != nil {
+		return x.beat.At
+	}
+	return x.peer.Load().CreatedAt
+}
+
+// resumeLease begins the lease of a connection anew.
+func (b *Board) resumeLease(ctx context.Context, p *Peer) error {
+	if p.State != store.Suspended || p.By != byLease {
+		return nil
+	}
+	return b.changeBySelf(ctx, p, store.Active, p.Name+" was heard again", byLease)
+}
+
+// suspend stops a connection whose peer does what it must not.
+func (b *Board) suspend(ctx context.Context, p *Peer, reason string) error {
+	return b.changeBySelf(ctx, p, store.Suspended, reason, "self")
+}
+
+// changeBySelf changes a connection by this instance's own decision.
+func (b *Board) changeBySelf(ctx context.Context, p *Peer, to store.ConnState, reason, by string) error {
+	if _, err := b.DB.SetConnectionState(ctx, p.ID, to, reason, by, nil); err != nil {
+		return err
+	}
+	b.Log.WarnContext(ctx, "connection "+string(to)+" by this instance; the audit says more", "name", p.Name, "reason", reason)
+	b.changed()
+	return nil
+}

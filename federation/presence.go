@@ -1,0 +1,204 @@
+package federation
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// Presence is a heartbeat of the dialling side and an answer of the other one.
+// Both say what they think of the connection and which numbers they have used
+// and stored; the dialling side adds what it can and does.
+
+// beats sends a heartbeat at once when the link is up, and then every interval.
+// Nothing that an agent or the database does can hold it up: what it says about
+// the database was read before.
+func (x *Exchange) beats(ctx context.Context, d dialled) error {
+	const retryFirst, retryMost = 100 * time.Millisecond, 5 * time.Second
+	last, retry := int64(0), retryFirst
+	due := time.Now()
+	for ctx.Err() == nil {
+		changed := x.change()
+		if link := d.link(); link != 0 && (link != last || !time.Now().Before(due)) {
+			if err := x.beatOnce(ctx, d, link); err == nil {
+				last, retry, due = link, retryFirst, time.Now().Add(x.board.interval())
+			} else {
+				x.log.DebugContext(ctx, "sending a heartbeat", "err", err)
+				last, retry, due = link, min(2*retry, retryMost), time.Now().Add(min(retry, x.board.interval()))
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-time.After(max(time.Until(due), retryFirst)): // also while there is no link
+		}
+	}
+	return nil
+}
+
+// change is closed when something about the connection or its link changes.
+func (x *Exchange) change() <-chan struct{} {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.changed
+}
+
+func (x *Exchange) beatOnce(ctx context.Context, d dialled, link int64) error {
+	wire, _, err := x.Seal(x.presence(ctx), nil)
+	if err != nil {
+		return err
+	}
+	answer, err := d.Beat(ctx, wire)
+	if err != nil {
+		return err
+	}
+	return x.heard(ctx, answer, link)
+}
+
+// serveBeats takes heartbeats of peers that dial us, and answers them.
+func (b *Board) serveBeats(ctx context.Context) error {
+	return b.Server.Presence(ctx, func(ctx context.Context, conn string, wire []byte) []byte {
+		x := b.Exchange(conn)
+		if x == nil {
+			return nil
+		}
+		if err := x.heard(ctx, wire, x.way.link()); err != nil {
+			x.log.DebugContext(ctx, "taking a heartbeat", "err", err)
+			return nil
+		}
+		answer, _, err := x.Seal(x.presence(ctx), nil)
+		if err != nil {
+			x.log.ErrorContext(ctx, "answering a heartbeat", "err", err)
+			return nil
+		}
+		return answer
+	})
+}
+
+// presence is what this side has to say now.
+func (x *Exchange) presence(ctx context.Context) *commands.Heartbeat {
+	beat := commands.Heartbeat{}
+	if x.board.Load != nil && x.peer.Load().Authority == store.Obeys {
+		beat = x.board.Load()
+	}
+	beat.IntervalMS = x.board.interval().Milliseconds()
+	beat.Version = x.board.Version
+	p := x.peer.Load()
+	beat.Link = commands.LinkView{State: string(p.State), Reason: p.Reason, By: p.By}
+	// A database that does not answer must not silence a living instance: the
+	// numbers are then left out, and nobody compares them.
+	asking, done := context.WithTimeout(ctx, time.Second)
+	defer done()
+	if n, err := x.board.DB.Numbering(asking, x.id); err == nil {
+		beat.Link.Numbers = &n
+	}
+	return &beat
+}
+
+// heard takes in what the peer says about itself and the connection. Only what
+// is newer than the last counts: an old heartbeat that somebody replays says
+// nothing.
+func (x *Exchange) heard(ctx context.Context, wire []byte, link int64) error {
+	p := x.peer.Load()
+	o := x.open(p, wire)
+	if o.rejected != nil {
+		return x.strike(ctx, p, []opening{o})
+	}
+	body, ok := o.in.Body.(*commands.Heartbeat)
+	if !ok {
+		return x.refuseBeat(ctx, p, o.in)
+	}
+	if !x.keep(o.in, body) {
+		return fmt.Errorf("a heartbeat of %s is older than the last one", p.Name)
+	}
+	if body.Link.Numbers != nil {
+		if err := x.compare(ctx, p, *body.Link.Numbers, link); err != nil {
+			return err
+		}
+	}
+	return x.board.resumeLease(ctx, p)
+}
+
+// keep remembers a heartbeat that is newer than the last.
+func (x *Exchange) keep(in *store.Incoming, body *commands.Heartbeat) bool {
+	issued, now := time.UnixMilli(in.Header.Iat), time.Now()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.beat != nil && issued.Before(x.beat.At.Add(x.beat.Offset)) {
+		return false
+	}
+	x.beat, x.unsaved = &store.Beat{Conn: x.id, At: now, Offset: issued.Sub(now), Body: *body}, true
+	return true
+}
+
+func (x *Exchange) refuseBeat(ctx context.Context, p *Peer, in *store.Incoming) error {
+	code, why := signing.Code(signing.HdrField), "this is not a heartbeat"
+	if in.Refusal != nil {
+		code, why = in.Refusal.Code, in.Refusal.Why
+	}
+	s := x.strikes.struck(code, time.Now())
+	if s.tell {
+		return x.board.DB.Audit(ctx, store.AuditRow{Actor: string(p.Peer), Action: "heartbeat.refused", Code: string(code), Why: why, Conn: p.ID, Message: in.Header.ID})
+	}
+	return commands.Refuse(code, "%s", why)
+}
+
+// compare holds the peer's numbers against ours. What it has stored is confirmed;
+// where histories differ, one side was restored from a backup.
+func (x *Exchange) compare(ctx context.Context, p *Peer, theirs commands.Numbering, link int64) error {
+	agree, err := x.board.DB.Compare(ctx, p.ID, theirs)
+	if err != nil {
+		return err
+	}
+	if agree != "" {
+		x.log.WarnContext(ctx, "the peer's history differs from ours", "why", agree)
+	}
+	x.settle(link)
+	return nil
+}
+
+// saveBeats writes the newest beats to the database every few seconds, one row
+// per connection, whatever their number in between.
+func (b *Board) saveBeats(ctx context.Context) error {
+	for pause(ctx, 5*time.Second) {
+		var list []store.Beat
+		for _, x := range b.Exchanges() {
+			if beat, ok := x.unsavedBeat(); ok {
+				list = append(list, beat)
+			}
+		}
+		if err := b.DB.SaveBeats(ctx, list); err != nil && ctx.Err() == nil {
+			b.Log.WarnContext(ctx, "saving heartbeats", "err", err)
+		}
+	}
+	return nil
+}
+
+func (x *Exchange) unsavedBeat() (store.Beat, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.unsaved {
+		return store.Beat{}, false
+	}
+	x.unsaved = false
+	beat := *x.beat
+	beat.Age = time.Since(beat.At)
+	return beat, true
+}
+
+// changedLink is told of each change of a link that we dial.
+func (b *Board) changedLink(conn string) func(transport.LinkState) {
+	return func(st transport.LinkState) {
+		if x := b.Exchange(conn); x != nil {
+			x.mu.Lock()
+			x.tell()
+			x.mu.Unlock()
+		}
+	}
+}

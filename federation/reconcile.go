@@ -1,0 +1,229 @@
+package federation
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// lookAgain is how often the table is read when nobody says that it changed:
+// another process may have changed it, and the lease has to be renewed.
+const lookAgain = 2 * time.Second
+
+// reconcileAll makes true what the table says, again and again, until ctx ends.
+// It then ends all exchanges. Nothing else admits, cuts, starts or stops.
+func (b *Board) reconcileAll(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := b.reconcile(ctx); err != nil && ctx.Err() == nil {
+			b.Log.ErrorContext(ctx, "following the table of connections; it is tried again", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-b.bell:
+		case <-time.After(lookAgain):
+		}
+	}
+	for _, x := range b.Exchanges() {
+		b.drop(x)
+	}
+	return nil
+}
+
+// reconcile reads the table once and follows it: message server first, then the
+// exchanges, then the view that others read.
+func (b *Board) reconcile(ctx context.Context) error {
+	b.mu.Lock()
+	ticket := b.asked
+	b.mu.Unlock()
+	table, err := b.DB.Serve(ctx, b.Process)
+	if err != nil {
+		return err
+	}
+	for _, row := range table {
+		if err := b.followOne(ctx, row); err != nil {
+			return fmt.Errorf("following the connection with %s: %w", row.Name, err)
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.followed = ticket
+	close(b.moved)
+	b.moved = make(chan struct{})
+	return nil
+}
+
+func (b *Board) followOne(ctx context.Context, row store.Served) error {
+	b.tellChange(ctx, row.Connection)
+	if row.Authority == store.Commands && b.Server != nil {
+		if err := b.enforce(ctx, row.Connection); err != nil {
+			return err
+		}
+	}
+	x := b.Exchange(row.ID)
+	p := &Peer{Connection: row.Connection, verifier: row.Verifier}
+	wanted := row.Ours && !row.State.Ended() && row.State != store.Pending && (row.Authority == store.Obeys || b.Server != nil)
+	switch {
+	case x != nil && (!wanted || x.redials(p)):
+		b.drop(x)
+		if wanted {
+			b.start(ctx, p)
+		}
+	case x != nil:
+		x.follow(p)
+	case wanted:
+		b.start(ctx, p)
+	}
+	return nil
+}
+
+// tellChange logs a change of state, once.
+func (b *Board) tellChange(ctx context.Context, c store.Connection) {
+	b.mu.Lock()
+	was, known := b.known[c.ID]
+	b.known[c.ID] = c
+	b.mu.Unlock()
+	if known && was.State != c.State {
+		b.Log.InfoContext(ctx, "connection changed", "name", c.Name, "state", c.State, "by", c.By, "reason", c.Reason)
+	}
+}
+
+// enforce makes the message server follow a connection's state: active peers are
+// let in, ended ones leave nothing behind, all others are cut and their queues kept.
+func (b *Board) enforce(ctx context.Context, c store.Connection) error {
+	wanted := string(c.State) + " " + c.LinkKey
+	if b.applied[c.ID] == wanted {
+		return nil
+	}
+	switch {
+	case c.State == store.Active:
+		if err := b.admit(ctx, c); err != nil {
+			return err
+		}
+	case c.State.Ended():
+		if err := b.Server.Forget(ctx, c.ID); err != nil {
+			return fmt.Errorf("dropping the queues: %w", err)
+		}
+	default:
+		b.Server.Cut(c.ID)
+	}
+	b.applied[c.ID] = wanted
+	return nil
+}
+
+func (b *Board) admit(ctx context.Context, c store.Connection) error {
+	if err := b.Server.Admit(ctx, transport.Peer{ID: c.ID, NKey: c.LinkKey}); err != nil {
+		return fmt.Errorf("admitting %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// redials reports whether the way to p is another than the one in use.
+func (x *Exchange) redials(p *Peer) bool {
+	d, ok := x.way.(dialled)
+	return ok && (d.Address != p.LinkURL || len(d.Pins) != 1 || d.Pins[0] != p.LinkPin)
+}
+
+// start runs the exchange of p until it is dropped.
+func (b *Board) start(ctx context.Context, p *Peer) {
+	var w way = served{b.Server, p.ID}
+	if p.Authority == store.Obeys {
+		w = dialled{&transport.Link{Address: p.LinkURL, Pins: []string{p.LinkPin}, ID: p.ID, Seed: b.Keys.LinkSeed,
+			Log: b.Log.With("connection", p.Name), Changed: b.changedLink(p.ID)}}
+	}
+	x := newExchange(b, p, w)
+	x.beat = b.lastBeat(ctx, p.ID)
+	ctx, x.stop = context.WithCancel(ctx)
+	b.mu.Lock()
+	b.exchanges[p.ID] = x
+	b.mu.Unlock()
+	go func() {
+		defer close(x.ended)
+		if err := x.run(ctx); err != nil && ctx.Err() == nil {
+			x.log.ErrorContext(ctx, "the connection is not served any more; see: spawnmesh doctor", "err", err)
+		}
+	}()
+}
+
+// drop ends an exchange and waits for it.
+func (b *Board) drop(x *Exchange) {
+	x.stop()
+	<-x.ended
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.exchanges, x.id)
+}
+
+func (b *Board) lastBeat(ctx context.Context, conn string) *store.Beat {
+	beat, err := b.DB.Beat(ctx, conn)
+	if err != nil {
+		b.Log.WarnContext(ctx, "reading the last heartbeat", "err", err)
+	}
+	return beat
+}
+
+// lastWord is how long the end of a connection waits for its last message to be
+// taken by the peer.
+const lastWord = 2 * time.Second
+
+// SetState changes the state of a connection and makes it bite: the commit comes
+// first, and from then on no transaction accepts what the state forbids. A
+// connection that ends is told so with a signed last word before it is cut. When
+// SetState returns nil, all of that has happened.
+func (b *Board) SetState(ctx context.Context, conn string, to store.ConnState, reason, actor string) (store.Connection, error) {
+	c, err := b.DB.SetConnectionState(ctx, conn, to, reason, actor, b.End)
+	if err != nil {
+		return c, err
+	}
+	// The decision stands: what follows must happen even if the caller leaves.
+	ctx = context.WithoutCancel(ctx)
+	if c.State.Ended() {
+		b.sayGoodbye(ctx, c)
+		if b.Ended != nil {
+			b.Ended(ctx, c)
+		}
+	}
+	ctx, done := context.WithTimeout(ctx, 30*time.Second)
+	defer done()
+	return c, b.Await(ctx)
+}
+
+// sayGoodbye sends the last word over a link that is up. It is best effort: a
+// peer that is away is refused at its next dial, and its lease ends.
+func (b *Board) sayGoodbye(ctx context.Context, c store.Connection) {
+	x := b.Exchange(c.ID)
+	if x == nil || x.way.link() == 0 || c.By == byPeer {
+		return
+	}
+	ctx, done := context.WithTimeout(ctx, lastWord)
+	defer done()
+	lane := store.LaneCtl
+	if c.Authority == store.Obeys {
+		lane = store.LaneEvt
+	}
+	if err := x.say(ctx, lane, &commands.Revoked{Reason: c.Reason}); err != nil {
+		x.log.WarnContext(ctx, "the peer was not told that the connection has ended; it is refused from now on", "err", err)
+		return
+	}
+	for x.way.waiting(ctx, lane) && pause(ctx, 10*time.Millisecond) {
+	}
+}
+
+// byPeer is who changed a state that the other side has decided.
+const byPeer = "peer"
+
+// revokedByPeer ends a connection whose other side has said its last word.
+func (b *Board) revokedByPeer(ctx context.Context, p *Peer, reason string) error {
+	c, err := b.DB.SetConnectionState(ctx, p.ID, store.Revoked, reason, byPeer, b.End)
+	if err != nil {
+		return err
+	}
+	if b.Ended != nil {
+		b.Ended(ctx, c)
+	}
+	b.changed()
+	return nil
+}

@@ -1,0 +1,116 @@
+package federation
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A Status is a connection as this process sees it now.
+type Status struct {
+	store.Connection
+	Linked    bool
+	Since     time.Time   // of the link; zero while there is none
+	Remote    string      // host:port that the peer dials from
+	Cause     error       // why a link that we dial is down
+	Beat      *store.Beat // the peer's last heartbeat; nil before the first
+	Limited   bool        // the peer is above its rate
+	Exchanges bool        // this process serves the connection
+}
+
+// Peer returns what the peer last said about the connection, and whether it ever
+// said anything.
+func (s Status) Peer() (v commands.LinkView, ok bool) {
+	if s.Beat == nil {
+		return v, false
+	}
+	return s.Beat.Body.Link, true
+}
+
+// Statuses returns every connection of one authority, ended ones too, oldest
+// first: one look at what is in memory.
+func (b *Board) Statuses(a store.Authority) []Status {
+	b.mu.Lock()
+	list := make([]Status, 0, len(b.known))
+	for _, c := range b.known {
+		if c.Authority == a {
+			list = append(list, Status{Connection: c})
+		}
+	}
+	b.mu.Unlock()
+	slices.SortFunc(list, func(x, y Status) int { return x.CreatedAt.Compare(y.CreatedAt) })
+	for i := range list {
+		if x := b.Exchange(list[i].ID); x != nil {
+			x.describe(&list[i])
+		}
+	}
+	return list
+}
+
+// Status returns one connection.
+func (b *Board) Status(conn string) (Status, bool) {
+	b.mu.Lock()
+	c, ok := b.known[conn]
+	b.mu.Unlock()
+	s := Status{Connection: c}
+	if x := b.Exchange(conn); x != nil {
+		x.describe(&s)
+	}
+	return s, ok
+}
+
+func (x *Exchange) describe(s *Status) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s.Exchanges, s.Beat = true, x.beat
+	s.Limited = time.Since(x.limited) < time.Minute
+	s.Linked, s.Since, s.Remote, s.Cause = x.way.state()
+}
+
+// Find returns the connection that a person means by its name, its id or a prefix
+// of at least six characters of it. A living one wins over ended ones.
+func (b *Board) Find(a store.Authority, text string) (Status, error) {
+	var found []Status
+	for _, s := range b.Statuses(a) {
+		if s.ID == text || s.Name == text && !s.State.Ended() {
+			return s, nil
+		}
+		if s.Name == text || len(text) >= 6 && len(text) < len(s.ID) && s.ID[:len(text)] == text {
+			found = append(found, s)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return Status{}, commands.Refuse(commands.NotFound, "no connection %q", text).Hinting("see: spawnmesh connections list")
+	case 1:
+		return found[0], nil
+	}
+	return Status{}, commands.Refuse(commands.Ambiguous, "%q fits %d connections", text, len(found)).Hinting("use more of the id; see: spawnmesh connections list")
+}
+
+// A Change is what a person asks for: the verb that leads to a state, and why.
+type Change struct {
+	Verb   string
+	Reason string
+	Actor  string
+}
+
+// Change changes the state of the connection that a person means, and returns
+// when that is in force.
+func (b *Board) Change(ctx context.Context, a store.Authority, text string, c Change) (store.Connection, error) {
+	to, known := store.Verbs[c.Verb]
+	if !known {
+		return store.Connection{}, commands.Refuse(commands.NotFound, "a connection can be suspended, resumed and revoked")
+	}
+	if c.Reason == "" && to != store.Active {
+		return store.Connection{}, commands.Refuse(commands.Validation, "this needs a reason").Hinting("add --reason \"why\"; it is recorded")
+	}
+	s, err := b.Find(a, text)
+	if err != nil {
+		return store.Connection{}, err
+	}
+	return b.SetState(ctx, s.ID, to, c.Reason, c.Actor)
+}

@@ -1,0 +1,150 @@
+package federation
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A batch takes at most this much from the transport at a time.
+var most = transport.Most{Messages: 256, Bytes: 4 << 20}
+
+// A queue is one of the queues in which a peer's messages wait on the way.
+type queue struct {
+	name   string
+	starts bool // holds messages that start work: not read while the connection is suspended
+}
+
+// A way carries bytes between this instance and one peer. It verifies nothing
+// and keeps nothing.
+type way interface {
+	queues() []queue
+	receive(ctx context.Context, q queue, handle func(context.Context, [][]byte) error) error
+	publish(ctx context.Context, list []store.Outgoing) []error
+
+	// link names the present link: a number that no other link of this
+	// connection has, 0 while there is none.
+	link() int64
+
+	// state says whether there is a link, since when and with whom, or why not.
+	state() (linked bool, since time.Time, remote string, cause error)
+
+	// waiting reports whether something that was published to a lane has not been
+	// taken by the peer yet.
+	waiting(ctx context.Context, lane string) bool
+}
+
+// served is the way to a peer that dials us.
+type served struct {
+	server *transport.Hub
+	conn   string
+}
+
+func (w served) queues() []queue {
+	return []queue{{name: transport.KindEvent}, {name: transport.KindLog}}
+}
+
+func (w served) receive(ctx context.Context, q queue, handle func(context.Context, [][]byte) error) error {
+	read := w.server.Reports
+	if q.name == transport.KindLog {
+		read = w.server.Logs
+	}
+	return read(ctx, w.conn, most, func(ctx context.Context, list []transport.Report) error {
+		wires := make([][]byte, len(list))
+		for i, r := range list {
+			wires[i] = r.Body
+		}
+		return handle(ctx, wires)
+	})
+}
+
+func (w served) publish(ctx context.Context, list []store.Outgoing) []error {
+	out := make([]transport.Command, len(list))
+	for i, o := range list {
+		out[i] = transport.Command{Peer: w.conn, Lane: o.Lane, Verb: o.Verb(), ID: o.ID, Body: o.Wire}
+	}
+	return w.server.Publish(ctx, out)
+}
+
+func (w served) link() int64 {
+	since, ok := w.server.Linked(w.conn)
+	if !ok {
+		return 0
+	}
+	return since.UnixNano()
+}
+
+func (w served) state() (bool, time.Time, string, error) {
+	since, ok := w.server.Linked(w.conn)
+	return ok, since, w.server.Remote(w.conn), nil
+}
+
+func (w served) waiting(ctx context.Context, lane string) bool {
+	return w.server.Waiting(ctx, w.conn, lane)
+}
+
+// dialled is the way to a peer that we dial.
+type dialled struct{ *transport.Link }
+
+func (w dialled) queues() []queue {
+	return []queue{{name: transport.LaneRun, starts: true}, {name: transport.LaneControl}}
+}
+
+func (w dialled) receive(ctx context.Context, q queue, handle func(context.Context, [][]byte) error) error {
+	return w.Commands(ctx, q.name, most, func(ctx context.Context, list []transport.Command) error {
+		wires := make([][]byte, len(list))
+		for i, c := range list {
+			wires[i] = c.Body
+		}
+		return handle(ctx, wires)
+	})
+}
+
+func (w dialled) publish(ctx context.Context, list []store.Outgoing) []error {
+	out := make([]transport.Report, len(list))
+	for i, o := range list {
+		out[i] = transport.Report{Kind: o.Lane, ID: o.ID, Body: o.Wire}
+	}
+	return w.Publish(ctx, out)
+}
+
+func (w dialled) link() int64 {
+	st := w.State()
+	if !st.Up {
+		return 0
+	}
+	return st.Since.UnixNano()
+}
+
+func (w dialled) state() (bool, time.Time, string, error) {
+	st := w.State()
+	return st.Up, st.Since, w.Address, st.Cause
+}
+
+// waiting is false: what was published is stored on the peer's side.
+func (w dialled) waiting(context.Context, string) bool { return false }
+
+// errClosing ends what runs for a connection whose state has changed.
+var errClosing = errors.New("the connection has changed")
+
+// pause waits for d or until ctx ends, and says whether it was d.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func ring(bell chan struct{}) {
+	select {
+	case bell <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,157 @@
+package spoke
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// handlers say what the messages of hubs mean to a spoke.
+func (s *Spoke) handlers() []federation.Handler {
+	return []federation.Handler{{
+		Kinds: []commands.Kind{commands.SpawnKind, commands.KillKind, commands.StatusKind},
+		From:  store.Obeys, Judge: s.judge, Taken: s.taken,
+		Take: func(ctx context.Context, tx *store.Tx, from store.Standing, batch []*store.Incoming) error {
+			return Take(ctx, s.backlog, tx, from, batch)
+		},
+	}}
+}
+
+// judge asks the policy about a spawn.
+func (s *Spoke) judge(m *store.Incoming) *commands.Refused {
+	spawn, ok := m.Body.(*commands.Spawn)
+	if !ok {
+		return nil
+	}
+	rules := s.Policy.Now()
+	m.Policy = rules.ID()
+	return rules.Judge(spawn)
+}
+
+// taken logs what became of orders, ends what was killed, and wakes the claimer.
+func (s *Spoke) taken(batch []*store.Incoming) {
+	ring(s.work)
+	for _, m := range batch {
+		if run, ok := m.Effect.(*backlog.KillRun); ok {
+			s.live.kill(*run)
+		}
+		switch id := store.TaskOf(m.Body); {
+		case m.Header.Kind == string(commands.StatusKind), m.Code == signing.ReplaySame:
+		case m.Code == "":
+			s.Log.Info("order taken", "kind", m.Header.Kind, "id", id)
+		default:
+			s.Log.Info("order refused", "kind", m.Header.Kind, "id", id, "code", m.Code, "why", m.Why)
+		}
+	}
+}
+
+// Take does what commands say, inside the transaction that stores them: the
+// answers to them and their audit are part of it.
+func Take(ctx context.Context, b *backlog.Backlog, tx *store.Tx, from store.Standing, batch []*store.Incoming) error {
+	t := taking{b, tx}
+	var spawns []*store.Incoming
+	for _, m := range batch {
+		m.Effect = nil
+		var err error
+		switch body := m.Body.(type) {
+		case *commands.Spawn:
+			if !slices.Contains(from.Runtimes, body.Runtime) {
+				err = commands.Refuse(commands.Grant, "the grant of this connection does not allow runtime %s", body.Runtime)
+				break
+			}
+			spawns = append(spawns, m)
+		case *commands.Kill:
+			err = t.kill(ctx, m, body)
+		case *commands.Status:
+			err = t.status(ctx, m, body)
+		}
+		if r, ok := errors.AsType[*commands.Refused](err); ok {
+			m.Refuse(tx, r)
+		} else if err != nil {
+			return err
+		}
+	}
+	return t.spawn(ctx, spawns)
+}
+
+// taking is the transaction that acts on commands.
+type taking struct {
+	backlog *backlog.Backlog
+	tx      *store.Tx
+}
+
+// spawn puts the tasks of spawn messages into the backlog. A task that is there
+// already is answered with its state; a task that was killed before it arrived
+// is refused.
+func (t taking) spawn(ctx context.Context, batch []*store.Incoming) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	list := make([]backlog.Request, len(batch))
+	for i, m := range batch {
+		list[i] = backlog.Request{Conn: m.Conn, Asked: asked(m), Spawn: m.Body.(*commands.Spawn), Expires: time.UnixMilli(m.Header.Exp)}
+	}
+	found, err := t.backlog.Request(ctx, t.tx, list)
+	if err != nil {
+		return err
+	}
+	for i, r := range found {
+		m := batch[i]
+		if r.Refusal != nil {
+			m.Refuse(t.tx, r.Refusal)
+			continue
+		}
+		action := "task.queued"
+		if r.Known {
+			action = "task.known"
+		}
+		m.Answer(t.tx, &commands.Accepted{Task: store.TaskOf(m.Body), State: r.State, Known: r.Known, Policy: m.Policy})
+		m.Note(t.tx, action, "")
+	}
+	return nil
+}
+
+func asked(m *store.Incoming) backlog.Asked {
+	return backlog.Asked{Command: m.Header.ID, Digest: m.Digest.String()}
+}
+
+// kill records a kill and does what can be done at once. A task that runs is
+// ended after the commit, one that is not here yet leaves a tombstone.
+func (t taking) kill(ctx context.Context, m *store.Incoming, b *commands.Kill) error {
+	k := backlog.Kill{Conn: m.Conn, Asked: asked(m), Task: b.Task, Reason: b.Reason, Grace: b.Grace(),
+		Expires: time.UnixMilli(m.Header.Exp), Actor: string(m.Header.Iss)}
+	state, err := t.backlog.NoteKill(ctx, t.tx, k)
+	if err != nil {
+		return err
+	}
+	if state == "" {
+		m.Answer(t.tx, &commands.Accepted{Task: b.Task, State: commands.Cancelled})
+		m.Note(t.tx, "task.tombstone", b.Reason)
+		return nil
+	}
+	m.Answer(t.tx, &commands.Accepted{Task: b.Task, State: state})
+	m.Note(t.tx, "task.kill", b.Reason)
+	run, err := t.backlog.Kill(ctx, t.tx, k, state)
+	if run != nil {
+		m.Effect = run
+	}
+	return err
+}
+
+// status answers how a task stands.
+func (t taking) status(ctx context.Context, m *store.Incoming, b *commands.Status) error {
+	st, err := t.backlog.Standing(ctx, t.tx, m.Conn, b.Task)
+	if err != nil {
+		return err
+	}
+	m.Answer(t.tx, &commands.TaskState{Task: b.Task, State: st.State, Reason: st.Reason, Attempt: st.Attempt, At: st.At})
+	m.Note(t.tx, "task.asked", "")
+	return nil
+}

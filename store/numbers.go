@@ -1,0 +1,138 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// The numbers of a connection: each side numbers the messages that it stores,
+// from 1 and without gaps, and keeps the set of the peer's numbers that it has
+// stored. A set is a multirange: what is missing costs a range, not a row.
+
+// store adds numbers of the peer's messages to what is stored, at the end of a
+// transaction: the row of the numbers is locked last. It returns the whole set
+// where there is something to confirm, a message that came again included.
+func (tx *Tx) store(ctx context.Context, conn string, numbers []int64, again bool) (commands.Numbers, error) {
+	if len(numbers) == 0 && !again {
+		return commands.Numbers{}, nil
+	}
+	var set pgtype.Multirange[pgtype.Range[pgtype.Int8]]
+	err := tx.QueryRow(ctx, `UPDATE sequences SET stored = stored + $2::int8multirange WHERE conn = $1 RETURNING stored`, conn, multirange(numbers)).Scan(&set)
+	if err != nil {
+		return commands.Numbers{}, fmt.Errorf("adding to the stored numbers of connection %s: %w", conn, err)
+	}
+	return numbersOf(set), nil
+}
+
+// multirange is the text form of a set of numbers.
+func multirange(numbers []int64) string {
+	list := slices.Clone(numbers)
+	slices.Sort(list)
+	var b strings.Builder
+	b.WriteByte('{')
+	for i := 0; i < len(list); {
+		j := i
+		for j+1 < len(list) && list[j+1] <= list[j]+1 {
+			j++
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, "[%d,%d]", list[i], list[j])
+		i = j + 1
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+// numbersOf turns a set of stored numbers into what is told of it: the highest
+// one and what is missing below it. Beyond [commands.MaxMissing] gaps the set is
+// told up to the last of them only.
+func numbersOf(set pgtype.Multirange[pgtype.Range[pgtype.Int8]]) (n commands.Numbers) {
+	next := int64(1)
+	for _, r := range set { // normalised by the database: ascending, [from, to)
+		from, to := r.Lower.Int64, r.Upper.Int64-1
+		if from > next {
+			if len(n.Gaps) == commands.MaxMissing {
+				return n
+			}
+			n.Gaps = append(n.Gaps, commands.Range{From: next, To: from - 1})
+		}
+		n.Through, next = to, to+1
+	}
+	return n
+}
+
+// Confirm closes the messages to the peer of conn that it says it has stored.
+func (db *DB) Confirm(ctx context.Context, conn string, n commands.Numbers) error {
+	return db.Tx(ctx, "closing confirmed messages", func(ctx context.Context, tx *Tx) error { return confirm(ctx, tx, conn, n) })
+}
+
+func confirm(ctx context.Context, tx *Tx, conn string, n commands.Numbers) error {
+	_, err := tx.Exec(ctx, `UPDATE outbox SET closed_at = clock_timestamp()
+		WHERE conn = $1 AND seq <= $2 AND closed_at IS NULL AND NOT $3::int8multirange @> seq`, conn, n.Through, gaps(n))
+	if err != nil {
+		return fmt.Errorf("closing the outbox: %w", err)
+	}
+	return nil
+}
+
+func gaps(n commands.Numbers) string {
+	parts := make([]string, len(n.Gaps))
+	for i, g := range n.Gaps {
+		parts[i] = "[" + strconv.FormatInt(g.From, 10) + "," + strconv.FormatInt(g.To, 10) + "]"
+	}
+	return "{" + strings.Join(parts, ",") + "}"
+}
+
+// Numbering returns what this side of a connection has numbered and stored.
+func (db *DB) Numbering(ctx context.Context, conn string) (n commands.Numbering, err error) {
+	var set pgtype.Multirange[pgtype.Range[pgtype.Int8]]
+	if err := db.pool.QueryRow(ctx, `SELECT last, stored FROM sequences WHERE conn = $1`, conn).Scan(&n.Sent, &set); err != nil {
+		return n, fmt.Errorf("reading the numbers of connection %s: %w", conn, err)
+	}
+	n.Stored = numbersOf(set)
+	return n, nil
+}
+
+// LastNumbers returns the last number given to a message of each living connection.
+func (db *DB) LastNumbers(ctx context.Context) (map[string]int64, error) {
+	rows, err := db.pool.Query(ctx, `SELECT s.conn::text, s.last FROM sequences s JOIN connections c ON c.id = s.conn WHERE c.state NOT IN ('revoked', 'rejected')`)
+	if err != nil {
+		return nil, fmt.Errorf("reading the numbers of connections: %w", err)
+	}
+	last, conn, n := map[string]int64{}, "", int64(0)
+	_, err = pgx.ForEachRow(rows, []any{&conn, &n}, func() error { last[conn] = n; return nil })
+	return last, err
+}
+
+// Compare holds what the peer of conn says about its numbers against ours. What
+// it has stored is confirmed. It returns why the histories differ, "" when they
+// agree: one of the two sides was then restored from a backup.
+func (db *DB) Compare(ctx context.Context, conn string, theirs commands.Numbering) (differ string, err error) {
+	err = db.Tx(ctx, "comparing the numbers of a connection", func(ctx context.Context, tx *Tx) error {
+		differ = ""
+		var sent, stored int64
+		if err := tx.QueryRow(ctx, `SELECT last, coalesce(upper(stored), 1) - 1 FROM sequences WHERE conn = $1 FOR UPDATE`, conn).Scan(&sent, &stored); err != nil {
+			return err
+		}
+		switch {
+		case theirs.Stored.Through > sent:
+			differ = fmt.Sprintf("the peer has stored message %d, and the last one known here is %d: this instance was restored from a backup", theirs.Stored.Through, sent)
+			return nil
+		case theirs.Sent < stored:
+			differ = fmt.Sprintf("message %d of the peer is stored here, and the last one that it knows is %d: it was restored from a backup", stored, theirs.Sent)
+			return nil
+		}
+		return confirm(ctx, tx, conn, theirs.Stored)
+	})
+	return differ, err
+}

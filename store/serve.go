@@ -1,0 +1,105 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/signing"
+)
+
+// servingLease is how long a process that serves a connection may be silent
+// before another one takes it over.
+const servingLease = 30 * time.Second
+
+// A Served is a connection with what it takes to serve it.
+type Served struct {
+	Connection
+	Verifier signing.Verifier
+	Ours     bool // this process serves it, by lease
+}
+
+// Serve returns all connections, ended ones too, oldest first, after it took or
+// renewed the lease of process on every living one that no other process serves.
+func (db *DB) Serve(ctx context.Context, process string) ([]Served, error) {
+	var list []Served
+	err := db.Tx(ctx, "serving connections", func(ctx context.Context, tx *Tx) error {
+		list = nil
+		rows, err := tx.Query(ctx, `SELECT c.id::text, c.peer, c.peer_name, c.authority, c.state, c.state_reason, c.state_by, c.state_at, c.epoch, c.link_key, c.link_url, c.link_pin, c.created_at, coalesce(s.process = $1 AND s.until > clock_timestamp() + $2::interval / 2, false),
+				c.state NOT IN ('revoked', 'rejected') AND (s.until IS NULL OR s.until <= clock_timestamp() OR s.process = $1)
+			FROM connections c LEFT JOIN serving s ON s.conn = c.id ORDER BY c.created_at, c.id`, process, servingLease)
+		if err != nil {
+			return err
+		}
+		take := map[string]bool{}
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Served, error) {
+			var s Served
+			var free bool
+			c := &s.Connection
+			err := row.Scan(&c.ID, &c.Peer, &c.Name, &c.Authority, &c.State, &c.Reason, &c.By, &c.Since, &c.Epoch, &c.LinkKey, &c.LinkURL, &c.LinkPin, &c.CreatedAt, &s.Ours, &free)
+			if free && !s.Ours {
+				take[c.ID] = true
+			}
+			return s, err
+		})
+		if err != nil {
+			return err
+		}
+		if err := db.lease(ctx, tx, process, list, take); err != nil {
+			return err
+		}
+		return db.verifiers(ctx, tx, list)
+	})
+	return list, err
+}
+
+// lease takes the leases of connections that no other process serves.
+func (db *DB) lease(ctx context.Context, tx *Tx, process string, list []Served, take map[string]bool) error {
+	if len(take) == 0 {
+		return nil
+	}
+	ids := make([]string, 0, len(take))
+	for id := range take {
+		ids = append(ids, id)
+	}
+	rows, err := tx.Query(ctx, `INSERT INTO serving AS s (conn, process, until) SELECT id, $2, clock_timestamp() + $3::interval FROM unnest($1::uuid[]) AS id ORDER BY id
+		ON CONFLICT (conn) DO UPDATE SET process = excluded.process, until = excluded.until
+		WHERE s.process = excluded.process OR s.until <= clock_timestamp() RETURNING s.conn::text`, ids, process, servingLease)
+	if err != nil {
+		return fmt.Errorf("taking the leases of connections: %w", err)
+	}
+	ours, id := map[string]bool{}, ""
+	if _, err := pgx.ForEachRow(rows, []any{&id}, func() error { ours[id] = true; return nil }); err != nil {
+		return fmt.Errorf("taking the leases of connections: %w", err)
+	}
+	for i := range list {
+		list[i].Ours = list[i].Ours || ours[list[i].ID]
+	}
+	return nil
+}
+
+// verifiers adds the keys of the peers. Whether one was revoked is decided in
+// the transaction of a message's effect.
+func (db *DB) verifiers(ctx context.Context, tx *Tx, list []Served) error {
+	at := map[string]int{}
+	for i, s := range list {
+		at[s.ID] = i
+		list[i].Verifier = signing.Verifier{Self: db.self, Conn: s.ID, Epoch: s.Epoch, Keys: map[signing.KeyID]signing.PeerKey{}}
+	}
+	rows, err := tx.Query(ctx, `SELECT k.conn::text, k.kid, k.owner, k.pub FROM keys k JOIN connections c ON c.id = k.conn
+		WHERE k.use = 'signing' AND c.state NOT IN ('revoked', 'rejected')`)
+	if err != nil {
+		return fmt.Errorf("reading the keys of connections: %w", err)
+	}
+	var conn string
+	var k signing.PeerKey
+	_, err = pgx.ForEachRow(rows, []any{&conn, &k.ID, &k.Owner, &k.Public}, func() error {
+		if i, known := at[conn]; known {
+			list[i].Verifier.Keys[k.ID] = signing.PeerKey{ID: k.ID, Owner: k.Owner, Public: append([]byte(nil), k.Public...)}
+		}
+		return nil
+	})
+	return err
+}

@@ -1,0 +1,377 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
+)
+
+// An Incoming is an authentic message as it was opened, and then what became of
+// it.
+type Incoming struct {
+	Conn    string
+	Header  signing.Header
+	Digest  signing.Digest
+	Wire    []byte
+	Body    commands.Body     // nil when the body could not be read
+	Asks    bool              // it asks for something: a refusal is answered, and it needs a grant
+	Refusal *commands.Refused // why it is not acted on; nil = act
+	Policy  string            // version of the policy that was asked about it; "" = none was
+
+	// Set by [DB.TakeIn]: Code is "" when the message was acted on.
+	Code signing.Code
+	Why  string
+
+	Effect any // what act leaves for those who are told after the commit
+}
+
+// Re returns the reference that an answer to the message carries.
+func (m *Incoming) Re() *signing.Ref { return &signing.Ref{ID: m.Header.ID, SHA256: m.Digest.String()} }
+
+// Refuse records that the message is not acted on, inside act of [DB.TakeIn]. One
+// that asks is answered.
+func (m *Incoming) Refuse(tx *Tx, r *commands.Refused) {
+	m.Code, m.Why = r.Code, r.Why
+	tx.noteMessage(m, m.refusedAction())
+	if !m.Asks {
+		return
+	}
+	body := &commands.RefusedBody{Task: TaskOf(m.Body), Code: r.Code, Why: r.Why, Hint: r.Hint}
+	if r == m.Refusal { // else the policy did not decide this
+		body.Policy = m.Policy
+	}
+	m.Answer(tx, body)
+}
+
+// Answer queues an answer to the message.
+func (m *Incoming) Answer(tx *Tx, body commands.Body) {
+	tx.Send(Draft{Conn: m.Conn, Lane: LaneEvt, Task: TaskOf(body), Body: body, Re: m.Re()})
+}
+
+// Note adds an audit row about the message, inside act of [DB.TakeIn].
+func (m *Incoming) Note(tx *Tx, action, why string) {
+	tx.Audit(AuditRow{Actor: string(m.Header.Iss), Action: action, Object: TaskOf(m.Body), Why: why, Conn: m.Conn, Message: m.Header.ID})
+}
+
+func (m *Incoming) refusedAction() string {
+	if m.Asks {
+		return "command.refused"
+	}
+	return "report.refused"
+}
+
+func (tx *Tx) noteMessage(m *Incoming, action string) {
+	tx.Audit(AuditRow{Actor: string(m.Header.Iss), Action: action, Object: TaskOf(m.Body), Code: string(m.Code), Why: m.Why, Conn: m.Conn, Message: m.Header.ID})
+}
+
+// A Standing is what a transaction may rely on about a connection until it ends:
+// a change of the connection waits for it.
+type Standing struct {
+	ID        string
+	Name      string
+	Peer      signing.InstanceID
+	Authority Authority
+	State     ConnState
+	Epoch     int64
+	Kinds     []string // that the peer may ask for; none without a grant that holds
+	Runtimes  []string
+	Workspace string // that the peer may ask in
+	Now       time.Time
+	granted   bool
+	keys      map[signing.KeyID]keyRow
+}
+
+type keyRow struct {
+	notBefore, notAfter time.Time
+	revoked             bool
+}
+
+// A TakenIn says what became of a batch, besides what each message says of itself.
+type TakenIn struct {
+	Again     []Outgoing       // stored answers to messages that came again, to send now; they may be lost
+	Stored    commands.Numbers // every number of the peer that is stored here
+	Suspended bool             // the connection was suspended: the peer used a number twice
+}
+
+// TakeIn stores a batch of messages of one connection and lets act have the
+// effects of those that are new, in order and not refused: inbox, effects,
+// answers and audit in one transaction. A message that repeats a known one has
+// no effect, and its stored answers are returned; one whose connection or key is
+// not in order is not stored, and may be judged again when it comes again. act
+// may run again after an outage, and may refuse messages itself.
+func (db *DB) TakeIn(ctx context.Context, conn string, batch []*Incoming, act func(context.Context, *Tx, Standing, []*Incoming) error) (TakenIn, error) {
+	out, err := db.takeOnce(ctx, conn, batch, act)
+	if err == nil || !poisonous(err) {
+		return out, err
+	}
+	// The data of one message is what the database refuses for ever: the halves
+	// run by themselves, down to the one that is to blame.
+	if len(batch) == 1 {
+		m := batch[0]
+		m.Code, m.Why = commands.Internal, err.Error()
+		return out, db.Audit(ctx, AuditRow{Actor: string(m.Header.Iss), Action: "message.poisonous", Code: string(m.Code), Why: m.Why, Conn: conn, Message: m.Header.ID})
+	}
+	half := len(batch) / 2
+	first, err := db.TakeIn(ctx, conn, batch[:half], act)
+	if err != nil {
+		return first, err
+	}
+	second, err := db.TakeIn(ctx, conn, batch[half:], act)
+	return TakenIn{append(first.Again, second.Again...), second.Stored, first.Suspended || second.Suspended}, err
+}
+
+func (db *DB) takeOnce(ctx context.Context, conn string, batch []*Incoming, act func(context.Context, *Tx, Standing, []*Incoming) error) (out TakenIn, err error) {
+	err = db.Tx(ctx, "taking in messages", func(ctx context.Context, tx *Tx) error {
+		out = TakenIn{}
+		t := &taking{tx: tx, batch: batch}
+		if t.from, err = lockConnection(ctx, tx, conn); err != nil {
+			return err
+		}
+		if err := t.judgeAll(ctx); err != nil {
+			return err
+		}
+		if fresh := t.admit(); len(fresh) > 0 {
+			if err := act(ctx, tx, t.from, fresh); err != nil {
+				return err
+			}
+		}
+		if err := t.closeQuestions(ctx); err != nil {
+			return err
+		}
+		out.Again, err = answersTo(ctx, tx, t.repeats.conns, t.repeats.ids)
+		if err == nil {
+			out.Suspended, err = t.quarantine(ctx)
+		}
+		if err == nil {
+			out.Stored, err = tx.store(ctx, conn, t.numbers, len(t.repeats.ids) > 0)
+		}
+		return err
+	})
+	return out, err
+}
+
+// taking is the state of one TakeIn transaction.
+type taking struct {
+	tx      *Tx
+	from    Standing
+	batch   []*Incoming
+	numbers []int64 // that were stored now
+	repeats struct{ conns, ids []string }
+}
+
+// lockConnection reads a connection FOR SHARE: a revocation waits for this
+// transaction, and what comes after it is refused.
+func lockConnection(ctx context.Context, tx *Tx, id string) (s Standing, err error) {
+	err = tx.QueryRow(ctx, `
+		SELECT c.id::text, c.peer_name, c.peer, c.authority, c.state, c.epoch, clock_timestamp(), coalesce(g.kinds, '{}'), coalesce(g.runtimes, '{}'),
+			coalesce(g.expires_at > clock_timestamp(), false)
+		FROM connections c LEFT JOIN grants g ON g.conn = c.id WHERE c.id = $1 FOR SHARE OF c`, id).
+		Scan(&s.ID, &s.Name, &s.Peer, &s.Authority, &s.State, &s.Epoch, &s.Now, &s.Kinds, &s.Runtimes, &s.granted)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return s, nil // each message is refused: ID is empty
+	}
+	if err != nil {
+		return s, fmt.Errorf("reading the connection of messages: %w", err)
+	}
+	rows, err := tx.Query(ctx, `SELECT kid, not_before, least(not_after, 'epoch'::timestamptz + interval '5000 years'), coalesce(revoked_at <= clock_timestamp(), false)
+		FROM keys WHERE conn = $1 AND use = 'signing' ORDER BY kid FOR SHARE`, id)
+	if err != nil {
+		return s, fmt.Errorf("reading the keys of messages: %w", err)
+	}
+	s.keys, s.Workspace = map[signing.KeyID]keyRow{}, Workspace
+	var kid signing.KeyID
+	var k keyRow
+	_, err = pgx.ForEachRow(rows, []any{&kid, &k.notBefore, &k.notAfter, &k.revoked}, func() error {
+		s.keys[kid] = k
+		return nil
+	})
+	return s, err
+}
+
+// judge says what only the database knows about a message's connection and key.
+func (s Standing) judge(m *Incoming) (code signing.Code, why string) {
+	if s.ID == "" {
+		return signing.ConnUnknown, "no such connection"
+	}
+	k, ok := s.keys[m.Header.Kid]
+	kind := commands.Kind(m.Header.Kind)
+	switch {
+	case m.Header.Epoch != s.Epoch:
+		return signing.EpochStale, fmt.Sprintf("the connection is in epoch %d", s.Epoch)
+	case !ok:
+		return signing.KeyUnknown, "the signing key does not belong to this connection"
+	case k.revoked:
+		return signing.KeyRevoked, "the signing key was revoked"
+	case s.Now.Before(k.notBefore) || s.Now.After(k.notAfter):
+		return signing.KeyWindow, "the signing key is not valid at this time"
+	case s.State == Active, s.State == Suspended && kind != commands.SpawnKind:
+		return "", "" // work accepted earlier may end, be killed and be reported
+	}
+	return signing.ConnState, fmt.Sprintf("the connection with %s is %s", s.Name, s.State)
+}
+
+// judgeAll decides the fate of each message and stores those that are in order
+// and new.
+func (t *taking) judgeAll(ctx context.Context) error {
+	var stored []*Incoming
+	for _, m := range t.batch {
+		if m.Code, m.Why = t.from.judge(m); m.Code == "" {
+			stored = append(stored, m)
+		} else {
+			t.noteQuietly(m)
+		}
+	}
+	fresh, err := insertInbox(ctx, t.tx, stored)
+	if err != nil {
+		return err
+	}
+	for _, m := range stored {
+		if fresh[m.Header.ID] {
+			t.numbers = append(t.numbers, m.Header.Seq)
+		} else if err := t.classify(ctx, m); err != nil {
+			return err
+		}
+		delete(fresh, m.Header.ID) // a second copy in this very batch is a repeat
+	}
+	return nil
+}
+
+// noteQuietly notes a message that must not be answered anew. The connection is
+// named where there is one.
+func (t *taking) noteQuietly(m *Incoming) {
+	row := AuditRow{Actor: string(m.Header.Iss), Action: "message.refused", Object: TaskOf(m.Body), Code: string(m.Code), Why: m.Why, Conn: t.from.ID, Message: m.Header.ID}
+	t.tx.Audit(row)
+}
+
+// classify says of a message that was not new what it repeats.
+func (t *taking) classify(ctx context.Context, m *Incoming) error {
+	var digest []byte
+	err := t.tx.QueryRow(ctx, `SELECT digest FROM inbox WHERE conn = $1 AND id = $2`, m.Conn, m.Header.ID).Scan(&digest)
+	switch {
+	case err == nil && bytes.Equal(digest, m.Digest[:]):
+		m.Code, m.Why = signing.ReplaySame, "the same message again"
+		t.repeats.conns, t.repeats.ids = append(t.repeats.conns, m.Conn), append(t.repeats.ids, m.Header.ID)
+		return nil
+	case err == nil:
+		m.Code, m.Why = signing.ReplayDiff, "message id was already used with other content"
+	case errors.Is(err, pgx.ErrNoRows):
+		m.Code, m.Why = signing.SeqReuse, fmt.Sprintf("sequence %d was already used with other content; was a backup restored?", m.Header.Seq)
+	default:
+		return fmt.Errorf("looking up message %s: %w", m.Header.ID, err)
+	}
+	t.noteQuietly(m)
+	return nil
+}
+
+// admit returns the new messages that are to be acted on, and refuses the others
+// that are new.
+func (t *taking) admit() (fresh []*Incoming) {
+	for _, m := range t.batch {
+		if m.Code != "" {
+			continue
+		}
+		r := m.Refusal
+		if r == nil {
+			r = t.from.grants(m)
+		}
+		if r != nil {
+			m.Refuse(t.tx, r)
+			continue
+		}
+		fresh = append(fresh, m)
+	}
+	return fresh
+}
+
+// grants asks the connection's grant; without one nothing may be asked for.
+func (s Standing) grants(m *Incoming) *commands.Refused {
+	switch {
+	case !m.Asks:
+		return nil
+	case !s.granted:
+		return commands.Refuse(commands.Grant, "this connection has no grant, or it has expired")
+	case !slices.Contains(s.Kinds, m.Header.Kind):
+		return commands.Refuse(commands.Grant, "the grant of this connection does not allow %s", m.Header.Kind)
+	case m.Header.Wsp != s.Workspace:
+		return commands.Refuse(commands.Grant, "the grant of this connection does not allow workspace %s", m.Header.Wsp)
+	}
+	return nil
+}
+
+// closeQuestions closes the messages of ours that new answers are about: any
+// answer proves that the other database has them.
+func (t *taking) closeQuestions(ctx context.Context) error {
+	var conns, ids, digests []string
+	for _, m := range t.batch {
+		if m.Header.Re != nil && (m.Code == "" || m.Code == signing.ReplaySame) {
+			conns, ids, digests = append(conns, m.Conn), append(ids, m.Header.Re.ID), append(digests, m.Header.Re.SHA256)
+		}
+	}
+	return closeOut(ctx, t.tx, conns, ids, digests)
+}
+
+// quarantine suspends a connection whose peer used a number twice: a restored
+// backup or a cloned instance speaks.
+func (t *taking) quarantine(ctx context.Context) (bool, error) {
+	i := slices.IndexFunc(t.batch, func(m *Incoming) bool { return m.Code == signing.SeqReuse })
+	if i < 0 {
+		return false, nil
+	}
+	m := t.batch[i]
+	tag, err := t.tx.Exec(ctx, `UPDATE connections SET state = 'suspended', state_reason = $2, state_by = 'self', state_at = clock_timestamp()
+		WHERE id = $1 AND state = 'active'`, m.Conn, m.Why)
+	if err != nil {
+		return false, fmt.Errorf("suspending connection %s: %w", m.Conn, err)
+	}
+	if tag.RowsAffected() > 0 {
+		t.tx.Audit(AuditRow{Actor: "self", Action: "connection.suspended", Object: t.from.Name, Code: string(m.Code), Why: m.Why, Conn: m.Conn})
+	}
+	return tag.RowsAffected() > 0, nil
+}
+
+func insertInbox(ctx context.Context, tx *Tx, list []*Incoming) (map[string]bool, error) {
+	fresh := map[string]bool{}
+	if len(list) == 0 {
+		return fresh, nil
+	}
+	var conn, id, kind, code, re, task []string
+	var seq []int64
+	var exp []time.Time
+	var digest, wire [][]byte
+	for _, m := range list {
+		conn, id, seq = append(conn, m.Conn), append(id, m.Header.ID), append(seq, m.Header.Seq)
+		kind, exp = append(kind, m.Header.Kind), append(exp, time.UnixMilli(m.Header.Exp))
+		digest, wire = append(digest, m.Digest[:]), append(wire, m.Wire)
+		r, c := "", ""
+		if m.Header.Re != nil {
+			r = m.Header.Re.ID
+		}
+		if m.Refusal != nil {
+			c = string(m.Refusal.Code)
+		}
+		re, code, task = append(re, r), append(code, c), append(task, TaskOf(m.Body))
+	}
+	rows, err := tx.Query(ctx, `
+		INSERT INTO inbox (conn, id, seq, digest, kind, code, re, task, exp, wire)
+		SELECT a, b, c, d, e, f, nullif(g, '')::uuid, nullif(h, '')::uuid, i, j
+		FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bytea[], $5::text[], $6::text[], $7::text[], $8::text[], $9::timestamptz[], $10::bytea[])
+			AS u (a, b, c, d, e, f, g, h, i, j)
+		ON CONFLICT DO NOTHING RETURNING id::text`,
+		conn, id, seq, digest, kind, code, re, task, exp, wire)
+	if err != nil {
+		return nil, fmt.Errorf("filling the inbox: %w", err)
+	}
+	key := ""
+	if _, err = pgx.ForEachRow(rows, []any{&key}, func() error { fresh[key] = true; return nil }); err != nil {
+		return nil, fmt.Errorf("filling the inbox: %w", err)
+	}
+	return fresh, nil
+}
