@@ -18,8 +18,8 @@ import (
 )
 
 // reading are the methods that change nothing.
-var reading = []string{"DB.Answered", "DB.AuditTrail", "DB.Beats", "DB.Close", "DB.Connect", "DB.Connections", "DB.FindInvite", "DB.FindMirrors",
-	"DB.InviteKeys", "DB.Invites", "DB.ListMirrors", "DB.LogBytes", "DB.Logs", "DB.NewCursor", "DB.Now", "DB.OutboxCounts", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Self", "DB.Verifier"}
+var reading = []string{"DB.Answered", "DB.AuditTrail", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connect", "DB.Connections", "DB.FindInvite", "DB.FindMirrors",
+	"DB.InviteKeys", "DB.Invites", "DB.LastNumbers", "DB.ListMirrors", "DB.LogBytes", "DB.Logs", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Self", "DB.Verifier"}
 
 // scene is an instance on which something is about to be done.
 type scene struct {
@@ -78,20 +78,37 @@ var writing = map[string]func(s scene) storetest.Act{
 		s.met(store.Obeys)
 		id := storetest.NewID()
 		now := time.Now()
-		m := store.Incoming{Conn: s.Conn.ID, Wire: []byte("w"), Body: &commands.Status{Task: storetest.NewID()}, Header: signing.Header{ID: id, Kind: string(commands.StatusKind),
-			Kid: signing.KeyIDOf(storetest.Signer(s, 8).Public()), Conn: s.Conn.ID, Epoch: 1, Seq: 1, Iat: now.UnixMilli(), Exp: now.Add(time.Hour).UnixMilli()}}
+		m := store.Incoming{Conn: s.Conn.ID, Wire: []byte("w"), Asks: true, Body: &commands.Status{Task: storetest.NewID()}, Header: signing.Header{ID: id, Kind: string(commands.StatusKind),
+			Kid: signing.KeyIDOf(storetest.Signer(s, 8).Public()), Conn: s.Conn.ID, Epoch: 1, Seq: 1, Iat: now.UnixMilli(), Exp: now.Add(time.Hour).UnixMilli(), Wsp: store.Workspace}}
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			out, err := s.DB.TakeIn(ctx, "taking in", []store.Incoming{m}, func(_ context.Context, tx *store.Tx, in *store.Intake) error {
-				for i, f := range in.All() {
-					if f.Code == "" {
-						in.Note(i, "taken", "", "")
-						tx.Send(store.Draft{Conn: m.Conn, Lane: store.LaneEvt, Body: &commands.TaskState{Task: storetest.NewID()}, Re: &signing.Ref{ID: id, SHA256: m.Digest.String()}})
-						tx.Send(store.Draft{Conn: m.Conn, Lane: store.LaneCtl, Body: &commands.Received{}, Note: true})
-					}
+			got := m
+			out, err := s.DB.TakeIn(ctx, s.Conn.ID, []*store.Incoming{&got}, func(_ context.Context, tx *store.Tx, _ store.Standing, fresh []*store.Incoming) error {
+				for _, f := range fresh {
+					f.Note(tx, "taken", "")
+					f.Answer(tx, &commands.TaskState{Task: storetest.NewID()})
 				}
 				return nil
 			})
-			return fmt.Sprint(out.Fates, len(out.Again), len(out.Notes)), err
+			return fmt.Sprint(got.Code, len(out.Again), out.Stored.Through), err
+		}
+	},
+	"DB.Confirm": func(s scene) storetest.Act {
+		s.met(store.Commands).spawn()
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.Confirm(ctx, s.Conn.ID, commands.Numbers{Through: 1})
+		}
+	},
+	"DB.Compare": func(s scene) storetest.Act {
+		s.met(store.Commands).spawn()
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return s.DB.Compare(ctx, s.Conn.ID, commands.Numbering{})
+		}
+	},
+	"DB.Serve": func(s scene) storetest.Act {
+		s.met(store.Commands)
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			list, err := s.DB.Serve(ctx, "test")
+			return len(list), err
 		}
 	},
 	"DB.Audit": func(scene) storetest.Act {
@@ -120,7 +137,7 @@ var writing = map[string]func(s scene) storetest.Act{
 	"DB.SetConnectionState": func(s scene) storetest.Act {
 		s.met(store.Commands)
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			return s.DB.SetConnectionState(ctx, s.Conn.ID, store.Suspended, "holiday", "test")
+			return s.DB.SetConnectionState(ctx, s.Conn.ID, store.Suspended, "holiday", "test", nil)
 		}
 	},
 	"DB.OrderSpawns": func(s scene) storetest.Act {

@@ -16,14 +16,14 @@ import (
 var (
 	hubPoints = []string{
 		"before ordering spawns", "after ordering spawns",
-		"published commands",
-		"before taking in reports", "after taking in reports", "confirmed reports",
+		"published messages",
+		"before taking in messages", "after taking in messages", "confirmed messages",
 	}
 	spokePoints = []string{
-		"before taking in commands", "after taking in commands",
+		"before taking in messages", "after taking in messages",
 		"before claiming tasks", "after claiming tasks",
 		"starting an agent", "started an agent", "saw an agent end",
-		"before recording progress", "after recording progress", "published reports",
+		"before recording progress", "after recording progress", "published messages",
 	}
 )
 

@@ -103,7 +103,7 @@ func byOperator(act func(*backlog.Workspace, context.Context, backlog.Act) (back
 }
 
 // reading are the methods that change nothing.
-var reading = []string{"Backlog.OpenAttempts", "Backlog.PendingKill", "Backlog.ReadyCount", "Backlog.Standing", "Backlog.Workspace",
+var reading = []string{"Backlog.OpenAttempts", "Backlog.PendingKill", "Backlog.Asker", "Backlog.ReadyCount", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
 	"Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Listen", "Workspace.Name", "Workspace.Quotas",
 	"Workspace.Show", "Workspace.ShowAll", "Workspace.Stats", "Workspace.VerifyGrant", "Workspace.Why"}
 
@@ -309,7 +309,7 @@ var writing = map[string]func(s scene) do{
 		})
 		require.NoError(s, err)
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
-			return s.backlog.RevokeWork(ctx, s.Conn.ID)
+			return within(ctx, s, func(ctx context.Context, tx *store.Tx) (any, error) { return nil, s.backlog.RevokeWork(ctx, tx, s.Conn.ID) })
 		}
 	},
 	"Backlog.Request": func(s scene) do {
