@@ -309,7 +309,9 @@ var writing = map[string]func(s scene) do{
 		})
 		require.NoError(s, err)
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
-			return within(ctx, s, func(ctx context.Context, tx *store.Tx) (any, error) { return nil, s.backlog.RevokeWork(ctx, tx, s.Conn.ID) })
+			return within(ctx, s, func(ctx context.Context, tx *store.Tx) (any, error) {
+				return nil, s.backlog.RevokeWork(ctx, tx, s.Conn.ID)
+			})
 		}
 	},
 	"Backlog.Request": func(s scene) do {
