@@ -215,8 +215,10 @@ func writeExit(dir string, e Exit) error {
 	if err != nil {
 		return fail(err)
 	}
-	_, err = f.Write(b) // over what was reserved
-	if err = errors.Join(err, f.Truncate(int64(len(b))), f.Sync(), f.Close()); err != nil {
+	if _, err = f.Write(b); err == nil { // over what was reserved
+		err = errors.Join(f.Truncate(int64(len(b))), f.Sync())
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
 		return fail(err)
 	}
 	if err := os.Rename(draft, filepath.Join(dir, exitFile)); err != nil {

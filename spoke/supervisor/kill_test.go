@@ -68,6 +68,25 @@ func TestKillEndsEscapists(t *testing.T) {
 	}
 }
 
+// As root, and where the spoke's user owns the groups, an agent can leave its
+// cgroup. Its shim ends it all the same.
+func TestKillEndsWhoLeftItsCgroup(t *testing.T) {
+	t.Parallel()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	require.NoError(t, err)
+	_, top := cgroupMount(string(mounts))
+	file := filepath.Join(t.TempDir(), "pids")
+	spec := sh(`env -i setsid sh -c 'echo $$ 2>/dev/null >"$1/cgroup.procs"; echo $$ >>"$0"; exec sleep 600' "$1" "$2" & sleep 600`)
+	spec.Argv = append(spec.Argv, "agent", file, top)
+	a, _ := start(t, spec)
+	left := pids(t, file, 1)[0]
+
+	require.NoError(t, a.Kill(t.Context(), "enough", 0))
+
+	require.False(t, alive(left))
+	require.True(t, contains(ended(t, a).Reaped, left))
+}
+
 func contains(list []Process, pid int) bool {
 	for _, p := range list {
 		if p.Pid == pid {

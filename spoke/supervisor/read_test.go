@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -147,6 +148,46 @@ func TestReadOfWhatIsNoFile(t *testing.T) {
 			require.Equal(t, Output{Cut: true}, exit.Stderr)
 		})
 	}
+}
+
+// An agent fills the disk that its shim keeps its output on: what does not fit is
+// named, and the record says so at once.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(againName) != t.Name() {
+		attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+		if os.Geteuid() != 0 {
+			attr.Cloneflags |= syscall.CLONE_NEWUSER
+			attr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+			attr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+		}
+		if err := testAgain(t, t.TempDir(), attr); err != nil {
+			require.ErrorIs(t, err, os.ErrPermission, "a disk of its own is not allowed here")
+		}
+		return
+	}
+	disk := t.TempDir()
+	require.NoError(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	require.NoError(t, unix.Mount("tmpfs", disk, "tmpfs", 0, "size=1m"))
+	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
+	dir, gate := filepath.Join(disk, "attempt"), filepath.Join(t.TempDir(), "gate")
+	a, err := Start(t.Context(), dir, sh("printf %0100d 1; until [ -e "+gate+" ]; do sleep 0.01; done; cat /dev/zero >"+disk+"/fill; printf %05000d 2; exit 3"))
+	require.NoError(t, err)
+	endAfter(t, a)
+	eventually(t, "the first words", func() bool { return len(read(t, dir, "stdout")) == 100 })
+
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+
+	got := ended(t, a)
+	require.Equal(t, 3, got.Code)
+	require.Equal(t, int64(5100), got.Stdout.Bytes)
+	require.Positive(t, got.Stdout.Dropped)
+	require.Equal(t, int64(5100), got.Stdout.Gaps[0].To)
+	require.NoError(t, a.Close())
+	_, recorded := adopt(t, dir)
+	require.Equal(t, got, *recorded)
+	_, said := readAll(t, dir, Stdout, 10_000)
+	require.Equal(t, got.Stdout, said)
 }
 
 func TestRemove(t *testing.T) {

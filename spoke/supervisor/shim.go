@@ -197,6 +197,7 @@ func (s *shim) start() *StartError {
 	if s.socket, err = listenPrivately(); err != nil {
 		return fault(err)
 	}
+	_ = reserveExit(".") // without it the record may fit all the same
 	// The agent gets the default actions whatever the spoke's parent ignored:
 	// what is caught here is reset in it. The rest of them can wait until the
 	// start is proven; whoever sends TERM before that ends shim and agent too.
@@ -212,7 +213,6 @@ func (s *shim) start() *StartError {
 // proof of the start, which somebody waits for.
 func (s *shim) attendAll(spoke *wire, joined bool) error {
 	signal.Notify(s.signals, endSignals()...)
-	_ = reserveExit(".") // without it the record may fit all the same
 	s.others.Go(s.reap)
 	s.others.Go(s.alarm.run)
 	s.captures.Go(s.out.drain)

@@ -137,6 +137,9 @@ func (s *shim) obey(r request) {
 func (s *shim) stop(outcome Outcome, reason string, grace time.Duration) {
 	switch s.end.phase {
 	case living:
+		if t := s.timeout(); t != 0 && Boottime() >= t { // also when a kill was read first
+			outcome, reason = TimedOut, fmt.Sprintf("still running after %s", s.Timeout)
+		}
 		s.end.outcome, s.end.reason = outcome, reason
 		s.ask(grace)
 	case settling:
@@ -175,11 +178,7 @@ func (s *shim) due() bool {
 	}
 	switch s.end.phase {
 	case living:
-		if t := s.timeout(); t != 0 && now >= t {
-			s.stop(TimedOut, fmt.Sprintf("still running after %s", s.Timeout), s.grace())
-		} else {
-			s.stop(LeaseExpired, "the lease was not renewed", s.grace())
-		}
+		s.stop(LeaseExpired, "the lease was not renewed", s.grace()) // or it is the timeout
 		return false
 	case settling:
 		s.ask(min(s.grace(), leftoverGrace))

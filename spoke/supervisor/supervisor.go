@@ -17,9 +17,13 @@
 // What ends a tree: the shim is a subreaper, so every descendant becomes its
 // child sooner or later, and "no child left" is the proof that the tree is
 // gone. Where cgroup v2 can be used the kernel ends the whole tree in one
-// step, also after the shim is dead. Without it (level "tree") a descendant
-// that cleared its environment and left its session can outlive a shim that
-// was itself killed with signal 9; nothing else can.
+// step, also after the shim is dead. A descendant that cleared its environment,
+// left its session and is in no cgroup of the attempt (at level "tree" there is
+// none, and whoever may write to the groups can leave his) can outlive a shim
+// that was itself killed with signal 9; nothing else can.
+//
+// An agent has the user of its spoke, so it can stop or kill its shim and change
+// the files of its attempt. The attempt then ends in bounded time all the same.
 //
 // Under concurrency. The methods of [Agent] may be called from any goroutine.
 // A started or adopted agent costs its owner one goroutine and one socket

@@ -1,8 +1,10 @@
 package supervisor
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -10,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -78,6 +81,10 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == deafArg {
 		beDeaf(os.Args[2])
 	}
+	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = flag.Set("test.parallel", "4") // the slowest of the tests wait for patience to end
+	}
 	os.Exit(m.Run())
 }
 
@@ -110,13 +117,28 @@ func unprivileged(t *testing.T, body func(t *testing.T)) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
 	require.NoError(t, os.Chown(home, nobody, nobody))
-	again := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m") // its path may be closed to others
-	again.Dir, again.Env = home, []string{"TMPDIR=" + home, "HOME=" + home, "PATH=/usr/bin:/bin"}
-	again.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	out, err := again.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	require.Contains(t, string(out), "--- PASS: "+t.Name())
+	require.NoError(t, testAgain(t, home, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}))
 }
+
+// testAgain runs the calling test in a process of its own. The error says that
+// there can be no such process.
+func testAgain(t *testing.T, home string, attr *syscall.SysProcAttr) error {
+	t.Helper()
+	again := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m") // its path may be closed to others
+	again.Dir, again.Env = home, []string{"TMPDIR=" + home, "HOME=" + home, "PATH=/usr/bin:/bin", againName + "=" + t.Name()}
+	again.SysProcAttr = attr
+	var out bytes.Buffer
+	again.Stdout, again.Stderr = &out, &out
+	if err := again.Start(); err != nil {
+		return err
+	}
+	require.NoError(t, again.Wait(), "%s", &out)
+	require.Contains(t, out.String(), "--- PASS: "+t.Name())
+	return nil
+}
+
+// againName is the variable that names the test that a process is made for.
+const againName = "SPAWNMESH_TEST_AGAIN"
 
 // sh is a Spec that runs a shell script with a search path and nothing else.
 func sh(script string) Spec {
