@@ -93,7 +93,7 @@ func (x *Exchange) presence(ctx context.Context) *commands.Heartbeat {
 	beat.Link = commands.LinkView{State: string(p.State), Reason: p.Reason, By: p.By}
 	// A database that does not answer must not silence a living instance: the
 	// numbers are then left out, and nobody compares them.
-	asking, done := context.WithTimeout(ctx, time.Second)
+	asking, done := x.brief(ctx)
 	defer done()
 	if n, err := x.board.DB.Numbering(asking, x.id); err == nil {
 		beat.Link.Numbers = &n
@@ -118,11 +118,20 @@ func (x *Exchange) heard(ctx context.Context, wire []byte, link int64) error {
 		return fmt.Errorf("a heartbeat of %s is older than the last one", p.Name)
 	}
 	if body.Link.Numbers != nil {
-		if err := x.compare(ctx, p, *body.Link.Numbers, link); err != nil {
-			return err
+		// A table that is locked must not hold up the next heartbeat, which brings
+		// the numbers once more.
+		comparing, done := x.brief(ctx)
+		defer done()
+		if err := x.compare(comparing, p, *body.Link.Numbers, link); err != nil {
+			x.log.DebugContext(ctx, "comparing numbers; the next heartbeat does it again", "err", err)
 		}
 	}
 	return x.board.resumeLease(ctx, p)
+}
+
+// brief bounds what a heartbeat asks of the database.
+func (x *Exchange) brief(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, time.Second)
 }
 
 // keep remembers a heartbeat that is newer than the last.

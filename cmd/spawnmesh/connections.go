@@ -140,7 +140,7 @@ func (a *app) printConnections(views []hub.SpokeView) error {
 	t := table{head: []string{"NAME", "STATE", "LINK", "SEEN", "SLOTS", "RUNNING", "QUEUED"}, wide: []string{"KILL LEVEL", "CAPABILITIES", "UNCONFIRMED", "ID", "INSTANCE"},
 		empty: "no connections yet; invite a spoke: " + a.self() + " invite --name NAME"}
 	for _, v := range views {
-		row := []string{v.Name, string(v.State), linkOf(v), seenOf(v), strconv.Itoa(v.Slots), strconv.Itoa(v.Running), strconv.Itoa(v.Queued),
+		row := []string{v.Name, stateOf(v), linkOf(v), seenOf(v), strconv.Itoa(v.Slots), strconv.Itoa(v.Running), strconv.Itoa(v.Queued),
 			v.KillLevel, strings.Join(v.Capabilities, ","), strconv.Itoa(v.Unconfirmed), v.ID, string(v.Peer)}
 		if v.Authority == store.Obeys { // a hub does not run agents for us
 			row[4], row[5], row[6], row[9] = "-", "-", "-", "-"
@@ -148,6 +148,15 @@ func (a *app) printConnections(views []hub.SpokeView) error {
 		t.rows, t.names = append(t.rows, row), append(t.names, v.Name)
 	}
 	return printList(a, views, t)
+}
+
+// stateOf is the stricter of the two sides' states: ours, or what the peer says
+// of itself.
+func stateOf(v hub.SpokeView) string {
+	if v.State != store.Active || v.Says.State == "" || v.Says.State == string(store.Active) {
+		return string(v.State)
+	}
+	return fmt.Sprintf("%s by %s: %s", v.Says.State, v.Name, v.Says.Reason)
 }
 
 func linkOf(v hub.SpokeView) string {
@@ -176,7 +185,7 @@ func (a *app) printConnection(v hub.SpokeView) error {
 	}
 	var list pairs
 	list.add("name", v.Name)
-	list.add("state", string(v.State))
+	list.add("state", stateOf(v))
 	list.add("since", v.Since.Local().Format(time.DateTime))
 	list.add("by", v.By)
 	list.add("why", v.Reason)

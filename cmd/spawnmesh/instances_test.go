@@ -148,7 +148,7 @@ func policyReloaded(t *testing.T, m *mesh, h, s hand) {
 func doctorByHand(t *testing.T, _ *mesh, h, s hand) {
 	require.Regexp(t, `(?m)^instance +hub, pid \d+$`, h.do("doctor"))
 	require.Regexp(t, `(?m)^instance +spoke, pid \d+$`, s.do("doctor"))
-	require.Regexp(t, `(?m)^link +ok$`, s.do("doctor"))
+	require.Regexp(t, `(?m)^link to lab +ok$`, s.do("doctor"))
 	require.Regexp(t, `(?m)^policy +any command may run here$`, s.do("doctor"))
 	require.Contains(t, fresh(t).do("doctor"), "not running")
 	var checks []struct {

@@ -1,0 +1,128 @@
+package hub_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// Each side tells the other what it thinks of the connection.
+func TestASuspensionIsSeenOnTheOtherSide(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+
+	m.Spokes["attic"].Turn(t, "suspend")
+
+	meshtest.Await(t, "the hub's view", func() bool { return m.View(t, "attic").Says.State == string(store.Suspended) })
+	v := m.View(t, "attic")
+	require.Equal(t, store.Active, v.State)
+	require.True(t, v.Linked, "what runs may be reported")
+	require.NotEmpty(t, v.Says.Reason)
+	m.Spokes["attic"].Turn(t, "resume")
+	meshtest.Await(t, "the end of it", func() bool { return m.View(t, "attic").Says.State == string(store.Active) })
+}
+
+// A hub that ends a connection says so before it cuts the link: what ran for it
+// ends, and what was ordered ends on the hub in the same transaction.
+func TestARevocationIsTheLastWord(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	task := m.Spawn(t, "attic", "sleep", "600")
+	m.Await(t, task, commands.Running)
+	waiting := make(chan store.Mirror, 1)
+	go func() { waiting <- m.Wait(t, task).Mirror }()
+
+	m.Turn(t, "attic", "revoke")
+
+	require.Equal(t, commands.LinkRevoked, (<-waiting).Reason, "who waits is told")
+	s := m.Spokes["attic"]
+	meshtest.Await(t, "the spoke's connection", func() bool {
+		return s.Count(t, `SELECT count(*) FROM connections WHERE state = 'revoked' AND state_by = 'peer'`) == 1
+	})
+	meshtest.Await(t, "the end of the agent", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 0 })
+	err := m.Hub.Ask(t, "POST", "/v1/agents", hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}}, nil)
+	require.Error(t, err, "nothing more is ordered there")
+	delete(m.Spokes, "attic")
+}
+
+// A host that ends the connection is heard by its hub.
+func TestAHostsRevocationReachesTheHub(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	task := m.Spawn(t, "attic", "sleep", "600")
+	m.Await(t, task, commands.Running)
+
+	m.Spokes["attic"].Turn(t, "revoke")
+
+	meshtest.Await(t, "the hub's connection", func() bool { return m.View(t, m.Spokes["attic"].Conn).State == store.Revoked })
+	require.Equal(t, commands.LinkRevoked, m.Wait(t, task).Reason)
+	meshtest.Await(t, "the end of the agent", func() bool { return m.Spokes["attic"].Count(t, `SELECT count(*) FROM leases`) == 0 })
+	delete(m.Spokes, "attic")
+}
+
+// What the hub has stored is told again with every heartbeat: a confirmation
+// that was lost costs nothing.
+func TestALostConfirmationIsRepeated(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	m.Wait(t, m.Noop(t, "attic"))
+	s := m.Spokes["attic"]
+	meshtest.Await(t, "the confirmation", func() bool { return s.Count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`) == 0 })
+
+	s.Exec(t, `UPDATE outbox SET closed_at = NULL`)
+
+	meshtest.Await(t, "another one", func() bool { return s.Count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`) == 0 })
+}
+
+// A table that is locked makes a living spoke no dead one.
+func TestHeartbeatsDoNotWaitForTheDatabase(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	tx, err := m.Spokes["attic"].SQL.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE ready, tasks, leases, sequences, outbox IN ACCESS EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	locked := time.Now()
+
+	meshtest.Await(t, "a heartbeat from behind the lock", func() bool {
+		seen := m.View(t, "attic").LastSeen
+		return seen != nil && seen.After(locked.Add(3*time.Second))
+	})
+
+	require.NoError(t, tx.Rollback(t.Context()))
+	m.Wait(t, m.Noop(t, "attic"))
+}
+
+
+// A spoke that has not heard its hub for the length of its lease starts nothing
+// new, until it hears it again.
+func TestALeaseThatEnds(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	meshtest.Await(t, "a stored heartbeat", func() bool { return s.Count(t, `SELECT count(*) FROM heartbeats`) == 1 })
+	m.Stop(t, "hub")
+	m.Stop(t, "attic")
+	s.Exec(t, `UPDATE heartbeats SET at = clock_timestamp() - interval '25 hours'`)
+	state := func() (list string) {
+		for id, state := range s.Pairs(t, `SELECT id::text, state || ' by ' || state_by FROM connections`) {
+			require.Equal(t, s.Conn, id)
+			list = state
+		}
+		return list
+	}
+
+	m.Start(t, "attic")
+
+	meshtest.Await(t, "the end of the lease", func() bool { return state() == "suspended by lease" })
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'connection.suspended' AND actor = 'lease'`))
+	m.Start(t, "hub")
+	meshtest.Await(t, "a new lease", func() bool { return state() == "active by lease" })
+	m.Wait(t, m.Noop(t, "attic"))
+}
