@@ -297,7 +297,7 @@ func TestTermOfTheShimEndsTheTree(t *testing.T) {
 	require.NoError(t, a.shim.Signal(syscall.SIGTERM))
 
 	got := ended(t, a)
-	require.Equal(t, Killed, got.Outcome)
+	require.Equal(t, Stopped, got.Outcome)
 	require.Contains(t, got.Reason, "the shim received terminated")
 }
 

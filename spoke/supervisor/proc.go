@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -152,10 +153,19 @@ func (p process) signal(sig unix.Signal) error {
 	return nil
 }
 
+// maxEnviron is more than the kernel lets an environment be (execve(2): 6 MiB
+// with the arguments). A process can make its own look larger without end.
+const maxEnviron = 8 << 20
+
 // hasMarker reports whether the process was executed with the marker in its
 // environment. A process of another user hides its environment and has none.
 func hasMarker(pid int, marker string) bool {
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	env, err := io.ReadAll(io.LimitReader(f, maxEnviron))
 	if err != nil {
 		return false
 	}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"os"
 	"time"
@@ -74,7 +73,9 @@ type (
 const (
 	protocolVersion = 1
 	handshakeTime   = 5 * time.Second
-	handshakeBytes  = 4 << 10 // what an unproven peer may send
+	handshakeBytes  = 4 << 10  // what an unproven peer may send at a time
+	maxMessage      = 1 << 20  // what a proven one may
+	maxSpec         = 64 << 20 // what the spoke may that starts a shim: arguments and environment are in it
 	sendTime        = 2 * time.Second
 )
 
@@ -92,12 +93,13 @@ func mac(token, role, nonce, answer string) string {
 type wire struct {
 	conn  net.Conn
 	limit *io.LimitedReader
+	most  int64 // what a message may have
 	dec   *json.Decoder
 }
 
 func newWire(conn net.Conn) *wire {
-	limit := &io.LimitedReader{R: conn, N: math.MaxInt64}
-	return &wire{conn: conn, limit: limit, dec: json.NewDecoder(limit)}
+	limit := &io.LimitedReader{R: conn}
+	return &wire{conn: conn, limit: limit, most: maxMessage, dec: json.NewDecoder(limit)}
 }
 
 // send writes one line to a peer that is expected to read.
@@ -117,7 +119,10 @@ func (w *wire) sendWithin(d time.Duration, v any) error {
 	return nil
 }
 
+// receive reads one message. The bound is for a peer that has the token and is
+// no shim: an agent of the same user.
 func (w *wire) receive(v any) error {
+	w.limit.N = w.most
 	if err := w.dec.Decode(v); err != nil {
 		return fmt.Errorf("receiving a message: %w", err)
 	}
@@ -155,7 +160,7 @@ func (w *wire) prove(token string) error {
 
 // verify is the accepting side of the handshake.
 func (w *wire) verify(token string) error {
-	w.limit.N = handshakeBytes
+	w.most = handshakeBytes
 	var theirs hello
 	if err := w.receiveWithin(handshakeTime, &theirs); err != nil {
 		return err
@@ -174,7 +179,7 @@ func (w *wire) verify(token string) error {
 	if !hmac.Equal([]byte(answer.MAC), []byte(mac(token, "spoke", nonce, theirs.Nonce))) {
 		return errNotProven
 	}
-	w.limit.N = math.MaxInt64
+	w.most = maxMessage
 	return nil
 }
 

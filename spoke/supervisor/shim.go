@@ -120,9 +120,11 @@ func (s *shim) serve() error {
 		return err
 	}
 	spoke := newWire(conn)
+	spoke.most = maxSpec
 	if err := spoke.receive(&s.attempt); err != nil {
 		return err
 	}
+	spoke.most = maxMessage
 	if failed := s.start(); failed != nil {
 		record := writeExit(".", Exit{Outcome: StartFailed, Code: -1, Reason: failed.Error(), EndedAt: time.Now().UTC()})
 		_ = spoke.send(report{Failed: failed}) // when the spoke is gone the record has to do

@@ -1,8 +1,10 @@
 package supervisor
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -47,6 +49,29 @@ func TestSocketNeedsTheToken(t *testing.T) {
 	write(t, dir, specFile, string(b))
 	_, _, err = Adopt(t.Context(), dir)
 	require.ErrorIs(t, err, errNotProven)
+}
+
+// Whoever has the token and never ends his message costs a bounded amount of
+// memory.
+func TestMessageWithoutEnd(t *testing.T) {
+	t.Parallel()
+	ours, theirs := net.Pipe()
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		_, _ = theirs.Write([]byte(`{"exit":{"reason":"`))
+		piece := bytes.Repeat([]byte("x"), 1<<20)
+		for range 2 * maxMessage / len(piece) {
+			if _, err := theirs.Write(piece); err != nil {
+				return
+			}
+		}
+	})
+
+	err := newWire(ours).receive(new(report))
+
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.NoError(t, ours.Close())
+	writer.Wait()
 }
 
 // answer returns the shim's challenge, changed.

@@ -73,7 +73,7 @@ func (s *shim) supervise() (Exit, error) {
 				return s.result(), nil
 			}
 		case sig := <-s.signals:
-			s.stop(Killed, fmt.Sprintf("the shim received %s", sig), s.grace())
+			s.stop(Stopped, fmt.Sprintf("the shim received %s", sig), s.grace())
 		}
 	}
 }

@@ -87,6 +87,7 @@ const (
 	TimedOut     Outcome = "timeout"       // ended by the shim at Spec.Timeout
 	LeaseExpired Outcome = "lease_expired" // ended by the shim: the lease was not renewed
 	Killed       Outcome = "killed"        // ended by the shim on request
+	Stopped      Outcome = "stopped"       // ended by the shim because it received TERM, as at the shutdown of the host
 	StartFailed  Outcome = "start_failed"  // the agent could not be executed
 	NeverStarted Outcome = "never_started" // no shim got as far as the agent, and none will
 	Lost         Outcome = "lost"          // the shim is gone without a record; how the agent ended is unknown
