@@ -99,7 +99,6 @@ func TestHeartbeatsDoNotWaitForTheDatabase(t *testing.T) {
 	m.Wait(t, m.Noop(t, "attic"))
 }
 
-
 // A spoke that has not heard its hub for the length of its lease starts nothing
 // new, until it hears it again.
 func TestALeaseThatEnds(t *testing.T) {
