@@ -166,11 +166,6 @@ func publishError(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// repeated returns n times err, for a batch that failed as a whole.
-func repeated(err error, n int) []error {
-	return slices.Repeat([]error{err}, n)
-}
-
 // A latest holds a value that comes and goes, and lets others wait for it.
 // The zero value holds nothing.
 type latest[T any] struct {

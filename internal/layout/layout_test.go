@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -114,5 +117,26 @@ func TestEveryRoomSaysWhatItIs(t *testing.T) {
 			want = "Command " + name + " "
 		}
 		require.True(t, strings.HasPrefix(p.Doc, want), "%s: the package comment starts with %q", p.ImportPath, want)
+	}
+}
+
+// The coverage page is worth as much as the tests it names.
+func TestCoverageNamesTestsThatExist(t *testing.T) {
+	page, err := os.ReadFile("../../docs/coverage.md")
+	require.NoError(t, err)
+	var tests strings.Builder
+	require.NoError(t, filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		tests.Write(text)
+		return err
+	}))
+
+	for _, quoted := range strings.Split(string(page), "`") {
+		if name, ok := strings.CutPrefix(quoted, "Test"); ok && !strings.ContainsAny(name, " \n|") {
+			require.Contains(t, tests.String(), "func "+quoted+"(", "docs/coverage.md names a test that is not there")
+		}
 	}
 }

@@ -38,7 +38,6 @@ type verb struct {
 	operator commands.Trigger // where the operator's word differs
 	to       commands.State
 	outcome  string // of the attempt that it ends
-	final    bool
 	reason   commands.Reason // of the task, when the operator acts
 }
 
