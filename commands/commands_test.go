@@ -107,6 +107,7 @@ func TestSpawnValidation(t *testing.T) {
 		"priority 101":            {func(s *Spawn) { s.Priority = 101 }, Validation},
 		"negative timeout":        {func(s *Spawn) { s.TimeoutMS = -1 }, Validation},
 		"timeout of 10^12 ms":     {func(s *Spawn) { s.TimeoutMS = 1e12 }, Validation},
+		"an unknown loss":         {func(s *Spawn) { s.OnLoss = "again" }, Validation},
 		"retries -1":              {func(s *Spawn) { s.MaxRetries = -1 }, Validation},
 		"retries 10^9":            {func(s *Spawn) { s.MaxRetries = 1e9 }, Validation},
 		"env name with =":         {func(s *Spawn) { s.Env = []EnvVar{{"A=B", ""}} }, BadEnv},

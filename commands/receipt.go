@@ -79,7 +79,8 @@ const (
 	AttemptFailed   Outcome = "failed"
 	TimedOut        Outcome = "timed_out"
 	AttemptKilled   Outcome = "killed"
-	Interrupted     Outcome = "interrupted" // its lease ended, or its supervisor was lost
+	Interrupted     Outcome = "interrupted" // the agent had begun, and its lease ended or its supervisor was lost
+	Released        Outcome = "released"    // the agent was not begun, and may be later
 	CouldNotStart   Outcome = "unavailable"
 	AttemptReplaced Outcome = "superseded"
 )

@@ -41,6 +41,22 @@ type Spawn struct {
 	Priority     int      `json:"priority,omitempty"`
 	TimeoutMS    int64    `json:"timeout_ms,omitempty"`
 	MaxRetries   int      `json:"max_retries,omitempty"`
+	OnLoss       string   `json:"on_loss,omitempty"` // "" = LossFails
+}
+
+// What becomes of an agent that was proven to run and was then lost: its shim
+// was killed, its spoke stayed away longer than its lease, or the host restarted.
+const (
+	LossFails  = "fail"  // a failure like any other, within MaxRetries
+	LossReruns = "rerun" // run again within MaxRetries, and once also where that is 0
+)
+
+// Losses returns how often a lost agent may be run again.
+func (s *Spawn) Losses() int {
+	if s.OnLoss == LossReruns {
+		return max(1, s.MaxRetries)
+	}
+	return s.MaxRetries
 }
 
 // An EnvVar is one variable of an agent's environment.
@@ -86,6 +102,8 @@ func (s *Spawn) Validate() error {
 		return Refuse(Validation, "priority %d is outside %d..%d", s.Priority, MinPriority, MaxPriority)
 	case s.TimeoutMS < 0 || s.TimeoutMS > MaxTimeout.Milliseconds():
 		return Refuse(Validation, "timeout of %d ms is outside 0..%d", s.TimeoutMS, MaxTimeout.Milliseconds())
+	case s.OnLoss != "" && s.OnLoss != LossFails && s.OnLoss != LossReruns:
+		return Refuse(Validation, "on loss %q is neither fail nor rerun", clip(s.OnLoss))
 	case s.MaxRetries < 0 || s.MaxRetries > MaxRetries:
 		return Refuse(Validation, "max retries %d is outside 0..%d", s.MaxRetries, MaxRetries)
 	}

@@ -32,13 +32,16 @@ func (s *Spoke) run(ctx context.Context, a *attempt, deadline supervisor.Instant
 		return
 	}
 	if a.spec.Runtime == commands.RuntimeNoop {
-		if s.proveStart(ctx, a, 0) {
-			s.finish(ctx, a, a.fence, backlog.End{Outcome: commands.Succeeded, Exit: commands.Exit{}})
-		}
+		s.runNothing(ctx, a)
 		return
 	}
 	crash.Point("starting an agent")
 	agent, err := s.startAgent(ctx, a, rules, deadline)
+	if begun, ok := errors.AsType[*supervisor.BegunError](err); ok {
+		s.proveStart(ctx, a, 0)
+		s.ended(ctx, a, begun.Exit)
+		return
+	}
 	if err != nil {
 		s.finish(ctx, a, a.fence, couldNotStart(err))
 		return
@@ -49,12 +52,23 @@ func (s *Spoke) run(ctx context.Context, a *attempt, deadline supervisor.Instant
 	s.attend(ctx, a, agent)
 }
 
+// runNothing is the whole life of an agent that starts no process.
+func (s *Spoke) runNothing(ctx context.Context, a *attempt) {
+	if s.proveStart(ctx, a, 0) {
+		s.finish(ctx, a, a.fence, backlog.End{Outcome: commands.Succeeded, Exit: commands.Exit{}})
+	}
+}
+
 // takeOver follows an attempt that an earlier process started, or records what
 // became of it.
 func (s *Spoke) takeOver(ctx context.Context, a *attempt) {
 	defer ring(s.work)
 	defer s.leaveOrRemove(a)
 	recallPolicy(a)
+	if a.spec.Runtime == commands.RuntimeNoop {
+		s.runNothing(ctx, a)
+		return
+	}
 	from := supervisor.Boottime()
 	agent, exit := s.adopt(ctx, a)
 	if agent == nil && exit == nil {
@@ -228,7 +242,7 @@ func couldNotStart(err error) backlog.End {
 	if x, ok := errors.AsType[*supervisor.StartError](err); ok {
 		switch x.Reason {
 		case supervisor.NoResources, supervisor.HostFault, supervisor.LeaseOver:
-			e.Outcome = commands.Interrupted // it can pass by itself
+			e.Outcome = commands.Released // it can pass by itself
 		}
 	}
 	return e
@@ -249,6 +263,8 @@ func outcomeOf(x supervisor.Exit) commands.Outcome {
 		return commands.CouldNotStart
 	case supervisor.Signalled:
 		return commands.AttemptFailed
+	case supervisor.NeverStarted:
+		return commands.Released
 	}
 	return commands.Interrupted
 }

@@ -125,9 +125,6 @@ func (s *Spoke) adoptAll(ctx, late context.Context) error {
 // of it left running. What cannot be found out yet is tried again: until then
 // the attempt keeps its slot and its task is not claimed again.
 func (s *Spoke) adopt(ctx context.Context, a *attempt) (*supervisor.Agent, *supervisor.Exit) {
-	if a.spec.Runtime == commands.RuntimeNoop {
-		return nil, &supervisor.Exit{Outcome: supervisor.NeverStarted, Code: -1}
-	}
 	for {
 		agent, exit, err := s.adoptOnce(ctx, a)
 		if err == nil {

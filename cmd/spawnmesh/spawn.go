@@ -52,6 +52,7 @@ interrupt detaches (130); the agent goes on.`,
 	fl.StringArrayVar(&s.Capabilities, "capability", nil, "the spoke must have the capability `NAME` (repeatable)")
 	fl.IntVar(&s.Priority, "priority", 0, "`N` from -100 to 100, higher is sooner")
 	fl.IntVar(&s.MaxRetries, "max-retries", 0, "try a failed run again, at most `N` times, up to 100")
+	fl.StringVar(&s.OnLoss, "on-loss", commands.LossFails, "an agent that ran and was lost has failed (fail), or runs\nagain once even without a retry (rerun)")
 	fl.Var(&f.timeout, "timeout", "end the agent after this long (default: the spoke's limit)")
 	fl.Var(&f.expires, "expires-in", "never start it later than this (default 24h, at most 7d)")
 	fl.StringVar(&f.req.IdempotencyKey, "idempotency-key", "", "a second spawn with the same `KEY` is the same spawn")

@@ -142,6 +142,9 @@ func agentPairs(v hub.AgentView) pairs {
 	if v.Attempt > 0 {
 		list.add("attempt", strconv.Itoa(v.Attempt))
 	}
+	if r := retriesOf(v.Spec); r != "" {
+		list.add("retries", r)
+	}
 	list.add("ordered", stamp(&v.CreatedAt, nil)+" by "+v.CreatedBy)
 	list.add("accepted", stamp(v.AcceptedAt, &v.CreatedAt))
 	list.add("started", stamp(v.StartedAt, &v.CreatedAt))
@@ -162,6 +165,19 @@ func resultOf(v hub.AgentView) (r commands.Result) {
 		_ = json.Unmarshal(v.Result, &r) // our own hub wrote it
 	}
 	return r
+}
+
+// retriesOf says how often an agent may run again.
+func retriesOf(spec json.RawMessage) string {
+	var s commands.Spawn
+	_ = json.Unmarshal(spec, &s) // our own hub wrote it
+	switch {
+	case s.OnLoss == commands.LossReruns:
+		return fmt.Sprintf("at most %d, after a loss at most %d", s.MaxRetries, s.Losses())
+	case s.MaxRetries > 0:
+		return fmt.Sprintf("at most %d", s.MaxRetries)
+	}
+	return ""
 }
 
 // stamp is a time for people, with how long after the order it was.

@@ -20,6 +20,7 @@ func TestAStaleFenceChangesNothing(t *testing.T) {
 	first := p.claim(t, 1)[0]
 	p.start(t, first)
 	require.True(t, p.end(t, first.Fence, commands.Interrupted))
+	p.ripen(t)
 	_, err := p.backlog.Sweep(t.Context(), time.Second)
 	require.NoError(t, err)
 	second := p.claim(t, 1)[0]
@@ -61,6 +62,39 @@ func TestFailureIsRetriedUntilItsRetriesAreSpent(t *testing.T) {
 	require.Equal(t, commands.Failed, m.State)
 	require.Equal(t, commands.RetriesExhausted, m.Reason)
 	require.Equal(t, 2, m.Attempt)
+}
+
+// ripen ends the waits of tasks that are to be claimed again.
+func (p *pair) ripen(t testing.TB) {
+	t.Helper()
+	require.NoError(t, p.Spoke.Exec(`UPDATE due SET at = clock_timestamp()`))
+}
+
+// An agent that could not be begun has cost nobody anything: neither a retry of
+// its own nor what its claim reserved. It waits before it is tried again, longer
+// each time, and not for ever.
+func TestAnAttemptThatWasNotBegunIsReleased(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	task := p.Order(t, nil)
+	p.toSpoke(t)
+	require.NoError(t, p.Spoke.Exec(`INSERT INTO budgets (workspace, name, scope, dimension, hard) VALUES ('', 'all', 'instance', 'spawns', 5000000)`))
+	c := p.claim(t, 1)[0]
+
+	require.True(t, p.end(t, c.Fence, commands.Released))
+
+	require.Empty(t, p.claim(t, 1), "it waits")
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM due WHERE task = $1 AND at > clock_timestamp() AND at < clock_timestamp() + interval '30 seconds'`, task))
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM tasks WHERE state = 'queued' AND retries = 0 AND reclaims = 1`))
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM ended_attempts WHERE outcome = 'released'`))
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM funds WHERE used = 0 AND reserved = 0`))
+	require.NoError(t, p.Spoke.Exec(`UPDATE tasks SET reclaims = 100`))
+	p.ripen(t)
+	_, err := p.backlog.Sweep(t.Context(), time.Second)
+	require.NoError(t, err)
+	require.True(t, p.end(t, p.claim(t, 1)[0].Fence, commands.Released))
+	p.toHub(t)
+	require.Equal(t, commands.ReclaimsExhausted, p.Mirror(t, task).Reason)
 }
 
 func TestKill(t *testing.T) {

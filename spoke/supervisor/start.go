@@ -47,9 +47,17 @@ func (e *StartError) Error() string {
 	return fmt.Sprintf("starting %s: %s", e.Path, e.Text)
 }
 
+// A BegunError says that an agent was begun, and is lost already: its shim was
+// killed before it could tell. Nothing of it runs any more.
+type BegunError struct {
+	Exit Exit
+}
+
+func (e *BegunError) Error() string { return "starting the agent: " + e.Exit.Reason }
+
 // Start runs spec in the attempt directory dir, which it makes if need be and
 // which serves one attempt only. It returns when the agent was executed, and
-// otherwise with a [*StartError] or, before there is a shim, an error of the
+// otherwise with a [*StartError], a [*BegunError] or, before there is a shim, an error of the
 // directory. When ctx ends first the attempt is ended: after an error of any
 // kind nothing of it runs.
 func Start(ctx context.Context, dir string, spec Spec) (*Agent, error) {
@@ -115,8 +123,12 @@ func abandon(dir string, att attempt, w *wire, shim *os.Process, cause error) er
 	}
 	lock, lockErr := takeLock(dir)
 	if lock != nil { // else somebody who adopts has it and does the same
-		_, lockErr = resolve(dir, att)
+		var exit Exit
+		exit, lockErr = resolve(dir, att)
 		lockErr = errors.Join(lockErr, release(lock))
+		if lockErr == nil && err == nil && exit.Outcome == Lost {
+			return &BegunError{exit}
+		}
 	}
 	if err = errors.Join(err, lockErr); err != nil {
 		return fmt.Errorf("ending what was started in %s: %w", dir, err)

@@ -136,13 +136,14 @@ const closeSQL = `
 		SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::text[], $5::jsonb[], $6::text[], $7::bool[], $8::bigint[])
 			WITH ORDINALITY AS u (task, attempt, epoch, outcome, exit, why, final, delay, n)
 	), moved AS (
-		UPDATE tasks t SET state = next_state(f.outcome, f.final, t.reason, t.retries, t.max_retries, t.reclaims),
-			reason = next_reason(f.outcome, f.final, f.why, t.reason, t.retries, t.max_retries, t.reclaims), updated_at = clock_timestamp(),
-			ended_at = CASE WHEN is_terminal(next_state(f.outcome, f.final, t.reason, t.retries, t.max_retries, t.reclaims)) THEN clock_timestamp() END,
-			retries = t.retries + (f.outcome = 'failed' AND NOT f.final AND t.retries < t.max_retries AND t.reason <> 'kill_requested')::int,
-			reclaims = t.reclaims + (f.outcome = 'interrupted' AND t.reclaims < 100 AND t.reason <> 'kill_requested')::int,
+		UPDATE tasks t SET state = ` + nextState + `, updated_at = clock_timestamp(),
+			reason = next_reason(` + countsAs + `, f.final, f.why, t.reason, t.retries, t.max_retries, t.max_losses, t.reclaims),
+			ended_at = CASE WHEN is_terminal(` + nextState + `) THEN clock_timestamp() END,
+			retries = t.retries + (` + countsAs + ` IN ('failed', 'lost') AND ` + nextState + ` = 'queued')::int,
+			reclaims = t.reclaims + (` + countsAs + ` = 'interrupted' AND ` + nextState + ` = 'queued')::int,
 			next_type = CASE f.outcome WHEN 'failed' THEN 'retry' WHEN 'interrupted' THEN 'reclaim' WHEN 'blocked' THEN 'resume' ELSE t.next_type END,
-			not_before = CASE WHEN f.outcome = 'failed' THEN now() + least($10::interval, $9::interval * 2 ^ least(t.retries, 20)) * random()
+			not_before = CASE WHEN ` + countsAs + ` IN ('failed', 'lost') OR t.max_losses IS NOT NULL AND ` + countsAs + ` = 'interrupted'
+					THEN now() + least($10::interval, $9::interval * 2 ^ least(CASE ` + countsAs + ` WHEN 'interrupted' THEN t.reclaims ELSE t.retries END, 20)) * random()
 				WHEN f.delay > 0 THEN now() + f.delay * interval '1 millisecond' END
 		FROM f WHERE t.id = f.task AND t.attempt = f.attempt AND t.epoch = f.epoch AND t.state IN ('claimed', 'running', 'awaiting_input')
 		RETURNING t.id, t.workspace, t.attempt, t.epoch, t.state, t.reason, t.conn, t.command, t.command_digest, t.started_at, f.n, f.outcome, f.exit
@@ -171,6 +172,11 @@ const closeSQL = `
 			CASE count(*) WHEN 1 THEN 'attempt ' || min(attempt) || ' ' || outcome ELSE outcome END, array_agg(task)
 		FROM closed GROUP BY workspace, claim, state, reason, outcome
 	), ` + tallySQL + closedAnswer
+
+const (
+	countsAs  = `counts_as(f.outcome, t.max_losses)`
+	nextState = `next_state(` + countsAs + `, f.final, t.reason, t.retries, t.max_retries, t.max_losses, t.reclaims)`
+)
 
 const closedAnswer = `
 	SELECT n, ` + movedColumns + `, clock_timestamp() FROM moved ORDER BY n`

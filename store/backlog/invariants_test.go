@@ -55,7 +55,7 @@ var invariants = map[string]string{
 	"one success at most, and then the task is completed": `
 		SELECT format('%s is %s with %s successes', t.id, t.state, a.n) FROM tasks t, LATERAL (
 			SELECT count(*) AS n FROM ended_attempts WHERE task = t.id AND outcome = 'succeeded') AS a WHERE a.n > (t.state = 'completed')::int`,
-	"no more retries than a task may have": `SELECT format('%s: %s of %s', id, retries, max_retries) FROM tasks WHERE retries > max_retries OR replays > 10`,
+	"no more retries than a task may have": `SELECT format('%s: %s of %s', id, retries, max_retries) FROM tasks WHERE retries > greatest(max_retries, max_losses) OR replays > 10`,
 	"a budget has reserved what the open attempts hold of it": `
 		SELECT format('%s: %s, and they hold %s', b.name, b.reserved, l.held) FROM funds b,
 			LATERAL (SELECT coalesce(sum((reserved->>b.id::text)::bigint), 0) AS held FROM leases) AS l WHERE b.reserved <> l.held`,

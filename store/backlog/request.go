@@ -90,7 +90,7 @@ func (b *Backlog) insertRequests(ctx context.Context, tx *store.Tx, list []Reque
 		return nil, nil
 	}
 	var id, conn, title, command []string
-	var classes, priority, retries []int
+	var classes, priority, retries, losses []int
 	var digest, spec [][]byte
 	var expires []time.Time
 	for _, r := range list {
@@ -110,15 +110,16 @@ func (b *Backlog) insertRequests(ctx context.Context, tx *store.Tx, list []Reque
 		id, conn, title = append(id, s.Task), append(conn, r.Conn), append(title, s.Title)
 		command, digest = append(command, r.Asked.Command), append(digest, sum)
 		classes, priority, retries = append(classes, class), append(priority, s.Priority), append(retries, s.MaxRetries)
+		losses = append(losses, s.Losses())
 		spec, expires = append(spec, raw), append(expires, r.Expires)
 	}
 	rows, err := tx.Query(ctx, `
 		WITH new AS (
-			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bytea[], $6::int[], $7::int[], $8::int[], $9::jsonb[], $10::timestamptz[])
-				WITH ORDINALITY AS u (id, conn, title, command, digest, class, priority, retries, spec, expires_at, n)
+			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bytea[], $6::int[], $7::int[], $8::int[], $9::jsonb[], $10::timestamptz[], $11::int[])
+				WITH ORDINALITY AS u (id, conn, title, command, digest, class, priority, retries, spec, expires_at, losses, n)
 		), added AS (
-			INSERT INTO tasks (id, conn, title, command, command_digest, class, priority, max_retries, expires_at)
-			SELECT id, conn, title, command, digest, class, priority, retries, expires_at FROM new ORDER BY n
+			INSERT INTO tasks (id, conn, title, command, command_digest, class, priority, max_retries, max_losses, expires_at)
+			SELECT id, conn, title, command, digest, class, priority, retries, losses, expires_at FROM new ORDER BY n
 			ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, command, class, priority, expires_at
 		), bodies AS (
 			INSERT INTO task_bodies (task, workspace, spec) SELECT id, workspace, spec FROM new JOIN added USING (id, command)
@@ -127,7 +128,7 @@ func (b *Backlog) insertRequests(ctx context.Context, tx *store.Tx, list []Reque
 		), places AS (
 			INSERT INTO ready (class, rank, seq, task, workspace, expires_at) SELECT class, -priority, seq, id, workspace, expires_at FROM added
 		)
-		SELECT id::text FROM added`, id, conn, title, command, digest, classes, priority, retries, spec, expires)
+		SELECT id::text FROM added`, id, conn, title, command, digest, classes, priority, retries, spec, expires, losses)
 	if err != nil {
 		return nil, fmt.Errorf("filling the backlog: %w", err)
 	}

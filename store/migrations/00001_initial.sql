@@ -237,9 +237,10 @@ CREATE TABLE tasks (
     attempt            int NOT NULL DEFAULT 0,                      -- number of the last attempt
     next_type          text NOT NULL DEFAULT 'initial',             -- type of the next one
     epoch              bigint NOT NULL DEFAULT 0,                   -- lease epoch: grows at every claim and forced release
-    retries            int NOT NULL DEFAULT 0,                      -- new attempts after a failure
+    retries            int NOT NULL DEFAULT 0,                      -- new attempts after a failure, or the loss of an agent
     max_retries        int NOT NULL DEFAULT 0,
-    reclaims           int NOT NULL DEFAULT 0,                      -- new attempts after a worker was lost
+    max_losses         int,                                         -- retries after the loss of an agent; null = no agent: a loss is a reclaim
+    reclaims           int NOT NULL DEFAULT 0,                      -- new attempts after a worker was lost, or an agent not begun
     replays            int NOT NULL DEFAULT 0,                      -- retries by hand
     created_by         text NOT NULL DEFAULT '',
     created_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -680,9 +681,16 @@ CREATE FUNCTION waiting_reason(t uuid) RETURNS text LANGUAGE sql STABLE AS $$
         THEN 'dependency_failed' ELSE '' END
 $$;
 
+-- What the end of an attempt counts as. An agent that was begun and lost has
+-- failed, with a limit of its own; one that was not begun was merely not there.
+CREATE FUNCTION counts_as(outcome text, max_losses int) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN max_losses IS NULL THEN outcome WHEN outcome = 'interrupted' THEN 'lost' WHEN outcome = 'released' THEN 'interrupted' ELSE outcome END
+$$;
+
 -- Where the end of an attempt leads (rows 4, 5, 8, 11, 17, 19 and 20 of the
--- model's table). A kill that was asked for wins over whatever the attempt says.
-CREATE FUNCTION next_state(outcome text, final boolean, reason text, retries int, max_retries int, reclaims int) RETURNS task_state
+-- model's table), by what it counts as. A kill that was asked for wins over
+-- whatever the attempt says.
+CREATE FUNCTION next_state(outcome text, final boolean, reason text, retries int, max_retries int, max_losses int, reclaims int) RETURNS task_state
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     -- Constants of the type, not one cast at the end: a cast looks the name up for every row.
     SELECT CASE WHEN reason = 'kill_requested' THEN task_state 'cancelled'
@@ -690,19 +698,21 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         WHEN outcome IN ('killed', 'cancelled') THEN task_state 'cancelled' WHEN outcome = 'unavailable' THEN task_state 'unavailable'
         WHEN outcome = 'blocked' THEN task_state 'blocked' WHEN outcome = 'released' THEN task_state 'queued'
         WHEN outcome = 'failed' AND NOT final AND retries < max_retries THEN task_state 'queued'
+        WHEN outcome = 'lost' AND retries < max_losses THEN task_state 'queued'
         WHEN outcome = 'interrupted' AND reclaims < 100 THEN task_state 'queued'
         ELSE task_state 'failed' END
 $$;
 
 -- The reason that goes with next_state.
-CREATE FUNCTION next_reason(outcome text, final boolean, why text, reason text, retries int, max_retries int, reclaims int) RETURNS text
+CREATE FUNCTION next_reason(outcome text, final boolean, why text, reason text, retries int, max_retries int, max_losses int, reclaims int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE WHEN reason = 'kill_requested' OR outcome = 'killed' THEN 'kill_requested' WHEN outcome = 'succeeded' THEN ''
         WHEN outcome = 'timed_out' THEN 'deadline_elapsed' WHEN outcome = 'unavailable' THEN coalesce(nullif(why, ''), 'capability_missing')
         WHEN outcome = 'cancelled' THEN 'cancel_requested'
         WHEN outcome = 'interrupted' AND reclaims >= 100 THEN 'reclaims_exhausted'
+        WHEN outcome = 'lost' AND max_losses > 0 AND retries >= max_losses THEN 'retries_exhausted'
         WHEN why <> '' THEN why
-        WHEN outcome = 'interrupted' THEN 'executor_died'
+        WHEN outcome IN ('interrupted', 'lost') THEN 'executor_died'
         WHEN outcome = 'failed' AND NOT final AND max_retries > 0 AND retries >= max_retries THEN 'retries_exhausted'
         ELSE '' END
 $$;
