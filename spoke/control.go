@@ -67,7 +67,9 @@ func (s *Spoke) getInstance(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			v.LinkState = err.Error()
 		}
-		v.Health = append(v.Health, control.NewCheck("link to "+c.Name, err))
+		link := control.NewCheck("link to "+c.Name, err)
+		link.Remote = true
+		v.Health = append(v.Health, link)
 	}
 	control.JSON(w, v)
 }

@@ -142,16 +142,7 @@ func checkPolicy(dir string) control.Check {
 
 // checkInstance asks the running instance about itself.
 func (a *app) checkInstance(ctx context.Context) []control.Check {
-	c, err := a.client()
-	if err != nil {
-		return []control.Check{control.NewCheck("instance", err)}
-	}
-	var v struct {
-		Role   string          `json:"role"`
-		Pid    int             `json:"pid"`
-		Health []control.Check `json:"health"`
-	}
-	err = c.Do(ctx, "GET", "/v1/instance", nil, &v)
+	v, err := a.askInstance(ctx)
 	if commands.CodeOf(err) == commands.Unreachable {
 		return []control.Check{note("instance", "not running")}
 	}

@@ -204,6 +204,7 @@ type Check struct {
 	Name    string `json:"name"`
 	OK      bool   `json:"ok"`
 	Problem string `json:"problem,omitempty"`
+	Remote  bool   `json:"remote,omitempty"` // it needs another host, too: restarting this instance mends nothing
 }
 
 // NewCheck makes a check of an error.

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+)
+
+// healthTime is how long the instance may take to answer: it gives its own
+// checks less.
+const healthTime = 8 * time.Second
+
+func (a *app) healthCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "health", Short: "Say whether the instance serves, for health checks", Args: cobra.NoArgs,
+		Long: `Ask the running instance whether it serves: its process, its database and its
+message server. The exit code is 0 when it does and 1 when it does not, or does
+not run.
+
+A link that is down does not count: it needs the other host, too, and no restart
+of this one brings it back. What is wrong besides: spawnmesh doctor`,
+		Example: "  spawnmesh --data-dir S health",
+		RunE:    func(c *cobra.Command, _ []string) error { return a.health(c.Context()) },
+	}
+}
+
+// health is for programs that ask every few seconds: one call, one line.
+func (a *app) health(ctx context.Context) error {
+	ctx, done := context.WithTimeout(ctx, healthTime)
+	defer done()
+	v, err := a.askInstance(ctx)
+	for _, c := range v.Health {
+		if !c.OK && !c.Remote {
+			err = errors.Join(err, fmt.Errorf("%s: %s", c.Name, c.Problem))
+		}
+	}
+	if err != nil {
+		return commands.Refuse(commands.Internal, "the instance does not serve: %v", err).Hinting("see: %s doctor", a.self())
+	}
+	answer := struct {
+		Role string `json:"role"`
+		Pid  int    `json:"pid"`
+	}{v.Role, v.Pid}
+	return a.print(answer, []any{answer}, table{head: []string{"ROLE", "PID"}, rows: [][]string{{v.Role, fmt.Sprint(v.Pid)}}, names: []string{v.Role}})
+}
+
+// running is what a hub and a spoke both say about themselves.
+type running struct {
+	Role   string          `json:"role"`
+	Pid    int             `json:"pid"`
+	Health []control.Check `json:"health"`
+}
+
+// askInstance asks the instance that runs in the data directory.
+func (a *app) askInstance(ctx context.Context) (running, error) {
+	var v running
+	c, err := a.client()
+	if err != nil {
+		return v, err
+	}
+	return v, c.Do(ctx, "GET", "/v1/instance", nil, &v)
+}
