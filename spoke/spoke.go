@@ -78,6 +78,7 @@ type Spoke struct {
 	work     chan struct{} // rung when tasks may have become claimable or a slot free
 	queued   atomic.Int64  // tasks that wait to be claimed, as last counted
 	attempts sync.WaitGroup
+	unsure   bool // a claim failed, and what it took was not looked for yet; of the goroutine that claims
 }
 
 // Owner is the name under which this spoke's worker claims.
@@ -100,7 +101,7 @@ func (s *Spoke) Run(ctx context.Context) error {
 	serving, late := errgroup.WithContext(late)
 	serving.Go(func() error { return s.progress.Run(late) })
 	serving.Go(func() error { return s.renew(late) })
-	if err := s.adoptAll(ctx, late); err != nil {
+	if err := s.reconcile(ctx, late); err != nil {
 		stopLate()
 		return errors.Join(err, serving.Wait(), socket.Close())
 	}

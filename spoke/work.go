@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,11 +18,11 @@ import (
 // outlives ctx: what was started is followed to its end, or left to its shim.
 func (s *Spoke) claimLoop(ctx, late context.Context) error {
 	for {
-		claimed, err := s.claim(ctx, late)
+		claimed, err := s.claimOrTakeOver(ctx, late)
 		if err != nil && ctx.Err() == nil {
 			s.Log.ErrorContext(ctx, "claiming tasks", "err", err)
 		}
-		if claimed > 0 {
+		if claimed > 0 && err == nil {
 			continue
 		}
 		select {
@@ -31,6 +32,21 @@ func (s *Spoke) claimLoop(ctx, late context.Context) error {
 		case <-time.After(2 * time.Second): // a wake-up may have been lost with a crash
 		}
 	}
+}
+
+// claimOrTakeOver claims. After a claim that failed it first looks for what that
+// one took: its answer may have been lost, and nobody else takes it back.
+func (s *Spoke) claimOrTakeOver(ctx, late context.Context) (claimed int, err error) {
+	if s.unsure {
+		if err := s.reconcile(ctx, late); err != nil {
+			return 0, err
+		}
+	}
+	claimed, err = s.claim(ctx, late)
+	if s.unsure = err != nil; s.unsure {
+		err = errors.Join(err, s.reconcile(ctx, late))
+	}
+	return claimed, err
 }
 
 func (s *Spoke) claim(ctx, late context.Context) (int, error) {
@@ -103,20 +119,27 @@ func (s *Spoke) renewOnce(ctx context.Context) error {
 	return nil
 }
 
-// adoptAll takes over every attempt that an earlier process of this spoke left
-// open. Each has its slot before anything new is claimed.
-func (s *Spoke) adoptAll(ctx, late context.Context) error {
+// reconcile takes over every attempt that the table says this spoke has and that
+// is not alive here: one that an earlier process left open, or that a claim took
+// whose answer was lost. Only the goroutine that claims may call it. Each has its
+// slot before anything new is claimed.
+func (s *Spoke) reconcile(ctx, late context.Context) error {
 	open, err := s.backlog.OpenAttempts(ctx, s.owner())
 	if err != nil {
 		return err
 	}
+	taken := 0
 	for _, o := range open {
+		if a := s.live.get(o.Fence.Task); a != nil && a.fence.Attempt == o.Fence.Attempt {
+			continue
+		}
+		taken++
 		a := &attempt{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, state: commands.Claimed, logOut: o.LogOut, logErr: o.LogErr}
 		s.live.add(a)
 		s.attempts.Go(func() { s.takeOver(late, a) })
 	}
-	if len(open) > 0 {
-		s.Log.InfoContext(ctx, "taking over open attempts", "count", len(open))
+	if s.unsure = false; taken > 0 {
+		s.Log.InfoContext(ctx, "taking over open attempts", "count", taken)
 	}
 	return nil
 }

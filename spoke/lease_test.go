@@ -1,0 +1,84 @@
+package spoke_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// A claim that was done although it looked failed is found after the next one
+// that fails, while the spoke runs.
+func TestAClaimWhoseAnswerWasLostIsWorkedOn(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Slots: 1}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	first := sleeper(t, m)
+	lost, next := m.Noop(t, "attic"), ""
+	meshtest.Await(t, "the order", func() bool { return s.Count(t, `SELECT count(*) FROM ready`) == 1 })
+	db := s.Open(t)
+	defer db.Close()
+	claimed, err := backlog.Open(db, spoke.Answer).Claim(t.Context(), backlog.ClaimTerms{Owner: string(s.Keys.InstanceID()), Lease: time.Hour})
+	require.NoError(t, err)
+	require.Len(t, claimed, 1)
+	s.Exec(t, `CREATE FUNCTION no_claim() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the test says so'; END $$`)
+	s.Exec(t, `CREATE TRIGGER no_claim BEFORE DELETE ON ready FOR EACH ROW EXECUTE FUNCTION no_claim()`)
+	next = m.Noop(t, "attic")
+
+	m.Hub.Do(t, "POST", "/v1/agents/"+first+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+
+	require.Equal(t, commands.Completed, m.Wait(t, lost).State)
+	require.Equal(t, commands.Queued, m.Agent(t, next).State)
+	s.Exec(t, `DROP TRIGGER no_claim ON ready`)
+	require.Equal(t, commands.Completed, m.Wait(t, next).State)
+	m.Check(t)
+}
+
+// A lease of the spoke that ran out while it was away is its own to judge: whoever
+// sweeps its backlog leaves it, and a spoke that comes back goes on with the agent.
+func TestAnAgentThatOutlivesItsSpokesLeaseIsNotRunAgain(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sleep", "600"}, MaxRetries: 5}})
+	m.Await(t, task, commands.Running)
+	m.Stop(t, "attic")
+	s.Exec(t, `UPDATE leases SET until = clock_timestamp() - interval '1 minute'`)
+	db := s.Open(t)
+	defer db.Close()
+
+	swept, err := backlog.Open(db, spoke.Answer).Sweep(t.Context(), time.Second)
+
+	require.NoError(t, err)
+	require.Zero(t, swept.Reclaimed)
+	m.Start(t, "attic")
+	m.AwaitLink(t, "attic")
+	meshtest.Await(t, "its renewal", func() bool { return s.Count(t, `SELECT count(*) FROM leases WHERE until > clock_timestamp()`) == 1 })
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM attempts WHERE task = $1`, task))
+	m.Hub.Do(t, "POST", "/v1/agents/"+task+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Wait(t, task)
+	m.Check(t)
+}
+
+// An agent whose fence holds no longer is ended at the next renewal.
+func TestALostFenceEndsTheAgent(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Lease: 3 * time.Second}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	sleeper(t, m)
+
+	s.Exec(t, `WITH taken AS (UPDATE tasks SET epoch = epoch + 1 RETURNING id, epoch)
+		UPDATE leases l SET epoch = t.epoch, owner = 'somebody else', until = 'infinity' FROM taken t WHERE l.task = t.id`)
+
+	meshtest.Await(t, "its end", func() bool {
+		var list []spoke.LocalAgent
+		s.Do(t, "GET", "/v1/running", nil, &list)
+		return len(list) == 0
+	})
+}
