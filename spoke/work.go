@@ -74,10 +74,14 @@ func (s *Spoke) attemptDir(f backlog.Fence) string {
 	return filepath.Join(s.Dir, "agents", f.Task, strconv.Itoa(f.Attempt))
 }
 
+// maxRenewal bounds how long a fence may be lost before its agent is ended, where
+// leases are long.
+const maxRenewal = 20 * time.Second
+
 // renew extends the leases of all live attempts in one statement, at a third of
 // the lease. It is the supervisor's word, never the agent's, that work goes on.
 func (s *Spoke) renew(ctx context.Context) error {
-	tick := time.NewTicker(s.Lease / 3)
+	tick := time.NewTicker(min(s.Lease/3, maxRenewal))
 	defer tick.Stop()
 	for {
 		select {
