@@ -1,5 +1,10 @@
 package commands
 
+import (
+	"encoding/hex"
+	"strings"
+)
+
 // MaxMissing is how many gaps a set of numbers may have on the wire.
 const MaxMissing = 1000
 
@@ -15,10 +20,33 @@ type Range struct {
 	To   int64 `json:"to"`
 }
 
+// MaxAsk is how many digests one heartbeat asks for, and tells.
+const MaxAsk = 256
+
 // A Numbering is what one side of a connection has numbered and stored.
 type Numbering struct {
-	Sent   int64   `json:"sent"`   // the highest number that it gave to a message of its own
-	Stored Numbers `json:"stored"` // the numbers of the other side's messages that it has stored
+	Sent   int64    `json:"sent"`             // the highest number that it gave to a message of its own
+	Base   int64    `json:"base,omitempty"`   // it was restored from a backup and knows its messages above this one only
+	Stored Numbers  `json:"stored"`           // the numbers of the other side's messages that it has stored
+	Digest *History `json:"digest,omitempty"` // of those messages; told until both sides agree
+	Ask    []int64  `json:"ask,omitempty"`    // messages of its own: which ones does the other side have under these numbers?
+	Held   []Held   `json:"held,omitempty"`   // what the other side has asked for
+}
+
+// A History is a digest over the newest messages of the other side that one side
+// has stored: those from number From that expire after Until. It is the SHA-256
+// over each number, 8 bytes big-endian, with the digest of its message behind it.
+type History struct {
+	Base   int64  `json:"base"`  // of the other side, as far as it is known: messages up to it do not count
+	From   int64  `json:"from"`  // 0: there are none
+	Until  int64  `json:"until"` // ms since 1970
+	SHA256 string `json:"sha256"`
+}
+
+// Held is one message of the other side that is stored.
+type Held struct {
+	Seq    int64  `json:"seq"`
+	SHA256 string `json:"sha256"` // of its header
 }
 
 // Received says that messages were stored: their sender may forget them. It
@@ -55,6 +83,8 @@ type LinkView struct {
 	State   string     `json:"state"`             // of the connection on this side
 	Reason  string     `json:"reason,omitempty"`  // of that state
 	By      string     `json:"by,omitempty"`      // who decided it
+	Agrees  bool       `json:"agrees,omitempty"`  // its history fits the other side's on this link: it sends
+	Differs string     `json:"differs,omitempty"` // why it does not send
 	Numbers *Numbering `json:"numbers,omitempty"` // nil while this side's database does not answer
 }
 
@@ -100,6 +130,31 @@ func (n Numbers) check() error {
 	return nil
 }
 
+func (n *Numbering) check() error {
+	numbers := append([]int64{n.Sent, n.Base}, n.Ask...)
+	var digests []string
+	if h := n.Digest; h != nil {
+		numbers, digests = append(numbers, h.Base, h.From), append(digests, h.SHA256)
+	}
+	for _, h := range n.Held {
+		numbers, digests = append(numbers, h.Seq), append(digests, h.SHA256)
+	}
+	if len(n.Ask) > MaxAsk || len(n.Held) > MaxAsk {
+		return Refuse(Validation, "a heartbeat asks for at most %d messages", MaxAsk)
+	}
+	for _, x := range numbers {
+		if x < 0 || x > maxNumber {
+			return Refuse(Validation, "number %d is outside 0..%d", x, int64(maxNumber))
+		}
+	}
+	for _, d := range digests {
+		if raw, err := hex.DecodeString(d); err != nil || len(raw) != 32 || strings.ToLower(d) != d {
+			return Refuse(Validation, "%q is not a digest: 64 digits, lower case", clip(d))
+		}
+	}
+	return n.Stored.check()
+}
+
 var linkStates = map[string]bool{"pending": true, "active": true, "suspended": true, "disconnected": true, "revoked": true, "rejected": true}
 
 func (v LinkView) check() error {
@@ -107,12 +162,12 @@ func (v LinkView) check() error {
 		return Refuse(Validation, "state %q is not a state of a connection", clip(v.State))
 	}
 	if v.Numbers != nil {
-		if v.Numbers.Sent < 0 || v.Numbers.Sent > maxNumber {
-			return Refuse(Validation, "number %d is outside 0..%d", v.Numbers.Sent, int64(maxNumber))
-		}
-		if err := v.Numbers.Stored.check(); err != nil {
+		if err := v.Numbers.check(); err != nil {
 			return err
 		}
+	}
+	if err := checkText("differs", v.Differs, 1000); err != nil {
+		return err
 	}
 	if err := checkText("reason", v.Reason, 1000); err != nil {
 		return err

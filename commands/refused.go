@@ -24,6 +24,7 @@ const (
 	UnknownTask     Code = "UNKNOWN_TASK"      // no such task on this instance
 	TaskConflict    Code = "TASK_CONFLICT"     // task id was used before with other content
 	Tombstone       Code = "TOMBSTONE"         // the task was killed before it arrived
+	Resync          Code = "RESYNC"            // the histories of the two sides differ
 	Rate            Code = "RATE"              // more than the connection may send
 	ReUnknown       Code = "RE_UNKNOWN"        // an answer to a command that was never given
 	FenceStale      Code = "FENCE_STALE"       // an answer of an attempt that was replaced

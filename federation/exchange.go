@@ -30,7 +30,7 @@ type Exchange struct {
 
 	mu      sync.Mutex    // guards the rest
 	changed chan struct{} // closed when peer, or what both agree on, changes
-	settled int64         // the link on which both sides have compared their numbers
+	accord  accord        // what both sides agree on
 	beat    *store.Beat   // the peer's last heartbeat
 	unsaved bool          // beat is newer than the one in the database
 	limited time.Time     // when the peer was last above its rate
@@ -125,29 +125,10 @@ func (x *Exchange) tell() {
 	x.Wake()
 }
 
-// agreed reports whether both sides have compared their numbers on the present
-// link, so that messages may be relayed.
-func (x *Exchange) agreed() bool {
-	link := x.way.link()
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return link != 0 && x.settled == link && x.relays()
-}
-
 // relays reports whether the connection's state lets anything out.
 func (x *Exchange) relays() bool {
 	state := x.peer.Load().State
 	return state == store.Active || state == store.Suspended
-}
-
-// settle says that both sides have compared their numbers on link.
-func (x *Exchange) settle(link int64) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if link != 0 && x.settled != link {
-		x.settled = link
-		x.tell()
-	}
 }
 
 // noteRate says once that a peer is above its rate, and once that it is not any more.
@@ -176,7 +157,7 @@ func (x *Exchange) ours(kind commands.Kind) bool {
 func (x *Exchange) hear(ctx context.Context, p *Peer, in *store.Incoming) error {
 	switch b := in.Body.(type) {
 	case *commands.Received:
-		return x.board.DB.Confirm(ctx, p.ID, b.Numbers)
+		return x.confirmed(ctx, in.Header, b.Numbers)
 	case *commands.Revoked:
 		return x.board.revokedByPeer(ctx, p, b.Reason)
 	}

@@ -26,7 +26,14 @@ func (x *Exchange) beats(ctx context.Context, d dialled) error {
 		changed := x.change()
 		if link := d.link(); link != 0 && (link != last || !time.Now().Before(due)) {
 			if err := x.beatOnce(ctx, d, link); err == nil {
-				last, retry, due = link, retryFirst, time.Now().Add(x.board.interval())
+				wait := x.board.interval()
+				if x.doubtful(link) { // what was said now may be what the other side waits for
+					wait = min(retry, wait)
+					retry = min(2*retry, retryMost)
+				} else {
+					retry = retryFirst
+				}
+				last, due = link, time.Now().Add(wait)
 			} else {
 				x.log.DebugContext(ctx, "sending a heartbeat", "err", err)
 				last, retry, due = link, min(2*retry, retryMost), time.Now().Add(min(retry, x.board.interval()))
@@ -50,7 +57,7 @@ func (x *Exchange) change() <-chan struct{} {
 }
 
 func (x *Exchange) beatOnce(ctx context.Context, d dialled, link int64) error {
-	wire, _, err := x.Seal(x.presence(ctx), nil)
+	wire, _, err := x.Seal(x.presence(ctx, link), nil)
 	if err != nil {
 		return err
 	}
@@ -68,11 +75,12 @@ func (b *Board) serveBeats(ctx context.Context) error {
 		if x == nil {
 			return nil
 		}
-		if err := x.heard(ctx, wire, x.way.link()); err != nil {
+		link := x.way.link()
+		if err := x.heard(ctx, wire, link); err != nil {
 			x.log.DebugContext(ctx, "taking a heartbeat", "err", err)
 			return nil
 		}
-		answer, _, err := x.Seal(x.presence(ctx), nil)
+		answer, _, err := x.Seal(x.presence(ctx, link), nil)
 		if err != nil {
 			x.log.ErrorContext(ctx, "answering a heartbeat", "err", err)
 			return nil
@@ -82,7 +90,7 @@ func (b *Board) serveBeats(ctx context.Context) error {
 }
 
 // presence is what this side has to say now.
-func (x *Exchange) presence(ctx context.Context) *commands.Heartbeat {
+func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat {
 	beat := commands.Heartbeat{}
 	if x.board.Load != nil && x.peer.Load().Authority == store.Obeys {
 		beat = x.board.Load()
@@ -95,9 +103,7 @@ func (x *Exchange) presence(ctx context.Context) *commands.Heartbeat {
 	// numbers are then left out, and nobody compares them.
 	asking, done := x.brief(ctx)
 	defer done()
-	if n, err := x.board.DB.Numbering(asking, x.id); err == nil {
-		beat.Link.Numbers = &n
-	}
+	x.sayHistory(asking, link, &beat.Link)
 	return &beat
 }
 
@@ -120,9 +126,9 @@ func (x *Exchange) heard(ctx context.Context, wire []byte, link int64) error {
 	if body.Link.Numbers != nil {
 		// A table that is locked must not hold up the next heartbeat, which brings
 		// the numbers once more.
-		comparing, done := x.brief(ctx)
+		comparing, done := x.patience(ctx, link)
 		defer done()
-		if err := x.compare(comparing, p, *body.Link.Numbers, link); err != nil {
+		if err := x.compare(comparing, p, *body.Link.Numbers, link, o.in.Header.Iat); err != nil {
 			x.log.DebugContext(ctx, "comparing numbers; the next heartbeat does it again", "err", err)
 		}
 	}
@@ -132,6 +138,14 @@ func (x *Exchange) heard(ctx context.Context, wire []byte, link int64) error {
 // brief bounds what a heartbeat asks of the database.
 func (x *Exchange) brief(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Second)
+}
+
+// patience bounds a comparison. The first one on a link may have much to do.
+func (x *Exchange) patience(ctx context.Context, link int64) (context.Context, context.CancelFunc) {
+	if x.doubtful(link) {
+		return context.WithTimeout(ctx, 5*time.Second)
+	}
+	return x.brief(ctx)
 }
 
 // keep remembers a heartbeat that is newer than the last.
@@ -156,20 +170,6 @@ func (x *Exchange) refuseBeat(ctx context.Context, p *Peer, in *store.Incoming) 
 		return x.board.DB.Audit(ctx, store.AuditRow{Actor: string(p.Peer), Action: "heartbeat.refused", Code: string(code), Why: why, Conn: p.ID, Message: in.Header.ID})
 	}
 	return commands.Refuse(code, "%s", why)
-}
-
-// compare holds the peer's numbers against ours. What it has stored is confirmed;
-// where histories differ, one side was restored from a backup.
-func (x *Exchange) compare(ctx context.Context, p *Peer, theirs commands.Numbering, link int64) error {
-	agree, err := x.board.DB.Compare(ctx, p.ID, theirs)
-	if err != nil {
-		return err
-	}
-	if agree != "" {
-		x.log.WarnContext(ctx, "the peer's history differs from ours", "why", agree)
-	}
-	x.settle(link)
-	return nil
 }
 
 // saveBeats writes the newest beats to the database every few seconds, one row

@@ -19,6 +19,7 @@ type Status struct {
 	Beat      *store.Beat // the peer's last heartbeat; nil before the first
 	Limited   bool        // the peer is above its rate
 	Exchanges bool        // this process serves the connection
+	Differs   string      // why the histories of the two sides differ, so that nothing is relayed; "" when they do not
 }
 
 // Peer returns what the peer last said about the connection, and whether it ever
@@ -65,7 +66,7 @@ func (b *Board) Status(conn string) (Status, bool) {
 func (x *Exchange) describe(s *Status) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s.Exchanges, s.Beat = true, x.beat
+	s.Exchanges, s.Beat, s.Differs = true, x.beat, x.accord.differs
 	s.Limited = time.Since(x.limited) < time.Minute
 	s.Linked, s.Since, s.Remote, s.Cause = x.way.state()
 }

@@ -35,6 +35,7 @@ type SpokeView struct {
 	KillLevel    string            `json:"kill_level,omitempty"`
 	Version      string            `json:"version,omitempty"`
 	Limited      bool              `json:"limited,omitempty"` // it sends more than it may
+	Differs      string            `json:"differs,omitempty"` // why nothing is relayed: one side was restored from a backup
 	Says         commands.LinkView `json:"peer_says"`         // what the spoke says about the connection
 	Unconfirmed  int               `json:"unconfirmed"`       // messages to it that its database has not confirmed
 }
@@ -55,7 +56,7 @@ func (h *Hub) Spokes(ctx context.Context) ([]SpokeView, error) {
 }
 
 func viewOfSpoke(s federation.Status) SpokeView {
-	v := SpokeView{Connection: s.Connection, Liveness: "never seen", Linked: s.Linked, Limited: s.Limited}
+	v := SpokeView{Connection: s.Connection, Liveness: "never seen", Linked: s.Linked, Limited: s.Limited, Differs: s.Differs}
 	if s.Linked {
 		v.LinkedSince, v.Remote = &s.Since, s.Remote
 	}

@@ -108,6 +108,21 @@ func (s *Signer) Seal(t Type, h Header, body []byte) (Sealed, error) {
 	return Sealed{h.ID, h.Seq, time.UnixMilli(h.Exp), wire, sha256.Sum256(payload)}, nil
 }
 
+// Renumber signs a message of this signer once more, as number seq. Everything
+// else stays: its id, what it says, and until when it is accepted.
+func (s *Signer) Renumber(wire []byte, seq int64) (Sealed, error) {
+	d, r := decodeEnvelope(wire)
+	if r != nil {
+		return Sealed{}, r
+	}
+	h, r := decodeHeader(d.payload)
+	if r != nil {
+		return Sealed{}, r
+	}
+	h.Seq = seq
+	return s.Seal(d.typ, h, d.body)
+}
+
 // decoded is an envelope whose form was checked and whose signatures were not.
 type decoded struct {
 	typ     Type

@@ -103,11 +103,12 @@ type HubView struct {
 	Linked      bool              `json:"linked"`
 	LinkedSince *time.Time        `json:"linked_since,omitempty"`
 	LastSeen    *time.Time        `json:"last_seen,omitempty"`
-	Says        commands.LinkView `json:"peer_says"` // what the hub says about the connection
+	Differs     string            `json:"differs,omitempty"` // why nothing is relayed: one side was restored from a backup
+	Says        commands.LinkView `json:"peer_says"`         // what the hub says about the connection
 }
 
 func viewOfHub(c federation.Status) HubView {
-	v := HubView{Connection: c.Connection, Linked: c.Linked}
+	v := HubView{Connection: c.Connection, Linked: c.Linked, Differs: c.Differs}
 	if c.Linked {
 		v.LinkedSince = &c.Since
 	}

@@ -44,6 +44,7 @@ type Cursor struct {
 
 	mu     sync.Mutex    // guards the rest
 	last   int64         // highest number sent
+	repeat bool          // what is passed now may have been sent before
 	oldest int64         // lowest number that was still open at the last resend
 	wait   time.Duration // between two resends
 	due    time.Time     // of the next resend
@@ -65,8 +66,13 @@ func (c *Cursor) Next(ctx context.Context) ([]Outgoing, error) {
 	defer c.mu.Unlock()
 	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM outbox o WHERE o.conn = $1 AND o.seq > $2 AND o.closed_at IS NULL ORDER BY o.seq LIMIT $3`,
 		c.conn, c.last, RelayBatch)
+	if c.repeat {
+		relabel(list)
+	}
 	if len(list) > 0 {
 		c.last = list[len(list)-1].Seq
+	} else if err == nil {
+		c.repeat = false
 	}
 	return list, err
 }
@@ -81,11 +87,12 @@ func (c *Cursor) Back(list []Outgoing) {
 	}
 }
 
-// Rewind stands before everything that is open: what was sent may be lost.
+// Rewind stands before everything that is open: what was sent, and what the
+// message server remembers, may be lost.
 func (c *Cursor) Rewind() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.last = 0
+	c.last, c.repeat = 0, true
 }
 
 // Again returns messages that were sent a while ago and that the peer's database

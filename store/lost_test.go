@@ -93,15 +93,15 @@ var writing = map[string]func(s scene) storetest.Act{
 		}
 	},
 	"DB.Confirm": func(s scene) storetest.Act {
-		s.met(store.Commands).spawn()
+		s.ordered()
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			return nil, s.DB.Confirm(ctx, s.Conn.ID, commands.Numbers{Through: 1})
 		}
 	},
 	"DB.Compare": func(s scene) storetest.Act {
-		s.met(store.Commands).spawn()
+		s.ordered()
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			return s.DB.Compare(ctx, s.Conn.ID, commands.Numbering{})
+			return s.DB.Compare(ctx, s.Conn.ID, commands.Numbering{Stored: commands.Numbers{Through: 1000}}, 0)
 		}
 	},
 	"DB.Serve": func(s scene) storetest.Act {

@@ -71,11 +71,6 @@ func numbersOf(set pgtype.Multirange[pgtype.Range[pgtype.Int8]]) (n commands.Num
 	return n
 }
 
-// Confirm closes the messages to the peer of conn that it says it has stored.
-func (db *DB) Confirm(ctx context.Context, conn string, n commands.Numbers) error {
-	return db.Tx(ctx, "closing confirmed messages", func(ctx context.Context, tx *Tx) error { return confirm(ctx, tx, conn, n) })
-}
-
 func confirm(ctx context.Context, tx *Tx, conn string, n commands.Numbers) error {
 	_, err := tx.Exec(ctx, `UPDATE outbox SET closed_at = clock_timestamp()
 		WHERE conn = $1 AND seq <= $2 AND closed_at IS NULL AND NOT $3::int8multirange @> seq`, conn, n.Through, gaps(n))
@@ -93,16 +88,6 @@ func gaps(n commands.Numbers) string {
 	return "{" + strings.Join(parts, ",") + "}"
 }
 
-// Numbering returns what this side of a connection has numbered and stored.
-func (db *DB) Numbering(ctx context.Context, conn string) (n commands.Numbering, err error) {
-	var set pgtype.Multirange[pgtype.Range[pgtype.Int8]]
-	if err := db.pool.QueryRow(ctx, `SELECT last, stored FROM sequences WHERE conn = $1`, conn).Scan(&n.Sent, &set); err != nil {
-		return n, fmt.Errorf("reading the numbers of connection %s: %w", conn, err)
-	}
-	n.Stored = numbersOf(set)
-	return n, nil
-}
-
 // LastNumbers returns the last number given to a message of each living connection.
 func (db *DB) LastNumbers(ctx context.Context) (map[string]int64, error) {
 	rows, err := db.pool.Query(ctx, `SELECT s.conn::text, s.last FROM sequences s JOIN connections c ON c.id = s.conn WHERE c.state NOT IN ('revoked', 'rejected')`)
@@ -112,27 +97,4 @@ func (db *DB) LastNumbers(ctx context.Context) (map[string]int64, error) {
 	last, conn, n := map[string]int64{}, "", int64(0)
 	_, err = pgx.ForEachRow(rows, []any{&conn, &n}, func() error { last[conn] = n; return nil })
 	return last, err
-}
-
-// Compare holds what the peer of conn says about its numbers against ours. What
-// it has stored is confirmed. It returns why the histories differ, "" when they
-// agree: one of the two sides was then restored from a backup.
-func (db *DB) Compare(ctx context.Context, conn string, theirs commands.Numbering) (differ string, err error) {
-	err = db.Tx(ctx, "comparing the numbers of a connection", func(ctx context.Context, tx *Tx) error {
-		differ = ""
-		var sent, stored int64
-		if err := tx.QueryRow(ctx, `SELECT last, coalesce(upper(stored), 1) - 1 FROM sequences WHERE conn = $1 FOR UPDATE`, conn).Scan(&sent, &stored); err != nil {
-			return err
-		}
-		switch {
-		case theirs.Stored.Through > sent:
-			differ = fmt.Sprintf("the peer has stored message %d, and the last one known here is %d: this instance was restored from a backup", theirs.Stored.Through, sent)
-			return nil
-		case theirs.Sent < stored:
-			differ = fmt.Sprintf("message %d of the peer is stored here, and the last one that it knows is %d: it was restored from a backup", stored, theirs.Sent)
-			return nil
-		}
-		return confirm(ctx, tx, conn, theirs.Stored)
-	})
-	return differ, err
 }

@@ -47,12 +47,8 @@ func newInstance(t testing.TB, name string) *Instance {
 	first := i.Visit(t)
 	i.Keys, i.client = first.Keys, control.NewClient(i.Dir)
 	require.NoError(t, first.Close(t.Context()))
-	pc, err := pgxpool.ParseConfig(i.url)
-	require.NoError(t, err)
-	pc.MaxConns = 3
-	i.SQL, err = pgxpool.NewWithConfig(t.Context(), pc)
-	require.NoError(t, err)
-	t.Cleanup(i.SQL.Close)
+	i.look(t)
+	t.Cleanup(func() { i.SQL.Close() })
 	t.Cleanup(func() {
 		i.stop(t)
 		i.endAgents(t)
@@ -61,6 +57,35 @@ func newInstance(t testing.TB, name string) *Instance {
 		}
 	})
 	return i
+}
+
+// look opens i.SQL.
+func (i *Instance) look(t testing.TB) {
+	t.Helper()
+	pc, err := pgxpool.ParseConfig(i.url)
+	require.NoError(t, err)
+	pc.MaxConns = 3
+	i.SQL, err = pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), pc)
+	require.NoError(t, err)
+}
+
+// Backup returns a copy of the database of an instance that does not run.
+func (i *Instance) Backup(t testing.TB) (backup string) {
+	t.Helper()
+	require.Nil(t, i.end, "%s runs", i.Name)
+	i.SQL.Close()
+	defer i.look(t)
+	return pgtest.Copy(t, i.url)
+}
+
+// Restore puts a backup in the place of the database of an instance that does
+// not run. Its data directory stays as it is.
+func (i *Instance) Restore(t testing.TB, backup string) {
+	t.Helper()
+	require.Nil(t, i.end, "%s runs", i.Name)
+	i.SQL.Close()
+	i.url = pgtest.Copy(t, backup)
+	i.look(t)
 }
 
 func (i *Instance) options() instance.Options {

@@ -103,7 +103,11 @@ CREATE TABLE heartbeats (
 CREATE TABLE sequences (
     conn    uuid PRIMARY KEY REFERENCES connections,
     last    bigint NOT NULL DEFAULT 0,             -- the last number given to a message of ours
-    stored  int8multirange NOT NULL DEFAULT '{}'   -- the numbers of the peer's messages that are or were in the inbox
+    stored  int8multirange NOT NULL DEFAULT '{}',  -- the numbers of the peer's messages that are or were in the inbox
+    -- After a restore from a backup the numbers go on far above what the other
+    -- side has; what it has up to here may be unknown to the one that was restored.
+    base       bigint NOT NULL DEFAULT 0,          -- of ours
+    peer_base  bigint NOT NULL DEFAULT 0           -- of the peer's
 ) WITH (fillfactor = 50);
 
 -- Which process serves a connection, and until when, by this database's clock.

@@ -1,0 +1,135 @@
+package federation
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// On every new link both sides first hold their histories against each other:
+// with its heartbeats each side tells its numbers and a digest of what it has of
+// the other's messages. Nothing is relayed before they agree. Where they do not,
+// one side was restored from a backup; see [store.DB.Compare] for how it goes on.
+
+// An accord is what both sides of a connection agree on.
+type accord struct {
+	link    int64   // on which the histories agree; 0 for none
+	issued  int64   // when the peer said what made them agree, ms by its clock
+	differs string  // why they do not agree; "" while that is not known
+	ask     []int64 // messages of ours: what does the peer have under these numbers?
+	told    int64   // the highest number of the peer that it was told to be stored here,
+	toldOn  int64   // on this link
+}
+
+// agreed reports whether the histories agree on the present link, so that
+// messages may be relayed.
+func (x *Exchange) agreed() bool {
+	link := x.way.link()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return link != 0 && x.accord.link == link && x.relays()
+}
+
+// doubtful reports whether one of the sides does not yet know that the histories
+// agree on link.
+func (x *Exchange) doubtful(link int64) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.accord.link != link || x.beat == nil || !x.beat.Body.Link.Agrees
+}
+
+// sayHistory adds to a heartbeat what this side knows of the history, its digest
+// while one of the sides is in doubt.
+func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.LinkView) {
+	whole := x.doubtful(link)
+	x.mu.Lock()
+	v.Agrees, v.Differs = link != 0 && x.accord.link == link, x.accord.differs
+	ask := x.accord.ask
+	var asked []int64
+	if x.beat != nil && x.beat.Body.Link.Numbers != nil {
+		asked = x.beat.Body.Link.Numbers.Ask
+	}
+	x.mu.Unlock()
+	n, err := x.board.DB.Numbering(ctx, x.id, whole, asked)
+	if err != nil {
+		return
+	}
+	n.Ask = ask
+	v.Numbers = &n
+	x.mu.Lock()
+	x.accord.told, x.accord.toldOn = n.Stored.Through, link
+	x.mu.Unlock()
+}
+
+// compare holds the peer's numbers against ours. What it has stored is confirmed.
+func (x *Exchange) compare(ctx context.Context, p *Peer, theirs commands.Numbering, link, issued int64) error {
+	x.mu.Lock()
+	agreed, told := link != 0 && x.accord.link == link, int64(-1)
+	if x.accord.toldOn == link {
+		told = x.accord.told
+	}
+	x.mu.Unlock()
+	if agreed {
+		return x.heed(x.board.DB.Confirm(ctx, p.ID, theirs.Stored))
+	}
+	found, err := x.board.DB.Compare(ctx, p.ID, theirs, told)
+	if err != nil {
+		return err
+	}
+	if found.Resend {
+		x.cursor.Rewind()
+	}
+	return x.conclude(ctx, p, found, link, issued)
+}
+
+// conclude remembers whether the histories agree on link, and says so once.
+func (x *Exchange) conclude(ctx context.Context, p *Peer, found store.Agreement, link, issued int64) error {
+	x.mu.Lock()
+	was := x.accord.differs
+	x.accord.ask = found.Ask
+	if found.Agrees || found.Differs != "" {
+		x.accord.differs = found.Differs
+	}
+	if found.Agrees && link != 0 {
+		x.accord.link, x.accord.issued = link, issued
+		x.tell()
+	}
+	x.mu.Unlock()
+	switch {
+	case found.Agrees && was != "":
+		x.log.InfoContext(ctx, "the histories agree again; messages are relayed")
+	case found.Differs != "" && was == "":
+		x.log.WarnContext(ctx, "the histories differ; nothing is relayed until they agree", "code", commands.Resync, "why", found.Differs)
+		return x.board.DB.Audit(ctx, store.AuditRow{Actor: "self", Action: "connection.differs", Object: p.Name, Code: string(commands.Resync), Why: found.Differs, Conn: p.ID})
+	}
+	return nil
+}
+
+// confirmed closes what the peer says it has stored. What it said before the
+// histories agreed does not count: it may have been restored since. Nothing is
+// lost by that, because every heartbeat says it again.
+func (x *Exchange) confirmed(ctx context.Context, h signing.Header, n commands.Numbers) error {
+	x.mu.Lock()
+	old := x.accord.link == 0 || h.Iat < x.accord.issued
+	x.mu.Unlock()
+	if old {
+		return nil
+	}
+	return x.heed(x.board.DB.Confirm(ctx, x.id, n))
+}
+
+// heed makes the histories be compared anew when this side's database was
+// restored while the link was up.
+func (x *Exchange) heed(err error) error {
+	if !errors.Is(err, store.ErrRestored) {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.accord.link = 0
+	x.tell()
+	return nil
+}

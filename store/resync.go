@@ -1,0 +1,288 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// jump is how far above the highest number that the peer has the numbers go on
+// after a restore: further than any number of messages that may still be on
+// their way.
+const jump = 1 << 20
+
+// An Agreement says whether the histories of the two sides of a connection agree.
+type Agreement struct {
+	Agrees  bool
+	Differs string  // why not; "" while too little is known to say
+	Ask     []int64 // messages of ours: the next comparison has to know what the peer has under these numbers
+	Resend  bool    // messages that were closed are open again
+}
+
+// comparing is the state of one Compare transaction, which holds the row of the
+// connection's numbers.
+type comparing struct {
+	db     *DB
+	tx     *Tx
+	conn   string
+	theirs commands.Numbering
+
+	last, base, stored, peerBase int64
+	out                          Agreement
+}
+
+// Compare holds the peer's history against ours, at the beginning of a link.
+// told is the highest number of the peer's messages that it had been told to be
+// stored here when it said so, -1 for all that are stored now.
+//
+// Where the peer has messages of ours that are unknown here, this instance was
+// restored from a backup: its numbers go on above theirs, and what it had given
+// used numbers to gets new ones. Messages of ours that the peer had confirmed and
+// has no more are opened again. Both are harmless when they happen again.
+func (db *DB) Compare(ctx context.Context, conn string, theirs commands.Numbering, told int64) (Agreement, error) {
+	var c *comparing
+	err := db.Tx(ctx, "comparing the histories of a connection", func(ctx context.Context, tx *Tx) error {
+		c = &comparing{db: db, tx: tx, conn: conn, theirs: theirs}
+		err := tx.QueryRow(ctx, `SELECT last, base, coalesce(upper(stored), 1) - 1, peer_base FROM sequences WHERE conn = $1 FOR UPDATE`, conn).
+			Scan(&c.last, &c.base, &c.stored, &c.peerBase)
+		if err != nil {
+			return err
+		}
+		if told < 0 {
+			told = c.stored
+		}
+		return c.compare(ctx, told)
+	})
+	if err != nil {
+		return Agreement{}, err
+	}
+	return c.out, nil
+}
+
+func (c *comparing) compare(ctx context.Context, told int64) error {
+	if err := c.followPeer(ctx); err != nil {
+		return err
+	}
+	if err := c.reopen(ctx); err != nil {
+		return err
+	}
+	why, known, err := c.restored(ctx)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		if err := c.goOn(ctx, why); err != nil || len(c.out.Ask) > 0 {
+			return err
+		}
+	}
+	switch {
+	case c.theirs.Sent < told:
+		c.out.Differs = fmt.Sprintf("message %d of the peer is stored here, and the last one that it knows is %d: it was restored from a backup", told, c.theirs.Sent)
+		return nil
+	case len(c.theirs.Ask) > 0:
+		c.out.Differs = "the peer was restored from a backup and asks what is stored here; it goes on by itself"
+		return nil
+	case why == "" && !known:
+		return nil
+	case why == "":
+		if err := confirm(ctx, c.tx, c.conn, c.theirs.Stored); err != nil {
+			return err
+		}
+	}
+	c.out.Agrees = true
+	return nil
+}
+
+// followPeer notes that the peer was restored and goes on above what it had used.
+func (c *comparing) followPeer(ctx context.Context) error {
+	if c.theirs.Base <= c.peerBase {
+		return nil
+	}
+	if _, err := c.tx.Exec(ctx, `UPDATE sequences SET peer_base = $2 WHERE conn = $1`, c.conn, c.theirs.Base); err != nil {
+		return fmt.Errorf("noting that the peer was restored: %w", err)
+	}
+	c.tx.Audit(AuditRow{Actor: "peer", Action: "connection.resync", Code: string(commands.Resync), Conn: c.conn,
+		Why: fmt.Sprintf("the peer was restored from a backup; message %d is the last one stored here, and its numbers go on after %d", c.stored, c.theirs.Base)})
+	return nil
+}
+
+// reopen opens messages again that the peer had confirmed and has no more. A
+// spawn stays closed once its task was seen to start or to end: it must not run
+// again.
+func (c *comparing) reopen(ctx context.Context) error {
+	tag, err := c.tx.Exec(ctx, `UPDATE outbox o SET closed_at = NULL
+		WHERE conn = $1 AND closed_at IS NOT NULL AND exp > clock_timestamp() AND seq >= $5 AND (seq > $2 OR $3::int8multirange @> seq)
+			AND (kind <> $4 OR EXISTS (SELECT FROM mirrors m WHERE m.command = o.id AND m.started_at IS NULL AND m.ended_at IS NULL))`,
+		c.conn, c.theirs.Stored.Through, gaps(c.theirs.Stored), commands.SpawnKind, firstMissing(c.theirs.Stored))
+	if err != nil {
+		return fmt.Errorf("opening messages again that the peer has lost: %w", err)
+	}
+	if n := tag.RowsAffected(); n > 0 {
+		c.out.Resend = true
+		c.tx.Audit(AuditRow{Actor: "self", Action: "connection.resync", Code: string(commands.Resync), Conn: c.conn,
+			Why: fmt.Sprintf("the peer has no longer %d messages that it had confirmed; they are sent again", n)})
+	}
+	return nil
+}
+
+func firstMissing(n commands.Numbers) int64 {
+	if len(n.Gaps) > 0 {
+		return n.Gaps[0].From
+	}
+	return n.Through + 1
+}
+
+// restored says why the peer's messages of ours show that this instance was
+// restored, "" when they do not, and whether enough is known to say so.
+func (c *comparing) restored(ctx context.Context) (why string, known bool, err error) {
+	through, h := c.theirs.Stored.Through, c.theirs.Digest
+	switch {
+	case through > c.last:
+		return fmt.Sprintf("the peer has stored message %d of this instance, and the last one known here is %d: this instance was restored from a backup", through, c.last), true, nil
+	case through <= c.base:
+		return "", true, nil // it has nothing that we vouch for
+	case h == nil, h.Base != c.base:
+		return "", false, nil // it learns our base with our next word
+	case h.From == 0:
+		return "", true, nil
+	}
+	var from int64
+	var ours string
+	err = c.tx.QueryRow(ctx, historyOf("outbox"), c.conn, h.From, through, gaps(c.theirs.Stored), time.UnixMilli(h.Until)).Scan(&from, &ours)
+	if err != nil {
+		return "", false, fmt.Errorf("comparing histories: %w", err)
+	}
+	if ours != h.SHA256 {
+		why = fmt.Sprintf("messages %d to %d of this instance are not the ones that the peer has stored: this instance was restored from a backup", h.From, through)
+	}
+	return why, true, nil
+}
+
+// goOn continues the numbers above everything that the peer has, once it is
+// known which of our open messages it has: those are confirmed, and the first
+// one that differs and all behind it are sealed again. Else it asks.
+func (c *comparing) goOn(ctx context.Context, why string) error {
+	held := map[int64]string{}
+	for _, h := range c.theirs.Held {
+		held[h.Seq] = h.SHA256
+	}
+	first, err := c.firstUnlike(ctx, held)
+	if err != nil {
+		return err
+	}
+	if len(c.out.Ask) > 0 {
+		c.out.Differs = why
+		return nil
+	}
+	base := max(c.last, c.theirs.Stored.Through) + jump
+	n := 0
+	if first > 0 {
+		if n, err = c.renumber(ctx, first, base); err != nil {
+			return err
+		}
+	}
+	if _, err := c.tx.Exec(ctx, `UPDATE sequences SET base = $2, last = $2::bigint + $3 WHERE conn = $1`, c.conn, base, n); err != nil {
+		return fmt.Errorf("going on above the numbers that the peer has: %w", err)
+	}
+	c.out.Resend = true
+	c.tx.Audit(AuditRow{Actor: "self", Action: "connection.resync", Code: string(commands.Resync), Conn: c.conn,
+		Why: fmt.Sprintf("%s; numbers go on after %d, and %d messages that were not sent yet got new ones", why, base, n)})
+	return nil
+}
+
+// firstUnlike finds the first open message of ours under whose number the peer
+// has another one, 0 for none, and closes those that it has. While it does not
+// know enough it fills out.Ask.
+func (c *comparing) firstUnlike(ctx context.Context, held map[int64]string) (int64, error) {
+	rows, err := c.tx.Query(ctx, `SELECT seq, encode(digest, 'hex'), exp < clock_timestamp() FROM outbox
+		WHERE conn = $1 AND closed_at IS NULL AND seq <= $2 AND NOT $3::int8multirange @> seq ORDER BY seq LIMIT $4`,
+		c.conn, c.theirs.Stored.Through, gaps(c.theirs.Stored), len(held)+commands.MaxAsk)
+	if err != nil {
+		return 0, fmt.Errorf("looking for messages with used numbers: %w", err)
+	}
+	var seq, first int64
+	var digest string
+	var expired bool
+	var same []int64
+	_, err = pgx.ForEachRow(rows, []any{&seq, &digest, &expired}, func() error {
+		theirs, known := held[seq]
+		switch {
+		case first > 0:
+		case known && theirs == digest, expired && !known: // nobody takes it any more
+			same = append(same, seq)
+		case known:
+			first = seq
+		case len(c.out.Ask) < commands.MaxAsk:
+			c.out.Ask = append(c.out.Ask, seq)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("looking for messages with used numbers: %w", err)
+	}
+	if first > 0 {
+		c.out.Ask = nil // everything behind it differs too
+	}
+	if _, err := c.tx.Exec(ctx, `UPDATE outbox SET closed_at = clock_timestamp() WHERE conn = $1 AND seq = ANY ($2)`, c.conn, same); err != nil {
+		return 0, fmt.Errorf("closing messages that the peer has: %w", err)
+	}
+	return first, nil
+}
+
+// renumber seals all open messages from number first on again, behind base, and
+// returns how many they are.
+func (c *comparing) renumber(ctx context.Context, first, base int64) (int, error) {
+	rows, err := c.tx.Query(ctx, `SELECT id::text, wire FROM outbox WHERE conn = $1 AND closed_at IS NULL AND seq >= $2 ORDER BY seq`, c.conn, first)
+	if err != nil {
+		return 0, fmt.Errorf("reading messages with used numbers: %w", err)
+	}
+	var ids []string
+	var seqs []int64
+	var digests, wires [][]byte
+	var id string
+	var wire []byte
+	_, err = pgx.ForEachRow(rows, []any{&id, &wire}, func() error {
+		s, err := c.db.signer.Renumber(wire, base+int64(len(ids))+1)
+		if err != nil {
+			return fmt.Errorf("sealing message %s again: %w", id, err)
+		}
+		ids, seqs, digests, wires = append(ids, s.ID), append(seqs, s.Seq), append(digests, s.Digest[:]), append(wires, s.Wire)
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	_, err = c.tx.Exec(ctx, `
+		WITH u AS (SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::bytea[]) AS u (id, seq, digest, wire)),
+			sealed AS (UPDATE outbox o SET seq = u.seq, digest = u.digest, wire = u.wire FROM u WHERE o.id = u.id)
+		UPDATE mirrors m SET command_digest = u.digest FROM u WHERE m.command = u.id`, ids, seqs, digests, wires)
+	if err != nil {
+		return 0, fmt.Errorf("storing messages under new numbers: %w", err)
+	}
+	return len(ids), nil
+}
+
+// Confirm closes the messages to the peer of conn that it says it has stored. If
+// it has stored what this instance does not know, nothing is closed and the error
+// is [ErrRestored].
+func (db *DB) Confirm(ctx context.Context, conn string, n commands.Numbers) error {
+	return db.Tx(ctx, "closing confirmed messages", func(ctx context.Context, tx *Tx) error {
+		var last int64
+		if err := tx.QueryRow(ctx, `SELECT last FROM sequences WHERE conn = $1`, conn).Scan(&last); err != nil {
+			return err
+		}
+		if n.Through > last {
+			return ErrRestored
+		}
+		return confirm(ctx, tx, conn, n)
+	})
+}
+
+// ErrRestored says that the peer has stored messages of this instance that are
+// unknown here: the database was restored from a backup.
+var ErrRestored = errors.New("the peer has stored messages that this instance does not know: its database was restored from a backup")
