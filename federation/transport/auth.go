@@ -294,7 +294,7 @@ func (g *gate) connections() (*server.Server, map[string]connection) {
 	return g.current, all
 }
 
-// admitted lists the peers that are let in.
+// admitted lists the peers that are let in, in order.
 func (g *gate) admitted() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"fmt"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // Messages carry 512 bytes, every store syncs, and everything goes over
@@ -157,6 +159,40 @@ func BenchmarkLocalPut(b *testing.B) {
 			perMessage(b, n)
 		})
 	}
+}
+
+// A hub that starts again with many peers, and whether it is quiet then: the
+// processor time that a second without any traffic takes.
+func BenchmarkBoot(b *testing.B) {
+	for _, n := range []int{100, 1000} {
+		b.Run(fmt.Sprintf("peers=%d", n), func(b *testing.B) {
+			h := startHub(b, nil)
+			admit(b, h, ids("peer", n)...)
+			for _, peer := range ids("peer", n) {
+				run(b, func(ctx context.Context) error { return h.Reports(ctx, peer, most(100), nil) })
+				run(b, func(ctx context.Context) error { return h.Logs(ctx, peer, most(100), nil) })
+			}
+			for b.Loop() {
+				if err := h.engine.restart(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.StopTimer()
+			const quiet = pullExpiry + 10*time.Second
+			time.Sleep(quiet / 8) // until the readers have found the server again
+			before := processorTime(b)
+			time.Sleep(quiet)
+			b.ReportMetric(float64((processorTime(b)-before).Microseconds())/1000/quiet.Seconds(), "ms-cpu/idle-s")
+		})
+	}
+}
+
+func processorTime(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 func BenchmarkLinks(b *testing.B) {

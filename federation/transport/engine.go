@@ -164,10 +164,12 @@ func serverOptions(name, dir string) (*server.Options, error) {
 		JetStreamDomain:        name,
 		StoreDir:               dir,
 		SyncAlways:             true,
-		JetStreamMaxStore:      1 << 50, // each stream has a bound of its own
-		JetStreamMaxMemory:     1 << 20, // nothing is kept in memory only
+		JetStreamMaxStore:      1 << 50,                                     // each stream has a bound of its own
+		JetStreamMaxMemory:     1 << 20,                                     // nothing is kept in memory only
+		JetStreamLimits:        server.JSLimitOpts{DefaultMaxConsumers: -1}, // two per peer
 		MaxPayload:             maxPayload,
 		MaxPending:             maxPending,
+		StreamMaxBufferedSize:  maxPending, // of what is not stored yet, per stream
 		MaxSubs:                64,
 		WriteDeadline:          5 * time.Second,
 		PingInterval:           15 * time.Second,

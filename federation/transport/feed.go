@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -37,9 +36,7 @@ type feed struct {
 	// bound.
 	room *room
 
-	// progress is when a batch was taken or the queue was seen empty, in
-	// nanoseconds since 1970. Nil: nobody wants to know.
-	progress *atomic.Int64
+	gauge *gauge
 }
 
 // A room bounds what many feeds over one line take in.
@@ -49,7 +46,9 @@ type room struct {
 	// with one pull after another that is never more than two of them.
 	turn *semaphore.Weighted
 
-	// hands is what was pulled and is not handled yet, in bytes.
+	// hands is what was pulled and is not handled yet, in bytes, without the
+	// first leastBytes of each feed: whatever others hold, and for however long,
+	// a feed goes on, if need be in small batches.
 	hands *semaphore.Weighted
 }
 
@@ -66,14 +65,14 @@ func newRoom() *room {
 type handler func(context.Context, []delivery) error
 
 // run feeds handle until ctx ends, and then returns nil, or until the lines
-// are closed for good. Nothing is acknowledged before handle returned nil.
+// are closed for good or somebody else is found to read the same. Nothing is acknowledged before handle returned nil.
 func (f feed) run(ctx context.Context, most Most, handle handler) error {
 	most, err := most.check()
 	if err != nil {
-		return fmt.Errorf("reading %s: %w", f.consumer, err)
+		return fmt.Errorf("reading queue %s of stream %s: %w", f.consumer, f.stream, err)
 	}
-	most.Bytes = min(most.Bytes, pullMost)
-	f.made(nil)
+	f.gauge.readers.Add(1)
+	defer f.gauge.readers.Add(-1)
 	for wait := backoffMin; ; wait = min(2*wait, backoffMax) {
 		l, err := f.lines.await(ctx)
 		if err == nil {
@@ -86,8 +85,8 @@ func (f feed) run(ctx context.Context, most Most, handle handler) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if errors.Is(err, ErrClosed) {
-			return err
+		if errors.Is(err, ErrClosed) || errors.Is(err, errTaken) {
+			return fmt.Errorf("reading queue %s of stream %s: %w", f.consumer, f.stream, err)
 		}
 		f.log.DebugContext(ctx, "reading a queue ended", "queue", f.consumer, "stream", f.stream, "err", err)
 		if !pause(ctx, wait) {
@@ -100,7 +99,7 @@ func (f feed) run(ctx context.Context, most Most, handle handler) error {
 func (f feed) read(ctx context.Context, l *line, most Most, handle handler) error {
 	q, err := l.open(f.stream, f.consumer, most.Messages)
 	if err != nil {
-		return fmt.Errorf("opening the queue: %w", err)
+		return err
 	}
 	defer q.close()
 	for wait := backoffMin; ; {
@@ -128,9 +127,11 @@ func (f feed) next(ctx context.Context, q *queue, most Most, handle handler) (ta
 	case ctx.Err() != nil:
 		f.answer(got, "-NAK")
 		return false, context.Cause(ctx)
+	case len(got) == 0 && err != nil:
+		return false, err
 	case len(got) == 0:
-		f.made(err)
-		return true, err
+		f.gauge.moved()
+		return true, nil
 	}
 	if cause := handle(ctx, got); cause != nil {
 		f.answer(got, "-NAK")
@@ -138,38 +139,32 @@ func (f feed) next(ctx context.Context, q *queue, most Most, handle handler) (ta
 		return false, err
 	}
 	f.answer(got, "+ACK")
-	f.made(nil)
+	f.gauge.moved()
 	return true, err
 }
 
-// wait waits for one batch, and for room if there is a bound. leave gives the
-// room back.
+// wait waits for one batch, as large as there is room for. leave gives the room
+// back.
 func (f feed) wait(ctx context.Context, q *queue, most Most) (got []delivery, leave func(), err error) {
+	leave = func() {}
 	if f.room == nil {
 		got, _, err = q.pull(ctx, most, pullExpiry)
-		return got, func() {}, err
+		return got, leave, err
 	}
 	if some, err := q.rings(ctx, pullExpiry); err != nil || !some {
-		return nil, func() {}, err
+		return nil, leave, err
 	}
-	if err := f.room.hands.Acquire(ctx, int64(most.Bytes)); err != nil {
-		return nil, func() {}, err
+	if err := f.room.turn.Acquire(ctx, 1); err != nil {
+		return nil, leave, err
 	}
-	held := int64(0)
-	if err = f.room.turn.Acquire(ctx, 1); err == nil {
-		got, _, err = q.pull(ctx, most, 0)
-		f.room.turn.Release(1)
-		held = min(size(got), int64(most.Bytes))
+	defer f.room.turn.Release(1)
+	if !f.room.hands.TryAcquire(int64(most.Bytes - leastBytes)) {
+		most.Bytes = leastBytes
 	}
-	f.room.hands.Release(int64(most.Bytes) - held)
-	return got, func() { f.room.hands.Release(held) }, err
-}
-
-// made notes progress, unless there was an error.
-func (f feed) made(err error) {
-	if f.progress != nil && err == nil {
-		f.progress.Store(time.Now().UnixNano())
-	}
+	got, _, err = q.pull(ctx, most, 0)
+	held := min(max(size(got), leastBytes), most.Bytes)
+	f.room.hands.Release(int64(most.Bytes - held))
+	return got, func() { f.room.hands.Release(int64(held - leastBytes)) }, err
 }
 
 // answer is best effort: a message whose answer is lost comes again.
@@ -201,9 +196,9 @@ func delivered(m *nats.Msg) delivery {
 }
 
 // size is what a batch takes of Most.Bytes.
-func size(batch []delivery) (bytes int64) {
+func size(batch []delivery) (bytes int) {
 	for _, d := range batch {
-		bytes += int64(d.msg.Size())
+		bytes += d.msg.Size()
 	}
 	return bytes
 }

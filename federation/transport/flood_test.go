@@ -3,8 +3,10 @@ package transport
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -23,16 +25,16 @@ func pile(kind, prefix string, megabytes int) (all []Report) {
 // as much has piled up, for several readers, drops none.
 func TestAHubReadsWhatPiledUp(t *testing.T) {
 	t.Parallel()
-	h := startHub(t, func(h *Hub) { h.ReportBytes = 64 << 20 })
-	names := []string{"attic", "lab", "shed"}
+	h := startHub(t, nil)
+	names := ids("peer", 4)
 	admit(t, h, names...)
 	before := h.main.get()
 	for _, name := range names {
 		k := startLink(t, h, name)
-		requireSent(t, k.Publish(t.Context(), pile(KindEvent, "r", 24)))
-		requireSent(t, k.Publish(t.Context(), pile(KindLog, "l", 24)))
+		requireSent(t, k.Publish(t.Context(), pile(KindEvent, "r", 8)))
+		requireSent(t, k.Publish(t.Context(), pile(KindLog, "l", 8)))
 	}
-	var baskets [6]basket[Report]
+	var baskets [8]basket[Report]
 	var largest atomic.Int64
 	into := func(b *basket[Report]) func(context.Context, []Report) error {
 		return func(ctx context.Context, batch []Report) error {
@@ -44,7 +46,7 @@ func TestAHubReadsWhatPiledUp(t *testing.T) {
 			return b.add(ctx, batch)
 		}
 	}
-	limit := Most{Messages: 1000, Bytes: 4 << 20}
+	limit := Most{Messages: 1000, Bytes: pullMost}
 
 	for i, name := range names {
 		run(t, func(ctx context.Context) error { return h.Reports(ctx, name, limit, into(&baskets[2*i])) })
@@ -52,8 +54,8 @@ func TestAHubReadsWhatPiledUp(t *testing.T) {
 	}
 
 	for i := range names {
-		require.Equal(t, ids("r", 48), reportIDs(baskets[2*i].await(t, 48)))
-		require.Equal(t, ids("l", 48), reportIDs(baskets[2*i+1].await(t, 48)))
+		require.Equal(t, ids("r", 16), reportIDs(baskets[2*i].await(t, 16)))
+		require.Equal(t, ids("l", 16), reportIDs(baskets[2*i+1].await(t, 16)))
 	}
 	require.Same(t, before, h.main.get(), "a connection was dropped")
 	require.LessOrEqual(t, largest.Load(), int64(limit.Bytes))
@@ -66,7 +68,7 @@ func TestALinkReadsWhatPiledUp(t *testing.T) {
 	h := startHub(t, nil)
 	admit(t, h, "attic")
 	var large []Command
-	for _, id := range ids("c", 200) {
+	for _, id := range ids("c", 100) {
 		large = append(large, Command{Peer: "attic", Lane: LaneRun, Verb: "spawn", ID: id, Body: bytes.Repeat([]byte("x"), 250<<10)})
 	}
 	requireSent(t, h.Publish(t.Context(), large))
@@ -76,8 +78,73 @@ func TestALinkReadsWhatPiledUp(t *testing.T) {
 
 	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, most(1000), got.add) })
 
-	require.Equal(t, ids("c", 200), commandIDs(got.await(t, 200)))
+	require.Equal(t, ids("c", 100), commandIDs(got.await(t, 100)))
 	require.Same(t, before, k.lines.get(), "the link was dropped")
+}
+
+// A peer that sends as much as it can, to a hub that chokes on it, fills its own
+// queues. Others are read, answered and stored as ever.
+func TestAFloodTakesOnlyItsOwnShare(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, func(h *Hub) { h.ReportBytes = 8 << 20 })
+	admit(t, h, "thief", "victim")
+	thief, victim := startLink(t, h, "thief"), startLink(t, h, "victim")
+	present(t, h, func(context.Context, string, []byte) []byte { return []byte("seen") })
+	stuck := make(chan struct{}, 2)
+	choke := func(ctx context.Context, _ []Report) error {
+		stuck <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	run(t, func(ctx context.Context) error { return h.Reports(ctx, "thief", most(1000), choke) })
+	run(t, func(ctx context.Context) error { return h.Logs(ctx, "thief", most(1000), choke) })
+	for _, kind := range []string{KindEvent, KindLog} {
+		require.ErrorIs(t, errors.Join(thief.Publish(t.Context(), pile(kind, "flood-"+kind, 10))...), ErrQuota)
+	}
+	for range 2 {
+		next(t, stuck)
+	}
+	shouting, hush := context.WithCancel(t.Context())
+	var shouts sync.WaitGroup
+	shouts.Go(func() {
+		for body := make([]byte, maxBeat/2); shouting.Err() == nil; {
+			_ = thief.lines.get().nc.Publish(beatSubject("thief"), body)
+			_ = thief.lines.get().nc.Publish(reportSubject("thief", KindLog), body)
+		}
+	})
+	defer shouts.Wait()
+	defer hush()
+	var got basket[Report]
+	run(t, h.reports("victim", &got))
+	run(t, h.logs("victim", &got))
+
+	for i := range 20 {
+		requireSent(t, victim.Publish(t.Context(), append(pile(KindEvent, fmt.Sprintf("r-%d", i), 1), pile(KindLog, fmt.Sprintf("l-%d", i), 1)...)))
+		_, err := victim.Beat(t.Context(), nil)
+		require.NoError(t, err)
+		got.await(t, 4*(i+1))
+	}
+
+	requireSent(t, h.Publish(t.Context(), spawns("victim", LaneRun, "c")))
+	require.LessOrEqual(t, queueOf(t, h, "thief", "logs").Bytes, h.ReportBytes)
+}
+
+// Logs that nobody can store keep neither out nor up what ends an agent.
+func TestLogsDoNotHoldUpResults(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, func(h *Hub) { h.ReportBytes = 2 << 20 })
+	admit(t, h, "attic")
+	k := startLink(t, h, "attic")
+	run(t, func(ctx context.Context) error {
+		return h.Logs(ctx, "attic", most(100), func(context.Context, []Report) error { return errors.New("no room for logs") })
+	})
+	require.ErrorIs(t, errors.Join(k.Publish(t.Context(), pile(KindLog, "l", 4))...), ErrQuota)
+	var got basket[Report]
+	run(t, h.reports("attic", &got))
+
+	requireSent(t, k.Publish(t.Context(), []Report{{Kind: KindResult, ID: "r", Body: []byte("done")}}))
+
+	require.Equal(t, "r", got.await(t, 1)[0].ID)
 }
 
 // Whatever ends a connection inside the process, another takes its place.

@@ -158,9 +158,12 @@ func (b *basket[T]) all() []T {
 	return append([]T(nil), b.items...)
 }
 
+// await waits for n items, as long as there are more and more.
 func (b *basket[T]) await(t testing.TB, n int) []T {
 	t.Helper()
-	eventually(t, func() bool { return len(b.all()) >= n }, fmt.Sprintf("%d items", n))
+	for had := len(b.all()); had < n; had = len(b.all()) {
+		eventually(t, func() bool { return len(b.all()) > had }, fmt.Sprintf("%d items, there are %d", n, had))
+	}
 	return b.all()
 }
 

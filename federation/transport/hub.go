@@ -10,6 +10,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -39,13 +40,16 @@ type Hub struct {
 	ReportBytes  int64 // a peer's share of the disk: events and results that may wait, and as much again for logs, in bytes; default 64 MiB
 	MaxPeers     int   // connections at once; default 4,096
 
+	StillFor time.Duration // how long a queue may stand still before Healthy says so; default 30 s
+
 	once   sync.Once // of prepare
 	gate   *gate
 	engine *engine
 
 	main, beats, joins latest[line]
 
-	room *room // of all that reads reports
+	room   *room    // of all that reads reports
+	gauges sync.Map // of gauges, by peer
 
 	mu     sync.Mutex     // guards what follows, and is held while a peer is set up or dropped
 	stops  []func()       // end the connections inside the process
@@ -126,11 +130,12 @@ func (h *Hub) boot(ctx context.Context) (_ *server.Server, err error) {
 	}
 	h.addr = srv.Addr().String()
 	h.opened = map[string]int{}
-	for _, peer := range h.gate.admitted() {
-		if err := h.provision(ctx, srv, peer); err != nil {
-			return nil, err
-		}
+	peers := h.gate.admitted()
+	h.Log.DebugContext(ctx, "setting up the queues", "peers", len(peers))
+	if err := h.provision(ctx, srv, peers...); err != nil {
+		return nil, err
 	}
+	h.Log.DebugContext(ctx, "letting peers in", "peers", len(peers))
 	h.gate.open()
 	return srv, nil
 }

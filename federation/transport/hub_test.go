@@ -237,10 +237,11 @@ func TestAFullRunLaneDoesNotHoldUpControl(t *testing.T) {
 	require.Error(t, k.Commands(t.Context(), LaneRun, most(0), control.add))
 }
 
-func TestAForgottenPeersCommandsAreGone(t *testing.T) {
+func TestAForgottenPeersMessagesAreGone(t *testing.T) {
 	t.Parallel()
 	h := startHub(t, nil)
 	admit(t, h, "attic", "lab")
+	requireSent(t, startLink(t, h, "attic").Publish(t.Context(), append(events("stale"), logs("stale")...)))
 	requireSent(t, h.Publish(t.Context(), append(spawns("attic", LaneRun, ids("c", 3)...), spawns("lab", LaneRun, "l")...)))
 
 	require.NoError(t, h.Forget(t.Context(), "attic"))
@@ -253,6 +254,9 @@ func TestAForgottenPeersCommandsAreGone(t *testing.T) {
 	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, most(10), commands.add) })
 	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, "fresh")))
 	require.Equal(t, []string{"fresh"}, commandIDs(commands.await(t, 1)))
+	for _, g := range groups {
+		require.Zero(t, waiting(t, h, g.stream("attic")))
+	}
 }
 
 func TestMessagesThatCannotTravelAreRefusedOneByOne(t *testing.T) {

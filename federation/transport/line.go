@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -117,16 +116,23 @@ func (l *line) close() {
 	<-l.gone
 }
 
+// What is sent before the first answer to it is awaited: enough to keep a link
+// busy, and not more than a slow one carries until callTimeout.
+const (
+	windowMost  = 256
+	windowBytes = 1 << 20
+)
+
 // publish sends all messages, waits until each is stored or refused, and
 // returns one error per message, nil for stored. It fails at once when the
 // line goes.
 func (l *line) publish(ctx context.Context, msgs []*nats.Msg) []error {
-	const window = 256
 	errs := make([]error, 0, len(msgs))
-	for chunk := range slices.Chunk(msgs, window) {
-		futures := make([]jetstream.PubAckFuture, len(chunk))
-		failed := make([]error, len(chunk))
-		for i, m := range chunk {
+	for len(msgs) > 0 {
+		n := window(msgs)
+		futures := make([]jetstream.PubAckFuture, n)
+		failed := make([]error, n)
+		for i, m := range msgs[:n] {
 			futures[i], failed[i] = l.js.PublishMsgAsync(m, jetstream.WithStallWait(callTimeout), jetstream.WithRetryAttempts(0))
 		}
 		for i, f := range futures {
@@ -135,8 +141,19 @@ func (l *line) publish(ctx context.Context, msgs []*nats.Msg) []error {
 			}
 			errs = append(errs, publishError(failed[i]))
 		}
+		msgs = msgs[n:]
 	}
 	return errs
+}
+
+// window is how many of msgs are sent at once, at least one.
+func window(msgs []*nats.Msg) (n int) {
+	for bytes := 0; n < min(len(msgs), windowMost); n++ {
+		if bytes += len(msgs[n].Data); bytes > windowBytes && n > 0 {
+			break
+		}
+	}
+	return n
 }
 
 func (l *line) await(ctx context.Context, f jetstream.PubAckFuture) error {

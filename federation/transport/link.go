@@ -31,7 +31,8 @@ type Link struct {
 	// goroutine, which it holds up. Nil: nobody is told.
 	Changed func(LinkState)
 
-	lines latest[line]
+	lines  latest[line]
+	gauges [2]gauge // by lane
 
 	mu    sync.Mutex
 	state LinkState
@@ -173,7 +174,8 @@ func (k *Link) down() error {
 // never more than 64, until ctx ends; it then returns nil. It waits while the
 // link is down. A batch is acknowledged after handle returned nil. When handle
 // returns an error the same commands come again after 0.1 to 5 seconds, and
-// nothing overtakes them. Nobody else may read the same lane.
+// nothing overtakes them. A second call for a lane that is being read returns an
+// error.
 func (k *Link) Commands(ctx context.Context, lane string, most Most, handle func(context.Context, []Command) error) error {
 	if !slices.Contains(lanes, lane) {
 		return fmt.Errorf("reading commands: there is no lane %q", lane)
@@ -181,7 +183,7 @@ func (k *Link) Commands(ctx context.Context, lane string, most Most, handle func
 	// A pull that is larger than what may be in transit would wait for the
 	// acknowledgement of its own beginning.
 	most.Messages = min(most.Messages, lanePending)
-	f := feed{lines: &k.lines, stream: streamCommands, consumer: consumerName(k.ID, lane), log: k.log()}
+	f := feed{lines: &k.lines, stream: streamCommands, consumer: consumerName(k.ID, lane), log: k.log(), gauge: &k.gauges[slices.Index(lanes, lane)]}
 	return f.run(ctx, most, func(ctx context.Context, batch []delivery) error {
 		commands := make([]Command, 0, len(batch))
 		for _, d := range batch {

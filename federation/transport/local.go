@@ -168,7 +168,7 @@ func putTogether(ctx context.Context, l *line, reports []Report) error {
 // nothing overtakes them.
 func (n *Local) Forward(ctx context.Context, most Most, handle func(context.Context, []Report) error) error {
 	n.prepare()
-	f := feed{lines: &n.lines, stream: streamOutbox, consumer: drainName, log: n.Log}
+	f := feed{lines: &n.lines, stream: streamOutbox, consumer: drainName, log: n.Log, gauge: &gauge{}}
 	return f.run(ctx, most, func(ctx context.Context, batch []delivery) error {
 		reports := make([]Report, 0, len(batch))
 		for _, d := range batch {

@@ -1,8 +1,10 @@
 package transport
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -77,4 +79,45 @@ func TestWhatIsNoPackIsOneBody(t *testing.T) {
 		}
 		require.Equal(t, [][]byte{[]byte(body)}, got, "%q", body)
 	}
+}
+
+// Whoever asked for ten at a time gets ten at a time, however they travelled.
+func TestAPackIsHandedOnInParts(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, nil)
+	admit(t, h, "attic")
+	k := startLink(t, h, "attic")
+	var reports []Report
+	var commands []Command
+	for i, id := range ids("m", 100) {
+		body := fmt.Appendf(nil, `{"n":%d}`, i)
+		reports = append(reports, Report{Kind: KindEvent, ID: id, Body: body})
+		commands = append(commands, Command{Peer: "attic", Lane: LaneRun, Verb: "spawn", ID: id, Body: body})
+	}
+	requireSent(t, k.Publish(t.Context(), reports))
+	requireSent(t, h.Publish(t.Context(), commands))
+	require.EqualValues(t, 2, waiting(t, h, groupReports.stream("attic")), "packs")
+	var largest atomic.Int64
+	var heard basket[Report]
+	var told basket[Command]
+
+	run(t, func(ctx context.Context) error {
+		return h.Reports(ctx, "attic", most(10), func(ctx context.Context, r []Report) error {
+			largest.Store(max(largest.Load(), int64(len(r))))
+			return heard.add(ctx, r)
+		})
+	})
+	run(t, func(ctx context.Context) error {
+		return k.Commands(ctx, LaneRun, most(10), func(ctx context.Context, c []Command) error {
+			largest.Store(max(largest.Load(), int64(len(c))))
+			return told.add(ctx, c)
+		})
+	})
+
+	for i := range 100 {
+		want := fmt.Sprintf(`{"n":%d}`, i)
+		require.Equal(t, want, string(heard.await(t, 100)[i].Body))
+		require.Equal(t, want, string(told.await(t, 100)[i].Body))
+	}
+	require.EqualValues(t, 10, largest.Load())
 }

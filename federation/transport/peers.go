@@ -3,11 +3,13 @@ package transport
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"golang.org/x/sync/errgroup"
 )
 
 // resetTimeout bounds how long a login waits for a server that is busy.
@@ -74,6 +76,7 @@ func (h *Hub) Forget(ctx context.Context, id string) error {
 	if err := dropQueues(ctx, l.js, id); err != nil {
 		return fmt.Errorf("forgetting %s: %w", id, err)
 	}
+	h.gauges.Delete(id)
 	return nil
 }
 
@@ -102,14 +105,32 @@ func (h *Hub) Peers() []PeerLink {
 	return links
 }
 
-// provision gives a peer its account on srv and its queues. An account cannot
-// be taken away again; it is empty and open to nobody without an admitted key.
-// The caller holds mu.
-func (h *Hub) provision(ctx context.Context, srv *server.Server, peer string) error {
+// provision gives peers their accounts on srv and their queues. An account
+// cannot be taken away again; it is empty and open to nobody without an admitted
+// key. The caller holds mu.
+func (h *Hub) provision(ctx context.Context, srv *server.Server, peers ...string) error {
 	hub, err := srv.LookupAccount(accountHub)
 	if err != nil {
 		return fmt.Errorf("finding account %s: %w", accountHub, err)
 	}
+	l := h.main.get()
+	if l == nil {
+		return ErrUnavailable
+	}
+	quota, share := int64(cmp.Or(h.ReportQuota, 20_000)), cmp.Or(h.ReportBytes, 64<<20)
+	queues, ctx := errgroup.WithContext(ctx)
+	queues.SetLimit(8) // requests on their way to the server
+	for _, peer := range peers {
+		if err := h.openDoors(srv, hub, peer); err != nil {
+			return errors.Join(err, queues.Wait())
+		}
+		queues.Go(func() error { return ensureQueues(ctx, l.js, peer, reportStreams(peer, quota, share)) })
+	}
+	return queues.Wait()
+}
+
+// openDoors gives a peer an account. The caller holds mu.
+func (h *Hub) openDoors(srv *server.Server, hub *server.Account, peer string) error {
 	acc, _ := srv.LookupOrRegisterAccount(accountName(peer))
 	// The server refuses to open a door twice, so an attempt goes on where an
 	// earlier one stopped.
@@ -119,11 +140,7 @@ func (h *Hub) provision(ctx context.Context, srv *server.Server, peer string) er
 		}
 		h.opened[peer]++
 	}
-	l := h.main.get()
-	if l == nil {
-		return ErrUnavailable
-	}
-	return ensureQueues(ctx, l.js, peer, reportStreams(peer, int64(cmp.Or(h.ReportQuota, 20_000)), cmp.Or(h.ReportBytes, 64<<20)))
+	return nil
 }
 
 // handBack makes what the peer was handed and did not acknowledge available

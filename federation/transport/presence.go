@@ -42,7 +42,7 @@ func (k *Link) Beat(ctx context.Context, body []byte) (answer []byte, err error)
 // connection with reports.
 func (h *Hub) Presence(ctx context.Context, handle func(ctx context.Context, peer string, body []byte) (answer []byte)) error {
 	h.prepare()
-	p := presence{ctx: ctx, handle: handle, places: semaphore.NewWeighted(beatsMost), newest: map[string]*nats.Msg{}, busy: map[string]bool{}}
+	p := presence{ctx: ctx, handle: handle, gauge: func(peer string) *gauge { return &h.gaugesOf(peer).beats }, places: semaphore.NewWeighted(beatsMost), newest: map[string]*nats.Msg{}, busy: map[string]bool{}}
 	defer p.end()
 	for {
 		l, err := h.beats.await(ctx)
@@ -65,6 +65,7 @@ func (h *Hub) Presence(ctx context.Context, handle func(ctx context.Context, pee
 type presence struct {
 	ctx      context.Context
 	handle   func(context.Context, string, []byte) []byte
+	gauge    func(peer string) *gauge
 	places   *semaphore.Weighted
 	handling sync.WaitGroup
 
@@ -126,6 +127,7 @@ func (p *presence) serve(peer string) {
 			p.places.Release(1)
 			return
 		}
+		p.gauge(peer).count(len(m.Data))
 		if answer := p.handle(p.ctx, peer, m.Data); len(answer) > 0 {
 			_ = m.Respond(answer) // fails with the line; the peer asks again
 		}

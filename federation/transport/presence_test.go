@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"testing"
@@ -78,12 +79,37 @@ func TestAnEmptyAnswerIsNotSent(t *testing.T) {
 	h := startHub(t, nil)
 	admit(t, h, "attic")
 	k := startLink(t, h, "attic")
+	began := make(chan string, 2)
+	present(t, h, func(_ context.Context, _ string, body []byte) []byte {
+		began <- string(body)
+		return bytes.TrimPrefix(body, []byte("quiet"))
+	})
+	nc := k.lines.get().nc
+	answers, err := nc.SubscribeSync(nc.NewInbox())
+	require.NoError(t, err)
+
+	require.NoError(t, nc.PublishRequest(beatSubject("attic"), answers.Subject, []byte("quiet")))
+	require.Equal(t, "quiet", next(t, began))
+	answer, err := k.Beat(t.Context(), []byte("loud")) // is handled after it
+
+	require.NoError(t, err)
+	require.Equal(t, "loud", string(answer))
+	came, _, err := answers.Pending()
+	require.NoError(t, err)
+	require.Zero(t, came)
+}
+
+func TestABeatWaitsNoLongerThanItsCaller(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, nil)
+	admit(t, h, "attic")
+	k := startLink(t, h, "attic")
 	began := make(chan struct{}, 1)
 	present(t, h, func(context.Context, string, []byte) []byte { began <- struct{}{}; return nil })
-	brief, cancel := context.WithCancel(t.Context())
-	go func() { <-began; cancel() }()
+	leaving, leave := context.WithCancel(t.Context())
+	go func() { <-began; leave() }()
 
-	_, err := k.Beat(brief, nil)
+	_, err := k.Beat(leaving, nil)
 
 	require.ErrorIs(t, err, ErrUnavailable)
 	require.ErrorIs(t, err, context.Canceled)

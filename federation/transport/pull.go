@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,16 +18,16 @@ import (
 // and subjects.
 type Most struct {
 	Messages int // at least 1
-	Bytes    int // default, and at least, 1 MiB: the largest message must fit; at most 6 MiB
+	Bytes    int // default 1 MiB; at least 0.6 MiB, the largest message must fit; at most 6 MiB
 }
 
-const leastBytes = 1 << 20
+const leastBytes = 600 << 10
 
 func (m Most) check() (Most, error) {
 	if m.Messages < 1 {
 		return m, fmt.Errorf("batches of at most %d messages are empty", m.Messages)
 	}
-	m.Bytes = max(m.Bytes, leastBytes)
+	m.Bytes = min(max(cmp.Or(m.Bytes, 1<<20), leastBytes), pullMost)
 	return m, nil
 }
 
@@ -90,6 +91,8 @@ type queue struct {
 	pulls int // so far
 }
 
+var errTaken = errors.New("somebody else reads it already")
+
 // open starts reading a consumer, in pulls of at most so many messages. Nobody
 // else may read it over this line.
 func (l *line) open(stream, consumer string, most int) (*queue, error) {
@@ -101,7 +104,7 @@ func (l *line) open(stream, consumer string, most int) (*queue, error) {
 	l.box.mu.Lock()
 	defer l.box.mu.Unlock()
 	if l.box.open[q.key] != nil {
-		return nil, errors.New("it is read by somebody else")
+		return nil, errTaken
 	}
 	l.box.open[q.key] = q
 	return q, nil

@@ -102,9 +102,15 @@ func laneConsumer(peer, lane string) jetstream.ConsumerConfig {
 	return queueConsumer(consumerName(peer, lane), laneSubject(peer, lane), lanePending)
 }
 
+// ensureStreams creates streams, or changes them if their bounds have changed.
+// To create one that is there costs nothing; to update it syncs the disk.
 func ensureStreams(ctx context.Context, js jetstream.JetStream, streams ...jetstream.StreamConfig) error {
 	for _, s := range streams {
-		if _, err := js.CreateOrUpdateStream(ctx, s); err != nil {
+		_, err := js.CreateStream(ctx, s)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			_, err = js.UpdateStream(ctx, s)
+		}
+		if err != nil {
 			return fmt.Errorf("creating stream %s: %w", s.Name, err)
 		}
 	}

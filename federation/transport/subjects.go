@@ -48,6 +48,16 @@ var (
 
 func (g group) stream(peer string) string { return g.mark + peer }
 
+// parseStream is the reverse of group.stream for valid peers.
+func parseStream(name string) (peer string, g group, ok bool) {
+	for _, g := range groups {
+		if peer, ok := strings.CutPrefix(name, g.mark); ok && validID(peer) {
+			return peer, g, true
+		}
+	}
+	return "", group{}, false
+}
+
 func commandSubject(peer, lane, verb string) string {
 	return "mesh.cmd." + peer + "." + lane + "." + verb
 }

@@ -84,10 +84,10 @@ func publish[T any](ctx context.Context, l *line, down error, items []T, encode 
 // is admitted and goes on when it is cut; what waits is handed on then, too. A
 // batch is acknowledged after handle returned nil. When handle returns an error
 // the same reports come again after 0.1 to 5 seconds, and nothing overtakes
-// them. Nobody else may read the same reports.
+// them. A second call for a peer that is being read returns an error.
 //
-// All handlers of a Hub together have 64 MiB in their hands at most; what is
-// more waits in its queue.
+// All handlers of a Hub together have 64 MiB in their hands at most, without the
+// first 0.6 MiB of each. When that is reached batches become small.
 func (h *Hub) Reports(ctx context.Context, peer string, most Most, handle func(context.Context, []Report) error) error {
 	return h.take(ctx, peer, groupReports, most, handle)
 }
@@ -102,7 +102,8 @@ func (h *Hub) take(ctx context.Context, peer string, from group, most Most, hand
 	if err := checkID("peer", peer); err != nil {
 		return fmt.Errorf("reading %s: %w", from.name, err)
 	}
-	f := feed{lines: &h.main, stream: from.stream(peer), consumer: takeName, log: h.Log, room: h.room}
+	g := h.gaugesOf(peer).of(from)
+	f := feed{lines: &h.main, stream: from.stream(peer), consumer: takeName, log: h.Log, room: h.room, gauge: g}
 	return f.run(ctx, most, func(ctx context.Context, batch []delivery) error {
 		reports := make([]Report, 0, len(batch))
 		for _, d := range batch {
@@ -112,6 +113,7 @@ func (h *Hub) take(ctx context.Context, peer string, from group, most Most, hand
 			}
 			id := d.msg.Header.Get(jetstream.MsgIDHeader)
 			for _, body := range unpack(d.msg.Data) {
+				g.count(len(body))
 				reports = append(reports, Report{Peer: peer, Kind: kind, ID: id, Body: body, Deliveries: d.count})
 			}
 		}
@@ -128,19 +130,6 @@ func inParts[T any](ctx context.Context, most Most, items []T, handle func(conte
 		}
 	}
 	return nil
-}
-
-// Healthy tells whether messages can be stored now, by storing one and taking it
-// away again. Without a deadline in ctx it takes
-// five seconds at most.
-func (h *Hub) Healthy(ctx context.Context) error {
-	l := h.main.get()
-	if l == nil {
-		return fmt.Errorf("the message server does not run: %w", ErrUnavailable)
-	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	return probe(ctx, l, streamCommands, commandSubject(probeToken, LaneControl, "probe"))
 }
 
 func probe(ctx context.Context, l *line, stream, subject string) error {

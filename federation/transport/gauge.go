@@ -1,0 +1,178 @@
+package transport
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// A Queue is what is known of messages that wait to be read.
+type Queue struct {
+	Peer     string    // id of the connection
+	Name     string    // "reports" or "logs" at a hub, "run" or "ctl" at a link
+	Messages int       // that wait or are being handled; packs count once
+	Bytes    int64     // of them on the hub's disk; 0 at a link, which is not told
+	Oldest   time.Time // when the first of them was stored; zero when there is none, and at a link
+	Read     bool      // somebody reads it
+	Progress time.Time // when some were last taken or it was last seen empty; zero: never
+}
+
+// Still is how long something has waited while nothing was taken. A queue that
+// is read and empty is seen empty every 30 seconds.
+func (q Queue) Still(now time.Time) time.Duration {
+	since := q.Progress
+	if q.Oldest.After(since) {
+		since = q.Oldest
+	}
+	if q.Messages == 0 || since.IsZero() {
+		return 0
+	}
+	return now.Sub(since)
+}
+
+// Traffic is what a peer has sent and was handed on since the Hub was made. It
+// starts again when the peer is forgotten.
+type Traffic struct {
+	Messages int64 // reports and heartbeats
+	Bytes    int64 // of their bodies
+}
+
+// A gauge is what a reader shows of itself.
+type gauge struct {
+	readers  atomic.Int32
+	progress atomic.Int64 // in nanoseconds since 1970; 0: none
+	messages atomic.Int64
+	bytes    atomic.Int64
+}
+
+func (g *gauge) moved() { g.progress.Store(time.Now().UnixNano()) }
+
+func (g *gauge) count(bytes int) {
+	g.messages.Add(1)
+	g.bytes.Add(int64(bytes))
+}
+
+func (g *gauge) describe(q Queue) Queue {
+	q.Read = g.readers.Load() > 0
+	if at := g.progress.Load(); at != 0 {
+		q.Progress = time.Unix(0, at)
+	}
+	return q
+}
+
+// gauges are those of one peer.
+type gauges struct{ reports, logs, beats gauge }
+
+func (g *gauges) of(from group) *gauge {
+	if from.name == groupLogs.name {
+		return &g.logs
+	}
+	return &g.reports
+}
+
+func (h *Hub) gaugesOf(peer string) *gauges {
+	g, ok := h.gauges.Load(peer)
+	if !ok {
+		g, _ = h.gauges.LoadOrStore(peer, &gauges{})
+	}
+	return g.(*gauges)
+}
+
+// Traffic returns the counters of one peer.
+func (h *Hub) Traffic(peer string) (t Traffic) {
+	all := h.gaugesOf(peer)
+	for _, g := range []*gauge{&all.reports, &all.logs, &all.beats} {
+		t.Messages += g.messages.Load()
+		t.Bytes += g.bytes.Load()
+	}
+	return t
+}
+
+// Queues lists the queues of all peers that were admitted and not forgotten, by
+// peer and name. While the server is stopped there are none.
+func (h *Hub) Queues() []Queue {
+	h.prepare()
+	srv := h.gate.server()
+	if srv == nil {
+		return nil
+	}
+	account, err := srv.JszAccount(&server.JSzOptions{Account: accountHub, Streams: true})
+	if err != nil {
+		return nil // it is being stopped
+	}
+	var all []Queue
+	for _, s := range account.Streams {
+		if peer, from, ok := parseStream(s.Name); ok {
+			q := Queue{Peer: peer, Name: from.name, Messages: int(s.State.Msgs), Bytes: int64(s.State.Bytes)}
+			if q.Messages > 0 {
+				q.Oldest = s.State.FirstTime
+			}
+			all = append(all, h.gaugesOf(peer).of(from).describe(q))
+		}
+	}
+	slices.SortFunc(all, func(a, b Queue) int { return cmp.Or(cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Name, b.Name)) })
+	return all
+}
+
+// Healthy tells whether messages can be stored now, by storing one and taking it
+// away again, and whether all queues are read: one that stands still for longer
+// than Hub.StillFor, of a peer that is admitted or is read, is an error that
+// names both. Without a deadline in ctx it takes five seconds at most.
+func (h *Hub) Healthy(ctx context.Context) error {
+	l := h.main.get()
+	if l == nil {
+		return fmt.Errorf("the message server does not run: %w", ErrUnavailable)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return errors.Join(probe(ctx, l, streamCommands, commandSubject(probeToken, LaneControl, "probe")), h.moving())
+}
+
+// moving names the queue that has stood still for longest, and says how many do.
+func (h *Hub) moving() error {
+	admitted, now := h.gate.admitted(), time.Now()
+	limit := cmp.Or(h.StillFor, 30*time.Second)
+	var worst Queue
+	count := 0
+	for _, q := range h.Queues() {
+		if _, in := slices.BinarySearch(admitted, q.Peer); !q.Read && !in || q.Still(now) <= limit {
+			continue
+		}
+		if count++; count == 1 || q.Still(now) > worst.Still(now) {
+			worst = q
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	why := "nobody reads them"
+	if worst.Read {
+		why = "their reader does not take them; look for its errors in the log"
+	}
+	return fmt.Errorf("the %s of %s have stood still for %s: %d messages, %d bytes, and %s (%d queues stand still)",
+		worst.Name, worst.Peer, worst.Still(now).Round(time.Second), worst.Messages, worst.Bytes, why, count)
+}
+
+// Queues asks the hub what waits for this spoke, lane by lane.
+func (k *Link) Queues(ctx context.Context) ([]Queue, error) {
+	l := k.lines.get()
+	if l == nil {
+		return nil, k.down()
+	}
+	all := make([]Queue, 0, len(lanes))
+	for i, lane := range lanes {
+		c, err := l.js.Consumer(ctx, streamCommands, consumerName(k.ID, lane))
+		if err != nil {
+			return nil, fmt.Errorf("asking the hub what waits: %w: %w", ErrUnavailable, err)
+		}
+		info := c.CachedInfo()
+		all = append(all, k.gauges[i].describe(Queue{Peer: k.ID, Name: lane, Messages: int(info.NumPending) + info.NumAckPending}))
+	}
+	return all, nil
+}

@@ -1,0 +1,201 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/semaphore"
+)
+
+// queueOf is what the hub knows of one queue.
+func queueOf(t testing.TB, h *Hub, peer, name string) Queue {
+	t.Helper()
+	for _, q := range h.Queues() {
+		if q.Peer == peer && q.Name == name {
+			return q
+		}
+	}
+	require.FailNow(t, "no such queue", "%s of %s", name, peer)
+	return Queue{}
+}
+
+func TestAQueueThatIsNotReadIsUnhealthy(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, func(h *Hub) { h.StillFor = 50 * time.Millisecond })
+	admit(t, h, "attic", "lab", "gone")
+	attic := startLink(t, h, "attic")
+	var got basket[Report]
+	run(t, h.reports("lab", &got)) // an empty queue that is read
+	require.NoError(t, h.Healthy(t.Context()))
+
+	requireSent(t, attic.Publish(t.Context(), append(events("r-0", "r-1"), logs("l-0")...)))
+	eventually(t, func() bool { return h.Healthy(t.Context()) != nil }, "an error")
+
+	reports := queueOf(t, h, "attic", "reports")
+	require.Equal(t, 2, reports.Messages)
+	require.Greater(t, reports.Bytes, int64(len("body of r-0")+len("body of r-1")))
+	require.False(t, reports.Read)
+	require.Positive(t, reports.Still(time.Now()))
+	require.Equal(t, 1, queueOf(t, h, "attic", "logs").Messages)
+	require.Zero(t, queueOf(t, h, "lab", "reports").Still(time.Now()))
+
+	read := run(t, h.reports("attic", &got))
+	got.await(t, 2)
+	eventually(t, func() bool { return queueOf(t, h, "attic", "reports").Messages == 0 }, "an empty queue")
+	require.False(t, queueOf(t, h, "attic", "reports").Progress.IsZero())
+	require.ErrorContains(t, h.Healthy(t.Context()), "the logs of attic have stood still", "the other queue")
+	run(t, h.logs("attic", &got))
+	eventually(t, func() bool { return h.Healthy(t.Context()) == nil }, "health")
+	read()
+	require.False(t, queueOf(t, h, "attic", "reports").Read)
+	// What a peer left behind that is cut, and that nobody reads, is nobody's worry.
+	requireSent(t, startLink(t, h, "gone").Publish(t.Context(), events("late")))
+	h.Cut("gone")
+	eventually(t, func() bool { return queueOf(t, h, "gone", "reports").Still(time.Now()) > 2*h.StillFor }, "a queue that stands still")
+	require.NoError(t, h.Healthy(t.Context()))
+}
+
+func TestAReaderThatTakesNothingIsUnhealthy(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, func(h *Hub) { h.StillFor = 200 * time.Millisecond })
+	admit(t, h, "attic")
+	k := startLink(t, h, "attic")
+	run(t, func(ctx context.Context) error {
+		return h.Reports(ctx, "attic", most(10), func(context.Context, []Report) error { return errors.New("the database is away") })
+	})
+
+	requireSent(t, k.Publish(t.Context(), events("r")))
+	eventually(t, func() bool { return h.Healthy(t.Context()) != nil }, "an error")
+
+	require.ErrorContains(t, h.Healthy(t.Context()), "their reader does not take them")
+	require.True(t, queueOf(t, h, "attic", "reports").Read)
+	require.Zero(t, queueOf(t, h, "attic", "reports").Progress)
+}
+
+func TestALinkKnowsWhatWaitsForIt(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, nil)
+	admit(t, h, "attic")
+	requireSent(t, h.Publish(t.Context(), append(spawns("attic", LaneRun, "c-0"), spawns("attic", LaneControl, "k-0")...)))
+	k := startLink(t, h, "attic")
+	var got basket[Command]
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneControl, most(10), got.add) })
+	got.await(t, 1)
+
+	var lanes []Queue
+	eventually(t, func() bool {
+		var err error
+		lanes, err = k.Queues(t.Context())
+		require.NoError(t, err)
+		return lanes[1].Messages == 0 && !lanes[1].Progress.IsZero()
+	}, "progress of the control lane")
+
+	require.Equal(t, Queue{Peer: "attic", Name: LaneRun, Messages: 1}, lanes[0])
+	require.True(t, lanes[1].Read)
+	h.Cut("attic")
+	eventually(t, func() bool { _, err := k.Queues(t.Context()); return errors.Is(err, ErrUnavailable) }, "no answer")
+}
+
+func TestAQueueHasOneReader(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, nil)
+	admit(t, h, "attic")
+	k := startLink(t, h, "attic")
+	var got basket[Report]
+	run(t, h.reports("attic", &got))
+	requireSent(t, k.Publish(t.Context(), events("r-0")))
+	got.await(t, 1)
+
+	err := h.Reports(t.Context(), "attic", most(10), got.add)
+
+	require.ErrorContains(t, err, "stream R_attic: somebody else reads it already")
+	requireSent(t, k.Publish(t.Context(), events("r-1")))
+	require.Equal(t, []string{"r-0", "r-1"}, reportIDs(got.await(t, 2)))
+	require.True(t, queueOf(t, h, "attic", "reports").Read)
+}
+
+// Handlers that do not come back hold up nobody else. What they hold is bounded
+// for all of them together, but for the least that everybody gets.
+func TestWhatIsInHandsIsBounded(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, func(h *Hub) {
+		h.prepare()
+		h.room.hands = semaphore.NewWeighted(pullMost - leastBytes)
+	})
+	names := ids("peer", 4)
+	admit(t, h, names...)
+	held, leave := make(chan int, 16), make(chan struct{})
+	for _, name := range names {
+		requireSent(t, startLink(t, h, name).Publish(t.Context(), pile(KindEvent, "r", 8)))
+	}
+	hold := func(name string) {
+		run(t, func(ctx context.Context) error {
+			return h.Reports(ctx, name, Most{Messages: 100, Bytes: pullMost}, func(ctx context.Context, batch []Report) error {
+				held <- len(batch)
+				select {
+				case <-leave:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			})
+		})
+	}
+
+	var batches []int
+	for _, name := range names {
+		hold(name)
+		batches = append(batches, next(t, held))
+	}
+
+	require.Equal(t, []int{12, 1, 1, 1}, batches)
+	close(leave)
+	for sum := 15; sum < 4*16; sum += next(t, held) {
+	}
+	eventually(t, func() bool { return h.room.hands.TryAcquire(pullMost - leastBytes) }, "all of it to be given back")
+}
+
+func TestWhatAPeerSendsIsCounted(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, nil)
+	admit(t, h, "attic", "lab")
+	k := startLink(t, h, "attic")
+	present(t, h, func(context.Context, string, []byte) []byte { return []byte("seen") })
+	var got basket[Report]
+	run(t, h.reports("attic", &got))
+	run(t, h.logs("attic", &got))
+
+	_, err := k.Beat(t.Context(), []byte("12345"))
+	require.NoError(t, err)
+	requireSent(t, k.Publish(t.Context(), []Report{{Kind: KindEvent, ID: "e", Body: []byte(`{"a":1}`)}, {Kind: KindEvent, ID: "f", Body: []byte(`{"b":2}`)}, {Kind: KindLog, ID: "l", Body: []byte("123")}}))
+	got.await(t, 3)
+
+	require.Equal(t, Traffic{Messages: 4, Bytes: 5 + 7 + 7 + 3}, h.Traffic("attic"))
+	require.Zero(t, h.Traffic("lab"))
+	require.NoError(t, h.Forget(t.Context(), "attic"))
+	require.Zero(t, h.Traffic("attic"))
+}
+
+func linked(h *Hub, peer string) bool {
+	_, is := h.Linked(peer)
+	return is
+}
+
+func TestLinkedFollowsTheLink(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, nil)
+	admit(t, h, "attic")
+	require.False(t, linked(h, "attic"))
+	require.False(t, linked(h, "nobody"))
+	k := newLink(t, h, "attic")
+	stop := run(t, k.Run)
+
+	eventually(t, func() bool { return k.State().Up }, "the link")
+	require.True(t, linked(h, "attic"))
+
+	stop()
+	eventually(t, func() bool { return !linked(h, "attic") }, "the end of the link")
+}
