@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -51,6 +53,9 @@ func (a *attempt) pump(ctx context.Context, s *Spoke) {
 			return // the next time
 		}
 	}
+	if _, err := s.listener(a.conn); err != nil {
+		return // the next time
+	}
 	out, errAt := a.logOut, a.logErr
 	if !s.pumpStream(ctx, a, "stdout", &a.logOut) || !s.pumpStream(ctx, a, "stderr", &a.logErr) {
 		return
@@ -89,9 +94,9 @@ func (s *Spoke) pumpStream(ctx context.Context, a *attempt, stream string, at *i
 }
 
 func (s *Spoke) putLog(ctx context.Context, a *attempt, stream string, at int64, data []byte) error {
-	x := s.board.Exchange(a.conn)
+	x, err := s.listener(a.conn)
 	if x == nil {
-		return nil // the connection has ended: nobody wants it
+		return err
 	}
 	wire, id, err := x.Seal(&commands.Log{Task: a.fence.Task, Attempt: a.fence.Attempt, Stream: stream, Offset: at, Data: data},
 		&signing.Ref{ID: a.asked.Command, SHA256: a.asked.Digest, Attempt: a.fence.Attempt, Fence: a.fence.Epoch})
@@ -101,12 +106,28 @@ func (s *Spoke) putLog(ctx context.Context, a *attempt, stream string, at int64,
 	return s.node.Put(ctx, []transport.Report{{Kind: transport.KindLog, ID: a.conn + ":" + id, Body: wire}})
 }
 
+// listener returns the exchange of a connection; nil when the connection has
+// ended and nobody wants output for it. One that lives and is not served at this
+// moment, as at a start and at a stop, is an error: what is for it waits.
+func (s *Spoke) listener(conn string) (*federation.Exchange, error) {
+	if x := s.board.Exchange(conn); x != nil {
+		return x, nil
+	}
+	if c, known := s.board.Status(conn); !known || c.State.Ended() {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("connection %s is not served now: %w", conn, transport.ErrUnavailable)
+}
+
 // forwardLogs sends pieces of log over the links of their connections; an error
 // keeps them here. Pieces for a connection that has ended are dropped.
 func (s *Spoke) forwardLogs(ctx context.Context, list []transport.Report) error {
 	for _, r := range list {
 		conn, id, _ := strings.Cut(r.ID, ":")
-		x := s.board.Exchange(conn)
+		x, err := s.listener(conn)
+		if err != nil {
+			return err
+		}
 		if x == nil {
 			continue
 		}
