@@ -68,7 +68,8 @@ type Handler struct {
 // A Peer is a connection with what it takes to open its messages.
 type Peer struct {
 	store.Connection
-	verifier signing.Verifier
+	verifier  signing.Verifier
+	workspace string // of what is not stored; for the rest the transaction asks the grant
 }
 
 // handlers finds the handler of a kind that a peer may send.

@@ -45,7 +45,7 @@ func (x *Exchange) hold(ctx context.Context, wires [][]byte) error {
 type opening struct {
 	in       *store.Incoming
 	handler  *Handler
-	rejected error // not nil: it is not known who sent it
+	rejected error // not nil: it is not authentic; with in, it is and nobody keeps it
 }
 
 // openAll verifies signatures on every core: they are most of the work.
@@ -85,12 +85,20 @@ func (x *Exchange) open(p *Peer, wire []byte) opening {
 	switch {
 	case err != nil:
 		in.Refusal = refusal(err)
+	case !x.kept(kind, h) && in.Header.Wsp != p.workspace:
+		in.Refusal = store.WrongWorkspace(in)
 	case h == nil && !x.ours(kind):
 		in.Refusal = commands.Refuse(signing.HdrField, "a peer that this instance %s does not send %s", p.Authority, kind)
 	case h != nil && h.Judge != nil:
 		in.Refusal = h.Judge(in)
 	}
 	return opening{in: in, handler: h}
+}
+
+// kept reports whether a message of this kind is stored before it has an effect,
+// or is refused: all but what handlers pass on and exchanges say to each other.
+func (x *Exchange) kept(kind commands.Kind, h *Handler) bool {
+	return h == nil && !x.ours(kind) || h != nil && h.Pass == nil
 }
 
 // Read opens a message of a connection that was taken in before.
@@ -130,7 +138,11 @@ func (x *Exchange) strike(ctx context.Context, p *Peer, opened []opening) error 
 		s := x.strikes.struck(code, time.Now())
 		rows = append(rows, countRows(p, s.before)...)
 		if s.tell {
-			rows = append(rows, store.AuditRow{Actor: string(p.Peer), Action: "message.refused", Code: string(code), Why: o.rejected.Error(), Conn: p.ID})
+			row := store.AuditRow{Actor: string(p.Peer), Action: "message.refused", Code: string(code), Why: o.rejected.Error(), Conn: p.ID}
+			if o.in != nil {
+				row.Message = o.in.Header.ID
+			}
+			rows = append(rows, row)
 		}
 		suspend = suspend || s.suspend
 	}
@@ -162,7 +174,7 @@ func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) er
 	var batch []*store.Incoming
 	var which []*Handler
 	for _, o := range opened {
-		if o.in != nil && (o.handler == nil && o.in.Refusal != nil || o.handler != nil && o.handler.Pass == nil) {
+		if o.in != nil && x.kept(commands.Kind(o.in.Header.Kind), o.handler) {
 			o.in.Asks = p.Authority == store.Obeys && commands.Types[commands.Kind(o.in.Header.Kind)] == signing.Command
 			batch, which = append(batch, o.in), append(which, o.handler)
 		}
@@ -216,21 +228,28 @@ func each(batch []*store.Incoming, handler map[*store.Incoming]*Handler, fn func
 	return nil
 }
 
-// pass hands on what is not stored.
+// pass hands on what is not stored. What is refused of it counts as not authentic
+// does: nobody else would tell.
 func (x *Exchange) pass(ctx context.Context, p *Peer, opened []opening) error {
 	var batch []*store.Incoming
 	handler := map[*store.Incoming]*Handler{}
+	var refused []opening
 	for _, o := range opened {
 		switch {
-		case o.in == nil || o.in.Refusal != nil:
+		case o.in == nil || x.kept(commands.Kind(o.in.Header.Kind), o.handler):
+		case o.in.Refusal != nil:
+			refused = append(refused, opening{in: o.in, rejected: o.in.Refusal})
 		case x.ours(commands.Kind(o.in.Header.Kind)):
 			if err := x.hear(ctx, p, o.in); err != nil {
 				return err
 			}
-		case o.handler.Pass != nil:
+		default:
 			batch = append(batch, o.in)
 			handler[o.in] = o.handler
 		}
+	}
+	if err := x.strike(ctx, p, refused); err != nil {
+		return err
 	}
 	return each(batch, handler, func(h *Handler, some []*store.Incoming) error { return h.Pass(ctx, p.Connection, some) })
 }

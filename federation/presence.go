@@ -116,6 +116,9 @@ func (x *Exchange) heard(ctx context.Context, wire []byte, link int64) error {
 	if o.rejected != nil {
 		return x.strike(ctx, p, []opening{o})
 	}
+	if o.in.Header.Wsp != p.workspace {
+		return x.strike(ctx, p, []opening{{in: o.in, rejected: store.WrongWorkspace(o.in)}})
+	}
 	body, ok := o.in.Body.(*commands.Heartbeat)
 	if !ok {
 		return x.refuseBeat(ctx, p, o.in)

@@ -64,7 +64,7 @@ func (b *Board) followOne(ctx context.Context, row store.Served) error {
 		}
 	}
 	x := b.Exchange(row.ID)
-	p := &Peer{Connection: row.Connection, verifier: row.Verifier}
+	p := &Peer{Connection: row.Connection, verifier: row.Verifier, workspace: row.Workspace}
 	wanted := row.Ours && !row.State.Ended() && row.State != store.Pending && (row.Authority == store.Obeys || b.Server != nil)
 	switch {
 	case x != nil && (!wanted || x.redials(p)):

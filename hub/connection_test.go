@@ -291,6 +291,7 @@ func TestBadHeartbeats(t *testing.T) {
 		wire []byte
 	}{
 		"garbage":                 {signing.EnvJSON, []byte("garbage")},
+		"of another workspace":    {commands.Grant, beat(func(h *signing.Header) { h.Wsp = "night" })},
 		"of another epoch":        {signing.EpochStale, beat(func(h *signing.Header) { h.Epoch++ })},
 		"of a clock a day ahead":  {signing.TimeFuture, beat(func(h *signing.Header) { h.Iat += 86_400_000; h.Exp += 86_400_000 })},
 		"a receipt in its place":  {signing.HdrField, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil).Wire},

@@ -178,6 +178,27 @@ func TestPiecesOfLog(t *testing.T) {
 	require.Equal(t, map[string]string{"0": "one", "3": "three"}, m.Hub.Pairs(t, `SELECT at::text, convert_from(data, 'UTF8') FROM logs`))
 }
 
+// Output is not stored as other messages are, and still is of the workspace that
+// the connection's grant names.
+func TestOutputOfAnotherWorkspace(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	a := m.Attack(t, "thief")
+	own, again := a.Order(t, m), a.Order(t, m)
+	piece := func(text string, change func(*signing.Header)) []byte {
+		return a.Seal(t, &commands.Log{Task: own.Task, Attempt: 1, Stream: "stdout", Data: []byte(text)}, own.Re, change).Wire
+	}
+	end := m.Hub.AuditEnd(t)
+
+	a.Send(t, transport.KindLog, piece("forged", func(h *signing.Header) { h.Wsp = "night" }), piece("own", nil))
+	accept(t, m, a, again)
+
+	require.Equal(t, map[string]string{"0": "own"}, m.Hub.Pairs(t, `SELECT at::text, convert_from(data, 'UTF8') FROM logs`))
+	lines := m.Hub.Audit(t, end)
+	require.Len(t, lines, 1)
+	require.Equal(t, "the grant of this connection does not allow workspace night", lines[0].Why)
+}
+
 // One peer's honest message is worth nothing on another peer's link.
 func TestAPeersMessageOnAnothersLink(t *testing.T) {
 	t.Parallel()

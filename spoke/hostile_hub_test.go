@@ -75,6 +75,24 @@ func TestBadCommands(t *testing.T) {
 	}
 }
 
+// The grant of the connection decides in which workspace a hub may ask, at the
+// moment of the effect.
+func TestTheGrantNamesTheWorkspace(t *testing.T) {
+	t.Parallel()
+	r := meshtest.Plan{}.Rogue(t)
+	done(t, r)
+	night, _ := r.Noop(t, func(h *signing.Header) { h.Wsp = "night" })
+	day, _ := r.Noop(t, nil)
+	r.Spoke.Exec(t, `UPDATE grants SET workspace = 'night'`)
+
+	r.Send(t, transport.LaneRun, day.Wire, night.Wire)
+
+	require.Equal(t, commands.Completed, r.Answer(t, night.ID, commands.ResultKind).(*commands.Result).State)
+	refusal := r.Answer(t, day.ID, commands.RefusedKind).(*commands.RefusedBody)
+	require.Equal(t, commands.Grant, refusal.Code)
+	require.Equal(t, "the grant of this connection does not allow workspace main", refusal.Why)
+}
+
 // few is how many messages that are not authentic one connection may send
 // before it is suspended, and one less.
 const few = 19

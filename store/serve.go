@@ -17,8 +17,9 @@ const servingLease = 30 * time.Second
 // A Served is a connection with what it takes to serve it.
 type Served struct {
 	Connection
-	Verifier signing.Verifier
-	Ours     bool // this process serves it, by lease
+	Verifier  signing.Verifier
+	Workspace string // that its messages are in
+	Ours      bool   // this process serves it, by lease
 }
 
 // Serve returns all connections, ended ones too, oldest first, after it took or
@@ -28,8 +29,8 @@ func (db *DB) Serve(ctx context.Context, process string) ([]Served, error) {
 	err := db.Tx(ctx, "serving connections", func(ctx context.Context, tx *Tx) error {
 		list = nil
 		rows, err := tx.Query(ctx, `SELECT c.id::text, c.peer, c.peer_name, c.authority, c.state, c.state_reason, c.state_by, c.state_at, c.epoch, c.link_key, c.link_url, c.link_pin, c.created_at, coalesce(s.process = $1 AND s.until > clock_timestamp() + $2::interval / 2, false),
-				c.state NOT IN ('revoked', 'rejected') AND (s.until IS NULL OR s.until <= clock_timestamp() OR s.process = $1)
-			FROM connections c LEFT JOIN serving s ON s.conn = c.id ORDER BY c.created_at, c.id`, process, servingLease)
+				c.state NOT IN ('revoked', 'rejected') AND (s.until IS NULL OR s.until <= clock_timestamp() OR s.process = $1), coalesce(g.workspace, '')
+			FROM connections c LEFT JOIN serving s ON s.conn = c.id LEFT JOIN grants g ON g.conn = c.id ORDER BY c.created_at, c.id`, process, servingLease)
 		if err != nil {
 			return err
 		}
@@ -38,7 +39,7 @@ func (db *DB) Serve(ctx context.Context, process string) ([]Served, error) {
 			var s Served
 			var free bool
 			c := &s.Connection
-			err := row.Scan(&c.ID, &c.Peer, &c.Name, &c.Authority, &c.State, &c.Reason, &c.By, &c.Since, &c.Epoch, &c.LinkKey, &c.LinkURL, &c.LinkPin, &c.CreatedAt, &s.Ours, &free)
+			err := row.Scan(&c.ID, &c.Peer, &c.Name, &c.Authority, &c.State, &c.Reason, &c.By, &c.Since, &c.Epoch, &c.LinkKey, &c.LinkURL, &c.LinkPin, &c.CreatedAt, &s.Ours, &free, &s.Workspace)
 			if free && !s.Ours {
 				take[c.ID] = true
 			}

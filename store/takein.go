@@ -83,7 +83,7 @@ type Standing struct {
 	Epoch     int64
 	Kinds     []string // that the peer may ask for; none without a grant that holds
 	Runtimes  []string
-	Workspace string // that the peer may ask in
+	Workspace string // that messages of the peer are in
 	Now       time.Time
 	granted   bool
 	keys      map[signing.KeyID]keyRow
@@ -172,9 +172,9 @@ type taking struct {
 func lockConnection(ctx context.Context, tx *Tx, id string) (s Standing, err error) {
 	err = tx.QueryRow(ctx, `
 		SELECT c.id::text, c.peer_name, c.peer, c.authority, c.state, c.epoch, clock_timestamp(), coalesce(g.kinds, '{}'), coalesce(g.runtimes, '{}'),
-			coalesce(g.expires_at > clock_timestamp(), false)
+			coalesce(g.expires_at > clock_timestamp(), false), coalesce(g.workspace, '')
 		FROM connections c LEFT JOIN grants g ON g.conn = c.id WHERE c.id = $1 FOR SHARE OF c`, id).
-		Scan(&s.ID, &s.Name, &s.Peer, &s.Authority, &s.State, &s.Epoch, &s.Now, &s.Kinds, &s.Runtimes, &s.granted)
+		Scan(&s.ID, &s.Name, &s.Peer, &s.Authority, &s.State, &s.Epoch, &s.Now, &s.Kinds, &s.Runtimes, &s.granted, &s.Workspace)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return s, nil // each message is refused: ID is empty
 	}
@@ -186,7 +186,7 @@ func lockConnection(ctx context.Context, tx *Tx, id string) (s Standing, err err
 	if err != nil {
 		return s, fmt.Errorf("reading the keys of messages: %w", err)
 	}
-	s.keys, s.Workspace = map[signing.KeyID]keyRow{}, Workspace
+	s.keys = map[signing.KeyID]keyRow{}
 	var kid signing.KeyID
 	var k keyRow
 	_, err = pgx.ForEachRow(rows, []any{&kid, &k.notBefore, &k.notAfter, &k.revoked}, func() error {
@@ -291,17 +291,23 @@ func (t *taking) admit() (fresh []*Incoming) {
 	return fresh
 }
 
+// WrongWorkspace refuses a message of a workspace that the connection's grant
+// does not name, whatever it says.
+func WrongWorkspace(m *Incoming) *commands.Refused {
+	return commands.Refuse(commands.Grant, "the grant of this connection does not allow workspace %s", m.Header.Wsp)
+}
+
 // grants asks the connection's grant; without one nothing may be asked for.
 func (s Standing) grants(m *Incoming) *commands.Refused {
 	switch {
+	case m.Header.Wsp != s.Workspace:
+		return WrongWorkspace(m)
 	case !m.Asks:
 		return nil
 	case !s.granted:
 		return commands.Refuse(commands.Grant, "this connection has no grant, or it has expired")
 	case !slices.Contains(s.Kinds, m.Header.Kind):
 		return commands.Refuse(commands.Grant, "the grant of this connection does not allow %s", m.Header.Kind)
-	case m.Header.Wsp != s.Workspace:
-		return commands.Refuse(commands.Grant, "the grant of this connection does not allow workspace %s", m.Header.Wsp)
 	}
 	return nil
 }

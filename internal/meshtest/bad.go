@@ -47,6 +47,7 @@ func (v *Voice) Bad(t testing.TB, good func() (commands.Body, *signing.Ref)) []B
 	b.fields()
 	b.identifiers()
 	b.addresses()
+	b.workspaces()
 	b.times()
 	b.kinds()
 	b.bodies()

@@ -109,6 +109,11 @@ func (b *bads) signed(code signing.Code, name string, wire []byte) {
 	b.list = append(b.list, Bad{Name: name, Code: code, Signed: true, Wire: wire})
 }
 
+// workspaces are not the one that the connection's grant names.
+func (b *bads) workspaces() {
+	b.signed(commands.Grant, "of another workspace", b.parts(func(h *signing.Header) { h.Wsp = "night" }).Wire())
+}
+
 // times are of clocks that differ, and lives that are too long.
 func (b *bads) times() {
 	at := func(code signing.Code, name string, change func(h *signing.Header, now time.Time)) {

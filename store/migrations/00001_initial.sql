@@ -70,6 +70,7 @@ CREATE TABLE grants (
     conn        uuid PRIMARY KEY REFERENCES connections,
     kinds       text[] NOT NULL,                           -- of messages, as in agent.spawn
     runtimes    text[] NOT NULL,                           -- of agents, as in exec
+    workspace   text NOT NULL DEFAULT 'main',              -- that messages of either side are in
     expires_at  timestamptz NOT NULL DEFAULT 'infinity'
 );
 
