@@ -1,0 +1,87 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// dialShim connects to the socket in dir. A path through a descriptor is short
+// however long the directory's is.
+func dialShim(dir string) (*net.UnixConn, error) {
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	return net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", fd, socketFile)})
+}
+
+// call connects to the live shim of dir.
+func call(ctx context.Context, dir, token string) (*wire, *os.Process, running, error) {
+	fail := func(err error) (*wire, *os.Process, running, error) {
+		return nil, nil, running{}, fmt.Errorf("calling the shim: %w", err)
+	}
+	conn, err := dialShim(dir)
+	if err != nil {
+		return fail(err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	w := newWire(conn)
+	shim, run, err := w.greet(conn, token)
+	if !stop() && err == nil {
+		err = errors.Join(ctx.Err(), shim.Release())
+	}
+	if err != nil {
+		return fail(errors.Join(err, w.close()))
+	}
+	return w, shim, run, nil
+}
+
+// greet proves both sides to each other and receives the state of the agent.
+// The pidfd in the returned process is opened before the proof, which only a
+// live shim can give, so it is the shim's.
+func (w *wire) greet(conn *net.UnixConn, token string) (*os.Process, running, error) {
+	pid, err := peerPid(conn)
+	if err != nil {
+		return nil, running{}, err
+	}
+	shim, err := os.FindProcess(pid)
+	if err != nil {
+		return nil, running{}, fmt.Errorf("finding the shim: %w", err)
+	}
+	_ = shim.Signal(syscall.SIGCONT) // its agent may have stopped it
+	var r report
+	if err = w.prove(token); err == nil {
+		err = w.receiveWithin(handshakeTime, &r)
+	}
+	if err == nil && r.Running == nil {
+		err = errors.New("the shim did not say what it runs")
+	}
+	if err != nil {
+		return nil, running{}, errors.Join(err, shim.Release())
+	}
+	return shim, *r.Running, nil
+}
+
+// peerPid returns the process that listens at the other end.
+func peerPid(conn *net.UnixConn) (int, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("finding the shim: %w", err)
+	}
+	var cred *unix.Ucred
+	var credErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err := errors.Join(err, credErr); err != nil {
+		return 0, fmt.Errorf("finding the shim: %w", err)
+	}
+	return int(cred.Pid), nil
+}

@@ -1,0 +1,143 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"syscall"
+	"time"
+)
+
+// follow reads what the shim reports until the attempt is over.
+func (a *Agent) follow(ctx context.Context) {
+	defer close(a.following)
+	defer a.leave()
+	if a.overdue != nil {
+		defer a.overdue.Stop()
+	}
+	for {
+		var r report
+		err := a.w.receive(&r)
+		switch {
+		case err != nil:
+			if !a.reconnect(ctx) {
+				return
+			}
+		case r.Exit != nil:
+			a.finish(*r.Exit)
+			return
+		case r.Survivors != nil:
+			a.setStuck(r.Survivors)
+		}
+	}
+}
+
+// reconnect goes on after the connection broke. It returns false when there
+// is nothing more to follow: nothing of the attempt is left, or Close was
+// called.
+func (a *Agent) reconnect(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		pause := 20 * time.Millisecond
+		exit, err := a.settle()
+		if exit != nil {
+			a.finish(*exit)
+			return false
+		}
+		if left, ok := errors.AsType[*Incomplete](err); ok {
+			a.setStuck(left.Survivors)
+			pause = killRetry
+		} else if w, shim, _, err := call(ctx, a.dir, a.att.Token); err == nil {
+			_ = shim.Release()
+			return a.rewire(ctx, w)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	_ = a.shim.Release()
+	return false
+}
+
+// settle returns the exit once the shim is gone, which only a free lock shows,
+// and nothing that it left behind is alive. An error means that this is not
+// proven; without exit and error the shim is alive.
+func (a *Agent) settle() (*Exit, error) {
+	lock, err := takeLock(a.dir)
+	if lock == nil && err == nil {
+		if a.shimDead() { // and a process of its tree waited for the lock
+			err = clearRemains(a.dir, a.att, &Exit{})
+		}
+		return nil, err
+	}
+	var e Exit
+	switch {
+	case lock != nil:
+		_ = a.shim.Kill() // it lives only if its agent replaced the lock
+		e, err = resolve(a.dir, a.att)
+		_ = release(lock)
+	case errors.Is(err, fs.ErrNotExist):
+		// Somebody removed the directory, and with it the way to the shim.
+		_ = a.shim.Kill()
+		e = Exit{Outcome: Lost, Code: -1, Reason: "the attempt directory was removed", EndedAt: time.Now().UTC()}
+		err = clearRemains(a.dir, a.att, &e)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if e.StartedAt.IsZero() {
+		e.StartedAt, e.Level, e.Unlimited = a.run.StartedAt, a.run.Level, a.run.Unlimited
+	}
+	return &e, nil
+}
+
+// shimDead reports whether the shim has ended, whoever has its lock.
+func (a *Agent) shimDead() bool {
+	if a.shim.Signal(syscall.Signal(0)) != nil {
+		return true
+	}
+	p, err := readProcess(a.run.Shim) // ended, and not waited for yet
+	return err == nil && p.gone()
+}
+
+// rewire puts a new connection in place, unless Close came first.
+func (a *Agent) rewire(ctx context.Context, w *wire) bool {
+	a.sending.Lock()
+	defer a.sending.Unlock()
+	if ctx.Err() != nil {
+		_ = w.close()
+		_ = a.shim.Release()
+		return false
+	}
+	a.w = w
+	return true
+}
+
+// finish publishes the exit first, and then waits for the end of the shim,
+// which is still busy with the record.
+func (a *Agent) finish(e Exit) {
+	a.exit = e
+	close(a.done)
+	if a.child {
+		_, _ = a.shim.Wait()
+	} else {
+		_ = a.w.receive(new(report)) // it says nothing more but hangs up
+		_ = a.shim.Release()
+	}
+	_ = a.w.close()
+}
+
+// stuckNow returns the channel that is closed when survivors are reported next.
+func (a *Agent) stuckNow() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stuck
+}
+
+func (a *Agent) setStuck(s []Survivor) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.survivors = s
+	close(a.stuck)
+	a.stuck = make(chan struct{})
+}
