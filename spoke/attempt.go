@@ -196,7 +196,8 @@ func (s *Spoke) ended(ctx context.Context, a *attempt, x supervisor.Exit) {
 	a.pump(ctx, s)
 	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal, Limits: plain(x.Limited(), 1000)},
 		Stdout: output(a.dir, supervisor.Stdout, x.Stdout), Stderr: output(a.dir, supervisor.Stderr, x.Stderr)}
-	if x.Outcome == supervisor.Lost || x.Outcome == supervisor.StartFailed || x.Outcome == supervisor.Signalled {
+	switch x.Outcome {
+	case supervisor.Lost, supervisor.StartFailed, supervisor.Signalled, supervisor.Stopped, supervisor.LeaseExpired:
 		e.Exit.Error = plain(x.Reason, 1000)
 	}
 	for _, p := range x.Reaped {
