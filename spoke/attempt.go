@@ -42,6 +42,10 @@ func (s *Spoke) run(ctx context.Context, a *attempt, deadline supervisor.Instant
 		s.ended(ctx, a, begun.Exit)
 		return
 	}
+	if _, ok := errors.AsType[*supervisor.Incomplete](err); ok {
+		s.takeOver(ctx, a) // some of it is alive: the slot stays taken
+		return
+	}
 	if err != nil {
 		s.finish(ctx, a, a.fence, couldNotStart(err))
 		return

@@ -94,6 +94,25 @@ func evict(dir string, att attempt) {
 	_ = clearRemains(dir, att, &Exit{}) // whatever it does not reach is found once the lock is free
 }
 
+// conclude is resolve for a shim that is known to be dead, whoever has its lock:
+// a process of its tree may have waited for it.
+func conclude(dir string, att attempt) (Exit, error) {
+	lock, err := takeLock(dir)
+	if lock == nil && err == nil {
+		if err = clearRemains(dir, att, &Exit{}); err == nil {
+			lock, err = takeLock(dir)
+		}
+	}
+	if err != nil {
+		return Exit{}, err
+	}
+	if lock == nil {
+		return Exit{}, &Incomplete{} // or somebody adopts the attempt, and finds out the same
+	}
+	defer release(lock)
+	return resolve(dir, att)
+}
+
 // resolve ends an attempt that has no shim and records how it ended. The
 // caller holds the lock, so no shim lives, and after bury none will. An error
 // means that its end is not proven.

@@ -114,6 +114,36 @@ func TestLockTakenByTheTree(t *testing.T) {
 	require.False(t, alive(thief))
 }
 
+// The same at a start that goes wrong. While somebody else has the lock the end is
+// not proven.
+func TestLockTakenAtTheStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	spec := sh("exit 0")
+	spec.Marker = newMarker()
+	att, err := newAttempt(dir, spec)
+	require.NoError(t, err)
+	adopter, err := takeLock(dir)
+	require.NoError(t, err)
+	_, err = conclude(dir, att)
+	require.ErrorAs(t, err, new(*Incomplete))
+	require.NoError(t, release(adopter))
+	thief := exec.Command("flock", filepath.Join(dir, lockFile), "sh", "-c", "echo up; exec sleep 600")
+	thief.Env = []string{"PATH=/usr/bin:/bin", markerName + "=" + att.Marker}
+	out, err := thief.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, thief.Start())
+	t.Cleanup(func() { _ = thief.Process.Kill(); _ = thief.Wait() })
+	_, err = fmt.Fscanln(out, new(string))
+	require.NoError(t, err)
+
+	exit, err := conclude(dir, att)
+
+	require.NoError(t, err)
+	require.Equal(t, NeverStarted, exit.Outcome)
+	require.False(t, alive(thief.Process.Pid))
+}
+
 // Who has the lock of an attempt and does not answer an adopter is ended.
 func TestAdoptionOfWhatDoesNotAnswer(t *testing.T) {
 	t.Parallel()

@@ -57,9 +57,9 @@ func (e *BegunError) Error() string { return "starting the agent: " + e.Exit.Rea
 
 // Start runs spec in the attempt directory dir, which it makes if need be and
 // which serves one attempt only. It returns when the agent was executed, and
-// otherwise with a [*StartError], a [*BegunError] or, before there is a shim, an error of the
-// directory. When ctx ends first the attempt is ended: after an error of any
-// kind nothing of it runs.
+// otherwise with a [*StartError], a [*BegunError] or, before there is a shim, an
+// error of the directory. When ctx ends first the attempt is ended: after an
+// error nothing of it runs, unless it is an [*Incomplete]; then see [Adopt].
 func Start(ctx context.Context, dir string, spec Spec) (*Agent, error) {
 	if err := routed(); err != nil {
 		return nil, err
@@ -121,17 +121,12 @@ func abandon(dir string, att attempt, w *wire, shim *os.Process, cause error) er
 	if ok {
 		return refused
 	}
-	lock, lockErr := takeLock(dir)
-	if lock != nil { // else somebody who adopts has it and does the same
-		var exit Exit
-		exit, lockErr = resolve(dir, att)
-		lockErr = errors.Join(lockErr, release(lock))
-		if lockErr == nil && err == nil && exit.Outcome == Lost {
-			return &BegunError{exit}
-		}
-	}
-	if err = errors.Join(err, lockErr); err != nil {
+	exit, unproven := conclude(dir, att)
+	if err = errors.Join(err, unproven); err != nil {
 		return fmt.Errorf("ending what was started in %s: %w", dir, err)
+	}
+	if exit.Outcome != NeverStarted && exit.Outcome != StartFailed {
+		return &BegunError{exit}
 	}
 	return &StartError{Reason: HostFault, Text: fmt.Sprintf("the shim ended (%v) before it had started the agent (%v); its own words, if any, are in %s",
 		state, cause, filepath.Join(dir, shimErrFile))}
