@@ -196,12 +196,7 @@ func (ws *Workspace) doByHand(ctx context.Context, tx *store.Tx, v verb, a Act, 
 // stale before, so that the operator's word is never taken for the worker's own.
 func (ws *Workspace) endHeld(ctx context.Context, tx *store.Tx, v verb, a Act, task Task) error {
 	f := Fence{Task: task.ID, Attempt: task.Attempts, Epoch: task.epoch + 1}
-	tag, err := tx.Exec(ctx, `
-		WITH taken AS (
-			UPDATE tasks SET epoch = $3, updated_at = clock_timestamp() WHERE id = $1 AND attempt = $2 AND epoch = $3 - 1 AND state IN ('claimed', 'running', 'awaiting_input')
-			RETURNING id, epoch
-		)
-		UPDATE leases l SET epoch = t.epoch FROM taken t WHERE l.task = t.id`, f.Task, f.Attempt, f.Epoch)
+	tag, err := tx.Exec(ctx, statement("take_over"), f.Task, f.Attempt, f.Epoch)
 	if err != nil {
 		return fmt.Errorf("taking over an attempt: %w", err)
 	}
@@ -227,12 +222,7 @@ func (ws *Workspace) moveWaiting(ctx context.Context, tx *store.Tx, v verb, a Ac
 	if err := pull(ctx, tx, []string{task.ID}); err != nil {
 		return err
 	}
-	tag, err := tx.Exec(ctx, `
-		WITH moved AS (
-			UPDATE tasks SET state = $3, reason = $4, epoch = epoch + 1, updated_at = clock_timestamp(), ended_at = CASE WHEN is_terminal($3) THEN clock_timestamp() END
-			WHERE id = $1 AND state = $2 AND epoch = $5 RETURNING workspace, state
-		), `+tallySQL+`
-		SELECT FROM moved`, task.ID, task.State, v.to, string(v.reason), task.epoch)
+	tag, err := tx.Exec(ctx, statement("move_waiting"), task.ID, task.State, v.to, string(v.reason), task.epoch)
 	if err != nil {
 		return err
 	}
@@ -281,13 +271,13 @@ func (ws *Workspace) CompleteMany(ctx context.Context, fences []Fence) ([]bool, 
 	err := ws.tx(ctx, "completing tasks", func(ctx context.Context, tx *store.Tx) error {
 		clear(held)
 		var batch pgx.Batch
-		tasks := queueClose(&batch, completeSQL, ws.actor, list, func(rows pgx.Rows) error {
+		tasks := queueClose(&batch, statement("complete_attempts"), ws.actor, list, func(rows pgx.Rows) error {
 			var n int
 			_, err := pgx.ForEachRow(rows, []any{&n}, func() error { held[n-1] = true; return nil })
 			return err
 		})
-		batch.Queue(resolveSQL, tasks)
-		batch.Queue(freeSQL, tasks)
+		batch.Queue(statement("resolve"), tasks)
+		batch.Queue(statement("free"), tasks)
 		return tx.SendLast(ctx, &batch)
 	})
 	if err != nil || !slices.Contains(held, false) {

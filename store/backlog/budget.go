@@ -129,12 +129,7 @@ func (ws *Workspace) SetBudget(ctx context.Context, g Budget) error {
 				return err
 			}
 		}
-		tag, err := tx.Exec(ctx, `
-			INSERT INTO budgets AS b (workspace, name, scope, target, dimension, hard, soft, on_hard, downgrade_to, rolling, resets_at, every)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10::interval, interval '0'), $11, nullif($12::interval, interval '0'))
-			ON CONFLICT (workspace, name) DO UPDATE SET hard = excluded.hard, soft = excluded.soft, on_hard = excluded.on_hard, downgrade_to = excluded.downgrade_to,
-				rolling = excluded.rolling, resets_at = excluded.resets_at, every = excluded.every, soft_since = NULL
-			WHERE (b.scope, b.target, b.dimension, b.rolling IS NULL) = (excluded.scope, excluded.target, excluded.dimension, excluded.rolling IS NULL)`,
+		tag, err := tx.Exec(ctx, statement("set_budget"),
 			ws.home(g.Scope), g.Name, g.Scope, g.Target, g.Dimension, g.Hard, g.Soft, g.OnHard, g.DowngradeTo, time.Duration(g.Rolling), g.ResetsAt, time.Duration(g.Every))
 		if err != nil {
 			return err
@@ -180,8 +175,7 @@ func (ws *Workspace) classOfItsOwn(ctx context.Context, tx *store.Tx, g *Budget)
 			return err
 		}
 	}
-	tag, err := tx.Exec(ctx, `UPDATE tasks t SET class = intern_class(c.workspace, c.lane, c.kind, c.capabilities, c.account, c.conn, t.id, c.estimate), updated_at = clock_timestamp()
-		FROM classes c WHERE t.id = $1 AND c.id = t.class AND t.state = $2`, t.ID, t.State)
+	tag, err := tx.Exec(ctx, statement("class_of_its_own"), t.ID, t.State)
 	if err != nil {
 		return err
 	}
@@ -194,9 +188,6 @@ func (ws *Workspace) classOfItsOwn(ctx context.Context, tx *store.Tx, g *Budget)
 	return nil
 }
 
-const budgetColumns = `name, scope, target, dimension, hard, soft, on_hard, downgrade_to, coalesce(rolling, interval '0'), resets_at, coalesce(every, interval '0'),
-	used, reserved, hard - used - reserved, soft_since`
-
 func scanBudget(row pgx.CollectableRow) (g Budget, err error) {
 	var rolling, every time.Duration
 	err = row.Scan(&g.Name, &g.Scope, &g.Target, &g.Dimension, &g.Hard, &g.Soft, &g.OnHard, &g.DowngradeTo, &rolling, &g.ResetsAt, &every,
@@ -208,7 +199,7 @@ func scanBudget(row pgx.CollectableRow) (g Budget, err error) {
 // Budgets lists the budgets that bind the workspace, the instance's included.
 func (ws *Workspace) Budgets(ctx context.Context) (list []Budget, err error) {
 	err = ws.read(ctx, "listing budgets", func(ctx context.Context, tx *store.Tx) error {
-		rows, err := tx.Query(ctx, `SELECT `+budgetColumns+` FROM funds WHERE workspace IN ('', $1) ORDER BY workspace, name`, ws.name)
+		rows, err := tx.Query(ctx, statement("list_budgets"), ws.name)
 		if err != nil {
 			return err
 		}
@@ -255,7 +246,7 @@ func (ws *Workspace) changeBudget(ctx context.Context, name, done, reason string
 		if err := change(ctx, tx, id); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, `SELECT `+budgetColumns+` FROM funds WHERE id = $1`, id)
+		rows, err := tx.Query(ctx, statement("read_budget"), id)
 		if err != nil {
 			return err
 		}
@@ -271,9 +262,7 @@ func (ws *Workspace) changeBudget(ctx context.Context, name, done, reason string
 // RemoveBudget removes a limit. Tasks whose account has no other budget wait:
 // an account without a budget may spend nothing.
 func (ws *Workspace) RemoveBudget(ctx context.Context, name, reason string) error {
-	return ws.removeLimit(ctx, "budget", name, reason, `
-		WITH gone AS (DELETE FROM budgets WHERE id = (SELECT id FROM budgets WHERE workspace IN ('', $1) AND name = $2 ORDER BY workspace DESC LIMIT 1) RETURNING id), sums AS (DELETE FROM budget_slots WHERE budget IN (SELECT id FROM gone))
-		SELECT FROM gone`)
+	return ws.removeLimit(ctx, "budget", name, reason, statement("remove_budget"))
 }
 
 func (ws *Workspace) removeLimit(ctx context.Context, what, name, reason, sql string) error {

@@ -217,8 +217,7 @@ func (k *classIDs) of(ctx context.Context, tx *store.Tx, workspace string, c cla
 	}
 	args := []any{workspace, c.lane, c.kind, c.capabilities, c.account, c.conn, c.estimate}
 	var lasting bool
-	err = tx.QueryRow(ctx, `SELECT id, xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid FROM classes
-		WHERE workspace = $1 AND digest = class_digest($1, $2, $3, $4, $5, nullif($6, '')::uuid, NULL, $7)`, args...).Scan(&id, &lasting)
+	err = tx.QueryRow(ctx, statement("find_class"), args...).Scan(&id, &lasting)
 	if err == pgx.ErrNoRows {
 		err = tx.QueryRow(ctx, `SELECT intern_class($1, $2, $3, $4, $5, nullif($6, '')::uuid, NULL, $7)`, args...).Scan(&id)
 	}

@@ -92,11 +92,7 @@ func (c *creation) findExisting(ctx context.Context, tx *store.Tx) error {
 	if len(byKey)+len(byIdem) == 0 {
 		return nil
 	}
-	rows, err := tx.Query(ctx, `
-		SELECT id::text, coalesce(key, ''), coalesce(idempotency_key, ''), request_digest, state FROM tasks
-		WHERE workspace = $1 AND key = ANY ($2)
-		UNION SELECT id::text, coalesce(key, ''), coalesce(idempotency_key, ''), request_digest, state FROM tasks
-		WHERE workspace = $1 AND idempotency_key = ANY ($3)`, c.ws.name, keysOf(byKey), keysOf(byIdem))
+	rows, err := tx.Query(ctx, statement("find_existing"), c.ws.name, keysOf(byKey), keysOf(byIdem))
 	if err != nil {
 		return err
 	}
@@ -200,8 +196,7 @@ func findTasks(ctx context.Context, tx *store.Tx, workspace string, refs []strin
 	}
 	refs = slices.Compact(slices.Sorted(slices.Values(refs)))
 	ids := slices.DeleteFunc(slices.Clone(refs), func(r string) bool { return !looksLikeID(r) })
-	rows, err := tx.Query(ctx, `SELECT id::text, coalesce(key, ''), state FROM tasks
-		WHERE id IN (SELECT id FROM tasks WHERE workspace = $1 AND key = ANY ($2) UNION SELECT unnest($3::uuid[])) ORDER BY id FOR SHARE`,
+	rows, err := tx.Query(ctx, statement("hold_tasks"),
 		workspace, refs, ids)
 	if err != nil {
 		return nil, fmt.Errorf("looking up dependencies: %w", err)
@@ -265,28 +260,7 @@ func (c *creation) insert(ctx context.Context, tx *store.Tx, deps [][]dependency
 	}
 	var batch pgx.Batch
 	takeNewWork(&batch, slices.Compact(slices.Sorted(slices.Values(n.class))))
-	batch.Queue(`
-		WITH new AS (
-			SELECT * FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::int[], $9::int[], $10::text[], $11::bytea[], $12::text[],
-				$13::timestamptz[], $14::int[], $15::int[], $16::text[], $17::jsonb[])
-				WITH ORDINALITY AS u (id, key, title, body, phase, priority, class, idem, digest, on_fail, not_before, retries, unmet, reason, acceptance, n)
-		), added AS (
-			INSERT INTO tasks (id, workspace, key, title, phase, priority, class, idempotency_key, request_digest, on_failed_dep, not_before, max_retries, unmet, reason, created_by)
-			SELECT id, $1, nullif(key, ''), title, phase, priority, class, nullif(idem, ''), digest, on_fail, not_before, retries, unmet, reason, $2 FROM new ORDER BY n
-			RETURNING id, seq, class, priority, unmet, not_before
-		), bodies AS (
-			INSERT INTO task_bodies (task, workspace, body, acceptance) SELECT id, $1, body, acceptance FROM new WHERE body <> '' OR acceptance IS NOT NULL
-		), edges AS (
-			INSERT INTO dependencies (task, dependency, workspace, met) SELECT t, d, $1, m FROM unnest($18::uuid[], $19::uuid[], $20::bool[]) AS e (t, d, m)
-		), place AS (
-			INSERT INTO ready (class, rank, seq, task, workspace, expires_at)
-			SELECT class, -priority, seq, id, $1, 'infinity' FROM added WHERE unmet = 0 AND coalesce(not_before <= now(), true)
-		), later AS (
-			INSERT INTO due (at, task, workspace) SELECT not_before, id, $1 FROM added WHERE unmet = 0 AND not_before > now()
-		), waiting AS (
-			INSERT INTO parked (task, workspace, why) SELECT id, $1, 'deps' FROM added WHERE unmet > 0
-		)
-		INSERT INTO audit (workspace, actor, action, object, tasks) SELECT $1, $2, 'task.queued', $21, array_agg(id) FROM added`,
+	batch.Queue(statement("create_tasks"),
 		c.ws.name, c.ws.actor, n.id, n.key, n.title, n.body, n.phase, n.priority, n.class, n.idem, n.digest, n.onFail,
 		n.notBefore, n.retries, n.unmet, n.reason, n.acceptance, n.edgeTask, n.edgeDep, n.edgeMet, object)
 	batch.Queue(notify)

@@ -61,13 +61,7 @@ func (ws *Workspace) link(ctx context.Context, tx *store.Tx, task, dep Task) err
 	if bad && task.OnFailedDep == "cancel" {
 		return commands.Refuse(commands.Conflict, "task %s is %s, and %s is to be cancelled when a dependency fails", dep.Name(), dep.State, task.Name())
 	}
-	tag, err := tx.Exec(ctx, `
-		WITH edge AS (
-			INSERT INTO dependencies (task, dependency, workspace, met) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING RETURNING met
-		)
-		UPDATE tasks SET unmet = unmet + coalesce((SELECT (NOT met)::int FROM edge), 0), updated_at = clock_timestamp(),
-			reason = CASE WHEN $5 THEN 'dependency_failed' ELSE reason END
-		WHERE id = $1 AND state = $6`, task.ID, dep.ID, ws.name, met, bad, task.State)
+	tag, err := tx.Exec(ctx, statement("add_edge"), task.ID, dep.ID, ws.name, met, bad, task.State)
 	if err != nil {
 		return fmt.Errorf("adding the edge: %w", err)
 	}
@@ -91,13 +85,7 @@ func (ws *Workspace) standAgain(ctx context.Context, tx *store.Tx, task Task) er
 
 // refuseCycle asks whether dep depends on task, directly or not.
 func (ws *Workspace) refuseCycle(ctx context.Context, tx *store.Tx, task, dep Task) error {
-	rows, err := tx.Query(ctx, `
-		WITH RECURSIVE walk (node, via) AS (
-			SELECT $1::uuid, NULL::uuid
-			UNION
-			SELECT d.dependency, w.node FROM walk w JOIN dependencies d ON d.task = w.node WHERE w.node <> $2
-		)
-		SELECT w.node::text, coalesce(w.via::text, ''), coalesce(t.key, t.id::text) FROM walk w JOIN tasks t ON t.id = w.node`, dep.ID, task.ID)
+	rows, err := tx.Query(ctx, statement("walk_dependencies"), dep.ID, task.ID)
 	if err != nil {
 		return fmt.Errorf("looking for a circle: %w", err)
 	}
@@ -162,9 +150,7 @@ func (ws *Workspace) unlink(ctx context.Context, tx *store.Tx, task, dep Task) e
 	if err != nil {
 		return fmt.Errorf("removing the edge: %w", err)
 	}
-	tag, err := tx.Exec(ctx, `UPDATE tasks t SET unmet = unmet - $3::int, updated_at = clock_timestamp(),
-			reason = CASE WHEN reason = 'dependency_failed' THEN waiting_reason(id) ELSE reason END
-		WHERE id = $1 AND state = $2`, task.ID, task.State, intOf(!met))
+	tag, err := tx.Exec(ctx, statement("drop_edge"), task.ID, task.State, intOf(!met))
 	if err != nil {
 		return fmt.Errorf("removing the edge: %w", err)
 	}
@@ -192,13 +178,11 @@ func intOf(b bool) int {
 // dependents. (Who ignores it was let go when the dependency was resolved.)
 func (b *Backlog) failDependents(ctx context.Context, tx *store.Tx, tasks []string) error {
 	for len(tasks) > 0 {
-		_, err := tx.Exec(ctx, `UPDATE tasks SET reason = 'dependency_failed', updated_at = clock_timestamp()
-			WHERE id IN (SELECT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND NOT met) AND on_failed_dep = 'hold' AND state = 'queued'`, tasks)
+		_, err := tx.Exec(ctx, statement("tell_dependents"), tasks)
 		if err != nil {
 			return fmt.Errorf("telling dependents: %w", err)
 		}
-		rows, err := tx.Query(ctx, `SELECT id::text FROM tasks
-			WHERE id IN (SELECT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND NOT met) AND on_failed_dep = 'cancel' AND state IN ('queued', 'paused', 'blocked')`, tasks)
+		rows, err := tx.Query(ctx, statement("dependents_to_cancel"), tasks)
 		if err != nil {
 			return fmt.Errorf("finding dependents to cancel: %w", err)
 		}
@@ -218,14 +202,7 @@ func (b *Backlog) cancelWaiting(ctx context.Context, tx *store.Tx, actor string,
 	if err := pull(ctx, tx, tasks); err != nil {
 		return nil, err
 	}
-	rows, err := tx.Query(ctx, `
-		WITH moved AS (
-			UPDATE tasks SET state = 'cancelled', reason = $2, epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
-			WHERE id = ANY ($1::uuid[]) AND state IN ('queued', 'paused', 'blocked') RETURNING id, workspace, state
-		), audited AS (
-			INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, $3, 'task.cancelled', id::text, $2 FROM moved
-		), `+tallySQL+`
-		SELECT id::text FROM moved`, tasks, string(why), actor)
+	rows, err := tx.Query(ctx, statement("cancel_waiting"), tasks, string(why), actor)
 	if err != nil {
 		return nil, fmt.Errorf("cancelling tasks: %w", err)
 	}

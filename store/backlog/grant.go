@@ -152,9 +152,7 @@ func (ws *Workspace) VerifyGrant(ctx context.Context, text string) (Grant, error
 	err = ws.read(ctx, "verifying a claim grant", func(ctx context.Context, tx *store.Tx) error {
 		k := grantKey{kid: g.KeyID}
 		var expired, open bool
-		err := tx.QueryRow(ctx, `SELECT secret, $2 <= clock_timestamp(),
-				EXISTS (SELECT FROM leases l JOIN tasks t ON t.id = l.task AND t.epoch = l.epoch WHERE l.task = $3 AND l.attempt = $4 AND l.epoch = $5)
-			FROM grant_keys WHERE kid = $1 AND verifies_until > clock_timestamp()`,
+		err := tx.QueryRow(ctx, statement("verify_grant"),
 			g.KeyID, g.Expires, g.Fence.Task, g.Fence.Attempt, g.Fence.Epoch).Scan(&k.secret, &expired, &open)
 		switch {
 		case err == pgx.ErrNoRows:

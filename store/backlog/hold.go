@@ -59,13 +59,7 @@ func (ws *Workspace) report(ctx context.Context, tx *store.Tx, f Fence, key stri
 		return nil
 	}
 	var held, fresh bool
-	err := tx.QueryRow(ctx, `
-		WITH l AS (
-			SELECT task, attempt FROM leases WHERE task = $1 AND attempt = $2 AND epoch = $3 FOR UPDATE
-		), r AS (
-			INSERT INTO usage_reports (workspace, task, attempt, key, usage) SELECT $4, task, attempt, $5, $6 FROM l ON CONFLICT DO NOTHING RETURNING task
-		)
-		SELECT EXISTS (SELECT FROM l), EXISTS (SELECT FROM r)`, f.Task, f.Attempt, f.Epoch, ws.name, key, rawAmounts(usage)).Scan(&held, &fresh)
+	err := tx.QueryRow(ctx, statement("note_usage"), f.Task, f.Attempt, f.Epoch, ws.name, key, rawAmounts(usage)).Scan(&held, &fresh)
 	switch {
 	case err != nil:
 		return fmt.Errorf("recording a usage report: %w", err)
@@ -80,24 +74,8 @@ func (ws *Workspace) report(ctx context.Context, tx *store.Tx, f Fence, key stri
 	}
 	var batch pgx.Batch
 	// More than was reserved leaves less room.
-	batch.Queue(`
-		SELECT recall_advances(b.id) FROM leases l, jsonb_each_text(l.reserved) AS r JOIN budgets b ON b.id = r.key::int JOIN jsonb_each_text($2) AS u ON u.key = b.dimension
-		WHERE l.task = $1 AND u.value::bigint > r.value::bigint ORDER BY b.id`, f.Task, rawAmounts(usage))
-	batch.Queue(`
-		WITH u AS (
-			SELECT key AS dimension, value::bigint AS amount FROM jsonb_each_text($2)
-		), due AS MATERIALIZED (
-			SELECT b.id, b.workspace, b.rolling, u.amount, least(u.amount, r.value::bigint) AS freed, r.value::bigint - least(u.amount, r.value::bigint) AS rest
-			FROM leases l, jsonb_each_text(l.reserved) AS r JOIN budgets b ON b.id = r.key::int JOIN u ON u.dimension = b.dimension WHERE l.task = $1 ORDER BY b.id
-		), settled AS (
-			INSERT INTO budget_slots AS s (budget, slot, workspace, used, reserved) SELECT d.id, budget_slot(), d.workspace, d.amount, -d.freed FROM due d
-			ON CONFLICT (budget, slot) DO UPDATE SET used = s.used + excluded.used, reserved = s.reserved + excluded.reserved
-		), charged AS (
-			INSERT INTO charges (budget, workspace, amount) SELECT id, workspace, amount FROM due WHERE rolling IS NOT NULL AND amount > 0
-		)
-		UPDATE leases SET reserved = reserved || coalesce((SELECT jsonb_object_agg(id, rest) FROM due), '{}'),
-			used = coalesce(used, '{}') || (SELECT jsonb_object_agg(dimension, amount + coalesce((used->>dimension)::bigint, 0)) FROM u)
-		WHERE task = $1`, f.Task, rawAmounts(usage))
+	batch.Queue(statement("recall_for_usage"), f.Task, rawAmounts(usage))
+	batch.Queue(statement("settle_usage"), f.Task, rawAmounts(usage))
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return fmt.Errorf("settling a usage report: %w", err)
 	}
@@ -119,10 +97,7 @@ func (ws *Workspace) unpark(ctx context.Context, tx *store.Tx, tasks []string, a
 	if err := pull(ctx, tx, tasks); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, `WITH moved AS (
-			UPDATE tasks SET state = 'queued', reason = waiting_reason(id), epoch = epoch + 1, updated_at = clock_timestamp() WHERE id = ANY ($1::uuid[]) AND state = 'blocked' RETURNING id
-		)
-		INSERT INTO audit (workspace, actor, action, object, why) SELECT $2, $3, $4, id::text, $5 FROM moved`, tasks, ws.name, ws.actor, action, why)
+	_, err := tx.Exec(ctx, statement("unpark"), tasks, ws.name, ws.actor, action, why)
 	if err != nil {
 		return fmt.Errorf("unblocking tasks: %w", err)
 	}
@@ -136,14 +111,7 @@ const maxReplays = 10
 // and attempts are kept.
 func (ws *Workspace) Retry(ctx context.Context, a Act) (Task, error) {
 	return ws.requeue(ctx, a, commands.ByRetry, "retried", func(ctx context.Context, tx *store.Tx, t Task) error {
-		tag, err := tx.Exec(ctx, `
-			WITH moved AS (
-				UPDATE tasks SET state = 'queued', reason = waiting_reason(id), next_type = 'replay', replays = replays + 1, epoch = epoch + 1, ended_at = NULL, updated_at = clock_timestamp(),
-					not_before = CASE WHEN $4::interval > interval '0' THEN now() + $4::interval END
-				WHERE id = $1 AND state = $2 AND replays < $3 AND NOT (on_failed_dep = 'cancel' AND waiting_reason(id) <> '') RETURNING id
-			)
-			INSERT INTO tallies (workspace, state, slot, n) SELECT $5, $2, pg_backend_pid() % 16, -1 FROM moved
-			ON CONFLICT (workspace, state, slot) DO UPDATE SET n = tallies.n - 1`, t.ID, t.State, maxReplays, a.Delay, ws.name)
+		tag, err := tx.Exec(ctx, statement("retry"), t.ID, t.State, maxReplays, a.Delay, ws.name)
 		if err != nil {
 			return fmt.Errorf("queueing task %s again: %w", t.Name(), err)
 		}
@@ -151,8 +119,7 @@ func (ws *Workspace) Retry(ctx context.Context, a Act) (Task, error) {
 			return ws.refuseRetry(ctx, tx, t)
 		}
 		// Those that waited for it need not fear any more, unless another one failed.
-		_, err = tx.Exec(ctx, `UPDATE tasks t SET reason = waiting_reason(id), updated_at = clock_timestamp()
-			WHERE id IN (SELECT task FROM dependencies WHERE dependency = $1 AND NOT met) AND reason = 'dependency_failed' AND state = 'queued'`, t.ID)
+		_, err = tx.Exec(ctx, statement("reassure_dependents"), t.ID)
 		if err != nil {
 			return fmt.Errorf("telling dependents of task %s: %w", t.Name(), err)
 		}

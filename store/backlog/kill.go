@@ -97,12 +97,7 @@ func (b *Backlog) reportKills(ctx context.Context, tx *store.Tx, task string) er
 // new epoch.
 func revokeLease(ctx context.Context, tx *store.Tx, k Kill) (*KillRun, error) {
 	run := &KillRun{Fence: Fence{Task: k.Task}, Grace: k.Grace}
-	err := tx.QueryRow(ctx, `WITH killed AS (
-			UPDATE tasks SET epoch = epoch + 1, reason = 'kill_requested', updated_at = clock_timestamp() WHERE id = $1 RETURNING id, attempt, epoch
-		), lease AS (
-			UPDATE leases l SET epoch = k.epoch FROM killed k WHERE l.task = k.id
-		)
-		SELECT attempt, epoch FROM killed`, k.Task).Scan(&run.Fence.Attempt, &run.Fence.Epoch)
+	err := tx.QueryRow(ctx, statement("revoke_lease"), k.Task).Scan(&run.Fence.Attempt, &run.Fence.Epoch)
 	if err != nil {
 		return nil, fmt.Errorf("revoking the lease of task %s: %w", k.Task, err)
 	}
@@ -114,9 +109,7 @@ func revokeLease(ctx context.Context, tx *store.Tx, k Kill) (*KillRun, error) {
 func (b *Backlog) PendingKill(ctx context.Context, task string) (k KillRun, ok bool, err error) {
 	err = b.db.Read(ctx, "looking for kills of task "+task, func(ctx context.Context, conn *pgxpool.Conn) error {
 		k = KillRun{Fence: Fence{Task: task}}
-		return conn.QueryRow(ctx, `SELECT t.attempt, t.epoch, coalesce(min(k.grace) FILTER (WHERE k.answered_at IS NULL), interval '10 seconds')
-			FROM tasks t LEFT JOIN kills k ON k.task = t.id
-			WHERE t.id = $1 AND NOT is_terminal(t.state) AND t.reason = 'kill_requested' GROUP BY t.attempt, t.epoch`, task).
+		return conn.QueryRow(ctx, statement("pending_kill"), task).
 			Scan(&k.Fence.Attempt, &k.Fence.Epoch, &k.Grace)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -146,11 +139,7 @@ func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string) err
 			return err
 		}
 	}
-	_, err = tx.Exec(ctx, `WITH killed AS (
-			UPDATE tasks SET epoch = epoch + 1, reason = 'kill_requested', updated_at = clock_timestamp()
-			WHERE conn = $1 AND state IN ('claimed', 'running', 'awaiting_input') RETURNING id, epoch
-		)
-		UPDATE leases l SET epoch = k.epoch FROM killed k WHERE l.task = k.id`, conn)
+	_, err = tx.Exec(ctx, statement("revoke_leases"), conn)
 	if err != nil {
 		return fmt.Errorf("revoking the leases of a connection: %w", err)
 	}

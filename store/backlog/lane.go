@@ -40,10 +40,7 @@ func (ws *Workspace) SetLane(ctx context.Context, l Lane) error {
 		return commands.Refuse(commands.Validation, "weight %d is outside 1..1000", l.Weight)
 	}
 	return ws.tx(ctx, "setting lane "+l.Name, func(ctx context.Context, tx *store.Tx) error {
-		_, err := tx.Exec(ctx, `
-			INSERT INTO lanes AS l (workspace, name, state, weight, reason, actor) VALUES ($1, $2, coalesce(nullif($3, ''), 'active'), coalesce(nullif($4, 0), 1), $5, $6)
-			ON CONFLICT (workspace, name) DO UPDATE SET state = coalesce(nullif($3, ''), l.state), weight = coalesce(nullif($4, 0), l.weight),
-				reason = CASE $3 WHEN '' THEN l.reason ELSE $5 END, actor = $6, since = CASE WHEN $3 IN ('', l.state) THEN l.since ELSE clock_timestamp() END`,
+		_, err := tx.Exec(ctx, statement("set_lane"),
 			ws.name, l.Name, l.State, l.Weight, l.Reason, ws.actor)
 		if err != nil {
 			return err
@@ -60,18 +57,7 @@ func (ws *Workspace) SetLane(ctx context.Context, l Lane) error {
 // Lanes lists the lanes that were set or have open tasks.
 func (ws *Workspace) Lanes(ctx context.Context) (list []Lane, err error) {
 	err = ws.read(ctx, "listing lanes", func(ctx context.Context, tx *store.Tx) error {
-		rows, err := tx.Query(ctx, `
-			WITH open AS (
-				SELECT c.lane, count(*) AS queued, 0 AS claimed FROM ready r JOIN classes c ON c.id = r.class WHERE r.workspace = $1 GROUP BY 1
-				UNION ALL SELECT c.lane, count(*), 0 FROM due d JOIN tasks t ON t.id = d.task JOIN classes c ON c.id = t.class WHERE d.workspace = $1 GROUP BY 1
-				UNION ALL SELECT c.lane, count(*), 0 FROM parked p JOIN tasks t ON t.id = p.task JOIN classes c ON c.id = t.class WHERE p.workspace = $1 AND p.why = 'deps' GROUP BY 1
-				UNION ALL SELECT c.lane, 0, count(*) FROM leases l JOIN tasks t ON t.id = l.task JOIN classes c ON c.id = t.class WHERE l.workspace = $1 GROUP BY 1
-			), sums AS (
-				SELECT lane, sum(queued)::bigint AS queued, sum(claimed)::bigint AS claimed FROM open GROUP BY lane
-			)
-			SELECT coalesce(l.name, s.lane), coalesce(l.state, 'active'), coalesce(l.weight, 1), coalesce(l.reason, ''), coalesce(l.actor, ''), l.since,
-				coalesce(s.queued, 0), coalesce(s.claimed, 0)
-			FROM (SELECT * FROM lanes WHERE workspace = $1) AS l FULL JOIN sums s ON s.lane = l.name ORDER BY 1`, ws.name)
+		rows, err := tx.Query(ctx, statement("list_lanes"), ws.name)
 		if err != nil {
 			return err
 		}

@@ -20,9 +20,7 @@ func (b *Backlog) Renew(ctx context.Context, fences []Fence, lease time.Duration
 	held := map[Fence]bool{}
 	err := b.db.Tx(ctx, "renewing leases", func(ctx context.Context, tx *store.Tx) error {
 		clear(held)
-		rows, err := tx.Query(ctx, `UPDATE leases l SET until = clock_timestamp() + $3::interval
-			FROM unnest($1::uuid[], $2::bigint[]) AS f (task, epoch) WHERE l.task = f.task AND l.epoch = f.epoch
-			RETURNING l.task::text, l.attempt, l.epoch`, f.task, f.epoch, lease)
+		rows, err := tx.Query(ctx, statement("renew_leases"), f.task, f.epoch, lease)
 		if err != nil {
 			return err
 		}
@@ -49,12 +47,7 @@ type OpenAttempt struct {
 // the spoke runs.
 func (b *Backlog) OpenAttempts(ctx context.Context, owner string) (list []OpenAttempt, err error) {
 	err = b.db.Read(ctx, "reading the open attempts", func(ctx context.Context, conn *pgxpool.Conn) error {
-		rows, err := conn.Query(ctx, `
-		SELECT l.task::text, l.attempt, t.epoch, l.owner, l.started_at IS NOT NULL, coalesce(s.boot_id, ''), coalesce(s.log_out, 0), coalesce(s.log_err, 0),
-			coalesce(t.command::text, ''), coalesce(encode(t.command_digest, 'hex'), ''), b.spec
-		FROM leases l JOIN tasks t ON t.id = l.task JOIN task_bodies b ON b.task = l.task
-		LEFT JOIN sessions s ON s.task = l.task AND s.attempt = l.attempt
-		WHERE l.owner = $1 AND b.spec IS NOT NULL ORDER BY l.claimed_at`, owner)
+		rows, err := conn.Query(ctx, statement("open_attempts"), owner)
 		if err != nil {
 			return err
 		}

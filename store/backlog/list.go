@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,19 +23,6 @@ type Filter struct {
 	Limit     int    // 0 = 100, at most 1000
 	Before    string // id: only older ones, for the next page
 }
-
-// Each list walks the narrowest set that holds all it may show: what is open
-// never costs the history, however long that is.
-const (
-	listReady = `(SELECT r.task AS id, row_number() OVER (ORDER BY r.rank, r.seq) AS pos FROM classes c, LATERAL (
-			SELECT task, rank, seq FROM ready WHERE class = c.id ORDER BY rank, seq LIMIT $8
-		) AS r WHERE c.workspace = $1 AND ($6 = '' OR c.lane = $6))`
-	listHeld   = `(SELECT task AS id, 0 AS pos FROM leases WHERE workspace = $1)`
-	listParked = `(SELECT task AS id, 0 AS pos FROM parked WHERE workspace = $1)`
-	listQueued = `(SELECT task AS id, 0 AS pos FROM due WHERE workspace = $1 UNION ALL SELECT id, 0 FROM ` + listParked + ` AS q UNION ALL SELECT id, 0 FROM ` + listReady + ` AS r)`
-	listPhase  = `(SELECT id, 0 AS pos FROM tasks WHERE workspace = $1 AND phase = $5 AND phase <> '')`
-	listAll    = `(SELECT id, 0 AS pos FROM tasks WHERE workspace = $1)`
-)
 
 func (f *Filter) complete() error {
 	if f.Limit == 0 {
@@ -66,23 +52,23 @@ func (f *Filter) states() []string {
 	return list
 }
 
-// source is the set to walk, and whether it is small enough to be gathered
-// before it is looked at.
-func (f *Filter) source() (set, order string) {
+// source names the statement that walks the narrowest set which holds all that the
+// filter may let through.
+func (f *Filter) source() string {
 	held := f.Status == BoardClaimed || f.Owner != "" || f.State == commands.Claimed || f.State == commands.Running || f.State == commands.AwaitingInput
 	switch {
 	case f.ReadyOnly:
-		return listReady, "pos"
+		return "list_ready"
 	case f.Phase != "":
-		return listPhase, "id DESC"
+		return "list_phase"
 	case held:
-		return listHeld, "id DESC"
+		return "list_held"
 	case f.Status == BoardReady, f.State == commands.Queued:
-		return listQueued, "id DESC"
+		return "list_queued"
 	case f.Status == BoardBlocked, f.State != "" && !f.State.Terminal():
-		return listParked, "id DESC"
+		return "list_parked"
 	}
-	return listAll, "id DESC"
+	return "list_all"
 }
 
 // List returns the tasks that the filter lets through, newest first, or with
@@ -91,19 +77,8 @@ func (ws *Workspace) List(ctx context.Context, f Filter) (list []Task, err error
 	if err := f.complete(); err != nil {
 		return nil, err
 	}
-	set, order := f.source()
-	walk := `MATERIALIZED ` + set + `, page AS MATERIALIZED (
-			SELECT p.id, p.pos FROM p JOIN tasks t ON t.id = p.id JOIN classes c ON c.id = t.class LEFT JOIN leases l ON l.task = t.id`
-	if set == listAll {
-		walk = `(SELECT NULL), page AS MATERIALIZED (SELECT t.id, 0 AS pos FROM tasks t JOIN classes c ON c.id = t.class LEFT JOIN leases l ON l.task = t.id`
-	}
-	sql := limitsOf("$1") + `, p AS ` + walk + `
-			WHERE t.workspace = $1 AND $2 = '' AND t.state = ANY ($3::text[]::task_state[]) AND ($4 = '' OR l.owner = $4) AND ($5 = '' OR t.phase = $5)
-				AND ($6 = '' OR c.lane = $6) AND ($7 = '' OR t.id < $7::text::uuid)
-			ORDER BY ` + order + ` LIMIT $8
-		)` + taskRows + `JOIN page ON page.id = t.id ORDER BY ` + strings.Replace(order, "id", "t.id", 1)
 	err = ws.read(ctx, "listing tasks", func(ctx context.Context, tx *store.Tx) error {
-		list, err = queryTasks(ctx, tx, sql, ws.name, "", f.states(), f.Owner, f.Phase, f.Lane, f.Before, f.Limit)
+		list, err = queryTasks(ctx, tx, statement(f.source()), ws.name, "", f.states(), f.Owner, f.Phase, f.Lane, f.Before, f.Limit)
 		return err
 	})
 	return list, err
@@ -125,11 +100,7 @@ type Stats struct {
 func (ws *Workspace) Stats(ctx context.Context) (Stats, error) {
 	s := Stats{Status: map[BoardStatus]int64{BoardReady: 0, BoardClaimed: 0, BoardBlocked: 0, BoardDone: 0}, States: map[commands.State]int64{}}
 	err := ws.read(ctx, "counting tasks", func(ctx context.Context, tx *store.Tx) error {
-		rows, err := tx.Query(ctx, `
-			SELECT 'queued', count(*) FROM ready WHERE workspace = $1 UNION ALL SELECT 'queued', count(*) FROM due WHERE workspace = $1
-			UNION ALL SELECT CASE why WHEN 'deps' THEN 'queued' ELSE why END, count(*) FROM parked WHERE workspace = $1 GROUP BY 1
-			UNION ALL SELECT t.state::text, count(*) FROM leases l JOIN tasks t ON t.id = l.task WHERE l.workspace = $1 GROUP BY 1
-			UNION ALL SELECT state::text, sum(n)::bigint FROM tallies WHERE workspace = $1 GROUP BY 1`, ws.name)
+		rows, err := tx.Query(ctx, statement("count_states"), ws.name)
 		if err != nil {
 			return err
 		}
@@ -139,11 +110,7 @@ func (ws *Workspace) Stats(ctx context.Context) (Stats, error) {
 		if _, err := pgx.ForEachRow(rows, []any{&state, &n}, func() error { s.States[state] += n; return nil }); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM ready WHERE workspace = $1),
-				(SELECT min(t.created_at) FROM (
-					SELECT (SELECT task FROM ready r WHERE r.class = c.id ORDER BY seq LIMIT 1) AS task FROM classes c WHERE c.workspace = $1
-				) AS o JOIN tasks t ON t.id = o.task),
-				(SELECT count(*) FROM leases WHERE workspace = $1 AND until <= now()), now()`, ws.name).
+		return tx.QueryRow(ctx, statement("count_claimable"), ws.name).
 			Scan(&s.Claimable, &s.OldestReady, &s.ExpiredClaims, &s.Now)
 	})
 	if err != nil {

@@ -111,7 +111,7 @@ func (ws *Workspace) look(ctx context.Context, claim string, t ClaimTerms, limit
 		var batch pgx.Batch
 		note := ws.backlog.claimers.due(ws.name, t)
 		if note {
-			batch.Queue(noteClaimer, ws.name, t.Owner, t.Kind, t.Capabilities, t.Lanes)
+			batch.Queue(statement("note_claimer"), ws.name, t.Owner, t.Kind, t.Capabilities, t.Lanes)
 		}
 		sql, args := ws.queueHolds(&batch, claim, t, limited)
 		batch.Queue(sql, args...).Query(func(rows pgx.Rows) error { return l.read(rows) })
@@ -137,22 +137,22 @@ func (ws *Workspace) queueHolds(batch *pgx.Batch, claim string, t ClaimTerms, li
 		batch.Queue(holdBudgets, ws.name)
 	}
 	if limited == withQuotas {
-		batch.Queue(recallAll, ws.name)
+		batch.Queue(statement("recall_all"), ws.name) // a statement of its own: it sees the advances given until the budgets were held
 	}
-	args = []any{claim, t.Owner, t.Limit, t.Capabilities, t.Lease, ws.name, t.Kind, t.Lanes}
+	args = []any{ws.name, t.Owner, t.Limit, t.Capabilities, t.Lease, claim, t.Kind, t.Lanes}
 	switch {
 	case t.Task != "":
-		return pickOne, append(args, t.Task)
+		return statement("claim_named"), append(args, t.Task)
 	case limited == withQuotas:
-		return pickHeld, args
+		return statement("claim_held"), args
 	case limited == tightBudgets:
-		return pickDraw, args
+		return statement("claim_draw"), args
 	case t.one:
-		return pickNext, []any{claim, t.Owner, t.Capabilities, t.Lease, ws.name, t.Kind, t.Lanes, t.Limit > 1}
+		return statement("claim_next"), []any{claim, t.Owner, t.Capabilities, t.Lease, ws.name, t.Kind, t.Lanes, t.Limit > 1}
 	case limited == noLimits:
-		return pickFree, args
+		return statement("claim_free"), args
 	}
-	return pickFar, args
+	return statement("claim_far"), args
 }
 
 // overshot reports whether a claim failed because what it held has too little room.
@@ -186,10 +186,6 @@ func (n *lastLooks) of(workspace string) lastLook {
 
 func (n *lastLooks) set(workspace string, last lastLook) { n.known.Store(workspace, last) }
 
-const claimedColumns = `coalesce(m.id::text, ''), coalesce(m.attempt, 0), coalesce(m.epoch, 0), coalesce(m.type, ''), coalesce(m.until, 'epoch'), coalesce(m.key, ''),
-	coalesce(m.title, ''), coalesce(m.priority, 0), coalesce(m.class, 0),
-	coalesce(m.command::text, ''), coalesce(encode(m.command_digest, 'hex'), ''), coalesce(x.body, ''), x.acceptance, x.spec`
-
 // read reads what a look took. A look that took nothing answers with one row
 // without a task. A limited below 0 means that nobody asked.
 func (l *look) read(rows pgx.Rows) (err error) {
@@ -217,10 +213,7 @@ func (l *look) read(rows pgx.Rows) (err error) {
 
 // claimedBefore finds what an earlier try of the same claim took.
 func (l *look) claimedBefore(ctx context.Context, tx *store.Tx, claim string) error {
-	rows, err := tx.Query(ctx, `SELECT `+claimedColumns+`, 0::bigint, -1 FROM (
-			SELECT t.id, l.attempt, l.epoch, l.type, l.until, t.key, t.title, t.priority, t.class, t.command, t.command_digest, t.seq
-			FROM leases l JOIN tasks t ON t.id = l.task AND t.epoch = l.epoch WHERE l.claim = $1) AS m
-		LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq`, claim)
+	rows, err := tx.Query(ctx, statement("claimed_before"), claim)
 	if err != nil {
 		return err
 	}

@@ -98,9 +98,7 @@ func (b *Backlog) findKills(ctx context.Context, tx *store.Tx, facts []Moved) er
 	if len(tasks) == 0 {
 		return nil
 	}
-	rows, err := tx.Query(ctx, `UPDATE kills k SET answered_at = clock_timestamp() FROM tasks t
-		WHERE k.task = ANY ($1::uuid[]) AND k.answered_at IS NULL AND t.id = k.task AND t.conn = k.conn
-		RETURNING k.task::text, k.command::text, encode(k.digest, 'hex'), (extract(epoch FROM clock_timestamp()) * 1000)::bigint`, tasks)
+	rows, err := tx.Query(ctx, statement("answer_kills"), tasks)
 	if err != nil {
 		return fmt.Errorf("answering kills: %w", err)
 	}
@@ -121,9 +119,6 @@ func (b *Backlog) findKills(ctx context.Context, tx *store.Tx, facts []Moved) er
 	return nil
 }
 
-const movedColumns = `id::text, state, reason, attempt, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest, epoch,
-	reason = 'kill_requested', started_at`
-
 func scanMoved(row pgx.CollectableRow) (Moved, error) {
 	var m Moved
 	var digest []byte
@@ -143,7 +138,7 @@ func millis(t *time.Time) int64 {
 
 // endedTasks reads tasks that ended without an attempt's evidence.
 func endedTasks(ctx context.Context, tx *store.Tx, tasks []string) ([]Moved, error) {
-	rows, err := tx.Query(ctx, `SELECT 1, `+movedColumns+`, ended_at FROM tasks WHERE id = ANY ($1::uuid[])`, tasks)
+	rows, err := tx.Query(ctx, statement("ended_tasks"), tasks)
 	if err != nil {
 		return nil, fmt.Errorf("reading ended tasks: %w", err)
 	}

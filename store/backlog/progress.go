@@ -66,23 +66,7 @@ func markStarted(ctx context.Context, tx *store.Tx, starts []Start, held []bool,
 	for i, s := range starts {
 		pids[i], boots[i] = s.Pid, s.BootID
 	}
-	rows, err := tx.Query(ctx, `
-		WITH f AS (
-			SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::int[], $5::text[]) WITH ORDINALITY AS u (task, attempt, epoch, pid, boot, n)
-		), moved AS (
-			UPDATE tasks t SET state = 'running', started_at = coalesce(t.started_at, clock_timestamp()), updated_at = clock_timestamp()
-			FROM f JOIN leases a ON a.task = f.task AND a.attempt = f.attempt
-			WHERE t.id = f.task AND t.attempt = f.attempt AND t.epoch = f.epoch AND t.state IN ('claimed', 'running')
-			RETURNING t.id, t.workspace, t.attempt, t.conn, t.command, t.command_digest, t.epoch, f.pid, f.boot, f.n, a.started_at IS NULL AS fresh
-		), attempt AS (
-			UPDATE leases a SET started_at = clock_timestamp() FROM moved m WHERE m.fresh AND a.task = m.id
-		), session AS (
-			INSERT INTO sessions (task, attempt, agent, pid, boot_id, state) SELECT id, attempt, id, pid, boot, 'online' FROM moved WHERE fresh ON CONFLICT DO NOTHING
-		), audited AS (
-			INSERT INTO audit (workspace, actor, action, object) SELECT workspace, 'self', 'task.running', id::text FROM moved WHERE fresh
-		)
-		SELECT n, fresh, id::text, attempt, epoch, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest,
-			(extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM moved ORDER BY n`, f.task, f.attempt, f.epoch, pids, boots)
+	rows, err := tx.Query(ctx, statement("mark_started"), f.task, f.attempt, f.epoch, pids, boots)
 	if err != nil {
 		return nil, err
 	}

@@ -47,10 +47,7 @@ func (ws *Workspace) SetQuota(ctx context.Context, q Quota) error {
 		if err := awaitHolders(ctx, tx, "quotas"); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, `
-			INSERT INTO quotas AS q (workspace, name, scope, target, concurrent, per_window, win) VALUES ($1, $2, $3, $4, $5, $6, nullif($7::interval, interval '0'))
-			ON CONFLICT (workspace, name) DO UPDATE SET concurrent = excluded.concurrent, per_window = excluded.per_window, win = excluded.win
-			WHERE (q.scope, q.target) = (excluded.scope, excluded.target)`,
+		tag, err := tx.Exec(ctx, statement("set_quota"),
 			ws.home(q.Scope), q.Name, q.Scope, q.Target, q.Concurrent, q.PerWindow, time.Duration(q.Window))
 		if err != nil {
 			return err
@@ -66,10 +63,7 @@ func (ws *Workspace) SetQuota(ctx context.Context, q Quota) error {
 // Quotas lists the quotas that bind the workspace, with what counts now.
 func (ws *Workspace) Quotas(ctx context.Context) (list []Quota, err error) {
 	err = ws.read(ctx, "listing quotas", func(ctx context.Context, tx *store.Tx) error {
-		rows, err := tx.Query(ctx, `SELECT name, scope, target, concurrent, per_window, coalesce(win, interval '0'),
-				(SELECT count(*) FROM quota_uses u JOIN leases l ON l.task = u.task AND l.attempt = u.attempt WHERE u.quota = q.id),
-				(SELECT count(*) FROM quota_uses u WHERE u.quota = q.id AND u.at > now() - q.win)
-			FROM quotas q WHERE workspace IN ('', $1) ORDER BY workspace, name`, ws.name)
+		rows, err := tx.Query(ctx, statement("list_quotas"), ws.name)
 		if err != nil {
 			return err
 		}

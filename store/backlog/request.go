@@ -73,8 +73,7 @@ func tombstones(ctx context.Context, tx *store.Tx, list []Request) (map[string]s
 	for i, r := range list {
 		tasks[i], conns[i] = r.Spawn.Task, r.Conn
 	}
-	rows, err := tx.Query(ctx, `SELECT k.task::text, k.reason FROM unnest($1::uuid[], $2::uuid[]) AS u (task, conn) JOIN kills k ON k.task = u.task AND k.conn = u.conn
-		WHERE NOT EXISTS (SELECT FROM tasks t WHERE t.id = k.task)`, tasks, conns)
+	rows, err := tx.Query(ctx, statement("tombstones"), tasks, conns)
 	if err != nil {
 		return nil, fmt.Errorf("looking for tombstones: %w", err)
 	}
@@ -113,22 +112,7 @@ func (b *Backlog) insertRequests(ctx context.Context, tx *store.Tx, list []Reque
 		losses = append(losses, s.Losses())
 		spec, expires = append(spec, raw), append(expires, r.Expires)
 	}
-	rows, err := tx.Query(ctx, `
-		WITH new AS (
-			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bytea[], $6::int[], $7::int[], $8::int[], $9::jsonb[], $10::timestamptz[], $11::int[])
-				WITH ORDINALITY AS u (id, conn, title, command, digest, class, priority, retries, spec, expires_at, losses, n)
-		), added AS (
-			INSERT INTO tasks (id, conn, title, command, command_digest, class, priority, max_retries, max_losses, expires_at)
-			SELECT id, conn, title, command, digest, class, priority, retries, losses, expires_at FROM new ORDER BY n
-			ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, command, class, priority, expires_at
-		), bodies AS (
-			INSERT INTO task_bodies (task, workspace, spec) SELECT id, workspace, spec FROM new JOIN added USING (id, command)
-		), agents AS (
-			INSERT INTO agents (id, name, runtime) SELECT id, title, spec->>'runtime' FROM new JOIN added USING (id, command)
-		), places AS (
-			INSERT INTO ready (class, rank, seq, task, workspace, expires_at) SELECT class, -priority, seq, id, workspace, expires_at FROM added
-		)
-		SELECT id::text FROM added`, id, conn, title, command, digest, classes, priority, retries, spec, expires, losses)
+	rows, err := tx.Query(ctx, statement("request_tasks"), id, conn, title, command, digest, classes, priority, retries, spec, expires, losses)
 	if err != nil {
 		return nil, fmt.Errorf("filling the backlog: %w", err)
 	}

@@ -12,25 +12,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// eligibilitySQL is the one place that says whether task t of class c can be
-// claimed now by somebody. $2 is the claimer whose own limits count, or ”.
-var eligibilitySQL = `CASE WHEN t.state <> 'queued' THEN '' WHEN t.unmet > 0 THEN 'waiting_deps' WHEN t.not_before > now() THEN 'not_before'
-	WHEN ` + frozen + ` THEN 'frozen'
-	WHEN EXISTS (SELECT FROM lanes n WHERE n.workspace = c.workspace AND n.name = c.lane AND n.state IN ('paused', 'disabled')) THEN 'lane_paused'
-	ELSE coalesce((SELECT CASE x.what WHEN 'quota' THEN 'rate_limited' ELSE 'over_budget' END FROM (` + bindings + `) AS x
-			WHERE x.room <= 0 OR x.amount > x.room ORDER BY x.what DESC LIMIT 1),
-		CASE WHEN c.account <> '' AND NOT EXISTS (SELECT FROM budgets b WHERE b.workspace = c.workspace AND b.scope = 'account' AND b.target = c.account) THEN 'over_budget' ELSE 'ready' END) END`
-
-// taskRows follows a list of the workspace's limits, as in taskSQL.
-var taskRows = `
-	SELECT t.id::text, coalesce(t.key, ''), t.title, coalesce(x.body, ''), t.phase, t.priority, t.state, t.reason, c.kind, c.lane, c.capabilities, c.account,
-	c.estimate, t.unmet, t.on_failed_dep, coalesce(l.owner, ''), l.claimed_at, l.until, t.attempt, t.retries, t.max_retries, t.not_before, x.acceptance,
-	coalesce(t.idempotency_key, ''), x.result, t.created_by, t.created_at, t.updated_at, t.started_at, t.ended_at, t.epoch, t.conn IS NOT NULL,
-	ARRAY (SELECT coalesce(d.key, d.id::text) FROM dependencies e JOIN tasks d ON d.id = e.dependency WHERE e.task = t.id ORDER BY d.seq), ` + eligibilitySQL + `
-	FROM tasks t JOIN classes c ON c.id = t.class LEFT JOIN task_bodies x ON x.task = t.id LEFT JOIN leases l ON l.task = t.id `
-
-var taskSQL = limitsOf("$1") + taskRows
-
 func scanTask(row pgx.CollectableRow) (Task, error) {
 	var t Task
 	var estimate amounts
@@ -55,10 +36,10 @@ func (ws *Workspace) find(ctx context.Context, tx *store.Tx, ref string) (Task, 
 	if ref == "" {
 		return Task{}, commands.Refuse(commands.Validation, "no task named").Hinting("give its key or id with --id")
 	}
-	list, err := queryTasks(ctx, tx, taskSQL+`WHERE t.workspace = $1 AND t.key = $3`, ws.name, "", ref)
+	list, err := queryTasks(ctx, tx, statement("task_by_key"), ws.name, "", ref)
 	if err == nil && len(list) == 0 {
 		if low, high, ok := idRange(ref); ok {
-			list, err = queryTasks(ctx, tx, taskSQL+`WHERE t.workspace = $1 AND t.id BETWEEN $3 AND $4 LIMIT 2`, ws.name, "", low, high)
+			list, err = queryTasks(ctx, tx, statement("task_by_id"), ws.name, "", low, high)
 		}
 	}
 	switch {
@@ -101,7 +82,7 @@ func (ws *Workspace) ShowAll(ctx context.Context, ids []string) (list []Task, er
 		return []Task{}, nil
 	}
 	err = ws.read(ctx, "reading tasks", func(ctx context.Context, tx *store.Tx) error {
-		list, err = queryTasks(ctx, tx, taskSQL+`JOIN unnest($3::text[]::uuid[]) WITH ORDINALITY AS asked (id, n) ON asked.id = t.id WHERE t.workspace = $1 ORDER BY asked.n`, ws.name, "", ids)
+		list, err = queryTasks(ctx, tx, statement("tasks_by_id"), ws.name, "", ids)
 		return err
 	})
 	return list, err

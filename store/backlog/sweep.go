@@ -90,22 +90,7 @@ func (b *Backlog) rollBudgets(ctx context.Context) (n int64, err error) {
 		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM budgets)`).Scan(&any); err != nil || !any {
 			return err
 		}
-		tag, err := tx.Exec(ctx, `
-			WITH old AS (
-				DELETE FROM charges c USING budgets b WHERE b.id = c.budget AND c.at <= now() - b.rolling RETURNING c.budget, c.workspace, c.amount
-			), left_window AS (
-				SELECT budget, workspace, sum(amount)::bigint AS amount FROM old GROUP BY 1, 2 ORDER BY 1
-			), forgotten AS (
-				INSERT INTO budget_slots AS s (budget, slot, workspace, used) SELECT budget, budget_slot(), workspace, -amount FROM left_window
-				ON CONFLICT (budget, slot) DO UPDATE SET used = s.used + excluded.used
-			), begun AS (
-				UPDATE budgets SET soft_since = NULL,
-					resets_at = CASE WHEN every IS NULL THEN NULL ELSE resets_at + every * (1 + floor(extract(epoch FROM now() - resets_at) / extract(epoch FROM every))) END
-				WHERE resets_at <= now() RETURNING id
-			), emptied AS (
-				UPDATE budget_slots SET used = 0 WHERE budget = ANY (ARRAY (SELECT id FROM begun))
-			)
-			SELECT FROM begun`)
+		tag, err := tx.Exec(ctx, statement("roll_budgets"))
 		if err != nil {
 			return fmt.Errorf("beginning budget windows anew: %w", err)
 		}
@@ -114,12 +99,7 @@ func (b *Backlog) rollBudgets(ctx context.Context) (n int64, err error) {
 				return err
 			}
 		}
-		_, err = tx.Exec(ctx, `
-			WITH passed AS (
-				UPDATE budgets b SET soft_since = CASE WHEN f.used + f.reserved >= b.soft THEN now() END FROM funds f
-				WHERE f.id = b.id AND b.soft IS NOT NULL AND (f.used + f.reserved >= b.soft) <> (b.soft_since IS NOT NULL) RETURNING b.workspace, b.name, b.soft_since
-			)
-			INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, 'self', 'budget.soft_limit', name, 'budget_exceeded' FROM passed WHERE soft_since IS NOT NULL`)
+		_, err = tx.Exec(ctx, statement("note_soft_limits"))
 		if err != nil {
 			return fmt.Errorf("noting soft limits: %w", err)
 		}
@@ -133,11 +113,7 @@ func (b *Backlog) rollBudgets(ctx context.Context) (n int64, err error) {
 // actOnSpent cancels or moves the claimable tasks of classes whose budget is
 // spent and says so. (queue and refuse leave them where they are.)
 func (b *Backlog) actOnSpent(ctx context.Context, tx *store.Tx) (int64, error) {
-	rows, err := tx.Query(ctx, `
-		SELECT r.task::text, b.on_hard, b.downgrade_to FROM funds b JOIN classes c ON b.workspace IN ('', c.workspace) AND `+scopeFits("b")+`,
-			LATERAL (SELECT task FROM ready WHERE class = c.id LIMIT $1) AS r
-		WHERE b.on_hard IN ('cancel', 'downgrade') AND $2 = '' AND b.hard - b.used - b.reserved < greatest(1, coalesce((c.estimate->>b.dimension)::bigint, 0))
-			AND c.lane <> b.downgrade_to LIMIT $1`, sweepBatch, "")
+	rows, err := tx.Query(ctx, statement("tasks_of_spent_budgets"), sweepBatch, "")
 	if err != nil {
 		return 0, fmt.Errorf("looking for tasks of spent budgets: %w", err)
 	}
@@ -177,12 +153,7 @@ func changeLane(ctx context.Context, tx *store.Tx, tasks []string, lane string) 
 	if err := pull(ctx, tx, tasks); err != nil {
 		return 0, err
 	}
-	tag, err := tx.Exec(ctx, `
-		WITH moved AS (
-			UPDATE tasks t SET class = intern_class(c.workspace, $2, c.kind, c.capabilities, c.account, c.conn, c.only_task, c.estimate), updated_at = clock_timestamp()
-			FROM classes c WHERE t.id = ANY ($1::uuid[]) AND c.id = t.class AND t.state = 'queued' RETURNING t.id, t.workspace
-		)
-		INSERT INTO audit (workspace, actor, action, object, code, why) SELECT workspace, 'self', 'task.downgraded', id::text, 'budget_exceeded', 'to lane ' || $2 FROM moved`, tasks, lane)
+	tag, err := tx.Exec(ctx, statement("change_lane"), tasks, lane)
 	if err != nil {
 		return 0, fmt.Errorf("moving tasks to lane %s: %w", lane, err)
 	}
@@ -193,13 +164,7 @@ func changeLane(ctx context.Context, tx *store.Tx, tasks []string, lane string) 
 // many and when the next one comes (at most limit from now).
 func (b *Backlog) promoteDue(ctx context.Context, limit time.Duration) (n int64, next time.Duration, err error) {
 	err = b.db.Tx(ctx, "promoting due tasks", func(ctx context.Context, tx *store.Tx) error {
-		tag, err := tx.Exec(ctx, `
-			WITH came AS (
-				DELETE FROM due WHERE task IN (SELECT task FROM due WHERE at <= now() ORDER BY at LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING task
-			)
-			INSERT INTO ready (class, rank, seq, task, workspace, expires_at)
-			SELECT class, -priority, seq, id, workspace, CASE attempt WHEN 0 THEN expires_at ELSE 'infinity' END FROM tasks JOIN came ON task = id WHERE state = 'queued' AND unmet = 0
-			ON CONFLICT DO NOTHING`, sweepBatch)
+		tag, err := tx.Exec(ctx, statement("promote_due"), sweepBatch)
 		if err != nil {
 			return err
 		}
@@ -217,17 +182,7 @@ func (b *Backlog) promoteDue(ctx context.Context, limit time.Duration) (n int64,
 // started has passed; their signed results say so. It returns how many.
 func (b *Backlog) expireWaiting(ctx context.Context) (n int, err error) {
 	err = b.db.Tx(ctx, "expiring tasks", func(ctx context.Context, tx *store.Tx) error {
-		rows, err := tx.Query(ctx, `
-			WITH late AS (
-				DELETE FROM ready WHERE ctid = ANY (ARRAY (
-					SELECT ctid FROM ready WHERE expires_at < 'infinity' AND expires_at <= clock_timestamp() LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING task
-			), moved AS (
-				UPDATE tasks SET state = 'expired', reason = 'command_expired', epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
-				WHERE id = ANY (ARRAY (SELECT task FROM late)) AND state = 'queued' AND attempt = 0 RETURNING id, workspace, state
-			), audited AS (
-				INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, 'self', 'task.expired', id::text, 'command_expired' FROM moved
-			), `+tallySQL+`
-			SELECT id::text FROM moved`, sweepBatch)
+		rows, err := tx.Query(ctx, statement("expire_waiting"), sweepBatch)
 		if err != nil {
 			return err
 		}

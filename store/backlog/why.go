@@ -42,10 +42,6 @@ type Claimer struct {
 // claimerMemory is how long a claimer counts as one of late.
 const claimerMemory = time.Hour
 
-const noteClaimer = `INSERT INTO claimers AS c (workspace, owner, kind, capabilities, lanes) VALUES ($1, $2, $3, $4, $5)
-	ON CONFLICT (workspace, owner, kind) DO UPDATE SET capabilities = excluded.capabilities, lanes = excluded.lanes, seen = clock_timestamp()
-	WHERE c.seen < now() - interval '1 minute' OR (c.capabilities, c.lanes) IS DISTINCT FROM (excluded.capabilities, excluded.lanes)`
-
 // claimerNotes remember whom this process has noted of late, so that a claim
 // does not ask each time.
 type claimerNotes struct {
@@ -115,8 +111,7 @@ func (w *Why) byState() {
 }
 
 func (ws *Workspace) whyFrozen(ctx context.Context, tx *store.Tx, w *Why) error {
-	rows, err := tx.Query(ctx, `SELECT f.scope, f.target, f.reason, f.actor, f.since FROM tasks t JOIN classes c ON c.id = t.class
-		JOIN freezes f ON f.workspace IN ('', c.workspace) AND `+scopeFits("f")+` WHERE t.id = $1 AND $2 = '' ORDER BY f.id`, w.Task.ID, "")
+	rows, err := tx.Query(ctx, statement("why_frozen"), w.Task.ID, "")
 	if err != nil {
 		return err
 	}
@@ -155,8 +150,7 @@ func (ws *Workspace) whyDependencies(ctx context.Context, tx *store.Tx, w *Why) 
 	if w.Task.Unmet == 0 {
 		return nil
 	}
-	rows, err := tx.Query(ctx, `SELECT coalesce(x.key, x.id::text), x.state, x.updated_at FROM dependencies d JOIN tasks x ON x.id = d.dependency
-		WHERE d.task = $1 AND NOT d.met ORDER BY is_terminal(x.state) DESC, x.seq LIMIT $2`, w.Task.ID, maxWhyDependencies)
+	rows, err := tx.Query(ctx, statement("why_dependencies"), w.Task.ID, maxWhyDependencies)
 	if err != nil {
 		return err
 	}
@@ -188,8 +182,7 @@ func (ws *Workspace) whyTime(_ context.Context, _ *store.Tx, w *Why) error {
 
 // whyCapability finds who could claim the task; nobody of late is a reason.
 func (ws *Workspace) whyCapability(ctx context.Context, tx *store.Tx, w *Why) error {
-	rows, err := tx.Query(ctx, `SELECT owner, capabilities, coalesce(lanes, '{}'), seen FROM claimers
-		WHERE workspace = $1 AND kind = $2 AND capabilities @> $3::text[] AND (lanes IS NULL OR $4 = ANY (lanes)) AND seen > now() - $5::interval ORDER BY seen DESC LIMIT 20`,
+	rows, err := tx.Query(ctx, statement("why_capability"),
 		ws.name, w.Task.Kind, w.Task.Capabilities, w.Task.Lane, claimerMemory)
 	if err != nil {
 		return err
@@ -217,10 +210,7 @@ func capabilityFlags(list []string) string {
 }
 
 func (ws *Workspace) whyLimits(ctx context.Context, tx *store.Tx, w *Why) error {
-	rows, err := tx.Query(ctx, limitsOf("$3")+`
-		SELECT x.what, x.name, x.room, x.amount, (SELECT g.resets_at FROM budgets g WHERE x.what = 'budget' AND g.id = x.id)
-		FROM tasks t JOIN classes c ON c.id = t.class, LATERAL (`+bindings+`) AS x
-		WHERE t.id = $1 AND $2 = '' AND t.state = 'queued' AND (x.room <= 0 OR x.amount > x.room) ORDER BY x.what DESC, x.name`, w.Task.ID, "", ws.name)
+	rows, err := tx.Query(ctx, statement("why_limits"), ws.name, "", w.Task.ID)
 	if err != nil {
 		return err
 	}

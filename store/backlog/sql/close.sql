@@ -1,0 +1,143 @@
+-- The ends of attempts, and of tasks that no attempt holds.
+
+-- Ends attempts, as far as the fences hold. Writing parts run in the reverse of
+-- their order here, so budgets are taken last and held for the shortest time.
+-- What a claim reserved is charged as the estimate, unless usage of that dimension
+-- was reported meanwhile or the work never began.
+--
+-- Parameters: $1 tasks, $2 attempts, $3 epochs, $4 outcomes, $5 exits, $6 reasons,
+-- $7 whether final, $8 delays in ms, $9 and $10 the least and the longest back-off,
+-- $11 the actor.
+-- name: close_attempts
+-- include: ending
+        AND t.state IN ('claimed', 'running', 'awaiting_input')
+-- include: closing
+SELECT n,
+-- include: moved_columns
+    , clock_timestamp() FROM moved ORDER BY n
+
+-- close_attempts for workers of cards that are done: the task ends, and nothing but
+-- its dependents follows. It answers with the places in the list.
+-- name: complete_attempts
+-- include: ending
+        AND t.reason <> 'kill_requested' AND t.conn IS NULL AND t.state IN ('claimed', 'running', 'awaiting_input')
+-- include: closing
+SELECT n FROM moved
+
+-- name: ending
+WITH f AS (
+    SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::text[], $5::jsonb[], $6::text[], $7::bool[], $8::bigint[])
+        WITH ORDINALITY AS u (task, attempt, epoch, outcome, exit, why, final, delay, n)
+), moved AS (
+    UPDATE tasks t SET updated_at = clock_timestamp(), state =
+-- include: next_state
+        , reason = next_reason(counts_as(f.outcome, t.max_losses), f.final, f.why, t.reason, t.retries, t.max_retries, t.max_losses, t.reclaims),
+        ended_at = CASE WHEN is_terminal(
+-- include: next_state
+            ) THEN clock_timestamp() END,
+        retries = t.retries + (counts_as(f.outcome, t.max_losses) IN ('failed', 'lost') AND
+-- include: next_state
+            = 'queued')::int,
+        reclaims = t.reclaims + (counts_as(f.outcome, t.max_losses) = 'interrupted' AND
+-- include: next_state
+            = 'queued')::int,
+        next_type = CASE f.outcome WHEN 'failed' THEN 'retry' WHEN 'interrupted' THEN 'reclaim' WHEN 'blocked' THEN 'resume' ELSE t.next_type END,
+        not_before = CASE WHEN counts_as(f.outcome, t.max_losses) IN ('failed', 'lost') OR t.max_losses IS NOT NULL AND counts_as(f.outcome, t.max_losses) = 'interrupted'
+                THEN now() + least($10::interval, $9::interval * 2 ^ least(CASE counts_as(f.outcome, t.max_losses) WHEN 'interrupted' THEN t.reclaims ELSE t.retries END, 20)) * random()
+            WHEN f.delay > 0 THEN now() + f.delay * interval '1 millisecond' END
+    FROM f WHERE t.id = f.task AND t.attempt = f.attempt AND t.epoch = f.epoch
+
+-- name: next_state
+            next_state(counts_as(f.outcome, t.max_losses), f.final, t.reason, t.retries, t.max_retries, t.max_losses, t.reclaims)
+
+-- name: closing
+    RETURNING t.id, t.workspace, t.attempt, t.epoch, t.state, t.reason, t.conn, t.command, t.command_digest, t.started_at, f.n, f.outcome, f.exit
+), closed AS (
+    DELETE FROM leases l USING moved m WHERE l.task = m.id
+    RETURNING l.task, l.attempt, l.workspace, l.epoch, l.type, l.owner, l.claim, l.claimed_at, l.started_at, l.reserved, l.used, m.outcome, m.exit, m.state, m.reason
+), alike AS MATERIALIZED (
+    SELECT reserved, used, outcome, count(*) AS n FROM closed WHERE reserved IS NOT NULL GROUP BY 1, 2, 3
+), dues AS MATERIALIZED (
+    SELECT b.id, b.workspace, b.rolling, sum(c.n * r.value::bigint)::bigint AS held,
+        (sum(c.n * r.value::bigint) FILTER (WHERE c.outcome NOT IN ('released', 'unavailable') AND NOT coalesce(c.used ? b.dimension, false)))::bigint AS spent
+    FROM alike c, jsonb_each_text(c.reserved) AS r JOIN budgets b ON b.id = r.key::int GROUP BY b.id, b.workspace, b.rolling ORDER BY b.id
+), settled AS (
+    INSERT INTO budget_slots AS s (budget, slot, workspace, used, reserved) SELECT id, budget_slot(), workspace, coalesce(spent, 0), -held FROM dues WHERE held > 0
+    ON CONFLICT (budget, slot) DO UPDATE SET used = s.used + excluded.used, reserved = s.reserved + excluded.reserved
+), kept AS (
+    INSERT INTO ended_attempts (task, number, workspace, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, charged)
+    SELECT task, attempt, workspace, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, reserved FROM closed
+), charged AS (
+    INSERT INTO charges (budget, workspace, amount) SELECT id, workspace, spent FROM dues WHERE rolling IS NOT NULL AND spent > 0
+), session AS (
+    UPDATE sessions s SET state = 'retired', ended_at = clock_timestamp() FROM moved m WHERE m.command IS NOT NULL AND s.task = m.id AND s.attempt = m.attempt
+), audited AS (
+    INSERT INTO audit (workspace, actor, action, object, code, why, tasks)
+    SELECT workspace, $11, 'task.' || state, (CASE count(*) WHEN 1 THEN (array_agg(task))[1] ELSE claim END)::text, reason,
+        CASE count(*) WHEN 1 THEN 'attempt ' || min(attempt) || ' ' || outcome ELSE outcome END, array_agg(task)
+    FROM closed GROUP BY workspace, claim, state, reason, outcome
+),
+-- include: tally
+
+-- Counts tasks that moved to a terminal state.
+-- name: tally
+tally AS (
+    INSERT INTO tallies (workspace, state, slot, n) SELECT workspace, state, pg_backend_pid() % 16, count(*) FROM moved WHERE is_terminal(state) GROUP BY 1, 2 ORDER BY 1, 2
+    ON CONFLICT (workspace, state, slot) DO UPDATE SET n = tallies.n + excluded.n
+)
+
+-- name: moved_columns
+    id::text, state, reason, attempt, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest, epoch,
+    reason = 'kill_requested', started_at
+
+-- name: ended_tasks
+SELECT 1,
+-- include: moved_columns
+    , ended_at FROM tasks WHERE id = ANY ($1::uuid[])
+
+-- name: move_waiting
+WITH moved AS (
+    UPDATE tasks SET state = $3, reason = $4, epoch = epoch + 1, updated_at = clock_timestamp(), ended_at = CASE WHEN is_terminal($3) THEN clock_timestamp() END
+    WHERE id = $1 AND state = $2 AND epoch = $5 RETURNING workspace, state
+),
+-- include: tally
+SELECT FROM moved
+
+-- name: cancel_waiting
+WITH moved AS (
+    UPDATE tasks SET state = 'cancelled', reason = $2, epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
+    WHERE id = ANY ($1::uuid[]) AND state IN ('queued', 'paused', 'blocked') RETURNING id, workspace, state
+), audited AS (
+    INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, $3, 'task.cancelled', id::text, $2 FROM moved
+),
+-- include: tally
+SELECT id::text FROM moved
+
+-- name: expire_waiting
+WITH late AS (
+    DELETE FROM ready WHERE ctid = ANY (ARRAY (
+        SELECT ctid FROM ready WHERE expires_at < 'infinity' AND expires_at <= clock_timestamp() LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING task
+), moved AS (
+    UPDATE tasks SET state = 'expired', reason = 'command_expired', epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
+    WHERE id = ANY (ARRAY (SELECT task FROM late)) AND state = 'queued' AND attempt = 0 RETURNING id, workspace, state
+), audited AS (
+    INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, 'self', 'task.expired', id::text, 'command_expired' FROM moved
+),
+-- include: tally
+SELECT id::text FROM moved
+
+-- name: take_over
+WITH taken AS (
+    UPDATE tasks SET epoch = $3, updated_at = clock_timestamp() WHERE id = $1 AND attempt = $2 AND epoch = $3 - 1 AND state IN ('claimed', 'running', 'awaiting_input')
+    RETURNING id, epoch
+)
+UPDATE leases l SET epoch = t.epoch FROM taken t WHERE l.task = t.id
+
+-- name: retry
+WITH moved AS (
+    UPDATE tasks SET state = 'queued', reason = waiting_reason(id), next_type = 'replay', replays = replays + 1, epoch = epoch + 1, ended_at = NULL, updated_at = clock_timestamp(),
+        not_before = CASE WHEN $4::interval > interval '0' THEN now() + $4::interval END
+    WHERE id = $1 AND state = $2 AND replays < $3 AND NOT (on_failed_dep = 'cancel' AND waiting_reason(id) <> '') RETURNING id
+)
+INSERT INTO tallies (workspace, state, slot, n) SELECT $5, $2, pg_backend_pid() % 16, -1 FROM moved
+ON CONFLICT (workspace, state, slot) DO UPDATE SET n = tallies.n - 1

@@ -1,0 +1,57 @@
+-- name: find_class
+SELECT id, xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid FROM classes
+WHERE workspace = $1 AND digest = class_digest($1, $2, $3, $4, $5, nullif($6, '')::uuid, NULL, $7)
+
+-- name: find_existing
+SELECT id::text, coalesce(key, ''), coalesce(idempotency_key, ''), request_digest, state FROM tasks
+WHERE workspace = $1 AND key = ANY ($2)
+UNION SELECT id::text, coalesce(key, ''), coalesce(idempotency_key, ''), request_digest, state FROM tasks
+WHERE workspace = $1 AND idempotency_key = ANY ($3)
+
+-- name: hold_tasks
+SELECT id::text, coalesce(key, ''), state FROM tasks
+WHERE id IN (SELECT id FROM tasks WHERE workspace = $1 AND key = ANY ($2) UNION SELECT unnest($3::uuid[])) ORDER BY id FOR SHARE
+
+-- name: create_tasks
+WITH new AS (
+    SELECT * FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::int[], $9::int[], $10::text[], $11::bytea[], $12::text[],
+        $13::timestamptz[], $14::int[], $15::int[], $16::text[], $17::jsonb[])
+        WITH ORDINALITY AS u (id, key, title, body, phase, priority, class, idem, digest, on_fail, not_before, retries, unmet, reason, acceptance, n)
+), added AS (
+    INSERT INTO tasks (id, workspace, key, title, phase, priority, class, idempotency_key, request_digest, on_failed_dep, not_before, max_retries, unmet, reason, created_by)
+    SELECT id, $1, nullif(key, ''), title, phase, priority, class, nullif(idem, ''), digest, on_fail, not_before, retries, unmet, reason, $2 FROM new ORDER BY n
+    RETURNING id, seq, class, priority, unmet, not_before
+), bodies AS (
+    INSERT INTO task_bodies (task, workspace, body, acceptance) SELECT id, $1, body, acceptance FROM new WHERE body <> '' OR acceptance IS NOT NULL
+), edges AS (
+    INSERT INTO dependencies (task, dependency, workspace, met) SELECT t, d, $1, m FROM unnest($18::uuid[], $19::uuid[], $20::bool[]) AS e (t, d, m)
+), place AS (
+    INSERT INTO ready (class, rank, seq, task, workspace, expires_at)
+    SELECT class, -priority, seq, id, $1, 'infinity' FROM added WHERE unmet = 0 AND coalesce(not_before <= now(), true)
+), later AS (
+    INSERT INTO due (at, task, workspace) SELECT not_before, id, $1 FROM added WHERE unmet = 0 AND not_before > now()
+), waiting AS (
+    INSERT INTO parked (task, workspace, why) SELECT id, $1, 'deps' FROM added WHERE unmet > 0
+)
+INSERT INTO audit (workspace, actor, action, object, tasks) SELECT $1, $2, 'task.queued', $21, array_agg(id) FROM added
+
+-- name: tombstones
+SELECT k.task::text, k.reason FROM unnest($1::uuid[], $2::uuid[]) AS u (task, conn) JOIN kills k ON k.task = u.task AND k.conn = u.conn
+WHERE NOT EXISTS (SELECT FROM tasks t WHERE t.id = k.task)
+
+-- name: request_tasks
+WITH new AS (
+    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bytea[], $6::int[], $7::int[], $8::int[], $9::jsonb[], $10::timestamptz[], $11::int[])
+        WITH ORDINALITY AS u (id, conn, title, command, digest, class, priority, retries, spec, expires_at, losses, n)
+), added AS (
+    INSERT INTO tasks (id, conn, title, command, command_digest, class, priority, max_retries, max_losses, expires_at)
+    SELECT id, conn, title, command, digest, class, priority, retries, losses, expires_at FROM new ORDER BY n
+    ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, command, class, priority, expires_at
+), bodies AS (
+    INSERT INTO task_bodies (task, workspace, spec) SELECT id, workspace, spec FROM new JOIN added USING (id, command)
+), agents AS (
+    INSERT INTO agents (id, name, runtime) SELECT id, title, spec->>'runtime' FROM new JOIN added USING (id, command)
+), places AS (
+    INSERT INTO ready (class, rank, seq, task, workspace, expires_at) SELECT class, -priority, seq, id, workspace, expires_at FROM added
+)
+SELECT id::text FROM added

@@ -1,0 +1,32 @@
+-- name: add_edge
+WITH edge AS (
+    INSERT INTO dependencies (task, dependency, workspace, met) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING RETURNING met
+)
+UPDATE tasks SET unmet = unmet + coalesce((SELECT (NOT met)::int FROM edge), 0), updated_at = clock_timestamp(),
+    reason = CASE WHEN $5 THEN 'dependency_failed' ELSE reason END
+WHERE id = $1 AND state = $6
+
+-- name: walk_dependencies
+WITH RECURSIVE walk (node, via) AS (
+    SELECT $1::uuid, NULL::uuid
+    UNION
+    SELECT d.dependency, w.node FROM walk w JOIN dependencies d ON d.task = w.node WHERE w.node <> $2
+)
+SELECT w.node::text, coalesce(w.via::text, ''), coalesce(t.key, t.id::text) FROM walk w JOIN tasks t ON t.id = w.node
+
+-- name: drop_edge
+UPDATE tasks t SET unmet = unmet - $3::int, updated_at = clock_timestamp(),
+    reason = CASE WHEN reason = 'dependency_failed' THEN waiting_reason(id) ELSE reason END
+WHERE id = $1 AND state = $2
+
+-- name: tell_dependents
+UPDATE tasks SET reason = 'dependency_failed', updated_at = clock_timestamp()
+WHERE id IN (SELECT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND NOT met) AND on_failed_dep = 'hold' AND state = 'queued'
+
+-- name: dependents_to_cancel
+SELECT id::text FROM tasks
+WHERE id IN (SELECT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND NOT met) AND on_failed_dep = 'cancel' AND state IN ('queued', 'paused', 'blocked')
+
+-- name: reassure_dependents
+UPDATE tasks t SET reason = waiting_reason(id), updated_at = clock_timestamp()
+WHERE id IN (SELECT task FROM dependencies WHERE dependency = $1 AND NOT met) AND reason = 'dependency_failed' AND state = 'queued'

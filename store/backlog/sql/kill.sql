@@ -1,0 +1,24 @@
+-- name: revoke_lease
+WITH killed AS (
+    UPDATE tasks SET epoch = epoch + 1, reason = 'kill_requested', updated_at = clock_timestamp() WHERE id = $1 RETURNING id, attempt, epoch
+), lease AS (
+    UPDATE leases l SET epoch = k.epoch FROM killed k WHERE l.task = k.id
+)
+SELECT attempt, epoch FROM killed
+
+-- name: pending_kill
+SELECT t.attempt, t.epoch, coalesce(min(k.grace) FILTER (WHERE k.answered_at IS NULL), interval '10 seconds')
+FROM tasks t LEFT JOIN kills k ON k.task = t.id
+WHERE t.id = $1 AND NOT is_terminal(t.state) AND t.reason = 'kill_requested' GROUP BY t.attempt, t.epoch
+
+-- name: revoke_leases
+WITH killed AS (
+    UPDATE tasks SET epoch = epoch + 1, reason = 'kill_requested', updated_at = clock_timestamp()
+    WHERE conn = $1 AND state IN ('claimed', 'running', 'awaiting_input') RETURNING id, epoch
+)
+UPDATE leases l SET epoch = k.epoch FROM killed k WHERE l.task = k.id
+
+-- name: answer_kills
+UPDATE kills k SET answered_at = clock_timestamp() FROM tasks t
+WHERE k.task = ANY ($1::uuid[]) AND k.answered_at IS NULL AND t.id = k.task AND t.conn = k.conn
+RETURNING k.task::text, k.command::text, encode(k.digest, 'hex'), (extract(epoch FROM clock_timestamp()) * 1000)::bigint

@@ -1,0 +1,34 @@
+-- name: verify_grant
+SELECT secret, $2 <= clock_timestamp(),
+    EXISTS (SELECT FROM leases l JOIN tasks t ON t.id = l.task AND t.epoch = l.epoch WHERE l.task = $3 AND l.attempt = $4 AND l.epoch = $5)
+FROM grant_keys WHERE kid = $1 AND verifies_until > clock_timestamp()
+
+-- name: renew_leases
+UPDATE leases l SET until = clock_timestamp() + $3::interval
+FROM unnest($1::uuid[], $2::bigint[]) AS f (task, epoch) WHERE l.task = f.task AND l.epoch = f.epoch
+RETURNING l.task::text, l.attempt, l.epoch
+
+-- name: open_attempts
+SELECT l.task::text, l.attempt, t.epoch, l.owner, l.started_at IS NOT NULL, coalesce(s.boot_id, ''), coalesce(s.log_out, 0), coalesce(s.log_err, 0),
+    coalesce(t.command::text, ''), coalesce(encode(t.command_digest, 'hex'), ''), b.spec
+FROM leases l JOIN tasks t ON t.id = l.task JOIN task_bodies b ON b.task = l.task
+LEFT JOIN sessions s ON s.task = l.task AND s.attempt = l.attempt
+WHERE l.owner = $1 AND b.spec IS NOT NULL ORDER BY l.claimed_at
+
+-- name: mark_started
+WITH f AS (
+    SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::int[], $5::text[]) WITH ORDINALITY AS u (task, attempt, epoch, pid, boot, n)
+), moved AS (
+    UPDATE tasks t SET state = 'running', started_at = coalesce(t.started_at, clock_timestamp()), updated_at = clock_timestamp()
+    FROM f JOIN leases a ON a.task = f.task AND a.attempt = f.attempt
+    WHERE t.id = f.task AND t.attempt = f.attempt AND t.epoch = f.epoch AND t.state IN ('claimed', 'running')
+    RETURNING t.id, t.workspace, t.attempt, t.conn, t.command, t.command_digest, t.epoch, f.pid, f.boot, f.n, a.started_at IS NULL AS fresh
+), attempt AS (
+    UPDATE leases a SET started_at = clock_timestamp() FROM moved m WHERE m.fresh AND a.task = m.id
+), session AS (
+    INSERT INTO sessions (task, attempt, agent, pid, boot_id, state) SELECT id, attempt, id, pid, boot, 'online' FROM moved WHERE fresh ON CONFLICT DO NOTHING
+), audited AS (
+    INSERT INTO audit (workspace, actor, action, object) SELECT workspace, 'self', 'task.running', id::text FROM moved WHERE fresh
+)
+SELECT n, fresh, id::text, attempt, epoch, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest,
+    (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM moved ORDER BY n

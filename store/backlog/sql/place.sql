@@ -1,0 +1,42 @@
+-- The places where a task that has not ended stands: ready, due, parked.
+
+-- name: unpark
+WITH moved AS (
+    UPDATE tasks SET state = 'queued', reason = waiting_reason(id), epoch = epoch + 1, updated_at = clock_timestamp() WHERE id = ANY ($1::uuid[]) AND state = 'blocked' RETURNING id
+)
+INSERT INTO audit (workspace, actor, action, object, why) SELECT $2, $3, $4, id::text, $5 FROM moved
+
+-- name: place
+WITH t AS (
+    SELECT id, workspace, class, priority, seq, unmet, not_before, CASE attempt WHEN 0 THEN expires_at ELSE 'infinity' END AS expires_at
+    FROM tasks WHERE id = ANY ($1::uuid[]) AND state = 'queued'
+), later AS (
+    INSERT INTO due (at, task, workspace) SELECT not_before, id, workspace FROM t WHERE unmet = 0 AND not_before > now() ON CONFLICT DO NOTHING
+), waiting AS (
+    INSERT INTO parked (task, workspace, why) SELECT id, workspace, 'deps' FROM t WHERE unmet > 0
+)
+INSERT INTO ready (class, rank, seq, task, workspace, expires_at)
+SELECT class, -priority, seq, id, workspace, expires_at FROM t WHERE unmet = 0 AND coalesce(not_before <= now(), true) ON CONFLICT DO NOTHING
+
+-- name: resolve
+WITH edges AS (
+    UPDATE dependencies d SET met = true FROM tasks t
+    WHERE d.dependency = ANY ($1::uuid[]) AND NOT d.met AND t.id = d.dependency
+        AND (t.state = 'completed' OR is_terminal(t.state) AND 'ignore' = (SELECT w.on_failed_dep FROM tasks w WHERE w.id = d.task)) RETURNING d.task
+)
+UPDATE tasks t SET unmet = t.unmet - e.n, reason = CASE WHEN t.reason = 'dependency_failed' AND t.unmet = e.n THEN '' ELSE t.reason END, updated_at = clock_timestamp()
+FROM (SELECT task, count(*)::int AS n FROM edges GROUP BY task ORDER BY task) AS e WHERE t.id = e.task
+
+-- Lets the dependents go on that wait for nothing more, and wakes claimers.
+-- name: free
+WITH freed AS (
+    DELETE FROM parked p USING (SELECT DISTINCT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND met) AS d, tasks t
+    WHERE p.task = d.task AND p.why = 'deps' AND t.id = d.task AND t.unmet = 0 AND t.state = 'queued'
+    RETURNING t.id, t.workspace, t.class, t.priority, t.seq, t.not_before, CASE t.attempt WHEN 0 THEN t.expires_at ELSE 'infinity' END AS expires_at
+), later AS (
+    INSERT INTO due (at, task, workspace) SELECT not_before, id, workspace FROM freed WHERE not_before > now()
+), place AS (
+    INSERT INTO ready (class, rank, seq, task, workspace, expires_at)
+    SELECT class, -priority, seq, id, workspace, expires_at FROM freed WHERE coalesce(not_before <= now(), true)
+)
+SELECT pg_notify('spawnmesh_ready', '') FROM (SELECT FROM freed LIMIT 1) AS f WHERE EXISTS (SELECT FROM listeners WHERE until > now())
