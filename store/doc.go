@@ -7,8 +7,8 @@
 // so a crash leaves all of them or none.
 //
 // Every method tries again while the server is away, and has its effect once.
-// The answer to a commit can be lost although the commit happened: a
-// transaction then asks the server by its number what became of it. A caller
+// The answer to a commit can be lost although the commit happened: the next try
+// then looks for the mark that a transaction leaves in its session's row. A caller
 // that gives up, or a process that ends, may call again with the same arguments:
 // where callers choose ids, the second call finds what the first one did.
 package store

@@ -14,8 +14,12 @@ import (
 // inDoubt is a transaction whose commit went out and was not answered.
 type inDoubt struct {
 	session string // the name of its session
-	number  string // its xid; "" when that was to come with the same answer
+	mark    int64  // 0 = its function looks for itself what the first run did
 }
+
+// markCommit notes the transaction as the last one of its session: committed
+// when it is.
+const markCommit = `INSERT INTO last_commits (session, mark) VALUES ($1, $2) ON CONFLICT (session) DO UPDATE SET mark = excluded.mark, at = excluded.at`
 
 // nameSession gives each connection a name of its own, by which its session can
 // be found from another one.
@@ -24,9 +28,13 @@ func nameSession(_ context.Context, c *pgx.ConnConfig) error {
 	return nil
 }
 
-func (tx *Tx) doubt() *inDoubt {
-	return &inDoubt{tx.conn.Conn().Config().RuntimeParams["application_name"], tx.number}
+// keepSession keeps the name where it costs nothing to read.
+func keepSession(_ context.Context, conn *pgx.Conn) error {
+	conn.PgConn().CustomData()["session"] = conn.Config().RuntimeParams["application_name"]
+	return nil
 }
+
+func sessionOf(conn *pgx.Conn) string { return conn.PgConn().CustomData()["session"].(string) }
 
 // answered reports whether err is the server's word that nothing was committed.
 // When a session ends by an error, the commit may have come before it.
@@ -36,25 +44,25 @@ func answered(err error) bool {
 }
 
 // settle ends the session of a transaction in doubt, so that nothing more comes
-// of it, and reports whether it was committed. Without its number the answer is
-// no: its function runs again and finds what it did.
+// of it, and reports whether it was committed.
 func (db *DB) settle(ctx context.Context, d inDoubt) (happened bool, err error) {
 	for until := time.Now().Add(outageLimit); ; {
 		var alive int
-		var status *string
 		var b pgx.Batch
 		b.Queue("begin")
 		b.Queue(`SET LOCAL role = none`) // the login sees its own sessions, the engine's role does not
 		b.Queue(`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1`, d.session).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&alive) })
-		b.Queue(`SELECT pg_xact_status(nullif($1, '')::xid8)`, d.number).QueryRow(func(row pgx.Row) error { return row.Scan(&status) })
+		b.Queue(`RESET role`)
+		b.Queue(`SELECT EXISTS (SELECT FROM last_commits WHERE session = $1 AND mark = $2)`, d.session, d.mark).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&happened) })
 		b.Queue("commit")
 		if err := db.pool.SendBatch(ctx, &b).Close(); err != nil {
-			return false, fmt.Errorf("asking what became of transaction %s: %w", d.number, err)
+			return false, fmt.Errorf("asking what became of a commit: %w", err)
 		}
 		switch {
-		case alive == 0 && (status == nil || *status != "in progress"):
-			return status != nil && *status == "committed", nil
+		case alive == 0:
+			return happened, nil
 		case time.Now().After(until):
 			return false, fmt.Errorf("session %q does not end; end it with pg_terminate_backend", d.session)
 		}

@@ -25,6 +25,7 @@ func (db *DB) Retire(ctx context.Context) error {
 			AND NOT EXISTS (SELECT FROM leases l WHERE l.task = u.task AND l.attempt = u.attempt)`,
 		`DELETE FROM grant_keys WHERE verifies_until < clock_timestamp() - $1::interval`,
 		`DELETE FROM budget_slots s WHERE $1 > interval '0' AND NOT EXISTS (SELECT FROM budgets b WHERE b.id = s.budget)`,
+		`DELETE FROM last_commits WHERE at < clock_timestamp() - $1::interval`,
 		`DELETE FROM listeners WHERE until < clock_timestamp() - $1::interval`,
 	} {
 		err := db.Tx(ctx, "retiring old rows", func(ctx context.Context, tx *Tx) error {

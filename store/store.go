@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,6 +24,7 @@ type DB struct {
 	pool   *pgxpool.Pool
 	self   signing.InstanceID
 	signer *signing.Signer
+	marks  atomic.Int64 // one for each transaction
 }
 
 // Config says whose database to open and how.
@@ -49,7 +51,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 		pc.MaxConns = 12
 	}
 	pc.ConnConfig.RuntimeParams["application_name"] = "spawnmesh"
-	pc.BeforeConnect = nameSession
+	pc.BeforeConnect, pc.AfterConnect = nameSession, keepSession
 	// The statements are long and always the same: planning each anew would cost
 	// more than running it.
 	pc.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"

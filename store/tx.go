@@ -21,10 +21,11 @@ type Tx struct {
 	doing     string
 	workspace string
 	conn      *pgxpool.Conn
-	opening   []*pgx.QueuedQuery
-	number    string // its xid; "" before the first answer
-	ending    bool   // the commit is on its way
-	committed bool   // and was answered
+	unsent    bool // nothing was sent yet: begin travels with the first statement
+	readOnly  bool
+	mark      int64 // by which its commit is known; 0 = it is not looked for
+	ending    bool  // the commit is on its way
+	committed bool  // and was answered
 
 	audit  []AuditRow
 	drafts []Draft
@@ -57,12 +58,12 @@ func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx con
 			return err
 		}
 		defer conn.Release()
-		tx := newTx(db, conn, doing, workspace)
+		tx := &Tx{db: db, doing: doing, workspace: workspace, conn: conn, unsent: true, mark: db.marks.Add(1)}
 		if err = fn(ctx, tx); err == nil {
 			err = tx.commit(ctx)
 		}
 		if tx.ending && !tx.committed && !answered(err) {
-			doubt = tx.doubt()
+			doubt = &inDoubt{sessionOf(conn.Conn()), tx.mark}
 		}
 		return tx.end(ctx, err)
 	})
@@ -85,7 +86,7 @@ func (db *DB) ReadIn(ctx context.Context, doing, workspace string, fn func(ctx c
 			return err
 		}
 		defer conn.Release()
-		tx := &Tx{db: db, doing: doing, workspace: workspace, conn: conn, opening: opening("begin read only", workspace).QueuedQueries}
+		tx := &Tx{db: db, doing: doing, workspace: workspace, conn: conn, unsent: true, readOnly: true}
 		return tx.end(ctx, fn(ctx, tx))
 	})
 	if err != nil {
@@ -94,23 +95,23 @@ func (db *DB) ReadIn(ctx context.Context, doing, workspace string, fn func(ctx c
 	return nil
 }
 
-func opening(begin, workspace string) *pgx.Batch {
+// open returns what goes in front of the first statement.
+func (tx *Tx) open() *pgx.Batch {
 	b := &pgx.Batch{}
-	b.Queue(begin)
-	if workspace != "" {
+	if tx.readOnly {
+		b.Queue("begin read only")
+	} else {
+		b.Queue("begin")
+	}
+	if tx.mark != 0 {
+		b.Queue(markCommit, sessionOf(tx.conn.Conn()), tx.mark)
+	}
+	if tx.workspace != "" {
 		// Both settings end with the transaction, so a pooled connection carries
 		// neither on.
-		b.Queue(`SELECT set_config('role', 'spawnmesh_app', true), set_config('spawnmesh.workspace', $1, true)`, workspace)
+		b.Queue(`SELECT set_config('role', 'spawnmesh_app', true), set_config('spawnmesh.workspace', $1, true)`, tx.workspace)
 	}
 	return b
-}
-
-func newTx(db *DB, conn *pgxpool.Conn, doing, workspace string) *Tx {
-	tx := &Tx{db: db, doing: doing, workspace: workspace, conn: conn}
-	b := opening("begin", workspace)
-	b.Queue(`SELECT pg_current_xact_id()::text`).QueryRow(func(row pgx.Row) error { return row.Scan(&tx.number) })
-	tx.opening = b.QueuedQueries
-	return tx
 }
 
 // Audit adds rows to the audit at the end of the transaction.
@@ -118,21 +119,16 @@ func (tx *Tx) Audit(rows ...AuditRow) { tx.audit = append(tx.audit, rows...) }
 
 // SendBatch sends b, behind the opening when nothing was sent yet.
 func (tx *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	opening := tx.opening
-	if opening == nil {
+	if !tx.unsent {
 		return tx.conn.SendBatch(ctx, b)
 	}
-	tx.opening = nil
-	all := &pgx.Batch{QueuedQueries: append(opening, b.QueuedQueries...)}
+	tx.unsent = false
+	all := tx.open()
+	opening := all.Len()
+	all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
 	results := tx.conn.SendBatch(ctx, all)
-	for _, q := range opening {
-		var err error
-		if q.Fn != nil {
-			err = q.Fn(results)
-		} else {
-			_, err = results.Exec()
-		}
-		if err != nil {
+	for range opening {
+		if _, err := results.Exec(); err != nil {
 			break // every later read returns it too
 		}
 	}
@@ -144,10 +140,7 @@ func (tx *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 // commit takes the results of b with it: fn runs again, after the server has
 // ended the first run, and finds by ids of its own what that one did.
 func (tx *Tx) SendLast(ctx context.Context, b *pgx.Batch) error {
-	if tx.opening != nil {
-		tx.opening = tx.opening[:len(tx.opening)-1] // nobody will ask for its number
-	}
-	tx.number = ""
+	tx.mark = 0
 	return tx.sendLast(ctx, b)
 }
 
@@ -182,21 +175,16 @@ func (tx *Tx) commit(ctx context.Context) error {
 	if tx.committed {
 		return nil
 	}
-	if tx.opening != nil && len(tx.audit)+len(tx.drafts) == 0 {
+	if tx.unsent && len(tx.audit)+len(tx.drafts) == 0 {
 		crash.Point("before " + tx.doing)
 		return nil // nothing was done
-	}
-	if tx.opening != nil { // its number must come before its commit goes
-		if _, err := tx.Exec(ctx, `SELECT`); err != nil {
-			return err
-		}
 	}
 	return tx.sendLast(ctx, &pgx.Batch{})
 }
 
 // Exec runs one statement.
 func (tx *Tx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
-	if tx.opening == nil {
+	if !tx.unsent {
 		return tx.conn.Exec(ctx, sql, args...)
 	}
 	var b pgx.Batch
@@ -207,7 +195,7 @@ func (tx *Tx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.Com
 
 // Query runs one statement that returns rows.
 func (tx *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if tx.opening == nil {
+	if !tx.unsent {
 		return tx.conn.Query(ctx, sql, args...)
 	}
 	var b pgx.Batch
@@ -222,7 +210,7 @@ func (tx *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, err
 
 // QueryRow runs one statement that returns a row.
 func (tx *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if tx.opening == nil {
+	if !tx.unsent {
 		return tx.conn.QueryRow(ctx, sql, args...)
 	}
 	rows, err := tx.Query(ctx, sql, args...)

@@ -37,7 +37,7 @@ type verb struct {
 	trigger  commands.Trigger
 	operator commands.Trigger // where the operator's word differs
 	to       commands.State
-	outcome  string // of the attempt that it ends
+	outcome  string          // of the attempt that it ends
 	reason   commands.Reason // of the task, when the operator acts
 }
 

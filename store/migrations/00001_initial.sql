@@ -26,6 +26,14 @@ CREATE TABLE instance (
 );
 
 -- The validated relation of this instance and one peer. Rows are never deleted.
+-- The last transaction that each session has committed. One that is in doubt is
+-- looked up here: see docs/decisions/0010.
+CREATE TABLE last_commits (
+    session text PRIMARY KEY,                       -- the name that a connection has of its own
+    mark    bigint NOT NULL,                        -- of the transaction, in the process that made the connection
+    at      timestamptz NOT NULL DEFAULT clock_timestamp()
+) WITH (fillfactor = 50);
+
 CREATE TABLE connections (
     id           uuid PRIMARY KEY,
     peer         text NOT NULL,              -- the peer's instance id
