@@ -169,7 +169,6 @@ func serverOptions(name, dir string) (*server.Options, error) {
 		JetStreamLimits:        server.JSLimitOpts{DefaultMaxConsumers: -1}, // two per peer
 		MaxPayload:             maxPayload,
 		MaxPending:             maxPending,
-		StreamMaxBufferedSize:  maxPending, // of what is not stored yet, per stream
 		MaxSubs:                64,
 		WriteDeadline:          5 * time.Second,
 		PingInterval:           15 * time.Second,

@@ -199,6 +199,7 @@ func (h *Hub) options() (*server.Options, error) {
 		return nil, errors.New("a hub needs a TLS certificate")
 	}
 	o.Host, o.DontListen = host, false
+	o.StreamMaxBufferedSize = maxPending // of what one peer sent and is not stored yet
 	o.TLSConfig = serverTLS(h.Certificate)
 	o.TLSHandshakeFirst = true
 	o.TLSTimeout, o.AuthTimeout = 3, 3

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -54,57 +52,6 @@ func openLine(api string, connect func(...nats.Option) (*nats.Conn, error)) (*li
 		return nil, fmt.Errorf("preparing the connection: %w", err)
 	}
 	return l, nil
-}
-
-// keepLine puts a line into lines and another in its place whenever it is lost,
-// until the function it returns is called, which ends the line and waits. It is
-// for connections inside the process: a server drops a connection that does not
-// keep up, whoever is behind it.
-func keepLine(lines *latest[line], log *slog.Logger, what string, open func() (*line, error)) (stop func(), err error) {
-	l, err := open()
-	if err != nil {
-		return func() {}, err
-	}
-	lines.set(l)
-	keeping, end := context.WithCancel(context.Background())
-	var keeper sync.WaitGroup
-	keeper.Go(func() {
-		for l.held(keeping) {
-			lines.set(nil)
-			log.Warn("a connection inside the process was lost and is replaced", "connection", what, "err", l.nc.LastError())
-			if l = reopen(keeping, log, open); l != nil {
-				lines.set(l)
-			}
-		}
-		lines.set(nil).close()
-	})
-	return func() { end(); keeper.Wait() }, nil
-}
-
-// held waits until a line is gone, or returns false when ctx ends before.
-func (l *line) held(ctx context.Context) bool {
-	if l == nil {
-		return false
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-l.gone:
-		return true
-	}
-}
-
-// reopen tries until it has a line, or until ctx ends.
-func reopen(ctx context.Context, log *slog.Logger, open func() (*line, error)) *line {
-	for wait := backoffMin; ctx.Err() == nil; wait = min(2*wait, backoffMax) {
-		l, err := open()
-		if err == nil {
-			return l
-		}
-		log.DebugContext(ctx, "a connection inside the process was not replaced yet", "err", err)
-		pause(ctx, wait)
-	}
-	return nil
 }
 
 // close ends the connection and waits for its goroutines. A nil line is closed.
@@ -181,78 +128,4 @@ func publishError(err error) error {
 		return fmt.Errorf("%w: %s", ErrQuota, api.Description)
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
-}
-
-// A latest holds a value that comes and goes, and lets others wait for it.
-// The zero value holds nothing.
-type latest[T any] struct {
-	mu      sync.Mutex
-	value   *T
-	closed  bool
-	changed chan struct{} // made by a waiter, closed by the next change
-}
-
-func (v *latest[T]) get() *T {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.value
-}
-
-// set replaces the value and returns the one before.
-func (v *latest[T]) set(value *T) (before *T) {
-	return v.change(func() { v.value = value })
-}
-
-// close is for when there will be no further value: everybody who waits for
-// one gets ErrClosed.
-func (v *latest[T]) close() {
-	v.change(func() { v.value, v.closed = nil, true })
-}
-
-func (v *latest[T]) change(how func()) (before *T) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	before = v.value
-	how()
-	if v.changed != nil {
-		close(v.changed)
-		v.changed = nil
-	}
-	return before
-}
-
-// await returns the value as soon as there is one.
-func (v *latest[T]) await(ctx context.Context) (*T, error) {
-	for {
-		v.mu.Lock()
-		value, closed := v.value, v.closed
-		if v.changed == nil {
-			v.changed = make(chan struct{})
-		}
-		changed := v.changed
-		v.mu.Unlock()
-		switch {
-		case closed:
-			return nil, ErrClosed
-		case value != nil:
-			return value, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-// pause waits for d or until ctx ends, and says whether it was d.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -1,0 +1,58 @@
+package transport
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+)
+
+// keepLine puts a line into lines and another in its place whenever it is lost,
+// until the function it returns is called, which ends the line and waits. It is
+// for connections inside the process: a server drops a connection that does not
+// keep up, whoever is behind it.
+func keepLine(lines *latest[line], log *slog.Logger, what string, open func() (*line, error)) (stop func(), err error) {
+	l, err := open()
+	if err != nil {
+		return func() {}, err
+	}
+	lines.set(l)
+	keeping, end := context.WithCancel(context.Background())
+	var keeper sync.WaitGroup
+	keeper.Go(func() {
+		for l.held(keeping) {
+			lines.set(nil)
+			log.Warn("a connection inside the process was lost and is replaced", "connection", what, "err", l.nc.LastError())
+			if l = reopen(keeping, log, open); l != nil {
+				lines.set(l)
+			}
+		}
+		lines.set(nil).close()
+	})
+	return func() { end(); keeper.Wait() }, nil
+}
+
+// held waits until a line is gone, or returns false when ctx ends before.
+func (l *line) held(ctx context.Context) bool {
+	if l == nil {
+		return false
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-l.gone:
+		return true
+	}
+}
+
+// reopen tries until it has a line, or until ctx ends.
+func reopen(ctx context.Context, log *slog.Logger, open func() (*line, error)) *line {
+	for wait := backoffMin; ctx.Err() == nil; wait = min(2*wait, backoffMax) {
+		l, err := open()
+		if err == nil {
+			return l
+		}
+		log.DebugContext(ctx, "a connection inside the process was not replaced yet", "err", err)
+		pause(ctx, wait)
+	}
+	return nil
+}
