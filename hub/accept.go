@@ -60,37 +60,44 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 	if err := r.Spawn.Validate(); err != nil {
 		return SpawnAnswer{}, err
 	}
-	p, err := h.place(r)
-	if err != nil {
+	order := store.SpawnOrder{Spawn: &r.Spawn, Life: life, IdempotencyKey: r.IdempotencyKey, Actor: actor}
+	if err := h.address(&order, r); err != nil {
 		return SpawnAnswer{}, err
 	}
-	o, err := h.orders.Submit(ctx, store.SpawnOrder{Conn: p.ID, Spawn: &r.Spawn, Life: life, IdempotencyKey: r.IdempotencyKey, Actor: actor})
+	o, err := h.orders.Submit(ctx, order)
 	if err != nil {
 		return SpawnAnswer{}, unavailable(err)
 	}
 	if o.Err != nil {
 		return SpawnAnswer{}, o.Err
 	}
-	return SpawnAnswer{o.Task, p.Name, o.Existing}, nil
+	return SpawnAnswer{o.Task, o.Spoke, o.Existing}, nil
 }
 
 // orderAll is one round of the order group: one transaction, then the relay.
 func (h *Hub) orderAll(ctx context.Context, orders []store.SpawnOrder) ([]store.Ordered, error) {
 	// The callers may have left; what they were promised is decided here.
 	out, err := h.DB.OrderSpawns(context.WithoutCancel(ctx), orders)
-	for _, o := range orders {
+	for _, o := range out {
 		h.board.Wake(o.Conn)
 	}
 	return out, err
 }
 
-// place chooses the spoke: the named one, or of all the least loaded that can.
-func (h *Hub) place(r SpawnRequest) (federation.Status, error) {
-	if r.Spoke != "" && r.Any {
-		return federation.Status{}, commands.Refuse(commands.Validation, "give a spoke or any, not both")
-	}
-	if r.Spoke != "" {
-		return h.board.Find(store.Commands, r.Spoke)
+// address says where an order may go: to the named spoke, to the only one there
+// is, or to any that can run it.
+func (h *Hub) address(o *store.SpawnOrder, r SpawnRequest) error {
+	switch {
+	case r.Spoke != "" && r.Any:
+		return commands.Refuse(commands.Validation, "give a spoke or any, not both")
+	case r.Spoke != "":
+		s, err := h.board.Find(store.Commands, r.Spoke)
+		o.Conn = s.ID
+		return err
+	case r.Any:
+		o.Anywhere = true
+		o.Among, o.Nowhere = candidates(h.board.Statuses(store.Commands), o.Spawn)
+		return nil
 	}
 	var living []federation.Status
 	for _, s := range h.board.Statuses(store.Commands) {
@@ -98,13 +105,11 @@ func (h *Hub) place(r SpawnRequest) (federation.Status, error) {
 			living = append(living, s)
 		}
 	}
-	if !r.Any && len(living) == 1 {
-		return living[0], nil
+	if len(living) != 1 {
+		return commands.Refuse(commands.Validation, "%d spokes are connected", len(living)).Hinting("name one with --spoke NAME, or let the hub choose with --any")
 	}
-	if !r.Any {
-		return federation.Status{}, commands.Refuse(commands.Validation, "%d spokes are connected", len(living)).Hinting("name one with --spoke NAME, or let the hub choose with --any")
-	}
-	return leastLoaded(living, r.Spawn.Capabilities)
+	o.Conn = living[0].ID
+	return nil
 }
 
 // idPrefix reports whether s is an agent id or its first six or more characters.

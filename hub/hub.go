@@ -69,6 +69,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Go(func() error { return h.server.ServeJoin(ctx, h.answerJoin) })
 	g.Go(func() error { return h.auditRefusedJoins(ctx) })
 	g.Go(func() error { return h.sweep(ctx) })
+	g.Go(func() error { return every(ctx, endPeriod, func() { h.endUnanswered(ctx) }) })
 	g.Go(func() error { return control.Serve(ctx, socket, h.control(), h.Log) })
 	h.Log.InfoContext(ctx, "hub is serving", "link", h.link, "instance", h.Keys.InstanceID())
 	if _, _, err := h.reach(); err != nil {
@@ -128,6 +129,23 @@ func (h *Hub) sweep(ctx context.Context) error {
 			h.Log.ErrorContext(ctx, "retiring old rows", "err", err)
 		}
 	})
+}
+
+// endPeriod is how often the hub looks for orders that nobody will answer.
+const endPeriod = 5 * time.Second
+
+// endUnanswered ends such orders in bounded batches, and wakes who waits for them.
+func (h *Hub) endUnanswered(ctx context.Context) {
+	for ctx.Err() == nil {
+		tasks, err := h.DB.EndUnanswered(ctx)
+		if err != nil && ctx.Err() == nil {
+			h.Log.ErrorContext(ctx, "ending unanswered orders", "err", err)
+		}
+		h.watch.notify(tasks)
+		if len(tasks) < store.EndBatch {
+			return
+		}
+	}
 }
 
 // every calls fn now and then each period until ctx ends.

@@ -15,10 +15,27 @@ func (h *Hub) handlers() []federation.Handler {
 			Kinds: []commands.Kind{commands.AcceptedKind, commands.RefusedKind, commands.StartedKind, commands.EndedKind,
 				commands.KilledKind, commands.StateKind, commands.ResultKind},
 			From:  store.Commands,
-			Take:  store.MoveMirrors,
-			Taken: func(batch []*store.Incoming) { h.watch.notify(tasksOf(batch)) },
+			Take:  store.MoveMirrorsOr(h.elsewhere),
+			Taken: h.moved,
 		},
 		{Kinds: []commands.Kind{commands.LogKind}, From: store.Commands, Pass: h.keepOutput},
+	}
+}
+
+// elsewhere returns who can run a spawn that a spoke has refused.
+func (h *Hub) elsewhere(s *commands.Spawn) []store.Candidate {
+	list, _ := candidates(h.board.Statuses(store.Commands), s)
+	return list
+}
+
+// moved wakes who waits for the tasks of a batch, and the relays of what was
+// ordered elsewhere.
+func (h *Hub) moved(batch []*store.Incoming) {
+	h.watch.notify(tasksOf(batch))
+	for _, m := range batch {
+		if conn, again := m.Effect.(string); again {
+			h.board.Wake(conn)
+		}
 	}
 }
 

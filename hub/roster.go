@@ -2,7 +2,6 @@ package hub
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -87,37 +86,46 @@ func liveness(age time.Duration, intervalMS int64) string {
 	return "dead"
 }
 
-// leastLoaded picks the spoke with the most room among those that are on line
-// and have the capabilities; the error says why each of them cannot.
-func leastLoaded(spokes []federation.Status, capabilities []string) (federation.Status, error) {
-	var best *federation.Status
-	bestLoad := 0.0
+// candidates returns the spokes that can run a spawn now, as far as their last
+// heartbeats say, and why the others cannot.
+func candidates(roster []federation.Status, s *commands.Spawn) ([]store.Candidate, *commands.Refused) {
+	var fit []store.Candidate
 	var why []string
-	for i, p := range spokes {
-		v := viewOfSpoke(p)
-		missing := slices.DeleteFunc(slices.Clone(capabilities), func(c string) bool { return slices.Contains(v.Capabilities, c) })
-		switch {
-		case !v.Linked:
-			why = append(why, fmt.Sprintf("%s is not linked", p.Name))
-			continue
-		case v.Liveness != "alive" && v.Liveness != "late":
-			why = append(why, fmt.Sprintf("%s is %s", p.Name, v.Liveness))
-			continue
-		case len(missing) > 0:
-			why = append(why, fmt.Sprintf("%s lacks %s", p.Name, strings.Join(missing, ", ")))
+	for _, p := range roster {
+		if p.State.Ended() {
 			continue
 		}
-		load := float64(v.Running+v.Queued) / float64(max(v.Slots, 1))
-		if best == nil || load < bestLoad {
-			best, bestLoad = &spokes[i], load
+		if no := unfit(p, s); no != "" {
+			why = append(why, p.Name+" "+no)
+			continue
 		}
-	}
-	if best != nil {
-		return *best, nil
+		b := p.Beat.Body
+		fit = append(fit, store.Candidate{Conn: p.ID, Slots: b.Slots, Busy: b.Running + b.Queued, Age: time.Since(p.Beat.At)})
 	}
 	if len(why) == 0 {
 		why = []string{"no spoke is connected"}
 	}
-	return federation.Status{}, commands.Refuse(commands.NoSpoke, "no spoke can run this now: %s", strings.Join(why, "; ")).
+	return fit, commands.Refuse(commands.NoSpoke, "no spoke can run this now: %s", strings.Join(why, "; ")).
 		Hinting("name one with --spoke NAME to queue it there until it is back")
+}
+
+// unfit says why a spoke cannot run a spawn now; "" = it can.
+func unfit(p federation.Status, s *commands.Spawn) string {
+	v := viewOfSpoke(p)
+	missing := slices.DeleteFunc(slices.Clone(s.Capabilities), func(c string) bool { return slices.Contains(v.Capabilities, c) })
+	switch {
+	case p.State != store.Active:
+		return "is " + string(p.State)
+	case !v.Linked:
+		return "is not linked"
+	case p.Beat == nil:
+		return "is linked and silent: never seen"
+	case v.Liveness != "alive" && v.Liveness != "late":
+		return "is linked and silent: " + v.Liveness
+	case v.Says.State != string(store.Active):
+		return "says that it is " + v.Says.State
+	case len(missing) > 0:
+		return "lacks " + strings.Join(missing, ", ")
+	}
+	return ""
 }

@@ -165,6 +165,14 @@ var writing = map[string]func(s scene) storetest.Act{
 			return id, err
 		}
 	},
+	"DB.EndUnanswered": func(s scene) storetest.Act {
+		s.ordered()
+		require.NoError(s, s.Exec(`UPDATE mirrors SET expires_at = now() - interval '1 year'`))
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			tasks, err := s.DB.EndUnanswered(ctx)
+			return len(tasks), err
+		}
+	},
 	"DB.SaveBeats": func(s scene) storetest.Act {
 		s.met(store.Commands)
 		return func(ctx context.Context, s *storetest.Side) (any, error) {

@@ -107,13 +107,24 @@ func refusedState(code commands.Code) (commands.State, commands.Reason) {
 }
 
 // MoveMirrors applies reports to mirrors, in one statement. A mirror follows the
-// newest report by sequence; once terminal it stays, and a second, different
-// result is kept as evidence in the inbox only. Answers to questions that were
+// newest report by sequence; once terminal it stays, and what comes after that is
+// kept as evidence in the inbox only. Answers to questions that were
 // not asked are refused.
-func MoveMirrors(ctx context.Context, tx *Tx, _ Standing, batch []*Incoming) error {
-	f := folds{byTask: map[string]*fold{}}
+func MoveMirrors(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) error {
+	return foldAll(batch).move(ctx, tx, from)
+}
+
+func foldAll(batch []*Incoming) *folds {
+	f := &folds{byTask: map[string]*fold{}}
 	for _, m := range batch {
 		f.add(m)
+	}
+	return f
+}
+
+func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
+	if len(f.order) == 0 {
+		return nil
 	}
 	c := f.columns()
 	rows, err := tx.Query(ctx, `
@@ -136,6 +147,8 @@ func MoveMirrors(ctx context.Context, tx *Tx, _ Standing, batch []*Incoming) err
 				result = CASE WHEN o.forward AND o.result IS NOT NULL THEN o.result ELSE m.result END,
 				result_digest = CASE WHEN o.forward AND o.result IS NOT NULL THEN o.result_digest ELSE m.result_digest END,
 				refusal = CASE WHEN o.forward AND o.refusal IS NOT NULL THEN o.refusal ELSE m.refusal END,
+				refusals = CASE WHEN o.forward AND o.refusal IS NOT NULL
+					THEN m.refusals || (o.refusal - 'task' || jsonb_build_object('conn', m.conn, 'spoke', $16::text, 'at', clock_timestamp())) ELSE m.refusals END,
 				policy = CASE WHEN o.policy <> '' AND (o.seq > m.last_seq OR m.policy = '') THEN o.policy ELSE m.policy END,
 				attempt = greatest(m.attempt, o.attempt), last_seq = greatest(m.last_seq, o.seq),
 				accepted_at = coalesce(m.accepted_at, CASE WHEN o.accepted THEN clock_timestamp() END),
@@ -144,10 +157,11 @@ func MoveMirrors(ctx context.Context, tx *Tx, _ Standing, batch []*Incoming) err
 			FROM old o WHERE m.task = o.task
 		), audited AS (
 			INSERT INTO audit (actor, action, object, code, conn)
-			SELECT ($13::text[])[n::int], 'mirror.' || state, task::text, reason, ($1::uuid[])[n::int] FROM old WHERE forward AND news
+			SELECT ($13::text[])[n::int], CASE WHEN over THEN 'mirror.late' ELSE 'mirror.' || state END, task::text, reason, ($1::uuid[])[n::int] FROM old
+			WHERE forward AND news OR over AND had IS NULL AND (result IS NOT NULL OR refusal IS NOT NULL)
 		)
 		SELECT n, task::text, over AND result IS NOT NULL AND had IS NOT NULL AND had <> result_digest FROM old`,
-		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.started, c.attempt, c.accepted, c.refusal, c.result, c.resDigest, c.actor, c.task, c.policy)
+		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.started, c.attempt, c.accepted, c.refusal, c.result, c.resDigest, c.actor, c.task, c.policy, from.Name)
 	if err != nil {
 		return fmt.Errorf("moving mirrors: %w", err)
 	}
@@ -170,7 +184,7 @@ func MoveMirrors(ctx context.Context, tx *Tx, _ Standing, batch []*Incoming) err
 // checkUnmatched refuses answers to questions that were never asked, or that
 // were asked about another task. Answers to kill and status move no mirror, but
 // their question was sent.
-func checkUnmatched(ctx context.Context, tx *Tx, f folds, matched map[int]bool) error {
+func checkUnmatched(ctx context.Context, tx *Tx, f *folds, matched map[int]bool) error {
 	for n, x := range f.order {
 		if matched[n] {
 			continue
@@ -207,7 +221,7 @@ type foldColumns struct {
 	resDigest                   [][]byte
 }
 
-func (f folds) columns() foldColumns {
+func (f *folds) columns() foldColumns {
 	var c foldColumns
 	for _, x := range f.order {
 		c.conn, c.task, c.actor = append(c.conn, x.conn), append(c.task, x.task), append(c.actor, string(x.message.Header.Iss))

@@ -18,11 +18,13 @@ type Mirror struct {
 	Task       string          `json:"id"`
 	Spoke      string          `json:"spoke"`
 	Conn       string          `json:"conn"`
+	ConnState  ConnState       `json:"conn_state"`
 	Title      string          `json:"title,omitempty"`
 	Priority   int             `json:"priority"`
 	State      commands.State  `json:"state"`
 	Reason     commands.Reason `json:"state_reason,omitempty"`
 	Refusal    json.RawMessage `json:"refusal,omitempty"`
+	Refusals   []Refusal       `json:"refusals,omitempty"` // every one, the last included
 	Attempt    int             `json:"attempt"`
 	CreatedBy  string          `json:"created_by"`
 	Command    string          `json:"command"`
@@ -38,7 +40,7 @@ type Mirror struct {
 	UpdatedAt  time.Time       `json:"updated_at"`
 }
 
-const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, m.title, m.priority, m.state, m.reason, m.refusal, m.attempt, m.created_by,
+const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, c.state, m.title, m.priority, m.state, m.reason, m.refusal, m.refusals, m.attempt, m.created_by,
 	m.command::text, m.spec, m.result, m.kill, m.policy, m.expires_at, m.created_at, m.accepted_at, m.started_at, m.ended_at, m.updated_at`
 
 // FindMirrors returns the mirrors whose task id starts with prefix, lower-case
@@ -81,21 +83,22 @@ type ReceiptRow struct {
 	Seq  int64           `json:"seq"`
 	At   time.Time       `json:"received_at"`
 	Code string          `json:"code,omitempty"`
+	Late bool            `json:"late,omitempty"` // it came after the end, and changed nothing
 	Wire json.RawMessage `json:"envelope"`
 }
 
-// Receipts returns what was received about a task from the spoke that has it,
-// ordered by sequence.
+// Receipts returns what was received about a task from the spoke that has it and
+// from those that refused it before, ordered by sequence for each.
 func (db *DB) Receipts(ctx context.Context, task string) ([]ReceiptRow, error) {
-	rows, err := db.pool.Query(ctx, `SELECT kind, seq, received_at, code, wire FROM inbox
-		WHERE task = $1 AND conn = (SELECT conn FROM mirrors WHERE task = $1) ORDER BY seq`, task)
+	rows, err := db.pool.Query(ctx, `SELECT i.kind, i.seq, i.received_at, i.code, coalesce(i.received_at > m.ended_at, false), i.wire FROM mirrors m JOIN inbox i ON i.task = m.task
+		WHERE m.task = $1 AND (i.conn = m.conn OR m.refusals @> jsonb_build_array(jsonb_build_object('conn', i.conn))) ORDER BY i.conn = m.conn, i.conn, i.seq`, task)
 	if err != nil {
 		return nil, fmt.Errorf("reading the receipts of task %s: %w", task, err)
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (ReceiptRow, error) {
 		var r ReceiptRow
 		var wire []byte
-		err := row.Scan(&r.Kind, &r.Seq, &r.At, &r.Code, &wire)
+		err := row.Scan(&r.Kind, &r.Seq, &r.At, &r.Code, &r.Late, &wire)
 		r.Wire = wire
 		return r, err
 	})

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,25 +19,34 @@ import (
 // A SpawnOrder is a spawn that somebody asks this hub to send. Its task id was
 // chosen by the caller, so an order that is given again is known.
 type SpawnOrder struct {
-	Conn           string
+	Conn           string            // of the spoke that was named
+	Anywhere       bool              // no spoke was named: it goes to the least loaded of Among
+	Among          []Candidate       // those that can run it now
+	Nowhere        *commands.Refused // why no others can
 	Spawn          *commands.Spawn
 	Life           time.Duration // how long the spoke may still start it
 	IdempotencyKey string        // "" for none
 	Actor          string
 }
 
-// An Ordered says what became of an order: the task, whether it was there
-// already, or why it was refused.
+// An Ordered says what became of an order: the task and where it went, whether
+// it was there already, or why it was refused.
 type Ordered struct {
 	Task     string
+	Conn     string
+	Spoke    string
 	Existing bool
 	Err      *commands.Refused
 }
 
-// digest identifies what is asked, apart from the task id.
+// digest identifies what is asked, apart from the task id and from where the hub
+// puts it.
 func (o SpawnOrder) digest() ([]byte, error) {
 	s := *o.Spawn
 	s.Task = ""
+	if o.Anywhere {
+		o.Conn = ""
+	}
 	raw, err := json.Marshal(struct {
 		Conn  string
 		Spawn commands.Spawn
@@ -52,11 +62,15 @@ func (o SpawnOrder) digest() ([]byte, error) {
 func (db *DB) OrderSpawns(ctx context.Context, orders []SpawnOrder) ([]Ordered, error) {
 	var out []Ordered
 	err := db.Tx(ctx, "ordering spawns", func(ctx context.Context, tx *Tx) error {
+		orders := slices.Clone(orders) // a second run places them anew
 		out = make([]Ordered, len(orders))
 		if err := refuseClosed(ctx, tx, orders, out); err != nil {
 			return err
 		}
 		if err := findOrdered(ctx, tx, orders, out); err != nil {
+			return err
+		}
+		if err := place(ctx, tx, orders, out); err != nil {
 			return err
 		}
 		return db.insertOrders(ctx, tx, orders, out)
@@ -68,9 +82,14 @@ func (db *DB) OrderSpawns(ctx context.Context, orders []SpawnOrder) ([]Ordered, 
 // connections until the transaction ends: a revocation waits, and finds the
 // orders.
 func refuseClosed(ctx context.Context, tx *Tx, orders []SpawnOrder, out []Ordered) error {
-	conns := make([]string, len(orders))
-	for i, o := range orders {
-		conns[i] = o.Conn
+	var conns []string
+	for _, o := range orders {
+		if !o.Anywhere {
+			conns = append(conns, o.Conn)
+		}
+	}
+	if len(conns) == 0 {
+		return nil
 	}
 	rows, err := tx.Query(ctx, `SELECT id::text, peer_name, state FROM connections WHERE id = ANY ($1::uuid[]) ORDER BY id FOR SHARE`, conns)
 	if err != nil {
@@ -82,14 +101,25 @@ func refuseClosed(ctx context.Context, tx *Tx, orders []SpawnOrder, out []Ordere
 	}
 	for i, o := range orders {
 		c, known := open[o.Conn]
+		out[i].Conn, out[i].Spoke = c.ID, c.Name
 		switch {
+		case o.Anywhere:
 		case !known:
 			out[i].Err = commands.Refuse(commands.NotFound, "no such connection")
-		case c.State != Active && c.State != Suspended:
-			out[i].Err = commands.Refuse(signing.ConnState, "the connection with %s is %s", c.Name, c.State).Hinting("see spawnmesh connections list")
+		default:
+			out[i].Err = closedTo(c.Name, c.State)
 		}
 	}
 	return nil
+}
+
+// closedTo returns why nothing is ordered over a connection; nil when it takes
+// orders.
+func closedTo(name string, s ConnState) *commands.Refused {
+	if s == Active || s == Suspended {
+		return nil
+	}
+	return commands.Refuse(signing.ConnState, "the connection with %s is %s", name, s).Hinting("see spawnmesh connections list")
 }
 
 // findOrdered finds orders that were given before, by task or idempotency key.
@@ -98,20 +128,20 @@ func findOrdered(ctx context.Context, tx *Tx, orders []SpawnOrder, out []Ordered
 	for i, o := range orders {
 		tasks[i], keys[i] = o.Spawn.Task, o.IdempotencyKey
 	}
-	rows, err := tx.Query(ctx, `SELECT u.n, m.task::text, m.request_digest FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY AS u (task, key, n)
-		JOIN mirrors m ON m.task = u.task OR (u.key <> '' AND m.idempotency_key = u.key)`, tasks, keys)
+	rows, err := tx.Query(ctx, `SELECT u.n, m.task::text, m.request_digest, c.id::text, c.peer_name FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY AS u (task, key, n)
+		JOIN mirrors m ON m.task = u.task OR (u.key <> '' AND m.idempotency_key = u.key) JOIN connections c ON c.id = m.conn`, tasks, keys)
 	if err != nil {
 		return fmt.Errorf("looking for earlier orders: %w", err)
 	}
 	var n int
-	var task string
+	var task, conn, spoke string
 	var was []byte
-	_, err = pgx.ForEachRow(rows, []any{&n, &task, &was}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&n, &task, &was, &conn, &spoke}, func() error {
 		is, err := orders[n-1].digest()
 		if err != nil {
 			return err
 		}
-		out[n-1].Task, out[n-1].Existing = task, true
+		out[n-1] = Ordered{Task: task, Conn: conn, Spoke: spoke, Existing: true, Err: out[n-1].Err}
 		if !bytes.Equal(is, was) {
 			out[n-1].Err = commands.Refuse(commands.Idempotency, "the idempotency key or task id was used with other content (task %s)", task)
 		}
@@ -130,6 +160,7 @@ func (db *DB) insertOrders(ctx context.Context, tx *Tx, orders []SpawnOrder, out
 		}
 		if first, twice := taken[o.IdempotencyKey]; twice && o.IdempotencyKey != "" {
 			out[i] = sameOrder(orders[first], o)
+			out[i].Conn, out[i].Spoke = out[first].Conn, out[first].Spoke
 			continue
 		}
 		taken[o.IdempotencyKey] = i
@@ -158,6 +189,7 @@ func sameOrder(first, second SpawnOrder) Ordered {
 func insertMirrors(ctx context.Context, tx *Tx, orders []SpawnOrder, which []int, sealed []signing.Sealed) error {
 	var task, conn, title, command, key, actor []string
 	var priority []int
+	var anywhere []bool
 	var digest, request [][]byte
 	var spec []*commands.Spawn
 	var expires []time.Time
@@ -171,15 +203,15 @@ func insertMirrors(ctx context.Context, tx *Tx, orders []SpawnOrder, which []int
 		task, conn, title = append(task, o.Spawn.Task), append(conn, o.Conn), append(title, o.Spawn.Title)
 		command, digest, key = append(command, s.ID), append(digest, s.Digest[:]), append(key, o.IdempotencyKey)
 		actor, priority, request = append(actor, o.Actor), append(priority, o.Spawn.Priority), append(request, is)
-		spec, expires = append(spec, o.Spawn), append(expires, s.Exp)
+		spec, expires, anywhere = append(spec, o.Spawn), append(expires, s.Exp), append(anywhere, o.Anywhere)
 		audit = append(audit, AuditRow{Actor: o.Actor, Action: "task.ordered", Object: o.Spawn.Task, Conn: o.Conn, Message: s.ID})
 	}
 	_, err := tx.Exec(ctx, `
-		INSERT INTO mirrors (task, conn, title, priority, command, command_digest, idempotency_key, request_digest, created_by, spec, expires_at)
-		SELECT a, b, c, d, e, f, nullif(g, ''), h, i, j, k
-		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::uuid[], $6::bytea[], $7::text[], $8::bytea[], $9::text[], $10::jsonb[], $11::timestamptz[])
-			AS u (a, b, c, d, e, f, g, h, i, j, k)`,
-		task, conn, title, priority, command, digest, key, request, actor, spec, expires)
+		INSERT INTO mirrors (task, conn, title, priority, command, command_digest, idempotency_key, request_digest, created_by, spec, expires_at, anywhere)
+		SELECT a, b, c, d, e, f, nullif(g, ''), h, i, j, k, l
+		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::uuid[], $6::bytea[], $7::text[], $8::bytea[], $9::text[], $10::jsonb[], $11::timestamptz[], $12::bool[])
+			AS u (a, b, c, d, e, f, g, h, i, j, k, l)`,
+		task, conn, title, priority, command, digest, key, request, actor, spec, expires, anywhere)
 	if err != nil {
 		return fmt.Errorf("storing mirrors: %w", err)
 	}
@@ -200,8 +232,8 @@ func (db *DB) OrderKill(ctx context.Context, k commands.Kill, life time.Duration
 		if sent = err == nil && !state.Terminal(); err != nil || !sent {
 			return err
 		}
-		_, err = tx.Exec(ctx, `UPDATE mirrors SET kill = $2, updated_at = clock_timestamp() WHERE task = $1`,
-			k.Task, map[string]any{"reason": k.Reason, "grace_ms": k.GraceMS, "by": actor, "at": time.Now().UTC()})
+		_, err = tx.Exec(ctx, `UPDATE mirrors SET kill = $2, kill_expires_at = clock_timestamp() + $3::interval, updated_at = clock_timestamp() WHERE task = $1`,
+			k.Task, map[string]any{"reason": k.Reason, "grace_ms": k.GraceMS, "by": actor, "at": time.Now().UTC()}, life)
 		if err != nil {
 			return err
 		}
@@ -216,13 +248,17 @@ func (db *DB) OrderKill(ctx context.Context, k commands.Kill, life time.Duration
 // question: the answer names it.
 func (db *DB) OrderStatus(ctx context.Context, task string, life time.Duration, actor string) (id string, err error) {
 	err = db.Tx(ctx, "asking for the state of task "+task, func(ctx context.Context, tx *Tx) error {
-		var conn string
-		err := tx.QueryRow(ctx, `SELECT conn::text FROM mirrors WHERE task = $1`, task).Scan(&conn)
+		var conn, name string
+		var state ConnState
+		err := tx.QueryRow(ctx, `SELECT c.id::text, c.peer_name, c.state FROM mirrors m JOIN connections c ON c.id = m.conn WHERE task = $1 FOR SHARE OF c`, task).Scan(&conn, &name, &state)
 		if err == pgx.ErrNoRows {
 			return commands.Refuse(commands.NotFound, "no agent %s", task)
 		}
 		if err != nil {
 			return err
+		}
+		if r := closedTo(name, state); r != nil {
+			return r
 		}
 		id = tx.Send(Draft{Conn: conn, Lane: LaneCtl, Task: task, Body: &commands.Status{Task: task}, Life: life})
 		tx.Audit(AuditRow{Actor: actor, Action: "task.asked", Object: task, Conn: conn, Message: id})

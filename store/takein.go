@@ -150,6 +150,11 @@ func (db *DB) takeOnce(ctx context.Context, conn string, batch []*Incoming, act 
 		if err == nil {
 			out.Suspended, err = t.quarantine(ctx)
 		}
+		for _, last := range tx.last {
+			if err == nil {
+				err = last(ctx)
+			}
+		}
 		if err == nil {
 			out.Stored, err = tx.store(ctx, conn, t.numbers, len(t.repeats.ids) > 0)
 		}

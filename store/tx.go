@@ -30,6 +30,8 @@ type Tx struct {
 	audit  []AuditRow
 	drafts []Draft
 	sealed outboxRows // numbered already
+
+	last []func(context.Context) error // what locks sequences of other connections, in TakeIn
 }
 
 // Tx runs fn in a transaction, again after an outage, and has its effect once:

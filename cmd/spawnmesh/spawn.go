@@ -33,8 +33,8 @@ spoke when the link is up, and its end comes back. The spoke's own policy decide
 whether it runs.
 
 With --wait or --follow the exit code tells the result: 0 completed, 9 failed,
-10 killed, 6 refused by the spoke, 7 nothing could run it, 124 timed out. An
-interrupt detaches (130); the agent goes on.`,
+10 killed, 5 the connection was revoked, 6 refused by the spoke, 7 nothing could
+run it, 124 timed out. An interrupt detaches (130); the agent goes on.`,
 		Example: `  spawnmesh spawn --spoke attic -- go test ./...
   spawnmesh spawn --any --capability gpu --timeout 2h --follow -- ./train.sh
   spawnmesh spawn --spoke attic --wait -o json -- sh -c 'echo hi; exit 3'`,
@@ -44,7 +44,7 @@ interrupt detaches (130); the agent goes on.`,
 	s, fl := &f.req.Spawn, c.Flags()
 	fl.SetInterspersed(false)
 	fl.StringVar(&f.req.Spoke, "spoke", "", "on the spoke `NAME` (default: the only one there is)")
-	fl.BoolVar(&f.req.Any, "any", false, "let the hub choose a spoke that can run it")
+	fl.BoolVar(&f.req.Any, "any", false, "let the hub choose a spoke that can run it, and another one when that refuses")
 	fl.StringVar(&s.Title, "title", "", "`TEXT` that people see in place of the command")
 	fl.StringVar(&s.Runtime, "runtime", commands.RuntimeExec, "`RUNTIME` exec, or noop that starts nothing")
 	fl.StringVar(&s.Dir, "dir", "", "run in `DIR` on the spoke (default: a fresh directory)")
@@ -128,15 +128,20 @@ func resultCode(v hub.AgentView) error {
 	switch v.Reason {
 	case commands.PolicyDenied, commands.GrantDenied:
 		return exitCode(exitRefused)
+	case commands.LinkRevoked:
+		return exitCode(exitUntrusted)
 	}
 	return exitCode(exitNoSpoke)
 }
 
 // sentence says in a few words how an agent stands.
 func sentence(v hub.AgentView) string {
-	var refusal commands.RefusedBody
-	if v.Refusal != nil && json.Unmarshal(v.Refusal, &refusal) == nil {
-		return fmt.Sprintf("was refused by %s: %s (%s)", v.Spoke, refusal.Why, refusal.Code)
+	if v.Refusal != nil {
+		var list []string
+		for _, r := range v.Refusals {
+			list = append(list, fmt.Sprintf("by %s: %s (%s)", r.Spoke, r.Why, r.Code))
+		}
+		return "was refused " + strings.Join(list, ", ")
 	}
 	var r commands.Result
 	if v.Result != nil && json.Unmarshal(v.Result, &r) == nil {

@@ -111,7 +111,11 @@ func (a *app) printAgent(v hub.AgentView) error {
 		list.add("survives", fmt.Sprintf("%d %s", p.Pid, p.Command))
 	}
 	for _, rc := range v.Receipts {
-		list.add("receipt", fmt.Sprintf("%-15s seq %-6d %s %s", rc.Kind, rc.Seq, rc.At.Local().Format("15:04:05.000"), rc.Code))
+		late := ""
+		if rc.Late {
+			late = "after the end"
+		}
+		list.add("receipt", strings.TrimRight(fmt.Sprintf("%-15s seq %-6d %s %s %s", rc.Kind, rc.Seq, rc.At.Local().Format("15:04:05.000"), rc.Code, late), " "))
 	}
 	if err := a.align(list, 0); err != nil {
 		return err
@@ -128,12 +132,17 @@ func agentPairs(v hub.AgentView) pairs {
 	var list pairs
 	list.add("id", v.Task)
 	list.add("title", v.Title)
-	list.add("spoke", v.Spoke)
+	list.add("spoke", spokeOf(v))
 	list.add("command", commandLine(v.Spec))
 	list.add("state", sentence(v))
 	var refused commands.RefusedBody
 	if v.Refusal != nil && json.Unmarshal(v.Refusal, &refused) == nil {
 		list.add("hint", refused.Hint)
+	}
+	if v.Refusal == nil { // else the state names them
+		for _, r := range v.Refusals {
+			list.add("refused", fmt.Sprintf("by %s: %s (%s)", r.Spoke, r.Why, r.Code))
+		}
 	}
 	list.add("policy", v.Policy) // of the spoke, the version that decided last
 	if v.ExitCode != nil {
@@ -157,6 +166,14 @@ func agentPairs(v hub.AgentView) pairs {
 		list.add("kill", fmt.Sprintf("ordered by %s: %s", kill.By, kill.Reason))
 	}
 	return list
+}
+
+// spokeOf names an agent's spoke, and says when nothing more is heard of it.
+func spokeOf(v hub.AgentView) string {
+	if v.ConnState == store.Active {
+		return v.Spoke
+	}
+	return fmt.Sprintf("%s (the connection is %s)", v.Spoke, v.ConnState)
 }
 
 // resultOf reads an agent's result; it is empty when there is none.

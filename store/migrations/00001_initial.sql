@@ -595,6 +595,8 @@ CREATE TABLE mirrors (
     state            task_state NOT NULL DEFAULT 'queued',
     reason           text NOT NULL DEFAULT '',
     refusal          jsonb,                         -- why the spoke took no work
+    refusals         jsonb NOT NULL DEFAULT '[]',   -- every one, of earlier spokes too: who, when, why
+    anywhere         boolean NOT NULL DEFAULT false,   -- the hub chose the spoke, and chooses another one when that refuses
     attempt          int NOT NULL DEFAULT 0,
     last_seq         bigint NOT NULL DEFAULT 0,     -- of the newest report that was applied
     command          uuid NOT NULL UNIQUE,          -- the spawn message, and
@@ -607,6 +609,7 @@ CREATE TABLE mirrors (
     result_digest    bytea,                         -- of the message that told the result
     policy           text NOT NULL DEFAULT '',      -- version of the spoke's policy that decided last, as it says
     kill             jsonb,                         -- the last one that was ordered: why, by whom, when
+    kill_expires_at  timestamptz,                   -- the spoke refuses it after this
     expires_at       timestamptz NOT NULL,          -- of the order
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     accepted_at      timestamptz,                   -- null = the spoke has not accepted it
@@ -616,6 +619,9 @@ CREATE TABLE mirrors (
     CONSTRAINT ended_is_terminal CHECK (is_terminal(state) = (ended_at IS NOT NULL))
 ) WITH (fillfactor = 60);
 CREATE INDEX mirrors_created ON mirrors (created_at DESC);
+-- What a spoke has to do that no heartbeat counts yet, and what it never answered.
+CREATE INDEX mirrors_open ON mirrors (conn, accepted_at, expires_at) WHERE ended_at IS NULL;
+CREATE INDEX mirrors_killed ON mirrors (kill_expires_at) WHERE ended_at IS NULL AND kill_expires_at IS NOT NULL;
 
 -- Output of agents as far as it was reported. (task, attempt, stream, at) names
 -- a piece for ever.

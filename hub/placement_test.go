@@ -1,0 +1,99 @@
+package hub_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
+)
+
+func TestAnyGoesToTheNextSpokeWhenOneRefuses(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	for _, name := range []string{"attic", "cellar"} {
+		s := m.Join(t, name)
+		require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(policy.Presets["deny"]), 0o644))
+		m.Start(t, name)
+		m.AwaitLink(t, name)
+		meshtest.Await(t, "its heartbeat", func() bool { return m.View(t, name).LastSeen != nil })
+	}
+	everywhere := hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}}}
+
+	t.Run("until nobody is left", func(t *testing.T) {
+		v := m.Wait(t, m.Order(t, everywhere))
+
+		require.Equal(t, []any{commands.Unavailable, commands.PolicyDenied}, []any{v.State, v.Reason})
+		require.Len(t, v.Refusals, 2)
+		require.ElementsMatch(t, []string{"attic", "cellar"}, []string{v.Refusals[0].Spoke, v.Refusals[1].Spoke})
+	})
+	t.Run("and is done there", func(t *testing.T) {
+		m.Add(t, "loft")
+		meshtest.Await(t, "its heartbeat", func() bool { return m.View(t, "loft").LastSeen != nil })
+
+		v := m.Wait(t, m.Order(t, everywhere))
+
+		require.Equal(t, []any{commands.Completed, "loft"}, []any{v.State, v.Spoke})
+		require.Len(t, v.Refusals, 2)
+	})
+}
+
+// A link alone does not make a spoke that can run something.
+func TestAnySkipsWhoCannotTakeIt(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	a := m.Attack(t, "attic")
+	beat := func(state string) {
+		a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, Slots: 1, KillLevel: "group", Version: "x",
+			Link: commands.LinkView{State: state, Reason: "holiday", Numbers: &commands.Numbering{}}}, nil, nil).Wire)
+		meshtest.Await(t, "the heartbeat", func() bool { return m.View(t, "attic").Says.State == state })
+	}
+	order := func() error {
+		return m.Hub.Ask(t, "POST", "/v1/agents", hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}}, nil)
+	}
+	require.True(t, m.View(t, "attic").Linked)
+
+	silent := order()
+	beat("suspended")
+	away := order()
+	beat("active")
+	there := order()
+
+	require.ErrorContains(t, silent, "attic is linked and silent")
+	require.ErrorContains(t, away, "attic says that it is suspended")
+	require.Equal(t, commands.NoSpoke, commands.CodeOf(away))
+	require.NoError(t, there)
+}
+
+// Whoever waits for an order that nobody answers is told of its end.
+func TestAnOrderThatNobodyAnswersEnds(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	m.Join(t, "attic")
+	task := m.Noop(t, "attic")
+	m.Hub.Exec(t, `UPDATE mirrors SET expires_at = now() - interval '1 hour'`)
+
+	v := m.Wait(t, task)
+
+	require.Equal(t, []any{commands.Expired, commands.CommandExpired}, []any{v.State, v.Reason})
+}
+
+func TestAnAgentOfARevokedSpoke(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	m.Join(t, "attic")
+	task := m.Noop(t, "attic")
+	m.Turn(t, "attic", "revoke")
+
+	v := m.Wait(t, task)
+	asked := m.Hub.Ask(t, "POST", "/v1/agents/"+task+"/ask", nil, nil)
+
+	require.Equal(t, []any{commands.Unavailable, commands.LinkRevoked}, []any{v.State, v.Reason})
+	require.EqualValues(t, "revoked", v.ConnState)
+	require.Equal(t, signing.ConnState, commands.CodeOf(asked), "%v", asked)
+}

@@ -1,0 +1,182 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// A Refusal is a spoke's no to an order, as its signed word says it.
+type Refusal struct {
+	Conn   string        `json:"conn"`
+	Spoke  string        `json:"spoke"`
+	Code   commands.Code `json:"code"`
+	Why    string        `json:"why"`
+	Hint   string        `json:"hint,omitempty"`
+	Policy string        `json:"policy,omitempty"` // version of the spoke's policy that decided
+	At     time.Time     `json:"at"`
+}
+
+// othersMay are the refusals that another spoke may not share.
+var othersMay = []commands.Code{commands.Policy, commands.Grant, commands.Capability, commands.BadPath}
+
+// A reorder is an order that one spoke refused and another one gets.
+type reorder struct {
+	fold    *fold
+	to      string // connection
+	spawn   *commands.Spawn
+	life    time.Duration
+	refusal Refusal
+}
+
+// MoveMirrorsOr is [MoveMirrors] of a hub that orders again what a spoke
+// refuses and the hub had placed: elsewhere returns the spokes that can run a
+// spawn now, those that refused it included. It is asked at most once for each
+// spawn, inside the transaction. The [Incoming.Effect] of such a refusal is the
+// id of the connection that the new command goes over.
+func MoveMirrorsOr(elsewhere func(*commands.Spawn) []Candidate) func(context.Context, *Tx, Standing, []*Incoming) error {
+	return func(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) error {
+		f := foldAll(batch)
+		again, err := f.refused(ctx, tx, from)
+		if err == nil && len(again) > 0 {
+			again, err = placeAgain(ctx, tx, again, elsewhere)
+		}
+		if err != nil {
+			return err
+		}
+		for _, r := range again {
+			f.order = slices.DeleteFunc(f.order, func(x *fold) bool { return x == r.fold })
+		}
+		if len(again) > 0 {
+			tx.last = append(tx.last, func(ctx context.Context) error { return orderAgain(ctx, tx, from, again) })
+		}
+		return f.move(ctx, tx, from)
+	}
+}
+
+// refused returns the refusals of orders that may go to another spoke, and locks
+// their mirrors.
+func (f *folds) refused(ctx context.Context, tx *Tx, from Standing) ([]reorder, error) {
+	byCommand := map[string]*fold{}
+	for _, x := range f.order {
+		if x.refusal != nil && !x.accepted && slices.Contains(othersMay, x.refusal.Code) {
+			byCommand[x.command] = x
+		}
+	}
+	if len(byCommand) == 0 {
+		return nil, nil
+	}
+	var ids, digests []string
+	for id, x := range byCommand {
+		ids, digests = append(ids, id), append(digests, x.digest)
+	}
+	// An order that is to be killed is given to nobody any more.
+	rows, err := tx.Query(ctx, `SELECT m.command::text, m.task::text, m.spec, m.expires_at FROM unnest($2::uuid[], $3::text[]) AS u (command, digest)
+		JOIN mirrors m ON m.command = u.command AND m.conn = $1 AND encode(m.command_digest, 'hex') = u.digest
+		WHERE m.anywhere AND m.ended_at IS NULL AND m.accepted_at IS NULL AND m.kill IS NULL ORDER BY m.task FOR UPDATE OF m`, from.ID, ids, digests)
+	if err != nil {
+		return nil, fmt.Errorf("reading refused orders: %w", err)
+	}
+	var list []reorder
+	var command, task string
+	var spawn *commands.Spawn
+	var expires time.Time
+	_, err = pgx.ForEachRow(rows, []any{&command, &task, &spawn, &expires}, func() error {
+		x := byCommand[command]
+		if life := expires.Sub(from.Now); life >= time.Second && (x.task == "" || x.task == task) {
+			x.task, spawn.Task = task, task
+			b := x.refusal
+			list = append(list, reorder{fold: x, spawn: spawn, life: life,
+				refusal: Refusal{Conn: from.ID, Spoke: from.Name, Code: b.Code, Why: b.Why, Hint: b.Hint, Policy: b.Policy, At: from.Now}})
+		}
+		spawn = nil
+		return nil
+	})
+	return list, err
+}
+
+// placeAgain chooses who gets what was refused, and leaves out what nobody is
+// left for.
+func placeAgain(ctx context.Context, tx *Tx, list []reorder, elsewhere func(*commands.Spawn) []Candidate) ([]reorder, error) {
+	tasks := make([]string, len(list))
+	among, all := make([][]Candidate, len(list)), []Candidate{}
+	for i, r := range list {
+		tasks[i], among[i] = r.spawn.Task, elsewhere(r.spawn)
+		all = append(all, among[i]...)
+	}
+	refused, err := refusedBy(ctx, tx, tasks)
+	if err != nil {
+		return nil, err
+	}
+	p, err := newPlacement(ctx, tx, all)
+	if err != nil {
+		return nil, err
+	}
+	var placed []reorder
+	for i, r := range list {
+		refused[r.spawn.Task][r.refusal.Conn] = true
+		if r.to = p.pick(among[i], refused[r.spawn.Task]); r.to != "" {
+			placed = append(placed, r)
+		}
+	}
+	return placed, nil
+}
+
+// refusedBy returns which connections have refused each task before.
+func refusedBy(ctx context.Context, tx *Tx, tasks []string) (map[string]map[string]bool, error) {
+	by := map[string]map[string]bool{}
+	for _, task := range tasks {
+		by[task] = map[string]bool{}
+	}
+	rows, err := tx.Query(ctx, `SELECT task::text, r->>'conn' FROM mirrors, jsonb_array_elements(refusals) AS r WHERE task = ANY ($1::uuid[])`, tasks)
+	if err != nil {
+		return nil, fmt.Errorf("reading earlier refusals: %w", err)
+	}
+	var task, conn string
+	_, err = pgx.ForEachRow(rows, []any{&task, &conn}, func() error { by[task][conn] = true; return nil })
+	return by, err
+}
+
+// orderAgain signs a new command for each refused order. It runs after everything
+// that locks other rows: it locks the numbers of all its connections, the one
+// that the refusals came over too, in the order of their ids.
+func orderAgain(ctx context.Context, tx *Tx, from Standing, list []reorder) error {
+	conns, drafts := []string{from.ID}, make([]Draft, len(list))
+	for i, r := range list {
+		conns = append(conns, r.to)
+		drafts[i] = Draft{Conn: r.to, Lane: LaneRun, Task: r.spawn.Task, Body: r.spawn, Life: r.life}
+	}
+	if _, err := tx.Exec(ctx, `SELECT FROM sequences WHERE conn = ANY ($1::uuid[]) ORDER BY conn FOR UPDATE`, conns); err != nil {
+		return fmt.Errorf("locking the numbers of connections: %w", err)
+	}
+	sealed, err := tx.SendNow(ctx, drafts...)
+	if err != nil {
+		return err
+	}
+	var task, conn, command []string
+	var digest [][]byte
+	var expires []time.Time
+	var refusals []Refusal
+	for i, s := range sealed {
+		r := list[i]
+		task, conn, command = append(task, r.spawn.Task), append(conn, r.to), append(command, s.ID)
+		digest, expires, refusals = append(digest, s.Digest[:]), append(expires, s.Exp), append(refusals, r.refusal)
+		r.fold.message.Effect = r.to
+		tx.Audit(AuditRow{Actor: string(from.Peer), Action: "task.refused", Object: r.spawn.Task, Code: string(r.refusal.Code), Why: r.refusal.Why, Conn: from.ID, Message: r.fold.message.Header.ID},
+			AuditRow{Actor: "self", Action: "task.ordered", Object: r.spawn.Task, Why: "refused by " + from.Name, Conn: r.to, Message: s.ID})
+	}
+	_, err = tx.Exec(ctx, `
+		UPDATE mirrors m SET conn = u.conn, command = u.command, command_digest = u.digest, expires_at = u.expires, refusals = m.refusals || u.refusal,
+			last_seq = 0, policy = '', updated_at = clock_timestamp()
+		FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bytea[], $5::timestamptz[], $6::jsonb[]) AS u (task, conn, command, digest, expires, refusal)
+		WHERE m.task = u.task`, task, conn, command, digest, expires, refusals)
+	if err != nil {
+		return fmt.Errorf("ordering refused tasks elsewhere: %w", err)
+	}
+	return nil
+}

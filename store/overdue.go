@@ -1,0 +1,49 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/signing"
+)
+
+// EndBatch is how many orders one call of [DB.EndUnanswered] ends at most.
+const EndBatch = 500
+
+// EndUnanswered ends orders that nobody will answer any more, and returns their
+// tasks. An order that no spoke answered by its last moment ends expired, or
+// cancelled when it was to be killed. A kill that no spoke answered by its own
+// last moment ends the order unavailable: what became of the agent is not known.
+// Both wait for what clocks may differ. An answer that comes later is kept in
+// the inbox, and changes nothing.
+func (db *DB) EndUnanswered(ctx context.Context) (tasks []string, err error) {
+	err = db.Tx(ctx, "ending unanswered orders", func(ctx context.Context, tx *Tx) error {
+		rows, err := tx.Query(ctx, `
+			WITH late AS MATERIALIZED (
+				SELECT m.task FROM connections c, LATERAL (
+					SELECT task FROM mirrors WHERE conn = c.id AND ended_at IS NULL AND accepted_at IS NULL AND expires_at < now() - $1::interval
+					ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED) AS m LIMIT $2
+			), unheard AS MATERIALIZED (
+				SELECT task FROM mirrors WHERE ended_at IS NULL AND accepted_at IS NOT NULL AND kill_expires_at < now() - $1::interval
+				ORDER BY kill_expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+			), ended AS (
+				UPDATE mirrors SET ended_at = clock_timestamp(), updated_at = clock_timestamp(),
+					state = CASE WHEN accepted_at IS NOT NULL THEN task_state 'unavailable' WHEN kill IS NULL THEN task_state 'expired' ELSE task_state 'cancelled' END,
+					reason = CASE WHEN kill IS NULL THEN 'command_expired' ELSE 'kill_requested' END
+				WHERE task = ANY (ARRAY (SELECT task FROM late UNION ALL SELECT task FROM unheard)) AND ended_at IS NULL
+				RETURNING task, state, reason, conn
+			), audited AS (
+				INSERT INTO audit (actor, action, object, code, why, conn)
+				SELECT 'self', 'mirror.' || state, task::text, reason, 'no answer by the last moment', conn FROM ended
+			)
+			SELECT task::text FROM ended`, signing.Skew, EndBatch)
+		if err != nil {
+			return fmt.Errorf("ending unanswered orders: %w", err)
+		}
+		tasks, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	return tasks, err
+}

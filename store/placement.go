@@ -1,0 +1,113 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// A Candidate is a spoke that an order may go to, and what its last heartbeat
+// says of its load.
+type Candidate struct {
+	Conn  string
+	Slots int           // agents at a time
+	Busy  int           // agents that run or wait there
+	Age   time.Duration // of that heartbeat
+}
+
+// countMost bounds what is counted per spoke: beyond it all are equally busy.
+const countMost = 1000
+
+// A placement spreads the orders of one transaction over spokes. It counts what
+// this hub has ordered and no heartbeat counts yet from the database, so a
+// restart and another process of this hub place alike.
+type placement struct {
+	name map[string]string // of the active ones, by connection
+	more map[string]int    // orders that no heartbeat counts yet
+}
+
+// newPlacement looks at all candidates once. It holds their connections until
+// the transaction ends.
+func newPlacement(ctx context.Context, tx *Tx, list []Candidate) (placement, error) {
+	p := placement{map[string]string{}, map[string]int{}}
+	age := map[string]time.Duration{}
+	for _, c := range list {
+		age[c.Conn] = c.Age
+	}
+	conns, ages := slices.Sorted(maps.Keys(age)), []time.Duration{}
+	for _, conn := range conns {
+		ages = append(ages, age[conn])
+	}
+	rows, err := tx.Query(ctx, `
+		SELECT c.id::text, c.peer_name,
+			(SELECT count(*) FROM (SELECT FROM mirrors m WHERE m.conn = c.id AND m.ended_at IS NULL AND m.accepted_at IS NULL LIMIT $3) AS unanswered)
+			+ (SELECT count(*) FROM (SELECT FROM mirrors m WHERE m.conn = c.id AND m.ended_at IS NULL AND m.accepted_at > now() - u.age LIMIT $3) AS uncounted)
+		FROM unnest($1::uuid[], $2::interval[]) AS u (conn, age) JOIN connections c ON c.id = u.conn
+		WHERE c.state = 'active' ORDER BY c.id FOR SHARE OF c`, conns, ages, countMost)
+	if err != nil {
+		return p, fmt.Errorf("counting what spokes have to do: %w", err)
+	}
+	var conn, name string
+	var n int
+	_, err = pgx.ForEachRow(rows, []any{&conn, &name, &n}, func() error { p.name[conn], p.more[conn] = name, n; return nil })
+	if err != nil {
+		return p, fmt.Errorf("counting what spokes have to do: %w", err)
+	}
+	return p, nil
+}
+
+// pick gives one more order to the least loaded of list, but not to those that
+// refused it. It returns "" when none is left.
+func (p placement) pick(list []Candidate, refused map[string]bool) string {
+	best, least := "", 0.0
+	for _, c := range list {
+		if _, active := p.name[c.Conn]; !active || refused[c.Conn] {
+			continue
+		}
+		load := float64(c.Busy+p.more[c.Conn]) / float64(max(c.Slots, 1))
+		if best == "" || load < least {
+			best, least = c.Conn, load
+		}
+	}
+	if best != "" {
+		p.more[best]++
+	}
+	return best
+}
+
+// place chooses a spoke for each order that names none and is new.
+func place(ctx context.Context, tx *Tx, orders []SpawnOrder, out []Ordered) error {
+	var among []Candidate
+	for i, o := range orders {
+		if o.Anywhere && !out[i].Existing {
+			among = append(among, o.Among...)
+		}
+	}
+	p := placement{}
+	if len(among) > 0 {
+		var err error
+		if p, err = newPlacement(ctx, tx, among); err != nil {
+			return err
+		}
+	}
+	for i := range orders {
+		o := &orders[i]
+		if !o.Anywhere || out[i].Existing || out[i].Err != nil {
+			continue
+		}
+		if o.Conn = p.pick(o.Among, nil); o.Conn == "" {
+			if out[i].Err = o.Nowhere; o.Nowhere == nil {
+				out[i].Err = commands.Refuse(commands.NoSpoke, "no spoke can run this now: their connections have just changed").Hinting("try again")
+			}
+			continue
+		}
+		out[i].Conn, out[i].Spoke = o.Conn, p.name[o.Conn]
+	}
+	return nil
+}
