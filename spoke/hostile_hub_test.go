@@ -83,7 +83,7 @@ func TestTheGrantNamesTheWorkspace(t *testing.T) {
 	done(t, r)
 	night, _ := r.Noop(t, func(h *signing.Header) { h.Wsp = "night" })
 	day, _ := r.Noop(t, nil)
-	r.Spoke.Exec(t, `UPDATE grants SET workspace = 'night'`)
+	r.Spoke.Exec(t, `UPDATE grants SET wsp = 'night'`)
 
 	r.Send(t, transport.LaneRun, day.Wire, night.Wire)
 

@@ -29,7 +29,7 @@ func (db *DB) Serve(ctx context.Context, process string) ([]Served, error) {
 	err := db.Tx(ctx, "serving connections", func(ctx context.Context, tx *Tx) error {
 		list = nil
 		rows, err := tx.Query(ctx, `SELECT c.id::text, c.peer, c.peer_name, c.authority, c.state, c.state_reason, c.state_by, c.state_at, c.epoch, c.link_key, c.link_url, c.link_pin, c.created_at, coalesce(s.process = $1 AND s.until > clock_timestamp() + $2::interval / 2, false),
-				c.state NOT IN ('revoked', 'rejected') AND (s.until IS NULL OR s.until <= clock_timestamp() OR s.process = $1), coalesce(g.workspace, '')
+				c.state NOT IN ('revoked', 'rejected') AND (s.until IS NULL OR s.until <= clock_timestamp() OR s.process = $1), coalesce(g.wsp, '')
 			FROM connections c LEFT JOIN serving s ON s.conn = c.id LEFT JOIN grants g ON g.conn = c.id ORDER BY c.created_at, c.id`, process, servingLease)
 		if err != nil {
 			return err

@@ -177,7 +177,7 @@ type taking struct {
 func lockConnection(ctx context.Context, tx *Tx, id string) (s Standing, err error) {
 	err = tx.QueryRow(ctx, `
 		SELECT c.id::text, c.peer_name, c.peer, c.authority, c.state, c.epoch, clock_timestamp(), coalesce(g.kinds, '{}'), coalesce(g.runtimes, '{}'),
-			coalesce(g.expires_at > clock_timestamp(), false), coalesce(g.workspace, '')
+			coalesce(g.expires_at > clock_timestamp(), false), coalesce(g.wsp, '')
 		FROM connections c LEFT JOIN grants g ON g.conn = c.id WHERE c.id = $1 FOR SHARE OF c`, id).
 		Scan(&s.ID, &s.Name, &s.Peer, &s.Authority, &s.State, &s.Epoch, &s.Now, &s.Kinds, &s.Runtimes, &s.granted, &s.Workspace)
 	if errors.Is(err, pgx.ErrNoRows) {

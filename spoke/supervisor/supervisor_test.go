@@ -192,7 +192,7 @@ func adopt(t *testing.T, dir string) (*Agent, *Exit) {
 // eventually waits for a condition of the outside world.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	require.Eventually(t, condition, 15*time.Second, 5*time.Millisecond, what)
+	require.Eventually(t, condition, time.Minute, 5*time.Millisecond, what)
 }
 
 // alive tells whether a process runs.

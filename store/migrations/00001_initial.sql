@@ -78,7 +78,7 @@ CREATE TABLE grants (
     conn        uuid PRIMARY KEY REFERENCES connections,
     kinds       text[] NOT NULL,                           -- of messages, as in agent.spawn
     runtimes    text[] NOT NULL,                           -- of agents, as in exec
-    workspace   text NOT NULL DEFAULT 'main',              -- that messages of either side are in
+    wsp         text NOT NULL DEFAULT 'main',              -- the workspace that messages of either side are in
     expires_at  timestamptz NOT NULL DEFAULT 'infinity'
 );
 
