@@ -4,7 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -39,12 +40,16 @@ type Workspace struct {
 // MainWorkspace is the workspace of everything that names no other.
 const MainWorkspace = "main"
 
-var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+// validName reports whether s is 1 to 63 lower-case letters, digits and hyphens,
+// of which the first is no hyphen.
+func validName(s string) bool {
+	return len(s) <= 63 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == "" && s != "" && s[0] != '-'
+}
 
 // Workspace returns the workspace with that name. The audit names actor for
 // what is done through it.
 func (b *Backlog) Workspace(name, actor string) (*Workspace, error) {
-	if !validName.MatchString(name) {
+	if !validName(name) {
 		return nil, commands.Refuse(commands.Validation, "workspace %q is not 1 to 63 lower-case letters, digits and hyphens", clip(name))
 	}
 	return &Workspace{b, name, actor}, nil
@@ -155,17 +160,18 @@ const (
 // String writes a fence as one word: task/attempt/epoch.
 func (f Fence) String() string { return fmt.Sprintf("%s/%d/%d", f.Task, f.Attempt, f.Epoch) }
 
-var fenceForm = regexp.MustCompile(`^([0-9a-f-]{36})/([1-9][0-9]{0,8})/([1-9][0-9]{0,17})$`)
-
 // ParseFence reads what [Fence.String] wrote.
 func ParseFence(s string) (f Fence, err error) {
-	m := fenceForm.FindStringSubmatch(s)
-	if m == nil {
-		return f, commands.Refuse(commands.Validation, "%q is not a fence; it looks like TASK/ATTEMPT/EPOCH, as claim prints it", clip(s))
+	task, numbers, _ := strings.Cut(s, "/")
+	attempt, epoch, _ := strings.Cut(numbers, "/")
+	f.Task = task
+	var wrong [2]error
+	f.Attempt, wrong[0] = strconv.Atoi(attempt)
+	f.Epoch, wrong[1] = strconv.ParseInt(epoch, 10, 64)
+	if wrong[0] != nil || wrong[1] != nil || len(task) != 36 || f.Attempt < 1 || f.Attempt > 999_999_999 || f.Epoch < 1 || f.String() != s || !looksLikeID(task) || task != strings.ToLower(task) {
+		return Fence{}, commands.Refuse(commands.Validation, "%q is not a fence; it looks like TASK/ATTEMPT/EPOCH, as claim prints it", clip(s))
 	}
-	f.Task = m[1]
-	_, err = fmt.Sscanf(m[2]+" "+m[3], "%d %d", &f.Attempt, &f.Epoch)
-	return f, err
+	return f, nil
 }
 
 // clip keeps a foreign text short in our own messages.

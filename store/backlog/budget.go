@@ -92,9 +92,9 @@ func (g *Budget) validate() error {
 		return err
 	}
 	switch {
-	case !validName.MatchString(g.Name):
+	case !validName(g.Name):
 		return commands.Refuse(commands.Validation, "the budget's name %q is not 1 to 63 lower-case letters, digits and hyphens", clip(g.Name))
-	case !validDimension.MatchString(g.Dimension):
+	case !validDimension(g.Dimension):
 		return commands.Refuse(commands.Validation, "dimension %q is not a name such as usd, tokens or minutes", clip(g.Dimension))
 	case g.Hard < 0 || g.Hard > maxAmount:
 		return commands.Refuse(commands.Validation, "the hard limit %s is outside 0..%s", g.Hard, maxAmount)
@@ -102,7 +102,7 @@ func (g *Budget) validate() error {
 		return commands.Refuse(commands.Validation, "the soft limit %s is outside 0..%s, the hard limit", *g.Soft, g.Hard)
 	case !slices.Contains([]string{"queue", "downgrade", "refuse", "cancel"}, g.OnHard):
 		return commands.Refuse(commands.Validation, "on-hard %q is not one of queue, downgrade, refuse, cancel", clip(g.OnHard))
-	case (g.OnHard == "downgrade") != (g.DowngradeTo != "") || g.DowngradeTo != "" && !validName.MatchString(g.DowngradeTo):
+	case (g.OnHard == "downgrade") != (g.DowngradeTo != "") || g.DowngradeTo != "" && !validName(g.DowngradeTo):
 		return commands.Refuse(commands.Validation, "downgrade needs the lane to move tasks to, and nothing else does")
 	case g.OnHard == "downgrade" && g.Scope == "lane" && g.Target == g.DowngradeTo:
 		return commands.Refuse(commands.Validation, "a lane's budget cannot downgrade to the same lane")

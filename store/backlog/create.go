@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -68,7 +67,10 @@ type Created struct {
 	Existing bool   `json:"existing"`
 }
 
-var validDimension = regexp.MustCompile(`^[a-z][a-z0-9_]{0,30}$`)
+// validDimension reports whether s is a name such as usd or tokens.
+func validDimension(s string) bool {
+	return len(s) <= 31 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789_") == "" && s != "" && s[0] >= 'a' && s[0] <= 'z'
+}
 
 // Validate checks the spec against the limits; the error is a [*commands.Refused].
 func (s *TaskSpec) Validate() error {
@@ -91,9 +93,9 @@ func (s *TaskSpec) Validate() error {
 		return commands.Refuse(commands.Validation, "priority %d is outside %d..%d", s.Priority, commands.MinPriority, commands.MaxPriority)
 	case s.MaxRetries < 0 || s.MaxRetries > commands.MaxRetries:
 		return commands.Refuse(commands.Validation, "max retries %d is outside 0..%d", s.MaxRetries, commands.MaxRetries)
-	case s.Lane != "" && !validName.MatchString(s.Lane):
+	case s.Lane != "" && !validName(s.Lane):
 		return commands.Refuse(commands.Validation, "lane %q is not 1 to 63 lower-case letters, digits and hyphens", clip(s.Lane))
-	case s.Account != "" && !validName.MatchString(s.Account):
+	case s.Account != "" && !validName(s.Account):
 		return commands.Refuse(commands.Validation, "account %q is not 1 to 63 lower-case letters, digits and hyphens", clip(s.Account))
 	case len(s.DependsOn) > MaxDependencies:
 		return commands.Refuse(commands.Validation, "%d dependencies, limit %d", len(s.DependsOn), MaxDependencies)
@@ -153,7 +155,7 @@ func checkEstimate(m map[string]Amount) error {
 		return commands.Refuse(commands.Validation, "an estimate of %d dimensions, limit %d", len(m), MaxDimensions)
 	}
 	for d, a := range m {
-		if !validDimension.MatchString(d) || a < 0 || a > maxAmount {
+		if !validDimension(d) || a < 0 || a > maxAmount {
 			return commands.Refuse(commands.Validation, "%s=%s is not an amount: a name such as usd or tokens and a number from 0", clip(d), a)
 		}
 	}

@@ -35,7 +35,13 @@ type KillRun struct {
 // state is empty when the task is not here yet: a request for it is refused from
 // now on. A task of somebody else is UNKNOWN_TASK.
 func (b *Backlog) NoteKill(ctx context.Context, tx *store.Tx, k Kill) (commands.State, error) {
-	_, err := tx.Exec(ctx, `INSERT INTO kills (conn, command, digest, task, reason, grace, exp) VALUES ($1, $2, decode($3, 'hex'), $4, $5, $6, $7)`,
+	// Requests of the connection come before, with their tasks, or after, and see
+	// the kill.
+	_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('kill ' || $1, 0))`, k.Conn)
+	if err != nil {
+		return "", fmt.Errorf("waiting for requests of the connection: %w", err)
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO kills (conn, command, digest, task, reason, grace, exp) VALUES ($1, $2, decode($3, 'hex'), $4, $5, $6, $7)`,
 		k.Conn, k.Asked.Command, k.Asked.Digest, k.Task, k.Reason, k.Grace, k.Expires)
 	if err != nil {
 		return "", fmt.Errorf("recording the kill of task %s: %w", k.Task, err)

@@ -32,7 +32,7 @@ func (ws *Workspace) SetLane(ctx context.Context, l Lane) error {
 		return err
 	}
 	switch {
-	case !validName.MatchString(l.Name):
+	case !validName(l.Name):
 		return commands.Refuse(commands.Validation, "lane %q is not 1 to 63 lower-case letters, digits and hyphens", clip(l.Name))
 	case !slices.Contains([]string{"", "active", "paused", "draining", "disabled"}, l.State):
 		return commands.Refuse(commands.Validation, "lane state %q is not one of active, paused, draining, disabled", clip(l.State))

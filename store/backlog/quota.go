@@ -34,7 +34,7 @@ func (ws *Workspace) SetQuota(ctx context.Context, q Quota) error {
 		return err
 	}
 	switch {
-	case !validName.MatchString(q.Name):
+	case !validName(q.Name):
 		return commands.Refuse(commands.Validation, "the quota's name %q is not 1 to 63 lower-case letters, digits and hyphens", clip(q.Name))
 	case q.Concurrent == nil && q.PerWindow == nil:
 		return commands.Refuse(commands.Validation, "a quota limits how many at once, how many per window, or both")

@@ -73,6 +73,11 @@ func tombstones(ctx context.Context, tx *store.Tx, list []Request) (map[string]s
 	for i, r := range list {
 		tasks[i], conns[i] = r.Spawn.Task, r.Conn
 	}
+	// A statement of its own, so that the next one sees every kill that was first.
+	_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock_shared(hashtextextended('kill ' || c, 0)) FROM (SELECT DISTINCT c FROM unnest($1::text[]) AS c ORDER BY c) AS conns`, conns)
+	if err != nil {
+		return nil, fmt.Errorf("waiting for kills of the connection: %w", err)
+	}
 	rows, err := tx.Query(ctx, statement("tombstones"), tasks, conns)
 	if err != nil {
 		return nil, fmt.Errorf("looking for tombstones: %w", err)
