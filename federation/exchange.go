@@ -148,7 +148,7 @@ func (x *Exchange) noteRate(waited time.Duration) {
 	}
 }
 
-// Ours are the kinds that exchanges themselves speak.
+// ours reports whether kind is one that exchanges themselves speak.
 func (x *Exchange) ours(kind commands.Kind) bool {
 	return kind == commands.ReceivedKind || kind == commands.RevokedKind
 }

@@ -207,7 +207,7 @@ func (s *Spoke) drain() {
 		close(ended)
 	}()
 	if n := s.live.count(); n > 0 {
-		s.Log.Info("stopping: waiting for running agents; a second interrupt leaves them to the next start", "agents", n, "at_most", s.Drain)
+		s.Log.Info("stopping: waiting for running agents; the next start adopts those that are left", "agents", n, "at_most", s.Drain)
 	}
 	select {
 	case <-ended:
