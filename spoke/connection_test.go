@@ -106,8 +106,6 @@ func TestAHostRevokesItsHub(t *testing.T) {
 		return s.Count(t, `SELECT count(*) FROM tasks WHERE state = 'cancelled' AND reason = 'kill_requested' AND id IN ($1, $2)`, task, queued) == 2
 	})
 	require.Zero(t, s.Count(t, `SELECT count(*) FROM leases`))
-	seen := m.View(t, "attic").LastSeen
 	meshtest.Await(t, "the hub's verdict", func() bool { return m.View(t, "attic").Liveness != "alive" })
-	require.Equal(t, seen, m.View(t, "attic").LastSeen)
 	require.Equal(t, known, m.Hub.Count(t, `SELECT count(*) FROM inbox`), "a revoked hub is told nothing")
 }
