@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -46,15 +47,37 @@ func (db *DB) Audit(ctx context.Context, rows ...AuditRow) error {
 	return db.Tx(ctx, "auditing", func(ctx context.Context, tx *Tx) error { tx.Audit(rows...); return nil })
 }
 
+const auditColumns = `seq, at, actor, action, object, code, why, coalesce(conn::text, ''), coalesce(message::text, '')`
+
+// auditOf finds rows by their object, and those of acts on many tasks at once,
+// which are about a claim. Every part has its index.
+const auditOf = `SELECT ` + auditColumns + ` FROM (SELECT * FROM audit WHERE seq IN (
+		(SELECT seq FROM audit WHERE object = $1 ORDER BY seq DESC LIMIT $3)
+		UNION ALL SELECT s.seq FROM attempts a JOIN audit s ON s.object = a.claim::text WHERE a.task = $2 AND $2 = ANY (s.tasks)
+	) ORDER BY seq DESC LIMIT $3) AS newest ORDER BY seq`
+
+const auditOfAll = `SELECT ` + auditColumns + ` FROM (SELECT * FROM audit ORDER BY seq DESC LIMIT $1) AS newest ORDER BY seq`
+
 // AuditTrail returns the rows about object in order, or the newest limit rows
 // of all when object is empty. Acts on many tasks at once are found under each.
 func (db *DB) AuditTrail(ctx context.Context, object string, limit int) ([]AuditRow, error) {
-	rows, err := db.pool.Query(ctx, `
-		SELECT seq, at, actor, action, object, code, why, coalesce(conn::text, ''), coalesce(message::text, '')
-		FROM (SELECT * FROM audit WHERE $1 = '' OR object = $1 OR seq IN (
-			SELECT s.seq FROM audit s, (SELECT id FROM tasks WHERE id::text = $1) AS t
-			WHERE s.object IN (SELECT claim::text FROM attempts WHERE task = t.id) AND t.id = ANY (s.tasks)
-		) ORDER BY seq DESC LIMIT $2) AS newest ORDER BY seq`, object, limit)
+	return ReadAudit(ctx, db.pool, object, limit)
+}
+
+// ReadAudit is [DB.AuditTrail] over q: a transaction in a workspace sees the rows
+// of that workspace.
+func ReadAudit(ctx context.Context, q interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}, object string, limit int) ([]AuditRow, error) {
+	sql, args := auditOfAll, []any{limit}
+	if object != "" {
+		var task *uuid.UUID // nil: it names no task
+		if id, err := uuid.Parse(object); err == nil {
+			task = &id
+		}
+		sql, args = auditOf, []any{object, task, limit}
+	}
+	rows, err := q.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("reading the audit: %w", err)
 	}

@@ -30,6 +30,8 @@ func TestBacklogAloneTheSession(t *testing.T) {
 
 	theSeedsSession(b)
 
+	require.Contains(t, b.do("backlog", "audit", "A1"), "operator.completed", "no instance runs")
+
 	require.NoFileExists(t, filepath.Join(b.dir, "pg", "postmaster.pid"), "no server is left behind")
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 func (a *app) auditCommand() *cobra.Command {
@@ -38,6 +39,10 @@ func (a *app) audit(ctx context.Context, object string) error {
 	if err := c.Do(ctx, "GET", "/v1/audit?object="+url.QueryEscape(object), nil, &rows); err != nil {
 		return err
 	}
+	return a.printAudit(rows)
+}
+
+func (a *app) printAudit(rows []store.AuditRow) error {
 	t := table{head: []string{"SEQ", "AT", "ACTOR", "ACTION", "OBJECT", "CODE", "WHY"}, wide: []string{"CONNECTION", "MESSAGE"}, empty: "no audit rows"}
 	for _, r := range rows {
 		seq := strconv.FormatInt(r.Seq, 10)
@@ -45,4 +50,32 @@ func (a *app) audit(ctx context.Context, object string) error {
 		t.names = append(t.names, seq)
 	}
 	return printList(a, rows, t)
+}
+
+func (a *app) backlogAuditCommand() *cobra.Command {
+	var limit int
+	c := &cobra.Command{
+		Use: "audit [ID]", Short: "Read what was decided about a task, or about all", Args: cobra.MaximumNArgs(1),
+		Long: `Read what was decided about a task, or about all of the workspace: the newest rows,
+oldest first. It needs no running hub or spoke.`,
+		Example: "  spawnmesh backlog audit A1\n  spawnmesh backlog audit --limit 20 -o wide",
+		RunE: func(c *cobra.Command, args []string) error {
+			if limit < 1 || limit > 10000 {
+				return misuse("--limit is a number from 1 to 10000")
+			}
+			ref, err := oneName(c, "id", "", args)
+			if err != nil {
+				return err
+			}
+			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
+				rows, err := b.Audit(ctx, ref, limit)
+				if err != nil {
+					return err
+				}
+				return a.printAudit(rows)
+			})
+		},
+	}
+	c.Flags().IntVar(&limit, "limit", 1000, "at most `N` rows, the newest")
+	return c
 }

@@ -35,7 +35,7 @@ begins with.`,
   spawnmesh backlog why A2`,
 	}
 	a.inWorkspace(c)
-	c.AddCommand(a.backlogCreateCommand(), a.backlogListCommand(), a.backlogShowCommand(), a.backlogStatsCommand(), a.backlogWhyCommand(),
+	c.AddCommand(a.backlogCreateCommand(), a.backlogListCommand(), a.backlogShowCommand(), a.backlogStatsCommand(), a.backlogWhyCommand(), a.backlogAuditCommand(),
 		a.backlogClaimCommand(), a.backlogRenewCommand(), a.backlogReclaimCommand(), a.backlogGrantCommand(),
 		a.backlogLinkCommand("link", "Make one task depend on another"), a.backlogLinkCommand("unlink", "End a dependency"))
 	for _, v := range backlogVerbs {

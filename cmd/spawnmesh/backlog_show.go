@@ -124,6 +124,11 @@ func (a *app) printStats(s backlog.Stats) error {
 	for _, status := range []backlog.BoardStatus{backlog.BoardReady, backlog.BoardClaimed, backlog.BoardBlocked, backlog.BoardDone} {
 		list.add(string(status), strconv.FormatInt(s.Status[status], 10))
 	}
+	for _, state := range sortedKeys(s.States) {
+		if state.Terminal() && state != commands.Completed {
+			list.add(string(state), strconv.FormatInt(s.States[state], 10))
+		}
+	}
 	if a.output == "wide" {
 		for _, state := range sortedKeys(s.States) {
 			list.add("state "+string(state), strconv.FormatInt(s.States[state], 10))

@@ -190,10 +190,18 @@ func (ws *Workspace) Reclaim(ctx context.Context, ref string) ([]Task, error) {
 	return []Task{t}, nil
 }
 
-func (ws *Workspace) reclaimExpired(ctx context.Context) (ids []string, err error) {
-	err = ws.tx(ctx, "reclaiming expired leases", func(ctx context.Context, tx *store.Tx) error {
-		ids, err = ws.backlog.expireLeases(ctx, tx, ws.actor)
-		return err
-	})
-	return ids, err
+// reclaimExpired takes back what has run out in bounded transactions until there
+// is no more of it.
+func (ws *Workspace) reclaimExpired(ctx context.Context) (all []string, err error) {
+	for {
+		var ids []string
+		err := ws.tx(ctx, "reclaiming expired leases", func(ctx context.Context, tx *store.Tx) (err error) {
+			ids, err = ws.backlog.expireLeases(ctx, tx, ws.actor)
+			return err
+		})
+		all = append(all, ids...)
+		if err != nil || len(ids) < sweepBatch {
+			return all, err
+		}
+	}
 }

@@ -86,7 +86,8 @@ func (ws *Workspace) List(ctx context.Context, f Filter) (list []Task, err error
 
 // Stats count a backlog (seed 000).
 type Stats struct {
-	Status        map[BoardStatus]int64    `json:"status"`
+	Status        map[BoardStatus]int64    `json:"status"`       // done: those that ended well
+	Unsuccessful  int64                    `json:"unsuccessful"` // ended otherwise; States says how
 	States        map[commands.State]int64 `json:"states"`
 	Claimable     int64                    `json:"claimable"`                 // stand ready
 	OldestReady   *time.Time               `json:"oldest_ready_at,omitempty"` // creation of the oldest of them
@@ -117,7 +118,11 @@ func (ws *Workspace) Stats(ctx context.Context) (Stats, error) {
 		return s, fmt.Errorf("counting tasks: %w", err)
 	}
 	for state, n := range s.States {
-		s.Status[BoardStatusOf(state)] += n
+		if state.Terminal() && state != commands.Completed {
+			s.Unsuccessful += n
+		} else {
+			s.Status[BoardStatusOf(state)] += n
+		}
 		if n == 0 {
 			delete(s.States, state)
 		}

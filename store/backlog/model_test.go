@@ -190,10 +190,14 @@ func (m *machine) sameStats(rt *rapid.T, b *backlog.Workspace) {
 	require.NoError(rt, err)
 	states := map[commands.State]int64{}
 	columns := map[backlog.BoardStatus]int64{backlog.BoardReady: 0, backlog.BoardClaimed: 0, backlog.BoardBlocked: 0, backlog.BoardDone: 0}
-	lapsed := int64(0)
+	lapsed, unsuccessful := int64(0), int64(0)
 	for _, t := range m.ref.tasks {
 		states[t.state]++
-		columns[backlog.BoardStatusOf(t.state)]++
+		if t.state.Terminal() && t.state != commands.Completed {
+			unsuccessful++
+		} else {
+			columns[backlog.BoardStatusOf(t.state)]++
+		}
 		if t.held() && t.lapsed {
 			lapsed++
 		}
@@ -201,6 +205,7 @@ func (m *machine) sameStats(rt *rapid.T, b *backlog.Workspace) {
 	ready := m.ref.ready()
 	require.Equal(rt, states, got.States)
 	require.Equal(rt, columns, got.Status)
+	require.Equal(rt, unsuccessful, got.Unsuccessful)
 	require.Equal(rt, int64(len(ready)), got.Claimable)
 	require.Equal(rt, lapsed, got.ExpiredClaims)
 	require.Equal(rt, len(ready) > 0, got.OldestReady != nil)
