@@ -27,13 +27,6 @@ type Instance struct {
 	Health      []control.Check    `json:"health"`
 }
 
-// An AgentView is a mirror with what was received about it.
-type AgentView struct {
-	store.Mirror
-	ExitCode *int               `json:"exit_code,omitempty"` // of the last attempt's process
-	Receipts []store.ReceiptRow `json:"receipts,omitempty"`
-}
-
 // control routes what an operator may ask of a hub.
 func (h *Hub) control() http.Handler {
 	m := http.NewServeMux()

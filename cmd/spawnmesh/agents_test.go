@@ -14,6 +14,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -32,8 +33,8 @@ func TestAgentsByHand(t *testing.T) {
 	t.Parallel()
 	m := startMesh(t)
 	allowed := t.TempDir()
-	require.NoError(t, m.addSpoke(t.Context(), "cellar", fmt.Sprintf(cellarPolicy, allowed), "--slots", "1", "--heartbeat", "1s"))
-	at := func(t *testing.T) hand { return hand{t: t, dir: m.hub.dir} }
+	require.NoError(t, m.AddSpoke(t.Context(), "cellar", fmt.Sprintf(cellarPolicy, allowed), "--slots", "1", "--heartbeat", "1s"))
+	at := func(t *testing.T) hand { return hand{t: t, dir: m.Hub.Dir} }
 	tests := map[string]func(*testing.T, hand){
 		"the exit code tells the result": exitCodes,
 		"results are JSON":               resultsAreJSON,
@@ -130,7 +131,7 @@ func requireErrorJSON(t *testing.T, text string, code commands.Code, message, hi
 func killTree(t *testing.T, h hand) {
 	marker := fmt.Sprintf("600.%d%d", os.Getpid(), time.Now().UnixNano()%1000)
 	id := h.spawn("--spoke", "attic", "--", "sh", "-c", `trap "" TERM; setsid sleep `+marker+` & sleep `+marker)
-	require.NoError(t, poll(t.Context(), time.Minute, "waiting for the tree", func() (bool, error) { return processes(t, "sleep", marker) == 2, nil }))
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the tree", func() (bool, error) { return processes(t, "sleep", marker) == 2, nil }))
 
 	require.Contains(t, h.do("kill", id, "--reason", "wrong branch", "--grace", "200ms"), id)
 
@@ -191,7 +192,7 @@ func detach(t *testing.T, h hand) {
 		id := newID()
 		job := h.begin("spawn", "--spoke", "attic", "--id", id, how, "--", "sh", "-c", "echo up; "+g.wait())
 		// The id is the hub's once the agent runs.
-		require.NoError(t, poll(t.Context(), time.Minute, "waiting for "+id, func() (bool, error) {
+		require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for "+id, func() (bool, error) {
 			return strings.Contains(h.run("", "-o", "json", "status", id).out, `"state": "running"`), nil
 		}))
 		if how == "--follow" {

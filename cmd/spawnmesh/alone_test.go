@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
@@ -79,7 +80,7 @@ func TestBacklogAloneWaiting(t *testing.T) {
 			t.Parallel()
 			b := alone(t)
 			owner := b.begin(b.in([]string{"backlog", "claim", "--owner", "owner", "--lane", "other", "--wait", "10m", "--json"})...)
-			require.NoError(t, poll(t.Context(), time.Minute, "waiting for the owner's server", func() (bool, error) {
+			require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the owner's server", func() (bool, error) {
 				guest, err := postgres.Visit(t.Context(), b.dir)
 				if errors.Is(err, postgres.ErrNotServing) || errors.Is(err, os.ErrNotExist) {
 					return false, nil
@@ -116,7 +117,7 @@ func TestBacklogAloneMakesRoomForAHub(t *testing.T) {
 	tries.await()
 	tries.await() // it found the directory in use, and looks again
 	require.NoError(t, owner.Close())
-	require.NoError(t, poll(t.Context(), time.Minute, "waiting for the hub", func() (bool, error) {
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the hub", func() (bool, error) {
 		_, err := os.Stat(ready)
 		return err == nil, ignoring(err, os.ErrNotExist)
 	}))
@@ -187,7 +188,7 @@ func TestBacklogInANamedDatabase(t *testing.T) {
 func besideAHubWithADatabase(b board) {
 	ready := filepath.Join(b.dir, "ready")
 	hub := b.begin("hub", "run", "--link", "127.0.0.1:0", "--ready-file", ready)
-	require.NoError(b.t, poll(b.t.Context(), time.Minute, "waiting for the hub", func() (bool, error) {
+	require.NoError(b.t, fleet.Poll(b.t.Context(), time.Minute, "waiting for the hub", func() (bool, error) {
 		_, err := os.Stat(ready)
 		return err == nil, ignoring(err, os.ErrNotExist)
 	}))

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -25,7 +26,7 @@ func boardsOf(t *testing.T, scenarios map[string]func(b board)) {
 		for name, run := range scenarios {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				run(board{hand{t: t, dir: m.hub.dir}, strings.ReplaceAll(name, " ", "-")})
+				run(board{hand{t: t, dir: m.Hub.Dir}, strings.ReplaceAll(name, " ", "-")})
 			})
 		}
 	})
@@ -124,7 +125,7 @@ func keys(list []backlog.Task) (names []string) {
 // waits waits until somebody has asked in vain for a task that "gate" is like.
 func (b board) waits() {
 	b.t.Helper()
-	require.NoError(b.t, poll(b.t.Context(), time.Minute, "waiting for a claimer who waits", func() (bool, error) {
+	require.NoError(b.t, fleet.Poll(b.t.Context(), time.Minute, "waiting for a claimer who waits", func() (bool, error) {
 		return len(b.why("gate").By) > 0, nil
 	}))
 }

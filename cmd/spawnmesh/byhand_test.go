@@ -15,6 +15,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
 )
 
 // byHand returns the first block of command lines below "By hand" in the README.
@@ -62,7 +63,7 @@ func TestTheReadmeByHand(t *testing.T) {
 			require.NoError(t, c.Process.Signal(syscall.SIGTERM))
 			require.NoError(t, c.Wait(), "an instance that is asked to stop ends well")
 		})
-		require.NoError(t, poll(t.Context(), startTime, line, func() (bool, error) {
+		require.NoError(t, fleet.Poll(t.Context(), fleet.StartTime, line, func() (bool, error) {
 			raw, err := os.ReadFile(log)
 			return strings.Contains(string(raw), ready), err
 		}))

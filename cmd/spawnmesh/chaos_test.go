@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
 )
 
 // number reads the size of a long run from the environment: make chaos sets it.
@@ -48,7 +49,7 @@ func TestRandomKills(t *testing.T) {
 		wg.Go(func() {
 			for i := range next {
 				ids[i] = newID()
-				if err := m.order(ctx, ids[i], tr.agent(ids[i], "0.2")); err != nil {
+				if err := m.Order(ctx, ids[i], tr.agent(ids[i], "0.2")); err != nil {
 					errs <- err
 				}
 			}
@@ -69,9 +70,9 @@ func TestRandomKills(t *testing.T) {
 	}
 
 	for _, id := range ids {
-		v, err := m.ended(ctx, id, 5*time.Minute)
+		v, err := m.Ended(ctx, id, 5*time.Minute)
 		require.NoError(t, err)
-		require.Equal(t, commands.Completed, v.State, "%s: %s", id, sentence(v))
+		require.Equal(t, commands.Completed, v.State, "%s: %s", id, v.Sentence())
 	}
 	starts, ends := tr.counts(t)
 	lost, twice := 0, 0
@@ -83,7 +84,7 @@ func TestRandomKills(t *testing.T) {
 			twice++
 		}
 	}
-	require.NoError(t, m.settled(ctx))
+	require.NoError(t, m.Settled(ctx))
 	t.Logf("%d spawns, %d kills (%s): %d lost, %d run twice", spawns, chaos.done, strings.Join(chaos.victims, ", "), lost, twice)
 	require.Zero(t, lost)
 	require.Zero(t, twice)
@@ -91,25 +92,25 @@ func TestRandomKills(t *testing.T) {
 
 // chaos kills one thing at a time and brings it back.
 type chaos struct {
-	m       *mesh
+	m       *fleet.Mesh
 	rand    *rand.Rand
 	done    int
 	victims []string
 }
 
-func newChaos(m *mesh, seed uint64) *chaos {
+func newChaos(m *fleet.Mesh, seed uint64) *chaos {
 	return &chaos{m: m, rand: rand.New(rand.NewPCG(seed, seed))}
 }
 
 func (c *chaos) strike(ctx context.Context, t *testing.T) error {
-	victim := c.m.hub
+	victim := c.m.Hub
 	if c.rand.IntN(2) == 0 {
-		victim = c.m.spokes["attic"]
+		victim = c.m.Spokes["attic"]
 	}
 	c.done++
 	if c.rand.IntN(2) == 0 {
-		c.victims = append(c.victims, victim.name+"'s postgres")
-		raw, err := os.ReadFile(filepath.Join(victim.dir, "pg", "postmaster.pid"))
+		c.victims = append(c.victims, victim.Name+"'s postgres")
+		raw, err := os.ReadFile(filepath.Join(victim.Dir, "pg", "postmaster.pid"))
 		if err != nil {
 			return nil // it is being restarted from the last strike
 		}
@@ -120,7 +121,7 @@ func (c *chaos) strike(ctx context.Context, t *testing.T) error {
 		}
 		return syscall.Kill(pid, syscall.SIGKILL)
 	}
-	c.victims = append(c.victims, victim.name)
-	victim.kill()
-	return victim.start(ctx)
+	c.victims = append(c.victims, victim.Name)
+	victim.Kill()
+	return victim.Start(ctx)
 }

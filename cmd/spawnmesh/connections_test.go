@@ -8,6 +8,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
@@ -16,16 +17,16 @@ import (
 func TestConnectionsByHand(t *testing.T) {
 	t.Parallel()
 	m := startMesh(t)
-	h, s := hand{t: t, dir: m.hub.dir}, hand{t: t, dir: m.spokes["attic"].dir}
+	h, s := hand{t: t, dir: m.Hub.Dir}, hand{t: t, dir: m.Spokes["attic"].Dir}
 	showConnections(t, h, s)
 	suspendAndResume(t, h, h, "attic")
 	suspendAndResume(t, h, s, "lab")
 	revokeBothSides(t, h, s)
 
 	// The same host joins again, as a new connection of the same name.
-	require.NoError(t, m.spokes["attic"].stop(t.Context()))
+	require.NoError(t, m.Spokes["attic"].Stop(t.Context()))
 	s.refused(exitConflict, "has not joined", "spoke", "run")
-	require.NoError(t, m.addSpoke(t.Context(), "attic", policy.Presets["open"], "--heartbeat", "1s"))
+	require.NoError(t, m.AddSpoke(t.Context(), "attic", policy.Presets["open"], "--heartbeat", "1s"))
 
 	require.Equal(t, commands.Completed, h.ends(h.spawn("--spoke", "attic", "--", "true")).State)
 	var views []hub.SpokeView
@@ -84,7 +85,7 @@ func suspendAndResume(t *testing.T, h, side hand, name string) {
 
 func awaitLinked(t *testing.T, h hand, want bool) {
 	t.Helper()
-	require.NoError(t, poll(t.Context(), time.Minute, "waiting for the link", func() (bool, error) {
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the link", func() (bool, error) {
 		var v hub.SpokeView
 		h.read(&v, 0, "connections", "show", "attic")
 		return v.Linked == want, nil
@@ -107,7 +108,7 @@ func revokeBothSides(t *testing.T, h, s hand) {
 	h.refused(exitNoSpoke, "no spoke is connected", "spawn", "--any", "--", "true")
 	h.refused(exitMisuse, "0 spokes are connected", "spawn", "--", "true")
 	require.Equal(t, "lab is revoked\n", s.do("connections", "revoke", "lab", "--reason", "sold", "--yes"))
-	require.NoError(t, poll(t.Context(), time.Minute, "waiting for its agents to end", func() (bool, error) {
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for its agents to end", func() (bool, error) {
 		return processes(t, "sh", "-c", g.wait()) == 0, nil
 	}))
 	s.refused(exitConflict, "cannot become active", "connections", "resume", "lab")

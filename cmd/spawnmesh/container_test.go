@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
 )
 
 // A contained instance is one that a script of the containers runs, outside of
@@ -59,7 +61,7 @@ func (c *contained) said() string {
 
 func (c *contained) awaitHealth() {
 	c.t.Helper()
-	require.NoError(c.t, poll(c.t.Context(), startTime, "waiting for health of "+c.dir, func() (bool, error) {
+	require.NoError(c.t, fleet.Poll(c.t.Context(), fleet.StartTime, "waiting for health of "+c.dir, func() (bool, error) {
 		return c.run("", "health").code == 0, nil
 	}), "%s", c.said())
 }
@@ -103,14 +105,14 @@ func TestTheScriptsOfTheContainers(t *testing.T) {
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	m := startMesh(t)
-	spoke := hand{t: t, dir: m.spokes["attic"].dir}
+	spoke := hand{t: t, dir: m.Spokes["attic"].Dir}
 	require.Contains(t, spoke.do("health"), "spoke")
-	require.NoError(t, m.hub.stop(t.Context()))
-	require.NoError(t, poll(t.Context(), startTime, "waiting for the loss of the link", func() (bool, error) {
+	require.NoError(t, m.Hub.Stop(t.Context()))
+	require.NoError(t, fleet.Poll(t.Context(), fleet.StartTime, "waiting for the loss of the link", func() (bool, error) {
 		return spoke.run("", "doctor").code != 0, nil
 	}))
 
-	alone, down := spoke.run("", "health", "--json"), hand{t: t, dir: m.hub.dir}.run("", "health")
+	alone, down := spoke.run("", "health", "--json"), hand{t: t, dir: m.Hub.Dir}.run("", "health")
 
 	require.Zero(t, alone.code, "%s", alone.err)
 	var v struct{ Role string }

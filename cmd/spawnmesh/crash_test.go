@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
 )
 
 // hubPoints and spokePoints are the steps between two durable actions of one
@@ -33,16 +34,16 @@ func TestKillAtEveryStep(t *testing.T) {
 	t.Run("of the hub", func(t *testing.T) {
 		t.Parallel()
 		m := startMesh(t)
-		sweep(t, m, m.hub, hubPoints)
+		sweep(t, m, m.Hub, hubPoints)
 	})
 	t.Run("of the spoke", func(t *testing.T) {
 		t.Parallel()
 		m := startMesh(t)
-		sweep(t, m, m.spokes["attic"], spokePoints)
+		sweep(t, m, m.Spokes["attic"], spokePoints)
 	})
 }
 
-func sweep(t *testing.T, m *mesh, victim *node, points []string) {
+func sweep(t *testing.T, m *fleet.Mesh, victim *fleet.Node, points []string) {
 	tr := newTrace(t)
 	for _, point := range points {
 		for _, what := range []string{"process", "postgres"} {
@@ -50,45 +51,44 @@ func sweep(t *testing.T, m *mesh, victim *node, points []string) {
 				once := filepath.Join(t.TempDir(), "died")
 				crash := "SPAWNMESH_CRASH=" + point
 				if what == "postgres" {
-					crash += "=" + filepath.Join(victim.dir, "pg", "postmaster.pid")
+					crash += "=" + filepath.Join(victim.Dir, "pg", "postmaster.pid")
 				}
-				require.NoError(t, victim.stop(t.Context()))
-				victim.env = []string{crash, "SPAWNMESH_CRASH_ONCE=" + once}
+				require.NoError(t, victim.Stop(t.Context()))
+				victim.Env = []string{crash, "SPAWNMESH_CRASH_ONCE=" + once}
 				restart(t, victim, once)
 				id := newID()
 				ordered := make(chan error, 1)
-				go func() { ordered <- m.order(t.Context(), id, tr.agent(id, "0.1")) }()
+				go func() { ordered <- m.Order(t.Context(), id, tr.agent(id, "0.1")) }()
 
-				require.NoError(t, poll(t.Context(), time.Minute, "waiting for the step "+point, func() (bool, error) {
+				require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the step "+point, func() (bool, error) {
 					_, err := os.Stat(once)
 					return err == nil, nil
 				}))
-				if what == "process" && victim.cmd != nil {
-					<-victim.exit
-					victim.cmd = nil
+				if what == "process" && victim.Cmd != nil {
+					victim.Wait()
 				}
-				if victim.cmd == nil {
-					require.NoError(t, victim.start(t.Context()))
+				if victim.Cmd == nil {
+					require.NoError(t, victim.Start(t.Context()))
 				}
 
 				require.NoError(t, <-ordered)
-				v, err := m.ended(t.Context(), id, time.Minute)
+				v, err := m.Ended(t.Context(), id, time.Minute)
 				require.NoError(t, err)
-				require.Equal(t, commands.Completed, v.State, "%s", sentence(v))
+				require.Equal(t, commands.Completed, v.State, "%s", v.Sentence())
 				starts, ends := tr.counts(t)
 				require.Equal(t, 1, starts[id], "runs")
 				require.Equal(t, 1, ends[id], "ends")
 			})
 		}
 	}
-	require.NoError(t, m.settled(t.Context()))
+	require.NoError(t, m.Settled(t.Context()))
 }
 
 // restart starts the victim. One that dies before it serves did so at the step:
 // work of the round before can lead there.
-func restart(t *testing.T, victim *node, once string) {
+func restart(t *testing.T, victim *fleet.Node, once string) {
 	t.Helper()
-	err := victim.start(t.Context())
+	err := victim.Start(t.Context())
 	if _, died := os.Stat(once); err != nil && died == nil {
 		return
 	}

@@ -98,7 +98,7 @@ func (a *app) followAgent(ctx context.Context, c *control.Client, id string) err
 		}
 		return resultCode(v)
 	}
-	fmt.Fprintf(a.err, "agent %s %s\n", id, sentence(v))
+	fmt.Fprintf(a.err, "agent %s %s\n", id, v.Sentence())
 	return resultCode(v)
 }
 

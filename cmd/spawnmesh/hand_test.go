@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
 )
 
 // A hand is somebody at a terminal who works on one data directory.
@@ -36,8 +37,8 @@ type said struct {
 // command is a command line as it would be typed. A database that our own
 // environment names is not theirs.
 func (h hand) command(ctx context.Context, args ...string) *exec.Cmd {
-	n := node{dir: h.dir, bin: program, env: h.env}
-	return n.command(ctx, args...)
+	n := fleet.Node{Dir: h.dir, Bin: program, Env: h.env}
+	return n.Command(ctx, args...)
 }
 
 func (h hand) run(stdin string, args ...string) said {
@@ -104,7 +105,7 @@ func (h hand) runs(id string) {
 
 func (h hand) until(id string, ok func(hub.AgentView) bool) (v hub.AgentView) {
 	h.t.Helper()
-	require.NoError(h.t, poll(h.t.Context(), time.Minute, "waiting for agent "+id, func() (bool, error) {
+	require.NoError(h.t, fleet.Poll(h.t.Context(), time.Minute, "waiting for agent "+id, func() (bool, error) {
 		v = hub.AgentView{}
 		h.read(&v, 0, "status", id)
 		return ok(v), nil

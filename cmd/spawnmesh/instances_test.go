@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
@@ -21,7 +22,7 @@ func TestInstancesByHand(t *testing.T) {
 	m := startMesh(t)
 	for _, test := range []struct {
 		name string
-		run  func(*testing.T, *mesh, hand, hand) // with the hands of hub and spoke
+		run  func(*testing.T, *fleet.Mesh, hand, hand) // with the hands of hub and spoke
 	}{
 		{"a directory has one instance", oneInstance},
 		{"a spoke that has not joined", notJoined},
@@ -37,7 +38,7 @@ func TestInstancesByHand(t *testing.T) {
 		{"a key that others can read", looseKey},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			test.run(t, m, hand{t: t, dir: m.hub.dir}, hand{t: t, dir: m.spokes["attic"].dir})
+			test.run(t, m, hand{t: t, dir: m.Hub.Dir}, hand{t: t, dir: m.Spokes["attic"].Dir})
 		})
 	}
 }
@@ -52,17 +53,17 @@ func fresh(t *testing.T) hand {
 	return hand{t: t, dir: dir}
 }
 
-func oneInstance(t *testing.T, _ *mesh, h, s hand) {
+func oneInstance(t *testing.T, _ *fleet.Mesh, h, s hand) {
 	h.refused(exitConflict, "in use by another running instance (pid ", "hub", "run", "--link", "127.0.0.1:0")
 	s.refused(exitConflict, "in use by another running instance (pid ", "spoke", "run")
 	s.refused(exitConflict, "stop that one", "hub", "run", "--link", "127.0.0.1:0")
 }
 
-func notJoined(t *testing.T, _ *mesh, _, _ hand) {
+func notJoined(t *testing.T, _ *fleet.Mesh, _, _ hand) {
 	fresh(t).refused(exitConflict, "has not joined a hub; run: spawnmesh spoke join", "spoke", "run")
 }
 
-func noInstance(t *testing.T, _ *mesh, _, _ hand) {
+func noInstance(t *testing.T, _ *fleet.Mesh, _, _ hand) {
 	none := fresh(t)
 	for _, line := range []string{"agents", "status ffffffff", "logs ffffffff", "logs -f ffffffff", "kill ffffffff --reason x", "spawn --wait -- true",
 		"connections list", "connections show x", "audit list", "invite --name x"} {
@@ -73,12 +74,12 @@ func noInstance(t *testing.T, _ *mesh, _, _ hand) {
 		"start it with: spawnmesh --data-dir "+none.dir+" hub run (or: spoke run), or name another --data-dir")
 }
 
-func otherRole(t *testing.T, _ *mesh, _, s hand) {
+func otherRole(t *testing.T, _ *fleet.Mesh, _, s hand) {
 	s.refused(exitMisuse, "a hub and a spoke are asked for different things", "agents")
 	s.refused(exitMisuse, "name the other one with --data-dir", "invite", "--name", "x")
 }
 
-func noPostgres(t *testing.T, _ *mesh, _, _ hand) {
+func noPostgres(t *testing.T, _ *fleet.Mesh, _, _ hand) {
 	none := fresh(t)
 	none.env = []string{"SPAWNMESH_PG_BIN=" + none.dir, "PATH=/nowhere"}
 	none.refused(exitUnreachable, none.dir+"/postgres", "hub", "run", "--link", "127.0.0.1:0")
@@ -87,8 +88,8 @@ func noPostgres(t *testing.T, _ *mesh, _, _ hand) {
 	require.Regexp(t, `(?m)^postgres programs +WRONG: `, got.out)
 }
 
-func linkAddress(t *testing.T, m *mesh, _, _ hand) {
-	link, err := os.ReadFile(filepath.Join(m.hub.dir, "ready"))
+func linkAddress(t *testing.T, m *fleet.Mesh, _, _ hand) {
+	link, err := os.ReadFile(filepath.Join(m.Hub.Dir, "ready"))
 	require.NoError(t, err)
 	taken, none := strings.TrimSpace(string(link)), fresh(t)
 	none.refused(exitConflict, "something listens on "+taken, "hub", "run", "--link", taken)
@@ -97,7 +98,7 @@ func linkAddress(t *testing.T, m *mesh, _, _ hand) {
 	require.NoDirExists(t, filepath.Join(none.dir, "pg"), "no database for nothing")
 }
 
-func loosePolicy(t *testing.T, _ *mesh, _, _ hand) {
+func loosePolicy(t *testing.T, _ *fleet.Mesh, _, _ hand) {
 	loose := fresh(t)
 	path := strings.TrimSpace(loose.do("spoke", "policy", "init", "--preset", "open"))
 	require.NoError(t, os.Chmod(path, 0o666))
@@ -109,7 +110,7 @@ func loosePolicy(t *testing.T, _ *mesh, _, _ hand) {
 
 // What a running spoke obeys changes when it is told to read its policy again, by
 // command or by signal, and not otherwise.
-func policyReloaded(t *testing.T, m *mesh, h, s hand) {
+func policyReloaded(t *testing.T, m *fleet.Mesh, h, s hand) {
 	path := filepath.Join(s.dir, "policy.yaml")
 	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o644)) }
 	allowed := func(program string) bool {
@@ -139,13 +140,13 @@ func policyReloaded(t *testing.T, m *mesh, h, s hand) {
 	require.True(t, allowed("uptime"))
 
 	write("version: 1\nruntimes: [exec]\ncommands: ['true']\n")
-	require.NoError(t, m.spokes["attic"].cmd.Process.Signal(syscall.SIGHUP))
-	require.NoError(t, poll(t.Context(), 30*time.Second, "waiting for the policy", func() (bool, error) { return allowed("true"), nil }))
+	require.NoError(t, m.Spokes["attic"].Cmd.Process.Signal(syscall.SIGHUP))
+	require.NoError(t, fleet.Poll(t.Context(), 30*time.Second, "waiting for the policy", func() (bool, error) { return allowed("true"), nil }))
 	require.False(t, allowed("uptime"))
 	fresh(t).refused(exitUnreachable, "no instance", "spoke", "policy", "reload")
 }
 
-func doctorByHand(t *testing.T, _ *mesh, h, s hand) {
+func doctorByHand(t *testing.T, _ *fleet.Mesh, h, s hand) {
 	require.Regexp(t, `(?m)^instance +hub, pid \d+$`, h.do("doctor"))
 	require.Regexp(t, `(?m)^instance +spoke, pid \d+$`, s.do("doctor"))
 	require.Regexp(t, `(?m)^link to lab +ok$`, s.do("doctor"))
@@ -163,7 +164,7 @@ func doctorByHand(t *testing.T, _ *mesh, h, s hand) {
 	require.NotRegexp(t, `[ \t]\n`, h.do("doctor"))
 }
 
-func postgresKilled(t *testing.T, _ *mesh, h, s hand) {
+func postgresKilled(t *testing.T, _ *fleet.Mesh, h, s hand) {
 	killPostgres(t, h.dir)
 	require.Equal(t, "hi\n", resultOf(h.ends(h.spawn("--spoke", "attic", "--", "echo", "hi"))).Stdout.Tail)
 	killPostgres(t, s.dir)
@@ -171,21 +172,21 @@ func postgresKilled(t *testing.T, _ *mesh, h, s hand) {
 	require.Equal(t, 0, got.code, "%s%s", got.out, got.err)
 }
 
-func hubRestarts(t *testing.T, m *mesh, h, _ hand) {
+func hubRestarts(t *testing.T, m *fleet.Mesh, h, _ hand) {
 	g := newGate(t)
 	job := h.begin("spawn", "--spoke", "attic", "--follow", "--", "sh", "-c", "echo one; "+g.wait()+"; echo two")
 	job.reads("one\n")
-	require.NoError(t, m.hub.stop(t.Context()))
+	require.NoError(t, m.Hub.Stop(t.Context()))
 	g.open(t)
-	require.NoError(t, m.hub.start(t.Context()))
+	require.NoError(t, m.Hub.Start(t.Context()))
 	got := job.end()
 	require.Equal(t, 0, got.code, "%s", got.err)
 	require.Equal(t, "two\n", got.out)
 	require.Contains(t, got.err, "the hub does not answer")
 }
 
-func looseKey(t *testing.T, m *mesh, h, _ hand) {
-	require.NoError(t, m.hub.stop(t.Context()))
+func looseKey(t *testing.T, m *fleet.Mesh, h, _ hand) {
+	require.NoError(t, m.Hub.Stop(t.Context()))
 	path := filepath.Join(h.dir, "keys", "identity")
 	require.NoError(t, os.Chmod(path, 0o644))
 	h.refused(exitMisuse, "key file "+path+" is readable by others; run: chmod 600 "+path, "hub", "run", "--link", "127.0.0.1:0")
@@ -194,5 +195,5 @@ func looseKey(t *testing.T, m *mesh, h, _ hand) {
 	require.Contains(t, got.err, `"code":"KEY_FILE"`)
 	out, err := exec.Command("chmod", "600", path).CombinedOutput()
 	require.NoError(t, err, "what was said helps: %s", out)
-	require.NoError(t, m.hub.start(t.Context()))
+	require.NoError(t, m.Hub.Start(t.Context()))
 }

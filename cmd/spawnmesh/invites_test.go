@@ -26,7 +26,7 @@ func (h hand) invites() (list []store.InviteView) {
 func TestInvitesByHand(t *testing.T) {
 	t.Parallel()
 	m := startHub(t)
-	h, s := hand{t: t, dir: m.hub.dir}, hand{t: t, dir: filepath.Join(m.dir, "attic")}
+	h, s := hand{t: t, dir: m.Hub.Dir}, hand{t: t, dir: filepath.Join(m.Dir, "attic")}
 	require.Contains(t, h.run("", "invite", "list").err, "no invites; make one: spawnmesh --data-dir "+h.dir+" invite --name NAME")
 	first, token := h.invite("attic")
 	_, second := h.invite("attic")
@@ -69,14 +69,14 @@ func TestAnInviteSaysHowToReachTheHub(t *testing.T) {
 	t.Parallel()
 	everywhere := startHub(t, "--link", "0.0.0.0:0")
 	told := startHub(t, "--link", "0.0.0.0:0", "--advertise", "hub.example.org:7422")
-	h := hand{t: t, dir: everywhere.hub.dir}
+	h := hand{t: t, dir: everywhere.Hub.Dir}
 
 	h.refused(exitMisuse, "--advertise HOST:PORT", "invite", "--name", "attic")
 
-	require.Contains(t, everywhere.hub.lastWords(), "nobody can be invited to this hub")
+	require.Contains(t, everywhere.Hub.LastWords(), "nobody can be invited to this hub")
 	require.Empty(t, h.invites())
-	require.NotContains(t, told.hub.lastWords(), "nobody can be invited")
-	h.dir = told.hub.dir
+	require.NotContains(t, told.Hub.LastWords(), "nobody can be invited")
+	h.dir = told.Hub.Dir
 	_, token := h.invite("attic")
 	require.Equal(t, "hub.example.org:7422", token.Address)
 	require.NotContains(t, h.run("", "invite", "--name", "attic").err, "this machine only")
@@ -95,7 +95,7 @@ func TestAnInviteSaysHowToReachTheHub(t *testing.T) {
 func TestAJoinThatFailsHereLeavesTheInvite(t *testing.T) {
 	t.Parallel()
 	m, other := startHub(t), startHub(t)
-	h, s := hand{t: t, dir: m.hub.dir}, fresh(t)
+	h, s := hand{t: t, dir: m.Hub.Dir}, fresh(t)
 	text, token := h.invite("attic")
 	open := func(id string) {
 		t.Helper()
@@ -133,7 +133,7 @@ func TestAJoinThatFailsHereLeavesTheInvite(t *testing.T) {
 	s.joins(exitConflict, "has joined that hub already", again)
 	require.Contains(t, said.err, "spawnmesh connections revoke lab --reason")
 	open(second.ID)
-	h.dir = other.hub.dir // the other hub is called lab, too
+	h.dir = other.Hub.Dir // the other hub is called lab, too
 	elsewhere, third := h.invite("attic")
 	said = s.joins(exitConflict, "a connection named lab is here already", elsewhere)
 	require.Contains(t, said.err, "hub run --name NAME")

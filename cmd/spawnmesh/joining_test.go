@@ -11,6 +11,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/signing"
 )
 
@@ -44,7 +45,7 @@ func (h hand) joins(code int, words, token string) said {
 // audits waits for a row of the audit with these words.
 func (h hand) audits(words string) {
 	h.t.Helper()
-	require.NoError(h.t, poll(h.t.Context(), time.Minute, "waiting for the audit to say "+words, func() (bool, error) {
+	require.NoError(h.t, fleet.Poll(h.t.Context(), time.Minute, "waiting for the audit to say "+words, func() (bool, error) {
 		return strings.Contains(h.do("audit", "list", "-o", "ndjson"), words), nil
 	}))
 }
@@ -54,11 +55,11 @@ func (h hand) audits(words string) {
 func TestJoiningByHand(t *testing.T) {
 	t.Parallel()
 	m := startHub(t)
-	h := hand{t: t, dir: m.hub.dir}
-	s := hand{t: t, dir: filepath.Join(m.dir, "attic")}
+	h := hand{t: t, dir: m.Hub.Dir}
+	s := hand{t: t, dir: filepath.Join(m.Dir, "attic")}
 	text, token := h.invite("attic")
 	foreign := join.Token{Hub: "mi1" + signing.InstanceID(strings.Repeat("a", 32)), Pin: strings.Repeat("A", 43), ID: newID()}
-	missing := filepath.Join(m.dir, "missing")
+	missing := filepath.Join(m.Dir, "missing")
 
 	s.refused(exitMisuse, "missing: no such file", "spoke", "join", "--token-file", missing)
 	s.joins(exitMisuse, "not a complete join token", "")
@@ -74,7 +75,7 @@ func TestJoiningByHand(t *testing.T) {
 	asJSON := s.run(altered(t, token, func(k *join.Token) { k.Pin = foreign.Pin }), "-o", "json", "spoke", "join")
 	require.Contains(t, asJSON.err, `"code":"PIN_MISMATCH"`)
 
-	file := filepath.Join(m.dir, "token")
+	file := filepath.Join(m.Dir, "token")
 	require.NoError(t, os.WriteFile(file, []byte(text+"\n"), 0o600))
 	joined := s.run("", "spoke", "join", "--token-file", file)
 
@@ -83,14 +84,14 @@ func TestJoiningByHand(t *testing.T) {
 	require.Contains(t, joined.err, "nothing may run here yet; decide what may: spawnmesh --data-dir "+s.dir+" spoke policy init")
 	require.NotContains(t, joined.err, "level=INFO")
 	h.refused(exitConflict, "a connection named attic is there already", "invite", "--name", "attic")
-	late := hand{t: t, dir: filepath.Join(m.dir, "late")}
+	late := hand{t: t, dir: filepath.Join(m.Dir, "late")}
 	late.joins(exitUntrusted, "join token not accepted", text)
 	var views []hub.SpokeView
 	h.read(&views, 0, "connections", "list")
 	require.Len(t, views, 1, "all the others left nothing behind")
 	h.audits("invite was used before")
 
-	loft := hand{t: t, dir: filepath.Join(m.dir, "loft")}
+	loft := hand{t: t, dir: filepath.Join(m.Dir, "loft")}
 	t.Run("two tokens for one name", func(t *testing.T) {
 		h.t, late.t = t, t
 		first, _ := h.invite("cellar")

@@ -8,13 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
@@ -44,24 +42,24 @@ func TestMain(m *testing.M) {
 
 // startMesh runs a hub and one spoke, attic, as real processes with a private
 // Postgres each, and ends them with the test.
-func startMesh(t *testing.T, spokeArgs ...string) *mesh {
+func startMesh(t *testing.T, spokeArgs ...string) *fleet.Mesh {
 	t.Helper()
 	m := startHub(t)
-	require.NoError(t, m.addSpoke(t.Context(), "attic", policy.Presets["open"], append([]string{"--heartbeat", "1s"}, spokeArgs...)...))
+	require.NoError(t, m.AddSpoke(t.Context(), "attic", policy.Presets["open"], append([]string{"--heartbeat", "1s"}, spokeArgs...)...))
 	return m
 }
 
 // startHub runs a hub alone.
-func startHub(t *testing.T, args ...string) *mesh {
+func startHub(t *testing.T, args ...string) *fleet.Mesh {
 	t.Helper()
-	m, err := newMesh(t.Context(), program, "test", args...)
+	m, err := fleet.New(t.Context(), program, "test", args...)
 	t.Cleanup(func() {
-		for _, n := range append([]*node{m.hub}, values(m.spokes)...) {
+		for _, n := range append([]*fleet.Node{m.Hub}, values(m.Spokes)...) {
 			if t.Failed() {
-				t.Logf("%s said:\n%s", n.name, n.lastWords())
+				t.Logf("%s said:\n%s", n.Name, n.LastWords())
 			}
 		}
-		if err := m.stop(context.Background()); err != nil {
+		if err := m.Stop(context.Background()); err != nil {
 			t.Errorf("stopping the mesh: %v", err)
 		}
 	})
@@ -69,8 +67,8 @@ func startHub(t *testing.T, args ...string) *mesh {
 	return m
 }
 
-func values(m map[string]*node) []*node {
-	var list []*node
+func values(m map[string]*fleet.Node) []*fleet.Node {
+	var list []*fleet.Node
 	for _, n := range m {
 		list = append(list, n)
 	}
@@ -111,41 +109,3 @@ func (tr trace) counts(t *testing.T) (starts, ends map[string]int) {
 }
 
 func newID() string { return uuid.Must(uuid.NewV7()).String() }
-
-// order gives an order until it is taken: the id is the caller's, so that giving
-// it again is the same order.
-func (m *mesh) order(ctx context.Context, id string, argv []string) error {
-	return poll(ctx, time.Minute, "ordering "+id, func() (bool, error) {
-		req := hub.SpawnRequest{ID: id, Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: argv}}
-		err := m.ctl.Do(ctx, "POST", "/v1/agents", req, nil)
-		switch commands.CodeOf(err) {
-		case "":
-			return true, nil
-		case commands.Unreachable, commands.StoreDown, commands.Internal:
-			return false, nil // the hub is down, or died over it
-		}
-		return false, err
-	})
-}
-
-// ended waits for an agent's end.
-func (m *mesh) ended(ctx context.Context, id string, limit time.Duration) (hub.AgentView, error) {
-	var v hub.AgentView
-	err := poll(ctx, limit, "waiting for the end of "+id, func() (bool, error) {
-		err := m.ctl.Do(ctx, "GET", "/v1/agents/"+id, nil, &v)
-		if c := commands.CodeOf(err); c == commands.Unreachable || c == commands.StoreDown || c == commands.Internal {
-			return false, nil
-		}
-		return v.State.Terminal(), err
-	})
-	return v, err
-}
-
-// settled waits until both sides have confirmed everything to each other.
-func (m *mesh) settled(ctx context.Context) error {
-	return poll(ctx, 2*time.Minute, "waiting for confirmations", func() (bool, error) {
-		var views []hub.SpokeView
-		err := m.ctl.Do(ctx, "GET", "/v1/connections", nil, &views)
-		return err == nil && views[0].Unconfirmed == 0, nil
-	})
-}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -132,26 +131,4 @@ func resultCode(v hub.AgentView) error {
 		return exitCode(exitUntrusted)
 	}
 	return exitCode(exitNoSpoke)
-}
-
-// sentence says in a few words how an agent stands.
-func sentence(v hub.AgentView) string {
-	if v.Refusal != nil {
-		var list []string
-		for _, r := range v.Refusals {
-			list = append(list, fmt.Sprintf("by %s: %s (%s)", r.Spoke, r.Why, r.Code))
-		}
-		return "was refused " + strings.Join(list, ", ")
-	}
-	var r commands.Result
-	if v.Result != nil && json.Unmarshal(v.Result, &r) == nil {
-		if r.Summary == string(v.State) {
-			return r.Summary
-		}
-		return string(v.State) + ": " + r.Summary
-	}
-	if v.Reason != "" {
-		return fmt.Sprintf("%s (%s)", v.State, v.Reason)
-	}
-	return string(v.State)
 }

@@ -134,7 +134,7 @@ func agentPairs(v hub.AgentView) pairs {
 	list.add("title", v.Title)
 	list.add("spoke", spokeOf(v))
 	list.add("command", commandLine(v.Spec))
-	list.add("state", sentence(v))
+	list.add("state", v.Sentence())
 	var refused commands.RefusedBody
 	if v.Refusal != nil && json.Unmarshal(v.Refusal, &refused) == nil {
 		list.add("hint", refused.Hint)

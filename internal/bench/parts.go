@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -37,19 +38,11 @@ func (p Part) Total() float64 { return p.MS * float64(p.Times) }
 // rounds is how often each part is measured.
 const rounds = 200
 
-// measureParts measures each part on an instance of its own below dir. Between
+// measureParts measures each part on an instance of its own. Between
 // order and start lie five transactions (order, intake, claim, start, ingest)
 // and two of everything that one message takes.
-func (a *app) measureParts(ctx context.Context, dir string, b *SpawnBench) (err error) {
-	alone := *a
-	alone.dataDir = filepath.Join(dir, "parts")
-	alone.getenv = func(name string) string {
-		if name == "DATABASE_URL" || name == "SPAWNMESH_DATABASE_URL" {
-			return ""
-		}
-		return a.getenv(name)
-	}
-	in, err := alone.open(ctx, slog.New(slog.NewTextHandler(io.Discard, nil)), true)
+func (b *Spawns) measureParts(ctx context.Context, o instance.Options) (err error) {
+	in, err := instance.Open(ctx, o, true)
 	if err != nil {
 		return err
 	}
@@ -70,7 +63,7 @@ func (a *app) measureParts(ctx context.Context, dir string, b *SpawnBench) (err 
 	}
 	b.Parts = []Part{{"transaction, one row", tx, 5}, {"publish, synced to disk", publish, 2}, {"signature, made and verified", crypto, 2}}
 	if b.Runtime == commands.RuntimeExec {
-		start, limit, err := timeStart(ctx, in.Dir, b.most())
+		start, limit, err := timeStart(ctx, in.Dir, b.Most())
 		if err != nil {
 			return err
 		}

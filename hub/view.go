@@ -1,0 +1,39 @@
+package hub
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// An AgentView is a mirror with what was received about it.
+type AgentView struct {
+	store.Mirror
+	ExitCode *int               `json:"exit_code,omitempty"` // of the last attempt's process
+	Receipts []store.ReceiptRow `json:"receipts,omitempty"`
+}
+
+// Sentence says in a few words how an agent stands.
+func (v AgentView) Sentence() string {
+	if v.Refusal != nil {
+		var list []string
+		for _, r := range v.Refusals {
+			list = append(list, fmt.Sprintf("by %s: %s (%s)", r.Spoke, r.Why, r.Code))
+		}
+		return "was refused " + strings.Join(list, ", ")
+	}
+	var r commands.Result
+	if v.Result != nil && json.Unmarshal(v.Result, &r) == nil {
+		if r.Summary == string(v.State) {
+			return r.Summary
+		}
+		return string(v.State) + ": " + r.Summary
+	}
+	if v.Reason != "" {
+		return fmt.Sprintf("%s (%s)", v.State, v.Reason)
+	}
+	return string(v.State)
+}

@@ -1,0 +1,179 @@
+// Package bench measures a mesh on this machine: the throughput and latency of
+// spawns beside the parts that one is made of, and the memory of what is idle.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
+	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
+)
+
+// A Figure is what one measurement found; times are milliseconds.
+type Figure struct {
+	InFlight int     `json:"in_flight"`
+	Spawns   int     `json:"spawns"`
+	PerSec   float64 `json:"spawns_per_second"`
+	StartP50 float64 `json:"start_p50_ms"`
+	StartP99 float64 `json:"start_p99_ms"`
+	EndP50   float64 `json:"result_p50_ms"`
+	EndP99   float64 `json:"result_p99_ms"`
+}
+
+// A Spawns is a whole run.
+type Spawns struct {
+	Runtime string   `json:"runtime"`
+	Figures []Figure `json:"figures"`
+	Parts   []Part   `json:"parts"`
+	Sum     float64  `json:"sum_of_parts_ms"` // on the way from order to start
+	Ratio   float64  `json:"start_p50_at_1_to_sum"`
+	Limit   float64  `json:"starts_per_second_alone,omitempty"` // with as many in flight as the last figure
+}
+
+// Most is the highest number in flight that was measured.
+func (b *Spawns) Most() int {
+	n := 1
+	for _, f := range b.Figures {
+		n = max(n, f.InFlight)
+	}
+	return n
+}
+
+// Options say what is measured.
+type Options struct {
+	InFlight []int                            // spawns under way at a time
+	Count    int                              // spawns per measurement; 0: 60 and 40 for each in flight
+	Runtime  string                           // exec (a real process) or noop (none)
+	Parts    instance.Options                 // the instance that measures the parts; its directory is chosen here
+	Say      func(format string, args ...any) // hears what is being measured
+}
+
+// Spawn measures spawns on a hub and a spoke of their own, and the parts that one is made of.
+func Spawn(ctx context.Context, o Options) (b Spawns, err error) {
+	m, err := open(ctx, slices.Max(append([]int{4}, o.InFlight...)))
+	if m != nil {
+		defer func() { err = errors.Join(err, m.Stop(ctx)) }()
+	}
+	if err != nil {
+		return b, err
+	}
+	b.Runtime = o.Runtime
+	if _, err := measure(ctx, m, 4, 40, o.Runtime); err != nil { // warm up
+		return b, err
+	}
+	for _, n := range o.InFlight {
+		spawns := o.Count
+		if spawns == 0 {
+			spawns = 60 + 40*n
+		}
+		o.Say("%d spawns, %d in flight ...", spawns, n)
+		f, err := measure(ctx, m, n, spawns, o.Runtime)
+		if err != nil {
+			return b, err
+		}
+		b.Figures = append(b.Figures, f)
+	}
+	o.Say("the parts alone ...")
+	o.Parts.Dir = filepath.Join(m.Dir, "parts")
+	if err := b.measureParts(ctx, o.Parts); err != nil {
+		return b, err
+	}
+	for _, p := range b.Parts {
+		b.Sum += p.Total()
+	}
+	if len(b.Figures) > 0 && b.Figures[0].InFlight == 1 {
+		b.Ratio = b.Figures[0].StartP50 / b.Sum
+	}
+	return b, nil
+}
+
+// open starts a hub and a spoke that allows everything.
+func open(ctx context.Context, slots int) (*fleet.Mesh, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	m, err := fleet.New(ctx, self, "bench")
+	if err != nil {
+		return m, err
+	}
+	return m, m.AddSpoke(ctx, "attic", policy.Presets["open"], "--slots", strconv.Itoa(slots))
+}
+
+// measure keeps n spawns under way until spawns have ended.
+func measure(ctx context.Context, m *fleet.Mesh, n, spawns int, runtime string) (Figure, error) {
+	var mu sync.Mutex // guards starts, ends and errs
+	var starts, ends []float64
+	var errs []error
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			for range next {
+				v, err := one(ctx, m, runtime)
+				mu.Lock()
+				if err != nil {
+					errs = append(errs, err)
+				} else {
+					starts, ends = append(starts, ms(v.StartedAt.Sub(v.CreatedAt))), append(ends, ms(v.EndedAt.Sub(v.CreatedAt)))
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	began := time.Now()
+	for i := range spawns {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return Figure{}, err
+	}
+	return Figure{InFlight: n, Spawns: spawns, PerSec: float64(spawns) / time.Since(began).Seconds(),
+		StartP50: quantile(starts, 0.5), StartP99: quantile(starts, 0.99), EndP50: quantile(ends, 0.5), EndP99: quantile(ends, 0.99)}, nil
+}
+
+// one spawns an agent that does nothing and waits for its result.
+func one(ctx context.Context, m *fleet.Mesh, runtime string) (hub.AgentView, error) {
+	s := commands.Spawn{Runtime: runtime}
+	if runtime == commands.RuntimeExec {
+		s.Argv = []string{"true"}
+	}
+	var got hub.SpawnAnswer
+	var v hub.AgentView
+	if err := m.Ctl.Do(ctx, "POST", "/v1/agents", hub.SpawnRequest{Spoke: "attic", Spawn: s}, &got); err != nil {
+		return v, err
+	}
+	for !v.State.Terminal() {
+		if err := m.Ctl.Do(ctx, "GET", "/v1/agents/"+got.ID+"?wait=30s", nil, &v); err != nil {
+			return v, err
+		}
+	}
+	if v.State != commands.Completed || v.StartedAt == nil {
+		return v, fmt.Errorf("agent %s %s", got.ID, v.Sentence())
+	}
+	return v, nil
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// quantile returns the value below which the part q of list is.
+func quantile(list []float64, q float64) float64 {
+	if len(list) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(list))
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}
