@@ -29,12 +29,12 @@ short: ## the quick tests and one walk through the mesh, under a minute once com
 	@go run ./scripts/gotest -count=1 $(SHORT)
 	@go run ./scripts/gotest -count=1 -run '^TestTheReadmeByHand$$' ./cmd/spawnmesh
 
-check: ## what CI runs: formatting, vet, build without cgo, tests
+check: ## what CI runs: formatting, vet, staticcheck, build without cgo, tests
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt -w on these'; exit 1; }
 	go vet ./...
 	go vet -tags crashpoints ./...
 	cd store/peers && go vet ./... && go build -o /dev/null .
-	@$(MAKE) --no-print-directory build test
+	@$(MAKE) --no-print-directory lint build test
 
 # A module of its own, so that the product does not depend on its tools.
 lint: ## staticcheck, over the product and its peers

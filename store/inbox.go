@@ -1,8 +1,6 @@
 package store
 
 import (
-	"encoding/hex"
-
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
@@ -32,5 +30,3 @@ func TaskOf(b commands.Body) string {
 	}
 	return ""
 }
-
-func digestHex(b []byte) string { return hex.EncodeToString(b) }
