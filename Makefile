@@ -67,6 +67,10 @@ chaos: ## 1,000 spawns with 20 random kills, 10,000 claim races, long property t
 	SPAWNMESH_KNOCKS=10000 go test -count=1 -v -run TestAFloodWithoutTokensKeepsNobodyOut ./hub
 	SPAWNMESH_CHAOS_SPAWNS=1000 SPAWNMESH_CHAOS_KILLS=20 SPAWNMESH_CUT=60s go test -count=1 -timeout 60m -v -run 'TestRandomKills|TestLinkCut' ./cmd/spawnmesh
 
+mutants: ## break each promise in scripts/mutants/breaks.yaml and see its test fail (BREAKS='-run store' picks)
+	@DATABASE_URL= scripts/ensure-postgres
+	go run ./scripts/mutants $(BREAKS)
+
 fuzz: ## fuzz every decoder, 30 s each
 	@for f in FuzzOpen FuzzHeader FuzzBody FuzzKeyFile; do go test -run '^$$' -fuzz "^$$f$$" -fuzztime 30s -fuzzminimizetime 5s ./signing || exit 1; done
 	go test -run '^$$' -fuzz '^FuzzToken$$' -fuzztime 30s -fuzzminimizetime 5s ./federation/join
@@ -78,4 +82,4 @@ run: build ## run a hub in the foreground, in ./state/hub
 	@mkdir -p state && chmod 711 state
 	$(BIN) --data-dir state/hub hub run
 
-.PHONY: help demo test short check lint build bench bench-claim bench-curve chaos fuzz run
+.PHONY: help demo test short check lint build bench bench-claim bench-curve chaos mutants fuzz run

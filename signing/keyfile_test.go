@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestKeysAreCreatedOnceAndLoadedAgain(t *testing.T) {
@@ -35,7 +36,8 @@ func TestUnsafeKeyFilesAreRefused(t *testing.T) {
 		change func(t *testing.T, path string)
 		want   string
 	}{
-		"readable by others": {func(t *testing.T, p string) { require.NoError(t, os.Chmod(p, 0o644)) }, "run: chmod 600 "},
+		"readable by others":    {func(t *testing.T, p string) { require.NoError(t, os.Chmod(p, 0o644)) }, "run: chmod 600 "},
+		"readable by the group": {func(t *testing.T, p string) { require.NoError(t, os.Chmod(p, 0o640)) }, "run: chmod 600 "},
 		"a symbolic link": {func(t *testing.T, p string) {
 			require.NoError(t, os.Rename(p, p+".real"))
 			require.NoError(t, os.Symlink(p+".real", p))
@@ -69,4 +71,20 @@ func TestUnsafeKeyFilesAreRefused(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestAKeyFileOfAnotherUserIsRefused(t *testing.T) {
+	path := "/proc/1/environ" // of the user who runs the first process, and nobody else may read it
+	if os.Geteuid() == 0 {
+		path = filepath.Join(t.TempDir(), "key")
+		require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
+		require.NoError(t, os.Chown(path, 65534, -1))
+	}
+	f, err := os.OpenFile(path, unix.O_PATH, 0) // looked at, not read
+	require.NoError(t, err)
+	defer f.Close()
+
+	err = checkKeyFile(f, path)
+
+	require.ErrorContains(t, err, "belongs to uid")
 }

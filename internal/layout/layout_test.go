@@ -36,6 +36,7 @@ var may = map[string]string{
 	"cmd/spawnmesh":        "commands federation/join federation/transport hub internal/bench internal/control internal/demo internal/fleet internal/instance signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
 	"scripts/fetchpg":      "",
 	"scripts/gotest":       "",
+	"scripts/mutants":      "",
 	"internal/bench":       "commands federation/transport hub internal/fleet internal/instance signing spoke/policy spoke/supervisor store",
 	"internal/control":     "commands",
 	"internal/crash":       "",
@@ -54,7 +55,7 @@ var outside = map[string]string{
 	"github.com/jackc/":        "store store/backlog store/postgres internal/pgtest internal/meshtest internal/storetest",
 	"github.com/pressly/":      "store",
 	"github.com/spf13/":        "cmd/spawnmesh",
-	"github.com/goccy/go-yaml": "spoke/policy",
+	"github.com/goccy/go-yaml": "scripts/mutants spoke/policy",
 	"golang.org/x/crypto":      "signing",
 }
 
