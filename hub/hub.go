@@ -43,6 +43,8 @@ type Hub struct {
 	Log       *slog.Logger  // required
 	// Ready is called once the hub serves, with the address of its link.
 	Ready func(link string)
+	// Hurry ends the wait for answers under way when it is closed. It may be nil.
+	Hurry <-chan struct{}
 
 	board  *federation.Board
 	server *transport.Hub
@@ -70,7 +72,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Go(func() error { return h.auditRefusedJoins(ctx) })
 	g.Go(func() error { return h.sweep(ctx) })
 	g.Go(func() error { return every(ctx, endPeriod, func() { h.endUnanswered(ctx) }) })
-	g.Go(func() error { return control.Serve(ctx, socket, h.control(), h.Log) })
+	g.Go(func() error { return control.Serve(ctx, socket, h.control(), h.Hurry, h.Log) })
 	h.Log.InfoContext(ctx, "hub is serving", "link", h.link, "instance", h.Keys.InstanceID())
 	if _, _, err := h.reach(); err != nil {
 		h.Log.WarnContext(ctx, "nobody can be invited to this hub", "why", err, "next", "start it with --advertise HOST:PORT, where HOST is how spokes reach it")

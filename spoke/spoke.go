@@ -109,7 +109,7 @@ func (s *Spoke) Run(ctx context.Context) error {
 	serving.Go(func() error { return s.sweep(late) })
 	serving.Go(func() error { return s.pumpLogs(late) })
 	serving.Go(func() error { return s.node.Forward(late, transport.Most{Messages: 64}, s.forwardLogs) })
-	serving.Go(func() error { return control.Serve(late, socket, s.control(), s.Log) })
+	serving.Go(func() error { return control.Serve(late, socket, s.control(), s.Hurry, s.Log) })
 	s.Log.InfoContext(ctx, "spoke is working", "instance", s.Keys.InstanceID(), "slots", s.Slots, "kill_level", s.level)
 	if s.Ready != nil {
 		s.Ready()
@@ -121,6 +121,7 @@ func (s *Spoke) Run(ctx context.Context) error {
 	}()
 	err = s.claimLoop(claiming, late)
 	s.drain()
+	s.sayLast(late)
 	stopLate()
 	err = errors.Join(err, serving.Wait())
 	s.Log.InfoContext(context.WithoutCancel(ctx), "spoke has stopped", "agents_left_running", s.live.count())
@@ -197,26 +198,6 @@ func (s *Spoke) workEnded(ctx context.Context, c store.Connection) {
 	for _, k := range runs {
 		s.live.kill(k)
 	}
-}
-
-// drain waits for running agents, but not longer than Drain, and says so.
-func (s *Spoke) drain() {
-	ended := make(chan struct{})
-	go func() {
-		s.attempts.Wait()
-		close(ended)
-	}()
-	if n := s.live.count(); n > 0 {
-		s.Log.Info("stopping: waiting for running agents; the next start adopts those that are left", "agents", n, "at_most", s.Drain)
-	}
-	select {
-	case <-ended:
-		return
-	case <-s.Hurry:
-	case <-time.After(s.Drain):
-	}
-	s.live.abandon()
-	<-ended
 }
 
 func ring(bell chan struct{}) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"regexp"
 	"strings"
 	"syscall"
@@ -73,6 +74,9 @@ func checkLink(ctx context.Context, address string) error {
 
 func (a *app) runHub(ctx context.Context, h *hub.Hub, ready string) (err error) {
 	log := a.logger(slog.LevelInfo)
+	hangups := make(chan os.Signal, 1) // a hub has nothing to read again: none ends the process
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	if h.Advertise != "" {
 		if err := hub.CheckAddress(h.Advertise); err != nil {
 			return err
@@ -90,7 +94,7 @@ func (a *app) runHub(ctx context.Context, h *hub.Hub, ready string) (err error) 
 			err = e
 		}
 	}()
-	h.DB, h.Keys, h.Dir, h.Log, h.Version = in.DB, in.Keys, in.Dir, log, version()
+	h.DB, h.Keys, h.Dir, h.Log, h.Version, h.Hurry = in.DB, in.Keys, in.Dir, log, version(), a.hurry
 	h.Ready = func(link string) {
 		fmt.Fprintf(a.out, "hub is ready: link %s, data %s\n", link, in.Dir)
 		if err := writeReady(ready, link); err != nil {

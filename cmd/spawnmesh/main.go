@@ -20,10 +20,23 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "_shim" {
 		os.Exit(supervisor.ShimMain(os.Args[2:]))
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv}, os.Args[1:])
-	stop()
-	os.Exit(code)
+	ctx, hurry := signals()
+	os.Exit(run(ctx, &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv, hurry: hurry}, os.Args[1:]))
+}
+
+// signals returns what the first SIGINT or SIGTERM ends and what the second
+// closes: whoever waits at its stop stops waiting.
+func signals() (ctx context.Context, hurry <-chan struct{}) {
+	ctx, stop := context.WithCancel(context.Background())
+	second, got := make(chan struct{}), make(chan os.Signal, 2)
+	signal.Notify(got, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-got
+		stop()
+		<-got
+		close(second)
+	}()
+	return ctx, second
 }
 
 // app is what every command shares: streams, environment and global flags.
@@ -34,6 +47,7 @@ type app struct {
 	dataDir  string
 	output   string
 	json     bool
+	hurry    <-chan struct{} // closed by the second signal; may be nil
 
 	workspace string // of the backlog and its limits
 }

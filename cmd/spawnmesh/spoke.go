@@ -35,9 +35,9 @@ func (a *app) spokeRunCommand() *cobra.Command {
 		Use: "run", Short: "Run a spoke in the foreground", Args: cobra.NoArgs,
 		Long: `Run a spoke in the foreground until it is interrupted.
 
-It then claims nothing more and waits --drain for running agents. What still runs
-after that goes on without it, and is adopted when the spoke runs again within its
-lease.`,
+It then claims nothing more and waits --drain for running agents; a second interrupt
+ends the wait. What still runs after that goes on without it, and is adopted when the
+spoke runs again within its lease.`,
 		Example: "  spawnmesh --data-dir S spoke run --slots 4",
 		RunE: func(c *cobra.Command, _ []string) error {
 			s.Drain, s.Lease, s.Interval = time.Duration(drain), time.Duration(lease), time.Duration(beat)
@@ -58,6 +58,9 @@ lease.`,
 
 func (a *app) runSpoke(ctx context.Context, s *spoke.Spoke, ready string) (err error) {
 	log := a.logger(slog.LevelInfo)
+	hangups := make(chan os.Signal, 1) // from here on none ends the process
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	dir, err := a.dir()
 	if err != nil {
 		return err
@@ -77,8 +80,10 @@ func (a *app) runSpoke(ctx context.Context, s *spoke.Spoke, ready string) (err e
 			err = e
 		}
 	}()
-	s.DB, s.Keys, s.Dir, s.Log, s.Version = in.DB, in.Keys, in.Dir, log, version()
+	s.DB, s.Keys, s.Dir, s.Log, s.Version, s.Hurry = in.DB, in.Keys, in.Dir, log, version(), a.hurry
+	working := make(chan struct{})
 	s.Ready = func() {
+		close(working)
 		fmt.Fprintf(a.out, "spoke is ready: %d slots, data %s\n", s.Slots, in.Dir)
 		if err := writeReady(ready, string(in.Keys.InstanceID())); err != nil {
 			log.ErrorContext(ctx, "telling that the spoke is ready", "err", err)
@@ -87,16 +92,18 @@ func (a *app) runSpoke(ctx context.Context, s *spoke.Spoke, ready string) (err e
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return in.Watch(ctx) })
 	g.Go(func() error { return s.Run(ctx) })
-	g.Go(func() error { return reloadOnHangup(ctx, s) })
+	g.Go(func() error { return reloadOnHangup(ctx, s, working, hangups) })
 	return g.Wait()
 }
 
-// reloadOnHangup lets the spoke read its policy again at each SIGHUP. What is
-// wrong with it is in the log: there is nobody to tell.
-func reloadOnHangup(ctx context.Context, s *spoke.Spoke) error {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
+// reloadOnHangup lets the spoke read its policy again at each SIGHUP, once it
+// works. What is wrong with it is in the log: there is nobody to tell.
+func reloadOnHangup(ctx context.Context, s *spoke.Spoke, working <-chan struct{}, hangups <-chan os.Signal) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-working:
+	}
 	for {
 		select {
 		case <-ctx.Done():

@@ -55,8 +55,8 @@ func Listen(ctx context.Context, dir string) (net.Listener, error) {
 }
 
 // Serve answers requests that arrive at l with h until ctx ends, and waits up to
-// 5 s for the answers that are under way. It closes l.
-func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
+// 5 s, or until hurry is closed, for the answers that are under way. It closes l.
+func Serve(ctx context.Context, l net.Listener, h http.Handler, hurry <-chan struct{}, log *slog.Logger) error {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	s := &http.Server{
@@ -75,13 +75,37 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger
 	case <-ctx.Done():
 	}
 	cancel() // long polls and followers end now
-	grace, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	err := shut(context.WithoutCancel(ctx), s, stopGrace, hurry, log)
+	<-ended
+	return err
+}
+
+// stopGrace is how long a stop waits for answers under way.
+const stopGrace = 5 * time.Second
+
+// shut ends s. A call that does not end keeps nobody from stopping for long.
+func shut(ctx context.Context, s *http.Server, most time.Duration, hurry <-chan struct{}, log *slog.Logger) error {
+	grace, done := context.WithTimeout(ctx, most)
 	defer done()
+	go func() {
+		say := time.NewTimer(200 * time.Millisecond)
+		defer say.Stop()
+		for {
+			select {
+			case <-say.C:
+				log.InfoContext(grace, "stopping: waiting for answers to operators; a second signal ends the wait", "at_most", most)
+			case <-hurry:
+				done()
+				return
+			case <-grace.Done():
+				return
+			}
+		}
+	}()
 	err := s.Shutdown(grace)
-	if errors.Is(err, context.DeadlineExceeded) { // a call that does not end keeps nobody from stopping
+	if err != nil && grace.Err() != nil {
 		err = s.Close()
 	}
-	<-ended
 	return err
 }
 

@@ -47,7 +47,7 @@ func serve(t *testing.T, dir string, h http.Handler) (stop func()) {
 	l, err := Listen(ctx, dir)
 	require.NoError(t, err)
 	ended := make(chan error, 1)
-	go func() { ended <- Serve(ctx, l, h, slog.New(slog.DiscardHandler)) }()
+	go func() { ended <- Serve(ctx, l, h, nil, slog.New(slog.DiscardHandler)) }()
 	stopped := false
 	stop = func() {
 		if cancel(); !stopped {
@@ -315,7 +315,7 @@ func TestServingEndsWithItsListener(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 
-	err = Serve(t.Context(), l, http.HandlerFunc(echo), slog.New(slog.DiscardHandler))
+	err = Serve(t.Context(), l, http.HandlerFunc(echo), nil, slog.New(slog.DiscardHandler))
 
 	require.ErrorIs(t, err, net.ErrClosed)
 }
@@ -353,4 +353,32 @@ func TestAnotherUserIsRefused(t *testing.T) {
 	require.Equal(t, "FORBIDDEN the instance in "+dir+" belongs to another user", ask(nobody), "by the socket's mode")
 	require.NoError(t, os.Chmod(Socket(dir), 0o666))
 	require.Equal(t, "FORBIDDEN only the user that runs this instance may control it", ask(nobody), "by the kernel's word")
+}
+
+// An answer that does not end holds up a stop, but not one that is hurried.
+func TestAHurriedStopWaitsForNoAnswer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, err := Listen(t.Context(), dir)
+	require.NoError(t, err)
+	asked, release, hurry := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	s := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(asked)
+		<-release
+	})}
+	defer close(release)
+	go func() { _ = s.Serve(l) }()
+	go func() { _ = NewClient(dir).Do(context.WithoutCancel(t.Context()), "GET", "/", nil, nil) }()
+	<-asked
+	ended := make(chan error, 1)
+	go func() { ended <- shut(t.Context(), s, time.Hour, hurry, slog.New(slog.DiscardHandler)) }()
+
+	close(hurry)
+
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(patience):
+		require.FailNow(t, "it waits")
+	}
 }

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
+)
+
+const waitsForAgents = "stopping: waiting for running agents; a second signal leaves them to their shims at once"
+
+// says waits until a node has written words to its log, and returns the line.
+func says(t *testing.T, n *fleet.Node, words string) (line string) {
+	t.Helper()
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for "+n.Name+" to say: "+words, func() (bool, error) {
+		raw, err := os.ReadFile(filepath.Join(n.Dir, "log"))
+		for l := range strings.Lines(string(raw)) {
+			if strings.Contains(l, words) {
+				line = l
+			}
+		}
+		return line != "", err
+	}))
+	return line
+}
+
+// ended waits until a node that was told to stop has stopped in order.
+func ended(t *testing.T, n *fleet.Node) {
+	t.Helper()
+	cmd, over := n.Cmd, make(chan struct{})
+	go func() {
+		n.Wait()
+		close(over)
+	}()
+	select {
+	case <-over:
+		require.Zero(t, cmd.ProcessState.ExitCode())
+	case <-time.After(time.Minute):
+		require.NoError(t, cmd.Process.Kill())
+		<-over
+		require.FailNow(t, "it does not stop", n.Name)
+	}
+}
+
+// A stop that waits for agents says for which, obeys a kill meanwhile, and ends
+// when its last agent has.
+func TestAKillIsObeyedWhileDraining(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t, "--drain", "1h")
+	h, s := hand{t: t, dir: m.Hub.Dir}, m.Spokes["attic"]
+	id := h.spawn("--spoke", "attic", "--", "sleep", "600")
+	h.runs(id)
+	require.NoError(t, s.Cmd.Process.Signal(syscall.SIGTERM))
+	line := says(t, s, waitsForAgents)
+
+	h.do("kill", id, "--reason", "enough", "--grace", "0s")
+
+	require.Contains(t, line, "agents=1 ids=["+id+"] at_most=1h0m0s")
+	v := h.ends(id)
+	require.Equal(t, commands.Cancelled, v.State)
+	require.Equal(t, commands.KillRequested, v.Reason)
+	ended(t, s)
+	require.Contains(t, says(t, s, "spoke has stopped"), "agents_left_running=0")
+}
+
+// A second signal ends the wait: the agent goes on under its shim, and the next
+// start adopts it.
+func TestASecondSignalHurriesAStop(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t, "--drain", "1h")
+	h, s := hand{t: t, dir: m.Hub.Dir}, m.Spokes["attic"]
+	g := newGate(t)
+	id := h.spawn("--spoke", "attic", "--", "sh", "-c", g.wait())
+	h.runs(id)
+	require.NoError(t, s.Cmd.Process.Signal(syscall.SIGTERM))
+	says(t, s, waitsForAgents)
+
+	require.NoError(t, s.Cmd.Process.Signal(os.Interrupt))
+
+	ended(t, s)
+	require.Contains(t, says(t, s, "spoke has stopped"), "agents_left_running=1")
+	require.NoError(t, s.Start(t.Context()))
+	g.open(t)
+	v := h.ends(id)
+	require.Equal(t, commands.Completed, v.State)
+	require.Equal(t, 1, v.Attempt)
+}
+
+// A SIGHUP ends nobody: neither one that is not open yet, nor a hub, which has
+// nothing to read again.
+func TestASIGHUPEndsNobody(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	require.NoError(t, m.Hub.Cmd.Process.Signal(syscall.SIGHUP))
+	for name, args := range map[string][]string{"hub": {"hub", "run", "--link", "127.0.0.1:0"}, "spoke": {"spoke", "run"}} {
+		early := fresh(t)
+		require.NoError(t, os.WriteFile(policy.File(early.dir), []byte(policy.Presets["open"]), 0o644))
+		if name == "spoke" { // it must have joined before it opens a database
+			text, _ := hand{t: t, dir: m.Hub.Dir}.invite("early")
+			joined := early.run(text, "spoke", "join")
+			require.Zero(t, joined.code, joined.err)
+		}
+		database, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // it is dialled, and does not answer
+		require.NoError(t, err)
+		early.env = []string{fmt.Sprintf("DATABASE_URL=postgres://%s/x?sslmode=disable", database.Addr())}
+		job := early.begin(args...)
+		dialled, err := database.Accept()
+		require.NoError(t, err)
+
+		require.NoError(t, job.cmd.Process.Signal(syscall.SIGHUP))
+
+		require.NoError(t, database.Close())
+		require.NoError(t, dialled.Close())
+		got := job.end()
+		require.Contains(t, got.err, "opening the database of "+early.dir, name)
+		require.Equal(t, exitUnreachable, got.code, "%s: %s", name, got.err)
+	}
+	require.NoError(t, m.Hub.Stop(t.Context()), "it was alive until now")
+}
