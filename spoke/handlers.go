@@ -56,6 +56,9 @@ func (s *Spoke) taken(batch []*store.Incoming) {
 // answers to them and their audit are part of it.
 func Take(ctx context.Context, b *backlog.Backlog, tx *store.Tx, from store.Standing, batch []*store.Incoming) error {
 	t := taking{b, tx}
+	if err := t.holdKills(ctx, from.ID, batch); err != nil {
+		return err
+	}
 	var spawns []*store.Incoming
 	for _, m := range batch {
 		m.Effect = nil
@@ -120,6 +123,21 @@ func (t taking) spawn(ctx context.Context, batch []*store.Incoming) error {
 
 func asked(m *store.Incoming) backlog.Asked {
 	return backlog.Asked{Command: m.Header.ID, Digest: m.Digest.String()}
+}
+
+// holdKills holds the tasks of several kills at once, so that none is waited for
+// while another one is held.
+func (t taking) holdKills(ctx context.Context, conn string, batch []*store.Incoming) error {
+	var tasks []string
+	for _, m := range batch {
+		if k, ok := m.Body.(*commands.Kill); ok {
+			tasks = append(tasks, k.Task)
+		}
+	}
+	if len(tasks) < 2 {
+		return nil
+	}
+	return t.backlog.HoldKills(ctx, t.tx, conn, tasks)
 }
 
 // kill records a kill and does what can be done at once. A task that runs is

@@ -262,7 +262,8 @@ func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, r
 		if !to.Ended() {
 			return nil
 		}
-		if _, err := tx.Exec(ctx, `UPDATE outbox SET closed_at = clock_timestamp() WHERE conn = $1 AND closed_at IS NULL`, id); err != nil {
+		if _, err := tx.Exec(ctx, `UPDATE outbox SET closed_at = clock_timestamp() WHERE id = ANY (ARRAY (
+			SELECT id FROM outbox WHERE conn = $1 AND closed_at IS NULL ORDER BY seq FOR UPDATE))`, id); err != nil {
 			return err
 		}
 		if end == nil {

@@ -138,7 +138,7 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 				u.n, u.state, u.reason, u.seq, u.started, u.attempt, u.accepted, u.refusal, u.result, u.result_digest, u.policy
 			FROM u JOIN mirrors m ON m.command = u.command AND m.conn = u.conn AND encode(m.command_digest, 'hex') = u.digest
 				AND u.about IN ('', m.task::text)
-			FOR UPDATE OF m
+			ORDER BY m.task FOR UPDATE OF m
 		), moved AS (
 			UPDATE mirrors m SET
 				state = CASE WHEN o.forward THEN o.state::task_state ELSE m.state END,

@@ -210,7 +210,7 @@ func insertMirrors(ctx context.Context, tx *Tx, orders []SpawnOrder, which []int
 		INSERT INTO mirrors (task, conn, title, priority, command, command_digest, idempotency_key, request_digest, created_by, spec, expires_at, anywhere)
 		SELECT a, b, c, d, e, f, nullif(g, ''), h, i, j, k, l
 		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::uuid[], $6::bytea[], $7::text[], $8::bytea[], $9::text[], $10::jsonb[], $11::timestamptz[], $12::bool[])
-			AS u (a, b, c, d, e, f, g, h, i, j, k, l)`,
+			AS u (a, b, c, d, e, f, g, h, i, j, k, l) ORDER BY g, a`,
 		task, conn, title, priority, command, digest, key, request, actor, spec, expires, anywhere)
 	if err != nil {
 		return fmt.Errorf("storing mirrors: %w", err)
@@ -225,7 +225,12 @@ func (db *DB) OrderKill(ctx context.Context, k commands.Kill, life time.Duration
 	err = db.Tx(ctx, "ordering the kill of task "+k.Task, func(ctx context.Context, tx *Tx) error {
 		var conn string
 		var state commands.State
-		err := tx.QueryRow(ctx, `SELECT conn::text, state FROM mirrors WHERE task = $1 FOR UPDATE`, k.Task).Scan(&conn, &state)
+		// The connection is held before the mirror, as everywhere.
+		_, err := tx.Exec(ctx, `SELECT FROM connections WHERE id = (SELECT conn FROM mirrors WHERE task = $1) FOR SHARE`, k.Task)
+		if err != nil {
+			return err
+		}
+		err = tx.QueryRow(ctx, `SELECT conn::text, state FROM mirrors WHERE task = $1 FOR UPDATE`, k.Task).Scan(&conn, &state)
 		if err == pgx.ErrNoRows {
 			return commands.Refuse(commands.NotFound, "no agent %s", k.Task)
 		}

@@ -178,9 +178,10 @@ func closeOut(ctx context.Context, tx *Tx, conns, ids, digests []string) error {
 		return nil
 	}
 	_, err := tx.Exec(ctx, `
-		UPDATE outbox o SET closed_at = clock_timestamp()
-		FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS u (conn, id, digest)
-		WHERE o.id = u.id AND (o.conn = u.conn) IS TRUE AND o.closed_at IS NULL AND encode(o.digest, 'hex') = u.digest`, conns, ids, digests)
+		UPDATE outbox SET closed_at = clock_timestamp() WHERE id = ANY (ARRAY (
+			SELECT o.id FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS u (conn, id, digest)
+			JOIN outbox o ON o.id = u.id AND (o.conn = u.conn) IS TRUE AND o.closed_at IS NULL AND encode(o.digest, 'hex') = u.digest
+			ORDER BY o.conn, o.seq FOR UPDATE OF o))`, conns, ids, digests)
 	if err != nil {
 		return fmt.Errorf("closing the outbox: %w", err)
 	}

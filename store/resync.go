@@ -48,6 +48,11 @@ func (db *DB) Compare(ctx context.Context, conn string, theirs commands.Numberin
 	var c *comparing
 	err := db.Tx(ctx, "comparing the histories of a connection", func(ctx context.Context, tx *Tx) error {
 		c = &comparing{db: db, tx: tx, conn: conn, theirs: theirs}
+		// The numbers are locked before messages here. So nobody else may take in,
+		// order or kill over the connection meanwhile.
+		if _, err := tx.Exec(ctx, `SELECT FROM connections WHERE id = $1 FOR NO KEY UPDATE`, conn); err != nil {
+			return err
+		}
 		err := tx.QueryRow(ctx, `SELECT last, base, coalesce(upper(stored), 1) - 1, peer_base FROM sequences WHERE conn = $1 FOR UPDATE`, conn).
 			Scan(&c.last, &c.base, &c.stored, &c.peerBase)
 		if err != nil {

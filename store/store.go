@@ -149,6 +149,10 @@ func (db *DB) retry(ctx context.Context, fn func(context.Context) error) error {
 	}
 }
 
+// ErrRaced says that somebody else holds what a transaction needs at this moment,
+// which must not wait for it: the transaction begins anew.
+var ErrRaced = errors.New("somebody else changes the same rows at this moment")
+
 // pause waits for d, or returns the error of ctx when that ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
@@ -172,6 +176,9 @@ func transient(err error) bool {
 			return true
 		}
 		return false
+	}
+	if errors.Is(err, ErrRaced) {
+		return true
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true

@@ -374,7 +374,7 @@ func insertInbox(ctx context.Context, tx *Tx, list []*Incoming) (map[string]bool
 		INSERT INTO inbox (conn, id, seq, digest, kind, code, re, task, exp, wire)
 		SELECT a, b, c, d, e, f, nullif(g, '')::uuid, nullif(h, '')::uuid, i, j
 		FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bytea[], $5::text[], $6::text[], $7::text[], $8::text[], $9::timestamptz[], $10::bytea[])
-			AS u (a, b, c, d, e, f, g, h, i, j)
+			AS u (a, b, c, d, e, f, g, h, i, j) ORDER BY c
 		ON CONFLICT DO NOTHING RETURNING id::text`,
 		conn, id, seq, digest, kind, code, re, task, exp, wire)
 	if err != nil {

@@ -92,6 +92,11 @@ func (c *creation) findExisting(ctx context.Context, tx *store.Tx) error {
 	if len(byKey)+len(byIdem) == 0 {
 		return nil
 	}
+	if len(byKey)+len(byIdem) > 1 {
+		if _, err := tx.Exec(ctx, statement("hold_names"), c.ws.name, slices.Concat(keysOf(byKey), keysOf(byIdem))); err != nil {
+			return fmt.Errorf("holding the keys of new tasks: %w", err)
+		}
+	}
 	rows, err := tx.Query(ctx, statement("find_existing"), c.ws.name, keysOf(byKey), keysOf(byIdem))
 	if err != nil {
 		return err

@@ -49,7 +49,10 @@ func (ws *Workspace) link(ctx context.Context, tx *store.Tx, task, dep Task) err
 	if err := ws.refuseCycle(ctx, tx, task, dep); err != nil {
 		return err
 	}
-	// Held as it is until the commit, so that its end comes before or after.
+	// Held as they are until the commit, so that an end comes before or after.
+	if err := hold(ctx, tx, []string{task.ID, dep.ID}); err != nil {
+		return err
+	}
 	known, err := findTasks(ctx, tx, ws.name, []string{dep.ID})
 	if err != nil {
 		return err
@@ -133,7 +136,7 @@ func (ws *Workspace) Unlink(ctx context.Context, from, to string) error {
 }
 
 func (ws *Workspace) unlink(ctx context.Context, tx *store.Tx, task, dep Task) error {
-	if _, err := findTasks(ctx, tx, ws.name, []string{dep.ID}); err != nil {
+	if err := hold(ctx, tx, []string{task.ID, dep.ID}); err != nil {
 		return err
 	}
 	waits := task.State == commands.Queued || task.State == commands.Blocked || task.State == commands.Paused
@@ -178,11 +181,14 @@ func intOf(b bool) int {
 // dependents. (Who ignores it was let go when the dependency was resolved.)
 func (b *Backlog) failDependents(ctx context.Context, tx *store.Tx, tasks []string) error {
 	for len(tasks) > 0 {
-		_, err := tx.Exec(ctx, statement("tell_dependents"), tasks)
-		if err != nil {
+		dependents, err := waitingDependents(ctx, tx, tasks)
+		if err != nil || len(dependents) == 0 {
+			return err
+		}
+		if _, err := tx.Exec(ctx, statement("tell_dependents"), dependents); err != nil {
 			return fmt.Errorf("telling dependents: %w", err)
 		}
-		rows, err := tx.Query(ctx, statement("dependents_to_cancel"), tasks)
+		rows, err := tx.Query(ctx, statement("dependents_to_cancel"), dependents)
 		if err != nil {
 			return fmt.Errorf("finding dependents to cancel: %w", err)
 		}

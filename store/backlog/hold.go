@@ -58,6 +58,9 @@ func (ws *Workspace) report(ctx context.Context, tx *store.Tx, f Fence, key stri
 	if len(usage) == 0 {
 		return nil
 	}
+	if err := hold(ctx, tx, []string{f.Task}); err != nil {
+		return err
+	}
 	var held, fresh bool
 	err := tx.QueryRow(ctx, statement("note_usage"), f.Task, f.Attempt, f.Epoch, ws.name, key, rawAmounts(usage)).Scan(&held, &fresh)
 	switch {

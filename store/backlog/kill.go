@@ -31,17 +31,33 @@ type KillRun struct {
 	Grace time.Duration
 }
 
+// HoldKills holds the tasks of several kills, of which [Backlog.NoteKill] notes
+// one after the other.
+func (b *Backlog) HoldKills(ctx context.Context, tx *store.Tx, conn string, tasks []string) error {
+	if err := awaitRequests(ctx, tx, conn); err != nil {
+		return err
+	}
+	return hold(ctx, tx, tasks)
+}
+
+// awaitRequests lets requests of a connection come before, with their tasks, or
+// after, when they see its kills.
+func awaitRequests(ctx context.Context, tx *store.Tx, conn string) error {
+	_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('kill ' || $1, 0))`, conn)
+	if err != nil {
+		return fmt.Errorf("waiting for requests of the connection: %w", err)
+	}
+	return nil
+}
+
 // NoteKill records a kill and holds its task as it is until the commit. The
 // state is empty when the task is not here yet: a request for it is refused from
 // now on. A task of somebody else is UNKNOWN_TASK.
 func (b *Backlog) NoteKill(ctx context.Context, tx *store.Tx, k Kill) (commands.State, error) {
-	// Requests of the connection come before, with their tasks, or after, and see
-	// the kill.
-	_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('kill ' || $1, 0))`, k.Conn)
-	if err != nil {
-		return "", fmt.Errorf("waiting for requests of the connection: %w", err)
+	if err := awaitRequests(ctx, tx, k.Conn); err != nil {
+		return "", err
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO kills (conn, command, digest, task, reason, grace, exp) VALUES ($1, $2, decode($3, 'hex'), $4, $5, $6, $7)`,
+	_, err := tx.Exec(ctx, `INSERT INTO kills (conn, command, digest, task, reason, grace, exp) VALUES ($1, $2, decode($3, 'hex'), $4, $5, $6, $7)`,
 		k.Conn, k.Asked.Command, k.Asked.Digest, k.Task, k.Reason, k.Grace, k.Expires)
 	if err != nil {
 		return "", fmt.Errorf("recording the kill of task %s: %w", k.Task, err)
@@ -128,11 +144,20 @@ func (b *Backlog) PendingKill(ctx context.Context, task string) (k KillRun, ok b
 // the connection: what waits is cancelled, what runs loses its lease and is found
 // by [Backlog.RevokedRuns]. Results are kept and not sent.
 func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string) error {
-	rows, err := tx.Query(ctx, `SELECT id::text FROM tasks WHERE conn = $1 AND state IN ('queued', 'paused', 'blocked')`, conn)
+	rows, err := tx.Query(ctx, `SELECT id::text, state FROM tasks WHERE conn = $1 AND NOT is_terminal(state) ORDER BY id FOR NO KEY UPDATE`, conn)
 	if err != nil {
 		return fmt.Errorf("looking for the work of a revoked connection: %w", err)
 	}
-	waiting, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	var all, waiting []string
+	var task string
+	var state commands.State
+	_, err = pgx.ForEachRow(rows, []any{&task, &state}, func() error {
+		all = append(all, task)
+		if commands.May(state, commands.Cancelled, commands.ByCancel) {
+			waiting = append(waiting, task)
+		}
+		return nil
+	})
 	if err != nil {
 		return fmt.Errorf("looking for the work of a revoked connection: %w", err)
 	}
@@ -145,7 +170,7 @@ func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string) err
 			return err
 		}
 	}
-	_, err = tx.Exec(ctx, statement("revoke_leases"), conn)
+	_, err = tx.Exec(ctx, statement("revoke_leases"), all)
 	if err != nil {
 		return fmt.Errorf("revoking the leases of a connection: %w", err)
 	}

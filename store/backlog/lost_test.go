@@ -103,7 +103,7 @@ func byOperator(act func(*backlog.Workspace, context.Context, backlog.Act) (back
 }
 
 // reading are the methods that change nothing.
-var reading = []string{"Backlog.OpenAttempts", "Backlog.PendingKill", "Backlog.Asker", "Backlog.ReadyCount", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
+var reading = []string{"Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.PendingKill", "Backlog.Asker", "Backlog.ReadyCount", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
 	"Workspace.Audit", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Listen", "Workspace.Name", "Workspace.Quotas",
 	"Workspace.Show", "Workspace.ShowAll", "Workspace.Stats", "Workspace.VerifyGrant", "Workspace.Why"}
 

@@ -26,18 +26,65 @@ func place(ctx context.Context, tx *store.Tx, tasks []string) error {
 	return tellClaimers(ctx, tx)
 }
 
-// pull takes waiting tasks out of their places and locks their rows. Claimers
-// lock ready before tasks, so ready comes first; a due task may have become
-// ready meanwhile, so it comes again at the end.
+// hold locks the rows of tasks, and with them all that belongs to them, until the
+// commit. It is the first lock of what acts on several tasks: see Locks in
+// docs/architecture.md.
+func hold(ctx context.Context, tx *store.Tx, tasks []string) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, statement("hold"), tasks); err != nil {
+		return fmt.Errorf("holding tasks: %w", err)
+	}
+	return nil
+}
+
+// holdMore is hold for a transaction that holds tasks already: it waits for
+// nobody. Where somebody else has one of them it begins anew, [store.ErrRaced].
+func holdMore(ctx context.Context, tx *store.Tx, tasks []string) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	taken := 0
+	if err := tx.QueryRow(ctx, statement("hold_more"), tasks).Scan(&taken); err != nil {
+		return fmt.Errorf("holding dependents: %w", err)
+	}
+	if taken > 0 {
+		return store.ErrRaced
+	}
+	return nil
+}
+
+// waitingDependents returns and holds the tasks that wait for tasks.
+func waitingDependents(ctx context.Context, tx *store.Tx, tasks []string) ([]string, error) {
+	rows, err := tx.Query(ctx, statement("waiting_dependents"), tasks)
+	if err != nil {
+		return nil, fmt.Errorf("finding dependents: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("finding dependents: %w", err)
+	}
+	return list, holdMore(ctx, tx, list)
+}
+
+// pull holds waiting tasks and takes them out of their places. A claim takes a
+// task from ready before it waits for the task's row, so nobody who holds the row
+// waits for the place: it begins anew.
 func pull(ctx context.Context, tx *store.Tx, tasks []string) error {
-	const fromReady = `DELETE FROM ready USING tasks t WHERE t.id = ANY ($1::uuid[]) AND ready.class = t.class AND ready.rank = -t.priority AND ready.seq = t.seq`
 	var batch pgx.Batch
-	batch.Queue(fromReady, tasks)
-	batch.Queue(`SELECT count(*) FROM (SELECT FROM tasks WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE) AS t`, tasks)
-	batch.Queue(`WITH d AS (DELETE FROM due WHERE task = ANY ($1::uuid[])) DELETE FROM parked WHERE task = ANY ($1::uuid[])`, tasks)
-	batch.Queue(fromReady, tasks)
+	var claimed bool
+	batch.Queue(statement("hold"), tasks)
+	// What was due may have become ready before: ready comes last.
+	batch.Queue(`DELETE FROM due WHERE task = ANY ($1::uuid[])`, tasks)
+	batch.Queue(`DELETE FROM parked WHERE task = ANY ($1::uuid[])`, tasks)
+	batch.Queue(statement("pull_ready"), tasks)
+	batch.Queue(statement("still_ready"), tasks).QueryRow(func(row pgx.Row) error { return row.Scan(&claimed) })
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return fmt.Errorf("taking tasks out of the queue: %w", err)
+	}
+	if claimed {
+		return store.ErrRaced
 	}
 	return nil
 }
@@ -74,8 +121,11 @@ func resolve(batch *pgx.Batch, ended [][16]byte) (free func(context.Context, *st
 	}
 }
 
-// resolveNow is resolve on its own.
+// resolveNow is resolve of tasks that waited themselves.
 func resolveNow(ctx context.Context, tx *store.Tx, ended []string) error {
+	if _, err := waitingDependents(ctx, tx, ended); err != nil {
+		return err
+	}
 	var batch pgx.Batch
 	free := resolve(&batch, uuids(ended))
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {

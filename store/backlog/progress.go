@@ -3,6 +3,7 @@ package backlog
 import (
 	"context"
 	"encoding/hex"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -42,6 +43,10 @@ func (b *Backlog) Record(ctx context.Context, batch []Progress) ([]bool, error) 
 			} else {
 				ends, endAt = append(ends, *p.End), append(endAt, i)
 			}
+		}
+		all := slices.Concat(fencesOf(starts, func(s Start) Fence { return s.Fence }).task, fencesOf(ends, func(e End) Fence { return e.Fence }).task)
+		if err := hold(ctx, tx, all); err != nil {
+			return err
 		}
 		begun, err := markStarted(ctx, tx, starts, held, startAt)
 		if err != nil {

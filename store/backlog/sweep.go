@@ -3,6 +3,8 @@ package backlog
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,6 +31,9 @@ const sweepBatch = 1000
 // begin anew. Any number of sweepers may run at once. Next says when to sweep
 // again, at most limit from now.
 func (b *Backlog) Sweep(ctx context.Context, limit time.Duration) (s SweptUp, err error) {
+	if err = b.sumTallies(ctx); err != nil {
+		return s, err
+	}
 	if s.Limits, err = b.rollBudgets(ctx); err != nil {
 		return s, err
 	}
@@ -56,9 +61,15 @@ func (ws *Workspace) Sweep(ctx context.Context) (SweptUp, error) {
 // expireLeases takes back tasks whose lease has run out. Not the ones of the
 // instance's own spoke: it knows whether their processes live, and they may.
 func (b *Backlog) expireLeases(ctx context.Context, tx *store.Tx, actor string) ([]string, error) {
-	rows, err := tx.Query(ctx, `SELECT l.task::text, l.attempt, l.epoch FROM leases l
-		WHERE l.until <= clock_timestamp() AND l.owner <> $1 LIMIT $2 FOR UPDATE SKIP LOCKED`, string(b.db.Self()), sweepBatch)
+	rows, err := tx.Query(ctx, statement("hold_lapsed"), string(b.db.Self()), sweepBatch)
 	if err != nil {
+		return nil, fmt.Errorf("looking for expired leases: %w", err)
+	}
+	lapsed, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
+	if err != nil || len(lapsed) == 0 {
+		return nil, err
+	}
+	if rows, err = tx.Query(ctx, statement("still_lapsed"), lapsed); err != nil {
 		return nil, fmt.Errorf("looking for expired leases: %w", err)
 	}
 	fences, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Fence])
@@ -82,32 +93,44 @@ func (b *Backlog) expireLeases(ctx context.Context, tx *store.Tx, actor string) 
 
 // rollBudgets begins windows anew whose time has come, forgets charges that
 // have left a rolling window, notes soft limits that were passed, and does what
-// spent budgets say is to be done with the tasks that wait for them.
+// spent budgets say is to be done with the tasks that wait for them. Each has a
+// transaction of its own: tasks are held before budgets, and the slots of budgets
+// in one order.
 func (b *Backlog) rollBudgets(ctx context.Context) (n int64, err error) {
-	err = b.db.Tx(ctx, "rolling budget windows", func(ctx context.Context, tx *store.Tx) error {
-		n = 0
-		var any bool
-		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM budgets)`).Scan(&any); err != nil || !any {
-			return err
-		}
-		tag, err := tx.Exec(ctx, statement("roll_budgets"))
-		if err != nil {
-			return fmt.Errorf("beginning budget windows anew: %w", err)
-		}
-		if n = tag.RowsAffected(); n > 0 {
-			if err := tellClaimers(ctx, tx); err != nil {
+	var any bool
+	err = b.db.Read(ctx, "looking for budgets", func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM budgets)`).Scan(&any)
+	})
+	if err != nil || !any {
+		return 0, err
+	}
+	for _, sql := range []string{statement("roll_charges"), statement("begin_windows")} {
+		rolled := int64(0)
+		err := b.db.Tx(ctx, "rolling budget windows", func(ctx context.Context, tx *store.Tx) error {
+			tag, err := tx.Exec(ctx, sql)
+			if rolled = tag.RowsAffected(); err != nil || rolled == 0 {
 				return err
 			}
-		}
-		_, err = tx.Exec(ctx, statement("note_soft_limits"))
+			return tellClaimers(ctx, tx)
+		})
+		n += rolled
 		if err != nil {
-			return fmt.Errorf("noting soft limits: %w", err)
+			return n, err
 		}
-		moved, err := b.actOnSpent(ctx, tx)
-		n += moved
+	}
+	err = b.db.Tx(ctx, "noting soft limits", func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.Exec(ctx, statement("note_soft_limits"))
 		return err
 	})
-	return n, err
+	if err != nil {
+		return n, err
+	}
+	moved := int64(0)
+	err = b.db.Tx(ctx, "acting on spent budgets", func(ctx context.Context, tx *store.Tx) (err error) {
+		moved, err = b.actOnSpent(ctx, tx)
+		return err
+	})
+	return n + moved, err
 }
 
 // actOnSpent cancels or moves the claimable tasks of classes whose budget is
@@ -128,6 +151,9 @@ func (b *Backlog) actOnSpent(ctx context.Context, tx *store.Tx) (int64, error) {
 		return nil
 	})
 	if err != nil {
+		return 0, err
+	}
+	if err := hold(ctx, tx, slices.Concat(slices.Concat(slices.Collect(maps.Values(lanes))...), cancel)); err != nil {
 		return 0, err
 	}
 	n := int64(0)
@@ -158,6 +184,18 @@ func changeLane(ctx context.Context, tx *store.Tx, tasks []string, lane string) 
 		return 0, fmt.Errorf("moving tasks to lane %s: %w", lane, err)
 	}
 	return tag.RowsAffected(), place(ctx, tx, tasks)
+}
+
+// sumTallies sums up what was counted of ended tasks.
+func (b *Backlog) sumTallies(ctx context.Context) error {
+	return b.db.Tx(ctx, "summing up tallies", func(ctx context.Context, tx *store.Tx) error {
+		var many bool
+		if err := tx.QueryRow(ctx, `SELECT count(*) > 100 FROM (SELECT FROM tallies LIMIT 101) AS t`).Scan(&many); err != nil || !many {
+			return err
+		}
+		_, err := tx.Exec(ctx, statement("sum_tallies"), 10*sweepBatch)
+		return err
+	})
 }
 
 // promoteDue makes queued tasks whose time has come claimable, and returns how

@@ -121,7 +121,7 @@ const (
 		SELECT ('01800000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'job ' || n, 1, 'completed', 1, 1, now(), now(), now(), now(), 'bench' FROM generate_series(1, %d) AS n`
 	historyAttempts = `INSERT INTO ended_attempts (task, number, workspace, epoch, type, owner, claim, claimed_at, outcome)
 		SELECT ('01800000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 1, 'main', 1, 'initial', 'worker', '01800000-0000-7000-8000-000000000000', now(), 'succeeded' FROM generate_series(1, %d) AS n`
-	historyTally = `INSERT INTO tallies (workspace, state, slot, n) VALUES ('main', 'completed', 1000, %d)`
+	historyTally = `INSERT INTO tallies (workspace, state, n) VALUES ('main', 'completed', %d)`
 )
 
 func (p *curvePoint) add(ctx context.Context, n int, as func(job) backlog.TaskSpec) error {

@@ -215,7 +215,7 @@ FROM (
 -- name: taken
     , moved AS (
         UPDATE tasks SET state = 'claimed', reason = '', attempt = attempt + 1, epoch = epoch + 1, updated_at = clock_timestamp()
-        WHERE id = ANY (ARRAY (SELECT task FROM picked)) AND state = 'queued'
+        WHERE id = ANY (ARRAY (SELECT task FROM picked ORDER BY task)) AND state = 'queued'
         RETURNING id, attempt, epoch, next_type AS type, key, title, priority, class, command, command_digest, seq, clock_timestamp() + $5::interval AS until
     )
 

@@ -1,8 +1,6 @@
 -- The ends of attempts, and of tasks that no attempt holds.
 
--- Ends attempts, as far as the fences hold. Writing parts run in the reverse of
--- their order here, so budgets are taken last and held for the shortest time.
--- What a claim reserved is charged as the estimate, unless usage of that dimension
+-- Ends attempts, as far as the fences hold, in the order of the tasks' ids. What a claim reserved is charged as the estimate, unless usage of that dimension
 -- was reported meanwhile or the work never began.
 --
 -- Parameters: $1 tasks, $2 attempts, $3 epochs, $4 outcomes, $5 exits, $6 reasons,
@@ -27,7 +25,7 @@ SELECT n FROM moved
 -- name: ending
 WITH f AS (
     SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::text[], $5::jsonb[], $6::text[], $7::bool[], $8::bigint[])
-        WITH ORDINALITY AS u (task, attempt, epoch, outcome, exit, why, final, delay, n)
+        WITH ORDINALITY AS u (task, attempt, epoch, outcome, exit, why, final, delay, n) ORDER BY task
 ), moved AS (
     UPDATE tasks t SET updated_at = clock_timestamp(), state =
 -- include: next_state
@@ -82,8 +80,7 @@ WITH f AS (
 -- Counts tasks that moved to a terminal state.
 -- name: tally
 tally AS (
-    INSERT INTO tallies (workspace, state, slot, n) SELECT workspace, state, pg_backend_pid() % 16, count(*) FROM moved WHERE is_terminal(state) GROUP BY 1, 2 ORDER BY 1, 2
-    ON CONFLICT (workspace, state, slot) DO UPDATE SET n = tallies.n + excluded.n
+    INSERT INTO tallies (workspace, state, n) SELECT workspace, state, count(*) FROM moved WHERE is_terminal(state) GROUP BY 1, 2
 )
 
 -- name: moved_columns
@@ -139,5 +136,4 @@ WITH moved AS (
         not_before = CASE WHEN $4::interval > interval '0' THEN now() + $4::interval END
     WHERE id = $1 AND state = $2 AND replays < $3 AND NOT (on_failed_dep = 'cancel' AND waiting_reason(id) <> '') RETURNING id
 )
-INSERT INTO tallies (workspace, state, slot, n) SELECT $5, $2, pg_backend_pid() % 16, -1 FROM moved
-ON CONFLICT (workspace, state, slot) DO UPDATE SET n = tallies.n - 1
+INSERT INTO tallies (workspace, state, n) SELECT $5, $2, -1 FROM moved

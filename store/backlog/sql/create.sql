@@ -2,6 +2,10 @@
 SELECT id, xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid FROM classes
 WHERE workspace = $1 AND digest = class_digest($1, $2, $3, $4, $5, nullif($6, '')::uuid, NULL, $7)
 
+-- Keys and idempotency keys of one call, in one order, before anybody inserts them.
+-- name: hold_names
+SELECT count(pg_advisory_xact_lock(hashtextextended('name ' || $1 || ' ' || k, 0))) FROM (SELECT k FROM unnest($2::text[]) AS k ORDER BY k) AS names
+
 -- name: find_existing
 SELECT id::text, coalesce(key, ''), coalesce(idempotency_key, ''), request_digest, state FROM tasks
 WHERE workspace = $1 AND key = ANY ($2)
@@ -45,7 +49,7 @@ WITH new AS (
         WITH ORDINALITY AS u (id, conn, title, command, digest, class, priority, retries, spec, expires_at, losses, n)
 ), added AS (
     INSERT INTO tasks (id, conn, title, command, command_digest, class, priority, max_retries, max_losses, expires_at)
-    SELECT id, conn, title, command, digest, class, priority, retries, losses, expires_at FROM new ORDER BY n
+    SELECT id, conn, title, command, digest, class, priority, retries, losses, expires_at FROM new ORDER BY id
     ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, command, class, priority, expires_at
 ), bodies AS (
     INSERT INTO task_bodies (task, workspace, spec) SELECT id, workspace, spec FROM new JOIN added USING (id, command)

@@ -19,14 +19,17 @@ UPDATE tasks t SET unmet = unmet - $3::int, updated_at = clock_timestamp(),
     reason = CASE WHEN reason = 'dependency_failed' THEN waiting_reason(id) ELSE reason END
 WHERE id = $1 AND state = $2
 
+-- name: waiting_dependents
+SELECT DISTINCT task::text FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND NOT met
+
 -- name: tell_dependents
 UPDATE tasks SET reason = 'dependency_failed', updated_at = clock_timestamp()
-WHERE id IN (SELECT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND NOT met) AND on_failed_dep = 'hold' AND state = 'queued'
+WHERE id = ANY ($1::uuid[]) AND on_failed_dep = 'hold' AND state = 'queued'
 
 -- name: dependents_to_cancel
 SELECT id::text FROM tasks
-WHERE id IN (SELECT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND NOT met) AND on_failed_dep = 'cancel' AND state IN ('queued', 'paused', 'blocked')
+WHERE id = ANY ($1::uuid[]) AND on_failed_dep = 'cancel' AND state IN ('queued', 'paused', 'blocked')
 
 -- name: reassure_dependents
 UPDATE tasks t SET reason = waiting_reason(id), updated_at = clock_timestamp()
-WHERE id IN (SELECT task FROM dependencies WHERE dependency = $1 AND NOT met) AND reason = 'dependency_failed' AND state = 'queued'
+WHERE id = ANY (ARRAY (SELECT task FROM dependencies WHERE dependency = $1 AND NOT met)) AND reason = 'dependency_failed' AND state = 'queued'

@@ -14,7 +14,7 @@ WHERE t.id = $1 AND NOT is_terminal(t.state) AND t.reason = 'kill_requested' GRO
 -- name: revoke_leases
 WITH killed AS (
     UPDATE tasks SET epoch = epoch + 1, reason = 'kill_requested', updated_at = clock_timestamp()
-    WHERE conn = $1 AND state IN ('claimed', 'running', 'awaiting_input') RETURNING id, epoch
+    WHERE id = ANY ($1::uuid[]) AND state IN ('claimed', 'running', 'awaiting_input') RETURNING id, epoch
 )
 UPDATE leases l SET epoch = k.epoch FROM killed k WHERE l.task = k.id
 

@@ -5,8 +5,17 @@ FROM grant_keys WHERE kid = $1 AND verifies_until > clock_timestamp()
 
 -- name: renew_leases
 UPDATE leases l SET until = clock_timestamp() + $3::interval
-FROM unnest($1::uuid[], $2::bigint[]) AS f (task, epoch) WHERE l.task = f.task AND l.epoch = f.epoch
+FROM (SELECT * FROM unnest($1::uuid[], $2::bigint[]) AS u (task, epoch) ORDER BY task) AS f WHERE l.task = f.task AND l.epoch = f.epoch
 RETURNING l.task::text, l.attempt, l.epoch
+
+-- Tasks whose lease has run out, held unless somebody else has them. Not the ones
+-- of the instance's own spoke, $1.
+-- name: hold_lapsed
+SELECT t.id FROM leases l JOIN tasks t ON t.id = l.task WHERE l.until <= clock_timestamp() AND l.owner <> $1 LIMIT $2 FOR NO KEY UPDATE OF t SKIP LOCKED
+
+-- Those of tasks $1, which are held, whose lease was not renewed meanwhile.
+-- name: still_lapsed
+SELECT task::text, attempt, epoch FROM leases WHERE task = ANY ($1::uuid[]) AND until <= clock_timestamp() ORDER BY task FOR UPDATE
 
 -- name: open_attempts
 SELECT l.task::text, l.attempt, t.epoch, l.owner, l.started_at IS NOT NULL, coalesce(s.boot_id, ''), coalesce(s.log_out, 0), coalesce(s.log_err, 0),
@@ -17,7 +26,7 @@ WHERE l.owner = $1 AND b.spec IS NOT NULL ORDER BY l.claimed_at
 
 -- name: mark_started
 WITH f AS (
-    SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::int[], $5::text[]) WITH ORDINALITY AS u (task, attempt, epoch, pid, boot, n)
+    SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::int[], $5::text[]) WITH ORDINALITY AS u (task, attempt, epoch, pid, boot, n) ORDER BY task
 ), moved AS (
     UPDATE tasks t SET state = 'running', started_at = coalesce(t.started_at, clock_timestamp()), updated_at = clock_timestamp()
     FROM f JOIN leases a ON a.task = f.task AND a.attempt = f.attempt

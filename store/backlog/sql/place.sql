@@ -1,5 +1,23 @@
 -- The places where a task that has not ended stands: ready, due, parked.
 
+-- Whoever holds the rows of tasks may move them. Everybody holds them in the order
+-- of their ids.
+-- name: hold
+SELECT count(*) FROM (SELECT FROM tasks WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPDATE) AS t
+
+-- How many of them somebody else holds.
+-- name: hold_more
+SELECT (SELECT count(*) FROM tasks WHERE id = ANY ($1::uuid[])) - count(*)
+FROM (SELECT FROM tasks WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED) AS t
+
+-- Takes held tasks out of ready, except what a claim has.
+-- name: pull_ready
+DELETE FROM ready WHERE ctid = ANY (ARRAY (
+    SELECT r.ctid FROM tasks t JOIN ready r ON r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq WHERE t.id = ANY ($1::uuid[]) FOR UPDATE OF r SKIP LOCKED))
+
+-- name: still_ready
+SELECT EXISTS (SELECT FROM tasks t JOIN ready r ON r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq WHERE t.id = ANY ($1::uuid[]))
+
 -- name: unpark
 WITH moved AS (
     UPDATE tasks SET state = 'queued', reason = waiting_reason(id), epoch = epoch + 1, updated_at = clock_timestamp() WHERE id = ANY ($1::uuid[]) AND state = 'blocked' RETURNING id
