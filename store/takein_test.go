@@ -1,0 +1,148 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// take lets the side take in messages, and returns what had an effect.
+func take(t *testing.T, s *storetest.Side, batch []*store.Incoming) (acted []*store.Incoming) {
+	t.Helper()
+	_, err := s.DB.TakeIn(t.Context(), s.Conn.ID, batch, func(_ context.Context, _ *store.Tx, _ store.Standing, fresh []*store.Incoming) error {
+		acted = fresh
+		return nil
+	})
+	require.NoError(t, err)
+	return acted
+}
+
+// A revocation waits for effects under way, and none comes after it returned:
+// not even of a message whose connection was read before it.
+func TestARevocationWaitsForEffectsUnderWay(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	s := p.Spoke
+	p.Order(t, nil)
+	batch := s.Read(t, p.Hub.Due(t)...)
+	p.Order(t, nil)
+	later := s.Read(t, p.Hub.Due(t)...)
+	const waiting = `SELECT count(DISTINCT l.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = current_database()`
+	taken, revoked := make(chan error, 1), make(chan error, 1)
+
+	require.NoError(t, s.DB.Tx(t.Context(), "holding up the inbox", func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.Exec(ctx, `LOCK TABLE inbox IN SHARE MODE`)
+		require.NoError(t, err)
+		go func() {
+			_, err := s.DB.TakeIn(t.Context(), s.Conn.ID, batch, func(context.Context, *store.Tx, store.Standing, []*store.Incoming) error { return nil })
+			taken <- err
+		}()
+		require.Eventually(t, func() bool { return s.Count(t, waiting) == 1 }, time.Minute, 10*time.Millisecond, "the message has read its connection")
+		go func() {
+			_, err := s.DB.SetConnectionState(t.Context(), s.Conn.ID, store.Revoked, "enough", "test", nil)
+			revoked <- err
+		}()
+		require.Eventually(t, func() bool { return len(revoked) > 0 || s.Count(t, waiting) == 2 }, time.Minute, 10*time.Millisecond, "the revocation waits, or is over")
+		require.Empty(t, revoked, "it returned before an effect that was under way")
+		return nil
+	}))
+
+	require.NoError(t, <-taken)
+	require.NoError(t, <-revoked)
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM inbox`))
+	require.Empty(t, take(t, s, later))
+	require.Equal(t, signing.ConnState, later[0].Code)
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM inbox`))
+}
+
+// The id of a message is remembered as long as anybody's clock could let the
+// message in.
+func TestAMessageIsKnownUntilNobodyAcceptsItAnyMore(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		since string // its expiry
+		known bool
+	}{
+		"while clocks may differ": {"4 minutes", true},
+		"not for ever":            {"1 day", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := storetest.NewPair(t)
+			s := p.Spoke
+			p.Order(t, nil)
+			wires := p.Hub.Due(t)
+			require.Len(t, take(t, s, s.Read(t, wires...)), 1)
+			require.NoError(t, s.Exec(`UPDATE inbox SET exp = now() - $1::text::interval`, tt.since))
+
+			require.NoError(t, s.DB.Retire(t.Context()))
+
+			require.Equal(t, tt.known, s.Count(t, `SELECT count(*) FROM inbox`) == 1)
+			again := s.Read(t, wires...)
+			take(t, s, again)
+			require.Equal(t, tt.known, again[0].Code == signing.ReplaySame, "%s", again[0].Code)
+		})
+	}
+}
+
+// What a peer answers or confirms closes what was sent to it, and nothing that
+// was sent to somebody else.
+func TestAPeerClosesOnlyWhatWasSentToIt(t *testing.T) {
+	t.Parallel()
+	const open = `SELECT count(*) FROM outbox WHERE conn = $1 AND closed_at IS NULL`
+	for name, say := range map[string]func(*testing.T, fleet, *signing.Ref){
+		"by an answer": func(t *testing.T, f fleet, re *signing.Ref) {
+			require.NoError(t, f.Spoke.DB.Tx(t.Context(), "answering", func(_ context.Context, tx *store.Tx) error {
+				tx.Send(store.Draft{Conn: f.Spoke.Conn.ID, Lane: store.LaneEvt, Body: &commands.Accepted{Task: storetest.NewID(), State: commands.Queued}, Re: re})
+				return nil
+			}))
+			take(t, f.Hub, f.Hub.Read(t, f.Spoke.Due(t)...))
+		},
+		"by its numbers": func(t *testing.T, f fleet, _ *signing.Ref) {
+			require.NoError(t, f.Hub.DB.Confirm(t.Context(), f.Hub.Conn.ID, commands.Numbers{Through: 1}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			f.Order(t, nil)
+			f.Order(t, func(o *store.SpawnOrder) { o.Conn = f.cellar })
+			var re signing.Ref
+			require.NoError(t, f.Hub.DB.Read(t.Context(), "reading the order", func(ctx context.Context, conn *pgxpool.Conn) error {
+				return conn.QueryRow(ctx, `SELECT id::text, encode(digest, 'hex') FROM outbox WHERE conn = $1`, f.cellar).Scan(&re.ID, &re.SHA256)
+			}))
+
+			say(t, f, &re)
+
+			require.Equal(t, 1, f.Hub.Count(t, open, f.cellar))
+		})
+	}
+}
+
+// A connection is served by one process, and by the next one once that has been
+// silent for as long as its lease.
+func TestOneProcessServesAConnection(t *testing.T) {
+	t.Parallel()
+	db := storetest.NewPair(t).Hub
+	ours := func(process string) bool {
+		list, err := db.DB.Serve(t.Context(), process)
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		return list[0].Ours
+	}
+
+	require.True(t, ours("first"))
+	require.False(t, ours("second"))
+	require.True(t, ours("first"), "it renews")
+	require.NoError(t, db.Exec(`UPDATE serving SET until = clock_timestamp() - interval '1 second'`))
+	require.True(t, ours("second"))
+	require.False(t, ours("first"), "it has lost the connection")
+}
