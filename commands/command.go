@@ -26,6 +26,8 @@ const (
 	ResultKind Kind = "agent.result"
 	LogKind    Kind = "agent.log"
 
+	OutputStoredKind Kind = "agent.output_stored"
+
 	ReceivedKind  Kind = "peer.received"
 	HeartbeatKind Kind = "peer.heartbeat"
 	RevokedKind   Kind = "peer.revoked"
@@ -36,7 +38,7 @@ var Types = map[Kind]signing.Type{
 	SpawnKind: signing.Command, StatusKind: signing.Command, KillKind: signing.Command,
 	AcceptedKind: signing.Receipt, RefusedKind: signing.Receipt, StartedKind: signing.Receipt,
 	EndedKind: signing.Receipt, KilledKind: signing.Receipt, StateKind: signing.Receipt,
-	ResultKind: signing.Result, LogKind: signing.Event,
+	ResultKind: signing.Result, LogKind: signing.Event, OutputStoredKind: signing.Peer,
 	ReceivedKind: signing.Peer, HeartbeatKind: signing.Peer, RevokedKind: signing.Peer,
 }
 
@@ -61,7 +63,7 @@ func Parse(o signing.Opened) (Command, error) {
 		return Command{}, &signing.Rejected{Code: signing.HdrField, Why: "kind " + string(kind) + " is not allowed under this message type"}
 	}
 	body := newBody(kind)
-	if err := signing.DecodeBody(o.Body(), body); err != nil {
+	if err := decodeBody(o.Body(), body); err != nil {
 		return Command{}, err
 	}
 	if err := body.Validate(); err != nil {
@@ -94,6 +96,8 @@ func newBody(kind Kind) Body {
 		return &Result{}
 	case LogKind:
 		return &Log{}
+	case OutputStoredKind:
+		return &OutputStored{}
 	case ReceivedKind:
 		return &Received{}
 	case RevokedKind:

@@ -68,10 +68,10 @@ func TestEveryStateIsReachableAndLeadsToAnEnd(t *testing.T) {
 // peers. Add at the end of the groups, never rename.
 func TestCodesNeverChange(t *testing.T) {
 	got := []Code{Validation, BadEnv, BadPath, Policy, Grant, Capability, UnknownTask, TaskConflict, Tombstone, Rate,
-		ReUnknown, FenceStale, ResultClash, Idempotency, NotFound, Conflict, Ambiguous, NoSpoke, Unreachable, StoreDown,
+		ReUnknown, FenceStale, ResultClash, Offset, Idempotency, NotFound, Conflict, Ambiguous, NoSpoke, Unreachable, StoreDown,
 		StaleAttempt, Cycle, OverBudget, LaneClosed, GrantMalformed, GrantExpired, GrantKeyUnknown, GrantUnknown, GrantMismatch, Internal}
 	want := "VALIDATION BAD_ENV PATH POLICY GRANT CAPABILITY UNKNOWN_TASK TASK_CONFLICT TOMBSTONE RATE RE_UNKNOWN FENCE_STALE " +
-		"RESULT_CONFLICT IDEMPOTENCY NOT_FOUND CONFLICT AMBIGUOUS NO_SPOKE UNREACHABLE STORE " +
+		"RESULT_CONFLICT OFFSET IDEMPOTENCY NOT_FOUND CONFLICT AMBIGUOUS NO_SPOKE UNREACHABLE STORE " +
 		"STALE_ATTEMPT DEPENDENCY_CYCLE OVER_BUDGET LANE_CLOSED GRANT_MALFORMED GRANT_EXPIRED GRANT_KEY_UNKNOWN GRANT_UNKNOWN GRANT_MISMATCH INTERNAL"
 	require.Equal(t, "["+want+"]", fmt.Sprint(got))
 	require.Equal(t, "[executor_busy permission_required deadline_elapsed capability_missing cancel_requested kill_requested "+
@@ -143,6 +143,9 @@ func open2(t *testing.T, typ signing.Type, kind Kind, body any) signing.Opened {
 	key, err := signing.NewSigner(make([]byte, 32))
 	require.NoError(t, err)
 	raw, err := signing.EncodeBody(body)
+	if b, ok := body.(Body); ok {
+		raw, err = EncodeBody(b)
+	}
 	require.NoError(t, err)
 	self := signing.InstanceIDOf(key.Public())
 	h := signing.Header{ID: task, Kind: string(kind), Iss: self, Aud: self, Conn: task, Epoch: 1, Seq: 1, Iat: 1, Exp: 2, Wsp: "main"}

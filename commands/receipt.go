@@ -93,16 +93,6 @@ type Exit struct {
 	Limits string `json:"limits,omitempty"` // which limits were met, and which could not be enforced
 }
 
-// Log is a piece of an agent's output. (task, attempt, stream, offset) names it
-// for ever, so a repeated piece is harmless.
-type Log struct {
-	Task    string `json:"task"`
-	Attempt int    `json:"attempt"`
-	Stream  string `json:"stream"` // "stdout" or "stderr"
-	Offset  int64  `json:"offset"`
-	Data    []byte `json:"data"`
-}
-
 // Kind returns [AcceptedKind].
 func (*Accepted) Kind() Kind { return AcceptedKind }
 
@@ -123,9 +113,6 @@ func (*TaskState) Kind() Kind { return StateKind }
 
 // Kind returns [ResultKind].
 func (*Result) Kind() Kind { return ResultKind }
-
-// Kind returns [LogKind].
-func (*Log) Kind() Kind { return LogKind }
 
 // Validate checks what a receiver relies on; the error is a [*Refused].
 func (b *Accepted) Validate() error {
@@ -184,8 +171,8 @@ func (b *Result) Validate() error {
 	if len(b.Stdout.Tail) > MaxTail || len(b.Stderr.Tail) > MaxTail {
 		return Refuse(Validation, "an output tail is above %d bytes", MaxTail)
 	}
-	if len(b.Stdout.Gaps) > MaxGaps || len(b.Stderr.Gaps) > MaxGaps {
-		return Refuse(Validation, "an output has more than %d gaps", MaxGaps)
+	if err := checkGaps(slices.Concat(b.Stdout.Gaps, b.Stderr.Gaps)); err != nil {
+		return err
 	}
 	if b.Attempt < 0 || b.Attempt > maxAttempt { // 0: it was never started
 		return Refuse(Validation, "attempt %d is outside 0..%d", b.Attempt, maxAttempt)
@@ -194,14 +181,6 @@ func (b *Result) Validate() error {
 		return err
 	}
 	return checkText("summary", b.Summary, 4096)
-}
-
-// Validate checks b.
-func (b *Log) Validate() error {
-	if b.Stream != "stdout" && b.Stream != "stderr" || b.Offset < 0 || len(b.Data) == 0 {
-		return Refuse(Validation, "a log piece names stdout or stderr and an offset from 0, and has data")
-	}
-	return checkAttempt(b.Task, b.Attempt)
 }
 
 func checkTaskState(id string, s State, r Reason) error {

@@ -35,6 +35,7 @@ type Output struct {
 type Gap struct {
 	From int64 `json:"from"`
 	To   int64 `json:"to"`
+	At   int64 `json:"at"` // where it would be in what was kept; a line there says so, if there was room for it
 }
 
 // MaxGaps is the limit of [Output.Gaps].

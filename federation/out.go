@@ -41,7 +41,7 @@ func (x *Exchange) relay(ctx context.Context) error {
 
 // relayOnce returns how many messages were taken by the message server.
 func (x *Exchange) relayOnce(ctx context.Context) (int, error) {
-	if !x.agreed() {
+	if x.Link() == 0 {
 		return 0, nil
 	}
 	out, err := x.cursor.Next(ctx)
@@ -73,7 +73,7 @@ func (x *Exchange) again(ctx context.Context, list []store.Outgoing) {
 	if len(list) == 0 {
 		return
 	}
-	if err := x.Carry(ctx, list...); err != nil && ctx.Err() == nil {
+	if _, err := x.publish(ctx, list); err != nil && ctx.Err() == nil {
 		x.log.DebugContext(ctx, "sending answers again", "err", err)
 	}
 }
@@ -84,37 +84,57 @@ func (x *Exchange) confirm(ctx context.Context, stored commands.Numbers) {
 	if stored.Through == 0 || x.peer.Load().Authority == store.Obeys {
 		return // whom we obey learns it from the answers and the heartbeats
 	}
-	if err := x.say(ctx, store.LaneCtl, &commands.Received{Numbers: stored}); err != nil && ctx.Err() == nil {
+	if err := x.Send(ctx, store.LaneCtl, Note{Body: &commands.Received{Numbers: stored}}); err != nil && ctx.Err() == nil {
 		x.log.DebugContext(ctx, "confirming messages", "err", err)
 	}
 }
 
-// Seal signs a message that is kept in no outbox and meets no inbox. Repeating
-// one is harmless, so its sequence number only has to be positive.
-func (x *Exchange) Seal(body commands.Body, re *signing.Ref) (wire []byte, id string, err error) {
-	raw, err := signing.EncodeBody(body)
-	if err != nil {
-		return nil, "", err
-	}
-	p, kind, now := x.peer.Load(), body.Kind(), time.Now()
-	id = uuid.Must(uuid.NewV7()).String()
-	s, err := x.board.Keys.Signing.Seal(commands.Types[kind], signing.Header{ID: id, Kind: string(kind), Iss: x.board.Keys.InstanceID(),
-		Aud: p.Peer, Conn: p.ID, Epoch: p.Epoch, Seq: now.UnixMilli(), Iat: now.UnixMilli(),
-		Exp: now.Add(commands.Types[kind].Lifetime()).UnixMilli(), Wsp: store.Workspace, Re: re}, raw)
-	return s.Wire, id, err
+// A Note is a message that no outbox keeps and no inbox meets: its loss or its
+// repetition must be harmless.
+type Note struct {
+	Body commands.Body
+	Re   *signing.Ref // what it is about; nil where its type names nothing
 }
 
-// Carry hands messages that are not stored to the message server.
-func (x *Exchange) Carry(ctx context.Context, list ...store.Outgoing) error {
+// Send carries notes over one of the connection's lanes. An error says that some
+// of them may not have been taken by the message server.
+func (x *Exchange) Send(ctx context.Context, lane string, notes ...Note) error {
+	list := make([]store.Outgoing, len(notes))
+	for i, n := range notes {
+		wire, id, err := x.seal(n)
+		if err != nil {
+			return err
+		}
+		list[i] = store.Outgoing{ID: id, Conn: x.id, Lane: lane, Kind: string(n.Body.Kind()), Wire: wire}
+	}
 	_, err := x.publish(ctx, list)
 	return err
 }
 
-// say seals and carries one message that is not stored here.
-func (x *Exchange) say(ctx context.Context, lane string, body commands.Body) error {
-	wire, id, err := x.Seal(body, nil)
+// seal signs a note. Repeating one is harmless, so its sequence number only has
+// to be positive.
+func (x *Exchange) seal(n Note) (wire []byte, id string, err error) {
+	raw, err := commands.EncodeBody(n.Body)
 	if err != nil {
-		return err
+		return nil, "", err
 	}
-	return x.Carry(ctx, store.Outgoing{ID: id, Conn: x.id, Lane: lane, Kind: string(body.Kind()), Wire: wire})
+	p, kind, now := x.peer.Load(), n.Body.Kind(), time.Now()
+	id = uuid.Must(uuid.NewV7()).String()
+	s, err := x.board.Keys.Signing.Seal(commands.Types[kind], signing.Header{ID: id, Kind: string(kind), Iss: x.board.Keys.InstanceID(),
+		Aud: p.Peer, Conn: p.ID, Epoch: p.Epoch, Seq: now.UnixMilli(), Iat: now.UnixMilli(),
+		Exp: now.Add(commands.Types[kind].Lifetime()).UnixMilli(), Wsp: store.Workspace, Re: n.Re}, raw)
+	return s.Wire, id, err
+}
+
+// Link names the present link once both sides have agreed on their histories on
+// it: a number that no other link of this connection has. It is 0 while nothing
+// may go out.
+func (x *Exchange) Link() int64 {
+	link := x.way.link()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if link == 0 || x.accord.link != link || !x.relays() {
+		return 0
+	}
+	return link
 }

@@ -57,7 +57,7 @@ func (x *Exchange) change() <-chan struct{} {
 }
 
 func (x *Exchange) beatOnce(ctx context.Context, d dialled, link int64) error {
-	wire, _, err := x.Seal(x.presence(ctx, link), nil)
+	wire, _, err := x.seal(Note{Body: x.presence(ctx, link)})
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (b *Board) serveBeats(ctx context.Context) error {
 			x.log.DebugContext(ctx, "taking a heartbeat", "err", err)
 			return nil
 		}
-		answer, _, err := x.Seal(x.presence(ctx, link), nil)
+		answer, _, err := x.seal(Note{Body: x.presence(ctx, link)})
 		if err != nil {
 			x.log.ErrorContext(ctx, "answering a heartbeat", "err", err)
 			return nil

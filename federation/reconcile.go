@@ -204,7 +204,7 @@ func (b *Board) sayGoodbye(ctx context.Context, c store.Connection) {
 	if c.Authority == store.Obeys {
 		lane = store.LaneEvt
 	}
-	if err := x.say(ctx, lane, &commands.Revoked{Reason: c.Reason}); err != nil {
+	if err := x.Send(ctx, lane, Note{Body: &commands.Revoked{Reason: c.Reason}}); err != nil {
 		x.log.WarnContext(ctx, "the peer was not told that the connection has ended; it is refused from now on", "err", err)
 		return
 	}

@@ -24,15 +24,6 @@ type accord struct {
 	toldOn  int64   // on this link
 }
 
-// agreed reports whether the histories agree on the present link, so that
-// messages may be relayed.
-func (x *Exchange) agreed() bool {
-	link := x.way.link()
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return link != 0 && x.accord.link == link && x.relays()
-}
-
 // doubtful reports whether one of the sides does not yet know that the histories
 // agree on link.
 func (x *Exchange) doubtful(link int64) bool {

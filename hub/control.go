@@ -103,7 +103,9 @@ func (h *Hub) getAgent(w http.ResponseWriter, r *http.Request) {
 	}
 	view := viewOf(m)
 	if err == nil && r.URL.Query().Get("receipts") == "true" {
-		view.Receipts, err = h.DB.Receipts(r.Context(), m.Task)
+		if view.Receipts, err = h.DB.Receipts(r.Context(), m.Task); err == nil {
+			view.Output, err = h.outputOf(r.Context(), m.Task)
+		}
 	}
 	reply(w, view, err)
 }
@@ -157,75 +159,6 @@ func (h *Hub) askAgent(w http.ResponseWriter, r *http.Request) {
 	defer done()
 	state, err := h.Ask(ctx, r.PathValue("id"), control.Caller(r))
 	reply(w, state, err)
-}
-
-// getLogs answers with an agent's output as a sequence of JSON values, oldest
-// first. With follow=true it goes on until the agent has ended and all of its
-// output that was reported is here.
-func (h *Hub) getLogs(w http.ResponseWriter, r *http.Request) {
-	m, err := h.find(r.Context(), r.PathValue("id"))
-	if err != nil {
-		control.Error(w, err)
-		return
-	}
-	after, _ := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
-	follow := r.URL.Query().Get("follow") == "true"
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	w.WriteHeader(http.StatusOK)
-	_ = http.NewResponseController(w).Flush()
-	if err := h.follow(r.Context(), w, m, after, follow); err != nil && r.Context().Err() == nil {
-		h.Log.ErrorContext(r.Context(), "sending logs", "id", m.Task, "err", err)
-	}
-}
-
-func (h *Hub) follow(ctx context.Context, w http.ResponseWriter, m store.Mirror, after int64, follow bool) error {
-	news := h.watch.add(m.Task)
-	defer h.watch.remove(m.Task, news)
-	enc := json.NewEncoder(w)
-	for {
-		pieces, err := h.DB.Logs(ctx, m.Task, after, 500)
-		if err != nil {
-			return err
-		}
-		for _, p := range pieces {
-			if err := enc.Encode(p); err != nil {
-				return err
-			}
-			after = p.Seq
-		}
-		_ = http.NewResponseController(w).Flush()
-		if len(pieces) > 0 {
-			continue
-		}
-		complete, err := h.complete(ctx, m.Task)
-		if !follow || complete || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-news:
-		case <-time.After(time.Second):
-		}
-	}
-}
-
-// complete reports whether a task has ended and as much output is here as its
-// result says was kept.
-func (h *Hub) complete(ctx context.Context, task string) (bool, error) {
-	list, err := h.DB.FindMirrors(ctx, task)
-	if err != nil || len(list) != 1 || !list[0].State.Terminal() {
-		return false, err
-	}
-	var res commands.Result
-	if list[0].Result == nil || json.Unmarshal(list[0].Result, &res) != nil || res.Outcome == "" {
-		return true, nil
-	}
-	if time.Since(*list[0].EndedAt) > time.Minute {
-		return true, nil // what is missing by now was lost with the spoke's store
-	}
-	have, err := h.DB.LogBytes(ctx, task, res.Attempt)
-	return have >= res.Stdout.Bytes-res.Stdout.Dropped+res.Stderr.Bytes-res.Stderr.Dropped, err
 }
 
 func (h *Hub) postInvite(w http.ResponseWriter, r *http.Request) {

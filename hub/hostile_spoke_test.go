@@ -160,22 +160,58 @@ func TestReportsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// A spoke adds output to its own tasks, and a piece that comes again is one piece.
-func TestPiecesOfLog(t *testing.T) {
+// Output that is not of the sender's own tasks, or does not go on where the stored
+// output ends, has no effect and is refused with a code; what comes again is one
+// piece.
+func TestPiecesOfOutput(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Start(t)
 	a, b := m.Attack(t, "thief"), m.Attack(t, "victim")
-	own, theirs, again := a.Order(t, m), b.Order(t, m), a.Order(t, m)
-	piece := func(task string, re *signing.Ref, at int64, text string) []byte {
-		return a.Seal(t, &commands.Log{Task: task, Attempt: 1, Stream: "stdout", Offset: at, Data: []byte(text)}, re, nil).Wire
+	own, theirs, last := a.Order(t, m), b.Order(t, m), a.Order(t, m)
+	nobodys := meshtest.NewID()
+	piece := func(task string, re *signing.Ref, at int64, text string, end bool) []byte {
+		l := &commands.Log{Task: task, Attempt: 1, Stream: "stdout", Offset: at, Data: []byte(text)}
+		if end {
+			l.End = &commands.LogEnd{}
+		}
+		return a.Seal(t, l, re, nil).Wire
 	}
+	tests := []struct {
+		name string
+		wire []byte
+		want commands.StoredStream // the answer
+	}{
+		{"the first one", piece(own.Task, own.Re, 0, "one", false), stored(own.Task, 3, false, "")},
+		{"the same again", piece(own.Task, own.Re, 0, "one", false), stored(own.Task, 3, false, "")},
+		{"other bytes in its place", piece(own.Task, own.Re, 0, "two", false), stored(own.Task, 3, false, "")},
+		{"a question", piece(own.Task, own.Re, 3, "", false), stored(own.Task, 3, false, "")},
+		{"an overlap", piece(own.Task, own.Re, 1, "nex", false), stored(own.Task, 3, false, commands.Offset)},
+		{"a gap", piece(own.Task, own.Re, 4, "x", false), stored(own.Task, 3, false, commands.Offset)},
+		{"an end behind a gap", piece(own.Task, own.Re, 9, "", true), stored(own.Task, 3, false, commands.Offset)},
+		{"the last one", piece(own.Task, own.Re, 3, "three", true), stored(own.Task, 8, true, "")},
+		{"the last one again", piece(own.Task, own.Re, 3, "three", true), stored(own.Task, 8, true, "")},
+		{"one behind the end", piece(own.Task, own.Re, 8, "x", false), stored(own.Task, 8, true, commands.Offset)},
+		{"another connection's task", piece(theirs.Task, theirs.Re, 0, "forged", false), stored(theirs.Task, 0, false, commands.UnknownTask)},
+		{"another connection's task under an own order", piece(theirs.Task, own.Re, 0, "forged", true), stored(theirs.Task, 0, false, commands.UnknownTask)},
+		{"a task of nobody", piece(nobodys, own.Re, 0, "nowhere", false), stored(nobodys, 0, false, commands.UnknownTask)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			heard := len(a.Heard(commands.OutputStoredKind))
 
-	a.Send(t, transport.KindLog,
-		piece(own.Task, own.Re, 0, "one"), piece(own.Task, own.Re, 0, "two"), piece(own.Task, own.Re, 3, "three"),
-		piece(theirs.Task, theirs.Re, 0, "forged"), piece(theirs.Task, own.Re, 0, "forged"), piece(meshtest.NewID(), own.Re, 0, "nowhere"))
-	accept(t, m, a, again)
+			a.Send(t, transport.KindLog, tt.wire)
 
-	require.Equal(t, map[string]string{"0": "one", "3": "three"}, m.Hub.Pairs(t, `SELECT at::text, convert_from(data, 'UTF8') FROM logs`))
+			meshtest.Await(t, "the answer", func() bool { return len(a.Heard(commands.OutputStoredKind)) > heard })
+			require.Equal(t, []commands.StoredStream{tt.want}, a.Heard(commands.OutputStoredKind)[heard].(*commands.OutputStored).Streams)
+		})
+	}
+	accept(t, m, a, last)
+	require.Equal(t, "onethree", m.Stdout(t, own.Task, false))
+	require.Empty(t, m.Logs(t, theirs.Task, false))
+}
+
+func stored(task string, through int64, ended bool, code commands.Code) commands.StoredStream {
+	return commands.StoredStream{Task: task, Attempt: 1, Stream: "stdout", Through: through, Ended: ended, Code: code}
 }
 
 // Output is not stored as other messages are, and still is of the workspace that
@@ -193,7 +229,7 @@ func TestOutputOfAnotherWorkspace(t *testing.T) {
 	a.Send(t, transport.KindLog, piece("forged", func(h *signing.Header) { h.Wsp = "night" }), piece("own", nil))
 	accept(t, m, a, again)
 
-	require.Equal(t, map[string]string{"0": "own"}, m.Hub.Pairs(t, `SELECT at::text, convert_from(data, 'UTF8') FROM logs`))
+	meshtest.Await(t, "the output", func() bool { return m.Stdout(t, own.Task, false) == "own" })
 	lines := m.Hub.Audit(t, end)
 	require.Len(t, lines, 1)
 	require.Equal(t, "the grant of this connection does not allow workspace night", lines[0].Why)

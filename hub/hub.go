@@ -24,6 +24,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/hub/output"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -40,6 +41,7 @@ type Hub struct {
 	Advertise string        // host:port that join tokens name; default: where it listens
 	Version   string        // of the program, for people
 	Interval  time.Duration // between two heartbeats that peers expect; 0 means the default
+	Output    output.Bounds // of what is kept of agents' output
 	Log       *slog.Logger  // required
 	// Ready is called once the hub serves, with the address of its link.
 	Ready func(link string)
@@ -48,6 +50,7 @@ type Hub struct {
 
 	board  *federation.Board
 	server *transport.Hub
+	output *output.Store
 	watch  watchers
 	orders *store.Group[store.SpawnOrder, store.Ordered]
 	join   joins
@@ -95,6 +98,7 @@ func (h *Hub) start(ctx context.Context) error {
 	h.join.start()
 	h.watch.byTask = map[string]map[chan struct{}]bool{}
 	h.orders = store.NewGroup(h.orderAll)
+	h.output = &output.Store{DB: h.DB, Dir: filepath.Join(h.Dir, "logs"), Bounds: h.Output, Log: h.Log}
 	h.server = &transport.Hub{Listen: h.Listen, Dir: filepath.Join(h.Dir, "nats"), Certificate: cert, Log: h.Log,
 		JoinUser: h.mayJoin, JoinFull: h.joinFull}
 	h.board = &federation.Board{DB: h.DB, Keys: h.Keys, Log: h.Log, Process: "hub:" + h.Dir, Version: h.Version, Server: h.server,
@@ -124,11 +128,14 @@ func (h *Hub) certificate() (cert tls.Certificate, err error) {
 	return transport.Certificate(ed25519.NewKeyFromSeed(seed))
 }
 
-// sweep retires old rows, now and then.
+// sweep retires old rows and output, now and then.
 func (h *Hub) sweep(ctx context.Context) error {
 	return every(ctx, 10*time.Minute, func() {
 		if err := h.DB.Retire(ctx); err != nil && ctx.Err() == nil {
 			h.Log.ErrorContext(ctx, "retiring old rows", "err", err)
+		}
+		if err := h.output.Sweep(ctx); err != nil && ctx.Err() == nil {
+			h.Log.ErrorContext(ctx, "dropping old output", "err", err)
 		}
 	})
 }

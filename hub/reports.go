@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
@@ -49,16 +50,31 @@ func tasksOf(batch []*store.Incoming) []string {
 	return list
 }
 
-// keepOutput stores pieces of output of tasks that the connection runs.
+// keepOutput stores pieces of output of tasks that the connection runs, and says
+// what is on disk. A lost answer costs a repetition.
 func (h *Hub) keepOutput(ctx context.Context, c store.Connection, batch []*store.Incoming) error {
-	list := make([]store.LogReport, len(batch))
+	pieces := make([]*commands.Log, len(batch))
 	for i, m := range batch {
-		list[i] = store.LogReport{Conn: c.ID, Log: m.Body.(*commands.Log)}
+		pieces[i] = m.Body.(*commands.Log)
 	}
-	tasks, err := h.DB.AddLogs(ctx, list)
+	stored, err := h.output.Append(ctx, c.ID, pieces)
 	if err != nil {
 		return err
 	}
+	tasks := make([]string, len(stored))
+	for i, s := range stored {
+		tasks[i] = s.Task
+		if s.Code != "" {
+			h.Log.DebugContext(ctx, "output was refused", "connection", c.Name, "id", s.Task, "attempt", s.Attempt, "stream", s.Stream, "code", s.Code)
+		}
+	}
 	h.watch.notify(tasks)
+	if x := h.board.Exchange(c.ID); x != nil {
+		for some := range slices.Chunk(stored, commands.MaxStored) {
+			if err := x.Send(ctx, store.LaneCtl, federation.Note{Body: &commands.OutputStored{Streams: some}}); err != nil && ctx.Err() == nil {
+				h.Log.DebugContext(ctx, "confirming output", "connection", c.Name, "err", err)
+			}
+		}
+	}
 	return nil
 }

@@ -14,6 +14,7 @@ type AgentView struct {
 	store.Mirror
 	ExitCode *int               `json:"exit_code,omitempty"` // of the last attempt's process
 	Receipts []store.ReceiptRow `json:"receipts,omitempty"`
+	Output   []store.LogStream  `json:"output,omitempty"` // what of it has arrived
 }
 
 // Sentence says in a few words how an agent stands.

@@ -197,9 +197,8 @@ func (s *Spoke) kill(ctx context.Context, a *attempt, agent *supervisor.Agent, r
 
 // ended records an attempt's end with what its supervisor saw.
 func (s *Spoke) ended(ctx context.Context, a *attempt, x supervisor.Exit) {
-	a.pump(ctx, s)
 	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal, Limits: plain(x.Limited(), 1000)},
-		Stdout: output(a.dir, supervisor.Stdout, x.Stdout), Stderr: output(a.dir, supervisor.Stderr, x.Stderr)}
+		Stdout: describeOutput(a.dir, supervisor.Stdout, x.Stdout), Stderr: describeOutput(a.dir, supervisor.Stderr, x.Stderr)}
 	switch x.Outcome {
 	case supervisor.Lost, supervisor.StartFailed, supervisor.Signalled, supervisor.Stopped, supervisor.LeaseExpired:
 		e.Exit.Error = plain(x.Reason, 1000)
@@ -215,7 +214,7 @@ func (s *Spoke) ended(ctx context.Context, a *attempt, x supervisor.Exit) {
 func (s *Spoke) finish(ctx context.Context, a *attempt, f backlog.Fence, e backlog.End) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		e.Fence = f
-		held, err := s.progress.Submit(ctx, backlog.Progress{End: &e})
+		held, err := s.recordEnd(ctx, a, e)
 		if err == nil && !held {
 			var k backlog.KillRun
 			var killed bool
@@ -240,6 +239,17 @@ func (s *Spoke) finish(ctx context.Context, a *attempt, f backlog.Fence, e backl
 		case <-time.After(pause):
 		}
 	}
+}
+
+// recordEnd writes the end. What the attempt has written is remembered before: after
+// a crash in between, somebody still looks for it.
+func (s *Spoke) recordEnd(ctx context.Context, a *attempt, e backlog.End) (held bool, err error) {
+	if a.asked.Command != "" {
+		if err := s.output.Keep(ctx, a.fence); err != nil {
+			return false, err
+		}
+	}
+	return s.progress.Submit(ctx, backlog.Progress{End: &e})
 }
 
 func couldNotStart(err error) backlog.End {
@@ -274,12 +284,12 @@ func outcomeOf(x supervisor.Exit) commands.Outcome {
 	return commands.Interrupted
 }
 
-// output describes a stream, with its last bytes as text that may be put into a
+// describeOutput describes a stream, with its last bytes as text that may be put into a
 // message: valid UTF-8 and nothing that stands for bytes that were not.
-func output(dir string, stream supervisor.Stream, o supervisor.Output) commands.Output {
+func describeOutput(dir string, stream supervisor.Stream, o supervisor.Output) commands.Output {
 	out := commands.Output{Bytes: o.Bytes, Dropped: o.Dropped, Cut: o.Cut, Size: o.Size, SHA256: o.SHA256}
 	for _, g := range o.Gaps {
-		out.Gaps = append(out.Gaps, commands.Gap{From: g.From, To: g.To})
+		out.Gaps = append(out.Gaps, commands.Gap{From: g.From, To: g.To, At: g.At})
 	}
 	if p, err := supervisor.Read(dir, stream, max(0, o.Size-commands.MaxTail), commands.MaxTail); err == nil {
 		out.Tail = plain(string(p.Data), commands.MaxTail)

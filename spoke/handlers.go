@@ -21,7 +21,16 @@ func (s *Spoke) handlers() []federation.Handler {
 		Take: func(ctx context.Context, tx *store.Tx, from store.Standing, batch []*store.Incoming) error {
 			return Take(ctx, s.backlog, tx, from, batch)
 		},
-	}}
+	}, {Kinds: []commands.Kind{commands.OutputStoredKind}, From: store.Obeys, Pass: s.outputStored}}
+}
+
+// outputStored hears how much output a hub has on disk.
+func (s *Spoke) outputStored(ctx context.Context, c store.Connection, batch []*store.Incoming) error {
+	var list []commands.StoredStream
+	for _, m := range batch {
+		list = append(list, m.Body.(*commands.OutputStored).Streams...)
+	}
+	return s.output.Stored(ctx, c.ID, list)
 }
 
 // judge asks the policy about a spawn.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/output"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
@@ -57,8 +58,8 @@ func TestBytesThatAreNoText(t *testing.T) {
 	m.Check(t)
 }
 
-// What a cap drops of an agent's output is told in the result: how much, and
-// where.
+// What a cap drops of an agent's output is told in the result and marked in the
+// log: how much, and where.
 func TestOutputOverTheCap(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Plan{Policy: strings.Replace(policy.Presets["open"], "limits:", "limits:\n  output: 100", 1)}.Start(t, "attic")
@@ -69,9 +70,22 @@ func TestOutputOverTheCap(t *testing.T) {
 	require.NoError(t, json.Unmarshal(m.Wait(t, task).Result, &r))
 	require.Equal(t, int64(300), r.Stdout.Bytes)
 	require.Equal(t, int64(200), r.Stdout.Dropped)
-	require.Equal(t, []commands.Gap{{From: 50, To: 250}}, r.Stdout.Gaps)
+	require.Equal(t, []commands.Gap{{From: 50, To: 250, At: 50}}, r.Stdout.Gaps)
 	require.Contains(t, r.Stdout.Tail, "0\n[200 bytes dropped: 50 to 249 of what was written]\n0")
 	require.Len(t, r.Stdout.Tail, int(r.Stdout.Size))
+	require.Equal(t, r.Stdout.Tail, m.Stdout(t, task, true), "all that was kept, with the line in the place of the rest")
+	var mark hub.LogLine
+	meshtest.Await(t, "the mark in the log", func() bool {
+		for _, l := range m.Logs(t, task, false) {
+			if l.Dropped != nil {
+				mark = l
+			}
+		}
+		return mark.Dropped != nil
+	})
+	require.Equal(t, "stdout", mark.Stream)
+	require.Equal(t, int64(50), mark.Offset)
+	require.Equal(t, output.Dropped{By: "spoke", Bytes: 200, From: 50}, *mark.Dropped)
 	m.Check(t)
 }
 

@@ -20,10 +20,6 @@ type attempt struct {
 	kills  chan backlog.KillRun
 	lost   chan struct{} // closed when the fence no longer holds
 	leave  chan struct{} // closed when this process stops
-
-	pumping        sync.Mutex // guards the rest: the pump and the end of the attempt take turns
-	conn           string     // who asked for it, once that was looked up
-	logOut, logErr int64
 }
 
 // live is the set of attempts that this process works on.
@@ -71,6 +67,16 @@ func (l *live) list() []*attempt {
 		list = append(list, a)
 	}
 	return list
+}
+
+// asked returns the attempts that a hub has asked for.
+func (l *live) asked() (fences []backlog.Fence) {
+	for _, a := range l.list() {
+		if a.asked.Command != "" {
+			fences = append(fences, a.fence)
+		}
+	}
+	return fences
 }
 
 func (l *live) running(a *attempt, agent *supervisor.Agent) {

@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -28,9 +27,9 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
-	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke/output"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -55,7 +54,7 @@ var ErrNoHub = errors.New("this spoke has not joined a hub; run: spawnmesh spoke
 type Spoke struct {
 	DB       *store.DB
 	Keys     signing.Keys
-	Dir      string        // data directory: attempts, message store and control socket
+	Dir      string        // data directory: attempts and control socket
 	Policy   *policy.Live  // what may run here; required
 	Slots    int           // agents at a time; 0 means DefaultSlots
 	Lease    time.Duration // of a claim; renewed at a third of it; 0 means DefaultLease
@@ -70,7 +69,7 @@ type Spoke struct {
 
 	backlog  *backlog.Backlog
 	board    *federation.Board
-	node     *transport.Local
+	output   *output.Sender
 	level    string
 	bootID   string
 	live     live
@@ -91,7 +90,6 @@ func (s *Spoke) Run(ctx context.Context) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	defer s.node.Close()
 	socket, err := control.Listen(ctx, s.Dir)
 	if err != nil {
 		return err
@@ -101,14 +99,13 @@ func (s *Spoke) Run(ctx context.Context) error {
 	serving, late := errgroup.WithContext(late)
 	serving.Go(func() error { return s.progress.Run(late) })
 	serving.Go(func() error { return s.renew(late) })
+	serving.Go(func() error { return s.output.Run(late) })
 	if err := s.reconcile(ctx, late); err != nil {
 		stopLate()
 		return errors.Join(err, serving.Wait(), socket.Close())
 	}
 	serving.Go(func() error { return s.board.Run(late) })
 	serving.Go(func() error { return s.sweep(late) })
-	serving.Go(func() error { return s.pumpLogs(late) })
-	serving.Go(func() error { return s.node.Forward(late, transport.Most{Messages: 64}, s.forwardLogs) })
 	serving.Go(func() error { return control.Serve(late, socket, s.control(), s.Hurry, s.Log) })
 	s.Log.InfoContext(ctx, "spoke is working", "instance", s.Keys.InstanceID(), "slots", s.Slots, "kill_level", s.level)
 	if s.Ready != nil {
@@ -155,14 +152,9 @@ func (s *Spoke) start(ctx context.Context) (err error) {
 	s.board = &federation.Board{DB: s.DB, Keys: s.Keys, Log: s.Log, Process: "spoke:" + s.Dir, Version: s.Version, Handlers: s.handlers(),
 		Interval: s.Interval, Load: s.load, End: s.endWork, Ended: s.workEnded,
 		Lease: func() time.Duration { return s.Policy.Now().Lease() }}
-	if err := s.board.Start(ctx); err != nil {
-		return err
-	}
-	s.node = &transport.Local{ID: string(s.Keys.InstanceID()), Dir: filepath.Join(s.Dir, "nats"), Log: s.Log}
-	if err := s.node.Start(ctx); err != nil {
-		return fmt.Errorf("starting the local message server: %w", err)
-	}
-	return nil
+	s.output = output.New(s.backlog)
+	s.output.Board, s.output.Dir, s.output.Live, s.output.Log = s.board, s.attemptDir, s.live.asked, s.Log
+	return s.board.Start(ctx)
 }
 
 // checkHub finds out whether there is a hub to work for.
@@ -197,6 +189,9 @@ func (s *Spoke) workEnded(ctx context.Context, c store.Connection) {
 	}
 	for _, k := range runs {
 		s.live.kill(k)
+	}
+	if err := s.output.Forget(ctx, c.ID); err != nil {
+		s.Log.WarnContext(ctx, "forgetting the output for an ended connection; the next start does", "name", c.Name, "err", err)
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// keepAttempts is how long the directory of an ended attempt stays: its whole
-// output is only there.
+// keepAttempts is how long the directory of an ended attempt stays, and longer
+// while output in it was not sent yet.
 const keepAttempts = 7 * 24 * time.Hour
 
 // sweep moves what only time moves: due tasks become claimable, expired leases
@@ -54,10 +54,17 @@ func (s *Spoke) retire(ctx context.Context) {
 	if err := s.DB.Retire(ctx); err != nil && ctx.Err() == nil {
 		s.Log.ErrorContext(ctx, "retiring old rows", "err", err)
 	}
+	if err := s.backlog.DropOutput(ctx); err != nil && ctx.Err() == nil {
+		s.Log.ErrorContext(ctx, "forgetting output for ended connections", "err", err)
+	}
+	unsent, known := s.output.Unsent()
+	if !known {
+		return
+	}
 	dirs, _ := filepath.Glob(filepath.Join(s.Dir, "agents", "*"))
 	for _, dir := range dirs {
 		info, err := os.Stat(dir)
-		if err != nil || time.Since(info.ModTime()) < keepAttempts || s.live.get(filepath.Base(dir)) != nil {
+		if err != nil || time.Since(info.ModTime()) < keepAttempts || unsent[filepath.Base(dir)] || s.live.get(filepath.Base(dir)) != nil {
 			continue
 		}
 		if err := os.RemoveAll(dir); err != nil {

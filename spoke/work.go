@@ -138,7 +138,7 @@ func (s *Spoke) reconcile(ctx, late context.Context) error {
 			continue
 		}
 		taken++
-		a := &attempt{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, state: commands.Claimed, logOut: o.LogOut, logErr: o.LogErr}
+		a := &attempt{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, state: commands.Claimed}
 		s.live.add(a)
 		s.attempts.Go(func() { s.takeOver(late, a) })
 	}

@@ -21,8 +21,10 @@ type Outgoing struct {
 	Wire []byte
 }
 
-// Verb is the last word of the message's kind.
-func (o Outgoing) Verb() string { return o.Kind[strings.LastIndexByte(o.Kind, '.')+1:] }
+// Verb is the last word of the message's kind, as a token of a subject.
+func (o Outgoing) Verb() string {
+	return strings.ReplaceAll(o.Kind[strings.LastIndexByte(o.Kind, '.')+1:], "_", "-")
+}
 
 // Resending starts after this long without a confirmation, and slows down to
 // once in resendMost while nothing is confirmed.

@@ -175,6 +175,9 @@ func orderAgain(ctx context.Context, tx *Tx, from Standing, list []reorder) erro
 			last_seq = 0, policy = '', updated_at = clock_timestamp()
 		FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bytea[], $5::timestamptz[], $6::jsonb[]) AS u (task, conn, command, digest, expires, refusal)
 		WHERE m.task = u.task`, task, conn, command, digest, expires, refusals)
+	if err == nil { // who has refused the work had no output of it to tell
+		_, err = tx.Exec(ctx, `DELETE FROM logs WHERE task = ANY($1::uuid[])`, task)
+	}
 	if err != nil {
 		return fmt.Errorf("ordering refused tasks elsewhere: %w", err)
 	}

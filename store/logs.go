@@ -1,80 +1,264 @@
 package store
 
 import (
+	"cmp"
 	"context"
-	"fmt"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
-// A LogPiece is a piece of an agent's output as the hub keeps it.
-type LogPiece struct {
-	Seq     int64  `json:"seq"` // order of arrival at this hub
-	Attempt int    `json:"attempt"`
-	Stream  string `json:"stream"`
-	Offset  int64  `json:"offset"`
-	Data    []byte `json:"data"`
+// A Log is what the index knows of the output of a task on a spoke. The bytes are
+// in files, which [DB.GrowLogs] is told of after they are on disk.
+type Log struct {
+	Task     string
+	Conn     string // of the spoke
+	Tail     int64  // position behind the last record
+	At       time.Time
+	Segments []LogSegment // by Base; one begins where the one before it ends
+	Streams  []LogStream  // by attempt and name
 }
 
-// A LogReport is an opened log event of one connection.
-type LogReport struct {
-	Conn string
-	Log  *commands.Log
+// A LogSegment is one file of a log: the positions from Base to Base+Bytes.
+type LogSegment struct {
+	Task  string
+	Base  int64
+	Bytes int64
+	New   bool // told to [DB.GrowLogs]: there was no such segment
 }
 
-// AddLogs stores pieces of output of tasks that the connection runs; repeated
-// pieces and pieces of other tasks change nothing. It returns the tasks that
-// got something new.
-func (db *DB) AddLogs(ctx context.Context, list []LogReport) ([]string, error) {
-	var conn, task, stream []string
-	var attempt []int
-	var at []int64
-	var data [][]byte
-	for _, r := range list {
-		conn, task, stream = append(conn, r.Conn), append(task, r.Log.Task), append(stream, r.Log.Stream)
-		attempt, at, data = append(attempt, r.Log.Attempt), append(at, r.Log.Offset), append(data, r.Log.Data)
+// A LogStream is what has arrived of one output stream of an attempt.
+type LogStream struct {
+	Task    string           `json:"-"`
+	Attempt int              `json:"attempt"`
+	Stream  string           `json:"stream"`
+	Through int64            `json:"bytes"`             // that have arrived
+	Dropped int64            `json:"dropped,omitempty"` // of these, from the beginning: went with old segments
+	Ended   *commands.LogEnd `json:"ended,omitempty"`   // nil: more may come
+}
+
+// Stream returns what has arrived of a stream; a zero one when nothing has.
+func (l *Log) Stream(attempt int, name string) LogStream {
+	i := slices.IndexFunc(l.Streams, func(s LogStream) bool { return s.Attempt == attempt && s.Stream == name })
+	if i < 0 {
+		return LogStream{Task: l.Task, Attempt: attempt, Stream: name}
 	}
-	var tasks []string
-	err := db.Tx(ctx, "storing logs", func(ctx context.Context, tx *Tx) error {
-		rows, err := tx.Query(ctx, `
-			WITH added AS (
-				INSERT INTO logs (task, attempt, stream, at, data)
-				SELECT u.task, u.attempt, u.stream, u.at, u.data
-				FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::bigint[], $6::bytea[]) WITH ORDINALITY AS u (conn, task, attempt, stream, at, data, n)
-				JOIN mirrors m ON m.task = u.task AND m.conn = u.conn
-				JOIN connections c ON c.id = u.conn AND c.state IN ('active', 'suspended')
-				ORDER BY u.n ON CONFLICT DO NOTHING RETURNING task
-			)
-			SELECT DISTINCT task::text FROM added`, conn, task, attempt, stream, at, data)
+	return l.Streams[i]
+}
+
+// LogsOf returns the logs of tasks, empty ones too, by task: of those that conn
+// runs and may still tell about.
+func (db *DB) LogsOf(ctx context.Context, conn string, tasks []string) (map[string]*Log, error) {
+	return db.logs(ctx, `SELECT m.task::text, m.conn::text, coalesce(l.tail, 0), coalesce(l.at, m.created_at) FROM mirrors m
+		JOIN connections c ON c.id = m.conn AND c.state IN ('active', 'suspended') LEFT JOIN logs l ON l.task = m.task
+		WHERE m.task = ANY($2::uuid[]) AND m.conn = $1`, tasks, conn)
+}
+
+// Log returns the log of a task; an empty one where nothing has arrived.
+func (db *DB) Log(ctx context.Context, task string) (*Log, error) {
+	list, err := db.logs(ctx, `SELECT task::text, conn::text, tail, at FROM logs WHERE $1 AND task = ANY($2::uuid[])`, []string{task}, true)
+	if l := list[task]; l != nil || err != nil {
+		return l, err
+	}
+	return &Log{Task: task}, nil
+}
+
+func (db *DB) logs(ctx context.Context, sql string, tasks []string, arg any) (list map[string]*Log, err error) {
+	err = db.Read(ctx, "reading the index of logs", func(ctx context.Context, conn *pgxpool.Conn) error {
+		list = map[string]*Log{}
+		b := &pgx.Batch{}
+		b.Queue(sql, arg, tasks).Query(func(rows pgx.Rows) error {
+			var l Log
+			_, err := pgx.ForEachRow(rows, []any{&l.Task, &l.Conn, &l.Tail, &l.At}, func() error { one := l; list[l.Task] = &one; return nil })
+			return err
+		})
+		// What was committed after the first statement may be in the others: more of a log, never less.
+		b.Queue(`SELECT task::text, base, bytes FROM log_segments WHERE task = ANY($1::uuid[]) ORDER BY base`, tasks).Query(func(rows pgx.Rows) error {
+			var s LogSegment
+			_, err := pgx.ForEachRow(rows, []any{&s.Task, &s.Base, &s.Bytes}, func() error {
+				if l := list[s.Task]; l != nil {
+					l.Segments = append(l.Segments, s)
+				}
+				return nil
+			})
+			return err
+		})
+		b.Queue(`SELECT task::text, attempt, stream, through, dropped, ended FROM log_streams WHERE task = ANY($1::uuid[]) ORDER BY attempt, stream DESC`, tasks).Query(func(rows pgx.Rows) error {
+			var s LogStream
+			_, err := pgx.ForEachRow(rows, []any{&s.Task, &s.Attempt, &s.Stream, &s.Through, &s.Dropped, &s.Ended}, func() error {
+				if l := list[s.Task]; l != nil {
+					l.Streams = append(l.Streams, s)
+				}
+				s.Ended = nil
+				return nil
+			})
+			return err
+		})
+		return conn.SendBatch(ctx, b).Close()
+	})
+	return list, err
+}
+
+// ErrLogMoved says that a log is not as it was read, or its connection has ended:
+// nothing was changed.
+var ErrLogMoved = errors.New("the log was changed by somebody else, or its connection has ended")
+
+// GrowLogs takes over into the index what was appended to logs of a connection:
+// was is where they ended, segments and streams are those that have changed.
+// Their bytes are on disk already.
+func (db *DB) GrowLogs(ctx context.Context, conn string, was map[string]int64, grown []*Log) error {
+	grown = slices.SortedFunc(slices.Values(grown), func(a, b *Log) int { return cmp.Compare(a.Task, b.Task) })
+	var tasks, ended []string
+	var old, tail []int64
+	segments, streams := segmentRows{}, streamRows{}
+	for _, l := range grown {
+		tasks, old, tail = append(tasks, l.Task), append(old, was[l.Task]), append(tail, l.Tail)
+		for _, s := range l.Segments {
+			segments.add(s)
+		}
+		for _, s := range l.Streams {
+			streams.add(s)
+			text := ""
+			if s.Ended != nil {
+				raw, err := json.Marshal(s.Ended)
+				if err != nil {
+					return err
+				}
+				text = string(raw)
+			}
+			ended = append(ended, text)
+		}
+	}
+	return db.Tx(ctx, "storing output", func(ctx context.Context, tx *Tx) error {
+		for _, do := range []struct {
+			sql  string
+			rows int // that it must change; -1: any number
+			args []any
+		}{
+			{`SELECT FROM connections WHERE id = $1 AND state IN ('active', 'suspended') FOR SHARE`, 1, []any{conn}},
+			{`INSERT INTO logs (task, conn) SELECT task, $2 FROM unnest($1::uuid[]) AS task ON CONFLICT DO NOTHING`, -1, []any{tasks, conn}},
+			{`UPDATE logs l SET tail = u.tail, at = clock_timestamp() FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS u (task, was, tail)
+				WHERE l.task = u.task AND l.tail = u.was`, len(tasks), []any{tasks, old, tail}},
+			{`WITH u AS (SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[]) AS u (task, base, bytes, fresh)), grown AS (
+				UPDATE log_segments s SET bytes = u.bytes, at = clock_timestamp() FROM u WHERE NOT u.fresh AND s.task = u.task AND s.base = u.base RETURNING s.base
+			), begun AS (
+				INSERT INTO log_segments (task, base, conn, bytes) SELECT task, base, $5, bytes FROM u WHERE fresh RETURNING base
+			) SELECT base FROM grown UNION ALL SELECT base FROM begun`, len(segments.task),
+				[]any{segments.task, segments.base, segments.bytes, segments.fresh, conn}},
+			{`INSERT INTO log_streams AS s (task, attempt, stream, through, ended)
+				SELECT task, attempt, stream, through, nullif(ended, '')::jsonb FROM unnest($1::uuid[], $2::int[], $3::text[], $4::bigint[], $5::text[]) AS u (task, attempt, stream, through, ended)
+				ON CONFLICT (task, attempt, stream) DO UPDATE SET through = excluded.through, ended = excluded.ended`, len(streams.task),
+				[]any{streams.task, streams.attempt, streams.stream, streams.through, ended}},
+		} {
+			tag, err := tx.Exec(ctx, do.sql, do.args...)
+			if err != nil {
+				return err
+			}
+			if do.rows >= 0 && int(tag.RowsAffected()) != do.rows {
+				return ErrLogMoved
+			}
+		}
+		return nil
+	})
+}
+
+// LogBound bounds what is kept of the output of a connection's agents.
+type LogBound struct {
+	Bytes int64         // of all of them together
+	Age   time.Duration // since the last record of a segment
+}
+
+// DropBatch is how many segments are dropped together.
+const DropBatch = 500
+
+// OldSegments returns the oldest segments of a connection that are beyond b, up
+// to [DropBatch]. A segment counts as the block that its file takes at least.
+func (db *DB) OldSegments(ctx context.Context, conn string, b LogBound) (list []LogSegment, err error) {
+	err = db.Read(ctx, "looking for old segments of logs", func(ctx context.Context, c *pgxpool.Conn) error {
+		rows, err := c.Query(ctx, `
+			SELECT task::text, base, bytes, false FROM (
+				SELECT *, sum(greatest(bytes, 4096)) OVER (ORDER BY at DESC, task DESC, base DESC) AS newer FROM log_segments WHERE conn = $1
+			) AS s WHERE newer > $2 OR at < clock_timestamp() - $3::interval ORDER BY at, task, base LIMIT $4`, conn, b.Bytes, b.Age, DropBatch)
 		if err != nil {
 			return err
 		}
-		tasks, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[LogSegment])
 		return err
 	})
-	return tasks, err
+	return list, err
 }
 
-// Logs returns up to limit pieces of a task's output that arrived after seq.
-func (db *DB) Logs(ctx context.Context, task string, after int64, limit int) ([]LogPiece, error) {
-	rows, err := db.pool.Query(ctx, `SELECT seq, attempt, stream, at, data FROM logs WHERE task = $1 AND seq > $2 ORDER BY seq LIMIT $3`, task, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("reading the logs of task %s: %w", task, err)
+// DropSegments takes segments out of the index; their files go afterwards. The
+// streams say up to where they were in these segments.
+func (db *DB) DropSegments(ctx context.Context, list []LogSegment, in []LogStream) error {
+	segments, streams := segmentRows{}, streamRows{}
+	for _, s := range list {
+		segments.add(s)
 	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[LogPiece])
-	if err != nil {
-		return nil, fmt.Errorf("reading the logs of task %s: %w", task, err)
+	for _, s := range in {
+		streams.add(s)
 	}
-	return list, nil
+	return db.Tx(ctx, "dropping old segments of logs", func(ctx context.Context, tx *Tx) error {
+		if _, err := tx.Exec(ctx, `DELETE FROM log_segments s USING unnest($1::uuid[], $2::bigint[]) AS u (task, base) WHERE s.task = u.task AND s.base = u.base`,
+			segments.task, segments.base); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `UPDATE log_streams s SET dropped = greatest(s.dropped, least(u.through, s.through))
+			FROM unnest($1::uuid[], $2::int[], $3::text[], $4::bigint[]) AS u (task, attempt, stream, through)
+			WHERE s.task = u.task AND s.attempt = u.attempt AND s.stream = u.stream`, streams.task, streams.attempt, streams.stream, streams.through); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `UPDATE log_streams s SET dropped = through WHERE task = ANY($1::uuid[]) AND dropped < through
+			AND NOT EXISTS (SELECT FROM log_segments g WHERE g.task = s.task)`, segments.task)
+		return err
+	})
 }
 
-// LogBytes returns how much of an attempt's output is here.
-func (db *DB) LogBytes(ctx context.Context, task string, attempt int) (n int64, err error) {
-	err = db.pool.QueryRow(ctx, `SELECT coalesce(sum(octet_length(data)), 0) FROM logs WHERE task = $1 AND attempt = $2`, task, attempt).Scan(&n)
-	if err != nil {
-		return 0, fmt.Errorf("measuring the logs of task %s: %w", task, err)
-	}
-	return n, nil
+// LogConns returns the connections whose agents' output is kept here, and which
+// of tasks have a log, each as CONNECTION/TASK.
+func (db *DB) LogConns(ctx context.Context, tasks []string) (conns []string, logs map[string]bool, err error) {
+	err = db.Read(ctx, "looking through the logs", func(ctx context.Context, c *pgxpool.Conn) error {
+		logs = map[string]bool{}
+		rows, err := c.Query(ctx, `SELECT id::text FROM connections c WHERE EXISTS (SELECT FROM log_segments s WHERE s.conn = c.id)`)
+		if err != nil {
+			return err
+		}
+		if conns, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+			return err
+		}
+		if rows, err = c.Query(ctx, `SELECT conn || '/' || task FROM logs WHERE task::text = ANY($1)`, tasks); err != nil {
+			return err
+		}
+		var name string
+		_, err = pgx.ForEachRow(rows, []any{&name}, func() error { logs[name] = true; return nil })
+		return err
+	})
+	return conns, logs, err
+}
+
+type segmentRows struct {
+	task        []string
+	base, bytes []int64
+	fresh       []bool
+}
+
+func (r *segmentRows) add(s LogSegment) {
+	r.task, r.base, r.bytes, r.fresh = append(r.task, s.Task), append(r.base, s.Base), append(r.bytes, s.Bytes), append(r.fresh, s.New)
+}
+
+type streamRows struct {
+	task    []string
+	attempt []int
+	stream  []string
+	through []int64
+}
+
+func (r *streamRows) add(s LogStream) {
+	r.task, r.attempt, r.stream, r.through = append(r.task, s.Task), append(r.attempt, s.Attempt), append(r.stream, s.Stream), append(r.through, s.Through)
 }

@@ -19,7 +19,7 @@ import (
 
 // reading are the methods that change nothing.
 var reading = []string{"DB.Answered", "DB.AuditTrail", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connect", "DB.Connections", "DB.FindInvite", "DB.FindMirrors",
-	"DB.InviteKeys", "DB.Invites", "DB.LastNumbers", "DB.ListMirrors", "DB.LogBytes", "DB.Logs", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Self", "DB.Verifier"}
+	"DB.InviteKeys", "DB.Invites", "DB.LastNumbers", "DB.ListMirrors", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.OldSegments", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Self", "DB.Verifier"}
 
 // scene is an instance on which something is about to be done.
 type scene struct {
@@ -178,10 +178,15 @@ var writing = map[string]func(s scene) storetest.Act{
 			return nil, s.DB.SaveBeats(ctx, []store.Beat{{Conn: s.Conn.ID, Body: commands.Heartbeat{IntervalMS: 1000}}})
 		}
 	},
-	"DB.AddLogs": func(s scene) storetest.Act {
+	"DB.GrowLogs": func(s scene) storetest.Act {
+		return growLogs(s.ordered())
+	},
+	"DB.DropSegments": func(s scene) storetest.Act {
 		task := s.ordered()
+		_, err := growLogs(task)(s.Context(), s.Side)
+		require.NoError(s, err)
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			return s.DB.AddLogs(ctx, []store.LogReport{{Conn: s.Conn.ID, Log: &commands.Log{Task: task, Attempt: 1, Stream: "stdout", Data: []byte("out")}}})
+			return nil, s.DB.DropSegments(ctx, []store.LogSegment{{Task: task}}, nil)
 		}
 	},
 	"DB.Retire": func(s scene) storetest.Act {
@@ -189,6 +194,14 @@ var writing = map[string]func(s scene) storetest.Act{
 		require.NoError(s, s.Exec(`UPDATE outbox SET exp = now() - interval '1 year'`))
 		return func(ctx context.Context, s *storetest.Side) (any, error) { return nil, s.DB.Retire(ctx) }
 	},
+}
+
+// growLogs stores the first piece of a task's output.
+func growLogs(task string) storetest.Act {
+	return func(ctx context.Context, s *storetest.Side) (any, error) {
+		return nil, s.DB.GrowLogs(ctx, s.Conn.ID, nil, []*store.Log{{Task: task, Tail: 9, Segments: []store.LogSegment{{Task: task, Bytes: 9, New: true}},
+			Streams: []store.LogStream{{Task: task, Attempt: 1, Stream: "stdout", Through: 3, Ended: &commands.LogEnd{Cut: true}}}}})
+	}
 }
 
 func TestALostAnswerToACommitRepeatsNothing(t *testing.T) {

@@ -129,8 +129,13 @@ func (a *app) logsCommand() *cobra.Command {
 		Long: `Show an agent's output: what it wrote to standard output and standard error goes to
 the same here.
 
+What the bounds of the spoke or of the hub have dropped is marked on standard error.
+With -f, a line there says when the spoke is not linked, and until when its output
+is here.
+
 With -o json each piece has its sequence number, for --since-seq, and its bytes in
-base64; a program that follows reads one piece per line.`,
+base64, or "dropped" where bytes are missing; a program that follows reads one piece
+per line, and "waiting" while the spoke is not linked.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			client, err := a.client()
 			if err != nil {
@@ -174,13 +179,17 @@ func logsPath(id string, after int64, follow bool) string {
 // sequence number that it got to.
 func (a *app) streamLogs(ctx context.Context, c *control.Client, id string, after int64, follow bool) (int64, error) {
 	err := c.Stream(ctx, logsPath(id, after, follow), func(raw json.RawMessage) error {
-		var p logPiece
+		var p hub.LogLine
 		if err := json.Unmarshal(raw, &p); err != nil {
 			return fmt.Errorf("reading a piece of log: %w", err)
 		}
-		after = p.Seq
+		after = max(after, p.Seq)
 		if a.wantsJSON() {
 			return a.printLine(raw)
+		}
+		if mark := markOf(p); mark != "" {
+			_, err := fmt.Fprintln(a.err, printable(mark))
+			return err
 		}
 		to := a.out
 		if p.Stream == "stderr" {
@@ -196,8 +205,20 @@ func (a *app) streamLogs(ctx context.Context, c *control.Client, id string, afte
 	return after, err
 }
 
-type logPiece struct {
-	Seq    int64  `json:"seq"`
-	Stream string `json:"stream"`
-	Data   []byte `json:"data"`
+// markOf says what a line of a log is that is not output.
+func markOf(l hub.LogLine) string {
+	d := l.Dropped
+	switch {
+	case l.Waiting != nil && l.Waiting.Until == nil:
+		return fmt.Sprintf("%s is not linked and no output is here yet; this waits for it", l.Waiting.Spoke)
+	case l.Waiting != nil:
+		return fmt.Sprintf("%s is not linked; its output until %s is here, and this waits for the rest", l.Waiting.Spoke, l.Waiting.Until.Local().Format(time.DateTime))
+	case d == nil:
+		return ""
+	case d.Cut && d.By == "hub":
+		return "[output that the hub had cannot be read]"
+	case d.Cut:
+		return fmt.Sprintf("[%s of attempt %d ends at byte %d: the spoke has lost the rest, if there was any]", l.Stream, l.Attempt, l.Offset)
+	}
+	return fmt.Sprintf("[%s of attempt %d: %d bytes from byte %d on were dropped by the %s]", l.Stream, l.Attempt, d.Bytes, d.From, d.By)
 }

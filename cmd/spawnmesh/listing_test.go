@@ -28,7 +28,7 @@ func followOutput(t *testing.T, h hand) {
 
 	lines := strings.Split(strings.TrimSpace(h.run("", "-o", "json", "spawn", "--spoke", "attic", "--follow", "--", "echo", "hi").out), "\n")
 	require.Len(t, lines, 2, "to a program: a piece of log, and the agent at its end")
-	var piece logPiece
+	var piece hub.LogLine
 	require.NoError(t, json.Unmarshal([]byte(lines[0]), &piece))
 	require.Equal(t, "hi\n", string(piece.Data))
 	var v hub.AgentView
@@ -42,7 +42,7 @@ func showLogs(t *testing.T, h hand) {
 	job := h.begin("logs", id, "-f")
 	job.reads("one\n")
 	require.Equal(t, "one\n", h.do("logs", id), "what is there by now")
-	var first []logPiece
+	var first []hub.LogLine
 	h.read(&first, 0, "logs", id)
 	require.Len(t, first, 1)
 	g.open(t)
@@ -55,9 +55,9 @@ func showLogs(t *testing.T, h hand) {
 	rest := h.run("", "logs", id, "--since-seq", fmt.Sprint(first[0].Seq))
 	require.Equal(t, said{"two\n", "odd\n", 0}, rest)
 	require.Equal(t, rest, h.run("", "logs", "-f", "--since-seq", fmt.Sprint(first[0].Seq), id))
-	var pieces []logPiece
+	var pieces []hub.LogLine
 	h.read(&pieces, 0, "logs", id, "--since-seq", "1000000000")
-	require.Equal(t, []logPiece{}, pieces)
+	require.Equal(t, []hub.LogLine{}, pieces)
 	lines := strings.Split(strings.TrimSpace(h.do("logs", "-o", "ndjson", id)), "\n")
 	require.Len(t, lines, 3)
 	h.refused(exitNotFound, "no agent", "logs", "ffffffff")

@@ -147,20 +147,6 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-func BenchmarkLocalPut(b *testing.B) {
-	for _, n := range []int{1, 100} {
-		b.Run(fmt.Sprintf("batch=%d", n), func(b *testing.B) {
-			l := startLocal(b, b.TempDir(), func(l *Local) { l.Bytes = 4 << 30 })
-			for b.Loop() {
-				if err := l.Put(b.Context(), benchReports(n)); err != nil {
-					b.Fatal(err)
-				}
-			}
-			perMessage(b, n)
-		})
-	}
-}
-
 // A hub that starts again with many peers, and whether it is quiet then: the
 // processor time that a second without any traffic takes.
 func BenchmarkBoot(b *testing.B) {

@@ -84,26 +84,3 @@ func TestAHubRecoversFromAFullDisk(t *testing.T) {
 	require.Equal(t, []string{"r-0", "r-1"}, reportIDs(reports.await(t, 2)))
 	require.Equal(t, 1, strings.Count(lines.String(), "server was restarted"))
 }
-
-func TestALocalServerRecoversFromAFullDisk(t *testing.T) {
-	if !apart(t) {
-		return
-	}
-	n := startLocal(t, t.TempDir(), func(n *Local) {
-		n.prepare()
-		n.engine.every = 50 * time.Millisecond
-	})
-	require.NoError(t, n.Put(t.Context(), logs("r-0")))
-
-	free := fillDisk(t)
-	t.Cleanup(free)
-	brief, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	require.ErrorIs(t, n.Put(brief, logs("r-1")), ErrUnavailable)
-	free()
-
-	eventually(t, func() bool { return n.Put(t.Context(), logs("r-1")) == nil }, "recovery")
-	var reports basket[Report]
-	run(t, func(ctx context.Context) error { return n.Forward(ctx, most(10), reports.add) })
-	require.Equal(t, []string{"r-0", "r-1"}, reportIDs(reports.await(t, 2)))
-}

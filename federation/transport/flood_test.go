@@ -178,19 +178,3 @@ func TestALostConnectionInsideIsReplaced(t *testing.T) {
 		require.Equal(t, 1, strings.Count(lines.String(), fmt.Sprintf("is replaced\" connection=%s", what)))
 	}
 }
-
-func TestALostConnectionToTheOutboxIsReplaced(t *testing.T) {
-	t.Parallel()
-	n := startLocal(t, t.TempDir(), nil)
-	var got basket[Report]
-	run(t, func(ctx context.Context) error { return n.Forward(ctx, most(10), got.add) })
-	l := n.lines.get()
-	cid, err := l.nc.GetClientID()
-	require.NoError(t, err)
-
-	require.NoError(t, n.engine.running.DisconnectClientByID(cid))
-	next(t, l.gone)
-
-	eventually(t, func() bool { return n.Put(t.Context(), logs("r")) == nil }, "the outbox")
-	require.Equal(t, "r", got.await(t, 1)[0].ID)
-}

@@ -188,6 +188,15 @@ func ids(prefix string, n int) (all []string) {
 	return all
 }
 
+// logs are reports of the kind that holds output.
+func logs(ids ...string) []Report {
+	all := events(ids...)
+	for i := range all {
+		all[i].Kind = KindLog
+	}
+	return all
+}
+
 func spawns(peer, lane string, ids ...string) (all []Command) {
 	for _, id := range ids {
 		all = append(all, Command{Peer: peer, Lane: lane, Verb: "spawn", ID: id, Body: []byte("body of " + id)})

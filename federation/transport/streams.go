@@ -15,10 +15,7 @@ const (
 	ackWait     = 10 * time.Second
 	callTimeout = 5 * time.Second // one request to the server
 
-	// takeName names the consumer of each queue of reports, drainName the one
-	// of Local.Forward.
-	takeName  = "take"
-	drainName = "drain"
+	takeName = "take" // of the consumer of each queue of reports
 )
 
 // Queues are work queues in files that refuse what does not fit: nothing that
@@ -65,20 +62,6 @@ func reportStreams(peer string, quota int64, bytes int64) []jetstream.StreamConf
 		all = append(all, s)
 	}
 	return all
-}
-
-// outboxStream takes batches whole or not at all; one sync covers a batch.
-func outboxStream(bytes int64) jetstream.StreamConfig {
-	return jetstream.StreamConfig{
-		Name:               streamOutbox,
-		Subjects:           []string{outboxSubject("*")},
-		Retention:          jetstream.WorkQueuePolicy,
-		Storage:            jetstream.FileStorage,
-		Discard:            jetstream.DiscardNew,
-		MaxBytes:           bytes,
-		MaxMsgSize:         maxPayload,
-		AllowAtomicPublish: true,
-	}
 }
 
 // queueConsumer reads a work queue, or the part of it that filter selects.

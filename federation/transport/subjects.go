@@ -6,11 +6,8 @@ import (
 	"strings"
 )
 
-// The streams of a hub and of a local node, besides those of a hub's peers.
-const (
-	streamCommands = "COMMANDS"
-	streamOutbox   = "OUTBOX"
-)
+// streamCommands is the stream of a hub besides those of its peers.
+const streamCommands = "COMMANDS"
 
 // The accounts of a hub's server that are not a peer's.
 const (
@@ -65,7 +62,6 @@ func laneSubject(peer, lane string) string    { return commandSubject(peer, lane
 func reportSubject(peer, kind string) string  { return "mesh.rpt." + peer + "." + kind }
 func beatSubject(peer string) string          { return "mesh.hb." + peer }
 func joinSubject(session, step string) string { return "mesh.join." + session + "." + step }
-func outboxSubject(kind string) string        { return "outbox." + kind }
 
 // parseCommand is the reverse of commandSubject for subjects with valid parts.
 func parseCommand(subject string) (peer, lane, verb string, ok bool) {
@@ -99,12 +95,6 @@ func parseJoin(subject string) (session, step string, ok bool) {
 		return "", "", false
 	}
 	return t[2], t[3], validSession(t[2]) && slices.Contains(steps, t[3])
-}
-
-// parseOutbox is the reverse of outboxSubject for subjects with valid parts.
-func parseOutbox(subject string) (kind string, ok bool) {
-	kind, ok = strings.CutPrefix(subject, "outbox.")
-	return kind, ok && slices.Contains(kinds, kind)
 }
 
 // consumerName names the durable consumer of one lane of one peer. A peer's

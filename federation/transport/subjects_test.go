@@ -19,9 +19,6 @@ func TestSubjectsParseBack(t *testing.T) {
 			peer, gotKind, ok := parseReport(reportSubject(id, kind))
 			require.True(t, ok)
 			require.Equal(t, []string{id, kind}, []string{peer, gotKind})
-			gotKind, ok = parseOutbox(outboxSubject(kind))
-			require.True(t, ok)
-			require.Equal(t, kind, gotKind)
 		}
 		peer, ok := parseBeat(beatSubject(id))
 		require.True(t, ok)
@@ -49,7 +46,7 @@ func TestSubjectsOfNobodyAreRefused(t *testing.T) {
 		"a token too many":    "mesh.cmd.attic.run.spawn.x mesh.rpt.attic.evt.x mesh.hb.attic.x",
 		"a token too few":     "mesh.cmd.attic.run mesh.rpt.attic mesh.hb.",
 		"an unknown lane":     "mesh.cmd.attic.fast.spawn",
-		"an unknown kind":     "mesh.rpt.attic.cmd outbox.cmd",
+		"an unknown kind":     "mesh.rpt.attic.cmd",
 		"another tree":        "nest.cmd.attic.run.spawn nest.rpt.attic.evt nest.hb.attic",
 		"a dash in front":     "mesh.hb.-attic",
 		"a short session":     "mesh.join.ABC.hello",
@@ -63,8 +60,7 @@ func TestSubjectsOfNobodyAreRefused(t *testing.T) {
 				_, _, report := parseReport(s)
 				_, beat := parseBeat(s)
 				_, _, join := parseJoin(s)
-				_, outbox := parseOutbox(s)
-				require.False(t, command || report || beat || join || outbox, "%q was parsed", s)
+				require.False(t, command || report || beat || join, "%q was parsed", s)
 			}
 		})
 	}
@@ -75,7 +71,6 @@ func FuzzParsedSubjectsAreTheOnesWeBuild(f *testing.F) {
 	f.Add("mesh.rpt.attic.evt")
 	f.Add("mesh.hb.attic")
 	f.Add("mesh.join.ABCDEFGHIJKLMNOP.hello")
-	f.Add("outbox.log")
 	f.Fuzz(func(t *testing.T, s string) {
 		if peer, lane, verb, ok := parseCommand(s); ok {
 			require.Equal(t, s, commandSubject(peer, lane, verb))
@@ -88,9 +83,6 @@ func FuzzParsedSubjectsAreTheOnesWeBuild(f *testing.F) {
 		}
 		if session, step, ok := parseJoin(s); ok {
 			require.Equal(t, s, joinSubject(session, step))
-		}
-		if kind, ok := parseOutbox(s); ok {
-			require.Equal(t, s, outboxSubject(kind))
 		}
 	})
 }

@@ -10,8 +10,7 @@
 // account of its own on it, reaches exactly its own ten subjects, and is let
 // in by [Hub.Admit] and put out by [Hub.Cut]. A spoke dials its hub as an
 // ordinary client over TLS 1.3 with a pinned key ([Link]); nothing listens on
-// the spoke. Logs and progress wait for the link in a server of the spoke's
-// own, without a socket ([Local]).
+// the spoke.
 //
 // Under failure: a message is stored, synced to disk, before its sender
 // learns of it. A [Hub.Publish] or [Link.Publish] that returned an error for a
@@ -25,7 +24,7 @@
 // own, and what is read is bounded in number and bytes: a flood of one takes its
 // own share and nobody else's.
 //
-// Under concurrency: all methods of a started Hub, Link or Local may be
+// Under concurrency: all methods of a started Hub or Link may be
 // called at the same time. Each handler is called by one goroutine, one batch
 // after another, and what arrived meanwhile makes up the next batch.
 package transport
@@ -45,7 +44,7 @@ const (
 // Kinds of reports. Each has its own quota at the hub.
 const (
 	KindEvent  = "evt" // receipts and state changes
-	KindLog    = "log" // output and progress
+	KindLog    = "log" // output
 	KindResult = "res" // results
 )
 
@@ -75,7 +74,7 @@ var (
 	// Nothing was sent to it.
 	ErrPin = errors.New("the hub's key differs from the pinned one")
 
-	// ErrClosed says that the hub or the local node was closed meanwhile.
+	// ErrClosed says that the hub was closed meanwhile.
 	ErrClosed = errors.New("closed")
 )
 

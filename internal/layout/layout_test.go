@@ -28,8 +28,10 @@ var may = map[string]string{
 	"federation":           "commands federation/transport signing store",
 	"federation/join":      "signing",
 	"federation/transport": "commands signing",
-	"hub":                  "commands federation federation/join federation/transport internal/control signing store",
-	"spoke":                "commands federation federation/join federation/transport internal/control signing store store/backlog spoke/policy spoke/runtime spoke/supervisor",
+	"hub":                  "commands federation federation/join federation/transport hub/output internal/control signing store",
+	"hub/output":           "commands store",
+	"spoke":                "commands federation federation/join federation/transport internal/control signing store store/backlog spoke/output spoke/policy spoke/runtime spoke/supervisor",
+	"spoke/output":         "commands federation federation/transport signing spoke/supervisor store store/backlog",
 	"spoke/policy":         "commands spoke/runtime",
 	"spoke/runtime":        "spoke/supervisor",
 	"spoke/supervisor":     "",
@@ -46,7 +48,7 @@ var may = map[string]string{
 	"internal/layout":      "",
 	"internal/pgtest":      "store/postgres",
 	"internal/storetest":   "commands internal/pgtest signing store",
-	"internal/meshtest":    "commands federation/join federation/transport hub internal/control internal/instance internal/pgtest signing spoke spoke/policy spoke/supervisor store store/postgres",
+	"internal/meshtest":    "commands federation/join federation/transport hub hub/output internal/control internal/instance internal/pgtest signing spoke spoke/policy spoke/supervisor store store/postgres",
 }
 
 // outside says which rooms alone may know a library: its types stop there.

@@ -144,6 +144,18 @@ func (a *Attacker) Shout(t testing.TB, kind string, wires ...[]byte) []error {
 	return a.Link.Publish(ctx, list)
 }
 
+// Heard returns what the attacker got to hear of one kind, in order.
+func (a *Attacker) Heard(kind commands.Kind) (list []commands.Body) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.heard {
+		if c.Body.Kind() == kind {
+			list = append(list, c.Body)
+		}
+	}
+	return list
+}
+
 // open reads what can be read of messages; an attacker has no use for others.
 func open[T any](v signing.Verifier, list []T, wire func(T) []byte) []commands.Command {
 	var read []commands.Command

@@ -63,7 +63,7 @@ func (b *bads) add(code signing.Code, name string, wire []byte) {
 // signed.
 func (b *bads) parts(change func(*signing.Header)) Forgery {
 	body, re := b.good()
-	raw, err := signing.EncodeBody(body)
+	raw, err := commands.EncodeBody(body)
 	require.NoError(b.t, err)
 	h := b.v.Header(body.Kind(), re)
 	if change != nil {

@@ -103,7 +103,7 @@ var tables = map[string]string{
 	"instance": "*", "connections": "*", "sequences": "*", "keys": "*", "grants": "*", "invites": "*", "inbox": "*",
 	"outbox": "id, conn, seq, lane, kind, digest, re, task, exp, wire", "tasks": "*", "task_bodies": "*", "classes": "*", "parked": "*",
 	"ready": "*", "due": "*", "dependencies": "*", "ended_attempts": "*", "leases": "*", "kills": "*", "agents": "*", "sessions": "*",
-	"mirrors": "*", "logs": "*",
+	"mirrors": "*", "logs": "*", "log_segments": "*", "log_streams": "*", "outputs": "*",
 }
 
 // Sums returns a checksum of every table but the audit, the heartbeats and the

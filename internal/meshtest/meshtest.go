@@ -24,6 +24,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/output"
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
@@ -49,6 +50,7 @@ type Plan struct {
 	Slots    int           // agents at a time; default 4
 	Interval time.Duration // of heartbeats; default 200 ms
 	Lease    time.Duration // of claims; default 10 s
+	Output   output.Bounds // of what the hub keeps of agents' output
 }
 
 // A Mesh is a hub and its spokes.
@@ -62,8 +64,9 @@ type Mesh struct {
 // A Hub is the hub of a mesh.
 type Hub struct {
 	*Instance
-	Link string // host:port of its link in its present life
-	run  *hub.Hub
+	Link   string // host:port of its link in its present life
+	run    *hub.Hub
+	bounds output.Bounds
 }
 
 // A Spoke is a spoke of a mesh, running or not.
@@ -83,7 +86,7 @@ func Start(t testing.TB, names ...string) *Mesh {
 // Start makes a mesh of plan p: a hub, and a linked spoke per name.
 func (p Plan) Start(t testing.TB, names ...string) *Mesh {
 	t.Helper()
-	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub")}, Spokes: map[string]*Spoke{}, plan: p}
+	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub"), bounds: p.Output}, Spokes: map[string]*Spoke{}, plan: p}
 	m.Start(t, "hub")
 	for _, name := range names {
 		m.Add(t, name)

@@ -40,7 +40,7 @@ func (v *Voice) Header(kind commands.Kind, re *signing.Ref) signing.Header {
 // Seal signs a message as its owner would. change may be nil.
 func (v *Voice) Seal(t testing.TB, body commands.Body, re *signing.Ref, change func(*signing.Header)) signing.Sealed {
 	t.Helper()
-	raw, err := signing.EncodeBody(body)
+	raw, err := commands.EncodeBody(body)
 	require.NoError(t, err)
 	h := v.Header(body.Kind(), re)
 	if change != nil {

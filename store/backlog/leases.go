@@ -40,8 +40,6 @@ type OpenAttempt struct {
 	Owner   string
 	Started bool
 	BootID  string
-	LogOut  int64
-	LogErr  int64
 	Asked   Asked
 	Spec    commands.Spawn
 }
@@ -57,7 +55,7 @@ func (b *Backlog) OpenAttempts(ctx context.Context, owner string) (list []OpenAt
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (OpenAttempt, error) {
 			var a OpenAttempt
 			var spec []byte
-			if err := row.Scan(&a.Fence.Task, &a.Fence.Attempt, &a.Fence.Epoch, &a.Owner, &a.Started, &a.BootID, &a.LogOut, &a.LogErr, &a.Asked.Command, &a.Asked.Digest, &spec); err != nil {
+			if err := row.Scan(&a.Fence.Task, &a.Fence.Attempt, &a.Fence.Epoch, &a.Owner, &a.Started, &a.BootID, &a.Asked.Command, &a.Asked.Digest, &spec); err != nil {
 				return a, err
 			}
 			return a, json.Unmarshal(spec, &a.Spec)
@@ -65,22 +63,4 @@ func (b *Backlog) OpenAttempts(ctx context.Context, owner string) (list []OpenAt
 		return err
 	})
 	return list, err
-}
-
-// LogsForwarded remembers how much of an attempt's output was handed on, so
-// that a restarted spoke goes on from there. Going back is harmless.
-func (b *Backlog) LogsForwarded(ctx context.Context, f Fence, out, err int64) error {
-	return b.db.Tx(ctx, "remembering forwarded logs", func(ctx context.Context, tx *store.Tx) error {
-		_, e := tx.Exec(ctx, `UPDATE sessions SET log_out = greatest(log_out, $3), log_err = greatest(log_err, $4) WHERE task = $1 AND attempt = $2`,
-			f.Task, f.Attempt, out, err)
-		return e
-	})
-}
-
-// Asker returns the connection that asked for a task, "" for none.
-func (b *Backlog) Asker(ctx context.Context, task string) (conn string, err error) {
-	err = b.db.Read(ctx, "looking up who asked for task "+task, func(ctx context.Context, c *pgxpool.Conn) error {
-		return c.QueryRow(ctx, `SELECT coalesce(conn::text, '') FROM tasks WHERE id = $1`, task).Scan(&conn)
-	})
-	return conn, err
 }

@@ -103,7 +103,7 @@ func byOperator(act func(*backlog.Workspace, context.Context, backlog.Act) (back
 }
 
 // reading are the methods that change nothing.
-var reading = []string{"Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.PendingKill", "Backlog.Asker", "Backlog.ReadyCount", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
+var reading = []string{"Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.ReadyCount", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
 	"Workspace.Audit", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Listen", "Workspace.Name", "Workspace.Quotas",
 	"Workspace.Show", "Workspace.ShowAll", "Workspace.Stats", "Workspace.VerifyGrant", "Workspace.Why"}
 
@@ -293,12 +293,29 @@ var writing = map[string]func(s scene) do{
 			return held[f], err
 		}
 	},
-	"Backlog.LogsForwarded": func(s scene) do {
+	"Backlog.KeepOutput": func(s scene) do {
 		f := s.running()
-		_, err := s.backlog.Record(s.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: f, Pid: 1, BootID: "b"}}})
-		require.NoError(s, err)
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
-			return nil, s.backlog.LogsForwarded(ctx, f, 10, 20)
+			return s.backlog.KeepOutput(ctx, []backlog.Fence{f})
+		}
+	},
+	"Backlog.OutputSent": func(s scene) do {
+		f := s.running()
+		list, err := s.backlog.KeepOutput(s.Context(), []backlog.Fence{f})
+		require.NoError(s, err)
+		require.Len(s, list, 1)
+		list[0].Streams[0].Through = 10
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return nil, s.backlog.OutputSent(ctx, list, nil)
+		}
+	},
+	"Backlog.DropOutput": func(s scene) do {
+		f := s.running()
+		_, err := s.backlog.KeepOutput(s.Context(), []backlog.Fence{f})
+		require.NoError(s, err)
+		require.NoError(s, s.Exec(`UPDATE connections SET state = 'revoked'`))
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return nil, s.backlog.DropOutput(ctx)
 		}
 	},
 	"Backlog.RevokeWork": func(s scene) do {

@@ -578,12 +578,26 @@ CREATE TABLE sessions (
     pid         int NOT NULL,               -- of the agent, and
     boot_id     text NOT NULL,              -- the boot of the machine that the pid belongs to
     state       text NOT NULL,
-    log_out     bigint NOT NULL DEFAULT 0,  -- bytes of stdout handed to the forwarder
-    log_err     bigint NOT NULL DEFAULT 0,  -- bytes of stderr
     started_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     ended_at    timestamptz,
     PRIMARY KEY (task, attempt),
     CONSTRAINT state_is_known CHECK (state IN ('registered', 'spawning', 'online', 'draining', 'offline', 'retired', 'failed'))
+) WITH (fillfactor = 70);
+
+-- Output of attempts here that the hub that asked for them does not have yet. The
+-- bytes are in the attempt's files. A row goes when the hub has all of it.
+CREATE TABLE outputs (
+    task            uuid NOT NULL,
+    attempt         int NOT NULL,
+    conn            uuid NOT NULL,
+    command         uuid NOT NULL,              -- the spawn message, and
+    command_digest  bytea NOT NULL,             -- its digest
+    epoch           bigint NOT NULL,            -- of the attempt's fence
+    stdout          bigint NOT NULL DEFAULT 0,  -- bytes that the hub has on disk, as it says
+    stderr          bigint NOT NULL DEFAULT 0,
+    stdout_ended    boolean NOT NULL DEFAULT false,   -- it has the end of the stream, too
+    stderr_ended    boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (task, attempt)
 ) WITH (fillfactor = 70);
 
 -- The hub's read model of tasks on spokes: what the spoke's signed words say.
@@ -623,19 +637,37 @@ CREATE INDEX mirrors_created ON mirrors (created_at DESC);
 CREATE INDEX mirrors_open ON mirrors (conn, accepted_at, expires_at) WHERE ended_at IS NULL;
 CREATE INDEX mirrors_killed ON mirrors (kill_expires_at) WHERE ended_at IS NULL AND kill_expires_at IS NOT NULL;
 
--- Output of agents as far as it was reported. (task, attempt, stream, at) names
--- a piece for ever.
+-- Output of agents on spokes, as far as it has arrived. Its bytes are in segments:
+-- files that only grow, below the hub's data directory. One log holds all streams
+-- of all attempts of a task, in the order of arrival; a position in it counts the
+-- bytes since its beginning, records with their heads.
 CREATE TABLE logs (
-    task     uuid NOT NULL,
+    task  uuid PRIMARY KEY REFERENCES mirrors ON DELETE CASCADE,
+    conn  uuid NOT NULL,
+    tail  bigint NOT NULL DEFAULT 0,   -- position behind the last record; what files hold behind it is not valid
+    at    timestamptz NOT NULL DEFAULT clock_timestamp()   -- of the last record
+);
+
+CREATE TABLE log_segments (
+    task   uuid NOT NULL REFERENCES logs ON DELETE CASCADE,
+    base   bigint NOT NULL,            -- position of its first record, and the name of its file
+    conn   uuid NOT NULL,
+    bytes  bigint NOT NULL,
+    at     timestamptz NOT NULL DEFAULT clock_timestamp(),   -- of its last record
+    PRIMARY KEY (task, base)
+) WITH (fillfactor = 70);
+CREATE INDEX log_segments_conn ON log_segments (conn, at);
+
+CREATE TABLE log_streams (
+    task     uuid NOT NULL REFERENCES logs ON DELETE CASCADE,
     attempt  int NOT NULL,
     stream   text NOT NULL,
-    at       bigint NOT NULL,                       -- where data starts in the stream, in bytes
-    seq      bigint GENERATED ALWAYS AS IDENTITY,   -- in the order of arrival
-    data     bytea NOT NULL,
-    PRIMARY KEY (task, attempt, stream, at),
+    through  bigint NOT NULL,              -- bytes of the stream that have arrived
+    dropped  bigint NOT NULL DEFAULT 0,    -- of these, from the beginning: went with old segments
+    ended    jsonb,                        -- how its spoke says that it ended; null = more may come
+    PRIMARY KEY (task, attempt, stream),
     CONSTRAINT stream_is_known CHECK (stream IN ('stdout', 'stderr'))
-);
-CREATE INDEX logs_seq ON logs (task, seq);
+) WITH (fillfactor = 70);
 
 -------------------------------------------------------------------- audit ---
 

@@ -18,7 +18,7 @@ SELECT t.id FROM leases l JOIN tasks t ON t.id = l.task WHERE l.until <= clock_t
 SELECT task::text, attempt, epoch FROM leases WHERE task = ANY ($1::uuid[]) AND until <= clock_timestamp() ORDER BY task FOR UPDATE
 
 -- name: open_attempts
-SELECT l.task::text, l.attempt, t.epoch, l.owner, l.started_at IS NOT NULL, coalesce(s.boot_id, ''), coalesce(s.log_out, 0), coalesce(s.log_err, 0),
+SELECT l.task::text, l.attempt, t.epoch, l.owner, l.started_at IS NOT NULL, coalesce(s.boot_id, ''),
     coalesce(t.command::text, ''), coalesce(encode(t.command_digest, 'hex'), ''), b.spec
 FROM leases l JOIN tasks t ON t.id = l.task JOIN task_bodies b ON b.task = l.task
 LEFT JOIN sessions s ON s.task = l.task AND s.attempt = l.attempt

@@ -1,0 +1,136 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/output"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A LogLine is one JSON value of an agent's output: a piece of it, or what a
+// reader who follows it waits for.
+type LogLine struct {
+	output.Piece
+	Waiting *Waiting `json:"waiting,omitempty"`
+}
+
+// Waiting says that a spoke is not linked, and the rest of the output with it.
+type Waiting struct {
+	Spoke string     `json:"spoke"`
+	Until *time.Time `json:"until,omitempty"` // when the last of what is here arrived; nil: nothing is
+}
+
+// getLogs answers with an agent's output as a sequence of JSON values, oldest
+// first. With follow=true it goes on until the agent has ended and all of its
+// output is here, or known to be lost.
+func (h *Hub) getLogs(w http.ResponseWriter, r *http.Request) {
+	m, err := h.find(r.Context(), r.PathValue("id"))
+	if err != nil {
+		control.Error(w, err)
+		return
+	}
+	after, _ := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	_ = http.NewResponseController(w).Flush()
+	read := reading{hub: h, task: m.Task, after: after, enc: json.NewEncoder(w), flush: http.NewResponseController(w).Flush}
+	if err := read.run(r.Context(), r.URL.Query().Get("follow") == "true"); err != nil && r.Context().Err() == nil {
+		h.Log.ErrorContext(r.Context(), "sending logs", "id", m.Task, "err", err)
+	}
+}
+
+// reading is one reader of a log.
+type reading struct {
+	hub   *Hub
+	task  string
+	after int64
+	told  bool // that the spoke is not linked
+	enc   *json.Encoder
+	flush func() error
+}
+
+func (r *reading) run(ctx context.Context, follow bool) error {
+	news := r.hub.watch.add(r.task)
+	defer r.hub.watch.remove(r.task, news)
+	for {
+		complete, err := r.once(ctx)
+		_ = r.flush()
+		if !follow || complete || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-news:
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// once sends what is new, and reports whether that was the last of it. The agent's
+// end is looked at first: what is here afterwards is all then.
+func (r *reading) once(ctx context.Context) (complete bool, err error) {
+	list, err := r.hub.DB.FindMirrors(ctx, r.task)
+	if err != nil {
+		return false, err
+	}
+	log, err := r.hub.DB.Log(ctx, r.task)
+	if err != nil {
+		return false, err
+	}
+	r.after, err = r.hub.output.Read(ctx, log, r.after, func(p output.Piece) error { return r.enc.Encode(LogLine{Piece: p}) })
+	if err != nil || len(list) != 1 {
+		return true, err
+	}
+	from, known := r.hub.board.Status(list[0].Conn)
+	if complete = isComplete(list[0], log, !known || from.State.Ended()); complete {
+		return true, nil
+	}
+	wait := known && !from.Linked
+	if wait && !r.told {
+		w := Waiting{Spoke: from.Name}
+		if log.Tail > 0 {
+			w.Until = &log.At
+		}
+		err = r.enc.Encode(struct {
+			Waiting Waiting `json:"waiting"`
+		}{w})
+	}
+	r.told = wait
+	return false, err
+}
+
+// isComplete reports whether nothing more of a task's output will come: it has
+// ended, and of each stream of its last attempt, the one that the result tells
+// of, there is as much as the result names or the end. Output of earlier attempts
+// came before. Nothing comes over a connection that has ended.
+func isComplete(m store.Mirror, log *store.Log, over bool) bool {
+	if !m.State.Terminal() {
+		return false
+	}
+	var res commands.Result
+	if over || m.Result == nil || json.Unmarshal(m.Result, &res) != nil || res.Outcome == "" {
+		return true
+	}
+	for stream, told := range map[string]commands.Output{"stdout": res.Stdout, "stderr": res.Stderr} {
+		if st := log.Stream(res.Attempt, stream); st.Ended == nil && st.Through < told.Size {
+			return false
+		}
+	}
+	return true
+}
+
+// outputOf returns what has arrived of a task's output.
+func (h *Hub) outputOf(ctx context.Context, task string) ([]store.LogStream, error) {
+	log, err := h.DB.Log(ctx, task)
+	if err != nil {
+		return nil, err
+	}
+	return log.Streams, nil
+}

@@ -1,0 +1,137 @@
+package output
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// dropFirst drops the oldest segments of a log that holds more than it may, but
+// not the one that grows. The caller holds the lock of the connection.
+func (s *Store) dropFirst(ctx context.Context, l *store.Log) error {
+	var sum int64
+	for _, g := range l.Segments {
+		sum += g.Bytes
+	}
+	n := 0
+	for ; n < len(l.Segments)-1 && sum > s.Bounds.agent(); n++ {
+		sum -= l.Segments[n].Bytes
+	}
+	return s.drop(ctx, l.Conn, l.Segments[:n])
+}
+
+// dropOld drops the oldest segments of a spoke that holds more than it may, and
+// those that are too old. The caller holds the lock of the connection.
+func (s *Store) dropOld(ctx context.Context, conn string) error {
+	for {
+		list, err := s.DB.OldSegments(ctx, conn, store.LogBound{Bytes: s.Bounds.spoke(), Age: s.Bounds.age()})
+		if err == nil {
+			err = s.drop(ctx, conn, list)
+		}
+		if err != nil || len(list) < store.DropBatch {
+			return err
+		}
+	}
+}
+
+// drop takes segments out of the index, and then their files away.
+func (s *Store) drop(ctx context.Context, conn string, list []store.LogSegment) error {
+	if len(list) == 0 {
+		return nil
+	}
+	ends := map[streamKey]int64{}
+	for _, g := range list {
+		data, err := s.load(conn, g)
+		if err != nil {
+			s.Log.WarnContext(ctx, "dropping output that cannot be read", "id", g.Task, "err", err)
+			continue
+		}
+		for len(data) > 0 {
+			var r record
+			if r, data, err = next(data); err != nil {
+				break
+			}
+			if r.kind == recordData {
+				ends[streamKey{g.Task, r.attempt, r.stream}] = r.offset + int64(len(r.data))
+			}
+		}
+	}
+	var streams []store.LogStream
+	for k, through := range ends {
+		streams = append(streams, store.LogStream{Task: k.task, Attempt: k.attempt, Stream: k.stream, Through: through})
+	}
+	if err := s.DB.DropSegments(ctx, list, streams); err != nil {
+		return err
+	}
+	for _, g := range list {
+		if err := os.Remove(s.file(conn, g.Task, g.Base)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing an old segment of a log: %w", err)
+		}
+		_ = os.Remove(s.logDir(conn, g.Task)) // fails while there are others
+	}
+	return nil
+}
+
+// load returns the valid part of a segment.
+func (s *Store) load(conn string, g store.LogSegment) ([]byte, error) {
+	f, err := os.Open(s.file(conn, g.Task, g.Base))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data := make([]byte, g.Bytes)
+	if _, err := f.ReadAt(data, 0); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", f.Name(), err)
+	}
+	return data, nil
+}
+
+// leftOver is how old a directory is at least that nothing in the index knows and
+// that is removed: a younger one may be about to be told to the index.
+const leftOver = time.Hour
+
+// Sweep drops what is too old or too much of every spoke, and files of logs that
+// are no longer in the index.
+func (s *Store) Sweep(ctx context.Context) error {
+	dirs, err := filepath.Glob(filepath.Join(s.Dir, "*", "*"))
+	if err != nil {
+		return fmt.Errorf("looking through the logs in %s: %w", s.Dir, err)
+	}
+	tasks := make([]string, len(dirs))
+	for i, dir := range dirs {
+		tasks[i] = filepath.Base(dir)
+	}
+	conns, known, err := s.DB.LogConns(ctx, tasks)
+	if err != nil {
+		return err
+	}
+	for _, conn := range conns {
+		if err := s.sweepConn(ctx, conn); err != nil {
+			return err
+		}
+	}
+	for i, dir := range dirs {
+		info, err := os.Stat(dir)
+		if known[filepath.Base(filepath.Dir(dir))+"/"+tasks[i]] || err != nil || time.Since(info.ModTime()) < leftOver {
+			continue
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("removing the files of a log that is gone: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) sweepConn(ctx context.Context, conn string) error {
+	k := s.of(conn)
+	k.Lock()
+	defer k.Unlock()
+	k.added = 0
+	return s.dropOld(ctx, conn)
+}

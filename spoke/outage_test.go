@@ -1,0 +1,158 @@
+package spoke_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/output"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
+)
+
+// talkative lets agents write as much as they like.
+func talkative(b output.Bounds) meshtest.Plan {
+	return meshtest.Plan{Policy: strings.Replace(policy.Presets["open"], "limits:", "limits:\n  output: 1000000000", 1), Output: b}
+}
+
+// gated is a shell command that runs text once the file gate is there.
+func gated(gate, text string) []string {
+	return []string{"sh", "-c", "while [ ! -e " + gate + " ]; do sleep 0.05; done; " + text}
+}
+
+// size returns how many bytes of files are in a directory.
+func size(t testing.TB, dir string) (sum int64) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			if info, err := d.Info(); err == nil {
+				sum += info.Size()
+			}
+		}
+		return nil
+	}))
+	return sum
+}
+
+// digest follows a task's standard output to its end and returns its length and
+// its SHA-256.
+func digest(t testing.TB, m *meshtest.Mesh, id string) (n int64, sum string) {
+	t.Helper()
+	h := sha256.New()
+	m.EachLog(t, id, true, func(l hub.LogLine) {
+		require.Nil(t, l.Dropped)
+		if l.Stream == "stdout" {
+			require.Equal(t, n, l.Offset)
+			n += int64(len(l.Data))
+			h.Write(l.Data)
+		}
+	})
+	return n, hex.EncodeToString(h.Sum(nil))
+}
+
+func result(t testing.TB, m *meshtest.Mesh, id string) (r commands.Result) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal(m.Wait(t, id).Result, &r))
+	return r
+}
+
+// What an agent writes while there is no link is in its file and nowhere else, and
+// all of it arrives when there is one.
+func TestALongOutage(t *testing.T) {
+	t.Parallel()
+	m := talkative(output.Bounds{Agent: 1 << 30}).Start(t, "attic")
+	s, gate := m.Spokes["attic"], filepath.Join(t.TempDir(), "open")
+	id := m.Spawn(t, "attic", gated(gate, "head -c 300000000 /dev/zero")...)
+	m.Await(t, id, commands.Running)
+	s.Proxy.Cut()
+	require.NoError(t, os.WriteFile(gate, nil, 0o644))
+	meshtest.Await(t, "the end of the agent", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 0 })
+	others := size(t, s.Dir) - size(t, filepath.Join(s.Dir, "agents"))
+	require.Less(t, others, int64(1<<20), "bytes besides the attempt's files")
+
+	s.Proxy.Heal()
+
+	r := result(t, m, id)
+	n, sum := digest(t, m, id)
+	require.Equal(t, int64(300_000_000), n)
+	require.Equal(t, r.Stdout.SHA256, sum)
+	require.Less(t, size(t, filepath.Join(m.Hub.Dir, "nats")), int64(80<<20), "what waits in the hub's queues is bounded")
+	m.Check(t)
+}
+
+// Whatever goes away while output is under way, all of it arrives, once.
+func TestOutputUnderWay(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(t *testing.T, m *meshtest.Mesh){
+		"the link breaks": func(t *testing.T, m *meshtest.Mesh) {
+			m.Spokes["attic"].Proxy.Cut()
+			m.Spokes["attic"].Proxy.Heal()
+		},
+		"the spoke starts again": func(t *testing.T, m *meshtest.Mesh) {
+			m.Stop(t, "attic")
+			m.Start(t, "attic")
+		},
+		"the hub starts again": func(t *testing.T, m *meshtest.Mesh) {
+			m.Stop(t, "hub")
+			m.Start(t, "hub")
+		},
+		"the hub's message store is lost": func(t *testing.T, m *meshtest.Mesh) {
+			m.Stop(t, "hub")
+			require.NoError(t, os.RemoveAll(filepath.Join(m.Hub.Dir, "nats")))
+			m.Start(t, "hub")
+		},
+		"the hub was restored from a backup without output": func(t *testing.T, m *meshtest.Mesh) {
+			m.Stop(t, "hub")
+			m.Hub.Exec(t, `DELETE FROM logs`)
+			require.NoError(t, os.RemoveAll(filepath.Join(m.Hub.Dir, "logs")))
+			m.Start(t, "hub")
+		},
+		"a crash left bytes behind the valid ones": func(t *testing.T, m *meshtest.Mesh) {
+			m.Stop(t, "hub")
+			for _, name := range segments(t, m) {
+				f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+				require.NoError(t, err)
+				_, err = f.WriteString("half a record")
+				require.NoError(t, err)
+				require.NoError(t, f.Close())
+			}
+			m.Start(t, "hub")
+		},
+	}
+	for name, happens := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := talkative(output.Bounds{}).Start(t, "attic")
+			gate := filepath.Join(t.TempDir(), "open")
+			id := m.Spawn(t, "attic", "sh", "-c", "seq 1000000; while [ ! -e "+gate+" ]; do sleep 0.05; done; seq 1000000")
+			meshtest.Await(t, "some of its output", func() bool { return m.Hub.Count(t, `SELECT count(*) FROM log_streams WHERE through > 1000000`) == 1 })
+
+			happens(t, m)
+
+			require.NoError(t, os.WriteFile(gate, nil, 0o644))
+			r := result(t, m, id)
+			n, sum := digest(t, m, id)
+			require.Equal(t, r.Stdout.Size, n)
+			require.Equal(t, r.Stdout.SHA256, sum)
+			m.Check(t)
+		})
+	}
+}
+
+// segments returns the files of all segments at the hub.
+func segments(t testing.TB, m *meshtest.Mesh) []string {
+	t.Helper()
+	list, err := filepath.Glob(filepath.Join(m.Hub.Dir, "logs", "*", "*", "*"))
+	require.NoError(t, err)
+	require.NotEmpty(t, list)
+	return list
+}

@@ -1,0 +1,309 @@
+package output
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// A lane sends the output for one connection.
+type lane struct {
+	sender *Sender
+	conn   string
+	bell   chan struct{}
+
+	mu     sync.Mutex // guards the rest
+	agents []*agent   // that still have output; the next one to be served first
+	link   int64      // on which what is under way was sent
+}
+
+// An agent is the output of one task: attempts in their order, one at a time.
+type agent struct {
+	task     string
+	attempts []*source
+}
+
+// A source is the output of one attempt.
+type source struct {
+	backlog.Output
+	dir     string
+	streams [2]stream
+}
+
+// A stream is where the sending of one stream stands.
+type stream struct {
+	sent  int64     // bytes of it under way or confirmed
+	ended bool      // its end is under way, or confirmed
+	since time.Time // when something last went out or was confirmed; zero while nothing is under way
+	sure  bool      // the hub has said on this link where it stands
+	idle  time.Time // there is nothing to read before
+}
+
+func newLane(s *Sender, conn string) *lane {
+	return &lane{sender: s, conn: conn, bell: make(chan struct{}, 1)}
+}
+
+func (l *lane) add(o backlog.Output) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	src := &source{Output: o, dir: l.sender.Dir(o.Fence)}
+	src.restart()
+	i := slices.IndexFunc(l.agents, func(a *agent) bool { return a.task == o.Fence.Task })
+	if i < 0 {
+		l.agents = append(l.agents, &agent{o.Fence.Task, []*source{src}})
+	} else {
+		a := l.agents[i]
+		a.attempts = append(a.attempts, src)
+		slices.SortFunc(a.attempts, func(x, y *source) int { return x.Fence.Attempt - y.Fence.Attempt })
+	}
+	l.ring()
+}
+
+// clear forgets everything and returns what that was.
+func (l *lane) clear() (list []attempt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range l.agents {
+		for _, src := range a.attempts {
+			list = append(list, attempt{a.task, src.Fence.Attempt})
+		}
+	}
+	l.agents = nil
+	return list
+}
+
+func (l *lane) ring() {
+	select {
+	case l.bell <- struct{}{}:
+	default:
+	}
+}
+
+func (l *lane) run(ctx context.Context) error {
+	for {
+		if l.once(ctx) {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.bell:
+		case <-time.After(period):
+		}
+	}
+}
+
+// once sends what fits into the window, and reports whether that was anything.
+func (l *lane) once(ctx context.Context) bool {
+	x := l.sender.Board.Exchange(l.conn)
+	if x == nil {
+		return false
+	}
+	link := x.Link()
+	if link == 0 {
+		return false
+	}
+	notes := l.fill(ctx, link)
+	if len(notes) == 0 {
+		return false
+	}
+	if err := x.Send(ctx, transport.KindLog, notes...); err != nil {
+		if ctx.Err() == nil {
+			l.sender.Log.DebugContext(ctx, "sending output", "conn", l.conn, "err", err)
+		}
+		l.mu.Lock()
+		l.link = 0 // nobody can tell what was taken: from the cursors again
+		l.mu.Unlock()
+		return false
+	}
+	return true
+}
+
+// fill reads what is next, a piece of each agent in turns, as long as the window
+// is not full.
+func (l *lane) fill(ctx context.Context, link int64) (notes []federation.Note) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	room := int64(window)
+	for _, a := range l.agents {
+		for _, src := range a.attempts {
+			if l.link != link {
+				src.restart()
+			}
+			room -= src.underWay(now)
+		}
+	}
+	l.link = link
+	for quiet := 0; room > 0 && quiet < len(l.agents) && ctx.Err() == nil; {
+		a := l.agents[0]
+		l.agents = append(l.agents[1:], a)
+		note := a.attempts[0].next(ctx, l, now)
+		if note == nil {
+			quiet++
+			continue
+		}
+		quiet = 0
+		room -= cost + int64(len(note.Body.(*commands.Log).Data))
+		notes = append(notes, *note)
+	}
+	return notes
+}
+
+// restart goes back to what is confirmed.
+func (src *source) restart() {
+	for i, s := range src.Streams {
+		src.streams[i] = stream{sent: s.Through, ended: s.Ended}
+	}
+}
+
+// underWay returns how much of the window is taken. What was not confirmed in time
+// goes again.
+func (src *source) underWay(now time.Time) (sum int64) {
+	for i := range src.streams {
+		s, c := &src.streams[i], src.Streams[i]
+		if !s.since.IsZero() && now.Sub(s.since) > patience {
+			*s = stream{sent: c.Through, ended: c.Ended}
+		}
+		if !s.since.IsZero() {
+			sum += cost + s.sent - c.Through
+		}
+	}
+	return sum
+}
+
+// next returns the next piece of an attempt; nil when there is none now.
+func (src *source) next(ctx context.Context, l *lane, now time.Time) *federation.Note {
+	for i, name := range commands.Streams {
+		s := &src.streams[i]
+		if s.ended || !s.since.IsZero() && !s.sure || now.Before(s.idle) {
+			continue
+		}
+		body := &commands.Log{Task: src.Fence.Task, Attempt: src.Fence.Attempt, Stream: name, Offset: s.sent}
+		p, err := supervisor.Read(src.dir, supervisor.Stream(name), s.sent, piece)
+		if err != nil && gone(src.dir) {
+			body.End = &commands.LogEnd{Cut: true} // somebody has removed the attempt
+			l.sender.Log.WarnContext(ctx, "output that was not sent yet is gone", "id", src.Fence.Task, "attempt", src.Fence.Attempt, "stream", name, "from", s.sent)
+		} else if err != nil {
+			s.idle = now.Add(patience)
+			l.sender.Log.WarnContext(ctx, "reading output to be sent; it is tried again", "id", src.Fence.Task, "stream", name, "err", err)
+			continue
+		}
+		if body.Data = p.Data; p.Ended {
+			body.End = endOf(p.Output)
+		}
+		if len(body.Data) == 0 && body.End == nil {
+			s.idle = now.Add(period)
+			continue
+		}
+		s.sent, s.ended, s.since = s.sent+int64(len(body.Data)), body.End != nil, now
+		return &federation.Note{Body: body, Re: &signing.Ref{ID: src.Asked.Command, SHA256: src.Asked.Digest, Attempt: src.Fence.Attempt, Fence: src.Fence.Epoch}}
+	}
+	return nil
+}
+
+func gone(dir string) bool {
+	_, err := os.Lstat(dir)
+	return os.IsNotExist(err)
+}
+
+// endOf describes the end of a stream as its supervisor saw it.
+func endOf(o supervisor.Output) *commands.LogEnd {
+	end := &commands.LogEnd{Cut: o.Cut}
+	for _, g := range o.Gaps {
+		end.Gaps = append(end.Gaps, commands.Gap{From: g.From, To: g.To, At: g.At})
+	}
+	return end
+}
+
+// stored moves cursors to where the hub says that it stands. It returns those that
+// moved, and what the hub does not want.
+func (l *lane) stored(ctx context.Context, list []commands.StoredStream) (moved []backlog.Output, given []backlog.Fence) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	touched := map[*source]bool{}
+	for _, st := range list {
+		a, src := l.find(st.Task, st.Attempt)
+		if src == nil {
+			continue
+		}
+		if st.Code == commands.UnknownTask {
+			l.sender.Log.WarnContext(ctx, "the hub does not know the task of this output, and gets no more of it", "id", st.Task, "attempt", st.Attempt)
+			given = append(given, src.Fence)
+			l.remove(a, src)
+			delete(touched, src)
+			continue
+		}
+		if src.heard(st) {
+			touched[src] = true
+		}
+	}
+	for src := range touched {
+		moved = append(moved, src.Output)
+		if src.All() {
+			a, _ := l.find(src.Fence.Task, src.Fence.Attempt)
+			l.remove(a, src)
+		}
+	}
+	l.ring()
+	return moved, given
+}
+
+func (l *lane) find(task string, number int) (*agent, *source) {
+	for _, a := range l.agents {
+		if a.task != task {
+			continue
+		}
+		for _, src := range a.attempts {
+			if src.Fence.Attempt == number {
+				return a, src
+			}
+		}
+	}
+	return nil, nil
+}
+
+func (l *lane) remove(a *agent, src *source) {
+	a.attempts = slices.DeleteFunc(a.attempts, func(x *source) bool { return x == src })
+	if len(a.attempts) == 0 {
+		l.agents = slices.DeleteFunc(l.agents, func(x *agent) bool { return x == a })
+	}
+}
+
+// heard takes the hub's word about one stream, and reports whether the cursor has
+// moved. A hub that was restored may have less than it had.
+func (src *source) heard(st commands.StoredStream) bool {
+	i := slices.Index(commands.Streams, st.Stream)
+	s, c := &src.streams[i], &src.Streams[i]
+	if st.Through > s.sent && !src.has(st.Stream, st.Through) {
+		return false // it cannot have that
+	}
+	was := *c
+	*c = backlog.Sent{Through: st.Through, Ended: st.Ended}
+	switch {
+	case st.Code != "", st.Through < was.Through, st.Through > s.sent, st.Ended:
+		*s = stream{sent: st.Through, ended: st.Ended, sure: st.Code == ""}
+	default:
+		s.sure = true
+		if s.since = time.Now(); s.sent == st.Through && !s.ended {
+			s.since = time.Time{}
+		}
+	}
+	return *c != was
+}
+
+// has reports whether a stream is as long as that.
+func (src *source) has(stream string, size int64) bool {
+	info, err := os.Stat(filepath.Join(src.dir, stream))
+	return err == nil && info.Size() >= size
+}

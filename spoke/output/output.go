@@ -1,0 +1,225 @@
+// Package output sends what agents write to the hubs that asked for them.
+//
+// The files of an attempt are the record. A cursor per stream, in the database,
+// says how much the hub has on disk; it moves with the hub's word only. Pieces go
+// straight from the files over the link, at most a window of them unconfirmed per
+// connection, agents in turns. What was under way when a link, a process or a
+// message server went is sent again from the cursor. On a new link one piece goes
+// first, and the hub's answer says where to go on: further on, or back.
+package output
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+const (
+	window = 1 << 20  // bytes of a connection under way, unconfirmed
+	piece  = 64 << 10 // bytes of output in one message
+	cost   = 1 << 10  // what a message takes of the window besides
+	period = 200 * time.Millisecond
+	// patience is how long a confirmation is waited for before the piece goes again.
+	patience = 10 * time.Second
+)
+
+// A Sender sends output. Its exported fields are set before any method is called.
+type Sender struct {
+	Backlog *backlog.Backlog
+	Board   *federation.Board
+	Dir     func(backlog.Fence) string // of an attempt
+	// Live lists attempts that run here and that a hub asked for.
+	Live func() []backlog.Fence
+	Log  *slog.Logger
+
+	keep *store.Group[backlog.Fence, []backlog.Output]
+
+	mu      sync.Mutex // guards the rest
+	loaded  bool
+	lanes   map[string]*lane // by connection
+	outputs map[attempt]bool // in lanes
+	serve   func(*lane)
+}
+
+type attempt struct {
+	task   string
+	number int
+}
+
+// New returns a sender of what b remembers.
+func New(b *backlog.Backlog) *Sender {
+	s := &Sender{Backlog: b, lanes: map[string]*lane{}, outputs: map[attempt]bool{}}
+	s.keep = store.NewGroup(func(ctx context.Context, fences []backlog.Fence) ([][]backlog.Output, error) {
+		list, err := s.Backlog.KeepOutput(ctx, fences)
+		if err == nil {
+			s.add(list)
+		}
+		return make([][]backlog.Output, len(fences)), err
+	})
+	return s
+}
+
+// Run sends until ctx ends.
+func (s *Sender) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	s.mu.Lock()
+	s.serve = func(l *lane) { g.Go(func() error { return l.run(ctx) }) }
+	s.mu.Unlock()
+	g.Go(func() error { return s.keep.Run(ctx) })
+	g.Go(func() error { return s.follow(ctx) })
+	return g.Wait()
+}
+
+// follow takes up what an earlier process left unsent, and then what live attempts
+// begin to write.
+func (s *Sender) follow(ctx context.Context) error {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		if err := s.look(ctx); err != nil && ctx.Err() == nil {
+			s.Log.WarnContext(ctx, "looking for output to be sent; it is tried again", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *Sender) look(ctx context.Context) error {
+	s.mu.Lock()
+	loaded := s.loaded
+	s.mu.Unlock()
+	if !loaded {
+		list, err := s.Backlog.UnsentOutput(ctx)
+		if err != nil {
+			return err
+		}
+		s.add(list)
+		s.mu.Lock()
+		s.loaded = true
+		s.mu.Unlock()
+	}
+	var fresh []backlog.Fence
+	for _, f := range s.Live() {
+		if !s.knows(f) && s.wrote(f) {
+			fresh = append(fresh, f)
+		}
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	list, err := s.Backlog.KeepOutput(ctx, fresh)
+	if err == nil {
+		s.add(list)
+	}
+	return err
+}
+
+// Keep sees to it that what an attempt has written is sent, also after a crash.
+// It is called before the end of the attempt is recorded.
+func (s *Sender) Keep(ctx context.Context, f backlog.Fence) error {
+	if s.knows(f) || !s.wrote(f) {
+		return nil
+	}
+	_, err := s.keep.Submit(ctx, f)
+	return err
+}
+
+// Unsent returns the tasks with output that is not sent yet; ok is false while that
+// is not known.
+func (s *Sender) Unsent() (tasks map[string]bool, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tasks = map[string]bool{}
+	for a := range s.outputs {
+		tasks[a.task] = true
+	}
+	return tasks, s.loaded
+}
+
+// Forget drops what is for a connection that has ended.
+func (s *Sender) Forget(ctx context.Context, conn string) error {
+	s.mu.Lock()
+	if l := s.lanes[conn]; l != nil {
+		for _, a := range l.clear() {
+			delete(s.outputs, a)
+		}
+	}
+	s.mu.Unlock()
+	return s.Backlog.DropOutput(ctx)
+}
+
+// wrote reports whether there is anything to send of an attempt.
+func (s *Sender) wrote(f backlog.Fence) bool {
+	for _, name := range commands.Streams {
+		if p, err := supervisor.Read(s.Dir(f), supervisor.Stream(name), 0, 1); err == nil && len(p.Data) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Sender) knows(f backlog.Fence) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.outputs[attempt{f.Task, f.Attempt}]
+}
+
+// add takes up output that is not known yet.
+func (s *Sender) add(list []backlog.Output) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range list {
+		key := attempt{o.Fence.Task, o.Fence.Attempt}
+		if s.outputs[key] {
+			continue
+		}
+		s.outputs[key] = true
+		l := s.lanes[o.Conn]
+		if l == nil {
+			l = newLane(s, o.Conn)
+			s.lanes[o.Conn] = l
+			s.serve(l)
+		}
+		l.add(o)
+	}
+}
+
+// Stored takes what a hub says that it has on disk.
+func (s *Sender) Stored(ctx context.Context, conn string, list []commands.StoredStream) error {
+	s.mu.Lock()
+	l := s.lanes[conn]
+	s.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	moved, given := l.stored(ctx, list)
+	if len(moved)+len(given) == 0 {
+		return nil
+	}
+	if err := s.Backlog.OutputSent(ctx, moved, given); err != nil {
+		return err
+	}
+	for _, o := range moved {
+		if o.All() {
+			given = append(given, o.Fence)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range given {
+		delete(s.outputs, attempt{f.Task, f.Attempt})
+	}
+	return nil
+}
