@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -155,4 +156,120 @@ func segments(t testing.TB, m *meshtest.Mesh) []string {
 	require.NoError(t, err)
 	require.NotEmpty(t, list)
 	return list
+}
+
+// Agents take turns: one that has written much does not keep others waiting.
+func TestAgentsShareTheLink(t *testing.T) {
+	t.Parallel()
+	m := talkative(output.Bounds{}).Start(t, "attic")
+	s, gate := m.Spokes["attic"], filepath.Join(t.TempDir(), "open")
+	much := m.Spawn(t, "attic", gated(gate, "head -c 30000000 /dev/zero")...)
+	m.Await(t, much, commands.Running)
+	little := m.Spawn(t, "attic", gated(gate, "head -c 500000 /dev/zero")...)
+	m.Await(t, little, commands.Running)
+	s.Proxy.Cut()
+	require.NoError(t, os.WriteFile(gate, nil, 0o644))
+	meshtest.Await(t, "the end of both", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 0 })
+
+	s.Proxy.Heal()
+
+	var last hub.LogLine // of the one with little
+	m.Wait(t, little)
+	m.EachLog(t, little, true, func(l hub.LogLine) { last = l })
+	require.Equal(t, int64(500_000), last.Offset+int64(len(last.Data)))
+	m.Wait(t, much)
+	before := int64(0)
+	m.EachLog(t, much, true, func(l hub.LogLine) {
+		if l.At.Before(last.At) {
+			before += int64(len(l.Data))
+		}
+	})
+	require.Less(t, before, int64(3_000_000), "bytes of the one with much that came first")
+	m.Check(t)
+}
+
+// An agent that writes without end costs what the spoke's policy keeps of it, on
+// both sides.
+func TestAnEndlessWriterCostsItsCap(t *testing.T) {
+	t.Parallel()
+	const most = 1_000_000
+	m := meshtest.Plan{Policy: strings.Replace(policy.Presets["open"], "limits:", "limits:\n  output: 1000000", 1)}.Start(t, "attic")
+	id := m.Spawn(t, "attic", "head", "-c", "2000000000", "/dev/zero")
+
+	r := result(t, m, id)
+
+	require.Equal(t, int64(2_000_000_000), r.Stdout.Bytes)
+	require.Equal(t, int64(2_000_000_000-most), r.Stdout.Dropped)
+	require.Len(t, m.Stdout(t, id, true), int(r.Stdout.Size))
+	require.Less(t, r.Stdout.Size, int64(most+200))
+	require.Less(t, size(t, filepath.Join(m.Spokes["attic"].Dir, "agents")), int64(most+100_000))
+	require.Less(t, size(t, filepath.Join(m.Hub.Dir, "logs")), int64(most+100_000))
+	m.Check(t)
+}
+
+// Who follows an agent whose spoke is away is told so, and until when its output is
+// here.
+func TestFollowingAnAgentThatIsAway(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s, gate := m.Spokes["attic"], filepath.Join(t.TempDir(), "open")
+	id := m.Spawn(t, "attic", "sh", "-c", "echo one; while [ ! -e "+gate+" ]; do sleep 0.05; done; echo two")
+	meshtest.Await(t, "some of its output", func() bool { return m.Stdout(t, id, false) == "one\n" })
+	s.Proxy.Cut()
+	meshtest.Await(t, "that the hub sees it away", func() bool { return !m.View(t, "attic").Linked })
+	require.NoError(t, os.WriteFile(gate, nil, 0o644))
+
+	var away *hub.Waiting
+	var text string
+	m.EachLog(t, id, true, func(l hub.LogLine) {
+		text += string(l.Data)
+		if l.Waiting != nil {
+			away = l.Waiting
+			s.Proxy.Heal()
+		}
+	})
+
+	require.NotNil(t, away)
+	require.Equal(t, "attic", away.Spoke)
+	require.NotNil(t, away.Until)
+	require.Equal(t, "one\ntwo\n", text)
+	m.Check(t)
+}
+
+// The files of an attempt stay while the hub does not have their output, however
+// old they are.
+func TestUnsentOutputIsKept(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	ends := func() string {
+		id := m.Spawn(t, "attic", "echo", "hi")
+		m.Wait(t, id)
+		require.Equal(t, "hi\n", m.Stdout(t, id, true))
+		meshtest.Await(t, "that it is sent", func() bool { return s.Count(t, `SELECT count(*) FROM outputs`) == 0 })
+		return id
+	}
+	sent, gate := ends(), filepath.Join(t.TempDir(), "open")
+	unsent := m.Spawn(t, "attic", gated(gate, "echo hi")...)
+	m.Await(t, unsent, commands.Running)
+	s.Proxy.Cut()
+	require.NoError(t, os.WriteFile(gate, nil, 0o644))
+	meshtest.Await(t, "the end of the agent", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 0 })
+	m.Stop(t, "attic")
+	long := time.Now().Add(-30 * 24 * time.Hour)
+	for _, id := range []string{sent, unsent} {
+		require.NoError(t, os.Chtimes(filepath.Join(s.Dir, "agents", id), long, long))
+	}
+
+	m.Start(t, "attic")
+
+	meshtest.Await(t, "the end of what was sent", func() bool {
+		_, err := os.Stat(filepath.Join(s.Dir, "agents", sent))
+		return os.IsNotExist(err)
+	})
+	require.DirExists(t, filepath.Join(s.Dir, "agents", unsent))
+	s.Proxy.Heal()
+	m.Wait(t, unsent)
+	require.Equal(t, "hi\n", m.Stdout(t, unsent, true))
+	m.Check(t)
 }

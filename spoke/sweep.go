@@ -19,8 +19,10 @@ func (s *Spoke) sweep(ctx context.Context) error {
 	for {
 		wait := s.sweepOnce(ctx)
 		if time.Since(retired) > 10*time.Minute {
-			retired = time.Now()
-			s.retire(ctx)
+			if unsent, known := s.output.Unsent(); known {
+				retired = time.Now()
+				s.retire(ctx, unsent)
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -50,16 +52,14 @@ func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
 	return max(swept.Next, 10*time.Millisecond)
 }
 
-func (s *Spoke) retire(ctx context.Context) {
+// retire removes old rows and the directories of old attempts, but none of the
+// tasks whose output is unsent.
+func (s *Spoke) retire(ctx context.Context, unsent map[string]bool) {
 	if err := s.DB.Retire(ctx); err != nil && ctx.Err() == nil {
 		s.Log.ErrorContext(ctx, "retiring old rows", "err", err)
 	}
 	if err := s.backlog.DropOutput(ctx); err != nil && ctx.Err() == nil {
 		s.Log.ErrorContext(ctx, "forgetting output for ended connections", "err", err)
-	}
-	unsent, known := s.output.Unsent()
-	if !known {
-		return
 	}
 	dirs, _ := filepath.Glob(filepath.Join(s.Dir, "agents", "*"))
 	for _, dir := range dirs {

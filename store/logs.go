@@ -105,6 +105,9 @@ func (db *DB) logs(ctx context.Context, sql string, tasks []string, arg any) (li
 	return list, err
 }
 
+// holdLogs comes before anything else of logs is locked.
+const holdLogs = `SELECT FROM logs WHERE task = ANY($1::uuid[]) ORDER BY task FOR UPDATE`
+
 // ErrLogMoved says that a log is not as it was read, or its connection has ended:
 // nothing was changed.
 var ErrLogMoved = errors.New("the log was changed by somebody else, or its connection has ended")
@@ -143,6 +146,7 @@ func (db *DB) GrowLogs(ctx context.Context, conn string, was map[string]int64, g
 		}{
 			{`SELECT FROM connections WHERE id = $1 AND state IN ('active', 'suspended') FOR SHARE`, 1, []any{conn}},
 			{`INSERT INTO logs (task, conn) SELECT task, $2 FROM unnest($1::uuid[]) AS task ON CONFLICT DO NOTHING`, -1, []any{tasks, conn}},
+			{holdLogs, len(tasks), []any{tasks}},
 			{`UPDATE logs l SET tail = u.tail, at = clock_timestamp() FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS u (task, was, tail)
 				WHERE l.task = u.task AND l.tail = u.was`, len(tasks), []any{tasks, old, tail}},
 			{`WITH u AS (SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[]) AS u (task, base, bytes, fresh)), grown AS (
@@ -205,6 +209,9 @@ func (db *DB) DropSegments(ctx context.Context, list []LogSegment, in []LogStrea
 		streams.add(s)
 	}
 	return db.Tx(ctx, "dropping old segments of logs", func(ctx context.Context, tx *Tx) error {
+		if _, err := tx.Exec(ctx, holdLogs, segments.task); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, `DELETE FROM log_segments s USING unnest($1::uuid[], $2::bigint[]) AS u (task, base) WHERE s.task = u.task AND s.base = u.base`,
 			segments.task, segments.base); err != nil {
 			return err

@@ -1,0 +1,214 @@
+package output_test
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/output"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// A place keeps the output of one spoke's agents.
+type place struct {
+	testing.TB
+	*output.Store
+	hub *storetest.Side
+}
+
+func newPlace(t testing.TB, b output.Bounds) place {
+	t.Helper()
+	hub := storetest.NewPair(t).Hub
+	return place{t, &output.Store{DB: hub.DB, Dir: filepath.Join(t.TempDir(), "logs"), Bounds: b, Log: slog.New(slog.DiscardHandler)}, hub}
+}
+
+// ordered returns a task of the spoke.
+func (p place) ordered() string {
+	p.Helper()
+	task := storetest.NewID()
+	_, err := p.hub.DB.OrderSpawns(p.Context(), []store.SpawnOrder{{Conn: p.hub.Conn.ID, Life: time.Hour, Actor: "test",
+		Spawn: &commands.Spawn{Task: task, Runtime: commands.RuntimeNoop}}})
+	require.NoError(p, err)
+	return task
+}
+
+// fill appends size bytes from offset in pieces.
+func (p place) fill(task string, offset, size int64) {
+	p.Helper()
+	for at := offset; at < offset+size; {
+		n := min(int64(100_000), offset+size-at)
+		data := bytes.Repeat([]byte{byte(at)}, int(n))
+		stored, err := p.Append(p.Context(), p.hub.Conn.ID, []*commands.Log{{Task: task, Attempt: 1, Stream: "stdout", Offset: at, Data: data}})
+		require.NoError(p, err)
+		at += n
+		require.Equal(p, []commands.StoredStream{{Task: task, Attempt: 1, Stream: "stdout", Through: at}}, stored)
+	}
+}
+
+// read returns what is there: the bytes behind the marks, and the marks.
+func (p place) read(task string) (bytes int64, marks []output.Dropped) {
+	p.Helper()
+	log, err := p.hub.DB.Log(p.Context(), task)
+	require.NoError(p, err)
+	next := int64(-1)
+	_, err = p.Read(p.Context(), log, 0, func(l output.Piece) error {
+		if l.Dropped != nil {
+			marks = append(marks, *l.Dropped)
+			if l.Stream != "" {
+				next = l.Dropped.Bytes
+			}
+			return nil
+		}
+		require.True(p, next < 0 || next == l.Offset, "a piece at %d follows %d", l.Offset, next)
+		next = l.Offset + int64(len(l.Data))
+		bytes += int64(len(l.Data))
+		return nil
+	})
+	require.NoError(p, err)
+	return bytes, marks
+}
+
+// onDisk returns what all files hold, and checks that nobody else may read them.
+func (p place) onDisk() (sum int64) {
+	p.Helper()
+	require.NoError(p, filepath.WalkDir(p.Dir, func(path string, d fs.DirEntry, err error) error {
+		require.NoError(p, err)
+		info, err := d.Info()
+		require.NoError(p, err)
+		if d.IsDir() {
+			require.Equal(p, fs.FileMode(0o700), info.Mode().Perm(), path)
+			return nil
+		}
+		require.Equal(p, fs.FileMode(0o600), info.Mode().Perm(), path)
+		sum += info.Size()
+		return nil
+	}))
+	return sum
+}
+
+// An agent that writes without end costs its bound and a segment, and who reads
+// is told how much is missing in front.
+func TestTheBoundOfAnAgent(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, output.Bounds{Agent: 1 << 20})
+	task := p.ordered()
+
+	p.fill(task, 0, 20_000_000)
+
+	require.LessOrEqual(t, p.onDisk(), int64(1<<20+1<<18))
+	kept, marks := p.read(task)
+	require.Greater(t, kept, int64(1<<19))
+	require.Equal(t, []output.Dropped{{By: "hub", Bytes: 20_000_000 - kept}}, marks)
+	p.fill(task, 20_000_000, 100)
+	log, err := p.hub.DB.Log(t.Context(), task)
+	require.NoError(t, err)
+	require.Equal(t, int64(20_000_100), log.Stream(1, "stdout").Through)
+}
+
+// The agents of a spoke share its bound: the oldest output goes first.
+func TestTheBoundOfASpoke(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, output.Bounds{Spoke: 2 << 20})
+	var tasks []string
+	for range 6 {
+		tasks = append(tasks, p.ordered())
+		p.fill(tasks[len(tasks)-1], 0, 700_000)
+	}
+
+	require.LessOrEqual(t, p.onDisk(), int64(2<<20+2<<20/16+200_000))
+	_, marks := p.read(tasks[0])
+	require.Equal(t, []output.Dropped{{By: "hub", Bytes: 700_000}}, marks, "all of the oldest")
+	kept, marks := p.read(tasks[5])
+	require.Equal(t, int64(700_000), kept)
+	require.Empty(t, marks)
+	p.fill(tasks[0], 700_000, 100)
+	kept, marks = p.read(tasks[0])
+	require.Equal(t, int64(100), kept)
+	require.Equal(t, []output.Dropped{{By: "hub", Bytes: 700_000}}, marks)
+}
+
+// What is old goes, with its files, and files that nobody knows go too.
+func TestOldOutput(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, output.Bounds{Age: time.Hour})
+	old, fresh, gone := p.ordered(), p.ordered(), p.ordered()
+	for _, task := range []string{old, fresh, gone} {
+		p.fill(task, 0, 1000)
+	}
+	require.NoError(t, p.hub.Exec(fmt.Sprintf(`UPDATE log_segments SET at = now() - interval '2 hours' WHERE task = '%s'`, old)))
+	require.NoError(t, p.hub.Exec(fmt.Sprintf(`DELETE FROM mirrors WHERE task = '%s'`, gone)))
+	long := time.Now().Add(-2 * time.Hour)
+	require.NoError(t, os.Chtimes(filepath.Join(p.Dir, p.hub.Conn.ID, gone), long, long))
+
+	require.NoError(t, p.Sweep(t.Context()))
+
+	kept, marks := p.read(old)
+	require.Zero(t, kept)
+	require.Equal(t, []output.Dropped{{By: "hub", Bytes: 1000}}, marks)
+	kept, marks = p.read(fresh)
+	require.Equal(t, int64(1000), kept)
+	require.Empty(t, marks)
+	left, err := filepath.Glob(filepath.Join(p.Dir, "*", "*", "*"))
+	require.NoError(t, err)
+	require.Equal(t, []string{filepath.Join(p.Dir, p.hub.Conn.ID, fresh, "0")}, left)
+}
+
+// What the disk lost or changed is marked, and what comes afterwards is there.
+func TestDamagedFiles(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string]func(t *testing.T, file string){
+		"removed": func(t *testing.T, file string) { require.NoError(t, os.Remove(file)) },
+		"cut":     func(t *testing.T, file string) { require.NoError(t, os.Truncate(file, 500)) },
+		"changed": func(t *testing.T, file string) {
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			data[600] ^= 1
+			require.NoError(t, os.WriteFile(file, data, 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, output.Bounds{})
+			task := p.ordered()
+			p.fill(task, 0, 1000)
+			harm(t, filepath.Join(p.Dir, p.hub.Conn.ID, task, "0"))
+
+			p.fill(task, 1000, 10)
+
+			kept, marks := p.read(task)
+			require.Equal(t, []output.Dropped{{By: "hub", Cut: true}}, marks)
+			if name != "changed" { // then it is in the same segment
+				require.Equal(t, int64(10), kept)
+			}
+		})
+	}
+}
+
+// Nothing is confirmed that is not on disk.
+func TestWhatCannotBeWrittenIsNotConfirmed(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, output.Bounds{})
+	task := p.ordered()
+	require.NoError(t, os.WriteFile(p.Dir, nil, 0o600)) // a file where the directory should be
+
+	_, err := p.Append(t.Context(), p.hub.Conn.ID, []*commands.Log{{Task: task, Attempt: 1, Stream: "stdout", Data: []byte("x")}})
+
+	require.Error(t, err)
+	log, err := p.hub.DB.Log(t.Context(), task)
+	require.NoError(t, err)
+	require.Empty(t, log.Streams)
+	require.NoError(t, os.Remove(p.Dir))
+	p.fill(task, 0, 1)
+}
