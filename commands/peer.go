@@ -3,6 +3,8 @@ package commands
 import (
 	"encoding/hex"
 	"strings"
+
+	"github.com/spawnmesh/spawnmesh/signing"
 )
 
 // MaxMissing is how many gaps a set of numbers may have on the wire.
@@ -31,6 +33,35 @@ type Numbering struct {
 	Digest *History `json:"digest,omitempty"` // of those messages; told until both sides agree
 	Ask    []int64  `json:"ask,omitempty"`    // messages of its own: which ones does the other side have under these numbers?
 	Held   []Held   `json:"held,omitempty"`   // what the other side has asked for
+
+	Recall   int64     `json:"recall,omitempty"`   // it was restored, and asks what it said about tasks from this number on; 0: nothing
+	Recalled *Recalled `json:"recalled,omitempty"` // what the other side has asked so
+}
+
+// MaxRecalled is how many messages one answer to [Numbering.Recall] covers.
+const MaxRecalled = 128
+
+// Recalled tells a side that was restored from a backup what it has said about
+// tasks in its messages From to Through, as it adds up today.
+type Recalled struct {
+	From    int64      `json:"from"`    // as it was asked
+	Through int64      `json:"through"` // From-1: nothing
+	Done    bool       `json:"done,omitempty"`
+	Tasks   []Standing `json:"tasks,omitempty"`
+}
+
+// A Standing is how a task stands for the one who asked for it.
+type Standing struct {
+	Task    string  `json:"task"`
+	Command string  `json:"command"` // the message that asked for it,
+	SHA256  string  `json:"sha256"`  // and the digest of its header
+	Attempt int     `json:"attempt"` // the last one that was told of
+	State   State   `json:"state"`
+	Reason  Reason  `json:"reason,omitempty"`
+	Outcome Outcome `json:"outcome,omitempty"`
+	Code    int     `json:"code"`            // exit code, -1: none
+	Ended   int64   `json:"ended,omitempty"` // ms since 1970
+	Comes   bool    `json:"comes,omitempty"` // the message that asked for it is sent again
 }
 
 // A History is a digest over the newest messages of the other side that one side
@@ -142,6 +173,20 @@ func (n *Numbering) check() error {
 	if len(n.Ask) > MaxAsk || len(n.Held) > MaxAsk {
 		return Refuse(Validation, "a heartbeat asks for at most %d messages", MaxAsk)
 	}
+	if r := n.Recalled; r != nil {
+		if numbers = append(numbers, r.From, r.Through); len(r.Tasks) > MaxRecalled {
+			return Refuse(Validation, "a heartbeat tells of at most %d tasks", MaxRecalled)
+		}
+		for _, t := range r.Tasks {
+			if digests = append(digests, t.SHA256); t.Attempt < 0 || t.Attempt > maxAttempt || !signing.ValidUUID(t.Command) || len(t.Outcome) > 64 {
+				return Refuse(Validation, "the standing of task %q names no command or no attempt", clip(t.Task))
+			}
+			if err := checkTaskState(t.Task, t.State, t.Reason); err != nil {
+				return err
+			}
+		}
+	}
+	numbers = append(numbers, n.Recall)
 	for _, x := range numbers {
 		if x < 0 || x > maxNumber {
 			return Refuse(Validation, "number %d is outside 0..%d", x, int64(maxNumber))

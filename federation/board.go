@@ -26,6 +26,7 @@ type Board struct {
 	DB       *store.DB
 	Keys     signing.Keys
 	Log      *slog.Logger   // required
+	Dir      string         // the data directory: what it says tells whether the database was restored
 	Process  string         // who serves the connections: the same again after a restart
 	Version  string         // of the program, for people
 	Server   *transport.Hub // where peers dial in; nil where nobody does
@@ -40,6 +41,10 @@ type Board struct {
 	End func(ctx context.Context, tx *store.Tx, c store.Connection) error
 	// Ended is told after that transaction. Both may be nil.
 	Ended func(ctx context.Context, c store.Connection)
+	// Recalled takes in what a peer recalls of this instance's words about tasks
+	// that it had asked for, inside a transaction, after this instance was restored
+	// from a backup. Nil where no peer is obeyed.
+	Recalled func(ctx context.Context, tx *store.Tx, c store.Connection, list []commands.Standing) error
 	// Lease is how long a peer that is obeyed may be silent before nothing new is
 	// started for it. Nil means [DefaultLease].
 	Lease func() time.Duration
@@ -70,6 +75,9 @@ func (b *Board) Start(ctx context.Context) error {
 	b.handlers = newHandlers(b.Handlers)
 	b.bell, b.moved = make(chan struct{}, 1), make(chan struct{})
 	b.exchanges, b.known, b.applied = map[string]*Exchange{}, map[string]store.Connection{}, map[string]string{}
+	if err := b.beginLife(ctx); err != nil {
+		return err
+	}
 	table, err := b.DB.Serve(ctx, b.Process)
 	if err != nil {
 		return err

@@ -28,8 +28,11 @@ func (x *Exchange) beats(ctx context.Context, d dialled) error {
 			if err := x.beatOnce(ctx, d, link); err == nil {
 				wait := x.board.interval()
 				if x.doubtful(link) { // what was said now may be what the other side waits for
+					if x.pages() {
+						retry = 0
+					}
 					wait = min(retry, wait)
-					retry = min(2*retry, retryMost)
+					retry = min(max(2*retry, retryFirst), retryMost)
 				} else {
 					retry = retryFirst
 				}
@@ -47,6 +50,13 @@ func (x *Exchange) beats(ctx context.Context, d dialled) error {
 		}
 	}
 	return nil
+}
+
+// pages reports whether the peer has more to recall.
+func (x *Exchange) pages() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.accord.paging
 }
 
 // change is closed when something about the connection or its link changes.

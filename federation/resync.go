@@ -20,6 +20,7 @@ type accord struct {
 	issued  int64   // when the peer said what made them agree, ms by its clock
 	differs string  // why they do not agree; "" while that is not known
 	ask     []int64 // messages of ours: what does the peer have under these numbers?
+	paging  bool    // the peer has more to recall
 	told    int64   // the highest number of the peer that it was told to be stored here,
 	toldOn  int64   // on this link
 }
@@ -39,12 +40,12 @@ func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.LinkV
 	x.mu.Lock()
 	v.Agrees, v.Differs = link != 0 && x.accord.link == link, x.accord.differs
 	ask := x.accord.ask
-	var asked []int64
-	if x.beat != nil && x.beat.Body.Link.Numbers != nil {
-		asked = x.beat.Body.Link.Numbers.Ask
+	var theirs *commands.Numbering
+	if x.beat != nil {
+		theirs = x.beat.Body.Link.Numbers
 	}
 	x.mu.Unlock()
-	n, err := x.board.DB.Numbering(ctx, x.id, whole, asked)
+	n, err := x.board.DB.Numbering(ctx, x.id, whole, theirs)
 	if err != nil {
 		return
 	}
@@ -63,7 +64,10 @@ func (x *Exchange) compare(ctx context.Context, p *Peer, theirs commands.Numberi
 		told = x.accord.told
 	}
 	x.mu.Unlock()
-	if agreed {
+	if err := x.recall(ctx, p, theirs.Recalled); err != nil {
+		return err
+	}
+	if agreed && theirs.Recall == 0 {
 		return x.heed(x.board.DB.Confirm(ctx, p.ID, theirs.Stored))
 	}
 	found, err := x.board.DB.Compare(ctx, p.ID, theirs, told)
@@ -76,6 +80,25 @@ func (x *Exchange) compare(ctx context.Context, p *Peer, theirs commands.Numberi
 	return x.conclude(ctx, p, found, link, issued)
 }
 
+// recall takes in what the peer was told by this instance, which was restored
+// from a backup.
+func (x *Exchange) recall(ctx context.Context, p *Peer, r *commands.Recalled) error {
+	if r == nil || x.board.Recalled == nil {
+		return nil
+	}
+	err := x.board.DB.Recall(ctx, p.ID, r, func(ctx context.Context, tx *store.Tx, list []commands.Standing) error {
+		return x.board.Recalled(ctx, tx, p.Connection, list)
+	})
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	x.accord.paging = !r.Done
+	x.mu.Unlock()
+	x.log.InfoContext(ctx, "the peer has said what became of its work", "tasks", len(r.Tasks), "done", r.Done)
+	return nil
+}
+
 // conclude remembers whether the histories agree on link, and says so once.
 func (x *Exchange) conclude(ctx context.Context, p *Peer, found store.Agreement, link, issued int64) error {
 	x.mu.Lock()
@@ -83,6 +106,9 @@ func (x *Exchange) conclude(ctx context.Context, p *Peer, found store.Agreement,
 	x.accord.ask = found.Ask
 	if found.Agrees || found.Differs != "" {
 		x.accord.differs = found.Differs
+	}
+	if found.Differs != "" {
+		x.accord.link = 0
 	}
 	if found.Agrees && link != 0 {
 		x.accord.link, x.accord.issued = link, issued

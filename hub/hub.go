@@ -101,7 +101,7 @@ func (h *Hub) start(ctx context.Context) error {
 	h.output = &output.Store{DB: h.DB, Dir: filepath.Join(h.Dir, "logs"), Bounds: h.Output, Log: h.Log}
 	h.server = &transport.Hub{Listen: h.Listen, Dir: filepath.Join(h.Dir, "nats"), Certificate: cert, Log: h.Log,
 		JoinUser: h.mayJoin, JoinFull: h.joinFull}
-	h.board = &federation.Board{DB: h.DB, Keys: h.Keys, Log: h.Log, Process: "hub:" + h.Dir, Version: h.Version, Server: h.server,
+	h.board = &federation.Board{DB: h.DB, Keys: h.Keys, Log: h.Log, Dir: h.Dir, Process: "hub:" + h.Dir, Version: h.Version, Server: h.server,
 		Handlers: h.handlers(), Interval: h.Interval, End: h.endWork, Ended: h.workEnded}
 	if err := h.board.Start(ctx); err != nil {
 		return err

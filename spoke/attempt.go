@@ -79,6 +79,12 @@ func (s *Spoke) takeOver(ctx context.Context, a *attempt) {
 		return
 	}
 	if agent == nil {
+		if !s.recalled(ctx, a) {
+			return
+		}
+		if exit.Outcome == supervisor.NeverStarted && a.begun {
+			exit.Outcome, exit.Reason = supervisor.Lost, "it had started, and nothing of it is left here: was a backup restored?"
+		}
 		if !exit.StartedAt.IsZero() {
 			s.proveStart(ctx, a, 0)
 		}

@@ -16,6 +16,7 @@ type attempt struct {
 	policy string // version that let it start; "" = not known
 	asked  backlog.Asked
 	state  commands.State
+	begun  bool              // its agent had started: it is taken over, and lost where nothing of it is left
 	agent  *supervisor.Agent // nil until started
 	kills  chan backlog.KillRun
 	lost   chan struct{} // closed when the fence no longer holds

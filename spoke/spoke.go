@@ -149,8 +149,8 @@ func (s *Spoke) start(ctx context.Context) (err error) {
 	if err := s.checkHub(ctx); err != nil {
 		return err
 	}
-	s.board = &federation.Board{DB: s.DB, Keys: s.Keys, Log: s.Log, Process: "spoke:" + s.Dir, Version: s.Version, Handlers: s.handlers(),
-		Interval: s.Interval, Load: s.load, End: s.endWork, Ended: s.workEnded,
+	s.board = &federation.Board{DB: s.DB, Keys: s.Keys, Log: s.Log, Dir: s.Dir, Process: "spoke:" + s.Dir, Version: s.Version, Handlers: s.handlers(),
+		Interval: s.Interval, Load: s.load, End: s.endWork, Ended: s.workEnded, Recalled: s.takeRecalled,
 		Lease: func() time.Duration { return s.Policy.Now().Lease() }}
 	s.output = output.New(s.backlog)
 	s.output.Board, s.output.Dir, s.output.Live, s.output.Log = s.board, s.attemptDir, s.live.asked, s.Log

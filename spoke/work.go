@@ -59,13 +59,27 @@ func (s *Spoke) claim(ctx, late context.Context) (int, error) {
 	from := supervisor.Boottime()
 	// A claim that a stop meets half-way is finished and worked on all the same.
 	list, err := s.backlog.Claim(context.WithoutCancel(ctx), backlog.ClaimTerms{Owner: s.owner(), Capabilities: s.Policy.Now().Capabilities, Limit: min(free, batch), Lease: s.Lease})
-	if err != nil {
+	if err != nil || len(list) == 0 {
 		return 0, err
 	}
+	// A database that was restored from a backup gives out attempts once more.
+	tasks := make([]string, len(list))
+	for i, c := range list {
+		tasks[i] = c.Fence.Task
+	}
+	pasts, err := s.backlog.Pasts(context.WithoutCancel(ctx), tasks)
+	if err != nil {
+		return 0, err // what was claimed is found by the next look
+	}
 	for _, c := range list {
-		a := &attempt{fence: c.Fence, spec: c.Spec, dir: s.attemptDir(c.Fence), asked: c.Asked, state: commands.Claimed}
+		a := &attempt{fence: c.Fence, spec: c.Spec, dir: s.attemptDir(c.Fence), asked: c.Asked, state: commands.Claimed,
+			begun: c.Fence.Attempt <= pasts[c.Fence.Task].Begun}
 		s.live.add(a)
-		s.attempts.Go(func() { s.run(late, a, from.Add(s.Lease)) })
+		if a.begun || exists(a.dir) {
+			s.attempts.Go(func() { s.takeOver(late, a) })
+		} else {
+			s.attempts.Go(func() { s.run(late, a, from.Add(s.Lease)) })
+		}
 	}
 	return len(list), nil
 }
@@ -138,7 +152,7 @@ func (s *Spoke) reconcile(ctx, late context.Context) error {
 			continue
 		}
 		taken++
-		a := &attempt{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, state: commands.Claimed}
+		a := &attempt{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, state: commands.Claimed, begun: o.Started}
 		s.live.add(a)
 		s.attempts.Go(func() { s.takeOver(late, a) })
 	}

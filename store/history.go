@@ -15,12 +15,13 @@ import (
 const historyLength = 1000
 
 // Numbering returns what this side of a connection has numbered and stored; with
-// its digest if whole is set, and with the digests of those messages of the peer
-// that it asked for.
-func (db *DB) Numbering(ctx context.Context, conn string, whole bool, asked []int64) (n commands.Numbering, err error) {
+// its digest if whole is set, and with what the peer has asked for in theirs,
+// which is nil before it was heard.
+func (db *DB) Numbering(ctx context.Context, conn string, whole bool, theirs *commands.Numbering) (n commands.Numbering, err error) {
 	var set pgtype.Multirange[pgtype.Range[pgtype.Int8]]
 	var peerBase int64
-	if err := db.pool.QueryRow(ctx, `SELECT last, base, stored, peer_base FROM sequences WHERE conn = $1`, conn).Scan(&n.Sent, &n.Base, &set, &peerBase); err != nil {
+	if err := db.pool.QueryRow(ctx, `SELECT last, base, stored, peer_base, recall_from FROM sequences WHERE conn = $1`, conn).
+		Scan(&n.Sent, &n.Base, &set, &peerBase, &n.Recall); err != nil {
 		return n, fmt.Errorf("reading the numbers of connection %s: %w", conn, err)
 	}
 	n.Stored = numbersOf(set)
@@ -29,8 +30,13 @@ func (db *DB) Numbering(ctx context.Context, conn string, whole bool, asked []in
 			return n, err
 		}
 	}
-	if len(asked) > 0 {
-		n.Held, err = db.held(ctx, conn, asked)
+	if theirs != nil && len(theirs.Ask) > 0 {
+		if n.Held, err = db.held(ctx, conn, theirs.Ask); err != nil {
+			return n, err
+		}
+	}
+	if theirs != nil && theirs.Recall > 0 {
+		n.Recalled, err = db.recalled(ctx, conn, theirs.Recall)
 	}
 	return n, err
 }

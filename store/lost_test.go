@@ -103,6 +103,24 @@ var writing = map[string]func(s scene) storetest.Act{
 			return s.DB.Compare(ctx, s.Conn.ID, commands.Numbering{Stored: commands.Numbers{Through: 1000}}, 0)
 		}
 	},
+	"DB.BeginLife": func(s scene) storetest.Act {
+		s.met(store.Obeys)
+		_, err := s.DB.BeginLife(s.Context(), "", "the first one")
+		require.NoError(s, err)
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return s.DB.BeginLife(ctx, "another one", "the next one")
+		}
+	},
+	"DB.Recall": func(s scene) storetest.Act {
+		s.met(store.Obeys)
+		require.NoError(s, s.Exec(`UPDATE sequences SET recall_from = 7`))
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.Recall(ctx, s.Conn.ID, &commands.Recalled{From: 7, Through: 9}, func(_ context.Context, tx *store.Tx, _ []commands.Standing) error {
+				tx.Audit(store.AuditRow{Actor: "test", Action: "recalled"})
+				return nil
+			})
+		}
+	},
 	"DB.Serve": func(s scene) storetest.Act {
 		s.met(store.Commands)
 		return func(ctx context.Context, s *storetest.Side) (any, error) {

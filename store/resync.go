@@ -33,6 +33,7 @@ type comparing struct {
 	theirs commands.Numbering
 
 	last, base, stored, peerBase int64
+	recalls                      bool // the peer has not said yet what it was told
 	out                          Agreement
 }
 
@@ -53,8 +54,8 @@ func (db *DB) Compare(ctx context.Context, conn string, theirs commands.Numberin
 		if _, err := tx.Exec(ctx, `SELECT FROM connections WHERE id = $1 FOR NO KEY UPDATE`, conn); err != nil {
 			return err
 		}
-		err := tx.QueryRow(ctx, `SELECT last, base, coalesce(upper(stored), 1) - 1, peer_base FROM sequences WHERE conn = $1 FOR UPDATE`, conn).
-			Scan(&c.last, &c.base, &c.stored, &c.peerBase)
+		err := tx.QueryRow(ctx, `SELECT last, base, coalesce(upper(stored), 1) - 1, peer_base, recall_from > 0 FROM sequences WHERE conn = $1 FOR UPDATE`, conn).
+			Scan(&c.last, &c.base, &c.stored, &c.peerBase, &c.recalls)
 		if err != nil {
 			return err
 		}
@@ -89,8 +90,11 @@ func (c *comparing) compare(ctx context.Context, told int64) error {
 	case c.theirs.Sent < told:
 		c.out.Differs = fmt.Sprintf("message %d of the peer is stored here, and the last one that it knows is %d: it was restored from a backup", told, c.theirs.Sent)
 		return nil
-	case len(c.theirs.Ask) > 0:
+	case len(c.theirs.Ask) > 0 || c.theirs.Recall > 0:
 		c.out.Differs = "the peer was restored from a backup and asks what is stored here; it goes on by itself"
+		return nil
+	case c.recalls:
+		c.out.Differs = "this instance was restored from a backup and asks the peer what it said since; it goes on by itself"
 		return nil
 	case why == "" && !known:
 		return nil
@@ -116,14 +120,14 @@ func (c *comparing) followPeer(ctx context.Context) error {
 	return nil
 }
 
-// reopen opens messages again that the peer had confirmed and has no more. A
-// spawn stays closed once its task was seen to start or to end: it must not run
-// again.
+// reopen opens messages again that the peer had confirmed and has no more. The
+// spawn of a task that was seen to start comes again only to a peer that asks what
+// it has said, and will know: it must not run again. One that ended never does.
 func (c *comparing) reopen(ctx context.Context) error {
 	tag, err := c.tx.Exec(ctx, `UPDATE outbox o SET closed_at = NULL
 		WHERE conn = $1 AND closed_at IS NOT NULL AND exp > clock_timestamp() AND seq >= $5 AND (seq > $2 OR $3::int8multirange @> seq)
-			AND (kind <> $4 OR EXISTS (SELECT FROM mirrors m WHERE m.command = o.id AND m.started_at IS NULL AND m.ended_at IS NULL))`,
-		c.conn, c.theirs.Stored.Through, gaps(c.theirs.Stored), commands.SpawnKind, firstMissing(c.theirs.Stored))
+			AND (kind <> $4 OR EXISTS (SELECT FROM mirrors m WHERE m.command = o.id AND ($6 OR m.started_at IS NULL) AND m.ended_at IS NULL))`,
+		c.conn, c.theirs.Stored.Through, gaps(c.theirs.Stored), commands.SpawnKind, firstMissing(c.theirs.Stored), c.theirs.Recall > 0)
 	if err != nil {
 		return fmt.Errorf("opening messages again that the peer has lost: %w", err)
 	}
@@ -172,6 +176,15 @@ func (c *comparing) restored(ctx context.Context) (why string, known bool, err e
 // known which of our open messages it has: those are confirmed, and the first
 // one that differs and all behind it are sealed again. Else it asks.
 func (c *comparing) goOn(ctx context.Context, why string) error {
+	known := c.last
+	if h := c.theirs.Digest; h != nil && h.From > 0 {
+		known = min(known, h.From-1) // behind it the histories part somewhere
+	}
+	asks, err := recallAfter(ctx, c.tx, c.conn, known)
+	if err != nil {
+		return err
+	}
+	c.recalls = c.recalls || asks
 	held := map[int64]string{}
 	for _, h := range c.theirs.Held {
 		held[h.Seq] = h.SHA256

@@ -26,6 +26,7 @@ func (db *DB) Retire(ctx context.Context) error {
 		`DELETE FROM grant_keys WHERE verifies_until < clock_timestamp() - $1::interval`,
 		`DELETE FROM budget_slots s WHERE $1 > interval '0' AND NOT EXISTS (SELECT FROM budgets b WHERE b.id = s.budget)`,
 		`DELETE FROM last_commits WHERE at < clock_timestamp() - $1::interval`,
+		`DELETE FROM recalled WHERE at < clock_timestamp() - $1::interval - interval '30 days'`,
 		`DELETE FROM listeners WHERE until < clock_timestamp() - $1::interval`,
 	} {
 		err := db.Tx(ctx, "retiring old rows", func(ctx context.Context, tx *Tx) error {

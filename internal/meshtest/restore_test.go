@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +61,14 @@ var points = map[string]func(t *testing.T, m *Mesh, r *traced) string{
 		m.Spokes["attic"].Proxy.Cut()
 		return r.order(t, m, r.gate)
 	},
+	"it was queued": func(t *testing.T, m *Mesh, r *traced) string {
+		for range 2 { // all slots
+			m.Await(t, r.order(t, m, r.gate), commands.Running)
+		}
+		task := r.order(t, m, r.gate)
+		Await(t, "its acceptance", func() bool { return m.Agent(t, task).AcceptedAt != nil })
+		return task
+	},
 	"it was started": func(t *testing.T, m *Mesh, r *traced) string {
 		task := r.order(t, m, r.gate)
 		m.Await(t, task, commands.Running)
@@ -81,52 +90,124 @@ var points = map[string]func(t *testing.T, m *Mesh, r *traced) string{
 	},
 }
 
-// A hub that was restored from an older backup links up by itself. What it knows
-// of ends, with the outcome that it had, and runs once; so do orders that were
-// given with used numbers before the first link.
-func TestAHubIsRestored(t *testing.T) {
+// A disaster takes databases back to an earlier time.
+type disaster struct {
+	sides []string // whose
+	gone  bool     // the spoke's agents have left nothing behind either
+}
+
+var disasters = map[string]disaster{
+	"a hub":                           {sides: []string{"hub"}},
+	"a spoke":                         {sides: []string{"attic"}},
+	"a spoke without its directories": {sides: []string{"attic"}, gone: true},
+	"both sides at once":              {sides: []string{"hub", "attic"}},
+}
+
+func (d disaster) has(side string) bool { return slices.Contains(d.sides, side) }
+
+// backUp returns a backup of each side that is to be restored.
+func (d disaster) backUp(t *testing.T, m *Mesh) map[string]string {
+	t.Helper()
+	backups := map[string]string{}
+	for _, side := range d.sides {
+		m.Stop(t, side)
+		backups[side] = m.instance(t, side).Backup(t)
+	}
+	for _, side := range d.sides {
+		m.Start(t, side)
+	}
+	return backups
+}
+
+// strike restores the backups.
+func (d disaster) strike(t *testing.T, m *Mesh, backups map[string]string) {
+	t.Helper()
+	for _, side := range d.sides {
+		m.Stop(t, side)
+		m.instance(t, side).Restore(t, backups[side])
+	}
+	if d.gone {
+		require.NoError(t, os.RemoveAll(filepath.Join(m.Spokes["attic"].Dir, "agents")))
+	}
+	for _, side := range d.sides {
+		m.Start(t, side)
+	}
+}
+
+// What was restored from an older backup goes on by itself. Every order that is
+// known ends with the outcome that it had, and none runs twice: neither those that
+// the backup had still to run, nor those that it does not know, nor those that
+// were given before the first link.
+func TestWhatWasRestoredGoesOnByItself(t *testing.T) {
 	t.Parallel()
-	for point, bring := range points {
-		for _, since := range []int{0, 1, 50} {
-			t.Run(fmt.Sprintf("to when %s, %d orders ago", point, since), func(t *testing.T) {
-				t.Parallel()
-				m, r := Start(t, "attic"), newTraced(t)
-				known := []string{bring(t, m, r)}
-				m.Stop(t, "hub")
-				backup := m.Hub.Backup(t)
-				m.Start(t, "hub")
-				m.Spokes["attic"].Proxy.Heal()
-				r.open(t)
-				for range since {
-					r.order(t, m, r.gate)
+	for what, d := range disasters {
+		for point, bring := range points {
+			for _, since := range []int{0, 1, 50} {
+				if since == 50 && point != "it was started" {
+					continue // what comes after a point is the same for all
 				}
-				for task := range r.tasks {
-					m.Wait(t, task)
-				}
+				t.Run(fmt.Sprintf("%s, to when %s, %d orders ago", what, point, since), func(t *testing.T) {
+					t.Parallel()
+					m, r := Plan{Slots: 2}.Start(t, "attic"), newTraced(t)
+					known := []string{bring(t, m, r)}
+					backups := d.backUp(t, m)
+					m.Spokes["attic"].Proxy.Heal()
+					r.open(t)
+					for range since {
+						r.order(t, m, r.gate)
+					}
+					for task := range r.tasks {
+						m.Wait(t, task)
+					}
+					late := r.order(t, m, r.gate+"-late") // runs at the time of the disaster
+					m.Await(t, late, commands.Running)
 
-				m.Spokes["attic"].Proxy.Cut()
-				m.Stop(t, "hub")
-				m.Hub.Restore(t, backup)
-				m.Start(t, "hub")
-				for range 3 {
-					known = append(known, r.order(t, m, r.gate))
-				}
-				m.Spokes["attic"].Proxy.Heal()
+					m.Spokes["attic"].Proxy.Cut()
+					d.strike(t, m, backups)
+					for range 3 {
+						known = append(known, r.order(t, m, r.gate))
+					}
+					m.Spokes["attic"].Proxy.Heal()
 
-				agreeAgain(t, m, "attic")
-				for _, task := range known {
-					require.Equal(t, commands.Completed, m.Wait(t, task).State)
-				}
-				m.Check(t)
-				for task := range r.tasks {
-					require.Equal(t, 1, r.runs(t, task))
-				}
-				const resyncs = `SELECT count(*) FROM audit WHERE code = 'RESYNC' AND action = 'connection.resync'`
-				require.Equal(t, since > 0, m.Hub.Count(t, `SELECT count(*) FROM sequences WHERE base > 0`) > 0, "the numbers go on after a gap")
-				require.Equal(t, since > 0, m.Hub.Count(t, resyncs+` AND actor = 'self' AND why LIKE '%numbers go on after%'`) == 1, "the hub says so")
-				require.Equal(t, since > 0, m.Spokes["attic"].Count(t, resyncs+` AND actor = 'peer'`) == 1, "the spoke says so")
-				require.Zero(t, m.Hub.Count(t, `SELECT count(*) FROM connections WHERE state <> 'active'`))
-			})
+					agreeAgain(t, m, "attic")
+					require.NoError(t, os.WriteFile(r.gate+"-late", nil, 0o600))
+					for _, task := range known {
+						require.Equal(t, commands.Completed, m.Wait(t, task).State)
+					}
+					if !d.has("hub") {
+						v := m.Wait(t, late)
+						require.Equal(t, d.gone, v.State == commands.Failed && v.Reason == commands.ExecutorDied, "%s %s", v.State, v.Reason)
+						require.Equal(t, !d.gone, v.State == commands.Completed, "%s %s", v.State, v.Reason)
+					}
+					m.rest(t)
+					m.agreeAbout(t)
+					for task := range r.tasks {
+						require.Equal(t, 1, r.runs(t, task))
+					}
+					for _, side := range d.sides {
+						require.Equal(t, 1, m.instance(t, side).Count(t, resyncs+` AND actor = 'self' AND why LIKE '%numbers go on after%'`), "%s says so", side)
+					}
+					for _, i := range []*Instance{m.Hub.Instance, m.Spokes["attic"].Instance} {
+						require.Zero(t, i.Count(t, `SELECT count(*) FROM connections WHERE state <> 'active'`))
+						require.Zero(t, i.Count(t, `SELECT count(*) FROM freezes`))
+						require.Zero(t, i.Count(t, `SELECT count(*) FROM audit WHERE code IN ('SEQ_REUSE', 'RESULT_CONFLICT')`))
+					}
+				})
+			}
+		}
+	}
+}
+
+const resyncs = `SELECT count(*) FROM audit WHERE code = 'RESYNC' AND action = 'connection.resync'`
+
+// agreeAbout compares the tasks that both sides know.
+func (m *Mesh) agreeAbout(t testing.TB) {
+	t.Helper()
+	s := m.Spokes["attic"]
+	theirs := s.Pairs(t, `SELECT id::text, state::text FROM tasks`)
+	for task, state := range m.Hub.Pairs(t, `SELECT task::text, state::text FROM mirrors`) {
+		if is, here := theirs[task]; here {
+			require.Equal(t, state, is, "task %s", task)
 		}
 	}
 }

@@ -103,7 +103,7 @@ func byOperator(act func(*backlog.Workspace, context.Context, backlog.Act) (back
 }
 
 // reading are the methods that change nothing.
-var reading = []string{"Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.ReadyCount", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
+var reading = []string{"Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Pasts", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.ReadyCount", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
 	"Workspace.Audit", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Listen", "Workspace.Name", "Workspace.Quotas",
 	"Workspace.Show", "Workspace.ShowAll", "Workspace.Stats", "Workspace.VerifyGrant", "Workspace.Why"}
 
@@ -337,6 +337,14 @@ var writing = map[string]func(s scene) do{
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
 			return within(ctx, s, func(ctx context.Context, tx *store.Tx) (any, error) {
 				return s.backlog.Request(ctx, tx, []backlog.Request{r, again})
+			})
+		}
+	},
+	"Backlog.Recall": func(s scene) do {
+		list := []commands.Standing{{Task: s.asked().Spawn.Task, State: commands.Running, Attempt: 2}}
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return within(ctx, s, func(ctx context.Context, tx *store.Tx) (any, error) {
+				return nil, s.backlog.Recall(ctx, tx, s.Conn.ID, list)
 			})
 		}
 	},

@@ -22,6 +22,7 @@ $$ SELECT s IN ('completed', 'failed', 'cancelled', 'expired', 'unavailable') $$
 CREATE TABLE instance (
     singleton   boolean PRIMARY KEY DEFAULT true CONSTRAINT there_is_one_instance CHECK (singleton),
     id          text NOT NULL,
+    mark        text NOT NULL DEFAULT '',   -- what its data directory had when it was last started: one that differs shows a restore
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
@@ -116,7 +117,10 @@ CREATE TABLE sequences (
     -- After a restore from a backup the numbers go on far above what the other
     -- side has; what it has up to here may be unknown to the one that was restored.
     base       bigint NOT NULL DEFAULT 0,          -- of ours
-    peer_base  bigint NOT NULL DEFAULT 0           -- of the peer's
+    peer_base  bigint NOT NULL DEFAULT 0,          -- of the peer's
+    -- The peer is asked what it was told about tasks in messages of ours from this
+    -- number on; 0 = nothing. Until it has said so, what it asked for is frozen.
+    recall_from  bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
 -- Which process serves a connection, and until when, by this database's clock.
@@ -183,6 +187,15 @@ CREATE TABLE kills (
     PRIMARY KEY (conn, command)
 );
 CREATE INDEX kills_task ON kills (task);
+
+-- Attempts that had started before this database was restored from a backup, as
+-- the one who asked for the task recalls. They are taken over, never started.
+CREATE TABLE recalled (
+    task     uuid PRIMARY KEY,
+    conn     uuid NOT NULL,
+    attempt  int NOT NULL,              -- the last one of them
+    at       timestamptz NOT NULL DEFAULT clock_timestamp()
+);
 
 ------------------------------------------------------------------ backlog ---
 

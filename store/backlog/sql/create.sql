@@ -48,14 +48,15 @@ WITH new AS (
     SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bytea[], $6::int[], $7::int[], $8::int[], $9::jsonb[], $10::timestamptz[], $11::int[])
         WITH ORDINALITY AS u (id, conn, title, command, digest, class, priority, retries, spec, expires_at, losses, n)
 ), added AS (
-    INSERT INTO tasks (id, conn, title, command, command_digest, class, priority, max_retries, max_losses, expires_at)
-    SELECT id, conn, title, command, digest, class, priority, retries, losses, expires_at FROM new ORDER BY id
+    INSERT INTO tasks (id, conn, title, command, command_digest, class, priority, max_retries, max_losses, expires_at, attempt)
+    SELECT id, conn, title, command, digest, class, priority, retries, losses, expires_at, coalesce((SELECT r.attempt - 1 FROM recalled r WHERE r.task = id), 0) FROM new ORDER BY id
     ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, command, class, priority, expires_at
 ), bodies AS (
     INSERT INTO task_bodies (task, workspace, spec) SELECT id, workspace, spec FROM new JOIN added USING (id, command)
 ), agents AS (
     INSERT INTO agents (id, name, runtime) SELECT id, title, spec->>'runtime' FROM new JOIN added USING (id, command)
 ), places AS (
-    INSERT INTO ready (class, rank, seq, task, workspace, expires_at) SELECT class, -priority, seq, id, workspace, expires_at FROM added
+    INSERT INTO ready (class, rank, seq, task, workspace, expires_at) SELECT class, -priority, seq, id, workspace,
+        CASE WHEN EXISTS (SELECT FROM recalled r WHERE r.task = added.id) THEN 'infinity' ELSE expires_at END FROM added
 )
 SELECT id::text FROM added

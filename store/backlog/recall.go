@@ -1,0 +1,203 @@
+package backlog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A Past is what is known of a task's attempts from before a restore.
+type Past struct {
+	Begun int  // the last attempt that is known to have started; 0 = none
+	Asked bool // the one who asked for the task was asked about it, and has not answered yet
+}
+
+// Pasts returns what is known of tasks from before a restore.
+func (b *Backlog) Pasts(ctx context.Context, tasks []string) (map[string]Past, error) {
+	pasts := map[string]Past{}
+	err := b.db.Read(ctx, "looking for what was recalled of tasks", func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, statement("pasts"), tasks)
+		if err != nil {
+			return err
+		}
+		var task string
+		var p Past
+		_, err = pgx.ForEachRow(rows, []any{&task, &p.Begun, &p.Asked}, func() error { pasts[task] = p; return nil })
+		return err
+	})
+	return pasts, err
+}
+
+// Recall takes in how tasks of connection conn stand, as their asker recalls, in
+// a transaction of its caller. What has ended there ends here too, with the same
+// outcome and without a word. What had started is noted, so that it is taken over
+// and not started again. A task that is not here, runs there and will not be asked
+// for again ends there: its asker is told.
+func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []commands.Standing) error {
+	here, err := holdRecalled(ctx, tx, conn, list)
+	if err != nil {
+		return err
+	}
+	r := recalling{here: here}
+	for _, s := range list {
+		r.sort(conn, s)
+	}
+	if len(r.lost) > 0 {
+		if err := b.moved(ctx, tx, r.lost); err != nil {
+			return err
+		}
+	}
+	if err := b.endRecalled(ctx, tx, conn, r.ended, r.leased); err != nil {
+		return err
+	}
+	return r.note(ctx, tx, conn)
+}
+
+// A heldTask is a task as it is held until the commit.
+type heldTask struct {
+	state  commands.State
+	fence  Fence
+	leased bool
+}
+
+func holdRecalled(ctx context.Context, tx *store.Tx, conn string, list []commands.Standing) (map[string]heldTask, error) {
+	tasks := make([]string, len(list))
+	for i, s := range list {
+		tasks[i] = s.Task
+	}
+	rows, err := tx.Query(ctx, statement("hold_recalled"), tasks, conn)
+	if err != nil {
+		return nil, fmt.Errorf("reading tasks that were recalled: %w", err)
+	}
+	here, h := map[string]heldTask{}, heldTask{}
+	_, err = pgx.ForEachRow(rows, []any{&h.fence.Task, &h.state, &h.fence.Attempt, &h.fence.Epoch, &h.leased}, func() error {
+		here[h.fence.Task] = h
+		return nil
+	})
+	return here, err
+}
+
+// recalling sorts what was recalled by what follows from it.
+type recalling struct {
+	here    map[string]heldTask
+	ended   []commands.Standing
+	leased  []closing // of these, the attempts that are open here
+	lost    []Moved   // of which nothing is here
+	begun   attempts  // that had started
+	forward attempts  // of tasks that wait, the last ones that are over
+}
+
+type attempts struct {
+	task    []string
+	attempt []int
+}
+
+func (a *attempts) add(task string, attempt int) {
+	a.task, a.attempt = append(a.task, task), append(a.attempt, attempt)
+}
+
+func (r *recalling) sort(conn string, s commands.Standing) {
+	h, here := r.here[s.Task]
+	switch {
+	case !here:
+		if !s.State.Terminal() && !s.Comes {
+			r.lost = append(r.lost, lost(conn, s))
+		}
+		if s.Attempt > 0 {
+			r.begun.add(s.Task, s.Attempt)
+		}
+	case h.state.Terminal():
+	case s.State.Terminal():
+		if r.ended = append(r.ended, s); h.leased {
+			r.leased = append(r.leased, closing{fence: h.fence, outcome: string(commands.Released)})
+		}
+	case s.Attempt == 0:
+	case h.leased:
+		r.begun.add(s.Task, s.Attempt)
+	case s.State == commands.Queued: // that attempt is over, and the next one may start
+		r.forward.add(s.Task, s.Attempt)
+	default:
+		r.begun.add(s.Task, max(s.Attempt, h.fence.Attempt+1))
+		r.forward.add(s.Task, s.Attempt-1)
+	}
+}
+
+// lost is the end of a task of which nothing is here.
+func lost(conn string, s commands.Standing) Moved {
+	m := Moved{Task: s.Task, Conn: conn, Asked: Asked{Command: s.Command, Digest: s.SHA256}, State: commands.Failed, Reason: commands.ExecutorDied,
+		Attempt: s.Attempt, At: time.Now().UnixMilli(), End: &End{Outcome: commands.Interrupted,
+			Exit: commands.Exit{Code: -1, Error: "the spoke was restored from a backup that does not know this agent"}}}
+	if s.Attempt == 0 {
+		m.State, m.Reason, m.End = commands.Expired, commands.CommandExpired, nil
+	}
+	return m
+}
+
+func (r *recalling) note(ctx context.Context, tx *store.Tx, conn string) error {
+	if len(r.begun.task) > 0 {
+		if _, err := tx.Exec(ctx, statement("note_recalled"), r.begun.task, r.begun.attempt, conn); err != nil {
+			return fmt.Errorf("noting attempts that had started: %w", err)
+		}
+	}
+	if len(r.forward.task) > 0 {
+		if _, err := tx.Exec(ctx, statement("bring_forward"), r.forward.task, r.forward.attempt); err != nil {
+			return fmt.Errorf("bringing tasks forward: %w", err)
+		}
+	}
+	return nil
+}
+
+// endRecalled ends tasks as their asker recalls that they ended.
+func (b *Backlog) endRecalled(ctx context.Context, tx *store.Tx, conn string, list []commands.Standing, open []closing) error {
+	if len(list) == 0 {
+		return nil
+	}
+	if _, err := b.closeAttempts(ctx, tx, "peer", open); err != nil {
+		return err
+	}
+	var tasks, states, reasons []string
+	var last []int
+	for _, s := range list {
+		tasks, states, reasons, last = append(tasks, s.Task), append(states, string(s.State)), append(reasons, string(s.Reason)), append(last, s.Attempt)
+	}
+	if err := pull(ctx, tx, tasks); err != nil {
+		return err
+	}
+	rows, err := tx.Query(ctx, statement("end_recalled"), tasks, states, reasons, last, "peer")
+	if err != nil {
+		return fmt.Errorf("ending tasks as their asker recalls: %w", err)
+	}
+	done, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("ending tasks as their asker recalls: %w", err)
+	}
+	var ends []Moved
+	var bad []string
+	for _, s := range list {
+		if !slices.Contains(done, s.Task) {
+			continue
+		}
+		if s.State != commands.Completed {
+			bad = append(bad, s.Task)
+		}
+		m := Moved{Task: s.Task, Conn: conn, State: s.State, Reason: s.Reason, Attempt: s.Attempt, At: s.Ended}
+		if s.Outcome != "" {
+			m.End = &End{Outcome: s.Outcome, Exit: commands.Exit{Code: s.Code}}
+		}
+		ends = append(ends, m)
+	}
+	if err := resolveNow(ctx, tx, done); err != nil {
+		return err
+	}
+	if err := storeResults(ctx, tx, ends); err != nil {
+		return err
+	}
+	return b.failDependents(ctx, tx, bad)
+}

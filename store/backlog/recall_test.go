@@ -1,0 +1,141 @@
+package backlog_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// restored lets the instance begin a life on a database that its directory does
+// not know.
+func (s scene) restored() {
+	_, err := s.DB.BeginLife(s.Context(), "", "the first one")
+	require.NoError(s, err)
+	restored, err := s.DB.BeginLife(s.Context(), "a later one", "the next one")
+	require.NoError(s, err)
+	require.True(s, restored)
+}
+
+// recall lets the peer answer what it is asked.
+func (s scene) recall(list ...commands.Standing) {
+	n, err := s.DB.Numbering(s.Context(), s.Conn.ID, false, nil)
+	require.NoError(s, err)
+	require.Positive(s, n.Recall, "it asks")
+	r := &commands.Recalled{From: n.Recall, Through: n.Recall, Done: true, Tasks: list}
+	require.NoError(s, s.DB.Recall(s.Context(), s.Conn.ID, r, func(ctx context.Context, tx *store.Tx, list []commands.Standing) error {
+		return s.backlog.Recall(ctx, tx, s.Conn.ID, list)
+	}))
+}
+
+func (s scene) claim() []backlog.Claimed {
+	list, err := s.backlog.Claim(s.Context(), backlog.ClaimTerms{Owner: string(s.Self()), Limit: 10})
+	require.NoError(s, err)
+	return list
+}
+
+// What a restored database has to run may have run, so it waits for the one who
+// asked for it; after an ordinary restart nothing does.
+func TestWhatMayHaveRunIsHeldBack(t *testing.T) {
+	t.Parallel()
+	side := newSide(t)
+	s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
+	r := s.asked()
+	for _, found := range []string{"", "the mark"} {
+		restored, err := s.DB.BeginLife(t.Context(), found, "the mark")
+		require.NoError(t, err)
+		require.False(t, restored)
+	}
+	s.restored()
+
+	require.Empty(t, s.claim(), "before the peer has said what it knows")
+	pasts, err := s.backlog.Pasts(t.Context(), []string{r.Spawn.Task})
+	require.NoError(t, err)
+	require.True(t, pasts[r.Spawn.Task].Asked)
+	s.recall()
+
+	require.Len(t, s.claim(), 1)
+	require.Zero(t, s.Count(t, `SELECT count(*) FROM freezes`))
+}
+
+func TestATaskIsWhatItsAskerRecalls(t *testing.T) {
+	t.Parallel()
+	waits := func(s scene) string { return s.asked().Spawn.Task }
+	runs := func(s scene) string { return s.running().Task }
+	tests := map[string]struct {
+		here    func(s scene) string
+		there   commands.Standing
+		state   commands.State
+		attempt int // the one that is claimed next, or the last one
+		begun   bool
+	}{
+		"it waits, and had not started":           {waits, commands.Standing{State: commands.Queued}, commands.Claimed, 1, false},
+		"it waits, and had started":               {waits, commands.Standing{State: commands.Running, Attempt: 1}, commands.Claimed, 1, true},
+		"it waits, and had started a third time":  {waits, commands.Standing{State: commands.Running, Attempt: 3}, commands.Claimed, 3, true},
+		"it waits, and was to run a second time":  {waits, commands.Standing{State: commands.Queued, Attempt: 1}, commands.Claimed, 2, false},
+		"it waits, and had ended":                 {waits, commands.Standing{State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded}, commands.Completed, 1, false},
+		"it is claimed, and had started":          {runs, commands.Standing{State: commands.Running, Attempt: 1}, commands.Claimed, 1, true},
+		"it is claimed, and had failed":           {runs, commands.Standing{State: commands.Failed, Attempt: 2, Outcome: commands.AttemptFailed, Code: 3}, commands.Failed, 2, false},
+		"it is claimed, and nothing more is told": {runs, commands.Standing{State: commands.Queued}, commands.Claimed, 1, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			side := newSide(t)
+			s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
+			task := tt.here(s)
+			s.restored()
+			tt.there.Task = task
+
+			s.recall(tt.there)
+			s.claim()
+
+			require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND state = $2::text::task_state AND attempt = $3`, task, string(tt.state), tt.attempt))
+			pasts, err := s.backlog.Pasts(t.Context(), []string{task})
+			require.NoError(t, err)
+			if !tt.state.Terminal() {
+				require.Equal(t, tt.begun, pasts[task].Begun >= tt.attempt)
+			} else {
+				require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM task_bodies WHERE task = $1 AND result->>'state' = $2 AND (result->'exit'->>'code')::int = $3`, task, string(tt.state), tt.there.Code))
+				require.Zero(t, s.Count(t, `SELECT (SELECT count(*) FROM ready) + (SELECT count(*) FROM due) + (SELECT count(*) FROM parked) + (SELECT count(*) FROM leases)`))
+			}
+			require.Zero(t, s.Count(t, `SELECT count(*) FROM outbox`), "the asker knows")
+		})
+	}
+}
+
+// A task that runs there and is not here ends there, unless it is asked for again.
+func TestALostTaskEndsWhereItWasAskedFor(t *testing.T) {
+	t.Parallel()
+	side := newSide(t)
+	var told []backlog.Moved
+	side.backlog = backlog.Open(side.DB, func(_ context.Context, _ *store.Tx, facts []backlog.Moved) error {
+		told = append(told, facts...)
+		return nil
+	})
+	s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
+	s.asked()
+	s.restored()
+	gone, comes := s.request(), s.request()
+	standing := func(r backlog.Request, comes bool) commands.Standing {
+		return commands.Standing{Task: r.Spawn.Task, Command: r.Asked.Command, SHA256: r.Asked.Digest, State: commands.Running, Attempt: 2, Comes: comes}
+	}
+
+	s.recall(standing(gone, false), standing(comes, true))
+
+	require.Len(t, told, 1)
+	require.Equal(t, []any{gone.Spawn.Task, gone.Asked, commands.Failed, 2}, []any{told[0].Task, told[0].Asked, told[0].State, told[0].Attempt})
+	require.NoError(t, s.DB.Tx(t.Context(), "asking again", func(ctx context.Context, tx *store.Tx) error {
+		_, err := s.backlog.Request(ctx, tx, []backlog.Request{comes})
+		return err
+	}))
+	for _, c := range s.claim() {
+		if c.Fence.Task == comes.Spawn.Task {
+			require.Equal(t, 2, c.Fence.Attempt, "the attempt that had started")
+		}
+	}
+}

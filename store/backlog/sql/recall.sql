@@ -1,0 +1,40 @@
+-- What the one who asked for tasks recalls of them, after this database was
+-- restored from a backup.
+
+-- name: hold_recalled
+SELECT t.id::text, t.state, t.attempt, t.epoch, l.task IS NOT NULL
+FROM tasks t LEFT JOIN leases l ON l.task = t.id WHERE t.id = ANY ($1::uuid[]) AND t.conn = $2 ORDER BY t.id FOR UPDATE OF t
+
+-- Remembers attempts that had started: a claim takes them over and starts nothing.
+-- name: note_recalled
+INSERT INTO recalled AS r (task, conn, attempt) SELECT task, $3, attempt FROM unnest($1::uuid[], $2::int[]) AS u (task, attempt)
+ON CONFLICT (task) DO UPDATE SET attempt = greatest(r.attempt, excluded.attempt)
+
+-- Brings tasks that wait forward to the attempts that were told of. Those spent
+-- retries as far as is known, and what ran does not expire unstarted.
+-- name: bring_forward
+WITH u AS (
+    SELECT * FROM unnest($1::uuid[], $2::int[]) AS u (task, attempt)
+), moved AS (
+    UPDATE tasks t SET attempt = greatest(t.attempt, u.attempt), retries = t.retries + greatest(u.attempt - t.attempt, 0), updated_at = clock_timestamp()
+    FROM u WHERE t.id = u.task RETURNING t.id
+), soon AS (
+    UPDATE due d SET at = now() FROM moved m WHERE d.task = m.id
+)
+UPDATE ready r SET expires_at = 'infinity' FROM moved m WHERE r.task = m.id
+
+-- name: end_recalled
+WITH moved AS (
+    UPDATE tasks t SET state = u.state::task_state, reason = u.reason, attempt = greatest(t.attempt, u.attempt), epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::int[]) AS u (task, state, reason, attempt) WHERE t.id = u.task AND NOT is_terminal(t.state)
+    RETURNING t.id, t.workspace, t.state, t.reason
+), audited AS (
+    INSERT INTO audit (workspace, actor, action, object, code, why) SELECT workspace, $5, 'task.' || state, id::text, reason, 'as the peer recalls; this database was restored from a backup' FROM moved
+),
+-- include: tally
+SELECT id::text FROM moved
+
+-- name: pasts
+SELECT t.id::text, coalesce(r.attempt, 0), coalesce(s.recall_from > 0 AND c.state NOT IN ('revoked', 'rejected'), false)
+FROM tasks t LEFT JOIN recalled r ON r.task = t.id LEFT JOIN sequences s ON s.conn = t.conn LEFT JOIN connections c ON c.id = t.conn
+WHERE t.id = ANY ($1::uuid[])

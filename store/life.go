@@ -1,0 +1,55 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// BeginLife notes that an instance is started whose data directory had the mark
+// found, "" before its first start, and has the mark next from now on. A database
+// with another mark than found is not as that directory left it: it was restored
+// from a backup. The numbers of its messages then go on above all that may have been
+// used since, and the peers that it obeys are asked what it has said.
+func (db *DB) BeginLife(ctx context.Context, found, next string) (restored bool, err error) {
+	err = db.Tx(ctx, "beginning the life of the instance", func(ctx context.Context, tx *Tx) error {
+		var mark string
+		if err := tx.QueryRow(ctx, `SELECT mark FROM instance FOR UPDATE`).Scan(&mark); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `UPDATE instance SET mark = $1`, next); err != nil {
+			return err
+		}
+		if restored = mark != found; !restored {
+			return nil
+		}
+		return goOnAbove(ctx, tx)
+	})
+	return restored, err
+}
+
+// goOnAbove leaves a gap behind the numbers of every living connection.
+func goOnAbove(ctx context.Context, tx *Tx) error {
+	rows, err := tx.Query(ctx, `SELECT conn::text, last FROM sequences JOIN connections ON id = conn WHERE state NOT IN ('revoked', 'rejected') ORDER BY conn FOR UPDATE OF sequences`)
+	if err != nil {
+		return fmt.Errorf("reading the numbers of connections: %w", err)
+	}
+	last, conn, n := map[string]int64{}, "", int64(0)
+	if _, err := pgx.ForEachRow(rows, []any{&conn, &n}, func() error { last[conn] = n; return nil }); err != nil {
+		return fmt.Errorf("reading the numbers of connections: %w", err)
+	}
+	for conn, n := range last {
+		if _, err := tx.Exec(ctx, `UPDATE sequences SET last = $2, base = $2 WHERE conn = $1`, conn, n+jump); err != nil {
+			return fmt.Errorf("going on above the numbers that may have been used: %w", err)
+		}
+		if _, err := recallAfter(ctx, tx, conn, n); err != nil {
+			return err
+		}
+		tx.Audit(AuditRow{Actor: "self", Action: "connection.resync", Code: string(commands.Resync), Conn: conn,
+			Why: fmt.Sprintf("the database is not as the data directory left it: it was restored from a backup; message %d is the last one known here, and numbers go on after %d", n, n+jump)})
+	}
+	return nil
+}

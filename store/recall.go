@@ -1,0 +1,100 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// An instance that obeys and was restored from a backup does not know what it has
+// said since. Until the peer has told, nothing that the peer had asked for is
+// claimed: it may have run. What holds it back is a freeze of the connection, so
+// a person can see it, and lift it.
+
+// heldBy is who set that freeze.
+const heldBy = "restore"
+
+// recallAfter has the peer asked what it was told after number last, and holds
+// back what it had asked for. Whom we command is not asked: it tells by itself.
+func recallAfter(ctx context.Context, tx *Tx, conn string, last int64) (asks bool, err error) {
+	tag, err := tx.Exec(ctx, `UPDATE sequences s SET recall_from = CASE s.recall_from WHEN 0 THEN $2 ELSE least(s.recall_from, $2) END FROM connections c
+		WHERE s.conn = $1 AND c.id = s.conn AND c.authority = 'obeys'`, conn, last+1)
+	if err != nil {
+		return false, fmt.Errorf("noting that the peer is to be asked: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return false, nil
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO freezes (workspace, scope, target, reason, actor)
+		SELECT $2, 'connection', id::text, 'restored from a backup: this may have run; it waits until ' || peer_name || ' has said what became of it', $3
+		FROM connections WHERE id = $1 ON CONFLICT DO NOTHING`, conn, Workspace, heldBy)
+	if err != nil {
+		return false, fmt.Errorf("holding back what may have run: %w", err)
+	}
+	return true, nil
+}
+
+// recalled returns how those tasks stand that the peer has told of in its messages
+// from number from on.
+func (db *DB) recalled(ctx context.Context, conn string, from int64) (*commands.Recalled, error) {
+	out := &commands.Recalled{From: from, Through: from - 1}
+	var n int
+	var tasks []string
+	err := db.pool.QueryRow(ctx, `SELECT count(*), coalesce(max(seq), $2 - 1), coalesce(array_agg(DISTINCT task::text), '{}')
+		FROM (SELECT seq, task FROM inbox WHERE conn = $1 AND seq >= $2 AND task IS NOT NULL ORDER BY seq LIMIT $3) AS said`, conn, from, commands.MaxRecalled).
+		Scan(&n, &out.Through, &tasks)
+	if err != nil {
+		return nil, fmt.Errorf("reading what the peer has said: %w", err)
+	}
+	out.Done = n < commands.MaxRecalled
+	rows, err := db.pool.Query(ctx, `
+		SELECT m.task::text, m.command::text, encode(m.command_digest, 'hex'), m.attempt, m.state, m.reason, coalesce(m.result->>'outcome', ''),
+			coalesce((m.result->'exit'->>'code')::int, -1), coalesce((extract(epoch FROM m.ended_at) * 1000)::bigint, 0), o.id IS NOT NULL
+		FROM mirrors m LEFT JOIN outbox o ON o.id = m.command AND o.closed_at IS NULL AND o.exp > clock_timestamp()
+		WHERE m.task = ANY ($2::uuid[]) AND m.conn = $1 ORDER BY m.task`, conn, tasks)
+	if err != nil {
+		return nil, fmt.Errorf("reading the standing of the peer's tasks: %w", err)
+	}
+	out.Tasks, err = pgx.CollectRows(rows, pgx.RowToStructByPos[commands.Standing])
+	return out, err
+}
+
+// Recall takes in what the peer recalls of this instance's own words. act is
+// called with it inside the transaction; it may run again after an outage. What
+// was not asked for, or was taken in before, changes nothing.
+func (db *DB) Recall(ctx context.Context, conn string, r *commands.Recalled, act func(context.Context, *Tx, []commands.Standing) error) error {
+	return db.Tx(ctx, "taking in what the peer recalls", func(ctx context.Context, tx *Tx) error {
+		var from int64
+		if err := tx.QueryRow(ctx, `SELECT recall_from FROM sequences WHERE conn = $1`, conn).Scan(&from); err != nil || from == 0 || from != r.From {
+			return err
+		}
+		if err := act(ctx, tx, r.Tasks); err != nil {
+			return err
+		}
+		next := r.Through + 1
+		if r.Done {
+			next = 0
+			if err := settle(ctx, tx, conn, "peer", "the peer has said what became of its work"); err != nil {
+				return err
+			}
+		}
+		tag, err := tx.Exec(ctx, `UPDATE sequences SET recall_from = $3 WHERE conn = $1 AND recall_from = $2`, conn, from, next)
+		if err == nil && tag.RowsAffected() == 0 {
+			err = fmt.Errorf("the peer was asked for something else meanwhile")
+		}
+		return err
+	})
+}
+
+// settle lets what was held back go on.
+func settle(ctx context.Context, tx *Tx, conn, actor, why string) error {
+	_, err := tx.Exec(ctx, `DELETE FROM freezes WHERE workspace = $2 AND scope = 'connection' AND target = $1::uuid::text AND actor = $3`, conn, Workspace, heldBy)
+	if err != nil {
+		return fmt.Errorf("letting go on what was held back: %w", err)
+	}
+	tx.Audit(AuditRow{Actor: actor, Action: "connection.recalled", Code: string(commands.Resync), Conn: conn, Why: why})
+	return nil
+}
