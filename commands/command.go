@@ -31,6 +31,8 @@ const (
 	ReceivedKind  Kind = "peer.received"
 	HeartbeatKind Kind = "peer.heartbeat"
 	RevokedKind   Kind = "peer.revoked"
+
+	KeySetKind Kind = "peer.keyset"
 )
 
 // Types gives the message type that each kind travels under.
@@ -40,6 +42,7 @@ var Types = map[Kind]signing.Type{
 	EndedKind: signing.Receipt, KilledKind: signing.Receipt, StateKind: signing.Receipt,
 	ResultKind: signing.Result, LogKind: signing.Event, OutputStoredKind: signing.Peer,
 	ReceivedKind: signing.Peer, HeartbeatKind: signing.Peer, RevokedKind: signing.Peer,
+	KeySetKind: signing.KeySet,
 }
 
 // A Body is what a message of one kind says.
@@ -102,6 +105,8 @@ func newBody(kind Kind) Body {
 		return &Received{}
 	case RevokedKind:
 		return &Revoked{}
+	case KeySetKind:
+		return &KeySet{}
 	default:
 		return &Heartbeat{}
 	}

@@ -156,6 +156,9 @@ func open2(t *testing.T, typ signing.Type, kind Kind, body any) signing.Opened {
 	require.NoError(t, err)
 	v := signing.Verifier{Self: self, Conn: task, Epoch: 1, Keys: map[signing.KeyID]signing.PeerKey{
 		key.KeyID(): {ID: key.KeyID(), Owner: self, Public: key.Public()}}}
+	if typ == signing.KeySet {
+		v.Identity = key.KeyID()
+	}
 	o, err := v.Open(sealed.Wire, time.UnixMilli(1))
 	require.NoError(t, err)
 	return o

@@ -1,6 +1,8 @@
 package commands
 
 import (
+	"bytes"
+	"crypto/ed25519"
 	"errors"
 	"maps"
 	"slices"
@@ -17,6 +19,7 @@ import (
 func examples() map[Kind]Body {
 	exit := Exit{Code: -1, Signal: "SIGKILL", Error: "why"}
 	reaped := []Process{{Pid: 7, Command: "sleep"}}
+	pub, old := pubOf(1), pubOf(2)
 	return map[Kind]Body{
 		SpawnKind: &Spawn{Task: task, Title: "a title", Runtime: RuntimeExec, Argv: []string{"sh", "-c", "echo $HOME"}, Dir: "/srv", Env: []EnvVar{{"CI", "1"}},
 			Capabilities: []string{"go", "gpu:2"}, Priority: -100, TimeoutMS: 1000, MaxRetries: 3},
@@ -34,7 +37,12 @@ func examples() map[Kind]Body {
 		ReceivedKind:     &Received{Numbers{Through: 9, Gaps: []Range{{From: 2, To: 3}, {From: 5, To: 5}}}},
 		RevokedKind:      &Revoked{Reason: "holiday"},
 		HeartbeatKind:    &Heartbeat{IntervalMS: 1000, Link: LinkView{State: "suspended", Reason: "holiday", By: "uid:1", Numbers: &Numbering{Sent: 7, Stored: Numbers{Through: 3}}}, Slots: 4, Queued: 1, Capabilities: []string{"go"}, KillLevel: "cgroup", Version: "v1", Agents: []AgentBeat{{Task: task, Attempt: 1, State: Running, RSS: 1, CPUMS: 2, Output: 3}}},
+		KeySetKind:       &KeySet{Version: 2, Keys: []SetKey{{Pub: pub}, {Pub: old, ForMS: 1000}}, Revoked: []signing.KeyID{signing.KeyIDOf(make([]byte, 32))}, Reason: "copied"},
 	}
+}
+
+func pubOf(seed byte) ed25519.PublicKey {
+	return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, 32)).Public().(ed25519.PublicKey)
 }
 
 func TestEveryKindHasAnExampleThatIsAccepted(t *testing.T) {
@@ -72,7 +80,11 @@ func (s sealer) open(kind Kind, body []byte) (signing.Opened, error) {
 	if err != nil {
 		return signing.Opened{}, err
 	}
-	return s.verifier.Open(sealed.Wire, time.UnixMilli(1))
+	v := s.verifier
+	if typ == signing.KeySet {
+		v.Identity = s.key.KeyID()
+	}
+	return v.Open(sealed.Wire, time.UnixMilli(1))
 }
 
 // Whatever a peer with a good key may send as a body, of any kind: it is refused

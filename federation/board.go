@@ -72,7 +72,7 @@ func (b *Board) interval() time.Duration {
 // completes what a crash interrupted: who is not active is not let in, and
 // nothing of an ended connection is left.
 func (b *Board) Start(ctx context.Context) error {
-	b.handlers = newHandlers(b.Handlers)
+	b.handlers = newHandlers(append(slices.Clone(b.Handlers), keyHandlers()...)...)
 	b.bell, b.moved = make(chan struct{}, 1), make(chan struct{})
 	b.exchanges, b.known, b.applied = map[string]*Exchange{}, map[string]store.Connection{}, map[string]string{}
 	if err := b.beginLife(ctx); err != nil {

@@ -68,8 +68,9 @@ type Handler struct {
 // A Peer is a connection with what it takes to open its messages.
 type Peer struct {
 	store.Connection
-	verifier  signing.Verifier
-	workspace string // of what is not stored; for the rest the transaction asks the grant
+	store.Verifying
+	signs     signing.KeyID // our key that the peer knows
+	workspace string        // of what is not stored; for the rest the transaction asks the grant
 }
 
 // handlers finds the handler of a kind that a peer may send.
@@ -80,7 +81,7 @@ type handlerKey struct {
 	from store.Authority
 }
 
-func newHandlers(list []Handler) handlers {
+func newHandlers(list ...Handler) handlers {
 	m := handlers{}
 	for i := range list {
 		for _, kind := range list[i].Kinds {

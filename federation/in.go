@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,10 @@ func (x *Exchange) take(ctx context.Context, wires [][]byte) error {
 	}
 	p := x.peer.Load()
 	opened := x.openAll(p, wires)
+	if slices.ContainsFunc(opened, unknownKey) {
+		p = x.learnKeys(ctx, p)
+		opened = x.openAll(p, wires)
+	}
 	if err := x.strike(ctx, p, opened); err != nil {
 		return err
 	}
@@ -68,7 +73,7 @@ func (x *Exchange) openAll(p *Peer, wires [][]byte) []opening {
 // the database knows is decided in the transaction.
 func (x *Exchange) open(p *Peer, wire []byte) opening {
 	in := &store.Incoming{Conn: p.ID, Wire: wire}
-	o, err := p.verifier.Open(wire, time.Now())
+	o, err := p.Verifier.Open(wire, time.Now())
 	if err == nil {
 		in.Header, in.Digest = o.Header(), o.Digest()
 		var c commands.Command
@@ -87,6 +92,8 @@ func (x *Exchange) open(p *Peer, wire []byte) opening {
 		in.Refusal = refusal(err)
 	case !x.kept(kind, h) && in.Header.Wsp != p.workspace:
 		in.Refusal = store.WrongWorkspace(in)
+	case !x.kept(kind, h) && p.Ended[in.Header.Kid] != "":
+		in.Refusal = endedKey(p, in)
 	case h == nil && !x.ours(kind):
 		in.Refusal = commands.Refuse(signing.HdrField, "a peer that this instance %s does not send %s", p.Authority, kind)
 	case h != nil && h.Judge != nil:
@@ -107,7 +114,7 @@ func (b *Board) Read(conn string, wire []byte) (commands.Command, error) {
 	if x == nil {
 		return commands.Command{}, commands.Refuse(signing.ConnState, "the connection is not served any more")
 	}
-	o, err := x.peer.Load().verifier.Open(wire, time.Now())
+	o, err := x.peer.Load().Verifier.Open(wire, time.Now())
 	if err != nil {
 		return commands.Command{}, err
 	}
@@ -194,7 +201,13 @@ func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) er
 	}
 	x.Wake()
 	x.again(ctx, taken.Again)
-	x.confirm(ctx, taken.Stored)
+	keys := slices.ContainsFunc(batch, isKeySet)
+	if keys {
+		x.learnKeys(ctx, p)
+	}
+	if keys || p.Authority == store.Commands { // whom we obey learns of the others from the answers and the heartbeats
+		x.confirm(ctx, taken.Stored)
+	}
 	crash.Point("confirmed messages")
 	_ = each(batch, byMessage, func(h *Handler, some []*store.Incoming) error {
 		if h != nil && h.Taken != nil {

@@ -81,12 +81,20 @@ func (x *Exchange) again(ctx context.Context, list []store.Outgoing) {
 // confirm tells the peer what is stored here. A lost confirmation costs nothing:
 // the next one, and every heartbeat, says the same and more.
 func (x *Exchange) confirm(ctx context.Context, stored commands.Numbers) {
-	if stored.Through == 0 || x.peer.Load().Authority == store.Obeys {
-		return // whom we obey learns it from the answers and the heartbeats
+	if stored.Through == 0 {
+		return
 	}
-	if err := x.Send(ctx, store.LaneCtl, Note{Body: &commands.Received{Numbers: stored}}); err != nil && ctx.Err() == nil {
+	if err := x.Send(ctx, x.lane(), Note{Body: &commands.Received{Numbers: stored}}); err != nil && ctx.Err() == nil {
 		x.log.DebugContext(ctx, "confirming messages", "err", err)
 	}
+}
+
+// lane is the one for what instances say to each other.
+func (x *Exchange) lane() string {
+	if x.peer.Load().Authority == store.Obeys {
+		return store.LaneEvt
+	}
+	return store.LaneCtl
 }
 
 // A Note is a message that no outbox keeps and no inbox meets: its loss or its
@@ -120,7 +128,11 @@ func (x *Exchange) seal(n Note) (wire []byte, id string, err error) {
 	}
 	p, kind, now := x.peer.Load(), n.Body.Kind(), time.Now()
 	id = uuid.Must(uuid.NewV7()).String()
-	s, err := x.board.Keys.Signing.Seal(commands.Types[kind], signing.Header{ID: id, Kind: string(kind), Iss: x.board.Keys.InstanceID(),
+	signer, err := x.board.DB.SignerOf(p.signs)
+	if err != nil {
+		return nil, "", err
+	}
+	s, err := signer.Seal(commands.Types[kind], signing.Header{ID: id, Kind: string(kind), Iss: x.board.Keys.InstanceID(),
 		Aud: p.Peer, Conn: p.ID, Epoch: p.Epoch, Seq: now.UnixMilli(), Iat: now.UnixMilli(),
 		Exp: now.Add(commands.Types[kind].Lifetime()).UnixMilli(), Wsp: store.Workspace, Re: n.Re}, raw)
 	return s.Wire, id, err

@@ -2,6 +2,7 @@ package federation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -86,7 +87,9 @@ func (b *Board) serveBeats(ctx context.Context) error {
 			return nil
 		}
 		link := x.way.link()
-		if err := x.heard(ctx, wire, link); err != nil {
+		// A peer whose old key has ended here learns from the answer that its new
+		// ones are known.
+		if err := x.heard(ctx, wire, link); err != nil && !errors.Is(err, errEndedKey) {
 			x.log.DebugContext(ctx, "taking a heartbeat", "err", err)
 			return nil
 		}
@@ -123,8 +126,15 @@ func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat
 func (x *Exchange) heard(ctx context.Context, wire []byte, link int64) error {
 	p := x.peer.Load()
 	o := x.open(p, wire)
+	if unknownKey(o) {
+		p = x.learnKeys(ctx, p)
+		o = x.open(p, wire)
+	}
 	if o.rejected != nil {
 		return x.strike(ctx, p, []opening{o})
+	}
+	if p.Ended[o.in.Header.Kid] != "" {
+		return errors.Join(errEndedKey, x.strike(ctx, p, []opening{{in: o.in, rejected: endedKey(p, o.in)}}))
 	}
 	if o.in.Header.Wsp != p.workspace {
 		return x.strike(ctx, p, []opening{{in: o.in, rejected: store.WrongWorkspace(o.in)}})

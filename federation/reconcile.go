@@ -39,6 +39,9 @@ func (b *Board) reconcile(ctx context.Context) error {
 	b.mu.Lock()
 	ticket := b.asked
 	b.mu.Unlock()
+	if err := b.tendKeys(ctx); err != nil {
+		return err
+	}
 	table, err := b.DB.Serve(ctx, b.Process)
 	if err != nil {
 		return err
@@ -64,7 +67,7 @@ func (b *Board) followOne(ctx context.Context, row store.Served) error {
 		}
 	}
 	x := b.Exchange(row.ID)
-	p := &Peer{Connection: row.Connection, verifier: row.Verifier, workspace: row.Workspace}
+	p := &Peer{row.Connection, row.Verifying, row.Signs, row.Workspace}
 	wanted := row.Ours && !row.State.Ended() && row.State != store.Pending && (row.Authority == store.Obeys || b.Server != nil)
 	switch {
 	case x != nil && (!wanted || x.redials(p)):
@@ -200,10 +203,7 @@ func (b *Board) sayGoodbye(ctx context.Context, c store.Connection) {
 	}
 	ctx, done := context.WithTimeout(ctx, lastWord)
 	defer done()
-	lane := store.LaneCtl
-	if c.Authority == store.Obeys {
-		lane = store.LaneEvt
-	}
+	lane := x.lane()
 	if err := x.Send(ctx, lane, Note{Body: &commands.Revoked{Reason: c.Reason}}); err != nil {
 		x.log.WarnContext(ctx, "the peer was not told that the connection has ended; it is refused from now on", "err", err)
 		return

@@ -43,6 +43,8 @@ func (h *Hub) control() http.Handler {
 	m.HandleFunc("GET /v1/connections", h.listConnections)
 	m.HandleFunc("GET /v1/connections/{name}", h.getConnection)
 	m.HandleFunc("POST /v1/connections/{name}/{state}", h.postConnection)
+	m.HandleFunc("GET /v1/keys", h.getKeys)
+	m.HandleFunc("POST /v1/keys", h.postKeys)
 	m.HandleFunc("GET /v1/audit", h.getAudit)
 	return m
 }

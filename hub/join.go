@@ -61,6 +61,7 @@ type joining struct {
 	challenge  join.Challenge
 	invite     store.Invite
 	transcript join.Transcript
+	signer     *signing.Signer // our key in the challenge
 	since      time.Time
 }
 
@@ -137,14 +138,17 @@ func (h *Hub) hello(ctx context.Context, r transport.JoinRequest) ([]byte, error
 	if err := j.hello.Admit(); err != nil {
 		return nil, err
 	}
-	if string(j.hello.Identity) == string(h.Keys.Identity.Public()) || string(j.hello.Signing) == string(h.Keys.Signing.Public()) {
+	if j.signer, err = h.DB.Signer(ctx); err != nil {
+		return nil, err
+	}
+	if string(j.hello.Identity) == string(h.Keys.Identity.Public()) || string(j.hello.Signing) == string(j.signer.Public()) {
 		return nil, &signing.Rejected{Code: signing.KeyDuplicate, Why: "key already belongs to this hub"}
 	}
 	conn, err := uuid.NewV7()
 	if err != nil {
 		return nil, err
 	}
-	j.challenge = join.Challenge{Protocol: join.Protocol, Identity: h.Keys.Identity.Public(), Signing: h.Keys.Signing.Public(),
+	j.challenge = join.Challenge{Protocol: join.Protocol, Identity: h.Keys.Identity.Public(), Signing: j.signer.Public(),
 		Sealing: h.Keys.Sealing.PublicKey().Bytes(), Conn: conn.String(), Epoch: 1, Name: h.Name, Nonce: join.Nonce()}
 	raw, next, err := join.NewTranscript(r.Exporter).Hello(r.Body).Sign(h.Keys.Identity, j.challenge)
 	if err != nil {
@@ -173,7 +177,7 @@ func (h *Hub) proof(ctx context.Context, r transport.JoinRequest) ([]byte, error
 		Connection: store.Connection{ID: j.challenge.Conn, Peer: signing.InstanceIDOf(ed25519.PublicKey(j.hello.Identity)), Name: j.invite.Name,
 			Authority: store.Commands, State: store.Pending, LinkKey: j.hello.LinkKey},
 		Keys:  store.PeerKeys{Identity: j.hello.Identity, Signing: j.hello.Signing, Sealing: j.hello.Sealing},
-		Grant: store.FullGrant(), Invite: j.invite.ID, Actor: "invite:" + j.invite.ID})
+		Signs: j.signer.KeyID(), Grant: store.FullGrant(), Invite: j.invite.ID, Actor: "invite:" + j.invite.ID})
 	if err != nil {
 		return nil, err
 	}

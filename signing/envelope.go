@@ -88,8 +88,9 @@ type Sealed struct {
 }
 
 // Seal signs header h over body as a message of type t. It fills V, Kid and
-// Body of h, and refuses a header that no receiver would accept.
-func (s *Signer) Seal(t Type, h Header, body []byte) (Sealed, error) {
+// Body of h, and refuses a header that no receiver would accept. The keys of also
+// sign it too.
+func (s *Signer) Seal(t Type, h Header, body []byte, also ...*Signer) (Sealed, error) {
 	sum := sha256.Sum256(body)
 	h.V, h.Kid = 1, s.id
 	h.Body = BodyRef{Type: h.Kind + ".v1", Len: len(body), SHA256: hex.EncodeToString(sum[:]), Enc: "none"}
@@ -100,17 +101,20 @@ func (s *Signer) Seal(t Type, h Header, body []byte) (Sealed, error) {
 	if err != nil {
 		return Sealed{}, fmt.Errorf("sealing a %s message: %w", h.Kind, err)
 	}
-	wire, err := encode(envelope{t, base64.StdEncoding.EncodeToString(payload),
-		[]signature{{s.id, base64.StdEncoding.EncodeToString(s.Sign(t, payload))}}, base64.StdEncoding.EncodeToString(body)})
+	var sigs []signature
+	for _, by := range append([]*Signer{s}, also...) {
+		sigs = append(sigs, signature{by.id, base64.StdEncoding.EncodeToString(by.Sign(t, payload))})
+	}
+	wire, err := encode(envelope{t, base64.StdEncoding.EncodeToString(payload), sigs, base64.StdEncoding.EncodeToString(body)})
 	if err != nil {
 		return Sealed{}, fmt.Errorf("sealing a %s message: %w", h.Kind, err)
 	}
 	return Sealed{h.ID, h.Seq, time.UnixMilli(h.Exp), wire, sha256.Sum256(payload)}, nil
 }
 
-// Renumber signs a message of this signer once more, as number seq. Everything
-// else stays: its id, what it says, and until when it is accepted.
-func (s *Signer) Renumber(wire []byte, seq int64) (Sealed, error) {
+// Renumber signs a message of the same instance once more, as number seq.
+// Everything else stays: its id, what it says, and until when it is accepted.
+func (s *Signer) Renumber(wire []byte, seq int64, also ...*Signer) (Sealed, error) {
 	d, r := decodeEnvelope(wire)
 	if r != nil {
 		return Sealed{}, r
@@ -120,7 +124,7 @@ func (s *Signer) Renumber(wire []byte, seq int64) (Sealed, error) {
 		return Sealed{}, r
 	}
 	h.Seq = seq
-	return s.Seal(d.typ, h, d.body)
+	return s.Seal(d.typ, h, d.body, also...)
 }
 
 // decoded is an envelope whose form was checked and whose signatures were not.

@@ -27,6 +27,7 @@ type Keys struct {
 	Signing  *Signer          // signs messages
 	Sealing  *ecdh.PrivateKey // X25519; opens what is sealed to this instance
 	LinkSeed []byte           // 32-byte seed of the NATS nkey
+	Ring     *Ring            // finds the signing keys that came after Signing
 }
 
 // InstanceID returns the id that the identity key gives.
@@ -109,10 +110,10 @@ func LoadKeys(dir string) (Keys, error) {
 	if missing > 0 {
 		return Keys{}, &KeyFileError{dir, "lacks some of its keys", "restore them from a backup, or move the directory away and join again as a new instance"}
 	}
-	return keysOf(seeds)
+	return keysOf(dir, seeds)
 }
 
-func keysOf(seeds map[string][]byte) (Keys, error) {
+func keysOf(dir string, seeds map[string][]byte) (Keys, error) {
 	identity, err := NewSigner(seeds[identityFile])
 	if err != nil {
 		return Keys{}, err
@@ -125,7 +126,7 @@ func keysOf(seeds map[string][]byte) (Keys, error) {
 	if err != nil {
 		return Keys{}, fmt.Errorf("reading the sealing key: %w", err)
 	}
-	return Keys{identity, signer, sealing, seeds[linkFile]}, nil
+	return Keys{identity, signer, sealing, seeds[linkFile], NewRing(dir, identity, signer)}, nil
 }
 
 type keyFile struct {
@@ -137,6 +138,11 @@ type keyFile struct {
 func writeKey(path, name string) error {
 	seed := make([]byte, 32)
 	rand.Read(seed)
+	return writeSeed(path, name, seed)
+}
+
+// writeSeed writes a file that was not there before.
+func writeSeed(path, name string, seed []byte) error {
 	var content []byte
 	var err error
 	if name == identityFile {

@@ -20,10 +20,11 @@ type PeerKey struct {
 // A Verifier knows one connection: who we are, which epoch it is in and which
 // keys the other side may sign with. Keys of different connections never mix.
 type Verifier struct {
-	Self  InstanceID
-	Conn  string
-	Epoch int64
-	Keys  map[KeyID]PeerKey
+	Self     InstanceID
+	Conn     string
+	Epoch    int64
+	Keys     map[KeyID]PeerKey
+	Identity KeyID // one of Keys: it signs every key set, and nothing else
 }
 
 // An Opened is a message whose form, signature, address and time were checked.
@@ -84,14 +85,19 @@ func (v Verifier) Open(wire []byte, now time.Time) (Opened, error) {
 }
 
 func (v Verifier) checkSignatures(d decoded) *Rejected {
+	identity := false
 	for _, s := range d.sigs {
 		key, ok := v.Keys[s.key]
-		if !ok || len(key.Public) != ed25519.PublicKeySize {
+		if !ok || len(key.Public) != ed25519.PublicKeySize || s.key == v.Identity && d.typ != KeySet {
 			return reject(KeyUnknown, "the signing key does not belong to this connection")
 		}
 		if !Verify(key.Public, d.typ, d.payload, s.sig) {
 			return reject(SigBad, "signature does not match this message type and content")
 		}
+		identity = identity || s.key == v.Identity
+	}
+	if d.typ == KeySet && !identity {
+		return reject(KeySetSigner, "the identity key has not signed this key set")
 	}
 	return nil
 }

@@ -48,6 +48,8 @@ func (s *Spoke) control() http.Handler {
 	m.HandleFunc("GET /v1/connections/{name}", s.getConnection)
 	m.HandleFunc("POST /v1/connections/{name}/{state}", s.postConnection)
 	m.HandleFunc("POST /v1/policy/reload", s.postPolicyReload)
+	m.HandleFunc("GET /v1/keys", s.getKeys)
+	m.HandleFunc("POST /v1/keys", s.postKeys)
 	m.HandleFunc("GET /v1/audit", s.getAudit)
 	return m
 }

@@ -56,6 +56,11 @@ func Join(ctx context.Context, db *store.DB, keys signing.Keys, token join.Token
 	if err := checkFree(ctx, db, token.Hub, ""); err != nil {
 		return Joined{}, err
 	}
+	signer, err := db.Signer(ctx)
+	if err != nil {
+		return Joined{}, err
+	}
+	keys.Signing = signer
 	conn, err := transport.DialJoin(ctx, token.Address, []string{token.Pin}, token.Session)
 	switch {
 	case errors.Is(err, transport.ErrPin):
@@ -82,8 +87,7 @@ func Join(ctx context.Context, db *store.DB, keys signing.Keys, token join.Token
 		Connection: store.Connection{ID: accept.Conn, Peer: token.Hub, Name: s.challenge.Name, Authority: store.Obeys, State: store.Active,
 			LinkKey: s.link, LinkURL: token.Address, LinkPin: token.Pin},
 		Keys:  store.PeerKeys{Identity: s.challenge.Identity, Signing: s.challenge.Signing, Sealing: s.challenge.Sealing},
-		Grant: store.FullGrant(),
-		Actor: "operator"})
+		Signs: signer.KeyID(), Grant: store.FullGrant(), Actor: "operator"})
 	return Joined{c, signing.Fingerprint(keys.Identity.Public()), signing.Fingerprint(ed25519.PublicKey(s.challenge.Identity))}, err
 }
 

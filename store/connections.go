@@ -63,7 +63,8 @@ type PeerKeys struct {
 type NewConnection struct {
 	Connection
 	Keys   PeerKeys
-	Invite string // the invite to use up; "" on the side that was invited
+	Signs  signing.KeyID // our key that the peer was shown; "" for the current one
+	Invite string        // the invite to use up; "" on the side that was invited
 	Grant  GrantTerms
 	Actor  string
 }
@@ -137,7 +138,8 @@ func insertConnection(ctx context.Context, tx *Tx, n NewConnection) (Connection,
 	if err := checkLinkKey(ctx, tx, c); err != nil {
 		return c, err
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO sequences (conn) VALUES ($1)`, c.ID); err != nil {
+	if _, err := tx.Exec(ctx, `INSERT INTO sequences (conn, kid, told) SELECT $1, coalesce(nullif($2, ''), k.kid), CASE WHEN $2 IN ('', k.kid) THEN i.keys ELSE 0 END
+		FROM own_keys k, instance i WHERE k.retired_at IS NULL`, c.ID, n.Signs); err != nil {
 		return c, err
 	}
 	_, err = tx.Exec(ctx, `INSERT INTO grants (conn, kinds, runtimes) VALUES ($1, $2, $3)`,
@@ -171,13 +173,7 @@ func insertKeys(ctx context.Context, tx *Tx, c Connection, k PeerKeys) error {
 				return err
 			}
 		}
-		var holder string
-		err := tx.QueryRow(ctx, `SELECT c.peer_name FROM keys k JOIN connections c ON c.id = k.conn
-			WHERE k.pub = $1 AND c.peer <> $2 LIMIT 1`, pub, c.Peer).Scan(&holder)
-		if err == nil {
-			return &signing.Rejected{Code: signing.KeyDuplicate, Why: "key already belongs to peer " + holder}
-		}
-		if !errors.Is(err, pgx.ErrNoRows) {
+		if err := checkFreeKey(ctx, tx, c.Peer, pub); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, `INSERT INTO keys (conn, kid, owner, use, pub) VALUES ($1, $2, $3, $4, $5)`,
@@ -186,6 +182,20 @@ func insertKeys(ctx context.Context, tx *Tx, c Connection, k PeerKeys) error {
 		}
 	}
 	return nil
+}
+
+// checkFreeKey refuses a key that another peer holds.
+func checkFreeKey(ctx context.Context, tx *Tx, peer signing.InstanceID, pub []byte) error {
+	var holder string
+	err := tx.QueryRow(ctx, `SELECT c.peer_name FROM keys k JOIN connections c ON c.id = k.conn
+		WHERE k.pub = $1 AND c.peer <> $2 LIMIT 1`, pub, peer).Scan(&holder)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return &signing.Rejected{Code: signing.KeyDuplicate, Why: "key already belongs to peer " + holder}
 }
 
 // Connections returns all connections, oldest first.
@@ -205,24 +215,12 @@ func (db *DB) Connections(ctx context.Context) ([]Connection, error) {
 	return list, nil
 }
 
-// Verifier returns what is needed to open messages of connection c: the signing
-// keys of its peer. Whether one was revoked is decided in the transaction of a
-// message's effect.
+// Verifier returns what is needed to open messages of connection c: the keys of
+// its peer. Whether one was revoked is decided in the transaction of a message's
+// effect.
 func (db *DB) Verifier(ctx context.Context, c Connection) (signing.Verifier, error) {
-	v := signing.Verifier{Self: db.self, Conn: c.ID, Epoch: c.Epoch, Keys: map[signing.KeyID]signing.PeerKey{}}
-	rows, err := db.pool.Query(ctx, `SELECT kid, owner, pub FROM keys WHERE conn = $1 AND use = 'signing'`, c.ID)
-	if err != nil {
-		return v, fmt.Errorf("reading the keys of connection %s: %w", c.ID, err)
-	}
-	var k signing.PeerKey
-	_, err = pgx.ForEachRow(rows, []any{&k.ID, &k.Owner, &k.Public}, func() error {
-		v.Keys[k.ID] = signing.PeerKey{ID: k.ID, Owner: k.Owner, Public: append([]byte(nil), k.Public...)}
-		return nil
-	})
-	if err != nil {
-		return v, fmt.Errorf("reading the keys of connection %s: %w", c.ID, err)
-	}
-	return v, nil
+	s, err := db.KeysOf(ctx, c)
+	return s.Verifier, err
 }
 
 // allowed says which states each state may be changed to by an operator.

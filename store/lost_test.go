@@ -19,7 +19,7 @@ import (
 
 // reading are the methods that change nothing.
 var reading = []string{"DB.Answered", "DB.AuditTrail", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connect", "DB.Connections", "DB.FindInvite", "DB.FindMirrors",
-	"DB.InviteKeys", "DB.Invites", "DB.LastNumbers", "DB.ListMirrors", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.OldSegments", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Self", "DB.Verifier"}
+	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.KeysView", "DB.LastNumbers", "DB.ListMirrors", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.OldSegments", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.Verifier"}
 
 // scene is an instance on which something is about to be done.
 type scene struct {
@@ -150,6 +150,16 @@ var writing = map[string]func(s scene) storetest.Act{
 			Connection: store.Connection{ID: storetest.NewID(), Peer: signing.InstanceIDOf(storetest.Signer(s, 7).Public()), Name: "attic", Authority: store.Commands, State: store.Pending, LinkKey: "U"},
 			Keys:       store.PeerKeys{Identity: storetest.Signer(s, 7).Public(), Signing: storetest.Signer(s, 8).Public(), Sealing: []byte(strings.Repeat("s", 32))}}
 		return func(ctx context.Context, s *storetest.Side) (any, error) { return s.DB.AddConnection(ctx, n) }
+	},
+	"DB.ChangeKey": func(scene) storetest.Act {
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.ChangeKey(ctx, store.KeyChange{Revoke: "current", Reason: "copied", Actor: "test"})
+		}
+	},
+	"DB.TendKeys": func(s scene) storetest.Act {
+		s.met(store.Commands)
+		require.NoError(s, s.Exec(`UPDATE instance SET keys = keys + 1`)) // a key set that the peer does not know
+		return func(ctx context.Context, s *storetest.Side) (any, error) { return s.DB.TendKeys(ctx) }
 	},
 	"DB.SetConnectionState": func(s scene) storetest.Act {
 		s.met(store.Commands)

@@ -72,6 +72,7 @@ type numbered struct {
 	peer  signing.InstanceID
 	epoch int64
 	now   time.Time
+	kid   signing.KeyID // signs towards this peer
 }
 
 // seal sends b with the statements behind it that number drafts, and signs them.
@@ -86,9 +87,9 @@ func (tx *Tx) seal(ctx context.Context, b *pgx.Batch, drafts []Draft) ([]signing
 		n := &numbered{}
 		next[conn] = n
 		b.Queue(`UPDATE sequences s SET last = s.last + $2 FROM connections c
-			WHERE s.conn = $1 AND c.id = s.conn AND c.state NOT IN ('revoked', 'rejected') RETURNING s.last - $2 + 1, c.peer, c.epoch, clock_timestamp()`,
+			WHERE s.conn = $1 AND c.id = s.conn AND c.state NOT IN ('revoked', 'rejected') RETURNING s.last - $2 + 1, c.peer, c.epoch, clock_timestamp(), s.kid`,
 			conn, count[conn]).QueryRow(func(row pgx.Row) error {
-			err := row.Scan(&n.first, &n.peer, &n.epoch, &n.now)
+			err := row.Scan(&n.first, &n.peer, &n.epoch, &n.now, &n.kid)
 			if errors.Is(err, pgx.ErrNoRows) {
 				delete(next, conn) // it has ended: nobody is told any more
 				return nil
@@ -128,7 +129,14 @@ func (db *DB) seal(d Draft, n *numbered) (signing.Sealed, error) {
 	h := signing.Header{ID: d.id, Kind: string(d.Body.Kind()), Iss: db.self, Aud: n.peer, Conn: d.Conn,
 		Epoch: n.epoch, Seq: n.first, Iat: n.now.UnixMilli(), Exp: n.now.Add(cmp.Or(d.Life, AnswerLife)).UnixMilli(), Wsp: Workspace, Re: d.Re}
 	n.first++
-	return db.signer.Seal(commands.Types[d.Body.Kind()], h, body)
+	signer, err := db.SignerOf(n.kid)
+	if err != nil {
+		return signing.Sealed{}, err
+	}
+	if set, ok := d.Body.(*commands.KeySet); ok {
+		return db.sealKeySet(signer, set, h, body)
+	}
+	return signer.Seal(commands.Types[d.Body.Kind()], h, body)
 }
 
 // keep adds sealed drafts to what is stored at the end.

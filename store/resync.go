@@ -9,12 +9,17 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
 )
 
 // jump is how far above the highest number that the peer has the numbers go on
 // after a restore: further than any number of messages that may still be on
 // their way.
 const jump = 1 << 20
+
+// lockForNumbers comes first where the numbers are locked before messages: nobody
+// else may then take in, order or kill over the connection meanwhile.
+const lockForNumbers = `SELECT FROM connections WHERE id = $1 FOR NO KEY UPDATE`
 
 // An Agreement says whether the histories of the two sides of a connection agree.
 type Agreement struct {
@@ -33,7 +38,8 @@ type comparing struct {
 	theirs commands.Numbering
 
 	last, base, stored, peerBase int64
-	recalls                      bool // the peer has not said yet what it was told
+	recalls                      bool          // the peer has not said yet what it was told
+	kid                          signing.KeyID // signs towards the peer
 	out                          Agreement
 }
 
@@ -49,13 +55,11 @@ func (db *DB) Compare(ctx context.Context, conn string, theirs commands.Numberin
 	var c *comparing
 	err := db.Tx(ctx, "comparing the histories of a connection", func(ctx context.Context, tx *Tx) error {
 		c = &comparing{db: db, tx: tx, conn: conn, theirs: theirs}
-		// The numbers are locked before messages here. So nobody else may take in,
-		// order or kill over the connection meanwhile.
-		if _, err := tx.Exec(ctx, `SELECT FROM connections WHERE id = $1 FOR NO KEY UPDATE`, conn); err != nil {
+		if _, err := tx.Exec(ctx, lockForNumbers, conn); err != nil {
 			return err
 		}
-		err := tx.QueryRow(ctx, `SELECT last, base, coalesce(upper(stored), 1) - 1, peer_base, recall_from > 0 FROM sequences WHERE conn = $1 FOR UPDATE`, conn).
-			Scan(&c.last, &c.base, &c.stored, &c.peerBase, &c.recalls)
+		err := tx.QueryRow(ctx, `SELECT last, base, coalesce(upper(stored), 1) - 1, peer_base, recall_from > 0, kid FROM sequences WHERE conn = $1 FOR UPDATE`, conn).
+			Scan(&c.last, &c.base, &c.stored, &c.peerBase, &c.recalls, &c.kid)
 		if err != nil {
 			return err
 		}
@@ -255,17 +259,34 @@ func (c *comparing) firstUnlike(ctx context.Context, held map[int64]string) (int
 // renumber seals all open messages from number first on again, behind base, and
 // returns how many they are.
 func (c *comparing) renumber(ctx context.Context, first, base int64) (int, error) {
-	rows, err := c.tx.Query(ctx, `SELECT id::text, wire FROM outbox WHERE conn = $1 AND closed_at IS NULL AND seq >= $2 ORDER BY seq`, c.conn, first)
+	return c.db.sealAgain(ctx, c.tx, c.conn, c.kid, first, func(i int, _ int64) int64 { return base + int64(i) + 1 })
+}
+
+// sealAgain seals all open messages of conn from number first on once more, with
+// the key kid, and returns how many they are. number gives the new number of the
+// i-th one. The caller holds the row of the connection's numbers.
+func (db *DB) sealAgain(ctx context.Context, tx *Tx, conn string, kid signing.KeyID, first int64, number func(i int, seq int64) int64) (int, error) {
+	signer, err := db.SignerOf(kid)
 	if err != nil {
-		return 0, fmt.Errorf("reading messages with used numbers: %w", err)
+		return 0, err
+	}
+	rows, err := tx.Query(ctx, `SELECT id::text, seq, kind, wire FROM outbox WHERE conn = $1 AND closed_at IS NULL AND seq >= $2 ORDER BY seq`, conn, first)
+	if err != nil {
+		return 0, fmt.Errorf("reading messages to seal again: %w", err)
 	}
 	var ids []string
 	var seqs []int64
 	var digests, wires [][]byte
 	var id string
+	var seq int64
+	var kind commands.Kind
 	var wire []byte
-	_, err = pgx.ForEachRow(rows, []any{&id, &wire}, func() error {
-		s, err := c.db.signer.Renumber(wire, base+int64(len(ids))+1)
+	_, err = pgx.ForEachRow(rows, []any{&id, &seq, &kind, &wire}, func() error {
+		var also []*signing.Signer
+		if kind == commands.KeySetKind {
+			also = append(also, db.ring.Identity)
+		}
+		s, err := signer.Renumber(wire, number(len(ids), seq), also...)
 		if err != nil {
 			return fmt.Errorf("sealing message %s again: %w", id, err)
 		}
@@ -275,12 +296,12 @@ func (c *comparing) renumber(ctx context.Context, first, base int64) (int, error
 	if err != nil {
 		return 0, err
 	}
-	_, err = c.tx.Exec(ctx, `
+	_, err = tx.Exec(ctx, `
 		WITH u AS (SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::bytea[]) AS u (id, seq, digest, wire)),
 			sealed AS (UPDATE outbox o SET seq = u.seq, digest = u.digest, wire = u.wire FROM u WHERE o.id = u.id)
 		UPDATE mirrors m SET command_digest = u.digest FROM u WHERE m.command = u.id`, ids, seqs, digests, wires)
 	if err != nil {
-		return 0, fmt.Errorf("storing messages under new numbers: %w", err)
+		return 0, fmt.Errorf("storing messages that were sealed again: %w", err)
 	}
 	return len(ids), nil
 }

@@ -17,9 +17,10 @@ const servingLease = 30 * time.Second
 // A Served is a connection with what it takes to serve it.
 type Served struct {
 	Connection
-	Verifier  signing.Verifier
-	Workspace string // that its messages are in
-	Ours      bool   // this process serves it, by lease
+	Verifying
+	Signs     signing.KeyID // our key that the peer knows
+	Workspace string        // that its messages are in
+	Ours      bool          // this process serves it, by lease
 }
 
 // Serve returns all connections, ended ones too, oldest first, after it took or
@@ -29,8 +30,8 @@ func (db *DB) Serve(ctx context.Context, process string) ([]Served, error) {
 	err := db.Tx(ctx, "serving connections", func(ctx context.Context, tx *Tx) error {
 		list = nil
 		rows, err := tx.Query(ctx, `SELECT c.id::text, c.peer, c.peer_name, c.authority, c.state, c.state_reason, c.state_by, c.state_at, c.epoch, c.link_key, c.link_url, c.link_pin, c.created_at, coalesce(s.process = $1 AND s.until > clock_timestamp() + $2::interval / 2, false),
-				c.state NOT IN ('revoked', 'rejected') AND (s.until IS NULL OR s.until <= clock_timestamp() OR s.process = $1), coalesce(g.wsp, '')
-			FROM connections c LEFT JOIN serving s ON s.conn = c.id LEFT JOIN grants g ON g.conn = c.id ORDER BY c.created_at, c.id`, process, servingLease)
+				c.state NOT IN ('revoked', 'rejected') AND (s.until IS NULL OR s.until <= clock_timestamp() OR s.process = $1), coalesce(g.wsp, ''), n.kid
+			FROM connections c JOIN sequences n ON n.conn = c.id LEFT JOIN serving s ON s.conn = c.id LEFT JOIN grants g ON g.conn = c.id ORDER BY c.created_at, c.id`, process, servingLease)
 		if err != nil {
 			return err
 		}
@@ -39,7 +40,7 @@ func (db *DB) Serve(ctx context.Context, process string) ([]Served, error) {
 			var s Served
 			var free bool
 			c := &s.Connection
-			err := row.Scan(&c.ID, &c.Peer, &c.Name, &c.Authority, &c.State, &c.Reason, &c.By, &c.Since, &c.Epoch, &c.LinkKey, &c.LinkURL, &c.LinkPin, &c.CreatedAt, &s.Ours, &free, &s.Workspace)
+			err := row.Scan(&c.ID, &c.Peer, &c.Name, &c.Authority, &c.State, &c.Reason, &c.By, &c.Since, &c.Epoch, &c.LinkKey, &c.LinkURL, &c.LinkPin, &c.CreatedAt, &s.Ours, &free, &s.Workspace, &s.Signs)
 			if free && !s.Ours {
 				take[c.ID] = true
 			}
@@ -81,26 +82,17 @@ func (db *DB) lease(ctx context.Context, tx *Tx, process string, list []Served, 
 	return nil
 }
 
-// verifiers adds the keys of the peers. Whether one was revoked is decided in
-// the transaction of a message's effect.
+// verifiers adds the keys of the peers.
 func (db *DB) verifiers(ctx context.Context, tx *Tx, list []Served) error {
-	at := map[string]int{}
+	at := map[string]*Verifying{}
 	for i, s := range list {
-		at[s.ID] = i
-		list[i].Verifier = signing.Verifier{Self: db.self, Conn: s.ID, Epoch: s.Epoch, Keys: map[signing.KeyID]signing.PeerKey{}}
+		list[i].Verifying = db.verifying(s.Connection)
+		at[s.ID] = &list[i].Verifying
 	}
-	rows, err := tx.Query(ctx, `SELECT k.conn::text, k.kid, k.owner, k.pub FROM keys k JOIN connections c ON c.id = k.conn
-		WHERE k.use = 'signing' AND c.state NOT IN ('revoked', 'rejected')`)
+	rows, err := tx.Query(ctx, `SELECT `+verifyingColumns+` FROM keys k JOIN connections c ON c.id = k.conn
+		WHERE k.use <> 'sealing' AND c.state NOT IN ('revoked', 'rejected')`)
 	if err != nil {
 		return fmt.Errorf("reading the keys of connections: %w", err)
 	}
-	var conn string
-	var k signing.PeerKey
-	_, err = pgx.ForEachRow(rows, []any{&conn, &k.ID, &k.Owner, &k.Public}, func() error {
-		if i, known := at[conn]; known {
-			list[i].Verifier.Keys[k.ID] = signing.PeerKey{ID: k.ID, Owner: k.Owner, Public: append([]byte(nil), k.Public...)}
-		}
-		return nil
-	})
-	return err
+	return addKeys(rows, at)
 }

@@ -24,6 +24,7 @@ type DB struct {
 	pool   *pgxpool.Pool
 	self   signing.InstanceID
 	signer *signing.Signer
+	ring   *signing.Ring
 	marks  atomic.Int64 // one for each transaction
 }
 
@@ -31,7 +32,8 @@ type DB struct {
 type Config struct {
 	URL      string             // Postgres connection string
 	Self     signing.InstanceID // the instance that owns the database
-	Signer   *signing.Signer    // signs what goes into the outbox
+	Signer   *signing.Signer    // the first key that signs what goes into the outbox
+	Ring     *signing.Ring      // finds those that came after it; nil: there are none, and there will be none
 	PoolSize int                // connections; 0 means 12
 }
 
@@ -60,7 +62,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	for _, way := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"} {
 		pc.ConnConfig.RuntimeParams[way] = "off"
 	}
-	db := &DB{self: c.Self, signer: c.Signer}
+	db := &DB{self: c.Self, signer: c.Signer, ring: c.Ring}
 	if err := db.retry(ctx, func(ctx context.Context) error { return prepareSchema(ctx, pc.ConnConfig) }); err != nil {
 		return nil, err
 	}
@@ -101,7 +103,7 @@ func (db *DB) adopt(ctx context.Context) error {
 		return fmt.Errorf("the database belongs to instance %s and the keys to instance %s; "+
 			"point the data directory and DATABASE_URL at the same instance", owner, db.self)
 	}
-	return nil
+	return db.adoptKey(ctx)
 }
 
 // Read runs fn, again after an outage, on a connection without a transaction:

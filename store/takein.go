@@ -90,6 +90,7 @@ type Standing struct {
 }
 
 type keyRow struct {
+	identity            bool
 	notBefore, notAfter time.Time
 	revoked             bool
 }
@@ -132,7 +133,11 @@ func (db *DB) takeOnce(ctx context.Context, conn string, batch []*Incoming, act 
 	err = db.Tx(ctx, "taking in messages", func(ctx context.Context, tx *Tx) error {
 		out = TakenIn{}
 		t := &taking{tx: tx, batch: batch}
-		if t.from, err = lockConnection(ctx, tx, conn); err != nil {
+		lock := "FOR SHARE"
+		if slices.ContainsFunc(batch, isKeySet) { // waits for all others, before it holds anything else
+			lock = "FOR NO KEY UPDATE"
+		}
+		if t.from, err = lockConnection(ctx, tx, conn, lock); err != nil {
 			return err
 		}
 		if err := t.judgeAll(ctx); err != nil {
@@ -174,11 +179,11 @@ type taking struct {
 
 // lockConnection reads a connection FOR SHARE: a revocation waits for this
 // transaction, and what comes after it is refused.
-func lockConnection(ctx context.Context, tx *Tx, id string) (s Standing, err error) {
+func lockConnection(ctx context.Context, tx *Tx, id, lock string) (s Standing, err error) {
 	err = tx.QueryRow(ctx, `
 		SELECT c.id::text, c.peer_name, c.peer, c.authority, c.state, c.epoch, clock_timestamp(), coalesce(g.kinds, '{}'), coalesce(g.runtimes, '{}'),
 			coalesce(g.expires_at > clock_timestamp(), false), coalesce(g.wsp, '')
-		FROM connections c LEFT JOIN grants g ON g.conn = c.id WHERE c.id = $1 FOR SHARE OF c`, id).
+		FROM connections c LEFT JOIN grants g ON g.conn = c.id WHERE c.id = $1 `+lock+` OF c`, id).
 		Scan(&s.ID, &s.Name, &s.Peer, &s.Authority, &s.State, &s.Epoch, &s.Now, &s.Kinds, &s.Runtimes, &s.granted, &s.Workspace)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return s, nil // each message is refused: ID is empty
@@ -186,15 +191,15 @@ func lockConnection(ctx context.Context, tx *Tx, id string) (s Standing, err err
 	if err != nil {
 		return s, fmt.Errorf("reading the connection of messages: %w", err)
 	}
-	rows, err := tx.Query(ctx, `SELECT kid, not_before, least(not_after, 'epoch'::timestamptz + interval '5000 years'), coalesce(revoked_at <= clock_timestamp(), false)
-		FROM keys WHERE conn = $1 AND use = 'signing' ORDER BY kid FOR SHARE`, id)
+	rows, err := tx.Query(ctx, `SELECT kid, use = 'identity', not_before, least(not_after, 'epoch'::timestamptz + interval '5000 years'), coalesce(revoked_at <= clock_timestamp(), false)
+		FROM keys WHERE conn = $1 AND use <> 'sealing' ORDER BY kid FOR SHARE`, id)
 	if err != nil {
 		return s, fmt.Errorf("reading the keys of messages: %w", err)
 	}
 	s.keys = map[signing.KeyID]keyRow{}
 	var kid signing.KeyID
 	var k keyRow
-	_, err = pgx.ForEachRow(rows, []any{&kid, &k.notBefore, &k.notAfter, &k.revoked}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&kid, &k.identity, &k.notBefore, &k.notAfter, &k.revoked}, func() error {
 		s.keys[kid] = k
 		return nil
 	})
@@ -211,7 +216,7 @@ func (s Standing) judge(m *Incoming) (code signing.Code, why string) {
 	switch {
 	case m.Header.Epoch != s.Epoch:
 		return signing.EpochStale, fmt.Sprintf("the connection is in epoch %d", s.Epoch)
-	case !ok:
+	case !ok, k.identity && kind != commands.KeySetKind:
 		return signing.KeyUnknown, "the signing key does not belong to this connection"
 	case k.revoked:
 		return signing.KeyRevoked, "the signing key was revoked"

@@ -83,7 +83,7 @@ func newReceiver(t *testing.T, f envelopeVectors, c vectorCase) *receiver {
 	exec := func(sql string, args ...any) { require.NoError(t, r.Exec(sql, args...)) }
 	exec(`INSERT INTO connections (id, peer, peer_name, authority, state, epoch, link_key) VALUES ($1, $2, 'lab', 'obeys', $3, $4, 'U')`,
 		f.Connection, f.Keys[0].Iss, state, f.Epoch)
-	exec(`INSERT INTO sequences (conn) VALUES ($1)`, f.Connection)
+	exec(`INSERT INTO sequences (conn, kid) VALUES ($1, 'none')`, f.Connection)
 	exec(`INSERT INTO grants (conn, kinds, runtimes) VALUES ($1, '{}', '{}')`, f.Connection)
 	for _, k := range f.Keys {
 		r.addKey(t, f, k)

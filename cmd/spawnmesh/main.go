@@ -109,7 +109,7 @@ Try it:  spawnmesh demo`,
 	add("agents", a.spawnCommand(), a.statusCommand(), a.killCommand(), a.logsCommand(), a.agentsCommand())
 	add("backlog", a.backlogCommand())
 	add("limits", a.budgetCommand(), a.quotaCommand(), a.laneCommand(), a.freezeCommand(), a.unfreezeCommand())
-	add("federation", a.inviteCommand(), a.connectionsCommand(), a.auditCommand())
+	add("federation", a.inviteCommand(), a.connectionsCommand(), a.keysCommand(), a.auditCommand())
 	a.explain(root)
 	return root
 }

@@ -112,7 +112,7 @@ func (in *Instance) serve(ctx context.Context) (url string, err error) {
 }
 
 func (in *Instance) openStore(ctx context.Context, url string) (err error) {
-	in.DB, err = store.Open(ctx, store.Config{URL: url, Self: in.Keys.InstanceID(), Signer: in.Keys.Signing, PoolSize: in.options.PoolSize})
+	in.DB, err = store.Open(ctx, store.Config{URL: url, Self: in.Keys.InstanceID(), Signer: in.Keys.Signing, Ring: in.Keys.Ring, PoolSize: in.options.PoolSize})
 	if _, away := errors.AsType[net.Error](err); away {
 		return &commands.Refused{Code: commands.StoreDown, Why: "opening the database of " + in.Dir, Hint: "is the server that DATABASE_URL names running?", Err: err}
 	}

@@ -16,9 +16,9 @@ import (
 // An Act is one call of a method that writes. What it returns is compared.
 type Act func(ctx context.Context, over *Side) (any, error)
 
-// volatile is what differs from one run to another that is like it: ids, claim
-// grants, times as text and in milliseconds.
-var volatile = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|cg1\.[\w.-]+|\d{4}-\d\d-\d\d[T ][\d:.]+(Z|[+-]\d\d(:\d\d)?)?|\b\d{13}\b|\b[0-9a-f]{16}\b|[0-9a-f]{64}`)
+// volatile is what differs from one run to another that is like it: ids, keys,
+// claim grants, times as text and in milliseconds.
+var volatile = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|ed25519:[\w-]{43}|cg1\.[\w.-]+|\d{4}-\d\d-\d\d[T ][\d:.]+(Z|[+-]\d\d(:\d\d)?)?|\b\d{13}\b|\b[0-9a-f]{16}\b|[0-9a-f]{64}`)
 
 // LoseAnswers runs an act as often as it commits, each time on an instance of
 // its own and with the answer to another of its commits lost. Each time it

@@ -23,8 +23,25 @@ CREATE TABLE instance (
     singleton   boolean PRIMARY KEY DEFAULT true CONSTRAINT there_is_one_instance CHECK (singleton),
     id          text NOT NULL,
     mark        text NOT NULL DEFAULT '',   -- what its data directory had when it was last started: one that differs shows a restore
+    keys        bigint NOT NULL DEFAULT 1,  -- version of its key set, grows with every change of own_keys
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+
+-- The signing keys of this instance, public halves. Which one signs towards a peer
+-- stands in sequences. See docs/decisions/0014.
+CREATE TABLE own_keys (
+    kid         text PRIMARY KEY,
+    pub         bytea NOT NULL,
+    made_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    retired_at  timestamptz,                     -- null = the current one
+    verifies    interval NOT NULL DEFAULT '0',   -- an old one: for so long, from when a peer learns of its successor
+    revoked_at  timestamptz,
+    reason      text NOT NULL DEFAULT '',        -- of the revocation
+    removed_at  timestamptz,                     -- the private half is gone
+    CONSTRAINT pub_has_32_bytes CHECK (octet_length(pub) = 32),
+    CONSTRAINT revoked_ones_are_retired CHECK (revoked_at IS NULL OR retired_at IS NOT NULL)
+);
+CREATE UNIQUE INDEX own_keys_current ON own_keys ((true)) WHERE retired_at IS NULL;
 
 -- The validated relation of this instance and one peer. Rows are never deleted.
 -- The last transaction that each session has committed. One that is in doubt is
@@ -69,6 +86,7 @@ CREATE TABLE keys (
     not_before  timestamptz NOT NULL DEFAULT clock_timestamp(),
     not_after   timestamptz NOT NULL DEFAULT 'infinity',
     revoked_at  timestamptz,
+    version     bigint NOT NULL DEFAULT 1,                 -- identity keys: of the key set that the peer signed last
     PRIMARY KEY (conn, kid),
     CONSTRAINT use_is_known CHECK (use IN ('identity', 'signing', 'sealing')),
     CONSTRAINT pub_has_32_bytes CHECK (octet_length(pub) = 32)
@@ -120,7 +138,10 @@ CREATE TABLE sequences (
     peer_base  bigint NOT NULL DEFAULT 0,          -- of the peer's
     -- The peer is asked what it was told about tasks in messages of ours from this
     -- number on; 0 = nothing. Until it has said so, what it asked for is frozen.
-    recall_from  bigint NOT NULL DEFAULT 0
+    recall_from  bigint NOT NULL DEFAULT 0,
+    kid     text NOT NULL,                         -- our key that signs: the newest one that the peer has confirmed
+    told    bigint NOT NULL DEFAULT 1,             -- version of our key set that the peer was sent last,
+    keyset  uuid                                   -- in this message; null = in the handshake
 ) WITH (fillfactor = 50);
 
 -- Which process serves a connection, and until when, by this database's clock.

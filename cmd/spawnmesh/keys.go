@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+func (a *app) keysCommand() *cobra.Command {
+	c := &cobra.Command{Use: "keys", Short: "See and change the keys that messages are signed with"}
+	list := &cobra.Command{
+		Use: "list", Short: "List the keys of this instance and of its peers", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			var v store.KeysView
+			if err := client.Do(c.Context(), "GET", "/v1/keys", nil, &v); err != nil {
+				return err
+			}
+			return a.printKeys(v)
+		},
+	}
+	c.AddCommand(list, a.keysRotateCommand(), a.keysRevokeCommand())
+	return c
+}
+
+func (a *app) keysRotateCommand() *cobra.Command {
+	overlap := days(store.MaxOverlap)
+	c := &cobra.Command{
+		Use: "rotate", Short: "Sign with a new key from now on", Args: cobra.NoArgs,
+		Long: `Make a new signing key and tell every peer about it. Towards a peer the new key
+signs as soon as the peer has confirmed it; until then the old one does. The old
+key still verifies at a peer for a while, for messages that are on their way. No
+message is lost or refused, and nobody has to be linked at the moment.`,
+		Example: "  spawnmesh keys rotate\n  spawnmesh keys rotate --overlap 7d",
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.changeKey(c.Context(), store.KeyChange{OverlapMS: time.Duration(overlap).Milliseconds()})
+		},
+	}
+	c.Flags().Var(&overlap, "overlap", "how long the old key still verifies at a peer that knows the new one")
+	return c
+}
+
+func (a *app) keysRevokeCommand() *cobra.Command {
+	var reason string
+	c := &cobra.Command{
+		Use: "revoke KEY|current", Short: "End a signing key that others may have", Args: cobra.ExactArgs(1),
+		Long: `End a signing key that others may have, and make a new one. A peer refuses
+everything that the revoked key has signed as soon as it knows of it; what it had
+stored before stays. Messages that it has not stored are signed again with the new
+key. KEY is the id of a key, six or more characters of it, or "current".`,
+		Example: "  spawnmesh keys revoke current --reason 'the disk was copied'",
+		RunE: func(c *cobra.Command, args []string) error {
+			if reason == "" {
+				return misuse("to revoke a key needs a reason").Hinting("add --reason \"why\"; peers are told and record it")
+			}
+			return a.changeKey(c.Context(), store.KeyChange{Revoke: args[0], Reason: reason})
+		},
+	}
+	c.Flags().StringVar(&reason, "reason", "", "record `WHY`")
+	return c
+}
+
+func (a *app) changeKey(ctx context.Context, change store.KeyChange) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	var v store.KeysView
+	if err := client.Do(ctx, "POST", "/v1/keys", change, &v); err != nil {
+		return err
+	}
+	if !a.forPeople() {
+		return a.printKeys(v)
+	}
+	fmt.Fprintf(a.out, "the new signing key is %s\n", v.Signing[0].ID)
+	if len(v.Waiting) > 0 {
+		fmt.Fprintf(a.err, "not confirmed yet by: %s; they are told when they are linked. See: %s keys list\n", strings.Join(v.Waiting, ", "), a.self())
+	}
+	return nil
+}
+
+func (a *app) printKeys(v store.KeysView) error {
+	t := table{head: []string{"OF", "USE", "STATE", "SINCE", "KEY", "SIGNS FOR"}, wide: []string{"UNTIL", "ID"}}
+	add := func(of, use, state string, since *time.Time, id signing.KeyID, peers []string, until *time.Time) {
+		when := func(t *time.Time) string {
+			if t == nil {
+				return "-"
+			}
+			return t.Local().Format(time.DateTime)
+		}
+		t.names = append(t.names, string(id))
+		t.rows = append(t.rows, []string{of, use, state, when(since), strings.TrimPrefix(string(id), "ed25519:")[:12], strings.Join(peers, ","), when(until), string(id)})
+	}
+	add("this instance", "identity", "current", nil, v.Identity, nil, nil)
+	for _, k := range v.Signing {
+		until := k.Retired
+		if k.Revoked != nil {
+			until = k.Revoked
+		}
+		add("this instance", "signing", k.State, &k.Since, k.ID, k.Peers, until)
+	}
+	for _, k := range v.Peers {
+		until := k.Until
+		if k.Revoked != nil {
+			until = k.Revoked
+		}
+		add(k.Peer, k.Use, k.State, &k.Since, k.ID, nil, until)
+	}
+	return a.print(v, []any{v}, t)
+}

@@ -1,0 +1,111 @@
+package federation
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// keyHandlers take the key sets of peers, whichever side commands.
+func keyHandlers() []Handler {
+	take := func(ctx context.Context, tx *store.Tx, from store.Standing, batch []*store.Incoming) error {
+		for _, m := range batch {
+			if err := store.TakeKeySet(ctx, tx, from, m); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var list []Handler
+	for _, from := range []store.Authority{store.Obeys, store.Commands} {
+		list = append(list, Handler{Kinds: []commands.Kind{commands.KeySetKind}, From: from, Take: take})
+	}
+	return list
+}
+
+func isKeySet(m *store.Incoming) bool { return m.Header.Kind == string(commands.KeySetKind) }
+
+// unknownKey reports whether o is signed with a key that was not known when the
+// keys were last read.
+func unknownKey(o opening) bool {
+	return o.rejected != nil && commands.CodeOf(o.rejected) == signing.KeyUnknown
+}
+
+// learnKeys reads the keys of the peer again, for this exchange at once. A peer
+// signs with a new key as soon as it knows that its key set was stored here,
+// which may be before this process has heard of it.
+func (x *Exchange) learnKeys(ctx context.Context, p *Peer) *Peer {
+	v, err := x.board.DB.KeysOf(ctx, p.Connection)
+	if err != nil {
+		x.log.DebugContext(ctx, "reading the peer's keys", "err", err)
+		return p
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now := *x.peer.Load() // the board may have read the table meanwhile
+	now.Verifying = v
+	x.peer.Store(&now)
+	return &now
+}
+
+// errEndedKey says that a heartbeat is signed with a key that was valid once.
+var errEndedKey = errors.New("the peer's key has ended")
+
+// endedKey refuses a message that has no transaction of its own, for its key.
+func endedKey(p *Peer, m *store.Incoming) *commands.Refused {
+	return commands.Refuse(p.Ended[m.Header.Kid], "the signing key was revoked, or its time has passed")
+}
+
+// tendKeys tells peers about the keys of this instance, step by step.
+func (b *Board) tendKeys(ctx context.Context) error {
+	done, err := b.DB.TendKeys(ctx)
+	for _, t := range done {
+		if t.Signs != "" {
+			b.Log.InfoContext(ctx, "a peer knows the new signing key; it signs from now on", "name", t.Name, "key", t.Signs)
+		}
+		x := b.Exchange(t.Conn)
+		if x == nil {
+			continue
+		}
+		if t.Resend {
+			x.cursor.Rewind()
+		}
+		x.Wake()
+	}
+	return err
+}
+
+// confirmPatience is how long a change of keys waits for the peers that are linked.
+const confirmPatience = 10 * time.Second
+
+// ChangeKey changes the signing key of this instance and waits a while for the
+// linked peers to confirm it. Those that have not are told as soon as they can be.
+func (b *Board) ChangeKey(ctx context.Context, c store.KeyChange) (store.KeysView, error) {
+	if err := b.DB.ChangeKey(ctx, c); err != nil {
+		return store.KeysView{}, err
+	}
+	// The decision stands: what follows must happen even if the caller leaves.
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), confirmPatience)
+	defer done()
+	for b.Await(ctx) == nil && b.linkedBehind() && pause(ctx, 20*time.Millisecond) {
+	}
+	return b.DB.KeysView(context.WithoutCancel(ctx))
+}
+
+// linkedBehind reports whether a peer that is linked does not know the newest key.
+func (b *Board) linkedBehind() bool {
+	current, err := b.DB.Signer(context.Background())
+	if err != nil {
+		return true
+	}
+	for _, x := range b.Exchanges() {
+		if x.way.link() != 0 && x.relays() && x.peer.Load().signs != current.KeyID() {
+			return true
+		}
+	}
+	return false
+}

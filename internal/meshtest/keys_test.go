@@ -1,0 +1,164 @@
+package meshtest
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// change changes the signing key of a running instance.
+func (i *Instance) change(t testing.TB, c store.KeyChange) store.KeysView {
+	t.Helper()
+	var v store.KeysView
+	i.Do(t, "POST", "/v1/keys", c, &v)
+	return v
+}
+
+func (i *Instance) count(t testing.TB, sql string, args ...any) (n int) {
+	t.Helper()
+	require.NoError(t, i.SQL.QueryRow(t.Context(), sql, args...).Scan(&n))
+	return n
+}
+
+const refusals = `SELECT count(*) FROM audit WHERE action IN ('message.refused', 'command.refused', 'report.refused', 'heartbeat.refused')`
+
+// load orders tasks that start nothing, 200 a second, and calls at before the
+// n-th one.
+func (m *Mesh) load(t testing.TB, name string, n int, at map[int]func()) (tasks []string) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for i := range n {
+		if act := at[i]; act != nil {
+			act()
+		}
+		tasks = append(tasks, m.Noop(t, name))
+		<-tick.C
+	}
+	return tasks
+}
+
+func TestKeysOfBothSidesAreRotatedUnderLoad(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	attic := m.Spokes["attic"]
+	rotate := func(i *Instance) func() { return func() { i.change(t, store.KeyChange{}) } }
+
+	tasks := m.load(t, "attic", 600, map[int]func(){150: rotate(m.Hub.Instance), 300: rotate(attic.Instance), 450: rotate(m.Hub.Instance)})
+
+	for _, id := range tasks {
+		require.Equal(t, commands.Completed, m.Wait(t, id).State, id)
+	}
+	for _, i := range []*Instance{m.Hub.Instance, attic.Instance} {
+		Await(t, "the confirmation of everything", func() bool { return i.count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`) == 0 })
+		require.Zero(t, i.count(t, refusals), i.Name)
+		Await(t, "the new key alone", func() bool {
+			var v store.KeysView
+			i.Do(t, "GET", "/v1/keys", nil, &v)
+			return len(v.Waiting) == 0 && len(v.Signing[0].Peers) == 1
+		})
+		Await(t, "the end of the old key's file", func() bool {
+			keys, err := signing.LoadKeys(filepath.Join(i.Dir, "keys"))
+			require.NoError(t, err)
+			files, err := filepath.Glob(filepath.Join(i.Dir, "keys", "signing*"))
+			require.NoError(t, err)
+			return len(files) == 1 && keys.Signing.KeyID() != i.Keys.Signing.KeyID()
+		})
+	}
+	require.Equal(t, 2, attic.count(t, `SELECT count(*) FROM audit WHERE action = 'keys.changed'`), "the hub's changes")
+	require.Equal(t, 1, m.Hub.count(t, `SELECT count(*) FROM audit WHERE action = 'keys.changed'`), "the spoke's change")
+}
+
+func TestAKeyIsRevokedUnderLoad(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	attic := m.Spokes["attic"]
+	revoke := func(i *Instance) func() {
+		return func() { i.change(t, store.KeyChange{Revoke: "current", Reason: "the disk was copied"}) }
+	}
+
+	tasks := m.load(t, "attic", 400, map[int]func(){150: revoke(m.Hub.Instance), 250: revoke(attic.Instance)})
+
+	for _, id := range tasks {
+		require.Equal(t, commands.Completed, m.Wait(t, id).State, id)
+	}
+	for _, i := range []*Instance{m.Hub.Instance, attic.Instance} {
+		Await(t, "the confirmation of everything", func() bool { return i.count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`) == 0 })
+		require.Zero(t, i.count(t, `SELECT count(*) FROM connections WHERE state <> 'active'`), i.Name)
+	}
+	require.Equal(t, 400, attic.count(t, `SELECT count(*) FROM inbox WHERE kind = 'agent.spawn'`), "each was stored once")
+}
+
+// TestARevokedKeySignsNothingMore has a spoke's key copied: the copy speaks over
+// the spoke's own link.
+func TestARevokedKeySignsNothingMore(t *testing.T) {
+	t.Parallel()
+	m := Start(t)
+	a := m.Attack(t, "attic")
+	asked := a.Order(t, m)
+	result := func() []byte {
+		return a.Seal(t, &commands.Result{Task: asked.Task, State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded}, asked.Re, nil).Wire
+	}
+	next, err := signing.NewSigner(make([]byte, 32))
+	require.NoError(t, err)
+	set := &commands.KeySet{Version: 2, Keys: []commands.SetKey{{Pub: next.Public()}}, Revoked: []signing.KeyID{a.Keys.Signing.KeyID()}, Reason: "copied"}
+	raw, err := signing.EncodeBody(set)
+	require.NoError(t, err)
+	revocation, err := a.Keys.Identity.Seal(signing.KeySet, a.Header(commands.KeySetKind, nil), raw)
+	require.NoError(t, err)
+	a.Send(t, transport.KindEvent, revocation.Wire)
+	Await(t, "the revocation", func() bool { return m.Hub.count(t, `SELECT count(*) FROM keys WHERE revoked_at IS NOT NULL`) == 1 })
+
+	a.Send(t, transport.KindResult, result())
+	a.Send(t, transport.KindEvent, a.Seal(t, &commands.Received{Numbers: commands.Numbers{Through: 1}}, nil, nil).Wire)
+
+	for _, what := range []string{"", "agent.result"} {
+		Await(t, "the refusal of "+what, func() bool {
+			return m.Hub.count(t, `SELECT count(*) FROM audit WHERE action = 'message.refused' AND code = 'KEY_REVOKED'`) >= 2
+		})
+	}
+	require.Zero(t, m.Hub.count(t, `SELECT count(*) FROM inbox WHERE kind = 'agent.result'`))
+	require.Equal(t, 1, m.Hub.count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`), "what it says to have stored does not count")
+	require.False(t, m.Agent(t, asked.Task).State.Terminal())
+}
+
+func TestAPeerThatIsAwayLearnsTheNewKeysLater(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	attic := m.Spokes["attic"]
+	m.Stop(t, "attic")
+	before := m.Noop(t, "attic")
+	m.Hub.change(t, store.KeyChange{})
+	between := m.Noop(t, "attic")
+	m.Hub.change(t, store.KeyChange{Revoke: "current", Reason: "the disk was copied"})
+	v := m.Hub.change(t, store.KeyChange{})
+	require.Equal(t, []string{"attic"}, v.Waiting)
+	m.Stop(t, "hub")
+	m.Start(t, "hub")
+	after := m.Noop(t, "attic")
+
+	m.Start(t, "attic")
+
+	for _, id := range []string{before, between, after} {
+		require.Equal(t, commands.Completed, m.Wait(t, id).State)
+	}
+	Await(t, "the newest key", func() bool {
+		m.Hub.Do(t, "GET", "/v1/keys", nil, &v)
+		return len(v.Waiting) == 0
+	})
+	require.Equal(t, commands.Completed, m.Wait(t, m.Noop(t, "attic")).State)
+	require.Zero(t, attic.count(t, refusals))
+	Await(t, "the end of the old keys' files", func() bool {
+		files, err := os.ReadDir(filepath.Join(m.Hub.Dir, "keys"))
+		require.NoError(t, err)
+		return len(files) == 4
+	})
+}

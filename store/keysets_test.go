@@ -1,0 +1,119 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// keySets is a pair whose spoke takes what the hub says about its keys.
+type keySets struct {
+	*storetest.Pair
+	seq int64
+}
+
+func (p *keySets) take(t testing.TB, wire []byte) *store.Incoming {
+	t.Helper()
+	v, err := p.Spoke.DB.KeysOf(t.Context(), p.Spoke.Conn)
+	require.NoError(t, err)
+	p.Spoke.Verifier = v.Verifier
+	m := p.Spoke.Read(t, wire)[0]
+	_, err = p.Spoke.DB.TakeIn(t.Context(), p.Spoke.Conn.ID, []*store.Incoming{m}, func(ctx context.Context, tx *store.Tx, from store.Standing, fresh []*store.Incoming) error {
+		for _, f := range fresh {
+			if f.Header.Kind != string(commands.KeySetKind) {
+				continue
+			}
+			if err := store.TakeKeySet(ctx, tx, from, f); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	return m
+}
+
+// say is a message of the hub under these signatures.
+func (p *keySets) say(t testing.TB, body commands.Body, first *signing.Signer, also ...*signing.Signer) []byte {
+	t.Helper()
+	raw, err := signing.EncodeBody(body)
+	require.NoError(t, err)
+	p.seq++
+	now := time.Now()
+	s, err := first.Seal(commands.Types[body.Kind()], signing.Header{ID: storetest.NewID(), Kind: string(body.Kind()), Iss: p.Hub.Self(), Aud: p.Spoke.Self(), Conn: p.Hub.Conn.ID,
+		Epoch: 1, Seq: p.seq, Iat: now.UnixMilli(), Exp: now.Add(time.Hour).UnixMilli(), Wsp: store.Workspace}, raw, also...)
+	require.NoError(t, err)
+	return s.Wire
+}
+
+func TestKeySetsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	next, other := storetest.Signer(t, 30), storetest.Signer(t, 31)
+	set := func(version int64, keys ...*signing.Signer) *commands.KeySet {
+		s := &commands.KeySet{Version: version}
+		for i, k := range keys {
+			s.Keys = append(s.Keys, commands.SetKey{Pub: k.Public(), ForMS: int64(i) * 60_000})
+		}
+		return s
+	}
+	type hub struct{ identity, signing *signing.Signer }
+	tests := map[string]struct {
+		say  func(t *testing.T, p *keySets, h hub) []byte
+		want signing.Code
+	}{
+		"a newer one of both keys":                    {func(t *testing.T, p *keySets, h hub) []byte { return p.say(t, set(6, other, next), next, h.identity) }, ""},
+		"an older version":                            {func(t *testing.T, p *keySets, h hub) []byte { return p.say(t, set(4, other, next), next, h.identity) }, signing.KeySetVersion},
+		"the same version with other keys":            {func(t *testing.T, p *keySets, h hub) []byte { return p.say(t, set(5, other, next), next, h.identity) }, signing.KeySetVersion},
+		"of the identity key alone, revoking nothing": {func(t *testing.T, p *keySets, h hub) []byte { return p.say(t, set(6, other, next), h.identity) }, signing.KeySetSigner},
+		"another peer's key": {func(t *testing.T, p *keySets, h hub) []byte {
+			return p.say(t, set(6, storetest.Signer(t, 8), next), next, h.identity)
+		}, signing.KeyDuplicate},
+		"signed with a key that has ended": {func(t *testing.T, p *keySets, h hub) []byte {
+			return p.say(t, set(6, other, next), h.signing, h.identity)
+		}, signing.KeyWindow},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := &keySets{Pair: storetest.NewPair(t)}
+			h := hub{p.Hub.Identity, p.Hub.Signing}
+			p.Spoke.Meet(t, store.Commands) // holds signer 8
+			p.Spoke.Conn = p.Hub.Conn
+			require.Empty(t, p.take(t, p.say(t, set(5, next), h.signing, h.identity)).Code)
+			before := p.Spoke.Count(t, `SELECT count(*) FROM keys WHERE not_after = 'infinity' AND pub = $1`, []byte(next.Public()))
+
+			m := p.take(t, tt.say(t, p, h))
+
+			require.Equal(t, tt.want, m.Code, m.Why)
+			require.Equal(t, 1, before)
+			if tt.want != "" {
+				require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM keys WHERE not_after = 'infinity' AND pub = $1`, []byte(next.Public())), "the set in force stays")
+			}
+		})
+	}
+}
+
+func TestAKeySetIsTakenOnce(t *testing.T) {
+	t.Parallel()
+	p := &keySets{Pair: storetest.NewPair(t)}
+	require.NoError(t, p.Hub.DB.ChangeKey(t.Context(), store.KeyChange{OverlapMS: 60_000, Actor: "test"}))
+	_, err := p.Hub.DB.TendKeys(t.Context())
+	require.NoError(t, err)
+	wires := p.Hub.Due(t)
+	require.Len(t, wires, 1)
+
+	first, again := p.take(t, wires[0]), p.take(t, wires[0])
+
+	require.Empty(t, first.Code)
+	require.Equal(t, signing.ReplaySame, again.Code)
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM audit WHERE action = 'keys.changed'`))
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM keys WHERE use = 'signing' AND not_after BETWEEN clock_timestamp() AND clock_timestamp() + interval '61 s'`), "the old key has its time")
+	require.NotContains(t, p.take(t, p.say(t, &commands.Status{Task: storetest.NewID()}, p.Hub.Signing)).Code, "KEY_", "and verifies meanwhile")
+}
