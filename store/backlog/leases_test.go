@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -30,4 +31,26 @@ func TestOnlyTheFenceThatHoldsIsRenewed(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[backlog.Fence]bool{held: true}, got)
 	require.Equal(t, 1, s.Count(t, long))
+}
+
+// An attempt that was never begun has used nothing.
+func TestOnlyWhatWasBegunIsCharged(t *testing.T) {
+	t.Parallel()
+	for outcome, want := range map[commands.Outcome]backlog.Amount{commands.CouldNotStart: 0, commands.Released: 0, commands.AttemptFailed: 80} {
+		t.Run(string(outcome), func(t *testing.T) {
+			t.Parallel()
+			s := newSide(t)
+			b := boardOf(t, s, backlog.MainWorkspace)
+			budget(t, b, backlog.Budget{Name: "day", Scope: "workspace", Dimension: "tokens", Hard: 100 * backlog.Unit})
+			create(t, b, backlog.TaskSpec{Key: "A", Title: "a", Estimate: tokens(80)})
+			c := claimCards(t, b, nil)
+
+			held, err := s.backlog.Record(t.Context(), []backlog.Progress{{End: &backlog.End{Fence: c[0].Fence, Outcome: outcome}}})
+
+			require.NoError(t, err)
+			require.Equal(t, []bool{true}, held)
+			used, reserved := left(t, b, "day")
+			require.Equal(t, []backlog.Amount{want, 0}, []backlog.Amount{used, reserved})
+		})
+	}
 }
