@@ -10,6 +10,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke"
 )
 
 // The shim of an agent hears of each renewal: it ends its tree by itself a few
@@ -50,4 +51,23 @@ func TestTheDirectoryOfALiveAgentIsKept(t *testing.T) {
 	m.Hub.Do(t, "POST", "/v1/agents/"+runs+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	require.Equal(t, commands.Cancelled, m.Wait(t, runs).State)
 	m.Check(t)
+}
+
+// A host that revokes its hub ends the hub's agents by that act, and not when it
+// next renews their leases.
+func TestARevocationEndsAgentsByItself(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Lease: time.Hour}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	sleeper(t, m)
+	s.Exec(t, `CREATE FUNCTION no_renewal() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the test says so'; END $$`)
+	s.Exec(t, `CREATE TRIGGER no_renewal BEFORE UPDATE OF until ON leases FOR EACH ROW EXECUTE FUNCTION no_renewal()`)
+
+	s.Turn(t, "revoke")
+
+	meshtest.Await(t, "the end of its agent", func() bool {
+		var list []spoke.LocalAgent
+		s.Do(t, "GET", "/v1/running", nil, &list)
+		return len(list) == 0
+	})
 }
