@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub/output"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -50,7 +51,8 @@ type reading struct {
 	hub   *Hub
 	task  string
 	after int64
-	told  bool // that the spoke is not linked
+	told  bool      // that the spoke is not linked
+	asked time.Time // when the spoke was asked for the rest; first, when the agent was seen to have ended
 	enc   *json.Encoder
 	flush func() error
 }
@@ -92,6 +94,7 @@ func (r *reading) once(ctx context.Context) (complete bool, err error) {
 	if complete = isComplete(list[0], log, !known || from.State.Ended()); complete {
 		return true, nil
 	}
+	r.ask(ctx, list[0], log)
 	wait := known && !from.Linked
 	if wait && !r.told {
 		w := Waiting{Spoke: from.Name}
@@ -104,6 +107,34 @@ func (r *reading) once(ctx context.Context) (complete bool, err error) {
 	}
 	r.told = wait
 	return false, err
+}
+
+// askAgain is how long a reader waits for the rest of an ended agent's output before
+// the spoke is told again what is here.
+const askAgain = 5 * time.Second
+
+// ask tells the spoke how much is here of the output that a result tells of. It
+// has sent all of it already where this hub was restored from a backup.
+func (r *reading) ask(ctx context.Context, m store.Mirror, log *store.Log) {
+	now := time.Now()
+	if !m.State.Terminal() || now.Sub(r.asked) < askAgain {
+		return
+	}
+	first := r.asked.IsZero()
+	r.asked = now
+	x := r.hub.board.Exchange(m.Conn)
+	if first || x == nil || x.Link() == 0 {
+		return
+	}
+	var body commands.OutputStored
+	for _, name := range commands.Streams {
+		if st := log.Stream(m.Attempt, name); st.Ended == nil {
+			body.Streams = append(body.Streams, commands.StoredStream{Task: m.Task, Attempt: m.Attempt, Stream: name, Through: st.Through})
+		}
+	}
+	if err := x.Send(ctx, store.LaneCtl, federation.Note{Body: &body}); err != nil && ctx.Err() == nil {
+		r.hub.Log.DebugContext(ctx, "asking for output", "id", m.Task, "err", err)
+	}
 }
 
 // isComplete reports whether nothing more of a task's output will come: it has

@@ -273,3 +273,37 @@ func TestUnsentOutputIsKept(t *testing.T) {
 	require.Equal(t, "hi\n", m.Stdout(t, unsent, true))
 	m.Check(t)
 }
+
+// A hub that was restored from a backup and follows an agent gets again what it had,
+// or hears that it is gone.
+func TestOutputThatAHubHasLost(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	ends := func(size string) string {
+		id := m.Spawn(t, "attic", "head", "-c", size, "/dev/zero")
+		m.Wait(t, id)
+		m.EachLog(t, id, true, func(hub.LogLine) {})
+		meshtest.Await(t, "that it is sent", func() bool { return s.Count(t, `SELECT count(*) FROM outputs`) == 0 })
+		return id
+	}
+	kept, gone := ends("200000"), ends("100000")
+	m.Stop(t, "hub")
+	m.Hub.Exec(t, `DELETE FROM logs`)
+	require.NoError(t, os.RemoveAll(filepath.Join(s.Dir, "agents", gone)))
+
+	m.Start(t, "hub")
+
+	m.AwaitLink(t, "attic")
+	n, sum := digest(t, m, kept)
+	require.Equal(t, int64(200_000), n)
+	require.Equal(t, result(t, m, kept).Stdout.SHA256, sum)
+	marks := map[string]output.Dropped{}
+	m.EachLog(t, gone, true, func(l hub.LogLine) {
+		if l.Dropped != nil {
+			marks[l.Stream] = *l.Dropped
+		}
+	})
+	require.Equal(t, output.Dropped{By: "spoke", Cut: true}, marks["stdout"])
+	m.Check(t)
+}

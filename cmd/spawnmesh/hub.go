@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -31,7 +32,10 @@ It listens for its spokes on --link and for its operator on a socket in the data
 directory. All of the link is TLS 1.3; a join token names the key that it must show.
 
 A hub that serves on every address of its machine (--link 0.0.0.0:7422) invites
-nobody until --advertise says how spokes reach it.`,
+nobody until --advertise says how spokes reach it.
+
+It keeps agents' output in files below logs/ in the data directory, within bounds:
+the oldest goes first, and logs marks what is gone.`,
 		Example: `  spawnmesh --data-dir H hub run --link 127.0.0.1:7422
   spawnmesh --data-dir H hub run --link 0.0.0.0:7422 --advertise hub.example.org:7422`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.runHub(c.Context(), &h, ready) },
@@ -39,6 +43,9 @@ nobody until --advertise says how spokes reach it.`,
 	run.Flags().StringVar(&h.Listen, "link", "127.0.0.1:7422", "serve spokes on `ADDRESS`; port 0 picks a free one")
 	run.Flags().StringVar(&h.Advertise, "advertise", "", "`HOST:PORT` that join tokens name, where it is another")
 	run.Flags().StringVar(&h.Name, "name", defaultName(), "`NAME` that this hub gives itself")
+	run.Flags().Int64Var(&h.Output.Agent, "output-per-agent", 64<<20, "keep `BYTES` of each agent's output, the newest")
+	run.Flags().Int64Var(&h.Output.Spoke, "output-per-spoke", 1<<30, "keep `BYTES` of the output of all agents of a spoke")
+	run.Flags().DurationVar(&h.Output.Age, "output-age", 30*24*time.Hour, "keep output for `TIME` after the last of it")
 	run.Flags().StringVar(&ready, "ready-file", "", "write the link's address to `FILE` once the hub serves")
 	c.AddCommand(run)
 	return c
@@ -81,6 +88,9 @@ func (a *app) runHub(ctx context.Context, h *hub.Hub, ready string) (err error) 
 		if err := hub.CheckAddress(h.Advertise); err != nil {
 			return err
 		}
+	}
+	if h.Output.Agent <= 0 || h.Output.Spoke <= 0 || h.Output.Age <= 0 {
+		return misuse("--output-per-agent, --output-per-spoke and --output-age are above 0")
 	}
 	if err := checkLink(ctx, h.Listen); err != nil {
 		return err

@@ -196,8 +196,30 @@ func (s *Sender) add(list []backlog.Output) {
 	}
 }
 
+// again takes up output that was sent and that a hub does not have any more: it was
+// restored. The answer to the first piece says where to go on.
+func (s *Sender) again(ctx context.Context, list []commands.StoredStream) error {
+	var lost []backlog.Fence
+	for _, st := range list {
+		if f := (backlog.Fence{Task: st.Task, Attempt: st.Attempt}); !st.Ended && st.Code == "" && !s.knows(f) {
+			lost = append(lost, f)
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	found, err := s.Backlog.KeepOutput(ctx, lost)
+	if err == nil {
+		s.add(found)
+	}
+	return err
+}
+
 // Stored takes what a hub says that it has on disk.
 func (s *Sender) Stored(ctx context.Context, conn string, list []commands.StoredStream) error {
+	if err := s.again(ctx, list); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	l := s.lanes[conn]
 	s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 // An Output is output of one attempt that the hub that asked for the task does not
 // have all of yet. The bytes are in the attempt's files.
 type Output struct {
-	Fence   Fence  // Epoch is that of the claim
+	Fence   Fence  // Epoch is that of the claim, or of the task where that was not told
 	Conn    string // with the hub
 	Asked   Asked
 	Streams [2]Sent // of standard output and standard error
