@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -22,13 +23,16 @@ func (m *Mesh) Logs(t testing.TB, id string, follow bool) (lines []hub.LogLine) 
 // EachLog is Logs for output that is too much to keep.
 func (m *Mesh) EachLog(t testing.TB, id string, follow bool, fn func(hub.LogLine)) {
 	t.Helper()
-	ctx, done := context.WithTimeout(t.Context(), 5*Patience) // it may be much
+	ctx, done := context.WithCancel(t.Context())
 	defer done()
+	silence := time.AfterFunc(Patience, done) // it may be much, and take its time
+	defer silence.Stop()
 	require.NoError(t, m.Hub.client.Stream(ctx, fmt.Sprintf("/v1/agents/%s/logs?follow=%t", id, follow), func(raw json.RawMessage) error {
 		var l hub.LogLine
 		if err := json.Unmarshal(raw, &l); err != nil {
 			return err
 		}
+		silence.Reset(Patience)
 		fn(l)
 		return nil
 	}))
