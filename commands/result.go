@@ -51,6 +51,8 @@ func (b *Result) Sentence() string {
 		return "completed"
 	case b.Reason == KillRequested:
 		return "killed"
+	case b.State == Cancelled && b.Reason == Operator:
+		return "killed by the host of the spoke"
 	case b.Reason == CommandExpired:
 		return "expired before it was started"
 	case b.Reason == DeadlineElapsed:

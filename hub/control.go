@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -78,12 +77,13 @@ func (h *Hub) postAgent(w http.ResponseWriter, r *http.Request) {
 
 func (h *Hub) listAgents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	limit, err := strconv.Atoi(q.Get("limit"))
-	if q.Get("limit") == "" {
-		limit, err = 50, nil
+	limit, err := control.Limit(q.Get("limit"))
+	if err != nil {
+		control.Error(w, err)
+		return
 	}
-	if err != nil || limit < 1 || limit > 10000 {
-		control.Error(w, commands.Refuse(commands.Validation, "limit is a number from 1 to 10000"))
+	if q.Get("hub") != "" {
+		control.Error(w, commands.Refuse(commands.Validation, "this instance is a hub: its agents run on spokes").Hinting("to see those of one spoke: spawnmesh agents --spoke NAME"))
 		return
 	}
 	list, err := h.DB.ListMirrors(r.Context(), q.Get("spoke"), q.Get("open") == "true", limit)

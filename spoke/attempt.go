@@ -69,6 +69,7 @@ func (s *Spoke) takeOver(ctx context.Context, a *attempt) {
 	defer ring(s.work)
 	defer s.leaveOrRemove(a)
 	recallPolicy(a)
+	a.before = true
 	if a.spec.Runtime == commands.RuntimeNoop {
 		s.runNothing(ctx, a)
 		return
@@ -153,8 +154,13 @@ func (s *Spoke) proveStart(ctx context.Context, a *attempt, pid int) bool {
 		s.Log.ErrorContext(ctx, "recording a start", "id", a.fence.Task, "err", err)
 		return true // the end will be recorded with the same fence, or not at all
 	}
-	if !held {
+	switch {
+	case !held:
 		s.live.lose(a)
+	case a.before:
+		s.Log.InfoContext(ctx, "agent goes on", "id", a.fence.Task, "attempt", a.fence.Attempt, "pid", pid)
+	default:
+		s.Log.InfoContext(ctx, "agent started", "id", a.fence.Task, "attempt", a.fence.Attempt, "pid", pid)
 	}
 	s.board.Wake()
 	return held
@@ -230,6 +236,7 @@ func (s *Spoke) finish(ctx context.Context, a *attempt, f backlog.Fence, e backl
 			}
 		}
 		if err == nil {
+			s.sayEnd(ctx, e, held)
 			s.board.Wake()
 			return
 		}
@@ -256,6 +263,15 @@ func (s *Spoke) recordEnd(ctx context.Context, a *attempt, e backlog.End) (held 
 		}
 	}
 	return s.progress.Submit(ctx, backlog.Progress{End: &e})
+}
+
+// sayEnd logs the end of an attempt: never what it ran or wrote.
+func (s *Spoke) sayEnd(ctx context.Context, e backlog.End, held bool) {
+	if !held {
+		s.Log.WarnContext(ctx, "agent ended after it had lost its lease; its end does not count", "id", e.Fence.Task, "attempt", e.Fence.Attempt, "outcome", e.Outcome)
+		return
+	}
+	s.Log.InfoContext(ctx, "agent ended", "id", e.Fence.Task, "attempt", e.Fence.Attempt, "outcome", e.Outcome, "code", e.Exit.Code, "signal", e.Exit.Signal)
 }
 
 func couldNotStart(err error) backlog.End {

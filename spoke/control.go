@@ -44,6 +44,8 @@ func (s *Spoke) control() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("GET /v1/instance", s.getInstance)
 	m.HandleFunc("GET /v1/running", s.getRunning)
+	s.agents().route(m)
+	m.HandleFunc("POST /v1/agents/{id}/kill", s.postKill)
 	m.HandleFunc("GET /v1/connections", s.getConnections)
 	m.HandleFunc("GET /v1/connections/{name}", s.getConnection)
 	m.HandleFunc("POST /v1/connections/{name}/{state}", s.postConnection)

@@ -48,15 +48,19 @@ func (s *Spoke) judge(m *store.Incoming) *commands.Refused {
 func (s *Spoke) taken(batch []*store.Incoming) {
 	ring(s.work)
 	for _, m := range batch {
+		hub := ""
+		if c, known := s.board.Status(m.Conn); known {
+			hub = c.Name
+		}
 		if run, ok := m.Effect.(*backlog.KillRun); ok {
 			s.live.kill(*run)
 		}
 		switch id := store.TaskOf(m.Body); {
 		case m.Header.Kind == string(commands.StatusKind), m.Code == signing.ReplaySame:
 		case m.Code == "":
-			s.Log.Info("order taken", "kind", m.Header.Kind, "id", id)
+			s.Log.Info("order taken", "kind", m.Header.Kind, "id", id, "hub", hub)
 		default:
-			s.Log.Info("order refused", "kind", m.Header.Kind, "id", id, "code", m.Code, "why", m.Why)
+			s.Log.Info("order refused", "kind", m.Header.Kind, "id", id, "hub", hub, "code", m.Code, "why", m.Why)
 		}
 	}
 }

@@ -14,6 +14,7 @@ type attempt struct {
 	spec   commands.Spawn
 	dir    string
 	policy string // version that let it start; "" = not known
+	before bool   // an earlier process of this spoke began it
 	asked  backlog.Asked
 	state  commands.State
 	begun  bool              // its agent had started: it is taken over, and lost where nothing of it is left

@@ -16,7 +16,7 @@ import (
 // say, and what the hub asked for.
 type Mirror struct {
 	Task       string          `json:"id"`
-	Spoke      string          `json:"spoke"`
+	Spoke      string          `json:"spoke,omitempty"`
 	Conn       string          `json:"conn"`
 	ConnState  ConnState       `json:"conn_state"`
 	Title      string          `json:"title,omitempty"`

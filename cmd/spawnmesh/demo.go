@@ -17,7 +17,7 @@ real processes. Everything is in a temporary directory and ends with the demo.
 It stays up until interrupted, and ends with exit code 0; with --once it ends after
 the tour, with exit code 0 only if every step held.`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			tour := demo.Tour{Out: a.out, Once: once, Quote: shellLine, Show: a.printAgents}
+			tour := demo.Tour{Out: a.out, Once: once, Quote: shellLine, Show: a.printMirrors}
 			return tour.Run(c.Context())
 		},
 	}

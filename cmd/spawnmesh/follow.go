@@ -79,7 +79,7 @@ func (a *app) waitAgent(ctx context.Context, c *control.Client, id string) error
 	if err != nil {
 		return err
 	}
-	if err := a.printAgent(v); err != nil {
+	if err := a.printAgent(agentView{AgentView: v}); err != nil {
 		return err
 	}
 	return resultCode(v)
@@ -135,18 +135,11 @@ is here.
 
 With -o json each piece has its sequence number, for --since-seq, and its bytes in
 base64, or "dropped" where bytes are missing; a program that follows reads one piece
-per line, and "waiting" while the spoke is not linked.`,
-		RunE: func(c *cobra.Command, args []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			if follow {
-				_, err = a.followLogs(c.Context(), client, args[0], since)
-				return err
-			}
-			return a.logs(c.Context(), client, args[0], since)
-		},
+per line, and "waiting" while the spoke is not linked.
+
+In a spoke's data directory the output comes from the files of the attempts on this
+host, first attempt first, also while no spoke runs.`,
+		RunE: func(c *cobra.Command, args []string) error { return a.showLogs(c.Context(), args[0], since, follow) },
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the agent has ended")
 	c.Flags().Int64Var(&since, "since-seq", 0, "only what arrived after the piece `N`")
@@ -191,18 +184,22 @@ func (a *app) streamLogs(ctx context.Context, c *control.Client, id string, afte
 			_, err := fmt.Fprintln(a.err, printable(mark))
 			return err
 		}
-		to := a.out
-		if p.Stream == "stderr" {
-			to = a.err
-		}
-		data := string(p.Data)
-		if terminal(to) {
-			data = printable(data)
-		}
-		_, err := fmt.Fprint(to, data)
-		return err
+		return a.printOutput(p.Stream, p.Data)
 	})
 	return after, err
+}
+
+// printOutput writes output to where the agent wrote it.
+func (a *app) printOutput(stream string, data []byte) error {
+	to, text := a.out, string(data)
+	if stream == "stderr" {
+		to = a.err
+	}
+	if terminal(to) {
+		text = printable(text)
+	}
+	_, err := fmt.Fprint(to, text)
+	return err
 }
 
 // markOf says what a line of a log is that is not output.

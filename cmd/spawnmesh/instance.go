@@ -7,11 +7,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -97,6 +100,30 @@ func (a *app) withInstance(ctx context.Context, fn func(ctx context.Context, in 
 		return r // it says all that there is to say
 	}
 	return err
+}
+
+// withReader hands fn a client that reads: of the instance that runs or, where
+// none does and the data directory is a spoke's, of what its database knows.
+func (a *app) withReader(ctx context.Context, fn func(ctx context.Context, c *control.Client) error) error {
+	dir, err := a.dir()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "keys")); err != nil || control.Runs(ctx, dir) {
+		return fn(ctx, control.NewClient(dir))
+	}
+	return a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) error {
+		conns, err := in.DB.Connections(ctx)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(conns, func(c store.Connection) bool { return c.Authority == store.Obeys }) {
+			return fn(ctx, control.NewClient(dir)) // it says that no instance runs
+		}
+		c, stop := control.Within(ctx, dir, spoke.Reader(in.DB, dir))
+		defer stop()
+		return fn(ctx, c)
+	})
 }
 
 // withBacklog runs one command on the backlog, in this call's workspace.

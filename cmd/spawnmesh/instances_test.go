@@ -65,7 +65,7 @@ func notJoined(t *testing.T, _ *fleet.Mesh, _, _ hand) {
 
 func noInstance(t *testing.T, _ *fleet.Mesh, _, _ hand) {
 	none := fresh(t)
-	for _, line := range []string{"agents", "status ffffffff", "logs ffffffff", "logs -f ffffffff", "kill ffffffff --reason x", "spawn --wait -- true",
+	for _, line := range []string{"agents", "status ffffffff", "logs ffffffff", "logs -f ffffffff", "why ffffffff", "kill ffffffff --reason x", "spawn --wait -- true",
 		"connections list", "connections show x", "audit list", "invite --name x"} {
 		none.refused(exitUnreachable, "no instance runs in "+none.dir, strings.Fields(line)...)
 	}
@@ -75,7 +75,7 @@ func noInstance(t *testing.T, _ *fleet.Mesh, _, _ hand) {
 }
 
 func otherRole(t *testing.T, _ *fleet.Mesh, _, s hand) {
-	s.refused(exitMisuse, "a hub and a spoke are asked for different things", "agents")
+	s.refused(exitMisuse, "a hub and a spoke are asked for different things", "spawn", "--spoke", "x", "--", "true")
 	s.refused(exitMisuse, "name the other one with --data-dir", "invite", "--name", "x")
 }
 

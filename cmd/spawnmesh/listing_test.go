@@ -78,7 +78,7 @@ func showStatus(t *testing.T, h hand) {
 		require.Regexp(t, want, s.out)
 	}
 	require.NotRegexp(t, `[ \t]\n`, s.out)
-	var v statusView
+	var v agentView
 	h.read(&v, 0, "status", id, "--ask")
 	require.Equal(t, commands.Running, v.Asked.State)
 	require.Equal(t, id, v.Asked.Task)

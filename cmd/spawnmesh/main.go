@@ -106,7 +106,7 @@ Try it:  spawnmesh demo`,
 	}
 	add("try", a.demoCommand(), a.doctorCommand(), a.healthCommand(), a.benchCommand(), a.versionCommand())
 	add("run", a.hubCommand(), a.spokeCommand())
-	add("agents", a.spawnCommand(), a.statusCommand(), a.killCommand(), a.logsCommand(), a.agentsCommand())
+	add("agents", a.spawnCommand(), a.statusCommand(), a.killCommand(), a.logsCommand(), a.agentsCommand(), a.whyCommand())
 	add("backlog", a.backlogCommand())
 	add("limits", a.budgetCommand(), a.quotaCommand(), a.laneCommand(), a.freezeCommand(), a.unfreezeCommand())
 	add("federation", a.inviteCommand(), a.connectionsCommand(), a.keysCommand(), a.auditCommand())

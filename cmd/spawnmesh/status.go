@@ -17,10 +17,12 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// A statusView is an agent as the hub knows it, and as its spoke answered when
-// it was asked.
-type statusView struct {
+// An agentView is an agent as the hub knows it and, when it was asked, as its
+// spoke answered; or, with Hub, as the host knows it where it runs.
+type agentView struct {
 	hub.AgentView
+	Hub   string              `json:"hub,omitempty"` // who ordered it
+	Dir   string              `json:"dir,omitempty"` // of its attempts
 	Asked *commands.TaskState `json:"asked,omitempty"`
 }
 
@@ -28,7 +30,8 @@ func (a *app) statusCommand() *cobra.Command {
 	var ask bool
 	c := &cobra.Command{
 		Use: "status ID", Short: "Show how an agent stands", Args: cobra.ExactArgs(1),
-		Long: `Show how an agent stands: what its spoke has said of it, receipt by receipt.
+		Long: `Show how an agent stands: what its spoke has said of it, receipt by receipt. In the
+data directory of that spoke: what its host knows of it, also while no spoke runs.
 
 ID is the whole id, or six or more characters that no other begins with. With
 --ask the spoke is asked now, and its signed answer is shown too.`,
@@ -39,18 +42,18 @@ ID is the whole id, or six or more characters that no other begins with. With
 }
 
 func (a *app) status(ctx context.Context, id string, ask bool) error {
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
-	var v statusView
+	return a.withReader(ctx, func(ctx context.Context, c *control.Client) error { return a.statusOf(ctx, c, id, ask) })
+}
+
+func (a *app) statusOf(ctx context.Context, c *control.Client, id string, ask bool) error {
+	var v agentView
 	path := "/v1/agents/" + url.PathEscape(id)
 	if ask {
 		if err := c.Do(ctx, "POST", path+"/ask", nil, &v.Asked); err != nil {
 			return err
 		}
 	}
-	if err := c.Do(ctx, "GET", path+"?receipts=true", nil, &v.AgentView); err != nil {
+	if err := c.Do(ctx, "GET", path+"?receipts=true", nil, &v); err != nil {
 		return err
 	}
 	if !a.forPeople() {
@@ -59,17 +62,26 @@ func (a *app) status(ctx context.Context, id string, ask bool) error {
 	if v.Asked != nil {
 		fmt.Fprintf(a.err, "%s says now: %s, attempt %d\n\n", v.Spoke, v.Asked.State, v.Asked.Attempt)
 	}
-	if err := a.printAgent(v.AgentView); err != nil || v.State != commands.Queued {
+	if err := a.printAgent(v); err != nil || v.State != commands.Queued {
 		return err
 	}
-	return a.explainQueued(ctx, c, v.AgentView)
+	if v.Hub != "" {
+		_, err := fmt.Fprintf(a.err, "\nwhy it waits: %s why %s\n", a.self(), v.Task)
+		return err
+	}
+	why, err := whyQueued(ctx, c, v.AgentView)
+	if err == nil {
+		fmt.Fprintf(a.err, "\nit waits for %s; see: %s connections show %s\n", why, a.self(), v.Spoke)
+	}
+	return err
 }
 
-// explainQueued says what an agent waits for that has not started.
-func (a *app) explainQueued(ctx context.Context, c *control.Client, v hub.AgentView) error {
+// whyQueued says what an agent waits for that has not started, as far as its hub
+// knows.
+func whyQueued(ctx context.Context, c *control.Client, v hub.AgentView) (string, error) {
 	var conn hub.SpokeView
 	if err := c.Do(ctx, "GET", "/v1/connections/"+url.PathEscape(v.Conn), nil, &conn); err != nil {
-		return err
+		return "", err
 	}
 	why := fmt.Sprintf("a free slot on %s, which has %d", v.Spoke, conn.Slots)
 	switch {
@@ -82,8 +94,7 @@ func (a *app) explainQueued(ctx context.Context, c *control.Client, v hub.AgentV
 	case v.Attempt > 0:
 		why = "its next try"
 	}
-	fmt.Fprintf(a.err, "\nit waits for %s; see: %s connections show %s\n", why, a.self(), v.Spoke)
-	return nil
+	return why, nil
 }
 
 // pairs are names and values, one pair per line.
@@ -97,11 +108,11 @@ func (p *pairs) add(name, value string) {
 }
 
 // printAgent shows one agent in full.
-func (a *app) printAgent(v hub.AgentView) error {
+func (a *app) printAgent(v agentView) error {
 	if !a.forPeople() {
 		return a.print(v, []any{v}, table{names: []string{v.Task}})
 	}
-	r := resultOf(v)
+	r := resultOf(v.AgentView)
 	list := agentPairs(v)
 	list.add("limits", r.Exit.Limits)
 	for _, p := range r.Reaped {
@@ -128,11 +139,12 @@ func (a *app) printAgent(v hub.AgentView) error {
 	return nil
 }
 
-func agentPairs(v hub.AgentView) pairs {
+func agentPairs(v agentView) pairs {
 	var list pairs
 	list.add("id", v.Task)
 	list.add("title", v.Title)
-	list.add("spoke", spokeOf(v))
+	list.add("spoke", inConnection(v.Spoke, v.ConnState))
+	list.add("hub", inConnection(v.Hub, v.ConnState))
 	list.add("command", commandLine(v.Spec))
 	list.add("state", v.Sentence())
 	var refused commands.RefusedBody
@@ -165,15 +177,16 @@ func agentPairs(v hub.AgentView) pairs {
 	if v.Kill != nil && json.Unmarshal(v.Kill, &kill) == nil {
 		list.add("kill", fmt.Sprintf("ordered by %s: %s", kill.By, kill.Reason))
 	}
+	list.add("directory", v.Dir)
 	return list
 }
 
-// spokeOf names an agent's spoke, and says when nothing more is heard of it.
-func spokeOf(v hub.AgentView) string {
-	if v.ConnState == store.Active {
-		return v.Spoke
+// inConnection names a peer, and says when nothing more is heard of it.
+func inConnection(name string, state store.ConnState) string {
+	if name == "" || state == store.Active {
+		return name
 	}
-	return fmt.Sprintf("%s (the connection is %s)", v.Spoke, v.ConnState)
+	return fmt.Sprintf("%s (the connection is %s)", name, state)
 }
 
 // resultOf reads an agent's result; it is empty when there is none.
@@ -219,37 +232,52 @@ func commandLine(spec json.RawMessage) string {
 }
 
 func (a *app) agentsCommand() *cobra.Command {
-	var spokeName string
+	var spokeName, hubName string
 	var open bool
 	var limit int
 	c := &cobra.Command{
 		Use: "agents", Short: "List agents, newest first", Args: cobra.NoArgs,
+		Long: `List agents, newest first: in a hub's data directory those that it ordered, in a
+spoke's those that run or ran on this host, also while no spoke runs.`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := a.client()
+			q := url.Values{"spoke": {spokeName}, "hub": {hubName}, "limit": {strconv.Itoa(limit)}, "open": {strconv.FormatBool(open)}}
+			var list []agentView
+			err := a.withReader(c.Context(), func(ctx context.Context, c *control.Client) error {
+				return c.Do(ctx, "GET", "/v1/agents?"+q.Encode(), nil, &list)
+			})
 			if err != nil {
 				return err
 			}
-			q := url.Values{"spoke": {spokeName}, "limit": {strconv.Itoa(limit)}, "open": {strconv.FormatBool(open)}}
-			var list []store.Mirror
-			if err := client.Do(c.Context(), "GET", "/v1/agents?"+q.Encode(), nil, &list); err != nil {
-				return err
-			}
-			if len(list) == 0 && (open || spokeName != "") {
+			if len(list) == 0 && (open || spokeName != "" || hubName != "") {
 				return printList(a, list, table{empty: "no such agents; all of them: " + a.self() + " agents"})
 			}
 			return a.printAgents(list)
 		},
 	}
 	c.Flags().StringVar(&spokeName, "spoke", "", "only those on the spoke `NAME`")
+	c.Flags().StringVar(&hubName, "hub", "", "only those that the hub `NAME` ordered")
 	c.Flags().BoolVar(&open, "open", false, "only those that have not ended")
 	c.Flags().IntVar(&limit, "limit", 50, "at most `N`, up to 10000")
 	return c
 }
 
-func (a *app) printAgents(list []store.Mirror) error {
+// printMirrors lists agents as their hub knows them.
+func (a *app) printMirrors(list []store.Mirror) error {
+	views := make([]agentView, len(list))
+	for i, m := range list {
+		views[i].Mirror = m
+	}
+	return a.printAgents(views)
+}
+
+func (a *app) printAgents(list []agentView) error {
 	t := table{head: []string{"ID", "SPOKE", "STATE", "AGE", "COMMAND"}, wide: []string{"ATTEMPT", "PRIORITY", "BY", "FULL ID"},
 		empty: "no agents yet; spawn one: " + a.self() + " spawn --spoke NAME -- echo hi"}
-	for _, m := range list {
+	for _, v := range list {
+		m, peer := v.Mirror, v.Spoke
+		if v.Hub != "" {
+			t.head[1], peer = "HUB", v.Hub
+		}
 		command := commandLine(m.Spec)
 		if m.Title != "" {
 			command = m.Title
@@ -258,7 +286,7 @@ func (a *app) printAgents(list []store.Mirror) error {
 		if m.Reason != "" {
 			state += " (" + string(m.Reason) + ")"
 		}
-		t.rows = append(t.rows, []string{shortID(m.Task), m.Spoke, state, ago(m.CreatedAt), shorten(command, 50),
+		t.rows = append(t.rows, []string{shortID(m.Task), peer, state, ago(m.CreatedAt), shorten(command, 50),
 			strconv.Itoa(m.Attempt), strconv.Itoa(m.Priority), m.CreatedBy, m.Task})
 		t.names = append(t.names, m.Task)
 	}

@@ -23,16 +23,31 @@ type Client struct {
 
 // NewClient returns a client of the instance in dir. It connects when asked.
 func NewClient(dir string) *Client {
-	path := Socket(dir)
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		name, done, err := short(path)
-		if err != nil {
-			return nil, err
-		}
-		defer done()
-		return new(net.Dialer).DialContext(ctx, "unix", name)
+	there := func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, Socket(dir)) }
+	return &Client{dir, &http.Client{Transport: &http.Transport{DialContext: there, MaxIdleConnsPerHost: 128}}}
+}
+
+// Runs reports whether an instance serves dir.
+func Runs(ctx context.Context, dir string) bool {
+	conn, err := dial(ctx, Socket(dir))
+	if err != nil {
+		return !notRunning(err)
 	}
-	return &Client{dir, &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 128}}}
+	_ = conn.Close() // nothing was said
+	return true
+}
+
+func dial(ctx context.Context, path string) (net.Conn, error) {
+	name, done, err := short(path)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return new(net.Dialer).DialContext(ctx, "unix", name)
+}
+
+func notRunning(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // Do asks method path with body in (nil for none) and reads the answer into out
@@ -97,7 +112,7 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (*http.R
 		defer resp.Body.Close()
 		var p struct{ Error Problem }
 		err := json.NewDecoder(resp.Body).Decode(&p)
-		if err != nil && resp.StatusCode == http.StatusNotFound {
+		if err != nil && (resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed) {
 			return nil, commands.Refuse(commands.Validation, "the instance in %s cannot do this: a hub and a spoke are asked for different things", c.dir).
 				Hinting("name the other one with --data-dir; spawnmesh doctor says what runs where")
 		}
@@ -119,7 +134,7 @@ func (c *Client) broken(method, path string, err error) error {
 }
 
 func (c *Client) unreachable(err error) error {
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+	if notRunning(err) {
 		return commands.Refuse(commands.Unreachable, "no instance runs in %s", c.dir).
 			Hinting("start it with: spawnmesh --data-dir %s hub run (or: spoke run), or name another --data-dir", c.dir)
 	}

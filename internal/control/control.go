@@ -213,6 +213,18 @@ func JSON(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
+// Limit reads how many rows a list may have at most: 50 where nothing is said.
+func Limit(text string) (int, error) {
+	if text == "" {
+		return 50, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > 10000 {
+		return 0, commands.Refuse(commands.Validation, "limit is a number from 1 to 10000")
+	}
+	return n, nil
+}
+
 // Decode reads the request's body into v, strictly.
 func Decode(r *http.Request, v any) error {
 	dec := json.NewDecoder(r.Body)

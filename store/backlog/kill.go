@@ -22,6 +22,16 @@ type Kill struct {
 	Grace   time.Duration
 	Expires time.Time // of the message: so long it forbids a task that is not here yet
 	Actor   string
+
+	host bool // the host's own word, not the connection's
+}
+
+// reason is what a task that k ends says of itself.
+func (k Kill) reason() commands.Reason {
+	if k.host {
+		return commands.Operator
+	}
+	return commands.KillRequested
 }
 
 // A KillRun is a kill whose task runs: the lease is revoked already, Fence is
@@ -91,7 +101,7 @@ func (b *Backlog) Kill(ctx context.Context, tx *store.Tx, k Kill, state commands
 	case commands.May(state, commands.Cancelled, commands.ByCancel):
 		// A claim that was faster is met like any other running task: by what
 		// asks again.
-		done, err := b.cancelWaiting(ctx, tx, k.Actor, []string{k.Task}, commands.KillRequested)
+		done, err := b.cancelWaiting(ctx, tx, k.Actor, []string{k.Task}, k.reason())
 		if err != nil {
 			return nil, err
 		}
@@ -119,7 +129,7 @@ func (b *Backlog) reportKills(ctx context.Context, tx *store.Tx, task string) er
 // new epoch.
 func revokeLease(ctx context.Context, tx *store.Tx, k Kill) (*KillRun, error) {
 	run := &KillRun{Fence: Fence{Task: k.Task}, Grace: k.Grace}
-	err := tx.QueryRow(ctx, statement("revoke_lease"), k.Task).Scan(&run.Fence.Attempt, &run.Fence.Epoch)
+	err := tx.QueryRow(ctx, statement("revoke_lease"), k.Task, k.reason()).Scan(&run.Fence.Attempt, &run.Fence.Epoch)
 	if err != nil {
 		return nil, fmt.Errorf("revoking the lease of task %s: %w", k.Task, err)
 	}
@@ -182,7 +192,7 @@ func (b *Backlog) RevokedRuns(ctx context.Context, conn string) ([]KillRun, erro
 	var list []KillRun
 	err := b.db.Read(ctx, "looking for the runs of a revoked connection", func(ctx context.Context, c *pgxpool.Conn) error {
 		rows, err := c.Query(ctx, `SELECT t.id::text, t.attempt, t.epoch FROM leases l JOIN tasks t ON t.id = l.task
-			WHERE t.conn = $1 AND t.reason = 'kill_requested'`, conn)
+			WHERE t.conn = $1 AND is_kill(t.reason)`, conn)
 		if err != nil {
 			return err
 		}

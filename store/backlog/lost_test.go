@@ -104,7 +104,7 @@ func byOperator(act func(*backlog.Workspace, context.Context, backlog.Act) (back
 
 // reading are the methods that change nothing.
 var reading = []string{"Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Pasts", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.ReadyCount", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
-	"Workspace.Audit", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Listen", "Workspace.Name", "Workspace.Quotas",
+	"Backlog.Agent", "Backlog.Agents", "Workspace.Audit", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Listen", "Workspace.Name", "Workspace.Quotas",
 	"Workspace.Show", "Workspace.ShowAll", "Workspace.Stats", "Workspace.VerifyGrant", "Workspace.Why"}
 
 // writing are all others, by name; what follows a comma says how.
@@ -329,6 +329,13 @@ var writing = map[string]func(s scene) do{
 			return within(ctx, s, func(ctx context.Context, tx *store.Tx) (any, error) {
 				return nil, s.backlog.RevokeWork(ctx, tx, s.Conn.ID)
 			})
+		}
+	},
+	"Backlog.KillHere": func(s scene) do {
+		f := s.running()
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			run, err := s.backlog.KillHere(ctx, backlog.HostKill{ID: "01a1fe92-0829-7df7-af08-f4f57a30c0e9", Task: f.Task, Reason: "so", Actor: "uid:1"})
+			return run, err
 		}
 	},
 	"Backlog.Request": func(s scene) do {

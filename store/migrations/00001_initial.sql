@@ -196,9 +196,10 @@ CREATE INDEX outbox_exp ON outbox (exp);
 
 -- Kills that were asked for. One that came before its task is a tombstone.
 CREATE TABLE kills (
-    conn          uuid NOT NULL REFERENCES connections,
-    command       uuid NOT NULL,             -- the kill message, and
-    digest        bytea NOT NULL,            -- its digest
+    conn          uuid NOT NULL REFERENCES connections,   -- whose task it is
+    actor         text NOT NULL DEFAULT '',  -- the user of this host who asked; '' = the connection, by a message
+    command       uuid NOT NULL,             -- that message, and
+    digest        bytea NOT NULL,            -- its digest; the host's own word has an id and no digest
     task          uuid NOT NULL,
     reason        text NOT NULL,
     grace         interval NOT NULL,         -- between asking the agent to end and ending it
@@ -772,13 +773,18 @@ CREATE FUNCTION counts_as(outcome text, max_losses int) RETURNS text LANGUAGE sq
     SELECT CASE WHEN max_losses IS NULL THEN outcome WHEN outcome = 'interrupted' THEN 'lost' WHEN outcome = 'released' THEN 'interrupted' ELSE outcome END
 $$;
 
+-- Whether a task is being killed, or was: by the word of who asked for it, or of
+-- the host that runs it.
+CREATE FUNCTION is_kill(reason text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT reason IN ('kill_requested', 'operator') $$;
+
 -- Where the end of an attempt leads (rows 4, 5, 8, 11, 17, 19 and 20 of the
 -- model's table), by what it counts as. A kill that was asked for wins over
 -- whatever the attempt says.
 CREATE FUNCTION next_state(outcome text, final boolean, reason text, retries int, max_retries int, max_losses int, reclaims int) RETURNS task_state
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     -- Constants of the type, not one cast at the end: a cast looks the name up for every row.
-    SELECT CASE WHEN reason = 'kill_requested' THEN task_state 'cancelled'
+    SELECT CASE WHEN is_kill(reason) THEN task_state 'cancelled'
         WHEN outcome = 'succeeded' THEN task_state 'completed' WHEN outcome = 'timed_out' THEN task_state 'expired'
         WHEN outcome IN ('killed', 'cancelled') THEN task_state 'cancelled' WHEN outcome = 'unavailable' THEN task_state 'unavailable'
         WHEN outcome = 'blocked' THEN task_state 'blocked' WHEN outcome = 'released' THEN task_state 'queued'
@@ -791,7 +797,7 @@ $$;
 -- The reason that goes with next_state.
 CREATE FUNCTION next_reason(outcome text, final boolean, why text, reason text, retries int, max_retries int, max_losses int, reclaims int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN reason = 'kill_requested' OR outcome = 'killed' THEN 'kill_requested' WHEN outcome = 'succeeded' THEN ''
+    SELECT CASE WHEN is_kill(reason) THEN reason WHEN outcome = 'killed' THEN 'kill_requested' WHEN outcome = 'succeeded' THEN ''
         WHEN outcome = 'timed_out' THEN 'deadline_elapsed' WHEN outcome = 'unavailable' THEN coalesce(nullif(why, ''), 'capability_missing')
         WHEN outcome = 'cancelled' THEN 'cancel_requested'
         WHEN outcome = 'interrupted' AND reclaims >= 100 THEN 'reclaims_exhausted'

@@ -18,7 +18,7 @@ SELECT n,
 -- its dependents follows. It answers with the places in the list.
 -- name: complete_attempts
 -- include: ending
-        AND t.reason <> 'kill_requested' AND t.conn IS NULL AND t.state IN ('claimed', 'running', 'awaiting_input')
+        AND NOT is_kill(t.reason) AND t.conn IS NULL AND t.state IN ('claimed', 'running', 'awaiting_input')
 -- include: closing
 SELECT n FROM moved
 
@@ -85,7 +85,7 @@ tally AS (
 
 -- name: moved_columns
     id::text, state, reason, attempt, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest, epoch,
-    reason = 'kill_requested', started_at
+    is_kill(reason), started_at
 
 -- name: ended_tasks
 SELECT 1,

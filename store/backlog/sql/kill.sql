@@ -1,6 +1,6 @@
 -- name: revoke_lease
 WITH killed AS (
-    UPDATE tasks SET epoch = epoch + 1, reason = 'kill_requested', updated_at = clock_timestamp() WHERE id = $1 RETURNING id, attempt, epoch
+    UPDATE tasks SET epoch = epoch + 1, reason = CASE WHEN is_kill(reason) THEN reason ELSE $2 END, updated_at = clock_timestamp() WHERE id = $1 RETURNING id, attempt, epoch
 ), lease AS (
     UPDATE leases l SET epoch = k.epoch FROM killed k WHERE l.task = k.id
 )
@@ -9,7 +9,7 @@ SELECT attempt, epoch FROM killed
 -- name: pending_kill
 SELECT t.attempt, t.epoch, coalesce(min(k.grace) FILTER (WHERE k.answered_at IS NULL), interval '10 seconds')
 FROM tasks t LEFT JOIN kills k ON k.task = t.id
-WHERE t.id = $1 AND NOT is_terminal(t.state) AND t.reason = 'kill_requested' GROUP BY t.attempt, t.epoch
+WHERE t.id = $1 AND NOT is_terminal(t.state) AND is_kill(t.reason) GROUP BY t.attempt, t.epoch
 
 -- name: revoke_leases
 WITH killed AS (
@@ -19,6 +19,8 @@ WITH killed AS (
 UPDATE leases l SET epoch = k.epoch FROM killed k WHERE l.task = k.id
 
 -- name: answer_kills
-UPDATE kills k SET answered_at = clock_timestamp() FROM tasks t
-WHERE k.task = ANY ($1::uuid[]) AND k.answered_at IS NULL AND t.id = k.task AND t.conn = k.conn
-RETURNING k.task::text, k.command::text, encode(k.digest, 'hex'), (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+WITH done AS (
+    UPDATE kills k SET answered_at = clock_timestamp() FROM tasks t
+    WHERE k.task = ANY ($1::uuid[]) AND k.answered_at IS NULL AND t.id = k.task AND t.conn = k.conn RETURNING k.task, k.command, k.digest, k.actor
+)
+SELECT task::text, command::text, encode(digest, 'hex'), (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM done WHERE actor = ''

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
+)
+
+// What the host of a spoke sees and may do on his own machine, with the real
+// program: while the spoke runs, and while it does not.
+func TestTheHostSeesAndRulesHisMachine(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t, "--drain", "0s")
+	h, s := hand{t: t, dir: m.Hub.Dir}, hand{t: t, dir: m.Spokes["attic"].Dir}
+	g := newGate(t)
+	done := h.spawn("--spoke", "attic", "--title", "first", "--", "sh", "-c", "echo out; echo err >&2; exit 3")
+	h.ends(done)
+	id := h.spawn("--spoke", "attic", "--title", "second", "--max-retries", "3", "--", "sh", "-c", "echo begun; "+g.wait()+"; echo never; sleep 600")
+	h.runs(id)
+	for name, test := range map[string]func(*testing.T, hand, string, string){"running": hostLooks, "waiting": hostSeesWhatWaits} {
+		t.Run(name, func(t *testing.T) { test(t, hand{t: t, dir: s.dir}, done, id) })
+	}
+	following := s.begin("logs", "-f", id)
+	following.reads("begun\n")
+
+	s.do("kill", id[:18], "--reason", "my machine", "--grace", "0s")
+
+	v := h.ends(id)
+	require.Equal(t, commands.Cancelled, v.State)
+	require.Equal(t, commands.Operator, v.Reason)
+	require.Equal(t, "killed by the host of the spoke", resultOf(v).Summary)
+	require.Equal(t, 1, v.Attempt, "it is not tried again")
+	require.Empty(t, following.end().out)
+	require.Regexp(t, fmt.Sprintf(`(?m)uid:%d +task.kill +%s .* my machine$`, os.Getuid(), id), s.do("audit", "list", "--object", id))
+	require.Regexp(t, fmt.Sprintf(`(?m)^kill +ordered by uid:%d: my machine$`, os.Getuid()), s.do("status", id))
+	s.refused(exitConflict, "has ended already: cancelled", "kill", id, "--reason", "again")
+	requireLogLines(t, m.Spokes["attic"], done, id)
+
+	require.NoError(t, m.Spokes["attic"].Stop(t.Context()))
+	hostLooks(t, s, done, id)
+	s.refused(exitUnreachable, "no instance runs in", "kill", id, "--reason", "x")
+}
+
+// hostLooks is what reads.
+func hostLooks(t *testing.T, s hand, done, id string) {
+	require.Regexp(t, `(?m)^ID +HUB +STATE .*\n`+id[:18]+` +lab +\S+.* second\n`+done[:18]+` +lab +failed .* first\n$`, s.do("agents"))
+	var list []agentView
+	s.read(&list, 0, "agents", "--hub", "lab", "--limit", "1")
+	require.Len(t, list, 1)
+	require.Equal(t, id, list[0].Task)
+	s.refused(exitMisuse, "this instance is a spoke", "agents", "--spoke", "attic")
+	require.Empty(t, strings.TrimSpace(s.do("-o", "name", "agents", "--hub", "elsewhere")))
+
+	var v agentView
+	s.read(&v, 0, "status", done[:18])
+	require.Equal(t, commands.Failed, v.State)
+	require.Equal(t, 3, *v.ExitCode)
+	require.Equal(t, "lab", v.Hub)
+	require.Regexp(t, `(?m)^hub +lab$`, s.do("status", done))
+
+	said := s.run("", "logs", done)
+	require.Equal(t, "out\n", said.out)
+	require.Equal(t, "err\n", said.err)
+	var pieces []hostPiece
+	s.read(&pieces, 0, "logs", done)
+	require.Equal(t, []hostPiece{{Seq: 1, Attempt: 1, Stream: "stdout", Data: []byte("out\n")}, {Seq: 2, Attempt: 1, Stream: "stderr", Data: []byte("err\n")}}, pieces)
+	require.Equal(t, "out\n", s.do("logs", "-f", done))
+	require.Contains(t, s.do("why", done), "it has ended: failed")
+	s.refused(exitNotFound, "no agent ffffffff", "status", "ffffffff")
+}
+
+func hostSeesWhatWaits(t *testing.T, s hand, _, id string) {
+	require.Equal(t, "begun\n", s.do("logs", id))
+	require.Regexp(t, `holds it with attempt 1`, s.do("why", id))
+	require.Regexp(t, `(?m)^state +running$`, s.do("status", id))
+	require.Equal(t, id, strings.TrimSpace(s.do("-o", "name", "agents", "--open")))
+}
+
+// requireLogLines checks that a spoke has one line for each order, start and end,
+// and none that says what an agent was started with, or wrote.
+func requireLogLines(t *testing.T, n *fleet.Node, done, killed string) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(n.Dir, "log"))
+	require.NoError(t, err)
+	log := string(raw)
+	for _, words := range []string{
+		`msg="order taken" kind=agent.spawn id=` + done + ` hub=lab`, `msg="agent started" id=` + done + ` attempt=1`,
+		`msg="agent ended" id=` + done + ` attempt=1 outcome=failed code=3`, `msg="order taken" kind=agent.spawn id=` + killed + ` hub=lab`,
+		`msg="agent started" id=` + killed, `msg="kill ordered by the host" id=` + killed, `msg="agent ended" id=` + killed + ` attempt=1 outcome=killed`,
+	} {
+		require.Equal(t, 1, strings.Count(log, words), words)
+	}
+	for _, secret := range []string{"exit 3", "begun", "never", "echo", "my machine"} {
+		require.NotContains(t, log, secret)
+	}
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+)
+
+func (a *app) showLogs(ctx context.Context, id string, since int64, follow bool) error {
+	var v agentView
+	err := a.withReader(ctx, func(ctx context.Context, c *control.Client) error {
+		return c.Do(ctx, "GET", "/v1/agents/"+url.PathEscape(id), nil, &v)
+	})
+	if err != nil {
+		return err
+	}
+	c, err := a.client()
+	switch {
+	case err != nil:
+		return err
+	case v.Hub != "" && since != 0:
+		return misuse("--since-seq counts what arrived at a hub; on a spoke the output is in files").Hinting("see: ls %s/*", v.Dir)
+	case v.Hub != "":
+		return a.hostLogs(ctx, c, v, follow)
+	case follow:
+		_, err = a.followLogs(ctx, c, id, since)
+		return err
+	}
+	return a.logs(ctx, c, id, since)
+}
+
+// A hostPiece is a part of what an agent of this host wrote.
+type hostPiece struct {
+	Seq     int64  `json:"seq"`
+	Attempt int    `json:"attempt"`
+	Stream  string `json:"stream"`
+	Offset  int64  `json:"offset"`
+	Data    []byte `json:"data"`
+}
+
+// A hostLog shows what an agent of this host has written, from its files.
+type hostLog struct {
+	a      *app
+	c      *control.Client // of the spoke, which may not run
+	v      agentView
+	follow bool
+	seq    int64
+	pieces []hostPiece // shown at the end, to a program that wants one value
+}
+
+func (a *app) hostLogs(ctx context.Context, c *control.Client, v agentView, follow bool) error {
+	l := &hostLog{a: a, c: c, v: v, follow: follow, pieces: []hostPiece{}}
+	for n := 1; ; n++ {
+		if err := l.attempt(ctx, n); err != nil {
+			return err
+		}
+		if n >= l.v.Attempt && !l.awaits(ctx, n) {
+			break
+		}
+	}
+	if a.output == "json" && !follow {
+		return a.printJSON(l.pieces)
+	}
+	return nil
+}
+
+// attempt shows one attempt: to its end, where that is awaited.
+func (l *hostLog) attempt(ctx context.Context, n int) error {
+	dir := filepath.Join(l.v.Dir, strconv.Itoa(n))
+	at := map[supervisor.Stream]int64{}
+	for {
+		over := l.over(ctx, n) // asked first: what is read after it is all
+		ended := true
+		for _, stream := range []supervisor.Stream{supervisor.Stdout, supervisor.Stderr} {
+			end, err := l.show(dir, n, stream, at)
+			if err != nil {
+				return err
+			}
+			ended = ended && end
+		}
+		if ended || over || !l.follow || !sleep(ctx, 100*time.Millisecond) {
+			return nil
+		}
+	}
+}
+
+// show writes what is new of a stream, and reports whether nothing follows.
+func (l *hostLog) show(dir string, n int, stream supervisor.Stream, at map[supervisor.Stream]int64) (ended bool, err error) {
+	for {
+		p, err := supervisor.Read(dir, stream, at[stream], 32<<10)
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil // it has not begun, or was removed
+		}
+		if err != nil || len(p.Data) == 0 {
+			return p.Ended, err
+		}
+		l.seq++
+		piece := hostPiece{Seq: l.seq, Attempt: n, Stream: string(stream), Offset: at[stream], Data: p.Data}
+		at[stream] += int64(len(p.Data))
+		switch {
+		case !l.a.wantsJSON():
+			err = l.a.printOutput(piece.Stream, piece.Data)
+		case l.a.output == "json" && !l.follow:
+			l.pieces = append(l.pieces, piece)
+		default:
+			err = l.a.printLine(piece)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+}
+
+// over reports whether attempt n is not the last one, or nobody goes on with it.
+// What a spoke that does not run has left to a shim goes on by itself.
+func (l *hostLog) over(ctx context.Context, n int) bool {
+	err := l.c.Do(ctx, "GET", "/v1/agents/"+url.PathEscape(l.v.Task), nil, &l.v)
+	if commands.CodeOf(err) == commands.Unreachable {
+		_, err := supervisor.Read(filepath.Join(l.v.Dir, strconv.Itoa(n)), supervisor.Stdout, 0, 1)
+		return err != nil
+	}
+	return err != nil || l.v.Attempt > n || l.v.State.Terminal()
+}
+
+// awaits waits for an attempt after n, and reports whether there is one.
+func (l *hostLog) awaits(ctx context.Context, n int) bool {
+	for l.follow && !l.v.State.Terminal() {
+		err := l.c.Do(ctx, "GET", "/v1/agents/"+url.PathEscape(l.v.Task), nil, &l.v)
+		if err == nil && l.v.Attempt > n {
+			return true
+		}
+		if err != nil || !sleep(ctx, 100*time.Millisecond) {
+			return false
+		}
+	}
+	return false
+}
+
+// sleep reports whether the time passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

@@ -1,0 +1,147 @@
+package spoke
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// An AgentView is an agent that runs here, or ran, as its host sees it. Its
+// fields are named as those of the hub's view, where they mean the same.
+type AgentView struct {
+	backlog.Agent
+	ExitCode *int   `json:"exit_code,omitempty"` // of the last attempt's process
+	Dir      string `json:"dir"`                 // of its attempts, one directory each
+}
+
+// An agentDesk answers what the host asks about agents. All of it is in the
+// database and the data directory, so it answers also where no spoke runs.
+type agentDesk struct {
+	backlog *backlog.Backlog
+	dir     string
+}
+
+// Reader answers what only reads, of the agents of an instance that does not
+// run: the same routes as a running spoke's.
+func Reader(db *store.DB, dir string) http.Handler {
+	m := http.NewServeMux()
+	agentDesk{backlog.Open(db, Answer), dir}.route(m)
+	return m
+}
+
+func (d agentDesk) route(m *http.ServeMux) {
+	m.HandleFunc("GET /v1/agents", d.list)
+	m.HandleFunc("GET /v1/agents/{id}", d.show)
+	m.HandleFunc("GET /v1/agents/{id}/why", d.why)
+}
+
+func (d agentDesk) list(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	limit, err := control.Limit(q.Get("limit"))
+	if err != nil {
+		control.Error(w, err)
+		return
+	}
+	if q.Get("spoke") != "" {
+		control.Error(w, commands.Refuse(commands.Validation, "this instance is a spoke: its agents run here").Hinting("to see those of one hub: spawnmesh agents --hub NAME"))
+		return
+	}
+	list, err := d.backlog.Agents(r.Context(), q.Get("hub"), q.Get("open") == "true", limit)
+	views := make([]AgentView, len(list))
+	for i, a := range list {
+		views[i] = d.view(a)
+	}
+	reply(w, views, err)
+}
+
+// show answers with an agent as it is; with wait=D only when it has ended, or D
+// has passed.
+func (d agentDesk) show(w http.ResponseWriter, r *http.Request) {
+	wait, _ := time.ParseDuration(r.URL.Query().Get("wait"))
+	until := time.Now().Add(min(wait, time.Minute))
+	for {
+		a, err := d.backlog.Agent(r.Context(), r.PathValue("id"))
+		if err != nil || a.State.Terminal() || time.Now().After(until) {
+			reply(w, d.view(a), err)
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (d agentDesk) view(a backlog.Agent) AgentView {
+	v := AgentView{Agent: a, Dir: filepath.Join(d.dir, "agents", a.Task)}
+	var r commands.Result
+	if a.Result != nil && json.Unmarshal(a.Result, &r) == nil && r.Exit.Code >= 0 && r.Outcome != "" {
+		v.ExitCode = &r.Exit.Code
+	}
+	return v
+}
+
+func (d agentDesk) why(w http.ResponseWriter, r *http.Request) {
+	ws, err := d.backlog.Workspace(backlog.MainWorkspace, control.Caller(r))
+	var why backlog.Why
+	if err == nil {
+		why, err = ws.Why(r.Context(), r.PathValue("id"))
+	}
+	reply(w, why, err)
+}
+
+// postKill ends an agent by its host's word: who asked for it is told its end.
+func (s *Spoke) postKill(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		Reason  string `json:"reason"`
+		GraceMS int64  `json:"grace_ms"`
+	}
+	err := control.Decode(r, &req)
+	var v AgentView
+	if err == nil {
+		v, err = s.killHere(context.WithoutCancel(r.Context()), r.PathValue("id"), commands.Kill{Reason: req.Reason, GraceMS: req.GraceMS}, control.Caller(r))
+	}
+	reply(w, v, err)
+}
+
+// killHere returns the agent as it was when it was to be killed.
+func (s *Spoke) killHere(ctx context.Context, ref string, k commands.Kill, actor string) (AgentView, error) {
+	a, err := s.backlog.Agent(ctx, ref)
+	v := s.agents().view(a)
+	if k.Task = a.Task; err == nil {
+		err = k.Validate()
+	}
+	if err != nil || a.State.Terminal() {
+		return v, err
+	}
+	run, err := s.backlog.KillHere(ctx, backlog.HostKill{ID: uuid.Must(uuid.NewV7()).String(), Task: a.Task, Reason: k.Reason, Grace: k.Grace(), Actor: actor})
+	if err != nil {
+		return v, err
+	}
+	s.Log.InfoContext(ctx, "kill ordered by the host", "id", a.Task, "by", actor)
+	if run != nil {
+		s.live.kill(*run)
+	}
+	s.board.Wake(a.Conn)
+	return v, nil
+}
+
+func (s *Spoke) agents() agentDesk { return agentDesk{s.backlog, s.Dir} }
+
+func reply(w http.ResponseWriter, v any, err error) {
+	if err != nil {
+		control.Error(w, err)
+		return
+	}
+	control.JSON(w, v)
+}

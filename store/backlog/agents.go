@@ -1,0 +1,92 @@
+package backlog
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// An Agent is a task that a hub asked for and this host runs, or ran, as its
+// host sees it.
+type Agent struct {
+	store.Mirror
+	Hub string `json:"hub"` // who asked for it
+}
+
+// Agents returns the newest limit agents: those of one hub, or all when hub is
+// empty; without ended ones when open is set.
+func (b *Backlog) Agents(ctx context.Context, hub string, open bool, limit int) ([]Agent, error) {
+	return b.agents(ctx, statement("agents_newest"), hub, open, limit)
+}
+
+// Agent returns the agent that a person means by its id or six or more
+// characters of one.
+func (b *Backlog) Agent(ctx context.Context, ref string) (Agent, error) {
+	low, high, ok := idRange(strings.ToLower(ref))
+	if !ok {
+		return Agent{}, commands.Refuse(commands.Validation, "%q is not an agent id or six or more characters of one", clip(ref))
+	}
+	list, err := b.agents(ctx, statement("agents_by_id"), low, high)
+	switch {
+	case err != nil:
+		return Agent{}, err
+	case len(list) == 0:
+		return Agent{}, commands.Refuse(commands.NotFound, "no agent %s", clip(ref)).Hinting("see: spawnmesh agents")
+	case len(list) > 1:
+		return Agent{}, commands.Refuse(commands.Ambiguous, "%s fits several agents", ref).Hinting("use more of the id; see: spawnmesh agents -o wide")
+	}
+	return list[0], nil
+}
+
+func (b *Backlog) agents(ctx context.Context, sql string, args ...any) (list []Agent, err error) {
+	err = b.db.Read(ctx, "reading agents", func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, sql, args...)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Agent])
+		return err
+	})
+	return list, err
+}
+
+// A HostKill is the word of this host that an agent is to end.
+type HostKill struct {
+	ID     string // of the act; a repeat with the same one is the same act
+	Task   string
+	Reason string
+	Grace  time.Duration
+	Actor  string
+}
+
+// KillHere ends an agent by the word of its host: it is recorded and audited, and
+// who asked for the agent is told its end with reason operator. What runs has
+// lost its lease and is ended by the caller, by the answer; that is nil where
+// nothing runs. A kill of an agent that has ended changes nothing.
+func (b *Backlog) KillHere(ctx context.Context, h HostKill) (run *KillRun, err error) {
+	err = b.db.Tx(ctx, "killing task "+h.Task, func(ctx context.Context, tx *store.Tx) error {
+		run = nil
+		var state commands.State
+		err := tx.QueryRow(ctx, `SELECT state FROM tasks WHERE id = $1 AND conn IS NOT NULL FOR UPDATE`, h.Task).Scan(&state)
+		if err == pgx.ErrNoRows {
+			return commands.Refuse(commands.NotFound, "no agent %s", h.Task)
+		}
+		if err != nil || state.Terminal() {
+			return err
+		}
+		if _, err := tx.Exec(ctx, statement("kill_here"), h.Task, h.Actor, h.ID, h.Reason, h.Grace); err != nil {
+			return fmt.Errorf("recording the kill of task %s: %w", h.Task, err)
+		}
+		tx.Audit(store.AuditRow{Actor: h.Actor, Action: "task.kill", Object: h.Task, Why: h.Reason})
+		run, err = b.Kill(ctx, tx, Kill{Task: h.Task, Actor: h.Actor, Grace: h.Grace, host: true}, state)
+		return err
+	})
+	return run, err
+}

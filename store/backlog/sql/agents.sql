@@ -1,0 +1,19 @@
+-- Agents as their host sees them: the columns of a hub's mirror, and the hub.
+
+-- name: agent_rows
+SELECT t.id::text, '', t.conn::text, c.state, t.title, t.priority, t.state, t.reason, NULL::jsonb, NULL::jsonb, t.attempt, c.peer_name, t.command::text, x.spec, x.result,
+    (SELECT jsonb_build_object('reason', k.reason, 'by', coalesce(nullif(k.actor, ''), c.peer_name)) FROM kills k WHERE k.task = t.id ORDER BY k.requested_at LIMIT 1),
+    '', t.expires_at, t.created_at, t.created_at, t.started_at, t.ended_at, t.updated_at, c.peer_name
+FROM agents a JOIN tasks t ON t.id = a.id JOIN connections c ON c.id = t.conn JOIN task_bodies x ON x.task = t.id
+
+-- name: agents_newest
+-- include: agent_rows
+WHERE ($1 = '' OR c.peer_name = $1) AND (NOT $2 OR NOT is_terminal(t.state)) ORDER BY a.id DESC LIMIT $3
+
+-- name: agents_by_id
+-- include: agent_rows
+WHERE a.id BETWEEN $1::text::uuid AND $2::text::uuid ORDER BY a.id DESC LIMIT 2
+
+-- name: kill_here
+INSERT INTO kills (conn, actor, command, digest, task, reason, grace, exp)
+SELECT conn, $2, $3, '', id, $4, $5, clock_timestamp() + interval '7 days' FROM tasks WHERE id = $1
