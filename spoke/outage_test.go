@@ -257,7 +257,7 @@ func TestUnsentOutputIsKept(t *testing.T) {
 	meshtest.Await(t, "the end of the agent", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 0 })
 	m.Stop(t, "attic")
 	long := time.Now().Add(-30 * 24 * time.Hour)
-	for _, id := range []string{sent, unsent} {
+	for _, id := range []string{sent, sent + "/1", unsent, unsent + "/1"} {
 		require.NoError(t, os.Chtimes(filepath.Join(s.Dir, "agents", id), long, long))
 	}
 

@@ -157,16 +157,18 @@ func (s *Spoke) start(ctx context.Context) (err error) {
 	return s.board.Start(ctx)
 }
 
-// checkHub finds out whether there is a hub to work for.
+// checkHub finds out whether there is a hub to work for, or an agent of one that
+// was revoked to be followed to its end.
 func (s *Spoke) checkHub(ctx context.Context) error {
 	conns, err := s.DB.Connections(ctx)
-	if err != nil {
+	if err != nil || slices.ContainsFunc(conns, func(c store.Connection) bool { return c.Authority == store.Obeys && !c.State.Ended() }) {
 		return err
 	}
-	if !slices.ContainsFunc(conns, func(c store.Connection) bool { return c.Authority == store.Obeys && !c.State.Ended() }) {
+	open, err := s.backlog.OpenAttempts(ctx, s.owner())
+	if err == nil && len(open) == 0 {
 		return ErrNoHub
 	}
-	return nil
+	return err
 }
 
 // load is what a heartbeat tells about the work that is done here.
@@ -176,12 +178,13 @@ func (s *Spoke) load() commands.Heartbeat {
 }
 
 // endWork ends, in the transaction that ends a connection, what its peer asked
-// for and does not run; what runs loses its lease.
+// for and does not run. What runs loses its lease or, where the policy lets it
+// finish, goes on to its end.
 func (s *Spoke) endWork(ctx context.Context, tx *store.Tx, c store.Connection) error {
-	return s.backlog.RevokeWork(ctx, tx, c.ID)
+	return s.backlog.RevokeWork(ctx, tx, c.ID, s.Policy.Now().KillOnRevoke())
 }
 
-// workEnded ends the agents of a connection that has ended.
+// workEnded ends the agents of a connection that have lost their leases to its end.
 func (s *Spoke) workEnded(ctx context.Context, c store.Connection) {
 	runs, err := s.backlog.RevokedRuns(ctx, c.ID)
 	if err != nil {

@@ -2,9 +2,12 @@ package spoke
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
 // keepAttempts is how long the directory of an ended attempt stays, and longer
@@ -61,14 +64,27 @@ func (s *Spoke) retire(ctx context.Context, unsent map[string]bool) {
 	if err := s.backlog.DropOutput(ctx); err != nil && ctx.Err() == nil {
 		s.Log.ErrorContext(ctx, "forgetting output for ended connections", "err", err)
 	}
-	dirs, _ := filepath.Glob(filepath.Join(s.Dir, "agents", "*"))
+	dirs, _ := filepath.Glob(filepath.Join(s.Dir, "agents", "*", "*")) // the pattern is well formed
 	for _, dir := range dirs {
-		info, err := os.Stat(dir)
-		if err != nil || time.Since(info.ModTime()) < keepAttempts || unsent[filepath.Base(dir)] || s.live.get(filepath.Base(dir)) != nil {
-			continue
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			s.Log.WarnContext(ctx, "removing an old attempt", "id", filepath.Base(dir), "err", err)
+		if !unsent[filepath.Base(filepath.Dir(dir))] {
+			s.retireAttempt(ctx, dir)
 		}
 	}
+}
+
+// retireAttempt removes the directory of an attempt that has ended long ago. One
+// that may still run stays, however old it is.
+func (s *Spoke) retireAttempt(ctx context.Context, dir string) {
+	task := filepath.Base(filepath.Dir(dir))
+	info, err := os.Stat(dir)
+	if err != nil || time.Since(info.ModTime()) < keepAttempts || s.live.get(task) != nil {
+		return
+	}
+	err = supervisor.Remove(dir)
+	if errors.Is(err, supervisor.ErrRunning) {
+		s.Log.DebugContext(ctx, "an old attempt is not known to be over", "id", task)
+	} else if err != nil {
+		s.Log.WarnContext(ctx, "removing an old attempt", "id", task, "err", err)
+	}
+	_ = os.Remove(filepath.Dir(dir)) // with the last attempt; before, it is not empty
 }

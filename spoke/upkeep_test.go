@@ -36,7 +36,7 @@ func TestTheDirectoryOfALiveAgentIsKept(t *testing.T) {
 	m.Wait(t, ended)
 	m.Stop(t, "attic")
 	long := time.Now().Add(-8 * 24 * time.Hour)
-	for _, id := range []string{runs, ended} {
+	for _, id := range []string{runs, runs + "/1", ended, ended + "/1"} {
 		require.NoError(t, os.Chtimes(filepath.Join(s.Dir, "agents", id), long, long))
 	}
 

@@ -73,10 +73,14 @@ type HostKill struct {
 func (b *Backlog) KillHere(ctx context.Context, h HostKill) (run *KillRun, err error) {
 	err = b.db.Tx(ctx, "killing task "+h.Task, func(ctx context.Context, tx *store.Tx) error {
 		run = nil
+		var conn string
 		var state commands.State
-		err := tx.QueryRow(ctx, `SELECT state FROM tasks WHERE id = $1 AND conn IS NOT NULL FOR UPDATE`, h.Task).Scan(&state)
+		err := tx.QueryRow(ctx, `SELECT c.id::text FROM tasks t JOIN connections c ON c.id = t.conn WHERE t.id = $1 FOR SHARE OF c`, h.Task).Scan(&conn)
 		if err == pgx.ErrNoRows {
 			return commands.Refuse(commands.NotFound, "no agent %s", h.Task)
+		}
+		if err == nil {
+			err = tx.QueryRow(ctx, `SELECT state FROM tasks WHERE id = $1 FOR UPDATE`, h.Task).Scan(&state)
 		}
 		if err != nil || state.Terminal() {
 			return err

@@ -151,9 +151,10 @@ func (b *Backlog) PendingKill(ctx context.Context, task string) (k KillRun, ok b
 }
 
 // RevokeWork ends what connection conn asked for, in the transaction that ends
-// the connection: what waits is cancelled, what runs loses its lease and is found
-// by [Backlog.RevokedRuns]. Results are kept and not sent.
-func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string) error {
+// the connection: what waits is cancelled, what was claimed loses its lease and is
+// found by [Backlog.RevokedRuns]. Without kill what runs keeps it, and is not tried
+// again after its end. Results are kept and not sent.
+func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string, kill bool) error {
 	rows, err := tx.Query(ctx, `SELECT id::text, state FROM tasks WHERE conn = $1 AND NOT is_terminal(state) ORDER BY id FOR NO KEY UPDATE`, conn)
 	if err != nil {
 		return fmt.Errorf("looking for the work of a revoked connection: %w", err)
@@ -180,8 +181,12 @@ func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string) err
 			return err
 		}
 	}
-	_, err = tx.Exec(ctx, statement("revoke_leases"), all)
-	if err != nil {
+	if !kill {
+		if _, err := tx.Exec(ctx, statement("last_attempts"), all); err != nil {
+			return fmt.Errorf("making the attempts of a connection the last ones: %w", err)
+		}
+	}
+	if _, err = tx.Exec(ctx, statement("revoke_leases"), all, kill); err != nil {
 		return fmt.Errorf("revoking the leases of a connection: %w", err)
 	}
 	return nil

@@ -318,6 +318,14 @@ var writing = map[string]func(s scene) do{
 			return nil, s.backlog.DropOutput(ctx)
 		}
 	},
+	"Backlog.RevokeWork, letting finish": func(s scene) do {
+		s.running()
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return within(ctx, s, func(ctx context.Context, tx *store.Tx) (any, error) {
+				return nil, s.backlog.RevokeWork(ctx, tx, s.Conn.ID, false)
+			})
+		}
+	},
 	"Backlog.RevokeWork": func(s scene) do {
 		s.running()
 		again := s.request()
@@ -327,7 +335,7 @@ var writing = map[string]func(s scene) do{
 		require.NoError(s, err)
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
 			return within(ctx, s, func(ctx context.Context, tx *store.Tx) (any, error) {
-				return nil, s.backlog.RevokeWork(ctx, tx, s.Conn.ID)
+				return nil, s.backlog.RevokeWork(ctx, tx, s.Conn.ID, true)
 			})
 		}
 	},

@@ -117,7 +117,7 @@ var everybody = map[string]func(*encounter, context.Context, *rand.Rand) error{
 			return nil
 		}
 		return e.DB.Tx(ctx, "ending the work of a connection", func(ctx context.Context, tx *store.Tx) error {
-			return e.backlog.RevokeWork(ctx, tx, e.conn)
+			return e.backlog.RevokeWork(ctx, tx, e.conn, true)
 		})
 	},
 	"an operator": func(e *encounter, ctx context.Context, r *rand.Rand) (err error) {

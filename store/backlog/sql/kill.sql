@@ -14,9 +14,14 @@ WHERE t.id = $1 AND NOT is_terminal(t.state) AND is_kill(t.reason) GROUP BY t.at
 -- name: revoke_leases
 WITH killed AS (
     UPDATE tasks SET epoch = epoch + 1, reason = 'kill_requested', updated_at = clock_timestamp()
-    WHERE id = ANY ($1::uuid[]) AND state IN ('claimed', 'running', 'awaiting_input') RETURNING id, epoch
+    WHERE id = ANY ($1::uuid[]) AND (state = 'claimed' OR $2 AND state IN ('running', 'awaiting_input')) RETURNING id, epoch
 )
 UPDATE leases l SET epoch = k.epoch FROM killed k WHERE l.task = k.id
+
+-- What runs ends for good, whatever its end: retries are spent, and so are reclaims.
+-- name: last_attempts
+UPDATE tasks SET max_retries = retries, max_losses = least(max_losses, retries), reclaims = 100, updated_at = clock_timestamp()
+WHERE id = ANY ($1::uuid[]) AND state IN ('running', 'awaiting_input')
 
 -- name: answer_kills
 WITH done AS (
