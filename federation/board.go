@@ -33,9 +33,9 @@ type Board struct {
 	Handlers []Handler      // what messages mean
 	Rate     Rate           // of each peer
 	Interval time.Duration  // of heartbeats; 0 means DefaultInterval
-	// Load is what a heartbeat tells about the work that is done here. It must
-	// not wait for anything. Nil where nothing is done.
-	Load func() commands.Heartbeat
+	// Load is what a heartbeat to the peer of conn tells about the work that is
+	// done here. It must not wait for anything. Nil where nothing is done.
+	Load func(conn string) commands.Heartbeat
 	// End ends the work of a connection inside the transaction that ends the
 	// connection. It may run again after an outage of the database.
 	End func(ctx context.Context, tx *store.Tx, c store.Connection) error

@@ -106,7 +106,7 @@ func (b *Board) serveBeats(ctx context.Context) error {
 func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat {
 	beat := commands.Heartbeat{}
 	if x.board.Load != nil && x.peer.Load().Authority == store.Obeys {
-		beat = x.board.Load()
+		beat = x.board.Load(x.id)
 	}
 	beat.IntervalMS = x.board.interval().Milliseconds()
 	beat.Version = x.board.Version

@@ -44,6 +44,9 @@ func (h *Hub) control() http.Handler {
 	m.HandleFunc("POST /v1/connections/{name}/{state}", h.postConnection)
 	m.HandleFunc("GET /v1/keys", h.getKeys)
 	m.HandleFunc("POST /v1/keys", h.postKeys)
+	m.HandleFunc("POST /v1/connections/{name}/grant", func(w http.ResponseWriter, _ *http.Request) {
+		control.Error(w, commands.Refuse(commands.Validation, "what a hub may ask for is decided by the host of the spoke").Hinting("there: spawnmesh connections grant NAME"))
+	})
 	m.HandleFunc("GET /v1/audit", h.getAudit)
 	return m
 }

@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"os"
 	"time"
@@ -21,8 +22,6 @@ type Instance struct {
 	Fingerprint string             `json:"fingerprint"`
 	Version     string             `json:"version"`
 	Pid         int                `json:"pid"`
-	Link        string             `json:"link"`
-	LinkState   string             `json:"link_state"`
 	KillLevel   string             `json:"kill_level"`
 	Policy      string             `json:"policy"` // version in force
 	Slots       int                `json:"slots"`
@@ -49,6 +48,7 @@ func (s *Spoke) control() http.Handler {
 	m.HandleFunc("GET /v1/connections", s.getConnections)
 	m.HandleFunc("GET /v1/connections/{name}", s.getConnection)
 	m.HandleFunc("POST /v1/connections/{name}/{state}", s.postConnection)
+	m.HandleFunc("POST /v1/connections/{name}/grant", s.postGrant)
 	m.HandleFunc("POST /v1/policy/reload", s.postPolicyReload)
 	m.HandleFunc("GET /v1/keys", s.getKeys)
 	m.HandleFunc("POST /v1/keys", s.postKeys)
@@ -66,12 +66,7 @@ func (s *Spoke) getInstance(w http.ResponseWriter, r *http.Request) {
 		if c.State.Ended() {
 			continue
 		}
-		v.Link, v.LinkState = c.LinkURL, "up"
-		err := linkError(c)
-		if err != nil {
-			v.LinkState = err.Error()
-		}
-		link := control.NewCheck("link to "+c.Name, err)
+		link := control.NewCheck("link to "+c.Name, linkError(c))
 		link.Remote = true
 		v.Health = append(v.Health, link)
 	}
@@ -104,6 +99,9 @@ func (s *Spoke) getRunning(w http.ResponseWriter, r *http.Request) {
 // A HubView is a hub as the host of a spoke sees it.
 type HubView struct {
 	store.Connection
+	Grant       store.GrantTerms  `json:"grant"`
+	Running     int               `json:"running"` // agents that it asked for
+	Remote      string            `json:"remote"`  // where it is dialled
 	Linked      bool              `json:"linked"`
 	LinkedSince *time.Time        `json:"linked_since,omitempty"`
 	LastSeen    *time.Time        `json:"last_seen,omitempty"`
@@ -111,8 +109,8 @@ type HubView struct {
 	Says        commands.LinkView `json:"peer_says"`         // what the hub says about the connection
 }
 
-func viewOfHub(c federation.Status) HubView {
-	v := HubView{Connection: c.Connection, Linked: c.Linked, Differs: c.Differs}
+func (s *Spoke) viewOfHub(c federation.Status, grants map[string]store.GrantTerms) HubView {
+	v := HubView{Connection: c.Connection, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Linked: c.Linked, Differs: c.Differs}
 	if c.Linked {
 		v.LinkedSince = &c.Since
 	}
@@ -122,21 +120,54 @@ func viewOfHub(c federation.Status) HubView {
 	return v
 }
 
-func (s *Spoke) getConnections(w http.ResponseWriter, _ *http.Request) {
+func (s *Spoke) getConnections(w http.ResponseWriter, r *http.Request) {
+	grants, err := s.DB.Grants(r.Context())
 	list := make([]HubView, 0)
 	for _, c := range s.board.Statuses(store.Obeys) {
-		list = append(list, viewOfHub(c))
+		list = append(list, s.viewOfHub(c, grants))
 	}
-	control.JSON(w, list)
+	reply(w, list, err)
 }
 
 func (s *Spoke) getConnection(w http.ResponseWriter, r *http.Request) {
-	c, err := s.board.Find(store.Obeys, r.PathValue("name"))
-	if err != nil {
+	grants, err := s.DB.Grants(r.Context())
+	c, missing := s.board.Find(store.Obeys, r.PathValue("name"))
+	reply(w, s.viewOfHub(c, grants), errors.Join(missing, err))
+}
+
+// postGrant changes what a hub may ask for here, as far as the request says.
+func (s *Spoke) postGrant(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		Kinds    *[]string  `json:"kinds"`
+		Runtimes *[]string  `json:"runtimes"`
+		Weight   *int       `json:"weight"`
+		Expires  *time.Time `json:"expires"` // the zero time = never
+	}
+	err := control.Decode(r, &req)
+	c, missing := s.board.Find(store.Obeys, r.PathValue("name"))
+	if err = errors.Join(err, missing); err != nil {
 		control.Error(w, err)
 		return
 	}
-	control.JSON(w, viewOfHub(c))
+	set := func(g *store.GrantTerms) {
+		if req.Kinds != nil {
+			g.Kinds = *req.Kinds
+		}
+		if req.Runtimes != nil {
+			g.Runtimes = *req.Runtimes
+		}
+		if req.Weight != nil {
+			g.Weight = *req.Weight
+		}
+		if req.Expires != nil {
+			if g.Expires = req.Expires; req.Expires.IsZero() {
+				g.Expires = nil
+			}
+		}
+	}
+	g, err := s.DB.SetGrant(context.WithoutCancel(r.Context()), c.ID, control.Caller(r), set)
+	ring(s.work) // more may be started now
+	reply(w, g, err)
 }
 
 // postConnection is the host's own right: to stop obeying, for a while or for

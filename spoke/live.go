@@ -16,6 +16,7 @@ type attempt struct {
 	policy string // version that let it start; "" = not known
 	before bool   // an earlier process of this spoke began it
 	asked  backlog.Asked
+	asker  string // the connection that asked for it
 	state  commands.State
 	begun  bool              // its agent had started: it is taken over, and lost where nothing of it is left
 	agent  *supervisor.Agent // nil until started
@@ -59,6 +60,16 @@ func (l *live) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.byTask)
+}
+
+// countOf counts the attempts that conn asked for.
+func (l *live) countOf(conn string) (n int) {
+	for _, a := range l.list() {
+		if a.asker == conn {
+			n++
+		}
+	}
+	return n
 }
 
 func (l *live) list() []*attempt {
@@ -134,12 +145,15 @@ func (l *live) letGo() {
 	}
 }
 
-// beats describes the live attempts for a heartbeat.
-func (l *live) beats() []commands.AgentBeat {
+// beats describes the live attempts that conn asked for, for a heartbeat.
+func (l *live) beats(conn string) []commands.AgentBeat {
 	list := make([]commands.AgentBeat, 0)
 	for _, a := range l.list() {
 		if len(list) == commands.MaxBeatAgents {
 			break
+		}
+		if a.asker != conn {
+			continue
 		}
 		l.mu.Lock()
 		b := commands.AgentBeat{Task: a.fence.Task, Attempt: a.fence.Attempt, State: a.state}

@@ -171,10 +171,11 @@ func (s *Spoke) checkHub(ctx context.Context) error {
 	return err
 }
 
-// load is what a heartbeat tells about the work that is done here.
-func (s *Spoke) load() commands.Heartbeat {
+// load is what a heartbeat tells a hub about the work that is done here: how busy
+// this spoke is with all hubs together, and which agents are its own.
+func (s *Spoke) load(conn string) commands.Heartbeat {
 	return commands.Heartbeat{Slots: s.Slots, Running: s.live.count(), Queued: int(s.queued.Load()), Capabilities: s.Policy.Now().Capabilities,
-		KillLevel: s.level, Agents: s.live.beats()}
+		KillLevel: s.level, Agents: s.live.beats(conn)}
 }
 
 // endWork ends, in the transaction that ends a connection, what its peer asked

@@ -72,7 +72,7 @@ func (s *Spoke) claim(ctx, late context.Context) (int, error) {
 		return 0, err // what was claimed is found by the next look
 	}
 	for _, c := range list {
-		a := &attempt{fence: c.Fence, spec: c.Spec, dir: s.attemptDir(c.Fence), asked: c.Asked, state: commands.Claimed,
+		a := &attempt{fence: c.Fence, spec: c.Spec, dir: s.attemptDir(c.Fence), asked: c.Asked, asker: c.Conn, state: commands.Claimed,
 			begun: c.Fence.Attempt <= pasts[c.Fence.Task].Begun}
 		s.live.add(a)
 		if a.begun || exists(a.dir) {
@@ -152,7 +152,7 @@ func (s *Spoke) reconcile(ctx, late context.Context) error {
 			continue
 		}
 		taken++
-		a := &attempt{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, state: commands.Claimed, begun: o.Started}
+		a := &attempt{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, asker: o.Conn, state: commands.Claimed, begun: o.Started}
 		s.live.add(a)
 		s.attempts.Go(func() { s.takeOver(late, a) })
 	}

@@ -69,21 +69,6 @@ type NewConnection struct {
 	Actor  string
 }
 
-// GrantTerms are what the commanding side of a connection may ask for.
-type GrantTerms struct {
-	Kinds    []string
-	Runtimes []string
-}
-
-// FullGrant is the grant of a join: everything that this version knows to ask.
-// What may run is narrowed by the spoke's own policy.
-func FullGrant() GrantTerms {
-	return GrantTerms{
-		Kinds:    []string{string(commands.SpawnKind), string(commands.StatusKind), string(commands.KillKind)},
-		Runtimes: []string{commands.RuntimeExec, commands.RuntimeNoop},
-	}
-}
-
 // AddConnection stores a connection with its keys and grant, and uses up the
 // invite, in one transaction. Called again for the same peer and invite it
 // returns the connection that is there. A key that somebody else holds gives
@@ -142,8 +127,7 @@ func insertConnection(ctx context.Context, tx *Tx, n NewConnection) (Connection,
 		FROM own_keys k, instance i WHERE k.retired_at IS NULL`, c.ID, n.Signs); err != nil {
 		return c, err
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO grants (conn, kinds, runtimes) VALUES ($1, $2, $3)`,
-		c.ID, n.Grant.Kinds, n.Grant.Runtimes)
+	_, err = tx.Exec(ctx, `INSERT INTO grants (conn, kinds, runtimes) VALUES ($1, $2, $3)`, c.ID, n.Grant.Kinds, n.Grant.Runtimes)
 	if err != nil {
 		return c, err
 	}

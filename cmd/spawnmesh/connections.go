@@ -12,9 +12,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/hub"
-	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
 )
+
+// A connectionView is a connection as a hub sees its spoke or, with Grant, as a
+// spoke sees a hub.
+type connectionView struct {
+	hub.SpokeView
+	Grant *store.GrantTerms `json:"grant,omitempty"` // what the hub may ask for
+}
 
 func (a *app) connectionsCommand() *cobra.Command {
 	c := &cobra.Command{Use: "connections", Short: "See and change who is connected", Aliases: []string{"conn"}}
@@ -29,7 +35,7 @@ func (a *app) connectionsCommand() *cobra.Command {
 	c.AddCommand(list, show,
 		a.connectionVerb("suspend", "Stop a connection until it is resumed; running agents go on"),
 		a.connectionVerb("resume", "Let a suspended connection work again"),
-		a.connectionVerb("revoke", "End a connection for good"))
+		a.connectionVerb("revoke", "End a connection for good"), a.connectionGrantCommand())
 	return c
 }
 
@@ -38,14 +44,9 @@ func (a *app) listConnections(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var views []hub.SpokeView
+	var views []connectionView
 	if err := c.Do(ctx, "GET", "/v1/connections", nil, &views); err != nil {
 		return err
-	}
-	for i := range views {
-		if err := fillLink(ctx, c, &views[i]); err != nil {
-			return err
-		}
 	}
 	return a.printConnections(views)
 }
@@ -55,31 +56,11 @@ func (a *app) showConnection(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	var v hub.SpokeView
+	var v connectionView
 	if err := c.Do(ctx, "GET", "/v1/connections/"+url.PathEscape(name), nil, &v); err != nil {
 		return err
 	}
-	if err := fillLink(ctx, c, &v); err != nil {
-		return err
-	}
 	return a.printConnection(v)
-}
-
-// fillLink adds to a connection that this instance obeys whether its link is up:
-// a spoke tells that of itself, not of the connection.
-func fillLink(ctx context.Context, c *control.Client, v *hub.SpokeView) error {
-	if v.Authority != store.Obeys || v.State == store.Revoked || v.State == store.Rejected {
-		return nil
-	}
-	var self struct {
-		Link      string `json:"link"`
-		LinkState string `json:"link_state"`
-	}
-	if err := c.Do(ctx, "GET", "/v1/instance", nil, &self); err != nil {
-		return err
-	}
-	v.Linked, v.Remote = self.LinkState == "up", self.Link
-	return nil
 }
 
 func (a *app) connectionVerb(verb, short string) *cobra.Command {
@@ -136,14 +117,17 @@ func (a *app) changeConnection(ctx context.Context, name, verb, reason string) e
 	return a.print(v, []any{v}, table{names: []string{v.Name}})
 }
 
-func (a *app) printConnections(views []hub.SpokeView) error {
-	t := table{head: []string{"NAME", "STATE", "LINK", "SEEN", "SLOTS", "RUNNING", "QUEUED"}, wide: []string{"KILL LEVEL", "CAPABILITIES", "UNCONFIRMED", "ID", "INSTANCE"},
+func (a *app) printConnections(views []connectionView) error {
+	t := table{head: []string{"NAME", "STATE", "LINK", "SEEN", "SLOTS", "RUNNING", "QUEUED"}, wide: []string{"KILL LEVEL", "CAPABILITIES", "UNCONFIRMED", "ID", "INSTANCE", "WEIGHT"},
 		empty: "no connections yet; invite a spoke: " + a.self() + " invite --name NAME"}
 	for _, v := range views {
 		row := []string{v.Name, stateOf(v), linkOf(v), seenOf(v), strconv.Itoa(v.Slots), strconv.Itoa(v.Running), strconv.Itoa(v.Queued),
-			v.KillLevel, strings.Join(v.Capabilities, ","), strconv.Itoa(v.Unconfirmed), v.ID, string(v.Peer)}
+			v.KillLevel, strings.Join(v.Capabilities, ","), strconv.Itoa(v.Unconfirmed), v.ID, string(v.Peer), "-"}
 		if v.Authority == store.Obeys { // a hub does not run agents for us
-			row[4], row[5], row[6], row[9] = "-", "-", "-", "-"
+			row[4], row[6], row[9] = "-", "-", "-"
+		}
+		if v.Grant != nil {
+			row[12] = strconv.Itoa(v.Grant.Weight)
 		}
 		t.rows, t.names = append(t.rows, row), append(t.names, v.Name)
 	}
@@ -152,14 +136,14 @@ func (a *app) printConnections(views []hub.SpokeView) error {
 
 // stateOf is the stricter of the two sides' states: ours, or what the peer says
 // of itself.
-func stateOf(v hub.SpokeView) string {
+func stateOf(v connectionView) string {
 	if v.State != store.Active || v.Says.State == "" || v.Says.State == string(store.Active) {
 		return string(v.State)
 	}
 	return fmt.Sprintf("%s by %s: %s", v.Says.State, v.Name, v.Says.Reason)
 }
 
-func linkOf(v hub.SpokeView) string {
+func linkOf(v connectionView) string {
 	switch {
 	case v.Linked && v.LinkedSince != nil:
 		return "up " + ago(*v.LinkedSince)
@@ -169,7 +153,7 @@ func linkOf(v hub.SpokeView) string {
 	return "down"
 }
 
-func seenOf(v hub.SpokeView) string {
+func seenOf(v connectionView) string {
 	switch {
 	case v.Authority == store.Obeys:
 		return "-"
@@ -179,7 +163,7 @@ func seenOf(v hub.SpokeView) string {
 	return v.Liveness
 }
 
-func (a *app) printConnection(v hub.SpokeView) error {
+func (a *app) printConnection(v connectionView) error {
 	if !a.forPeople() {
 		return a.print(v, []any{v}, table{names: []string{v.Name}})
 	}
@@ -203,6 +187,10 @@ func (a *app) printConnection(v hub.SpokeView) error {
 	if v.Authority != store.Obeys {
 		list.add("seen", seenOf(v))
 		list.add("agents", fmt.Sprintf("%d running, %d queued, %d slots", v.Running, v.Queued, v.Slots))
+	}
+	if v.Grant != nil {
+		list.add("grant", v.Grant.String())
+		list.add("agents", fmt.Sprintf("%d here now", v.Running))
 	}
 	list.add("capabilities", strings.Join(v.Capabilities, ", "))
 	list.add("clock offset", v.ClockOffset)

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/federation/join"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
@@ -120,6 +122,9 @@ func (a *app) spokeJoinCommand() *cobra.Command {
 		Use: "join", Short: "Join a hub with the token that it made", Args: cobra.NoArgs,
 		Long: `Join a hub with the token that its operator made with: spawnmesh invite
 
+A spoke serves as many hubs as it has joined; one that runs takes up a new one by
+itself.
+
 The token is read from a file or from standard input, never from the command
 line, where others could see it. Compare the fingerprints with the hub's operator.`,
 		Example: "  spawnmesh --data-dir S spoke join --token-file token\n  spawnmesh --data-dir S spoke join < token",
@@ -138,18 +143,18 @@ func (a *app) join(ctx context.Context, file string) (err error) {
 	if err != nil {
 		return err
 	}
-	node, err := a.open(ctx, a.logger(slog.LevelWarn), true)
+	dir, err := a.dir()
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if e := node.Close(ctx); err == nil {
-			err = e
-		}
-	}()
-	ctx, done := context.WithTimeout(ctx, 30*time.Second)
-	defer done()
-	j, err := spoke.Join(ctx, node.DB, node.Keys, token)
+	runs := control.Runs(ctx, dir) // it takes up the connection by itself
+	var j spoke.Joined
+	err = a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) (err error) {
+		ctx, done := context.WithTimeout(ctx, 30*time.Second)
+		defer done()
+		j, err = spoke.Join(ctx, in.DB, in.Keys, token)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -163,7 +168,9 @@ func (a *app) join(ctx context.Context, file string) (err error) {
 	if len(host.Runtimes) == 0 {
 		fmt.Fprintf(a.err, "nothing may run here yet; decide what may: %s spoke policy init --preset commands\n", a.self())
 	}
-	fmt.Fprintf(a.err, "then start the spoke: %s spoke run\n", a.self())
+	if !runs {
+		fmt.Fprintf(a.err, "then start the spoke: %s spoke run\n", a.self())
+	}
 	return nil
 }
 

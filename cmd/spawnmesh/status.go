@@ -79,7 +79,7 @@ func (a *app) statusOf(ctx context.Context, c *control.Client, id string, ask bo
 // whyQueued says what an agent waits for that has not started, as far as its hub
 // knows.
 func whyQueued(ctx context.Context, c *control.Client, v hub.AgentView) (string, error) {
-	var conn hub.SpokeView
+	var conn connectionView
 	if err := c.Do(ctx, "GET", "/v1/connections/"+url.PathEscape(v.Conn), nil, &conn); err != nil {
 		return "", err
 	}

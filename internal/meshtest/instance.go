@@ -170,7 +170,7 @@ func (i *Instance) endAgents(t testing.TB) {
 func (h *Hub) start(t testing.TB) {
 	t.Helper()
 	h.live(t, func(ctx context.Context, db *store.DB, ready func()) error {
-		h.run = &hub.Hub{DB: db, Keys: h.Keys, Dir: h.Dir, Name: "lab", Listen: "127.0.0.1:0", Version: "test", Log: h.Log.Logger(), Output: h.bounds,
+		h.run = &hub.Hub{DB: db, Keys: h.Keys, Dir: h.Dir, Name: h.name, Listen: "127.0.0.1:0", Version: "test", Log: h.Log.Logger(), Output: h.bounds,
 			Ready: func(link string) {
 				h.Link = link
 				ready()

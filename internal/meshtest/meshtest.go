@@ -46,6 +46,7 @@ func Main(m *testing.M) {
 
 // A Plan says how the spokes of a mesh work. The zero value is the usual plan.
 type Plan struct {
+	Hub      string        // what the hub calls itself; default "lab"
 	Policy   string        // of every spoke, as a file; default: the preset "open"
 	Slots    int           // agents at a time; default 4
 	Interval time.Duration // of heartbeats; default 200 ms
@@ -67,6 +68,7 @@ type Hub struct {
 	Link   string // host:port of its link in its present life
 	run    *hub.Hub
 	bounds output.Bounds
+	name   string // that it gives itself
 }
 
 // A Spoke is a spoke of a mesh, running or not.
@@ -86,7 +88,7 @@ func Start(t testing.TB, names ...string) *Mesh {
 // Start makes a mesh of plan p: a hub, and a linked spoke per name.
 func (p Plan) Start(t testing.TB, names ...string) *Mesh {
 	t.Helper()
-	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub"), bounds: p.Output}, Spokes: map[string]*Spoke{}, plan: p}
+	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub"), bounds: p.Output, name: cmp.Or(p.Hub, "lab")}, Spokes: map[string]*Spoke{}, plan: p}
 	m.Start(t, "hub")
 	for _, name := range names {
 		m.Add(t, name)

@@ -83,3 +83,9 @@ func (s *Side) Meet(t testing.TB, authority store.Authority) {
 	t.Helper()
 	s.join(t, NewID(), &Side{Identity: Signer(t, 7), Signing: Signer(t, 8)}, "peer", authority)
 }
+
+// MeetAnother joins the instance with one more such peer.
+func (s *Side) MeetAnother(t testing.TB, authority store.Authority) {
+	t.Helper()
+	s.join(t, NewID(), &Side{Identity: Signer(t, 9), Signing: Signer(t, 10)}, "another", authority)
+}

@@ -154,6 +154,7 @@ const (
 	RateLimited        Eligibility = "rate_limited"
 	LanePaused         Eligibility = "lane_paused"
 	EligibleFrozen     Eligibility = "frozen"
+	Held               Eligibility = "held" // its connection is not active, or its grant has expired
 	EligibilityUnknown Eligibility = ""
 )
 

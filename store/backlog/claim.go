@@ -32,6 +32,7 @@ type Claimed struct {
 	Priority   int             `json:"priority"`
 	Lane       string          `json:"lane"`
 	Acceptance json.RawMessage `json:"acceptance,omitempty"`
+	Conn       string          `json:"-"` // who asked for it; "" = this instance
 	Asked      Asked           `json:"-"`
 	Spec       commands.Spawn  `json:"-"` // of a task that the spoke runs
 
@@ -132,28 +133,32 @@ func (b *Backlog) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error) {
 	return (&Workspace{b, MainWorkspace, t.Owner}).Claim(ctx, t)
 }
 
-// nameLanes says of each task in which lane it is.
-func (ws *Workspace) nameLanes(ctx context.Context, list []Claimed) (err error) {
+// nameLanes says of each task in which lane it is, and who asked for it.
+func (ws *Workspace) nameLanes(ctx context.Context, list []Claimed) error {
 	for i := range list {
-		if list[i].Lane, err = ws.backlog.lanes.of(ctx, ws, list[i].class); err != nil {
+		c, err := ws.backlog.lanes.of(ctx, ws, list[i].class)
+		if err != nil {
 			return err
 		}
+		list[i].Lane, list[i].Conn = c.lane, c.conn
 	}
 	return nil
 }
 
-// laneNames remembers the lane of each class; a class never changes.
+// laneNames remembers lane and connection of each class; a class never changes.
 type laneNames struct{ byClass sync.Map }
 
-func (l *laneNames) of(ctx context.Context, ws *Workspace, class int) (name string, err error) {
+type laneName struct{ lane, conn string }
+
+func (l *laneNames) of(ctx context.Context, ws *Workspace, class int) (c laneName, err error) {
 	if name, known := l.byClass.Load(class); known {
-		return name.(string), nil
+		return name.(laneName), nil
 	}
 	err = ws.read(ctx, "reading the lane of a class", func(ctx context.Context, tx *store.Tx) error {
-		return tx.QueryRow(ctx, `SELECT lane FROM classes WHERE id = $1`, class).Scan(&name)
+		return tx.QueryRow(ctx, `SELECT lane, coalesce(conn::text, '') FROM classes WHERE id = $1`, class).Scan(&c.lane, &c.conn)
 	})
 	if err == nil {
-		l.byClass.Store(class, name)
+		l.byClass.Store(class, c)
 	}
-	return name, err
+	return c, err
 }

@@ -41,6 +41,7 @@ type OpenAttempt struct {
 	Started bool
 	BootID  string
 	Asked   Asked
+	Conn    string // who asked for it; "" = this instance
 	Spec    commands.Spawn
 }
 
@@ -55,7 +56,7 @@ func (b *Backlog) OpenAttempts(ctx context.Context, owner string) (list []OpenAt
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (OpenAttempt, error) {
 			var a OpenAttempt
 			var spec []byte
-			if err := row.Scan(&a.Fence.Task, &a.Fence.Attempt, &a.Fence.Epoch, &a.Owner, &a.Started, &a.BootID, &a.Asked.Command, &a.Asked.Digest, &spec); err != nil {
+			if err := row.Scan(&a.Fence.Task, &a.Fence.Attempt, &a.Fence.Epoch, &a.Owner, &a.Started, &a.BootID, &a.Asked.Command, &a.Asked.Digest, &a.Conn, &spec); err != nil {
 				return a, err
 			}
 			return a, json.Unmarshal(spec, &a.Spec)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -486,6 +487,69 @@ func TestLanesShareByWeight(t *testing.T) {
 			}
 		}
 		require.InDelta(t, 300, heavy, 50, "%d at a time: three of four claims", limit) // 50 is more than five deviations
+	}
+}
+
+// A connection's share is the weight of its grant, within one lane, singly and in
+// batches; one that is not active, or whose grant has ended, has none.
+func TestConnectionsShareByWeight(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	here := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}
+	s.Meet(t, store.Obeys)
+	heavy := s.Conn.ID
+	s.MeetAnother(t, store.Obeys)
+	light := s.Conn.ID
+	conn := owner(t, s.URL)
+	set := func(sql, id string) {
+		_, err := conn.Exec(t.Context(), sql, id)
+		require.NoError(t, err)
+	}
+	set(`UPDATE grants SET weight = 3 WHERE conn = $1`, heavy)
+	list := make([]backlog.Request, 0, 2000)
+	for range 1000 {
+		for _, c := range []string{heavy, light} {
+			r := here.request()
+			r.Conn = c
+			if c == light {
+				r.Spawn.Priority = 100
+			}
+			list = append(list, r)
+		}
+	}
+	_, err := within(t.Context(), s, func(ctx context.Context, tx *store.Tx) (any, error) { return s.backlog.Request(ctx, tx, list) })
+	require.NoError(t, err)
+	share := func(limit, n int) (of map[string]int) {
+		of = map[string]int{}
+		for range n / limit {
+			got, err := s.backlog.Claim(t.Context(), backlog.ClaimTerms{Owner: "spoke", Limit: limit})
+			require.NoError(t, err)
+			for _, c := range got {
+				of[c.Conn]++
+			}
+		}
+		return of
+	}
+
+	for _, limit := range []int{1, 40} {
+		require.InDelta(t, 300, share(limit, 400)[heavy], 50, "%d at a time: three of four claims", limit) // 50 is more than five deviations
+	}
+	require.NoError(t, here.b.SetLane(t.Context(), backlog.Lane{Name: "other", Weight: 2})) // with limits another statement claims
+	require.InDelta(t, 30, share(40, 40)[heavy], 20)
+
+	for what, away := range map[string][2]string{
+		"suspended": {`UPDATE connections SET state = 'suspended' WHERE id = $1`, `UPDATE connections SET state = 'active' WHERE id = $1`},
+		"expired":   {`UPDATE grants SET expires_at = now() WHERE conn = $1`, `UPDATE grants SET expires_at = 'infinity' WHERE conn = $1`},
+	} {
+		set(away[0], heavy)
+		for _, limit := range []int{1, 10} {
+			require.Equal(t, map[string]int{light: 10}, share(limit, 10), what)
+		}
+		var task string
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT id::text FROM tasks WHERE conn = $1 AND state = 'queued' LIMIT 1`, heavy).Scan(&task))
+		require.Equal(t, backlog.Held, eligibility(t, here.b, task))
+		require.Contains(t, stages(t, here.b, task), "connection")
+		set(away[1], heavy)
 	}
 }
 

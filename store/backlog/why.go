@@ -24,7 +24,7 @@ type Why struct {
 
 // A WhyReason is one obstacle.
 type WhyReason struct {
-	Stage string     `json:"stage"` // state, freeze, lane, dependency, not_before, capability, quota, budget
+	Stage string     `json:"stage"` // state, connection, freeze, lane, dependency, not_before, capability, quota, budget
 	What  string     `json:"what"`
 	Since *time.Time `json:"since,omitempty"`
 	Until *time.Time `json:"until,omitempty"`
@@ -80,7 +80,7 @@ func (ws *Workspace) Why(ctx context.Context, ref string) (Why, error) {
 			return err
 		}
 		w.byState()
-		for _, look := range []func(context.Context, *store.Tx, *Why) error{ws.whyFrozen, ws.whyLane, ws.whyDependencies, ws.whyTime, ws.whyCapability, ws.whyLimits} {
+		for _, look := range []func(context.Context, *store.Tx, *Why) error{ws.whyHeld, ws.whyFrozen, ws.whyLane, ws.whyDependencies, ws.whyTime, ws.whyCapability, ws.whyLimits} {
 			if err := look(ctx, tx, &w); err != nil {
 				return err
 			}
@@ -108,6 +108,25 @@ func (w *Why) byState() {
 	default:
 		w.add("state", "", &t.UpdatedAt, nil, "it is %s", t.State)
 	}
+}
+
+func (ws *Workspace) whyHeld(ctx context.Context, tx *store.Tx, w *Why) error {
+	if w.Task.Eligibility != Held {
+		return nil
+	}
+	var name, state, by string
+	var since, expires time.Time
+	err := tx.QueryRow(ctx, `SELECT c.peer_name, c.state, c.state_by, c.state_at, least(g.expires_at, 'epoch'::timestamptz + interval '5000 years')
+		FROM tasks t JOIN connections c ON c.id = t.conn JOIN grants g ON g.conn = c.id WHERE t.id = $1`, w.Task.ID).Scan(&name, &state, &by, &since, &expires)
+	switch {
+	case err != nil:
+		return err
+	case state != string(store.Active):
+		w.add("connection", "spawnmesh connections resume "+name, &since, nil, "the connection with %s is %s by %s", name, state, by)
+	default:
+		w.add("connection", "spawnmesh connections grant "+name+" --expires never", &expires, nil, "the grant of %s has expired", name)
+	}
+	return nil
 }
 
 func (ws *Workspace) whyFrozen(ctx context.Context, tx *store.Tx, w *Why) error {

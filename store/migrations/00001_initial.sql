@@ -98,8 +98,19 @@ CREATE TABLE grants (
     kinds       text[] NOT NULL,                           -- of messages, as in agent.spawn
     runtimes    text[] NOT NULL,                           -- of agents, as in exec
     wsp         text NOT NULL DEFAULT 'main',              -- the workspace that messages of either side are in
-    expires_at  timestamptz NOT NULL DEFAULT 'infinity'
+    weight      int NOT NULL DEFAULT 1,                    -- its share of the claims, beside other connections'
+    expires_at  timestamptz NOT NULL DEFAULT 'infinity',
+    CONSTRAINT weight_is_sound CHECK (weight BETWEEN 1 AND 1000)
 );
+
+-- Whether what connection c asked for may be started now; what this instance has
+-- for itself (null) always may.
+CREATE FUNCTION may_start(c uuid) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT c IS NULL OR EXISTS (SELECT FROM connections n JOIN grants g ON g.conn = n.id WHERE n.id = c AND n.state = 'active' AND g.expires_at > clock_timestamp())
+$$;
+
+-- The share of a connection's tasks among those of all that wait in a lane.
+CREATE FUNCTION share_of(c uuid) RETURNS int LANGUAGE sql STABLE PARALLEL SAFE AS $$ SELECT coalesce((SELECT weight FROM grants WHERE conn = c), 1) $$;
 
 -- Tokens that let an unknown instance ask for a connection.
 CREATE TABLE invites (
@@ -880,9 +891,10 @@ BEGIN
         WHERE k.workspace = ws AND k.kind = of_kind AND k.capabilities <@ caps AND (of_lanes IS NULL OR k.lane = ANY (of_lanes))
             AND coalesce(l.state, 'active') IN ('active', 'draining')
             AND NOT EXISTS (SELECT FROM freezes f WHERE f.workspace IN ('', ws) AND scope_fits(f.scope, f.target, k.lane, k.account, k.conn, k.only_task, who))
-            AND NOT EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws))
-        -- A lane's luck is exponential and its share its weight.
-        ORDER BY -ln(1 - (hashtextextended(k.lane, seed) & 9007199254740991) / 9007199254740992.0::float8) / coalesce(l.weight, 1), first.rank, first.seq
+            AND NOT EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws)) AND may_start(k.conn)
+        -- Each connection has a queue of its own in a lane. A queue's luck is exponential and its share its weight.
+        ORDER BY -ln(1 - (hashtextextended(k.lane || coalesce(' ' || k.conn, ''), seed) & 9007199254740991) / 9007199254740992.0::float8)
+            / (coalesce(l.weight, 1) * share_of(k.conn)), first.rank, first.seq
     LOOP
         fits := true;
         lacking := false;
@@ -979,7 +991,7 @@ REVOKE UPDATE, DELETE ON audit FROM spawnmesh_engine, spawnmesh_app;
 REVOKE INSERT, UPDATE, DELETE ON attempts, funds FROM spawnmesh_engine;
 GRANT SELECT ON attempts, funds TO spawnmesh_app;
 -- What an act on a task that a hub asked for needs to tell the hub.
-GRANT SELECT ON connections TO spawnmesh_app;
+GRANT SELECT ON connections, grants TO spawnmesh_app;
 GRANT SELECT, INSERT, UPDATE ON outbox, sequences, kills, grant_keys TO spawnmesh_app;
 GRANT SELECT, UPDATE ON sessions TO spawnmesh_app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON listeners TO spawnmesh_app;

@@ -1,5 +1,5 @@
 -- Claiming is one statement, with what must be held before it in the same round
--- trip. It decides class by class, in the order of the model: freeze, lane,
+-- trip. It decides class by class, in the order of the model: connection, freeze, lane,
 -- capabilities, quota, budget. (What waits for a dependency or a time does not
 -- stand in ready at all.) Then it takes the first tasks of the classes that
 -- remain. A class that is refused is not looked into, so nothing in it stands in
@@ -25,17 +25,17 @@ SELECT * FROM claim_one($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: claim_free
     WITH admissible AS MATERIALIZED (
-        SELECT c.id, c.lane FROM classes c
+        SELECT c.id, c.lane || coalesce(' ' || c.conn, '') AS queue, share_of(c.conn) AS weight FROM classes c
         WHERE c.workspace = $1 AND c.kind = $7 AND c.capabilities <@ $4::text[] AND ($8::text[] IS NULL OR c.lane = ANY ($8)) AND c.account = ''
-            AND EXISTS (SELECT FROM ready r WHERE r.class = c.id)
+            AND may_start(c.conn) AND EXISTS (SELECT FROM ready r WHERE r.class = c.id)
             AND NOT EXISTS (SELECT FROM budgets WHERE workspace IN ('', $1)) AND NOT EXISTS (SELECT FROM quotas WHERE workspace IN ('', $1))
             AND NOT EXISTS (SELECT FROM lanes WHERE workspace = $1) AND NOT EXISTS (SELECT FROM freezes WHERE workspace IN ('', $1))
     ), draw AS MATERIALIZED (
-        SELECT lane, -ln(1 - random()) AS luck FROM admissible GROUP BY lane
+        SELECT queue, -ln(1 - random()) AS luck FROM admissible GROUP BY queue
     ), plan AS MATERIALIZED (
         SELECT class, count(*) AS n FROM (
-            SELECT a.id AS class, row_number() OVER (PARTITION BY a.lane ORDER BY r.rank, r.seq) + d.luck AS turn, r.rank, r.seq
-            FROM admissible a JOIN draw d ON d.lane = a.lane, LATERAL (
+            SELECT a.id AS class, (row_number() OVER (PARTITION BY a.queue ORDER BY r.rank, r.seq) - 1 + d.luck) / a.weight AS turn, r.rank, r.seq
+            FROM admissible a JOIN draw d ON d.queue = a.queue, LATERAL (
                 SELECT rank, seq FROM ready WHERE class = a.id AND expires_at > clock_timestamp() ORDER BY rank, seq LIMIT $3
             ) AS r ORDER BY turn, r.rank, r.seq LIMIT $3
         ) AS first GROUP BY class
@@ -130,12 +130,13 @@ FROM (
 -- The parts.
 
 -- name: admitted_classes
-        SELECT c.id, c.workspace, c.lane, c.account, c.conn, c.only_task, c.estimate, coalesce(l.weight, 1) AS weight
+        SELECT c.id, c.workspace, c.lane, c.account, c.conn, c.only_task, c.estimate,
+            c.lane || coalesce(' ' || c.conn, '') AS queue, coalesce(l.weight, 1) * share_of(c.conn) AS weight
         FROM classes c LEFT JOIN lanes l ON l.workspace = c.workspace AND l.name = c.lane
         WHERE c.workspace = $1 AND c.kind = $7 AND c.capabilities <@ $4::text[] AND ($8::text[] IS NULL OR c.lane = ANY ($8))
             AND coalesce(l.state, 'active') IN ('active', 'draining') AND NOT
 -- include: frozen
-            AND EXISTS (SELECT FROM ready r WHERE r.class = c.id)
+            AND may_start(c.conn) AND EXISTS (SELECT FROM ready r WHERE r.class = c.id)
 
 -- name: open_lanes
     , open_lanes AS MATERIALIZED (
@@ -156,24 +157,25 @@ FROM (
 -- include: bindings
         ) AS x
     ), admissible AS MATERIALIZED (
-        SELECT c.id, c.lane, c.weight FROM open_lanes c
+        SELECT c.id, c.queue, c.weight FROM open_lanes c
         WHERE NOT EXISTS (SELECT FROM bound b WHERE b.class = c.id AND (b.room <= 0 OR b.amount > b.room))
             AND (c.account = '' OR EXISTS (SELECT FROM limits b WHERE b.what = 'budget' AND b.workspace = $1 AND b.scope = 'account' AND b.target = c.account))
     )
 
--- The first tasks of all admissible classes together. A lane's share is its
--- weight: the draw makes its first place exponential, the next ones follow at the
+-- The first tasks of all admissible classes together. In a lane each connection has
+-- a queue of its own, and so have this instance's tasks. A queue's share is its
+-- weight, the lane's times the connection's: the draw makes its first place exponential, the next ones follow at the
 -- distance that its weight gives. Of each class it reads twice its even share;
 -- behind the end of a class that has more, nothing is taken in this look.
 -- name: from_ready
     , draw AS MATERIALIZED (
-        SELECT lane, -ln(1 - random()) AS luck FROM admissible GROUP BY lane
+        SELECT queue, -ln(1 - random()) AS luck FROM admissible GROUP BY queue
     ), share AS MATERIALIZED (
         SELECT least($3::bigint, 8 + 2 * $3::bigint / greatest(count(*), 1)) AS n FROM admissible
     ), front AS MATERIALIZED (
         SELECT class, place, row_number() OVER (ORDER BY turn, rank, seq) AS pos FROM (
-            SELECT a.id AS class, r.rank, r.seq, r.place, (row_number() OVER (PARTITION BY a.lane ORDER BY r.rank, r.seq) - 1 + d.luck) / a.weight AS turn
-            FROM admissible a JOIN draw d ON d.lane = a.lane, LATERAL (
+            SELECT a.id AS class, r.rank, r.seq, r.place, (row_number() OVER (PARTITION BY a.queue ORDER BY r.rank, r.seq) - 1 + d.luck) / a.weight AS turn
+            FROM admissible a JOIN draw d ON d.queue = a.queue, LATERAL (
                 SELECT rank, seq, ctid AS place FROM ready WHERE class = a.id AND expires_at > clock_timestamp() ORDER BY rank, seq LIMIT (SELECT n FROM share)
             ) AS r
         ) AS x

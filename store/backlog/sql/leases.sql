@@ -19,7 +19,7 @@ SELECT task::text, attempt, epoch FROM leases WHERE task = ANY ($1::uuid[]) AND 
 
 -- name: open_attempts
 SELECT l.task::text, l.attempt, t.epoch, l.owner, l.started_at IS NOT NULL, coalesce(s.boot_id, ''),
-    coalesce(t.command::text, ''), coalesce(encode(t.command_digest, 'hex'), ''), b.spec
+    coalesce(t.command::text, ''), coalesce(encode(t.command_digest, 'hex'), ''), coalesce(t.conn::text, ''), b.spec
 FROM leases l JOIN tasks t ON t.id = l.task JOIN task_bodies b ON b.task = l.task
 LEFT JOIN sessions s ON s.task = l.task AND s.attempt = l.attempt
 WHERE l.owner = $1 AND b.spec IS NOT NULL ORDER BY l.claimed_at

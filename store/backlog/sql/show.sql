@@ -5,6 +5,7 @@
 -- somebody.
 -- name: eligibility
     CASE WHEN t.state <> 'queued' THEN '' WHEN t.unmet > 0 THEN 'waiting_deps' WHEN t.not_before > now() THEN 'not_before'
+    WHEN NOT may_start(c.conn) THEN 'held'
     WHEN
 -- include: frozen
     THEN 'frozen'

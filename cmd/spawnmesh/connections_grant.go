@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+func (a *app) connectionGrantCommand() *cobra.Command {
+	var kinds, runtimes []string
+	var expires string
+	var weight int
+	c := &cobra.Command{
+		Use: "grant NAME", Short: "Change what a hub may ask of this spoke", Args: cobra.ExactArgs(1),
+		Long: `Change what a hub may ask of this spoke. Only what is given changes; what is running
+goes on. What may run at all is decided by the policy, for all hubs alike.
+
+Slots are shared by weight when several hubs have work: one with weight 2 has twice
+the share of one with weight 1. What one hub does not use the others have.`,
+		Example: `  spawnmesh connections grant lab --weight 3
+  spawnmesh connections grant lab --kinds agent.status,agent.kill --expires 30d`,
+		RunE: func(c *cobra.Command, args []string) error {
+			set := map[string]any{}
+			f := c.Flags()
+			if f.Changed("kinds") {
+				set["kinds"] = kinds
+			}
+			if f.Changed("runtimes") {
+				set["runtimes"] = runtimes
+			}
+			if f.Changed("weight") {
+				set["weight"] = weight
+			}
+			if f.Changed("expires") {
+				until, err := expiry(expires, time.Now())
+				if err != nil {
+					return err
+				}
+				set["expires"] = until
+			}
+			if len(set) == 0 {
+				return misuse("nothing is to be changed").Hinting("give one or more of --kinds, --runtimes, --expires, --weight; to see the grant: spawnmesh connections show %s", args[0])
+			}
+			return a.setGrant(c.Context(), args[0], set)
+		},
+	}
+	f := c.Flags()
+	f.StringSliceVar(&kinds, "kinds", nil, "the `KINDS` of orders it may give: agent.spawn, agent.status, agent.kill")
+	f.StringSliceVar(&runtimes, "runtimes", nil, "the `RUNTIMES` it may ask for: exec, noop")
+	f.StringVar(&expires, "expires", "", "`WHEN` all of it ends: a time, a duration from now, or never")
+	f.IntVar(&weight, "weight", 1, "its share of the slots, from 1 to 1000")
+	return c
+}
+
+// expiry reads when a grant ends; never is the zero time.
+func expiry(text string, now time.Time) (time.Time, error) {
+	if text == "never" {
+		return time.Time{}, nil
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at, nil
+	}
+	var d days
+	if err := d.Set(text); err != nil || d <= 0 {
+		return time.Time{}, misuse("--expires: %q is neither a time such as 2030-01-31T12:00:00Z nor a duration such as 30d, nor never", text)
+	}
+	return now.Add(time.Duration(d)), nil
+}
+
+func (a *app) setGrant(ctx context.Context, name string, set map[string]any) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	var g store.GrantTerms
+	if err := c.Do(ctx, "POST", "/v1/connections/"+url.PathEscape(name)+"/grant", set, &g); err != nil {
+		return err
+	}
+	if a.forPeople() {
+		_, err := fmt.Fprintf(a.out, "%s may now ask for: %s\n", name, g)
+		return err
+	}
+	return a.print(g, []any{g}, table{names: []string{name}})
+}
