@@ -41,13 +41,15 @@ type Numbering struct {
 // MaxRecalled is how many messages one answer to [Numbering.Recall] covers.
 const MaxRecalled = 128
 
-// Recalled tells a side that was restored from a backup what it has said about
-// tasks in its messages From to Through, as it adds up today.
+// Recalled tells a side that was restored from a backup of its messages From to
+// Through: one that obeys, what it has said about tasks, as it adds up today; one
+// that commands, its orders.
 type Recalled struct {
 	From    int64      `json:"from"`    // as it was asked
 	Through int64      `json:"through"` // From-1: nothing
 	Done    bool       `json:"done,omitempty"`
 	Tasks   []Standing `json:"tasks,omitempty"`
+	Orders  [][]byte   `json:"orders,omitempty"` // spawn messages, the bytes that were signed; none that is too large for a heartbeat
 }
 
 // A Standing is how a task stands for the one who asked for it.
@@ -174,7 +176,7 @@ func (n *Numbering) check() error {
 		return Refuse(Validation, "a heartbeat asks for at most %d messages", MaxAsk)
 	}
 	if r := n.Recalled; r != nil {
-		if numbers = append(numbers, r.From, r.Through); len(r.Tasks) > MaxRecalled {
+		if numbers = append(numbers, r.From, r.Through); len(r.Tasks) > MaxRecalled || len(r.Orders) > MaxRecalled {
 			return Refuse(Validation, "a heartbeat tells of at most %d tasks", MaxRecalled)
 		}
 		for _, t := range r.Tasks {

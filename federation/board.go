@@ -41,10 +41,9 @@ type Board struct {
 	End func(ctx context.Context, tx *store.Tx, c store.Connection) error
 	// Ended is told after that transaction. Both may be nil.
 	Ended func(ctx context.Context, c store.Connection)
-	// Recalled takes in what a peer recalls of this instance's words about tasks
-	// that it had asked for, inside a transaction, after this instance was restored
-	// from a backup. Nil where no peer is obeyed.
-	Recalled func(ctx context.Context, tx *store.Tx, c store.Connection, list []commands.Standing) error
+	// Recalled takes in what a peer recalls of this instance's words, inside a
+	// transaction, after this instance was restored from a backup.
+	Recalled func(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) error
 	// Lease is how long a peer that is obeyed may be silent before nothing new is
 	// started for it. Nil means [DefaultLease].
 	Lease func() time.Duration

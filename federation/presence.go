@@ -53,7 +53,7 @@ func (x *Exchange) beats(ctx context.Context, d dialled) error {
 	return nil
 }
 
-// pages reports whether the peer has more to recall.
+// pages reports whether one of the sides has more to recall.
 func (x *Exchange) pages() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

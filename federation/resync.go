@@ -20,7 +20,7 @@ type accord struct {
 	issued  int64   // when the peer said what made them agree, ms by its clock
 	differs string  // why they do not agree; "" while that is not known
 	ask     []int64 // messages of ours: what does the peer have under these numbers?
-	paging  bool    // the peer has more to recall
+	paging  bool    // one of the sides has more to recall
 	told    int64   // the highest number of the peer that it was told to be stored here,
 	toldOn  int64   // on this link
 }
@@ -67,6 +67,9 @@ func (x *Exchange) compare(ctx context.Context, p *Peer, theirs commands.Numberi
 	if err := x.recall(ctx, p, theirs.Recalled); err != nil {
 		return err
 	}
+	x.mu.Lock()
+	x.accord.paging = theirs.Recall > 0 || theirs.Recalled != nil && !theirs.Recalled.Done
+	x.mu.Unlock()
 	if agreed && theirs.Recall == 0 {
 		return x.heed(x.board.DB.Confirm(ctx, p.ID, theirs.Stored))
 	}
@@ -83,19 +86,16 @@ func (x *Exchange) compare(ctx context.Context, p *Peer, theirs commands.Numberi
 // recall takes in what the peer was told by this instance, which was restored
 // from a backup.
 func (x *Exchange) recall(ctx context.Context, p *Peer, r *commands.Recalled) error {
-	if r == nil || x.board.Recalled == nil {
+	if r == nil {
 		return nil
 	}
-	err := x.board.DB.Recall(ctx, p.ID, r, func(ctx context.Context, tx *store.Tx, list []commands.Standing) error {
-		return x.board.Recalled(ctx, tx, p.Connection, list)
+	err := x.board.DB.Recall(ctx, p.ID, r, func(ctx context.Context, tx *store.Tx) error {
+		return x.board.Recalled(ctx, tx, p.Connection, r)
 	})
 	if err != nil {
 		return err
 	}
-	x.mu.Lock()
-	x.accord.paging = !r.Done
-	x.mu.Unlock()
-	x.log.InfoContext(ctx, "the peer has said what became of its work", "tasks", len(r.Tasks), "done", r.Done)
+	x.log.InfoContext(ctx, "the peer has said what became of its work", "tasks", len(r.Tasks)+len(r.Orders), "done", r.Done)
 	return nil
 }
 

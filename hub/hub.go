@@ -102,7 +102,7 @@ func (h *Hub) start(ctx context.Context) error {
 	h.server = &transport.Hub{Listen: h.Listen, Dir: filepath.Join(h.Dir, "nats"), Certificate: cert, Log: h.Log,
 		JoinUser: h.mayJoin, JoinFull: h.joinFull}
 	h.board = &federation.Board{DB: h.DB, Keys: h.Keys, Log: h.Log, Dir: h.Dir, Process: "hub:" + h.Dir, Version: h.Version, Server: h.server,
-		Handlers: h.handlers(), Interval: h.Interval, End: h.endWork, Ended: h.workEnded}
+		Handlers: h.handlers(), Interval: h.Interval, End: h.endWork, Ended: h.workEnded, Recalled: h.takeRecalled}
 	if err := h.board.Start(ctx); err != nil {
 		return err
 	}
@@ -113,6 +113,11 @@ func (h *Hub) start(ctx context.Context) error {
 // endWork ends what was ordered over a connection that ends.
 func (h *Hub) endWork(ctx context.Context, tx *store.Tx, c store.Connection) error {
 	return store.EndMirrors(ctx, tx, c.ID)
+}
+
+// takeRecalled takes over the orders that this hub no longer knows.
+func (h *Hub) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) error {
+	return tx.Adopt(ctx, c, r.Orders)
 }
 
 // workEnded wakes whoever waits for an agent: its connection may have ended.

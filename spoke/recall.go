@@ -16,8 +16,8 @@ import (
 // directory is there.
 
 // takeRecalled takes in what a hub recalls of this spoke's words.
-func (s *Spoke) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connection, list []commands.Standing) error {
-	return s.backlog.Recall(ctx, tx, c.ID, list)
+func (s *Spoke) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) error {
+	return s.backlog.Recall(ctx, tx, c.ID, r.Tasks)
 }
 
 // recalled waits, before the end of an attempt of the time before a restore is

@@ -45,7 +45,7 @@ func goOnAbove(ctx context.Context, tx *Tx) error {
 		if _, err := tx.Exec(ctx, `UPDATE sequences SET last = $2, base = $2 WHERE conn = $1`, conn, n+jump); err != nil {
 			return fmt.Errorf("going on above the numbers that may have been used: %w", err)
 		}
-		if _, err := recallAfter(ctx, tx, conn, n); err != nil {
+		if err := recallAfter(ctx, tx, conn, n); err != nil {
 			return err
 		}
 		tx.Audit(AuditRow{Actor: "self", Action: "connection.resync", Code: string(commands.Resync), Conn: conn,

@@ -115,7 +115,7 @@ var writing = map[string]func(s scene) storetest.Act{
 		s.met(store.Obeys)
 		require.NoError(s, s.Exec(`UPDATE sequences SET recall_from = 7`))
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			return nil, s.DB.Recall(ctx, s.Conn.ID, &commands.Recalled{From: 7, Through: 9}, func(_ context.Context, tx *store.Tx, _ []commands.Standing) error {
+			return nil, s.DB.Recall(ctx, s.Conn.ID, &commands.Recalled{From: 7, Through: 9}, func(_ context.Context, tx *store.Tx) error {
 				tx.Audit(store.AuditRow{Actor: "test", Action: "recalled"})
 				return nil
 			})

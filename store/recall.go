@@ -9,8 +9,9 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
-// An instance that obeys and was restored from a backup does not know what it has
-// said since. Until the peer has told, nothing that the peer had asked for is
+// An instance that was restored from a backup does not know what it has said since,
+// and asks the peer. One that commands takes its orders over. One that obeys learns
+// what it has said about tasks; until then nothing that the peer had asked for is
 // claimed: it may have run. What holds it back is a freeze of the connection, so
 // a person can see it, and lift it.
 
@@ -18,28 +19,70 @@ import (
 const heldBy = "restore"
 
 // recallAfter has the peer asked what it was told after number last, and holds
-// back what it had asked for. Whom we command is not asked: it tells by itself.
-func recallAfter(ctx context.Context, tx *Tx, conn string, last int64) (asks bool, err error) {
-	tag, err := tx.Exec(ctx, `UPDATE sequences s SET recall_from = CASE s.recall_from WHEN 0 THEN $2 ELSE least(s.recall_from, $2) END FROM connections c
-		WHERE s.conn = $1 AND c.id = s.conn AND c.authority = 'obeys'`, conn, last+1)
+// back what it had asked for.
+func recallAfter(ctx context.Context, tx *Tx, conn string, last int64) error {
+	_, err := tx.Exec(ctx, `UPDATE sequences SET recall_from = CASE recall_from WHEN 0 THEN $2 ELSE least(recall_from, $2) END WHERE conn = $1`, conn, last+1)
 	if err != nil {
-		return false, fmt.Errorf("noting that the peer is to be asked: %w", err)
-	}
-	if tag.RowsAffected() == 0 {
-		return false, nil
+		return fmt.Errorf("noting that the peer is to be asked: %w", err)
 	}
 	_, err = tx.Exec(ctx, `INSERT INTO freezes (workspace, scope, target, reason, actor)
 		SELECT $2, 'connection', id::text, 'restored from a backup: this may have run; it waits until ' || peer_name || ' has said what became of it', $3
-		FROM connections WHERE id = $1 ON CONFLICT DO NOTHING`, conn, Workspace, heldBy)
+		FROM connections WHERE id = $1 AND authority = 'obeys' ON CONFLICT DO NOTHING`, conn, Workspace, heldBy)
 	if err != nil {
-		return false, fmt.Errorf("holding back what may have run: %w", err)
+		return fmt.Errorf("holding back what may have run: %w", err)
 	}
-	return true, nil
+	return nil
 }
 
-// recalled returns how those tasks stand that the peer has told of in its messages
-// from number from on.
+// recalled returns what the peer is to be told of its messages from number from on.
 func (db *DB) recalled(ctx context.Context, conn string, from int64) (*commands.Recalled, error) {
+	var obeys bool
+	if err := db.pool.QueryRow(ctx, `SELECT authority = 'obeys' FROM connections WHERE id = $1`, conn).Scan(&obeys); err != nil {
+		return nil, fmt.Errorf("reading who commands: %w", err)
+	}
+	if obeys {
+		return db.ordersSince(ctx, conn, from)
+	}
+	return db.saidSince(ctx, conn, from)
+}
+
+// orderPage is how many bytes of orders a heartbeat recalls, unless one alone is
+// larger. A heartbeat has room for one of largestOrder: it is base64 twice.
+const orderPage, largestOrder = 32 << 10, 48 << 10
+
+// ordersSince returns the spawn messages of the peer from number from on. One
+// that is too large for a heartbeat is left out: its reports stay in the peer's
+// inbox as those of an unknown order.
+func (db *DB) ordersSince(ctx context.Context, conn string, from int64) (*commands.Recalled, error) {
+	out := &commands.Recalled{From: from, Through: from - 1}
+	rows, err := db.pool.Query(ctx, `SELECT seq, CASE WHEN length(wire) <= $4 THEN wire END FROM inbox
+		WHERE conn = $1 AND seq >= $2 AND kind = $3 ORDER BY seq LIMIT $5`,
+		conn, from, commands.SpawnKind, largestOrder, commands.MaxRecalled)
+	if err != nil {
+		return nil, fmt.Errorf("reading the peer's orders: %w", err)
+	}
+	defer rows.Close()
+	var seq int64
+	var wire []byte
+	n, size := 0, 0
+	for ; rows.Next(); n++ {
+		if err := rows.Scan(&seq, &wire); err != nil {
+			return nil, fmt.Errorf("reading the peer's orders: %w", err)
+		}
+		if size += len(wire); size > orderPage && len(out.Orders) > 0 {
+			return out, nil
+		}
+		if out.Through = seq; wire != nil {
+			out.Orders = append(out.Orders, wire)
+		}
+	}
+	out.Done = n < commands.MaxRecalled
+	return out, rows.Err()
+}
+
+// saidSince returns how those tasks stand that the peer has told of in its messages
+// from number from on.
+func (db *DB) saidSince(ctx context.Context, conn string, from int64) (*commands.Recalled, error) {
 	out := &commands.Recalled{From: from, Through: from - 1}
 	var n int
 	var tasks []string
@@ -63,15 +106,15 @@ func (db *DB) recalled(ctx context.Context, conn string, from int64) (*commands.
 }
 
 // Recall takes in what the peer recalls of this instance's own words. act is
-// called with it inside the transaction; it may run again after an outage. What
-// was not asked for, or was taken in before, changes nothing.
-func (db *DB) Recall(ctx context.Context, conn string, r *commands.Recalled, act func(context.Context, *Tx, []commands.Standing) error) error {
+// called inside the transaction; it may run again after an outage. What was not
+// asked for, or was taken in before, changes nothing.
+func (db *DB) Recall(ctx context.Context, conn string, r *commands.Recalled, act func(context.Context, *Tx) error) error {
 	return db.Tx(ctx, "taking in what the peer recalls", func(ctx context.Context, tx *Tx) error {
 		var from int64
 		if err := tx.QueryRow(ctx, `SELECT recall_from FROM sequences WHERE conn = $1`, conn).Scan(&from); err != nil || from == 0 || from != r.From {
 			return err
 		}
-		if err := act(ctx, tx, r.Tasks); err != nil {
+		if err := act(ctx, tx); err != nil {
 			return err
 		}
 		next := r.Through + 1

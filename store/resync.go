@@ -184,11 +184,10 @@ func (c *comparing) goOn(ctx context.Context, why string) error {
 	if h := c.theirs.Digest; h != nil && h.From > 0 {
 		known = min(known, h.From-1) // behind it the histories part somewhere
 	}
-	asks, err := recallAfter(ctx, c.tx, c.conn, known)
-	if err != nil {
+	if err := recallAfter(ctx, c.tx, c.conn, known); err != nil {
 		return err
 	}
-	c.recalls = c.recalls || asks
+	c.recalls = true
 	held := map[int64]string{}
 	for _, h := range c.theirs.Held {
 		held[h.Seq] = h.SHA256

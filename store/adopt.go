@@ -1,0 +1,116 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
+)
+
+// Adopt takes over spawn orders that this instance gave over c and no longer knows,
+// because its database was restored from a backup: its own signed messages, as the
+// peer kept them. Each becomes a mirror again, which the reports of the peer then
+// move. An order that was given again under its own id since, and
+// asks for the same, becomes the old one: the peer has that. What this instance
+// has not signed is noted and changes nothing.
+func (tx *Tx) Adopt(ctx context.Context, c Connection, wires [][]byte) error {
+	if len(wires) == 0 {
+		return nil
+	}
+	v := signing.Verifier{Self: c.Peer, Conn: c.ID, Epoch: c.Epoch}
+	var err error
+	if v.Keys, err = tx.ownKeys(ctx); err != nil {
+		return err
+	}
+	for _, wire := range wires {
+		o, err := openOwn(v, wire)
+		if err != nil {
+			tx.Audit(AuditRow{Actor: string(c.Peer), Action: "order.strange", Code: string(commands.CodeOf(err)), Why: err.Error(), Conn: c.ID})
+			continue
+		}
+		if err := tx.adopt(ctx, c, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownKeys are the keys that this instance signs and signed with.
+func (tx *Tx) ownKeys(ctx context.Context) (map[signing.KeyID]signing.PeerKey, error) {
+	rows, err := tx.Query(ctx, `SELECT kid, pub FROM own_keys WHERE revoked_at IS NULL`)
+	if err != nil {
+		return nil, fmt.Errorf("reading this instance's keys: %w", err)
+	}
+	keys := map[signing.KeyID]signing.PeerKey{}
+	k := signing.PeerKey{Owner: tx.db.self}
+	_, err = pgx.ForEachRow(rows, []any{&k.ID, (*[]byte)(&k.Public)}, func() error {
+		k.Public = bytes.Clone(k.Public)
+		keys[k.ID] = k
+		return nil
+	})
+	return keys, err
+}
+
+// openOwn opens a spawn message of this instance. It was accepted in its time.
+func openOwn(v signing.Verifier, wire []byte) (o ownOrder, err error) {
+	opened, err := v.Reopen(wire)
+	if err != nil {
+		return o, err
+	}
+	command, err := commands.Parse(opened)
+	if err != nil {
+		return o, err
+	}
+	spawn, ok := command.Body.(*commands.Spawn)
+	if !ok {
+		return o, commands.Refuse(commands.Validation, "a message of kind %s is no order", opened.Header().Kind)
+	}
+	digest := opened.Digest()
+	return ownOrder{opened.Header(), digest[:], spawn}, nil
+}
+
+type ownOrder struct {
+	header signing.Header
+	digest []byte
+	spawn  *commands.Spawn
+}
+
+func (tx *Tx) adopt(ctx context.Context, c Connection, o ownOrder) error {
+	h := o.header
+	given, expires := time.UnixMilli(h.Iat), time.UnixMilli(h.Exp)
+	request, err := SpawnOrder{Conn: c.ID, Spawn: o.spawn, Life: expires.Sub(given)}.digest()
+	if err != nil {
+		return err
+	}
+	var again string
+	err = tx.QueryRow(ctx, `
+		WITH old AS (
+			SELECT command FROM mirrors WHERE task = $1
+		), adopted AS (
+			INSERT INTO mirrors AS m (task, conn, title, priority, command, command_digest, request_digest, created_by, spec, expires_at, created_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, 'restored', $8, $9, $10)
+			ON CONFLICT (task) DO UPDATE SET command = excluded.command, command_digest = excluded.command_digest, expires_at = excluded.expires_at
+				WHERE m.conn = excluded.conn AND m.request_digest = excluded.request_digest AND m.command <> excluded.command AND m.accepted_at IS NULL AND m.ended_at IS NULL
+			RETURNING task
+		)
+		SELECT coalesce((SELECT old.command::text FROM old, adopted), '') || CASE WHEN EXISTS (SELECT FROM adopted) THEN '' ELSE '-' END`,
+		o.spawn.Task, c.ID, o.spawn.Title, o.spawn.Priority, h.ID, o.digest, request, o.spawn, expires, given).Scan(&again)
+	if err != nil {
+		return fmt.Errorf("taking over order %s: %w", h.ID, err)
+	}
+	if again == "-" {
+		return nil // it is known
+	}
+	tx.Audit(AuditRow{Actor: string(c.Peer), Action: "task.restored", Object: o.spawn.Task, Code: string(commands.Resync), Conn: c.ID, Message: h.ID,
+		Why: "the order was given after the backup, and the peer has it"})
+	if again == "" {
+		return nil
+	}
+	_, err = tx.Exec(ctx, `UPDATE outbox SET closed_at = clock_timestamp() WHERE id = $1 AND closed_at IS NULL`, again)
+	return err
+}
