@@ -61,7 +61,7 @@ func TestARevocationEndsAgentsByItself(t *testing.T) {
 	s := m.Spokes["attic"]
 	sleeper(t, m)
 	s.Exec(t, `CREATE FUNCTION no_renewal() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the test says so'; END $$`)
-	s.Exec(t, `CREATE TRIGGER no_renewal BEFORE UPDATE OF until ON leases FOR EACH ROW EXECUTE FUNCTION no_renewal()`)
+	s.Exec(t, `CREATE TRIGGER no_renewal BEFORE UPDATE OF until ON leases FOR EACH STATEMENT EXECUTE FUNCTION no_renewal()`)
 
 	s.Turn(t, "revoke")
 
