@@ -117,3 +117,52 @@ func TestAKeySetIsTakenOnce(t *testing.T) {
 	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM keys WHERE use = 'signing' AND not_after BETWEEN clock_timestamp() AND clock_timestamp() + interval '61 s'`), "the old key has its time")
 	require.NotContains(t, p.take(t, p.say(t, &commands.Status{Task: storetest.NewID()}, p.Hub.Signing)).Code, "KEY_", "and verifies meanwhile")
 }
+
+// The spoke takes the key set before an order that the revoked key has signed.
+func TestWhatARevokedKeySignedIsSealedAgain(t *testing.T) {
+	t.Parallel()
+	p := &keySets{Pair: storetest.NewPair(t)}
+	task := p.Order(t, nil)
+	require.NoError(t, p.Hub.DB.ChangeKey(t.Context(), store.KeyChange{Revoke: "current", Reason: "copied", Actor: "test"}))
+	_, err := p.Hub.DB.TendKeys(t.Context())
+	require.NoError(t, err)
+	wires := p.Hub.Due(t)
+	require.Len(t, wires, 2)
+	require.Empty(t, p.take(t, wires[1]).Code)
+	require.Equal(t, signing.KeyRevoked, p.take(t, wires[0]).Code)
+	early, err := p.Hub.DB.TendKeys(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, early, "the set is not confirmed yet")
+	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, commands.Numbers{Through: 2, Gaps: []commands.Range{{From: 1, To: 1}}}))
+
+	done, err := p.Hub.DB.TendKeys(t.Context())
+
+	require.NoError(t, err)
+	require.Len(t, done, 1)
+	require.True(t, done[0].Resend)
+	p.Hub.Out.Rewind()
+	wires = p.Hub.Due(t)
+	require.Len(t, wires, 1)
+	m := p.take(t, wires[0])
+	require.Empty(t, m.Code, m.Why)
+	require.Equal(t, done[0].Signs, m.Header.Kid)
+	require.Equal(t, task, store.TaskOf(m.Body))
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE command_digest = $1`, m.Digest[:]), "answers will name what was sealed again")
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM own_keys WHERE removed_at IS NOT NULL`), "nothing needs the old key")
+}
+
+func TestAnOldKeyDoesNotLiveLongerForBeingNamedAgain(t *testing.T) {
+	t.Parallel()
+	p := &keySets{Pair: storetest.NewPair(t)}
+	next, other, old := storetest.Signer(t, 30), storetest.Signer(t, 31), p.Hub.Signing
+	name := func(version int64, current *signing.Signer, overlap int64) *commands.KeySet {
+		return &commands.KeySet{Version: version, Keys: []commands.SetKey{{Pub: current.Public()}, {Pub: old.Public(), ForMS: overlap}}}
+	}
+	require.Empty(t, p.take(t, p.say(t, name(2, next, 60_000), old, p.Hub.Identity)).Code)
+
+	m := p.take(t, p.say(t, name(3, other, 3_600_000), old, p.Hub.Identity))
+
+	require.Empty(t, m.Code, m.Why)
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM keys WHERE pub = $1 AND not_after < clock_timestamp() + interval '61 s'`, []byte(old.Public())))
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM keys WHERE pub = $1 AND not_after <= clock_timestamp()`, []byte(next.Public())), "what is not named has ended")
+}

@@ -5,6 +5,7 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -59,8 +60,10 @@ func NewSide(t testing.TB, identity, sign byte) *Side {
 func OpenSide(t testing.TB, url string, identity, sign byte, pool int) *Side {
 	t.Helper()
 	s := &Side{URL: url, Identity: Signer(t, identity), Signing: Signer(t, sign)}
-	db, err := store.Open(t.Context(), store.Config{URL: s.URL, Self: s.Self(), Signer: s.Signing,
-		Ring: signing.NewRing(t.TempDir(), s.Identity, s.Signing), PoolSize: pool})
+	keys := filepath.Join(t.TempDir(), "keys") // for those that come after the first ones
+	_, err := signing.CreateKeys(keys)
+	require.NoError(t, err)
+	db, err := store.Open(t.Context(), store.Config{URL: s.URL, Self: s.Self(), Signer: s.Signing, Ring: signing.NewRing(keys, s.Identity, s.Signing), PoolSize: pool})
 	require.NoError(t, err)
 	t.Cleanup(db.Close)
 	s.DB = db
