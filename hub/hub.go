@@ -133,11 +133,11 @@ func (h *Hub) certificate() (cert tls.Certificate, err error) {
 	return transport.Certificate(ed25519.NewKeyFromSeed(seed))
 }
 
-// sweep retires old rows and output, now and then.
+// sweep prunes old rows and output, now and then.
 func (h *Hub) sweep(ctx context.Context) error {
-	return every(ctx, 10*time.Minute, func() {
-		if err := h.DB.Retire(ctx); err != nil && ctx.Err() == nil {
-			h.Log.ErrorContext(ctx, "retiring old rows", "err", err)
+	return every(ctx, time.Minute, func() {
+		if _, err := h.DB.Prune(ctx, time.Minute/2, time.Minute/2); err != nil && ctx.Err() == nil {
+			h.Log.ErrorContext(ctx, "pruning old rows", "err", err)
 		}
 		if err := h.output.Sweep(ctx); err != nil && ctx.Err() == nil {
 			h.Log.ErrorContext(ctx, "dropping old output", "err", err)

@@ -21,7 +21,7 @@ func (s *Spoke) sweep(ctx context.Context) error {
 	var retired time.Time
 	for {
 		wait := s.sweepOnce(ctx)
-		if time.Since(retired) > 10*time.Minute {
+		if time.Since(retired) > time.Minute {
 			if unsent, known := s.output.Unsent(); known {
 				retired = time.Now()
 				s.retire(ctx, unsent)
@@ -58,8 +58,8 @@ func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
 // retire removes old rows and the directories of old attempts, but none of the
 // tasks whose output is unsent.
 func (s *Spoke) retire(ctx context.Context, unsent map[string]bool) {
-	if err := s.DB.Retire(ctx); err != nil && ctx.Err() == nil {
-		s.Log.ErrorContext(ctx, "retiring old rows", "err", err)
+	if _, err := s.DB.Prune(ctx, time.Minute/2, time.Minute/2); err != nil && ctx.Err() == nil {
+		s.Log.ErrorContext(ctx, "pruning old rows", "err", err)
 	}
 	if err := s.backlog.DropOutput(ctx); err != nil && ctx.Err() == nil {
 		s.Log.ErrorContext(ctx, "forgetting output for ended connections", "err", err)

@@ -19,7 +19,7 @@ import (
 
 // reading are the methods that change nothing.
 var reading = []string{"DB.Answered", "DB.AuditTrail", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connect", "DB.Connections", "DB.FindInvite", "DB.FindMirrors",
-	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.KeysView", "DB.LastNumbers", "DB.ListMirrors", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.OldSegments", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.Verifier"}
+	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.KeysView", "DB.LastNumbers", "DB.ListMirrors", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.OldSegments", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.Verifier"}
 
 // scene is an instance on which something is about to be done.
 type scene struct {
@@ -217,10 +217,15 @@ var writing = map[string]func(s scene) storetest.Act{
 			return nil, s.DB.DropSegments(ctx, []store.LogSegment{{Task: task}}, nil)
 		}
 	},
-	"DB.Retire": func(s scene) storetest.Act {
+	"DB.SetRetention": func(scene) storetest.Act {
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.SetRetention(ctx, "tasks", 48*time.Hour, "ann")
+		}
+	},
+	"DB.Prune": func(s scene) storetest.Act {
 		s.ordered()
-		require.NoError(s, s.Exec(`UPDATE outbox SET exp = now() - interval '1 year'`))
-		return func(ctx context.Context, s *storetest.Side) (any, error) { return nil, s.DB.Retire(ctx) }
+		require.NoError(s, s.Exec(`UPDATE outbox SET exp = now() - interval '1 year', closed_at = now() - interval '1 year'`))
+		return func(ctx context.Context, s *storetest.Side) (any, error) { return s.DB.Prune(ctx, 0, time.Minute) }
 	},
 }
 

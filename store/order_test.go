@@ -85,7 +85,10 @@ var passers = map[string]func(*traffic, context.Context, *testing.T, *rand.Rand)
 		}
 		return nil
 	},
-	"pruning": func(w *traffic, ctx context.Context, _ *testing.T, _ *rand.Rand) error { return w.Hub.DB.Retire(ctx) },
+	"pruning": func(w *traffic, ctx context.Context, _ *testing.T, _ *rand.Rand) error {
+		_, err := w.Hub.DB.Prune(ctx, 0, time.Second)
+		return err
+	},
 }
 
 // Messages of one connection come, go, are confirmed and compared at the same

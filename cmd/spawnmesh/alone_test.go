@@ -209,3 +209,23 @@ func TestBacklogWhereNothingServes(t *testing.T) {
 	s := typedWith(gone, nil, "--data-dir", alone(t).dir, "backlog", "list")
 	require.Equal(t, exitInterrupted, s.code, "%s", s.err)
 }
+
+// A backlog without an instance is pruned by those who claim from it, as its
+// host says.
+func TestRetentionWithoutAnInstance(t *testing.T) {
+	t.Parallel()
+	b := alone(t)
+	b.do("backlog", "create", "--id", "A1", "--title", "first")
+	b.do("backlog", "claim", "--id", "A1")
+
+	b.hand.refused(exitMisuse, `retention takes [KIND AGE] and got "tasks"`, "retention", "tasks")
+	b.hand.refused(exitMisuse, "tasks are kept for 1h0m0s at least", "retention", "tasks", "1s")
+	b.hand.refused(exitNotFound, `nothing is called "dreams"`, "retention", "dreams", "1h")
+	require.Regexp(t, `(?m)^tasks +7d +the task ended +\d+\.\d MiB`, b.hand.do("retention", "tasks", "7d"))
+
+	all := b.hand.do("retention")
+	require.Regexp(t, `(?m)^tasks +7d .* \d\d:\d\d:\d\d`, all, "the claim has pruned")
+	require.Regexp(t, `(?m)^audit +180d `, all)
+	require.Regexp(t, `(?m)^tasks +30d `, b.hand.do("retention", "tasks", "default"))
+	require.Regexp(t, `(?m)^database +\d+\.\d MiB: .*since yesterday`, b.hand.do("doctor"))
+}

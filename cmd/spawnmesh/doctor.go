@@ -42,6 +42,7 @@ func (a *app) doctor(ctx context.Context) error {
 	}
 	checks := []control.Check{a.checkPostgres(ctx), checkSupervisor(), checkDisk(dir), checkKeys(dir), checkPolicy(dir)}
 	checks = append(checks, a.checkInstance(ctx)...)
+	checks = append(checks, a.checkDatabase(ctx, dir)...)
 	bad, more := 0, ""
 	t := table{head: []string{"CHECK", "RESULT"}}
 	for _, c := range checks {

@@ -108,7 +108,7 @@ Try it:  spawnmesh demo`,
 	add("run", a.hubCommand(), a.spokeCommand())
 	add("agents", a.spawnCommand(), a.statusCommand(), a.killCommand(), a.logsCommand(), a.agentsCommand(), a.whyCommand())
 	add("backlog", a.backlogCommand())
-	add("limits", a.budgetCommand(), a.quotaCommand(), a.laneCommand(), a.freezeCommand(), a.unfreezeCommand())
+	add("limits", a.budgetCommand(), a.quotaCommand(), a.laneCommand(), a.freezeCommand(), a.unfreezeCommand(), a.retentionCommand())
 	add("federation", a.inviteCommand(), a.connectionsCommand(), a.keysCommand(), a.auditCommand())
 	a.explain(root)
 	return root

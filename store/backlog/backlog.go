@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -21,6 +22,7 @@ type Backlog struct {
 	lanes     laneNames
 	claimers  claimerNotes
 	lastLooks lastLooks
+	pruned    atomic.Int64 // when this process last asked for it, in seconds of Unix time
 }
 
 // Open returns the backlog in db. moved is told in the same transaction when

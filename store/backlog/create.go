@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -206,20 +207,36 @@ type classSpec struct {
 
 func (c classSpec) id() string { return fmt.Sprint(c) }
 
-// classIDs remember the classes that this process has met; a class never changes
-// and is never removed.
+// classIDs remember the classes that this process has met. A class never changes;
+// one that nobody has used for days is pruned, so each is looked up again, and
+// marked as used, within the hour.
 type classIDs struct{ byName sync.Map }
+
+type classID struct {
+	id   int
+	seen time.Time // before it was looked up
+}
+
+// forgetClass is how long a class is remembered without being looked up.
+const forgetClass = time.Hour
 
 // of finds or makes a class of the workspace. One that was made is remembered
 // from the next time on: the transaction that made it may yet fail.
 func (k *classIDs) of(ctx context.Context, tx *store.Tx, workspace string, c classSpec) (id int, err error) {
 	name := workspace + " " + c.id()
-	if known, ok := k.byName.Load(name); ok {
-		return known.(int), nil
+	if known, ok := k.byName.Load(name); ok && time.Since(known.(classID).seen) < forgetClass {
+		return known.(classID).id, nil
 	}
+	now := time.Now()
 	args := []any{workspace, c.lane, c.kind, c.capabilities, c.account, c.conn, c.estimate}
-	var lasting bool
-	err = tx.QueryRow(ctx, statement("find_class"), args...).Scan(&id, &lasting)
+	var lasting, unused bool
+	err = tx.QueryRow(ctx, statement("find_class"), args...).Scan(&id, &lasting, &unused)
+	if err == nil && unused {
+		var tag pgconn.CommandTag
+		if tag, err = tx.Exec(ctx, statement("see_class"), id); err == nil && tag.RowsAffected() == 0 {
+			return 0, store.ErrRaced // somebody else says so too, or prunes it
+		}
+	}
 	if err == pgx.ErrNoRows {
 		err = tx.QueryRow(ctx, `SELECT intern_class($1, $2, $3, $4, $5, nullif($6, '')::uuid, NULL, $7)`, args...).Scan(&id)
 	}
@@ -227,7 +244,7 @@ func (k *classIDs) of(ctx context.Context, tx *store.Tx, workspace string, c cla
 		return 0, fmt.Errorf("interning a class of tasks: %w", err)
 	}
 	if lasting {
-		k.byName.Store(name, id)
+		k.byName.Store(name, classID{id, now})
 	}
 	return id, nil
 }

@@ -136,7 +136,10 @@ var everybody = map[string]func(*encounter, context.Context, *rand.Rand) error{
 		}
 		return err
 	},
-	"pruning": func(e *encounter, ctx context.Context, _ *rand.Rand) error { return e.DB.Retire(ctx) },
+	"pruning": func(e *encounter, ctx context.Context, _ *rand.Rand) error {
+		_, err := e.DB.Prune(ctx, 0, time.Second)
+		return err
+	},
 }
 
 // some returns up to n of list in no order.

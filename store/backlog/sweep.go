@@ -55,7 +55,20 @@ func (b *Backlog) Sweep(ctx context.Context, limit time.Duration) (s SweptUp, er
 // Sweep does the instance's sweep: whoever looks at a backlog without a running
 // instance has nobody else to do it.
 func (ws *Workspace) Sweep(ctx context.Context) (SweptUp, error) {
+	if err := ws.backlog.prune(ctx); err != nil {
+		return SweptUp{}, err
+	}
 	return ws.backlog.Sweep(ctx, time.Hour)
+}
+
+// prune removes old rows once an hour, for a short while: whoever calls waits.
+func (b *Backlog) prune(ctx context.Context) error {
+	last, now := b.pruned.Load(), time.Now().Unix()
+	if now-last < 3600 || !b.pruned.CompareAndSwap(last, now) {
+		return nil
+	}
+	_, err := b.db.Prune(ctx, time.Hour, time.Second)
+	return err
 }
 
 // expireLeases takes back tasks whose lease has run out. Not the ones of the

@@ -247,6 +247,7 @@ CREATE TABLE classes (
     only_task     uuid,                   -- a task with a budget of its own
     estimate      jsonb NOT NULL,         -- dimension to millionths
     digest        bytea NOT NULL,         -- of all of the above: arrays are too long for an index
+    seen          timestamptz NOT NULL DEFAULT clock_timestamp(),   -- when a task got it last, within an hour
     UNIQUE (workspace, digest),
     CONSTRAINT kind_is_known CHECK (kind IN ('agent', 'card'))
 );
@@ -260,9 +261,13 @@ CREATE FUNCTION intern_class(ws text, l text, k text, caps text[], acc text, c u
 DECLARE
     d bytea := class_digest(ws, l, k, caps, acc, c, only_t, est);
     this int;
+    fresh boolean;
 BEGIN
     LOOP
-        SELECT id INTO this FROM classes WHERE workspace = ws AND digest = d;
+        SELECT id, seen > clock_timestamp() - interval '1 hour' INTO this, fresh FROM classes WHERE workspace = ws AND digest = d;
+        IF FOUND AND NOT fresh THEN
+            UPDATE classes SET seen = clock_timestamp() WHERE id = this; -- one that is pruned at this moment is made again
+        END IF;
         IF FOUND THEN RETURN this; END IF;
         INSERT INTO classes (workspace, lane, kind, capabilities, account, conn, only_task, estimate, digest)
         VALUES (ws, l, k, caps, acc, c, only_t, est, d) ON CONFLICT DO NOTHING RETURNING id INTO this;
@@ -312,6 +317,7 @@ CREATE TABLE tasks (
 ) WITH (fillfactor = 60);
 CREATE UNIQUE INDEX tasks_key ON tasks (workspace, key) WHERE key IS NOT NULL;
 CREATE UNIQUE INDEX tasks_idempotency ON tasks (workspace, idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX tasks_class ON tasks (class, id);
 CREATE INDEX tasks_phase ON tasks (workspace, phase, id) WHERE phase <> '';
 
 -- What a task is to do and how it ended: large and cold, so beside the task. No
@@ -408,6 +414,18 @@ CREATE TABLE ended_attempts (
     PRIMARY KEY (task, number),
     CONSTRAINT outcome_is_known CHECK (outcome IN ('succeeded', 'failed', 'timed_out', 'killed', 'cancelled', 'interrupted', 'unavailable', 'superseded', 'released', 'blocked'))
 );
+
+CREATE INDEX ended_attempts_age ON ended_attempts (ended_at);
+
+-- Tasks that ended while no attempt held them. Pruning finds the others by their
+-- last attempt: an index over the ends of tasks would make every end dearer.
+CREATE TABLE ended_waiting (
+    task       uuid NOT NULL,
+    workspace  text NOT NULL,
+    at         timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX ended_waiting_age ON ended_waiting (at);
+CREATE INDEX ended_waiting_task ON ended_waiting (task);
 
 -- Every attempt, for people.
 CREATE VIEW attempts WITH (security_invoker = true) AS
@@ -678,6 +696,7 @@ CREATE TABLE mirrors (
     updated_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT ended_is_terminal CHECK (is_terminal(state) = (ended_at IS NOT NULL))
 ) WITH (fillfactor = 60);
+CREATE INDEX mirrors_ended ON mirrors (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX mirrors_created ON mirrors (created_at DESC);
 -- What a spoke has to do that no heartbeat counts yet, and what it never answered.
 CREATE INDEX mirrors_open ON mirrors (conn, accepted_at, expires_at) WHERE ended_at IS NULL;
@@ -736,16 +755,94 @@ CREATE TABLE audit (
 ALTER TABLE audit ALTER COLUMN tasks SET STORAGE EXTERNAL;   -- ids do not compress, and trying costs more than writing them
 CREATE INDEX audit_object ON audit (object, seq);
 
+---------------------------------------------------------------- retention ---
+
+-- What pruning of each kind is told and does; kinds without a row have not been
+-- pruned yet.
+CREATE TABLE retention (
+    kind       text PRIMARY KEY,
+    keep       interval,             -- null = the program's default
+    pruned_at  timestamptz,          -- the last time
+    removed    bigint NOT NULL DEFAULT 0,       -- rows, that time
+    behind     boolean NOT NULL DEFAULT false,  -- more rows are to go than time allowed
+    bytes      bigint,               -- the size of the tables at bytes_at, a day ago or less
+    bytes_at   timestamptz,
+    CONSTRAINT keep_is_positive CHECK (keep > interval '0')
+);
+
+CREATE FUNCTION table_bytes(names text[]) RETURNS bigint LANGUAGE sql STABLE AS
+$$ SELECT sum(pg_total_relation_size(n::regclass))::bigint FROM unnest(names) AS n $$;
+
+-- Removes tasks that ended so long ago, and all that is kept about them. One that
+-- others wait for stays: it may be retried.
+-- +goose StatementBegin
+CREATE FUNCTION prune_tasks(keep interval, batch int) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    before timestamptz := clock_timestamp() - keep;
+    old uuid[];
+BEGIN
+    SELECT array_agg(task) INTO old FROM (
+        (SELECT a.task FROM ended_attempts a JOIN tasks t ON t.id = a.task WHERE a.ended_at < before AND t.ended_at < before
+            AND NOT EXISTS (SELECT FROM dependencies d WHERE d.dependency = t.id AND NOT d.met) ORDER BY a.ended_at LIMIT batch)
+        UNION
+        (SELECT w.task FROM ended_waiting w JOIN tasks t ON t.id = w.task WHERE w.at < before AND t.ended_at < before
+            AND NOT EXISTS (SELECT FROM dependencies d WHERE d.dependency = t.id AND NOT d.met) ORDER BY w.at LIMIT batch)) AS candidates;
+    SELECT array_agg(id) INTO old FROM (
+        SELECT id FROM tasks WHERE id = ANY (old) AND ended_at < before ORDER BY id FOR UPDATE SKIP LOCKED) AS held;
+    IF old IS NULL THEN RETURN 0; END IF;
+    INSERT INTO tallies (workspace, state, n) SELECT workspace, state, -count(*) FROM tasks WHERE id = ANY (old) GROUP BY 1, 2;
+    DELETE FROM dependencies WHERE task = ANY (old);
+    DELETE FROM dependencies WHERE dependency = ANY (old);
+    DELETE FROM sessions WHERE task = ANY (old);
+    DELETE FROM agents WHERE id = ANY (old);
+    DELETE FROM usage_reports WHERE task = ANY (old);
+    DELETE FROM ended_attempts WHERE task = ANY (old);
+    DELETE FROM ended_waiting WHERE task = ANY (old);
+    DELETE FROM task_bodies WHERE task = ANY (old);
+    DELETE FROM tasks WHERE id = ANY (old);
+    RETURN cardinality(old);
+END $$;
+-- +goose StatementEnd
+
 ------------------------------------------------- what no program may change ---
 
 -- +goose StatementBegin
 CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    IF TG_OP = 'DELETE' AND current_setting('spawnmesh.pruning_audit', true) = 'on'
+        AND current_user = (SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = TG_RELID) THEN
+        RETURN NULL;
+    END IF;
     RAISE EXCEPTION 'audit rows are never changed' USING ERRCODE = 'restrict_violation';
 END $$;
 -- +goose StatementEnd
 CREATE TRIGGER audit_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- The one way by which audit rows go: as the owner of the tables, the oldest ones
+-- first, never those of the last week, and another row says so.
+-- +goose StatementBegin
+CREATE FUNCTION prune_audit(keep interval, batch int) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = public AS $$
+DECLARE
+    n bigint;
+    last bigint;
+BEGIN
+    IF keep IS NULL OR keep < interval '7 days' THEN
+        RAISE EXCEPTION 'audit rows are kept for 7 days at least' USING ERRCODE = 'restrict_violation';
+    END IF;
+    PERFORM set_config('spawnmesh.pruning_audit', 'on', true);
+    WITH old AS (
+        DELETE FROM audit WHERE seq IN (SELECT seq FROM (SELECT seq, at FROM audit ORDER BY seq LIMIT batch) AS first WHERE at < clock_timestamp() - keep) RETURNING seq
+    ) SELECT count(*), max(seq) INTO n, last FROM old;
+    IF n > 0 THEN
+        INSERT INTO audit (actor, action, object, why) VALUES ('self', 'audit.pruned', last::text, n || ' rows up to ' || last || ', older than ' || keep);
+    END IF;
+    PERFORM set_config('spawnmesh.pruning_audit', '', true);
+    RETURN n;
+END $$;
+-- +goose StatementEnd
+REVOKE EXECUTE ON FUNCTION prune_audit FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION prune_audit TO spawnmesh_engine;
 
 -- +goose StatementBegin
 CREATE FUNCTION refuse_final() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -976,7 +1073,7 @@ DECLARE
     or_all text := format('(%s OR (workspace = '''' AND (SELECT nullif(current_setting(''spawnmesh.workspace'', true), '''')) IS NOT NULL))', here);
 BEGIN
     FOREACH t IN ARRAY ARRAY['tasks', 'task_bodies', 'ready', 'due', 'parked', 'dependencies', 'leases', 'ended_attempts', 'classes', 'tallies',
-        'lanes', 'freezes', 'budgets', 'budget_slots', 'charges', 'usage_reports', 'quotas', 'quota_uses', 'claimers', 'audit'] LOOP
+        'lanes', 'freezes', 'budgets', 'budget_slots', 'charges', 'usage_reports', 'ended_waiting', 'quotas', 'quota_uses', 'claimers', 'audit'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);
         EXECUTE format('CREATE POLICY engine ON %I TO spawnmesh_engine USING (true) WITH CHECK (true)', t);
@@ -987,6 +1084,7 @@ BEGIN
     END LOOP;
 END $$;
 -- +goose StatementEnd
+CREATE POLICY pruning ON audit TO CURRENT_USER USING (current_setting('spawnmesh.pruning_audit', true) = 'on') WITH CHECK (true);
 REVOKE UPDATE, DELETE ON audit FROM spawnmesh_engine, spawnmesh_app;
 REVOKE INSERT, UPDATE, DELETE ON attempts, funds FROM spawnmesh_engine;
 GRANT SELECT ON attempts, funds TO spawnmesh_app;

@@ -83,6 +83,11 @@ tally AS (
     INSERT INTO tallies (workspace, state, n) SELECT workspace, state, count(*) FROM moved WHERE is_terminal(state) GROUP BY 1, 2
 )
 
+-- name: ended_waiting
+ended AS (
+    INSERT INTO ended_waiting (task, workspace) SELECT id, workspace FROM moved WHERE is_terminal(state)
+),
+
 -- name: moved_columns
     id::text, state, reason, attempt, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest, epoch,
     is_kill(reason), started_at
@@ -95,8 +100,9 @@ SELECT 1,
 -- name: move_waiting
 WITH moved AS (
     UPDATE tasks SET state = $3, reason = $4, epoch = epoch + 1, updated_at = clock_timestamp(), ended_at = CASE WHEN is_terminal($3) THEN clock_timestamp() END
-    WHERE id = $1 AND state = $2 AND epoch = $5 RETURNING workspace, state
+    WHERE id = $1 AND state = $2 AND epoch = $5 RETURNING id, workspace, state
 ),
+-- include: ended_waiting
 -- include: tally
 SELECT FROM moved
 
@@ -107,6 +113,7 @@ WITH moved AS (
 ), audited AS (
     INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, $3, 'task.cancelled', id::text, $2 FROM moved
 ),
+-- include: ended_waiting
 -- include: tally
 SELECT id::text FROM moved
 
@@ -120,6 +127,7 @@ WITH late AS (
 ), audited AS (
     INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, 'self', 'task.expired', id::text, 'command_expired' FROM moved
 ),
+-- include: ended_waiting
 -- include: tally
 SELECT id::text FROM moved
 

@@ -1,6 +1,10 @@
 -- name: find_class
-SELECT id, xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid FROM classes
+SELECT id, xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid, seen < clock_timestamp() - interval '1 hour' FROM classes
 WHERE workspace = $1 AND digest = class_digest($1, $2, $3, $4, $5, nullif($6, '')::uuid, NULL, $7)
+
+-- Says that a class is in use. It waits for nobody.
+-- name: see_class
+UPDATE classes SET seen = clock_timestamp() WHERE id = ANY (ARRAY (SELECT id FROM classes WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED))
 
 -- Keys and idempotency keys of one call, in one order, before anybody inserts them.
 -- name: hold_names

@@ -1,0 +1,146 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// pruneBatch is how many rows one transaction of pruning removes at most.
+const pruneBatch = 5000
+
+// Prune removes rows that are older than they are kept, in bounded batches, the
+// kinds in turns, until nothing is left to remove or the time within is over. It
+// does nothing when somebody pruned within the last period. It returns how many
+// rows went, by kind.
+func (db *DB) Prune(ctx context.Context, period, within time.Duration) (map[string]int64, error) {
+	removed := map[string]int64{}
+	mine, err := db.pruneTurn(ctx, period)
+	if err != nil || !mine {
+		return removed, err
+	}
+	left := slices.Clone(Kinds)
+	for until := time.Now().Add(within); len(left) > 0; {
+		var more []Kind
+		for _, k := range left {
+			n, err := db.pruneOnce(ctx, k)
+			if err != nil {
+				return removed, err
+			}
+			removed[k.Name] += n
+			if n > 0 {
+				more = append(more, k)
+			}
+		}
+		if left = more; time.Now().After(until) {
+			break
+		}
+	}
+	return removed, db.notePruned(ctx, removed, left)
+}
+
+// pruneTurn reports whether nobody has pruned within the last period, and notes
+// that we do.
+func (db *DB) pruneTurn(ctx context.Context, period time.Duration) (mine bool, err error) {
+	err = db.Tx(ctx, "taking the turn to prune", func(ctx context.Context, tx *Tx) error {
+		tag, err := tx.Exec(ctx, `INSERT INTO retention AS r (kind, pruned_at) VALUES ('', clock_timestamp())
+			ON CONFLICT (kind) DO UPDATE SET pruned_at = clock_timestamp() WHERE r.pruned_at <= clock_timestamp() - $1::interval`, period)
+		mine = tag.RowsAffected() > 0
+		return err
+	})
+	return mine, err
+}
+
+func (db *DB) pruneOnce(ctx context.Context, k Kind) (n int64, err error) {
+	err = db.Tx(ctx, "pruning "+k.Name, func(ctx context.Context, tx *Tx) error {
+		keep := k.Default
+		err := tx.QueryRow(ctx, `SELECT keep FROM retention WHERE kind = $1 AND keep IS NOT NULL`, k.Name).Scan(&keep)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		return tx.QueryRow(ctx, k.prune, max(keep, k.Least), pruneBatch).Scan(&n)
+	})
+	return n, err
+}
+
+// notePruned notes what was removed, what is left to remove, and once a day how
+// large the tables are.
+func (db *DB) notePruned(ctx context.Context, removed map[string]int64, left []Kind) error {
+	return db.Tx(ctx, "noting what was pruned", func(ctx context.Context, tx *Tx) error {
+		var b pgx.Batch
+		for _, k := range Kinds {
+			behind := slices.ContainsFunc(left, func(l Kind) bool { return l.Name == k.Name })
+			b.Queue(`INSERT INTO retention AS r (kind, pruned_at, removed, behind, bytes, bytes_at) VALUES ($1, clock_timestamp(), $2, $3, table_bytes($4), clock_timestamp())
+				ON CONFLICT (kind) DO UPDATE SET pruned_at = excluded.pruned_at, removed = excluded.removed, behind = excluded.behind,
+					bytes = CASE WHEN r.bytes_at > clock_timestamp() - interval '1 day' THEN r.bytes ELSE excluded.bytes END,
+					bytes_at = CASE WHEN r.bytes_at > clock_timestamp() - interval '1 day' THEN r.bytes_at ELSE excluded.bytes_at END`,
+				k.Name, removed[k.Name], behind, k.tables)
+		}
+		return tx.SendBatch(ctx, &b).Close()
+	})
+}
+
+// A Kept says how a kind of rows is kept.
+type Kept struct {
+	Kind     string        `json:"kind"`
+	Since    string        `json:"age_since"`
+	Keep     time.Duration `json:"keep_ns"`
+	Default  time.Duration `json:"default_ns"`
+	Bytes    int64         `json:"bytes"`       // of the tables with their indexes
+	Grown    int64         `json:"grown_bytes"` // since BytesAt
+	BytesAt  *time.Time    `json:"grown_since,omitempty"`
+	PrunedAt *time.Time    `json:"pruned_at,omitempty"` // nil: never yet
+	Removed  int64         `json:"removed"`             // rows, that time
+	Behind   bool          `json:"behind"`              // more rows were to go than time allowed
+}
+
+// Retention returns how long each kind is kept, and how large it is.
+func (db *DB) Retention(ctx context.Context) ([]Kept, error) {
+	list := make([]Kept, len(Kinds))
+	err := db.retry(ctx, func(ctx context.Context) error {
+		for i, k := range Kinds {
+			list[i] = Kept{Kind: k.Name, Since: k.Since, Default: k.Default}
+			err := db.pool.QueryRow(ctx, `SELECT coalesce(r.keep, $2), s.bytes, s.bytes - coalesce(r.bytes, s.bytes), r.bytes_at, r.pruned_at, coalesce(r.removed, 0), coalesce(r.behind, false)
+				FROM (SELECT table_bytes($3) AS bytes) AS s LEFT JOIN retention r ON r.kind = $1`, k.Name, k.Default, k.tables).
+				Scan(&list[i].Keep, &list[i].Bytes, &list[i].Grown, &list[i].BytesAt, &list[i].PrunedAt, &list[i].Removed, &list[i].Behind)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading how long rows are kept: %w", err)
+	}
+	return list, nil
+}
+
+// SetRetention says how long rows of a kind are kept from now on; 0 is the
+// default. Less than the kind allows is refused.
+func (db *DB) SetRetention(ctx context.Context, kind string, keep time.Duration, actor string) error {
+	i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == kind })
+	if i < 0 {
+		return commands.Refuse(commands.NotFound, "nothing is called %q that is kept for a while", kind).Hinting("what there is: spawnmesh retention")
+	}
+	if k := Kinds[i]; keep != 0 && keep < k.Least {
+		return commands.Refuse(commands.Validation, "rows of kind %s are kept for %s at least", kind, k.Least)
+	}
+	return db.Tx(ctx, "setting how long rows are kept", func(ctx context.Context, tx *Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO retention (kind, keep) VALUES ($1, nullif($2::interval, interval '0')) ON CONFLICT (kind) DO UPDATE SET keep = excluded.keep`, kind, keep)
+		if err != nil {
+			return fmt.Errorf("storing it: %w", err)
+		}
+		why := "default"
+		if keep != 0 {
+			why = keep.String()
+		}
+		tx.Audit(AuditRow{Actor: actor, Action: "retention.set", Object: kind, Why: why})
+		return nil
+	})
+}

@@ -1,0 +1,159 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+func prune(t *testing.T, s *storetest.Side) map[string]int64 {
+	t.Helper()
+	removed, err := s.DB.Prune(t.Context(), 0, time.Minute)
+	require.NoError(t, err)
+	return removed
+}
+
+func TestAMessageIsKnownUntilItCannotComeAgain(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	p.Order(t, nil)
+	wires := p.Hub.Due(t)
+	take := func() string {
+		batch := p.Spoke.Read(t, wires...)
+		_, err := p.Spoke.DB.TakeIn(t.Context(), p.Spoke.Conn.ID, batch, nothing)
+		require.NoError(t, err)
+		return string(batch[0].Code)
+	}
+	require.Empty(t, take())
+	require.NoError(t, p.Spoke.DB.SetRetention(t.Context(), "inbox", 2*time.Hour, "ann"))
+
+	for age, known := range map[string]bool{"0 s": true, "119 min": true, "121 min": false} {
+		require.NoError(t, p.Spoke.Exec(`UPDATE inbox SET exp = now() - $1::text::interval`, age))
+		prune(t, p.Spoke)
+		require.Equal(t, known, p.Spoke.Count(t, `SELECT count(*) FROM inbox`) == 1, "%s after its expiry", age)
+		take()
+	}
+	tooShort := p.Spoke.DB.SetRetention(t.Context(), "inbox", time.Minute, "ann")
+	require.Equal(t, commands.Validation, commands.CodeOf(tooShort), "its margin is not to be had")
+}
+
+func TestOnlyWhatIsConfirmedLeavesTheOutbox(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	p.Order(t, nil)
+	p.Order(t, nil)
+	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET exp = '2020-01-01', closed_at = CASE seq WHEN 1 THEN timestamptz '2020-01-01' END`))
+
+	removed := prune(t, p.Hub)
+
+	require.EqualValues(t, 1, removed["outbox"])
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`))
+}
+
+// The sides compare the newest messages that can still be accepted.
+func TestTheNewestConfirmedMessagesStay(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, lane, kind, digest, exp, closed_at, wire)
+		SELECT gen_random_uuid(), $1, n, 'run', 'agent.spawn', '', now() + interval '1 day', now() - interval '30 days', '' FROM generate_series(1, 9000) AS n`, p.Hub.Conn.ID))
+
+	removed := prune(t, p.Hub)
+
+	require.EqualValues(t, 7000, removed["outbox"])
+	require.Equal(t, 7001, p.Hub.Count(t, `SELECT min(seq) FROM outbox`))
+}
+
+func TestOldMirrorsGo(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	open, recent, old := p.Order(t, nil), p.Order(t, nil), p.Order(t, nil)
+	require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET state = 'completed', ended_at = now() - CASE task WHEN $1 THEN interval '29 days' ELSE interval '31 days' END WHERE task <> $2`, recent, open))
+
+	removed := prune(t, p.Hub)
+
+	require.EqualValues(t, 1, removed["mirrors"])
+	require.Zero(t, p.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE task = $1`, old))
+}
+
+func TestTheAuditIsPrunedByItsOwnRule(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	require.NoError(t, s.DB.Audit(t.Context(), store.AuditRow{Actor: "ann", Action: "first"}, store.AuditRow{Actor: "ann", Action: "second"}))
+	asOwner(t, s, `ALTER TABLE audit DISABLE TRIGGER audit_append_only; UPDATE audit SET at = now() - interval '200 days' WHERE action = 'first'; ALTER TABLE audit ENABLE TRIGGER audit_append_only`)
+
+	deleting := s.Exec(`DELETE FROM audit`)
+	disguised := s.Exec(`WITH s AS (SELECT set_config('spawnmesh.pruning_audit', 'on', true)) DELETE FROM audit USING s`)
+	tooMuch := s.Exec(`SELECT prune_audit(interval '6 days', 10)`)
+	removed := prune(t, s)
+
+	require.ErrorContains(t, deleting, "permission denied")
+	require.ErrorContains(t, disguised, "permission denied")
+	require.ErrorContains(t, tooMuch, "7 days at least")
+	require.EqualValues(t, 1, removed["audit"])
+	require.Zero(t, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'first'`))
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'second'`))
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'audit.pruned'`), "the audit says that it was pruned")
+}
+
+func TestPruningGoesOnUntilItsTimeIsOver(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	fill := func() {
+		require.NoError(t, s.Exec(`INSERT INTO inbox (conn, id, seq, digest, kind, exp, wire) SELECT gen_random_uuid(), gen_random_uuid(), n, '', '', '2020-01-01', '' FROM generate_series(1, 12000) AS n`))
+	}
+	fill()
+
+	all := prune(t, s)
+	fill()
+	some, err := s.DB.Prune(t.Context(), 0, 0)
+	require.NoError(t, err)
+	kept, err := s.DB.Retention(t.Context())
+	require.NoError(t, err)
+	none, err := s.DB.Prune(t.Context(), time.Hour, time.Minute)
+	require.NoError(t, err)
+
+	require.EqualValues(t, 12000, all["inbox"])
+	require.EqualValues(t, 5000, some["inbox"], "one batch, and the time is over")
+	require.Equal(t, "inbox", kept[0].Kind)
+	require.True(t, kept[0].Behind)
+	require.Positive(t, kept[0].Bytes)
+	require.Empty(t, none, "somebody pruned a moment ago")
+}
+
+func TestEveryKindCanBeKeptForAnotherTime(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	for _, k := range store.Kinds {
+		require.NoError(t, s.DB.SetRetention(t.Context(), k.Name, 400*24*time.Hour, "ann"), k.Name)
+		require.Equal(t, commands.Validation, commands.CodeOf(s.DB.SetRetention(t.Context(), k.Name, time.Second, "ann")), k.Name)
+	}
+
+	list, err := s.DB.Retention(t.Context())
+
+	require.NoError(t, err)
+	for _, k := range list {
+		require.Equal(t, 400*24*time.Hour, k.Keep, k.Kind)
+	}
+	require.Equal(t, commands.NotFound, commands.CodeOf(s.DB.SetRetention(t.Context(), "dreams", time.Hour, "ann")))
+	require.NoError(t, s.DB.SetRetention(t.Context(), "tasks", 0, "ann"))
+	require.Equal(t, len(store.Kinds)+1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'retention.set'`))
+}
+
+func nothing(context.Context, *store.Tx, store.Standing, []*store.Incoming) error { return nil }
+
+// asOwner runs statements as the owner of the tables.
+func asOwner(t *testing.T, s *storetest.Side, sql string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), s.URL)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), sql)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(t.Context()))
+}
