@@ -75,7 +75,7 @@ SELECT * FROM claim_one($1, $2, $3, $4, $5, $6, $7, $8)
 -- include: open_lanes_without_quotas
 -- include: from_ready
 -- include: locked_again
--- include: picked
+-- include: unheld
 -- include: counted
 -- include: taken
 -- include: spending
@@ -92,7 +92,7 @@ SELECT * FROM claim_one($1, $2, $3, $4, $5, $6, $7, $8)
     , locked AS MATERIALIZED (
         SELECT ctid AS place FROM ready WHERE ctid = ANY (ARRAY (SELECT place FROM fitting)) FOR UPDATE SKIP LOCKED
     )
--- include: picked
+-- include: unheld
 -- include: counted
 -- include: taken
 -- include: spending
@@ -108,7 +108,7 @@ SELECT * FROM claim_one($1, $2, $3, $4, $5, $6, $7, $8)
         JOIN ready r ON r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq AND r.expires_at > clock_timestamp()
         WHERE t.id = $9::uuid AND $3::int > 0 FOR UPDATE OF r SKIP LOCKED
     )
--- include: picked
+-- include: unheld
     , passed AS (
         SELECT 0::bigint AS n
     )
@@ -209,6 +209,15 @@ FROM (
 
 -- How many tasks were passed over: for want of room, or because somebody else has
 -- just locked them.
+-- A claim that holds limits waits for no task: one that somebody holds stays.
+-- name: unheld
+    , unheld AS MATERIALIZED (
+        SELECT r.ctid AS place FROM ready r JOIN tasks t ON t.id = r.task WHERE r.ctid = ANY (ARRAY (SELECT place FROM locked))
+        ORDER BY t.id FOR NO KEY UPDATE OF t SKIP LOCKED
+    ), picked AS (
+        DELETE FROM ready WHERE ctid = ANY (ARRAY (SELECT place FROM unheld)) RETURNING task
+    )
+
 -- name: counted
     , passed AS MATERIALIZED (
         SELECT least($3::bigint, (SELECT count(*) FROM front)) - (SELECT count(*) FROM picked) AS n
