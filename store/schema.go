@@ -38,8 +38,37 @@ func prepareSchema(ctx context.Context, cfg *pgx.ConnConfig) error {
 		return fmt.Errorf("making the database roles spawnmesh_engine and spawnmesh_app; let an administrator run: "+
 			"CREATE ROLE spawnmesh_engine NOLOGIN; CREATE ROLE spawnmesh_app NOLOGIN; GRANT spawnmesh_engine, spawnmesh_app TO %s: %w", pgx.Identifier{cfg.User}.Sanitize(), err)
 	}
+	if err := closeDoor(ctx, db); err != nil {
+		return err
+	}
 	if err := migrateUp(ctx, db, migrations(), failures); err != nil {
 		return fmt.Errorf("migrating the database: %w", err)
+	}
+	return nil
+}
+
+// closeDoor lets nobody into the database whom its owner did not name. The roles
+// that may touch the tables belong to the whole server: another instance's user
+// may act as them too, so it must not get in.
+func closeDoor(ctx context.Context, db *sql.DB) error {
+	var open bool
+	var name, user string
+	const ask = `SELECT has_database_privilege('public', current_database(), 'CONNECT'), quote_ident(current_database()), quote_ident(current_user)`
+	if err := db.QueryRowContext(ctx, ask).Scan(&open, &name, &user); err != nil {
+		return fmt.Errorf("asking who may use the database: %w", err)
+	}
+	if !open {
+		return nil
+	}
+	_, err := db.ExecContext(ctx, `REVOKE CONNECT, TEMPORARY ON DATABASE `+name+` FROM PUBLIC`)
+	if err == nil {
+		err = db.QueryRowContext(ctx, ask).Scan(&open, &name, &user)
+	}
+	if err != nil && !madeByAnother(err) {
+		return fmt.Errorf("closing the database to other users of its server: %w", err)
+	}
+	if open && err == nil {
+		return fmt.Errorf("every user of the server may connect to database %[1]s; let its owner run: REVOKE CONNECT ON DATABASE %[1]s FROM PUBLIC; GRANT CONNECT ON DATABASE %[1]s TO %[2]s", name, user)
 	}
 	return nil
 }
