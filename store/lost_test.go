@@ -18,7 +18,7 @@ import (
 )
 
 // reading are the methods that change nothing.
-var reading = []string{"DB.Answered", "DB.AuditTrail", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connect", "DB.Connections", "DB.FindInvite", "DB.FindMirrors",
+var reading = []string{"DB.Answered", "DB.AuditTrail", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connect", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Grants",
 	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.KeysView", "DB.LastNumbers", "DB.ListMirrors", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.OldSegments", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.Verifier"}
 
 // scene is an instance on which something is about to be done.
@@ -119,6 +119,13 @@ var writing = map[string]func(s scene) storetest.Act{
 				tx.Audit(store.AuditRow{Actor: "test", Action: "recalled"})
 				return nil
 			})
+		}
+	},
+	"DB.SetGrant": func(s scene) storetest.Act {
+		s.met(store.Obeys)
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			g, err := s.DB.SetGrant(ctx, s.Conn.ID, "test", func(g *store.GrantTerms) { g.Weight++ })
+			return g.Weight, err
 		}
 	},
 	"DB.Serve": func(s scene) storetest.Act {
