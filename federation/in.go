@@ -215,8 +215,8 @@ func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) er
 		}
 		return nil
 	})
-	if taken.Suspended {
-		x.board.changed()
+	if taken.Reused > 0 {
+		return x.doubt(ctx, p, taken.Reused)
 	}
 	return nil
 }

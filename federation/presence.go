@@ -151,7 +151,7 @@ func (x *Exchange) heard(ctx context.Context, wire []byte, link int64) error {
 		// the numbers once more.
 		comparing, done := x.patience(ctx, link)
 		defer done()
-		if err := x.compare(comparing, p, *body.Link.Numbers, link, o.in.Header.Iat); err != nil {
+		if err := x.compare(comparing, p, body.Link, link, o.in.Header.Iat); err != nil {
 			x.log.DebugContext(ctx, "comparing numbers; the next heartbeat does it again", "err", err)
 		}
 	}

@@ -20,6 +20,7 @@ type accord struct {
 	issued  int64   // when the peer said what made them agree, ms by its clock
 	differs string  // why they do not agree; "" while that is not known
 	ask     []int64 // messages of ours: what does the peer have under these numbers?
+	doubt   doubt   // of a peer that used a number twice
 	paging  bool    // one of the sides has more to recall
 	told    int64   // the highest number of the peer that it was told to be stored here,
 	toldOn  int64   // on this link
@@ -30,7 +31,7 @@ type accord struct {
 func (x *Exchange) doubtful(link int64) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.accord.link != link || x.beat == nil || !x.beat.Body.Link.Agrees
+	return x.accord.link != link || x.accord.doubt.number > 0 || x.beat == nil || !x.beat.Body.Link.Agrees
 }
 
 // sayHistory adds to a heartbeat what this side knows of the history, its digest
@@ -53,12 +54,17 @@ func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.LinkV
 	v.Numbers = &n
 	x.mu.Lock()
 	x.accord.told, x.accord.toldOn = n.Stored.Through, link
+	x.accord.doubt.told = n.Digest != nil || n.Stored.Through == 0
 	x.mu.Unlock()
 }
 
 // compare holds the peer's numbers against ours. What it has stored is confirmed.
-func (x *Exchange) compare(ctx context.Context, p *Peer, theirs commands.Numbering, link, issued int64) error {
+func (x *Exchange) compare(ctx context.Context, p *Peer, view commands.LinkView, link, issued int64) error {
+	theirs := *view.Numbers
 	x.mu.Lock()
+	if view.Agrees && x.accord.doubt.told {
+		x.accord.doubt.number, x.accord.doubt.told = 0, false
+	}
 	agreed, told := link != 0 && x.accord.link == link, int64(-1)
 	if x.accord.toldOn == link {
 		told = x.accord.told
@@ -70,7 +76,7 @@ func (x *Exchange) compare(ctx context.Context, p *Peer, theirs commands.Numberi
 	x.mu.Lock()
 	x.accord.paging = theirs.Recall > 0 || theirs.Recalled != nil && !theirs.Recalled.Done
 	x.mu.Unlock()
-	if agreed && theirs.Recall == 0 {
+	if agreed && view.Agrees && theirs.Recall == 0 {
 		return x.heed(x.board.DB.Confirm(ctx, p.ID, theirs.Stored))
 	}
 	found, err := x.board.DB.Compare(ctx, p.ID, theirs, told)
@@ -104,6 +110,9 @@ func (x *Exchange) conclude(ctx context.Context, p *Peer, found store.Agreement,
 	x.mu.Lock()
 	was := x.accord.differs
 	x.accord.ask = found.Ask
+	if x.accord.doubt.number > 0 && found.Agrees {
+		found.Agrees, found.Differs = false, x.accord.doubt.why()
+	}
 	if found.Agrees || found.Differs != "" {
 		x.accord.differs = found.Differs
 	}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -309,24 +311,61 @@ func TestRepeatedReports(t *testing.T) {
 		}
 		require.Empty(t, m.Hub.Audit(t, end))
 	})
-	t.Run("a sequence number twice suspends the connection", func(t *testing.T) {
+	t.Run("a sequence number twice has no effect, and stops what goes out until it is settled", func(t *testing.T) {
 		asked, more := a.Order(t, m), a.Order(t, m)
 		seven := func(h *signing.Header) { h.Seq = 777_777 }
 		a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, seven).Wire)
 		meshtest.Await(t, "the message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
+		agree := func() {
+			a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x",
+				Link: commands.LinkView{State: "active", Agrees: true, Numbers: &commands.Numbering{Sent: 1 << 52}}}, nil, nil).Wire)
+		}
 		end := m.Hub.AuditEnd(t)
+
+		for range 5 {
+			a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Wire)
+			meshtest.Await(t, "the doubt", func() bool {
+				return m.View(t, "thief").Differs == "the peer used number 777777 twice; it is asked to compare"
+			})
+			agree() // it has not heard of the doubt yet
+			require.NotEmpty(t, m.View(t, "thief").Differs)
+			agree()
+			require.Empty(t, m.View(t, "thief").Differs)
+		}
+		require.Nil(t, m.Agent(t, more.Task).AcceptedAt)
+		require.Equal(t, store.Active, m.View(t, "thief").State)
+		for _, line := range m.Hub.Audit(t, end) {
+			require.Contains(t, []string{string(signing.SeqReuse), string(commands.Resync)}, line.Code)
+		}
 
 		a.Shout(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Wire)
 
 		meshtest.Await(t, "the suspension", func() bool { return m.View(t, "thief").State == store.Suspended })
-		meshtest.Await(t, "the end of the link", func() bool { return !a.Link.State().Up })
-		require.Nil(t, m.Agent(t, more.Task).AcceptedAt)
-		lines := m.Hub.Audit(t, end)
-		require.Len(t, lines, 2)
-		require.Equal(t, []string{"message.refused", "connection.suspended"}, []string{lines[0].Action, lines[1].Action})
-		require.Equal(t, []string{string(signing.SeqReuse), string(signing.SeqReuse)}, []string{lines[0].Code, lines[1].Code})
-		require.Contains(t, m.View(t, "thief").Reason, "was a backup restored?")
+		require.Contains(t, m.View(t, "thief").Reason, "does another instance run with the key of thief?")
 	})
+}
+
+// A hub that was restored without noticing it is told so by a spoke that has
+// something else under a number. It gives its open messages other numbers.
+func TestASpokeHasSomethingElseUnderANumber(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	a := m.Attack(t, "attic")
+	kept, unlike := a.Order(t, m), a.Order(t, m)
+	doubt := func(held ...commands.Held) {
+		a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x", Link: commands.LinkView{State: "active",
+			Numbers: &commands.Numbering{Stored: commands.Numbers{Through: 2}, Held: held,
+				Digest: &commands.History{From: 1, Until: time.Now().UnixMilli(), SHA256: strings.Repeat("ab", 32)}}}}, nil, nil).Wire)
+	}
+
+	doubt()
+	doubt(commands.Held{Seq: 1, SHA256: kept.Re.SHA256}, commands.Held{Seq: 2, SHA256: strings.Repeat("cd", 32)})
+
+	base := m.Hub.Count(t, `SELECT base FROM sequences`)
+	require.Positive(t, base)
+	require.Equal(t, 1, m.Hub.Count(t, `SELECT count(*) FROM outbox WHERE task = $1 AND seq = 1 AND closed_at IS NOT NULL`, kept.Task))
+	require.Equal(t, 1, m.Hub.Count(t, `SELECT count(*) FROM outbox WHERE task = $1 AND seq = $2 AND closed_at IS NULL AND id = $3`, unlike.Task, base+1, unlike.Re.ID))
+	require.Equal(t, store.Active, m.View(t, "attic").State)
 }
 
 // Too many messages that are not authentic suspend the one who sends them, and

@@ -10,6 +10,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke"
 )
 
 func TestMain(m *testing.M) { meshtest.Main(m) }
@@ -240,28 +241,28 @@ func TestRepeatedCommands(t *testing.T) {
 			r.Answer(t, order.ID, commands.ResultKind)
 		}
 	})
-	t.Run("a sequence number twice suspends the connection", func(t *testing.T) {
+	t.Run("a sequence number twice has no effect, and is no reason to stop for good", func(t *testing.T) {
 		seven := func(h *signing.Header) { h.Seq = 777_777 }
 		first, _ := r.Noop(t, seven)
-		second, _ := r.Noop(t, seven)
-		later, _ := r.Noop(t, nil)
+		second, task := r.Noop(t, seven)
 		r.Send(t, transport.LaneRun, first.Wire)
 		r.Answer(t, first.ID, commands.ResultKind)
 		n, end := tasks(), r.Spoke.AuditEnd(t)
 
 		r.Send(t, transport.LaneRun, second.Wire)
 
-		meshtest.Await(t, "the suspension", func() bool {
-			return r.Spoke.Count(t, `SELECT count(*) FROM connections WHERE state = 'suspended' AND state_reason LIKE '%was a backup restored?'`) == 1
+		meshtest.Await(t, "the doubt", func() bool {
+			var v spoke.HubView
+			r.Spoke.Do(t, "GET", "/v1/connections/lab", nil, &v)
+			return v.Differs == "the peer used number 777777 twice; it is asked to compare"
 		})
 		require.Equal(t, n, tasks())
-		lines := r.Spoke.Audit(t, end)
-		require.Len(t, lines, 2)
-		require.Equal(t, []string{"message.refused", "connection.suspended"}, []string{lines[0].Action, lines[1].Action})
+		require.Equal(t, string(signing.SeqReuse), r.Spoke.Audit(t, end)[0].Code)
+		require.Zero(t, r.Spoke.Count(t, `SELECT count(*) FROM connections WHERE state <> 'active'`))
 
-		r.Send(t, transport.LaneRun, later.Wire)
-		r.Spoke.Turn(t, "resume")
-
-		r.Answer(t, later.ID, commands.ResultKind)
+		// A hub that was restored seals it again, with another number.
+		again := r.Seal(t, &commands.Spawn{Task: task, Runtime: commands.RuntimeNoop}, nil, func(h *signing.Header) { h.ID, h.Seq = second.ID, 2_000_000 })
+		r.Send(t, transport.LaneRun, again.Wire)
+		meshtest.Await(t, "the task", func() bool { return tasks() == n+1 })
 	})
 }

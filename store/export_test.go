@@ -12,6 +12,12 @@ import (
 // OverdueForTest makes a resend due.
 func OverdueForTest(c *Cursor) { c.due = time.Time{} }
 
+// What is looked at for messages that a peer has lost.
+var (
+	ReopenLostForTest = reopenLost
+	MissingForTest    = missing
+)
+
 // MigrateForTest runs other files than the program's own.
 func MigrateForTest(ctx context.Context, url string, files fs.FS) error {
 	cfg, err := pgx.ParseConfig(url)

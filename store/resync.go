@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -128,10 +129,7 @@ func (c *comparing) followPeer(ctx context.Context) error {
 // spawn of a task that was seen to start comes again only to a peer that asks what
 // it has said, and will know: it must not run again. One that ended never does.
 func (c *comparing) reopen(ctx context.Context) error {
-	tag, err := c.tx.Exec(ctx, `UPDATE outbox o SET closed_at = NULL
-		WHERE conn = $1 AND closed_at IS NOT NULL AND exp > clock_timestamp() AND seq >= $5 AND (seq > $2 OR $3::int8multirange @> seq)
-			AND (kind <> $4 OR EXISTS (SELECT FROM mirrors m WHERE m.command = o.id AND ($6 OR m.started_at IS NULL) AND m.ended_at IS NULL))`,
-		c.conn, c.theirs.Stored.Through, gaps(c.theirs.Stored), commands.SpawnKind, firstMissing(c.theirs.Stored), c.theirs.Recall > 0)
+	tag, err := c.tx.Exec(ctx, reopenLost, c.conn, missing(c.theirs.Stored, c.last), commands.SpawnKind, c.theirs.Recall > 0)
 	if err != nil {
 		return fmt.Errorf("opening messages again that the peer has lost: %w", err)
 	}
@@ -143,11 +141,20 @@ func (c *comparing) reopen(ctx context.Context) error {
 	return nil
 }
 
-func firstMissing(n commands.Numbers) int64 {
-	if len(n.Gaps) > 0 {
-		return n.Gaps[0].From
+// reopenLost looks at the missing numbers alone, range by range: behind an old gap
+// stands the whole history.
+const reopenLost = `
+	UPDATE outbox SET closed_at = NULL WHERE id = ANY (ARRAY (
+		SELECT o.id FROM unnest($2::int8multirange) AS r, LATERAL (
+			SELECT id, kind FROM outbox WHERE conn = $1 AND seq >= lower(r) AND seq < upper(r) AND closed_at IS NOT NULL AND exp > clock_timestamp() ORDER BY seq FOR UPDATE) AS o
+		WHERE o.kind <> $3 OR EXISTS (SELECT FROM mirrors m WHERE m.command = o.id AND ($4 OR m.started_at IS NULL) AND m.ended_at IS NULL)))`
+
+// missing is the set of our numbers up to last that are not in n.
+func missing(n commands.Numbers, last int64) string {
+	if n.Through < last {
+		n.Gaps = append(slices.Clone(n.Gaps), commands.Range{From: n.Through + 1, To: last})
 	}
-	return n.Through + 1
+	return gaps(n)
 }
 
 // restored says why the peer's messages of ours show that this instance was

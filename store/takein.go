@@ -97,9 +97,9 @@ type keyRow struct {
 
 // A TakenIn says what became of a batch, besides what each message says of itself.
 type TakenIn struct {
-	Again     []Outgoing       // stored answers to messages that came again, to send now; they may be lost
-	Stored    commands.Numbers // every number of the peer that is stored here
-	Suspended bool             // the connection was suspended: the peer used a number twice
+	Again  []Outgoing       // stored answers to messages that came again, to send now; they may be lost
+	Stored commands.Numbers // every number of the peer that is stored here
+	Reused int64            // a number that the peer used twice, 0 = none: the histories differ
 }
 
 // TakeIn stores a batch of messages of one connection and lets act have the
@@ -126,7 +126,7 @@ func (db *DB) TakeIn(ctx context.Context, conn string, batch []*Incoming, act fu
 		return first, err
 	}
 	second, err := db.TakeIn(ctx, conn, batch[half:], act)
-	return TakenIn{append(first.Again, second.Again...), second.Stored, first.Suspended || second.Suspended}, err
+	return TakenIn{append(first.Again, second.Again...), second.Stored, max(first.Reused, second.Reused)}, err
 }
 
 func (db *DB) takeOnce(ctx context.Context, conn string, batch []*Incoming, act func(context.Context, *Tx, Standing, []*Incoming) error) (out TakenIn, err error) {
@@ -152,9 +152,6 @@ func (db *DB) takeOnce(ctx context.Context, conn string, batch []*Incoming, act 
 			return err
 		}
 		out.Again, err = answersTo(ctx, tx, t.repeats.conns, t.repeats.ids)
-		if err == nil {
-			out.Suspended, err = t.quarantine(ctx)
-		}
 		for _, last := range tx.last {
 			if err == nil {
 				err = last(ctx)
@@ -163,6 +160,7 @@ func (db *DB) takeOnce(ctx context.Context, conn string, batch []*Incoming, act 
 		if err == nil {
 			out.Stored, err = tx.store(ctx, conn, t.numbers, len(t.repeats.ids) > 0)
 		}
+		out.Reused = t.reused
 		return err
 	})
 	return out, err
@@ -174,6 +172,7 @@ type taking struct {
 	from    Standing
 	batch   []*Incoming
 	numbers []int64 // that were stored now
+	reused  int64   // a number that was used twice
 	repeats struct{ conns, ids []string }
 }
 
@@ -274,6 +273,7 @@ func (t *taking) classify(ctx context.Context, m *Incoming) error {
 		m.Code, m.Why = signing.ReplayDiff, "message id was already used with other content"
 	case errors.Is(err, pgx.ErrNoRows):
 		m.Code, m.Why = signing.SeqReuse, fmt.Sprintf("sequence %d was already used with other content; was a backup restored?", m.Header.Seq)
+		t.reused = max(t.reused, m.Header.Seq)
 	default:
 		return fmt.Errorf("looking up message %s: %w", m.Header.ID, err)
 	}
@@ -332,25 +332,6 @@ func (t *taking) closeQuestions(ctx context.Context) error {
 		}
 	}
 	return closeOut(ctx, t.tx, conns, ids, digests)
-}
-
-// quarantine suspends a connection whose peer used a number twice: a restored
-// backup or a cloned instance speaks.
-func (t *taking) quarantine(ctx context.Context) (bool, error) {
-	i := slices.IndexFunc(t.batch, func(m *Incoming) bool { return m.Code == signing.SeqReuse })
-	if i < 0 {
-		return false, nil
-	}
-	m := t.batch[i]
-	tag, err := t.tx.Exec(ctx, `UPDATE connections SET state = 'suspended', state_reason = $2, state_by = 'self', state_at = clock_timestamp()
-		WHERE id = $1 AND state = 'active'`, m.Conn, m.Why)
-	if err != nil {
-		return false, fmt.Errorf("suspending connection %s: %w", m.Conn, err)
-	}
-	if tag.RowsAffected() > 0 {
-		t.tx.Audit(AuditRow{Actor: "self", Action: "connection.suspended", Object: t.from.Name, Code: string(m.Code), Why: m.Why, Conn: m.Conn})
-	}
-	return tag.RowsAffected() > 0, nil
 }
 
 func insertInbox(ctx context.Context, tx *Tx, list []*Incoming) (map[string]bool, error) {

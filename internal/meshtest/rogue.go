@@ -74,9 +74,9 @@ func (r *Rogue) admit(t testing.TB) (link string) {
 	return link
 }
 
-// presence answers a heartbeat: it has numbered what it sent, and stored nothing.
+// presence answers a heartbeat: it has used all numbers, and stored nothing.
 func (r *Rogue) presence(t testing.TB) []byte {
-	return r.Seal(t, &commands.Heartbeat{IntervalMS: 1000, Link: commands.LinkView{State: "active", Numbers: &commands.Numbering{Sent: r.seq.Load()}}}, nil, nil).Wire
+	return r.Seal(t, &commands.Heartbeat{IntervalMS: 1000, Link: commands.LinkView{State: "active", Numbers: &commands.Numbering{Sent: 1 << 52}}}, nil, nil).Wire
 }
 
 func (r *Rogue) awaitLink(t testing.TB) {

@@ -1,0 +1,67 @@
+package store_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A peer that once lost a message has a gap for ever. What stands behind it is
+// not looked at with every link.
+func TestAnOldGapIsNoReasonToLookAtEverything(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	task := p.Order(t, nil)
+	conn, err := pgx.Connect(t.Context(), p.Hub.URL)
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	_, err = conn.Exec(t.Context(), `INSERT INTO outbox (id, conn, seq, lane, kind, digest, exp, closed_at, wire)
+		SELECT gen_random_uuid(), $1, n, 'ctl', 'agent.status', '', now() + interval '1 day', now(), '' FROM generate_series(2, 20001) AS n`, p.Hub.Conn.ID)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), `UPDATE outbox SET closed_at = now() WHERE task = $1`, task)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), `SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; ANALYZE outbox`)
+	require.NoError(t, err)
+	set := store.MissingForTest(commands.Numbers{Through: 20000, Gaps: []commands.Range{{From: 1, To: 2}}}, 20001)
+
+	var plan []byte
+	err = conn.QueryRow(t.Context(), `EXPLAIN (ANALYZE, FORMAT JSON) `+store.ReopenLostForTest, p.Hub.Conn.ID, set, commands.SpawnKind, false).Scan(&plan)
+
+	require.NoError(t, err)
+	require.Less(t, rowsRead(t, plan), 20.0)
+	require.Equal(t, 3, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`))
+}
+
+// rowsRead adds up what all parts of a plan have read of tables.
+func rowsRead(t *testing.T, plan []byte) (sum float64) {
+	t.Helper()
+	var all any
+	require.NoError(t, json.Unmarshal(plan, &all))
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, x := range v {
+				walk(x)
+			}
+		case map[string]any:
+			if v["Relation Name"] != nil {
+				loops, _ := v["Actual Loops"].(float64)
+				rows, _ := v["Actual Rows"].(float64)
+				removed, _ := v["Rows Removed by Filter"].(float64)
+				sum += loops * (rows + removed)
+			}
+			for _, x := range v {
+				walk(x)
+			}
+		}
+	}
+	walk(all)
+	return sum
+}
