@@ -101,6 +101,7 @@ const MaxBeatAgents = 400
 // dialling side sends it, the other side answers with its own.
 type Heartbeat struct {
 	IntervalMS   int64       `json:"interval_ms"`
+	Incarnation  string      `json:"incarnation,omitempty"` // random, another one with each start of the instance
 	Link         LinkView    `json:"link"`
 	Slots        int         `json:"slots"`
 	Running      int         `json:"running"`
@@ -229,6 +230,9 @@ func (b *Heartbeat) Validate() error {
 	}
 	if err := b.Link.check(); err != nil {
 		return err
+	}
+	if b.Incarnation != "" && !signing.ValidUUID(b.Incarnation) {
+		return Refuse(Validation, "incarnation %q is not a lower-case UUID of version 4 or 7", clip(b.Incarnation))
 	}
 	if len(b.Agents) > MaxBeatAgents {
 		return Refuse(Validation, "a heartbeat describes %d agents, limit %d", len(b.Agents), MaxBeatAgents)

@@ -48,8 +48,9 @@ type Board struct {
 	// started for it. Nil means [DefaultLease].
 	Lease func() time.Duration
 
-	handlers handlers
-	bell     chan struct{} // rung when the table has changed
+	incarnation string // random, of this life of the instance
+	handlers    handlers
+	bell        chan struct{} // rung when the table has changed
 
 	mu        sync.Mutex // guards the rest
 	exchanges map[string]*Exchange

@@ -8,8 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // An instance begins a life each time it is started. Its data directory and its
@@ -26,7 +30,8 @@ func (b *Board) beginLife(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := mark(file); err != nil {
+	b.incarnation = uuid.NewString()
+	if err := mark(file, b.incarnation); err != nil {
 		return fmt.Errorf("marking the data directory: %w", err)
 	}
 	next, err := readMark(file)
@@ -41,12 +46,12 @@ func (b *Board) beginLife(ctx context.Context) error {
 }
 
 // mark gives the data directory another mark. A crash may leave the old one.
-func mark(file string) error {
+func mark(file, incarnation string) error {
 	f, err := os.OpenFile(file+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(uuid.NewString())
+	_, err = f.WriteString(incarnation)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
@@ -68,4 +73,61 @@ func readMark(file string) (string, error) {
 		return "", fmt.Errorf("reading the mark of the data directory: %w", err)
 	}
 	return fmt.Sprintf("%s %d.%09d", id, st.Ctim.Sec, st.Ctim.Nsec), nil
+}
+
+// byClone is who suspends a connection over which two instances speak with the
+// peer's key.
+const byClone = "clone"
+
+// meet suspends a connection whose peer was replaced by another life of it and is
+// back: a life that ended never comes back, so both are alive.
+func (x *Exchange) meet(ctx context.Context, p *Peer, incarnation string) error {
+	x.mu.Lock()
+	known := incarnation == "" || incarnation == x.met
+	x.mu.Unlock()
+	if known {
+		return nil
+	}
+	again, err := x.board.DB.MeetIncarnation(ctx, p.ID, incarnation)
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	x.met = incarnation
+	if again {
+		x.accord.link, x.lastWord = 0, time.Now()
+	}
+	x.mu.Unlock()
+	if !again || p.State != store.Active {
+		return nil
+	}
+	return x.suspendNow(ctx, p, byClone, fmt.Sprintf("two instances run with the key of %s and are heard by turns: stop one of them, then resume; if nobody knows why, revoke", p.Name))
+}
+
+// obeyClone suspends a connection whose peer says that another instance runs with
+// this one's key.
+func (x *Exchange) obeyClone(ctx context.Context, p *Peer, v commands.LinkView) error {
+	if v.State != string(store.Suspended) || v.By != byClone || p.State != store.Active {
+		return nil
+	}
+	return x.suspendNow(ctx, p, byPeer, p.Name+" says: "+v.Reason)
+}
+
+// suspendNow suspends a connection, and says so with the very next word.
+func (x *Exchange) suspendNow(ctx context.Context, p *Peer, by, reason string) error {
+	if err := x.board.changeBySelf(ctx, p, store.Suspended, reason, by); err != nil {
+		return err
+	}
+	now := *p
+	now.State, now.By, now.Reason = store.Suspended, by, reason
+	x.follow(&now)
+	return nil
+}
+
+// speaksLast reports whether the peer may still be told why the connection is
+// about to be cut.
+func (x *Exchange) speaksLast() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return time.Since(x.lastWord) < lastWord/2
 }

@@ -109,7 +109,7 @@ func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat
 		beat = x.board.Load(x.id)
 	}
 	beat.IntervalMS = x.board.interval().Milliseconds()
-	beat.Version = x.board.Version
+	beat.Version, beat.Incarnation = x.board.Version, x.board.incarnation
 	p := x.peer.Load()
 	beat.Link = commands.LinkView{State: string(p.State), Reason: p.Reason, By: p.By}
 	// A database that does not answer must not silence a living instance: the
@@ -145,6 +145,12 @@ func (x *Exchange) heard(ctx context.Context, wire []byte, link int64) error {
 	}
 	if !x.keep(o.in, body) {
 		return fmt.Errorf("a heartbeat of %s is older than the last one", p.Name)
+	}
+	if err := x.meet(ctx, p, body.Incarnation); err != nil {
+		return err
+	}
+	if err := x.obeyClone(ctx, p, body.Link); err != nil {
+		return err
 	}
 	if body.Link.Numbers != nil {
 		// A table that is locked must not hold up the next heartbeat, which brings

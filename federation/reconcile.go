@@ -111,6 +111,9 @@ func (b *Board) enforce(ctx context.Context, c store.Connection) error {
 			return fmt.Errorf("dropping the queues: %w", err)
 		}
 	default:
+		if x := b.Exchange(c.ID); x != nil && x.speaksLast() {
+			return nil // the next look cuts
+		}
 		b.Server.Cut(c.ID)
 	}
 	b.applied[c.ID] = wanted

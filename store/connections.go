@@ -241,8 +241,9 @@ func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, r
 			return err
 		}
 		tx.Audit(AuditRow{Actor: actor, Action: "connection." + string(to), Object: c.Name, Why: reason, Conn: id})
-		if !to.Ended() {
-			return nil
+		if !to.Ended() { // whoever of the peer's key is heard next is the peer
+			_, err := tx.Exec(ctx, `UPDATE sequences SET incarnations = '{}' WHERE conn = $1 AND $2 = 'active'`, id, to)
+			return err
 		}
 		if _, err := tx.Exec(ctx, `UPDATE outbox SET closed_at = clock_timestamp() WHERE id = ANY (ARRAY (
 			SELECT id FROM outbox WHERE conn = $1 AND closed_at IS NULL ORDER BY seq FOR UPDATE))`, id); err != nil {

@@ -53,3 +53,14 @@ func goOnAbove(ctx context.Context, tx *Tx) error {
 	}
 	return nil
 }
+
+// MeetIncarnation notes which life of the peer of conn was heard, and reports
+// whether it is one that another had replaced: then two instances speak with the
+// peer's key by turns.
+func (db *DB) MeetIncarnation(ctx context.Context, conn, incarnation string) (again bool, err error) {
+	err = db.Tx(ctx, "noting the incarnation of a peer", func(ctx context.Context, tx *Tx) error {
+		return tx.QueryRow(ctx, `UPDATE sequences SET incarnations = CASE WHEN $2 = ANY (incarnations) THEN incarnations ELSE (array_append(incarnations, $2))[greatest(cardinality(incarnations) - 98, 1):] END
+			WHERE conn = $1 RETURNING incarnations[cardinality(incarnations)] <> $2`, conn, incarnation).Scan(&again)
+	})
+	return again, err
+}

@@ -111,6 +111,12 @@ var writing = map[string]func(s scene) storetest.Act{
 			return s.DB.BeginLife(ctx, "another one", "the next one")
 		}
 	},
+	"DB.MeetIncarnation": func(s scene) storetest.Act {
+		s.met(store.Obeys)
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return s.DB.MeetIncarnation(ctx, s.Conn.ID, "a life")
+		}
+	},
 	"DB.Recall": func(s scene) storetest.Act {
 		s.met(store.Obeys)
 		require.NoError(s, s.Exec(`UPDATE sequences SET recall_from = 7`))

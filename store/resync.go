@@ -164,9 +164,11 @@ func (c *comparing) restored(ctx context.Context) (why string, known bool, err e
 	switch {
 	case through > c.last:
 		return fmt.Sprintf("the peer has stored message %d of this instance, and the last one known here is %d: this instance was restored from a backup", through, c.last), true, nil
+	case h != nil && h.Base > c.base:
+		return fmt.Sprintf("the peer was told that numbers of this instance go on after %d, which is not known here: this instance was restored from a backup, or another one has its key", h.Base), true, nil
 	case through <= c.base:
 		return "", true, nil // it has nothing that we vouch for
-	case h == nil, h.Base != c.base:
+	case h == nil, h.Base < c.base:
 		return "", false, nil // it learns our base with our next word
 	case h.From == 0:
 		return "", true, nil
@@ -207,7 +209,7 @@ func (c *comparing) goOn(ctx context.Context, why string) error {
 		c.out.Differs = why
 		return nil
 	}
-	base := max(c.last, c.theirs.Stored.Through) + jump
+	base := max(c.last, c.theirs.Stored.Through, c.peersBase()) + jump
 	n := 0
 	if first > 0 {
 		if n, err = c.renumber(ctx, first, base); err != nil {
@@ -221,6 +223,14 @@ func (c *comparing) goOn(ctx context.Context, why string) error {
 	c.tx.Audit(AuditRow{Actor: "self", Action: "connection.resync", Code: string(commands.Resync), Conn: c.conn,
 		Why: fmt.Sprintf("%s; numbers go on after %d, and %d messages that were not sent yet got new ones", why, base, n)})
 	return nil
+}
+
+// peersBase is where our numbers go on as far as the peer was told.
+func (c *comparing) peersBase() int64 {
+	if c.theirs.Digest == nil {
+		return 0
+	}
+	return c.theirs.Digest.Base
 }
 
 // firstUnlike finds the first open message of ours under whose number the peer
