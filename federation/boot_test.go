@@ -40,7 +40,7 @@ func TestABoardThatStartsLetsInOnlyWhoIsActive(t *testing.T) {
 		links[state] = &transport.Link{Pins: []string{transport.Pin(cert)}, ID: c.ID, Seed: seed, Redial: 100 * time.Millisecond, Log: log}
 	}
 	server := &transport.Hub{Listen: "127.0.0.1:0", Dir: t.TempDir(), Certificate: cert, Log: log}
-	board := federation.Board{DB: lab.DB, Log: log, Process: "test", Server: server}
+	board := federation.Board{DB: lab.DB, Log: log, Dir: t.TempDir(), Process: "test", Server: server}
 
 	require.NoError(t, board.Start(t.Context()))
 	t.Cleanup(board.Close)
