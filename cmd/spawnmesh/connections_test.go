@@ -36,7 +36,7 @@ func TestConnectionsByHand(t *testing.T) {
 
 func showConnections(t *testing.T, h, s hand) {
 	require.Regexp(t, `(?m)^attic +active +up \S+ +alive \S+ +4 +0 +0$`, h.do("connections", "list"))
-	require.Regexp(t, `(?m)^lab +active +up \S+ +- +- +- +-$`, s.do("connections", "list"))
+	require.Regexp(t, `(?m)^lab +active +up \S+ +- +- +0 +-$`, s.do("connections", "list"))
 	requireAligned(t, h.do("connections", "list", "-o", "wide"))
 	require.Equal(t, "attic\n", h.do("conn", "list", "-o", "name"))
 	require.Regexp(t, `(?m)^authority +this instance commands attic$`, h.do("connections", "show", "attic"))
