@@ -158,33 +158,63 @@ func segments(t testing.TB, m *meshtest.Mesh) []string {
 	return list
 }
 
-// Agents take turns: one that has written much does not keep others waiting.
+// Agents take turns: of two that have written as much, neither waits for the other.
 func TestAgentsShareTheLink(t *testing.T) {
 	t.Parallel()
 	m := talkative(output.Bounds{}).Start(t, "attic")
 	s, gate := m.Spokes["attic"], filepath.Join(t.TempDir(), "open")
-	much := m.Spawn(t, "attic", gated(gate, "head -c 30000000 /dev/zero")...)
-	m.Await(t, much, commands.Running)
-	little := m.Spawn(t, "attic", gated(gate, "head -c 500000 /dev/zero")...)
-	m.Await(t, little, commands.Running)
+	var ids []string
+	for range 2 {
+		ids = append(ids, m.Spawn(t, "attic", gated(gate, "head -c 10000000 /dev/zero")...))
+	}
+	for _, id := range ids {
+		m.Await(t, id, commands.Running)
+	}
 	s.Proxy.Cut()
 	require.NoError(t, os.WriteFile(gate, nil, 0o644))
 	meshtest.Await(t, "the end of both", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 0 })
 
 	s.Proxy.Heal()
 
-	var last hub.LogLine // of the one with little
-	m.Wait(t, little)
-	m.EachLog(t, little, true, func(l hub.LogLine) { last = l })
-	require.Equal(t, int64(500_000), last.Offset+int64(len(last.Data)))
-	m.Wait(t, much)
-	before := int64(0)
-	m.EachLog(t, much, true, func(l hub.LogLine) {
-		if l.At.Before(last.At) {
-			before += int64(len(l.Data))
+	var lines [2][]hub.LogLine
+	for i, id := range ids {
+		m.Wait(t, id)
+		lines[i] = m.Logs(t, id, true)
+	}
+	for i, other := range []int{1, 0} {
+		end, before := lines[i][len(lines[i])-1].At, int64(0)
+		for _, l := range lines[other] {
+			if !l.At.After(end) {
+				before += int64(len(l.Data))
+			}
 		}
-	})
-	require.Less(t, before, int64(3_000_000), "bytes of the one with much that came first")
+		require.Greater(t, before, int64(5_000_000), "bytes of the other one that came before this one's last")
+	}
+	m.Check(t)
+}
+
+// However short an agent's life is, what it wrote is remembered before its end is.
+func TestOutputOfShortLivesIsRemembered(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Slots: 1}.Start(t, "attic")
+	s, gate := m.Spokes["attic"], filepath.Join(t.TempDir(), "open")
+	first := m.Spawn(t, "attic", gated(gate, "echo hi")...)
+	m.Await(t, first, commands.Running)
+	ids := []string{first}
+	for range 20 {
+		ids = append(ids, m.Spawn(t, "attic", "echo", "hi"))
+	}
+	meshtest.Await(t, "that the spoke has accepted them", func() bool { return m.Agent(t, ids[20]).AcceptedAt != nil })
+	s.Proxy.Cut()
+
+	require.NoError(t, os.WriteFile(gate, nil, 0o644))
+
+	meshtest.Await(t, "the end of all", func() bool { return s.Count(t, `SELECT count(*) FROM tasks WHERE NOT is_terminal(state)`) == 0 })
+	require.Equal(t, len(ids), s.Count(t, `SELECT count(*) FROM outputs`))
+	s.Proxy.Heal()
+	for _, id := range ids {
+		require.Equal(t, "hi\n", m.Stdout(t, id, true))
+	}
 	m.Check(t)
 }
 
