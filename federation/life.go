@@ -26,15 +26,25 @@ import (
 // database has the mark of the last one.
 func (b *Board) beginLife(ctx context.Context) error {
 	file := filepath.Join(b.Dir, "incarnation")
-	found, err := readMark(file)
+	found, made, err := readMark(file)
 	if err != nil {
 		return err
+	}
+	if found != "" {
+		lost, err := b.DB.NewSince(ctx, made)
+		if err != nil {
+			return err
+		}
+		if lost {
+			return commands.Refuse(commands.Conflict, "the database is new, and the data directory %s belongs to another one, which is gone", b.Dir).
+				Hinting("put the database back from a backup; to begin without it, as if nobody had ever joined: remove %s", file)
+		}
 	}
 	b.incarnation = uuid.NewString()
 	if err := mark(file, b.incarnation); err != nil {
 		return fmt.Errorf("marking the data directory: %w", err)
 	}
-	next, err := readMark(file)
+	next, _, err := readMark(file)
 	if err != nil {
 		return err
 	}
@@ -58,21 +68,22 @@ func mark(file, incarnation string) error {
 	return os.Rename(file+".new", file)
 }
 
-// readMark returns what a data directory says of its last life, "" for nothing. A
-// copy of the file says something else: nobody chooses when an inode was changed.
-func readMark(file string) (string, error) {
+// readMark returns what a data directory says of its last life, "" for nothing, and
+// since when. A copy of the file says something else: nobody chooses when an inode
+// was changed.
+func readMark(file string) (mark string, at time.Time, err error) {
 	id, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+		return "", at, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("reading the mark of the data directory: %w", err)
+		return "", at, fmt.Errorf("reading the mark of the data directory: %w", err)
 	}
 	var st syscall.Stat_t
 	if err := syscall.Stat(file, &st); err != nil {
-		return "", fmt.Errorf("reading the mark of the data directory: %w", err)
+		return "", at, fmt.Errorf("reading the mark of the data directory: %w", err)
 	}
-	return fmt.Sprintf("%s %d.%09d", id, st.Ctim.Sec, st.Ctim.Nsec), nil
+	return fmt.Sprintf("%s %d.%09d", id, st.Ctim.Sec, st.Ctim.Nsec), time.Unix(st.Ctim.Sec, st.Ctim.Nsec), nil
 }
 
 // byClone is who suspends a connection over which two instances speak with the

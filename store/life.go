@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -29,6 +30,13 @@ func (db *DB) BeginLife(ctx context.Context, found, next string) (restored bool,
 		return goOnAbove(ctx, tx)
 	})
 	return restored, err
+}
+
+// NewSince reports whether the database was made after at and no instance has begun
+// a life with it.
+func (db *DB) NewSince(ctx context.Context, at time.Time) (is bool, err error) {
+	err = db.pool.QueryRow(ctx, `SELECT mark = '' AND created_at > $1 FROM instance`, at).Scan(&is)
+	return is, err
 }
 
 // goOnAbove leaves a gap behind the numbers of every living connection.

@@ -54,7 +54,7 @@ func TestAHubRecoversFromAFullDisk(t *testing.T) {
 	h := startHub(t, func(h *Hub) {
 		h.Log = log
 		h.prepare()
-		h.engine.every = 50 * time.Millisecond
+		h.engine.every = 250 * time.Millisecond // a server under load takes a while to make a queue
 	})
 	admit(t, h, "attic")
 	k := startLink(t, h, "attic")
