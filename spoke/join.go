@@ -53,6 +53,9 @@ func Join(ctx context.Context, db *store.DB, keys signing.Keys, token join.Token
 	if err := CheckToken(token, time.Now()); err != nil {
 		return Joined{}, err
 	}
+	if token.Hub == keys.InstanceID() {
+		return Joined{}, commands.Refuse(commands.Conflict, "this instance made that token itself").Hinting("use it on the other host, or name another --data-dir")
+	}
 	if err := checkFree(ctx, db, token.Hub, ""); err != nil {
 		return Joined{}, err
 	}

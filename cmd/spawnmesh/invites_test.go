@@ -119,7 +119,7 @@ func TestAJoinThatFailsHereLeavesTheInvite(t *testing.T) {
 	away := s
 	away.env = []string{"DATABASE_URL=postgres://127.0.0.1:1/none"}
 	away.joins(exitUnreachable, "opening the database", text)
-	h.joins(exitConflict, "in use by another running instance (pid ", text)
+	h.joins(exitConflict, "this instance made that token itself", text)
 	key := filepath.Join(s.dir, "keys", "signing.json")
 	require.NoError(t, os.Chmod(key, 0o644))
 	s.joins(exitMisuse, "chmod 600", text)
