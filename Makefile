@@ -20,7 +20,7 @@ demo: build ## a tour: a hub and two spokes on this machine, for real
 test: ## pass all tests, with the race detector
 	@DATABASE_URL= scripts/ensure-postgres
 	@scripts/ensure-cc
-	@CGO_ENABLED=1 go run ./scripts/gotest -race -timeout 9m ./...
+	@CGO_ENABLED=1 go run ./scripts/gotest -race -timeout 20m ./...
 
 # Without the race detector; packages that need servers take part with one test, which walks through the README.
 SHORT = ./signing ./commands ./federation/join ./spoke/policy ./spoke/runtime ./internal/control ./internal/layout ./scripts/...
@@ -67,6 +67,10 @@ chaos: ## 1,000 spawns with 20 random kills, 10,000 claim races, long property t
 	SPAWNMESH_KNOCKS=10000 go test -count=1 -v -run TestAFloodWithoutTokensKeepsNobodyOut ./hub
 	SPAWNMESH_CHAOS_SPAWNS=1000 SPAWNMESH_CHAOS_KILLS=20 SPAWNMESH_CUT=60s go test -count=1 -timeout 60m -v -run 'TestRandomKills|TestLinkCut' ./cmd/spawnmesh
 
+soak: ## half an hour of random faults on two hubs and four spokes; the seed is printed (SEED=N repeats one)
+	@DATABASE_URL= scripts/ensure-postgres
+	SPAWNMESH_SOAK_SECONDS=$(or $(SECONDS),1800) SPAWNMESH_SOAK_OUTPUT=$(or $(OUTPUT),300000000) SPAWNMESH_SOAK_SEED=$(or $(SEED),$(shell date +%s)) go test -count=1 -timeout 90m -v -run '^TestSoak$$' ./cmd/spawnmesh
+
 mutants: ## break each promise in scripts/mutants/breaks.yaml and see its test fail (BREAKS='-run store' picks)
 	@DATABASE_URL= scripts/ensure-postgres
 	go run ./scripts/mutants $(BREAKS)
@@ -82,4 +86,4 @@ run: build ## run a hub in the foreground, in ./state/hub
 	@mkdir -p state && chmod 711 state
 	$(BIN) --data-dir state/hub hub run
 
-.PHONY: help demo test short check lint build bench bench-claim bench-curve chaos mutants fuzz run
+.PHONY: help demo test short check lint build bench bench-claim bench-curve chaos soak mutants fuzz run

@@ -14,11 +14,22 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// A LogLine is one JSON value of an agent's output: a piece of it, or what a
-// reader who follows it waits for.
+// A LogLine is one JSON value of an agent's output: a piece of it, what a reader
+// who follows it waits for, or what is missing at its end.
 type LogLine struct {
 	output.Piece
 	Waiting *Waiting `json:"waiting,omitempty"`
+	Missing *Missing `json:"missing,omitempty"`
+}
+
+// Missing says that the result of an agent tells of output that has not arrived.
+type Missing struct {
+	Spoke   string `json:"spoke"`
+	Stream  string `json:"stream"`
+	Attempt int    `json:"attempt"`
+	From    int64  `json:"from"` // byte of the stream
+	Bytes   int64  `json:"bytes"`
+	Never   bool   `json:"never,omitempty"` // the connection has ended: it will not arrive
 }
 
 // Waiting says that a spoke is not linked, and the rest of the output with it.
@@ -53,6 +64,7 @@ type reading struct {
 	after int64
 	told  bool      // that the spoke is not linked
 	asked time.Time // when the spoke was asked for the rest; first, when the agent was seen to have ended
+	lacks []Missing // as it was looked at last
 	enc   *json.Encoder
 	flush func() error
 }
@@ -62,8 +74,12 @@ func (r *reading) run(ctx context.Context, follow bool) error {
 	defer r.hub.watch.remove(r.task, news)
 	for {
 		complete, err := r.once(ctx)
+		if err == nil && (complete || !follow) {
+			err = r.sayMissing()
+			complete = true
+		}
 		_ = r.flush()
-		if !follow || complete || err != nil {
+		if complete || err != nil {
 			return err
 		}
 		select {
@@ -91,7 +107,9 @@ func (r *reading) once(ctx context.Context) (complete bool, err error) {
 		return true, err
 	}
 	from, known := r.hub.board.Status(list[0].Conn)
-	if complete = isComplete(list[0], log, !known || from.State.Ended()); complete {
+	over := !known || from.State.Ended()
+	r.lacks = missing(list[0], log, over)
+	if list[0].State.Terminal() && (over || len(r.lacks) == 0) {
 		return true, nil
 	}
 	r.ask(ctx, list[0], log)
@@ -137,24 +155,34 @@ func (r *reading) ask(ctx context.Context, m store.Mirror, log *store.Log) {
 	}
 }
 
-// isComplete reports whether nothing more of a task's output will come: it has
-// ended, and of each stream of its last attempt, the one that the result tells
-// of, there is as much as the result names or the end. Output of earlier attempts
-// came before. Nothing comes over a connection that has ended.
-func isComplete(m store.Mirror, log *store.Log, over bool) bool {
-	if !m.State.Terminal() {
-		return false
+// sayMissing ends a log with what is not in it.
+func (r *reading) sayMissing() error {
+	for _, m := range r.lacks {
+		err := r.enc.Encode(struct {
+			Missing Missing `json:"missing"`
+		}{m})
+		if err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// missing returns what has not arrived of a task's output although its result tells
+// of it: of each stream of its last attempt there is neither as much as the result
+// names nor the end. Output of earlier attempts came before. Nothing comes over a
+// connection that is over.
+func missing(m store.Mirror, log *store.Log, over bool) (list []Missing) {
 	var res commands.Result
-	if over || m.Result == nil || json.Unmarshal(m.Result, &res) != nil || res.Outcome == "" {
-		return true
+	if m.Result == nil || json.Unmarshal(m.Result, &res) != nil || res.Outcome == "" {
+		return nil
 	}
 	for stream, told := range map[string]commands.Output{"stdout": res.Stdout, "stderr": res.Stderr} {
 		if st := log.Stream(res.Attempt, stream); st.Ended == nil && st.Through < told.Size {
-			return false
+			list = append(list, Missing{Spoke: m.Spoke, Stream: stream, Attempt: res.Attempt, From: st.Through, Bytes: told.Size - st.Through, Never: over})
 		}
 	}
-	return true
+	return list
 }
 
 // outputOf returns what has arrived of a task's output.

@@ -210,6 +210,10 @@ func markOf(l hub.LogLine) string {
 		return fmt.Sprintf("%s is not linked and no output is here yet; this waits for it", l.Waiting.Spoke)
 	case l.Waiting != nil:
 		return fmt.Sprintf("%s is not linked; its output until %s is here, and this waits for the rest", l.Waiting.Spoke, l.Waiting.Until.Local().Format(time.DateTime))
+	case l.Missing != nil && l.Missing.Never:
+		return fmt.Sprintf("[%s of attempt %d: %d bytes from byte %d on did not arrive before the connection with %s ended]", l.Missing.Stream, l.Missing.Attempt, l.Missing.Bytes, l.Missing.From, l.Missing.Spoke)
+	case l.Missing != nil:
+		return fmt.Sprintf("[%s of attempt %d: %d bytes from byte %d on are not here yet; logs -f waits for them]", l.Missing.Stream, l.Missing.Attempt, l.Missing.Bytes, l.Missing.From)
 	case d == nil:
 		return ""
 	case d.Cut && d.By == "hub":
