@@ -22,6 +22,10 @@ func (tx *Tx) Adopt(ctx context.Context, c Connection, wires [][]byte) error {
 	if len(wires) == 0 {
 		return nil
 	}
+	// Reports that are taken in now would find no mirror, and not be sent again.
+	if _, err := tx.Exec(ctx, lockForNumbers, c.ID); err != nil {
+		return err
+	}
 	v := signing.Verifier{Self: c.Peer, Conn: c.ID, Epoch: c.Epoch}
 	var err error
 	if v.Keys, err = tx.ownKeys(ctx); err != nil {
@@ -108,9 +112,21 @@ func (tx *Tx) adopt(ctx context.Context, c Connection, o ownOrder) error {
 	}
 	tx.Audit(AuditRow{Actor: string(c.Peer), Action: "task.restored", Object: o.spawn.Task, Code: string(commands.Resync), Conn: c.ID, Message: h.ID,
 		Why: "the order was given after the backup, and the peer has it"})
-	if again == "" {
-		return nil
+	if err := tx.unhear(ctx, c.ID, o.spawn.Task, h.ID); err != nil || again == "" {
+		return err
 	}
 	_, err = tx.Exec(ctx, `UPDATE outbox SET closed_at = clock_timestamp() WHERE id = $1 AND closed_at IS NULL`, again)
 	return err
+}
+
+// unhear forgets the answers to command that came while nobody here knew it, and had
+// no effect. The peer finds them missing and sends them again.
+func (tx *Tx) unhear(ctx context.Context, conn, task, command string) error {
+	_, err := tx.Exec(ctx, `
+		WITH heard AS (DELETE FROM inbox WHERE conn = $1 AND task = $2 AND re = $3 RETURNING seq)
+		UPDATE sequences SET stored = stored - (SELECT range_agg(int8range(seq, seq + 1)) FROM heard) WHERE conn = $1 AND EXISTS (SELECT FROM heard)`, conn, task, command)
+	if err != nil {
+		return fmt.Errorf("forgetting what was said about order %s: %w", command, err)
+	}
+	return nil
 }

@@ -1,0 +1,110 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// forgotten is a pair whose hub was restored to before an order that the spoke has.
+func forgotten(t *testing.T) (p *storetest.Pair, task string, wire []byte) {
+	t.Helper()
+	p = storetest.NewPair(t)
+	task = p.Order(t, nil)
+	wire = p.Hub.Due(t)[0]
+	take(t, p.Spoke, p.Spoke.Read(t, wire))
+	require.NoError(t, p.Hub.Exec(`DELETE FROM mirrors`))
+	require.NoError(t, p.Hub.Exec(`DELETE FROM outbox`))
+	return p, task, wire
+}
+
+func adopt(t *testing.T, s *storetest.Side, wires ...[]byte) {
+	t.Helper()
+	require.NoError(t, s.DB.Tx(t.Context(), "taking over orders", func(ctx context.Context, tx *store.Tx) error {
+		return tx.Adopt(ctx, s.Conn, wires)
+	}))
+}
+
+func TestAForgottenOrderIsTakenOver(t *testing.T) {
+	t.Parallel()
+	p, task, wire := forgotten(t)
+
+	adopt(t, p.Hub, wire)
+	adopt(t, p.Hub, wire)
+
+	m := p.Mirror(t, task)
+	require.Equal(t, commands.Queued, m.State)
+	require.Equal(t, "restored", m.CreatedBy)
+	require.Zero(t, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`), "the spoke has it")
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.restored'`))
+}
+
+// A report that came before its order was known again had no effect: it has to
+// come once more.
+func TestWhatWasSaidOfAForgottenOrderIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	p, task, wire := forgotten(t)
+	asked := p.Spoke.Read(t, wire)[0]
+	require.NoError(t, p.Spoke.DB.Tx(t.Context(), "answering", func(_ context.Context, tx *store.Tx) error {
+		asked.Answer(tx, &commands.Accepted{Task: task, State: commands.Queued})
+		return nil
+	}))
+	take(t, p.Hub, p.Hub.Read(t, p.Spoke.Due(t)...))
+	before, err := p.Hub.DB.Numbering(t.Context(), p.Hub.Conn.ID, false, nil)
+	require.NoError(t, err)
+	require.Equal(t, commands.Numbers{Through: 1}, before.Stored)
+
+	adopt(t, p.Hub, wire)
+
+	after, err := p.Hub.DB.Numbering(t.Context(), p.Hub.Conn.ID, false, nil)
+	require.NoError(t, err)
+	require.Equal(t, commands.Numbers{}, after.Stored)
+	require.Zero(t, p.Hub.Count(t, `SELECT count(*) FROM inbox`))
+}
+
+// Whoever restored the hub may have given the order once more before the spoke was
+// heard.
+func TestAnOrderGivenAgainBecomesTheOldOne(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(o *store.SpawnOrder){
+		"the same":    func(*store.SpawnOrder) {},
+		"another one": func(o *store.SpawnOrder) { o.Spawn.Title = "another" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, task, wire := forgotten(t)
+			require.NoError(t, p.Hub.Exec(`UPDATE sequences SET last = 1000, base = 1000`))
+			p.Order(t, func(o *store.SpawnOrder) { o.Spawn.Task = task; change(o) })
+
+			adopt(t, p.Hub, wire)
+
+			same := name == "the same"
+			first := p.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE task = $1 AND command = $2`, task, p.Spoke.Read(t, wire)[0].Header.ID) == 1
+			require.Equal(t, same, first)
+			require.Equal(t, same, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`) == 0, "what the spoke has is not sent again")
+		})
+	}
+}
+
+func TestNobodyElseMakesOrders(t *testing.T) {
+	t.Parallel()
+	p, task, wire := forgotten(t)
+	h := p.Spoke.Read(t, wire)[0].Header
+	body := []byte(`{"task":"` + task + `","runtime":"noop"}`)
+	stranger, err := p.Spoke.Signing.Seal(signing.Command, h, body)
+	require.NoError(t, err)
+	report, err := p.Hub.Signing.Seal(signing.Command, signing.Header{ID: storetest.NewID(), Kind: string(commands.StatusKind), Iss: h.Iss, Aud: h.Aud, Conn: h.Conn, Epoch: h.Epoch,
+		Seq: 9, Iat: h.Iat, Exp: h.Exp, Wsp: h.Wsp}, []byte(`{"task":"`+task+`"}`))
+	require.NoError(t, err)
+
+	adopt(t, p.Hub, stranger.Wire, report.Wire, []byte("{}"), wire[:len(wire)-9])
+
+	require.Zero(t, p.Hub.Count(t, `SELECT count(*) FROM mirrors`))
+	require.Equal(t, 4, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'order.strange' AND code <> ''`))
+}
