@@ -156,7 +156,7 @@ func (s *soak) check() {
 		require.True(s.t, v.State == commands.Completed || v.Reason != "" || v.Result != nil || v.Refusal != nil, "%s is %s and nobody says why", o, v.State)
 		if v.State == commands.Completed {
 			require.Equal(s.t, 1, ends[o.id], "%s has completed, and its agent did not end", o)
-			out := hand{t: s.t, dir: o.link.hub.Hub.Dir}.run("", "logs", o.id)
+			out := hand{t: s.t, dir: o.link.hub.Hub.Dir}.run("", "logs", "-f", o.id) // a hub that was restored has to ask for it
 			require.Zero(s.t, out.code, "%s", out.err)
 			if len(out.out) != o.bytes { // only what was not sent when somebody revoked the connection
 				require.Contains(s.t, out.err, "did not arrive before the connection with "+o.link.spoke.Name+" ended", "the output of %s has %d of %d bytes", o, len(out.out), o.bytes)
