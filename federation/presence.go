@@ -146,15 +146,17 @@ func (x *Exchange) heard(ctx context.Context, wire []byte, link int64) error {
 	if !x.keep(o.in, body) {
 		return fmt.Errorf("a heartbeat of %s is older than the last one", p.Name)
 	}
-	if err := x.meet(ctx, p, body.Incarnation); err != nil {
-		return err
+	// A table that is locked must not hold up the next heartbeat, which brings both
+	// once more.
+	meeting, met := x.brief(ctx)
+	defer met()
+	if err := x.meet(meeting, p, body.Incarnation); err != nil {
+		x.log.DebugContext(ctx, "noting the peer's incarnation; the next heartbeat does it again", "err", err)
 	}
 	if err := x.obeyClone(ctx, p, body.Link); err != nil {
 		return err
 	}
 	if body.Link.Numbers != nil {
-		// A table that is locked must not hold up the next heartbeat, which brings
-		// the numbers once more.
 		comparing, done := x.patience(ctx, link)
 		defer done()
 		if err := x.compare(comparing, p, body.Link, link, o.in.Header.Iat); err != nil {

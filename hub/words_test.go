@@ -1,6 +1,7 @@
 package hub_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -86,6 +87,7 @@ func TestHeartbeatsDoNotWaitForTheDatabase(t *testing.T) {
 	m := meshtest.Start(t, "attic")
 	tx, err := m.Spokes["attic"].SQL.Begin(t.Context())
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or nothing could be closed
 	_, err = tx.Exec(t.Context(), `LOCK TABLE ready, tasks, leases, sequences, outbox IN ACCESS EXCLUSIVE MODE`)
 	require.NoError(t, err)
 	locked := time.Now()
