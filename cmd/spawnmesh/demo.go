@@ -10,9 +10,9 @@ func (a *app) demoCommand() *cobra.Command {
 	var once bool
 	c := &cobra.Command{
 		Use: "demo", Short: "A tour: a hub and two spokes on this machine, for real", Args: cobra.NoArgs,
-		Long: `Run a hub and two spokes on this machine, each with its own Postgres and message
-server, join them with real tokens, and spawn, follow, refuse, kill and recover
-real processes. Everything is in a temporary directory and ends with the demo.
+		Long: `Run a hub and two spokes on this machine, each with its own Postgres,
+join them with real tokens, and spawn, follow, refuse, kill and recover real
+processes. Everything is in a temporary directory and ends with the demo.
 
 It stays up until interrupted, and ends with exit code 0; with --once it ends after
 the tour, with exit code 0 only if every step held.`,
