@@ -156,7 +156,7 @@ func (b *Board) Wake(conns ...string) {
 // watchOutbox wakes exchanges for what other processes put into the outbox.
 func (b *Board) watchOutbox(ctx context.Context) error {
 	seen := map[string]int64{}
-	for pause(ctx, time.Second) {
+	for transport.Pause(ctx, time.Second) {
 		last, err := b.DB.LastNumbers(ctx)
 		if err != nil {
 			b.Log.DebugContext(ctx, "looking for new messages", "err", err)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -97,7 +98,7 @@ func (x *Exchange) read(ctx context.Context, q queue) error {
 		stop(nil)
 		if err != nil && ctx.Err() == nil {
 			x.log.WarnContext(ctx, "reading a queue ended; it is opened again", "queue", q.name, "err", err)
-			pause(ctx, time.Second)
+			transport.Pause(ctx, time.Second)
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -91,7 +92,7 @@ func (b *Board) ChangeKey(ctx context.Context, c store.KeyChange) (store.KeysVie
 	// The decision stands: what follows must happen even if the caller leaves.
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), confirmPatience)
 	defer done()
-	for b.Await(ctx) == nil && b.linkedBehind() && pause(ctx, 20*time.Millisecond) {
+	for b.Await(ctx) == nil && b.linkedBehind() && transport.Pause(ctx, 20*time.Millisecond) {
 	}
 	return b.DB.KeysView(context.WithoutCancel(ctx))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -20,7 +21,7 @@ const byLease = "lease"
 
 // watchLeases ends leases whose time has come.
 func (b *Board) watchLeases(ctx context.Context) error {
-	for pause(ctx, 2*time.Second) { // it looks at memory only
+	for transport.Pause(ctx, 2*time.Second) { // it looks at memory only
 		for _, x := range b.Exchanges() {
 			p := x.peer.Load()
 			if p.Authority != store.Obeys || p.State != store.Active || time.Since(x.lastHeard()) < b.leaseTime() {

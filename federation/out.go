@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -23,7 +24,7 @@ func (x *Exchange) relay(ctx context.Context) error {
 		sent, err := x.relayOnce(ctx)
 		if err != nil && ctx.Err() == nil {
 			x.log.DebugContext(ctx, "relaying the outbox", "err", err)
-			if !pause(ctx, 200*time.Millisecond) {
+			if !transport.Pause(ctx, 200*time.Millisecond) {
 				return nil
 			}
 		}

@@ -206,7 +206,7 @@ func (x *Exchange) refuseBeat(ctx context.Context, p *Peer, in *store.Incoming) 
 // saveBeats writes the newest beats to the database every few seconds, one row
 // per connection, whatever their number in between.
 func (b *Board) saveBeats(ctx context.Context) error {
-	for pause(ctx, 5*time.Second) {
+	for transport.Pause(ctx, 5*time.Second) {
 		var list []store.Beat
 		for _, x := range b.Exchanges() {
 			if beat, ok := x.unsavedBeat(); ok {

@@ -211,7 +211,7 @@ func (b *Board) sayGoodbye(ctx context.Context, c store.Connection) {
 		x.log.WarnContext(ctx, "the peer was not told that the connection has ended; it is refused from now on", "err", err)
 		return
 	}
-	for x.way.waiting(ctx, lane) && pause(ctx, 10*time.Millisecond) {
+	for x.way.waiting(ctx, lane) && transport.Pause(ctx, 10*time.Millisecond) {
 	}
 }
 

@@ -130,18 +130,6 @@ func (w dialled) waiting(context.Context, string) bool { return false }
 // errClosing ends what runs for a connection whose state has changed.
 var errClosing = errors.New("the connection has changed")
 
-// pause waits for d or until ctx ends, and says whether it was d.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 func ring(bell chan struct{}) {
 	select {
 	case bell <- struct{}{}:

@@ -97,7 +97,7 @@ func (e *engine) sick() error {
 }
 
 func (e *engine) watch(ctx context.Context) {
-	for ill := 0; pause(ctx, cmp.Or(e.every, 3*time.Second)); {
+	for ill := 0; Pause(ctx, cmp.Or(e.every, 3*time.Second)); {
 		err := e.sick()
 		if err == nil {
 			ill = 0

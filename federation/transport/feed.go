@@ -89,7 +89,7 @@ func (f feed) run(ctx context.Context, most Most, handle handler) error {
 			return fmt.Errorf("reading queue %s of stream %s: %w", f.consumer, f.stream, err)
 		}
 		f.log.DebugContext(ctx, "reading a queue ended", "queue", f.consumer, "stream", f.stream, "err", err)
-		if !pause(ctx, wait) {
+		if !Pause(ctx, wait) {
 			return nil
 		}
 	}
@@ -111,7 +111,7 @@ func (f feed) read(ctx context.Context, l *line, most Most, handle handler) erro
 			wait = backoffMin
 			continue
 		}
-		if !pause(ctx, wait) {
+		if !Pause(ctx, wait) {
 			return context.Cause(ctx)
 		}
 		wait = min(2*wait, backoffMax)

@@ -42,7 +42,7 @@ func (h *Hub) ServeJoin(ctx context.Context, answer func(context.Context, JoinRe
 		if err := h.serveJoinOn(ctx, l, answer); err != nil {
 			h.Log.WarnContext(ctx, "joining was interrupted", "err", err)
 		}
-		if !pause(ctx, backoffMin) {
+		if !Pause(ctx, backoffMin) {
 			return nil
 		}
 	}

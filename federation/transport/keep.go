@@ -52,7 +52,7 @@ func reopen(ctx context.Context, log *slog.Logger, open func() (*line, error)) *
 			return l
 		}
 		log.DebugContext(ctx, "a connection inside the process was not replaced yet", "err", err)
-		pause(ctx, wait)
+		Pause(ctx, wait)
 	}
 	return nil
 }

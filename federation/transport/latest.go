@@ -68,8 +68,8 @@ func (v *latest[T]) await(ctx context.Context) (*T, error) {
 	}
 }
 
-// pause waits for d or until ctx ends, and says whether it was d.
-func pause(ctx context.Context, d time.Duration) bool {
+// Pause waits for d or until ctx ends, and says whether it was d.
+func Pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -80,7 +80,7 @@ func (k *Link) Run(ctx context.Context) error {
 		}
 		if ctx.Err() == nil {
 			k.change(ctx, LinkState{Cause: err})
-			pause(ctx, wait/2+rand.N(wait/2+1))
+			Pause(ctx, wait/2+rand.N(wait/2+1))
 		}
 	}
 	k.change(ctx, LinkState{Cause: fmt.Errorf("%w: the link was ended", ErrUnavailable)})

@@ -55,7 +55,7 @@ func (h *Hub) Presence(ctx context.Context, handle func(ctx context.Context, pee
 		if err := p.listen(l); ctx.Err() == nil {
 			h.Log.DebugContext(ctx, "reading heartbeats ended", "err", err)
 		}
-		if !pause(ctx, backoffMin) {
+		if !Pause(ctx, backoffMin) {
 			return nil
 		}
 	}
