@@ -26,6 +26,10 @@ func (d doubt) why() string {
 	return fmt.Sprintf("the peer used number %d twice; it is asked to compare", d.number)
 }
 
+// byNumbers is who suspends a connection whose peer uses numbers twice again and
+// again.
+const byNumbers = "numbers"
+
 // doubt stops what goes out until the histories were compared once more. A peer
 // that gives rise to it again and again is suspended.
 func (x *Exchange) doubt(ctx context.Context, p *Peer, number int64) error {
@@ -43,7 +47,7 @@ func (x *Exchange) doubt(ctx context.Context, p *Peer, number int64) error {
 	x.tell()
 	x.mu.Unlock()
 	if many && p.State == store.Active {
-		return x.board.suspend(ctx, p, fmt.Sprintf("number %d was used twice, as others before: does another instance run with the key of %s?", number, p.Name))
+		return x.board.changeBySelf(ctx, p, store.Suspended, fmt.Sprintf("number %d was used twice, as others before: does another instance run with the key of %s?", number, p.Name), byNumbers)
 	}
 	return nil
 }

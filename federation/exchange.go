@@ -37,8 +37,9 @@ type Exchange struct {
 	limited time.Time     // when the peer was last above its rate
 	slowed  bool          // that was said
 
-	met      string    // the incarnation of the peer that was heard last
-	lastWord time.Time // when the peer was to be told that the connection is suspended
+	anew     atomic.Bool // a person wants the histories compared on a new link
+	met      string      // the incarnation of the peer that was heard last
+	lastWord time.Time   // when the peer was to be told that the connection is suspended
 
 	stop  context.CancelFunc
 	ended chan struct{}

@@ -61,6 +61,7 @@ func (b *Board) reconcile(ctx context.Context) error {
 
 func (b *Board) followOne(ctx context.Context, row store.Served) error {
 	b.tellChange(ctx, row.Connection)
+	b.hangUp(row.Connection)
 	if row.Authority == store.Commands && b.Server != nil {
 		if err := b.enforce(ctx, row.Connection); err != nil {
 			return err
@@ -118,6 +119,20 @@ func (b *Board) enforce(ctx context.Context, c store.Connection) error {
 	}
 	b.applied[c.ID] = wanted
 	return nil
+}
+
+// hangUp ends the link of a connection whose histories are to be compared anew,
+// with all that this side remembers of it. What follows makes the next one.
+func (b *Board) hangUp(c store.Connection) {
+	x := b.Exchange(c.ID)
+	if x == nil || !x.anew.Load() {
+		return
+	}
+	b.drop(x)
+	if c.Authority == store.Commands {
+		b.Server.Cut(c.ID)
+		delete(b.applied, c.ID)
+	}
 }
 
 func (b *Board) admit(ctx context.Context, c store.Connection) error {

@@ -22,8 +22,10 @@ type accord struct {
 	ask     []int64 // messages of ours: what does the peer have under these numbers?
 	doubt   doubt   // of a peer that used a number twice
 	paging  bool    // one of the sides has more to recall
-	told    int64   // the highest number of the peer that it was told to be stored here,
-	toldOn  int64   // on this link
+	settled store.Settled
+	learnt  int   // tasks of which the peer has said what became of them
+	told    int64 // the highest number of the peer that it was told to be stored here,
+	toldOn  int64 // on this link
 }
 
 // doubtful reports whether one of the sides does not yet know that the histories
@@ -101,6 +103,9 @@ func (x *Exchange) recall(ctx context.Context, p *Peer, r *commands.Recalled) er
 	if err != nil {
 		return err
 	}
+	x.mu.Lock()
+	x.accord.learnt += len(r.Tasks) + len(r.Orders)
+	x.mu.Unlock()
 	x.log.InfoContext(ctx, "the peer has said what became of its work", "tasks", len(r.Tasks)+len(r.Orders), "done", r.Done)
 	return nil
 }
@@ -110,6 +115,7 @@ func (x *Exchange) conclude(ctx context.Context, p *Peer, found store.Agreement,
 	x.mu.Lock()
 	was := x.accord.differs
 	x.accord.ask = found.Ask
+	x.accord.settled.Add(found.Settled)
 	if x.accord.doubt.number > 0 && found.Agrees {
 		found.Agrees, found.Differs = false, x.accord.doubt.why()
 	}

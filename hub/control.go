@@ -42,6 +42,7 @@ func (h *Hub) control() http.Handler {
 	m.HandleFunc("GET /v1/connections", h.listConnections)
 	m.HandleFunc("GET /v1/connections/{name}", h.getConnection)
 	m.HandleFunc("POST /v1/connections/{name}/{state}", h.postConnection)
+	m.HandleFunc("POST /v1/connections/{name}/resync", h.postResync)
 	m.HandleFunc("GET /v1/keys", h.getKeys)
 	m.HandleFunc("POST /v1/keys", h.postKeys)
 	m.HandleFunc("POST /v1/connections/{name}/grant", func(w http.ResponseWriter, _ *http.Request) {
@@ -218,6 +219,13 @@ func (h *Hub) postConnection(w http.ResponseWriter, r *http.Request) {
 		c, err = h.board.Change(r.Context(), store.Commands, r.PathValue("name"), change)
 	}
 	reply(w, c, err)
+}
+
+// postResync compares the histories of a connection anew and answers when they
+// agree.
+func (h *Hub) postResync(w http.ResponseWriter, r *http.Request) {
+	v, err := h.board.Resync(r.Context(), store.Commands, r.PathValue("name"), control.Caller(r))
+	reply(w, v, err)
 }
 
 func (h *Hub) getAudit(w http.ResponseWriter, r *http.Request) {

@@ -342,6 +342,20 @@ func TestRepeatedReports(t *testing.T) {
 
 		meshtest.Await(t, "the suspension", func() bool { return m.View(t, "thief").State == store.Suspended })
 		require.Contains(t, m.View(t, "thief").Reason, "does another instance run with the key of thief?")
+		settled := make(chan error, 1)
+		go func() { settled <- m.Hub.Ask(t, "POST", "/v1/connections/thief/resync", nil, nil) }()
+		meshtest.Await(t, "a new link", func() bool { return m.View(t, "thief").Linked && a.Link.State().Up })
+		agree()
+		agree()
+		require.NoError(t, <-settled)
+		require.Equal(t, store.Active, m.View(t, "thief").State)
+		for range 5 { // they are counted anew
+			a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Wire)
+			meshtest.Await(t, "the doubt", func() bool { return m.View(t, "thief").Differs != "" })
+			agree()
+			agree()
+		}
+		require.Equal(t, store.Active, m.View(t, "thief").State)
 	})
 }
 

@@ -39,6 +39,9 @@ type SpokeView struct {
 	Unconfirmed  int               `json:"unconfirmed"`       // messages to it that its database has not confirmed
 }
 
+// A Settlement is what came of comparing the histories of a connection by hand.
+type Settlement = federation.Settlement
+
 // Spokes returns every connection with what is known of its spoke now.
 func (h *Hub) Spokes(ctx context.Context) ([]SpokeView, error) {
 	open, err := h.DB.OutboxCounts(ctx)

@@ -48,6 +48,7 @@ func (s *Spoke) control() http.Handler {
 	m.HandleFunc("GET /v1/connections", s.getConnections)
 	m.HandleFunc("GET /v1/connections/{name}", s.getConnection)
 	m.HandleFunc("POST /v1/connections/{name}/{state}", s.postConnection)
+	m.HandleFunc("POST /v1/connections/{name}/resync", s.postResync)
 	m.HandleFunc("POST /v1/connections/{name}/grant", s.postGrant)
 	m.HandleFunc("POST /v1/policy/reload", s.postPolicyReload)
 	m.HandleFunc("GET /v1/keys", s.getKeys)
@@ -184,6 +185,13 @@ func (s *Spoke) postConnection(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	control.JSON(w, c)
+}
+
+// postResync compares the histories of a connection anew and answers when they
+// agree.
+func (s *Spoke) postResync(w http.ResponseWriter, r *http.Request) {
+	v, err := s.board.Resync(r.Context(), store.Obeys, r.PathValue("name"), control.Caller(r))
+	reply(w, v, err)
 }
 
 func (s *Spoke) getAudit(w http.ResponseWriter, r *http.Request) {

@@ -71,13 +71,14 @@ func numbersOf(set pgtype.Multirange[pgtype.Range[pgtype.Int8]]) (n commands.Num
 	return n
 }
 
-func confirm(ctx context.Context, tx *Tx, conn string, n commands.Numbers) error {
-	_, err := tx.Exec(ctx, `UPDATE outbox SET closed_at = clock_timestamp() WHERE id = ANY (ARRAY (
+// confirm closes the messages that the peer has, and returns how many were open.
+func confirm(ctx context.Context, tx *Tx, conn string, n commands.Numbers) (int, error) {
+	tag, err := tx.Exec(ctx, `UPDATE outbox SET closed_at = clock_timestamp() WHERE id = ANY (ARRAY (
 			SELECT id FROM outbox WHERE conn = $1 AND seq <= $2 AND closed_at IS NULL AND NOT $3::int8multirange @> seq ORDER BY seq FOR UPDATE))`, conn, n.Through, gaps(n))
 	if err != nil {
-		return fmt.Errorf("closing the outbox: %w", err)
+		return 0, fmt.Errorf("closing the outbox: %w", err)
 	}
-	return nil
+	return int(tag.RowsAffected()), nil
 }
 
 func gaps(n commands.Numbers) string {

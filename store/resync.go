@@ -28,6 +28,21 @@ type Agreement struct {
 	Differs string  // why not; "" while too little is known to say
 	Ask     []int64 // messages of ours: the next comparison has to know what the peer has under these numbers
 	Resend  bool    // messages that were closed are open again
+	Settled
+}
+
+// Settled counts what comparisons did with messages of ours.
+type Settled struct {
+	Confirmed  int   `json:"confirmed"`  // the peer has them: they are not sent again
+	Reopened   int   `json:"reopened"`   // the peer has them no more: they are sent again as they are
+	Renumbered int   `json:"renumbered"` // the peer has others under their numbers: they are sent under new ones
+	Base       int64 `json:"base"`       // the numbers go on after it; 0: as before
+}
+
+// Add adds what one more comparison did.
+func (s *Settled) Add(more Settled) {
+	s.Confirmed, s.Reopened, s.Renumbered = s.Confirmed+more.Confirmed, s.Reopened+more.Reopened, s.Renumbered+more.Renumbered
+	s.Base = max(s.Base, more.Base)
 }
 
 // comparing is the state of one Compare transaction, which holds the row of the
@@ -104,9 +119,11 @@ func (c *comparing) compare(ctx context.Context, told int64) error {
 	case why == "" && !known:
 		return nil
 	case why == "":
-		if err := confirm(ctx, c.tx, c.conn, c.theirs.Stored); err != nil {
+		n, err := confirm(ctx, c.tx, c.conn, c.theirs.Stored)
+		if err != nil {
 			return err
 		}
+		c.out.Confirmed += n
 	}
 	c.out.Agrees = true
 	return nil
@@ -134,7 +151,7 @@ func (c *comparing) reopen(ctx context.Context) error {
 		return fmt.Errorf("opening messages again that the peer has lost: %w", err)
 	}
 	if n := tag.RowsAffected(); n > 0 {
-		c.out.Resend = true
+		c.out.Resend, c.out.Reopened = true, int(n)
 		c.tx.Audit(AuditRow{Actor: "self", Action: "connection.resync", Code: string(commands.Resync), Conn: c.conn,
 			Why: fmt.Sprintf("the peer has no longer %d messages that it had confirmed; they are sent again", n)})
 	}
@@ -219,7 +236,7 @@ func (c *comparing) goOn(ctx context.Context, why string) error {
 	if _, err := c.tx.Exec(ctx, `UPDATE sequences SET base = $2, last = $2::bigint + $3 WHERE conn = $1`, c.conn, base, n); err != nil {
 		return fmt.Errorf("going on above the numbers that the peer has: %w", err)
 	}
-	c.out.Resend = true
+	c.out.Resend, c.out.Renumbered, c.out.Base = true, n, base
 	c.tx.Audit(AuditRow{Actor: "self", Action: "connection.resync", Code: string(commands.Resync), Conn: c.conn,
 		Why: fmt.Sprintf("%s; numbers go on after %d, and %d messages that were not sent yet got new ones", why, base, n)})
 	return nil
@@ -251,7 +268,10 @@ func (c *comparing) firstUnlike(ctx context.Context, held map[int64]string) (int
 		theirs, known := held[seq]
 		switch {
 		case first > 0:
-		case known && theirs == digest, expired && !known: // nobody takes it any more
+		case known && theirs == digest:
+			same = append(same, seq)
+			c.out.Confirmed++
+		case expired && !known: // nobody takes it any more
 			same = append(same, seq)
 		case known:
 			first = seq
@@ -334,7 +354,8 @@ func (db *DB) Confirm(ctx context.Context, conn string, n commands.Numbers) erro
 		if n.Through > last {
 			return ErrRestored
 		}
-		return confirm(ctx, tx, conn, n)
+		_, err := confirm(ctx, tx, conn, n)
+		return err
 	})
 }
 

@@ -35,7 +35,7 @@ func (a *app) connectionsCommand() *cobra.Command {
 	c.AddCommand(list, show,
 		a.connectionVerb("suspend", "Stop a connection until it is resumed; running agents go on"),
 		a.connectionVerb("resume", "Let a suspended connection work again"),
-		a.connectionVerb("revoke", "End a connection for good"), a.connectionGrantCommand())
+		a.connectionVerb("revoke", "End a connection for good"), a.connectionGrantCommand(), a.connectionResyncCommand())
 	return c
 }
 

@@ -44,6 +44,15 @@ func showConnections(t *testing.T, h, s hand) {
 	var v hub.SpokeView
 	s.read(&v, 0, "connections", "show", "lab")
 	require.True(t, v.Linked)
+	for side, name := range map[*hand]string{&h: "attic", &s: "lab"} {
+		require.Regexp(t, `(?m)^compared +messages to `+name+` up to \d+, from `+name+` up to \d+$`, side.do("connections", "resync", name))
+		var settled hub.Settlement
+		side.read(&settled, 0, "connections", "resync", name)
+		require.Equal(t, name, settled.Name)
+		require.Zero(t, settled.Settled)
+	}
+	awaitLinked(t, h, true)
+	h.refused(exitNotFound, "spawnmesh connections list", "connections", "resync", "nowhere")
 	h.refused(exitNotFound, "spawnmesh connections list", "connections", "show", "nowhere")
 	s.refused(exitNotFound, "spawnmesh connections list", "connections", "suspend", "nowhere", "--reason", "x")
 }

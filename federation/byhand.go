@@ -1,0 +1,105 @@
+package federation
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A Settlement says what came of comparing the histories of a connection, as this
+// side sees it. What the peer did with its own messages, it knows.
+type Settlement struct {
+	Name    string `json:"name"`    // of the connection
+	Ours    int64  `json:"ours"`    // the last message of ours that the peer has stored
+	Theirs  int64  `json:"theirs"`  // the last message of the peer that is stored here
+	Learnt  int    `json:"learnt"`  // tasks and orders that the peer has told of, because this side was restored
+	Resumed bool   `json:"resumed"` // the connection was suspended because of used numbers
+	store.Settled
+}
+
+// How long [Board.Resync] waits for a link, and then for the histories to agree.
+const (
+	redialTime = 10 * time.Second
+	settleTime = time.Minute
+)
+
+// Resync compares the histories of the connection that a person means on a new
+// link, as every new link does, and returns when they agree. Used numbers that
+// came before are forgotten, and a connection that they suspended is resumed. The
+// error is [commands.Unreachable] where there is no link: the next one compares.
+func (b *Board) Resync(ctx context.Context, a store.Authority, text, actor string) (Settlement, error) {
+	s, err := b.Find(a, text)
+	if err != nil {
+		return Settlement{}, err
+	}
+	out := Settlement{Name: s.Name, Resumed: s.State == store.Suspended && s.By == byNumbers}
+	if s.State != store.Active && !out.Resumed {
+		return out, commands.Refuse(commands.Conflict, "comparing histories: the connection with %s is %s: %s", s.Name, s.State, s.Reason).
+			Hinting("what is suspended compares when it is resumed: spawnmesh connections resume NAME; what has ended has nothing to settle")
+	}
+	row := store.AuditRow{Actor: actor, Action: "connection.compare", Object: s.Name, Code: string(commands.Resync), Why: "histories are to be compared on the next link", Conn: s.ID}
+	if err := b.DB.Audit(ctx, row); err != nil {
+		return out, err
+	}
+	if out.Resumed {
+		if _, err := b.DB.SetConnectionState(ctx, s.ID, store.Active, "used numbers are to be settled", actor, nil); err != nil {
+			return out, err
+		}
+	}
+	if x := b.Exchange(s.ID); x != nil {
+		x.anew.Store(true)
+	}
+	if err := b.Await(ctx); err != nil {
+		return out, err
+	}
+	if !s.Linked && !out.Resumed {
+		return out, unlinked(s.Name)
+	}
+	return out, b.awaitAccord(ctx, &out, s.ID)
+}
+
+// awaitAccord waits for the next link, and for both sides to agree on it.
+func (b *Board) awaitAccord(ctx context.Context, out *Settlement, conn string) error {
+	linking, settling := time.Now().Add(redialTime), time.Now().Add(settleTime)
+	for transport.Pause(ctx, 20*time.Millisecond) {
+		x, link := b.Exchange(conn), int64(0)
+		if x != nil {
+			link = x.way.link()
+		}
+		if link == 0 {
+			if time.Now().After(linking) {
+				return unlinked(out.Name)
+			}
+			continue
+		}
+		if !x.doubtful(link) {
+			x.sum(out)
+			return nil
+		}
+		if time.Now().After(settling) {
+			x.sum(out)
+			return commands.Refuse(commands.Resync, "the histories of this side and %s do not agree after %s", out.Name, settleTime).
+				Hinting("it goes on by itself; for the reason see: spawnmesh connections show %s", out.Name)
+		}
+	}
+	return fmt.Errorf("comparing histories with %s: %w", out.Name, context.Cause(ctx))
+}
+
+func unlinked(name string) error {
+	return commands.Refuse(commands.Unreachable, "%s is not linked, so nothing was compared; it is recorded, and the next link begins with it", name).
+		Hinting("for the link see: spawnmesh connections list")
+}
+
+// sum tells what was compared on the present link.
+func (x *Exchange) sum(out *Settlement) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	out.Settled, out.Learnt, out.Theirs = x.accord.settled, x.accord.learnt, x.accord.told
+	if x.beat != nil && x.beat.Body.Link.Numbers != nil {
+		out.Ours = x.beat.Body.Link.Numbers.Stored.Through
+	}
+}
