@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
@@ -15,17 +16,18 @@ import (
 // [Backlog] narrows itself to the application's role and one workspace.
 const engineRole = "spawnmesh_engine"
 
-// prepareSchema does, as the tables' owner and on a connection of its own, what
-// only the owner may: roles and migrations.
-func prepareSchema(ctx context.Context, cfg *pgx.ConnConfig) error {
-	cfg = cfg.Copy()
-	// These settings are for statements that were written for them.
-	for _, way := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"} {
-		delete(cfg.RuntimeParams, way)
+// Prepare does what [Open] begins with: as the tables' owner, and on a connection
+// of its own, what only the owner may, which is roles and migrations. Afterwards
+// the database is nobody's yet.
+func Prepare(ctx context.Context, address string) error {
+	pc, err := pgxpool.ParseConfig(address)
+	if err != nil {
+		return fmt.Errorf("reading the database address: %w", err)
 	}
 	failures := &failures{}
-	cfg.Tracer = failures
-	db := stdlib.OpenDB(*cfg)
+	pc.ConnConfig.RuntimeParams["application_name"] = "spawnmesh"
+	pc.ConnConfig.Tracer = failures
+	db := stdlib.OpenDB(*pc.ConnConfig)
 	defer db.Close()
 	db.SetMaxOpenConns(1)
 	if err := db.PingContext(ctx); err != nil {
@@ -36,7 +38,7 @@ func prepareSchema(ctx context.Context, cfg *pgx.ConnConfig) error {
 	}
 	if err := ensureRoles(ctx, db); err != nil {
 		return fmt.Errorf("making the database roles spawnmesh_engine and spawnmesh_app; let an administrator run: "+
-			"CREATE ROLE spawnmesh_engine NOLOGIN; CREATE ROLE spawnmesh_app NOLOGIN; GRANT spawnmesh_engine, spawnmesh_app TO %s: %w", pgx.Identifier{cfg.User}.Sanitize(), err)
+			"CREATE ROLE spawnmesh_engine NOLOGIN; CREATE ROLE spawnmesh_app NOLOGIN; GRANT spawnmesh_engine, spawnmesh_app TO %s: %w", pgx.Identifier{pc.ConnConfig.User}.Sanitize(), err)
 	}
 	if err := closeDoor(ctx, db); err != nil {
 		return err

@@ -44,6 +44,10 @@ const outageLimit = 20 * time.Second
 // it is this instance's and keeps what it acknowledges. The server may still be
 // starting: Open waits for it as long as ctx allows.
 func Open(ctx context.Context, c Config) (*DB, error) {
+	db := &DB{self: c.Self, signer: c.Signer, ring: c.Ring}
+	if err := db.retry(ctx, func(ctx context.Context) error { return Prepare(ctx, c.URL) }); err != nil {
+		return nil, err
+	}
 	pc, err := pgxpool.ParseConfig(c.URL)
 	if err != nil {
 		return nil, fmt.Errorf("reading the database address: %w", err)
@@ -61,10 +65,6 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	// the planner believes it is empty, reads all of it, and keeps that plan.
 	for _, way := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"} {
 		pc.ConnConfig.RuntimeParams[way] = "off"
-	}
-	db := &DB{self: c.Self, signer: c.Signer, ring: c.Ring}
-	if err := db.retry(ctx, func(ctx context.Context) error { return prepareSchema(ctx, pc.ConnConfig) }); err != nil {
-		return nil, err
 	}
 	// From here on no statement runs as the tables' owner, whom no policy binds.
 	pc.ConnConfig.RuntimeParams["role"] = engineRole

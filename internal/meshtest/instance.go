@@ -42,7 +42,7 @@ type Instance struct {
 
 func newInstance(t testing.TB, name string) *Instance {
 	t.Helper()
-	i := &Instance{Name: name, Dir: t.TempDir(), Log: &Log{}, url: pgtest.URL(t)}
+	i := &Instance{Name: name, Dir: t.TempDir(), Log: &Log{}, url: pgtest.Prepared(t, store.Prepare)}
 	// The schema is there before anybody looks.
 	first := i.Visit(t)
 	i.Keys, i.client = first.Keys, control.NewClient(i.Dir)

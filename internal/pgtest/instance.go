@@ -7,8 +7,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/spawnmesh/spawnmesh/store/postgres"
 	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
 const (

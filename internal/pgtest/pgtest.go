@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
 	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
@@ -33,6 +34,8 @@ var shared struct {
 	instance  *instance
 	err       error // why there is no instance; the next test need not try again
 	databases int   // made so far
+	prepare   sync.Once
+	unready   error // why there is no database to copy for Prepared
 }
 
 // Main runs the tests, ends the cluster they shared, removes its directory, and exits.
@@ -53,6 +56,35 @@ func Main(m *testing.M) {
 func URL(t testing.TB) string {
 	t.Helper()
 	return database(t, "")
+}
+
+// Prepared returns the address of a database that prepare has made ready, as URL
+// does. Only the first one is made ready; the others are copies of it. A binary
+// prepares in one way.
+func Prepared(t testing.TB, prepare func(ctx context.Context, address string) error) string {
+	t.Helper()
+	c, _ := fromShared(t)
+	shared.prepare.Do(func() { shared.unready = prepareFirst(context.WithoutCancel(t.Context()), c, prepare) })
+	if shared.unready != nil {
+		t.Fatalf("preparing the database that tests get copies of: %v", shared.unready)
+	}
+	return database(t, " TEMPLATE "+prepared)
+}
+
+const prepared = "prepared" // the name of the first one
+
+func prepareFirst(ctx context.Context, c *postgres.Cluster, prepare func(ctx context.Context, address string) error) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	address, err := url.Parse(c.URL())
+	if err != nil {
+		return err
+	}
+	address.Path = "/" + prepared
+	if err := create(ctx, c, prepared, ""); err != nil {
+		return err
+	}
+	return prepare(ctx, address.String())
 }
 
 // Copy returns the address of a database with the content of another one, as URL

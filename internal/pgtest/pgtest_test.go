@@ -2,6 +2,7 @@ package pgtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,8 +13,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/spawnmesh/spawnmesh/store/postgres"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
 func TestMain(m *testing.M) { Main(m) }
@@ -148,4 +150,27 @@ func BenchmarkURL(b *testing.B) {
 	for b.Loop() {
 		URL(b)
 	}
+}
+
+func TestPreparedDatabasesAreCopies(t *testing.T) {
+	t.Parallel()
+	var times int
+	prepare := func(ctx context.Context, address string) error {
+		times++
+		conn, err := pgx.Connect(ctx, address)
+		if err != nil {
+			return err
+		}
+		_, err = conn.Exec(ctx, "CREATE TABLE numbers AS SELECT 1 AS n")
+		return errors.Join(err, conn.Close(ctx))
+	}
+	first, second := connect(t, Prepared(t, prepare)), connect(t, Prepared(t, prepare))
+
+	_, err := first.Exec(t.Context(), "INSERT INTO numbers VALUES (2)")
+
+	require.NoError(t, err)
+	var n int
+	require.NoError(t, second.QueryRow(t.Context(), "SELECT sum(n) FROM numbers").Scan(&n))
+	require.Equal(t, 1, n)
+	require.Equal(t, 1, times)
 }

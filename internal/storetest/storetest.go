@@ -50,10 +50,13 @@ func Signer(t testing.TB, b byte) *signing.Signer {
 	return s
 }
 
+// URL returns the address of a database that has the schema, and is nobody's.
+func URL(t testing.TB) string { return pgtest.Prepared(t, store.Prepare) }
+
 // NewSide returns an instance on a database of its own, with keys from seeds.
 func NewSide(t testing.TB, identity, sign byte) *Side {
 	t.Helper()
-	return OpenSide(t, pgtest.URL(t), identity, sign, 8)
+	return OpenSide(t, URL(t), identity, sign, 8)
 }
 
 // OpenSide is NewSide on a database that is there, with so many connections.

@@ -24,7 +24,7 @@ type side struct {
 
 func newSide(t testing.TB) *side {
 	t.Helper()
-	return openSide(t, pgtest.URL(t), 8)
+	return openSide(t, storetest.URL(t), 8)
 }
 
 func openSide(t testing.TB, url string, pool int) *side {

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -174,7 +173,7 @@ func tell(_ context.Context, tx *store.Tx, list []backlog.Moved) error {
 func TestNobodyWaitsInACircle(t *testing.T) {
 	t.Parallel()
 	meetings := number(t, "SPAWNMESH_MEETINGS", 40)
-	s := storetest.OpenSide(t, pgtest.URL(t), 1, 2, 20)
+	s := storetest.OpenSide(t, storetest.URL(t), 1, 2, 20)
 	s.Meet(t, store.Obeys)
 	e := &encounter{side: &side{s, backlog.Open(s.DB, tell)}, conn: s.Conn.ID}
 	e.b = boardOf(t, e.side, backlog.MainWorkspace)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/internal/pgtest"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -18,7 +18,7 @@ import (
 // meet in the database and not in front of it.
 func crowded(t *testing.T, n int) (*side, *backlog.Workspace) {
 	t.Helper()
-	s := openSide(t, pgtest.URL(t), n)
+	s := openSide(t, storetest.URL(t), n)
 	return s, boardOf(t, s, backlog.MainWorkspace)
 }
 
