@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 )
 
 // strangers are what somebody without a token can call himself when he joins.
@@ -55,10 +55,7 @@ func knock(link string, session func(exporter []byte) string) string {
 // and whoever holds a token joins meanwhile. SPAWNMESH_KNOCKS says how many.
 func TestAFloodWithoutTokensKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
-	knocks := int64(1000)
-	if n, err := strconv.Atoi(os.Getenv("SPAWNMESH_KNOCKS")); err == nil {
-		knocks = int64(n)
-	}
+	knocks := int64(scale.Of(t, "SPAWNMESH_KNOCKS", 1000))
 	m := meshtest.Start(t)
 	n, proxy := m.Newcomer(t, "attic"), meshtest.NewProxy(t, m.Hub.Link)
 	own := m.Token(t, "attic", n.Proxy)

@@ -16,28 +16,16 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 )
-
-// number reads the size of a long run from the environment: make chaos sets it.
-func number(t *testing.T, name string, small int) int {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return small
-	}
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err)
-	return n
-}
 
 // Spawns go on while hub, spoke and either Postgres are killed with -9 at random
 // moments: every agent runs exactly once, as its own trace says, and every
 // result arrives. make chaos runs 1,000 spawns with 20 kills.
 func TestRandomKills(t *testing.T) {
 	t.Parallel()
-	spawns, kills := number(t, "SPAWNMESH_CHAOS_SPAWNS", 120), number(t, "SPAWNMESH_CHAOS_KILLS", 5)
-	seed := uint64(number(t, "SPAWNMESH_CHAOS_SEED", int(time.Now().UnixNano()%1e9)))
-	t.Logf("seed %d: SPAWNMESH_CHAOS_SEED=%d repeats the choice of victims", seed, seed)
+	spawns, kills := scale.Of(t, "SPAWNMESH_CHAOS_SPAWNS", 120), scale.Of(t, "SPAWNMESH_CHAOS_KILLS", 5)
+	seed := scale.Seed(t, "SPAWNMESH_CHAOS_SEED")
 	m := startMesh(t, "--slots", "16")
 	tr := newTrace(t)
 	ids := make([]string, spawns)

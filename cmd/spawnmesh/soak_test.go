@@ -14,6 +14,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
@@ -68,10 +69,10 @@ type soakLink struct {
 
 func newSoak(t *testing.T) *soak {
 	t.Helper()
-	seed := uint64(number(t, "SPAWNMESH_SOAK_SEED", 1))
+	seed := uint64(scale.Of(t, "SPAWNMESH_SOAK_SEED", 1))
 	t.Logf("SPAWNMESH_SOAK_SEED=%d repeats the choice of what happens", seed)
 	s := &soak{t: t, ctx: t.Context(), rand: rand.New(rand.NewPCG(seed, seed)), backups: map[*fleet.Node]bool{}, trace: newTrace(t),
-		length: time.Duration(number(t, "SPAWNMESH_SOAK_SECONDS", 60)) * time.Second, output: number(t, "SPAWNMESH_SOAK_OUTPUT", 10<<20)}
+		length: time.Duration(scale.Of(t, "SPAWNMESH_SOAK_SECONDS", 60)) * time.Second, output: scale.Of(t, "SPAWNMESH_SOAK_OUTPUT", 10<<20)}
 	lab, annex := startHub(t), startHub(t, "--name", "annex")
 	s.hubs = []*fleet.Mesh{lab, annex}
 	for i, name := range spokeNames {

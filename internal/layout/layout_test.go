@@ -47,6 +47,7 @@ var may = map[string]string{
 	"internal/instance":    "commands signing store store/postgres",
 	"internal/layout":      "",
 	"internal/pgtest":      "store/postgres",
+	"internal/scale":       "",
 	"internal/storetest":   "commands internal/pgtest signing store",
 	"internal/meshtest":    "commands federation/join federation/transport hub hub/output internal/control internal/instance internal/pgtest signing spoke spoke/policy spoke/supervisor store store/postgres",
 }

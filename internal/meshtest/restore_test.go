@@ -2,6 +2,8 @@ package meshtest
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 )
 
 // traced are orders of agents that each write a line when they start. They wait
@@ -137,70 +140,101 @@ func (d disaster) strike(t *testing.T, m *Mesh, backups map[string]string) {
 // What was restored from an older backup goes on by itself. Every order that is
 // known ends with the outcome that it had, and none runs twice: neither those that
 // the backup had still to run, nor those that it does not know, nor those that
-// were given before the first link.
+// were given before the first link. make chaos tries all of them.
 func TestWhatWasRestoredGoesOnByItself(t *testing.T) {
 	t.Parallel()
-	for what, d := range disasters {
-		for point, bring := range points {
-			for _, since := range []int{0, 1, 50} {
-				if since == 50 && point != "it was started" {
-					continue // what comes after a point is the same for all
+	for _, c := range restores(t) {
+		t.Run(fmt.Sprintf("%s, to when %s, %d orders ago", c.disaster, c.point, c.since), func(t *testing.T) {
+			t.Parallel()
+			c.run(t)
+		})
+	}
+}
+
+// A restore is one way in which it may happen.
+type restore struct {
+	disaster, point string
+	since           int // orders between the backup and the disaster
+}
+
+// restores are all of them with SPAWNMESH_RESTORES=1. Otherwise they are each
+// disaster at two points, and each point, as a seed has it.
+func restores(t *testing.T) []restore {
+	var list []restore
+	choice := rand.New(rand.NewPCG(scale.Seed(t, "SPAWNMESH_RESTORE_SEED"), 0))
+	all := scale.Of(t, "SPAWNMESH_RESTORES", 0) == 1
+	at := slices.Sorted(maps.Keys(points))
+	choice.Shuffle(len(at), func(i, j int) { at[i], at[j] = at[j], at[i] })
+	for i, what := range slices.Sorted(maps.Keys(disasters)) {
+		for j, point := range at {
+			since := []int{0, 1}
+			if point == "it was started" {
+				since = append(since, 50) // what comes after a point is the same for all
+			}
+			if one := choice.IntN(len(since)); !all {
+				since = since[one : one+1]
+			}
+			for _, n := range since {
+				if all || j == i || j == i+1 {
+					list = append(list, restore{what, point, n})
 				}
-				t.Run(fmt.Sprintf("%s, to when %s, %d orders ago", what, point, since), func(t *testing.T) {
-					t.Parallel()
-					m, r := Plan{Slots: 2}.Start(t, "attic"), newTraced(t)
-					known := []string{bring(t, m, r)}
-					backups := d.backUp(t, m)
-					m.Spokes["attic"].Proxy.Heal()
-					r.open(t)
-					for range since {
-						r.order(t, m, r.gate)
-					}
-					for task := range r.tasks {
-						m.Wait(t, task)
-					}
-					late := r.order(t, m, r.gate+"-late") // runs at the time of the disaster
-					m.Await(t, late, commands.Running)
-
-					m.Spokes["attic"].Proxy.Cut()
-					d.strike(t, m, backups)
-					for range 3 {
-						known = append(known, r.order(t, m, r.gate))
-					}
-					m.Spokes["attic"].Proxy.Heal()
-
-					agreeAgain(t, m, "attic")
-					require.NoError(t, os.WriteFile(r.gate+"-late", nil, 0o600))
-					if d.has("hub") && !d.has("attic") { // it learns its own orders from the spoke
-						for task := range r.tasks {
-							Await(t, "order "+task, func() bool { return m.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE task = $1`, task) == 1 })
-							known = append(known, task)
-						}
-					}
-					for _, task := range known {
-						require.Equal(t, commands.Completed, m.Wait(t, task).State)
-					}
-					if !d.has("hub") {
-						v := m.Wait(t, late)
-						require.Equal(t, d.gone, v.State == commands.Failed && v.Reason == commands.ExecutorDied, "%s %s", v.State, v.Reason)
-						require.Equal(t, !d.gone, v.State == commands.Completed, "%s %s", v.State, v.Reason)
-					}
-					m.rest(t)
-					m.agreeAbout(t)
-					for task := range r.tasks {
-						require.Equal(t, 1, r.runs(t, task))
-					}
-					for _, side := range d.sides {
-						require.Equal(t, 1, m.instance(t, side).Count(t, resyncs+` AND actor = 'self' AND why LIKE '%numbers go on after%'`), "%s says so", side)
-					}
-					for _, i := range []*Instance{m.Hub.Instance, m.Spokes["attic"].Instance} {
-						require.Zero(t, i.Count(t, `SELECT count(*) FROM connections WHERE state <> 'active'`))
-						require.Zero(t, i.Count(t, `SELECT count(*) FROM freezes`))
-						require.Zero(t, i.Count(t, `SELECT count(*) FROM audit WHERE code IN ('SEQ_REUSE', 'RESULT_CONFLICT')`))
-					}
-				})
 			}
 		}
+	}
+	return list
+}
+
+func (c restore) run(t *testing.T) {
+	d := disasters[c.disaster]
+	m, r := Plan{Slots: 2}.Start(t, "attic"), newTraced(t)
+	known := []string{points[c.point](t, m, r)}
+	backups := d.backUp(t, m)
+	m.Spokes["attic"].Proxy.Heal()
+	r.open(t)
+	for range c.since {
+		r.order(t, m, r.gate)
+	}
+	for task := range r.tasks {
+		m.Wait(t, task)
+	}
+	late := r.order(t, m, r.gate+"-late") // runs at the time of the disaster
+	m.Await(t, late, commands.Running)
+
+	m.Spokes["attic"].Proxy.Cut()
+	d.strike(t, m, backups)
+	for range 3 {
+		known = append(known, r.order(t, m, r.gate))
+	}
+	m.Spokes["attic"].Proxy.Heal()
+
+	agreeAgain(t, m, "attic")
+	require.NoError(t, os.WriteFile(r.gate+"-late", nil, 0o600))
+	if d.has("hub") && !d.has("attic") { // it learns its own orders from the spoke
+		for task := range r.tasks {
+			Await(t, "order "+task, func() bool { return m.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE task = $1`, task) == 1 })
+			known = append(known, task)
+		}
+	}
+	for _, task := range known {
+		require.Equal(t, commands.Completed, m.Wait(t, task).State)
+	}
+	if !d.has("hub") {
+		v := m.Wait(t, late)
+		require.Equal(t, d.gone, v.State == commands.Failed && v.Reason == commands.ExecutorDied, "%s %s", v.State, v.Reason)
+		require.Equal(t, !d.gone, v.State == commands.Completed, "%s %s", v.State, v.Reason)
+	}
+	m.rest(t)
+	m.agreeAbout(t)
+	for task := range r.tasks {
+		require.Equal(t, 1, r.runs(t, task))
+	}
+	for _, side := range d.sides {
+		require.Equal(t, 1, m.instance(t, side).Count(t, resyncs+` AND actor = 'self' AND why LIKE '%numbers go on after%'`), "%s says so", side)
+	}
+	for _, i := range []*Instance{m.Hub.Instance, m.Spokes["attic"].Instance} {
+		require.Zero(t, i.Count(t, `SELECT count(*) FROM connections WHERE state <> 'active'`))
+		require.Zero(t, i.Count(t, `SELECT count(*) FROM freezes`))
+		require.Zero(t, i.Count(t, `SELECT count(*) FROM audit WHERE code IN ('SEQ_REUSE', 'RESULT_CONFLICT')`))
 	}
 }
 

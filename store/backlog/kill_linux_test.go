@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
@@ -30,9 +31,8 @@ import (
 // SPAWNMESH_KILL_ROUNDS asks for more kills.
 func TestKillsWhileClaiming(t *testing.T) {
 	t.Parallel()
-	rounds := number(t, "SPAWNMESH_KILL_ROUNDS", 12)
-	seed := uint64(number(t, "SPAWNMESH_KILL_SEED", int(time.Now().UnixNano()%1e9)))
-	t.Logf("seed %d: SPAWNMESH_KILL_SEED=%d repeats the choice of victims", seed, seed)
+	rounds := scale.Of(t, "SPAWNMESH_KILL_ROUNDS", 12)
+	seed := scale.Seed(t, "SPAWNMESH_KILL_SEED")
 	f := newFray(t, seed)
 	for range rounds {
 		f.fill(t, 60)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -172,15 +173,14 @@ func tell(_ context.Context, tx *store.Tx, list []backlog.Moved) error {
 // waits for the others in one order, so nobody is given up by the server.
 func TestNobodyWaitsInACircle(t *testing.T) {
 	t.Parallel()
-	meetings := number(t, "SPAWNMESH_MEETINGS", 40)
+	meetings := scale.Of(t, "SPAWNMESH_MEETINGS", 40)
 	s := storetest.OpenSide(t, storetest.URL(t), 1, 2, 20)
 	s.Meet(t, store.Obeys)
 	e := &encounter{side: &side{s, backlog.Open(s.DB, tell)}, conn: s.Conn.ID}
 	e.b = boardOf(t, e.side, backlog.MainWorkspace)
 	budget(t, e.b, backlog.Budget{Name: "all", Scope: "workspace", Dimension: "tokens", Hard: 100000 * backlog.Unit})
 	watcher := owner(t, s.URL)
-	seed := uint64(number(t, "SPAWNMESH_MODEL_SEED", int(time.Now().UnixNano()%1e9)))
-	t.Logf("seed %d: SPAWNMESH_MODEL_SEED=%d repeats the choices", seed, seed)
+	seed := scale.Seed(t, "SPAWNMESH_MODEL_SEED")
 
 	for round := range meetings {
 		e.prepare(t)

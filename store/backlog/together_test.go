@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,21 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
-
-// number reads the size of a long run from the environment: make chaos sets it.
-func number(t testing.TB, name string, small int) int {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return small
-	}
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err)
-	return n
-}
 
 // crowd is several clients that do whatever comes to their minds to the same few
 // tasks at the same time.
@@ -52,9 +39,8 @@ var refusals = []commands.Code{commands.Conflict, commands.StaleAttempt, command
 // lets all that can be done be done.
 func TestModelWithEverybodyAtOnce(t *testing.T) {
 	t.Parallel()
-	seed := uint64(number(t, "SPAWNMESH_MODEL_SEED", int(time.Now().UnixNano()%1e9)))
-	t.Logf("seed %d: SPAWNMESH_MODEL_SEED=%d repeats each client's choices", seed, seed)
-	for round := range max(1, number(t, "SPAWNMESH_MODEL_CHECKS", 30)/30) {
+	seed := scale.Seed(t, "SPAWNMESH_MODEL_SEED")
+	for round := range max(1, scale.Of(t, "SPAWNMESH_MODEL_CHECKS", 30)/30) {
 		s := newSide(t)
 		c := &crowd{s: s, b: boardOf(t, s, backlog.MainWorkspace), done: map[string]int{}}
 		if (seed+uint64(round))%2 == 0 {

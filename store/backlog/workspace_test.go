@@ -3,8 +3,6 @@ package backlog_test
 import (
 	"context"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -12,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -117,10 +116,7 @@ func TestPooledConnectionsCarryNothingOver(t *testing.T) {
 		create(t, boards[n], backlog.TaskSpec{Key: n, Title: n}, backlog.TaskSpec{Title: n})
 	}
 	r := rand.New(rand.NewPCG(1, 2))
-	rounds := 2000
-	if n, err := strconv.Atoi(os.Getenv("SPAWNMESH_POOL_ROUNDS")); err == nil {
-		rounds = n
-	}
+	rounds := scale.Of(t, "SPAWNMESH_POOL_ROUNDS", 2000)
 
 	for i := range rounds {
 		n := names[r.IntN(len(names))]
