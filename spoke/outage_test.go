@@ -8,10 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,6 +17,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/output"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
@@ -73,12 +72,7 @@ func result(t testing.TB, m *meshtest.Mesh, id string) (r commands.Result) {
 // make chaos lets 300 MB wait.
 func TestALongOutage(t *testing.T) {
 	t.Parallel()
-	bytes := 20_000_000
-	if text := os.Getenv("SPAWNMESH_OUTAGE_BYTES"); text != "" {
-		var err error
-		bytes, err = strconv.Atoi(text)
-		require.NoError(t, err)
-	}
+	bytes := scale.Of(t, "SPAWNMESH_OUTAGE_BYTES", 20_000_000)
 	m := talkative(output.Bounds{Agent: 1 << 30}).Start(t, "attic")
 	s, gate := m.Spokes["attic"], filepath.Join(t.TempDir(), "open")
 	id := m.Spawn(t, "attic", gated(gate, fmt.Sprintf("head -c %d /dev/zero", bytes))...)
@@ -272,44 +266,6 @@ func TestFollowingAnAgentThatIsAway(t *testing.T) {
 	require.Equal(t, "attic", away.Spoke)
 	require.NotNil(t, away.Until)
 	require.Equal(t, "one\ntwo\n", text)
-	m.Check(t)
-}
-
-// The files of an attempt stay while the hub does not have their output, however
-// old they are.
-func TestUnsentOutputIsKept(t *testing.T) {
-	t.Parallel()
-	m := meshtest.Start(t, "attic")
-	s := m.Spokes["attic"]
-	ends := func() string {
-		id := m.Spawn(t, "attic", "echo", "hi")
-		m.Wait(t, id)
-		require.Equal(t, "hi\n", m.Stdout(t, id, true))
-		meshtest.Await(t, "that it is sent", func() bool { return s.Count(t, `SELECT count(*) FROM outputs`) == 0 })
-		return id
-	}
-	sent, gate := ends(), filepath.Join(t.TempDir(), "open")
-	unsent := m.Spawn(t, "attic", gated(gate, "echo hi")...)
-	m.Await(t, unsent, commands.Running)
-	s.Proxy.Cut()
-	require.NoError(t, os.WriteFile(gate, nil, 0o644))
-	meshtest.Await(t, "the end of the agent", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 0 })
-	m.Stop(t, "attic")
-	long := time.Now().Add(-30 * 24 * time.Hour)
-	for _, id := range []string{sent, sent + "/1", unsent, unsent + "/1"} {
-		require.NoError(t, os.Chtimes(filepath.Join(s.Dir, "agents", id), long, long))
-	}
-
-	m.Start(t, "attic")
-
-	meshtest.Await(t, "the end of what was sent", func() bool {
-		_, err := os.Stat(filepath.Join(s.Dir, "agents", sent))
-		return os.IsNotExist(err)
-	})
-	require.DirExists(t, filepath.Join(s.Dir, "agents", unsent))
-	s.Proxy.Heal()
-	m.Wait(t, unsent)
-	require.Equal(t, "hi\n", m.Stdout(t, unsent, true))
 	m.Check(t)
 }
 

@@ -1,6 +1,7 @@
 package spoke_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -26,28 +27,40 @@ func TestAnAgentThatOutlivesTwoLeasesRunsOnce(t *testing.T) {
 	m.Check(t)
 }
 
-// Directories of attempts go a week after their end, and none goes whose agent
-// still runs.
-func TestTheDirectoryOfALiveAgentIsKept(t *testing.T) {
+// Directories of attempts go a week after their end. However old, none goes whose
+// agent still runs, or whose output the hub does not have.
+func TestDirectoriesThatAreNeededAreKept(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Start(t, "attic")
-	s := m.Spokes["attic"]
-	runs, ended := sleeper(t, m), m.Spawn(t, "attic", "true") // in the order in which they are looked at
-	m.Wait(t, ended)
+	s, gate := m.Spokes["attic"], filepath.Join(t.TempDir(), "open")
+	dir := func(id string) string { return filepath.Join(s.Dir, "agents", id) }
+	runs, unsent := sleeper(t, m), m.Spawn(t, "attic", gated(gate, "echo hi")...)
+	m.Await(t, unsent, commands.Running)
+	sent := m.Spawn(t, "attic", "echo", "hi") // the last that is looked at
+	m.Wait(t, sent)
+	require.Equal(t, "hi\n", m.Stdout(t, sent, true))
+	outputs := func() int { return s.Count(t, `SELECT count(*) FROM outputs WHERE task = $1`, sent) }
+	meshtest.Await(t, "that it is sent", func() bool { return outputs() == 0 })
+	s.Proxy.Cut()
+	require.NoError(t, os.WriteFile(gate, nil, 0o644))
+	meshtest.Await(t, "the end of the agent", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 1 })
 	m.Stop(t, "attic")
-	long := time.Now().Add(-8 * 24 * time.Hour)
-	for _, id := range []string{runs, runs + "/1", ended, ended + "/1"} {
-		require.NoError(t, os.Chtimes(filepath.Join(s.Dir, "agents", id), long, long))
+	long := time.Now().Add(-30 * 24 * time.Hour)
+	for _, id := range []string{runs, unsent, sent} {
+		require.NoError(t, errors.Join(os.Chtimes(dir(id), long, long), os.Chtimes(filepath.Join(dir(id), "1"), long, long)))
 	}
 
 	m.Start(t, "attic")
 
-	meshtest.Await(t, "the end of the old directory", func() bool {
-		_, err := os.Stat(filepath.Join(s.Dir, "agents", ended))
+	meshtest.Await(t, "the end of what was sent", func() bool {
+		_, err := os.Stat(dir(sent))
 		return os.IsNotExist(err)
 	})
-	m.AwaitLink(t, "attic")
-	require.DirExists(t, filepath.Join(s.Dir, "agents", runs, "1"))
+	require.DirExists(t, filepath.Join(dir(runs), "1"))
+	require.DirExists(t, filepath.Join(dir(unsent), "1"))
+	s.Proxy.Heal()
+	m.Wait(t, unsent)
+	require.Equal(t, "hi\n", m.Stdout(t, unsent, true))
 	m.Hub.Do(t, "POST", "/v1/agents/"+runs+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	require.Equal(t, commands.Cancelled, m.Wait(t, runs).State)
 	m.Check(t)
