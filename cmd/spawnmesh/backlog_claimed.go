@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,6 +42,9 @@ func (a *app) printClaims(list []claim, batch bool, failed error) error {
 	var names []string
 	for _, c := range list {
 		names = append(names, c.Name())
+	}
+	if len(list) > 0 {
+		a.did("claimed %s, and the fence is lost; give it back: %s", strings.Join(names, ", "), a.lineOfBoard("backlog", "reclaim", "--id", names[0]))
 	}
 	switch {
 	case a.forPeople() && len(list) == 0:

@@ -110,6 +110,7 @@ func (a *app) createTask(ctx context.Context, f creation) (err error) {
 	if err != nil {
 		return err
 	}
+	a.did("task %s was created; see: %s", got.Name(), a.lineOfBoard("backlog", "show", got.Name()))
 	if !a.forPeople() {
 		return a.print(got, []any{got}, table{names: []string{got.Name()}})
 	}

@@ -145,6 +145,7 @@ func budgetOf(ctx context.Context, b *backlog.Workspace, name string) (backlog.B
 
 // sayBudget shows what a budget is after it was changed.
 func (a *app) sayBudget(g backlog.Budget) error {
+	a.did("the budget is changed; see: %s", a.lineOfBoard("budget", "show", g.Name))
 	if !a.forPeople() {
 		return a.printBudget(g)
 	}

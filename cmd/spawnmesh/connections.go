@@ -110,6 +110,7 @@ func (a *app) changeConnection(ctx context.Context, name, verb, reason string) e
 	if err := c.Do(ctx, "POST", path, map[string]string{"reason": reason}, &v); err != nil {
 		return err
 	}
+	a.did("%s is %s; see: %s", v.Name, v.State, a.line("connections", "show", v.Name))
 	if a.forPeople() {
 		fmt.Fprintf(a.out, "%s is %s\n", v.Name, v.State)
 		return nil

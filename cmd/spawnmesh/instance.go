@@ -47,6 +47,17 @@ func (a *app) self() string {
 	return shellLine([]string{"spawnmesh", "--data-dir", a.dataDir})
 }
 
+// line is a command line for the same instance, as it can be pasted.
+func (a *app) line(words ...string) string { return a.self() + " " + shellLine(words) }
+
+// lineOfBoard is line for the workspace of this call.
+func (a *app) lineOfBoard(words ...string) string {
+	if a.workspace != backlog.MainWorkspace {
+		words = append(words, "--workspace", a.workspace)
+	}
+	return a.line(words...)
+}
+
 // logger writes what is at least as grave as level to standard error. A person
 // at a terminal knows which day it is.
 func (a *app) logger(level slog.Level) *slog.Logger {

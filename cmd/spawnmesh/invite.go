@@ -52,10 +52,13 @@ func (a *app) invite(ctx context.Context, name string, ttl time.Duration) error 
 	if err := client.Do(ctx, "POST", "/v1/invites", req, &v); err != nil {
 		return err
 	}
+	a.did("the invite %s for %s was made, and its token is lost; revoke it and make another: %s", v.ID, v.Name, a.line("invite", "revoke", v.ID))
 	if a.wantsJSON() {
 		return a.print(v, []any{v}, table{})
 	}
-	fmt.Fprintln(a.out, v.Token)
+	if _, err := fmt.Fprintln(a.out, v.Token); err != nil {
+		return err
+	}
 	fmt.Fprintf(a.err, "for %s, one use, until %s; this hub's fingerprint is %s\n", v.Name, v.Expires.Local().Format(time.DateTime), v.Fingerprint)
 	if v.Note != "" {
 		fmt.Fprintln(a.err, "note: the token", v.Note)

@@ -78,6 +78,7 @@ func (a *app) changeKey(ctx context.Context, change store.KeyChange) error {
 	if err := client.Do(ctx, "POST", "/v1/keys", change, &v); err != nil {
 		return err
 	}
+	a.did("the new signing key is %s; see: %s", v.Signing[0].ID, a.line("keys", "list"))
 	if !a.forPeople() {
 		return a.printKeys(v)
 	}

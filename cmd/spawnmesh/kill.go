@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,6 +61,7 @@ func (a *app) kill(ctx context.Context, ids []string, reason string, grace time.
 			continue
 		}
 		list, names = append(list, m), append(names, m.Task)
+		a.did("the kill of %s is ordered; see: %s", strings.Join(names, ", "), a.line("status", m.Task))
 		if m.State.Terminal() {
 			note(a.printError(commands.Refuse(commands.Conflict, "agent %s has ended already: %s", m.Task, m.State)))
 		} else if a.forPeople() {

@@ -50,13 +50,16 @@ type app struct {
 	hurry    <-chan struct{} // closed by the second signal; may be nil
 
 	workspace string // of the backlog and its limits
+	effect    string // see did
 }
 
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, a *app, args []string) int {
+	answer := &answer{to: a.out}
+	a.out = answer
 	root := a.root()
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err := a.heard(answer, root.ExecuteContext(ctx))
 	if err == nil {
 		return 0
 	}

@@ -172,9 +172,18 @@ func printable(s string) string {
 	}, s)
 }
 
+// fileOf returns the file that stream is, or that an answer goes to.
+func fileOf(stream any) (*os.File, bool) {
+	if a, ok := stream.(*answer); ok {
+		stream = a.to
+	}
+	f, ok := stream.(*os.File)
+	return f, ok
+}
+
 // terminal reports whether stream is one.
 func terminal(stream any) bool {
-	f, ok := stream.(*os.File)
+	f, ok := fileOf(stream)
 	if !ok {
 		return false
 	}
@@ -184,7 +193,7 @@ func terminal(stream any) bool {
 
 // columnsOf returns the width of the terminal w, 0 when it is none.
 func columnsOf(w io.Writer) int {
-	f, ok := w.(*os.File)
+	f, ok := fileOf(w)
 	if !ok {
 		return 0
 	}

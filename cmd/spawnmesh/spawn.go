@@ -77,6 +77,7 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 	if err := c.Do(ctx, "POST", "/v1/agents", f.req, &got); err != nil {
 		return err
 	}
+	a.did("agent %s was ordered on %s; see: %s", got.ID, got.Spoke, a.line("status", got.ID))
 	if f.follow {
 		fmt.Fprintf(a.err, "agent %s on %s\n", got.ID, got.Spoke)
 		return a.followAgent(ctx, c, got.ID)

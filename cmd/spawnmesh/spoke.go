@@ -158,6 +158,7 @@ func (a *app) join(ctx context.Context, file string) (err error) {
 	if err != nil {
 		return err
 	}
+	a.did("hub %s was joined; see: %s", j.Connection.Name, a.line("keys", "list"))
 	if !a.forPeople() {
 		return a.print(j, []any{j}, table{names: []string{j.Connection.Name}})
 	}

@@ -82,7 +82,7 @@ func TestMisuse(t *testing.T) {
 	tests := map[string]struct{ line, says, hint string }{
 		"no such command":        {"spwan", `there is no command "spwan"`, "did you mean: spawnmesh spawn"},
 		"one with flags":         {"launch --spoke x", `there is no command "launch"`, "see: spawnmesh --help"},
-		"none of a group":        {"connections", "connections needs a command: grant, list, resume, revoke, show, suspend", "see: spawnmesh connections --help"},
+		"none of a group":        {"connections", "connections needs a command: grant, list, resume, resync, revoke, show, suspend", "see: spawnmesh connections --help"},
 		"no such one of a group": {"spoke policy tset", `there is no command "spoke policy tset"`, "did you mean: spawnmesh spoke policy test"},
 		"no such help":           {"help nosuch", `there is no command "nosuch"`, "see: spawnmesh --help"},
 		"no such help below":     {"help spoke nosuch", `there is no command "spoke nosuch"`, "see: spawnmesh spoke --help"},
