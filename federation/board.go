@@ -44,6 +44,9 @@ type Board struct {
 	// Recalled takes in what a peer recalls of this instance's words, inside a
 	// transaction, after this instance was restored from a backup.
 	Recalled func(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) error
+	// StillFor is how long messages may wait while none is taken before their queue
+	// is said to stand still. 0 means 45 s.
+	StillFor time.Duration
 	// Lease is how long a peer that is obeyed may be silent before nothing new is
 	// started for it. Nil means [DefaultLease].
 	Lease func() time.Duration

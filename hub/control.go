@@ -64,9 +64,12 @@ func (h *Hub) getInstance(w http.ResponseWriter, r *http.Request) {
 	ctx, done := context.WithTimeout(r.Context(), 5*time.Second)
 	defer done()
 	_, dbErr := h.DB.Now(ctx)
+	health := []control.Check{control.NewCheck("postgres", dbErr), control.NewCheck("nats", h.server.Healthy(ctx))}
+	for _, q := range h.board.Unread(ctx) {
+		health = append(health, control.Check{Name: q.Name, Problem: q.Problem})
+	}
 	control.JSON(w, Instance{Role: "hub", ID: h.Keys.InstanceID(), Name: h.Name, Fingerprint: signing.Fingerprint(h.Keys.Identity.Public()),
-		Version: h.Version, Pid: os.Getpid(), Link: h.link,
-		Health: []control.Check{control.NewCheck("postgres", dbErr), control.NewCheck("nats", h.server.Healthy(ctx))}})
+		Version: h.Version, Pid: os.Getpid(), Link: h.link, Health: health})
 }
 
 func (h *Hub) postAgent(w http.ResponseWriter, r *http.Request) {
@@ -208,7 +211,9 @@ func (h *Hub) getConnection(w http.ResponseWriter, r *http.Request) {
 		control.Error(w, err)
 		return
 	}
-	control.JSON(w, viewOfSpoke(s))
+	v := viewOfSpoke(s)
+	v.Queues = h.board.Queues(r.Context())[s.ID]
+	control.JSON(w, v)
 }
 
 func (h *Hub) postConnection(w http.ResponseWriter, r *http.Request) {

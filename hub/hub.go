@@ -41,6 +41,7 @@ type Hub struct {
 	Advertise string        // host:port that join tokens name; default: where it listens
 	Version   string        // of the program, for people
 	Interval  time.Duration // between two heartbeats that peers expect; 0 means the default
+	StillFor  time.Duration // how long reports may wait while none is taken before that is a problem; 0 means the default
 	Output    output.Bounds // of what is kept of agents' output
 	Log       *slog.Logger  // required
 	// Ready is called once the hub serves, with the address of its link.
@@ -48,14 +49,15 @@ type Hub struct {
 	// Hurry ends the wait for answers under way when it is closed. It may be nil.
 	Hurry <-chan struct{}
 
-	board  *federation.Board
-	server *transport.Hub
-	output *output.Store
-	watch  watchers
-	orders *store.Group[store.SpawnOrder, store.Ordered]
-	join   joins
-	link   string
-	pin    string
+	board   *federation.Board
+	server  *transport.Hub
+	output  *output.Store
+	watch   watchers
+	lacking lacking
+	orders  *store.Group[store.SpawnOrder, store.Ordered]
+	join    joins
+	link    string
+	pin     string
 }
 
 // Run serves until ctx ends, and returns after everything it started has ended.
@@ -74,6 +76,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Go(func() error { return h.server.ServeJoin(ctx, h.answerJoin) })
 	g.Go(func() error { return h.auditRefusedJoins(ctx) })
 	g.Go(func() error { return h.sweep(ctx) })
+	g.Go(func() error { return every(ctx, time.Second, func() { h.askForOutput(ctx) }) })
 	g.Go(func() error { return every(ctx, endPeriod, func() { h.endUnanswered(ctx) }) })
 	g.Go(func() error { return control.Serve(ctx, socket, h.control(), h.Hurry, h.Log) })
 	h.Log.InfoContext(ctx, "hub is serving", "link", h.link, "instance", h.Keys.InstanceID())
@@ -102,9 +105,14 @@ func (h *Hub) start(ctx context.Context) error {
 	h.server = &transport.Hub{Listen: h.Listen, Dir: filepath.Join(h.Dir, "nats"), Certificate: cert, Log: h.Log,
 		JoinUser: h.mayJoin, JoinFull: h.joinFull}
 	h.board = &federation.Board{DB: h.DB, Keys: h.Keys, Log: h.Log, Dir: h.Dir, Process: "hub:" + h.Dir, Version: h.Version, Server: h.server,
-		Handlers: h.handlers(), Interval: h.Interval, End: h.endWork, Ended: h.workEnded, Recalled: h.takeRecalled}
+		Handlers: h.handlers(), Interval: h.Interval, StillFor: h.StillFor, End: h.endWork, Ended: h.workEnded, Recalled: h.takeRecalled}
 	if err := h.board.Start(ctx); err != nil {
 		return err
+	}
+	for _, s := range h.board.Statuses(store.Commands) {
+		if !s.State.Ended() {
+			h.lacking.add(s.ID, time.Now())
+		}
 	}
 	h.link = h.server.Addr()
 	return nil
@@ -117,7 +125,11 @@ func (h *Hub) endWork(ctx context.Context, tx *store.Tx, c store.Connection) err
 
 // takeRecalled takes over the orders that this hub no longer knows.
 func (h *Hub) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) error {
-	return tx.Adopt(ctx, c, r.Orders)
+	if err := tx.Adopt(ctx, c, r.Orders); err != nil || !r.Done {
+		return err
+	}
+	h.lacking.restored(c.ID)
+	return nil
 }
 
 // workEnded wakes whoever waits for an agent: its connection may have ended.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub/output"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -64,6 +63,8 @@ type reading struct {
 	after int64
 	told  bool      // that the spoke is not linked
 	asked time.Time // when the spoke was asked for the rest; first, when the agent was seen to have ended
+	tail  int64     // of the log when it was asked last
+	vain  int       // how often it was asked since without any coming
 	lacks []Missing // as it was looked at last
 	enc   *json.Encoder
 	flush func() error
@@ -112,7 +113,9 @@ func (r *reading) once(ctx context.Context) (complete bool, err error) {
 	if list[0].State.Terminal() && (over || len(r.lacks) == 0) {
 		return true, nil
 	}
-	r.ask(ctx, list[0], log)
+	if r.ask(ctx, list[0], log) {
+		return true, nil
+	}
 	wait := known && !from.Linked
 	if wait && !r.told {
 		w := Waiting{Spoke: from.Name}
@@ -127,32 +130,36 @@ func (r *reading) once(ctx context.Context) (complete bool, err error) {
 	return false, err
 }
 
-// askAgain is how long a reader waits for the rest of an ended agent's output before
-// the spoke is told again what is here.
-const askAgain = 5 * time.Second
+// waitMost is how often a reader asks for output while nothing of it comes, before
+// the log ends without it.
+const waitMost = 12
 
-// ask tells the spoke how much is here of the output that a result tells of. It
-// has sent all of it already where this hub was restored from a backup.
-func (r *reading) ask(ctx context.Context, m store.Mirror, log *store.Log) {
+// ask asks the spoke for the output that a result tells of, of each attempt, and
+// reports whether that was done in vain for too long. The spoke has sent all of it
+// already where this hub was restored from a backup.
+func (r *reading) ask(ctx context.Context, m store.Mirror, log *store.Log) (vain bool) {
 	now := time.Now()
 	if !m.State.Terminal() || now.Sub(r.asked) < askAgain {
-		return
+		return false
 	}
 	first := r.asked.IsZero()
 	r.asked = now
-	x := r.hub.board.Exchange(m.Conn)
-	if first || x == nil || x.Link() == 0 {
-		return
+	if first || !r.hub.agrees(m.Conn) {
+		return false
 	}
-	var body commands.OutputStored
-	for _, name := range commands.Streams {
-		if st := log.Stream(m.Attempt, name); st.Ended == nil {
-			body.Streams = append(body.Streams, commands.StoredStream{Task: m.Task, Attempt: m.Attempt, Stream: name, Through: st.Through})
+	var list []store.Lack
+	for attempt := 1; attempt <= m.Attempt; attempt++ {
+		for _, name := range commands.Streams {
+			if st := log.Stream(attempt, name); st.Ended == nil {
+				list = append(list, store.Lack{Conn: m.Conn, Task: m.Task, Attempt: attempt, Stream: name, Through: st.Through})
+			}
 		}
 	}
-	if err := x.Send(ctx, store.LaneCtl, federation.Note{Body: &body}); err != nil && ctx.Err() == nil {
-		r.hub.Log.DebugContext(ctx, "asking for output", "id", m.Task, "err", err)
+	if r.vain++; log.Tail != r.tail {
+		r.vain, r.tail = 0, log.Tail
 	}
+	r.hub.askFor(ctx, list)
+	return r.vain >= waitMost
 }
 
 // sayMissing ends a log with what is not in it.

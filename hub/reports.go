@@ -33,6 +33,7 @@ func (h *Hub) elsewhere(s *commands.Spawn) []store.Candidate {
 // ordered elsewhere.
 func (h *Hub) moved(batch []*store.Incoming) {
 	h.watch.notify(tasksOf(batch))
+	h.lacking.ended(batch)
 	for _, m := range batch {
 		if conn, again := m.Effect.(string); again {
 			h.board.Wake(conn)

@@ -71,6 +71,9 @@ func (s *Spoke) getInstance(w http.ResponseWriter, r *http.Request) {
 		link.Remote = true
 		v.Health = append(v.Health, link)
 	}
+	for _, q := range s.board.Unread(ctx) {
+		v.Health = append(v.Health, control.Check{Name: q.Name, Problem: q.Problem})
+	}
 	control.JSON(w, v)
 }
 
@@ -100,14 +103,15 @@ func (s *Spoke) getRunning(w http.ResponseWriter, r *http.Request) {
 // A HubView is a hub as the host of a spoke sees it.
 type HubView struct {
 	store.Connection
-	Grant       store.GrantTerms  `json:"grant"`
-	Running     int               `json:"running"` // agents that it asked for
-	Remote      string            `json:"remote"`  // where it is dialled
-	Linked      bool              `json:"linked"`
-	LinkedSince *time.Time        `json:"linked_since,omitempty"`
-	LastSeen    *time.Time        `json:"last_seen,omitempty"`
-	Differs     string            `json:"differs,omitempty"` // why nothing is relayed: one side was restored from a backup
-	Says        commands.LinkView `json:"peer_says"`         // what the hub says about the connection
+	Grant       store.GrantTerms     `json:"grant"`
+	Running     int                  `json:"running"` // agents that it asked for
+	Remote      string               `json:"remote"`  // where it is dialled
+	Linked      bool                 `json:"linked"`
+	LinkedSince *time.Time           `json:"linked_since,omitempty"`
+	LastSeen    *time.Time           `json:"last_seen,omitempty"`
+	Differs     string               `json:"differs,omitempty"` // why nothing is relayed: one side was restored from a backup
+	Says        commands.LinkView    `json:"peer_says"`         // what the hub says about the connection
+	Queues      []federation.Waiting `json:"queues,omitempty"`  // what waits at the hub to be taken here; empty without a link
 }
 
 func (s *Spoke) viewOfHub(c federation.Status, grants map[string]store.GrantTerms) HubView {
@@ -123,9 +127,11 @@ func (s *Spoke) viewOfHub(c federation.Status, grants map[string]store.GrantTerm
 
 func (s *Spoke) getConnections(w http.ResponseWriter, r *http.Request) {
 	grants, err := s.DB.Grants(r.Context())
-	list := make([]HubView, 0)
+	list, queues := make([]HubView, 0), s.board.Queues(r.Context())
 	for _, c := range s.board.Statuses(store.Obeys) {
-		list = append(list, s.viewOfHub(c, grants))
+		v := s.viewOfHub(c, grants)
+		v.Queues = queues[c.ID]
+		list = append(list, v)
 	}
 	reply(w, list, err)
 }
@@ -133,7 +139,9 @@ func (s *Spoke) getConnections(w http.ResponseWriter, r *http.Request) {
 func (s *Spoke) getConnection(w http.ResponseWriter, r *http.Request) {
 	grants, err := s.DB.Grants(r.Context())
 	c, missing := s.board.Find(store.Obeys, r.PathValue("name"))
-	reply(w, s.viewOfHub(c, grants), errors.Join(missing, err))
+	v := s.viewOfHub(c, grants)
+	v.Queues = s.board.Queues(r.Context())[c.ID]
+	reply(w, v, errors.Join(missing, err))
 }
 
 // postGrant changes what a hub may ask for here, as far as the request says.

@@ -26,11 +26,12 @@ func (s *Spoke) handlers() []federation.Handler {
 
 // outputStored hears how much output a hub has on disk.
 func (s *Spoke) outputStored(ctx context.Context, c store.Connection, batch []*store.Incoming) error {
-	var list []commands.StoredStream
 	for _, m := range batch {
-		list = append(list, m.Body.(*commands.OutputStored).Streams...)
+		if err := s.output.Stored(ctx, c.ID, m.Re(), m.Body.(*commands.OutputStored).Streams); err != nil {
+			return err
+		}
 	}
-	return s.output.Stored(ctx, c.ID, list)
+	return nil
 }
 
 // judge asks the policy about a spawn.

@@ -269,36 +269,43 @@ func TestFollowingAnAgentThatIsAway(t *testing.T) {
 	m.Check(t)
 }
 
-// A hub that was restored from a backup and follows an agent gets again what it had,
+// A hub that was restored from a backup asks by itself for the output that it had, of every attempt,
 // or hears that it is gone.
 func TestOutputThatAHubHasLost(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Start(t, "attic")
 	s := m.Spokes["attic"]
-	ends := func(size string) string {
-		id := m.Spawn(t, "attic", "head", "-c", size, "/dev/zero")
+	ends := func(argv ...string) string {
+		id := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: argv, MaxRetries: 1}})
 		m.Wait(t, id)
 		m.EachLog(t, id, true, func(hub.LogLine) {})
 		meshtest.Await(t, "that it is sent", func() bool { return s.Count(t, `SELECT count(*) FROM outputs`) == 0 })
 		return id
 	}
-	kept, gone := ends("200000"), ends("100000")
+	kept, gone, unknown := ends("head", "-c", "200000", "/dev/zero"), ends("head", "-c", "100000", "/dev/zero"), ends("echo", "hi")
+	twice := ends("sh", "-c", `echo try; mkdir "$0"`, filepath.Join(t.TempDir(), "absent", "absent"))
+	other := meshtest.NewID()
 	m.Stop(t, "hub")
 	m.Hub.Exec(t, `DELETE FROM logs`)
+	m.Hub.Exec(t, `UPDATE mirrors SET task = $2 WHERE task = $1`, unknown, other)
 	require.NoError(t, os.RemoveAll(filepath.Join(s.Dir, "agents", gone)))
 
 	m.Start(t, "hub")
 
-	m.AwaitLink(t, "attic")
+	meshtest.Await(t, "that the hub has asked by itself", func() bool {
+		return m.Hub.Count(t, `SELECT count(*) FROM log_streams WHERE stream = 'stdout' AND ended IS NOT NULL`) == 5
+	})
 	n, sum := digest(t, m, kept)
 	require.Equal(t, int64(200_000), n)
 	require.Equal(t, result(t, m, kept).Stdout.SHA256, sum)
-	marks := map[string]output.Dropped{}
-	m.EachLog(t, gone, true, func(l hub.LogLine) {
-		if l.Dropped != nil {
-			marks[l.Stream] = *l.Dropped
-		}
-	})
-	require.Equal(t, output.Dropped{By: "spoke", Cut: true}, marks["stdout"])
-	m.Check(t)
+	require.Equal(t, "try\ntry\n", m.Stdout(t, twice, false), "of every attempt")
+	for _, id := range []string{gone, other} {
+		marks := map[string]output.Dropped{}
+		m.EachLog(t, id, true, func(l hub.LogLine) {
+			if l.Dropped != nil {
+				marks[l.Stream] = *l.Dropped
+			}
+		})
+		require.Equal(t, output.Dropped{By: "spoke", Cut: true}, marks["stdout"])
+	}
 }

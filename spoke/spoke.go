@@ -59,6 +59,7 @@ type Spoke struct {
 	Slots    int           // agents at a time; 0 means DefaultSlots
 	Lease    time.Duration // of a claim; renewed at a third of it; 0 means DefaultLease
 	Interval time.Duration // of heartbeats; 0 means DefaultInterval
+	StillFor time.Duration // how long orders may wait while none is taken before that is a problem; 0 means the default
 	Drain    time.Duration // how long a stop waits for running agents; they go on without us after it
 	Version  string        // of the program, for people
 	Log      *slog.Logger  // required
@@ -150,7 +151,7 @@ func (s *Spoke) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.board = &federation.Board{DB: s.DB, Keys: s.Keys, Log: s.Log, Dir: s.Dir, Process: "spoke:" + s.Dir, Version: s.Version, Handlers: s.handlers(),
-		Interval: s.Interval, Load: s.load, End: s.endWork, Ended: s.workEnded, Recalled: s.takeRecalled,
+		Interval: s.Interval, StillFor: s.StillFor, Load: s.load, End: s.endWork, Ended: s.workEnded, Recalled: s.takeRecalled,
 		Lease: func() time.Duration { return s.Policy.Now().Lease() }}
 	s.output = output.New(s.backlog)
 	s.output.Board, s.output.Dir, s.output.Live, s.output.Log = s.board, s.attemptDir, s.live.asked, s.Log

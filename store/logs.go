@@ -105,6 +105,51 @@ func (db *DB) logs(ctx context.Context, sql string, tasks []string, arg any) (li
 	return list, err
 }
 
+// A Lack is a stream of an agent's output of which there is more than is here, or
+// may be.
+type Lack struct {
+	Conn, Task string
+	Attempt    int
+	Stream     string
+	Through    int64 // that are here
+}
+
+// lackPage is how many tasks are looked at together, and how many streams are
+// found at most.
+const lackPage, lackMost = 1000, 256
+
+// LacksOutput looks at a page of tasks, the newest first, of those before the task
+// before; "" = from the newest one on. It returns the streams of conns that have
+// ended, with their attempt, and of which no end is here: of the last attempt those
+// of which the result tells more than is here. next is where the next page begins,
+// "" when there is none.
+func (db *DB) LacksOutput(ctx context.Context, conns []string, before string) (list []Lack, next string, err error) {
+	err = db.Read(ctx, "looking for output that is not here", func(ctx context.Context, conn *pgxpool.Conn) error {
+		var n int
+		err := conn.QueryRow(ctx, `SELECT count(*), coalesce((array_agg(task ORDER BY task))[1]::text, '')
+			FROM (SELECT task FROM mirrors WHERE $1 = '' OR task < nullif($1, '')::uuid ORDER BY task DESC LIMIT $2) AS page`, before, lackPage).Scan(&n, &next)
+		if err != nil || n == 0 {
+			return err
+		}
+		rows, err := conn.Query(ctx, `
+			SELECT m.conn::text, m.task::text, a.attempt, n.stream, coalesce(s.through, 0)
+			FROM mirrors m CROSS JOIN LATERAL generate_series(1, m.attempt) AS a (attempt) CROSS JOIN (VALUES ('stdout'), ('stderr')) AS n (stream)
+				LEFT JOIN log_streams s ON s.task = m.task AND s.attempt = a.attempt AND s.stream = n.stream
+			WHERE m.task >= $2::uuid AND ($1 = '' OR m.task < nullif($1, '')::uuid) AND m.conn = ANY($3::uuid[]) AND m.ended_at IS NOT NULL AND s.ended IS NULL
+				AND m.result->>'outcome' <> '' AND (a.attempt < m.attempt OR coalesce((m.result->n.stream->>'size')::bigint, 0) > coalesce(s.through, 0))
+			ORDER BY m.task DESC, a.attempt, n.stream LIMIT $4`, before, next, conns, lackMost)
+		if err != nil {
+			return err
+		}
+		if n < lackPage {
+			next = ""
+		}
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Lack])
+		return err
+	})
+	return list, next, err
+}
+
 // holdLogs comes before anything else of logs is locked.
 const holdLogs = `SELECT FROM logs WHERE task = ANY($1::uuid[]) ORDER BY task FOR UPDATE`
 

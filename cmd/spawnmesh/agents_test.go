@@ -155,6 +155,7 @@ func killTree(t *testing.T, h hand) {
 	table := h.do("status", id)
 	require.Regexp(t, `(?m)^reaped +\d+ .*sleep`, table)
 	require.Regexp(t, `(?m)^kill +ordered by uid:\d+: wrong branch$`, table)
+	require.Regexp(t, `a kill was ordered by uid:\d+: wrong branch$`, strings.TrimSpace(h.do("why", id)))
 }
 
 func kills(t *testing.T, h hand) {

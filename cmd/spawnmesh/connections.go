@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -119,6 +120,20 @@ func (a *app) changeConnection(ctx context.Context, name, verb, reason string) e
 }
 
 func (a *app) printConnections(views []connectionView) error {
+	if err := printList(a, views, a.tableOf(views)); err != nil || !a.forPeople() {
+		return err
+	}
+	for _, v := range views {
+		for _, q := range v.Queues {
+			if q.Problem != "" {
+				fmt.Fprintf(a.out, "%s: %s: %s\n", printable(v.Name), q.Queue, q.Problem)
+			}
+		}
+	}
+	return nil
+}
+
+func (a *app) tableOf(views []connectionView) table {
 	t := table{head: []string{"NAME", "STATE", "LINK", "SEEN", "SLOTS", "RUNNING", "QUEUED"}, wide: []string{"KILL LEVEL", "CAPABILITIES", "UNCONFIRMED", "ID", "INSTANCE", "WEIGHT"},
 		empty: "no connections yet; invite a spoke: " + a.self() + " invite --name NAME"}
 	for _, v := range views {
@@ -132,7 +147,7 @@ func (a *app) printConnections(views []connectionView) error {
 		}
 		t.rows, t.names = append(t.rows, row), append(t.names, v.Name)
 	}
-	return printList(a, views, t)
+	return t
 }
 
 // stateOf is the stricter of the two sides' states: ours, or what the peer says
@@ -185,6 +200,9 @@ func (a *app) printConnection(v connectionView) error {
 	list.add("link", linkOf(v))
 	list.add("remote", v.Remote)
 	list.add("link key", v.LinkKey)
+	for _, q := range v.Queues {
+		list.add("queue "+q.Queue, cmp.Or(q.Problem, fmt.Sprintf("%d messages wait", q.Messages)))
+	}
 	if v.Authority != store.Obeys {
 		list.add("seen", seenOf(v))
 		list.add("agents", fmt.Sprintf("%d running, %d queued, %d slots", v.Running, v.Queued, v.Slots))

@@ -40,6 +40,7 @@ func TestTheHostSeesAndRulesHisMachine(t *testing.T) {
 	require.Empty(t, following.end().out)
 	require.Regexp(t, fmt.Sprintf(`(?m)uid:%d +task.kill +%s .* my machine$`, os.Getuid(), id), s.do("audit", "list", "--object", id))
 	require.Regexp(t, fmt.Sprintf(`(?m)^kill +ordered by uid:%d: my machine$`, os.Getuid()), s.do("status", id))
+	require.Contains(t, s.do("why", id), fmt.Sprintf("a kill was ordered by uid:%d: my machine", os.Getuid()))
 	s.refused(exitConflict, "has ended already: cancelled", "kill", id, "--reason", "again")
 	requireLogLines(t, m.Spokes["attic"], done, id)
 

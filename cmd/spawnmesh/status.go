@@ -173,12 +173,18 @@ func agentPairs(v agentView) pairs {
 	if v.StartedAt == nil && !v.State.Terminal() {
 		list.add("expires", v.ExpiresAt.Local().Format(time.DateTime)+" (not started later than this)")
 	}
-	var kill struct{ Reason, By string }
-	if v.Kill != nil && json.Unmarshal(v.Kill, &kill) == nil {
-		list.add("kill", fmt.Sprintf("ordered by %s: %s", kill.By, kill.Reason))
-	}
+	list.add("kill", killOf(v))
 	list.add("directory", v.Dir)
 	return list
+}
+
+// killOf says who ordered the end of an agent, and why; "" when nobody did.
+func killOf(v agentView) string {
+	var kill struct{ Reason, By string }
+	if v.Kill == nil || json.Unmarshal(v.Kill, &kill) != nil {
+		return ""
+	}
+	return fmt.Sprintf("ordered by %s: %s", kill.By, kill.Reason)
 }
 
 // inConnection names a peer, and says when nothing more is heard of it.

@@ -34,7 +34,11 @@ func (a *app) why(ctx context.Context, c *control.Client, id string) error {
 		if err := c.Do(ctx, "GET", path+"/why", nil, &w); err != nil {
 			return err
 		}
-		return a.printWhy(w)
+		if err := a.printWhy(w); err != nil || killOf(v) == "" || !a.forPeople() {
+			return err
+		}
+		_, err := fmt.Fprintf(a.out, "  a kill was %s\n", printable(killOf(v)))
+		return err
 	}
 	w := struct {
 		Task string `json:"id"`
@@ -46,6 +50,9 @@ func (a *app) why(ctx context.Context, c *control.Client, id string) error {
 			return err
 		}
 		w.Why = "it waits for " + waits
+	}
+	if killOf(v) != "" {
+		w.Why += "; a kill was " + killOf(v)
 	}
 	if !a.forPeople() {
 		return a.print(w, []any{w}, table{names: []string{w.Task}})

@@ -3,7 +3,6 @@ package transport
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -121,9 +120,8 @@ func (h *Hub) Queues() []Queue {
 }
 
 // Healthy tells whether messages can be stored now, by storing one and taking it
-// away again, and whether all queues are read: one that stands still for longer
-// than Hub.StillFor, of a peer that is admitted or is read, is an error that
-// names both. Without a deadline in ctx it takes five seconds at most.
+// away again. Whether they are read is seen by their queues. Without a deadline in
+// ctx it takes five seconds at most.
 func (h *Hub) Healthy(ctx context.Context) error {
 	l := h.main.get()
 	if l == nil {
@@ -131,32 +129,7 @@ func (h *Hub) Healthy(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return errors.Join(probe(ctx, l, streamCommands, commandSubject(probeToken, LaneControl, "probe")), h.moving())
-}
-
-// moving names the queue that has stood still for longest, and says how many do.
-func (h *Hub) moving() error {
-	admitted, now := h.gate.admitted(), time.Now()
-	limit := cmp.Or(h.StillFor, 30*time.Second)
-	var worst Queue
-	count := 0
-	for _, q := range h.Queues() {
-		if _, in := slices.BinarySearch(admitted, q.Peer); !q.Read && !in || q.Still(now) <= limit {
-			continue
-		}
-		if count++; count == 1 || q.Still(now) > worst.Still(now) {
-			worst = q
-		}
-	}
-	if count == 0 {
-		return nil
-	}
-	why := "nobody reads them"
-	if worst.Read {
-		why = "their reader does not take them; look for its errors in the log"
-	}
-	return fmt.Errorf("the %s of %s have stood still for %s: %d messages, %d bytes, and %s (%d queues stand still)",
-		worst.Name, worst.Peer, worst.Still(now).Round(time.Second), worst.Messages, worst.Bytes, why, count)
+	return probe(ctx, l, streamCommands, commandSubject(probeToken, LaneControl, "probe"))
 }
 
 // Queues asks the hub what waits for this spoke, lane by lane.

@@ -10,7 +10,6 @@ import (
 	"net"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -39,8 +38,6 @@ type Hub struct {
 	ReportQuota  int   // reports that may wait per peer and kind; default 20,000
 	ReportBytes  int64 // a peer's share of the disk: events and results that may wait, and as much again for logs, in bytes; default 64 MiB
 	MaxPeers     int   // connections at once; default 4,096
-
-	StillFor time.Duration // how long a queue may stand still before Healthy says so; default 30 s
 
 	once   sync.Once // of prepare
 	gate   *gate

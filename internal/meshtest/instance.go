@@ -170,7 +170,7 @@ func (i *Instance) endAgents(t testing.TB) {
 func (h *Hub) start(t testing.TB) {
 	t.Helper()
 	h.live(t, func(ctx context.Context, db *store.DB, ready func()) error {
-		h.run = &hub.Hub{DB: db, Keys: h.Keys, Dir: h.Dir, Name: h.name, Listen: "127.0.0.1:0", Version: "test", Log: h.Log.Logger(), Output: h.bounds,
+		h.run = &hub.Hub{DB: db, Keys: h.Keys, Dir: h.Dir, Name: h.name, Listen: "127.0.0.1:0", Version: "test", Log: h.Log.Logger(), Output: h.bounds, StillFor: h.still,
 			Ready: func(link string) {
 				h.Link = link
 				ready()
@@ -191,7 +191,7 @@ func (s *Spoke) start(t testing.TB) {
 	rules, err := policy.Open(s.Dir)
 	require.NoError(t, err)
 	s.live(t, func(ctx context.Context, db *store.DB, ready func()) error {
-		return (&spoke.Spoke{DB: db, Keys: s.Keys, Dir: s.Dir, Policy: rules, Slots: s.plan.Slots, Lease: lease, Interval: interval,
+		return (&spoke.Spoke{DB: db, Keys: s.Keys, Dir: s.Dir, Policy: rules, Slots: s.plan.Slots, Lease: lease, Interval: interval, StillFor: s.plan.StillFor,
 			Version: "test", Log: s.Log.Logger(), Ready: ready}).Run(ctx)
 	})
 }

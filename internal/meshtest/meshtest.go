@@ -51,6 +51,7 @@ type Plan struct {
 	Slots    int           // agents at a time; default 4
 	Interval time.Duration // of heartbeats; default 200 ms
 	Lease    time.Duration // of claims; default 10 s
+	StillFor time.Duration // how long a queue may stand still; default 45 s
 	Output   output.Bounds // of what the hub keeps of agents' output
 }
 
@@ -68,6 +69,7 @@ type Hub struct {
 	Link   string // host:port of its link in its present life
 	run    *hub.Hub
 	bounds output.Bounds
+	still  time.Duration
 	name   string // that it gives itself
 }
 
@@ -88,7 +90,7 @@ func Start(t testing.TB, names ...string) *Mesh {
 // Start makes a mesh of plan p: a hub, and a linked spoke per name.
 func (p Plan) Start(t testing.TB, names ...string) *Mesh {
 	t.Helper()
-	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub"), bounds: p.Output, name: cmp.Or(p.Hub, "lab")}, Spokes: map[string]*Spoke{}, plan: p}
+	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub"), bounds: p.Output, still: p.StillFor, name: cmp.Or(p.Hub, "lab")}, Spokes: map[string]*Spoke{}, plan: p}
 	m.Start(t, "hub")
 	for _, name := range names {
 		m.Add(t, name)

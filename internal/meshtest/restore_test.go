@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -63,6 +64,26 @@ var points = map[string]func(t *testing.T, m *Mesh, r *traced) string{
 	"it was ordered": func(t *testing.T, m *Mesh, r *traced) string {
 		m.Spokes["attic"].Proxy.Cut()
 		return r.order(t, m, r.gate)
+	},
+	"it was relayed": func(t *testing.T, m *Mesh, r *traced) string {
+		attic := m.Spokes["attic"]
+		hold, err := pgx.Connect(t.Context(), attic.url)
+		require.NoError(t, err)
+		_, err = hold.Exec(t.Context(), `BEGIN; LOCK TABLE inbox IN SHARE MODE`)
+		require.NoError(t, err)
+		task := r.order(t, m, r.gate)
+		Await(t, "that it has come to the spoke", func() bool {
+			return attic.Count(t, `SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = current_database()`) > 0
+		})
+		attic.Proxy.Cut()
+		m.Stop(t, "attic")
+		require.NoError(t, hold.Close(t.Context())) // what waited for it is rolled back: nobody is there to commit it
+		Await(t, "the end of that", func() bool {
+			return attic.Count(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state <> 'idle' AND pid <> pg_backend_pid()`) == 0
+		})
+		require.Zero(t, attic.Count(t, `SELECT count(*) FROM inbox WHERE task = $1`, task))
+		m.Start(t, "attic")
+		return task
 	},
 	"it was queued": func(t *testing.T, m *Mesh, r *traced) string {
 		for range 2 { // all slots
@@ -158,7 +179,7 @@ type restore struct {
 }
 
 // restores are all of them with SPAWNMESH_RESTORES=1. Otherwise they are each
-// disaster at two points, and each point, as a seed has it.
+// disaster at three points, and each point, as a seed has it.
 func restores(t *testing.T) []restore {
 	var list []restore
 	choice := rand.New(rand.NewPCG(scale.Seed(t, "SPAWNMESH_RESTORE_SEED"), 0))
@@ -175,7 +196,7 @@ func restores(t *testing.T) []restore {
 				since = since[one : one+1]
 			}
 			for _, n := range since {
-				if all || j == i || j == i+1 {
+				if all || j >= i && j <= i+2 {
 					list = append(list, restore{what, point, n})
 				}
 			}

@@ -11,6 +11,7 @@ package output
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,8 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -197,8 +200,9 @@ func (s *Sender) add(list []backlog.Output) {
 }
 
 // again takes up output that was sent and that a hub does not have any more: it was
-// restored. The answer to the first piece says where to go on.
-func (s *Sender) again(ctx context.Context, list []commands.StoredStream) error {
+// restored. The answer to the first piece says where to go on. Output that is not
+// known here any more is said to be lost, in answer to asked.
+func (s *Sender) again(ctx context.Context, conn string, asked *signing.Ref, list []commands.StoredStream) error {
 	var lost []backlog.Fence
 	for _, st := range list {
 		if f := (backlog.Fence{Task: st.Task, Attempt: st.Attempt}); !st.Ended && st.Code == "" && !s.knows(f) {
@@ -209,15 +213,30 @@ func (s *Sender) again(ctx context.Context, list []commands.StoredStream) error 
 		return nil
 	}
 	found, err := s.Backlog.KeepOutput(ctx, lost)
-	if err == nil {
-		s.add(found)
+	if err != nil {
+		return err
 	}
-	return err
+	s.add(found)
+	var notes []federation.Note
+	for _, st := range list {
+		if f := (backlog.Fence{Task: st.Task, Attempt: st.Attempt}); slices.Contains(lost, f) && !s.knows(f) {
+			notes = append(notes, federation.Note{Re: asked, Body: &commands.Log{Task: st.Task, Attempt: st.Attempt, Stream: st.Stream, Offset: st.Through, End: &commands.LogEnd{Cut: true}}})
+		}
+	}
+	x := s.Board.Exchange(conn)
+	if x == nil || len(notes) == 0 {
+		return nil
+	}
+	s.Log.WarnContext(ctx, "a hub asks for output of which nothing is known here; it is told that it is lost", "conn", conn, "streams", len(notes))
+	if err := x.Send(ctx, transport.KindLog, notes...); err != nil && ctx.Err() == nil {
+		s.Log.DebugContext(ctx, "saying that output is lost; the hub asks again", "conn", conn, "err", err)
+	}
+	return nil
 }
 
-// Stored takes what a hub says that it has on disk.
-func (s *Sender) Stored(ctx context.Context, conn string, list []commands.StoredStream) error {
-	if err := s.again(ctx, list); err != nil {
+// Stored takes what a hub says, in a message asked, that it has on disk.
+func (s *Sender) Stored(ctx context.Context, conn string, asked *signing.Ref, list []commands.StoredStream) error {
+	if err := s.again(ctx, conn, asked, list); err != nil {
 		return err
 	}
 	s.mu.Lock()
