@@ -215,7 +215,7 @@ func (ws *Workspace) GrantBudget(ctx context.Context, name string, more Amount, 
 		return Budget{}, commands.Refuse(commands.Validation, "a budget is raised by more than 0, not by %s", more)
 	}
 	return ws.changeBudget(ctx, name, "granted", reason, func(ctx context.Context, tx *store.Tx, id int) error {
-		_, err := tx.Exec(ctx, `UPDATE budgets SET soft_since = NULL, hard = least(hard + $2::bigint, 9223372036854775) WHERE id = $1`, id, int64(more))
+		_, err := tx.Exec(ctx, `UPDATE budgets SET hard = least(hard + $2::bigint, 9223372036854775) WHERE id = $1`, id, int64(more))
 		return err
 	})
 }

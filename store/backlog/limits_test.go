@@ -263,12 +263,21 @@ func TestWhatASpentBudgetDoes(t *testing.T) {
 			require.Equal(t, []string{"waits"}, keys(list))
 			require.Equal(t, "cheap", list[0].Lane)
 		}},
-		"notes the soft limit once": {backlog.Budget{Soft: &soft}, func(t *testing.T, s *side, b *backlog.Workspace) {
-			for range 3 {
-				_, err := b.Sweep(t.Context())
-				require.NoError(t, err)
+		"notes the soft limit once a window": {backlog.Budget{Soft: &soft}, func(t *testing.T, s *side, b *backlog.Workspace) {
+			noted := func() int {
+				for range 3 {
+					_, err := b.Sweep(t.Context())
+					require.NoError(t, err)
+				}
+				return s.Count(t, `SELECT count(*) FROM audit WHERE action = 'budget.soft_limit' AND object = 'day'`)
 			}
-			require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'budget.soft_limit' AND object = 'day'`))
+			require.Equal(t, 1, noted())
+			_, err := b.GrantBudget(t.Context(), "day", 10*backlog.Unit, "more")
+			require.NoError(t, err)
+			require.Equal(t, 1, noted(), "a grant moves the hard limit only")
+			_, err = b.ResetBudget(t.Context(), "day", "new day")
+			require.NoError(t, err)
+			require.Equal(t, 2, noted(), "what is reserved is above it still")
 		}},
 	}
 	for name, tt := range tests {
@@ -364,6 +373,9 @@ func TestQuotas(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 5}, []int{quotas[0].Active, quotas[0].InWindow})
 	require.NoError(t, s.Exec(`UPDATE quota_uses SET at = at - interval '1 hour'`))
+	quotas, err = b.Quotas(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 0}, []int{quotas[0].Active, quotas[0].InWindow}, "what is held still counts, what was claimed in another hour does not")
 	require.Len(t, claimCards(t, b, nil), 1)
 	require.NoError(t, b.RemoveQuota(t.Context(), "q", "enough"))
 	require.Len(t, claimCards(t, b, nil), 2)

@@ -1,0 +1,39 @@
+package backlog_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// The wait before a retry is drawn from nothing to a bound, which doubles with
+// each retry up to an hour.
+func TestARetryWaitsUpToItsBound(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	for retries, bound := range map[int]time.Duration{0: 30 * time.Second, 3: 4 * time.Minute, 9: time.Hour} {
+		t.Run(fmt.Sprint(retries, " before"), func(t *testing.T) {
+			specs := make([]backlog.TaskSpec, 25)
+			for i := range specs {
+				specs[i] = backlog.TaskSpec{Title: "x", MaxRetries: 10}
+			}
+			create(t, b, specs...)
+			list := claimCards(t, b, nil)
+			require.NoError(t, s.Exec(`UPDATE tasks SET retries = $1 WHERE state = 'claimed'`, retries))
+
+			for _, c := range list {
+				_, err := b.Fail(t.Context(), backlog.Act{Fence: &c.Fence})
+				require.NoError(t, err)
+			}
+
+			longest := time.Duration(s.Count(t, `SELECT (1000 * extract(epoch FROM max(not_before - updated_at)))::bigint FROM tasks WHERE retries = $1`, retries+1)) * time.Millisecond
+			require.LessOrEqual(t, longest, bound)
+			require.Greater(t, longest, bound/2, "of 25 draws") // all are below half of it once in 30 million times
+		})
+	}
+}
