@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -55,9 +56,8 @@ func (l *Log) Stream(attempt int, name string) LogStream {
 // LogsOf returns the logs of tasks, empty ones too, by task: of those that conn
 // runs and may still tell about.
 func (db *DB) LogsOf(ctx context.Context, conn string, tasks []string) (map[string]*Log, error) {
-	return db.logs(ctx, `SELECT m.task::text, m.conn::text, coalesce(l.tail, 0), coalesce(l.at, m.created_at) FROM mirrors m
-		JOIN connections c ON c.id = m.conn AND c.state IN ('active', 'suspended') LEFT JOIN logs l ON l.task = m.task
-		WHERE m.task = ANY($2::uuid[]) AND m.conn = $1`, tasks, conn)
+	return db.logs(ctx, `SELECT m.task::text, m.conn::text, coalesce(l.tail, 0), coalesce(l.at, m.created_at) FROM unnest($2::uuid[]) AS asked (task) CROSS JOIN LATERAL (SELECT * FROM mirrors WHERE task = asked.task LIMIT 1) AS m
+		JOIN connections c ON c.id = m.conn AND c.state IN ('active', 'suspended') LEFT JOIN logs l ON l.task = m.task WHERE m.conn = $1`, tasks, conn)
 }
 
 // Log returns the log of a task; an empty one where nothing has arrived.
@@ -275,6 +275,7 @@ func (db *DB) DropSegments(ctx context.Context, list []LogSegment, in []LogStrea
 // LogConns returns the connections whose agents' output is kept here, and which
 // of tasks have a log, each as CONNECTION/TASK.
 func (db *DB) LogConns(ctx context.Context, tasks []string) (conns []string, logs map[string]bool, err error) {
+	ids := slices.DeleteFunc(slices.Clone(tasks), func(t string) bool { return len(t) != 36 || uuid.Validate(t) != nil })
 	err = db.Read(ctx, "looking through the logs", func(ctx context.Context, c *pgxpool.Conn) error {
 		logs = map[string]bool{}
 		rows, err := c.Query(ctx, `SELECT id::text FROM connections c WHERE EXISTS (SELECT FROM log_segments s WHERE s.conn = c.id)`)
@@ -284,7 +285,7 @@ func (db *DB) LogConns(ctx context.Context, tasks []string) (conns []string, log
 		if conns, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
 			return err
 		}
-		if rows, err = c.Query(ctx, `SELECT conn || '/' || task FROM logs WHERE task::text = ANY($1)`, tasks); err != nil {
+		if rows, err = c.Query(ctx, `SELECT conn || '/' || task FROM logs WHERE task = ANY($1::uuid[])`, ids); err != nil {
 			return err
 		}
 		var name string

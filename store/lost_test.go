@@ -68,7 +68,7 @@ var writing = map[string]func(s scene) storetest.Act{
 	"DB.TxIn": func(scene) storetest.Act {
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			return nil, s.DB.TxIn(ctx, "noting", "red", func(ctx context.Context, tx *store.Tx) error {
-				_, err := tx.Exec(ctx, `INSERT INTO tallies (workspace, state, n) VALUES ('red', 'completed', 1)`)
+				_, err := tx.Exec(ctx, `INSERT INTO tallies (workspace, lane, what, n) VALUES ('red', 'default', 'completed', 1)`)
 				return err
 			})
 		}

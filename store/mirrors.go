@@ -58,13 +58,22 @@ func (db *DB) FindMirrors(ctx context.Context, prefix string) ([]Mirror, error) 
 // ListMirrors returns the newest limit mirrors: those of one spoke, or all when
 // spoke is empty; without ended ones when open is set.
 func (db *DB) ListMirrors(ctx context.Context, spoke string, open bool, limit int) ([]Mirror, error) {
-	return db.mirrors(ctx, `WHERE ($1 = '' OR c.peer_name = $1) AND (NOT $2 OR NOT is_terminal(m.state)) ORDER BY m.created_at DESC, m.task DESC LIMIT $3`, spoke, open, limit)
+	only := ``
+	if open {
+		only = `AND ended_at IS NULL`
+	}
+	page, args := `SELECT task FROM mirrors WHERE true `+only+` ORDER BY task DESC LIMIT $1`, []any{limit}
+	if spoke != "" {
+		page = `SELECT n.task FROM connections k, LATERAL (SELECT task FROM mirrors WHERE conn = k.id ` + only + ` ORDER BY task DESC LIMIT $1) AS n WHERE k.peer_name = $2`
+		args = append(args, spoke)
+	}
+	return db.mirrors(ctx, `JOIN (SELECT task FROM (`+page+`) AS newest ORDER BY task DESC LIMIT $1) AS page ON page.task = m.task ORDER BY m.task DESC`, args...)
 }
 
-func (db *DB) mirrors(ctx context.Context, where string, args ...any) ([]Mirror, error) {
+func (db *DB) mirrors(ctx context.Context, which string, args ...any) ([]Mirror, error) {
 	var list []Mirror
 	err := db.retry(ctx, func(ctx context.Context) error {
-		rows, err := db.pool.Query(ctx, `SELECT `+mirrorColumns+` FROM mirrors m JOIN connections c ON c.id = m.conn `+where, args...)
+		rows, err := db.pool.Query(ctx, `SELECT `+mirrorColumns+` FROM mirrors m JOIN connections c ON c.id = m.conn `+which, args...)
 		if err != nil {
 			return err
 		}

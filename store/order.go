@@ -128,8 +128,10 @@ func findOrdered(ctx context.Context, tx *Tx, orders []SpawnOrder, out []Ordered
 	for i, o := range orders {
 		tasks[i], keys[i] = o.Spawn.Task, o.IdempotencyKey
 	}
-	rows, err := tx.Query(ctx, `SELECT u.n, m.task::text, m.request_digest, c.id::text, c.peer_name FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY AS u (task, key, n)
-		JOIN mirrors m ON m.task = u.task OR (u.key <> '' AND m.idempotency_key = u.key) JOIN connections c ON c.id = m.conn`, tasks, keys)
+	rows, err := tx.Query(ctx, `SELECT u.n, m.task::text, m.request_digest, c.id::text, c.peer_name FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY AS u (task, key, n), LATERAL (
+			SELECT task, conn, request_digest FROM mirrors WHERE task = u.task
+			UNION SELECT task, conn, request_digest FROM mirrors WHERE u.key <> '' AND idempotency_key = u.key
+		) AS m JOIN connections c ON c.id = m.conn`, tasks, keys)
 	if err != nil {
 		return fmt.Errorf("looking for earlier orders: %w", err)
 	}

@@ -35,6 +35,7 @@ type Config struct {
 	Signer   *signing.Signer    // the first key that signs what goes into the outbox
 	Ring     *signing.Ring      // finds those that came after it; nil: there are none, and there will be none
 	PoolSize int                // connections; 0 means 12
+	Tracer   pgx.QueryTracer    // told of every statement; nil = nobody is
 }
 
 // outageLimit is how long a method keeps trying while the server is away.
@@ -57,7 +58,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 		pc.MaxConns = 12
 	}
 	pc.ConnConfig.RuntimeParams["application_name"] = "spawnmesh"
-	pc.BeforeConnect, pc.AfterConnect = nameSession, keepSession
+	pc.BeforeConnect, pc.AfterConnect, pc.ConnConfig.Tracer = nameSession, keepSession, c.Tracer
 	// The statements are long and always the same: planning each anew would cost
 	// more than running it.
 	pc.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"

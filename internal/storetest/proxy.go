@@ -187,10 +187,10 @@ func (s *Side) state(t testing.TB) []string {
 	defer conn.Close(t.Context())
 	rows, err := conn.Query(t.Context(), `SELECT table_name::text, string_agg(quote_ident(column_name), ', ' ORDER BY ordinal_position) FROM information_schema.columns
 		WHERE table_schema = 'public' AND udt_name NOT IN ('uuid', '_uuid', 'timestamptz', 'bytea', '_bytea') AND is_identity = 'NO' AND column_name <> 'seq'
-			AND table_name NOT IN ('goose_db_version', 'budget_slots', 'tallies', 'listeners', 'grant_keys', 'last_commits')
+			AND table_name NOT IN ('goose_db_version', 'budget_slots', 'tallies', 'counts', 'counted', 'listeners', 'grant_keys', 'last_commits')
 		GROUP BY table_name`)
 	require.NoError(t, err)
-	queries := []string{`SELECT 'tallies', workspace, state, sum(n) FROM tallies GROUP BY workspace, state HAVING sum(n) <> 0`, `SELECT 'grant_keys', count(*) FROM grant_keys`}
+	queries := []string{`SELECT 'counted', workspace, lane, what, sum(n) FROM counted GROUP BY workspace, lane, what HAVING sum(n) <> 0`, `SELECT 'grant_keys', count(*) FROM grant_keys`}
 	var table, columns string
 	_, err = pgx.ForEachRow(rows, []any{&table, &columns}, func() error {
 		queries = append(queries, fmt.Sprintf(`SELECT '%s', %s FROM %s`, table, columns, table))

@@ -23,7 +23,10 @@ type Agent struct {
 // Agents returns the newest limit agents: those of one hub, or all when hub is
 // empty; without ended ones when open is set.
 func (b *Backlog) Agents(ctx context.Context, hub string, open bool, limit int) ([]Agent, error) {
-	return b.agents(ctx, statement("agents_newest"), hub, open, limit)
+	if open {
+		return b.agents(ctx, statement("agents_open"), hub, limit)
+	}
+	return b.agents(ctx, statement("agents_newest"), hub, limit)
 }
 
 // Agent returns the agent that a person means by its id or six or more

@@ -168,6 +168,13 @@ func looksLikeID(s string) bool {
 	return err == nil
 }
 
+func (s *TaskSpec) laneName() string {
+	if s.Lane == "" {
+		return DefaultLane
+	}
+	return s.Lane
+}
+
 // class is what a spec shares with others that the same claimers may have.
 func (s *TaskSpec) class() classSpec {
 	caps := slices.Compact(slices.Sorted(slices.Values(s.Capabilities)))
@@ -180,11 +187,7 @@ func (s *TaskSpec) class() classSpec {
 			est[d] = int64(a.roundUp())
 		}
 	}
-	lane := s.Lane
-	if lane == "" {
-		lane = DefaultLane
-	}
-	return classSpec{lane: lane, kind: CardKind, capabilities: caps, account: s.Account, estimate: est}
+	return classSpec{lane: s.laneName(), kind: CardKind, capabilities: caps, account: s.Account, estimate: est}
 }
 
 func (s *TaskSpec) digest() ([]byte, error) {

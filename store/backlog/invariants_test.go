@@ -66,11 +66,23 @@ var invariants = map[string]string{
 		WHERE a.least < 0 OR a.advances > greatest(0, b.hard - b.used - b.reserved)`,
 	"a claim that counts against a quota is an attempt": `
 		SELECT format('%s/%s', u.task, u.attempt) FROM quota_uses u WHERE NOT EXISTS (SELECT FROM attempts a WHERE a.task = u.task AND a.number = u.attempt)`,
-	"tallies count what has ended": `
-		SELECT format('%s %s: tallied %s, counted %s', workspace, state, tallied, counted)
-		FROM (SELECT workspace, state, sum(n) AS tallied FROM tallies GROUP BY 1, 2) AS y
-		FULL JOIN (SELECT workspace, state, count(*) AS counted FROM tasks WHERE is_terminal(state) GROUP BY 1, 2) AS c USING (workspace, state)
-		WHERE coalesce(tallied, 0) <> coalesce(counted, 0)`,
+	"tallies count what stands anywhere but in leases, and what has ended": `
+		SELECT format('%s %s %s: tallied %s, counted %s', workspace, lane, what, tallied, found)
+		FROM (SELECT workspace, lane, what, sum(n) AS tallied FROM counted GROUP BY 1, 2, 3) AS y
+		FULL JOIN (SELECT workspace, lane, what, count(*) AS found FROM (
+			SELECT p.workspace, t.lane, p.name AS what FROM places p JOIN tasks t ON t.id = p.task WHERE p.name <> 'leases'
+			UNION ALL SELECT workspace, lane, state::text FROM tasks WHERE is_terminal(state)) AS x GROUP BY 1, 2, 3) AS c USING (workspace, lane, what)
+		WHERE coalesce(tallied, 0) <> coalesce(found, 0)`,
+	"a place, an attempt and a class say of a task's lane what the task says": `
+		SELECT format('%s: %s, %s in %s', t.id, t.lane, x.lane, x.name) FROM (
+			SELECT task, lane, 'ready' AS name FROM ready UNION ALL SELECT task, lane, 'due' FROM due UNION ALL SELECT task, lane, 'parked' FROM parked UNION ALL SELECT task, lane, 'leases' FROM leases
+			UNION ALL SELECT task, lane, 'ended_waiting' FROM ended_waiting UNION ALL SELECT e.id, c.lane, 'classes' FROM tasks e JOIN classes c ON c.id = e.class
+		) AS x JOIN tasks t ON t.id = x.task WHERE x.lane <> t.lane`,
+	"a task that has ended stands among the ended ones, and one that waits does not": `
+		SELECT format('%s is %s, and %s rows say so', t.id, t.state, x.n) FROM tasks t, LATERAL (
+			SELECT (SELECT count(*) FROM ended_attempts a WHERE a.task = t.id AND a.number = t.attempt AND a.state = t.state::text)
+				+ (SELECT count(*) FROM ended_waiting w WHERE w.task = t.id AND w.state = t.state::text) AS n) AS x
+		WHERE CASE WHEN is_terminal(t.state) THEN x.n = 0 ELSE EXISTS (SELECT FROM ended_waiting w WHERE w.task = t.id) END`,
 	"the audit tells of every creation once": `
 		SELECT format('%s: %s rows', t.id, a.n) FROM tasks t, LATERAL (SELECT count(*) AS n FROM told WHERE task = t.id AND action = 'task.queued' AND why = '') AS a WHERE a.n <> 1`,
 	"the audit tells of every claim once": `
@@ -156,7 +168,7 @@ func TestInvariantsNotice(t *testing.T) {
 	id := func(key string) string { return `(SELECT id FROM tasks WHERE key = '` + key + `')` }
 	for sql, rule := range map[string]string{
 		`DELETE FROM ready WHERE task = ` + id("free"):                                                                     "stands in exactly one place",
-		`INSERT INTO parked VALUES (` + id("done") + `, 'main', 'blocked')`:                                                "one that has in none",
+		`INSERT INTO parked (task, workspace, lane, why) VALUES (` + id("done") + `, 'main', 'default', 'blocked')`:        "one that has in none",
 		`UPDATE parked SET workspace = 'other'`:                                                                            "tasks that exist, of its workspace",
 		`UPDATE parked SET why = 'deps' WHERE why = 'blocked'`:                                                             "place fits the state",
 		`UPDATE tasks SET not_before = now() + interval '1 hour' WHERE key = 'free'`:                                       "place fits the state",
@@ -174,6 +186,8 @@ func TestInvariantsNotice(t *testing.T) {
 		`UPDATE budget_slots SET advance = used + reserved + (SELECT max(hard) FROM budgets)`:                              "room that is there",
 		`INSERT INTO quota_uses SELECT id, ` + id("free") + `, 7, 'main' FROM quotas`:                                      "counts against a quota",
 		`UPDATE tallies SET n = n + 1`:                                                                                     "tallies count",
+		`UPDATE ready SET lane = 'other'`:                                                                                  "say of a task's lane",
+		`UPDATE ended_attempts SET state = NULL`:                                                                           "among the ended ones",
 		`INSERT INTO audit (workspace, actor, action, tasks) SELECT 'main', 'x', 'task.queued', ARRAY[` + id("free") + `]`: "every creation once",
 		`UPDATE leases SET claim = gen_random_uuid()`:                                                                      "every claim once",
 		`UPDATE ended_attempts SET outcome = 'failed' WHERE task = ` + id("done"):                                          "every attempt's end once",

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -35,9 +36,15 @@ func (f *Filter) complete() error {
 		return commands.Refuse(commands.Validation, "status %q is not one of ready, claimed, blocked, done", clip(string(f.Status)))
 	case f.State != "" && !slices.Contains(commands.States, f.State):
 		return commands.Refuse(commands.Validation, "state %q is not a state of a task; they are %v", clip(string(f.State)), commands.States)
-	case f.Before != "" && !looksLikeID(f.Before):
+	}
+	if f.Before == "" {
+		f.Before = lastID
+	}
+	before, err := uuid.Parse(f.Before)
+	if err != nil {
 		return commands.Refuse(commands.Validation, "%q is not a whole task id", clip(f.Before))
 	}
+	f.Before = before.String()
 	return nil
 }
 
@@ -52,23 +59,20 @@ func (f *Filter) states() []string {
 	return list
 }
 
-// source names the statement that walks the narrowest set which holds all that the
+// source names the statement that walks the narrowest sets which hold all that the
 // filter may let through.
 func (f *Filter) source() string {
-	held := f.Status == BoardClaimed || f.Owner != "" || f.State == commands.Claimed || f.State == commands.Running || f.State == commands.AwaitingInput
 	switch {
 	case f.ReadyOnly:
 		return "list_ready"
 	case f.Phase != "":
 		return "list_phase"
-	case held:
+	case f.Owner != "":
 		return "list_held"
-	case f.Status == BoardReady, f.State == commands.Queued:
-		return "list_queued"
-	case f.Status == BoardBlocked, f.State != "" && !f.State.Terminal():
-		return "list_parked"
+	case f.Lane != "":
+		return "list_newest_of_lane"
 	}
-	return "list_all"
+	return "list_newest"
 }
 
 // List returns the tasks that the filter lets through, newest first, or with
@@ -96,8 +100,7 @@ type Stats struct {
 	Now           time.Time                `json:"now"`
 }
 
-// Stats counts without reading the history: what is open is counted where it
-// stands, what has ended was tallied when it did.
+// Stats counts without reading the tasks: they were tallied when they moved.
 func (ws *Workspace) Stats(ctx context.Context) (Stats, error) {
 	s := Stats{Status: map[BoardStatus]int64{BoardReady: 0, BoardClaimed: 0, BoardBlocked: 0, BoardDone: 0}, States: map[commands.State]int64{}}
 	err := ws.read(ctx, "counting tasks", func(ctx context.Context, tx *store.Tx) error {
@@ -106,13 +109,24 @@ func (ws *Workspace) Stats(ctx context.Context) (Stats, error) {
 			return err
 		}
 		clear(s.States)
-		var state commands.State
+		var what string
 		var n int64
-		if _, err := pgx.ForEachRow(rows, []any{&state, &n}, func() error { s.States[state] += n; return nil }); err != nil {
+		_, err = pgx.ForEachRow(rows, []any{&what, &n}, func() error {
+			switch what {
+			case "ready":
+				s.Claimable = n
+				s.States[commands.Queued] += n
+			case "due", "deps":
+				s.States[commands.Queued] += n
+			default:
+				s.States[commands.State(what)] += n
+			}
+			return nil
+		})
+		if err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, statement("count_claimable"), ws.name).
-			Scan(&s.Claimable, &s.OldestReady, &s.ExpiredClaims, &s.Now)
+		return tx.QueryRow(ctx, statement("oldest_ready"), ws.name).Scan(&s.OldestReady, &s.ExpiredClaims, &s.Now)
 	})
 	if err != nil {
 		return s, fmt.Errorf("counting tasks: %w", err)

@@ -76,8 +76,7 @@ func pull(ctx context.Context, tx *store.Tx, tasks []string) error {
 	var claimed bool
 	batch.Queue(statement("hold"), tasks)
 	// What was due may have become ready before: ready comes last.
-	batch.Queue(`DELETE FROM due WHERE task = ANY ($1::uuid[])`, tasks)
-	batch.Queue(`DELETE FROM parked WHERE task = ANY ($1::uuid[])`, tasks)
+	batch.Queue(statement("pull_waiting"), tasks)
 	batch.Queue(statement("pull_ready"), tasks)
 	batch.Queue(statement("still_ready"), tasks).QueryRow(func(row pgx.Row) error { return row.Scan(&claimed) })
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
@@ -94,8 +93,7 @@ func park(ctx context.Context, tx *store.Tx, tasks []string, why string) error {
 	if len(tasks) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, `INSERT INTO parked (task, workspace, why) SELECT id, workspace, $2 FROM tasks WHERE id = ANY ($1::uuid[])`, tasks, why)
-	if err != nil {
+	if _, err := tx.Exec(ctx, statement("park"), tasks, why); err != nil {
 		return fmt.Errorf("parking tasks: %w", err)
 	}
 	return nil

@@ -51,13 +51,16 @@ func (ws *Workspace) find(ctx context.Context, tx *store.Tx, ref string) (Task, 
 	return list[0], nil
 }
 
+// lastID is behind the id of every task.
+const lastID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
 // idRange returns the first and the last id that begin with prefix.
 func idRange(prefix string) (low, high string, ok bool) {
-	const zero, ones = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
+	const zero = "00000000-0000-0000-0000-000000000000"
 	if len(prefix) < 6 || len(prefix) > len(zero) || prefix[0] == '-' || strings.Trim(prefix, "0123456789abcdef-") != "" {
 		return "", "", false
 	}
-	low, high = prefix+zero[len(prefix):], prefix+ones[len(prefix):]
+	low, high = prefix+zero[len(prefix):], prefix+lastID[len(prefix):]
 	return low, high, looksLikeID(low) && looksLikeID(high)
 }
 

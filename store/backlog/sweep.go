@@ -199,7 +199,7 @@ func changeLane(ctx context.Context, tx *store.Tx, tasks []string, lane string) 
 	return tag.RowsAffected(), place(ctx, tx, tasks)
 }
 
-// sumTallies sums up what was counted of ended tasks.
+// sumTallies adds what was counted of tasks to the sums.
 func (b *Backlog) sumTallies(ctx context.Context) error {
 	return b.db.Tx(ctx, "summing up tallies", func(ctx context.Context, tx *store.Tx) error {
 		var many bool
@@ -259,7 +259,7 @@ func (b *Backlog) expireWaiting(ctx context.Context) (n int, err error) {
 // ReadyCount returns how many tasks wait to be claimed.
 func (b *Backlog) ReadyCount(ctx context.Context) (n int, err error) {
 	err = b.db.Read(ctx, "counting ready tasks", func(ctx context.Context, conn *pgxpool.Conn) error {
-		return conn.QueryRow(ctx, `SELECT count(*) FROM ready`).Scan(&n)
+		return conn.QueryRow(ctx, `SELECT coalesce(sum(n), 0)::bigint FROM counted WHERE what = 'ready'`).Scan(&n)
 	})
 	return n, err
 }

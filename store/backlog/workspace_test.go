@@ -62,7 +62,7 @@ func TestWithoutAWorkspaceThereIsNothing(t *testing.T) {
 	_, err := app.Exec(t.Context(), `BEGIN; SET LOCAL spawnmesh.workspace = 'red'; COMMIT`)
 	require.NoError(t, err)
 	require.Zero(t, count(), "after a transaction the setting is empty, which is no workspace")
-	_, err = app.Exec(t.Context(), `INSERT INTO ready (class, rank, seq, task, workspace, expires_at) VALUES (1, 0, 0, gen_random_uuid(), 'red', 'infinity')`)
+	_, err = app.Exec(t.Context(), `INSERT INTO ready (class, rank, seq, task, workspace, lane, expires_at) VALUES (1, 0, 0, gen_random_uuid(), 'red', 'default', 'infinity')`)
 	require.ErrorContains(t, err, "row-level security")
 	_, err = app.Exec(t.Context(), `TRUNCATE tasks`)
 	require.ErrorContains(t, err, "permission denied")

@@ -119,9 +119,9 @@ func (p *curvePoint) fill(ctx context.Context, s *server, database string) error
 const (
 	history = `INSERT INTO tasks (id, title, class, state, attempt, epoch, created_at, updated_at, started_at, ended_at, created_by)
 		SELECT ('01800000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'job ' || n, 1, 'completed', 1, 1, now(), now(), now(), now(), 'bench' FROM generate_series(1, %d) AS n`
-	historyAttempts = `INSERT INTO ended_attempts (task, number, workspace, epoch, type, owner, claim, claimed_at, outcome)
-		SELECT ('01800000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 1, 'main', 1, 'initial', 'worker', '01800000-0000-7000-8000-000000000000', now(), 'succeeded' FROM generate_series(1, %d) AS n`
-	historyTally = `INSERT INTO tallies (workspace, state, n) VALUES ('main', 'completed', %d)`
+	historyAttempts = `INSERT INTO ended_attempts (task, number, workspace, lane, epoch, type, owner, claim, claimed_at, outcome, state)
+		SELECT ('01800000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 1, 'main', 'default', 1, 'initial', 'worker', '01800000-0000-7000-8000-000000000000', now(), 'succeeded', 'completed' FROM generate_series(1, %d) AS n`
+	historyTally = `INSERT INTO tallies (workspace, lane, what, n) VALUES ('main', 'default', 'completed', %d)`
 )
 
 func (p *curvePoint) add(ctx context.Context, n int, as func(job) backlog.TaskSpec) error {

@@ -4,11 +4,23 @@
 SELECT t.id::text, '', t.conn::text, c.state, t.title, t.priority, t.state, t.reason, NULL::jsonb, NULL::jsonb, t.attempt, c.peer_name, t.command::text, x.spec, x.result,
     (SELECT jsonb_build_object('reason', k.reason, 'by', coalesce(nullif(k.actor, ''), c.peer_name)) FROM kills k WHERE k.task = t.id ORDER BY k.requested_at LIMIT 1),
     '', t.expires_at, t.created_at, t.created_at, t.started_at, t.ended_at, t.updated_at, c.peer_name
-FROM agents a JOIN tasks t ON t.id = a.id JOIN connections c ON c.id = t.conn JOIN task_bodies x ON x.task = t.id
+FROM agents a JOIN tasks t ON t.id = a.id JOIN connections c ON c.id = a.conn JOIN task_bodies x ON x.task = t.id
 
 -- name: agents_newest
+WITH page AS MATERIALIZED (
+    SELECT n.id FROM connections k, LATERAL (SELECT id FROM agents WHERE conn = k.id ORDER BY id DESC LIMIT $2) AS n
+    WHERE $1 = '' OR k.peer_name = $1 ORDER BY n.id DESC LIMIT $2
+)
 -- include: agent_rows
-WHERE ($1 = '' OR c.peer_name = $1) AND (NOT $2 OR NOT is_terminal(t.state)) ORDER BY a.id DESC LIMIT $3
+JOIN page ON page.id = a.id ORDER BY a.id DESC
+
+-- name: agents_open
+WITH page AS MATERIALIZED (
+    SELECT n.id FROM connections k, LATERAL (SELECT id FROM agents WHERE conn = k.id AND NOT over ORDER BY id DESC LIMIT $2) AS n
+    WHERE $1 = '' OR k.peer_name = $1 ORDER BY n.id DESC LIMIT $2
+)
+-- include: agent_rows
+JOIN page ON page.id = a.id ORDER BY a.id DESC
 
 -- name: agents_by_id
 -- include: agent_rows

@@ -47,7 +47,7 @@ SELECT * FROM claim_one($1, $2, $3, $4, $5, $6, $7, $8)
     )
 -- include: taken
     , opened AS (
-        INSERT INTO leases (task, workspace, attempt, epoch, type, owner, claim, until) SELECT id, $1, attempt, epoch, type, $2, $6::uuid, until FROM moved
+        INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until) SELECT id, $1, lane, attempt, epoch, type, $2, $6::uuid, until FROM moved
     )
 -- include: claim_audited
     SELECT
@@ -204,7 +204,7 @@ FROM (
 
 -- name: picked
     , picked AS (
-        DELETE FROM ready WHERE ctid = ANY (ARRAY (SELECT place FROM locked)) RETURNING task
+        DELETE FROM ready WHERE ctid = ANY (ARRAY (SELECT place FROM locked)) RETURNING task, lane
     )
 
 -- How many tasks were passed over: for want of room, or because somebody else has
@@ -215,7 +215,7 @@ FROM (
         SELECT r.ctid AS place FROM ready r JOIN tasks t ON t.id = r.task WHERE r.ctid = ANY (ARRAY (SELECT place FROM locked))
         ORDER BY t.id FOR NO KEY UPDATE OF t SKIP LOCKED
     ), picked AS (
-        DELETE FROM ready WHERE ctid = ANY (ARRAY (SELECT place FROM unheld)) RETURNING task
+        DELETE FROM ready WHERE ctid = ANY (ARRAY (SELECT place FROM unheld)) RETURNING task, lane
     )
 
 -- name: counted
@@ -227,7 +227,9 @@ FROM (
     , moved AS (
         UPDATE tasks SET state = 'claimed', reason = '', attempt = attempt + 1, epoch = epoch + 1, updated_at = clock_timestamp()
         WHERE id = ANY (ARRAY (SELECT task FROM picked ORDER BY task)) AND state = 'queued'
-        RETURNING id, attempt, epoch, next_type AS type, key, title, priority, class, command, command_digest, seq, clock_timestamp() + $5::interval AS until
+        RETURNING id, lane, attempt, epoch, next_type AS type, key, title, priority, class, command, command_digest, seq, clock_timestamp() + $5::interval AS until
+    ), tally AS (
+        INSERT INTO tallies (workspace, lane, what, n) SELECT $1, lane, 'ready', -count(*) FROM picked GROUP BY 2
     )
 
 -- name: spending
@@ -257,8 +259,8 @@ FROM (
 -- tight.
 -- name: opened
     , opened AS (
-        INSERT INTO leases (task, workspace, attempt, epoch, type, owner, claim, until, reserved)
-        SELECT m.id, $1, m.attempt, m.epoch, m.type, $2, $6::uuid, m.until, s.reserved FROM moved m
+        INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until, reserved)
+        SELECT m.id, $1, m.lane, m.attempt, m.epoch, m.type, $2, $6::uuid, m.until, s.reserved FROM moved m
         LEFT JOIN (SELECT class, jsonb_object_agg(id, amount) AS reserved FROM spent WHERE what = 'budget' GROUP BY class) AS s ON s.class = m.class
     )
 -- include: claim_audited

@@ -23,23 +23,24 @@ WHERE id IN (SELECT id FROM tasks WHERE workspace = $1 AND key = ANY ($2) UNION 
 -- name: create_tasks
 WITH new AS (
     SELECT * FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::int[], $9::int[], $10::text[], $11::bytea[], $12::text[],
-        $13::timestamptz[], $14::int[], $15::int[], $16::text[], $17::jsonb[])
-        WITH ORDINALITY AS u (id, key, title, body, phase, priority, class, idem, digest, on_fail, not_before, retries, unmet, reason, acceptance, n)
+        $13::timestamptz[], $14::int[], $15::int[], $16::text[], $17::jsonb[], $22::text[])
+        WITH ORDINALITY AS u (id, key, title, body, phase, priority, class, idem, digest, on_fail, not_before, retries, unmet, reason, acceptance, lane, n)
 ), added AS (
-    INSERT INTO tasks (id, workspace, key, title, phase, priority, class, idempotency_key, request_digest, on_failed_dep, not_before, max_retries, unmet, reason, created_by)
-    SELECT id, $1, nullif(key, ''), title, phase, priority, class, nullif(idem, ''), digest, on_fail, not_before, retries, unmet, reason, $2 FROM new ORDER BY n
-    RETURNING id, seq, class, priority, unmet, not_before
+    INSERT INTO tasks (id, workspace, key, title, phase, priority, class, lane, idempotency_key, request_digest, on_failed_dep, not_before, max_retries, unmet, reason, created_by)
+    SELECT id, $1, nullif(key, ''), title, phase, priority, class, lane, nullif(idem, ''), digest, on_fail, not_before, retries, unmet, reason, $2 FROM new ORDER BY n
+    RETURNING id, seq, class, lane, priority, unmet, not_before, CASE WHEN unmet > 0 THEN 'deps' WHEN not_before > now() THEN 'due' ELSE 'ready' END AS what
 ), bodies AS (
     INSERT INTO task_bodies (task, workspace, body, acceptance) SELECT id, $1, body, acceptance FROM new WHERE body <> '' OR acceptance IS NOT NULL
 ), edges AS (
     INSERT INTO dependencies (task, dependency, workspace, met) SELECT t, d, $1, m FROM unnest($18::uuid[], $19::uuid[], $20::bool[]) AS e (t, d, m)
 ), place AS (
-    INSERT INTO ready (class, rank, seq, task, workspace, expires_at)
-    SELECT class, -priority, seq, id, $1, 'infinity' FROM added WHERE unmet = 0 AND coalesce(not_before <= now(), true)
+    INSERT INTO ready (class, rank, seq, task, workspace, lane, expires_at) SELECT class, -priority, seq, id, $1, lane, 'infinity' FROM added WHERE what = 'ready'
 ), later AS (
-    INSERT INTO due (at, task, workspace) SELECT not_before, id, $1 FROM added WHERE unmet = 0 AND not_before > now()
+    INSERT INTO due (at, task, workspace, lane) SELECT not_before, id, $1, lane FROM added WHERE what = 'due'
 ), waiting AS (
-    INSERT INTO parked (task, workspace, why) SELECT id, $1, 'deps' FROM added WHERE unmet > 0
+    INSERT INTO parked (task, workspace, lane, why) SELECT id, $1, lane, 'deps' FROM added WHERE what = 'deps'
+), tally AS (
+    INSERT INTO tallies (workspace, lane, what, n) SELECT $1, lane, what, count(*) FROM added GROUP BY 2, 3
 )
 INSERT INTO audit (workspace, actor, action, object, tasks) SELECT $1, $2, 'task.queued', $21, array_agg(id) FROM added
 
@@ -52,15 +53,17 @@ WITH new AS (
     SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bytea[], $6::int[], $7::int[], $8::int[], $9::jsonb[], $10::timestamptz[], $11::int[])
         WITH ORDINALITY AS u (id, conn, title, command, digest, class, priority, retries, spec, expires_at, losses, n)
 ), added AS (
-    INSERT INTO tasks (id, conn, title, command, command_digest, class, priority, max_retries, max_losses, expires_at, attempt)
-    SELECT id, conn, title, command, digest, class, priority, retries, losses, expires_at, coalesce((SELECT r.attempt - 1 FROM recalled r WHERE r.task = id), 0) FROM new ORDER BY id
-    ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, command, class, priority, expires_at
+    INSERT INTO tasks (id, conn, title, command, command_digest, class, lane, priority, max_retries, max_losses, expires_at, attempt)
+    SELECT id, conn, title, command, digest, class, $12, priority, retries, losses, expires_at, coalesce((SELECT r.attempt - 1 FROM recalled r WHERE r.task = id), 0) FROM new ORDER BY id
+    ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, lane, conn, command, class, priority, expires_at
 ), bodies AS (
     INSERT INTO task_bodies (task, workspace, spec) SELECT id, workspace, spec FROM new JOIN added USING (id, command)
 ), agents AS (
-    INSERT INTO agents (id, name, runtime) SELECT id, title, spec->>'runtime' FROM new JOIN added USING (id, command)
+    INSERT INTO agents (id, conn, name, runtime) SELECT id, added.conn, title, spec->>'runtime' FROM new JOIN added USING (id, command)
 ), places AS (
-    INSERT INTO ready (class, rank, seq, task, workspace, expires_at) SELECT class, -priority, seq, id, workspace,
+    INSERT INTO ready (class, rank, seq, task, workspace, lane, expires_at) SELECT class, -priority, seq, id, workspace, lane,
         CASE WHEN EXISTS (SELECT FROM recalled r WHERE r.task = added.id) THEN 'infinity' ELSE expires_at END FROM added
+), tally AS (
+    INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, 'ready', count(*) FROM added GROUP BY 1, 2
 )
 SELECT id::text FROM added

@@ -108,12 +108,10 @@ ON CONFLICT (workspace, name) DO UPDATE SET state = coalesce(nullif($3, ''), l.s
 
 -- name: list_lanes
 WITH open AS (
-    SELECT c.lane, count(*) AS queued, 0 AS claimed FROM ready r JOIN classes c ON c.id = r.class WHERE r.workspace = $1 GROUP BY 1
-    UNION ALL SELECT c.lane, count(*), 0 FROM due d JOIN tasks t ON t.id = d.task JOIN classes c ON c.id = t.class WHERE d.workspace = $1 GROUP BY 1
-    UNION ALL SELECT c.lane, count(*), 0 FROM parked p JOIN tasks t ON t.id = p.task JOIN classes c ON c.id = t.class WHERE p.workspace = $1 AND p.why = 'deps' GROUP BY 1
-    UNION ALL SELECT c.lane, 0, count(*) FROM leases l JOIN tasks t ON t.id = l.task JOIN classes c ON c.id = t.class WHERE l.workspace = $1 GROUP BY 1
+    SELECT lane, sum(n) AS queued, 0 AS claimed FROM counted WHERE workspace = $1 AND what IN ('ready', 'due', 'deps') GROUP BY 1
+    UNION ALL SELECT lane, 0, count(*) FROM leases WHERE workspace = $1 GROUP BY 1
 ), sums AS (
-    SELECT lane, sum(queued)::bigint AS queued, sum(claimed)::bigint AS claimed FROM open GROUP BY lane
+    SELECT lane, sum(queued)::bigint AS queued, sum(claimed)::bigint AS claimed FROM open GROUP BY lane HAVING sum(queued) + sum(claimed) > 0
 )
 SELECT coalesce(l.name, s.lane), coalesce(l.state, 'active'), coalesce(l.weight, 1), coalesce(l.reason, ''), coalesce(l.actor, ''), l.since,
     coalesce(s.queued, 0), coalesce(s.claimed, 0)

@@ -10,10 +10,24 @@ SELECT count(*) FROM (SELECT FROM tasks WHERE id = ANY ($1::uuid[]) ORDER BY id 
 SELECT (SELECT count(*) FROM tasks WHERE id = ANY ($1::uuid[])) - count(*)
 FROM (SELECT FROM tasks WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED) AS t
 
+-- Takes held tasks out of due and parked.
+-- name: pull_waiting
+WITH later AS (
+    DELETE FROM due WHERE task = ANY ($1::uuid[]) RETURNING workspace, lane
+), waiting AS (
+    DELETE FROM parked WHERE task = ANY ($1::uuid[]) RETURNING workspace, lane, why
+)
+INSERT INTO tallies (workspace, lane, what, n)
+SELECT workspace, lane, what, -count(*) FROM (SELECT workspace, lane, 'due' AS what FROM later UNION ALL SELECT workspace, lane, why FROM waiting) AS gone GROUP BY 1, 2, 3
+
 -- Takes held tasks out of ready, except what a claim has.
 -- name: pull_ready
-DELETE FROM ready WHERE ctid = ANY (ARRAY (
-    SELECT r.ctid FROM tasks t JOIN ready r ON r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq WHERE t.id = ANY ($1::uuid[]) FOR UPDATE OF r SKIP LOCKED))
+WITH gone AS (
+    DELETE FROM ready WHERE ctid = ANY (ARRAY (
+        SELECT r.ctid FROM tasks t JOIN ready r ON r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq WHERE t.id = ANY ($1::uuid[]) FOR UPDATE OF r SKIP LOCKED))
+    RETURNING workspace, lane
+)
+INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, 'ready', -count(*) FROM gone GROUP BY 1, 2
 
 -- name: still_ready
 SELECT EXISTS (SELECT FROM tasks t JOIN ready r ON r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq WHERE t.id = ANY ($1::uuid[]))
@@ -26,15 +40,26 @@ INSERT INTO audit (workspace, actor, action, object, why) SELECT $2, $3, $4, id:
 
 -- name: place
 WITH t AS (
-    SELECT id, workspace, class, priority, seq, unmet, not_before, CASE attempt WHEN 0 THEN expires_at ELSE 'infinity' END AS expires_at
+    SELECT id, workspace, lane, class, priority, seq, unmet, not_before, CASE attempt WHEN 0 THEN expires_at ELSE 'infinity' END AS expires_at
     FROM tasks WHERE id = ANY ($1::uuid[]) AND state = 'queued'
 ), later AS (
-    INSERT INTO due (at, task, workspace) SELECT not_before, id, workspace FROM t WHERE unmet = 0 AND not_before > now() ON CONFLICT DO NOTHING
+    INSERT INTO due (at, task, workspace, lane) SELECT not_before, id, workspace, lane FROM t WHERE unmet = 0 AND not_before > now() ON CONFLICT DO NOTHING RETURNING workspace, lane
 ), waiting AS (
-    INSERT INTO parked (task, workspace, why) SELECT id, workspace, 'deps' FROM t WHERE unmet > 0
+    INSERT INTO parked (task, workspace, lane, why) SELECT id, workspace, lane, 'deps' FROM t WHERE unmet > 0 RETURNING workspace, lane
+), first AS (
+    INSERT INTO ready (class, rank, seq, task, workspace, lane, expires_at)
+    SELECT class, -priority, seq, id, workspace, lane, expires_at FROM t WHERE unmet = 0 AND coalesce(not_before <= now(), true) ON CONFLICT DO NOTHING RETURNING workspace, lane
 )
-INSERT INTO ready (class, rank, seq, task, workspace, expires_at)
-SELECT class, -priority, seq, id, workspace, expires_at FROM t WHERE unmet = 0 AND coalesce(not_before <= now(), true) ON CONFLICT DO NOTHING
+INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, what, count(*) FROM (
+    SELECT workspace, lane, 'due' AS what FROM later UNION ALL SELECT workspace, lane, 'deps' FROM waiting UNION ALL SELECT workspace, lane, 'ready' FROM first) AS stand
+GROUP BY 1, 2, 3
+
+-- Puts tasks aside until somebody decides.
+-- name: park
+WITH aside AS (
+    INSERT INTO parked (task, workspace, lane, why) SELECT id, workspace, lane, $2 FROM tasks WHERE id = ANY ($1::uuid[]) RETURNING workspace, lane, why
+)
+INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, why, count(*) FROM aside GROUP BY 1, 2, 3
 
 -- name: resolve
 WITH edges AS (
@@ -50,11 +75,14 @@ FROM (SELECT task, count(*)::int AS n FROM edges GROUP BY task ORDER BY task) AS
 WITH freed AS (
     DELETE FROM parked p USING (SELECT DISTINCT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND met) AS d, tasks t
     WHERE p.task = d.task AND p.why = 'deps' AND t.id = d.task AND t.unmet = 0 AND t.state = 'queued'
-    RETURNING t.id, t.workspace, t.class, t.priority, t.seq, t.not_before, CASE t.attempt WHEN 0 THEN t.expires_at ELSE 'infinity' END AS expires_at
+    RETURNING t.id, t.workspace, t.lane, t.class, t.priority, t.seq, t.not_before, coalesce(t.not_before <= now(), true) AS now, CASE t.attempt WHEN 0 THEN t.expires_at ELSE 'infinity' END AS expires_at
 ), later AS (
-    INSERT INTO due (at, task, workspace) SELECT not_before, id, workspace FROM freed WHERE not_before > now()
+    INSERT INTO due (at, task, workspace, lane) SELECT not_before, id, workspace, lane FROM freed WHERE NOT now
 ), place AS (
-    INSERT INTO ready (class, rank, seq, task, workspace, expires_at)
-    SELECT class, -priority, seq, id, workspace, expires_at FROM freed WHERE coalesce(not_before <= now(), true)
+    INSERT INTO ready (class, rank, seq, task, workspace, lane, expires_at) SELECT class, -priority, seq, id, workspace, lane, expires_at FROM freed WHERE now
+), tally AS (
+    INSERT INTO tallies (workspace, lane, what, n)
+    SELECT workspace, lane, 'deps', -count(*) FROM freed GROUP BY 1, 2
+    UNION ALL SELECT workspace, lane, CASE WHEN now THEN 'ready' ELSE 'due' END, count(*) FROM freed GROUP BY 1, 2, 3
 )
 SELECT pg_notify('spawnmesh_ready', '') FROM (SELECT FROM freed LIMIT 1) AS f WHERE EXISTS (SELECT FROM listeners WHERE until > now())

@@ -41,90 +41,114 @@ WHERE t.workspace = $1 AND t.id BETWEEN $3 AND $4 LIMIT 2
 JOIN unnest($3::text[]::uuid[]) WITH ORDINALITY AS asked (id, n) ON asked.id = t.id WHERE t.workspace = $1 ORDER BY asked.n
 
 -- Lists of tasks: $3 states, $4 owner, $5 phase, $6 lane, $7 the id before which
--- they are, $8 how many. Each walks the narrowest set that holds all it may show,
--- gathered first where it is small: what is open never costs the history, however
--- long that is.
+-- they are, $8 how many. Each walks, from the newest on, what holds no task that
+-- it may not show, or hardly any: what is open never costs the history, and one
+-- lane never another one.
 
--- name: list_ready
+-- name: list_newest
 -- include: with_limits
-    , p AS MATERIALIZED (
--- include: set_ready
-    ), page AS MATERIALIZED (
--- include: set_page
-        ORDER BY pos LIMIT $8
+    , sets AS (
+        (SELECT task FROM ready WHERE 'queued' = ANY ($3) AND workspace = $1 AND task < $7::uuid ORDER BY task DESC LIMIT $8)
+        UNION ALL (SELECT task FROM due WHERE 'queued' = ANY ($3) AND workspace = $1 AND task < $7::uuid ORDER BY task DESC LIMIT $8)
+        UNION ALL SELECT p.task FROM unnest($3::text[]) AS s, LATERAL (
+            SELECT task FROM parked WHERE workspace = $1 AND why = CASE s WHEN 'queued' THEN 'deps' ELSE s END AND task < $7::uuid ORDER BY task DESC LIMIT $8) AS p
+        UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
+            SELECT a.task FROM ended_attempts a JOIN tasks t ON t.id = a.task AND t.state::text = a.state AND t.attempt = a.number
+            WHERE a.workspace = $1 AND a.state = s AND a.task < $7::uuid ORDER BY a.task DESC LIMIT $8) AS e
+        UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
+            SELECT task FROM ended_waiting WHERE workspace = $1 AND state = s AND task < $7::uuid ORDER BY task DESC LIMIT $8) AS e
     )
--- include: task_rows
-JOIN page ON page.id = t.id ORDER BY pos
+-- include: list_sets
+
+-- name: list_newest_of_lane
+-- include: with_limits
+    , sets AS (
+        (SELECT task FROM ready WHERE 'queued' = ANY ($3) AND workspace = $1 AND lane = $6 AND task < $7::uuid ORDER BY task DESC LIMIT $8)
+        UNION ALL (SELECT task FROM due WHERE 'queued' = ANY ($3) AND workspace = $1 AND lane = $6 AND task < $7::uuid ORDER BY task DESC LIMIT $8)
+        UNION ALL SELECT p.task FROM unnest($3::text[]) AS s, LATERAL (
+            SELECT task FROM parked WHERE workspace = $1 AND lane = $6 AND why = CASE s WHEN 'queued' THEN 'deps' ELSE s END AND task < $7::uuid
+            ORDER BY task DESC LIMIT $8) AS p
+        UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
+            SELECT a.task FROM ended_attempts a JOIN tasks t ON t.id = a.task AND t.state::text = a.state AND t.attempt = a.number
+            WHERE a.workspace = $1 AND a.lane = $6 AND a.state = s AND a.task < $7::uuid ORDER BY a.task DESC LIMIT $8) AS e
+        UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
+            SELECT task FROM ended_waiting WHERE workspace = $1 AND lane = $6 AND state = s AND task < $7::uuid ORDER BY task DESC LIMIT $8) AS e
+    )
+-- include: list_sets
+
+-- A task that was retried and ended the same way again may stand in two of them.
+-- name: list_sets
+    , page AS MATERIALIZED (
+        SELECT DISTINCT task AS id FROM (
+            SELECT task FROM sets
+            UNION ALL (
+-- include: list_leases
+            )
+        ) AS list ORDER BY id DESC LIMIT $8
+    )
+-- include: list_page
 
 -- name: list_held
 -- include: with_limits
-    , p AS MATERIALIZED (SELECT task AS id, 0 AS pos FROM leases WHERE workspace = $1),
--- include: list_page
-
--- name: list_parked
--- include: with_limits
-    , p AS MATERIALIZED (SELECT task AS id, 0 AS pos FROM parked WHERE workspace = $1),
--- include: list_page
-
--- name: list_queued
--- include: with_limits
-    , p AS MATERIALIZED (
-        SELECT task AS id, 0 AS pos FROM due WHERE workspace = $1
-        UNION ALL SELECT task, 0 FROM parked WHERE workspace = $1
-        UNION ALL SELECT id, 0 FROM (
--- include: set_ready
-        ) AS r
-    ),
+    , page AS MATERIALIZED (
+        SELECT task AS id FROM (
+-- include: list_leases
+        ) AS list
+    )
 -- include: list_page
 
 -- name: list_phase
 -- include: with_limits
-    , p AS MATERIALIZED (SELECT id, 0 AS pos FROM tasks WHERE workspace = $1 AND phase = $5 AND phase <> ''),
+    , page AS MATERIALIZED (
+        SELECT t.id FROM tasks t LEFT JOIN leases l ON l.task = t.id
+        WHERE t.workspace = $1 AND t.phase = $5 AND t.phase <> '' AND t.id < $7::uuid AND t.state = ANY ($3::text[]::task_state[])
+            AND ($6 = '' OR t.lane = $6) AND ($4 = '' OR l.owner = $4)
+        ORDER BY t.id DESC LIMIT $8
+    )
 -- include: list_page
 
--- name: list_all
+-- What stands ready, in the order in which it would be claimed. Only the classes
+-- whose first tasks are the first ones of all are looked into.
+-- name: list_ready
 -- include: with_limits
-    , page AS MATERIALIZED (
-        SELECT t.id, 0 AS pos FROM tasks t JOIN classes c ON c.id = t.class LEFT JOIN leases l ON l.task = t.id
--- include: list_filter
-        ORDER BY id DESC LIMIT $8
+    , heads AS MATERIALIZED (
+        SELECT c.id FROM classes c, LATERAL (
+            SELECT rank, seq FROM ready
+-- include: ready_of_class
+            LIMIT 1) AS first
+        WHERE c.workspace = $1 AND c.lane >= $6 AND c.lane <= CASE $6 WHEN '' THEN repeat('z', 64) ELSE $6 END AND 'queued' = ANY ($3::text[]) AND $4 = ''
+        ORDER BY first.rank, first.seq LIMIT $8
+    ), page AS MATERIALIZED (
+        SELECT r.task AS id, row_number() OVER (ORDER BY r.rank, r.seq) AS pos FROM heads c, LATERAL (
+            SELECT task, rank, seq FROM ready
+-- include: ready_of_class
+            LIMIT $8) AS r
+        ORDER BY r.rank, r.seq LIMIT $8
     )
 -- include: task_rows
-JOIN page ON page.id = t.id ORDER BY t.id DESC
+JOIN page ON page.id = t.id WHERE t.workspace = $1 AND page.id < $7::uuid ORDER BY pos
 
--- name: set_ready
-        SELECT r.task AS id, row_number() OVER (ORDER BY r.rank, r.seq) AS pos FROM classes c, LATERAL (
-            SELECT task, rank, seq FROM ready WHERE class = c.id ORDER BY rank, seq LIMIT $8
-        ) AS r WHERE c.workspace = $1 AND ($6 = '' OR c.lane = $6)
+-- name: ready_of_class
+            WHERE class = c.id AND ($5 = '' OR $5 = (SELECT phase FROM tasks WHERE id = task)) ORDER BY rank, seq
 
--- name: set_page
-        SELECT p.id, p.pos FROM p JOIN tasks t ON t.id = p.id JOIN classes c ON c.id = t.class LEFT JOIN leases l ON l.task = t.id
--- include: list_filter
-
--- name: list_filter
-        WHERE t.workspace = $1 AND $2 = '' AND t.state = ANY ($3::text[]::task_state[]) AND ($4 = '' OR l.owner = $4) AND ($5 = '' OR t.phase = $5)
-            AND ($6 = '' OR c.lane = $6) AND ($7 = '' OR t.id < $7::text::uuid)
+-- name: list_leases
+        SELECT task FROM leases
+        WHERE workspace = $1 AND ($4 = '' OR owner = $4) AND ($6 = '' OR lane = $6) AND task < $7::uuid
+            AND CASE WHEN started_at IS NULL THEN 'claimed' ELSE 'running' END = ANY ($3::text[]) AND $5 = ''
+        ORDER BY task DESC LIMIT $8
 
 -- name: list_page
-    page AS MATERIALIZED (
--- include: set_page
-        ORDER BY id DESC LIMIT $8
-    )
 -- include: task_rows
-JOIN page ON page.id = t.id ORDER BY t.id DESC
+JOIN page ON page.id = t.id WHERE t.workspace = $1 ORDER BY t.id DESC
 
--- What is open is counted where it stands, what has ended was tallied when it did.
+-- What is leased is counted where it stands.
 -- name: count_states
-SELECT 'queued', count(*) FROM ready WHERE workspace = $1 UNION ALL SELECT 'queued', count(*) FROM due WHERE workspace = $1
-UNION ALL SELECT CASE why WHEN 'deps' THEN 'queued' ELSE why END, count(*) FROM parked WHERE workspace = $1 GROUP BY 1
-UNION ALL SELECT t.state::text, count(*) FROM leases l JOIN tasks t ON t.id = l.task WHERE l.workspace = $1 GROUP BY 1
-UNION ALL SELECT state::text, sum(n)::bigint FROM tallies WHERE workspace = $1 GROUP BY 1
+SELECT what, sum(n)::bigint FROM counted WHERE workspace = $1 GROUP BY 1
+UNION ALL SELECT CASE WHEN started_at IS NULL THEN 'claimed' ELSE 'running' END, count(*) FROM leases WHERE workspace = $1 GROUP BY 1
 
--- name: count_claimable
-SELECT (SELECT count(*) FROM ready WHERE workspace = $1),
-    (SELECT min(t.created_at) FROM (
-        SELECT (SELECT task FROM ready r WHERE r.class = c.id ORDER BY seq LIMIT 1) AS task FROM classes c WHERE c.workspace = $1
-    ) AS o JOIN tasks t ON t.id = o.task),
+-- The ids of tasks grow with their age.
+-- name: oldest_ready
+SELECT (SELECT t.created_at FROM ready r JOIN tasks t ON t.id = r.task WHERE r.workspace = $1 ORDER BY r.task LIMIT 1),
     (SELECT count(*) FROM leases WHERE workspace = $1 AND until <= now()), now()
 
 -- Why task $1 waits. $2 is '': nobody claims.

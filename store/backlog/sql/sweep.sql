@@ -32,22 +32,29 @@ INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, 'se
 
 -- name: change_lane
 WITH moved AS (
-    UPDATE tasks t SET class = intern_class(c.workspace, $2, c.kind, c.capabilities, c.account, c.conn, c.only_task, c.estimate), updated_at = clock_timestamp()
+    UPDATE tasks t SET class = intern_class(c.workspace, $2, c.kind, c.capabilities, c.account, c.conn, c.only_task, c.estimate), lane = $2, updated_at = clock_timestamp()
     FROM classes c WHERE t.id = ANY ($1::uuid[]) AND c.id = t.class AND t.state = 'queued' RETURNING t.id, t.workspace
 )
 INSERT INTO audit (workspace, actor, action, object, code, why) SELECT workspace, 'self', 'task.downgraded', id::text, 'budget_exceeded', 'to lane ' || $2 FROM moved
 
--- Sums up what was counted one by one, in batches.
+-- Adds what was counted one by one to the sums, in batches. Who adds to the sums
+-- does so in one order.
 -- name: sum_tallies
 WITH old AS (
-    DELETE FROM tallies WHERE ctid = ANY (ARRAY (SELECT ctid FROM tallies LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING workspace, state, n
+    DELETE FROM tallies WHERE ctid = ANY (ARRAY (SELECT ctid FROM tallies LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING workspace, lane, what, n
 )
-INSERT INTO tallies (workspace, state, n) SELECT workspace, state, sum(n) FROM old GROUP BY 1, 2 HAVING sum(n) <> 0
+INSERT INTO counts AS c (workspace, lane, what, n) SELECT workspace, lane, what, sum(n) FROM old GROUP BY 1, 2, 3 HAVING sum(n) <> 0 ORDER BY 1, 2, 3
+ON CONFLICT (workspace, lane, what) DO UPDATE SET n = c.n + excluded.n
 
 -- name: promote_due
 WITH came AS (
-    DELETE FROM due WHERE task IN (SELECT task FROM due WHERE at <= now() ORDER BY at LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING task
+    DELETE FROM due WHERE task IN (SELECT task FROM due WHERE at <= now() ORDER BY at LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING task, workspace, lane
+), promoted AS (
+    INSERT INTO ready (class, rank, seq, task, workspace, lane, expires_at)
+    SELECT t.class, -t.priority, t.seq, t.id, t.workspace, t.lane, CASE t.attempt WHEN 0 THEN t.expires_at ELSE 'infinity' END
+    FROM tasks t JOIN came ON came.task = t.id WHERE t.state = 'queued' AND t.unmet = 0 ON CONFLICT DO NOTHING RETURNING workspace, lane
+), tally AS (
+    INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, 'due', -count(*) FROM came GROUP BY 1, 2
+    UNION ALL SELECT workspace, lane, 'ready', count(*) FROM promoted GROUP BY 1, 2
 )
-INSERT INTO ready (class, rank, seq, task, workspace, expires_at)
-SELECT class, -priority, seq, id, workspace, CASE attempt WHEN 0 THEN expires_at ELSE 'infinity' END FROM tasks JOIN came ON task = id WHERE state = 'queued' AND unmet = 0
-ON CONFLICT DO NOTHING
+SELECT FROM promoted

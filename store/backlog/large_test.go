@@ -1,0 +1,148 @@
+package backlog_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// A large is an instance whose database has a long history and a long queue. What
+// tests look for is rare, and the oldest: walking from the newest on finds it last.
+type large struct {
+	*storetest.Side
+	backlog                                *backlog.Backlog
+	main, tiny                             *backlog.Workspace
+	ended, open, ready, completed, blocked int
+	conns                                  map[string]string
+	watch                                  *watcher
+}
+
+// newLarge fills the database at url: so many tasks that have ended and that are
+// open, with their classes, and a tenth as many agents and mirrors with their messages.
+func newLarge(t *testing.T, url string, ended, open int, analyzed bool) *large {
+	t.Helper()
+	s := storetest.OpenSide(t, url, 1, 2, 4)
+	l := &large{Side: s, ended: ended, open: open, conns: map[string]string{}}
+	for i, name := range []string{"attic", "shed"} {
+		signer := storetest.Signer(t, byte(10+i))
+		c, err := s.DB.AddConnection(t.Context(), store.NewConnection{
+			Connection: store.Connection{ID: storetest.NewID(), Peer: signing.InstanceIDOf(signer.Public()), Name: name, Authority: store.Commands, State: store.Active, LinkKey: "U" + name},
+			Keys:       store.PeerKeys{Identity: signer.Public(), Signing: storetest.Signer(t, byte(20+i)).Public(), Sealing: bytes.Repeat([]byte{byte(i + 1)}, 32)},
+			Grant:      storetest.Terms, Actor: "test"})
+		require.NoError(t, err)
+		l.conns[name] = c.ID
+	}
+	owner, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer owner.Close(context.Background())
+	for _, sql := range l.fill(analyzed) {
+		began := time.Now()
+		_, err := owner.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+		if took := time.Since(began); took > 5*time.Second {
+			t.Logf("%s: %.80s", took.Round(time.Second), sql)
+		}
+	}
+	l.ready = l.number(t, owner, "ready")
+	l.completed = l.number(t, owner, "completed")
+	l.watch = &watcher{}
+	db, err := store.Open(t.Context(), store.Config{URL: url, Self: s.Self(), Signer: s.Signing, PoolSize: 2, Tracer: l.watch})
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	l.DB, l.backlog = db, backlog.Open(db, nobodyAsks)
+	l.main, err = l.backlog.Workspace(backlog.MainWorkspace, "ann")
+	require.NoError(t, err)
+	l.tiny, err = l.backlog.Workspace("tiny", "ann")
+	require.NoError(t, err)
+	return l
+}
+
+func (l *large) number(t *testing.T, owner *pgx.Conn, what string) (n int) {
+	t.Helper()
+	require.NoError(t, owner.QueryRow(t.Context(), `SELECT sum(n) FROM counts WHERE workspace = 'main' AND what = $1`, what).Scan(&n))
+	return n
+}
+
+// id is the id of the nth task; the open ones come after the ended ones.
+func (l *large) id(n int) string { return fmt.Sprintf("01900000-0000-7000-8000-%012x", n) }
+
+// order orders a spawn.
+func (l *large) order(ctx context.Context, o store.SpawnOrder) error {
+	o.Spawn = &commands.Spawn{Task: storetest.NewID(), Runtime: commands.RuntimeNoop, Title: "x"}
+	o.Life, o.Actor = time.Hour, "ann"
+	list, err := l.DB.OrderSpawns(ctx, []store.SpawnOrder{o})
+	if err == nil && list[0].Err != nil {
+		err = list[0].Err
+	}
+	return err
+}
+
+// fill returns the statements that fill the database. Of every hundred open tasks
+// one is blocked, four wait for another task and five for a time; one in 5,000 of
+// the ended was cancelled while it waited. The first forty of the ended failed.
+func (l *large) fill(analyzed bool) []string {
+	classes := min(max(l.ended/100, 100), 10_000)
+	parts := []string{
+		`DO $$ DECLARE t text; BEGIN FOR t IN SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace LOOP
+			EXECUTE format('ALTER TABLE %I SET (autovacuum_enabled = off)', t); END LOOP; END $$`,
+		`CREATE FUNCTION nth(n bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$ SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid $$`,
+		`CREATE FUNCTION claim_of(id uuid) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$ SELECT overlay(id::text PLACING '0191' FROM 1 FOR 4)::uuid $$`,
+		fmt.Sprintf(`INSERT INTO classes (workspace, lane, kind, capabilities, account, estimate, digest)
+			SELECT w, lane, 'card', caps, '', '{}', class_digest(w, lane, 'card', caps, '', NULL, NULL, '{}') FROM (
+				SELECT 'main' AS w, 'lane-' || n %% 100 AS lane, ARRAY['cap-' || n] AS caps FROM generate_series(1, %d) AS n UNION ALL SELECT 'main', 'rare', '{}' UNION ALL SELECT 'tiny', 'default', '{}') AS x`, classes),
+		fmt.Sprintf(`INSERT INTO tasks (id, class, lane, workspace, title, state, attempt, epoch, started_at, ended_at, created_by, phase, conn)
+			SELECT nth(n), CASE WHEN n <= 5 THEN %[2]d + 1 WHEN n <= 8 THEN %[2]d + 2 ELSE 1 + n %% %[2]d END, CASE WHEN n <= 5 THEN 'rare' WHEN n <= 8 THEN 'default' ELSE 'lane-' || (1 + n %% %[2]d) %% 100 END,
+				CASE WHEN n BETWEEN 6 AND 8 THEN 'tiny' ELSE 'main' END, 'task ' || n,
+				CASE WHEN n <= 40 THEN task_state 'failed' WHEN n %% 5000 = 50 THEN 'cancelled' ELSE 'completed' END, 1, 1, now(), now(), 'bench',
+				CASE WHEN n %% 1000 = 0 THEN 'late' ELSE '' END, CASE WHEN n %% 10 = 0 THEN (SELECT id FROM connections WHERE peer_name = CASE WHEN n <= 50 THEN 'shed' ELSE 'attic' END) END
+			FROM generate_series(1, %[1]d) AS n`, l.ended, classes),
+		`INSERT INTO ended_attempts (task, number, workspace, lane, epoch, type, owner, claim, claimed_at, outcome, state)
+			SELECT id, 1, workspace, lane, 1, 'initial', 'worker', claim_of(id), now(), CASE state WHEN 'failed' THEN 'failed' ELSE 'succeeded' END, state::text FROM tasks WHERE state <> 'cancelled'`,
+		`INSERT INTO ended_waiting (task, workspace, lane, state) SELECT id, workspace, lane, state::text FROM tasks WHERE state = 'cancelled'`,
+		`INSERT INTO audit (workspace, actor, action, object, tasks) SELECT workspace, 'worker', 'task.claimed', claim_of(id)::text, ARRAY[id] FROM tasks`,
+		`INSERT INTO audit (workspace, actor, action, object) SELECT workspace, 'worker', 'task.' || state, id::text FROM tasks`,
+		fmt.Sprintf(`INSERT INTO tasks (id, class, lane, workspace, title, created_by, state, unmet, not_before, attempt, epoch)
+			SELECT nth(%[1]d + n), CASE WHEN n <= 5 THEN %[3]d + 1 WHEN n = 6 THEN %[3]d + 2 ELSE 1 + n %% %[3]d END, CASE WHEN n <= 5 THEN 'rare' WHEN n = 6 THEN 'default' ELSE 'lane-' || (1 + n %% %[3]d) %% 100 END,
+				CASE n WHEN 6 THEN 'tiny' ELSE 'main' END, 'task ' || n, 'bench',
+				CASE WHEN n %% 100 = 17 THEN task_state 'blocked' WHEN n BETWEEN 101 AND 300 THEN 'claimed' ELSE 'queued' END, CASE WHEN n %% 100 BETWEEN 20 AND 23 AND n > 300 THEN 1 ELSE 0 END,
+				CASE WHEN n %% 100 BETWEEN 30 AND 34 AND n > 300 THEN now() + interval '1 day' END, 0, 0
+			FROM generate_series(1, %[2]d) AS n`, l.ended, l.open, classes),
+		fmt.Sprintf(`INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until)
+			SELECT id, workspace, lane, 1, 1, 'initial', 'worker-' || row_number() OVER (ORDER BY id), id, now() + interval '1 hour' FROM tasks WHERE state = 'claimed' AND id > nth(%d)`, l.ended),
+		`INSERT INTO parked (task, workspace, lane, why) SELECT id, workspace, lane, CASE WHEN unmet > 0 THEN 'deps' ELSE 'blocked' END FROM tasks WHERE state = 'blocked' OR state = 'queued' AND unmet > 0`,
+		fmt.Sprintf(`INSERT INTO dependencies (task, dependency, workspace) SELECT id, nth(%d + 7), workspace FROM tasks WHERE state = 'queued' AND unmet > 0`, l.ended),
+		`INSERT INTO due (task, workspace, lane, at) SELECT id, workspace, lane, not_before FROM tasks WHERE state = 'queued' AND unmet = 0 AND not_before IS NOT NULL`,
+		`INSERT INTO ready (class, rank, seq, task, workspace, lane, expires_at) SELECT class, -priority, seq, id, workspace, lane, 'infinity' FROM tasks WHERE state = 'queued' AND unmet = 0 AND not_before IS NULL`,
+		`INSERT INTO counts (workspace, lane, what, n) SELECT workspace, lane, what, count(*) FROM (SELECT workspace, lane, 'ready' AS what FROM ready UNION ALL SELECT workspace, lane, 'due' FROM due
+			UNION ALL SELECT workspace, lane, why FROM parked UNION ALL SELECT workspace, lane, state::text FROM tasks WHERE is_terminal(state)) AS x GROUP BY 1, 2, 3`,
+		`INSERT INTO tallies (workspace, lane, what, n) SELECT 'main', 'lane-' || n % 100, 'ready', CASE n % 2 WHEN 0 THEN 1 ELSE -1 END FROM generate_series(1, 1000) AS n`,
+		`INSERT INTO agents (id, conn, runtime, over) SELECT id, conn, 'exec', id > nth(100) OR id > nth(20) AND id <= nth(50) FROM tasks WHERE conn IS NOT NULL`,
+		`INSERT INTO task_bodies (task, workspace, spec) SELECT id, workspace, '{}' FROM tasks WHERE conn IS NOT NULL`,
+		`UPDATE tasks SET command = id, command_digest = '', expires_at = now() + interval '1 day' WHERE conn IS NOT NULL`,
+		fmt.Sprintf(`INSERT INTO mirrors (task, conn, title, state, command, command_digest, idempotency_key, request_digest, created_by, spec, expires_at, accepted_at, started_at, ended_at)
+			SELECT nth(n), c.id, 'agent', CASE WHEN open THEN task_state 'running' ELSE 'completed' END, nth(n), '', 'key-' || n, '', 'bench', '{}', now() + interval '1 day', now(), now(), CASE WHEN NOT open THEN now() END
+			FROM (SELECT n * 10 AS n, n * 10 <= 1000 AND n * 10 NOT IN (30, 40, 50) AS open FROM generate_series(1, %d) AS n) AS x JOIN connections c ON c.peer_name = CASE WHEN n <= 50 THEN 'shed' ELSE 'attic' END`, l.ended/10),
+		`INSERT INTO outbox (id, conn, seq, lane, kind, digest, task, exp, closed_at, wire) SELECT task, conn, row_number() OVER (ORDER BY task), 'run', 'agent.spawn', '', task, now() + interval '1 day', CASE WHEN ended_at IS NOT NULL THEN now() END, 'x' FROM mirrors`,
+		`INSERT INTO inbox (conn, id, seq, digest, kind, re, task, exp, wire) SELECT m.conn, gen_random_uuid(), row_number() OVER (ORDER BY m.task, n), '', 'agent.started', m.command, m.task, now() + interval '1 day', 'x'
+			FROM mirrors m, generate_series(1, 3) AS n`,
+		`INSERT INTO logs (task, conn, tail) SELECT task, conn, 1 FROM mirrors`,
+		`INSERT INTO log_segments (task, base, conn, bytes) SELECT task, 0, conn, 1 FROM logs`,
+		`UPDATE sequences s SET last = coalesce((SELECT max(seq) FROM outbox WHERE conn = s.conn), 0), stored = coalesce((SELECT int8multirange(int8range(1, max(seq) + 1)) FROM inbox WHERE conn = s.conn), '{}')`,
+		`SELECT setval(pg_get_serial_sequence('tasks', 'seq'), max(seq)) FROM tasks`,
+	}
+	if analyzed {
+		parts = append(parts, `VACUUM ANALYZE`)
+	}
+	return parts
+}

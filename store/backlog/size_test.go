@@ -1,0 +1,191 @@
+package backlog_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
+	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// readers are what people and programs ask of a large database, each once with
+// what it finds at once, and once with what is rare or old.
+func (l *large) readers() map[string]func(context.Context) error {
+	find := func(f backlog.Filter, want int) func(context.Context) error {
+		return func(ctx context.Context) error {
+			f.Limit = pageLength
+			list, err := l.main.List(ctx, f)
+			return counted(len(list), want, err)
+		}
+	}
+	mirrors := func(spoke string, open bool, want int) func(context.Context) error {
+		return func(ctx context.Context) error {
+			list, err := l.DB.ListMirrors(ctx, spoke, open, pageLength)
+			return counted(len(list), want, err)
+		}
+	}
+	agents := func(hub string, open bool, want int) func(context.Context) error {
+		return func(ctx context.Context) error {
+			list, err := l.backlog.Agents(ctx, hub, open, pageLength)
+			return counted(len(list), want, err)
+		}
+	}
+	return map[string]func(context.Context) error{
+		"stats": func(ctx context.Context) error {
+			s, err := l.main.Stats(ctx)
+			if err == nil && (s.Claimable != int64(l.ready) || s.States[commands.Completed] != int64(l.completed) || s.OldestReady == nil) {
+				err = fmt.Errorf("stats are %+v, of %d ready and %d completed", s, l.ready, l.completed)
+			}
+			return err
+		},
+		"how many stand ready": func(ctx context.Context) error {
+			n, err := l.backlog.ReadyCount(ctx)
+			return counted(n, l.ready+1, err)
+		},
+		"lanes":                                   func(ctx context.Context) error { _, err := l.main.Lanes(ctx); return err },
+		"list":                                    find(backlog.Filter{}, pageLength),
+		"list a later page":                       find(backlog.Filter{Before: l.id(l.ended / 2)}, pageLength),
+		"list by lane":                            find(backlog.Filter{Lane: "lane-7"}, pageLength),
+		"list of a lane with few tasks":           find(backlog.Filter{Lane: "rare"}, 10),
+		"list by state":                           find(backlog.Filter{State: commands.Queued}, pageLength),
+		"list by state and lane":                  find(backlog.Filter{State: commands.Queued, Lane: "lane-7"}, pageLength),
+		"list by state and a lane with few":       find(backlog.Filter{State: commands.Queued, Lane: "rare"}, 5),
+		"list what few tasks are":                 find(backlog.Filter{State: commands.Failed}, pageLength),
+		"list what no task of a lane is":          find(backlog.Filter{State: commands.Expired, Lane: "lane-7"}, 0),
+		"list what few of a lane are":             find(backlog.Filter{State: commands.Failed, Lane: "rare"}, 5),
+		"list what has ended":                     find(backlog.Filter{Status: backlog.BoardDone}, pageLength),
+		"list what has ended, of a lane":          find(backlog.Filter{State: commands.Completed, Lane: "lane-7"}, pageLength),
+		"list what was cancelled while it waited": find(backlog.Filter{State: commands.Cancelled}, min(pageLength, l.ended/5000)),
+		"list what is blocked":                    find(backlog.Filter{Status: backlog.BoardBlocked}, pageLength),
+		"list what is held":                       find(backlog.Filter{Status: backlog.BoardClaimed}, pageLength),
+		"list what one holds":                     find(backlog.Filter{Owner: "worker-1"}, 1),
+		"list a phase":                            find(backlog.Filter{Phase: "late"}, pageLength),
+		"list what would be claimed":              find(backlog.Filter{ReadyOnly: true}, pageLength),
+		"list what would be claimed of a lane":    find(backlog.Filter{ReadyOnly: true, Lane: "lane-7"}, pageLength),
+		"list a small workspace": func(ctx context.Context) error {
+			list, err := l.tiny.List(ctx, backlog.Filter{})
+			return counted(len(list), 4, err)
+		},
+		"stats of a small workspace": func(ctx context.Context) error { s, err := l.tiny.Stats(ctx); return counted(int(s.Claimable), 1, err) },
+		"audit of a small workspace": func(ctx context.Context) error {
+			list, err := l.tiny.Audit(ctx, "", 100)
+			return counted(len(list), 6, err)
+		},
+		"audit of a task": func(ctx context.Context) error {
+			list, err := l.main.Audit(ctx, l.id(30), 100)
+			return counted(len(list), 2, err)
+		},
+		"audit of all": func(ctx context.Context) error {
+			list, err := l.DB.AuditTrail(ctx, "", 50)
+			return counted(len(list), 50, err)
+		},
+		"audit of a task, of the instance": func(ctx context.Context) error {
+			list, err := l.DB.AuditTrail(ctx, l.id(30), 50)
+			return counted(len(list), 2, err)
+		},
+		"show a task that has ended": func(ctx context.Context) error { _, err := l.main.Show(ctx, l.id(30)); return err },
+		"show a task by the beginning of its id": func(ctx context.Context) error {
+			_, err := l.main.Show(ctx, l.id(l.ended + 30)[:35])
+			return ambiguous(err)
+		},
+		"show tasks": func(ctx context.Context) error {
+			list, err := l.main.ShowAll(ctx, []string{l.id(30), l.id(l.ended + 30)})
+			return counted(len(list), 2, err)
+		},
+		"why a task waits":                    func(ctx context.Context) error { _, err := l.main.Why(ctx, l.id(l.ended+30)); return err },
+		"agents":                              agents("", false, pageLength),
+		"agents that have not ended":          agents("", true, 7),
+		"agents of a hub with few":            agents("shed", false, 5),
+		"agents of a hub that have not ended": agents("shed", true, 2),
+		"an agent by the beginning of its id": func(ctx context.Context) error { _, err := l.backlog.Agent(ctx, l.id(10)); return err },
+		"open attempts":                       func(ctx context.Context) error { _, err := l.backlog.OpenAttempts(ctx, "worker-1"); return err },
+		"a kill that is under way":            func(ctx context.Context) error { _, _, err := l.backlog.PendingKill(ctx, l.id(30)); return err },
+		"output to be sent":                   func(ctx context.Context) error { _, err := l.backlog.UnsentOutput(ctx); return err },
+		"what is known from before a restore": func(ctx context.Context) error { _, err := l.backlog.Pasts(ctx, []string{l.id(30)}); return err },
+		"a sweep":                             func(ctx context.Context) error { _, err := l.backlog.Sweep(ctx, time.Hour); return err },
+		"mirrors":                             mirrors("", false, pageLength),
+		"open mirrors":                        mirrors("", true, pageLength),
+		"mirrors of a spoke with few":         mirrors("shed", false, 5),
+		"open mirrors of a spoke":             mirrors("attic", true, pageLength),
+		"open mirrors of a spoke with few":    mirrors("shed", true, 2),
+		"a mirror by the beginning of its id": func(ctx context.Context) error {
+			list, err := l.DB.FindMirrors(ctx, l.id(30))
+			return counted(len(list), 1, err)
+		},
+		"receipts": func(ctx context.Context) error {
+			list, err := l.DB.Receipts(ctx, l.id(30))
+			return counted(len(list), 3, err)
+		},
+		"the answer to a question": func(ctx context.Context) error {
+			w, err := l.DB.Answered(ctx, l.id(30))
+			return counted(len(w), 1, err)
+		},
+		"a log": func(ctx context.Context) error { _, err := l.DB.Log(ctx, l.id(30)); return err },
+		"the logs of a connection": func(ctx context.Context) error {
+			_, err := l.DB.LogsOf(ctx, l.conns["attic"], []string{l.id(30)})
+			return err
+		},
+		"which logs are kept": func(ctx context.Context) error {
+			_, _, err := l.DB.LogConns(ctx, []string{l.id(30), "none"})
+			return err
+		},
+		"what waits in the outbox":    func(ctx context.Context) error { _, err := l.DB.OutboxCounts(ctx); return err },
+		"orders that nobody answered": func(ctx context.Context) error { _, err := l.DB.EndUnanswered(ctx); return err },
+		"an order for a spoke": func(ctx context.Context) error {
+			return l.order(ctx, store.SpawnOrder{Conn: l.conns["attic"], IdempotencyKey: "one"})
+		},
+		"an order for any spoke": func(ctx context.Context) error {
+			return l.order(ctx, store.SpawnOrder{Anywhere: true, Among: []store.Candidate{{Conn: l.conns["attic"], Slots: 9, Age: time.Second}}})
+		},
+		"a kill that is ordered": func(ctx context.Context) error {
+			_, err := l.DB.OrderKill(ctx, commands.Kill{Task: l.id(l.ended), Reason: "test"}, time.Hour, "ann")
+			return err
+		},
+		"a digest of the history": func(ctx context.Context) error {
+			_, err := l.DB.Numbering(ctx, l.conns["attic"], true, nil)
+			return err
+		},
+	}
+}
+
+const pageLength = 20
+
+func counted(n, want int, err error) error {
+	if err == nil && n != want {
+		err = fmt.Errorf("%d were found, not %d", n, want)
+	}
+	return err
+}
+
+func ambiguous(err error) error {
+	if commands.CodeOf(err) == commands.Ambiguous {
+		return nil
+	}
+	return err
+}
+
+// Nothing that people or programs ask costs more with the length of the history or
+// of the queue, whether the server has statistics of the tables or not.
+func TestNothingReadsTheHistory(t *testing.T) {
+	t.Parallel()
+	for name, analyzed := range map[string]bool{"with statistics": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLarge(t, pgtest.URL(t), 20_000, 10_000, analyzed)
+
+			for what, read := range l.readers() {
+				t.Run(what, func(t *testing.T) {
+					for _, s := range l.watch.during(t, read) {
+						require.Empty(t, explain(t, l.watch.config, s).wasteful(), s.sql)
+					}
+				})
+			}
+		})
+	}
+}
