@@ -58,6 +58,28 @@ func (ws *Workspace) home(scope string) string {
 	return ws.name
 }
 
+// govern runs fn in a transaction that changes limits or freezes of a home. Those
+// of the whole instance are its owner's, whom no workspace binds.
+func (ws *Workspace) govern(ctx context.Context, doing, home string, fn func(context.Context, *store.Tx) error) error {
+	if home == "" {
+		return ws.backlog.db.Tx(ctx, doing, fn)
+	}
+	return ws.tx(ctx, doing, fn)
+}
+
+// homeOf returns the home of the limit that a name means: the workspace's own
+// before the instance's.
+func (ws *Workspace) homeOf(ctx context.Context, table, name string) (home string, err error) {
+	err = ws.read(ctx, "looking for "+table, func(ctx context.Context, tx *store.Tx) error {
+		err := tx.QueryRow(ctx, `SELECT workspace FROM `+table+` WHERE workspace IN ('', $1) AND name = $2 ORDER BY workspace DESC LIMIT 1`, ws.name, name).Scan(&home)
+		if err == pgx.ErrNoRows {
+			home, err = ws.name, nil
+		}
+		return err
+	})
+	return home, err
+}
+
 func checkScope(scopes []string, scope, target string) error {
 	wide := scope == "instance" || scope == "workspace"
 	switch {
@@ -120,7 +142,7 @@ func (ws *Workspace) SetBudget(ctx context.Context, g Budget) error {
 	if err := g.validate(); err != nil {
 		return err
 	}
-	return ws.tx(ctx, "setting budget "+g.Name, func(ctx context.Context, tx *store.Tx) error {
+	return ws.govern(ctx, "setting budget "+g.Name, ws.home(g.Scope), func(ctx context.Context, tx *store.Tx) error {
 		if err := awaitHolders(ctx, tx, "budgets"); err != nil {
 			return err
 		}
@@ -234,9 +256,13 @@ func (ws *Workspace) ResetBudget(ctx context.Context, name, reason string) (Budg
 }
 
 func (ws *Workspace) changeBudget(ctx context.Context, name, done, reason string, change func(context.Context, *store.Tx, int) error) (g Budget, err error) {
-	err = ws.tx(ctx, "changing budget "+clip(name), func(ctx context.Context, tx *store.Tx) error {
+	home, err := ws.homeOf(ctx, "budgets", name)
+	if err != nil {
+		return g, err
+	}
+	err = ws.govern(ctx, "changing budget "+clip(name), home, func(ctx context.Context, tx *store.Tx) error {
 		var id int
-		err := tx.QueryRow(ctx, `SELECT id FROM budgets WHERE workspace IN ('', $1) AND name = $2 ORDER BY workspace DESC LIMIT 1 FOR NO KEY UPDATE`, ws.name, name).Scan(&id)
+		err := tx.QueryRow(ctx, `SELECT id FROM budgets WHERE workspace = $1 AND name = $2 FOR NO KEY UPDATE`, home, name).Scan(&id)
 		if err == pgx.ErrNoRows {
 			return commands.Refuse(commands.NotFound, "no budget %q", clip(name)).Hinting("spawnmesh budget list")
 		}
@@ -266,8 +292,12 @@ func (ws *Workspace) RemoveBudget(ctx context.Context, name, reason string) erro
 }
 
 func (ws *Workspace) removeLimit(ctx context.Context, what, name, reason, sql string) error {
-	return ws.tx(ctx, "removing "+what+" "+clip(name), func(ctx context.Context, tx *store.Tx) error {
-		tag, err := tx.Exec(ctx, sql, ws.name, name)
+	home, err := ws.homeOf(ctx, what+"s", name)
+	if err != nil {
+		return err
+	}
+	return ws.govern(ctx, "removing "+what+" "+clip(name), home, func(ctx context.Context, tx *store.Tx) error {
+		tag, err := tx.Exec(ctx, sql, home, name)
 		if err != nil {
 			return err
 		}

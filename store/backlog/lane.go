@@ -94,7 +94,7 @@ func (ws *Workspace) Freeze(ctx context.Context, f Freeze) error {
 	if f.Reason == "" {
 		return commands.Refuse(commands.Validation, "a freeze needs a reason").Hinting("add --reason \"why\"; it is recorded")
 	}
-	return ws.tx(ctx, "freezing", func(ctx context.Context, tx *store.Tx) error {
+	return ws.govern(ctx, "freezing", ws.home(f.Scope), func(ctx context.Context, tx *store.Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO freezes (workspace, scope, target, reason, actor) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`,
 			ws.home(f.Scope), f.Scope, f.Target, f.Reason, ws.actor)
 		if err != nil {
@@ -107,7 +107,7 @@ func (ws *Workspace) Freeze(ctx context.Context, f Freeze) error {
 
 // Unfreeze lifts a latch.
 func (ws *Workspace) Unfreeze(ctx context.Context, scope, target, reason string) error {
-	return ws.tx(ctx, "unfreezing", func(ctx context.Context, tx *store.Tx) error {
+	return ws.govern(ctx, "unfreezing", ws.home(scope), func(ctx context.Context, tx *store.Tx) error {
 		tag, err := tx.Exec(ctx, `DELETE FROM freezes WHERE workspace = $1 AND scope = $2 AND target = $3`, ws.home(scope), scope, target)
 		if err != nil {
 			return fmt.Errorf("lifting the freeze: %w", err)

@@ -30,7 +30,7 @@ type large struct {
 
 // newLarge fills the database at url: so many tasks that have ended and that are
 // open, with their classes, and a tenth as many agents and mirrors with their messages.
-func newLarge(t *testing.T, url string, ended, open int, analyzed bool) *large {
+func newLarge(t testing.TB, url string, ended, open int, analyzed bool) *large {
 	t.Helper()
 	s := storetest.OpenSide(t, url, 1, 2, 4)
 	l := &large{Side: s, ended: ended, open: open, conns: map[string]string{}}
@@ -68,7 +68,7 @@ func newLarge(t *testing.T, url string, ended, open int, analyzed bool) *large {
 	return l
 }
 
-func (l *large) number(t *testing.T, owner *pgx.Conn, what string) (n int) {
+func (l *large) number(t testing.TB, owner *pgx.Conn, what string) (n int) {
 	t.Helper()
 	require.NoError(t, owner.QueryRow(t.Context(), `SELECT sum(n) FROM counts WHERE workspace = 'main' AND what = $1`, what).Scan(&n))
 	return n

@@ -106,6 +106,10 @@ var everybody = map[string]func(*encounter, context.Context, *rand.Rand) error{
 			return nil
 		})
 	},
+	"a kill by the host": func(e *encounter, ctx context.Context, r *rand.Rand) error {
+		_, err := e.backlog.KillHere(ctx, backlog.HostKill{ID: storetest.NewID(), Task: some(r, e.agents, 1)[0], Reason: "enough", Grace: time.Second, Actor: "root"})
+		return err
+	},
 	"requests that come in": func(e *encounter, ctx context.Context, r *rand.Rand) error {
 		return e.DB.Tx(ctx, "taking in requests", func(ctx context.Context, tx *store.Tx) error {
 			_, err := e.backlog.Request(ctx, tx, e.requests(some(r, e.agents, 4)))

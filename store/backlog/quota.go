@@ -43,7 +43,7 @@ func (ws *Workspace) SetQuota(ctx context.Context, q Quota) error {
 	case (q.PerWindow == nil) != (q.Window == 0):
 		return commands.Refuse(commands.Validation, "a limit per window needs the window's length, and the other way round")
 	}
-	return ws.tx(ctx, "setting quota "+q.Name, func(ctx context.Context, tx *store.Tx) error {
+	return ws.govern(ctx, "setting quota "+q.Name, ws.home(q.Scope), func(ctx context.Context, tx *store.Tx) error {
 		if err := awaitHolders(ctx, tx, "quotas"); err != nil {
 			return err
 		}
@@ -80,5 +80,5 @@ func (ws *Workspace) Quotas(ctx context.Context) (list []Quota, err error) {
 
 // RemoveQuota removes a limit.
 func (ws *Workspace) RemoveQuota(ctx context.Context, name, reason string) error {
-	return ws.removeLimit(ctx, "quota", name, reason, `DELETE FROM quotas WHERE workspace IN ('', $1) AND name = $2`)
+	return ws.removeLimit(ctx, "quota", name, reason, `DELETE FROM quotas WHERE workspace = $1 AND name = $2`)
 }

@@ -138,3 +138,49 @@ func TestPooledConnectionsCarryNothingOver(t *testing.T) {
 	require.Equal(t, 6, s.Count(t, `SELECT count(*) FROM tasks`), "the engine sees all")
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM (SELECT 1 WHERE current_user = 'spawnmesh_engine' AND coalesce(current_setting('spawnmesh.workspace', true), '') = '') AS x`))
 }
+
+// A worker that logs in by itself sees what binds the whole instance, and works
+// under it. What it may change is its workspace's own.
+func TestTheInstancesLimitsAreItsOwners(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, "red")
+	nine := 9
+	require.NoError(t, b.SetBudget(t.Context(), backlog.Budget{Name: "all", Scope: "instance", Dimension: "usd", Hard: 9 * backlog.Unit}))
+	require.NoError(t, b.SetQuota(t.Context(), backlog.Quota{Name: "all", Scope: "instance", Concurrent: &nine}))
+	require.NoError(t, b.SetBudget(t.Context(), backlog.Budget{Name: "own", Scope: "workspace", Dimension: "usd", Hard: backlog.Unit}))
+	create(t, b, backlog.TaskSpec{Title: "x", Estimate: map[string]backlog.Amount{"usd": backlog.Unit}})
+	cfg, err := pgx.ParseConfig(s.URL)
+	require.NoError(t, err)
+	owner := begin(t, s.URL)
+	_, err = owner.Exec(t.Context(), `GRANT CONNECT ON DATABASE `+cfg.Database+` TO spawnmesh_app`)
+	require.NoError(t, err)
+	require.NoError(t, owner.Commit(t.Context()))
+	cfg.User = "spawnmesh_app"
+	worker, err := pgx.ConnectConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	defer worker.Close(context.Background())
+
+	require.Len(t, claimCards(t, b, nil), 1, "a claim reserves of what binds it")
+	_, err = worker.Exec(t.Context(), `SET spawnmesh.workspace = 'red'`)
+	require.NoError(t, err)
+	for _, sql := range []string{
+		`UPDATE budgets SET hard = 0 WHERE name = 'all'`, `DELETE FROM budgets WHERE name = 'all'`, `UPDATE budgets SET workspace = '', scope = 'instance' WHERE name = 'own'`,
+		`INSERT INTO budgets (workspace, name, scope, dimension, hard) VALUES ('', 'more', 'instance', 'usd', 1)`,
+		`UPDATE quotas SET concurrent = 99`, `DELETE FROM quotas`, `INSERT INTO quotas (workspace, name, scope, concurrent) VALUES ('', 'more', 'instance', 1)`,
+		`INSERT INTO freezes (workspace, scope, reason, actor) VALUES ('', 'instance', 'x', 'x')`,
+	} {
+		_, err := worker.Exec(t.Context(), sql)
+		require.ErrorContains(t, err, "is changed by the owner of the instance only", sql)
+	}
+	_, err = worker.Exec(t.Context(), `UPDATE budgets SET hard = 2000000 WHERE name = 'own'`)
+	require.NoError(t, err, "its workspace's own")
+	require.NoError(t, b.Freeze(t.Context(), backlog.Freeze{Scope: "instance", Reason: "holiday"}))
+	_, err = worker.Exec(t.Context(), `DELETE FROM freezes`)
+	require.ErrorContains(t, err, "is changed by the owner of the instance only")
+	require.NoError(t, b.Unfreeze(t.Context(), "instance", "", "back"))
+	_, err = b.GrantBudget(t.Context(), "all", backlog.Unit, "more")
+	require.NoError(t, err)
+	require.NoError(t, b.RemoveBudget(t.Context(), "all", "over"))
+	require.NoError(t, b.RemoveQuota(t.Context(), "all", "over"))
+}

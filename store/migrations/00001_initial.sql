@@ -1129,6 +1129,21 @@ BEGIN
     END LOOP;
 END $$;
 -- +goose StatementEnd
+-- Workers see what binds the whole instance, and claims hold it. Only the owner
+-- changes it, who acts as the engine.
+-- +goose StatementBegin
+CREATE FUNCTION refuse_instance_wide() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_user = 'spawnmesh_app' AND '' IN (coalesce(OLD.workspace, 'none'), coalesce(NEW.workspace, 'none')) THEN
+        RAISE EXCEPTION 'a row of % that binds the whole instance is changed by the owner of the instance only', TG_TABLE_NAME
+            USING ERRCODE = 'insufficient_privilege', HINT = 'limit or freeze a workspace, or let the owner do it';
+    END IF;
+    RETURN coalesce(NEW, OLD);
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER budgets_instance_wide BEFORE INSERT OR UPDATE OR DELETE ON budgets FOR EACH ROW EXECUTE FUNCTION refuse_instance_wide();
+CREATE TRIGGER quotas_instance_wide BEFORE INSERT OR UPDATE OR DELETE ON quotas FOR EACH ROW EXECUTE FUNCTION refuse_instance_wide();
+CREATE TRIGGER freezes_instance_wide BEFORE INSERT OR UPDATE OR DELETE ON freezes FOR EACH ROW EXECUTE FUNCTION refuse_instance_wide();
 CREATE POLICY pruning ON audit TO CURRENT_USER USING (current_setting('spawnmesh.pruning_audit', true) = 'on') WITH CHECK (true);
 REVOKE UPDATE, DELETE ON audit FROM spawnmesh_engine, spawnmesh_app;
 REVOKE INSERT, UPDATE, DELETE ON attempts, funds, counted FROM spawnmesh_engine;

@@ -70,7 +70,7 @@ UPDATE tasks t SET class = intern_class(c.workspace, c.lane, c.kind, c.capabilit
 FROM classes c WHERE t.id = $1 AND c.id = t.class AND t.state = $2
 
 -- name: remove_budget
-WITH gone AS (DELETE FROM budgets WHERE id = (SELECT id FROM budgets WHERE workspace IN ('', $1) AND name = $2 ORDER BY workspace DESC LIMIT 1) RETURNING id), sums AS (DELETE FROM budget_slots WHERE budget IN (SELECT id FROM gone))
+WITH gone AS (DELETE FROM budgets WHERE workspace = $1 AND name = $2 RETURNING id), sums AS (DELETE FROM budget_slots WHERE budget IN (SELECT id FROM gone))
 SELECT FROM gone
 
 -- name: note_usage
