@@ -129,7 +129,6 @@ type AgentBeat struct {
 	State   State  `json:"state"`
 	RSS     int64  `json:"rss,omitempty"`    // bytes, the whole tree
 	CPUMS   int64  `json:"cpu_ms,omitempty"` // processor time used so far
-	Output  int64  `json:"output,omitempty"` // bytes written so far
 }
 
 // Kind returns [ReceivedKind].

@@ -137,7 +137,7 @@ func (s *Spoke) startAgent(ctx context.Context, a *attempt, rules *policy.Policy
 	}
 	command := rules.Exec(&a.spec)
 	command.Dir, command.TempDir = work, filepath.Join(a.dir, "work")
-	command.IDs = map[string]string{"SPAWNMESH_TASK": a.fence.Task, "SPAWNMESH_NUMBER": strconv.Itoa(a.fence.Attempt)}
+	command.IDs = map[string]string{"SPAWNMESH_TASK": a.fence.Task, "SPAWNMESH_ATTEMPT": strconv.Itoa(a.fence.Attempt)}
 	spec, err := command.Spec()
 	if err != nil {
 		return nil, err

@@ -46,7 +46,7 @@ func (a *app) doctor(ctx context.Context) error {
 	bad, more := 0, ""
 	t := table{head: []string{"CHECK", "RESULT"}}
 	for _, c := range checks {
-		result := cmp.Or(c.Problem, "ok")
+		result := cmp.Or(c.Note, "ok")
 		if !c.OK {
 			bad++
 			first, rest, _ := strings.Cut(c.Problem, "\n")
@@ -70,7 +70,7 @@ func (a *app) doctor(ctx context.Context) error {
 }
 
 // note is a check that is fine and has something to say.
-func note(name, text string) control.Check { return control.Check{Name: name, OK: true, Problem: text} }
+func note(name, text string) control.Check { return control.Check{Name: name, OK: true, Note: text} }
 
 func (a *app) checkPostgres(ctx context.Context) control.Check {
 	if a.databaseURL() != "" {

@@ -62,39 +62,17 @@ func (a *app) statusOf(ctx context.Context, c *control.Client, id string, ask bo
 	if v.Asked != nil {
 		fmt.Fprintf(a.err, "%s says now: %s, attempt %d\n\n", v.Spoke, v.Asked.State, v.Asked.Attempt)
 	}
-	if err := a.printAgent(v); err != nil || v.State != commands.Queued {
+	if err := a.printAgent(v); err != nil || v.State.Terminal() {
 		return err
 	}
 	if v.Hub != "" {
-		_, err := fmt.Fprintf(a.err, "\nwhy it waits: %s why %s\n", a.self(), v.Task)
-		return err
+		return a.statusOnHost(ctx, v)
 	}
-	why, err := whyQueued(ctx, c, v.AgentView)
+	said, err := a.openOnHub(ctx, c, v.AgentView)
 	if err == nil {
-		fmt.Fprintf(a.err, "\nit waits for %s; see: %s connections show %s\n", why, a.self(), v.Spoke)
+		fmt.Fprintf(a.err, "\n%s; see: %s connections show %s\n", said, a.self(), v.Spoke)
 	}
 	return err
-}
-
-// whyQueued says what an agent waits for that has not started, as far as its hub
-// knows.
-func whyQueued(ctx context.Context, c *control.Client, v hub.AgentView) (string, error) {
-	var conn connectionView
-	if err := c.Do(ctx, "GET", "/v1/connections/"+url.PathEscape(v.Conn), nil, &conn); err != nil {
-		return "", err
-	}
-	why := fmt.Sprintf("a free slot on %s, which has %d", v.Spoke, conn.Slots)
-	switch {
-	case conn.State != store.Active:
-		why = fmt.Sprintf("the connection with %s, which is %s", v.Spoke, conn.State)
-	case !conn.Linked:
-		why = fmt.Sprintf("the link with %s, which is down (%s)", v.Spoke, seenOf(conn))
-	case v.AcceptedAt == nil:
-		why = fmt.Sprintf("%s to accept it", v.Spoke)
-	case v.Attempt > 0:
-		why = "its next try"
-	}
-	return why, nil
 }
 
 // pairs are names and values, one pair per line.
@@ -168,8 +146,9 @@ func agentPairs(v agentView) pairs {
 	}
 	list.add("ordered", stamp(&v.CreatedAt, nil)+" by "+v.CreatedBy)
 	list.add("accepted", stamp(v.AcceptedAt, &v.CreatedAt))
-	list.add("started", stamp(v.StartedAt, &v.CreatedAt))
-	list.add("ended", stamp(v.EndedAt, &v.CreatedAt))
+	r := resultOf(v.AgentView)
+	list.add("started", happened(r.StartedAt, v.StartedAt, &v.CreatedAt))
+	list.add("ended", happened(r.EndedAt, v.EndedAt, &v.CreatedAt))
 	if v.StartedAt == nil && !v.State.Terminal() {
 		list.add("expires", v.ExpiresAt.Local().Format(time.DateTime)+" (not started later than this)")
 	}
@@ -180,9 +159,15 @@ func agentPairs(v agentView) pairs {
 
 // killOf says who ordered the end of an agent, and why; "" when nobody did.
 func killOf(v agentView) string {
-	var kill struct{ Reason, By string }
+	var kill struct {
+		Reason, By string
+		At         *time.Time // the host's own kills have none
+	}
 	if v.Kill == nil || json.Unmarshal(v.Kill, &kill) != nil {
 		return ""
+	}
+	if kill.At != nil {
+		kill.By += kill.At.Local().Format(" at " + time.DateTime)
 	}
 	return fmt.Sprintf("ordered by %s: %s", kill.By, kill.Reason)
 }
@@ -226,6 +211,20 @@ func stamp(t, from *time.Time) string {
 		text += fmt.Sprintf("  +%s", t.Sub(*from).Round(time.Millisecond))
 	}
 	return text
+}
+
+// happened shows when something happened by the clock of its spoke, in Unix
+// milliseconds, and when the hub heard of it if that was much later. Without the
+// spoke's word, the hub's time has to do.
+func happened(at int64, told, from *time.Time) string {
+	if at == 0 || told == nil {
+		return stamp(told, from)
+	}
+	t := time.UnixMilli(at)
+	if told.Sub(t).Abs() < 2*time.Second {
+		return stamp(&t, from)
+	}
+	return stamp(&t, nil) + " by its spoke's clock, told " + stamp(told, from)
 }
 
 // commandLine writes what an agent runs as a person would type it.

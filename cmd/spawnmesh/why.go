@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -44,12 +43,12 @@ func (a *app) why(ctx context.Context, c *control.Client, id string) error {
 		Task string `json:"id"`
 		Why  string `json:"why"`
 	}{v.Task, "it is " + v.Sentence()}
-	if v.State == commands.Queued {
-		waits, err := whyQueued(ctx, c, v.AgentView)
+	if !v.State.Terminal() {
+		said, err := a.openOnHub(ctx, c, v.AgentView)
 		if err != nil {
 			return err
 		}
-		w.Why = "it waits for " + waits
+		w.Why = said
 	}
 	if killOf(v) != "" {
 		w.Why += "; a kill was " + killOf(v)

@@ -239,6 +239,7 @@ func Decode(r *http.Request, v any) error {
 type Check struct {
 	Name    string `json:"name"`
 	OK      bool   `json:"ok"`
+	Note    string `json:"note,omitempty"` // what there is to say of it when it is fine
 	Problem string `json:"problem,omitempty"`
 	Remote  bool   `json:"remote,omitempty"` // it needs another host, too: restarting this instance mends nothing
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
 // maxValue bounds the value of one variable, in bytes.
@@ -14,9 +16,6 @@ const maxValue = 64 << 10
 
 // idPrefix begins the names that tell an agent who it is.
 const idPrefix = "SPAWNMESH_"
-
-// markerName is set by the supervisor alone.
-const markerName = "SPAWNMESH_ATTEMPT"
 
 // dangerous names make a program run code, or find its programs and
 // libraries, where somebody else says. A name that ends in * stands for all
@@ -57,7 +56,7 @@ func (e Exec) environment() ([]string, error) {
 	}
 	maps.Copy(env, e.Host)
 	for _, name := range slices.Sorted(maps.Keys(e.IDs)) {
-		if !strings.HasPrefix(name, idPrefix) || name == markerName {
+		if !strings.HasPrefix(name, idPrefix) || name == supervisor.MarkerName {
 			return nil, refuse(BadEnv, "variable %q is not one an agent is told its identity by", name)
 		}
 		env[name] = e.IDs[name]

@@ -221,7 +221,7 @@ func TestEnvironmentRefusals(t *testing.T) {
 		"a value of 1 MiB":             {"TOKEN", strings.Repeat("v", 1<<20), runtime.BadEnv, `"TOKEN"`},
 		"the twin of one of ours":      {"Home", secret, runtime.BadEnv, `"HOME" and "Home" differ in case only`},
 		"a name of the spoke's":        {"SPAWNMESH_TASK", secret, runtime.BadEnv, `"SPAWNMESH_TASK"`},
-		"the marker":                   {"SPAWNMESH_ATTEMPT", secret, runtime.BadEnv, `"SPAWNMESH_ATTEMPT"`},
+		"the marker":                   {"SPAWNMESH_MARKER", secret, runtime.BadEnv, `"SPAWNMESH_MARKER"`},
 		"the twin of a dangerous name": {"ld_preload", secret, runtime.Policy, `"ld_preload"`},
 		"another case of PATH":         {"Path", secret, runtime.Policy, `"Path"`},
 	}
@@ -260,7 +260,7 @@ func TestTwins(t *testing.T) {
 
 func TestIdentityNames(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"TASK", "SPAWNMESH_ATTEMPT", "LD_PRELOAD", "spawnmesh_task"} {
+	for _, name := range []string{"TASK", "SPAWNMESH_MARKER", "LD_PRELOAD", "spawnmesh_task"} {
 		e := command(world(t), "tool")
 		e.IDs = map[string]string{name: "x"}
 
@@ -294,9 +294,9 @@ func TestSpecRuns(t *testing.T) {
 	require.NoError(t, err)
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	require.Equal(t, root+"/bin/tool a b $HOME", lines[0])
-	require.Subset(t, lines, append(spec.Env, "SPAWNMESH_ATTEMPT="+a.Marker()))
+	require.Subset(t, lines, append(spec.Env, "SPAWNMESH_MARKER="+a.Marker()))
 	for _, line := range lines[1:] { // the shell adds a few of its own
 		name, _, _ := strings.Cut(line, "=")
-		require.Contains(t, []string{"COLOUR", "HOME", "LANG", "PATH", "TMPDIR", "SPAWNMESH_ATTEMPT", "PWD", "SHLVL", "_", "OLDPWD"}, name)
+		require.Contains(t, []string{"COLOUR", "HOME", "LANG", "PATH", "TMPDIR", "SPAWNMESH_MARKER", "PWD", "SHLVL", "_", "OLDPWD"}, name)
 	}
 }

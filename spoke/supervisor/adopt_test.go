@@ -266,7 +266,7 @@ func TestAdoptionAfterARestartOfTheHost(t *testing.T) {
 	// host nothing can be the attempt's.
 	marker := newMarker()
 	innocent := exec.Command("/bin/sleep", "600")
-	innocent.Env = []string{markerName + "=" + marker}
+	innocent.Env = []string{MarkerName + "=" + marker}
 	require.NoError(t, innocent.Start())
 	t.Cleanup(func() { _ = innocent.Process.Kill(); _ = innocent.Wait() })
 	fill(t, dir, fmt.Sprintf(`{"marker":%q,"token":"x","boot_id":"earlier"}`, marker))

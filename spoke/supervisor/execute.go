@@ -75,8 +75,8 @@ func (s *shim) ownCgroup() (group *cgroup, unlimited string, err error) {
 }
 
 func (s *shim) environment() []string {
-	env := slices.DeleteFunc(slices.Clone(s.Env), func(e string) bool { return strings.HasPrefix(e, markerName+"=") })
-	return append(env, markerName+"="+s.Marker)
+	env := slices.DeleteFunc(slices.Clone(s.Env), func(e string) bool { return strings.HasPrefix(e, MarkerName+"=") })
+	return append(env, MarkerName+"="+s.Marker)
 }
 
 // forkInto executes argv in the group from its first instruction on. It

@@ -51,14 +51,14 @@ readlink /proc/$$/fd/0
 ls /proc/$$/fd
 tr '\0' '\n' </proc/$$/environ`)
 	spec.Dir = t.TempDir()
-	spec.Env = append(spec.Env, "SPAWNMESH_ATTEMPT=forged", "COLOUR=blue sky=")
+	spec.Env = append(spec.Env, "SPAWNMESH_MARKER=forged", "COLOUR=blue sky=")
 	a, dir := start(t, spec)
 
 	ended(t, a)
 
 	got := strings.Fields(ignoring(read(t, dir, "stdout")))
 	want := strings.Fields(fmt.Sprintf(`0077 0 %s SigIgn: 0000000000000000 NoNewPrivs: 1 session %d %d /dev/null 0 1 2
-		PATH=/usr/bin:/bin COLOUR=blue sky= SPAWNMESH_ATTEMPT=%s`, spec.Dir, a.Pid(), a.Pid(), a.Marker()))
+		PATH=/usr/bin:/bin COLOUR=blue sky= SPAWNMESH_MARKER=%s`, spec.Dir, a.Pid(), a.Pid(), a.Marker()))
 	require.Equal(t, want, got)
 	require.Empty(t, read(t, dir, "stderr"))
 }

@@ -129,7 +129,7 @@ func TestLockTakenAtTheStart(t *testing.T) {
 	require.ErrorAs(t, err, new(*Incomplete))
 	require.NoError(t, release(adopter))
 	thief := exec.Command("flock", filepath.Join(dir, lockFile), "sh", "-c", "echo up; exec sleep 600")
-	thief.Env = []string{"PATH=/usr/bin:/bin", markerName + "=" + att.Marker}
+	thief.Env = []string{"PATH=/usr/bin:/bin", MarkerName + "=" + att.Marker}
 	out, err := thief.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, thief.Start())
@@ -181,7 +181,7 @@ func TestAdoptionOfWhatDoesNotAnswer(t *testing.T) {
 	t.Run("a process of the tree", func(t *testing.T) {
 		t.Parallel()
 		dir, att := prepare(t)
-		thief := run(t, markerName+"="+att.Marker, "flock", filepath.Join(dir, lockFile), "sh", "-c", "echo up; exec sleep 600")
+		thief := run(t, MarkerName+"="+att.Marker, "flock", filepath.Join(dir, lockFile), "sh", "-c", "echo up; exec sleep 600")
 
 		_, exit, err := adoptWithin(t.Context(), dir, 100*time.Millisecond)
 

@@ -169,7 +169,7 @@ func hasMarker(pid int, marker string) bool {
 	if err != nil {
 		return false
 	}
-	entry := []byte(markerName + "=" + marker)
+	entry := []byte(MarkerName + "=" + marker)
 	return slices.ContainsFunc(bytes.Split(env, []byte{0}), func(e []byte) bool { return bytes.Equal(e, entry) })
 }
 

@@ -67,14 +67,14 @@ func TestSignalSparesAReusedPid(t *testing.T) {
 func TestFindKnowsTheMarkerOnlyWhole(t *testing.T) {
 	t.Parallel()
 	marker := newMarker()
-	for _, env := range []string{"X" + markerName + "=" + marker, markerName + "=" + marker + "0", "A=" + markerName + "=" + marker} {
+	for _, env := range []string{"X" + MarkerName + "=" + marker, MarkerName + "=" + marker + "0", "A=" + MarkerName + "=" + marker} {
 		other := exec.Command("/bin/sleep", "600")
 		other.Env = []string{env}
 		require.NoError(t, other.Start())
 		t.Cleanup(func() { _ = other.Process.Kill(); _ = other.Wait() })
 	}
 	own := exec.Command("/bin/sleep", "600")
-	own.Env = []string{"A=B", markerName + "=" + marker}
+	own.Env = []string{"A=B", MarkerName + "=" + marker}
 	require.NoError(t, own.Start())
 	t.Cleanup(func() { _ = own.Process.Kill(); _ = own.Wait() })
 

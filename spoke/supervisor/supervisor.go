@@ -37,9 +37,9 @@ import (
 	"time"
 )
 
-// markerName is the environment variable that names the attempt in the
-// environment of every process of its tree.
-const markerName = "SPAWNMESH_ATTEMPT"
+// MarkerName is the environment variable that marks every process of an
+// attempt's tree as part of it. Only the supervisor sets it.
+const MarkerName = "SPAWNMESH_MARKER"
 
 // A Spec says what to run and within which bounds. It reaches the shim over a
 // socket; the copy in the attempt directory leaves out the environment, which
@@ -51,7 +51,7 @@ type Spec struct {
 	// Argv is executed without a shell; Argv[0] is an absolute path.
 	Argv []string `json:"argv"`
 	// Env is the complete environment as NAME=value; nothing is inherited.
-	// SPAWNMESH_ATTEMPT is added.
+	// SPAWNMESH_MARKER is added.
 	Env []string `json:"env,omitempty"`
 	// Dir is the agent's working directory, an absolute path.
 	Dir string `json:"dir"`

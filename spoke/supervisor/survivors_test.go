@@ -56,7 +56,7 @@ func TestKillReportsSurvivors(t *testing.T) {
 func stray(t *testing.T, marker string) (pid int, release func()) {
 	t.Helper()
 	p := exec.Command("/bin/sleep", "600")
-	p.Env = []string{markerName + "=" + marker}
+	p.Env = []string{MarkerName + "=" + marker}
 	require.NoError(t, p.Start())
 	t.Cleanup(func() { _ = p.Process.Kill(); _ = p.Wait() })
 	return p.Process.Pid, holdExit(t, p.Process.Pid)
