@@ -120,6 +120,13 @@ type LinkView struct {
 	Agrees  bool       `json:"agrees,omitempty"`  // its history fits the other side's on this link: it sends
 	Differs string     `json:"differs,omitempty"` // why it does not send
 	Numbers *Numbering `json:"numbers,omitempty"` // nil while this side's database does not answer
+	Refuses *EndedKey  `json:"refuses,omitempty"` // the key that the other side signs with has ended here
+}
+
+// An EndedKey is a signing key of the other side that signs nothing here any more.
+type EndedKey struct {
+	Key  signing.KeyID `json:"kid"`
+	Code signing.Code  `json:"code"` // KEY_WINDOW or KEY_REVOKED
 }
 
 // An AgentBeat is one running agent in a [Heartbeat].
@@ -207,6 +214,9 @@ var linkStates = map[string]bool{"pending": true, "active": true, "suspended": t
 func (v LinkView) check() error {
 	if !linkStates[v.State] {
 		return Refuse(Validation, "state %q is not a state of a connection", clip(v.State))
+	}
+	if r := v.Refuses; r != nil && (!r.Key.Valid() || r.Code != signing.KeyWindow && r.Code != signing.KeyRevoked) {
+		return Refuse(Validation, "refuses names key %q and code %q; it takes a key id and KEY_WINDOW or KEY_REVOKED", clip(string(r.Key)), clip(string(r.Code)))
 	}
 	if v.Numbers != nil {
 		if err := v.Numbers.check(); err != nil {

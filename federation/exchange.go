@@ -37,6 +37,10 @@ type Exchange struct {
 	limited time.Time     // when the peer was last above its rate
 	slowed  bool          // that was said
 
+	refuses *commands.EndedKey // the key of the last heartbeat, which has ended here; nil = it was good
+	lapsed  signing.KeyID      // a key of ours that has ended at the peer, as its last heartbeat said
+	refused int                // heartbeats in a row that said so
+
 	anew     atomic.Bool // a person wants the histories compared on a new link
 	met      string      // the incarnation of the peer that was heard last
 	lastWord time.Time   // when the peer was to be told that the connection is suspended

@@ -61,6 +61,63 @@ func endedKey(p *Peer, m *store.Incoming) *commands.Refused {
 	return commands.Refuse(p.Ended[m.Header.Kid], "the signing key was revoked, or its time has passed")
 }
 
+// refuseKey notes that the peer signs with a key that has ended here, and audits it
+// when that is new. The next heartbeat tells the peer.
+func (x *Exchange) refuseKey(ctx context.Context, p *Peer, in *store.Incoming) error {
+	ended := commands.EndedKey{Key: in.Header.Kid, Code: p.Ended[in.Header.Kid]}
+	x.mu.Lock()
+	known := x.refuses != nil && *x.refuses == ended
+	x.refuses = &ended
+	x.mu.Unlock()
+	if known {
+		return nil
+	}
+	return x.strike(ctx, p, []opening{{in: in, rejected: endedKey(p, in)}})
+}
+
+func (x *Exchange) refusedKey() *commands.EndedKey {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.refuses
+}
+
+// beatSigner returns what signs a heartbeat: the identity key where the peer has
+// ended the signing key. Heartbeats say what has to be known before a new key can
+// be told.
+func (x *Exchange) beatSigner(p *Peer) (*signing.Signer, error) {
+	x.mu.Lock()
+	ended := x.lapsed != "" && x.lapsed == p.signs
+	x.mu.Unlock()
+	if ended {
+		return x.board.Keys.Identity, nil
+	}
+	return x.board.DB.SignerOf(p.signs)
+}
+
+// patienceWithKeys is how many heartbeats in a row may say that the peer refuses
+// our key before a person is told: right after a revocation, one or two do.
+const patienceWithKeys = 3
+
+// noteRefused notes whether the peer refuses the key that this instance signs with.
+// That lasts if this instance was restored from a backup that is older than its
+// newest key: nobody but a person can then say which key is to be kept.
+func (x *Exchange) noteRefused(ctx context.Context, p *Peer, ended *commands.EndedKey) error {
+	x.mu.Lock()
+	if x.lapsed, x.refused = "", x.refused+1; ended == nil {
+		x.refused = 0
+	} else {
+		x.lapsed = ended.Key
+	}
+	tell := x.refused == patienceWithKeys
+	x.mu.Unlock()
+	if !tell {
+		return nil
+	}
+	const why = "the peer has ended the key that this instance signs with, and does nothing that it signs"
+	x.log.WarnContext(ctx, why+"; was this instance restored from a backup?", "code", ended.Code, "key", ended.Key, "next", "spawnmesh keys revoke "+string(ended.Key))
+	return x.board.DB.Audit(ctx, store.AuditRow{Actor: string(p.Peer), Action: "key.refused", Object: string(ended.Key), Code: string(ended.Code), Why: why, Conn: p.ID})
+}
+
 // tendKeys tells peers about the keys of this instance, step by step.
 func (b *Board) tendKeys(ctx context.Context) error {
 	done, err := b.DB.TendKeys(ctx)

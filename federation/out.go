@@ -130,6 +130,9 @@ func (x *Exchange) seal(n Note) (wire []byte, id string, err error) {
 	p, kind, now := x.peer.Load(), n.Body.Kind(), time.Now()
 	id = uuid.Must(uuid.NewV7()).String()
 	signer, err := x.board.DB.SignerOf(p.signs)
+	if kind == commands.HeartbeatKind {
+		signer, err = x.beatSigner(p)
+	}
 	if err != nil {
 		return nil, "", err
 	}

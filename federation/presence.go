@@ -111,7 +111,7 @@ func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat
 	beat.IntervalMS = x.board.interval().Milliseconds()
 	beat.Version, beat.Incarnation = x.board.Version, x.board.incarnation
 	p := x.peer.Load()
-	beat.Link = commands.LinkView{State: string(p.State), Reason: p.Reason, By: p.By}
+	beat.Link = commands.LinkView{State: string(p.State), Reason: p.Reason, By: p.By, Refuses: x.refusedKey()}
 	// A database that does not answer must not silence a living instance: the
 	// numbers are then left out, and nobody compares them.
 	asking, done := x.brief(ctx)
@@ -134,7 +134,7 @@ func (x *Exchange) heard(ctx context.Context, wire []byte, link int64) error {
 		return x.strike(ctx, p, []opening{o})
 	}
 	if p.Ended[o.in.Header.Kid] != "" {
-		return errors.Join(errEndedKey, x.strike(ctx, p, []opening{{in: o.in, rejected: endedKey(p, o.in)}}))
+		return errors.Join(errEndedKey, x.refuseKey(ctx, p, o.in))
 	}
 	if o.in.Header.Wsp != p.workspace {
 		return x.strike(ctx, p, []opening{{in: o.in, rejected: store.WrongWorkspace(o.in)}})
@@ -145,6 +145,9 @@ func (x *Exchange) heard(ctx context.Context, wire []byte, link int64) error {
 	}
 	if !x.keep(o.in, body) {
 		return fmt.Errorf("a heartbeat of %s is older than the last one", p.Name)
+	}
+	if err := x.noteRefused(ctx, p, body.Link.Refuses); err != nil {
+		x.log.DebugContext(ctx, "auditing that the peer refuses the signing key", "err", err)
 	}
 	// A table that is locked must not hold up the next heartbeat, which brings both
 	// once more.
@@ -186,6 +189,9 @@ func (x *Exchange) keep(in *store.Incoming, body *commands.Heartbeat) bool {
 	defer x.mu.Unlock()
 	if x.beat != nil && issued.Before(x.beat.At.Add(x.beat.Offset)) {
 		return false
+	}
+	if in.Header.Kid != x.peer.Load().Verifier.Identity {
+		x.refuses = nil
 	}
 	x.beat, x.unsaved = &store.Beat{Conn: x.id, At: now, Offset: issued.Sub(now), Body: *body}, true
 	return true

@@ -31,6 +31,17 @@ func (s Status) Peer() (v commands.LinkView, ok bool) {
 	return s.Beat.Body.Link, true
 }
 
+// KeyError says that the peer has ended the key that this instance signs with; nil
+// when it has not.
+func (s Status) KeyError() error {
+	v, _ := s.Peer()
+	if v.Refuses == nil || s.State.Ended() {
+		return nil
+	}
+	return commands.Refuse(v.Refuses.Code, "%s has ended the key %s that this instance signs with, and does nothing that it signs", s.Name, v.Refuses.Key).
+		Hinting("after a restore from a backup older than the newest key: spawnmesh keys revoke %s --reason restored", v.Refuses.Key)
+}
+
 // Statuses returns every connection of one authority, ended ones too, oldest
 // first: one look at what is in memory.
 func (b *Board) Statuses(a store.Authority) []Status {

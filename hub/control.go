@@ -68,6 +68,11 @@ func (h *Hub) getInstance(w http.ResponseWriter, r *http.Request) {
 	for _, q := range h.board.Unread(ctx) {
 		health = append(health, control.Check{Name: q.Name, Problem: q.Problem})
 	}
+	for _, s := range h.board.Statuses(store.Commands) {
+		if err := s.KeyError(); err != nil {
+			health = append(health, control.NewCheck("key for "+s.Name, err))
+		}
+	}
 	control.JSON(w, Instance{Role: "hub", ID: h.Keys.InstanceID(), Name: h.Name, Fingerprint: signing.Fingerprint(h.Keys.Identity.Public()),
 		Version: h.Version, Pid: os.Getpid(), Link: h.link, Health: health})
 }

@@ -128,6 +128,8 @@ func unfit(p federation.Status, s *commands.Spawn) string {
 		return "is linked and silent: " + v.Liveness
 	case v.Says.State != string(store.Active):
 		return "says that it is " + v.Says.State
+	case v.Says.Refuses != nil:
+		return "has ended the key that this hub signs with"
 	case len(missing) > 0:
 		return "lacks " + strings.Join(missing, ", ")
 	}

@@ -102,7 +102,7 @@ func (v Verifier) checkSignatures(d decoded) *Rejected {
 	identity := false
 	for _, s := range d.sigs {
 		key, ok := v.Keys[s.key]
-		if !ok || len(key.Public) != ed25519.PublicKeySize || s.key == v.Identity && d.typ != KeySet {
+		if !ok || len(key.Public) != ed25519.PublicKeySize || s.key == v.Identity && d.typ != KeySet && d.typ != Peer {
 			return reject(KeyUnknown, "the signing key does not belong to this connection")
 		}
 		if !Verify(key.Public, d.typ, d.payload, s.sig) {

@@ -30,9 +30,10 @@ func TestAKeySetIsSignedByTheIdentityKey(t *testing.T) {
 		"a key set by both":                   {KeySet, []*Signer{first, identity}, ""},
 		"a key set by the identity key alone": {KeySet, []*Signer{identity}, ""},
 		"a key set by the signing key alone":  {KeySet, []*Signer{first}, KeySetSigner},
-		"another message by the identity key": {Peer, []*Signer{identity}, KeyUnknown},
-		"another message, also by that key":   {Peer, []*Signer{first, identity}, KeyUnknown},
-		"another message by the signing key":  {Peer, []*Signer{first}, ""},
+		"a heartbeat by the identity key":     {Peer, []*Signer{identity}, ""},
+		"a heartbeat by the signing key":      {Peer, []*Signer{first}, ""},
+		"another message by the identity key": {Command, []*Signer{identity}, KeyUnknown},
+		"another message, also by that key":   {Command, []*Signer{first, identity}, KeyUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := c.by[0].Seal(c.typ, h, []byte("{}"), c.by[1:]...)

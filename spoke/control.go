@@ -70,6 +70,9 @@ func (s *Spoke) getInstance(w http.ResponseWriter, r *http.Request) {
 		link := control.NewCheck("link to "+c.Name, linkError(c))
 		link.Remote = true
 		v.Health = append(v.Health, link)
+		if err := c.KeyError(); err != nil {
+			v.Health = append(v.Health, control.NewCheck("key for "+c.Name, err))
+		}
 	}
 	for _, q := range s.board.Unread(ctx) {
 		v.Health = append(v.Health, control.Check{Name: q.Name, Problem: q.Problem})

@@ -154,8 +154,8 @@ func killTree(t *testing.T, h hand) {
 	require.Contains(t, kinds, string(commands.KilledKind))
 	table := h.do("status", id)
 	require.Regexp(t, `(?m)^reaped +\d+ .*sleep`, table)
-	require.Regexp(t, `(?m)^kill +ordered by uid:\d+: wrong branch$`, table)
-	require.Regexp(t, `a kill was ordered by uid:\d+: wrong branch$`, strings.TrimSpace(h.do("why", id)))
+	require.Regexp(t, `(?m)^kill +ordered by uid:\d+ at [-0-9: ]+: wrong branch$`, table)
+	require.Regexp(t, `a kill was ordered by uid:\d+ at [-0-9: ]+: wrong branch$`, strings.TrimSpace(h.do("why", id)))
 }
 
 func kills(t *testing.T, h hand) {

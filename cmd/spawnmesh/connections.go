@@ -198,6 +198,9 @@ func (a *app) printConnection(v connectionView) error {
 	list.add("connection", v.ID)
 	list.add("epoch", strconv.FormatInt(v.Epoch, 10))
 	list.add("link", linkOf(v))
+	if r := v.Says.Refuses; r != nil {
+		list.add("refuses", fmt.Sprintf("the key %s that this instance signs with (%s)", r.Key, r.Code))
+	}
 	list.add("remote", v.Remote)
 	list.add("link key", v.LinkKey)
 	for _, q := range v.Queues {

@@ -36,6 +36,8 @@ func missing(v hub.AgentView, conn connectionView) string {
 		return fmt.Sprintf("the connection with %s, which is %s", v.Spoke, conn.State)
 	case !conn.Linked:
 		return fmt.Sprintf("the link with %s, which is down (%s)", v.Spoke, seenOf(conn))
+	case conn.Says.Refuses != nil:
+		return fmt.Sprintf("%s, which has ended the key that this hub signs with; after a restore from an older backup: spawnmesh keys revoke %s --reason restored", v.Spoke, conn.Says.Refuses.Key)
 	case v.AcceptedAt == nil:
 		return fmt.Sprintf("%s to accept it", v.Spoke)
 	case v.Attempt > 0:

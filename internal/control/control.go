@@ -246,8 +246,12 @@ type Check struct {
 
 // NewCheck makes a check of an error.
 func NewCheck(name string, err error) Check {
-	if err != nil {
-		return Check{Name: name, Problem: err.Error()}
+	if err == nil {
+		return Check{Name: name, OK: true}
 	}
-	return Check{Name: name, OK: true}
+	problem := err.Error()
+	if r := (*commands.Refused)(nil); errors.As(err, &r) && r.Hint != "" {
+		problem += "; " + r.Hint
+	}
+	return Check{Name: name, Problem: problem}
 }

@@ -160,3 +160,50 @@ func TestAPeerThatIsAwayLearnsTheNewKeysLater(t *testing.T) {
 		return len(files) == 4
 	})
 }
+
+// TestARestoreFromBeforeANewKey has a side restored that knows nothing of its own
+// newest key. Both sides say what is wrong, and one command mends it.
+func TestARestoreFromBeforeANewKey(t *testing.T) {
+	t.Parallel()
+	for _, side := range []string{"hub", "attic"} {
+		t.Run(side, func(t *testing.T) {
+			t.Parallel()
+			m := Start(t, "attic")
+			i, other := m.instance(t, side), m.instance(t, map[string]string{"hub": "attic", "attic": "hub"}[side])
+			keys := filepath.Join(i.Dir, "keys")
+			saved := filepath.Join(t.TempDir(), "keys")
+			m.Stop(t, side)
+			backup := i.Backup(t)
+			require.NoError(t, os.CopyFS(saved, os.DirFS(keys)))
+			m.Start(t, side)
+			m.AwaitLink(t, "attic")
+			old := i.Keys.Signing.KeyID()
+			i.change(t, store.KeyChange{})
+			Await(t, "the new key alone", func() bool { return other.count(t, `SELECT count(*) FROM keys WHERE kid = $1 AND not_after < 'infinity'`, old) == 1 })
+			m.Stop(t, side)
+			_, err := other.SQL.Exec(t.Context(), `UPDATE keys SET not_after = clock_timestamp() WHERE kid = $1`, old) // as after the overlap
+			require.NoError(t, err)
+
+			i.Restore(t, backup)
+			require.NoError(t, os.RemoveAll(keys))
+			require.NoError(t, os.CopyFS(keys, os.DirFS(saved)))
+			require.NoError(t, os.Chmod(keys, 0o700))
+			files, err := filepath.Glob(filepath.Join(keys, "*"))
+			require.NoError(t, err)
+			for _, file := range files {
+				require.NoError(t, os.Chmod(file, 0o600))
+			}
+			m.Start(t, side)
+
+			Await(t, "what is wrong", func() bool { return i.count(t, `SELECT count(*) FROM audit WHERE action = 'key.refused' AND object = $1`, old) == 1 })
+			task := m.Noop(t, "attic")
+			Await(t, "the audit of the other side", func() bool { return other.count(t, refusals+` AND code = 'KEY_WINDOW'`) > 0 })
+			i.change(t, store.KeyChange{Revoke: string(old), Reason: "restored"})
+			require.Equal(t, commands.Completed, m.Wait(t, task).State)
+			Await(t, "the end of it", func() bool {
+				v := m.View(t, "attic")
+				return v.Says.Refuses == nil
+			})
+		})
+	}
+}
