@@ -51,7 +51,8 @@ type Board struct {
 	// started for it. Nil means [DefaultLease].
 	Lease func() time.Duration
 
-	incarnation string // random, of this life of the instance
+	incarnation string          // random, of this life of the instance
+	final       map[string]bool // connections that have ended, as the data directory says; reconcile alone changes it
 	handlers    handlers
 	bell        chan struct{} // rung when the table has changed
 
@@ -79,6 +80,9 @@ func (b *Board) Start(ctx context.Context) error {
 	b.bell, b.moved = make(chan struct{}, 1), make(chan struct{})
 	b.exchanges, b.known, b.applied = map[string]*Exchange{}, map[string]store.Connection{}, map[string]string{}
 	if err := b.beginLife(ctx); err != nil {
+		return err
+	}
+	if err := b.endAgain(ctx); err != nil {
 		return err
 	}
 	table, err := b.DB.Serve(ctx, b.Process)

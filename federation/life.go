@@ -50,18 +50,18 @@ func (b *Board) beginLife(ctx context.Context) error {
 	}
 	restored, err := b.DB.BeginLife(ctx, found, next)
 	if err == nil && restored {
-		b.Log.WarnContext(ctx, "the database is not as the data directory left it: it was restored from a backup; see: spawnmesh connections list")
+		b.Log.WarnContext(ctx, "the database is not as the data directory left it: it was restored from a backup; what was suspended, invited or granted since is undone: spawnmesh connections list")
 	}
 	return err
 }
 
-// mark gives the data directory another mark. A crash may leave the old one.
-func mark(file, incarnation string) error {
+// mark writes a file of the data directory anew. A crash may leave the old one.
+func mark(file, text string) error {
 	f, err := os.OpenFile(file+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(incarnation)
+	_, err = f.WriteString(text)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}

@@ -46,6 +46,9 @@ func (b *Board) reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := b.keepEnded(table); err != nil {
+		return err
+	}
 	for _, row := range table {
 		if err := b.followOne(ctx, row); err != nil {
 			return fmt.Errorf("following the connection with %s: %w", row.Name, err)

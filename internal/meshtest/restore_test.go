@@ -272,3 +272,36 @@ func (m *Mesh) agreeAbout(t testing.TB) {
 		}
 	}
 }
+
+// A connection that was revoked after the backup stays so: the data directory
+// knows of it.
+func TestARestoreLetsNobodyInAgain(t *testing.T) {
+	t.Parallel()
+	for _, side := range []string{"hub", "attic"} {
+		t.Run(side, func(t *testing.T) {
+			t.Parallel()
+			m := Start(t, "attic", "loft")
+			attic, conn := m.Spokes["attic"], m.View(t, "attic").ID
+			m.Stop(t, side)
+			backup := m.instance(t, side).Backup(t)
+			m.Start(t, side)
+			m.AwaitLink(t, "attic")
+			attic.Proxy.Cut() // nobody else hears of it
+			m.instance(t, side).Do(t, "POST", "/v1/connections/"+conn+"/revoke", map[string]any{"reason": "over"}, nil)
+			m.Stop(t, side)
+
+			m.instance(t, side).Restore(t, backup)
+			m.Start(t, side)
+
+			state := func() (s string) {
+				require.NoError(t, m.instance(t, side).SQL.QueryRow(t.Context(), `SELECT state FROM connections WHERE id = $1`, conn).Scan(&s))
+				return s
+			}
+			require.Equal(t, "revoked", state())
+			attic.Proxy.Heal()
+			m.AwaitLink(t, "loft")
+			require.Equal(t, "revoked", state())
+			require.Equal(t, commands.Completed, m.Wait(t, m.Noop(t, "loft")).State)
+		})
+	}
+}
