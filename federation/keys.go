@@ -113,9 +113,8 @@ func (x *Exchange) noteRefused(ctx context.Context, p *Peer, ended *commands.End
 	if !tell {
 		return nil
 	}
-	const why = "the peer has ended the key that this instance signs with, and does nothing that it signs"
-	x.log.WarnContext(ctx, why+"; was this instance restored from a backup?", "code", ended.Code, "key", ended.Key, "next", "spawnmesh keys revoke "+string(ended.Key))
-	return x.board.DB.Audit(ctx, store.AuditRow{Actor: string(p.Peer), Action: "key.refused", Object: string(ended.Key), Code: string(ended.Code), Why: why, Conn: p.ID})
+	x.log.WarnContext(ctx, "the peer has ended the key that this instance signs with; was this instance restored from a backup?", "code", ended.Code, "key", ended.Key, "next", "spawnmesh keys revoke "+string(ended.Key))
+	return x.board.DB.Audit(ctx, store.AuditRow{Actor: string(p.Peer), Action: "key.refused", Object: string(ended.Key), Code: string(ended.Code), Why: "the peer has ended the key that this instance signs with", Conn: p.ID})
 }
 
 // tendKeys tells peers about the keys of this instance, step by step.
