@@ -117,6 +117,7 @@ func TestAKeyThatThePeerHasNotConfirmedSignsNothing(t *testing.T) {
 		tended <- answer{done, err}
 	}()
 	for waits := false; !waits; {
+		require.Empty(t, tended, "it ended without waiting")
 		require.NoError(t, eye.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits))
 	}
 

@@ -215,7 +215,8 @@ func (a *appending) write(ctx context.Context) error {
 	return a.store.DB.GrowLogs(ctx, a.conn, was, grown)
 }
 
-// write appends to the file behind its valid part, and syncs it.
+// write appends to the file behind its valid part, over what a crash left there,
+// and syncs it.
 func (w *writing) write(name string) error {
 	if w.New {
 		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
@@ -227,9 +228,6 @@ func (w *writing) write(name string) error {
 		return fmt.Errorf("opening a segment of a log: %w", err)
 	}
 	defer f.Close()
-	if err := f.Truncate(w.from); err != nil { // a crash may have left more
-		return fmt.Errorf("cutting a segment of a log to its valid part: %w", err)
-	}
 	if _, err := f.WriteAt(w.data, w.from); err != nil {
 		return fmt.Errorf("writing a segment of a log: %w", err)
 	}

@@ -5,8 +5,8 @@
 // segments, files that only grow, DIR/CONNECTION/TASK/POSITION. The database
 // knows which segments exist and how far each is valid; it is told after the
 // bytes are on disk, and only then is the spoke told that they are stored. So a
-// crash leaves bytes behind the valid end of a file at most, and the next append
-// cuts them off.
+// crash leaves bytes behind the valid end of a file at most: nobody reads them, and
+// the next append writes over them.
 //
 // Old segments are dropped when a log, or all logs of one spoke, hold more than
 // they may, or when nothing was added to them for long. What is gone is always

@@ -196,6 +196,80 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
+// What a crash left behind the valid end of a file is nobody's output.
+func TestWhatACrashLeftIsNotShown(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, output.Bounds{})
+	task := p.ordered()
+	p.fill(task, 0, 1000)
+	f, err := os.OpenFile(filepath.Join(p.Dir, p.hub.Conn.ID, task, "0"), os.O_WRONLY|os.O_APPEND, 0)
+	require.NoError(t, err)
+	_, err = f.Write(bytes.Repeat([]byte("x"), 500))
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+
+	p.fill(task, 1000, 10)
+
+	kept, marks := p.read(task)
+	require.Equal(t, int64(1010), kept)
+	require.Empty(t, marks)
+}
+
+// A reader learns what its keeper dropped of a stream, and that it was cut off.
+func TestTheEndOfAStreamSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		end  commands.LogEnd
+		want []output.Dropped
+	}{
+		"all of it is there": {commands.LogEnd{}, nil},
+		"it has gaps": {commands.LogEnd{Gaps: []commands.Gap{{From: 2, To: 9, At: 2}, {From: 11, To: 12, At: 4}}},
+			[]output.Dropped{{By: "spoke", Bytes: 7, From: 2}, {By: "spoke", Bytes: 1, From: 11}}},
+		"it was cut": {commands.LogEnd{Cut: true}, []output.Dropped{{By: "spoke", From: 5, Cut: true}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, output.Bounds{})
+			task := p.ordered()
+			_, err := p.Append(t.Context(), p.hub.Conn.ID, []*commands.Log{{Task: task, Attempt: 1, Stream: "stdout", Data: []byte("abcde"), End: &tt.end}})
+			require.NoError(t, err)
+
+			_, marks := p.read(task)
+
+			require.Equal(t, tt.want, marks)
+		})
+	}
+}
+
+// The spoke is told of every stream of which a piece was refused, whatever pieces
+// of it were taken in the same call.
+func TestARefusalIsToldWithWhatWasTaken(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, output.Bounds{})
+	task := p.ordered()
+	piece := func(offset int64, data string) *commands.Log {
+		return &commands.Log{Task: task, Attempt: 1, Stream: "stdout", Offset: offset, Data: []byte(data)}
+	}
+
+	stored, err := p.Append(t.Context(), p.hub.Conn.ID, []*commands.Log{piece(0, "ab"), piece(7, "early"), piece(2, "cd")})
+
+	require.NoError(t, err)
+	require.Equal(t, []commands.StoredStream{{Task: task, Attempt: 1, Stream: "stdout", Through: 4, Code: commands.Offset}}, stored)
+}
+
+// Of an agent whose bound is less than what it writes at once, the end is kept.
+func TestTheLastOfItStaysWhateverTheBound(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, output.Bounds{Agent: 1000})
+	task := p.ordered()
+
+	p.fill(task, 0, 300_000)
+
+	kept, marks := p.read(task)
+	require.Equal(t, int64(100_000), kept)
+	require.Equal(t, []output.Dropped{{By: "hub", Bytes: 200_000}}, marks)
+}
+
 // Nothing is confirmed that is not on disk.
 func TestWhatCannotBeWrittenIsNotConfirmed(t *testing.T) {
 	t.Parallel()

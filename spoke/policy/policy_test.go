@@ -104,6 +104,8 @@ func TestPolicyThatIsRefused(t *testing.T) {
 		"a star behind a program":    {"version: 1\ncommands: ['go *']\n", "write ... at the end"},
 		"an empty entry":             {"version: 1\ncommands: ['']\n", "[2:12] an entry of commands is empty"},
 		"an entry without a run":     {"version: 1\ncommands:\n  - env: {A: b}\n", "an entry of commands is empty"},
+		"a NUL in a word":            {"version: 1\ncommands:\n  - run: [\"ec\\0ho\"]\n", "word 1 of an entry holds a NUL or is not UTF-8"},
+		"a word that is not UTF-8":   {"version: 1\ncommands:\n  - run: [echo, !!binary /w==]\n", "word 2 of an entry holds a NUL or is not UTF-8"},
 		"a program that moves":       {"version: 1\ncommands: [./build]\n", `[2:12] program "./build" is relative`},
 		"an unknown key of an entry": {"version: 1\ncommands:\n  - run: echo\n    envv: {A: b}\n", "[4:5]"},
 		"a PATH among variables":     {"version: 1\nenv: {Path: /x}\n", `variable "Path" has a setting of its own; write path: VALUE`},
@@ -284,6 +286,39 @@ capabilities: [go, gpu]
 			if tt.code != commands.BadPath || filepath.Clean(s.Dir) == s.Dir && filepath.IsAbs(s.Dir) {
 				require.Contains(t, got.Hint, "policy.yaml", "it says what could be allowed where")
 			}
+		})
+	}
+}
+
+// The star stands for variables that are harmless. One that makes programs run
+// other code is refused as any other thing is that the host may allow.
+func TestAnyVariableButADangerousOne(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		allowed, name, value string
+		code                 commands.Code // "" = allowed
+		hint                 string
+	}{
+		"a harmless one":                   {"'*'", "CI", "1", "", ""},
+		"a dangerous one":                  {"'*'", "LD_PRELOAD", "/tmp/x.so", commands.Policy, "allow it by its full name under environment in policy.yaml"},
+		"a dangerous one by its full name": {"'*', LD_PRELOAD", "LD_PRELOAD", "/tmp/x.so", "", ""},
+		"a value that cannot be":           {"'*'", "CI", "a\x00b", commands.BadEnv, ""},
+		"a name of ours":                   {"'*'", "SPAWNMESH_TASK", "x", commands.BadEnv, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rules, err := policy.Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [echo]\nenvironment: [" + tt.allowed + "]\n"))
+			require.NoError(t, err)
+
+			got := rules.Judge(&commands.Spawn{Task: "x", Runtime: commands.RuntimeExec, Argv: []string{"echo"}, Env: []commands.EnvVar{{Name: tt.name, Value: tt.value}}})
+
+			if tt.code == "" {
+				require.Nil(t, got)
+				return
+			}
+			require.NotNil(t, got)
+			require.Equal(t, tt.code, got.Code, got.Why)
+			require.Contains(t, got.Hint, tt.hint)
 		})
 	}
 }
