@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -180,7 +181,26 @@ func TestBacklogInANamedDatabase(t *testing.T) {
 	s := other.run("backlog", "list")
 	require.Equal(t, exitUnexpected, s.code)
 	require.Contains(t, s.err, "the database belongs to instance")
+	pruningIsBehind(b, cluster.URL())
 	besideAHubWithADatabase(b)
+}
+
+// Doctor says of which rows more come than pruning removes.
+func pruningIsBehind(b board, url string) {
+	require.Zero(b.t, b.hand.run("", "doctor").code)
+	conn, err := pgx.Connect(b.t.Context(), url)
+	require.NoError(b.t, err)
+	defer conn.Close(context.WithoutCancel(b.t.Context()))
+	_, err = conn.Exec(b.t.Context(), `INSERT INTO retention (kind, behind) VALUES ('inbox', true) ON CONFLICT (kind) DO UPDATE SET behind = true`)
+	require.NoError(b.t, err)
+
+	got := b.hand.run("", "doctor")
+
+	require.Equal(b.t, exitUnexpected, got.code)
+	require.Regexp(b.t, `(?m)^database +WRONG: pruning does not keep up with inbox; keep it for less time, as in: spawnmesh retention inbox 7d$`, got.out)
+	require.Regexp(b.t, `(?m)^inbox .*\(behind\)$`, b.hand.do("retention"))
+	_, err = conn.Exec(b.t.Context(), `UPDATE retention SET behind = false`)
+	require.NoError(b.t, err)
 }
 
 // A command that does not name the database that a hub was given learns where it

@@ -92,15 +92,16 @@ func exitOfCode(code commands.Code) int {
 	switch code {
 	case commands.Validation, commands.BadEnv, commands.Ambiguous, keyFile:
 		return exitMisuse
-	case commands.NotFound, commands.UnknownTask:
+	case commands.NotFound, commands.UnknownTask, commands.ReUnknown:
 		return exitNotFound
-	case commands.Conflict, commands.Idempotency, commands.TaskConflict, commands.Tombstone, commands.StaleAttempt, commands.Cycle:
+	case commands.Conflict, commands.Idempotency, commands.TaskConflict, commands.Tombstone, commands.StaleAttempt, commands.Cycle,
+		commands.FenceStale, commands.ResultClash, commands.Offset, commands.Resync:
 		return exitConflict
 	case signing.ConnState, signing.SigBad, signing.KeyRevoked, signing.KeyUnknown, signing.KeyWeak, signing.KeyDuplicate,
 		control.Forbidden, joinRefused, pinMismatch, handshakeBad,
 		commands.GrantMalformed, commands.GrantExpired, commands.GrantKeyUnknown, commands.GrantUnknown, commands.GrantMismatch:
 		return exitUntrusted
-	case commands.Policy, commands.Grant, commands.BadPath, commands.OverBudget, commands.LaneClosed:
+	case commands.Policy, commands.Grant, commands.BadPath, commands.OverBudget, commands.LaneClosed, commands.Rate:
 		return exitRefused
 	case commands.NoSpoke, commands.Capability:
 		return exitNoSpoke

@@ -33,6 +33,7 @@ func TestInstancesByHand(t *testing.T) {
 		{"a policy that others can write", loosePolicy},
 		{"a policy is reloaded", policyReloaded},
 		{"doctor", doctorByHand},
+		{"a hub signs with other keys", keysByHand},
 		{"its Postgres is killed", postgresKilled},
 		{"a hub that restarts while somebody waits", hubRestarts},
 		{"a key that others can read", looseKey},

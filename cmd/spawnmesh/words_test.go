@@ -6,8 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -150,6 +154,23 @@ func TestExitCodes(t *testing.T) {
 		"an ambiguous id":          {commands.Refuse(commands.Ambiguous, "no"), commands.Ambiguous, 2},
 		"an unsafe key file":       {&signing.KeyFileError{Path: "k", Why: "is readable by others", Hint: "run: chmod 600 k"}, "KEY_FILE", 2},
 		"a bad token":              {join.ErrToken, commands.Validation, 2},
+		"a variable that is bad":   {commands.Refuse(commands.BadEnv, "no"), commands.BadEnv, 2},
+		"a task nobody knows":      {commands.Refuse(commands.UnknownTask, "no"), commands.UnknownTask, 3},
+		"an answer to nothing":     {commands.Refuse(commands.ReUnknown, "no"), commands.ReUnknown, 3},
+		"a key used otherwise":     {commands.Refuse(commands.Idempotency, "no"), commands.Idempotency, 4},
+		"an id used otherwise":     {commands.Refuse(commands.TaskConflict, "no"), commands.TaskConflict, 4},
+		"a task that was killed":   {commands.Refuse(commands.Tombstone, "no"), commands.Tombstone, 4},
+		"a replaced attempt":       {commands.Refuse(commands.FenceStale, "no"), commands.FenceStale, 4},
+		"another result":           {commands.Refuse(commands.ResultClash, "no"), commands.ResultClash, 4},
+		"output from elsewhere":    {commands.Refuse(commands.Offset, "no"), commands.Offset, 4},
+		"histories that differ":    {commands.Refuse(commands.Resync, "no"), commands.Resync, 4},
+		"a revoked key":            {commands.Refuse(signing.KeyRevoked, "no"), signing.KeyRevoked, 5},
+		"an unknown key":           {commands.Refuse(signing.KeyUnknown, "no"), signing.KeyUnknown, 5},
+		"a weak key":               {commands.Refuse(signing.KeyWeak, "no"), signing.KeyWeak, 5},
+		"the key of another":       {commands.Refuse(signing.KeyDuplicate, "no"), signing.KeyDuplicate, 5},
+		"a path that is not open":  {commands.Refuse(commands.BadPath, "no"), commands.BadPath, 6},
+		"more than is allowed":     {commands.Refuse(commands.Rate, "no"), commands.Rate, 6},
+		"a missing capability":     {commands.Refuse(commands.Capability, "no"), commands.Capability, 7},
 		"nothing there":            {commands.Refuse(commands.NotFound, "no"), commands.NotFound, 3},
 		"a conflict":               {commands.Refuse(commands.Conflict, "no"), commands.Conflict, 4},
 		"a directory in use":       {&postgres.InUseError{Dir: "d", PID: 7}, commands.Conflict, 4},
@@ -179,7 +200,9 @@ func TestExitCodes(t *testing.T) {
 		"no answer in time":        {context.DeadlineExceeded, commands.Unreachable, 8},
 		"an interrupt":             {commands.Refuse(interrupted, "no"), interrupted, 130},
 	}
+	covered := map[string]bool{}
 	for name, tt := range tests {
+		covered[string(tt.code)] = true
 		for _, err := range []error{tt.err, fmt.Errorf("doing it: %w", tt.err)} {
 			var text, object bytes.Buffer
 			require.Equal(t, tt.exit, (&app{err: &text}).printError(err), name)
@@ -193,6 +216,30 @@ func TestExitCodes(t *testing.T) {
 			require.Equal(t, err.Error(), got.Error.Message, name)
 		}
 	}
+	for name, code := range codesOf(t, "../../commands/refused.go") {
+		require.True(t, covered[code], "which exit code has %s?", name)
+	}
+}
+
+// codesOf returns the codes that a file declares, by their names.
+func codesOf(t *testing.T, file string) map[string]string {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	require.NoError(t, err)
+	codes := map[string]string{}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		v, ok := n.(*ast.ValueSpec)
+		if ok && len(v.Values) == 1 {
+			if lit, ok := v.Values[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				code, err := strconv.Unquote(lit.Value)
+				require.NoError(t, err)
+				codes[v.Names[0].Name] = code
+			}
+		}
+		return true
+	})
+	require.Equal(t, string(commands.Internal), codes["Internal"])
+	return codes
 }
 
 func TestADatabaseThatIsAway(t *testing.T) {
