@@ -179,7 +179,9 @@ func TestARestoreFromBeforeANewKey(t *testing.T) {
 			m.AwaitLink(t, "attic")
 			old := i.Keys.Signing.KeyID()
 			i.change(t, store.KeyChange{})
-			Await(t, "the new key alone", func() bool { return other.count(t, `SELECT count(*) FROM keys WHERE kid = $1 AND not_after < 'infinity'`, old) == 1 })
+			Await(t, "the new key alone", func() bool {
+				return other.count(t, `SELECT count(*) FROM keys WHERE kid = $1 AND not_after < 'infinity'`, old) == 1
+			})
 			m.Stop(t, side)
 			_, err := other.SQL.Exec(t.Context(), `UPDATE keys SET not_after = clock_timestamp() WHERE kid = $1`, old) // as after the overlap
 			require.NoError(t, err)
@@ -195,7 +197,9 @@ func TestARestoreFromBeforeANewKey(t *testing.T) {
 			}
 			m.Start(t, side)
 
-			Await(t, "what is wrong", func() bool { return i.count(t, `SELECT count(*) FROM audit WHERE action = 'key.refused' AND object = $1`, old) == 1 })
+			Await(t, "what is wrong", func() bool {
+				return i.count(t, `SELECT count(*) FROM audit WHERE action = 'key.refused' AND object = $1`, old) == 1
+			})
 			task := m.Noop(t, "attic")
 			Await(t, "the audit of the other side", func() bool { return other.count(t, refusals+` AND code = 'KEY_WINDOW'`) > 0 })
 			i.change(t, store.KeyChange{Revoke: string(old), Reason: "restored"})
