@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -30,33 +29,16 @@ type Board struct {
 	Process  string         // who serves the connections: the same again after a restart
 	Version  string         // of the program, for people
 	Server   *transport.Hub // where peers dial in; nil where nobody does
-	Handlers []Handler      // what messages mean
 	Rate     Rate           // of each peer
 	Interval time.Duration  // of heartbeats; 0 means DefaultInterval
-	// Load is what a heartbeat to the peer of conn tells about the work that is
-	// done here. It must not wait for anything. Nil where nothing is done.
-	Load func(conn string) commands.Heartbeat
-	// End ends the work of a connection inside the transaction that ends the
-	// connection. It may run again after an outage of the database.
-	End func(ctx context.Context, tx *store.Tx, c store.Connection) error
-	// Ended is told after that transaction. Both may be nil.
-	Ended func(ctx context.Context, c store.Connection)
-	// Recalled takes in what a peer recalls of this instance's words, inside a
-	// transaction, after this instance was restored from a backup.
-	Recalled func(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) error
-	// StillFor is how long messages may wait while none is taken before their queue
-	// is said to stand still. 0 means 45 s.
-	StillFor time.Duration
-	// Lease is how long a peer that is obeyed may be silent before nothing new is
-	// started for it. Nil means [DefaultLease].
-	Lease func() time.Duration
+	StillFor time.Duration  // how long messages may wait while none is taken before their queue is said to stand still; 0 means 45 s
 
 	incarnation string          // random, of this life of the instance
 	final       map[string]bool // connections that have ended, as the data directory says; reconcile alone changes it
-	handlers    handlers
-	bell        chan struct{} // rung when the table has changed
+	bell        chan struct{}   // rung when the table has changed
 
 	mu        sync.Mutex // guards the rest
+	roles     map[store.Authority]*role
 	exchanges map[string]*Exchange
 	known     map[string]store.Connection // every connection, ended ones too
 	applied   map[string]string           // what the message server was told of each peer
@@ -76,7 +58,6 @@ func (b *Board) interval() time.Duration {
 // completes what a crash interrupted: who is not active is not let in, and
 // nothing of an ended connection is left.
 func (b *Board) Start(ctx context.Context) error {
-	b.handlers = newHandlers(append(slices.Clone(b.Handlers), keyHandlers()...)...)
 	b.bell, b.moved = make(chan struct{}, 1), make(chan struct{})
 	b.exchanges, b.known, b.applied = map[string]*Exchange{}, map[string]store.Connection{}, map[string]string{}
 	if err := b.beginLife(ctx); err != nil {

@@ -27,12 +27,12 @@ const (
 	settleTime = time.Minute
 )
 
-// Resync compares the histories of the connection that a person means on a new
-// link, as every new link does, and returns when they agree. Used numbers that
+// Resync compares the histories of the connection that a person means, among those
+// of these authorities, on a new link, as every new link does, and returns when they agree. Used numbers that
 // came before are forgotten, and a connection that they suspended is resumed. The
 // error is [commands.Unreachable] where there is no link: the next one compares.
-func (b *Board) Resync(ctx context.Context, a store.Authority, text, actor string) (Settlement, error) {
-	s, err := b.Find(a, text)
+func (b *Board) Resync(ctx context.Context, text, actor string, of ...store.Authority) (Settlement, error) {
+	s, err := b.Find(text, of...)
 	if err != nil {
 		return Settlement{}, err
 	}

@@ -20,6 +20,7 @@ import (
 type Exchange struct {
 	id     string // of the connection
 	board  *Board
+	role   *role // of the connection, for good
 	way    way
 	log    *slog.Logger
 	cursor *store.Cursor
@@ -49,8 +50,8 @@ type Exchange struct {
 	ended chan struct{}
 }
 
-func newExchange(b *Board, p *Peer, w way) *Exchange {
-	x := &Exchange{id: p.ID, board: b, way: w, log: b.Log.With("connection", p.Name), cursor: b.DB.NewCursor(p.ID), meter: newMeter(b.Rate),
+func newExchange(b *Board, p *Peer, r *role, w way) *Exchange {
+	x := &Exchange{id: p.ID, board: b, role: r, way: w, log: b.Log.With("connection", p.Name), cursor: b.DB.NewCursor(p.ID), meter: newMeter(b.Rate),
 		bell: make(chan struct{}, 1), changed: make(chan struct{}), ended: make(chan struct{})}
 	x.peer.Store(p)
 	return x

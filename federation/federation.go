@@ -4,7 +4,8 @@
 // A [Board] owns the connections that this process serves and runs one
 // [Exchange] for each: the same code whether the peer dials us or we dial it,
 // whether we command it or obey it. What messages mean is registered by the
-// rooms above as [Handler] values; nothing here knows the list.
+// rooms above, for each authority in one [Role]; nothing here knows the list. An
+// instance may have both roles; a connection has exactly one.
 //
 // # What it promises
 //
@@ -42,11 +43,6 @@ import (
 type Handler struct {
 	Kinds []commands.Kind
 
-	// From is the relation of this instance to the senders that are listened to:
-	// [store.Obeys] for the kinds of a commanding peer, [store.Commands] for those
-	// of an obeying one.
-	From store.Authority
-
 	// Judge refuses a message for what it says. It is called from several
 	// goroutines at a time, before the transaction. Nil: nothing is refused.
 	Judge func(m *store.Incoming) *commands.Refused
@@ -71,22 +67,4 @@ type Peer struct {
 	store.Verifying
 	signs     signing.KeyID // our key that the peer knows
 	workspace string        // of what is not stored; for the rest the transaction asks the grant
-}
-
-// handlers finds the handler of a kind that a peer may send.
-type handlers map[handlerKey]*Handler
-
-type handlerKey struct {
-	kind commands.Kind
-	from store.Authority
-}
-
-func newHandlers(list ...Handler) handlers {
-	m := handlers{}
-	for i := range list {
-		for _, kind := range list[i].Kinds {
-			m[handlerKey{kind, list[i].From}] = &list[i]
-		}
-	}
-	return m
 }

@@ -39,7 +39,7 @@ func (b *Board) endAgain(ctx context.Context) error {
 		if !b.final[c.ID] || c.State.Ended() {
 			continue
 		}
-		if _, err := b.DB.SetConnectionState(ctx, c.ID, store.Revoked, "it had ended before the database was restored from a backup", "self", b.End); err != nil {
+		if _, err := b.DB.SetConnectionState(ctx, c.ID, store.Revoked, "it had ended before the database was restored from a backup", "self", b.end); err != nil {
 			return err
 		}
 		b.Log.WarnContext(ctx, "the restored database has a connection that had ended; it is revoked again", "name", c.Name)

@@ -86,7 +86,7 @@ func (x *Exchange) open(p *Peer, wire []byte) opening {
 		return opening{rejected: err}
 	}
 	kind := commands.Kind(in.Header.Kind)
-	h := x.board.handlers[handlerKey{kind, p.Authority}]
+	h := x.role.handlers[kind]
 	switch {
 	case err != nil:
 		in.Refusal = refusal(err)

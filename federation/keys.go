@@ -11,21 +11,17 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// keyHandlers take the key sets of peers, whichever side commands.
-func keyHandlers() []Handler {
-	take := func(ctx context.Context, tx *store.Tx, from store.Standing, batch []*store.Incoming) error {
+// keySets takes the key sets of peers, whichever side commands.
+var keySets = Handler{
+	Kinds: []commands.Kind{commands.KeySetKind},
+	Take: func(ctx context.Context, tx *store.Tx, from store.Standing, batch []*store.Incoming) error {
 		for _, m := range batch {
 			if err := store.TakeKeySet(ctx, tx, from, m); err != nil {
 				return err
 			}
 		}
 		return nil
-	}
-	var list []Handler
-	for _, from := range []store.Authority{store.Obeys, store.Commands} {
-		list = append(list, Handler{Kinds: []commands.Kind{commands.KeySetKind}, From: from, Take: take})
-	}
-	return list
+	},
 }
 
 func isKeySet(m *store.Incoming) bool { return m.Header.Kind == string(commands.KeySetKind) }

@@ -24,10 +24,10 @@ func (b *Board) watchLeases(ctx context.Context) error {
 	for transport.Pause(ctx, 2*time.Second) { // it looks at memory only
 		for _, x := range b.Exchanges() {
 			p := x.peer.Load()
-			if p.Authority != store.Obeys || p.State != store.Active || time.Since(x.lastHeard()) < b.leaseTime() {
+			if p.Authority != store.Obeys || p.State != store.Active || time.Since(x.lastHeard()) < x.leaseTime() {
 				continue
 			}
-			reason := fmt.Sprintf("%s was not heard for %s; nothing new is started until it is", p.Name, b.leaseTime())
+			reason := fmt.Sprintf("%s was not heard for %s; nothing new is started until it is", p.Name, x.leaseTime())
 			if err := b.changeBySelf(ctx, p, store.Suspended, reason, byLease); err != nil && ctx.Err() == nil {
 				b.Log.ErrorContext(ctx, "ending the lease of a connection", "name", p.Name, "err", err)
 			}
@@ -36,9 +36,9 @@ func (b *Board) watchLeases(ctx context.Context) error {
 	return nil
 }
 
-func (b *Board) leaseTime() time.Duration {
-	if b.Lease != nil {
-		return b.Lease()
+func (x *Exchange) leaseTime() time.Duration {
+	if x.role.Lease != nil {
+		return x.role.Lease()
 	}
 	return DefaultLease
 }

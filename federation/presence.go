@@ -105,8 +105,8 @@ func (b *Board) serveBeats(ctx context.Context) error {
 // presence is what this side has to say now.
 func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat {
 	beat := commands.Heartbeat{}
-	if x.board.Load != nil && x.peer.Load().Authority == store.Obeys {
-		beat = x.board.Load(x.id)
+	if x.role.Load != nil {
+		beat = x.role.Load(x.id)
 	}
 	beat.IntervalMS = x.board.interval().Milliseconds()
 	beat.Version, beat.Incarnation = x.board.Version, x.board.incarnation

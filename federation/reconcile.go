@@ -72,17 +72,18 @@ func (b *Board) followOne(ctx context.Context, row store.Served) error {
 	}
 	x := b.Exchange(row.ID)
 	p := &Peer{row.Connection, row.Verifying, row.Signs, row.Workspace}
-	wanted := row.Ours && !row.State.Ended() && row.State != store.Pending && (row.Authority == store.Obeys || b.Server != nil)
+	role := b.roleFor(row.Authority)
+	wanted := role != nil && row.Ours && !row.State.Ended() && row.State != store.Pending
 	switch {
 	case x != nil && (!wanted || x.redials(p)):
 		b.drop(x)
 		if wanted {
-			b.start(ctx, p)
+			b.start(ctx, p, role)
 		}
 	case x != nil:
 		x.follow(p)
 	case wanted:
-		b.start(ctx, p)
+		b.start(ctx, p, role)
 	}
 	return nil
 }
@@ -152,13 +153,13 @@ func (x *Exchange) redials(p *Peer) bool {
 }
 
 // start runs the exchange of p until it is dropped.
-func (b *Board) start(ctx context.Context, p *Peer) {
+func (b *Board) start(ctx context.Context, p *Peer, r *role) {
 	var w way = served{b.Server, p.ID}
 	if p.Authority == store.Obeys {
 		w = dialled{&transport.Link{Address: p.LinkURL, Pins: []string{p.LinkPin}, ID: p.ID, Seed: b.Keys.LinkSeed,
 			Log: b.Log.With("connection", p.Name), Changed: b.changedLink(p.ID)}}
 	}
-	x := newExchange(b, p, w)
+	x := newExchange(b, p, r, w)
 	x.beat = b.lastBeat(ctx, p.ID)
 	ctx, x.stop = context.WithCancel(ctx)
 	b.mu.Lock()
@@ -198,7 +199,7 @@ const lastWord = 2 * time.Second
 // connection that ends is told so with a signed last word before it is cut. When
 // SetState returns nil, all of that has happened.
 func (b *Board) SetState(ctx context.Context, conn string, to store.ConnState, reason, actor string) (store.Connection, error) {
-	c, err := b.DB.SetConnectionState(ctx, conn, to, reason, actor, b.End)
+	c, err := b.DB.SetConnectionState(ctx, conn, to, reason, actor, b.end)
 	if err != nil {
 		return c, err
 	}
@@ -206,9 +207,7 @@ func (b *Board) SetState(ctx context.Context, conn string, to store.ConnState, r
 	ctx = context.WithoutCancel(ctx)
 	if c.State.Ended() {
 		b.sayGoodbye(ctx, c)
-		if b.Ended != nil {
-			b.Ended(ctx, c)
-		}
+		b.ended(ctx, c)
 	}
 	ctx, done := context.WithTimeout(ctx, 30*time.Second)
 	defer done()
@@ -238,13 +237,11 @@ const byPeer = "peer"
 
 // revokedByPeer ends a connection whose other side has said its last word.
 func (b *Board) revokedByPeer(ctx context.Context, p *Peer, reason string) error {
-	c, err := b.DB.SetConnectionState(ctx, p.ID, store.Revoked, reason, byPeer, b.End)
+	c, err := b.DB.SetConnectionState(ctx, p.ID, store.Revoked, reason, byPeer, b.end)
 	if err != nil {
 		return err
 	}
-	if b.Ended != nil {
-		b.Ended(ctx, c)
-	}
+	b.ended(ctx, c)
 	b.changed()
 	return nil
 }

@@ -98,7 +98,7 @@ func (x *Exchange) recall(ctx context.Context, p *Peer, r *commands.Recalled) er
 		return nil
 	}
 	err := x.board.DB.Recall(ctx, p.ID, r, func(ctx context.Context, tx *store.Tx) error {
-		return x.board.Recalled(ctx, tx, p.Connection, r)
+		return x.role.Recalled(ctx, tx, p.Connection, r)
 	})
 	if err != nil {
 		return err

@@ -42,13 +42,13 @@ func (s Status) KeyError() error {
 		Hinting("after a restore from a backup older than the newest key: spawnmesh keys revoke %s --reason restored", v.Refuses.Key)
 }
 
-// Statuses returns every connection of one authority, ended ones too, oldest
+// Statuses returns every connection of these authorities, ended ones too, oldest
 // first: one look at what is in memory.
-func (b *Board) Statuses(a store.Authority) []Status {
+func (b *Board) Statuses(of ...store.Authority) []Status {
 	b.mu.Lock()
 	list := make([]Status, 0, len(b.known))
 	for _, c := range b.known {
-		if c.Authority == a {
+		if slices.Contains(of, c.Authority) {
 			list = append(list, Status{Connection: c})
 		}
 	}
@@ -83,10 +83,11 @@ func (x *Exchange) describe(s *Status) {
 }
 
 // Find returns the connection that a person means by its name, its id or a prefix
-// of at least six characters of it. A living one wins over ended ones.
-func (b *Board) Find(a store.Authority, text string) (Status, error) {
+// of at least six characters of it, among those of these authorities. A living one
+// wins over ended ones; no two living ones have one name.
+func (b *Board) Find(text string, of ...store.Authority) (Status, error) {
 	var found []Status
-	for _, s := range b.Statuses(a) {
+	for _, s := range b.Statuses(of...) {
 		if s.ID == text || s.Name == text && !s.State.Ended() {
 			return s, nil
 		}
@@ -110,9 +111,9 @@ type Change struct {
 	Actor  string
 }
 
-// Change changes the state of the connection that a person means, and returns
-// when that is in force.
-func (b *Board) Change(ctx context.Context, a store.Authority, text string, c Change) (store.Connection, error) {
+// Change changes the state of the connection that a person means, among those of
+// these authorities, and returns when that is in force.
+func (b *Board) Change(ctx context.Context, text string, c Change, of ...store.Authority) (store.Connection, error) {
 	to, known := store.Verbs[c.Verb]
 	if !known {
 		return store.Connection{}, commands.Refuse(commands.NotFound, "a connection can be suspended, resumed and revoked")
@@ -120,7 +121,7 @@ func (b *Board) Change(ctx context.Context, a store.Authority, text string, c Ch
 	if c.Reason == "" && to != store.Active {
 		return store.Connection{}, commands.Refuse(commands.Validation, "this needs a reason").Hinting("add --reason \"why\"; it is recorded")
 	}
-	s, err := b.Find(a, text)
+	s, err := b.Find(text, of...)
 	if err != nil {
 		return store.Connection{}, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -66,7 +67,7 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 	}
 	o, err := h.orders.Submit(ctx, order)
 	if err != nil {
-		return SpawnAnswer{}, unavailable(err)
+		return SpawnAnswer{}, control.Unavailable(err)
 	}
 	if o.Err != nil {
 		return SpawnAnswer{}, o.Err
@@ -91,7 +92,7 @@ func (h *Hub) address(o *store.SpawnOrder, r SpawnRequest) error {
 	case r.Spoke != "" && r.Any:
 		return commands.Refuse(commands.Validation, "give a spoke or any, not both")
 	case r.Spoke != "":
-		s, err := h.board.Find(store.Commands, r.Spoke)
+		s, err := h.findSpoke(r.Spoke)
 		o.Conn = s.ID
 		return err
 	case r.Any:
@@ -112,6 +113,17 @@ func (h *Hub) address(o *store.SpawnOrder, r SpawnRequest) error {
 	return nil
 }
 
+// findSpoke returns the connection with the spoke that a person means.
+func (h *Hub) findSpoke(text string) (federation.Status, error) {
+	s, err := h.board.Find(text, store.Commands)
+	if err != nil {
+		if up, known := h.board.Find(text, store.Obeys); known == nil {
+			return s, commands.Refuse(commands.Validation, "%s is a hub that this instance obeys, not a spoke of it", up.Name).Hinting("see: spawnmesh connections list")
+		}
+	}
+	return s, err
+}
+
 // idPrefix reports whether s is an agent id or its first six or more characters.
 func idPrefix(s string) bool {
 	for i := range len(s) {
@@ -123,8 +135,8 @@ func idPrefix(s string) bool {
 	return len(s) >= 6 && len(s) <= 36
 }
 
-// find returns the one mirror that a person means by an id or a prefix of it.
-func (h *Hub) find(ctx context.Context, text string) (store.Mirror, error) {
+// Find returns the one mirror that a person means by an id or a prefix of it.
+func (h *Hub) Find(ctx context.Context, text string) (store.Mirror, error) {
 	text = strings.ToLower(text)
 	if !idPrefix(text) {
 		return store.Mirror{}, commands.Refuse(commands.Validation, "%q is not an agent id or six or more characters of one", text)
@@ -132,7 +144,7 @@ func (h *Hub) find(ctx context.Context, text string) (store.Mirror, error) {
 	list, err := h.DB.FindMirrors(ctx, text)
 	switch {
 	case err != nil:
-		return store.Mirror{}, unavailable(err)
+		return store.Mirror{}, control.Unavailable(err)
 	case len(list) == 0:
 		return store.Mirror{}, commands.Refuse(commands.NotFound, "no agent %s", text).Hinting("see: spawnmesh agents")
 	case len(list) > 1:
@@ -144,7 +156,7 @@ func (h *Hub) find(ctx context.Context, text string) (store.Mirror, error) {
 // Kill stores a kill order. For an agent that has ended it changes nothing and
 // returns the outcome that is there.
 func (h *Hub) Kill(ctx context.Context, text, reason string, grace time.Duration, actor string) (store.Mirror, error) {
-	m, err := h.find(ctx, text)
+	m, err := h.Find(ctx, text)
 	if err != nil {
 		return m, err
 	}
@@ -153,16 +165,16 @@ func (h *Hub) Kill(ctx context.Context, text, reason string, grace time.Duration
 		return m, err
 	}
 	if _, err := h.DB.OrderKill(context.WithoutCancel(ctx), k, MaxLife, actor); err != nil {
-		return m, unavailable(err)
+		return m, control.Unavailable(err)
 	}
 	h.board.Wake(m.Conn)
-	return h.find(ctx, m.Task)
+	return h.Find(ctx, m.Task)
 }
 
 // Ask sends a status command to the spoke of an agent and waits for its signed
 // answer for as long as ctx allows.
 func (h *Hub) Ask(ctx context.Context, text, actor string) (*commands.TaskState, error) {
-	m, err := h.find(ctx, text)
+	m, err := h.Find(ctx, text)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +182,7 @@ func (h *Hub) Ask(ctx context.Context, text, actor string) (*commands.TaskState,
 	defer h.watch.remove(m.Task, news)
 	question, err := h.DB.OrderStatus(ctx, m.Task, time.Hour, actor)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, control.Unavailable(err)
 	}
 	h.board.Wake(m.Conn)
 	for {

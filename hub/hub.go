@@ -25,29 +25,21 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/hub/output"
-	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// A Hub is one running hub. Its exported fields are set before Run and not
+// A Hub is one running hub. Its exported fields are set before Open and not
 // changed afterwards.
 type Hub struct {
 	DB        *store.DB
 	Keys      signing.Keys
-	Dir       string        // data directory: message store and control socket
+	Dir       string        // data directory: message store and output
 	Name      string        // what this hub calls itself towards spokes
 	Listen    string        // host:port of the link; port 0 picks one
 	Advertise string        // host:port that join tokens name; default: where it listens
-	Version   string        // of the program, for people
-	Interval  time.Duration // between two heartbeats that peers expect; 0 means the default
-	StillFor  time.Duration // how long reports may wait while none is taken before that is a problem; 0 means the default
 	Output    output.Bounds // of what is kept of agents' output
 	Log       *slog.Logger  // required
-	// Ready is called once the hub serves, with the address of its link.
-	Ready func(link string)
-	// Hurry ends the wait for answers under way when it is closed. It may be nil.
-	Hurry <-chan struct{}
 
 	board   *federation.Board
 	server  *transport.Hub
@@ -56,43 +48,12 @@ type Hub struct {
 	lacking lacking
 	orders  *store.Group[store.SpawnOrder, store.Ordered]
 	join    joins
-	link    string
 	pin     string
 }
 
-// Run serves until ctx ends, and returns after everything it started has ended.
-func (h *Hub) Run(ctx context.Context) error {
-	if err := h.start(ctx); err != nil {
-		return err
-	}
-	defer h.board.Close()
-	socket, err := control.Listen(ctx, h.Dir)
-	if err != nil {
-		return err
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return h.orders.Run(ctx) })
-	g.Go(func() error { return h.board.Run(ctx) })
-	g.Go(func() error { return h.server.ServeJoin(ctx, h.answerJoin) })
-	g.Go(func() error { return h.auditRefusedJoins(ctx) })
-	g.Go(func() error { return h.sweep(ctx) })
-	g.Go(func() error { return every(ctx, time.Second, func() { h.askForOutput(ctx) }) })
-	g.Go(func() error { return every(ctx, endPeriod, func() { h.endUnanswered(ctx) }) })
-	g.Go(func() error { return control.Serve(ctx, socket, h.control(), h.Hurry, h.Log) })
-	h.Log.InfoContext(ctx, "hub is serving", "link", h.link, "instance", h.Keys.InstanceID())
-	if _, _, err := h.reach(); err != nil {
-		h.Log.WarnContext(ctx, "nobody can be invited to this hub", "why", err, "next", "start it with --advertise HOST:PORT, where HOST is how spokes reach it")
-	}
-	if h.Ready != nil {
-		h.Ready(h.link)
-	}
-	err = g.Wait()
-	h.Log.InfoContext(context.WithoutCancel(ctx), "hub has stopped")
-	return err
-}
-
-// start loads the connections and brings up the message server.
-func (h *Hub) start(ctx context.Context) error {
+// Open prepares the hub, and gives b its message server and what it is for spokes.
+// Nobody reaches it before b has started.
+func (h *Hub) Open(b *federation.Board) error {
 	cert, err := h.certificate()
 	if err != nil {
 		return err
@@ -104,18 +65,36 @@ func (h *Hub) start(ctx context.Context) error {
 	h.output = &output.Store{DB: h.DB, Dir: filepath.Join(h.Dir, "logs"), Bounds: h.Output, Log: h.Log}
 	h.server = &transport.Hub{Listen: h.Listen, Dir: filepath.Join(h.Dir, "nats"), Certificate: cert, Log: h.Log,
 		JoinUser: h.mayJoin, JoinFull: h.joinFull}
-	h.board = &federation.Board{DB: h.DB, Keys: h.Keys, Log: h.Log, Dir: h.Dir, Process: "hub:" + h.Dir, Version: h.Version, Server: h.server,
-		Handlers: h.handlers(), Interval: h.Interval, StillFor: h.StillFor, End: h.endWork, Ended: h.workEnded, Recalled: h.takeRecalled}
-	if err := h.board.Start(ctx); err != nil {
-		return err
-	}
+	h.board, b.Server = b, h.server
+	b.Serve(store.Commands, federation.Role{Handlers: h.handlers(), End: h.endWork, Ended: h.workEnded, Recalled: h.takeRecalled})
+	return nil
+}
+
+// Link is where spokes dial, host:port, once the board has started.
+func (h *Hub) Link() string { return h.server.Addr() }
+
+// Run serves until ctx ends, and returns after everything it started has ended.
+// Its board has started, and runs meanwhile.
+func (h *Hub) Run(ctx context.Context) error {
 	for _, s := range h.board.Statuses(store.Commands) {
 		if !s.State.Ended() {
 			h.lacking.add(s.ID, time.Now())
 		}
 	}
-	h.link = h.server.Addr()
-	return nil
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.orders.Run(ctx) })
+	g.Go(func() error { return h.server.ServeJoin(ctx, h.answerJoin) })
+	g.Go(func() error { return h.auditRefusedJoins(ctx) })
+	g.Go(func() error { return h.sweep(ctx) })
+	g.Go(func() error { return every(ctx, time.Second, func() { h.askForOutput(ctx) }) })
+	g.Go(func() error { return every(ctx, endPeriod, func() { h.endUnanswered(ctx) }) })
+	h.Log.InfoContext(ctx, "hub is serving", "link", h.Link(), "instance", h.Keys.InstanceID())
+	if _, _, err := h.reach(); err != nil {
+		h.Log.WarnContext(ctx, "nobody can be invited to this hub", "why", err, "next", "start it with --advertise HOST:PORT, where HOST is how spokes reach it")
+	}
+	err := g.Wait()
+	h.Log.InfoContext(context.WithoutCancel(ctx), "hub has stopped")
+	return err
 }
 
 // endWork ends what was ordered over a connection that ends.
@@ -186,13 +165,4 @@ func every(ctx context.Context, period time.Duration, fn func()) error {
 		case <-tick.C:
 		}
 	}
-}
-
-// unavailable turns an outage of the database into words for a person.
-func unavailable(err error) error {
-	if commands.CodeOf(err) != commands.Internal {
-		return err
-	}
-	return &commands.Refused{Code: commands.StoreDown, Why: "the hub cannot store or read now; nothing was accepted",
-		Hint: "look at the hub's log and its Postgres, then try again", Err: err}
 }

@@ -41,7 +41,7 @@ type Waiting struct {
 // first. With follow=true it goes on until the agent has ended and all of its
 // output is here, or known to be lost.
 func (h *Hub) getLogs(w http.ResponseWriter, r *http.Request) {
-	m, err := h.find(r.Context(), r.PathValue("id"))
+	m, err := h.Find(r.Context(), r.PathValue("id"))
 	if err != nil {
 		control.Error(w, err)
 		return

@@ -15,11 +15,10 @@ func (h *Hub) handlers() []federation.Handler {
 		{
 			Kinds: []commands.Kind{commands.AcceptedKind, commands.RefusedKind, commands.StartedKind, commands.EndedKind,
 				commands.KilledKind, commands.StateKind, commands.ResultKind},
-			From:  store.Commands,
 			Take:  store.MoveMirrorsOr(h.elsewhere),
 			Taken: h.moved,
 		},
-		{Kinds: []commands.Kind{commands.LogKind}, From: store.Commands, Pass: h.keepOutput},
+		{Kinds: []commands.Kind{commands.LogKind}, Pass: h.keepOutput},
 	}
 }
 

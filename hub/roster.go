@@ -8,6 +8,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -47,18 +48,19 @@ type Settlement = federation.Settlement
 func (h *Hub) Spokes(ctx context.Context) ([]SpokeView, error) {
 	open, err := h.DB.OutboxCounts(ctx)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, control.Unavailable(err)
 	}
 	list, queues := make([]SpokeView, 0), h.board.Queues(ctx)
 	for _, s := range h.board.Statuses(store.Commands) {
-		v := viewOfSpoke(s)
+		v := ViewOf(s)
 		v.Unconfirmed, v.Queues = open[s.ID], queues[s.ID]
 		list = append(list, v)
 	}
 	return list, nil
 }
 
-func viewOfSpoke(s federation.Status) SpokeView {
+// ViewOf describes the spoke of a connection, but for what waits in either direction.
+func ViewOf(s federation.Status) SpokeView {
 	v := SpokeView{Connection: s.Connection, Liveness: "never seen", Linked: s.Linked, Limited: s.Limited, Differs: s.Differs}
 	if s.Linked {
 		v.LinkedSince, v.Remote = &s.Since, s.Remote
@@ -115,7 +117,7 @@ func candidates(roster []federation.Status, s *commands.Spawn) ([]store.Candidat
 
 // unfit says why a spoke cannot run a spawn now; "" = it can.
 func unfit(p federation.Status, s *commands.Spawn) string {
-	v := viewOfSpoke(p)
+	v := ViewOf(p)
 	missing := slices.DeleteFunc(slices.Clone(s.Capabilities), func(c string) bool { return slices.Contains(v.Capabilities, c) })
 	switch {
 	case p.State != store.Active:

@@ -17,11 +17,11 @@ import (
 func (s *Spoke) handlers() []federation.Handler {
 	return []federation.Handler{{
 		Kinds: []commands.Kind{commands.SpawnKind, commands.KillKind, commands.StatusKind},
-		From:  store.Obeys, Judge: s.judge, Taken: s.taken,
+		Judge: s.judge, Taken: s.taken,
 		Take: func(ctx context.Context, tx *store.Tx, from store.Standing, batch []*store.Incoming) error {
 			return Take(ctx, s.backlog, tx, from, batch)
 		},
-	}, {Kinds: []commands.Kind{commands.OutputStoredKind}, From: store.Obeys, Pass: s.outputStored}}
+	}, {Kinds: []commands.Kind{commands.OutputStoredKind}, Pass: s.outputStored}}
 }
 
 // outputStored hears how much output a hub has on disk.

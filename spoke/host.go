@@ -45,22 +45,24 @@ func (d agentDesk) route(m *http.ServeMux) {
 }
 
 func (d agentDesk) list(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	limit, err := control.Limit(q.Get("limit"))
-	if err != nil {
-		control.Error(w, err)
-		return
+	var list []AgentView
+	t, err := control.ReadAgentTerms(r)
+	if err == nil {
+		list, err = d.newest(r.Context(), t)
 	}
-	if q.Get("spoke") != "" {
-		control.Error(w, commands.Refuse(commands.Validation, "this instance is a spoke: its agents run here").Hinting("to see those of one hub: spawnmesh agents --hub NAME"))
-		return
+	control.Reply(w, list, err)
+}
+
+func (d agentDesk) newest(ctx context.Context, t control.AgentTerms) ([]AgentView, error) {
+	if t.Spoke != "" {
+		return nil, commands.Refuse(commands.Validation, "this instance is a spoke: its agents run here").Hinting("to see those of one hub: spawnmesh agents --hub NAME")
 	}
-	list, err := d.backlog.Agents(r.Context(), q.Get("hub"), q.Get("open") == "true", limit)
+	list, err := d.backlog.Agents(ctx, t.Hub, t.Open, t.Limit)
 	views := make([]AgentView, len(list))
 	for i, a := range list {
 		views[i] = d.view(a)
 	}
-	reply(w, views, err)
+	return views, err
 }
 
 // show answers with an agent as it is; with wait=D only when it has ended, or D
@@ -71,7 +73,7 @@ func (d agentDesk) show(w http.ResponseWriter, r *http.Request) {
 	for {
 		a, err := d.backlog.Agent(r.Context(), r.PathValue("id"))
 		if err != nil || a.State.Terminal() || time.Now().After(until) {
-			reply(w, d.view(a), err)
+			control.Reply(w, d.view(a), err)
 			return
 		}
 		select {
@@ -97,7 +99,7 @@ func (d agentDesk) why(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		why, err = ws.Why(r.Context(), r.PathValue("id"))
 	}
-	reply(w, why, err)
+	control.Reply(w, why, err)
 }
 
 // postKill ends an agent by its host's word: who asked for it is told its end.
@@ -111,7 +113,7 @@ func (s *Spoke) postKill(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		v, err = s.killHere(context.WithoutCancel(r.Context()), r.PathValue("id"), commands.Kill{Reason: req.Reason, GraceMS: req.GraceMS}, control.Caller(r))
 	}
-	reply(w, v, err)
+	control.Reply(w, v, err)
 }
 
 // killHere returns the agent as it was when it was to be killed.
@@ -138,10 +140,13 @@ func (s *Spoke) killHere(ctx context.Context, ref string, k commands.Kill, actor
 
 func (s *Spoke) agents() agentDesk { return agentDesk{s.backlog, s.Dir} }
 
-func reply(w http.ResponseWriter, v any, err error) {
-	if err != nil {
-		control.Error(w, err)
-		return
-	}
-	control.JSON(w, v)
+// Agents returns the agents that run here, or ran, newest first.
+func (s *Spoke) Agents(ctx context.Context, t control.AgentTerms) ([]AgentView, error) {
+	return s.agents().newest(ctx, t)
+}
+
+// Find returns the one of them that a person means by an id or a prefix of it.
+func (s *Spoke) Find(ctx context.Context, text string) (AgentView, error) {
+	a, err := s.backlog.Agent(ctx, text)
+	return s.agents().view(a), err
 }

@@ -72,9 +72,5 @@ func (s *Spoke) auditPolicy(ctx context.Context, actor string, r *commands.Refus
 
 func (s *Spoke) postPolicyReload(w http.ResponseWriter, r *http.Request) {
 	change, err := s.ReloadPolicy(context.WithoutCancel(r.Context()), control.Caller(r))
-	if err != nil {
-		control.Error(w, err)
-		return
-	}
-	control.JSON(w, change)
+	control.Reply(w, change, err)
 }

@@ -38,7 +38,7 @@ func rewrite(t *testing.T, s *meshtest.Spoke, text string) (change policy.Change
 // running is the version of the policy in force.
 func running(t *testing.T, s *meshtest.Spoke) string {
 	t.Helper()
-	var v spoke.Instance
+	var v spoke.Description
 	s.Do(t, "GET", "/v1/instance", nil, &v)
 	return v.Policy
 }

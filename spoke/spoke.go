@@ -27,7 +27,6 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
-	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/output"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
@@ -38,9 +37,8 @@ import (
 
 // Defaults of a spoke.
 const (
-	DefaultSlots    = 4
-	DefaultLease    = 60 * time.Second
-	DefaultInterval = 10 * time.Second
+	DefaultSlots = 4
+	DefaultLease = 60 * time.Second
 )
 
 // batch is how many messages or tasks one transaction takes at most.
@@ -49,22 +47,17 @@ const batch = 256
 // ErrNoHub says that this instance has not joined a hub.
 var ErrNoHub = errors.New("this spoke has not joined a hub; run: spawnmesh spoke join --token-file FILE")
 
-// A Spoke is one running spoke. Its exported fields are set before Run and not
+// A Spoke is one running spoke. Its exported fields are set before Open and not
 // changed afterwards.
 type Spoke struct {
-	DB       *store.DB
-	Keys     signing.Keys
-	Dir      string        // data directory: attempts and control socket
-	Policy   *policy.Live  // what may run here; required
-	Slots    int           // agents at a time; 0 means DefaultSlots
-	Lease    time.Duration // of a claim; renewed at a third of it; 0 means DefaultLease
-	Interval time.Duration // of heartbeats; 0 means DefaultInterval
-	StillFor time.Duration // how long orders may wait while none is taken before that is a problem; 0 means the default
-	Drain    time.Duration // how long a stop waits for running agents; they go on without us after it
-	Version  string        // of the program, for people
-	Log      *slog.Logger  // required
-	// Ready is called once the spoke works through its backlog.
-	Ready func()
+	DB     *store.DB
+	Keys   signing.Keys
+	Dir    string        // data directory: attempts
+	Policy *policy.Live  // what may run here; required
+	Slots  int           // agents at a time; 0 means DefaultSlots
+	Lease  time.Duration // of a claim; renewed at a third of it; 0 means DefaultLease
+	Drain  time.Duration // how long a stop waits for running agents; they go on without us after it
+	Log    *slog.Logger  // required
 	// Hurry ends the wait for running agents when it is closed. It may be nil.
 	Hurry <-chan struct{}
 
@@ -78,98 +71,84 @@ type Spoke struct {
 	work     chan struct{} // rung when tasks may have become claimable or a slot free
 	queued   atomic.Int64  // tasks that wait to be claimed, as last counted
 	attempts sync.WaitGroup
-	unsure   bool // a claim failed, and what it took was not looked for yet; of the goroutine that claims
+	working  atomic.Bool // Run has begun
+	unsure   bool        // a claim failed, and what it took was not looked for yet; of the goroutine that claims
 }
 
 // Owner is the name under which this spoke's worker claims.
 func (s *Spoke) owner() string { return string(s.Keys.InstanceID()) }
 
-// Run works until ctx ends. It then claims nothing more and waits up to Drain
-// for running agents; orders to kill them are obeyed meanwhile. What still runs
-// is left to its shims for the next Run to adopt. The links end last.
-func (s *Spoke) Run(ctx context.Context) error {
-	if err := s.start(ctx); err != nil {
-		return err
-	}
-	socket, err := control.Listen(ctx, s.Dir)
-	if err != nil {
-		return err
-	}
-	late, stopLate := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopLate()
-	serving, late := errgroup.WithContext(late)
-	serving.Go(func() error { return s.progress.Run(late) })
-	serving.Go(func() error { return s.renew(late) })
-	serving.Go(func() error { return s.output.Run(late) })
-	if err := s.reconcile(ctx, late); err != nil {
-		stopLate()
-		return errors.Join(err, serving.Wait(), socket.Close())
-	}
-	serving.Go(func() error { return s.board.Run(late) })
-	serving.Go(func() error { return s.sweep(late) })
-	serving.Go(func() error { return control.Serve(late, socket, s.control(), s.Hurry, s.Log) })
-	s.Log.InfoContext(ctx, "spoke is working", "instance", s.Keys.InstanceID(), "slots", s.Slots, "kill_level", s.level)
-	if s.Ready != nil {
-		s.Ready()
-	}
-	claiming, stop := context.WithCancel(ctx)
-	go func() { // what serves ends before its time only with an error
-		<-late.Done()
-		stop()
-	}()
-	err = s.claimLoop(claiming, late)
-	s.drain()
-	s.sayLast(late)
-	stopLate()
-	err = errors.Join(err, serving.Wait())
-	s.Log.InfoContext(context.WithoutCancel(ctx), "spoke has stopped", "agents_left_running", s.live.count())
-	s.live.letGo()
-	return err
-}
-
-func (s *Spoke) start(ctx context.Context) (err error) {
+// Open prepares the spoke, whose connections b is to serve.
+func (s *Spoke) Open(b *federation.Board) {
 	if s.Slots == 0 {
 		s.Slots = DefaultSlots
 	}
 	if s.Lease == 0 {
 		s.Lease = DefaultLease
 	}
-	if s.Interval == 0 {
-		s.Interval = DefaultInterval
-	}
 	s.work = make(chan struct{}, 1)
 	s.live.byTask = map[string]*attempt{}
 	s.backlog = backlog.Open(s.DB, Answer)
 	s.progress = store.NewGroup(s.backlog.Record)
+	s.board, s.output = b, output.New(s.backlog)
+	s.output.Board, s.output.Dir, s.output.Live, s.output.Log = b, s.attemptDir, s.live.asked, s.Log
+}
+
+// Wanted reports whether there is a hub to work for, or an agent of one that was
+// revoked to be followed to its end.
+func (s *Spoke) Wanted(ctx context.Context) (bool, error) {
+	conns, err := s.DB.Connections(ctx)
+	if err != nil || slices.ContainsFunc(conns, func(c store.Connection) bool { return c.Authority == store.Obeys && !c.State.Ended() }) {
+		return err == nil, err
+	}
+	open, err := s.backlog.OpenAttempts(ctx, s.owner())
+	return len(open) > 0, err
+}
+
+// Run works until ctx ends. It then claims nothing more and waits up to Drain
+// for running agents; orders to kill them are obeyed meanwhile. What still runs
+// is left to its shims for the next Run to adopt. What has to go on during that
+// wait, and until late ends, runs in g. The board has started; it serves the hubs
+// once every attempt of an earlier process was taken over; then ready is called.
+func (s *Spoke) Run(ctx, late context.Context, g *errgroup.Group, ready func()) error {
+	if err := s.begin(ctx, late, g); err != nil {
+		return err
+	}
+	s.Log.InfoContext(ctx, "spoke is working", "instance", s.Keys.InstanceID(), "slots", s.Slots, "kill_level", s.level)
+	ready()
+	err := s.claimLoop(ctx, late)
+	s.drain()
+	s.sayLast(late)
+	return err
+}
+
+func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) {
 	if s.level, err = supervisor.Level(); err != nil {
 		return fmt.Errorf("looking at how agents can be supervised here: %w", err)
 	}
 	if s.bootID, err = bootID(); err != nil {
 		return err
 	}
-	if err := s.checkHub(ctx); err != nil {
+	g.Go(func() error { return s.progress.Run(late) })
+	g.Go(func() error { return s.renew(late) })
+	g.Go(func() error { return s.output.Run(late) })
+	if err := s.reconcile(ctx, late); err != nil {
 		return err
 	}
-	s.board = &federation.Board{DB: s.DB, Keys: s.Keys, Log: s.Log, Dir: s.Dir, Process: "spoke:" + s.Dir, Version: s.Version, Handlers: s.handlers(),
-		Interval: s.Interval, StillFor: s.StillFor, Load: s.load, End: s.endWork, Ended: s.workEnded, Recalled: s.takeRecalled,
-		Lease: func() time.Duration { return s.Policy.Now().Lease() }}
-	s.output = output.New(s.backlog)
-	s.output.Board, s.output.Dir, s.output.Live, s.output.Log = s.board, s.attemptDir, s.live.asked, s.Log
-	return s.board.Start(ctx)
+	s.board.Serve(store.Obeys, federation.Role{Handlers: s.handlers(), Load: s.load, End: s.endWork, Ended: s.workEnded, Recalled: s.takeRecalled,
+		Lease: func() time.Duration { return s.Policy.Now().Lease() }})
+	s.working.Store(true)
+	g.Go(func() error { return s.sweep(late) })
+	return nil
 }
 
-// checkHub finds out whether there is a hub to work for, or an agent of one that
-// was revoked to be followed to its end.
-func (s *Spoke) checkHub(ctx context.Context) error {
-	conns, err := s.DB.Connections(ctx)
-	if err != nil || slices.ContainsFunc(conns, func(c store.Connection) bool { return c.Authority == store.Obeys && !c.State.Ended() }) {
-		return err
+// Close lets go of the agents that go on without this process. Everything that
+// Run has started has ended.
+func (s *Spoke) Close(ctx context.Context) {
+	if s.working.Load() {
+		s.Log.InfoContext(context.WithoutCancel(ctx), "spoke has stopped", "agents_left_running", s.live.count())
+		s.live.letGo()
 	}
-	open, err := s.backlog.OpenAttempts(ctx, s.owner())
-	if err == nil && len(open) == 0 {
-		return ErrNoHub
-	}
-	return err
 }
 
 // load is what a heartbeat tells a hub about the work that is done here: how busy

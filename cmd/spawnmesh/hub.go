@@ -3,18 +3,14 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net"
 	"os"
-	"os/signal"
 	"regexp"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
@@ -23,7 +19,7 @@ import (
 func (a *app) hubCommand() *cobra.Command {
 	c := &cobra.Command{Use: "hub", Short: "Run a hub"}
 	var h hub.Hub
-	var ready string
+	r := &runner{a: a, hub: &h}
 	run := &cobra.Command{
 		Use: "run", Short: "Run a hub in the foreground", Args: cobra.NoArgs,
 		Long: `Run a hub in the foreground until it is interrupted.
@@ -38,7 +34,7 @@ It keeps agents' output in files below logs/ in the data directory, within bound
 the oldest goes first, and logs marks what is gone.`,
 		Example: `  spawnmesh --data-dir H hub run --link 127.0.0.1:7422
   spawnmesh --data-dir H hub run --link 0.0.0.0:7422 --advertise hub.example.org:7422`,
-		RunE: func(c *cobra.Command, _ []string) error { return a.runHub(c.Context(), &h, ready) },
+		RunE: func(c *cobra.Command, _ []string) error { return r.run(c.Context()) },
 	}
 	run.Flags().StringVar(&h.Listen, "link", "127.0.0.1:7422", "serve spokes on `ADDRESS`; port 0 picks a free one")
 	run.Flags().StringVar(&h.Advertise, "advertise", "", "`HOST:PORT` that join tokens name, where it is another")
@@ -46,7 +42,7 @@ the oldest goes first, and logs marks what is gone.`,
 	run.Flags().Int64Var(&h.Output.Agent, "output-per-agent", 64<<20, "keep `BYTES` of each agent's output, the newest")
 	run.Flags().Int64Var(&h.Output.Spoke, "output-per-spoke", 1<<30, "keep `BYTES` of the output of all agents of a spoke")
 	run.Flags().DurationVar(&h.Output.Age, "output-age", 30*24*time.Hour, "keep output for `TIME` after the last of it")
-	run.Flags().StringVar(&ready, "ready-file", "", "write the link's address to `FILE` once the hub serves")
+	run.Flags().StringVar(&r.ready, "ready-file", "", "write the link's address to `FILE` once the hub serves")
 	c.AddCommand(run)
 	return c
 }
@@ -79,11 +75,8 @@ func checkLink(ctx context.Context, address string) error {
 	return l.Close()
 }
 
-func (a *app) runHub(ctx context.Context, h *hub.Hub, ready string) (err error) {
-	log := a.logger(slog.LevelInfo)
-	hangups := make(chan os.Signal, 1) // a hub has nothing to read again: none ends the process
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
+// checkHub says what is wrong with a hub's flags.
+func checkHub(ctx context.Context, h *hub.Hub) error {
 	if h.Advertise != "" {
 		if err := hub.CheckAddress(h.Advertise); err != nil {
 			return err
@@ -92,27 +85,5 @@ func (a *app) runHub(ctx context.Context, h *hub.Hub, ready string) (err error) 
 	if h.Output.Agent <= 0 || h.Output.Spoke <= 0 || h.Output.Age <= 0 {
 		return misuse("--output-per-agent, --output-per-spoke and --output-age are above 0")
 	}
-	if err := checkLink(ctx, h.Listen); err != nil {
-		return err
-	}
-	in, err := a.open(ctx, log, true)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if e := in.Close(ctx); err == nil {
-			err = e
-		}
-	}()
-	h.DB, h.Keys, h.Dir, h.Log, h.Version, h.Hurry = in.DB, in.Keys, in.Dir, log, version(), a.hurry
-	h.Ready = func(link string) {
-		fmt.Fprintf(a.out, "hub is ready: link %s, data %s\n", link, in.Dir)
-		if err := writeReady(ready, link); err != nil {
-			log.ErrorContext(ctx, "telling that the hub is ready", "err", err)
-		}
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return in.Watch(ctx) })
-	g.Go(func() error { return h.Run(ctx) })
-	return g.Wait()
+	return checkLink(ctx, h.Listen)
 }

@@ -6,21 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
-	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
-	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 func (a *app) spokeCommand() *cobra.Command {
@@ -30,9 +24,7 @@ func (a *app) spokeCommand() *cobra.Command {
 }
 
 func (a *app) spokeRunCommand() *cobra.Command {
-	var s spoke.Spoke
-	var ready string
-	drain, lease, beat := days(10*time.Second), days(spoke.DefaultLease), days(spoke.DefaultInterval)
+	r := &runner{a: a, spoke: &spoke.Spoke{}}
 	run := &cobra.Command{
 		Use: "run", Short: "Run a spoke in the foreground", Args: cobra.NoArgs,
 		Long: `Run a spoke in the foreground until it is interrupted.
@@ -41,79 +33,11 @@ It then claims nothing more and waits --drain for running agents; a second inter
 ends the wait. What still runs after that goes on without it, and is adopted when the
 spoke runs again within its lease.`,
 		Example: "  spawnmesh --data-dir S spoke run --slots 4",
-		RunE: func(c *cobra.Command, _ []string) error {
-			s.Drain, s.Lease, s.Interval = time.Duration(drain), time.Duration(lease), time.Duration(beat)
-			if s.Slots < 1 || s.Slots > 10000 || s.Lease < time.Second || s.Interval < 100*time.Millisecond || s.Interval > time.Hour {
-				return misuse("--slots is from 1 to 10000, --lease at least 1s, --heartbeat from 100ms to 1h")
-			}
-			return a.runSpoke(c.Context(), &s, ready)
-		},
+		RunE:    func(c *cobra.Command, _ []string) error { return r.run(c.Context()) },
 	}
-	f := run.Flags()
-	f.IntVar(&s.Slots, "slots", spoke.DefaultSlots, "run at most `N` agents at a time")
-	f.Var(&lease, "lease", "how long an agent may outlive its spoke")
-	f.Var(&beat, "heartbeat", "time between two signs of life")
-	f.Var(&drain, "drain", "how long a stop waits for running agents")
-	f.StringVar(&ready, "ready-file", "", "write this instance's id to `FILE` once the spoke works")
+	r.spokeFlags(run.Flags())
+	run.Flags().StringVar(&r.ready, "ready-file", "", "write this instance's id to `FILE` once the spoke works")
 	return run
-}
-
-func (a *app) runSpoke(ctx context.Context, s *spoke.Spoke, ready string) (err error) {
-	log := a.logger(slog.LevelInfo)
-	hangups := make(chan os.Signal, 1) // from here on none ends the process
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
-	dir, err := a.dir()
-	if err != nil {
-		return err
-	}
-	if s.Policy, err = policy.Open(dir); err != nil {
-		return misuse("%v", err)
-	}
-	in, err := a.open(ctx, log, false)
-	if errors.Is(err, signing.ErrNoKeys) {
-		return spoke.ErrNoHub // the keys come with the first join
-	}
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if e := in.Close(ctx); err == nil {
-			err = e
-		}
-	}()
-	s.DB, s.Keys, s.Dir, s.Log, s.Version, s.Hurry = in.DB, in.Keys, in.Dir, log, version(), a.hurry
-	working := make(chan struct{})
-	s.Ready = func() {
-		close(working)
-		fmt.Fprintf(a.out, "spoke is ready: %d slots, data %s\n", s.Slots, in.Dir)
-		if err := writeReady(ready, string(in.Keys.InstanceID())); err != nil {
-			log.ErrorContext(ctx, "telling that the spoke is ready", "err", err)
-		}
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return in.Watch(ctx) })
-	g.Go(func() error { return s.Run(ctx) })
-	g.Go(func() error { return reloadOnHangup(ctx, s, working, hangups) })
-	return g.Wait()
-}
-
-// reloadOnHangup lets the spoke read its policy again at each SIGHUP, once it
-// works. What is wrong with it is in the log: there is nobody to tell.
-func reloadOnHangup(ctx context.Context, s *spoke.Spoke, working <-chan struct{}, hangups <-chan os.Signal) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-working:
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-hangups:
-			_, _ = s.ReloadPolicy(ctx, "SIGHUP")
-		}
-	}
 }
 
 func (a *app) spokeJoinCommand() *cobra.Command {

@@ -191,6 +191,15 @@ func Error(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(map[string]Problem{"error": p})
 }
 
+// Unavailable turns an outage of the database into words for a person.
+func Unavailable(err error) error {
+	if commands.CodeOf(err) != commands.Internal {
+		return err
+	}
+	return &commands.Refused{Code: commands.StoreDown, Why: "this instance cannot store or read now; nothing was accepted",
+		Hint: "look at its log and its Postgres, then try again", Err: err}
+}
+
 func status(code commands.Code) int {
 	switch code {
 	case commands.NotFound:
@@ -207,14 +216,37 @@ func status(code commands.Code) int {
 	return http.StatusConflict
 }
 
+// Reply answers with v, or with err where that is not nil.
+func Reply(w http.ResponseWriter, v any, err error) {
+	if err != nil {
+		Error(w, err)
+		return
+	}
+	JSON(w, v)
+}
+
 // JSON answers with v.
 func JSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// Limit reads how many rows a list may have at most: 50 where nothing is said.
-func Limit(text string) (int, error) {
+// AgentTerms narrow a list of agents.
+type AgentTerms struct {
+	Spoke, Hub string // where they run, who ordered them; "" = anywhere, anybody
+	Open       bool   // without those that have ended
+	Limit      int
+}
+
+// ReadAgentTerms reads them from a request.
+func ReadAgentTerms(r *http.Request) (AgentTerms, error) {
+	q := r.URL.Query()
+	limit, err := readLimit(q.Get("limit"))
+	return AgentTerms{q.Get("spoke"), q.Get("hub"), q.Get("open") == "true", limit}, err
+}
+
+// readLimit reads how many rows a list may have at most: 50 where nothing is said.
+func readLimit(text string) (int, error) {
 	if text == "" {
 		return 50, nil
 	}

@@ -35,7 +35,7 @@ var may = map[string]string{
 	"spoke/policy":         "commands spoke/runtime",
 	"spoke/runtime":        "spoke/supervisor",
 	"spoke/supervisor":     "",
-	"cmd/spawnmesh":        "commands federation/join federation/transport hub internal/bench internal/control internal/demo internal/fleet internal/instance signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
+	"cmd/spawnmesh":        "commands federation/join federation/transport hub internal/bench internal/control internal/demo internal/fleet internal/instance internal/node signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
 	"scripts/fetchpg":      "",
 	"scripts/gotest":       "",
 	"scripts/mutants":      "",
@@ -46,10 +46,11 @@ var may = map[string]string{
 	"internal/fleet":       "commands hub internal/control spoke/policy",
 	"internal/instance":    "commands signing store store/postgres",
 	"internal/layout":      "",
+	"internal/node":        "commands federation hub internal/control internal/instance signing spoke store",
 	"internal/pgtest":      "store/postgres",
 	"internal/scale":       "",
 	"internal/storetest":   "commands internal/pgtest signing store",
-	"internal/meshtest":    "commands federation/join federation/transport hub hub/output internal/control internal/instance internal/pgtest signing spoke spoke/policy spoke/supervisor store store/postgres",
+	"internal/meshtest":    "commands federation/join federation/transport hub hub/output internal/control internal/instance internal/node internal/pgtest signing spoke spoke/policy spoke/supervisor store store/postgres",
 }
 
 // outside says which rooms alone may know a library: its types stop there.

@@ -2,6 +2,7 @@ package meshtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/internal/node"
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
@@ -110,8 +112,9 @@ func (i *Instance) Open(t testing.TB) *store.DB {
 	return i.Visit(t).DB
 }
 
-// live runs the instance and waits until it calls ready.
-func (i *Instance) live(t testing.TB, run func(ctx context.Context, db *store.DB, ready func()) error) {
+// live runs the instance in its roles, waits until they work, and returns the
+// address of the hub's link.
+func (i *Instance) live(t testing.TB, n node.Node) (link string) {
 	t.Helper()
 	require.Nil(t, i.end, "%s runs already", i.Name)
 	opening, opened := withPatience(t)
@@ -120,19 +123,19 @@ func (i *Instance) live(t testing.TB, run func(ctx context.Context, db *store.DB
 	require.NoError(t, err)
 	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
 	i.end, i.ended = end, make(chan error, 1)
-	ready := make(chan struct{})
-	go func(ended chan error) {
-		err := run(ctx, in.DB, sync.OnceFunc(func() { close(ready) }))
-		ended <- errors.Join(err, in.Close(ctx))
-	}(i.ended)
+	ready := make(chan string, 1)
+	n.Instance, n.Version, n.Log = in, "test", i.Log.Logger()
+	n.Ready = func(link string) { ready <- link }
+	go func(ended chan error) { ended <- errors.Join(n.Run(ctx), in.Close(ctx)) }(i.ended)
 	select {
-	case <-ready:
+	case link = <-ready:
 	case err := <-i.ended:
 		i.end = nil
 		require.FailNow(t, "it ended instead of serving", "%s: %v", i.Name, err)
 	case <-time.After(Patience):
 		require.FailNow(t, "it does not get ready", i.Name)
 	}
+	return link
 }
 
 // stop ends the instance and waits for it. One that does not run stays so.
@@ -169,31 +172,15 @@ func (i *Instance) endAgents(t testing.TB) {
 
 func (h *Hub) start(t testing.TB) {
 	t.Helper()
-	h.live(t, func(ctx context.Context, db *store.DB, ready func()) error {
-		h.run = &hub.Hub{DB: db, Keys: h.Keys, Dir: h.Dir, Name: h.name, Listen: "127.0.0.1:0", Version: "test", Log: h.Log.Logger(), Output: h.bounds, StillFor: h.still,
-			Ready: func(link string) {
-				h.Link = link
-				ready()
-			}}
-		return h.run.Run(ctx)
-	})
+	h.Link = h.live(t, node.Node{StillFor: h.still, Hub: &hub.Hub{Name: h.name, Listen: "127.0.0.1:0", Output: h.bounds}})
 }
 
 func (s *Spoke) start(t testing.TB) {
 	t.Helper()
-	interval, lease := s.plan.Interval, s.plan.Lease
-	if interval == 0 {
-		interval = 200 * time.Millisecond
-	}
-	if lease == 0 {
-		lease = 10 * time.Second
-	}
 	rules, err := policy.Open(s.Dir)
 	require.NoError(t, err)
-	s.live(t, func(ctx context.Context, db *store.DB, ready func()) error {
-		return (&spoke.Spoke{DB: db, Keys: s.Keys, Dir: s.Dir, Policy: rules, Slots: s.plan.Slots, Lease: lease, Interval: interval, StillFor: s.plan.StillFor,
-			Version: "test", Log: s.Log.Logger(), Ready: ready}).Run(ctx)
-	})
+	s.live(t, node.Node{Interval: cmp.Or(s.plan.Interval, 200*time.Millisecond), StillFor: s.plan.StillFor,
+		Spoke: &spoke.Spoke{Policy: rules, Slots: s.plan.Slots, Lease: cmp.Or(s.plan.Lease, 10*time.Second)}})
 }
 
 // Do asks a running instance over its control socket, as its operator does, and

@@ -67,7 +67,6 @@ type Mesh struct {
 type Hub struct {
 	*Instance
 	Link   string // host:port of its link in its present life
-	run    *hub.Hub
 	bounds output.Bounds
 	still  time.Duration
 	name   string // that it gives itself

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/internal/node"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
+)
+
+// A runner runs the instance of this call in the foreground, in the roles that are
+// not nil.
+type runner struct {
+	a                  *app
+	hub                *hub.Hub
+	spoke              *spoke.Spoke
+	drain, lease, beat days
+	ready              string // file
+
+	log     *slog.Logger
+	working chan struct{} // closed once the spoke works
+}
+
+// spokeFlags adds the flags of who runs agents.
+func (r *runner) spokeFlags(f *pflag.FlagSet) {
+	r.drain, r.lease, r.beat = days(10*time.Second), days(spoke.DefaultLease), days(node.DefaultInterval)
+	f.IntVar(&r.spoke.Slots, "slots", spoke.DefaultSlots, "run at most `N` agents at a time")
+	f.Var(&r.lease, "lease", "how long an agent may outlive its spoke")
+	f.Var(&r.beat, "heartbeat", "time between two signs of life")
+	f.Var(&r.drain, "drain", "how long a stop waits for running agents")
+}
+
+// check says what is wrong before a database is started for nothing.
+func (r *runner) check(ctx context.Context) error {
+	if r.hub != nil {
+		if err := checkHub(ctx, r.hub); err != nil {
+			return err
+		}
+	}
+	s, beat := r.spoke, time.Duration(r.beat)
+	if s == nil {
+		return nil
+	}
+	s.Drain, s.Lease = time.Duration(r.drain), time.Duration(r.lease)
+	if s.Slots < 1 || s.Slots > 10000 || s.Lease < time.Second || beat < 100*time.Millisecond || beat > time.Hour {
+		return misuse("--slots is from 1 to 10000, --lease at least 1s, --heartbeat from 100ms to 1h")
+	}
+	dir, err := r.a.dir()
+	if err != nil {
+		return err
+	}
+	if s.Policy, err = policy.Open(dir); err != nil {
+		return misuse("%v", err)
+	}
+	return nil
+}
+
+func (r *runner) run(ctx context.Context) (err error) {
+	r.log, r.working = r.a.logger(slog.LevelInfo), make(chan struct{})
+	hangups := make(chan os.Signal, 1) // from here on none ends the process
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	if err := r.check(ctx); err != nil {
+		return err
+	}
+	in, err := r.a.open(ctx, r.log, r.hub != nil)
+	if errors.Is(err, signing.ErrNoKeys) {
+		return spoke.ErrNoHub // the keys come with the first join
+	}
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := in.Close(ctx); err == nil {
+			err = e
+		}
+	}()
+	n := node.Node{Instance: in, Version: version(), Interval: time.Duration(r.beat), Log: r.log, Hub: r.hub, Spoke: r.spoke, Hurry: r.a.hurry}
+	n.Ready = func(link string) { r.sayReady(in, link) }
+	n.Working = func() {
+		close(r.working)
+		fmt.Fprintf(r.a.out, "spoke is ready: %d slots, data %s\n", r.spoke.Slots, in.Dir)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return in.Watch(ctx) })
+	g.Go(func() error { return n.Run(ctx) })
+	g.Go(func() error { return r.reloadOnHangup(ctx, hangups) })
+	return g.Wait()
+}
+
+// sayReady tells who waits for it, a person or a script, that every role works.
+func (r *runner) sayReady(in *instance.Instance, link string) {
+	text := link
+	if r.hub == nil {
+		text = string(in.Keys.InstanceID())
+	} else {
+		fmt.Fprintf(r.a.out, "hub is ready: link %s, data %s\n", link, in.Dir)
+	}
+	if err := writeReady(r.ready, text); err != nil {
+		r.log.Error("telling that the instance is ready", "err", err)
+	}
+}
+
+// reloadOnHangup lets the spoke read its policy again at each SIGHUP, once it
+// works. What is wrong with it is in the log: there is nobody to tell. A hub has
+// nothing to read again.
+func (r *runner) reloadOnHangup(ctx context.Context, hangups <-chan os.Signal) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-r.working:
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hangups:
+			_, _ = r.spoke.ReloadPolicy(ctx, "SIGHUP")
+		}
+	}
+}
