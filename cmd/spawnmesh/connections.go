@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -147,7 +148,18 @@ func (a *app) tableOf(views []connectionView) table {
 		}
 		t.rows, t.names = append(t.rows, row), append(t.names, v.Name)
 	}
+	if both(views) {
+		t.head = slices.Insert(t.head, 1, "IS")
+		for i, v := range views {
+			t.rows[i] = slices.Insert(t.rows[i], 1, map[store.Authority]string{store.Obeys: "hub", store.Commands: "spoke"}[v.Authority])
+		}
+	}
 	return t
+}
+
+// both reports whether there are hubs and spokes among the peers.
+func both(views []connectionView) bool {
+	return slices.ContainsFunc(views, func(v connectionView) bool { return v.Authority != views[0].Authority })
 }
 
 // stateOf is the stricter of the two sides' states: ours, or what the peer says

@@ -14,14 +14,15 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/spoke"
 )
 
 func (a *app) hubCommand() *cobra.Command {
 	c := &cobra.Command{Use: "hub", Short: "Run a hub"}
 	var h hub.Hub
-	r := &runner{a: a, hub: &h}
+	r := &runner{a: a, hub: &h, spoke: &spoke.Spoke{}}
 	run := &cobra.Command{
-		Use: "run", Short: "Run a hub in the foreground", Args: cobra.NoArgs,
+		Use: "run", Short: "Run a hub in the foreground, and its spoke side where it has joined others", Args: cobra.NoArgs,
 		Long: `Run a hub in the foreground until it is interrupted.
 
 It listens for its spokes on --link and for its operator on a socket in the data
@@ -31,7 +32,10 @@ A hub that serves on every address of its machine (--link 0.0.0.0:7422) invites
 nobody until --advertise says how spokes reach it.
 
 It keeps agents' output in files below logs/ in the data directory, within bounds:
-the oldest goes first, and logs marks what is gone.`,
+the oldest goes first, and logs marks what is gone.
+
+A hub that has joined other hubs (spoke join) is their spoke, too, in the same process:
+what they order runs here, as far as the policy allows, and never on its own spokes.`,
 		Example: `  spawnmesh --data-dir H hub run --link 127.0.0.1:7422
   spawnmesh --data-dir H hub run --link 0.0.0.0:7422 --advertise hub.example.org:7422`,
 		RunE: func(c *cobra.Command, _ []string) error { return r.run(c.Context()) },
@@ -42,6 +46,7 @@ the oldest goes first, and logs marks what is gone.`,
 	run.Flags().Int64Var(&h.Output.Agent, "output-per-agent", 64<<20, "keep `BYTES` of each agent's output, the newest")
 	run.Flags().Int64Var(&h.Output.Spoke, "output-per-spoke", 1<<30, "keep `BYTES` of the output of all agents of a spoke")
 	run.Flags().DurationVar(&h.Output.Age, "output-age", 30*24*time.Hour, "keep output for `TIME` after the last of it")
+	r.spokeFlags(run.Flags())
 	run.Flags().StringVar(&r.ready, "ready-file", "", "write the link's address to `FILE` once the hub serves")
 	c.AddCommand(run)
 	return c

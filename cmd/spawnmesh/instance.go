@@ -128,8 +128,14 @@ func (a *app) withReader(ctx context.Context, fn func(ctx context.Context, c *co
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(conns, func(c store.Connection) bool { return c.Authority == store.Obeys }) {
+		with := func(a store.Authority) bool {
+			return slices.ContainsFunc(conns, func(c store.Connection) bool { return c.Authority == a })
+		}
+		if !with(store.Obeys) {
 			return fn(ctx, control.NewClient(dir)) // it says that no instance runs
+		}
+		if with(store.Commands) && a.forPeople() {
+			fmt.Fprintln(a.err, "no instance runs here: only agents of this host are known")
 		}
 		c, stop := control.Within(ctx, dir, spoke.Reader(in.DB, dir))
 		defer stop()

@@ -21,11 +21,11 @@ import (
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
-// A runner runs the instance of this call in the foreground, in the roles that are
-// not nil.
+// A runner runs the instance of this call in the foreground: as a spoke alone, or
+// as a hub that is a spoke where it has joined others.
 type runner struct {
 	a                  *app
-	hub                *hub.Hub
+	hub                *hub.Hub // nil for a spoke alone
 	spoke              *spoke.Spoke
 	drain, lease, beat days
 	ready              string // file
@@ -51,9 +51,6 @@ func (r *runner) check(ctx context.Context) error {
 		}
 	}
 	s, beat := r.spoke, time.Duration(r.beat)
-	if s == nil {
-		return nil
-	}
 	s.Drain, s.Lease = time.Duration(r.drain), time.Duration(r.lease)
 	if s.Slots < 1 || s.Slots > 10000 || s.Lease < time.Second || beat < 100*time.Millisecond || beat > time.Hour {
 		return misuse("--slots is from 1 to 10000, --lease at least 1s, --heartbeat from 100ms to 1h")
@@ -115,8 +112,7 @@ func (r *runner) sayReady(in *instance.Instance, link string) {
 }
 
 // reloadOnHangup lets the spoke read its policy again at each SIGHUP, once it
-// works. What is wrong with it is in the log: there is nobody to tell. A hub has
-// nothing to read again.
+// works. What is wrong with it is in the log: there is nobody to tell.
 func (r *runner) reloadOnHangup(ctx context.Context, hangups <-chan os.Signal) error {
 	select {
 	case <-ctx.Done():

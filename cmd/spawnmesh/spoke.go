@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -47,7 +48,7 @@ func (a *app) spokeJoinCommand() *cobra.Command {
 		Long: `Join a hub with the token that its operator made with: spawnmesh invite
 
 A spoke serves as many hubs as it has joined; one that runs takes up a new one by
-itself.
+itself. So does a hub: it is then the spoke of that one, too, and needs a policy.
 
 The token is read from a file or from standard input, never from the command
 line, where others could see it. Compare the fingerprints with the hub's operator.`,
@@ -93,7 +94,11 @@ func (a *app) join(ctx context.Context, file string) (err error) {
 	if len(host.Runtimes) == 0 {
 		fmt.Fprintf(a.err, "nothing may run here yet; decide what may: %s spoke policy init --preset commands\n", a.self())
 	}
-	if !runs {
+	switch _, err := os.Stat(filepath.Join(dir, "nats")); {
+	case runs:
+	case err == nil: // it is a hub
+		fmt.Fprintf(a.err, "then start the hub, which serves this one, too: %s hub run\n", a.self())
+	default:
 		fmt.Fprintf(a.err, "then start the spoke: %s spoke run\n", a.self())
 	}
 	return nil

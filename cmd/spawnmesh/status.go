@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -243,7 +245,8 @@ func (a *app) agentsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "agents", Short: "List agents, newest first", Args: cobra.NoArgs,
 		Long: `List agents, newest first: in a hub's data directory those that it ordered, in a
-spoke's those that run or ran on this host, also while no spoke runs.`,
+spoke's those that run or ran on this host, also while no spoke runs; where an
+instance is both, all of them.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			q := url.Values{"spoke": {spokeName}, "hub": {hubName}, "limit": {strconv.Itoa(limit)}, "open": {strconv.FormatBool(open)}}
 			var list []agentView
@@ -276,12 +279,12 @@ func (a *app) printMirrors(list []store.Mirror) error {
 }
 
 func (a *app) printAgents(list []agentView) error {
-	t := table{head: []string{"ID", "SPOKE", "STATE", "AGE", "COMMAND"}, wide: []string{"ATTEMPT", "PRIORITY", "BY", "FULL ID"},
+	t := table{head: append(peersOf(list), "STATE", "AGE", "COMMAND"), wide: []string{"ATTEMPT", "PRIORITY", "BY", "FULL ID"},
 		empty: "no agents yet; spawn one: " + a.self() + " spawn --spoke NAME -- echo hi"}
 	for _, v := range list {
-		m, peer := v.Mirror, v.Spoke
-		if v.Hub != "" {
-			t.head[1], peer = "HUB", v.Hub
+		m, row := v.Mirror, []string{shortID(v.Task)}
+		for _, role := range t.head[1:slices.Index(t.head, "STATE")] {
+			row = append(row, cmp.Or(map[string]string{"SPOKE": v.Spoke, "HUB": v.Hub}[role], "-"))
 		}
 		command := commandLine(m.Spec)
 		if m.Title != "" {
@@ -291,11 +294,25 @@ func (a *app) printAgents(list []agentView) error {
 		if m.Reason != "" {
 			state += " (" + string(m.Reason) + ")"
 		}
-		t.rows = append(t.rows, []string{shortID(m.Task), peer, state, ago(m.CreatedAt), shorten(command, 50),
-			strconv.Itoa(m.Attempt), strconv.Itoa(m.Priority), m.CreatedBy, m.Task})
+		t.rows = append(t.rows, append(row, state, ago(m.CreatedAt), shorten(command, 50),
+			strconv.Itoa(m.Attempt), strconv.Itoa(m.Priority), m.CreatedBy, m.Task))
 		t.names = append(t.names, m.Task)
 	}
 	return printList(a, list, t)
+}
+
+// peersOf are the first columns of a list of agents: on which spoke each runs, or
+// for which hub it runs here, or both where there are both.
+func peersOf(list []agentView) []string {
+	here := slices.ContainsFunc(list, func(v agentView) bool { return v.Hub != "" })
+	away := slices.ContainsFunc(list, func(v agentView) bool { return v.Hub == "" })
+	switch {
+	case here && away:
+		return []string{"ID", "SPOKE", "HUB"}
+	case here:
+		return []string{"ID", "HUB"}
+	}
+	return []string{"ID", "SPOKE"}
 }
 
 // shortID is enough of an id to name it: the first parts of a UUIDv7 are time,

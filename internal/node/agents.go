@@ -58,7 +58,7 @@ func (n *Node) newest(ctx context.Context, t control.AgentTerms) (list []agent, 
 
 // ofOneRole hands a request about an agent to the role that knows it. Where both
 // know one by the same text, a person has to say more.
-func (n *Node) ofOneRole(ordered, here http.Handler) http.HandlerFunc {
+func (n *Node) ofOneRole(ordered, here *http.ServeMux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, away := n.Hub.Find(r.Context(), r.PathValue("id"))
 		_, local := n.Spoke.Find(r.Context(), r.PathValue("id"))
@@ -67,6 +67,10 @@ func (n *Node) ofOneRole(ordered, here http.Handler) http.HandlerFunc {
 			control.Error(w, commands.Refuse(commands.Ambiguous, "%s fits an agent that runs here and one that runs on a spoke", r.PathValue("id")).
 				Hinting("use more of the id; see: spawnmesh agents -o wide"))
 		case commands.CodeOf(away) == commands.NotFound && commands.CodeOf(local) != commands.NotFound:
+			if _, pattern := here.Handler(r); pattern == "" {
+				control.Error(w, commands.Refuse(commands.Validation, "agent %s runs here, by order of a hub: this is asked of spokes", r.PathValue("id")))
+				return
+			}
 			here.ServeHTTP(w, r)
 		default:
 			ordered.ServeHTTP(w, r)
