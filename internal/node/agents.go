@@ -60,6 +60,10 @@ func (n *Node) newest(ctx context.Context, t control.AgentTerms) (list []agent, 
 // know one by the same text, a person has to say more.
 func (n *Node) ofOneRole(ordered, here *http.ServeMux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		if len(n.board.Statuses(store.Obeys)) == 0 { // nobody has ever ordered anything here
+			ordered.ServeHTTP(w, r)
+			return
+		}
 		_, away := n.Hub.Find(r.Context(), r.PathValue("id"))
 		_, local := n.Spoke.Find(r.Context(), r.PathValue("id"))
 		switch {
