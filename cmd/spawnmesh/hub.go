@@ -22,7 +22,7 @@ func (a *app) hubCommand() *cobra.Command {
 	var h hub.Hub
 	r := &runner{a: a, hub: &h, spoke: &spoke.Spoke{}}
 	run := &cobra.Command{
-		Use: "run", Short: "Run a hub in the foreground, and its spoke side where it has joined others", Args: cobra.NoArgs,
+		Use: "run", Short: "Run a hub in the foreground; it is the spoke of hubs it joined", Args: cobra.NoArgs,
 		Long: `Run a hub in the foreground until it is interrupted.
 
 It listens for its spokes on --link and for its operator on a socket in the data
@@ -34,7 +34,7 @@ nobody until --advertise says how spokes reach it.
 It keeps agents' output in files below logs/ in the data directory, within bounds:
 the oldest goes first, and logs marks what is gone.
 
-A hub that has joined other hubs (spoke join) is their spoke, too, in the same process:
+A hub that has joined other hubs (spoke join) is their spoke, too, in one process:
 what they order runs here, as far as the policy allows, and never on its own spokes.`,
 		Example: `  spawnmesh --data-dir H hub run --link 127.0.0.1:7422
   spawnmesh --data-dir H hub run --link 0.0.0.0:7422 --advertise hub.example.org:7422`,
