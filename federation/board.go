@@ -63,10 +63,10 @@ func (b *Board) Start(ctx context.Context) error {
 	if err := b.beginLife(ctx); err != nil {
 		return err
 	}
-	if err := b.endAgain(ctx); err != nil {
+	if err := b.readEnded(); err != nil {
 		return err
 	}
-	table, err := b.DB.Serve(ctx, b.Process)
+	table, err := b.serve(ctx)
 	if err != nil {
 		return err
 	}

@@ -20,9 +20,8 @@ import (
 
 func (b *Board) endedFile() string { return filepath.Join(b.Dir, "ended") }
 
-// endAgain revokes what the data directory says to have ended and the database
-// does not. It comes before anybody is let in.
-func (b *Board) endAgain(ctx context.Context) error {
+// readEnded reads the list at the start.
+func (b *Board) readEnded() error {
 	raw, err := os.ReadFile(b.endedFile())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("reading which connections have ended: %w", err)
@@ -31,20 +30,34 @@ func (b *Board) endAgain(ctx context.Context) error {
 	for _, id := range strings.Fields(string(raw)) {
 		b.final[id] = true
 	}
-	table, err := b.DB.Connections(ctx)
+	return nil
+}
+
+// serve reads the table. Before anybody is let in, it revokes what has ended as the
+// data directory says, and not as the database does, once there is a role to end its
+// work.
+func (b *Board) serve(ctx context.Context) ([]store.Served, error) {
+	table, err := b.DB.Serve(ctx, b.Process)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, c := range table {
-		if !b.final[c.ID] || c.State.Ended() {
+	again := false
+	for _, row := range table {
+		if !b.final[row.ID] || row.State.Ended() || b.roleFor(row.Authority) == nil {
 			continue
 		}
-		if _, err := b.DB.SetConnectionState(ctx, c.ID, store.Revoked, "it had ended before the database was restored from a backup", "self", b.end); err != nil {
-			return err
+		c, err := b.DB.SetConnectionState(ctx, row.ID, store.Revoked, "it had ended before the database was restored from a backup", "self", b.end)
+		if err != nil {
+			return nil, err
 		}
 		b.Log.WarnContext(ctx, "the restored database has a connection that had ended; it is revoked again", "name", c.Name)
+		b.ended(ctx, c)
+		again = true
 	}
-	return nil
+	if again {
+		return b.DB.Serve(ctx, b.Process)
+	}
+	return table, nil
 }
 
 // keepEnded adds to the list what has ended since. After a crash before that, the

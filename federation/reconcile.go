@@ -42,7 +42,7 @@ func (b *Board) reconcile(ctx context.Context) error {
 	if err := b.tendKeys(ctx); err != nil {
 		return err
 	}
-	table, err := b.DB.Serve(ctx, b.Process)
+	table, err := b.serve(ctx)
 	if err != nil {
 		return err
 	}

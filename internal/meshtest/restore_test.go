@@ -297,7 +297,7 @@ func TestARestoreLetsNobodyInAgain(t *testing.T) {
 				require.NoError(t, m.instance(t, side).SQL.QueryRow(t.Context(), `SELECT state FROM connections WHERE id = $1`, conn).Scan(&s))
 				return s
 			}
-			require.Equal(t, "revoked", state())
+			Await(t, "its end", func() bool { return state() == "revoked" })
 			attic.Proxy.Heal()
 			m.AwaitLink(t, "loft")
 			require.Equal(t, "revoked", state())
