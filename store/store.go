@@ -26,6 +26,8 @@ type DB struct {
 	signer *signing.Signer
 	ring   *signing.Ring
 	marks  atomic.Int64 // one for each transaction
+
+	told chan struct{} // a notification came
 }
 
 // Config says whose database to open and how.
@@ -45,7 +47,7 @@ const outageLimit = 20 * time.Second
 // it is this instance's and keeps what it acknowledges. The server may still be
 // starting: Open waits for it as long as ctx allows.
 func Open(ctx context.Context, c Config) (*DB, error) {
-	db := &DB{self: c.Self, signer: c.Signer, ring: c.Ring}
+	db := &DB{self: c.Self, signer: c.Signer, ring: c.Ring, told: make(chan struct{}, 1)}
 	if err := db.retry(ctx, func(ctx context.Context) error { return Prepare(ctx, c.URL) }); err != nil {
 		return nil, err
 	}
@@ -59,9 +61,12 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	}
 	pc.ConnConfig.RuntimeParams["application_name"] = "spawnmesh"
 	pc.BeforeConnect, pc.AfterConnect, pc.ConnConfig.Tracer = nameSession, keepSession, c.Tracer
+	pc.ConnConfig.OnNotification = db.tell
 	// The statements are long and always the same: planning each anew would cost
 	// more than running it.
 	pc.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
+	// A row by an index costs what a row in order costs: fewer rows are always cheaper.
+	pc.ConnConfig.RuntimeParams["random_page_cost"] = "1"
 	// Every statement is written for its index. Until a table has been analysed
 	// the planner believes it is empty, reads all of it, and keeps that plan.
 	for _, way := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"} {
@@ -119,34 +124,15 @@ func (db *DB) Read(ctx context.Context, doing string, fn func(ctx context.Contex
 	return nil
 }
 
-// Connect makes a connection outside of the pool, which prepare keeps unless it
-// fails, and tries again during an outage.
-func (db *DB) Connect(ctx context.Context, doing string, prepare func(ctx context.Context, conn *pgx.Conn) error) error {
-	err := db.retry(ctx, func(ctx context.Context) error {
-		conn, err := pgx.ConnectConfig(ctx, db.pool.Config().ConnConfig.Copy())
-		if err != nil {
-			return err
-		}
-		if err = prepare(ctx, conn); err != nil {
-			_ = conn.Close(context.WithoutCancel(ctx))
-		}
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
-	}
-	return nil
-}
-
 func (db *DB) retry(ctx context.Context, fn func(context.Context) error) error {
 	next, until := 10*time.Millisecond, time.Now().Add(outageLimit)
 	for {
 		err := fn(ctx)
 		if err == nil || !transient(err) || ctx.Err() != nil || time.Now().After(until) {
-			return err
+			return full(err)
 		}
 		if pause(ctx, next) != nil {
-			return err
+			return full(err)
 		}
 		next = min(2*next, 500*time.Millisecond)
 	}

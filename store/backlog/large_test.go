@@ -112,6 +112,7 @@ func (l *large) fill(analyzed bool) []string {
 		`INSERT INTO ended_waiting (task, workspace, lane, state) SELECT id, workspace, lane, state::text FROM tasks WHERE state = 'cancelled'`,
 		`INSERT INTO audit (workspace, actor, action, object, tasks) SELECT workspace, 'worker', 'task.claimed', claim_of(id)::text, ARRAY[id] FROM tasks`,
 		`INSERT INTO audit (workspace, actor, action, object) SELECT workspace, 'worker', 'task.' || state, id::text FROM tasks`,
+		`INSERT INTO audit (workspace, actor, action, object) SELECT 'main', 'worker', 'lane.set', 'lane-' || n FROM generate_series(1, greatest(200000, (SELECT count(*) FROM tasks))) AS n`,
 		fmt.Sprintf(`INSERT INTO tasks (id, class, lane, workspace, title, created_by, state, unmet, not_before, attempt, epoch)
 			SELECT nth(%[1]d + n), CASE WHEN n <= 5 THEN %[3]d + 1 WHEN n = 6 THEN %[3]d + 2 ELSE 1 + n %% %[3]d END, CASE WHEN n <= 5 THEN 'rare' WHEN n = 6 THEN 'default' ELSE 'lane-' || (1 + n %% %[3]d) %% 100 END,
 				CASE n WHEN 6 THEN 'tiny' ELSE 'main' END, 'task ' || n, 'bench',

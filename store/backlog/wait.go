@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -57,11 +58,11 @@ func (ws *Workspace) ClaimWait(ctx context.Context, t ClaimTerms, patience time.
 	}
 }
 
-// A Listener is told when tasks become claimable, on a connection of its own.
+// A Listener is told when tasks become claimable. While it waits it has one
+// connection, which is free for the claim in between.
 type Listener struct {
 	db   *store.DB
 	id   string
-	conn *pgx.Conn
 	said time.Time // when it was last noted that we wait
 }
 
@@ -72,58 +73,37 @@ const listening = time.Minute
 // more after it: what came before is not told.
 func (ws *Workspace) Listen(ctx context.Context) (*Listener, error) {
 	l := &Listener{db: ws.backlog.db, id: uuid.NewString()}
-	return l, l.connect(ctx)
+	if err := l.Wait(ctx, 0); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
 }
 
-func (l *Listener) connect(ctx context.Context) error {
-	l.Close()
-	return l.db.Connect(ctx, "listening for claimable tasks", func(ctx context.Context, conn *pgx.Conn) error {
-		if _, err := conn.Exec(ctx, `LISTEN `+readyChannel); err != nil {
-			return err
-		}
-		l.conn, l.said = conn, time.Time{}
-		return l.note(ctx)
-	})
-}
-
-func (l *Listener) note(ctx context.Context) error {
+func (l *Listener) note(ctx context.Context, conn *pgx.Conn) error {
 	if time.Since(l.said) < listening/2 {
 		return nil
 	}
-	l.said = time.Now()
-	_, err := l.conn.Exec(ctx, `INSERT INTO listeners (id, until) VALUES ($1, now() + $2::interval) ON CONFLICT (id) DO UPDATE SET until = excluded.until`, l.id, listening)
+	_, err := conn.Exec(ctx, `INSERT INTO listeners (id, until) VALUES ($1, now() + $2::interval) ON CONFLICT (id) DO UPDATE SET until = excluded.until`, l.id, listening)
 	if err != nil {
 		return fmt.Errorf("noting that a claimer waits: %w", err)
 	}
+	l.said = time.Now()
 	return nil
 }
 
 // Wait returns when tasks may have become claimable, and after d at the latest.
 // It connects again after an outage.
 func (l *Listener) Wait(ctx context.Context, d time.Duration) error {
-	if err := l.note(ctx); err == nil {
-		patient, done := context.WithTimeout(ctx, d)
-		_, err := l.conn.WaitForNotification(patient)
-		ended := patient.Err() != nil
-		done()
-		if err == nil || ended && !l.conn.IsClosed() {
-			return ctx.Err()
-		}
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return l.connect(ctx)
+	return l.db.Await(ctx, "waiting for claimable tasks", readyChannel, d, l.note)
 }
 
 // Close ends the waiting.
 func (l *Listener) Close() {
-	if l.conn == nil {
-		return
-	}
 	ctx, done := context.WithTimeout(context.Background(), time.Second)
 	defer done()
-	_, _ = l.conn.Exec(ctx, `DELETE FROM listeners WHERE id = $1`, l.id) // it ends by itself within a minute
-	_ = l.conn.Close(ctx)
-	l.conn = nil
+	_ = l.db.Read(ctx, "ending the wait", func(ctx context.Context, conn *pgxpool.Conn) error {
+		_, err := conn.Exec(ctx, `DELETE FROM listeners WHERE id = $1`, l.id) // it ends by itself within a minute
+		return err
+	})
 }

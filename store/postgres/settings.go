@@ -29,7 +29,7 @@ func settingsOf(server programs) map[string]string {
 		"max_wal_size":          "256MB",
 		"checkpoint_timeout":    "15min",
 
-		"max_connections":                "40",
+		"max_connections":                "260", // 200 workers that wait have one each
 		"superuser_reserved_connections": "3",
 		"shared_buffers":                 "16MB",
 		"work_mem":                       "4MB",
