@@ -51,12 +51,15 @@ const (
 
 // Refused is the error for an ask that will not be met.
 //
-// Code, Why and Hint are for the one who asked. Err is the cause as we know
-// it; it is for our log and never sent.
+// Code, Why, Hint and Run are for the one who asked. Run is what a person may
+// type next to the same instance, without the program's name and its flags: who
+// shows it knows these. Hint then says what for. Err is the cause as we know it;
+// it is for our log and never sent.
 type Refused struct {
 	Code Code
 	Why  string
 	Hint string
+	Run  []string
 	Err  error
 }
 
@@ -88,6 +91,12 @@ func Refuse(code Code, format string, args ...any) *Refused {
 // Hinting returns r with a hint at what to do next.
 func (r *Refused) Hinting(format string, args ...any) *Refused {
 	r.Hint = fmt.Sprintf(format, args...)
+	return r
+}
+
+// Running returns r with a command line to type next, word by word.
+func (r *Refused) Running(words ...string) *Refused {
+	r.Run = words
 	return r
 }
 

@@ -127,7 +127,7 @@ func (s *Spawn) checkArgv() error {
 		return nil
 	}
 	if len(s.Argv) == 0 || s.Argv[0] == "" {
-		return Refuse(Validation, "no command given").Hinting("put it after --, as in: spawnmesh spawn --spoke NAME -- echo hi")
+		return Refuse(Validation, "no command given").Hinting("put it after --, as in").Running("spawn", "--spoke", "NAME", "--", "echo", "hi")
 	}
 	if len(s.Argv) > MaxArgs {
 		return Refuse(Validation, "%d arguments, limit %d", len(s.Argv), MaxArgs)

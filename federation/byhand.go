@@ -39,7 +39,7 @@ func (b *Board) Resync(ctx context.Context, text, actor string, of ...store.Auth
 	out := Settlement{Name: s.Name, Resumed: s.State == store.Suspended && s.By == byNumbers}
 	if s.State != store.Active && !out.Resumed {
 		return out, commands.Refuse(commands.Conflict, "comparing histories: the connection with %s is %s: %s", s.Name, s.State, s.Reason).
-			Hinting("what is suspended compares when it is resumed: spawnmesh connections resume NAME; what has ended has nothing to settle")
+			Hinting("what has ended has nothing to settle; what is suspended compares when it is resumed").Running("connections", "resume", s.Name)
 	}
 	row := store.AuditRow{Actor: actor, Action: "connection.compare", Object: s.Name, Code: string(commands.Resync), Why: "histories are to be compared on the next link", Conn: s.ID}
 	if err := b.DB.Audit(ctx, row); err != nil {
@@ -82,8 +82,8 @@ func (b *Board) awaitAccord(ctx context.Context, out *Settlement, conn string) e
 		}
 		if time.Now().After(settling) {
 			x.sum(out)
-			return commands.Refuse(commands.Resync, "the histories of this side and %s do not agree after %s", out.Name, settleTime).
-				Hinting("it goes on by itself; for the reason see: spawnmesh connections show %s", out.Name)
+			return commands.Refuse(commands.Resync, "the histories of this side and %s do not agree after %s", out.Name, commands.Lasting(settleTime)).
+				Hinting("it goes on by itself; for the reason see").Running("connections", "show", out.Name)
 		}
 	}
 	return fmt.Errorf("comparing histories with %s: %w", out.Name, context.Cause(ctx))
@@ -91,7 +91,7 @@ func (b *Board) awaitAccord(ctx context.Context, out *Settlement, conn string) e
 
 func unlinked(name string) error {
 	return commands.Refuse(commands.Unreachable, "%s is not linked, so nothing was compared; it is recorded, and the next link begins with it", name).
-		Hinting("for the link see: spawnmesh connections list")
+		Hinting("for the link see").Running("connections", "list")
 }
 
 // sum tells what was compared on the present link.

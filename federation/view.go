@@ -97,11 +97,11 @@ func (b *Board) Find(text string, of ...store.Authority) (Status, error) {
 	}
 	switch len(found) {
 	case 0:
-		return Status{}, commands.Refuse(commands.NotFound, "no connection %q", text).Hinting("see: spawnmesh connections list")
+		return Status{}, commands.Refuse(commands.NotFound, "no connection %q", text).Hinting("see").Running("connections", "list")
 	case 1:
 		return found[0], nil
 	}
-	return Status{}, commands.Refuse(commands.Ambiguous, "%q fits %d connections", text, len(found)).Hinting("use more of the id; see: spawnmesh connections list")
+	return Status{}, commands.Refuse(commands.Ambiguous, "%q fits %d connections", text, len(found)).Hinting("use more of the id; see").Running("connections", "list")
 }
 
 // A Change is what a person asks for: the verb that leads to a state, and why.

@@ -146,9 +146,9 @@ func (h *Hub) Find(ctx context.Context, text string) (store.Mirror, error) {
 	case err != nil:
 		return store.Mirror{}, control.Unavailable(err)
 	case len(list) == 0:
-		return store.Mirror{}, commands.Refuse(commands.NotFound, "no agent %s", text).Hinting("see: spawnmesh agents")
+		return store.Mirror{}, commands.Refuse(commands.NotFound, "no agent %s", text).Hinting("see").Running("agents")
 	case len(list) > 1:
-		return store.Mirror{}, commands.Refuse(commands.Ambiguous, "%s fits several agents", text).Hinting("use more of the id; see: spawnmesh agents -o wide")
+		return store.Mirror{}, commands.Refuse(commands.Ambiguous, "%s fits several agents", text).Hinting("use more of the id; see").Running("agents", "-o", "wide")
 	}
 	return list[0], nil
 }
@@ -192,7 +192,7 @@ func (h *Hub) Ask(ctx context.Context, text, actor string) (*commands.TaskState,
 		}
 		select {
 		case <-ctx.Done():
-			return nil, commands.Refuse(commands.Unreachable, "%s has not answered yet", m.Spoke).Hinting("see: spawnmesh connections list")
+			return nil, commands.Refuse(commands.Unreachable, "%s has not answered yet", m.Spoke).Hinting("see").Running("connections", "list")
 		case <-news:
 		}
 	}

@@ -50,7 +50,7 @@ func (h *Hub) postAgent(w http.ResponseWriter, r *http.Request) {
 // Agents returns the agents that this hub has ordered, newest first.
 func (h *Hub) Agents(ctx context.Context, t control.AgentTerms) ([]store.Mirror, error) {
 	if t.Hub != "" {
-		return nil, commands.Refuse(commands.Validation, "this instance is a hub: its agents run on spokes").Hinting("to see those of one spoke: spawnmesh agents --spoke NAME")
+		return nil, commands.Refuse(commands.Validation, "this instance is a hub: its agents run on spokes").Hinting("to see those of one spoke").Running("agents", "--spoke", "NAME")
 	}
 	return h.DB.ListMirrors(ctx, t.Spoke, t.Open, t.Limit)
 }

@@ -41,7 +41,7 @@ func (h *Hub) Invite(ctx context.Context, name string, ttl time.Duration, actor 
 		ttl = DefaultInvite
 	}
 	if ttl < time.Second || ttl > maxInvite {
-		return Invitation{}, commands.Refuse(commands.Validation, "an invitation lives from 1s to %s, not %s", maxInvite, ttl)
+		return Invitation{}, commands.Refuse(commands.Validation, "an invitation lives from 1s to %s, not %s", commands.Lasting(maxInvite), commands.Lasting(ttl))
 	}
 	address, note, err := h.reach()
 	if err != nil {
@@ -134,9 +134,9 @@ func findInvite(list []store.InviteView, text string) (store.InviteView, error) 
 		return open[0], nil
 	case len(open) > 1:
 		return store.InviteView{}, commands.Refuse(commands.Ambiguous, "%q fits %d open invites", text, len(open)).
-			Hinting("give the whole id; see: spawnmesh invite list")
+			Hinting("give the whole id; see").Running("invite", "list")
 	case len(ended) > 0:
 		return ended[0], nil // the newest; what has become of it is said there
 	}
-	return store.InviteView{}, commands.Refuse(commands.NotFound, "no invite %q", text).Hinting("see: spawnmesh invite list")
+	return store.InviteView{}, commands.Refuse(commands.NotFound, "no invite %q", text).Hinting("see").Running("invite", "list")
 }

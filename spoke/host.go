@@ -55,7 +55,7 @@ func (d agentDesk) list(w http.ResponseWriter, r *http.Request) {
 
 func (d agentDesk) newest(ctx context.Context, t control.AgentTerms) ([]AgentView, error) {
 	if t.Spoke != "" {
-		return nil, commands.Refuse(commands.Validation, "this instance is a spoke: its agents run here").Hinting("to see those of one hub: spawnmesh agents --hub NAME")
+		return nil, commands.Refuse(commands.Validation, "this instance is a spoke: its agents run here").Hinting("to see those of one hub").Running("agents", "--hub", "NAME")
 	}
 	list, err := d.backlog.Agents(ctx, t.Hub, t.Open, t.Limit)
 	views := make([]AgentView, len(list))

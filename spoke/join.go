@@ -33,12 +33,12 @@ type Joined struct {
 // host's clock.
 func CheckToken(t join.Token, now time.Time) error {
 	left := t.Left(now)
-	switch at := now.Format(time.DateTime); {
+	switch at := now.UTC().Format(time.RFC3339); {
 	case left < 0:
-		return commands.Refuse(joinRefused, "the join token has expired, %s ago by this host's clock (%s)", (-left).Round(time.Second), at).
+		return commands.Refuse(joinRefused, "the join token has expired, %s ago by this host's clock (%s)", commands.Lasting((-left).Round(time.Second)), at).
 			Hinting("make a new one on the hub: spawnmesh invite --name %s; if this host's clock is wrong, set it first", t.Name)
 	case left > join.MaxLife+signing.Skew:
-		return commands.Refuse(joinRefused, "this host's clock (%s) is at least %s behind the hub's: the join token lives longer than any can", at, (left - join.MaxLife).Round(time.Second)).
+		return commands.Refuse(joinRefused, "this host's clock (%s) is at least %s behind the hub's: the join token lives longer than any can", at, commands.Lasting((left - join.MaxLife).Round(time.Second))).
 			Hinting("set this host's clock, then use the same token again")
 	}
 	return nil
@@ -106,12 +106,12 @@ func checkFree(ctx context.Context, db *store.DB, hub signing.InstanceID, name s
 			continue
 		}
 		if c.Peer == hub && c.Authority == store.Obeys {
-			return commands.Refuse(commands.Conflict, "this instance has joined that hub already: connection %s, %s since %s", c.Name, c.State, c.Since.Format(time.DateTime)).
-				Hinting("to join anew, end it first: spawnmesh connections revoke %s --reason ...", c.Name)
+			return commands.Refuse(commands.Conflict, "this instance has joined that hub already: connection %s, %s since %s", c.Name, c.State, c.Since.UTC().Format(time.RFC3339)).
+				Hinting("to join anew, end it first").Running("connections", "revoke", c.Name, "--reason", "WHY")
 		}
 		if c.Name == name {
 			return commands.Refuse(commands.Conflict, "a connection named %s is here already, with another instance (%s)", name, c.Peer).
-				Hinting("end it: spawnmesh connections revoke %s --reason ...; or let the hub call itself otherwise: hub run --name NAME", name)
+				Hinting("let that hub call itself otherwise (hub run --name NAME), or end the connection here").Running("connections", "revoke", name, "--reason", "WHY")
 		}
 	}
 	return nil
@@ -206,5 +206,5 @@ func ask(ctx context.Context, conn *transport.JoinConn, step string, body []byte
 }
 
 func refusedBy(code commands.Code, why string) *commands.Refused {
-	return commands.Refuse(code, "the hub refuses: %s", why).Hinting("the hub's audit has the reason; make a new token with: spawnmesh invite")
+	return commands.Refuse(code, "the hub refuses: %s", why).Hinting("the hub's audit has the reason; make a new token there with: spawnmesh invite")
 }

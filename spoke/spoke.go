@@ -45,7 +45,7 @@ const (
 const batch = 256
 
 // ErrNoHub says that this instance has not joined a hub.
-var ErrNoHub = errors.New("this spoke has not joined a hub; run: spawnmesh spoke join --token-file FILE")
+var ErrNoHub = errors.New("this spoke has not joined a hub")
 
 // A Spoke is one running spoke. Its exported fields are set before Open and not
 // changed afterwards.

@@ -115,7 +115,7 @@ func insertConnection(ctx context.Context, tx *Tx, n NewConnection) (Connection,
 	c, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Connection])
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "23505" {
 		return c, commands.Refuse(commands.Conflict, "a connection with %s, or with this instance, is there already", n.Name).
-			Hinting("see spawnmesh connections list; revoke the old one first")
+			Hinting("revoke the old one first; see").Running("connections", "list")
 	}
 	if err != nil {
 		return c, err
@@ -234,7 +234,7 @@ func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, r
 			return err
 		}
 		if !mayBecome(c.State, to) {
-			return commands.Refuse(commands.Conflict, "connection %s is %s since %s and cannot become %s", c.Name, c.State, c.Since.Format(time.DateTime), to)
+			return commands.Refuse(commands.Conflict, "connection %s is %s since %s and cannot become %s", c.Name, c.State, c.Since.UTC().Format(time.RFC3339), to)
 		}
 		if c, err = one(tx.Query(ctx, `UPDATE connections SET state = $2, state_reason = $3, state_by = $4, state_at = clock_timestamp()
 			WHERE id = $1 RETURNING `+connectionColumns, id, to, reason, actor)); err != nil {

@@ -86,7 +86,7 @@ func (db *DB) SetGrant(ctx context.Context, conn, actor string, change func(*Gra
 			return err
 		}
 		if c.State.Ended() {
-			return commands.Refuse(commands.Conflict, "connection %s is %s since %s: it has no grant any more", c.Name, c.State, c.Since.Format(time.DateTime))
+			return commands.Refuse(commands.Conflict, "connection %s is %s since %s: it has no grant any more", c.Name, c.State, c.Since.UTC().Format(time.RFC3339))
 		}
 		g = GrantTerms{}
 		err = tx.QueryRow(ctx, `SELECT `+grantColumns+` FROM grants WHERE conn = $1`, conn).Scan(&g.Kinds, &g.Runtimes, &g.Weight, &g.Expires)

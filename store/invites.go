@@ -36,7 +36,7 @@ func (db *DB) AddInvite(ctx context.Context, v Invite) (expires time.Time, err e
 		}
 		if taken {
 			return commands.Refuse(commands.Conflict, "a connection named %s is there already", v.Name).
-				Hinting("choose another --name, or revoke it: spawnmesh connections revoke %s --reason ...", v.Name)
+				Hinting("choose another --name, or revoke it").Running("connections", "revoke", v.Name, "--reason", "WHY")
 		}
 		err := tx.QueryRow(ctx, `INSERT INTO invites (id, name, proof_key, uses_left, expires_at, created_by)
 			VALUES ($1, $2, $3, $4, clock_timestamp() + $5, $6) ON CONFLICT (id) DO UPDATE SET id = excluded.id RETURNING expires_at`,
@@ -174,9 +174,9 @@ func (db *DB) RevokeInvite(ctx context.Context, id, reason, actor string) (v Inv
 			tx.Audit(AuditRow{Actor: actor, Action: "invite.revoked", Object: v.Name, Why: reason})
 		case v.State == InviteUsed:
 			return commands.Refuse(commands.Conflict, "the invite for %s was used already", v.Name).
-				Hinting("end what came of it: spawnmesh connections revoke %s --reason ...", cmp.Or(v.Connection, v.Name))
+				Hinting("end what came of it").Running("connections", "revoke", cmp.Or(v.Connection, v.Name), "--reason", "WHY")
 		case v.State != InviteRevoked:
-			return commands.Refuse(commands.Conflict, "the invite for %s has expired already, at %s", v.Name, v.Expires.Format(time.DateTime))
+			return commands.Refuse(commands.Conflict, "the invite for %s has expired already, at %s", v.Name, v.Expires.UTC().Format(time.RFC3339))
 		}
 		return nil
 	})

@@ -78,7 +78,7 @@ func (db *DB) ChangeKey(ctx context.Context, c KeyChange) error {
 	}
 	switch {
 	case c.OverlapMS > MaxOverlap.Milliseconds() || overlap < MinOverlap:
-		return commands.Refuse(commands.Validation, "an old key verifies for %s to %s more", MinOverlap, MaxOverlap)
+		return commands.Refuse(commands.Validation, "an old key verifies for %s to %s more", commands.Lasting(MinOverlap), commands.Lasting(MaxOverlap))
 	case c.Revoke != "" && c.Reason == "":
 		return commands.Refuse(commands.Validation, "to revoke a key needs a reason").Hinting("add --reason \"why\"; peers are told and record it")
 	case len(c.Reason) > 1000:
@@ -131,14 +131,14 @@ func revokeOwn(ctx context.Context, tx *Tx, c KeyChange) (string, error) {
 	case err != nil:
 		return "", err
 	case len(found) == 0:
-		return "", commands.Refuse(commands.NotFound, "this instance has no signing key %q", c.Revoke).Hinting("see: spawnmesh keys list")
+		return "", commands.Refuse(commands.NotFound, "this instance has no signing key %q", c.Revoke).Hinting("see").Running("keys", "list")
 	case len(found) > 1:
-		return "", commands.Refuse(commands.Ambiguous, "%q fits several signing keys", c.Revoke).Hinting("use more of the id; see: spawnmesh keys list -o wide")
+		return "", commands.Refuse(commands.Ambiguous, "%q fits several signing keys", c.Revoke).Hinting("use more of the id; see").Running("keys", "list", "-o", "wide")
 	}
 	tag, err := tx.Exec(ctx, `UPDATE own_keys SET revoked_at = clock_timestamp(), reason = $2, retired_at = coalesce(retired_at, clock_timestamp())
 		WHERE kid = $1 AND revoked_at IS NULL`, found[0], c.Reason)
 	if err == nil && tag.RowsAffected() == 0 {
-		err = commands.Refuse(commands.Conflict, "key %s was revoked before", found[0]).Hinting("see: spawnmesh keys list")
+		err = commands.Refuse(commands.Conflict, "key %s was revoked before", found[0]).Hinting("see").Running("keys", "list")
 	}
 	return found[0], err
 }
@@ -152,7 +152,7 @@ func retireOwn(ctx context.Context, tx *Tx, bounded bool, overlap time.Duration)
 	}
 	if bounded && named >= commands.MaxSetKeys {
 		return "", commands.Refuse(commands.Conflict, "%d signing keys still verify at peers, and no more than that can", named).
-			Hinting("see: spawnmesh keys list; wait until the oldest has ended, or revoke it: spawnmesh keys revoke KEY --reason ...")
+			Hinting("wait until the oldest that keys list shows has ended, or revoke it").Running("keys", "revoke", "KEY", "--reason", "WHY")
 	}
 	err = tx.QueryRow(ctx, `UPDATE own_keys SET retired_at = clock_timestamp(), verifies = $1 WHERE retired_at IS NULL RETURNING kid`, overlap).Scan(&old)
 	if errors.Is(err, pgx.ErrNoRows) {

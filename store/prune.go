@@ -126,10 +126,10 @@ func (db *DB) Retention(ctx context.Context) ([]Kept, error) {
 func (db *DB) SetRetention(ctx context.Context, kind string, keep time.Duration, actor string) error {
 	i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == kind })
 	if i < 0 {
-		return commands.Refuse(commands.NotFound, "nothing is called %q that is kept for a while", kind).Hinting("what there is: spawnmesh retention")
+		return commands.Refuse(commands.NotFound, "nothing is called %q that is kept for a while", kind).Hinting("what there is").Running("retention")
 	}
 	if k := Kinds[i]; keep != 0 && keep < k.Least {
-		return commands.Refuse(commands.Validation, "rows of kind %s are kept for %s at least", kind, k.Least)
+		return commands.Refuse(commands.Validation, "rows of kind %s are kept for %s at least", kind, commands.Lasting(k.Least))
 	}
 	return db.Tx(ctx, "setting how long rows are kept", func(ctx context.Context, tx *Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO retention (kind, keep) VALUES ($1, nullif($2::interval, interval '0')) ON CONFLICT (kind) DO UPDATE SET keep = excluded.keep`, kind, keep)

@@ -87,7 +87,7 @@ func exitCodes(t *testing.T, h hand) {
 		})
 	}
 	h.t = t
-	h.refused(exitNotFound, "see: spawnmesh connections list", "spawn", "--spoke", "nowhere", "--", "echo")
+	h.refused(exitNotFound, "see: spawnmesh --data-dir "+h.dir+" connections list", "spawn", "--spoke", "nowhere", "--", "echo")
 	h.refused(exitMisuse, "name one with --spoke", "spawn", "--", "echo")
 	h.refused(exitMisuse, "put it after --", "spawn", "--spoke", "attic")
 	h.refused(exitMisuse, "not both", "spawn", "--spoke", "attic", "--any", "--", "echo")
@@ -114,7 +114,7 @@ func resultsAreJSON(t *testing.T, h hand) {
 		s := h.run("", args...)
 		require.Equal(t, exitNotFound, s.code)
 		require.Empty(t, s.out)
-		requireErrorJSON(t, s.err, commands.NotFound, "no agent ffffffff", "see: spawnmesh agents")
+		requireErrorJSON(t, s.err, commands.NotFound, "no agent ffffffff", "see: spawnmesh --data-dir "+h.dir+" agents")
 	}
 }
 

@@ -178,7 +178,7 @@ func TestBacklogInANamedDatabase(t *testing.T) {
 
 	require.NoDirExists(t, filepath.Join(b.dir, "pg"))
 	other.env = []string{"SPAWNMESH_DATABASE_URL=" + cluster.URL(), "DATABASE_URL=postgres://nobody@127.0.0.1:1/none"}
-	s := other.run("backlog", "list")
+	s := other.run("backlog", "create", "--title", "x")
 	require.Equal(t, exitUnexpected, s.code)
 	require.Contains(t, s.err, "the database belongs to instance")
 	pruningIsBehind(b, cluster.URL())
@@ -223,10 +223,10 @@ func TestBacklogWhereNothingServes(t *testing.T) {
 	t.Parallel()
 	nobody := alone(t)
 	nobody.env = []string{"SPAWNMESH_PG_BIN=" + t.TempDir()}
-	nobody.refused(exitUnreachable, commands.StoreDown, "starting the private Postgres", "backlog", "list")
+	nobody.refused(exitUnreachable, commands.StoreDown, "starting the private Postgres", "backlog", "create", "--title", "x")
 	gone, stop := context.WithCancel(t.Context())
 	stop()
-	s := typedWith(gone, nil, "--data-dir", alone(t).dir, "backlog", "list")
+	s := typedWith(gone, nil, "--data-dir", alone(t).dir, "backlog", "create", "--title", "x")
 	require.Equal(t, exitInterrupted, s.code, "%s", s.err)
 }
 
@@ -239,7 +239,7 @@ func TestRetentionWithoutAnInstance(t *testing.T) {
 	b.do("backlog", "claim", "--id", "A1")
 
 	b.hand.refused(exitMisuse, `retention takes [KIND AGE] and got "tasks"`, "retention", "tasks")
-	b.hand.refused(exitMisuse, "tasks are kept for 1h0m0s at least", "retention", "tasks", "1s")
+	b.hand.refused(exitMisuse, "tasks are kept for 1h at least", "retention", "tasks", "1s")
 	b.hand.refused(exitNotFound, `nothing is called "dreams"`, "retention", "dreams", "1h")
 	require.Regexp(t, `(?m)^tasks +7d +the task ended +\d+\.\d MiB`, b.hand.do("retention", "tasks", "7d"))
 

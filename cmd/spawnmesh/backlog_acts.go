@@ -132,7 +132,7 @@ func resultFrom(text string) (json.RawMessage, error) {
 
 // sayTask shows how a task stands after something was done to it.
 func (a *app) sayTask(t backlog.Task) error {
-	a.did("%s %s; see: %s", t.Name(), standing(t), a.lineOfBoard("backlog", "show", t.Name()))
+	a.did("%s %s; see: %s", t.Name(), standing(t), a.line("backlog", "show", t.Name()))
 	if a.forPeople() {
 		_, err := fmt.Fprintf(a.out, "%s %s\n", printable(t.Name()), printable(standing(t)))
 		return err

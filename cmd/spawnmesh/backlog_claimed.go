@@ -44,7 +44,7 @@ func (a *app) printClaims(list []claim, batch bool, failed error) error {
 		names = append(names, c.Name())
 	}
 	if len(list) > 0 {
-		a.did("claimed %s, and the fence is lost; give it back: %s", strings.Join(names, ", "), a.lineOfBoard("backlog", "reclaim", "--id", names[0]))
+		a.did("claimed %s, and the fence is lost; give it back: %s", strings.Join(names, ", "), a.line("backlog", "reclaim", "--id", names[0]))
 	}
 	switch {
 	case a.forPeople() && len(list) == 0:

@@ -87,7 +87,7 @@ func (a *app) createTask(ctx context.Context, f creation) (err error) {
 		return err
 	}
 	var got createdTask
-	err = a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) error {
+	err = a.makingInstance(ctx, func(ctx context.Context, in *instance.Instance) error {
 		b, err := a.backlogOf(in)
 		if err != nil {
 			return err
@@ -110,7 +110,7 @@ func (a *app) createTask(ctx context.Context, f creation) (err error) {
 	if err != nil {
 		return err
 	}
-	a.did("task %s was created; see: %s", got.Name(), a.lineOfBoard("backlog", "show", got.Name()))
+	a.did("task %s was created; see: %s", got.Name(), a.line("backlog", "show", got.Name()))
 	if !a.forPeople() {
 		return a.print(got, []any{got}, table{names: []string{got.Name()}})
 	}

@@ -131,7 +131,7 @@ func (a *app) backlogLinkCommand(verb, short string) *cobra.Command {
 }
 
 func (a *app) sayLinks(t backlog.Task) error {
-	a.did("it was done; see: %s", a.lineOfBoard("backlog", "show", t.Name()))
+	a.did("it was done; see: %s", a.line("backlog", "show", t.Name()))
 	if !a.forPeople() {
 		return a.print(t, []any{t}, table{names: []string{t.Name()}})
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -70,7 +71,7 @@ func (a *app) budgetCreateCommand() *cobra.Command {
 			if err := f.complete(); err != nil {
 				return err
 			}
-			return a.withInstance(c.Context(), func(ctx context.Context, in *instance.Instance) error { return a.setBudget(ctx, in, f) })
+			return a.makingInstance(c.Context(), func(ctx context.Context, in *instance.Instance) error { return a.setBudget(ctx, in, f) })
 		},
 	}
 	fl := c.Flags()
@@ -91,7 +92,7 @@ func (f *budgetFlags) complete() (err error) {
 	g.Scope, g.Target = splitScope(f.scope)
 	g.Rolling, g.Every = backlog.Seconds(f.rolling), backlog.Seconds(f.every)
 	if g.Dimension == "" || f.hard == "" {
-		return misuse("budget create needs --dimension and --hard").Hinting("as in: spawnmesh budget create monthly --dimension usd --hard 100")
+		return misuse("budget create needs --dimension and --hard").Hinting("as in").Running("budget", "create", "monthly", "--dimension", "usd", "--hard", "100")
 	}
 	if g.Hard, err = backlog.ParseAmount(f.hard); err != nil {
 		return err
@@ -145,7 +146,7 @@ func budgetOf(ctx context.Context, b *backlog.Workspace, name string) (backlog.B
 
 // sayBudget shows what a budget is after it was changed.
 func (a *app) sayBudget(g backlog.Budget) error {
-	a.did("the budget is changed; see: %s", a.lineOfBoard("budget", "show", g.Name))
+	a.did("the budget is changed; see: %s", a.line("budget", "show", g.Name))
 	if !a.forPeople() {
 		return a.printBudget(g)
 	}
@@ -161,9 +162,9 @@ func (a *app) sayBudget(g backlog.Budget) error {
 func windowOf(g backlog.Budget) string {
 	switch {
 	case g.Rolling > 0:
-		return "over the last " + lasting(time.Duration(g.Rolling))
+		return "over the last " + commands.Lasting(time.Duration(g.Rolling))
 	case g.Every > 0:
-		return "until " + clock(g.ResetsAt) + " and then every " + lasting(time.Duration(g.Every))
+		return "until " + clock(g.ResetsAt) + " and then every " + commands.Lasting(time.Duration(g.Every))
 	case g.ResetsAt != nil:
 		return "until " + clock(g.ResetsAt)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -46,11 +47,11 @@ func (a *app) printBudget(g backlog.Budget) error {
 	list.add("used", g.Used.String())
 	list.add("reserved", g.Reserved.String())
 	if g.Rolling > 0 {
-		list.add("counts", "the last "+lasting(time.Duration(g.Rolling)))
+		list.add("counts", "the last "+commands.Lasting(time.Duration(g.Rolling)))
 	}
 	list.add("resets", clock(g.ResetsAt))
 	if g.Every > 0 {
-		list.add("and then", "every "+lasting(time.Duration(g.Every)))
+		list.add("and then", "every "+commands.Lasting(time.Duration(g.Every)))
 	}
 	return a.align(list, 0)
 }

@@ -44,7 +44,7 @@ the share of one with weight 1. What one hub does not use the others have.`,
 				set["expires"] = until
 			}
 			if len(set) == 0 {
-				return misuse("nothing is to be changed").Hinting("give one or more of --kinds, --runtimes, --expires, --weight; to see the grant: spawnmesh connections show %s", args[0])
+				return misuse("nothing is to be changed").Hinting("give one or more of --kinds, --runtimes, --expires, --weight; to see the grant").Running("connections", "show", args[0])
 			}
 			return a.setGrant(c.Context(), args[0], set)
 		},

@@ -52,9 +52,9 @@ func showConnections(t *testing.T, h, s hand) {
 		require.Zero(t, settled.Settled)
 	}
 	awaitLinked(t, h, true)
-	h.refused(exitNotFound, "spawnmesh connections list", "connections", "resync", "nowhere")
-	h.refused(exitNotFound, "spawnmesh connections list", "connections", "show", "nowhere")
-	s.refused(exitNotFound, "spawnmesh connections list", "connections", "suspend", "nowhere", "--reason", "x")
+	h.refused(exitNotFound, "see: spawnmesh --data-dir "+h.dir+" connections list", "connections", "resync", "nowhere")
+	h.refused(exitNotFound, "see: spawnmesh --data-dir "+h.dir+" connections list", "connections", "show", "nowhere")
+	s.refused(exitNotFound, "see: spawnmesh --data-dir "+s.dir+" connections list", "connections", "suspend", "nowhere", "--reason", "x")
 }
 
 // suspendAndResume cuts the connection off from one side, where it has this name.

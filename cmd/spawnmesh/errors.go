@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/join"
@@ -63,7 +64,7 @@ func refusal(err error) *commands.Refused {
 	_, noPostgres := errors.AsType[*postgres.NotFoundError](err)
 	switch {
 	case said:
-		return known(r.Code, r.Hint)
+		return &commands.Refused{Code: r.Code, Why: err.Error(), Hint: r.Hint, Run: r.Run}
 	case unsafeKey:
 		return known(keyFile, "")
 	case inUse:
@@ -71,7 +72,7 @@ func refusal(err error) *commands.Refused {
 	case noPostgres:
 		return known(commands.StoreDown, "")
 	case errors.Is(err, spoke.ErrNoHub):
-		return known(commands.Conflict, "")
+		return known(commands.Conflict, "join one with the token that its operator made").Running("spoke", "join", "--token-file", "FILE")
 	case errors.Is(err, join.ErrToken):
 		return known(commands.Validation, "")
 	case errors.Is(err, transport.ErrPin):
@@ -84,6 +85,8 @@ func refusal(err error) *commands.Refused {
 		return known(commands.Unreachable, "is the hub running, and can this host reach its address?")
 	case errors.Is(err, context.DeadlineExceeded):
 		return known(commands.Unreachable, "")
+	case errors.Is(err, fs.ErrPermission):
+		return known(control.Forbidden, "run this as the user that it belongs to, or name another --data-dir")
 	}
 	return known(commands.CodeOf(err), "")
 }
@@ -113,20 +116,29 @@ func exitOfCode(code commands.Code) int {
 	return exitUnexpected
 }
 
+// hint is what to do next, with the command line as it can be pasted.
+func (a *app) hint(r *commands.Refused) string {
+	if len(r.Run) == 0 {
+		return r.Hint
+	}
+	return r.Hint + ": " + a.line(r.Run...)
+}
+
 // printError says what went wrong and returns the exit code that says it too:
 // for people in two lines, with -o json as one object, both on standard error.
 func (a *app) printError(err error) int {
 	r := refusal(err)
+	hint := a.hint(r)
 	if a.wantsJSON() {
 		enc := json.NewEncoder(a.err)
 		enc.SetEscapeHTML(false)
 		_ = enc.Encode(map[string]any{"error": map[string]string{
-			"code": string(r.Code), "reason": string(r.Code), "message": r.Why, "hint": r.Hint}})
+			"code": string(r.Code), "reason": string(r.Code), "message": r.Why, "hint": hint}})
 		return exitOfCode(r.Code)
 	}
 	fmt.Fprintf(a.err, "spawnmesh: %s\n", printable(r.Why))
-	if r.Hint != "" {
-		fmt.Fprintf(a.err, "           %s\n", printable(r.Hint))
+	if hint != "" {
+		fmt.Fprintf(a.err, "           %s\n", printable(hint))
 	}
 	return exitOfCode(r.Code)
 }

@@ -62,9 +62,9 @@ func (w *watch) bear(ctx context.Context, err error) error {
 		return err
 	case w.away.IsZero():
 		w.away = time.Now()
-		fmt.Fprintf(w.a.err, "the hub does not answer; agent %s goes on, and this waits for %s\n", w.id, patience)
+		fmt.Fprintf(w.a.err, "the hub does not answer; agent %s goes on, and this waits for %s\n", w.id, commands.Lasting(patience))
 	case time.Since(w.away) > patience:
-		return commands.Refuse(code, "the hub did not answer for %s; agent %s goes on", patience, w.id).
+		return commands.Refuse(code, "the hub did not answer for %s; agent %s goes on", commands.Lasting(patience), w.id).
 			Hinting("when the hub is back: %s status %s", w.a.self(), w.id)
 	}
 	select {

@@ -20,7 +20,7 @@ func (a *app) freezeCommand() *cobra.Command {
   spawnmesh freeze list`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if scope == "" || reason == "" {
-				return misuse("freeze needs --scope and --reason").Hinting("as in: spawnmesh freeze --scope workspace --reason \"why\"; it is recorded")
+				return misuse("freeze needs --scope and --reason").Hinting("the reason is recorded; as in").Running("freeze", "--scope", "workspace", "--reason", "WHY")
 			}
 			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error { return a.freeze(ctx, b, scope, reason) })
 		},
@@ -50,7 +50,7 @@ func (a *app) unfreezeCommand() *cobra.Command {
 		Example: "  spawnmesh unfreeze --scope workspace --reason 'rolled back'",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if scope == "" || reason == "" {
-				return misuse("unfreeze needs --scope and --reason").Hinting("what is frozen: spawnmesh freeze list")
+				return misuse("unfreeze needs --scope and --reason").Hinting("what is frozen").Running("freeze", "list")
 			}
 			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error { return a.unfreeze(ctx, b, scope, reason) })
 		},

@@ -45,7 +45,8 @@ what they order runs here, as far as the policy allows, and never on its own spo
 	run.Flags().StringVar(&h.Name, "name", defaultName(), "`NAME` that this hub gives itself")
 	run.Flags().Int64Var(&h.Output.Agent, "output-per-agent", 64<<20, "keep `BYTES` of each agent's output, the newest")
 	run.Flags().Int64Var(&h.Output.Spoke, "output-per-spoke", 1<<30, "keep `BYTES` of the output of all agents of a spoke")
-	run.Flags().DurationVar(&h.Output.Age, "output-age", 30*24*time.Hour, "keep output for `TIME` after the last of it")
+	h.Output.Age = 30 * 24 * time.Hour
+	run.Flags().Var((*days)(&h.Output.Age), "output-age", "keep output for so long after the last of it")
 	r.spokeFlags(run.Flags())
 	run.Flags().StringVar(&r.ready, "ready-file", "", "write the link's address to `FILE` once the hub serves")
 	c.AddCommand(run)

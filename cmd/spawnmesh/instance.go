@@ -47,15 +47,13 @@ func (a *app) self() string {
 	return shellLine([]string{"spawnmesh", "--data-dir", a.dataDir})
 }
 
-// line is a command line for the same instance, as it can be pasted.
-func (a *app) line(words ...string) string { return a.self() + " " + shellLine(words) }
-
-// lineOfBoard is line for the workspace of this call.
-func (a *app) lineOfBoard(words ...string) string {
-	if a.workspace != backlog.MainWorkspace {
-		words = append(words, "--workspace", a.workspace)
+// line is a command line for the same instance, and where it is about the backlog
+// for the same workspace, as it can be pasted.
+func (a *app) line(words ...string) string {
+	if a.workspace != "" && a.workspace != backlog.MainWorkspace && slices.Contains([]string{"backlog", "budget", "quota", "lane"}, words[0]) {
+		words = append(slices.Clip(words), "--workspace", a.workspace)
 	}
-	return a.line(words...)
+	return a.self() + " " + shellLine(words)
 }
 
 // logger writes what is at least as grave as level to standard error. A person
@@ -90,14 +88,24 @@ func (a *app) open(ctx context.Context, log *slog.Logger, create bool) (*instanc
 	return instance.Open(ctx, o, create)
 }
 
-// withInstance runs one command on the instance's database, with or without a
-// process that serves in the data directory.
-func (a *app) withInstance(ctx context.Context, fn func(ctx context.Context, in *instance.Instance) error) (err error) {
+// withInstance runs one command on the database of the instance that is there, with
+// or without a process that serves in the data directory.
+func (a *app) withInstance(ctx context.Context, fn func(ctx context.Context, in *instance.Instance) error) error {
+	return a.visit(ctx, false, fn)
+}
+
+// makingInstance is withInstance for a command that may be the first: it makes the
+// instance where there is none.
+func (a *app) makingInstance(ctx context.Context, fn func(ctx context.Context, in *instance.Instance) error) error {
+	return a.visit(ctx, true, fn)
+}
+
+func (a *app) visit(ctx context.Context, create bool, fn func(ctx context.Context, in *instance.Instance) error) (err error) {
 	o, err := a.options(a.logger(slog.LevelWarn))
 	if err != nil {
 		return err
 	}
-	in, err := instance.Visit(ctx, o)
+	in, err := instance.Visit(ctx, o, create)
 	if err != nil {
 		return err
 	}

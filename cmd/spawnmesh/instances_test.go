@@ -27,7 +27,7 @@ func TestInstancesByHand(t *testing.T) {
 		{"a directory has one instance", oneInstance},
 		{"a spoke that has not joined", notJoined},
 		{"no instance at all", noInstance},
-		{"a hub and a spoke are asked for different things", otherRole},
+		{"what only the other role does", otherRole},
 		{"no Postgres on the host", noPostgres},
 		{"a link's address", linkAddress},
 		{"a policy that others can write", loosePolicy},
@@ -61,7 +61,7 @@ func oneInstance(t *testing.T, _ *fleet.Mesh, h, s hand) {
 }
 
 func notJoined(t *testing.T, _ *fleet.Mesh, _, _ hand) {
-	fresh(t).refused(exitConflict, "has not joined a hub; run: spawnmesh spoke join", "spoke", "run")
+	fresh(t).refused(exitConflict, "has not joined a hub\n           join one with the token that its operator made: spawnmesh --data-dir ", "spoke", "run")
 }
 
 func noInstance(t *testing.T, _ *fleet.Mesh, _, _ hand) {
@@ -72,12 +72,13 @@ func noInstance(t *testing.T, _ *fleet.Mesh, _, _ hand) {
 	}
 	got := none.run("", "-o", "json", "agents")
 	requireErrorJSON(t, got.err, commands.Unreachable, "no instance runs in "+none.dir,
-		"start it with: spawnmesh --data-dir "+none.dir+" hub run (or: spoke run), or name another --data-dir")
+		"there is none yet: name another --data-dir, or begin with: spawnmesh --data-dir "+none.dir+" hub run")
 }
 
-func otherRole(t *testing.T, _ *fleet.Mesh, _, s hand) {
-	s.refused(exitMisuse, "a hub and a spoke are asked for different things", "spawn", "--spoke", "x", "--", "true")
-	s.refused(exitMisuse, "name the other one with --data-dir", "invite", "--name", "x")
+func otherRole(t *testing.T, _ *fleet.Mesh, h, s hand) {
+	s.refused(exitMisuse, "the instance in "+s.dir+" is a spoke; this is asked of its hub", "spawn", "--spoke", "x", "--", "true")
+	s.refused(exitMisuse, "name that one with --data-dir", "invite", "--name", "x")
+	h.refused(exitMisuse, "the instance in "+h.dir+" is a hub; this is asked of its spokes", "spoke", "policy", "reload")
 }
 
 func noPostgres(t *testing.T, _ *fleet.Mesh, _, _ hand) {

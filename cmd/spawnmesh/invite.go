@@ -59,7 +59,7 @@ func (a *app) invite(ctx context.Context, name string, ttl time.Duration) error 
 	if _, err := fmt.Fprintln(a.out, v.Token); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.err, "for %s, one use, until %s; this hub's fingerprint is %s\n", v.Name, v.Expires.Local().Format(time.DateTime), v.Fingerprint)
+	fmt.Fprintf(a.err, "for %s, one use, until %s; this hub's fingerprint is %s\n", v.Name, v.Expires.UTC().Format(time.RFC3339), v.Fingerprint)
 	if v.Note != "" {
 		fmt.Fprintln(a.err, "note: the token", v.Note)
 	}

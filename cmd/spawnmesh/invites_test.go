@@ -11,6 +11,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -37,7 +38,7 @@ func TestInvitesByHand(t *testing.T) {
 	require.Equal(t, 3, strings.Count(h.do("invite", "list", "-o", "ndjson"), "\n"))
 	requireAligned(t, h.do("invite", "list", "-o", "wide"))
 	require.NotContains(t, h.do("invite", "list", "-o", "json"), "proof")
-	h.refused(exitNotFound, "spawnmesh invite list", "invite", "revoke", "nowhere")
+	h.refused(exitNotFound, "see: spawnmesh --data-dir "+h.dir+" invite list", "invite", "revoke", "nowhere")
 	h.refused(exitMisuse, `"attic" fits 2 open invites`, "invite", "revoke", "attic")
 	h.refused(exitMisuse, "invite revoke takes ID|NAME and got none", "invite", "revoke")
 
@@ -115,11 +116,14 @@ func TestAJoinThatFailsHereLeavesTheInvite(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(s.dir, "policy.yaml")))
 	s.joins(exitUntrusted, "this host's clock", altered(t, token, func(k *join.Token) { k.Expires += (3 * 24 * time.Hour).Milliseconds() }))
 	expired := altered(t, token, func(k *join.Token) { k.Expires = time.Now().Add(-time.Hour).UnixMilli() })
-	s.joins(exitUntrusted, "has expired, 1h0m0s ago by this host's clock", expired)
+	s.joins(exitUntrusted, "has expired, 1h ago by this host's clock", expired)
 	away := s
 	away.env = []string{"DATABASE_URL=postgres://127.0.0.1:1/none"}
 	away.joins(exitUnreachable, "opening the database", text)
+	require.NoDirExists(t, filepath.Join(s.dir, "keys"), "nothing was made for a database that is away")
 	h.joins(exitConflict, "this instance made that token itself", text)
+	_, err := signing.CreateKeys(filepath.Join(s.dir, "keys"))
+	require.NoError(t, err)
 	key := filepath.Join(s.dir, "keys", "signing.json")
 	require.NoError(t, os.Chmod(key, 0o644))
 	s.joins(exitMisuse, "chmod 600", text)
@@ -131,7 +135,7 @@ func TestAJoinThatFailsHereLeavesTheInvite(t *testing.T) {
 	again, second := h.invite("loft")
 	said := s.joins(exitConflict, "has joined that hub already: connection lab, active", altered(t, second, func(k *join.Token) { k.Address = "127.0.0.1:1" }))
 	s.joins(exitConflict, "has joined that hub already", again)
-	require.Contains(t, said.err, "spawnmesh connections revoke lab --reason")
+	require.Contains(t, said.err, "spawnmesh --data-dir "+s.dir+" connections revoke lab --reason WHY")
 	open(second.ID)
 	h.dir = other.Hub.Dir // the other hub is called lab, too
 	elsewhere, third := h.invite("attic")

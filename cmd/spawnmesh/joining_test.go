@@ -62,7 +62,7 @@ func TestJoiningByHand(t *testing.T) {
 	missing := filepath.Join(m.Dir, "missing")
 
 	s.refused(exitMisuse, "missing: no such file", "spoke", "join", "--token-file", missing)
-	s.joins(exitMisuse, "not a complete join token", "")
+	s.joins(exitMisuse, "there is no join token: standard input is empty", "\n")
 	s.joins(exitMisuse, "copy the whole line", "garbage")
 	s.joins(exitMisuse, "not a complete join token", text[:len(text)-1])
 	expired := altered(t, token, func(k *join.Token) { k.Expires = time.Now().Add(-time.Hour).UnixMilli() })

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -91,11 +90,5 @@ func theOne[T any](what, name string, list []T, nameOf func(T) string) (T, error
 		}
 	}
 	var none T
-	return none, commands.Refuse(commands.NotFound, "no %s %q", what, name).Hinting("see: spawnmesh %s list", what)
-}
-
-// lasting writes a duration as people would: 7d, 1h30m.
-func lasting(d time.Duration) string {
-	text := days(d)
-	return text.String()
+	return none, commands.Refuse(commands.NotFound, "no %s %q", what, name).Hinting("see").Running(what, "list")
 }

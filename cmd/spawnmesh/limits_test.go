@@ -183,7 +183,7 @@ func misuseOfLimits(b board) {
 		"a freeze of nothing":     {"needs --scope and --reason", []string{"freeze", "--reason", "x"}},
 		"a freeze for no reason":  {"needs --scope and --reason", []string{"freeze", "--scope", "workspace"}},
 		"a freeze of a planet":    {"is not one of", []string{"freeze", "--scope", "planet", "--reason", "x"}},
-		"unfreeze nothing":        {"what is frozen: spawnmesh freeze list", []string{"unfreeze", "--reason", "x"}},
+		"unfreeze nothing":        {"what is frozen: spawnmesh --data-dir ", []string{"unfreeze", "--reason", "x"}},
 	}
 	for name, tt := range tests {
 		b.t.Run(name, func(t *testing.T) {

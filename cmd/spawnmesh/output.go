@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 func (a *app) checkOutput() error {
@@ -223,23 +225,12 @@ func ago(t time.Time) string {
 // days is a duration flag that also knows d for days: "7d", "90s".
 type days time.Duration
 
-// String writes d as people would: "30m", not "30m0s"; "0" makes help texts
-// leave out the default.
+// String writes d as people would; "0" makes help texts leave out the default.
 func (d *days) String() string {
-	v := time.Duration(*d)
-	if v == 0 {
+	if *d == 0 {
 		return "0"
 	}
-	if v%(24*time.Hour) == 0 {
-		return fmt.Sprintf("%dd", v/(24*time.Hour))
-	}
-	text := v.String()
-	for _, zero := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(text, zero) {
-			text = text[:len(text)-2]
-		}
-	}
-	return text
+	return commands.Lasting(time.Duration(*d))
 }
 
 // Type names the value in help texts.

@@ -171,7 +171,15 @@ func (a *app) policy() (*policy.Policy, error) {
 
 func (a *app) policyTest(s commands.Spawn, args []string) error {
 	if len(args) == 0 && s.Runtime == commands.RuntimeExec {
-		return misuse("no command given").Hinting("put it after --, as in: spawnmesh spoke policy test -- echo hi")
+		return misuse("no command given").Hinting("put it after --, as in").Running("spoke", "policy", "test", "--", "echo", "hi")
+	}
+	dir, err := a.dir()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(policy.File(dir)); errors.Is(err, fs.ErrNotExist) {
+		return commands.Refuse(commands.Policy, "nothing may run here: there is no policy %s", policy.File(dir)).
+			Hinting("write one to edit").Running("spoke", "policy", "init", "--preset", "commands")
 	}
 	p, err := a.policy()
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -59,7 +61,13 @@ func (a *app) quotaCreateCommand() *cobra.Command {
 				q.PerWindow = &perWindow
 			}
 			q.Window = backlog.Seconds(window)
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error { return a.setQuota(ctx, b, q) })
+			return a.makingInstance(c.Context(), func(ctx context.Context, in *instance.Instance) error {
+				b, err := a.backlogOf(in)
+				if err != nil {
+					return err
+				}
+				return a.setQuota(ctx, b, q)
+			})
 		},
 	}
 	fl := c.Flags()
@@ -103,7 +111,7 @@ func limitsOf(q backlog.Quota) string {
 		if text != "" {
 			text += ", "
 		}
-		text += strconv.Itoa(*q.PerWindow) + " in " + lasting(time.Duration(q.Window))
+		text += strconv.Itoa(*q.PerWindow) + " in " + commands.Lasting(time.Duration(q.Window))
 	}
 	return text
 }

@@ -98,11 +98,11 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 	if err != nil {
 		return []control.Check{control.NewCheck("database", err)}
 	}
-	return []control.Check{sizes(list)}
+	return []control.Check{a.sizes(list)}
 }
 
 // sizes names the three largest kinds, and says what is wrong with any.
-func sizes(list []store.Kept) control.Check {
+func (a *app) sizes(list []store.Kept) control.Check {
 	var sum int64
 	var behind, largest []string
 	list = slices.SortedFunc(slices.Values(list), func(x, y store.Kept) int { return cmp.Compare(y.Bytes, x.Bytes) })
@@ -116,8 +116,8 @@ func sizes(list []store.Kept) control.Check {
 		}
 	}
 	if len(behind) > 0 {
-		return control.Check{Name: "database", Problem: fmt.Sprintf("pruning does not keep up with %s; keep it for less time, as in: spawnmesh retention %s 7d",
-			strings.Join(behind, ", "), behind[0])}
+		return control.Check{Name: "database", Problem: fmt.Sprintf("pruning does not keep up with %s; keep it for less time, as in: %s",
+			strings.Join(behind, ", "), a.line("retention", behind[0], "7d"))}
 	}
 	return note("database", mebibytes(sum)+": "+strings.Join(largest, ", "))
 }

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -74,7 +76,7 @@ func (a *app) join(ctx context.Context, file string) (err error) {
 	}
 	runs := control.Runs(ctx, dir) // it takes up the connection by itself
 	var j spoke.Joined
-	err = a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) (err error) {
+	err = a.makingInstance(ctx, func(ctx context.Context, in *instance.Instance) (err error) {
 		ctx, done := context.WithTimeout(ctx, 30*time.Second)
 		defer done()
 		j, err = spoke.Join(ctx, in.DB, in.Keys, token)
@@ -120,6 +122,9 @@ func (a *app) readToken(file string) (join.Token, error) {
 	line, err := bufio.NewReader(io.LimitReader(in, 8<<10)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return join.Token{}, misuse("reading the token: %v", err)
+	}
+	if strings.TrimSpace(line) == "" {
+		return join.Token{}, misuse("there is no join token: %s is empty", cmp.Or(file, "standard input")).Hinting("its hub's operator makes one: spawnmesh invite --name NAME")
 	}
 	token, err := join.ParseToken(line)
 	if err != nil {

@@ -10,7 +10,9 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -103,7 +105,7 @@ func TestMisuse(t *testing.T) {
 		"none wanted":            {"agents now", `agents takes no arguments and got "now"`, "see: spawnmesh agents --help"},
 		"none of several":        {"kill --reason x", "kill takes ID... and got none", "see: spawnmesh kill --help"},
 		"an unknown output":      {"agents -o yaml", `output "yaml" is not one of table, wide, json, ndjson, name`, ""},
-		"no command to test":     {"spoke policy test", "no command given", "put it after --, as in: spawnmesh spoke policy test -- echo hi"},
+		"no command to test":     {"spoke policy test", "no command given", "put it after --, as in: spawnmesh --data-dir DIR spoke policy test -- echo hi"},
 		"an unknown preset":      {"spoke policy init --preset wide", `preset "wide" is not one of deny, commands, open`, ""},
 		"no slots":               {"spoke run --slots 0", "--slots is from 1 to 10000", ""},
 		"a lease of no time":     {"spoke run --lease 10ms", "--slots is from 1 to 10000, --lease at least 1s", ""},
@@ -118,7 +120,7 @@ func TestMisuse(t *testing.T) {
 			require.Empty(t, s.out)
 			require.True(t, strings.HasPrefix(s.err, "spawnmesh: "+tt.says), "%s", s.err)
 			if tt.hint != "" {
-				require.Contains(t, s.err, "\n           "+tt.hint)
+				require.Contains(t, s.err, "\n           "+strings.ReplaceAll(tt.hint, "DIR", args[1]))
 			}
 			if tt.line == "agents -o yaml" || tt.line == "agents -o" || tt.line == "agents --limit" {
 				return // they leave no place for another flag
@@ -153,6 +155,7 @@ func TestExitCodes(t *testing.T) {
 		"misuse":                   {misuse("no"), commands.Validation, 2},
 		"an ambiguous id":          {commands.Refuse(commands.Ambiguous, "no"), commands.Ambiguous, 2},
 		"an unsafe key file":       {&signing.KeyFileError{Path: "k", Why: "is readable by others", Hint: "run: chmod 600 k"}, "KEY_FILE", 2},
+		"another user's file":      {&fs.PathError{Op: "open", Path: "instance.lock", Err: fs.ErrPermission}, "FORBIDDEN", 5},
 		"a bad token":              {join.ErrToken, commands.Validation, 2},
 		"a variable that is bad":   {commands.Refuse(commands.BadEnv, "no"), commands.BadEnv, 2},
 		"a task nobody knows":      {commands.Refuse(commands.UnknownTask, "no"), commands.UnknownTask, 3},
@@ -247,14 +250,63 @@ func TestADatabaseThatIsAway(t *testing.T) {
 	ctx, done := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer done()
 
-	s := typedWith(ctx, map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"}, "--data-dir", t.TempDir(), "hub", "run", "--link", "127.0.0.1:0")
+	dir := filepath.Join(t.TempDir(), "H")
+	s := typedWith(ctx, map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"}, "--data-dir", dir, "hub", "run", "--link", "127.0.0.1:0")
 
 	require.Equal(t, exitUnreachable, s.code, "%s", s.err)
-	require.Contains(t, s.err, "is the server that DATABASE_URL names running?")
+	require.Contains(t, s.err, "the database that DATABASE_URL names does not answer; it is tried again\" at_most=20s", "nobody waits without knowing for what")
+	require.Contains(t, s.err, "is the server that DATABASE_URL names running")
+	require.NoDirExists(t, dir)
+	s = typedWith(t.Context(), map[string]string{"DATABASE_URL": "postgres://nobody:hunter2@127.0.0.1:port/none"}, "--data-dir", dir, "backlog", "create", "--title", "x")
+	require.Equal(t, exitMisuse, s.code, "%s", s.err)
+	require.Contains(t, s.err, "spawnmesh: DATABASE_URL cannot be read")
+	require.NotContains(t, s.err, "hunter2")
+	require.NoDirExists(t, dir)
 	gone, stop := context.WithCancel(t.Context())
 	stop()
 	s = typedWith(gone, nil, "--data-dir", t.TempDir(), "hub", "run", "--link", "127.0.0.1:0")
 	require.Equal(t, exitInterrupted, s.code, "%s", s.err)
+}
+
+// Only what creates something makes an instance; what reads or changes one refuses
+// a directory that has none, and makes nothing there.
+func TestNothingIsMadeByAsking(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "mistyped")
+	for _, line := range []string{"backlog list", "backlog list --ready-only", "backlog show A1", "backlog stats", "backlog why A1", "backlog audit", "backlog claim", "backlog reclaim",
+		"backlog complete A1", "retention", "retention tasks 7d", "budget list", "budget show b", "quota list", "lane list", "lane pause l --reason x", "freeze list",
+		"freeze --scope workspace --reason x", "backlog grant rotate"} {
+		for _, env := range []map[string]string{nil, {"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"}} {
+			s := typedWith(t.Context(), env, append([]string{"--data-dir", dir}, strings.Fields(line)...)...)
+
+			require.Equal(t, said{"", "spawnmesh: there is no instance in " + dir + "\n           name another --data-dir; who makes one: backlog create, hub run, spoke join\n", exitNotFound}, s, line)
+			require.NoDirExists(t, dir, line)
+		}
+	}
+}
+
+// A hint names the instance that it is about, as a shell takes it.
+func TestHintsCanBePasted(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "it's a b")
+	self := "spawnmesh --data-dir " + shellLine([]string{dir})
+	tests := map[string]struct{ line, hint string }{
+		"nothing is there":   {"agents", "begin with: " + self + " hub run"},
+		"no hub yet":         {"spoke run", "join one with the token that its operator made: " + self + " spoke join --token-file FILE"},
+		"no policy":          {"spoke policy test -- echo hi", "write one to edit: " + self + " spoke policy init --preset commands"},
+		"no command":         {"spawn", self + " hub run"},
+		"nothing to change":  {"connections grant lab", "to see the grant: " + self + " connections show lab"},
+		"nothing to freeze":  {"freeze --scope workspace", "as in: " + self + " freeze --scope workspace --reason WHY"},
+		"half of a budget":   {"budget create b", "as in: " + self + " budget create monthly --dimension usd --hard 100"},
+		"half, in workspace": {"budget create b --workspace w", "as in: " + self + " budget create monthly --dimension usd --hard 100 --workspace w"},
+	}
+	for name, tt := range tests {
+		s := typed(t, append([]string{"--data-dir", dir}, strings.Fields(tt.line)...)...)
+
+		require.NotZero(t, s.code, name)
+		require.True(t, strings.HasSuffix(s.err, tt.hint+"\n"), "%s: %s", name, s.err)
+	}
+	require.NoDirExists(t, filepath.Join(dir, "keys"))
 }
 
 func TestWhereTheDataIs(t *testing.T) {

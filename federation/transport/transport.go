@@ -68,7 +68,7 @@ var (
 	ErrUnavailable = errors.New("the queue cannot be reached")
 
 	// ErrRefused says that the hub knows the key no longer, or not yet.
-	ErrRefused = errors.New("the hub does not admit this key")
+	ErrRefused = errors.New("the hub does not know this key, yet or any more: it is starting, or has ended the connection")
 
 	// ErrPin says that the hub showed another key than the pinned one.
 	// Nothing was sent to it.

@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -113,15 +115,29 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (*http.R
 		var p struct{ Error Problem }
 		err := json.NewDecoder(resp.Body).Decode(&p)
 		if err != nil && (resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed) {
-			return nil, commands.Refuse(commands.Validation, "the instance in %s cannot do this: a hub and a spoke are asked for different things", c.dir).
-				Hinting("name the other one with --data-dir; spawnmesh doctor says what runs where")
+			return nil, c.wrongRole(ctx, path)
 		}
 		if err != nil || p.Error.Code == "" {
 			return nil, fmt.Errorf("%s %s answered %s", method, path, resp.Status)
 		}
-		return nil, &commands.Refused{Code: p.Error.Code, Why: p.Error.Why, Hint: p.Error.Hint}
+		return nil, &commands.Refused{Code: p.Error.Code, Why: p.Error.Why, Hint: p.Error.Hint, Run: p.Error.Run}
 	}
 	return resp, nil
+}
+
+// wrongRole says that the instance is asked for what only the other role does.
+func (c *Client) wrongRole(ctx context.Context, path string) error {
+	const who = "/v1/instance"
+	if path == who { // it is [Within], which serves what reads
+		return commands.Refuse(commands.Unreachable, "no instance runs in %s, and this needs one", c.dir).Hinting("start it").Running("spoke", "run")
+	}
+	var v struct{ Role string }
+	if err := c.Do(ctx, http.MethodGet, who, nil, &v); err != nil {
+		return err
+	}
+	others := map[string]string{"spoke": "its hub", "hub": "its spokes"}
+	r := commands.Refuse(commands.Validation, "the instance in %s is a %s; this is asked of %s", c.dir, v.Role, cmp.Or(others[v.Role], "another instance"))
+	return r.Hinting("name that one with --data-dir, on its host")
 }
 
 // broken is an answer that began and did not end: the instance stopped, or sent
@@ -135,11 +151,29 @@ func (c *Client) broken(method, path string, err error) error {
 
 func (c *Client) unreachable(err error) error {
 	if notRunning(err) {
-		return commands.Refuse(commands.Unreachable, "no instance runs in %s", c.dir).
-			Hinting("start it with: spawnmesh --data-dir %s hub run (or: spoke run), or name another --data-dir", c.dir)
+		return c.idle()
+	}
+	if _, hidden := os.Stat(Socket(c.dir)); hidden != nil && errors.Is(err, os.ErrPermission) {
+		return commands.Refuse(Forbidden, "user %d may not look into %s", os.Geteuid(), c.dir).Hinting("run this as its owner, or name another --data-dir")
 	}
 	if errors.Is(err, os.ErrPermission) {
 		return commands.Refuse(Forbidden, "the instance in %s belongs to another user", c.dir).Hinting("run this as that user")
 	}
 	return &commands.Refused{Code: commands.Unreachable, Why: "the instance in " + c.dir + " does not answer", Err: err}
+}
+
+// idle says that nothing serves the data directory, and what could.
+func (c *Client) idle() error {
+	there := func(name string) bool {
+		_, err := os.Stat(filepath.Join(c.dir, name))
+		return err == nil
+	}
+	r := commands.Refuse(commands.Unreachable, "no instance runs in %s", c.dir)
+	switch {
+	case there("nats"): // only a hub has one
+		return r.Hinting("start it").Running("hub", "run")
+	case there("keys"):
+		return r.Hinting("start it").Running("spoke", "run")
+	}
+	return r.Hinting("there is none yet: name another --data-dir, or begin with").Running("hub", "run")
 }

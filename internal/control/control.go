@@ -177,6 +177,7 @@ type Problem struct {
 	Code commands.Code `json:"code"`
 	Why  string        `json:"message"`
 	Hint string        `json:"hint,omitempty"`
+	Run  []string      `json:"run,omitempty"` // as in [commands.Refused]
 }
 
 // Error answers with err. What a person may act on is a [commands.Refused];
@@ -184,7 +185,7 @@ type Problem struct {
 func Error(w http.ResponseWriter, err error) {
 	p := Problem{Code: commands.CodeOf(err), Why: err.Error()}
 	if r, ok := errors.AsType[*commands.Refused](err); ok {
-		p.Why, p.Hint = r.Why, r.Hint
+		p.Why, p.Hint, p.Run = r.Why, r.Hint, r.Run
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status(p.Code))

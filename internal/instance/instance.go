@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -55,11 +57,40 @@ const guestPatience = 2 * time.Second
 // there are none; without, their lack is [signing.ErrNoKeys].
 func Open(ctx context.Context, o Options, create bool) (*Instance, error) {
 	in := &Instance{Dir: o.Dir, options: o}
+	if err := o.reach(ctx, servePatience); err != nil {
+		return nil, err
+	}
 	err := in.own(ctx, create)
 	if err != nil {
 		return nil, errors.Join(err, in.Close(ctx))
 	}
 	return in, nil
+}
+
+// How long a database that the options name may take to answer: where somebody
+// waits for one command, and where an instance starts.
+const (
+	visitPatience = 5 * time.Second
+	servePatience = 20 * time.Second
+)
+
+// reach waits for the database that the options name, before anything is made for
+// it in the data directory.
+func (o Options) reach(ctx context.Context, patience time.Duration) error {
+	if o.DatabaseURL == "" {
+		return nil
+	}
+	err := store.Reach(ctx, o.DatabaseURL, patience, func(err error) {
+		o.Log.WarnContext(ctx, "the database that DATABASE_URL names does not answer; it is tried again", "at_most", patience, "err", err)
+	})
+	if _, bad := errors.AsType[*pgconn.ParseConfigError](err); bad {
+		return commands.Refuse(commands.Validation, "DATABASE_URL cannot be read: %v", err).Hinting("as in: postgres://USER@HOST:5432/NAME")
+	}
+	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+		return &commands.Refused{Code: commands.StoreDown, Why: "opening the database of " + o.Dir,
+			Hint: "is the server that DATABASE_URL names running, and does it let its user in?", Err: err}
+	}
+	return err
 }
 
 func (in *Instance) own(ctx context.Context, create bool) (err error) {
@@ -114,7 +145,7 @@ func (in *Instance) serve(ctx context.Context) (url string, err error) {
 func (in *Instance) openStore(ctx context.Context, url string) (err error) {
 	in.DB, err = store.Open(ctx, store.Config{URL: url, Self: in.Keys.InstanceID(), Signer: in.Keys.Signing, Ring: in.Keys.Ring, PoolSize: in.options.PoolSize})
 	if _, away := errors.AsType[net.Error](err); away {
-		return &commands.Refused{Code: commands.StoreDown, Why: "opening the database of " + in.Dir, Hint: "is the server that DATABASE_URL names running?", Err: err}
+		return &commands.Refused{Code: commands.StoreDown, Why: "opening the database of " + in.Dir, Hint: "is its server running?", Err: err}
 	}
 	if err != nil {
 		return fmt.Errorf("opening the database of %s: %w", in.Dir, err)

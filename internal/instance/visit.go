@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -25,9 +27,14 @@ const (
 // Visit opens the database of the data directory for one command: the one that
 // the options name; else the private one, which this process starts when nobody
 // has, and else uses as a guest. Whoever starts it stops it as soon as it has
-// done its own work, so a guest may find it gone, and starts over. Keys are made
-// where there are none.
-func Visit(ctx context.Context, o Options) (*Instance, error) {
+// done its own work, so a guest may find it gone, and starts over. With create,
+// keys are made where there are none; without, nothing is made, and their lack is
+// [commands.NotFound].
+func Visit(ctx context.Context, o Options, create bool) (*Instance, error) {
+	if _, err := os.Stat(filepath.Join(o.Dir, "keys")); errors.Is(err, fs.ErrNotExist) && !create {
+		return nil, commands.Refuse(commands.NotFound, "there is no instance in %s", o.Dir).
+			Hinting("name another --data-dir; who makes one: backlog create, hub run, spoke join")
+	}
 	if o.DatabaseURL != "" {
 		return visitNamed(ctx, o)
 	}
@@ -103,6 +110,9 @@ func away(err error) bool {
 // nothing but the keys.
 func visitNamed(ctx context.Context, o Options) (*Instance, error) {
 	in := &Instance{Dir: o.Dir, options: o}
+	if err := o.reach(ctx, visitPatience); err != nil {
+		return nil, err
+	}
 	if err := in.ownKeys(ctx); err != nil {
 		return nil, err
 	}

@@ -100,7 +100,7 @@ func (i *Instance) Visit(t testing.TB) *instance.Instance {
 	t.Helper()
 	ctx, done := withPatience(t)
 	defer done()
-	in, err := instance.Visit(ctx, i.options())
+	in, err := instance.Visit(ctx, i.options(), true)
 	require.NoError(t, err)
 	return in
 }

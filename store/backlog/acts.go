@@ -186,9 +186,9 @@ func (ws *Workspace) doByHand(ctx context.Context, tx *store.Tx, v verb, a Act, 
 	case task.State == v.to && v.to != commands.Queued:
 		return nil // a repeated word is not an error
 	case !commands.May(task.State, v.to, by):
-		return commands.Refuse(commands.Conflict, "task %s is %s and cannot be %s", task.Name(), task.State, v.done).Hinting("spawnmesh backlog show %s", task.ID)
+		return commands.Refuse(commands.Conflict, "task %s is %s and cannot be %s", task.Name(), task.State, v.done).Hinting("see").Running("backlog", "show", task.ID)
 	case held && task.Kind == AgentKind:
-		return commands.Refuse(commands.Conflict, "task %s is run by this instance's spoke", task.Name()).Hinting("end it with: spawnmesh kill %s", task.ID)
+		return commands.Refuse(commands.Conflict, "task %s is run by this instance's spoke", task.Name()).Hinting("end it with").Running("kill", task.ID)
 	case held:
 		return ws.endHeld(ctx, tx, v, a, task)
 	}

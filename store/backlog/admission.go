@@ -30,7 +30,7 @@ func refusedWork(err error) error {
 	case !ok || pg.Code != "SM002":
 		return err
 	case pg.ConstraintName == "":
-		return commands.Refuse(commands.LaneClosed, "lane %s is %s and takes no new tasks", pg.Detail, pg.Hint).Hinting("spawnmesh lane resume %s", pg.Detail)
+		return commands.Refuse(commands.LaneClosed, "lane %s is %s and takes no new tasks", pg.Detail, pg.Hint).Hinting("open it").Running("lane", "resume", pg.Detail)
 	}
-	return commands.Refuse(commands.OverBudget, "budget %s is spent and refuses new tasks", pg.ConstraintName).Hinting("spawnmesh budget show %s", pg.ConstraintName)
+	return commands.Refuse(commands.OverBudget, "budget %s is spent and refuses new tasks", pg.ConstraintName).Hinting("see").Running("budget", "show", pg.ConstraintName)
 }

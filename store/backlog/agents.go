@@ -41,9 +41,9 @@ func (b *Backlog) Agent(ctx context.Context, ref string) (Agent, error) {
 	case err != nil:
 		return Agent{}, err
 	case len(list) == 0:
-		return Agent{}, commands.Refuse(commands.NotFound, "no agent %s", clip(ref)).Hinting("see: spawnmesh agents")
+		return Agent{}, commands.Refuse(commands.NotFound, "no agent %s", clip(ref)).Hinting("see").Running("agents")
 	case len(list) > 1:
-		return Agent{}, commands.Refuse(commands.Ambiguous, "%s fits several agents", ref).Hinting("use more of the id; see: spawnmesh agents -o wide")
+		return Agent{}, commands.Refuse(commands.Ambiguous, "%s fits several agents", ref).Hinting("use more of the id; see").Running("agents", "-o", "wide")
 	}
 	return list[0], nil
 }

@@ -95,7 +95,7 @@ func checkScope(scopes []string, scope, target string) error {
 
 func checkWindow(d Seconds) error {
 	if d < 0 || d > Seconds(10*365*24*time.Hour) || d%Seconds(time.Second) != 0 {
-		return commands.Refuse(commands.Validation, "a window of %s is not a whole number of seconds up to 10 years", time.Duration(d))
+		return commands.Refuse(commands.Validation, "a window of %s is not a whole number of seconds up to 10 years", commands.Lasting(time.Duration(d)))
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func (ws *Workspace) SetBudget(ctx context.Context, g Budget) error {
 		}
 		if tag.RowsAffected() == 0 {
 			return commands.Refuse(commands.Conflict, "budget %s is there with another scope, dimension or kind of window; these do not change", g.Name).
-				Hinting("remove it first: spawnmesh budget remove %s", g.Name)
+				Hinting("remove it first").Running("budget", "remove", g.Name)
 		}
 		ws.audit(tx, "budget.set", g.Name, "", fmt.Sprintf("%s of %s for %s %s", g.Hard, g.Dimension, g.Scope, g.Target))
 		return tellClaimers(ctx, tx)
@@ -264,7 +264,7 @@ func (ws *Workspace) changeBudget(ctx context.Context, name, done, reason string
 		var id int
 		err := tx.QueryRow(ctx, `SELECT id FROM budgets WHERE workspace = $1 AND name = $2 FOR NO KEY UPDATE`, home, name).Scan(&id)
 		if err == pgx.ErrNoRows {
-			return commands.Refuse(commands.NotFound, "no budget %q", clip(name)).Hinting("spawnmesh budget list")
+			return commands.Refuse(commands.NotFound, "no budget %q", clip(name)).Hinting("see").Running("budget", "list")
 		}
 		if err != nil {
 			return err
@@ -302,7 +302,7 @@ func (ws *Workspace) removeLimit(ctx context.Context, what, name, reason, sql st
 			return err
 		}
 		if tag.RowsAffected() == 0 {
-			return commands.Refuse(commands.NotFound, "no %s %q", what, clip(name)).Hinting("spawnmesh %s list", what)
+			return commands.Refuse(commands.NotFound, "no %s %q", what, clip(name)).Hinting("see").Running(what, "list")
 		}
 		ws.audit(tx, what+".removed", name, "", reason)
 		return tellClaimers(ctx, tx)

@@ -92,7 +92,7 @@ func leaseOf(d time.Duration) (time.Duration, error) {
 		return DefaultLease, nil
 	}
 	if d < time.Second || d > MaxLease {
-		return 0, commands.Refuse(commands.Validation, "a lease of %s is outside 1s..24h", d).Hinting("renew it while the work goes on: spawnmesh backlog renew --fence F --ttl 15m")
+		return 0, commands.Refuse(commands.Validation, "a lease of %s is outside 1s..1d", commands.Lasting(d)).Hinting("renew it while the work goes on").Running("backlog", "renew", "--fence", "F", "--ttl", "15m")
 	}
 	return d, nil
 }

@@ -171,7 +171,7 @@ func (c *creation) findDependencies(ctx context.Context, tx *store.Tx) ([][]depe
 			d, ok := known[ref]
 			if !ok {
 				return nil, commands.Refuse(commands.NotFound, "task %q depends on %q, and there is no such task", clip(s.name()), clip(ref)).
-					Hinting("create it first, or link it later: spawnmesh backlog link --from ID --to ID")
+					Hinting("create it first, or link it later").Running("backlog", "link", "--from", "ID", "--to", "ID")
 			}
 			if !seen[d.id] {
 				seen[d.id] = true

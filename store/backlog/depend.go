@@ -118,7 +118,7 @@ func (ws *Workspace) refuseCycle(ctx context.Context, tx *store.Tx, task, dep Ta
 		path = slices.Concat(path[:6], []string{fmt.Sprintf("… %d more …", len(path)-11)}, path[len(path)-5:])
 	}
 	return commands.Refuse(commands.Cycle, "task %s cannot depend on %s, that would be a circle: %s", task.Name(), dep.Name(), strings.Join(path, " -> ")).
-		Hinting("each depends on the next; unlink one of them: spawnmesh backlog unlink --from ID --to ID")
+		Hinting("each depends on the next; unlink one of them").Running("backlog", "unlink", "--from", "ID", "--to", "ID")
 }
 
 // Unlink removes an edge. A task whose last unmet dependency it was can be

@@ -137,7 +137,7 @@ func (ws *Workspace) refuseRetry(ctx context.Context, tx *store.Tx, t Task) erro
 		return fmt.Errorf("asking for failed dependencies: %w", err)
 	}
 	if waits != "" {
-		return commands.Refuse(commands.Conflict, "task %s is to be cancelled when a dependency fails, and one has", t.Name()).Hinting("retry the dependency first; spawnmesh backlog why %s", t.Name())
+		return commands.Refuse(commands.Conflict, "task %s is to be cancelled when a dependency fails, and one has", t.Name()).Hinting("retry the dependency first, which is named by").Running("backlog", "why", t.Name())
 	}
 	return commands.Refuse(commands.Conflict, "task %s was retried %d times, which is the limit", t.Name(), maxReplays).Hinting("create it anew")
 }
@@ -155,7 +155,7 @@ func (ws *Workspace) requeue(ctx context.Context, a Act, by commands.Trigger, do
 			return err
 		}
 		if !commands.May(t.State, commands.Queued, by) {
-			return commands.Refuse(commands.Conflict, "task %s is %s and cannot be %s", t.Name(), t.State, done).Hinting("spawnmesh backlog show %s", t.ID)
+			return commands.Refuse(commands.Conflict, "task %s is %s and cannot be %s", t.Name(), t.State, done).Hinting("see").Running("backlog", "show", t.ID)
 		}
 		if t.asked && by == commands.ByRetry {
 			return commands.Refuse(commands.Conflict, "task %s was ordered by a hub, which was told its end; let the hub spawn it again", t.Name())

@@ -276,5 +276,5 @@ func (ws *Workspace) whyNot(ctx context.Context, t ClaimTerms) error {
 			break
 		}
 	}
-	return commands.Refuse(code, "task %s cannot be claimed: %s", w.Task.Name(), what).Hinting("spawnmesh backlog why %s", w.Task.Name())
+	return commands.Refuse(code, "task %s cannot be claimed: %s", w.Task.Name(), what).Hinting("see").Running("backlog", "why", w.Task.Name())
 }

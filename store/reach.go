@@ -1,0 +1,42 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Reach waits until a server answers at address and lets us in, for at most
+// patience. waits, when it is not nil, is told once why this takes time. Nothing
+// is changed there.
+func Reach(ctx context.Context, address string, patience time.Duration, waits func(err error)) error {
+	pc, err := pgx.ParseConfig(address)
+	if err != nil {
+		return fmt.Errorf("reading the database address: %w", err)
+	}
+	ctx, done := context.WithTimeout(ctx, patience)
+	defer done()
+	for next := 10 * time.Millisecond; ; next = min(2*next, 500*time.Millisecond) {
+		err := knock(ctx, pc)
+		if err == nil || !transient(err) || ctx.Err() != nil {
+			return err
+		}
+		if waits != nil {
+			waits(err)
+			waits = nil
+		}
+		if pause(ctx, next) != nil {
+			return err
+		}
+	}
+}
+
+func knock(ctx context.Context, pc *pgx.ConnConfig) error {
+	conn, err := pgx.ConnectConfig(ctx, pc)
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
+}
