@@ -39,7 +39,7 @@ func (s Status) KeyError() error {
 		return nil
 	}
 	return commands.Refuse(v.Refuses.Code, "%s has ended the key %s that this instance signs with, and does nothing that it signs", s.Name, v.Refuses.Key).
-		Hinting("after a restore from a backup older than the newest key: spawnmesh keys revoke %s --reason restored", v.Refuses.Key)
+		Hinting("after a restore from a backup older than the newest key").Running("keys", "revoke", string(v.Refuses.Key), "--reason", "restored")
 }
 
 // Statuses returns every connection of these authorities, ended ones too, oldest

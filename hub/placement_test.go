@@ -1,6 +1,7 @@
 package hub_test
 
 import (
+	"errors"
 	"os"
 	"testing"
 
@@ -53,8 +54,13 @@ func TestAnySkipsWhoCannotTakeIt(t *testing.T) {
 			Link: commands.LinkView{State: state, Reason: "holiday", Numbers: &commands.Numbering{}}}, nil, nil).Wire)
 		meshtest.Await(t, "the heartbeat", func() bool { return m.View(t, "attic").Says.State == state })
 	}
-	order := func() error {
-		return m.Hub.Ask(t, "POST", "/v1/agents", hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}}, nil)
+	order := func(capabilities ...string) error {
+		return m.Hub.Ask(t, "POST", "/v1/agents", hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: commands.RuntimeNoop, Capabilities: capabilities}}, nil)
+	}
+	hint := func(err error) string {
+		r, ok := errors.AsType[*commands.Refused](err)
+		require.True(t, ok, "%v", err)
+		return r.Hint
 	}
 	require.True(t, m.View(t, "attic").Linked)
 
@@ -62,12 +68,15 @@ func TestAnySkipsWhoCannotTakeIt(t *testing.T) {
 	beat("suspended")
 	away := order()
 	beat("active")
-	there := order()
+	there, lacking := order(), order("gpu")
 
 	require.ErrorContains(t, silent, "attic is linked and silent")
 	require.ErrorContains(t, away, "attic says that it is suspended")
 	require.Equal(t, commands.NoSpoke, commands.CodeOf(away))
+	require.Equal(t, "to queue it for one that is away, name it: --spoke attic", hint(away))
 	require.NoError(t, there)
+	require.ErrorContains(t, lacking, "no spoke can run this: attic lacks gpu")
+	require.Contains(t, hint(lacking), "policy.yaml", "to queue it there would be refused")
 }
 
 // Whoever waits for an order that nobody answers is told of its end.

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -97,28 +98,41 @@ func liveness(age time.Duration, intervalMS int64) string {
 func candidates(roster []federation.Status, s *commands.Spawn) ([]store.Candidate, *commands.Refused) {
 	var fit []store.Candidate
 	var why []string
+	later := "" // who could run it, were it here
 	for _, p := range roster {
 		if p.State.Ended() {
 			continue
 		}
-		if no := unfit(p, s); no != "" {
+		v := ViewOf(p)
+		missing := slices.DeleteFunc(slices.Clone(s.Capabilities), func(c string) bool { return slices.Contains(v.Capabilities, c) })
+		if no := away(p, v); no != "" {
 			why = append(why, p.Name+" "+no)
+			if len(missing) == 0 || p.Beat == nil {
+				later = cmp.Or(later, p.Name)
+			}
+			continue
+		}
+		if len(missing) > 0 {
+			why = append(why, p.Name+" lacks "+strings.Join(missing, ", "))
 			continue
 		}
 		b := p.Beat.Body
 		fit = append(fit, store.Candidate{Conn: p.ID, Slots: b.Slots, Busy: b.Running + b.Queued, Age: time.Since(p.Beat.At)})
 	}
-	if len(why) == 0 {
-		why = []string{"no spoke is connected"}
+	switch {
+	case len(why) == 0:
+		return fit, commands.Refuse(commands.NoSpoke, "no spoke can run this now: no spoke is connected").Hinting("invite one").Running("invite", "--name", "NAME")
+	case later != "":
+		return fit, commands.Refuse(commands.NoSpoke, "no spoke can run this now: %s", strings.Join(why, "; ")).
+			Hinting("to queue it for one that is away, name it: --spoke %s", later)
 	}
-	return fit, commands.Refuse(commands.NoSpoke, "no spoke can run this now: %s", strings.Join(why, "; ")).
-		Hinting("name one with --spoke NAME to queue it there until it is back")
+	return fit, commands.Refuse(commands.NoSpoke, "no spoke can run this: %s", strings.Join(why, "; ")).
+		Hinting("ask for less, or let the host of a spoke that has it offer it under capabilities in its policy.yaml")
 }
 
-// unfit says why a spoke cannot run a spawn now; "" = it can.
-func unfit(p federation.Status, s *commands.Spawn) string {
-	v := ViewOf(p)
-	missing := slices.DeleteFunc(slices.Clone(s.Capabilities), func(c string) bool { return slices.Contains(v.Capabilities, c) })
+// away says why nothing is ordered from a spoke now, whatever it is; "" = it can
+// be.
+func away(p federation.Status, v SpokeView) string {
 	switch {
 	case p.State != store.Active:
 		return "is " + string(p.State)
@@ -132,8 +146,6 @@ func unfit(p federation.Status, s *commands.Spawn) string {
 		return "says that it is " + v.Says.State
 	case v.Says.Refuses != nil:
 		return "has ended the key that this hub signs with"
-	case len(missing) > 0:
-		return "lacks " + strings.Join(missing, ", ")
 	}
 	return ""
 }

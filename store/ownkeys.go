@@ -211,6 +211,7 @@ type OwnKeyView struct {
 	State   string        `json:"state"` // current, old, ended or revoked
 	Since   time.Time     `json:"since"`
 	Retired *time.Time    `json:"retired_at,omitempty"`
+	Until   *time.Time    `json:"verifies_until,omitempty"` // of an old one, at a peer that took its successor at once
 	Revoked *time.Time    `json:"revoked_at,omitempty"`
 	Reason  string        `json:"reason,omitempty"`
 	Peers   []string      `json:"signs_for"` // towards these it signs
@@ -259,7 +260,7 @@ func (db *DB) KeysView(ctx context.Context) (KeysView, error) {
 
 const ownKeyViews = `SELECT k.kid, CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked' WHEN k.retired_at IS NULL THEN 'current'
 		WHEN k.removed_at IS NULL OR k.retired_at + k.verifies > clock_timestamp() THEN 'old' ELSE 'ended' END,
-	k.made_at, k.retired_at, k.revoked_at, k.reason,
+	k.made_at, k.retired_at, CASE WHEN k.revoked_at IS NULL THEN k.retired_at + k.verifies END, k.revoked_at, k.reason,
 	ARRAY(SELECT c.peer_name FROM sequences s JOIN connections c ON c.id = s.conn
 		WHERE s.kid = k.kid AND c.state NOT IN ('revoked', 'rejected') ORDER BY c.peer_name)
 	FROM own_keys k ORDER BY k.made_at DESC`

@@ -2,19 +2,23 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
+// ErrAddress says that the address of a database has another form than one.
+var ErrAddress = errors.New("reading the database address")
+
 // Reach waits until a server answers at address and lets us in, for at most
 // patience. waits, when it is not nil, is told once why this takes time. Nothing
-// is changed there.
+// is changed there. The error is [ErrAddress] where there is nothing to wait for.
 func Reach(ctx context.Context, address string, patience time.Duration, waits func(err error)) error {
 	pc, err := pgx.ParseConfig(address)
 	if err != nil {
-		return fmt.Errorf("reading the database address: %w", err)
+		return fmt.Errorf("%w: %w", ErrAddress, err)
 	}
 	ctx, done := context.WithTimeout(ctx, patience)
 	defer done()

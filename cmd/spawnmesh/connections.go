@@ -35,9 +35,7 @@ func (a *app) connectionsCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error { return a.showConnection(c.Context(), args[0]) },
 	}
 	c.AddCommand(list, show,
-		a.connectionVerb("suspend", "Stop a connection until it is resumed; running agents go on"),
-		a.connectionVerb("resume", "Let a suspended connection work again"),
-		a.connectionVerb("revoke", "End a connection for good"), a.connectionGrantCommand(), a.connectionResyncCommand())
+		a.connectionVerb("suspend"), a.connectionVerb("resume"), a.connectionVerb("revoke"), a.connectionGrantCommand(), a.connectionResyncCommand())
 	return c
 }
 
@@ -65,12 +63,32 @@ func (a *app) showConnection(ctx context.Context, name string) error {
 	return a.printConnection(v)
 }
 
-func (a *app) connectionVerb(verb, short string) *cobra.Command {
+// connectionWords say what a change of a connection does, and not.
+var connectionWords = map[string]struct{ short, long, example string }{
+	"suspend": {"Stop ordering, or obeying, until the connection is resumed", `Stop a connection until it is resumed. Agents that run go on, on both sides.
+
+At a hub the link is cut. New orders and kills wait for resume. What the spoke has
+accepted it starts and runs all the same, and what becomes of it is told after resume;
+to stop that, kill it first.
+
+At a spoke the link stays. Nothing of that hub is taken or started; what is queued
+waits for resume.`, "--reason 'holiday'"},
+	"resume": {"Let a suspended connection work again", `Let a suspended connection work again: what waits on both sides goes on its way.
+Who has suspended it resumes it; where both sides have, both.`, ""},
+	"revoke": {"End a connection for good, with its agents", `End a connection for good; it never comes back. The link is cut. What is queued is
+dropped on both sides. Running agents are killed, or finish, as on_revoke in the
+policy of the spoke says (default: kill), and their results do not reach the hub.
+
+The other side is told when it is linked, or when it dials again.`, "--reason 'the host was sold'"},
+}
+
+func (a *app) connectionVerb(verb string) *cobra.Command {
 	var reason string
 	var yes bool
+	words := connectionWords[verb]
 	c := &cobra.Command{
-		Use: verb + " NAME", Short: short, Args: cobra.ExactArgs(1),
-		Example: "  spawnmesh connections " + verb + " attic --reason 'holiday'",
+		Use: verb + " NAME", Short: words.short, Long: words.long, Args: cobra.ExactArgs(1),
+		Example: strings.TrimRight("  spawnmesh connections "+verb+" attic "+words.example, " "),
 		RunE: func(c *cobra.Command, args []string) error {
 			if reason == "" && verb != "resume" {
 				return misuse("to %s a connection needs a reason", verb).Hinting("add --reason \"why\"; it is recorded")
@@ -81,7 +99,11 @@ func (a *app) connectionVerb(verb, short string) *cobra.Command {
 			return a.changeConnection(c.Context(), args[0], verb, reason)
 		},
 	}
-	c.Flags().StringVar(&reason, "reason", "", "record `WHY`")
+	required := " (required)"
+	if verb == "resume" {
+		required = ""
+	}
+	c.Flags().StringVar(&reason, "reason", "", "record `WHY`"+required)
 	if verb == "revoke" {
 		c.Flags().BoolVar(&yes, "yes", false, "do not ask whether it is meant")
 	}
@@ -125,6 +147,9 @@ func (a *app) printConnections(views []connectionView) error {
 		return err
 	}
 	for _, v := range views {
+		if note := suspension(v); note != "" {
+			fmt.Fprintf(a.out, "%s: %s\n", printable(v.Name), printable(note))
+		}
 		for _, q := range v.Queues {
 			if q.Problem != "" {
 				fmt.Fprintf(a.out, "%s: %s: %s\n", printable(v.Name), q.Queue, q.Problem)
@@ -142,6 +167,8 @@ func (a *app) tableOf(views []connectionView) table {
 			v.KillLevel, strings.Join(v.Capabilities, ","), strconv.Itoa(v.Unconfirmed), v.ID, string(v.Peer), "-"}
 		if v.Authority == store.Obeys { // a hub does not run agents for us
 			row[4], row[6], row[9] = "-", "-", "-"
+		} else if v.Liveness != "alive" { // nobody knows: they are those of its last heartbeat
+			row[5], row[6] = "-", "-"
 		}
 		if v.Grant != nil {
 			row[12] = strconv.Itoa(v.Grant.Weight)
@@ -168,7 +195,18 @@ func stateOf(v connectionView) string {
 	if v.State != store.Active || v.Says.State == "" || v.Says.State == string(store.Active) {
 		return string(v.State)
 	}
-	return fmt.Sprintf("%s by %s: %s", v.Says.State, v.Name, v.Says.Reason)
+	return v.Says.State + " by " + v.Name
+}
+
+// suspension says who has suspended a connection and why; "" where nobody has.
+func suspension(v connectionView) string {
+	switch {
+	case v.State == store.Suspended:
+		return fmt.Sprintf("%s by %s: %s", v.State, v.By, v.Reason)
+	case v.State == store.Active && v.Says.State == string(store.Suspended):
+		return fmt.Sprintf("%s by %s: %s", v.Says.State, v.Name, v.Says.Reason)
+	}
+	return ""
 }
 
 func linkOf(v connectionView) string {
@@ -201,6 +239,9 @@ func (a *app) printConnection(v connectionView) error {
 	list.add("since", v.Since.Local().Format(time.DateTime))
 	list.add("by", v.By)
 	list.add("why", v.Reason)
+	if v.State == store.Active {
+		list.add("suspended", strings.TrimPrefix(suspension(v), "suspended "))
+	}
 	if v.Authority == store.Obeys {
 		list.add("authority", "this instance obeys "+v.Name)
 	} else {
@@ -220,7 +261,11 @@ func (a *app) printConnection(v connectionView) error {
 	}
 	if v.Authority != store.Obeys {
 		list.add("seen", seenOf(v))
-		list.add("agents", fmt.Sprintf("%d running, %d queued, %d slots", v.Running, v.Queued, v.Slots))
+		told := ""
+		if v.Liveness != "alive" && v.LastSeen != nil {
+			told = ", as of its last heartbeat, " + ago(*v.LastSeen) + " ago"
+		}
+		list.add("agents", fmt.Sprintf("%d running, %d queued, %d slots%s", v.Running, v.Queued, v.Slots, told))
 	}
 	if v.Grant != nil {
 		list.add("grant", v.Grant.String())

@@ -68,8 +68,10 @@ func suspendAndResume(t *testing.T, h, side hand, name string) {
 
 	require.Equal(t, name+" is suspended\n", side.do("connections", "suspend", name, "--reason", "holiday"))
 
+	require.Regexp(t, `(?m)^`+name+`: suspended by uid:\d+: holiday$`, side.do("connections", "list"))
 	if side.dir == h.dir {
 		awaitLinked(t, h, false)
+		require.Regexp(t, `(?m)^spoke attic +suspended by uid:\d+: holiday; see: spawnmesh --data-dir \S+ connections show attic$`, h.do("doctor"))
 	}
 	id := newID()
 	h.spawn(append([]string{"--spoke", "attic", "--id", id, "--"}, tr.agent(id, "0")...)...)
@@ -114,7 +116,7 @@ func revokeBothSides(t *testing.T, h, s hand) {
 	h.refused(exitUntrusted, "the connection with attic is revoked", "spawn", "--spoke", "attic", "--", "true")
 	h.refused(exitConflict, "cannot become active", "connections", "resume", "attic")
 	require.Regexp(t, `(?m)^attic +revoked +down +`, h.do("connections", "list"))
-	h.refused(exitNoSpoke, "no spoke is connected", "spawn", "--any", "--", "true")
+	h.refused(exitNoSpoke, "invite one: spawnmesh --data-dir "+h.dir+" invite --name NAME", "spawn", "--any", "--", "true")
 	h.refused(exitMisuse, "0 spokes are connected", "spawn", "--", "true")
 	require.Equal(t, "lab is revoked\n", s.do("connections", "revoke", "lab", "--reason", "sold", "--yes"))
 	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for its agents to end", func() (bool, error) {

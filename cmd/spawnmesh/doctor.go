@@ -19,6 +19,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
@@ -45,7 +46,11 @@ func (a *app) doctor(ctx context.Context) error {
 	checks = append(checks, a.checkDatabase(ctx, dir)...)
 	bad, more := 0, ""
 	t := table{head: []string{"CHECK", "RESULT"}}
-	for _, c := range checks {
+	for i, c := range checks {
+		if len(c.Run) > 0 {
+			c.Problem += ": " + a.line(c.Run...)
+			checks[i] = c
+		}
 		result := cmp.Or(c.Note, "ok")
 		if !c.OK {
 			bad++
@@ -150,5 +155,29 @@ func (a *app) checkInstance(ctx context.Context) []control.Check {
 	if err != nil {
 		return []control.Check{control.NewCheck("instance", err)}
 	}
-	return append([]control.Check{note("instance", fmt.Sprintf("%s, pid %d", v.Role, v.Pid))}, v.Health...)
+	checks := append([]control.Check{note("instance", fmt.Sprintf("%s, pid %d", v.Role, v.Pid))}, v.Health...)
+	return append(checks, a.checkSpokes(ctx)...)
+}
+
+// checkSpokes says which spokes nothing runs on now. That is no fault of this
+// instance, and nothing on this host mends it: each is a note.
+func (a *app) checkSpokes(ctx context.Context) (list []control.Check) {
+	c, err := a.client()
+	var views []connectionView
+	if err == nil {
+		err = c.Do(ctx, "GET", "/v1/connections", nil, &views)
+	}
+	if err != nil {
+		return []control.Check{control.NewCheck("connections", err)}
+	}
+	for _, v := range views {
+		state := suspension(v)
+		if state == "" && !v.Linked {
+			state = "not linked, " + seenOf(v)
+		}
+		if v.Authority == store.Commands && !v.State.Ended() && state != "" {
+			list = append(list, note("spoke "+v.Name, state+"; see: "+a.line("connections", "show", v.Name)))
+		}
+	}
+	return list
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -16,6 +17,10 @@ func (a *app) keysCommand() *cobra.Command {
 	c := &cobra.Command{Use: "keys", Short: "See and change the keys that messages are signed with"}
 	list := &cobra.Command{
 		Use: "list", Short: "List the keys of this instance and of its peers", Args: cobra.NoArgs,
+		Long: `List the keys of this instance and of its peers. With -o wide: when a key was replaced
+or revoked (ENDED), and until when messages that it signed are taken (VERIFIES UNTIL).
+A peer counts the overlap from when it took the new key; for an old key of this
+instance the time shown is that of a peer that took it at once.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, err := a.client()
 			if err != nil {
@@ -56,7 +61,8 @@ func (a *app) keysRevokeCommand() *cobra.Command {
 		Long: `End a signing key that others may have, and make a new one. A peer refuses
 everything that the revoked key has signed as soon as it knows of it; what it had
 stored before stays. Messages that it has not stored are signed again with the new
-key. KEY is the id of a key, six or more characters of it, or "current".`,
+key. KEY is the id of a key, six or more characters of it, or "current"; agents and
+connections go on.`,
 		Example: "  spawnmesh keys revoke current --reason 'the disk was copied'",
 		RunE: func(c *cobra.Command, args []string) error {
 			if reason == "" {
@@ -65,7 +71,7 @@ key. KEY is the id of a key, six or more characters of it, or "current".`,
 			return a.changeKey(c.Context(), store.KeyChange{Revoke: args[0], Reason: reason})
 		},
 	}
-	c.Flags().StringVar(&reason, "reason", "", "record `WHY`")
+	c.Flags().StringVar(&reason, "reason", "", "record `WHY` (required)")
 	return c
 }
 
@@ -90,8 +96,8 @@ func (a *app) changeKey(ctx context.Context, change store.KeyChange) error {
 }
 
 func (a *app) printKeys(v store.KeysView) error {
-	t := table{head: []string{"OF", "USE", "STATE", "SINCE", "KEY", "SIGNS FOR"}, wide: []string{"UNTIL", "ID"}}
-	add := func(of, use, state string, since *time.Time, id signing.KeyID, peers []string, until *time.Time) {
+	t := table{head: []string{"OF", "USE", "STATE", "SINCE", "KEY", "SIGNS FOR"}, wide: []string{"ENDED", "VERIFIES UNTIL", "ID"}}
+	add := func(of, use, state string, since *time.Time, id signing.KeyID, peers []string, ended, until *time.Time) {
 		when := func(t *time.Time) string {
 			if t == nil {
 				return "-"
@@ -99,22 +105,14 @@ func (a *app) printKeys(v store.KeysView) error {
 			return t.Local().Format(time.DateTime)
 		}
 		t.names = append(t.names, string(id))
-		t.rows = append(t.rows, []string{of, use, state, when(since), strings.TrimPrefix(string(id), "ed25519:")[:12], strings.Join(peers, ","), when(until), string(id)})
+		t.rows = append(t.rows, []string{of, use, state, when(since), strings.TrimPrefix(string(id), "ed25519:")[:12], strings.Join(peers, ","), when(ended), when(until), string(id)})
 	}
-	add("this instance", "identity", "current", nil, v.Identity, nil, nil)
+	add("this instance", "identity", "current", nil, v.Identity, nil, nil, nil)
 	for _, k := range v.Signing {
-		until := k.Retired
-		if k.Revoked != nil {
-			until = k.Revoked
-		}
-		add("this instance", "signing", k.State, &k.Since, k.ID, k.Peers, until)
+		add("this instance", "signing", k.State, &k.Since, k.ID, k.Peers, cmp.Or(k.Revoked, k.Retired), k.Until)
 	}
 	for _, k := range v.Peers {
-		until := k.Until
-		if k.Revoked != nil {
-			until = k.Revoked
-		}
-		add(k.Peer, k.Use, k.State, &k.Since, k.ID, nil, until)
+		add(k.Peer, k.Use, k.State, &k.Since, k.ID, nil, k.Revoked, k.Until)
 	}
 	return a.print(v, []any{v}, t)
 }

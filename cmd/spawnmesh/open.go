@@ -19,31 +19,40 @@ func (a *app) openOnHub(ctx context.Context, c *control.Client, v hub.AgentView)
 		return "", err
 	}
 	if v.State == commands.Queued {
-		return "it waits for " + missing(v, conn), nil
+		return a.whyQueued(v, conn), nil
 	}
-	said := fmt.Sprintf("it is %s", v.State)
+	said := clauseOf(v)
 	if conn.Linked && conn.Liveness == "alive" {
 		return said, nil
 	}
-	return fmt.Sprintf("%s, as %s last said: the link is %s (%s); an agent of a host that is gone for good ends with: %s connections revoke %s --reason WHY",
-		said, v.Spoke, linkOf(conn), seenOf(conn), a.self(), v.Spoke), nil
+	return fmt.Sprintf("%s, as %s last said: the link is %s (%s); an agent of a host that is gone for good ends with: %s",
+		said, v.Spoke, linkOf(conn), seenOf(conn), a.line("connections", "revoke", v.Spoke, "--reason", "WHY")), nil
 }
 
-// missing says what an agent waits for that has not started.
-func missing(v hub.AgentView, conn connectionView) string {
+// whyQueued says what an agent waits for that has not started, as far as its hub
+// knows. A spoke runs what it has accepted, whoever is away.
+func (a *app) whyQueued(v hub.AgentView, conn connectionView) string {
+	started := fmt.Sprintf("%s has accepted it and may have started it; what became of it is told when", v.Spoke)
 	switch {
+	case conn.State != store.Active && v.AcceptedAt != nil:
+		return fmt.Sprintf("%s the connection, which is %s, is resumed", started, conn.State)
 	case conn.State != store.Active:
-		return fmt.Sprintf("the connection with %s, which is %s", v.Spoke, conn.State)
+		return fmt.Sprintf("it waits for the connection with %s, which is %s", v.Spoke, conn.State)
+	case conn.Says.State == string(store.Suspended):
+		return fmt.Sprintf("it waits until %s resumes the connection, which it has suspended: %s", v.Spoke, conn.Says.Reason)
+	case !conn.Linked && v.AcceptedAt != nil:
+		return fmt.Sprintf("%s the link, which is down (%s), is up", started, seenOf(conn))
 	case !conn.Linked:
-		return fmt.Sprintf("the link with %s, which is down (%s)", v.Spoke, seenOf(conn))
+		return fmt.Sprintf("it waits for the link with %s, which is down (%s)", v.Spoke, seenOf(conn))
 	case conn.Says.Refuses != nil:
-		return fmt.Sprintf("%s, which has ended the key that this hub signs with; after a restore from an older backup: spawnmesh keys revoke %s --reason restored", v.Spoke, conn.Says.Refuses.Key)
+		return fmt.Sprintf("it waits for %s, which has ended the key that this hub signs with; after a restore from an older backup: %s",
+			v.Spoke, a.line("keys", "revoke", string(conn.Says.Refuses.Key), "--reason", "restored"))
 	case v.AcceptedAt == nil:
-		return fmt.Sprintf("%s to accept it", v.Spoke)
+		return fmt.Sprintf("it waits for %s to accept it", v.Spoke)
 	case v.Attempt > 0:
-		return "its next try"
+		return "it waits for its next try"
 	}
-	return fmt.Sprintf("a free slot on %s, which has %d", v.Spoke, conn.Slots)
+	return fmt.Sprintf("it waits for a free slot on %s, which has %d", v.Spoke, conn.Slots)
 }
 
 // statusOnHost says what else the host of an open agent may want to know.
@@ -53,9 +62,9 @@ func (a *app) statusOnHost(ctx context.Context, v agentView) error {
 	case err != nil:
 		return err
 	case v.State == commands.Queued:
-		fmt.Fprintf(a.err, "\nwhy it waits: %s why %s\n", a.self(), v.Task)
+		fmt.Fprintf(a.err, "\nwhy it waits: %s\n", a.line("why", v.Task))
 	case !control.Runs(ctx, dir):
-		fmt.Fprintf(a.err, "\nno spoke runs here: this is what the last one wrote; start it with: %s spoke run\n", a.self())
+		fmt.Fprintf(a.err, "\nno spoke runs here: this is what the last one wrote; start it with: %s\n", a.line("spoke", "run"))
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,6 +60,7 @@ type table struct {
 	rows       [][]string // of len(head) + len(wide) cells
 	names      []string   // what -o name prints, one per row
 	empty      string     // what is said instead of an empty table
+	yields     string     // heading of the column that is cut first where a terminal is too narrow; "": the last
 }
 
 // print writes v as the output format asks: the table for people, v itself for
@@ -95,8 +97,36 @@ func (a *app) print(v any, list []any, t table) error {
 	limit := 0
 	if a.output != "wide" {
 		limit = columnsOf(a.out)
+		narrow(rows, slices.Index(columns, t.yields), limit)
 	}
 	return a.align(rows, limit)
+}
+
+// leastYield is how many characters of a column stay that is cut first: those of
+// the longest state.
+const leastYield = len(commands.Unavailable)
+
+// narrow cuts the cells of one column as far as rows are too wide for limit.
+func narrow(rows [][]string, column, limit int) {
+	if column < 0 || limit <= 0 {
+		return
+	}
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	over := 2*(len(widths)-1) - limit
+	for _, w := range widths {
+		over += w
+	}
+	if over <= 0 {
+		return
+	}
+	for _, row := range rows {
+		row[column] = shorten(row[column], max(widths[column]-over, leastYield))
+	}
 }
 
 // printList is print for a list, which in JSON is never null.

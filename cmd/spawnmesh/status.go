@@ -72,7 +72,7 @@ func (a *app) statusOf(ctx context.Context, c *control.Client, id string, ask bo
 	}
 	said, err := a.openOnHub(ctx, c, v.AgentView)
 	if err == nil {
-		fmt.Fprintf(a.err, "\n%s; see: %s connections show %s\n", said, a.self(), v.Spoke)
+		fmt.Fprintf(a.err, "\n%s; see: %s\n", printable(said), a.line("connections", "show", v.Spoke))
 	}
 	return err
 }
@@ -279,7 +279,7 @@ func (a *app) printMirrors(list []store.Mirror) error {
 }
 
 func (a *app) printAgents(list []agentView) error {
-	t := table{head: append(peersOf(list), "STATE", "AGE", "COMMAND"), wide: []string{"ATTEMPT", "PRIORITY", "BY", "FULL ID"},
+	t := table{head: append(peersOf(list), "STATE", "AGE", "COMMAND"), yields: "STATE", wide: []string{"ATTEMPT", "PRIORITY", "BY", "FULL ID"},
 		empty: "no agents yet; spawn one: " + a.self() + " spawn --spoke NAME -- echo hi"}
 	for _, v := range list {
 		m, row := v.Mirror, []string{shortID(v.Task)}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -42,7 +45,7 @@ func (a *app) why(ctx context.Context, c *control.Client, id string) error {
 	w := struct {
 		Task string `json:"id"`
 		Why  string `json:"why"`
-	}{v.Task, "it is " + v.Sentence()}
+	}{v.Task, clauseOf(v.AgentView)}
 	if !v.State.Terminal() {
 		said, err := a.openOnHub(ctx, c, v.AgentView)
 		if err != nil {
@@ -58,4 +61,28 @@ func (a *app) why(ctx context.Context, c *control.Client, id string) error {
 	}
 	_, err := fmt.Fprintln(a.out, printable(w.Why))
 	return err
+}
+
+// clauses say how an agent stands, by its state.
+var clauses = map[commands.State]string{
+	commands.Claimed:       "it is about to start",
+	commands.Running:       "it is running",
+	commands.AwaitingInput: "it waits for input",
+	commands.Completed:     "it has completed",
+	commands.Failed:        "it has failed",
+	commands.Cancelled:     "it was cancelled",
+	commands.Expired:       "it has expired",
+	commands.Unavailable:   "it could not be run",
+}
+
+// clauseOf says in one clause how an agent stands, and by which reason.
+func clauseOf(v hub.AgentView) string {
+	if v.Refusal != nil {
+		return "it " + v.Sentence()
+	}
+	clause, known := clauses[v.State]
+	if !known {
+		clause = "it is " + string(v.State)
+	}
+	return clause + strings.TrimPrefix(v.Sentence(), string(v.State))
 }

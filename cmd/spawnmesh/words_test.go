@@ -335,6 +335,24 @@ func TestWhereTheDataIs(t *testing.T) {
 	}
 }
 
+// The help of what ends something says what ends, and what has to be given.
+func TestWhatEndsIsSaid(t *testing.T) {
+	t.Parallel()
+	tests := map[string][]string{
+		"connections suspend": {"What the spoke has\naccepted it starts and runs all the same", "At a spoke the link stays", "suspend attic --reason 'holiday'", "record WHY (required)"},
+		"connections resume":  {"resume attic\n", "record WHY\n"},
+		"connections revoke":  {"Running agents are killed", "queued is\ndropped", "revoke attic --reason 'the host was sold'", "record WHY (required)"},
+		"keys revoke":         {"revoke current --reason 'the disk was copied'", "agents and\nconnections go on", "record WHY (required)"},
+		"hub run":             {"(default 30d)"},
+	}
+	for line, parts := range tests {
+		s := typed(t, append(strings.Fields(line), "--help")...)
+		for _, part := range parts {
+			require.Contains(t, s.out, part, line)
+		}
+	}
+}
+
 func TestDurations(t *testing.T) {
 	t.Parallel()
 	good := map[string]struct {

@@ -270,11 +270,12 @@ func Decode(r *http.Request, v any) error {
 
 // A Check is one thing that an instance looked at, and what is wrong with it.
 type Check struct {
-	Name    string `json:"name"`
-	OK      bool   `json:"ok"`
-	Note    string `json:"note,omitempty"` // what there is to say of it when it is fine
-	Problem string `json:"problem,omitempty"`
-	Remote  bool   `json:"remote,omitempty"` // it needs another host, too: restarting this instance mends nothing
+	Name    string   `json:"name"`
+	OK      bool     `json:"ok"`
+	Note    string   `json:"note,omitempty"` // what there is to say of it when it is fine
+	Problem string   `json:"problem,omitempty"`
+	Run     []string `json:"run,omitempty"`    // as in [commands.Refused]
+	Remote  bool     `json:"remote,omitempty"` // it needs another host, too: restarting this instance mends nothing
 }
 
 // NewCheck makes a check of an error.
@@ -282,9 +283,9 @@ func NewCheck(name string, err error) Check {
 	if err == nil {
 		return Check{Name: name, OK: true}
 	}
-	problem := err.Error()
-	if r := (*commands.Refused)(nil); errors.As(err, &r) && r.Hint != "" {
-		problem += "; " + r.Hint
+	c := Check{Name: name, Problem: err.Error()}
+	if r, ok := errors.AsType[*commands.Refused](err); ok && r.Hint != "" {
+		c.Problem, c.Run = c.Problem+"; "+r.Hint, r.Run
 	}
-	return Check{Name: name, Problem: problem}
+	return c
 }

@@ -292,21 +292,33 @@ func TestWhatIsNoAnswer(t *testing.T) {
 	require.Equal(t, commands.Internal, commands.CodeOf(c.Do(t.Context(), "GET", "/text", nil, &out)))
 	require.ErrorContains(t, c.Do(t.Context(), "GET", "/teapot", nil, &out), "418")
 	err = c.Do(t.Context(), "GET", "/v1/nothing", nil, &out)
+	require.Equal(t, commands.Unreachable, commands.CodeOf(err), "something that serves what reads: %v", err)
+	m.HandleFunc("/v1/instance", func(w http.ResponseWriter, _ *http.Request) { JSON(w, map[string]string{"role": "hub"}) })
+	err = c.Do(t.Context(), "GET", "/v1/nothing", nil, &out)
 	require.Equal(t, commands.Validation, commands.CodeOf(err), "an instance of another role: %v", err)
-	require.ErrorContains(t, err, dir)
+	require.ErrorContains(t, err, "the instance in "+dir+" is a hub; this is asked of its spokes")
 }
 
 func TestNobodyIsThere(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "none")
+	tests := map[string]struct {
+		holds []string
+		run   []string
+	}{"nothing": {nil, []string{"hub", "run"}}, "a spoke": {[]string{"keys"}, []string{"spoke", "run"}}, "a hub": {[]string{"keys", "nats"}, []string{"hub", "run"}}}
+	for name, tt := range tests {
+		dir := t.TempDir()
+		for _, name := range tt.holds {
+			require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+		}
 
-	err := NewClient(dir).Do(t.Context(), "GET", "/", nil, nil)
+		err := NewClient(dir).Do(t.Context(), "GET", "/", nil, nil)
 
-	refused, ok := errors.AsType[*commands.Refused](err)
-	require.True(t, ok)
-	require.Equal(t, commands.Unreachable, refused.Code)
-	require.Contains(t, refused.Why, dir)
-	require.Contains(t, refused.Hint, "--data-dir "+dir)
+		refused, ok := errors.AsType[*commands.Refused](err)
+		require.True(t, ok)
+		require.Equal(t, commands.Unreachable, refused.Code)
+		require.Equal(t, "no instance runs in "+dir, refused.Why)
+		require.Equal(t, tt.run, refused.Run, name)
+	}
 }
 
 func TestServingEndsWithItsListener(t *testing.T) {

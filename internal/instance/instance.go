@@ -16,8 +16,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -83,7 +81,7 @@ func (o Options) reach(ctx context.Context, patience time.Duration) error {
 	err := store.Reach(ctx, o.DatabaseURL, patience, func(err error) {
 		o.Log.WarnContext(ctx, "the database that DATABASE_URL names does not answer; it is tried again", "at_most", patience, "err", err)
 	})
-	if _, bad := errors.AsType[*pgconn.ParseConfigError](err); bad {
+	if errors.Is(err, store.ErrAddress) {
 		return commands.Refuse(commands.Validation, "DATABASE_URL cannot be read: %v", err).Hinting("as in: postgres://USER@HOST:5432/NAME")
 	}
 	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {

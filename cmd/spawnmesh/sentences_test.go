@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// What why says of an agent is a sentence, however the agent stands.
+func TestHowAnAgentStands(t *testing.T) {
+	t.Parallel()
+	result := func(state commands.State, summary string) hub.AgentView {
+		raw, err := json.Marshal(&commands.Result{State: state, Summary: summary})
+		require.NoError(t, err)
+		return hub.AgentView{Mirror: store.Mirror{State: state, Result: raw}}
+	}
+	refused := hub.AgentView{Mirror: store.Mirror{State: commands.Unavailable, Reason: commands.PolicyDenied, Refusal: json.RawMessage(`{}`),
+		Refusals: []store.Refusal{{Spoke: "attic", Code: commands.Policy, Why: "no"}}}}
+	tests := map[string]hub.AgentView{
+		"it was refused by attic: no (POLICY)":                 refused,
+		"it has failed: exit code 3":                           result(commands.Failed, "exit code 3"),
+		"it has completed":                                     result(commands.Completed, "completed"),
+		"it was cancelled: killed after 3s":                    result(commands.Cancelled, "killed after 3s"),
+		"it is running":                                        {Mirror: store.Mirror{State: commands.Running}},
+		"it is about to start":                                 {Mirror: store.Mirror{State: commands.Claimed}},
+		"it has expired (command_expired)":                     {Mirror: store.Mirror{State: commands.Expired, Reason: commands.CommandExpired}},
+		"it could not be run (link_revoked)":                   {Mirror: store.Mirror{State: commands.Unavailable, Reason: commands.LinkRevoked}},
+		"it is " + string(commands.Paused):                     {Mirror: store.Mirror{State: commands.Paused}},
+		"it waits for input":                                   {Mirror: store.Mirror{State: commands.AwaitingInput}},
+		"it was cancelled (" + string(commands.Operator) + ")": {Mirror: store.Mirror{State: commands.Cancelled, Reason: commands.Operator}},
+	}
+	for want, v := range tests {
+		require.Equal(t, want, clauseOf(v))
+	}
+}
+
+// What a spoke has accepted it runs, also while nobody hears of it.
+func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	conn := func(state store.ConnState, linked bool, says commands.LinkView) connectionView {
+		return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: state}, Linked: linked, Liveness: "late", Slots: 4, Says: says}}
+	}
+	ordered, accepted := hub.AgentView{Mirror: store.Mirror{Spoke: "attic"}}, hub.AgentView{Mirror: store.Mirror{Spoke: "attic", AcceptedAt: &now}}
+	again := accepted
+	again.Attempt = 1
+	holds := commands.LinkView{State: "suspended", Reason: "holiday"}
+	tests := map[string]struct {
+		agent hub.AgentView
+		conn  connectionView
+	}{
+		"it waits for the connection with attic, which is suspended":                                                                   {ordered, conn(store.Suspended, false, commands.LinkView{})},
+		"attic has accepted it and may have started it; what became of it is told when the connection, which is suspended, is resumed": {accepted, conn(store.Suspended, false, commands.LinkView{})},
+		"it waits until attic resumes the connection, which it has suspended: holiday":                                                 {ordered, conn(store.Active, true, holds)},
+		"it waits for the link with attic, which is down (late)":                                                                       {ordered, conn(store.Active, false, commands.LinkView{})},
+		"attic has accepted it and may have started it; what became of it is told when the link, which is down (late), is up":          {accepted, conn(store.Active, false, commands.LinkView{})},
+		"it waits for attic to accept it":                {ordered, conn(store.Active, true, commands.LinkView{})},
+		"it waits for its next try":                      {again, conn(store.Active, true, commands.LinkView{})},
+		"it waits for a free slot on attic, which has 4": {accepted, conn(store.Active, true, commands.LinkView{})},
+	}
+	for want, tt := range tests {
+		require.Equal(t, want, (&app{}).whyQueued(tt.agent, tt.conn))
+	}
+}
+
+// A list of connections has short cells, sentences below it, and no numbers that
+// nobody knows.
+func TestConnectionsAsATable(t *testing.T) {
+	t.Parallel()
+	seen := time.Now().Add(-94 * time.Second)
+	spoke := func(name string, state store.ConnState, liveness string, says commands.LinkView) connectionView {
+		return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: name, State: state, By: "uid:0", Reason: "holiday", Authority: store.Commands},
+			Liveness: liveness, LastSeen: &seen, Slots: 4, Running: 3, Queued: 20, Says: says}}
+	}
+	long := "lab says: two instances run with the key of barn and are heard by turns"
+	views := []connectionView{spoke("attic", store.Active, "alive", commands.LinkView{State: "active"}), spoke("barn", store.Active, "alive", commands.LinkView{State: "suspended", Reason: long}),
+		spoke("cellar", store.Active, "dead", commands.LinkView{}), spoke("loft", store.Suspended, "late", commands.LinkView{}), spoke("shed", store.Revoked, "never seen", commands.LinkView{})}
+	var out bytes.Buffer
+	a := &app{out: &out, output: "table"}
+
+	require.NoError(t, a.printConnections(views))
+
+	require.Equal(t, `NAME    STATE              LINK  SEEN            SLOTS  RUNNING  QUEUED
+attic   active             down  alive 94s       4      3        20
+barn    suspended by barn  down  alive 94s       4      3        20
+cellar  active             down  dead 94s        4      -        -
+loft    suspended          down  late 94s        4      -        -
+shed    revoked            down  never seen 94s  4      -        -
+barn: suspended by barn: `+long+`
+loft: suspended by uid:0: holiday
+`, out.String())
+	out.Reset()
+	require.NoError(t, a.printConnection(views[2]))
+	require.Regexp(t, `(?m)^agents +3 running, 20 queued, 4 slots, as of its last heartbeat, 94s ago$`, out.String())
+	out.Reset()
+	require.NoError(t, a.printConnection(views[1]))
+	require.Regexp(t, `(?m)^suspended +by barn: lab says`, out.String())
+}
+
+// On a narrow terminal the state gives way before the command is lost.
+func TestAgentsOnANarrowTerminal(t *testing.T) {
+	t.Parallel()
+	keyboard, screen := aTerminal(t, 60)
+	a := &app{out: screen, output: "table"}
+	made := time.Now().Add(-5 * time.Second)
+	list := []agentView{{AgentView: hub.AgentView{Mirror: store.Mirror{Task: newID(), Spoke: "cellar", State: commands.Unavailable, Reason: "capability_missing", Title: "the nightly run of all", CreatedAt: made}}},
+		{AgentView: hub.AgentView{Mirror: store.Mirror{Task: newID(), Spoke: "attic", State: commands.Running, Title: "another one", CreatedAt: made}}}}
+
+	require.NoError(t, a.printAgents(list))
+
+	got := make([]byte, 4096)
+	var text string
+	for strings.Count(text, "\n") < 3 {
+		n, err := keyboard.Read(got)
+		require.NoError(t, err)
+		text += string(got[:n])
+	}
+	lines := strings.Split(strings.ReplaceAll(text, "\r", ""), "\n")
+	require.Regexp(t, `^\S{18}  cellar  unavailabl…  5s   the nightly r…$`, lines[1])
+	require.Regexp(t, `^\S{18}  attic   running      5s   another one$`, lines[2])
+}
+
+// An end is not taken for the time until which a key verifies.
+func TestKeysAsATable(t *testing.T) {
+	t.Parallel()
+	at := func(day int) *time.Time { d := time.Date(2030, 1, day, 0, 0, 0, 0, time.Local); return &d }
+	v := store.KeysView{Identity: "ed25519:iiiiiiiiiiiii", Signing: []store.OwnKeyView{{ID: "ed25519:ccccccccccccc", State: "current", Since: *at(2)},
+		{ID: "ed25519:ooooooooooooo", State: "old", Since: *at(1), Retired: at(2), Until: at(9)}}, Peers: []store.PeerKeyView{{Peer: "attic", Use: "signing", State: "valid", Since: *at(1), Until: at(8)}}}
+	v.Peers[0].ID = "ed25519:ppppppppppppp"
+	var out bytes.Buffer
+
+	require.NoError(t, (&app{out: &out, output: "wide"}).printKeys(v))
+
+	text := out.String()
+	require.Regexp(t, `^OF +USE +STATE +SINCE +KEY +SIGNS FOR +ENDED +VERIFIES UNTIL +ID\n`, text)
+	require.Regexp(t, `(?m) old .* 2030-01-02 00:00:00 +2030-01-09 00:00:00 +ed25519:o+$`, text)
+	require.Regexp(t, `(?m)^attic .* - +2030-01-08 00:00:00 +ed25519:p+$`, text)
+}
