@@ -197,7 +197,7 @@ func pruningIsBehind(b board, url string) {
 	got := b.hand.run("", "doctor")
 
 	require.Equal(b.t, exitUnexpected, got.code)
-	require.Regexp(b.t, `(?m)^database +WRONG: pruning does not keep up with inbox; keep it for less time, as in: spawnmesh retention inbox 7d$`, got.out)
+	require.Regexp(b.t, `(?m)^database +WRONG: pruning does not keep up with inbox; keep it for less time, as in: spawnmesh --data-dir \S+ retention inbox 7d$`, got.out)
 	require.Regexp(b.t, `(?m)^inbox .*\(behind\)$`, b.hand.do("retention"))
 	_, err = conn.Exec(b.t.Context(), `UPDATE retention SET behind = false`)
 	require.NoError(b.t, err)

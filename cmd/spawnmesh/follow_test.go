@@ -25,7 +25,7 @@ func TestPatienceEnds(t *testing.T) {
 	}{
 		"with a hub that took the order": {func(a *app, ctx context.Context, c *control.Client) (hub.AgentView, error) {
 			return a.await(ctx, c, "A1")
-		}, patience, "the hub did not answer for 1m0s; agent A1 goes on"},
+		}, patience, "the hub did not answer for 1m; agent A1 goes on"},
 		"with one that never answered": {func(a *app, ctx context.Context, c *control.Client) (hub.AgentView, error) {
 			return a.followLogs(ctx, c, "A1", 0)
 		}, 0, "no instance runs in"},
@@ -41,7 +41,7 @@ func TestPatienceEnds(t *testing.T) {
 				require.Equal(t, commands.Unreachable, commands.CodeOf(err))
 				require.ErrorContains(t, err, tt.says)
 				require.InDelta(t, tt.bears.Seconds(), time.Since(began).Seconds(), 1)
-				require.Equal(t, tt.bears > 0, strings.Contains(said.String(), "agent A1 goes on, and this waits for 1m0s"), said.String())
+				require.Equal(t, tt.bears > 0, strings.Contains(said.String(), "agent A1 goes on, and this waits for 1m"), said.String())
 			})
 		})
 	}

@@ -31,7 +31,7 @@ func keysByHand(t *testing.T, _ *fleet.Mesh, h, s hand) {
 
 	h.refused(exitMisuse, "to revoke a key needs a reason", "keys", "revoke", "current")
 	h.refused(exitMisuse, "an old key verifies for", "keys", "rotate", "--overlap", "1s")
-	h.refused(exitNotFound, "see: spawnmesh keys list", "keys", "revoke", "nobodys-key", "--reason", "copied")
+	h.refused(exitNotFound, "see: spawnmesh --data-dir "+h.dir+" keys list", "keys", "revoke", "nobodys-key", "--reason", "copied")
 	var third store.KeysView
 	h.read(&third, 0, "keys", "revoke", short(first), "--reason", "the disk was copied")
 	var states []string
