@@ -80,6 +80,7 @@ func TestBacklogAloneWaiting(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := alone(t)
+			b.do("quota", "create", "four", "--concurrent", "4") // a claim makes no instance
 			owner := b.begin(b.in([]string{"backlog", "claim", "--owner", "owner", "--lane", "other", "--wait", "10m", "--json"})...)
 			require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the owner's server", func() (bool, error) {
 				guest, err := postgres.Visit(t.Context(), b.dir)

@@ -68,8 +68,8 @@ var connectionWords = map[string]struct{ short, long, example string }{
 	"suspend": {"Stop ordering, or obeying, until the connection is resumed", `Stop a connection until it is resumed. Agents that run go on, on both sides.
 
 At a hub the link is cut. New orders and kills wait for resume. What the spoke has
-accepted it starts and runs all the same, and what becomes of it is told after resume;
-to stop that, kill it first.
+accepted it starts and runs all the same, and its end is told after resume; to stop
+that, kill it first.
 
 At a spoke the link stays. Nothing of that hub is taken or started; what is queued
 waits for resume.`, "--reason 'holiday'"},

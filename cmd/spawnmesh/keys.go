@@ -17,10 +17,10 @@ func (a *app) keysCommand() *cobra.Command {
 	c := &cobra.Command{Use: "keys", Short: "See and change the keys that messages are signed with"}
 	list := &cobra.Command{
 		Use: "list", Short: "List the keys of this instance and of its peers", Args: cobra.NoArgs,
-		Long: `List the keys of this instance and of its peers. With -o wide: when a key was replaced
-or revoked (ENDED), and until when messages that it signed are taken (VERIFIES UNTIL).
-A peer counts the overlap from when it took the new key; for an old key of this
-instance the time shown is that of a peer that took it at once.`,
+		Long: `List the keys of this instance and of its peers. With -o wide: when a key was
+replaced or revoked (ENDED), and until when messages that it signed are taken
+(VERIFIES UNTIL). A peer counts the overlap from when it took the new key; for an old
+key of this instance the time shown is that of a peer that took it at once.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, err := a.client()
 			if err != nil {

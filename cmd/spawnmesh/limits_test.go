@@ -66,7 +66,7 @@ func kindsOfBudgets(b board) {
 	}
 	require.Regexp(b.t, `(?m)^rolling +lane:slow +5 +0 +0 +5 +tokens +queue +over the last 7d$`, b.do("budget", "list", "-o", "wide"))
 	require.Equal(b.t, "nightly\nrolling\nsmall\n", b.do("budget", "list", "-o", "name"))
-	b.refused(exitConflict, commands.Conflict, "spawnmesh budget remove rolling", "budget", "create", "rolling", "--dimension", "usd", "--hard", "5")
+	b.refused(exitConflict, commands.Conflict, "spawnmesh --data-dir "+b.dir+" budget remove rolling", "budget", "create", "rolling", "--dimension", "usd", "--hard", "5")
 	require.Contains(b.t, b.do("budget", "create", "rolling", "--dimension", "tokens", "--hard", "9", "--rolling", "1d", "--scope", "lane:slow"), "9 of 9 tokens left, over the last 1d")
 
 	b.refused(exitMisuse, commands.Validation, "needs a reason", "budget", "reset", "rolling", "--yes")
