@@ -118,7 +118,7 @@ func (h *Hub) findSpoke(text string) (federation.Status, error) {
 	s, err := h.board.Find(text, store.Commands)
 	if err != nil {
 		if up, known := h.board.Find(text, store.Obeys); known == nil {
-			return s, commands.Refuse(commands.Validation, "%s is a hub that this instance obeys, not a spoke of it", up.Name).Hinting("see: spawnmesh connections list")
+			return s, commands.Refuse(commands.Validation, "%s is a hub that this instance obeys, not a spoke of it", up.Name).Hinting("see").Running("connections", "list")
 		}
 	}
 	return s, err

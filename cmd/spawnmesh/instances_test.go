@@ -75,10 +75,9 @@ func noInstance(t *testing.T, _ *fleet.Mesh, _, _ hand) {
 		"there is none yet: name another --data-dir, or begin with: spawnmesh --data-dir "+none.dir+" hub run")
 }
 
-func otherRole(t *testing.T, _ *fleet.Mesh, h, s hand) {
+func otherRole(t *testing.T, _ *fleet.Mesh, _, s hand) {
 	s.refused(exitMisuse, "the instance in "+s.dir+" is a spoke; this is asked of its hub", "spawn", "--spoke", "x", "--", "true")
 	s.refused(exitMisuse, "name that one with --data-dir", "invite", "--name", "x")
-	h.refused(exitMisuse, "the instance in "+h.dir+" is a hub; this is asked of its spokes", "spoke", "policy", "reload")
 }
 
 func noPostgres(t *testing.T, _ *fleet.Mesh, _, _ hand) {

@@ -69,7 +69,7 @@ func (n *Node) ofOneRole(ordered, here *http.ServeMux) http.HandlerFunc {
 		switch {
 		case away == nil && local == nil:
 			control.Error(w, commands.Refuse(commands.Ambiguous, "%s fits an agent that runs here and one that runs on a spoke", r.PathValue("id")).
-				Hinting("use more of the id; see: spawnmesh agents -o wide"))
+				Hinting("use more of the id; see").Running("agents", "-o", "wide"))
 		case commands.CodeOf(away) == commands.NotFound && commands.CodeOf(local) != commands.NotFound:
 			if _, pattern := here.Handler(r); pattern == "" {
 				control.Error(w, commands.Refuse(commands.Validation, "agent %s runs here, by order of a hub: this is asked of spokes", r.PathValue("id")))

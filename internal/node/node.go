@@ -131,7 +131,7 @@ func (n *Node) commandsNobody(ctx context.Context) error {
 		return nil
 	}
 	return commands.Refuse(commands.Conflict, "this instance has spokes of its own: %s", strings.Join(names, ", ")).
-		Hinting("run it as their hub; it then works for the hubs that it has joined, too: spawnmesh hub run")
+		Hinting("run it as their hub; it then works for the hubs that it has joined, too").Running("hub", "run")
 }
 
 // work returns when the instance is to stop, and its spoke has drained. What goes
