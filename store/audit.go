@@ -62,18 +62,25 @@ const auditOf = `WITH objects AS MATERIALIZED (
 
 const auditOfAll = `SELECT ` + auditColumns + ` FROM (SELECT * FROM audit ORDER BY seq DESC LIMIT $1) AS newest ORDER BY seq`
 
+// auditHere orders by the workspace, too, which is the same in all rows that it may
+// see: only the index of a workspace has them in that order.
+const auditHere = `SELECT ` + auditColumns + ` FROM (SELECT * FROM audit ORDER BY workspace DESC, seq DESC LIMIT $1) AS newest ORDER BY seq`
+
 // AuditTrail returns the rows about object in order, or the newest limit rows
 // of all when object is empty. Acts on many tasks at once are found under each.
 func (db *DB) AuditTrail(ctx context.Context, object string, limit int) ([]AuditRow, error) {
-	return ReadAudit(ctx, db.pool, object, limit)
+	return readAudit(ctx, db.pool, auditOfAll, object, limit)
 }
 
-// ReadAudit is [DB.AuditTrail] over q: a transaction in a workspace sees the rows
-// of that workspace.
-func ReadAudit(ctx context.Context, q interface {
+// AuditHere is [DB.AuditTrail] of the workspace that a transaction works in.
+func AuditHere(ctx context.Context, tx *Tx, object string, limit int) ([]AuditRow, error) {
+	return readAudit(ctx, tx, auditHere, object, limit)
+}
+
+func readAudit(ctx context.Context, q interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}, object string, limit int) ([]AuditRow, error) {
-	sql, args := auditOfAll, []any{limit}
+}, all, object string, limit int) ([]AuditRow, error) {
+	sql, args := all, []any{limit}
 	if object != "" {
 		var task *uuid.UUID // nil: it names no task
 		if id, err := uuid.Parse(object); err == nil {

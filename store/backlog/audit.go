@@ -19,7 +19,7 @@ func (ws *Workspace) Audit(ctx context.Context, ref string, limit int) (list []s
 			}
 			object = t.ID
 		}
-		list, err = store.ReadAudit(ctx, tx, object, limit)
+		list, err = store.AuditHere(ctx, tx, object, limit)
 		return err
 	})
 	return list, err
