@@ -46,11 +46,12 @@ func (db *DB) Prune(ctx context.Context, period, within time.Duration) (map[stri
 }
 
 // pruneTurn reports whether nobody has pruned within the last period, and notes
-// that we do.
+// that we do. A turn in the future was taken by a clock that was ahead.
 func (db *DB) pruneTurn(ctx context.Context, period time.Duration) (mine bool, err error) {
 	err = db.Tx(ctx, "taking the turn to prune", func(ctx context.Context, tx *Tx) error {
 		tag, err := tx.Exec(ctx, `INSERT INTO retention AS r (kind, pruned_at) VALUES ('', clock_timestamp())
-			ON CONFLICT (kind) DO UPDATE SET pruned_at = clock_timestamp() WHERE r.pruned_at <= clock_timestamp() - $1::interval`, period)
+			ON CONFLICT (kind) DO UPDATE SET pruned_at = clock_timestamp()
+				WHERE r.pruned_at NOT BETWEEN clock_timestamp() - $1::interval AND clock_timestamp()`, period)
 		mine = tag.RowsAffected() > 0
 		return err
 	})
@@ -78,8 +79,8 @@ func (db *DB) notePruned(ctx context.Context, removed map[string]int64, left []K
 			behind := slices.ContainsFunc(left, func(l Kind) bool { return l.Name == k.Name })
 			b.Queue(`INSERT INTO retention AS r (kind, pruned_at, removed, behind, bytes, bytes_at) VALUES ($1, clock_timestamp(), $2, $3, table_bytes($4), clock_timestamp())
 				ON CONFLICT (kind) DO UPDATE SET pruned_at = excluded.pruned_at, removed = excluded.removed, behind = excluded.behind,
-					bytes = CASE WHEN r.bytes_at > clock_timestamp() - interval '1 day' THEN r.bytes ELSE excluded.bytes END,
-					bytes_at = CASE WHEN r.bytes_at > clock_timestamp() - interval '1 day' THEN r.bytes_at ELSE excluded.bytes_at END`,
+					bytes = CASE WHEN r.bytes_at BETWEEN clock_timestamp() - interval '1 day' AND clock_timestamp() THEN r.bytes ELSE excluded.bytes END,
+					bytes_at = CASE WHEN r.bytes_at BETWEEN clock_timestamp() - interval '1 day' AND clock_timestamp() THEN r.bytes_at ELSE excluded.bytes_at END`,
 				k.Name, removed[k.Name], behind, k.tables)
 		}
 		return tx.SendBatch(ctx, &b).Close()

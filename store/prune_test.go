@@ -102,6 +102,37 @@ func TestTheAuditIsPrunedByItsOwnRule(t *testing.T) {
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'audit.pruned'`), "the audit says that it was pruned")
 }
 
+// A clock that was ahead for a while leaves rows of the future in front of old ones.
+func TestAuditRowsOfAClockThatWasAheadStopNoPruning(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	require.NoError(t, s.Exec(`INSERT INTO audit (at, actor, action) SELECT now() + interval '2 years', 'ann', 'ahead' FROM generate_series(1, 6000)`))
+	require.NoError(t, s.Exec(`INSERT INTO audit (at, actor, action) SELECT now() - interval '200 days', 'ann', 'old' FROM generate_series(1, 6000)`))
+	require.NoError(t, s.Exec(`INSERT INTO audit (actor, action) VALUES ('ann', 'young')`))
+	require.NoError(t, s.Exec(`INSERT INTO audit (at, actor, action) VALUES (now() + interval '2 years', 'ann', 'ahead of nothing old'), (now() - interval '200 days', 'ann', 'behind a young one')`))
+
+	prune(t, s)
+
+	require.Zero(t, s.Count(t, `SELECT count(*) FROM audit WHERE action IN ('ahead', 'old')`))
+	require.Equal(t, 2, s.Count(t, `SELECT count(*) FROM audit WHERE action IN ('young', 'ahead of nothing old')`))
+}
+
+func TestATurnOfAClockThatWasAheadStopsNoPruning(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	prune(t, s)
+	require.NoError(t, s.Exec(`UPDATE retention SET pruned_at = now() + interval '2 years'`))
+	require.NoError(t, s.Exec(`UPDATE retention SET bytes = -1, bytes_at = now() + interval '2 years' WHERE kind <> ''`))
+
+	_, err := s.DB.Prune(t.Context(), time.Hour, time.Minute)
+
+	require.NoError(t, err)
+	require.Zero(t, s.Count(t, `SELECT count(*) FROM retention WHERE pruned_at > now() + interval '1 year' OR bytes_at > now() + interval '1 year' OR bytes < 0`))
+	none, err := s.DB.Prune(t.Context(), time.Hour, time.Minute)
+	require.NoError(t, err)
+	require.Empty(t, none, "the turn is taken for an hour")
+}
+
 func TestPruningGoesOnUntilItsTimeIsOver(t *testing.T) {
 	t.Parallel()
 	s := storetest.NewSide(t, 1, 2)

@@ -60,7 +60,11 @@ func (ws *Workspace) link(ctx context.Context, tx *store.Tx, task, dep Task) err
 	if err := pull(ctx, tx, []string{task.ID}); err != nil {
 		return err
 	}
-	met, bad := meets(known[dep.ID].state, task.OnFailedDep)
+	held, there := known[dep.ID]
+	if !there {
+		return errRaced // it was pruned
+	}
+	met, bad := meets(held.state, task.OnFailedDep)
 	if bad && task.OnFailedDep == "cancel" {
 		return commands.Refuse(commands.Conflict, "task %s is %s, and %s is to be cancelled when a dependency fails", dep.Name(), dep.State, task.Name())
 	}

@@ -1,6 +1,7 @@
 package backlog_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -56,6 +57,48 @@ func TestOldTasksGoWithAllThatIsKeptAboutThem(t *testing.T) {
 	stats, err := b.Stats(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, map[commands.State]int64{commands.Queued: 2, commands.Failed: 1}, stats.States, "what somebody waits for stays: it may be retried")
+}
+
+// Pruning has looked at what is old and holds none of it yet when somebody begins
+// to wait for one of them.
+func TestATaskThatSomebodyBeginsToWaitForIsNotPruned(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	create(t, b, backlog.TaskSpec{Key: "failed", Title: "t"}, backlog.TaskSpec{Key: "done", Title: "t"})
+	for key, end := range map[string]func(context.Context, backlog.Act) (backlog.Task, error){"failed": b.Fail, "done": b.Complete} {
+		claimed := claimCards(t, b, func(c *backlog.ClaimTerms) { c.Task = key })
+		_, err := end(t.Context(), backlog.Act{Fence: &claimed[0].Fence})
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.Exec(`UPDATE tasks SET ended_at = ended_at - interval '40 days'`))
+	require.NoError(t, s.Exec(`UPDATE ended_attempts SET ended_at = ended_at - interval '40 days'`))
+	admin := owner(t, s.URL)
+	_, err := admin.Exec(t.Context(), `CREATE FUNCTION stop() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN true; END $$;
+		ALTER POLICY engine ON ended_attempts USING (stop());
+		SELECT pg_advisory_lock(7)`)
+	require.NoError(t, err)
+	pruned := make(chan error, 1)
+
+	go func() {
+		_, err := s.DB.Prune(context.Background(), 0, time.Minute)
+		pruned <- err
+	}()
+	eventually(t, "pruning looks at what is old", func() (stops bool) {
+		require.NoError(t, admin.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`).Scan(&stops))
+		return stops
+	})
+	waits := create(t, b, backlog.TaskSpec{Key: "waits", Title: "t", DependsOn: []string{"failed"}})[0]
+	_, err = admin.Exec(t.Context(), `SELECT pg_advisory_unlock(7)`)
+	require.NoError(t, err)
+	require.NoError(t, <-pruned)
+
+	require.Zero(t, s.Count(t, `SELECT count(*) FROM tasks WHERE key = 'done'`), "nobody waits for it")
+	task, err := b.Show(t.Context(), waits.ID)
+	require.NoError(t, err)
+	require.Len(t, task.DependsOn, 1)
+	require.NoError(t, b.Unlink(t.Context(), "waits", "failed"))
+	require.Len(t, claimCards(t, b, nil), 1)
 }
 
 func TestAClassThatNobodyUsesGoes(t *testing.T) {

@@ -832,6 +832,9 @@ BEGIN
             AND NOT EXISTS (SELECT FROM dependencies d WHERE d.dependency = t.id AND NOT d.met) ORDER BY w.at LIMIT batch)) AS candidates;
     SELECT array_agg(id) INTO old FROM (
         SELECT id FROM tasks WHERE id = ANY (old) AND ended_at < before ORDER BY id FOR UPDATE SKIP LOCKED) AS held;
+    -- Asked again with the tasks held, against which no edge can be added any more:
+    -- a task that came to wait for one since the first look would wait for ever.
+    SELECT array_agg(id) INTO old FROM unnest(old) AS held (id) WHERE NOT EXISTS (SELECT FROM dependencies d WHERE d.dependency = id AND NOT d.met);
     IF old IS NULL THEN RETURN 0; END IF;
     INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, state::text, -count(*) FROM tasks WHERE id = ANY (old) GROUP BY 1, 2, 3;
     DELETE FROM dependencies WHERE task = ANY (old);
@@ -863,19 +866,24 @@ CREATE TRIGGER audit_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 -- The one way by which audit rows go: as the owner of the tables, the oldest ones
--- first, never those of the last week, and another row says so.
+-- first, never those of the last week, and another row says so. Rows that were
+-- written while the clock was ahead are older than the first row that is not
+-- ahead, and go with it.
 -- +goose StatementBegin
 CREATE FUNCTION prune_audit(keep interval, batch int) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = public AS $$
 DECLARE
     n bigint;
     last bigint;
+    before timestamptz := clock_timestamp() - keep;
+    credible bigint;
 BEGIN
     IF keep IS NULL OR keep < interval '7 days' THEN
         RAISE EXCEPTION 'audit rows are kept for 7 days at least' USING ERRCODE = 'restrict_violation';
     END IF;
     PERFORM set_config('spawnmesh.pruning_audit', 'on', true);
+    SELECT seq INTO credible FROM (SELECT seq, at FROM audit WHERE at <= clock_timestamp() ORDER BY seq LIMIT 1) AS first WHERE at < before;
     WITH old AS (
-        DELETE FROM audit WHERE seq IN (SELECT seq FROM (SELECT seq, at FROM audit ORDER BY seq LIMIT batch) AS first WHERE at < clock_timestamp() - keep) RETURNING seq
+        DELETE FROM audit WHERE seq IN (SELECT seq FROM (SELECT seq, at FROM audit ORDER BY seq LIMIT batch) AS first WHERE at < before OR seq < credible) RETURNING seq
     ) SELECT count(*), max(seq) INTO n, last FROM old;
     IF n > 0 THEN
         INSERT INTO audit (actor, action, object, why) VALUES ('self', 'audit.pruned', last::text, n || ' rows up to ' || last || ', older than ' || keep);

@@ -8,7 +8,7 @@ UPDATE classes SET seen = clock_timestamp() WHERE id = ANY (ARRAY (SELECT id FRO
 
 -- Keys and idempotency keys of one call, in one order, before anybody inserts them.
 -- name: hold_names
-SELECT count(pg_advisory_xact_lock(hashtextextended('name ' || $1 || ' ' || k, 0))) FROM (SELECT k FROM unnest($2::text[]) AS k ORDER BY k) AS names
+SELECT count(pg_advisory_xact_lock(hashtextextended('names ' || $1, n))) FROM (SELECT DISTINCT hashtext(k) & 255 AS n FROM unnest($2::text[]) AS k ORDER BY n) AS names
 
 -- name: find_existing
 SELECT id::text, coalesce(key, ''), coalesce(idempotency_key, ''), request_digest, state FROM tasks
