@@ -154,11 +154,21 @@ func (b *Ended) Validate() error {
 	if err := checkAttempt(b.Task, b.Attempt); err != nil {
 		return err
 	}
+	if err := b.Exit.check(); err != nil {
+		return err
+	}
 	return checkTaskState(b.Task, b.State, b.Reason)
 }
 
 // Validate checks b.
-func (b *Killed) Validate() error { return checkTaskState(b.Task, b.State, b.Reason) }
+func (b *Killed) Validate() error {
+	for _, err := range []error{checkProcesses(b.Reaped), checkProcesses(b.Survivors)} {
+		if err != nil {
+			return err
+		}
+	}
+	return checkTaskState(b.Task, b.State, b.Reason)
+}
 
 // Validate checks b.
 func (b *TaskState) Validate() error { return checkTaskState(b.Task, b.State, b.Reason) }
@@ -168,11 +178,13 @@ func (b *Result) Validate() error {
 	if !b.State.Terminal() {
 		return Refuse(Validation, "a result names a terminal state, not %q", clip(string(b.State)))
 	}
-	if len(b.Stdout.Tail) > MaxTail || len(b.Stderr.Tail) > MaxTail {
-		return Refuse(Validation, "an output tail is above %d bytes", MaxTail)
-	}
 	if err := checkGaps(slices.Concat(b.Stdout.Gaps, b.Stderr.Gaps)); err != nil {
 		return err
+	}
+	for _, err := range []error{b.Exit.check(), checkOutput(b.Stdout), checkOutput(b.Stderr), checkProcesses(b.Reaped), checkProcesses(b.Survivors)} {
+		if err != nil {
+			return err
+		}
 	}
 	if b.Attempt < 0 || b.Attempt > maxAttempt { // 0: it was never started
 		return Refuse(Validation, "attempt %d is outside 0..%d", b.Attempt, maxAttempt)

@@ -1,6 +1,9 @@
 package commands
 
-import "fmt"
+import (
+	"fmt"
+	"regexp"
+)
 
 // Result says how a task ended.
 type Result struct {
@@ -43,6 +46,50 @@ const MaxGaps = 16
 
 // MaxTail is the limit of [Output.Tail] in bytes.
 const MaxTail = 4 << 10
+
+// MaxProcesses is the limit of [Result.Reaped] and of [Result.Survivors].
+const MaxProcesses = 256
+
+var digestForm = regexp.MustCompile(`^([0-9a-f]{64})?$`)
+
+func (x Exit) check() error {
+	if x.Code < -1 || x.Code > 255 {
+		return Refuse(Validation, "exit code %d is outside -1..255", x.Code)
+	}
+	for _, t := range []struct{ name, text string }{{"the error of an exit", x.Error}, {"the limits of an exit", x.Limits}} {
+		if err := checkText(t.name, t.text, 4096); err != nil {
+			return err
+		}
+	}
+	return checkText("the signal of an exit", x.Signal, 64)
+}
+
+func checkOutput(o Output) error {
+	if len(o.Tail) > MaxTail {
+		return Refuse(Validation, "an output tail is above %d bytes", MaxTail)
+	}
+	if !digestForm.MatchString(o.SHA256) {
+		return Refuse(Validation, "the digest of an output is not 64 hexadecimal digits")
+	}
+	for _, n := range []int64{o.Bytes, o.Dropped, o.Size} {
+		if n < 0 || n > maxNumber {
+			return Refuse(Validation, "a number of bytes of an output is outside 0..%d", int64(maxNumber))
+		}
+	}
+	return checkText("an output tail", o.Tail, MaxTail)
+}
+
+func checkProcesses(list []Process) error {
+	if len(list) > MaxProcesses {
+		return Refuse(Validation, "%d processes are named, limit %d", len(list), MaxProcesses)
+	}
+	for _, p := range list {
+		if err := checkText("the name of a process", p.Command, 256); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Sentence says in one line how the task ended, for people.
 func (b *Result) Sentence() string {

@@ -209,6 +209,9 @@ func (s *Spoke) kill(ctx context.Context, a *attempt, agent *supervisor.Agent, r
 
 // ended records an attempt's end with what its supervisor saw.
 func (s *Spoke) ended(ctx context.Context, a *attempt, x supervisor.Exit) {
+	if x.Doubt != nil {
+		s.Log.WarnContext(ctx, "the files of an attempt were changed", "id", a.fence.Task, "attempt", a.fence.Attempt, "what", x.Doubt)
+	}
 	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal, Limits: plain(x.Limited(), 1000)},
 		Stdout: describeOutput(a.dir, supervisor.Stdout, x.Stdout), Stderr: describeOutput(a.dir, supervisor.Stderr, x.Stderr)}
 	switch x.Outcome {
@@ -224,6 +227,10 @@ func (s *Spoke) ended(ctx context.Context, a *attempt, x supervisor.Exit) {
 // finish writes the end. When the fence no longer holds, a kill may have taken
 // it: then the end is the kill's, written with the kill's fence.
 func (s *Spoke) finish(ctx context.Context, a *attempt, f backlog.Fence, e backlog.End) {
+	if err := checkEnd(f, e); err != nil { // a defect: what was seen is less than that it is over
+		s.Log.ErrorContext(ctx, "what was seen of an attempt cannot be told; only its end is", "id", f.Task, "attempt", f.Attempt, "err", err)
+		e = backlog.End{Outcome: e.Outcome, Why: e.Why, Exit: commands.Exit{Code: -1, Error: "how it ended cannot be told"}}
+	}
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		e.Fence = f
 		held, err := s.recordEnd(ctx, a, e)
@@ -252,6 +259,12 @@ func (s *Spoke) finish(ctx context.Context, a *attempt, f backlog.Fence, e backl
 		case <-time.After(pause):
 		}
 	}
+}
+
+// check makes sure that the hub takes the result: it has no other.
+func checkEnd(f backlog.Fence, e backlog.End) error {
+	m := backlog.Moved{Task: f.Task, Attempt: f.Attempt, State: commands.Failed, End: &e}
+	return m.Result().Validate()
 }
 
 // recordEnd writes the end. What the attempt has written is remembered before: after

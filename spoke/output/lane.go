@@ -2,6 +2,7 @@ package output
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -191,9 +192,9 @@ func (src *source) next(ctx context.Context, l *lane, now time.Time) *federation
 		}
 		body := &commands.Log{Task: src.Fence.Task, Attempt: src.Fence.Attempt, Stream: name, Offset: s.sent}
 		p, err := supervisor.Read(src.dir, supervisor.Stream(name), s.sent, piece)
-		if err != nil && gone(src.dir) {
-			body.End = &commands.LogEnd{Cut: true} // somebody has removed the attempt
-			l.sender.Log.WarnContext(ctx, "output that was not sent yet is gone", "id", src.Fence.Task, "attempt", src.Fence.Attempt, "stream", name, "from", s.sent)
+		if errors.Is(err, supervisor.ErrUnreadable) || err != nil && gone(src.dir) {
+			body.End = &commands.LogEnd{Cut: true} // somebody has removed the attempt, or its agent has changed the file
+			l.sender.Log.WarnContext(ctx, "output that was not sent yet is gone", "id", src.Fence.Task, "attempt", src.Fence.Attempt, "stream", name, "from", s.sent, "err", err)
 		} else if err != nil {
 			s.idle = now.Add(patience)
 			l.sender.Log.WarnContext(ctx, "reading output to be sent; it is tried again", "id", src.Fence.Task, "stream", name, "err", err)

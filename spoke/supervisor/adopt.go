@@ -26,7 +26,8 @@ func Adopt(ctx context.Context, dir string) (*Agent, *Exit, error) {
 }
 
 func adoptWithin(ctx context.Context, dir string, patience time.Duration) (*Agent, *Exit, error) {
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	// In a directory that its agent has closed the attempt ends all the same.
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrPermission) {
 		return nil, nil, fmt.Errorf("adopting %s: %w", dir, err)
 	}
 	const pause = 10 * time.Millisecond
@@ -58,12 +59,15 @@ func adoptWithin(ctx context.Context, dir string, patience time.Duration) (*Agen
 // not listen yet, or does no longer and still has the lock.
 func look(ctx context.Context, dir string, att attempt) (*Agent, *Exit, error) {
 	lock, err := takeLock(dir)
-	if err != nil {
+	doubt := err
+	if errors.Is(err, errSpoilt) {
+		evict(dir, att) // it has lost its lock, and its tree with it
+	} else if err != nil {
 		return nil, nil, err
 	}
-	if lock != nil {
+	if lock != nil || doubt != nil {
 		defer release(lock)
-		exit, err := resolve(dir, att)
+		exit, err := resolve(dir, att, doubt)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -73,7 +77,8 @@ func look(ctx context.Context, dir string, att attempt) (*Agent, *Exit, error) {
 	switch {
 	case err == nil:
 		return newAgent(ctx, dir, att, w, shim, false, run), nil, nil
-	case errors.Is(err, errNotProven):
+	case errors.Is(err, errNotProven): // no shim; or its agent has taken its token out of the spec
+		evict(dir, att)
 		return nil, nil, err
 	}
 	return nil, nil, nil
@@ -103,38 +108,43 @@ func conclude(dir string, att attempt) (Exit, error) {
 			lock, err = takeLock(dir)
 		}
 	}
-	if err != nil {
+	doubt := err
+	if err != nil && !errors.Is(err, errSpoilt) {
 		return Exit{}, err
 	}
-	if lock == nil {
+	if lock == nil && doubt == nil {
 		return Exit{}, &Incomplete{} // or somebody adopts the attempt, and finds out the same
 	}
 	defer release(lock)
-	return resolve(dir, att)
+	return resolve(dir, att, doubt)
 }
 
 // resolve ends an attempt that has no shim and records how it ended. The
-// caller holds the lock, so no shim lives, and after bury none will. An error
-// means that its end is not proven.
-func resolve(dir string, att attempt) (Exit, error) {
+// caller holds the lock, so no shim lives, and after bury none will; or the lock
+// is no file any more, as doubt says, and nobody can have it. An error means that
+// the end of the attempt is not proven.
+func resolve(dir string, att attempt, doubt error) (Exit, error) {
 	recorded, err := readExit(dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, errSpoilt) {
 		return Exit{}, err
 	}
-	if recorded != nil && len(recorded.Survivors) == 0 {
+	doubt = errors.Join(doubt, err)
+	whole := recorded != nil && len(recorded.Survivors) == 0
+	if whole && doubt == nil && !remains(dir, att) {
 		return *recorded, nil
 	}
 	if err := bury(dir); err != nil {
 		return Exit{}, err
 	}
 	e := Exit{Outcome: NeverStarted, Code: -1, Reason: "no shim started the agent"}
-	if _, err := os.Lstat(filepath.Join(dir, string(Stderr))); err == nil {
+	if _, err := os.Lstat(filepath.Join(dir, string(Stderr))); !errors.Is(err, fs.ErrNotExist) {
 		e.Outcome, e.Reason = Lost, "the shim ended without a record"
 	}
 	if recorded != nil {
 		e = *recorded
 	}
-	if e.Outcome != NeverStarted && !e.Stdout.Cut { // else done by an earlier adoption
+	e.Doubt = doubt
+	if e.Outcome != NeverStarted && !whole && !e.Stdout.Cut { // else done by an earlier adoption
 		e.Stdout, e.Stderr = cutOutput(dir, Stdout), cutOutput(dir, Stderr)
 	}
 	err = clearRemains(dir, att, &e)
@@ -144,19 +154,24 @@ func resolve(dir string, att attempt) (Exit, error) {
 	return e, err
 }
 
+// remains reports whether something of an attempt with a record may live: the
+// record is the agent's if it has killed its shim.
+func remains(dir string, att attempt) bool {
+	group := foundCgroup(dir, att.Marker)
+	left, err := newTree(att.Marker, 0, group).survivors()
+	return err != nil || len(left) > 0 || group.populated()
+}
+
 // clearRemains ends what a dead shim left behind. With an [*Incomplete] some of
 // it is alive.
 func clearRemains(dir string, att attempt, e *Exit) error {
 	earlier := e.Survivors // of an earlier look, which signalled them
 	e.Survivors = nil
-	if att.Marker == "" {
-		return nil // no spec, so no shim was started
-	}
 	boot, err := bootID()
 	if err != nil {
 		return err
 	}
-	if att.BootID != boot {
+	if att.BootID != "" && att.BootID != boot {
 		e.Reason += "; the host was restarted"
 		return nil
 	}
@@ -183,6 +198,7 @@ func clearRemains(dir string, att attempt, e *Exit) error {
 	}
 	reaped, total := t.reaped(e.Survivors)
 	e.Reaped, e.ReapedTotal = append(e.Reaped, reaped...), e.ReapedTotal+total
+	e.Reaped = e.Reaped[:min(len(e.Reaped), maxReaped)]
 	if len(e.Survivors) > 0 || group.populated() {
 		return &Incomplete{Survivors: e.Survivors}
 	}

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -285,16 +286,21 @@ func TestAdoptionAfterARestartOfTheHost(t *testing.T) {
 // whoever asks later; and the record follows.
 func TestExitIsToldThoughTheRecordFails(t *testing.T) {
 	t.Parallel()
+	ownMounts(t, obstructRecord)
+}
+
+func obstructRecord(t *testing.T) {
 	a, dir := start(t, sh("sleep 600"))
 	obstacle := filepath.Join(dir, exitDraft)
 	require.NoError(t, os.Remove(obstacle))
 	require.NoError(t, os.Mkdir(obstacle, 0o700))
+	require.NoError(t, unix.Mount("tmpfs", obstacle, "tmpfs", 0, "size=1m"))
 
 	require.NoError(t, a.Kill(t.Context(), "now", 0))
 
 	late, _ := adopt(t, dir)
 	require.Equal(t, ended(t, a), ended(t, late))
-	require.NoError(t, os.Remove(obstacle))
+	require.NoError(t, errors.Join(unix.Unmount(obstacle, unix.MNT_DETACH), os.Remove(obstacle)))
 	require.NoError(t, a.Close())
 	_, recorded := adopt(t, dir)
 	require.Equal(t, a.Exit(), *recorded)
@@ -312,7 +318,6 @@ func TestPipeInPlaceOfTheRecord(t *testing.T) {
 	require.NoError(t, a.Kill(t.Context(), "enough", 0))
 
 	require.NoError(t, a.Close())
-	require.NoError(t, os.Remove(draft))
 	eventually(t, "the record", func() bool { exit, err := readExit(dir); return err == nil && exit != nil })
 }
 

@@ -23,9 +23,12 @@ func (a *Agent) follow(ctx context.Context) {
 			if !a.reconnect(ctx) {
 				return
 			}
-		case r.Exit != nil:
+		case r.Exit != nil && r.Exit.check() == nil && len(r.Exit.Survivors) == 0:
 			a.finish(*r.Exit)
 			return
+		case r.Exit != nil || checkSurvivors(r.Survivors) != nil: // it is no shim
+			_ = a.shim.Kill()
+			_ = a.w.close()
 		case r.Survivors != nil:
 			a.setStuck(r.Survivors)
 		}
@@ -64,6 +67,7 @@ func (a *Agent) reconnect(ctx context.Context) bool {
 // proven; without exit and error the shim is alive.
 func (a *Agent) settle() (*Exit, error) {
 	lock, err := takeLock(a.dir)
+	doubt := err
 	if lock == nil && err == nil {
 		if a.shimDead() { // and a process of its tree waited for the lock
 			err = clearRemains(a.dir, a.att, &Exit{})
@@ -72,9 +76,9 @@ func (a *Agent) settle() (*Exit, error) {
 	}
 	var e Exit
 	switch {
-	case lock != nil:
+	case lock != nil, errors.Is(err, errSpoilt):
 		_ = a.shim.Kill() // it lives only if its agent replaced the lock
-		e, err = resolve(a.dir, a.att)
+		e, err = resolve(a.dir, a.att, doubt)
 		_ = release(lock)
 	case errors.Is(err, fs.ErrNotExist):
 		// Somebody removed the directory, and with it the way to the shim.
@@ -84,6 +88,9 @@ func (a *Agent) settle() (*Exit, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if e.Outcome == NeverStarted {
+		e.Outcome, e.Reason = Lost, "the shim ended without a record, and nothing of the attempt is left"
 	}
 	if e.StartedAt.IsZero() {
 		e.StartedAt, e.Level, e.Unlimited = a.run.StartedAt, a.run.Level, a.run.Unlimited

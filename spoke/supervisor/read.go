@@ -42,7 +42,7 @@ func Read(dir string, stream Stream, offset int64, limit int) (Piece, error) {
 		return fail(err)
 	}
 	exit, err := readExit(dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, errSpoilt) {
 		return fail(err)
 	}
 	if exit == nil || len(exit.Survivors) > 0 {
@@ -98,15 +98,15 @@ func Remove(dir string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errSpoilt) {
 		return fail(err)
 	}
-	if lock == nil {
+	if lock == nil && err == nil {
 		return fail(ErrRunning)
 	}
 	defer release(lock)
 	exit, err := readExit(dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, errSpoilt) {
 		return fail(err)
 	}
 	// A directory without a spec never had a shim, or was removed in part: the
@@ -118,21 +118,15 @@ func Remove(dir string) error {
 	if err := os.Remove(spec); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fail(err)
 	}
-	if err = os.RemoveAll(dir); errors.Is(err, fs.ErrPermission) {
-		// Directories that the agent made read-only, as Go's module cache is.
-		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if d != nil && d.IsDir() {
-				_ = os.Chmod(path, 0o700)
-			}
-			return nil
-		})
-		err = os.RemoveAll(dir)
-	}
-	if err != nil {
+	if err := removeAll(dir); err != nil {
 		return fail(err)
 	}
 	return nil
 }
+
+// ErrUnreadable says that a stream cannot be read, and will not be: its agent has
+// put something else in the place of its file, or has closed it to its spoke.
+var ErrUnreadable = errSpoilt
 
 // ErrRunning says that an attempt is not known to be over.
 var ErrRunning = errors.New("the attempt is not known to be over; adopt it first")

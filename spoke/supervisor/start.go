@@ -64,7 +64,7 @@ func Start(ctx context.Context, dir string, spec Spec) (*Agent, error) {
 	if err := routed(); err != nil {
 		return nil, err
 	}
-	spec.Marker = cmp.Or(spec.Marker, newMarker())
+	spec.Marker = cmp.Or(spec.Marker, markerOf(dir))
 	if err := spec.check(); err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ const MarkerName = "SPAWNMESH_MARKER"
 // may hold credentials.
 type Spec struct {
 	// Marker names the attempt: 32 lower-case hexadecimal digits, never used
-	// for another attempt. Empty = a random one.
+	// for another attempt. Empty = one that the directory tells.
 	Marker string `json:"marker"`
 	// Argv is executed without a shell; Argv[0] is an absolute path.
 	Argv []string `json:"argv"`
@@ -112,6 +112,7 @@ type Exit struct {
 	Stderr      Output        `json:"stderr"`
 	MaxRSS      int64         `json:"max_rss"` // bytes, of the largest process
 	CPU         time.Duration `json:"cpu"`     // user and system time of the whole tree
+	Doubt       error         `json:"-"`       // what was wrong with the files of the attempt: its agent can change them
 }
 
 // A Process names a process that was ended. Command is the kernel's short

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // spokeArg makes the test binary a spoke: it starts the Spec it reads from
@@ -118,6 +119,26 @@ func unprivileged(t *testing.T, body func(t *testing.T)) {
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
 	require.NoError(t, os.Chown(home, nobody, nobody))
 	require.NoError(t, testAgain(t, home, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}))
+}
+
+// ownMounts runs body where it can mount without a trace on this host: in a
+// process of its own. Where that is not allowed body does not run.
+func ownMounts(t *testing.T, body func(t *testing.T)) {
+	t.Helper()
+	if os.Getenv(againName) == t.Name() {
+		require.NoError(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+		body(t)
+		return
+	}
+	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	if os.Geteuid() != 0 {
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	if err := testAgain(t, t.TempDir(), attr); err != nil {
+		require.ErrorIs(t, err, os.ErrPermission, "mounts of its own are not allowed here")
+	}
 }
 
 // testAgain runs the calling test in a process of its own. The error says that

@@ -1,0 +1,69 @@
+package supervisor
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	maxGaps   = 8       // of a stream; a shim makes two at most
+	maxNumber = 1 << 53 // exclusive: what JSON carries exactly
+	maxPid    = 1 << 22 // of Linux
+)
+
+var (
+	signalForm = regexp.MustCompile(`^(SIG[A-Z0-9]{1,12})?$`)
+	digestForm = regexp.MustCompile(`^([0-9a-f]{64})?$`)
+	outcomes   = []Outcome{Exited, Signalled, TimedOut, LeaseExpired, Killed, Stopped, StartFailed, NeverStarted, Lost}
+)
+
+// check refuses what no shim says. Record and socket can be an agent's work, so
+// whatever has passed can be stored and sent. The errors quote nothing of it.
+func (e *Exit) check() error {
+	number := func(n int64) bool { return 0 <= n && n < maxNumber }
+	switch {
+	case !slices.Contains(outcomes, e.Outcome):
+		return spoilt("an exit has an outcome that there is not")
+	case !plain(e.Reason) || !plain(e.Level) || !plain(e.Unlimited):
+		return spoilt("a text of an exit holds a NUL")
+	case e.Code < -1 || e.Code > 255:
+		return spoilt("an exit code of %d", e.Code)
+	case !signalForm.MatchString(e.Signal):
+		return spoilt("an exit has a signal that there is not")
+	case !number(e.OOMKills) || !number(e.Refused) || !number(e.MaxRSS) || !number(int64(e.ReapedTotal)) || e.CPU < 0:
+		return spoilt("a number of an exit is negative or too large")
+	case len(e.Reaped) > maxReaped || slices.ContainsFunc(e.Reaped, func(p Process) bool { return !p.plausible() }):
+		return spoilt("an exit names %d processes that were ended, or one that cannot be", len(e.Reaped))
+	}
+	if err := checkSurvivors(e.Survivors); err != nil {
+		return err
+	}
+	for _, o := range []Output{e.Stdout, e.Stderr} {
+		if !number(o.Bytes) || !number(o.Dropped) || !number(o.Size) || !digestForm.MatchString(o.SHA256) || len(o.Gaps) > maxGaps {
+			return spoilt("an output of an exit cannot be: %d bytes, %d in the file, %d gaps", o.Bytes, o.Size, len(o.Gaps))
+		}
+		for _, g := range o.Gaps {
+			if g.From < 0 || g.To < g.From || g.To > o.Bytes || g.At < 0 || g.At > o.Size {
+				return spoilt("an output of an exit has a gap from %d to %d of %d bytes", g.From, g.To, o.Bytes)
+			}
+		}
+	}
+	return nil
+}
+
+func checkSurvivors(list []Survivor) error {
+	odd := func(s Survivor) bool {
+		return !Process{s.Pid, s.Command}.plausible() || len(s.State) > 8 || len(s.Wchan) > 256 || strings.ContainsRune(s.State+s.Wchan, 0)
+	}
+	if len(list) > maxSurvivors || slices.ContainsFunc(list, odd) {
+		return spoilt("a shim names %d processes that do not end, or one that cannot be", len(list))
+	}
+	return nil
+}
+
+// plausible names are those of the kernel: 64 bytes at most, each of which JSON
+// may have replaced by a character of three.
+func (p Process) plausible() bool {
+	return p.Pid > 0 && p.Pid <= maxPid && len(p.Command) <= 3*64 && plain(p.Command)
+}
