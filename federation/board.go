@@ -36,6 +36,8 @@ type Board struct {
 	incarnation string          // random, of this life of the instance
 	final       map[string]bool // connections that have ended, as the data directory says; reconcile alone changes it
 	bell        chan struct{}   // rung when the table has changed
+	telling     map[string]bool // ended connections whose peers were told, or are being told; reconcile alone changes it
+	tellers     sync.WaitGroup  // who tells them
 
 	mu        sync.Mutex // guards the rest
 	roles     map[store.Authority]*role
@@ -58,7 +60,7 @@ func (b *Board) interval() time.Duration {
 // completes what a crash interrupted: who is not active is not let in, and
 // nothing of an ended connection is left.
 func (b *Board) Start(ctx context.Context) error {
-	b.bell, b.moved = make(chan struct{}, 1), make(chan struct{})
+	b.bell, b.moved, b.telling = make(chan struct{}, 1), make(chan struct{}), map[string]bool{}
 	b.exchanges, b.known, b.applied = map[string]*Exchange{}, map[string]store.Connection{}, map[string]string{}
 	if err := b.beginLife(ctx); err != nil {
 		return err
@@ -77,7 +79,13 @@ func (b *Board) Start(ctx context.Context) error {
 		return nil
 	}
 	for _, p := range table {
-		if p.State == store.Active && p.Authority == store.Commands {
+		if p.Authority != store.Commands {
+			continue
+		}
+		if err := b.letAsk(p.Connection); err != nil {
+			return err
+		}
+		if p.State == store.Active {
 			if err := b.admit(ctx, p.Connection); err != nil {
 				return err
 			}
@@ -99,6 +107,7 @@ func (b *Board) Run(ctx context.Context) error {
 	g.Go(func() error { return b.watchLeases(ctx) })
 	if b.Server != nil {
 		g.Go(func() error { return b.serveBeats(ctx) })
+		g.Go(func() error { return b.serveQuestions(ctx) })
 	}
 	return g.Wait()
 }

@@ -70,6 +70,7 @@ func (x *Exchange) run(ctx context.Context) error {
 	if d, ok := x.way.(dialled); ok {
 		g.Go(func() error { return d.Run(ctx) })
 		g.Go(func() error { return x.beats(ctx, d) })
+		g.Go(func() error { return x.asks(ctx, d) })
 	}
 	return g.Wait()
 }

@@ -120,24 +120,30 @@ func (x *Exchange) Send(ctx context.Context, lane string, notes ...Note) error {
 	return err
 }
 
-// seal signs a note. Repeating one is harmless, so its sequence number only has
-// to be positive.
+// seal signs a note with the key that is in use for the peer.
 func (x *Exchange) seal(n Note) (wire []byte, id string, err error) {
-	raw, err := commands.EncodeBody(n.Body)
-	if err != nil {
-		return nil, "", err
-	}
-	p, kind, now := x.peer.Load(), n.Body.Kind(), time.Now()
-	id = uuid.Must(uuid.NewV7()).String()
+	p := x.peer.Load()
 	signer, err := x.board.DB.SignerOf(p.signs)
-	if kind == commands.HeartbeatKind {
+	if n.Body.Kind() == commands.HeartbeatKind {
 		signer, err = x.beatSigner(p)
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	s, err := signer.Seal(commands.Types[kind], signing.Header{ID: id, Kind: string(kind), Iss: x.board.Keys.InstanceID(),
-		Aud: p.Peer, Conn: p.ID, Epoch: p.Epoch, Seq: now.UnixMilli(), Iat: now.UnixMilli(),
+	return x.board.seal(signer, p.Connection, n)
+}
+
+// seal signs a note. Repeating one is harmless, so its sequence number only has
+// to be positive.
+func (b *Board) seal(signer *signing.Signer, c store.Connection, n Note) (wire []byte, id string, err error) {
+	raw, err := commands.EncodeBody(n.Body)
+	if err != nil {
+		return nil, "", err
+	}
+	kind, now := n.Body.Kind(), time.Now()
+	id = uuid.Must(uuid.NewV7()).String()
+	s, err := signer.Seal(commands.Types[kind], signing.Header{ID: id, Kind: string(kind), Iss: b.Keys.InstanceID(),
+		Aud: c.Peer, Conn: c.ID, Epoch: c.Epoch, Seq: now.UnixMilli(), Iat: now.UnixMilli(),
 		Exp: now.Add(commands.Types[kind].Lifetime()).UnixMilli(), Wsp: store.Workspace, Re: n.Re}, raw)
 	return s.Wire, id, err
 }

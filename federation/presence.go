@@ -166,6 +166,9 @@ func (x *Exchange) heard(ctx context.Context, wire []byte, link int64) error {
 			x.log.DebugContext(ctx, "comparing numbers; the next heartbeat does it again", "err", err)
 		}
 	}
+	if body.Link.State != string(store.Active) {
+		return nil // it is there, and wants nothing started
+	}
 	return x.board.resumeLease(ctx, p)
 }
 

@@ -30,6 +30,7 @@ func (b *Board) reconcileAll(ctx context.Context) error {
 	for _, x := range b.Exchanges() {
 		b.drop(x)
 	}
+	b.tellers.Wait()
 	return nil
 }
 
@@ -65,6 +66,7 @@ func (b *Board) reconcile(ctx context.Context) error {
 func (b *Board) followOne(ctx context.Context, row store.Served) error {
 	b.tellChange(ctx, row.Connection)
 	b.hangUp(row.Connection)
+	b.tellEnd(ctx, row.Connection)
 	if row.Authority == store.Commands && b.Server != nil {
 		if err := b.enforce(ctx, row.Connection); err != nil {
 			return err
@@ -105,6 +107,9 @@ func (b *Board) enforce(ctx context.Context, c store.Connection) error {
 	wanted := string(c.State) + " " + c.LinkKey
 	if b.applied[c.ID] == wanted {
 		return nil
+	}
+	if err := b.letAsk(c); err != nil {
+		return err
 	}
 	switch {
 	case c.State == store.Active:
@@ -214,8 +219,8 @@ func (b *Board) SetState(ctx context.Context, conn string, to store.ConnState, r
 	return c, b.Await(ctx)
 }
 
-// sayGoodbye sends the last word over a link that is up. It is best effort: a
-// peer that is away is refused at its next dial, and its lease ends.
+// sayGoodbye sends the last word over a link that is up. It is best effort: a peer
+// that did not hear it is told when one of the sides dials again; see told.go.
 func (b *Board) sayGoodbye(ctx context.Context, c store.Connection) {
 	x := b.Exchange(c.ID)
 	if x == nil || x.way.link() == 0 || c.By == byPeer {
@@ -225,7 +230,7 @@ func (b *Board) sayGoodbye(ctx context.Context, c store.Connection) {
 	defer done()
 	lane := x.lane()
 	if err := x.Send(ctx, lane, Note{Body: &commands.Revoked{Reason: c.Reason}}); err != nil {
-		x.log.WarnContext(ctx, "the peer was not told that the connection has ended; it is refused from now on", "err", err)
+		x.log.WarnContext(ctx, "the peer was not told that the connection has ended; it is told at the next dial", "err", err)
 		return
 	}
 	for x.way.waiting(ctx, lane) && transport.Pause(ctx, 10*time.Millisecond) {

@@ -31,6 +31,7 @@ type gate struct {
 	joinFull func(invite string)                                            // nil: nobody is told
 	linked   func(peer string)                                              // told of each new link, after it was let in
 	joinFor  time.Duration                                                  // how long a connection that joins lasts
+	askEvery time.Duration                                                  // between two connections of one peer that asks
 
 	mu      sync.Mutex
 	current *server.Server // that runs now, or nil
@@ -38,6 +39,7 @@ type gate struct {
 	peers   map[string]*admission
 	keys    map[string]string // nkey -> peer, for admitted peers
 	joining map[string]*joiner
+	askers  map[string]*asker // by peer
 }
 
 // An admission is what the gate knows of a peer. Without a key it is cut.
@@ -61,12 +63,14 @@ type joiner struct {
 
 func newGate(log *slog.Logger) *gate {
 	return &gate{
-		log:     log,
-		secret:  rand.Text(),
-		joinFor: 30 * time.Second,
-		peers:   map[string]*admission{},
-		keys:    map[string]string{},
-		joining: map[string]*joiner{},
+		log:      log,
+		secret:   rand.Text(),
+		joinFor:  30 * time.Second,
+		askEvery: 500 * time.Millisecond,
+		peers:    map[string]*admission{},
+		keys:     map[string]string{},
+		joining:  map[string]*joiner{},
+		askers:   map[string]*asker{},
 	}
 }
 
@@ -113,6 +117,8 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 		return false
 	case strings.HasPrefix(user, joinUser("")):
 		return g.admitJoiner(c, user)
+	case strings.HasPrefix(user, askUser("")):
+		return signed(nkey, sig, c.GetNonce()) && g.admitAsker(c, strings.TrimPrefix(user, askUser("")), nkey)
 	default:
 		return signed(nkey, sig, c.GetNonce()) && g.admitPeer(c, nkey)
 	}

@@ -25,6 +25,10 @@ func signNonce(key ed25519.PrivateKey, nonce []byte) ([]byte, error) {
 	return ed25519.Sign(key, nonce), nil
 }
 
+func nkeyLogin(public string, key ed25519.PrivateKey) nats.Option {
+	return nats.Nkey(public, func(nonce []byte) ([]byte, error) { return signNonce(key, nonce) })
+}
+
 // NKey returns the public key, in the text form that Peer wants, of the link
 // key with this 32-byte Ed25519 seed.
 func NKey(seed []byte) (string, error) {

@@ -153,7 +153,7 @@ func (k *Link) dialer() (func(context.Context) (*line, error), error) {
 	key := ed25519.NewKeyFromSeed(k.Seed)
 	return func(ctx context.Context) (*line, error) {
 		return dialHub(ctx, k.Address, k.Pins, hubAPI,
-			nats.Nkey(public, func(nonce []byte) ([]byte, error) { return signNonce(key, nonce) }),
+			nkeyLogin(public, key),
 			nats.CustomInboxPrefix(inbox(k.ID)))
 	}, nil
 }

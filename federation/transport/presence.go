@@ -42,18 +42,29 @@ func (k *Link) Beat(ctx context.Context, body []byte) (answer []byte, err error)
 // connection with reports.
 func (h *Hub) Presence(ctx context.Context, handle func(ctx context.Context, peer string, body []byte) (answer []byte)) error {
 	h.prepare()
-	p := presence{ctx: ctx, handle: handle, gauge: func(peer string) *gauge { return &h.gaugesOf(peer).beats }, places: semaphore.NewWeighted(beatsMost), newest: map[string]*nats.Msg{}, busy: map[string]bool{}}
+	return h.serve(ctx, &h.beats, beatSubject("*"), &presence{
+		sender: func(m *nats.Msg) (string, bool) { return parseBeat(m.Subject) },
+		handle: func(ctx context.Context, peer string, body []byte) []byte {
+			h.gaugesOf(peer).beats.count(len(body))
+			return handle(ctx, peer, body)
+		},
+	})
+}
+
+// serve hands on what comes on one of the hub's lines under subject, until ctx ends.
+func (h *Hub) serve(ctx context.Context, lines *latest[line], subject string, p *presence) error {
+	p.ctx, p.places, p.newest, p.busy = ctx, semaphore.NewWeighted(beatsMost), map[string]*nats.Msg{}, map[string]bool{}
 	defer p.end()
 	for {
-		l, err := h.beats.await(ctx)
+		l, err := lines.await(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if err := p.listen(l); ctx.Err() == nil {
-			h.Log.DebugContext(ctx, "reading heartbeats ended", "err", err)
+		if err := p.listen(l, subject); ctx.Err() == nil {
+			h.Log.DebugContext(ctx, "reading "+subject+" ended", "err", err)
 		}
 		if !Pause(ctx, backoffMin) {
 			return nil
@@ -61,11 +72,11 @@ func (h *Hub) Presence(ctx context.Context, handle func(ctx context.Context, pee
 	}
 }
 
-// presence hands on heartbeats.
+// presence hands on requests of which only a peer's newest counts.
 type presence struct {
 	ctx      context.Context
 	handle   func(context.Context, string, []byte) []byte
-	gauge    func(peer string) *gauge
+	sender   func(m *nats.Msg) (peer string, ok bool)
 	places   *semaphore.Weighted
 	handling sync.WaitGroup
 
@@ -76,10 +87,10 @@ type presence struct {
 }
 
 // listen takes in what one line brings until it is gone or the context ends.
-func (p *presence) listen(l *line) error {
-	sub, err := l.nc.Subscribe(beatSubject("*"), p.take)
+func (p *presence) listen(l *line, subject string) error {
+	sub, err := l.nc.Subscribe(subject, p.take)
 	if err != nil {
-		return fmt.Errorf("listening for heartbeats: %w", err)
+		return fmt.Errorf("listening for %s: %w", subject, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }() // fails only when the line is gone
 	if l.held(p.ctx) {
@@ -89,7 +100,7 @@ func (p *presence) listen(l *line) error {
 }
 
 func (p *presence) take(m *nats.Msg) {
-	peer, ok := parseBeat(m.Subject)
+	peer, ok := p.sender(m)
 	if !ok || m.Size() > maxBeat {
 		return
 	}
@@ -127,7 +138,6 @@ func (p *presence) serve(peer string) {
 			p.places.Release(1)
 			return
 		}
-		p.gauge(peer).count(len(m.Data))
 		if answer := p.handle(p.ctx, peer, m.Data); len(answer) > 0 {
 			_ = m.Respond(answer) // fails with the line; the peer asks again
 		}

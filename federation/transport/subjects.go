@@ -61,6 +61,7 @@ func commandSubject(peer, lane, verb string) string {
 func laneSubject(peer, lane string) string    { return commandSubject(peer, lane, "*") }
 func reportSubject(peer, kind string) string  { return "mesh.rpt." + peer + "." + kind }
 func beatSubject(peer string) string          { return "mesh.hb." + peer }
+func askSubject(peer string) string           { return "mesh.ask." + peer }
 func joinSubject(session, step string) string { return "mesh.join." + session + "." + step }
 
 // parseCommand is the reverse of commandSubject for subjects with valid parts.
@@ -85,6 +86,12 @@ func parseReport(subject string) (peer, kind string, ok bool) {
 // parseBeat is the reverse of beatSubject for subjects with valid parts.
 func parseBeat(subject string) (peer string, ok bool) {
 	peer, ok = strings.CutPrefix(subject, "mesh.hb.")
+	return peer, ok && validID(peer)
+}
+
+// parseAsk is the reverse of askSubject for subjects with valid parts.
+func parseAsk(subject string) (peer string, ok bool) {
+	peer, ok = strings.CutPrefix(subject, "mesh.ask.")
 	return peer, ok && validID(peer)
 }
 
@@ -117,6 +124,9 @@ func joinSession(user string) (session string, ok bool) {
 	session, ok = strings.CutPrefix(user, "join_")
 	return session, ok && validSession(session)
 }
+
+// askUser is the user name under which a peer asks.
+func askUser(peer string) string { return "ask_" + peer }
 
 // inbox is the prefix, without a final dot, of the subjects on which user
 // gets answers and pulled messages.

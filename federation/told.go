@@ -1,0 +1,180 @@
+package federation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A last word may be lost: the link is down, or is cut before the word is read. So
+// the side that dials asks. One whose link is refused asks what has become of the
+// connection; one that has ended its connection says so until the other side has.
+// A question goes neither over the link nor through a queue, and what both sides
+// say there they sign with their identity keys, which no rotation ends.
+
+// How often the dialling side asks: at once, and then ever more slowly.
+const (
+	askFirst = time.Second
+	askMost  = 30 * time.Second
+)
+
+// tellFor is how long after its end a connection's peer is dialled to be told.
+const tellFor = 7 * 24 * time.Hour
+
+// letAsk lets a peer ask that dials us, whatever has become of its connection.
+func (b *Board) letAsk(c store.Connection) error {
+	if c.State == store.Pending {
+		return nil
+	}
+	if err := b.Server.LetAsk(transport.Peer{ID: c.ID, NKey: c.LinkKey}); err != nil {
+		return fmt.Errorf("letting %s ask: %w", c.Name, err)
+	}
+	return nil
+}
+
+// serveQuestions answers peers that ask, with the state of the connection or, where
+// it has ended, with the last word.
+func (b *Board) serveQuestions(ctx context.Context) error {
+	return b.Server.Questions(ctx, func(ctx context.Context, conn string, wire []byte) []byte {
+		ctx, done := context.WithTimeout(ctx, lastWord)
+		defer done()
+		answer, err := b.answer(ctx, conn, wire)
+		if err != nil {
+			b.Log.DebugContext(ctx, "answering what has become of a connection", "connection", conn, "err", err)
+			return nil
+		}
+		return answer
+	})
+}
+
+func (b *Board) answer(ctx context.Context, conn string, wire []byte) ([]byte, error) {
+	s, _ := b.Status(conn)
+	if s.State.Ended() {
+		return b.word(s.Connection, &commands.Revoked{Reason: s.Reason})
+	}
+	x := b.Exchange(conn)
+	if x == nil {
+		return nil, errors.New("the connection is not served here")
+	}
+	p := x.peer.Load()
+	if len(wire) == 0 {
+		return b.word(p.Connection, &commands.Heartbeat{IntervalMS: b.interval().Milliseconds(), Version: b.Version, Incarnation: b.incarnation,
+			Link: commands.LinkView{State: string(p.State), Reason: p.Reason, By: p.By}})
+	}
+	word, err := x.lastWordOf(ctx, p, wire)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.revokedByPeer(ctx, p, word.Reason); err != nil {
+		return nil, err
+	}
+	return b.word(p.Connection, word)
+}
+
+// lastWordOf opens what must be the last word of the peer.
+func (x *Exchange) lastWordOf(ctx context.Context, p *Peer, wire []byte) (*commands.Revoked, error) {
+	o := x.open(p, wire)
+	if o.rejected == nil && o.in.Refusal != nil {
+		o.rejected = o.in.Refusal
+	}
+	if o.rejected != nil {
+		return nil, errors.Join(o.rejected, x.strike(ctx, p, []opening{o}))
+	}
+	word, ok := o.in.Body.(*commands.Revoked)
+	if !ok {
+		return nil, fmt.Errorf("%s is no last word", o.in.Header.Kind)
+	}
+	return word, nil
+}
+
+// word signs what is said about a connection besides its link.
+func (b *Board) word(c store.Connection, body commands.Body) ([]byte, error) {
+	wire, _, err := b.seal(b.Keys.Identity, c, Note{Body: body})
+	return wire, err
+}
+
+// asks asks, while the link is refused, what has become of the connection.
+func (x *Exchange) asks(ctx context.Context, d dialled) error {
+	due, wait := time.Now(), askFirst
+	for ctx.Err() == nil {
+		changed := x.change()
+		if errors.Is(d.State().Cause, transport.ErrRefused) {
+			if !time.Now().Before(due) {
+				if err := x.ask(ctx, d); err != nil {
+					x.log.DebugContext(ctx, "asking what has become of the connection", "err", err)
+				}
+				due, wait = time.Now().Add(wait), min(2*wait, askMost)
+			}
+		} else if d.State().Up {
+			due, wait = time.Now(), askFirst
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-time.After(max(time.Until(due), askFirst)):
+		}
+	}
+	return nil
+}
+
+// ask asks once, and follows the answer.
+func (x *Exchange) ask(ctx context.Context, d dialled) error {
+	answer, err := d.Ask(ctx, nil)
+	if err != nil {
+		return err
+	}
+	p := x.peer.Load()
+	if o := x.open(p, answer); o.rejected == nil && o.in.Header.Kind == string(commands.RevokedKind) {
+		return x.take(ctx, [][]byte{answer})
+	}
+	return x.heard(ctx, answer, 0)
+}
+
+// tellEnd begins to tell the peer that this side has ended a connection that it
+// dialled, where the peer may not know it. Reconcile alone calls it.
+func (b *Board) tellEnd(ctx context.Context, c store.Connection) {
+	if !c.State.Ended() || c.Authority != store.Obeys || c.By == byPeer || b.telling[c.ID] || time.Since(c.Since) > tellFor {
+		return
+	}
+	b.telling[c.ID] = true
+	ctx, done := context.WithDeadline(ctx, c.Since.Add(tellFor))
+	b.tellers.Go(func() {
+		defer done()
+		link := &transport.Link{Address: c.LinkURL, Pins: []string{c.LinkPin}, ID: c.ID, Seed: b.Keys.LinkSeed}
+		for wait := askFirst; ctx.Err() == nil; wait = min(2*wait, askMost) {
+			err := b.tellOnce(ctx, c, link)
+			if err == nil {
+				b.Log.InfoContext(ctx, "the peer knows that the connection has ended", "name", c.Name)
+				return
+			}
+			b.Log.DebugContext(ctx, "telling that a connection has ended", "name", c.Name, "err", err)
+			transport.Pause(ctx, wait)
+		}
+	})
+}
+
+// tellOnce returns nil when the peer has ended the connection, too.
+func (b *Board) tellOnce(ctx context.Context, c store.Connection, link *transport.Link) error {
+	word, err := b.word(c, &commands.Revoked{Reason: c.Reason})
+	if err != nil {
+		return err
+	}
+	answer, err := link.Ask(ctx, word)
+	if err != nil {
+		return err
+	}
+	v, err := b.DB.Verifier(ctx, c)
+	if err != nil {
+		return err
+	}
+	o, err := v.Open(answer, time.Now())
+	if err == nil && o.Header().Kind != string(commands.RevokedKind) {
+		err = fmt.Errorf("the peer answers with %s", o.Header().Kind)
+	}
+	return err
+}

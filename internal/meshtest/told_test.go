@@ -1,0 +1,94 @@
+package meshtest
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// busy starts a mesh of one slot with an agent that runs in it and one that waits
+// for it.
+func busy(t *testing.T) (m *Mesh, s *Spoke, runs, waits string) {
+	t.Helper()
+	m = Plan{Slots: 1}.Start(t, "attic")
+	runs = m.Spawn(t, "attic", "sleep", "600")
+	m.Await(t, runs, commands.Running)
+	waits = m.Noop(t, "attic")
+	Await(t, "the second order", func() bool { return m.Agent(t, waits).AcceptedAt != nil })
+	return m, m.Spokes["attic"], runs, waits
+}
+
+// What the hub ends while the link is down, the spoke hears at its next dial.
+func TestARevocationAtTheHubIsToldLater(t *testing.T) {
+	t.Parallel()
+	m, s, _, _ := busy(t)
+	s.Proxy.Cut()
+	Await(t, "the end of the link", func() bool { return !m.View(t, "attic").Linked })
+	m.Turn(t, "attic", "revoke")
+
+	s.Proxy.Heal()
+
+	Await(t, "the end at the spoke", func() bool {
+		return s.Count(t, `SELECT count(*) FROM connections WHERE state = 'revoked' AND state_by = 'peer' AND state_reason = 'the test says so'`) == 1
+	})
+	Await(t, "the end of its work", func() bool { return s.Count(t, `SELECT count(*) FROM tasks WHERE state = 'cancelled'`) == 2 })
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM attempts`), "what waited was not started")
+}
+
+// What the spoke ends while the link is down, the hub hears when it is reached
+// again, also after the spoke was started anew.
+func TestARevocationAtTheSpokeIsToldLater(t *testing.T) {
+	t.Parallel()
+	for name, restart := range map[string]bool{"by the process that ended it": false, "by the next one": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, s, runs, waits := busy(t)
+			s.Proxy.Cut()
+			Await(t, "the end of the link", func() bool { return !m.View(t, "attic").Linked })
+			s.Turn(t, "revoke")
+			if restart {
+				m.Stop(t, "attic")
+				m.Start(t, "attic")
+			}
+
+			s.Proxy.Heal()
+
+			Await(t, "the end at the hub", func() bool { return m.View(t, s.Conn).State == store.Revoked })
+			for _, task := range []string{runs, waits} {
+				require.Equal(t, commands.LinkRevoked, m.Wait(t, task).Reason)
+			}
+			require.Equal(t, 1, m.Hub.Count(t, `SELECT count(*) FROM connections WHERE state_by = 'peer' AND state_reason = 'the test says so'`))
+		})
+	}
+}
+
+// A spoke that did not hear that its connection is suspended because of a clone
+// hears it at its next dial, and what becomes of the connection then.
+func TestASuspensionIsToldLater(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	s := m.Spokes["attic"]
+	state := func(state store.ConnState, by string) func() bool {
+		return func() bool {
+			return s.Count(t, `SELECT count(*) FROM connections WHERE state = $1 AND state_by = $2`, state, by) == 1
+		}
+	}
+	s.Proxy.Cut()
+	Await(t, "the end of the link", func() bool { return !m.View(t, "attic").Linked })
+	m.Hub.Exec(t, `UPDATE connections SET state = 'suspended', state_by = 'clone', state_reason = 'two instances run'`)
+	Await(t, "the suspension at the hub", func() bool { return m.View(t, "attic").State == store.Suspended })
+
+	s.Proxy.Heal()
+
+	Await(t, "the suspension at the spoke", state(store.Suspended, "peer"))
+	require.False(t, m.View(t, "attic").Linked)
+	m.Turn(t, "attic", "resume")
+	s.Turn(t, "resume")
+	require.Equal(t, commands.Completed, m.Wait(t, m.Noop(t, "attic")).State)
+	m.Turn(t, "attic", "suspend")
+	m.Turn(t, "attic", "revoke")
+	Await(t, "the end at the spoke", state(store.Revoked, "peer"))
+}
