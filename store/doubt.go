@@ -18,8 +18,9 @@ type inDoubt struct {
 }
 
 // markCommit notes the transaction as the last one of its session: committed
-// when it is.
-const markCommit = `INSERT INTO last_commits (session, mark) VALUES ($1, $2) ON CONFLICT (session) DO UPDATE SET mark = excluded.mark, at = excluded.at`
+// when it is. One that has changed and held nothing has no number, leaves no mark
+// and costs no write; should it be in doubt, it may run again.
+const markCommit = `INSERT INTO last_commits (session, mark) SELECT $1, $2 WHERE pg_current_xact_id_if_assigned() IS NOT NULL ON CONFLICT (session) DO UPDATE SET mark = excluded.mark, at = excluded.at`
 
 // nameSession gives each connection a name of its own, by which its session can
 // be found from another one.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +18,11 @@ var (
 	ReopenLostForTest = reopenLost
 	MissingForTest    = missing
 )
+
+// PruneForTest is the statement that removes old rows of a kind.
+func PruneForTest(kind string) string {
+	return Kinds[slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == kind })].prune
+}
 
 // MigrateForTest runs other files than the program's own.
 func MigrateForTest(ctx context.Context, url string, files fs.FS) error {

@@ -2,6 +2,9 @@ package store_test
 
 import (
 	"context"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,7 +52,7 @@ func TestOnlyWhatIsConfirmedLeavesTheOutbox(t *testing.T) {
 	p := storetest.NewPair(t)
 	p.Order(t, nil)
 	p.Order(t, nil)
-	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET exp = '2020-01-01', closed_at = CASE seq WHEN 1 THEN timestamptz '2020-01-01' END`))
+	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET exp = '2020-01-01', created_at = '2020-01-01', closed_at = CASE seq WHEN 1 THEN timestamptz '2020-01-01' END`))
 
 	removed := prune(t, p.Hub)
 
@@ -61,13 +64,37 @@ func TestOnlyWhatIsConfirmedLeavesTheOutbox(t *testing.T) {
 func TestTheNewestConfirmedMessagesStay(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
-	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, lane, kind, digest, exp, closed_at, wire)
-		SELECT gen_random_uuid(), $1, n, 'run', 'agent.spawn', '', now() + interval '1 day', now() - interval '30 days', '' FROM generate_series(1, 9000) AS n`, p.Hub.Conn.ID))
+	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, lane, kind, digest, exp, created_at, closed_at, wire)
+		SELECT gen_random_uuid(), $1, n, 'run', 'agent.spawn', '', now() + interval '1 day', now() - interval '30 days', now() - interval '30 days', '' FROM generate_series(1, 9000) AS n`, p.Hub.Conn.ID))
 
 	removed := prune(t, p.Hub)
 
 	require.EqualValues(t, 7000, removed["outbox"])
 	require.Equal(t, 7001, p.Hub.Count(t, `SELECT min(seq) FROM outbox`))
+}
+
+// Pruning comes every minute and finds mostly nothing.
+func TestPruningDoesNotReadTheOutboxOfThePeriod(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, lane, kind, digest, exp, closed_at, wire)
+		SELECT gen_random_uuid(), $1, n, 'run', 'agent.spawn', '', now() + interval '1 day', now(), '' FROM generate_series(1, 9000) AS n`, p.Hub.Conn.ID))
+	var plan string
+
+	err := p.Hub.DB.Tx(t.Context(), "pruning the outbox", func(ctx context.Context, tx *store.Tx) error {
+		rows, err := tx.Query(ctx, `EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) `+store.PruneForTest("outbox"), 7*24*time.Hour, 5000)
+		require.NoError(t, err)
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		plan = strings.Join(lines, "\n")
+		return err
+	})
+
+	require.NoError(t, err)
+	hits := regexp.MustCompile(`Buffers: shared hit=(\d+)`).FindStringSubmatch(plan)
+	require.Len(t, hits, 2, plan)
+	read, err := strconv.Atoi(hits[1])
+	require.NoError(t, err)
+	require.Less(t, read, 100, plan)
 }
 
 func TestOldMirrorsGo(t *testing.T) {

@@ -29,13 +29,18 @@ var Kinds = []Kind{
 	{Name: "inbox", Since: "its message expired", Default: day, Least: inboxMargin, tables: []string{"inbox"},
 		prune: removing("inbox", `SELECT ctid FROM inbox WHERE exp < clock_timestamp() - $1::interval ORDER BY exp`)},
 	// A peer that was restored from a backup gets again what it has lost; and both
-	// sides compare the newest messages as long as they can be accepted.
+	// sides compare the newest messages as long as they can be accepted. What comes
+	// behind the first message of the period was confirmed within it, too.
 	{Name: "outbox", Since: "the peer confirmed it", Default: 7 * day, Least: time.Hour, tables: []string{"outbox"},
 		prune: removing("outbox", `SELECT o.ctid FROM connections c, LATERAL (
+				SELECT (SELECT seq FROM outbox WHERE conn = c.id ORDER BY seq LIMIT 1) AS first,
+					coalesce((SELECT seq FROM outbox WHERE conn = c.id AND created_at BETWEEN clock_timestamp() - $1::interval AND clock_timestamp() ORDER BY seq LIMIT 1), 9223372036854775807) AS seq
+				OFFSET 0
+			) AS recent, LATERAL (
 				SELECT min(seq) AS seq, min(exp) AS exp, count(*) AS n FROM (
-					SELECT seq, exp FROM outbox WHERE conn = c.id AND closed_at IS NOT NULL ORDER BY seq DESC LIMIT 2000) AS x
+					SELECT seq, exp FROM outbox WHERE conn = c.id AND closed_at IS NOT NULL AND recent.first < recent.seq ORDER BY seq DESC LIMIT 2000) AS x
 			) AS newest, LATERAL (
-				SELECT ctid FROM outbox WHERE conn = c.id AND closed_at < clock_timestamp() - $1::interval
+				SELECT ctid FROM outbox WHERE conn = c.id AND seq < recent.seq AND closed_at < clock_timestamp() - $1::interval
 					AND (exp < clock_timestamp() - interval '1 day' OR c.state IN ('revoked', 'rejected') OR newest.n = 2000 AND seq < newest.seq AND exp <= newest.exp)
 				ORDER BY seq LIMIT $2
 			) AS o`)},

@@ -105,9 +105,6 @@ func (tx *Tx) open() *pgx.Batch {
 	} else {
 		b.Queue("begin")
 	}
-	if tx.mark != 0 {
-		b.Queue(markCommit, sessionOf(tx.conn.Conn()), tx.mark)
-	}
 	if tx.workspace != "" {
 		// Both settings end with the transaction, so a pooled connection carries
 		// neither on.
@@ -158,6 +155,12 @@ func (tx *Tx) sendLast(ctx context.Context, b *pgx.Batch) error {
 		b = &pgx.Batch{}
 	}
 	tx.sealed.queue(b)
+	if tx.mark != 0 {
+		if tx.workspace != "" {
+			b.Queue("RESET role") // the one of workspaces sees no marks
+		}
+		b.Queue(markCommit, sessionOf(tx.conn.Conn()), tx.mark)
+	}
 	b.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
 		if tag.String() == "ROLLBACK" {
 			return pgx.ErrTxCommitRollback

@@ -26,7 +26,8 @@ SELECT FROM begun
 -- name: note_soft_limits
 WITH passed AS (
     UPDATE budgets b SET soft_since = CASE WHEN f.used + f.reserved >= b.soft THEN now() END FROM funds f
-    WHERE b.id = ANY (ARRAY (SELECT id FROM budgets WHERE soft IS NOT NULL ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)) AND f.id = b.id AND (f.used + f.reserved >= b.soft) <> (b.soft_since IS NOT NULL) RETURNING b.workspace, b.name, b.soft_since
+    WHERE b.id = ANY (ARRAY (
+        SELECT g.id FROM budgets g JOIN funds s ON s.id = g.id WHERE (s.used + s.reserved >= g.soft) <> (g.soft_since IS NOT NULL) ORDER BY g.id FOR NO KEY UPDATE OF g SKIP LOCKED)) AND f.id = b.id AND (f.used + f.reserved >= b.soft) <> (b.soft_since IS NOT NULL) RETURNING b.workspace, b.name, b.soft_since
 )
 INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, 'self', 'budget.soft_limit', name, 'budget_exceeded' FROM passed WHERE soft_since IS NOT NULL
 
