@@ -21,11 +21,11 @@ import (
 // tests look for is rare, and the oldest: walking from the newest on finds it last.
 type large struct {
 	*storetest.Side
-	backlog                                *backlog.Backlog
-	main, tiny                             *backlog.Workspace
-	ended, open, ready, completed, blocked int
-	conns                                  map[string]string
-	watch                                  *watcher
+	backlog                       *backlog.Backlog
+	main, tiny                    *backlog.Workspace
+	ended, open, ready, completed int
+	conns                         map[string]string
+	watch                         *watcher
 }
 
 // newLarge fills the database at url: so many tasks that have ended and that are
