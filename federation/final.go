@@ -60,20 +60,22 @@ func (b *Board) serve(ctx context.Context) ([]store.Served, error) {
 	return table, nil
 }
 
-// keepEnded adds to the list what has ended since. After a crash before that, the
-// next start does it: the table says so still.
+// keepEnded adds to the list what has ended since. It comes after the cut, which a
+// full disk must not hold up. After a crash before it, the next start does it: the
+// table says so still.
 func (b *Board) keepEnded(table []store.Served) error {
-	grown := false
+	list := maps.Clone(b.final)
 	for _, row := range table {
-		if row.State.Ended() && !b.final[row.ID] {
-			b.final[row.ID], grown = true, true
+		if row.State.Ended() {
+			list[row.ID] = true
 		}
 	}
-	if !grown {
+	if len(list) == len(b.final) {
 		return nil
 	}
-	if err := mark(b.endedFile(), strings.Join(slices.Sorted(maps.Keys(b.final)), "\n")+"\n"); err != nil {
+	if err := mark(b.endedFile(), strings.Join(slices.Sorted(maps.Keys(list)), "\n")+"\n"); err != nil {
 		return fmt.Errorf("listing the connections that have ended: %w", err)
 	}
+	b.final = list
 	return nil
 }

@@ -98,6 +98,9 @@ const patienceWithKeys = 3
 // That lasts if this instance was restored from a backup that is older than its
 // newest key: nobody but a person can then say which key is to be kept.
 func (x *Exchange) noteRefused(ctx context.Context, p *Peer, ended *commands.EndedKey) error {
+	if ended != nil && ended.Key != x.peer.Load().signs {
+		ended = nil // a key of the time before, or none of ours
+	}
 	x.mu.Lock()
 	if x.lapsed, x.refused = "", x.refused+1; ended == nil {
 		x.refused = 0

@@ -47,20 +47,17 @@ func (b *Board) reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := b.keepEnded(table); err != nil {
-		return err
-	}
 	for _, row := range table {
 		if err := b.followOne(ctx, row); err != nil {
 			return fmt.Errorf("following the connection with %s: %w", row.Name, err)
 		}
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.followed = ticket
 	close(b.moved)
 	b.moved = make(chan struct{})
-	return nil
+	b.mu.Unlock()
+	return b.keepEnded(table)
 }
 
 func (b *Board) followOne(ctx context.Context, row store.Served) error {
