@@ -159,7 +159,7 @@ func open2(t *testing.T, typ signing.Type, kind Kind, body any) signing.Opened {
 	if typ == signing.KeySet {
 		v.Identity = key.KeyID()
 	}
-	o, err := v.Open(sealed.Wire, time.UnixMilli(1))
+	o, err := v.Open(sealed.Envelope, time.UnixMilli(1))
 	require.NoError(t, err)
 	return o
 }

@@ -84,7 +84,7 @@ func (s sealer) open(kind Kind, body []byte) (signing.Opened, error) {
 	if typ == signing.KeySet {
 		v.Identity = s.key.KeyID()
 	}
-	return v.Open(sealed.Wire, time.UnixMilli(1))
+	return v.Open(sealed.Envelope, time.UnixMilli(1))
 }
 
 // Whatever a peer with a good key may send as a body, of any kind: it is refused

@@ -17,15 +17,15 @@ import (
 
 // take takes in what came over the way, and returns nil only when all of it was
 // dealt with: stored and committed, passed on, or found to be not authentic.
-func (x *Exchange) take(ctx context.Context, wires [][]byte) error {
-	if err := x.hold(ctx, wires); err != nil {
+func (x *Exchange) take(ctx context.Context, envelopes [][]byte) error {
+	if err := x.hold(ctx, envelopes); err != nil {
 		return err
 	}
 	p := x.peer.Load()
-	opened := x.openAll(p, wires)
+	opened := x.openAll(p, envelopes)
 	if slices.ContainsFunc(opened, unknownKey) {
 		p = x.learnKeys(ctx, p)
-		opened = x.openAll(p, wires)
+		opened = x.openAll(p, envelopes)
 	}
 	if err := x.strike(ctx, p, opened); err != nil {
 		return err
@@ -37,8 +37,8 @@ func (x *Exchange) take(ctx context.Context, wires [][]byte) error {
 }
 
 // hold waits until the peer is within its rate.
-func (x *Exchange) hold(ctx context.Context, wires [][]byte) error {
-	waited, err := x.meter.wait(ctx, wires)
+func (x *Exchange) hold(ctx context.Context, envelopes [][]byte) error {
+	waited, err := x.meter.wait(ctx, envelopes)
 	if err != nil {
 		return err
 	}
@@ -54,14 +54,14 @@ type opening struct {
 }
 
 // openAll verifies signatures on every core: they are most of the work.
-func (x *Exchange) openAll(p *Peer, wires [][]byte) []opening {
-	out := make([]opening, len(wires))
-	workers := min(runtime.GOMAXPROCS(0), len(wires))
+func (x *Exchange) openAll(p *Peer, envelopes [][]byte) []opening {
+	out := make([]opening, len(envelopes))
+	workers := min(runtime.GOMAXPROCS(0), len(envelopes))
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
-			for i := w; i < len(wires); i += workers {
-				out[i] = x.open(p, wires[i])
+			for i := w; i < len(envelopes); i += workers {
+				out[i] = x.open(p, envelopes[i])
 			}
 		})
 	}
@@ -71,9 +71,9 @@ func (x *Exchange) openAll(p *Peer, wires [][]byte) []opening {
 
 // open checks one message: form, signature, address, time and body. What only
 // the database knows is decided in the transaction.
-func (x *Exchange) open(p *Peer, wire []byte) opening {
-	in := &store.Incoming{Conn: p.ID, Wire: wire}
-	o, err := p.Verifier.Open(wire, time.Now())
+func (x *Exchange) open(p *Peer, envelope []byte) opening {
+	in := &store.Incoming{Conn: p.ID, Envelope: envelope}
+	o, err := p.Verifier.Open(envelope, time.Now())
 	if err == nil {
 		in.Header, in.Digest = o.Header(), o.Digest()
 		var c commands.Command
@@ -109,12 +109,12 @@ func (x *Exchange) kept(kind commands.Kind, h *Handler) bool {
 }
 
 // Read opens a message of a connection that was taken in before.
-func (b *Board) Read(conn string, wire []byte) (commands.Command, error) {
+func (b *Board) Read(conn string, envelope []byte) (commands.Command, error) {
 	x := b.Exchange(conn)
 	if x == nil {
 		return commands.Command{}, commands.Refuse(signing.ConnState, "the connection is not served any more")
 	}
-	o, err := x.peer.Load().Verifier.Open(wire, time.Now())
+	o, err := x.peer.Load().Verifier.Open(envelope, time.Now())
 	if err != nil {
 		return commands.Command{}, err
 	}

@@ -110,18 +110,18 @@ type Note struct {
 func (x *Exchange) Send(ctx context.Context, lane string, notes ...Note) error {
 	list := make([]store.Outgoing, len(notes))
 	for i, n := range notes {
-		wire, id, err := x.seal(n)
+		envelope, id, err := x.seal(n)
 		if err != nil {
 			return err
 		}
-		list[i] = store.Outgoing{ID: id, Conn: x.id, Lane: lane, Kind: string(n.Body.Kind()), Wire: wire}
+		list[i] = store.Outgoing{ID: id, Conn: x.id, Lane: lane, Kind: string(n.Body.Kind()), Envelope: envelope}
 	}
 	_, err := x.publish(ctx, list)
 	return err
 }
 
 // seal signs a note with the key that is in use for the peer.
-func (x *Exchange) seal(n Note) (wire []byte, id string, err error) {
+func (x *Exchange) seal(n Note) (envelope []byte, id string, err error) {
 	p := x.peer.Load()
 	signer, err := x.board.DB.SignerOf(p.signs)
 	if n.Body.Kind() == commands.HeartbeatKind {
@@ -135,7 +135,7 @@ func (x *Exchange) seal(n Note) (wire []byte, id string, err error) {
 
 // seal signs a note. Repeating one is harmless, so its sequence number only has
 // to be positive.
-func (b *Board) seal(signer *signing.Signer, c store.Connection, n Note) (wire []byte, id string, err error) {
+func (b *Board) seal(signer *signing.Signer, c store.Connection, n Note) (envelope []byte, id string, err error) {
 	raw, err := commands.EncodeBody(n.Body)
 	if err != nil {
 		return nil, "", err
@@ -145,7 +145,7 @@ func (b *Board) seal(signer *signing.Signer, c store.Connection, n Note) (wire [
 	s, err := signer.Seal(commands.Types[kind], signing.Header{ID: id, Kind: string(kind), Iss: b.Keys.InstanceID(),
 		Aud: c.Peer, Conn: c.ID, Epoch: c.Epoch, Seq: now.UnixMilli(), Iat: now.UnixMilli(),
 		Exp: now.Add(commands.Types[kind].Lifetime()).UnixMilli(), Wsp: store.Workspace, Re: n.Re}, raw)
-	return s.Wire, id, err
+	return s.Envelope, id, err
 }
 
 // Link names the present link once both sides have agreed on their histories on

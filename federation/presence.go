@@ -68,11 +68,11 @@ func (x *Exchange) change() <-chan struct{} {
 }
 
 func (x *Exchange) beatOnce(ctx context.Context, d dialled, link int64) error {
-	wire, _, err := x.seal(Note{Body: x.presence(ctx, link)})
+	envelope, _, err := x.seal(Note{Body: x.presence(ctx, link)})
 	if err != nil {
 		return err
 	}
-	answer, err := d.Beat(ctx, wire)
+	answer, err := d.Beat(ctx, envelope)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (x *Exchange) beatOnce(ctx context.Context, d dialled, link int64) error {
 
 // serveBeats takes heartbeats of peers that dial us, and answers them.
 func (b *Board) serveBeats(ctx context.Context) error {
-	return b.Server.Presence(ctx, func(ctx context.Context, conn string, wire []byte) []byte {
+	return b.Server.Presence(ctx, func(ctx context.Context, conn string, envelope []byte) []byte {
 		x := b.Exchange(conn)
 		if x == nil {
 			return nil
@@ -89,7 +89,7 @@ func (b *Board) serveBeats(ctx context.Context) error {
 		link := x.way.link()
 		// A peer whose old key has ended here learns from the answer that its new
 		// ones are known.
-		if err := x.heard(ctx, wire, link); err != nil && !errors.Is(err, errEndedKey) {
+		if err := x.heard(ctx, envelope, link); err != nil && !errors.Is(err, errEndedKey) {
 			x.log.DebugContext(ctx, "taking a heartbeat", "err", err)
 			return nil
 		}
@@ -123,12 +123,12 @@ func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat
 // heard takes in what the peer says about itself and the connection. Only what
 // is newer than the last counts: an old heartbeat that somebody replays says
 // nothing.
-func (x *Exchange) heard(ctx context.Context, wire []byte, link int64) error {
+func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error {
 	p := x.peer.Load()
-	o := x.open(p, wire)
+	o := x.open(p, envelope)
 	if unknownKey(o) {
 		p = x.learnKeys(ctx, p)
-		o = x.open(p, wire)
+		o = x.open(p, envelope)
 	}
 	if o.rejected != nil {
 		return x.strike(ctx, p, []opening{o})

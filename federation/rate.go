@@ -44,15 +44,15 @@ func newMeter(r Rate) *meter {
 	}
 }
 
-// wait returns when wires are within the rate. The time it took is how far the
+// wait returns when envelopes are within the rate. The time it took is how far the
 // peer is above it.
-func (m *meter) wait(ctx context.Context, wires [][]byte) (time.Duration, error) {
+func (m *meter) wait(ctx context.Context, envelopes [][]byte) (time.Duration, error) {
 	bytes := 0
-	for _, w := range wires {
+	for _, w := range envelopes {
 		bytes += len(w)
 	}
 	began := time.Now()
-	if err := m.messages.WaitN(ctx, min(len(wires), m.messages.Burst())); err != nil {
+	if err := m.messages.WaitN(ctx, min(len(envelopes), m.messages.Burst())); err != nil {
 		return 0, err
 	}
 	err := m.bytes.WaitN(ctx, min(bytes, m.bytes.Burst()))

@@ -40,10 +40,10 @@ func (b *Board) letAsk(c store.Connection) error {
 // serveQuestions answers peers that ask, with the state of the connection or, where
 // it has ended, with the last word.
 func (b *Board) serveQuestions(ctx context.Context) error {
-	return b.Server.Questions(ctx, func(ctx context.Context, conn string, wire []byte) []byte {
+	return b.Server.Questions(ctx, func(ctx context.Context, conn string, envelope []byte) []byte {
 		ctx, done := context.WithTimeout(ctx, lastWord)
 		defer done()
-		answer, err := b.answer(ctx, conn, wire)
+		answer, err := b.answer(ctx, conn, envelope)
 		if err != nil {
 			b.Log.DebugContext(ctx, "answering what has become of a connection", "connection", conn, "err", err)
 			return nil
@@ -52,7 +52,7 @@ func (b *Board) serveQuestions(ctx context.Context) error {
 	})
 }
 
-func (b *Board) answer(ctx context.Context, conn string, wire []byte) ([]byte, error) {
+func (b *Board) answer(ctx context.Context, conn string, envelope []byte) ([]byte, error) {
 	s, _ := b.Status(conn)
 	if s.State.Ended() {
 		return b.word(s.Connection, &commands.Revoked{Reason: s.Reason})
@@ -62,11 +62,11 @@ func (b *Board) answer(ctx context.Context, conn string, wire []byte) ([]byte, e
 		return nil, errors.New("the connection is not served here")
 	}
 	p := x.peer.Load()
-	if len(wire) == 0 {
+	if len(envelope) == 0 {
 		return b.word(p.Connection, &commands.Heartbeat{IntervalMS: b.interval().Milliseconds(), Version: b.Version, Incarnation: b.incarnation,
 			Link: commands.LinkView{State: string(p.State), Reason: p.Reason, By: p.By}})
 	}
-	word, err := x.lastWordOf(ctx, p, wire)
+	word, err := x.lastWordOf(ctx, p, envelope)
 	if err != nil {
 		return nil, err
 	}
@@ -77,8 +77,8 @@ func (b *Board) answer(ctx context.Context, conn string, wire []byte) ([]byte, e
 }
 
 // lastWordOf opens what must be the last word of the peer.
-func (x *Exchange) lastWordOf(ctx context.Context, p *Peer, wire []byte) (*commands.Revoked, error) {
-	o := x.open(p, wire)
+func (x *Exchange) lastWordOf(ctx context.Context, p *Peer, envelope []byte) (*commands.Revoked, error) {
+	o := x.open(p, envelope)
 	if o.rejected == nil && o.in.Refusal != nil {
 		o.rejected = o.in.Refusal
 	}
@@ -94,8 +94,8 @@ func (x *Exchange) lastWordOf(ctx context.Context, p *Peer, wire []byte) (*comma
 
 // word signs what is said about a connection besides its link.
 func (b *Board) word(c store.Connection, body commands.Body) ([]byte, error) {
-	wire, _, err := b.seal(b.Keys.Identity, c, Note{Body: body})
-	return wire, err
+	envelope, _, err := b.seal(b.Keys.Identity, c, Note{Body: body})
+	return envelope, err
 }
 
 // asks asks, while the link is refused, what has become of the connection.

@@ -53,18 +53,18 @@ func (w served) receive(ctx context.Context, q queue, handle func(context.Contex
 		read = w.server.Logs
 	}
 	return read(ctx, w.conn, most, func(ctx context.Context, list []transport.Report) error {
-		wires := make([][]byte, len(list))
+		envelopes := make([][]byte, len(list))
 		for i, r := range list {
-			wires[i] = r.Body
+			envelopes[i] = r.Envelope
 		}
-		return handle(ctx, wires)
+		return handle(ctx, envelopes)
 	})
 }
 
 func (w served) publish(ctx context.Context, list []store.Outgoing) []error {
 	out := make([]transport.Command, len(list))
 	for i, o := range list {
-		out[i] = transport.Command{Peer: w.conn, Lane: o.Lane, Verb: o.Verb(), ID: o.ID, Body: o.Wire}
+		out[i] = transport.Command{Peer: w.conn, Lane: o.Lane, Verb: o.Verb(), ID: o.ID, Envelope: o.Envelope}
 	}
 	return w.server.Publish(ctx, out)
 }
@@ -95,18 +95,18 @@ func (w dialled) queues() []queue {
 
 func (w dialled) receive(ctx context.Context, q queue, handle func(context.Context, [][]byte) error) error {
 	return w.Commands(ctx, q.name, most, func(ctx context.Context, list []transport.Command) error {
-		wires := make([][]byte, len(list))
+		envelopes := make([][]byte, len(list))
 		for i, c := range list {
-			wires[i] = c.Body
+			envelopes[i] = c.Envelope
 		}
-		return handle(ctx, wires)
+		return handle(ctx, envelopes)
 	})
 }
 
 func (w dialled) publish(ctx context.Context, list []store.Outgoing) []error {
 	out := make([]transport.Report, len(list))
 	for i, o := range list {
-		out[i] = transport.Report{Kind: o.Lane, ID: o.ID, Body: o.Wire}
+		out[i] = transport.Report{Kind: o.Lane, ID: o.ID, Envelope: o.Envelope}
 	}
 	return w.Publish(ctx, out)
 }

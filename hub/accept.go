@@ -199,14 +199,14 @@ func (h *Hub) Ask(ctx context.Context, text, actor string) (*commands.TaskState,
 }
 
 func (h *Hub) answer(ctx context.Context, m store.Mirror, question string) (*commands.TaskState, error) {
-	wire, err := h.DB.Answered(ctx, question)
-	if err != nil || wire == nil {
+	envelope, err := h.DB.Answered(ctx, question)
+	if err != nil || envelope == nil {
 		if errors.Is(err, context.DeadlineExceeded) {
 			return nil, nil
 		}
 		return nil, err
 	}
-	c, err := h.board.Read(m.Conn, wire)
+	c, err := h.board.Read(m.Conn, envelope)
 	if err != nil {
 		return nil, fmt.Errorf("reading the answer of %s: %w", m.Spoke, err)
 	}

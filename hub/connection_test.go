@@ -40,7 +40,7 @@ func TestStatesOfAConnection(t *testing.T) {
 			asked := a.Order(t, m)
 			m.Hub.Exec(t, `UPDATE connections SET state = $2 WHERE id = $1`, a.Voice.Conn, tt.state)
 			before, end := m.Hub.Sums(t), m.Hub.AuditEnd(t)
-			result := a.Seal(t, &commands.Result{Task: asked.Task, State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded}, asked.Re, nil).Wire
+			result := a.Seal(t, &commands.Result{Task: asked.Task, State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded}, asked.Re, nil).Envelope
 
 			a.Send(t, transport.KindResult, result)
 
@@ -76,7 +76,7 @@ func TestWhatARevokedPeerSaidBefore(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `LOCK TABLE inbox`)
 	require.NoError(t, err)
 	for range 3 {
-		a.Send(t, transport.KindResult, a.Seal(t, &commands.Result{Task: asked.Task, State: commands.Completed, Attempt: 1}, asked.Re, nil).Wire)
+		a.Send(t, transport.KindResult, a.Seal(t, &commands.Result{Task: asked.Task, State: commands.Completed, Attempt: 1}, asked.Re, nil).Envelope)
 	}
 	m.Stop(t, "hub")
 	require.NoError(t, tx.Rollback(t.Context()))
@@ -97,21 +97,21 @@ func TestWhatARevokedPeerSaidBefore(t *testing.T) {
 // function that it returns is called.
 func chatter(t *testing.T, a *meshtest.Attacker, asked meshtest.Asked) (stop func()) {
 	t.Helper()
-	var wires [][]byte
+	var envelopes [][]byte
 	for range 600 {
-		wires = append(wires, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil).Wire)
+		envelopes = append(envelopes, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil).Envelope)
 	}
 	ctx, end := context.WithCancel(t.Context())
 	var talking sync.WaitGroup
 	talking.Go(func() {
 		tick := time.NewTicker(25 * time.Millisecond)
 		defer tick.Stop()
-		for len(wires) > 0 {
+		for len(envelopes) > 0 {
 			var list []transport.Report
-			for _, w := range wires[:5] {
-				list = append(list, transport.Report{Kind: transport.KindEvent, ID: meshtest.NewID(), Body: w})
+			for _, w := range envelopes[:5] {
+				list = append(list, transport.Report{Kind: transport.KindEvent, ID: meshtest.NewID(), Envelope: w})
 			}
-			wires = wires[5:]
+			envelopes = envelopes[5:]
 			a.Link.Publish(ctx, list) // it fails once the link is gone
 			select {
 			case <-ctx.Done():
@@ -276,7 +276,7 @@ func TestBadHeartbeats(t *testing.T) {
 	m := meshtest.Start(t)
 	a := m.Attack(t, "thief")
 	beat := func(change func(*signing.Header)) []byte {
-		return a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, Link: commands.LinkView{State: "active"}, Slots: 3, KillLevel: "group", Version: "x"}, nil, change).Wire
+		return a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, Link: commands.LinkView{State: "active"}, Slots: 3, KillLevel: "group", Version: "x"}, nil, change).Envelope
 	}
 	old := beat(func(h *signing.Header) { h.Iat -= 10_000; h.Exp -= 10_000 })
 	a.Beat(t, old)
@@ -287,21 +287,21 @@ func TestBadHeartbeats(t *testing.T) {
 	asked := a.Order(t, m)
 	known := m.View(t, "thief")
 	for name, tt := range map[string]struct {
-		code signing.Code
-		wire []byte
+		code     signing.Code
+		envelope []byte
 	}{
 		"garbage":                 {signing.EnvJSON, []byte("garbage")},
 		"of another workspace":    {commands.Grant, beat(func(h *signing.Header) { h.Wsp = "night" })},
 		"of another epoch":        {signing.EpochStale, beat(func(h *signing.Header) { h.Epoch++ })},
 		"of a clock a day ahead":  {signing.TimeFuture, beat(func(h *signing.Header) { h.Iat += 86_400_000; h.Exp += 86_400_000 })},
-		"a receipt in its place":  {signing.HdrField, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil).Wire},
-		"an interval of no time":  {commands.Validation, a.Seal(t, &commands.Heartbeat{IntervalMS: 0}, nil, nil).Wire},
-		"an interval of ten days": {commands.Validation, a.Seal(t, &commands.Heartbeat{IntervalMS: 864_000_000}, nil, nil).Wire},
+		"a receipt in its place":  {signing.HdrField, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil).Envelope},
+		"an interval of no time":  {commands.Validation, a.Seal(t, &commands.Heartbeat{IntervalMS: 0}, nil, nil).Envelope},
+		"an interval of ten days": {commands.Validation, a.Seal(t, &commands.Heartbeat{IntervalMS: 864_000_000}, nil, nil).Envelope},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before, end := m.Hub.Sums(t), m.Hub.AuditEnd(t)
 
-			a.Beat(t, tt.wire)
+			a.Beat(t, tt.envelope)
 			meshtest.Await(t, "a line in the audit", func() bool { return len(m.Hub.Audit(t, end)) > 0 })
 
 			require.Equal(t, string(tt.code), m.Hub.Audit(t, end)[0].Code)

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { meshtest.Main(m) }
 // link works and what was sent before has been handled.
 func accept(t *testing.T, m *meshtest.Mesh, a *meshtest.Attacker, asked meshtest.Asked) {
 	t.Helper()
-	a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil).Wire)
+	a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil).Envelope)
 	meshtest.Await(t, "the good message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
 }
 
@@ -44,8 +44,8 @@ func TestBadReports(t *testing.T) {
 			return &commands.Accepted{Task: meshtest.NewID(), State: commands.Queued}, about.Re
 		})
 		list = append(list,
-			meshtest.Bad{Name: "a byte too long", Code: signing.EnvSize, Wire: bytes.Repeat([]byte("x"), signing.MaxMessage+1)},
-			meshtest.Bad{Name: "300 KiB of spaces", Code: signing.EnvSize, Wire: bytes.Repeat([]byte(" "), 300<<10)})
+			meshtest.Bad{Name: "a byte too long", Code: signing.EnvSize, Envelope: bytes.Repeat([]byte("x"), signing.MaxMessage+1)},
+			meshtest.Bad{Name: "300 KiB of spaces", Code: signing.EnvSize, Envelope: bytes.Repeat([]byte(" "), 300<<10)})
 		if sent == len(list) {
 			return
 		}
@@ -66,7 +66,7 @@ func refused(t *testing.T, m *meshtest.Mesh, a *meshtest.Attacker, bad meshtest.
 	}
 	before, end := m.Hub.Sums(t, but...), m.Hub.AuditEnd(t)
 
-	a.Send(t, transport.KindEvent, bad.Wire)
+	a.Send(t, transport.KindEvent, bad.Envelope)
 	meshtest.Await(t, "a line in the audit", func() bool { return len(m.Hub.Audit(t, end)) > 0 })
 
 	require.Equal(t, before, m.Hub.Sums(t, but...))
@@ -154,7 +154,7 @@ func TestReportsThatMakeNoSense(t *testing.T) {
 			asked := a.Order(t, m)
 			body, re := tt.body(asked)
 
-			refused(t, m, a, meshtest.Bad{Code: tt.code, Signed: true, Wire: a.Seal(t, body, re, nil).Wire})
+			refused(t, m, a, meshtest.Bad{Code: tt.code, Signed: true, Envelope: a.Seal(t, body, re, nil).Envelope})
 
 			require.Equal(t, commands.Queued, m.Agent(t, asked.Task).State)
 			require.Equal(t, commands.Queued, m.Agent(t, theirs.Task).State)
@@ -176,12 +176,12 @@ func TestPiecesOfOutput(t *testing.T) {
 		if end {
 			l.End = &commands.LogEnd{}
 		}
-		return a.Seal(t, l, re, nil).Wire
+		return a.Seal(t, l, re, nil).Envelope
 	}
 	tests := []struct {
-		name string
-		wire []byte
-		want commands.StoredStream // the answer
+		name     string
+		envelope []byte
+		want     commands.StoredStream // the answer
 	}{
 		{"the first one", piece(own.Task, own.Re, 0, "one", false), stored(own.Task, 3, false, "")},
 		{"the same again", piece(own.Task, own.Re, 0, "one", false), stored(own.Task, 3, false, "")},
@@ -201,7 +201,7 @@ func TestPiecesOfOutput(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			heard := len(a.Heard(commands.OutputStoredKind))
 
-			a.Send(t, transport.KindLog, tt.wire)
+			a.Send(t, transport.KindLog, tt.envelope)
 
 			meshtest.Await(t, "the answer", func() bool { return len(a.Heard(commands.OutputStoredKind)) > heard })
 			require.Equal(t, []commands.StoredStream{tt.want}, a.Heard(commands.OutputStoredKind)[heard].(*commands.OutputStored).Streams)
@@ -224,7 +224,7 @@ func TestOutputOfAnotherWorkspace(t *testing.T) {
 	a := m.Attack(t, "thief")
 	own, again := a.Order(t, m), a.Order(t, m)
 	piece := func(text string, change func(*signing.Header)) []byte {
-		return a.Seal(t, &commands.Log{Task: own.Task, Attempt: 1, Stream: "stdout", Data: []byte(text)}, own.Re, change).Wire
+		return a.Seal(t, &commands.Log{Task: own.Task, Attempt: 1, Stream: "stdout", Data: []byte(text)}, own.Re, change).Envelope
 	}
 	end := m.Hub.AuditEnd(t)
 
@@ -245,7 +245,7 @@ func TestAPeersMessageOnAnothersLink(t *testing.T) {
 	asked := b.Order(t, m)
 	honest := b.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil)
 
-	refused(t, m, a, meshtest.Bad{Code: signing.KeyUnknown, Wire: honest.Wire})
+	refused(t, m, a, meshtest.Bad{Code: signing.KeyUnknown, Envelope: honest.Envelope})
 
 	require.Nil(t, m.Agent(t, asked.Task).AcceptedAt)
 	accept(t, m, b, asked)
@@ -258,14 +258,14 @@ func TestRepeatedReports(t *testing.T) {
 
 	t.Run("the same again changes nothing", func(t *testing.T) {
 		asked := a.Order(t, m)
-		wire := a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil).Wire
-		a.Send(t, transport.KindEvent, wire)
+		envelope := a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil).Envelope
+		a.Send(t, transport.KindEvent, envelope)
 		meshtest.Await(t, "the message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
 		before, end, next := m.Agent(t, asked.Task), m.Hub.AuditEnd(t), a.Order(t, m)
 		known := m.Hub.Count(t, `SELECT count(*) FROM inbox`)
 
-		a.Send(t, transport.KindEvent, wire, wire)
-		a.Send(t, transport.KindResult, wire)
+		a.Send(t, transport.KindEvent, envelope, envelope)
+		a.Send(t, transport.KindResult, envelope)
 		accept(t, m, a, next)
 
 		require.Equal(t, before, m.Agent(t, asked.Task))
@@ -276,25 +276,25 @@ func TestRepeatedReports(t *testing.T) {
 		asked := a.Order(t, m)
 		id := meshtest.NewID()
 		same := func(h *signing.Header) { h.ID = id }
-		a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, same).Wire)
+		a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, same).Envelope)
 		meshtest.Await(t, "the message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
 
 		refused(t, m, a, meshtest.Bad{Code: signing.ReplayDiff, Signed: true,
-			Wire: a.Seal(t, &commands.Result{Task: asked.Task, State: commands.Failed, Attempt: 1}, asked.Re, same).Wire})
+			Envelope: a.Seal(t, &commands.Result{Task: asked.Task, State: commands.Failed, Attempt: 1}, asked.Re, same).Envelope})
 
 		require.Equal(t, commands.Queued, m.Agent(t, asked.Task).State)
 	})
 	t.Run("a second, different result", func(t *testing.T) {
 		asked := a.Order(t, m)
 		result := func(s commands.State) []byte {
-			return a.Seal(t, &commands.Result{Task: asked.Task, State: s, Attempt: 1, Outcome: commands.Succeeded}, asked.Re, nil).Wire
+			return a.Seal(t, &commands.Result{Task: asked.Task, State: s, Attempt: 1, Outcome: commands.Succeeded}, asked.Re, nil).Envelope
 		}
 		a.Send(t, transport.KindResult, result(commands.Completed))
 		m.Wait(t, asked.Task)
 
 		before := m.Agent(t, asked.Task)
 
-		refused(t, m, a, meshtest.Bad{Code: commands.ResultClash, Signed: true, Wire: result(commands.Failed)}, "mirrors")
+		refused(t, m, a, meshtest.Bad{Code: commands.ResultClash, Signed: true, Envelope: result(commands.Failed)}, "mirrors")
 
 		after := m.Agent(t, asked.Task)
 		after.UpdatedAt = before.UpdatedAt
@@ -306,7 +306,7 @@ func TestRepeatedReports(t *testing.T) {
 		for _, seq := range []int64{1_000_000, 500_000, 1 << 52} {
 			asked := a.Order(t, m)
 			a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re,
-				func(h *signing.Header) { h.Seq = seq }).Wire)
+				func(h *signing.Header) { h.Seq = seq }).Envelope)
 			meshtest.Await(t, "the message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
 		}
 		require.Empty(t, m.Hub.Audit(t, end))
@@ -314,16 +314,16 @@ func TestRepeatedReports(t *testing.T) {
 	t.Run("a sequence number twice has no effect, and stops what goes out until it is settled", func(t *testing.T) {
 		asked, more := a.Order(t, m), a.Order(t, m)
 		seven := func(h *signing.Header) { h.Seq = 777_777 }
-		a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, seven).Wire)
+		a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, seven).Envelope)
 		meshtest.Await(t, "the message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
 		agree := func() {
 			a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x",
-				Link: commands.LinkView{State: "active", Agrees: true, Numbers: &commands.Numbering{Sent: 1 << 52}}}, nil, nil).Wire)
+				Link: commands.LinkView{State: "active", Agrees: true, Numbers: &commands.Numbering{Sent: 1 << 52}}}, nil, nil).Envelope)
 		}
 		end := m.Hub.AuditEnd(t)
 
 		for range 5 {
-			a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Wire)
+			a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Envelope)
 			meshtest.Await(t, "the doubt", func() bool {
 				return m.View(t, "thief").Differs == "the peer used number 777777 twice; it is asked to compare"
 			})
@@ -338,7 +338,7 @@ func TestRepeatedReports(t *testing.T) {
 			require.Contains(t, []string{string(signing.SeqReuse), string(commands.Resync)}, line.Code)
 		}
 
-		a.Shout(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Wire)
+		a.Shout(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Envelope)
 
 		meshtest.Await(t, "the suspension", func() bool { return m.View(t, "thief").State == store.Suspended })
 		require.Contains(t, m.View(t, "thief").Reason, "does another instance run with the key of thief?")
@@ -350,7 +350,7 @@ func TestRepeatedReports(t *testing.T) {
 		require.NoError(t, <-settled)
 		require.Equal(t, store.Active, m.View(t, "thief").State)
 		for range 5 { // they are counted anew
-			a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Wire)
+			a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Envelope)
 			meshtest.Await(t, "the doubt", func() bool { return m.View(t, "thief").Differs != "" })
 			agree()
 			agree()
@@ -369,7 +369,7 @@ func TestASpokeHasSomethingElseUnderANumber(t *testing.T) {
 	doubt := func(held ...commands.Held) {
 		a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x", Link: commands.LinkView{State: "active",
 			Numbers: &commands.Numbering{Stored: commands.Numbers{Through: 2}, Held: held,
-				Digest: &commands.History{From: 1, Until: time.Now().UnixMilli(), SHA256: strings.Repeat("ab", 32)}}}}, nil, nil).Wire)
+				Digest: &commands.History{From: 1, Until: time.Now().UnixMilli(), SHA256: strings.Repeat("ab", 32)}}}}, nil, nil).Envelope)
 	}
 
 	doubt()

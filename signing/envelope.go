@@ -58,7 +58,7 @@ type signature struct {
 	Sig   string `json:"sig"`
 }
 
-type envelope struct {
+type envelopeJSON struct {
 	PayloadType Type        `json:"payloadType"`
 	Payload     string      `json:"payload"`
 	Signatures  []signature `json:"signatures"`
@@ -80,11 +80,11 @@ func pae(t Type, payload []byte) []byte {
 
 // A Sealed is a message as it travels, with what its sender keeps about it.
 type Sealed struct {
-	ID     string
-	Seq    int64
-	Exp    time.Time
-	Wire   []byte
-	Digest Digest
+	ID       string
+	Seq      int64
+	Exp      time.Time
+	Envelope []byte
+	Digest   Digest
 }
 
 // Seal signs header h over body as a message of type t. It fills V, Kid and
@@ -105,17 +105,17 @@ func (s *Signer) Seal(t Type, h Header, body []byte, also ...*Signer) (Sealed, e
 	for _, by := range append([]*Signer{s}, also...) {
 		sigs = append(sigs, signature{by.id, base64.StdEncoding.EncodeToString(by.Sign(t, payload))})
 	}
-	wire, err := encode(envelope{t, base64.StdEncoding.EncodeToString(payload), sigs, base64.StdEncoding.EncodeToString(body)})
+	envelope, err := encode(envelopeJSON{t, base64.StdEncoding.EncodeToString(payload), sigs, base64.StdEncoding.EncodeToString(body)})
 	if err != nil {
 		return Sealed{}, fmt.Errorf("sealing a %s message: %w", h.Kind, err)
 	}
-	return Sealed{h.ID, h.Seq, time.UnixMilli(h.Exp), wire, sha256.Sum256(payload)}, nil
+	return Sealed{h.ID, h.Seq, time.UnixMilli(h.Exp), envelope, sha256.Sum256(payload)}, nil
 }
 
 // Renumber signs a message of the same instance once more, as number seq.
 // Everything else stays: its id, what it says, and until when it is accepted.
-func (s *Signer) Renumber(wire []byte, seq int64, also ...*Signer) (Sealed, error) {
-	d, r := decodeEnvelope(wire)
+func (s *Signer) Renumber(envelope []byte, seq int64, also ...*Signer) (Sealed, error) {
+	d, r := decodeEnvelope(envelope)
 	if r != nil {
 		return Sealed{}, r
 	}
@@ -140,23 +140,23 @@ type signatureBytes struct {
 	sig []byte
 }
 
-// decodeEnvelope checks size, spelling, type, count and base64 of wire.
-func decodeEnvelope(wire []byte) (decoded, *Rejected) {
+// decodeEnvelope checks size, spelling, type, count and base64 of envelope.
+func decodeEnvelope(envelope []byte) (decoded, *Rejected) {
 	var d decoded
-	if len(wire) > MaxMessage {
-		return d, reject(EnvSize, "message is %d bytes, limit %d", len(wire), MaxMessage)
+	if len(envelope) > MaxMessage {
+		return d, reject(EnvSize, "message is %d bytes, limit %d", len(envelope), MaxMessage)
 	}
-	for _, c := range wire {
+	for _, c := range envelope {
 		if c < 0x20 || c > 0x7e {
 			return d, reject(EnvCanon, "a byte that no spawnmesh envelope contains")
 		}
 	}
-	var e envelope
-	if err := json.Unmarshal(wire, &e); err != nil {
+	var e envelopeJSON
+	if err := json.Unmarshal(envelope, &e); err != nil {
 		return d, reject(EnvJSON, "not a spawnmesh envelope: %v", err)
 	}
 	again, err := encode(e)
-	if err != nil || !bytes.Equal(again, wire) {
+	if err != nil || !bytes.Equal(again, envelope) {
 		return d, reject(EnvCanon, "bytes after, before or inside the envelope that do not belong to it")
 	}
 	d.typ = e.PayloadType
@@ -169,7 +169,7 @@ func decodeEnvelope(wire []byte) (decoded, *Rejected) {
 	return d, d.decodeFields(e)
 }
 
-func (d *decoded) decodeFields(e envelope) *Rejected {
+func (d *decoded) decodeFields(e envelopeJSON) *Rejected {
 	var ok bool
 	if d.payload, ok = strictBase64(e.Payload, MaxHeader); !ok {
 		return reject(EnvB64, "the header is not canonical base64 of at most %d bytes", MaxHeader)

@@ -31,11 +31,11 @@ type Verifier struct {
 // What only the database can decide about it (connection state, revocation,
 // replay) is still to be decided, in the transaction of its effect.
 type Opened struct {
-	typ    Type
-	header Header
-	body   []byte
-	wire   []byte
-	digest Digest
+	typ      Type
+	header   Header
+	body     []byte
+	envelope []byte
+	digest   Digest
 }
 
 // Type returns what the message is for.
@@ -47,16 +47,16 @@ func (o Opened) Header() Header { return o.header }
 // Body returns the body that the header vouches for.
 func (o Opened) Body() []byte { return o.body }
 
-// Wire returns the message as it travelled: the evidence.
-func (o Opened) Wire() []byte { return o.wire }
+// Envelope returns the message as it travelled: the evidence.
+func (o Opened) Envelope() []byte { return o.envelope }
 
 // Digest returns the SHA-256 of the signed header.
 func (o Opened) Digest() Digest { return o.digest }
 
-// Open checks wire in the order of docs/protocol.md and stops at the first
+// Open checks envelope in the order of docs/protocol.md and stops at the first
 // failure, which is a [*Rejected].
-func (v Verifier) Open(wire []byte, now time.Time) (Opened, error) {
-	d, r := decodeEnvelope(wire)
+func (v Verifier) Open(envelope []byte, now time.Time) (Opened, error) {
+	d, r := decodeEnvelope(envelope)
 	if r == nil {
 		r = v.checkSignatures(d)
 	}
@@ -81,13 +81,13 @@ func (v Verifier) Open(wire []byte, now time.Time) (Opened, error) {
 		r.Header, r.Digest = &h, digest
 		return Opened{}, r
 	}
-	return Opened{d.typ, h, d.body, wire, digest}, nil
+	return Opened{d.typ, h, d.body, envelope, digest}, nil
 }
 
 // Reopen opens a message that could be accepted when it was issued, however long
 // ago: as evidence, which nobody obeys any more.
-func (v Verifier) Reopen(wire []byte) (Opened, error) {
-	d, r := decodeEnvelope(wire)
+func (v Verifier) Reopen(envelope []byte) (Opened, error) {
+	d, r := decodeEnvelope(envelope)
 	if r != nil {
 		return Opened{}, r
 	}
@@ -95,7 +95,7 @@ func (v Verifier) Reopen(wire []byte) (Opened, error) {
 	if r != nil {
 		return Opened{}, r
 	}
-	return v.Open(wire, time.UnixMilli(h.Iat))
+	return v.Open(envelope, time.UnixMilli(h.Iat))
 }
 
 func (v Verifier) checkSignatures(d decoded) *Rejected {

@@ -12,11 +12,11 @@ import (
 
 func TestAKeySetIsSignedByTheIdentityKey(t *testing.T) {
 	first, identity := seedSigner(t, 2), seedSigner(t, 4)
-	wire, v, now := sealed(t, nil)
+	envelope, v, now := sealed(t, nil)
 	v.Keys[identity.KeyID()] = PeerKey{identity.KeyID(), v.Keys[first.KeyID()].Owner, identity.Public()}
 	v.Identity = identity.KeyID()
-	var e envelope
-	require.NoError(t, json.Unmarshal(wire, &e))
+	var e envelopeJSON
+	require.NoError(t, json.Unmarshal(envelope, &e))
 	payload, err := base64.StdEncoding.DecodeString(e.Payload)
 	require.NoError(t, err)
 	h, r := decodeHeader(payload)
@@ -38,7 +38,7 @@ func TestAKeySetIsSignedByTheIdentityKey(t *testing.T) {
 			s, err := c.by[0].Seal(c.typ, h, []byte("{}"), c.by[1:]...)
 			require.NoError(t, err)
 
-			_, err = v.Open(s.Wire, now)
+			_, err = v.Open(s.Envelope, now)
 
 			if c.want == "" {
 				require.NoError(t, err)

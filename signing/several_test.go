@@ -44,24 +44,24 @@ func TestEverySignatureIsChecked(t *testing.T) {
 // sealedBy is a message between instances, of which several keys may sign one.
 func sealedBy(t *testing.T, key *Signer) ([]byte, Verifier, time.Time) {
 	t.Helper()
-	wire, v, now := sealed(t, nil)
-	var e envelope
-	require.NoError(t, json.Unmarshal(wire, &e))
+	envelope, v, now := sealed(t, nil)
+	var e envelopeJSON
+	require.NoError(t, json.Unmarshal(envelope, &e))
 	payload, err := base64.StdEncoding.DecodeString(e.Payload)
 	require.NoError(t, err)
 	h, r := decodeHeader(payload)
 	require.Nil(t, r)
 	s, err := key.Seal(Peer, h, []byte(`{"task":"x"}`))
 	require.NoError(t, err)
-	return s.Wire, v, now
+	return s.Envelope, v, now
 }
 
 // signedBy is the message under signatures of these keys, in this order; wrong
 // signs something else.
-func signedBy(t *testing.T, wire []byte, wrong *Signer, by ...*Signer) []byte {
+func signedBy(t *testing.T, envelope []byte, wrong *Signer, by ...*Signer) []byte {
 	t.Helper()
-	var e envelope
-	require.NoError(t, json.Unmarshal(wire, &e))
+	var e envelopeJSON
+	require.NoError(t, json.Unmarshal(envelope, &e))
 	payload, err := base64.StdEncoding.DecodeString(e.Payload)
 	require.NoError(t, err)
 	e.Signatures = nil

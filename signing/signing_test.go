@@ -72,9 +72,9 @@ func TestVectors(t *testing.T) {
 	require.Len(t, f.Cases, 58)
 	for _, c := range f.Cases {
 		t.Run(c.Name, func(t *testing.T) {
-			wire, err := base64.StdEncoding.DecodeString(c.WireB64)
+			envelope, err := base64.StdEncoding.DecodeString(c.WireB64)
 			if strings.HasPrefix(c.WireB64, "(generate") {
-				wire, err = bytes.Repeat([]byte(" "), 300<<10), nil
+				envelope, err = bytes.Repeat([]byte(" "), 300<<10), nil
 			}
 			require.NoError(t, err)
 			now := f.NowMS
@@ -82,7 +82,7 @@ func TestVectors(t *testing.T) {
 				now = c.NowMS
 			}
 
-			_, got := v.Open(wire, time.UnixMilli(now))
+			_, got := v.Open(envelope, time.UnixMilli(now))
 
 			want := c.Expect
 			if decidedByStore[want] {
@@ -107,27 +107,27 @@ func sealed(t testing.TB, change func(*Header)) ([]byte, Verifier, time.Time) {
 	require.NoError(t, err)
 	v := Verifier{Self: h.Aud, Conn: h.Conn, Epoch: 1, Keys: map[KeyID]PeerKey{
 		key.KeyID(): {key.KeyID(), InstanceIDOf(id.Public()), key.Public()}}}
-	return s.Wire, v, now
+	return s.Envelope, v, now
 }
 
 func TestSealedMessageOpens(t *testing.T) {
-	wire, v, now := sealed(t, nil)
+	envelope, v, now := sealed(t, nil)
 
-	got, err := v.Open(wire, now)
+	got, err := v.Open(envelope, now)
 
 	require.NoError(t, err)
 	require.Equal(t, Command, got.Type())
 	require.Equal(t, `{"task":"x"}`, string(got.Body()))
-	require.Equal(t, wire, got.Wire())
+	require.Equal(t, envelope, got.Envelope())
 }
 
 // Every single flipped bit must be refused with one of the codes and never
 // panic: row 11 of the bad inputs.
 func TestNoFlippedBitIsAccepted(t *testing.T) {
-	wire, v, now := sealed(t, nil)
-	for i := range wire {
+	envelope, v, now := sealed(t, nil)
+	for i := range envelope {
 		for bit := range 8 {
-			bad := bytes.Clone(wire)
+			bad := bytes.Clone(envelope)
 			bad[i] ^= 1 << bit
 
 			_, err := v.Open(bad, now)
@@ -229,8 +229,8 @@ func TestDecodeBody(t *testing.T) {
 }
 
 func FuzzOpen(f *testing.F) {
-	wire, v, now := sealed(f, nil)
-	f.Add(wire)
+	envelope, v, now := sealed(f, nil)
+	f.Add(envelope)
 	vectors, _ := loadVectors(f)
 	for _, c := range vectors.Cases {
 		if raw, err := base64.StdEncoding.DecodeString(c.WireB64); err == nil {
@@ -239,7 +239,7 @@ func FuzzOpen(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		_, err := v.Open(in, now)
-		require.Equal(t, err == nil, bytes.Equal(in, wire), "a second spelling was accepted, or the first refused: %v", err)
+		require.Equal(t, err == nil, bytes.Equal(in, envelope), "a second spelling was accepted, or the first refused: %v", err)
 	})
 }
 
@@ -280,9 +280,9 @@ func FuzzKeyFile(f *testing.F) {
 }
 
 func BenchmarkOpen(b *testing.B) {
-	wire, v, now := sealed(b, nil)
+	envelope, v, now := sealed(b, nil)
 	for b.Loop() {
-		if _, err := v.Open(wire, now); err != nil {
+		if _, err := v.Open(envelope, now); err != nil {
 			b.Fatal(err)
 		}
 	}

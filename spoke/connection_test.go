@@ -36,9 +36,9 @@ func TestStatesOfAConnection(t *testing.T) {
 			kill := r.Seal(t, &commands.Kill{Task: known, Reason: "x"}, nil, nil)
 			r.Spoke.Exec(t, `UPDATE connections SET state = $1`, tt.state)
 
-			for wire, code := range map[string]signing.Code{string(spawn.Wire): tt.spawn, string(kill.Wire): tt.kill} {
+			for envelope, code := range map[string]signing.Code{string(spawn.Envelope): tt.spawn, string(kill.Envelope): tt.kill} {
 				before, end := r.Spoke.Sums(t), r.Spoke.AuditEnd(t)
-				r.Send(t, transport.LaneControl, []byte(wire))
+				r.Send(t, transport.LaneControl, []byte(envelope))
 				if code == "" {
 					r.Answer(t, kill.ID, commands.KilledKind)
 					continue

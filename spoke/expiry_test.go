@@ -67,7 +67,7 @@ func TestAnOrderOfLongAgoIsRefused(t *testing.T) {
 		h.Iat, h.Exp = time.Now().Add(-200*time.Second).UnixMilli(), time.Now().Add(-150*time.Second).UnixMilli()
 	})
 
-	r.Send(t, transport.LaneRun, order.Wire)
+	r.Send(t, transport.LaneRun, order.Envelope)
 
 	refusal := r.Answer(t, order.ID, commands.RefusedKind).(*commands.RefusedBody)
 	require.Equal(t, signing.TimeExpired, refusal.Code)
@@ -83,7 +83,7 @@ func TestARefusedOrderEndsAtTheHub(t *testing.T) {
 	a := m.Attack(t, "attic")
 	asked := a.Order(t, m)
 
-	a.Send(t, transport.KindEvent, a.Seal(t, &commands.RefusedBody{Code: signing.TimeExpired, Why: "expired 2m30s ago"}, asked.Re, nil).Wire)
+	a.Send(t, transport.KindEvent, a.Seal(t, &commands.RefusedBody{Code: signing.TimeExpired, Why: "expired 2m30s ago"}, asked.Re, nil).Envelope)
 
 	v := m.Wait(t, asked.Task)
 	require.Equal(t, commands.Expired, v.State)

@@ -124,7 +124,7 @@ func TestValuesOfTheHostStayThere(t *testing.T) {
 	order := r.Seal(t, &commands.Spawn{Task: meshtest.NewID(), Runtime: commands.RuntimeExec, Argv: []string{program},
 		Env: []commands.EnvVar{{Name: "TOKEN", Value: "asked"}}}, nil, nil)
 
-	r.Send(t, transport.LaneRun, order.Wire)
+	r.Send(t, transport.LaneRun, order.Envelope)
 
 	result := r.Answer(t, order.ID, commands.ResultKind).(*commands.Result)
 	require.Equal(t, commands.Completed, result.State, result.Summary)
@@ -164,7 +164,7 @@ func TestAStartToldLateNamesItsOwnPolicy(t *testing.T) {
 
 	require.NotEqual(t, first, running(t, s))
 	const told = `SELECT count(*) FROM inbox WHERE kind = 'agent.started' AND task = $1
-		AND convert_from(decode(convert_from(wire, 'UTF8')::jsonb->>'body', 'base64'), 'UTF8')::jsonb->>'policy' = $2`
+		AND convert_from(decode(convert_from(envelope, 'UTF8')::jsonb->>'body', 'base64'), 'UTF8')::jsonb->>'policy' = $2`
 	meshtest.Await(t, "the start, told twice", func() bool {
 		return m.Hub.Count(t, `SELECT count(*) FROM inbox WHERE kind = 'agent.started' AND task = $1`, id) == 2
 	})

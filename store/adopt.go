@@ -18,8 +18,8 @@ import (
 // move. An order that was given again under its own id since, and
 // asks for the same, becomes the old one: the peer has that. What this instance
 // has not signed is noted and changes nothing.
-func (tx *Tx) Adopt(ctx context.Context, c Connection, wires [][]byte) error {
-	if len(wires) == 0 {
+func (tx *Tx) Adopt(ctx context.Context, c Connection, envelopes [][]byte) error {
+	if len(envelopes) == 0 {
 		return nil
 	}
 	// Reports that are taken in now would find no mirror, and not be sent again.
@@ -31,8 +31,8 @@ func (tx *Tx) Adopt(ctx context.Context, c Connection, wires [][]byte) error {
 	if v.Keys, err = tx.ownKeys(ctx); err != nil {
 		return err
 	}
-	for _, wire := range wires {
-		o, err := openOwn(v, wire)
+	for _, envelope := range envelopes {
+		o, err := openOwn(v, envelope)
 		if err != nil {
 			tx.Audit(AuditRow{Actor: string(c.Peer), Action: "order.strange", Code: string(commands.CodeOf(err)), Why: err.Error(), Conn: c.ID})
 			continue
@@ -61,8 +61,8 @@ func (tx *Tx) ownKeys(ctx context.Context) (map[signing.KeyID]signing.PeerKey, e
 }
 
 // openOwn opens a spawn message of this instance. It was accepted in its time.
-func openOwn(v signing.Verifier, wire []byte) (o ownOrder, err error) {
-	opened, err := v.Reopen(wire)
+func openOwn(v signing.Verifier, envelope []byte) (o ownOrder, err error) {
+	opened, err := v.Reopen(envelope)
 	if err != nil {
 		return o, err
 	}

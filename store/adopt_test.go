@@ -13,30 +13,30 @@ import (
 )
 
 // forgotten is a pair whose hub was restored to before an order that the spoke has.
-func forgotten(t *testing.T) (p *storetest.Pair, task string, wire []byte) {
+func forgotten(t *testing.T) (p *storetest.Pair, task string, envelope []byte) {
 	t.Helper()
 	p = storetest.NewPair(t)
 	task = p.Order(t, nil)
-	wire = p.Hub.Due(t)[0]
-	take(t, p.Spoke, p.Spoke.Read(t, wire))
+	envelope = p.Hub.Due(t)[0]
+	take(t, p.Spoke, p.Spoke.Read(t, envelope))
 	require.NoError(t, p.Hub.Exec(`DELETE FROM mirrors`))
 	require.NoError(t, p.Hub.Exec(`DELETE FROM outbox`))
-	return p, task, wire
+	return p, task, envelope
 }
 
-func adopt(t *testing.T, s *storetest.Side, wires ...[]byte) {
+func adopt(t *testing.T, s *storetest.Side, envelopes ...[]byte) {
 	t.Helper()
 	require.NoError(t, s.DB.Tx(t.Context(), "taking over orders", func(ctx context.Context, tx *store.Tx) error {
-		return tx.Adopt(ctx, s.Conn, wires)
+		return tx.Adopt(ctx, s.Conn, envelopes)
 	}))
 }
 
 func TestAForgottenOrderIsTakenOver(t *testing.T) {
 	t.Parallel()
-	p, task, wire := forgotten(t)
+	p, task, envelope := forgotten(t)
 
-	adopt(t, p.Hub, wire)
-	adopt(t, p.Hub, wire)
+	adopt(t, p.Hub, envelope)
+	adopt(t, p.Hub, envelope)
 
 	m := p.Mirror(t, task)
 	require.Equal(t, commands.Queued, m.State)
@@ -49,8 +49,8 @@ func TestAForgottenOrderIsTakenOver(t *testing.T) {
 // come once more.
 func TestWhatWasSaidOfAForgottenOrderIsAskedForAgain(t *testing.T) {
 	t.Parallel()
-	p, task, wire := forgotten(t)
-	asked := p.Spoke.Read(t, wire)[0]
+	p, task, envelope := forgotten(t)
+	asked := p.Spoke.Read(t, envelope)[0]
 	require.NoError(t, p.Spoke.DB.Tx(t.Context(), "answering", func(_ context.Context, tx *store.Tx) error {
 		asked.Answer(tx, &commands.Accepted{Task: task, State: commands.Queued})
 		return nil
@@ -60,7 +60,7 @@ func TestWhatWasSaidOfAForgottenOrderIsAskedForAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, commands.Numbers{Through: 1}, before.Stored)
 
-	adopt(t, p.Hub, wire)
+	adopt(t, p.Hub, envelope)
 
 	after, err := p.Hub.DB.Numbering(t.Context(), p.Hub.Conn.ID, false, nil)
 	require.NoError(t, err)
@@ -78,14 +78,14 @@ func TestAnOrderGivenAgainBecomesTheOldOne(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, task, wire := forgotten(t)
+			p, task, envelope := forgotten(t)
 			require.NoError(t, p.Hub.Exec(`UPDATE sequences SET last = 1000, base = 1000`))
 			p.Order(t, func(o *store.SpawnOrder) { o.Spawn.Task = task; change(o) })
 
-			adopt(t, p.Hub, wire)
+			adopt(t, p.Hub, envelope)
 
 			same := name == "the same"
-			first := p.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE task = $1 AND command = $2`, task, p.Spoke.Read(t, wire)[0].Header.ID) == 1
+			first := p.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE task = $1 AND command = $2`, task, p.Spoke.Read(t, envelope)[0].Header.ID) == 1
 			require.Equal(t, same, first)
 			require.Equal(t, same, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`) == 0, "what the spoke has is not sent again")
 		})
@@ -94,8 +94,8 @@ func TestAnOrderGivenAgainBecomesTheOldOne(t *testing.T) {
 
 func TestNobodyElseMakesOrders(t *testing.T) {
 	t.Parallel()
-	p, task, wire := forgotten(t)
-	h := p.Spoke.Read(t, wire)[0].Header
+	p, task, envelope := forgotten(t)
+	h := p.Spoke.Read(t, envelope)[0].Header
 	body := []byte(`{"task":"` + task + `","runtime":"noop"}`)
 	stranger, err := p.Spoke.Signing.Seal(signing.Command, h, body)
 	require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestNobodyElseMakesOrders(t *testing.T) {
 		Seq: 9, Iat: h.Iat, Exp: h.Exp, Wsp: h.Wsp}, []byte(`{"task":"`+task+`"}`))
 	require.NoError(t, err)
 
-	adopt(t, p.Hub, stranger.Wire, report.Wire, []byte("{}"), wire[:len(wire)-9])
+	adopt(t, p.Hub, stranger.Envelope, report.Envelope, []byte("{}"), envelope[:len(envelope)-9])
 
 	require.Zero(t, p.Hub.Count(t, `SELECT count(*) FROM mirrors`))
 	require.Equal(t, 4, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'order.strange' AND code <> ''`))

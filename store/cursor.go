@@ -13,12 +13,12 @@ import (
 
 // Outgoing is a message to send.
 type Outgoing struct {
-	ID   string
-	Conn string
-	Seq  int64
-	Lane string
-	Kind string
-	Wire []byte
+	ID       string
+	Conn     string
+	Seq      int64
+	Lane     string
+	Kind     string
+	Envelope []byte
 }
 
 // Verb is the last word of the message's kind, as a token of a subject.
@@ -57,7 +57,7 @@ func (db *DB) NewCursor(conn string) *Cursor {
 	return &Cursor{db: db, conn: conn, wait: resendFirst, due: time.Now().Add(resendFirst)}
 }
 
-const outgoingColumns = `o.id::text, o.conn::text, o.seq, o.lane, o.kind, o.wire`
+const outgoingColumns = `o.id::text, o.conn::text, o.seq, o.lane, o.kind, o.envelope`
 
 // RelayBatch is how many messages a cursor returns at most.
 const RelayBatch = 256

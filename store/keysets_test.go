@@ -19,12 +19,12 @@ type keySets struct {
 	seq int64
 }
 
-func (p *keySets) take(t testing.TB, wire []byte) *store.Incoming {
+func (p *keySets) take(t testing.TB, envelope []byte) *store.Incoming {
 	t.Helper()
 	v, err := p.Spoke.DB.KeysOf(t.Context(), p.Spoke.Conn)
 	require.NoError(t, err)
 	p.Spoke.Verifier = v.Verifier
-	m := p.Spoke.Read(t, wire)[0]
+	m := p.Spoke.Read(t, envelope)[0]
 	_, err = p.Spoke.DB.TakeIn(t.Context(), p.Spoke.Conn.ID, []*store.Incoming{m}, func(ctx context.Context, tx *store.Tx, from store.Standing, fresh []*store.Incoming) error {
 		for _, f := range fresh {
 			if f.Header.Kind != string(commands.KeySetKind) {
@@ -50,7 +50,7 @@ func (p *keySets) say(t testing.TB, body commands.Body, first *signing.Signer, a
 	s, err := first.Seal(commands.Types[body.Kind()], signing.Header{ID: storetest.NewID(), Kind: string(body.Kind()), Iss: p.Hub.Self(), Aud: p.Spoke.Self(), Conn: p.Hub.Conn.ID,
 		Epoch: 1, Seq: p.seq, Iat: now.UnixMilli(), Exp: now.Add(time.Hour).UnixMilli(), Wsp: store.Workspace}, raw, also...)
 	require.NoError(t, err)
-	return s.Wire
+	return s.Envelope
 }
 
 func TestKeySetsThatAreRefused(t *testing.T) {
@@ -106,10 +106,10 @@ func TestAKeySetIsTakenOnce(t *testing.T) {
 	require.NoError(t, p.Hub.DB.ChangeKey(t.Context(), store.KeyChange{OverlapMS: 60_000, Actor: "test"}))
 	_, err := p.Hub.DB.TendKeys(t.Context())
 	require.NoError(t, err)
-	wires := p.Hub.Due(t)
-	require.Len(t, wires, 1)
+	envelopes := p.Hub.Due(t)
+	require.Len(t, envelopes, 1)
 
-	first, again := p.take(t, wires[0]), p.take(t, wires[0])
+	first, again := p.take(t, envelopes[0]), p.take(t, envelopes[0])
 
 	require.Empty(t, first.Code)
 	require.Equal(t, signing.ReplaySame, again.Code)
@@ -126,10 +126,10 @@ func TestWhatARevokedKeySignedIsSealedAgain(t *testing.T) {
 	require.NoError(t, p.Hub.DB.ChangeKey(t.Context(), store.KeyChange{Revoke: "current", Reason: "copied", Actor: "test"}))
 	_, err := p.Hub.DB.TendKeys(t.Context())
 	require.NoError(t, err)
-	wires := p.Hub.Due(t)
-	require.Len(t, wires, 2)
-	require.Empty(t, p.take(t, wires[1]).Code)
-	require.Equal(t, signing.KeyRevoked, p.take(t, wires[0]).Code)
+	envelopes := p.Hub.Due(t)
+	require.Len(t, envelopes, 2)
+	require.Empty(t, p.take(t, envelopes[1]).Code)
+	require.Equal(t, signing.KeyRevoked, p.take(t, envelopes[0]).Code)
 	early, err := p.Hub.DB.TendKeys(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, early, "the set is not confirmed yet")
@@ -141,9 +141,9 @@ func TestWhatARevokedKeySignedIsSealedAgain(t *testing.T) {
 	require.Len(t, done, 1)
 	require.True(t, done[0].Resend)
 	p.Hub.Out.Rewind()
-	wires = p.Hub.Due(t)
-	require.Len(t, wires, 1)
-	m := p.take(t, wires[0])
+	envelopes = p.Hub.Due(t)
+	require.Len(t, envelopes, 1)
+	m := p.take(t, envelopes[0])
 	require.Empty(t, m.Code, m.Why)
 	require.Equal(t, done[0].Signs, m.Header.Kid)
 	require.Equal(t, task, store.TaskOf(m.Body))

@@ -77,7 +77,7 @@ var writing = map[string]func(s scene) storetest.Act{
 		s.met(store.Obeys)
 		id := storetest.NewID()
 		now := time.Now()
-		m := store.Incoming{Conn: s.Conn.ID, Wire: []byte("w"), Asks: true, Body: &commands.Status{Task: storetest.NewID()}, Header: signing.Header{ID: id, Kind: string(commands.StatusKind),
+		m := store.Incoming{Conn: s.Conn.ID, Envelope: []byte("w"), Asks: true, Body: &commands.Status{Task: storetest.NewID()}, Header: signing.Header{ID: id, Kind: string(commands.StatusKind),
 			Kid: signing.KeyIDOf(storetest.Signer(s, 8).Public()), Conn: s.Conn.ID, Epoch: 1, Seq: 1, Iat: now.UnixMilli(), Exp: now.Add(time.Hour).UnixMilli(), Wsp: store.Workspace}}
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			got := m

@@ -88,41 +88,41 @@ func (db *DB) mirrors(ctx context.Context, which string, args ...any) ([]Mirror,
 
 // A ReceiptRow is one signed word about a task, in the order its sender gave.
 type ReceiptRow struct {
-	Kind string          `json:"kind"`
-	Seq  int64           `json:"seq"`
-	At   time.Time       `json:"received_at"`
-	Code string          `json:"code,omitempty"`
-	Late bool            `json:"late,omitempty"` // it came after the end, and changed nothing
-	Wire json.RawMessage `json:"envelope"`
+	Kind     string          `json:"kind"`
+	Seq      int64           `json:"seq"`
+	At       time.Time       `json:"received_at"`
+	Code     string          `json:"code,omitempty"`
+	Late     bool            `json:"late,omitempty"` // it came after the end, and changed nothing
+	Envelope json.RawMessage `json:"envelope"`
 }
 
 // Receipts returns what was received about a task from the spoke that has it and
 // from those that refused it before, ordered by sequence for each.
 func (db *DB) Receipts(ctx context.Context, task string) ([]ReceiptRow, error) {
-	rows, err := db.pool.Query(ctx, `SELECT i.kind, i.seq, i.received_at, i.code, coalesce(i.received_at > m.ended_at, false), i.wire FROM mirrors m JOIN inbox i ON i.task = m.task
+	rows, err := db.pool.Query(ctx, `SELECT i.kind, i.seq, i.received_at, i.code, coalesce(i.received_at > m.ended_at, false), i.envelope FROM mirrors m JOIN inbox i ON i.task = m.task
 		WHERE m.task = $1 AND (i.conn = m.conn OR m.refusals @> jsonb_build_array(jsonb_build_object('conn', i.conn))) ORDER BY i.conn = m.conn, i.conn, i.seq`, task)
 	if err != nil {
 		return nil, fmt.Errorf("reading the receipts of task %s: %w", task, err)
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (ReceiptRow, error) {
 		var r ReceiptRow
-		var wire []byte
-		err := row.Scan(&r.Kind, &r.Seq, &r.At, &r.Code, &r.Late, &wire)
-		r.Wire = wire
+		var envelope []byte
+		err := row.Scan(&r.Kind, &r.Seq, &r.At, &r.Code, &r.Late, &envelope)
+		r.Envelope = envelope
 		return r, err
 	})
 }
 
 // Answered reports whether a question has been answered, and with what kind.
-func (db *DB) Answered(ctx context.Context, question string) (wire []byte, err error) {
-	err = db.pool.QueryRow(ctx, `SELECT i.wire FROM outbox o JOIN inbox i ON i.conn = o.conn AND i.re = o.id WHERE o.id = $1 ORDER BY i.seq DESC LIMIT 1`, question).Scan(&wire)
+func (db *DB) Answered(ctx context.Context, question string) (envelope []byte, err error) {
+	err = db.pool.QueryRow(ctx, `SELECT i.envelope FROM outbox o JOIN inbox i ON i.conn = o.conn AND i.re = o.id WHERE o.id = $1 ORDER BY i.seq DESC LIMIT 1`, question).Scan(&envelope)
 	if err == pgx.ErrNoRows {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("looking for the answer to %s: %w", question, err)
 	}
-	return wire, nil
+	return envelope, nil
 }
 
 // EndMirrors ends what was ordered over a connection that ends, in the

@@ -29,9 +29,9 @@ type traffic struct {
 
 var passers = map[string]func(*traffic, context.Context, *testing.T, *rand.Rand) error{
 	"answers": func(w *traffic, ctx context.Context, t *testing.T, r *rand.Rand) error {
-		wires := slices.Clone(w.answers)
-		r.Shuffle(len(wires), func(i, j int) { wires[i], wires[j] = wires[j], wires[i] })
-		_, err := w.Hub.DB.TakeIn(ctx, w.Hub.Conn.ID, w.Hub.Read(t, wires[:12]...), store.MoveMirrors)
+		envelopes := slices.Clone(w.answers)
+		r.Shuffle(len(envelopes), func(i, j int) { envelopes[i], envelopes[j] = envelopes[j], envelopes[i] })
+		_, err := w.Hub.DB.TakeIn(ctx, w.Hub.Conn.ID, w.Hub.Read(t, envelopes[:12]...), store.MoveMirrors)
 		return err
 	},
 	"confirmations": func(w *traffic, ctx context.Context, _ *testing.T, r *rand.Rand) error {

@@ -152,7 +152,7 @@ type outboxRows struct {
 	id, conn, lane, kind, re, task []string
 	seq                            []int64
 	exp                            []time.Time
-	digest, wire                   [][]byte
+	digest, envelope               [][]byte
 }
 
 func (r *outboxRows) add(d Draft, s signing.Sealed) {
@@ -163,7 +163,7 @@ func (r *outboxRows) add(d Draft, s signing.Sealed) {
 	r.id, r.conn, r.seq = append(r.id, s.ID), append(r.conn, d.Conn), append(r.seq, s.Seq)
 	r.lane, r.kind = append(r.lane, d.Lane), append(r.kind, string(d.Body.Kind()))
 	r.digest, r.re, r.task = append(r.digest, s.Digest[:]), append(r.re, re), append(r.task, d.Task)
-	r.exp, r.wire = append(r.exp, s.Exp), append(r.wire, s.Wire)
+	r.exp, r.envelope = append(r.exp, s.Exp), append(r.envelope, s.Envelope)
 }
 
 // queue queues the insertion of the rows.
@@ -172,11 +172,11 @@ func (r *outboxRows) queue(b *pgx.Batch) {
 		return
 	}
 	b.Queue(`
-		INSERT INTO outbox (id, conn, seq, lane, kind, digest, re, task, exp, wire)
+		INSERT INTO outbox (id, conn, seq, lane, kind, digest, re, task, exp, envelope)
 		SELECT a, b, c, d, e, f, nullif(g, '')::uuid, nullif(h, '')::uuid, i, j
 		FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::bytea[], $7::text[], $8::text[], $9::timestamptz[], $10::bytea[])
 			AS u (a, b, c, d, e, f, g, h, i, j)`,
-		r.id, r.conn, r.seq, r.lane, r.kind, r.digest, r.re, r.task, r.exp, r.wire)
+		r.id, r.conn, r.seq, r.lane, r.kind, r.digest, r.re, r.task, r.exp, r.envelope)
 }
 
 // closeOut closes messages that the peer of conn says it has stored. The

@@ -80,9 +80,9 @@ func TestAKeySetAfterARestoreIsNewer(t *testing.T) {
 		require.NoError(t, p.Hub.DB.ChangeKey(t.Context(), store.KeyChange{Actor: "test"}))
 		_, err := p.Hub.DB.TendKeys(t.Context())
 		require.NoError(t, err)
-		wires := p.Hub.Due(t)
-		require.Len(t, wires, 1)
-		return p.take(t, wires[0]).Code
+		envelopes := p.Hub.Due(t)
+		require.Len(t, envelopes, 1)
+		return p.take(t, envelopes[0]).Code
 	}
 	require.Empty(t, change())
 	for _, sql := range []string{`UPDATE instance SET keys = 1`, `UPDATE sequences SET told = 1, keyset = NULL`,

@@ -27,9 +27,9 @@ func TestAMessageIsKnownUntilItCannotComeAgain(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
 	p.Order(t, nil)
-	wires := p.Hub.Due(t)
+	envelopes := p.Hub.Due(t)
 	take := func() string {
-		batch := p.Spoke.Read(t, wires...)
+		batch := p.Spoke.Read(t, envelopes...)
 		_, err := p.Spoke.DB.TakeIn(t.Context(), p.Spoke.Conn.ID, batch, nothing)
 		require.NoError(t, err)
 		return string(batch[0].Code)
@@ -64,7 +64,7 @@ func TestOnlyWhatIsConfirmedLeavesTheOutbox(t *testing.T) {
 func TestTheNewestConfirmedMessagesStay(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
-	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, lane, kind, digest, exp, created_at, closed_at, wire)
+	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, lane, kind, digest, exp, created_at, closed_at, envelope)
 		SELECT gen_random_uuid(), $1, n, 'run', 'agent.spawn', '', now() + interval '1 day', now() - interval '30 days', now() - interval '30 days', '' FROM generate_series(1, 9000) AS n`, p.Hub.Conn.ID))
 
 	removed := prune(t, p.Hub)
@@ -77,7 +77,7 @@ func TestTheNewestConfirmedMessagesStay(t *testing.T) {
 func TestPruningDoesNotReadTheOutboxOfThePeriod(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
-	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, lane, kind, digest, exp, closed_at, wire)
+	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, lane, kind, digest, exp, closed_at, envelope)
 		SELECT gen_random_uuid(), $1, n, 'run', 'agent.spawn', '', now() + interval '1 day', now(), '' FROM generate_series(1, 9000) AS n`, p.Hub.Conn.ID))
 	var plan string
 
@@ -164,7 +164,7 @@ func TestPruningGoesOnUntilItsTimeIsOver(t *testing.T) {
 	t.Parallel()
 	s := storetest.NewSide(t, 1, 2)
 	fill := func() {
-		require.NoError(t, s.Exec(`INSERT INTO inbox (conn, id, seq, digest, kind, exp, wire) SELECT gen_random_uuid(), gen_random_uuid(), n, '', '', '2020-01-01', '' FROM generate_series(1, 12000) AS n`))
+		require.NoError(t, s.Exec(`INSERT INTO inbox (conn, id, seq, digest, kind, exp, envelope) SELECT gen_random_uuid(), gen_random_uuid(), n, '', '', '2020-01-01', '' FROM generate_series(1, 12000) AS n`))
 	}
 	fill()
 

@@ -55,7 +55,7 @@ const orderPage, largestOrder = 32 << 10, 48 << 10
 // inbox as those of an unknown order.
 func (db *DB) ordersSince(ctx context.Context, conn string, from int64) (*commands.Recalled, error) {
 	out := &commands.Recalled{From: from, Through: from - 1}
-	rows, err := db.pool.Query(ctx, `SELECT seq, CASE WHEN length(wire) <= $4 THEN wire END FROM inbox
+	rows, err := db.pool.Query(ctx, `SELECT seq, CASE WHEN length(envelope) <= $4 THEN envelope END FROM inbox
 		WHERE conn = $1 AND seq >= $2 AND kind = $3 ORDER BY seq LIMIT $5`,
 		conn, from, commands.SpawnKind, largestOrder, commands.MaxRecalled)
 	if err != nil {
@@ -63,17 +63,17 @@ func (db *DB) ordersSince(ctx context.Context, conn string, from int64) (*comman
 	}
 	defer rows.Close()
 	var seq int64
-	var wire []byte
+	var envelope []byte
 	n, size := 0, 0
 	for ; rows.Next(); n++ {
-		if err := rows.Scan(&seq, &wire); err != nil {
+		if err := rows.Scan(&seq, &envelope); err != nil {
 			return nil, fmt.Errorf("reading the peer's orders: %w", err)
 		}
-		if size += len(wire); size > orderPage && len(out.Orders) > 0 {
+		if size += len(envelope); size > orderPage && len(out.Orders) > 0 {
 			return out, nil
 		}
-		if out.Through = seq; wire != nil {
-			out.Orders = append(out.Orders, wire)
+		if out.Through = seq; envelope != nil {
+			out.Orders = append(out.Orders, envelope)
 		}
 	}
 	out.Done = n < commands.MaxRecalled

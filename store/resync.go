@@ -306,36 +306,36 @@ func (db *DB) sealAgain(ctx context.Context, tx *Tx, conn string, kid signing.Ke
 	if err != nil {
 		return 0, err
 	}
-	rows, err := tx.Query(ctx, `SELECT id::text, seq, kind, wire FROM outbox WHERE conn = $1 AND closed_at IS NULL AND seq >= $2 ORDER BY seq`, conn, first)
+	rows, err := tx.Query(ctx, `SELECT id::text, seq, kind, envelope FROM outbox WHERE conn = $1 AND closed_at IS NULL AND seq >= $2 ORDER BY seq`, conn, first)
 	if err != nil {
 		return 0, fmt.Errorf("reading messages to seal again: %w", err)
 	}
 	var ids []string
 	var seqs []int64
-	var digests, wires [][]byte
+	var digests, envelopes [][]byte
 	var id string
 	var seq int64
 	var kind commands.Kind
-	var wire []byte
-	_, err = pgx.ForEachRow(rows, []any{&id, &seq, &kind, &wire}, func() error {
+	var envelope []byte
+	_, err = pgx.ForEachRow(rows, []any{&id, &seq, &kind, &envelope}, func() error {
 		var also []*signing.Signer
 		if kind == commands.KeySetKind {
 			also = append(also, db.ring.Identity)
 		}
-		s, err := signer.Renumber(wire, number(len(ids), seq), also...)
+		s, err := signer.Renumber(envelope, number(len(ids), seq), also...)
 		if err != nil {
 			return fmt.Errorf("sealing message %s again: %w", id, err)
 		}
-		ids, seqs, digests, wires = append(ids, s.ID), append(seqs, s.Seq), append(digests, s.Digest[:]), append(wires, s.Wire)
+		ids, seqs, digests, envelopes = append(ids, s.ID), append(seqs, s.Seq), append(digests, s.Digest[:]), append(envelopes, s.Envelope)
 		return nil
 	})
 	if err != nil {
 		return 0, err
 	}
 	_, err = tx.Exec(ctx, `
-		WITH u AS (SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::bytea[]) AS u (id, seq, digest, wire)),
-			sealed AS (UPDATE outbox o SET seq = u.seq, digest = u.digest, wire = u.wire FROM u WHERE o.id = u.id)
-		UPDATE mirrors m SET command_digest = u.digest FROM u WHERE m.command = u.id`, ids, seqs, digests, wires)
+		WITH u AS (SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::bytea[]) AS u (id, seq, digest, envelope)),
+			sealed AS (UPDATE outbox o SET seq = u.seq, digest = u.digest, envelope = u.envelope FROM u WHERE o.id = u.id)
+		UPDATE mirrors m SET command_digest = u.digest FROM u WHERE m.command = u.id`, ids, seqs, digests, envelopes)
 	if err != nil {
 		return 0, fmt.Errorf("storing messages that were sealed again: %w", err)
 	}

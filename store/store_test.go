@@ -48,7 +48,7 @@ func TestTheCursorSendsOnceAndAgainWhatIsNotConfirmed(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, late, 3)
 	require.NotEqual(t, first[0].ID, late[0].ID, "the message server must not take the copy for a repetition")
-	require.Equal(t, first[0].Wire, late[0].Wire)
+	require.Equal(t, first[0].Envelope, late[0].Envelope)
 }
 
 func TestIdempotencyKey(t *testing.T) {

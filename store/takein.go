@@ -17,14 +17,14 @@ import (
 // An Incoming is an authentic message as it was opened, and then what became of
 // it.
 type Incoming struct {
-	Conn    string
-	Header  signing.Header
-	Digest  signing.Digest
-	Wire    []byte
-	Body    commands.Body     // nil when the body could not be read
-	Asks    bool              // it asks for something: a refusal is answered, and it needs a grant
-	Refusal *commands.Refused // why it is not acted on; nil = act
-	Policy  string            // version of the policy that was asked about it; "" = none was
+	Conn     string
+	Header   signing.Header
+	Digest   signing.Digest
+	Envelope []byte
+	Body     commands.Body     // nil when the body could not be read
+	Asks     bool              // it asks for something: a refusal is answered, and it needs a grant
+	Refusal  *commands.Refused // why it is not acted on; nil = act
+	Policy   string            // version of the policy that was asked about it; "" = none was
 
 	// Set by [DB.TakeIn]: Code is "" when the message was acted on.
 	Code signing.Code
@@ -342,11 +342,11 @@ func insertInbox(ctx context.Context, tx *Tx, list []*Incoming) (map[string]bool
 	var conn, id, kind, code, re, task []string
 	var seq []int64
 	var exp []time.Time
-	var digest, wire [][]byte
+	var digest, envelope [][]byte
 	for _, m := range list {
 		conn, id, seq = append(conn, m.Conn), append(id, m.Header.ID), append(seq, m.Header.Seq)
 		kind, exp = append(kind, m.Header.Kind), append(exp, time.UnixMilli(m.Header.Exp))
-		digest, wire = append(digest, m.Digest[:]), append(wire, m.Wire)
+		digest, envelope = append(digest, m.Digest[:]), append(envelope, m.Envelope)
 		r, c := "", ""
 		if m.Header.Re != nil {
 			r = m.Header.Re.ID
@@ -357,12 +357,12 @@ func insertInbox(ctx context.Context, tx *Tx, list []*Incoming) (map[string]bool
 		re, code, task = append(re, r), append(code, c), append(task, TaskOf(m.Body))
 	}
 	rows, err := tx.Query(ctx, `
-		INSERT INTO inbox (conn, id, seq, digest, kind, code, re, task, exp, wire)
+		INSERT INTO inbox (conn, id, seq, digest, kind, code, re, task, exp, envelope)
 		SELECT a, b, c, d, e, f, nullif(g, '')::uuid, nullif(h, '')::uuid, i, j
 		FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bytea[], $5::text[], $6::text[], $7::text[], $8::text[], $9::timestamptz[], $10::bytea[])
 			AS u (a, b, c, d, e, f, g, h, i, j) ORDER BY c
 		ON CONFLICT DO NOTHING RETURNING id::text`,
-		conn, id, seq, digest, kind, code, re, task, exp, wire)
+		conn, id, seq, digest, kind, code, re, task, exp, envelope)
 	if err != nil {
 		return nil, fmt.Errorf("filling the inbox: %w", err)
 	}

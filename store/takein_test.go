@@ -79,14 +79,14 @@ func TestAMessageIsKnownUntilNobodyAcceptsItAnyMore(t *testing.T) {
 			p := storetest.NewPair(t)
 			s := p.Spoke
 			p.Order(t, nil)
-			wires := p.Hub.Due(t)
-			require.Len(t, take(t, s, s.Read(t, wires...)), 1)
+			envelopes := p.Hub.Due(t)
+			require.Len(t, take(t, s, s.Read(t, envelopes...)), 1)
 			require.NoError(t, s.Exec(`UPDATE inbox SET exp = now() - $1::text::interval`, tt.since))
 
 			prune(t, s)
 
 			require.Equal(t, tt.known, s.Count(t, `SELECT count(*) FROM inbox`) == 1)
-			again := s.Read(t, wires...)
+			again := s.Read(t, envelopes...)
 			take(t, s, again)
 			require.Equal(t, tt.known, again[0].Code == signing.ReplaySame, "%s", again[0].Code)
 		})

@@ -53,9 +53,9 @@ func (c vectorCase) wire(t *testing.T) []byte {
 	if strings.HasPrefix(c.WireB64, "(generate") {
 		return bytes.Repeat([]byte(" "), 300<<10)
 	}
-	wire, err := base64.StdEncoding.DecodeString(c.WireB64)
+	envelope, err := base64.StdEncoding.DecodeString(c.WireB64)
 	require.NoError(t, err)
-	return wire
+	return envelope
 }
 
 // receiver is the database of the vectors' receiver, as it is at the vector's
@@ -115,14 +115,14 @@ func (r *receiver) addKey(t *testing.T, f envelopeVectors, k vectorKey) {
 
 // fate is what becomes of an envelope: the first code that says no, in opening
 // it or in the transaction of its effect, or OK.
-func (r *receiver) fate(t *testing.T, wire []byte) string {
+func (r *receiver) fate(t *testing.T, envelope []byte) string {
 	t.Helper()
-	o, err := r.open.Open(wire, r.now)
+	o, err := r.open.Open(envelope, r.now)
 	if err != nil {
 		return string(commands.CodeOf(err))
 	}
 	// The vectors' bodies are not ours: there is nothing to act on.
-	m := &store.Incoming{Conn: r.conn, Header: o.Header(), Digest: o.Digest(), Wire: wire}
+	m := &store.Incoming{Conn: r.conn, Header: o.Header(), Digest: o.Digest(), Envelope: envelope}
 	_, err = r.DB.TakeIn(t.Context(), r.conn, []*store.Incoming{m},
 		func(context.Context, *store.Tx, store.Standing, []*store.Incoming) error { return nil })
 	require.NoError(t, err)

@@ -264,7 +264,7 @@ func TestATakenIDIsNotATakenName(t *testing.T) {
 	thief, victim := startLink(t, h, "thief"), startLink(t, h, "victim")
 	var thiefs, victims basket[Report]
 
-	requireSent(t, thief.Publish(t.Context(), []Report{{Kind: KindEvent, ID: "known", Body: []byte("forged")}}))
+	requireSent(t, thief.Publish(t.Context(), []Report{{Kind: KindEvent, ID: "known", Envelope: []byte("forged")}}))
 	requireSent(t, victim.Publish(t.Context(), []Report{{Kind: KindEvent, ID: "known"}, {Kind: KindEvent, ID: "not-known"}}))
 	run(t, h.reports("thief", &thiefs))
 	run(t, h.reports("victim", &victims))

@@ -16,7 +16,7 @@ import (
 func benchReports(n int) []Report {
 	all := make([]Report, n)
 	for i := range all {
-		all[i] = Report{Kind: KindEvent, ID: rand.Text(), Body: make([]byte, 512)}
+		all[i] = Report{Kind: KindEvent, ID: rand.Text(), Envelope: make([]byte, 512)}
 	}
 	return all
 }
@@ -24,7 +24,7 @@ func benchReports(n int) []Report {
 func benchCommands(peer string, n int) []Command {
 	all := make([]Command, n)
 	for i := range all {
-		all[i] = Command{Peer: peer, Lane: LaneRun, Verb: "spawn", ID: rand.Text(), Body: make([]byte, 512)}
+		all[i] = Command{Peer: peer, Lane: LaneRun, Verb: "spawn", ID: rand.Text(), Envelope: make([]byte, 512)}
 	}
 	return all
 }
@@ -134,7 +134,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	back := make(chan struct{}, 1)
 	run(b, func(ctx context.Context) error {
 		return k.Commands(ctx, LaneRun, most(64), func(ctx context.Context, c []Command) error {
-			requireSent(b, k.Publish(ctx, []Report{{Kind: KindEvent, ID: rand.Text(), Body: c[0].Body}}))
+			requireSent(b, k.Publish(ctx, []Report{{Kind: KindEvent, ID: rand.Text(), Envelope: c[0].Envelope}}))
 			return nil
 		})
 	})

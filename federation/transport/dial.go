@@ -43,14 +43,14 @@ func NKey(seed []byte) (string, error) {
 	return string(text), nil
 }
 
-// dialHub opens a line to a hub whose key is one of pins. The error wraps
+// dialHub opens a connection to a hub whose key is one of pins. The error wraps
 // ErrPin, ErrRefused or ErrUnavailable.
-func dialHub(ctx context.Context, address string, pins []string, api string, as ...nats.Option) (*line, error) {
+func dialHub(ctx context.Context, address string, pins []string, api string, as ...nats.Option) (*natsConn, error) {
 	return dialBound(ctx, address, pins, api, func(tls.ConnectionState) ([]nats.Option, error) { return as, nil })
 }
 
 // dialBound is dialHub for a login that depends on the connection it is for.
-func dialBound(ctx context.Context, address string, pins []string, api string, as func(tls.ConnectionState) ([]nats.Option, error)) (*line, error) {
+func dialBound(ctx context.Context, address string, pins []string, api string, as func(tls.ConnectionState) ([]nats.Option, error)) (*natsConn, error) {
 	host, err := hostPort(address)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func dialBound(ctx context.Context, address string, pins []string, api string, a
 	}
 	// What is left, the login, ends with the context too.
 	stop := context.AfterFunc(dialling, func() { conn.Close() })
-	l, err := openLine(api, func(o ...nats.Option) (*nats.Conn, error) {
+	l, err := openConn(api, func(o ...nats.Option) (*nats.Conn, error) {
 		return nats.Connect("tls://"+host, append(append(o, login...),
 			nats.SetCustomDialer(dialled{conn}),
 			nats.SkipHostLookup(),

@@ -23,10 +23,10 @@ const (
 //
 // It asks for the next batch when the last one was handled, so a batch is what
 // came meanwhile: a slow commit makes larger batches, not a longer queue. A
-// message that came over a line that is gone is still handled, and acknowledged
+// message that came over a connection that is gone is still handled, and acknowledged
 // over the next.
 type feed struct {
-	lines    *latest[line]
+	conns    *latest[natsConn]
 	stream   string
 	consumer string
 	log      *slog.Logger
@@ -39,7 +39,7 @@ type feed struct {
 	gauge *gauge
 }
 
-// A room bounds what many feeds over one line take in.
+// A room bounds what many feeds over one connection take in.
 type room struct {
 	// turn lets one feed pull at a time. A server drops a connection for which
 	// too much waits, and counts what it is writing until all of it is written:
@@ -64,7 +64,7 @@ func newRoom() *room {
 // A handler takes a batch, or returns why it did not.
 type handler func(context.Context, []delivery) error
 
-// run feeds handle until ctx ends, and then returns nil, or until the lines
+// run feeds handle until ctx ends, and then returns nil, or until the connections
 // are closed for good or somebody else is found to read the same. Nothing is acknowledged before handle returned nil.
 func (f feed) run(ctx context.Context, most Most, handle handler) error {
 	most, err := most.check()
@@ -74,7 +74,7 @@ func (f feed) run(ctx context.Context, most Most, handle handler) error {
 	f.gauge.readers.Add(1)
 	defer f.gauge.readers.Add(-1)
 	for wait := backoffMin; ; wait = min(2*wait, backoffMax) {
-		l, err := f.lines.await(ctx)
+		l, err := f.conns.await(ctx)
 		if err == nil {
 			started := time.Now()
 			err = f.read(ctx, l, most, handle)
@@ -95,8 +95,8 @@ func (f feed) run(ctx context.Context, most Most, handle handler) error {
 	}
 }
 
-// read hands on what one line brings until the line, the consumer or ctx ends.
-func (f feed) read(ctx context.Context, l *line, most Most, handle handler) error {
+// read hands on what one connection brings until the connection, the consumer or ctx ends.
+func (f feed) read(ctx context.Context, l *natsConn, most Most, handle handler) error {
 	q, err := l.open(f.stream, f.consumer, most.Messages)
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func (f feed) wait(ctx context.Context, q *queue, most Most) (got []delivery, le
 
 // answer is best effort: a message whose answer is lost comes again.
 func (f feed) answer(got []delivery, what string) {
-	l := f.lines.get()
+	l := f.conns.get()
 	if l == nil {
 		return
 	}

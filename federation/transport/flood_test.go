@@ -16,7 +16,7 @@ import (
 // pile makes reports of half a megabyte each.
 func pile(kind, prefix string, megabytes int) (all []Report) {
 	for _, id := range ids(prefix, 2*megabytes) {
-		all = append(all, Report{Kind: kind, ID: id, Body: bytes.Repeat([]byte("x"), 500<<10)})
+		all = append(all, Report{Kind: kind, ID: id, Envelope: bytes.Repeat([]byte("x"), 500<<10)})
 	}
 	return all
 }
@@ -40,7 +40,7 @@ func TestAHubReadsWhatPiledUp(t *testing.T) {
 		return func(ctx context.Context, batch []Report) error {
 			size := 0
 			for _, r := range batch {
-				size += len(r.Body)
+				size += len(r.Envelope)
 			}
 			largest.Store(max(largest.Load(), int64(size)))
 			return b.add(ctx, batch)
@@ -69,17 +69,17 @@ func TestALinkReadsWhatPiledUp(t *testing.T) {
 	admit(t, h, "attic")
 	var large []Command
 	for _, id := range ids("c", 100) {
-		large = append(large, Command{Peer: "attic", Lane: LaneRun, Verb: "spawn", ID: id, Body: bytes.Repeat([]byte("x"), 250<<10)})
+		large = append(large, Command{Peer: "attic", Lane: LaneRun, Verb: "spawn", ID: id, Envelope: bytes.Repeat([]byte("x"), 250<<10)})
 	}
 	requireSent(t, h.Publish(t.Context(), large))
 	k := startLink(t, h, "attic")
-	before := k.lines.get()
+	before := k.conns.get()
 	var got basket[Command]
 
 	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, most(1000), got.add) })
 
 	require.Equal(t, ids("c", 100), commandIDs(got.await(t, 100)))
-	require.Same(t, before, k.lines.get(), "the link was dropped")
+	require.Same(t, before, k.conns.get(), "the link was dropped")
 }
 
 // A peer that sends as much as it can, to a hub that chokes on it, fills its own
@@ -108,8 +108,8 @@ func TestAFloodTakesOnlyItsOwnShare(t *testing.T) {
 	var shouts sync.WaitGroup
 	shouts.Go(func() {
 		for body := make([]byte, maxBeat/2); shouting.Err() == nil; {
-			_ = thief.lines.get().nc.Publish(beatSubject("thief"), body)
-			_ = thief.lines.get().nc.Publish(reportSubject("thief", KindLog), body)
+			_ = thief.conns.get().nc.Publish(beatSubject("thief"), body)
+			_ = thief.conns.get().nc.Publish(reportSubject("thief", KindLog), body)
 		}
 	})
 	defer shouts.Wait()
@@ -142,7 +142,7 @@ func TestLogsDoNotHoldUpResults(t *testing.T) {
 	var got basket[Report]
 	run(t, h.reports("attic", &got))
 
-	requireSent(t, k.Publish(t.Context(), []Report{{Kind: KindResult, ID: "r", Body: []byte("done")}}))
+	requireSent(t, k.Publish(t.Context(), []Report{{Kind: KindResult, ID: "r", Envelope: []byte("done")}}))
 
 	require.Equal(t, "r", got.await(t, 1)[0].ID)
 }
@@ -160,7 +160,7 @@ func TestALostConnectionInsideIsReplaced(t *testing.T) {
 	requireSent(t, k.Publish(t.Context(), events("before")))
 	reports.await(t, 1)
 
-	for _, lost := range []*latest[line]{&h.main, &h.beats, &h.joins} {
+	for _, lost := range []*latest[natsConn]{&h.main, &h.beats, &h.joins} {
 		l := lost.get()
 		cid, err := l.nc.GetClientID()
 		require.NoError(t, err)

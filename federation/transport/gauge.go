@@ -134,7 +134,7 @@ func (h *Hub) Healthy(ctx context.Context) error {
 
 // Queues asks the hub what waits for this spoke, lane by lane.
 func (k *Link) Queues(ctx context.Context) ([]Queue, error) {
-	l := k.lines.get()
+	l := k.conns.get()
 	if l == nil {
 		return nil, k.down()
 	}

@@ -166,7 +166,7 @@ func TestWhatAPeerSendsIsCounted(t *testing.T) {
 
 	_, err := k.Beat(t.Context(), []byte("12345"))
 	require.NoError(t, err)
-	requireSent(t, k.Publish(t.Context(), []Report{{Kind: KindEvent, ID: "e", Body: []byte(`{"a":1}`)}, {Kind: KindEvent, ID: "f", Body: []byte(`{"b":2}`)}, {Kind: KindLog, ID: "l", Body: []byte("123")}}))
+	requireSent(t, k.Publish(t.Context(), []Report{{Kind: KindEvent, ID: "e", Envelope: []byte(`{"a":1}`)}, {Kind: KindEvent, ID: "f", Envelope: []byte(`{"b":2}`)}, {Kind: KindLog, ID: "l", Envelope: []byte("123")}}))
 	got.await(t, 3)
 
 	require.Equal(t, Traffic{Messages: 4, Bytes: 5 + 7 + 7 + 3}, h.Traffic("attic"))

@@ -199,14 +199,14 @@ func logs(ids ...string) []Report {
 
 func spawns(peer, lane string, ids ...string) (all []Command) {
 	for _, id := range ids {
-		all = append(all, Command{Peer: peer, Lane: lane, Verb: "spawn", ID: id, Body: []byte("body of " + id)})
+		all = append(all, Command{Peer: peer, Lane: lane, Verb: "spawn", ID: id, Envelope: []byte("body of " + id)})
 	}
 	return all
 }
 
 func events(ids ...string) (all []Report) {
 	for _, id := range ids {
-		all = append(all, Report{Kind: KindEvent, ID: id, Body: []byte("body of " + id)})
+		all = append(all, Report{Kind: KindEvent, ID: id, Envelope: []byte("body of " + id)})
 	}
 	return all
 }

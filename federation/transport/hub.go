@@ -43,7 +43,7 @@ type Hub struct {
 	gate   *gate
 	engine *engine
 
-	main, beats, joins latest[line]
+	main, beats, joins latest[natsConn]
 
 	room   *room    // of all that reads reports
 	gauges sync.Map // of gauges, by peer
@@ -118,7 +118,7 @@ func (h *Hub) boot(ctx context.Context) (_ *server.Server, err error) {
 			srv.WaitForShutdown()
 		}
 	}()
-	if err := h.openLines(srv); err != nil {
+	if err := h.openConns(srv); err != nil {
 		return nil, err
 	}
 	err = ensureStreams(ctx, h.main.get().js, commandStream(int64(cmp.Or(h.CommandQuota, 10_000)), cmp.Or(h.CommandBytes, 4<<30)))
@@ -137,16 +137,16 @@ func (h *Hub) boot(ctx context.Context) (_ *server.Server, err error) {
 	return srv, nil
 }
 
-// openLines connects from inside the process. Heartbeats and those who join
+// openConns connects from inside the process. Heartbeats and those who join
 // have connections of their own, so that neither waits behind a queue. The
 // caller holds mu.
-func (h *Hub) openLines(srv *server.Server) error {
+func (h *Hub) openConns(srv *server.Server) error {
 	for _, way := range []struct {
 		what, account string
-		lines         *latest[line]
+		conns         *latest[natsConn]
 	}{{"messages", accountHub, &h.main}, {"heartbeats", accountHub, &h.beats}, {"joining", accountJoin, &h.joins}} {
-		stop, err := keepLine(way.lines, h.Log, way.what, func() (*line, error) {
-			return openLine("", func(o ...nats.Option) (*nats.Conn, error) {
+		stop, err := keepConn(way.conns, h.Log, way.what, func() (*natsConn, error) {
+			return openConn("", func(o ...nats.Option) (*nats.Conn, error) {
 				return nats.Connect("", append(o, nats.InProcessServer(srv), nats.UserInfo(way.account, h.gate.secret))...)
 			})
 		})

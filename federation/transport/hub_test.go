@@ -273,7 +273,7 @@ func TestMessagesThatCannotTravelAreRefusedOneByOne(t *testing.T) {
 		"a verb with a dot":       func(c *Command) { c.Verb = "a.b" },
 		"no id":                   func(c *Command) { c.ID = "" },
 		"an id with a line break": func(c *Command) { c.ID = "c\r\nNats-Rollup: all" },
-		"a body too large":        func(c *Command) { c.Body = make([]byte, MaxCommand+1) },
+		"a body too large":        func(c *Command) { c.Envelope = make([]byte, MaxCommand+1) },
 	}
 	for name, spoil := range bad {
 		t.Run(name, func(t *testing.T) {
@@ -290,15 +290,15 @@ func TestMessagesThatCannotTravelAreRefusedOneByOne(t *testing.T) {
 	for name, r := range map[string]Report{
 		"an unknown kind":  {Kind: "*", ID: "r"},
 		"no id":            {Kind: KindLog},
-		"a body too large": {Kind: KindLog, ID: "r", Body: make([]byte, MaxReport+1)},
+		"a body too large": {Kind: KindLog, ID: "r", Envelope: make([]byte, MaxReport+1)},
 	} {
 		errs := k.Publish(t.Context(), []Report{r, {Kind: KindLog, ID: "good"}})
 		require.Error(t, errs[0], name)
 		require.NoError(t, errs[1], name)
 	}
 	largest := strings.Repeat("i", 128)
-	requireSent(t, h.Publish(t.Context(), []Command{{Peer: "attic", Lane: LaneRun, Verb: strings.Repeat("v", 63), ID: largest, Body: make([]byte, MaxCommand)}}))
-	requireSent(t, k.Publish(t.Context(), []Report{{Kind: KindLog, ID: largest, Body: make([]byte, MaxReport)}}))
+	requireSent(t, h.Publish(t.Context(), []Command{{Peer: "attic", Lane: LaneRun, Verb: strings.Repeat("v", 63), ID: largest, Envelope: make([]byte, MaxCommand)}}))
+	requireSent(t, k.Publish(t.Context(), []Report{{Kind: KindLog, ID: largest, Envelope: make([]byte, MaxReport)}}))
 }
 
 func TestAClosedHubEndsWhatReadsFromIt(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 const (
 	joinMost      = 16 // connections of those who join, at once
-	joinPerInvite = 2  // of them under one invite: one, and one that has just lost its line
+	joinPerInvite = 2  // of them under one invite: one, and one that has just lost its connection
 	joinRequests  = 8  // requests of one such connection
 )
 
@@ -48,13 +48,13 @@ func (h *Hub) ServeJoin(ctx context.Context, answer func(context.Context, JoinRe
 	}
 }
 
-func (h *Hub) serveJoinOn(ctx context.Context, l *line, answer func(context.Context, JoinRequest) []byte) error {
+func (h *Hub) serveJoinOn(ctx context.Context, l *natsConn, answer func(context.Context, JoinRequest) []byte) error {
 	requests := make(chan *nats.Msg, joinMost*joinRequests)
 	sub, err := l.nc.ChanSubscribe(joinSubject("*", "*"), requests)
 	if err != nil {
 		return fmt.Errorf("listening for those who join: %w", err)
 	}
-	defer func() { _ = sub.Unsubscribe() }() // fails only when the line is gone
+	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection is gone
 	for {
 		select {
 		case <-ctx.Done():
@@ -171,7 +171,7 @@ func (g *gate) reserve(session string, j *joiner) (acc *server.Account, full, ok
 // A JoinConn is the connection of somebody who joins a hub. The hub ends it
 // after half a minute.
 type JoinConn struct {
-	line     *line
+	conn     *natsConn
 	session  string
 	exporter []byte
 }
@@ -183,7 +183,7 @@ type JoinConn struct {
 func DialJoin(ctx context.Context, address string, pins []string, session func(exporter []byte) string) (*JoinConn, error) {
 	c := &JoinConn{}
 	var err error
-	c.line, err = dialBound(ctx, address, pins, "", func(s tls.ConnectionState) (login []nats.Option, err error) {
+	c.conn, err = dialBound(ctx, address, pins, "", func(s tls.ConnectionState) (login []nats.Option, err error) {
 		if c.exporter, err = exporter(s); err != nil {
 			return nil, err
 		}
@@ -208,7 +208,7 @@ func (c *JoinConn) Request(ctx context.Context, step string, body []byte) ([]byt
 	if !slices.Contains(steps, step) {
 		return nil, fmt.Errorf("joining: there is no step %q", step)
 	}
-	answer, err := c.line.nc.RequestWithContext(ctx, joinSubject(c.session, step), body)
+	answer, err := c.conn.nc.RequestWithContext(ctx, joinSubject(c.session, step), body)
 	if err != nil {
 		return nil, fmt.Errorf("joining, step %s: %w: %w", step, ErrUnavailable, err)
 	}
@@ -216,4 +216,4 @@ func (c *JoinConn) Request(ctx context.Context, step string, body []byte) ([]byt
 }
 
 // Close ends the connection.
-func (c *JoinConn) Close() { c.line.close() }
+func (c *JoinConn) Close() { c.conn.close() }

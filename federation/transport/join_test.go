@@ -203,7 +203,7 @@ func TestAJoinEndsAfterItsTime(t *testing.T) {
 	began := time.Now()
 
 	select {
-	case <-c.line.gone:
+	case <-c.conn.gone:
 	case <-time.After(patience):
 	}
 

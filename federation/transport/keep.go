@@ -6,33 +6,33 @@ import (
 	"sync"
 )
 
-// keepLine puts a line into lines and another in its place whenever it is lost,
-// until the function it returns is called, which ends the line and waits. It is
+// keepConn puts a connection into conns and another in its place whenever it is lost,
+// until the function it returns is called, which ends the connection and waits. It is
 // for connections inside the process: a server drops a connection that does not
 // keep up, whoever is behind it.
-func keepLine(lines *latest[line], log *slog.Logger, what string, open func() (*line, error)) (stop func(), err error) {
+func keepConn(conns *latest[natsConn], log *slog.Logger, what string, open func() (*natsConn, error)) (stop func(), err error) {
 	l, err := open()
 	if err != nil {
 		return func() {}, err
 	}
-	lines.set(l)
+	conns.set(l)
 	keeping, end := context.WithCancel(context.Background())
 	var keeper sync.WaitGroup
 	keeper.Go(func() {
 		for l.held(keeping) {
-			lines.set(nil)
+			conns.set(nil)
 			log.Warn("a connection inside the process was lost and is replaced", "connection", what, "err", l.nc.LastError())
 			if l = reopen(keeping, log, open); l != nil {
-				lines.set(l)
+				conns.set(l)
 			}
 		}
-		lines.set(nil).close()
+		conns.set(nil).close()
 	})
 	return func() { end(); keeper.Wait() }, nil
 }
 
-// held waits until a line is gone, or returns false when ctx ends before.
-func (l *line) held(ctx context.Context) bool {
+// held waits until a connection is gone, or returns false when ctx ends before.
+func (l *natsConn) held(ctx context.Context) bool {
 	if l == nil {
 		return false
 	}
@@ -44,8 +44,8 @@ func (l *line) held(ctx context.Context) bool {
 	}
 }
 
-// reopen tries until it has a line, or until ctx ends.
-func reopen(ctx context.Context, log *slog.Logger, open func() (*line, error)) *line {
+// reopen tries until it has a connection, or until ctx ends.
+func reopen(ctx context.Context, log *slog.Logger, open func() (*natsConn, error)) *natsConn {
 	for wait := backoffMin; ctx.Err() == nil; wait = min(2*wait, backoffMax) {
 		l, err := open()
 		if err == nil {

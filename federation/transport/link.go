@@ -31,7 +31,7 @@ type Link struct {
 	// goroutine, which it holds up. Nil: nobody is told.
 	Changed func(LinkState)
 
-	lines  latest[line]
+	conns  latest[natsConn]
 	gauges [2]gauge // by lane
 
 	mu    sync.Mutex
@@ -66,11 +66,11 @@ func (k *Link) Run(ctx context.Context) error {
 	for wait := min(redialMin, longest); ctx.Err() == nil; wait = min(2*wait, longest) {
 		l, err := connect(ctx)
 		if err == nil {
-			k.lines.set(l) // first: who is told that the link is up may use it
+			k.conns.set(l) // first: who is told that the link is up may use it
 			k.change(ctx, LinkState{Up: true})
 			began := time.Now()
 			err = hold(ctx, l)
-			k.lines.set(nil)
+			k.conns.set(nil)
 			l.close()
 			// A link that keeps breaking is redialled ever more slowly: two
 			// spokes with one key take turns, and should not do so busily.
@@ -87,8 +87,8 @@ func (k *Link) Run(ctx context.Context) error {
 	return nil
 }
 
-// hold waits until the line is gone and returns why.
-func hold(ctx context.Context, l *line) error {
+// hold waits until the connection is gone and returns why.
+func hold(ctx context.Context, l *natsConn) error {
 	select {
 	case <-ctx.Done():
 		return nil
@@ -136,7 +136,7 @@ func text(err error) string {
 }
 
 // dialer checks the fields and returns how to connect.
-func (k *Link) dialer() (func(context.Context) (*line, error), error) {
+func (k *Link) dialer() (func(context.Context) (*natsConn, error), error) {
 	if err := checkID("connection", k.ID); err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (k *Link) dialer() (func(context.Context) (*line, error), error) {
 		return nil, err
 	}
 	key := ed25519.NewKeyFromSeed(k.Seed)
-	return func(ctx context.Context) (*line, error) {
+	return func(ctx context.Context) (*natsConn, error) {
 		return dialHub(ctx, k.Address, k.Pins, hubAPI,
 			nkeyLogin(public, key),
 			nats.CustomInboxPrefix(inbox(k.ID)))
@@ -163,7 +163,7 @@ func (k *Link) dialer() (func(context.Context) (*line, error), error) {
 // report itself. It fails at once while the link is down. That the hub has it
 // on disk does not say that its database has it.
 func (k *Link) Publish(ctx context.Context, reports []Report) []error {
-	return publish(ctx, k.lines.get(), k.down(), reports, reportMessage(k.ID))
+	return publish(ctx, k.conns.get(), k.down(), reports, reportMessage(k.ID))
 }
 
 func (k *Link) down() error {
@@ -183,7 +183,7 @@ func (k *Link) Commands(ctx context.Context, lane string, most Most, handle func
 	// A pull that is larger than what may be in transit would wait for the
 	// acknowledgement of its own beginning.
 	most.Messages = min(most.Messages, lanePending)
-	f := feed{lines: &k.lines, stream: streamCommands, consumer: consumerName(k.ID, lane), log: k.log(), gauge: &k.gauges[slices.Index(lanes, lane)]}
+	f := feed{conns: &k.conns, stream: streamCommands, consumer: consumerName(k.ID, lane), log: k.log(), gauge: &k.gauges[slices.Index(lanes, lane)]}
 	return f.run(ctx, most, func(ctx context.Context, batch []delivery) error {
 		commands := make([]Command, 0, len(batch))
 		for _, d := range batch {
@@ -194,7 +194,7 @@ func (k *Link) Commands(ctx context.Context, lane string, most Most, handle func
 			}
 			id := d.msg.Header.Get(jetstream.MsgIDHeader)
 			for _, body := range unpack(d.msg.Data) {
-				commands = append(commands, Command{Peer: peer, Lane: lane, Verb: verb, ID: id, Body: body, Deliveries: d.count})
+				commands = append(commands, Command{Peer: peer, Lane: lane, Verb: verb, ID: id, Envelope: body, Deliveries: d.count})
 			}
 		}
 		return inParts(ctx, most, commands, handle)

@@ -46,7 +46,7 @@ func TestCutIsExactAndAdmitBringsThePeerBack(t *testing.T) {
 		k := newLink(t, h, "attic")
 		stop := run(t, k.Run)
 		eventually(t, func() bool { return k.State().Up }, "the link")
-		l := k.lines.get()
+		l := k.conns.get()
 		var cut atomic.Bool
 		flood := make(chan int)
 		go func() {
@@ -62,7 +62,7 @@ func TestCutIsExactAndAdmitBringsThePeerBack(t *testing.T) {
 			}
 			flood <- late
 		}()
-		eventually(t, func() bool { return k.lines.get() != nil && h.Peers() != nil }, "traffic")
+		eventually(t, func() bool { return k.conns.get() != nil && h.Peers() != nil }, "traffic")
 
 		began := time.Now()
 		h.Cut("attic")

@@ -91,8 +91,8 @@ func TestAPackIsHandedOnInParts(t *testing.T) {
 	var commands []Command
 	for i, id := range ids("m", 100) {
 		body := fmt.Appendf(nil, `{"n":%d}`, i)
-		reports = append(reports, Report{Kind: KindEvent, ID: id, Body: body})
-		commands = append(commands, Command{Peer: "attic", Lane: LaneRun, Verb: "spawn", ID: id, Body: body})
+		reports = append(reports, Report{Kind: KindEvent, ID: id, Envelope: body})
+		commands = append(commands, Command{Peer: "attic", Lane: LaneRun, Verb: "spawn", ID: id, Envelope: body})
 	}
 	requireSent(t, k.Publish(t.Context(), reports))
 	requireSent(t, h.Publish(t.Context(), commands))
@@ -116,8 +116,8 @@ func TestAPackIsHandedOnInParts(t *testing.T) {
 
 	for i := range 100 {
 		want := fmt.Sprintf(`{"n":%d}`, i)
-		require.Equal(t, want, string(heard.await(t, 100)[i].Body))
-		require.Equal(t, want, string(told.await(t, 100)[i].Body))
+		require.Equal(t, want, string(heard.await(t, 100)[i].Envelope))
+		require.Equal(t, want, string(told.await(t, 100)[i].Envelope))
 	}
 	require.EqualValues(t, 10, largest.Load())
 }

@@ -22,7 +22,7 @@ func (k *Link) Beat(ctx context.Context, body []byte) (answer []byte, err error)
 	if len(body) > maxBeat-256 {
 		return nil, fmt.Errorf("a heartbeat of %d bytes is too long", len(body))
 	}
-	l := k.lines.get()
+	l := k.conns.get()
 	if l == nil {
 		return nil, k.down()
 	}
@@ -51,12 +51,12 @@ func (h *Hub) Presence(ctx context.Context, handle func(ctx context.Context, pee
 	})
 }
 
-// serve hands on what comes on one of the hub's lines under subject, until ctx ends.
-func (h *Hub) serve(ctx context.Context, lines *latest[line], subject string, p *presence) error {
+// serve hands on what comes on one of the hub's connections under subject, until ctx ends.
+func (h *Hub) serve(ctx context.Context, conns *latest[natsConn], subject string, p *presence) error {
 	p.ctx, p.places, p.newest, p.busy = ctx, semaphore.NewWeighted(beatsMost), map[string]*nats.Msg{}, map[string]bool{}
 	defer p.end()
 	for {
-		l, err := lines.await(ctx)
+		l, err := conns.await(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -86,13 +86,13 @@ type presence struct {
 	busy   map[string]bool      // peers with a goroutine that handles their newest
 }
 
-// listen takes in what one line brings until it is gone or the context ends.
-func (p *presence) listen(l *line, subject string) error {
+// listen takes in what one connection brings until it is gone or the context ends.
+func (p *presence) listen(l *natsConn, subject string) error {
 	sub, err := l.nc.Subscribe(subject, p.take)
 	if err != nil {
 		return fmt.Errorf("listening for %s: %w", subject, err)
 	}
-	defer func() { _ = sub.Unsubscribe() }() // fails only when the line is gone
+	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection is gone
 	if l.held(p.ctx) {
 		return errors.New("the connection is gone")
 	}
@@ -139,7 +139,7 @@ func (p *presence) serve(peer string) {
 			return
 		}
 		if answer := p.handle(p.ctx, peer, m.Data); len(answer) > 0 {
-			_ = m.Respond(answer) // fails with the line; the peer asks again
+			_ = m.Respond(answer) // fails with the connection; the peer asks again
 		}
 		p.places.Release(1)
 	}

@@ -54,7 +54,7 @@ func TestASlowHeartbeatHoldsUpNobodyElse(t *testing.T) {
 		}
 		return []byte("seen")
 	})
-	l := attic.lines.get()
+	l := attic.conns.get()
 	require.NoError(t, l.nc.Publish(beatSubject("attic"), []byte("first")))
 	require.Equal(t, "first", next(t, began))
 	for i := range 20 {
@@ -84,7 +84,7 @@ func TestAnEmptyAnswerIsNotSent(t *testing.T) {
 		began <- string(body)
 		return bytes.TrimPrefix(body, []byte("quiet"))
 	})
-	nc := k.lines.get().nc
+	nc := k.conns.get().nc
 	answers, err := nc.SubscribeSync(nc.NewInbox())
 	require.NoError(t, err)
 

@@ -31,7 +31,7 @@ func (m Most) check() (Most, error) {
 	return m, nil
 }
 
-// A mailbox takes in what one line brings for all the queues that are read over
+// A mailbox takes in what one connection brings for all the queues that are read over
 // it. It is one subscription: a server allows a connection a few dozen, and a
 // hub reads two queues per peer.
 type mailbox struct {
@@ -79,13 +79,13 @@ func (b *mailbox) take(m *nats.Msg) {
 // giveBack has the server hand on a message again. It does nothing to a status.
 func (b *mailbox) giveBack(m *nats.Msg) {
 	if m.Reply != "" {
-		_ = b.nc.Publish(m.Reply, []byte("-NAK")) // fails with the line; the acknowledgement times out then
+		_ = b.nc.Publish(m.Reply, []byte("-NAK")) // fails with the connection; the acknowledgement times out then
 	}
 }
 
-// A queue is the reading end of one durable consumer over one line.
+// A queue is the reading end of one durable consumer over one connection.
 type queue struct {
-	line  *line
+	conn  *natsConn
 	key   string
 	in    chan *nats.Msg
 	pulls int // so far
@@ -94,13 +94,13 @@ type queue struct {
 var errTaken = errors.New("somebody else reads it already")
 
 // open starts reading a consumer, in pulls of at most so many messages. Nobody
-// else may read it over this line.
-func (l *line) open(stream, consumer string, most int) (*queue, error) {
+// else may read it over this connection.
+func (l *natsConn) open(stream, consumer string, most int) (*queue, error) {
 	l.boxOnce.Do(func() { l.box, l.boxErr = newMailbox(l.nc) })
 	if l.boxErr != nil {
 		return nil, l.boxErr
 	}
-	q := &queue{line: l, key: stream + "." + consumer, in: make(chan *nats.Msg, most+8)}
+	q := &queue{conn: l, key: stream + "." + consumer, in: make(chan *nats.Msg, most+8)}
 	l.box.mu.Lock()
 	defer l.box.mu.Unlock()
 	if l.box.open[q.key] != nil {
@@ -112,7 +112,7 @@ func (l *line) open(stream, consumer string, most int) (*queue, error) {
 
 // close gives back what came and was not taken out.
 func (q *queue) close() {
-	box := q.line.box
+	box := q.conn.box
 	box.mu.Lock()
 	defer box.mu.Unlock()
 	delete(box.open, q.key)
@@ -143,12 +143,12 @@ func (q *queue) pull(ctx context.Context, most Most, wait time.Duration) (got []
 		select {
 		case <-ctx.Done():
 			return got, false, context.Cause(ctx)
-		case <-q.line.gone:
+		case <-q.conn.gone:
 			return got, false, nats.ErrConnectionClosed
 		case <-silence.C:
 			return got, false, errors.New("the server does not answer")
 		case m := <-q.in:
-			if strings.HasPrefix(m.Subject, q.line.box.prefix) {
+			if strings.HasPrefix(m.Subject, q.conn.box.prefix) {
 				if m.Subject != reply {
 					continue // of an earlier pull
 				}
@@ -172,7 +172,7 @@ func (q *queue) rings(ctx context.Context, wait time.Duration) (bool, error) {
 // ask sends the request of a pull and returns the subject of its statuses.
 func (q *queue) ask(most Most, wait time.Duration) (reply string, err error) {
 	q.pulls++
-	reply = q.line.box.prefix + q.key + "." + strconv.Itoa(q.pulls)
+	reply = q.conn.box.prefix + q.key + "." + strconv.Itoa(q.pulls)
 	// With no_wait the server ends the request when it has handed on what is
 	// there. With expires it waits for one message before.
 	body, err := json.Marshal(struct {
@@ -182,7 +182,7 @@ func (q *queue) ask(most Most, wait time.Duration) (reply string, err error) {
 		NoWait   bool          `json:"no_wait"`
 	}{most.Messages, most.Bytes, wait, true})
 	if err == nil {
-		err = q.line.nc.PublishRequest(q.line.api+".CONSUMER.MSG.NEXT."+q.key, reply, body)
+		err = q.conn.nc.PublishRequest(q.conn.api+".CONSUMER.MSG.NEXT."+q.key, reply, body)
 	}
 	if err != nil {
 		return "", fmt.Errorf("asking for messages: %w", err)

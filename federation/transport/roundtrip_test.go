@@ -24,8 +24,8 @@ func TestMessagesTravelBothWays(t *testing.T) {
 	require.Equal(t, ids("a", 200), commandIDs(toAttic.await(t, 200)))
 	require.Equal(t, ids("l", 200), commandIDs(toLab.await(t, 200)))
 	require.Equal(t, ids("r", 200), reportIDs(reports.await(t, 200)))
-	require.Equal(t, Command{Peer: "attic", Lane: LaneRun, Verb: "spawn", ID: "a-0", Body: []byte("body of a-0"), Deliveries: 1}, toAttic.all()[0])
-	require.Equal(t, Report{Peer: "attic", Kind: KindEvent, ID: "r-0", Body: []byte("body of r-0"), Deliveries: 1}, reports.all()[0])
+	require.Equal(t, Command{Peer: "attic", Lane: LaneRun, Verb: "spawn", ID: "a-0", Envelope: []byte("body of a-0"), Deliveries: 1}, toAttic.all()[0])
+	require.Equal(t, Report{Peer: "attic", Kind: KindEvent, ID: "r-0", Envelope: []byte("body of r-0"), Deliveries: 1}, reports.all()[0])
 	require.NoError(t, h.Healthy(t.Context()))
 	eventually(t, func() bool { return len(h.Peers()) == 2 }, "two links")
 }

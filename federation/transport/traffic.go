@@ -21,13 +21,13 @@ func (h *Hub) Publish(ctx context.Context, commands []Command) []error {
 }
 
 func commandMessage(c Command) (*nats.Msg, error) {
-	if err := errors.Join(checkID("peer", c.Peer), checkID("verb", c.Verb), checkMessage(c.ID, c.Body, MaxCommand)); err != nil {
+	if err := errors.Join(checkID("peer", c.Peer), checkID("verb", c.Verb), checkMessage(c.ID, c.Envelope, MaxCommand)); err != nil {
 		return nil, err
 	}
 	if !slices.Contains(lanes, c.Lane) {
 		return nil, fmt.Errorf("command %s: there is no lane %q", c.ID, c.Lane)
 	}
-	return stamped(commandSubject(c.Peer, c.Lane, c.Verb), c.ID, c.Body), nil
+	return stamped(commandSubject(c.Peer, c.Lane, c.Verb), c.ID, c.Envelope), nil
 }
 
 func reportMessage(peer string) func(Report) (*nats.Msg, error) {
@@ -35,7 +35,7 @@ func reportMessage(peer string) func(Report) (*nats.Msg, error) {
 		if err := checkReport(r); err != nil {
 			return nil, err
 		}
-		return stamped(reportSubject(peer, r.Kind), r.ID, r.Body), nil
+		return stamped(reportSubject(peer, r.Kind), r.ID, r.Envelope), nil
 	}
 }
 
@@ -43,16 +43,16 @@ func checkReport(r Report) error {
 	if !slices.Contains(kinds, r.Kind) {
 		return fmt.Errorf("report %s: there is no kind %q", r.ID, r.Kind)
 	}
-	return checkMessage(r.ID, r.Body, MaxReport)
+	return checkMessage(r.ID, r.Envelope, MaxReport)
 }
 
 func stamped(subject, id string, body []byte) *nats.Msg {
 	return &nats.Msg{Subject: subject, Data: body, Header: nats.Header{jetstream.MsgIDHeader: {id}}}
 }
 
-// publish sends over l what can be sent. Without a line everything that is
+// publish sends over l what can be sent. Without a connection everything that is
 // well formed fails with down.
-func publish[T any](ctx context.Context, l *line, down error, items []T, encode func(T) (*nats.Msg, error)) []error {
+func publish[T any](ctx context.Context, l *natsConn, down error, items []T, encode func(T) (*nats.Msg, error)) []error {
 	errs := make([]error, len(items))
 	var msgs []*nats.Msg
 	var at []int // where in items each message comes from
@@ -103,7 +103,7 @@ func (h *Hub) take(ctx context.Context, peer string, from group, most Most, hand
 		return fmt.Errorf("reading %s: %w", from.name, err)
 	}
 	g := h.gaugesOf(peer).of(from)
-	f := feed{lines: &h.main, stream: from.stream(peer), consumer: takeName, log: h.Log, room: h.room, gauge: g}
+	f := feed{conns: &h.main, stream: from.stream(peer), consumer: takeName, log: h.Log, room: h.room, gauge: g}
 	return f.run(ctx, most, func(ctx context.Context, batch []delivery) error {
 		reports := make([]Report, 0, len(batch))
 		for _, d := range batch {
@@ -114,7 +114,7 @@ func (h *Hub) take(ctx context.Context, peer string, from group, most Most, hand
 			id := d.msg.Header.Get(jetstream.MsgIDHeader)
 			for _, body := range unpack(d.msg.Data) {
 				g.count(len(body))
-				reports = append(reports, Report{Peer: peer, Kind: kind, ID: id, Body: body, Deliveries: d.count})
+				reports = append(reports, Report{Peer: peer, Kind: kind, ID: id, Envelope: body, Deliveries: d.count})
 			}
 		}
 		return inParts(ctx, most, reports, handle)
@@ -132,7 +132,7 @@ func inParts[T any](ctx context.Context, most Most, items []T, handle func(conte
 	return nil
 }
 
-func probe(ctx context.Context, l *line, stream, subject string) error {
+func probe(ctx context.Context, l *natsConn, stream, subject string) error {
 	const tries = 2 * time.Second
 	trying, cancel := context.WithTimeout(ctx, tries)
 	defer cancel()

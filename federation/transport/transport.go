@@ -80,11 +80,11 @@ var (
 
 // A Command travels from a hub to one peer.
 type Command struct {
-	Peer string // id of the connection with the peer it is for
-	Lane string // LaneRun or LaneControl
-	Verb string // what is asked, a subject token such as "spawn"
-	ID   string // chosen by the sender; what a second delivery is known by
-	Body []byte // at most MaxCommand bytes; left unchanged
+	Peer     string // id of the connection with the peer it is for
+	Lane     string // LaneRun or LaneControl
+	Verb     string // what is asked, a subject token such as "spawn"
+	ID       string // chosen by the sender; what a second delivery is known by
+	Envelope []byte // at most MaxCommand bytes; left unchanged
 
 	// Deliveries counts how often it was handed on, from 1, since the peer
 	// last connected. The sender leaves it zero.
@@ -95,10 +95,10 @@ type Command struct {
 type Report struct {
 	// Peer is the id of the connection with the sender. On arrival it is what the hub's
 	// server enforced, whatever the sender claims. The sender leaves it empty.
-	Peer string
-	Kind string // KindEvent, KindLog or KindResult
-	ID   string // as the sender gave it, or its pack's; possibly forged or empty: the envelope decides
-	Body []byte // at most MaxReport bytes; left unchanged
+	Peer     string
+	Kind     string // KindEvent, KindLog or KindResult
+	ID       string // as the sender gave it, or its pack's; possibly forged or empty: the envelope decides
+	Envelope []byte // at most MaxReport bytes; left unchanged
 
 	// Deliveries counts how often it was handed on, from 1, since the hub's
 	// server started. The sender leaves it zero.

@@ -67,16 +67,16 @@ func (a *Attacker) Greet(t testing.TB) {
 	t.Helper()
 	sent := a.seq.Load()
 	a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x",
-		Link: commands.LinkView{State: "active", Numbers: &commands.Numbering{Sent: sent}}}, nil, nil).Wire)
+		Link: commands.LinkView{State: "active", Numbers: &commands.Numbering{Sent: sent}}}, nil, nil).Envelope)
 }
 
-// Beat sends wire in place of a heartbeat, whatever it is. The hub answers none
+// Beat sends envelope in place of a heartbeat, whatever it is. The hub answers none
 // that it refuses.
-func (a *Attacker) Beat(t testing.TB, wire []byte) {
+func (a *Attacker) Beat(t testing.TB, envelope []byte) {
 	t.Helper()
 	ctx, done := context.WithTimeout(t.Context(), 2*time.Second)
 	defer done()
-	_, err := a.Link.Beat(ctx, wire)
+	_, err := a.Link.Beat(ctx, envelope)
 	if err != nil {
 		require.ErrorIs(t, err, transport.ErrUnavailable)
 	}
@@ -96,7 +96,7 @@ func keep(t testing.TB, loop func(context.Context) error) {
 }
 
 func (a *Attacker) hear(_ context.Context, list []transport.Command) error {
-	heard := open(a.verifier, list, func(c transport.Command) []byte { return c.Body })
+	heard := open(a.verifier, list, func(c transport.Command) []byte { return c.Envelope })
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.heard = append(a.heard, heard...)
@@ -125,21 +125,21 @@ func (a *Attacker) Order(t testing.TB, m *Mesh) Asked {
 
 // Send puts any bytes on the link as a report of a kind. Every call is a
 // message of its own to the message server, also when the bytes are the same.
-func (a *Attacker) Send(t testing.TB, kind string, wires ...[]byte) {
+func (a *Attacker) Send(t testing.TB, kind string, envelopes ...[]byte) {
 	t.Helper()
-	for _, err := range a.Shout(t, kind, wires...) {
+	for _, err := range a.Shout(t, kind, envelopes...) {
 		require.NoError(t, err)
 	}
 }
 
 // Shout is Send for messages that may end the link before they are confirmed.
-func (a *Attacker) Shout(t testing.TB, kind string, wires ...[]byte) []error {
+func (a *Attacker) Shout(t testing.TB, kind string, envelopes ...[]byte) []error {
 	t.Helper()
 	ctx, done := withPatience(t)
 	defer done()
 	var list []transport.Report
-	for _, w := range wires {
-		list = append(list, transport.Report{Kind: kind, ID: NewID(), Body: w})
+	for _, w := range envelopes {
+		list = append(list, transport.Report{Kind: kind, ID: NewID(), Envelope: w})
 	}
 	return a.Link.Publish(ctx, list)
 }
@@ -157,10 +157,10 @@ func (a *Attacker) Heard(kind commands.Kind) (list []commands.Body) {
 }
 
 // open reads what can be read of messages; an attacker has no use for others.
-func open[T any](v signing.Verifier, list []T, wire func(T) []byte) []commands.Command {
+func open[T any](v signing.Verifier, list []T, envelope func(T) []byte) []commands.Command {
 	var read []commands.Command
 	for _, m := range list {
-		o, err := v.Open(wire(m), time.Now())
+		o, err := v.Open(envelope(m), time.Now())
 		if err != nil {
 			continue
 		}

@@ -22,8 +22,8 @@ type Bad struct {
 	Code signing.Code
 	// Signed says that signature, form and address are right: the sender is
 	// known, so the refusal is kept under the message's id and answered.
-	Signed bool
-	Wire   []byte
+	Signed   bool
+	Envelope []byte
 }
 
 // bads collects bad messages that one voice can say.
@@ -55,8 +55,8 @@ func (v *Voice) Bad(t testing.TB, good func() (commands.Body, *signing.Ref)) []B
 	return b.list
 }
 
-func (b *bads) add(code signing.Code, name string, wire []byte) {
-	b.list = append(b.list, Bad{Name: name, Code: code, Wire: wire})
+func (b *bads) add(code signing.Code, name string, envelope []byte) {
+	b.list = append(b.list, Bad{Name: name, Code: code, Envelope: envelope})
 }
 
 // parts is a good message in parts; change may be nil and is made before it is
@@ -76,7 +76,7 @@ func (b *bads) parts(change func(*signing.Header)) Forgery {
 func (b *bads) forged(code signing.Code, name string, change func(*Forgery)) {
 	f := b.parts(nil)
 	change(&f)
-	b.add(code, name, f.Wire())
+	b.add(code, name, f.Envelope())
 }
 
 // header adds a message whose header's text was changed before it was signed.
@@ -86,23 +86,23 @@ func (b *bads) header(code signing.Code, name string, change func(string) string
 	require.NotEqual(b.t, string(f.Header), changed, name)
 	f.Header = []byte(changed)
 	f.Sigs[0].Sig = b.v.Keys.Signing.Sign(f.Type, f.Header)
-	b.add(code, name, f.Wire())
+	b.add(code, name, f.Envelope())
 }
 
 // field adds a message with another value in its header.
 func (b *bads) field(code signing.Code, name string, change func(*signing.Header)) {
-	b.add(code, name, b.parts(change).Wire())
+	b.add(code, name, b.parts(change).Envelope())
 }
 
 // bytes are not envelopes, or more than one.
 func (b *bads) bytes() {
-	wire := func() []byte { return b.parts(nil).Wire() }
+	envelope := func() []byte { return b.parts(nil).Envelope() }
 	noise := make([]byte, 4096)
 	chacha := rand.NewChaCha8([32]byte{1})
 	_, _ = chacha.Read(noise) // never fails
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
-	_, err := z.Write(wire())
+	_, err := z.Write(envelope())
 	require.NoError(b.t, err)
 	require.NoError(b.t, z.Close())
 
@@ -111,17 +111,17 @@ func (b *bads) bytes() {
 	b.add(signing.EnvCanon, "random bytes", noise)
 	b.add(signing.EnvCanon, "compressed", zipped.Bytes())
 	b.add(signing.EnvCanon, "another encoding", []byte("\x0a\x10agent.spawn\x12\x04\x08\x01"))
-	b.add(signing.EnvCanon, "newline after it", append(wire(), '\n'))
-	b.add(signing.EnvJSON, "second envelope after it", append(wire(), wire()...))
-	b.add(signing.EnvCanon, "space before it", append([]byte(" "), wire()...))
-	b.add(signing.EnvCanon, "byte order mark", append([]byte("\xef\xbb\xbf"), wire()...))
-	b.add(signing.EnvCanon, "unknown field outside", bytes.Replace(wire(), []byte(`{"payloadType"`), []byte(`{"x":1,"payloadType"`), 1))
-	b.add(signing.EnvCanon, "field in another case", bytes.Replace(wire(), []byte(`"payload":`), []byte(`"PAYLOAD":`), 1))
-	b.add(signing.EnvCanon, "two payloads", bytes.Replace(wire(), []byte(`"signatures"`), []byte(`"payload":"","signatures"`), 1))
-	b.add(signing.EnvCanon, "escaped letter", bytes.Replace(wire(), []byte(`"payloadType":"a`), []byte(`"payloadType":"\u0061`), 1))
-	b.add(signing.EnvB64, "line break in base64", bytes.Replace(wire(), []byte(`"payload":"`), []byte(`"payload":"\n`), 1))
-	b.add(signing.EnvB64, "header of 5000 bytes", Forgery{Type: signing.Command, Header: make([]byte, 5000), Sigs: []Sig{{"k", make([]byte, 64)}}}.Wire())
-	b.add(signing.EnvB64, "body above its limit", Forgery{Type: signing.Command, Sigs: []Sig{{"k", make([]byte, 64)}}, Body: make([]byte, signing.MaxBody+1)}.Wire())
+	b.add(signing.EnvCanon, "newline after it", append(envelope(), '\n'))
+	b.add(signing.EnvJSON, "second envelope after it", append(envelope(), envelope()...))
+	b.add(signing.EnvCanon, "space before it", append([]byte(" "), envelope()...))
+	b.add(signing.EnvCanon, "byte order mark", append([]byte("\xef\xbb\xbf"), envelope()...))
+	b.add(signing.EnvCanon, "unknown field outside", bytes.Replace(envelope(), []byte(`{"payloadType"`), []byte(`{"x":1,"payloadType"`), 1))
+	b.add(signing.EnvCanon, "field in another case", bytes.Replace(envelope(), []byte(`"payload":`), []byte(`"PAYLOAD":`), 1))
+	b.add(signing.EnvCanon, "two payloads", bytes.Replace(envelope(), []byte(`"signatures"`), []byte(`"payload":"","signatures"`), 1))
+	b.add(signing.EnvCanon, "escaped letter", bytes.Replace(envelope(), []byte(`"payloadType":"a`), []byte(`"payloadType":"\u0061`), 1))
+	b.add(signing.EnvB64, "line break in base64", bytes.Replace(envelope(), []byte(`"payload":"`), []byte(`"payload":"\n`), 1))
+	b.add(signing.EnvB64, "header of 5000 bytes", Forgery{Type: signing.Command, Header: make([]byte, 5000), Sigs: []Sig{{"k", make([]byte, 64)}}}.Envelope())
+	b.add(signing.EnvB64, "body above its limit", Forgery{Type: signing.Command, Sigs: []Sig{{"k", make([]byte, 64)}}, Body: make([]byte, signing.MaxBody+1)}.Envelope())
 	b.add(signing.EnvJSON, "deep nesting", []byte(strings.Repeat("[", 100_000)))
 }
 

@@ -105,19 +105,19 @@ func (b *bads) addresses() {
 
 // signed adds a message that is wrong in a way that only its sender can have
 // made it.
-func (b *bads) signed(code signing.Code, name string, wire []byte) {
-	b.list = append(b.list, Bad{Name: name, Code: code, Signed: true, Wire: wire})
+func (b *bads) signed(code signing.Code, name string, envelope []byte) {
+	b.list = append(b.list, Bad{Name: name, Code: code, Signed: true, Envelope: envelope})
 }
 
 // workspaces are not the one that the connection's grant names.
 func (b *bads) workspaces() {
-	b.signed(commands.Grant, "of another workspace", b.parts(func(h *signing.Header) { h.Wsp = "night" }).Wire())
+	b.signed(commands.Grant, "of another workspace", b.parts(func(h *signing.Header) { h.Wsp = "night" }).Envelope())
 }
 
 // times are of clocks that differ, and lives that are too long.
 func (b *bads) times() {
 	at := func(code signing.Code, name string, change func(h *signing.Header, now time.Time)) {
-		b.signed(code, name, b.parts(func(h *signing.Header) { change(h, time.Now()) }).Wire())
+		b.signed(code, name, b.parts(func(h *signing.Header) { change(h, time.Now()) }).Envelope())
 	}
 	at(signing.TimeFuture, "issued in 140 seconds", func(h *signing.Header, now time.Time) { h.Iat = now.Add(140 * time.Second).UnixMilli() })
 	at(signing.TimeFuture, "of a clock that is a day ahead", func(h *signing.Header, now time.Time) {
@@ -144,12 +144,12 @@ func (b *bads) kinds() {
 		}
 		return strings.Replace(h, `"body":`, fmt.Sprintf(`"re":{"id":"%s","sha256":"%064d","attempt":0,"fence":0},"body":`, NewID(), 7), 1)
 	})
-	b.signed(signing.HdrField, "a kind of another type", b.parts(func(h *signing.Header) { h.Kind = string(commands.HeartbeatKind) }).Wire())
-	b.signed(signing.HdrField, "a kind that nobody knows", b.parts(func(h *signing.Header) { h.Kind = "agent.dance" }).Wire())
+	b.signed(signing.HdrField, "a kind of another type", b.parts(func(h *signing.Header) { h.Kind = string(commands.HeartbeatKind) }).Envelope())
+	b.signed(signing.HdrField, "a kind that nobody knows", b.parts(func(h *signing.Header) { h.Kind = "agent.dance" }).Envelope())
 	f := b.parts(nil)
 	f.Header = []byte(set(string(f.Header), "type", `"agent.dance.v1"`))
 	f.Sigs[0].Sig = b.v.Keys.Signing.Sign(f.Type, f.Header)
-	b.signed(signing.HdrField, "a body of another kind", f.Wire())
+	b.signed(signing.HdrField, "a body of another kind", f.Envelope())
 }
 
 // bodies differ from what was signed, or are not what a body may be.
@@ -157,7 +157,7 @@ func (b *bads) bodies() {
 	after := func(name string, change func([]byte) []byte) {
 		f := b.parts(nil)
 		f.Body = change(f.Body)
-		b.signed(signing.BodyDigest, name, f.Wire())
+		b.signed(signing.BodyDigest, name, f.Envelope())
 	}
 	after("body swapped", func([]byte) []byte { return b.parts(nil).Body })
 	after("body cut short", func(d []byte) []byte { return d[:len(d)-1] })
@@ -188,6 +188,6 @@ func (b *bads) bodies() {
 	} {
 		body, re := b.good()
 		h := b.v.Header(body.Kind(), re)
-		b.signed(signing.BodyJSON, name, b.v.Forge(b.t, commands.Types[body.Kind()], h, []byte(raw), nil).Wire())
+		b.signed(signing.BodyJSON, name, b.v.Forge(b.t, commands.Types[body.Kind()], h, []byte(raw), nil).Envelope())
 	}
 }

@@ -105,7 +105,7 @@ func TestARevokedKeySignsNothingMore(t *testing.T) {
 	a := m.Attack(t, "attic")
 	asked := a.Order(t, m)
 	result := func() []byte {
-		return a.Seal(t, &commands.Result{Task: asked.Task, State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded}, asked.Re, nil).Wire
+		return a.Seal(t, &commands.Result{Task: asked.Task, State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded}, asked.Re, nil).Envelope
 	}
 	next, err := signing.NewSigner(make([]byte, 32))
 	require.NoError(t, err)
@@ -114,11 +114,11 @@ func TestARevokedKeySignsNothingMore(t *testing.T) {
 	require.NoError(t, err)
 	revocation, err := a.Keys.Identity.Seal(signing.KeySet, a.Header(commands.KeySetKind, nil), raw)
 	require.NoError(t, err)
-	a.Send(t, transport.KindEvent, revocation.Wire)
+	a.Send(t, transport.KindEvent, revocation.Envelope)
 	Await(t, "the revocation", func() bool { return m.Hub.count(t, `SELECT count(*) FROM keys WHERE revoked_at IS NOT NULL`) == 1 })
 
 	a.Send(t, transport.KindResult, result())
-	a.Send(t, transport.KindEvent, a.Seal(t, &commands.Received{Numbers: commands.Numbers{Through: 1}}, nil, nil).Wire)
+	a.Send(t, transport.KindEvent, a.Seal(t, &commands.Received{Numbers: commands.Numbers{Through: 1}}, nil, nil).Envelope)
 
 	Await(t, "both refusals", func() bool {
 		return m.Hub.count(t, `SELECT count(*) FROM audit WHERE action = 'message.refused' AND code = 'KEY_REVOKED'`) >= 2

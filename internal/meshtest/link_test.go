@@ -163,13 +163,13 @@ func TestRestartsInTheMiddleOfWork(t *testing.T) {
 
 // storm is every message ten times over, in any order. The order is in the log
 // of a failed test.
-func storm(t *testing.T, wires [][]byte) [][]byte {
+func storm(t *testing.T, envelopes [][]byte) [][]byte {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("storm of seed %d", seed)
 	var all [][]byte
 	for range 10 {
-		all = append(all, wires...)
+		all = append(all, envelopes...)
 	}
 	rand.New(rand.NewPCG(seed, 1)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all
@@ -178,13 +178,13 @@ func storm(t *testing.T, wires [][]byte) [][]byte {
 func TestAStormOfCommandsOverARestart(t *testing.T) {
 	t.Parallel()
 	r := Plan{}.Rogue(t)
-	var wires [][]byte
+	var envelopes [][]byte
 	var ids []string
 	for range 30 {
 		order, _ := r.Noop(t, nil)
-		wires, ids = append(wires, order.Wire), append(ids, order.ID)
+		envelopes, ids = append(envelopes, order.Envelope), append(ids, order.ID)
 	}
-	all := storm(t, wires)
+	all := storm(t, envelopes)
 
 	r.Send(t, transport.LaneRun, all[:100]...)
 	r.Spoke.stop(t)
@@ -217,7 +217,7 @@ func TestAStormOfReportsOverARestart(t *testing.T) {
 	t.Parallel()
 	m := Start(t)
 	a := m.Attack(t, "attic")
-	var wires [][]byte
+	var envelopes [][]byte
 	var tasks []string
 	for range 20 {
 		asked := a.Order(t, m)
@@ -227,10 +227,10 @@ func TestAStormOfReportsOverARestart(t *testing.T) {
 			&commands.Started{Task: asked.Task, Attempt: 1, At: time.Now().UnixMilli()},
 			&commands.Result{Task: asked.Task, State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded},
 		} {
-			wires = append(wires, a.Seal(t, body, asked.Re, nil).Wire)
+			envelopes = append(envelopes, a.Seal(t, body, asked.Re, nil).Envelope)
 		}
 	}
-	all := storm(t, wires)
+	all := storm(t, envelopes)
 
 	a.Send(t, transport.KindEvent, all[:300]...)
 	m.Stop(t, "hub")
@@ -245,7 +245,7 @@ func TestAStormOfReportsOverARestart(t *testing.T) {
 	end := m.Hub.AuditEnd(t)
 	a.Send(t, transport.KindEvent, []byte("the end"))
 	Await(t, "the end of the storm", func() bool { return len(m.Hub.Audit(t, end)) > 0 })
-	require.Equal(t, len(wires), m.Hub.Count(t, `SELECT count(*) FROM inbox`))
+	require.Equal(t, len(envelopes), m.Hub.Count(t, `SELECT count(*) FROM inbox`))
 	require.Equal(t, len(tasks), m.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE state = 'completed' AND accepted_at IS NOT NULL AND started_at IS NOT NULL`))
 	require.Equal(t, len(tasks), m.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'mirror.completed'`), "each ended once")
 	require.Len(t, m.Hub.Audit(t, 0), 1)

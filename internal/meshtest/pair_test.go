@@ -38,9 +38,9 @@ func (p *pair) takeSome(t testing.TB, batch []*store.Incoming) store.TakenIn {
 	return taken
 }
 
-func (p *pair) take(t testing.TB, wires ...[]byte) store.TakenIn {
+func (p *pair) take(t testing.TB, envelopes ...[]byte) store.TakenIn {
 	t.Helper()
-	return p.takeSome(t, p.Spoke.Read(t, wires...))
+	return p.takeSome(t, p.Spoke.Read(t, envelopes...))
 }
 
 func (p *pair) toSpoke(t testing.TB) []*store.Incoming {
@@ -51,9 +51,9 @@ func (p *pair) toSpoke(t testing.TB) []*store.Incoming {
 }
 
 // report lets the hub take in messages, and the spoke hear what is stored.
-func (p *pair) report(t testing.TB, wires ...[]byte) []*store.Incoming {
+func (p *pair) report(t testing.TB, envelopes ...[]byte) []*store.Incoming {
 	t.Helper()
-	batch := p.Hub.Read(t, wires...)
+	batch := p.Hub.Read(t, envelopes...)
 	taken, err := p.Hub.DB.TakeIn(t.Context(), p.Hub.Conn.ID, batch, store.MoveMirrors)
 	require.NoError(t, err)
 	if taken.Stored.Through > 0 {
@@ -128,11 +128,11 @@ func TestReportsInAnyOrderAndManyTimesHaveOneEffect(t *testing.T) {
 	c := p.claim(t, 1)
 	p.start(t, c[0])
 	p.end(t, c[0].Fence, commands.Succeeded)
-	wires := p.Spoke.Due(t)
-	require.Len(t, wires, 3)
+	envelopes := p.Spoke.Due(t)
+	require.Len(t, envelopes, 3)
 
 	for _, i := range []int{2, 0, 2, 1, 0, 1} {
-		p.report(t, wires[i])
+		p.report(t, envelopes[i])
 		require.Equal(t, commands.Completed, p.Mirror(t, task).State, "the result came first")
 	}
 
@@ -146,12 +146,12 @@ func TestACommandManyTimesHasOneEffect(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	p.Order(t, nil)
-	wire := p.Hub.Due(t)[0]
+	envelope := p.Hub.Due(t)[0]
 
-	first := p.take(t, wire, wire)
+	first := p.take(t, envelope, envelope)
 	require.Empty(t, first.Again, "the answer is on its way with this very transaction")
 	for range 10 {
-		again := p.take(t, wire)
+		again := p.take(t, envelope)
 		require.Len(t, again.Again, 1, "the stored receipt goes out again")
 	}
 

@@ -76,7 +76,7 @@ func (r *Rogue) admit(t testing.TB) (link string) {
 
 // presence answers a heartbeat: it has used all numbers, and stored nothing.
 func (r *Rogue) presence(t testing.TB) []byte {
-	return r.Seal(t, &commands.Heartbeat{IntervalMS: 1000, Link: commands.LinkView{State: "active", Numbers: &commands.Numbering{Sent: 1 << 52}}}, nil, nil).Wire
+	return r.Seal(t, &commands.Heartbeat{IntervalMS: 1000, Link: commands.LinkView{State: "active", Numbers: &commands.Numbering{Sent: 1 << 52}}}, nil, nil).Envelope
 }
 
 func (r *Rogue) awaitLink(t testing.TB) {
@@ -113,7 +113,7 @@ func (r *Rogue) wed(t testing.TB) {
 }
 
 func (r *Rogue) hear(_ context.Context, list []transport.Report) error {
-	heard := open(r.verifier, list, func(m transport.Report) []byte { return m.Body })
+	heard := open(r.verifier, list, func(m transport.Report) []byte { return m.Envelope })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.heard = append(r.heard, heard...)
@@ -145,13 +145,13 @@ func (r *Rogue) Answer(t testing.TB, id string, kind commands.Kind) commands.Bod
 
 // Send queues any bytes for the spoke on a lane. Every call is a message of its
 // own to the message server, also when the bytes are the same.
-func (r *Rogue) Send(t testing.TB, lane string, wires ...[]byte) {
+func (r *Rogue) Send(t testing.TB, lane string, envelopes ...[]byte) {
 	t.Helper()
 	ctx, done := withPatience(t)
 	defer done()
 	var list []transport.Command
-	for _, w := range wires {
-		list = append(list, transport.Command{Peer: r.Conn, Lane: lane, Verb: "any", ID: NewID(), Body: w})
+	for _, w := range envelopes {
+		list = append(list, transport.Command{Peer: r.Conn, Lane: lane, Verb: "any", ID: NewID(), Envelope: w})
 	}
 	for _, err := range r.fed.Publish(ctx, list) {
 		require.NoError(t, err)
@@ -159,7 +159,7 @@ func (r *Rogue) Send(t testing.TB, lane string, wires ...[]byte) {
 }
 
 // Noop is a good order for a task that starts nothing, and the task's id.
-func (r *Rogue) Noop(t testing.TB, change func(*signing.Header)) (wire signing.Sealed, task string) {
+func (r *Rogue) Noop(t testing.TB, change func(*signing.Header)) (envelope signing.Sealed, task string) {
 	t.Helper()
 	task = NewID()
 	return r.Seal(t, &commands.Spawn{Task: task, Runtime: commands.RuntimeNoop}, nil, change), task

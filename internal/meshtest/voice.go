@@ -83,8 +83,8 @@ func (v *Voice) Forge(t testing.TB, typ signing.Type, h signing.Header, body []b
 	return f
 }
 
-// Wire puts the parts together, whether or not they fit.
-func (f Forgery) Wire() []byte {
+// Envelope puts the parts together, whether or not they fit.
+func (f Forgery) Envelope() []byte {
 	var b bytes.Buffer
 	b.WriteString(`{"payloadType":"` + string(f.Type) + `","payload":"` + base64.StdEncoding.EncodeToString(f.Header) + `","signatures":[`)
 	for i, s := range f.Sigs {

@@ -124,15 +124,15 @@ func (s *Side) Exec(sql string, args ...any) error {
 }
 
 // Read opens messages as a receiving room does.
-func (s *Side) Read(t testing.TB, wires ...[]byte) []*store.Incoming {
+func (s *Side) Read(t testing.TB, envelopes ...[]byte) []*store.Incoming {
 	t.Helper()
 	var list []*store.Incoming
-	for _, w := range wires {
+	for _, w := range envelopes {
 		o, err := s.Verifier.Open(w, time.Now())
 		require.NoError(t, err)
 		c, err := commands.Parse(o)
 		require.NoError(t, err)
-		list = append(list, &store.Incoming{Conn: s.Conn.ID, Header: o.Header(), Digest: o.Digest(), Wire: w, Body: c.Body, Asks: o.Type() == signing.Command})
+		list = append(list, &store.Incoming{Conn: s.Conn.ID, Header: o.Header(), Digest: o.Digest(), Envelope: w, Body: c.Body, Asks: o.Type() == signing.Command})
 	}
 	return list
 }
@@ -142,11 +142,11 @@ func (s *Side) Due(t testing.TB) [][]byte {
 	t.Helper()
 	out, err := s.Out.Next(t.Context())
 	require.NoError(t, err)
-	var wires [][]byte
+	var envelopes [][]byte
 	for _, o := range out {
-		wires = append(wires, o.Wire)
+		envelopes = append(envelopes, o.Envelope)
 	}
-	return wires
+	return envelopes
 }
 
 // Order gives the spawn of an agent that does nothing, as change has it, and

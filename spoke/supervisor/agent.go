@@ -24,7 +24,7 @@ const (
 type Agent struct {
 	dir   string
 	att   attempt
-	w     *wire
+	w     *shimConn
 	shim  *os.Process // by pidfd, so never another process
 	child bool        // ours to wait for
 	run   running
@@ -41,8 +41,8 @@ type Agent struct {
 	survivors []Survivor    // as reported last
 }
 
-// newAgent takes over the wire and the process, and follows the shim.
-func newAgent(ctx context.Context, dir string, att attempt, w *wire, shim *os.Process, child bool, run running) *Agent {
+// newAgent takes over the connection and the process, and follows the shim.
+func newAgent(ctx context.Context, dir string, att attempt, w *shimConn, shim *os.Process, child bool, run running) *Agent {
 	// The agent outlives the call that started or adopted it.
 	ctx, leave := context.WithCancel(context.WithoutCancel(ctx))
 	a := &Agent{

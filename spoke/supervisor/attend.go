@@ -24,7 +24,7 @@ func (s *shim) listen() {
 			_ = conn.Close()
 			continue
 		}
-		w := newWire(conn)
+		w := newShimConn(conn)
 		s.readers.Go(func() {
 			if w.verify(s.Token) == nil && s.join(w) {
 				s.attend(w)
@@ -54,7 +54,7 @@ func ofOurTree(conn net.Conn) bool {
 }
 
 // attend passes the requests of a spoke on until it hangs up.
-func (s *shim) attend(w *wire) {
+func (s *shim) attend(w *shimConn) {
 	defer s.part(w)
 	for {
 		var r request
@@ -71,7 +71,7 @@ func (s *shim) attend(w *wire) {
 
 // join greets w and puts it among those who are told. Both under the lock, so
 // that no report comes before the greeting or is missed after it.
-func (s *shim) join(w *wire) bool {
+func (s *shim) join(w *shimConn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -92,7 +92,7 @@ func (s *shim) join(w *wire) bool {
 	return true
 }
 
-func (s *shim) part(w *wire) {
+func (s *shim) part(w *shimConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.peers, w)

@@ -23,8 +23,8 @@ func dialShim(dir string) (*net.UnixConn, error) {
 }
 
 // call connects to the live shim of dir.
-func call(ctx context.Context, dir, token string) (*wire, *os.Process, running, error) {
-	fail := func(err error) (*wire, *os.Process, running, error) {
+func call(ctx context.Context, dir, token string) (*shimConn, *os.Process, running, error) {
+	fail := func(err error) (*shimConn, *os.Process, running, error) {
 		return nil, nil, running{}, fmt.Errorf("calling the shim: %w", err)
 	}
 	conn, err := dialShim(dir)
@@ -32,7 +32,7 @@ func call(ctx context.Context, dir, token string) (*wire, *os.Process, running, 
 		return fail(err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	w := newWire(conn)
+	w := newShimConn(conn)
 	shim, run, err := w.greet(conn, token)
 	if !stop() && err == nil {
 		err = errors.Join(ctx.Err(), shim.Release())
@@ -46,7 +46,7 @@ func call(ctx context.Context, dir, token string) (*wire, *os.Process, running, 
 // greet proves both sides to each other and receives the state of the agent.
 // The pidfd in the returned process is opened before the proof, which only a
 // live shim can give, so it is the shim's.
-func (w *wire) greet(conn *net.UnixConn, token string) (*os.Process, running, error) {
+func (w *shimConn) greet(conn *net.UnixConn, token string) (*os.Process, running, error) {
 	pid, err := peerPid(conn)
 	if err != nil {
 		return nil, running{}, err

@@ -51,7 +51,7 @@ func (a *Agent) reconnect(ctx context.Context) bool {
 			pause = killRetry
 		} else if w, shim, _, err := call(ctx, a.dir, a.att.Token); err == nil {
 			_ = shim.Release()
-			return a.rewire(ctx, w)
+			return a.replaceConn(ctx, w)
 		}
 		select {
 		case <-ctx.Done():
@@ -107,8 +107,8 @@ func (a *Agent) shimDead() bool {
 	return err == nil && p.gone()
 }
 
-// rewire puts a new connection in place, unless Close came first.
-func (a *Agent) rewire(ctx context.Context, w *wire) bool {
+// replaceConn puts a new connection in place, unless Close came first.
+func (a *Agent) replaceConn(ctx context.Context, w *shimConn) bool {
 	a.sending.Lock()
 	defer a.sending.Unlock()
 	if ctx.Err() != nil {

@@ -89,23 +89,23 @@ func mac(token, role, nonce, answer string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// A wire is one end of a connection between shim and spoke.
-type wire struct {
+// A shimConn is one end of a connection between shim and spoke.
+type shimConn struct {
 	conn  net.Conn
 	limit *io.LimitedReader
 	most  int64 // what a message may have
 	dec   *json.Decoder
 }
 
-func newWire(conn net.Conn) *wire {
+func newShimConn(conn net.Conn) *shimConn {
 	limit := &io.LimitedReader{R: conn}
-	return &wire{conn: conn, limit: limit, most: maxMessage, dec: json.NewDecoder(limit)}
+	return &shimConn{conn: conn, limit: limit, most: maxMessage, dec: json.NewDecoder(limit)}
 }
 
 // send writes one line to a peer that is expected to read.
-func (w *wire) send(v any) error { return w.sendWithin(sendTime, v) }
+func (w *shimConn) send(v any) error { return w.sendWithin(sendTime, v) }
 
-func (w *wire) sendWithin(d time.Duration, v any) error {
+func (w *shimConn) sendWithin(d time.Duration, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encoding a message: %w", err)
@@ -121,7 +121,7 @@ func (w *wire) sendWithin(d time.Duration, v any) error {
 
 // receive reads one message. The bound is for a peer that has the token and is
 // no shim: an agent of the same user.
-func (w *wire) receive(v any) error {
+func (w *shimConn) receive(v any) error {
 	w.limit.N = w.most
 	if err := w.dec.Decode(v); err != nil {
 		return fmt.Errorf("receiving a message: %w", err)
@@ -130,7 +130,7 @@ func (w *wire) receive(v any) error {
 }
 
 // receiveWithin is receive for a peer that has to answer.
-func (w *wire) receiveWithin(d time.Duration, v any) error {
+func (w *shimConn) receiveWithin(d time.Duration, v any) error {
 	if err := w.conn.SetReadDeadline(time.Now().Add(d)); err != nil {
 		return fmt.Errorf("receiving a message: %w", err)
 	}
@@ -140,10 +140,10 @@ func (w *wire) receiveWithin(d time.Duration, v any) error {
 	return w.conn.SetReadDeadline(time.Time{})
 }
 
-func (w *wire) close() error { return w.conn.Close() }
+func (w *shimConn) close() error { return w.conn.Close() }
 
 // prove is the connecting side of the handshake.
-func (w *wire) prove(token string) error {
+func (w *shimConn) prove(token string) error {
 	mine := hello{Version: protocolVersion, Nonce: rand.Text()}
 	if err := w.send(mine); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (w *wire) prove(token string) error {
 }
 
 // verify is the accepting side of the handshake.
-func (w *wire) verify(token string) error {
+func (w *shimConn) verify(token string) error {
 	w.most = handshakeBytes
 	var theirs hello
 	if err := w.receiveWithin(handshakeTime, &theirs); err != nil {

@@ -46,7 +46,7 @@ type shim struct {
 	others    sync.WaitGroup // reaper and alarm
 
 	mu        sync.Mutex // guards what follows
-	peers     map[*wire]bool
+	peers     map[*shimConn]bool
 	survivors []Survivor
 	final     *Exit // told already
 
@@ -77,7 +77,7 @@ func ShimMain(args []string) int {
 		return 0
 	}
 	s := &shim{
-		lock: lock, peers: map[*wire]bool{},
+		lock: lock, peers: map[*shimConn]bool{},
 		mainEnded: make(chan unix.WaitStatus, 1), gone: make(chan struct{}),
 		requests: make(chan request), signals: make(chan os.Signal, 4), ending: make(chan struct{}),
 	}
@@ -119,7 +119,7 @@ func (s *shim) serve() error {
 	if err != nil {
 		return err
 	}
-	spoke := newWire(conn)
+	spoke := newShimConn(conn)
 	spoke.most = maxSpec
 	if err := spoke.receive(&s.attempt); err != nil {
 		return err
@@ -213,7 +213,7 @@ func (s *shim) start() *StartError {
 
 // attendAll starts what goes on beside the main goroutine. It comes after the
 // proof of the start, which somebody waits for.
-func (s *shim) attendAll(spoke *wire, joined bool) error {
+func (s *shim) attendAll(spoke *shimConn, joined bool) error {
 	signal.Notify(s.signals, endSignals()...)
 	s.others.Go(s.reap)
 	s.others.Go(s.alarm.run)

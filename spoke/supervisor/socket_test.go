@@ -19,18 +19,20 @@ import (
 func TestSocketNeedsTheToken(t *testing.T) {
 	t.Parallel()
 	a, dir := start(t, sh("sleep 600"))
-	tests := map[string]func(*wire) error{
-		"a wrong token":        func(w *wire) error { return answer(w, func(p *proof) { p.MAC = mac("wrong", "spoke", p.Nonce, "n") }) },
-		"a request unproven":   func(w *wire) error { return w.send(request{Kill: &killOrder{}}) },
-		"another version":      func(w *wire) error { return w.send(hello{Version: 99}) },
-		"a very long hello":    func(w *wire) error { return w.send(hello{Version: 1, Nonce: strings.Repeat("x", 1<<20)}) },
-		"the shim's own proof": func(w *wire) error { return answer(w, func(*proof) {}) },
-		"not JSON":             func(w *wire) error { _, err := w.conn.Write([]byte("KILL\n")); return err },
+	tests := map[string]func(*shimConn) error{
+		"a wrong token": func(w *shimConn) error {
+			return answer(w, func(p *proof) { p.MAC = mac("wrong", "spoke", p.Nonce, "n") })
+		},
+		"a request unproven":   func(w *shimConn) error { return w.send(request{Kill: &killOrder{}}) },
+		"another version":      func(w *shimConn) error { return w.send(hello{Version: 99}) },
+		"a very long hello":    func(w *shimConn) error { return w.send(hello{Version: 1, Nonce: strings.Repeat("x", 1<<20)}) },
+		"the shim's own proof": func(w *shimConn) error { return answer(w, func(*proof) {}) },
+		"not JSON":             func(w *shimConn) error { _, err := w.conn.Write([]byte("KILL\n")); return err },
 	}
 	for name, say := range tests {
 		t.Run(name, func(t *testing.T) {
 			conn := dial(t, dir)
-			w := newWire(conn)
+			w := newShimConn(conn)
 
 			_ = say(w) // what counts is the answer
 
@@ -67,7 +69,7 @@ func TestMessageWithoutEnd(t *testing.T) {
 		}
 	})
 
-	err := newWire(ours).receive(new(report))
+	err := newShimConn(ours).receive(new(report))
 
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	require.NoError(t, ours.Close())
@@ -75,7 +77,7 @@ func TestMessageWithoutEnd(t *testing.T) {
 }
 
 // answer returns the shim's challenge, changed.
-func answer(w *wire, change func(*proof)) error {
+func answer(w *shimConn, change func(*proof)) error {
 	if err := w.send(hello{Version: protocolVersion, Nonce: "n"}); err != nil {
 		return err
 	}
@@ -105,7 +107,7 @@ func TestAdoptionOfAnImpostor(t *testing.T) {
 		if err != nil {
 			return
 		}
-		w := newWire(conn)
+		w := newShimConn(conn)
 		var theirs hello
 		_ = w.receive(&theirs)
 		_ = w.send(proof{Nonce: theirs.Nonce, MAC: mac("guess", "shim", theirs.Nonce, theirs.Nonce)})

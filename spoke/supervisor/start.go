@@ -94,7 +94,7 @@ func Start(ctx context.Context, dir string, spec Spec) (*Agent, error) {
 const startPatience = 30 * time.Second
 
 // handOver sends the attempt and waits for the proof of the start.
-func handOver(w *wire, att attempt) (*running, error) {
+func handOver(w *shimConn, att attempt) (*running, error) {
 	sent := w.sendWithin(startPatience, att)
 	var r report
 	if err := w.receiveWithin(startPatience, &r); err != nil {
@@ -111,7 +111,7 @@ func handOver(w *wire, att attempt) (*running, error) {
 
 // abandon makes sure that nothing of an attempt runs whose start went wrong.
 // A shim that could not start the agent records that and ends by itself.
-func abandon(dir string, att attempt, w *wire, shim *os.Process, cause error) error {
+func abandon(dir string, att attempt, w *shimConn, shim *os.Process, cause error) error {
 	refused, ok := errors.AsType[*StartError](cause)
 	if !ok {
 		_ = shim.Kill()
@@ -135,8 +135,8 @@ func abandon(dir string, att attempt, w *wire, shim *os.Process, cause error) er
 // forkShim starts this binary as the shim of dir. /proc/self/exe is this very
 // binary also after an upgrade replaced the file. The shim inherits
 // no environment, so that the scan for markers can never find it.
-func forkShim(dir, marker string) (*wire, *os.Process, error) {
-	fail := func(err error) (*wire, *os.Process, error) {
+func forkShim(dir, marker string) (*shimConn, *os.Process, error) {
+	fail := func(err error) (*shimConn, *os.Process, error) {
 		return nil, nil, &StartError{Reason: HostFault, Text: fmt.Sprintf("the shim cannot be started: %v", err)}
 	}
 	abs, err := filepath.Abs(dir)
@@ -169,7 +169,7 @@ func forkShim(dir, marker string) (*wire, *os.Process, error) {
 	if err != nil {
 		return fail(errors.Join(err, conn.Close()))
 	}
-	return newWire(conn), shim, nil
+	return newShimConn(conn), shim, nil
 }
 
 // routed refuses to go on in a shim: there main has not called ShimMain, and

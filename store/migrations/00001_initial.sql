@@ -169,14 +169,14 @@ CREATE TABLE inbox (
     conn         uuid NOT NULL,              -- connections are never deleted; a foreign key would cost a row lock per message
     id           uuid NOT NULL,
     seq          bigint NOT NULL,            -- the sender's number
-    digest       bytea NOT NULL,             -- SHA-256 of wire
+    digest       bytea NOT NULL,             -- SHA-256 of envelope
     kind         text NOT NULL,
     code         text NOT NULL DEFAULT '',   -- why it had no effect, '' when it had
     re           uuid,                       -- the message it answers
     task         uuid,
     exp          timestamptz NOT NULL,       -- refused after this
     received_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    wire         bytea NOT NULL,             -- the signed bytes: the evidence
+    envelope         bytea NOT NULL,             -- the signed bytes: the evidence
     PRIMARY KEY (conn, id),
     UNIQUE (conn, seq)
 );
@@ -192,13 +192,13 @@ CREATE TABLE outbox (
     seq         bigint NOT NULL,             -- from sequences
     lane        text NOT NULL,               -- of the link: orders, controls, events, results
     kind        text NOT NULL,
-    digest      bytea NOT NULL,              -- SHA-256 of wire
+    digest      bytea NOT NULL,              -- SHA-256 of envelope
     re          uuid,                        -- the message it answers
     task        uuid,
     exp         timestamptz NOT NULL,        -- the peer refuses it after this
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     closed_at   timestamptz,                 -- null = to be sent until the peer confirms it
-    wire        bytea NOT NULL,              -- the signed bytes
+    envelope        bytea NOT NULL,              -- the signed bytes
     UNIQUE (conn, seq),
     CONSTRAINT lane_is_known CHECK (lane IN ('run', 'ctl', 'evt', 'res'))
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);

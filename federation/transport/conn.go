@@ -11,24 +11,24 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A line is one NATS connection and its JetStream interface. It never
-// reconnects: when the connection ends the line is gone, and whoever needs
+// A natsConn is one NATS connection and its JetStream interface. It never
+// reconnects: when the connection ends it is gone, and whoever needs
 // one waits for the next.
-type line struct {
+type natsConn struct {
 	nc   *nats.Conn
 	js   jetstream.JetStream
 	api  string        // prefix of the JetStream interface
 	gone chan struct{} // closed when the connection has ended
 
-	boxOnce sync.Once // of what follows: not every line is read
+	boxOnce sync.Once // of what follows: not every connection is read
 	box     *mailbox
 	boxErr  error
 }
 
-// openLine connects and wraps the connection. The prefix of the JetStream
+// openConn connects and wraps the connection. The prefix of the JetStream
 // interface is the native one when api is empty.
-func openLine(api string, connect func(...nats.Option) (*nats.Conn, error)) (*line, error) {
-	l := &line{api: cmp.Or(api, "$JS.API"), gone: make(chan struct{})}
+func openConn(api string, connect func(...nats.Option) (*nats.Conn, error)) (*natsConn, error) {
+	l := &natsConn{api: cmp.Or(api, "$JS.API"), gone: make(chan struct{})}
 	nc, err := connect(
 		nats.NoReconnect(),
 		nats.IgnoreDiscoveredServers(),
@@ -54,8 +54,8 @@ func openLine(api string, connect func(...nats.Option) (*nats.Conn, error)) (*li
 	return l, nil
 }
 
-// close ends the connection and waits for its goroutines. A nil line is closed.
-func (l *line) close() {
+// close ends the connection and waits for its goroutines. A nil connection is closed.
+func (l *natsConn) close() {
 	if l == nil {
 		return
 	}
@@ -72,8 +72,8 @@ const (
 
 // publish sends all messages, waits until each is stored or refused, and
 // returns one error per message, nil for stored. It fails at once when the
-// line goes.
-func (l *line) publish(ctx context.Context, msgs []*nats.Msg) []error {
+// connection goes.
+func (l *natsConn) publish(ctx context.Context, msgs []*nats.Msg) []error {
 	errs := make([]error, 0, len(msgs))
 	for len(msgs) > 0 {
 		n := window(msgs)
@@ -103,7 +103,7 @@ func window(msgs []*nats.Msg) (n int) {
 	return n
 }
 
-func (l *line) await(ctx context.Context, f jetstream.PubAckFuture) error {
+func (l *natsConn) await(ctx context.Context, f jetstream.PubAckFuture) error {
 	select {
 	case <-f.Ok():
 		return nil
