@@ -142,6 +142,7 @@ func (s *Spoke) startAgent(ctx context.Context, a *attempt, rules *policy.Policy
 	if err != nil {
 		return nil, err
 	}
+	spec.Marker = s.marker(a.fence)
 	spec.Timeout, spec.Deadline, spec.OutputCap = rules.Timeout(a.spec.Timeout()), deadline, rules.Limits.Output
 	spec.Limits = supervisor.Limits{Memory: rules.Memory(0), Pids: int64(rules.Pids(0))}
 	return supervisor.Start(ctx, a.dir, spec)

@@ -19,6 +19,7 @@ type attempt struct {
 	asker  string // the connection that asked for it
 	state  commands.State
 	begun  bool              // its agent had started: it is taken over, and lost where nothing of it is left
+	bootID string            // run of the kernel that its agent was started in; "" = not known
 	agent  *supervisor.Agent // nil until started
 	kills  chan backlog.KillRun
 	lost   chan struct{} // closed when the fence no longer holds

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -88,6 +89,17 @@ func (s *Spoke) attemptDir(f backlog.Fence) string {
 	return filepath.Join(s.Dir, "agents", f.Task, strconv.Itoa(f.Attempt))
 }
 
+// Marker tells the processes of an attempt of a spoke from all others of its host. It
+// follows from what the attempt is: nothing that an agent can write to has a say in it, and
+// a spoke whose database was restored from a backup finds what the attempt has left.
+func Marker(spoke signing.InstanceID, task string, attempt int) string {
+	return supervisor.MarkerOf(string(spoke) + "/" + task + "/" + strconv.Itoa(attempt))
+}
+
+func (s *Spoke) marker(f backlog.Fence) string {
+	return Marker(s.Keys.InstanceID(), f.Task, f.Attempt)
+}
+
 // maxRenewal bounds how long a fence may be lost before its agent is ended, where
 // leases are long.
 const maxRenewal = 20 * time.Second
@@ -152,7 +164,7 @@ func (s *Spoke) reconcile(ctx, late context.Context) error {
 			continue
 		}
 		taken++
-		a := &attempt{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, asker: o.Conn, state: commands.Claimed, begun: o.Started}
+		a := &attempt{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, asker: o.Conn, state: commands.Claimed, begun: o.Started, bootID: o.BootID}
 		s.live.add(a)
 		s.attempts.Go(func() { s.takeOver(late, a) })
 	}
@@ -187,5 +199,5 @@ func (s *Spoke) adoptOnce(ctx context.Context, a *attempt) (*supervisor.Agent, *
 	if err := os.MkdirAll(filepath.Dir(a.dir), 0o700); err != nil {
 		return nil, nil, fmt.Errorf("making the attempt's directory: %w", err)
 	}
-	return supervisor.Adopt(ctx, a.dir)
+	return supervisor.Adopt(ctx, a.dir, supervisor.Known{Marker: s.marker(a.fence), BootID: a.bootID, Timeout: s.Policy.Now().Timeout(a.spec.Timeout())})
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -160,7 +161,9 @@ func (i *Instance) endAgents(t testing.TB) {
 	dirs, _ := filepath.Glob(filepath.Join(i.Dir, "agents", "*", "*")) // the pattern is well formed
 	for _, dir := range dirs {
 		ctx, done := context.WithTimeout(context.Background(), Patience)
-		agent, _, err := supervisor.Adopt(ctx, dir)
+		attempt, _ := strconv.Atoi(filepath.Base(dir)) // the spoke has named it
+		marker := spoke.Marker(i.Keys.InstanceID(), filepath.Base(filepath.Dir(dir)), attempt)
+		agent, _, err := supervisor.Adopt(ctx, dir, supervisor.Known{Marker: marker})
 		if err == nil && agent != nil {
 			err = agent.Kill(ctx, "the test is over", 0)
 			_ = agent.Close()

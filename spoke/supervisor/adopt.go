@@ -1,12 +1,14 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -21,18 +23,25 @@ import (
 // Adopt may be called at any time and any number of times, also while a shim
 // is starting; ctx bounds the wait for it. A shim that does not answer for 30 s
 // is killed, and the attempt is lost.
-func Adopt(ctx context.Context, dir string) (*Agent, *Exit, error) {
-	return adoptWithin(ctx, dir, startPatience)
+//
+// What decides whose processes end is in known, which is the caller's: what the
+// directory says of it may be its agent's.
+func Adopt(ctx context.Context, dir string, known Known) (*Agent, *Exit, error) {
+	return adoptWithin(ctx, dir, known, startPatience)
 }
 
-func adoptWithin(ctx context.Context, dir string, patience time.Duration) (*Agent, *Exit, error) {
+func adoptWithin(ctx context.Context, dir string, known Known, patience time.Duration) (*Agent, *Exit, error) {
+	known.Marker = cmp.Or(known.Marker, markerOf(dir))
+	if !validMarker(known.Marker) {
+		return nil, nil, fmt.Errorf("adopting %s: its marker %q is not 32 lower-case hexadecimal digits", dir, known.Marker)
+	}
 	// In a directory that its agent has closed the attempt ends all the same.
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrPermission) {
 		return nil, nil, fmt.Errorf("adopting %s: %w", dir, err)
 	}
 	const pause = 10 * time.Millisecond
 	for begin := time.Now(); ; {
-		att, err := readAttempt(dir)
+		att, err := readAttempt(dir, known)
 		if err != nil {
 			return nil, nil, fmt.Errorf("adopting %s: %w", dir, err)
 		}
@@ -73,7 +82,7 @@ func look(ctx context.Context, dir string, att attempt) (*Agent, *Exit, error) {
 		}
 		return nil, &exit, nil
 	}
-	w, shim, run, err := call(ctx, dir, att.Token)
+	w, shim, run, err := call(ctx, dir, att.secret())
 	switch {
 	case err == nil:
 		return newAgent(ctx, dir, att, w, shim, false, run), nil, nil
@@ -88,7 +97,7 @@ func look(ctx context.Context, dir string, att attempt) (*Agent, *Exit, error) {
 // hangs, or a process of the tree that got the lock when the shim was killed.
 func evict(dir string, att attempt) {
 	if conn, err := dialShim(dir); err == nil {
-		if pid, err := peerPid(conn); err == nil && pid != os.Getpid() {
+		if pid, err := peerPid(conn); err == nil && pid != os.Getpid() && !shimOfAnother(pid, att.Marker) {
 			if shim, err := os.FindProcess(pid); err == nil {
 				_ = shim.Kill()
 				_ = shim.Release()
@@ -97,6 +106,14 @@ func evict(dir string, att attempt) {
 		_ = conn.Close()
 	}
 	_ = clearRemains(dir, att, &Exit{}) // whatever it does not reach is found once the lock is free
+}
+
+// shimOfAnother reports whether a process is the shim of another attempt: an agent
+// may have put that one's socket in the place of its own.
+func shimOfAnother(pid int, marker string) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	argv := strings.Split(string(b), "\x00")
+	return err == nil && len(argv) > 3 && argv[1] == shimArg && argv[3] != marker
 }
 
 // conclude is resolve for a shim that is known to be dead, whoever has its lock:
@@ -171,7 +188,7 @@ func clearRemains(dir string, att attempt, e *Exit) error {
 	if err != nil {
 		return err
 	}
-	if att.BootID != "" && att.BootID != boot {
+	if att.bootID != "" && att.bootID != boot {
 		e.Reason += "; the host was restarted"
 		return nil
 	}

@@ -3,7 +3,6 @@ package supervisor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -232,7 +231,6 @@ func TestAdoptionOfNothing(t *testing.T) {
 		"no spec":          func(dir string) { require.NoError(t, os.Mkdir(dir, 0o700)) },
 		"half a spec":      func(dir string) { fill(t, dir, `{"marker":"0123`) },
 		"somebody's spec":  func(dir string) { fill(t, dir, `{"marker":"../../..","token":"x"}`) },
-		"an earlier boot":  func(dir string) { fill(t, dir, `{"marker":"`+newMarker()+`","token":"x","boot_id":"earlier"}`) },
 		"half an exit":     func(dir string) { fill(t, dir, `{}`); write(t, dir, exitFile, `{"outcome":"exi`) },
 		"a spec, no shim ": func(dir string) { _, err := newAttempt(dir, sh("exit 0")); require.NoError(t, err) },
 	}
@@ -262,7 +260,7 @@ func write(t *testing.T, dir, name, content string) {
 
 func TestAdoptionAfterARestartOfTheHost(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "attempt")
+	dir := t.TempDir()
 	// An innocent process that carries the marker: after a restart of the
 	// host nothing can be the attempt's.
 	marker := newMarker()
@@ -270,11 +268,10 @@ func TestAdoptionAfterARestartOfTheHost(t *testing.T) {
 	innocent.Env = []string{MarkerName + "=" + marker}
 	require.NoError(t, innocent.Start())
 	t.Cleanup(func() { _ = innocent.Process.Kill(); _ = innocent.Wait() })
-	fill(t, dir, fmt.Sprintf(`{"marker":%q,"token":"x","boot_id":"earlier"}`, marker))
 	write(t, dir, string(Stdout), "some words")
 	write(t, dir, string(Stderr), "")
 
-	_, got := adopt(t, dir)
+	_, got := adoptKnown(t, dir, Known{Marker: marker, BootID: "earlier"})
 
 	require.Equal(t, Lost, got.Outcome)
 	require.Contains(t, got.Reason, "the host was restarted")
@@ -379,7 +376,7 @@ func TestAdoptionGivenUp(t *testing.T) {
 	defer cancel()
 	begin := time.Now()
 
-	_, _, err = Adopt(ctx, dir)
+	_, _, err = Adopt(ctx, dir, Known{})
 
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Less(t, time.Since(begin), 2*time.Second)

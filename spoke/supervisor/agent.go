@@ -59,7 +59,7 @@ func newAgent(ctx context.Context, dir string, att attempt, w *shimConn, shim *o
 // patience is how long from now the shim has to end a tree that runs into its
 // timeout. An agent of the same user can stop its shim again and again.
 func (a *Agent) patience() time.Duration {
-	due := a.run.Begun.Add(a.att.Timeout).Add(min(a.att.grace(), maxGrace) + killPatience + shimPatience)
+	due := min(a.run.Begun, Boottime()).Add(a.att.Timeout).Add(min(a.att.grace(), maxGrace) + killPatience + shimPatience)
 	return due.Sub(Boottime())
 }
 

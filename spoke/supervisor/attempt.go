@@ -11,11 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // The files of an attempt directory. All are 0600 in a directory of 0700.
 const (
-	specFile      = "spec.json" // what was asked for, and the secret; written before the shim starts
+	specFile      = "spec.json" // what was asked for, for people to look at, and the secret; written before the shim starts
 	lockFile      = "lock"      // held by flock: the shim is alive
 	tombstoneFile = "tombstone" // no shim may start here any more
 	socketFile    = "sock"
@@ -25,14 +26,29 @@ const (
 	shimErrFile   = "shim.err"      // what the shim itself had to say
 )
 
-// An attempt is what is kept in spec.json.
+// An attempt is what is kept in spec.json. Its agent can write to that: of what is
+// read there only the token counts.
 type attempt struct {
 	Spec
 	// Token proves both ends of the socket to each other. Whoever can read
 	// the directory has it, and nobody else.
 	Token string `json:"token"`
-	// BootID names the run of the kernel the attempt belongs to.
-	BootID string `json:"boot_id"`
+
+	bootID string // as [Known.BootID]
+}
+
+// A Known is what the caller has on record of an attempt that it adopts, in a
+// place that agents do not write to.
+type Known struct {
+	// Marker is that of the Spec. Empty = the one that the directory tells.
+	Marker string
+	// BootID names the run of the kernel that the agent was started in, as
+	// /proc/sys/kernel/random/boot_id does. Of an attempt of another run nothing
+	// is looked for. Empty = not known: everything is looked for.
+	BootID string
+	// Timeout is that of the Spec: an agent whose shim does not end it in time is
+	// ended. 0 = never.
+	Timeout time.Duration
 }
 
 // newAttempt writes spec.json. It is not synced: after a loss of power the
@@ -42,11 +58,7 @@ func newAttempt(dir string, spec Spec) (attempt, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return attempt{}, fmt.Errorf("making the attempt directory: %w", err)
 	}
-	boot, err := bootID()
-	if err != nil {
-		return attempt{}, err
-	}
-	a := attempt{Spec: spec, Token: rand.Text(), BootID: boot}
+	a := attempt{Spec: spec, Token: rand.Text()}
 	a.Env = nil
 	b, err := json.Marshal(a)
 	if err != nil {
@@ -64,17 +76,24 @@ func newAttempt(dir string, spec Spec) (attempt, error) {
 	return a, nil
 }
 
-// readAttempt returns an attempt with nothing but its marker when there is no
-// whole spec.json. The file is complete before a shim starts; but its agent may
-// have removed it since.
-func readAttempt(dir string) (attempt, error) {
+// secret is what both ends of the socket know. It differs for every attempt, also
+// where an agent has copied the token of another one.
+func (a attempt) secret() string { return a.Token + " " + a.Marker }
+
+// readAttempt returns the attempt as known, with its token, which is empty when
+// there is no whole spec.json. The file is complete before a shim starts; but its
+// agent may have changed it since.
+func readAttempt(dir string, known Known) (attempt, error) {
 	b, err := readPlain(filepath.Join(dir, specFile), maxSpec)
 	if err != nil && !errors.Is(err, errSpoilt) {
 		return attempt{}, fmt.Errorf("reading the spec: %w", err)
 	}
-	var a attempt
-	if json.Unmarshal(b, &a) != nil || !validMarker(a.Marker) || a.Token == "" {
-		return attempt{Spec: Spec{Marker: markerOf(dir)}}, nil
+	a := attempt{Spec: Spec{Marker: known.Marker, Timeout: known.Timeout}, bootID: known.BootID}
+	var kept struct {
+		Token string `json:"token"`
+	}
+	if json.Unmarshal(b, &kept) == nil {
+		a.Token = kept.Token
 	}
 	return a, nil
 }
@@ -85,14 +104,19 @@ func newMarker() string {
 	return hex.EncodeToString(b[:])
 }
 
-// markerOf returns the marker of the attempt in dir, which is told by the path: it
-// finds the tree also when the agent has removed what is written there.
+// MarkerOf returns the marker of the attempt that has a name: the same at any
+// time, so that it finds the tree whatever was lost since.
+func MarkerOf(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:16])
+}
+
+// markerOf returns the marker of the attempt in dir, of which nothing else is known.
 func markerOf(dir string) string {
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
 	}
-	sum := sha256.Sum256([]byte(dir))
-	return hex.EncodeToString(sum[:16])
+	return MarkerOf(dir)
 }
 
 // validMarker guards the one place where text becomes the name of a cgroup.

@@ -26,7 +26,7 @@ func (s *shim) listen() {
 		}
 		w := newShimConn(conn)
 		s.readers.Go(func() {
-			if w.verify(s.Token) == nil && s.join(w) {
+			if w.verify(s.secret()) == nil && s.join(w) {
 				s.attend(w)
 				return
 			}

@@ -49,7 +49,7 @@ func (a *Agent) reconnect(ctx context.Context) bool {
 		if left, ok := errors.AsType[*Incomplete](err); ok {
 			a.setStuck(left.Survivors)
 			pause = killRetry
-		} else if w, shim, _, err := call(ctx, a.dir, a.att.Token); err == nil {
+		} else if w, shim, _, err := call(ctx, a.dir, a.att.secret()); err == nil {
 			_ = shim.Release()
 			return a.replaceConn(ctx, w)
 		}

@@ -122,7 +122,7 @@ func TestLockTakenAtTheStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	spec := sh("exit 0")
-	spec.Marker = newMarker()
+	spec.Marker = markerOf(dir)
 	att, err := newAttempt(dir, spec)
 	require.NoError(t, err)
 	adopter, err := takeLock(dir)
@@ -152,7 +152,7 @@ func TestAdoptionOfWhatDoesNotAnswer(t *testing.T) {
 	prepare := func(t *testing.T) (string, attempt) {
 		dir := t.TempDir()
 		spec := sh("exit 0")
-		spec.Marker = newMarker()
+		spec.Marker = markerOf(dir)
 		att, err := newAttempt(dir, spec)
 		require.NoError(t, err)
 		return dir, att
@@ -174,7 +174,7 @@ func TestAdoptionOfWhatDoesNotAnswer(t *testing.T) {
 		dir, _ := prepare(t)
 		deaf := run(t, "A=B", os.Args[0], deafArg, dir)
 
-		_, exit, err := adoptWithin(t.Context(), dir, 100*time.Millisecond)
+		_, exit, err := adoptWithin(t.Context(), dir, Known{}, 100*time.Millisecond)
 
 		require.NoError(t, err)
 		require.Equal(t, NeverStarted, exit.Outcome)
@@ -185,7 +185,7 @@ func TestAdoptionOfWhatDoesNotAnswer(t *testing.T) {
 		dir, att := prepare(t)
 		thief := run(t, MarkerName+"="+att.Marker, "flock", filepath.Join(dir, lockFile), "sh", "-c", "echo up; exec sleep 600")
 
-		_, exit, err := adoptWithin(t.Context(), dir, 100*time.Millisecond)
+		_, exit, err := adoptWithin(t.Context(), dir, Known{}, 100*time.Millisecond)
 
 		require.NoError(t, err)
 		require.Equal(t, NeverStarted, exit.Outcome)
@@ -201,7 +201,7 @@ func TestForgedCgroup(t *testing.T) {
 	require.NoError(t, innocent.Start())
 	t.Cleanup(func() { _ = innocent.Process.Kill(); _ = innocent.Wait() })
 	dir := t.TempDir()
-	att, err := newAttempt(dir, Spec{Marker: newMarker(), Argv: []string{"/bin/true"}, Dir: "/"})
+	att, err := newAttempt(dir, Spec{Marker: markerOf(dir), Argv: []string{"/bin/true"}, Dir: "/"})
 	require.NoError(t, err)
 	forged := filepath.Join(t.TempDir(), att.Marker)
 	require.NoError(t, os.Mkdir(forged, 0o700))

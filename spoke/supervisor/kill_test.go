@@ -189,7 +189,7 @@ func TestKillGoesOnWithoutItsSpoke(t *testing.T) {
 func TestKillEndsThoughTheShimDoesNot(t *testing.T) {
 	t.Parallel()
 	a, dir := start(t, sh("sleep 600"))
-	w, shim, run, err := call(t.Context(), dir, a.att.Token)
+	w, shim, run, err := call(t.Context(), dir, a.att.secret())
 	require.NoError(t, err)
 	require.NoError(t, shim.Release())
 	other := exec.Command("/bin/true") // gets what is meant for the shim

@@ -49,7 +49,7 @@ func TestSocketNeedsTheToken(t *testing.T) {
 	b, err := json.Marshal(forged)
 	require.NoError(t, err)
 	write(t, dir, specFile, string(b))
-	_, _, err = Adopt(t.Context(), dir)
+	_, _, err = Adopt(t.Context(), dir, Known{})
 	require.ErrorIs(t, err, errNotProven)
 }
 
@@ -116,7 +116,7 @@ func TestAdoptionOfAnImpostor(t *testing.T) {
 		_ = w.close()
 	})
 
-	_, _, err = Adopt(t.Context(), dir)
+	_, _, err = Adopt(t.Context(), dir, Known{})
 
 	require.ErrorIs(t, err, errNotProven)
 	require.NoError(t, l.Close())

@@ -35,7 +35,7 @@ const traitorArg = "_traitor"
 func beTraitor(dir string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	a, _, err := Adopt(ctx, dir)
+	a, _, err := Adopt(ctx, dir, Known{})
 	if err == nil {
 		err = a.Renew(math.MaxInt64)
 	}
@@ -200,9 +200,14 @@ func ended(t *testing.T, a *Agent) Exit {
 // adopt expects an agent or an exit.
 func adopt(t *testing.T, dir string) (*Agent, *Exit) {
 	t.Helper()
+	return adoptKnown(t, dir, Known{})
+}
+
+func adoptKnown(t *testing.T, dir string, known Known) (*Agent, *Exit) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
-	a, e, err := Adopt(ctx, dir)
+	a, e, err := Adopt(ctx, dir, known)
 	require.NoError(t, err)
 	if a != nil {
 		endAfter(t, a)

@@ -92,7 +92,7 @@ func TestSurvivorsOfADeadShim(t *testing.T) {
 	var incomplete *Incomplete
 	require.ErrorAs(t, a.Kill(t.Context(), "it is still there", 0), &incomplete)
 	require.Equal(t, pid, incomplete.Survivors[0].Pid)
-	agent, exit, err := Adopt(t.Context(), dir)
+	agent, exit, err := Adopt(t.Context(), dir, Known{})
 	require.ErrorAs(t, err, &incomplete)
 	require.Equal(t, pid, incomplete.Survivors[0].Pid)
 	require.Nil(t, agent)

@@ -1,0 +1,71 @@
+package spoke_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+)
+
+// A spoke that comes back after the shims of its agents have died ends what is left of
+// each, by what its database knows: it does not believe what an agent has written into its
+// directory. After a restart of the host it looks for nothing.
+func TestASpokeThatComesBackBelievesItsDatabase(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s, notes := m.Spokes["attic"], t.TempDir()
+	innocent := sleeper(t, m)
+	escape := func(name, spec string) string {
+		return m.Spawn(t, "attic", "sh", "-c", `setsid sh -c 'echo up >"$0.up"; while [ ! -e "$0.end" ]; do sleep 0.02; done; echo over >"$0.over"' "$0" & `+
+			`until [ -e "${0%/*}/go" ]; do sleep 0.02; done; sed -i "s/}$/,$1}/" ../spec.json; echo >"$0.told"; kill -9 $PPID; sleep 600`,
+			filepath.Join(notes, name), spec)
+	}
+	boot := escape("boot", `"boot_id":"00000000-0000-0000-0000-000000000000"`)
+	borrowed := escape("borrowed", `"marker":"`+markerOf(t, s, innocent)+`"`)
+	restarted := escape("restarted", `"a":1`)
+	said := func(what string) bool { _, err := os.Stat(filepath.Join(notes, what)); return err == nil }
+	for name, task := range map[string]string{"boot": boot, "borrowed": borrowed, "restarted": restarted} {
+		m.Await(t, task, commands.Running)
+		meshtest.Await(t, "its child", func() bool { return said(name + ".up") })
+	}
+	m.Stop(t, "attic")
+	s.Exec(t, `UPDATE sessions SET boot_id = 'earlier' WHERE task = $1`, restarted)
+	require.NoError(t, os.WriteFile(filepath.Join(notes, "go"), nil, 0o600))
+	meshtest.Await(t, "the end of the shims", func() bool { return said("boot.told") && said("borrowed.told") && said("restarted.told") })
+
+	m.Start(t, "attic")
+
+	for _, task := range []string{boot, borrowed, restarted} {
+		var r commands.Result
+		require.NoError(t, json.Unmarshal(m.Wait(t, task).Result, &r))
+		require.Equal(t, commands.Interrupted, r.Outcome)
+		require.Equal(t, task == restarted, r.Exit.Error == "the shim ended without a record; the host was restarted", r.Exit.Error)
+		require.Equal(t, task != restarted, len(r.Reaped) > 0)
+	}
+	require.Equal(t, commands.Running, m.Agent(t, innocent).State)
+	for _, name := range []string{"boot", "borrowed", "restarted"} {
+		require.NoError(t, os.WriteFile(filepath.Join(notes, name+".end"), nil, 0o600))
+	}
+	meshtest.Await(t, "the end of the one that nobody looked for", func() bool { return said("restarted.over") })
+	require.False(t, said("boot.over") || said("borrowed.over"))
+	m.Hub.Do(t, "POST", "/v1/agents/"+innocent+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Wait(t, innocent)
+	m.Check(t)
+}
+
+// markerOf reads the marker of a running agent out of its directory.
+func markerOf(t *testing.T, s *meshtest.Spoke, task string) string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(s.Dir, "agents", task, "1", "spec.json"))
+	require.NoError(t, err)
+	var spec struct {
+		Marker string `json:"marker"`
+	}
+	require.NoError(t, json.Unmarshal(raw, &spec))
+	return spec.Marker
+}
