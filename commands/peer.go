@@ -100,20 +100,20 @@ const MaxBeatAgents = 400
 // connection, and for an instance that runs agents what it can and does. The
 // dialling side sends it, the other side answers with its own.
 type Heartbeat struct {
-	IntervalMS   int64       `json:"interval_ms"`
-	Incarnation  string      `json:"incarnation,omitempty"` // random, another one with each start of the instance
-	Link         LinkView    `json:"link"`
-	Slots        int         `json:"slots"`
-	Running      int         `json:"running"`
-	Queued       int         `json:"queued"`
-	Capabilities []string    `json:"capabilities,omitempty"`
-	KillLevel    string      `json:"kill_level"`
-	Version      string      `json:"version"`
-	Agents       []AgentBeat `json:"agents,omitempty"`
+	IntervalMS   int64          `json:"interval_ms"`
+	Incarnation  string         `json:"incarnation,omitempty"` // random, another one with each start of the instance
+	Connection   ConnectionView `json:"connection"`
+	Slots        int            `json:"slots"`
+	Running      int            `json:"running"`
+	Queued       int            `json:"queued"`
+	Capabilities []string       `json:"capabilities,omitempty"`
+	KillLevel    string         `json:"kill_level"`
+	Version      string         `json:"version"`
+	Agents       []AgentBeat    `json:"agents,omitempty"`
 }
 
-// A LinkView is what one side says about the connection in each heartbeat.
-type LinkView struct {
+// A ConnectionView is what one side says about the connection in each heartbeat.
+type ConnectionView struct {
 	State   string     `json:"state"`             // of the connection on this side
 	Reason  string     `json:"reason,omitempty"`  // of that state
 	By      string     `json:"by,omitempty"`      // who decided it
@@ -209,10 +209,10 @@ func (n *Numbering) check() error {
 	return n.Stored.check()
 }
 
-var linkStates = map[string]bool{"pending": true, "active": true, "suspended": true, "disconnected": true, "revoked": true, "rejected": true}
+var connStates = map[string]bool{"pending": true, "active": true, "suspended": true, "disconnected": true, "revoked": true, "rejected": true}
 
-func (v LinkView) check() error {
-	if !linkStates[v.State] {
+func (v ConnectionView) check() error {
+	if !connStates[v.State] {
 		return Refuse(Validation, "state %q is not a state of a connection", clip(v.State))
 	}
 	if r := v.Refuses; r != nil && (!r.Key.Valid() || r.Code != signing.KeyWindow && r.Code != signing.KeyRevoked) {
@@ -237,7 +237,7 @@ func (b *Heartbeat) Validate() error {
 	if b.IntervalMS < 100 || b.IntervalMS > 3_600_000 {
 		return Refuse(Validation, "heartbeat interval of %d ms is outside 100..3600000", b.IntervalMS)
 	}
-	if err := b.Link.check(); err != nil {
+	if err := b.Connection.check(); err != nil {
 		return err
 	}
 	if b.Incarnation != "" && !signing.ValidUUID(b.Incarnation) {

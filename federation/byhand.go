@@ -99,7 +99,7 @@ func (x *Exchange) sum(out *Settlement) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	out.Settled, out.Learnt, out.Theirs = x.accord.settled, x.accord.learnt, x.accord.told
-	if x.beat != nil && x.beat.Body.Link.Numbers != nil {
-		out.Ours = x.beat.Body.Link.Numbers.Stored.Through
+	if x.beat != nil && x.beat.Body.Connection.Numbers != nil {
+		out.Ours = x.beat.Body.Connection.Numbers.Stored.Through
 	}
 }

@@ -50,7 +50,7 @@ func (b *Board) serve(ctx context.Context) ([]store.Served, error) {
 		if err != nil {
 			return nil, err
 		}
-		b.Log.WarnContext(ctx, "the restored database has a connection that had ended; it is revoked again", "name", c.Name)
+		b.Log.WarnContext(ctx, "the restored database has a connection that had ended; it is revoked again", "connection", c.Name)
 		b.ended(ctx, c)
 		again = true
 	}

@@ -121,7 +121,7 @@ func (b *Board) tendKeys(ctx context.Context) error {
 	done, err := b.DB.TendKeys(ctx)
 	for _, t := range done {
 		if t.Signs != "" {
-			b.Log.InfoContext(ctx, "a peer knows the new signing key; it signs from now on", "name", t.Name, "key", t.Signs)
+			b.Log.InfoContext(ctx, "a peer knows the new signing key; it signs from now on", "connection", t.Name, "key", t.Signs)
 		}
 		x := b.Exchange(t.Conn)
 		if x == nil {

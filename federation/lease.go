@@ -29,7 +29,7 @@ func (b *Board) watchLeases(ctx context.Context) error {
 			}
 			reason := fmt.Sprintf("%s was not heard for %s; nothing new is started until it is", p.Name, x.leaseTime())
 			if err := b.changeBySelf(ctx, p, store.Suspended, reason, byLease); err != nil && ctx.Err() == nil {
-				b.Log.ErrorContext(ctx, "ending the lease of a connection", "name", p.Name, "err", err)
+				b.Log.ErrorContext(ctx, "ending the lease of a connection", "connection", p.Name, "err", err)
 			}
 		}
 	}
@@ -71,7 +71,7 @@ func (b *Board) changeBySelf(ctx context.Context, p *Peer, to store.ConnState, r
 	if _, err := b.DB.SetConnectionState(ctx, p.ID, to, reason, by, nil); err != nil {
 		return err
 	}
-	b.Log.WarnContext(ctx, "connection "+string(to)+" by this instance; the audit says more", "name", p.Name, "reason", reason)
+	b.Log.WarnContext(ctx, "connection "+string(to)+" by this instance; the audit says more", "connection", p.Name, "reason", reason)
 	b.changed()
 	return nil
 }

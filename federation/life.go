@@ -117,7 +117,7 @@ func (x *Exchange) meet(ctx context.Context, p *Peer, incarnation string) error 
 
 // obeyClone suspends a connection whose peer says that another instance runs with
 // this one's key.
-func (x *Exchange) obeyClone(ctx context.Context, p *Peer, v commands.LinkView) error {
+func (x *Exchange) obeyClone(ctx context.Context, p *Peer, v commands.ConnectionView) error {
 	if v.State != string(store.Suspended) || v.By != byClone || p.State != store.Active {
 		return nil
 	}

@@ -42,7 +42,7 @@ func (x *Exchange) relay(ctx context.Context) error {
 
 // relayOnce returns how many messages were taken by the message server.
 func (x *Exchange) relayOnce(ctx context.Context) (int, error) {
-	if x.Link() == 0 {
+	if x.AgreedLink() == 0 {
 		return 0, nil
 	}
 	out, err := x.cursor.Next(ctx)
@@ -85,17 +85,17 @@ func (x *Exchange) confirm(ctx context.Context, stored commands.Numbers) {
 	if stored.Through == 0 {
 		return
 	}
-	if err := x.Send(ctx, x.lane(), Note{Body: &commands.Received{Numbers: stored}}); err != nil && ctx.Err() == nil {
+	if err := x.Send(ctx, x.ownQueue(), Note{Body: &commands.Received{Numbers: stored}}); err != nil && ctx.Err() == nil {
 		x.log.DebugContext(ctx, "confirming messages", "err", err)
 	}
 }
 
-// lane is the one for what instances say to each other.
-func (x *Exchange) lane() string {
+// ownQueue is the one for what instances say to each other.
+func (x *Exchange) ownQueue() string {
 	if x.peer.Load().Authority == store.Obeys {
-		return store.LaneEvt
+		return commands.QueueEvents
 	}
-	return store.LaneCtl
+	return commands.QueueControl
 }
 
 // A Note is a message that no outbox keeps and no inbox meets: its loss or its
@@ -105,16 +105,16 @@ type Note struct {
 	Re   *signing.Ref // what it is about; nil where its type names nothing
 }
 
-// Send carries notes over one of the connection's lanes. An error says that some
+// Send carries notes over one of the connection's queues. An error says that some
 // of them may not have been taken by the message server.
-func (x *Exchange) Send(ctx context.Context, lane string, notes ...Note) error {
+func (x *Exchange) Send(ctx context.Context, queue string, notes ...Note) error {
 	list := make([]store.Outgoing, len(notes))
 	for i, n := range notes {
 		envelope, id, err := x.seal(n)
 		if err != nil {
 			return err
 		}
-		list[i] = store.Outgoing{ID: id, Conn: x.id, Lane: lane, Kind: string(n.Body.Kind()), Envelope: envelope}
+		list[i] = store.Outgoing{ID: id, Conn: x.id, Queue: queue, Kind: string(n.Body.Kind()), Envelope: envelope}
 	}
 	_, err := x.publish(ctx, list)
 	return err
@@ -148,10 +148,10 @@ func (b *Board) seal(signer *signing.Signer, c store.Connection, n Note) (envelo
 	return s.Envelope, id, err
 }
 
-// Link names the present link once both sides have agreed on their histories on
+// AgreedLink names the present link once both sides have agreed on their histories on
 // it: a number that no other link of this connection has. It is 0 while nothing
 // may go out.
-func (x *Exchange) Link() int64 {
+func (x *Exchange) AgreedLink() int64 {
 	link := x.way.link()
 	x.mu.Lock()
 	defer x.mu.Unlock()

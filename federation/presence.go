@@ -111,12 +111,12 @@ func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat
 	beat.IntervalMS = x.board.interval().Milliseconds()
 	beat.Version, beat.Incarnation = x.board.Version, x.board.incarnation
 	p := x.peer.Load()
-	beat.Link = commands.LinkView{State: string(p.State), Reason: p.Reason, By: p.By, Refuses: x.refusedKey()}
+	beat.Connection = commands.ConnectionView{State: string(p.State), Reason: p.Reason, By: p.By, Refuses: x.refusedKey()}
 	// A database that does not answer must not silence a living instance: the
 	// numbers are then left out, and nobody compares them.
 	asking, done := x.brief(ctx)
 	defer done()
-	x.sayHistory(asking, link, &beat.Link)
+	x.sayHistory(asking, link, &beat.Connection)
 	return &beat
 }
 
@@ -146,7 +146,7 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 	if !x.keep(o.in, body) {
 		return fmt.Errorf("a heartbeat of %s is older than the last one", p.Name)
 	}
-	if err := x.noteRefused(ctx, p, body.Link.Refuses); err != nil {
+	if err := x.noteRefused(ctx, p, body.Connection.Refuses); err != nil {
 		x.log.DebugContext(ctx, "auditing that the peer refuses the signing key", "err", err)
 	}
 	// A table that is locked must not hold up the next heartbeat, which brings both
@@ -156,17 +156,17 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 	if err := x.meet(meeting, p, body.Incarnation); err != nil {
 		x.log.DebugContext(ctx, "noting the peer's incarnation; the next heartbeat does it again", "err", err)
 	}
-	if err := x.obeyClone(ctx, p, body.Link); err != nil {
+	if err := x.obeyClone(ctx, p, body.Connection); err != nil {
 		return err
 	}
-	if body.Link.Numbers != nil {
+	if body.Connection.Numbers != nil {
 		comparing, done := x.patience(ctx, link)
 		defer done()
-		if err := x.compare(comparing, p, body.Link, link, o.in.Header.Iat); err != nil {
+		if err := x.compare(comparing, p, body.Connection, link, o.in.Header.Iat); err != nil {
 			x.log.DebugContext(ctx, "comparing numbers; the next heartbeat does it again", "err", err)
 		}
 	}
-	if body.Link.State != string(store.Active) {
+	if body.Connection.State != string(store.Active) {
 		return nil // it is there, and wants nothing started
 	}
 	return x.board.resumeLease(ctx, p)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 )
 
@@ -29,7 +30,7 @@ func (b *Board) Queues(ctx context.Context) map[string][]Waiting {
 	all := map[string][]Waiting{}
 	if b.Server != nil {
 		for _, q := range b.Server.Queues() {
-			if x := b.Exchange(q.Peer); x != nil {
+			if x := b.Exchange(q.Conn); x != nil {
 				all[x.id] = append(all[x.id], b.waiting(x, q))
 			}
 		}
@@ -59,7 +60,7 @@ func (b *Board) Queues(ctx context.Context) map[string][]Waiting {
 func (b *Board) waiting(x *Exchange, q transport.Queue) Waiting {
 	w := Waiting{Queue: q.Name, Messages: q.Messages, Bytes: q.Bytes}
 	still := q.Still(time.Now())
-	if wanted, _ := x.reads(queue{q.Name, q.Name == transport.LaneRun}); !wanted || still <= cmp.Or(b.StillFor, stillFor) {
+	if wanted, _ := x.reads(queue{q.Name, q.Name == commands.QueueRun}); !wanted || still <= cmp.Or(b.StillFor, stillFor) {
 		return w
 	}
 	since := time.Now().Add(-still)

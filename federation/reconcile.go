@@ -94,7 +94,7 @@ func (b *Board) tellChange(ctx context.Context, c store.Connection) {
 	b.known[c.ID] = c
 	b.mu.Unlock()
 	if known && was.State != c.State {
-		b.Log.InfoContext(ctx, "connection changed", "name", c.Name, "state", c.State, "by", c.By, "reason", c.Reason)
+		b.Log.InfoContext(ctx, "connection changed", "connection", c.Name, "state", c.State, "by", c.By, "reason", c.Reason)
 	}
 }
 
@@ -225,12 +225,12 @@ func (b *Board) sayGoodbye(ctx context.Context, c store.Connection) {
 	}
 	ctx, done := context.WithTimeout(ctx, lastWord)
 	defer done()
-	lane := x.lane()
-	if err := x.Send(ctx, lane, Note{Body: &commands.Revoked{Reason: c.Reason}}); err != nil {
+	queue := x.ownQueue()
+	if err := x.Send(ctx, queue, Note{Body: &commands.Revoked{Reason: c.Reason}}); err != nil {
 		x.log.WarnContext(ctx, "the peer was not told that the connection has ended; it is told at the next dial", "err", err)
 		return
 	}
-	for x.way.waiting(ctx, lane) && transport.Pause(ctx, 10*time.Millisecond) {
+	for x.way.waiting(ctx, queue) && transport.Pause(ctx, 10*time.Millisecond) {
 	}
 }
 

@@ -33,19 +33,19 @@ type accord struct {
 func (x *Exchange) doubtful(link int64) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.accord.link != link || x.accord.doubt.number > 0 || x.beat == nil || !x.beat.Body.Link.Agrees
+	return x.accord.link != link || x.accord.doubt.number > 0 || x.beat == nil || !x.beat.Body.Connection.Agrees
 }
 
 // sayHistory adds to a heartbeat what this side knows of the history, its digest
 // while one of the sides is in doubt.
-func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.LinkView) {
+func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.ConnectionView) {
 	whole := x.doubtful(link)
 	x.mu.Lock()
 	v.Agrees, v.Differs = link != 0 && x.accord.link == link, x.accord.differs
 	ask := x.accord.ask
 	var theirs *commands.Numbering
 	if x.beat != nil {
-		theirs = x.beat.Body.Link.Numbers
+		theirs = x.beat.Body.Connection.Numbers
 	}
 	x.mu.Unlock()
 	n, err := x.board.DB.Numbering(ctx, x.id, whole, theirs)
@@ -61,7 +61,7 @@ func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.LinkV
 }
 
 // compare holds the peer's numbers against ours. What it has stored is confirmed.
-func (x *Exchange) compare(ctx context.Context, p *Peer, view commands.LinkView, link, issued int64) error {
+func (x *Exchange) compare(ctx context.Context, p *Peer, view commands.ConnectionView, link, issued int64) error {
 	theirs := *view.Numbers
 	x.mu.Lock()
 	if view.Agrees && x.accord.doubt.told {

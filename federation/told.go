@@ -64,7 +64,7 @@ func (b *Board) answer(ctx context.Context, conn string, envelope []byte) ([]byt
 	p := x.peer.Load()
 	if len(envelope) == 0 {
 		return b.word(p.Connection, &commands.Heartbeat{IntervalMS: b.interval().Milliseconds(), Version: b.Version, Incarnation: b.incarnation,
-			Link: commands.LinkView{State: string(p.State), Reason: p.Reason, By: p.By}})
+			Connection: commands.ConnectionView{State: string(p.State), Reason: p.Reason, By: p.By}})
 	}
 	word, err := x.lastWordOf(ctx, p, envelope)
 	if err != nil {
@@ -149,10 +149,10 @@ func (b *Board) tellEnd(ctx context.Context, c store.Connection) {
 		for wait := askFirst; ctx.Err() == nil; wait = min(2*wait, askMost) {
 			err := b.tellOnce(ctx, c, link)
 			if err == nil {
-				b.Log.InfoContext(ctx, "the peer knows that the connection has ended", "name", c.Name)
+				b.Log.InfoContext(ctx, "the peer knows that the connection has ended", "connection", c.Name)
 				return
 			}
-			b.Log.DebugContext(ctx, "telling that a connection has ended", "name", c.Name, "err", err)
+			b.Log.DebugContext(ctx, "telling that a connection has ended", "connection", c.Name, "err", err)
 			transport.Pause(ctx, wait)
 		}
 	})

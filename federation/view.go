@@ -24,11 +24,11 @@ type Status struct {
 
 // Peer returns what the peer last said about the connection, and whether it ever
 // said anything.
-func (s Status) Peer() (v commands.LinkView, ok bool) {
+func (s Status) Peer() (v commands.ConnectionView, ok bool) {
 	if s.Beat == nil {
 		return v, false
 	}
-	return s.Beat.Body.Link, true
+	return s.Beat.Body.Connection, true
 }
 
 // KeyError says that the peer has ended the key that this instance signs with; nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -32,9 +33,9 @@ type way interface {
 	// state says whether there is a link, since when and with whom, or why not.
 	state() (linked bool, since time.Time, remote string, cause error)
 
-	// waiting reports whether something that was published to a lane has not been
+	// waiting reports whether something that was published to a queue has not been
 	// taken by the peer yet.
-	waiting(ctx context.Context, lane string) bool
+	waiting(ctx context.Context, queue string) bool
 }
 
 // served is the way to a peer that dials us.
@@ -44,12 +45,12 @@ type served struct {
 }
 
 func (w served) queues() []queue {
-	return []queue{{name: transport.KindEvent}, {name: transport.KindLog}}
+	return []queue{{name: commands.QueueEvents}, {name: commands.QueueLogs}}
 }
 
 func (w served) receive(ctx context.Context, q queue, handle func(context.Context, [][]byte) error) error {
 	read := w.server.Reports
-	if q.name == transport.KindLog {
+	if q.name == commands.QueueLogs {
 		read = w.server.Logs
 	}
 	return read(ctx, w.conn, most, func(ctx context.Context, list []transport.Report) error {
@@ -64,7 +65,7 @@ func (w served) receive(ctx context.Context, q queue, handle func(context.Contex
 func (w served) publish(ctx context.Context, list []store.Outgoing) []error {
 	out := make([]transport.Command, len(list))
 	for i, o := range list {
-		out[i] = transport.Command{Peer: w.conn, Lane: o.Lane, Verb: o.Verb(), ID: o.ID, Envelope: o.Envelope}
+		out[i] = transport.Command{Conn: w.conn, Queue: o.Queue, Verb: o.Verb(), ID: o.ID, Envelope: o.Envelope}
 	}
 	return w.server.Publish(ctx, out)
 }
@@ -82,15 +83,15 @@ func (w served) state() (bool, time.Time, string, error) {
 	return ok, since, w.server.Remote(w.conn), nil
 }
 
-func (w served) waiting(ctx context.Context, lane string) bool {
-	return w.server.Waiting(ctx, w.conn, lane)
+func (w served) waiting(ctx context.Context, queue string) bool {
+	return w.server.Waiting(ctx, w.conn, queue)
 }
 
 // dialled is the way to a peer that we dial.
 type dialled struct{ *transport.Link }
 
 func (w dialled) queues() []queue {
-	return []queue{{name: transport.LaneRun, starts: true}, {name: transport.LaneControl}}
+	return []queue{{name: commands.QueueRun, starts: true}, {name: commands.QueueControl}}
 }
 
 func (w dialled) receive(ctx context.Context, q queue, handle func(context.Context, [][]byte) error) error {
@@ -106,7 +107,7 @@ func (w dialled) receive(ctx context.Context, q queue, handle func(context.Conte
 func (w dialled) publish(ctx context.Context, list []store.Outgoing) []error {
 	out := make([]transport.Report, len(list))
 	for i, o := range list {
-		out[i] = transport.Report{Kind: o.Lane, ID: o.ID, Envelope: o.Envelope}
+		out[i] = transport.Report{Queue: o.Queue, ID: o.ID, Envelope: o.Envelope}
 	}
 	return w.Publish(ctx, out)
 }

@@ -42,7 +42,7 @@ func TestStatesOfAConnection(t *testing.T) {
 			before, end := m.Hub.Sums(t), m.Hub.AuditEnd(t)
 			result := a.Seal(t, &commands.Result{Task: asked.Task, State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded}, asked.Re, nil).Envelope
 
-			a.Send(t, transport.KindResult, result)
+			a.Send(t, commands.QueueResults, result)
 
 			if tt.code == "" {
 				require.Equal(t, commands.Completed, m.Wait(t, asked.Task).State)
@@ -57,7 +57,7 @@ func TestStatesOfAConnection(t *testing.T) {
 			require.Equal(t, before, m.Hub.Sums(t))
 			if tt.state != store.Revoked {
 				m.Hub.Exec(t, `UPDATE connections SET state = 'active' WHERE id = $1`, a.Voice.Conn)
-				a.Send(t, transport.KindResult, result)
+				a.Send(t, commands.QueueResults, result)
 				require.Equal(t, commands.Completed, m.Wait(t, asked.Task).State, "it was not forgotten")
 			}
 		})
@@ -76,7 +76,7 @@ func TestWhatARevokedPeerSaidBefore(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `LOCK TABLE inbox`)
 	require.NoError(t, err)
 	for range 3 {
-		a.Send(t, transport.KindResult, a.Seal(t, &commands.Result{Task: asked.Task, State: commands.Completed, Attempt: 1}, asked.Re, nil).Envelope)
+		a.Send(t, commands.QueueResults, a.Seal(t, &commands.Result{Task: asked.Task, State: commands.Completed, Attempt: 1}, asked.Re, nil).Envelope)
 	}
 	m.Stop(t, "hub")
 	require.NoError(t, tx.Rollback(t.Context()))
@@ -109,7 +109,7 @@ func chatter(t *testing.T, a *meshtest.Attacker, asked meshtest.Asked) (stop fun
 		for len(envelopes) > 0 {
 			var list []transport.Report
 			for _, w := range envelopes[:5] {
-				list = append(list, transport.Report{Kind: transport.KindEvent, ID: meshtest.NewID(), Envelope: w})
+				list = append(list, transport.Report{Queue: commands.QueueEvents, ID: meshtest.NewID(), Envelope: w})
 			}
 			envelopes = envelopes[5:]
 			a.Link.Publish(ctx, list) // it fails once the link is gone
@@ -192,7 +192,7 @@ func TestARevokedPeerNeverComesBack(t *testing.T) {
 	t.Run("with its keys, after the hub was started again", func(t *testing.T) {
 		m.Stop(t, "hub")
 		m.Start(t, "hub")
-		_, err := transport.DialJoin(t.Context(), m.Hub.Link, []string{token.Pin}, token.Session)
+		_, err := transport.DialJoin(t.Context(), m.Hub.Link, []string{token.Pin}, token.JoinID)
 		require.NoError(t, err, "the hub is there")
 		again := &transport.Link{Address: m.Hub.Link, Pins: []string{token.Pin}, ID: string(n.Keys.InstanceID()), Seed: n.Keys.LinkSeed}
 		keep(t, again.Run)
@@ -276,7 +276,7 @@ func TestBadHeartbeats(t *testing.T) {
 	m := meshtest.Start(t)
 	a := m.Attack(t, "thief")
 	beat := func(change func(*signing.Header)) []byte {
-		return a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, Link: commands.LinkView{State: "active"}, Slots: 3, KillLevel: "group", Version: "x"}, nil, change).Envelope
+		return a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, Connection: commands.ConnectionView{State: "active"}, Slots: 3, KillLevel: "group", Version: "x"}, nil, change).Envelope
 	}
 	old := beat(func(h *signing.Header) { h.Iat -= 10_000; h.Exp -= 10_000 })
 	a.Beat(t, old)

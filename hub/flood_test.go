@@ -23,19 +23,19 @@ import (
 // strangers are what somebody without a token can call himself when he joins.
 func strangers(token, other join.Token) []func(exporter []byte) string {
 	noise := func() string { return (rand.Text() + rand.Text())[:32] }
-	heard := token.Session([]byte("another connection"))
+	heard := token.JoinID([]byte("another connection"))
 	return []func([]byte) string{
 		func([]byte) string { return rand.Text() },
 		func([]byte) string { return strings.ReplaceAll(meshtest.NewID(), "-", "") + noise() },
 		func([]byte) string { return heard[:32] + noise() },
-		func(exporter []byte) string { return heard[:32] + other.Session(exporter)[32:] },
+		func(exporter []byte) string { return heard[:32] + other.JoinID(exporter)[32:] },
 		func([]byte) string { return heard },
 	}
 }
 
 // knock logs in as somebody who joins and returns what the hub said until it
 // closed the connection: no more work than it costs the hub.
-func knock(link string, session func(exporter []byte) string) string {
+func knock(link string, joinID func(exporter []byte) string) string {
 	c, err := tls.Dial("tcp", link, &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, CurvePreferences: []tls.CurveID{tls.X25519}})
 	if err != nil {
 		return err.Error()
@@ -46,7 +46,7 @@ func knock(link string, session func(exporter []byte) string) string {
 	if err != nil {
 		return err.Error()
 	}
-	fmt.Fprintf(c, "CONNECT {\"user\":%q,\"protocol\":1,\"verbose\":false}\r\nPING\r\n", "join_"+session(exporter))
+	fmt.Fprintf(c, "CONNECT {\"user\":%q,\"protocol\":1,\"verbose\":false}\r\nPING\r\n", "join_"+joinID(exporter))
 	said, _ := io.ReadAll(c) // a hub that closes may cut its last words
 	return string(said)
 }

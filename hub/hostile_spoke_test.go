@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -23,7 +22,7 @@ func TestMain(m *testing.M) { meshtest.Main(m) }
 // link works and what was sent before has been handled.
 func accept(t *testing.T, m *meshtest.Mesh, a *meshtest.Attacker, asked meshtest.Asked) {
 	t.Helper()
-	a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil).Envelope)
+	a.Send(t, commands.QueueEvents, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil).Envelope)
 	meshtest.Await(t, "the good message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
 }
 
@@ -66,7 +65,7 @@ func refused(t *testing.T, m *meshtest.Mesh, a *meshtest.Attacker, bad meshtest.
 	}
 	before, end := m.Hub.Sums(t, but...), m.Hub.AuditEnd(t)
 
-	a.Send(t, transport.KindEvent, bad.Envelope)
+	a.Send(t, commands.QueueEvents, bad.Envelope)
 	meshtest.Await(t, "a line in the audit", func() bool { return len(m.Hub.Audit(t, end)) > 0 })
 
 	require.Equal(t, before, m.Hub.Sums(t, but...))
@@ -146,7 +145,7 @@ func TestReportsThatMakeNoSense(t *testing.T) {
 			return &commands.Kill{Task: theirs.Task, Reason: "x"}, nil
 		}},
 		"a heartbeat among the reports": {signing.HdrField, func(q meshtest.Asked) (commands.Body, *signing.Ref) {
-			return &commands.Heartbeat{IntervalMS: 1000, Link: commands.LinkView{State: "active"}}, nil
+			return &commands.Heartbeat{IntervalMS: 1000, Connection: commands.ConnectionView{State: "active"}}, nil
 		}},
 	}
 	for name, tt := range tests {
@@ -201,7 +200,7 @@ func TestPiecesOfOutput(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			heard := len(a.Heard(commands.OutputStoredKind))
 
-			a.Send(t, transport.KindLog, tt.envelope)
+			a.Send(t, commands.QueueLogs, tt.envelope)
 
 			meshtest.Await(t, "the answer", func() bool { return len(a.Heard(commands.OutputStoredKind)) > heard })
 			require.Equal(t, []commands.StoredStream{tt.want}, a.Heard(commands.OutputStoredKind)[heard].(*commands.OutputStored).Streams)
@@ -228,7 +227,7 @@ func TestOutputOfAnotherWorkspace(t *testing.T) {
 	}
 	end := m.Hub.AuditEnd(t)
 
-	a.Send(t, transport.KindLog, piece("forged", func(h *signing.Header) { h.Wsp = "night" }), piece("own", nil))
+	a.Send(t, commands.QueueLogs, piece("forged", func(h *signing.Header) { h.Wsp = "night" }), piece("own", nil))
 	accept(t, m, a, again)
 
 	meshtest.Await(t, "the output", func() bool { return m.Stdout(t, own.Task, false) == "own" })
@@ -259,13 +258,13 @@ func TestRepeatedReports(t *testing.T) {
 	t.Run("the same again changes nothing", func(t *testing.T) {
 		asked := a.Order(t, m)
 		envelope := a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, nil).Envelope
-		a.Send(t, transport.KindEvent, envelope)
+		a.Send(t, commands.QueueEvents, envelope)
 		meshtest.Await(t, "the message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
 		before, end, next := m.Agent(t, asked.Task), m.Hub.AuditEnd(t), a.Order(t, m)
 		known := m.Hub.Count(t, `SELECT count(*) FROM inbox`)
 
-		a.Send(t, transport.KindEvent, envelope, envelope)
-		a.Send(t, transport.KindResult, envelope)
+		a.Send(t, commands.QueueEvents, envelope, envelope)
+		a.Send(t, commands.QueueResults, envelope)
 		accept(t, m, a, next)
 
 		require.Equal(t, before, m.Agent(t, asked.Task))
@@ -276,7 +275,7 @@ func TestRepeatedReports(t *testing.T) {
 		asked := a.Order(t, m)
 		id := meshtest.NewID()
 		same := func(h *signing.Header) { h.ID = id }
-		a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, same).Envelope)
+		a.Send(t, commands.QueueEvents, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, same).Envelope)
 		meshtest.Await(t, "the message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
 
 		refused(t, m, a, meshtest.Bad{Code: signing.ReplayDiff, Signed: true,
@@ -289,7 +288,7 @@ func TestRepeatedReports(t *testing.T) {
 		result := func(s commands.State) []byte {
 			return a.Seal(t, &commands.Result{Task: asked.Task, State: s, Attempt: 1, Outcome: commands.Succeeded}, asked.Re, nil).Envelope
 		}
-		a.Send(t, transport.KindResult, result(commands.Completed))
+		a.Send(t, commands.QueueResults, result(commands.Completed))
 		m.Wait(t, asked.Task)
 
 		before := m.Agent(t, asked.Task)
@@ -305,7 +304,7 @@ func TestRepeatedReports(t *testing.T) {
 		end := m.Hub.AuditEnd(t)
 		for _, seq := range []int64{1_000_000, 500_000, 1 << 52} {
 			asked := a.Order(t, m)
-			a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re,
+			a.Send(t, commands.QueueEvents, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re,
 				func(h *signing.Header) { h.Seq = seq }).Envelope)
 			meshtest.Await(t, "the message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
 		}
@@ -314,16 +313,16 @@ func TestRepeatedReports(t *testing.T) {
 	t.Run("a sequence number twice has no effect, and stops what goes out until it is settled", func(t *testing.T) {
 		asked, more := a.Order(t, m), a.Order(t, m)
 		seven := func(h *signing.Header) { h.Seq = 777_777 }
-		a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, seven).Envelope)
+		a.Send(t, commands.QueueEvents, a.Seal(t, &commands.Accepted{Task: asked.Task, State: commands.Queued}, asked.Re, seven).Envelope)
 		meshtest.Await(t, "the message", func() bool { return m.Agent(t, asked.Task).AcceptedAt != nil })
 		agree := func() {
 			a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x",
-				Link: commands.LinkView{State: "active", Agrees: true, Numbers: &commands.Numbering{Sent: 1 << 52}}}, nil, nil).Envelope)
+				Connection: commands.ConnectionView{State: "active", Agrees: true, Numbers: &commands.Numbering{Sent: 1 << 52}}}, nil, nil).Envelope)
 		}
 		end := m.Hub.AuditEnd(t)
 
 		for range 5 {
-			a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Envelope)
+			a.Send(t, commands.QueueEvents, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Envelope)
 			meshtest.Await(t, "the doubt", func() bool {
 				return m.View(t, "thief").Differs == "the peer used number 777777 twice; it is asked to compare"
 			})
@@ -338,7 +337,7 @@ func TestRepeatedReports(t *testing.T) {
 			require.Contains(t, []string{string(signing.SeqReuse), string(commands.Resync)}, line.Code)
 		}
 
-		a.Shout(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Envelope)
+		a.Shout(t, commands.QueueEvents, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Envelope)
 
 		meshtest.Await(t, "the suspension", func() bool { return m.View(t, "thief").State == store.Suspended })
 		require.Contains(t, m.View(t, "thief").Reason, "does another instance run with the key of thief?")
@@ -350,7 +349,7 @@ func TestRepeatedReports(t *testing.T) {
 		require.NoError(t, <-settled)
 		require.Equal(t, store.Active, m.View(t, "thief").State)
 		for range 5 { // they are counted anew
-			a.Send(t, transport.KindEvent, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Envelope)
+			a.Send(t, commands.QueueEvents, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Envelope)
 			meshtest.Await(t, "the doubt", func() bool { return m.View(t, "thief").Differs != "" })
 			agree()
 			agree()
@@ -367,7 +366,7 @@ func TestASpokeHasSomethingElseUnderANumber(t *testing.T) {
 	a := m.Attack(t, "attic")
 	kept, unlike := a.Order(t, m), a.Order(t, m)
 	doubt := func(held ...commands.Held) {
-		a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x", Link: commands.LinkView{State: "active",
+		a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x", Connection: commands.ConnectionView{State: "active",
 			Numbers: &commands.Numbering{Stored: commands.Numbers{Through: 2}, Held: held,
 				Digest: &commands.History{From: 1, Until: time.Now().UnixMilli(), SHA256: strings.Repeat("ab", 32)}}}}, nil, nil).Envelope)
 	}
@@ -389,7 +388,7 @@ func TestGarbageSuspendsItsSender(t *testing.T) {
 	m := meshtest.Start(t, "attic")
 	a := m.Attack(t, "thief")
 
-	a.Shout(t, transport.KindEvent, slices.Repeat([][]byte{[]byte("garbage")}, 25)...)
+	a.Shout(t, commands.QueueEvents, slices.Repeat([][]byte{[]byte("garbage")}, 25)...)
 
 	meshtest.Await(t, "the suspension", func() bool { return m.View(t, "thief").State == store.Suspended })
 	meshtest.Await(t, "the end of the link", func() bool { return !a.Link.State().Up })

@@ -27,7 +27,7 @@ const (
 
 // joins is what a hub keeps of those who join.
 type joins struct {
-	waiting map[string]*joining // handshakes under way by session; only ServeJoin's goroutine touches them
+	waiting map[string]*joining // handshakes under way by join id; only ServeJoin's goroutine touches them
 	keys    inviteKeys
 	refused refusals
 }
@@ -42,12 +42,12 @@ func (j *joins) start() {
 func (j *joins) room(invite string) bool {
 	var oldest string
 	same := 0
-	for session, w := range j.waiting {
+	for joinID, w := range j.waiting {
 		if w.invite.ID != invite {
 			continue
 		}
 		if same++; oldest == "" || w.since.Before(j.waiting[oldest].since) {
-			oldest = session
+			oldest = joinID
 		}
 	}
 	if same >= joiningPerInvite {
@@ -78,9 +78,9 @@ type joinReply struct {
 // answerJoin answers one step of a handshake. Refusals are audited with their
 // exact reason; the caller is told no more than it needs to be.
 func (h *Hub) answerJoin(ctx context.Context, r transport.JoinRequest) []byte {
-	for session, j := range h.join.waiting {
+	for joinID, j := range h.join.waiting {
 		if time.Since(j.since) > joinTime {
-			delete(h.join.waiting, session)
+			delete(h.join.waiting, joinID)
 		}
 	}
 	var raw []byte
@@ -103,15 +103,15 @@ func (h *Hub) answerJoin(ctx context.Context, r transport.JoinRequest) []byte {
 
 func (h *Hub) joinRefused(r transport.JoinRequest, err error) joinReply {
 	name := ""
-	if j := h.join.waiting[r.Session]; j != nil {
+	if j := h.join.waiting[r.JoinID]; j != nil {
 		name = j.invite.Name
 	}
-	delete(h.join.waiting, r.Session)
+	delete(h.join.waiting, r.JoinID)
 	code := commands.CodeOf(err)
 	if errors.Is(err, join.ErrHandshake) {
 		code = handshakeBad
 	}
-	h.join.refused.note(refusal{join.InviteOf(r.Session), name, code, err.Error()}, time.Now())
+	h.join.refused.note(refusal{join.InviteOf(r.JoinID), name, code, err.Error()}, time.Now())
 	switch code {
 	case signing.KeyWeak, signing.KeyDuplicate, commands.Conflict:
 		return joinReply{Code: code, Why: err.Error()}
@@ -120,7 +120,7 @@ func (h *Hub) joinRefused(r transport.JoinRequest, err error) joinReply {
 }
 
 func (h *Hub) hello(ctx context.Context, r transport.JoinRequest) ([]byte, error) {
-	invite, err := h.DB.FindInvite(ctx, join.InviteOf(r.Session))
+	invite, err := h.DB.FindInvite(ctx, join.InviteOf(r.JoinID))
 	if err != nil {
 		return nil, err
 	}
@@ -128,12 +128,12 @@ func (h *Hub) hello(ctx context.Context, r transport.JoinRequest) ([]byte, error
 		return nil, fmt.Errorf("%d handshakes are under way", maxJoining)
 	}
 	j := &joining{invite: invite, since: time.Now()}
-	h.join.waiting[r.Session] = j // a refusal forgets it
+	h.join.waiting[r.JoinID] = j // a refusal forgets it
 	if err := signing.DecodeBody(r.Body, &j.hello); err != nil {
 		return nil, err
 	}
 	if !slices.Contains(j.hello.Protocols, join.Protocol) || len(j.hello.Nonce) != 32 || j.hello.Invite != invite.ID {
-		return nil, commands.Refuse(commands.Validation, "hello without protocol %s, nonce or the session's invite", join.Protocol)
+		return nil, commands.Refuse(commands.Validation, "hello without protocol %s, nonce or the join id's invite", join.Protocol)
 	}
 	if err := j.hello.Admit(); err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func (h *Hub) hello(ctx context.Context, r transport.JoinRequest) ([]byte, error
 // stored, in one transaction; a caller who lost the answer may say all of it
 // again with the same keys and gets the same connection.
 func (h *Hub) proof(ctx context.Context, r transport.JoinRequest) ([]byte, error) {
-	j := h.join.waiting[r.Session]
+	j := h.join.waiting[r.JoinID]
 	if j == nil {
 		return nil, commands.Refuse(commands.NotFound, "proof without a hello")
 	}
@@ -190,7 +190,7 @@ func (h *Hub) proof(ctx context.Context, r transport.JoinRequest) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
-	delete(h.join.waiting, r.Session)
+	delete(h.join.waiting, r.JoinID)
 	raw, _, err := j.transcript.Proof(r.Body).Sign(h.Keys.Identity, join.Accept{Conn: c.ID, Name: c.Name, State: string(c.State), Epoch: c.Epoch})
 	return raw, err
 }

@@ -204,7 +204,7 @@ type stranger struct {
 // join runs the handshake up to where the hub refuses.
 func (s stranger) join(t *testing.T, m *meshtest.Mesh, token join.Token) (code commands.Code, why string) {
 	t.Helper()
-	conn, err := transport.DialJoin(t.Context(), m.Hub.Link, []string{token.Pin}, token.Session)
+	conn, err := transport.DialJoin(t.Context(), m.Hub.Link, []string{token.Pin}, token.JoinID)
 	require.NoError(t, err)
 	defer conn.Close()
 	link, err := transport.NKey(s.keys.LinkSeed)
@@ -288,7 +288,7 @@ func TestKeysThatAreNotAccepted(t *testing.T) {
 		"an empty proof": {stranger{keys: own, proof: func(p *join.Proof) {
 			*p = join.Proof{MAC: []byte{}, Identity: []byte{}, Signing: []byte{}, Link: []byte{}}
 		}}, handshakeBad, "no proof", generic},
-		"another invite than the session's": {stranger{keys: own, hello: func(h *hello) { h.Invite = meshtest.NewID() }}, "VALIDATION", "the session's invite", generic},
+		"another invite than the join id's": {stranger{keys: own, hello: func(h *hello) { h.Invite = meshtest.NewID() }}, "VALIDATION", "the join id's invite", generic},
 		"a short nonce":                     {stranger{keys: own, hello: func(h *hello) { h.Nonce = h.Nonce[:31] }}, "VALIDATION", "nonce", generic},
 		"another protocol":                  {stranger{keys: own, hello: func(h *hello) { h.Protocols = []string{"v0"} }}, "VALIDATION", "protocol", generic},
 
@@ -353,7 +353,7 @@ func TestWordsThatAreNoHandshake(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			token := m.Token(t, "attic", proxy)
-			conn, err := transport.DialJoin(t.Context(), m.Hub.Link, []string{token.Pin}, token.Session)
+			conn, err := transport.DialJoin(t.Context(), m.Hub.Link, []string{token.Pin}, token.JoinID)
 			require.NoError(t, err)
 			defer conn.Close()
 			before, end := m.Hub.Sums(t), m.Hub.AuditEnd(t)

@@ -21,12 +21,12 @@ const (
 // mayJoin is asked by the message server about each connection that says it
 // joins. Only who proves that he holds a token gets as far as a handshake, which
 // finds out whether its invite can still be used.
-func (h *Hub) mayJoin(session string, exporter []byte) (invite string, ok bool) {
-	v, known := h.join.keys.get(h.DB, join.InviteOf(session))
+func (h *Hub) mayJoin(joinID string, exporter []byte) (invite string, ok bool) {
+	v, known := h.join.keys.get(h.DB, join.InviteOf(joinID))
 	if !known {
 		v.ProofKey = make([]byte, 32) // takes as long to compare as a known one
 	}
-	switch proven := join.CheckSession(session, v.ProofKey, exporter); {
+	switch proven := join.CheckJoinID(joinID, v.ProofKey, exporter); {
 	case !known:
 		h.join.refused.note(refusal{code: commands.NotFound, why: "no such invite"}, time.Now())
 	case !proven:

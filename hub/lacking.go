@@ -130,7 +130,7 @@ func (l *lacking) enough(list []store.Lack) bool {
 // agrees reports whether messages can go to the peer of a connection now.
 func (h *Hub) agrees(conn string) bool {
 	x := h.board.Exchange(conn)
-	return x != nil && x.Link() != 0
+	return x != nil && x.AgreedLink() != 0
 }
 
 // askFor tells spokes how much is here of what they have said.
@@ -145,7 +145,7 @@ func (h *Hub) askFor(ctx context.Context, list []store.Lack) {
 			continue
 		}
 		for some := range slices.Chunk(streams, commands.MaxStored) {
-			if err := x.Send(ctx, store.LaneCtl, federation.Note{Body: &commands.OutputStored{Streams: some}}); err != nil && ctx.Err() == nil {
+			if err := x.Send(ctx, commands.QueueControl, federation.Note{Body: &commands.OutputStored{Streams: some}}); err != nil && ctx.Err() == nil {
 				h.Log.DebugContext(ctx, "asking for output", "conn", conn, "err", err)
 			}
 		}

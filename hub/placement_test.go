@@ -51,7 +51,7 @@ func TestAnySkipsWhoCannotTakeIt(t *testing.T) {
 	a := m.Attack(t, "attic")
 	beat := func(state string) {
 		a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, Slots: 1, KillLevel: "group", Version: "x",
-			Link: commands.LinkView{State: state, Reason: "holiday", Numbers: &commands.Numbering{}}}, nil, nil).Envelope)
+			Connection: commands.ConnectionView{State: state, Reason: "holiday", Numbers: &commands.Numbering{}}}, nil, nil).Envelope)
 		meshtest.Await(t, "the heartbeat", func() bool { return m.View(t, "attic").Says.State == state })
 	}
 	order := func(capabilities ...string) error {

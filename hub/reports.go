@@ -71,7 +71,7 @@ func (h *Hub) keepOutput(ctx context.Context, c store.Connection, batch []*store
 	h.watch.notify(tasks)
 	if x := h.board.Exchange(c.ID); x != nil {
 		for some := range slices.Chunk(stored, commands.MaxStored) {
-			if err := x.Send(ctx, store.LaneCtl, federation.Note{Body: &commands.OutputStored{Streams: some}}); err != nil && ctx.Err() == nil {
+			if err := x.Send(ctx, commands.QueueControl, federation.Note{Body: &commands.OutputStored{Streams: some}}); err != nil && ctx.Err() == nil {
 				h.Log.DebugContext(ctx, "confirming output", "connection", c.Name, "err", err)
 			}
 		}

@@ -23,23 +23,23 @@ const (
 // A SpokeView is a spoke as an operator sees it.
 type SpokeView struct {
 	store.Connection
-	Linked       bool                 `json:"linked"`
-	LinkedSince  *time.Time           `json:"linked_since,omitempty"`
-	Remote       string               `json:"remote,omitempty"`
-	Liveness     string               `json:"liveness"` // alive, late, stale, dead, never seen
-	LastSeen     *time.Time           `json:"last_seen,omitempty"`
-	ClockOffset  string               `json:"clock_offset,omitempty"`
-	Slots        int                  `json:"slots"`
-	Running      int                  `json:"running"`
-	Queued       int                  `json:"queued"`
-	Capabilities []string             `json:"capabilities,omitempty"`
-	KillLevel    string               `json:"kill_level,omitempty"`
-	Version      string               `json:"version,omitempty"`
-	Limited      bool                 `json:"limited,omitempty"` // it sends more than it may
-	Differs      string               `json:"differs,omitempty"` // why nothing is relayed: one side was restored from a backup
-	Says         commands.LinkView    `json:"peer_says"`         // what the spoke says about the connection
-	Unconfirmed  int                  `json:"unconfirmed"`       // messages to it that its database has not confirmed
-	Queues       []federation.Waiting `json:"queues,omitempty"`  // what has come from it and waits to be taken
+	Linked       bool                    `json:"linked"`
+	LinkedSince  *time.Time              `json:"linked_since,omitempty"`
+	Remote       string                  `json:"remote,omitempty"`
+	Liveness     string                  `json:"liveness"` // alive, late, stale, dead, never seen
+	LastSeen     *time.Time              `json:"last_seen,omitempty"`
+	ClockOffset  string                  `json:"clock_offset,omitempty"`
+	Slots        int                     `json:"slots"`
+	Running      int                     `json:"running"`
+	Queued       int                     `json:"queued"`
+	Capabilities []string                `json:"capabilities,omitempty"`
+	KillLevel    string                  `json:"kill_level,omitempty"`
+	Version      string                  `json:"version,omitempty"`
+	Limited      bool                    `json:"limited,omitempty"` // it sends more than it may
+	Differs      string                  `json:"differs,omitempty"` // why nothing is relayed: one side was restored from a backup
+	Says         commands.ConnectionView `json:"peer_says"`         // what the spoke says about the connection
+	Unconfirmed  int                     `json:"unconfirmed"`       // messages to it that its database has not confirmed
+	Queues       []federation.Waiting    `json:"queues,omitempty"`  // what has come from it and waits to be taken
 }
 
 // A Settlement is what came of comparing the histories of a connection by hand.
@@ -70,7 +70,7 @@ func ViewOf(s federation.Status) SpokeView {
 	if b == nil {
 		return v
 	}
-	v.Says = b.Body.Link
+	v.Says = b.Body.Connection
 	v.Liveness, v.LastSeen = liveness(time.Since(b.At), b.Body.IntervalMS), &b.At
 	v.Slots, v.Queued, v.Running = b.Body.Slots, b.Body.Queued, b.Body.Running
 	v.Capabilities, v.KillLevel, v.Version = b.Body.Capabilities, b.Body.KillLevel, b.Body.Version

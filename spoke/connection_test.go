@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -38,7 +37,7 @@ func TestStatesOfAConnection(t *testing.T) {
 
 			for envelope, code := range map[string]signing.Code{string(spawn.Envelope): tt.spawn, string(kill.Envelope): tt.kill} {
 				before, end := r.Spoke.Sums(t), r.Spoke.AuditEnd(t)
-				r.Send(t, transport.LaneControl, []byte(envelope))
+				r.Send(t, commands.QueueControl, []byte(envelope))
 				if code == "" {
 					r.Answer(t, kill.ID, commands.KilledKind)
 					continue

@@ -83,15 +83,15 @@ func (s *Spoke) getRunning(w http.ResponseWriter, r *http.Request) {
 // A HubView is a hub as the host of a spoke sees it.
 type HubView struct {
 	store.Connection
-	Grant       store.GrantTerms     `json:"grant"`
-	Running     int                  `json:"running"` // agents that it asked for
-	Remote      string               `json:"remote"`  // where it is dialled
-	Linked      bool                 `json:"linked"`
-	LinkedSince *time.Time           `json:"linked_since,omitempty"`
-	LastSeen    *time.Time           `json:"last_seen,omitempty"`
-	Differs     string               `json:"differs,omitempty"` // why nothing is relayed: one side was restored from a backup
-	Says        commands.LinkView    `json:"peer_says"`         // what the hub says about the connection
-	Queues      []federation.Waiting `json:"queues,omitempty"`  // what waits at the hub to be taken here; empty without a link
+	Grant       store.GrantTerms        `json:"grant"`
+	Running     int                     `json:"running"` // agents that it asked for
+	Remote      string                  `json:"remote"`  // where it is dialled
+	Linked      bool                    `json:"linked"`
+	LinkedSince *time.Time              `json:"linked_since,omitempty"`
+	LastSeen    *time.Time              `json:"last_seen,omitempty"`
+	Differs     string                  `json:"differs,omitempty"` // why nothing is relayed: one side was restored from a backup
+	Says        commands.ConnectionView `json:"peer_says"`         // what the hub says about the connection
+	Queues      []federation.Waiting    `json:"queues,omitempty"`  // what waits at the hub to be taken here; empty without a link
 }
 
 // Hubs returns every connection with a hub, oldest first.
@@ -123,7 +123,7 @@ func (s *Spoke) viewOfHub(c federation.Status, grants map[string]store.GrantTerm
 		v.LinkedSince = &c.Since
 	}
 	if c.Beat != nil {
-		v.LastSeen, v.Says = &c.Beat.At, c.Beat.Body.Link
+		v.LastSeen, v.Says = &c.Beat.At, c.Beat.Body.Connection
 	}
 	return v
 }

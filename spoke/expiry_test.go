@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -67,7 +66,7 @@ func TestAnOrderOfLongAgoIsRefused(t *testing.T) {
 		h.Iat, h.Exp = time.Now().Add(-200*time.Second).UnixMilli(), time.Now().Add(-150*time.Second).UnixMilli()
 	})
 
-	r.Send(t, transport.LaneRun, order.Envelope)
+	r.Send(t, commands.QueueRun, order.Envelope)
 
 	refusal := r.Answer(t, order.ID, commands.RefusedKind).(*commands.RefusedBody)
 	require.Equal(t, signing.TimeExpired, refusal.Code)
@@ -83,7 +82,7 @@ func TestARefusedOrderEndsAtTheHub(t *testing.T) {
 	a := m.Attack(t, "attic")
 	asked := a.Order(t, m)
 
-	a.Send(t, transport.KindEvent, a.Seal(t, &commands.RefusedBody{Code: signing.TimeExpired, Why: "expired 2m30s ago"}, asked.Re, nil).Envelope)
+	a.Send(t, commands.QueueEvents, a.Seal(t, &commands.RefusedBody{Code: signing.TimeExpired, Why: "expired 2m30s ago"}, asked.Re, nil).Envelope)
 
 	v := m.Wait(t, asked.Task)
 	require.Equal(t, commands.Expired, v.State)

@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 )
 
@@ -24,14 +23,14 @@ func TestTheGrantBoundsWhatAHubMayAsk(t *testing.T) {
 			refused, _ := r.Noop(t, nil)
 			r.Spoke.Exec(t, tt.narrow)
 
-			r.Send(t, transport.LaneRun, refused.Envelope)
+			r.Send(t, commands.QueueRun, refused.Envelope)
 
 			refusal := r.Answer(t, refused.ID, commands.RefusedKind).(*commands.RefusedBody)
 			require.Equal(t, commands.Grant, refusal.Code)
 			require.Equal(t, tt.why, refusal.Why)
 			r.Spoke.Exec(t, whole)
 			taken, _ := r.Noop(t, nil)
-			r.Send(t, transport.LaneRun, taken.Envelope)
+			r.Send(t, commands.QueueRun, taken.Envelope)
 			require.Equal(t, commands.Completed, r.Answer(t, taken.ID, commands.ResultKind).(*commands.Result).State)
 		})
 	}

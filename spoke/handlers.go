@@ -59,9 +59,9 @@ func (s *Spoke) taken(batch []*store.Incoming) {
 		switch id := store.TaskOf(m.Body); {
 		case m.Header.Kind == string(commands.StatusKind), m.Code == signing.ReplaySame:
 		case m.Code == "":
-			s.Log.Info("order taken", "kind", m.Header.Kind, "id", id, "hub", hub)
+			s.Log.Info("order taken", "kind", m.Header.Kind, "id", id, "connection", hub)
 		default:
-			s.Log.Info("order refused", "kind", m.Header.Kind, "id", id, "hub", hub, "code", m.Code, "why", m.Why)
+			s.Log.Info("order refused", "kind", m.Header.Kind, "id", id, "connection", hub, "code", m.Code, "why", m.Why)
 		}
 	}
 }

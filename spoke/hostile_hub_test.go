@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
@@ -19,7 +18,7 @@ func TestMain(m *testing.M) { meshtest.Main(m) }
 func done(t *testing.T, r *meshtest.Rogue) (task string) {
 	t.Helper()
 	order, task := r.Noop(t, nil)
-	r.Send(t, transport.LaneRun, order.Envelope)
+	r.Send(t, commands.QueueRun, order.Envelope)
 	result := r.Answer(t, order.ID, commands.ResultKind).(*commands.Result)
 	require.Equal(t, commands.Completed, result.State)
 	return task
@@ -30,7 +29,7 @@ func done(t *testing.T, r *meshtest.Rogue) (task string) {
 func ask(t *testing.T, r *meshtest.Rogue, task string) {
 	t.Helper()
 	question := r.Seal(t, &commands.Status{Task: task}, nil, nil)
-	r.Send(t, transport.LaneRun, question.Envelope)
+	r.Send(t, commands.QueueRun, question.Envelope)
 	r.Answer(t, question.ID, commands.StateKind)
 }
 
@@ -44,7 +43,7 @@ func refused(t *testing.T, r *meshtest.Rogue, task string, bad meshtest.Bad) {
 	}
 	before, end := r.Spoke.Sums(t, but...), r.Spoke.AuditEnd(t)
 
-	r.Send(t, transport.LaneRun, bad.Envelope)
+	r.Send(t, commands.QueueRun, bad.Envelope)
 	meshtest.Await(t, "a line in the audit", func() bool { return len(r.Spoke.Audit(t, end)) > 0 })
 
 	require.Equal(t, before, r.Spoke.Sums(t, but...))
@@ -86,7 +85,7 @@ func TestTheGrantNamesTheWorkspace(t *testing.T) {
 	day, _ := r.Noop(t, nil)
 	r.Spoke.Exec(t, `UPDATE grants SET wsp = 'night'`)
 
-	r.Send(t, transport.LaneRun, day.Envelope, night.Envelope)
+	r.Send(t, commands.QueueRun, day.Envelope, night.Envelope)
 
 	require.Equal(t, commands.Completed, r.Answer(t, night.ID, commands.ResultKind).(*commands.Result).State)
 	refusal := r.Answer(t, day.ID, commands.RefusedKind).(*commands.RefusedBody)
@@ -141,7 +140,7 @@ capabilities: [go]
 		"a kill without a reason":            {commands.Validation, &commands.Kill{Task: known}},
 		"a kill with an endless grace":       {commands.Validation, &commands.Kill{Task: known, Reason: "x", GraceMS: 1 << 50}},
 		"a question about nothing":           {commands.UnknownTask, &commands.Status{Task: nobody}},
-		"a heartbeat":                        {signing.HdrField, &commands.Heartbeat{IntervalMS: 1000, Link: commands.LinkView{State: "active"}}},
+		"a heartbeat":                        {signing.HdrField, &commands.Heartbeat{IntervalMS: 1000, Connection: commands.ConnectionView{State: "active"}}},
 		"a result":                           {signing.HdrField, &commands.Result{Task: known, State: commands.Failed}},
 		"a receipt":                          {signing.HdrField, &commands.Accepted{Task: known, State: commands.Queued}},
 		"a piece of log":                     {signing.HdrField, &commands.Log{Task: known, Attempt: 1, Stream: "stdout", Data: []byte("x")}},
@@ -172,7 +171,7 @@ func TestArgumentsAreLiteral(t *testing.T) {
 	text := "$(id) `id`; rm -rf / | cat && true > x * ~ $HOME \"'"
 	order := r.Seal(t, &commands.Spawn{Task: meshtest.NewID(), Runtime: commands.RuntimeExec, Argv: []string{"echo", text}}, nil, nil)
 
-	r.Send(t, transport.LaneRun, order.Envelope)
+	r.Send(t, commands.QueueRun, order.Envelope)
 
 	result := r.Answer(t, order.ID, commands.ResultKind).(*commands.Result)
 	require.Equal(t, text+"\n", result.Stdout.Tail)
@@ -193,13 +192,13 @@ func TestTheSameCommandAgainGetsTheSameReceipt(t *testing.T) {
 	r := meshtest.Plan{}.Rogue(t)
 	known := done(t, r)
 	order, _ := r.Noop(t, nil)
-	r.Send(t, transport.LaneRun, order.Envelope)
+	r.Send(t, commands.QueueRun, order.Envelope)
 	r.Answer(t, order.ID, commands.ResultKind)
 	end := r.Spoke.AuditEnd(t)
 	r.Restart(t) // a message server lets a second copy through only when it has forgotten the first
 
-	r.Send(t, transport.LaneRun, order.Envelope, order.Envelope)
-	r.Send(t, transport.LaneControl, order.Envelope)
+	r.Send(t, commands.QueueRun, order.Envelope, order.Envelope)
+	r.Send(t, commands.QueueControl, order.Envelope)
 
 	meshtest.Await(t, "the receipt again", func() bool { return receipts(r, order.ID) > 1 })
 	ask(t, r, known)
@@ -216,7 +215,7 @@ func TestRepeatedCommands(t *testing.T) {
 	tasks := func() int { return r.Spoke.Count(t, `SELECT count(*) FROM tasks`) }
 	t.Run("the same id with other content", func(t *testing.T) {
 		order, _ := r.Noop(t, nil)
-		r.Send(t, transport.LaneRun, order.Envelope)
+		r.Send(t, commands.QueueRun, order.Envelope)
 		r.Answer(t, order.ID, commands.ResultKind)
 		other, _ := r.Noop(t, func(h *signing.Header) { h.ID = order.ID })
 
@@ -225,11 +224,11 @@ func TestRepeatedCommands(t *testing.T) {
 	t.Run("another message for the same task", func(t *testing.T) {
 		order, task := r.Noop(t, nil)
 		again := r.Seal(t, &commands.Spawn{Task: task, Runtime: commands.RuntimeNoop}, nil, nil)
-		r.Send(t, transport.LaneRun, order.Envelope)
+		r.Send(t, commands.QueueRun, order.Envelope)
 		r.Answer(t, order.ID, commands.ResultKind)
 		n := tasks()
 
-		r.Send(t, transport.LaneRun, again.Envelope)
+		r.Send(t, commands.QueueRun, again.Envelope)
 
 		require.True(t, r.Answer(t, again.ID, commands.AcceptedKind).(*commands.Accepted).Known)
 		require.Equal(t, n, tasks())
@@ -237,7 +236,7 @@ func TestRepeatedCommands(t *testing.T) {
 	t.Run("sequence numbers that jump and go back", func(t *testing.T) {
 		for _, seq := range []int64{1_000_000, 500_000, 1 << 52} {
 			order, _ := r.Noop(t, func(h *signing.Header) { h.Seq = seq })
-			r.Send(t, transport.LaneRun, order.Envelope)
+			r.Send(t, commands.QueueRun, order.Envelope)
 			r.Answer(t, order.ID, commands.ResultKind)
 		}
 	})
@@ -245,11 +244,11 @@ func TestRepeatedCommands(t *testing.T) {
 		seven := func(h *signing.Header) { h.Seq = 777_777 }
 		first, _ := r.Noop(t, seven)
 		second, task := r.Noop(t, seven)
-		r.Send(t, transport.LaneRun, first.Envelope)
+		r.Send(t, commands.QueueRun, first.Envelope)
 		r.Answer(t, first.ID, commands.ResultKind)
 		n, end := tasks(), r.Spoke.AuditEnd(t)
 
-		r.Send(t, transport.LaneRun, second.Envelope)
+		r.Send(t, commands.QueueRun, second.Envelope)
 
 		meshtest.Await(t, "the doubt", func() bool {
 			var v spoke.HubView
@@ -262,7 +261,7 @@ func TestRepeatedCommands(t *testing.T) {
 
 		// A hub that was restored seals it again, with another number.
 		again := r.Seal(t, &commands.Spawn{Task: task, Runtime: commands.RuntimeNoop}, nil, func(h *signing.Header) { h.ID, h.Seq = second.ID, 2_000_000 })
-		r.Send(t, transport.LaneRun, again.Envelope)
+		r.Send(t, commands.QueueRun, again.Envelope)
 		meshtest.Await(t, "the task", func() bool { return tasks() == n+1 })
 	})
 }

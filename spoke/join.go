@@ -64,7 +64,7 @@ func Join(ctx context.Context, db *store.DB, keys signing.Keys, token join.Token
 		return Joined{}, err
 	}
 	keys.Signing = signer
-	conn, err := transport.DialJoin(ctx, token.Address, []string{token.Pin}, token.Session)
+	conn, err := transport.DialJoin(ctx, token.Address, []string{token.Pin}, token.JoinID)
 	switch {
 	case errors.Is(err, transport.ErrPin):
 		return Joined{}, &commands.Refused{Code: pinMismatch, Why: "hub key differs from the one in the token",

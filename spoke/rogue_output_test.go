@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 )
 
@@ -20,7 +19,7 @@ func TestAHubThatLiesAboutOutput(t *testing.T) {
 	order := r.Seal(t, &commands.Spawn{Task: task, Runtime: commands.RuntimeExec, Argv: []string{"head", "-c", "10000000", "/dev/zero"}}, nil, nil)
 	say := func(s commands.StoredStream) {
 		s.Task, s.Attempt, s.Stream = task, 1, "stdout"
-		r.Send(t, transport.LaneControl, r.Seal(t, &commands.OutputStored{Streams: []commands.StoredStream{s}}, nil, nil).Envelope)
+		r.Send(t, commands.QueueControl, r.Seal(t, &commands.OutputStored{Streams: []commands.StoredStream{s}}, nil, nil).Envelope)
 	}
 	pieces := func(from int) (list []*commands.Log) {
 		for _, c := range r.Heard()[from:] {
@@ -36,7 +35,7 @@ func TestAHubThatLiesAboutOutput(t *testing.T) {
 		}
 		return end
 	}
-	r.Send(t, transport.LaneRun, order.Envelope)
+	r.Send(t, commands.QueueRun, order.Envelope)
 	r.Answer(t, order.ID, commands.ResultKind)
 	meshtest.Await(t, "the first piece", func() bool { return far() > 0 })
 	first := pieces(0)[0]

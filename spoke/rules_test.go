@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/spoke"
@@ -124,7 +123,7 @@ func TestValuesOfTheHostStayThere(t *testing.T) {
 	order := r.Seal(t, &commands.Spawn{Task: meshtest.NewID(), Runtime: commands.RuntimeExec, Argv: []string{program},
 		Env: []commands.EnvVar{{Name: "TOKEN", Value: "asked"}}}, nil, nil)
 
-	r.Send(t, transport.LaneRun, order.Envelope)
+	r.Send(t, commands.QueueRun, order.Envelope)
 
 	result := r.Answer(t, order.ID, commands.ResultKind).(*commands.Result)
 	require.Equal(t, commands.Completed, result.State, result.Summary)

@@ -169,13 +169,13 @@ func (s *Spoke) endWork(ctx context.Context, tx *store.Tx, c store.Connection) e
 func (s *Spoke) workEnded(ctx context.Context, c store.Connection) {
 	runs, err := s.backlog.RevokedRuns(ctx, c.ID)
 	if err != nil {
-		s.Log.ErrorContext(ctx, "looking for the agents of an ended connection; their leases end", "name", c.Name, "err", err)
+		s.Log.ErrorContext(ctx, "looking for the agents of an ended connection; their leases end", "connection", c.Name, "err", err)
 	}
 	for _, k := range runs {
 		s.live.kill(k)
 	}
 	if err := s.output.Forget(ctx, c.ID); err != nil {
-		s.Log.WarnContext(ctx, "forgetting the output for an ended connection; the next start does", "name", c.Name, "err", err)
+		s.Log.WarnContext(ctx, "forgetting the output for an ended connection; the next start does", "connection", c.Name, "err", err)
 	}
 }
 

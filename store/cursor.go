@@ -16,7 +16,7 @@ type Outgoing struct {
 	ID       string
 	Conn     string
 	Seq      int64
-	Lane     string
+	Queue    string
 	Kind     string
 	Envelope []byte
 }
@@ -57,7 +57,7 @@ func (db *DB) NewCursor(conn string) *Cursor {
 	return &Cursor{db: db, conn: conn, wait: resendFirst, due: time.Now().Add(resendFirst)}
 }
 
-const outgoingColumns = `o.id::text, o.conn::text, o.seq, o.lane, o.kind, o.envelope`
+const outgoingColumns = `o.id::text, o.conn::text, o.seq, o.queue, o.kind, o.envelope`
 
 // RelayBatch is how many messages a cursor returns at most.
 const RelayBatch = 256

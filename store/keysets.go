@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/signing"
 )
 
@@ -89,11 +90,11 @@ func tellKeys(ctx context.Context, tx *Tx, b behindRow) error {
 	if err != nil {
 		return err
 	}
-	lane := LaneCtl
+	queue := commands.QueueControl
 	if b.authority == Obeys {
-		lane = LaneEvt
+		queue = commands.QueueEvents
 	}
-	id := tx.Send(Draft{Conn: b.conn, Lane: lane, Body: set, Life: signing.KeySet.Lifetime() - time.Minute})
+	id := tx.Send(Draft{Conn: b.conn, Queue: queue, Body: set, Life: signing.KeySet.Lifetime() - time.Minute})
 	if _, err := tx.Exec(ctx, `UPDATE sequences SET told = $2, keyset = $3 WHERE conn = $1`, b.conn, set.Version, id); err != nil {
 		return fmt.Errorf("noting which keys %s was told: %w", b.name, err)
 	}

@@ -16,14 +16,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/signing"
 )
 
-// The lanes a message can take: two from hub to spoke, two back.
-const (
-	LaneRun = "run" // spawns
-	LaneCtl = "ctl" // kill and status: not behind any spawn
-	LaneEvt = "evt" // receipts
-	LaneRes = "res" // results
-)
-
 // Workspace is the only workspace of this version's messages.
 const Workspace = "main"
 
@@ -32,12 +24,12 @@ const AnswerLife = 30 * 24 * time.Hour
 
 // A Draft is a message that a transaction decides to send.
 type Draft struct {
-	Conn string
-	Lane string
-	Task string // "" for none
-	Body commands.Body
-	Re   *signing.Ref  // what it answers; nil for none
-	Life time.Duration // how long it stays acceptable; 0 means [AnswerLife]
+	Conn  string
+	Queue string
+	Task  string // "" for none
+	Body  commands.Body
+	Re    *signing.Ref  // what it answers; nil for none
+	Life  time.Duration // how long it stays acceptable; 0 means [AnswerLife]
 
 	id string
 }
@@ -149,10 +141,10 @@ func (tx *Tx) keep(drafts []Draft, sealed []signing.Sealed) {
 }
 
 type outboxRows struct {
-	id, conn, lane, kind, re, task []string
-	seq                            []int64
-	exp                            []time.Time
-	digest, envelope               [][]byte
+	id, conn, queue, kind, re, task []string
+	seq                             []int64
+	exp                             []time.Time
+	digest, envelope                [][]byte
 }
 
 func (r *outboxRows) add(d Draft, s signing.Sealed) {
@@ -161,22 +153,22 @@ func (r *outboxRows) add(d Draft, s signing.Sealed) {
 		re = d.Re.ID
 	}
 	r.id, r.conn, r.seq = append(r.id, s.ID), append(r.conn, d.Conn), append(r.seq, s.Seq)
-	r.lane, r.kind = append(r.lane, d.Lane), append(r.kind, string(d.Body.Kind()))
+	r.queue, r.kind = append(r.queue, d.Queue), append(r.kind, string(d.Body.Kind()))
 	r.digest, r.re, r.task = append(r.digest, s.Digest[:]), append(r.re, re), append(r.task, d.Task)
 	r.exp, r.envelope = append(r.exp, s.Exp), append(r.envelope, s.Envelope)
 }
 
-// queue queues the insertion of the rows.
-func (r *outboxRows) queue(b *pgx.Batch) {
+// insert queues the insertion of the rows.
+func (r *outboxRows) insert(b *pgx.Batch) {
 	if len(r.id) == 0 {
 		return
 	}
 	b.Queue(`
-		INSERT INTO outbox (id, conn, seq, lane, kind, digest, re, task, exp, envelope)
+		INSERT INTO outbox (id, conn, seq, queue, kind, digest, re, task, exp, envelope)
 		SELECT a, b, c, d, e, f, nullif(g, '')::uuid, nullif(h, '')::uuid, i, j
 		FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::bytea[], $7::text[], $8::text[], $9::timestamptz[], $10::bytea[])
 			AS u (a, b, c, d, e, f, g, h, i, j)`,
-		r.id, r.conn, r.seq, r.lane, r.kind, r.digest, r.re, r.task, r.exp, r.envelope)
+		r.id, r.conn, r.seq, r.queue, r.kind, r.digest, r.re, r.task, r.exp, r.envelope)
 }
 
 // closeOut closes messages that the peer of conn says it has stored. The

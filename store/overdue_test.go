@@ -54,7 +54,7 @@ func TestAKillSaysUntilWhenItMayBeAnswered(t *testing.T) {
 	_, err := p.Hub.DB.OrderKill(t.Context(), commands.Kill{Task: task, Reason: "enough"}, time.Hour, "test")
 
 	require.NoError(t, err)
-	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM mirrors m JOIN outbox o ON o.task = m.task AND o.lane = 'ctl' WHERE abs(extract(epoch FROM o.exp - m.kill_expires_at)) < 5`))
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM mirrors m JOIN outbox o ON o.task = m.task AND o.queue = 'ctl' WHERE abs(extract(epoch FROM o.exp - m.kill_expires_at)) < 5`))
 }
 
 func TestManyOrdersEndInBatches(t *testing.T) {

@@ -64,7 +64,7 @@ func TestOnlyWhatIsConfirmedLeavesTheOutbox(t *testing.T) {
 func TestTheNewestConfirmedMessagesStay(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
-	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, lane, kind, digest, exp, created_at, closed_at, envelope)
+	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, queue, kind, digest, exp, created_at, closed_at, envelope)
 		SELECT gen_random_uuid(), $1, n, 'run', 'agent.spawn', '', now() + interval '1 day', now() - interval '30 days', now() - interval '30 days', '' FROM generate_series(1, 9000) AS n`, p.Hub.Conn.ID))
 
 	removed := prune(t, p.Hub)
@@ -77,7 +77,7 @@ func TestTheNewestConfirmedMessagesStay(t *testing.T) {
 func TestPruningDoesNotReadTheOutboxOfThePeriod(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
-	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, lane, kind, digest, exp, closed_at, envelope)
+	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, queue, kind, digest, exp, closed_at, envelope)
 		SELECT gen_random_uuid(), $1, n, 'run', 'agent.spawn', '', now() + interval '1 day', now(), '' FROM generate_series(1, 9000) AS n`, p.Hub.Conn.ID))
 	var plan string
 

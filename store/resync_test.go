@@ -21,7 +21,7 @@ func TestAnOldGapIsNoReasonToLookAtEverything(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), p.Hub.URL)
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
-	_, err = conn.Exec(t.Context(), `INSERT INTO outbox (id, conn, seq, lane, kind, digest, exp, closed_at, envelope)
+	_, err = conn.Exec(t.Context(), `INSERT INTO outbox (id, conn, seq, queue, kind, digest, exp, closed_at, envelope)
 		SELECT gen_random_uuid(), $1, n, 'ctl', 'agent.status', '', now() + interval '1 day', now(), '' FROM generate_series(2, 20001) AS n`, p.Hub.Conn.ID)
 	require.NoError(t, err)
 	_, err = conn.Exec(t.Context(), `UPDATE outbox SET closed_at = now() WHERE task = $1`, task)

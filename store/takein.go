@@ -53,7 +53,7 @@ func (m *Incoming) Refuse(tx *Tx, r *commands.Refused) {
 
 // Answer queues an answer to the message.
 func (m *Incoming) Answer(tx *Tx, body commands.Body) {
-	tx.Send(Draft{Conn: m.Conn, Lane: LaneEvt, Task: TaskOf(body), Body: body, Re: m.Re()})
+	tx.Send(Draft{Conn: m.Conn, Queue: commands.QueueEvents, Task: TaskOf(body), Body: body, Re: m.Re()})
 }
 
 // Note adds an audit row about the message, inside act of [DB.TakeIn].

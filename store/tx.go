@@ -154,7 +154,7 @@ func (tx *Tx) sendLast(ctx context.Context, b *pgx.Batch) error {
 		tx.keep(tx.drafts, sealed)
 		b = &pgx.Batch{}
 	}
-	tx.sealed.queue(b)
+	tx.sealed.insert(b)
 	if tx.mark != 0 {
 		if tx.workspace != "" {
 			b.Queue("RESET role") // the one of workspaces sees no marks

@@ -43,7 +43,7 @@ func TestKillAtEveryStep(t *testing.T) {
 	})
 }
 
-func sweep(t *testing.T, m *fleet.Mesh, victim *fleet.Node, points []string) {
+func sweep(t *testing.T, m *fleet.Mesh, victim *fleet.Process, points []string) {
 	tr := newTrace(t)
 	for _, point := range points {
 		for _, what := range []string{"process", "postgres"} {
@@ -86,7 +86,7 @@ func sweep(t *testing.T, m *fleet.Mesh, victim *fleet.Node, points []string) {
 
 // restart starts the victim. One that dies before it serves did so at the step:
 // work of the round before can lead there.
-func restart(t *testing.T, victim *fleet.Node, once string) {
+func restart(t *testing.T, victim *fleet.Process, once string) {
 	t.Helper()
 	err := victim.Start(t.Context())
 	if _, died := os.Stat(once); err != nil && died == nil {

@@ -37,7 +37,7 @@ type said struct {
 // command is a command line as it would be typed. A database that our own
 // environment names is not theirs.
 func (h hand) command(ctx context.Context, args ...string) *exec.Cmd {
-	n := fleet.Node{Dir: h.dir, Bin: program, Env: h.env}
+	n := fleet.Process{Dir: h.dir, Bin: program, Env: h.env}
 	return n.Command(ctx, args...)
 }
 

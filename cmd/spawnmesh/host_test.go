@@ -86,14 +86,14 @@ func hostSeesWhatWaits(t *testing.T, s hand, _, id string) {
 
 // requireLogLines checks that a spoke has one line for each order, start and end,
 // and none that says what an agent was started with, or wrote.
-func requireLogLines(t *testing.T, n *fleet.Node, done, killed string) {
+func requireLogLines(t *testing.T, n *fleet.Process, done, killed string) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(n.Dir, "log"))
 	require.NoError(t, err)
 	log := string(raw)
 	for _, words := range []string{
-		`msg="order taken" kind=agent.spawn id=` + done + ` hub=lab`, `msg="agent started" id=` + done + ` attempt=1`,
-		`msg="agent ended" id=` + done + ` attempt=1 outcome=failed code=3`, `msg="order taken" kind=agent.spawn id=` + killed + ` hub=lab`,
+		`msg="order taken" kind=agent.spawn id=` + done + ` connection=lab`, `msg="agent started" id=` + done + ` attempt=1`,
+		`msg="agent ended" id=` + done + ` attempt=1 outcome=failed code=3`, `msg="order taken" kind=agent.spawn id=` + killed + ` connection=lab`,
 		`msg="agent started" id=` + killed, `msg="kill ordered by the host" id=` + killed, `msg="agent ended" id=` + killed + ` attempt=1 outcome=killed`,
 	} {
 		require.Equal(t, 1, strings.Count(log, words), words)

@@ -54,7 +54,7 @@ func startHub(t *testing.T, args ...string) *fleet.Mesh {
 	t.Helper()
 	m, err := fleet.New(t.Context(), program, "test", args...)
 	t.Cleanup(func() {
-		for _, n := range append([]*fleet.Node{m.Hub}, values(m.Spokes)...) {
+		for _, n := range append([]*fleet.Process{m.Hub}, values(m.Spokes)...) {
 			if t.Failed() {
 				t.Logf("%s said:\n%s", n.Name, n.LastWords())
 			}
@@ -67,8 +67,8 @@ func startHub(t *testing.T, args ...string) *fleet.Mesh {
 	return m
 }
 
-func values(m map[string]*fleet.Node) []*fleet.Node {
-	var list []*fleet.Node
+func values(m map[string]*fleet.Process) []*fleet.Process {
+	var list []*fleet.Process
 	for _, n := range m {
 		list = append(list, n)
 	}

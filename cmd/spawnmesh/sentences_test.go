@@ -46,25 +46,25 @@ func TestHowAnAgentStands(t *testing.T) {
 func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	conn := func(state store.ConnState, linked bool, says commands.LinkView) connectionView {
+	conn := func(state store.ConnState, linked bool, says commands.ConnectionView) connectionView {
 		return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: state}, Linked: linked, Liveness: "late", Slots: 4, Says: says}}
 	}
 	ordered, accepted := hub.AgentView{Mirror: store.Mirror{Spoke: "attic"}}, hub.AgentView{Mirror: store.Mirror{Spoke: "attic", AcceptedAt: &now}}
 	again := accepted
 	again.Attempt = 1
-	holds := commands.LinkView{State: "suspended", Reason: "holiday"}
+	holds := commands.ConnectionView{State: "suspended", Reason: "holiday"}
 	tests := map[string]struct {
 		agent hub.AgentView
 		conn  connectionView
 	}{
-		"it waits for the connection with attic, which is suspended":                                                                   {ordered, conn(store.Suspended, false, commands.LinkView{})},
-		"attic has accepted it and may have started it; what became of it is told when the connection, which is suspended, is resumed": {accepted, conn(store.Suspended, false, commands.LinkView{})},
+		"it waits for the connection with attic, which is suspended":                                                                   {ordered, conn(store.Suspended, false, commands.ConnectionView{})},
+		"attic has accepted it and may have started it; what became of it is told when the connection, which is suspended, is resumed": {accepted, conn(store.Suspended, false, commands.ConnectionView{})},
 		"it waits until attic resumes the connection, which it has suspended: holiday":                                                 {ordered, conn(store.Active, true, holds)},
-		"it waits for the link with attic, which is down (late)":                                                                       {ordered, conn(store.Active, false, commands.LinkView{})},
-		"attic has accepted it and may have started it; what became of it is told when the link, which is down (late), is up":          {accepted, conn(store.Active, false, commands.LinkView{})},
-		"it waits for attic to accept it":                {ordered, conn(store.Active, true, commands.LinkView{})},
-		"it waits for its next try":                      {again, conn(store.Active, true, commands.LinkView{})},
-		"it waits for a free slot on attic, which has 4": {accepted, conn(store.Active, true, commands.LinkView{})},
+		"it waits for the link with attic, which is down (late)":                                                                       {ordered, conn(store.Active, false, commands.ConnectionView{})},
+		"attic has accepted it and may have started it; what became of it is told when the link, which is down (late), is up":          {accepted, conn(store.Active, false, commands.ConnectionView{})},
+		"it waits for attic to accept it":                {ordered, conn(store.Active, true, commands.ConnectionView{})},
+		"it waits for its next try":                      {again, conn(store.Active, true, commands.ConnectionView{})},
+		"it waits for a free slot on attic, which has 4": {accepted, conn(store.Active, true, commands.ConnectionView{})},
 	}
 	for want, tt := range tests {
 		require.Equal(t, want, (&app{}).whyQueued(tt.agent, tt.conn))
@@ -76,13 +76,13 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 func TestConnectionsAsATable(t *testing.T) {
 	t.Parallel()
 	seen := time.Now().Add(-94 * time.Second)
-	spoke := func(name string, state store.ConnState, liveness string, says commands.LinkView) connectionView {
+	spoke := func(name string, state store.ConnState, liveness string, says commands.ConnectionView) connectionView {
 		return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: name, State: state, By: "uid:0", Reason: "holiday", Authority: store.Commands},
 			Liveness: liveness, LastSeen: &seen, Slots: 4, Running: 3, Queued: 20, Says: says}}
 	}
 	long := "lab says: two instances run with the key of barn and are heard by turns"
-	views := []connectionView{spoke("attic", store.Active, "alive", commands.LinkView{State: "active"}), spoke("barn", store.Active, "alive", commands.LinkView{State: "suspended", Reason: long}),
-		spoke("cellar", store.Active, "dead", commands.LinkView{}), spoke("loft", store.Suspended, "late", commands.LinkView{}), spoke("shed", store.Revoked, "never seen", commands.LinkView{})}
+	views := []connectionView{spoke("attic", store.Active, "alive", commands.ConnectionView{State: "active"}), spoke("barn", store.Active, "alive", commands.ConnectionView{State: "suspended", Reason: long}),
+		spoke("cellar", store.Active, "dead", commands.ConnectionView{}), spoke("loft", store.Suspended, "late", commands.ConnectionView{}), spoke("shed", store.Revoked, "never seen", commands.ConnectionView{})}
 	var out bytes.Buffer
 	a := &app{out: &out, output: "table"}
 

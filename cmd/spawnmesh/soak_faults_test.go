@@ -44,7 +44,7 @@ func (s *soak) swallow() {
 }
 
 func (s *soak) kill() {
-	n := s.node()
+	n := s.process()
 	s.say("%s is killed", n.Name)
 	n.Kill()
 	s.sleep(0, 2*time.Second)
@@ -53,7 +53,7 @@ func (s *soak) kill() {
 
 // killDatabase kills the server of a node, which starts it again.
 func (s *soak) killDatabase() {
-	n := s.node()
+	n := s.process()
 	raw, _ := os.ReadFile(filepath.Join(n.Dir, "pg", "postmaster.pid"))
 	line, _, _ := strings.Cut(string(raw), "\n")
 	pid, err := strconv.Atoi(line)
@@ -65,14 +65,14 @@ func (s *soak) killDatabase() {
 }
 
 func (s *soak) restart() {
-	n := s.node()
+	n := s.process()
 	s.say("%s is stopped and started", n.Name)
 	s.stop(n)
 	require.NoError(s.t, n.Start(s.ctx))
 }
 
 // stop stops a node in order. One whose database was just killed may say so.
-func (s *soak) stop(n *fleet.Node) {
+func (s *soak) stop(n *fleet.Process) {
 	if err := n.Stop(s.ctx); err != nil {
 		s.say("%v", err)
 		n.Kill()
@@ -80,7 +80,7 @@ func (s *soak) stop(n *fleet.Node) {
 }
 
 func (s *soak) freeze() {
-	n := s.node()
+	n := s.process()
 	s.say("%s is frozen", n.Name)
 	require.NoError(s.t, n.Cmd.Process.Signal(syscall.SIGSTOP))
 	s.sleep(time.Second, 5*time.Second)
@@ -88,7 +88,7 @@ func (s *soak) freeze() {
 }
 
 func (s *soak) backup() {
-	n := s.node()
+	n := s.process()
 	s.say("the database of %s is copied", n.Name)
 	s.stop(n)
 	s.copy(n, "pg", "backup")
@@ -99,8 +99,8 @@ func (s *soak) backup() {
 // restore puts a copy in the place of a node's database, as after the loss of a
 // disk.
 func (s *soak) restore() {
-	var copied []*fleet.Node
-	for _, n := range s.nodes() {
+	var copied []*fleet.Process
+	for _, n := range s.processes() {
 		if s.backups[n] {
 			copied = append(copied, n)
 		}
@@ -119,7 +119,7 @@ func (s *soak) restore() {
 	}
 }
 
-func (s *soak) copy(n *fleet.Node, from, to string) {
+func (s *soak) copy(n *fleet.Process, from, to string) {
 	to = filepath.Join(n.Dir, to)
 	require.NoError(s.t, os.RemoveAll(to))
 	out, err := exec.CommandContext(s.ctx, "cp", "-a", filepath.Join(n.Dir, from), to).CombinedOutput()

@@ -53,7 +53,7 @@ type soak struct {
 	rand    *rand.Rand
 	hubs    []*fleet.Mesh
 	links   []*soakLink
-	backups map[*fleet.Node]bool // whose database was copied
+	backups map[*fleet.Process]bool // whose database was copied
 	trace   trace
 
 	mu     sync.Mutex // guards orders
@@ -63,7 +63,7 @@ type soak struct {
 // A soakLink is a connection of a spoke to a hub, through a proxy of its own.
 type soakLink struct {
 	hub   *fleet.Mesh
-	spoke *fleet.Node
+	spoke *fleet.Process
 	proxy *meshtest.Proxy
 }
 
@@ -71,13 +71,13 @@ func newSoak(t *testing.T) *soak {
 	t.Helper()
 	seed := uint64(scale.Of(t, "SPAWNMESH_SOAK_SEED", 1))
 	t.Logf("SPAWNMESH_SOAK_SEED=%d repeats the choice of what happens", seed)
-	s := &soak{t: t, ctx: t.Context(), rand: rand.New(rand.NewPCG(seed, seed)), backups: map[*fleet.Node]bool{}, trace: newTrace(t),
+	s := &soak{t: t, ctx: t.Context(), rand: rand.New(rand.NewPCG(seed, seed)), backups: map[*fleet.Process]bool{}, trace: newTrace(t),
 		length: time.Duration(scale.Of(t, "SPAWNMESH_SOAK_SECONDS", 60)) * time.Second, output: scale.Of(t, "SPAWNMESH_SOAK_OUTPUT", 10<<20)}
 	lab, annex := startHub(t), startHub(t, "--name", "annex")
 	s.hubs = []*fleet.Mesh{lab, annex}
 	for i, name := range spokeNames {
 		hubs := s.hubs[:1+i/2] // the last two serve both
-		n := lab.Node(name, "spoke", "run", "--heartbeat", "1s", "--slots", "4", "--drain", "1s", "--lease", "1m")
+		n := lab.Process(name, "spoke", "run", "--heartbeat", "1s", "--slots", "4", "--drain", "1s", "--lease", "1m")
 		lab.Spokes[name] = n
 		require.NoError(t, os.MkdirAll(n.Dir, 0o711))
 		require.NoError(t, os.WriteFile(policy.File(n.Dir), []byte(policy.Presets["open"]), 0o644))
@@ -112,18 +112,18 @@ func (s *soak) sleep(least, most time.Duration) {
 
 func (s *soak) link() *soakLink { return s.links[s.rand.IntN(len(s.links))] }
 
-// node is any hub or spoke.
-func (s *soak) node() *fleet.Node {
-	nodes := s.nodes()
-	return nodes[s.rand.IntN(len(nodes))]
+// process is any hub or spoke.
+func (s *soak) process() *fleet.Process {
+	all := s.processes()
+	return all[s.rand.IntN(len(all))]
 }
 
-func (s *soak) nodes() []*fleet.Node {
-	nodes := []*fleet.Node{s.hubs[0].Hub, s.hubs[1].Hub}
+func (s *soak) processes() []*fleet.Process {
+	all := []*fleet.Process{s.hubs[0].Hub, s.hubs[1].Hub}
 	for _, name := range spokeNames {
-		nodes = append(nodes, s.hubs[0].Spokes[name])
+		all = append(all, s.hubs[0].Spokes[name])
 	}
-	return nodes
+	return all
 }
 
 // heal ends every fault, and joins anew where a backup no longer knows a connection.
@@ -132,7 +132,7 @@ func (s *soak) heal() {
 	for _, l := range s.links {
 		l.proxy.Heal()
 	}
-	for _, n := range s.nodes() {
+	for _, n := range s.processes() {
 		if n.Cmd == nil {
 			require.NoError(s.t, n.Start(s.ctx))
 		}

@@ -20,7 +20,7 @@ type usage struct {
 func (s *soak) usage() map[string]usage {
 	s.t.Helper()
 	all := map[string]usage{}
-	for i, n := range s.nodes() {
+	for i, n := range s.processes() {
 		u, err := usageOf(n)
 		require.NoError(s.t, err)
 		all[fmt.Sprint(i, " ", n.Name)] = u
@@ -28,7 +28,7 @@ func (s *soak) usage() map[string]usage {
 	return all
 }
 
-func usageOf(n *fleet.Node) (u usage, err error) {
+func usageOf(n *fleet.Process) (u usage, err error) {
 	dir := fmt.Sprintf("/proc/%d/", n.Cmd.Process.Pid)
 	files, err := os.ReadDir(dir + "fd")
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 const waitsForAgents = "stopping: waiting for running agents; a second signal leaves them to their shims at once"
 
 // says waits until a node has written words to its log, and returns the line.
-func says(t *testing.T, n *fleet.Node, words string) (line string) {
+func says(t *testing.T, n *fleet.Process, words string) (line string) {
 	t.Helper()
 	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for "+n.Name+" to say: "+words, func() (bool, error) {
 		raw, err := os.ReadFile(filepath.Join(n.Dir, "log"))
@@ -35,7 +35,7 @@ func says(t *testing.T, n *fleet.Node, words string) (line string) {
 }
 
 // ended waits until a node that was told to stop has stopped in order.
-func ended(t *testing.T, n *fleet.Node) {
+func ended(t *testing.T, n *fleet.Process) {
 	t.Helper()
 	cmd, over := n.Cmd, make(chan struct{})
 	go func() {

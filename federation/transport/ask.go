@@ -44,45 +44,45 @@ func (h *Hub) LetAsk(p Peer) error {
 // Questions hands what peers ask to handle and sends back what it returns, unless
 // that is empty, until ctx ends; it then returns nil. A peer asks about twice a
 // second at most. Up to 64 questions are handled at once.
-func (h *Hub) Questions(ctx context.Context, handle func(ctx context.Context, peer string, body []byte) (answer []byte)) error {
+func (h *Hub) Questions(ctx context.Context, handle func(ctx context.Context, conn string, body []byte) (answer []byte)) error {
 	h.prepare()
 	return h.serve(ctx, &h.joins, askSubject("*"), &presence{handle: handle, sender: h.gate.question})
 }
 
 // question checks what a peer that asks can make up: the subject is enforced by the
 // server, the reply subject is not. A connection has one question.
-func (g *gate) question(m *nats.Msg) (peer string, ok bool) {
-	peer, ok = parseAsk(m.Subject)
-	if !ok || !strings.HasPrefix(m.Reply, inbox(askUser(peer))+".") {
+func (g *gate) question(m *nats.Msg) (conn string, ok bool) {
+	conn, ok = parseAsk(m.Subject)
+	if !ok || !strings.HasPrefix(m.Reply, inbox(askUser(conn))+".") {
 		return "", false
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	a := g.askers[peer]
+	a := g.askers[conn]
 	if a == nil || a.asked {
 		return "", false
 	}
 	a.asked = true
-	return peer, true
+	return conn, true
 }
 
 // admitAsker lets c into the account JOIN, where there are no queues, to send one
 // subject and hear its own inbox.
-func (g *gate) admitAsker(c server.ClientAuthentication, peer, nkey string) bool {
+func (g *gate) admitAsker(c server.ClientAuthentication, conn, nkey string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	a := g.askers[peer]
+	a := g.askers[conn]
 	acc, ready := g.account(accountJoin)
 	if a == nil || a.nkey != nkey || !ready || !g.opened || time.Since(a.since) < g.askEvery || a.client != nil && g.alive(a.client) {
 		return false
 	}
 	a.client, a.since, a.asked = c, time.Now(), false
-	user := askUser(peer)
+	user := askUser(conn)
 	c.RegisterUser(&server.User{
 		Username: user,
 		Account:  acc,
 		Permissions: &server.Permissions{
-			Publish:   &server.SubjectPermission{Allow: []string{askSubject(peer)}},
+			Publish:   &server.SubjectPermission{Allow: []string{askSubject(conn)}},
 			Subscribe: &server.SubjectPermission{Allow: []string{inbox(user) + ".>"}},
 		},
 		ConnectionDeadline: time.Now().Add(askFor),

@@ -9,14 +9,16 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // questions answers what is asked with the name of who asks and the question.
 func questions(t *testing.T, h *Hub) {
 	t.Helper()
 	run(t, func(ctx context.Context) error {
-		return h.Questions(ctx, func(_ context.Context, peer string, body []byte) []byte {
-			return []byte(peer + " asks " + string(body))
+		return h.Questions(ctx, func(_ context.Context, conn string, body []byte) []byte {
+			return []byte(conn + " asks " + string(body))
 		})
 	})
 }
@@ -64,14 +66,14 @@ func TestAPeerThatAsksCanDoNothingElse(t *testing.T) {
 	h := startHub(t, nil)
 	var asked, beats atomic.Int64
 	run(t, func(ctx context.Context) error {
-		return h.Questions(ctx, func(_ context.Context, peer string, body []byte) []byte {
+		return h.Questions(ctx, func(_ context.Context, conn string, body []byte) []byte {
 			asked.Add(1)
 			return []byte("told")
 		})
 	})
 	present(t, h, func(context.Context, string, []byte) []byte { beats.Add(1); return []byte("beat") })
 	admit(t, h, "attic")
-	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, "c")))
+	requireSent(t, h.Publish(t.Context(), spawns("attic", commands.QueueRun, "c")))
 	letAsk(t, h, "cellar")
 	k := letAsk(t, h, "attic")
 	h.Cut("attic")
@@ -88,9 +90,9 @@ func TestAPeerThatAsksCanDoNothingElse(t *testing.T) {
 	_, err = nc.ChanSubscribe(own, loot)
 	require.NoError(t, err)
 
-	next := hubAPI + ".CONSUMER.MSG.NEXT." + streamCommands + "." + consumerName("attic", LaneRun)
-	for _, s := range []string{beatSubject("attic"), askSubject("cellar"), reportSubject("attic", KindEvent), reportSubject("attic", KindResult), reportSubject("attic", KindLog),
-		next, "$JS.API.CONSUMER.MSG.NEXT." + streamCommands + "." + consumerName("attic", LaneRun), "$JS.API.STREAM.NAMES", joinSubject("aaaaaaaaaaaaaaaaaaaa", "hello")} {
+	next := hubAPI + ".CONSUMER.MSG.NEXT." + streamCommands + "." + consumerName("attic", commands.QueueRun)
+	for _, s := range []string{beatSubject("attic"), askSubject("cellar"), reportSubject("attic", commands.QueueEvents), reportSubject("attic", commands.QueueResults), reportSubject("attic", commands.QueueLogs),
+		next, "$JS.API.CONSUMER.MSG.NEXT." + streamCommands + "." + consumerName("attic", commands.QueueRun), "$JS.API.STREAM.NAMES", joinSubject("aaaaaaaaaaaaaaaaaaaa", "hello")} {
 		require.NoError(t, nc.PublishRequest(s, own, []byte("x")))
 	}
 	require.NoError(t, nc.PublishRequest(askSubject("attic"), inbox(askUser("cellar"))+".x", nil))

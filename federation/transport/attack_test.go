@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // rawPeer connects with the key of an admitted peer and nothing of ours in
@@ -52,14 +54,14 @@ func newRobbery(t *testing.T) *robbery {
 	t.Helper()
 	r := &robbery{h: startHub(t, nil)}
 	admit(t, r.h, "thief", "victim")
-	requireSent(t, r.h.Publish(t.Context(), append(spawns("victim", LaneRun, "for-victim", "later"), spawns("thief", LaneRun, "for-thief")...)))
+	requireSent(t, r.h.Publish(t.Context(), append(spawns("victim", commands.QueueRun, "for-victim", "later"), spawns("thief", commands.QueueRun, "for-thief")...)))
 	r.attacker = rawPeer(t, r.h, "thief")
 	r.inbox = r.attacker.NewInbox()
 	_, err := r.attacker.Subscribe(r.inbox+".*", r.got)
 	require.NoError(t, err)
 	r.victimsJS, err = jetstream.NewWithAPIPrefix(rawPeer(t, r.h, "victim"), hubAPI)
 	require.NoError(t, err)
-	consumer, err := r.victimsJS.Consumer(t.Context(), streamCommands, consumerName("victim", LaneRun))
+	consumer, err := r.victimsJS.Consumer(t.Context(), streamCommands, consumerName("victim", commands.QueueRun))
 	require.NoError(t, err)
 	r.held, err = consumer.Next(jetstream.FetchMaxWait(patience))
 	require.NoError(t, err)
@@ -93,7 +95,7 @@ func (r *robbery) ask(t *testing.T, subject, body string) {
 // that is allowed has gone the same way and its answer is back.
 func (r *robbery) settle(t *testing.T) {
 	t.Helper()
-	_, err := r.attacker.Request(hubAPI+".CONSUMER.INFO.COMMANDS."+consumerName("thief", LaneRun), nil, patience)
+	_, err := r.attacker.Request(hubAPI+".CONSUMER.INFO.COMMANDS."+consumerName("thief", commands.QueueRun), nil, patience)
 	require.NoError(t, err)
 	require.NoError(t, r.h.main.get().nc.Flush())
 	require.NoError(t, r.attacker.Flush())
@@ -108,12 +110,12 @@ func (r *robbery) requireUnharmed(t *testing.T) {
 	require.Empty(t, r.loot)
 	r.mu.Unlock()
 	js := r.h.main.get().js
-	commands, err := js.Stream(t.Context(), streamCommands)
+	stream, err := js.Stream(t.Context(), streamCommands)
 	require.NoError(t, err)
-	info, err := commands.Info(t.Context(), jetstream.WithSubjectFilter(">"))
+	info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter(">"))
 	require.NoError(t, err)
-	require.Equal(t, map[string]uint64{commandSubject("victim", LaneRun, "spawn"): 2, commandSubject("thief", LaneRun, "spawn"): 1}, info.State.Subjects)
-	consumer, err := js.Consumer(t.Context(), streamCommands, consumerName("victim", LaneRun))
+	require.Equal(t, map[string]uint64{commandSubject("victim", commands.QueueRun, "spawn"): 2, commandSubject("thief", commands.QueueRun, "spawn"): 1}, info.State.Subjects)
+	consumer, err := js.Consumer(t.Context(), streamCommands, consumerName("victim", commands.QueueRun))
 	require.NoError(t, err)
 	require.Equal(t, 1, consumer.CachedInfo().NumAckPending)
 	require.Equal(t, uint64(1), consumer.CachedInfo().NumPending)
@@ -140,8 +142,8 @@ func TestAPeerReachesNothingButItsOwn(t *testing.T) {
 				r.listen(t, s)
 			}
 			// One that is on its way while the attacker listens.
-			requireSent(t, r.h.Publish(t.Context(), spawns("victim", LaneControl, "overheard")))
-			consumer, err := r.victimsJS.Consumer(t.Context(), streamCommands, consumerName("victim", LaneControl))
+			requireSent(t, r.h.Publish(t.Context(), spawns("victim", commands.QueueControl, "overheard")))
+			consumer, err := r.victimsJS.Consumer(t.Context(), streamCommands, consumerName("victim", commands.QueueControl))
 			require.NoError(t, err)
 			m, err := consumer.Next(jetstream.FetchMaxWait(patience))
 			require.NoError(t, err)
@@ -149,9 +151,9 @@ func TestAPeerReachesNothingButItsOwn(t *testing.T) {
 		},
 		"4 pulling from another's queue": func(t *testing.T) {
 			for _, api := range []string{"$JS.API", "$JS.hub.API", hubAPI} {
-				for _, lane := range []string{"victim_run", "victim_ctl"} {
-					r.ask(t, api+".CONSUMER.MSG.NEXT.COMMANDS."+lane, "")
-					r.ask(t, api+".CONSUMER.INFO.COMMANDS."+lane, "")
+				for _, queue := range []string{"victim_run", "victim_ctl"} {
+					r.ask(t, api+".CONSUMER.MSG.NEXT.COMMANDS."+queue, "")
+					r.ask(t, api+".CONSUMER.INFO.COMMANDS."+queue, "")
 				}
 				for _, g := range groups {
 					r.ask(t, api+".CONSUMER.MSG.NEXT."+g.stream("victim")+"."+takeName, "")
@@ -245,7 +247,7 @@ func TestAPeerReachesNothingButItsOwn(t *testing.T) {
 	// refused for want of a connection.
 	own, err := jetstream.NewWithAPIPrefix(r.attacker, hubAPI)
 	require.NoError(t, err)
-	consumer, err := own.Consumer(t.Context(), streamCommands, consumerName("thief", LaneRun))
+	consumer, err := own.Consumer(t.Context(), streamCommands, consumerName("thief", commands.QueueRun))
 	require.NoError(t, err)
 	m, err := consumer.Next(jetstream.FetchMaxWait(patience))
 	require.NoError(t, err)
@@ -264,13 +266,13 @@ func TestATakenIDIsNotATakenName(t *testing.T) {
 	thief, victim := startLink(t, h, "thief"), startLink(t, h, "victim")
 	var thiefs, victims basket[Report]
 
-	requireSent(t, thief.Publish(t.Context(), []Report{{Kind: KindEvent, ID: "known", Envelope: []byte("forged")}}))
-	requireSent(t, victim.Publish(t.Context(), []Report{{Kind: KindEvent, ID: "known"}, {Kind: KindEvent, ID: "not-known"}}))
+	requireSent(t, thief.Publish(t.Context(), []Report{{Queue: commands.QueueEvents, ID: "known", Envelope: []byte("forged")}}))
+	requireSent(t, victim.Publish(t.Context(), []Report{{Queue: commands.QueueEvents, ID: "known"}, {Queue: commands.QueueEvents, ID: "not-known"}}))
 	run(t, h.reports("thief", &thiefs))
 	run(t, h.reports("victim", &victims))
 
 	require.Equal(t, []string{"known", "not-known"}, reportIDs(victims.await(t, 2)))
-	require.Equal(t, "thief known", thiefs.await(t, 1)[0].Peer+" "+thiefs.all()[0].ID)
+	require.Equal(t, "thief known", thiefs.await(t, 1)[0].Conn+" "+thiefs.all()[0].ID)
 }
 
 func TestLoginsThatAreRefused(t *testing.T) {
@@ -290,9 +292,9 @@ func TestLoginsThatAreRefused(t *testing.T) {
 		"the system account":                 nats.UserInfo(accountSystem, h.gate.secret),
 		"a peer's name as user":              nats.UserInfo("attic", "attic"),
 		"a token":                            nats.Token(h.gate.secret),
-		"a join user without a session":      nats.UserInfo("join_", ""),
+		"a join user without an id":          nats.UserInfo("join_", ""),
 		"a join user with a wildcard":        nats.UserInfo("join_*", ""),
-		"a join user with a short session":   nats.UserInfo("join_ABC", ""),
+		"a join user with a short id":        nats.UserInfo("join_ABC", ""),
 	}
 	for name, login := range logins {
 		t.Run(name, func(t *testing.T) {

@@ -26,12 +26,12 @@ const peerDeadline = 12 * time.Hour // of a peer's connection; it redials
 // may call the server with mu held.
 type gate struct {
 	log      *slog.Logger
-	secret   string                                                         // of the users inside this process
-	joinUser func(session string, exporter []byte) (invite string, ok bool) // nil: nobody joins
-	joinFull func(invite string)                                            // nil: nobody is told
-	linked   func(peer string)                                              // told of each new link, after it was let in
-	joinFor  time.Duration                                                  // how long a connection that joins lasts
-	askEvery time.Duration                                                  // between two connections of one peer that asks
+	secret   string                                                        // of the users inside this process
+	joinUser func(joinID string, exporter []byte) (invite string, ok bool) // nil: nobody joins
+	joinFull func(invite string)                                           // nil: nobody is told
+	linked   func(conn string)                                             // told of each new link, after it was let in
+	joinFor  time.Duration                                                 // how long a connection that joins lasts
+	askEvery time.Duration                                                 // between two connections of one peer that asks
 
 	mu      sync.Mutex
 	current *server.Server // that runs now, or nil
@@ -153,70 +153,70 @@ func (g *gate) admitInside(c server.ClientAuthentication, account, password stri
 }
 
 func (g *gate) admitPeer(c server.ClientAuthentication, nkey string) bool {
-	peer, older := g.register(c, nkey)
-	if peer == "" {
+	conn, older := g.register(c, nkey)
+	if conn == "" {
 		return false
 	}
 	if len(older) > 0 {
-		g.log.Warn("a second connection with the key of a peer replaces the first; if this goes on, the key was copied", "peer", peer)
+		g.log.Warn("a second connection with the key of a peer replaces the first; if this goes on, the key was copied", "conn", conn)
 		g.disconnect(older)
 	}
 	if g.linked != nil {
-		g.linked(peer)
+		g.linked(conn)
 	}
 	return true
 }
 
 // register lets a connection in and returns which peer it is and which
 // connections of that peer it replaces.
-func (g *gate) register(c server.ClientAuthentication, nkey string) (peer string, older []connection) {
+func (g *gate) register(c server.ClientAuthentication, nkey string) (conn string, older []connection) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	peer, known := g.keys[nkey]
-	acc, ready := g.account(accountName(peer))
+	conn, known := g.keys[nkey]
+	acc, ready := g.account(accountName(conn))
 	if !known || !ready || !g.opened {
 		return "", nil
 	}
-	a := g.peers[peer]
+	a := g.peers[conn]
 	older = slices.DeleteFunc(a.conns, func(old connection) bool { return !g.alive(old.client) })
 	if slices.ContainsFunc(older, func(old connection) bool { return old.client.GetID() == c.GetID() }) {
 		return "", nil // a second CONNECT on one connection
 	}
 	a.conns = []connection{{client: c, since: time.Now()}}
 	c.RegisterUser(&server.User{
-		Username:           peer,
+		Username:           conn,
 		Account:            acc,
-		Permissions:        peerPermissions(peer),
+		Permissions:        peerPermissions(conn),
 		ConnectionDeadline: time.Now().Add(peerDeadline),
 	})
-	return peer, older
+	return conn, older
 }
 
-func peerPermissions(peer string) *server.Permissions {
+func peerPermissions(conn string) *server.Permissions {
 	p := &server.Permissions{
 		Publish:   &server.SubjectPermission{},
-		Subscribe: &server.SubjectPermission{Allow: []string{inbox(peer) + ".>"}},
+		Subscribe: &server.SubjectPermission{Allow: []string{inbox(conn) + ".>"}},
 	}
-	for _, d := range doors(peer) {
+	for _, d := range doors(conn) {
 		p.Publish.Allow = append(p.Publish.Allow, d.outside)
 	}
 	return p
 }
 
 // admit lets nkey in as peer from now on.
-func (g *gate) admit(peer, nkey string) error {
+func (g *gate) admit(conn, nkey string) error {
 	if !nkeys.IsValidPublicUserKey(nkey) {
-		return fmt.Errorf("admitting %s: %q is not a public user nkey", peer, nkey)
+		return fmt.Errorf("admitting %s: %q is not a public user nkey", conn, nkey)
 	}
 	g.mu.Lock()
-	if owner, taken := g.keys[nkey]; taken && owner != peer {
+	if owner, taken := g.keys[nkey]; taken && owner != conn {
 		g.mu.Unlock()
-		return fmt.Errorf("admitting %s: its key is the key of %s", peer, owner)
+		return fmt.Errorf("admitting %s: its key is the key of %s", conn, owner)
 	}
-	a := g.peers[peer]
+	a := g.peers[conn]
 	if a == nil {
 		a = &admission{}
-		g.peers[peer] = a
+		g.peers[conn] = a
 	}
 	var stale []connection
 	if a.nkey != nkey {
@@ -224,7 +224,7 @@ func (g *gate) admit(peer, nkey string) error {
 		stale, a.conns = a.conns, nil
 	}
 	a.nkey = nkey
-	g.keys[nkey] = peer
+	g.keys[nkey] = conn
 	g.mu.Unlock()
 	g.disconnect(stale)
 	return nil
@@ -233,10 +233,10 @@ func (g *gate) admit(peer, nkey string) error {
 // cut refuses peer from now on and ends its connections. What the peer sent
 // and the server has not looked at yet is refused as well: permissions go
 // before the connection does.
-func (g *gate) cut(peer string) {
+func (g *gate) cut(conn string) {
 	g.mu.Lock()
 	var conns []connection
-	if a := g.peers[peer]; a != nil {
+	if a := g.peers[conn]; a != nil {
 		delete(g.keys, a.nkey)
 		conns, a.nkey, a.conns = a.conns, "", nil
 	}

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // Messages carry 512 bytes, every store syncs, and everything goes over
@@ -16,15 +18,15 @@ import (
 func benchReports(n int) []Report {
 	all := make([]Report, n)
 	for i := range all {
-		all[i] = Report{Kind: KindEvent, ID: rand.Text(), Envelope: make([]byte, 512)}
+		all[i] = Report{Queue: commands.QueueEvents, ID: rand.Text(), Envelope: make([]byte, 512)}
 	}
 	return all
 }
 
-func benchCommands(peer string, n int) []Command {
+func benchCommands(conn string, n int) []Command {
 	all := make([]Command, n)
 	for i := range all {
-		all[i] = Command{Peer: peer, Lane: LaneRun, Verb: "spawn", ID: rand.Text(), Envelope: make([]byte, 512)}
+		all[i] = Command{Conn: conn, Queue: commands.QueueRun, Verb: "spawn", ID: rand.Text(), Envelope: make([]byte, 512)}
 	}
 	return all
 }
@@ -82,7 +84,7 @@ func BenchmarkCommands(b *testing.B) {
 	h, k := benchHub(b)
 	c := newCounter()
 	run(b, func(ctx context.Context) error {
-		return k.Commands(ctx, LaneRun, most(64), func(_ context.Context, got []Command) error { return c.took(len(got)) })
+		return k.Commands(ctx, commands.QueueRun, most(64), func(_ context.Context, got []Command) error { return c.took(len(got)) })
 	})
 	const n = 256
 	for b.Loop() {
@@ -105,7 +107,7 @@ func BenchmarkDrainCommands(b *testing.B) {
 		c.left.Store(n)
 		b.StartTimer()
 		run(b, func(ctx context.Context) error {
-			return k.Commands(ctx, LaneRun, most(64), func(_ context.Context, got []Command) error { return c.took(len(got)) })
+			return k.Commands(ctx, commands.QueueRun, most(64), func(_ context.Context, got []Command) error { return c.took(len(got)) })
 		})
 		<-c.done
 	}
@@ -133,8 +135,8 @@ func BenchmarkRoundTrip(b *testing.B) {
 	h, k := benchHub(b)
 	back := make(chan struct{}, 1)
 	run(b, func(ctx context.Context) error {
-		return k.Commands(ctx, LaneRun, most(64), func(ctx context.Context, c []Command) error {
-			requireSent(b, k.Publish(ctx, []Report{{Kind: KindEvent, ID: rand.Text(), Envelope: c[0].Envelope}}))
+		return k.Commands(ctx, commands.QueueRun, most(64), func(ctx context.Context, c []Command) error {
+			requireSent(b, k.Publish(ctx, []Report{{Queue: commands.QueueEvents, ID: rand.Text(), Envelope: c[0].Envelope}}))
 			return nil
 		})
 	})
@@ -154,9 +156,9 @@ func BenchmarkBoot(b *testing.B) {
 		b.Run(fmt.Sprintf("peers=%d", n), func(b *testing.B) {
 			h := startHub(b, nil)
 			admit(b, h, ids("peer", n)...)
-			for _, peer := range ids("peer", n) {
-				run(b, func(ctx context.Context) error { return h.Reports(ctx, peer, most(100), nil) })
-				run(b, func(ctx context.Context) error { return h.Logs(ctx, peer, most(100), nil) })
+			for _, conn := range ids("peer", n) {
+				run(b, func(ctx context.Context) error { return h.Reports(ctx, conn, most(100), nil) })
+				run(b, func(ctx context.Context) error { return h.Logs(ctx, conn, most(100), nil) })
 			}
 			for b.Loop() {
 				if err := h.engine.restart(b.Context()); err != nil {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // onLog calls then for every line that is logged, before whoever logs goes on.
@@ -86,8 +88,8 @@ func TestAHubHasLanesForThousandsOfPeers(t *testing.T) {
 	t.Parallel()
 	h := startHub(t, nil)
 
-	for _, peer := range ids("peer", 1001) {
-		_, err := h.main.get().js.CreateOrUpdateConsumer(t.Context(), streamCommands, laneConsumer(peer, LaneRun))
+	for _, conn := range ids("peer", 1001) {
+		_, err := h.main.get().js.CreateOrUpdateConsumer(t.Context(), streamCommands, commandConsumer(conn, commands.QueueRun))
 		require.NoError(t, err)
 	}
 }

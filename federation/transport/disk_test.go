@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // fillDisk lets no file of this process grow until the returned function is
@@ -58,14 +60,14 @@ func TestAHubRecoversFromAFullDisk(t *testing.T) {
 	})
 	admit(t, h, "attic")
 	k := startLink(t, h, "attic")
-	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, "c-0")))
+	requireSent(t, h.Publish(t.Context(), spawns("attic", commands.QueueRun, "c-0")))
 	requireSent(t, k.Publish(t.Context(), events("r-0")))
 
 	free := fillDisk(t)
 	t.Cleanup(free)
 	brief, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	require.ErrorIs(t, h.Publish(brief, spawns("attic", LaneRun, "c-1"))[0], ErrUnavailable)
+	require.ErrorIs(t, h.Publish(brief, spawns("attic", commands.QueueRun, "c-1"))[0], ErrUnavailable)
 	require.ErrorIs(t, h.Healthy(t.Context()), ErrUnavailable)
 	eventually(t, func() bool { return strings.Contains(lines.String(), "takes no writes") }, "a line in the log")
 	require.NotContains(t, lines.String(), "restarted")
@@ -74,13 +76,13 @@ func TestAHubRecoversFromAFullDisk(t *testing.T) {
 	eventually(t, func() bool { return h.Healthy(t.Context()) == nil && k.State().Up }, "recovery")
 	t.Logf("recovered in %v", time.Since(began))
 
-	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, "c-1")))
+	requireSent(t, h.Publish(t.Context(), spawns("attic", commands.QueueRun, "c-1")))
 	requireSent(t, k.Publish(t.Context(), events("r-1")))
-	var commands basket[Command]
+	var cmds basket[Command]
 	var reports basket[Report]
-	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, most(10), commands.add) })
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, commands.QueueRun, most(10), cmds.add) })
 	run(t, h.reports("attic", &reports))
-	require.Equal(t, []string{"c-0", "c-1"}, commandIDs(commands.await(t, 2)))
+	require.Equal(t, []string{"c-0", "c-1"}, commandIDs(cmds.await(t, 2)))
 	require.Equal(t, []string{"r-0", "r-1"}, reportIDs(reports.await(t, 2)))
 	require.Equal(t, 1, strings.Count(lines.String(), "server was restarted"))
 }

@@ -11,12 +11,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // pile makes reports of half a megabyte each.
-func pile(kind, prefix string, megabytes int) (all []Report) {
+func pile(queue, prefix string, megabytes int) (all []Report) {
 	for _, id := range ids(prefix, 2*megabytes) {
-		all = append(all, Report{Kind: kind, ID: id, Envelope: bytes.Repeat([]byte("x"), 500<<10)})
+		all = append(all, Report{Queue: queue, ID: id, Envelope: bytes.Repeat([]byte("x"), 500<<10)})
 	}
 	return all
 }
@@ -31,8 +33,8 @@ func TestAHubReadsWhatPiledUp(t *testing.T) {
 	before := h.main.get()
 	for _, name := range names {
 		k := startLink(t, h, name)
-		requireSent(t, k.Publish(t.Context(), pile(KindEvent, "r", 8)))
-		requireSent(t, k.Publish(t.Context(), pile(KindLog, "l", 8)))
+		requireSent(t, k.Publish(t.Context(), pile(commands.QueueEvents, "r", 8)))
+		requireSent(t, k.Publish(t.Context(), pile(commands.QueueLogs, "l", 8)))
 	}
 	var baskets [8]basket[Report]
 	var largest atomic.Int64
@@ -69,14 +71,14 @@ func TestALinkReadsWhatPiledUp(t *testing.T) {
 	admit(t, h, "attic")
 	var large []Command
 	for _, id := range ids("c", 100) {
-		large = append(large, Command{Peer: "attic", Lane: LaneRun, Verb: "spawn", ID: id, Envelope: bytes.Repeat([]byte("x"), 250<<10)})
+		large = append(large, Command{Conn: "attic", Queue: commands.QueueRun, Verb: "spawn", ID: id, Envelope: bytes.Repeat([]byte("x"), 250<<10)})
 	}
 	requireSent(t, h.Publish(t.Context(), large))
 	k := startLink(t, h, "attic")
 	before := k.conns.get()
 	var got basket[Command]
 
-	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, most(1000), got.add) })
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, commands.QueueRun, most(1000), got.add) })
 
 	require.Equal(t, ids("c", 100), commandIDs(got.await(t, 100)))
 	require.Same(t, before, k.conns.get(), "the link was dropped")
@@ -98,8 +100,8 @@ func TestAFloodTakesOnlyItsOwnShare(t *testing.T) {
 	}
 	run(t, func(ctx context.Context) error { return h.Reports(ctx, "thief", most(1000), choke) })
 	run(t, func(ctx context.Context) error { return h.Logs(ctx, "thief", most(1000), choke) })
-	for _, kind := range []string{KindEvent, KindLog} {
-		require.ErrorIs(t, errors.Join(thief.Publish(t.Context(), pile(kind, "flood-"+kind, 10))...), ErrQuota)
+	for _, queue := range []string{commands.QueueEvents, commands.QueueLogs} {
+		require.ErrorIs(t, errors.Join(thief.Publish(t.Context(), pile(queue, "flood-"+queue, 10))...), ErrQuota)
 	}
 	for range 2 {
 		next(t, stuck)
@@ -109,7 +111,7 @@ func TestAFloodTakesOnlyItsOwnShare(t *testing.T) {
 	shouts.Go(func() {
 		for body := make([]byte, maxBeat/2); shouting.Err() == nil; {
 			_ = thief.conns.get().nc.Publish(beatSubject("thief"), body)
-			_ = thief.conns.get().nc.Publish(reportSubject("thief", KindLog), body)
+			_ = thief.conns.get().nc.Publish(reportSubject("thief", commands.QueueLogs), body)
 		}
 	})
 	defer shouts.Wait()
@@ -119,13 +121,13 @@ func TestAFloodTakesOnlyItsOwnShare(t *testing.T) {
 	run(t, h.logs("victim", &got))
 
 	for i := range 20 {
-		requireSent(t, victim.Publish(t.Context(), append(pile(KindEvent, fmt.Sprintf("r-%d", i), 1), pile(KindLog, fmt.Sprintf("l-%d", i), 1)...)))
+		requireSent(t, victim.Publish(t.Context(), append(pile(commands.QueueEvents, fmt.Sprintf("r-%d", i), 1), pile(commands.QueueLogs, fmt.Sprintf("l-%d", i), 1)...)))
 		_, err := victim.Beat(t.Context(), nil)
 		require.NoError(t, err)
 		got.await(t, 4*(i+1))
 	}
 
-	requireSent(t, h.Publish(t.Context(), spawns("victim", LaneRun, "c")))
+	requireSent(t, h.Publish(t.Context(), spawns("victim", commands.QueueRun, "c")))
 	require.LessOrEqual(t, queueOf(t, h, "thief", "logs").Bytes, h.ReportBytes)
 }
 
@@ -138,11 +140,11 @@ func TestLogsDoNotHoldUpResults(t *testing.T) {
 	run(t, func(ctx context.Context) error {
 		return h.Logs(ctx, "attic", most(100), func(context.Context, []Report) error { return errors.New("no room for logs") })
 	})
-	require.ErrorIs(t, errors.Join(k.Publish(t.Context(), pile(KindLog, "l", 4))...), ErrQuota)
+	require.ErrorIs(t, errors.Join(k.Publish(t.Context(), pile(commands.QueueLogs, "l", 4))...), ErrQuota)
 	var got basket[Report]
 	run(t, h.reports("attic", &got))
 
-	requireSent(t, k.Publish(t.Context(), []Report{{Kind: KindResult, ID: "r", Envelope: []byte("done")}}))
+	requireSent(t, k.Publish(t.Context(), []Report{{Queue: commands.QueueResults, ID: "r", Envelope: []byte("done")}}))
 
 	require.Equal(t, "r", got.await(t, 1)[0].ID)
 }

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // A Queue is what is known of messages that wait to be read.
 type Queue struct {
-	Peer     string    // id of the connection
+	Conn     string    // id of the connection
 	Name     string    // "reports" or "logs" at a hub, "run" or "ctl" at a link
 	Messages int       // that wait or are being handled; packs count once
 	Bytes    int64     // of them on the hub's disk; 0 at a link, which is not told
@@ -75,17 +77,17 @@ func (g *gauges) of(from group) *gauge {
 	return &g.reports
 }
 
-func (h *Hub) gaugesOf(peer string) *gauges {
-	g, ok := h.gauges.Load(peer)
+func (h *Hub) gaugesOf(conn string) *gauges {
+	g, ok := h.gauges.Load(conn)
 	if !ok {
-		g, _ = h.gauges.LoadOrStore(peer, &gauges{})
+		g, _ = h.gauges.LoadOrStore(conn, &gauges{})
 	}
 	return g.(*gauges)
 }
 
 // Traffic returns the counters of one peer.
-func (h *Hub) Traffic(peer string) (t Traffic) {
-	all := h.gaugesOf(peer)
+func (h *Hub) Traffic(conn string) (t Traffic) {
+	all := h.gaugesOf(conn)
 	for _, g := range []*gauge{&all.reports, &all.logs, &all.beats} {
 		t.Messages += g.messages.Load()
 		t.Bytes += g.bytes.Load()
@@ -107,15 +109,15 @@ func (h *Hub) Queues() []Queue {
 	}
 	var all []Queue
 	for _, s := range account.Streams {
-		if peer, from, ok := parseStream(s.Name); ok {
-			q := Queue{Peer: peer, Name: from.name, Messages: int(s.State.Msgs), Bytes: int64(s.State.Bytes)}
+		if conn, from, ok := parseStream(s.Name); ok {
+			q := Queue{Conn: conn, Name: from.name, Messages: int(s.State.Msgs), Bytes: int64(s.State.Bytes)}
 			if q.Messages > 0 {
 				q.Oldest = s.State.FirstTime
 			}
-			all = append(all, h.gaugesOf(peer).of(from).describe(q))
+			all = append(all, h.gaugesOf(conn).of(from).describe(q))
 		}
 	}
-	slices.SortFunc(all, func(a, b Queue) int { return cmp.Or(cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(all, func(a, b Queue) int { return cmp.Or(cmp.Compare(a.Conn, b.Conn), cmp.Compare(a.Name, b.Name)) })
 	return all
 }
 
@@ -129,23 +131,23 @@ func (h *Hub) Healthy(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return probe(ctx, l, streamCommands, commandSubject(probeToken, LaneControl, "probe"))
+	return probe(ctx, l, streamCommands, commandSubject(probeToken, commands.QueueControl, "probe"))
 }
 
-// Queues asks the hub what waits for this spoke, lane by lane.
+// Queues asks the hub what waits for this spoke, queue by queue.
 func (k *Link) Queues(ctx context.Context) ([]Queue, error) {
 	l := k.conns.get()
 	if l == nil {
 		return nil, k.down()
 	}
-	all := make([]Queue, 0, len(lanes))
-	for i, lane := range lanes {
-		c, err := l.js.Consumer(ctx, streamCommands, consumerName(k.ID, lane))
+	all := make([]Queue, 0, len(commandQueues))
+	for i, queue := range commandQueues {
+		c, err := l.js.Consumer(ctx, streamCommands, consumerName(k.ID, queue))
 		if err != nil {
 			return nil, fmt.Errorf("asking the hub what waits: %w: %w", ErrUnavailable, err)
 		}
 		info := c.CachedInfo()
-		all = append(all, k.gauges[i].describe(Queue{Peer: k.ID, Name: lane, Messages: int(info.NumPending) + info.NumAckPending}))
+		all = append(all, k.gauges[i].describe(Queue{Conn: k.ID, Name: queue, Messages: int(info.NumPending) + info.NumAckPending}))
 	}
 	return all, nil
 }

@@ -8,17 +8,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // queueOf is what the hub knows of one queue.
-func queueOf(t testing.TB, h *Hub, peer, name string) Queue {
+func queueOf(t testing.TB, h *Hub, conn, name string) Queue {
 	t.Helper()
 	for _, q := range h.Queues() {
-		if q.Peer == peer && q.Name == name {
+		if q.Conn == conn && q.Name == name {
 			return q
 		}
 	}
-	require.FailNow(t, "no such queue", "%s of %s", name, peer)
+	require.FailNow(t, "no such queue", "%s of %s", name, conn)
 	return Queue{}
 }
 
@@ -75,22 +77,22 @@ func TestALinkKnowsWhatWaitsForIt(t *testing.T) {
 	t.Parallel()
 	h := startHub(t, nil)
 	admit(t, h, "attic")
-	requireSent(t, h.Publish(t.Context(), append(spawns("attic", LaneRun, "c-0"), spawns("attic", LaneControl, "k-0")...)))
+	requireSent(t, h.Publish(t.Context(), append(spawns("attic", commands.QueueRun, "c-0"), spawns("attic", commands.QueueControl, "k-0")...)))
 	k := startLink(t, h, "attic")
 	var got basket[Command]
-	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneControl, most(10), got.add) })
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, commands.QueueControl, most(10), got.add) })
 	got.await(t, 1)
 
-	var lanes []Queue
+	var queues []Queue
 	eventually(t, func() bool {
 		var err error
-		lanes, err = k.Queues(t.Context())
+		queues, err = k.Queues(t.Context())
 		require.NoError(t, err)
-		return lanes[1].Messages == 0 && !lanes[1].Progress.IsZero()
-	}, "progress of the control lane")
+		return queues[1].Messages == 0 && !queues[1].Progress.IsZero()
+	}, "progress of the control queue")
 
-	require.Equal(t, Queue{Peer: "attic", Name: LaneRun, Messages: 1}, lanes[0])
-	require.True(t, lanes[1].Read)
+	require.Equal(t, Queue{Conn: "attic", Name: commands.QueueRun, Messages: 1}, queues[0])
+	require.True(t, queues[1].Read)
 	h.Cut("attic")
 	eventually(t, func() bool { _, err := k.Queues(t.Context()); return errors.Is(err, ErrUnavailable) }, "no answer")
 }
@@ -125,7 +127,7 @@ func TestWhatIsInHandsIsBounded(t *testing.T) {
 	admit(t, h, names...)
 	held, leave := make(chan int, 16), make(chan struct{})
 	for _, name := range names {
-		requireSent(t, startLink(t, h, name).Publish(t.Context(), pile(KindEvent, "r", 8)))
+		requireSent(t, startLink(t, h, name).Publish(t.Context(), pile(commands.QueueEvents, "r", 8)))
 	}
 	hold := func(name string) {
 		run(t, func(ctx context.Context) error {
@@ -166,7 +168,7 @@ func TestWhatAPeerSendsIsCounted(t *testing.T) {
 
 	_, err := k.Beat(t.Context(), []byte("12345"))
 	require.NoError(t, err)
-	requireSent(t, k.Publish(t.Context(), []Report{{Kind: KindEvent, ID: "e", Envelope: []byte(`{"a":1}`)}, {Kind: KindEvent, ID: "f", Envelope: []byte(`{"b":2}`)}, {Kind: KindLog, ID: "l", Envelope: []byte("123")}}))
+	requireSent(t, k.Publish(t.Context(), []Report{{Queue: commands.QueueEvents, ID: "e", Envelope: []byte(`{"a":1}`)}, {Queue: commands.QueueEvents, ID: "f", Envelope: []byte(`{"b":2}`)}, {Queue: commands.QueueLogs, ID: "l", Envelope: []byte("123")}}))
 	got.await(t, 3)
 
 	require.Equal(t, Traffic{Messages: 4, Bytes: 5 + 7 + 7 + 3}, h.Traffic("attic"))
@@ -175,8 +177,8 @@ func TestWhatAPeerSendsIsCounted(t *testing.T) {
 	require.Zero(t, h.Traffic("attic"))
 }
 
-func linked(h *Hub, peer string) bool {
-	_, is := h.Linked(peer)
+func linked(h *Hub, conn string) bool {
+	_, is := h.Linked(conn)
 	return is
 }
 

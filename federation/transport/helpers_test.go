@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 func TestMain(m *testing.M) {
@@ -192,21 +194,21 @@ func ids(prefix string, n int) (all []string) {
 func logs(ids ...string) []Report {
 	all := events(ids...)
 	for i := range all {
-		all[i].Kind = KindLog
+		all[i].Queue = commands.QueueLogs
 	}
 	return all
 }
 
-func spawns(peer, lane string, ids ...string) (all []Command) {
+func spawns(conn, queue string, ids ...string) (all []Command) {
 	for _, id := range ids {
-		all = append(all, Command{Peer: peer, Lane: lane, Verb: "spawn", ID: id, Envelope: []byte("body of " + id)})
+		all = append(all, Command{Conn: conn, Queue: queue, Verb: "spawn", ID: id, Envelope: []byte("body of " + id)})
 	}
 	return all
 }
 
 func events(ids ...string) (all []Report) {
 	for _, id := range ids {
-		all = append(all, Report{Kind: KindEvent, ID: id, Envelope: []byte("body of " + id)})
+		all = append(all, Report{Queue: commands.QueueEvents, ID: id, Envelope: []byte("body of " + id)})
 	}
 	return all
 }

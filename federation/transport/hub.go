@@ -23,17 +23,17 @@ type Hub struct {
 	Certificate tls.Certificate // see Certificate
 	Log         *slog.Logger    // default: nowhere
 
-	// JoinUser decides whether a connection may join under this session, and
+	// JoinUser decides whether a connection may join under this id, and
 	// says under which invite. It is called before anything is kept of the
 	// connection, from the connection's goroutine, and delays that connection
 	// only. Nil: nobody joins.
-	JoinUser func(session string, exporter []byte) (invite string, ok bool)
+	JoinUser func(joinID string, exporter []byte) (invite string, ok bool)
 
 	// JoinFull is told when somebody was refused although JoinUser would have
 	// let him in: too many join already, under this invite or in all.
 	JoinFull func(invite string)
 
-	CommandQuota int   // commands that may wait per peer, lane and verb; default 10,000
+	CommandQuota int   // commands that may wait per peer, queue and verb; default 10,000
 	CommandBytes int64 // commands that may wait for all peers, in bytes; default 4 GiB
 	ReportQuota  int   // reports that may wait per peer and kind; default 20,000
 	ReportBytes  int64 // a peer's share of the disk: events and results that may wait, and as much again for logs, in bytes; default 64 MiB
@@ -127,12 +127,12 @@ func (h *Hub) boot(ctx context.Context) (_ *server.Server, err error) {
 	}
 	h.addr = srv.Addr().String()
 	h.opened = map[string]int{}
-	peers := h.gate.admitted()
-	h.Log.DebugContext(ctx, "setting up the queues", "peers", len(peers))
-	if err := h.provision(ctx, srv, peers...); err != nil {
+	conns := h.gate.admitted()
+	h.Log.DebugContext(ctx, "setting up the queues", "peers", len(conns))
+	if err := h.provision(ctx, srv, conns...); err != nil {
 		return nil, err
 	}
-	h.Log.DebugContext(ctx, "letting peers in", "peers", len(peers))
+	h.Log.DebugContext(ctx, "letting peers in", "peers", len(conns))
 	h.gate.open()
 	return srv, nil
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // waiting is the number of messages in a stream of the hub.
@@ -30,11 +32,11 @@ func TestARestartedHubHandsOnWhatWasNotAcknowledged(t *testing.T) {
 	first := startHub(t, nil)
 	admit(t, first, "attic")
 	k := startLink(t, first, "attic")
-	requireSent(t, first.Publish(t.Context(), spawns("attic", LaneRun, "c-0", "c-1", "c-2")))
+	requireSent(t, first.Publish(t.Context(), spawns("attic", commands.QueueRun, "c-0", "c-1", "c-2")))
 	var taken basket[Command]
 	stuck := make(chan struct{}, 1)
 	stop := run(t, func(ctx context.Context) error {
-		return k.Commands(ctx, LaneRun, most(1), func(ctx context.Context, c []Command) error {
+		return k.Commands(ctx, commands.QueueRun, most(1), func(ctx context.Context, c []Command) error {
 			if c[0].ID == "c-1" {
 				stuck <- struct{}{}
 				<-ctx.Done()
@@ -51,13 +53,13 @@ func TestARestartedHubHandsOnWhatWasNotAcknowledged(t *testing.T) {
 	require.Equal(t, []string{"c-0"}, commandIDs(taken.all()))
 
 	second := startHub(t, func(h *Hub) { h.Dir, h.Listen = first.Dir, first.Addr() })
-	require.ErrorIs(t, first.Publish(t.Context(), spawns("attic", LaneRun, "x"))[0], ErrUnavailable)
+	require.ErrorIs(t, first.Publish(t.Context(), spawns("attic", commands.QueueRun, "x"))[0], ErrUnavailable)
 	eventually(t, func() bool { return !k.State().Up && errors.Is(k.State().Cause, ErrRefused) }, "a refusal by the new hub")
 	admit(t, second, "attic")
 
 	var rest basket[Command]
 	var reports basket[Report]
-	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, most(10), rest.add) })
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, commands.QueueRun, most(10), rest.add) })
 	run(t, second.reports("attic", &reports))
 	require.Equal(t, []string{"c-1", "c-2"}, commandIDs(rest.await(t, 2)))
 	require.Equal(t, []string{"r-0", "r-1"}, reportIDs(reports.await(t, 2)))
@@ -70,12 +72,12 @@ func TestPeersAdmittedBeforeTheStartAreServed(t *testing.T) {
 	t.Parallel()
 	h := startHub(t, func(h *Hub) { admit(t, h, "attic") })
 	k := startLink(t, h, "attic")
-	var commands basket[Command]
-	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, most(10), commands.add) })
+	var cmds basket[Command]
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, commands.QueueRun, most(10), cmds.add) })
 
-	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, "c")))
+	requireSent(t, h.Publish(t.Context(), spawns("attic", commands.QueueRun, "c")))
 
-	commands.await(t, 1)
+	cmds.await(t, 1)
 }
 
 func TestABatchThatIsNotTakenComesAgain(t *testing.T) {
@@ -83,14 +85,14 @@ func TestABatchThatIsNotTakenComesAgain(t *testing.T) {
 	h := startHub(t, nil)
 	admit(t, h, "attic")
 	k := startLink(t, h, "attic")
-	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, "c-0", "c-1")))
+	requireSent(t, h.Publish(t.Context(), spawns("attic", commands.QueueRun, "c-0", "c-1")))
 	requireSent(t, k.Publish(t.Context(), events("r-0", "r-1")))
-	var commands basket[Command]
+	var cmds basket[Command]
 	var reports basket[Report]
 
 	run(t, func(ctx context.Context) error {
-		return k.Commands(ctx, LaneRun, most(1), func(ctx context.Context, c []Command) error {
-			_ = commands.add(ctx, c)
+		return k.Commands(ctx, commands.QueueRun, most(1), func(ctx context.Context, c []Command) error {
+			_ = cmds.add(ctx, c)
 			if c[0].Deliveries < 3 {
 				return errors.New("the database is away")
 			}
@@ -107,12 +109,12 @@ func TestABatchThatIsNotTakenComesAgain(t *testing.T) {
 		})
 	})
 
-	require.Equal(t, []string{"c-0", "c-0", "c-0", "c-1", "c-1", "c-1"}, commandIDs(commands.await(t, 6)))
+	require.Equal(t, []string{"c-0", "c-0", "c-0", "c-1", "c-1", "c-1"}, commandIDs(cmds.await(t, 6)))
 	require.Equal(t, []string{"r-0", "r-0", "r-1", "r-1"}, reportIDs(reports.await(t, 4)))
 	eventually(t, func() bool {
 		return waiting(t, h, streamCommands) == 0 && waiting(t, h, groupReports.stream("attic")) == 0
 	}, "empty queues")
-	require.Len(t, commands.all(), 6)
+	require.Len(t, cmds.all(), 6)
 }
 
 // Commands that a spoke had in its hands when it crashed are there again as
@@ -121,11 +123,11 @@ func TestWhatACrashedSpokeHeldComesBackAtOnce(t *testing.T) {
 	t.Parallel()
 	h := startHub(t, nil)
 	admit(t, h, "attic")
-	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, ids("c", 5)...)))
+	requireSent(t, h.Publish(t.Context(), spawns("attic", commands.QueueRun, ids("c", 5)...)))
 	crashed := rawPeer(t, h, "attic")
 	js, err := jetstream.NewWithAPIPrefix(crashed, hubAPI)
 	require.NoError(t, err)
-	consumer, err := js.Consumer(t.Context(), streamCommands, consumerName("attic", LaneRun))
+	consumer, err := js.Consumer(t.Context(), streamCommands, consumerName("attic", commands.QueueRun))
 	require.NoError(t, err)
 	batch, err := consumer.Fetch(5, jetstream.FetchMaxWait(patience))
 	require.NoError(t, err)
@@ -136,10 +138,10 @@ func TestWhatACrashedSpokeHeldComesBackAtOnce(t *testing.T) {
 
 	began := time.Now()
 	k := startLink(t, h, "attic")
-	var commands basket[Command]
-	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, most(10), commands.add) })
+	var cmds basket[Command]
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, commands.QueueRun, most(10), cmds.add) })
 
-	require.Equal(t, ids("c", 5), commandIDs(commands.await(t, 5)))
+	require.Equal(t, ids("c", 5), commandIDs(cmds.await(t, 5)))
 	t.Logf("back after %v", time.Since(began))
 	require.Less(t, time.Since(began), ackWait/3)
 }
@@ -178,19 +180,19 @@ func TestAFullQueueIsToldApart(t *testing.T) {
 	admit(t, h, "attic", "lab")
 	attic, lab := startLink(t, h, "attic"), startLink(t, h, "lab")
 
-	commands := h.Publish(t.Context(), spawns("attic", LaneRun, ids("c", 5)...))
+	cmds := h.Publish(t.Context(), spawns("attic", commands.QueueRun, ids("c", 5)...))
 	reports := attic.Publish(t.Context(), events(ids("r", 3)...))
 
-	requireSent(t, commands[:3])
-	require.ErrorIs(t, commands[3], ErrQuota)
-	require.ErrorIs(t, commands[4], ErrQuota)
+	requireSent(t, cmds[:3])
+	require.ErrorIs(t, cmds[3], ErrQuota)
+	require.ErrorIs(t, cmds[4], ErrQuota)
 	requireSent(t, reports[:2])
 	require.ErrorIs(t, reports[2], ErrQuota)
-	// Nobody else is held up: not the other peer, not another lane or kind.
+	// Nobody else is held up: not the other peer, not another queue.
 	requireSent(t, lab.Publish(t.Context(), events("l-0")))
-	requireSent(t, attic.Publish(t.Context(), []Report{{Kind: KindResult, ID: "res"}}))
-	requireSent(t, h.Publish(t.Context(), spawns("lab", LaneRun, "l-1")))
-	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneControl, "ctl")))
+	requireSent(t, attic.Publish(t.Context(), []Report{{Queue: commands.QueueResults, ID: "res"}}))
+	requireSent(t, h.Publish(t.Context(), spawns("lab", commands.QueueRun, "l-1")))
+	requireSent(t, h.Publish(t.Context(), spawns("attic", commands.QueueControl, "ctl")))
 	// What was refused can be sent again when there is room.
 	var got basket[Report]
 	run(t, h.reports("attic", &got))
@@ -204,7 +206,7 @@ func TestARepetitionCountsAsStoredAndIsNot(t *testing.T) {
 	admit(t, h, "attic")
 	k := startLink(t, h, "attic")
 
-	requireSent(t, h.Publish(t.Context(), append(spawns("attic", LaneRun, "c", "c"), spawns("attic", LaneRun, "c", "d")...)))
+	requireSent(t, h.Publish(t.Context(), append(spawns("attic", commands.QueueRun, "c", "c"), spawns("attic", commands.QueueRun, "c", "d")...)))
 	requireSent(t, k.Publish(t.Context(), events("r", "r")))
 	requireSent(t, k.Publish(t.Context(), events("r", "s")))
 
@@ -217,10 +219,10 @@ func TestAFullRunLaneDoesNotHoldUpControl(t *testing.T) {
 	h := startHub(t, nil)
 	admit(t, h, "attic")
 	k := startLink(t, h, "attic")
-	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, ids("c", 2*lanePending)...)))
+	requireSent(t, h.Publish(t.Context(), spawns("attic", commands.QueueRun, ids("c", 2*queuePending)...)))
 	stuck := make(chan struct{}, 1)
 	run(t, func(ctx context.Context) error {
-		return k.Commands(ctx, LaneRun, most(lanePending), func(ctx context.Context, c []Command) error {
+		return k.Commands(ctx, commands.QueueRun, most(queuePending), func(ctx context.Context, c []Command) error {
 			stuck <- struct{}{}
 			<-ctx.Done()
 			return ctx.Err()
@@ -228,13 +230,13 @@ func TestAFullRunLaneDoesNotHoldUpControl(t *testing.T) {
 	})
 	next(t, stuck)
 	var control basket[Command]
-	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneControl, most(10), control.add) })
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, commands.QueueControl, most(10), control.add) })
 
-	requireSent(t, h.Publish(t.Context(), []Command{{Peer: "attic", Lane: LaneControl, Verb: "kill", ID: "k"}}))
+	requireSent(t, h.Publish(t.Context(), []Command{{Conn: "attic", Queue: commands.QueueControl, Verb: "kill", ID: "k"}}))
 
 	require.Equal(t, "kill", control.await(t, 1)[0].Verb)
 	require.Error(t, k.Commands(t.Context(), "fast", most(1), control.add))
-	require.Error(t, k.Commands(t.Context(), LaneRun, most(0), control.add))
+	require.Error(t, k.Commands(t.Context(), commands.QueueRun, most(0), control.add))
 }
 
 func TestAForgottenPeersMessagesAreGone(t *testing.T) {
@@ -242,7 +244,7 @@ func TestAForgottenPeersMessagesAreGone(t *testing.T) {
 	h := startHub(t, nil)
 	admit(t, h, "attic", "lab")
 	requireSent(t, startLink(t, h, "attic").Publish(t.Context(), append(events("stale"), logs("stale")...)))
-	requireSent(t, h.Publish(t.Context(), append(spawns("attic", LaneRun, ids("c", 3)...), spawns("lab", LaneRun, "l")...)))
+	requireSent(t, h.Publish(t.Context(), append(spawns("attic", commands.QueueRun, ids("c", 3)...), spawns("lab", commands.QueueRun, "l")...)))
 
 	require.NoError(t, h.Forget(t.Context(), "attic"))
 	require.NoError(t, h.Forget(t.Context(), "attic"))
@@ -250,10 +252,10 @@ func TestAForgottenPeersMessagesAreGone(t *testing.T) {
 	require.EqualValues(t, 1, waiting(t, h, streamCommands))
 	admit(t, h, "attic")
 	k := startLink(t, h, "attic")
-	var commands basket[Command]
-	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, most(10), commands.add) })
-	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, "fresh")))
-	require.Equal(t, []string{"fresh"}, commandIDs(commands.await(t, 1)))
+	var cmds basket[Command]
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, commands.QueueRun, most(10), cmds.add) })
+	requireSent(t, h.Publish(t.Context(), spawns("attic", commands.QueueRun, "fresh")))
+	require.Equal(t, []string{"fresh"}, commandIDs(cmds.await(t, 1)))
 	for _, g := range groups {
 		require.Zero(t, waiting(t, h, g.stream("attic")))
 	}
@@ -264,12 +266,12 @@ func TestMessagesThatCannotTravelAreRefusedOneByOne(t *testing.T) {
 	h := startHub(t, nil)
 	admit(t, h, "attic")
 	k := startLink(t, h, "attic")
-	good := Command{Peer: "attic", Lane: LaneRun, Verb: "spawn", ID: "c"}
+	good := Command{Conn: "attic", Queue: commands.QueueRun, Verb: "spawn", ID: "c"}
 	bad := map[string]func(*Command){
-		"a peer with a wildcard":  func(c *Command) { c.Peer = "*" },
-		"a peer with a dot":       func(c *Command) { c.Peer = "attic.run" },
-		"no peer":                 func(c *Command) { c.Peer = "" },
-		"an unknown lane":         func(c *Command) { c.Lane = ">" },
+		"a peer with a wildcard":  func(c *Command) { c.Conn = "*" },
+		"a peer with a dot":       func(c *Command) { c.Conn = "attic.run" },
+		"no peer":                 func(c *Command) { c.Conn = "" },
+		"an unknown queue":        func(c *Command) { c.Queue = ">" },
 		"a verb with a dot":       func(c *Command) { c.Verb = "a.b" },
 		"no id":                   func(c *Command) { c.ID = "" },
 		"an id with a line break": func(c *Command) { c.ID = "c\r\nNats-Rollup: all" },
@@ -280,7 +282,7 @@ func TestMessagesThatCannotTravelAreRefusedOneByOne(t *testing.T) {
 			c := good
 			spoil(&c)
 
-			errs := h.Publish(t.Context(), []Command{c, {Peer: "attic", Lane: LaneRun, Verb: "spawn", ID: "good"}})
+			errs := h.Publish(t.Context(), []Command{c, {Conn: "attic", Queue: commands.QueueRun, Verb: "spawn", ID: "good"}})
 
 			require.Error(t, errs[0])
 			require.NotErrorIs(t, errs[0], ErrUnavailable)
@@ -288,17 +290,17 @@ func TestMessagesThatCannotTravelAreRefusedOneByOne(t *testing.T) {
 		})
 	}
 	for name, r := range map[string]Report{
-		"an unknown kind":  {Kind: "*", ID: "r"},
-		"no id":            {Kind: KindLog},
-		"a body too large": {Kind: KindLog, ID: "r", Envelope: make([]byte, MaxReport+1)},
+		"an unknown kind":  {Queue: "*", ID: "r"},
+		"no id":            {Queue: commands.QueueLogs},
+		"a body too large": {Queue: commands.QueueLogs, ID: "r", Envelope: make([]byte, MaxReport+1)},
 	} {
-		errs := k.Publish(t.Context(), []Report{r, {Kind: KindLog, ID: "good"}})
+		errs := k.Publish(t.Context(), []Report{r, {Queue: commands.QueueLogs, ID: "good"}})
 		require.Error(t, errs[0], name)
 		require.NoError(t, errs[1], name)
 	}
 	largest := strings.Repeat("i", 128)
-	requireSent(t, h.Publish(t.Context(), []Command{{Peer: "attic", Lane: LaneRun, Verb: strings.Repeat("v", 63), ID: largest, Envelope: make([]byte, MaxCommand)}}))
-	requireSent(t, k.Publish(t.Context(), []Report{{Kind: KindLog, ID: largest, Envelope: make([]byte, MaxReport)}}))
+	requireSent(t, h.Publish(t.Context(), []Command{{Conn: "attic", Queue: commands.QueueRun, Verb: strings.Repeat("v", 63), ID: largest, Envelope: make([]byte, MaxCommand)}}))
+	requireSent(t, k.Publish(t.Context(), []Report{{Queue: commands.QueueLogs, ID: largest, Envelope: make([]byte, MaxReport)}}))
 }
 
 func TestAClosedHubEndsWhatReadsFromIt(t *testing.T) {

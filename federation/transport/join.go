@@ -21,7 +21,7 @@ const (
 
 // A JoinRequest is one step of somebody who has no key at this hub yet.
 type JoinRequest struct {
-	Session  string // the connection it came on; nobody else can send under it
+	JoinID   string // the connection it came on; nobody else can send under it
 	Step     string // "hello" or "proof"
 	Exporter []byte // channel binding of that connection, see JoinConn.Exporter
 	Body     []byte
@@ -71,7 +71,7 @@ func (h *Hub) serveJoinOn(ctx context.Context, l *natsConn, answer func(context.
 			}
 			if body := answer(ctx, req); body != nil {
 				if err := l.nc.Publish(m.Reply, body); err != nil {
-					return fmt.Errorf("answering session %s: %w", req.Session, err)
+					return fmt.Errorf("answering join %s: %w", req.JoinID, err)
 				}
 			}
 		}
@@ -81,12 +81,12 @@ func (h *Hub) serveJoinOn(ctx context.Context, l *natsConn, answer func(context.
 // joinRequest checks what a joiner can make up: the subject is enforced by
 // the server, the reply subject is not.
 func (g *gate) joinRequest(m *nats.Msg) (JoinRequest, bool) {
-	session, step, ok := parseJoin(m.Subject)
-	if !ok || !strings.HasPrefix(m.Reply, inbox(joinUser(session))+".") {
+	joinID, step, ok := parseJoin(m.Subject)
+	if !ok || !strings.HasPrefix(m.Reply, inbox(joinUser(joinID))+".") {
 		return JoinRequest{}, false
 	}
 	g.mu.Lock()
-	j := g.joining[session]
+	j := g.joining[joinID]
 	if j == nil {
 		g.mu.Unlock()
 		return JoinRequest{}, false
@@ -99,14 +99,14 @@ func (g *gate) joinRequest(m *nats.Msg) (JoinRequest, bool) {
 		g.drop(j.client)
 		return JoinRequest{}, false
 	}
-	return JoinRequest{Session: session, Step: step, Exporter: exporter, Body: m.Data}, true
+	return JoinRequest{JoinID: joinID, Step: step, Exporter: exporter, Body: m.Data}, true
 }
 
 // admitJoiner lets c into the account JOIN, where it can send two subjects to
 // the hub and hear its own inbox. Whoever cannot show an invite is refused
 // before anything is kept of the connection.
 func (g *gate) admitJoiner(c server.ClientAuthentication, user string) bool {
-	session, ok := joinSession(user)
+	joinID, ok := parseJoinUser(user)
 	if !ok || g.joinUser == nil {
 		return false
 	}
@@ -114,11 +114,11 @@ func (g *gate) admitJoiner(c server.ClientAuthentication, user string) bool {
 	if err != nil {
 		return false
 	}
-	invite, ok := g.joinUser(session, slices.Clone(value))
+	invite, ok := g.joinUser(joinID, slices.Clone(value))
 	if !ok {
 		return false
 	}
-	acc, full, ok := g.reserve(session, &joiner{client: c, invite: invite, exporter: value})
+	acc, full, ok := g.reserve(joinID, &joiner{client: c, invite: invite, exporter: value})
 	if full && g.joinFull != nil {
 		g.joinFull(invite)
 	}
@@ -130,7 +130,7 @@ func (g *gate) admitJoiner(c server.ClientAuthentication, user string) bool {
 		Subscribe: &server.SubjectPermission{Allow: []string{inbox(user) + ".>"}},
 	}
 	for _, step := range steps {
-		p.Publish.Allow = append(p.Publish.Allow, joinSubject(session, step))
+		p.Publish.Allow = append(p.Publish.Allow, joinSubject(joinID, step))
 	}
 	c.RegisterUser(&server.User{
 		Username:           user,
@@ -142,8 +142,8 @@ func (g *gate) admitJoiner(c server.ClientAuthentication, user string) bool {
 }
 
 // reserve takes one of the few places for joiners; full says that there is none.
-// A session has one connection, and a connection one session.
-func (g *gate) reserve(session string, j *joiner) (acc *server.Account, full, ok bool) {
+// A join has one connection, and a connection one join.
+func (g *gate) reserve(joinID string, j *joiner) (acc *server.Account, full, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	same := 0
@@ -158,13 +158,13 @@ func (g *gate) reserve(session string, j *joiner) (acc *server.Account, full, ok
 		}
 	}
 	acc, ok = g.account(accountJoin)
-	if !ok || !g.opened || g.joining[session] != nil {
+	if !ok || !g.opened || g.joining[joinID] != nil {
 		return nil, false, false
 	}
 	if len(g.joining) >= joinMost || same >= joinPerInvite {
 		return nil, true, false
 	}
-	g.joining[session] = j
+	g.joining[joinID] = j
 	return acc, false, true
 }
 
@@ -172,25 +172,25 @@ func (g *gate) reserve(session string, j *joiner) (acc *server.Account, full, ok
 // after half a minute.
 type JoinConn struct {
 	conn     *natsConn
-	session  string
+	joinID   string
 	exporter []byte
 }
 
 // DialJoin connects to the hub at address, which must hold the key of one of
-// pins, under the session that session makes of the connection's exporter: 16 to
+// pins, under the id that joinID makes of the connection's exporter: 16 to
 // 64 letters and digits. It returns ErrPin for another key and ErrRefused when
-// the hub does not take this session in now. ctx bounds the dialling.
-func DialJoin(ctx context.Context, address string, pins []string, session func(exporter []byte) string) (*JoinConn, error) {
+// the hub does not take it in now. ctx bounds the dialling.
+func DialJoin(ctx context.Context, address string, pins []string, joinID func(exporter []byte) string) (*JoinConn, error) {
 	c := &JoinConn{}
 	var err error
 	c.conn, err = dialBound(ctx, address, pins, "", func(s tls.ConnectionState) (login []nats.Option, err error) {
 		if c.exporter, err = exporter(s); err != nil {
 			return nil, err
 		}
-		if c.session = session(c.Exporter()); !validSession(c.session) {
-			return nil, errors.New("a session is 16 to 64 letters and digits")
+		if c.joinID = joinID(c.Exporter()); !validJoinID(c.joinID) {
+			return nil, errors.New("the id of a join is 16 to 64 letters and digits")
 		}
-		user := joinUser(c.session)
+		user := joinUser(c.joinID)
 		return []nats.Option{nats.UserInfo(user, ""), nats.CustomInboxPrefix(inbox(user))}, nil
 	})
 	if err != nil {
@@ -208,7 +208,7 @@ func (c *JoinConn) Request(ctx context.Context, step string, body []byte) ([]byt
 	if !slices.Contains(steps, step) {
 		return nil, fmt.Errorf("joining: there is no step %q", step)
 	}
-	answer, err := c.conn.nc.RequestWithContext(ctx, joinSubject(c.session, step), body)
+	answer, err := c.conn.nc.RequestWithContext(ctx, joinSubject(c.joinID, step), body)
 	if err != nil {
 		return nil, fmt.Errorf("joining, step %s: %w: %w", step, ErrUnavailable, err)
 	}

@@ -12,13 +12,15 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // anybody may join, each under an invite of his own.
-func anybody(session string, _ []byte) (invite string, ok bool) { return session, true }
+func anybody(joinID string, _ []byte) (invite string, ok bool) { return joinID, true }
 
-// as is a session that was drawn before its connection.
-func as(session string) func([]byte) string { return func([]byte) string { return session } }
+// as is an id that was drawn before its connection.
+func as(joinID string) func([]byte) string { return func([]byte) string { return joinID } }
 
 func joinHub(t *testing.T, change func(*Hub)) *Hub {
 	return startHub(t, func(h *Hub) {
@@ -29,16 +31,16 @@ func joinHub(t *testing.T, change func(*Hub)) *Hub {
 	})
 }
 
-func dialJoin(t *testing.T, h *Hub, session string) *JoinConn {
+func dialJoin(t *testing.T, h *Hub, joinID string) *JoinConn {
 	t.Helper()
-	c, err := DialJoin(t.Context(), h.Addr(), []string{Pin(h.Certificate)}, as(session))
+	c, err := DialJoin(t.Context(), h.Addr(), []string{Pin(h.Certificate)}, as(joinID))
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
 
 func echo(_ context.Context, r JoinRequest) []byte {
-	return fmt.Appendf(nil, "%s %s %s", r.Session, r.Step, r.Body)
+	return fmt.Appendf(nil, "%s %s %s", r.JoinID, r.Step, r.Body)
 }
 
 func TestBothEndsOfAJoinDeriveTheSameBinding(t *testing.T) {
@@ -46,11 +48,11 @@ func TestBothEndsOfAJoinDeriveTheSameBinding(t *testing.T) {
 	var mu sync.Mutex
 	asked := map[string][]byte{}
 	h := joinHub(t, func(h *Hub) {
-		h.JoinUser = func(session string, exporter []byte) (string, bool) {
+		h.JoinUser = func(joinID string, exporter []byte) (string, bool) {
 			mu.Lock()
 			defer mu.Unlock()
-			asked[session] = exporter
-			return session, true
+			asked[joinID] = exporter
+			return joinID, true
 		}
 	})
 	served := make(chan JoinRequest, 8)
@@ -82,14 +84,14 @@ func TestSomebodyWhoJoinsCanDoNothingElse(t *testing.T) {
 	t.Parallel()
 	h := joinHub(t, nil)
 	admit(t, h, "attic")
-	requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, "c")))
+	requireSent(t, h.Publish(t.Context(), spawns("attic", commands.QueueRun, "c")))
 	var mu sync.Mutex
 	served := map[string]int{}
 	run(t, func(ctx context.Context) error {
 		return h.ServeJoin(ctx, func(ctx context.Context, r JoinRequest) []byte {
 			mu.Lock()
 			defer mu.Unlock()
-			served[r.Session]++
+			served[r.JoinID]++
 			return echo(ctx, r)
 		})
 	})
@@ -115,7 +117,7 @@ func TestSomebodyWhoJoinsCanDoNothingElse(t *testing.T) {
 		require.NoError(t, nc.PublishRequest(s, answers+".x", []byte("forged")))
 	}
 	require.NoError(t, nc.PublishRequest(joinSubject(other, "hello"), inbox(joinUser(other))+".x", []byte("forged")))
-	// Having the hub answer somewhere else: as another session, or itself.
+	// Having the hub answer somewhere else: under another id, or itself.
 	require.NoError(t, nc.Publish(joinSubject(own, "hello"), []byte("forged")))
 	for _, reply := range []string{joinSubject(other, "hello"), inbox(joinUser(other)) + ".x", "mesh.rpt.attic.evt"} {
 		require.NoError(t, nc.PublishRequest(joinSubject(own, "hello"), reply, []byte("forged")))
@@ -137,18 +139,18 @@ func TestJoiningIsLimited(t *testing.T) {
 	t.Parallel()
 	full := make(chan string, 8)
 	h := joinHub(t, func(h *Hub) {
-		h.JoinUser = func(session string, _ []byte) (string, bool) {
-			invite, _, _ := strings.Cut(session, "of")
-			return invite, session != "UNWANTEDUNWANTEDUNWANTED"
+		h.JoinUser = func(joinID string, _ []byte) (string, bool) {
+			invite, _, _ := strings.Cut(joinID, "of")
+			return invite, joinID != "UNWANTEDUNWANTEDUNWANTED"
 		}
 		h.JoinFull = func(invite string) { full <- invite }
 	})
 	run(t, func(ctx context.Context) error { return h.ServeJoin(ctx, echo) })
 	pins := []string{Pin(h.Certificate)}
-	session := rand.Text()
-	first := dialJoin(t, h, session)
-	_, err := DialJoin(t.Context(), h.Addr(), pins, as(session))
-	require.ErrorIs(t, err, ErrRefused, "a session twice")
+	joinID := rand.Text()
+	first := dialJoin(t, h, joinID)
+	_, err := DialJoin(t.Context(), h.Addr(), pins, as(joinID))
+	require.ErrorIs(t, err, ErrRefused, "an id twice")
 	for range joinPerInvite {
 		dialJoin(t, h, "SAMEof"+rand.Text())
 	}
@@ -164,7 +166,7 @@ func TestJoiningIsLimited(t *testing.T) {
 	require.Equal(t, "LAST", next(t, full))
 	first.Close()
 	eventually(t, func() bool {
-		c, err := DialJoin(t.Context(), h.Addr(), pins, as(session))
+		c, err := DialJoin(t.Context(), h.Addr(), pins, as(joinID))
 		if err == nil {
 			t.Cleanup(c.Close)
 			first = c
@@ -178,7 +180,7 @@ func TestJoiningIsLimited(t *testing.T) {
 	_, err = first.Request(t.Context(), "hello", nil)
 	require.ErrorIs(t, err, ErrUnavailable, "one request too many")
 	_, err = DialJoin(t.Context(), h.Addr(), pins, as("UNWANTEDUNWANTEDUNWANTED"))
-	require.ErrorIs(t, err, ErrRefused, "a session the hub does not want")
+	require.ErrorIs(t, err, ErrRefused, "an id the hub does not want")
 	_, err = DialJoin(t.Context(), h.Addr(), pins, as("short"))
 	require.Error(t, err)
 }

@@ -32,7 +32,7 @@ type Link struct {
 	Changed func(LinkState)
 
 	conns  latest[natsConn]
-	gauges [2]gauge // by lane
+	gauges [2]gauge // of commandQueues
 
 	mu    sync.Mutex
 	state LinkState
@@ -112,9 +112,9 @@ func (k *Link) change(ctx context.Context, s LinkState) {
 		return
 	}
 	if s.Up {
-		k.log().InfoContext(ctx, "linked to the hub", "hub", k.Address)
+		k.log().InfoContext(ctx, "linked to the hub", "address", k.Address)
 	} else {
-		k.log().WarnContext(ctx, "not linked to the hub", "hub", k.Address, "err", s.Cause)
+		k.log().WarnContext(ctx, "not linked to the hub", "address", k.Address, "err", s.Cause)
 	}
 	if k.Changed != nil {
 		k.Changed(s)
@@ -170,33 +170,33 @@ func (k *Link) down() error {
 	return fmt.Errorf("%w: the link is down: %w", ErrUnavailable, cmp.Or(k.State().Cause, net.ErrClosed))
 }
 
-// Commands hands the commands of one lane to handle, at most most at a time and
+// Commands hands the commands of one queue to handle, at most most at a time and
 // never more than 64, until ctx ends; it then returns nil. It waits while the
 // link is down. A batch is acknowledged after handle returned nil. When handle
 // returns an error the same commands come again after 0.1 to 5 seconds, and
-// nothing overtakes them. A second call for a lane that is being read returns an
+// nothing overtakes them. A second call for a queue that is being read returns an
 // error.
-func (k *Link) Commands(ctx context.Context, lane string, most Most, handle func(context.Context, []Command) error) error {
-	if !slices.Contains(lanes, lane) {
-		return fmt.Errorf("reading commands: there is no lane %q", lane)
+func (k *Link) Commands(ctx context.Context, queue string, most Most, handle func(context.Context, []Command) error) error {
+	if !slices.Contains(commandQueues, queue) {
+		return fmt.Errorf("reading commands: there is no queue %q", queue)
 	}
 	// A pull that is larger than what may be in transit would wait for the
 	// acknowledgement of its own beginning.
-	most.Messages = min(most.Messages, lanePending)
-	f := feed{conns: &k.conns, stream: streamCommands, consumer: consumerName(k.ID, lane), log: k.log(), gauge: &k.gauges[slices.Index(lanes, lane)]}
+	most.Messages = min(most.Messages, queuePending)
+	f := feed{conns: &k.conns, stream: streamCommands, consumer: consumerName(k.ID, queue), log: k.log(), gauge: &k.gauges[slices.Index(commandQueues, queue)]}
 	return f.run(ctx, most, func(ctx context.Context, batch []delivery) error {
-		commands := make([]Command, 0, len(batch))
+		cmds := make([]Command, 0, len(batch))
 		for _, d := range batch {
-			peer, lane, verb, ok := parseCommand(d.msg.Subject)
-			if !ok || peer != k.ID {
+			conn, queue, verb, ok := parseCommand(d.msg.Subject)
+			if !ok || conn != k.ID {
 				f.log.WarnContext(ctx, "the hub sent a command that is not for here", "subject", d.msg.Subject)
 				continue
 			}
 			id := d.msg.Header.Get(jetstream.MsgIDHeader)
 			for _, body := range unpack(d.msg.Data) {
-				commands = append(commands, Command{Peer: peer, Lane: lane, Verb: verb, ID: id, Envelope: body, Deliveries: d.count})
+				cmds = append(cmds, Command{Conn: conn, Queue: queue, Verb: verb, ID: id, Envelope: body, Deliveries: d.count})
 			}
 		}
-		return inParts(ctx, most, commands, handle)
+		return inParts(ctx, most, cmds, handle)
 	})
 }

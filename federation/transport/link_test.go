@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 func TestAPendingPeerIsRefusedUntilItIsAdmitted(t *testing.T) {
@@ -57,7 +59,7 @@ func TestCutIsExactAndAdmitBringsThePeerBack(t *testing.T) {
 					late++
 					id = fmt.Sprintf("after-%d-%d", round, n)
 				}
-				_ = l.nc.PublishMsg(stamped(reportSubject("attic", KindLog), id, nil)) // fails once it is cut
+				_ = l.nc.PublishMsg(stamped(reportSubject("attic", commands.QueueLogs), id, nil)) // fails once it is cut
 				_ = l.nc.FlushTimeout(time.Millisecond)
 			}
 			flood <- late
@@ -70,7 +72,7 @@ func TestCutIsExactAndAdmitBringsThePeerBack(t *testing.T) {
 		cut.Store(true)
 
 		require.GreaterOrEqual(t, next(t, flood), 100)
-		requireSent(t, h.Publish(t.Context(), spawns("attic", LaneRun, fmt.Sprintf("while-cut-%d", round))))
+		requireSent(t, h.Publish(t.Context(), spawns("attic", commands.QueueRun, fmt.Sprintf("while-cut-%d", round))))
 		eventually(t, func() bool { return errors.Is(k.State().Cause, ErrRefused) }, "a refusal")
 		require.Empty(t, h.Peers())
 		stop()
@@ -79,9 +81,9 @@ func TestCutIsExactAndAdmitBringsThePeerBack(t *testing.T) {
 	}
 	k := startLink(t, h, "attic")
 	var reports basket[Report]
-	var commands basket[Command]
+	var cmds basket[Command]
 	run(t, h.reports("attic", &reports))
-	run(t, func(ctx context.Context) error { return k.Commands(ctx, LaneRun, most(10), commands.add) })
+	run(t, func(ctx context.Context) error { return k.Commands(ctx, commands.QueueRun, most(10), cmds.add) })
 	requireSent(t, k.Publish(t.Context(), events("back")))
 	eventually(t, func() bool {
 		all := reports.all()
@@ -90,7 +92,7 @@ func TestCutIsExactAndAdmitBringsThePeerBack(t *testing.T) {
 	for _, id := range reportIDs(reports.all()) {
 		require.False(t, strings.HasPrefix(id, "after-"), "%s arrived", id)
 	}
-	require.Equal(t, ids("while-cut", 5), commandIDs(commands.await(t, 5)))
+	require.Equal(t, ids("while-cut", 5), commandIDs(cmds.await(t, 5)))
 }
 
 func TestTheNewestConnectionOfAKeyStays(t *testing.T) {

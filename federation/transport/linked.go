@@ -6,22 +6,22 @@ import (
 )
 
 // Remote is the host:port that a peer dials from, "" while it is not connected.
-func (h *Hub) Remote(peer string) string {
-	c, ok := h.gate.connection(peer)
+func (h *Hub) Remote(conn string) string {
+	c, ok := h.gate.connection(conn)
 	if !ok || c.client.RemoteAddress() == nil {
 		return ""
 	}
 	return c.client.RemoteAddress().String()
 }
 
-// Waiting reports whether commands of a lane wait for a peer, or were handed to
+// Waiting reports whether commands of a queue wait for a peer, or were handed to
 // it and not acknowledged.
-func (h *Hub) Waiting(ctx context.Context, peer, lane string) bool {
+func (h *Hub) Waiting(ctx context.Context, conn, queue string) bool {
 	l := h.main.get()
 	if l == nil {
 		return false
 	}
-	c, err := l.js.Consumer(ctx, streamCommands, consumerName(peer, lane))
+	c, err := l.js.Consumer(ctx, streamCommands, consumerName(conn, queue))
 	if err != nil {
 		return false
 	}
@@ -30,10 +30,10 @@ func (h *Hub) Waiting(ctx context.Context, peer, lane string) bool {
 }
 
 // connection returns the live connection of a peer.
-func (g *gate) connection(peer string) (connection, bool) {
+func (g *gate) connection(conn string) (connection, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if a := g.peers[peer]; a != nil {
+	if a := g.peers[conn]; a != nil {
 		for _, c := range a.conns {
 			if g.alive(c.client) {
 				return c, true
@@ -44,7 +44,7 @@ func (g *gate) connection(peer string) (connection, bool) {
 }
 
 // Linked reports whether a peer is connected, and since when.
-func (h *Hub) Linked(peer string) (time.Time, bool) {
-	c, ok := h.gate.connection(peer)
+func (h *Hub) Linked(conn string) (time.Time, bool) {
+	c, ok := h.gate.connection(conn)
 	return c.since, ok
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 func msg(subject, id, body string) *nats.Msg { return stamped(subject, id, []byte(body)) }
@@ -88,14 +90,14 @@ func TestAPackIsHandedOnInParts(t *testing.T) {
 	admit(t, h, "attic")
 	k := startLink(t, h, "attic")
 	var reports []Report
-	var commands []Command
+	var cmds []Command
 	for i, id := range ids("m", 100) {
 		body := fmt.Appendf(nil, `{"n":%d}`, i)
-		reports = append(reports, Report{Kind: KindEvent, ID: id, Envelope: body})
-		commands = append(commands, Command{Peer: "attic", Lane: LaneRun, Verb: "spawn", ID: id, Envelope: body})
+		reports = append(reports, Report{Queue: commands.QueueEvents, ID: id, Envelope: body})
+		cmds = append(cmds, Command{Conn: "attic", Queue: commands.QueueRun, Verb: "spawn", ID: id, Envelope: body})
 	}
 	requireSent(t, k.Publish(t.Context(), reports))
-	requireSent(t, h.Publish(t.Context(), commands))
+	requireSent(t, h.Publish(t.Context(), cmds))
 	require.EqualValues(t, 2, waiting(t, h, groupReports.stream("attic")), "packs")
 	var largest atomic.Int64
 	var heard basket[Report]
@@ -108,7 +110,7 @@ func TestAPackIsHandedOnInParts(t *testing.T) {
 		})
 	})
 	run(t, func(ctx context.Context) error {
-		return k.Commands(ctx, LaneRun, most(10), func(ctx context.Context, c []Command) error {
+		return k.Commands(ctx, commands.QueueRun, most(10), func(ctx context.Context, c []Command) error {
 			largest.Store(max(largest.Load(), int64(len(c))))
 			return told.add(ctx, c)
 		})

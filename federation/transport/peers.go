@@ -108,7 +108,7 @@ func (h *Hub) Peers() []PeerLink {
 // provision gives peers their accounts on srv and their queues. An account
 // cannot be taken away again; it is empty and open to nobody without an admitted
 // key. The caller holds mu.
-func (h *Hub) provision(ctx context.Context, srv *server.Server, peers ...string) error {
+func (h *Hub) provision(ctx context.Context, srv *server.Server, conns ...string) error {
 	hub, err := srv.LookupAccount(accountHub)
 	if err != nil {
 		return fmt.Errorf("finding account %s: %w", accountHub, err)
@@ -120,25 +120,25 @@ func (h *Hub) provision(ctx context.Context, srv *server.Server, peers ...string
 	quota, share := int64(cmp.Or(h.ReportQuota, 20_000)), cmp.Or(h.ReportBytes, 64<<20)
 	queues, ctx := errgroup.WithContext(ctx)
 	queues.SetLimit(8) // requests on their way to the server
-	for _, peer := range peers {
-		if err := h.openDoors(srv, hub, peer); err != nil {
+	for _, conn := range conns {
+		if err := h.openDoors(srv, hub, conn); err != nil {
 			return errors.Join(err, queues.Wait())
 		}
-		queues.Go(func() error { return ensureQueues(ctx, l.js, peer, reportStreams(peer, quota, share)) })
+		queues.Go(func() error { return ensureQueues(ctx, l.js, conn, reportStreams(conn, quota, share)) })
 	}
 	return queues.Wait()
 }
 
 // openDoors gives a peer an account. The caller holds mu.
-func (h *Hub) openDoors(srv *server.Server, hub *server.Account, peer string) error {
-	acc, _ := srv.LookupOrRegisterAccount(accountName(peer))
+func (h *Hub) openDoors(srv *server.Server, hub *server.Account, conn string) error {
+	acc, _ := srv.LookupOrRegisterAccount(accountName(conn))
 	// The server refuses to open a door twice, so an attempt goes on where an
 	// earlier one stopped.
-	for _, d := range doors(peer)[h.opened[peer]:] {
+	for _, d := range doors(conn)[h.opened[conn]:] {
 		if err := acc.AddServiceImport(hub, d.outside, d.inside); err != nil {
-			return fmt.Errorf("opening %s to %s: %w", d.outside, peer, err)
+			return fmt.Errorf("opening %s to %s: %w", d.outside, conn, err)
 		}
-		h.opened[peer]++
+		h.opened[conn]++
 	}
 	return nil
 }
@@ -150,14 +150,14 @@ func (h *Hub) openDoors(srv *server.Server, hub *server.Account, peer string) er
 //
 // It is called from the peer's connection before the peer can ask for
 // anything, so what the peer asks for then is not handed on twice.
-func (h *Hub) handBack(peer string) {
+func (h *Hub) handBack(conn string) {
 	l := h.main.get()
 	if l == nil {
 		return
 	}
-	for _, lane := range lanes {
-		if _, err := l.nc.Request(resetSubject(peer, lane), nil, resetTimeout); err != nil {
-			h.Log.Debug("commands in transit are handed on again later", "peer", peer, "err", err)
+	for _, queue := range commandQueues {
+		if _, err := l.nc.Request(resetSubject(conn, queue), nil, resetTimeout); err != nil {
+			h.Log.Debug("commands in transit are handed on again later", "conn", conn, "err", err)
 			return
 		}
 	}

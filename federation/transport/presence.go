@@ -40,13 +40,13 @@ func (k *Link) Beat(ctx context.Context, body []byte) (answer []byte, err error)
 // are handled at once, one per peer: while that is handled only the newest of
 // its peer waits, and the others are dropped. Heartbeats share neither queue nor
 // connection with reports.
-func (h *Hub) Presence(ctx context.Context, handle func(ctx context.Context, peer string, body []byte) (answer []byte)) error {
+func (h *Hub) Presence(ctx context.Context, handle func(ctx context.Context, conn string, body []byte) (answer []byte)) error {
 	h.prepare()
 	return h.serve(ctx, &h.beats, beatSubject("*"), &presence{
 		sender: func(m *nats.Msg) (string, bool) { return parseBeat(m.Subject) },
-		handle: func(ctx context.Context, peer string, body []byte) []byte {
-			h.gaugesOf(peer).beats.count(len(body))
-			return handle(ctx, peer, body)
+		handle: func(ctx context.Context, conn string, body []byte) []byte {
+			h.gaugesOf(conn).beats.count(len(body))
+			return handle(ctx, conn, body)
 		},
 	})
 }
@@ -76,7 +76,7 @@ func (h *Hub) serve(ctx context.Context, conns *latest[natsConn], subject string
 type presence struct {
 	ctx      context.Context
 	handle   func(context.Context, string, []byte) []byte
-	sender   func(m *nats.Msg) (peer string, ok bool)
+	sender   func(m *nats.Msg) (conn string, ok bool)
 	places   *semaphore.Weighted
 	handling sync.WaitGroup
 
@@ -100,7 +100,7 @@ func (p *presence) listen(l *natsConn, subject string) error {
 }
 
 func (p *presence) take(m *nats.Msg) {
-	peer, ok := p.sender(m)
+	conn, ok := p.sender(m)
 	if !ok || m.Size() > maxBeat {
 		return
 	}
@@ -109,10 +109,10 @@ func (p *presence) take(m *nats.Msg) {
 	if p.ended {
 		return
 	}
-	p.newest[peer] = m
-	if !p.busy[peer] {
-		p.busy[peer] = true
-		p.handling.Go(func() { p.serve(peer) })
+	p.newest[conn] = m
+	if !p.busy[conn] {
+		p.busy[conn] = true
+		p.handling.Go(func() { p.serve(conn) })
 	}
 }
 
@@ -125,20 +125,20 @@ func (p *presence) end() {
 }
 
 // serve handles what one peer sent, the newest first and no other.
-func (p *presence) serve(peer string) {
+func (p *presence) serve(conn string) {
 	for p.places.Acquire(p.ctx, 1) == nil {
 		p.mu.Lock()
-		m := p.newest[peer]
-		delete(p.newest, peer)
+		m := p.newest[conn]
+		delete(p.newest, conn)
 		if m == nil {
-			delete(p.busy, peer)
+			delete(p.busy, conn)
 		}
 		p.mu.Unlock()
 		if m == nil {
 			p.places.Release(1)
 			return
 		}
-		if answer := p.handle(p.ctx, peer, m.Data); len(answer) > 0 {
+		if answer := p.handle(p.ctx, conn, m.Data); len(answer) > 0 {
 			_ = m.Respond(answer) // fails with the connection; the peer asks again
 		}
 		p.places.Release(1)

@@ -10,7 +10,7 @@ import (
 )
 
 // present runs Presence and waits until it listens.
-func present(t testing.TB, h *Hub, handle func(ctx context.Context, peer string, body []byte) []byte) {
+func present(t testing.TB, h *Hub, handle func(ctx context.Context, conn string, body []byte) []byte) {
 	t.Helper()
 	run(t, func(ctx context.Context) error { return h.Presence(ctx, handle) })
 	eventually(t, func() bool { return h.beats.get() != nil && h.beats.get().nc.NumSubscriptions() > 0 }, "somebody to listen")
@@ -22,8 +22,8 @@ func TestAHeartbeatIsAnswered(t *testing.T) {
 	h := startHub(t, nil)
 	admit(t, h, "attic", "lab")
 	attic, lab := startLink(t, h, "attic"), startLink(t, h, "lab")
-	present(t, h, func(_ context.Context, peer string, body []byte) []byte {
-		return fmt.Appendf(nil, "%s said %s", peer, body)
+	present(t, h, func(_ context.Context, conn string, body []byte) []byte {
+		return fmt.Appendf(nil, "%s said %s", conn, body)
 	})
 
 	fromAttic, err := attic.Beat(t.Context(), []byte("hello"))
@@ -44,8 +44,8 @@ func TestASlowHeartbeatHoldsUpNobodyElse(t *testing.T) {
 	admit(t, h, "attic", "lab")
 	attic, lab := startLink(t, h, "attic"), startLink(t, h, "lab")
 	began, goOn := make(chan string, 100), make(chan struct{})
-	present(t, h, func(ctx context.Context, peer string, body []byte) []byte {
-		if peer == "attic" {
+	present(t, h, func(ctx context.Context, conn string, body []byte) []byte {
+		if conn == "attic" {
 			began <- string(body)
 			select {
 			case <-goOn:

@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 const (
-	lanePending = 64 // commands handed to a peer and not yet acknowledged, per lane
-	unbounded   = -1 // of such a number; what is read at a time bounds it
-	ackWait     = 10 * time.Second
-	callTimeout = 5 * time.Second // one request to the server
+	queuePending = 64 // commands handed to a peer and not yet acknowledged, per queue
+	unbounded    = -1 // of such a number; what is read at a time bounds it
+	ackWait      = 10 * time.Second
+	callTimeout  = 5 * time.Second // one request to the server
 
 	takeName = "take" // of the consumer of each queue of reports
 )
@@ -24,7 +26,7 @@ const (
 func commandStream(quota int64, bytes int64) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:                 streamCommands,
-		Subjects:             []string{laneSubject("*", LaneRun), laneSubject("*", LaneControl)},
+		Subjects:             []string{queueSubject("*", commands.QueueRun), queueSubject("*", commands.QueueControl)},
 		Retention:            jetstream.WorkQueuePolicy,
 		Storage:              jetstream.FileStorage,
 		Discard:              jetstream.DiscardNew,
@@ -42,11 +44,11 @@ func commandStream(quota int64, bytes int64) jetstream.StreamConfig {
 // reportStreams are the queues of one peer's reports: what it may fill, and
 // nobody else. Logs have one of their own, so that a flood of them does not
 // keep out the results.
-func reportStreams(peer string, quota int64, bytes int64) []jetstream.StreamConfig {
+func reportStreams(conn string, quota int64, bytes int64) []jetstream.StreamConfig {
 	var all []jetstream.StreamConfig
 	for _, group := range groups {
 		s := jetstream.StreamConfig{
-			Name:                 group.stream(peer),
+			Name:                 group.stream(conn),
 			Retention:            jetstream.WorkQueuePolicy,
 			Storage:              jetstream.FileStorage,
 			Discard:              jetstream.DiscardNew,
@@ -56,8 +58,8 @@ func reportStreams(peer string, quota int64, bytes int64) []jetstream.StreamConf
 			MaxMsgSize:           maxPayload,
 			Duplicates:           10 * time.Minute,
 		}
-		for _, kind := range group.kinds {
-			s.Subjects = append(s.Subjects, reportSubject(peer, kind))
+		for _, queue := range group.queues {
+			s.Subjects = append(s.Subjects, reportSubject(conn, queue))
 		}
 		all = append(all, s)
 	}
@@ -81,8 +83,8 @@ func queueConsumer(name, filter string, pending int) jetstream.ConsumerConfig {
 	}
 }
 
-func laneConsumer(peer, lane string) jetstream.ConsumerConfig {
-	return queueConsumer(consumerName(peer, lane), laneSubject(peer, lane), lanePending)
+func commandConsumer(conn, queue string) jetstream.ConsumerConfig {
+	return queueConsumer(consumerName(conn, queue), queueSubject(conn, queue), queuePending)
 }
 
 // ensureStreams creates streams, or changes them if their bounds have changed.
@@ -100,11 +102,11 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, streams ...jetst
 	return nil
 }
 
-// ensureQueues gives a peer its lanes of commands and its queues of reports.
-func ensureQueues(ctx context.Context, js jetstream.JetStream, peer string, reports []jetstream.StreamConfig) error {
-	for _, lane := range lanes {
-		if _, err := js.CreateOrUpdateConsumer(ctx, streamCommands, laneConsumer(peer, lane)); err != nil {
-			return fmt.Errorf("creating the %s queue of %s: %w", lane, peer, err)
+// ensureQueues gives a peer its queues of commands and its queues of reports.
+func ensureQueues(ctx context.Context, js jetstream.JetStream, conn string, reports []jetstream.StreamConfig) error {
+	for _, queue := range commandQueues {
+		if _, err := js.CreateOrUpdateConsumer(ctx, streamCommands, commandConsumer(conn, queue)); err != nil {
+			return fmt.Errorf("creating the %s queue of %s: %w", queue, conn, err)
 		}
 	}
 	if err := ensureStreams(ctx, js, reports...); err != nil {
@@ -119,24 +121,24 @@ func ensureQueues(ctx context.Context, js jetstream.JetStream, peer string, repo
 }
 
 // dropQueues removes a peer's queues and the messages that still wait.
-func dropQueues(ctx context.Context, js jetstream.JetStream, peer string) error {
+func dropQueues(ctx context.Context, js jetstream.JetStream, conn string) error {
 	stream, err := js.Stream(ctx, streamCommands)
 	if err != nil {
 		return fmt.Errorf("finding stream %s: %w", streamCommands, err)
 	}
-	for _, lane := range lanes {
-		err := stream.DeleteConsumer(ctx, consumerName(peer, lane))
+	for _, queue := range commandQueues {
+		err := stream.DeleteConsumer(ctx, consumerName(conn, queue))
 		if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-			return fmt.Errorf("deleting the %s queue of %s: %w", lane, peer, err)
+			return fmt.Errorf("deleting the %s queue of %s: %w", queue, conn, err)
 		}
-		if err := stream.Purge(ctx, jetstream.WithPurgeSubject(laneSubject(peer, lane))); err != nil {
-			return fmt.Errorf("dropping the %s commands of %s: %w", lane, peer, err)
+		if err := stream.Purge(ctx, jetstream.WithPurgeSubject(queueSubject(conn, queue))); err != nil {
+			return fmt.Errorf("dropping the %s commands of %s: %w", queue, conn, err)
 		}
 	}
 	for _, group := range groups {
-		err := js.DeleteStream(ctx, group.stream(peer))
+		err := js.DeleteStream(ctx, group.stream(conn))
 		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-			return fmt.Errorf("deleting stream %s: %w", group.stream(peer), err)
+			return fmt.Errorf("deleting stream %s: %w", group.stream(conn), err)
 		}
 	}
 	return nil

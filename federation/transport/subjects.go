@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // streamCommands is the stream of a hub besides those of its peers.
@@ -25,108 +27,108 @@ const hubAPI = "HUB.API"
 const probeToken = "_probe"
 
 var (
-	lanes = []string{LaneRun, LaneControl}
-	kinds = []string{KindEvent, KindLog, KindResult}
-	steps = []string{"hello", "proof"}
+	commandQueues = []string{commands.QueueRun, commands.QueueControl}
+	reportQueues  = []string{commands.QueueEvents, commands.QueueLogs, commands.QueueResults}
+	steps         = []string{"hello", "proof"}
 )
 
 // A group is what one queue of a peer's reports holds.
 type group struct {
-	name  string // for people
-	mark  string // in front of the peer's id in the name of the stream
-	kinds []string
+	name   string // for people
+	mark   string // in front of the peer's id in the name of the stream
+	queues []string
 }
 
 var (
-	groupReports = group{"reports", "R_", []string{KindEvent, KindResult}}
-	groupLogs    = group{"logs", "L_", []string{KindLog}}
+	groupReports = group{"reports", "R_", []string{commands.QueueEvents, commands.QueueResults}}
+	groupLogs    = group{"logs", "L_", []string{commands.QueueLogs}}
 	groups       = []group{groupReports, groupLogs}
 )
 
-func (g group) stream(peer string) string { return g.mark + peer }
+func (g group) stream(conn string) string { return g.mark + conn }
 
 // parseStream is the reverse of group.stream for valid peers.
-func parseStream(name string) (peer string, g group, ok bool) {
+func parseStream(name string) (conn string, g group, ok bool) {
 	for _, g := range groups {
-		if peer, ok := strings.CutPrefix(name, g.mark); ok && validID(peer) {
-			return peer, g, true
+		if conn, ok := strings.CutPrefix(name, g.mark); ok && validID(conn) {
+			return conn, g, true
 		}
 	}
 	return "", group{}, false
 }
 
-func commandSubject(peer, lane, verb string) string {
-	return "mesh.cmd." + peer + "." + lane + "." + verb
+func commandSubject(conn, queue, verb string) string {
+	return "mesh.cmd." + conn + "." + queue + "." + verb
 }
-func laneSubject(peer, lane string) string    { return commandSubject(peer, lane, "*") }
-func reportSubject(peer, kind string) string  { return "mesh.rpt." + peer + "." + kind }
-func beatSubject(peer string) string          { return "mesh.hb." + peer }
-func askSubject(peer string) string           { return "mesh.ask." + peer }
-func joinSubject(session, step string) string { return "mesh.join." + session + "." + step }
+func queueSubject(conn, queue string) string  { return commandSubject(conn, queue, "*") }
+func reportSubject(conn, queue string) string { return "mesh.rpt." + conn + "." + queue }
+func beatSubject(conn string) string          { return "mesh.hb." + conn }
+func askSubject(conn string) string           { return "mesh.ask." + conn }
+func joinSubject(joinID, step string) string  { return "mesh.join." + joinID + "." + step }
 
 // parseCommand is the reverse of commandSubject for subjects with valid parts.
-func parseCommand(subject string) (peer, lane, verb string, ok bool) {
+func parseCommand(subject string) (conn, queue, verb string, ok bool) {
 	t := strings.Split(subject, ".")
 	if len(t) != 5 || t[0] != "mesh" || t[1] != "cmd" {
 		return "", "", "", false
 	}
-	peer, lane, verb = t[2], t[3], t[4]
-	return peer, lane, verb, validID(peer) && slices.Contains(lanes, lane) && validID(verb)
+	conn, queue, verb = t[2], t[3], t[4]
+	return conn, queue, verb, validID(conn) && slices.Contains(commandQueues, queue) && validID(verb)
 }
 
 // parseReport is the reverse of reportSubject for subjects with valid parts.
-func parseReport(subject string) (peer, kind string, ok bool) {
+func parseReport(subject string) (conn, queue string, ok bool) {
 	t := strings.Split(subject, ".")
 	if len(t) != 4 || t[0] != "mesh" || t[1] != "rpt" {
 		return "", "", false
 	}
-	return t[2], t[3], validID(t[2]) && slices.Contains(kinds, t[3])
+	return t[2], t[3], validID(t[2]) && slices.Contains(reportQueues, t[3])
 }
 
 // parseBeat is the reverse of beatSubject for subjects with valid parts.
-func parseBeat(subject string) (peer string, ok bool) {
-	peer, ok = strings.CutPrefix(subject, "mesh.hb.")
-	return peer, ok && validID(peer)
+func parseBeat(subject string) (conn string, ok bool) {
+	conn, ok = strings.CutPrefix(subject, "mesh.hb.")
+	return conn, ok && validID(conn)
 }
 
 // parseAsk is the reverse of askSubject for subjects with valid parts.
-func parseAsk(subject string) (peer string, ok bool) {
-	peer, ok = strings.CutPrefix(subject, "mesh.ask.")
-	return peer, ok && validID(peer)
+func parseAsk(subject string) (conn string, ok bool) {
+	conn, ok = strings.CutPrefix(subject, "mesh.ask.")
+	return conn, ok && validID(conn)
 }
 
 // parseJoin is the reverse of joinSubject for subjects with valid parts.
-func parseJoin(subject string) (session, step string, ok bool) {
+func parseJoin(subject string) (joinID, step string, ok bool) {
 	t := strings.Split(subject, ".")
 	if len(t) != 4 || t[0] != "mesh" || t[1] != "join" {
 		return "", "", false
 	}
-	return t[2], t[3], validSession(t[2]) && slices.Contains(steps, t[3])
+	return t[2], t[3], validJoinID(t[2]) && slices.Contains(steps, t[3])
 }
 
-// consumerName names the durable consumer of one lane of one peer. A peer's
+// consumerName names the durable consumer of one command queue of one peer. A peer's
 // id has no underscore, so the name tells both apart.
-func consumerName(peer, lane string) string { return peer + "_" + lane }
+func consumerName(conn, queue string) string { return conn + "_" + queue }
 
 // resetSubject asks the server to hand on again what a consumer holds.
-func resetSubject(peer, lane string) string {
-	return "$JS.API.CONSUMER.RESET." + streamCommands + "." + consumerName(peer, lane)
+func resetSubject(conn, queue string) string {
+	return "$JS.API.CONSUMER.RESET." + streamCommands + "." + consumerName(conn, queue)
 }
 
 // accountName names the account that only this peer is in.
-func accountName(peer string) string { return "S_" + peer }
+func accountName(conn string) string { return "S_" + conn }
 
-// joinUser is the user name under which a session joins, and joinSession its
+// joinUser is the user name under which somebody joins, and parseJoinUser its
 // reverse for names with valid parts.
-func joinUser(session string) string { return "join_" + session }
+func joinUser(joinID string) string { return "join_" + joinID }
 
-func joinSession(user string) (session string, ok bool) {
-	session, ok = strings.CutPrefix(user, "join_")
-	return session, ok && validSession(session)
+func parseJoinUser(user string) (joinID string, ok bool) {
+	joinID, ok = strings.CutPrefix(user, "join_")
+	return joinID, ok && validJoinID(joinID)
 }
 
 // askUser is the user name under which a peer asks.
-func askUser(peer string) string { return "ask_" + peer }
+func askUser(conn string) string { return "ask_" + conn }
 
 // inbox is the prefix, without a final dot, of the subjects on which user
 // gets answers and pulled messages.
@@ -136,10 +138,10 @@ func inbox(user string) string { return "_INBOX_" + user }
 type door struct{ inside, outside string }
 
 // doors lists everything a peer may send to, and nothing else.
-func doors(peer string) []door {
+func doors(conn string) []door {
 	var ds []door
-	for _, lane := range lanes {
-		name := streamCommands + "." + consumerName(peer, lane)
+	for _, queue := range commandQueues {
+		name := streamCommands + "." + consumerName(conn, queue)
 		for _, call := range []string{"CONSUMER.MSG.NEXT.", "CONSUMER.INFO."} {
 			ds = append(ds, door{inside: "$JS.API." + call + name, outside: hubAPI + "." + call + name})
 		}
@@ -147,10 +149,10 @@ func doors(peer string) []door {
 		// message, so this one keeps it.
 		ds = append(ds, door{inside: "$JS.ACK." + name + ".>", outside: "$JS.ACK." + name + ".>"})
 	}
-	for _, kind := range kinds {
-		ds = append(ds, door{inside: reportSubject(peer, kind), outside: reportSubject(peer, kind)})
+	for _, queue := range reportQueues {
+		ds = append(ds, door{inside: reportSubject(conn, queue), outside: reportSubject(conn, queue)})
 	}
-	return append(ds, door{inside: beatSubject(peer), outside: beatSubject(peer)})
+	return append(ds, door{inside: beatSubject(conn), outside: beatSubject(conn)})
 }
 
 // accounts is the part of the server's configuration that says which
@@ -163,8 +165,8 @@ func accounts() string {
 		fmt.Sprintf(`{service: "$JS.ACK.%s.*.>"}`, stream),
 		fmt.Sprintf(`{service: %q}`, beatSubject("*")),
 	}
-	for _, kind := range kinds {
-		services = append(services, fmt.Sprintf(`{service: %q}`, reportSubject("*", kind)))
+	for _, queue := range reportQueues {
+		services = append(services, fmt.Sprintf(`{service: %q}`, reportSubject("*", queue)))
 	}
 	return fmt.Sprintf(`
 system_account: %s

@@ -10,48 +10,48 @@ import (
 func TestSubjectsParseBack(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"a", "attic", "0-9", "a-b-c", strings.Repeat("x", 63)} {
-		for _, lane := range lanes {
-			peer, gotLane, verb, ok := parseCommand(commandSubject(id, lane, "spawn"))
+		for _, queue := range commandQueues {
+			conn, gotLane, verb, ok := parseCommand(commandSubject(id, queue, "spawn"))
 			require.True(t, ok)
-			require.Equal(t, []string{id, lane, "spawn"}, []string{peer, gotLane, verb})
+			require.Equal(t, []string{id, queue, "spawn"}, []string{conn, gotLane, verb})
 		}
-		for _, kind := range kinds {
-			peer, gotKind, ok := parseReport(reportSubject(id, kind))
+		for _, queue := range reportQueues {
+			conn, gotKind, ok := parseReport(reportSubject(id, queue))
 			require.True(t, ok)
-			require.Equal(t, []string{id, kind}, []string{peer, gotKind})
+			require.Equal(t, []string{id, queue}, []string{conn, gotKind})
 		}
-		peer, ok := parseBeat(beatSubject(id))
+		conn, ok := parseBeat(beatSubject(id))
 		require.True(t, ok)
-		require.Equal(t, id, peer)
+		require.Equal(t, id, conn)
 	}
-	const session = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	const joinID = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	for _, step := range steps {
-		gotSession, gotStep, ok := parseJoin(joinSubject(session, step))
+		gotID, gotStep, ok := parseJoin(joinSubject(joinID, step))
 		require.True(t, ok)
-		require.Equal(t, []string{session, step}, []string{gotSession, gotStep})
+		require.Equal(t, []string{joinID, step}, []string{gotID, gotStep})
 	}
-	got, ok := joinSession(joinUser(session))
+	got, ok := parseJoinUser(joinUser(joinID))
 	require.True(t, ok)
-	require.Equal(t, session, got)
+	require.Equal(t, joinID, got)
 }
 
 func TestSubjectsOfNobodyAreRefused(t *testing.T) {
 	t.Parallel()
 	bad := map[string]string{
-		"empty":               "",
-		"an upper-case peer":  "mesh.cmd.Attic.run.spawn mesh.rpt.Attic.evt mesh.hb.Attic",
-		"a wildcard peer":     "mesh.cmd.*.run.spawn mesh.rpt.*.evt mesh.hb.* mesh.hb.>",
-		"the probe":           "mesh.cmd._probe.ctl.probe mesh.rpt._probe.evt mesh.hb._probe",
-		"a peer too long":     "mesh.hb." + strings.Repeat("x", 64),
-		"a token too many":    "mesh.cmd.attic.run.spawn.x mesh.rpt.attic.evt.x mesh.hb.attic.x",
-		"a token too few":     "mesh.cmd.attic.run mesh.rpt.attic mesh.hb.",
-		"an unknown lane":     "mesh.cmd.attic.fast.spawn",
-		"an unknown kind":     "mesh.rpt.attic.cmd",
-		"another tree":        "nest.cmd.attic.run.spawn nest.rpt.attic.evt nest.hb.attic",
-		"a dash in front":     "mesh.hb.-attic",
-		"a short session":     "mesh.join.ABC.hello",
-		"an unknown step":     "mesh.join.ABCDEFGHIJKLMNOP.accept",
-		"a session with dots": "mesh.join.ABCDEFGH.IJKLMNOP.hello",
+		"empty":              "",
+		"an upper-case peer": "mesh.cmd.Attic.run.spawn mesh.rpt.Attic.evt mesh.hb.Attic",
+		"a wildcard peer":    "mesh.cmd.*.run.spawn mesh.rpt.*.evt mesh.hb.* mesh.hb.>",
+		"the probe":          "mesh.cmd._probe.ctl.probe mesh.rpt._probe.evt mesh.hb._probe",
+		"a peer too long":    "mesh.hb." + strings.Repeat("x", 64),
+		"a token too many":   "mesh.cmd.attic.run.spawn.x mesh.rpt.attic.evt.x mesh.hb.attic.x",
+		"a token too few":    "mesh.cmd.attic.run mesh.rpt.attic mesh.hb.",
+		"an unknown queue":   "mesh.cmd.attic.fast.spawn",
+		"an unknown kind":    "mesh.rpt.attic.cmd",
+		"another tree":       "nest.cmd.attic.run.spawn nest.rpt.attic.evt nest.hb.attic",
+		"a dash in front":    "mesh.hb.-attic",
+		"a short id":         "mesh.join.ABC.hello",
+		"an unknown step":    "mesh.join.ABCDEFGHIJKLMNOP.accept",
+		"an id with dots":    "mesh.join.ABCDEFGH.IJKLMNOP.hello",
 	}
 	for name, subjects := range bad {
 		t.Run(name, func(t *testing.T) {
@@ -72,17 +72,17 @@ func FuzzParsedSubjectsAreTheOnesWeBuild(f *testing.F) {
 	f.Add("mesh.hb.attic")
 	f.Add("mesh.join.ABCDEFGHIJKLMNOP.hello")
 	f.Fuzz(func(t *testing.T, s string) {
-		if peer, lane, verb, ok := parseCommand(s); ok {
-			require.Equal(t, s, commandSubject(peer, lane, verb))
+		if conn, queue, verb, ok := parseCommand(s); ok {
+			require.Equal(t, s, commandSubject(conn, queue, verb))
 		}
-		if peer, kind, ok := parseReport(s); ok {
-			require.Equal(t, s, reportSubject(peer, kind))
+		if conn, queue, ok := parseReport(s); ok {
+			require.Equal(t, s, reportSubject(conn, queue))
 		}
-		if peer, ok := parseBeat(s); ok {
-			require.Equal(t, s, beatSubject(peer))
+		if conn, ok := parseBeat(s); ok {
+			require.Equal(t, s, beatSubject(conn))
 		}
-		if session, step, ok := parseJoin(s); ok {
-			require.Equal(t, s, joinSubject(session, step))
+		if joinID, step, ok := parseJoin(s); ok {
+			require.Equal(t, s, joinSubject(joinID, step))
 		}
 	})
 }

@@ -16,32 +16,32 @@ import (
 // is wrong with the command itself. All are sent in one go, neighbours for the
 // same queue in packs. A command with the id of one that waits, or that was
 // published within ten minutes, counts as stored and is not stored again.
-func (h *Hub) Publish(ctx context.Context, commands []Command) []error {
-	return publish(ctx, h.main.get(), ErrUnavailable, commands, commandMessage)
+func (h *Hub) Publish(ctx context.Context, list []Command) []error {
+	return publish(ctx, h.main.get(), ErrUnavailable, list, commandMessage)
 }
 
 func commandMessage(c Command) (*nats.Msg, error) {
-	if err := errors.Join(checkID("peer", c.Peer), checkID("verb", c.Verb), checkMessage(c.ID, c.Envelope, MaxCommand)); err != nil {
+	if err := errors.Join(checkID("peer", c.Conn), checkID("verb", c.Verb), checkMessage(c.ID, c.Envelope, MaxCommand)); err != nil {
 		return nil, err
 	}
-	if !slices.Contains(lanes, c.Lane) {
-		return nil, fmt.Errorf("command %s: there is no lane %q", c.ID, c.Lane)
+	if !slices.Contains(commandQueues, c.Queue) {
+		return nil, fmt.Errorf("command %s: there is no queue %q", c.ID, c.Queue)
 	}
-	return stamped(commandSubject(c.Peer, c.Lane, c.Verb), c.ID, c.Envelope), nil
+	return stamped(commandSubject(c.Conn, c.Queue, c.Verb), c.ID, c.Envelope), nil
 }
 
-func reportMessage(peer string) func(Report) (*nats.Msg, error) {
+func reportMessage(conn string) func(Report) (*nats.Msg, error) {
 	return func(r Report) (*nats.Msg, error) {
 		if err := checkReport(r); err != nil {
 			return nil, err
 		}
-		return stamped(reportSubject(peer, r.Kind), r.ID, r.Envelope), nil
+		return stamped(reportSubject(conn, r.Queue), r.ID, r.Envelope), nil
 	}
 }
 
 func checkReport(r Report) error {
-	if !slices.Contains(kinds, r.Kind) {
-		return fmt.Errorf("report %s: there is no kind %q", r.ID, r.Kind)
+	if !slices.Contains(reportQueues, r.Queue) {
+		return fmt.Errorf("report %s: there is no kind %q", r.ID, r.Queue)
 	}
 	return checkMessage(r.ID, r.Envelope, MaxReport)
 }
@@ -88,33 +88,33 @@ func publish[T any](ctx context.Context, l *natsConn, down error, items []T, enc
 //
 // All handlers of a Hub together have 64 MiB in their hands at most, without the
 // first 0.6 MiB of each. When that is reached batches become small.
-func (h *Hub) Reports(ctx context.Context, peer string, most Most, handle func(context.Context, []Report) error) error {
-	return h.take(ctx, peer, groupReports, most, handle)
+func (h *Hub) Reports(ctx context.Context, conn string, most Most, handle func(context.Context, []Report) error) error {
+	return h.take(ctx, conn, groupReports, most, handle)
 }
 
 // Logs is Reports for logs. Neither holds up the other.
-func (h *Hub) Logs(ctx context.Context, peer string, most Most, handle func(context.Context, []Report) error) error {
-	return h.take(ctx, peer, groupLogs, most, handle)
+func (h *Hub) Logs(ctx context.Context, conn string, most Most, handle func(context.Context, []Report) error) error {
+	return h.take(ctx, conn, groupLogs, most, handle)
 }
 
-func (h *Hub) take(ctx context.Context, peer string, from group, most Most, handle func(context.Context, []Report) error) error {
+func (h *Hub) take(ctx context.Context, conn string, from group, most Most, handle func(context.Context, []Report) error) error {
 	h.prepare()
-	if err := checkID("peer", peer); err != nil {
+	if err := checkID("peer", conn); err != nil {
 		return fmt.Errorf("reading %s: %w", from.name, err)
 	}
-	g := h.gaugesOf(peer).of(from)
-	f := feed{conns: &h.main, stream: from.stream(peer), consumer: takeName, log: h.Log, room: h.room, gauge: g}
+	g := h.gaugesOf(conn).of(from)
+	f := feed{conns: &h.main, stream: from.stream(conn), consumer: takeName, log: h.Log, room: h.room, gauge: g}
 	return f.run(ctx, most, func(ctx context.Context, batch []delivery) error {
 		reports := make([]Report, 0, len(batch))
 		for _, d := range batch {
-			peer, kind, ok := parseReport(d.msg.Subject)
+			conn, queue, ok := parseReport(d.msg.Subject)
 			if !ok {
 				return fmt.Errorf("the queue holds a message that is not a report, on %s", d.msg.Subject)
 			}
 			id := d.msg.Header.Get(jetstream.MsgIDHeader)
 			for _, body := range unpack(d.msg.Data) {
 				g.count(len(body))
-				reports = append(reports, Report{Peer: peer, Kind: kind, ID: id, Envelope: body, Deliveries: d.count})
+				reports = append(reports, Report{Conn: conn, Queue: queue, ID: id, Envelope: body, Deliveries: d.count})
 			}
 		}
 		return inParts(ctx, most, reports, handle)

@@ -35,19 +35,6 @@ import (
 	"strings"
 )
 
-// Lanes of commands. A full run lane does not hold up the control lane.
-const (
-	LaneRun     = "run" // commands that start work
-	LaneControl = "ctl" // commands about work: kill, status, suspend
-)
-
-// Kinds of reports. Each has its own quota at the hub.
-const (
-	KindEvent  = "evt" // receipts and state changes
-	KindLog    = "log" // output
-	KindResult = "res" // results
-)
-
 const (
 	maxPayload = 512 << 10 // bytes of one message with its headers
 
@@ -80,8 +67,8 @@ var (
 
 // A Command travels from a hub to one peer.
 type Command struct {
-	Peer     string // id of the connection with the peer it is for
-	Lane     string // LaneRun or LaneControl
+	Conn     string // id of the connection with the peer it is for
+	Queue    string // LaneRun or LaneControl
 	Verb     string // what is asked, a subject token such as "spawn"
 	ID       string // chosen by the sender; what a second delivery is known by
 	Envelope []byte // at most MaxCommand bytes; left unchanged
@@ -93,10 +80,10 @@ type Command struct {
 
 // A Report travels from a peer to its hub.
 type Report struct {
-	// Peer is the id of the connection with the sender. On arrival it is what the hub's
+	// Conn is the id of the connection with the sender. On arrival it is what the hub's
 	// server enforced, whatever the sender claims. The sender leaves it empty.
-	Peer     string
-	Kind     string // KindEvent, KindLog or KindResult
+	Conn     string
+	Queue    string // KindEvent, KindLog or KindResult
 	ID       string // as the sender gave it, or its pack's; possibly forged or empty: the envelope decides
 	Envelope []byte // at most MaxReport bytes; left unchanged
 
@@ -122,7 +109,7 @@ func made(s string, least, most int, first, rest string) bool {
 }
 
 func validID(s string) bool      { return made(s, 1, 63, lowerAlnum, "-") }
-func validSession(s string) bool { return made(s, 16, 64, alnum, "") }
+func validJoinID(s string) bool  { return made(s, 16, 64, alnum, "") }
 func validMessage(s string) bool { return made(s, 1, 128, alnum, "_.:-") }
 
 func checkID(what, id string) error {

@@ -17,12 +17,12 @@ import (
 func base64url(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
 // reports is Reports of a peer into a basket.
-func (h *Hub) reports(peer string, into *basket[Report]) func(context.Context) error {
-	return func(ctx context.Context) error { return h.Reports(ctx, peer, most(100), into.add) }
+func (h *Hub) reports(conn string, into *basket[Report]) func(context.Context) error {
+	return func(ctx context.Context) error { return h.Reports(ctx, conn, most(100), into.add) }
 }
 
-func (h *Hub) logs(peer string, into *basket[Report]) func(context.Context) error {
-	return func(ctx context.Context) error { return h.Logs(ctx, peer, most(100), into.add) }
+func (h *Hub) logs(conn string, into *basket[Report]) func(context.Context) error {
+	return func(ctx context.Context) error { return h.Logs(ctx, conn, most(100), into.add) }
 }
 
 // most bounds batches by number.

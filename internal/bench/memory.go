@@ -34,7 +34,7 @@ func Idle(ctx context.Context) (list []Memory, err error) {
 		return nil, ctx.Err()
 	case <-time.After(45 * time.Second):
 	}
-	for _, n := range []*fleet.Node{m.Hub, m.Spokes["attic"]} {
+	for _, n := range []*fleet.Process{m.Hub, m.Spokes["attic"]} {
 		rss, pss, err := memory(n.Cmd.Process.Pid, false)
 		if err != nil {
 			return nil, err

@@ -109,7 +109,7 @@ func timePublish(ctx context.Context, dir string) (float64, error) {
 	defer h.Close()
 	body := make([]byte, 1024)
 	return timeEach(rounds, func(i int) error {
-		return errors.Join(h.Publish(ctx, []transport.Command{{Peer: "bench", Lane: transport.LaneRun, Verb: "spawn", ID: "m" + strconv.Itoa(i), Envelope: body}})...)
+		return errors.Join(h.Publish(ctx, []transport.Command{{Conn: "bench", Queue: commands.QueueRun, Verb: "spawn", ID: "m" + strconv.Itoa(i), Envelope: body}})...)
 	})
 }
 

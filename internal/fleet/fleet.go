@@ -19,9 +19,9 @@ import (
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
-// A Node is an instance that this program runs as a child: the real thing, in a
+// A Process is an instance that this program runs as a child: the real thing, in a
 // data directory of its own.
-type Node struct {
+type Process struct {
 	Name string
 	Dir  string
 	Args []string  // how it runs
@@ -37,18 +37,18 @@ type Node struct {
 // A Mesh is a hub and some spokes on this machine, for the demo and the bench.
 type Mesh struct {
 	Dir    string
-	Hub    *Node
-	Spokes map[string]*Node
+	Hub    *Process
+	Spokes map[string]*Process
 	Ctl    *control.Client // the hub's socket
 
-	bin string // the program that the nodes run
+	bin string // the program that they run
 }
 
-// StartTime is how long a node may take until it serves: a cold Postgres on a
+// StartTime is how long a process may take until it serves: a cold Postgres on a
 // slow disk is most of it.
 const StartTime = 90 * time.Second
 
-// stopTime is how long a node may take to stop before it is killed.
+// stopTime is how long a process may take to stop before it is killed.
 const stopTime = 30 * time.Second
 
 // New makes a directory that a database server may enter even when we are
@@ -61,8 +61,8 @@ func New(ctx context.Context, bin, label string, hubArgs ...string) (*Mesh, erro
 	if err := os.Chmod(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("opening the mesh's directory: %w", err)
 	}
-	m := &Mesh{Dir: dir, bin: bin, Spokes: map[string]*Node{}}
-	m.Hub = m.Node("hub", append([]string{"hub", "run", "--link", "127.0.0.1:0", "--name", "lab"}, hubArgs...)...)
+	m := &Mesh{Dir: dir, bin: bin, Spokes: map[string]*Process{}}
+	m.Hub = m.Process("hub", append([]string{"hub", "run", "--link", "127.0.0.1:0", "--name", "lab"}, hubArgs...)...)
 	m.Ctl = control.NewClient(m.Hub.Dir)
 	if err := m.Hub.Start(ctx); err != nil {
 		return m, err
@@ -76,14 +76,14 @@ func New(ctx context.Context, bin, label string, hubArgs ...string) (*Mesh, erro
 	return m, nil
 }
 
-// Node is an instance below the mesh's directory that is not started yet.
-func (m *Mesh) Node(name string, args ...string) *Node {
-	return &Node{Name: name, Dir: filepath.Join(m.Dir, name), Bin: m.bin, Args: args}
+// Process is an instance below the mesh's directory that is not started yet.
+func (m *Mesh) Process(name string, args ...string) *Process {
+	return &Process{Name: name, Dir: filepath.Join(m.Dir, name), Bin: m.bin, Args: args}
 }
 
 // AddSpoke invites, joins and starts a spoke with a policy preset.
 func (m *Mesh) AddSpoke(ctx context.Context, name, rules string, args ...string) error {
-	n := m.Node(name, append([]string{"spoke", "run"}, args...)...)
+	n := m.Process(name, append([]string{"spoke", "run"}, args...)...)
 	if err := os.MkdirAll(n.Dir, 0o711); err != nil {
 		return fmt.Errorf("making the directory of %s: %w", name, err)
 	}
@@ -115,7 +115,7 @@ func (m *Mesh) AwaitLink(ctx context.Context, name string) error {
 	})
 }
 
-// Stop ends all nodes, spokes first, and removes the directory.
+// Stop ends all processes, spokes first, and removes the directory.
 func (m *Mesh) Stop(ctx context.Context) error {
 	var err error
 	for _, n := range m.Spokes {
@@ -124,11 +124,11 @@ func (m *Mesh) Stop(ctx context.Context) error {
 	return errors.Join(err, m.Hub.Stop(ctx), os.RemoveAll(m.Dir))
 }
 
-// Command is the program for this node. A database named in our environment is
+// Command is the program for this process. A database named in our environment is
 // not handed on: it can belong to one instance only. An interrupt at the terminal
 // is for us alone; when ctx ends the program is asked to end, and stops its
 // database first.
-func (n *Node) Command(ctx context.Context, args ...string) *exec.Cmd {
+func (n *Process) Command(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, n.Bin, append([]string{"--data-dir", n.Dir}, args...)...)
 	for _, e := range os.Environ() {
 		if !strings.HasPrefix(e, "DATABASE_URL=") && !strings.HasPrefix(e, "SPAWNMESH_DATABASE_URL=") {
@@ -142,8 +142,8 @@ func (n *Node) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return c
 }
 
-// Start runs the node and waits until it serves. Its words go to a file.
-func (n *Node) Start(ctx context.Context) error {
+// Start runs the process and waits until it serves. Its words go to a file.
+func (n *Process) Start(ctx context.Context) error {
 	if err := os.MkdirAll(n.Dir, 0o711); err != nil {
 		return fmt.Errorf("making the directory of %s: %w", n.Name, err)
 	}
@@ -176,8 +176,8 @@ func (n *Node) Start(ctx context.Context) error {
 	})
 }
 
-// LastWords is the end of what a node wrote.
-func (n *Node) LastWords() string {
+// LastWords is the end of what a process wrote.
+func (n *Process) LastWords() string {
 	raw, err := os.ReadFile(filepath.Join(n.Dir, "log"))
 	if err != nil {
 		return ""
@@ -185,8 +185,8 @@ func (n *Node) LastWords() string {
 	return string(raw[max(0, len(raw)-2000):])
 }
 
-// Stop asks the node to end, and makes it after half a minute.
-func (n *Node) Stop(ctx context.Context) error {
+// Stop asks the process to end, and makes it after half a minute.
+func (n *Process) Stop(ctx context.Context) error {
 	if n.Cmd == nil {
 		return nil
 	}
@@ -204,14 +204,14 @@ func (n *Node) Stop(ctx context.Context) error {
 	}
 }
 
-// Wait returns when the node has ended by itself.
-func (n *Node) Wait() {
+// Wait returns when the process has ended by itself.
+func (n *Process) Wait() {
 	<-n.exit
 	n.Cmd = nil
 }
 
-// Kill ends the node as a crash would.
-func (n *Node) Kill() {
+// Kill ends the process as a crash would.
+func (n *Process) Kill() {
 	if n.Cmd == nil {
 		return
 	}

@@ -51,9 +51,9 @@ func (m *Mesh) Attack(t testing.TB, name string) *Attacker {
 	require.NoError(t, err)
 	a.Link = &transport.Link{Address: s.Proxy.Addr(), Pins: []string{conns[0].LinkPin}, ID: s.Conn, Seed: s.Keys.LinkSeed, Log: s.Log.Logger()}
 	keep(t, a.Link.Run)
-	for _, lane := range []string{transport.LaneRun, transport.LaneControl} {
+	for _, queue := range []string{commands.QueueRun, commands.QueueControl} {
 		keep(t, func(ctx context.Context) error {
-			return a.Link.Commands(ctx, lane, transport.Most{Messages: 64}, a.hear)
+			return a.Link.Commands(ctx, queue, transport.Most{Messages: 64}, a.hear)
 		})
 	}
 	Await(t, "the attacker's link", func() bool { return a.Link.State().Up })
@@ -67,7 +67,7 @@ func (a *Attacker) Greet(t testing.TB) {
 	t.Helper()
 	sent := a.seq.Load()
 	a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x",
-		Link: commands.LinkView{State: "active", Numbers: &commands.Numbering{Sent: sent}}}, nil, nil).Envelope)
+		Connection: commands.ConnectionView{State: "active", Numbers: &commands.Numbering{Sent: sent}}}, nil, nil).Envelope)
 }
 
 // Beat sends envelope in place of a heartbeat, whatever it is. The hub answers none
@@ -125,31 +125,31 @@ func (a *Attacker) Order(t testing.TB, m *Mesh) Asked {
 
 // Send puts any bytes on the link as a report of a kind. Every call is a
 // message of its own to the message server, also when the bytes are the same.
-func (a *Attacker) Send(t testing.TB, kind string, envelopes ...[]byte) {
+func (a *Attacker) Send(t testing.TB, queue string, envelopes ...[]byte) {
 	t.Helper()
-	for _, err := range a.Shout(t, kind, envelopes...) {
+	for _, err := range a.Shout(t, queue, envelopes...) {
 		require.NoError(t, err)
 	}
 }
 
 // Shout is Send for messages that may end the link before they are confirmed.
-func (a *Attacker) Shout(t testing.TB, kind string, envelopes ...[]byte) []error {
+func (a *Attacker) Shout(t testing.TB, queue string, envelopes ...[]byte) []error {
 	t.Helper()
 	ctx, done := withPatience(t)
 	defer done()
 	var list []transport.Report
 	for _, w := range envelopes {
-		list = append(list, transport.Report{Kind: kind, ID: NewID(), Envelope: w})
+		list = append(list, transport.Report{Queue: queue, ID: NewID(), Envelope: w})
 	}
 	return a.Link.Publish(ctx, list)
 }
 
 // Heard returns what the attacker got to hear of one kind, in order.
-func (a *Attacker) Heard(kind commands.Kind) (list []commands.Body) {
+func (a *Attacker) Heard(queue commands.Kind) (list []commands.Body) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range a.heard {
-		if c.Body.Kind() == kind {
+		if c.Body.Kind() == queue {
 			list = append(list, c.Body)
 		}
 	}

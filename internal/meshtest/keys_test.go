@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -114,11 +113,11 @@ func TestARevokedKeySignsNothingMore(t *testing.T) {
 	require.NoError(t, err)
 	revocation, err := a.Keys.Identity.Seal(signing.KeySet, a.Header(commands.KeySetKind, nil), raw)
 	require.NoError(t, err)
-	a.Send(t, transport.KindEvent, revocation.Envelope)
+	a.Send(t, commands.QueueEvents, revocation.Envelope)
 	Await(t, "the revocation", func() bool { return m.Hub.count(t, `SELECT count(*) FROM keys WHERE revoked_at IS NOT NULL`) == 1 })
 
-	a.Send(t, transport.KindResult, result())
-	a.Send(t, transport.KindEvent, a.Seal(t, &commands.Received{Numbers: commands.Numbers{Through: 1}}, nil, nil).Envelope)
+	a.Send(t, commands.QueueResults, result())
+	a.Send(t, commands.QueueEvents, a.Seal(t, &commands.Received{Numbers: commands.Numbers{Through: 1}}, nil, nil).Envelope)
 
 	Await(t, "both refusals", func() bool {
 		return m.Hub.count(t, `SELECT count(*) FROM audit WHERE action = 'message.refused' AND code = 'KEY_REVOKED'`) >= 2

@@ -11,7 +11,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 )
 
@@ -186,11 +185,11 @@ func TestAStormOfCommandsOverARestart(t *testing.T) {
 	}
 	all := storm(t, envelopes)
 
-	r.Send(t, transport.LaneRun, all[:100]...)
+	r.Send(t, commands.QueueRun, all[:100]...)
 	r.Spoke.stop(t)
-	r.Send(t, transport.LaneRun, all[100:200]...)
+	r.Send(t, commands.QueueRun, all[100:200]...)
 	r.Spoke.start(t)
-	r.Send(t, transport.LaneControl, all[200:]...)
+	r.Send(t, commands.QueueControl, all[200:]...)
 
 	for _, id := range ids {
 		require.Equal(t, commands.Completed, r.Answer(t, id, commands.ResultKind).(*commands.Result).State)
@@ -202,14 +201,14 @@ func TestAStormOfCommandsOverARestart(t *testing.T) {
 	require.Len(t, r.Spoke.Audit(t, 0), 2)
 }
 
-// drained sends one more message on each lane and waits until it was refused:
+// drained sends one more message in each queue and waits until it was refused:
 // then all that was sent before it was read too.
 func (r *Rogue) drained(t *testing.T) {
 	t.Helper()
-	for _, lane := range []string{transport.LaneRun, transport.LaneControl} {
+	for _, queue := range []string{commands.QueueRun, commands.QueueControl} {
 		end := r.Spoke.AuditEnd(t)
-		r.Send(t, lane, []byte("the end"))
-		Await(t, "the end of the lane", func() bool { return len(r.Spoke.Audit(t, end)) > 0 })
+		r.Send(t, queue, []byte("the end"))
+		Await(t, "the end of the queue", func() bool { return len(r.Spoke.Audit(t, end)) > 0 })
 	}
 }
 
@@ -232,18 +231,18 @@ func TestAStormOfReportsOverARestart(t *testing.T) {
 	}
 	all := storm(t, envelopes)
 
-	a.Send(t, transport.KindEvent, all[:300]...)
+	a.Send(t, commands.QueueEvents, all[:300]...)
 	m.Stop(t, "hub")
 	m.Start(t, "hub")
 	Await(t, "the link", func() bool { return a.Link.State().Up })
-	a.Send(t, transport.KindEvent, all[300:]...)
+	a.Send(t, commands.QueueEvents, all[300:]...)
 
 	for _, task := range tasks {
 		v := m.Wait(t, task)
 		require.Equal(t, commands.Completed, v.State)
 	}
 	end := m.Hub.AuditEnd(t)
-	a.Send(t, transport.KindEvent, []byte("the end"))
+	a.Send(t, commands.QueueEvents, []byte("the end"))
 	Await(t, "the end of the storm", func() bool { return len(m.Hub.Audit(t, end)) > 0 })
 	require.Equal(t, len(envelopes), m.Hub.Count(t, `SELECT count(*) FROM inbox`))
 	require.Equal(t, len(tasks), m.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE state = 'completed' AND accepted_at IS NOT NULL AND started_at IS NOT NULL`))

@@ -74,7 +74,7 @@ func TestSettlingByHandTakesOverWhatThePeerHas(t *testing.T) {
 		n := numbers
 		change(&n)
 		a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x",
-			Link: commands.LinkView{State: "active", Agrees: agrees, Numbers: &n}}, nil, nil).Envelope)
+			Connection: commands.ConnectionView{State: "active", Agrees: agrees, Numbers: &n}}, nil, nil).Envelope)
 	}
 	unlikeOurs := &commands.History{From: 1, Until: time.Now().UnixMilli(), SHA256: strings.Repeat("ab", 32)}
 	before := a.Link.State().Since
@@ -126,7 +126,7 @@ func TestSettlingByHandSendsNothingThatIsConfirmed(t *testing.T) {
 	settled := make(chan error, 1)
 	go func() { settled <- m.Hub.Ask(t, "POST", "/v1/connections/attic/resync", nil, &v) }()
 	Await(t, "a new link", func() bool { st := a.Link.State(); return st.Up && st.Since.After(before) })
-	a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x", Link: commands.LinkView{State: "active", Agrees: true,
+	a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x", Connection: commands.ConnectionView{State: "active", Agrees: true,
 		Numbers: &commands.Numbering{Stored: commands.Numbers{Through: 2}, Digest: &commands.History{Until: time.Now().UnixMilli(), SHA256: strings.Repeat("00", 32)}}}}, nil, nil).Envelope)
 
 	require.NoError(t, <-settled)

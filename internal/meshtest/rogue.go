@@ -76,7 +76,7 @@ func (r *Rogue) admit(t testing.TB) (link string) {
 
 // presence answers a heartbeat: it has used all numbers, and stored nothing.
 func (r *Rogue) presence(t testing.TB) []byte {
-	return r.Seal(t, &commands.Heartbeat{IntervalMS: 1000, Link: commands.LinkView{State: "active", Numbers: &commands.Numbering{Sent: 1 << 52}}}, nil, nil).Envelope
+	return r.Seal(t, &commands.Heartbeat{IntervalMS: 1000, Connection: commands.ConnectionView{State: "active", Numbers: &commands.Numbering{Sent: 1 << 52}}}, nil, nil).Envelope
 }
 
 func (r *Rogue) awaitLink(t testing.TB) {
@@ -129,12 +129,12 @@ func (r *Rogue) Heard() []commands.Command {
 
 // Answer waits for what the spoke answers to the message with an id, as the
 // kind of body that is wanted.
-func (r *Rogue) Answer(t testing.TB, id string, kind commands.Kind) commands.Body {
+func (r *Rogue) Answer(t testing.TB, id string, queue commands.Kind) commands.Body {
 	t.Helper()
 	var body commands.Body
-	Await(t, string(kind)+" in answer to "+id, func() bool {
+	Await(t, string(queue)+" in answer to "+id, func() bool {
 		for _, c := range r.Heard() {
-			if re := c.Opened.Header().Re; re != nil && re.ID == id && c.Body.Kind() == kind {
+			if re := c.Opened.Header().Re; re != nil && re.ID == id && c.Body.Kind() == queue {
 				body = c.Body
 			}
 		}
@@ -143,15 +143,15 @@ func (r *Rogue) Answer(t testing.TB, id string, kind commands.Kind) commands.Bod
 	return body
 }
 
-// Send queues any bytes for the spoke on a lane. Every call is a message of its
+// Send queues any bytes for the spoke in a queue. Every call is a message of its
 // own to the message server, also when the bytes are the same.
-func (r *Rogue) Send(t testing.TB, lane string, envelopes ...[]byte) {
+func (r *Rogue) Send(t testing.TB, queue string, envelopes ...[]byte) {
 	t.Helper()
 	ctx, done := withPatience(t)
 	defer done()
 	var list []transport.Command
 	for _, w := range envelopes {
-		list = append(list, transport.Command{Peer: r.Conn, Lane: lane, Verb: "any", ID: NewID(), Envelope: w})
+		list = append(list, transport.Command{Conn: r.Conn, Queue: queue, Verb: "any", ID: NewID(), Envelope: w})
 	}
 	for _, err := range r.fed.Publish(ctx, list) {
 		require.NoError(t, err)

@@ -31,9 +31,9 @@ func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // Header returns a header that nothing is wrong with: of a message of this
 // kind, issued now, acceptable for an hour, with the next sequence number.
-func (v *Voice) Header(kind commands.Kind, re *signing.Ref) signing.Header {
+func (v *Voice) Header(queue commands.Kind, re *signing.Ref) signing.Header {
 	now := time.Now()
-	return signing.Header{V: 1, ID: NewID(), Kind: string(kind), Iss: v.Keys.InstanceID(), Kid: v.Keys.Signing.KeyID(), Aud: v.Peer,
+	return signing.Header{V: 1, ID: NewID(), Kind: string(queue), Iss: v.Keys.InstanceID(), Kid: v.Keys.Signing.KeyID(), Aud: v.Peer,
 		Conn: v.Conn, Epoch: v.Epoch, Seq: v.seq.Add(1), Iat: now.UnixMilli(), Exp: now.Add(time.Hour).UnixMilli(), Wsp: "main", Re: re}
 }
 

@@ -19,7 +19,6 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
-	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -48,9 +47,9 @@ type Sender struct {
 
 	mu      sync.Mutex // guards the rest
 	loaded  bool
-	lanes   map[string]*lane // by connection
-	outputs map[attempt]bool // in lanes
-	serve   func(*lane)
+	feeds   map[string]*feed // by connection
+	outputs map[attempt]bool // in feeds
+	serve   func(*feed)
 }
 
 type attempt struct {
@@ -60,7 +59,7 @@ type attempt struct {
 
 // New returns a sender of what b remembers.
 func New(b *backlog.Backlog) *Sender {
-	s := &Sender{Backlog: b, lanes: map[string]*lane{}, outputs: map[attempt]bool{}}
+	s := &Sender{Backlog: b, feeds: map[string]*feed{}, outputs: map[attempt]bool{}}
 	s.keep = store.NewGroup(func(ctx context.Context, fences []backlog.Fence) ([][]backlog.Output, error) {
 		list, err := s.Backlog.KeepOutput(ctx, fences)
 		if err == nil {
@@ -75,7 +74,7 @@ func New(b *backlog.Backlog) *Sender {
 func (s *Sender) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	s.mu.Lock()
-	s.serve = func(l *lane) { g.Go(func() error { return l.run(ctx) }) }
+	s.serve = func(l *feed) { g.Go(func() error { return l.run(ctx) }) }
 	s.mu.Unlock()
 	g.Go(func() error { return s.keep.Run(ctx) })
 	g.Go(func() error { return s.follow(ctx) })
@@ -154,7 +153,7 @@ func (s *Sender) Unsent() (tasks map[string]bool, ok bool) {
 // Forget drops what is for a connection that has ended.
 func (s *Sender) Forget(ctx context.Context, conn string) error {
 	s.mu.Lock()
-	if l := s.lanes[conn]; l != nil {
+	if l := s.feeds[conn]; l != nil {
 		for _, a := range l.clear() {
 			delete(s.outputs, a)
 		}
@@ -189,10 +188,10 @@ func (s *Sender) add(list []backlog.Output) {
 			continue
 		}
 		s.outputs[key] = true
-		l := s.lanes[o.Conn]
+		l := s.feeds[o.Conn]
 		if l == nil {
-			l = newLane(s, o.Conn)
-			s.lanes[o.Conn] = l
+			l = newFeed(s, o.Conn)
+			s.feeds[o.Conn] = l
 			s.serve(l)
 		}
 		l.add(o)
@@ -228,7 +227,7 @@ func (s *Sender) again(ctx context.Context, conn string, asked *signing.Ref, lis
 		return nil
 	}
 	s.Log.WarnContext(ctx, "a hub asks for output of which nothing is known here; it is told that it is lost", "conn", conn, "streams", len(notes))
-	if err := x.Send(ctx, transport.KindLog, notes...); err != nil && ctx.Err() == nil {
+	if err := x.Send(ctx, commands.QueueLogs, notes...); err != nil && ctx.Err() == nil {
 		s.Log.DebugContext(ctx, "saying that output is lost; the hub asks again", "conn", conn, "err", err)
 	}
 	return nil
@@ -240,7 +239,7 @@ func (s *Sender) Stored(ctx context.Context, conn string, asked *signing.Ref, li
 		return err
 	}
 	s.mu.Lock()
-	l := s.lanes[conn]
+	l := s.feeds[conn]
 	s.mu.Unlock()
 	if l == nil {
 		return nil

@@ -176,7 +176,7 @@ CREATE TABLE inbox (
     task         uuid,
     exp          timestamptz NOT NULL,       -- refused after this
     received_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    envelope         bytea NOT NULL,             -- the signed bytes: the evidence
+    envelope     bytea NOT NULL,             -- the signed bytes: the evidence
     PRIMARY KEY (conn, id),
     UNIQUE (conn, seq)
 );
@@ -190,7 +190,7 @@ CREATE TABLE outbox (
     id          uuid PRIMARY KEY,
     conn        uuid NOT NULL,
     seq         bigint NOT NULL,             -- from sequences
-    lane        text NOT NULL,               -- of the link: orders, controls, events, results
+    queue       text NOT NULL,               -- of the connection: orders, controls, events, results
     kind        text NOT NULL,
     digest      bytea NOT NULL,              -- SHA-256 of envelope
     re          uuid,                        -- the message it answers
@@ -198,9 +198,9 @@ CREATE TABLE outbox (
     exp         timestamptz NOT NULL,        -- the peer refuses it after this
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     closed_at   timestamptz,                 -- null = to be sent until the peer confirms it
-    envelope        bytea NOT NULL,              -- the signed bytes
+    envelope    bytea NOT NULL,              -- the signed bytes
     UNIQUE (conn, seq),
-    CONSTRAINT lane_is_known CHECK (lane IN ('run', 'ctl', 'evt', 'res'))
+    CONSTRAINT queue_is_known CHECK (queue IN ('run', 'ctl', 'evt', 'res'))
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 CREATE INDEX outbox_open ON outbox (conn, seq) WHERE closed_at IS NULL;
 CREATE INDEX outbox_re ON outbox (conn, re) WHERE re IS NOT NULL;

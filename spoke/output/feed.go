@@ -11,14 +11,13 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
-	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
-// A lane sends the output for one connection.
-type lane struct {
+// A feed sends the output for one connection.
+type feed struct {
 	sender *Sender
 	conn   string
 	bell   chan struct{}
@@ -50,11 +49,11 @@ type stream struct {
 	idle  time.Time // there is nothing to read before
 }
 
-func newLane(s *Sender, conn string) *lane {
-	return &lane{sender: s, conn: conn, bell: make(chan struct{}, 1)}
+func newFeed(s *Sender, conn string) *feed {
+	return &feed{sender: s, conn: conn, bell: make(chan struct{}, 1)}
 }
 
-func (l *lane) add(o backlog.Output) {
+func (l *feed) add(o backlog.Output) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	src := &source{Output: o, dir: l.sender.Dir(o.Fence)}
@@ -71,7 +70,7 @@ func (l *lane) add(o backlog.Output) {
 }
 
 // clear forgets everything and returns what that was.
-func (l *lane) clear() (list []attempt) {
+func (l *feed) clear() (list []attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, a := range l.agents {
@@ -83,14 +82,14 @@ func (l *lane) clear() (list []attempt) {
 	return list
 }
 
-func (l *lane) ring() {
+func (l *feed) ring() {
 	select {
 	case l.bell <- struct{}{}:
 	default:
 	}
 }
 
-func (l *lane) run(ctx context.Context) error {
+func (l *feed) run(ctx context.Context) error {
 	for {
 		if l.once(ctx) {
 			continue
@@ -105,12 +104,12 @@ func (l *lane) run(ctx context.Context) error {
 }
 
 // once sends what fits into the window, and reports whether that was anything.
-func (l *lane) once(ctx context.Context) bool {
+func (l *feed) once(ctx context.Context) bool {
 	x := l.sender.Board.Exchange(l.conn)
 	if x == nil {
 		return false
 	}
-	link := x.Link()
+	link := x.AgreedLink()
 	if link == 0 {
 		return false
 	}
@@ -118,7 +117,7 @@ func (l *lane) once(ctx context.Context) bool {
 	if len(notes) == 0 {
 		return false
 	}
-	if err := x.Send(ctx, transport.KindLog, notes...); err != nil {
+	if err := x.Send(ctx, commands.QueueLogs, notes...); err != nil {
 		if ctx.Err() == nil {
 			l.sender.Log.DebugContext(ctx, "sending output", "conn", l.conn, "err", err)
 		}
@@ -132,7 +131,7 @@ func (l *lane) once(ctx context.Context) bool {
 
 // fill reads what is next, a piece of each agent in turns, as long as the window
 // is not full.
-func (l *lane) fill(ctx context.Context, link int64) (notes []federation.Note) {
+func (l *feed) fill(ctx context.Context, link int64) (notes []federation.Note) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -184,7 +183,7 @@ func (src *source) underWay(now time.Time) (sum int64) {
 }
 
 // next returns the next piece of an attempt; nil when there is none now.
-func (src *source) next(ctx context.Context, l *lane, now time.Time) *federation.Note {
+func (src *source) next(ctx context.Context, l *feed, now time.Time) *federation.Note {
 	for i, name := range commands.Streams {
 		s := &src.streams[i]
 		if s.ended || !s.since.IsZero() && !s.sure || now.Before(s.idle) {
@@ -229,7 +228,7 @@ func endOf(o supervisor.Output) *commands.LogEnd {
 
 // stored moves cursors to where the hub says that it stands. It returns those that
 // moved, and what the hub does not want.
-func (l *lane) stored(ctx context.Context, list []commands.StoredStream) (moved []backlog.Output, given []backlog.Fence) {
+func (l *feed) stored(ctx context.Context, list []commands.StoredStream) (moved []backlog.Output, given []backlog.Fence) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	touched := map[*source]bool{}
@@ -260,7 +259,7 @@ func (l *lane) stored(ctx context.Context, list []commands.StoredStream) (moved 
 	return moved, given
 }
 
-func (l *lane) find(task string, number int) (*agent, *source) {
+func (l *feed) find(task string, number int) (*agent, *source) {
 	for _, a := range l.agents {
 		if a.task != task {
 			continue
@@ -274,7 +273,7 @@ func (l *lane) find(task string, number int) (*agent, *source) {
 	return nil, nil
 }
 
-func (l *lane) remove(a *agent, src *source) {
+func (l *feed) remove(a *agent, src *source) {
 	a.attempts = slices.DeleteFunc(a.attempts, func(x *source) bool { return x == src })
 	if len(a.attempts) == 0 {
 		l.agents = slices.DeleteFunc(l.agents, func(x *agent) bool { return x == a })
