@@ -51,28 +51,28 @@ type Body interface {
 	Validate() error
 }
 
-// A Command is a message whose body was read too: signed, addressed to this
+// A Message is a message whose body was read too: signed, addressed to this
 // instance, in time, and well formed.
-type Command struct {
+type Message struct {
 	Opened signing.Opened
 	Body   Body
 }
 
 // Parse reads the body of o. The error is a [*Refused] or [*signing.Rejected].
-func Parse(o signing.Opened) (Command, error) {
+func Parse(o signing.Opened) (Message, error) {
 	kind := Kind(o.Header().Kind)
 	t, known := Types[kind]
 	if !known || t != o.Type() || o.Header().Body.Type != string(kind)+".v1" {
-		return Command{}, &signing.Rejected{Code: signing.HdrField, Why: "kind " + string(kind) + " is not allowed under this message type"}
+		return Message{}, &signing.Rejected{Code: signing.HdrField, Why: "kind " + string(kind) + " is not allowed under this message type"}
 	}
 	body := newBody(kind)
 	if err := decodeBody(o.Body(), body); err != nil {
-		return Command{}, err
+		return Message{}, err
 	}
 	if err := body.Validate(); err != nil {
-		return Command{}, err
+		return Message{}, err
 	}
-	return Command{o, body}, nil
+	return Message{o, body}, nil
 }
 
 func newBody(kind Kind) Body {

@@ -45,15 +45,15 @@ const MaxRecalled = 128
 // Through: one that obeys, what it has said about tasks, as it adds up today; one
 // that commands, its orders.
 type Recalled struct {
-	From    int64      `json:"from"`    // as it was asked
-	Through int64      `json:"through"` // From-1: nothing
-	Done    bool       `json:"done,omitempty"`
-	Tasks   []Standing `json:"tasks,omitempty"`
-	Orders  [][]byte   `json:"orders,omitempty"` // spawn messages, the bytes that were signed; none that is too large for a heartbeat
+	From    int64          `json:"from"`    // as it was asked
+	Through int64          `json:"through"` // From-1: nothing
+	Done    bool           `json:"done,omitempty"`
+	Tasks   []TaskStanding `json:"tasks,omitempty"`
+	Orders  [][]byte       `json:"orders,omitempty"` // spawn messages, the bytes that were signed; none that is too large for a heartbeat
 }
 
-// A Standing is how a task stands for the one who asked for it.
-type Standing struct {
+// A TaskStanding is how a task stands for the one who asked for it.
+type TaskStanding struct {
 	Task    string  `json:"task"`
 	Command string  `json:"command"` // the message that asked for it,
 	SHA256  string  `json:"sha256"`  // and the digest of its header

@@ -76,7 +76,7 @@ func (x *Exchange) open(p *Peer, envelope []byte) opening {
 	o, err := p.Verifier.Open(envelope, time.Now())
 	if err == nil {
 		in.Header, in.Digest = o.Header(), o.Digest()
-		var c commands.Command
+		var c commands.Message
 		if c, err = commands.Parse(o); err == nil {
 			in.Body = c.Body
 		}
@@ -109,14 +109,14 @@ func (x *Exchange) kept(kind commands.Kind, h *Handler) bool {
 }
 
 // Read opens a message of a connection that was taken in before.
-func (b *Board) Read(conn string, envelope []byte) (commands.Command, error) {
+func (b *Board) Read(conn string, envelope []byte) (commands.Message, error) {
 	x := b.Exchange(conn)
 	if x == nil {
-		return commands.Command{}, commands.Refuse(signing.ConnState, "the connection is not served any more")
+		return commands.Message{}, commands.Refuse(signing.ConnState, "the connection is not served any more")
 	}
 	o, err := x.peer.Load().Verifier.Open(envelope, time.Now())
 	if err != nil {
-		return commands.Command{}, err
+		return commands.Message{}, err
 	}
 	return commands.Parse(o)
 }

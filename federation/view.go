@@ -22,9 +22,9 @@ type Status struct {
 	Differs   string      // why the histories of the two sides differ, so that nothing is relayed; "" when they do not
 }
 
-// Peer returns what the peer last said about the connection, and whether it ever
+// PeerSays returns what the peer last said about the connection, and whether it ever
 // said anything.
-func (s Status) Peer() (v commands.ConnectionView, ok bool) {
+func (s Status) PeerSays() (v commands.ConnectionView, ok bool) {
 	if s.Beat == nil {
 		return v, false
 	}
@@ -34,7 +34,7 @@ func (s Status) Peer() (v commands.ConnectionView, ok bool) {
 // KeyError says that the peer has ended the key that this instance signs with; nil
 // when it has not.
 func (s Status) KeyError() error {
-	v, _ := s.Peer()
+	v, _ := s.PeerSays()
 	if v.Refuses == nil || s.State.Ended() {
 		return nil
 	}

@@ -20,7 +20,7 @@ type Description struct {
 // Describe returns what to say about this hub, and whether its message server
 // works.
 func (h *Hub) Describe(ctx context.Context) (*Description, []control.Check) {
-	return &Description{h.Name, h.Link()}, []control.Check{control.NewCheck("nats", h.server.Healthy(ctx))}
+	return &Description{h.Name, h.LinkAddress()}, []control.Check{control.NewCheck("nats", h.server.Healthy(ctx))}
 }
 
 // Routes are what an operator may ask of a hub about its agents and invites.

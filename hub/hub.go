@@ -70,8 +70,8 @@ func (h *Hub) Open(b *federation.Board) error {
 	return nil
 }
 
-// Link is where spokes dial, host:port, once the board has started.
-func (h *Hub) Link() string { return h.server.Addr() }
+// LinkAddress is where spokes dial, host:port, once the board has started.
+func (h *Hub) LinkAddress() string { return h.server.Addr() }
 
 // Run serves until ctx ends, and returns after everything it started has ended.
 // Its board has started, and runs meanwhile.
@@ -88,7 +88,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Go(func() error { return h.sweep(ctx) })
 	g.Go(func() error { return every(ctx, time.Second, func() { h.askForOutput(ctx) }) })
 	g.Go(func() error { return every(ctx, endPeriod, func() { h.endUnanswered(ctx) }) })
-	h.Log.InfoContext(ctx, "hub is serving", "link", h.Link(), "instance", h.Keys.InstanceID())
+	h.Log.InfoContext(ctx, "hub is serving", "link", h.LinkAddress(), "instance", h.Keys.InstanceID())
 	if _, _, err := h.reach(); err != nil {
 		h.Log.WarnContext(ctx, "nobody can be invited to this hub", "why", err, "next", "start it with --advertise HOST:PORT, where HOST is how spokes reach it")
 	}

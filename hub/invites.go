@@ -66,7 +66,7 @@ func (h *Hub) Invite(ctx context.Context, name string, ttl time.Duration, actor 
 
 // reach returns the address that tokens name, and what a person must know of it.
 func (h *Hub) reach() (address, note string, err error) {
-	address = cmp.Or(h.Advertise, h.Link())
+	address = cmp.Or(h.Advertise, h.LinkAddress())
 	if err := CheckAddress(address); err != nil {
 		return "", "", err
 	}

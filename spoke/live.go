@@ -8,8 +8,8 @@ import (
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
-// An attempt is one claim that this process works on.
-type attempt struct {
+// A run is one claim that this process works on.
+type run struct {
 	fence  backlog.Fence // as claimed; a kill's fence comes with the kill
 	spec   commands.Spawn
 	dir    string
@@ -29,29 +29,29 @@ type attempt struct {
 // live is the set of attempts that this process works on.
 type live struct {
 	mu        sync.Mutex // guards byTask and the attempts' state and agent
-	byTask    map[string]*attempt
+	byTask    map[string]*run
 	abandoned bool
 }
 
-func (l *live) add(a *attempt) {
+func (l *live) add(r *run) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a.kills, a.lost, a.leave = make(chan backlog.KillRun, 8), make(chan struct{}), make(chan struct{})
-	l.byTask[a.fence.Task] = a
+	r.kills, r.lost, r.leave = make(chan backlog.KillRun, 8), make(chan struct{}), make(chan struct{})
+	l.byTask[r.fence.Task] = r
 	if l.abandoned {
-		close(a.leave)
+		close(r.leave)
 	}
 }
 
-func (l *live) remove(a *attempt) {
+func (l *live) remove(r *run) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.byTask[a.fence.Task] == a {
-		delete(l.byTask, a.fence.Task)
+	if l.byTask[r.fence.Task] == r {
+		delete(l.byTask, r.fence.Task)
 	}
 }
 
-func (l *live) get(task string) *attempt {
+func (l *live) get(task string) *run {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.byTask[task]
@@ -65,65 +65,65 @@ func (l *live) count() int {
 
 // countOf counts the attempts that conn asked for.
 func (l *live) countOf(conn string) (n int) {
-	for _, a := range l.list() {
-		if a.asker == conn {
+	for _, r := range l.list() {
+		if r.asker == conn {
 			n++
 		}
 	}
 	return n
 }
 
-func (l *live) list() []*attempt {
+func (l *live) list() []*run {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	list := make([]*attempt, 0, len(l.byTask))
-	for _, a := range l.byTask {
-		list = append(list, a)
+	list := make([]*run, 0, len(l.byTask))
+	for _, r := range l.byTask {
+		list = append(list, r)
 	}
 	return list
 }
 
 // asked returns the attempts that a hub has asked for.
 func (l *live) asked() (fences []backlog.Fence) {
-	for _, a := range l.list() {
-		if a.asked.Command != "" {
-			fences = append(fences, a.fence)
+	for _, r := range l.list() {
+		if r.asked.Command != "" {
+			fences = append(fences, r.fence)
 		}
 	}
 	return fences
 }
 
-func (l *live) running(a *attempt, agent *supervisor.Agent) {
+func (l *live) running(r *run, agent *supervisor.Agent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a.agent, a.state = agent, commands.Running
+	r.agent, r.state = agent, commands.Running
 }
 
-func (l *live) agentOf(a *attempt) *supervisor.Agent {
+func (l *live) agentOf(r *run) *supervisor.Agent {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return a.agent
+	return r.agent
 }
 
 // kill hands a kill to its attempt. Where there is none the attempt has just
 // been claimed or has just ended: its own next write finds the kill.
 func (l *live) kill(k backlog.KillRun) {
-	if a := l.get(k.Fence.Task); a != nil {
+	if r := l.get(k.Fence.Task); r != nil {
 		select {
-		case a.kills <- k:
+		case r.kills <- k:
 		default: // eight kills wait already
 		}
 	}
 }
 
 // lose tells an attempt that its fence no longer holds.
-func (l *live) lose(a *attempt) {
+func (l *live) lose(r *run) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
-	case <-a.lost:
+	case <-r.lost:
 	default:
-		close(a.lost)
+		close(r.lost)
 	}
 }
 
@@ -132,15 +132,15 @@ func (l *live) abandon() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.abandoned = true
-	for _, a := range l.byTask {
-		close(a.leave)
+	for _, r := range l.byTask {
+		close(r.leave)
 	}
 }
 
 // letGo closes what connects this process with shims that go on.
 func (l *live) letGo() {
-	for _, a := range l.list() {
-		if agent := l.agentOf(a); agent != nil {
+	for _, r := range l.list() {
+		if agent := l.agentOf(r); agent != nil {
 			_ = agent.Close()
 		}
 	}
@@ -149,16 +149,16 @@ func (l *live) letGo() {
 // beats describes the live attempts that conn asked for, for a heartbeat.
 func (l *live) beats(conn string) []commands.AgentBeat {
 	list := make([]commands.AgentBeat, 0)
-	for _, a := range l.list() {
+	for _, r := range l.list() {
 		if len(list) == commands.MaxBeatAgents {
 			break
 		}
-		if a.asker != conn {
+		if r.asker != conn {
 			continue
 		}
 		l.mu.Lock()
-		b := commands.AgentBeat{Task: a.fence.Task, Attempt: a.fence.Attempt, State: a.state}
-		agent := a.agent
+		b := commands.AgentBeat{Task: r.fence.Task, Attempt: r.fence.Attempt, State: r.state}
+		agent := r.agent
 		l.mu.Unlock()
 		if agent != nil {
 			if u, err := agent.Usage(); err == nil {

@@ -22,20 +22,20 @@ func (s *Spoke) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connecti
 
 // recalled waits, before the end of an attempt of the time before a restore is
 // recorded, until the hub has said what it knows. It reports whether to go on.
-func (s *Spoke) recalled(ctx context.Context, a *attempt) bool {
+func (s *Spoke) recalled(ctx context.Context, r *run) bool {
 	for {
-		pasts, err := s.backlog.Pasts(ctx, []string{a.fence.Task})
-		if past := pasts[a.fence.Task]; err == nil && !past.Asked {
-			a.begun = a.begun || a.fence.Attempt <= past.Begun
+		pasts, err := s.backlog.Pasts(ctx, []string{r.fence.Task})
+		if past := pasts[r.fence.Task]; err == nil && !past.Asked {
+			r.begun = r.begun || r.fence.Attempt <= past.Begun
 			return true
 		}
 		if err != nil && ctx.Err() == nil {
-			s.Log.ErrorContext(ctx, "looking for what the hub recalls; it is tried again", "id", a.fence.Task, "err", err)
+			s.Log.ErrorContext(ctx, "looking for what the hub recalls; it is tried again", "id", r.fence.Task, "err", err)
 		}
 		select {
 		case <-ctx.Done():
 			return false
-		case <-a.leave:
+		case <-r.leave:
 			return false
 		case <-time.After(200 * time.Millisecond):
 		}

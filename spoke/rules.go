@@ -17,29 +17,29 @@ import (
 // judgeAgain asks the policy in force about an attempt that is about to start:
 // the one that accepted its task may have been replaced. The end it returns is
 // that of an attempt that must not start.
-func judgeAgain(rules *policy.Policy, a *attempt) (backlog.End, bool) {
-	r := rules.Judge(&a.spec)
-	if r == nil {
-		a.policy = rules.ID()
+func judgeAgain(rules *policy.Policy, r *run) (backlog.End, bool) {
+	refused := rules.Judge(&r.spec)
+	if refused == nil {
+		r.policy = rules.ID()
 		return backlog.End{}, true
 	}
 	why := commands.PolicyDenied
-	if r.Code == commands.Capability {
+	if refused.Code == commands.Capability {
 		why = commands.CapabilityMissing
 	}
-	text := fmt.Sprintf("not started: the spoke had accepted it, and its policy, now version %s, refuses it: %s", rules.ID(), r.Why)
+	text := fmt.Sprintf("not started: the spoke had accepted it, and its policy, now version %s, refuses it: %s", rules.ID(), refused.Why)
 	return backlog.End{Outcome: commands.CouldNotStart, Why: why, Exit: commands.Exit{Code: -1, Error: plain(text, 1000)}}, false
 }
 
 // policyNote is where an attempt's directory says which policy let it start: a
 // later process of this spoke may have to tell it.
-func policyNote(a *attempt) string { return filepath.Join(a.dir, "policy") }
+func policyNote(r *run) string { return filepath.Join(r.dir, "policy") }
 
 // recallPolicy reads the note of an attempt that an earlier process started.
-func recallPolicy(a *attempt) {
-	raw, err := os.ReadFile(policyNote(a))
+func recallPolicy(r *run) {
+	raw, err := os.ReadFile(policyNote(r))
 	if err == nil && len(raw) <= 64 {
-		a.policy = string(raw)
+		r.policy = string(raw)
 	}
 }
 

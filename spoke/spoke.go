@@ -87,7 +87,7 @@ func (s *Spoke) Open(b *federation.Board) {
 		s.Lease = DefaultLease
 	}
 	s.work = make(chan struct{}, 1)
-	s.live.byTask = map[string]*attempt{}
+	s.live.byTask = map[string]*run{}
 	s.backlog = backlog.Open(s.DB, Answer)
 	s.progress = store.NewGroup(s.backlog.Record)
 	s.board, s.output = b, output.New(s.backlog)

@@ -73,13 +73,13 @@ func (s *Spoke) claim(ctx, late context.Context) (int, error) {
 		return 0, err // what was claimed is found by the next look
 	}
 	for _, c := range list {
-		a := &attempt{fence: c.Fence, spec: c.Spec, dir: s.attemptDir(c.Fence), asked: c.Asked, asker: c.Conn, state: commands.Claimed,
+		r := &run{fence: c.Fence, spec: c.Spec, dir: s.attemptDir(c.Fence), asked: c.Asked, asker: c.Conn, state: commands.Claimed,
 			begun: c.Fence.Attempt <= pasts[c.Fence.Task].Begun}
-		s.live.add(a)
-		if a.begun || exists(a.dir) {
-			s.attempts.Go(func() { s.takeOver(late, a) })
+		s.live.add(r)
+		if r.begun || exists(r.dir) {
+			s.attempts.Go(func() { s.takeOver(late, r) })
 		} else {
-			s.attempts.Go(func() { s.run(late, a, from.Add(s.Lease)) })
+			s.attempts.Go(func() { s.run(late, r, from.Add(s.Lease)) })
 		}
 	}
 	return len(list), nil
@@ -127,22 +127,22 @@ func (s *Spoke) renewOnce(ctx context.Context) error {
 		return nil
 	}
 	fences := make([]backlog.Fence, len(list))
-	for i, a := range list {
-		fences[i] = a.fence
+	for i, r := range list {
+		fences[i] = r.fence
 	}
 	from := supervisor.Boottime()
 	held, err := s.backlog.Renew(ctx, fences, s.Lease)
 	if err != nil {
 		return err
 	}
-	for _, a := range list {
-		if !held[a.fence] {
-			s.live.lose(a)
+	for _, r := range list {
+		if !held[r.fence] {
+			s.live.lose(r)
 			continue
 		}
-		if agent := s.live.agentOf(a); agent != nil {
+		if agent := s.live.agentOf(r); agent != nil {
 			if err := agent.Renew(from.Add(s.Lease)); err != nil {
-				s.Log.WarnContext(ctx, "telling a shim its new deadline", "id", a.fence.Task, "err", err)
+				s.Log.WarnContext(ctx, "telling a shim its new deadline", "id", r.fence.Task, "err", err)
 			}
 		}
 	}
@@ -160,13 +160,13 @@ func (s *Spoke) reconcile(ctx, late context.Context) error {
 	}
 	taken := 0
 	for _, o := range open {
-		if a := s.live.get(o.Fence.Task); a != nil && a.fence.Attempt == o.Fence.Attempt {
+		if r := s.live.get(o.Fence.Task); r != nil && r.fence.Attempt == o.Fence.Attempt {
 			continue
 		}
 		taken++
-		a := &attempt{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, asker: o.Conn, state: commands.Claimed, begun: o.Started, bootID: o.BootID}
-		s.live.add(a)
-		s.attempts.Go(func() { s.takeOver(late, a) })
+		r := &run{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, asker: o.Conn, state: commands.Claimed, begun: o.Started, bootID: o.BootID}
+		s.live.add(r)
+		s.attempts.Go(func() { s.takeOver(late, r) })
 	}
 	if s.unsure = false; taken > 0 {
 		s.Log.InfoContext(ctx, "taking over open attempts", "count", taken)
@@ -177,27 +177,27 @@ func (s *Spoke) reconcile(ctx, late context.Context) error {
 // adopt finds out what became of an attempt: its agent, or its exit with nothing
 // of it left running. What cannot be found out yet is tried again: until then
 // the attempt keeps its slot and its task is not claimed again.
-func (s *Spoke) adopt(ctx context.Context, a *attempt) (*supervisor.Agent, *supervisor.Exit) {
+func (s *Spoke) adopt(ctx context.Context, r *run) (*supervisor.Agent, *supervisor.Exit) {
 	for {
-		agent, exit, err := s.adoptOnce(ctx, a)
+		agent, exit, err := s.adoptOnce(ctx, r)
 		if err == nil {
 			return agent, exit
 		}
-		s.Log.ErrorContext(ctx, "taking over an attempt; it will be tried again", "id", a.fence.Task, "err", err)
+		s.Log.ErrorContext(ctx, "taking over an attempt; it will be tried again", "id", r.fence.Task, "err", err)
 		select {
 		case <-ctx.Done():
 			return nil, nil
-		case <-a.leave:
+		case <-r.leave:
 			return nil, nil
 		case <-time.After(5 * time.Second):
 		}
 	}
 }
 
-func (s *Spoke) adoptOnce(ctx context.Context, a *attempt) (*supervisor.Agent, *supervisor.Exit, error) {
+func (s *Spoke) adoptOnce(ctx context.Context, r *run) (*supervisor.Agent, *supervisor.Exit, error) {
 	// The attempt may have been claimed and no more.
-	if err := os.MkdirAll(filepath.Dir(a.dir), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(r.dir), 0o700); err != nil {
 		return nil, nil, fmt.Errorf("making the attempt's directory: %w", err)
 	}
-	return supervisor.Adopt(ctx, a.dir, supervisor.Known{Marker: s.marker(a.fence), BootID: a.bootID, Timeout: s.Policy.Now().Timeout(a.spec.Timeout())})
+	return supervisor.Adopt(ctx, r.dir, supervisor.Known{Marker: s.marker(r.fence), BootID: r.bootID, Timeout: s.Policy.Now().Timeout(r.spec.Timeout())})
 }

@@ -101,7 +101,7 @@ func (db *DB) saidSince(ctx context.Context, conn string, from int64) (*commands
 	if err != nil {
 		return nil, fmt.Errorf("reading the standing of the peer's tasks: %w", err)
 	}
-	out.Tasks, err = pgx.CollectRows(rows, pgx.RowToStructByPos[commands.Standing])
+	out.Tasks, err = pgx.CollectRows(rows, pgx.RowToStructByPos[commands.TaskStanding])
 	return out, err
 }
 

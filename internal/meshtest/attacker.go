@@ -26,7 +26,7 @@ type Attacker struct {
 	verifier signing.Verifier
 	greeting sync.Once
 	mu       sync.Mutex // guards heard
-	heard    []commands.Command
+	heard    []commands.Message
 }
 
 // An Asked is a task that the hub asked an [Attacker] to run, with the command
@@ -157,8 +157,8 @@ func (a *Attacker) Heard(queue commands.Kind) (list []commands.Body) {
 }
 
 // open reads what can be read of messages; an attacker has no use for others.
-func open[T any](v signing.Verifier, list []T, envelope func(T) []byte) []commands.Command {
-	var read []commands.Command
+func open[T any](v signing.Verifier, list []T, envelope func(T) []byte) []commands.Message {
+	var read []commands.Message
 	for _, m := range list {
 		o, err := v.Open(envelope(m), time.Now())
 		if err != nil {

@@ -28,7 +28,7 @@ type Rogue struct {
 	fed      *transport.Hub
 	verifier signing.Verifier
 	mu       sync.Mutex // guards heard
-	heard    []commands.Command
+	heard    []commands.Message
 }
 
 // Rogue starts a rogue hub and a real spoke that obeys it.
@@ -121,10 +121,10 @@ func (r *Rogue) hear(_ context.Context, list []transport.Report) error {
 }
 
 // Heard returns what the spoke has said so far, apart from its heartbeats.
-func (r *Rogue) Heard() []commands.Command {
+func (r *Rogue) Heard() []commands.Message {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]commands.Command(nil), r.heard...)
+	return append([]commands.Message(nil), r.heard...)
 }
 
 // Answer waits for what the spoke answers to the message with an id, as the

@@ -180,5 +180,5 @@ func (n *Node) link() string {
 	if n.Hub == nil {
 		return ""
 	}
-	return n.Hub.Link()
+	return n.Hub.LinkAddress()
 }

@@ -70,12 +70,12 @@ func (l *feed) add(o backlog.Output) {
 }
 
 // clear forgets everything and returns what that was.
-func (l *feed) clear() (list []attempt) {
+func (l *feed) clear() (list []outputKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, a := range l.agents {
 		for _, src := range a.attempts {
-			list = append(list, attempt{a.task, src.Fence.Attempt})
+			list = append(list, outputKey{a.task, src.Fence.Attempt})
 		}
 	}
 	l.agents = nil

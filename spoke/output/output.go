@@ -47,19 +47,19 @@ type Sender struct {
 
 	mu      sync.Mutex // guards the rest
 	loaded  bool
-	feeds   map[string]*feed // by connection
-	outputs map[attempt]bool // in feeds
+	feeds   map[string]*feed   // by connection
+	outputs map[outputKey]bool // in feeds
 	serve   func(*feed)
 }
 
-type attempt struct {
+type outputKey struct {
 	task   string
 	number int
 }
 
 // New returns a sender of what b remembers.
 func New(b *backlog.Backlog) *Sender {
-	s := &Sender{Backlog: b, feeds: map[string]*feed{}, outputs: map[attempt]bool{}}
+	s := &Sender{Backlog: b, feeds: map[string]*feed{}, outputs: map[outputKey]bool{}}
 	s.keep = store.NewGroup(func(ctx context.Context, fences []backlog.Fence) ([][]backlog.Output, error) {
 		list, err := s.Backlog.KeepOutput(ctx, fences)
 		if err == nil {
@@ -175,7 +175,7 @@ func (s *Sender) wrote(f backlog.Fence) bool {
 func (s *Sender) knows(f backlog.Fence) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.outputs[attempt{f.Task, f.Attempt}]
+	return s.outputs[outputKey{f.Task, f.Attempt}]
 }
 
 // add takes up output that is not known yet.
@@ -183,7 +183,7 @@ func (s *Sender) add(list []backlog.Output) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range list {
-		key := attempt{o.Fence.Task, o.Fence.Attempt}
+		key := outputKey{o.Fence.Task, o.Fence.Attempt}
 		if s.outputs[key] {
 			continue
 		}
@@ -259,7 +259,7 @@ func (s *Sender) Stored(ctx context.Context, conn string, asked *signing.Ref, li
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range given {
-		delete(s.outputs, attempt{f.Task, f.Attempt})
+		delete(s.outputs, outputKey{f.Task, f.Attempt})
 	}
 	return nil
 }

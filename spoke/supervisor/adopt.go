@@ -41,11 +41,11 @@ func adoptWithin(ctx context.Context, dir string, known Known, patience time.Dur
 	}
 	const pause = 10 * time.Millisecond
 	for begin := time.Now(); ; {
-		att, err := readAttempt(dir, known)
+		saved, err := readSpec(dir, known)
 		if err != nil {
 			return nil, nil, fmt.Errorf("adopting %s: %w", dir, err)
 		}
-		agent, exit, err := look(ctx, dir, att)
+		agent, exit, err := look(ctx, dir, saved)
 		if err != nil {
 			return nil, nil, fmt.Errorf("adopting %s: %w", dir, err)
 		}
@@ -53,7 +53,7 @@ func adoptWithin(ctx context.Context, dir string, known Known, patience time.Dur
 			return agent, exit, nil
 		}
 		if time.Since(begin) > patience {
-			evict(dir, att)
+			evict(dir, saved)
 			begin = time.Now()
 		}
 		select {
@@ -66,28 +66,28 @@ func adoptWithin(ctx context.Context, dir string, known Known, patience time.Dur
 
 // look returns nothing at all when the shim is between two states: it does
 // not listen yet, or does no longer and still has the lock.
-func look(ctx context.Context, dir string, att attempt) (*Agent, *Exit, error) {
+func look(ctx context.Context, dir string, saved savedSpec) (*Agent, *Exit, error) {
 	lock, err := takeLock(dir)
 	doubt := err
 	if errors.Is(err, errSpoilt) {
-		evict(dir, att) // it has lost its lock, and its tree with it
+		evict(dir, saved) // it has lost its lock, and its tree with it
 	} else if err != nil {
 		return nil, nil, err
 	}
 	if lock != nil || doubt != nil {
 		defer release(lock)
-		exit, err := resolve(dir, att, doubt)
+		exit, err := resolve(dir, saved, doubt)
 		if err != nil {
 			return nil, nil, err
 		}
 		return nil, &exit, nil
 	}
-	w, shim, run, err := call(ctx, dir, att.secret())
+	w, shim, run, err := call(ctx, dir, saved.secret())
 	switch {
 	case err == nil:
-		return newAgent(ctx, dir, att, w, shim, false, run), nil, nil
+		return newAgent(ctx, dir, saved, w, shim, false, run), nil, nil
 	case errors.Is(err, errNotProven): // no shim; or its agent has taken its token out of the spec
-		evict(dir, att)
+		evict(dir, saved)
 		return nil, nil, err
 	}
 	return nil, nil, nil
@@ -95,9 +95,9 @@ func look(ctx context.Context, dir string, att attempt) (*Agent, *Exit, error) {
 
 // evict ends whoever has the lock of an attempt and does not answer: a shim that
 // hangs, or a process of the tree that got the lock when the shim was killed.
-func evict(dir string, att attempt) {
+func evict(dir string, saved savedSpec) {
 	if conn, err := dialShim(dir); err == nil {
-		if pid, err := peerPid(conn); err == nil && pid != os.Getpid() && !shimOfAnother(pid, att.Marker) {
+		if pid, err := peerPid(conn); err == nil && pid != os.Getpid() && !shimOfAnother(pid, saved.Marker) {
 			if shim, err := os.FindProcess(pid); err == nil {
 				_ = shim.Kill()
 				_ = shim.Release()
@@ -105,7 +105,7 @@ func evict(dir string, att attempt) {
 		}
 		_ = conn.Close()
 	}
-	_ = clearRemains(dir, att, &Exit{}) // whatever it does not reach is found once the lock is free
+	_ = clearRemains(dir, saved, &Exit{}) // whatever it does not reach is found once the lock is free
 }
 
 // shimOfAnother reports whether a process is the shim of another attempt: an agent
@@ -118,10 +118,10 @@ func shimOfAnother(pid int, marker string) bool {
 
 // conclude is resolve for a shim that is known to be dead, whoever has its lock:
 // a process of its tree may have waited for it.
-func conclude(dir string, att attempt) (Exit, error) {
+func conclude(dir string, saved savedSpec) (Exit, error) {
 	lock, err := takeLock(dir)
 	if lock == nil && err == nil {
-		if err = clearRemains(dir, att, &Exit{}); err == nil {
+		if err = clearRemains(dir, saved, &Exit{}); err == nil {
 			lock, err = takeLock(dir)
 		}
 	}
@@ -133,21 +133,21 @@ func conclude(dir string, att attempt) (Exit, error) {
 		return Exit{}, &Incomplete{} // or somebody adopts the attempt, and finds out the same
 	}
 	defer release(lock)
-	return resolve(dir, att, doubt)
+	return resolve(dir, saved, doubt)
 }
 
 // resolve ends an attempt that has no shim and records how it ended. The
 // caller holds the lock, so no shim lives, and after bury none will; or the lock
 // is no file any more, as doubt says, and nobody can have it. An error means that
 // the end of the attempt is not proven.
-func resolve(dir string, att attempt, doubt error) (Exit, error) {
+func resolve(dir string, saved savedSpec, doubt error) (Exit, error) {
 	recorded, err := readExit(dir)
 	if err != nil && !errors.Is(err, errSpoilt) {
 		return Exit{}, err
 	}
 	doubt = errors.Join(doubt, err)
 	whole := recorded != nil && len(recorded.Survivors) == 0
-	if whole && doubt == nil && !remains(dir, att) {
+	if whole && doubt == nil && !remains(dir, saved) {
 		return *recorded, nil
 	}
 	if err := bury(dir); err != nil {
@@ -164,7 +164,7 @@ func resolve(dir string, att attempt, doubt error) (Exit, error) {
 	if e.Outcome != NeverStarted && !whole && !e.Stdout.Cut { // else done by an earlier adoption
 		e.Stdout, e.Stderr = cutOutput(dir, Stdout), cutOutput(dir, Stderr)
 	}
-	err = clearRemains(dir, att, &e)
+	err = clearRemains(dir, saved, &e)
 	if e.EndedAt = time.Now().UTC(); err == nil || len(e.Survivors) > 0 {
 		_ = writeExit(dir, e) // for a later process, which without it finds out the same
 	}
@@ -173,27 +173,27 @@ func resolve(dir string, att attempt, doubt error) (Exit, error) {
 
 // remains reports whether something of an attempt with a record may live: the
 // record is the agent's if it has killed its shim.
-func remains(dir string, att attempt) bool {
-	group := foundCgroup(dir, att.Marker)
-	left, err := newTree(att.Marker, 0, group).survivors()
+func remains(dir string, saved savedSpec) bool {
+	group := foundCgroup(dir, saved.Marker)
+	left, err := newTree(saved.Marker, 0, group).survivors()
 	return err != nil || len(left) > 0 || group.populated()
 }
 
 // clearRemains ends what a dead shim left behind. With an [*Incomplete] some of
 // it is alive.
-func clearRemains(dir string, att attempt, e *Exit) error {
+func clearRemains(dir string, saved savedSpec, e *Exit) error {
 	earlier := e.Survivors // of an earlier look, which signalled them
 	e.Survivors = nil
 	boot, err := bootID()
 	if err != nil {
 		return err
 	}
-	if att.bootID != "" && att.bootID != boot {
+	if saved.bootID != "" && saved.bootID != boot {
 		e.Reason += "; the host was restarted"
 		return nil
 	}
-	group := foundCgroup(dir, att.Marker)
-	t := newTree(att.Marker, 0, group)
+	group := foundCgroup(dir, saved.Marker)
+	t := newTree(saved.Marker, 0, group)
 	end := time.Now().Add(killPatience)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		found, err := t.kill()

@@ -141,11 +141,11 @@ func TestLevelIsTheOneAgentsGet(t *testing.T) {
 
 // lateShim runs a shim in dir by hand, as one that was forked before its
 // spoke died and gets the processor only now.
-func lateShim(t *testing.T, dir string, att attempt) (exitCode int) {
+func lateShim(t *testing.T, dir string, saved savedSpec) (exitCode int) {
 	t.Helper()
-	w, shim, err := forkShim(dir, att.Marker)
+	w, shim, err := forkShim(dir, saved.Marker)
 	require.NoError(t, err)
-	_ = w.send(att) // it may have ended already
+	_ = w.send(saved) // it may have ended already
 	state, err := shim.Wait()
 	require.NoError(t, err)
 	require.NoError(t, w.close())
@@ -157,15 +157,15 @@ func TestShimFindsTheTombstone(t *testing.T) {
 	dir, trace := filepath.Join(t.TempDir(), "attempt"), filepath.Join(t.TempDir(), "trace")
 	spec := sh("echo ran >" + trace)
 	spec.Marker = newMarker()
-	att, err := newAttempt(dir, spec)
+	saved, err := saveSpec(dir, spec)
 	require.NoError(t, err)
 	_, got := adopt(t, dir)
 	require.Equal(t, NeverStarted, got.Outcome)
 
-	require.Equal(t, 0, lateShim(t, dir, att))
+	require.Equal(t, 0, lateShim(t, dir, saved))
 	// The spoke that wrote the tombstone died before it wrote the record.
 	require.NoError(t, os.Remove(filepath.Join(dir, exitFile)))
-	require.Equal(t, 0, lateShim(t, dir, att))
+	require.Equal(t, 0, lateShim(t, dir, saved))
 
 	require.NoFileExists(t, trace)
 	require.NoFileExists(t, filepath.Join(dir, string(Stdout)))
@@ -177,7 +177,7 @@ func TestShimOfAnotherAttemptInTheSameDirectory(t *testing.T) {
 	t.Parallel()
 	a, dir := start(t, sh("sleep 600"))
 	trace := filepath.Join(t.TempDir(), "trace")
-	second := a.att
+	second := a.saved
 	second.Argv = []string{"/bin/sh", "-c", "echo ran >" + trace}
 
 	require.Equal(t, 0, lateShim(t, dir, second))
@@ -232,7 +232,7 @@ func TestAdoptionOfNothing(t *testing.T) {
 		"half a spec":      func(dir string) { fill(t, dir, `{"marker":"0123`) },
 		"somebody's spec":  func(dir string) { fill(t, dir, `{"marker":"../../..","token":"x"}`) },
 		"half an exit":     func(dir string) { fill(t, dir, `{}`); write(t, dir, exitFile, `{"outcome":"exi`) },
-		"a spec, no shim ": func(dir string) { _, err := newAttempt(dir, sh("exit 0")); require.NoError(t, err) },
+		"a spec, no shim ": func(dir string) { _, err := saveSpec(dir, sh("exit 0")); require.NoError(t, err) },
 	}
 	for name, prepare := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -367,7 +367,7 @@ func TestRemovedDirectory(t *testing.T) {
 func TestAdoptionGivenUp(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	_, err := newAttempt(dir, sh("exit 0"))
+	_, err := saveSpec(dir, sh("exit 0"))
 	require.NoError(t, err)
 	lock, err := takeLock(dir) // as a shim that gets no processor
 	require.NoError(t, err)

@@ -23,7 +23,7 @@ const (
 // An Agent is a running agent with a live shim.
 type Agent struct {
 	dir   string
-	att   attempt
+	saved savedSpec
 	w     *shimConn
 	shim  *os.Process // by pidfd, so never another process
 	child bool        // ours to wait for
@@ -42,15 +42,15 @@ type Agent struct {
 }
 
 // newAgent takes over the connection and the process, and follows the shim.
-func newAgent(ctx context.Context, dir string, att attempt, w *shimConn, shim *os.Process, child bool, run running) *Agent {
+func newAgent(ctx context.Context, dir string, saved savedSpec, w *shimConn, shim *os.Process, child bool, run running) *Agent {
 	// The agent outlives the call that started or adopted it.
 	ctx, leave := context.WithCancel(context.WithoutCancel(ctx))
 	a := &Agent{
-		dir: dir, att: att, w: w, shim: shim, child: child, run: run, leave: leave,
+		dir: dir, saved: saved, w: w, shim: shim, child: child, run: run, leave: leave,
 		done: make(chan struct{}), following: make(chan struct{}), stuck: make(chan struct{}),
 	}
-	if att.Timeout > 0 {
-		a.overdue = time.AfterFunc(a.patience(), func() { _ = a.Kill(ctx, fmt.Sprintf("its shim did not end it after %s", att.Timeout), 0) })
+	if saved.Timeout > 0 {
+		a.overdue = time.AfterFunc(a.patience(), func() { _ = a.Kill(ctx, fmt.Sprintf("its shim did not end it after %s", saved.Timeout), 0) })
 	}
 	go a.follow(ctx)
 	return a
@@ -59,7 +59,7 @@ func newAgent(ctx context.Context, dir string, att attempt, w *shimConn, shim *o
 // patience is how long from now the shim has to end a tree that runs into its
 // timeout. An agent of the same user can stop its shim again and again.
 func (a *Agent) patience() time.Duration {
-	due := min(a.run.Begun, Boottime()).Add(a.att.Timeout).Add(min(a.att.grace(), maxGrace) + killPatience + shimPatience)
+	due := min(a.run.Begun, Boottime()).Add(a.saved.Timeout).Add(min(a.saved.grace(), maxGrace) + killPatience + shimPatience)
 	return due.Sub(Boottime())
 }
 
@@ -77,7 +77,7 @@ func (a *Agent) Level() string { return a.run.Level }
 func (a *Agent) Unlimited() string { return a.run.Unlimited }
 
 // Marker returns the attempt's marker.
-func (a *Agent) Marker() string { return a.att.Marker }
+func (a *Agent) Marker() string { return a.saved.Marker }
 
 // Done is closed when the attempt is over and Exit can be read. After Close
 // it may stay open for ever.
@@ -95,7 +95,7 @@ func (a *Agent) Exit() Exit {
 func (a *Agent) Renew(deadline Instant) error {
 	a.wake()
 	if err := a.send(request{Renew: deadline}); err != nil {
-		return fmt.Errorf("renewing the lease of attempt %s: %w", a.att.Marker, err)
+		return fmt.Errorf("renewing the lease of attempt %s: %w", a.saved.Marker, err)
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (a *Agent) Kill(ctx context.Context, reason string, grace time.Duration) er
 		case <-a.following:
 			return a.killed()
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the end of attempt %s: %w", a.att.Marker, ctx.Err())
+			return fmt.Errorf("waiting for the end of attempt %s: %w", a.saved.Marker, ctx.Err())
 		}
 	}
 }
@@ -154,7 +154,7 @@ func (a *Agent) killed() error {
 	case <-a.done:
 		return nil
 	default:
-		return fmt.Errorf("killing attempt %s: this handle was closed; adopt the attempt first", a.att.Marker)
+		return fmt.Errorf("killing attempt %s: this handle was closed; adopt the attempt first", a.saved.Marker)
 	}
 }
 

@@ -49,7 +49,7 @@ func (a *Agent) reconnect(ctx context.Context) bool {
 		if left, ok := errors.AsType[*Incomplete](err); ok {
 			a.setStuck(left.Survivors)
 			pause = killRetry
-		} else if w, shim, _, err := call(ctx, a.dir, a.att.secret()); err == nil {
+		} else if w, shim, _, err := call(ctx, a.dir, a.saved.secret()); err == nil {
 			_ = shim.Release()
 			return a.replaceConn(ctx, w)
 		}
@@ -70,7 +70,7 @@ func (a *Agent) settle() (*Exit, error) {
 	doubt := err
 	if lock == nil && err == nil {
 		if a.shimDead() { // and a process of its tree waited for the lock
-			err = clearRemains(a.dir, a.att, &Exit{})
+			err = clearRemains(a.dir, a.saved, &Exit{})
 		}
 		return nil, err
 	}
@@ -78,13 +78,13 @@ func (a *Agent) settle() (*Exit, error) {
 	switch {
 	case lock != nil, errors.Is(err, errSpoilt):
 		_ = a.shim.Kill() // it lives only if its agent replaced the lock
-		e, err = resolve(a.dir, a.att, doubt)
+		e, err = resolve(a.dir, a.saved, doubt)
 		_ = release(lock)
 	case errors.Is(err, fs.ErrNotExist):
 		// Somebody removed the directory, and with it the way to the shim.
 		_ = a.shim.Kill()
 		e = Exit{Outcome: Lost, Code: -1, Reason: "the attempt directory was removed", EndedAt: time.Now().UTC()}
-		err = clearRemains(a.dir, a.att, &e)
+		err = clearRemains(a.dir, a.saved, &e)
 	}
 	if err != nil {
 		return nil, err

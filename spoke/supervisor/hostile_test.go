@@ -123,15 +123,15 @@ func TestLockTakenAtTheStart(t *testing.T) {
 	dir := t.TempDir()
 	spec := sh("exit 0")
 	spec.Marker = markerOf(dir)
-	att, err := newAttempt(dir, spec)
+	saved, err := saveSpec(dir, spec)
 	require.NoError(t, err)
 	adopter, err := takeLock(dir)
 	require.NoError(t, err)
-	_, err = conclude(dir, att)
+	_, err = conclude(dir, saved)
 	require.ErrorAs(t, err, new(*Incomplete))
 	require.NoError(t, release(adopter))
 	thief := exec.Command("flock", filepath.Join(dir, lockFile), "sh", "-c", "echo up; exec sleep 600")
-	thief.Env = []string{"PATH=/usr/bin:/bin", MarkerName + "=" + att.Marker}
+	thief.Env = []string{"PATH=/usr/bin:/bin", MarkerName + "=" + saved.Marker}
 	out, err := thief.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, thief.Start())
@@ -139,7 +139,7 @@ func TestLockTakenAtTheStart(t *testing.T) {
 	_, err = fmt.Fscanln(out, new(string))
 	require.NoError(t, err)
 
-	exit, err := conclude(dir, att)
+	exit, err := conclude(dir, saved)
 
 	require.NoError(t, err)
 	require.Equal(t, NeverStarted, exit.Outcome)
@@ -149,13 +149,13 @@ func TestLockTakenAtTheStart(t *testing.T) {
 // Who has the lock of an attempt and does not answer an adopter is ended.
 func TestAdoptionOfWhatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	prepare := func(t *testing.T) (string, attempt) {
+	prepare := func(t *testing.T) (string, savedSpec) {
 		dir := t.TempDir()
 		spec := sh("exit 0")
 		spec.Marker = markerOf(dir)
-		att, err := newAttempt(dir, spec)
+		saved, err := saveSpec(dir, spec)
 		require.NoError(t, err)
-		return dir, att
+		return dir, saved
 	}
 	run := func(t *testing.T, env string, argv ...string) *exec.Cmd {
 		c := exec.Command(argv[0], argv[1:]...)
@@ -182,8 +182,8 @@ func TestAdoptionOfWhatDoesNotAnswer(t *testing.T) {
 	})
 	t.Run("a process of the tree", func(t *testing.T) {
 		t.Parallel()
-		dir, att := prepare(t)
-		thief := run(t, MarkerName+"="+att.Marker, "flock", filepath.Join(dir, lockFile), "sh", "-c", "echo up; exec sleep 600")
+		dir, saved := prepare(t)
+		thief := run(t, MarkerName+"="+saved.Marker, "flock", filepath.Join(dir, lockFile), "sh", "-c", "echo up; exec sleep 600")
 
 		_, exit, err := adoptWithin(t.Context(), dir, Known{}, 100*time.Millisecond)
 
@@ -201,9 +201,9 @@ func TestForgedCgroup(t *testing.T) {
 	require.NoError(t, innocent.Start())
 	t.Cleanup(func() { _ = innocent.Process.Kill(); _ = innocent.Wait() })
 	dir := t.TempDir()
-	att, err := newAttempt(dir, Spec{Marker: markerOf(dir), Argv: []string{"/bin/true"}, Dir: "/"})
+	saved, err := saveSpec(dir, Spec{Marker: markerOf(dir), Argv: []string{"/bin/true"}, Dir: "/"})
 	require.NoError(t, err)
-	forged := filepath.Join(t.TempDir(), att.Marker)
+	forged := filepath.Join(t.TempDir(), saved.Marker)
 	require.NoError(t, os.Mkdir(forged, 0o700))
 	write(t, forged, "cgroup.procs", strconv.Itoa(innocent.Process.Pid)+"\n")
 	write(t, forged, "cgroup.kill", "")

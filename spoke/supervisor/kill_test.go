@@ -189,12 +189,12 @@ func TestKillGoesOnWithoutItsSpoke(t *testing.T) {
 func TestKillEndsThoughTheShimDoesNot(t *testing.T) {
 	t.Parallel()
 	a, dir := start(t, sh("sleep 600"))
-	w, shim, run, err := call(t.Context(), dir, a.att.secret())
+	w, shim, run, err := call(t.Context(), dir, a.saved.secret())
 	require.NoError(t, err)
 	require.NoError(t, shim.Release())
 	other := exec.Command("/bin/true") // gets what is meant for the shim
 	require.NoError(t, other.Run())
-	b := newAgent(t.Context(), dir, a.att, w, other.Process, false, run)
+	b := newAgent(t.Context(), dir, a.saved, w, other.Process, false, run)
 	require.NoError(t, a.shim.Signal(syscall.SIGSTOP))
 	begin := time.Now()
 

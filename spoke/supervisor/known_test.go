@@ -54,5 +54,5 @@ func TestAdoptionKnowsTheTimeout(t *testing.T) {
 	b, _ := adoptKnown(t, dir, Known{Timeout: 1})
 
 	require.NotNil(t, b.overdue)
-	require.LessOrEqual(t, b.patience(), b.att.grace()+killPatience+shimPatience)
+	require.LessOrEqual(t, b.patience(), b.saved.grace()+killPatience+shimPatience)
 }

@@ -195,7 +195,7 @@ func TestRemove(t *testing.T) {
 	t.Run("one whose shim was killed", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
-		_, err := newAttempt(dir, sh("exit 0"))
+		_, err := saveSpec(dir, sh("exit 0"))
 		require.NoError(t, err)
 		require.ErrorIs(t, Remove(dir), ErrRunning)
 		adopt(t, dir)

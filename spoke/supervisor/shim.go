@@ -26,7 +26,7 @@ const (
 // A shim is the process between spoke and agent. Its main goroutine alone
 // decides and signals; the others bring it events.
 type shim struct {
-	attempt
+	savedSpec
 	lock *os.File // held until the process ends
 
 	socket   *os.File     // bound and listening before the start, so that it cannot fail after it
@@ -121,7 +121,7 @@ func (s *shim) serve() error {
 	}
 	spoke := newShimConn(conn)
 	spoke.most = maxSpec
-	if err := spoke.receive(&s.attempt); err != nil {
+	if err := spoke.receive(&s.savedSpec); err != nil {
 		return err
 	}
 	spoke.most = maxMessage

@@ -44,7 +44,7 @@ func TestSocketNeedsTheToken(t *testing.T) {
 			require.True(t, alive(a.Pid()))
 		})
 	}
-	forged := a.att
+	forged := a.saved
 	forged.Token = "forged"
 	b, err := json.Marshal(forged)
 	require.NoError(t, err)
@@ -93,7 +93,7 @@ func answer(w *shimConn, change func(*proof)) error {
 func TestAdoptionOfAnImpostor(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	_, err := newAttempt(dir, sh("exit 0"))
+	_, err := saveSpec(dir, sh("exit 0"))
 	require.NoError(t, err)
 	lock, err := takeLock(dir)
 	require.NoError(t, err)

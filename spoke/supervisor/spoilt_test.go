@@ -164,7 +164,7 @@ func TestForgedRecords(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			_, err := newAttempt(dir, sh("exit 0"))
+			_, err := saveSpec(dir, sh("exit 0"))
 			require.NoError(t, err)
 			write(t, dir, string(Stderr), "")
 			write(t, dir, exitFile, valid)

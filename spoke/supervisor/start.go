@@ -68,7 +68,7 @@ func Start(ctx context.Context, dir string, spec Spec) (*Agent, error) {
 	if err := spec.check(); err != nil {
 		return nil, err
 	}
-	att, err := newAttempt(dir, spec)
+	saved, err := saveSpec(dir, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -77,12 +77,12 @@ func Start(ctx context.Context, dir string, spec Spec) (*Agent, error) {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = shim.Kill() })
-	run, err := handOver(w, att)
+	run, err := handOver(w, saved)
 	if err == nil && stop() {
-		return newAgent(ctx, dir, att, w, shim, true, *run), nil
+		return newAgent(ctx, dir, saved, w, shim, true, *run), nil
 	}
 	defer stop()
-	err = abandon(dir, att, w, shim, err)
+	err = abandon(dir, saved, w, shim, err)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("starting the agent in %s: %w", dir, errors.Join(ctx.Err(), err))
 	}
@@ -94,8 +94,8 @@ func Start(ctx context.Context, dir string, spec Spec) (*Agent, error) {
 const startPatience = 30 * time.Second
 
 // handOver sends the attempt and waits for the proof of the start.
-func handOver(w *shimConn, att attempt) (*running, error) {
-	sent := w.sendWithin(startPatience, att)
+func handOver(w *shimConn, saved savedSpec) (*running, error) {
+	sent := w.sendWithin(startPatience, saved)
 	var r report
 	if err := w.receiveWithin(startPatience, &r); err != nil {
 		return nil, errors.Join(sent, err)
@@ -111,7 +111,7 @@ func handOver(w *shimConn, att attempt) (*running, error) {
 
 // abandon makes sure that nothing of an attempt runs whose start went wrong.
 // A shim that could not start the agent records that and ends by itself.
-func abandon(dir string, att attempt, w *shimConn, shim *os.Process, cause error) error {
+func abandon(dir string, saved savedSpec, w *shimConn, shim *os.Process, cause error) error {
 	refused, ok := errors.AsType[*StartError](cause)
 	if !ok {
 		_ = shim.Kill()
@@ -121,7 +121,7 @@ func abandon(dir string, att attempt, w *shimConn, shim *os.Process, cause error
 	if ok {
 		return refused
 	}
-	exit, unproven := conclude(dir, att)
+	exit, unproven := conclude(dir, saved)
 	if err = errors.Join(err, unproven); err != nil {
 		return fmt.Errorf("ending what was started in %s: %w", dir, err)
 	}

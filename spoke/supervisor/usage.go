@@ -24,7 +24,7 @@ type Usage struct {
 func (a *Agent) Usage() (Usage, error) {
 	shim, err := readProcess(a.run.Shim)
 	if err != nil {
-		return Usage{}, fmt.Errorf("measuring attempt %s: %w", a.att.Marker, err)
+		return Usage{}, fmt.Errorf("measuring attempt %s: %w", a.saved.Marker, err)
 	}
 	u := Usage{CPU: time.Duration(shim.childTick) * clockTick}
 	seen := map[int]bool{shim.pid: true}
@@ -44,7 +44,7 @@ func (a *Agent) Usage() (Usage, error) {
 	}
 	// While the shim lives its pid is its own, so it was all along.
 	if err := a.shim.Signal(syscall.Signal(0)); err != nil {
-		return Usage{}, fmt.Errorf("measuring attempt %s: %w", a.att.Marker, err)
+		return Usage{}, fmt.Errorf("measuring attempt %s: %w", a.saved.Marker, err)
 	}
 	return u, nil
 }

@@ -356,7 +356,7 @@ var writing = map[string]func(s scene) do{
 		}
 	},
 	"Backlog.Recall": func(s scene) do {
-		list := []commands.Standing{{Task: s.asked().Spawn.Task, State: commands.Running, Attempt: 2}}
+		list := []commands.TaskStanding{{Task: s.asked().Spawn.Task, State: commands.Running, Attempt: 2}}
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
 			return within(ctx, s, func(ctx context.Context, tx *store.Tx) (any, error) {
 				return nil, s.backlog.Recall(ctx, tx, s.Conn.ID, list)

@@ -40,7 +40,7 @@ func (b *Backlog) Pasts(ctx context.Context, tasks []string) (map[string]Past, e
 // outcome and without a word. What had started is noted, so that it is taken over
 // and not started again. A task that is not here, runs there and will not be asked
 // for again ends there: its asker is told.
-func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []commands.Standing) error {
+func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []commands.TaskStanding) error {
 	here, err := holdRecalled(ctx, tx, conn, list)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ type heldTask struct {
 	leased bool
 }
 
-func holdRecalled(ctx context.Context, tx *store.Tx, conn string, list []commands.Standing) (map[string]heldTask, error) {
+func holdRecalled(ctx context.Context, tx *store.Tx, conn string, list []commands.TaskStanding) (map[string]heldTask, error) {
 	tasks := make([]string, len(list))
 	for i, s := range list {
 		tasks[i] = s.Task
@@ -87,7 +87,7 @@ func holdRecalled(ctx context.Context, tx *store.Tx, conn string, list []command
 // recalling sorts what was recalled by what follows from it.
 type recalling struct {
 	here    map[string]heldTask
-	ended   []commands.Standing
+	ended   []commands.TaskStanding
 	leased  []closing // of these, the attempts that are open here
 	lost    []Moved   // of which nothing is here
 	begun   attempts  // that had started
@@ -103,7 +103,7 @@ func (a *attempts) add(task string, attempt int) {
 	a.task, a.attempt = append(a.task, task), append(a.attempt, attempt)
 }
 
-func (r *recalling) sort(conn string, s commands.Standing) {
+func (r *recalling) sort(conn string, s commands.TaskStanding) {
 	h, here := r.here[s.Task]
 	switch {
 	case !here:
@@ -130,7 +130,7 @@ func (r *recalling) sort(conn string, s commands.Standing) {
 }
 
 // lost is the end of a task of which nothing is here.
-func lost(conn string, s commands.Standing) Moved {
+func lost(conn string, s commands.TaskStanding) Moved {
 	m := Moved{Task: s.Task, Conn: conn, Asked: Asked{Command: s.Command, Digest: s.SHA256}, State: commands.Failed, Reason: commands.ExecutorDied,
 		Attempt: s.Attempt, At: time.Now().UnixMilli(), End: &End{Outcome: commands.Interrupted,
 			Exit: commands.Exit{Code: -1, Error: "the spoke was restored from a backup that does not know this agent"}}}
@@ -155,7 +155,7 @@ func (r *recalling) note(ctx context.Context, tx *store.Tx, conn string) error {
 }
 
 // endRecalled ends tasks as their asker recalls that they ended.
-func (b *Backlog) endRecalled(ctx context.Context, tx *store.Tx, conn string, list []commands.Standing, open []closing) error {
+func (b *Backlog) endRecalled(ctx context.Context, tx *store.Tx, conn string, list []commands.TaskStanding, open []closing) error {
 	if len(list) == 0 {
 		return nil
 	}

@@ -22,7 +22,7 @@ func (s scene) restored() {
 }
 
 // recall lets the peer answer what it is asked.
-func (s scene) recall(list ...commands.Standing) {
+func (s scene) recall(list ...commands.TaskStanding) {
 	n, err := s.DB.Numbering(s.Context(), s.Conn.ID, false, nil)
 	require.NoError(s, err)
 	require.Positive(s, n.Recall, "it asks")
@@ -68,19 +68,19 @@ func TestATaskIsWhatItsAskerRecalls(t *testing.T) {
 	runs := func(s scene) string { return s.running().Task }
 	tests := map[string]struct {
 		here    func(s scene) string
-		there   commands.Standing
+		there   commands.TaskStanding
 		state   commands.State
 		attempt int // the one that is claimed next, or the last one
 		begun   bool
 	}{
-		"it waits, and had not started":           {waits, commands.Standing{State: commands.Queued}, commands.Claimed, 1, false},
-		"it waits, and had started":               {waits, commands.Standing{State: commands.Running, Attempt: 1}, commands.Claimed, 1, true},
-		"it waits, and had started a third time":  {waits, commands.Standing{State: commands.Running, Attempt: 3}, commands.Claimed, 3, true},
-		"it waits, and was to run a second time":  {waits, commands.Standing{State: commands.Queued, Attempt: 1}, commands.Claimed, 2, false},
-		"it waits, and had ended":                 {waits, commands.Standing{State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded}, commands.Completed, 1, false},
-		"it is claimed, and had started":          {runs, commands.Standing{State: commands.Running, Attempt: 1}, commands.Claimed, 1, true},
-		"it is claimed, and had failed":           {runs, commands.Standing{State: commands.Failed, Attempt: 2, Outcome: commands.AttemptFailed, Code: 3}, commands.Failed, 2, false},
-		"it is claimed, and nothing more is told": {runs, commands.Standing{State: commands.Queued}, commands.Claimed, 1, false},
+		"it waits, and had not started":           {waits, commands.TaskStanding{State: commands.Queued}, commands.Claimed, 1, false},
+		"it waits, and had started":               {waits, commands.TaskStanding{State: commands.Running, Attempt: 1}, commands.Claimed, 1, true},
+		"it waits, and had started a third time":  {waits, commands.TaskStanding{State: commands.Running, Attempt: 3}, commands.Claimed, 3, true},
+		"it waits, and was to run a second time":  {waits, commands.TaskStanding{State: commands.Queued, Attempt: 1}, commands.Claimed, 2, false},
+		"it waits, and had ended":                 {waits, commands.TaskStanding{State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded}, commands.Completed, 1, false},
+		"it is claimed, and had started":          {runs, commands.TaskStanding{State: commands.Running, Attempt: 1}, commands.Claimed, 1, true},
+		"it is claimed, and had failed":           {runs, commands.TaskStanding{State: commands.Failed, Attempt: 2, Outcome: commands.AttemptFailed, Code: 3}, commands.Failed, 2, false},
+		"it is claimed, and nothing more is told": {runs, commands.TaskStanding{State: commands.Queued}, commands.Claimed, 1, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -121,8 +121,8 @@ func TestALostTaskEndsWhereItWasAskedFor(t *testing.T) {
 	s.asked()
 	s.restored()
 	gone, comes := s.request(), s.request()
-	standing := func(r backlog.Request, comes bool) commands.Standing {
-		return commands.Standing{Task: r.Spawn.Task, Command: r.Asked.Command, SHA256: r.Asked.Digest, State: commands.Running, Attempt: 2, Comes: comes}
+	standing := func(r backlog.Request, comes bool) commands.TaskStanding {
+		return commands.TaskStanding{Task: r.Spawn.Task, Command: r.Asked.Command, SHA256: r.Asked.Digest, State: commands.Running, Attempt: 2, Comes: comes}
 	}
 
 	s.recall(standing(gone, false), standing(comes, true))

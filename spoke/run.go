@@ -23,96 +23,96 @@ import (
 // of the attempt in this process. The order matters for a crash: the attempt is
 // in the database before its shim starts, so a restarted spoke looks for it; the
 // shim holds its lock before the agent starts, so what it finds is certain.
-func (s *Spoke) run(ctx context.Context, a *attempt, deadline supervisor.Instant) {
+func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 	defer ring(s.work)
-	defer s.leaveOrRemove(a)
+	defer s.leaveOrRemove(r)
 	rules := s.Policy.Now() // the same from here to the start
-	if refused, ok := judgeAgain(rules, a); !ok {
-		s.finish(ctx, a, a.fence, refused)
+	if refused, ok := judgeAgain(rules, r); !ok {
+		s.finish(ctx, r, r.fence, refused)
 		return
 	}
-	if a.spec.Runtime == commands.RuntimeNoop {
-		s.runNothing(ctx, a)
+	if r.spec.Runtime == commands.RuntimeNoop {
+		s.runNothing(ctx, r)
 		return
 	}
 	crash.Point("starting an agent")
-	agent, err := s.startAgent(ctx, a, rules, deadline)
+	agent, err := s.startAgent(ctx, r, rules, deadline)
 	if begun, ok := errors.AsType[*supervisor.BegunError](err); ok {
-		s.proveStart(ctx, a, 0)
-		s.ended(ctx, a, begun.Exit)
+		s.proveStart(ctx, r, 0)
+		s.ended(ctx, r, begun.Exit)
 		return
 	}
 	if _, ok := errors.AsType[*supervisor.Incomplete](err); ok {
-		s.takeOver(ctx, a) // some of it is alive: the slot stays taken
+		s.takeOver(ctx, r) // some of it is alive: the slot stays taken
 		return
 	}
 	if err != nil {
-		s.finish(ctx, a, a.fence, couldNotStart(err))
+		s.finish(ctx, r, r.fence, couldNotStart(err))
 		return
 	}
-	s.live.running(a, agent)
+	s.live.running(r, agent)
 	crash.Point("started an agent")
-	s.proveStart(ctx, a, agent.Pid()) // a fence that no longer holds ends the agent below
-	s.attend(ctx, a, agent)
+	s.proveStart(ctx, r, agent.Pid()) // a fence that no longer holds ends the agent below
+	s.attend(ctx, r, agent)
 }
 
 // runNothing is the whole life of an agent that starts no process.
-func (s *Spoke) runNothing(ctx context.Context, a *attempt) {
-	if s.proveStart(ctx, a, 0) {
-		s.finish(ctx, a, a.fence, backlog.End{Outcome: commands.Succeeded, Exit: commands.Exit{}})
+func (s *Spoke) runNothing(ctx context.Context, r *run) {
+	if s.proveStart(ctx, r, 0) {
+		s.finish(ctx, r, r.fence, backlog.End{Outcome: commands.Succeeded, Exit: commands.Exit{}})
 	}
 }
 
 // takeOver follows an attempt that an earlier process started, or records what
 // became of it.
-func (s *Spoke) takeOver(ctx context.Context, a *attempt) {
+func (s *Spoke) takeOver(ctx context.Context, r *run) {
 	defer ring(s.work)
-	defer s.leaveOrRemove(a)
-	recallPolicy(a)
-	a.before = true
-	if a.spec.Runtime == commands.RuntimeNoop {
-		s.runNothing(ctx, a)
+	defer s.leaveOrRemove(r)
+	recallPolicy(r)
+	r.before = true
+	if r.spec.Runtime == commands.RuntimeNoop {
+		s.runNothing(ctx, r)
 		return
 	}
 	from := supervisor.Boottime()
-	agent, exit := s.adopt(ctx, a)
+	agent, exit := s.adopt(ctx, r)
 	if agent == nil && exit == nil {
 		return
 	}
 	if agent == nil {
-		if !s.recalled(ctx, a) {
+		if !s.recalled(ctx, r) {
 			return
 		}
-		if exit.Outcome == supervisor.NeverStarted && a.begun {
+		if exit.Outcome == supervisor.NeverStarted && r.begun {
 			exit.Outcome, exit.Reason = supervisor.Lost, "it had started, and nothing of it is left here: was a backup restored?"
 		}
 		if !exit.StartedAt.IsZero() {
-			s.proveStart(ctx, a, 0)
+			s.proveStart(ctx, r, 0)
 		}
-		s.ended(ctx, a, *exit)
+		s.ended(ctx, r, *exit)
 		return
 	}
-	s.live.running(a, agent)
-	held, err := s.backlog.Renew(ctx, []backlog.Fence{a.fence}, s.Lease)
-	if err == nil && held[a.fence] {
+	s.live.running(r, agent)
+	held, err := s.backlog.Renew(ctx, []backlog.Fence{r.fence}, s.Lease)
+	if err == nil && held[r.fence] {
 		err = agent.Renew(from.Add(s.Lease))
 	}
 	if err != nil {
-		s.Log.WarnContext(ctx, "renewing the lease of an adopted agent", "id", a.fence.Task, "err", err)
+		s.Log.WarnContext(ctx, "renewing the lease of an adopted agent", "id", r.fence.Task, "err", err)
 	}
-	s.proveStart(ctx, a, agent.Pid())
-	if k, ok, err := s.backlog.PendingKill(ctx, a.fence.Task); err == nil && ok {
+	s.proveStart(ctx, r, agent.Pid())
+	if k, ok, err := s.backlog.PendingKill(ctx, r.fence.Task); err == nil && ok {
 		s.live.kill(k)
 	}
-	s.attend(ctx, a, agent)
+	s.attend(ctx, r, agent)
 }
 
 // leaveOrRemove takes an ended attempt out of the live ones. One that goes on
 // without us stays, so that it is counted.
-func (s *Spoke) leaveOrRemove(a *attempt) {
+func (s *Spoke) leaveOrRemove(r *run) {
 	select {
-	case <-a.leave:
-		if agent := s.live.agentOf(a); agent != nil {
+	case <-r.leave:
+		if agent := s.live.agentOf(r); agent != nil {
 			select {
 			case <-agent.Done():
 			default:
@@ -121,47 +121,47 @@ func (s *Spoke) leaveOrRemove(a *attempt) {
 		}
 	default:
 	}
-	s.live.remove(a)
+	s.live.remove(r)
 }
 
-func (s *Spoke) startAgent(ctx context.Context, a *attempt, rules *policy.Policy, deadline supervisor.Instant) (*supervisor.Agent, error) {
-	work := filepath.Join(a.dir, "work")
+func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, deadline supervisor.Instant) (*supervisor.Agent, error) {
+	work := filepath.Join(r.dir, "work")
 	if err := os.MkdirAll(work, 0o700); err != nil {
 		return nil, fmt.Errorf("making the work directory: %w", err)
 	}
-	if err := os.WriteFile(policyNote(a), []byte(a.policy), 0o600); err != nil {
+	if err := os.WriteFile(policyNote(r), []byte(r.policy), 0o600); err != nil {
 		return nil, fmt.Errorf("noting the policy of an attempt: %w", err)
 	}
-	if a.spec.Dir != "" {
-		work = a.spec.Dir
+	if r.spec.Dir != "" {
+		work = r.spec.Dir
 	}
-	command := rules.Exec(&a.spec)
-	command.Dir, command.TempDir = work, filepath.Join(a.dir, "work")
-	command.IDs = map[string]string{"SPAWNMESH_TASK": a.fence.Task, "SPAWNMESH_ATTEMPT": strconv.Itoa(a.fence.Attempt)}
+	command := rules.Exec(&r.spec)
+	command.Dir, command.TempDir = work, filepath.Join(r.dir, "work")
+	command.IDs = map[string]string{"SPAWNMESH_TASK": r.fence.Task, "SPAWNMESH_ATTEMPT": strconv.Itoa(r.fence.Attempt)}
 	spec, err := command.Spec()
 	if err != nil {
 		return nil, err
 	}
-	spec.Marker = s.marker(a.fence)
-	spec.Timeout, spec.Deadline, spec.OutputCap = rules.Timeout(a.spec.Timeout()), deadline, rules.Limits.Output
+	spec.Marker = s.marker(r.fence)
+	spec.Timeout, spec.Deadline, spec.OutputCap = rules.Timeout(r.spec.Timeout()), deadline, rules.Limits.Output
 	spec.Limits = supervisor.Limits{Memory: rules.Memory(0), Pids: int64(rules.Pids(0))}
-	return supervisor.Start(ctx, a.dir, spec)
+	return supervisor.Start(ctx, r.dir, spec)
 }
 
 // proveStart records that the agent runs, and reports whether the fence held.
-func (s *Spoke) proveStart(ctx context.Context, a *attempt, pid int) bool {
-	held, err := s.progress.Submit(ctx, backlog.Progress{Start: &backlog.Start{Fence: a.fence, Pid: pid, BootID: s.bootID, Policy: a.policy}})
+func (s *Spoke) proveStart(ctx context.Context, r *run, pid int) bool {
+	held, err := s.progress.Submit(ctx, backlog.Progress{Start: &backlog.Start{Fence: r.fence, Pid: pid, BootID: s.bootID, Policy: r.policy}})
 	if err != nil {
-		s.Log.ErrorContext(ctx, "recording a start", "id", a.fence.Task, "err", err)
+		s.Log.ErrorContext(ctx, "recording a start", "id", r.fence.Task, "err", err)
 		return true // the end will be recorded with the same fence, or not at all
 	}
 	switch {
 	case !held:
-		s.live.lose(a)
-	case a.before:
-		s.Log.InfoContext(ctx, "agent goes on", "id", a.fence.Task, "attempt", a.fence.Attempt, "pid", pid)
+		s.live.lose(r)
+	case r.before:
+		s.Log.InfoContext(ctx, "agent goes on", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", pid)
 	default:
-		s.Log.InfoContext(ctx, "agent started", "id", a.fence.Task, "attempt", a.fence.Attempt, "pid", pid)
+		s.Log.InfoContext(ctx, "agent started", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", pid)
 	}
 	s.board.Wake()
 	return held
@@ -170,51 +170,51 @@ func (s *Spoke) proveStart(ctx context.Context, a *attempt, pid int) bool {
 // attend waits for the agent's end, and ends it when a kill comes or when the
 // fence no longer holds. Kills run beside it: a later one hastens an earlier
 // one, and a stop is heard; what this process leaves undone the shim finishes.
-func (s *Spoke) attend(ctx context.Context, a *attempt, agent *supervisor.Agent) {
+func (s *Spoke) attend(ctx context.Context, r *run, agent *supervisor.Agent) {
 	var kills sync.WaitGroup
 	defer kills.Wait()
 	here, leave := context.WithCancel(ctx)
 	defer leave()
-	lost := a.lost
+	lost := r.lost
 	for {
 		select {
 		case <-agent.Done():
 			crash.Point("saw an agent end")
-			s.ended(ctx, a, agent.Exit())
+			s.ended(ctx, r, agent.Exit())
 			return
-		case <-a.leave:
+		case <-r.leave:
 			return
-		case k := <-a.kills:
-			kills.Go(func() { s.kill(here, a, agent, "killed by order", k.Grace) })
+		case k := <-r.kills:
+			kills.Go(func() { s.kill(here, r, agent, "killed by order", k.Grace) })
 		case <-lost:
 			lost = nil
 			kills.Go(func() {
 				grace := time.Duration(0)
-				if k, ok, err := s.backlog.PendingKill(here, a.fence.Task); err == nil && ok {
+				if k, ok, err := s.backlog.PendingKill(here, r.fence.Task); err == nil && ok {
 					grace = k.Grace
 				}
-				s.kill(here, a, agent, "the lease was lost", grace)
+				s.kill(here, r, agent, "the lease was lost", grace)
 			})
 		}
 	}
 }
 
-func (s *Spoke) kill(ctx context.Context, a *attempt, agent *supervisor.Agent, reason string, grace time.Duration) {
+func (s *Spoke) kill(ctx context.Context, r *run, agent *supervisor.Agent, reason string, grace time.Duration) {
 	err := agent.Kill(ctx, reason, grace)
 	if _, survivors := errors.AsType[*supervisor.Incomplete](err); survivors {
-		s.Log.ErrorContext(ctx, "processes survive their kill; their slot stays taken", "id", a.fence.Task, "err", err)
+		s.Log.ErrorContext(ctx, "processes survive their kill; their slot stays taken", "id", r.fence.Task, "err", err)
 	} else if err != nil && ctx.Err() == nil {
-		s.Log.ErrorContext(ctx, "killing an agent", "id", a.fence.Task, "err", err)
+		s.Log.ErrorContext(ctx, "killing an agent", "id", r.fence.Task, "err", err)
 	}
 }
 
 // ended records an attempt's end with what its supervisor saw.
-func (s *Spoke) ended(ctx context.Context, a *attempt, x supervisor.Exit) {
+func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
 	if x.Doubt != nil {
-		s.Log.WarnContext(ctx, "the files of an attempt were changed", "id", a.fence.Task, "attempt", a.fence.Attempt, "what", x.Doubt)
+		s.Log.WarnContext(ctx, "the files of an attempt were changed", "id", r.fence.Task, "attempt", r.fence.Attempt, "what", x.Doubt)
 	}
 	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal, Limits: plain(x.Limited(), 1000)},
-		Stdout: describeOutput(a.dir, supervisor.Stdout, x.Stdout), Stderr: describeOutput(a.dir, supervisor.Stderr, x.Stderr)}
+		Stdout: describeOutput(r.dir, supervisor.Stdout, x.Stdout), Stderr: describeOutput(r.dir, supervisor.Stderr, x.Stderr)}
 	switch x.Outcome {
 	case supervisor.Lost, supervisor.StartFailed, supervisor.Signalled, supervisor.Stopped, supervisor.LeaseExpired:
 		e.Exit.Error = plain(x.Reason, 1000)
@@ -222,19 +222,19 @@ func (s *Spoke) ended(ctx context.Context, a *attempt, x supervisor.Exit) {
 	for _, p := range x.Reaped {
 		e.Reaped = append(e.Reaped, commands.Process{Pid: p.Pid, Command: plain(p.Command, 64)})
 	}
-	s.finish(ctx, a, a.fence, e)
+	s.finish(ctx, r, r.fence, e)
 }
 
 // finish writes the end. When the fence no longer holds, a kill may have taken
 // it: then the end is the kill's, written with the kill's fence.
-func (s *Spoke) finish(ctx context.Context, a *attempt, f backlog.Fence, e backlog.End) {
+func (s *Spoke) finish(ctx context.Context, r *run, f backlog.Fence, e backlog.End) {
 	if err := checkEnd(f, e); err != nil { // a defect: what was seen is less than that it is over
 		s.Log.ErrorContext(ctx, "what was seen of an attempt cannot be told; only its end is", "id", f.Task, "attempt", f.Attempt, "err", err)
 		e = backlog.End{Outcome: e.Outcome, Why: e.Why, Exit: commands.Exit{Code: -1, Error: "how it ended cannot be told"}}
 	}
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		e.Fence = f
-		held, err := s.recordEnd(ctx, a, e)
+		held, err := s.recordEnd(ctx, r, e)
 		if err == nil && !held {
 			var k backlog.KillRun
 			var killed bool
@@ -255,7 +255,7 @@ func (s *Spoke) finish(ctx context.Context, a *attempt, f backlog.Fence, e backl
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.leave:
+		case <-r.leave:
 			return
 		case <-time.After(pause):
 		}
@@ -270,9 +270,9 @@ func checkEnd(f backlog.Fence, e backlog.End) error {
 
 // recordEnd writes the end. What the attempt has written is remembered before: after
 // a crash in between, somebody still looks for it.
-func (s *Spoke) recordEnd(ctx context.Context, a *attempt, e backlog.End) (held bool, err error) {
-	if a.asked.Command != "" {
-		if err := s.output.Keep(ctx, a.fence); err != nil {
+func (s *Spoke) recordEnd(ctx context.Context, r *run, e backlog.End) (held bool, err error) {
+	if r.asked.Command != "" {
+		if err := s.output.Keep(ctx, r.fence); err != nil {
 			return false, err
 		}
 	}

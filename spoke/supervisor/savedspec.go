@@ -26,9 +26,9 @@ const (
 	shimErrFile   = "shim.err"      // what the shim itself had to say
 )
 
-// An attempt is what is kept in spec.json. Its agent can write to that: of what is
+// A savedSpec is what is kept in spec.json. Its agent can write to that: of what is
 // read there only the token counts.
-type attempt struct {
+type savedSpec struct {
 	Spec
 	// Token proves both ends of the socket to each other. Whoever can read
 	// the directory has it, and nobody else.
@@ -51,51 +51,51 @@ type Known struct {
 	Timeout time.Duration
 }
 
-// newAttempt writes spec.json. It is not synced: after a loss of power the
+// saveSpec writes spec.json. It is not synced: after a loss of power the
 // attempt is over whatever the file says, and the row in the database is what
 // must last. A directory serves one attempt, so the file must be new.
-func newAttempt(dir string, spec Spec) (attempt, error) {
+func saveSpec(dir string, spec Spec) (savedSpec, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return attempt{}, fmt.Errorf("making the attempt directory: %w", err)
+		return savedSpec{}, fmt.Errorf("making the attempt directory: %w", err)
 	}
-	a := attempt{Spec: spec, Token: rand.Text()}
-	a.Env = nil
-	b, err := json.Marshal(a)
+	saved := savedSpec{Spec: spec, Token: rand.Text()}
+	saved.Env = nil
+	b, err := json.Marshal(saved)
 	if err != nil {
-		return attempt{}, fmt.Errorf("encoding the spec: %w", err)
+		return savedSpec{}, fmt.Errorf("encoding the spec: %w", err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, specFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return attempt{}, fmt.Errorf("writing the spec: %w", err)
+		return savedSpec{}, fmt.Errorf("writing the spec: %w", err)
 	}
 	_, err = f.Write(b)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return attempt{}, fmt.Errorf("writing the spec: %w", err)
+		return savedSpec{}, fmt.Errorf("writing the spec: %w", err)
 	}
-	a.Env = spec.Env
-	return a, nil
+	saved.Env = spec.Env
+	return saved, nil
 }
 
 // secret is what both ends of the socket know. It differs for every attempt, also
 // where an agent has copied the token of another one.
-func (a attempt) secret() string { return a.Token + " " + a.Marker }
+func (saved savedSpec) secret() string { return saved.Token + " " + saved.Marker }
 
-// readAttempt returns the attempt as known, with its token, which is empty when
+// readSpec returns what is known, with its token, which is empty when
 // there is no whole spec.json. The file is complete before a shim starts; but its
 // agent may have changed it since.
-func readAttempt(dir string, known Known) (attempt, error) {
+func readSpec(dir string, known Known) (savedSpec, error) {
 	b, err := readPlain(filepath.Join(dir, specFile), maxSpec)
 	if err != nil && !errors.Is(err, errSpoilt) {
-		return attempt{}, fmt.Errorf("reading the spec: %w", err)
+		return savedSpec{}, fmt.Errorf("reading the spec: %w", err)
 	}
-	a := attempt{Spec: Spec{Marker: known.Marker, Timeout: known.Timeout}, bootID: known.BootID}
+	saved := savedSpec{Spec: Spec{Marker: known.Marker, Timeout: known.Timeout}, bootID: known.BootID}
 	var kept struct {
 		Token string `json:"token"`
 	}
 	if json.Unmarshal(b, &kept) == nil {
-		a.Token = kept.Token
+		saved.Token = kept.Token
 	}
-	return a, nil
+	return saved, nil
 }
 
 func newMarker() string {
