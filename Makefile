@@ -16,11 +16,12 @@ demo: build ## a tour: a hub and two spokes on this machine, for real
 	@if [ -t 0 ]; then set -m; fi; $(BIN) demo
 
 # Tests start database servers of their own, whatever DATABASE_URL names; the
-# race detector needs a C compiler.
+# race detector needs a C compiler. The longest packages come first, so that none of them is left to run alone.
+LONGEST = ./cmd/spawnmesh ./spoke ./store/backlog ./internal/meshtest
 test: ## pass all tests, with the race detector
 	@DATABASE_URL= scripts/ensure-postgres
 	@scripts/ensure-cc
-	@CGO_ENABLED=1 go run ./scripts/gotest -race -p 3 -timeout 20m ./...
+	@CGO_ENABLED=1 go run ./scripts/gotest -race -p 3 -timeout 20m $(LONGEST) ./...
 
 # Without the race detector; packages that need servers take part with one test, which walks through the README.
 SHORT = ./signing ./commands ./federation/join ./spoke/policy ./spoke/runtime ./internal/control ./internal/layout ./scripts/...
