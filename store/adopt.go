@@ -17,14 +17,11 @@ import (
 // peer kept them. Each becomes a mirror again, which the reports of the peer then
 // move. An order that was given again under its own id since, and
 // asks for the same, becomes the old one: the peer has that. What this instance
-// has not signed is noted and changes nothing.
+// has not signed is noted and changes nothing. Only [DB.Recall], which holds the
+// connection, calls it.
 func (tx *Tx) Adopt(ctx context.Context, c Connection, envelopes [][]byte) error {
 	if len(envelopes) == 0 {
 		return nil
-	}
-	// Reports that are taken in now would find no mirror, and not be sent again.
-	if _, err := tx.Exec(ctx, lockForNumbers, c.ID); err != nil {
-		return err
 	}
 	v := signing.Verifier{Self: c.Peer, Conn: c.ID, Epoch: c.Epoch}
 	var err error

@@ -108,3 +108,22 @@ func TestNobodyElseMakesOrders(t *testing.T) {
 	require.Zero(t, p.Hub.Count(t, `SELECT count(*) FROM mirrors`))
 	require.Equal(t, 4, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'order.strange' AND code <> ''`))
 }
+
+// An answer that is under way while the connection is revoked makes no order known again:
+// nobody would end it any more.
+func TestNothingIsTakenOverOnceTheConnectionHasEnded(t *testing.T) {
+	t.Parallel()
+	p, task, envelope := forgotten(t)
+	require.NoError(t, p.Hub.Exec(`UPDATE sequences SET recall_from = 1`))
+	_, err := p.Hub.DB.SetConnectionState(t.Context(), p.Hub.Conn.ID, store.Revoked, "enough", "test", func(ctx context.Context, tx *store.Tx, c store.Connection) error {
+		return store.EndMirrors(ctx, tx, c.ID)
+	})
+	require.NoError(t, err)
+
+	err = p.Hub.DB.Recall(t.Context(), p.Hub.Conn.ID, &commands.Recalled{From: 1, Through: 1, Orders: [][]byte{envelope}, Done: true}, func(ctx context.Context, tx *store.Tx) error {
+		return tx.Adopt(ctx, p.Hub.Conn, [][]byte{envelope})
+	})
+
+	require.NoError(t, err)
+	require.Zero(t, p.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE task = $1`, task))
+}

@@ -107,11 +107,19 @@ func (db *DB) saidSince(ctx context.Context, conn string, from int64) (*commands
 
 // Recall takes in what the peer recalls of this instance's own words. act is
 // called inside the transaction; it may run again after an outage. What was not
-// asked for, or was taken in before, changes nothing.
+// asked for, was taken in before, or comes over a connection that has ended
+// meanwhile, changes nothing.
 func (db *DB) Recall(ctx context.Context, conn string, r *commands.Recalled, act func(context.Context, *Tx) error) error {
 	return db.Tx(ctx, "taking in what the peer recalls", func(ctx context.Context, tx *Tx) error {
+		// The lock keeps away reports, which would find no mirror and not be sent again, and
+		// an end of the connection, which has to find the mirrors that it ends.
+		if _, err := tx.Exec(ctx, lockForNumbers, conn); err != nil {
+			return err
+		}
 		var from int64
-		if err := tx.QueryRow(ctx, `SELECT recall_from FROM sequences WHERE conn = $1`, conn).Scan(&from); err != nil || from == 0 || from != r.From {
+		err := tx.QueryRow(ctx, `SELECT CASE WHEN c.state IN ('revoked', 'rejected') THEN 0 ELSE s.recall_from END
+			FROM sequences s JOIN connections c ON c.id = s.conn WHERE s.conn = $1`, conn).Scan(&from)
+		if err != nil || from == 0 || from != r.From {
 			return err
 		}
 		if err := act(ctx, tx); err != nil {
