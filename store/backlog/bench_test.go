@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -102,4 +103,41 @@ func BenchmarkWork(b *testing.B) {
 		})
 	}
 	workers.Wait()
+}
+
+// BenchmarkClaimAmongClasses claims where 10,000 classes have ready tasks, of this
+// instance or of a hundred connections.
+func BenchmarkClaimAmongClasses(b *testing.B) {
+	for what, conns := range map[string]int{"own": 0, "asked": 100} {
+		b.Run(what, func(b *testing.B) {
+			s := newSide(b)
+			l := boardOf(b, s, backlog.MainWorkspace)
+			owner, err := pgx.Connect(b.Context(), s.URL)
+			require.NoError(b, err)
+			for _, sql := range []string{
+				fmt.Sprintf(`INSERT INTO connections (id, peer, peer_name, authority, state, link_key) SELECT gen_random_uuid(), 'p' || n, 'p' || n, 'obeys', 'active', '' FROM generate_series(1, %d) AS n`, conns),
+				`INSERT INTO grants (conn, kinds, runtimes) SELECT id, '{}', '{}' FROM connections`,
+				fmt.Sprintf(`INSERT INTO classes (workspace, lane, kind, capabilities, account, conn, estimate, digest)
+					SELECT 'main', 'default', 'card', '{}', '', (SELECT id FROM connections WHERE peer_name = 'p' || 1 + n %% %d), '{}', n::text::bytea FROM generate_series(1, 10000) AS n`, max(conns, 1)),
+				`INSERT INTO tasks (id, class, conn) SELECT gen_random_uuid(), id, conn FROM classes, generate_series(1, 2)`,
+				`INSERT INTO ready (class, rank, seq, task, workspace, lane, expires_at) SELECT class, 0, seq, id, workspace, lane, 'infinity' FROM tasks`,
+				`VACUUM ANALYZE`,
+			} {
+				_, err := owner.Exec(b.Context(), sql)
+				require.NoError(b, err)
+			}
+			require.NoError(b, owner.Close(b.Context()))
+			for _, limit := range []int{1, 100} {
+				b.Run(fmt.Sprint(limit), func(b *testing.B) {
+					terms := benchTerms
+					terms.Limit = limit
+					for b.Loop() {
+						list, err := l.Claim(b.Context(), terms)
+						require.NoError(b, err)
+						require.NotEmpty(b, list)
+					}
+				})
+			}
+		})
+	}
 }

@@ -96,7 +96,21 @@ type node struct {
 
 // explain runs a statement as it was run, without effect, and returns the plan
 // that every call of it has, with what this one read.
-func explain(t *testing.T, config *pgx.ConnConfig, s watched) (plan node) {
+func explain(t *testing.T, config *pgx.ConnConfig, s watched) node {
+	t.Helper()
+	var raw []byte
+	again(t, config, s, func(tx pgx.Tx, call string) {
+		err := tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) "+call, pgx.QueryExecModeSimpleProtocol).Scan(&raw)
+		require.NoError(t, err, s.sql)
+	})
+	var plans []struct{ Plan node }
+	require.NoError(t, json.Unmarshal(raw, &plans))
+	return plans[0].Plan
+}
+
+// again prepares a statement as it was prepared, in a transaction that is rolled
+// back, and hands on the call of it with the arguments that it had.
+func again(t *testing.T, config *pgx.ConnConfig, s watched, run func(tx pgx.Tx, call string)) {
 	t.Helper()
 	conn, err := pgx.ConnectConfig(t.Context(), config.Copy())
 	require.NoError(t, err)
@@ -123,12 +137,7 @@ func explain(t *testing.T, config *pgx.ConnConfig, s watched) (plan node) {
 	if len(args) > 0 {
 		call += "(" + strings.Join(args, ", ") + ")"
 	}
-	var raw []byte
-	err = tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) "+call, pgx.QueryExecModeSimpleProtocol).Scan(&raw)
-	require.NoError(t, err, s.sql)
-	var plans []struct{ Plan node }
-	require.NoError(t, json.Unmarshal(raw, &plans))
-	return plans[0].Plan
+	run(tx, call)
 }
 
 // What does not grow with the age of an instance or the length of its queue: what

@@ -546,22 +546,26 @@ func TestConnectionsShareByWeight(t *testing.T) {
 	for _, limit := range []int{1, 40} {
 		require.InDelta(t, 300, share(limit, 400)[heavy], 50, "%d at a time: three of four claims", limit) // 50 is more than five deviations
 	}
-	require.NoError(t, here.b.SetLane(t.Context(), backlog.Lane{Name: "other", Weight: 2})) // with limits another statement claims
-	require.InDelta(t, 30, share(40, 40)[heavy], 20)
-
-	for what, away := range map[string][2]string{
-		"suspended": {`UPDATE connections SET state = 'suspended' WHERE id = $1`, `UPDATE connections SET state = 'active' WHERE id = $1`},
-		"expired":   {`UPDATE grants SET expires_at = now() WHERE conn = $1`, `UPDATE grants SET expires_at = 'infinity' WHERE conn = $1`},
+	for _, prepare := range []func(){
+		func() {},
+		func() { require.NoError(t, here.b.SetLane(t.Context(), backlog.Lane{Name: "other", Weight: 2})) }, // with limits another statement claims
 	} {
-		set(away[0], heavy)
-		for _, limit := range []int{1, 10} {
-			require.Equal(t, map[string]int{light: 10}, share(limit, 10), what)
+		prepare()
+		require.InDelta(t, 30, share(40, 40)[heavy], 20)
+		for what, away := range map[string][2]string{
+			"suspended": {`UPDATE connections SET state = 'suspended' WHERE id = $1`, `UPDATE connections SET state = 'active' WHERE id = $1`},
+			"expired":   {`UPDATE grants SET expires_at = now() WHERE conn = $1`, `UPDATE grants SET expires_at = 'infinity' WHERE conn = $1`},
+		} {
+			set(away[0], heavy)
+			for _, limit := range []int{1, 10} {
+				require.Equal(t, map[string]int{light: 10}, share(limit, 10), what)
+			}
+			var task string
+			require.NoError(t, conn.QueryRow(t.Context(), `SELECT id::text FROM tasks WHERE conn = $1 AND state = 'queued' LIMIT 1`, heavy).Scan(&task))
+			require.Equal(t, backlog.Held, eligibility(t, here.b, task))
+			require.Contains(t, stages(t, here.b, task), "connection")
+			set(away[1], heavy)
 		}
-		var task string
-		require.NoError(t, conn.QueryRow(t.Context(), `SELECT id::text FROM tasks WHERE conn = $1 AND state = 'queued' LIMIT 1`, heavy).Scan(&task))
-		require.Equal(t, backlog.Held, eligibility(t, here.b, task))
-		require.Contains(t, stages(t, here.b, task), "connection")
-		set(away[1], heavy)
 	}
 }
 

@@ -103,14 +103,12 @@ CREATE TABLE grants (
     CONSTRAINT weight_is_sound CHECK (weight BETWEEN 1 AND 1000)
 );
 
--- Whether what connection c asked for may be started now; what this instance has
--- for itself (null) always may.
-CREATE FUNCTION may_start(c uuid) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE AS $$
-    SELECT c IS NULL OR EXISTS (SELECT FROM connections n JOIN grants g ON g.conn = n.id WHERE n.id = c AND n.state = 'active' AND g.expires_at > clock_timestamp())
-$$;
-
--- The share of a connection's tasks among those of all that wait in a lane.
-CREATE FUNCTION share_of(c uuid) RETURNS int LANGUAGE sql STABLE PARALLEL SAFE AS $$ SELECT coalesce((SELECT weight FROM grants WHERE conn = c), 1) $$;
+-- The grants in force: what their connections asked for may be started now. What
+-- this instance has for itself needs none. A claim joins them, so this has to be
+-- something that the planner can open: a function of a connection would be run
+-- for every class.
+CREATE VIEW grants_in_force WITH (security_invoker = true) AS
+    SELECT g.conn, g.weight FROM connections n JOIN grants g ON g.conn = n.id WHERE n.state = 'active' AND g.expires_at > statement_timestamp();
 
 -- Tokens that let an unknown instance ask for a connection.
 CREATE TABLE invites (
@@ -1034,15 +1032,15 @@ BEGIN
     <<candidates>>
     FOR c IN
         SELECT k.id, k.lane, k.account, k.conn, k.only_task, k.estimate
-        FROM classes k LEFT JOIN lanes l ON l.workspace = k.workspace AND l.name = k.lane, LATERAL (
+        FROM classes k LEFT JOIN lanes l ON l.workspace = k.workspace AND l.name = k.lane LEFT JOIN grants_in_force g ON g.conn = k.conn, LATERAL (
             SELECT rank, seq FROM ready r WHERE r.class = k.id AND r.expires_at > clock_timestamp() ORDER BY rank, seq LIMIT 1) AS first
         WHERE k.workspace = ws AND k.kind = of_kind AND k.capabilities <@ caps AND (of_lanes IS NULL OR k.lane = ANY (of_lanes))
             AND coalesce(l.state, 'active') IN ('active', 'draining')
             AND NOT EXISTS (SELECT FROM freezes f WHERE f.workspace IN ('', ws) AND scope_fits(f.scope, f.target, k.lane, k.account, k.conn, k.only_task, who))
-            AND NOT EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws)) AND may_start(k.conn)
+            AND NOT EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws)) AND (k.conn IS NULL OR g.conn IS NOT NULL)
         -- Each connection has a queue of its own in a lane. A queue's luck is exponential and its share its weight.
         ORDER BY -ln(1 - (hashtextextended(k.lane || coalesce(' ' || k.conn, ''), seed) & 9007199254740991) / 9007199254740992.0::float8)
-            / (coalesce(l.weight, 1) * share_of(k.conn)), first.rank, first.seq
+            / (coalesce(l.weight, 1) * coalesce(g.weight, 1)), first.rank, first.seq
     LOOP
         fits := true;
         lacking := false;
@@ -1154,10 +1152,10 @@ CREATE TRIGGER quotas_instance_wide BEFORE INSERT OR UPDATE OR DELETE ON quotas 
 CREATE TRIGGER freezes_instance_wide BEFORE INSERT OR UPDATE OR DELETE ON freezes FOR EACH ROW EXECUTE FUNCTION refuse_instance_wide();
 CREATE POLICY pruning ON audit TO CURRENT_USER USING (current_setting('spawnmesh.pruning_audit', true) = 'on') WITH CHECK (true);
 REVOKE UPDATE, DELETE ON audit FROM spawnmesh_engine, spawnmesh_app;
-REVOKE INSERT, UPDATE, DELETE ON attempts, funds, counted FROM spawnmesh_engine;
+REVOKE INSERT, UPDATE, DELETE ON attempts, funds, counted, grants_in_force FROM spawnmesh_engine;
 GRANT SELECT ON attempts, funds, counted TO spawnmesh_app;
 -- What an act on a task that a hub asked for needs to tell the hub.
-GRANT SELECT ON connections, grants TO spawnmesh_app;
+GRANT SELECT ON connections, grants, grants_in_force TO spawnmesh_app;
 GRANT SELECT, INSERT, UPDATE ON outbox, sequences, kills, grant_keys TO spawnmesh_app;
 GRANT SELECT, UPDATE ON sessions, agents TO spawnmesh_app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON listeners TO spawnmesh_app;

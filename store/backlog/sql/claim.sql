@@ -25,9 +25,10 @@ SELECT * FROM claim_one($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: claim_free
     WITH admissible AS MATERIALIZED (
-        SELECT c.id, c.lane || coalesce(' ' || c.conn, '') AS queue, share_of(c.conn) AS weight FROM classes c
+        SELECT c.id, c.lane || coalesce(' ' || c.conn, '') AS queue, coalesce(g.weight, 1) AS weight
+        FROM classes c LEFT JOIN grants_in_force g ON g.conn = c.conn
         WHERE c.workspace = $1 AND c.kind = $7 AND c.capabilities <@ $4::text[] AND ($8::text[] IS NULL OR c.lane = ANY ($8)) AND c.account = ''
-            AND may_start(c.conn) AND EXISTS (SELECT FROM ready r WHERE r.class = c.id)
+            AND (c.conn IS NULL OR g.conn IS NOT NULL) AND EXISTS (SELECT FROM ready r WHERE r.class = c.id)
             AND NOT EXISTS (SELECT FROM budgets WHERE workspace IN ('', $1)) AND NOT EXISTS (SELECT FROM quotas WHERE workspace IN ('', $1))
             AND NOT EXISTS (SELECT FROM lanes WHERE workspace = $1) AND NOT EXISTS (SELECT FROM freezes WHERE workspace IN ('', $1))
     ), draw AS MATERIALIZED (
@@ -131,12 +132,12 @@ FROM (
 
 -- name: admitted_classes
         SELECT c.id, c.workspace, c.lane, c.account, c.conn, c.only_task, c.estimate,
-            c.lane || coalesce(' ' || c.conn, '') AS queue, coalesce(l.weight, 1) * share_of(c.conn) AS weight
-        FROM classes c LEFT JOIN lanes l ON l.workspace = c.workspace AND l.name = c.lane
+            c.lane || coalesce(' ' || c.conn, '') AS queue, coalesce(l.weight, 1) * coalesce(g.weight, 1) AS weight
+        FROM classes c LEFT JOIN lanes l ON l.workspace = c.workspace AND l.name = c.lane LEFT JOIN grants_in_force g ON g.conn = c.conn
         WHERE c.workspace = $1 AND c.kind = $7 AND c.capabilities <@ $4::text[] AND ($8::text[] IS NULL OR c.lane = ANY ($8))
             AND coalesce(l.state, 'active') IN ('active', 'draining') AND NOT
 -- include: frozen
-            AND may_start(c.conn) AND EXISTS (SELECT FROM ready r WHERE r.class = c.id)
+            AND (c.conn IS NULL OR g.conn IS NOT NULL) AND EXISTS (SELECT FROM ready r WHERE r.class = c.id)
 
 -- name: open_lanes
     , open_lanes AS MATERIALIZED (

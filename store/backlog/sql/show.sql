@@ -5,7 +5,7 @@
 -- somebody.
 -- name: eligibility
     CASE WHEN t.state <> 'queued' THEN '' WHEN t.unmet > 0 THEN 'waiting_deps' WHEN t.not_before > now() THEN 'not_before'
-    WHEN NOT may_start(c.conn) THEN 'held'
+    WHEN c.conn IS NOT NULL AND NOT EXISTS (SELECT FROM grants_in_force WHERE conn = c.conn) THEN 'held'
     WHEN
 -- include: frozen
     THEN 'frozen'
