@@ -62,9 +62,8 @@ const auditOf = `WITH objects AS MATERIALIZED (
 
 const auditOfAll = `SELECT ` + auditColumns + ` FROM (SELECT * FROM audit ORDER BY seq DESC LIMIT $1) AS newest ORDER BY seq`
 
-// auditHere orders by the workspace, too, which is the same in all rows that it may
-// see: only the index of a workspace has them in that order.
-const auditHere = `SELECT ` + auditColumns + ` FROM (SELECT * FROM audit ORDER BY workspace DESC, seq DESC LIMIT $1) AS newest ORDER BY seq`
+// auditHere has the order of the index of a workspace, and of no other one.
+const auditHere = `SELECT ` + auditColumns + ` FROM (SELECT * FROM audit ORDER BY -seq LIMIT $1) AS newest ORDER BY seq`
 
 // AuditTrail returns the rows about object in order, or the newest limit rows
 // of all when object is empty. Acts on many tasks at once are found under each.

@@ -794,7 +794,7 @@ CREATE TABLE audit (
 );
 ALTER TABLE audit ALTER COLUMN tasks SET STORAGE EXTERNAL;   -- ids do not compress, and trying costs more than writing them
 CREATE INDEX audit_object ON audit (object, workspace, seq);
-CREATE INDEX audit_workspace ON audit (workspace, seq);
+CREATE INDEX audit_workspace ON audit (workspace, (-seq));   -- an order that the primary key does not have: a planner that knows no small workspace would look for it among all others
 
 ---------------------------------------------------------------- retention ---
 
