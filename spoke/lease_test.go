@@ -49,7 +49,7 @@ func TestAnAgentThatOutlivesItsSpokesLeaseIsNotRunAgain(t *testing.T) {
 	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sleep", "600"}, MaxRetries: 5}})
 	m.Await(t, task, commands.Running)
 	m.Stop(t, "attic")
-	s.Exec(t, `UPDATE leases SET until = clock_timestamp() - interval '1 minute'`)
+	s.Exec(t, `UPDATE leases SET (until, sweep_at) = (clock_timestamp() - interval '1 minute', '-infinity')`)
 	db := s.Open(t)
 	defer db.Close()
 

@@ -112,7 +112,7 @@ func TestReclaimTakesBackAll(t *testing.T) {
 	create(t, b, specs...)
 	claimCards(t, b, func(c *backlog.ClaimTerms) { c.Limit = 1000 })
 	claimCards(t, b, nil)
-	require.NoError(t, s.Exec(`UPDATE leases SET until = now() - interval '1 second'`))
+	require.NoError(t, s.Exec(`UPDATE leases SET (until, sweep_at) = (now() - interval '1 second', '-infinity')`))
 
 	back, err := b.Reclaim(t.Context(), "")
 

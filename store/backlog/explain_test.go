@@ -174,4 +174,15 @@ func (n node) wasteful() (faults []string) {
 	return faults
 }
 
+// reads says how many rows of a table a plan looks at.
+func (n node) reads(table string) (rows float64) {
+	if n.Table == table {
+		rows = n.Loops * (n.Rows + n.Filtered + n.Rechecked)
+	}
+	for _, p := range n.Plans {
+		rows += p.reads(table)
+	}
+	return rows
+}
+
 const fewRows, manyRows = 100, 4000

@@ -91,7 +91,7 @@ func TestAnUnusedClaimGoesBack(t *testing.T) {
 	b := boardOf(t, s, "main")
 	create(t, b, backlog.TaskSpec{Key: "a", Title: "a"})
 	c := claimCards(t, b, nil)[0]
-	require.NoError(t, s.Exec(`UPDATE leases SET until = now() - interval '1 second'`))
+	require.NoError(t, s.Exec(`UPDATE leases SET (until, sweep_at) = (now() - interval '1 second', '-infinity')`))
 	stats, err := b.Stats(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, int64(1), stats.ExpiredClaims)

@@ -18,8 +18,7 @@ func (ws *Workspace) Renew(ctx context.Context, f Fence, ttl time.Duration) (unt
 		return until, err
 	}
 	err = ws.tx(ctx, "renewing a lease", func(ctx context.Context, tx *store.Tx) error {
-		err := tx.QueryRow(ctx, `UPDATE leases SET until = clock_timestamp() + $4::interval WHERE task = $1 AND attempt = $2 AND epoch = $3 RETURNING until`,
-			f.Task, f.Attempt, f.Epoch, ttl).Scan(&until)
+		err := tx.QueryRow(ctx, statement("renew_lease"), f.Task, f.Attempt, f.Epoch, ttl).Scan(&until)
 		if err == pgx.ErrNoRows {
 			return ws.refuseStale(ctx, tx, f)
 		}

@@ -119,8 +119,8 @@ func (l *large) fill(analyzed bool) []string {
 				CASE WHEN n %% 100 = 17 THEN task_state 'blocked' WHEN n BETWEEN 101 AND 300 THEN 'claimed' ELSE 'queued' END, CASE WHEN n %% 100 BETWEEN 20 AND 23 AND n > 300 THEN 1 ELSE 0 END,
 				CASE WHEN n %% 100 BETWEEN 30 AND 34 AND n > 300 THEN now() + interval '1 day' END, 0, 0
 			FROM generate_series(1, %[2]d) AS n`, l.ended, l.open, classes),
-		fmt.Sprintf(`INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until)
-			SELECT id, workspace, lane, 1, 1, 'initial', 'worker-' || row_number() OVER (ORDER BY id), id, now() + interval '1 hour' FROM tasks WHERE state = 'claimed' AND id > nth(%d)`, l.ended),
+		fmt.Sprintf(`INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until, sweep_at)
+			SELECT id, workspace, lane, 1, 1, 'initial', 'worker-' || row_number() OVER (ORDER BY id), id, now() + interval '1 hour', now() + interval '1 hour' FROM tasks WHERE state = 'claimed' AND id > nth(%d)`, l.ended),
 		`INSERT INTO parked (task, workspace, lane, why) SELECT id, workspace, lane, CASE WHEN unmet > 0 THEN 'deps' ELSE 'blocked' END FROM tasks WHERE state = 'blocked' OR state = 'queued' AND unmet > 0`,
 		fmt.Sprintf(`INSERT INTO dependencies (task, dependency, workspace) SELECT id, nth(%d + 7), workspace FROM tasks WHERE state = 'queued' AND unmet > 0`, l.ended),
 		`INSERT INTO due (task, workspace, lane, at) SELECT id, workspace, lane, not_before FROM tasks WHERE state = 'queued' AND unmet = 0 AND not_before IS NOT NULL`,

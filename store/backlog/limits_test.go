@@ -365,7 +365,7 @@ func TestQuotas(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []bool{true, false}, held, "said again it is the same answer; another fence holds nothing")
 	require.Len(t, claimCards(t, b, nil), 2)
-	require.NoError(t, s.Exec(`UPDATE leases SET until = now() - interval '1 second'`))
+	require.NoError(t, s.Exec(`UPDATE leases SET (until, sweep_at) = (now() - interval '1 second', '-infinity')`))
 	_, err = b.Sweep(t.Context())
 	require.NoError(t, err)
 	require.Len(t, claimCards(t, b, nil), 1, "a lost claimer's share is free again; five claims in the hour are all there are")

@@ -172,7 +172,7 @@ var writing = map[string]func(s scene) do{
 	},
 	"Workspace.Reclaim": func(s scene) do {
 		s.claimed("a", "b")
-		s.exec(`UPDATE leases SET until = now() - interval '1 second'`)
+		s.exec(`UPDATE leases SET (until, sweep_at) = (now() - interval '1 second', '-infinity')`)
 		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
 			list, err := b.Reclaim(ctx, "")
 			return len(list), err
@@ -414,7 +414,7 @@ func sweeping(sweep func(context.Context, *side, *backlog.Workspace) (backlog.Sw
 		s.claimed("a")
 		create(s, s.b, backlog.TaskSpec{Key: "later", Title: "later", NotBefore: time.Now().Add(time.Hour)})
 		s.asked()
-		s.exec(`UPDATE leases SET until = now() - interval '1 second'`)
+		s.exec(`UPDATE leases SET (until, sweep_at) = (now() - interval '1 second', '-infinity')`)
 		s.exec(`UPDATE due SET at = now()`)
 		s.exec(`UPDATE tasks SET not_before = now() WHERE key = 'later'`)
 		s.exec(`UPDATE ready SET expires_at = now() WHERE expires_at < 'infinity'`)

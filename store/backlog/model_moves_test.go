@@ -284,7 +284,7 @@ func (m *machine) knock(rt *rapid.T) {
 // lapse lets a lease run out.
 func (m *machine) lapse(rt *rapid.T) {
 	t := m.heldOne(rt)
-	require.NoError(rt, m.Exec(`UPDATE leases SET until = clock_timestamp() - interval '1 second' WHERE task = $1`, t.id))
+	require.NoError(rt, m.Exec(`UPDATE leases SET (until, sweep_at) = (clock_timestamp() - interval '1 second', '-infinity') WHERE task = $1`, t.id))
 	t.lapsed = true
 }
 

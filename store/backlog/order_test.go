@@ -38,7 +38,7 @@ type encounter struct {
 // own: who locks them so waits for somebody who does it the other way round.
 var everybody = map[string]func(*encounter, context.Context, *rand.Rand) error{
 	"the sweep": func(e *encounter, ctx context.Context, r *rand.Rand) error {
-		err := e.Exec(`UPDATE leases SET until = clock_timestamp() - interval '1 second' WHERE task IN
+		err := e.Exec(`UPDATE leases SET (until, sweep_at) = (clock_timestamp() - interval '1 second', '-infinity') WHERE task IN
 			(SELECT l.task FROM tasks t JOIN leases l ON l.task = t.id WHERE t.id = ANY ($1) FOR UPDATE SKIP LOCKED)`, some(r, slices.Concat(e.cards, e.agents), 6))
 		if err != nil {
 			return err

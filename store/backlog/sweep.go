@@ -37,6 +37,13 @@ func (b *Backlog) Sweep(ctx context.Context, limit time.Duration) (s SweptUp, er
 	if s.Limits, err = b.rollBudgets(ctx); err != nil {
 		return s, err
 	}
+	err = b.db.Tx(ctx, "passing over renewed leases", func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.Exec(ctx, statement("look_later"), 10*sweepBatch)
+		return err
+	})
+	if err != nil {
+		return s, err
+	}
 	err = b.db.Tx(ctx, "reclaiming expired leases", func(ctx context.Context, tx *store.Tx) error {
 		ids, err := b.expireLeases(ctx, tx, "self")
 		s.Reclaimed = len(ids)

@@ -175,7 +175,7 @@ var moves = map[string]func(*crowd, context.Context, *rand.Rand) error{
 		return err
 	},
 	"lapse": func(c *crowd, ctx context.Context, r *rand.Rand) error {
-		return c.s.Exec(`UPDATE leases SET until = clock_timestamp() - interval '1 second' 
+		return c.s.Exec(`UPDATE leases SET (until, sweep_at) = (clock_timestamp() - interval '1 second', '-infinity') 
 			WHERE task IN (SELECT l.task FROM leases l JOIN tasks t ON t.id = l.task WHERE t.key = $1 FOR UPDATE SKIP LOCKED)`, c.name(r))
 	},
 	"ripen": func(c *crowd, ctx context.Context, r *rand.Rand) error { return c.ripen(ctx) },
@@ -245,7 +245,7 @@ func (c *crowd) finish(t *testing.T) {
 		_, err := c.b.Unblock(t.Context(), backlog.Act{Task: b.ID})
 		require.NoError(t, err)
 	}
-	require.NoError(t, c.s.Exec(`UPDATE leases SET until = '2020-01-01'`))
+	require.NoError(t, c.s.Exec(`UPDATE leases SET (until, sweep_at) = ('2020-01-01', '-infinity')`))
 	for {
 		require.NoError(t, c.ripen(t.Context()))
 		list := claimCards(t, c.b, nil)

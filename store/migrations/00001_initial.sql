@@ -391,7 +391,7 @@ CREATE INDEX parked_lane ON parked (workspace, lane, why, task);
 -- The open attempt of a task: who holds it until when, by this database's
 -- clock. One per task, by its primary key. It is also the record of the claim
 -- grant and of what the claim reserved, so neither can outlive it. There are as
--- many as there is work under way, so what looks for some of them may read all.
+-- many as there is work under way, so what people look at may read all.
 CREATE TABLE leases (
     task        uuid PRIMARY KEY,
     workspace   text NOT NULL,
@@ -404,11 +404,12 @@ CREATE TABLE leases (
     claimed_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     started_at  timestamptz,
     until       timestamptz NOT NULL,
+    sweep_at    timestamptz NOT NULL,     -- a sweep looks at it then: not after until, and earlier when it was renewed, so that a renewal changes no index
     reserved    jsonb,                    -- budget to millionths
     used        jsonb,                    -- dimension to millionths, as reported so far
-    CONSTRAINT attempt_is_positive CHECK (attempt >= 1),
-    CONSTRAINT type_is_known CHECK (type IN ('initial', 'retry', 'reclaim', 'rework', 'replay', 'resume'))
+    CONSTRAINT lease_is_sound CHECK (attempt >= 1 AND sweep_at <= until AND type IN ('initial', 'retry', 'reclaim', 'rework', 'replay', 'resume'))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX leases_sweep ON leases (sweep_at);
 
 -- Attempts that have ended. Written once, never changed.
 CREATE TABLE ended_attempts (
@@ -1078,11 +1079,11 @@ BEGIN
         RETURNING k.attempt, k.epoch, next_type, k.key, k.title, k.priority, k.class, k.command, command_digest, clock_timestamp() + lease AS until INTO t;
         CONTINUE WHEN NOT FOUND;
         IF ids = '{}' THEN
-            INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until)
-            VALUES (this, ws, c.lane, t.attempt, t.epoch, t.next_type, who, claim_id, t.until);
+            INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until, sweep_at)
+            VALUES (this, ws, c.lane, t.attempt, t.epoch, t.next_type, who, claim_id, t.until, t.until);
         ELSE
-            INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until, reserved)
-            VALUES (this, ws, c.lane, t.attempt, t.epoch, t.next_type, who, claim_id, t.until, (SELECT jsonb_object_agg(i, a) FROM unnest(ids, amounts) AS u (i, a)));
+            INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until, sweep_at, reserved)
+            VALUES (this, ws, c.lane, t.attempt, t.epoch, t.next_type, who, claim_id, t.until, t.until, (SELECT jsonb_object_agg(i, a) FROM unnest(ids, amounts) AS u (i, a)));
         END IF;
         INSERT INTO tallies (workspace, lane, what, n) VALUES (ws, c.lane, 'ready', -1);
         INSERT INTO audit (workspace, actor, action, object, tasks) VALUES (ws, who, 'task.claimed', claim_id::text, ARRAY[this]);

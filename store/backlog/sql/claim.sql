@@ -48,7 +48,8 @@ SELECT * FROM claim_one($1, $2, $3, $4, $5, $6, $7, $8)
     )
 -- include: taken
     , opened AS (
-        INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until) SELECT id, $1, lane, attempt, epoch, type, $2, $6::uuid, until FROM moved
+        INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until, sweep_at)
+        SELECT id, $1, lane, attempt, epoch, type, $2, $6::uuid, until, until FROM moved
     )
 -- include: claim_audited
     SELECT
@@ -260,8 +261,8 @@ FROM (
 -- tight.
 -- name: opened
     , opened AS (
-        INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until, reserved)
-        SELECT m.id, $1, m.lane, m.attempt, m.epoch, m.type, $2, $6::uuid, m.until, s.reserved FROM moved m
+        INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until, sweep_at, reserved)
+        SELECT m.id, $1, m.lane, m.attempt, m.epoch, m.type, $2, $6::uuid, m.until, m.until, s.reserved FROM moved m
         LEFT JOIN (SELECT class, jsonb_object_agg(id, amount) AS reserved FROM spent WHERE what = 'budget' GROUP BY class) AS s ON s.class = m.class
     )
 -- include: claim_audited

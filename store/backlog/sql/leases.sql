@@ -4,14 +4,25 @@ SELECT secret, $2 <= clock_timestamp(),
 FROM grant_keys WHERE kid = $1 AND verifies_until > clock_timestamp()
 
 -- name: renew_leases
-UPDATE leases l SET until = clock_timestamp() + $3::interval
-FROM (SELECT * FROM unnest($1::uuid[], $2::bigint[]) AS u (task, epoch) ORDER BY task) AS f WHERE l.task = f.task AND l.epoch = f.epoch
+UPDATE leases l SET until = n.until, sweep_at = least(l.sweep_at, n.until)
+FROM (SELECT * FROM unnest($1::uuid[], $2::bigint[]) AS u (task, epoch) ORDER BY task) AS f, (SELECT clock_timestamp() + $3::interval AS until) AS n
+WHERE l.task = f.task AND l.epoch = f.epoch
 RETURNING l.task::text, l.attempt, l.epoch
+
+-- name: renew_lease
+UPDATE leases l SET until = n.until, sweep_at = least(l.sweep_at, n.until) FROM (SELECT clock_timestamp() + $4::interval AS until) AS n
+WHERE l.task = $1 AND l.attempt = $2 AND l.epoch = $3 RETURNING l.until
+
+-- Leases that were renewed since are looked at again when they would run out now.
+-- name: look_later
+UPDATE leases SET sweep_at = until WHERE task = ANY (ARRAY (
+    SELECT task FROM leases WHERE sweep_at <= statement_timestamp() AND until > statement_timestamp() ORDER BY sweep_at LIMIT $1 FOR UPDATE SKIP LOCKED))
 
 -- Tasks whose lease has run out, held unless somebody else has them. Not the ones
 -- of the instance's own spoke, $1.
 -- name: hold_lapsed
-SELECT t.id FROM leases l JOIN tasks t ON t.id = l.task WHERE l.until <= clock_timestamp() AND l.owner <> $1 LIMIT $2 FOR NO KEY UPDATE OF t SKIP LOCKED
+SELECT t.id FROM leases l JOIN tasks t ON t.id = l.task
+WHERE l.sweep_at <= statement_timestamp() AND l.until <= statement_timestamp() AND l.owner <> $1 ORDER BY l.sweep_at LIMIT $2 FOR NO KEY UPDATE OF t SKIP LOCKED
 
 -- Those of tasks $1, which are held, whose lease was not renewed meanwhile.
 -- name: still_lapsed

@@ -149,7 +149,7 @@ UNION ALL SELECT CASE WHEN started_at IS NULL THEN 'claimed' ELSE 'running' END,
 -- The ids of tasks grow with their age.
 -- name: oldest_ready
 SELECT (SELECT t.created_at FROM ready r JOIN tasks t ON t.id = r.task WHERE r.workspace = $1 ORDER BY r.task LIMIT 1),
-    (SELECT count(*) FROM leases WHERE workspace = $1 AND until <= now()), now()
+    (SELECT count(*) FROM leases WHERE workspace = $1 AND sweep_at <= now() AND until <= now()), now()
 
 -- Why task $1 waits. $2 is '': nobody claims.
 
