@@ -73,11 +73,12 @@ var invariants = map[string]string{
 			SELECT p.workspace, t.lane, p.name AS what FROM places p JOIN tasks t ON t.id = p.task WHERE p.name <> 'leases'
 			UNION ALL SELECT workspace, lane, state::text FROM tasks WHERE is_terminal(state)) AS x GROUP BY 1, 2, 3) AS c USING (workspace, lane, what)
 		WHERE coalesce(tallied, 0) <> coalesce(found, 0)`,
-	"a place, an attempt and a class say of a task's lane what the task says": `
-		SELECT format('%s: %s, %s in %s', t.id, t.lane, x.lane, x.name) FROM (
-			SELECT task, lane, 'ready' AS name FROM ready UNION ALL SELECT task, lane, 'due' FROM due UNION ALL SELECT task, lane, 'parked' FROM parked UNION ALL SELECT task, lane, 'leases' FROM leases
-			UNION ALL SELECT task, lane, 'ended_waiting' FROM ended_waiting UNION ALL SELECT e.id, c.lane, 'classes' FROM tasks e JOIN classes c ON c.id = e.class
-		) AS x JOIN tasks t ON t.id = x.task WHERE x.lane <> t.lane`,
+	"a place, an attempt and a class say of a task's lane and phase what the task says": `
+		SELECT format('%s: %s %s, %s %s in %s', t.id, t.lane, t.phase, x.lane, x.phase, x.name) FROM (
+			SELECT task, lane, phase, 'ready' AS name FROM ready UNION ALL SELECT task, lane, phase, 'due' FROM due UNION ALL SELECT task, lane, phase, 'parked' FROM parked
+			UNION ALL SELECT task, lane, phase, 'ended_waiting' FROM ended_waiting UNION ALL SELECT task, NULL, phase, 'ended_attempts' FROM ended_attempts WHERE state IS NOT NULL
+			UNION ALL SELECT task, lane, NULL, 'leases' FROM leases UNION ALL SELECT e.id, c.lane, NULL, 'classes' FROM tasks e JOIN classes c ON c.id = e.class
+		) AS x JOIN tasks t ON t.id = x.task WHERE x.lane <> t.lane OR x.phase <> t.phase`,
 	"a task that has ended stands among the ended ones, and one that waits does not": `
 		SELECT format('%s is %s, and %s rows say so', t.id, t.state, x.n) FROM tasks t, LATERAL (
 			SELECT (SELECT count(*) FROM ended_attempts a WHERE a.task = t.id AND a.number = t.attempt AND a.state = t.state::text)
@@ -187,6 +188,7 @@ func TestInvariantsNotice(t *testing.T) {
 		`INSERT INTO quota_uses SELECT id, ` + id("free") + `, 7, 'main' FROM quotas`:                                      "counts against a quota",
 		`UPDATE tallies SET n = n + 1`:                                                                                     "tallies count",
 		`UPDATE ready SET lane = 'other'`:                                                                                  "say of a task's lane",
+		`UPDATE ready SET phase = 'other'`:                                                                                 "say of a task's lane and phase",
 		`UPDATE ended_attempts SET state = NULL`:                                                                           "among the ended ones",
 		`INSERT INTO audit (workspace, actor, action, tasks) SELECT 'main', 'x', 'task.queued', ARRAY[` + id("free") + `]`: "every creation once",
 		`UPDATE leases SET claim = gen_random_uuid()`:                                                                      "every claim once",

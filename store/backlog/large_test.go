@@ -105,26 +105,26 @@ func (l *large) fill(analyzed bool) []string {
 			SELECT nth(n), CASE WHEN n <= 5 THEN %[2]d + 1 WHEN n <= 8 THEN %[2]d + 2 ELSE 1 + n %% %[2]d END, CASE WHEN n <= 5 THEN 'rare' WHEN n <= 8 THEN 'default' ELSE 'lane-' || (1 + n %% %[2]d) %% 100 END,
 				CASE WHEN n BETWEEN 6 AND 8 THEN 'tiny' ELSE 'main' END, 'task ' || n,
 				CASE WHEN n <= 40 THEN task_state 'failed' WHEN n %% 5000 = 50 THEN 'cancelled' ELSE 'completed' END, 1, 1, now(), now(), 'bench',
-				CASE WHEN n %% 1000 = 0 THEN 'late' ELSE '' END, CASE WHEN n %% 10 = 0 THEN (SELECT id FROM connections WHERE peer_name = CASE WHEN n <= 50 THEN 'shed' ELSE 'attic' END) END
+				CASE WHEN n %% 1000 = 0 THEN 'late' WHEN n %% 2 = 0 THEN 'build' ELSE '' END, CASE WHEN n %% 10 = 0 THEN (SELECT id FROM connections WHERE peer_name = CASE WHEN n <= 50 THEN 'shed' ELSE 'attic' END) END
 			FROM generate_series(1, %[1]d) AS n`, l.ended, classes),
-		`INSERT INTO ended_attempts (task, number, workspace, lane, epoch, type, owner, claim, claimed_at, outcome, state)
-			SELECT id, 1, workspace, lane, 1, 'initial', 'worker', claim_of(id), now(), CASE state WHEN 'failed' THEN 'failed' ELSE 'succeeded' END, state::text FROM tasks WHERE state <> 'cancelled'`,
-		`INSERT INTO ended_waiting (task, workspace, lane, state) SELECT id, workspace, lane, state::text FROM tasks WHERE state = 'cancelled'`,
+		`INSERT INTO ended_attempts (task, number, workspace, lane, phase, epoch, type, owner, claim, claimed_at, outcome, state)
+			SELECT id, 1, workspace, lane, phase, 1, 'initial', 'worker', claim_of(id), now(), CASE state WHEN 'failed' THEN 'failed' ELSE 'succeeded' END, state::text FROM tasks WHERE state <> 'cancelled'`,
+		`INSERT INTO ended_waiting (task, workspace, lane, phase, state) SELECT id, workspace, lane, phase, state::text FROM tasks WHERE state = 'cancelled'`,
 		`INSERT INTO audit (workspace, actor, action, object, tasks) SELECT workspace, 'worker', 'task.claimed', claim_of(id)::text, ARRAY[id] FROM tasks`,
 		`INSERT INTO audit (workspace, actor, action, object) SELECT workspace, 'worker', 'task.' || state, id::text FROM tasks`,
 		`INSERT INTO audit (workspace, actor, action, object) SELECT 'main', 'worker', 'lane.set', 'lane-' || n FROM generate_series(1, greatest(200000, (SELECT count(*) FROM tasks))) AS n`,
-		fmt.Sprintf(`INSERT INTO tasks (id, class, lane, workspace, title, created_by, state, unmet, not_before, attempt, epoch)
-			SELECT nth(%[1]d + n), CASE WHEN n <= 5 THEN %[3]d + 1 WHEN n = 6 THEN %[3]d + 2 ELSE 1 + n %% %[3]d END, CASE WHEN n <= 5 THEN 'rare' WHEN n = 6 THEN 'default' ELSE 'lane-' || (1 + n %% %[3]d) %% 100 END,
+		fmt.Sprintf(`INSERT INTO tasks (id, class, lane, phase, workspace, title, created_by, state, unmet, not_before, attempt, epoch)
+			SELECT nth(%[1]d + n), CASE WHEN n <= 5 THEN %[3]d + 1 WHEN n = 6 THEN %[3]d + 2 ELSE 1 + n %% %[3]d END, CASE WHEN n <= 5 THEN 'rare' WHEN n = 6 THEN 'default' ELSE 'lane-' || (1 + n %% %[3]d) %% 100 END, CASE WHEN n <= 5 THEN 'build' ELSE '' END,
 				CASE n WHEN 6 THEN 'tiny' ELSE 'main' END, 'task ' || n, 'bench',
 				CASE WHEN n %% 100 = 17 THEN task_state 'blocked' WHEN n BETWEEN 101 AND 300 THEN 'claimed' ELSE 'queued' END, CASE WHEN n %% 100 BETWEEN 20 AND 23 AND n > 300 THEN 1 ELSE 0 END,
 				CASE WHEN n %% 100 BETWEEN 30 AND 34 AND n > 300 THEN now() + interval '1 day' END, 0, 0
 			FROM generate_series(1, %[2]d) AS n`, l.ended, l.open, classes),
 		fmt.Sprintf(`INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until, sweep_at)
 			SELECT id, workspace, lane, 1, 1, 'initial', 'worker-' || row_number() OVER (ORDER BY id), id, now() + interval '1 hour', now() + interval '1 hour' FROM tasks WHERE state = 'claimed' AND id > nth(%d)`, l.ended),
-		`INSERT INTO parked (task, workspace, lane, why) SELECT id, workspace, lane, CASE WHEN unmet > 0 THEN 'deps' ELSE 'blocked' END FROM tasks WHERE state = 'blocked' OR state = 'queued' AND unmet > 0`,
+		`INSERT INTO parked (task, workspace, lane, phase, why) SELECT id, workspace, lane, phase, CASE WHEN unmet > 0 THEN 'deps' ELSE 'blocked' END FROM tasks WHERE state = 'blocked' OR state = 'queued' AND unmet > 0`,
 		fmt.Sprintf(`INSERT INTO dependencies (task, dependency, workspace) SELECT id, nth(%d + 7), workspace FROM tasks WHERE state = 'queued' AND unmet > 0`, l.ended),
-		`INSERT INTO due (task, workspace, lane, at) SELECT id, workspace, lane, not_before FROM tasks WHERE state = 'queued' AND unmet = 0 AND not_before IS NOT NULL`,
-		`INSERT INTO ready (class, rank, seq, task, workspace, lane, expires_at) SELECT class, -priority, seq, id, workspace, lane, 'infinity' FROM tasks WHERE state = 'queued' AND unmet = 0 AND not_before IS NULL`,
+		`INSERT INTO due (task, workspace, lane, phase, at) SELECT id, workspace, lane, phase, not_before FROM tasks WHERE state = 'queued' AND unmet = 0 AND not_before IS NOT NULL`,
+		`INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at) SELECT class, -priority, seq, id, workspace, lane, phase, 'infinity' FROM tasks WHERE state = 'queued' AND unmet = 0 AND not_before IS NULL`,
 		`INSERT INTO counts (workspace, lane, what, n) SELECT workspace, lane, what, count(*) FROM (SELECT workspace, lane, 'ready' AS what FROM ready UNION ALL SELECT workspace, lane, 'due' FROM due
 			UNION ALL SELECT workspace, lane, why FROM parked UNION ALL SELECT workspace, lane, state::text FROM tasks WHERE is_terminal(state)) AS x GROUP BY 1, 2, 3`,
 		`INSERT INTO tallies (workspace, lane, what, n) SELECT 'main', 'lane-' || n % 100, 'ready', CASE n % 2 WHEN 0 THEN 1 ELSE -1 END FROM generate_series(1, 1000) AS n`,

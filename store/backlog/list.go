@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -59,20 +60,25 @@ func (f *Filter) states() []string {
 	return list
 }
 
-// source names the statement that walks the narrowest sets which hold all that the
+// source is the statement that walks the narrowest sets which hold all that the
 // filter may let through.
 func (f *Filter) source() string {
 	switch {
 	case f.ReadyOnly:
-		return "list_ready"
-	case f.Phase != "":
-		return "list_phase"
+		return statement("list_ready")
 	case f.Owner != "":
-		return "list_held"
+		return statement("list_held")
+	case f.Phase != "":
+		return newestOf("phase = $5 AND phase <> '' AND ($6 = '' OR lane = $6)")
 	case f.Lane != "":
-		return "list_newest_of_lane"
+		return newestOf("lane = $6")
 	}
-	return "list_newest"
+	return statement("list_newest")
+}
+
+// newestOf lists the newest of what a condition narrows the workspace to.
+func newestOf(condition string) string {
+	return strings.ReplaceAll(statement("list_newest"), "workspace = $1 AND task", "workspace = $1 AND "+condition+" AND task")
 }
 
 // List returns the tasks that the filter lets through, newest first, or with
@@ -82,7 +88,7 @@ func (ws *Workspace) List(ctx context.Context, f Filter) (list []Task, err error
 		return nil, err
 	}
 	err = ws.read(ctx, "listing tasks", func(ctx context.Context, tx *store.Tx) error {
-		list, err = queryTasks(ctx, tx, statement(f.source()), ws.name, "", f.states(), f.Owner, f.Phase, f.Lane, f.Before, f.Limit)
+		list, err = queryTasks(ctx, tx, f.source(), ws.name, "", f.states(), f.Owner, f.Phase, f.Lane, f.Before, f.Limit)
 		return err
 	})
 	return list, err

@@ -58,7 +58,7 @@ func (m *machine) spec(rt *rapid.T, i int, earlier []backlog.TaskSpec) backlog.T
 		}
 	}
 	m.names++
-	s := backlog.TaskSpec{Key: fmt.Sprintf("k%d", m.names), Title: "t", Priority: rapid.IntRange(-1, 1).Draw(rt, "priority"),
+	s := backlog.TaskSpec{Key: fmt.Sprintf("k%d", m.names), Title: "t", Phase: []string{"", "build"}[m.names%2], Priority: rapid.IntRange(-1, 1).Draw(rt, "priority"),
 		Lane: rapid.SampledFrom(lanes).Draw(rt, "lane"), Capabilities: rapid.SampledFrom(needs).Draw(rt, "needs"),
 		MaxRetries: rapid.IntRange(0, 2).Draw(rt, "retries"), OnFailedDep: rapid.SampledFrom([]string{"", "hold", "cancel", "ignore"}).Draw(rt, "policy")}
 	switch rapid.IntRange(0, 7).Draw(rt, "when") {

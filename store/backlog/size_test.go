@@ -66,6 +66,9 @@ func (l *large) readers() map[string]func(context.Context) error {
 		"list what is held":                       find(backlog.Filter{Status: backlog.BoardClaimed}, pageLength),
 		"list what one holds":                     find(backlog.Filter{Owner: "worker-1"}, 1),
 		"list a phase":                            find(backlog.Filter{Phase: "late"}, pageLength),
+		"list what few of a phase are":            find(backlog.Filter{Phase: "build", State: commands.Failed}, 18),
+		"list the open ones of a phase":           find(backlog.Filter{Phase: "build", State: commands.Queued}, 5),
+		"list a phase of a lane":                  find(backlog.Filter{Phase: "build", State: commands.Queued, Lane: "rare"}, 5),
 		"list what would be claimed":              find(backlog.Filter{ReadyOnly: true}, pageLength),
 		"list what would be claimed of a lane":    find(backlog.Filter{ReadyOnly: true, Lane: "lane-7"}, pageLength),
 		"list a small workspace": func(ctx context.Context) error {

@@ -142,7 +142,7 @@ func (c *crowd) act(r *rand.Rand) backlog.Act {
 // because there is an end to everything.
 var moves = map[string]func(*crowd, context.Context, *rand.Rand) error{
 	"create": func(c *crowd, ctx context.Context, r *rand.Rand) error {
-		s := backlog.TaskSpec{Key: c.fresh(r), Title: "t", MaxRetries: r.IntN(2), OnFailedDep: []string{"hold", "cancel", "ignore"}[r.IntN(3)]}
+		s := backlog.TaskSpec{Key: c.fresh(r), Title: "t", Phase: []string{"", "build"}[r.IntN(2)], MaxRetries: r.IntN(2), OnFailedDep: []string{"hold", "cancel", "ignore"}[r.IntN(3)]}
 		if r.IntN(2) == 0 {
 			s.DependsOn = []string{c.name(r)}
 		}

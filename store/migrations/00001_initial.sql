@@ -320,7 +320,6 @@ CREATE TABLE tasks (
 CREATE UNIQUE INDEX tasks_key ON tasks (workspace, key) WHERE key IS NOT NULL;
 CREATE UNIQUE INDEX tasks_idempotency ON tasks (workspace, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX tasks_class ON tasks (class, id);
-CREATE INDEX tasks_phase ON tasks (workspace, phase, id) WHERE phase <> '';
 
 -- What a task is to do and how it ended: large and cold, so beside the task. No
 -- foreign key: it costs as much as the row, and the same statement writes both.
@@ -357,36 +356,42 @@ CREATE TABLE ready (
     task        uuid NOT NULL,
     workspace   text NOT NULL,
     lane        text NOT NULL,
+    phase       text NOT NULL DEFAULT '',
     expires_at  timestamptz NOT NULL,
     PRIMARY KEY (class, rank, seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX ready_expiry ON ready (expires_at) WHERE expires_at < 'infinity';
--- Lists show the newest first, of a workspace or of one of its lanes.
+-- Lists show the newest first, of a workspace, or of one of its lanes or phases.
 CREATE INDEX ready_newest ON ready (workspace, task);
 CREATE INDEX ready_lane ON ready (workspace, lane, task);
+CREATE INDEX ready_phase ON ready (workspace, phase, task) WHERE phase <> '';
 
 -- Queued tasks that become ready at a time.
 CREATE TABLE due (
     task       uuid PRIMARY KEY,
     workspace  text NOT NULL,
     lane       text NOT NULL,
+    phase      text NOT NULL DEFAULT '',
     at         timestamptz NOT NULL
 );
 CREATE INDEX due_at ON due (at);
 CREATE INDEX due_newest ON due (workspace, task);
 CREATE INDEX due_lane ON due (workspace, lane, task);
+CREATE INDEX due_phase ON due (workspace, phase, task) WHERE phase <> '';
 
 -- Tasks that wait for another task or for a person.
 CREATE TABLE parked (
     task       uuid PRIMARY KEY,
     workspace  text NOT NULL,
     lane       text NOT NULL,
+    phase      text NOT NULL DEFAULT '',
     why        text NOT NULL,             -- 'deps' = for other tasks; else the task's state
     since      timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT why_is_known CHECK (why IN ('deps', 'blocked', 'paused', 'awaiting_input', 'in_review', 'approved'))
 );
 CREATE INDEX parked_newest ON parked (workspace, why, task);
 CREATE INDEX parked_lane ON parked (workspace, lane, why, task);
+CREATE INDEX parked_phase ON parked (workspace, phase, why, task) WHERE phase <> '';
 
 -- The open attempt of a task: who holds it until when, by this database's
 -- clock. One per task, by its primary key. It is also the record of the claim
@@ -417,6 +422,7 @@ CREATE TABLE ended_attempts (
     number      int NOT NULL,
     workspace   text NOT NULL,
     lane        text NOT NULL,
+    phase       text NOT NULL DEFAULT '',
     epoch       bigint NOT NULL,
     type        text NOT NULL,
     owner       text NOT NULL,
@@ -435,6 +441,7 @@ CREATE TABLE ended_attempts (
 CREATE INDEX ended_attempts_age ON ended_attempts (ended_at);
 CREATE INDEX ended_attempts_newest ON ended_attempts (workspace, state, task) WHERE state IS NOT NULL;
 CREATE INDEX ended_attempts_lane ON ended_attempts (workspace, lane, state, task) WHERE state IS NOT NULL;
+CREATE INDEX ended_attempts_phase ON ended_attempts (workspace, phase, state, task) WHERE state IS NOT NULL AND phase <> '';
 
 -- Tasks that ended while no attempt held them. Pruning finds the others by their
 -- last attempt: an index over the ends of tasks would make every end dearer.
@@ -442,12 +449,14 @@ CREATE TABLE ended_waiting (
     task       uuid PRIMARY KEY,
     workspace  text NOT NULL,
     lane       text NOT NULL,
+    phase      text NOT NULL DEFAULT '',
     state      text NOT NULL,
     at         timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE INDEX ended_waiting_age ON ended_waiting (at);
 CREATE INDEX ended_waiting_newest ON ended_waiting (workspace, state, task);
 CREATE INDEX ended_waiting_lane ON ended_waiting (workspace, lane, state, task);
+CREATE INDEX ended_waiting_phase ON ended_waiting (workspace, phase, state, task) WHERE phase <> '';
 
 -- Every attempt, for people.
 CREATE VIEW attempts WITH (security_invoker = true) AS

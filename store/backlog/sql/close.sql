@@ -49,10 +49,10 @@ WITH f AS (
             next_state(counts_as(f.outcome, t.max_losses), f.final, t.reason, t.retries, t.max_retries, t.max_losses, t.reclaims)
 
 -- name: closing
-    RETURNING t.id, t.workspace, t.lane, t.attempt, t.epoch, t.state, t.reason, t.conn, t.command, t.command_digest, t.started_at, f.n, f.outcome, f.exit
+    RETURNING t.id, t.workspace, t.lane, t.phase, t.attempt, t.epoch, t.state, t.reason, t.conn, t.command, t.command_digest, t.started_at, f.n, f.outcome, f.exit
 ), closed AS (
     DELETE FROM leases l USING moved m WHERE l.task = m.id
-    RETURNING l.task, l.attempt, l.workspace, m.lane, l.epoch, l.type, l.owner, l.claim, l.claimed_at, l.started_at, l.reserved, l.used, m.outcome, m.exit, m.state, m.reason
+    RETURNING l.task, l.attempt, l.workspace, m.lane, m.phase, l.epoch, l.type, l.owner, l.claim, l.claimed_at, l.started_at, l.reserved, l.used, m.outcome, m.exit, m.state, m.reason
 ), alike AS MATERIALIZED (
     SELECT reserved, used, outcome, count(*) AS n FROM closed WHERE reserved IS NOT NULL GROUP BY 1, 2, 3
 ), dues AS MATERIALIZED (
@@ -63,8 +63,8 @@ WITH f AS (
     INSERT INTO budget_slots AS s (budget, slot, workspace, used, reserved) SELECT id, budget_slot(), workspace, coalesce(spent, 0), -held FROM dues WHERE held > 0
     ON CONFLICT (budget, slot) DO UPDATE SET used = s.used + excluded.used, reserved = s.reserved + excluded.reserved
 ), kept AS (
-    INSERT INTO ended_attempts (task, number, workspace, lane, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, charged, state)
-    SELECT task, attempt, workspace, lane, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, reserved, CASE WHEN is_terminal(state) THEN state::text END FROM closed
+    INSERT INTO ended_attempts (task, number, workspace, lane, phase, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, charged, state)
+    SELECT task, attempt, workspace, lane, phase, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, reserved, CASE WHEN is_terminal(state) THEN state::text END FROM closed
 ), charged AS (
     INSERT INTO charges (budget, workspace, amount) SELECT id, workspace, spent FROM dues WHERE rolling IS NOT NULL AND spent > 0
 ), session AS (
@@ -87,7 +87,7 @@ tally AS (
 
 -- name: ended_waiting
 ended AS (
-    INSERT INTO ended_waiting (task, workspace, lane, state) SELECT id, workspace, lane, state::text FROM moved WHERE is_terminal(state)
+    INSERT INTO ended_waiting (task, workspace, lane, phase, state) SELECT id, workspace, lane, phase, state::text FROM moved WHERE is_terminal(state)
 ),
 
 -- name: moved_columns
@@ -102,7 +102,7 @@ SELECT 1,
 -- name: move_waiting
 WITH moved AS (
     UPDATE tasks SET state = $3, reason = $4, epoch = epoch + 1, updated_at = clock_timestamp(), ended_at = CASE WHEN is_terminal($3) THEN clock_timestamp() END
-    WHERE id = $1 AND state = $2 AND epoch = $5 RETURNING id, workspace, lane, state, conn
+    WHERE id = $1 AND state = $2 AND epoch = $5 RETURNING id, workspace, lane, phase, state, conn
 ),
 -- include: ended_waiting
 -- include: tally
@@ -111,7 +111,7 @@ SELECT FROM moved
 -- name: cancel_waiting
 WITH moved AS (
     UPDATE tasks SET state = 'cancelled', reason = $2, epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
-    WHERE id = ANY ($1::uuid[]) AND state IN ('queued', 'paused', 'blocked') RETURNING id, workspace, lane, state, conn
+    WHERE id = ANY ($1::uuid[]) AND state IN ('queued', 'paused', 'blocked') RETURNING id, workspace, lane, phase, state, conn
 ), audited AS (
     INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, $3, 'task.cancelled', id::text, $2 FROM moved
 ),
@@ -125,7 +125,7 @@ WITH late AS (
         SELECT ctid FROM ready WHERE expires_at < 'infinity' AND expires_at <= clock_timestamp() LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING task, workspace, lane
 ), moved AS (
     UPDATE tasks SET state = 'expired', reason = 'command_expired', epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
-    WHERE id = ANY (ARRAY (SELECT task FROM late)) AND state = 'queued' AND attempt = 0 RETURNING id, workspace, lane, state, conn
+    WHERE id = ANY (ARRAY (SELECT task FROM late)) AND state = 'queued' AND attempt = 0 RETURNING id, workspace, lane, phase, state, conn
 ), left_ready AS (
     INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, 'ready', -count(*) FROM late GROUP BY 1, 2
 ), audited AS (

@@ -28,17 +28,17 @@ WITH new AS (
 ), added AS (
     INSERT INTO tasks (id, workspace, key, title, phase, priority, class, lane, idempotency_key, request_digest, on_failed_dep, not_before, max_retries, unmet, reason, created_by)
     SELECT id, $1, nullif(key, ''), title, phase, priority, class, lane, nullif(idem, ''), digest, on_fail, not_before, retries, unmet, reason, $2 FROM new ORDER BY n
-    RETURNING id, seq, class, lane, priority, unmet, not_before, CASE WHEN unmet > 0 THEN 'deps' WHEN not_before > now() THEN 'due' ELSE 'ready' END AS what
+    RETURNING id, seq, class, lane, phase, priority, unmet, not_before, CASE WHEN unmet > 0 THEN 'deps' WHEN not_before > now() THEN 'due' ELSE 'ready' END AS what
 ), bodies AS (
     INSERT INTO task_bodies (task, workspace, body, acceptance) SELECT id, $1, body, acceptance FROM new WHERE body <> '' OR acceptance IS NOT NULL
 ), edges AS (
     INSERT INTO dependencies (task, dependency, workspace, met) SELECT t, d, $1, m FROM unnest($18::uuid[], $19::uuid[], $20::bool[]) AS e (t, d, m)
 ), place AS (
-    INSERT INTO ready (class, rank, seq, task, workspace, lane, expires_at) SELECT class, -priority, seq, id, $1, lane, 'infinity' FROM added WHERE what = 'ready'
+    INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at) SELECT class, -priority, seq, id, $1, lane, phase, 'infinity' FROM added WHERE what = 'ready'
 ), later AS (
-    INSERT INTO due (at, task, workspace, lane) SELECT not_before, id, $1, lane FROM added WHERE what = 'due'
+    INSERT INTO due (at, task, workspace, lane, phase) SELECT not_before, id, $1, lane, phase FROM added WHERE what = 'due'
 ), waiting AS (
-    INSERT INTO parked (task, workspace, lane, why) SELECT id, $1, lane, 'deps' FROM added WHERE what = 'deps'
+    INSERT INTO parked (task, workspace, lane, phase, why) SELECT id, $1, lane, phase, 'deps' FROM added WHERE what = 'deps'
 ), tally AS (
     INSERT INTO tallies (workspace, lane, what, n) SELECT $1, lane, what, count(*) FROM added GROUP BY 2, 3
 )

@@ -40,15 +40,15 @@ INSERT INTO audit (workspace, actor, action, object, why) SELECT $2, $3, $4, id:
 
 -- name: place
 WITH t AS (
-    SELECT id, workspace, lane, class, priority, seq, unmet, not_before, CASE attempt WHEN 0 THEN expires_at ELSE 'infinity' END AS expires_at
+    SELECT id, workspace, lane, phase, class, priority, seq, unmet, not_before, CASE attempt WHEN 0 THEN expires_at ELSE 'infinity' END AS expires_at
     FROM tasks WHERE id = ANY ($1::uuid[]) AND state = 'queued'
 ), later AS (
-    INSERT INTO due (at, task, workspace, lane) SELECT not_before, id, workspace, lane FROM t WHERE unmet = 0 AND not_before > now() ON CONFLICT DO NOTHING RETURNING workspace, lane
+    INSERT INTO due (at, task, workspace, lane, phase) SELECT not_before, id, workspace, lane, phase FROM t WHERE unmet = 0 AND not_before > now() ON CONFLICT DO NOTHING RETURNING workspace, lane
 ), waiting AS (
-    INSERT INTO parked (task, workspace, lane, why) SELECT id, workspace, lane, 'deps' FROM t WHERE unmet > 0 RETURNING workspace, lane
+    INSERT INTO parked (task, workspace, lane, phase, why) SELECT id, workspace, lane, phase, 'deps' FROM t WHERE unmet > 0 RETURNING workspace, lane
 ), first AS (
-    INSERT INTO ready (class, rank, seq, task, workspace, lane, expires_at)
-    SELECT class, -priority, seq, id, workspace, lane, expires_at FROM t WHERE unmet = 0 AND coalesce(not_before <= now(), true) ON CONFLICT DO NOTHING RETURNING workspace, lane
+    INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at)
+    SELECT class, -priority, seq, id, workspace, lane, phase, expires_at FROM t WHERE unmet = 0 AND coalesce(not_before <= now(), true) ON CONFLICT DO NOTHING RETURNING workspace, lane
 )
 INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, what, count(*) FROM (
     SELECT workspace, lane, 'due' AS what FROM later UNION ALL SELECT workspace, lane, 'deps' FROM waiting UNION ALL SELECT workspace, lane, 'ready' FROM first) AS stand
@@ -57,7 +57,7 @@ GROUP BY 1, 2, 3
 -- Puts tasks aside until somebody decides.
 -- name: park
 WITH aside AS (
-    INSERT INTO parked (task, workspace, lane, why) SELECT id, workspace, lane, $2 FROM tasks WHERE id = ANY ($1::uuid[]) RETURNING workspace, lane, why
+    INSERT INTO parked (task, workspace, lane, phase, why) SELECT id, workspace, lane, phase, $2 FROM tasks WHERE id = ANY ($1::uuid[]) RETURNING workspace, lane, why
 )
 INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, why, count(*) FROM aside GROUP BY 1, 2, 3
 
@@ -75,11 +75,11 @@ FROM (SELECT task, count(*)::int AS n FROM edges GROUP BY task ORDER BY task) AS
 WITH freed AS (
     DELETE FROM parked p USING (SELECT DISTINCT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND met) AS d, tasks t
     WHERE p.task = d.task AND p.why = 'deps' AND t.id = d.task AND t.unmet = 0 AND t.state = 'queued'
-    RETURNING t.id, t.workspace, t.lane, t.class, t.priority, t.seq, t.not_before, coalesce(t.not_before <= now(), true) AS now, CASE t.attempt WHEN 0 THEN t.expires_at ELSE 'infinity' END AS expires_at
+    RETURNING t.id, t.workspace, t.lane, t.phase, t.class, t.priority, t.seq, t.not_before, coalesce(t.not_before <= now(), true) AS now, CASE t.attempt WHEN 0 THEN t.expires_at ELSE 'infinity' END AS expires_at
 ), later AS (
-    INSERT INTO due (at, task, workspace, lane) SELECT not_before, id, workspace, lane FROM freed WHERE NOT now
+    INSERT INTO due (at, task, workspace, lane, phase) SELECT not_before, id, workspace, lane, phase FROM freed WHERE NOT now
 ), place AS (
-    INSERT INTO ready (class, rank, seq, task, workspace, lane, expires_at) SELECT class, -priority, seq, id, workspace, lane, expires_at FROM freed WHERE now
+    INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at) SELECT class, -priority, seq, id, workspace, lane, phase, expires_at FROM freed WHERE now
 ), tally AS (
     INSERT INTO tallies (workspace, lane, what, n)
     SELECT workspace, lane, 'deps', -count(*) FROM freed GROUP BY 1, 2

@@ -45,34 +45,19 @@ JOIN unnest($3::text[]::uuid[]) WITH ORDINALITY AS asked (id, n) ON asked.id = t
 -- it may not show, or hardly any: what is open never costs the history, and one
 -- lane never another one.
 
+-- Where only one lane or phase is asked for, "workspace = $1 AND task" names it too.
 -- name: list_newest
 -- include: with_limits
     , sets AS (
         (SELECT task FROM ready WHERE 'queued' = ANY ($3) AND workspace = $1 AND task < $7::uuid ORDER BY task DESC LIMIT $8)
         UNION ALL (SELECT task FROM due WHERE 'queued' = ANY ($3) AND workspace = $1 AND task < $7::uuid ORDER BY task DESC LIMIT $8)
         UNION ALL SELECT p.task FROM unnest($3::text[]) AS s, LATERAL (
-            SELECT task FROM parked WHERE workspace = $1 AND why = CASE s WHEN 'queued' THEN 'deps' ELSE s END AND task < $7::uuid ORDER BY task DESC LIMIT $8) AS p
+            SELECT task FROM parked WHERE why = CASE s WHEN 'queued' THEN 'deps' ELSE s END AND workspace = $1 AND task < $7::uuid ORDER BY task DESC LIMIT $8) AS p
         UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
-            SELECT a.task FROM ended_attempts a JOIN tasks t ON t.id = a.task AND t.state::text = a.state AND t.attempt = a.number
-            WHERE a.workspace = $1 AND a.state = s AND a.task < $7::uuid ORDER BY a.task DESC LIMIT $8) AS e
+            SELECT task FROM ended_attempts a WHERE state = s AND workspace = $1 AND task < $7::uuid
+                AND EXISTS (SELECT FROM tasks t WHERE t.id = a.task AND t.state::text = a.state AND t.attempt = a.number) ORDER BY task DESC LIMIT $8) AS e
         UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
-            SELECT task FROM ended_waiting WHERE workspace = $1 AND state = s AND task < $7::uuid ORDER BY task DESC LIMIT $8) AS e
-    )
--- include: list_sets
-
--- name: list_newest_of_lane
--- include: with_limits
-    , sets AS (
-        (SELECT task FROM ready WHERE 'queued' = ANY ($3) AND workspace = $1 AND lane = $6 AND task < $7::uuid ORDER BY task DESC LIMIT $8)
-        UNION ALL (SELECT task FROM due WHERE 'queued' = ANY ($3) AND workspace = $1 AND lane = $6 AND task < $7::uuid ORDER BY task DESC LIMIT $8)
-        UNION ALL SELECT p.task FROM unnest($3::text[]) AS s, LATERAL (
-            SELECT task FROM parked WHERE workspace = $1 AND lane = $6 AND why = CASE s WHEN 'queued' THEN 'deps' ELSE s END AND task < $7::uuid
-            ORDER BY task DESC LIMIT $8) AS p
-        UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
-            SELECT a.task FROM ended_attempts a JOIN tasks t ON t.id = a.task AND t.state::text = a.state AND t.attempt = a.number
-            WHERE a.workspace = $1 AND a.lane = $6 AND a.state = s AND a.task < $7::uuid ORDER BY a.task DESC LIMIT $8) AS e
-        UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
-            SELECT task FROM ended_waiting WHERE workspace = $1 AND lane = $6 AND state = s AND task < $7::uuid ORDER BY task DESC LIMIT $8) AS e
+            SELECT task FROM ended_waiting WHERE state = s AND workspace = $1 AND task < $7::uuid ORDER BY task DESC LIMIT $8) AS e
     )
 -- include: list_sets
 
@@ -94,16 +79,6 @@ JOIN unnest($3::text[]::uuid[]) WITH ORDINALITY AS asked (id, n) ON asked.id = t
         SELECT task AS id FROM (
 -- include: list_leases
         ) AS list
-    )
--- include: list_page
-
--- name: list_phase
--- include: with_limits
-    , page AS MATERIALIZED (
-        SELECT t.id FROM tasks t LEFT JOIN leases l ON l.task = t.id
-        WHERE t.workspace = $1 AND t.phase = $5 AND t.phase <> '' AND t.id < $7::uuid AND t.state = ANY ($3::text[]::task_state[])
-            AND ($6 = '' OR t.lane = $6) AND ($4 = '' OR l.owner = $4)
-        ORDER BY t.id DESC LIMIT $8
     )
 -- include: list_page
 
@@ -129,12 +104,13 @@ JOIN unnest($3::text[]::uuid[]) WITH ORDINALITY AS asked (id, n) ON asked.id = t
 JOIN page ON page.id = t.id WHERE t.workspace = $1 AND page.id < $7::uuid ORDER BY pos
 
 -- name: ready_of_class
-            WHERE class = c.id AND ($5 = '' OR $5 = (SELECT phase FROM tasks WHERE id = task)) ORDER BY rank, seq
+            WHERE class = c.id AND ($5 = '' OR phase = $5) ORDER BY rank, seq
 
 -- name: list_leases
         SELECT task FROM leases
         WHERE workspace = $1 AND ($4 = '' OR owner = $4) AND ($6 = '' OR lane = $6) AND task < $7::uuid
-            AND CASE WHEN started_at IS NULL THEN 'claimed' ELSE 'running' END = ANY ($3::text[]) AND $5 = ''
+            AND CASE WHEN started_at IS NULL THEN 'claimed' ELSE 'running' END = ANY ($3::text[])
+            AND ($5 = '' OR $5 = (SELECT phase FROM tasks WHERE id = task))
         ORDER BY task DESC LIMIT $8
 
 -- name: list_page
