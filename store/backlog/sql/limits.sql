@@ -51,12 +51,17 @@ SELECT refuse_new_work(x.lane, x.state, x.budget) FROM (
     FROM classes c WHERE c.id = ANY ($1) AND $2 = ''
 ) AS x WHERE x.state IN ('draining', 'disabled') OR x.budget <> '' LIMIT 1
 
+-- The classes that a budget has no room for come first: as a rule there are none,
+-- and there may be many classes with ready tasks.
 -- name: tasks_of_spent_budgets
-SELECT r.task::text, b.on_hard, b.downgrade_to
-FROM funds b JOIN classes c ON b.workspace IN ('', c.workspace) AND scope_fits(b.scope, b.target, c.lane, c.account, c.conn, c.only_task, $2),
-    LATERAL (SELECT task FROM ready WHERE class = c.id LIMIT $1) AS r
-WHERE b.on_hard IN ('cancel', 'downgrade') AND $2 = '' AND b.hard - b.used - b.reserved < greatest(1, coalesce((c.estimate->>b.dimension)::bigint, 0))
-    AND c.lane <> b.downgrade_to LIMIT $1
+WITH rooms AS MATERIALIZED (
+    SELECT workspace, scope, target, dimension, on_hard, downgrade_to, hard - used - reserved AS room FROM funds WHERE on_hard IN ('cancel', 'downgrade') AND $2 = ''
+), spent AS MATERIALIZED (
+    SELECT c.id AS class, b.on_hard, b.downgrade_to
+    FROM rooms b JOIN classes c ON b.workspace IN ('', c.workspace) AND scope_fits(b.scope, b.target, c.lane, c.account, c.conn, c.only_task, $2)
+    WHERE b.room < greatest(1, coalesce((c.estimate->>b.dimension)::bigint, 0)) AND c.lane <> b.downgrade_to
+)
+SELECT r.task::text, s.on_hard, s.downgrade_to FROM spent s, LATERAL (SELECT task FROM ready WHERE class = s.class LIMIT $1) AS r LIMIT $1
 
 -- name: set_budget
 INSERT INTO budgets AS b (workspace, name, scope, target, dimension, hard, soft, on_hard, downgrade_to, rolling, resets_at, every)
