@@ -34,6 +34,7 @@ type Board struct {
 	StillFor time.Duration  // how long messages may wait while none is taken before their queue is said to stand still; 0 means 45 s
 
 	incarnation string          // random, of this life of the instance
+	restored    bool            // the database was, before this life
 	final       map[string]bool // connections that have ended, as the data directory says; reconcile alone changes it
 	bell        chan struct{}   // rung when the table has changed
 	telling     map[string]bool // ended connections whose peers were told, or are being told; reconcile alone changes it

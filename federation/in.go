@@ -135,33 +135,89 @@ func refusal(err error) *commands.Refused {
 // strike counts and audits what is not authentic, and suspends a connection
 // over which too much of it comes.
 func (x *Exchange) strike(ctx context.Context, p *Peer, opened []opening) error {
-	var rows []store.AuditRow
-	suspend := false
+	var c charge
 	for _, o := range opened {
 		if o.rejected == nil {
 			continue
 		}
-		code := commands.CodeOf(o.rejected)
-		s := x.strikes.struck(code, time.Now())
-		rows = append(rows, countRows(p, s.before)...)
-		if s.tell {
+		code, tell := commands.CodeOf(o.rejected), x.strikes.room(time.Now()) > 0
+		c.add(p, x.strikes.struck(code, store.FaultOf(code), tell, time.Now()), o.rejected.Error())
+		if tell {
 			row := store.AuditRow{Actor: string(p.Peer), Action: "message.refused", Code: string(code), Why: o.rejected.Error(), Conn: p.ID}
 			if o.in != nil {
 				row.Message = o.in.Header.ID
 			}
-			rows = append(rows, row)
+			c.rows = append(c.rows, row)
 		}
-		suspend = suspend || s.suspend
 	}
-	if len(rows) > 0 {
-		if err := x.board.DB.Audit(ctx, rows...); err != nil {
+	return x.follows(ctx, p, c)
+}
+
+// strikeStored counts what the transaction refused of a batch, which has audited
+// what there was room for.
+func (x *Exchange) strikeStored(ctx context.Context, p *Peer, batch []*store.Incoming, wentOn bool) error {
+	var c charge
+	for _, in := range batch {
+		if in.Counted() {
+			c.add(p, x.strikes.struck(in.Code, x.fault(in, wentOn), in.Told, time.Now()), fmt.Sprintf("%s: %s", in.Code, in.Why))
+		}
+	}
+	return x.follows(ctx, p, c)
+}
+
+// fault says what a refusal tells of the peer. Who was restored from a backup may
+// have lost what the peer answers; that itself was, it need not take the peer's word
+// for.
+func (x *Exchange) fault(in *store.Incoming, wentOn bool) store.Fault {
+	switch f := in.Fault(); {
+	case in.Code != commands.ReUnknown:
+		return f
+	case x.board.restored:
+		return store.None
+	case wentOn:
+		return store.Stray
+	default:
+		return f
+	}
+}
+
+// A charge is what refused messages add up to.
+type charge struct {
+	rows    []store.AuditRow
+	suspend string // why; "" = not yet
+}
+
+func (c *charge) add(p *Peer, s strike, why string) {
+	c.rows = append(c.rows, countRows(p, s.before)...)
+	if s.suspend {
+		c.suspend = why
+	}
+}
+
+// follows audits a charge, and suspends the connection where that is due.
+func (x *Exchange) follows(ctx context.Context, p *Peer, c charge) error {
+	if len(c.rows) > 0 {
+		if err := x.board.DB.Audit(ctx, c.rows...); err != nil {
 			return err
 		}
 	}
-	if suspend && p.State == store.Active {
-		return x.board.suspend(ctx, p, fmt.Sprintf("%d messages in a minute that are not authentic", maxStrikes))
+	if c.suspend != "" && p.State == store.Active {
+		return x.board.suspend(ctx, p, "too many messages in a minute that are not authentic, or that an honest peer does not sign; the last one: "+c.suspend)
 	}
 	return nil
+}
+
+// tellStrikes audits what was refused in a minute that has passed, beyond what has
+// rows of its own.
+func (b *Board) tellStrikes(ctx context.Context) error {
+	var rows []store.AuditRow
+	for _, x := range b.Exchanges() {
+		rows = append(rows, countRows(x.peer.Load(), x.strikes.settle(time.Now()))...)
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	return b.DB.Audit(ctx, rows...)
 }
 
 // countRows says what a minute of refused messages added up to, without those
@@ -193,13 +249,16 @@ func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) er
 	for i, in := range batch {
 		byMessage[in] = which[i]
 	}
-	taken, err := x.board.DB.TakeIn(ctx, p.ID, batch, func(ctx context.Context, tx *store.Tx, from store.Standing, fresh []*store.Incoming) error {
+	taken, err := x.board.DB.TakeIn(ctx, p.ID, x.strikes.room(time.Now()), batch, func(ctx context.Context, tx *store.Tx, from store.Standing, fresh []*store.Incoming) error {
 		return each(fresh, byMessage, func(h *Handler, some []*store.Incoming) error { return h.Take(ctx, tx, from, some) })
 	})
 	if err != nil {
 		return err
 	}
 	x.Wake()
+	if err := x.strikeStored(ctx, p, batch, taken.WentOn); err != nil {
+		return err
+	}
 	x.again(ctx, taken.Again)
 	keys := slices.ContainsFunc(batch, isKeySet)
 	if keys {

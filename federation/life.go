@@ -48,8 +48,8 @@ func (b *Board) beginLife(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	restored, err := b.DB.BeginLife(ctx, found, next)
-	if err == nil && restored {
+	b.restored, err = b.DB.BeginLife(ctx, found, next)
+	if err == nil && b.restored {
 		b.Log.WarnContext(ctx, "the database is not as the data directory left it: it was restored from a backup; what was suspended, invited or granted since is undone: spawnmesh connections list")
 	}
 	return err

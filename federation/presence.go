@@ -201,19 +201,15 @@ func (x *Exchange) keep(in *store.Incoming, body *commands.Heartbeat) bool {
 }
 
 func (x *Exchange) refuseBeat(ctx context.Context, p *Peer, in *store.Incoming) error {
-	code, why := signing.Code(signing.HdrField), "this is not a heartbeat"
-	if in.Refusal != nil {
-		code, why = in.Refusal.Code, in.Refusal.Why
+	r := in.Refusal
+	if r == nil {
+		r = commands.Refuse(signing.HdrField, "this is not a heartbeat")
 	}
-	s := x.strikes.struck(code, time.Now())
-	if s.tell {
-		return x.board.DB.Audit(ctx, store.AuditRow{Actor: string(p.Peer), Action: "heartbeat.refused", Code: string(code), Why: why, Conn: p.ID, Message: in.Header.ID})
-	}
-	return commands.Refuse(code, "%s", why)
+	return errors.Join(r, x.strike(ctx, p, []opening{{in: in, rejected: r}}))
 }
 
 // saveBeats writes the newest beats to the database every few seconds, one row
-// per connection, whatever their number in between.
+// per connection, whatever their number in between, and what else was counted.
 func (b *Board) saveBeats(ctx context.Context) error {
 	for transport.Pause(ctx, 5*time.Second) {
 		var list []store.Beat
@@ -224,6 +220,9 @@ func (b *Board) saveBeats(ctx context.Context) error {
 		}
 		if err := b.DB.SaveBeats(ctx, list); err != nil && ctx.Err() == nil {
 			b.Log.WarnContext(ctx, "saving heartbeats", "err", err)
+		}
+		if err := b.tellStrikes(ctx); err != nil && ctx.Err() == nil {
+			b.Log.WarnContext(ctx, "auditing what was refused", "err", err)
 		}
 	}
 	return nil

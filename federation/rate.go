@@ -8,6 +8,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // A Rate bounds what one peer may send. What is above it waits in the peer's own
@@ -18,9 +19,10 @@ type Rate struct {
 	Burst    time.Duration
 }
 
-// maxStrikes is how many messages per minute that are not authentic suspend a
-// connection.
-const maxStrikes = 20
+// maxStrikes is how many messages of a minute that are not authentic, or that an
+// honest peer does not sign, suspend a connection. maxStray is the same for what
+// an honest peer may have after a restore.
+const maxStrikes, maxStray = 20, 1000
 
 // meter holds one peer to its rate.
 type meter struct {
@@ -59,31 +61,51 @@ func (m *meter) wait(ctx context.Context, envelopes [][]byte) (time.Duration, er
 	return time.Since(began), err
 }
 
-// strikes counts what a peer sent that is not authentic, by minute and code. The
-// first ones of a minute are audited as they are, what follows as a number: what
-// a peer can make us write is bounded.
+// strikes counts what a peer sent that was refused, by minute and code. The first
+// ones of a minute are audited as they are, what follows as a number; and where it
+// tells of a peer that is not honest, the connection is suspended. So what is
+// refused of a peer makes us write a bounded number of rows, however it is signed.
+// What is stored of each is its number and what guards against its repetition.
 type strikes struct {
 	mu     sync.Mutex // guards the rest
 	minute int64
-	total  int
+	told   int
+	weight int                  // of strikes, in strays
 	untold map[signing.Code]int // beyond the first ones
 }
 
-// A strike is what one message that is not authentic leads to.
+// A strike is what one refused message leads to.
 type strike struct {
-	tell    bool                 // it is audited as it is
 	suspend bool                 // the connection has had enough of them
 	before  map[signing.Code]int // what was not told of a minute that has passed, once
 }
 
-// struck counts one more.
-func (s *strikes) struck(code signing.Code, now time.Time) (x strike) {
+// room is how many more may be audited as they are in this minute.
+func (s *strikes) room(now time.Time) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Unix()/60 != s.minute {
+		return maxStrikes
+	}
+	return max(maxStrikes-s.told, 0)
+}
+
+// struck counts one more, which was told or not.
+func (s *strikes) struck(code signing.Code, fault store.Fault, told bool, now time.Time) (x strike) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x.before = s.turn(now)
-	s.total++
-	x.tell, x.suspend = s.total <= maxStrikes, s.total == maxStrikes
-	if !x.tell {
+	was := s.weight
+	switch fault {
+	case store.Wrong:
+		s.weight += maxStray / maxStrikes
+	case store.Stray:
+		s.weight++
+	}
+	x.suspend = was < maxStray && s.weight >= maxStray
+	if told {
+		s.told++
+	} else {
 		s.untold[code]++
 	}
 	return x
@@ -100,7 +122,7 @@ func (s *strikes) settle(now time.Time) map[signing.Code]int {
 func (s *strikes) turn(now time.Time) (before map[signing.Code]int) {
 	if minute := now.Unix() / 60; minute != s.minute {
 		before = s.untold
-		s.minute, s.untold, s.total = minute, map[signing.Code]int{}, 0
+		s.minute, s.untold, s.told, s.weight = minute, map[signing.Code]int{}, 0, 0
 	}
 	return before
 }

@@ -8,7 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 func TestAPeerAboveItsRateWaits(t *testing.T) {
@@ -70,19 +72,33 @@ func TestStrikesAreCountedByMinute(t *testing.T) {
 	now := time.Unix(60*1000, 0)
 
 	for i := range maxStrikes {
-		x := s.struck(signing.SigBad, now)
-		require.True(t, x.tell, "the first ones are told as they are")
+		require.Equal(t, maxStrikes-i, s.room(now), "the first ones are told as they are")
+		x := s.struck(signing.SigBad, store.Wrong, true, now)
 		require.Equal(t, i == maxStrikes-1, x.suspend, "strike %d", i+1)
 	}
+	require.Zero(t, s.room(now))
 	for range 3 {
-		x := s.struck(signing.EnvJSON, now)
-		require.False(t, x.tell)
-		require.False(t, x.suspend, "it was decided")
+		require.False(t, s.struck(signing.EnvJSON, store.Wrong, false, now).suspend, "it was decided")
 	}
 
-	next := s.struck(signing.SigBad, now.Add(time.Minute))
+	require.Equal(t, maxStrikes, s.room(now.Add(time.Minute)))
+	next := s.struck(signing.SigBad, store.Wrong, true, now.Add(time.Minute))
 	require.Equal(t, map[signing.Code]int{signing.EnvJSON: 3}, next.before)
-	require.True(t, next.tell)
-	require.Empty(t, s.struck(signing.SigBad, now.Add(time.Minute)).before, "what a minute brought is told once")
+	require.Empty(t, s.struck(signing.SigBad, store.Wrong, true, now.Add(time.Minute)).before, "what a minute brought is told once")
 	require.Empty(t, s.settle(now.Add(2*time.Minute)), "all of it was told")
+}
+
+func TestWhatAnHonestPeerMayHaveWeighsLess(t *testing.T) {
+	t.Parallel()
+	var s strikes
+	now := time.Unix(60*1000, 0)
+
+	for range 100_000 {
+		require.False(t, s.struck(signing.TimeExpired, store.None, false, now).suspend)
+	}
+	for range maxStray - 1 {
+		require.False(t, s.struck(commands.ReUnknown, store.Stray, false, now).suspend)
+	}
+
+	require.True(t, s.struck(commands.ReUnknown, store.Stray, false, now).suspend)
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 )
@@ -18,7 +17,7 @@ const historyLength = 1000
 // its digest if whole is set, and with what the peer has asked for in theirs,
 // which is nil before it was heard.
 func (db *DB) Numbering(ctx context.Context, conn string, whole bool, theirs *commands.Numbering) (n commands.Numbering, err error) {
-	var set pgtype.Multirange[pgtype.Range[pgtype.Int8]]
+	var set numbers
 	var peerBase int64
 	if err := db.pool.QueryRow(ctx, `SELECT last, base, stored, peer_base, recall_from FROM sequences WHERE conn = $1`, conn).
 		Scan(&n.Sent, &n.Base, &set, &peerBase, &n.Recall); err != nil {

@@ -25,7 +25,7 @@ func (p *keySets) take(t testing.TB, envelope []byte) *store.Incoming {
 	require.NoError(t, err)
 	p.Spoke.Verifier = v.Verifier
 	m := p.Spoke.Read(t, envelope)[0]
-	_, err = p.Spoke.DB.TakeIn(t.Context(), p.Spoke.Conn.ID, []*store.Incoming{m}, func(ctx context.Context, tx *store.Tx, from store.Standing, fresh []*store.Incoming) error {
+	_, err = p.Spoke.DB.TakeIn(t.Context(), p.Spoke.Conn.ID, 20, []*store.Incoming{m}, func(ctx context.Context, tx *store.Tx, from store.Standing, fresh []*store.Incoming) error {
 		for _, f := range fresh {
 			if f.Header.Kind != string(commands.KeySetKind) {
 				continue

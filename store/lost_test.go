@@ -81,7 +81,7 @@ var writing = map[string]func(s scene) storetest.Act{
 			Kid: signing.KeyIDOf(storetest.Signer(s, 8).Public()), Conn: s.Conn.ID, Epoch: 1, Seq: 1, Iat: now.UnixMilli(), Exp: now.Add(time.Hour).UnixMilli(), Wsp: store.Workspace}}
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			got := m
-			out, err := s.DB.TakeIn(ctx, s.Conn.ID, []*store.Incoming{&got}, func(_ context.Context, tx *store.Tx, _ store.Standing, fresh []*store.Incoming) error {
+			out, err := s.DB.TakeIn(ctx, s.Conn.ID, 20, []*store.Incoming{&got}, func(_ context.Context, tx *store.Tx, _ store.Standing, fresh []*store.Incoming) error {
 				for _, f := range fresh {
 					f.Note(tx, "taken", "")
 					f.Answer(tx, &commands.TaskState{Task: storetest.NewID()})

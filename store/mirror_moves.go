@@ -14,6 +14,7 @@ import (
 // come in any order, so each part keeps the newest by sequence.
 type fold struct {
 	message   *Incoming // one of the fold, for the audit
+	all       []*Incoming
 	conn      string
 	task      string // "" in a refusal of a body that could not be read
 	command   string
@@ -44,6 +45,7 @@ func (f *folds) add(m *Incoming) {
 		f.byTask[key] = x
 		f.order = append(f.order, x)
 	}
+	x.all = append(x.all, m)
 	newest := m.Header.Seq > x.seq
 	x.seq = max(x.seq, m.Header.Seq)
 	switch b := m.Body.(type) {
@@ -69,7 +71,10 @@ func (f *folds) add(m *Incoming) {
 		x.refusal = b
 		x.set(newest, state, reason, 0)
 	case *commands.Result:
-		if x.result == nil {
+		if x.result != nil {
+			m.reject(commands.ResultClash, anotherResult)
+		} else {
+			x.message = m
 			x.result, x.resDigest, x.accepted = b, m.Digest[:], true
 			x.state, x.reason, x.attempt = b.State, b.Reason, b.Attempt
 		}
@@ -172,7 +177,7 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 	if _, err = pgx.ForEachRow(rows, []any{&n, &task, &clash}, func() error {
 		matched[n-1] = true
 		if clash {
-			f.order[n-1].message.reject(tx, commands.ResultClash, "the task has another result already; this one is kept as evidence")
+			f.order[n-1].message.reject(commands.ResultClash, anotherResult)
 		}
 		return nil
 	}); err != nil {
@@ -196,17 +201,18 @@ func checkUnmatched(ctx context.Context, tx *Tx, f *folds, matched map[int]bool)
 			return fmt.Errorf("looking up command %s: %w", x.command, err)
 		}
 		if !asked {
-			x.message.reject(tx, commands.ReUnknown, "an answer to a command that this hub did not give over this connection")
+			for _, m := range x.all {
+				m.reject(commands.ReUnknown, "an answer to a command that this hub did not give over this connection")
+			}
 		}
 	}
 	return nil
 }
 
+const anotherResult = "the task has another result already; this one is kept as evidence"
+
 // reject records that a report has no effect.
-func (m *Incoming) reject(tx *Tx, code signing.Code, why string) {
-	m.Code, m.Why = code, why
-	tx.noteMessage(m, m.refusedAction())
-}
+func (m *Incoming) reject(code signing.Code, why string) { m.Code, m.Why = code, why }
 
 // foldColumns are folds turned on their side, for one statement.
 type foldColumns struct {

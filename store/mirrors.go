@@ -92,8 +92,8 @@ type ReceiptRow struct {
 	Seq      int64           `json:"seq"`
 	At       time.Time       `json:"received_at"`
 	Code     string          `json:"code,omitempty"`
-	Late     bool            `json:"late,omitempty"` // it came after the end, and changed nothing
-	Envelope json.RawMessage `json:"envelope"`
+	Late     bool            `json:"late,omitempty"`     // it came after the end, and changed nothing
+	Envelope json.RawMessage `json:"envelope,omitempty"` // none of what was refused among too many
 }
 
 // Receipts returns what was received about a task from the spoke that has it and
@@ -108,14 +108,16 @@ func (db *DB) Receipts(ctx context.Context, task string) ([]ReceiptRow, error) {
 		var r ReceiptRow
 		var envelope []byte
 		err := row.Scan(&r.Kind, &r.Seq, &r.At, &r.Code, &r.Late, &envelope)
-		r.Envelope = envelope
+		if len(envelope) > 0 {
+			r.Envelope = envelope
+		}
 		return r, err
 	})
 }
 
 // Answered reports whether a question has been answered, and with what kind.
 func (db *DB) Answered(ctx context.Context, question string) (envelope []byte, err error) {
-	err = db.pool.QueryRow(ctx, `SELECT i.envelope FROM outbox o JOIN inbox i ON i.conn = o.conn AND i.re = o.id WHERE o.id = $1 ORDER BY i.seq DESC LIMIT 1`, question).Scan(&envelope)
+	err = db.pool.QueryRow(ctx, `SELECT i.envelope FROM outbox o JOIN inbox i ON i.conn = o.conn AND i.re = o.id AND i.envelope <> '' WHERE o.id = $1 ORDER BY i.seq DESC LIMIT 1`, question).Scan(&envelope)
 	if err == pgx.ErrNoRows {
 		return nil, nil
 	}

@@ -17,15 +17,20 @@ import (
 // from 1 and without gaps, and keeps the set of the peer's numbers that it has
 // stored. A set is a multirange: what is missing costs a range, not a row.
 
-// store adds numbers of the peer's messages to what is stored, at the end of a
+type (
+	numberRange = pgtype.Range[pgtype.Int8] // [from, to)
+	numbers     = pgtype.Multirange[numberRange]
+)
+
+// store adds a list of numbers of the peer's messages to what is stored, at the end of a
 // transaction: the row of the numbers is locked last. It returns the whole set
 // where there is something to confirm, a message that came again included.
-func (tx *Tx) store(ctx context.Context, conn string, numbers []int64, again bool) (commands.Numbers, error) {
-	if len(numbers) == 0 && !again {
+func (tx *Tx) store(ctx context.Context, conn string, list []int64, again bool) (commands.Numbers, error) {
+	if len(list) == 0 && !again {
 		return commands.Numbers{}, nil
 	}
-	var set pgtype.Multirange[pgtype.Range[pgtype.Int8]]
-	err := tx.QueryRow(ctx, `UPDATE sequences SET stored = stored + $2::int8multirange WHERE conn = $1 RETURNING stored`, conn, multirange(numbers)).Scan(&set)
+	var set numbers
+	err := tx.QueryRow(ctx, `UPDATE sequences SET stored = stored + $2::int8multirange WHERE conn = $1 RETURNING stored`, conn, multirange(list)).Scan(&set)
 	if err != nil {
 		return commands.Numbers{}, fmt.Errorf("adding to the stored numbers of connection %s: %w", conn, err)
 	}
@@ -56,7 +61,7 @@ func multirange(numbers []int64) string {
 // numbersOf turns a set of stored numbers into what is told of it: the highest
 // one and what is missing below it. Beyond [commands.MaxMissing] gaps the set is
 // told up to the last of them only.
-func numbersOf(set pgtype.Multirange[pgtype.Range[pgtype.Int8]]) (n commands.Numbers) {
+func numbersOf(set numbers) (n commands.Numbers) {
 	next := int64(1)
 	for _, r := range set { // normalised by the database: ascending, [from, to)
 		from, to := r.Lower.Int64, r.Upper.Int64-1

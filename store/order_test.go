@@ -31,7 +31,7 @@ var passers = map[string]func(*traffic, context.Context, *testing.T, *rand.Rand)
 	"answers": func(w *traffic, ctx context.Context, t *testing.T, r *rand.Rand) error {
 		envelopes := slices.Clone(w.answers)
 		r.Shuffle(len(envelopes), func(i, j int) { envelopes[i], envelopes[j] = envelopes[j], envelopes[i] })
-		_, err := w.Hub.DB.TakeIn(ctx, w.Hub.Conn.ID, w.Hub.Read(t, envelopes[:12]...), store.MoveMirrors)
+		_, err := w.Hub.DB.TakeIn(ctx, w.Hub.Conn.ID, 20, w.Hub.Read(t, envelopes[:12]...), store.MoveMirrors)
 		return err
 	},
 	"confirmations": func(w *traffic, ctx context.Context, _ *testing.T, r *rand.Rand) error {
@@ -124,7 +124,7 @@ func (w *traffic) prepare(t *testing.T) {
 		w.tasks = append(w.tasks, w.Order(t, nil))
 	}
 	asked := w.Spoke.Read(t, w.Hub.Due(t)...)
-	_, err := w.Spoke.DB.TakeIn(t.Context(), w.Spoke.Conn.ID, asked, func(_ context.Context, tx *store.Tx, _ store.Standing, fresh []*store.Incoming) error {
+	_, err := w.Spoke.DB.TakeIn(t.Context(), w.Spoke.Conn.ID, 20, asked, func(_ context.Context, tx *store.Tx, _ store.Standing, fresh []*store.Incoming) error {
 		for _, m := range fresh {
 			if _, ok := m.Body.(*commands.Spawn); ok {
 				m.Answer(tx, &commands.Accepted{Task: store.TaskOf(m.Body), State: commands.Queued})

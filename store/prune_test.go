@@ -30,7 +30,7 @@ func TestAMessageIsKnownUntilItCannotComeAgain(t *testing.T) {
 	envelopes := p.Hub.Due(t)
 	take := func() string {
 		batch := p.Spoke.Read(t, envelopes...)
-		_, err := p.Spoke.DB.TakeIn(t.Context(), p.Spoke.Conn.ID, batch, nothing)
+		_, err := p.Spoke.DB.TakeIn(t.Context(), p.Spoke.Conn.ID, 20, batch, nothing)
 		require.NoError(t, err)
 		return string(batch[0].Code)
 	}

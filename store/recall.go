@@ -55,7 +55,7 @@ const orderPage, largestOrder = 32 << 10, 48 << 10
 // inbox as those of an unknown order.
 func (db *DB) ordersSince(ctx context.Context, conn string, from int64) (*commands.Recalled, error) {
 	out := &commands.Recalled{From: from, Through: from - 1}
-	rows, err := db.pool.Query(ctx, `SELECT seq, CASE WHEN length(envelope) <= $4 THEN envelope END FROM inbox
+	rows, err := db.pool.Query(ctx, `SELECT seq, CASE WHEN length(envelope) BETWEEN 1 AND $4 THEN envelope END FROM inbox
 		WHERE conn = $1 AND seq >= $2 AND kind = $3 ORDER BY seq LIMIT $5`,
 		conn, from, commands.SpawnKind, largestOrder, commands.MaxRecalled)
 	if err != nil {

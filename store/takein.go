@@ -29,6 +29,9 @@ type Incoming struct {
 	// Set by [DB.TakeIn]: Code is "" when the message was acted on.
 	Code signing.Code
 	Why  string
+	Told bool // its refusal has an audit row of its own
+
+	answered bool // with a refusal
 
 	Effect any // what act leaves for those who are told after the commit
 }
@@ -40,8 +43,7 @@ func (m *Incoming) Re() *signing.Ref { return &signing.Ref{ID: m.Header.ID, SHA2
 // that asks is answered.
 func (m *Incoming) Refuse(tx *Tx, r *commands.Refused) {
 	m.Code, m.Why = r.Code, r.Why
-	tx.noteMessage(m, m.refusedAction())
-	if !m.Asks {
+	if m.answered = m.Asks; !m.Asks {
 		return
 	}
 	body := &commands.RefusedBody{Task: TaskOf(m.Body), Code: r.Code, Why: r.Why, Hint: r.Hint}
@@ -61,17 +63,6 @@ func (m *Incoming) Note(tx *Tx, action, why string) {
 	tx.Audit(AuditRow{Actor: string(m.Header.Iss), Action: action, Object: TaskOf(m.Body), Why: why, Conn: m.Conn, Message: m.Header.ID})
 }
 
-func (m *Incoming) refusedAction() string {
-	if m.Asks {
-		return "command.refused"
-	}
-	return "report.refused"
-}
-
-func (tx *Tx) noteMessage(m *Incoming, action string) {
-	tx.Audit(AuditRow{Actor: string(m.Header.Iss), Action: action, Object: TaskOf(m.Body), Code: string(m.Code), Why: m.Why, Conn: m.Conn, Message: m.Header.ID})
-}
-
 // A Standing is what a transaction may rely on about a connection until it ends:
 // a change of the connection waits for it.
 type Standing struct {
@@ -86,6 +77,8 @@ type Standing struct {
 	Workspace string // that messages of the peer are in
 	Now       time.Time
 	granted   bool
+	wentOn    bool    // after a restore our numbers went on above those that the peer has
+	stored    numbers // the peer's numbers that are stored
 	keys      map[signing.KeyID]keyRow
 }
 
@@ -100,6 +93,7 @@ type TakenIn struct {
 	Again  []Outgoing       // stored answers to messages that came again, to send now; they may be lost
 	Stored commands.Numbers // every number of the peer that is stored here
 	Reused int64            // a number that the peer used twice, 0 = none: the histories differ
+	WentOn bool             // after a restore our numbers went on: the peer may answer messages that are unknown here
 }
 
 // TakeIn stores a batch of messages of one connection and lets act have the
@@ -108,8 +102,12 @@ type TakenIn struct {
 // no effect, and its stored answers are returned; one whose connection or key is
 // not in order is not stored, and may be judged again when it comes again. act
 // may run again after an outage, and may refuse messages itself.
-func (db *DB) TakeIn(ctx context.Context, conn string, batch []*Incoming, act func(context.Context, *Tx, Standing, []*Incoming) error) (TakenIn, error) {
-	out, err := db.takeOnce(ctx, conn, batch, act)
+//
+// Of the refusals that [Incoming.Counted] is true for, room are audited as they
+// are. The others leave neither an audit row nor their bytes: the caller counts
+// them.
+func (db *DB) TakeIn(ctx context.Context, conn string, room int, batch []*Incoming, act func(context.Context, *Tx, Standing, []*Incoming) error) (TakenIn, error) {
+	out, err := db.takeOnce(ctx, conn, room, batch, act)
 	if err == nil || !poisonous(err) {
 		return out, err
 	}
@@ -117,22 +115,25 @@ func (db *DB) TakeIn(ctx context.Context, conn string, batch []*Incoming, act fu
 	// run by themselves, down to the one that is to blame.
 	if len(batch) == 1 {
 		m := batch[0]
-		m.Code, m.Why = commands.Internal, err.Error()
-		return out, db.Audit(ctx, AuditRow{Actor: string(m.Header.Iss), Action: "message.poisonous", Code: string(m.Code), Why: m.Why, Conn: conn, Message: m.Header.ID})
+		m.Code, m.Why, m.Told = commands.Internal, err.Error(), room > 0
+		if !m.Told {
+			return TakenIn{}, nil
+		}
+		return TakenIn{}, db.Audit(ctx, AuditRow{Actor: string(m.Header.Iss), Action: "message.poisonous", Code: string(m.Code), Why: m.Why, Conn: conn, Message: m.Header.ID})
 	}
 	half := len(batch) / 2
-	first, err := db.TakeIn(ctx, conn, batch[:half], act)
+	first, err := db.TakeIn(ctx, conn, room, batch[:half], act)
 	if err != nil {
 		return first, err
 	}
-	second, err := db.TakeIn(ctx, conn, batch[half:], act)
-	return TakenIn{append(first.Again, second.Again...), second.Stored, max(first.Reused, second.Reused)}, err
+	second, err := db.TakeIn(ctx, conn, room-told(batch[:half]), batch[half:], act)
+	return TakenIn{append(first.Again, second.Again...), second.Stored, max(first.Reused, second.Reused), second.WentOn}, err
 }
 
-func (db *DB) takeOnce(ctx context.Context, conn string, batch []*Incoming, act func(context.Context, *Tx, Standing, []*Incoming) error) (out TakenIn, err error) {
+func (db *DB) takeOnce(ctx context.Context, conn string, room int, batch []*Incoming, act func(context.Context, *Tx, Standing, []*Incoming) error) (out TakenIn, err error) {
 	err = db.Tx(ctx, "taking in messages", func(ctx context.Context, tx *Tx) error {
 		out = TakenIn{}
-		t := &taking{tx: tx, batch: batch}
+		t := &taking{tx: tx, batch: batch, inserted: map[*Incoming]bool{}}
 		lock := "FOR SHARE"
 		if slices.ContainsFunc(batch, isKeySet) { // waits for all others, before it holds anything else
 			lock = "FOR NO KEY UPDATE"
@@ -148,6 +149,9 @@ func (db *DB) takeOnce(ctx context.Context, conn string, batch []*Incoming, act 
 				return err
 			}
 		}
+		if err := t.noteRefused(ctx, room); err != nil {
+			return err
+		}
 		if err := t.closeQuestions(ctx); err != nil {
 			return err
 		}
@@ -160,7 +164,7 @@ func (db *DB) takeOnce(ctx context.Context, conn string, batch []*Incoming, act 
 		if err == nil {
 			out.Stored, err = tx.store(ctx, conn, t.numbers, len(t.repeats.ids) > 0)
 		}
-		out.Reused = t.reused
+		out.Reused, out.WentOn = t.reused, t.from.wentOn
 		return err
 	})
 	return out, err
@@ -168,12 +172,13 @@ func (db *DB) takeOnce(ctx context.Context, conn string, batch []*Incoming, act 
 
 // taking is the state of one TakeIn transaction.
 type taking struct {
-	tx      *Tx
-	from    Standing
-	batch   []*Incoming
-	numbers []int64 // that were stored now
-	reused  int64   // a number that was used twice
-	repeats struct{ conns, ids []string }
+	tx       *Tx
+	from     Standing
+	batch    []*Incoming
+	inserted map[*Incoming]bool // into the inbox, now
+	numbers  []int64            // that were stored now
+	reused   int64              // a number that was used twice
+	repeats  struct{ conns, ids []string }
 }
 
 // lockConnection reads a connection FOR SHARE: a revocation waits for this
@@ -181,9 +186,10 @@ type taking struct {
 func lockConnection(ctx context.Context, tx *Tx, id, lock string) (s Standing, err error) {
 	err = tx.QueryRow(ctx, `
 		SELECT c.id::text, c.peer_name, c.peer, c.authority, c.state, c.epoch, clock_timestamp(), coalesce(g.kinds, '{}'), coalesce(g.runtimes, '{}'),
-			coalesce(g.expires_at > clock_timestamp(), false), coalesce(g.wsp, '')
+			coalesce(g.expires_at > clock_timestamp(), false), coalesce(g.wsp, ''),
+			coalesce((SELECT base > 0 FROM sequences WHERE conn = c.id), false), coalesce((SELECT stored FROM sequences WHERE conn = c.id), '{}')
 		FROM connections c LEFT JOIN grants g ON g.conn = c.id WHERE c.id = $1 `+lock+` OF c`, id).
-		Scan(&s.ID, &s.Name, &s.Peer, &s.Authority, &s.State, &s.Epoch, &s.Now, &s.Kinds, &s.Runtimes, &s.granted, &s.Workspace)
+		Scan(&s.ID, &s.Name, &s.Peer, &s.Authority, &s.State, &s.Epoch, &s.Now, &s.Kinds, &s.Runtimes, &s.granted, &s.Workspace, &s.wentOn, &s.stored)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return s, nil // each message is refused: ID is empty
 	}
@@ -232,32 +238,25 @@ func (s Standing) judge(m *Incoming) (code signing.Code, why string) {
 func (t *taking) judgeAll(ctx context.Context) error {
 	var stored []*Incoming
 	for _, m := range t.batch {
+		m.answered = false
 		if m.Code, m.Why = t.from.judge(m); m.Code == "" {
 			stored = append(stored, m)
-		} else {
-			t.noteQuietly(m)
 		}
 	}
+	stored = t.from.bounded(stored)
 	fresh, err := insertInbox(ctx, t.tx, stored)
 	if err != nil {
 		return err
 	}
 	for _, m := range stored {
 		if fresh[m.Header.ID] {
-			t.numbers = append(t.numbers, m.Header.Seq)
+			t.inserted[m], t.numbers = true, append(t.numbers, m.Header.Seq)
 		} else if err := t.classify(ctx, m); err != nil {
 			return err
 		}
 		delete(fresh, m.Header.ID) // a second copy in this very batch is a repeat
 	}
 	return nil
-}
-
-// noteQuietly notes a message that must not be answered anew. The connection is
-// named where there is one.
-func (t *taking) noteQuietly(m *Incoming) {
-	row := AuditRow{Actor: string(m.Header.Iss), Action: "message.refused", Object: TaskOf(m.Body), Code: string(m.Code), Why: m.Why, Conn: t.from.ID, Message: m.Header.ID}
-	t.tx.Audit(row)
 }
 
 // classify says of a message that was not new what it repeats.
@@ -277,7 +276,6 @@ func (t *taking) classify(ctx context.Context, m *Incoming) error {
 	default:
 		return fmt.Errorf("looking up message %s: %w", m.Header.ID, err)
 	}
-	t.noteQuietly(m)
 	return nil
 }
 

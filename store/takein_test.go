@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 // take lets the side take in messages, and returns what had an effect.
 func take(t *testing.T, s *storetest.Side, batch []*store.Incoming) (acted []*store.Incoming) {
 	t.Helper()
-	_, err := s.DB.TakeIn(t.Context(), s.Conn.ID, batch, func(_ context.Context, _ *store.Tx, _ store.Standing, fresh []*store.Incoming) error {
+	_, err := s.DB.TakeIn(t.Context(), s.Conn.ID, 20, batch, func(_ context.Context, _ *store.Tx, _ store.Standing, fresh []*store.Incoming) error {
 		acted = fresh
 		return nil
 	})
@@ -42,7 +43,7 @@ func TestARevocationWaitsForEffectsUnderWay(t *testing.T) {
 		_, err := tx.Exec(ctx, `LOCK TABLE inbox IN SHARE MODE`)
 		require.NoError(t, err)
 		go func() {
-			_, err := s.DB.TakeIn(t.Context(), s.Conn.ID, batch, func(context.Context, *store.Tx, store.Standing, []*store.Incoming) error { return nil })
+			_, err := s.DB.TakeIn(t.Context(), s.Conn.ID, 20, batch, func(context.Context, *store.Tx, store.Standing, []*store.Incoming) error { return nil })
 			taken <- err
 		}()
 		require.Eventually(t, func() bool { return s.Count(t, waiting) == 1 }, time.Minute, 10*time.Millisecond, "the message has read its connection")
@@ -145,4 +146,34 @@ func TestOneProcessServesAConnection(t *testing.T) {
 	require.NoError(t, db.Exec(`UPDATE serving SET until = clock_timestamp() - interval '1 second'`))
 	require.True(t, ours("second"))
 	require.False(t, ours("first"), "it has lost the connection")
+}
+
+// Orders wait in one queue, and kills and questions pass them in the other: however
+// many of them, all are stored.
+func TestWhatOvertakesABacklogIsStored(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	s := p.Spoke
+	const n = 2*commands.MaxMissing + 400
+	for range n {
+		p.Order(t, nil)
+	}
+	var early, late []*store.Incoming
+	for len(early)+len(late) < n {
+		for _, m := range s.Read(t, p.Hub.Due(t)...) {
+			if m.Header.Seq%2 == 1 {
+				late = append(late, m)
+			} else {
+				early = append(early, m)
+			}
+		}
+	}
+
+	for _, list := range [][]*store.Incoming{early, late} {
+		for batch := range slices.Chunk(list, 256) {
+			require.Len(t, take(t, s, batch), len(batch))
+		}
+	}
+
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM sequences, unnest(stored)`))
 }

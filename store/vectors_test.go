@@ -123,7 +123,7 @@ func (r *receiver) fate(t *testing.T, envelope []byte) string {
 	}
 	// The vectors' bodies are not ours: there is nothing to act on.
 	m := &store.Incoming{Conn: r.conn, Header: o.Header(), Digest: o.Digest(), Envelope: envelope}
-	_, err = r.DB.TakeIn(t.Context(), r.conn, []*store.Incoming{m},
+	_, err = r.DB.TakeIn(t.Context(), r.conn, 20, []*store.Incoming{m},
 		func(context.Context, *store.Tx, store.Standing, []*store.Incoming) error { return nil })
 	require.NoError(t, err)
 	return cmp.Or(string(m.Code), "OK")

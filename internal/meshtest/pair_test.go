@@ -31,7 +31,7 @@ func newPair(t testing.TB) *pair {
 // takeSome lets the spoke take in messages that were read.
 func (p *pair) takeSome(t testing.TB, batch []*store.Incoming) store.TakenIn {
 	t.Helper()
-	taken, err := p.Spoke.DB.TakeIn(t.Context(), p.Spoke.Conn.ID, batch, func(ctx context.Context, tx *store.Tx, from store.Standing, fresh []*store.Incoming) error {
+	taken, err := p.Spoke.DB.TakeIn(t.Context(), p.Spoke.Conn.ID, 20, batch, func(ctx context.Context, tx *store.Tx, from store.Standing, fresh []*store.Incoming) error {
 		return spoke.Take(ctx, p.backlog, tx, from, fresh)
 	})
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func (p *pair) toSpoke(t testing.TB) []*store.Incoming {
 func (p *pair) report(t testing.TB, envelopes ...[]byte) []*store.Incoming {
 	t.Helper()
 	batch := p.Hub.Read(t, envelopes...)
-	taken, err := p.Hub.DB.TakeIn(t.Context(), p.Hub.Conn.ID, batch, store.MoveMirrors)
+	taken, err := p.Hub.DB.TakeIn(t.Context(), p.Hub.Conn.ID, 20, batch, store.MoveMirrors)
 	require.NoError(t, err)
 	if taken.Stored.Through > 0 {
 		require.NoError(t, p.Spoke.DB.Confirm(t.Context(), p.Spoke.Conn.ID, taken.Stored))
