@@ -38,6 +38,14 @@ type KeyFileError struct {
 	Path, Why, Hint string
 }
 
+const missing = "is missing"
+
+// ErrMissing is what [Ring.Signer] returns of a key that has no file.
+var ErrMissing = &KeyFileError{Why: missing}
+
+// Is reports whether target is [ErrMissing] and e is about a file that is missing.
+func (e *KeyFileError) Is(target error) bool { return target == ErrMissing && e.Why == missing }
+
 // Error gives path, reason and hint.
 func (e *KeyFileError) Error() string {
 	return fmt.Sprintf("key file %s %s; %s", e.Path, e.Why, e.Hint)

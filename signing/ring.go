@@ -53,7 +53,7 @@ func (r *Ring) Signer(id KeyID) (*Signer, error) {
 			return s, nil
 		}
 	}
-	return nil, &KeyFileError{r.path(id), "is missing", "restore the key directory from a backup that is as new as the database's"}
+	return nil, &KeyFileError{r.path(id), missing, "restore the key directory from a backup that is as new as the database's"}
 }
 
 // Make makes a signing key in a file of its own. It is stored when Make returns,

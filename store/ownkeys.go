@@ -32,10 +32,51 @@ func (db *DB) adoptKey(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("storing the signing key's name: %w", err)
 	}
-	if _, err := db.Signer(ctx); err != nil {
+	_, err = db.Signer(ctx)
+	if errors.Is(err, signing.ErrMissing) && db.ring != nil {
+		if err := db.adoptNewer(ctx); err != nil {
+			return err
+		}
+		_, err = db.Signer(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("finding the key that this instance signs with: %w", err)
 	}
 	return nil
+}
+
+// adoptNewer makes the key of the key directory the current one where the database
+// has never heard of it, and the key that it knows is gone: the database was put back
+// from before a rotation, and the directory was not. A key is removed only when every
+// peer knows its successor, so they take what this one signs. One that the database
+// knows and that has ended does not come back.
+//
+// The old key stays in the set as after a rotation: what it has signed may be on its
+// way. A peer that has revoked it, or ended it, does not let it live again for that.
+func (db *DB) adoptNewer(ctx context.Context) error {
+	return db.Tx(ctx, "adopting the signing key of the key directory", func(ctx context.Context, tx *Tx) error {
+		var version int64 // above those that peers may have: they were given by the clock
+		err := tx.QueryRow(ctx, `UPDATE instance SET keys = greatest(keys + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+			WHERE NOT EXISTS (SELECT FROM own_keys WHERE kid = $1) RETURNING keys`, db.signer.KeyID()).Scan(&version)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var old signing.KeyID
+		if err := tx.QueryRow(ctx, `UPDATE own_keys SET retired_at = clock_timestamp(), verifies = $1 WHERE retired_at IS NULL RETURNING kid`, MaxOverlap).Scan(&old); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO own_keys (kid, pub) VALUES ($1, $2)`, db.signer.KeyID(), []byte(db.signer.Public())); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `UPDATE sequences SET kid = $2 WHERE kid = $1`, old, db.signer.KeyID()); err != nil {
+			return err
+		}
+		tx.Audit(AuditRow{Actor: "self", Action: "keys.adopted", Object: string(old), Why: fmt.Sprintf("version %d: signs with %s, which is in the key directory; the database was restored from before it", version, db.signer.KeyID())})
+		return nil
+	})
 }
 
 // Signer returns the current signing key: what new peers are shown.

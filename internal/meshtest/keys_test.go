@@ -210,3 +210,46 @@ func TestARestoreFromBeforeANewKey(t *testing.T) {
 		})
 	}
 }
+
+// TestADatabaseFromBeforeANewKeyTakesTheKeyAtHand has a database put back beside the
+// live key directory: its key is gone, and the one that the peer knows is there.
+func TestADatabaseFromBeforeANewKeyTakesTheKeyAtHand(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]store.KeyChange{
+		"rotated": {},
+		"revoked": {Revoke: "current", Reason: "the disk was copied"},
+	} {
+		for _, side := range []string{"hub", "attic"} {
+			t.Run(name+" on "+side, func(t *testing.T) {
+				t.Parallel()
+				m := Start(t, "attic")
+				i, other := m.instance(t, side), m.instance(t, map[string]string{"hub": "attic", "attic": "hub"}[side])
+				d := disaster{sides: []string{side}}
+				backups := d.backUp(t, m)
+				m.AwaitLink(t, "attic")
+				old := i.Keys.Signing.KeyID()
+				version := i.change(t, change).Version
+				Await(t, "the end of the old key's file", func() bool {
+					keys, err := signing.LoadKeys(filepath.Join(i.Dir, "keys"))
+					require.NoError(t, err)
+					return keys.Signing.KeyID() != old
+				})
+
+				d.strike(t, m, backups)
+
+				agreeAgain(t, m, "attic")
+				require.Equal(t, commands.Completed, m.Wait(t, m.Noop(t, "attic")).State)
+				var v store.KeysView
+				Await(t, "the peer's confirmation", func() bool {
+					i.Do(t, "GET", "/v1/keys", nil, &v)
+					return len(v.Waiting) == 0 && other.count(t, `SELECT count(*) FROM keys WHERE use = 'identity' AND version = $1`, v.Version) == 1
+				})
+				require.Greater(t, v.Version, version)
+				require.Equal(t, 1, i.count(t, `SELECT count(*) FROM audit WHERE action = 'keys.adopted' AND object = $1`, old))
+				require.Equal(t, 1, other.count(t, `SELECT count(*) FROM keys WHERE kid = $1 AND not_after < 'infinity' AND (revoked_at IS NOT NULL) = $2`, old, change.Revoke != ""),
+					"what the peer has ended does not come back")
+				require.Zero(t, i.count(t, `SELECT count(*) FROM connections WHERE state <> 'active'`)+other.count(t, `SELECT count(*) FROM connections WHERE state <> 'active'`))
+			})
+		}
+	}
+}
