@@ -55,8 +55,8 @@ func (db *DB) adoptKey(ctx context.Context) error {
 // way. A peer that has revoked it, or ended it, does not let it live again for that.
 func (db *DB) adoptNewer(ctx context.Context) error {
 	return db.Tx(ctx, "adopting the signing key of the key directory", func(ctx context.Context, tx *Tx) error {
-		var version int64 // above those that peers may have: they were given by the clock
-		err := tx.QueryRow(ctx, `UPDATE instance SET keys = greatest(keys + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+		var version int64
+		err := tx.QueryRow(ctx, `UPDATE instance SET keys = `+nextVersion+`
 			WHERE NOT EXISTS (SELECT FROM own_keys WHERE kid = $1) RETURNING keys`, db.signer.KeyID()).Scan(&version)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
@@ -102,6 +102,10 @@ func (db *DB) SignerOf(kid signing.KeyID) (*signing.Signer, error) {
 	return db.ring.Signer(kid)
 }
 
+// nextVersion is the version of the next key set. It is taken from the clock: a
+// database that was restored does not use a number again.
+const nextVersion = `greatest(keys + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)`
+
 // A KeyChange says how the signing key of this instance is to be changed.
 type KeyChange struct {
 	Revoke    string `json:"revoke,omitempty"`     // this key is not to be trusted any more: its id, the beginning of it, or "current"; "" to rotate
@@ -134,8 +138,8 @@ func (db *DB) ChangeKey(ctx context.Context, c KeyChange) error {
 		return err
 	}
 	return db.Tx(ctx, "changing the signing key", func(ctx context.Context, tx *Tx) error {
-		var version int64 // by the clock: a database that was restored does not use a number again
-		err := tx.QueryRow(ctx, `UPDATE instance SET keys = greatest(keys + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) RETURNING keys`).Scan(&version)
+		var version int64
+		err := tx.QueryRow(ctx, `UPDATE instance SET keys = `+nextVersion+` RETURNING keys`).Scan(&version)
 		if err != nil {
 			return err
 		}
