@@ -73,6 +73,11 @@ var Kinds = []Kind{
 		prune: removing("grant_keys", `SELECT ctid FROM grant_keys WHERE verifies_until < clock_timestamp() - $1::interval`)},
 	{Name: "budget-sums", Since: "the budget was removed", Default: day, Least: time.Hour, tables: []string{"budget_slots", "charges"},
 		prune: removing("budget_slots", `SELECT ctid FROM budget_slots s WHERE $1 > interval '0' AND NOT EXISTS (SELECT FROM budgets b WHERE b.id = s.budget)`)},
+	{Name: "counts", Since: "nothing is counted any more", Default: day, Least: time.Hour, tables: []string{"counts"},
+		prune: `WITH empty AS (
+				DELETE FROM counts WHERE n = 0 AND (workspace, lane, what) IN (
+					SELECT workspace, lane, what FROM counts WHERE n = 0 AND $1 > interval '0' LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING 1
+			) SELECT count(*) FROM empty`},
 	{Name: "listeners", Since: "it stopped waiting", Default: day, Least: time.Hour, tables: []string{"listeners"},
 		prune: removing("listeners", `SELECT ctid FROM listeners WHERE until < clock_timestamp() - $1::interval`)},
 }

@@ -182,8 +182,31 @@ func TestBacklogInANamedDatabase(t *testing.T) {
 	s := other.run("backlog", "create", "--title", "x")
 	require.Equal(t, exitUnexpected, s.code)
 	require.Contains(t, s.err, "the database belongs to instance")
+	aTransactionIsLong(b, cluster.URL())
 	pruningIsBehind(b, cluster.URL())
 	besideAHubWithADatabase(b)
+}
+
+// Doctor names a transaction that reads a state which is long over.
+func aTransactionIsLong(b board, url string) {
+	dump, err := pgx.Connect(b.t.Context(), url+"&application_name=a-dump")
+	require.NoError(b.t, err)
+	defer dump.Close(context.WithoutCancel(b.t.Context()))
+	_, err = dump.Exec(b.t.Context(), `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM tasks`)
+	require.NoError(b.t, err)
+	others, err := pgx.Connect(b.t.Context(), url)
+	require.NoError(b.t, err)
+	defer others.Close(context.WithoutCancel(b.t.Context()))
+	_, err = others.Exec(b.t.Context(), `DO $$ BEGIN FOR i IN 1..100000 LOOP
+		BEGIN INSERT INTO retention (kind) VALUES ('x'); RAISE EXCEPTION 'undone'; EXCEPTION WHEN raise_exception THEN NULL; END; END LOOP; END $$`)
+	require.NoError(b.t, err)
+
+	got := b.hand.run("", "doctor")
+
+	require.Equal(b.t, exitUnexpected, got.code)
+	require.Regexp(b.t, fmt.Sprintf(`(?m)^long transaction +WRONG: process %d of the database server \(a-dump\)`, dump.PgConn().PID()), got.out)
+	_, err = dump.Exec(b.t.Context(), `ROLLBACK`)
+	require.NoError(b.t, err)
 }
 
 // Doctor says of which rows more come than pruning removes.

@@ -91,14 +91,23 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 	ctx, done := context.WithTimeout(ctx, time.Minute)
 	defer done()
 	var list []store.Kept
+	var long *store.Snapshot
 	err := a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) (err error) {
-		list, err = in.DB.Retention(ctx)
+		if list, err = in.DB.Retention(ctx); err == nil {
+			long, err = in.DB.LongSnapshot(ctx)
+		}
 		return err
 	})
 	if err != nil {
 		return []control.Check{control.NewCheck("database", err)}
 	}
-	return []control.Check{a.sizes(list)}
+	checks := []control.Check{a.sizes(list)}
+	if long != nil {
+		checks = append(checks, control.Check{Name: "long transaction", Problem: fmt.Sprintf(
+			"process %d of the database server (%s) reads a state that is %d transactions old, and each claim passes over what was claimed since; let it end, or end it: SELECT pg_terminate_backend(%[1]d)",
+			long.Pid, cmp.Or(long.Program, "without a name"), long.Age)})
+	}
+	return checks
 }
 
 // sizes names the three largest kinds, and says what is wrong with any.

@@ -116,7 +116,7 @@ func (ws *Workspace) do(ctx context.Context, v verb, a Act) (Task, error) {
 		})
 	})
 	if err != nil {
-		return Task{}, err
+		return Task{}, refusedJSON("the result", err)
 	}
 	return ws.Show(ctx, task.ID)
 }

@@ -121,7 +121,7 @@ func (s *TaskSpec) checkAcceptance() error {
 	}
 	var list []string
 	var object map[string]any
-	if json.Unmarshal(s.Acceptance, &list) != nil && json.Unmarshal(s.Acceptance, &object) != nil || strings.Contains(string(s.Acceptance), `\u0000`) {
+	if json.Unmarshal(s.Acceptance, &list) != nil && json.Unmarshal(s.Acceptance, &object) != nil {
 		return commands.Refuse(commands.Validation, "the acceptance criteria are not a JSON array of strings or a JSON object")
 	}
 	return nil
@@ -270,5 +270,5 @@ func (ws *Workspace) Create(ctx context.Context, specs ...TaskSpec) ([]Created, 
 		return nil, err
 	}
 	err := ws.tx(ctx, "creating tasks", c.run)
-	return c.out, err
+	return c.out, refusedJSON("the acceptance criteria", err)
 }

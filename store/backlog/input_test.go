@@ -23,37 +23,39 @@ func TestBadTasks(t *testing.T) {
 		spec backlog.TaskSpec
 		code commands.Code
 	}{
-		"no title":                        {backlog.TaskSpec{}, commands.Validation},
-		"a blank title":                   {backlog.TaskSpec{Title: " \t"}, commands.Validation},
-		"a newline in the key":            {backlog.TaskSpec{Title: "t", Key: "a\nb"}, commands.Validation},
-		"a NUL in the key":                {backlog.TaskSpec{Title: "t", Key: "a\x00b"}, commands.Validation},
-		"a key of 10 KiB":                 {backlog.TaskSpec{Title: "t", Key: long}, commands.Validation},
-		"a key that ends with a space":    {backlog.TaskSpec{Title: "t", Key: "a "}, commands.Validation},
-		"a key that looks like an id":     {backlog.TaskSpec{Title: "t", Key: storetest.NewID()}, commands.Validation},
-		"a key that is not UTF-8":         {backlog.TaskSpec{Title: "t", Key: "\xff"}, commands.Validation},
-		"a title of 10 KiB":               {backlog.TaskSpec{Title: long}, commands.Validation},
-		"a body of 65 KiB":                {backlog.TaskSpec{Title: "t", Body: strings.Repeat("x", 65<<10)}, commands.Validation},
-		"priority 101":                    {backlog.TaskSpec{Title: "t", Priority: 101}, commands.Validation},
-		"priority -101":                   {backlog.TaskSpec{Title: "t", Priority: -101}, commands.Validation},
-		"a huge priority":                 {backlog.TaskSpec{Title: "t", Priority: 1 << 40}, commands.Validation},
-		"negative retries":                {backlog.TaskSpec{Title: "t", MaxRetries: -1}, commands.Validation},
-		"a lane with SQL in it":           {backlog.TaskSpec{Title: "t", Lane: "x'; DROP TABLE tasks; --"}, commands.Validation},
-		"a capability with a space":       {backlog.TaskSpec{Title: "t", Capabilities: []string{"a b"}}, commands.Validation},
-		"257 capabilities":                {backlog.TaskSpec{Title: "t", Capabilities: make([]string, 257)}, commands.Validation},
-		"5 KiB of capabilities":           {backlog.TaskSpec{Title: "t", Capabilities: strings.Fields(strings.Repeat(strings.Repeat("c", 50)+" ", 100))}, commands.Validation},
-		"a negative estimate":             {backlog.TaskSpec{Title: "t", Estimate: map[string]backlog.Amount{"usd": -1}}, commands.Validation},
-		"an estimate beyond all bounds":   {backlog.TaskSpec{Title: "t", Estimate: map[string]backlog.Amount{"usd": 1 << 62}}, commands.Validation},
-		"an estimate of no dimension":     {backlog.TaskSpec{Title: "t", Estimate: map[string]backlog.Amount{"": 1}}, commands.Validation},
-		"acceptance that is a number":     {backlog.TaskSpec{Title: "t", Acceptance: json.RawMessage(`1`)}, commands.Validation},
-		"acceptance that is not JSON":     {backlog.TaskSpec{Title: "t", Acceptance: json.RawMessage(`{`)}, commands.Validation},
-		"acceptance with a NUL":           {backlog.TaskSpec{Title: "t", Acceptance: json.RawMessage(`["\u0000"]`)}, commands.Validation},
-		"an unknown policy":               {backlog.TaskSpec{Title: "t", OnFailedDep: "explode"}, commands.Validation},
-		"an unknown dependency":           {backlog.TaskSpec{Title: "t", DependsOn: []string{"nobody"}}, commands.NotFound},
-		"an unknown id as dependency":     {backlog.TaskSpec{Title: "t", DependsOn: []string{storetest.NewID()}}, commands.NotFound},
-		"itself as dependency":            {backlog.TaskSpec{Title: "t", Key: "self", DependsOn: []string{"self"}}, commands.NotFound},
-		"10,001 dependencies":             {backlog.TaskSpec{Title: "t", DependsOn: make([]string, 10_001)}, commands.Validation},
-		"a taken key, other content":      {backlog.TaskSpec{Title: "other", Key: "taken"}, commands.Conflict},
-		"a used idempotency key, changed": {backlog.TaskSpec{Title: "other", IdempotencyKey: "used"}, commands.Idempotency},
+		"no title":                         {backlog.TaskSpec{}, commands.Validation},
+		"a blank title":                    {backlog.TaskSpec{Title: " \t"}, commands.Validation},
+		"a newline in the key":             {backlog.TaskSpec{Title: "t", Key: "a\nb"}, commands.Validation},
+		"a NUL in the key":                 {backlog.TaskSpec{Title: "t", Key: "a\x00b"}, commands.Validation},
+		"a key of 10 KiB":                  {backlog.TaskSpec{Title: "t", Key: long}, commands.Validation},
+		"a key that ends with a space":     {backlog.TaskSpec{Title: "t", Key: "a "}, commands.Validation},
+		"a key that looks like an id":      {backlog.TaskSpec{Title: "t", Key: storetest.NewID()}, commands.Validation},
+		"a key that is not UTF-8":          {backlog.TaskSpec{Title: "t", Key: "\xff"}, commands.Validation},
+		"a title of 10 KiB":                {backlog.TaskSpec{Title: long}, commands.Validation},
+		"a body of 65 KiB":                 {backlog.TaskSpec{Title: "t", Body: strings.Repeat("x", 65<<10)}, commands.Validation},
+		"priority 101":                     {backlog.TaskSpec{Title: "t", Priority: 101}, commands.Validation},
+		"priority -101":                    {backlog.TaskSpec{Title: "t", Priority: -101}, commands.Validation},
+		"a huge priority":                  {backlog.TaskSpec{Title: "t", Priority: 1 << 40}, commands.Validation},
+		"negative retries":                 {backlog.TaskSpec{Title: "t", MaxRetries: -1}, commands.Validation},
+		"a lane with SQL in it":            {backlog.TaskSpec{Title: "t", Lane: "x'; DROP TABLE tasks; --"}, commands.Validation},
+		"a capability with a space":        {backlog.TaskSpec{Title: "t", Capabilities: []string{"a b"}}, commands.Validation},
+		"257 capabilities":                 {backlog.TaskSpec{Title: "t", Capabilities: make([]string, 257)}, commands.Validation},
+		"5 KiB of capabilities":            {backlog.TaskSpec{Title: "t", Capabilities: strings.Fields(strings.Repeat(strings.Repeat("c", 50)+" ", 100))}, commands.Validation},
+		"a negative estimate":              {backlog.TaskSpec{Title: "t", Estimate: map[string]backlog.Amount{"usd": -1}}, commands.Validation},
+		"an estimate beyond all bounds":    {backlog.TaskSpec{Title: "t", Estimate: map[string]backlog.Amount{"usd": 1 << 62}}, commands.Validation},
+		"an estimate of no dimension":      {backlog.TaskSpec{Title: "t", Estimate: map[string]backlog.Amount{"": 1}}, commands.Validation},
+		"acceptance that is a number":      {backlog.TaskSpec{Title: "t", Acceptance: json.RawMessage(`1`)}, commands.Validation},
+		"acceptance that is not JSON":      {backlog.TaskSpec{Title: "t", Acceptance: json.RawMessage(`{`)}, commands.Validation},
+		"acceptance with a NUL":            {backlog.TaskSpec{Title: "t", Acceptance: json.RawMessage(`["\u0000"]`)}, commands.Validation},
+		"acceptance with half a character": {backlog.TaskSpec{Title: "t", Acceptance: json.RawMessage(`["\ud800"]`)}, commands.Validation},
+		"acceptance with a number beyond":  {backlog.TaskSpec{Title: "t", Acceptance: json.RawMessage(`{"n":1e131073}`)}, commands.Validation},
+		"an unknown policy":                {backlog.TaskSpec{Title: "t", OnFailedDep: "explode"}, commands.Validation},
+		"an unknown dependency":            {backlog.TaskSpec{Title: "t", DependsOn: []string{"nobody"}}, commands.NotFound},
+		"an unknown id as dependency":      {backlog.TaskSpec{Title: "t", DependsOn: []string{storetest.NewID()}}, commands.NotFound},
+		"itself as dependency":             {backlog.TaskSpec{Title: "t", Key: "self", DependsOn: []string{"self"}}, commands.NotFound},
+		"10,001 dependencies":              {backlog.TaskSpec{Title: "t", DependsOn: make([]string, 10_001)}, commands.Validation},
+		"a taken key, other content":       {backlog.TaskSpec{Title: "other", Key: "taken"}, commands.Conflict},
+		"a used idempotency key, changed":  {backlog.TaskSpec{Title: "other", IdempotencyKey: "used"}, commands.Idempotency},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -102,6 +104,11 @@ func TestBadClaimsAndActs(t *testing.T) {
 		change(&terms)
 		return second(b.Claim(t.Context(), terms))
 	}
+	result := func(raw string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return second(b.Complete(ctx, backlog.Act{Fence: &a.Fence, Result: []byte(raw)}))
+		}
+	}
 	ofAnother := backlog.Fence{Task: a.Fence.Task, Attempt: a.Fence.Attempt, Epoch: a.Fence.Epoch + 1}
 	tests := map[string]struct {
 		act  func(ctx context.Context) error
@@ -129,6 +136,9 @@ func TestBadClaimsAndActs(t *testing.T) {
 		"a result that is not JSON": {func(ctx context.Context) error {
 			return second(b.Complete(ctx, backlog.Act{Fence: &a.Fence, Result: []byte("no")}))
 		}, commands.Validation},
+		"a result with a NUL":            {result(`{"a":"\u0000"}`), commands.Validation},
+		"a result with half a character": {result(`["\udc00"]`), commands.Validation},
+		"a result with a number beyond":  {result(`[1e131073]`), commands.Validation},
 		"unblocking what is not blocked": {func(ctx context.Context) error { return second(b.Unblock(ctx, backlog.Act{Task: "a"})) }, commands.Conflict},
 		"retrying what has not ended":    {func(ctx context.Context) error { return second(b.Retry(ctx, backlog.Act{Task: "a"})) }, commands.Conflict},
 		"a report without a key":         {func(ctx context.Context) error { return b.Report(ctx, a.Fence, "", tokens(1)) }, commands.Validation},

@@ -28,11 +28,12 @@ func TestWhatIsOldAndNeededStays(t *testing.T) {
 	held := claimCards(t, b, nil)[0].Fence.Task
 	require.NoError(t, s.Exec(`UPDATE quota_uses SET at = now() - interval '9 days'`))
 	const (
-		beat = `INSERT INTO heartbeats (conn, at, interval_ms, offset_ms, body) VALUES ($1, now() - interval '9 days', 1, 0, '{}')`
-		serv = `INSERT INTO serving (conn, process, until) VALUES ($1, 'p', now() - interval '9 days')`
-		kill = `INSERT INTO kills (conn, command, digest, task, reason, grace, exp) SELECT id, gen_random_uuid(), '', $1, '', '0', now() - interval '9 days' FROM connections LIMIT 1`
-		use  = `INSERT INTO quota_uses (quota, task, attempt, workspace, at) SELECT id, gen_random_uuid(), 1, 'main', now() - $1::text::interval FROM quotas`
-		sum  = `INSERT INTO budget_slots (budget, slot, workspace) VALUES ($1, 99, 'main')`
+		beat  = `INSERT INTO heartbeats (conn, at, interval_ms, offset_ms, body) VALUES ($1, now() - interval '9 days', 1, 0, '{}')`
+		serv  = `INSERT INTO serving (conn, process, until) VALUES ($1, 'p', now() - interval '9 days')`
+		kill  = `INSERT INTO kills (conn, command, digest, task, reason, grace, exp) SELECT id, gen_random_uuid(), '', $1, '', '0', now() - interval '9 days' FROM connections LIMIT 1`
+		use   = `INSERT INTO quota_uses (quota, task, attempt, workspace, at) SELECT id, gen_random_uuid(), 1, 'main', now() - $1::text::interval FROM quotas`
+		count = `INSERT INTO counts (workspace, lane, what, n) VALUES ('main', 'l' || $1::int, 'ready', $1)`
+		sum   = `INSERT INTO budget_slots (budget, slot, workspace) VALUES ($1, 99, 'main')`
 	)
 	for _, row := range []struct {
 		sql string
@@ -40,6 +41,7 @@ func TestWhatIsOldAndNeededStays(t *testing.T) {
 	}{
 		{beat, lives}, {beat, ended}, {serv, lives}, {serv, ended},
 		{kill, held}, {kill, storetest.NewID()}, {use, "6 days"}, {use, "8 days"}, {sum, 999},
+		{count, 0}, {count, 5},
 	} {
 		require.NoError(t, s.Exec(row.sql, row.arg))
 	}
@@ -56,6 +58,7 @@ func TestWhatIsOldAndNeededStays(t *testing.T) {
 		"who serves a connection that lives":        {"connections", `SELECT count(*) FROM serving WHERE conn = '` + lives + `'`, 1},
 		"a kill of a task that is there":            {"kills", `SELECT count(*) FROM kills WHERE task = '` + held + `'`, 1},
 		"claims of a quota's window, and held ones": {"quota-uses", `SELECT count(*) FROM quota_uses`, 2},
+		"a count that is not zero":                  {"counts", `SELECT count(*) FROM counts WHERE lane = 'l5'`, 1},
 		"the sums of a budget that is there":        {"budget-sums", `SELECT count(*) FROM budget_slots WHERE reserved > 0`, 1},
 	} {
 		require.Equal(t, tt.left, s.Count(t, tt.sql), what)
