@@ -232,6 +232,9 @@ func (v ConnectionView) check() error {
 	return checkText("by", v.By, 256)
 }
 
+// maxCount bounds what a heartbeat counts, so that nobody's sums overflow.
+const maxCount = 1_000_000_000
+
 // Validate checks b.
 func (b *Heartbeat) Validate() error {
 	if b.IntervalMS < 100 || b.IntervalMS > 3_600_000 {
@@ -246,7 +249,15 @@ func (b *Heartbeat) Validate() error {
 	if len(b.Agents) > MaxBeatAgents {
 		return Refuse(Validation, "a heartbeat describes %d agents, limit %d", len(b.Agents), MaxBeatAgents)
 	}
+	for _, n := range []int{b.Slots, b.Running, b.Queued} {
+		if n < 0 || n > maxCount {
+			return Refuse(Validation, "a heartbeat counts %d slots, agents or orders; outside 0..%d", n, maxCount)
+		}
+	}
 	for _, a := range b.Agents {
+		if a.Attempt < 0 || a.Attempt > maxAttempt || min(a.RSS, a.CPUMS) < 0 || max(a.RSS, a.CPUMS) > maxNumber {
+			return Refuse(Validation, "a heartbeat tells numbers of an agent that cannot be")
+		}
 		if err := checkTaskState(a.Task, a.State, NoReason); err != nil {
 			return err
 		}

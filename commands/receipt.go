@@ -140,8 +140,10 @@ func (b *RefusedBody) Validate() error {
 
 // Validate checks b.
 func (b *Started) Validate() error {
-	if err := checkPolicy(b.Policy); err != nil {
-		return err
+	for _, err := range []error{checkPolicy(b.Policy), checkTimes(b.At)} {
+		if err != nil {
+			return err
+		}
 	}
 	return checkAttempt(b.Task, b.Attempt)
 }
@@ -154,15 +156,7 @@ func (b *Ended) Validate() error {
 	if err := checkAttempt(b.Task, b.Attempt); err != nil {
 		return err
 	}
-	if err := b.Exit.check(); err != nil {
-		return err
-	}
-	return checkTaskState(b.Task, b.State, b.Reason)
-}
-
-// Validate checks b.
-func (b *Killed) Validate() error {
-	for _, err := range []error{checkProcesses(b.Reaped), checkProcesses(b.Survivors)} {
+	for _, err := range []error{b.Exit.check(), checkTimes(b.At)} {
 		if err != nil {
 			return err
 		}
@@ -171,7 +165,22 @@ func (b *Killed) Validate() error {
 }
 
 // Validate checks b.
-func (b *TaskState) Validate() error { return checkTaskState(b.Task, b.State, b.Reason) }
+func (b *Killed) Validate() error {
+	for _, err := range []error{checkProcesses(b.Reaped), checkProcesses(b.Survivors), checkTimes(b.At)} {
+		if err != nil {
+			return err
+		}
+	}
+	return checkTaskState(b.Task, b.State, b.Reason)
+}
+
+// Validate checks b.
+func (b *TaskState) Validate() error {
+	if err := checkTimes(b.At); err != nil {
+		return err
+	}
+	return checkTaskState(b.Task, b.State, b.Reason)
+}
 
 // Validate checks b.
 func (b *Result) Validate() error {
@@ -192,7 +201,24 @@ func (b *Result) Validate() error {
 	if err := checkTaskState(b.Task, b.State, b.Reason); err != nil {
 		return err
 	}
+	if err := checkTimes(b.StartedAt, b.EndedAt); err != nil {
+		return err
+	}
 	return checkText("summary", b.Summary, 4096)
+}
+
+// lastTime is the end of the year 9999 in ms since 1970: what can be written as a date
+// everywhere.
+const lastTime = 253402300799999
+
+// checkTimes checks times in ms since 1970; 0 stands for one that is not known.
+func checkTimes(list ...int64) error {
+	for _, at := range list {
+		if at < 0 || at > lastTime {
+			return Refuse(Validation, "time %d is outside 0..%d ms since 1970", at, int64(lastTime))
+		}
+	}
+	return nil
 }
 
 func checkTaskState(id string, s State, r Reason) error {

@@ -214,7 +214,11 @@ func (h *Hub) answer(ctx context.Context, m store.Mirror, question string) (*com
 	case *commands.TaskState:
 		return b, nil
 	case *commands.RefusedBody:
-		return nil, &commands.Refused{Code: b.Code, Why: b.Why, Hint: b.Hint}
+		said := commands.Refuse(b.Code, "%s says: %s", m.Spoke, b.Why)
+		if b.Hint != "" {
+			said.Hint = m.Spoke + " says: " + b.Hint
+		}
+		return nil, said
 	}
 	return nil, fmt.Errorf("%s answered a status command with %s", m.Spoke, c.Body.Kind())
 }

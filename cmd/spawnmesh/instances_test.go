@@ -104,9 +104,9 @@ func loosePolicy(t *testing.T, _ *fleet.Mesh, _, _ hand) {
 	path := strings.TrimSpace(loose.do("spoke", "policy", "init", "--preset", "open"))
 	require.NoError(t, os.Chmod(path, 0o666))
 	for _, args := range [][]string{{"spoke", "run"}, {"spoke", "policy", "show"}, {"spoke", "policy", "test", "--", "true"}} {
-		loose.refused(exitMisuse, "can be written by others; run: chmod 644 "+path, args...)
+		loose.refused(exitMisuse, "can be written by others; run: chmod go-w "+path, args...)
 	}
-	require.Regexp(t, `(?m)^policy +WRONG: .*chmod 644 `+path, loose.run("", "doctor").out)
+	require.Regexp(t, `(?m)^policy +WRONG: .*chmod go-w `+path, loose.run("", "doctor").out)
 }
 
 // What a running spoke obeys changes when it is told to read its policy again, by

@@ -2,32 +2,38 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
 func (a *app) inviteCommand() *cobra.Command {
-	var name string
+	var name, file string
 	ttl := days(hub.DefaultInvite)
 	c := &cobra.Command{
 		Use: "invite --name NAME", Short: "Make a join token for one spoke", Args: cobra.NoArgs,
-		Long: `Make a join token for one spoke: one line on standard output, for one use.
+		Long: `Make a join token for one spoke: one line, for one use, on standard output or in a
+new FILE that only its owner can read.
 
 Carry it to the other host in a way that nobody else sees; it is spent when the
 spoke has joined. Its secret is never sent over the network.`,
-		Example: `  spawnmesh invite --name attic > token
+		Example: `  spawnmesh invite --name attic --out token
   spawnmesh invite --name attic | ssh attic spawnmesh spoke join
   spawnmesh invite list
   spawnmesh invite revoke attic`,
-		RunE: func(c *cobra.Command, _ []string) error { return a.invite(c.Context(), name, time.Duration(ttl)) },
+		RunE: func(c *cobra.Command, _ []string) error { return a.invite(c.Context(), name, time.Duration(ttl), file) },
 	}
 	c.Flags().StringVar(&name, "name", "", "call the spoke `NAME` on this hub (required)")
+	c.Flags().StringVar(&file, "out", "", "write the token to a new `FILE` with mode 0600")
 	c.Flags().Var(&ttl, "ttl", "how long the token can be used, at most 24h")
 	list := &cobra.Command{
 		Use: "list", Short: "List invites and what became of them, the newest first", Args: cobra.NoArgs,
@@ -39,7 +45,7 @@ revoked or expired; a month after it could be used last it is forgotten.`,
 	return c
 }
 
-func (a *app) invite(ctx context.Context, name string, ttl time.Duration) error {
+func (a *app) invite(ctx context.Context, name string, ttl time.Duration, file string) error {
 	if name == "" {
 		return misuse("an invitation needs a name").Hinting("add --name NAME: what the spoke is called on this hub")
 	}
@@ -49,21 +55,51 @@ func (a *app) invite(ctx context.Context, name string, ttl time.Duration) error 
 	}
 	var v hub.Invitation
 	req := map[string]any{"name": name, "ttl_ms": ttl.Milliseconds()}
-	if err := client.Do(ctx, "POST", "/v1/invites", req, &v); err != nil {
+	ask := func() error { return client.Do(ctx, "POST", "/v1/invites", req, &v) }
+	if file != "" {
+		err = a.inviteInto(file, &v, ask)
+	} else {
+		err = ask()
+	}
+	if err != nil {
 		return err
 	}
 	a.did("the invite %s for %s was made, and its token is lost; revoke it and make another: %s", v.ID, v.Name, a.line("invite", "revoke", v.ID))
 	if a.wantsJSON() {
 		return a.print(v, []any{v}, table{})
 	}
-	if _, err := fmt.Fprintln(a.out, v.Token); err != nil {
-		return err
+	if v.Token != "" {
+		fmt.Fprintln(a.out, v.Token)
 	}
 	fmt.Fprintf(a.err, "for %s, one use, until %s; this hub's fingerprint is %s\n", v.Name, v.Expires.UTC().Format(time.RFC3339), v.Fingerprint)
 	if v.Note != "" {
 		fmt.Fprintln(a.err, "note: the token", v.Note)
 	}
 	return nil
+}
+
+// inviteInto moves the token that ask gets into a new file, which is there before the invite
+// is: what cannot be written is not asked for.
+func (a *app) inviteInto(file string, v *hub.Invitation, ask func() error) error {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return commands.Refuse(commands.Conflict, "there is a file %s already", file).Hinting("name another one, or remove it")
+	}
+	if err != nil {
+		return misuse("the token cannot be written: %v", err)
+	}
+	err = ask()
+	if err == nil {
+		if _, err = fmt.Fprintln(f, v.Token); err != nil {
+			err = &commands.Refused{Code: commands.Internal, Why: "the token could not be written", Err: err,
+				Hint: "it is lost; revoke the invite and make another", Run: []string{"invite", "revoke", v.ID}}
+		}
+		v.Token = ""
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		_ = os.Remove(file)
+	}
+	return err
 }
 
 func (a *app) listInvites(ctx context.Context) error {

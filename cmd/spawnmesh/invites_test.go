@@ -143,3 +143,29 @@ func TestAJoinThatFailsHereLeavesTheInvite(t *testing.T) {
 	require.Contains(t, said.err, "hub run --name NAME")
 	open(third.ID)
 }
+
+// A token in a file is its owner's only, whatever the umask. A file that is there is not
+// written over, and nothing is asked for that cannot be written.
+func TestATokenInAFile(t *testing.T) {
+	t.Parallel()
+	h := hand{t: t, dir: startHub(t).Hub.Dir}
+	file := filepath.Join(t.TempDir(), "token")
+
+	require.Empty(t, h.do("invite", "--name", "attic", "--out", file))
+
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	token, err := join.ParseToken(strings.TrimSpace(string(text)))
+	require.NoError(t, err)
+	require.Equal(t, token.ID, h.invites()[0].ID)
+	h.refused(exitConflict, "there is a file "+file+" already", "invite", "--name", "barn", "--out", file)
+	h.refused(exitMisuse, "the token cannot be written", "invite", "--name", "barn", "--out", file+"/x")
+	other := filepath.Join(t.TempDir(), "token")
+	require.NotContains(t, h.do("invite", "--name", "loft", "--out", other, "-o", "json"), "amj1")
+	require.Len(t, h.invites(), 2)
+	h.refused(exitMisuse, "an invitation lives from 1s to 1d", "invite", "--name", "barn", "--ttl", "48h", "--out", other+"2")
+	require.NoFileExists(t, other+"2")
+}

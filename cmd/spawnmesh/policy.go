@@ -107,7 +107,7 @@ func writePolicy(path, text string, force bool) error {
 		return fmt.Errorf("writing the policy: %w", err)
 	}
 	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(tmp, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("writing the policy: %w", err)
 	}
 	if err := os.Rename(tmp, path); err != nil {

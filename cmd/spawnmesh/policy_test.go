@@ -55,7 +55,7 @@ func TestPolicyByHand(t *testing.T) {
 	require.Equal(t, said{path + "\n", "a running spoke obeys it after: spawnmesh --data-dir " + dir + " spoke policy reload\n", 0}, first)
 	info, err := os.Stat(path)
 	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o644), info.Mode().Perm())
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	again := policy("init")
 	require.Equal(t, exitConflict, again.code)
 	require.Contains(t, again.err, "replace it with --force")

@@ -119,6 +119,14 @@ func (a *app) printAgent(v agentView) error {
 	return nil
 }
 
+// saidBy marks the words of a peer as its own: it may have chosen any.
+func saidBy(peer, words string) string {
+	if words == "" {
+		return ""
+	}
+	return peer + " says: " + words
+}
+
 func agentPairs(v agentView) pairs {
 	var list pairs
 	list.add("id", v.Task)
@@ -129,7 +137,7 @@ func agentPairs(v agentView) pairs {
 	list.add("state", v.Sentence())
 	var refused commands.RefusedBody
 	if v.Refusal != nil && json.Unmarshal(v.Refusal, &refused) == nil {
-		list.add("hint", refused.Hint)
+		list.add("hint", saidBy(v.Spoke, refused.Hint))
 	}
 	if v.Refusal == nil { // else the state names them
 		for _, r := range v.Refusals {

@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -61,11 +62,13 @@ func File(dir string) string { return filepath.Join(dir, "policy.yaml") }
 
 // Load reads the policy of the instance in dir, with the files it names. Without
 // a policy nothing is allowed. A file that others could have written is refused,
-// and so is one that says anything this version does not know. Errors name the
+// and so is one with values of variables that others can read, and one that says
+// anything this version does not know. Errors name the
 // file, where there is one the line, and what to do.
 func Load(dir string) (*Policy, error) {
 	path := File(dir)
-	raw, err := readFile(path, checkWriters)
+	var st unix.Stat_t
+	raw, err := readFile(path, func(path string, of *unix.Stat_t) error { st = *of; return checkWriters(path, of) })
 	if os.IsNotExist(err) {
 		return Parse([]byte(Presets["deny"]))
 	}
@@ -75,6 +78,9 @@ func Load(dir string) (*Policy, error) {
 	p, err := Parse(raw)
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: %w", path, err)
+	}
+	if err := p.checkSecret(path, &st); err != nil {
+		return nil, fmt.Errorf("reading the policy: %w", err)
 	}
 	if err := p.readSettings(dir); err != nil {
 		return nil, fmt.Errorf("policy %s: %w", path, err)
@@ -110,10 +116,19 @@ func readFile(path string, check func(string, *unix.Stat_t) error) ([]byte, erro
 // checkWriters refuses a policy that somebody else could have written.
 func checkWriters(path string, st *unix.Stat_t) error {
 	if st.Mode&0o022 != 0 {
-		return fmt.Errorf("%s can be written by others; run: chmod 644 %s", path, path)
+		return fmt.Errorf("%s can be written by others; run: chmod go-w %s", path, path)
 	}
 	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
 		return fmt.Errorf("%s belongs to user %d; run: chown %d %s", path, st.Uid, os.Geteuid(), path)
+	}
+	return nil
+}
+
+// checkSecret refuses a policy that holds values of variables where others can read it.
+func (p *Policy) checkSecret(path string, st *unix.Stat_t) error {
+	secret := len(p.Env) > 0 || slices.ContainsFunc(p.Commands, func(c Command) bool { return len(c.Env) > 0 })
+	if secret && st.Mode&0o044 != 0 {
+		return fmt.Errorf("%s holds values under env, and others can read it; run: chmod 600 %s", path, path)
 	}
 	return nil
 }

@@ -166,7 +166,24 @@ func TestPolicyFiles(t *testing.T) {
 			require.NoError(t, os.WriteFile(policy.File(dir), open, 0o600))
 			require.NoError(t, os.Chmod(policy.File(dir), mode))
 			_, err := policy.Load(dir)
-			require.ErrorContains(t, err, "run: chmod 644 "+policy.File(dir))
+			require.ErrorContains(t, err, "run: chmod go-w "+policy.File(dir))
+		}
+	})
+	t.Run("one with values that others can read is refused", func(t *testing.T) {
+		const values = "env: {TOKEN: x}\n"
+		for text, secret := range map[string]bool{string(open): false, string(open) + values: true,
+			"version: 1\nruntimes: [exec]\ncommands:\n  - run: echo\n    " + values: true} {
+			for mode, closed := range map[os.FileMode]bool{0o600: true, 0o400: true, 0o640: false, 0o604: false, 0o644: false} {
+				dir := t.TempDir()
+				require.NoError(t, os.WriteFile(policy.File(dir), []byte(text), 0o600))
+				require.NoError(t, os.Chmod(policy.File(dir), mode))
+				_, err := policy.Load(dir)
+				if secret && !closed {
+					require.ErrorContains(t, err, "others can read it; run: chmod 600 "+policy.File(dir))
+				} else {
+					require.NoError(t, err)
+				}
+			}
 		}
 	})
 	t.Run("one that is a directory is refused", func(t *testing.T) {

@@ -164,6 +164,14 @@ func TestOddPathsWork(t *testing.T) {
 				cfg, err := pgx.ParseConfig(c.URL())
 				require.NoError(t, err)
 				require.NoDirExists(t, cfg.Host, "the short socket directory goes with the server")
+				require.NoError(t, os.Symlink(t.TempDir(), cfg.Host), "somebody else takes the name")
+				again := startCluster(t, postgres.Config{Dir: dir})
+				require.NotEqual(t, c.URL(), again.URL())
+				guest, err := postgres.Visit(t.Context(), dir)
+				require.NoError(t, err)
+				require.Equal(t, again.URL(), guest.URL())
+				require.NoError(t, guest.Close())
+				require.NoError(t, os.Remove(cfg.Host))
 			}
 		})
 	}

@@ -1,12 +1,12 @@
 package postgres
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -39,14 +39,18 @@ func layoutOf(dir string) (layout, error) {
 	return layout{dir: dir, data: filepath.Join(dir, "pg"), run: socketDir(dir)}, nil
 }
 
+// shortRunFile names the socket directory that is in /tmp.
+const shortRunFile = "run.short"
+
 // socketDir returns dir/run, or a short name in /tmp when that does not fit a socket address or holds a comma, which
-// clients take for a list of hosts.
+// clients take for a list of hosts. That name is random, so that nobody takes it first, and "" before there is one.
 func socketDir(dir string) string {
 	run := filepath.Join(dir, "run")
 	if len(run)+len("/.s.PGSQL."+port) <= maxSocketPath && !strings.Contains(run, ",") {
 		return run
 	}
-	return fmt.Sprintf("/tmp/mesh-%x", sha256.Sum256([]byte(dir)))[:len("/tmp/mesh-")+16]
+	name, _ := os.ReadFile(filepath.Join(dir, shortRunFile)) // without it there is no server to be found
+	return string(name)
 }
 
 func (l layout) logFile() string    { return filepath.Join(l.dir, "postgres.log") }
@@ -73,27 +77,45 @@ func (l layout) major() (int, error) {
 	return major, nil
 }
 
-// makeRun makes the socket directory, or checks the one that is there: in /tmp anybody could have made it first.
-func (l layout) makeRun(a account) error {
-	err := os.Mkdir(l.run, 0o700)
-	if err == nil {
-		return a.own(l.run)
-	}
-	if !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("making the socket directory: %w", err)
-	}
+// makeRun makes the socket directory, or takes the one that is there and is ours. In /tmp that of an earlier start may be
+// gone, and somebody else may have made one of the same name since: then there is a new one.
+func (l *layout) makeRun(a account) error {
 	info, err := os.Lstat(l.run)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("checking the socket directory: %w", err)
 	}
-	owner := int(info.Sys().(*syscall.Stat_t).Uid)
-	if !info.IsDir() || (owner != a.uid && owner != os.Geteuid()) {
-		return fmt.Errorf("the socket directory %s belongs to somebody else (uid %d): remove it", l.run, owner)
+	ours := err == nil && info.IsDir() && slices.Contains([]int{a.uid, os.Geteuid()}, int(info.Sys().(*syscall.Stat_t).Uid))
+	switch {
+	case ours:
+		err = os.Chmod(l.run, 0o700)
+	case filepath.Dir(l.run) != l.dir:
+		err = l.makeShortRun()
+	case info != nil:
+		return fmt.Errorf("the socket directory %s belongs to somebody else or is no directory: remove it", l.run)
+	default:
+		err = os.Mkdir(l.run, 0o700)
 	}
-	if err := os.Chmod(l.run, 0o700); err != nil {
-		return fmt.Errorf("closing the socket directory to others: %w", err)
+	if err != nil {
+		return fmt.Errorf("making the socket directory: %w", err)
 	}
 	return a.own(l.run)
+}
+
+// makeShortRun makes a socket directory in /tmp under a new name, and notes that for those who look for the server.
+func (l *layout) makeShortRun() error {
+	run, err := os.MkdirTemp("/tmp", "mesh-")
+	if err != nil {
+		return err
+	}
+	note := filepath.Join(l.dir, shortRunFile)
+	if err = os.WriteFile(note+".new", []byte(run), 0o600); err == nil {
+		err = os.Rename(note+".new", note)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(run))
+	}
+	l.run = run
+	return nil
 }
 
 // removeShortRun removes a socket directory in /tmp once it is empty. Dir/run stays.

@@ -1,0 +1,51 @@
+package commands
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What a peer counts and which times it names is used in sums and shown as dates: numbers
+// that cannot be are refused.
+func TestNumbersThatCannotBe(t *testing.T) {
+	t.Parallel()
+	const task = "01920000-0000-7000-8000-000000000001"
+	beat := func(change func(*Heartbeat)) Body {
+		h := &Heartbeat{IntervalMS: 1000, Connection: ConnView{State: "active"}, Slots: 4, Running: 4, Queued: 10_000_000, Agents: []AgentBeat{{Task: task, Attempt: 1, State: Running}}}
+		change(h)
+		return h
+	}
+	result := func(change func(*Result)) Body {
+		r := &Result{Task: task, State: Failed, Attempt: 1, StartedAt: 1795321755872, EndedAt: 1795321759888}
+		change(r)
+		return r
+	}
+	require.NoError(t, beat(func(*Heartbeat) {}).Validate())
+	require.NoError(t, result(func(*Result) {}).Validate())
+	for name, bad := range map[string]Body{
+		"slots below 0":                beat(func(h *Heartbeat) { h.Slots = -1 }),
+		"more slots than can be":       beat(func(h *Heartbeat) { h.Slots = math.MaxInt64 }),
+		"agents below 0":               beat(func(h *Heartbeat) { h.Running = -1 }),
+		"more agents than can be":      beat(func(h *Heartbeat) { h.Running = math.MaxInt64 }),
+		"orders below 0":               beat(func(h *Heartbeat) { h.Queued = -1 }),
+		"more orders than can be":      beat(func(h *Heartbeat) { h.Queued = math.MaxInt64 }),
+		"memory below 0":               beat(func(h *Heartbeat) { h.Agents[0].RSS = -1 }),
+		"processor time out of range":  beat(func(h *Heartbeat) { h.Agents[0].CPUMS = math.MaxInt64 }),
+		"an attempt below 0":           beat(func(h *Heartbeat) { h.Agents[0].Attempt = -1 }),
+		"a start before 1970":          result(func(r *Result) { r.StartedAt = -1 }),
+		"an end before 1970":           result(func(r *Result) { r.EndedAt = math.MinInt64 }),
+		"an end after the year 9999":   result(func(r *Result) { r.EndedAt = math.MaxInt64 }),
+		"an exit code of no program":   result(func(r *Result) { r.Exit.Code = 256 }),
+		"a start of that kind":         &Started{Task: task, Attempt: 1, At: math.MaxInt64},
+		"an end of an attempt of that": &Ended{Task: task, Attempt: 1, State: Queued, At: -1},
+		"an end by a kill of that":     &Killed{Task: task, State: Cancelled, At: math.MaxInt64},
+		"a state at that time":         &TaskState{Task: task, State: Running, At: math.MaxInt64},
+	} {
+		require.Error(t, bad.Validate(), name)
+	}
+	for _, good := range []Body{&Started{Task: task, Attempt: 1, At: 1}, &Ended{Task: task, Attempt: 1, State: Queued, At: 1}, &Killed{Task: task, State: Cancelled, At: 1}, &TaskState{Task: task, State: Running, At: 1}} {
+		require.NoError(t, good.Validate())
+	}
+}
