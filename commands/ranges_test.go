@@ -13,7 +13,7 @@ func TestNumbersThatCannotBe(t *testing.T) {
 	t.Parallel()
 	const task = "01920000-0000-7000-8000-000000000001"
 	beat := func(change func(*Heartbeat)) Body {
-		h := &Heartbeat{IntervalMS: 1000, Connection: ConnView{State: "active"}, Slots: 4, Running: 4, Queued: 10_000_000, Agents: []AgentBeat{{Task: task, Attempt: 1, State: Running}}}
+		h := &Heartbeat{IntervalMS: 1000, Connection: ConnectionView{State: "active"}, Slots: 4, Running: 4, Queued: 10_000_000, Agents: []AgentBeat{{Task: task, Attempt: 1, State: Running}}}
 		change(h)
 		return h
 	}
