@@ -44,7 +44,7 @@ func (s *Spoke) Describe() (*Description, []control.Check) {
 		link.Remote = true
 		links = append(links, link)
 	}
-	return &Description{s.level, s.Policy.Now().ID(), s.Slots, s.live.count()}, links
+	return &Description{s.level, s.Policy.Now().ID(), s.Slots, s.live.count()}, append(links, s.stuck.check()...)
 }
 
 // Routes are what the host may ask of its spoke about agents and policy.

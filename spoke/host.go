@@ -28,13 +28,14 @@ type AgentView struct {
 type agentDesk struct {
 	backlog *backlog.Backlog
 	dir     string
+	reserve int64
 }
 
 // Reader answers what only reads, of the agents of an instance that does not
 // run: the same routes as a running spoke's.
 func Reader(db *store.DB, dir string) http.Handler {
 	m := http.NewServeMux()
-	agentDesk{backlog.Open(db, Answer), dir}.route(m)
+	agentDesk{backlog.Open(db, Answer), dir, Reserve}.route(m)
 	return m
 }
 
@@ -99,6 +100,10 @@ func (d agentDesk) why(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		why, err = ws.Why(r.Context(), r.PathValue("id"))
 	}
+	if what := short(d.dir, d.reserve); err == nil && what != "" && why.Task.State == commands.Queued {
+		why.Claimable = false
+		why.Reasons = append(why.Reasons, backlog.WhyReason{Stage: "disk", What: what, Hint: "make room; it goes on by itself"})
+	}
 	control.Reply(w, why, err)
 }
 
@@ -138,7 +143,7 @@ func (s *Spoke) killHere(ctx context.Context, ref string, k commands.Kill, actor
 	return v, nil
 }
 
-func (s *Spoke) agents() agentDesk { return agentDesk{s.backlog, s.Dir} }
+func (s *Spoke) agents() agentDesk { return agentDesk{s.backlog, s.Dir, s.Reserve} }
 
 // Agents returns the agents that run here, or ran, newest first.
 func (s *Spoke) Agents(ctx context.Context, t control.AgentTerms) ([]AgentView, error) {

@@ -50,14 +50,15 @@ var ErrNoHub = errors.New("this spoke has not joined a hub")
 // A Spoke is one running spoke. Its exported fields are set before Open and not
 // changed afterwards.
 type Spoke struct {
-	DB     *store.DB
-	Keys   signing.Keys
-	Dir    string        // data directory: attempts
-	Policy *policy.Live  // what may run here; required
-	Slots  int           // agents at a time; 0 means DefaultSlots
-	Lease  time.Duration // of a claim; renewed at a third of it; 0 means DefaultLease
-	Drain  time.Duration // how long a stop waits for running agents; they go on without us after it
-	Log    *slog.Logger  // required
+	DB      *store.DB
+	Keys    signing.Keys
+	Dir     string        // data directory: attempts
+	Policy  *policy.Live  // what may run here; required
+	Slots   int           // agents at a time; 0 means DefaultSlots
+	Lease   time.Duration // of a claim; renewed at a third of it; 0 means DefaultLease
+	Reserve int64         // bytes of free disk below which nothing new is started; 0 means the constant of that name
+	Drain   time.Duration // how long a stop waits for running agents; they go on without us after it
+	Log     *slog.Logger  // required
 	// Hurry ends the wait for running agents when it is closed. It may be nil.
 	Hurry <-chan struct{}
 
@@ -72,6 +73,8 @@ type Spoke struct {
 	queued   atomic.Int64  // tasks that wait to be claimed, as last counted
 	attempts sync.WaitGroup
 	working  atomic.Bool // Run has begun
+	full     bool        // the disk has less than Reserve, and that was logged; of the goroutine that claims
+	stuck    stuck       // directories of old attempts that cannot be removed
 	unsure   bool        // a claim failed, and what it took was not looked for yet; of the goroutine that claims
 }
 
@@ -85,6 +88,9 @@ func (s *Spoke) Open(b *federation.Board) {
 	}
 	if s.Lease == 0 {
 		s.Lease = DefaultLease
+	}
+	if s.Reserve == 0 {
+		s.Reserve = Reserve
 	}
 	s.work = make(chan struct{}, 1)
 	s.live.byTask = map[string]*run{}

@@ -3,10 +3,16 @@ package spoke
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
 	"time"
 
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
@@ -65,26 +71,76 @@ func (s *Spoke) retire(ctx context.Context, unsent map[string]bool) {
 		s.Log.ErrorContext(ctx, "forgetting output for ended connections", "err", err)
 	}
 	dirs, _ := filepath.Glob(filepath.Join(s.Dir, "agents", "*", "*")) // the pattern is well formed
+	failed := map[string]error{}
 	for _, dir := range dirs {
 		if !unsent[filepath.Base(filepath.Dir(dir))] {
-			s.retireAttempt(ctx, dir)
+			if err := s.retireAttempt(ctx, dir); err != nil {
+				failed[dir] = err
+			}
 		}
 	}
+	for dir, err := range s.stuck.set(failed) {
+		s.Log.WarnContext(ctx, "an old attempt cannot be removed; it is tried again every minute, and doctor shows it", "dir", dir, "err", err)
+	}
+}
+
+// stuck are the directories that could not be removed the last time, and why.
+type stuck struct {
+	mu   sync.Mutex // guards dirs
+	dirs map[string]error
+}
+
+// set replaces them and returns those that are new.
+func (s *stuck) set(dirs map[string]error) map[string]error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fresh := maps.Clone(dirs)
+	maps.DeleteFunc(fresh, func(dir string, _ error) bool { return s.dirs[dir] != nil })
+	s.dirs = dirs
+	return fresh
+}
+
+// check is what doctor says of them.
+func (s *stuck) check() []control.Check {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.dirs) == 0 {
+		return nil
+	}
+	first := slices.Min(slices.Collect(maps.Keys(s.dirs)))
+	return []control.Check{{Name: "old attempts", Problem: fmt.Sprintf("%d directories cannot be removed; of %s: %v; remove it by hand", len(s.dirs), first, s.dirs[first])}}
 }
 
 // retireAttempt removes the directory of an attempt that has ended long ago. One
 // that may still run stays, however old it is.
-func (s *Spoke) retireAttempt(ctx context.Context, dir string) {
+func (s *Spoke) retireAttempt(ctx context.Context, dir string) error {
 	task := filepath.Base(filepath.Dir(dir))
 	info, err := os.Stat(dir)
 	if err != nil || time.Since(info.ModTime()) < keepAttempts || s.live.get(task) != nil {
-		return
+		return nil
 	}
 	err = supervisor.Remove(dir)
-	if errors.Is(err, supervisor.ErrRunning) {
-		s.Log.DebugContext(ctx, "an old attempt is not known to be over", "id", task)
-	} else if err != nil {
-		s.Log.WarnContext(ctx, "removing an old attempt", "id", task, "err", err)
+	if errors.Is(err, supervisor.ErrRunning) { // or its agent kept the record from being written
+		err = s.removeUnrecorded(ctx, dir)
 	}
 	_ = os.Remove(filepath.Dir(dir)) // with the last attempt; before, it is not empty
+	return err
+}
+
+// removeUnrecorded removes an attempt whose directory does not say that it is over, once
+// nothing of it lives.
+func (s *Spoke) removeUnrecorded(ctx context.Context, dir string) error {
+	number, _ := strconv.Atoi(filepath.Base(dir)) // attemptDir has written it
+	known := supervisor.Known{Marker: Marker(s.Keys.InstanceID(), filepath.Base(filepath.Dir(dir)), number)}
+	ctx, done := context.WithTimeout(ctx, 2*time.Second)
+	defer done()
+	agent, _, err := supervisor.Adopt(ctx, dir, known)
+	if agent != nil {
+		s.Log.DebugContext(ctx, "an old attempt still runs", "dir", dir)
+		return agent.Close()
+	}
+	if err != nil {
+		return err
+	}
+	return supervisor.Remove(dir)
 }

@@ -36,17 +36,20 @@ func TestDirectoriesThatAreNeededAreKept(t *testing.T) {
 	dir := func(id string) string { return filepath.Join(s.Dir, "agents", id) }
 	runs, unsent := sleeper(t, m), m.Spawn(t, "attic", gated(gate, "echo hi")...)
 	m.Await(t, unsent, commands.Running)
+	bare := m.Spawn(t, "attic", "true")
+	m.Wait(t, bare)
 	sent := m.Spawn(t, "attic", "echo", "hi") // the last that is looked at
 	m.Wait(t, sent)
 	require.Equal(t, "hi\n", m.Stdout(t, sent, true))
-	outputs := func() int { return s.Count(t, `SELECT count(*) FROM outputs WHERE task = $1`, sent) }
+	outputs := func() int { return s.Count(t, `SELECT count(*) FROM outputs WHERE task IN ($1, $2)`, sent, bare) }
 	meshtest.Await(t, "that it is sent", func() bool { return outputs() == 0 })
+	require.NoError(t, os.Remove(filepath.Join(dir(bare), "1", "exit.json")), "as if its agent had kept it from being written")
 	s.Proxy.Cut()
 	require.NoError(t, os.WriteFile(gate, nil, 0o644))
 	meshtest.Await(t, "the end of the agent", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 1 })
 	m.Stop(t, "attic")
 	long := time.Now().Add(-30 * 24 * time.Hour)
-	for _, id := range []string{runs, unsent, sent} {
+	for _, id := range []string{runs, unsent, bare, sent} {
 		require.NoError(t, errors.Join(os.Chtimes(dir(id), long, long), os.Chtimes(filepath.Join(dir(id), "1"), long, long)))
 	}
 
@@ -56,6 +59,7 @@ func TestDirectoriesThatAreNeededAreKept(t *testing.T) {
 		_, err := os.Stat(dir(sent))
 		return os.IsNotExist(err)
 	})
+	require.NoDirExists(t, dir(bare))
 	require.DirExists(t, filepath.Join(dir(runs), "1"))
 	require.DirExists(t, filepath.Join(dir(unsent), "1"))
 	s.Proxy.Heal()

@@ -52,7 +52,7 @@ func (s *Spoke) claimOrTakeOver(ctx, late context.Context) (claimed int, err err
 
 func (s *Spoke) claim(ctx, late context.Context) (int, error) {
 	free := s.Slots - s.live.count()
-	if free <= 0 || ctx.Err() != nil {
+	if free <= 0 || ctx.Err() != nil || !s.hasRoom(ctx) {
 		return 0, nil
 	}
 	// The lease counts from before the claim, so that the shim never believes in

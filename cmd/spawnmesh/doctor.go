@@ -10,21 +10,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
-
-// lowDisk is how little free space a data directory may have, in bytes.
-const lowDisk = 1 << 30
 
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
@@ -98,17 +95,15 @@ func checkSupervisor() control.Check {
 
 func checkDisk(dir string) control.Check {
 	for ; ; dir = filepath.Dir(dir) {
-		var st syscall.Statfs_t
-		err := syscall.Statfs(dir, &st)
+		free, err := spoke.Free(dir)
 		if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
 			continue
 		}
 		if err != nil {
 			return control.NewCheck("disk", err)
 		}
-		free := int64(st.Bavail) * st.Bsize
-		if free < lowDisk {
-			return control.Check{Name: "disk", Problem: fmt.Sprintf("%d MiB free in %s; make room", free>>20, dir)}
+		if free < spoke.Reserve {
+			return control.Check{Name: "disk", Problem: fmt.Sprintf("%d MiB free in %s; make room: a spoke starts nothing below %d MiB", free>>20, dir, spoke.Reserve>>20)}
 		}
 		return note("disk", fmt.Sprintf("%d GiB free", free>>30))
 	}

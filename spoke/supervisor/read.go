@@ -106,13 +106,14 @@ func Remove(dir string) error {
 	}
 	defer release(lock)
 	exit, err := readExit(dir)
-	if err != nil && !errors.Is(err, errSpoilt) {
+	spoilt := errors.Is(err, errSpoilt)
+	if err != nil && !spoilt {
 		return fail(err)
 	}
 	// A directory without a spec never had a shim, or was removed in part: the
 	// spec goes first.
 	spec := filepath.Join(dir, specFile)
-	if _, err := os.Lstat(spec); err == nil && (exit == nil || len(exit.Survivors) > 0) {
+	if _, err := os.Lstat(spec); err == nil && !spoilt && (exit == nil || len(exit.Survivors) > 0) {
 		return fail(ErrRunning)
 	}
 	if err := os.Remove(spec); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -205,6 +205,18 @@ func TestRemove(t *testing.T) {
 		require.NoError(t, err)
 		require.NoDirExists(t, dir)
 	})
+	t.Run("one with a directory in the place of its record", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		_, err := saveSpec(dir, sh("exit 0"))
+		require.NoError(t, err)
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, exitFile, "x"), 0o700))
+
+		err = Remove(dir)
+
+		require.NoError(t, err)
+		require.NoDirExists(t, dir)
+	})
 	t.Run("one that another process adopts", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()

@@ -24,7 +24,7 @@ type Why struct {
 
 // A WhyReason is one obstacle.
 type WhyReason struct {
-	Stage string     `json:"stage"` // state, connection, freeze, lane, dependency, not_before, capability, quota, budget
+	Stage string     `json:"stage"` // state, connection, freeze, lane, dependency, not_before, capability, quota, budget, disk
 	What  string     `json:"what"`
 	Since *time.Time `json:"since,omitempty"`
 	Until *time.Time `json:"until,omitempty"`

@@ -1,0 +1,46 @@
+package spoke_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// A spoke whose disk is nearly full starts nothing new and says so once; what runs goes on,
+// and so does the spoke once there is room.
+func TestANearlyFullDiskTakesNoNewWork(t *testing.T) {
+	t.Parallel()
+	free, err := spoke.Free(t.TempDir())
+	require.NoError(t, err)
+	m := meshtest.Plan{Reserve: free - 1<<30}.Start(t, "attic")
+	s, runs := m.Spokes["attic"], sleeper(t, m)
+	file, err := os.Create(filepath.Join(t.TempDir(), "fill"))
+	require.NoError(t, err)
+	require.NoError(t, unix.Fallocate(int(file.Fd()), 0, 0, 2<<30))
+	const says = "nothing new is started until there is room on the disk"
+	meshtest.Await(t, "that it is noticed", func() bool { return strings.Contains(s.Log.String(), says) })
+
+	waits := m.Spawn(t, "attic", "true")
+
+	meshtest.Await(t, "the order", func() bool { return s.Count(t, `SELECT count(*) FROM ready`) == 1 })
+	var why backlog.Why
+	s.Do(t, "GET", "/v1/agents/"+waits+"/why", nil, &why)
+	require.False(t, why.Claimable)
+	require.Equal(t, "disk", why.Reasons[len(why.Reasons)-1].Stage)
+	require.Equal(t, commands.Running, m.Agent(t, runs).State)
+	require.NoError(t, file.Truncate(0))
+	require.Equal(t, commands.Completed, m.Wait(t, waits).State)
+	require.Equal(t, 1, strings.Count(s.Log.String(), says))
+	m.Hub.Do(t, "POST", "/v1/agents/"+runs+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Wait(t, runs)
+	m.Check(t)
+}
