@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net/url"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -15,17 +16,24 @@ import (
 func (a *app) auditCommand() *cobra.Command {
 	c := &cobra.Command{Use: "audit", Short: "Read what was decided"}
 	var object string
+	var limit int
+	var since moment
 	list := &cobra.Command{
 		Use: "list", Short: "List the newest audit rows, oldest first", Args: cobra.NoArgs,
-		Example: "  spawnmesh audit list --object 0193a3c0-2222\n  spawnmesh audit list --object attic -o wide",
-		RunE:    func(c *cobra.Command, _ []string) error { return a.audit(c.Context(), object) },
+		Example: "  spawnmesh audit list --object 0193a3c0-2222\n  spawnmesh audit list --object attic -o wide\n  spawnmesh audit list --since 2h --limit 50",
+		RunE:    func(c *cobra.Command, _ []string) error { return a.audit(c.Context(), object, limit, since) },
 	}
+	list.Flags().IntVar(&limit, "limit", 1000, "at most `N` rows, the newest")
+	list.Flags().Var(&since, "since", "only what was decided in the last DURATION, or since TIME")
 	list.Flags().StringVar(&object, "object", "", "only rows about the agent or connection `ID`")
 	c.AddCommand(list)
 	return c
 }
 
-func (a *app) audit(ctx context.Context, object string) error {
+func (a *app) audit(ctx context.Context, object string, limit int, since moment) error {
+	if limit < 1 || limit > 10000 {
+		return misuse("--limit is a number from 1 to 10000")
+	}
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -36,9 +44,12 @@ func (a *app) audit(ctx context.Context, object string) error {
 		object = v.Task
 	}
 	var rows []store.AuditRow
-	if err := c.Do(ctx, "GET", "/v1/audit?object="+url.QueryEscape(object), nil, &rows); err != nil {
+	q := url.Values{"object": {object}, "limit": {strconv.Itoa(limit)}}
+	if err := c.Do(ctx, "GET", "/v1/audit?"+q.Encode(), nil, &rows); err != nil {
 		return err
 	}
+	// The newest of those since then are those since then of the newest.
+	rows = slices.DeleteFunc(rows, func(r store.AuditRow) bool { return r.At.Before(since.at) })
 	return a.printAudit(rows)
 }
 

@@ -58,13 +58,22 @@ func (a *app) printWhy(w backlog.Why) error {
 	for _, r := range w.Reasons {
 		fmt.Fprintf(a.out, "  %s\n", printable(r.What+span(r.Since, r.Until)))
 		if r.Hint != "" {
-			fmt.Fprintf(a.out, "      %s\n", printable(r.Hint))
+			fmt.Fprintf(a.out, "      %s\n", printable(a.pasted(r.Hint)))
 		}
 	}
 	if len(w.By) > 0 && w.Task.State == commands.Queued {
 		fmt.Fprintf(a.out, "  who claimed lately and could have it: %s\n", printable(ownersOf(w.By)))
 	}
 	return nil
+}
+
+// pasted is a hint, and where it is a command line, that of this instance.
+func (a *app) pasted(hint string) string {
+	words, command := strings.CutPrefix(hint, "spawnmesh ")
+	if !command {
+		return hint
+	}
+	return a.line(strings.Fields(words)...)
 }
 
 // ownersOf names claimers, some of many.

@@ -250,13 +250,24 @@ func (a *app) agentsCommand() *cobra.Command {
 	var spokeName, hubName string
 	var open bool
 	var limit int
+	var states []string
+	var since moment
 	c := &cobra.Command{
 		Use: "agents", Short: "List agents, newest first", Args: cobra.NoArgs,
 		Long: `List agents, newest first: in a hub's data directory those that it ordered, in a
 spoke's those that run or ran on this host, also while no spoke runs; where an
 instance is both, all of them.`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			q := url.Values{"spoke": {spokeName}, "hub": {hubName}, "limit": {strconv.Itoa(limit)}, "open": {strconv.FormatBool(open)}}
+			for _, s := range states {
+				if !slices.Contains(commands.States, commands.State(s)) {
+					return misuse("%q is not a state of an agent, such as queued, running, completed or failed", s)
+				}
+			}
+			asked := limit
+			if len(states) > 0 {
+				asked = 10000
+			}
+			q := url.Values{"spoke": {spokeName}, "hub": {hubName}, "limit": {strconv.Itoa(asked)}, "open": {strconv.FormatBool(open)}}
 			var list []agentView
 			err := a.withReader(c.Context(), func(ctx context.Context, c *control.Client) error {
 				return c.Do(ctx, "GET", "/v1/agents?"+q.Encode(), nil, &list)
@@ -264,7 +275,11 @@ instance is both, all of them.`,
 			if err != nil {
 				return err
 			}
-			if len(list) == 0 && (open || spokeName != "" || hubName != "") {
+			list = slices.DeleteFunc(list, func(v agentView) bool {
+				return v.CreatedAt.Before(since.at) || len(states) > 0 && !slices.Contains(states, string(v.State))
+			})
+			list = list[:min(len(list), max(limit, 0))]
+			if len(list) == 0 && (open || spokeName != "" || hubName != "" || len(states) > 0 || since.text != "") {
 				return printList(a, list, table{empty: "no such agents; all of them: " + a.self() + " agents"})
 			}
 			return a.printAgents(list)
@@ -273,6 +288,8 @@ instance is both, all of them.`,
 	c.Flags().StringVar(&spokeName, "spoke", "", "only those on the spoke `NAME`")
 	c.Flags().StringVar(&hubName, "hub", "", "only those that the hub `NAME` ordered")
 	c.Flags().BoolVar(&open, "open", false, "only those that have not ended")
+	c.Flags().StringSliceVar(&states, "state", nil, "only those in `STATE`, of the newest 10000 (repeatable)")
+	c.Flags().Var(&since, "since", "only those ordered in the last DURATION, or since TIME")
 	c.Flags().IntVar(&limit, "limit", 50, "at most `N`, up to 10000")
 	return c
 }

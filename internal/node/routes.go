@@ -1,12 +1,15 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -116,6 +119,13 @@ func (n *Node) postKeys(w http.ResponseWriter, r *http.Request) {
 }
 
 func (n *Node) getAudit(w http.ResponseWriter, r *http.Request) {
-	list, err := n.Instance.DB.AuditTrail(r.Context(), r.URL.Query().Get("object"), 1000)
+	q := r.URL.Query()
+	limit, err := strconv.Atoi(cmp.Or(q.Get("limit"), "1000"))
+	var list []store.AuditRow
+	if err != nil || limit < 1 || limit > 10000 {
+		err = commands.Refuse(commands.Validation, "limit is a number from 1 to 10000")
+	} else {
+		list, err = n.Instance.DB.AuditTrail(r.Context(), q.Get("object"), limit)
+	}
 	control.Reply(w, list, err)
 }

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Lists of agents and of the audit are narrowed by state, time and number.
+func TestListsAreNarrowed(t *testing.T) {
+	t.Parallel()
+	h := hand{t: t, dir: startMesh(t).Hub.Dir}
+	good := strings.TrimSpace(h.do("spawn", "-o", "name", "--", "true"))
+	bad := strings.TrimSpace(h.do("spawn", "-o", "name", "--", "false"))
+	for _, id := range []string{good, bad} {
+		require.Eventually(t, func() bool { return strings.Contains(h.do("status", id), "ended") }, time.Minute, 100*time.Millisecond)
+	}
+	list := func(args ...string) []string { return strings.Fields(h.do(append(args, "-o", "name")...)) }
+	tomorrow := time.Now().Add(24 * time.Hour).Format(time.RFC3339)
+
+	require.Equal(t, []string{bad}, list("agents", "--state", "failed"))
+	require.Equal(t, []string{bad, good}, list("agents", "--state", "failed", "--state", "completed"))
+	require.Equal(t, []string{bad}, list("agents", "--state", "failed,completed", "--limit", "1"))
+	require.Empty(t, list("agents", "--state", "queued"))
+	require.Equal(t, []string{bad, good}, list("agents", "--since", "1h"))
+	require.Empty(t, list("agents", "--since", tomorrow))
+	h.refused(exitMisuse, `"lost" is not a state of an agent`, "agents", "--state", "lost")
+	h.refused(exitMisuse, `"soon" is neither a duration`, "agents", "--since", "soon")
+	all := list("audit", "list")
+	require.Equal(t, all[len(all)-2:], list("audit", "list", "--limit", "2"))
+	require.Equal(t, all, list("audit", "list", "--since", "2020-01-01"))
+	require.Empty(t, list("audit", "list", "--since", tomorrow))
+	h.refused(exitMisuse, "--limit is a number from 1 to 10000", "audit", "list", "--limit", "0")
+}
