@@ -87,7 +87,7 @@ func (m *Mesh) AddSpoke(ctx context.Context, name, rules string, args ...string)
 	if err := os.MkdirAll(n.Dir, 0o711); err != nil {
 		return fmt.Errorf("making the directory of %s: %w", name, err)
 	}
-	if err := os.WriteFile(policy.File(n.Dir), []byte(rules), 0o644); err != nil {
+	if err := os.WriteFile(policy.File(n.Dir), []byte(rules), 0o600); err != nil {
 		return fmt.Errorf("writing the policy of %s: %w", name, err)
 	}
 	var v hub.Invitation

@@ -128,7 +128,7 @@ func (m *Mesh) Newcomer(t testing.TB, name string) *Spoke {
 func (m *Mesh) newSpoke(t testing.TB, name string) *Spoke {
 	t.Helper()
 	s := &Spoke{Instance: newInstance(t, name), Proxy: NewProxy(t, m.Hub.Link), plan: m.plan}
-	require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(cmp.Or(m.plan.Policy, policy.Presets["open"])), 0o644))
+	require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(cmp.Or(m.plan.Policy, policy.Presets["open"])), 0o600))
 	m.ways = append(m.ways, s.Proxy)
 	return s
 }
