@@ -11,7 +11,6 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
-	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -67,7 +66,7 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 	}
 	o, err := h.orders.Submit(ctx, order)
 	if err != nil {
-		return SpawnAnswer{}, control.Unavailable(err)
+		return SpawnAnswer{}, err
 	}
 	if o.Err != nil {
 		return SpawnAnswer{}, o.Err
@@ -144,7 +143,7 @@ func (h *Hub) Find(ctx context.Context, text string) (store.Mirror, error) {
 	list, err := h.DB.FindMirrors(ctx, text)
 	switch {
 	case err != nil:
-		return store.Mirror{}, control.Unavailable(err)
+		return store.Mirror{}, err
 	case len(list) == 0:
 		return store.Mirror{}, commands.Refuse(commands.NotFound, "no agent %s", text).Hinting("see").Running("agents")
 	case len(list) > 1:
@@ -165,7 +164,7 @@ func (h *Hub) Kill(ctx context.Context, text, reason string, grace time.Duration
 		return m, err
 	}
 	if _, err := h.DB.OrderKill(context.WithoutCancel(ctx), k, MaxLife, actor); err != nil {
-		return m, control.Unavailable(err)
+		return m, err
 	}
 	h.board.Wake(m.Conn)
 	return h.Find(ctx, m.Task)
@@ -182,7 +181,7 @@ func (h *Hub) Ask(ctx context.Context, text, actor string) (*commands.TaskState,
 	defer h.watch.remove(m.Task, news)
 	question, err := h.DB.OrderStatus(ctx, m.Task, time.Hour, actor)
 	if err != nil {
-		return nil, control.Unavailable(err)
+		return nil, err
 	}
 	h.board.Wake(m.Conn)
 	for {

@@ -93,7 +93,7 @@ func (h *Hub) await(ctx context.Context, m store.Mirror, since string) (store.Mi
 	for {
 		list, err := h.DB.FindMirrors(context.WithoutCancel(ctx), m.Task)
 		if err != nil || len(list) != 1 {
-			return m, control.Unavailable(err)
+			return m, err
 		}
 		m = list[0]
 		if m.State.Terminal() || since != "" && string(m.State) != since {
@@ -143,7 +143,7 @@ func (h *Hub) postInvite(w http.ResponseWriter, r *http.Request) {
 
 func (h *Hub) listInvites(w http.ResponseWriter, r *http.Request) {
 	list, err := h.DB.Invites(r.Context())
-	control.Reply(w, list, control.Unavailable(err))
+	control.Reply(w, list, err)
 }
 
 func (h *Hub) postRevokeInvite(w http.ResponseWriter, r *http.Request) {

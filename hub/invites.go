@@ -12,7 +12,6 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/join"
-	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -54,7 +53,7 @@ func (h *Hub) Invite(ctx context.Context, name string, ttl time.Duration, actor 
 	t := join.NewToken(join.Token{Address: address, Hub: h.Keys.InstanceID(), Pin: h.pin, ID: id.String(), Name: name})
 	expires, err := h.DB.AddInvite(ctx, store.Invite{ID: t.ID, Name: name, ProofKey: t.ProofKey(), TTL: ttl, Uses: 1, Actor: actor})
 	if err != nil {
-		return Invitation{}, control.Unavailable(err)
+		return Invitation{}, err
 	}
 	if err := h.join.keys.read(ctx, h.DB); err != nil {
 		h.Log.WarnContext(ctx, "reading the invites; the newest can be used in a second", "err", err)
@@ -106,14 +105,14 @@ func loopback(host string) bool {
 func (h *Hub) revokeInvite(ctx context.Context, text, reason, actor string) (store.InviteView, error) {
 	list, err := h.DB.Invites(ctx)
 	if err != nil {
-		return store.InviteView{}, control.Unavailable(err)
+		return store.InviteView{}, err
 	}
 	v, err := findInvite(list, text)
 	if err != nil {
 		return v, err
 	}
 	v, err = h.DB.RevokeInvite(ctx, v.ID, reason, actor)
-	return v, control.Unavailable(err)
+	return v, err
 }
 
 func findInvite(list []store.InviteView, text string) (store.InviteView, error) {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
-	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -49,7 +48,7 @@ type Settlement = federation.Settlement
 func (h *Hub) Spokes(ctx context.Context) ([]SpokeView, error) {
 	open, err := h.DB.OutboxCounts(ctx)
 	if err != nil {
-		return nil, control.Unavailable(err)
+		return nil, err
 	}
 	list, queues := make([]SpokeView, 0), h.board.Queues(ctx)
 	for _, s := range h.board.Statuses(store.Commands) {

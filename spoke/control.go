@@ -9,7 +9,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
-	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // A Description is what a spoke says about itself to its host.
@@ -18,15 +17,6 @@ type Description struct {
 	Policy    string `json:"policy"` // version in force
 	Slots     int    `json:"slots"`
 	Running   int    `json:"running"`
-}
-
-// A LocalAgent is an attempt that runs here now.
-type LocalAgent struct {
-	Fence backlog.Fence  `json:"fence"`
-	Title string         `json:"title,omitempty"`
-	State commands.State `json:"state"`
-	Pid   int            `json:"pid,omitempty"`
-	Dir   string         `json:"dir"`
 }
 
 // Describe returns what to say about this spoke, and how its links stand; nil
@@ -50,7 +40,6 @@ func (s *Spoke) Describe() (*Description, []control.Check) {
 // Routes are what the host may ask of its spoke about agents and policy.
 func (s *Spoke) Routes() *http.ServeMux {
 	m := http.NewServeMux()
-	m.HandleFunc("GET /v1/running", s.getRunning)
 	s.agents().route(m)
 	m.HandleFunc("POST /v1/agents/{id}/kill", s.postKill)
 	m.HandleFunc("POST /v1/policy/reload", s.postPolicyReload)
@@ -66,18 +55,6 @@ func linkError(c federation.Status) error {
 		return commands.Refuse(commands.Unreachable, "down: %v", c.Cause)
 	}
 	return commands.Refuse(commands.Unreachable, "down")
-}
-
-func (s *Spoke) getRunning(w http.ResponseWriter, r *http.Request) {
-	list := make([]LocalAgent, 0)
-	for _, a := range s.live.list() {
-		l := LocalAgent{Fence: a.fence, Title: a.spec.Title, State: commands.Claimed, Dir: a.dir}
-		if agent := s.live.agentOf(a); agent != nil {
-			l.Pid, l.State = agent.Pid(), commands.Running
-		}
-		list = append(list, l)
-	}
-	control.JSON(w, list)
 }
 
 // A HubView is a hub as the host of a spoke sees it.

@@ -9,6 +9,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/internal/node"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -77,8 +78,8 @@ func TestALostFenceEndsTheAgent(t *testing.T) {
 		UPDATE leases l SET epoch = t.epoch, owner = 'somebody else', until = 'infinity' FROM taken t WHERE l.task = t.id`)
 
 	meshtest.Await(t, "its end", func() bool {
-		var list []spoke.LocalAgent
-		s.Do(t, "GET", "/v1/running", nil, &list)
-		return len(list) == 0
+		var now node.Instance
+		s.Do(t, "GET", "/v1/instance", nil, &now)
+		return now.Running == 0
 	})
 }

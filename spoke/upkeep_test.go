@@ -11,7 +11,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
-	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/internal/node"
 )
 
 // The shim of an agent hears of each renewal: it ends its tree by itself a few
@@ -83,8 +83,8 @@ func TestARevocationEndsAgentsByItself(t *testing.T) {
 	s.Turn(t, "revoke")
 
 	meshtest.Await(t, "the end of its agent", func() bool {
-		var list []spoke.LocalAgent
-		s.Do(t, "GET", "/v1/running", nil, &list)
-		return len(list) == 0
+		var now node.Instance
+		s.Do(t, "GET", "/v1/instance", nil, &now)
+		return now.Running == 0
 	})
 }

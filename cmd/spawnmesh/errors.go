@@ -28,7 +28,6 @@ const (
 	exitUnreachable = 8
 	exitFailed      = 9
 	exitCancelled   = 10
-	exitAwaiting    = 11
 	exitTimedOut    = 124
 	exitInterrupted = 130
 )

@@ -117,8 +117,6 @@ func resultCode(v hub.AgentView) error {
 		return exitCode(exitFailed)
 	case commands.Cancelled:
 		return exitCode(exitCancelled)
-	case commands.AwaitingInput:
-		return exitCode(exitAwaiting)
 	case commands.Expired:
 		if v.Reason == commands.DeadlineElapsed {
 			return exitCode(exitTimedOut)

@@ -12,12 +12,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -183,6 +186,7 @@ type Problem struct {
 // Error answers with err. What a person may act on is a [commands.Refused];
 // anything else is a defect or an outage, and its text says which.
 func Error(w http.ResponseWriter, err error) {
+	err = explain(err)
 	p := Problem{Code: commands.CodeOf(err), Why: err.Error()}
 	if r, ok := errors.AsType[*commands.Refused](err); ok {
 		p.Why, p.Hint, p.Run = r.Why, r.Hint, r.Run
@@ -192,13 +196,32 @@ func Error(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(map[string]Problem{"error": p})
 }
 
-// Unavailable turns an outage of the database into words for a person.
-func Unavailable(err error) error {
-	if commands.CodeOf(err) != commands.Internal {
+// explain puts err into words for a person where it comes from a database that does
+// not answer: who asked may try again.
+func explain(err error) error {
+	if commands.CodeOf(err) != commands.Internal || !outage(err) {
 		return err
 	}
 	return &commands.Refused{Code: commands.StoreDown, Why: "this instance cannot store or read now; nothing was accepted",
 		Hint: "look at its log and its Postgres, then try again", Err: err}
+}
+
+// sqlError is an answer of Postgres.
+type sqlError interface {
+	error
+	SQLState() string
+}
+
+// outage reports whether the database could not be reached, or answered that it
+// cannot work now. Any other answer of it is a defect of ours.
+func outage(err error) bool {
+	if pg, ok := errors.AsType[sqlError](err); ok {
+		class := pg.SQLState()[:min(2, len(pg.SQLState()))]
+		return slices.Contains([]string{"08", "53", "55", "57", "58", "XX"}, class)
+	}
+	_, network := errors.AsType[net.Error](err)
+	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		strings.Contains(err.Error(), "conn closed") || strings.Contains(err.Error(), "closed pool")
 }
 
 func status(code commands.Code) int {

@@ -33,7 +33,7 @@ func (n *Node) listConnections(w http.ResponseWriter, r *http.Request) {
 	if n.Spoke != nil {
 		hubs, err := n.Spoke.Hubs(r.Context())
 		if err != nil {
-			control.Error(w, control.Unavailable(err))
+			control.Error(w, err)
 			return
 		}
 		for _, v := range hubs {

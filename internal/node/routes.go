@@ -104,7 +104,7 @@ func (n *Node) getInstance(w http.ResponseWriter, r *http.Request) {
 
 func (n *Node) getKeys(w http.ResponseWriter, r *http.Request) {
 	v, err := n.Instance.DB.KeysView(r.Context())
-	control.Reply(w, v, control.Unavailable(err))
+	control.Reply(w, v, err)
 }
 
 // postKeys rotates the signing key, or revokes one.

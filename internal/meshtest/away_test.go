@@ -1,0 +1,46 @@
+package meshtest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// closeDatabase makes the server of an instance's database refuse it, until the
+// test ends.
+func (i *Instance) closeDatabase(t *testing.T) {
+	t.Helper()
+	cfg := i.SQL.Config().ConnConfig.Copy()
+	name := cfg.Database
+	cfg.Database = "postgres"
+	exec := func(sql string, args ...any) {
+		server, err := pgx.ConnectConfig(context.WithoutCancel(t.Context()), cfg)
+		require.NoError(t, err)
+		_, err = server.Exec(context.WithoutCancel(t.Context()), sql, args...)
+		require.NoError(t, err)
+		require.NoError(t, server.Close(context.WithoutCancel(t.Context())))
+	}
+	database := "ALTER DATABASE " + pgx.Identifier{name}.Sanitize()
+	exec(database + " ALLOW_CONNECTIONS false")
+	t.Cleanup(func() { exec(database + " ALLOW_CONNECTIONS true") })
+	exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1`, name)
+}
+
+// Whatever is asked of an instance whose database is away, the answer is that: who
+// asked tries again. It is no defect of ours.
+func TestEveryRouteSaysThatTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	for of, i := range map[string]*Instance{"hub": m.Hub.Instance, "spoke": m.Spokes["attic"].Instance} {
+		i.closeDatabase(t)
+		for _, path := range []string{"/v1/agents", "/v1/agents/0194d7a0-0000-7000-8000-000000000000", "/v1/audit", "/v1/keys", "/v1/connections"} {
+			err := i.Ask(t, "GET", path, nil, nil)
+
+			require.Equal(t, commands.StoreDown, commands.CodeOf(err), "%s %s: %v", of, path, err)
+		}
+	}
+}
