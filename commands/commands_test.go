@@ -133,8 +133,8 @@ func TestEnvErrorsNeverShowValues(t *testing.T) {
 }
 
 func TestEveryKindHasItsBody(t *testing.T) {
-	for kind := range Types {
-		require.Equal(t, kind, newBody(kind).Kind())
+	for kind, k := range kinds {
+		require.Equal(t, kind, k.body().Kind())
 	}
 }
 

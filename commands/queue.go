@@ -9,3 +9,7 @@ const (
 	QueueLogs    = "log" // to a hub: output
 	QueueResults = "res" // to a hub: results
 )
+
+// HeldWhileSuspended reports whether a queue is not read while its connection is suspended: what
+// is in it starts work.
+func HeldWhileSuspended(queue string) bool { return queue == QueueRun }

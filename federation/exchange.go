@@ -77,7 +77,7 @@ func (x *Exchange) run(ctx context.Context) error {
 
 // read takes in what waits in q while the connection's state allows it. What is
 // not read stays where it is.
-func (x *Exchange) read(ctx context.Context, q queue) error {
+func (x *Exchange) read(ctx context.Context, q string) error {
 	for ctx.Err() == nil {
 		wanted, changed := x.reads(q)
 		if !wanted {
@@ -104,7 +104,7 @@ func (x *Exchange) read(ctx context.Context, q queue) error {
 		err := x.way.receive(reading, q, x.take)
 		stop(nil)
 		if err != nil && ctx.Err() == nil {
-			x.log.WarnContext(ctx, "reading a queue ended; it is opened again", "queue", q.name, "err", err)
+			x.log.WarnContext(ctx, "reading a queue ended; it is opened again", "queue", q, "err", err)
 			transport.Pause(ctx, time.Second)
 		}
 	}
@@ -113,11 +113,11 @@ func (x *Exchange) read(ctx context.Context, q queue) error {
 
 // reads reports whether q is to be read now, and gives what is closed when that
 // may change.
-func (x *Exchange) reads(q queue) (wanted bool, changed <-chan struct{}) {
+func (x *Exchange) reads(q string) (wanted bool, changed <-chan struct{}) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	p := x.peer.Load()
-	wanted = p.State == store.Active || p.State == store.Suspended && !q.starts
+	wanted = p.State == store.Active || p.State == store.Suspended && !commands.HeldWhileSuspended(q)
 	return wanted, x.changed
 }
 

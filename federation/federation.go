@@ -2,10 +2,12 @@
 // stored before they are sent, sent until they are confirmed, taken once.
 //
 // A [Board] owns the connections that this process serves and runs one
-// [Exchange] for each: the same code whether the peer dials us or we dial it,
-// whether we command it or obey it. What messages mean is registered by the
-// rooms above, for each authority in one [Role]; nothing here knows the list. An
-// instance may have both roles; a connection has exactly one.
+// [Exchange] for each. Opening, judging, storing, answering, confirming and
+// relaying are the same code on both sides. Who obeys dials and who commands is
+// dialled, always: commands go one way, reports the other. What messages mean is
+// registered by the rooms above, for each authority in one [Role]; the exchange
+// itself knows what instances say to each other: received, revoked, heartbeats
+// beside the queues, and a handler for key sets on both sides. An instance may have both roles; a connection has exactly one.
 //
 // # What it promises
 //

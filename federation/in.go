@@ -238,7 +238,7 @@ func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) er
 	var which []*Handler
 	for _, o := range opened {
 		if o.in != nil && x.kept(commands.Kind(o.in.Header.Kind), o.handler) {
-			o.in.Asks = p.Authority == store.Obeys && commands.Types[commands.Kind(o.in.Header.Kind)] == signing.Command
+			o.in.Asks = p.Authority == store.Obeys && commands.Kind(o.in.Header.Kind).Type() == signing.Command
 			batch, which = append(batch, o.in), append(which, o.handler)
 		}
 	}

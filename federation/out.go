@@ -142,9 +142,9 @@ func (b *Board) seal(signer *signing.Signer, c store.Connection, n Note) (envelo
 	}
 	kind, now := n.Body.Kind(), time.Now()
 	id = uuid.Must(uuid.NewV7()).String()
-	s, err := signer.Seal(commands.Types[kind], signing.Header{ID: id, Kind: string(kind), Iss: b.Keys.InstanceID(),
+	s, err := signer.Seal(kind.Type(), signing.Header{ID: id, Kind: string(kind), Iss: b.Keys.InstanceID(),
 		Aud: c.Peer, Conn: c.ID, Epoch: c.Epoch, Seq: now.UnixMilli(), Iat: now.UnixMilli(),
-		Exp: now.Add(commands.Types[kind].Lifetime()).UnixMilli(), Wsp: store.Workspace, Re: n.Re}, raw)
+		Exp: now.Add(kind.Type().Lifetime()).UnixMilli(), Wsp: store.Workspace, Re: n.Re}, raw)
 	return s.Envelope, id, err
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 )
 
@@ -60,7 +59,7 @@ func (b *Board) Queues(ctx context.Context) map[string][]Waiting {
 func (b *Board) waiting(x *Exchange, q transport.Queue) Waiting {
 	w := Waiting{Queue: q.Name, Messages: q.Messages, Bytes: q.Bytes}
 	still := q.Still(time.Now())
-	if wanted, _ := x.reads(queue{q.Name, q.Name == commands.QueueRun}); !wanted || still <= cmp.Or(b.StillFor, stillFor) {
+	if wanted, _ := x.reads(q.Name); !wanted || still <= cmp.Or(b.StillFor, stillFor) {
 		return w
 	}
 	since := time.Now().Add(-still)

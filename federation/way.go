@@ -13,17 +13,11 @@ import (
 // A batch takes at most this much from the transport at a time.
 var most = transport.Most{Messages: 256, Bytes: 4 << 20}
 
-// A queue is one of the queues in which a peer's messages wait on the way.
-type queue struct {
-	name   string
-	starts bool // holds messages that start work: not read while the connection is suspended
-}
-
 // A way carries bytes between this instance and one peer. It verifies nothing
 // and keeps nothing.
 type way interface {
-	queues() []queue
-	receive(ctx context.Context, q queue, handle func(context.Context, [][]byte) error) error
+	queues() []string // in which the peer's messages wait on the way
+	receive(ctx context.Context, q string, handle func(context.Context, [][]byte) error) error
 	publish(ctx context.Context, list []store.Outgoing) []error
 
 	// link names the present link: a number that no other link of this
@@ -44,13 +38,13 @@ type served struct {
 	conn   string
 }
 
-func (w served) queues() []queue {
-	return []queue{{name: commands.QueueEvents}, {name: commands.QueueLogs}}
+func (w served) queues() []string {
+	return []string{commands.QueueEvents, commands.QueueLogs}
 }
 
-func (w served) receive(ctx context.Context, q queue, handle func(context.Context, [][]byte) error) error {
+func (w served) receive(ctx context.Context, q string, handle func(context.Context, [][]byte) error) error {
 	read := w.server.Reports
-	if q.name == commands.QueueLogs {
+	if q == commands.QueueLogs {
 		read = w.server.Logs
 	}
 	return read(ctx, w.conn, most, func(ctx context.Context, list []transport.Report) error {
@@ -90,12 +84,12 @@ func (w served) waiting(ctx context.Context, queue string) bool {
 // dialled is the way to a peer that we dial.
 type dialled struct{ *transport.Link }
 
-func (w dialled) queues() []queue {
-	return []queue{{name: commands.QueueRun, starts: true}, {name: commands.QueueControl}}
+func (w dialled) queues() []string {
+	return []string{commands.QueueRun, commands.QueueControl}
 }
 
-func (w dialled) receive(ctx context.Context, q queue, handle func(context.Context, [][]byte) error) error {
-	return w.Commands(ctx, q.name, most, func(ctx context.Context, list []transport.Command) error {
+func (w dialled) receive(ctx context.Context, q string, handle func(context.Context, [][]byte) error) error {
+	return w.Commands(ctx, q, most, func(ctx context.Context, list []transport.Command) error {
 		envelopes := make([][]byte, len(list))
 		for i, c := range list {
 			envelopes[i] = c.Envelope

@@ -43,7 +43,7 @@ func (h *Hub) moved(batch []*store.Incoming) {
 func tasksOf(batch []*store.Incoming) []string {
 	list := make([]string, 0, len(batch))
 	for _, m := range batch {
-		if t := store.TaskOf(m.Body); t != "" {
+		if t := m.Task(); t != "" {
 			list = append(list, t)
 		}
 	}

@@ -14,32 +14,32 @@ import (
 // opens the backlog of an instance passes it to [backlog.Open].
 func Answer(_ context.Context, tx *store.Tx, facts []backlog.Moved) error {
 	for _, m := range facts {
-		if body, queue := news(m); body != nil {
-			tx.Send(store.Draft{Conn: m.Conn, Queue: queue, Task: m.Task, Body: body,
+		if body := news(m); body != nil {
+			tx.Send(store.Draft{Conn: m.Conn, Body: body,
 				Re: &signing.Ref{ID: m.Asked.Command, SHA256: m.Asked.Digest, Attempt: m.Attempt, Fence: m.Epoch}})
 		}
 		for _, k := range m.Kills {
-			tx.Send(store.Draft{Conn: m.Conn, Queue: commands.QueueEvents, Task: m.Task, Body: killed(m),
+			tx.Send(store.Draft{Conn: m.Conn, Body: killed(m),
 				Re: &signing.Ref{ID: k.Command, SHA256: k.Digest}})
 		}
 	}
 	return nil
 }
 
-// news is what the asker of a task is told, and the queue it takes; nil for
+// news is what the asker of a task is told; nil for
 // nothing.
-func news(m backlog.Moved) (commands.Body, string) {
+func news(m backlog.Moved) commands.Body {
 	switch {
 	case m.Before:
-		return nil, ""
+		return nil
 	case m.State.Terminal():
-		return m.Result(), commands.QueueResults
+		return m.Result()
 	case m.Start != nil:
-		return &commands.Started{Task: m.Task, Attempt: m.Attempt, Pid: m.Start.Pid, Policy: m.Start.Policy, At: m.At}, commands.QueueEvents
+		return &commands.Started{Task: m.Task, Attempt: m.Attempt, Pid: m.Start.Pid, Policy: m.Start.Policy, At: m.At}
 	case m.End != nil:
-		return &commands.Ended{Task: m.Task, Attempt: m.Attempt, Outcome: m.End.Outcome, State: m.State, Reason: m.Reason, Exit: m.End.Exit, At: m.At}, commands.QueueEvents
+		return &commands.Ended{Task: m.Task, Attempt: m.Attempt, Outcome: m.End.Outcome, State: m.State, Reason: m.Reason, Exit: m.End.Exit, At: m.At}
 	}
-	return nil, "" // a loss without evidence: the next attempt tells, or the result
+	return nil // a loss without evidence: the next attempt tells, or the result
 }
 
 func killed(m backlog.Moved) *commands.Killed {

@@ -56,7 +56,7 @@ func (s *Spoke) taken(batch []*store.Incoming) {
 		if run, ok := m.Effect.(*backlog.KillRun); ok {
 			s.live.kill(*run)
 		}
-		switch id := store.TaskOf(m.Body); {
+		switch id := m.Task(); {
 		case m.Header.Kind == string(commands.StatusKind), m.Code == signing.ReplaySame:
 		case m.Code == "":
 			s.Log.Info("order taken", "kind", m.Header.Kind, "id", id, "connection", hub)
@@ -129,7 +129,7 @@ func (t taking) spawn(ctx context.Context, batch []*store.Incoming) error {
 		if r.Known {
 			action = "task.known"
 		}
-		m.Answer(t.tx, &commands.Accepted{Task: store.TaskOf(m.Body), State: r.State, Known: r.Known, Policy: m.Policy})
+		m.Answer(t.tx, &commands.Accepted{Task: m.Task(), State: r.State, Known: r.Known, Policy: m.Policy})
 		m.Note(t.tx, action, "")
 	}
 	return nil

@@ -148,14 +148,14 @@ capabilities: [go]
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			about := re
-			if k := tt.body.Kind(); commands.Types[k] == signing.Command || commands.Types[k] == signing.Peer {
+			if k := tt.body.Kind(); k.Type() == signing.Command || k.Type() == signing.Peer {
 				about = nil
 			}
 			sealed := r.Seal(t, tt.body, about, nil)
 
 			refused(t, r, known, meshtest.Bad{Code: tt.code, Signed: true, Envelope: sealed.Envelope})
 
-			if commands.Types[tt.body.Kind()] == signing.Command {
+			if tt.body.Kind().Type() == signing.Command {
 				answer := r.Answer(t, sealed.ID, commands.RefusedKind).(*commands.RefusedBody)
 				require.Equal(t, tt.code, answer.Code)
 				require.NotContains(t, answer.Why, "/tmp/x.so", "values of variables are nobody's business")

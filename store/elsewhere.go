@@ -149,7 +149,7 @@ func orderAgain(ctx context.Context, tx *Tx, from Standing, list []reorder) erro
 	conns, drafts := []string{from.ID}, make([]Draft, len(list))
 	for i, r := range list {
 		conns = append(conns, r.to)
-		drafts[i] = Draft{Conn: r.to, Queue: commands.QueueRun, Task: r.spawn.Task, Body: r.spawn, Life: r.life}
+		drafts[i] = Draft{Conn: r.to, Body: r.spawn, Life: r.life}
 	}
 	if _, err := tx.Exec(ctx, `SELECT FROM sequences WHERE conn = ANY ($1::uuid[]) ORDER BY conn FOR UPDATE`, conns); err != nil {
 		return fmt.Errorf("locking the numbers of connections: %w", err)

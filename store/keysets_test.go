@@ -47,7 +47,7 @@ func (p *keySets) say(t testing.TB, body commands.Body, first *signing.Signer, a
 	require.NoError(t, err)
 	p.seq++
 	now := time.Now()
-	s, err := first.Seal(commands.Types[body.Kind()], signing.Header{ID: storetest.NewID(), Kind: string(body.Kind()), Iss: p.Hub.Self(), Aud: p.Spoke.Self(), Conn: p.Hub.Conn.ID,
+	s, err := first.Seal(body.Kind().Type(), signing.Header{ID: storetest.NewID(), Kind: string(body.Kind()), Iss: p.Hub.Self(), Aud: p.Spoke.Self(), Conn: p.Hub.Conn.ID,
 		Epoch: 1, Seq: p.seq, Iat: now.UnixMilli(), Exp: now.Add(time.Hour).UnixMilli(), Wsp: store.Workspace}, raw, also...)
 	require.NoError(t, err)
 	return s.Envelope
@@ -146,7 +146,7 @@ func TestWhatARevokedKeySignedIsSealedAgain(t *testing.T) {
 	m := p.take(t, envelopes[0])
 	require.Empty(t, m.Code, m.Why)
 	require.Equal(t, done[0].Signs, m.Header.Kid)
-	require.Equal(t, task, store.TaskOf(m.Body))
+	require.Equal(t, task, m.Body.TaskID())
 	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE command_digest = $1`, m.Digest[:]), "answers will name what was sealed again")
 	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM own_keys WHERE removed_at IS NOT NULL`), "nothing needs the old key")
 }

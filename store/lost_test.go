@@ -59,7 +59,7 @@ var writing = map[string]func(s scene) storetest.Act{
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			return nil, s.DB.Tx(ctx, "counting", func(ctx context.Context, tx *store.Tx) error {
 				tx.Audit(store.AuditRow{Actor: "test", Action: "counted"})
-				tx.Send(store.Draft{Conn: s.Conn.ID, Queue: commands.QueueControl, Body: &commands.Status{Task: storetest.NewID()}})
+				tx.Send(store.Draft{Conn: s.Conn.ID, Body: &commands.Status{Task: storetest.NewID()}})
 				_, err := tx.Exec(ctx, `UPDATE sequences SET last = last + 10`)
 				return err
 			})

@@ -37,7 +37,7 @@ type folds struct {
 }
 
 func (f *folds) add(m *Incoming) {
-	task, re := TaskOf(m.Body), m.Header.Re
+	task, re := m.Task(), m.Header.Re
 	key := m.Conn + task + re.ID
 	x := f.byTask[key]
 	if x == nil {

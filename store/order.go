@@ -168,7 +168,7 @@ func (db *DB) insertOrders(ctx context.Context, tx *Tx, orders []SpawnOrder, out
 		taken[o.IdempotencyKey] = i
 		out[i].Task = o.Spawn.Task
 		which = append(which, i)
-		drafts = append(drafts, Draft{Conn: o.Conn, Queue: commands.QueueRun, Task: o.Spawn.Task, Body: o.Spawn, Life: o.Life})
+		drafts = append(drafts, Draft{Conn: o.Conn, Body: o.Spawn, Life: o.Life})
 	}
 	sealed, err := tx.SendNow(ctx, drafts...)
 	if err != nil || len(sealed) == 0 {
@@ -245,7 +245,7 @@ func (db *DB) OrderKill(ctx context.Context, k commands.Kill, life time.Duration
 			return err
 		}
 		tx.Audit(AuditRow{Actor: actor, Action: "task.kill_ordered", Object: k.Task, Why: k.Reason, Conn: conn})
-		tx.Send(Draft{Conn: conn, Queue: commands.QueueControl, Task: k.Task, Body: &k, Life: life})
+		tx.Send(Draft{Conn: conn, Body: &k, Life: life})
 		return nil
 	})
 	return sent, err
@@ -267,7 +267,7 @@ func (db *DB) OrderStatus(ctx context.Context, task string, life time.Duration, 
 		if r := closedTo(name, state); r != nil {
 			return r
 		}
-		id = tx.Send(Draft{Conn: conn, Queue: commands.QueueControl, Task: task, Body: &commands.Status{Task: task}, Life: life})
+		id = tx.Send(Draft{Conn: conn, Body: &commands.Status{Task: task}, Life: life})
 		tx.Audit(AuditRow{Actor: actor, Action: "task.asked", Object: task, Conn: conn, Message: id})
 		return nil
 	})

@@ -127,8 +127,8 @@ func (w *traffic) prepare(t *testing.T) {
 	_, err := w.Spoke.DB.TakeIn(t.Context(), w.Spoke.Conn.ID, 20, asked, func(_ context.Context, tx *store.Tx, _ store.Standing, fresh []*store.Incoming) error {
 		for _, m := range fresh {
 			if _, ok := m.Body.(*commands.Spawn); ok {
-				m.Answer(tx, &commands.Accepted{Task: store.TaskOf(m.Body), State: commands.Queued})
-				m.Answer(tx, &commands.Result{Task: store.TaskOf(m.Body), State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded})
+				m.Answer(tx, &commands.Accepted{Task: m.Body.TaskID(), State: commands.Queued})
+				m.Answer(tx, &commands.Result{Task: m.Body.TaskID(), State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded})
 			}
 		}
 		return nil

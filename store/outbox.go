@@ -25,8 +25,7 @@ const AnswerLife = 30 * 24 * time.Hour
 // A Draft is a message that a transaction decides to send.
 type Draft struct {
 	Conn  string
-	Queue string
-	Task  string // "" for none
+	Queue string // "" = that of its kind
 	Body  commands.Body
 	Re    *signing.Ref  // what it answers; nil for none
 	Life  time.Duration // how long it stays acceptable; 0 means [AnswerLife]
@@ -128,7 +127,7 @@ func (db *DB) seal(d Draft, n *numbered) (signing.Sealed, error) {
 	if set, ok := d.Body.(*commands.KeySet); ok {
 		return db.sealKeySet(signer, set, h, body)
 	}
-	return signer.Seal(commands.Types[d.Body.Kind()], h, body)
+	return signer.Seal(d.Body.Kind().Type(), h, body)
 }
 
 // keep adds sealed drafts to what is stored at the end.
@@ -153,8 +152,8 @@ func (r *outboxRows) add(d Draft, s signing.Sealed) {
 		re = d.Re.ID
 	}
 	r.id, r.conn, r.seq = append(r.id, s.ID), append(r.conn, d.Conn), append(r.seq, s.Seq)
-	r.queue, r.kind = append(r.queue, d.Queue), append(r.kind, string(d.Body.Kind()))
-	r.digest, r.re, r.task = append(r.digest, s.Digest[:]), append(r.re, re), append(r.task, d.Task)
+	r.queue, r.kind = append(r.queue, cmp.Or(d.Queue, d.Body.Kind().Queue())), append(r.kind, string(d.Body.Kind()))
+	r.digest, r.re, r.task = append(r.digest, s.Digest[:]), append(r.re, re), append(r.task, d.Body.TaskID())
 	r.exp, r.envelope = append(r.exp, s.Exp), append(r.envelope, s.Envelope)
 }
 

@@ -55,7 +55,7 @@ func (f fleet) refuse(t *testing.T, code commands.Code, among []store.Candidate)
 	t.Helper()
 	for _, in := range f.Spoke.Read(t, f.Hub.Due(t)...) {
 		require.NoError(t, f.Spoke.DB.Tx(t.Context(), "refusing", func(_ context.Context, tx *store.Tx) error {
-			in.Answer(tx, &commands.RefusedBody{Task: store.TaskOf(in.Body), Code: code, Why: "not here", Policy: "v1"})
+			in.Answer(tx, &commands.RefusedBody{Task: in.Body.TaskID(), Code: code, Why: "not here", Policy: "v1"})
 			return nil
 		}))
 	}

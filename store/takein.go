@@ -36,6 +36,15 @@ type Incoming struct {
 	Effect any // what act leaves for those who are told after the commit
 }
 
+// Task returns the task that the message is about, "" for none and where its body
+// could not be read.
+func (m *Incoming) Task() string {
+	if m.Body == nil {
+		return ""
+	}
+	return m.Body.TaskID()
+}
+
 // Re returns the reference that an answer to the message carries.
 func (m *Incoming) Re() *signing.Ref { return &signing.Ref{ID: m.Header.ID, SHA256: m.Digest.String()} }
 
@@ -46,7 +55,7 @@ func (m *Incoming) Refuse(tx *Tx, r *commands.Refused) {
 	if m.answered = m.Asks; !m.Asks {
 		return
 	}
-	body := &commands.RefusedBody{Task: TaskOf(m.Body), Code: r.Code, Why: r.Why, Hint: r.Hint}
+	body := &commands.RefusedBody{Task: m.Task(), Code: r.Code, Why: r.Why, Hint: r.Hint}
 	if r == m.Refusal { // else the policy did not decide this
 		body.Policy = m.Policy
 	}
@@ -55,12 +64,12 @@ func (m *Incoming) Refuse(tx *Tx, r *commands.Refused) {
 
 // Answer queues an answer to the message.
 func (m *Incoming) Answer(tx *Tx, body commands.Body) {
-	tx.Send(Draft{Conn: m.Conn, Queue: commands.QueueEvents, Task: TaskOf(body), Body: body, Re: m.Re()})
+	tx.Send(Draft{Conn: m.Conn, Body: body, Re: m.Re()})
 }
 
 // Note adds an audit row about the message, inside act of [DB.TakeIn].
 func (m *Incoming) Note(tx *Tx, action, why string) {
-	tx.Audit(AuditRow{Actor: string(m.Header.Iss), Action: action, Object: TaskOf(m.Body), Why: why, Conn: m.Conn, Message: m.Header.ID})
+	tx.Audit(AuditRow{Actor: string(m.Header.Iss), Action: action, Object: m.Task(), Why: why, Conn: m.Conn, Message: m.Header.ID})
 }
 
 // A Standing is what a transaction may rely on about a connection until it ends:
@@ -227,7 +236,7 @@ func (s Standing) judge(m *Incoming) (code signing.Code, why string) {
 		return signing.KeyRevoked, "the signing key was revoked"
 	case s.Now.Before(k.notBefore) || s.Now.After(k.notAfter):
 		return signing.KeyWindow, "the signing key is not valid at this time"
-	case s.State == Active, s.State == Suspended && kind != commands.SpawnKind:
+	case s.State == Active, s.State == Suspended && !kind.Held():
 		return "", "" // work accepted earlier may end, be killed and be reported
 	}
 	return signing.ConnState, fmt.Sprintf("the connection with %s is %s", s.Name, s.State)
@@ -352,7 +361,7 @@ func insertInbox(ctx context.Context, tx *Tx, list []*Incoming) (map[string]bool
 		if m.Refusal != nil {
 			c = string(m.Refusal.Code)
 		}
-		re, code, task = append(re, r), append(code, c), append(task, TaskOf(m.Body))
+		re, code, task = append(re, r), append(code, c), append(task, m.Task())
 	}
 	rows, err := tx.Query(ctx, `
 		INSERT INTO inbox (conn, id, seq, digest, kind, code, re, task, exp, envelope)

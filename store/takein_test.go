@@ -102,7 +102,7 @@ func TestAPeerClosesOnlyWhatWasSentToIt(t *testing.T) {
 	for name, say := range map[string]func(*testing.T, fleet, *signing.Ref){
 		"by an answer": func(t *testing.T, f fleet, re *signing.Ref) {
 			require.NoError(t, f.Spoke.DB.Tx(t.Context(), "answering", func(_ context.Context, tx *store.Tx) error {
-				tx.Send(store.Draft{Conn: f.Spoke.Conn.ID, Queue: commands.QueueEvents, Body: &commands.Accepted{Task: storetest.NewID(), State: commands.Queued}, Re: re})
+				tx.Send(store.Draft{Conn: f.Spoke.Conn.ID, Body: &commands.Accepted{Task: storetest.NewID(), State: commands.Queued}, Re: re})
 				return nil
 			}))
 			take(t, f.Hub, f.Hub.Read(t, f.Spoke.Due(t)...))

@@ -13,7 +13,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/signing"
-	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // An Attacker has the data directory of a spoke that joined, and speaks for it
@@ -114,7 +113,7 @@ func (a *Attacker) Order(t testing.TB, m *Mesh) Asked {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		for _, c := range a.heard {
-			if store.TaskOf(c.Body) == task {
+			if c.Body.TaskID() == task {
 				asked.Re = &signing.Ref{ID: c.Opened.Header().ID, SHA256: c.Opened.Digest().String(), Attempt: 1, Fence: 1}
 			}
 		}

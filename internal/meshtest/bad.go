@@ -69,7 +69,7 @@ func (b *bads) parts(change func(*signing.Header)) Forgery {
 	if change != nil {
 		change(&h)
 	}
-	return b.v.Forge(b.t, commands.Types[body.Kind()], h, raw, nil)
+	return b.v.Forge(b.t, body.Kind().Type(), h, raw, nil)
 }
 
 // forged adds a good message whose parts were changed after it was signed.

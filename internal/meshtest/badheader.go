@@ -188,6 +188,6 @@ func (b *bads) bodies() {
 	} {
 		body, re := b.good()
 		h := b.v.Header(body.Kind(), re)
-		b.signed(signing.BodyJSON, name, b.v.Forge(b.t, commands.Types[body.Kind()], h, []byte(raw), nil).Envelope())
+		b.signed(signing.BodyJSON, name, b.v.Forge(b.t, body.Kind().Type(), h, []byte(raw), nil).Envelope())
 	}
 }

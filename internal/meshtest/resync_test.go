@@ -100,7 +100,7 @@ func TestSettlingByHandTakesOverWhatThePeerHas(t *testing.T) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		for _, c := range a.heard {
-			if store.TaskOf(c.Body) == task && c.Opened.Digest().String() != digest {
+			if c.Body.TaskID() == task && c.Opened.Digest().String() != digest {
 				n++
 			}
 		}

@@ -46,7 +46,7 @@ func (v *Voice) Seal(t testing.TB, body commands.Body, re *signing.Ref, change f
 	if change != nil {
 		change(&h)
 	}
-	s, err := v.Keys.Signing.Seal(commands.Types[body.Kind()], h, raw)
+	s, err := v.Keys.Signing.Seal(body.Kind().Type(), h, raw)
 	require.NoError(t, err)
 	return s
 }

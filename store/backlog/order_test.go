@@ -166,7 +166,7 @@ func (e *encounter) requests(ids []string) (list []backlog.Request) {
 func tell(_ context.Context, tx *store.Tx, list []backlog.Moved) error {
 	for _, m := range list {
 		if m.State.Terminal() {
-			tx.Send(store.Draft{Conn: m.Conn, Queue: commands.QueueResults, Task: m.Task, Body: m.Result(), Re: &signing.Ref{ID: m.Asked.Command, SHA256: m.Asked.Digest}})
+			tx.Send(store.Draft{Conn: m.Conn, Body: m.Result(), Re: &signing.Ref{ID: m.Asked.Command, SHA256: m.Asked.Digest}})
 		}
 	}
 	return nil
