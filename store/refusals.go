@@ -85,7 +85,7 @@ func (t *taking) noteRefused(ctx context.Context, room int) error {
 			room--
 		}
 		if m.Told {
-			t.tx.Audit(AuditRow{Actor: string(m.Header.Iss), Action: t.refusedAction(m), Object: TaskOf(m.Body), Code: string(m.Code), Why: m.Why, Conn: t.from.ID, Message: m.Header.ID})
+			t.tx.Audit(AuditRow{Actor: string(m.Header.Iss), Action: t.refusedAction(m), Object: m.Task(), Code: string(m.Code), Why: m.Why, Conn: t.from.ID, Message: m.Header.ID})
 		}
 		if t.inserted[m] {
 			conns, ids, codes, keep = append(conns, m.Conn), append(ids, m.Header.ID), append(codes, string(m.Code)), append(keep, m.Told)

@@ -68,7 +68,7 @@ var (
 // A Command travels from a hub to one peer.
 type Command struct {
 	Conn     string // id of the connection with the peer it is for
-	Queue    string // LaneRun or LaneControl
+	Queue    string // commands.QueueRun or QueueControl
 	Verb     string // what is asked, a subject token such as "spawn"
 	ID       string // chosen by the sender; what a second delivery is known by
 	Envelope []byte // at most MaxCommand bytes; left unchanged
@@ -83,7 +83,7 @@ type Report struct {
 	// Conn is the id of the connection with the sender. On arrival it is what the hub's
 	// server enforced, whatever the sender claims. The sender leaves it empty.
 	Conn     string
-	Queue    string // KindEvent, KindLog or KindResult
+	Queue    string // commands.QueueEvents, QueueLogs or QueueResults
 	ID       string // as the sender gave it, or its pack's; possibly forged or empty: the envelope decides
 	Envelope []byte // at most MaxReport bytes; left unchanged
 
