@@ -32,7 +32,7 @@ func Parse(o signing.Opened) (Message, error) {
 
 func checkTask(id string) error {
 	if !signing.ValidUUID(id) {
-		return Refuse(Validation, "task %q is not a lower-case UUID of version 4 or 7", clip(id))
+		return Refuse(Validation, "task %q is not a lower-case UUID of version 4 or 7", Clip(id))
 	}
 	return nil
 }
@@ -47,8 +47,8 @@ func checkText(name, s string, limit int) error {
 	return nil
 }
 
-// clip keeps a foreign text short in our own messages.
-func clip(s string) string {
+// Clip keeps a foreign text short in our own messages: at most 64 bytes of it.
+func Clip(s string) string {
 	if len(s) > 64 {
 		return s[:61] + "..."
 	}

@@ -188,7 +188,7 @@ func (n *Numbering) check() error {
 		}
 		for _, t := range r.Tasks {
 			if digests = append(digests, t.SHA256); t.Attempt < 0 || t.Attempt > maxAttempt || !signing.ValidUUID(t.Command) || len(t.Outcome) > 64 {
-				return Refuse(Validation, "the standing of task %q names no command or no attempt", clip(t.Task))
+				return Refuse(Validation, "the standing of task %q names no command or no attempt", Clip(t.Task))
 			}
 			if err := checkTaskState(t.Task, t.State, t.Reason); err != nil {
 				return err
@@ -203,7 +203,7 @@ func (n *Numbering) check() error {
 	}
 	for _, d := range digests {
 		if raw, err := hex.DecodeString(d); err != nil || len(raw) != 32 || strings.ToLower(d) != d {
-			return Refuse(Validation, "%q is not a digest: 64 digits, lower case", clip(d))
+			return Refuse(Validation, "%q is not a digest: 64 digits, lower case", Clip(d))
 		}
 	}
 	return n.Stored.check()
@@ -213,10 +213,10 @@ var connStates = map[string]bool{"pending": true, "active": true, "suspended": t
 
 func (v ConnectionView) check() error {
 	if !connStates[v.State] {
-		return Refuse(Validation, "state %q is not a state of a connection", clip(v.State))
+		return Refuse(Validation, "state %q is not a state of a connection", Clip(v.State))
 	}
 	if r := v.Refuses; r != nil && (!r.Key.Valid() || r.Code != signing.KeyWindow && r.Code != signing.KeyRevoked) {
-		return Refuse(Validation, "refuses names key %q and code %q; it takes a key id and KEY_WINDOW or KEY_REVOKED", clip(string(r.Key)), clip(string(r.Code)))
+		return Refuse(Validation, "refuses names key %q and code %q; it takes a key id and KEY_WINDOW or KEY_REVOKED", Clip(string(r.Key)), Clip(string(r.Code)))
 	}
 	if v.Numbers != nil {
 		if err := v.Numbers.check(); err != nil {
@@ -244,7 +244,7 @@ func (b *Heartbeat) Validate() error {
 		return err
 	}
 	if b.Incarnation != "" && !signing.ValidUUID(b.Incarnation) {
-		return Refuse(Validation, "incarnation %q is not a lower-case UUID of version 4 or 7", clip(b.Incarnation))
+		return Refuse(Validation, "incarnation %q is not a lower-case UUID of version 4 or 7", Clip(b.Incarnation))
 	}
 	if len(b.Agents) > MaxBeatAgents {
 		return Refuse(Validation, "a heartbeat describes %d agents, limit %d", len(b.Agents), MaxBeatAgents)

@@ -151,7 +151,7 @@ func (b *Started) Validate() error {
 // Validate checks b.
 func (b *Ended) Validate() error {
 	if b.State.Terminal() {
-		return Refuse(Validation, "an ended receipt names the open state that follows, not %q", clip(string(b.State)))
+		return Refuse(Validation, "an ended receipt names the open state that follows, not %q", Clip(string(b.State)))
 	}
 	if err := checkAttempt(b.Task, b.Attempt); err != nil {
 		return err
@@ -185,7 +185,7 @@ func (b *TaskState) Validate() error {
 // Validate checks b.
 func (b *Result) Validate() error {
 	if !b.State.Terminal() {
-		return Refuse(Validation, "a result names a terminal state, not %q", clip(string(b.State)))
+		return Refuse(Validation, "a result names a terminal state, not %q", Clip(string(b.State)))
 	}
 	if err := checkGaps(slices.Concat(b.Stdout.Gaps, b.Stderr.Gaps)); err != nil {
 		return err
@@ -223,10 +223,10 @@ func checkTimes(list ...int64) error {
 
 func checkTaskState(id string, s State, r Reason) error {
 	if !s.known() {
-		return Refuse(Validation, "state %q is not a state of a task", clip(string(s)))
+		return Refuse(Validation, "state %q is not a state of a task", Clip(string(s)))
 	}
 	if r != NoReason && !slices.Contains(Reasons, r) {
-		return Refuse(Validation, "reason %q is not a reason of a state", clip(string(r)))
+		return Refuse(Validation, "reason %q is not a reason of a state", Clip(string(r)))
 	}
 	return checkTask(id)
 }
@@ -235,7 +235,7 @@ var policyForm = regexp.MustCompile(`^[0-9a-z]{0,64}$`)
 
 func checkPolicy(version string) error {
 	if !policyForm.MatchString(version) {
-		return Refuse(Validation, "policy %q is not a version of up to 64 digits and lower-case letters", clip(version))
+		return Refuse(Validation, "policy %q is not a version of up to 64 digits and lower-case letters", Clip(version))
 	}
 	return nil
 }

@@ -97,13 +97,13 @@ func (s *Spawn) Validate() error {
 	}
 	switch {
 	case s.Runtime != RuntimeExec && s.Runtime != RuntimeNoop:
-		return Refuse(Validation, "runtime %q is not known; this version runs exec and noop", clip(s.Runtime))
+		return Refuse(Validation, "runtime %q is not known; this version runs exec and noop", Clip(s.Runtime))
 	case s.Priority < MinPriority || s.Priority > MaxPriority:
 		return Refuse(Validation, "priority %d is outside %d..%d", s.Priority, MinPriority, MaxPriority)
 	case s.TimeoutMS < 0 || s.TimeoutMS > MaxTimeout.Milliseconds():
 		return Refuse(Validation, "timeout of %d ms is outside 0..%d", s.TimeoutMS, MaxTimeout.Milliseconds())
 	case s.OnLoss != "" && s.OnLoss != LossFails && s.OnLoss != LossReruns:
-		return Refuse(Validation, "on loss %q is neither fail nor rerun", clip(s.OnLoss))
+		return Refuse(Validation, "on loss %q is neither fail nor rerun", Clip(s.OnLoss))
 	case s.MaxRetries < 0 || s.MaxRetries > MaxRetries:
 		return Refuse(Validation, "max retries %d is outside 0..%d", s.MaxRetries, MaxRetries)
 	}
@@ -154,7 +154,7 @@ func (s *Spawn) checkEnv() error {
 		folded := strings.ToUpper(e.Name)
 		switch {
 		case e.Name == "" || len(e.Name) > 128 || strings.ContainsAny(e.Name, "=\x00"):
-			return Refuse(BadEnv, "environment variable name %q is not allowed", clip(e.Name))
+			return Refuse(BadEnv, "environment variable name %q is not allowed", Clip(e.Name))
 		case len(e.Value) > MaxEnvBytes || strings.ContainsRune(e.Value, 0):
 			return Refuse(BadEnv, "the value of %s contains a NUL or is above %d bytes", e.Name, MaxEnvBytes)
 		case seen[folded]:
@@ -171,7 +171,7 @@ func (s *Spawn) checkCapabilities() error {
 	}
 	for _, c := range s.Capabilities {
 		if !validCapability(c) {
-			return Refuse(Validation, "capability %q is not a name of 1 to 64 letters, digits and . _ : / + -", clip(c))
+			return Refuse(Validation, "capability %q is not a name of 1 to 64 letters, digits and . _ : / + -", Clip(c))
 		}
 	}
 	return nil

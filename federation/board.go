@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -33,10 +34,10 @@ type Board struct {
 	Interval time.Duration  // of heartbeats; 0 means DefaultInterval
 	StillFor time.Duration  // how long messages may wait while none is taken before their queue is said to stand still; 0 means 45 s
 
-	incarnation string          // random, of this life of the instance
-	restored    bool            // the database was, before this life
+	incarnation string          // random, of this start of the instance
+	restored    bool            // the database was, before this start
 	final       map[string]bool // connections that have ended, as the data directory says; reconcile alone changes it
-	bell        chan struct{}   // rung when the table has changed
+	wake        wait.Signal     // sent when the table has changed
 	telling     map[string]bool // ended connections whose peers were told, or are being told; reconcile alone changes it
 	tellers     sync.WaitGroup  // who tells them
 
@@ -61,9 +62,9 @@ func (b *Board) interval() time.Duration {
 // completes what a crash interrupted: who is not active is not let in, and
 // nothing of an ended connection is left.
 func (b *Board) Start(ctx context.Context) error {
-	b.bell, b.moved, b.telling = make(chan struct{}, 1), make(chan struct{}), map[string]bool{}
+	b.wake, b.moved, b.telling = wait.NewSignal(), make(chan struct{}), map[string]bool{}
 	b.exchanges, b.known, b.applied = map[string]*Exchange{}, map[string]store.Connection{}, map[string]string{}
-	if err := b.beginLife(ctx); err != nil {
+	if err := b.beginIncarnation(ctx); err != nil {
 		return err
 	}
 	if err := b.readEnded(); err != nil {
@@ -154,7 +155,7 @@ func (b *Board) Wake(conns ...string) {
 // watchOutbox wakes exchanges for what other processes put into the outbox.
 func (b *Board) watchOutbox(ctx context.Context) error {
 	seen := map[string]int64{}
-	for transport.Pause(ctx, time.Second) {
+	for wait.For(ctx, time.Second) == nil {
 		last, err := b.DB.LastNumbers(ctx)
 		if err != nil {
 			b.Log.DebugContext(ctx, "looking for new messages", "err", err)
@@ -171,7 +172,7 @@ func (b *Board) watchOutbox(ctx context.Context) error {
 }
 
 // changed tells the board to read the table again.
-func (b *Board) changed() { ring(b.bell) }
+func (b *Board) changed() { b.wake.Send() }
 
 // Await waits until everything that was committed before is in force here.
 func (b *Board) Await(ctx context.Context) error {

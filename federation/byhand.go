@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -65,7 +65,7 @@ func (b *Board) Resync(ctx context.Context, text, actor string, of ...store.Auth
 // awaitAccord waits for the next link, and for both sides to agree on it.
 func (b *Board) awaitAccord(ctx context.Context, out *Settlement, conn string) error {
 	linking, settling := time.Now().Add(redialTime), time.Now().Add(settleTime)
-	for transport.Pause(ctx, 20*time.Millisecond) {
+	for wait.For(ctx, 20*time.Millisecond) == nil {
 		x, link := b.Exchange(conn), int64(0)
 		if x != nil {
 			link = x.way.link()
@@ -76,7 +76,7 @@ func (b *Board) awaitAccord(ctx context.Context, out *Settlement, conn string) e
 			}
 			continue
 		}
-		if !x.doubtful(link) {
+		if !x.mustCompare(link) {
 			x.sum(out)
 			return nil
 		}
@@ -98,7 +98,7 @@ func unlinked(name string) error {
 func (x *Exchange) sum(out *Settlement) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	out.Settled, out.Learnt, out.Theirs = x.accord.settled, x.accord.learnt, x.accord.told
+	out.Settled, out.Learnt, out.Theirs = x.history.settled, x.history.learnt, x.history.told
 	if x.beat != nil && x.beat.Body.Connection.Numbers != nil {
 		out.Ours = x.beat.Body.Connection.Numbers.Stored.Through
 	}

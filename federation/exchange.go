@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -26,13 +26,13 @@ type Exchange struct {
 	cursor *store.Cursor
 	meter  *meter
 
-	peer    atomic.Pointer[Peer] // as the table had it at the last reconcile
-	bell    chan struct{}        // rung after a commit that filled the outbox
-	strikes strikes
+	peer     atomic.Pointer[Peer] // as the table had it at the last reconcile
+	wake     wait.Signal          // sent after a commit that filled the outbox
+	refusals refusals
 
 	mu      sync.Mutex    // guards the rest
 	changed chan struct{} // closed when peer, or what both agree on, changes
-	accord  accord        // what both sides agree on
+	history history       // what both sides agree on
 	beat    *store.Beat   // the peer's last heartbeat
 	unsaved bool          // beat is newer than the one in the database
 	limited time.Time     // when the peer was last above its rate
@@ -42,9 +42,9 @@ type Exchange struct {
 	lapsed  signing.KeyID      // a key of ours that has ended at the peer, as its last heartbeat said
 	refused int                // heartbeats in a row that said so
 
-	anew     atomic.Bool // a person wants the histories compared on a new link
-	met      string      // the incarnation of the peer that was heard last
-	lastWord time.Time   // when the peer was to be told that the connection is suspended
+	anew             atomic.Bool // a person wants the histories compared on a new link
+	heardIncarnation string      // the incarnation of the peer that was heard last
+	suspendTold      time.Time   // when the peer was to be told that the connection is suspended
 
 	stop  context.CancelFunc
 	ended chan struct{}
@@ -52,13 +52,13 @@ type Exchange struct {
 
 func newExchange(b *Board, p *Peer, r *role, w way) *Exchange {
 	x := &Exchange{id: p.ID, board: b, role: r, way: w, log: b.Log.With("connection", p.Name), cursor: b.DB.NewCursor(p.ID), meter: newMeter(b.Rate),
-		bell: make(chan struct{}, 1), changed: make(chan struct{}), ended: make(chan struct{})}
+		wake: wait.NewSignal(), changed: make(chan struct{}), ended: make(chan struct{})}
 	x.peer.Store(p)
 	return x
 }
 
 // Wake tells that the outbox holds something new for the peer.
-func (x *Exchange) Wake() { ring(x.bell) }
+func (x *Exchange) Wake() { x.wake.Send() }
 
 // run works until ctx ends.
 func (x *Exchange) run(ctx context.Context) error {
@@ -105,7 +105,7 @@ func (x *Exchange) read(ctx context.Context, q string) error {
 		stop(nil)
 		if err != nil && ctx.Err() == nil {
 			x.log.WarnContext(ctx, "reading a queue ended; it is opened again", "queue", q, "err", err)
-			transport.Pause(ctx, time.Second)
+			_ = wait.For(ctx, time.Second)
 		}
 	}
 	return nil

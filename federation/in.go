@@ -27,7 +27,7 @@ func (x *Exchange) take(ctx context.Context, envelopes [][]byte) error {
 		p = x.learnKeys(ctx, p)
 		opened = x.openAll(p, envelopes)
 	}
-	if err := x.strike(ctx, p, opened); err != nil {
+	if err := x.countRejected(ctx, p, opened); err != nil {
 		return err
 	}
 	if err := x.takeStored(ctx, p, opened); err != nil {
@@ -50,7 +50,7 @@ func (x *Exchange) hold(ctx context.Context, envelopes [][]byte) error {
 type opening struct {
 	in       *store.Incoming
 	handler  *Handler
-	rejected error // not nil: it is not authentic; with in, it is and nobody keeps it
+	rejected error // why it is refused without being stored: not authentic (in is nil), or of a kind that is not stored (in is set)
 }
 
 // openAll verifies signatures on every core: they are most of the work.
@@ -132,16 +132,16 @@ func refusal(err error) *commands.Refused {
 	return &commands.Refused{Code: commands.Internal, Why: "this instance could not read the message", Err: err}
 }
 
-// strike counts and audits what is not authentic, and suspends a connection
-// over which too much of it comes.
-func (x *Exchange) strike(ctx context.Context, p *Peer, opened []opening) error {
-	var c charge
+// countRejected counts and audits what is not authentic, and suspends a connection
+// over which more than maxRefusals a minute come.
+func (x *Exchange) countRejected(ctx context.Context, p *Peer, opened []opening) error {
+	var c tally
 	for _, o := range opened {
 		if o.rejected == nil {
 			continue
 		}
-		code, tell := commands.CodeOf(o.rejected), x.strikes.room(time.Now()) > 0
-		c.add(p, x.strikes.struck(code, store.FaultOf(code), tell, time.Now()), o.rejected.Error())
+		code, tell := commands.CodeOf(o.rejected), x.refusals.room(time.Now()) > 0
+		c.add(p, x.refusals.count(code, store.FaultOf(code), tell, time.Now()), o.rejected.Error())
 		if tell {
 			row := store.AuditRow{Actor: string(p.Peer), Action: "message.refused", Code: string(code), Why: o.rejected.Error(), Conn: p.ID}
 			if o.in != nil {
@@ -150,19 +150,19 @@ func (x *Exchange) strike(ctx context.Context, p *Peer, opened []opening) error 
 			c.rows = append(c.rows, row)
 		}
 	}
-	return x.follows(ctx, p, c)
+	return x.auditTally(ctx, p, c)
 }
 
-// strikeStored counts what the transaction refused of a batch, which has audited
+// countRefused counts what the transaction refused of a batch, which has audited
 // what there was room for.
-func (x *Exchange) strikeStored(ctx context.Context, p *Peer, batch []*store.Incoming, wentOn bool) error {
-	var c charge
+func (x *Exchange) countRefused(ctx context.Context, p *Peer, batch []*store.Incoming, wentOn bool) error {
+	var c tally
 	for _, in := range batch {
 		if in.Counted() {
-			c.add(p, x.strikes.struck(in.Code, x.fault(in, wentOn), in.Told, time.Now()), fmt.Sprintf("%s: %s", in.Code, in.Why))
+			c.add(p, x.refusals.count(in.Code, x.fault(in, wentOn), in.Told, time.Now()), fmt.Sprintf("%s: %s", in.Code, in.Why))
 		}
 	}
-	return x.follows(ctx, p, c)
+	return x.auditTally(ctx, p, c)
 }
 
 // fault says what a refusal tells of the peer. Who was restored from a backup may
@@ -181,21 +181,21 @@ func (x *Exchange) fault(in *store.Incoming, wentOn bool) store.Fault {
 	}
 }
 
-// A charge is what refused messages add up to.
-type charge struct {
+// A tally is what refused messages add up to.
+type tally struct {
 	rows    []store.AuditRow
 	suspend string // why; "" = not yet
 }
 
-func (c *charge) add(p *Peer, s strike, why string) {
+func (c *tally) add(p *Peer, s counted, why string) {
 	c.rows = append(c.rows, countRows(p, s.before)...)
 	if s.suspend {
 		c.suspend = why
 	}
 }
 
-// follows audits a charge, and suspends the connection where that is due.
-func (x *Exchange) follows(ctx context.Context, p *Peer, c charge) error {
+// auditTally audits a tally, and suspends the connection where that is due.
+func (x *Exchange) auditTally(ctx context.Context, p *Peer, c tally) error {
 	if len(c.rows) > 0 {
 		if err := x.board.DB.Audit(ctx, c.rows...); err != nil {
 			return err
@@ -207,12 +207,12 @@ func (x *Exchange) follows(ctx context.Context, p *Peer, c charge) error {
 	return nil
 }
 
-// tellStrikes audits what was refused in a minute that has passed, beyond what has
+// auditRefusals audits what was refused in a minute that has passed, beyond what has
 // rows of its own.
-func (b *Board) tellStrikes(ctx context.Context) error {
+func (b *Board) auditRefusals(ctx context.Context) error {
 	var rows []store.AuditRow
 	for _, x := range b.Exchanges() {
-		rows = append(rows, countRows(x.peer.Load(), x.strikes.settle(time.Now()))...)
+		rows = append(rows, countRows(x.peer.Load(), x.refusals.takeUntold(time.Now()))...)
 	}
 	if len(rows) == 0 {
 		return nil
@@ -249,14 +249,14 @@ func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) er
 	for i, in := range batch {
 		byMessage[in] = which[i]
 	}
-	taken, err := x.board.DB.TakeIn(ctx, p.ID, x.strikes.room(time.Now()), batch, func(ctx context.Context, tx *store.Tx, from store.Standing, fresh []*store.Incoming) error {
+	taken, err := x.board.DB.TakeIn(ctx, p.ID, x.refusals.room(time.Now()), batch, func(ctx context.Context, tx *store.Tx, from store.Standing, fresh []*store.Incoming) error {
 		return each(fresh, byMessage, func(h *Handler, some []*store.Incoming) error { return h.Take(ctx, tx, from, some) })
 	})
 	if err != nil {
 		return err
 	}
 	x.Wake()
-	if err := x.strikeStored(ctx, p, batch, taken.WentOn); err != nil {
+	if err := x.countRefused(ctx, p, batch, taken.WentOn); err != nil {
 		return err
 	}
 	x.again(ctx, taken.Again)
@@ -275,7 +275,7 @@ func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) er
 		return nil
 	})
 	if taken.Reused > 0 {
-		return x.doubt(ctx, p, taken.Reused)
+		return x.numberReused(ctx, p, taken.Reused)
 	}
 	return nil
 }
@@ -320,7 +320,7 @@ func (x *Exchange) pass(ctx context.Context, p *Peer, opened []opening) error {
 			handler[o.in] = o.handler
 		}
 	}
-	if err := x.strike(ctx, p, refused); err != nil {
+	if err := x.countRejected(ctx, p, refused); err != nil {
 		return err
 	}
 	return each(batch, handler, func(h *Handler, some []*store.Incoming) error { return h.Pass(ctx, p.Connection, some) })

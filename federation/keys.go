@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -68,7 +68,7 @@ func (x *Exchange) refuseKey(ctx context.Context, p *Peer, in *store.Incoming) e
 	if known {
 		return nil
 	}
-	return x.strike(ctx, p, []opening{{in: in, rejected: endedKey(p, in)}})
+	return x.countRejected(ctx, p, []opening{{in: in, rejected: endedKey(p, in)}})
 }
 
 func (x *Exchange) refusedKey() *commands.EndedKey {
@@ -147,7 +147,7 @@ func (b *Board) ChangeKey(ctx context.Context, c store.KeyChange) (store.KeysVie
 	// The decision stands: what follows must happen even if the caller leaves.
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), confirmPatience)
 	defer done()
-	for b.Await(ctx) == nil && b.linkedBehind() && transport.Pause(ctx, 20*time.Millisecond) {
+	for b.Await(ctx) == nil && b.linkedBehind() && wait.For(ctx, 20*time.Millisecond) == nil {
 	}
 	return b.DB.KeysView(context.WithoutCancel(ctx))
 }

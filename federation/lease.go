@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -21,7 +21,7 @@ const byLease = "lease"
 
 // watchLeases ends leases whose time has come.
 func (b *Board) watchLeases(ctx context.Context) error {
-	for transport.Pause(ctx, 2*time.Second) { // it looks at memory only
+	for wait.For(ctx, 2*time.Second) == nil { // it looks at memory only
 		for _, x := range b.Exchanges() {
 			p := x.peer.Load()
 			if p.Authority != store.Obeys || p.State != store.Active || time.Since(x.lastHeard()) < x.leaseTime() {

@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/crash"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -24,7 +24,7 @@ func (x *Exchange) relay(ctx context.Context) error {
 		sent, err := x.relayOnce(ctx)
 		if err != nil && ctx.Err() == nil {
 			x.log.DebugContext(ctx, "relaying the outbox", "err", err)
-			if !transport.Pause(ctx, 200*time.Millisecond) {
+			if wait.For(ctx, 200*time.Millisecond) != nil {
 				return nil
 			}
 		}
@@ -34,7 +34,7 @@ func (x *Exchange) relay(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-x.bell:
+		case <-x.wake:
 		case <-time.After(slowRelay):
 		}
 	}
@@ -155,7 +155,7 @@ func (x *Exchange) AgreedLink() int64 {
 	link := x.way.link()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if link == 0 || x.accord.link != link || !x.relays() {
+	if link == 0 || x.history.link != link || !x.relays() {
 		return 0
 	}
 	return link

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -28,7 +29,7 @@ func (x *Exchange) beats(ctx context.Context, d dialled) error {
 		if link := d.link(); link != 0 && (link != last || !time.Now().Before(due)) {
 			if err := x.beatOnce(ctx, d, link); err == nil {
 				wait := x.board.interval()
-				if x.doubtful(link) { // what was said now may be what the other side waits for
+				if x.mustCompare(link) { // what was said now may be what the other side waits for
 					if x.pages() {
 						retry = 0
 					}
@@ -57,7 +58,7 @@ func (x *Exchange) beats(ctx context.Context, d dialled) error {
 func (x *Exchange) pages() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.accord.paging
+	return x.history.paging
 }
 
 // change is closed when something about the connection or its link changes.
@@ -131,13 +132,13 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 		o = x.open(p, envelope)
 	}
 	if o.rejected != nil {
-		return x.strike(ctx, p, []opening{o})
+		return x.countRejected(ctx, p, []opening{o})
 	}
 	if p.Ended[o.in.Header.Kid] != "" {
 		return errors.Join(errEndedKey, x.refuseKey(ctx, p, o.in))
 	}
 	if o.in.Header.Wsp != p.workspace {
-		return x.strike(ctx, p, []opening{{in: o.in, rejected: store.WrongWorkspace(o.in)}})
+		return x.countRejected(ctx, p, []opening{{in: o.in, rejected: store.WrongWorkspace(o.in)}})
 	}
 	body, ok := o.in.Body.(*commands.Heartbeat)
 	if !ok {
@@ -153,10 +154,10 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 	// once more.
 	meeting, met := x.brief(ctx)
 	defer met()
-	if err := x.meet(meeting, p, body.Incarnation); err != nil {
+	if err := x.noteIncarnation(meeting, p, body.Incarnation); err != nil {
 		x.log.DebugContext(ctx, "noting the peer's incarnation; the next heartbeat does it again", "err", err)
 	}
-	if err := x.obeyClone(ctx, p, body.Connection); err != nil {
+	if err := x.suspendIfCloned(ctx, p, body.Connection); err != nil {
 		return err
 	}
 	if body.Connection.Numbers != nil {
@@ -179,7 +180,7 @@ func (x *Exchange) brief(ctx context.Context) (context.Context, context.CancelFu
 
 // patience bounds a comparison. The first one on a link may have much to do.
 func (x *Exchange) patience(ctx context.Context, link int64) (context.Context, context.CancelFunc) {
-	if x.doubtful(link) {
+	if x.mustCompare(link) {
 		return context.WithTimeout(ctx, 5*time.Second)
 	}
 	return x.brief(ctx)
@@ -205,13 +206,13 @@ func (x *Exchange) refuseBeat(ctx context.Context, p *Peer, in *store.Incoming) 
 	if r == nil {
 		r = commands.Refuse(signing.HdrField, "this is not a heartbeat")
 	}
-	return errors.Join(r, x.strike(ctx, p, []opening{{in: in, rejected: r}}))
+	return errors.Join(r, x.countRejected(ctx, p, []opening{{in: in, rejected: r}}))
 }
 
 // saveBeats writes the newest beats to the database every few seconds, one row
 // per connection, whatever their number in between, and what else was counted.
 func (b *Board) saveBeats(ctx context.Context) error {
-	for transport.Pause(ctx, 5*time.Second) {
+	for wait.For(ctx, 5*time.Second) == nil {
 		var list []store.Beat
 		for _, x := range b.Exchanges() {
 			if beat, ok := x.unsavedBeat(); ok {
@@ -221,7 +222,7 @@ func (b *Board) saveBeats(ctx context.Context) error {
 		if err := b.DB.SaveBeats(ctx, list); err != nil && ctx.Err() == nil {
 			b.Log.WarnContext(ctx, "saving heartbeats", "err", err)
 		}
-		if err := b.tellStrikes(ctx); err != nil && ctx.Err() == nil {
+		if err := b.auditRefusals(ctx); err != nil && ctx.Err() == nil {
 			b.Log.WarnContext(ctx, "auditing what was refused", "err", err)
 		}
 	}

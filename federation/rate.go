@@ -19,10 +19,10 @@ type Rate struct {
 	Burst    time.Duration
 }
 
-// maxStrikes is how many messages of a minute that are not authentic, or that an
+// maxRefusals is how many messages of a minute that are not authentic, or that an
 // honest peer does not sign, suspend a connection. maxStray is the same for what
 // an honest peer may have after a restore.
-const maxStrikes, maxStray = 20, 1000
+const maxRefusals, maxStray = 20, 1000
 
 // meter holds one peer to its rate.
 type meter struct {
@@ -61,44 +61,45 @@ func (m *meter) wait(ctx context.Context, envelopes [][]byte) (time.Duration, er
 	return time.Since(began), err
 }
 
-// strikes counts what a peer sent that was refused, by minute and code. The first
-// ones of a minute are audited as they are, what follows as a number; and where it
-// tells of a peer that is not honest, the connection is suspended. So what is
-// refused of a peer makes us write a bounded number of rows, however it is signed.
-// What is stored of each is its number and what guards against its repetition.
-type strikes struct {
+// refusals counts the refused messages of a peer, by minute and code. The first
+// maxRefusals of a minute have an audit row each, the rest one row per code with
+// their number, so a peer causes a bounded number of audit rows, however its messages
+// are signed. Of each refused message the inbox keeps its number and what guards
+// against its repetition. Refusals that an honest peer does not have suspend the
+// connection.
+type refusals struct {
 	mu     sync.Mutex // guards the rest
 	minute int64
 	told   int
-	weight int                  // of strikes, in strays
+	weight int                  // of all refusals: a stray one weighs 1
 	untold map[signing.Code]int // beyond the first ones
 }
 
-// A strike is what one refused message leads to.
-type strike struct {
-	suspend bool                 // the connection has had enough of them
-	before  map[signing.Code]int // what was not told of a minute that has passed, once
+// counted is what one more refused message leads to.
+type counted struct {
+	suspend bool                 // this one reached the number that suspends the connection
+	before  map[signing.Code]int // at the first refusal of a minute: those of the minute before that have no audit row
 }
 
-// room is how many more may be audited as they are in this minute.
-func (s *strikes) room(now time.Time) int {
+// room is how many more refusals of this minute may have an audit row of their own.
+func (s *refusals) room(now time.Time) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now.Unix()/60 != s.minute {
-		return maxStrikes
+		return maxRefusals
 	}
-	return max(maxStrikes-s.told, 0)
+	return max(maxRefusals-s.told, 0)
 }
 
-// struck counts one more, which was told or not.
-func (s *strikes) struck(code signing.Code, fault store.Fault, told bool, now time.Time) (x strike) {
+// count counts one more, which was told or not.
+func (s *refusals) count(code signing.Code, fault store.Fault, told bool, now time.Time) (x counted) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x.before = s.turn(now)
+	x.before = s.rollMinute(now)
 	was := s.weight
 	switch fault {
 	case store.Wrong:
-		s.weight += maxStray / maxStrikes
+		s.weight += maxStray / maxRefusals
 	case store.Stray:
 		s.weight++
 	}
@@ -111,15 +112,16 @@ func (s *strikes) struck(code signing.Code, fault store.Fault, told bool, now ti
 	return x
 }
 
-// settle returns what was not told of a minute that has passed, once.
-func (s *strikes) settle(now time.Time) map[signing.Code]int {
+// takeUntold returns how many refusals of the last minute have no audit row of their
+// own, and nil when it was asked for that minute before.
+func (s *refusals) takeUntold(now time.Time) map[signing.Code]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.turn(now)
+	return s.rollMinute(now)
 }
 
-// turn begins a new minute when its time has come. The caller holds mu.
-func (s *strikes) turn(now time.Time) (before map[signing.Code]int) {
+// rollMinute begins a new minute when its time has come. The caller holds mu.
+func (s *refusals) rollMinute(now time.Time) (before map[signing.Code]int) {
 	if minute := now.Unix() / 60; minute != s.minute {
 		before = s.untold
 		s.minute, s.untold, s.told, s.weight = minute, map[signing.Code]int{}, 0, 0

@@ -66,39 +66,39 @@ func TestAWaitForTheRateEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestStrikesAreCountedByMinute(t *testing.T) {
+func TestRefusalsAreCountedByMinute(t *testing.T) {
 	t.Parallel()
-	var s strikes
+	var s refusals
 	now := time.Unix(60*1000, 0)
 
-	for i := range maxStrikes {
-		require.Equal(t, maxStrikes-i, s.room(now), "the first ones are told as they are")
-		x := s.struck(signing.SigBad, store.Wrong, true, now)
-		require.Equal(t, i == maxStrikes-1, x.suspend, "strike %d", i+1)
+	for i := range maxRefusals {
+		require.Equal(t, maxRefusals-i, s.room(now), "the first ones are told as they are")
+		x := s.count(signing.SigBad, store.Wrong, true, now)
+		require.Equal(t, i == maxRefusals-1, x.suspend, "refusal %d", i+1)
 	}
 	require.Zero(t, s.room(now))
 	for range 3 {
-		require.False(t, s.struck(signing.EnvJSON, store.Wrong, false, now).suspend, "it was decided")
+		require.False(t, s.count(signing.EnvJSON, store.Wrong, false, now).suspend, "it was decided")
 	}
 
-	require.Equal(t, maxStrikes, s.room(now.Add(time.Minute)))
-	next := s.struck(signing.SigBad, store.Wrong, true, now.Add(time.Minute))
+	require.Equal(t, maxRefusals, s.room(now.Add(time.Minute)))
+	next := s.count(signing.SigBad, store.Wrong, true, now.Add(time.Minute))
 	require.Equal(t, map[signing.Code]int{signing.EnvJSON: 3}, next.before)
-	require.Empty(t, s.struck(signing.SigBad, store.Wrong, true, now.Add(time.Minute)).before, "what a minute brought is told once")
-	require.Empty(t, s.settle(now.Add(2*time.Minute)), "all of it was told")
+	require.Empty(t, s.count(signing.SigBad, store.Wrong, true, now.Add(time.Minute)).before, "what a minute brought is told once")
+	require.Empty(t, s.takeUntold(now.Add(2*time.Minute)), "all of it was told")
 }
 
 func TestWhatAnHonestPeerMayHaveWeighsLess(t *testing.T) {
 	t.Parallel()
-	var s strikes
+	var s refusals
 	now := time.Unix(60*1000, 0)
 
 	for range 100_000 {
-		require.False(t, s.struck(signing.TimeExpired, store.None, false, now).suspend)
+		require.False(t, s.count(signing.TimeExpired, store.None, false, now).suspend)
 	}
 	for range maxStray - 1 {
-		require.False(t, s.struck(commands.ReUnknown, store.Stray, false, now).suspend)
+		require.False(t, s.count(commands.ReUnknown, store.Stray, false, now).suspend)
 	}
 
-	require.True(t, s.struck(commands.ReUnknown, store.Stray, false, now).suspend)
+	require.True(t, s.count(commands.ReUnknown, store.Stray, false, now).suspend)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -23,7 +24,7 @@ func (b *Board) reconcileAll(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-b.bell:
+		case <-b.wake:
 		case <-time.After(lookAgain):
 		}
 	}
@@ -118,7 +119,7 @@ func (b *Board) enforce(ctx context.Context, c store.Connection) error {
 			return fmt.Errorf("dropping the queues: %w", err)
 		}
 	default:
-		if x := b.Exchange(c.ID); x != nil && x.speaksLast() {
+		if x := b.Exchange(c.ID); x != nil && x.mayBeTold() {
 			return nil // the next look cuts
 		}
 		b.Server.Cut(c.ID)
@@ -192,13 +193,13 @@ func (b *Board) lastBeat(ctx context.Context, conn string) *store.Beat {
 	return beat
 }
 
-// lastWord is how long the end of a connection waits for its last message to be
+// lastMessageWait is how long the end of a connection waits for its last message to be
 // taken by the peer.
-const lastWord = 2 * time.Second
+const lastMessageWait = 2 * time.Second
 
-// SetState changes the state of a connection and makes it bite: the commit comes
-// first, and from then on no transaction accepts what the state forbids. A
-// connection that ends is told so with a signed last word before it is cut. When
+// SetState changes the state of a connection and puts it into effect: the commit
+// comes first, and from then on no transaction accepts what the state forbids. The
+// peer of a connection that ends is sent a signed "revoked" before it is cut. When
 // SetState returns nil, all of that has happened.
 func (b *Board) SetState(ctx context.Context, conn string, to store.ConnState, reason, actor string) (store.Connection, error) {
 	c, err := b.DB.SetConnectionState(ctx, conn, to, reason, actor, b.end)
@@ -208,7 +209,7 @@ func (b *Board) SetState(ctx context.Context, conn string, to store.ConnState, r
 	// The decision stands: what follows must happen even if the caller leaves.
 	ctx = context.WithoutCancel(ctx)
 	if c.State.Ended() {
-		b.sayGoodbye(ctx, c)
+		b.sendRevoked(ctx, c)
 		b.ended(ctx, c)
 	}
 	ctx, done := context.WithTimeout(ctx, 30*time.Second)
@@ -216,21 +217,21 @@ func (b *Board) SetState(ctx context.Context, conn string, to store.ConnState, r
 	return c, b.Await(ctx)
 }
 
-// sayGoodbye sends the last word over a link that is up. It is best effort: a peer
+// sendRevoked tells the peer over a link that is up that the connection has ended. It is best effort: a peer
 // that did not hear it is told when one of the sides dials again; see told.go.
-func (b *Board) sayGoodbye(ctx context.Context, c store.Connection) {
+func (b *Board) sendRevoked(ctx context.Context, c store.Connection) {
 	x := b.Exchange(c.ID)
 	if x == nil || x.way.link() == 0 || c.By == byPeer {
 		return
 	}
-	ctx, done := context.WithTimeout(ctx, lastWord)
+	ctx, done := context.WithTimeout(ctx, lastMessageWait)
 	defer done()
 	queue := x.ownQueue()
 	if err := x.Send(ctx, queue, Note{Body: &commands.Revoked{Reason: c.Reason}}); err != nil {
 		x.log.WarnContext(ctx, "the peer was not told that the connection has ended; it is told at the next dial", "err", err)
 		return
 	}
-	for x.way.waiting(ctx, queue) && transport.Pause(ctx, 10*time.Millisecond) {
+	for x.way.waiting(ctx, queue) && wait.For(ctx, 10*time.Millisecond) == nil {
 	}
 }
 

@@ -14,13 +14,13 @@ import (
 // the other's messages. Nothing is relayed before they agree. Where they do not,
 // one side was restored from a backup; see [store.DB.Compare] for how it goes on.
 
-// An accord is what both sides of a connection agree on.
-type accord struct {
+// An history is what both sides of a connection agree on.
+type history struct {
 	link    int64   // on which the histories agree; 0 for none
 	issued  int64   // when the peer said what made them agree, ms by its clock
 	differs string  // why they do not agree; "" while that is not known
 	ask     []int64 // messages of ours: what does the peer have under these numbers?
-	doubt   doubt   // of a peer that used a number twice
+	reuse   reuse   // of a peer that used a number twice
 	paging  bool    // one of the sides has more to recall
 	settled store.Settled
 	learnt  int   // tasks of which the peer has said what became of them
@@ -28,21 +28,21 @@ type accord struct {
 	toldOn  int64 // on this link
 }
 
-// doubtful reports whether one of the sides does not yet know that the histories
+// mustCompare reports whether one of the sides does not yet know that the histories
 // agree on link.
-func (x *Exchange) doubtful(link int64) bool {
+func (x *Exchange) mustCompare(link int64) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.accord.link != link || x.accord.doubt.number > 0 || x.beat == nil || !x.beat.Body.Connection.Agrees
+	return x.history.link != link || x.history.reuse.number > 0 || x.beat == nil || !x.beat.Body.Connection.Agrees
 }
 
 // sayHistory adds to a heartbeat what this side knows of the history, its digest
-// while one of the sides is in doubt.
+// while one of the sides must compare.
 func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.ConnectionView) {
-	whole := x.doubtful(link)
+	whole := x.mustCompare(link)
 	x.mu.Lock()
-	v.Agrees, v.Differs = link != 0 && x.accord.link == link, x.accord.differs
-	ask := x.accord.ask
+	v.Agrees, v.Differs = link != 0 && x.history.link == link, x.history.differs
+	ask := x.history.ask
 	var theirs *commands.Numbering
 	if x.beat != nil {
 		theirs = x.beat.Body.Connection.Numbers
@@ -55,8 +55,8 @@ func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.Conne
 	n.Ask = ask
 	v.Numbers = &n
 	x.mu.Lock()
-	x.accord.told, x.accord.toldOn = n.Stored.Through, link
-	x.accord.doubt.told = n.Digest != nil || n.Stored.Through == 0
+	x.history.told, x.history.toldOn = n.Stored.Through, link
+	x.history.reuse.told = n.Digest != nil || n.Stored.Through == 0
 	x.mu.Unlock()
 }
 
@@ -64,22 +64,22 @@ func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.Conne
 func (x *Exchange) compare(ctx context.Context, p *Peer, view commands.ConnectionView, link, issued int64) error {
 	theirs := *view.Numbers
 	x.mu.Lock()
-	if view.Agrees && x.accord.doubt.told {
-		x.accord.doubt.number, x.accord.doubt.told = 0, false
+	if view.Agrees && x.history.reuse.told {
+		x.history.reuse.number, x.history.reuse.told = 0, false
 	}
-	agreed, told := link != 0 && x.accord.link == link, int64(-1)
-	if x.accord.toldOn == link {
-		told = x.accord.told
+	agreed, told := link != 0 && x.history.link == link, int64(-1)
+	if x.history.toldOn == link {
+		told = x.history.told
 	}
 	x.mu.Unlock()
 	if err := x.recall(ctx, p, theirs.Recalled); err != nil {
 		return err
 	}
 	x.mu.Lock()
-	x.accord.paging = theirs.Recall > 0 || theirs.Recalled != nil && !theirs.Recalled.Done
+	x.history.paging = theirs.Recall > 0 || theirs.Recalled != nil && !theirs.Recalled.Done
 	x.mu.Unlock()
 	if agreed && view.Agrees && theirs.Recall == 0 {
-		return x.heed(x.board.DB.Confirm(ctx, p.ID, theirs.Stored))
+		return x.recompareIfRestored(x.board.DB.Confirm(ctx, p.ID, theirs.Stored))
 	}
 	found, err := x.board.DB.Compare(ctx, p.ID, theirs, told)
 	if err != nil {
@@ -88,7 +88,7 @@ func (x *Exchange) compare(ctx context.Context, p *Peer, view commands.Connectio
 	if found.Resend {
 		x.cursor.Rewind()
 	}
-	return x.conclude(ctx, p, found, link, issued)
+	return x.setAgreement(ctx, p, found, link, issued)
 }
 
 // recall takes in what the peer was told by this instance, which was restored
@@ -104,29 +104,29 @@ func (x *Exchange) recall(ctx context.Context, p *Peer, r *commands.Recalled) er
 		return err
 	}
 	x.mu.Lock()
-	x.accord.learnt += len(r.Tasks) + len(r.Orders)
+	x.history.learnt += len(r.Tasks) + len(r.Orders)
 	x.mu.Unlock()
 	x.log.InfoContext(ctx, "the peer has said what became of its work", "tasks", len(r.Tasks)+len(r.Orders), "done", r.Done)
 	return nil
 }
 
-// conclude remembers whether the histories agree on link, and says so once.
-func (x *Exchange) conclude(ctx context.Context, p *Peer, found store.Agreement, link, issued int64) error {
+// setAgreement remembers whether the histories agree on link, and says so once.
+func (x *Exchange) setAgreement(ctx context.Context, p *Peer, found store.Agreement, link, issued int64) error {
 	x.mu.Lock()
-	was := x.accord.differs
-	x.accord.ask = found.Ask
-	x.accord.settled.Add(found.Settled)
-	if x.accord.doubt.number > 0 && found.Agrees {
-		found.Agrees, found.Differs = false, x.accord.doubt.why()
+	was := x.history.differs
+	x.history.ask = found.Ask
+	x.history.settled.Add(found.Settled)
+	if x.history.reuse.number > 0 && found.Agrees {
+		found.Agrees, found.Differs = false, x.history.reuse.why()
 	}
 	if found.Agrees || found.Differs != "" {
-		x.accord.differs = found.Differs
+		x.history.differs = found.Differs
 	}
 	if found.Differs != "" {
-		x.accord.link = 0
+		x.history.link = 0
 	}
 	if found.Agrees && link != 0 {
-		x.accord.link, x.accord.issued = link, issued
+		x.history.link, x.history.issued = link, issued
 		x.tell()
 	}
 	x.mu.Unlock()
@@ -145,23 +145,23 @@ func (x *Exchange) conclude(ctx context.Context, p *Peer, found store.Agreement,
 // lost by that, because every heartbeat says it again.
 func (x *Exchange) confirmed(ctx context.Context, h signing.Header, n commands.Numbers) error {
 	x.mu.Lock()
-	old := x.accord.link == 0 || h.Iat < x.accord.issued
+	old := x.history.link == 0 || h.Iat < x.history.issued
 	x.mu.Unlock()
 	if old {
 		return nil
 	}
-	return x.heed(x.board.DB.Confirm(ctx, x.id, n))
+	return x.recompareIfRestored(x.board.DB.Confirm(ctx, x.id, n))
 }
 
-// heed makes the histories be compared anew when this side's database was
+// recompareIfRestored makes the histories be compared anew when this side's database was
 // restored while the link was up.
-func (x *Exchange) heed(err error) error {
+func (x *Exchange) recompareIfRestored(err error) error {
 	if !errors.Is(err, store.ErrRestored) {
 		return err
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.accord.link = 0
+	x.history.link = 0
 	x.tell()
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -41,7 +42,7 @@ func (b *Board) letAsk(c store.Connection) error {
 // it has ended, with the last word.
 func (b *Board) serveQuestions(ctx context.Context) error {
 	return b.Server.Questions(ctx, func(ctx context.Context, conn string, envelope []byte) []byte {
-		ctx, done := context.WithTimeout(ctx, lastWord)
+		ctx, done := context.WithTimeout(ctx, lastMessageWait)
 		defer done()
 		answer, err := b.answer(ctx, conn, envelope)
 		if err != nil {
@@ -83,7 +84,7 @@ func (x *Exchange) lastWordOf(ctx context.Context, p *Peer, envelope []byte) (*c
 		o.rejected = o.in.Refusal
 	}
 	if o.rejected != nil {
-		return nil, errors.Join(o.rejected, x.strike(ctx, p, []opening{o}))
+		return nil, errors.Join(o.rejected, x.countRejected(ctx, p, []opening{o}))
 	}
 	word, ok := o.in.Body.(*commands.Revoked)
 	if !ok {
@@ -100,7 +101,7 @@ func (b *Board) word(c store.Connection, body commands.Body) ([]byte, error) {
 
 // asks asks, while the link is refused, what has become of the connection.
 func (x *Exchange) asks(ctx context.Context, d dialled) error {
-	due, wait := time.Now(), askFirst
+	due, delay := time.Now(), askFirst
 	for ctx.Err() == nil {
 		changed := x.change()
 		if errors.Is(d.State().Cause, transport.ErrRefused) {
@@ -108,10 +109,10 @@ func (x *Exchange) asks(ctx context.Context, d dialled) error {
 				if err := x.ask(ctx, d); err != nil {
 					x.log.DebugContext(ctx, "asking what has become of the connection", "err", err)
 				}
-				due, wait = time.Now().Add(wait), min(2*wait, askMost)
+				due, delay = time.Now().Add(delay), min(2*delay, askMost)
 			}
 		} else if d.State().Up {
-			due, wait = time.Now(), askFirst
+			due, delay = time.Now(), askFirst
 		}
 		select {
 		case <-ctx.Done():
@@ -146,14 +147,14 @@ func (b *Board) tellEnd(ctx context.Context, c store.Connection) {
 	b.tellers.Go(func() {
 		defer done()
 		link := &transport.Link{Address: c.LinkURL, Pins: []string{c.LinkPin}, ID: c.ID, Seed: b.Keys.LinkSeed}
-		for wait := askFirst; ctx.Err() == nil; wait = min(2*wait, askMost) {
+		for delay := askFirst; ctx.Err() == nil; delay = min(2*delay, askMost) {
 			err := b.tellOnce(ctx, c, link)
 			if err == nil {
 				b.Log.InfoContext(ctx, "the peer knows that the connection has ended", "connection", c.Name)
 				return
 			}
 			b.Log.DebugContext(ctx, "telling that a connection has ended", "connection", c.Name, "err", err)
-			transport.Pause(ctx, wait)
+			_ = wait.For(ctx, delay)
 		}
 	})
 }

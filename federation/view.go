@@ -77,7 +77,7 @@ func (b *Board) Status(conn string) (Status, bool) {
 func (x *Exchange) describe(s *Status) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s.Exchanges, s.Beat, s.Differs = true, x.beat, x.accord.differs
+	s.Exchanges, s.Beat, s.Differs = true, x.beat, x.history.differs
 	s.Limited = time.Since(x.limited) < time.Minute
 	s.Linked, s.Since, s.Remote, s.Cause = x.way.state()
 }

@@ -124,10 +124,3 @@ func (w dialled) waiting(context.Context, string) bool { return false }
 
 // errClosing ends what runs for a connection whose state has changed.
 var errClosing = errors.New("the connection has changed")
-
-func ring(bell chan struct{}) {
-	select {
-	case bell <- struct{}{}:
-	default:
-	}
-}

@@ -33,9 +33,9 @@ func strangers(token, other join.Token) []func(exporter []byte) string {
 	}
 }
 
-// knock logs in as somebody who joins and returns what the hub said until it
+// joinLogin logs in as somebody who joins and returns what the hub said until it
 // closed the connection: no more work than it costs the hub.
-func knock(link string, joinID func(exporter []byte) string) string {
+func joinLogin(link string, joinID func(exporter []byte) string) string {
 	c, err := tls.Dial("tcp", link, &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, CurvePreferences: []tls.CurveID{tls.X25519}})
 	if err != nil {
 		return err.Error()
@@ -51,11 +51,11 @@ func knock(link string, joinID func(exporter []byte) string) string {
 	return string(said)
 }
 
-// However many knock without a token, they cost no place and a handful of rows,
-// and whoever holds a token joins meanwhile. SPAWNMESH_KNOCKS says how many.
+// However many log in without a token, they cost no place and a handful of rows,
+// and whoever holds a token joins meanwhile. SPAWNMESH_LOGINS says how many.
 func TestAFloodWithoutTokensKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
-	knocks := int64(scale.Of(t, "SPAWNMESH_KNOCKS", 1000))
+	logins := int64(scale.Of(t, "SPAWNMESH_LOGINS", 1000))
 	m := meshtest.Start(t)
 	n, proxy := m.Newcomer(t, "attic"), meshtest.NewProxy(t, m.Hub.Link)
 	own := m.Token(t, "attic", n.Proxy)
@@ -68,13 +68,13 @@ func TestAFloodWithoutTokensKeepsNobodyOut(t *testing.T) {
 		flood.Go(func() {
 			for {
 				i := next.Add(1)
-				if i == knocks/2 {
+				if i == logins/2 {
 					close(half)
 				}
-				if i > knocks && closed(joined) {
+				if i > logins && closed(joined) {
 					return // not before the one who holds a token is in
 				}
-				said := knock(m.Hub.Link, who[i%int64(len(who))])
+				said := joinLogin(m.Hub.Link, who[i%int64(len(who))])
 				if strings.Contains(said, "Authorization Violation") {
 					refused.Add(1)
 				} else if strings.Contains(said, "PONG") {

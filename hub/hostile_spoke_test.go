@@ -323,10 +323,10 @@ func TestRepeatedReports(t *testing.T) {
 
 		for range 5 {
 			a.Send(t, commands.QueueEvents, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Envelope)
-			meshtest.Await(t, "the doubt", func() bool {
+			meshtest.Await(t, "the comparison", func() bool {
 				return m.View(t, "thief").Differs == "the peer used number 777777 twice; it is asked to compare"
 			})
-			agree() // it has not heard of the doubt yet
+			agree() // it has not heard of the reuse yet
 			require.NotEmpty(t, m.View(t, "thief").Differs)
 			agree()
 			require.Empty(t, m.View(t, "thief").Differs)
@@ -350,7 +350,7 @@ func TestRepeatedReports(t *testing.T) {
 		require.Equal(t, store.Active, m.View(t, "thief").State)
 		for range 5 { // they are counted anew
 			a.Send(t, commands.QueueEvents, a.Seal(t, &commands.Accepted{Task: more.Task, State: commands.Queued}, more.Re, seven).Envelope)
-			meshtest.Await(t, "the doubt", func() bool { return m.View(t, "thief").Differs != "" })
+			meshtest.Await(t, "the comparison", func() bool { return m.View(t, "thief").Differs != "" })
 			agree()
 			agree()
 		}
@@ -365,14 +365,14 @@ func TestASpokeHasSomethingElseUnderANumber(t *testing.T) {
 	m := meshtest.Start(t)
 	a := m.Attack(t, "attic")
 	kept, unlike := a.Order(t, m), a.Order(t, m)
-	doubt := func(held ...commands.Held) {
+	reuse := func(held ...commands.Held) {
 		a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x", Connection: commands.ConnectionView{State: "active",
 			Numbers: &commands.Numbering{Stored: commands.Numbers{Through: 2}, Held: held,
 				Digest: &commands.History{From: 1, Until: time.Now().UnixMilli(), SHA256: strings.Repeat("ab", 32)}}}}, nil, nil).Envelope)
 	}
 
-	doubt()
-	doubt(commands.Held{Seq: 1, SHA256: kept.Re.SHA256}, commands.Held{Seq: 2, SHA256: strings.Repeat("cd", 32)})
+	reuse()
+	reuse(commands.Held{Seq: 1, SHA256: kept.Re.SHA256}, commands.Held{Seq: 2, SHA256: strings.Repeat("cd", 32)})
 
 	base := m.Hub.Count(t, `SELECT base FROM sequences`)
 	require.Positive(t, base)

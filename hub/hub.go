@@ -25,6 +25,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/hub/output"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -60,7 +61,7 @@ func (h *Hub) Open(b *federation.Board) error {
 	}
 	h.pin = transport.Pin(cert)
 	h.join.start()
-	h.watch.byTask = map[string]map[chan struct{}]bool{}
+	h.watch.byTask = map[string]map[wait.Signal]bool{}
 	h.orders = store.NewGroup(h.orderAll)
 	h.output = &output.Store{DB: h.DB, Dir: filepath.Join(h.Dir, "logs"), Bounds: h.Output, Log: h.Log}
 	h.server = &transport.Hub{Listen: h.Listen, Dir: filepath.Join(h.Dir, "nats"), Certificate: cert, Log: h.Log,

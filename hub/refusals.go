@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -27,11 +28,11 @@ type refusal struct {
 // manyRefusals stands for what exceeds maxRefusals.
 var manyRefusals = refusal{code: "JOIN_REFUSED", why: "joins were refused for too many different reasons to keep each"}
 
-// refusals keeps the audit short, whoever knocks and however often: the first
+// refusals keeps the audit short, whoever logs in and however often: the first
 // refusal of its kind is a row at once; the later ones of the same minute become
 // one row at its end.
 type refusals struct {
-	news chan struct{}
+	news wait.Signal
 
 	mu    sync.Mutex // guards kinds
 	kinds map[refusal]*tally
@@ -45,7 +46,7 @@ type tally struct {
 }
 
 func (r *refusals) start() {
-	r.news, r.kinds = make(chan struct{}, 1), map[refusal]*tally{}
+	r.news, r.kinds = wait.NewSignal(), map[refusal]*tally{}
 }
 
 // note counts a refusal. It waits for nothing.
@@ -60,7 +61,7 @@ func (r *refusals) note(kind refusal, now time.Time) {
 		return
 	}
 	r.kinds[kind] = &tally{since: now}
-	ring(r.news)
+	r.news.Send()
 }
 
 // due returns the rows to write now; at the end, also those of minutes that are

@@ -1,29 +1,33 @@
 package hub
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/spawnmesh/spawnmesh/internal/wait"
+)
 
 // watchers wake callers who wait for news of a task. A wake-up may be for
 // nothing; the database is looked at again each time.
 type watchers struct {
 	mu     sync.Mutex // guards byTask
-	byTask map[string]map[chan struct{}]bool
+	byTask map[string]map[wait.Signal]bool
 }
 
-func (w *watchers) add(task string) chan struct{} {
+func (w *watchers) add(task string) wait.Signal {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	bell := make(chan struct{}, 1)
+	news := wait.NewSignal()
 	if w.byTask[task] == nil {
-		w.byTask[task] = map[chan struct{}]bool{}
+		w.byTask[task] = map[wait.Signal]bool{}
 	}
-	w.byTask[task][bell] = true
-	return bell
+	w.byTask[task][news] = true
+	return news
 }
 
-func (w *watchers) remove(task string, bell chan struct{}) {
+func (w *watchers) remove(task string, news wait.Signal) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.byTask[task], bell)
+	delete(w.byTask[task], news)
 	if len(w.byTask[task]) == 0 {
 		delete(w.byTask, task)
 	}
@@ -33,8 +37,8 @@ func (w *watchers) notify(tasks []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, task := range tasks {
-		for bell := range w.byTask[task] {
-			ring(bell)
+		for news := range w.byTask[task] {
+			news.Send()
 		}
 	}
 }
@@ -43,16 +47,9 @@ func (w *watchers) notify(tasks []string) {
 func (w *watchers) notifyAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, bells := range w.byTask {
-		for bell := range bells {
-			ring(bell)
+	for _, waiting := range w.byTask {
+		for news := range waiting {
+			news.Send()
 		}
-	}
-}
-
-func ring(bell chan struct{}) {
-	select {
-	case bell <- struct{}{}:
-	default:
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"syscall"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/spawnmesh/spawnmesh/internal/fsync"
 )
 
 // Keys are the private keys of one instance. They are four different keys on
@@ -89,7 +91,7 @@ func CreateKeys(dir string) (Keys, error) {
 	if err := os.Rename(tmp, dir); err != nil {
 		return Keys{}, fmt.Errorf("putting the key directory in place: %w", err)
 	}
-	if err := syncDir(filepath.Dir(dir)); err != nil {
+	if err := fsync.Dir(filepath.Dir(dir)); err != nil {
 		return Keys{}, err
 	}
 	return LoadKeys(dir)
@@ -256,13 +258,4 @@ func parseIdentity(content []byte) (seed []byte, why string) {
 		return nil, "does not hold an Ed25519 key"
 	}
 	return priv.Seed(), ""
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("opening %s to sync it: %w", path, err)
-	}
-	defer d.Close()
-	return d.Sync()
 }

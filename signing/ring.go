@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/spawnmesh/spawnmesh/internal/fsync"
 )
 
 // A Ring finds the signing keys of one instance by their ids. Which of them signs
@@ -74,7 +76,7 @@ func (r *Ring) Make() (*Signer, error) {
 	if err := os.Rename(tmp, path); err != nil {
 		return nil, fmt.Errorf("putting key file %s in place: %w", path, err)
 	}
-	if err := syncDir(r.dir); err != nil {
+	if err := fsync.Dir(r.dir); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
@@ -108,7 +110,7 @@ func (r *Ring) Settle(current KeyID, gone []KeyID) error {
 			return fmt.Errorf("removing an old signing key: %w", err)
 		}
 	}
-	return syncDir(r.dir)
+	return fsync.Dir(r.dir)
 }
 
 // path is where a key that is not the first one is kept.

@@ -116,7 +116,7 @@ type GrantChange struct {
 // SetGrant changes what the hub of a connection may ask for here.
 func (s *Spoke) SetGrant(ctx context.Context, conn string, change GrantChange, actor string) (store.GrantTerms, error) {
 	g, err := s.DB.SetGrant(context.WithoutCancel(ctx), conn, actor, change.apply)
-	ring(s.work) // more may be started now
+	s.work.Send() // more may be started now
 	return g, err
 }
 

@@ -47,7 +47,7 @@ func (s *Spoke) judge(m *store.Incoming) *commands.Refused {
 
 // taken logs what became of orders, ends what was killed, and wakes the claimer.
 func (s *Spoke) taken(batch []*store.Incoming) {
-	ring(s.work)
+	s.work.Send()
 	for _, m := range batch {
 		hub := ""
 		if c, known := s.board.Status(m.Conn); known {

@@ -250,7 +250,7 @@ func TestRepeatedCommands(t *testing.T) {
 
 		r.Send(t, commands.QueueRun, second.Envelope)
 
-		meshtest.Await(t, "the doubt", func() bool {
+		meshtest.Await(t, "the comparison", func() bool {
 			var v spoke.HubView
 			r.Spoke.Do(t, "GET", "/v1/connections/lab", nil, &v)
 			return v.Differs == "the peer used number 777777 twice; it is asked to compare"

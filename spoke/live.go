@@ -18,7 +18,7 @@ type run struct {
 	asked  backlog.Asked
 	asker  string // the connection that asked for it
 	state  commands.State
-	begun  bool              // its agent had started: it is taken over, and lost where nothing of it is left
+	begun  bool              // an earlier process had started its agent: that one is adopted; when nothing of it is found, the attempt is lost
 	bootID string            // run of the kernel that its agent was started in; "" = not known
 	agent  *supervisor.Agent // nil until started
 	kills  chan backlog.KillRun

@@ -54,7 +54,7 @@ func (s *Spoke) ReloadPolicy(ctx context.Context, actor string) (policy.Change, 
 		return change, s.auditPolicy(ctx, actor, r, change)
 	}
 	s.Log.InfoContext(ctx, "policy reloaded", "policy", change.Policy, "was", change.Was)
-	ring(s.work) // tasks may wait for a capability that is here now
+	s.work.Send() // tasks may wait for a capability that is here now
 	return change, s.auditPolicy(ctx, actor, nil, change)
 }
 

@@ -24,7 +24,7 @@ import (
 // in the database before its shim starts, so a restarted spoke looks for it; the
 // shim holds its lock before the agent starts, so what it finds is certain.
 func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
-	defer ring(s.work)
+	defer s.work.Send()
 	defer s.leaveOrRemove(r)
 	rules := s.Policy.Now() // the same from here to the start
 	if refused, ok := judgeAgain(rules, r); !ok {
@@ -66,7 +66,7 @@ func (s *Spoke) runNothing(ctx context.Context, r *run) {
 // takeOver follows an attempt that an earlier process started, or records what
 // became of it.
 func (s *Spoke) takeOver(ctx context.Context, r *run) {
-	defer ring(s.work)
+	defer s.work.Send()
 	defer s.leaveOrRemove(r)
 	recallPolicy(r)
 	r.before = true
@@ -210,8 +210,8 @@ func (s *Spoke) kill(ctx context.Context, r *run, agent *supervisor.Agent, reaso
 
 // ended records an attempt's end with what its supervisor saw.
 func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
-	if x.Doubt != nil {
-		s.Log.WarnContext(ctx, "the files of an attempt were changed", "id", r.fence.Task, "attempt", r.fence.Attempt, "what", x.Doubt)
+	if x.Damage != nil {
+		s.Log.WarnContext(ctx, "the files of an attempt were changed", "id", r.fence.Task, "attempt", r.fence.Attempt, "what", x.Damage)
 	}
 	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal, Limits: plain(x.Limited(), 1000)},
 		Stdout: describeOutput(r.dir, supervisor.Stdout, x.Stdout), Stderr: describeOutput(r.dir, supervisor.Stderr, x.Stderr)}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/output"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
@@ -69,8 +70,8 @@ type Spoke struct {
 	bootID   string
 	live     live
 	progress *store.Group[backlog.Progress, bool]
-	work     chan struct{} // rung when tasks may have become claimable or a slot free
-	queued   atomic.Int64  // tasks that wait to be claimed, as last counted
+	work     wait.Signal  // sent when tasks may have become claimable or a slot free
+	queued   atomic.Int64 // tasks that wait to be claimed, as last counted
 	attempts sync.WaitGroup
 	working  atomic.Bool // Run has begun
 	full     bool        // the disk has less than Reserve, and that was logged; of the goroutine that claims
@@ -92,7 +93,7 @@ func (s *Spoke) Open(b *federation.Board) {
 	if s.Reserve == 0 {
 		s.Reserve = Reserve
 	}
-	s.work = make(chan struct{}, 1)
+	s.work = wait.NewSignal()
 	s.live.byTask = map[string]*run{}
 	s.backlog = backlog.Open(s.DB, Answer)
 	s.progress = store.NewGroup(s.backlog.Record)
@@ -182,13 +183,6 @@ func (s *Spoke) workEnded(ctx context.Context, c store.Connection) {
 	}
 	if err := s.output.Forget(ctx, c.ID); err != nil {
 		s.Log.WarnContext(ctx, "forgetting the output for an ended connection; the next start does", "connection", c.Name, "err", err)
-	}
-}
-
-func ring(bell chan struct{}) {
-	select {
-	case bell <- struct{}{}:
-	default:
 	}
 }
 

@@ -53,7 +53,7 @@ func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
 		return time.Second
 	}
 	if swept.Promoted+swept.Limits > 0 || swept.Reclaimed > 0 {
-		ring(s.work)
+		s.work.Send()
 	}
 	if swept.Expired > 0 || swept.Reclaimed > 0 || swept.Limits > 0 {
 		s.board.Wake()

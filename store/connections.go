@@ -96,7 +96,7 @@ func (db *DB) AddConnection(ctx context.Context, n NewConnection) (Connection, e
 
 func findInvited(ctx context.Context, tx *Tx, n NewConnection) (Connection, error) {
 	rows, err := tx.Query(ctx, `SELECT `+connectionColumns+` FROM connections
-		WHERE peer = $1 AND link_key = $2 AND (id = $3::uuid OR invite = nullif($4, '')::uuid) AND state NOT IN ('revoked', 'rejected')`,
+		WHERE peer = $1 AND link_key = $2 AND (id = $3::uuid OR invite = nullif($4, '')::uuid) AND NOT has_ended(state)`,
 		n.Peer, n.LinkKey, n.ID, n.Invite)
 	if err != nil {
 		return Connection{}, err
@@ -139,7 +139,7 @@ func insertConnection(ctx context.Context, tx *Tx, n NewConnection) (Connection,
 func checkLinkKey(ctx context.Context, tx *Tx, c Connection) error {
 	var holder string
 	err := tx.QueryRow(ctx, `SELECT peer_name FROM connections
-		WHERE link_key = $1 AND peer <> $2 AND authority = 'commands' AND state NOT IN ('revoked', 'rejected') LIMIT 1`, c.LinkKey, c.Peer).Scan(&holder)
+		WHERE link_key = $1 AND peer <> $2 AND authority = 'commands' AND NOT has_ended(state) LIMIT 1`, c.LinkKey, c.Peer).Scan(&holder)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}

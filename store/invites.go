@@ -30,7 +30,7 @@ type Invite struct {
 func (db *DB) AddInvite(ctx context.Context, v Invite) (expires time.Time, err error) {
 	err = db.Tx(ctx, "inviting "+v.Name, func(ctx context.Context, tx *Tx) error {
 		var taken bool
-		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM connections WHERE peer_name = $1 AND state NOT IN ('revoked', 'rejected'))`,
+		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM connections WHERE peer_name = $1 AND NOT has_ended(state))`,
 			v.Name).Scan(&taken); err != nil {
 			return err
 		}

@@ -143,7 +143,7 @@ func (db *DB) removeKeys(ctx context.Context) error {
 	var gone []signing.KeyID
 	err := db.Read(ctx, "looking for keys that nothing needs", func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, `SELECT k.kid, ARRAY(SELECT o.kid FROM own_keys o WHERE o.retired_at IS NOT NULL AND o.removed_at IS NULL AND NOT EXISTS (
-				SELECT FROM sequences s JOIN connections c ON c.id = s.conn WHERE s.kid = o.kid AND c.state NOT IN ('revoked', 'rejected')))
+				SELECT FROM sequences s JOIN connections c ON c.id = s.conn WHERE s.kid = o.kid AND NOT has_ended(c.state)))
 			FROM own_keys k WHERE k.retired_at IS NULL`).Scan(&current, &gone)
 	})
 	if err != nil || len(gone) == 0 {

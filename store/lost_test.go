@@ -103,18 +103,18 @@ var writing = map[string]func(s scene) storetest.Act{
 			return s.DB.Compare(ctx, s.Conn.ID, commands.Numbering{Stored: commands.Numbers{Through: 1000}}, 0)
 		}
 	},
-	"DB.BeginLife": func(s scene) storetest.Act {
+	"DB.BeginIncarnation": func(s scene) storetest.Act {
 		s.met(store.Obeys)
-		_, err := s.DB.BeginLife(s.Context(), "", "the first one")
+		_, err := s.DB.BeginIncarnation(s.Context(), "", "the first one")
 		require.NoError(s, err)
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			return s.DB.BeginLife(ctx, "another one", "the next one")
+			return s.DB.BeginIncarnation(ctx, "another one", "the next one")
 		}
 	},
-	"DB.MeetIncarnation": func(s scene) storetest.Act {
+	"DB.NoteIncarnation": func(s scene) storetest.Act {
 		s.met(store.Obeys)
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			return s.DB.MeetIncarnation(ctx, s.Conn.ID, "a life")
+			return s.DB.NoteIncarnation(ctx, s.Conn.ID, "a life")
 		}
 	},
 	"DB.Recall": func(s scene) storetest.Act {

@@ -96,7 +96,7 @@ func gaps(n commands.Numbers) string {
 
 // LastNumbers returns the last number given to a message of each living connection.
 func (db *DB) LastNumbers(ctx context.Context) (map[string]int64, error) {
-	rows, err := db.pool.Query(ctx, `SELECT s.conn::text, s.last FROM sequences s JOIN connections c ON c.id = s.conn WHERE c.state NOT IN ('revoked', 'rejected')`)
+	rows, err := db.pool.Query(ctx, `SELECT s.conn::text, s.last FROM sequences s JOIN connections c ON c.id = s.conn WHERE NOT has_ended(c.state)`)
 	if err != nil {
 		return nil, fmt.Errorf("reading the numbers of connections: %w", err)
 	}

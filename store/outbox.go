@@ -44,8 +44,10 @@ func (tx *Tx) Send(m Draft) (id string) {
 }
 
 // SendNow numbers and signs messages at once, for callers that keep what was
-// signed. From here on the transaction may lock nothing that others lock before
-// a sequence. The messages are stored at its end.
+// signed. It locks the row of the connection in sequences until the end of the
+// transaction. That lock comes last in the lock order: after SendNow the transaction
+// must not lock rows that other transactions lock before they send, or both deadlock.
+// The messages are stored at its end.
 func (tx *Tx) SendNow(ctx context.Context, list ...Draft) ([]signing.Sealed, error) {
 	for i := range list {
 		list[i].id = uuid.Must(uuid.NewV7()).String()
@@ -78,7 +80,7 @@ func (tx *Tx) seal(ctx context.Context, b *pgx.Batch, drafts []Draft) ([]signing
 		n := &numbered{}
 		next[conn] = n
 		b.Queue(`UPDATE sequences s SET last = s.last + $2 FROM connections c
-			WHERE s.conn = $1 AND c.id = s.conn AND c.state NOT IN ('revoked', 'rejected') RETURNING s.last - $2 + 1, c.peer, c.epoch, clock_timestamp(), s.kid`,
+			WHERE s.conn = $1 AND c.id = s.conn AND NOT has_ended(c.state) RETURNING s.last - $2 + 1, c.peer, c.epoch, clock_timestamp(), s.kid`,
 			conn, count[conn]).QueryRow(func(row pgx.Row) error {
 			err := row.Scan(&n.first, &n.peer, &n.epoch, &n.now, &n.kid)
 			if errors.Is(err, pgx.ErrNoRows) {

@@ -307,5 +307,5 @@ const ownKeyViews = `SELECT k.kid, CASE WHEN k.revoked_at IS NOT NULL THEN 'revo
 		WHEN k.removed_at IS NULL OR k.retired_at + k.verifies > clock_timestamp() THEN 'old' ELSE 'ended' END,
 	k.made_at, k.retired_at, CASE WHEN k.revoked_at IS NULL THEN k.retired_at + k.verifies END, k.revoked_at, k.reason,
 	ARRAY(SELECT c.peer_name FROM sequences s JOIN connections c ON c.id = s.conn
-		WHERE s.kid = k.kid AND c.state NOT IN ('revoked', 'rejected') ORDER BY c.peer_name)
+		WHERE s.kid = k.kid AND NOT has_ended(c.state) ORDER BY c.peer_name)
 	FROM own_keys k ORDER BY k.made_at DESC`

@@ -150,5 +150,5 @@ type PeerKeyView struct {
 const peerKeyViews = `SELECT c.peer_name, k.kid, k.use,
 		CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked' WHEN k.not_after < clock_timestamp() THEN 'ended' ELSE 'valid' END,
 		k.not_before, CASE WHEN k.not_after < 'infinity' THEN k.not_after END, k.revoked_at
-	FROM keys k JOIN connections c ON c.id = k.conn WHERE k.use <> 'sealing' AND c.state NOT IN ('revoked', 'rejected')
+	FROM keys k JOIN connections c ON c.id = k.conn WHERE k.use <> 'sealing' AND NOT has_ended(c.state)
 	ORDER BY c.peer_name, k.use, k.not_before DESC`

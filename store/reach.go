@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 )
 
 // ErrAddress says that the address of a database has another form than one.
@@ -23,7 +25,7 @@ func Reach(ctx context.Context, address string, patience time.Duration, waits fu
 	ctx, done := context.WithTimeout(ctx, patience)
 	defer done()
 	for next := 10 * time.Millisecond; ; next = min(2*next, 500*time.Millisecond) {
-		err := knock(ctx, pc)
+		err := connectOnce(ctx, pc)
 		if err == nil || !transient(err) || ctx.Err() != nil {
 			return err
 		}
@@ -31,13 +33,13 @@ func Reach(ctx context.Context, address string, patience time.Duration, waits fu
 			waits(err)
 			waits = nil
 		}
-		if pause(ctx, next) != nil {
+		if wait.For(ctx, next) != nil {
 			return err
 		}
 	}
 }
 
-func knock(ctx context.Context, pc *pgx.ConnConfig) error {
+func connectOnce(ctx context.Context, pc *pgx.ConnConfig) error {
 	conn, err := pgx.ConnectConfig(ctx, pc)
 	if err != nil {
 		return err

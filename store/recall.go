@@ -117,7 +117,7 @@ func (db *DB) Recall(ctx context.Context, conn string, r *commands.Recalled, act
 			return err
 		}
 		var from int64
-		err := tx.QueryRow(ctx, `SELECT CASE WHEN c.state IN ('revoked', 'rejected') THEN 0 ELSE s.recall_from END
+		err := tx.QueryRow(ctx, `SELECT CASE WHEN has_ended(c.state) THEN 0 ELSE s.recall_from END
 			FROM sequences s JOIN connections c ON c.id = s.conn WHERE s.conn = $1`, conn).Scan(&from)
 		if err != nil || from == 0 || from != r.From {
 			return err

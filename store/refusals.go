@@ -24,7 +24,7 @@ const (
 )
 
 // mishaps are the refusals of messages that were in order when they were signed.
-// That a number comes twice is judged by itself, as doubt about the histories.
+// That a number comes twice is judged by itself, by comparing the histories.
 var mishaps = []signing.Code{signing.TimeFuture, signing.TimeExpired, signing.KeyRevoked, signing.KeyWindow, signing.EpochStale, signing.ConnState, signing.ConnUnknown,
 	signing.KeySetVersion, signing.SeqReuse}
 

@@ -41,7 +41,7 @@ var Kinds = []Kind{
 					SELECT seq, exp FROM outbox WHERE conn = c.id AND closed_at IS NOT NULL AND recent.first < recent.seq ORDER BY seq DESC LIMIT 2000) AS x
 			) AS newest, LATERAL (
 				SELECT ctid FROM outbox WHERE conn = c.id AND seq < recent.seq AND closed_at < clock_timestamp() - $1::interval
-					AND (exp < clock_timestamp() - interval '1 day' OR c.state IN ('revoked', 'rejected') OR newest.n = 2000 AND seq < newest.seq AND exp <= newest.exp)
+					AND (exp < clock_timestamp() - interval '1 day' OR has_ended(c.state) OR newest.n = 2000 AND seq < newest.seq AND exp <= newest.exp)
 				ORDER BY seq LIMIT $2
 			) AS o`)},
 	{Name: "mirrors", Since: "the agent ended", Default: 30 * day, Least: time.Hour, tables: []string{"mirrors"},
@@ -61,7 +61,7 @@ var Kinds = []Kind{
 	{Name: "invites", Since: "it expired", Default: 30 * day, Least: inboxMargin, tables: []string{"invites"},
 		prune: removing("invites", `SELECT ctid FROM invites WHERE expires_at < clock_timestamp() - $1::interval`)},
 	{Name: "connections", Since: "it ended: its heartbeats", Default: day, Least: time.Hour, tables: []string{"heartbeats", "serving"},
-		prune: `WITH old AS (SELECT id FROM connections WHERE state IN ('revoked', 'rejected') AND state_at < clock_timestamp() - $1::interval),
+		prune: `WITH old AS (SELECT id FROM connections WHERE has_ended(state) AND state_at < clock_timestamp() - $1::interval),
 			served AS (DELETE FROM serving WHERE conn IN (SELECT id FROM old)),
 			beats AS (DELETE FROM heartbeats WHERE conn IN (SELECT id FROM old) AND $2 > 0 RETURNING 1)
 			SELECT count(*) FROM beats`},

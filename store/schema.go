@@ -40,7 +40,7 @@ func Prepare(ctx context.Context, address string) error {
 		return fmt.Errorf("making the database roles spawnmesh_engine and spawnmesh_app; let an administrator run: "+
 			"CREATE ROLE spawnmesh_engine NOLOGIN; CREATE ROLE spawnmesh_app NOLOGIN; GRANT spawnmesh_engine, spawnmesh_app TO %s: %w", pgx.Identifier{pc.ConnConfig.User}.Sanitize(), err)
 	}
-	if err := closeDoor(ctx, db); err != nil {
+	if err := closeToPublic(ctx, db); err != nil {
 		return err
 	}
 	if err := migrateUp(ctx, db, migrations(), failures); err != nil {
@@ -49,10 +49,10 @@ func Prepare(ctx context.Context, address string) error {
 	return nil
 }
 
-// closeDoor lets nobody into the database whom its owner did not name. The roles
+// closeToPublic lets nobody into the database whom its owner did not name. The roles
 // that may touch the tables belong to the whole server: another instance's user
 // may act as them too, so it must not get in.
-func closeDoor(ctx context.Context, db *sql.DB) error {
+func closeToPublic(ctx context.Context, db *sql.DB) error {
 	var open bool
 	var name, user string
 	const ask = `SELECT has_database_privilege('public', current_database(), 'CONNECT'), quote_ident(current_database()), quote_ident(current_user)`

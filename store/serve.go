@@ -30,7 +30,7 @@ func (db *DB) Serve(ctx context.Context, process string) ([]Served, error) {
 	err := db.Tx(ctx, "serving connections", func(ctx context.Context, tx *Tx) error {
 		list = nil
 		rows, err := tx.Query(ctx, `SELECT c.id::text, c.peer, c.peer_name, c.authority, c.state, c.state_reason, c.state_by, c.state_at, c.epoch, c.link_key, c.link_url, c.link_pin, c.created_at, coalesce(s.process = $1 AND s.until > clock_timestamp() + $2::interval / 2, false),
-				c.state NOT IN ('revoked', 'rejected') AND (s.until IS NULL OR s.until <= clock_timestamp() OR s.process = $1), coalesce(g.wsp, ''), n.kid
+				NOT has_ended(c.state) AND (s.until IS NULL OR s.until <= clock_timestamp() OR s.process = $1), coalesce(g.wsp, ''), n.kid
 			FROM connections c JOIN sequences n ON n.conn = c.id LEFT JOIN serving s ON s.conn = c.id LEFT JOIN grants g ON g.conn = c.id ORDER BY c.created_at, c.id`, process, servingLease)
 		if err != nil {
 			return err
@@ -90,7 +90,7 @@ func (db *DB) verifiers(ctx context.Context, tx *Tx, list []Served) error {
 		at[s.ID] = &list[i].Verifying
 	}
 	rows, err := tx.Query(ctx, `SELECT `+verifyingColumns+` FROM keys k JOIN connections c ON c.id = k.conn
-		WHERE k.use <> 'sealing' AND c.state NOT IN ('revoked', 'rejected')`)
+		WHERE k.use <> 'sealing' AND NOT has_ended(c.state)`)
 	if err != nil {
 		return fmt.Errorf("reading the keys of connections: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 )
 
@@ -134,7 +135,7 @@ func (db *DB) retry(ctx context.Context, fn func(context.Context) error) error {
 		if err == nil || !transient(err) || ctx.Err() != nil || time.Now().After(until) {
 			return full(err)
 		}
-		if pause(ctx, next) != nil {
+		if wait.For(ctx, next) != nil {
 			return full(err)
 		}
 		next = min(2*next, 500*time.Millisecond)
@@ -144,16 +145,6 @@ func (db *DB) retry(ctx context.Context, fn func(context.Context) error) error {
 // ErrRaced says that somebody else holds what a transaction needs at this moment,
 // which must not wait for it: the transaction begins anew.
 var ErrRaced = errors.New("somebody else changes the same rows at this moment")
-
-// pause waits for d, or returns the error of ctx when that ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}
 
 // transient reports whether err is an outage or a lost race, after which the
 // same work may succeed.

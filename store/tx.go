@@ -47,13 +47,13 @@ func (db *DB) Tx(ctx context.Context, doing string, fn func(ctx context.Context,
 // TxIn is Tx in one workspace: the database itself keeps what belongs to other
 // workspaces out of sight.
 func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx context.Context, tx *Tx) error) error {
-	var doubt *inDoubt
+	var unknown *unknownCommit
 	err := db.retry(ctx, func(ctx context.Context) error {
-		if doubt != nil {
-			if happened, err := db.settle(ctx, *doubt); err != nil || happened {
+		if unknown != nil {
+			if happened, err := db.resolveCommit(ctx, *unknown); err != nil || happened {
 				return err
 			}
-			doubt = nil
+			unknown = nil
 		}
 		conn, err := db.pool.Acquire(ctx)
 		if err != nil {
@@ -65,7 +65,7 @@ func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx con
 			err = tx.commit(ctx)
 		}
 		if tx.ending && !tx.committed && !answered(err) {
-			doubt = &inDoubt{sessionOf(conn.Conn()), tx.mark}
+			unknown = &unknownCommit{sessionOf(conn.Conn()), tx.mark}
 		}
 		return tx.end(ctx, err)
 	})
@@ -73,7 +73,7 @@ func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx con
 	case err == nil:
 		crash.Point("after " + doing)
 		return nil
-	case doubt != nil:
+	case unknown != nil:
 		return fmt.Errorf("%s: the database did not answer the commit, so it may have happened: %w", doing, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
@@ -265,7 +265,7 @@ func (r firstRow) Scan(dest ...any) error {
 	return r.rows.Err()
 }
 
-// end rolls back what was not committed. A connection in doubt is given up.
+// end rolls back what was not committed. A connection whose commit is unknown is given up.
 func (tx *Tx) end(ctx context.Context, err error) error {
 	if tx.conn.Conn().PgConn().TxStatus() != 'I' && !tx.conn.Conn().IsClosed() {
 		if _, again := tx.conn.Exec(context.WithoutCancel(ctx), "rollback"); again != nil {

@@ -47,7 +47,7 @@ func TestRandomKills(t *testing.T) {
 	for i := range spawns {
 		next <- i
 		if kills > 0 && (i+1)%max(1, spawns/(kills+1)) == 0 && chaos.done < kills {
-			require.NoError(t, chaos.strike(ctx, t))
+			require.NoError(t, chaos.injectFault(ctx, t))
 		}
 	}
 	close(next)
@@ -90,7 +90,7 @@ func newChaos(m *fleet.Mesh, seed uint64) *chaos {
 	return &chaos{m: m, rand: rand.New(rand.NewPCG(seed, seed))}
 }
 
-func (c *chaos) strike(ctx context.Context, t *testing.T) error {
+func (c *chaos) injectFault(ctx context.Context, t *testing.T) error {
 	victim := c.m.Hub
 	if c.rand.IntN(2) == 0 {
 		victim = c.m.Spokes["attic"]
@@ -100,7 +100,7 @@ func (c *chaos) strike(ctx context.Context, t *testing.T) error {
 		c.victims = append(c.victims, victim.Name+"'s postgres")
 		raw, err := os.ReadFile(filepath.Join(victim.Dir, "pg", "postmaster.pid"))
 		if err != nil {
-			return nil // it is being restarted from the last strike
+			return nil // it is being restarted from the last fault
 		}
 		line, _, _ := strings.Cut(string(raw), "\n")
 		pid, err := strconv.Atoi(line)

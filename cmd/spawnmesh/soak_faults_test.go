@@ -16,9 +16,9 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 )
 
-// strike lets one fault happen and ends it, except that a suspended connection
+// injectFault lets one fault happen and ends it, except that a suspended connection
 // may stay so for the next one.
-func (s *soak) strike() {
+func (s *soak) injectFault() {
 	s.t.Helper()
 	faults := []func(){s.cut, s.swallow, s.kill, s.kill, s.killDatabase, s.restart, s.freeze, s.backup, s.restore, s.restore, s.suspend, s.leave, s.flood, s.outage}
 	faults[s.rand.IntN(len(faults))]()
@@ -164,17 +164,17 @@ func (s *soak) rejoin(l *soakLink) {
 	delete(s.backups, l.hub.Hub)
 }
 
-// flood knocks at a hub with what is no message, and leaves half of it open.
+// flood sends a hub what is no message, and leaves half of it open.
 func (s *soak) flood() {
 	h := s.hubs[s.rand.IntN(len(s.hubs))]
-	s.say("strangers knock at %s", hubName(h))
+	s.say("a flood of bad logins at %s", hubName(h))
 	var open []net.Conn
 	for i := range 100 {
 		c, err := net.DialTimeout("tcp", h.Hub.Args[3], time.Second)
 		if err != nil {
 			continue
 		}
-		_, _ = c.Write([]byte(strings.Repeat("knock ", i*20)))
+		_, _ = c.Write([]byte(strings.Repeat("login ", i*20)))
 		if open = append(open, c); i%2 == 0 {
 			_ = c.Close()
 		}

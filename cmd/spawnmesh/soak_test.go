@@ -32,7 +32,7 @@ func TestSoak(t *testing.T) {
 
 	orders := s.keepOrdering()
 	for until := time.Now().Add(s.length); time.Now().Before(until); {
-		s.strike()
+		s.injectFault()
 	}
 	orders()
 	s.heal()

@@ -197,7 +197,7 @@ func peerPermissions(conn string) *server.Permissions {
 		Publish:   &server.SubjectPermission{},
 		Subscribe: &server.SubjectPermission{Allow: []string{inbox(conn) + ".>"}},
 	}
-	for _, d := range doors(conn) {
+	for _, d := range exports(conn) {
 		p.Publish.Allow = append(p.Publish.Allow, d.outside)
 	}
 	return p

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 )
 
 const (
@@ -97,7 +99,7 @@ func (e *engine) sick() error {
 }
 
 func (e *engine) watch(ctx context.Context) {
-	for ill := 0; Pause(ctx, cmp.Or(e.every, 3*time.Second)); {
+	for ill := 0; wait.For(ctx, cmp.Or(e.every, 3*time.Second)) == nil; {
 		err := e.sick()
 		if err == nil {
 			ill = 0

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 )
 
 const (
@@ -31,34 +33,33 @@ type feed struct {
 	consumer string
 	log      *slog.Logger
 
-	// room bounds what all feeds of a process take. A feed that has one lets
-	// itself be told first that something waits, which takes no room. Nil: no
-	// bound.
+	// room bounds what all feeds of a process hold. A feed with a room first waits
+	// for the server's notice that messages wait, without pulling them. Nil: no bound.
 	room *room
 
 	gauge *gauge
 }
 
-// A room bounds what many feeds over one connection take in.
+// A room bounds what the feeds over one connection hold at a time.
 type room struct {
-	// turn lets one feed pull at a time. A server drops a connection for which
-	// too much waits, and counts what it is writing until all of it is written:
-	// with one pull after another that is never more than two of them.
-	turn *semaphore.Weighted
+	// pulling lets one feed pull at a time. The server closes a connection that has
+	// more than maxPending bytes to be written, and counts a pull until its last byte
+	// is written. One pull after another keeps that below two pulls.
+	pulling *semaphore.Weighted
 
-	// hands is what was pulled and is not handled yet, in bytes, without the
-	// first leastBytes of each feed: whatever others hold, and for however long,
-	// a feed goes on, if need be in small batches.
-	hands *semaphore.Weighted
+	// held counts the bytes that were pulled and are not handled yet. The first
+	// leastBytes of each feed are not counted: a feed can always pull a small batch,
+	// however much the others hold.
+	held *semaphore.Weighted
 }
 
 const (
-	pullMost  = 6 << 20 // bytes of one pull; two and a bit fit maxPending
-	handsMost = 64 << 20
+	pullMost = 6 << 20 // bytes of one pull; two and a bit fit maxPending
+	heldMost = 64 << 20
 )
 
 func newRoom() *room {
-	return &room{turn: semaphore.NewWeighted(1), hands: semaphore.NewWeighted(handsMost)}
+	return &room{pulling: semaphore.NewWeighted(1), held: semaphore.NewWeighted(heldMost)}
 }
 
 // A handler takes a batch, or returns why it did not.
@@ -73,13 +74,13 @@ func (f feed) run(ctx context.Context, most Most, handle handler) error {
 	}
 	f.gauge.readers.Add(1)
 	defer f.gauge.readers.Add(-1)
-	for wait := backoffMin; ; wait = min(2*wait, backoffMax) {
+	for delay := backoffMin; ; delay = min(2*delay, backoffMax) {
 		l, err := f.conns.await(ctx)
 		if err == nil {
 			started := time.Now()
 			err = f.read(ctx, l, most, handle)
 			if time.Since(started) > backoffMax {
-				wait = backoffMin
+				delay = backoffMin
 			}
 		}
 		if ctx.Err() != nil {
@@ -89,7 +90,7 @@ func (f feed) run(ctx context.Context, most Most, handle handler) error {
 			return fmt.Errorf("reading queue %s of stream %s: %w", f.consumer, f.stream, err)
 		}
 		f.log.DebugContext(ctx, "reading a queue ended", "queue", f.consumer, "stream", f.stream, "err", err)
-		if !Pause(ctx, wait) {
+		if wait.For(ctx, delay) != nil {
 			return nil
 		}
 	}
@@ -102,19 +103,19 @@ func (f feed) read(ctx context.Context, l *natsConn, most Most, handle handler) 
 		return err
 	}
 	defer q.close()
-	for wait := backoffMin; ; {
+	for delay := backoffMin; ; {
 		taken, err := f.next(ctx, q, most, handle)
 		if err != nil {
 			return err
 		}
 		if taken {
-			wait = backoffMin
+			delay = backoffMin
 			continue
 		}
-		if !Pause(ctx, wait) {
+		if wait.For(ctx, delay) != nil {
 			return context.Cause(ctx)
 		}
-		wait = min(2*wait, backoffMax)
+		delay = min(2*delay, backoffMax)
 	}
 }
 
@@ -154,17 +155,17 @@ func (f feed) wait(ctx context.Context, q *queue, most Most) (got []delivery, le
 	if some, err := q.rings(ctx, pullExpiry); err != nil || !some {
 		return nil, leave, err
 	}
-	if err := f.room.turn.Acquire(ctx, 1); err != nil {
+	if err := f.room.pulling.Acquire(ctx, 1); err != nil {
 		return nil, leave, err
 	}
-	defer f.room.turn.Release(1)
-	if !f.room.hands.TryAcquire(int64(most.Bytes - leastBytes)) {
+	defer f.room.pulling.Release(1)
+	if !f.room.held.TryAcquire(int64(most.Bytes - leastBytes)) {
 		most.Bytes = leastBytes
 	}
 	got, _, err = q.pull(ctx, most, 0)
 	held := min(max(size(got), leastBytes), most.Bytes)
-	f.room.hands.Release(int64(most.Bytes - held))
-	return got, func() { f.room.hands.Release(int64(held - leastBytes)) }, err
+	f.room.held.Release(int64(most.Bytes - held))
+	return got, func() { f.room.held.Release(int64(held - leastBytes)) }, err
 }
 
 // answer is best effort: a message whose answer is lost comes again.

@@ -121,7 +121,7 @@ func TestWhatIsInHandsIsBounded(t *testing.T) {
 	t.Parallel()
 	h := startHub(t, func(h *Hub) {
 		h.prepare()
-		h.room.hands = semaphore.NewWeighted(pullMost - leastBytes)
+		h.room.held = semaphore.NewWeighted(pullMost - leastBytes)
 	})
 	names := ids("peer", 4)
 	admit(t, h, names...)
@@ -153,7 +153,7 @@ func TestWhatIsInHandsIsBounded(t *testing.T) {
 	close(leave)
 	for sum := 15; sum < 4*16; sum += next(t, held) {
 	}
-	eventually(t, func() bool { return h.room.hands.TryAcquire(pullMost - leastBytes) }, "all of it to be given back")
+	eventually(t, func() bool { return h.room.held.TryAcquire(pullMost - leastBytes) }, "all of it to be given back")
 }
 
 func TestWhatAPeerSendsIsCounted(t *testing.T) {

@@ -51,7 +51,7 @@ type Hub struct {
 	mu     sync.Mutex     // guards what follows, and is held while a peer is set up or dropped
 	stops  []func()       // end the connections inside the process
 	addr   string         // as bound; a restarted server takes it again
-	opened map[string]int // number of doors each peer has on the present server
+	opened map[string]int // number of exports each peer has on the present server
 }
 
 // prepare makes what Admit needs, which may be called before Start.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 )
 
 const (
@@ -42,7 +44,7 @@ func (h *Hub) ServeJoin(ctx context.Context, answer func(context.Context, JoinRe
 		if err := h.serveJoinOn(ctx, l, answer); err != nil {
 			h.Log.WarnContext(ctx, "joining was interrupted", "err", err)
 		}
-		if !Pause(ctx, backoffMin) {
+		if wait.For(ctx, backoffMin) != nil {
 			return nil
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 )
 
 // keepConn puts a connection into conns and another in its place whenever it is lost,
@@ -46,13 +48,13 @@ func (l *natsConn) held(ctx context.Context) bool {
 
 // reopen tries until it has a connection, or until ctx ends.
 func reopen(ctx context.Context, log *slog.Logger, open func() (*natsConn, error)) *natsConn {
-	for wait := backoffMin; ctx.Err() == nil; wait = min(2*wait, backoffMax) {
+	for delay := backoffMin; ctx.Err() == nil; delay = min(2*delay, backoffMax) {
 		l, err := open()
 		if err == nil {
 			return l
 		}
 		log.DebugContext(ctx, "a connection inside the process was not replaced yet", "err", err)
-		Pause(ctx, wait)
+		_ = wait.For(ctx, delay)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package transport
 import (
 	"context"
 	"sync"
-	"time"
 )
 
 // A latest holds a value that comes and goes, and lets others wait for it.
@@ -65,17 +64,5 @@ func (v *latest[T]) await(ctx context.Context) (*T, error) {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-	}
-}
-
-// Pause waits for d or until ctx ends, and says whether it was d.
-func Pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

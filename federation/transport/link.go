@@ -14,6 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 )
 
 // A Link is a spoke's connection to its hub. It dials out and redials until
@@ -63,7 +65,7 @@ func (k *Link) Run(ctx context.Context) error {
 		return fmt.Errorf("linking to a hub: %w", err)
 	}
 	longest := cmp.Or(k.Redial, 3*time.Second)
-	for wait := min(redialMin, longest); ctx.Err() == nil; wait = min(2*wait, longest) {
+	for delay := min(redialMin, longest); ctx.Err() == nil; delay = min(2*delay, longest) {
 		l, err := connect(ctx)
 		if err == nil {
 			k.conns.set(l) // first: who is told that the link is up may use it
@@ -75,12 +77,12 @@ func (k *Link) Run(ctx context.Context) error {
 			// A link that keeps breaking is redialled ever more slowly: two
 			// spokes with one key take turns, and should not do so busily.
 			if time.Since(began) > 2*longest {
-				wait = min(redialMin, longest)
+				delay = min(redialMin, longest)
 			}
 		}
 		if ctx.Err() == nil {
 			k.change(ctx, LinkState{Cause: err})
-			Pause(ctx, wait/2+rand.N(wait/2+1))
+			_ = wait.For(ctx, delay/2+rand.N(delay/2+1))
 		}
 	}
 	k.change(ctx, LinkState{Cause: fmt.Errorf("%w: the link was ended", ErrUnavailable)})

@@ -121,7 +121,7 @@ func (h *Hub) provision(ctx context.Context, srv *server.Server, conns ...string
 	queues, ctx := errgroup.WithContext(ctx)
 	queues.SetLimit(8) // requests on their way to the server
 	for _, conn := range conns {
-		if err := h.openDoors(srv, hub, conn); err != nil {
+		if err := h.addExports(srv, hub, conn); err != nil {
 			return errors.Join(err, queues.Wait())
 		}
 		queues.Go(func() error { return ensureQueues(ctx, l.js, conn, reportStreams(conn, quota, share)) })
@@ -129,12 +129,12 @@ func (h *Hub) provision(ctx context.Context, srv *server.Server, conns ...string
 	return queues.Wait()
 }
 
-// openDoors gives a peer an account. The caller holds mu.
-func (h *Hub) openDoors(srv *server.Server, hub *server.Account, conn string) error {
+// addExports gives a peer an account. The caller holds mu.
+func (h *Hub) addExports(srv *server.Server, hub *server.Account, conn string) error {
 	acc, _ := srv.LookupOrRegisterAccount(accountName(conn))
-	// The server refuses to open a door twice, so an attempt goes on where an
+	// The server refuses to open a export twice, so an attempt goes on where an
 	// earlier one stopped.
-	for _, d := range doors(conn)[h.opened[conn]:] {
+	for _, d := range exports(conn)[h.opened[conn]:] {
 		if err := acc.AddServiceImport(hub, d.outside, d.inside); err != nil {
 			return fmt.Errorf("opening %s to %s: %w", d.outside, conn, err)
 		}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 )
 
 const (
@@ -66,7 +68,7 @@ func (h *Hub) serve(ctx context.Context, conns *latest[natsConn], subject string
 		if err := p.listen(l, subject); ctx.Err() == nil {
 			h.Log.DebugContext(ctx, "reading "+subject+" ended", "err", err)
 		}
-		if !Pause(ctx, backoffMin) {
+		if wait.For(ctx, backoffMin) != nil {
 			return nil
 		}
 	}

@@ -134,25 +134,25 @@ func askUser(conn string) string { return "ask_" + conn }
 // gets answers and pulled messages.
 func inbox(user string) string { return "_INBOX_" + user }
 
-// A door is one subject of the hub's account as a peer's account sees it.
-type door struct{ inside, outside string }
+// A export is one subject of the hub's account as a peer's account sees it.
+type export struct{ inside, outside string }
 
-// doors lists everything a peer may send to, and nothing else.
-func doors(conn string) []door {
-	var ds []door
+// exports lists everything a peer may send to, and nothing else.
+func exports(conn string) []export {
+	var ds []export
 	for _, queue := range commandQueues {
 		name := streamCommands + "." + consumerName(conn, queue)
 		for _, call := range []string{"CONSUMER.MSG.NEXT.", "CONSUMER.INFO."} {
-			ds = append(ds, door{inside: "$JS.API." + call + name, outside: hubAPI + "." + call + name})
+			ds = append(ds, export{inside: "$JS.API." + call + name, outside: hubAPI + "." + call + name})
 		}
 		// The server puts the native name of the acknowledgement into the
 		// message, so this one keeps it.
-		ds = append(ds, door{inside: "$JS.ACK." + name + ".>", outside: "$JS.ACK." + name + ".>"})
+		ds = append(ds, export{inside: "$JS.ACK." + name + ".>", outside: "$JS.ACK." + name + ".>"})
 	}
 	for _, queue := range reportQueues {
-		ds = append(ds, door{inside: reportSubject(conn, queue), outside: reportSubject(conn, queue)})
+		ds = append(ds, export{inside: reportSubject(conn, queue), outside: reportSubject(conn, queue)})
 	}
-	return append(ds, door{inside: beatSubject(conn), outside: beatSubject(conn)})
+	return append(ds, export{inside: beatSubject(conn), outside: beatSubject(conn)})
 }
 
 // accounts is the part of the server's configuration that says which

@@ -90,7 +90,7 @@ func FuzzParsedSubjectsAreTheOnesWeBuild(f *testing.F) {
 func TestAPeerSeesTenSubjectsAndAllAreItsOwn(t *testing.T) {
 	t.Parallel()
 
-	ds := doors("attic")
+	ds := exports("attic")
 
 	require.Len(t, ds, 10)
 	for _, d := range ds {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/fsync"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -239,22 +240,10 @@ func (w *writing) write(name string) error {
 	}
 	dir := filepath.Dir(name)
 	for range 3 { // the file in its directory, that in the connection's, and that one
-		if err := syncDir(dir); err != nil {
+		if err := fsync.Dir(dir); err != nil {
 			return err
 		}
 		dir = filepath.Dir(dir)
-	}
-	return nil
-}
-
-func syncDir(name string) error {
-	d, err := os.Open(name)
-	if err == nil {
-		err = d.Sync()
-		_ = d.Close()
-	}
-	if err != nil {
-		return fmt.Errorf("syncing the directory of a log: %w", err)
 	}
 	return nil
 }

@@ -1,10 +1,10 @@
 // Package control carries an operator's requests to an instance on the same host,
 // as HTTP over a Unix socket in the instance's data directory.
 //
-// Who may ask is decided by the kernel's word: only the user that the instance
-// runs as, and root. The socket's mode keeps everybody else from getting as far
-// as the question. A caller that stops listening loses nothing: what was
-// answered was stored before.
+// Only root and the user that the instance runs as may ask. The mode of the socket
+// keeps other users from connecting, and the peer credentials of each connection
+// (SO_PEERCRED) are checked again. An answer is sent after its effect was committed, so
+// a caller that disconnects early loses nothing.
 package control
 
 import (

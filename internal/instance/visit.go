@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
@@ -53,7 +54,7 @@ func Visit(ctx context.Context, o Options, create bool) (*Instance, error) {
 			return nil, commands.Refuse(commands.Unreachable, "process %d has %s and lets nobody use its database", owner, o.Dir).
 				Hinting("try again; if it stays so, stop that process, or see what it says")
 		}
-		if err := pause(ctx, betweenTries); err != nil {
+		if err := wait.For(ctx, betweenTries); err != nil {
 			return nil, err
 		}
 	}
@@ -144,18 +145,9 @@ func awaitLock(ctx context.Context, dir string, take func(dir string) (*postgres
 		if !ok || !inUse.Brief || time.Now().After(until) {
 			return lock, err
 		}
-		if err := pause(ctx, betweenTries); err != nil {
+		if err := wait.For(ctx, betweenTries); err != nil {
 			return nil, err
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
 	}
 }
 

@@ -235,7 +235,7 @@ func TestADatabaseFromBeforeANewKeyTakesTheKeyAtHand(t *testing.T) {
 					return keys.Signing.KeyID() != old
 				})
 
-				d.strike(t, m, backups)
+				d.restore(t, m, backups)
 
 				agreeAgain(t, m, "attic")
 				require.Equal(t, commands.Completed, m.Wait(t, m.Noop(t, "attic")).State)

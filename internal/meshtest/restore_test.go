@@ -143,8 +143,8 @@ func (d disaster) backUp(t *testing.T, m *Mesh) map[string]string {
 	return backups
 }
 
-// strike restores the backups.
-func (d disaster) strike(t *testing.T, m *Mesh, backups map[string]string) {
+// restore restores the backups.
+func (d disaster) restore(t *testing.T, m *Mesh, backups map[string]string) {
 	t.Helper()
 	for _, side := range d.sides {
 		m.Stop(t, side)
@@ -222,7 +222,7 @@ func (c restore) run(t *testing.T) {
 	m.Await(t, late, commands.Running)
 
 	m.Spokes["attic"].Proxy.Cut()
-	d.strike(t, m, backups)
+	d.restore(t, m, backups)
 	for range 3 {
 		known = append(known, r.order(t, m, r.gate))
 	}

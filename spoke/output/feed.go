@@ -11,6 +11,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -20,7 +21,7 @@ import (
 type feed struct {
 	sender *Sender
 	conn   string
-	bell   chan struct{}
+	wake   wait.Signal
 
 	mu     sync.Mutex // guards the rest
 	agents []*agent   // that still have output; the next one to be served first
@@ -50,7 +51,7 @@ type stream struct {
 }
 
 func newFeed(s *Sender, conn string) *feed {
-	return &feed{sender: s, conn: conn, bell: make(chan struct{}, 1)}
+	return &feed{sender: s, conn: conn, wake: wait.NewSignal()}
 }
 
 func (l *feed) add(o backlog.Output) {
@@ -66,7 +67,7 @@ func (l *feed) add(o backlog.Output) {
 		a.attempts = append(a.attempts, src)
 		slices.SortFunc(a.attempts, func(x, y *source) int { return x.Fence.Attempt - y.Fence.Attempt })
 	}
-	l.ring()
+	l.wake.Send()
 }
 
 // clear forgets everything and returns what that was.
@@ -82,13 +83,6 @@ func (l *feed) clear() (list []outputKey) {
 	return list
 }
 
-func (l *feed) ring() {
-	select {
-	case l.bell <- struct{}{}:
-	default:
-	}
-}
-
 func (l *feed) run(ctx context.Context) error {
 	for {
 		if l.once(ctx) {
@@ -97,7 +91,7 @@ func (l *feed) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-l.bell:
+		case <-l.wake:
 		case <-time.After(period):
 		}
 	}
@@ -255,7 +249,7 @@ func (l *feed) stored(ctx context.Context, list []commands.StoredStream) (moved 
 			l.remove(a, src)
 		}
 	}
-	l.ring()
+	l.wake.Send()
 	return moved, given
 }
 

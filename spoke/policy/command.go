@@ -30,7 +30,7 @@ func (c Command) String() string {
 	words := make([]string, len(c.Run))
 	for i, w := range c.Run {
 		words[i] = w
-		if !plain(w) {
+		if !oneWord(w) {
 			words[i] = fmt.Sprintf("%q", w)
 		}
 	}
@@ -38,7 +38,7 @@ func (c Command) String() string {
 }
 
 // plain reports whether w is one word of an entry written as a text.
-func plain(w string) bool { return slices.Equal(strings.Fields(w), []string{w}) }
+func oneWord(w string) bool { return slices.Equal(strings.Fields(w), []string{w}) }
 
 // words are a command line: a text, split at blanks, or a list.
 type words []string
@@ -81,7 +81,7 @@ func (q quoted) MarshalYAML() ([]byte, error) { return json.Marshal(string(q)) }
 // MarshalYAML writes the shortest form that says the same.
 func (c Command) MarshalYAML() (any, error) {
 	var run any = quoted(strings.Join(c.Run, " "))
-	if slices.ContainsFunc(c.Run, func(w string) bool { return !plain(w) }) {
+	if slices.ContainsFunc(c.Run, func(w string) bool { return !oneWord(w) }) {
 		list := make([]quoted, len(c.Run))
 		for i, w := range c.Run {
 			list[i] = quoted(w)

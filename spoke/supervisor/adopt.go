@@ -68,15 +68,15 @@ func adoptWithin(ctx context.Context, dir string, known Known, patience time.Dur
 // not listen yet, or does no longer and still has the lock.
 func look(ctx context.Context, dir string, saved savedSpec) (*Agent, *Exit, error) {
 	lock, err := takeLock(dir)
-	doubt := err
+	damage := err
 	if errors.Is(err, errSpoilt) {
 		evict(dir, saved) // it has lost its lock, and its tree with it
 	} else if err != nil {
 		return nil, nil, err
 	}
-	if lock != nil || doubt != nil {
+	if lock != nil || damage != nil {
 		defer release(lock)
-		exit, err := resolve(dir, saved, doubt)
+		exit, err := resolve(dir, saved, damage)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -125,29 +125,29 @@ func conclude(dir string, saved savedSpec) (Exit, error) {
 			lock, err = takeLock(dir)
 		}
 	}
-	doubt := err
+	damage := err
 	if err != nil && !errors.Is(err, errSpoilt) {
 		return Exit{}, err
 	}
-	if lock == nil && doubt == nil {
+	if lock == nil && damage == nil {
 		return Exit{}, &Incomplete{} // or somebody adopts the attempt, and finds out the same
 	}
 	defer release(lock)
-	return resolve(dir, saved, doubt)
+	return resolve(dir, saved, damage)
 }
 
 // resolve ends an attempt that has no shim and records how it ended. The
 // caller holds the lock, so no shim lives, and after bury none will; or the lock
-// is no file any more, as doubt says, and nobody can have it. An error means that
+// is no file any more, as damage says, and nobody can have it. An error means that
 // the end of the attempt is not proven.
-func resolve(dir string, saved savedSpec, doubt error) (Exit, error) {
+func resolve(dir string, saved savedSpec, damage error) (Exit, error) {
 	recorded, err := readExit(dir)
 	if err != nil && !errors.Is(err, errSpoilt) {
 		return Exit{}, err
 	}
-	doubt = errors.Join(doubt, err)
+	damage = errors.Join(damage, err)
 	whole := recorded != nil && len(recorded.Survivors) == 0
-	if whole && doubt == nil && !remains(dir, saved) {
+	if whole && damage == nil && !remains(dir, saved) {
 		return *recorded, nil
 	}
 	if err := bury(dir); err != nil {
@@ -160,7 +160,7 @@ func resolve(dir string, saved savedSpec, doubt error) (Exit, error) {
 	if recorded != nil {
 		e = *recorded
 	}
-	e.Doubt = doubt
+	e.Damage = damage
 	if e.Outcome != NeverStarted && !whole && !e.Stdout.Cut { // else done by an earlier adoption
 		e.Stdout, e.Stderr = cutOutput(dir, Stdout), cutOutput(dir, Stderr)
 	}

@@ -25,7 +25,7 @@ func (e *Exit) check() error {
 	switch {
 	case !slices.Contains(outcomes, e.Outcome):
 		return spoilt("an exit has an outcome that there is not")
-	case !plain(e.Reason) || !plain(e.Level) || !plain(e.Unlimited):
+	case !isText(e.Reason) || !isText(e.Level) || !isText(e.Unlimited):
 		return spoilt("a text of an exit holds a NUL")
 	case e.Code < -1 || e.Code > 255:
 		return spoilt("an exit code of %d", e.Code)
@@ -65,5 +65,5 @@ func checkSurvivors(list []Survivor) error {
 // plausible names are those of the kernel: 64 bytes at most, each of which JSON
 // may have replaced by a character of three.
 func (p Process) plausible() bool {
-	return p.Pid > 0 && p.Pid <= maxPid && len(p.Command) <= 3*64 && plain(p.Command)
+	return p.Pid > 0 && p.Pid <= maxPid && len(p.Command) <= 3*64 && isText(p.Command)
 }

@@ -67,7 +67,7 @@ func (a *Agent) reconnect(ctx context.Context) bool {
 // proven; without exit and error the shim is alive.
 func (a *Agent) settle() (*Exit, error) {
 	lock, err := takeLock(a.dir)
-	doubt := err
+	damage := err
 	if lock == nil && err == nil {
 		if a.shimDead() { // and a process of its tree waited for the lock
 			err = clearRemains(a.dir, a.saved, &Exit{})
@@ -78,7 +78,7 @@ func (a *Agent) settle() (*Exit, error) {
 	switch {
 	case lock != nil, errors.Is(err, errSpoilt):
 		_ = a.shim.Kill() // it lives only if its agent replaced the lock
-		e, err = resolve(a.dir, a.saved, doubt)
+		e, err = resolve(a.dir, a.saved, damage)
 		_ = release(lock)
 	case errors.Is(err, fs.ErrNotExist):
 		// Somebody removed the directory, and with it the way to the shim.

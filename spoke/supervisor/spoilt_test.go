@@ -34,7 +34,7 @@ func escaped(t *testing.T, dir, file string) int {
 // the attempt ends soon, nothing of it lives, and what was wrong is said.
 func TestSpoiltDirectories(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct{ before, doubt string }{
+	tests := map[string]struct{ before, damage string }{
 		"the lock is a directory":    {`rm "$0/lock"; mkdir "$0/lock"`, "lock is not a regular file"},
 		"the lock is a link":         {`rm "$0/lock"; ln -s /dev/null "$0/lock"`, "lock is not a regular file"},
 		"the lock is a pipe":         {`rm "$0/lock"; mkfifo "$0/lock"`, "lock is not a regular file"},
@@ -63,10 +63,10 @@ func TestSpoiltDirectories(t *testing.T) {
 			if name != "the record is a lie" {
 				require.Equal(t, Lost, got.Outcome)
 			}
-			if tt.doubt == "" {
-				require.NoError(t, got.Doubt)
+			if tt.damage == "" {
+				require.NoError(t, got.Damage)
 			} else {
-				require.ErrorContains(t, got.Doubt, tt.doubt)
+				require.ErrorContains(t, got.Damage, tt.damage)
 			}
 		})
 		t.Run(name+" while no spoke runs", func(t *testing.T) {
@@ -175,11 +175,11 @@ func TestForgedRecords(t *testing.T) {
 			_, exit := adopt(t, dir)
 
 			require.Equal(t, Lost, exit.Outcome)
-			require.Error(t, exit.Doubt)
+			require.Error(t, exit.Damage)
 			require.NoError(t, exit.check())
 			_, again := adopt(t, dir)
 			require.Equal(t, Lost, again.Outcome)
-			require.NoError(t, again.Doubt, "it has a good record now")
+			require.NoError(t, again.Damage, "it has a good record now")
 		})
 	}
 }

@@ -197,16 +197,16 @@ func (s Spec) check() error {
 		return bad("the working directory %q is not an absolute path", s.Dir)
 	case s.Timeout < 0 || s.Grace < 0 || s.Slack < 0 || s.OutputCap < 0 || s.Deadline < 0 || s.Limits.Memory < 0 || s.Limits.Pids < 0:
 		return bad("a duration, a deadline, the output cap or a limit is negative")
-	case !plain(s.Dir):
+	case !isText(s.Dir):
 		return bad("the working directory holds a NUL or is not UTF-8")
 	}
 	for i, arg := range s.Argv {
-		if !plain(arg) {
+		if !isText(arg) {
 			return bad("argument %d holds a NUL or is not UTF-8", i)
 		}
 	}
 	for i, entry := range s.Env { // a wrong one may be all secret: it is not shown
-		if strings.IndexByte(entry, '=') < 1 || !plain(entry) {
+		if strings.IndexByte(entry, '=') < 1 || !isText(entry) {
 			return bad("environment entry %d is not NAME=value in UTF-8 without NUL", i)
 		}
 	}
@@ -215,7 +215,7 @@ func (s Spec) check() error {
 
 // plain texts survive the way to the kernel unchanged: JSON would alter what
 // is not UTF-8, and a NUL would cut.
-func plain(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
+func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 func (s Spec) grace() time.Duration { return cmp.Or(s.Grace, 10*time.Second) }
 func (s Spec) slack() time.Duration { return cmp.Or(s.Slack, 3*time.Second) }

@@ -112,7 +112,7 @@ type Exit struct {
 	Stderr      Output        `json:"stderr"`
 	MaxRSS      int64         `json:"max_rss"` // bytes, of the largest process
 	CPU         time.Duration `json:"cpu"`     // user and system time of the whole tree
-	Doubt       error         `json:"-"`       // what was wrong with the files of the attempt: its agent can change them
+	Damage      error         `json:"-"`       // what was wrong with the files of the attempt: its agent can change them
 }
 
 // A Process names a process that was ended. Command is the kernel's short

@@ -110,7 +110,7 @@ func (ws *Workspace) do(ctx context.Context, v verb, a Act) (Task, error) {
 				return ws.doByHand(ctx, tx, v, a, task)
 			}
 			if a.Task != "" && a.Task != task.Key && a.Task != task.ID {
-				return commands.Refuse(commands.Validation, "the fence is of task %s, not of %s", task.Name(), clip(a.Task))
+				return commands.Refuse(commands.Validation, "the fence is of task %s, not of %s", task.Name(), commands.Clip(a.Task))
 			}
 			return ws.doByFence(ctx, tx, v, a, task)
 		})

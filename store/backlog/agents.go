@@ -34,14 +34,14 @@ func (b *Backlog) Agents(ctx context.Context, hub string, open bool, limit int) 
 func (b *Backlog) Agent(ctx context.Context, ref string) (Agent, error) {
 	low, high, ok := idRange(strings.ToLower(ref))
 	if !ok {
-		return Agent{}, commands.Refuse(commands.Validation, "%q is not an agent id or six or more characters of one", clip(ref))
+		return Agent{}, commands.Refuse(commands.Validation, "%q is not an agent id or six or more characters of one", commands.Clip(ref))
 	}
 	list, err := b.agents(ctx, statement("agents_by_id"), low, high)
 	switch {
 	case err != nil:
 		return Agent{}, err
 	case len(list) == 0:
-		return Agent{}, commands.Refuse(commands.NotFound, "no agent %s", clip(ref)).Hinting("see").Running("agents")
+		return Agent{}, commands.Refuse(commands.NotFound, "no agent %s", commands.Clip(ref)).Hinting("see").Running("agents")
 	case len(list) > 1:
 		return Agent{}, commands.Refuse(commands.Ambiguous, "%s fits several agents", ref).Hinting("use more of the id; see").Running("agents", "-o", "wide")
 	}

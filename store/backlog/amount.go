@@ -27,7 +27,7 @@ func ParseAmount(s string) (Amount, error) {
 	digits := part + strings.Repeat("0", max(0, 6-len(part)))
 	m, err2 := strconv.ParseUint(digits, 10, 63)
 	if err != nil || err2 != nil || len(part) > 6 || strings.HasSuffix(s, ".") || n > uint64(maxAmount/Unit) {
-		return 0, commands.Refuse(commands.Validation, "amount %q is not a number from 0 to %d with at most six decimals", clip(s), maxAmount/Unit)
+		return 0, commands.Refuse(commands.Validation, "amount %q is not a number from 0 to %d with at most six decimals", commands.Clip(s), maxAmount/Unit)
 	}
 	return Amount(n)*Unit + Amount(m), nil
 }
@@ -51,7 +51,7 @@ func (a Amount) MarshalJSON() ([]byte, error) { return []byte(a.String()), nil }
 func (a *Amount) UnmarshalJSON(raw []byte) error {
 	var n json.Number
 	if err := json.Unmarshal(raw, &n); err != nil {
-		return commands.Refuse(commands.Validation, "amount %s is not a number", clip(string(raw)))
+		return commands.Refuse(commands.Validation, "amount %s is not a number", commands.Clip(string(raw)))
 	}
 	got, err := ParseAmount(n.String())
 	*a = got

@@ -52,7 +52,7 @@ func validName(s string) bool {
 // what is done through it.
 func (b *Backlog) Workspace(name, actor string) (*Workspace, error) {
 	if !validName(name) {
-		return nil, commands.Refuse(commands.Validation, "workspace %q is not 1 to 63 lower-case letters, digits and hyphens", clip(name))
+		return nil, commands.Refuse(commands.Validation, "workspace %q is not 1 to 63 lower-case letters, digits and hyphens", commands.Clip(name))
 	}
 	return &Workspace{b, name, actor}, nil
 }
@@ -172,15 +172,7 @@ func ParseFence(s string) (f Fence, err error) {
 	f.Attempt, wrong[0] = strconv.Atoi(attempt)
 	f.Epoch, wrong[1] = strconv.ParseInt(epoch, 10, 64)
 	if wrong[0] != nil || wrong[1] != nil || len(task) != 36 || f.Attempt < 1 || f.Attempt > 999_999_999 || f.Epoch < 1 || f.String() != s || !looksLikeID(task) || task != strings.ToLower(task) {
-		return Fence{}, commands.Refuse(commands.Validation, "%q is not a fence; it looks like TASK/ATTEMPT/EPOCH, as claim prints it", clip(s))
+		return Fence{}, commands.Refuse(commands.Validation, "%q is not a fence; it looks like TASK/ATTEMPT/EPOCH, as claim prints it", commands.Clip(s))
 	}
 	return f, nil
-}
-
-// clip keeps a foreign text short in our own messages.
-func clip(s string) string {
-	if len(s) > 64 {
-		return s[:61] + "..."
-	}
-	return s
 }

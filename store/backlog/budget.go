@@ -84,7 +84,7 @@ func checkScope(scopes []string, scope, target string) error {
 	wide := scope == "instance" || scope == "workspace"
 	switch {
 	case !slices.Contains(scopes, scope):
-		return commands.Refuse(commands.Validation, "scope %q is not one of %v", clip(scope), scopes)
+		return commands.Refuse(commands.Validation, "scope %q is not one of %v", commands.Clip(scope), scopes)
 	case wide && target != "":
 		return commands.Refuse(commands.Validation, "scope %s takes no target", scope)
 	case !wide && target == "":
@@ -115,15 +115,15 @@ func (g *Budget) validate() error {
 	}
 	switch {
 	case !validName(g.Name):
-		return commands.Refuse(commands.Validation, "the budget's name %q is not 1 to 63 lower-case letters, digits and hyphens", clip(g.Name))
+		return commands.Refuse(commands.Validation, "the budget's name %q is not 1 to 63 lower-case letters, digits and hyphens", commands.Clip(g.Name))
 	case !validDimension(g.Dimension):
-		return commands.Refuse(commands.Validation, "dimension %q is not a name such as usd, tokens or minutes", clip(g.Dimension))
+		return commands.Refuse(commands.Validation, "dimension %q is not a name such as usd, tokens or minutes", commands.Clip(g.Dimension))
 	case g.Hard < 0 || g.Hard > maxAmount:
 		return commands.Refuse(commands.Validation, "the hard limit %s is outside 0..%s", g.Hard, maxAmount)
 	case g.Soft != nil && (*g.Soft < 0 || *g.Soft > g.Hard):
 		return commands.Refuse(commands.Validation, "the soft limit %s is outside 0..%s, the hard limit", *g.Soft, g.Hard)
 	case !slices.Contains([]string{"queue", "downgrade", "refuse", "cancel"}, g.OnHard):
-		return commands.Refuse(commands.Validation, "on-hard %q is not one of queue, downgrade, refuse, cancel", clip(g.OnHard))
+		return commands.Refuse(commands.Validation, "on-hard %q is not one of queue, downgrade, refuse, cancel", commands.Clip(g.OnHard))
 	case (g.OnHard == "downgrade") != (g.DowngradeTo != "") || g.DowngradeTo != "" && !validName(g.DowngradeTo):
 		return commands.Refuse(commands.Validation, "downgrade needs the lane to move tasks to, and nothing else does")
 	case g.OnHard == "downgrade" && g.Scope == "lane" && g.Target == g.DowngradeTo:
@@ -260,11 +260,11 @@ func (ws *Workspace) changeBudget(ctx context.Context, name, done, reason string
 	if err != nil {
 		return g, err
 	}
-	err = ws.govern(ctx, "changing budget "+clip(name), home, func(ctx context.Context, tx *store.Tx) error {
+	err = ws.govern(ctx, "changing budget "+commands.Clip(name), home, func(ctx context.Context, tx *store.Tx) error {
 		var id int
 		err := tx.QueryRow(ctx, `SELECT id FROM budgets WHERE workspace = $1 AND name = $2 FOR NO KEY UPDATE`, home, name).Scan(&id)
 		if err == pgx.ErrNoRows {
-			return commands.Refuse(commands.NotFound, "no budget %q", clip(name)).Hinting("see").Running("budget", "list")
+			return commands.Refuse(commands.NotFound, "no budget %q", commands.Clip(name)).Hinting("see").Running("budget", "list")
 		}
 		if err != nil {
 			return err
@@ -296,13 +296,13 @@ func (ws *Workspace) removeLimit(ctx context.Context, what, name, reason, sql st
 	if err != nil {
 		return err
 	}
-	return ws.govern(ctx, "removing "+what+" "+clip(name), home, func(ctx context.Context, tx *store.Tx) error {
+	return ws.govern(ctx, "removing "+what+" "+commands.Clip(name), home, func(ctx context.Context, tx *store.Tx) error {
 		tag, err := tx.Exec(ctx, sql, home, name)
 		if err != nil {
 			return err
 		}
 		if tag.RowsAffected() == 0 {
-			return commands.Refuse(commands.NotFound, "no %s %q", what, clip(name)).Hinting("see").Running(what, "list")
+			return commands.Refuse(commands.NotFound, "no %s %q", what, commands.Clip(name)).Hinting("see").Running(what, "list")
 		}
 		ws.audit(tx, what+".removed", name, "", reason)
 		return tellClaimers(ctx, tx)

@@ -89,19 +89,19 @@ func (s *TaskSpec) Validate() error {
 	case strings.TrimSpace(s.Title) == "":
 		return commands.Refuse(commands.Validation, "a task needs a title")
 	case s.Key != "" && (strings.TrimSpace(s.Key) != s.Key || looksLikeID(s.Key)):
-		return commands.Refuse(commands.Validation, "the key %q begins or ends with a space, or looks like an id of ours", clip(s.Key))
+		return commands.Refuse(commands.Validation, "the key %q begins or ends with a space, or looks like an id of ours", commands.Clip(s.Key))
 	case s.Priority < commands.MinPriority || s.Priority > commands.MaxPriority:
 		return commands.Refuse(commands.Validation, "priority %d is outside %d..%d", s.Priority, commands.MinPriority, commands.MaxPriority)
 	case s.MaxRetries < 0 || s.MaxRetries > commands.MaxRetries:
 		return commands.Refuse(commands.Validation, "max retries %d is outside 0..%d", s.MaxRetries, commands.MaxRetries)
 	case s.Lane != "" && !validName(s.Lane):
-		return commands.Refuse(commands.Validation, "lane %q is not 1 to 63 lower-case letters, digits and hyphens", clip(s.Lane))
+		return commands.Refuse(commands.Validation, "lane %q is not 1 to 63 lower-case letters, digits and hyphens", commands.Clip(s.Lane))
 	case s.Account != "" && !validName(s.Account):
-		return commands.Refuse(commands.Validation, "account %q is not 1 to 63 lower-case letters, digits and hyphens", clip(s.Account))
+		return commands.Refuse(commands.Validation, "account %q is not 1 to 63 lower-case letters, digits and hyphens", commands.Clip(s.Account))
 	case len(s.DependsOn) > MaxDependencies:
 		return commands.Refuse(commands.Validation, "%d dependencies, limit %d", len(s.DependsOn), MaxDependencies)
 	case !slices.Contains([]string{"", "hold", "cancel", "ignore"}, s.OnFailedDep):
-		return commands.Refuse(commands.Validation, "%q is not a policy for failed dependencies: hold, cancel or ignore", clip(s.OnFailedDep))
+		return commands.Refuse(commands.Validation, "%q is not a policy for failed dependencies: hold, cancel or ignore", commands.Clip(s.OnFailedDep))
 	case len(s.Acceptance) > MaxAcceptance:
 		return commands.Refuse(commands.Validation, "the acceptance criteria are %d bytes, limit %d", len(s.Acceptance), MaxAcceptance)
 	}
@@ -157,7 +157,7 @@ func checkEstimate(m map[string]Amount) error {
 	}
 	for d, a := range m {
 		if !validDimension(d) || a < 0 || a > maxAmount {
-			return commands.Refuse(commands.Validation, "%s=%s is not an amount: a name such as usd or tokens and a number from 0", clip(d), a)
+			return commands.Refuse(commands.Validation, "%s=%s is not an amount: a name such as usd or tokens and a number from 0", commands.Clip(d), a)
 		}
 	}
 	return nil

@@ -80,7 +80,7 @@ func (c *creation) findExisting(ctx context.Context, tx *store.Tx) error {
 	byKey, byIdem := map[string]int{}, map[string]int{}
 	for i, s := range c.specs {
 		if _, twice := byKey[s.Key]; twice && s.Key != "" {
-			return commands.Refuse(commands.Conflict, "the key %q is given to two tasks of one call", clip(s.Key))
+			return commands.Refuse(commands.Conflict, "the key %q is given to two tasks of one call", commands.Clip(s.Key))
 		}
 		if first, twice := byIdem[s.IdempotencyKey]; twice && s.IdempotencyKey != "" {
 			return commands.Refuse(commands.Idempotency, "tasks %d and %d of one call have the same idempotency key", first+1, i+1)
@@ -127,9 +127,9 @@ func (c *creation) findExisting(ctx context.Context, tx *store.Tx) error {
 
 func takenBy(s TaskSpec, id string, state commands.State, byIdempotency bool) error {
 	if byIdempotency {
-		return commands.Refuse(commands.Idempotency, "the idempotency key %q was used for task %s with other content", clip(s.IdempotencyKey), id)
+		return commands.Refuse(commands.Idempotency, "the idempotency key %q was used for task %s with other content", commands.Clip(s.IdempotencyKey), id)
 	}
-	return commands.Refuse(commands.Conflict, "the key %q belongs to task %s, which is %s and says something else", clip(s.Key), id, state).
+	return commands.Refuse(commands.Conflict, "the key %q belongs to task %s, which is %s and says something else", commands.Clip(s.Key), id, state).
 		Hinting("choose another key; a repeated create must say exactly the same")
 }
 
@@ -170,7 +170,7 @@ func (c *creation) findDependencies(ctx context.Context, tx *store.Tx) ([][]depe
 		for _, ref := range s.DependsOn {
 			d, ok := known[ref]
 			if !ok {
-				return nil, commands.Refuse(commands.NotFound, "task %q depends on %q, and there is no such task", clip(s.name()), clip(ref)).
+				return nil, commands.Refuse(commands.NotFound, "task %q depends on %q, and there is no such task", commands.Clip(s.name()), commands.Clip(ref)).
 					Hinting("create it first, or link it later").Running("backlog", "link", "--from", "ID", "--to", "ID")
 			}
 			if !seen[d.id] {
@@ -285,7 +285,7 @@ func (n *newTasks) add(s *TaskSpec, id string, digest []byte, class int, deps []
 	for _, d := range deps {
 		met, bad := meets(d.state, onFail)
 		if bad && onFail == "cancel" {
-			return commands.Refuse(commands.Conflict, "task %q depends on %s, which is %s, and is to be cancelled when a dependency fails", clip(s.name()), d.id, d.state)
+			return commands.Refuse(commands.Conflict, "task %q depends on %s, which is %s, and is to be cancelled when a dependency fails", commands.Clip(s.name()), d.id, d.state)
 		}
 		if bad {
 			reason = string(commands.DependencyFailed)

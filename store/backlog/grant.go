@@ -123,7 +123,7 @@ func (ws *Workspace) RotateGrantKey(ctx context.Context) (kid string, err error)
 
 // ParseGrant reads the parts of a grant without believing them.
 func ParseGrant(text string) (g Grant, signed string, mac []byte, err error) {
-	malformed := commands.Refuse(commands.GrantMalformed, "%q is not a claim grant", clip(text)).Hinting("pass the whole grant that claim printed")
+	malformed := commands.Refuse(commands.GrantMalformed, "%q is not a claim grant", commands.Clip(text)).Hinting("pass the whole grant that claim printed")
 	parts := strings.Split(text, ".")
 	if len(text) > 512 || len(parts) != 7 || parts[0] != grantText {
 		return g, "", nil, malformed
@@ -156,7 +156,7 @@ func (ws *Workspace) VerifyGrant(ctx context.Context, text string) (Grant, error
 			g.KeyID, g.Expires, g.Fence.Task, g.Fence.Attempt, g.Fence.Epoch).Scan(&k.secret, &expired, &open)
 		switch {
 		case err == pgx.ErrNoRows:
-			return commands.Refuse(commands.GrantKeyUnknown, "the grant is signed with key %s, which this instance does not have", clip(g.KeyID)).Hinting("claim again here")
+			return commands.Refuse(commands.GrantKeyUnknown, "the grant is signed with key %s, which this instance does not have", commands.Clip(g.KeyID)).Hinting("claim again here")
 		case err != nil:
 			return err
 		case !hmac.Equal(mac, k.mac(ws.name, signed)):

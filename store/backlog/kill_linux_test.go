@@ -36,7 +36,7 @@ func TestKillsWhileClaiming(t *testing.T) {
 	f := newFray(t, seed)
 	for range rounds {
 		f.fill(t, 60)
-		f.strike(t)
+		f.killOne(t)
 	}
 	f.drain(t)
 	f.judge(t)
@@ -106,8 +106,8 @@ func (f *fray) fill(t *testing.T, n int) {
 	}
 }
 
-// strike waits until some more was done, and kills one of them.
-func (f *fray) strike(t *testing.T) {
+// killOne waits until some more was done, and kills one of them.
+func (f *fray) killOne(t *testing.T) {
 	t.Helper()
 	goal := f.written(t) + 1000 + f.rand.Int64N(20_000)
 	eventually(t, "the claimers go on", func() bool { return f.written(t) >= goal })

@@ -33,9 +33,9 @@ func (ws *Workspace) SetLane(ctx context.Context, l Lane) error {
 	}
 	switch {
 	case !validName(l.Name):
-		return commands.Refuse(commands.Validation, "lane %q is not 1 to 63 lower-case letters, digits and hyphens", clip(l.Name))
+		return commands.Refuse(commands.Validation, "lane %q is not 1 to 63 lower-case letters, digits and hyphens", commands.Clip(l.Name))
 	case !slices.Contains([]string{"", "active", "paused", "draining", "disabled"}, l.State):
-		return commands.Refuse(commands.Validation, "lane state %q is not one of active, paused, draining, disabled", clip(l.State))
+		return commands.Refuse(commands.Validation, "lane state %q is not one of active, paused, draining, disabled", commands.Clip(l.State))
 	case l.Weight < 0 || l.Weight > 1000:
 		return commands.Refuse(commands.Validation, "weight %d is outside 1..1000", l.Weight)
 	}
@@ -113,7 +113,7 @@ func (ws *Workspace) Unfreeze(ctx context.Context, scope, target, reason string)
 			return fmt.Errorf("lifting the freeze: %w", err)
 		}
 		if tag.RowsAffected() == 0 {
-			return commands.Refuse(commands.NotFound, "%s %s is not frozen", clip(scope), clip(target))
+			return commands.Refuse(commands.NotFound, "%s %s is not frozen", commands.Clip(scope), commands.Clip(target))
 		}
 		ws.audit(tx, "unfreeze", scope+" "+target, "", reason)
 		return tellClaimers(ctx, tx)

@@ -34,16 +34,16 @@ func (f *Filter) complete() error {
 	case f.Limit < 1 || f.Limit > 1000:
 		return commands.Refuse(commands.Validation, "a list of %d tasks is outside 1..1000", f.Limit)
 	case f.Status != "" && f.Status != BoardReady && f.Status != BoardClaimed && f.Status != BoardBlocked && f.Status != BoardDone:
-		return commands.Refuse(commands.Validation, "status %q is not one of ready, claimed, blocked, done", clip(string(f.Status)))
+		return commands.Refuse(commands.Validation, "status %q is not one of ready, claimed, blocked, done", commands.Clip(string(f.Status)))
 	case f.State != "" && !slices.Contains(commands.States, f.State):
-		return commands.Refuse(commands.Validation, "state %q is not a state of a task; they are %v", clip(string(f.State)), commands.States)
+		return commands.Refuse(commands.Validation, "state %q is not a state of a task; they are %v", commands.Clip(string(f.State)), commands.States)
 	}
 	if f.Before == "" {
 		f.Before = lastID
 	}
 	before, err := uuid.Parse(f.Before)
 	if err != nil {
-		return commands.Refuse(commands.Validation, "%q is not a whole task id", clip(f.Before))
+		return commands.Refuse(commands.Validation, "%q is not a whole task id", commands.Clip(f.Before))
 	}
 	f.Before = before.String()
 	return nil

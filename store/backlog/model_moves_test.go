@@ -260,9 +260,9 @@ func (m *machine) renew(rt *rapid.T) {
 	}
 }
 
-// knock tries every act of a worker on a task that is held, with fences that are
+// staleActs tries every act of a worker on a task that is held, with fences that are
 // nearly right: the holder's, but for one number.
-func (m *machine) knock(rt *rapid.T) {
+func (m *machine) staleActs(rt *rapid.T) {
 	t := m.heldOne(rt)
 	b := m.client(rt)
 	off := rapid.SampledFrom([]int{-1, 1}).Draw(rt, "off by")

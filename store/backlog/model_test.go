@@ -91,7 +91,7 @@ func newMachine(rt *rapid.T, s, second *side, space string) *machine {
 func (m *machine) actions() map[string]func(*rapid.T) {
 	all := map[string]func(*rapid.T){"": m.agree, "create": m.create, "link": m.link, "unlink": m.unlink, "claim": m.claim, "claim one": m.claimOne,
 		"renew": m.renew, "lapse": m.lapse, "sweep": m.sweep, "ripen": m.ripen, "unblock": m.unblock, "retry": m.retry, "reclaim": m.reclaim,
-		"reclaim all": m.reclaimAll, "list": m.list, "knock": m.knock, "by hand": m.byHand}
+		"reclaim all": m.reclaimAll, "list": m.list, "stale acts": m.staleActs, "by hand": m.byHand}
 	for name, v := range verbs {
 		if v.fenced {
 			all[name+" by fence"] = func(rt *rapid.T) { m.byFence(rt, v) }

@@ -35,7 +35,7 @@ func (ws *Workspace) SetQuota(ctx context.Context, q Quota) error {
 	}
 	switch {
 	case !validName(q.Name):
-		return commands.Refuse(commands.Validation, "the quota's name %q is not 1 to 63 lower-case letters, digits and hyphens", clip(q.Name))
+		return commands.Refuse(commands.Validation, "the quota's name %q is not 1 to 63 lower-case letters, digits and hyphens", commands.Clip(q.Name))
 	case q.Concurrent == nil && q.PerWindow == nil:
 		return commands.Refuse(commands.Validation, "a quota limits how many at once, how many per window, or both")
 	case q.Concurrent != nil && (*q.Concurrent < 0 || *q.Concurrent > 1e6), q.PerWindow != nil && (*q.PerWindow < 0 || *q.PerWindow > 1e6):

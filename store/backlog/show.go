@@ -27,7 +27,7 @@ func scanTask(row pgx.CollectableRow) (Task, error) {
 // find reads the task that ref names: its key, its id, or the beginning of its
 // id, six characters at least, when no other begins so. A key comes before an id.
 func (ws *Workspace) find(ctx context.Context, tx *store.Tx, ref string) (Task, error) {
-	unknown := commands.Refuse(commands.NotFound, "no task %q in workspace %s", clip(ref), ws.name).Hinting("see").Running("backlog", "list")
+	unknown := commands.Refuse(commands.NotFound, "no task %q in workspace %s", commands.Clip(ref), ws.name).Hinting("see").Running("backlog", "list")
 	if err := checkText("the task's name", ref, MaxKey, true); err != nil {
 		return Task{}, err
 	}

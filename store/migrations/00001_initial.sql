@@ -16,6 +16,11 @@ CREATE TYPE task_state AS ENUM ('queued', 'claimed', 'running', 'awaiting_input'
 CREATE FUNCTION is_terminal(s task_state) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 $$ SELECT s IN ('completed', 'failed', 'cancelled', 'expired', 'unavailable') $$;
 
+-- Whether a connection in state s has ended for good. It is inlined, so the partial
+-- indexes of connections serve queries that say NOT has_ended(state).
+CREATE FUNCTION has_ended(s text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT s IN ('revoked', 'rejected') $$;
+
 ----------------------------------------------------- instance and its peers ---
 
 -- The one row that says whose database this is. A second identity is refused.
@@ -43,8 +48,7 @@ CREATE TABLE own_keys (
 );
 CREATE UNIQUE INDEX own_keys_current ON own_keys ((true)) WHERE retired_at IS NULL;
 
--- The validated relation of this instance and one peer. Rows are never deleted.
--- The last transaction that each session has committed. One that is in doubt is
+-- The last transaction that each session has committed. One whose commit was not answered is
 -- looked up here: see docs/decisions/0010.
 CREATE TABLE last_commits (
     session text PRIMARY KEY,                       -- the name that a connection has of its own
@@ -52,6 +56,7 @@ CREATE TABLE last_commits (
     at      timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (fillfactor = 50);
 
+-- The validated relation of this instance and one peer. Rows are never deleted.
 CREATE TABLE connections (
     id           uuid PRIMARY KEY,
     peer         text NOT NULL,              -- the peer's instance id
@@ -73,8 +78,8 @@ CREATE TABLE connections (
     CONSTRAINT epoch_is_positive CHECK (epoch >= 1)
 );
 -- A name stays taken while its connection can still come back.
-CREATE UNIQUE INDEX connections_name ON connections (peer_name) WHERE state NOT IN ('revoked', 'rejected');
-CREATE UNIQUE INDEX connections_peer ON connections (peer, authority) WHERE state NOT IN ('revoked', 'rejected');
+CREATE UNIQUE INDEX connections_name ON connections (peer_name) WHERE NOT has_ended(state);
+CREATE UNIQUE INDEX connections_peer ON connections (peer, authority) WHERE NOT has_ended(state);
 
 -- Keys of peers, per connection; never one set for all.
 CREATE TABLE keys (
@@ -923,7 +928,7 @@ CREATE TRIGGER mirrors_terminal AFTER UPDATE ON mirrors FOR EACH ROW
 
 -- A revoked connection never comes back; a new peering is a new connection.
 CREATE TRIGGER connections_terminal BEFORE UPDATE ON connections FOR EACH ROW
-    WHEN (OLD.state IN ('revoked', 'rejected') AND NEW.state <> OLD.state)
+    WHEN (has_ended(OLD.state) AND NEW.state <> OLD.state)
     EXECUTE FUNCTION refuse_final();
 
 ----------------------------------------------------- what statements share ---

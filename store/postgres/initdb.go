@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spawnmesh/spawnmesh/internal/fsync"
 )
 
 // unfinished begins the name of a cluster that is being made.
@@ -86,15 +88,7 @@ func (c *Cluster) adopt(fresh string) error {
 	if err := os.Rename(fresh, c.data); err != nil {
 		return err
 	}
-	return syncDir(c.dir)
-}
-
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return fsync.Dir(c.dir)
 }
 
 // run runs a short-lived server program to its end; when ctx ends it is interrupted. The error holds what it printed.

@@ -36,6 +36,6 @@ WITH moved AS (
 SELECT id::text FROM moved
 
 -- name: pasts
-SELECT t.id::text, coalesce(r.attempt, 0), coalesce(s.recall_from > 0 AND c.state NOT IN ('revoked', 'rejected'), false)
+SELECT t.id::text, coalesce(r.attempt, 0), coalesce(s.recall_from > 0 AND NOT has_ended(c.state), false)
 FROM tasks t LEFT JOIN recalled r ON r.task = t.id LEFT JOIN sequences s ON s.conn = t.conn LEFT JOIN connections c ON c.id = t.conn
 WHERE t.id = ANY ($1::uuid[])

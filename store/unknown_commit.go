@@ -9,17 +9,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 )
 
-// inDoubt is a transaction whose commit went out and was not answered.
-type inDoubt struct {
+// unknownCommit is a transaction whose commit went out and was not answered.
+type unknownCommit struct {
 	session string // the name of its session
 	mark    int64  // 0 = its function looks for itself what the first run did
 }
 
 // markCommit notes the transaction as the last one of its session: committed
 // when it is. One that has changed and held nothing has no number, leaves no mark
-// and costs no write; should it be in doubt, it may run again.
+// and costs no write; should its commit be unknown, it may run again.
 const markCommit = `INSERT INTO last_commits (session, mark) SELECT $1, $2 WHERE pg_current_xact_id_if_assigned() IS NOT NULL ON CONFLICT (session) DO UPDATE SET mark = excluded.mark, at = excluded.at`
 
 // nameSession gives each connection a name of its own, by which its session can
@@ -44,9 +46,9 @@ func answered(err error) bool {
 	return ok && pg.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrTxCommitRollback)
 }
 
-// settle ends the session of a transaction in doubt, so that nothing more comes
+// resolveCommit ends the session of a transaction whose commit is unknown, so that nothing more comes
 // of it, and reports whether it was committed.
-func (db *DB) settle(ctx context.Context, d inDoubt) (happened bool, err error) {
+func (db *DB) resolveCommit(ctx context.Context, d unknownCommit) (happened bool, err error) {
 	for until := time.Now().Add(outageLimit); ; {
 		var alive int
 		var b pgx.Batch
@@ -67,7 +69,7 @@ func (db *DB) settle(ctx context.Context, d inDoubt) (happened bool, err error) 
 		case time.Now().After(until):
 			return false, fmt.Errorf("session %q does not end; end it with pg_terminate_backend", d.session)
 		}
-		if err := pause(ctx, 5*time.Millisecond); err != nil {
+		if err := wait.For(ctx, 5*time.Millisecond); err != nil {
 			return false, err
 		}
 	}

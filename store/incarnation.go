@@ -10,13 +10,13 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
-// BeginLife notes that an instance is started whose data directory had the mark
+// BeginIncarnation notes that an instance is started whose data directory had the mark
 // found, "" before its first start, and has the mark next from now on. A database
 // with another mark than found is not as that directory left it: it was restored
 // from a backup. The numbers of its messages then go on above all that may have been
 // used since, and the peers that it obeys are asked what it has said.
-func (db *DB) BeginLife(ctx context.Context, found, next string) (restored bool, err error) {
-	err = db.Tx(ctx, "beginning the life of the instance", func(ctx context.Context, tx *Tx) error {
+func (db *DB) BeginIncarnation(ctx context.Context, found, next string) (restored bool, err error) {
+	err = db.Tx(ctx, "beginning an incarnation of the instance", func(ctx context.Context, tx *Tx) error {
 		var mark string
 		if err := tx.QueryRow(ctx, `SELECT mark FROM instance FOR UPDATE`).Scan(&mark); err != nil {
 			return err
@@ -33,7 +33,7 @@ func (db *DB) BeginLife(ctx context.Context, found, next string) (restored bool,
 }
 
 // NewSince reports whether the database was made after at and no instance has begun
-// a life with it.
+// an incarnation with it.
 func (db *DB) NewSince(ctx context.Context, at time.Time) (is bool, err error) {
 	err = db.pool.QueryRow(ctx, `SELECT mark = '' AND created_at > $1 FROM instance`, at).Scan(&is)
 	return is, err
@@ -41,7 +41,7 @@ func (db *DB) NewSince(ctx context.Context, at time.Time) (is bool, err error) {
 
 // goOnAbove leaves a gap behind the numbers of every living connection.
 func goOnAbove(ctx context.Context, tx *Tx) error {
-	rows, err := tx.Query(ctx, `SELECT conn::text, last FROM sequences JOIN connections ON id = conn WHERE state NOT IN ('revoked', 'rejected') ORDER BY conn FOR UPDATE OF sequences`)
+	rows, err := tx.Query(ctx, `SELECT conn::text, last FROM sequences JOIN connections ON id = conn WHERE NOT has_ended(state) ORDER BY conn FOR UPDATE OF sequences`)
 	if err != nil {
 		return fmt.Errorf("reading the numbers of connections: %w", err)
 	}
@@ -62,10 +62,10 @@ func goOnAbove(ctx context.Context, tx *Tx) error {
 	return nil
 }
 
-// MeetIncarnation notes which life of the peer of conn was heard, and reports
+// NoteIncarnation notes which incarnation of the peer of conn was heard, and reports
 // whether it is one that another had replaced: then two instances speak with the
 // peer's key by turns.
-func (db *DB) MeetIncarnation(ctx context.Context, conn, incarnation string) (again bool, err error) {
+func (db *DB) NoteIncarnation(ctx context.Context, conn, incarnation string) (again bool, err error) {
 	err = db.Tx(ctx, "noting the incarnation of a peer", func(ctx context.Context, tx *Tx) error {
 		return tx.QueryRow(ctx, `UPDATE sequences SET incarnations = CASE WHEN $2 = ANY (incarnations) THEN incarnations ELSE (array_append(incarnations, $2))[greatest(cardinality(incarnations) - 98, 1):] END
 			WHERE conn = $1 RETURNING incarnations[cardinality(incarnations)] <> $2`, conn, incarnation).Scan(&again)

@@ -16,15 +16,15 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// An instance begins a life each time it is started. Its data directory and its
-// database both keep the mark of the last one, so that a database that was put
+// An instance begins an incarnation each time it is started. Its data directory and
+// its database both keep the mark of the last one, so that a database that was put
 // back alone, or a directory that was copied, is noticed before anything is sent
 // or started. Only a file system that was set back as a whole is not: the peers
 // notice that.
 
-// beginLife makes the mark of a new life, after it was found out whether the
+// beginIncarnation makes the mark of a new incarnation, after it was found out whether the
 // database has the mark of the last one.
-func (b *Board) beginLife(ctx context.Context) error {
+func (b *Board) beginIncarnation(ctx context.Context) error {
 	file := filepath.Join(b.Dir, "incarnation")
 	found, made, err := readMark(file)
 	if err != nil {
@@ -48,7 +48,7 @@ func (b *Board) beginLife(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.restored, err = b.DB.BeginLife(ctx, found, next)
+	b.restored, err = b.DB.BeginIncarnation(ctx, found, next)
 	if err == nil && b.restored {
 		b.Log.WarnContext(ctx, "the database is not as the data directory left it: it was restored from a backup; what was suspended, invited or granted since is undone: spawnmesh connections list")
 	}
@@ -68,7 +68,7 @@ func mark(file, text string) error {
 	return os.Rename(file+".new", file)
 }
 
-// readMark returns what a data directory says of its last life, "" for nothing, and
+// readMark returns what a data directory says of its last incarnation, "" for nothing, and
 // since when. A copy of the file says something else: nobody chooses when an inode
 // was changed.
 func readMark(file string) (mark string, at time.Time, err error) {
@@ -90,23 +90,25 @@ func readMark(file string) (mark string, at time.Time, err error) {
 // peer's key.
 const byClone = "clone"
 
-// meet suspends a connection whose peer was replaced by another life of it and is
-// back: a life that ended never comes back, so both are alive.
-func (x *Exchange) meet(ctx context.Context, p *Peer, incarnation string) error {
+// noteIncarnation notes which incarnation of the peer a heartbeat comes from. An
+// instance that is started again has a new one and never uses the old one again. So
+// when an old one is heard after a newer one, two instances run with the peer's key,
+// and the connection is suspended.
+func (x *Exchange) noteIncarnation(ctx context.Context, p *Peer, incarnation string) error {
 	x.mu.Lock()
-	known := incarnation == "" || incarnation == x.met
+	known := incarnation == "" || incarnation == x.heardIncarnation
 	x.mu.Unlock()
 	if known {
 		return nil
 	}
-	again, err := x.board.DB.MeetIncarnation(ctx, p.ID, incarnation)
+	again, err := x.board.DB.NoteIncarnation(ctx, p.ID, incarnation)
 	if err != nil {
 		return err
 	}
 	x.mu.Lock()
-	x.met = incarnation
+	x.heardIncarnation = incarnation
 	if again {
-		x.accord.link, x.lastWord = 0, time.Now()
+		x.history.link, x.suspendTold = 0, time.Now()
 	}
 	x.mu.Unlock()
 	if !again || p.State != store.Active {
@@ -115,16 +117,16 @@ func (x *Exchange) meet(ctx context.Context, p *Peer, incarnation string) error 
 	return x.suspendNow(ctx, p, byClone, fmt.Sprintf("two instances run with the key of %s and are heard by turns: stop one of them, then resume; if nobody knows why, revoke", p.Name))
 }
 
-// obeyClone suspends a connection whose peer says that another instance runs with
+// suspendIfCloned suspends a connection whose peer says that another instance runs with
 // this one's key.
-func (x *Exchange) obeyClone(ctx context.Context, p *Peer, v commands.ConnectionView) error {
+func (x *Exchange) suspendIfCloned(ctx context.Context, p *Peer, v commands.ConnectionView) error {
 	if v.State != string(store.Suspended) || v.By != byClone || p.State != store.Active {
 		return nil
 	}
 	return x.suspendNow(ctx, p, byPeer, p.Name+" says: "+v.Reason)
 }
 
-// suspendNow suspends a connection, and says so with the very next word.
+// suspendNow suspends a connection, and says so in the next heartbeat.
 func (x *Exchange) suspendNow(ctx context.Context, p *Peer, by, reason string) error {
 	if err := x.board.changeBySelf(ctx, p, store.Suspended, reason, by); err != nil {
 		return err
@@ -135,10 +137,10 @@ func (x *Exchange) suspendNow(ctx context.Context, p *Peer, by, reason string) e
 	return nil
 }
 
-// speaksLast reports whether the peer may still be told why the connection is
+// mayBeTold reports whether the peer may still be told why the connection is
 // about to be cut.
-func (x *Exchange) speaksLast() bool {
+func (x *Exchange) mayBeTold() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return time.Since(x.lastWord) < lastWord/2
+	return time.Since(x.suspendTold) < lastMessageWait/2
 }

@@ -12,7 +12,7 @@ import (
 
 const handshakeBad commands.Code = "HANDSHAKE_BAD"
 
-// Bounds of reading the table of invites for those who knock.
+// Bounds of reading the table of invites for clients that are not authenticated.
 const (
 	inviteReadEvery = time.Second
 	inviteReadTime  = time.Second
