@@ -14,89 +14,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/signing"
 )
 
-// An Incoming is an authentic message as it was opened, and then what became of
-// it.
-type Incoming struct {
-	Conn     string
-	Header   signing.Header
-	Digest   signing.Digest
-	Envelope []byte
-	Body     commands.Body     // nil when the body could not be read
-	Asks     bool              // it asks for something: a refusal is answered, and it needs a grant
-	Refusal  *commands.Refused // why it is not acted on; nil = act
-	Policy   string            // version of the policy that was asked about it; "" = none was
-
-	// Set by [DB.TakeIn]: Code is "" when the message was acted on.
-	Code signing.Code
-	Why  string
-	Told bool // its refusal has an audit row of its own
-
-	answered bool // with a refusal
-
-	Effect any // what act leaves for those who are told after the commit
-}
-
-// Task returns the task that the message is about, "" for none and where its body
-// could not be read.
-func (m *Incoming) Task() string {
-	if m.Body == nil {
-		return ""
-	}
-	return m.Body.TaskID()
-}
-
-// Re returns the reference that an answer to the message carries.
-func (m *Incoming) Re() *signing.Ref { return &signing.Ref{ID: m.Header.ID, SHA256: m.Digest.String()} }
-
-// Refuse records that the message is not acted on, inside act of [DB.TakeIn]. One
-// that asks is answered.
-func (m *Incoming) Refuse(tx *Tx, r *commands.Refused) {
-	m.Code, m.Why = r.Code, r.Why
-	if m.answered = m.Asks; !m.Asks {
-		return
-	}
-	body := &commands.RefusedBody{Task: m.Task(), Code: r.Code, Why: r.Why, Hint: r.Hint}
-	if r == m.Refusal { // else the policy did not decide this
-		body.Policy = m.Policy
-	}
-	m.Answer(tx, body)
-}
-
-// Answer queues an answer to the message.
-func (m *Incoming) Answer(tx *Tx, body commands.Body) {
-	tx.Send(Draft{Conn: m.Conn, Body: body, Re: m.Re()})
-}
-
-// Note adds an audit row about the message, inside act of [DB.TakeIn].
-func (m *Incoming) Note(tx *Tx, action, why string) {
-	tx.Audit(AuditRow{Actor: string(m.Header.Iss), Action: action, Object: m.Task(), Why: why, Conn: m.Conn, Message: m.Header.ID})
-}
-
-// A Standing is what a transaction may rely on about a connection until it ends:
-// a change of the connection waits for it.
-type Standing struct {
-	ID        string
-	Name      string
-	Peer      signing.InstanceID
-	Authority Authority
-	State     ConnState
-	Epoch     int64
-	Kinds     []string // that the peer may ask for; none without a grant that holds
-	Runtimes  []string
-	Workspace string // that messages of the peer are in
-	Now       time.Time
-	granted   bool
-	wentOn    bool    // after a restore our numbers went on above those that the peer has
-	stored    numbers // the peer's numbers that are stored
-	keys      map[signing.KeyID]keyRow
-}
-
-type keyRow struct {
-	identity            bool
-	notBefore, notAfter time.Time
-	revoked             bool
-}
-
 // A TakenIn says what became of a batch, besides what each message says of itself.
 type TakenIn struct {
 	Again  []Outgoing       // stored answers to messages that came again, to send now; they may be lost
@@ -190,58 +107,6 @@ type taking struct {
 	repeats  struct{ conns, ids []string }
 }
 
-// lockConnection reads a connection FOR SHARE: a revocation waits for this
-// transaction, and what comes after it is refused.
-func lockConnection(ctx context.Context, tx *Tx, id, lock string) (s Standing, err error) {
-	err = tx.QueryRow(ctx, `
-		SELECT c.id::text, c.peer_name, c.peer, c.authority, c.state, c.epoch, clock_timestamp(), coalesce(g.kinds, '{}'), coalesce(g.runtimes, '{}'),
-			coalesce(g.expires_at > clock_timestamp(), false), coalesce(g.wsp, ''),
-			coalesce((SELECT base > 0 FROM sequences WHERE conn = c.id), false), coalesce((SELECT stored FROM sequences WHERE conn = c.id), '{}')
-		FROM connections c LEFT JOIN grants g ON g.conn = c.id WHERE c.id = $1 `+lock+` OF c`, id).
-		Scan(&s.ID, &s.Name, &s.Peer, &s.Authority, &s.State, &s.Epoch, &s.Now, &s.Kinds, &s.Runtimes, &s.granted, &s.Workspace, &s.wentOn, &s.stored)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return s, nil // each message is refused: ID is empty
-	}
-	if err != nil {
-		return s, fmt.Errorf("reading the connection of messages: %w", err)
-	}
-	rows, err := tx.Query(ctx, `SELECT kid, use = 'identity', not_before, least(not_after, 'epoch'::timestamptz + interval '5000 years'), coalesce(revoked_at <= clock_timestamp(), false)
-		FROM keys WHERE conn = $1 AND use <> 'sealing' ORDER BY kid FOR SHARE`, id)
-	if err != nil {
-		return s, fmt.Errorf("reading the keys of messages: %w", err)
-	}
-	s.keys = map[signing.KeyID]keyRow{}
-	var kid signing.KeyID
-	var k keyRow
-	_, err = pgx.ForEachRow(rows, []any{&kid, &k.identity, &k.notBefore, &k.notAfter, &k.revoked}, func() error {
-		s.keys[kid] = k
-		return nil
-	})
-	return s, err
-}
-
-// judge says what only the database knows about a message's connection and key.
-func (s Standing) judge(m *Incoming) (code signing.Code, why string) {
-	if s.ID == "" {
-		return signing.ConnUnknown, "no such connection"
-	}
-	k, ok := s.keys[m.Header.Kid]
-	kind := commands.Kind(m.Header.Kind)
-	switch {
-	case m.Header.Epoch != s.Epoch:
-		return signing.EpochStale, fmt.Sprintf("the connection is in epoch %d", s.Epoch)
-	case !ok, k.identity && kind != commands.KeySetKind:
-		return signing.KeyUnknown, "the signing key does not belong to this connection"
-	case k.revoked:
-		return signing.KeyRevoked, "the signing key was revoked"
-	case s.Now.Before(k.notBefore) || s.Now.After(k.notAfter):
-		return signing.KeyWindow, "the signing key is not valid at this time"
-	case s.State == Active, s.State == Suspended && !kind.Held():
-		return "", "" // work accepted earlier may end, be killed and be reported
-	}
-	return signing.ConnState, fmt.Sprintf("the connection with %s is %s", s.Name, s.State)
-}
-
 // judgeAll decides the fate of each message and stores those that are in order
 // and new.
 func (t *taking) judgeAll(ctx context.Context) error {
@@ -306,27 +171,6 @@ func (t *taking) admit() (fresh []*Incoming) {
 		fresh = append(fresh, m)
 	}
 	return fresh
-}
-
-// WrongWorkspace refuses a message of a workspace that the connection's grant
-// does not name, whatever it says.
-func WrongWorkspace(m *Incoming) *commands.Refused {
-	return commands.Refuse(commands.Grant, "the grant of this connection does not allow workspace %s", m.Header.Wsp)
-}
-
-// grants asks the connection's grant; without one nothing may be asked for.
-func (s Standing) grants(m *Incoming) *commands.Refused {
-	switch {
-	case m.Header.Wsp != s.Workspace:
-		return WrongWorkspace(m)
-	case !m.Asks:
-		return nil
-	case !s.granted:
-		return commands.Refuse(commands.Grant, "this connection has no grant, or it has expired")
-	case !slices.Contains(s.Kinds, m.Header.Kind):
-		return commands.Refuse(commands.Grant, "the grant of this connection does not allow %s", m.Header.Kind)
-	}
-	return nil
 }
 
 // closeQuestions closes the messages of ours that new answers are about: any

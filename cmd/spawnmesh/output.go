@@ -3,8 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,8 +10,6 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 )
@@ -204,38 +200,6 @@ func printable(s string) string {
 	}, s)
 }
 
-// fileOf returns the file that stream is, or that an answer goes to.
-func fileOf(stream any) (*os.File, bool) {
-	if a, ok := stream.(*answer); ok {
-		stream = a.to
-	}
-	f, ok := stream.(*os.File)
-	return f, ok
-}
-
-// terminal reports whether stream is one.
-func terminal(stream any) bool {
-	f, ok := fileOf(stream)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
-}
-
-// columnsOf returns the width of the terminal w, 0 when it is none.
-func columnsOf(w io.Writer) int {
-	f, ok := fileOf(w)
-	if !ok {
-		return 0
-	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0
-	}
-	return int(size.Col)
-}
-
 // ago says how long ago t was, for people.
 func ago(t time.Time) string {
 	d := time.Since(t)
@@ -250,33 +214,4 @@ func ago(t time.Time) string {
 		return fmt.Sprintf("%dh", int(d.Hours()))
 	}
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
-}
-
-// days is a duration flag that also knows d for days: "7d", "90s".
-type days time.Duration
-
-// String writes d as people would; "0" makes help texts leave out the default.
-func (d *days) String() string {
-	if *d == 0 {
-		return "0"
-	}
-	return commands.Lasting(time.Duration(*d))
-}
-
-// Type names the value in help texts.
-func (d *days) Type() string { return "DURATION" }
-
-// Set reads the value of a flag.
-func (d *days) Set(s string) error {
-	v, err := time.ParseDuration(s)
-	if n, ok := strings.CutSuffix(s, "d"); ok {
-		var count uint64
-		count, err = strconv.ParseUint(n, 10, 16)
-		v = time.Duration(count) * 24 * time.Hour
-	}
-	if err != nil || v < 0 {
-		return fmt.Errorf("%q is not a duration such as 90s, 15m, 2h or 7d", s)
-	}
-	*d = days(v)
-	return nil
 }

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// fileOf returns the file that stream is, or that an answer goes to.
+func fileOf(stream any) (*os.File, bool) {
+	if a, ok := stream.(*answer); ok {
+		stream = a.to
+	}
+	f, ok := stream.(*os.File)
+	return f, ok
+}
+
+// terminal reports whether stream is one.
+func terminal(stream any) bool {
+	f, ok := fileOf(stream)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// columnsOf returns the width of the terminal w, 0 when it is none.
+func columnsOf(w io.Writer) int {
+	f, ok := fileOf(w)
+	if !ok {
+		return 0
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return int(size.Col)
+}

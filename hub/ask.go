@@ -1,0 +1,81 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// Kill stores a kill order. For an agent that has ended it changes nothing and
+// returns the outcome that is there.
+func (h *Hub) Kill(ctx context.Context, text, reason string, grace time.Duration, actor string) (store.Mirror, error) {
+	m, err := h.Find(ctx, text)
+	if err != nil {
+		return m, err
+	}
+	k := commands.Kill{Task: m.Task, Reason: reason, GraceMS: grace.Milliseconds()}
+	if err := k.Validate(); err != nil {
+		return m, err
+	}
+	if _, err := h.DB.OrderKill(context.WithoutCancel(ctx), k, MaxLife, actor); err != nil {
+		return m, err
+	}
+	h.board.Wake(m.Conn)
+	return h.Find(ctx, m.Task)
+}
+
+// Ask sends a status command to the spoke of an agent and waits for its signed
+// answer for as long as ctx allows.
+func (h *Hub) Ask(ctx context.Context, text, actor string) (*commands.TaskState, error) {
+	m, err := h.Find(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	news := h.watch.add(m.Task)
+	defer h.watch.remove(m.Task, news)
+	question, err := h.DB.OrderStatus(ctx, m.Task, time.Hour, actor)
+	if err != nil {
+		return nil, err
+	}
+	h.board.Wake(m.Conn)
+	for {
+		state, err := h.answer(ctx, m, question)
+		if state != nil || err != nil {
+			return state, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, commands.Refuse(commands.Unreachable, "%s has not answered yet", m.Spoke).Hinting("see").Running("connections", "list")
+		case <-news:
+		}
+	}
+}
+
+func (h *Hub) answer(ctx context.Context, m store.Mirror, question string) (*commands.TaskState, error) {
+	envelope, err := h.DB.Answered(ctx, question)
+	if err != nil || envelope == nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	c, err := h.board.Read(m.Conn, envelope)
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer of %s: %w", m.Spoke, err)
+	}
+	switch b := c.Body.(type) {
+	case *commands.TaskState:
+		return b, nil
+	case *commands.RefusedBody:
+		said := commands.Refuse(b.Code, "%s says: %s", m.Spoke, b.Why)
+		if b.Hint != "" {
+			said.Hint = m.Spoke + " says: " + b.Hint
+		}
+		return nil, said
+	}
+	return nil, fmt.Errorf("%s answered a status command with %s", m.Spoke, c.Body.Kind())
+}

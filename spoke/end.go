@@ -1,0 +1,90 @@
+package spoke
+
+import (
+	"context"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// ended records an attempt's end with what its supervisor saw.
+func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
+	if x.Damage != nil {
+		s.Log.WarnContext(ctx, "the files of an attempt were changed", "id", r.fence.Task, "attempt", r.fence.Attempt, "what", x.Damage)
+	}
+	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal, Limits: plain(x.Limited(), 1000)},
+		Stdout: describeOutput(r.dir, supervisor.Stdout, x.Stdout), Stderr: describeOutput(r.dir, supervisor.Stderr, x.Stderr)}
+	switch x.Outcome {
+	case supervisor.Lost, supervisor.StartFailed, supervisor.Signalled, supervisor.Stopped, supervisor.LeaseExpired:
+		e.Exit.Error = plain(x.Reason, 1000)
+	}
+	for _, p := range x.Reaped {
+		e.Reaped = append(e.Reaped, commands.Process{Pid: p.Pid, Command: plain(p.Command, 64)})
+	}
+	s.finish(ctx, r, r.fence, e)
+}
+
+// finish writes the end. When the fence no longer holds, a kill may have taken
+// it: then the end is the kill's, written with the kill's fence.
+func (s *Spoke) finish(ctx context.Context, r *run, f backlog.Fence, e backlog.End) {
+	if err := checkEnd(f, e); err != nil { // a defect: what was seen is less than that it is over
+		s.Log.ErrorContext(ctx, "what was seen of an attempt cannot be told; only its end is", "id", f.Task, "attempt", f.Attempt, "err", err)
+		e = backlog.End{Outcome: e.Outcome, Why: e.Why, Exit: commands.Exit{Code: -1, Error: "how it ended cannot be told"}}
+	}
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		e.Fence = f
+		held, err := s.recordEnd(ctx, r, e)
+		if err == nil && !held {
+			var k backlog.KillRun
+			var killed bool
+			if k, killed, err = s.backlog.PendingKill(ctx, f.Task); err == nil && killed && k.Fence != f && k.Fence.Attempt == f.Attempt {
+				f, e.Outcome = k.Fence, commands.AttemptKilled
+				continue
+			}
+		}
+		if err == nil {
+			s.sayEnd(ctx, e, held)
+			s.board.Wake()
+			return
+		}
+		if ctx.Err() != nil {
+			return // the next process finds the exit record
+		}
+		s.Log.ErrorContext(ctx, "recording the end of an attempt; it will be tried again", "id", f.Task, "err", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.leave:
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// check makes sure that the hub takes the result: it has no other.
+func checkEnd(f backlog.Fence, e backlog.End) error {
+	m := backlog.Moved{Task: f.Task, Attempt: f.Attempt, State: commands.Failed, End: &e}
+	return m.Result().Validate()
+}
+
+// recordEnd writes the end. What the attempt has written is remembered before: after
+// a crash in between, somebody still looks for it.
+func (s *Spoke) recordEnd(ctx context.Context, r *run, e backlog.End) (held bool, err error) {
+	if r.asked.Command != "" {
+		if err := s.output.Keep(ctx, r.fence); err != nil {
+			return false, err
+		}
+	}
+	return s.progress.Submit(ctx, backlog.Progress{End: &e})
+}
+
+// sayEnd logs the end of an attempt: never what it ran or wrote.
+func (s *Spoke) sayEnd(ctx context.Context, e backlog.End, held bool) {
+	if !held {
+		s.Log.WarnContext(ctx, "agent ended after it had lost its lease; its end does not count", "id", e.Fence.Task, "attempt", e.Fence.Attempt, "outcome", e.Outcome)
+		return
+	}
+	s.Log.InfoContext(ctx, "agent ended", "id", e.Fence.Task, "attempt", e.Fence.Attempt, "outcome", e.Outcome, "code", e.Exit.Code, "signal", e.Exit.Signal)
+}

@@ -1,0 +1,75 @@
+package spoke
+
+import (
+	"errors"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+func couldNotStart(err error) backlog.End {
+	e := backlog.End{Outcome: commands.CouldNotStart, Exit: commands.Exit{Code: -1, Error: plain(err.Error(), 1000)}}
+	if x, ok := errors.AsType[*supervisor.StartError](err); ok {
+		switch x.Reason {
+		case supervisor.NoResources, supervisor.HostFault, supervisor.LeaseOver:
+			e.Outcome = commands.Released // it can pass by itself
+		}
+	}
+	return e
+}
+
+func outcomeOf(x supervisor.Exit) commands.Outcome {
+	switch x.Outcome {
+	case supervisor.Exited:
+		if x.Code == 0 {
+			return commands.Succeeded
+		}
+		return commands.AttemptFailed
+	case supervisor.TimedOut:
+		return commands.TimedOut
+	case supervisor.Killed:
+		return commands.AttemptKilled
+	case supervisor.StartFailed:
+		return commands.CouldNotStart
+	case supervisor.Signalled:
+		return commands.AttemptFailed
+	case supervisor.NeverStarted:
+		return commands.Released
+	}
+	return commands.Interrupted
+}
+
+// describeOutput describes a stream, with its last bytes as text that may be put into a
+// message: valid UTF-8 and nothing that stands for bytes that were not.
+func describeOutput(dir string, stream supervisor.Stream, o supervisor.Output) commands.Output {
+	out := commands.Output{Bytes: o.Bytes, Dropped: o.Dropped, Cut: o.Cut, Size: o.Size, SHA256: o.SHA256}
+	for _, g := range o.Gaps {
+		out.Gaps = append(out.Gaps, commands.Gap{From: g.From, To: g.To, At: g.At})
+	}
+	if p, err := supervisor.Read(dir, stream, max(0, o.Size-commands.MaxTail), commands.MaxTail); err == nil {
+		out.Tail = plain(string(p.Data), commands.MaxTail)
+	}
+	return out
+}
+
+// plain makes a text of bytes that an agent chose: what a message or a database
+// would refuse becomes a question mark.
+func plain(s string, limit int) string {
+	return clip(strings.Map(func(r rune) rune {
+		if r == 0 || r == utf8.RuneError {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?")), limit)
+}
+
+// clip shortens s to limit bytes without cutting a character in two.
+func clip(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "")
+}
