@@ -50,7 +50,7 @@ func (a *app) self() string {
 // line is a command line for the same instance, and where it is about the backlog
 // for the same workspace, as it can be pasted.
 func (a *app) line(words ...string) string {
-	if a.workspace != "" && a.workspace != backlog.MainWorkspace && slices.Contains([]string{"backlog", "budget", "quota", "lane"}, words[0]) {
+	if a.workspace != "" && a.workspace != backlog.MainWorkspace && slices.Contains([]string{"backlog", "budget", "quota", "lane", "freeze", "unfreeze"}, words[0]) {
 		words = append(slices.Clip(words), "--workspace", a.workspace)
 	}
 	return a.self() + " " + shellLine(words)

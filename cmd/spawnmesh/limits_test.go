@@ -150,7 +150,7 @@ func freezeAtWork(b board) {
 	require.Equal(b.t, "lane:default is frozen: nothing is claimed from it\n", b.do("freeze", "--scope", "lane:default", "--reason", "too"))
 	b.nothing()
 	require.Equal(b.t, []string{"freeze", "freeze"}, stages(b.why("A1")))
-	require.Contains(b.t, b.do("backlog", "why", "A1"), " unfreeze --scope lane:default --reason WHY")
+	require.Contains(b.t, b.do("backlog", "why", "A1"), " --data-dir "+b.dir+" unfreeze --scope lane:default --reason WHY --workspace "+b.workspace+"\n")
 	require.Regexp(b.t, `(?m)^workspace +2\S+ \S+ +uid:\d+ +bad deploy$`, b.do("freeze", "list"))
 	require.Equal(b.t, "lane:default is no longer frozen\n", b.do("unfreeze", "--scope", "lane:default", "--reason", "x"))
 	b.nothing()
