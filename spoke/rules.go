@@ -2,14 +2,17 @@ package spoke
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -31,14 +34,34 @@ func judgeAgain(rules *policy.Policy, r *run) (backlog.End, bool) {
 	return backlog.End{Outcome: commands.CouldNotStart, Why: why, Exit: commands.Exit{Code: -1, Error: plain(text, 1000)}}, false
 }
 
-// policyNote is where an attempt's directory says which policy let it start: a
-// later process of this spoke may have to tell it.
-func policyNote(r *run) string { return filepath.Join(r.dir, "policy") }
+// policyNote is the file of an attempt's directory that says which policy let it
+// start: a process that comes before the start is in the database has to tell it.
+const policyNote = "policy"
 
-// recallPolicy reads the note of an attempt that an earlier process started.
-func recallPolicy(r *run) {
-	raw, err := os.ReadFile(policyNote(r))
-	if err == nil && len(raw) <= 64 {
+var policyID = regexp.MustCompile(`^[0-9a-f]{12}$`)
+
+// notePolicy writes the note of an attempt that is about to start. Its directory is
+// new, so whatever is there already is not ours.
+func notePolicy(r *run) error {
+	f, err := os.OpenFile(filepath.Join(r.dir, policyNote), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("noting the policy of an attempt: %w", err)
+	}
+	_, err = f.WriteString(r.policy)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("noting the policy of an attempt: %w", err)
+	}
+	return nil
+}
+
+// recallPolicy reads the note of an attempt that an earlier process started. Its agent
+// can write to that as to all of its directory.
+func (s *Spoke) recallPolicy(ctx context.Context, r *run) {
+	raw, err := supervisor.ReadFile(r.dir, policyNote, 64)
+	if err != nil {
+		s.Log.WarnContext(ctx, "reading which policy let an attempt start; it is told as not known", "id", r.fence.Task, "err", err)
+	}
+	if policyID.Match(raw) {
 		r.policy = string(raw)
 	}
 }

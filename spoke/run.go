@@ -66,7 +66,7 @@ func (s *Spoke) runNothing(ctx context.Context, r *run) {
 func (s *Spoke) takeOver(ctx context.Context, r *run) {
 	defer s.work.Send()
 	defer s.leaveOrRemove(r)
-	recallPolicy(r)
+	s.recallPolicy(ctx, r)
 	r.before = true
 	if r.spec.Runtime == commands.RuntimeNoop {
 		s.runNothing(ctx, r)
@@ -127,8 +127,8 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, de
 	if err := os.MkdirAll(work, 0o700); err != nil {
 		return nil, fmt.Errorf("making the work directory: %w", err)
 	}
-	if err := os.WriteFile(policyNote(r), []byte(r.policy), 0o600); err != nil {
-		return nil, fmt.Errorf("noting the policy of an attempt: %w", err)
+	if err := notePolicy(r); err != nil {
+		return nil, err
 	}
 	if r.spec.Dir != "" {
 		work = r.spec.Dir

@@ -67,6 +67,17 @@ func readPlain(name string, most int64) ([]byte, error) {
 	return b, err
 }
 
+// ReadFile returns the file name of an attempt directory, and nothing where there
+// is none. Its agent may have put anything in its place: what is no regular file,
+// or has more than most bytes, is an error, and holds nobody up.
+func ReadFile(dir, name string, most int64) ([]byte, error) {
+	b, err := readPlain(filepath.Join(dir, name), most)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s of the attempt in %s: %w", name, dir, err)
+	}
+	return b, nil
+}
+
 // reopen gives a directory back the permissions that its agent took away, and
 // reports whether that was so. The shim is in the directory: its path leads
 // nowhere without them.
