@@ -7,9 +7,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 )
+
+const undefinedTable = "42P01"
 
 // ErrAddress says that the address of a database has another form than one.
 var ErrAddress = errors.New("reading the database address")
@@ -45,4 +48,22 @@ func connectOnce(ctx context.Context, pc *pgx.ConnConfig) error {
 		return err
 	}
 	return conn.Close(ctx)
+}
+
+// Owner returns the instance that the database at address belongs to; "" where it
+// has never been an instance's. Nothing is changed.
+func Owner(ctx context.Context, address string) (owner string, err error) {
+	conn, err := pgx.Connect(ctx, address)
+	if err != nil {
+		return "", fmt.Errorf("asking whose the database is: %w", err)
+	}
+	defer conn.Close(ctx)
+	err = conn.QueryRow(ctx, `SELECT id FROM instance`).Scan(&owner)
+	if p, ok := errors.AsType[*pgconn.PgError](err); ok && p.Code == undefinedTable || errors.Is(err, pgx.ErrNoRows) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("asking whose the database is: %w", err)
+	}
+	return owner, nil
 }

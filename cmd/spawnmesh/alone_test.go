@@ -180,8 +180,9 @@ func TestBacklogInANamedDatabase(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(b.dir, "pg"))
 	other.env = []string{"SPAWNMESH_DATABASE_URL=" + cluster.URL(), "DATABASE_URL=postgres://nobody@127.0.0.1:1/none"}
 	s := other.run("backlog", "create", "--title", "x")
-	require.Equal(t, exitUnexpected, s.code)
+	require.Equal(t, exitConflict, s.code)
 	require.Contains(t, s.err, "the database belongs to instance")
+	require.NoDirExists(t, filepath.Join(other.dir, "keys"))
 	aTransactionIsLong(b, cluster.URL())
 	pruningIsBehind(b, cluster.URL())
 	besideAHubWithADatabase(b)

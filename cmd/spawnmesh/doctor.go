@@ -15,6 +15,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
@@ -110,7 +111,7 @@ func checkDisk(dir string) control.Check {
 }
 
 func checkKeys(dir string) control.Check {
-	k, err := signing.LoadKeys(filepath.Join(dir, "keys"))
+	k, err := instance.LoadKeys(dir)
 	if errors.Is(err, signing.ErrNoKeys) {
 		return note("keys", "none yet in "+dir)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -128,8 +129,14 @@ func (a *app) withReader(ctx context.Context, fn func(ctx context.Context, c *co
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(dir, "keys")); err != nil || control.Runs(ctx, dir) {
+	if control.Runs(ctx, dir) {
 		return fn(ctx, control.NewClient(dir))
+	}
+	switch _, err := instance.LoadKeys(dir); {
+	case errors.Is(err, signing.ErrNoKeys):
+		return fn(ctx, control.NewClient(dir)) // it says that there is none
+	case err != nil:
+		return err
 	}
 	return a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) error {
 		conns, err := in.DB.Connections(ctx)

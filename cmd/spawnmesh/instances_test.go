@@ -37,6 +37,7 @@ func TestInstancesByHand(t *testing.T) {
 		{"its Postgres is killed", postgresKilled},
 		{"a hub that restarts while somebody waits", hubRestarts},
 		{"a key that others can read", looseKey},
+		{"all keys are gone", goneKeys},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.run(t, m, hand{t: t, dir: m.Hub.Dir}, hand{t: t, dir: m.Spokes["attic"].Dir})
@@ -197,4 +198,21 @@ func looseKey(t *testing.T, m *fleet.Mesh, h, _ hand) {
 	out, err := exec.Command("chmod", "600", path).CombinedOutput()
 	require.NoError(t, err, "what was said helps: %s", out)
 	require.NoError(t, m.Hub.Start(t.Context()))
+}
+
+// Whoever loses all keys must not find new ones in their place.
+func goneKeys(t *testing.T, m *fleet.Mesh, h, s hand) {
+	for who, i := range map[*hand]*fleet.Process{&h: m.Hub, &s: m.Spokes["attic"]} {
+		keys, away := filepath.Join(who.dir, "keys"), filepath.Join(t.TempDir(), "keys")
+		require.NoError(t, i.Stop(t.Context()))
+		require.NoError(t, os.Rename(keys, away))
+		for _, args := range [][]string{{"hub", "run", "--link", "127.0.0.1:0"}, {"spoke", "run"}, {"agents"}, {"backlog", "create", "--title", "x"}, {"backlog", "list"}} {
+			who.refused(exitMisuse, "key file "+keys+" is missing, though an instance has been here: there is ", args...)
+			who.refused(exitMisuse, "nothing was changed; put the whole directory keys back from a backup", args...)
+		}
+		require.NoDirExists(t, keys)
+		require.Regexp(t, `(?m)^keys +WRONG: key file `+keys+` is missing`, who.run("", "doctor").out)
+		require.NoError(t, os.Rename(away, keys))
+		require.NoError(t, i.Start(t.Context()), "as the message says")
+	}
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -21,12 +23,38 @@ func (a *app) openOnHub(ctx context.Context, c *control.Client, v hub.AgentView)
 	if v.State == commands.Queued {
 		return a.whyQueued(v, conn), nil
 	}
+	return a.whyRunning(v, conn), nil
+}
+
+// whyRunning says how an agent stands that has started, as far as its hub knows,
+// and what to do where that is old. To revoke is final and ends the agent, so it
+// is named only when the lease of a silent host has surely ended.
+func (a *app) whyRunning(v hub.AgentView, conn connectionView) string {
 	said := clauseOf(v)
-	if conn.Linked && conn.Liveness == "alive" {
-		return said, nil
+	if conn.State == store.Active && conn.Linked && (conn.Liveness == "alive" || conn.Liveness == "late") {
+		return said
 	}
-	return fmt.Sprintf("%s, as %s last said: the link is %s (%s); an agent of a host that is gone for good ends with: %s",
-		said, v.Spoke, linkOf(conn), seenOf(conn), a.line("connections", "revoke", v.Spoke, "--reason", "WHY")), nil
+	said += ", as " + v.Spoke + " last said"
+	var silent time.Duration
+	if conn.LastSeen != nil {
+		silent = time.Since(*conn.LastSeen)
+		said += " " + ago(*conn.LastSeen) + " ago"
+	}
+	link := "the link is down"
+	if conn.Linked {
+		link = "the link is up and nothing is heard over it"
+	}
+	switch {
+	case conn.State == store.Suspended:
+		return fmt.Sprintf("%s; the connection is %s; the agent may go on, and what became of it is told after: %s",
+			said, suspension(conn), a.line("connections", "resume", v.Spoke))
+	case conn.State != store.Active:
+		return fmt.Sprintf("%s; the connection is %s", said, conn.State)
+	case conn.Liveness == "dead" && silent > spoke.DefaultLease:
+		return fmt.Sprintf("%s; %s; when the host is back, it says what became of the agent; only if the host is gone for good: %s",
+			said, link, a.line("connections", "revoke", v.Spoke, "--reason", "WHY"))
+	}
+	return fmt.Sprintf("%s; %s; it may come back by itself, and the agent may go on meanwhile", said, link)
 }
 
 // whyQueued says what an agent waits for that has not started, as far as its hub

@@ -7,7 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // An agent whose host is gone is running as far as its hub knows. What the hub
@@ -25,11 +28,41 @@ func TestAnAgentOfAHostThatIsGone(t *testing.T) {
 	m.Spokes["attic"].Kill()
 
 	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the hub to miss attic", func() (bool, error) {
-		return strings.Contains(h.do("why", id), "as attic last said: the link is down ("), nil
+		return strings.Contains(h.do("why", id), "as attic last said "), nil
 	}))
-	require.Contains(t, h.do("why", id), " connections revoke attic --reason WHY")
+	require.Contains(t, h.do("why", id), "the link is down; it may come back by itself, and the agent may go on meanwhile")
+	require.NotContains(t, h.do("why", id), "revoke")
 	require.Contains(t, h.run("", "status", id).err, "it is running, as attic last said")
 	require.Contains(t, s.run("", "status", id).err, "no spoke runs here")
+}
+
+// To revoke is final, and is named only for a host that has been silent for longer
+// than its lease; a suspension names who did it and how it ends.
+func TestWhatIsSaidOfARunningAgent(t *testing.T) {
+	t.Parallel()
+	v := hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: commands.Running}}
+	conn := func(state store.ConnState, linked bool, liveness string, silent time.Duration) connectionView {
+		seen := time.Now().Add(-silent)
+		return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: state, By: "uid:7", Reason: "holiday"}, Linked: linked, Liveness: liveness, LastSeen: &seen}}
+	}
+	for name, test := range map[string]struct {
+		conn connectionView
+		want string
+	}{
+		"linked and heard":              {conn(store.Active, true, "alive", 0), "it is running"},
+		"down for a moment":             {conn(store.Active, false, "alive", 11*time.Second), "it is running, as attic last said 11s ago; the link is down; it may come back by itself, and the agent may go on meanwhile"},
+		"down for less than a lease":    {conn(store.Active, false, "dead", 50*time.Second), "it is running, as attic last said 50s ago; the link is down; it may come back by itself, and the agent may go on meanwhile"},
+		"linked and silent":             {conn(store.Active, true, "stale", 40*time.Second), "it is running, as attic last said 40s ago; the link is up and nothing is heard over it; it may come back by itself, and the agent may go on meanwhile"},
+		"suspended for a moment":        {conn(store.Suspended, false, "alive", 5*time.Second), "it is running, as attic last said 5s ago; the connection is suspended by uid:7: holiday; the agent may go on, and what became of it is told after: spawnmesh connections resume attic"},
+		"suspended for longer":          {conn(store.Suspended, false, "dead", 80*time.Second), "it is running, as attic last said 80s ago; the connection is suspended by uid:7: holiday; the agent may go on, and what became of it is told after: spawnmesh connections resume attic"},
+		"silent for longer than leases": {conn(store.Active, false, "dead", 80*time.Second), "it is running, as attic last said 80s ago; the link is down; when the host is back, it says what became of the agent; only if the host is gone for good: spawnmesh connections revoke attic --reason WHY"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			require.Equal(t, test.want, (&app{}).whyRunning(v, test.conn))
+		})
+	}
 }
 
 // A person reads when something happened, and when the hub heard of it if that was

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -52,7 +51,7 @@ const guestPatience = 2 * time.Second
 
 // Open locks the data directory, loads the keys and opens the database, starting
 // the private Postgres when no other is named. With create, keys are made where
-// there are none; without, their lack is [signing.ErrNoKeys].
+// there has never been an instance; without, their lack is [signing.ErrNoKeys].
 func Open(ctx context.Context, o Options, create bool) (*Instance, error) {
 	in := &Instance{Dir: o.Dir, options: o}
 	if err := o.reach(ctx, servePatience); err != nil {
@@ -99,7 +98,7 @@ func (in *Instance) own(ctx context.Context, create bool) (err error) {
 }
 
 func (in *Instance) openLocked(ctx context.Context, create bool) error {
-	if err := in.loadKeys(create); err != nil {
+	if err := in.loadKeys(ctx, create); err != nil {
 		return err
 	}
 	url, err := in.serve(ctx)
@@ -110,21 +109,6 @@ func (in *Instance) openLocked(ctx context.Context, create bool) error {
 		return err
 	}
 	return in.lock.AdmitGuests()
-}
-
-// loadKeys reads the keys, or makes them. The caller holds the lock.
-func (in *Instance) loadKeys(create bool) (err error) {
-	dir := filepath.Join(in.Dir, "keys")
-	in.Keys, err = signing.LoadKeys(dir)
-	if errors.Is(err, signing.ErrNoKeys) && create {
-		if in.Keys, err = signing.CreateKeys(dir); err == nil && in.options.Made != nil {
-			in.options.Made(in.Dir)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("loading the keys in %s: %w", dir, err)
-	}
-	return nil
 }
 
 // serve returns the address of the database, after starting the private one.

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -29,10 +26,10 @@ const (
 // the options name; else the private one, which this process starts when nobody
 // has, and else uses as a guest. Whoever starts it stops it as soon as it has
 // done its own work, so a guest may find it gone, and starts over. With create,
-// keys are made where there are none; without, nothing is made, and their lack is
+// keys are made where there has never been an instance; without, nothing is made, and their lack is
 // [commands.NotFound].
 func Visit(ctx context.Context, o Options, create bool) (*Instance, error) {
-	if _, err := os.Stat(filepath.Join(o.Dir, "keys")); errors.Is(err, fs.ErrNotExist) && !create {
+	if _, err := LoadKeys(o.Dir); errors.Is(err, signing.ErrNoKeys) && !create {
 		return nil, commands.Refuse(commands.NotFound, "there is no instance in %s", o.Dir).
 			Hinting("name another --data-dir; who makes one: backlog create, hub run, spoke join")
 	}
@@ -86,7 +83,7 @@ func (in *Instance) beGuest(ctx context.Context, owner *postgres.InUseError) (er
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, owner)
 	}
-	if err := in.loadKeys(false); err != nil {
+	if err := in.loadKeys(ctx, false); err != nil {
 		return err
 	}
 	brief, done := context.WithTimeout(ctx, guestOpening)
@@ -125,7 +122,7 @@ func visitNamed(ctx context.Context, o Options) (*Instance, error) {
 
 // ownKeys reads the keys, and takes the lock only where they must be made.
 func (in *Instance) ownKeys(ctx context.Context) (err error) {
-	in.Keys, err = signing.LoadKeys(filepath.Join(in.Dir, "keys"))
+	in.Keys, err = LoadKeys(in.Dir)
 	if !errors.Is(err, signing.ErrNoKeys) {
 		return err
 	}
@@ -133,7 +130,7 @@ func (in *Instance) ownKeys(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return errors.Join(in.loadKeys(true), lock.Close())
+	return errors.Join(in.loadKeys(ctx, true), lock.Close())
 }
 
 // awaitLock takes the data directory; where a single command has it at this
