@@ -72,13 +72,14 @@ func openOwn(v signing.Verifier, envelope []byte) (o ownOrder, err error) {
 		return o, commands.Refuse(commands.Validation, "a message of kind %s is no order", opened.Header().Kind)
 	}
 	digest := opened.Digest()
-	return ownOrder{opened.Header(), digest[:], spawn}, nil
+	return ownOrder{opened.Header(), digest[:], spawn, envelope}, nil
 }
 
 type ownOrder struct {
-	header signing.Header
-	digest []byte
-	spawn  *commands.Spawn
+	header   signing.Header
+	digest   []byte
+	spawn    *commands.Spawn
+	envelope []byte
 }
 
 func (tx *Tx) adopt(ctx context.Context, c Connection, o ownOrder) error {
@@ -109,11 +110,19 @@ func (tx *Tx) adopt(ctx context.Context, c Connection, o ownOrder) error {
 	}
 	tx.Audit(AuditRow{Actor: string(c.Peer), Action: "task.restored", Object: o.spawn.Task, Code: string(commands.Resync), Conn: c.ID, Message: h.ID,
 		Why: "the order was given after the backup, and the peer has it"})
-	if err := tx.unhear(ctx, c.ID, o.spawn.Task, h.ID); err != nil || again == "" {
+	if err := tx.unhear(ctx, c.ID, o.spawn.Task, h.ID); err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, `UPDATE outbox SET closed_at = clock_timestamp() WHERE id = $1 AND closed_at IS NULL`, again)
-	return err
+	// The peer has it, and may lose it: then it is sent again as any other that the peer had confirmed.
+	_, err = tx.Exec(ctx, `
+		WITH again AS (UPDATE outbox SET closed_at = clock_timestamp() WHERE id = nullif($1, '')::uuid AND closed_at IS NULL)
+		INSERT INTO outbox (id, conn, seq, queue, kind, digest, task, exp, created_at, closed_at, envelope)
+		VALUES ($2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp(), $11) ON CONFLICT DO NOTHING`,
+		again, h.ID, c.ID, h.Seq, commands.QueueRun, commands.SpawnKind, o.digest, o.spawn.Task, expires, given, o.envelope)
+	if err != nil {
+		return fmt.Errorf("keeping order %s for a peer that may lose it: %w", h.ID, err)
+	}
+	return nil
 }
 
 // unhear forgets the answers to command that came while nobody here knew it, and had

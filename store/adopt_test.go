@@ -45,6 +45,20 @@ func TestAForgottenOrderIsTakenOver(t *testing.T) {
 	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.restored'`))
 }
 
+// Both sides may be restored, one after the other: the spoke may lose an order that the
+// hub has only from it.
+func TestAnOrderThatWasTakenOverIsSentAgainWhenThePeerLosesIt(t *testing.T) {
+	t.Parallel()
+	p, _, envelope := forgotten(t)
+	adopt(t, p.Hub, envelope)
+
+	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, commands.Numbering{}, 0)
+
+	require.NoError(t, err)
+	require.Equal(t, 1, a.Reopened)
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL AND envelope = $1`, envelope))
+}
+
 // A report that came before its order was known again had no effect: it has to
 // come once more.
 func TestWhatWasSaidOfAForgottenOrderIsAskedForAgain(t *testing.T) {
