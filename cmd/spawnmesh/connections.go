@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -150,6 +151,9 @@ func (a *app) printConnections(views []connectionView) error {
 		if note := suspension(v); note != "" {
 			fmt.Fprintf(a.out, "%s: %s\n", printable(v.Name), printable(note))
 		}
+		if r := v.Says.Refuses; r != nil && !v.State.Ended() {
+			fmt.Fprintf(a.out, "%s: refuses the key that this instance signs with (%s); run: %s\n", printable(v.Name), r.Code, a.revokeRefused(r))
+		}
 		for _, q := range v.Queues {
 			if q.Problem != "" {
 				fmt.Fprintf(a.out, "%s: %s: %s\n", printable(v.Name), q.Queue, q.Problem)
@@ -157,6 +161,12 @@ func (a *app) printConnections(views []connectionView) error {
 		}
 	}
 	return nil
+}
+
+// revokeRefused is how a key is given up that a peer refuses, so that the peer
+// takes the newest.
+func (a *app) revokeRefused(r *commands.EndedKey) string {
+	return a.line("keys", "revoke", string(r.Key), "--reason", "restored")
 }
 
 func (a *app) tableOf(views []connectionView) table {
@@ -252,7 +262,7 @@ func (a *app) printConnection(v connectionView) error {
 	list.add("epoch", strconv.FormatInt(v.Epoch, 10))
 	list.add("link", linkOf(v))
 	if r := v.Says.Refuses; r != nil {
-		list.add("refuses", fmt.Sprintf("the key %s that this instance signs with (%s)", r.Key, r.Code))
+		list.add("refuses", fmt.Sprintf("the key %s that this instance signs with (%s); run: %s", r.Key, r.Code, a.revokeRefused(r)))
 	}
 	list.add("remote", v.Remote)
 	list.add("link key", v.LinkKey)

@@ -43,7 +43,7 @@ func (a *app) doctor(ctx context.Context) error {
 	checks = append(checks, a.checkInstance(ctx)...)
 	checks = append(checks, a.checkDatabase(ctx, dir)...)
 	bad, more := 0, ""
-	t := table{head: []string{"CHECK", "RESULT"}}
+	t := table{head: []string{"CHECK", "RESULT"}, whole: true}
 	for i, c := range checks {
 		if len(c.Run) > 0 {
 			c.Problem += ": " + a.line(c.Run...)

@@ -57,6 +57,7 @@ type table struct {
 	names      []string   // what -o name prints, one per row
 	empty      string     // what is said instead of an empty table
 	yields     string     // heading of the column that is cut first where a terminal is too narrow; "": the last
+	whole      bool       // no row is cut: a terminal breaks its lines
 }
 
 // print writes v as the output format asks: the table for people, v itself for
@@ -91,7 +92,7 @@ func (a *app) print(v any, list []any, t table) error {
 		rows = append(rows, row[:len(columns)])
 	}
 	limit := 0
-	if a.output != "wide" {
+	if a.output != "wide" && !t.whole {
 		limit = columnsOf(a.out)
 		narrow(rows, slices.Index(columns, t.yields), limit)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -24,18 +25,20 @@ func TestHowAnAgentStands(t *testing.T) {
 	}
 	refused := hub.AgentView{Mirror: store.Mirror{State: commands.Unavailable, Reason: commands.PolicyDenied, Refusal: json.RawMessage(`{}`),
 		Refusals: []store.Refusal{{Spoke: "attic", Code: commands.Policy, Why: "no"}}}}
+	began := time.Now()
 	tests := map[string]hub.AgentView{
-		"it was refused by attic: no (POLICY)":                 refused,
-		"it has failed: exit code 3":                           result(commands.Failed, "exit code 3"),
-		"it has completed":                                     result(commands.Completed, "completed"),
-		"it was cancelled: killed after 3s":                    result(commands.Cancelled, "killed after 3s"),
-		"it is running":                                        {Mirror: store.Mirror{State: commands.Running}},
-		"it is about to start":                                 {Mirror: store.Mirror{State: commands.Claimed}},
-		"it has expired (command_expired)":                     {Mirror: store.Mirror{State: commands.Expired, Reason: commands.CommandExpired}},
-		"it could not be run (link_revoked)":                   {Mirror: store.Mirror{State: commands.Unavailable, Reason: commands.LinkRevoked}},
-		"it is " + string(commands.Paused):                     {Mirror: store.Mirror{State: commands.Paused}},
-		"it waits for input":                                   {Mirror: store.Mirror{State: commands.AwaitingInput}},
-		"it was cancelled (" + string(commands.Operator) + ")": {Mirror: store.Mirror{State: commands.Cancelled, Reason: commands.Operator}},
+		"the connection was revoked while it ran; what became of it is not known here": {Mirror: store.Mirror{State: commands.Unavailable, Reason: commands.LinkRevoked, StartedAt: &began}},
+		"it was refused by attic: no (POLICY)":                                         refused,
+		"it has failed: exit code 3":                                                   result(commands.Failed, "exit code 3"),
+		"it has completed":                                                             result(commands.Completed, "completed"),
+		"it was cancelled: killed after 3s":                                            result(commands.Cancelled, "killed after 3s"),
+		"it is running":                                                                {Mirror: store.Mirror{State: commands.Running}},
+		"it is about to start":                                                         {Mirror: store.Mirror{State: commands.Claimed}},
+		"it has expired (command_expired)":                                             {Mirror: store.Mirror{State: commands.Expired, Reason: commands.CommandExpired}},
+		"it could not be run (link_revoked)":                                           {Mirror: store.Mirror{State: commands.Unavailable, Reason: commands.LinkRevoked}},
+		"it is " + string(commands.Paused):                                             {Mirror: store.Mirror{State: commands.Paused}},
+		"it waits for input":                                                           {Mirror: store.Mirror{State: commands.AwaitingInput}},
+		"it was cancelled (" + string(commands.Operator) + ")":                         {Mirror: store.Mirror{State: commands.Cancelled, Reason: commands.Operator}},
 	}
 	for want, v := range tests {
 		require.Equal(t, want, clauseOf(v))
@@ -103,6 +106,35 @@ loft: suspended by uid:0: holiday
 	out.Reset()
 	require.NoError(t, a.printConnection(views[1]))
 	require.Regexp(t, `(?m)^suspended +by barn: lab says`, out.String())
+}
+
+// A peer that refuses our key is seen in the list, with what to do.
+func TestAPeerThatRefusesOurKeyIsSeenInTheList(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	v := connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: store.Active, Authority: store.Commands},
+		Says: commands.ConnectionView{State: "active", Refuses: &commands.EndedKey{Key: "ed25519:kkk", Code: signing.KeyWindow}}}}
+
+	require.NoError(t, (&app{out: &out, output: "table"}).printConnections([]connectionView{v}))
+
+	require.Contains(t, out.String(), "attic: refuses the key that this instance signs with (KEY_WINDOW); run: spawnmesh keys revoke ed25519:kkk --reason restored\n")
+}
+
+// What doctor says to do is not cut off at the edge of a terminal.
+func TestAWholeTableOnANarrowTerminal(t *testing.T) {
+	t.Parallel()
+	keyboard, screen := aTerminal(t, 40)
+	problem := strings.Repeat("wrong ", 20) + "run: this"
+
+	require.NoError(t, (&app{out: screen, output: "table"}).print(nil, nil, table{head: []string{"CHECK", "RESULT"}, rows: [][]string{{"key", problem}}, whole: true}))
+
+	got, text := make([]byte, 4096), ""
+	for strings.Count(text, "\n") < 2 {
+		n, err := keyboard.Read(got)
+		require.NoError(t, err)
+		text += string(got[:n])
+	}
+	require.Contains(t, text, problem)
 }
 
 // On a narrow terminal the state gives way before the command is lost.

@@ -80,6 +80,9 @@ func clauseOf(v hub.AgentView) string {
 	if v.Refusal != nil {
 		return "it " + v.Sentence()
 	}
+	if v.State == commands.Unavailable && v.Reason == commands.LinkRevoked && v.StartedAt != nil {
+		return "the connection was revoked while it ran; what became of it is not known here"
+	}
 	clause, known := clauses[v.State]
 	if !known {
 		clause = "it is " + string(v.State)
