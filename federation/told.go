@@ -136,10 +136,16 @@ func (x *Exchange) ask(ctx context.Context, d dialled) error {
 	return x.heard(ctx, answer, 0)
 }
 
+// MayHaveToTell reports whether this side has ended a connection that it dialled, and
+// the peer may not know it yet.
+func MayHaveToTell(c store.Connection) bool {
+	return c.State.Ended() && c.Authority == store.Obeys && c.By != byPeer && time.Since(c.Since) <= tellFor
+}
+
 // tellEnd begins to tell the peer that this side has ended a connection that it
 // dialled, where the peer may not know it. Reconcile alone calls it.
 func (b *Board) tellEnd(ctx context.Context, c store.Connection) {
-	if !c.State.Ended() || c.Authority != store.Obeys || c.By == byPeer || b.telling[c.ID] || time.Since(c.Since) > tellFor {
+	if !MayHaveToTell(c) || b.telling[c.ID] {
 		return
 	}
 	b.telling[c.ID] = true

@@ -101,11 +101,13 @@ func (s *Spoke) Open(b *federation.Board) {
 	s.output.Board, s.output.Dir, s.output.Live, s.output.Log = b, s.attemptDir, s.live.asked, s.Log
 }
 
-// Wanted reports whether there is a hub to work for, or an agent of one that was
-// revoked to be followed to its end.
+// Wanted reports whether there is a hub to work for, one that may have to be told
+// that it was revoked, or an agent of such a one to be followed to its end.
 func (s *Spoke) Wanted(ctx context.Context) (bool, error) {
 	conns, err := s.DB.Connections(ctx)
-	if err != nil || slices.ContainsFunc(conns, func(c store.Connection) bool { return c.Authority == store.Obeys && !c.State.Ended() }) {
+	if err != nil || slices.ContainsFunc(conns, func(c store.Connection) bool {
+		return c.Authority == store.Obeys && !c.State.Ended() || federation.MayHaveToTell(c)
+	}) {
 		return err == nil, err
 	}
 	open, err := s.backlog.OpenAttempts(ctx, s.owner())
