@@ -9,13 +9,16 @@ import (
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
+// outputCap is how much of each stream the policy in force keeps; 0 = the default.
+func (s *Spoke) outputCap() int64 { return s.Policy.Now().Limits.Output }
+
 // ended records an attempt's end with what its supervisor saw.
 func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
 	if x.Damage != nil {
 		s.Log.WarnContext(ctx, "the files of an attempt were changed", "id", r.fence.Task, "attempt", r.fence.Attempt, "what", x.Damage)
 	}
 	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal, Limits: plain(x.Limited(), 1000)},
-		Stdout: describeOutput(r.dir, supervisor.Stdout, x.Stdout), Stderr: describeOutput(r.dir, supervisor.Stderr, x.Stderr)}
+		Stdout: describeOutput(r.dir, supervisor.Stdout, x.Stdout, s.outputCap()), Stderr: describeOutput(r.dir, supervisor.Stderr, x.Stderr, s.outputCap())}
 	switch x.Outcome {
 	case supervisor.Lost, supervisor.StartFailed, supervisor.Signalled, supervisor.Stopped, supervisor.LeaseExpired:
 		e.Exit.Error = plain(x.Reason, 1000)

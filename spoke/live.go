@@ -18,9 +18,12 @@ type run struct {
 	asked  backlog.Asked
 	asker  string // the connection that asked for it
 	state  commands.State
-	begun  bool              // an earlier process had started its agent: that one is adopted; when nothing of it is found, the attempt is lost
-	bootID string            // run of the kernel that its agent was started in; "" = not known
-	agent  *supervisor.Agent // nil until started
+	begun  bool   // an earlier process had started its agent: that one is adopted; when nothing of it is found, the attempt is lost
+	bootID string // run of the kernel that its agent was started in; "" = not known
+	shim   supervisor.Shim
+	found  bool               // its directory was there before it was claimed as a retry
+	since  supervisor.Instant // no later than its claim was; 0 = not known
+	agent  *supervisor.Agent  // nil until started
 	kills  chan backlog.KillRun
 	lost   chan struct{} // closed when the fence no longer holds
 	leave  chan struct{} // closed when this process stops

@@ -44,12 +44,12 @@ func outcomeOf(x supervisor.Exit) commands.Outcome {
 
 // describeOutput describes a stream, with its last bytes as text that may be put into a
 // message: valid UTF-8 and nothing that stands for bytes that were not.
-func describeOutput(dir string, stream supervisor.Stream, o supervisor.Output) commands.Output {
+func describeOutput(dir string, stream supervisor.Stream, o supervisor.Output, outputCap int64) commands.Output {
 	out := commands.Output{Bytes: o.Bytes, Dropped: o.Dropped, Cut: o.Cut, Size: o.Size, SHA256: o.SHA256}
 	for _, g := range o.Gaps {
 		out.Gaps = append(out.Gaps, commands.Gap{From: g.From, To: g.To, At: g.At})
 	}
-	if p, err := supervisor.Read(dir, stream, max(0, o.Size-commands.MaxTail), commands.MaxTail); err == nil {
+	if p, err := supervisor.Read(dir, stream, max(0, o.Size-commands.MaxTail), commands.MaxTail, outputCap); err == nil {
 		out.Tail = plain(string(p.Data), commands.MaxTail)
 	}
 	return out

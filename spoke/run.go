@@ -36,7 +36,7 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 	crash.Point("starting an agent")
 	agent, err := s.startAgent(ctx, r, rules, deadline)
 	if begun, ok := errors.AsType[*supervisor.BegunError](err); ok {
-		s.proveStart(ctx, r, 0)
+		s.proveStart(ctx, r, nil)
 		s.ended(ctx, r, begun.Exit)
 		return
 	}
@@ -50,13 +50,13 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 	}
 	s.live.running(r, agent)
 	crash.Point("started an agent")
-	s.proveStart(ctx, r, agent.Pid()) // a fence that no longer holds ends the agent below
+	s.proveStart(ctx, r, agent) // a fence that no longer holds ends the agent below
 	s.attend(ctx, r, agent)
 }
 
 // runNothing is the whole life of an agent that starts no process.
 func (s *Spoke) runNothing(ctx context.Context, r *run) {
-	if s.proveStart(ctx, r, 0) {
+	if s.proveStart(ctx, r, nil) {
 		s.finish(ctx, r, r.fence, backlog.End{Outcome: commands.Succeeded, Exit: commands.Exit{}})
 	}
 }
@@ -85,7 +85,7 @@ func (s *Spoke) takeOver(ctx context.Context, r *run) {
 			exit.Outcome, exit.Reason = supervisor.Lost, "it had started, and nothing of it is left here: was a backup restored?"
 		}
 		if !exit.StartedAt.IsZero() {
-			s.proveStart(ctx, r, 0)
+			s.proveStart(ctx, r, nil)
 		}
 		s.ended(ctx, r, *exit)
 		return
@@ -98,7 +98,7 @@ func (s *Spoke) takeOver(ctx context.Context, r *run) {
 	if err != nil {
 		s.Log.WarnContext(ctx, "renewing the lease of an adopted agent", "id", r.fence.Task, "err", err)
 	}
-	s.proveStart(ctx, r, agent.Pid())
+	s.proveStart(ctx, r, agent)
 	if k, ok, err := s.backlog.PendingKill(ctx, r.fence.Task); err == nil && ok {
 		s.live.kill(k)
 	}
@@ -146,9 +146,15 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, de
 	return supervisor.Start(ctx, r.dir, spec)
 }
 
-// proveStart records that the agent runs, and reports whether the fence held.
-func (s *Spoke) proveStart(ctx context.Context, r *run, pid int) bool {
-	held, err := s.progress.Submit(ctx, backlog.Progress{Start: &backlog.Start{Fence: r.fence, Pid: pid, BootID: s.bootID, Policy: r.policy}})
+// proveStart records that the agent runs, or has run where there is none any more, and
+// reports whether the fence held.
+func (s *Spoke) proveStart(ctx context.Context, r *run, agent *supervisor.Agent) bool {
+	start := backlog.Start{Fence: r.fence, BootID: s.bootID, Policy: r.policy}
+	if agent != nil {
+		shim := agent.Shim()
+		start.Pid, start.Shim = agent.Pid(), backlog.Shim{Pid: shim.Pid, Start: int64(shim.Start), Cgroup: shim.Cgroup}
+	}
+	held, err := s.progress.Submit(ctx, backlog.Progress{Start: &start})
 	if err != nil {
 		s.Log.ErrorContext(ctx, "recording a start", "id", r.fence.Task, "err", err)
 		return true // the end will be recorded with the same fence, or not at all
@@ -157,9 +163,9 @@ func (s *Spoke) proveStart(ctx context.Context, r *run, pid int) bool {
 	case !held:
 		s.live.lose(r)
 	case r.before:
-		s.Log.InfoContext(ctx, "agent goes on", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", pid)
+		s.Log.InfoContext(ctx, "agent goes on", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid)
 	default:
-		s.Log.InfoContext(ctx, "agent started", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", pid)
+		s.Log.InfoContext(ctx, "agent started", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid)
 	}
 	s.board.Wake()
 	return held

@@ -76,7 +76,9 @@ func (s *Spoke) claim(ctx, late context.Context) (int, error) {
 		r := &run{fence: c.Fence, spec: c.Spec, dir: s.attemptDir(c.Fence), asked: c.Asked, asker: c.Conn, state: commands.Claimed,
 			begun: c.Fence.Attempt <= pasts[c.Fence.Task].Begun}
 		s.live.add(r)
-		if r.begun || exists(r.dir) {
+		found := exists(r.dir)
+		r.found = found && !r.begun && c.Fence.Attempt > 1 // an earlier attempt of the task may have made it
+		if r.begun || found {
 			s.attempts.Go(func() { s.takeOver(late, r) })
 		} else {
 			s.attempts.Go(func() { s.run(late, r, from.Add(s.Lease)) })
@@ -164,7 +166,8 @@ func (s *Spoke) reconcile(ctx, late context.Context) error {
 			continue
 		}
 		taken++
-		r := &run{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, asker: o.Conn, state: commands.Claimed, begun: o.Started, bootID: o.BootID}
+		r := &run{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, asker: o.Conn, state: commands.Claimed, begun: o.Started, bootID: o.BootID,
+			shim: supervisor.Shim{Pid: o.Shim.Pid, Start: uint64(o.Shim.Start), Cgroup: o.Shim.Cgroup}, since: supervisor.Boottime().Add(-o.Age)}
 		s.live.add(r)
 		s.attempts.Go(func() { s.takeOver(late, r) })
 	}
@@ -199,5 +202,13 @@ func (s *Spoke) adoptOnce(ctx context.Context, r *run) (*supervisor.Agent, *supe
 	if err := os.MkdirAll(filepath.Dir(r.dir), 0o700); err != nil {
 		return nil, nil, fmt.Errorf("making the attempt's directory: %w", err)
 	}
-	return supervisor.Adopt(ctx, r.dir, supervisor.Known{Marker: s.marker(r.fence), BootID: r.bootID, Timeout: s.Policy.Now().Timeout(r.spec.Timeout())})
+	_, killed, err := s.backlog.PendingKill(ctx, r.fence.Task)
+	if err != nil {
+		return nil, nil, err
+	}
+	timeout := s.Policy.Now().Timeout(r.spec.Timeout())
+	return supervisor.Adopt(ctx, r.dir, supervisor.Known{
+		Marker: s.marker(r.fence), BootID: r.bootID, Timeout: timeout, OutputCap: s.outputCap(), Shim: r.shim,
+		Began: r.begun, Killed: killed, Over: timeout > 0 && r.since != 0 && supervisor.Boottime() >= r.since.Add(timeout), Found: r.found,
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"math"
 	"net/url"
 	"path/filepath"
 	"strconv"
@@ -95,7 +96,7 @@ func (l *hostLog) attempt(ctx context.Context, n int) error {
 // show writes what is new of a stream, and reports whether nothing follows.
 func (l *hostLog) show(dir string, n int, stream supervisor.Stream, at map[supervisor.Stream]int64) (ended bool, err error) {
 	for {
-		p, err := supervisor.Read(dir, stream, at[stream], 32<<10)
+		p, err := supervisor.Read(dir, stream, at[stream], 32<<10, math.MaxInt64)
 		if errors.Is(err, fs.ErrNotExist) {
 			return false, nil // it has not begun, or was removed
 		}
@@ -124,7 +125,7 @@ func (l *hostLog) show(dir string, n int, stream supervisor.Stream, at map[super
 func (l *hostLog) over(ctx context.Context, n int) bool {
 	err := l.c.Do(ctx, "GET", "/v1/agents/"+url.PathEscape(l.v.Task), nil, &l.v)
 	if commands.CodeOf(err) == commands.Unreachable {
-		_, err := supervisor.Read(filepath.Join(l.v.Dir, strconv.Itoa(n)), supervisor.Stdout, 0, 1)
+		_, err := supervisor.Read(filepath.Join(l.v.Dir, strconv.Itoa(n)), supervisor.Stdout, 0, 1, 0)
 		return err != nil
 	}
 	return err != nil || l.v.Attempt > n || l.v.State.Terminal()

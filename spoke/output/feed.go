@@ -184,7 +184,7 @@ func (src *source) next(ctx context.Context, l *feed, now time.Time) *federation
 			continue
 		}
 		body := &commands.Log{Task: src.Fence.Task, Attempt: src.Fence.Attempt, Stream: name, Offset: s.sent}
-		p, err := supervisor.Read(src.dir, supervisor.Stream(name), s.sent, piece)
+		p, err := supervisor.Read(src.dir, supervisor.Stream(name), s.sent, piece, l.sender.Cap())
 		if errors.Is(err, supervisor.ErrUnreadable) || err != nil && gone(src.dir) {
 			body.End = &commands.LogEnd{Cut: true} // somebody has removed the attempt, or its agent has changed the file
 			l.sender.Log.WarnContext(ctx, "output that was not sent yet is gone", "id", src.Fence.Task, "attempt", src.Fence.Attempt, "stream", name, "from", s.sent, "err", err)

@@ -39,6 +39,8 @@ type Sender struct {
 	Backlog *backlog.Backlog
 	Board   *federation.Board
 	Dir     func(backlog.Fence) string // of an attempt
+	// Cap is how much a policy lets agents write to a stream, see [supervisor.Spec].
+	Cap func() int64
 	// Live lists attempts that run here and that a hub asked for.
 	Live func() []backlog.Fence
 	Log  *slog.Logger
@@ -165,7 +167,7 @@ func (s *Sender) Forget(ctx context.Context, conn string) error {
 // wrote reports whether there is anything to send of an attempt.
 func (s *Sender) wrote(f backlog.Fence) bool {
 	for _, name := range commands.Streams {
-		if p, err := supervisor.Read(s.Dir(f), supervisor.Stream(name), 0, 1); err == nil && len(p.Data) > 0 {
+		if p, err := supervisor.Read(s.Dir(f), supervisor.Stream(name), 0, 1, s.Cap()); err == nil && len(p.Data) > 0 {
 			return true
 		}
 	}

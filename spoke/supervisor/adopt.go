@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -22,7 +21,7 @@ import (
 //
 // Adopt may be called at any time and any number of times, also while a shim
 // is starting; ctx bounds the wait for it. A shim that does not answer for 30 s
-// is killed, and the attempt is lost.
+// is killed, and the attempt is lost; so is one that another process answers for.
 //
 // What decides whose processes end is in known, which is the caller's: what the
 // directory says of it may be its agent's.
@@ -45,16 +44,12 @@ func adoptWithin(ctx context.Context, dir string, known Known, patience time.Dur
 		if err != nil {
 			return nil, nil, fmt.Errorf("adopting %s: %w", dir, err)
 		}
-		agent, exit, err := look(ctx, dir, saved)
+		agent, exit, err := look(ctx, dir, saved, time.Since(begin) > patience)
 		if err != nil {
 			return nil, nil, fmt.Errorf("adopting %s: %w", dir, err)
 		}
 		if agent != nil || exit != nil {
 			return agent, exit, nil
-		}
-		if time.Since(begin) > patience {
-			evict(dir, saved)
-			begin = time.Now()
 		}
 		select {
 		case <-ctx.Done():
@@ -65,134 +60,120 @@ func adoptWithin(ctx context.Context, dir string, known Known, patience time.Dur
 }
 
 // look returns nothing at all when the shim is between two states: it does
-// not listen yet, or does no longer and still has the lock.
-func look(ctx context.Context, dir string, saved savedSpec) (*Agent, *Exit, error) {
+// not listen yet, or does no longer and still has the lock. With late it has been so
+// for too long.
+func look(ctx context.Context, dir string, saved savedSpec, late bool) (*Agent, *Exit, error) {
 	lock, err := takeLock(dir)
-	damage := err
-	if errors.Is(err, errSpoilt) {
-		evict(dir, saved) // it has lost its lock, and its tree with it
-	} else if err != nil {
-		return nil, nil, err
-	}
-	if lock != nil || damage != nil {
-		defer release(lock)
-		exit, err := resolve(dir, saved, damage)
-		if err != nil {
-			return nil, nil, err
-		}
-		return nil, &exit, nil
-	}
-	w, shim, run, err := call(ctx, dir, saved.secret())
-	switch {
-	case err == nil:
-		return newAgent(ctx, dir, saved, w, shim, false, run), nil, nil
-	case errors.Is(err, errNotProven): // no shim; or its agent has taken its token out of the spec
-		evict(dir, saved)
-		return nil, nil, err
-	}
-	return nil, nil, nil
-}
-
-// evict ends whoever has the lock of an attempt and does not answer: a shim that
-// hangs, or a process of the tree that got the lock when the shim was killed.
-func evict(dir string, saved savedSpec) {
-	if conn, err := dialShim(dir); err == nil {
-		if pid, err := peerPid(conn); err == nil && pid != os.Getpid() && !shimOfAnother(pid, saved.Marker) {
-			if shim, err := os.FindProcess(pid); err == nil {
-				_ = shim.Kill()
-				_ = shim.Release()
-			}
-		}
-		_ = conn.Close()
-	}
-	_ = clearRemains(dir, saved, &Exit{}) // whatever it does not reach is found once the lock is free
-}
-
-// shimOfAnother reports whether a process is the shim of another attempt: an agent
-// may have put that one's socket in the place of its own.
-func shimOfAnother(pid int, marker string) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	argv := strings.Split(string(b), "\x00")
-	return err == nil && len(argv) > 3 && argv[1] == shimArg && argv[3] != marker
-}
-
-// conclude is resolve for a shim that is known to be dead, whoever has its lock:
-// a process of its tree may have waited for it.
-func conclude(dir string, saved savedSpec) (Exit, error) {
-	lock, err := takeLock(dir)
-	if lock == nil && err == nil {
-		if err = clearRemains(dir, saved, &Exit{}); err == nil {
-			lock, err = takeLock(dir)
-		}
-	}
-	damage := err
 	if err != nil && !errors.Is(err, errSpoilt) {
-		return Exit{}, err
+		return nil, nil, err
 	}
+	if lock == nil && err == nil && !late && !saved.shimGone() {
+		w, shim, run, err := call(ctx, dir, saved)
+		switch {
+		case err == nil:
+			return newAgent(ctx, dir, saved, w, shim, false, run), nil, nil
+		case errors.Is(err, errNotProven), errors.Is(err, errStranger):
+			// Its agent has taken its token out of the spec, or its socket away.
+		default:
+			return nil, nil, nil
+		}
+	}
+	exit, err := conclude(ctx, dir, saved, lock, err)
+	if err != nil {
+		return nil, nil, err
+	}
+	return nil, &exit, nil
+}
+
+// conclude ends an attempt that has no shim, or whose shim is to end. The lock is that
+// of the directory, if it was free; damage says that it is no file any more. Where
+// neither is so some process has it: of the tree, which waited for it, or any other
+// that the agent has started. None of them keeps the attempt from ending.
+func conclude(ctx context.Context, dir string, saved savedSpec, lock *os.File, damage error) (Exit, error) {
 	if lock == nil && damage == nil {
-		return Exit{}, &Incomplete{} // or somebody adopts the attempt, and finds out the same
+		if err := clearRemains(saved, &Exit{}); err != nil {
+			return Exit{}, err
+		}
+		if lock, damage = takeLock(dir); lock == nil && damage == nil {
+			damage = errLockHeld
+		}
 	}
 	defer release(lock)
-	return resolve(dir, saved, damage)
+	if damage != nil && !errors.Is(damage, errSpoilt) {
+		return Exit{}, damage
+	}
+	return resolve(ctx, dir, saved, damage)
 }
 
 // resolve ends an attempt that has no shim and records how it ended. The
-// caller holds the lock, so no shim lives, and after bury none will; or the lock
-// is no file any more, as damage says, and nobody can have it. An error means that
-// the end of the attempt is not proven.
-func resolve(dir string, saved savedSpec, damage error) (Exit, error) {
+// caller holds the lock, so no shim lives, and after bury none will; or it is not
+// the shim's any more, as damage says. What lives is ended before anything is read that
+// its agent may have made long. An error means that the end of the attempt is not
+// proven.
+func resolve(ctx context.Context, dir string, saved savedSpec, damage error) (Exit, error) {
 	recorded, err := readExit(dir)
 	if err != nil && !errors.Is(err, errSpoilt) {
 		return Exit{}, err
 	}
-	damage = errors.Join(damage, err)
+	recorded, odd := saved.seen.sift(recorded)
+	damage = errors.Join(damage, err, odd)
 	whole := recorded != nil && len(recorded.Survivors) == 0
-	if whole && damage == nil && !remains(dir, saved) {
+	if whole && damage == nil && !remains(saved) {
 		return *recorded, nil
 	}
 	if err := bury(dir); err != nil {
 		return Exit{}, err
 	}
 	e := Exit{Outcome: NeverStarted, Code: -1, Reason: "no shim started the agent"}
-	if _, err := os.Lstat(filepath.Join(dir, string(Stderr))); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(filepath.Join(dir, string(Stderr))); saved.seen.began || saved.seen.broken || !errors.Is(err, fs.ErrNotExist) {
 		e.Outcome, e.Reason = Lost, "the shim ended without a record"
 	}
 	if recorded != nil {
 		e = *recorded
 	}
 	e.Damage = damage
+	if err := clearRemains(saved, &e); err != nil {
+		if len(e.Survivors) > 0 {
+			e.EndedAt = time.Now().UTC()
+			_ = writeExit(dir, e) // for a later process, which without it finds out the same
+		}
+		return e, err
+	}
 	if e.Outcome != NeverStarted && !whole && !e.Stdout.Cut { // else done by an earlier adoption
-		e.Stdout, e.Stderr = cutOutput(dir, Stdout), cutOutput(dir, Stderr)
+		most := saved.longest()
+		if e.Stdout, err = cutOutput(ctx, dir, Stdout, most); err == nil {
+			e.Stderr, err = cutOutput(ctx, dir, Stderr, most)
+		}
+		if err != nil {
+			return Exit{}, fmt.Errorf("completing the output: %w", err)
+		}
 	}
-	err = clearRemains(dir, saved, &e)
-	if e.EndedAt = time.Now().UTC(); err == nil || len(e.Survivors) > 0 {
-		_ = writeExit(dir, e) // for a later process, which without it finds out the same
-	}
-	return e, err
+	e.EndedAt = time.Now().UTC()
+	_ = writeExit(dir, e)
+	return e, nil
 }
 
 // remains reports whether something of an attempt with a record may live: the
 // record is the agent's if it has killed its shim.
-func remains(dir string, saved savedSpec) bool {
-	group := foundCgroup(dir, saved.Marker)
+func remains(saved savedSpec) bool {
+	group := foundCgroup(saved)
 	left, err := newTree(saved.Marker, 0, group).survivors()
 	return err != nil || len(left) > 0 || group.populated()
 }
 
-// clearRemains ends what a dead shim left behind. With an [*Incomplete] some of
+// clearRemains ends the shim, should it live, and what it left behind. With an [*Incomplete] some of
 // it is alive.
-func clearRemains(dir string, saved savedSpec, e *Exit) error {
+func clearRemains(saved savedSpec, e *Exit) error {
 	earlier := e.Survivors // of an earlier look, which signalled them
 	e.Survivors = nil
-	boot, err := bootID()
-	if err != nil {
-		return err
-	}
-	if saved.bootID != "" && saved.bootID != boot {
+	if saved.otherBoot() {
 		e.Reason += "; the host was restarted"
 		return nil
 	}
-	group := foundCgroup(dir, saved.Marker)
+	if err := saved.killShim(); err != nil {
+		return err
+	}
+	group := foundCgroup(saved)
 	t := newTree(saved.Marker, 0, group)
 	end := time.Now().Add(killPatience)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
@@ -205,6 +186,7 @@ func clearRemains(dir string, saved savedSpec, e *Exit) error {
 		}
 		time.Sleep(pause)
 	}
+	var err error
 	if e.Survivors, err = t.survivors(); err != nil {
 		return err
 	}

@@ -299,7 +299,7 @@ func obstructRecord(t *testing.T) {
 	require.Equal(t, ended(t, a), ended(t, late))
 	require.NoError(t, errors.Join(unix.Unmount(obstacle, unix.MNT_DETACH), os.Remove(obstacle)))
 	require.NoError(t, a.Close())
-	_, recorded := adopt(t, dir)
+	_, recorded := adoptKnown(t, dir, Known{Killed: true})
 	require.Equal(t, a.Exit(), *recorded)
 }
 

@@ -35,16 +35,23 @@ type Agent struct {
 	leave     context.CancelFunc // ends the goroutine although the shim lives
 	overdue   *time.Timer        // ends a tree that its shim does not end in time; nil without a timeout
 	exit      Exit               // written before done is closed
+	state     *os.ProcessState   // of the shim; of the goroutine
 
 	mu        sync.Mutex    // guards what follows
 	stuck     chan struct{} // closed and made anew when survivors are reported
 	survivors []Survivor    // as reported last
+	killed    bool          // a kill was ordered here
 }
 
 // newAgent takes over the connection and the process, and follows the shim.
 func newAgent(ctx context.Context, dir string, saved savedSpec, w *shimConn, shim *os.Process, child bool, run running) *Agent {
 	// The agent outlives the call that started or adopted it.
 	ctx, leave := context.WithCancel(context.WithoutCancel(ctx))
+	if saved.shim.Pid == 0 { // it lives, so nobody else has its pid
+		if p, err := readProcess(shim.Pid); err == nil {
+			saved.shim = Shim{Pid: p.pid, Start: p.start, Cgroup: run.Cgroup}
+		}
+	}
 	a := &Agent{
 		dir: dir, saved: saved, w: w, shim: shim, child: child, run: run, leave: leave,
 		done: make(chan struct{}), following: make(chan struct{}), stuck: make(chan struct{}),
@@ -75,6 +82,9 @@ func (a *Agent) Level() string { return a.run.Level }
 // Unlimited says which of [Spec.Limits] do not hold here and why, as in "limits
 // not enforced: no memory controller in /sys/fs/cgroup". It is empty when all do.
 func (a *Agent) Unlimited() string { return a.run.Unlimited }
+
+// Shim returns what to keep of the shim for a later [Adopt].
+func (a *Agent) Shim() Shim { return a.saved.shim }
 
 // Marker returns the attempt's marker.
 func (a *Agent) Marker() string { return a.saved.Marker }
@@ -112,6 +122,9 @@ func (a *Agent) Renew(deadline Instant) error {
 // the latest.
 func (a *Agent) Kill(ctx context.Context, reason string, grace time.Duration) error {
 	grace = min(max(grace, 0), maxGrace)
+	a.mu.Lock()
+	a.killed = true
+	a.mu.Unlock()
 	stuck := a.stuckNow()
 	a.wake()
 	// Without the shim listening the timer below finds out.
@@ -137,7 +150,7 @@ func (a *Agent) Kill(ctx context.Context, reason string, grace time.Duration) er
 			shot = true
 			silence.Reset(killPatience + shimPatience)
 		case <-a.following:
-			return a.killed()
+			return a.unfollowed()
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for the end of attempt %s: %w", a.saved.Marker, ctx.Err())
 		}
@@ -148,8 +161,8 @@ func (a *Agent) Kill(ctx context.Context, reason string, grace time.Duration) er
 // it, so that it would hear nothing.
 func (a *Agent) wake() { _ = a.shim.Signal(syscall.SIGCONT) }
 
-// killed is the answer to a kill once nothing is followed any more.
-func (a *Agent) killed() error {
+// unfollowed is the answer to a kill once nothing is followed any more.
+func (a *Agent) unfollowed() error {
 	select {
 	case <-a.done:
 		return nil

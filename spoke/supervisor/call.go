@@ -23,7 +23,7 @@ func dialShim(dir string) (*net.UnixConn, error) {
 }
 
 // call connects to the live shim of dir.
-func call(ctx context.Context, dir, token string) (*shimConn, *os.Process, running, error) {
+func call(ctx context.Context, dir string, saved savedSpec) (*shimConn, *os.Process, running, error) {
 	fail := func(err error) (*shimConn, *os.Process, running, error) {
 		return nil, nil, running{}, fmt.Errorf("calling the shim: %w", err)
 	}
@@ -33,7 +33,7 @@ func call(ctx context.Context, dir, token string) (*shimConn, *os.Process, runni
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	w := newShimConn(conn)
-	shim, run, err := w.greet(conn, token)
+	shim, run, err := w.greet(conn, saved)
 	if !stop() && err == nil {
 		err = errors.Join(ctx.Err(), shim.Release())
 	}
@@ -44,9 +44,10 @@ func call(ctx context.Context, dir, token string) (*shimConn, *os.Process, runni
 }
 
 // greet proves both sides to each other and receives the state of the agent.
-// The pidfd in the returned process is opened before the proof, which only a
-// live shim can give, so it is the shim's.
-func (w *shimConn) greet(conn *net.UnixConn, token string) (*os.Process, running, error) {
+// The process that listens is compared with what is known of the shim: any process of
+// the same user can read the token. The pidfd in the returned process is opened before
+// that, so it is the shim's.
+func (w *shimConn) greet(conn *net.UnixConn, saved savedSpec) (*os.Process, running, error) {
 	pid, err := peerPid(conn)
 	if err != nil {
 		return nil, running{}, err
@@ -55,9 +56,12 @@ func (w *shimConn) greet(conn *net.UnixConn, token string) (*os.Process, running
 	if err != nil {
 		return nil, running{}, fmt.Errorf("finding the shim: %w", err)
 	}
+	if p, err := readProcess(pid); err != nil || p.gone() || !saved.isShim(p) {
+		return nil, running{}, errors.Join(errStranger, shim.Release())
+	}
 	_ = shim.Signal(syscall.SIGCONT) // its agent may have stopped it
 	var r report
-	if err = w.prove(token); err == nil {
+	if err = w.prove(saved.secret()); err == nil {
 		err = w.receiveWithin(handshakeTime, &r)
 	}
 	if err == nil && r.Running == nil {

@@ -69,15 +69,29 @@ func (c *cgroup) make() error {
 	return nil
 }
 
-// foundCgroup returns the group whose name a shim has left in dir. The agent
-// may have changed the link: only a group of this attempt is taken for one.
-func foundCgroup(dir, marker string) *cgroup {
-	path, err := os.Readlink(filepath.Join(dir, cgroupLink))
-	var fs unix.Statfs_t
-	if err != nil || filepath.Base(path) != marker || unix.Statfs(path, &fs) != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC {
-		return nil
+// foundCgroup returns the group of an attempt: the one on record, or the one of its
+// marker in the places of this host. Nothing that its agent can write to leads to it.
+func foundCgroup(saved savedSpec) *cgroup {
+	places, _ := cgroupPlaces()
+	paths := []string{saved.shim.Cgroup}
+	for _, place := range places {
+		paths = append(paths, filepath.Join(place, saved.Marker))
 	}
-	return &cgroup{path}
+	for _, path := range paths {
+		var fs unix.Statfs_t
+		if filepath.Base(path) == saved.Marker && unix.Statfs(path, &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
+			return &cgroup{path}
+		}
+	}
+	return nil
+}
+
+// name is the path of the group, empty where there is none.
+func (c *cgroup) name() string {
+	if c == nil {
+		return ""
+	}
+	return c.path
 }
 
 // open returns a descriptor to start a process in the group with.

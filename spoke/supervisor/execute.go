@@ -51,14 +51,14 @@ func (s *shim) execute() *StartError {
 	if group == nil && s.Limits != (Limits{}) {
 		unlimited = notEnforced(groupErr.Error())
 	}
-	s.run = running{Pid: pid, StartedAt: time.Now().UTC(), Begun: Boottime(), Level: levelOf(group), Unlimited: unlimited, Shim: os.Getpid()}
+	s.run = running{Pid: pid, StartedAt: time.Now().UTC(), Begun: Boottime(), Level: levelOf(group), Unlimited: unlimited, Shim: os.Getpid(), Cgroup: group.name()}
 	s.tree = newTree(s.Marker, os.Getpid(), group)
 	return nil
 }
 
-// ownCgroup makes the attempt's group and leaves its name for whoever has to
-// clear up after a dead shim. Without a group, or without the name, there is
-// the level below. Unlimited says which limits the group does not enforce.
+// ownCgroup makes the attempt's group and leaves its name for people to look at.
+// Without a group there is the level below. Unlimited says which limits the group
+// does not enforce.
 func (s *shim) ownCgroup() (group *cgroup, unlimited string, err error) {
 	if s.NoCgroup {
 		return nil, "", errors.New("cgroups are left alone")

@@ -41,7 +41,7 @@ func (a *Agent) follow(ctx context.Context) {
 func (a *Agent) reconnect(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		pause := 20 * time.Millisecond
-		exit, err := a.settle()
+		exit, err := a.settle(ctx)
 		if exit != nil {
 			a.finish(*exit)
 			return false
@@ -49,7 +49,7 @@ func (a *Agent) reconnect(ctx context.Context) bool {
 		if left, ok := errors.AsType[*Incomplete](err); ok {
 			a.setStuck(left.Survivors)
 			pause = killRetry
-		} else if w, shim, _, err := call(ctx, a.dir, a.saved.secret()); err == nil {
+		} else if w, shim, _, err := call(ctx, a.dir, a.saved); err == nil {
 			_ = shim.Release()
 			return a.replaceConn(ctx, w)
 		}
@@ -62,40 +62,52 @@ func (a *Agent) reconnect(ctx context.Context) bool {
 	return false
 }
 
-// settle returns the exit once the shim is gone, which only a free lock shows,
+// settle returns the exit once the shim is gone, which its lock shows or the kernel,
 // and nothing that it left behind is alive. An error means that this is not
 // proven; without exit and error the shim is alive.
-func (a *Agent) settle() (*Exit, error) {
+func (a *Agent) settle(ctx context.Context) (*Exit, error) {
 	lock, err := takeLock(a.dir)
-	damage := err
-	if lock == nil && err == nil {
-		if a.shimDead() { // and a process of its tree waited for the lock
-			err = clearRemains(a.dir, a.saved, &Exit{})
-		}
+	removed := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !removed && !errors.Is(err, errSpoilt) {
 		return nil, err
 	}
+	if lock == nil && err == nil && !a.shimDead() {
+		return nil, nil
+	}
+	_ = a.shim.Kill() // it lives only if its agent replaced the lock
+	saved := a.saved
+	saved.seen = a.witness()
 	var e Exit
-	switch {
-	case lock != nil, errors.Is(err, errSpoilt):
-		_ = a.shim.Kill() // it lives only if its agent replaced the lock
-		e, err = resolve(a.dir, a.saved, damage)
-		_ = release(lock)
-	case errors.Is(err, fs.ErrNotExist):
+	if removed {
 		// Somebody removed the directory, and with it the way to the shim.
-		_ = a.shim.Kill()
 		e = Exit{Outcome: Lost, Code: -1, Reason: "the attempt directory was removed", EndedAt: time.Now().UTC()}
-		err = clearRemains(a.dir, a.saved, &e)
+		err = clearRemains(saved, &e)
+	} else {
+		e, err = conclude(ctx, a.dir, saved, lock, err)
 	}
 	if err != nil {
 		return nil, err
-	}
-	if e.Outcome == NeverStarted {
-		e.Outcome, e.Reason = Lost, "the shim ended without a record, and nothing of the attempt is left"
 	}
 	if e.StartedAt.IsZero() {
 		e.StartedAt, e.Level, e.Unlimited = a.run.StartedAt, a.run.Level, a.run.Unlimited
 	}
 	return &e, nil
+}
+
+// witness is what is known of the attempt here once its shim was seen to be dead. Only
+// of our own child the kernel says how it ended.
+func (a *Agent) witness() witness {
+	a.mu.Lock()
+	w := witness{began: true, killed: a.killed, over: a.saved.Timeout > 0 && Boottime() >= a.run.Begun.Add(a.saved.Timeout)}
+	a.mu.Unlock()
+	if a.child {
+		if a.state == nil {
+			a.state, _ = a.shim.Wait()
+		}
+		w.whole = endedByItself(a.state)
+		w.broken = !w.whole
+	}
+	return w
 }
 
 // shimDead reports whether the shim has ended, whoever has its lock.

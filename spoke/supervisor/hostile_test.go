@@ -116,8 +116,7 @@ func TestLockTakenByTheTree(t *testing.T) {
 	require.False(t, alive(thief))
 }
 
-// The same at a start that goes wrong. While somebody else has the lock the end is
-// not proven.
+// The same at a start that goes wrong.
 func TestLockTakenAtTheStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -125,11 +124,6 @@ func TestLockTakenAtTheStart(t *testing.T) {
 	spec.Marker = markerOf(dir)
 	saved, err := saveSpec(dir, spec)
 	require.NoError(t, err)
-	adopter, err := takeLock(dir)
-	require.NoError(t, err)
-	_, err = conclude(dir, saved)
-	require.ErrorAs(t, err, new(*Incomplete))
-	require.NoError(t, release(adopter))
 	thief := exec.Command("flock", filepath.Join(dir, lockFile), "sh", "-c", "echo up; exec sleep 600")
 	thief.Env = []string{"PATH=/usr/bin:/bin", MarkerName + "=" + saved.Marker}
 	out, err := thief.StdoutPipe()
@@ -139,7 +133,7 @@ func TestLockTakenAtTheStart(t *testing.T) {
 	_, err = fmt.Fscanln(out, new(string))
 	require.NoError(t, err)
 
-	exit, err := conclude(dir, saved)
+	exit, err := conclude(t.Context(), dir, saved, nil, nil)
 
 	require.NoError(t, err)
 	require.Equal(t, NeverStarted, exit.Outcome)
@@ -171,8 +165,8 @@ func TestAdoptionOfWhatDoesNotAnswer(t *testing.T) {
 	}
 	t.Run("a shim that hangs", func(t *testing.T) {
 		t.Parallel()
-		dir, _ := prepare(t)
-		deaf := run(t, "A=B", os.Args[0], deafArg, dir)
+		dir, saved := prepare(t)
+		deaf := run(t, "A=B", os.Args[0], shimArg, dir, saved.Marker, deafArg)
 
 		_, exit, err := adoptWithin(t.Context(), dir, Known{}, 100*time.Millisecond)
 
@@ -209,6 +203,8 @@ func TestForgedCgroup(t *testing.T) {
 	write(t, forged, "cgroup.kill", "")
 	write(t, forged, "cgroup.events", "populated 0\n")
 	require.NoError(t, os.Symlink(forged, filepath.Join(dir, cgroupLink)))
+	saved.shim.Cgroup = forged // not even then
+	require.Nil(t, foundCgroup(saved))
 
 	_, exit := adopt(t, dir)
 

@@ -178,7 +178,7 @@ func TestKillGoesOnWithoutItsSpoke(t *testing.T) {
 			for _, pid := range five {
 				require.False(t, alive(pid))
 			}
-			_, got := adopt(t, dir)
+			_, got := adoptKnown(t, dir, Known{Killed: true})
 			require.Equal(t, Killed, got.Outcome)
 			require.Equal(t, "and then the spoke went", got.Reason)
 		})
@@ -189,7 +189,7 @@ func TestKillGoesOnWithoutItsSpoke(t *testing.T) {
 func TestKillEndsThoughTheShimDoesNot(t *testing.T) {
 	t.Parallel()
 	a, dir := start(t, sh("sleep 600"))
-	w, shim, run, err := call(t.Context(), dir, a.saved.secret())
+	w, shim, run, err := call(t.Context(), dir, a.saved)
 	require.NoError(t, err)
 	require.NoError(t, shim.Release())
 	other := exec.Command("/bin/true") // gets what is meant for the shim

@@ -56,6 +56,7 @@ type running struct {
 	Level     string    `json:"level"`
 	Unlimited string    `json:"unlimited,omitempty"`
 	Shim      int       `json:"shim"`
+	Cgroup    string    `json:"cgroup,omitempty"`
 }
 
 // A hello opens the handshake, and a proof answers for each side.

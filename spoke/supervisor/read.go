@@ -23,47 +23,46 @@ type Piece struct {
 // sent, stays good for ever, also in another process. Data is empty where there
 // is nothing to read yet. What of an attempt is not [Remove]d can be read at any
 // time: while its agent runs, while nobody supervises it, and after its end.
-func Read(dir string, stream Stream, offset int64, limit int) (Piece, error) {
+//
+// The agent can make its file longer. The stream ends where the record says that the
+// shim's file did, and in any case at outputCap, that of the Spec, and the lines for what
+// is missing.
+func Read(dir string, stream Stream, offset int64, limit int, outputCap int64) (Piece, error) {
 	fail := func(err error) (Piece, error) {
 		return Piece{}, fmt.Errorf("reading %s of the attempt in %s: %w", stream, dir, err)
 	}
 	if stream != Stdout && stream != Stderr || offset < 0 || limit <= 0 {
 		return fail(errors.New("there is no such stream, or the offset is negative, or nothing is asked for"))
 	}
-	name := filepath.Join(dir, string(stream))
-	data, err := readAt(name, offset, limit)
-	if err != nil {
-		return fail(err)
-	}
-	if len(data) == limit {
-		return Piece{Data: data}, nil
-	}
-	if _, err := os.Lstat(dir); err != nil {
-		return fail(err)
-	}
+	// Before the file, which is complete once the record is there.
 	exit, err := readExit(dir)
 	if err != nil && !errors.Is(err, errSpoilt) {
 		return fail(err)
 	}
-	if exit == nil || len(exit.Survivors) > 0 {
-		return Piece{Data: data}, nil
+	over := exit != nil && len(exit.Survivors) == 0
+	p, end := Piece{}, Spec{OutputCap: outputCap}.longest()
+	if over {
+		if p.Output = exit.Stdout; stream == Stderr {
+			p.Output = exit.Stderr
+		}
+		end = min(end, p.Output.Size)
 	}
-	// The file is complete since the record is there; it may not have been at
-	// the first look.
-	rest, err := readAt(name, offset+int64(len(data)), limit-len(data))
+	p.Data, err = readAt(filepath.Join(dir, string(stream)), offset, int(max(0, min(int64(limit), end-offset))))
 	if err != nil {
 		return fail(err)
 	}
-	p := Piece{Data: append(data, rest...)}
-	if len(p.Data) == limit {
-		return p, nil
+	if len(p.Data) == limit || !over {
+		if len(p.Data) == 0 {
+			_, err = os.Lstat(dir)
+		}
+		if err != nil {
+			return fail(err)
+		}
+		return Piece{Data: p.Data}, nil
 	}
-	p.Ended, p.Output = true, exit.Stdout
-	if stream == Stderr {
-		p.Output = exit.Stderr
-	}
-	if end := offset + int64(len(p.Data)); end < p.Output.Size {
-		p.Output.Cut = true // the host lost power before the file was on disk
+	p.Ended = true
+	if offset+int64(len(p.Data)) < p.Output.Size {
+		p.Output.Cut = true // the host lost power before the file was on disk, or the record is the agent's
 	}
 	return p, nil
 }

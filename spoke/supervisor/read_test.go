@@ -16,7 +16,7 @@ func readAll(t *testing.T, dir string, stream Stream, limit int) (string, Output
 	t.Helper()
 	var all strings.Builder
 	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); {
-		p, err := Read(dir, stream, int64(all.Len()), limit)
+		p, err := Read(dir, stream, int64(all.Len()), limit, 0)
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(p.Data), limit)
 		all.Write(p.Data)
@@ -36,12 +36,12 @@ func TestReadFollowsAnAgent(t *testing.T) {
 	spec.OutputCap = 200
 	a, dir := start(t, spec)
 	eventually(t, "the first words", func() bool {
-		p, err := Read(dir, Stdout, 90, 20)
+		p, err := Read(dir, Stdout, 90, 20, 0)
 		require.NoError(t, err)
 		require.False(t, p.Ended)
 		return string(p.Data) == "0000000001"
 	})
-	p, err := Read(dir, Stderr, 0, 20)
+	p, err := Read(dir, Stderr, 0, 20, 0)
 	require.NoError(t, err)
 	require.Equal(t, Piece{Data: []byte{}}, p)
 
@@ -57,7 +57,7 @@ func TestReadFollowsAnAgent(t *testing.T) {
 		require.Equal(t, "ee", errs)
 		require.Equal(t, exit.Stderr, said)
 	}
-	p, err = Read(dir, Stdout, 1<<40, 10)
+	p, err = Read(dir, Stdout, 1<<40, 10, 0)
 	require.NoError(t, err)
 	require.Empty(t, p.Data)
 	require.True(t, p.Ended)
@@ -75,7 +75,7 @@ func TestReadOfALostAttempt(t *testing.T) {
 		_, err := os.Stat(full)
 		return err == nil && len(read(t, dir, "stdout")) == 50
 	})
-	before, err := Read(dir, Stdout, 0, 1000)
+	before, err := Read(dir, Stdout, 0, 1000, 0)
 	require.NoError(t, err)
 	require.False(t, before.Ended)
 
@@ -108,12 +108,12 @@ func TestReadOfWhatLostPower(t *testing.T) {
 func TestReadOfWhatNeverRan(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "attempt")
-	_, err := Read(dir, Stdout, 0, 10)
+	_, err := Read(dir, Stdout, 0, 10, 0)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, exit := adopt(t, dir)
 	require.Equal(t, NeverStarted, exit.Outcome)
 
-	p, err := Read(dir, Stdout, 0, 10)
+	p, err := Read(dir, Stdout, 0, 10, 0)
 
 	require.NoError(t, err)
 	require.Equal(t, Piece{Ended: true}, p)
@@ -137,10 +137,10 @@ func TestReadOfWhatIsNoFile(t *testing.T) {
 				require.NoError(t, put(filepath.Join(dir, name)))
 			}
 
-			_, err := Read(dir, Stderr, 0, 10)
+			_, err := Read(dir, Stderr, 0, 10, 0)
 
 			require.ErrorIs(t, err, ErrUnreadable)
-			p, err := Read(dir, Stdout, 0, 10)
+			p, err := Read(dir, Stdout, 0, 10, 0)
 			require.NoError(t, err)
 			require.Equal(t, Piece{}, p)
 			_, exit := adopt(t, dir)

@@ -35,6 +35,8 @@ type savedSpec struct {
 	Token string `json:"token"`
 
 	bootID string // as [Known.BootID]
+	shim   Shim
+	seen   witness
 }
 
 // A Known is what the caller has on record of an attempt that it adopts, in a
@@ -49,6 +51,17 @@ type Known struct {
 	// Timeout is that of the Spec: an agent whose shim does not end it in time is
 	// ended. 0 = never.
 	Timeout time.Duration
+	// OutputCap is that of the Spec: of a longer file no more is looked at.
+	OutputCap int64
+	// Shim is that of [Agent.Shim]: nobody else is taken for it. Zero = not known:
+	// whoever was started as a shim of this attempt is.
+	Shim Shim
+	// Began says that the agent was started, Killed that its kill was ordered, Over
+	// that its time was over: a record that says so is not believed without.
+	Began, Killed, Over bool
+	// Found says that the directory was there before the attempt: its record counts
+	// for nothing.
+	Found bool
 }
 
 // saveSpec writes spec.json. It is not synced: after a loss of power the
@@ -88,7 +101,8 @@ func readSpec(dir string, known Known) (savedSpec, error) {
 	if err != nil && !errors.Is(err, errSpoilt) {
 		return savedSpec{}, fmt.Errorf("reading the spec: %w", err)
 	}
-	saved := savedSpec{Spec: Spec{Marker: known.Marker, Timeout: known.Timeout}, bootID: known.BootID}
+	saved := savedSpec{Spec: Spec{Marker: known.Marker, Timeout: known.Timeout, OutputCap: known.OutputCap}, bootID: known.BootID, shim: known.Shim,
+		seen: witness{began: known.Began || known.Found, killed: known.Killed, over: known.Over, broken: known.Found}}
 	var kept struct {
 		Token string `json:"token"`
 	}

@@ -49,8 +49,10 @@ func TestSocketNeedsTheToken(t *testing.T) {
 	b, err := json.Marshal(forged)
 	require.NoError(t, err)
 	write(t, dir, specFile, string(b))
-	_, _, err = Adopt(t.Context(), dir, Known{})
-	require.ErrorIs(t, err, errNotProven)
+	_, exit, err := Adopt(t.Context(), dir, Known{})
+	require.NoError(t, err)
+	require.Equal(t, Lost, exit.Outcome)
+	require.False(t, alive(a.Pid()), "without a shim to talk to it is ended")
 }
 
 // Whoever has the token and never ends his message costs a bounded amount of
@@ -116,9 +118,11 @@ func TestAdoptionOfAnImpostor(t *testing.T) {
 		_ = w.close()
 	})
 
-	_, _, err = Adopt(t.Context(), dir, Known{})
+	_, exit, err := Adopt(t.Context(), dir, Known{})
 
-	require.ErrorIs(t, err, errNotProven)
+	require.NoError(t, err)
+	require.Equal(t, NeverStarted, exit.Outcome)
+	require.ErrorIs(t, exit.Damage, errLockHeld)
 	require.NoError(t, l.Close())
 	impostor.Wait()
 }

@@ -77,12 +77,16 @@ func Start(ctx context.Context, dir string, spec Spec) (*Agent, error) {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = shim.Kill() })
+	if p, err := readProcess(shim.Pid); err == nil { // not waited for, so it is the shim
+		saved.shim = Shim{Pid: p.pid, Start: p.start}
+	}
 	run, err := handOver(w, saved)
 	if err == nil && stop() {
+		saved.shim.Cgroup = run.Cgroup
 		return newAgent(ctx, dir, saved, w, shim, true, *run), nil
 	}
 	defer stop()
-	err = abandon(dir, saved, w, shim, err)
+	err = abandon(ctx, dir, saved, w, shim, err)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("starting the agent in %s: %w", dir, errors.Join(ctx.Err(), err))
 	}
@@ -95,10 +99,12 @@ const startPatience = 30 * time.Second
 
 // handOver sends the attempt and waits for the proof of the start.
 func handOver(w *shimConn, saved savedSpec) (*running, error) {
-	sent := w.sendWithin(startPatience, saved)
+	if err := w.sendWithin(startPatience, saved); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotSent, err)
+	}
 	var r report
 	if err := w.receiveWithin(startPatience, &r); err != nil {
-		return nil, errors.Join(sent, err)
+		return nil, err
 	}
 	if r.Failed != nil {
 		return nil, r.Failed
@@ -109,27 +115,40 @@ func handOver(w *shimConn, saved savedSpec) (*running, error) {
 	return r.Running, nil
 }
 
+// errNotSent says that a shim has not got its whole spec, so that it started nothing.
+var errNotSent = errors.New("the shim did not take its spec")
+
 // abandon makes sure that nothing of an attempt runs whose start went wrong.
-// A shim that could not start the agent records that and ends by itself.
-func abandon(dir string, saved savedSpec, w *shimConn, shim *os.Process, cause error) error {
+// A shim that could not start the agent records that and ends by itself. One that was
+// killed may have started it: then the agent has begun, whatever its directory says.
+func abandon(ctx context.Context, dir string, saved savedSpec, w *shimConn, shim *os.Process, cause error) error {
 	refused, ok := errors.AsType[*StartError](cause)
 	if !ok {
-		_ = shim.Kill()
+		_ = shim.Kill() // one that has hung up has its exit code already
 	}
 	state, err := shim.Wait()
 	err = errors.Join(err, w.close())
 	if ok {
 		return refused
 	}
-	exit, unproven := conclude(dir, saved)
+	never := errors.Is(cause, errNotSent) || endedByItself(state)
+	saved.seen = witness{began: !never, broken: !never}
+	lock, damage := takeLock(dir)
+	exit, unproven := conclude(ctx, dir, saved, lock, damage)
 	if err = errors.Join(err, unproven); err != nil {
 		return fmt.Errorf("ending what was started in %s: %w", dir, err)
 	}
-	if exit.Outcome != NeverStarted && exit.Outcome != StartFailed {
+	if !never {
 		return &BegunError{exit}
 	}
 	return &StartError{Reason: HostFault, Text: fmt.Sprintf("the shim ended (%v) before it had started the agent (%v); its own words, if any, are in %s",
 		state, cause, filepath.Join(dir, shimErrFile))}
+}
+
+// endedByItself reports whether a shim has ended with one of its own exit codes. A
+// signal that Go does not die by ends it with code 2.
+func endedByItself(state *os.ProcessState) bool {
+	return state != nil && state.Exited() && state.ExitCode() <= 1
 }
 
 // forkShim starts this binary as the shim of dir. /proc/self/exe is this very
@@ -220,6 +239,9 @@ func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune
 func (s Spec) grace() time.Duration { return cmp.Or(s.Grace, 10*time.Second) }
 func (s Spec) slack() time.Duration { return cmp.Or(s.Slack, 3*time.Second) }
 func (s Spec) outputCap() int64     { return cmp.Or(s.OutputCap, 16<<20) }
+
+// longest is how long a shim's file of a stream can be.
+func (s Spec) longest() int64 { return min(s.outputCap(), maxNumber) + noteRoom }
 
 // leaseEnd is when the shim ends the tree by itself, or never.
 func (s Spec) leaseEnd() Instant {

@@ -23,7 +23,9 @@
 // that was itself killed with signal 9; nothing else can.
 //
 // An agent has the user of its spoke, so it can stop or kill its shim and change
-// the files of its attempt. The attempt then ends in bounded time all the same.
+// the files of its attempt. The attempt then ends in bounded time all the same: who the
+// shim is follows from what the caller knows, and files are read to a limit, after
+// the tree is ended.
 //
 // Under concurrency. The methods of [Agent] may be called from any goroutine.
 // A started or adopted agent costs its owner one goroutine and one socket

@@ -70,6 +70,9 @@ func TestMain(m *testing.M) {
 		time.Sleep(time.Minute)
 		os.Exit(1)
 	}
+	if len(os.Args) == 5 && os.Args[4] == deafArg {
+		beDeaf(os.Args[2])
+	}
 	if len(os.Args) > 1 && os.Args[1] == shimArg {
 		os.Exit(ShimMain(os.Args[2:]))
 	}
@@ -79,8 +82,8 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == traitorArg {
 		beTraitor(os.Args[2])
 	}
-	if len(os.Args) > 1 && os.Args[1] == deafArg {
-		beDeaf(os.Args[2])
+	if len(os.Args) > 1 && os.Args[1] == impostorArg {
+		beImpostor(os.Args[2], os.Args[3], os.Args[4])
 	}
 	flag.Parse()
 	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {

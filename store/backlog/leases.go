@@ -40,6 +40,8 @@ type OpenAttempt struct {
 	Owner   string
 	Started bool
 	BootID  string
+	Shim    Shim
+	Age     time.Duration // since the claim
 	Asked   Asked
 	Conn    string // who asked for it; "" = this instance
 	Spec    commands.Spawn
@@ -56,7 +58,7 @@ func (b *Backlog) OpenAttempts(ctx context.Context, owner string) (list []OpenAt
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (OpenAttempt, error) {
 			var a OpenAttempt
 			var spec []byte
-			if err := row.Scan(&a.Fence.Task, &a.Fence.Attempt, &a.Fence.Epoch, &a.Owner, &a.Started, &a.BootID, &a.Asked.Command, &a.Asked.Digest, &a.Conn, &spec); err != nil {
+			if err := row.Scan(&a.Fence.Task, &a.Fence.Attempt, &a.Fence.Epoch, &a.Owner, &a.Started, &a.BootID, &a.Shim.Pid, &a.Shim.Start, &a.Shim.Cgroup, &a.Age, &a.Asked.Command, &a.Asked.Digest, &a.Conn, &spec); err != nil {
 				return a, err
 			}
 			return a, json.Unmarshal(spec, &a.Spec)

@@ -11,11 +11,19 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
+// A Shim is the process between spoke and agent: with its start one process of a boot.
+type Shim struct {
+	Pid    int    // 0 = none
+	Start  int64  // clock ticks after the boot
+	Cgroup string // path of the agent's cgroup; "" = none
+}
+
 // A Start is the proof that the agent of an attempt runs.
 type Start struct {
 	Fence  Fence
 	Pid    int
 	BootID string
+	Shim   Shim
 	Policy string // version of the spoke's policy that let it start
 }
 
@@ -68,10 +76,12 @@ func markStarted(ctx context.Context, tx *store.Tx, starts []Start, held []bool,
 	}
 	f := fencesOf(starts, func(s Start) Fence { return s.Fence })
 	pids, boots := make([]int, len(starts)), make([]string, len(starts))
+	shims, began, cgroups := make([]int, len(starts)), make([]int64, len(starts)), make([]string, len(starts))
 	for i, s := range starts {
 		pids[i], boots[i] = s.Pid, s.BootID
+		shims[i], began[i], cgroups[i] = s.Shim.Pid, s.Shim.Start, s.Shim.Cgroup
 	}
-	rows, err := tx.Query(ctx, statement("mark_started"), f.task, f.attempt, f.epoch, pids, boots)
+	rows, err := tx.Query(ctx, statement("mark_started"), f.task, f.attempt, f.epoch, pids, boots, shims, began, cgroups)
 	if err != nil {
 		return nil, err
 	}

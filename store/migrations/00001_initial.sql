@@ -693,7 +693,10 @@ CREATE TABLE sessions (
     attempt     int NOT NULL,
     agent       uuid NOT NULL REFERENCES agents ON DELETE CASCADE,
     pid         int NOT NULL,               -- of the agent, and
-    boot_id     text NOT NULL,              -- the boot of the machine that the pid belongs to
+    boot_id     text NOT NULL,              -- the boot of the machine that the pids belong to
+    shim_pid    int NOT NULL,               -- of the process between spoke and agent, 0 = none; with
+    shim_start  bigint NOT NULL,            -- its start in clock ticks after the boot nobody else is taken for it
+    cgroup      text NOT NULL,              -- path of the agent's cgroup; '' = none
     state       text NOT NULL,
     started_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     ended_at    timestamptz,

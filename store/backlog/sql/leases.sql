@@ -29,7 +29,7 @@ WHERE l.sweep_at <= statement_timestamp() AND l.until <= statement_timestamp() A
 SELECT task::text, attempt, epoch FROM leases WHERE task = ANY ($1::uuid[]) AND until <= clock_timestamp() ORDER BY task FOR UPDATE
 
 -- name: open_attempts
-SELECT l.task::text, l.attempt, t.epoch, l.owner, l.started_at IS NOT NULL, coalesce(s.boot_id, ''),
+SELECT l.task::text, l.attempt, t.epoch, l.owner, l.started_at IS NOT NULL, coalesce(s.boot_id, ''), coalesce(s.shim_pid, 0), coalesce(s.shim_start, 0), coalesce(s.cgroup, ''), clock_timestamp() - l.claimed_at,
     coalesce(t.command::text, ''), coalesce(encode(t.command_digest, 'hex'), ''), coalesce(t.conn::text, ''), b.spec
 FROM leases l JOIN tasks t ON t.id = l.task JOIN task_bodies b ON b.task = l.task
 LEFT JOIN sessions s ON s.task = l.task AND s.attempt = l.attempt
@@ -37,16 +37,16 @@ WHERE l.owner = $1 AND b.spec IS NOT NULL ORDER BY l.claimed_at
 
 -- name: mark_started
 WITH f AS (
-    SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::int[], $5::text[]) WITH ORDINALITY AS u (task, attempt, epoch, pid, boot, n) ORDER BY task
+    SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::int[], $5::text[], $6::int[], $7::bigint[], $8::text[]) WITH ORDINALITY AS u (task, attempt, epoch, pid, boot, shim, start, cgroup, n) ORDER BY task
 ), moved AS (
     UPDATE tasks t SET state = 'running', started_at = coalesce(t.started_at, clock_timestamp()), updated_at = clock_timestamp()
     FROM f JOIN leases a ON a.task = f.task AND a.attempt = f.attempt
     WHERE t.id = f.task AND t.attempt = f.attempt AND t.epoch = f.epoch AND t.state IN ('claimed', 'running')
-    RETURNING t.id, t.workspace, t.attempt, t.conn, t.command, t.command_digest, t.epoch, f.pid, f.boot, f.n, a.started_at IS NULL AS fresh
+    RETURNING t.id, t.workspace, t.attempt, t.conn, t.command, t.command_digest, t.epoch, f.pid, f.boot, f.shim, f.start, f.cgroup, f.n, a.started_at IS NULL AS fresh
 ), attempt AS (
     UPDATE leases a SET started_at = clock_timestamp() FROM moved m WHERE m.fresh AND a.task = m.id
 ), session AS (
-    INSERT INTO sessions (task, attempt, agent, pid, boot_id, state) SELECT id, attempt, id, pid, boot, 'online' FROM moved WHERE fresh ON CONFLICT DO NOTHING
+    INSERT INTO sessions (task, attempt, agent, pid, boot_id, shim_pid, shim_start, cgroup, state) SELECT id, attempt, id, pid, boot, shim, start, cgroup, 'online' FROM moved WHERE fresh ON CONFLICT DO NOTHING
 ), audited AS (
     INSERT INTO audit (workspace, actor, action, object) SELECT workspace, 'self', 'task.running', id::text FROM moved WHERE fresh
 )

@@ -1,0 +1,36 @@
+package supervisor
+
+// A witness is what a spoke itself knows of an attempt whose shim is gone. The record
+// in the directory may be the agent's, so it decides nothing that contradicts that.
+type witness struct {
+	began  bool // the agent was started
+	killed bool // its kill was ordered
+	over   bool // its time was over
+	broken bool // the shim did not end by itself: its record is not the last word
+	whole  bool // the shim ended by itself, so its record is its own
+}
+
+// believes reports whether an attempt can have ended like that.
+func (w witness) believes(o Outcome) bool {
+	switch {
+	case w.whole:
+		return true
+	case o == Killed:
+		return w.killed
+	case o == TimedOut:
+		return w.over
+	case o == NeverStarted, o == StartFailed:
+		return !w.began && !w.broken
+	case o == Exited, o == Signalled:
+		return !w.broken
+	}
+	return true // an interruption, whatever it is called
+}
+
+// sift takes a record that cannot be true for none.
+func (w witness) sift(e *Exit) (*Exit, error) {
+	if e == nil || w.believes(e.Outcome) {
+		return e, nil
+	}
+	return nil, spoilt("the exit record says %q, which this spoke knows better", e.Outcome)
+}
