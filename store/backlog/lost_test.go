@@ -468,13 +468,13 @@ func TestAClaimThatIsStillUnderWayIsEndedFirst(t *testing.T) {
 	holder, watcher := owner(t, s.URL), owner(t, s.URL)
 	_, err := holder.Exec(t.Context(), `BEGIN; SELECT FROM quotas FOR UPDATE`)
 	require.NoError(t, err)
-	waiting := func(but int) (pid int) {
-		const sql = `SELECT coalesce(min(pid), 0) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND pid <> $1`
-		eventually(t, "a claim waits for the quota", func() bool {
-			require.NoError(t, watcher.QueryRow(t.Context(), sql, but).Scan(&pid))
-			return pid != 0
+	const waiting = `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')
+		AND (SELECT sessions_killed FROM pg_stat_database WHERE datname = current_database()) = $1`
+	waits := func(killed int) {
+		eventually(t, "a claim waits for the quota", func() (yes bool) {
+			require.NoError(t, watcher.QueryRow(t.Context(), waiting, killed).Scan(&yes))
+			return yes
 		})
-		return pid
 	}
 	proxy := storetest.NewProxy(t, s.URL)
 	lossy := openSide(t, proxy.URL, 4)
@@ -489,7 +489,7 @@ func TestAClaimThatIsStillUnderWayIsEndedFirst(t *testing.T) {
 		}
 		ended <- err
 	}()
-	waiting(waiting(0))
+	waits(1) // the second one: the first is no more
 	_, err = holder.Exec(t.Context(), `COMMIT`)
 	require.NoError(t, err)
 
