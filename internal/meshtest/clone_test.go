@@ -51,12 +51,17 @@ func TestACloneThatRunsBesideTheOriginal(t *testing.T) {
 	Await(t, "the suspension at one of the two", func() bool { return suspended(original) || suspended(clone) })
 	require.Equal(t, 1, m.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'connection.suspended' AND actor = 'clone'`))
 
-	// A person stops one of them and resumes the connection.
+	// A person stops one of them and resumes the connection, at the hub first: until then
+	// it tells the spoke to suspend it.
 	clone.stop(t)
-	if suspended(original) {
-		original.Turn(t, "resume")
-	}
 	m.Turn(t, "attic", "resume")
+	Await(t, "that both sides go on", func() bool {
+		if suspended(original) {
+			original.Turn(t, "resume")
+		}
+		v := m.View(t, "attic")
+		return v.State == store.Active && v.Linked && v.Says.State == string(store.Active)
+	})
 	agreeAgain(t, m, "attic")
 	require.Equal(t, commands.Completed, m.Wait(t, m.Noop(t, "attic")).State)
 	m.Stop(t, "attic")
