@@ -16,9 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -135,7 +133,7 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 	if s.level, err = supervisor.Level(); err != nil {
 		return fmt.Errorf("looking at how agents can be supervised here: %w", err)
 	}
-	if s.bootID, err = bootID(); err != nil {
+	if s.bootID, err = supervisor.BootID(); err != nil {
 		return err
 	}
 	g.Go(func() error { return s.progress.Run(late) })
@@ -186,12 +184,4 @@ func (s *Spoke) workEnded(ctx context.Context, c store.Connection) {
 	if err := s.output.Forget(ctx, c.ID); err != nil {
 		s.Log.WarnContext(ctx, "forgetting the output for an ended connection; the next start does", "connection", c.Name, "err", err)
 	}
-}
-
-func bootID() (string, error) {
-	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", fmt.Errorf("reading this boot's id: %w", err)
-	}
-	return strings.TrimSpace(string(raw)), nil
 }

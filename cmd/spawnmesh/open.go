@@ -28,7 +28,8 @@ func (a *app) openOnHub(ctx context.Context, c *control.Client, v hub.AgentView)
 
 // whyRunning says how an agent stands that has started, as far as its hub knows,
 // and what to do where that is old. To revoke is final and ends the agent, so it
-// is named only when the lease of a silent host has surely ended.
+// is named only after a silence longer than the default lease: the hub does not know
+// the lease of a spoke that has another.
 func (a *app) whyRunning(v hub.AgentView, conn connectionView) string {
 	said := clauseOf(v)
 	if conn.State == store.Active && conn.Linked && (conn.Liveness == "alive" || conn.Liveness == "late") {

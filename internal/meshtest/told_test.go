@@ -50,6 +50,7 @@ func TestARevocationAtTheSpokeIsToldLater(t *testing.T) {
 			Await(t, "the end of the link", func() bool { return !m.View(t, "attic").Linked })
 			s.Turn(t, "revoke")
 			if restart {
+				Await(t, "the end of its agent", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 0 })
 				m.Stop(t, "attic")
 				m.Start(t, "attic")
 			}

@@ -42,7 +42,7 @@ func (saved savedSpec) shimGone() bool {
 
 // otherBoot reports whether the attempt is one of an earlier run of the kernel.
 func (saved savedSpec) otherBoot() bool {
-	boot, err := bootID()
+	boot, err := BootID()
 	return err == nil && saved.bootID != "" && saved.bootID != boot
 }
 

@@ -139,7 +139,8 @@ func validMarker(s string) bool {
 	return err == nil && len(b) == 16 && s == strings.ToLower(s)
 }
 
-func bootID() (string, error) {
+// BootID names this run of the kernel.
+func BootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "", fmt.Errorf("reading the boot id: %w", err)

@@ -27,10 +27,10 @@ func (w witness) believes(o Outcome) bool {
 	return true // an interruption, whatever it is called
 }
 
-// sift takes a record that cannot be true for none.
+// sift drops a record that cannot be true.
 func (w witness) sift(e *Exit) (*Exit, error) {
 	if e == nil || w.believes(e.Outcome) {
 		return e, nil
 	}
-	return nil, spoilt("the exit record says %q, which this spoke knows better", e.Outcome)
+	return nil, spoilt("the exit record says %q, which contradicts what this spoke knows", e.Outcome)
 }
