@@ -22,7 +22,7 @@ var (
 	errLockHeld = spoilt("the lock is held by a process that is not the shim")
 )
 
-// is reports whether a process is the shim of the attempt: the one on record, or, of
+// isShim reports whether a process is the shim of the attempt: the one on record, or, of
 // one that was not recorded yet, any that was started as its shim.
 func (saved savedSpec) isShim(p process) bool {
 	if saved.shim.Pid != 0 {

@@ -189,7 +189,9 @@ func TestAStartThatTheAgentDenies(t *testing.T) {
 				require.Equal(t, Lost, ended(t, a).Outcome)
 				continue
 			}
-			require.ErrorAs(t, err, new(*BegunError))
+			var lost *BegunError
+			require.ErrorAs(t, err, &lost)
+			require.Equal(t, Lost, lost.Exit.Outcome)
 			begun++
 		}
 	}
@@ -252,7 +254,7 @@ func TestCgroupIsFoundWithoutItsLink(t *testing.T) {
 		return
 	}
 	file := filepath.Join(t.TempDir(), "pid")
-	spec := sh(`env -i setsid sh -c 'echo $$ >"$0"; exec sleep 600' "$0" & sleep 600`)
+	spec := sh(`(env -i setsid sh -c 'echo $$ >"$0"; exec sleep 600' "$0" &); sleep 600`)
 	spec.Argv = append(spec.Argv, file)
 	a, dir := start(t, spec)
 	child := pids(t, file, 1)[0]
