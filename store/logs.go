@@ -161,28 +161,11 @@ var ErrLogMoved = errors.New("the log was changed by somebody else, or its conne
 // was is where they ended, segments and streams are those that have changed.
 // Their bytes are on disk already.
 func (db *DB) GrowLogs(ctx context.Context, conn string, was map[string]int64, grown []*Log) error {
-	grown = slices.SortedFunc(slices.Values(grown), func(a, b *Log) int { return cmp.Compare(a.Task, b.Task) })
-	var tasks, ended []string
-	var old, tail []int64
-	segments, streams := segmentRows{}, streamRows{}
-	for _, l := range grown {
-		tasks, old, tail = append(tasks, l.Task), append(old, was[l.Task]), append(tail, l.Tail)
-		for _, s := range l.Segments {
-			segments.add(s)
-		}
-		for _, s := range l.Streams {
-			streams.add(s)
-			text := ""
-			if s.Ended != nil {
-				raw, err := json.Marshal(s.Ended)
-				if err != nil {
-					return err
-				}
-				text = string(raw)
-			}
-			ended = append(ended, text)
-		}
+	rows, err := rowsOf(was, grown)
+	if err != nil {
+		return err
 	}
+	tasks, segments, streams := rows.tasks, rows.segments, rows.streams
 	return db.Tx(ctx, "storing output", func(ctx context.Context, tx *Tx) error {
 		for _, do := range []struct {
 			sql  string
@@ -193,7 +176,7 @@ func (db *DB) GrowLogs(ctx context.Context, conn string, was map[string]int64, g
 			{`INSERT INTO logs (task, conn) SELECT task, $2 FROM unnest($1::uuid[]) AS task ON CONFLICT DO NOTHING`, -1, []any{tasks, conn}},
 			{holdLogs, len(tasks), []any{tasks}},
 			{`UPDATE logs l SET tail = u.tail, at = clock_timestamp() FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS u (task, was, tail)
-				WHERE l.task = u.task AND l.tail = u.was`, len(tasks), []any{tasks, old, tail}},
+				WHERE l.task = u.task AND l.tail = u.was`, len(tasks), []any{tasks, rows.was, rows.tail}},
 			{`WITH u AS (SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[]) AS u (task, base, bytes, fresh)), grown AS (
 				UPDATE log_segments s SET bytes = u.bytes, at = clock_timestamp() FROM u WHERE NOT u.fresh AND s.task = u.task AND s.base = u.base RETURNING s.base
 			), begun AS (
@@ -203,7 +186,7 @@ func (db *DB) GrowLogs(ctx context.Context, conn string, was map[string]int64, g
 			{`INSERT INTO log_streams AS s (task, attempt, stream, through, ended)
 				SELECT task, attempt, stream, through, nullif(ended, '')::jsonb FROM unnest($1::uuid[], $2::int[], $3::text[], $4::bigint[], $5::text[]) AS u (task, attempt, stream, through, ended)
 				ON CONFLICT (task, attempt, stream) DO UPDATE SET through = excluded.through, ended = excluded.ended`, len(streams.task),
-				[]any{streams.task, streams.attempt, streams.stream, streams.through, ended}},
+				[]any{streams.task, streams.attempt, streams.stream, streams.through, rows.ended}},
 		} {
 			tag, err := tx.Exec(ctx, do.sql, do.args...)
 			if err != nil {
@@ -215,6 +198,36 @@ func (db *DB) GrowLogs(ctx context.Context, conn string, was map[string]int64, g
 		}
 		return nil
 	})
+}
+
+// grownRows are the rows that a growth of logs changes, by columns; tasks are in the
+// order of their locks.
+type grownRows struct {
+	tasks     []string
+	was, tail []int64
+	segments  segmentRows
+	streams   streamRows
+	ended     []string // JSON, "" = goes on; beside streams
+}
+
+func rowsOf(was map[string]int64, grown []*Log) (r grownRows, err error) {
+	for _, l := range slices.SortedFunc(slices.Values(grown), func(a, b *Log) int { return cmp.Compare(a.Task, b.Task) }) {
+		r.tasks, r.was, r.tail = append(r.tasks, l.Task), append(r.was, was[l.Task]), append(r.tail, l.Tail)
+		for _, s := range l.Segments {
+			r.segments.add(s)
+		}
+		for _, s := range l.Streams {
+			r.streams.add(s)
+			var text []byte
+			if s.Ended != nil {
+				if text, err = json.Marshal(s.Ended); err != nil {
+					return r, err
+				}
+			}
+			r.ended = append(r.ended, string(text))
+		}
+	}
+	return r, nil
 }
 
 // LogBound bounds what is kept of the output of a connection's agents.

@@ -65,25 +65,9 @@ the same finds it; one that says something else is refused.`,
 	return c
 }
 
-func (a *app) createTask(ctx context.Context, f creation) (err error) {
-	f.spec.Estimate = f.estimate
-	if f.spec.Acceptance, err = acceptanceOf(f.acceptance); err != nil {
-		return err
-	}
-	if f.bodyFile != "" {
-		if f.spec.Body != "" {
-			return misuse("--body and --body-file are both given").Hinting("give one of them")
-		}
-		if f.spec.Body, err = a.readText(f.bodyFile); err != nil {
-			return err
-		}
-	}
-	when, from, err := momentOf(f.notBefore)
+func (a *app) createTask(ctx context.Context, f creation) error {
+	from, err := a.completeSpec(&f)
 	if err != nil {
-		return err
-	}
-	f.spec.NotBefore = when
-	if err := f.spec.Validate(); err != nil { // before a database is started for nothing
 		return err
 	}
 	var got createdTask
@@ -119,6 +103,28 @@ func (a *app) createTask(ctx context.Context, f creation) (err error) {
 		fmt.Fprintf(a.err, "this task was created before, and %s\n", printable(standing(got.Task)))
 	}
 	return nil
+}
+
+// completeSpec puts what the flags say into the spec and checks it, before a database
+// is started for nothing. It is not to start before the time in the spec, or, with
+// from above 0, that long from now.
+func (a *app) completeSpec(f *creation) (from time.Duration, err error) {
+	f.spec.Estimate = f.estimate
+	if f.spec.Acceptance, err = acceptanceOf(f.acceptance); err != nil {
+		return 0, err
+	}
+	if f.bodyFile != "" {
+		if f.spec.Body != "" {
+			return 0, misuse("--body and --body-file are both given").Hinting("give one of them")
+		}
+		if f.spec.Body, err = a.readText(f.bodyFile); err != nil {
+			return 0, err
+		}
+	}
+	if f.spec.NotBefore, from, err = momentOf(f.notBefore); err != nil {
+		return 0, err
+	}
+	return from, f.spec.Validate()
 }
 
 // acceptanceOf makes a list of plain texts; JSON stays what it is.

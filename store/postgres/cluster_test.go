@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/spawnmesh/spawnmesh/store/postgres"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
 func TestDataOutlivesAStop(t *testing.T) {

@@ -18,8 +18,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/spawnmesh/spawnmesh/store/postgres"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
 func TestPoolGoesOnAfterTheServerIsKilled(t *testing.T) {

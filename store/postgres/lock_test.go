@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spawnmesh/spawnmesh/store/postgres"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
 func TestLockKeepsASecondInstanceOut(t *testing.T) {

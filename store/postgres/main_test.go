@@ -14,8 +14,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/spawnmesh/spawnmesh/store/postgres"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
 // instanceDir makes the test binary run an instance there instead of tests, so that a test can kill it.

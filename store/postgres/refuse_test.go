@@ -5,8 +5,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/spawnmesh/spawnmesh/store/postgres"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
 func TestClusterOfAnotherMajorIsLeftAlone(t *testing.T) {

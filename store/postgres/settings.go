@@ -10,58 +10,61 @@ import (
 	"strings"
 )
 
-// settingsOf returns the settings of a server: small, because several instances share a machine and an idle one should
-// cost nearly nothing, and never trading durability for speed.
+// defaults are small, because several instances share a machine and an idle one should
+// cost nearly nothing, and never trade durability for speed.
+var defaults = map[string]string{
+	"listen_addresses":        "",
+	"unix_socket_permissions": "0700",
+
+	"fsync":                 "on",
+	"full_page_writes":      "on",
+	"synchronous_commit":    "on",
+	"restart_after_crash":   "on",
+	"wal_level":             "replica", // so that pg_basebackup works
+	"wal_compression":       "on",
+	"max_wal_senders":       "2",
+	"max_replication_slots": "2",
+	"min_wal_size":          "16MB", // at least two segments, or the server does not start
+	"max_wal_size":          "256MB",
+	"checkpoint_timeout":    "15min",
+
+	"max_connections":                "260", // 200 workers that wait have one each
+	"superuser_reserved_connections": "3",
+	"shared_buffers":                 "16MB",
+	"work_mem":                       "4MB",
+	"maintenance_work_mem":           "32MB",
+	"effective_cache_size":           "256MB",
+	"huge_pages":                     "off",
+	"jit":                            "off",
+
+	"max_worker_processes":             "2",
+	"max_parallel_workers":             "0",
+	"max_parallel_workers_per_gather":  "0",
+	"max_parallel_maintenance_workers": "0",
+	"max_logical_replication_workers":  "0",
+
+	"autovacuum_max_workers":         "1",
+	"autovacuum_naptime":             "30s",
+	"autovacuum_vacuum_scale_factor": "0.05",
+	"autovacuum_vacuum_cost_limit":   "1000",
+
+	"timezone":                            "UTC",
+	"lc_messages":                         "C",
+	"idle_in_transaction_session_timeout": "60s",
+	"client_connection_check_interval":    "10s",
+	"password_encryption":                 "scram-sha-256",
+
+	"log_destination":            "stderr",
+	"logging_collector":          "off", // stderr is the log file itself
+	"log_min_duration_statement": "1s",
+	"log_parameter_max_length":   "0", // a slow statement shows its text, never what was in it
+	"log_lock_waits":             "on",
+	"log_checkpoints":            "off",
+}
+
+// settingsOf returns the defaults that a server can use.
 func settingsOf(server programs) map[string]string {
-	s := map[string]string{
-		"listen_addresses":        "",
-		"unix_socket_permissions": "0700",
-
-		"fsync":                 "on",
-		"full_page_writes":      "on",
-		"synchronous_commit":    "on",
-		"restart_after_crash":   "on",
-		"wal_level":             "replica", // so that pg_basebackup works
-		"wal_compression":       "on",
-		"max_wal_senders":       "2",
-		"max_replication_slots": "2",
-		"min_wal_size":          "16MB", // at least two segments, or the server does not start
-		"max_wal_size":          "256MB",
-		"checkpoint_timeout":    "15min",
-
-		"max_connections":                "260", // 200 workers that wait have one each
-		"superuser_reserved_connections": "3",
-		"shared_buffers":                 "16MB",
-		"work_mem":                       "4MB",
-		"maintenance_work_mem":           "32MB",
-		"effective_cache_size":           "256MB",
-		"huge_pages":                     "off",
-		"jit":                            "off",
-
-		"max_worker_processes":             "2",
-		"max_parallel_workers":             "0",
-		"max_parallel_workers_per_gather":  "0",
-		"max_parallel_maintenance_workers": "0",
-		"max_logical_replication_workers":  "0",
-
-		"autovacuum_max_workers":         "1",
-		"autovacuum_naptime":             "30s",
-		"autovacuum_vacuum_scale_factor": "0.05",
-		"autovacuum_vacuum_cost_limit":   "1000",
-
-		"timezone":                            "UTC",
-		"lc_messages":                         "C",
-		"idle_in_transaction_session_timeout": "60s",
-		"client_connection_check_interval":    "10s",
-		"password_encryption":                 "scram-sha-256",
-
-		"log_destination":            "stderr",
-		"logging_collector":          "off", // stderr is the log file itself
-		"log_min_duration_statement": "1s",
-		"log_parameter_max_length":   "0", // a slow statement shows its text, never what was in it
-		"log_lock_waits":             "on",
-		"log_checkpoints":            "off",
-	}
+	s := maps.Clone(defaults)
 	if server.linkedTo("liblz4") {
 		s["wal_compression"] = "lz4" // a page with pglz costs ten times as much, a tenth of all the work of a busy backlog
 	}
