@@ -66,7 +66,7 @@ func (s *Spoke) finish(ctx context.Context, r *run, f backlog.Fence, e backlog.E
 	}
 }
 
-// check makes sure that the hub takes the result: it has no other.
+// checkEnd makes sure that the hub takes the result: it has no other.
 func checkEnd(f backlog.Fence, e backlog.End) error {
 	m := backlog.Moved{Task: f.Task, Attempt: f.Attempt, State: commands.Failed, End: &e}
 	return m.Result().Validate()

@@ -77,7 +77,7 @@ type Spoke struct {
 	unsure   bool        // a claim failed, and what it took was not looked for yet; of the goroutine that claims
 }
 
-// Owner is the name under which this spoke's worker claims.
+// owner is the name under which this spoke's worker claims.
 func (s *Spoke) owner() string { return string(s.Keys.InstanceID()) }
 
 // Open prepares the spoke, whose connections b is to serve.

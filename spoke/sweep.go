@@ -24,9 +24,13 @@ const keepAttempts = 7 * 24 * time.Hour
 // are taken back, tasks that were not started in time end, budget windows begin
 // anew, old rows and directories go.
 func (s *Spoke) sweep(ctx context.Context) error {
-	var retired time.Time
+	var pruned, retired time.Time
 	for {
 		wait := s.sweepOnce(ctx)
+		if time.Since(pruned) > time.Minute {
+			pruned = time.Now()
+			s.prune(ctx)
+		}
 		if time.Since(retired) > time.Minute {
 			if unsent, known := s.output.Unsent(); known {
 				retired = time.Now()
@@ -61,15 +65,19 @@ func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
 	return max(swept.Next, 10*time.Millisecond)
 }
 
-// retire removes old rows and the directories of old attempts, but none of the
-// tasks whose output is unsent.
-func (s *Spoke) retire(ctx context.Context, unsent map[string]bool) {
+// prune removes old rows.
+func (s *Spoke) prune(ctx context.Context) {
 	if _, err := s.DB.Prune(ctx, time.Minute/2, time.Minute/2); err != nil && ctx.Err() == nil {
 		s.Log.ErrorContext(ctx, "pruning old rows", "err", err)
 	}
 	if err := s.backlog.DropOutput(ctx); err != nil && ctx.Err() == nil {
 		s.Log.ErrorContext(ctx, "forgetting output for ended connections", "err", err)
 	}
+}
+
+// retire removes the directories of old attempts, but none of the tasks whose output
+// is unsent.
+func (s *Spoke) retire(ctx context.Context, unsent map[string]bool) {
 	dirs, _ := filepath.Glob(filepath.Join(s.Dir, "agents", "*", "*")) // the pattern is well formed
 	failed := map[string]error{}
 	for _, dir := range dirs {

@@ -38,8 +38,8 @@ type keyRow struct {
 	revoked             bool
 }
 
-// lockConnection reads a connection FOR SHARE: a revocation waits for this
-// transaction, and what comes after it is refused.
+// lockConnection reads a connection with a lock, FOR SHARE at least: a revocation
+// waits for this transaction, and what comes after it is refused.
 func lockConnection(ctx context.Context, tx *Tx, id, lock string) (s Standing, err error) {
 	err = tx.QueryRow(ctx, `
 		SELECT c.id::text, c.peer_name, c.peer, c.authority, c.state, c.epoch, clock_timestamp(), coalesce(g.kinds, '{}'), coalesce(g.runtimes, '{}'),

@@ -82,76 +82,23 @@ func (a *app) claim(ctx context.Context, f claimFlags, batch bool) error {
 	for until := time.Now().Add(time.Duration(f.wait)); ; {
 		again := false
 		err := a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) (err error) {
-			w := waiting{in: in, terms: f.terms, until: until, patient: f.wait > 0}
-			if w.b, err = a.backlogOf(in); err != nil {
+			b, err := a.backlogOf(in)
+			if err != nil {
 				return err
 			}
-			got, err := w.claim(ctx)
-			if errors.Is(err, errLeaving) || w.patient && in.Gone(err) && ctx.Err() == nil {
+			got, err := b.ClaimWait(ctx, f.terms, until, in.Leaving)
+			if errors.Is(err, backlog.ErrLeaving) || f.wait > 0 && in.Gone(err) && ctx.Err() == nil {
 				again = true
 				return nil
 			}
 			if err != nil {
 				return err
 			}
-			list = fill(ctx, w.b, f.terms.Owner, got)
+			list = fill(ctx, b, f.terms.Owner, got)
 			return nil
 		})
 		if err != nil || !again {
 			return errors.Join(err, a.printClaims(list, batch, err))
 		}
 	}
-}
-
-// waiting is one claim on an opened database.
-type waiting struct {
-	in      *instance.Instance
-	b       *backlog.Workspace
-	terms   backlog.ClaimTerms
-	until   time.Time
-	patient bool
-}
-
-// errLeaving says that the owner of the database that we use is about to stop it.
-var errLeaving = errors.New("the database is about to be stopped")
-
-// betweenAsks is how often a waiting guest asks whether the owner wants to leave.
-const betweenAsks = time.Second
-
-// claim claims what can be claimed, and waits for it when it may. A notification
-// wakes it; what nobody notifies of, such as a time that has come, it finds by
-// looking.
-func (w waiting) claim(ctx context.Context) ([]backlog.Claimed, error) {
-	list, err := w.look(ctx)
-	if err != nil || len(list) > 0 || !w.patient {
-		return list, err
-	}
-	l, err := w.b.Listen(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer l.Close()
-	for {
-		if list, err = w.look(ctx); err != nil || len(list) > 0 {
-			return list, err
-		}
-		left := time.Until(w.until)
-		if left <= 0 {
-			return nil, nil
-		}
-		if w.in.Leaving() {
-			return nil, errLeaving
-		}
-		if err := l.Wait(ctx, min(left, betweenAsks)); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// look claims what can be claimed now, after time has moved what it moves.
-func (w waiting) look(ctx context.Context) ([]backlog.Claimed, error) {
-	if _, err := w.b.Sweep(ctx); err != nil {
-		return nil, err
-	}
-	return w.b.Claim(ctx, w.terms)
 }

@@ -37,27 +37,13 @@ func (q Queue) Still(now time.Time) time.Duration {
 	return now.Sub(since)
 }
 
-// Traffic is what a peer has sent and was handed on since the Hub was made. It
-// starts again when the peer is forgotten.
-type Traffic struct {
-	Messages int64 // reports and heartbeats
-	Bytes    int64 // of their bodies
-}
-
 // A gauge is what a reader shows of itself.
 type gauge struct {
 	readers  atomic.Int32
 	progress atomic.Int64 // in nanoseconds since 1970; 0: none
-	messages atomic.Int64
-	bytes    atomic.Int64
 }
 
 func (g *gauge) moved() { g.progress.Store(time.Now().UnixNano()) }
-
-func (g *gauge) count(bytes int) {
-	g.messages.Add(1)
-	g.bytes.Add(int64(bytes))
-}
 
 func (g *gauge) describe(q Queue) Queue {
 	q.Read = g.readers.Load() > 0
@@ -68,7 +54,7 @@ func (g *gauge) describe(q Queue) Queue {
 }
 
 // gauges are those of one peer.
-type gauges struct{ reports, logs, beats gauge }
+type gauges struct{ reports, logs gauge }
 
 func (g *gauges) of(from group) *gauge {
 	if from.name == groupLogs.name {
@@ -83,16 +69,6 @@ func (h *Hub) gaugesOf(conn string) *gauges {
 		g, _ = h.gauges.LoadOrStore(conn, &gauges{})
 	}
 	return g.(*gauges)
-}
-
-// Traffic returns the counters of one peer.
-func (h *Hub) Traffic(conn string) (t Traffic) {
-	all := h.gaugesOf(conn)
-	for _, g := range []*gauge{&all.reports, &all.logs, &all.beats} {
-		t.Messages += g.messages.Load()
-		t.Bytes += g.bytes.Load()
-	}
-	return t
 }
 
 // Queues lists the queues of all peers that were admitted and not forgotten, by

@@ -156,27 +156,6 @@ func TestWhatIsInHandsIsBounded(t *testing.T) {
 	eventually(t, func() bool { return h.room.held.TryAcquire(pullMost - leastBytes) }, "all of it to be given back")
 }
 
-func TestWhatAPeerSendsIsCounted(t *testing.T) {
-	t.Parallel()
-	h := startHub(t, nil)
-	admit(t, h, "attic", "lab")
-	k := startLink(t, h, "attic")
-	present(t, h, func(context.Context, string, []byte) []byte { return []byte("seen") })
-	var got basket[Report]
-	run(t, h.reports("attic", &got))
-	run(t, h.logs("attic", &got))
-
-	_, err := k.Beat(t.Context(), []byte("12345"))
-	require.NoError(t, err)
-	requireSent(t, k.Publish(t.Context(), []Report{{Queue: commands.QueueEvents, ID: "e", Envelope: []byte(`{"a":1}`)}, {Queue: commands.QueueEvents, ID: "f", Envelope: []byte(`{"b":2}`)}, {Queue: commands.QueueLogs, ID: "l", Envelope: []byte("123")}}))
-	got.await(t, 3)
-
-	require.Equal(t, Traffic{Messages: 4, Bytes: 5 + 7 + 7 + 3}, h.Traffic("attic"))
-	require.Zero(t, h.Traffic("lab"))
-	require.NoError(t, h.Forget(t.Context(), "attic"))
-	require.Zero(t, h.Traffic("attic"))
-}
-
 func linked(h *Hub, conn string) bool {
 	_, is := h.Linked(conn)
 	return is

@@ -34,10 +34,8 @@ type Hub struct {
 	JoinFull func(invite string)
 
 	CommandQuota int   // commands that may wait per peer, queue and verb; default 10,000
-	CommandBytes int64 // commands that may wait for all peers, in bytes; default 4 GiB
 	ReportQuota  int   // reports that may wait per peer and kind; default 20,000
 	ReportBytes  int64 // a peer's share of the disk: events and results that may wait, and as much again for logs, in bytes; default 64 MiB
-	MaxPeers     int   // connections at once; default 4,096
 
 	once   sync.Once // of prepare
 	gate   *gate
@@ -53,6 +51,11 @@ type Hub struct {
 	addr   string         // as bound; a restarted server takes it again
 	opened map[string]int // number of exports each peer has on the present server
 }
+
+const (
+	maxPeers     = 4096    // connections at once
+	commandBytes = 4 << 30 // of commands that wait for all peers
+)
 
 // prepare makes what Admit needs, which may be called before Start.
 func (h *Hub) prepare() {
@@ -121,7 +124,7 @@ func (h *Hub) boot(ctx context.Context) (_ *server.Server, err error) {
 	if err := h.openConns(srv); err != nil {
 		return nil, err
 	}
-	err = ensureStreams(ctx, h.main.get().js, commandStream(int64(cmp.Or(h.CommandQuota, 10_000)), cmp.Or(h.CommandBytes, 4<<30)))
+	err = ensureStreams(ctx, h.main.get().js, commandStream(int64(cmp.Or(h.CommandQuota, 10_000)), commandBytes))
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +203,7 @@ func (h *Hub) options() (*server.Options, error) {
 	o.TLSConfig = serverTLS(h.Certificate)
 	o.TLSHandshakeFirst = true
 	o.TLSTimeout, o.AuthTimeout = 3, 3
-	o.MaxConn = cmp.Or(h.MaxPeers, 4096)
+	o.MaxConn = maxPeers
 	o.AlwaysEnableNonce = true
 	o.CustomClientAuthentication = h.gate
 	if err := o.ProcessConfigString(accounts()); err != nil {

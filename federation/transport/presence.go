@@ -46,10 +46,7 @@ func (h *Hub) Presence(ctx context.Context, handle func(ctx context.Context, con
 	h.prepare()
 	return h.serve(ctx, &h.beats, beatSubject("*"), &presence{
 		sender: func(m *nats.Msg) (string, bool) { return parseBeat(m.Subject) },
-		handle: func(ctx context.Context, conn string, body []byte) []byte {
-			h.gaugesOf(conn).beats.count(len(body))
-			return handle(ctx, conn, body)
-		},
+		handle: handle,
 	})
 }
 

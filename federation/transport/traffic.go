@@ -102,8 +102,7 @@ func (h *Hub) take(ctx context.Context, conn string, from group, most Most, hand
 	if err := checkID("peer", conn); err != nil {
 		return fmt.Errorf("reading %s: %w", from.name, err)
 	}
-	g := h.gaugesOf(conn).of(from)
-	f := feed{conns: &h.main, stream: from.stream(conn), consumer: takeName, log: h.Log, room: h.room, gauge: g}
+	f := feed{conns: &h.main, stream: from.stream(conn), consumer: takeName, log: h.Log, room: h.room, gauge: h.gaugesOf(conn).of(from)}
 	return f.run(ctx, most, func(ctx context.Context, batch []delivery) error {
 		reports := make([]Report, 0, len(batch))
 		for _, d := range batch {
@@ -113,7 +112,6 @@ func (h *Hub) take(ctx context.Context, conn string, from group, most Most, hand
 			}
 			id := d.msg.Header.Get(jetstream.MsgIDHeader)
 			for _, body := range unpack(d.msg.Data) {
-				g.count(len(body))
 				reports = append(reports, Report{Conn: conn, Queue: queue, ID: id, Envelope: body, Deliveries: d.count})
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -134,9 +135,10 @@ func TestEveryRoomSaysWhatItIs(t *testing.T) {
 }
 
 // The coverage page is worth as much as the tests it names.
-func TestCoverageNamesTestsThatExist(t *testing.T) {
-	page, err := os.ReadFile("../../docs/coverage.md")
+func TestDocsNameTestsThatExist(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
 	require.NoError(t, err)
+	require.NotEmpty(t, pages)
 	var tests strings.Builder
 	require.NoError(t, filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
@@ -147,9 +149,12 @@ func TestCoverageNamesTestsThatExist(t *testing.T) {
 		return err
 	}))
 
-	for _, quoted := range strings.Split(string(page), "`") {
-		if name, ok := strings.CutPrefix(quoted, "Test"); ok && !strings.ContainsAny(name, " \n|") {
-			require.Contains(t, tests.String(), "func "+quoted+"(", "docs/coverage.md names a test that is not there")
+	named := regexp.MustCompile("`((Test|Benchmark|Fuzz)[A-Z][A-Za-z0-9]*)`")
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, found := range named.FindAllStringSubmatch(string(text), -1) {
+			require.Contains(t, tests.String(), "func "+found[1]+"(", "%s names a test that is not there", page)
 		}
 	}
 }

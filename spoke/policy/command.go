@@ -37,7 +37,7 @@ func (c Command) String() string {
 	return strings.Join(words, " ")
 }
 
-// plain reports whether w is one word of an entry written as a text.
+// oneWord reports whether w is one word of an entry written as a text.
 func oneWord(w string) bool { return slices.Equal(strings.Fields(w), []string{w}) }
 
 // words are a command line: a text, split at blanks, or a list.

@@ -39,7 +39,7 @@ func (e Exec) environment() ([]string, error) {
 	env := map[string]string{
 		"PATH":   e.Path,
 		"HOME":   e.Dir,
-		"LANG":   cmp.Or(e.Lang, "C.UTF-8"),
+		"LANG":   "C.UTF-8",
 		"TMPDIR": cmp.Or(e.TempDir, e.Dir),
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Env)) {

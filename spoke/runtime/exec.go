@@ -54,8 +54,6 @@ type Exec struct {
 	// Allowed lists the dangerous names that the local policy lets Env set,
 	// such as PYTHONPATH, spelt as there.
 	Allowed []string
-	// Lang is the agent's LANG. "" = C.UTF-8.
-	Lang string
 	// TempDir is the agent's TMPDIR. "" = Dir.
 	TempDir string
 }

@@ -232,8 +232,8 @@ func (s Spec) check() error {
 	return nil
 }
 
-// plain texts survive the way to the kernel unchanged: JSON would alter what
-// is not UTF-8, and a NUL would cut.
+// isText reports whether s survives the way to the kernel unchanged: JSON would alter
+// what is not UTF-8, and a NUL would cut.
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 func (s Spec) grace() time.Duration { return cmp.Or(s.Grace, 10*time.Second) }

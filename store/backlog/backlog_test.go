@@ -75,7 +75,7 @@ func keys(list []backlog.Claimed) []string {
 }
 
 // The example session of seed 000.
-func TestTheSeedsSession(t *testing.T) {
+func TestTheExampleSession(t *testing.T) {
 	t.Parallel()
 	b := board(t)
 	create(t, b, backlog.TaskSpec{Key: "A1", Title: "schema", Priority: 5})

@@ -138,7 +138,7 @@ var writing = map[string]func(s scene) do{
 	"Workspace.ClaimWait": func(s scene) do {
 		s.tasks("a")
 		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
-			return b.ClaimWait(ctx, backlog.ClaimTerms{Owner: "w"}, time.Second)
+			return b.ClaimWait(ctx, backlog.ClaimTerms{Owner: "w"}, time.Now().Add(time.Second), stays)
 		}
 	},
 	"Workspace.Complete": func(s scene) do {

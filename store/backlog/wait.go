@@ -2,6 +2,7 @@ package backlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,8 +17,9 @@ import (
 // hint: it may be lost, and who waits looks by itself too.
 const readyChannel = "spawnmesh_ready"
 
-// safetyPoll is how often a waiting claimer looks without having been told.
-const safetyPoll = 2 * time.Second
+// betweenLooks is how often a waiting claimer looks without having been told, and asks
+// whether it is to leave.
+const betweenLooks = time.Second
 
 const notify = `SELECT pg_notify('` + readyChannel + `', '') WHERE EXISTS (SELECT FROM listeners WHERE until > now())`
 
@@ -29,11 +31,16 @@ func tellClaimers(ctx context.Context, tx *store.Tx) error {
 	return nil
 }
 
-// ClaimWait is Claim that waits up to patience for something admissible.
-func (ws *Workspace) ClaimWait(ctx context.Context, t ClaimTerms, patience time.Duration) ([]Claimed, error) {
-	until := time.Now().Add(patience)
-	list, err := ws.Claim(ctx, t)
-	if err != nil || len(list) > 0 || patience <= 0 {
+// ErrLeaving says that a waiting claim was asked to leave the database.
+var ErrLeaving = errors.New("the database is about to be stopped")
+
+// ClaimWait is Claim after what time moves has been moved, and waits until then for
+// something admissible. A notification wakes it; what nobody notifies of, such as a
+// time that has come, it finds by looking. When leaving says so it ends with
+// [ErrLeaving].
+func (ws *Workspace) ClaimWait(ctx context.Context, t ClaimTerms, until time.Time, leaving func() bool) ([]Claimed, error) {
+	list, err := ws.sweepAndClaim(ctx, t)
+	if err != nil || len(list) > 0 || !time.Now().Before(until) {
 		return list, err
 	}
 	l, err := ws.Listen(ctx)
@@ -42,20 +49,27 @@ func (ws *Workspace) ClaimWait(ctx context.Context, t ClaimTerms, patience time.
 	}
 	defer l.Close()
 	for {
-		if _, err := ws.Sweep(ctx); err != nil {
-			return nil, err
-		}
-		if list, err = ws.Claim(ctx, t); err != nil || len(list) > 0 {
+		if list, err = ws.sweepAndClaim(ctx, t); err != nil || len(list) > 0 {
 			return list, err
 		}
 		left := time.Until(until)
 		if left <= 0 {
 			return nil, nil
 		}
-		if err := l.Wait(ctx, min(left, safetyPoll)); err != nil {
+		if leaving() {
+			return nil, ErrLeaving
+		}
+		if err := l.Wait(ctx, min(left, betweenLooks)); err != nil {
 			return nil, err
 		}
 	}
+}
+
+func (ws *Workspace) sweepAndClaim(ctx context.Context, t ClaimTerms) ([]Claimed, error) {
+	if _, err := ws.Sweep(ctx); err != nil {
+		return nil, err
+	}
+	return ws.Claim(ctx, t)
 }
 
 // A Listener is told when tasks become claimable. While it waits it has one

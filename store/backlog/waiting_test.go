@@ -18,6 +18,9 @@ import (
 	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
+// stays is the owner of a database that does not stop it.
+func stays() bool { return false }
+
 // Two hundred workers, each with a database handle of its own as processes have,
 // wait on a private server as instances start it. Each has one connection, and
 // each gets a task.
@@ -36,7 +39,7 @@ func TestTwoHundredWorkersWait(t *testing.T) {
 		worker, err := backlog.Open(db, nobodyAsks).Workspace(backlog.MainWorkspace, "ann")
 		require.NoError(t, err)
 		all.Go(func() {
-			list, err := worker.ClaimWait(t.Context(), backlog.ClaimTerms{Owner: fmt.Sprint("worker-", i), Limit: 1, Lease: time.Minute}, 5*time.Minute)
+			list, err := worker.ClaimWait(t.Context(), backlog.ClaimTerms{Owner: fmt.Sprint("worker-", i), Limit: 1, Lease: time.Minute}, time.Now().Add(5*time.Minute), stays)
 			if err != nil || len(list) != 1 {
 				t.Errorf("worker %d has %d tasks: %v", i, len(list), err)
 				return
