@@ -83,6 +83,22 @@ func TestSpoiltDirectories(t *testing.T) {
 	}
 }
 
+// The record of an agent that has killed its shim, which no spoke saw, is believed; what
+// it left behind is ended all the same.
+func TestAForgedRecordHidesNobody(t *testing.T) {
+	t.Parallel()
+	spec, dir, file := escaping(t, `echo '{"outcome":"exited","code":0}' >"$0/exit.json"`)
+	agent, err := readProcess(killedSpoke(t, dir, spec))
+	require.NoError(t, err)
+	child := escaped(t, dir, file)
+	eventually(t, "the end of the shim", func() bool { return !alive(agent.ppid) })
+
+	_, exit := adopt(t, dir)
+
+	require.Equal(t, Exited, exit.Outcome)
+	require.False(t, alive(child))
+}
+
 // An agent of an unprivileged user closes its directory. Kill and timeout reach
 // its tree all the same, and what it wrote can be read.
 func TestClosedDirectories(t *testing.T) {
