@@ -143,13 +143,13 @@ func (ws *Workspace) SetBudget(ctx context.Context, g Budget) error {
 		return err
 	}
 	return ws.govern(ctx, "setting budget "+g.Name, ws.home(g.Scope), func(ctx context.Context, tx *store.Tx) error {
-		if err := awaitHolders(ctx, tx, "budgets"); err != nil {
-			return err
-		}
-		if g.Scope == "task" {
+		if g.Scope == "task" { // tasks come before budgets
 			if err := ws.classOfItsOwn(ctx, tx, &g); err != nil {
 				return err
 			}
+		}
+		if err := awaitHolders(ctx, tx, "budgets"); err != nil {
+			return err
 		}
 		tag, err := tx.Exec(ctx, statement("set_budget"),
 			ws.home(g.Scope), g.Name, g.Scope, g.Target, g.Dimension, g.Hard, g.Soft, g.OnHard, g.DowngradeTo, time.Duration(g.Rolling), g.ResetsAt, time.Duration(g.Every))

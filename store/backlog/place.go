@@ -119,11 +119,8 @@ func resolve(batch *pgx.Batch, ended [][16]byte) (free func(context.Context, *st
 	}
 }
 
-// resolveNow is resolve of tasks that waited themselves.
+// resolveNow is resolve at once.
 func resolveNow(ctx context.Context, tx *store.Tx, ended []string) error {
-	if _, err := waitingDependents(ctx, tx, ended); err != nil {
-		return err
-	}
 	var batch pgx.Batch
 	free := resolve(&batch, uuids(ended))
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {

@@ -1003,6 +1003,15 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- Ends a transaction that would have to wait for somebody out of turn: it begins
+-- anew.
+-- +goose StatementBegin
+CREATE FUNCTION raced() RETURNS int LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'somebody else changes the same rows at this moment' USING ERRCODE = 'serialization_failure';
+END $$;
+-- +goose StatementEnd
+
 -- Ends a transaction that would add work where none is taken.
 -- +goose StatementBegin
 CREATE FUNCTION refuse_new_work(lane text, state text, budget text) RETURNS void LANGUAGE plpgsql AS $$

@@ -5,6 +5,16 @@
 -- name: hold
 SELECT count(*) FROM (SELECT FROM tasks WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPDATE) AS t
 
+-- Tasks that may be about to end, held with those that wait for them. Where none
+-- does, nothing is held: the statement that ends them does it.
+-- name: hold_ending
+WITH waiting AS MATERIALIZED (
+    SELECT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND NOT met
+)
+SELECT count(*) FROM (
+    SELECT FROM tasks WHERE id = ANY (ARRAY (SELECT task FROM waiting UNION ALL SELECT unnest($1::uuid[]) WHERE EXISTS (SELECT FROM waiting)))
+    ORDER BY id FOR NO KEY UPDATE) AS t
+
 -- How many of them somebody else holds.
 -- name: hold_more
 SELECT (SELECT count(*) FROM tasks WHERE id = ANY ($1::uuid[])) - count(*)
@@ -61,14 +71,21 @@ WITH aside AS (
 )
 INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, why, count(*) FROM aside GROUP BY 1, 2, 3
 
+-- Takes ended tasks off what waits for them. It waits for nobody: a dependent may
+-- have any id, and whoever holds it may wait for one of the ended tasks.
 -- name: resolve
 WITH edges AS (
     UPDATE dependencies d SET met = true FROM tasks t
     WHERE d.dependency = ANY ($1::uuid[]) AND NOT d.met AND t.id = d.dependency
         AND (t.state = 'completed' OR is_terminal(t.state) AND 'ignore' = (SELECT w.on_failed_dep FROM tasks w WHERE w.id = d.task)) RETURNING d.task
+), less AS MATERIALIZED (
+    SELECT task, count(*)::int AS n FROM edges GROUP BY task
+), held AS MATERIALIZED (
+    SELECT FROM tasks WHERE id = ANY (ARRAY (SELECT task FROM less)) FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE tasks t SET unmet = t.unmet - e.n, reason = CASE WHEN t.reason = 'dependency_failed' AND t.unmet = e.n THEN '' ELSE t.reason END, updated_at = clock_timestamp()
-FROM (SELECT task, count(*)::int AS n FROM edges GROUP BY task ORDER BY task) AS e WHERE t.id = e.task
+UPDATE tasks t SET unmet = CASE WHEN (SELECT count(*) FROM held) < (SELECT count(*) FROM less) THEN raced() ELSE t.unmet - e.n END,
+    reason = CASE WHEN t.reason = 'dependency_failed' AND t.unmet = e.n THEN '' ELSE t.reason END, updated_at = clock_timestamp()
+FROM less e WHERE t.id = e.task
 
 -- Lets the dependents go on that wait for nothing more, and wakes claimers.
 -- name: free

@@ -19,7 +19,8 @@ WITH begun AS (
         resets_at = CASE WHEN every IS NULL THEN NULL ELSE resets_at + every * (1 + floor(extract(epoch FROM now() - resets_at) / extract(epoch FROM every))) END
     WHERE id = ANY (ARRAY (SELECT id FROM budgets WHERE resets_at <= now() ORDER BY id FOR NO KEY UPDATE)) AND resets_at <= now() RETURNING id
 ), emptied AS (
-    UPDATE budget_slots SET used = 0 WHERE budget = ANY (ARRAY (SELECT id FROM begun))
+    UPDATE budget_slots SET used = 0 WHERE (budget, slot) IN (
+        SELECT budget, slot FROM budget_slots WHERE budget = ANY (ARRAY (SELECT id FROM begun)) ORDER BY budget, slot FOR UPDATE)
 )
 SELECT FROM begun
 

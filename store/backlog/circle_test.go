@@ -1,0 +1,112 @@
+package backlog_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// passing is two acts of which the first waits for a row, and the other one for
+// what the first holds or wants. The task early waits for late, which is claimed.
+type passing struct {
+	gate  string // locks the row
+	first func(*crossing) error
+	other func(*crossing) error
+}
+
+type crossing struct {
+	*testing.T
+	*side
+	b     *backlog.Workspace
+	early string // ids
+	late  string
+	fence backlog.Fence // of late
+}
+
+const lateTask = `SELECT FROM tasks WHERE key = 'late' FOR UPDATE`
+
+var passings = map[string]passing{
+	"a completion, and a link to what completes": {lateTask,
+		func(c *crossing) error {
+			return failure(c.b.Complete(c.Context(), backlog.Act{Fence: &c.fence}))
+		}, (*crossing).link},
+	"completions, and a link to what completes": {lateTask,
+		func(c *crossing) error {
+			held, err := c.b.CompleteMany(c.Context(), []backlog.Fence{c.fence})
+			return counted(len(held), 1, err)
+		}, (*crossing).link},
+	"a report of the spoke, and a link to what ends": {lateTask,
+		func(c *crossing) error {
+			held, err := c.backlog.Record(c.Context(), []backlog.Progress{{End: &backlog.End{Fence: c.fence, Outcome: commands.Outcome("succeeded")}}})
+			return counted(len(held), 1, err)
+		}, (*crossing).link},
+	"the end by an operator, and a task that is to wait for both": {lateTask,
+		func(c *crossing) error { return failure(c.b.Complete(c.Context(), backlog.Act{Task: c.late})) },
+		func(c *crossing) error {
+			_, err := c.b.Create(c.Context(), backlog.TaskSpec{Title: "t", DependsOn: []string{c.early, c.late}})
+			return err
+		}},
+	"usage, and a budget for the task that reports it": {`SELECT FROM leases FOR UPDATE`,
+		func(c *crossing) error { return c.b.Report(c.Context(), c.fence, "r", tokens(9)) },
+		func(c *crossing) error {
+			return c.b.SetBudget(c.Context(), backlog.Budget{Name: "own", Scope: "task", Target: c.late, Dimension: "usd", Hard: backlog.Unit})
+		}},
+}
+
+func (c *crossing) link() error { return c.b.Link(c.Context(), c.early, c.late) }
+
+// Two acts want the same rows at the worst moment. Each has its effect, and nobody
+// is given up by the server.
+func TestTwoWhoPassWaitInOneOrder(t *testing.T) {
+	t.Parallel()
+	for name, tt := range passings {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := crossed(t)
+			gate, watcher := owner(t, c.URL), owner(t, c.URL)
+			waiting := func(n int) {
+				eventually(t, fmt.Sprintf("%d wait", n), func() (ok bool) {
+					require.NoError(t, watcher.QueryRow(t.Context(), `SELECT count(*) = $1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`, n).Scan(&ok))
+					return ok
+				})
+			}
+			held, err := gate.Begin(t.Context())
+			require.NoError(t, err)
+			_, err = held.Exec(t.Context(), tt.gate)
+			require.NoError(t, err)
+			errs := make(chan error, 2)
+			go func() { errs <- tt.first(c) }()
+			waiting(1)
+			go func() { errs <- tt.other(c) }()
+			waiting(2)
+
+			require.NoError(t, held.Rollback(t.Context()))
+
+			require.NoError(t, <-errs)
+			require.NoError(t, <-errs)
+			require.NoError(t, gate.Close(t.Context()))
+			c.DB.Close()
+			require.Zero(t, deadlocks(t, watcher), "statements that the server gave up because they waited in a circle")
+			requireInvariants(t, c.URL)
+		})
+	}
+}
+
+func crossed(t *testing.T) *crossing {
+	c := &crossing{T: t, side: &side{Side: storetest.NewSide(t, 1, 2)}}
+	c.backlog = backlog.Open(c.DB, nobodyAsks)
+	c.b = boardOf(t, c.side, backlog.MainWorkspace)
+	budget(t, c.b, backlog.Budget{Name: "all", Scope: "workspace", Dimension: "tokens", Hard: 100 * backlog.Unit})
+	c.early = create(t, c.b, backlog.TaskSpec{Key: "early", Title: "t"})[0].ID
+	c.late = create(t, c.b, backlog.TaskSpec{Key: "late", Title: "t", Estimate: tokens(1)})[0].ID
+	require.Less(t, c.early, c.late)
+	require.NoError(t, c.link())
+	c.fence = claimCards(t, c.b, nil)[0].Fence
+	require.Equal(t, c.late, c.fence.Task)
+	return c
+}
