@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -245,10 +246,8 @@ func (e *encounter) prepare(t *testing.T) {
 func (e *encounter) meet(t *testing.T, seed uint64) {
 	var all sync.WaitGroup
 	start := make(chan struct{})
-	i := uint64(0)
-	for name, act := range everybody {
-		i++
-		r := rand.New(rand.NewPCG(seed, i))
+	for i, name := range slices.Sorted(maps.Keys(everybody)) {
+		act, r := everybody[name], rand.New(rand.NewPCG(seed, uint64(i)))
 		all.Go(func() {
 			<-start
 			for range 4 {

@@ -101,10 +101,11 @@ func park(ctx context.Context, tx *store.Tx, tasks []string, why string) error {
 
 // resolve lets the dependents of tasks that have ended go on: all of completed
 // ones, and of failed ones those that do not mind. It queues the first of two
-// statements and returns the second, to be run when the batch was sent. That one
-// has a snapshot from after the dependents' rows were locked: somebody who puts
-// one of them back at this moment is either seen there, or waits and then sees
-// that nothing is unmet.
+// statements and returns the second, to be run when the batch was sent. The first
+// waits for nobody: where somebody else has a dependent, the transaction begins
+// anew. The second has a snapshot from after the dependents' rows were locked:
+// somebody who puts one of them back at this moment is either seen there, or waits
+// and then sees that nothing is unmet.
 func resolve(batch *pgx.Batch, ended [][16]byte) (free func(context.Context, *store.Tx) error) {
 	met := int64(0)
 	batch.Queue(statement("resolve"), ended).Exec(func(tag pgconn.CommandTag) error { met = tag.RowsAffected(); return nil })
