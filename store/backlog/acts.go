@@ -106,8 +106,8 @@ func (ws *Workspace) do(ctx context.Context, v verb, a Act) (Task, error) {
 			if task, err = ws.find(ctx, tx, ref); err != nil {
 				return err
 			}
-			if _, err := tx.Exec(ctx, statement("hold_ending"), []string{task.ID}); err != nil {
-				return fmt.Errorf("holding what waits for it: %w", err)
+			if err := holdWithDependents(ctx, tx, task.ID); err != nil {
+				return err
 			}
 			if a.Fence == nil {
 				return ws.doByHand(ctx, tx, v, a, task)
@@ -278,7 +278,7 @@ func (ws *Workspace) CompleteMany(ctx context.Context, fences []Fence) ([]bool, 
 		clear(held)
 		var batch pgx.Batch
 		// Claimers that work off what one task waits for take turns at it.
-		batch.Queue(statement("hold_ending"), uuids(fencesOf(fences, func(f Fence) Fence { return f }).task))
+		batch.Queue(statement("hold_with_dependents"), uuids(fencesOf(fences, func(f Fence) Fence { return f }).task))
 		tasks := queueClose(&batch, statement("complete_attempts"), ws.actor, list, func(rows pgx.Rows) error {
 			var n int
 			_, err := pgx.ForEachRow(rows, []any{&n}, func() error { held[n-1] = true; return nil })

@@ -12,7 +12,8 @@ import (
 )
 
 // passing is two acts of which the first waits for a row, and the other one for
-// what the first holds or wants. The task early waits for late, which is claimed.
+// what the first holds or wants. The task early waits for late,
+// which is claimed, and for one that has failed.
 type passing struct {
 	gate  string // locks the row
 	first func(*crossing) error
@@ -28,18 +29,18 @@ type crossing struct {
 	fence backlog.Fence // of late
 }
 
-const lateTask = `SELECT FROM tasks WHERE key = 'late' FOR UPDATE`
+const (
+	earlyTask = `SELECT FROM tasks WHERE key = 'early' FOR UPDATE`
+	lateTask  = `SELECT FROM tasks WHERE key = 'late' FOR UPDATE`
+)
 
 var passings = map[string]passing{
 	"a completion, and a link to what completes": {lateTask,
-		func(c *crossing) error {
-			return failure(c.b.Complete(c.Context(), backlog.Act{Fence: &c.fence}))
-		}, (*crossing).link},
-	"completions, and a link to what completes": {lateTask,
-		func(c *crossing) error {
-			held, err := c.b.CompleteMany(c.Context(), []backlog.Fence{c.fence})
-			return counted(len(held), 1, err)
-		}, (*crossing).link},
+		func(c *crossing) error { return failure(c.b.Complete(c.Context(), backlog.Act{Fence: &c.fence})) }, (*crossing).link},
+	"completions, and a link to what completes": {lateTask, (*crossing).completeMany, (*crossing).link},
+	"a completion takes its turn at what waits for it": {earlyTask,
+		func(c *crossing) error { return failure(c.b.Complete(c.Context(), backlog.Act{Fence: &c.fence})) }, (*crossing).link},
+	"completions take their turn at what waits for them": {earlyTask, (*crossing).completeMany, (*crossing).link},
 	"a report of the spoke, and a link to what ends": {lateTask,
 		func(c *crossing) error {
 			held, err := c.backlog.Record(c.Context(), []backlog.Progress{{End: &backlog.End{Fence: c.fence, Outcome: commands.Outcome("succeeded")}}})
@@ -51,11 +52,19 @@ var passings = map[string]passing{
 			_, err := c.b.Create(c.Context(), backlog.TaskSpec{Title: "t", DependsOn: []string{c.early, c.late}})
 			return err
 		}},
+	"a retry, and a link to what is retried": {`SELECT FROM tasks WHERE key = 'failed' FOR UPDATE`,
+		func(c *crossing) error { return failure(c.b.Retry(c.Context(), backlog.Act{Task: "failed"})) },
+		func(c *crossing) error { return c.b.Link(c.Context(), c.early, "failed") }},
 	"usage, and a budget for the task that reports it": {`SELECT FROM leases FOR UPDATE`,
 		func(c *crossing) error { return c.b.Report(c.Context(), c.fence, "r", tokens(9)) },
 		func(c *crossing) error {
 			return c.b.SetBudget(c.Context(), backlog.Budget{Name: "own", Scope: "task", Target: c.late, Dimension: "usd", Hard: backlog.Unit})
 		}},
+}
+
+func (c *crossing) completeMany() error {
+	held, err := c.b.CompleteMany(c.Context(), []backlog.Fence{c.fence})
+	return counted(len(held), 1, err)
 }
 
 func (c *crossing) link() error { return c.b.Link(c.Context(), c.early, c.late) }
@@ -105,7 +114,10 @@ func crossed(t *testing.T) *crossing {
 	c.early = create(t, c.b, backlog.TaskSpec{Key: "early", Title: "t"})[0].ID
 	c.late = create(t, c.b, backlog.TaskSpec{Key: "late", Title: "t", Estimate: tokens(1)})[0].ID
 	require.Less(t, c.early, c.late)
+	create(t, c.b, backlog.TaskSpec{Key: "failed", Title: "t"})
 	require.NoError(t, c.link())
+	require.NoError(t, c.b.Link(t.Context(), c.early, "failed"))
+	require.NoError(t, failure(c.b.Fail(t.Context(), backlog.Act{Task: "failed"})))
 	c.fence = claimCards(t, c.b, nil)[0].Fence
 	require.Equal(t, c.late, c.fence.Task)
 	return c

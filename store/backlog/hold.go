@@ -113,6 +113,9 @@ const maxReplays = 10
 // and attempts are kept.
 func (ws *Workspace) Retry(ctx context.Context, a Act) (Task, error) {
 	return ws.requeue(ctx, a, commands.ByRetry, "retried", func(ctx context.Context, tx *store.Tx, t Task) error {
+		if err := holdWithDependents(ctx, tx, t.ID); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, statement("retry"), t.ID, t.State, maxReplays, a.Delay, ws.name)
 		if err != nil {
 			return fmt.Errorf("queueing task %s again: %w", t.Name(), err)

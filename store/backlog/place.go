@@ -55,6 +55,14 @@ func holdMore(ctx context.Context, tx *store.Tx, tasks []string) error {
 	return nil
 }
 
+// holdWithDependents holds a task and those that wait for it, before anything else.
+func holdWithDependents(ctx context.Context, tx *store.Tx, task string) error {
+	if _, err := tx.Exec(ctx, statement("hold_with_dependents"), []string{task}); err != nil {
+		return fmt.Errorf("holding what waits for a task: %w", err)
+	}
+	return nil
+}
+
 // waitingDependents returns and holds the tasks that wait for tasks.
 func waitingDependents(ctx context.Context, tx *store.Tx, tasks []string) ([]string, error) {
 	rows, err := tx.Query(ctx, statement("waiting_dependents"), tasks)

@@ -5,9 +5,9 @@
 -- name: hold
 SELECT count(*) FROM (SELECT FROM tasks WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPDATE) AS t
 
--- Tasks that may be about to end, held with those that wait for them. Where none
--- does, nothing is held: the statement that ends them does it.
--- name: hold_ending
+-- Holds tasks together with those that wait for them. Where none does, nothing is
+-- held: the statement that moves the tasks does it.
+-- name: hold_with_dependents
 WITH waiting AS MATERIALIZED (
     SELECT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND NOT met
 )
