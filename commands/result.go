@@ -100,6 +100,8 @@ func (b *Result) Sentence() string {
 		return "killed"
 	case b.State == Cancelled && b.Reason == Operator:
 		return "killed by the host of the spoke"
+	case b.State == Cancelled && b.Reason == LinkRevoked:
+		return "ended with the connection to its hub"
 	case b.Reason == CommandExpired:
 		return "expired before it was started"
 	case b.Reason == DeadlineElapsed:

@@ -63,6 +63,7 @@ func (b *Board) reconcile(ctx context.Context) error {
 
 func (b *Board) followOne(ctx context.Context, row store.Served) error {
 	b.tellChange(ctx, row.Connection)
+	b.tellLink(ctx, row.Connection)
 	b.hangUp(row.Connection)
 	b.tellEnd(ctx, row.Connection)
 	if row.Authority == store.Commands && b.Server != nil {
@@ -96,6 +97,24 @@ func (b *Board) tellChange(ctx context.Context, c store.Connection) {
 	b.mu.Unlock()
 	if known && was.State != c.State {
 		b.Log.InfoContext(ctx, "connection changed", "connection", c.Name, "state", c.State, "by", c.By, "reason", c.Reason)
+	}
+}
+
+// tellLink logs when the link of a peer that dials us comes and when it goes. A
+// link that is replaced between two looks is not worth a line.
+func (b *Board) tellLink(ctx context.Context, c store.Connection) {
+	x := b.Exchange(c.ID)
+	if x == nil || c.Authority != store.Commands {
+		return
+	}
+	linked, since, remote, _ := x.way.state()
+	switch was := b.linked[c.ID]; {
+	case linked && was.IsZero():
+		b.Log.InfoContext(ctx, "linked to a spoke", "name", c.Name, "address", remote, "since", since)
+		b.linked[c.ID] = since
+	case !linked && !was.IsZero():
+		b.Log.WarnContext(ctx, "not linked to a spoke any more", "name", c.Name, "linked_since", was)
+		delete(b.linked, c.ID)
 	}
 }
 

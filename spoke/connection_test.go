@@ -107,7 +107,7 @@ func TestAHostRevokesItsHub(t *testing.T) {
 	meshtest.Await(t, "the end of the link", func() bool { return !m.View(t, "attic").Linked })
 	t.Logf("the hub saw the link gone after %s", time.Since(began))
 	meshtest.Await(t, "the end of its work", func() bool {
-		return s.Count(t, `SELECT count(*) FROM tasks WHERE state = 'cancelled' AND reason = 'kill_requested' AND id IN ($1, $2)`, task, queued) == 2
+		return s.Count(t, `SELECT count(*) FROM tasks WHERE state = 'cancelled' AND reason = 'link_revoked' AND id IN ($1, $2)`, task, queued) == 2
 	})
 	require.Zero(t, s.Count(t, `SELECT count(*) FROM leases`))
 	meshtest.Await(t, "the hub's verdict", func() bool { return m.View(t, "attic").Liveness != "alive" })

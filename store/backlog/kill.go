@@ -173,7 +173,7 @@ func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string, kil
 		return fmt.Errorf("looking for the work of a revoked connection: %w", err)
 	}
 	if len(waiting) > 0 {
-		done, err := b.cancelWaiting(ctx, tx, "self", waiting, commands.KillRequested)
+		done, err := b.cancelWaiting(ctx, tx, "self", waiting, commands.LinkRevoked)
 		if err != nil {
 			return err
 		}

@@ -949,9 +949,9 @@ CREATE FUNCTION counts_as(outcome text, max_losses int) RETURNS text LANGUAGE sq
 $$;
 
 -- Whether a task is being killed, or was: by the word of who asked for it, or of
--- the host that runs it.
+-- the host that runs it, or with the connection that asked for it.
 CREATE FUNCTION is_kill(reason text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
-$$ SELECT reason IN ('kill_requested', 'operator') $$;
+$$ SELECT reason IN ('kill_requested', 'operator', 'link_revoked') $$;
 
 -- Where the end of an attempt leads (rows 4, 5, 8, 11, 17, 19 and 20 of the
 -- model's table), by what it counts as. A kill that was asked for wins over
