@@ -39,7 +39,7 @@ type Exchange struct {
 	slowed  bool          // that was said
 
 	refuses *commands.EndedKey // the key of the last heartbeat, which has ended here; nil = it was good
-	lapsed  signing.KeyID      // a key of ours that has ended at the peer, as its last heartbeat said
+	lapsed  *commands.EndedKey // our key that has ended at the peer, as its last heartbeat said; nil = none that is in use
 	refused int                // heartbeats in a row that said so
 
 	anew             atomic.Bool // a person wants the histories compared on a new link

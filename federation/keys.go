@@ -82,7 +82,7 @@ func (x *Exchange) refusedKey() *commands.EndedKey {
 // be told.
 func (x *Exchange) beatSigner(p *Peer) (*signing.Signer, error) {
 	x.mu.Lock()
-	ended := x.lapsed != "" && x.lapsed == p.signs
+	ended := x.lapsed != nil && x.lapsed.Key == p.signs
 	x.mu.Unlock()
 	if ended {
 		return x.board.Keys.Identity, nil
@@ -102,10 +102,8 @@ func (x *Exchange) noteRefused(ctx context.Context, p *Peer, ended *commands.End
 		ended = nil // a key of the time before, or none of ours
 	}
 	x.mu.Lock()
-	if x.lapsed, x.refused = "", x.refused+1; ended == nil {
+	if x.lapsed, x.refused = ended, x.refused+1; ended == nil {
 		x.refused = 0
-	} else {
-		x.lapsed = ended.Key
 	}
 	tell := x.refused == patienceWithKeys
 	x.mu.Unlock()

@@ -162,7 +162,7 @@ func (b *Board) hangUp(c store.Connection) {
 }
 
 func (b *Board) admit(ctx context.Context, c store.Connection) error {
-	if err := b.Server.Admit(ctx, transport.Peer{ID: c.ID, NKey: c.LinkKey}); err != nil {
+	if err := b.Server.Admit(ctx, transport.Peer{ID: c.ID, NKey: c.LinkKey, Name: c.Name}); err != nil {
 		return fmt.Errorf("admitting %s: %w", c.Name, err)
 	}
 	return nil

@@ -20,25 +20,29 @@ type Status struct {
 	Limited   bool        // the peer is above its rate
 	Exchanges bool        // this process serves the connection
 	Differs   string      // why the histories of the two sides differ, so that nothing is relayed; "" when they do not
+
+	lapsed *commands.EndedKey // the key in use that the peer refuses, as its last heartbeat said
 }
 
 // PeerSays returns what the peer last said about the connection, and whether it ever
-// said anything.
+// said anything. A key that it refuses is in it only while this instance signs with it.
 func (s Status) PeerSays() (v commands.ConnectionView, ok bool) {
 	if s.Beat == nil {
 		return v, false
 	}
-	return s.Beat.Body.Connection, true
+	v = s.Beat.Body.Connection
+	v.Refuses = s.lapsed
+	return v, true
 }
 
-// KeyError says that the peer has ended the key that this instance signs with; nil
-// when it has not.
+// KeyError says that the peer refuses the key that this instance signs with; nil
+// when it does not say so.
 func (s Status) KeyError() error {
 	v, _ := s.PeerSays()
 	if v.Refuses == nil || s.State.Ended() {
 		return nil
 	}
-	return commands.Refuse(v.Refuses.Code, "%s has ended the key %s that this instance signs with, and does nothing that it signs", s.Name, v.Refuses.Key).
+	return commands.Refuse(v.Refuses.Code, "%s says that it refuses key %s, with which this instance signs", s.Name, v.Refuses.Key).
 		Hinting("after a restore from a backup older than the newest key").Running("keys", "revoke", string(v.Refuses.Key), "--reason", "restored")
 }
 
@@ -78,6 +82,9 @@ func (x *Exchange) describe(s *Status) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s.Exchanges, s.Beat, s.Differs = true, x.beat, x.history.differs
+	if p := x.peer.Load(); x.lapsed != nil && x.lapsed.Key == p.signs {
+		s.lapsed = x.lapsed
+	}
 	s.Limited = time.Since(x.limited) < time.Minute
 	s.Linked, s.Since, s.Remote, s.Cause = x.way.state()
 }

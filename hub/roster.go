@@ -69,7 +69,7 @@ func ViewOf(s federation.Status) SpokeView {
 	if b == nil {
 		return v
 	}
-	v.Says = b.Body.Connection
+	v.Says, _ = s.PeerSays()
 	v.Liveness, v.LastSeen = liveness(time.Since(b.At), b.Body.IntervalMS), &b.At
 	v.Slots, v.Queued, v.Running = b.Body.Slots, b.Body.Queued, b.Body.Running
 	v.Capabilities, v.KillLevel, v.Version = b.Body.Capabilities, b.Body.KillLevel, b.Body.Version

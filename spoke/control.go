@@ -99,8 +99,8 @@ func (s *Spoke) viewOfHub(c federation.Status, grants map[string]store.GrantTerm
 	if c.Linked {
 		v.LinkedSince = &c.Since
 	}
-	if c.Beat != nil {
-		v.LastSeen, v.Says = &c.Beat.At, c.Beat.Body.Connection
+	if says, ok := c.PeerSays(); ok {
+		v.LastSeen, v.Says = &c.Beat.At, says
 	}
 	return v
 }

@@ -45,6 +45,7 @@ type gate struct {
 // An admission is what the gate knows of a peer. Without a key it is cut.
 type admission struct {
 	nkey  string
+	name  string       // for the log
 	conns []connection // one, but for the moment in which a newer one replaces it
 }
 
@@ -153,12 +154,12 @@ func (g *gate) admitInside(c server.ClientAuthentication, account, password stri
 }
 
 func (g *gate) admitPeer(c server.ClientAuthentication, nkey string) bool {
-	conn, older := g.register(c, nkey)
+	conn, name, older := g.register(c, nkey)
 	if conn == "" {
 		return false
 	}
 	if len(older) > 0 {
-		g.log.Warn("a second connection with the key of a peer replaces the first; if this goes on, the key was copied", "conn", conn)
+		g.log.Warn("a second connection with the key of a peer replaces the first; if this goes on, the key was copied", "name", name)
 		g.disconnect(older)
 	}
 	if g.linked != nil {
@@ -169,18 +170,18 @@ func (g *gate) admitPeer(c server.ClientAuthentication, nkey string) bool {
 
 // register lets a connection in and returns which peer it is and which
 // connections of that peer it replaces.
-func (g *gate) register(c server.ClientAuthentication, nkey string) (conn string, older []connection) {
+func (g *gate) register(c server.ClientAuthentication, nkey string) (conn, name string, older []connection) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	conn, known := g.keys[nkey]
 	acc, ready := g.account(accountName(conn))
 	if !known || !ready || !g.opened {
-		return "", nil
+		return "", "", nil
 	}
 	a := g.peers[conn]
 	older = slices.DeleteFunc(a.conns, func(old connection) bool { return !g.alive(old.client) })
 	if slices.ContainsFunc(older, func(old connection) bool { return old.client.GetID() == c.GetID() }) {
-		return "", nil // a second CONNECT on one connection
+		return "", "", nil // a second CONNECT on one connection
 	}
 	a.conns = []connection{{client: c, since: time.Now()}}
 	c.RegisterUser(&server.User{
@@ -189,7 +190,7 @@ func (g *gate) register(c server.ClientAuthentication, nkey string) (conn string
 		Permissions:        peerPermissions(conn),
 		ConnectionDeadline: time.Now().Add(peerDeadline),
 	})
-	return conn, older
+	return conn, a.name, older
 }
 
 func peerPermissions(conn string) *server.Permissions {
@@ -203,8 +204,9 @@ func peerPermissions(conn string) *server.Permissions {
 	return p
 }
 
-// admit lets nkey in as peer from now on.
-func (g *gate) admit(conn, nkey string) error {
+// admit lets p in from now on.
+func (g *gate) admit(p Peer) error {
+	conn, nkey := p.ID, p.NKey
 	if !nkeys.IsValidPublicUserKey(nkey) {
 		return fmt.Errorf("admitting %s: %q is not a public user nkey", conn, nkey)
 	}
@@ -223,7 +225,7 @@ func (g *gate) admit(conn, nkey string) error {
 		delete(g.keys, a.nkey)
 		stale, a.conns = a.conns, nil
 	}
-	a.nkey = nkey
+	a.nkey, a.name = nkey, p.Name
 	g.keys[nkey] = conn
 	g.mu.Unlock()
 	g.disconnect(stale)

@@ -86,7 +86,7 @@ func startHub(t testing.TB, change func(*Hub)) *Hub {
 func admit(t testing.TB, h *Hub, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		require.NoError(t, h.Admit(t.Context(), Peer{ID: name, NKey: nkeyOf(t, name)}))
+		require.NoError(t, h.Admit(t.Context(), Peer{ID: name, NKey: nkeyOf(t, name), Name: "spoke " + name}))
 	}
 }
 

@@ -19,6 +19,7 @@ const resetTimeout = time.Second
 type Peer struct {
 	ID   string // id of the connection: lower-case letters, digits and dashes, at most 63
 	NKey string // public key of its link, see NKey; not the key it signs with
+	Name string // for the log
 }
 
 // A PeerLink is the present connection of a peer.
@@ -48,7 +49,7 @@ func (h *Hub) Admit(ctx context.Context, p Peer) error {
 			return fmt.Errorf("admitting %s: %w", p.ID, err)
 		}
 	}
-	return h.gate.admit(p.ID, p.NKey)
+	return h.gate.admit(p)
 }
 
 // Cut refuses the peer from now on. When it returns, the peer's connections

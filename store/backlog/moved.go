@@ -39,6 +39,7 @@ type Moved struct {
 
 	n      int // the place in the caller's list, from 1
 	killed bool
+	word   *string // of the host that had it killed: who, and why
 }
 
 // Result is how an ended task ended.
@@ -50,6 +51,9 @@ func (m Moved) Result() *commands.Result {
 		r.Exit.Code = -1
 	}
 	r.Summary = r.Sentence()
+	if m.word != nil && m.State == commands.Cancelled {
+		r.Summary += " " + *m.word
+	}
 	return r
 }
 
@@ -123,7 +127,7 @@ func scanMoved(row pgx.CollectableRow) (Moved, error) {
 	var m Moved
 	var digest []byte
 	var started, at *time.Time
-	err := row.Scan(&m.n, &m.Task, &m.State, &m.Reason, &m.Attempt, &m.Conn, &m.Asked.Command, &digest, &m.Epoch, &m.killed, &started, &at)
+	err := row.Scan(&m.n, &m.Task, &m.State, &m.Reason, &m.Attempt, &m.Conn, &m.Asked.Command, &digest, &m.Epoch, &m.killed, &m.word, &started, &at)
 	m.Asked.Digest, m.Started, m.At = hex.EncodeToString(digest), millis(started), millis(at)
 	return m, err
 }

@@ -92,7 +92,9 @@ ended AS (
 
 -- name: moved_columns
     id::text, state, reason, attempt, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest, epoch,
-    is_kill(reason), started_at
+    is_kill(reason),
+    CASE WHEN reason = 'operator' THEN (SELECT format('(%s): %s', k.actor, k.reason) FROM kills k WHERE k.task = id AND k.actor <> '' ORDER BY k.requested_at LIMIT 1) END,
+    started_at
 
 -- name: ended_tasks
 SELECT 1,

@@ -1,0 +1,46 @@
+package hub_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/signing"
+)
+
+// What a spoke says of a key that its hub does not sign with is not shown: a person
+// would end a key for it.
+func TestASpokeThatRefusesAKey(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	a := m.Attack(t, "thief")
+	inUse := m.Hub.Keys.Signing.KeyID()
+	says := func(key signing.KeyID, why string) (refuses *commands.EndedKey, problem string) {
+		a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x", Connection: commands.ConnectionView{
+			State: "active", Reason: why, Refuses: &commands.EndedKey{Key: key, Code: signing.KeyRevoked}}}, nil, nil).Envelope)
+		meshtest.Await(t, "the heartbeat", func() bool {
+			v := m.View(t, "thief")
+			refuses = v.Says.Refuses
+			return v.Says.Reason == why
+		})
+		var v struct{ Health []control.Check }
+		m.Hub.Do(t, "GET", "/v1/instance", nil, &v)
+		for _, c := range v.Health {
+			if c.Name == "key for thief" {
+				problem = c.Problem
+			}
+		}
+		return refuses, problem
+	}
+
+	refuses, problem := says(a.Keys.Signing.KeyID(), "none of the hub's")
+	require.Nil(t, refuses)
+	require.Empty(t, problem)
+
+	refuses, problem = says(inUse, "the hub's")
+	require.Equal(t, inUse, refuses.Key)
+	require.Contains(t, problem, "thief says that it refuses key "+string(inUse))
+}
