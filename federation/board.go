@@ -34,13 +34,12 @@ type Board struct {
 	Interval time.Duration  // of heartbeats; 0 means DefaultInterval
 	StillFor time.Duration  // how long messages may wait while none is taken before their queue is said to stand still; 0 means 45 s
 
-	incarnation string               // random, of this start of the instance
-	restored    bool                 // the database was, before this start
-	final       map[string]bool      // connections that have ended, as the data directory says; reconcile alone changes it
-	wake        wait.Signal          // sent when the table has changed
-	telling     map[string]bool      // ended connections whose peers were told, or are being told; reconcile alone changes it
-	linked      map[string]time.Time // since when peers that dial us are linked, as the log says; reconcile alone changes it
-	tellers     sync.WaitGroup       // who tells them
+	incarnation string          // random, of this start of the instance
+	restored    bool            // the database was, before this start
+	final       map[string]bool // connections that have ended, as the data directory says; reconcile alone changes it
+	wake        wait.Signal     // sent when the table has changed
+	telling     map[string]bool // ended connections whose peers were told, or are being told; reconcile alone changes it
+	tellers     sync.WaitGroup  // who tells them
 
 	mu        sync.Mutex // guards the rest
 	roles     map[store.Authority]*role
@@ -64,7 +63,6 @@ func (b *Board) interval() time.Duration {
 // nothing of an ended connection is left.
 func (b *Board) Start(ctx context.Context) error {
 	b.wake, b.moved, b.telling = wait.NewSignal(), make(chan struct{}), map[string]bool{}
-	b.linked = map[string]time.Time{}
 	b.exchanges, b.known, b.applied = map[string]*Exchange{}, map[string]store.Connection{}, map[string]string{}
 	if err := b.beginIncarnation(ctx); err != nil {
 		return err

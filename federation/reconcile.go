@@ -100,22 +100,21 @@ func (b *Board) tellChange(ctx context.Context, c store.Connection) {
 	}
 }
 
-// tellLink logs when the link of a peer that dials us comes and when it goes. A
-// link that is replaced between two looks is not worth a line.
+// tellLink logs when the link of a peer that dials us comes and when it goes by
+// itself. A link that is replaced between two looks is not worth a line.
 func (b *Board) tellLink(ctx context.Context, c store.Connection) {
 	x := b.Exchange(c.ID)
 	if x == nil || c.Authority != store.Commands {
 		return
 	}
 	linked, since, remote, _ := x.way.state()
-	switch was := b.linked[c.ID]; {
-	case linked && was.IsZero():
-		b.Log.InfoContext(ctx, "linked to a spoke", "name", c.Name, "address", remote, "since", since)
-		b.linked[c.ID] = since
-	case !linked && !was.IsZero():
-		b.Log.WarnContext(ctx, "not linked to a spoke any more", "name", c.Name, "linked_since", was)
-		delete(b.linked, c.ID)
+	switch {
+	case linked && x.linkTold.IsZero():
+		x.log.InfoContext(ctx, "linked to a spoke", "address", remote, "since", since)
+	case !linked && !x.linkTold.IsZero() && c.State == store.Active:
+		x.log.WarnContext(ctx, "not linked to a spoke any more", "linked_since", x.linkTold)
 	}
+	x.linkTold = since
 }
 
 // enforce makes the message server follow a connection's state: active peers are

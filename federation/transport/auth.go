@@ -159,7 +159,7 @@ func (g *gate) admitPeer(c server.ClientAuthentication, nkey string) bool {
 		return false
 	}
 	if len(older) > 0 {
-		g.log.Warn("a second connection with the key of a peer replaces the first; if this goes on, the key was copied", "name", name)
+		g.log.Warn("a second connection with the key of a peer replaces the first; if this goes on, the key was copied", "connection", name)
 		g.disconnect(older)
 	}
 	if g.linked != nil {

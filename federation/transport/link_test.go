@@ -107,7 +107,7 @@ func TestTheNewestConnectionOfAKeyStays(t *testing.T) {
 	eventually(t, older.IsClosed, "end of the older connection")
 	require.NoError(t, newer.Flush())
 	require.Len(t, h.Peers(), 1)
-	require.Contains(t, lines.String(), `the key was copied" name="spoke attic"`)
+	require.Contains(t, lines.String(), `the key was copied" connection="spoke attic"`)
 }
 
 func TestANewKeyReplacesTheOldOne(t *testing.T) {

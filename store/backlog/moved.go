@@ -39,7 +39,7 @@ type Moved struct {
 
 	n      int // the place in the caller's list, from 1
 	killed bool
-	word   *string // of the host that had it killed: who, and why
+	killer *string // who on this host had it killed, and why; nil = nobody
 }
 
 // Result is how an ended task ended.
@@ -51,8 +51,8 @@ func (m Moved) Result() *commands.Result {
 		r.Exit.Code = -1
 	}
 	r.Summary = r.Sentence()
-	if m.word != nil && m.State == commands.Cancelled {
-		r.Summary += " " + *m.word
+	if m.killer != nil && m.State == commands.Cancelled {
+		r.Summary += " " + *m.killer
 	}
 	return r
 }
@@ -127,7 +127,7 @@ func scanMoved(row pgx.CollectableRow) (Moved, error) {
 	var m Moved
 	var digest []byte
 	var started, at *time.Time
-	err := row.Scan(&m.n, &m.Task, &m.State, &m.Reason, &m.Attempt, &m.Conn, &m.Asked.Command, &digest, &m.Epoch, &m.killed, &m.word, &started, &at)
+	err := row.Scan(&m.n, &m.Task, &m.State, &m.Reason, &m.Attempt, &m.Conn, &m.Asked.Command, &digest, &m.Epoch, &m.killed, &m.killer, &started, &at)
 	m.Asked.Digest, m.Started, m.At = hex.EncodeToString(digest), millis(started), millis(at)
 	return m, err
 }

@@ -13,7 +13,7 @@ WHERE t.id = $1 AND NOT is_terminal(t.state) AND is_kill(t.reason) GROUP BY t.at
 
 -- name: revoke_leases
 WITH killed AS (
-    UPDATE tasks SET epoch = epoch + 1, reason = 'link_revoked', updated_at = clock_timestamp()
+    UPDATE tasks SET epoch = epoch + 1, reason = CASE WHEN is_kill(reason) THEN reason ELSE 'link_revoked' END, updated_at = clock_timestamp()
     WHERE id = ANY ($1::uuid[]) AND (state = 'claimed' OR $2 AND state IN ('running', 'awaiting_input')) RETURNING id, epoch
 )
 UPDATE leases l SET epoch = k.epoch FROM killed k WHERE l.task = k.id
