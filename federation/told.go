@@ -99,7 +99,9 @@ func (b *Board) word(c store.Connection, body commands.Body) ([]byte, error) {
 	return envelope, err
 }
 
-// asks asks, while the link is refused, what has become of the connection.
+// asks asks, while the link is refused, what has become of the connection. The hub
+// answers one question of a connection at a time: two copies of one spoke must not ask
+// in step.
 func (x *Exchange) asks(ctx context.Context, d dialled) error {
 	due, delay := time.Now(), askFirst
 	for ctx.Err() == nil {
@@ -109,7 +111,7 @@ func (x *Exchange) asks(ctx context.Context, d dialled) error {
 				if err := x.ask(ctx, d); err != nil {
 					x.log.DebugContext(ctx, "asking what has become of the connection", "err", err)
 				}
-				due, delay = time.Now().Add(delay), min(2*delay, askMost)
+				due, delay = time.Now().Add(wait.Spread(delay)), min(2*delay, askMost)
 			}
 		} else if d.State().Up {
 			due, delay = time.Now(), askFirst
@@ -160,7 +162,7 @@ func (b *Board) tellEnd(ctx context.Context, c store.Connection) {
 				return
 			}
 			b.Log.DebugContext(ctx, "telling that a connection has ended", "connection", c.Name, "err", err)
-			_ = wait.For(ctx, delay)
+			_ = wait.For(ctx, wait.Spread(delay))
 		}
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -82,7 +81,7 @@ func (k *Link) Run(ctx context.Context) error {
 		}
 		if ctx.Err() == nil {
 			k.change(ctx, LinkState{Cause: err})
-			_ = wait.For(ctx, delay/2+rand.N(delay/2+1))
+			_ = wait.For(ctx, wait.Spread(delay))
 		}
 	}
 	k.change(ctx, LinkState{Cause: fmt.Errorf("%w: the link was ended", ErrUnavailable)})

@@ -1,6 +1,7 @@
 package meshtest
 
 import (
+	"io"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -24,8 +25,26 @@ func (m *Mesh) clone(t *testing.T, of string) *Spoke {
 		Proxy: original.Proxy, Conn: original.Conn, plan: m.plan}
 	c.look(t)
 	t.Cleanup(func() { c.SQL.Close() })
-	t.Cleanup(func() { c.stop(t) })
+	t.Cleanup(func() {
+		c.stop(t)
+		if t.Failed() {
+			_, _ = io.WriteString(t.Output(), "--- log of the copy\n"+c.Log.String())
+		}
+	})
 	return c
+}
+
+// stoppedWithClone stops a spoke that has worked, and returns a copy of it.
+func (m *Mesh) stoppedWithClone(t *testing.T, name string) *Spoke {
+	t.Helper()
+	m.Wait(t, m.Noop(t, name))
+	m.Stop(t, name)
+	return m.clone(t, name)
+}
+
+// toldOfClone reports whether s knows from its hub that two instances have its key.
+func toldOfClone(t *testing.T, s *Spoke) bool {
+	return s.Count(t, `SELECT count(*) FROM connections WHERE state = 'suspended' AND state_by = 'peer' AND state_reason LIKE 'lab says: two instances run with the key of attic%'`) == 1
 }
 
 // A spoke and its copy both run. The hub hears them by turns, and the connection
@@ -33,13 +52,7 @@ func (m *Mesh) clone(t *testing.T, of string) *Spoke {
 func TestACloneThatRunsBesideTheOriginal(t *testing.T) {
 	t.Parallel()
 	m := Start(t, "attic")
-	original := m.Spokes["attic"]
-	m.Wait(t, m.Noop(t, "attic"))
-	m.Stop(t, "attic")
-	clone := m.clone(t, "attic")
-	suspended := func(s *Spoke) bool {
-		return s.Count(t, `SELECT count(*) FROM connections WHERE state = 'suspended' AND state_by = 'peer' AND state_reason LIKE 'lab says: two instances run with the key of attic%'`) == 1
-	}
+	original, clone := m.Spokes["attic"], m.stoppedWithClone(t, "attic")
 
 	m.Start(t, "attic")
 	clone.start(t)
@@ -48,7 +61,7 @@ func TestACloneThatRunsBesideTheOriginal(t *testing.T) {
 		v := m.View(t, "attic")
 		return v.State == store.Suspended && strings.HasPrefix(v.Reason, "two instances run with the key of attic")
 	})
-	Await(t, "the suspension at one of the two", func() bool { return suspended(original) || suspended(clone) })
+	Await(t, "the suspension at both", func() bool { return toldOfClone(t, original) && toldOfClone(t, clone) })
 	require.Equal(t, 1, m.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'connection.suspended' AND actor = 'clone'`))
 
 	// A person stops one of them and resumes the connection, at the hub first: until then
@@ -56,7 +69,7 @@ func TestACloneThatRunsBesideTheOriginal(t *testing.T) {
 	clone.stop(t)
 	m.Turn(t, "attic", "resume")
 	Await(t, "that both sides go on", func() bool {
-		if suspended(original) {
+		if toldOfClone(t, original) {
 			original.Turn(t, "resume")
 		}
 		v := m.View(t, "attic")
@@ -68,4 +81,24 @@ func TestACloneThatRunsBesideTheOriginal(t *testing.T) {
 	m.Start(t, "attic")
 	agreeAgain(t, m, "attic")
 	require.Equal(t, store.Active, m.View(t, "attic").State, "a restart is no clone")
+}
+
+// The hub's database is slow at the moment of the suspension, so that no answer to a
+// heartbeat tells of it before the links are cut. Both copies learn of it all the same.
+func TestTwoCopiesLearnOfTheirSuspensionFromASlowHub(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	original, clone := m.Spokes["attic"], m.stoppedWithClone(t, "attic")
+	slow, err := m.Hub.SQL.Begin(t.Context()) // holds up the comparison of histories, and nothing before it
+	require.NoError(t, err)
+	_, err = slow.Exec(t.Context(), `SELECT FROM sequences WHERE conn = $1 FOR KEY SHARE`, original.Conn)
+	require.NoError(t, err)
+	m.Start(t, "attic")
+	clone.start(t)
+	Await(t, "the suspension at the hub", func() bool { return m.View(t, "attic").State == store.Suspended })
+	Await(t, "the cut", func() bool { return !m.View(t, "attic").Linked })
+
+	require.NoError(t, slow.Rollback(t.Context()))
+
+	Await(t, "that both copies know of it", func() bool { return toldOfClone(t, original) && toldOfClone(t, clone) })
 }

@@ -5,6 +5,7 @@ package wait
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 )
 
@@ -22,6 +23,10 @@ func (s Signal) Send() {
 	default:
 	}
 }
+
+// Spread returns a time between half of d and d. Who tries again after it does not
+// go on in step with somebody who began at the same time.
+func Spread(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
 // For waits for d, or until ctx ends, and then returns its error.
 func For(ctx context.Context, d time.Duration) error {
