@@ -68,10 +68,10 @@ func TestEveryStateIsReachableAndLeadsToAnEnd(t *testing.T) {
 // peers. Add at the end of the groups, never rename.
 func TestCodesNeverChange(t *testing.T) {
 	got := []Code{Validation, BadEnv, BadPath, Policy, Grant, Capability, UnknownTask, TaskConflict, Tombstone, Rate,
-		ReUnknown, FenceStale, ResultClash, Offset, Idempotency, NotFound, Conflict, Ambiguous, NoSpoke, Unreachable, StoreDown,
+		ReUnknown, FenceStale, ResultClash, TooMany, Offset, Idempotency, NotFound, Conflict, Ambiguous, NoSpoke, Unreachable, StoreDown,
 		StaleAttempt, Cycle, OverBudget, LaneClosed, GrantMalformed, GrantExpired, GrantKeyUnknown, GrantUnknown, GrantMismatch, Internal}
 	want := "VALIDATION BAD_ENV PATH POLICY GRANT CAPABILITY UNKNOWN_TASK TASK_CONFLICT TOMBSTONE RATE RE_UNKNOWN FENCE_STALE " +
-		"RESULT_CONFLICT OFFSET IDEMPOTENCY NOT_FOUND CONFLICT AMBIGUOUS NO_SPOKE UNREACHABLE STORE " +
+		"RESULT_CONFLICT TOO_MANY OFFSET IDEMPOTENCY NOT_FOUND CONFLICT AMBIGUOUS NO_SPOKE UNREACHABLE STORE " +
 		"STALE_ATTEMPT DEPENDENCY_CYCLE OVER_BUDGET LANE_CLOSED GRANT_MALFORMED GRANT_EXPIRED GRANT_KEY_UNKNOWN GRANT_UNKNOWN GRANT_MISMATCH INTERNAL"
 	require.Equal(t, "["+want+"]", fmt.Sprint(got))
 	require.Equal(t, "[executor_busy permission_required deadline_elapsed capability_missing cancel_requested kill_requested "+

@@ -29,6 +29,7 @@ const (
 	ReUnknown       Code = "RE_UNKNOWN"        // an answer to a command that was never given
 	FenceStale      Code = "FENCE_STALE"       // an answer of an attempt that was replaced
 	ResultClash     Code = "RESULT_CONFLICT"   // a second, different result of one task
+	TooMany         Code = "TOO_MANY"          // more answers to one command than an honest peer has
 	Offset          Code = "OFFSET"            // output that does not go on where the stored output ends
 	Idempotency     Code = "IDEMPOTENCY"       // idempotency key used with other content
 	NotFound        Code = "NOT_FOUND"         // no such thing

@@ -38,9 +38,10 @@ type Exchange struct {
 	limited time.Time     // when the peer was last above its rate
 	slowed  bool          // that was said
 
-	refuses *commands.EndedKey // the key of the last heartbeat, which has ended here; nil = it was good
-	lapsed  *commands.EndedKey // our key that has ended at the peer, as its last heartbeat said; nil = none that is in use
-	refused int                // heartbeats in a row that said so
+	refuses     *commands.EndedKey // the key of the last heartbeat, which has ended here; nil = it was good
+	lapsed      *commands.EndedKey // our key that has ended at the peer, as its last heartbeat said; nil = none that is in use
+	refused     int                // heartbeats in a row that said so
+	refusedTold signing.KeyID      // the last key of which a person was told that
 
 	anew             atomic.Bool // a person wants the histories compared on a new link
 	heardIncarnation string      // the incarnation of the peer that was heard last

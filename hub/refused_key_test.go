@@ -44,3 +44,21 @@ func TestASpokeThatRefusesAKey(t *testing.T) {
 	require.Equal(t, inUse, refuses.Key)
 	require.Contains(t, problem, "thief says that it refuses key "+string(inUse))
 }
+
+// That a key is refused is audited once for each key, however often a spoke changes
+// its mind.
+func TestASpokeThatRefusesAKeyByTurns(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	a := m.Attack(t, "thief")
+	ended := &commands.EndedKey{Key: m.Hub.Keys.Signing.KeyID(), Code: signing.KeyRevoked}
+
+	for range 5 {
+		for _, refuses := range []*commands.EndedKey{ended, ended, ended, nil} {
+			a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x",
+				Connection: commands.ConnectionView{State: "active", Refuses: refuses}}, nil, nil).Envelope)
+		}
+	}
+
+	require.Equal(t, 1, m.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'key.refused'`))
+}

@@ -73,14 +73,14 @@ func TestNumbersWithManyGaps(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Start(t)
 	a := m.Attack(t, "thief")
-	about, marker := a.Order(t, m), a.Order(t, m)
+	about, more, marker := a.Order(t, m), a.Order(t, m), a.Order(t, m)
 	const first = 1000
 	at := func(seq int64, q meshtest.Asked) []byte {
 		return a.Seal(t, &commands.Accepted{Task: q.Task, State: commands.Queued}, q.Re, func(h *signing.Header) { h.Seq = seq }).Envelope
 	}
 	var envelopes [][]byte
 	for i := range int64(commands.MaxMissing + 200) {
-		envelopes = append(envelopes, at(first+2*i, about))
+		envelopes = append(envelopes, at(first+2*i, []meshtest.Asked{about, more}[i%2]))
 	}
 	last := envelopes[len(envelopes)-1]
 
@@ -99,4 +99,74 @@ func TestNumbersWithManyGaps(t *testing.T) {
 	a.Send(t, commands.QueueEvents, at(first+3, about), at(first+5, about), last)
 
 	meshtest.Await(t, "what was refused", func() bool { return m.Hub.Count(t, `SELECT count(*) FROM inbox`) == stored+3 })
+}
+
+// What a spoke says again and again about an order that it has, each time in a new
+// message, costs a bounded number of rows, and then the connection.
+func TestReportsWithoutEnd(t *testing.T) {
+	t.Parallel()
+	refuse := func(q meshtest.Asked) commands.Body {
+		return &commands.RefusedBody{Task: q.Task, Code: commands.Policy, Why: "no"}
+	}
+	tests := map[string]struct {
+		before  func(*testing.T, *meshtest.Mesh, *meshtest.Attacker, meshtest.Asked) // brings the order to its end
+		say     func(q meshtest.Asked, i int) commands.Body
+		n, acts int // messages, and how many of them are taken
+		code    signing.Code
+		late    int // rows of the audit that say that a report came late
+	}{
+		"that it waits and runs by turns": {
+			say: func(q meshtest.Asked, i int) commands.Body {
+				if i%2 == 0 {
+					return &commands.Accepted{Task: q.Task, State: commands.Queued}
+				}
+				return &commands.Started{Task: q.Task, Attempt: 1, At: 1}
+			},
+			n: 1100, acts: 1000, code: commands.TooMany,
+		},
+		"that it refuses it": {
+			say: func(q meshtest.Asked, _ int) commands.Body { return refuse(q) },
+			n:   60, acts: 1, code: commands.ResultClash,
+		},
+		"its end, after the hub had given it up": {
+			before: func(t *testing.T, m *meshtest.Mesh, _ *meshtest.Attacker, q meshtest.Asked) {
+				m.Hub.Exec(t, `UPDATE mirrors SET state = 'unavailable', reason = 'command_expired', ended_at = clock_timestamp() WHERE task = $1`, q.Task)
+			},
+			say: func(q meshtest.Asked, _ int) commands.Body {
+				return &commands.Result{Task: q.Task, State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded}
+			},
+			n: 60, acts: 1, code: commands.ResultClash, late: 1,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := meshtest.Start(t)
+			a := m.Attack(t, "thief")
+			asked := a.Order(t, m)
+			if tt.before != nil {
+				tt.before(t, m, a, asked)
+			}
+			var envelopes [][]byte
+			for i := range tt.n {
+				envelopes = append(envelopes, a.Seal(t, tt.say(asked, i), asked.Re, nil).Envelope)
+			}
+			end := m.Hub.AuditEnd(t)
+
+			a.Shout(t, commands.QueueEvents, envelopes...)
+
+			meshtest.Await(t, "the suspension", func() bool { return m.View(t, "thief").State == store.Suspended })
+			require.Contains(t, m.View(t, "thief").Reason, string(tt.code))
+			meshtest.Await(t, "what waited", func() bool {
+				return m.Hub.Count(t, `SELECT count(*) FROM inbox WHERE task = $1`, asked.Task) == tt.n
+			})
+			require.LessOrEqual(t, m.Hub.Count(t, `SELECT count(*) FROM inbox WHERE task = $1 AND code = ''`, asked.Task), tt.acts)
+			rows := func(action string) int {
+				return m.Hub.Count(t, `SELECT count(*) FROM audit WHERE seq > $1 AND action = $2`, end, action)
+			}
+			require.Equal(t, tt.late, rows("mirror.late"))
+			require.LessOrEqual(t, rows("report.refused"), 40, "20 a minute")
+			require.LessOrEqual(t, m.Hub.Count(t, `SELECT count(*) FROM inbox WHERE task = $1 AND envelope <> ''`, asked.Task), tt.acts+40)
+		})
+	}
 }

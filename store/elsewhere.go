@@ -41,7 +41,10 @@ type reorder struct {
 // id of the connection that the new command goes over.
 func MoveMirrorsOr(elsewhere func(*commands.Spawn) []Candidate) func(context.Context, *Tx, Standing, []*Incoming) error {
 	return func(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) error {
-		f := foldAll(batch)
+		f, err := foldAll(ctx, tx, from, batch)
+		if err != nil {
+			return err
+		}
 		again, err := f.refused(ctx, tx, from)
 		if err == nil && len(again) > 0 {
 			again, err = placeAgain(ctx, tx, again, elsewhere)

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -25,7 +27,7 @@ type fold struct {
 	attempt   int
 	refusal   *commands.RefusedBody
 	result    *commands.Result
-	resDigest []byte
+	final     []byte // digest of the refusal or result; nil = neither
 	accepted  bool
 	startedAt int64
 	policy    string // of the newest report that names one
@@ -46,6 +48,13 @@ func (f *folds) add(m *Incoming) {
 		f.order = append(f.order, x)
 	}
 	x.all = append(x.all, m)
+	if m.isFinal() {
+		if x.final != nil {
+			m.reject(commands.ResultClash, anotherResult)
+			return
+		}
+		x.message, x.final = m, m.Digest[:]
+	}
 	newest := m.Header.Seq > x.seq
 	x.seq = max(x.seq, m.Header.Seq)
 	switch b := m.Body.(type) {
@@ -71,14 +80,16 @@ func (f *folds) add(m *Incoming) {
 		x.refusal = b
 		x.set(newest, state, reason, 0)
 	case *commands.Result:
-		if x.result != nil {
-			m.reject(commands.ResultClash, anotherResult)
-		} else {
-			x.message = m
-			x.result, x.resDigest, x.accepted = b, m.Digest[:], true
-			x.state, x.reason, x.attempt = b.State, b.Reason, b.Attempt
-		}
+		x.result, x.accepted = b, true
+		x.state, x.reason, x.attempt = b.State, b.Reason, b.Attempt
 	}
+}
+
+// isFinal reports whether m says how a task ended at its spoke. Of each task one
+// message does.
+func (m *Incoming) isFinal() bool {
+	kind := m.Body.Kind()
+	return kind == commands.ResultKind || kind == commands.RefusedKind
 }
 
 // set takes a state unless the fold has a newer one, or the result.
@@ -114,17 +125,48 @@ func refusedState(code commands.Code) (commands.State, commands.Reason) {
 // MoveMirrors applies reports to mirrors, in one statement. A mirror follows the
 // newest report by sequence; once terminal it stays, and what comes after that is
 // kept as evidence in the inbox only. Answers to questions that were
-// not asked are refused.
+// not asked are refused, and so are more than maxAnswers to one.
 func MoveMirrors(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) error {
-	return foldAll(batch).move(ctx, tx, from)
+	f, err := foldAll(ctx, tx, from, batch)
+	if err != nil {
+		return err
+	}
+	return f.move(ctx, tx, from)
 }
 
-func foldAll(batch []*Incoming) *folds {
+// maxAnswers bounds the messages about one command that are acted on. An honest
+// spoke starts a task some 200 times at most, and says so with two messages each.
+const maxAnswers = 1000
+
+// foldAll adds up what is in the inbox now, but for answers beyond maxAnswers.
+func foldAll(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) (*folds, error) {
 	f := &folds{byTask: map[string]*fold{}}
+	commandsOf := map[string][]*Incoming{}
 	for _, m := range batch {
-		f.add(m)
+		commandsOf[m.Header.Re.ID] = append(commandsOf[m.Header.Re.ID], m)
 	}
-	return f
+	rows, err := tx.Query(ctx, `SELECT u.re::text FROM unnest($1::uuid[]) AS u (re)
+		WHERE (SELECT count(*) FROM (SELECT FROM inbox i WHERE i.re = u.re AND i.conn = $2 LIMIT $3 + 1) AS answers) > $3`,
+		slices.Collect(maps.Keys(commandsOf)), from.ID, maxAnswers)
+	if err != nil {
+		return nil, fmt.Errorf("counting answers: %w", err)
+	}
+	var re string
+	_, err = pgx.ForEachRow(rows, []any{&re}, func() error {
+		for _, m := range commandsOf[re] {
+			m.reject(commands.TooMany, fmt.Sprintf("more than %d answers to one command", maxAnswers))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("counting answers: %w", err)
+	}
+	for _, m := range batch {
+		if m.Code == "" {
+			f.add(m)
+		}
+	}
+	return f, nil
 }
 
 func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
@@ -135,12 +177,12 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 	rows, err := tx.Query(ctx, `
 		WITH u AS (
 			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[])
-				WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, result_digest, about, policy, n)
+				WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, n)
 		), old AS (
-			SELECT m.task, m.result_digest AS had, is_terminal(m.state) AS over,
+			SELECT m.task, m.final_digest AS had, is_terminal(m.state) AS over,
 				u.state <> '' AND NOT is_terminal(m.state) AND (u.seq > m.last_seq OR u.result IS NOT NULL) AS forward,
 				u.state IS DISTINCT FROM m.state::text AS news,
-				u.n, u.state, u.reason, u.seq, u.started, u.attempt, u.accepted, u.refusal, u.result, u.result_digest, u.policy
+				u.n, u.state, u.reason, u.seq, u.started, u.attempt, u.accepted, u.refusal, u.result, u.final, u.policy
 			FROM u JOIN mirrors m ON m.command = u.command AND m.conn = u.conn AND encode(m.command_digest, 'hex') = u.digest
 				AND u.about IN ('', m.task::text)
 			ORDER BY m.task FOR UPDATE OF m
@@ -150,7 +192,7 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 				reason = CASE WHEN o.forward THEN o.reason ELSE m.reason END,
 				ended_at = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN clock_timestamp() ELSE m.ended_at END,
 				result = CASE WHEN o.forward AND o.result IS NOT NULL THEN o.result ELSE m.result END,
-				result_digest = CASE WHEN o.forward AND o.result IS NOT NULL THEN o.result_digest ELSE m.result_digest END,
+				final_digest = CASE WHEN o.forward OR o.over THEN coalesce(m.final_digest, o.final) ELSE m.final_digest END,
 				refusal = CASE WHEN o.forward AND o.refusal IS NOT NULL THEN o.refusal ELSE m.refusal END,
 				refusals = CASE WHEN o.forward AND o.refusal IS NOT NULL
 					THEN m.refusals || (o.refusal - 'task' || jsonb_build_object('conn', m.conn, 'spoke', $16::text, 'at', clock_timestamp())) ELSE m.refusals END,
@@ -163,10 +205,10 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 		), audited AS (
 			INSERT INTO audit (actor, action, object, code, conn)
 			SELECT ($13::text[])[n::int], CASE WHEN over THEN 'mirror.late' ELSE 'mirror.' || state END, task::text, reason, ($1::uuid[])[n::int] FROM old
-			WHERE forward AND news OR over AND had IS NULL AND (result IS NOT NULL OR refusal IS NOT NULL)
+			WHERE forward AND news OR over AND had IS NULL AND final IS NOT NULL
 		)
-		SELECT n, task::text, over AND result IS NOT NULL AND had IS NOT NULL AND had <> result_digest FROM old`,
-		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.started, c.attempt, c.accepted, c.refusal, c.result, c.resDigest, c.actor, c.task, c.policy, from.Name)
+		SELECT n, task::text, coalesce(over AND had <> final, false) FROM old`,
+		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.started, c.attempt, c.accepted, c.refusal, c.result, c.final, c.actor, c.task, c.policy, from.Name)
 	if err != nil {
 		return fmt.Errorf("moving mirrors: %w", err)
 	}
@@ -209,7 +251,7 @@ func checkUnmatched(ctx context.Context, tx *Tx, f *folds, matched map[int]bool)
 	return nil
 }
 
-const anotherResult = "the task has another result already; this one is kept as evidence"
+const anotherResult = "the task has another end already; this message is kept as evidence"
 
 // reject records that a report has no effect.
 func (m *Incoming) reject(code signing.Code, why string) { m.Code, m.Why = code, why }
@@ -224,7 +266,7 @@ type foldColumns struct {
 	accepted                    []bool
 	refusal                     []*commands.RefusedBody
 	result                      []*commands.Result
-	resDigest                   [][]byte
+	final                       [][]byte
 }
 
 func (f *folds) columns() foldColumns {
@@ -235,7 +277,7 @@ func (f *folds) columns() foldColumns {
 		c.policy = append(c.policy, x.policy)
 		c.state, c.reason, c.seq = append(c.state, string(x.state)), append(c.reason, string(x.reason)), append(c.seq, x.seq)
 		c.started, c.attempt, c.accepted = append(c.started, x.startedAt), append(c.attempt, x.attempt), append(c.accepted, x.accepted)
-		c.refusal, c.result, c.resDigest = append(c.refusal, x.refusal), append(c.result, x.result), append(c.resDigest, x.resDigest)
+		c.refusal, c.result, c.final = append(c.refusal, x.refusal), append(c.result, x.result), append(c.final, x.final)
 	}
 	return c
 }

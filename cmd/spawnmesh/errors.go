@@ -103,7 +103,7 @@ func exitOfCode(code commands.Code) int {
 		control.Forbidden, joinRefused, pinMismatch, handshakeBad,
 		commands.GrantMalformed, commands.GrantExpired, commands.GrantKeyUnknown, commands.GrantUnknown, commands.GrantMismatch:
 		return exitUntrusted
-	case commands.Policy, commands.Grant, commands.BadPath, commands.OverBudget, commands.LaneClosed, commands.Rate:
+	case commands.Policy, commands.Grant, commands.BadPath, commands.TooMany, commands.OverBudget, commands.LaneClosed, commands.Rate:
 		return exitRefused
 	case commands.NoSpoke, commands.Capability:
 		return exitNoSpoke

@@ -173,6 +173,7 @@ func TestExitCodes(t *testing.T) {
 		"the key of another":       {commands.Refuse(signing.KeyDuplicate, "no"), signing.KeyDuplicate, 5},
 		"a path that is not open":  {commands.Refuse(commands.BadPath, "no"), commands.BadPath, 6},
 		"more than is allowed":     {commands.Refuse(commands.Rate, "no"), commands.Rate, 6},
+		"too many answers":         {commands.Refuse(commands.TooMany, "no"), commands.TooMany, 6},
 		"a missing capability":     {commands.Refuse(commands.Capability, "no"), commands.Capability, 7},
 		"nothing there":            {commands.Refuse(commands.NotFound, "no"), commands.NotFound, 3},
 		"a conflict":               {commands.Refuse(commands.Conflict, "no"), commands.Conflict, 4},

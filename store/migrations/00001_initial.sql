@@ -740,7 +740,7 @@ CREATE TABLE mirrors (
     created_by       text NOT NULL,
     spec             jsonb NOT NULL,
     result           jsonb,
-    result_digest    bytea,                         -- of the message that told the result
+    final_digest     bytea,                         -- of the result or refusal that ended it, or that was the first to come after its end
     policy           text NOT NULL DEFAULT '',      -- version of the spoke's policy that decided last, as it says
     kill             jsonb,                         -- the last one that was ordered: why, by whom, when
     kill_expires_at  timestamptz,                   -- the spoke refuses it after this
@@ -926,7 +926,7 @@ CREATE TRIGGER tasks_terminal AFTER UPDATE ON tasks FOR EACH ROW
           AND NOT (NEW.state = 'queued' AND NEW.replays = OLD.replays + 1 AND OLD.state <> 'completed'))
     EXECUTE FUNCTION refuse_final();
 CREATE TRIGGER mirrors_terminal AFTER UPDATE ON mirrors FOR EACH ROW
-    WHEN (is_terminal(OLD.state) AND (NEW.state <> OLD.state OR NEW.result_digest IS DISTINCT FROM OLD.result_digest))
+    WHEN (is_terminal(OLD.state) AND (NEW.state <> OLD.state OR OLD.final_digest IS NOT NULL AND NEW.final_digest IS DISTINCT FROM OLD.final_digest))
     EXECUTE FUNCTION refuse_final();
 
 -- A revoked connection never comes back; a new peering is a new connection.
