@@ -155,10 +155,16 @@ func (r *reading) ask(ctx context.Context, m store.Mirror, log *store.Log) (vain
 			}
 		}
 	}
-	if r.vain++; log.Tail != r.tail {
-		r.vain, r.tail = 0, log.Tail
-	}
 	r.hub.askFor(ctx, list)
+	return r.inVain(log.Tail)
+}
+
+// inVain counts one more request while the log ends at tail, and reports whether
+// that were too many since anything came.
+func (r *reading) inVain(tail int64) bool {
+	if r.vain++; tail != r.tail {
+		r.vain, r.tail = 0, tail
+	}
 	return r.vain >= waitMost
 }
 

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -42,6 +43,35 @@ func TestWhatIsMissingOfALog(t *testing.T) {
 				c.want[i].Never = true
 			}
 			require.Equal(t, c.want, missing(m, &store.Log{Streams: c.log}, true), "over a connection that has ended")
+		})
+	}
+}
+
+// Who follows a log whose rest never comes is let go.
+func TestARestThatNeverComesIsNotAwaitedForEver(t *testing.T) {
+	t.Parallel()
+	after := func(n int) []int64 { return slices.Repeat([]int64{7}, n) }
+	for name, c := range map[string]struct {
+		tails []int64 // where the log ended at each request
+		want  bool
+	}{
+		"nothing comes at all":            {make([]int64, waitMost), true},
+		"a request less":                  {make([]int64, waitMost-1), false},
+		"nothing more comes":              {after(waitMost + 1), true}, // the first one saw what had come
+		"a request less after what came":  {after(waitMost), false},
+		"a little comes again and again":  {slices.Concat(after(waitMost), []int64{8}, slices.Repeat([]int64{9}, waitMost)), false},
+		"a little came, and nothing more": {slices.Concat(after(waitMost), slices.Repeat([]int64{8}, waitMost+1)), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var r reading
+
+			var over bool
+			for _, tail := range c.tails {
+				over = r.inVain(tail)
+			}
+
+			require.Equal(t, c.want, over)
 		})
 	}
 }

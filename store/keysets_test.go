@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -149,6 +150,29 @@ func TestWhatARevokedKeySignedIsSealedAgain(t *testing.T) {
 	require.Equal(t, task, m.Body.TaskID())
 	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE command_digest = $1`, m.Digest[:]), "answers will name what was sealed again")
 	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM own_keys WHERE removed_at IS NOT NULL`), "nothing needs the old key")
+}
+
+// A key set whose number the spoke knows for another message, because the hub was
+// restored from a backup, is sealed again, with both signatures.
+func TestAKeySetThatGetsANewNumberIsTaken(t *testing.T) {
+	t.Parallel()
+	p := &keySets{Pair: storetest.NewPair(t)}
+	require.NoError(t, p.Hub.DB.ChangeKey(t.Context(), store.KeyChange{OverlapMS: 60_000, Actor: "test"}))
+	_, err := p.Hub.DB.TendKeys(t.Context())
+	require.NoError(t, err)
+	other := commands.Numbering{Stored: commands.Numbers{Through: 2}, Held: []commands.Held{{Seq: 1, SHA256: strings.Repeat("0", 64)}}}
+
+	did, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, other, 0)
+
+	require.NoError(t, err)
+	require.Equal(t, 1, did.Renumbered, did.Differs)
+	p.Hub.Out.Rewind()
+	envelopes := p.Hub.Due(t)
+	require.Len(t, envelopes, 1)
+	m := p.take(t, envelopes[0])
+	require.Empty(t, m.Code, m.Why)
+	require.Equal(t, did.Base+1, m.Header.Seq)
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM audit WHERE action = 'keys.changed'`))
 }
 
 func TestAnOldKeyDoesNotLiveLongerForBeingNamedAgain(t *testing.T) {
