@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -68,4 +69,32 @@ func markerOf(t *testing.T, s *meshtest.Spoke, task string) string {
 	}
 	require.NoError(t, json.Unmarshal(raw, &spec))
 	return spec.Marker
+}
+
+// An agent that ends while its spoke is away ended then, and not when the spoke came back.
+func TestAnAgentEndsWhenItEnds(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s, end := m.Spokes["attic"], filepath.Join(t.TempDir(), "end")
+	id := m.Spawn(t, "attic", "sh", "-c", `until [ -e "$0" ]; do sleep 0.02; done`, end)
+	m.Await(t, id, commands.Running)
+	m.Stop(t, "attic")
+	require.NoError(t, os.WriteFile(end, nil, 0o600))
+	var record struct {
+		EndedAt time.Time `json:"ended_at"`
+	}
+	meshtest.Await(t, "the record of its end", func() bool {
+		raw, err := os.ReadFile(filepath.Join(s.Dir, "agents", id, "1", "exit.json"))
+		return err == nil && json.Unmarshal(raw, &record) == nil
+	})
+
+	m.Start(t, "attic")
+	v := m.Wait(t, id)
+
+	var r commands.Result
+	require.NoError(t, json.Unmarshal(v.Result, &r))
+	require.Equal(t, record.EndedAt.UnixMilli(), r.EndedAt)
+	require.Equal(t, r.EndedAt, v.EndedAt.UnixMilli())
+	require.True(t, v.EndedTold.After(*v.EndedAt))
+	m.Check(t)
 }

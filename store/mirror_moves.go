@@ -29,8 +29,20 @@ type fold struct {
 	result    *commands.Result
 	final     []byte // digest of the refusal or result; nil = neither
 	accepted  bool
-	startedAt int64
+	saidAt    said
 	policy    string // of the newest report that names one
+}
+
+// said is when the sender says that something happened, in ms since 1970; 0 = it
+// does not say.
+type said struct{ accepted, started, ended int64 }
+
+// earliest returns the earlier of two times that were said.
+func earliest(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }
 
 type folds struct {
@@ -57,31 +69,34 @@ func (f *folds) add(m *Incoming) {
 	}
 	newest := m.Header.Seq > x.seq
 	x.seq = max(x.seq, m.Header.Seq)
+	switch m.Body.(type) {
+	case *commands.Accepted, *commands.Started, *commands.Ended, *commands.Result:
+		x.accepted, x.saidAt.accepted = true, earliest(x.saidAt.accepted, m.Header.Iat)
+	}
 	switch b := m.Body.(type) {
 	case *commands.Accepted:
-		x.accepted = true
 		x.decided(newest, b.Policy)
 		if !b.State.Terminal() { // else the result says more
 			x.set(newest, b.State, "", 0)
 		}
 	case *commands.Started:
-		x.accepted = true
 		x.decided(newest, b.Policy)
-		if x.startedAt == 0 || b.At < x.startedAt {
-			x.startedAt = b.At
-		}
+		x.saidAt.started = earliest(x.saidAt.started, b.At)
 		x.set(newest, commands.Running, "", b.Attempt)
 	case *commands.Ended:
-		x.accepted = true
 		x.set(newest, b.State, b.Reason, b.Attempt)
 	case *commands.RefusedBody:
 		x.decided(newest, b.Policy)
 		state, reason := refusedState(b.Code)
 		x.refusal = b
 		x.set(newest, state, reason, 0)
+		if x.result == nil {
+			x.saidAt.ended = m.Header.Iat
+		}
 	case *commands.Result:
-		x.result, x.accepted = b, true
+		x.result = b
 		x.state, x.reason, x.attempt = b.State, b.Reason, b.Attempt
+		x.saidAt.started, x.saidAt.ended = earliest(x.saidAt.started, b.StartedAt), b.EndedAt
 	}
 }
 
@@ -176,13 +191,14 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 	c := f.columns()
 	rows, err := tx.Query(ctx, `
 		WITH u AS (
-			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[])
-				WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, n)
+			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[], $17::bigint[], $18::bigint[])
+				WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, accepted_ms, ended_ms, n)
 		), old AS (
 			SELECT m.task, m.final_digest AS had, is_terminal(m.state) AS over,
 				u.state <> '' AND NOT is_terminal(m.state) AND (u.seq > m.last_seq OR u.result IS NOT NULL) AS forward,
 				u.state IS DISTINCT FROM m.state::text AS news,
-				u.n, u.state, u.reason, u.seq, u.started, u.attempt, u.accepted, u.refusal, u.result, u.final, u.policy
+				u.n, u.state, u.reason, u.seq, u.attempt, u.accepted, u.refusal, u.result, u.final, u.policy,
+				from_ms(u.accepted_ms) AS accepted_said, from_ms(u.started) AS started_said, from_ms(u.ended_ms) AS ended_said
 			FROM u JOIN mirrors m ON m.command = u.command AND m.conn = u.conn AND encode(m.command_digest, 'hex') = u.digest
 				AND u.about IN ('', m.task::text)
 			ORDER BY m.task FOR UPDATE OF m
@@ -191,6 +207,7 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 				state = CASE WHEN o.forward THEN o.state::task_state ELSE m.state END,
 				reason = CASE WHEN o.forward THEN o.reason ELSE m.reason END,
 				ended_at = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN clock_timestamp() ELSE m.ended_at END,
+				ended_said = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN o.ended_said ELSE m.ended_said END,
 				result = CASE WHEN o.forward AND o.result IS NOT NULL THEN o.result ELSE m.result END,
 				final_digest = CASE WHEN o.forward OR o.over THEN coalesce(m.final_digest, o.final) ELSE m.final_digest END,
 				refusal = CASE WHEN o.forward AND o.refusal IS NOT NULL THEN o.refusal ELSE m.refusal END,
@@ -199,7 +216,9 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 				policy = CASE WHEN o.policy <> '' AND (o.seq > m.last_seq OR m.policy = '') THEN o.policy ELSE m.policy END,
 				attempt = greatest(m.attempt, o.attempt), last_seq = greatest(m.last_seq, o.seq),
 				accepted_at = coalesce(m.accepted_at, CASE WHEN o.accepted THEN clock_timestamp() END),
-				started_at = coalesce(m.started_at, CASE WHEN o.started > 0 THEN clock_timestamp() END),
+				accepted_said = coalesce(m.accepted_said, o.accepted_said),
+				started_at = coalesce(m.started_at, CASE WHEN o.started_said IS NOT NULL THEN clock_timestamp() END),
+				started_said = coalesce(m.started_said, o.started_said),
 				updated_at = clock_timestamp()
 			FROM old o WHERE m.task = o.task
 		), audited AS (
@@ -208,7 +227,7 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 			WHERE forward AND news OR over AND had IS NULL AND final IS NOT NULL
 		)
 		SELECT n, task::text, coalesce(over AND had <> final, false) FROM old`,
-		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.started, c.attempt, c.accepted, c.refusal, c.result, c.final, c.actor, c.task, c.policy, from.Name)
+		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.startedAt, c.attempt, c.accepted, c.refusal, c.result, c.final, c.actor, c.task, c.policy, from.Name, c.acceptedAt, c.endedAt)
 	if err != nil {
 		return fmt.Errorf("moving mirrors: %w", err)
 	}
@@ -261,7 +280,9 @@ type foldColumns struct {
 	conn, task, command, digest []string
 	state, reason, actor        []string
 	policy                      []string
-	seq, started                []int64
+	seq                         []int64
+	startedAt                   []int64 // as said; 0 = not said
+	acceptedAt, endedAt         []int64
 	attempt                     []int
 	accepted                    []bool
 	refusal                     []*commands.RefusedBody
@@ -276,7 +297,8 @@ func (f *folds) columns() foldColumns {
 		c.command, c.digest = append(c.command, x.command), append(c.digest, x.digest)
 		c.policy = append(c.policy, x.policy)
 		c.state, c.reason, c.seq = append(c.state, string(x.state)), append(c.reason, string(x.reason)), append(c.seq, x.seq)
-		c.started, c.attempt, c.accepted = append(c.started, x.startedAt), append(c.attempt, x.attempt), append(c.accepted, x.accepted)
+		c.attempt, c.accepted = append(c.attempt, x.attempt), append(c.accepted, x.accepted)
+		c.acceptedAt, c.startedAt, c.endedAt = append(c.acceptedAt, x.saidAt.accepted), append(c.startedAt, x.saidAt.started), append(c.endedAt, x.saidAt.ended)
 		c.refusal, c.result, c.final = append(c.refusal, x.refusal), append(c.result, x.result), append(c.final, x.final)
 	}
 	return c

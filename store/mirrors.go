@@ -15,33 +15,42 @@ import (
 // A Mirror is a hub's view of a task on a spoke: what the spoke's signed words
 // say, and what the hub asked for.
 type Mirror struct {
-	Task       string          `json:"id"`
-	Spoke      string          `json:"spoke,omitempty"`
-	Conn       string          `json:"conn"`
-	ConnState  ConnState       `json:"conn_state"`
-	Title      string          `json:"title,omitempty"`
-	Priority   int             `json:"priority"`
-	State      commands.State  `json:"state"`
-	Reason     commands.Reason `json:"state_reason,omitempty"`
-	Refusal    json.RawMessage `json:"refusal,omitempty"`
-	Refusals   []Refusal       `json:"refusals,omitempty"` // every one, the last included
-	Attempt    int             `json:"attempt"`
-	CreatedBy  string          `json:"created_by"`
-	Command    string          `json:"command"`
-	Spec       json.RawMessage `json:"spec"`
-	Result     json.RawMessage `json:"result,omitempty"`
-	Kill       json.RawMessage `json:"kill,omitempty"`
-	Policy     string          `json:"policy,omitempty"` // version of the spoke's policy that decided last
-	ExpiresAt  time.Time       `json:"expires_at"`
-	CreatedAt  time.Time       `json:"created_at"`
-	AcceptedAt *time.Time      `json:"accepted_at,omitempty"`
-	StartedAt  *time.Time      `json:"started_at,omitempty"`
-	EndedAt    *time.Time      `json:"ended_at,omitempty"`
-	UpdatedAt  time.Time       `json:"updated_at"`
+	Task      string          `json:"id"`
+	Spoke     string          `json:"spoke,omitempty"`
+	Conn      string          `json:"conn"`
+	ConnState ConnState       `json:"conn_state"`
+	Title     string          `json:"title,omitempty"`
+	Priority  int             `json:"priority"`
+	State     commands.State  `json:"state"`
+	Reason    commands.Reason `json:"state_reason,omitempty"`
+	Refusal   json.RawMessage `json:"refusal,omitempty"`
+	Refusals  []Refusal       `json:"refusals,omitempty"` // every one, the last included
+	Attempt   int             `json:"attempt"`
+	CreatedBy string          `json:"created_by"`
+	Command   string          `json:"command"`
+	Spec      json.RawMessage `json:"spec"`
+	Result    json.RawMessage `json:"result,omitempty"`
+	Kill      json.RawMessage `json:"kill,omitempty"`
+	Policy    string          `json:"policy,omitempty"` // version of the spoke's policy that decided last
+	ExpiresAt time.Time       `json:"expires_at"`
+	CreatedAt time.Time       `json:"created_at"`
+	UpdatedAt time.Time       `json:"updated_at"`
+
+	// When it happened by the spoke's clock, as it says, and when the hub heard of
+	// it. What no spoke tells, as the end with its connection, has the hub's time
+	// alone.
+	AcceptedAt   *time.Time `json:"accepted_at,omitempty"`
+	StartedAt    *time.Time `json:"started_at,omitempty"`
+	EndedAt      *time.Time `json:"ended_at,omitempty"`
+	AcceptedTold *time.Time `json:"accepted_told_at,omitempty"`
+	StartedTold  *time.Time `json:"started_told_at,omitempty"`
+	EndedTold    *time.Time `json:"ended_told_at,omitempty"`
 }
 
 const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, c.state, m.title, m.priority, m.state, m.reason, m.refusal, m.refusals, m.attempt, m.created_by,
-	m.command::text, m.spec, m.result, m.kill, m.policy, m.expires_at, m.created_at, m.accepted_at, m.started_at, m.ended_at, m.updated_at`
+	m.command::text, m.spec, m.result, m.kill, m.policy, m.expires_at, m.created_at, m.updated_at,
+	coalesce(m.accepted_said, m.accepted_at), coalesce(m.started_said, m.started_at), coalesce(m.ended_said, m.ended_at),
+	CASE WHEN m.accepted_said IS NOT NULL THEN m.accepted_at END, CASE WHEN m.started_said IS NOT NULL THEN m.started_at END, CASE WHEN m.ended_said IS NOT NULL THEN m.ended_at END`
 
 // FindMirrors returns the mirrors whose task id starts with prefix, lower-case
 // hex with its dashes: one for a full id, several for an ambiguous prefix, none

@@ -95,7 +95,7 @@ func (db *DB) saidSince(ctx context.Context, conn string, from int64) (*commands
 	out.Done = n < commands.MaxRecalled
 	rows, err := db.pool.Query(ctx, `
 		SELECT m.task::text, m.command::text, encode(m.command_digest, 'hex'), m.attempt, m.state, m.reason, coalesce(m.result->>'outcome', ''),
-			coalesce((m.result->'exit'->>'code')::int, -1), coalesce((extract(epoch FROM m.ended_at) * 1000)::bigint, 0), o.id IS NOT NULL
+			coalesce((m.result->'exit'->>'code')::int, -1), coalesce((extract(epoch FROM coalesce(m.ended_said, m.ended_at)) * 1000)::bigint, 0), o.id IS NOT NULL
 		FROM mirrors m LEFT JOIN outbox o ON o.id = m.command AND o.closed_at IS NULL AND o.exp > clock_timestamp()
 		WHERE m.task = ANY ($2::uuid[]) AND m.conn = $1 ORDER BY m.task`, conn, tasks)
 	if err != nil {

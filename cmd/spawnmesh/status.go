@@ -155,10 +155,9 @@ func agentPairs(v agentView) pairs {
 		list.add("retries", r)
 	}
 	list.add("ordered", stamp(&v.CreatedAt, nil)+" by "+v.CreatedBy)
-	list.add("accepted", stamp(v.AcceptedAt, &v.CreatedAt))
-	r := resultOf(v.AgentView)
-	list.add("started", happened(r.StartedAt, v.StartedAt, &v.CreatedAt))
-	list.add("ended", happened(r.EndedAt, v.EndedAt, &v.CreatedAt))
+	list.add("accepted", happened(v.AcceptedAt, v.AcceptedTold, v.CreatedAt))
+	list.add("started", happened(v.StartedAt, v.StartedTold, v.CreatedAt))
+	list.add("ended", happened(v.EndedAt, v.EndedTold, v.CreatedAt))
 	if v.StartedAt == nil && !v.State.Terminal() {
 		list.add("expires", v.ExpiresAt.Local().Format(time.DateTime)+" (not started later than this)")
 	}
@@ -223,18 +222,14 @@ func stamp(t, from *time.Time) string {
 	return text
 }
 
-// happened shows when something happened by the clock of its spoke, in Unix
-// milliseconds, and when the hub heard of it if that was much later. Without the
-// spoke's word, the hub's time has to do.
-func happened(at int64, told, from *time.Time) string {
-	if at == 0 || told == nil {
-		return stamp(told, from)
+// happened shows when something happened, and when the hub heard of it if the
+// clock of the spoke says that this was at another time; told is nil where no
+// other clock is asked.
+func happened(at, told *time.Time, ordered time.Time) string {
+	if told == nil || told.Sub(*at).Abs() < 2*time.Second {
+		return stamp(at, &ordered)
 	}
-	t := time.UnixMilli(at)
-	if told.Sub(t).Abs() < 2*time.Second {
-		return stamp(&t, from)
-	}
-	return stamp(&t, nil) + " by its spoke's clock, told " + stamp(told, from)
+	return stamp(at, nil) + " by its spoke's clock, told " + stamp(told, &ordered)
 }
 
 // commandLine writes what an agent runs as a person would type it.

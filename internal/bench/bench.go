@@ -126,7 +126,7 @@ func measure(ctx context.Context, m *fleet.Mesh, n, spawns int, runtime string) 
 				if err != nil {
 					errs = append(errs, err)
 				} else {
-					starts, ends = append(starts, ms(v.StartedAt.Sub(v.CreatedAt))), append(ends, ms(v.EndedAt.Sub(v.CreatedAt)))
+					starts, ends = append(starts, ms(v.StartedTold.Sub(v.CreatedAt))), append(ends, ms(v.EndedTold.Sub(v.CreatedAt)))
 				}
 				mu.Unlock()
 			}
@@ -161,7 +161,7 @@ func one(ctx context.Context, m *fleet.Mesh, runtime string) (hub.AgentView, err
 			return v, err
 		}
 	}
-	if v.State != commands.Completed || v.StartedAt == nil {
+	if v.State != commands.Completed || v.StartedTold == nil {
 		return v, fmt.Errorf("agent %s %s", got.ID, v.Sentence())
 	}
 	return v, nil

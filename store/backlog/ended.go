@@ -17,6 +17,7 @@ type End struct {
 	Fence     Fence
 	Outcome   commands.Outcome
 	Why       commands.Reason // "" = what the outcome implies
+	At        time.Time       // of the end; zero = now, and so is what the database finds impossible
 	Exit      commands.Exit
 	Stdout    commands.Output
 	Stderr    commands.Output
@@ -37,6 +38,7 @@ type closing struct {
 	why     commands.Reason // "" = what the outcome implies
 	final   bool            // a failure is not retried
 	delay   time.Duration   // before a released task is ready again
+	at      time.Time       // of the end; zero = now
 	exit    any
 }
 
@@ -72,12 +74,15 @@ func queueClose(batch *pgx.Batch, sql, actor string, list []closing, answer func
 	f := fencesOf(list, func(c closing) Fence { return c.fence })
 	tasks = uuids(f.task)
 	outcomes, why, final := make([]string, len(list)), make([]string, len(list)), make([]bool, len(list))
-	delays, exits := make([]int64, len(list)), make([]any, len(list))
+	delays, exits, ended := make([]int64, len(list)), make([]any, len(list)), make([]int64, len(list))
 	for i, c := range list {
 		outcomes[i], why[i], final[i] = c.outcome, string(c.why), c.final
 		delays[i], exits[i] = c.delay.Milliseconds(), c.exit
+		if !c.at.IsZero() {
+			ended[i] = c.at.UnixMicro()
+		}
 	}
-	batch.Queue(sql, tasks, f.attempt, f.epoch, outcomes, exits, why, final, delays, backoffBase, backoffCap, actor).Query(answer)
+	batch.Queue(sql, tasks, f.attempt, f.epoch, outcomes, exits, why, final, delays, backoffBase, backoffCap, actor, ended).Query(answer)
 	return tasks
 }
 

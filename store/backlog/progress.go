@@ -104,7 +104,7 @@ func markStarted(ctx context.Context, tx *store.Tx, starts []Start, held []bool,
 func (b *Backlog) markEnded(ctx context.Context, tx *store.Tx, ends []End, held []bool, at []int) ([]Moved, error) {
 	list := make([]closing, len(ends))
 	for i, e := range ends {
-		list[i] = closing{fence: e.Fence, outcome: string(e.Outcome), why: e.Why, exit: e.Exit}
+		list[i] = closing{fence: e.Fence, outcome: string(e.Outcome), why: e.Why, at: e.At, exit: e.Exit}
 	}
 	over, err := b.closeAttempts(ctx, tx, "self", list)
 	for i, m := range over {

@@ -164,13 +164,15 @@ func (b *Backlog) endRecalled(ctx context.Context, tx *store.Tx, conn string, li
 	}
 	var tasks, states, reasons []string
 	var last []int
+	var ended []int64
 	for _, s := range list {
-		tasks, states, reasons, last = append(tasks, s.Task), append(states, string(s.State)), append(reasons, string(s.Reason)), append(last, s.Attempt)
+		tasks, states, reasons = append(tasks, s.Task), append(states, string(s.State)), append(reasons, string(s.Reason))
+		last, ended = append(last, s.Attempt), append(ended, s.Ended)
 	}
 	if err := pull(ctx, tx, tasks); err != nil {
 		return err
 	}
-	rows, err := tx.Query(ctx, statement("end_recalled"), tasks, states, reasons, last, "peer")
+	rows, err := tx.Query(ctx, statement("end_recalled"), tasks, states, reasons, last, "peer", ended)
 	if err != nil {
 		return fmt.Errorf("ending tasks as their asker recalls: %w", err)
 	}

@@ -16,6 +16,10 @@ CREATE TYPE task_state AS ENUM ('queued', 'claimed', 'running', 'awaiting_input'
 CREATE FUNCTION is_terminal(s task_state) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 $$ SELECT s IN ('completed', 'failed', 'cancelled', 'expired', 'unavailable') $$;
 
+-- A time that a message tells in ms since 1970; null for 0, which says nothing.
+CREATE FUNCTION from_ms(ms bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT to_timestamp(nullif(ms, 0) / 1000.0) $$;
+
 -- Whether a connection in state s has ended for good. It is inlined, so the partial
 -- indexes of connections serve queries that say NOT has_ended(state).
 CREATE FUNCTION has_ended(s text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
@@ -749,6 +753,9 @@ CREATE TABLE mirrors (
     accepted_at      timestamptz,                   -- null = the spoke has not accepted it
     started_at       timestamptz,
     ended_at         timestamptz,
+    accepted_said    timestamptz,                   -- when that was by the spoke's clock, as it says: shown to people,
+    started_said     timestamptz,                   -- and nothing is decided by it
+    ended_said       timestamptz,
     updated_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT ended_is_terminal CHECK (is_terminal(state) = (ended_at IS NOT NULL))
 ) WITH (fillfactor = 60);

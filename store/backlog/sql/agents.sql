@@ -3,7 +3,7 @@
 -- name: agent_rows
 SELECT t.id::text, '', t.conn::text, c.state, t.title, t.priority, t.state, t.reason, NULL::jsonb, NULL::jsonb, t.attempt, c.peer_name, t.command::text, x.spec, x.result,
     (SELECT jsonb_build_object('reason', k.reason, 'by', coalesce(nullif(k.actor, ''), c.peer_name)) FROM kills k WHERE k.task = t.id ORDER BY k.requested_at LIMIT 1),
-    '', t.expires_at, t.created_at, t.created_at, t.started_at, t.ended_at, t.updated_at, c.peer_name
+    '', t.expires_at, t.created_at, t.updated_at, t.created_at, t.started_at, t.ended_at, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, c.peer_name
 FROM agents a JOIN tasks t ON t.id = a.id JOIN connections c ON c.id = a.conn JOIN task_bodies x ON x.task = t.id
 
 -- name: agents_newest

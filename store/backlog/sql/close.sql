@@ -5,14 +5,14 @@
 --
 -- Parameters: $1 tasks, $2 attempts, $3 epochs, $4 outcomes, $5 exits, $6 reasons,
 -- $7 whether final, $8 delays in ms, $9 and $10 the least and the longest back-off,
--- $11 the actor.
+-- $11 the actor, $12 when the attempts ended in µs since 1970, 0 where nothing says so.
 -- name: close_attempts
 -- include: ending
         AND t.state IN ('claimed', 'running', 'awaiting_input')
 -- include: closing
 SELECT n,
 -- include: moved_columns
-    , clock_timestamp() FROM moved ORDER BY n
+    , at FROM moved ORDER BY n
 
 -- close_attempts for workers of cards that are done: the task ends, and nothing but
 -- its dependents follows. It answers with the places in the list.
@@ -24,15 +24,17 @@ SELECT n FROM moved
 
 -- name: ending
 WITH f AS (
-    SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::text[], $5::jsonb[], $6::text[], $7::bool[], $8::bigint[])
-        WITH ORDINALITY AS u (task, attempt, epoch, outcome, exit, why, final, delay, n) ORDER BY task
+    SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::text[], $5::jsonb[], $6::text[], $7::bool[], $8::bigint[], $12::bigint[])
+        WITH ORDINALITY AS u (task, attempt, epoch, outcome, exit, why, final, delay, ended, n) ORDER BY task
 ), moved AS (
     UPDATE tasks t SET updated_at = clock_timestamp(), state =
 -- include: next_state
         , reason = next_reason(counts_as(f.outcome, t.max_losses), f.final, f.why, t.reason, t.retries, t.max_retries, t.max_losses, t.reclaims),
         ended_at = CASE WHEN is_terminal(
 -- include: next_state
-            ) THEN clock_timestamp() END,
+            ) THEN
+-- include: end_time
+            END,
         retries = t.retries + (counts_as(f.outcome, t.max_losses) IN ('failed', 'lost') AND
 -- include: next_state
             = 'queued')::int,
@@ -48,8 +50,16 @@ WITH f AS (
 -- name: next_state
             next_state(counts_as(f.outcome, t.max_losses), f.final, t.reason, t.retries, t.max_retries, t.max_losses, t.reclaims)
 
+-- When an attempt ended, as the record of its end says: the agent can write to that, so no time counts before the start of the attempt or after now.
+-- name: end_time
+            coalesce((SELECT e.at FROM leases l, (SELECT timestamptz 'epoch' + f.ended * interval '1 microsecond' AS at) AS e
+                WHERE f.ended > 0 AND l.task = t.id AND l.attempt = f.attempt AND e.at BETWEEN l.started_at AND clock_timestamp()), clock_timestamp())
+
 -- name: closing
-    RETURNING t.id, t.workspace, t.lane, t.phase, t.attempt, t.epoch, t.state, t.reason, t.conn, t.command, t.command_digest, t.started_at, f.n, f.outcome, f.exit
+    RETURNING t.id, t.workspace, t.lane, t.phase, t.attempt, t.epoch, t.state, t.reason, t.conn, t.command, t.command_digest, t.started_at, f.n, f.outcome, f.exit,
+        coalesce(t.ended_at,
+-- include: end_time
+        ) AS at
 ), closed AS (
     DELETE FROM leases l USING moved m WHERE l.task = m.id
     RETURNING l.task, l.attempt, l.workspace, m.lane, m.phase, l.epoch, l.type, l.owner, l.claim, l.claimed_at, l.started_at, l.reserved, l.used, m.outcome, m.exit, m.state, m.reason
