@@ -42,6 +42,7 @@ type Ended struct {
 	Reason  Reason  `json:"reason,omitempty"`
 	Exit    Exit    `json:"exit"`
 	At      int64   `json:"at"`
+	Next    int64   `json:"next,omitempty"` // ms since 1970: no attempt follows before; 0 = one may at once
 }
 
 // Killed answers a kill: how the task ended and what was reaped on the way.
@@ -156,7 +157,7 @@ func (b *Ended) Validate() error {
 	if err := checkAttempt(b.Task, b.Attempt); err != nil {
 		return err
 	}
-	for _, err := range []error{b.Exit.check(), checkTimes(b.At)} {
+	for _, err := range []error{b.Exit.check(), checkTimes(b.At, b.Next)} {
 		if err != nil {
 			return err
 		}

@@ -33,6 +33,9 @@ func (v AgentView) Sentence() string {
 		}
 		return string(v.State) + ": " + r.Summary
 	}
+	if v.Reason == commands.LinkRevoked && v.StartedAt != nil {
+		return fmt.Sprintf("%s (%s): the connection was revoked while it ran; what became of it is not known here", v.State, v.Reason)
+	}
 	if v.Reason != "" {
 		return fmt.Sprintf("%s (%s)", v.State, v.Reason)
 	}

@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"sync"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
@@ -23,6 +24,7 @@ type run struct {
 	shim   supervisor.Shim
 	found  bool               // its directory was there before it was claimed as a retry
 	since  supervisor.Instant // no later than its claim was; 0 = not known
+	seen   time.Time          // when an earlier process last knew of its agent; zero = there was none
 	agent  *supervisor.Agent  // nil until started
 	kills  chan backlog.KillRun
 	lost   chan struct{} // closed when the fence no longer holds

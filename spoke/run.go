@@ -84,6 +84,9 @@ func (s *Spoke) takeOver(ctx context.Context, r *run) {
 		if exit.Outcome == supervisor.NeverStarted && r.begun {
 			exit.Outcome, exit.Reason = supervisor.Lost, "it had started, and nothing of it is left here: was a backup restored?"
 		}
+		if exit.Outcome == supervisor.Lost && !r.seen.IsZero() {
+			exit.Reason += "; the spoke saw it last at " + r.seen.UTC().Format(time.RFC3339)
+		}
 		if !exit.StartedAt.IsZero() {
 			s.proveStart(ctx, r, nil)
 		}

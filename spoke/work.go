@@ -167,7 +167,7 @@ func (s *Spoke) reconcile(ctx, late context.Context) error {
 		}
 		taken++
 		r := &run{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, asker: o.Conn, state: commands.Claimed, begun: o.Started, bootID: o.BootID,
-			shim: supervisor.Shim{Pid: o.Shim.Pid, Start: uint64(o.Shim.Start), Cgroup: o.Shim.Cgroup}, since: supervisor.Boottime().Add(-o.Age)}
+			shim: supervisor.Shim{Pid: o.Shim.Pid, Start: uint64(o.Shim.Start), Cgroup: o.Shim.Cgroup}, since: supervisor.Boottime().Add(-o.Age), seen: o.Renewed}
 		s.live.add(r)
 		s.attempts.Go(func() { s.takeOver(late, r) })
 	}

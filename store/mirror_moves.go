@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -30,7 +31,8 @@ type fold struct {
 	final     []byte // digest of the refusal or result; nil = neither
 	accepted  bool
 	saidAt    said
-	policy    string // of the newest report that names one
+	ends      []*commands.Ended // of attempts
+	policy    string            // of the newest report that names one
 }
 
 // said is when the sender says that something happened, in ms since 1970; 0 = it
@@ -84,15 +86,14 @@ func (f *folds) add(m *Incoming) {
 		x.saidAt.started = earliest(x.saidAt.started, b.At)
 		x.set(newest, commands.Running, "", b.Attempt)
 	case *commands.Ended:
+		x.ends = append(x.ends, b)
 		x.set(newest, b.State, b.Reason, b.Attempt)
 	case *commands.RefusedBody:
 		x.decided(newest, b.Policy)
 		state, reason := refusedState(b.Code)
 		x.refusal = b
 		x.set(newest, state, reason, 0)
-		if x.result == nil {
-			x.saidAt.ended = m.Header.Iat
-		}
+		x.saidAt.ended = m.Header.Iat
 	case *commands.Result:
 		x.result = b
 		x.state, x.reason, x.attempt = b.State, b.Reason, b.Attempt
@@ -191,13 +192,13 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 	c := f.columns()
 	rows, err := tx.Query(ctx, `
 		WITH u AS (
-			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[], $17::bigint[], $18::bigint[])
-				WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, accepted_ms, ended_ms, n)
+			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[], $17::bigint[], $18::bigint[], $19::jsonb[])
+				WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, accepted_ms, ended_ms, ends, n)
 		), old AS (
 			SELECT m.task, m.final_digest AS had, is_terminal(m.state) AS over,
 				u.state <> '' AND NOT is_terminal(m.state) AND (u.seq > m.last_seq OR u.result IS NOT NULL) AS forward,
 				u.state IS DISTINCT FROM m.state::text AS news,
-				u.n, u.state, u.reason, u.seq, u.attempt, u.accepted, u.refusal, u.result, u.final, u.policy,
+				u.n, u.state, u.reason, u.seq, u.attempt, u.accepted, u.refusal, u.result, u.final, u.policy, u.ends,
 				from_ms(u.accepted_ms) AS accepted_said, from_ms(u.started) AS started_said, from_ms(u.ended_ms) AS ended_said
 			FROM u JOIN mirrors m ON m.command = u.command AND m.conn = u.conn AND encode(m.command_digest, 'hex') = u.digest
 				AND u.about IN ('', m.task::text)
@@ -213,6 +214,7 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 				refusal = CASE WHEN o.forward AND o.refusal IS NOT NULL THEN o.refusal ELSE m.refusal END,
 				refusals = CASE WHEN o.forward AND o.refusal IS NOT NULL
 					THEN m.refusals || (o.refusal - 'task' || jsonb_build_object('conn', m.conn, 'spoke', $16::text, 'at', clock_timestamp())) ELSE m.refusals END,
+				attempts = CASE WHEN o.ends IS NULL OR jsonb_array_length(m.attempts) >= 100 THEN m.attempts ELSE m.attempts || o.ends END,
 				policy = CASE WHEN o.policy <> '' AND (o.seq > m.last_seq OR m.policy = '') THEN o.policy ELSE m.policy END,
 				attempt = greatest(m.attempt, o.attempt), last_seq = greatest(m.last_seq, o.seq),
 				accepted_at = coalesce(m.accepted_at, CASE WHEN o.accepted THEN clock_timestamp() END),
@@ -227,7 +229,7 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 			WHERE forward AND news OR over AND had IS NULL AND final IS NOT NULL
 		)
 		SELECT n, task::text, coalesce(over AND had <> final, false) FROM old`,
-		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.startedAt, c.attempt, c.accepted, c.refusal, c.result, c.final, c.actor, c.task, c.policy, from.Name, c.acceptedAt, c.endedAt)
+		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.startedAt, c.attempt, c.accepted, c.refusal, c.result, c.final, c.actor, c.task, c.policy, from.Name, c.acceptedAt, c.endedAt, c.ends)
 	if err != nil {
 		return fmt.Errorf("moving mirrors: %w", err)
 	}
@@ -288,7 +290,14 @@ type foldColumns struct {
 	refusal                     []*commands.RefusedBody
 	result                      []*commands.Result
 	final                       [][]byte
+	ends                        []*endsOf // nil: none
 }
+
+// endsOf travels as one JSON value.
+type endsOf struct{ list []*commands.Ended }
+
+// MarshalJSON writes the list.
+func (e endsOf) MarshalJSON() ([]byte, error) { return json.Marshal(e.list) }
 
 func (f *folds) columns() foldColumns {
 	var c foldColumns
@@ -299,6 +308,11 @@ func (f *folds) columns() foldColumns {
 		c.state, c.reason, c.seq = append(c.state, string(x.state)), append(c.reason, string(x.reason)), append(c.seq, x.seq)
 		c.attempt, c.accepted = append(c.attempt, x.attempt), append(c.accepted, x.accepted)
 		c.acceptedAt, c.startedAt, c.endedAt = append(c.acceptedAt, x.saidAt.accepted), append(c.startedAt, x.saidAt.started), append(c.endedAt, x.saidAt.ended)
+		var ends *endsOf
+		if len(x.ends) > 0 {
+			ends = &endsOf{x.ends}
+		}
+		c.ends = append(c.ends, ends)
 		c.refusal, c.result, c.final = append(c.refusal, x.refusal), append(c.result, x.result), append(c.final, x.final)
 	}
 	return c

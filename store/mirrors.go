@@ -36,6 +36,9 @@ type Mirror struct {
 	CreatedAt time.Time       `json:"created_at"`
 	UpdatedAt time.Time       `json:"updated_at"`
 
+	// Attempts are the ends of those that another attempt follows, or may.
+	Attempts []commands.Ended `json:"attempts,omitempty"`
+
 	// When it happened by the spoke's clock, as it says, and when the hub heard of
 	// it. What no spoke tells, as the end with its connection, has the hub's time
 	// alone.
@@ -48,7 +51,7 @@ type Mirror struct {
 }
 
 const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, c.state, m.title, m.priority, m.state, m.reason, m.refusal, m.refusals, m.attempt, m.created_by,
-	m.command::text, m.spec, m.result, m.kill, m.policy, m.expires_at, m.created_at, m.updated_at,
+	m.command::text, m.spec, m.result, m.kill, m.policy, m.expires_at, m.created_at, m.updated_at, m.attempts,
 	coalesce(m.accepted_said, m.accepted_at), coalesce(m.started_said, m.started_at), coalesce(m.ended_said, m.ended_at),
 	CASE WHEN m.accepted_said IS NOT NULL THEN m.accepted_at END, CASE WHEN m.started_said IS NOT NULL THEN m.started_at END, CASE WHEN m.ended_said IS NOT NULL THEN m.ended_at END`
 

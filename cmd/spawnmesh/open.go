@@ -79,7 +79,7 @@ func (a *app) whyQueued(v hub.AgentView, conn connectionView) string {
 	case v.AcceptedAt == nil:
 		return fmt.Sprintf("it waits for %s to accept it", v.Spoke)
 	case v.Attempt > 0:
-		return "it waits for its next try"
+		return "it waits for its next try" + nextTry(v)
 	}
 	return fmt.Sprintf("it waits for a free slot on %s, which has %d", v.Spoke, conn.Slots)
 }

@@ -40,8 +40,42 @@ func TestHowAnAgentStands(t *testing.T) {
 		"it waits for input":                                                           {Mirror: store.Mirror{State: commands.AwaitingInput}},
 		"it was cancelled (" + string(commands.Operator) + ")":                         {Mirror: store.Mirror{State: commands.Cancelled, Reason: commands.Operator}},
 	}
+	lost := result(commands.Failed, "the shim ended without a record")
+	lost.Reason = commands.ExecutorDied
+	tests["it was lost: the shim ended without a record; what it had done until then stays done; order it again, and --on-loss rerun where that may be repeated"] = lost
 	for want, v := range tests {
 		require.Equal(t, want, clauseOf(v))
+	}
+	revoked := tests["the connection was revoked while it ran; what became of it is not known here"]
+	require.Contains(t, agentPairs(agentView{AgentView: revoked}),
+		[]string{"state", "unavailable (link_revoked): the connection was revoked while it ran; what became of it is not known here"})
+}
+
+// A run that was lost and repeated shows each of its attempts; of the only one the
+// number is enough.
+func TestEachAttemptIsShown(t *testing.T) {
+	t.Parallel()
+	found := time.Date(2026, 3, 1, 8, 57, 21, 0, time.Local)
+	lost := commands.Ended{Attempt: 1, Outcome: commands.Interrupted, Reason: commands.ExecutorDied, Exit: commands.Exit{Code: -1, Error: "the shim ended without a record"},
+		At: found.UnixMilli(), Next: found.Add(time.Minute).UnixMilli()}
+	failed := commands.Ended{Attempt: 2, Outcome: commands.AttemptFailed, Exit: commands.Exit{Code: 3}, At: found.UnixMilli()}
+	tests := map[string]struct {
+		mirror store.Mirror
+		lines  []string
+		next   string
+	}{
+		"not begun": {store.Mirror{State: commands.Queued}, nil, ""},
+		"only one":  {store.Mirror{State: commands.Completed, Attempt: 1}, []string{"1"}, ""},
+		"lost once": {store.Mirror{State: commands.Queued, Attempt: 1, Attempts: []commands.Ended{lost}},
+			[]string{"1  lost (executor_died), 2026-03-01 08:57:21.000: the shim ended without a record"}, ", not before 2026-03-01 08:58:21"},
+		"lost, failed and run again": {store.Mirror{State: commands.Running, Attempt: 3, Attempts: []commands.Ended{failed, lost}},
+			[]string{"1  lost (executor_died), 2026-03-01 08:57:21.000: the shim ended without a record", "2  failed, 2026-03-01 08:57:21.000: exit code 3", "3  running"}, ""},
+	}
+	for name, tt := range tests {
+		v := hub.AgentView{Mirror: tt.mirror}
+
+		require.Equal(t, tt.lines, attemptsOf(agentView{AgentView: v}), name)
+		require.Equal(t, tt.next, nextTry(v), name)
 	}
 }
 

@@ -148,8 +148,8 @@ func agentPairs(v agentView) pairs {
 	if v.ExitCode != nil {
 		list.add("exit code", strconv.Itoa(*v.ExitCode))
 	}
-	if v.Attempt > 0 {
-		list.add("attempt", strconv.Itoa(v.Attempt))
+	for _, line := range attemptsOf(v) {
+		list.add("attempt", line)
 	}
 	if r := retriesOf(v.Spec); r != "" {
 		list.add("retries", r)

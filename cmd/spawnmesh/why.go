@@ -80,8 +80,11 @@ func clauseOf(v hub.AgentView) string {
 	if v.Refusal != nil {
 		return "it " + v.Sentence()
 	}
-	if v.State == commands.Unavailable && v.Reason == commands.LinkRevoked && v.StartedAt != nil {
-		return "the connection was revoked while it ran; what became of it is not known here"
+	if _, unknown, found := strings.Cut(v.Sentence(), "("+string(commands.LinkRevoked)+"): "); found {
+		return unknown
+	}
+	if v.State == commands.Failed && v.Reason == commands.ExecutorDied {
+		return "it was lost: " + strings.TrimPrefix(v.Sentence(), string(v.State)+": ") + "; what it had done until then stays done; order it again, and --on-loss rerun where that may be repeated"
 	}
 	clause, known := clauses[v.State]
 	if !known {

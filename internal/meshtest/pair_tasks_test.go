@@ -48,10 +48,17 @@ func TestFailureIsRetriedUntilItsRetriesAreSpent(t *testing.T) {
 	p.end(t, c.Fence, commands.AttemptFailed)
 	p.toHub(t)
 	require.Equal(t, commands.Queued, p.Mirror(t, task).State)
+	here, err := p.backlog.Agent(t.Context(), task)
+	require.NoError(t, err)
+	first := p.Mirror(t, task).Attempts
+	require.Len(t, first, 1, "the hub knows of the attempt that failed, and until when the next one waits")
+	require.Equal(t, commands.AttemptFailed, first[0].Outcome)
+	require.Greater(t, first[0].Next, first[0].At)
+	require.Equal(t, []int64{first[0].Next}, []int64{here.Attempts[0].Next}, "as its host does")
 	require.Empty(t, p.claim(t, 1), "it waits for its back-off")
 	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM due`))
 	require.NoError(t, p.Spoke.Exec(`UPDATE due SET at = clock_timestamp()`))
-	_, err := p.backlog.Sweep(t.Context(), time.Second)
+	_, err = p.backlog.Sweep(t.Context(), time.Second)
 	require.NoError(t, err)
 	c = p.claim(t, 1)[0]
 	p.start(t, c)
@@ -62,6 +69,11 @@ func TestFailureIsRetriedUntilItsRetriesAreSpent(t *testing.T) {
 	require.Equal(t, commands.Failed, m.State)
 	require.Equal(t, commands.RetriesExhausted, m.Reason)
 	require.Equal(t, 2, m.Attempt)
+	require.Equal(t, first, m.Attempts)
+	here, err = p.backlog.Agent(t.Context(), task)
+	require.NoError(t, err)
+	require.Len(t, here.Attempts, 1)
+	require.Zero(t, here.Attempts[0].Next, "it has ended")
 }
 
 // ripen ends the waits of tasks that are to be claimed again.

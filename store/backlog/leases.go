@@ -42,6 +42,7 @@ type OpenAttempt struct {
 	BootID  string
 	Shim    Shim
 	Age     time.Duration // since the claim
+	Renewed time.Time     // the last time that its lease was
 	Asked   Asked
 	Conn    string // who asked for it; "" = this instance
 	Spec    commands.Spawn
@@ -58,7 +59,7 @@ func (b *Backlog) OpenAttempts(ctx context.Context, owner string) (list []OpenAt
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (OpenAttempt, error) {
 			var a OpenAttempt
 			var spec []byte
-			if err := row.Scan(&a.Fence.Task, &a.Fence.Attempt, &a.Fence.Epoch, &a.Owner, &a.Started, &a.BootID, &a.Shim.Pid, &a.Shim.Start, &a.Shim.Cgroup, &a.Age, &a.Asked.Command, &a.Asked.Digest, &a.Conn, &spec); err != nil {
+			if err := row.Scan(&a.Fence.Task, &a.Fence.Attempt, &a.Fence.Epoch, &a.Owner, &a.Started, &a.BootID, &a.Shim.Pid, &a.Shim.Start, &a.Shim.Cgroup, &a.Age, &a.Renewed, &a.Asked.Command, &a.Asked.Digest, &a.Conn, &spec); err != nil {
 				return a, err
 			}
 			return a, json.Unmarshal(spec, &a.Spec)

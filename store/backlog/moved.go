@@ -32,6 +32,7 @@ type Moved struct {
 	Epoch   int64
 	Started int64   // of the first start, in milliseconds of Unix time; 0 = never
 	At      int64   // of the fact, in milliseconds of Unix time
+	Next    int64   // no attempt follows before, in milliseconds of Unix time; 0 = one may at once, or none does
 	Start   *Start  // the proof of a start; nil when it is something else
 	End     *End    // the evidence of the attempt that ended; nil without any
 	Kills   []Asked // who of Conn asked for its end and was not told yet
@@ -126,9 +127,9 @@ func (b *Backlog) findKills(ctx context.Context, tx *store.Tx, facts []Moved) er
 func scanMoved(row pgx.CollectableRow) (Moved, error) {
 	var m Moved
 	var digest []byte
-	var started, at *time.Time
-	err := row.Scan(&m.n, &m.Task, &m.State, &m.Reason, &m.Attempt, &m.Conn, &m.Asked.Command, &digest, &m.Epoch, &m.killed, &m.killer, &started, &at)
-	m.Asked.Digest, m.Started, m.At = hex.EncodeToString(digest), millis(started), millis(at)
+	var started, next, at *time.Time
+	err := row.Scan(&m.n, &m.Task, &m.State, &m.Reason, &m.Attempt, &m.Conn, &m.Asked.Command, &digest, &m.Epoch, &m.killed, &m.killer, &started, &next, &at)
+	m.Asked.Digest, m.Started, m.Next, m.At = hex.EncodeToString(digest), millis(started), millis(next), millis(at)
 	return m, err
 }
 

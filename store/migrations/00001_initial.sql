@@ -417,6 +417,7 @@ CREATE TABLE leases (
     claim       uuid NOT NULL,            -- the claim batch: a claimer whose commit's answer was lost finds its tasks by it
     claimed_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     started_at  timestamptz,
+    renewed_at  timestamptz NOT NULL DEFAULT clock_timestamp(),   -- its worker was heard last
     until       timestamptz NOT NULL,
     sweep_at    timestamptz NOT NULL,     -- a sweep looks at it then: not after until, and earlier when it was renewed, so that a renewal changes no index
     reserved    jsonb,                    -- budget to millionths
@@ -745,6 +746,7 @@ CREATE TABLE mirrors (
     spec             jsonb NOT NULL,
     result           jsonb,
     final_digest     bytea,                         -- of the result or refusal that ended it, or that was the first to come after its end
+    attempts         jsonb NOT NULL DEFAULT '[]',   -- ends of those that another one follows, as the spoke tells them; about 100
     policy           text NOT NULL DEFAULT '',      -- version of the spoke's policy that decided last, as it says
     kill             jsonb,                         -- the last one that was ordered: why, by whom, when
     kill_expires_at  timestamptz,                   -- the spoke refuses it after this

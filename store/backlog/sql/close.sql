@@ -56,7 +56,7 @@ WITH f AS (
                 WHERE f.ended > 0 AND l.task = t.id AND l.attempt = f.attempt AND e.at BETWEEN l.started_at AND clock_timestamp()), clock_timestamp())
 
 -- name: closing
-    RETURNING t.id, t.workspace, t.lane, t.phase, t.attempt, t.epoch, t.state, t.reason, t.conn, t.command, t.command_digest, t.started_at, f.n, f.outcome, f.exit,
+    RETURNING t.id, t.workspace, t.lane, t.phase, t.attempt, t.epoch, t.state, t.reason, t.conn, t.command, t.command_digest, t.started_at, t.not_before, f.n, f.outcome, f.exit,
         coalesce(t.ended_at,
 -- include: end_time
         ) AS at
@@ -104,7 +104,7 @@ ended AS (
     id::text, state, reason, attempt, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest, epoch,
     is_kill(reason),
     CASE WHEN reason = 'operator' THEN (SELECT format('(%s): %s', k.actor, k.reason) FROM kills k WHERE k.task = id AND k.actor <> '' ORDER BY k.requested_at LIMIT 1) END,
-    started_at
+    started_at, CASE WHEN state = 'queued' THEN not_before END
 
 -- name: ended_tasks
 SELECT 1,

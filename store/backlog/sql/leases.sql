@@ -4,13 +4,13 @@ SELECT secret, $2 <= clock_timestamp(),
 FROM grant_keys WHERE kid = $1 AND verifies_until > clock_timestamp()
 
 -- name: renew_leases
-UPDATE leases l SET until = n.until, sweep_at = least(l.sweep_at, n.until)
+UPDATE leases l SET until = n.until, sweep_at = least(l.sweep_at, n.until), renewed_at = clock_timestamp()
 FROM (SELECT * FROM unnest($1::uuid[], $2::bigint[]) AS u (task, epoch) ORDER BY task) AS f, (SELECT clock_timestamp() + $3::interval AS until) AS n
 WHERE l.task = f.task AND l.epoch = f.epoch
 RETURNING l.task::text, l.attempt, l.epoch
 
 -- name: renew_lease
-UPDATE leases l SET until = n.until, sweep_at = least(l.sweep_at, n.until) FROM (SELECT clock_timestamp() + $4::interval AS until) AS n
+UPDATE leases l SET until = n.until, sweep_at = least(l.sweep_at, n.until), renewed_at = clock_timestamp() FROM (SELECT clock_timestamp() + $4::interval AS until) AS n
 WHERE l.task = $1 AND l.attempt = $2 AND l.epoch = $3 RETURNING l.until
 
 -- Leases that were renewed since are looked at again when they would run out now.
@@ -29,7 +29,7 @@ WHERE l.sweep_at <= statement_timestamp() AND l.until <= statement_timestamp() A
 SELECT task::text, attempt, epoch FROM leases WHERE task = ANY ($1::uuid[]) AND until <= clock_timestamp() ORDER BY task FOR UPDATE
 
 -- name: open_attempts
-SELECT l.task::text, l.attempt, t.epoch, l.owner, l.started_at IS NOT NULL, coalesce(s.boot_id, ''), coalesce(s.shim_pid, 0), coalesce(s.shim_start, 0), coalesce(s.cgroup, ''), clock_timestamp() - l.claimed_at,
+SELECT l.task::text, l.attempt, t.epoch, l.owner, l.started_at IS NOT NULL, coalesce(s.boot_id, ''), coalesce(s.shim_pid, 0), coalesce(s.shim_start, 0), coalesce(s.cgroup, ''), clock_timestamp() - l.claimed_at, l.renewed_at,
     coalesce(t.command::text, ''), coalesce(encode(t.command_digest, 'hex'), ''), coalesce(t.conn::text, ''), b.spec
 FROM leases l JOIN tasks t ON t.id = l.task JOIN task_bodies b ON b.task = l.task
 LEFT JOIN sessions s ON s.task = l.task AND s.attempt = l.attempt

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+)
+
+// outcomes say how an attempt ended that another one follows.
+var outcomes = map[commands.Outcome]string{
+	commands.Succeeded:     "completed",
+	commands.AttemptFailed: "failed",
+	commands.TimedOut:      "timed out",
+	commands.AttemptKilled: "killed",
+	commands.Interrupted:   "lost",
+	commands.Released:      "could not be started yet",
+	commands.CouldNotStart: "could not be started",
+}
+
+// attemptsOf says how each attempt of an agent ended, and how the last one stands;
+// of the only one its number is enough.
+func attemptsOf(v agentView) (lines []string) {
+	ends := slices.Clone(v.Attempts)
+	slices.SortStableFunc(ends, func(a, b commands.Ended) int { return cmp.Compare(a.Attempt, b.Attempt) })
+	last := 0
+	for _, e := range ends {
+		lines, last = append(lines, attemptLine(e)), e.Attempt
+	}
+	switch {
+	case len(lines) > 0 && v.Attempt > last:
+		lines = append(lines, fmt.Sprintf("%d  %s", v.Attempt, v.Sentence()))
+	case len(lines) == 0 && v.Attempt > 0:
+		lines = append(lines, strconv.Itoa(v.Attempt))
+	}
+	return lines
+}
+
+func attemptLine(e commands.Ended) string {
+	line := fmt.Sprintf("%d  %s", e.Attempt, cmp.Or(outcomes[e.Outcome], string(e.Outcome)))
+	if e.Reason != "" {
+		line += fmt.Sprintf(" (%s)", e.Reason)
+	}
+	if at := time.UnixMilli(e.At); e.At > 0 {
+		line += ", " + stamp(&at, nil)
+	}
+	if r := (&commands.Result{Exit: e.Exit}).Sentence(); r != "" {
+		line += ": " + r
+	}
+	return line
+}
+
+// nextTry says until when the next attempt waits, "" when that is not known.
+func nextTry(v hub.AgentView) string {
+	for _, e := range v.Attempts {
+		if e.Attempt == v.Attempt && e.Next > 0 {
+			return ", not before " + time.UnixMilli(e.Next).Local().Format(time.DateTime)
+		}
+	}
+	return ""
+}
