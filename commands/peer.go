@@ -108,6 +108,7 @@ type Heartbeat struct {
 	Queued       int            `json:"queued"`
 	Capabilities []string       `json:"capabilities,omitempty"`
 	KillLevel    string         `json:"kill_level"`
+	LeaseMS      int64          `json:"lease_ms,omitempty"` // how long agents go on without their spoke; 0 = it does not say
 	Version      string         `json:"version"`
 	Agents       []AgentBeat    `json:"agents,omitempty"`
 }
@@ -248,6 +249,9 @@ func (b *Heartbeat) Validate() error {
 	}
 	if len(b.Agents) > MaxBeatAgents {
 		return Refuse(Validation, "a heartbeat describes %d agents, limit %d", len(b.Agents), MaxBeatAgents)
+	}
+	if b.LeaseMS < 0 || b.LeaseMS > lastTime {
+		return Refuse(Validation, "a lease of %d ms is outside 0..%d", b.LeaseMS, int64(lastTime))
 	}
 	for _, n := range []int{b.Slots, b.Running, b.Queued} {
 		if n < 0 || n > maxCount {

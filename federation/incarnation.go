@@ -50,9 +50,14 @@ func (b *Board) beginIncarnation(ctx context.Context) error {
 	}
 	b.restored, err = b.DB.BeginIncarnation(ctx, found, next)
 	if err == nil && b.restored {
-		b.Log.WarnContext(ctx, "the database is not as the data directory left it: it was restored from a backup; what was suspended, invited or granted since is undone: spawnmesh connections list")
+		b.Log.WarnContext(ctx, "the database is not as the data directory left it: it was restored from a backup; what was suspended, invited or granted since is undone", "next", b.line("connections", "list"))
 	}
 	return err
+}
+
+// line is a command line for this instance, as it can be pasted.
+func (b *Board) line(words ...string) string {
+	return commands.ShellLine(append([]string{"spawnmesh", "--data-dir", b.Dir}, words...))
 }
 
 // mark writes a file of the data directory anew. A crash may leave the old one.

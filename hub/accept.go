@@ -49,7 +49,7 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 		life = time.Duration(r.ExpiresInMS) * time.Millisecond
 	}
 	if life < time.Second || life > MaxLife {
-		return SpawnAnswer{}, commands.Refuse(commands.Validation, "an order may be started for 1s to 7 days, not %s", life)
+		return SpawnAnswer{}, commands.Refuse(commands.Validation, "an order may be started for 1s to 7d, not %s", commands.Lasting(life))
 	}
 	if len(r.IdempotencyKey) > 256 {
 		return SpawnAnswer{}, commands.Refuse(commands.Validation, "the idempotency key is longer than 256 bytes")

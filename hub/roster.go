@@ -34,11 +34,12 @@ type SpokeView struct {
 	Capabilities []string                `json:"capabilities,omitempty"`
 	KillLevel    string                  `json:"kill_level,omitempty"`
 	Version      string                  `json:"version,omitempty"`
-	Limited      bool                    `json:"limited,omitempty"` // it sends more than it may
-	Differs      string                  `json:"differs,omitempty"` // why nothing is relayed: one side was restored from a backup
-	Says         commands.ConnectionView `json:"peer_says"`         // what the spoke says about the connection
-	Unconfirmed  int                     `json:"unconfirmed"`       // messages to it that its database has not confirmed
-	Queues       []federation.Waiting    `json:"queues,omitempty"`  // what has come from it and waits to be taken
+	LeaseMS      int64                   `json:"lease_ms,omitempty"` // how long its agents go on without it, as it says
+	Limited      bool                    `json:"limited,omitempty"`  // it sends more than it may
+	Differs      string                  `json:"differs,omitempty"`  // why nothing is relayed: one side was restored from a backup
+	Says         commands.ConnectionView `json:"peer_says"`          // what the spoke says about the connection
+	Unconfirmed  int                     `json:"unconfirmed"`        // messages to it that its database has not confirmed
+	Queues       []federation.Waiting    `json:"queues,omitempty"`   // what has come from it and waits to be taken
 }
 
 // A Settlement is what came of comparing the histories of a connection by hand.
@@ -72,7 +73,7 @@ func ViewOf(s federation.Status) SpokeView {
 	v.Says, _ = s.PeerSays()
 	v.Liveness, v.LastSeen = liveness(time.Since(b.At), b.Body.IntervalMS), &b.At
 	v.Slots, v.Queued, v.Running = b.Body.Slots, b.Body.Queued, b.Body.Running
-	v.Capabilities, v.KillLevel, v.Version = b.Body.Capabilities, b.Body.KillLevel, b.Body.Version
+	v.Capabilities, v.KillLevel, v.Version, v.LeaseMS = b.Body.Capabilities, b.Body.KillLevel, b.Body.Version, b.Body.LeaseMS
 	if off := b.Offset.Abs(); off > 2*time.Second {
 		v.ClockOffset = b.Offset.Round(time.Second).String()
 	}

@@ -162,7 +162,7 @@ func (s *Spoke) Close(ctx context.Context) {
 // this spoke is with all hubs together, and which agents are its own.
 func (s *Spoke) load(conn string) commands.Heartbeat {
 	return commands.Heartbeat{Slots: s.Slots, Running: s.live.count(), Queued: int(s.queued.Load()), Capabilities: s.Policy.Now().Capabilities,
-		KillLevel: s.level, Agents: s.live.beats(conn)}
+		KillLevel: s.level, LeaseMS: s.Lease.Milliseconds(), Agents: s.live.beats(conn)}
 }
 
 // endWork ends, in the transaction that ends a connection, what its peer asked

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/demo"
 )
 
@@ -17,7 +18,7 @@ processes. Everything is in a temporary directory and ends with the demo.
 It stays up until interrupted, and ends with exit code 0; with --once it ends after
 the tour, with exit code 0 only if every step held.`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			tour := demo.Tour{Out: a.out, Once: once, Quote: shellLine, Show: a.printMirrors}
+			tour := demo.Tour{Out: a.out, Once: once, Quote: commands.ShellLine, Show: a.printMirrors}
 			return tour.Run(c.Context())
 		},
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // Make is told that the build is done, and runs the program under test.
@@ -77,9 +79,9 @@ func TestShellLineIsReadBackByAShell(t *testing.T) {
 	t.Parallel()
 	words := []string{"plain", "", "two words", `$HOME "q"`, "it's", "*", "~", "größer", `back\slash`, "a;b&c"}
 
-	out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf '%s\\n' "+shellLine(words)).Output()
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf '%s\\n' "+commands.ShellLine(words)).Output()
 
 	require.NoError(t, err)
 	require.Equal(t, strings.Join(words, "\n")+"\n", string(out))
-	require.Equal(t, `"\x1b[2J"`, shellLine([]string{"\x1b[2J"}), "what moves the cursor is shown, not printed")
+	require.Equal(t, `"\x1b[2J"`, commands.ShellLine([]string{"\x1b[2J"}), "what moves the cursor is shown, not printed")
 }

@@ -23,6 +23,9 @@ import (
 // place where such things belong.
 func (a *app) dir() (string, error) {
 	for _, d := range []string{a.dataDir, a.getenv("SPAWNMESH_DATA_DIR")} {
+		if info, err := os.Stat(d); err == nil && !info.IsDir() {
+			return "", misuse("%s is a file, and an instance lives in a directory", d).Hinting("name its data directory with --data-dir")
+		}
 		if d != "" {
 			return filepath.Abs(d)
 		}
@@ -45,7 +48,7 @@ func (a *app) self() string {
 	if a.dataDir == "" {
 		return "spawnmesh"
 	}
-	return shellLine([]string{"spawnmesh", "--data-dir", a.dataDir})
+	return commands.ShellLine([]string{"spawnmesh", "--data-dir", a.dataDir})
 }
 
 // line is a command line for the same instance, and where it is about the backlog
@@ -54,7 +57,7 @@ func (a *app) line(words ...string) string {
 	if a.workspace != "" && a.workspace != backlog.MainWorkspace && slices.Contains([]string{"backlog", "budget", "quota", "lane", "freeze", "unfreeze"}, words[0]) {
 		words = append(slices.Clip(words), "--workspace", a.workspace)
 	}
-	return a.self() + " " + shellLine(words)
+	return a.self() + " " + commands.ShellLine(words)
 }
 
 // logger writes what is at least as grave as level to standard error. A person

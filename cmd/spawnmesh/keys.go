@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,14 +90,38 @@ func (a *app) changeKey(ctx context.Context, change store.KeyChange) error {
 		return a.printKeys(v)
 	}
 	fmt.Fprintf(a.out, "the new signing key is %s\n", v.Signing[0].ID)
-	if len(v.Waiting) > 0 {
-		fmt.Fprintf(a.err, "not confirmed yet by: %s; they are told when they are linked. See: %s keys list\n", strings.Join(v.Waiting, ", "), a.self())
+	if len(v.Waiting) == 0 {
+		return nil
+	}
+	var conns []connectionView
+	if err := client.Do(ctx, "GET", "/v1/connections", nil, &conns); err != nil {
+		return err
+	}
+	for _, line := range a.unconfirmed(v.Waiting, conns) {
+		fmt.Fprintln(a.err, printable(line))
 	}
 	return nil
 }
 
+// unconfirmed says of the peers that have not confirmed the new key which are told
+// when they are linked, and which have ended the key that tells them.
+func (a *app) unconfirmed(waiting []string, conns []connectionView) (lines []string) {
+	waiting = slices.Clone(waiting)
+	for _, c := range conns {
+		at := slices.Index(waiting, c.Name)
+		if r := c.Says.Refuses; r != nil && at >= 0 && !c.State.Ended() {
+			waiting = slices.Delete(waiting, at, at+1)
+			lines = append(lines, fmt.Sprintf("%s refuses the key that tells it: %s", c.Name, a.revokeRefused(r)))
+		}
+	}
+	if len(waiting) > 0 {
+		lines = append(lines, fmt.Sprintf("not confirmed yet by: %s; they are told when they are linked; see: %s", strings.Join(waiting, ", "), a.line("keys", "list")))
+	}
+	return lines
+}
+
 func (a *app) printKeys(v store.KeysView) error {
-	t := table{head: []string{"OF", "USE", "STATE", "SINCE", "KEY", "SIGNS FOR"}, wide: []string{"ENDED", "VERIFIES UNTIL", "ID"}}
+	t := table{head: []string{"OF", "USE", "STATE", "SINCE", "KEY", "SIGNS FOR"}, wide: []string{"ENDED", "VERIFIES UNTIL", "ID"}, drops: []string{"SINCE", "USE"}}
 	add := func(of, use, state string, since *time.Time, id signing.KeyID, peers []string, ended, until *time.Time) {
 		when := func(t *time.Time) string {
 			if t == nil {

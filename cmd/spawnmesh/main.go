@@ -87,8 +87,13 @@ $XDG_STATE_HOME/spawnmesh (~/.local/state/spawnmesh; for root /var/lib/spawnmesh
 
 Try it:  spawnmesh demo`,
 		SilenceUsage: true, SilenceErrors: true,
-		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
-		PersistentPreRunE: func(*cobra.Command, []string) error { return a.checkOutput() },
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("data-dir") && a.dataDir == "" {
+				return misuse("--data-dir is empty").Hinting("name a directory; is the variable that should hold it set?")
+			}
+			return a.checkOutput()
+		},
 	}
 	root.SetOut(a.out)
 	root.SetErr(a.err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // openOnHub says of an agent that has not ended what it waits for, or that it
@@ -28,11 +30,14 @@ func (a *app) openOnHub(ctx context.Context, c *control.Client, v hub.AgentView)
 
 // whyRunning says how an agent stands that has started, as far as its hub knows,
 // and what to do where that is old. To revoke is final and ends the agent, so it
-// is named only after a silence longer than the default lease: the hub does not know
-// the lease of a spoke that has another.
+// is named only after a silence longer than the lease that the spoke has told, or the
+// default where it has told none.
 func (a *app) whyRunning(v hub.AgentView, conn connectionView) string {
 	said := clauseOf(v)
 	if conn.State == store.Active && conn.Linked && (conn.Liveness == "alive" || conn.Liveness == "late") {
+		if conn.Says.State == string(store.Suspended) {
+			said += fmt.Sprintf("; %s has suspended the connection and starts nothing more: %s", v.Spoke, conn.Says.Reason)
+		}
 		return said
 	}
 	said += ", as " + v.Spoke + " last said"
@@ -51,7 +56,7 @@ func (a *app) whyRunning(v hub.AgentView, conn connectionView) string {
 			said, suspension(conn), a.line("connections", "resume", v.Spoke))
 	case conn.State != store.Active:
 		return fmt.Sprintf("%s; the connection is %s", said, conn.State)
-	case conn.Liveness == "dead" && silent > spoke.DefaultLease:
+	case conn.Liveness == "dead" && silent > cmp.Or(time.Duration(conn.LeaseMS)*time.Millisecond, spoke.DefaultLease):
 		return fmt.Sprintf("%s; %s; when the host is back, it says what became of the agent; only if the host is gone for good: %s",
 			said, link, a.line("connections", "revoke", v.Spoke, "--reason", "WHY"))
 	}
@@ -82,6 +87,25 @@ func (a *app) whyQueued(v hub.AgentView, conn connectionView) string {
 		return "it waits for its next try" + nextTry(v)
 	}
 	return fmt.Sprintf("it waits for a free slot on %s, which has %d", v.Spoke, conn.Slots)
+}
+
+// whyHere says how an agent stands that runs, or ran, on this host, in the words of
+// its spoke; "" where it waits, which has reasons.
+func whyHere(v agentView, w backlog.Why, runs bool) string {
+	until := w.Task.LeaseUntil
+	switch {
+	case v.State.Terminal() && v.ConnState.Ended():
+		return fmt.Sprintf("%s; the connection with %s is %s", clauseOf(v.AgentView), v.Hub, v.ConnState)
+	case v.State.Terminal():
+		return clauseOf(v.AgentView)
+	case until == nil:
+		return ""
+	case runs:
+		return fmt.Sprintf("%s here, as attempt %d", clauseOf(v.AgentView), v.Attempt)
+	case time.Now().Before(*until):
+		return fmt.Sprintf("it was running here as attempt %d, and no spoke runs: one that is started before %s goes on with it", v.Attempt, clock(until))
+	}
+	return fmt.Sprintf("it was running here as attempt %d until no spoke ran any more; its lease ended at %s, and its shim has ended it then", v.Attempt, clock(until))
 }
 
 // statusOnHost says what else the host of an open agent may want to know.

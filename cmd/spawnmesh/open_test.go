@@ -12,6 +12,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // An agent whose host is gone is running as far as its hub knows. What the hub
@@ -48,6 +49,9 @@ func TestWhatIsSaidOfARunningAgent(t *testing.T) {
 			return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: state, By: "uid:7", Reason: "holiday"}, Linked: linked, Liveness: liveness, LastSeen: &seen}}
 		}
 	}
+	with := func(change func(*connectionView), conn func() connectionView) func() connectionView {
+		return func() connectionView { c := conn(); change(&c); return c }
+	}
 	for name, test := range map[string]struct {
 		conn func() connectionView
 		want string
@@ -56,6 +60,8 @@ func TestWhatIsSaidOfARunningAgent(t *testing.T) {
 		"down for a moment":             {conn(store.Active, false, "alive", 11*time.Second), "it is running, as attic last said N ago; the link is down; it may come back by itself, and the agent may go on meanwhile"},
 		"down for less than a lease":    {conn(store.Active, false, "dead", 50*time.Second), "it is running, as attic last said N ago; the link is down; it may come back by itself, and the agent may go on meanwhile"},
 		"linked and silent":             {conn(store.Active, true, "stale", 40*time.Second), "it is running, as attic last said N ago; the link is up and nothing is heard over it; it may come back by itself, and the agent may go on meanwhile"},
+		"silent within its lease":       {with(func(c *connectionView) { c.LeaseMS = 600_000 }, conn(store.Active, false, "dead", 80*time.Second)), "it is running, as attic last said N ago; the link is down; it may come back by itself, and the agent may go on meanwhile"},
+		"suspended by its spoke":        {with(func(c *connectionView) { c.Says = commands.ConnectionView{State: "suspended", Reason: "lunch"} }, conn(store.Active, true, "alive", 0)), "it is running; attic has suspended the connection and starts nothing more: lunch"},
 		"suspended for a moment":        {conn(store.Suspended, false, "alive", 5*time.Second), "it is running, as attic last said N ago; the connection is suspended by uid:7: holiday; the agent may go on, and what became of it is told after: spawnmesh connections resume attic"},
 		"suspended for longer":          {conn(store.Suspended, false, "dead", 80*time.Second), "it is running, as attic last said N ago; the connection is suspended by uid:7: holiday; the agent may go on, and what became of it is told after: spawnmesh connections resume attic"},
 		"silent for longer than leases": {conn(store.Active, false, "dead", 80*time.Second), "it is running, as attic last said N ago; the link is down; when the host is back, it says what became of the agent; only if the host is gone for good: spawnmesh connections revoke attic --reason WHY"},
@@ -66,6 +72,35 @@ func TestWhatIsSaidOfARunningAgent(t *testing.T) {
 			said := (&app{}).whyRunning(v, test.conn())
 
 			require.Equal(t, test.want, regexp.MustCompile(`\d+s ago`).ReplaceAllString(said, "N ago"))
+		})
+	}
+}
+
+// The host of an agent reads how it stands here, not how a backlog would say it.
+func TestHowAnAgentStandsOnItsHost(t *testing.T) {
+	t.Parallel()
+	at := func(d time.Duration) *time.Time { u := time.Now().Add(d); return &u }
+	for name, test := range map[string]struct {
+		state commands.State
+		conn  store.ConnState
+		until *time.Time
+		runs  bool
+		want  string
+	}{
+		"it waits":                      {commands.Queued, store.Active, nil, true, `^$`},
+		"it runs":                       {commands.Running, store.Active, at(time.Minute), true, `^it is running here, as attempt 2$`},
+		"its spoke is away":             {commands.Running, store.Active, at(time.Minute), false, `^it was running here as attempt 2, and no spoke runs: one that is started before \S+ \S+ goes on with it$`},
+		"its spoke is away too long":    {commands.Running, store.Active, at(-time.Minute), false, `^it was running here as attempt 2 until no spoke ran any more; its lease ended at \S+ \S+, and its shim has ended it then$`},
+		"it has ended":                  {commands.Completed, store.Active, nil, true, `^it has completed$`},
+		"it was ended by its hub's end": {commands.Cancelled, store.Revoked, nil, true, `^it was cancelled; the connection with lab is revoked$`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := agentView{AgentView: hub.AgentView{Mirror: store.Mirror{State: test.state, ConnState: test.conn, Attempt: 2}}, Hub: "lab"}
+
+			said := whyHere(v, backlog.Why{Task: backlog.Task{LeaseUntil: test.until}}, test.runs)
+
+			require.Regexp(t, test.want, said)
 		})
 	}
 }

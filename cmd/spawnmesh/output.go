@@ -3,15 +3,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
-
-	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 func (a *app) checkOutput() error {
@@ -31,24 +25,6 @@ func (a *app) wantsJSON() bool { return a.json || a.output == "json" || a.output
 // forPeople reports whether a person reads what we print.
 func (a *app) forPeople() bool { return a.output == "table" || a.output == "wide" }
 
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
-
-// shellLine writes words as a POSIX shell takes them. A word that does not print on one line is shown escaped instead.
-func shellLine(words []string) string {
-	quoted := make([]string, len(words))
-	for i, w := range words {
-		switch {
-		case plainWord.MatchString(w):
-			quoted[i] = w
-		case strings.ContainsFunc(w, func(r rune) bool { return !unicode.IsPrint(r) }):
-			quoted[i] = strconv.Quote(w)
-		default:
-			quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(quoted, " ")
-}
-
 // A table is what a listing shows: one row per thing, the wide columns only
 // with -o wide.
 type table struct {
@@ -57,6 +33,8 @@ type table struct {
 	names      []string   // what -o name prints, one per row
 	empty      string     // what is said instead of an empty table
 	yields     string     // heading of the column that is cut first where a terminal is too narrow; "": the last
+	least      int        // cells of it that stay; 0: those of the longest state
+	drops      []string   // headings of columns that are left out before that, in this order
 	whole      bool       // no row is cut: a terminal breaks its lines
 }
 
@@ -94,36 +72,9 @@ func (a *app) print(v any, list []any, t table) error {
 	limit := 0
 	if a.output != "wide" && !t.whole {
 		limit = columnsOf(a.out)
-		narrow(rows, slices.Index(columns, t.yields), limit)
+		rows = t.fit(rows, limit)
 	}
 	return a.align(rows, limit)
-}
-
-// leastYield is how many characters of a column stay that is cut first: those of
-// the longest state.
-const leastYield = len(commands.Unavailable)
-
-// narrow cuts the cells of one column as far as rows are too wide for limit.
-func narrow(rows [][]string, column, limit int) {
-	if column < 0 || limit <= 0 {
-		return
-	}
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	over := 2*(len(widths)-1) - limit
-	for _, w := range widths {
-		over += w
-	}
-	if over <= 0 {
-		return
-	}
-	for _, row := range rows {
-		row[column] = shorten(row[column], max(widths[column]-over, leastYield))
-	}
 }
 
 // printList is print for a list, which in JSON is never null.
@@ -135,13 +86,13 @@ func printList[T any](a *app, list []T, t table) error {
 }
 
 // align writes rows with their columns under each other, each cut to limit
-// characters where that is not 0.
+// cells where that is not 0.
 func (a *app) align(rows [][]string, limit int) error {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
 			row[i] = printable(strings.NewReplacer("\n", " ", "\t", " ").Replace(cell))
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+			widths[i] = max(widths[i], cells(row[i]))
 		}
 	}
 	for _, row := range rows {
@@ -149,7 +100,7 @@ func (a *app) align(rows [][]string, limit int) error {
 		for i, cell := range row {
 			line.WriteString(cell)
 			if i < len(row)-1 {
-				line.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
+				line.WriteString(strings.Repeat(" ", widths[i]-cells(cell)+2))
 			}
 		}
 		if _, err := fmt.Fprintln(a.out, shorten(strings.TrimRight(line.String(), " "), limit)); err != nil {
@@ -157,14 +108,6 @@ func (a *app) align(rows [][]string, limit int) error {
 		}
 	}
 	return nil
-}
-
-// shorten cuts s to limit characters; 0 means no limit.
-func shorten(s string, limit int) string {
-	if limit <= 0 || utf8.RuneCountInString(s) <= limit {
-		return s
-	}
-	return string([]rune(s)[:limit-1]) + "…"
 }
 
 func (a *app) printJSON(v any) error {

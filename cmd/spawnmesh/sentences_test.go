@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -157,41 +158,84 @@ func TestAPeerThatRefusesOurKeyIsSeenInTheList(t *testing.T) {
 // What doctor says to do is not cut off at the edge of a terminal.
 func TestAWholeTableOnANarrowTerminal(t *testing.T) {
 	t.Parallel()
-	keyboard, screen := aTerminal(t, 40)
 	problem := strings.Repeat("wrong ", 20) + "run: this"
 
-	require.NoError(t, (&app{out: screen, output: "table"}).print(nil, nil, table{head: []string{"CHECK", "RESULT"}, rows: [][]string{{"key", problem}}, whole: true}))
+	lines := shownOn(t, 40, 2, func(screen *os.File) error {
+		return (&app{out: screen, output: "table"}).print(nil, nil, table{head: []string{"CHECK", "RESULT"}, rows: [][]string{{"key", problem}}, whole: true})
+	})
 
-	got, text := make([]byte, 4096), ""
-	for strings.Count(text, "\n") < 2 {
-		n, err := keyboard.Read(got)
-		require.NoError(t, err)
-		text += string(got[:n])
-	}
-	require.Contains(t, text, problem)
+	require.Contains(t, lines[1], problem)
 }
 
 // On a narrow terminal the state gives way before the command is lost.
 func TestAgentsOnANarrowTerminal(t *testing.T) {
 	t.Parallel()
-	keyboard, screen := aTerminal(t, 60)
-	a := &app{out: screen, output: "table"}
 	made := time.Now().Add(-5 * time.Second)
 	list := []agentView{{AgentView: hub.AgentView{Mirror: store.Mirror{Task: newID(), Spoke: "cellar", State: commands.Unavailable, Reason: "capability_missing", Title: "the nightly run of all", CreatedAt: made}}},
 		{AgentView: hub.AgentView{Mirror: store.Mirror{Task: newID(), Spoke: "attic", State: commands.Running, Title: "another one", CreatedAt: made}}}}
 
-	require.NoError(t, a.printAgents(list))
+	lines := shownOn(t, 60, 3, func(screen *os.File) error { return (&app{out: screen, output: "table"}).printAgents(list) })
 
-	got := make([]byte, 4096)
-	var text string
-	for strings.Count(text, "\n") < 3 {
-		n, err := keyboard.Read(got)
-		require.NoError(t, err)
-		text += string(got[:n])
-	}
-	lines := strings.Split(strings.ReplaceAll(text, "\r", ""), "\n")
 	require.Regexp(t, `^\S{18}  cellar  unavailabl…  5s   the nightly r…$`, lines[1])
 	require.Regexp(t, `^\S{18}  attic   running      5s   another one$`, lines[2])
+}
+
+// A long title does not cut the states where there is room for them.
+func TestALongTitleLeavesRoomForTheState(t *testing.T) {
+	t.Parallel()
+	v := agentView{AgentView: hub.AgentView{Mirror: store.Mirror{Task: newID(), Spoke: "attic", State: commands.Unavailable, Reason: "capability_missing",
+		Title: strings.Repeat("title ", 8), CreatedAt: time.Now()}}}
+
+	lines := shownOn(t, 100, 2, func(screen *os.File) error { return (&app{out: screen, output: "table"}).printAgents([]agentView{v}) })
+
+	require.Contains(t, lines[1], "unavailable (capability_missing)")
+}
+
+// What a row is about, and why, is seen on a narrow terminal: other columns go first.
+func TestTheAuditAndTheKeysOnANarrowTerminal(t *testing.T) {
+	t.Parallel()
+	row := store.AuditRow{Seq: 1234, At: time.Date(2026, 3, 1, 8, 57, 21, 0, time.Local), Actor: "mi1wtqde7h5plkzcn4t53pxvdj3rfcoqpbp", Action: "connection.suspended",
+		Object: "01a20149-c73b-7584-a03e-cd5ad760d4e2", Code: "RESYNC", Why: "the order was given after the backup, and the peer has it"}
+	keys := store.KeysView{Identity: "ed25519:iiiiiiiiiiiii", Signing: []store.OwnKeyView{{ID: "ed25519:ccccccccccccc", State: "current", Peers: []string{"attic", "barn"}}}}
+	for columns, audit := range map[int]string{
+		60:  `^connection\.suspended  01a20149-c73b-7584…  the order was g…$`,
+		80:  `^03-01 08:57:21  connection\.suspended  01a20149-c73b-7584\S*…  the order was.*…$`,
+		120: `^1234 +2026-03-01 08:57:21\.000 +connection\.suspended +01a20149-c73b-7584\S* +\S.*the order was.*…$`,
+	} {
+		lines := shownOn(t, columns, 2, func(screen *os.File) error {
+			return (&app{out: screen, output: "table"}).printAudit([]store.AuditRow{row})
+		})
+		require.Regexp(t, audit, lines[1])
+
+		lines = shownOn(t, columns, 3, func(screen *os.File) error { return (&app{out: screen, output: "table"}).printKeys(keys) })
+		require.Regexp(t, `^OF .*STATE .*KEY +SIGNS FOR$`, lines[0])
+		require.Regexp(t, `current .*cccccccccccc  attic,barn$`, lines[2])
+	}
+}
+
+// A terminal shows some characters in two cells, and some in none.
+func TestCellsOfATerminal(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{"": 0, "abc": 3, "日本語": 6, "e\u0301": 1, "ｱ": 1, "Ａ": 2, "🙂": 2} {
+		require.Equal(t, want, cells(text), text)
+	}
+	require.Equal(t, "日本…", shorten("日本語です", 6))
+	require.Equal(t, "日本…", shorten("日本語です", 5))
+	require.Equal(t, "日本語", shorten("日本語", 6))
+}
+
+// A peer that has ended the key that tells it of the new one is never told.
+func TestWhoHasNotConfirmedANewKey(t *testing.T) {
+	t.Parallel()
+	conn := func(name string, r *commands.EndedKey) connectionView {
+		return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: name, State: store.Active}, Says: commands.ConnectionView{Refuses: r}}}
+	}
+	conns := []connectionView{conn("attic", &commands.EndedKey{Key: "ed25519:kkk", Code: signing.KeyWindow}), conn("barn", nil), conn("cellar", &commands.EndedKey{Key: "ed25519:kkk"})}
+
+	lines := (&app{dataDir: "H"}).unconfirmed([]string{"attic", "barn"}, conns)
+
+	require.Equal(t, []string{"attic refuses the key that tells it: spawnmesh --data-dir H keys revoke ed25519:kkk --reason restored",
+		"not confirmed yet by: barn; they are told when they are linked; see: spawnmesh --data-dir H keys list"}, lines)
 }
 
 // An end is not taken for the time until which a key verifies.

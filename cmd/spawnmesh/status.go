@@ -238,7 +238,7 @@ func commandLine(spec json.RawMessage) string {
 	if json.Unmarshal(spec, &s) != nil || len(s.Argv) == 0 {
 		return s.Runtime
 	}
-	return shellLine(s.Argv)
+	return commands.ShellLine(s.Argv)
 }
 
 func (a *app) agentsCommand() *cobra.Command {
@@ -251,11 +251,13 @@ func (a *app) agentsCommand() *cobra.Command {
 		Use: "agents", Short: "List agents, newest first", Args: cobra.NoArgs,
 		Long: `List agents, newest first: in a hub's data directory those that it ordered, in a
 spoke's those that run or ran on this host, also while no spoke runs; where an
-instance is both, all of them.`,
+instance is both, all of them.
+
+The states are: ` + strings.Replace(statesText(), ", in_review", ",\nin_review", 1) + `.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			for _, s := range states {
 				if !slices.Contains(commands.States, commands.State(s)) {
-					return misuse("%q is not a state of an agent, such as queued, running, completed or failed", s)
+					return misuse("%q is not a state of an agent", s).Hinting("the states are: %s", statesText())
 				}
 			}
 			asked := limit
@@ -287,6 +289,15 @@ instance is both, all of them.`,
 	c.Flags().Var(&since, "since", "only those ordered in the last DURATION, or since TIME")
 	c.Flags().IntVar(&limit, "limit", 50, "at most `N`, up to 10000")
 	return c
+}
+
+// statesText lists the states of agents.
+func statesText() string {
+	var list []string
+	for _, s := range commands.States {
+		list = append(list, string(s))
+	}
+	return strings.Join(list, ", ")
 }
 
 // printMirrors lists agents as their hub knows them.

@@ -13,6 +13,20 @@ import (
 )
 
 // aTerminal returns both ends of a terminal of the given width.
+// shownOn returns the first lines that print puts on a terminal of so many columns.
+func shownOn(t *testing.T, columns, lines int, print func(screen *os.File) error) []string {
+	t.Helper()
+	keyboard, screen := aTerminal(t, columns)
+	require.NoError(t, print(screen))
+	got, text := make([]byte, 4096), ""
+	for strings.Count(text, "\n") < lines {
+		n, err := keyboard.Read(got)
+		require.NoError(t, err)
+		text += string(got[:n])
+	}
+	return strings.Split(strings.ReplaceAll(text, "\r", ""), "\n")
+}
+
 func aTerminal(t *testing.T, columns int) (keyboard, screen *os.File) {
 	t.Helper()
 	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

@@ -36,11 +36,7 @@ func (a *app) why(ctx context.Context, c *control.Client, id string) error {
 		if err := c.Do(ctx, "GET", path+"/why", nil, &w); err != nil {
 			return err
 		}
-		if err := a.printWhy(w); err != nil || killOf(v) == "" || !a.forPeople() {
-			return err
-		}
-		_, err := fmt.Fprintf(a.out, "  a kill was %s\n", printable(killOf(v)))
-		return err
+		return a.printWhyHere(ctx, v, w)
 	}
 	w := struct {
 		Task string `json:"id"`
@@ -60,6 +56,27 @@ func (a *app) why(ctx context.Context, c *control.Client, id string) error {
 		return a.print(w, []any{w}, table{names: []string{w.Task}})
 	}
 	_, err := fmt.Fprintln(a.out, printable(w.Why))
+	return err
+}
+
+// printWhyHere shows a person how an agent of this host stands, a program every reason.
+func (a *app) printWhyHere(ctx context.Context, v agentView, w backlog.Why) error {
+	dir, err := a.dir()
+	if err != nil {
+		return err
+	}
+	said := whyHere(v, w, control.Runs(ctx, dir))
+	if said == "" || !a.forPeople() {
+		if err := a.printWhy(w); err != nil || killOf(v) == "" || !a.forPeople() {
+			return err
+		}
+		_, err := fmt.Fprintf(a.out, "  a kill was %s\n", printable(killOf(v)))
+		return err
+	}
+	if killOf(v) != "" {
+		said += "; a kill was " + killOf(v)
+	}
+	_, err = fmt.Fprintln(a.out, printable(said))
 	return err
 }
 

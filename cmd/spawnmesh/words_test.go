@@ -94,6 +94,7 @@ func TestMisuse(t *testing.T) {
 		"no such help below":     {"help spoke nosuch", `there is no command "spoke nosuch"`, "see: spawnmesh spoke --help"},
 		"no such shell":          {"completion tcsh", `there is no command "completion tcsh"`, "did you mean: spawnmesh completion bash"},
 		"no such flag":           {"agents --long", "agents has no flag --long", "see: spawnmesh agents --help"},
+		"no such state":          {"agents --state lost", `"lost" is not a state of an agent`, "the states are: queued, claimed, running, awaiting_input, paused"},
 		"no such short flag":     {"agents -l", "agents has no flag -l", "see: spawnmesh agents --help"},
 		"a flag without value":   {"agents --limit", "--limit needs a value", "see: spawnmesh agents --help"},
 		"a short one without":    {"agents -o", "-o needs a value", "see: spawnmesh agents --help"},
@@ -246,6 +247,21 @@ func codesOf(t *testing.T, file string) map[string]string {
 	return codes
 }
 
+// What cannot be a data directory is not replaced by another one.
+func TestWhatIsNoDataDirectory(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for dir, says := range map[string]string{"": "--data-dir is empty\n", file: file + " is a file, and an instance lives in a directory\n"} {
+		for _, line := range []string{"agents", "hub run --link 127.0.0.1:0", "backlog list", "doctor"} {
+			s := typed(t, append([]string{"--data-dir", dir}, strings.Fields(line)...)...)
+
+			require.Equal(t, exitMisuse, s.code, "%s: %s", line, s.err)
+			require.Contains(t, s.err, says, line)
+		}
+	}
+}
+
 func TestADatabaseThatIsAway(t *testing.T) {
 	t.Parallel()
 	ctx, done := context.WithTimeout(t.Context(), 500*time.Millisecond)
@@ -290,7 +306,7 @@ func TestNothingIsMadeByAsking(t *testing.T) {
 func TestHintsCanBePasted(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "it's a b")
-	self := "spawnmesh --data-dir " + shellLine([]string{dir})
+	self := "spawnmesh --data-dir " + commands.ShellLine([]string{dir})
 	tests := map[string]struct{ line, hint string }{
 		"nothing is there":   {"agents", "begin with: " + self + " hub run"},
 		"no hub yet":         {"spoke run", "join one with the token that its operator made: " + self + " spoke join --token-file FILE"},

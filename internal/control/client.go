@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -162,18 +163,36 @@ func (c *Client) unreachable(err error) error {
 	return &commands.Refused{Code: commands.Unreachable, Why: "the instance in " + c.dir + " does not answer", Err: err}
 }
 
+// starting returns the process that has the data directory for longer than one
+// command, 0 when none has: it wrote its name into the lock, and takes it out when
+// it lets go.
+func starting(dir string) (pid int) {
+	note, err := os.ReadFile(filepath.Join(dir, "instance.lock"))
+	if err != nil || strings.HasSuffix(strings.TrimSpace(string(note)), " briefly") {
+		return 0
+	}
+	if _, err := fmt.Sscanf(string(note), "pid %d ", &pid); err != nil || errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return 0
+	}
+	return pid
+}
+
 // idle says that nothing serves the data directory, and what could.
 func (c *Client) idle() error {
 	there := func(name string) bool {
 		_, err := os.Stat(filepath.Join(c.dir, name))
 		return err == nil
 	}
+	if pid := starting(c.dir); pid != 0 {
+		return commands.Refuse(commands.Unreachable, "the instance in %s (process %d) does not serve yet, or no more", c.dir, pid).
+			Hinting("it is starting or stopping: try again in a moment; if it stays so, see what that process says")
+	}
 	r := commands.Refuse(commands.Unreachable, "no instance runs in %s", c.dir)
 	switch {
 	case there("nats"): // only a hub has one
 		return r.Hinting("start it").Running("hub", "run")
 	case there("keys"):
-		return r.Hinting("start it").Running("spoke", "run")
+		return r.Hinting("start it, as a hub with hub run, as a spoke with").Running("spoke", "run")
 	}
 	return r.Hinting("there is none yet: name another --data-dir, or begin with").Running("hub", "run")
 }

@@ -321,6 +321,31 @@ func TestNobodyIsThere(t *testing.T) {
 	}
 }
 
+// Who has the data directory and does not serve is starting, or stopping; a command
+// has it for a moment only.
+func TestSomebodyIsThereAndDoesNotServe(t *testing.T) {
+	t.Parallel()
+	ended := exec.Command("true")
+	require.NoError(t, ended.Run())
+	note := func(pid int, span string) string {
+		return fmt.Sprintf("pid %d since 2026-11-22T08:57:21Z%s\n", pid, span)
+	}
+	tests := map[string]struct {
+		note     string
+		starting bool
+	}{"an instance": {note(os.Getpid(), ""), true}, "one command": {note(os.Getpid(), " briefly"), false}, "one that was killed": {note(ended.Process.Pid, ""), false}, "one that has let go": {"", false}}
+	for name, tt := range tests {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "instance.lock"), []byte(tt.note), 0o600))
+
+		err := NewClient(dir).Do(t.Context(), "GET", "/", nil, nil)
+
+		require.Equal(t, commands.Unreachable, commands.CodeOf(err), name)
+		require.Equal(t, tt.starting, strings.Contains(err.Error(), "does not serve yet, or no more"), name)
+		require.Equal(t, !tt.starting, strings.Contains(err.Error(), "no instance runs in "+dir), name)
+	}
+}
+
 func TestServingEndsWithItsListener(t *testing.T) {
 	t.Parallel()
 	l, err := Listen(t.Context(), t.TempDir())
