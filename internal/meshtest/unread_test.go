@@ -2,6 +2,7 @@ package meshtest
 
 import (
 	"net/url"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ func TestAQueueThatIsNotReadIsSeen(t *testing.T) {
 			began := time.Now()
 			hold, err := i.SQL.Begin(t.Context())
 			require.NoError(t, err)
+			defer func() { _ = hold.Rollback(t.Context()) }() // else a test that fails never ends
 			_, err = hold.Exec(t.Context(), `LOCK TABLE inbox IN SHARE MODE`)
 			require.NoError(t, err)
 
@@ -52,7 +54,9 @@ func TestAQueueThatIsNotReadIsSeen(t *testing.T) {
 			require.Regexp(t, `^\d+ messages wait, and none was taken since .*: their reader does not take them; its log says why`, found[0].Problem)
 			var v struct{ Health []control.Check }
 			i.Do(t, "GET", "/v1/instance", nil, &v)
-			require.Contains(t, v.Health, control.Check{Name: c.queue + " of " + c.peer, Problem: found[0].Problem})
+			at := slices.IndexFunc(v.Health, func(h control.Check) bool { return h.Name == c.queue+" of "+c.peer })
+			require.GreaterOrEqual(t, at, 0)
+			require.Regexp(t, `messages wait, and none was taken since`, v.Health[at].Problem, "more of them may wait by now")
 			require.NoError(t, hold.Rollback(t.Context()))
 			m.Wait(t, task)
 			Await(t, "the end of it", func() bool { return len(standing()) == 0 })
