@@ -40,13 +40,35 @@ func attemptsOf(v agentView) (lines []string) {
 	return lines
 }
 
+// foundLost reports whether an attempt left no record of its end: only when its spoke
+// found that is known.
+func foundLost(o commands.Outcome, x commands.Exit) bool {
+	return o == commands.Interrupted && x.Code < 0 && x.Signal == ""
+}
+
+// endedAs names the time at which an agent ended, as far as that is known.
+func endedAs(v agentView) string {
+	r := resultOf(v.AgentView)
+	switch {
+	case foundLost(r.Outcome, r.Exit):
+		return "found lost"
+	case v.Reason == commands.LinkRevoked && v.StartedAt != nil:
+		return "given up"
+	}
+	return "ended"
+}
+
 func attemptLine(e commands.Ended) string {
 	line := fmt.Sprintf("%d  %s", e.Attempt, cmp.Or(outcomes[e.Outcome], string(e.Outcome)))
 	if e.Reason != "" {
 		line += fmt.Sprintf(" (%s)", e.Reason)
 	}
+	when := ", "
+	if foundLost(e.Outcome, e.Exit) {
+		when = ", found "
+	}
 	if at := time.UnixMilli(e.At); e.At > 0 {
-		line += ", " + stamp(&at, nil)
+		line += when + stamp(&at, nil)
 	}
 	if r := (&commands.Result{Exit: e.Exit}).Sentence(); r != "" {
 		line += ": " + r

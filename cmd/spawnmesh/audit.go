@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"slices"
@@ -56,12 +57,16 @@ func (a *app) audit(ctx context.Context, object string, limit int, since moment)
 func (a *app) printAudit(rows []store.AuditRow) error {
 	t := table{head: []string{"SEQ", "AT", "ACTOR", "ACTION", "OBJECT", "CODE", "WHY"}, wide: []string{"CONNECTION", "MESSAGE"}, empty: "no audit rows",
 		drops: []string{"ACTOR", "CODE", "SEQ", "AT"}, yields: "OBJECT", least: 19}
-	at := "2006-01-02 15:04:05.000"
-	if n := columnsOf(a.out); 0 < n && n < 100 {
+	at, n := "2006-01-02 15:04:05.000", columnsOf(a.out)
+	narrow := 0 < n && n < 100
+	if narrow {
 		at = "01-02 15:04:05"
 	}
 	for _, r := range rows {
 		seq := strconv.FormatInt(r.Seq, 10)
+		if narrow { // without a column for the code
+			r.Why = cmp.Or(r.Why, r.Code)
+		}
 		t.rows = append(t.rows, []string{seq, r.At.Local().Format(at), r.Actor, r.Action, r.Object, r.Code, r.Why, r.Conn, r.Message})
 		t.names = append(t.names, seq)
 	}

@@ -47,7 +47,7 @@ func shorten(s string, limit int) string {
 
 // leastLast is how many cells of the last column are to be seen before another
 // column gives way.
-const leastLast = 16
+const leastLast = 20
 
 // fit makes rows, of which the first is the head, as narrow as limit, as far as it
 // can: first columns are left out, then one is cut. What is still too wide is cut at

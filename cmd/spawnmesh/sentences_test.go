@@ -43,6 +43,9 @@ func TestHowAnAgentStands(t *testing.T) {
 	}
 	lost := result(commands.Failed, "the shim ended without a record")
 	lost.Reason = commands.ExecutorDied
+	require.Equal(t, "ended", endedAs(agentView{AgentView: lost}))
+	lost.Result = json.RawMessage(`{"state":"failed","outcome":"interrupted","exit":{"code":-1},"summary":"the shim ended without a record"}`)
+	require.Equal(t, "found lost", endedAs(agentView{AgentView: lost}))
 	tests["it was lost: the shim ended without a record; what it had done until then stays done; order it again, and --on-loss rerun where that may be repeated"] = lost
 	for want, v := range tests {
 		require.Equal(t, want, clauseOf(v))
@@ -68,9 +71,9 @@ func TestEachAttemptIsShown(t *testing.T) {
 		"not begun": {store.Mirror{State: commands.Queued}, nil, ""},
 		"only one":  {store.Mirror{State: commands.Completed, Attempt: 1}, []string{"1"}, ""},
 		"lost once": {store.Mirror{State: commands.Queued, Attempt: 1, Attempts: []commands.Ended{lost}},
-			[]string{"1  lost (executor_died), 2026-03-01 08:57:21.000: the shim ended without a record"}, ", not before 2026-03-01 08:58:21"},
+			[]string{"1  lost (executor_died), found 2026-03-01 08:57:21.000: the shim ended without a record"}, ", not before 2026-03-01 08:58:21"},
 		"lost, failed and run again": {store.Mirror{State: commands.Running, Attempt: 3, Attempts: []commands.Ended{failed, lost}},
-			[]string{"1  lost (executor_died), 2026-03-01 08:57:21.000: the shim ended without a record", "2  failed, 2026-03-01 08:57:21.000: exit code 3", "3  running"}, ""},
+			[]string{"1  lost (executor_died), found 2026-03-01 08:57:21.000: the shim ended without a record", "2  failed, 2026-03-01 08:57:21.000: exit code 3", "3  running"}, ""},
 	}
 	for name, tt := range tests {
 		v := hub.AgentView{Mirror: tt.mirror}
@@ -198,7 +201,7 @@ func TestTheAuditAndTheKeysOnANarrowTerminal(t *testing.T) {
 		Object: "01a20149-c73b-7584-a03e-cd5ad760d4e2", Code: "RESYNC", Why: "the order was given after the backup, and the peer has it"}
 	keys := store.KeysView{Identity: "ed25519:iiiiiiiiiiiii", Signing: []store.OwnKeyView{{ID: "ed25519:ccccccccccccc", State: "current", Peers: []string{"attic", "barn"}}}}
 	for columns, audit := range map[int]string{
-		60:  `^connection\.suspended  01a20149-c73b-7584…  the order was g…$`,
+		60:  `^connection\.suspended  01a20149-c73b-7584…  the order was gi…$`,
 		80:  `^03-01 08:57:21  connection\.suspended  01a20149-c73b-7584\S*…  the order was.*…$`,
 		120: `^1234 +2026-03-01 08:57:21\.000 +connection\.suspended +01a20149-c73b-7584\S* +\S.*the order was.*…$`,
 	} {

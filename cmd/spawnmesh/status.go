@@ -71,10 +71,14 @@ func (a *app) statusOf(ctx context.Context, c *control.Client, id string, ask bo
 		return a.statusOnHost(ctx, v)
 	}
 	said, err := a.openOnHub(ctx, c, v.AgentView)
-	if err == nil {
-		fmt.Fprintf(a.err, "\n%s; see: %s\n", printable(said), a.line("connections", "show", v.Spoke))
+	if err != nil {
+		return err
 	}
-	return err
+	if !strings.Contains(said, a.self()+" ") {
+		said += "; see: " + a.line("connections", "show", v.Spoke)
+	}
+	fmt.Fprintf(a.err, "\n%s\n", printable(said))
+	return nil
 }
 
 // pairs are names and values, one pair per line.
@@ -157,7 +161,7 @@ func agentPairs(v agentView) pairs {
 	list.add("ordered", stamp(&v.CreatedAt, nil)+" by "+v.CreatedBy)
 	list.add("accepted", happened(v.AcceptedAt, v.AcceptedTold, v.CreatedAt))
 	list.add("started", happened(v.StartedAt, v.StartedTold, v.CreatedAt))
-	list.add("ended", happened(v.EndedAt, v.EndedTold, v.CreatedAt))
+	list.add(endedAs(v), happened(v.EndedAt, v.EndedTold, v.CreatedAt))
 	if v.StartedAt == nil && !v.State.Terminal() {
 		list.add("expires", v.ExpiresAt.Local().Format(time.DateTime)+" (not started later than this)")
 	}
