@@ -92,11 +92,13 @@ func TestAnAgentEndsWhenItEnds(t *testing.T) {
 
 	m.Start(t, "attic")
 	v := m.Wait(t, id)
+	m.AwaitLink(t, "attic")
 
 	var r commands.Result
 	require.NoError(t, json.Unmarshal(v.Result, &r))
 	require.Equal(t, record.EndedAt.UnixMilli(), r.EndedAt)
 	require.Equal(t, r.EndedAt, v.EndedAt.UnixMilli())
 	require.True(t, v.EndedTold.After(*v.EndedAt))
+	require.EqualValues(t, 10_000, m.View(t, "attic").LeaseMS, "the hub knows for how long an agent goes on without its spoke")
 	m.Check(t)
 }
