@@ -16,23 +16,23 @@ import (
 // A fold is what all reports about one task in a batch add up to: reports may
 // come in any order, so each part keeps the newest by sequence.
 type fold struct {
-	message   *Incoming // one of the fold, for the audit
-	all       []*Incoming
-	conn      string
-	task      string // "" in a refusal of a body that could not be read
-	command   string
-	digest    string
-	seq       int64
-	state     commands.State
-	reason    commands.Reason
-	attempt   int
-	refusal   *commands.RefusedBody
-	result    *commands.Result
-	final     []byte // digest of the refusal or result; nil = neither
-	accepted  bool
-	saidAt    said
-	ends      []*commands.Ended // of attempts
-	policy    string            // of the newest report that names one
+	message  *Incoming // one of the fold, for the audit
+	all      []*Incoming
+	conn     string
+	task     string // "" in a refusal of a body that could not be read
+	command  string
+	digest   string
+	seq      int64
+	state    commands.State
+	reason   commands.Reason
+	attempt  int
+	refusal  *commands.RefusedBody
+	result   *commands.Result
+	final    []byte // digest of the refusal or result; nil = neither
+	accepted bool
+	saidAt   said
+	ends     []*commands.Ended // of attempts
+	policy   string            // of the newest report that names one
 }
 
 // said is when the sender says that something happened, in ms since 1970; 0 = it

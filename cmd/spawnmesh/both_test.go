@@ -117,7 +117,7 @@ func bothSee(t *testing.T, m *middle, here, below string) {
 	require.Equal(t, below, strings.TrimSpace(m.c.do("-o", "name", "agents")), "what lab orders stays on annex")
 	require.Regexp(t, `(?m)^hub +lab$`, m.b.do("status", here))
 	require.Regexp(t, `(?m)^spoke +cellar$`, m.b.do("status", "--ask", below))
-	require.Contains(t, m.b.do("why", here), "holds it with attempt 1")
+	require.Equal(t, "it is running here, as attempt 1\n", m.b.do("why", here))
 	require.Contains(t, m.b.do("why", below), "it is running")
 	require.Contains(t, m.b.do("connections", "grant", "lab", "--weight", "2"), "lab may now ask for")
 	m.b.refused(exitMisuse, "is decided by the host of the spoke", "connections", "grant", "cellar", "--weight", "2")

@@ -76,13 +76,13 @@ func hostLooks(t *testing.T, s hand, done, id string) {
 	s.read(&pieces, 0, "logs", done)
 	require.Equal(t, []hostPiece{{Seq: 1, Attempt: 1, Stream: "stdout", Data: []byte("out\n")}, {Seq: 2, Attempt: 1, Stream: "stderr", Data: []byte("err\n")}}, pieces)
 	require.Equal(t, "out\n", s.do("logs", "-f", done))
-	require.Contains(t, s.do("why", done), "it has ended: failed")
+	require.Contains(t, s.do("why", done), "it has failed: exit code 3")
 	s.refused(exitNotFound, "no agent ffffffff", "status", "ffffffff")
 }
 
 func hostSeesWhatWaits(t *testing.T, s hand, _, id string) {
 	require.Equal(t, "begun\n", s.do("logs", id))
-	require.Regexp(t, `holds it with attempt 1`, s.do("why", id))
+	require.Equal(t, "it is running here, as attempt 1\n", s.do("why", id))
 	require.Regexp(t, `(?m)^state +running$`, s.do("status", id))
 	require.Equal(t, id, strings.TrimSpace(s.do("-o", "name", "agents", "--open")))
 }

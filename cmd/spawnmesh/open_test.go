@@ -88,8 +88,8 @@ func TestHowAnAgentStandsOnItsHost(t *testing.T) {
 		want  string
 	}{
 		"it waits":                      {commands.Queued, store.Active, nil, true, `^$`},
-		"it runs":                       {commands.Running, store.Active, at(time.Minute), true, `^it is running here, as attempt 2$`},
-		"its spoke is away":             {commands.Running, store.Active, at(time.Minute), false, `^it was running here as attempt 2, and no spoke runs: one that is started before \S+ \S+ goes on with it$`},
+		"it runs":                       {commands.Running, store.Active, at(time.Hour), true, `^it is running here, as attempt 2$`},
+		"its spoke is away":             {commands.Running, store.Active, at(time.Hour), false, `^it was running here as attempt 2, and no spoke runs: one that is started before \S+ \S+ goes on with it$`},
 		"its spoke is away too long":    {commands.Running, store.Active, at(-time.Minute), false, `^it was running here as attempt 2 until no spoke ran any more; its lease ended at \S+ \S+, and its shim has ended it then$`},
 		"it has ended":                  {commands.Completed, store.Active, nil, true, `^it has completed$`},
 		"it was ended by its hub's end": {commands.Cancelled, store.Revoked, nil, true, `^it was cancelled; the connection with lab is revoked$`},

@@ -408,7 +408,7 @@ func TestTablesLineUp(t *testing.T) {
 
 	require.NoError(t, a.align(rows, 0))
 
-	require.Equal(t, "NAME    WHY                  LAST\ngrößer                       x\na       two lines and a tab\n日本      ·[2J                 y\n", out.String())
+	require.Equal(t, "NAME    WHY                  LAST\ngrößer                       x\na       two lines and a tab\n日本    ·[2J                 y\n", out.String())
 	require.Equal(t, "größer", shorten("größer", 6))
 	require.Equal(t, "größ…", shorten("größer", 5))
 	require.Equal(t, "größer", shorten("größer", 0))
