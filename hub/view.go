@@ -3,6 +3,7 @@ package hub
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -33,7 +34,8 @@ func (v AgentView) Sentence() string {
 		}
 		return string(v.State) + ": " + r.Summary
 	}
-	if v.Reason == commands.LinkRevoked && v.StartedAt != nil {
+	over := slices.ContainsFunc(v.Attempts, func(e commands.Ended) bool { return e.Attempt == v.Attempt }) // it waited for the next one
+	if v.Reason == commands.LinkRevoked && v.StartedAt != nil && !over {
 		return fmt.Sprintf("%s (%s): the connection was revoked while it ran; what became of it is not known here", v.State, v.Reason)
 	}
 	if v.Reason != "" {

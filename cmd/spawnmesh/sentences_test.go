@@ -50,6 +50,8 @@ func TestHowAnAgentStands(t *testing.T) {
 	for want, v := range tests {
 		require.Equal(t, want, clauseOf(v))
 	}
+	waited := store.Mirror{State: commands.Unavailable, Reason: commands.LinkRevoked, StartedAt: &began, Attempt: 1, Attempts: []commands.Ended{{Attempt: 1, Outcome: commands.Interrupted}}}
+	require.Equal(t, "it could not be run (link_revoked)", clauseOf(hub.AgentView{Mirror: waited}), "it did not run when the connection was revoked")
 	revoked := tests["the connection was revoked while it ran; what became of it is not known here"]
 	require.Contains(t, agentPairs(agentView{AgentView: revoked}),
 		[]string{"state", "unavailable (link_revoked): the connection was revoked while it ran; what became of it is not known here"})
