@@ -108,7 +108,7 @@ func (b *Board) Find(text string, of ...store.Authority) (Status, error) {
 	case 1:
 		return found[0], nil
 	}
-	return Status{}, commands.Refuse(commands.Ambiguous, "%q fits %d connections", text, len(found)).Hinting("use more of the id; see").Running("connections", "list")
+	return Status{}, commands.Refuse(commands.Ambiguous, "%q fits %d connections", text, len(found)).Hinting("use more of the id; see").Running("connections", "list", "--all")
 }
 
 // A Change is what a person asks for: the verb that leads to a state, and why.

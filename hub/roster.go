@@ -25,7 +25,7 @@ type SpokeView struct {
 	Linked       bool                    `json:"linked"`
 	LinkedSince  *time.Time              `json:"linked_since,omitempty"`
 	Remote       string                  `json:"remote,omitempty"`
-	Liveness     string                  `json:"liveness"` // alive, late, stale, dead, never seen
+	Liveness     string                  `json:"liveness"` // alive, late, stale, dead, never seen, ended
 	LastSeen     *time.Time              `json:"last_seen,omitempty"`
 	ClockOffset  string                  `json:"clock_offset,omitempty"`
 	Slots        int                     `json:"slots"`
@@ -65,6 +65,9 @@ func ViewOf(s federation.Status) SpokeView {
 	v := SpokeView{Connection: s.Connection, Liveness: "never seen", Linked: s.Linked, Limited: s.Limited, Differs: s.Differs}
 	if s.Linked {
 		v.LinkedSince, v.Remote = &s.Since, s.Remote
+	}
+	if s.State.Ended() {
+		v.Liveness = "ended"
 	}
 	b := s.Beat
 	if b == nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -112,4 +113,20 @@ func TestAHostRevokesItsHub(t *testing.T) {
 	require.Zero(t, s.Count(t, `SELECT count(*) FROM leases`))
 	meshtest.Await(t, "the hub's verdict", func() bool { return m.View(t, "attic").Liveness != "alive" })
 	require.Equal(t, known, m.Hub.Count(t, `SELECT count(*) FROM inbox`), "a revoked hub is told nothing")
+}
+
+// A hub that does not let a spoke link is seen at the spoke, with the reason.
+func TestTheHostSeesWhyALinkIsDown(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+
+	m.Hub.Exec(t, `UPDATE connections SET state = 'disconnected'`)
+
+	var v spoke.HubView
+	meshtest.Await(t, "the refusal", func() bool {
+		m.Spokes["attic"].Do(t, "GET", "/v1/connections/lab", nil, &v)
+		return strings.Contains(v.LinkError, "the hub does not know this key")
+	})
+	require.False(t, v.Linked)
+	require.Equal(t, store.Active, v.State)
 }

@@ -65,6 +65,7 @@ type HubView struct {
 	Remote      string                  `json:"remote"`  // where it is dialled
 	Linked      bool                    `json:"linked"`
 	LinkedSince *time.Time              `json:"linked_since,omitempty"`
+	LinkError   string                  `json:"link_error,omitempty"` // why the link is down
 	LastSeen    *time.Time              `json:"last_seen,omitempty"`
 	Differs     string                  `json:"differs,omitempty"` // why nothing is relayed: one side was restored from a backup
 	Says        commands.ConnectionView `json:"peer_says"`         // what the hub says about the connection
@@ -98,6 +99,8 @@ func (s *Spoke) viewOfHub(c federation.Status, grants map[string]store.GrantTerm
 	v := HubView{Connection: c.Connection, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Linked: c.Linked, Differs: c.Differs}
 	if c.Linked {
 		v.LinkedSince = &c.Since
+	} else if c.Cause != nil {
+		v.LinkError = c.Cause.Error()
 	}
 	if says, ok := c.PeerSays(); ok {
 		v.LastSeen, v.Says = &c.Beat.At, says

@@ -191,7 +191,7 @@ func labRevokes(t *testing.T, m *middle, here, below string, stays gate) {
 	v := m.b.ends(here)
 	require.Equal(t, commands.Cancelled, v.State, "%s", v.Sentence())
 	require.Equal(t, commands.LinkRevoked, m.a.ends(here).Reason)
-	require.Regexp(t, `(?m)^lab +hub +revoked .*\ncellar +spoke +active +up `, m.b.do("connections", "list"))
+	require.Regexp(t, `(?m)^cellar +spoke +active +up .*\nlab +hub +revoked +- `, m.b.do("connections", "list", "--all"))
 	require.Equal(t, commands.Running, m.b.until(below, func(hub.AgentView) bool { return true }).State)
 	stays.open(t)
 	m.ranOnce(t, m.b, below, m.quick(m.b, "cellar"))

@@ -22,15 +22,18 @@ import (
 // spoke sees a hub.
 type connectionView struct {
 	hub.SpokeView
-	Grant *store.GrantTerms `json:"grant,omitempty"` // what the hub may ask for
+	Grant     *store.GrantTerms `json:"grant,omitempty"`      // what the hub may ask for
+	LinkError string            `json:"link_error,omitempty"` // why the link to the hub is down
 }
 
 func (a *app) connectionsCommand() *cobra.Command {
 	c := &cobra.Command{Use: "connections", Short: "See and change who is connected", Aliases: []string{"conn"}}
+	all := false
 	list := &cobra.Command{
 		Use: "list", Short: "List connections", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return a.listConnections(c.Context()) },
+		RunE: func(c *cobra.Command, _ []string) error { return a.listConnections(c.Context(), all) },
 	}
+	list.Flags().BoolVar(&all, "all", false, "also those that have ended")
 	show := &cobra.Command{
 		Use: "show NAME", Short: "Show one connection", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return a.showConnection(c.Context(), args[0]) },
@@ -40,7 +43,8 @@ func (a *app) connectionsCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) listConnections(ctx context.Context) error {
+// listConnections prints those that live and then, with all, those that have ended.
+func (a *app) listConnections(ctx context.Context, all bool) error {
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -49,7 +53,23 @@ func (a *app) listConnections(ctx context.Context) error {
 	if err := c.Do(ctx, "GET", "/v1/connections", nil, &views); err != nil {
 		return err
 	}
-	return a.printConnections(views)
+	slices.SortStableFunc(views, func(v, w connectionView) int { return endedOf(v) - endedOf(w) })
+	living := slices.IndexFunc(views, func(v connectionView) bool { return v.State.Ended() })
+	if all || living < 0 {
+		return a.printConnections(views)
+	}
+	if err := a.printConnections(views[:living]); err != nil || !a.forPeople() {
+		return err
+	}
+	fmt.Fprintf(a.out, "%d ended; see: %s\n", len(views)-living, a.line("connections", "list", "--all"))
+	return nil
+}
+
+func endedOf(v connectionView) int {
+	if v.State.Ended() {
+		return 1
+	}
+	return 0
 }
 
 func (a *app) showConnection(ctx context.Context, name string) error {
@@ -148,7 +168,7 @@ func (a *app) printConnections(views []connectionView) error {
 		return err
 	}
 	for _, v := range views {
-		if note := suspension(v); note != "" {
+		if note := cmp.Or(suspension(v), unlinked(v)); note != "" {
 			fmt.Fprintf(a.out, "%s: %s\n", printable(v.Name), printable(note))
 		}
 		if r := v.Says.Refuses; r != nil && !v.State.Ended() {
@@ -171,12 +191,14 @@ func (a *app) revokeRefused(r *commands.EndedKey) string {
 
 func (a *app) tableOf(views []connectionView) table {
 	t := table{head: []string{"NAME", "STATE", "LINK", "SEEN", "SLOTS", "RUNNING", "QUEUED"}, wide: []string{"KILL LEVEL", "CAPABILITIES", "UNCONFIRMED", "ID", "INSTANCE", "WEIGHT"},
-		empty: "no connections yet; invite a spoke: " + a.self() + " invite --name NAME"}
+		empty: "no connections; invite a spoke: " + a.self() + " invite --name NAME"}
 	for _, v := range views {
 		row := []string{v.Name, stateOf(v), linkOf(v), seenOf(v), strconv.Itoa(v.Slots), strconv.Itoa(v.Running), strconv.Itoa(v.Queued),
 			v.KillLevel, strings.Join(v.Capabilities, ","), strconv.Itoa(v.Unconfirmed), v.ID, string(v.Peer), "-"}
 		if v.Authority == store.Obeys { // a hub does not run agents for us
 			row[4], row[6], row[9] = "-", "-", "-"
+		} else if v.State.Ended() {
+			row[4], row[5], row[6] = "-", "-", "-"
 		} else if v.Liveness != "alive" { // nobody knows: they are those of its last heartbeat
 			row[5], row[6] = "-", "-"
 		}
@@ -219,8 +241,18 @@ func suspension(v connectionView) string {
 	return ""
 }
 
+// unlinked says why the link to a hub is down; "" where it is not, or nobody wants it.
+func unlinked(v connectionView) string {
+	if v.Linked || v.State.Ended() || v.LinkError == "" {
+		return ""
+	}
+	return "not linked: " + v.LinkError
+}
+
 func linkOf(v connectionView) string {
 	switch {
+	case v.State.Ended():
+		return "-"
 	case v.Linked && v.LinkedSince != nil:
 		return "up " + ago(*v.LinkedSince)
 	case v.Linked:
@@ -231,6 +263,8 @@ func linkOf(v connectionView) string {
 
 func seenOf(v connectionView) string {
 	switch {
+	case v.State.Ended():
+		return "ended " + ago(v.Since)
 	case v.Authority == store.Obeys:
 		return "-"
 	case v.LastSeen != nil:
@@ -260,7 +294,9 @@ func (a *app) printConnection(v connectionView) error {
 	list.add("instance", string(v.Peer))
 	list.add("connection", v.ID)
 	list.add("epoch", strconv.FormatInt(v.Epoch, 10))
-	list.add("link", linkOf(v))
+	if !v.State.Ended() {
+		list.add("link", cmp.Or(unlinked(v), linkOf(v)))
+	}
 	if r := v.Says.Refuses; r != nil {
 		list.add("refuses", fmt.Sprintf("the key %s that this instance signs with (%s); run: %s", r.Key, r.Code, a.revokeRefused(r)))
 	}
@@ -269,7 +305,7 @@ func (a *app) printConnection(v connectionView) error {
 	for _, q := range v.Queues {
 		list.add("queue "+q.Queue, cmp.Or(q.Problem, fmt.Sprintf("%d messages wait", q.Messages)))
 	}
-	if v.Authority != store.Obeys {
+	if v.Authority != store.Obeys && !v.State.Ended() {
 		list.add("seen", seenOf(v))
 		told := ""
 		if v.Liveness != "alive" && v.LastSeen != nil {

@@ -31,7 +31,10 @@ func TestConnectionsByHand(t *testing.T) {
 	require.Equal(t, commands.Completed, h.ends(h.spawn("--spoke", "attic", "--", "true")).State)
 	var views []hub.SpokeView
 	h.read(&views, 0, "connections", "list")
+	require.Len(t, views, 1)
+	h.read(&views, 0, "connections", "list", "--all")
 	require.Len(t, views, 2)
+	require.Equal(t, "ended", views[1].Liveness)
 }
 
 func showConnections(t *testing.T, h, s hand) {
@@ -115,7 +118,8 @@ func revokeBothSides(t *testing.T, h, s hand) {
 
 	h.refused(exitUntrusted, "the connection with attic is revoked", "spawn", "--spoke", "attic", "--", "true")
 	h.refused(exitConflict, "cannot become active", "connections", "resume", "attic")
-	require.Regexp(t, `(?m)^attic +revoked +down +`, h.do("connections", "list"))
+	require.Regexp(t, `^1 ended; see: spawnmesh --data-dir \S+ connections list --all\n$`, h.do("connections", "list"))
+	require.Regexp(t, `(?m)^attic +revoked +- +ended \S+ +- +- +-$`, h.do("connections", "list", "--all"))
 	h.refused(exitNoSpoke, "invite one: spawnmesh --data-dir "+h.dir+" invite --name NAME", "spawn", "--any", "--", "true")
 	h.refused(exitMisuse, "0 spokes are connected", "spawn", "--", "true")
 	require.Equal(t, "lab is revoked\n", s.do("connections", "revoke", "lab", "--reason", "sold", "--yes"))

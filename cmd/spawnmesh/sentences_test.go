@@ -124,21 +124,25 @@ func TestConnectionsAsATable(t *testing.T) {
 			Liveness: liveness, LastSeen: &seen, Slots: 4, Running: 3, Queued: 20, Says: says}}
 	}
 	long := "lab says: two instances run with the key of barn and are heard by turns"
+	away := connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "lab", State: store.Active, Authority: store.Obeys}}, LinkError: "dialling lab:7422: refused"}
 	views := []connectionView{spoke("attic", store.Active, "alive", commands.ConnectionView{State: "active"}), spoke("barn", store.Active, "alive", commands.ConnectionView{State: "suspended", Reason: long}),
-		spoke("cellar", store.Active, "dead", commands.ConnectionView{}), spoke("loft", store.Suspended, "late", commands.ConnectionView{}), spoke("shed", store.Revoked, "never seen", commands.ConnectionView{})}
+		spoke("cellar", store.Active, "dead", commands.ConnectionView{}), spoke("loft", store.Suspended, "late", commands.ConnectionView{}), spoke("shed", store.Revoked, "ended", commands.ConnectionView{}), away}
+	views[4].Since = seen
 	var out bytes.Buffer
 	a := &app{out: &out, output: "table"}
 
 	require.NoError(t, a.printConnections(views))
 
-	require.Equal(t, `NAME    STATE              LINK  SEEN            SLOTS  RUNNING  QUEUED
-attic   active             down  alive 94s       4      3        20
-barn    suspended by barn  down  alive 94s       4      3        20
-cellar  active             down  dead 94s        4      -        -
-loft    suspended          down  late 94s        4      -        -
-shed    revoked            down  never seen 94s  4      -        -
+	require.Equal(t, `NAME    IS     STATE              LINK  SEEN       SLOTS  RUNNING  QUEUED
+attic   spoke  active             down  alive 94s  4      3        20
+barn    spoke  suspended by barn  down  alive 94s  4      3        20
+cellar  spoke  active             down  dead 94s   4      -        -
+loft    spoke  suspended          down  late 94s   4      -        -
+shed    spoke  revoked            -     ended 94s  -      -        -
+lab     hub    active             down  -          -      0        -
 barn: suspended by barn: `+long+`
 loft: suspended by uid:0: holiday
+lab: not linked: dialling lab:7422: refused
 `, out.String())
 	out.Reset()
 	require.NoError(t, a.printConnection(views[2]))
@@ -146,6 +150,12 @@ loft: suspended by uid:0: holiday
 	out.Reset()
 	require.NoError(t, a.printConnection(views[1]))
 	require.Regexp(t, `(?m)^suspended +by barn: lab says`, out.String())
+	out.Reset()
+	require.NoError(t, a.printConnection(away))
+	require.Regexp(t, `(?m)^link +not linked: dialling lab:7422: refused$`, out.String())
+	out.Reset()
+	require.NoError(t, a.printConnection(views[4]))
+	require.NotRegexp(t, `(?m)^(link|seen|agents) `, out.String())
 }
 
 // A peer that refuses our key is seen in the list, with what to do.
