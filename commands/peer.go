@@ -2,6 +2,7 @@ package commands
 
 import (
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -88,7 +89,7 @@ type Received struct {
 	Numbers
 }
 
-// Revoked is the last word over a connection: its sender has ended it.
+// Revoked is the last message over a connection: its sender has ended it.
 type Revoked struct {
 	Reason string `json:"reason"`
 }
@@ -210,10 +211,20 @@ func (n *Numbering) check() error {
 	return n.Stored.check()
 }
 
-var connStates = map[string]bool{"pending": true, "active": true, "suspended": true, "disconnected": true, "revoked": true, "rejected": true}
+// The states of a connection, as its sides store and tell them.
+const (
+	ConnPending      = "pending"
+	ConnActive       = "active"
+	ConnSuspended    = "suspended"
+	ConnDisconnected = "disconnected"
+	ConnRejected     = "rejected"
+	ConnRevoked      = "revoked"
+)
+
+var connStates = []string{ConnPending, ConnActive, ConnSuspended, ConnDisconnected, ConnRejected, ConnRevoked}
 
 func (v ConnectionView) check() error {
-	if !connStates[v.State] {
+	if !slices.Contains(connStates, v.State) {
 		return Refuse(Validation, "state %q is not a state of a connection", Clip(v.State))
 	}
 	if r := v.Refuses; r != nil && (!r.Key.Valid() || r.Code != signing.KeyWindow && r.Code != signing.KeyRevoked) {

@@ -50,6 +50,7 @@ func (x *Exchange) hold(ctx context.Context, envelopes [][]byte) error {
 type opening struct {
 	in       *store.Incoming
 	handler  *Handler
+	stored   bool  // before it has an effect, or is refused: all but what handlers pass on and exchanges say to each other
 	rejected error // why it is refused without being stored: not authentic (in is nil), or of a kind that is not stored (in is set)
 }
 
@@ -87,25 +88,20 @@ func (x *Exchange) open(p *Peer, envelope []byte) opening {
 	}
 	kind := commands.Kind(in.Header.Kind)
 	h := x.role.handlers[kind]
+	stored := !x.ours(kind) && (h == nil || h.Pass == nil)
 	switch {
 	case err != nil:
 		in.Refusal = refusal(err)
-	case !x.kept(kind, h) && in.Header.Wsp != p.workspace:
+	case !stored && in.Header.Wsp != p.workspace:
 		in.Refusal = store.WrongWorkspace(in)
-	case !x.kept(kind, h) && p.Ended[in.Header.Kid] != "":
+	case !stored && p.Ended[in.Header.Kid] != "":
 		in.Refusal = endedKey(p, in)
-	case h == nil && !x.ours(kind):
+	case h == nil && stored:
 		in.Refusal = commands.Refuse(signing.HdrField, "a peer that this instance %s does not send %s", p.Authority, kind)
 	case h != nil && h.Judge != nil:
 		in.Refusal = h.Judge(in)
 	}
-	return opening{in: in, handler: h}
-}
-
-// kept reports whether a message of this kind is stored before it has an effect,
-// or is refused: all but what handlers pass on and exchanges say to each other.
-func (x *Exchange) kept(kind commands.Kind, h *Handler) bool {
-	return h == nil && !x.ours(kind) || h != nil && h.Pass == nil
+	return opening{in: in, handler: h, stored: stored}
 }
 
 // Read opens a message of a connection that was taken in before.
@@ -237,7 +233,7 @@ func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) er
 	var batch []*store.Incoming
 	var which []*Handler
 	for _, o := range opened {
-		if o.in != nil && x.kept(commands.Kind(o.in.Header.Kind), o.handler) {
+		if o.stored {
 			o.in.Asks = p.Authority == store.Obeys && commands.Kind(o.in.Header.Kind).Type() == signing.Command
 			batch, which = append(batch, o.in), append(which, o.handler)
 		}
@@ -308,7 +304,7 @@ func (x *Exchange) pass(ctx context.Context, p *Peer, opened []opening) error {
 	var refused []opening
 	for _, o := range opened {
 		switch {
-		case o.in == nil || x.kept(commands.Kind(o.in.Header.Kind), o.handler):
+		case o.in == nil || o.stored:
 		case o.in.Refusal != nil:
 			refused = append(refused, opening{in: o.in, rejected: o.in.Refusal})
 		case x.ours(commands.Kind(o.in.Header.Kind)):

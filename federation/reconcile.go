@@ -256,7 +256,7 @@ func (b *Board) sendRevoked(ctx context.Context, c store.Connection) {
 // byPeer is who changed a state that the other side has decided.
 const byPeer = "peer"
 
-// revokedByPeer ends a connection whose other side has said its last word.
+// revokedByPeer ends a connection whose other side has sent its last message.
 func (b *Board) revokedByPeer(ctx context.Context, p *Peer, reason string) error {
 	c, err := b.DB.SetConnectionState(ctx, p.ID, store.Revoked, reason, byPeer, b.end)
 	if err != nil {

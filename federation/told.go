@@ -12,7 +12,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// A last word may be lost: the link is down, or is cut before the word is read. So
+// A last message may be lost: the link is down, or is cut before it is read. So
 // the side that dials asks. One whose link is refused asks what has become of the
 // connection; one that has ended its connection says so until the other side has.
 // A question goes neither over the link nor through a queue, and what both sides
@@ -39,7 +39,7 @@ func (b *Board) letAsk(c store.Connection) error {
 }
 
 // serveQuestions answers peers that ask, with the state of the connection or, where
-// it has ended, with the last word.
+// it has ended, with the last message.
 func (b *Board) serveQuestions(ctx context.Context) error {
 	return b.Server.Questions(ctx, func(ctx context.Context, conn string, envelope []byte) []byte {
 		ctx, done := context.WithTimeout(ctx, lastMessageWait)
@@ -56,7 +56,7 @@ func (b *Board) serveQuestions(ctx context.Context) error {
 func (b *Board) answer(ctx context.Context, conn string, envelope []byte) ([]byte, error) {
 	s, _ := b.Status(conn)
 	if s.State.Ended() {
-		return b.word(s.Connection, &commands.Revoked{Reason: s.Reason})
+		return b.sealBeside(s.Connection, &commands.Revoked{Reason: s.Reason})
 	}
 	x := b.Exchange(conn)
 	if x == nil {
@@ -64,21 +64,21 @@ func (b *Board) answer(ctx context.Context, conn string, envelope []byte) ([]byt
 	}
 	p := x.peer.Load()
 	if len(envelope) == 0 {
-		return b.word(p.Connection, &commands.Heartbeat{IntervalMS: b.interval().Milliseconds(), Version: b.Version, Incarnation: b.incarnation,
+		return b.sealBeside(p.Connection, &commands.Heartbeat{IntervalMS: b.interval().Milliseconds(), Version: b.Version, Incarnation: b.incarnation,
 			Connection: commands.ConnectionView{State: string(p.State), Reason: p.Reason, By: p.By}})
 	}
-	word, err := x.lastWordOf(ctx, p, envelope)
+	last, err := x.lastMessageOf(ctx, p, envelope)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.revokedByPeer(ctx, p, word.Reason); err != nil {
+	if err := b.revokedByPeer(ctx, p, last.Reason); err != nil {
 		return nil, err
 	}
-	return b.word(p.Connection, word)
+	return b.sealBeside(p.Connection, last)
 }
 
-// lastWordOf opens what must be the last word of the peer.
-func (x *Exchange) lastWordOf(ctx context.Context, p *Peer, envelope []byte) (*commands.Revoked, error) {
+// lastMessageOf opens what must be the last message of the peer.
+func (x *Exchange) lastMessageOf(ctx context.Context, p *Peer, envelope []byte) (*commands.Revoked, error) {
 	o := x.open(p, envelope)
 	if o.rejected == nil && o.in.Refusal != nil {
 		o.rejected = o.in.Refusal
@@ -86,15 +86,15 @@ func (x *Exchange) lastWordOf(ctx context.Context, p *Peer, envelope []byte) (*c
 	if o.rejected != nil {
 		return nil, errors.Join(o.rejected, x.countRejected(ctx, p, []opening{o}))
 	}
-	word, ok := o.in.Body.(*commands.Revoked)
+	last, ok := o.in.Body.(*commands.Revoked)
 	if !ok {
-		return nil, fmt.Errorf("%s is no last word", o.in.Header.Kind)
+		return nil, fmt.Errorf("%s is no last message", o.in.Header.Kind)
 	}
-	return word, nil
+	return last, nil
 }
 
-// word signs what is said about a connection besides its link.
-func (b *Board) word(c store.Connection, body commands.Body) ([]byte, error) {
+// sealBeside signs what is said about a connection beside its link.
+func (b *Board) sealBeside(c store.Connection, body commands.Body) ([]byte, error) {
 	envelope, _, err := b.seal(b.Keys.Identity, c, Note{Body: body})
 	return envelope, err
 }
@@ -169,11 +169,11 @@ func (b *Board) tellEnd(ctx context.Context, c store.Connection) {
 
 // tellOnce returns nil when the peer has ended the connection, too.
 func (b *Board) tellOnce(ctx context.Context, c store.Connection, link *transport.Link) error {
-	word, err := b.word(c, &commands.Revoked{Reason: c.Reason})
+	last, err := b.sealBeside(c, &commands.Revoked{Reason: c.Reason})
 	if err != nil {
 		return err
 	}
-	answer, err := link.Ask(ctx, word)
+	answer, err := link.Ask(ctx, last)
 	if err != nil {
 		return err
 	}

@@ -18,12 +18,12 @@ type ConnState string
 
 // The states of a connection. Revoked and rejected are final.
 const (
-	Pending      ConnState = "pending"
-	Active       ConnState = "active"
-	Suspended    ConnState = "suspended"
-	Disconnected ConnState = "disconnected"
-	Rejected     ConnState = "rejected"
-	Revoked      ConnState = "revoked"
+	Pending      ConnState = commands.ConnPending
+	Active       ConnState = commands.ConnActive
+	Suspended    ConnState = commands.ConnSuspended
+	Disconnected ConnState = commands.ConnDisconnected
+	Rejected     ConnState = commands.ConnRejected
+	Revoked      ConnState = commands.ConnRevoked
 )
 
 // An Authority says who may ask whom over a connection.

@@ -91,7 +91,7 @@ func (g *gate) admitAsker(c server.ClientAuthentication, conn, nkey string) bool
 }
 
 // Ask asks the hub once, on a connection of its own, what has become of this
-// connection: body is this side's last word, or empty. It neither needs the link
+// connection: body is this side's last message, or empty. It neither needs the link
 // nor disturbs it. The error wraps ErrRefused where the hub does not know the
 // connection, or was asked a moment ago.
 func (k *Link) Ask(ctx context.Context, body []byte) (answer []byte, err error) {
