@@ -27,9 +27,11 @@ type crossing struct {
 	early string // ids
 	late  string
 	fence backlog.Fence // of late
+	other backlog.Fence // of a task that nobody waits for
 }
 
 const (
+	firstSlot = `SELECT FROM budget_slots WHERE budget = (SELECT min(id) FROM budgets) FOR UPDATE`
 	earlyTask = `SELECT FROM tasks WHERE key = 'early' FOR UPDATE`
 	lateTask  = `SELECT FROM tasks WHERE key = 'late' FOR UPDATE`
 )
@@ -55,6 +57,11 @@ var passings = map[string]passing{
 	"a retry, and a link to what is retried": {`SELECT FROM tasks WHERE key = 'failed' FOR UPDATE`,
 		func(c *crossing) error { return failure(c.b.Retry(c.Context(), backlog.Act{Task: "failed"})) },
 		func(c *crossing) error { return c.b.Link(c.Context(), c.early, "failed") }},
+	"an end, and another one with usage": {firstSlot, (*crossing).completeOther,
+		func(c *crossing) error {
+			return failure(c.b.Complete(c.Context(), backlog.Act{Fence: &c.fence, Usage: tokens(1)}))
+		}},
+	"an end, and a claim that takes an advance back": {firstSlot, (*crossing).completeOther, (*crossing).claim},
 	"usage, and a budget for the task that reports it": {`SELECT FROM leases FOR UPDATE`,
 		func(c *crossing) error { return c.b.Report(c.Context(), c.fence, "r", tokens(9)) },
 		func(c *crossing) error {
@@ -65,6 +72,16 @@ var passings = map[string]passing{
 func (c *crossing) completeMany() error {
 	held, err := c.b.CompleteMany(c.Context(), []backlog.Fence{c.fence})
 	return counted(len(held), 1, err)
+}
+
+func (c *crossing) completeOther() error {
+	held, err := c.b.CompleteMany(c.Context(), []backlog.Fence{c.other})
+	return counted(len(held), 1, err)
+}
+
+func (c *crossing) claim() error {
+	list, err := c.b.Claim(c.Context(), backlog.ClaimTerms{Owner: "w"})
+	return counted(len(list), 1, err)
 }
 
 func (c *crossing) link() error { return c.b.Link(c.Context(), c.early, c.late) }
@@ -106,11 +123,19 @@ func TestTwoWhoPassWaitInOneOrder(t *testing.T) {
 	}
 }
 
+// crossed is the scene of a passing. All sessions have the same slot of budgets, as
+// those of many processes may.
 func crossed(t *testing.T) *crossing {
 	c := &crossing{T: t, side: &side{Side: storetest.NewSide(t, 1, 2)}}
 	c.backlog = backlog.Open(c.DB, nobodyAsks)
 	c.b = boardOf(t, c.side, backlog.MainWorkspace)
-	budget(t, c.b, backlog.Budget{Name: "all", Scope: "workspace", Dimension: "tokens", Hard: 100 * backlog.Unit})
+	all := owner(t, c.URL)
+	_, err := all.Exec(t.Context(), `CREATE OR REPLACE FUNCTION budget_slot() RETURNS int LANGUAGE sql STABLE AS $$ SELECT 1 $$`)
+	require.NoError(t, err)
+	require.NoError(t, all.Close(t.Context()))
+	budget(t, c.b, backlog.Budget{Name: "starts", Scope: "workspace", Dimension: "spawns", Hard: 100 * backlog.Unit})
+	budget(t, c.b, backlog.Budget{Name: "all", Scope: "workspace", Dimension: "tokens", Hard: 100_000 * backlog.Unit})
+	require.NoError(t, c.b.SetQuota(t.Context(), backlog.Quota{Name: "few", Scope: "workspace", Concurrent: new(10)}))
 	c.early = create(t, c.b, backlog.TaskSpec{Key: "early", Title: "t"})[0].ID
 	c.late = create(t, c.b, backlog.TaskSpec{Key: "late", Title: "t", Estimate: tokens(1)})[0].ID
 	require.Less(t, c.early, c.late)
@@ -118,7 +143,10 @@ func crossed(t *testing.T) *crossing {
 	require.NoError(t, c.link())
 	require.NoError(t, c.b.Link(t.Context(), c.early, "failed"))
 	require.NoError(t, failure(c.b.Fail(t.Context(), backlog.Act{Task: "failed"})))
-	c.fence = claimCards(t, c.b, nil)[0].Fence
-	require.Equal(t, c.late, c.fence.Task)
+	create(t, c.b, backlog.TaskSpec{Key: "other", Title: "t", Estimate: tokens(1)})
+	list := claimCards(t, c.b, nil)
+	require.Equal(t, []string{"late", "other"}, keys(list))
+	c.fence, c.other = list[0].Fence, list[1].Fence
+	create(t, c.b, backlog.TaskSpec{Key: "next", Title: "t", Estimate: tokens(1)})
 	return c
 }

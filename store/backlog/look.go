@@ -137,6 +137,7 @@ func (ws *Workspace) queueHolds(batch *pgx.Batch, claim string, t ClaimTerms, li
 		batch.Queue(holdBudgets, ws.name)
 	}
 	if limited == withQuotas {
+		batch.Queue(statement("hold_slots"), ws.name)
 		batch.Queue(statement("recall_all"), ws.name) // a statement of its own: it sees the advances given until the budgets were held
 	}
 	args = []any{ws.name, t.Owner, t.Limit, t.Capabilities, t.Lease, claim, t.Kind, t.Lanes}

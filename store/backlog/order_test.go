@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -197,15 +200,23 @@ func TestNobodyWaitsInACircle(t *testing.T) {
 	requireInvariants(t, s.URL)
 }
 
-// deadlocks counts what the server had to give up. Sessions that have ended have
-// told it all.
+// deadlocks counts what the server had to give up, and shows what its log says of
+// it. Sessions that have ended have told it all.
 func deadlocks(t *testing.T, watcher *pgx.Conn) (n int) {
 	t.Helper()
 	eventually(t, "the sessions end", func() (over bool) {
 		require.NoError(t, watcher.QueryRow(t.Context(), `SELECT count(*) = 1 FROM pg_stat_activity WHERE datname = current_database()`).Scan(&over))
 		return over
 	})
-	require.NoError(t, watcher.QueryRow(t.Context(), `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&n))
+	var data string
+	require.NoError(t, watcher.QueryRow(t.Context(), `SELECT deadlocks, current_setting('data_directory') FROM pg_stat_database WHERE datname = current_database()`).Scan(&n, &data))
+	if n > 0 {
+		said, err := os.ReadFile(filepath.Join(filepath.Dir(data), "postgres.log"))
+		require.NoError(t, err)
+		for _, report := range strings.Split(string(said), "deadlock detected")[1:] {
+			t.Logf("deadlock detected%.6000s", report)
+		}
+	}
 	return n
 }
 

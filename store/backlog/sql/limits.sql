@@ -37,6 +37,12 @@
 -- name: frozen
         EXISTS (SELECT FROM freezes f WHERE f.workspace IN ('', c.workspace) AND scope_fits(f.scope, f.target, c.lane, c.account, c.conn, c.only_task, $2))
 
+-- Holds the slots that a claim under quotas may touch: those with advances, which it
+-- takes back, and its own.
+-- name: hold_slots
+SELECT FROM budget_slots
+WHERE budget IN (SELECT id FROM budgets WHERE workspace IN ('', $1)) AND (advance <> 0 OR slot = budget_slot()) ORDER BY budget, slot FOR UPDATE
+
 -- name: recall_all
 SELECT recall_advances(id) FROM budgets b
 WHERE workspace IN ('', $1) AND EXISTS (SELECT FROM budget_slots WHERE budget = b.id AND advance <> 0) ORDER BY id
@@ -86,9 +92,27 @@ WITH l AS (
 )
 SELECT EXISTS (SELECT FROM l), EXISTS (SELECT FROM r)
 
+-- The budgets of which the attempt of task $1 has used more, $2, than it reserved.
+-- name: exceeded
+        SELECT b.id FROM leases l, jsonb_each_text(l.reserved) AS r JOIN budgets b ON b.id = r.key::int JOIN jsonb_each_text($2) AS u ON u.key = b.dimension
+        WHERE l.task = $1 AND u.value::bigint > r.value::bigint
+
+-- Holds what a report of usage, and the end of the attempt behind it, may touch: the
+-- budgets that are exceeded, then the slots.
+-- name: hold_exceeded
+SELECT FROM budgets WHERE id IN (
+-- include: exceeded
+    ) ORDER BY id FOR NO KEY UPDATE
+
+-- name: hold_slots_of_usage
+SELECT FROM budget_slots WHERE budget IN (SELECT r.key::int FROM leases l, jsonb_each_text(l.reserved) AS r WHERE l.task = $1) AND (slot = budget_slot() OR advance <> 0 AND budget IN (
+-- include: exceeded
+    )) ORDER BY budget, slot FOR UPDATE
+
 -- name: recall_for_usage
-SELECT recall_advances(b.id) FROM leases l, jsonb_each_text(l.reserved) AS r JOIN budgets b ON b.id = r.key::int JOIN jsonb_each_text($2) AS u ON u.key = b.dimension
-WHERE l.task = $1 AND u.value::bigint > r.value::bigint ORDER BY b.id
+SELECT recall_advances(id) FROM (
+-- include: exceeded
+    ) AS b ORDER BY id
 
 -- name: settle_usage
 WITH u AS (
