@@ -291,7 +291,7 @@ func (db *DB) LogConns(ctx context.Context, tasks []string) (conns []string, log
 	ids := slices.DeleteFunc(slices.Clone(tasks), func(t string) bool { return len(t) != 36 || uuid.Validate(t) != nil })
 	err = db.Read(ctx, "looking through the logs", func(ctx context.Context, c *pgxpool.Conn) error {
 		logs = map[string]bool{}
-		rows, err := c.Query(ctx, `SELECT id::text FROM connections c WHERE EXISTS (SELECT FROM log_segments s WHERE s.conn = c.id)`)
+		rows, err := c.Query(ctx, `SELECT id::text FROM connections c, LATERAL (SELECT FROM log_segments s WHERE s.conn = c.id LIMIT 1) AS s`)
 		if err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ type large struct {
 
 // newLarge fills the database at url: so many tasks that have ended and that are
 // open, with their classes, and a tenth as many agents and mirrors with their messages.
-func newLarge(t testing.TB, url string, ended, open int, analyzed bool) *large {
+func newLarge(t testing.TB, url string, ended, open int, known statistics) *large {
 	t.Helper()
 	s := storetest.OpenSide(t, url, 1, 2, 4)
 	l := &large{Side: s, ended: ended, open: open, conns: map[string]string{}}
@@ -47,7 +47,7 @@ func newLarge(t testing.TB, url string, ended, open int, analyzed bool) *large {
 	owner, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	defer owner.Close(context.Background())
-	for _, sql := range l.fill(analyzed) {
+	for _, sql := range l.fill(known) {
 		began := time.Now()
 		_, err := owner.Exec(t.Context(), sql)
 		require.NoError(t, err, sql)
@@ -92,7 +92,7 @@ func (l *large) order(ctx context.Context, o store.SpawnOrder) error {
 // fill returns the statements that fill the database. Of every hundred open tasks
 // one is blocked, four wait for another task and five for a time; one in 5,000 of
 // the ended was cancelled while it waited. The first forty of the ended failed.
-func (l *large) fill(analyzed bool) []string {
+func (l *large) fill(known statistics) []string {
 	classes := min(max(l.ended/100, 100), 10_000)
 	parts := []string{
 		`DO $$ DECLARE t text; BEGIN FOR t IN SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace LOOP
@@ -143,15 +143,26 @@ func (l *large) fill(analyzed bool) []string {
 		`UPDATE sequences s SET last = coalesce((SELECT max(seq) FROM outbox WHERE conn = s.conn), 0), stored = coalesce((SELECT int8multirange(int8range(1, max(seq) + 1)) FROM inbox WHERE conn = s.conn), '{}')`,
 		`SELECT setval(pg_get_serial_sequence('tasks', 'seq'), max(seq)) FROM tasks`,
 	}
-	if analyzed {
-		parts = append(slices.Insert(parts, 1, dropIndexes...), makeIndexes, `VACUUM ANALYZE`)
+	if known != nothing {
+		parts = append(slices.Insert(parts, 1, dropIndexes...), makeIndexes)
+	}
+	if known == everything {
+		parts = append(parts, `VACUUM ANALYZE`)
 	}
 	return parts
 }
 
+// statistics are what the planner knows of the tables of a large database.
+type statistics int
+
+const (
+	nothing    statistics = iota
+	sizes                 // as where rows were loaded before the indexes were made, and nothing was analyzed yet
+	everything            // by ANALYZE
+)
+
 // Rows first, indexes then, and foreign keys not at all: of ten million rows that is a
-// fraction of the time. Without statistics it would give the planner the sizes of
-// the tables, which it does not know of rows that were inserted.
+// fraction of the time.
 var dropIndexes = []string{
 	`SET session_replication_role = replica`,
 	`CREATE TEMP TABLE indexes AS SELECT indexrelid::regclass::text AS name, pg_get_indexdef(indexrelid) AS made FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid

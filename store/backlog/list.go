@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -69,16 +68,11 @@ func (f *Filter) source() string {
 	case f.Owner != "":
 		return statement("list_held")
 	case f.Phase != "":
-		return newestOf("phase = $5 AND phase <> '' AND ($6 = '' OR lane = $6)")
+		return statement("list_newest_of_phase")
 	case f.Lane != "":
-		return newestOf("lane = $6")
+		return statement("list_newest_of_lane")
 	}
 	return statement("list_newest")
-}
-
-// newestOf lists the newest of what a condition narrows the workspace to.
-func newestOf(condition string) string {
-	return strings.ReplaceAll(statement("list_newest"), "workspace = $1 AND task", "workspace = $1 AND "+condition+" AND task")
 }
 
 // List returns the tasks that the filter lets through, newest first, or with

@@ -17,7 +17,7 @@ import (
 // spoke in one database, all of it too old, alone and beside somebody who works.
 func BenchmarkPrune(b *testing.B) {
 	ended := scale.Of(b, "SPAWNMESH_ENDED", 100_000)
-	l := newLarge(b, onDisk(b), ended, ended/10, true)
+	l := newLarge(b, onDisk(b), ended, ended/10, everything)
 	l.age(b)
 	alone := l.works(b, func(d time.Duration) bool { return d > 5*time.Second })
 

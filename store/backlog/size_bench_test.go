@@ -20,7 +20,7 @@ import (
 // ones. It prints medians and the slowest of twenty, in milliseconds.
 func BenchmarkReaders(b *testing.B) {
 	ended := scale.Of(b, "SPAWNMESH_ENDED", 200_000)
-	l := newLarge(b, onDisk(b), ended, ended/10, true)
+	l := newLarge(b, onDisk(b), ended, ended/10, everything)
 
 	for what, read := range l.readers() {
 		var took []time.Duration

@@ -177,10 +177,10 @@ func ambiguous(err error) error {
 // of the queue, whether the server has statistics of the tables or not.
 func TestNothingReadsTheHistory(t *testing.T) {
 	t.Parallel()
-	for name, analyzed := range map[string]bool{"with statistics": true, "without": false} {
+	for name, known := range map[string]statistics{"with statistics": everything, "without": nothing, "with the sizes alone": sizes} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLarge(t, pgtest.URL(t), 20_000, 10_000, analyzed)
+			l := newLarge(t, pgtest.URL(t), 20_000, 10_000, known)
 
 			for what, read := range l.readers() {
 				t.Run(what, func(t *testing.T) {

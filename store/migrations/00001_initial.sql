@@ -384,9 +384,9 @@ CREATE TABLE due (
     at         timestamptz NOT NULL
 );
 CREATE INDEX due_at ON due (at);
-CREATE INDEX due_newest ON due (workspace, task);
-CREATE INDEX due_lane ON due (workspace, lane, task);
-CREATE INDEX due_phase ON due (workspace, phase, task) WHERE phase <> '';
+CREATE INDEX due_newest ON due (workspace, task DESC NULLS LAST);
+CREATE INDEX due_lane ON due (workspace, lane, task DESC NULLS LAST);
+CREATE INDEX due_phase ON due (workspace, phase, task DESC NULLS LAST) WHERE phase <> '';
 
 -- Tasks that wait for another task or for a person.
 CREATE TABLE parked (
@@ -398,9 +398,9 @@ CREATE TABLE parked (
     since      timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT why_is_known CHECK (why IN ('deps', 'blocked', 'paused', 'awaiting_input', 'in_review', 'approved'))
 );
-CREATE INDEX parked_newest ON parked (workspace, why, task);
-CREATE INDEX parked_lane ON parked (workspace, lane, why, task);
-CREATE INDEX parked_phase ON parked (workspace, phase, why, task) WHERE phase <> '';
+CREATE INDEX parked_newest ON parked (workspace, why, task DESC NULLS LAST);
+CREATE INDEX parked_lane ON parked (workspace, lane, why, task DESC NULLS LAST);
+CREATE INDEX parked_phase ON parked (workspace, phase, why, task DESC NULLS LAST) WHERE phase <> '';
 
 -- The open attempt of a task: who holds it until when, by this database's
 -- clock. One per task, by its primary key. It is also the record of the claim
@@ -464,9 +464,9 @@ CREATE TABLE ended_waiting (
     at         timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE INDEX ended_waiting_age ON ended_waiting (at);
-CREATE INDEX ended_waiting_newest ON ended_waiting (workspace, state, task);
-CREATE INDEX ended_waiting_lane ON ended_waiting (workspace, lane, state, task);
-CREATE INDEX ended_waiting_phase ON ended_waiting (workspace, phase, state, task) WHERE phase <> '';
+CREATE INDEX ended_waiting_newest ON ended_waiting (workspace, state, task DESC NULLS LAST);
+CREATE INDEX ended_waiting_lane ON ended_waiting (workspace, lane, state, task DESC NULLS LAST);
+CREATE INDEX ended_waiting_phase ON ended_waiting (workspace, phase, state, task DESC NULLS LAST) WHERE phase <> '';
 
 -- Every attempt, for people.
 CREATE VIEW attempts WITH (security_invoker = true) AS

@@ -45,19 +45,52 @@ JOIN unnest($3::text[]::uuid[]) WITH ORDINALITY AS asked (id, n) ON asked.id = t
 -- it may not show, or hardly any: what is open never costs the history, and one
 -- lane never another one.
 
--- Where only one lane or phase is asked for, "workspace = $1 AND task" names it too.
+-- The planner would walk a primary key, through ten million tasks, for a state that it
+-- believes common and no task has. So these lists have an order that only their indexes
+-- have: NULLS LAST, though no id is null; and the state of ended attempts, whose index
+-- grows at one end as it is, has two bounds in place of a value.
 -- name: list_newest
 -- include: with_limits
     , sets AS (
         (SELECT task FROM ready WHERE 'queued' = ANY ($3) AND workspace = $1 AND task < $7::uuid ORDER BY task DESC LIMIT $8)
-        UNION ALL (SELECT task FROM due WHERE 'queued' = ANY ($3) AND workspace = $1 AND task < $7::uuid ORDER BY task DESC LIMIT $8)
+        UNION ALL (SELECT task FROM due WHERE 'queued' = ANY ($3) AND workspace = $1 AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8)
         UNION ALL SELECT p.task FROM unnest($3::text[]) AS s, LATERAL (
-            SELECT task FROM parked WHERE why = CASE s WHEN 'queued' THEN 'deps' ELSE s END AND workspace = $1 AND task < $7::uuid ORDER BY task DESC LIMIT $8) AS p
+            SELECT task FROM parked WHERE why = CASE s WHEN 'queued' THEN 'deps' ELSE s END AND workspace = $1 AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8) AS p
         UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
-            SELECT task FROM ended_attempts a WHERE state = s AND workspace = $1 AND task < $7::uuid
-                AND EXISTS (SELECT FROM tasks t WHERE t.id = a.task AND t.state::text = a.state AND t.attempt = a.number) ORDER BY task DESC LIMIT $8) AS e
+            SELECT task FROM ended_attempts a WHERE workspace = $1 AND state >= s AND (state, task) < (s, $7::uuid)
+                AND EXISTS (SELECT FROM tasks t WHERE t.id = a.task AND t.state::text = a.state AND t.attempt = a.number) ORDER BY state DESC, task DESC LIMIT $8) AS e
         UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
-            SELECT task FROM ended_waiting WHERE state = s AND workspace = $1 AND task < $7::uuid ORDER BY task DESC LIMIT $8) AS e
+            SELECT task FROM ended_waiting WHERE state = s AND workspace = $1 AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8) AS e
+    )
+-- include: list_sets
+
+-- name: list_newest_of_lane
+-- include: with_limits
+    , sets AS (
+        (SELECT task FROM ready WHERE 'queued' = ANY ($3) AND workspace = $1 AND lane = $6 AND task < $7::uuid ORDER BY task DESC LIMIT $8)
+        UNION ALL (SELECT task FROM due WHERE 'queued' = ANY ($3) AND workspace = $1 AND lane = $6 AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8)
+        UNION ALL SELECT p.task FROM unnest($3::text[]) AS s, LATERAL (
+            SELECT task FROM parked WHERE why = CASE s WHEN 'queued' THEN 'deps' ELSE s END AND workspace = $1 AND lane = $6 AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8) AS p
+        UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
+            SELECT task FROM ended_attempts a WHERE workspace = $1 AND lane = $6 AND state >= s AND (state, task) < (s, $7::uuid)
+                AND EXISTS (SELECT FROM tasks t WHERE t.id = a.task AND t.state::text = a.state AND t.attempt = a.number) ORDER BY state DESC, task DESC LIMIT $8) AS e
+        UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
+            SELECT task FROM ended_waiting WHERE state = s AND workspace = $1 AND lane = $6 AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8) AS e
+    )
+-- include: list_sets
+
+-- name: list_newest_of_phase
+-- include: with_limits
+    , sets AS (
+        (SELECT task FROM ready WHERE 'queued' = ANY ($3) AND workspace = $1 AND phase = $5 AND phase <> '' AND ($6 = '' OR lane = $6) AND task < $7::uuid ORDER BY task DESC LIMIT $8)
+        UNION ALL (SELECT task FROM due WHERE 'queued' = ANY ($3) AND workspace = $1 AND phase = $5 AND phase <> '' AND ($6 = '' OR lane = $6) AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8)
+        UNION ALL SELECT p.task FROM unnest($3::text[]) AS s, LATERAL (
+            SELECT task FROM parked WHERE why = CASE s WHEN 'queued' THEN 'deps' ELSE s END AND workspace = $1 AND phase = $5 AND phase <> '' AND ($6 = '' OR lane = $6) AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8) AS p
+        UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
+            SELECT task FROM ended_attempts a WHERE workspace = $1 AND phase = $5 AND phase <> '' AND ($6 = '' OR lane = $6) AND state >= s AND (state, task) < (s, $7::uuid)
+                AND EXISTS (SELECT FROM tasks t WHERE t.id = a.task AND t.state::text = a.state AND t.attempt = a.number) ORDER BY state DESC, task DESC LIMIT $8) AS e
+        UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
+            SELECT task FROM ended_waiting WHERE state = s AND workspace = $1 AND phase = $5 AND phase <> '' AND ($6 = '' OR lane = $6) AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8) AS e
     )
 -- include: list_sets
 
