@@ -153,7 +153,9 @@ func TestReportsWithoutEnd(t *testing.T) {
 			}
 			end := m.Hub.AuditEnd(t)
 
-			a.Shout(t, commands.QueueEvents, envelopes...)
+			a.Send(t, commands.QueueEvents, envelopes[0])
+			meshtest.Await(t, "the first one", func() bool { return m.Hub.Count(t, `SELECT count(*) FROM inbox WHERE task = $1`, asked.Task) == 1 })
+			a.Shout(t, commands.QueueEvents, envelopes[1:]...)
 
 			meshtest.Await(t, "the suspension", func() bool { return m.View(t, "thief").State == store.Suspended })
 			require.Contains(t, m.View(t, "thief").Reason, string(tt.code))
