@@ -19,8 +19,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
 // The limits of a command line.
