@@ -117,6 +117,7 @@ func again(t *testing.T, config *pgx.ConnConfig, s watched, run func(tx pgx.Tx, 
 	defer conn.Close(t.Context())
 	tx, err := conn.Begin(t.Context())
 	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(t.Context())) }() // a connection that closes may hold its locks a little longer
 	if s.workspace != "" {
 		_, err := tx.Exec(t.Context(), `SELECT set_config('role', 'spawnmesh_app', true), set_config('spawnmesh.workspace', $1, true)`, s.workspace)
 		require.NoError(t, err)
