@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 )
@@ -20,6 +21,23 @@ type Result struct {
 	Survivors []Process `json:"survivors,omitempty"`
 	StartedAt int64     `json:"started_at,omitempty"` // ms since 1970, the spoke's clock
 	EndedAt   int64     `json:"ended_at"`
+}
+
+// ReadResult reads the result that was stored of a task, false when there is none.
+func ReadResult(raw []byte) (r Result, ok bool) {
+	if raw == nil {
+		return r, false
+	}
+	err := json.Unmarshal(raw, &r) // this instance wrote it
+	return r, err == nil
+}
+
+// ExitCode returns how the process of the last attempt ended, nil when there was none.
+func (r Result) ExitCode() *int {
+	if r.Exit.Code < 0 || r.Outcome == "" {
+		return nil
+	}
+	return &r.Exit.Code
 }
 
 // An Output describes one output stream of an agent: its size and digest, and

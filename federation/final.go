@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spawnmesh/spawnmesh/internal/fsync"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -73,7 +74,7 @@ func (b *Board) keepEnded(table []store.Served) error {
 	if len(list) == len(b.final) {
 		return nil
 	}
-	if err := mark(b.endedFile(), strings.Join(slices.Sorted(maps.Keys(list)), "\n")+"\n"); err != nil {
+	if err := fsync.Replace(b.endedFile(), []byte(strings.Join(slices.Sorted(maps.Keys(list)), "\n")+"\n"), 0o600); err != nil {
 		return fmt.Errorf("listing the connections that have ended: %w", err)
 	}
 	b.final = list

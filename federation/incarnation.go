@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/fsync"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -41,7 +42,9 @@ func (b *Board) beginIncarnation(ctx context.Context) error {
 		}
 	}
 	b.incarnation = uuid.NewString()
-	if err := mark(file, b.incarnation); err != nil {
+	// On the disk before the database has it: else a power failure would leave an older
+	// mark beside the database, and that reads as a backup that was restored.
+	if err := fsync.Replace(file, []byte(b.incarnation), 0o600); err != nil {
 		return fmt.Errorf("marking the data directory: %w", err)
 	}
 	next, _, err := readMark(file)
@@ -58,19 +61,6 @@ func (b *Board) beginIncarnation(ctx context.Context) error {
 // line is a command line for this instance, as it can be pasted.
 func (b *Board) line(words ...string) string {
 	return commands.ShellLine(append([]string{"spawnmesh", "--data-dir", b.Dir}, words...))
-}
-
-// mark writes a file of the data directory anew. A crash may leave the old one.
-func mark(file, text string) error {
-	f, err := os.OpenFile(file+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file+".new", file)
 }
 
 // readMark returns what a data directory says of its last incarnation, "" for nothing, and

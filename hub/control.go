@@ -2,7 +2,6 @@ package hub
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"time"
 
@@ -78,12 +77,8 @@ func (h *Hub) getAgent(w http.ResponseWriter, r *http.Request) {
 }
 
 func viewOf(m store.Mirror) AgentView {
-	v := AgentView{Mirror: m}
-	var r commands.Result
-	if m.Result != nil && json.Unmarshal(m.Result, &r) == nil && r.Exit.Code >= 0 && r.Outcome != "" {
-		v.ExitCode = &r.Exit.Code
-	}
-	return v
+	r, _ := commands.ReadResult(m.Result)
+	return AgentView{Mirror: m, ExitCode: r.ExitCode()}
 }
 
 // await returns the mirror of m once it differs from the state since, or ended.

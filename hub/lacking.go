@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -140,14 +139,6 @@ func (h *Hub) askFor(ctx context.Context, list []store.Lack) {
 		byConn[s.Conn] = append(byConn[s.Conn], commands.StoredStream{Task: s.Task, Attempt: s.Attempt, Stream: s.Stream, Through: s.Through})
 	}
 	for conn, streams := range byConn {
-		x := h.board.Exchange(conn)
-		if x == nil {
-			continue
-		}
-		for some := range slices.Chunk(streams, commands.MaxStored) {
-			if err := x.Send(ctx, commands.QueueControl, federation.Note{Body: &commands.OutputStored{Streams: some}}); err != nil && ctx.Err() == nil {
-				h.Log.DebugContext(ctx, "asking for output", "conn", conn, "err", err)
-			}
-		}
+		h.sendStored(ctx, conn, streams)
 	}
 }

@@ -186,8 +186,8 @@ func (r *reading) sayMissing() error {
 // names nor the end. Output of earlier attempts came before. Nothing comes over a
 // connection that is over.
 func missing(m store.Mirror, log *store.Log, over bool) (list []Missing) {
-	var res commands.Result
-	if m.Result == nil || json.Unmarshal(m.Result, &res) != nil || res.Outcome == "" {
+	res, ended := commands.ReadResult(m.Result)
+	if !ended || res.Outcome == "" {
 		return nil
 	}
 	for stream, told := range map[string]commands.Output{"stdout": res.Stdout, "stderr": res.Stderr} {

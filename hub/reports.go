@@ -51,7 +51,7 @@ func tasksOf(batch []*store.Incoming) []string {
 }
 
 // keepOutput stores pieces of output of tasks that the connection runs, and says
-// what is on disk. A lost answer costs a repetition.
+// what is on disk.
 func (h *Hub) keepOutput(ctx context.Context, c store.Connection, batch []*store.Incoming) error {
 	pieces := make([]*commands.Log, len(batch))
 	for i, m := range batch {
@@ -69,12 +69,20 @@ func (h *Hub) keepOutput(ctx context.Context, c store.Connection, batch []*store
 		}
 	}
 	h.watch.notify(tasks)
-	if x := h.board.Exchange(c.ID); x != nil {
-		for some := range slices.Chunk(stored, commands.MaxStored) {
-			if err := x.Send(ctx, commands.QueueControl, federation.Note{Body: &commands.OutputStored{Streams: some}}); err != nil && ctx.Err() == nil {
-				h.Log.DebugContext(ctx, "confirming output", "connection", c.Name, "err", err)
-			}
+	h.sendStored(ctx, c.ID, stored)
+	return nil
+}
+
+// sendStored tells the spoke of a connection how much is here of its streams: it sends
+// what comes after. A lost message costs a repetition.
+func (h *Hub) sendStored(ctx context.Context, conn string, list []commands.StoredStream) {
+	x := h.board.Exchange(conn)
+	if x == nil {
+		return
+	}
+	for some := range slices.Chunk(list, commands.MaxStored) {
+		if err := x.Send(ctx, commands.QueueControl, federation.Note{Body: &commands.OutputStored{Streams: some}}); err != nil && ctx.Err() == nil {
+			h.Log.DebugContext(ctx, "telling how much output is here", "conn_id", conn, "err", err)
 		}
 	}
-	return nil
 }

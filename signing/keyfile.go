@@ -151,7 +151,7 @@ func writeKey(path, name string) error {
 	return writeSeed(path, name, seed)
 }
 
-// writeSeed writes a file that was not there before.
+// writeSeed writes a key file, which is stored when it returns.
 func writeSeed(path, name string, seed []byte) error {
 	var content []byte
 	var err error
@@ -166,15 +166,10 @@ func writeSeed(path, name string, seed []byte) error {
 	if err != nil {
 		return fmt.Errorf("encoding key file %s: %w", path, err)
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return fmt.Errorf("creating key file: %w", err)
+	if err := fsync.Replace(path, content, 0o600); err != nil {
+		return fmt.Errorf("writing a key file: %w", err)
 	}
-	defer f.Close()
-	if _, err := f.Write(content); err != nil {
-		return fmt.Errorf("writing key file: %w", err)
-	}
-	return f.Sync()
+	return nil
 }
 
 func useOf(name string) string { return name[:len(name)-len(filepath.Ext(name))] }

@@ -67,16 +67,7 @@ func (r *Ring) Make() (*Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	path := r.path(s.KeyID())
-	tmp := path + ".tmp" // a crash leaves half a file under a name that nobody reads
-	defer os.Remove(tmp)
-	if err := writeSeed(tmp, signingFile, seed); err != nil {
-		return nil, err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return nil, fmt.Errorf("putting key file %s in place: %w", path, err)
-	}
-	if err := fsync.Dir(r.dir); err != nil {
+	if err := writeSeed(r.path(s.KeyID()), signingFile, seed); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()

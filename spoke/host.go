@@ -2,7 +2,6 @@ package spoke
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"path/filepath"
 	"time"
@@ -86,12 +85,8 @@ func (d agentDesk) show(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d agentDesk) view(a backlog.Agent) AgentView {
-	v := AgentView{Agent: a, Dir: filepath.Join(d.dir, "agents", a.Task)}
-	var r commands.Result
-	if a.Result != nil && json.Unmarshal(a.Result, &r) == nil && r.Exit.Code >= 0 && r.Outcome != "" {
-		v.ExitCode = &r.Exit.Code
-	}
-	return v
+	r, _ := commands.ReadResult(a.Result)
+	return AgentView{Agent: a, Dir: filepath.Join(d.dir, "agents", a.Task), ExitCode: r.ExitCode()}
 }
 
 func (d agentDesk) why(w http.ResponseWriter, r *http.Request) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/fsync"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
@@ -199,11 +200,7 @@ func writeReady(path, text string) error {
 	if path == "" {
 		return nil
 	}
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, []byte(text+"\n"), 0o644); err != nil {
-		return fmt.Errorf("writing the ready file: %w", err)
-	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err := fsync.Replace(path, []byte(text+"\n"), 0o644); err != nil {
 		return fmt.Errorf("writing the ready file: %w", err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/fsync"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
@@ -106,11 +107,7 @@ func writePolicy(path, text string, force bool) error {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("writing the policy: %w", err)
 	}
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, []byte(text), 0o600); err != nil {
-		return fmt.Errorf("writing the policy: %w", err)
-	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err := fsync.Replace(path, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("writing the policy: %w", err)
 	}
 	return nil

@@ -311,14 +311,14 @@ func TestARevocationDoesNotWaitForTheList(t *testing.T) {
 	t.Parallel()
 	m := Start(t, "attic")
 	conn, block := m.View(t, "attic").ID, filepath.Join(m.Hub.Dir, "ended.new")
-	require.NoError(t, os.Mkdir(block, 0o700))
+	require.NoError(t, os.MkdirAll(filepath.Join(block, "full"), 0o700))
 
 	m.Hub.Do(t, "POST", "/v1/connections/"+conn+"/revoke", map[string]any{"reason": "over"}, nil)
 
 	Await(t, "the end of the link", func() bool { return strings.Contains(m.Hub.Log.String(), "listing the connections that have ended") })
 	require.NoFileExists(t, filepath.Join(m.Hub.Dir, "ended"))
 	require.False(t, m.View(t, conn).Linked)
-	require.NoError(t, os.Remove(block))
+	require.NoError(t, os.RemoveAll(block))
 	Await(t, "the list", func() bool {
 		raw, _ := os.ReadFile(filepath.Join(m.Hub.Dir, "ended"))
 		return strings.Contains(string(raw), conn)

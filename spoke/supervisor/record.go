@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/internal/fsync"
 )
 
 // maxRecord bounds a record; the reason is its largest part, which may name a
@@ -76,11 +78,7 @@ func writeExit(dir string, e Exit) error {
 	if err != nil {
 		return fail(err)
 	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return fail(err)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+	if err := fsync.Dir(dir); err != nil {
 		return fail(err)
 	}
 	return nil

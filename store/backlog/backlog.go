@@ -40,7 +40,7 @@ type Workspace struct {
 }
 
 // MainWorkspace is the workspace of everything that names no other.
-const MainWorkspace = "main"
+const MainWorkspace = store.Workspace
 
 // validName reports whether s is 1 to 63 lower-case letters, digits and hyphens,
 // of which the first is no hyphen.

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/spawnmesh/spawnmesh/internal/fsync"
 )
 
 // port names the socket file; nothing listens on it.
@@ -107,11 +109,7 @@ func (l *layout) makeShortRun() error {
 	if err != nil {
 		return err
 	}
-	note := filepath.Join(l.dir, shortRunFile)
-	if err = os.WriteFile(note+".new", []byte(run), 0o600); err == nil {
-		err = os.Rename(note+".new", note)
-	}
-	if err != nil {
+	if err := fsync.Replace(filepath.Join(l.dir, shortRunFile), []byte(run), 0o600); err != nil {
 		return errors.Join(err, os.Remove(run))
 	}
 	l.run = run
