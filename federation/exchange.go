@@ -46,7 +46,6 @@ type Exchange struct {
 	anew             atomic.Bool // a person wants the histories compared on a new link
 	heardIncarnation string      // the incarnation of the peer that was heard last
 	linkTold         time.Time   // since when the link is up that the log has told of; zero = none; reconcile alone changes it
-	suspendTold      time.Time   // when the peer was to be told that the connection is suspended
 
 	stop  context.CancelFunc
 	ended chan struct{}

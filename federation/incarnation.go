@@ -103,7 +103,7 @@ func (x *Exchange) noteIncarnation(ctx context.Context, p *Peer, incarnation str
 	x.mu.Lock()
 	x.heardIncarnation = incarnation
 	if again {
-		x.history.link, x.suspendTold = 0, time.Now()
+		x.history.link = 0
 	}
 	x.mu.Unlock()
 	if !again || p.State != store.Active {
@@ -121,7 +121,8 @@ func (x *Exchange) suspendIfCloned(ctx context.Context, p *Peer, v commands.Conn
 	return x.suspendNow(ctx, p, byPeer, p.Name+" says: "+v.Reason)
 }
 
-// suspendNow suspends a connection, and says so in the next heartbeat.
+// suspendNow suspends a connection. A peer whose link is cut before a heartbeat tells it
+// why asks and is told; see told.go.
 func (x *Exchange) suspendNow(ctx context.Context, p *Peer, by, reason string) error {
 	if err := x.board.changeBySelf(ctx, p, store.Suspended, reason, by); err != nil {
 		return err
@@ -130,12 +131,4 @@ func (x *Exchange) suspendNow(ctx context.Context, p *Peer, by, reason string) e
 	now.State, now.By, now.Reason = store.Suspended, by, reason
 	x.follow(&now)
 	return nil
-}
-
-// mayBeTold reports whether the peer may still be told why the connection is
-// about to be cut.
-func (x *Exchange) mayBeTold() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return time.Since(x.suspendTold) < lastMessageWait/2
 }

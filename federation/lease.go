@@ -13,9 +13,6 @@ import (
 // the peer for a while, and begins anew with the next heartbeat. What runs goes
 // on; nothing new is started for a peer that may have revoked us meanwhile.
 
-// DefaultLease is how long a peer that is obeyed may be silent.
-const DefaultLease = 24 * time.Hour
-
 // byLease is who suspends a connection whose lease ended, and resumes it.
 const byLease = "lease"
 
@@ -24,23 +21,16 @@ func (b *Board) watchLeases(ctx context.Context) error {
 	for wait.For(ctx, 2*time.Second) == nil { // it looks at memory only
 		for _, x := range b.Exchanges() {
 			p := x.peer.Load()
-			if p.Authority != store.Obeys || p.State != store.Active || time.Since(x.lastHeard()) < x.leaseTime() {
+			if p.Authority != store.Obeys || p.State != store.Active || time.Since(x.lastHeard()) < x.role.Lease() {
 				continue
 			}
-			reason := fmt.Sprintf("%s was not heard for %s; nothing new is started until it is", p.Name, x.leaseTime())
+			reason := fmt.Sprintf("%s was not heard for %s; nothing new is started until it is", p.Name, x.role.Lease())
 			if err := b.changeBySelf(ctx, p, store.Suspended, reason, byLease); err != nil && ctx.Err() == nil {
 				b.Log.ErrorContext(ctx, "ending the lease of a connection", "connection", p.Name, "err", err)
 			}
 		}
 	}
 	return nil
-}
-
-func (x *Exchange) leaseTime() time.Duration {
-	if x.role.Lease != nil {
-		return x.role.Lease()
-	}
-	return DefaultLease
 }
 
 // lastHeard is when the peer was last heard, or the connection was made.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
-	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -76,11 +75,8 @@ func (b *Board) followOne(ctx context.Context, row store.Served) error {
 	role := b.roleFor(row.Authority)
 	wanted := role != nil && row.Ours && !row.State.Ended() && row.State != store.Pending
 	switch {
-	case x != nil && (!wanted || x.redials(p)):
+	case x != nil && !wanted:
 		b.drop(x)
-		if wanted {
-			b.start(ctx, p, role)
-		}
 	case x != nil:
 		x.follow(p)
 	case wanted:
@@ -137,9 +133,6 @@ func (b *Board) enforce(ctx context.Context, c store.Connection) error {
 			return fmt.Errorf("dropping the queues: %w", err)
 		}
 	default:
-		if x := b.Exchange(c.ID); x != nil && x.mayBeTold() {
-			return nil // the next look cuts
-		}
 		b.Server.Cut(c.ID)
 	}
 	b.applied[c.ID] = wanted
@@ -165,12 +158,6 @@ func (b *Board) admit(ctx context.Context, c store.Connection) error {
 		return fmt.Errorf("admitting %s: %w", c.Name, err)
 	}
 	return nil
-}
-
-// redials reports whether the way to p is another than the one in use.
-func (x *Exchange) redials(p *Peer) bool {
-	d, ok := x.way.(dialled)
-	return ok && (d.Address != p.LinkURL || len(d.Pins) != 1 || d.Pins[0] != p.LinkPin)
 }
 
 // start runs the exchange of p until it is dropped.
@@ -211,14 +198,14 @@ func (b *Board) lastBeat(ctx context.Context, conn string) *store.Beat {
 	return beat
 }
 
-// lastMessageWait is how long the end of a connection waits for its last message to be
-// taken by the peer.
+// lastMessageWait is how long the last message of a connection, or an answer about it, may
+// take to be sent.
 const lastMessageWait = 2 * time.Second
 
 // SetState changes the state of a connection and puts it into effect: the commit
-// comes first, and from then on no transaction accepts what the state forbids. The
-// peer of a connection that ends is sent a signed "revoked" before it is cut. When
-// SetState returns nil, all of that has happened.
+// comes first, and from then on no transaction accepts what the state forbids. When
+// SetState returns nil, the link is cut where the state says so. The peer of a connection
+// that ends is sent a signed "revoked", which may reach it after that.
 func (b *Board) SetState(ctx context.Context, conn string, to store.ConnState, reason, actor string) (store.Connection, error) {
 	c, err := b.DB.SetConnectionState(ctx, conn, to, reason, actor, b.end)
 	if err != nil {
@@ -235,8 +222,9 @@ func (b *Board) SetState(ctx context.Context, conn string, to store.ConnState, r
 	return c, b.Await(ctx)
 }
 
-// sendRevoked tells the peer over a link that is up that the connection has ended. It is best effort: a peer
-// that did not hear it is told when one of the sides dials again; see told.go.
+// sendRevoked tells the peer over a link that is up that the connection has ended. It is
+// best effort, because the link is cut at once: a peer that did not take it is told when one
+// of the sides dials again; see told.go.
 func (b *Board) sendRevoked(ctx context.Context, c store.Connection) {
 	x := b.Exchange(c.ID)
 	if x == nil || x.way.link() == 0 || c.By == byPeer {
@@ -244,12 +232,8 @@ func (b *Board) sendRevoked(ctx context.Context, c store.Connection) {
 	}
 	ctx, done := context.WithTimeout(ctx, lastMessageWait)
 	defer done()
-	queue := x.ownQueue()
-	if err := x.Send(ctx, queue, Note{Body: &commands.Revoked{Reason: c.Reason}}); err != nil {
+	if err := x.Send(ctx, x.ownQueue(), Note{Body: &commands.Revoked{Reason: c.Reason}}); err != nil {
 		x.log.WarnContext(ctx, "the peer was not told that the connection has ended; it is told at the next dial", "err", err)
-		return
-	}
-	for x.way.waiting(ctx, queue) && wait.For(ctx, 10*time.Millisecond) == nil {
 	}
 }
 

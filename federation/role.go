@@ -30,7 +30,7 @@ type Role struct {
 	Recalled func(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) error
 
 	// Lease is how long a peer that is obeyed may be silent before nothing new is
-	// started for it. Nil means [DefaultLease].
+	// started for it. Required of the role for peers that are obeyed.
 	Lease func() time.Duration
 }
 

@@ -26,10 +26,6 @@ type way interface {
 
 	// state says whether there is a link, since when and with whom, or why not.
 	state() (linked bool, since time.Time, remote string, cause error)
-
-	// waiting reports whether something that was published to a queue has not been
-	// taken by the peer yet.
-	waiting(ctx context.Context, queue string) bool
 }
 
 // served is the way to a peer that dials us.
@@ -77,10 +73,6 @@ func (w served) state() (bool, time.Time, string, error) {
 	return ok, since, w.server.Remote(w.conn), nil
 }
 
-func (w served) waiting(ctx context.Context, queue string) bool {
-	return w.server.Waiting(ctx, w.conn, queue)
-}
-
 // dialled is the way to a peer that we dial.
 type dialled struct{ *transport.Link }
 
@@ -118,9 +110,6 @@ func (w dialled) state() (bool, time.Time, string, error) {
 	st := w.State()
 	return st.Up, st.Since, w.Address, st.Cause
 }
-
-// waiting is false: what was published is stored on the peer's side.
-func (w dialled) waiting(context.Context, string) bool { return false }
 
 // errClosing ends what runs for a connection whose state has changed.
 var errClosing = errors.New("the connection has changed")

@@ -17,8 +17,8 @@ import (
 // who follows it waits for, or what is missing at its end.
 type LogLine struct {
 	output.Piece
-	Waiting *Waiting `json:"waiting,omitempty"`
-	Missing *Missing `json:"missing,omitempty"`
+	Waiting *Unlinked `json:"waiting,omitempty"`
+	Missing *Missing  `json:"missing,omitempty"`
 }
 
 // Missing says that the result of an agent tells of output that has not arrived.
@@ -31,8 +31,8 @@ type Missing struct {
 	Never   bool   `json:"never,omitempty"` // the connection has ended: it will not arrive
 }
 
-// Waiting says that a spoke is not linked, and the rest of the output with it.
-type Waiting struct {
+// Unlinked says that a spoke is not linked, and the rest of the output with it.
+type Unlinked struct {
 	Spoke string     `json:"spoke"`
 	Until *time.Time `json:"until,omitempty"` // when the last of what is here arrived; nil: nothing is
 }
@@ -118,12 +118,12 @@ func (r *reading) once(ctx context.Context) (complete bool, err error) {
 	}
 	wait := known && !from.Linked
 	if wait && !r.told {
-		w := Waiting{Spoke: from.Name}
+		w := Unlinked{Spoke: from.Name}
 		if log.Tail > 0 {
 			w.Until = &log.At
 		}
 		err = r.enc.Encode(struct {
-			Waiting Waiting `json:"waiting"`
+			Waiting Unlinked `json:"waiting"`
 		}{w})
 	}
 	r.told = wait

@@ -39,7 +39,7 @@ type SpokeView struct {
 	Differs      string                  `json:"differs,omitempty"`  // why nothing is relayed: one side was restored from a backup
 	Says         commands.ConnectionView `json:"peer_says"`          // what the spoke says about the connection
 	Unconfirmed  int                     `json:"unconfirmed"`        // messages to it that its database has not confirmed
-	Queues       []federation.Waiting    `json:"queues,omitempty"`   // what has come from it and waits to be taken
+	Queues       []federation.QueueView  `json:"queues,omitempty"`   // what has come from it and waits to be taken
 }
 
 // A Settlement is what came of comparing the histories of a connection by hand.
@@ -51,7 +51,7 @@ func (h *Hub) Spokes(ctx context.Context) ([]SpokeView, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, queues := make([]SpokeView, 0), h.board.Queues(ctx)
+	list, queues := make([]SpokeView, 0), h.board.Queues(ctx, store.Commands)
 	for _, s := range h.board.Statuses(store.Commands) {
 		v := ViewOf(s)
 		v.Unconfirmed, v.Queues = open[s.ID], queues[s.ID]

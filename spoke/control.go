@@ -69,7 +69,7 @@ type HubView struct {
 	LastSeen    *time.Time              `json:"last_seen,omitempty"`
 	Differs     string                  `json:"differs,omitempty"` // why nothing is relayed: one side was restored from a backup
 	Says        commands.ConnectionView `json:"peer_says"`         // what the hub says about the connection
-	Queues      []federation.Waiting    `json:"queues,omitempty"`  // what waits at the hub to be taken here; empty without a link
+	Queues      []federation.QueueView  `json:"queues,omitempty"`  // what waits at the hub to be taken here; empty without a link
 }
 
 // Hubs returns every connection with a hub, oldest first.
@@ -78,7 +78,7 @@ func (s *Spoke) Hubs(ctx context.Context) ([]HubView, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, queues := make([]HubView, 0), s.board.Queues(ctx)
+	list, queues := make([]HubView, 0), s.board.Queues(ctx, store.Obeys)
 	for _, c := range s.board.Statuses(store.Obeys) {
 		v := s.viewOfHub(c, grants)
 		v.Queues = queues[c.ID]
@@ -91,7 +91,7 @@ func (s *Spoke) Hubs(ctx context.Context) ([]HubView, error) {
 func (s *Spoke) Hub(ctx context.Context, c federation.Status) (HubView, error) {
 	grants, err := s.DB.Grants(ctx)
 	v := s.viewOfHub(c, grants)
-	v.Queues = s.board.Queues(ctx)[c.ID]
+	v.Queues = s.board.QueuesOf(ctx, c.Connection)
 	return v, err
 }
 

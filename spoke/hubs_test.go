@@ -121,3 +121,21 @@ func TestQueuedTasksOfASuspendedHubWait(t *testing.T) {
 	s.Do(t, "POST", "/v1/connections/lab/grant", map[string]any{"expires": time.Time{}}, nil)
 	require.Equal(t, commands.Completed, m.Wait(t, waits).State)
 }
+
+// Who asks about one hub waits for no other.
+func TestOneHubIsAskedAlone(t *testing.T) {
+	t.Parallel()
+	one := meshtest.Start(t, "attic")
+	s := one.Spokes["attic"]
+	second(t, one)
+	one.AwaitLink(t, "attic")
+	s.Proxy.Swallow(meshtest.ToHub, meshtest.ToSpoke)
+
+	var shop spoke.HubView
+	s.Do(t, "GET", "/v1/connections/shop", nil, &shop)
+	require.Error(t, s.Ask(t, "GET", "/v1/connections/nobody", nil, nil))
+
+	require.Len(t, shop.Queues, 2)
+	require.NotContains(t, s.Log.String(), "asking what waits", "the first hub does not answer")
+	s.Proxy.Heal()
+}

@@ -252,7 +252,7 @@ func TestFollowingAnAgentThatIsAway(t *testing.T) {
 	meshtest.Await(t, "that the hub sees it away", func() bool { return !m.View(t, "attic").Linked })
 	require.NoError(t, os.WriteFile(gate, nil, 0o644))
 
-	var away *hub.Waiting
+	var away *hub.Unlinked
 	var text string
 	m.EachLog(t, id, true, func(l hub.LogLine) {
 		text += string(l.Data)

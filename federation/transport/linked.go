@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"context"
 	"time"
 )
 
@@ -12,21 +11,6 @@ func (h *Hub) Remote(conn string) string {
 		return ""
 	}
 	return c.client.RemoteAddress().String()
-}
-
-// Waiting reports whether commands of a queue wait for a peer, or were handed to
-// it and not acknowledged.
-func (h *Hub) Waiting(ctx context.Context, conn, queue string) bool {
-	l := h.main.get()
-	if l == nil {
-		return false
-	}
-	c, err := l.js.Consumer(ctx, streamCommands, consumerName(conn, queue))
-	if err != nil {
-		return false
-	}
-	info := c.CachedInfo()
-	return info.NumPending > 0 || info.NumAckPending > 0
 }
 
 // connection returns the live connection of a peer.

@@ -24,8 +24,8 @@ func TestAQueueThatIsNotReadIsSeen(t *testing.T) {
 			t.Parallel()
 			m := Plan{StillFor: 300 * time.Millisecond}.Start(t, "attic")
 			i := m.instance(t, side)
-			standing := func() (found []federation.Waiting) {
-				var v struct{ Queues []federation.Waiting }
+			standing := func() (found []federation.QueueView) {
+				var v struct{ Queues []federation.QueueView }
 				i.Do(t, "GET", "/v1/connections/"+url.PathEscape(c.peer), nil, &v)
 				require.Len(t, v.Queues, 2, "it is told whether they are read or not")
 				for _, q := range v.Queues {

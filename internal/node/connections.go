@@ -55,10 +55,14 @@ func (n *Node) listConnections(w http.ResponseWriter, r *http.Request) {
 
 func (n *Node) getConnection(w http.ResponseWriter, r *http.Request) {
 	s, err := n.find(r)
-	if err != nil || s.Authority == store.Commands {
+	if err != nil {
+		control.Error(w, err)
+		return
+	}
+	if s.Authority == store.Commands {
 		v := hub.ViewOf(s)
-		v.Queues = n.board.Queues(r.Context())[s.ID]
-		control.Reply(w, v, err)
+		v.Queues = n.board.QueuesOf(r.Context(), s.Connection)
+		control.JSON(w, v)
 		return
 	}
 	v, err := n.Spoke.Hub(r.Context(), s)

@@ -33,7 +33,7 @@ type Policy struct {
 	Settings        `yaml:",inline"`
 	Limits          Limits `yaml:"limits" json:"limits"`
 	OnRevoke        string `yaml:"on_revoke,omitempty" json:"on_revoke,omitempty"`               // kill, finish; "" = kill
-	ConnectionLease string `yaml:"connection_lease,omitempty" json:"connection_lease,omitempty"` // "24h"; "" = DefaultLease
+	ConnectionLease string `yaml:"connection_lease,omitempty" json:"connection_lease,omitempty"` // "24h"; "" = DefaultConnectionLease
 
 	id string
 }
@@ -48,8 +48,8 @@ type Limits struct {
 
 // What holds where a policy says nothing.
 const (
-	DefaultPath  = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	DefaultLease = 24 * time.Hour
+	DefaultPath            = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	DefaultConnectionLease = 24 * time.Hour
 )
 
 // anything as an entry allows all.
@@ -173,7 +173,7 @@ func (p *Policy) KillOnRevoke() bool { return p.OnRevoke != finish }
 // Lease is how long this host starts agents for a hub that it does not hear.
 func (p *Policy) Lease() time.Duration {
 	if p.ConnectionLease == "" {
-		return DefaultLease
+		return DefaultConnectionLease
 	}
 	d, _ := duration(p.ConnectionLease)
 	return d
