@@ -35,8 +35,10 @@ func (v AgentView) Sentence() string {
 		return string(v.State) + ": " + r.Summary
 	}
 	over := slices.ContainsFunc(v.Attempts, func(e commands.Ended) bool { return e.Attempt == v.Attempt }) // it waited for the next one
-	if v.Reason == commands.LinkRevoked && v.StartedAt != nil && !over {
+	if given := v.State == commands.Unavailable && v.Reason == commands.LinkRevoked && !over; given && v.StartedAt != nil {
 		return fmt.Sprintf("%s (%s): the connection was revoked while it ran; what became of it is not known here", v.State, v.Reason)
+	} else if given && v.AcceptedAt != nil {
+		return fmt.Sprintf("%s (%s): the connection was revoked when %s had accepted it; whether it ran is not known here", v.State, v.Reason, v.Spoke)
 	}
 	if v.Reason != "" {
 		return fmt.Sprintf("%s (%s)", v.State, v.Reason)

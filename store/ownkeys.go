@@ -51,8 +51,9 @@ func (db *DB) adoptKey(ctx context.Context) error {
 // peer knows its successor, so they take what this one signs. One that the database
 // knows and that has ended does not come back.
 //
-// The old key stays in the set as after a rotation: what it has signed may be on its
-// way. A peer that has revoked it, or ended it, does not let it live again for that.
+// The old key may have been revoked since. So it verifies only for [MinOverlap] more: what
+// it has signed and has not arrived is sealed again. A peer that has revoked it, or ended
+// it, does not let it live again for that.
 func (db *DB) adoptNewer(ctx context.Context) error {
 	return db.Tx(ctx, "adopting the signing key of the key directory", func(ctx context.Context, tx *Tx) error {
 		var version int64
@@ -65,7 +66,7 @@ func (db *DB) adoptNewer(ctx context.Context) error {
 			return err
 		}
 		var old signing.KeyID
-		if err := tx.QueryRow(ctx, `UPDATE own_keys SET retired_at = clock_timestamp(), verifies = $1 WHERE retired_at IS NULL RETURNING kid`, MaxOverlap).Scan(&old); err != nil {
+		if err := tx.QueryRow(ctx, `UPDATE own_keys SET retired_at = clock_timestamp(), verifies = $1 WHERE retired_at IS NULL RETURNING kid`, MinOverlap).Scan(&old); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, `INSERT INTO own_keys (kid, pub) VALUES ($1, $2)`, db.signer.KeyID(), []byte(db.signer.Public())); err != nil {

@@ -29,17 +29,20 @@ func TestHowAnAgentStands(t *testing.T) {
 	began := time.Now()
 	tests := map[string]hub.AgentView{
 		"the connection was revoked while it ran; what became of it is not known here": {Mirror: store.Mirror{State: commands.Unavailable, Reason: commands.LinkRevoked, StartedAt: &began}},
-		"it was refused by attic: no (POLICY)":                                         refused,
-		"it has failed: exit code 3":                                                   result(commands.Failed, "exit code 3"),
-		"it has completed":                                                             result(commands.Completed, "completed"),
-		"it was cancelled: killed after 3s":                                            result(commands.Cancelled, "killed after 3s"),
-		"it is running":                                                                {Mirror: store.Mirror{State: commands.Running}},
-		"it is about to start":                                                         {Mirror: store.Mirror{State: commands.Claimed}},
-		"it has expired (command_expired)":                                             {Mirror: store.Mirror{State: commands.Expired, Reason: commands.CommandExpired}},
-		"it could not be run (link_revoked)":                                           {Mirror: store.Mirror{State: commands.Unavailable, Reason: commands.LinkRevoked}},
-		"it is " + string(commands.Paused):                                             {Mirror: store.Mirror{State: commands.Paused}},
-		"it waits for input":                                                           {Mirror: store.Mirror{State: commands.AwaitingInput}},
-		"it was cancelled (" + string(commands.Operator) + ")":                         {Mirror: store.Mirror{State: commands.Cancelled, Reason: commands.Operator}},
+		"the connection was revoked when attic had accepted it; whether it ran is not known here": {
+			Mirror: store.Mirror{State: commands.Unavailable, Reason: commands.LinkRevoked, Spoke: "attic", AcceptedAt: &began}},
+		"it is running (link_revoked)":                         {Mirror: store.Mirror{State: commands.Running, Reason: commands.LinkRevoked, StartedAt: &began}},
+		"it was refused by attic: no (POLICY)":                 refused,
+		"it has failed: exit code 3":                           result(commands.Failed, "exit code 3"),
+		"it has completed":                                     result(commands.Completed, "completed"),
+		"it was cancelled: killed after 3s":                    result(commands.Cancelled, "killed after 3s"),
+		"it is running":                                        {Mirror: store.Mirror{State: commands.Running}},
+		"it is about to start":                                 {Mirror: store.Mirror{State: commands.Claimed}},
+		"it has expired (command_expired)":                     {Mirror: store.Mirror{State: commands.Expired, Reason: commands.CommandExpired}},
+		"it could not be run (link_revoked)":                   {Mirror: store.Mirror{State: commands.Unavailable, Reason: commands.LinkRevoked}},
+		"it is " + string(commands.Paused):                     {Mirror: store.Mirror{State: commands.Paused}},
+		"it waits for input":                                   {Mirror: store.Mirror{State: commands.AwaitingInput}},
+		"it was cancelled (" + string(commands.Operator) + ")": {Mirror: store.Mirror{State: commands.Cancelled, Reason: commands.Operator}},
 	}
 	lost := result(commands.Failed, "the shim ended without a record")
 	lost.Reason = commands.ExecutorDied

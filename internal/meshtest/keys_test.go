@@ -246,6 +246,7 @@ func TestADatabaseFromBeforeANewKeyTakesTheKeyAtHand(t *testing.T) {
 				})
 				require.Greater(t, v.Version, version)
 				require.Equal(t, 1, i.count(t, `SELECT count(*) FROM audit WHERE action = 'keys.adopted' AND object = $1`, old))
+				require.Equal(t, 1, i.count(t, `SELECT count(*) FROM own_keys WHERE kid = $1 AND verifies = interval '1 minute'`, old), "it may have been revoked: no new peer trusts it")
 				require.Equal(t, 1, other.count(t, `SELECT count(*) FROM keys WHERE kid = $1 AND not_after < 'infinity' AND (revoked_at IS NOT NULL) = $2`, old, change.Revoke != ""),
 					"what the peer has ended does not come back")
 				require.Zero(t, i.count(t, `SELECT count(*) FROM connections WHERE state <> 'active'`)+other.count(t, `SELECT count(*) FROM connections WHERE state <> 'active'`))

@@ -247,8 +247,9 @@ func (ws *Workspace) ResetBudget(ctx context.Context, name, reason string) (Budg
 	return ws.changeBudget(ctx, name, "reset", reason, func(ctx context.Context, tx *store.Tx, id int) error {
 		var batch pgx.Batch
 		batch.Queue(`UPDATE budgets SET soft_since = NULL WHERE id = $1`, id)
-		// Whoever settles just now comes first. Then what was used goes together
-		// with the charges that would be taken off it later.
+		// Whoever rolls or settles just now comes first. Then what was used goes
+		// together with the charges that would be taken off it later.
+		batch.Queue(`SELECT FROM charges WHERE budget = $1 FOR UPDATE`, id)
 		batch.Queue(`SELECT FROM budget_slots WHERE budget = $1 ORDER BY slot FOR UPDATE`, id)
 		batch.Queue(`WITH forgotten AS (DELETE FROM charges WHERE budget = $1) UPDATE budget_slots SET used = 0 WHERE budget = $1`, id)
 		return tx.SendBatch(ctx, &batch).Close()

@@ -3,6 +3,7 @@ package backlog_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -32,6 +33,7 @@ type crossing struct {
 
 const (
 	firstSlot = `SELECT FROM budget_slots WHERE budget = (SELECT min(id) FROM budgets) FOR UPDATE`
+	hourSlot  = `SELECT FROM budget_slots WHERE budget = (SELECT id FROM budgets WHERE name = 'hour') FOR UPDATE`
 	earlyTask = `SELECT FROM tasks WHERE key = 'early' FOR UPDATE`
 	lateTask  = `SELECT FROM tasks WHERE key = 'late' FOR UPDATE`
 )
@@ -62,12 +64,18 @@ var passings = map[string]passing{
 			return failure(c.b.Complete(c.Context(), backlog.Act{Fence: &c.fence, Usage: tokens(1)}))
 		}},
 	"an end, and a claim that takes an advance back": {firstSlot, (*crossing).completeOther, (*crossing).claim},
+	"an end, and the removal of its rolling budget": {hourSlot, (*crossing).completeOther,
+		func(c *crossing) error { return c.b.RemoveBudget(c.Context(), "hour", "test") }},
+	"an end, and a change of its rolling budget": {hourSlot, (*crossing).completeOther,
+		func(c *crossing) error { return c.b.SetBudget(c.Context(), hour) }},
 	"usage, and a budget for the task that reports it": {`SELECT FROM leases FOR UPDATE`,
 		func(c *crossing) error { return c.b.Report(c.Context(), c.fence, "r", tokens(9)) },
 		func(c *crossing) error {
 			return c.b.SetBudget(c.Context(), backlog.Budget{Name: "own", Scope: "task", Target: c.late, Dimension: "usd", Hard: backlog.Unit})
 		}},
 }
+
+var hour = backlog.Budget{Name: "hour", Scope: "workspace", Dimension: "tokens", Hard: 100_000 * backlog.Unit, Rolling: backlog.Seconds(time.Hour)}
 
 func (c *crossing) completeMany() error {
 	held, err := c.b.CompleteMany(c.Context(), []backlog.Fence{c.fence})
@@ -134,6 +142,7 @@ func crossed(t *testing.T) *crossing {
 	require.NoError(t, err)
 	require.NoError(t, all.Close(t.Context()))
 	budget(t, c.b, backlog.Budget{Name: "starts", Scope: "workspace", Dimension: "spawns", Hard: 100 * backlog.Unit})
+	budget(t, c.b, hour)
 	budget(t, c.b, backlog.Budget{Name: "all", Scope: "workspace", Dimension: "tokens", Hard: 100_000 * backlog.Unit})
 	require.NoError(t, c.b.SetQuota(t.Context(), backlog.Quota{Name: "few", Scope: "workspace", Concurrent: new(10)}))
 	c.early = create(t, c.b, backlog.TaskSpec{Key: "early", Title: "t"})[0].ID

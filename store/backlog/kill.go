@@ -155,7 +155,8 @@ func (b *Backlog) PendingKill(ctx context.Context, task string) (k KillRun, ok b
 // found by [Backlog.RevokedRuns]. Without kill what runs keeps it, and is not tried
 // again after its end. Results are kept and not sent.
 func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string, kill bool) error {
-	rows, err := tx.Query(ctx, `SELECT id::text, state FROM tasks WHERE conn = $1 AND NOT is_terminal(state) ORDER BY id FOR NO KEY UPDATE`, conn)
+	rows, err := tx.Query(ctx, `
+		SELECT t.id::text, t.state FROM agents a JOIN tasks t ON t.id = a.id WHERE a.conn = $1 AND NOT a.over AND NOT is_terminal(t.state) ORDER BY a.id FOR NO KEY UPDATE OF t`, conn)
 	if err != nil {
 		return fmt.Errorf("looking for the work of a revoked connection: %w", err)
 	}

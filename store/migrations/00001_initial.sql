@@ -619,15 +619,16 @@ CREATE FUNCTION budget_slot() RETURNS int LANGUAGE sql STABLE AS $$ SELECT pg_ba
 -- +goose StatementBegin
 CREATE FUNCTION recall_advances(b int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM FROM budgets WHERE id = b FOR NO KEY UPDATE; -- a charge may refer to it meanwhile
+    PERFORM FROM budgets WHERE id = b FOR NO KEY UPDATE;
     UPDATE budget_slots SET advance = 0 WHERE (budget, slot) IN (
         SELECT budget, slot FROM budget_slots WHERE budget = b AND advance <> 0 ORDER BY slot FOR UPDATE);
 END $$;
 -- +goose StatementEnd
 
--- What was charged when, of budgets with a rolling window.
+-- What was charged when, of budgets with a rolling window. No foreign key: an end
+-- that holds the slots of a budget would wait for the budget, which comes before them.
 CREATE TABLE charges (
-    budget     int NOT NULL REFERENCES budgets ON DELETE CASCADE,
+    budget     int NOT NULL,
     at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     workspace  text NOT NULL,
     amount     bigint NOT NULL            -- millionths

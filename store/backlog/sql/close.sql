@@ -134,7 +134,7 @@ SELECT id::text FROM moved
 -- name: expire_waiting
 WITH late AS (
     DELETE FROM ready WHERE ctid = ANY (ARRAY (
-        SELECT ctid FROM ready WHERE expires_at < 'infinity' AND expires_at <= clock_timestamp() LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING task, workspace, lane
+        SELECT ctid FROM ready WHERE expires_at < 'infinity' AND expires_at <= statement_timestamp() ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING task, workspace, lane
 ), moved AS (
     UPDATE tasks SET state = 'expired', reason = 'command_expired', epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
     WHERE id = ANY (ARRAY (SELECT task FROM late)) AND state = 'queued' AND attempt = 0 RETURNING id, workspace, lane, phase, state, conn
