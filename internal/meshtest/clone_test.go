@@ -91,6 +91,8 @@ func TestTwoCopiesLearnOfTheirSuspensionFromASlowHub(t *testing.T) {
 	original, clone := m.Spokes["attic"], m.stoppedWithClone(t, "attic")
 	slow, err := m.Hub.SQL.Begin(t.Context()) // holds up the comparison of histories, and nothing before it
 	require.NoError(t, err)
+	_, err = slow.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`)
+	require.NoError(t, err)
 	_, err = slow.Exec(t.Context(), `SELECT FROM sequences WHERE conn = $1 FOR KEY SHARE`, original.Conn)
 	require.NoError(t, err)
 	m.Start(t, "attic")

@@ -125,7 +125,7 @@ func (l *large) fill(known statistics) []string {
 		`INSERT INTO parked (task, workspace, lane, phase, why) SELECT id, workspace, lane, phase, CASE WHEN unmet > 0 THEN 'deps' ELSE 'blocked' END FROM tasks WHERE state = 'blocked' OR state = 'queued' AND unmet > 0`,
 		fmt.Sprintf(`INSERT INTO dependencies (task, dependency, workspace) SELECT id, nth(%d + 7), workspace FROM tasks WHERE state = 'queued' AND unmet > 0`, l.ended),
 		`INSERT INTO due (task, workspace, lane, phase, at) SELECT id, workspace, lane, phase, not_before FROM tasks WHERE state = 'queued' AND unmet = 0 AND not_before IS NOT NULL`,
-		`INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at) SELECT class, -priority, seq, id, workspace, lane, phase, 'infinity' FROM tasks WHERE state = 'queued' AND unmet = 0 AND not_before IS NULL`,
+		`INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at) SELECT class, -priority, seq, id, workspace, lane, phase, CASE WHEN seq % 10 = 0 THEN now() + interval '1 day' ELSE 'infinity' END FROM tasks WHERE state = 'queued' AND unmet = 0 AND not_before IS NULL`,
 		`INSERT INTO counts (workspace, lane, what, n) SELECT workspace, lane, what, count(*) FROM (SELECT workspace, lane, 'ready' AS what FROM ready UNION ALL SELECT workspace, lane, 'due' FROM due
 			UNION ALL SELECT workspace, lane, why FROM parked UNION ALL SELECT workspace, lane, state::text FROM tasks WHERE is_terminal(state)) AS x GROUP BY 1, 2, 3`,
 		`INSERT INTO tallies (workspace, lane, what, n) SELECT 'main', 'lane-' || n % 100, 'ready', CASE n % 2 WHEN 0 THEN 1 ELSE -1 END FROM generate_series(1, 1000) AS n`,

@@ -3,6 +3,7 @@ package backlog_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -29,11 +30,11 @@ func TestTheLargestCallMayNameAllItsTasks(t *testing.T) {
 		created <- err
 	}()
 	locks := 0
-	eventually(t, "the call holds its names", func() (waits bool) {
+	require.Eventually(t, func() (waits bool) {
 		require.NoError(t, admin.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE locktype = 'advisory'), coalesce(bool_or(NOT granted AND relation = 'task_bodies'::regclass), false)
 			FROM pg_locks WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&locks, &waits))
 		return waits || len(created) > 0
-	})
+	}, 5*time.Minute, 50*time.Millisecond, "the call holds its names")
 	_, err = admin.Exec(t.Context(), `COMMIT`)
 	require.NoError(t, err)
 

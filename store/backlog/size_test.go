@@ -1,7 +1,9 @@
 package backlog_test
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -148,6 +150,17 @@ func (l *large) readers() map[string]func(context.Context) error {
 		},
 		"a kill that is ordered": func(ctx context.Context) error {
 			_, err := l.DB.OrderKill(ctx, commands.Kill{Task: l.id(l.ended), Reason: "test"}, time.Hour, "ann")
+			return err
+		},
+		"pruning where nothing is old": func(ctx context.Context) error { _, err := l.DB.Prune(ctx, 0, time.Minute); return err },
+		"the work of a connection that ends": func(ctx context.Context) error {
+			undone := errors.New("undone")
+			err := l.DB.Tx(ctx, "ending the work of a connection", func(ctx context.Context, tx *store.Tx) error {
+				return cmp.Or(l.backlog.RevokeWork(ctx, tx, l.conns["shed"], true), undone)
+			})
+			if errors.Is(err, undone) {
+				return nil
+			}
 			return err
 		},
 		"a digest of the history": func(ctx context.Context) error {

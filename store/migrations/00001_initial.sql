@@ -260,6 +260,7 @@ CREATE TABLE classes (
     UNIQUE (workspace, digest),
     CONSTRAINT kind_is_known CHECK (kind IN ('agent', 'card'))
 );
+CREATE INDEX classes_seen ON classes (seen);
 CREATE INDEX classes_lane ON classes (workspace, lane);
 
 CREATE FUNCTION class_digest(ws text, l text, k text, caps text[], acc text, c uuid, only_t uuid, est jsonb) RETURNS bytea LANGUAGE sql STABLE AS
