@@ -46,7 +46,7 @@ func (b *Board) serveQuestions(ctx context.Context) error {
 		defer done()
 		answer, err := b.answer(ctx, conn, envelope)
 		if err != nil {
-			b.Log.DebugContext(ctx, "answering what has become of a connection", "connection", conn, "err", err)
+			b.Log.DebugContext(ctx, "answering what has become of a connection", "conn", conn, "err", err)
 			return nil
 		}
 		return answer

@@ -21,14 +21,18 @@ type LogLine struct {
 	Missing *Missing  `json:"missing,omitempty"`
 }
 
-// Missing says that the result of an agent tells of output that has not arrived.
+// Missing says that the result of an agent tells of output that has not arrived. The
+// spoke's own marks of what it did not keep come with the end of a stream; where that
+// will not arrive, they are taken from the result.
 type Missing struct {
-	Spoke   string `json:"spoke"`
-	Stream  string `json:"stream"`
-	Attempt int    `json:"attempt"`
-	From    int64  `json:"from"` // byte of the stream
-	Bytes   int64  `json:"bytes"`
-	Never   bool   `json:"never,omitempty"` // the connection has ended: it will not arrive
+	Spoke   string         `json:"spoke"`
+	Stream  string         `json:"stream"`
+	Attempt int            `json:"attempt"`
+	From    int64          `json:"from"` // byte of the stream as it was kept
+	Bytes   int64          `json:"bytes"`
+	Never   bool           `json:"never,omitempty"` // the connection has ended: it will not arrive
+	Gaps    []commands.Gap `json:"gaps,omitempty"`  // what the spoke did not keep; only with Never
+	Cut     bool           `json:"cut,omitempty"`   // nor is it known how much the agent wrote; only with Never
 }
 
 // Unlinked says that a spoke is not linked, and the rest of the output with it.
@@ -191,9 +195,16 @@ func missing(m store.Mirror, log *store.Log, over bool) (list []Missing) {
 		return nil
 	}
 	for stream, told := range map[string]commands.Output{"stdout": res.Stdout, "stderr": res.Stderr} {
-		if st := log.Stream(res.Attempt, stream); st.Ended == nil && st.Through < told.Size {
-			list = append(list, Missing{Spoke: m.Spoke, Stream: stream, Attempt: res.Attempt, From: st.Through, Bytes: told.Size - st.Through, Never: over})
+		st := log.Stream(res.Attempt, stream)
+		marks := len(told.Gaps) > 0 || told.Cut // they come with the end
+		if st.Ended != nil || st.Through >= told.Size && !marks {
+			continue
 		}
+		lack := Missing{Spoke: m.Spoke, Stream: stream, Attempt: res.Attempt, From: st.Through, Bytes: max(0, told.Size-st.Through)}
+		if over {
+			lack.Never, lack.Gaps, lack.Cut = true, told.Gaps, told.Cut
+		}
+		list = append(list, lack)
 	}
 	return list
 }

@@ -19,6 +19,7 @@ func TestWhatIsMissingOfALog(t *testing.T) {
 	ended := store.LogStream{Attempt: 2, Stream: "stdout", Through: 100, Ended: &commands.LogEnd{}}
 	earlier := store.LogStream{Attempt: 1, Stream: "stdout", Through: 300}
 	lacks := Missing{Spoke: "attic", Stream: "stdout", Attempt: 2, From: 100, Bytes: 200}
+	gaps := []commands.Gap{{From: 50, To: 950, At: 50}}
 	for name, c := range map[string]struct {
 		result commands.Result
 		log    []store.LogStream
@@ -28,7 +29,11 @@ func TestWhatIsMissingOfALog(t *testing.T) {
 		"a part is here":                    {commands.Result{Attempt: 2, Outcome: commands.Succeeded, Stdout: commands.Output{Size: 300}}, []store.LogStream{part}, []Missing{lacks}},
 		"its end is here":                   {commands.Result{Attempt: 2, Outcome: commands.Succeeded, Stdout: commands.Output{Size: 300}}, []store.LogStream{ended}, nil},
 		"only an earlier attempt's is here": {commands.Result{Attempt: 2, Outcome: commands.Succeeded, Stdout: commands.Output{Size: 200}}, []store.LogStream{earlier}, []Missing{{Spoke: "attic", Stream: "stdout", Attempt: 2, Bytes: 200}}},
-		"there was none":                    {commands.Result{Attempt: 2, Outcome: commands.Succeeded}, nil, nil},
+		"the end of what a bound cut is not here": {commands.Result{Attempt: 2, Outcome: commands.Succeeded, Stdout: commands.Output{Size: 300, Gaps: gaps}}, []store.LogStream{whole},
+			[]Missing{{Spoke: "attic", Stream: "stdout", Attempt: 2, From: 300, Gaps: gaps}}},
+		"a part of what was lost is here": {commands.Result{Attempt: 2, Outcome: commands.Succeeded, Stdout: commands.Output{Size: 300, Gaps: gaps, Cut: true}}, []store.LogStream{part},
+			[]Missing{{Spoke: "attic", Stream: "stdout", Attempt: 2, From: 100, Bytes: 200, Gaps: gaps, Cut: true}}},
+		"there was none": {commands.Result{Attempt: 2, Outcome: commands.Succeeded}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -36,13 +41,16 @@ func TestWhatIsMissingOfALog(t *testing.T) {
 			require.NoError(t, err)
 			m := store.Mirror{Spoke: "attic", Result: raw}
 
-			got := missing(m, &store.Log{Streams: c.log}, false)
+			got := missing(m, &store.Log{Streams: c.log}, true)
 
-			require.Equal(t, c.want, got)
 			for i := range c.want {
 				c.want[i].Never = true
 			}
-			require.Equal(t, c.want, missing(m, &store.Log{Streams: c.log}, true), "over a connection that has ended")
+			require.Equal(t, c.want, got, "over a connection that has ended")
+			for i := range c.want {
+				c.want[i].Never, c.want[i].Gaps, c.want[i].Cut = false, nil, false
+			}
+			require.Equal(t, c.want, missing(m, &store.Log{Streams: c.log}, false), "over one that goes on")
 		})
 	}
 }

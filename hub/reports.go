@@ -82,7 +82,7 @@ func (h *Hub) sendStored(ctx context.Context, conn string, list []commands.Store
 	}
 	for some := range slices.Chunk(list, commands.MaxStored) {
 		if err := x.Send(ctx, commands.QueueControl, federation.Note{Body: &commands.OutputStored{Streams: some}}); err != nil && ctx.Err() == nil {
-			h.Log.DebugContext(ctx, "telling how much output is here", "conn_id", conn, "err", err)
+			h.Log.DebugContext(ctx, "telling how much output is here", "conn", conn, "err", err)
 		}
 	}
 }

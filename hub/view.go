@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,8 +26,7 @@ func (v AgentView) Sentence() string {
 		}
 		return "was refused " + strings.Join(list, ", ")
 	}
-	var r commands.Result
-	if v.Result != nil && json.Unmarshal(v.Result, &r) == nil {
+	if r, ok := commands.ReadResult(v.Result); ok {
 		if r.Summary == string(v.State) {
 			return r.Summary
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -210,10 +211,8 @@ func markOf(l hub.LogLine) string {
 		return fmt.Sprintf("%s is not linked and no output is here yet; this waits for it", l.Waiting.Spoke)
 	case l.Waiting != nil:
 		return fmt.Sprintf("%s is not linked; its output until %s is here, and this waits for the rest", l.Waiting.Spoke, l.Waiting.Until.Local().Format(time.DateTime))
-	case l.Missing != nil && l.Missing.Never:
-		return fmt.Sprintf("[%s of attempt %d: %d bytes from byte %d on did not arrive before the connection with %s ended]", l.Missing.Stream, l.Missing.Attempt, l.Missing.Bytes, l.Missing.From, l.Missing.Spoke)
 	case l.Missing != nil:
-		return fmt.Sprintf("[%s of attempt %d: %d bytes from byte %d on are not here yet; logs -f waits for them]", l.Missing.Stream, l.Missing.Attempt, l.Missing.Bytes, l.Missing.From)
+		return markOfMissing(*l.Missing)
 	case d == nil:
 		return ""
 	case d.Cut && d.By == "hub":
@@ -221,5 +220,30 @@ func markOf(l hub.LogLine) string {
 	case d.Cut:
 		return fmt.Sprintf("[%s of attempt %d ends at byte %d: the spoke has lost the rest, if there was any]", l.Stream, l.Attempt, l.Offset)
 	}
-	return fmt.Sprintf("[%s of attempt %d: %d bytes from byte %d on were dropped by the %s]", l.Stream, l.Attempt, d.Bytes, d.From, d.By)
+	return fmt.Sprintf("[%s of attempt %d: %s]", l.Stream, l.Attempt, droppedBy(d.By, d.Bytes, d.From))
+}
+
+func droppedBy(who string, bytes, from int64) string {
+	return fmt.Sprintf("%d bytes from byte %d on were dropped by the %s", bytes, from, who)
+}
+
+// markOfMissing says what of a stream has not arrived, and what the spoke says in the
+// result about what it did not keep.
+func markOfMissing(m hub.Missing) string {
+	var list []string
+	switch {
+	case m.Never && m.Bytes > 0:
+		list = append(list, fmt.Sprintf("%d bytes from byte %d on did not arrive before the connection with %s ended", m.Bytes, m.From, m.Spoke))
+	case m.Bytes > 0:
+		list = append(list, fmt.Sprintf("%d bytes from byte %d on are not here yet; logs -f waits for them", m.Bytes, m.From))
+	case !m.Never:
+		list = append(list, "its end is not here yet; logs -f waits for it")
+	}
+	for _, g := range m.Gaps {
+		list = append(list, droppedBy("spoke", g.To-g.From, g.From))
+	}
+	if m.Cut {
+		list = append(list, "the spoke has lost the rest, if there was any")
+	}
+	return fmt.Sprintf("[%s of attempt %d: %s]", m.Stream, m.Attempt, strings.Join(list, "; "))
 }

@@ -193,11 +193,9 @@ func inConnection(name string, state store.ConnState) string {
 	return fmt.Sprintf("%s (the connection is %s)", name, state)
 }
 
-// resultOf reads an agent's result; it is empty when there is none.
-func resultOf(v hub.AgentView) (r commands.Result) {
-	if v.Result != nil {
-		_ = json.Unmarshal(v.Result, &r) // our own hub wrote it
-	}
+// resultOf returns an agent's result; it is empty when there is none.
+func resultOf(v hub.AgentView) commands.Result {
+	r, _ := commands.ReadResult(v.Result)
 	return r
 }
 

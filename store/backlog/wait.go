@@ -34,10 +34,9 @@ func tellClaimers(ctx context.Context, tx *store.Tx) error {
 // ErrLeaving says that a waiting claim was asked to leave the database.
 var ErrLeaving = errors.New("the database is about to be stopped")
 
-// ClaimWait is Claim after what time moves has been moved, and waits until then for
-// something admissible. A notification wakes it; what nobody notifies of, such as a
-// time that has come, it finds by looking. When leaving says so it ends with
-// [ErrLeaving].
+// ClaimWait sweeps and claims. While nothing is admissible it waits for a notification,
+// and looks again from time to time, as nobody notifies of a time that has come. It
+// returns nothing when the time until is over, and [ErrLeaving] when leaving says so.
 func (ws *Workspace) ClaimWait(ctx context.Context, t ClaimTerms, until time.Time, leaving func() bool) ([]Claimed, error) {
 	list, err := ws.sweepAndClaim(ctx, t)
 	if err != nil || len(list) > 0 || !time.Now().Before(until) {
