@@ -2,15 +2,19 @@ package main
 
 import (
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 )
 
 // Make is told that the build is done, and runs the program under test.
@@ -59,9 +63,14 @@ func TestDemoPrintsCommandsToPaste(t *testing.T) {
 
 	require.NoError(t, err, "%s: %s", paste[1], out)
 	require.Contains(t, string(out), "Linux", "what uname said, on the spoke")
-	require.NoError(t, demo.Process.Signal(syscall.SIGINT))
-	readUntil(t, keyboard, said, "is removed.")
-	require.NoError(t, demo.Wait())
+
+	dir := regexp.MustCompile(`--data-dir (/\S+)/hub `).FindStringSubmatch(paste[1])
+	require.NotNil(t, dir, "%s", paste[1])
+	require.NoError(t, demo.Process.Kill())
+	for _, name := range []string{"hub", "attic", "cellar"} {
+		require.Eventually(t, func() bool { return !control.Runs(t.Context(), filepath.Join(dir[1], name)) }, time.Minute, 100*time.Millisecond, "%s ends with a demo that was killed", name)
+	}
+	require.NoError(t, os.RemoveAll(dir[1]))
 }
 
 // readUntil reads what is shown until text is there.

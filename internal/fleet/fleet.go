@@ -127,7 +127,7 @@ func (m *Mesh) Stop(ctx context.Context) error {
 // Command is the program for this process. A database named in our environment is
 // not handed on: it can belong to one instance only. An interrupt at the terminal
 // is for us alone; when ctx ends the program is asked to end, and stops its
-// database first.
+// database first, and so it is when we are killed.
 func (n *Process) Command(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, n.Bin, append([]string{"--data-dir", n.Dir}, args...)...)
 	for _, e := range os.Environ() {
@@ -136,7 +136,7 @@ func (n *Process) Command(ctx context.Context, args ...string) *exec.Cmd {
 		}
 	}
 	c.Env = append(c.Env, n.Env...)
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
 	c.WaitDelay = stopTime
 	return c
