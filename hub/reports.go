@@ -15,7 +15,7 @@ func (h *Hub) handlers() []federation.Handler {
 		{
 			Kinds: []commands.Kind{commands.AcceptedKind, commands.RefusedKind, commands.StartedKind, commands.EndedKind,
 				commands.KilledKind, commands.StateKind, commands.ResultKind},
-			Take:  store.MoveMirrorsOr(h.elsewhere),
+			Take:  store.MoveMirrors(h.elsewhere),
 			Taken: h.moved,
 		},
 		{Kinds: []commands.Kind{commands.LogKind}, Pass: h.keepOutput},

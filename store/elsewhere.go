@@ -34,12 +34,16 @@ type reorder struct {
 	refusal Refusal
 }
 
-// MoveMirrorsOr is [MoveMirrors] of a hub that orders again what a spoke
-// refuses and the hub had placed: elsewhere returns the spokes that can run a
-// spawn now, those that refused it included. It is asked at most once for each
-// spawn, inside the transaction. The [Incoming.Effect] of such a refusal is the
-// id of the connection that the new command goes over.
-func MoveMirrorsOr(elsewhere func(*commands.Spawn) []Candidate) func(context.Context, *Tx, Standing, []*Incoming) error {
+// MoveMirrors applies reports to mirrors, in one statement. A mirror follows the
+// newest report by sequence; once terminal it stays, and what comes after that is
+// kept as evidence in the inbox only. Answers to questions that were
+// not asked are refused, and so are more than maxAnswers to one.
+//
+// What a spoke refuses and the hub had placed is ordered again: elsewhere returns the
+// spokes that can run a spawn now, those that refused it included. It is asked at most
+// once for each spawn, inside the transaction. The [Incoming.Effect] of such a refusal
+// is the id of the connection that the new command goes over.
+func MoveMirrors(elsewhere func(*commands.Spawn) []Candidate) func(context.Context, *Tx, Standing, []*Incoming) error {
 	return func(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) error {
 		f, err := foldAll(ctx, tx, from, batch)
 		if err != nil {
@@ -62,8 +66,9 @@ func MoveMirrorsOr(elsewhere func(*commands.Spawn) []Candidate) func(context.Con
 	}
 }
 
-// refused returns the refusals of orders that may go to another spoke, and locks
-// their mirrors.
+// refused returns the refusals of orders that may go to another spoke. Where there
+// are some it locks the mirrors of all folds: those that move later come in the
+// order of tasks with the others.
 func (f *folds) refused(ctx context.Context, tx *Tx, from Standing) ([]reorder, error) {
 	byCommand := map[string]*fold{}
 	for _, x := range f.order {
@@ -78,10 +83,17 @@ func (f *folds) refused(ctx context.Context, tx *Tx, from Standing) ([]reorder, 
 	for id, x := range byCommand {
 		ids, digests = append(ids, id), append(digests, x.digest)
 	}
+	asked := make([]string, len(f.order))
+	for i, x := range f.order {
+		asked[i] = x.command
+	}
+	if _, err := tx.Exec(ctx, `SELECT FROM mirrors WHERE command = ANY ($1::uuid[]) AND conn = $2 ORDER BY task FOR UPDATE`, asked, from.ID); err != nil {
+		return nil, fmt.Errorf("locking the mirrors of a batch: %w", err)
+	}
 	// An order that is to be killed is given to nobody any more.
 	rows, err := tx.Query(ctx, `SELECT m.command::text, m.task::text, m.spec, m.expires_at FROM unnest($2::uuid[], $3::text[]) AS u (command, digest)
 		JOIN mirrors m ON m.command = u.command AND m.conn = $1 AND encode(m.command_digest, 'hex') = u.digest
-		WHERE m.anywhere AND m.ended_at IS NULL AND m.accepted_at IS NULL AND m.kill IS NULL ORDER BY m.task FOR UPDATE OF m`, from.ID, ids, digests)
+		WHERE m.anywhere AND m.ended_at IS NULL AND m.accepted_at IS NULL AND m.kill IS NULL ORDER BY m.task`, from.ID, ids, digests)
 	if err != nil {
 		return nil, fmt.Errorf("reading refused orders: %w", err)
 	}

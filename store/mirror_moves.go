@@ -138,18 +138,6 @@ func refusedState(code commands.Code) (commands.State, commands.Reason) {
 	return commands.Unavailable, commands.PolicyDenied
 }
 
-// MoveMirrors applies reports to mirrors, in one statement. A mirror follows the
-// newest report by sequence; once terminal it stays, and what comes after that is
-// kept as evidence in the inbox only. Answers to questions that were
-// not asked are refused, and so are more than maxAnswers to one.
-func MoveMirrors(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) error {
-	f, err := foldAll(ctx, tx, from, batch)
-	if err != nil {
-		return err
-	}
-	return f.move(ctx, tx, from)
-}
-
 // maxAnswers bounds the messages about one command that are acted on. An honest
 // spoke starts a task some 200 times at most, and says so with two messages each.
 const maxAnswers = 1000

@@ -19,85 +19,99 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// traffic is a hub with orders that are answered, confirmed, killed, compared
-// and ended at the same moment.
+// traffic is a hub with two spokes and orders that are answered, refused, confirmed,
+// killed, compared and ended at the same moment.
 type traffic struct {
-	*storetest.Pair
-	tasks   []string
-	answers [][]byte // of the spoke: receipts and results
+	roads []*road
+	tasks []string
 }
 
-var passers = map[string]func(*traffic, context.Context, *testing.T, *rand.Rand) error{
-	"answers": func(w *traffic, ctx context.Context, t *testing.T, r *rand.Rand) error {
-		envelopes := slices.Clone(w.answers)
+// A road is the traffic of one connection.
+type road struct {
+	*storetest.Pair
+	answers [][]byte // of the spoke: receipts, results and refusals
+}
+
+// both are the spokes that may get what the other one refuses.
+func (w *traffic) both(*commands.Spawn) (list []store.Candidate) {
+	for _, o := range w.roads {
+		list = append(list, store.Candidate{Conn: o.Hub.Conn.ID, Slots: 4, Age: time.Second})
+	}
+	return list
+}
+
+var passers = map[string]func(*traffic, *road, context.Context, *testing.T, *rand.Rand) error{
+	"answers": func(w *traffic, o *road, ctx context.Context, t *testing.T, r *rand.Rand) error {
+		envelopes := slices.Clone(o.answers)
 		r.Shuffle(len(envelopes), func(i, j int) { envelopes[i], envelopes[j] = envelopes[j], envelopes[i] })
-		_, err := w.Hub.DB.TakeIn(ctx, w.Hub.Conn.ID, 20, w.Hub.Read(t, envelopes[:12]...), store.MoveMirrors)
+		_, err := o.Hub.DB.TakeIn(ctx, o.Hub.Conn.ID, 20, o.Hub.Read(t, envelopes[:12]...), store.MoveMirrors(w.both))
 		return err
 	},
-	"confirmations": func(w *traffic, ctx context.Context, _ *testing.T, r *rand.Rand) error {
-		last, err := w.Hub.DB.LastNumbers(ctx)
+	"confirmations": func(_ *traffic, o *road, ctx context.Context, _ *testing.T, r *rand.Rand) error {
+		last, err := o.Hub.DB.LastNumbers(ctx)
 		if err != nil {
 			return err
 		}
-		return w.Hub.DB.Confirm(ctx, w.Hub.Conn.ID, commands.Numbers{Through: max(1, last[w.Hub.Conn.ID]-r.Int64N(12))})
+		return o.Hub.DB.Confirm(ctx, o.Hub.Conn.ID, commands.Numbers{Through: max(1, last[o.Hub.Conn.ID]-r.Int64N(12))})
 	},
-	"comparisons": func(w *traffic, ctx context.Context, _ *testing.T, _ *rand.Rand) error {
-		theirs, err := w.Spoke.DB.Numbering(ctx, w.Spoke.Conn.ID, true, nil)
+	"comparisons": func(_ *traffic, o *road, ctx context.Context, _ *testing.T, _ *rand.Rand) error {
+		theirs, err := o.Spoke.DB.Numbering(ctx, o.Spoke.Conn.ID, true, nil)
 		if err != nil {
 			return err
 		}
-		_, err = w.Hub.DB.Compare(ctx, w.Hub.Conn.ID, theirs, 0)
+		_, err = o.Hub.DB.Compare(ctx, o.Hub.Conn.ID, theirs, 0)
 		return err
 	},
-	"orders": func(w *traffic, ctx context.Context, _ *testing.T, r *rand.Rand) error {
+	"orders": func(_ *traffic, o *road, ctx context.Context, _ *testing.T, r *rand.Rand) error {
 		list := []store.SpawnOrder{}
 		for range 3 {
-			list = append(list, store.SpawnOrder{Conn: w.Hub.Conn.ID, Life: time.Hour, Actor: "test", IdempotencyKey: fmt.Sprint("k", r.IntN(1e6)),
+			list = append(list, store.SpawnOrder{Conn: o.Hub.Conn.ID, Life: time.Hour, Actor: "test", IdempotencyKey: fmt.Sprint("k", r.IntN(1e6)),
 				Spawn: &commands.Spawn{Task: storetest.NewID(), Runtime: commands.RuntimeExec, Argv: []string{"true"}}})
 		}
-		_, err := w.Hub.DB.OrderSpawns(ctx, list)
+		_, err := o.Hub.DB.OrderSpawns(ctx, list)
 		return err
 	},
-	"kills": func(w *traffic, ctx context.Context, _ *testing.T, r *rand.Rand) error {
-		_, err := w.Hub.DB.OrderKill(ctx, commands.Kill{Task: w.tasks[r.IntN(len(w.tasks))], Reason: "enough"}, time.Hour, "test")
+	"kills": func(w *traffic, o *road, ctx context.Context, _ *testing.T, r *rand.Rand) error {
+		_, err := o.Hub.DB.OrderKill(ctx, commands.Kill{Task: w.tasks[r.IntN(len(w.tasks))], Reason: "enough"}, time.Hour, "test")
 		return err
 	},
-	"the sweep": func(w *traffic, ctx context.Context, _ *testing.T, r *rand.Rand) error {
-		err := w.Hub.Exec(`UPDATE mirrors SET expires_at = '2020-01-01' WHERE task = $1 AND ended_at IS NULL`, w.tasks[r.IntN(len(w.tasks))])
+	"the sweep": func(w *traffic, o *road, ctx context.Context, _ *testing.T, r *rand.Rand) error {
+		err := o.Hub.Exec(`UPDATE mirrors SET expires_at = '2020-01-01' WHERE task = $1 AND ended_at IS NULL`, w.tasks[r.IntN(len(w.tasks))])
 		if err == nil {
-			_, err = w.Hub.DB.EndUnanswered(ctx)
+			_, err = o.Hub.DB.EndUnanswered(ctx)
 		}
 		return err
 	},
-	"the end of what was ordered": func(w *traffic, ctx context.Context, _ *testing.T, r *rand.Rand) error {
-		return w.Hub.DB.Tx(ctx, "ending mirrors", func(ctx context.Context, tx *store.Tx) error {
+	"the end of what was ordered": func(_ *traffic, o *road, ctx context.Context, _ *testing.T, r *rand.Rand) error {
+		return o.Hub.DB.Tx(ctx, "ending mirrors", func(ctx context.Context, tx *store.Tx) error {
 			if r.IntN(4) > 0 {
 				return nil
 			}
-			return store.EndMirrors(ctx, tx, w.Hub.Conn.ID)
+			return store.EndMirrors(ctx, tx, o.Hub.Conn.ID)
 		})
 	},
-	"a suspension": func(w *traffic, ctx context.Context, _ *testing.T, _ *rand.Rand) error {
+	"a suspension": func(_ *traffic, o *road, ctx context.Context, _ *testing.T, _ *rand.Rand) error {
 		for _, to := range []store.ConnState{store.Suspended, store.Active} {
-			if _, err := w.Hub.DB.SetConnectionState(ctx, w.Hub.Conn.ID, to, "", "test", nil); err != nil {
+			if _, err := o.Hub.DB.SetConnectionState(ctx, o.Hub.Conn.ID, to, "", "test", nil); err != nil {
 				return err
 			}
 		}
 		return nil
 	},
-	"pruning": func(w *traffic, ctx context.Context, _ *testing.T, _ *rand.Rand) error {
-		_, err := w.Hub.DB.Prune(ctx, 0, time.Second)
+	"pruning": func(_ *traffic, o *road, ctx context.Context, _ *testing.T, _ *rand.Rand) error {
+		_, err := o.Hub.DB.Prune(ctx, 0, time.Second)
 		return err
 	},
 }
 
-// Messages of one connection come, go, are confirmed and compared at the same
-// moment: each waits for the others in one order, so nobody is given up by the
-// server.
+// Messages of two connections come, go, are confirmed and compared at the same
+// moment, and what one spoke refuses is ordered of the other: each waits for the
+// others in one order, so nobody is given up by the server.
 func TestNoMessageWaitsInACircle(t *testing.T) {
 	t.Parallel()
-	w := &traffic{Pair: storetest.NewPair(t)}
-	watcher, err := pgx.Connect(t.Context(), w.Hub.URL)
+	attic := storetest.NewPair(t)
+	w := &traffic{roads: []*road{{Pair: attic}, {Pair: attic.Another(t)}}}
+	watcher, err := pgx.Connect(t.Context(), attic.Hub.URL)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = watcher.Close(context.Background()) })
 
@@ -106,36 +120,48 @@ func TestNoMessageWaitsInACircle(t *testing.T) {
 		w.pass(t, uint64(round))
 	}
 
-	w.Hub.DB.Close()
-	require.Eventually(t, func() bool {
-		var n int
-		err := watcher.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()`).Scan(&n)
-		return err == nil && n == 1
-	}, 30*time.Second, 10*time.Millisecond, "the sessions end, and have told what they counted")
-	var deadlocks int
-	require.NoError(t, watcher.QueryRow(t.Context(), `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&deadlocks))
-	require.Zero(t, deadlocks)
+	require.Positive(t, attic.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.refused'`), "orders that went to the other spoke")
+	attic.Hub.DB.Close()
+	require.Zero(t, storetest.Deadlocks(t, watcher))
 }
 
-// prepare gives orders, and lets the spoke accept them and end them.
+// prepare gives orders, and lets the spokes accept and end what was meant for them,
+// and refuse what the hub placed.
 func (w *traffic) prepare(t *testing.T) {
 	w.tasks = nil
-	for range 12 {
-		w.tasks = append(w.tasks, w.Order(t, nil))
+	var placed []string
+	for range 6 {
+		for _, o := range w.roads {
+			w.tasks = append(w.tasks, o.Order(t, nil))
+			placed = append(placed, o.Order(t, func(s *store.SpawnOrder) { s.Conn, s.Anywhere, s.Among = "", true, w.both(nil) }))
+		}
 	}
-	asked := w.Spoke.Read(t, w.Hub.Due(t)...)
-	_, err := w.Spoke.DB.TakeIn(t.Context(), w.Spoke.Conn.ID, 20, asked, func(_ context.Context, tx *store.Tx, _ store.Standing, fresh []*store.Incoming) error {
+	w.tasks = append(w.tasks, placed...)
+	for _, o := range w.roads {
+		o.answer(t, w.tasks[:12])
+	}
+}
+
+// answer lets the spoke take in what it was ordered: it runs what is in mine.
+func (o *road) answer(t *testing.T, mine []string) {
+	asked := o.Spoke.Read(t, o.Hub.Due(t)...)
+	_, err := o.Spoke.DB.TakeIn(t.Context(), o.Spoke.Conn.ID, 20, asked, func(_ context.Context, tx *store.Tx, _ store.Standing, fresh []*store.Incoming) error {
 		for _, m := range fresh {
-			if _, ok := m.Body.(*commands.Spawn); ok {
-				m.Answer(tx, &commands.Accepted{Task: m.Body.TaskID(), State: commands.Queued})
-				m.Answer(tx, &commands.Result{Task: m.Body.TaskID(), State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded})
+			if _, ok := m.Body.(*commands.Spawn); !ok {
+				continue
 			}
+			if !slices.Contains(mine, m.Body.TaskID()) {
+				m.Answer(tx, &commands.RefusedBody{Task: m.Body.TaskID(), Code: commands.Policy, Why: "not here", Policy: "v1"})
+				continue
+			}
+			m.Answer(tx, &commands.Accepted{Task: m.Body.TaskID(), State: commands.Queued})
+			m.Answer(tx, &commands.Result{Task: m.Body.TaskID(), State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded})
 		}
 		return nil
 	})
 	require.NoError(t, err)
-	w.answers = w.Spoke.Due(t)
-	require.GreaterOrEqual(t, len(w.answers), 12)
+	o.answers = o.Spoke.Due(t)
+	require.GreaterOrEqual(t, len(o.answers), 12)
 }
 
 func (w *traffic) pass(t *testing.T, seed uint64) {
@@ -144,17 +170,19 @@ func (w *traffic) pass(t *testing.T, seed uint64) {
 	var wrong []error
 	start := make(chan struct{})
 	for i, name := range slices.Sorted(maps.Keys(passers)) {
-		r := rand.New(rand.NewPCG(seed, uint64(i)))
-		all.Go(func() {
-			<-start
-			for range 4 {
-				if err := passers[name](w, t.Context(), t, r); err != nil && commands.CodeOf(err) == commands.Internal {
-					mu.Lock()
-					wrong = append(wrong, fmt.Errorf("%s: %w", name, err))
-					mu.Unlock()
+		for n, o := range w.roads {
+			r := rand.New(rand.NewPCG(seed, uint64(2*i+n)))
+			all.Go(func() {
+				<-start
+				for range 4 {
+					if err := passers[name](w, o, t.Context(), t, r); err != nil && commands.CodeOf(err) == commands.Internal {
+						mu.Lock()
+						wrong = append(wrong, fmt.Errorf("%s: %w", name, err))
+						mu.Unlock()
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 	close(start)
 	all.Wait()

@@ -91,7 +91,7 @@ func TestALateAnswerIsKept(t *testing.T) {
 		return nil
 	}))
 
-	_, err = p.Hub.DB.TakeIn(t.Context(), p.Hub.Conn.ID, 20, p.Hub.Read(t, p.Spoke.Due(t)...), store.MoveMirrors)
+	_, err = p.Hub.DB.TakeIn(t.Context(), p.Hub.Conn.ID, 20, p.Hub.Read(t, p.Spoke.Due(t)...), store.MoveMirrors(storetest.Nowhere))
 
 	require.NoError(t, err)
 	m := p.Mirror(t, task)

@@ -215,3 +215,64 @@ func asOwner(t *testing.T, s *storetest.Side, sql string) {
 	require.NoError(t, err)
 	require.NoError(t, conn.Close(t.Context()))
 }
+
+// Of each table of a kind, a batch takes as many rows as it may, and what somebody
+// holds stays for the next time.
+func TestPruningTakesBatchesAndWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	for kind, tt := range map[string]struct {
+		tables []string
+		three  string // fills them with three rows each that are too old
+	}{
+		"budget-sums": {[]string{"budget_slots", "charges"}, `WITH slots AS (INSERT INTO budget_slots (budget, slot, workspace) SELECT 900 + n, n, 'main' FROM generate_series(1, 3) AS n)
+			INSERT INTO charges (budget, workspace, amount) SELECT 900 + n % 2, 'main', 1 FROM generate_series(1, 3) AS n`},
+		"connections": {[]string{"heartbeats", "serving"}, `WITH beats AS (INSERT INTO heartbeats (conn, at, interval_ms, offset_ms, body) SELECT id, now(), 1, 0, '{}' FROM connections)
+			INSERT INTO serving (conn, process, until) SELECT id, 'p', now() FROM connections`},
+		"quota-uses": {[]string{"quota_uses"}, `WITH q AS (INSERT INTO quotas (workspace, name, scope, concurrent) VALUES ('main', 'q', 'workspace', 1) RETURNING id)
+			INSERT INTO quota_uses (quota, task, attempt, workspace, at) SELECT id, gen_random_uuid(), 1, 'main', now() - interval '9 days' FROM q, generate_series(1, 3)`},
+		"counts": {[]string{"counts"}, `INSERT INTO counts (workspace, lane, what, n) SELECT 'main', 'l' || n, 'ready', 0 FROM generate_series(1, 3) AS n`},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := storetest.NewSide(t, 1, 2)
+			for range 3 {
+				s.Meet(t, store.Obeys)
+				require.NoError(t, s.Exec(`UPDATE connections SET state = 'revoked', state_at = now() - interval '9 days'`))
+			}
+			asOwner(t, s, tt.three)
+			left := func() (n int) {
+				for _, table := range tt.tables {
+					n += s.Count(t, `SELECT count(*) FROM `+table)
+				}
+				return n
+			}
+			require.Equal(t, 3*len(tt.tables), left())
+			var first int
+			require.NoError(t, s.DB.Tx(t.Context(), "pruning one of each", func(ctx context.Context, tx *store.Tx) error {
+				return tx.QueryRow(ctx, store.PruneForTest(kind), 24*time.Hour, 1).Scan(&first)
+			}))
+			holder, err := pgx.Connect(t.Context(), s.URL)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = holder.Close(context.Background()) })
+			_, err = holder.Exec(t.Context(), `BEGIN; SET LOCAL role = spawnmesh_engine`)
+			require.NoError(t, err)
+			for _, table := range tt.tables {
+				_, err = holder.Exec(t.Context(), `SELECT FROM `+table+` LIMIT 1 FOR UPDATE`)
+				require.NoError(t, err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+
+			second, err := s.DB.Prune(ctx, 0, time.Minute)
+
+			require.NoError(t, err, "somebody holds a row")
+			require.Equal(t, len(tt.tables), first, "a batch of one takes one of each table")
+			require.EqualValues(t, len(tt.tables), second[kind])
+			require.Equal(t, len(tt.tables), left())
+			_, err = holder.Exec(t.Context(), `ROLLBACK`)
+			require.NoError(t, err)
+			require.EqualValues(t, len(tt.tables), prune(t, s)[kind])
+			require.Zero(t, left())
+		})
+	}
+}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -61,10 +62,9 @@ var Kinds = []Kind{
 	{Name: "invites", Since: "it expired", Default: 30 * day, Least: inboxMargin, tables: []string{"invites"},
 		prune: removing("invites", `SELECT ctid FROM invites WHERE expires_at < statement_timestamp() - $1::interval`)},
 	{Name: "connections", Since: "it ended: its heartbeats", Default: day, Least: time.Hour, tables: []string{"heartbeats", "serving"},
-		prune: `WITH old AS (SELECT id FROM connections WHERE has_ended(state) AND state_at < statement_timestamp() - $1::interval),
-			served AS (DELETE FROM serving WHERE conn IN (SELECT id FROM old)),
-			beats AS (DELETE FROM heartbeats WHERE conn IN (SELECT id FROM old) AND $2 > 0 RETURNING 1)
-			SELECT count(*) FROM beats`},
+		prune: counting(
+			deleting("serving", `SELECT s.ctid FROM connections c JOIN serving s ON s.conn = c.id WHERE has_ended(c.state) AND c.state_at < statement_timestamp() - $1::interval`),
+			deleting("heartbeats", `SELECT b.ctid FROM connections c JOIN heartbeats b ON b.conn = c.id WHERE has_ended(c.state) AND c.state_at < statement_timestamp() - $1::interval`))},
 	{Name: "commits", Since: "its session committed", Default: day, Least: inboxMargin, tables: []string{"last_commits"},
 		prune: removing("last_commits", `SELECT ctid FROM last_commits WHERE at < statement_timestamp() - $1::interval`)},
 	{Name: "recalled", Since: "the hub told it after a restore", Default: 32 * day, Least: 30*day + inboxMargin, tables: []string{"recalled"},
@@ -72,11 +72,7 @@ var Kinds = []Kind{
 	{Name: "grant-keys", Since: "it verified nothing more", Default: day, Least: inboxMargin, tables: []string{"grant_keys"},
 		prune: removing("grant_keys", `SELECT ctid FROM grant_keys WHERE verifies_until < statement_timestamp() - $1::interval`)},
 	{Name: "budget-sums", Since: "the budget was removed", Default: day, Least: time.Hour, tables: []string{"budget_slots", "charges"},
-		prune: `WITH sums AS (
-				DELETE FROM budget_slots s WHERE $1 > interval '0' AND NOT EXISTS (SELECT FROM budgets b WHERE b.id = s.budget) RETURNING 1
-			), parts AS (
-				DELETE FROM charges WHERE ctid = ANY (ARRAY (SELECT ctid FROM charges c WHERE NOT EXISTS (SELECT FROM budgets b WHERE b.id = c.budget) LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING 1
-			) SELECT (SELECT count(*) FROM sums) + (SELECT count(*) FROM parts)`},
+		prune: counting(deleting("budget_slots", ofNoBudget("budget_slots")), deleting("charges", ofNoBudget("charges")))},
 	{Name: "counts", Since: "nothing is counted any more", Default: day, Least: time.Hour, tables: []string{"counts"},
 		prune: `WITH empty AS (
 				DELETE FROM counts WHERE n = 0 AND (workspace, lane, what) IN (
@@ -86,12 +82,35 @@ var Kinds = []Kind{
 		prune: removing("listeners", `SELECT ctid FROM listeners WHERE until < statement_timestamp() - $1::interval`)},
 }
 
-// removing is a statement that removes the rows whose places choose finds. Rows
-// that somebody holds stay for the next time: pruning waits for nobody. An index can
+// ofNoBudget finds rows of budgets that are gone, at once. It steps through an index
+// that begins with the budget, from one to the next: charges are many.
+func ofNoBudget(table string) string {
+	return fmt.Sprintf(`WITH RECURSIVE of (budget) AS (
+			SELECT min(budget) FROM %[1]s UNION ALL SELECT (SELECT min(budget) FROM %[1]s WHERE budget > of.budget) FROM of WHERE budget IS NOT NULL
+		) SELECT x.ctid FROM of, LATERAL (SELECT ctid FROM %[1]s WHERE budget = of.budget AND $1 > interval '0' LIMIT $2) AS x
+		WHERE NOT EXISTS (SELECT FROM budgets WHERE id = of.budget)`, table)
+}
+
+// removing is a statement that removes the rows whose places choose finds.
+func removing(table, choose string) string { return counting(deleting(table, choose)) }
+
+// deleting removes up to $2 of the rows whose places choose finds. Rows that
+// somebody holds stay for the next time: pruning waits for nobody. An index can
 // be asked for the time of the statement, and not for that of the clock, which moves.
-func removing(table, choose string) string {
-	return fmt.Sprintf(`WITH old AS (
-			DELETE FROM %[1]s WHERE ctid = ANY (ARRAY (
-				SELECT ctid FROM %[1]s WHERE ctid = ANY (ARRAY (%[2]s LIMIT $2)) FOR UPDATE SKIP LOCKED)) RETURNING 1
-		) SELECT count(*) FROM old`, table, choose)
+func deleting(table, choose string) string {
+	return fmt.Sprintf(`DELETE FROM %[1]s WHERE ctid = ANY (ARRAY (
+			SELECT ctid FROM %[1]s WHERE ctid = ANY (ARRAY (%[2]s LIMIT $2)) FOR UPDATE SKIP LOCKED)) RETURNING 1`, table, choose)
+}
+
+// counting does what deletes say and answers with how many rows went.
+func counting(deletes ...string) string {
+	var sql strings.Builder
+	for i, d := range deletes {
+		fmt.Fprintf(&sql, ", gone%d AS (%s)", i, d)
+	}
+	sums := make([]string, len(deletes))
+	for i := range deletes {
+		sums[i] = fmt.Sprintf("(SELECT count(*) FROM gone%d)", i)
+	}
+	return "WITH " + sql.String()[2:] + " SELECT " + strings.Join(sums, " + ")
 }

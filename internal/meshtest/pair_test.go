@@ -54,7 +54,7 @@ func (p *pair) toSpoke(t testing.TB) []*store.Incoming {
 func (p *pair) report(t testing.TB, envelopes ...[]byte) []*store.Incoming {
 	t.Helper()
 	batch := p.Hub.Read(t, envelopes...)
-	taken, err := p.Hub.DB.TakeIn(t.Context(), p.Hub.Conn.ID, 20, batch, store.MoveMirrors)
+	taken, err := p.Hub.DB.TakeIn(t.Context(), p.Hub.Conn.ID, 20, batch, store.MoveMirrors(storetest.Nowhere))
 	require.NoError(t, err)
 	if taken.Stored.Through > 0 {
 		require.NoError(t, p.Spoke.DB.Confirm(t.Context(), p.Spoke.Conn.ID, taken.Stored))

@@ -77,11 +77,28 @@ func OpenSide(t testing.TB, url string, identity, sign byte, pool int) *Side {
 func NewPair(t testing.TB) *Pair {
 	t.Helper()
 	p := &Pair{Hub: NewSide(t, 1, 2), Spoke: NewSide(t, 3, 4)}
-	conn := NewID()
-	p.Hub.join(t, conn, p.Spoke, "attic", store.Commands)
-	p.Spoke.join(t, conn, p.Hub, "lab", store.Obeys)
+	p.join(t, "attic")
 	return p
 }
+
+// Another returns p's hub with one more spoke, cellar.
+func (p *Pair) Another(t testing.TB) *Pair {
+	t.Helper()
+	hub := *p.Hub
+	q := &Pair{Hub: &hub, Spoke: NewSide(t, 5, 6)}
+	q.join(t, "cellar")
+	return q
+}
+
+func (p *Pair) join(t testing.TB, spoke string) {
+	t.Helper()
+	conn := NewID()
+	p.Hub.join(t, conn, p.Spoke, spoke, store.Commands)
+	p.Spoke.join(t, conn, p.Hub, "lab", store.Obeys)
+}
+
+// Nowhere says of what a spoke refuses that nobody else can run it.
+func Nowhere(*commands.Spawn) []store.Candidate { return nil }
 
 func (s *Side) join(t testing.TB, conn string, peer *Side, name string, a store.Authority) {
 	t.Helper()

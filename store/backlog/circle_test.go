@@ -125,7 +125,7 @@ func TestTwoWhoPassWaitInOneOrder(t *testing.T) {
 			require.NoError(t, <-errs)
 			require.NoError(t, gate.Close(t.Context()))
 			c.DB.Close()
-			require.Zero(t, deadlocks(t, watcher), "statements that the server gave up because they waited in a circle")
+			require.Zero(t, storetest.Deadlocks(t, watcher), "statements that the server gave up because they waited in a circle")
 			requireInvariants(t, c.URL)
 		})
 	}

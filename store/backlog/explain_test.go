@@ -91,6 +91,8 @@ type node struct {
 	Filtered  float64 `json:"Rows Removed by Filter"`
 	Joined    float64 `json:"Rows Removed by Join Filter"`
 	Rechecked float64 `json:"Rows Removed by Index Recheck"`
+	Hit       float64 `json:"Shared Hit Blocks"`
+	Missed    float64 `json:"Shared Read Blocks"`
 	Plans     []node
 }
 
@@ -100,7 +102,7 @@ func explain(t *testing.T, config *pgx.ConnConfig, s watched) node {
 	t.Helper()
 	var raw []byte
 	again(t, config, s, func(tx pgx.Tx, call string) {
-		err := tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) "+call, pgx.QueryExecModeSimpleProtocol).Scan(&raw)
+		err := tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, TIMING OFF, BUFFERS, FORMAT JSON) "+call, pgx.QueryExecModeSimpleProtocol).Scan(&raw)
 		require.NoError(t, err, s.sql)
 	})
 	var plans []struct{ Plan node }
@@ -147,7 +149,8 @@ var small = []string{"connections", "grants", "sequences", "serving", "instance"
 	"counts", "tallies", "outputs", "listeners", "retention", "heartbeats", "recalled", ""}
 
 // wasteful says what of a plan costs more the more there is: tables that are read
-// whole, rows that are read to be thrown away, or more rows than an answer needs.
+// whole, rows that are read to be thrown away, indexes that are walked to find few
+// rows, or more rows than an answer needs.
 func (n node) wasteful() (faults []string) {
 	read := 0.0
 	var walk func(node)
@@ -162,7 +165,11 @@ func (n node) wasteful() (faults []string) {
 			if n.Type == "Seq Scan" {
 				faults = append(faults, "reads all of "+n.Table)
 			}
-			read += n.Loops * (n.Rows + n.Filtered + n.Rechecked)
+			rows := n.Loops * (n.Rows + n.Filtered + n.Rechecked)
+			if blocks := n.blocks(); strings.HasPrefix(n.Type, "Index") && blocks > manyBlocks+n.Loops*blocksALook+rows*blocksARow {
+				faults = append(faults, fmt.Sprintf("walks an index of %s: %.0f blocks for %.0f rows in %.0f looks", n.Table, blocks, rows, n.Loops))
+			}
+			read += rows
 		}
 		if thrown := n.Loops * (n.Filtered + n.Joined + n.Rechecked); thrown > fewRows && !slices.Contains(small[:len(small)-1], n.Table) {
 			faults = append(faults, fmt.Sprintf("throws %.0f rows of %s away (%s)", thrown, n.Table, n.Type))
@@ -173,6 +180,15 @@ func (n node) wasteful() (faults []string) {
 		faults = append(faults, fmt.Sprintf("reads %.0f rows", read))
 	}
 	return faults
+}
+
+// blocks is how many a step itself looked at, not those before it.
+func (n node) blocks() float64 {
+	blocks := n.Hit + n.Missed
+	for _, p := range n.Plans {
+		blocks -= p.Hit + p.Missed
+	}
+	return blocks
 }
 
 // reads says how many rows of a table a plan looks at.
@@ -186,4 +202,7 @@ func (n node) reads(table string) (rows float64) {
 	return rows
 }
 
-const fewRows, manyRows = 100, 4000
+const (
+	fewRows, manyRows                   = 100, 4000
+	manyBlocks, blocksALook, blocksARow = 100, 10, 3 // of an index and its table
+)

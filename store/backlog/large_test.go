@@ -26,6 +26,7 @@ type large struct {
 	main, tiny                    *backlog.Workspace
 	ended, open, ready, completed int
 	conns                         map[string]string
+	ranBefore                     []commands.TaskStanding // of tasks that stand ready
 	watch                         *watcher
 }
 
@@ -57,6 +58,14 @@ func newLarge(t testing.TB, url string, ended, open int, known statistics) *larg
 	}
 	l.ready = l.number(t, owner, "ready")
 	l.completed = l.number(t, owner, "completed")
+	rows, err := owner.Query(t.Context(), `SELECT t.id::text FROM tasks t JOIN ready r ON r.task = t.id WHERE t.conn IS NOT NULL`)
+	require.NoError(t, err)
+	l.ranBefore, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s commands.TaskStanding, err error) {
+		s.Attempt, s.State = 1, commands.Queued
+		return s, row.Scan(&s.Task)
+	})
+	require.NoError(t, err)
+	require.Len(t, l.ranBefore, 64)
 	l.watch = &watcher{}
 	db, err := store.Open(t.Context(), store.Config{URL: url, Self: s.Self(), Signer: s.Signing, PoolSize: 2, Tracer: l.watch})
 	require.NoError(t, err)
@@ -91,7 +100,8 @@ func (l *large) order(ctx context.Context, o store.SpawnOrder) error {
 
 // fill returns the statements that fill the database. Of every hundred open tasks
 // one is blocked, four wait for another task and five for a time; one in 5,000 of
-// the ended was cancelled while it waited. The first forty of the ended failed.
+// the ended was cancelled while it waited. The first forty of the ended failed. The
+// last 64 that stand ready were asked for by shed, who recalls that they ran before.
 func (l *large) fill(known statistics) []string {
 	classes := min(max(l.ended/100, 100), 10_000)
 	parts := []string{
@@ -140,6 +150,11 @@ func (l *large) fill(known statistics) []string {
 			FROM mirrors m, generate_series(1, 3) AS n`,
 		`INSERT INTO logs (task, conn, tail) SELECT task, conn, 1 FROM mirrors`,
 		`INSERT INTO log_segments (task, base, conn, bytes) SELECT task, 0, conn, 1 FROM logs`,
+		`INSERT INTO budgets (workspace, name, scope, dimension, hard, rolling) VALUES ('main', 'month', 'workspace', 'usd', 9e15, interval '30 days')`,
+		`INSERT INTO charges (budget, workspace, amount, at) SELECT b.id, 'main', 1, now() - n * interval '1 minute' FROM budgets b, generate_series(1, least(20000, (SELECT count(*) FROM tasks))) AS n`,
+		`INSERT INTO quotas (workspace, name, scope, per_window, win) VALUES ('main', 'hour', 'workspace', 1000000, interval '1 hour')`,
+		`INSERT INTO quota_uses (quota, task, attempt, workspace, at) SELECT q.id, t.id, 1, 'main', now() - interval '2 hours' FROM quotas q, (SELECT id FROM tasks ORDER BY id LIMIT 20000) AS t`,
+		`UPDATE tasks SET conn = (SELECT id FROM connections WHERE peer_name = 'shed') WHERE id IN (SELECT task FROM ready ORDER BY task DESC LIMIT 64)`,
 		`UPDATE sequences s SET last = coalesce((SELECT max(seq) FROM outbox WHERE conn = s.conn), 0), stored = coalesce((SELECT int8multirange(int8range(1, max(seq) + 1)) FROM inbox WHERE conn = s.conn), '{}')`,
 		`SELECT setval(pg_get_serial_sequence('tasks', 'seq'), max(seq)) FROM tasks`,
 	}

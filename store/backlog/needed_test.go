@@ -56,8 +56,8 @@ func TestWhatIsOldAndNeededStays(t *testing.T) {
 		left int
 		gone int // rows of the kind; 0: one
 	}{
-		"the heartbeat of a connection that lives":  {"connections", `SELECT count(*) FROM heartbeats WHERE conn = '` + lives + `'`, 1, 0},
-		"who serves a connection that lives":        {"connections", `SELECT count(*) FROM serving WHERE conn = '` + lives + `'`, 1, 0},
+		"the heartbeat of a connection that lives":  {"connections", `SELECT count(*) FROM heartbeats WHERE conn = '` + lives + `'`, 1, 2},
+		"who serves a connection that lives":        {"connections", `SELECT count(*) FROM serving WHERE conn = '` + lives + `'`, 1, 2},
 		"a kill of a task that is there":            {"kills", `SELECT count(*) FROM kills WHERE task = '` + held + `'`, 1, 0},
 		"claims of a quota's window, and held ones": {"quota-uses", `SELECT count(*) FROM quota_uses`, 2, 0},
 		"a count that is not zero":                  {"counts", `SELECT count(*) FROM counts WHERE lane = 'l5'`, 1, 0},
@@ -65,6 +65,6 @@ func TestWhatIsOldAndNeededStays(t *testing.T) {
 		"the sums of a budget that is there":        {"budget-sums", `SELECT count(*) FROM budget_slots WHERE reserved > 0`, 1, 2},
 	} {
 		require.Equal(t, tt.left, s.Count(t, tt.sql), what)
-		require.EqualValues(t, max(tt.gone, 1), removed[tt.kind], "%s: the other goes", what)
+		require.EqualValues(t, max(tt.gone, 1), removed[tt.kind], "%s: the others go", what)
 	}
 }

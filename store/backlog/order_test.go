@@ -6,15 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -196,28 +192,8 @@ func TestNobodyWaitsInACircle(t *testing.T) {
 
 	require.NoError(t, errors.Join(e.wrong...))
 	s.DB.Close()
-	require.Zero(t, deadlocks(t, watcher), "statements that the server gave up because they waited in a circle")
+	require.Zero(t, storetest.Deadlocks(t, watcher), "statements that the server gave up because they waited in a circle")
 	requireInvariants(t, s.URL)
-}
-
-// deadlocks counts what the server had to give up, and shows what its log says of
-// it. Sessions that have ended have told it all.
-func deadlocks(t *testing.T, watcher *pgx.Conn) (n int) {
-	t.Helper()
-	eventually(t, "the sessions end", func() (over bool) {
-		require.NoError(t, watcher.QueryRow(t.Context(), `SELECT count(*) = 1 FROM pg_stat_activity WHERE datname = current_database()`).Scan(&over))
-		return over
-	})
-	var data string
-	require.NoError(t, watcher.QueryRow(t.Context(), `SELECT deadlocks, current_setting('data_directory') FROM pg_stat_database WHERE datname = current_database()`).Scan(&n, &data))
-	if n > 0 {
-		said, err := os.ReadFile(filepath.Join(filepath.Dir(data), "postgres.log"))
-		require.NoError(t, err)
-		for _, report := range strings.Split(string(said), "deadlock detected")[1:] {
-			t.Logf("deadlock detected%.6000s", report)
-		}
-	}
-	return n
 }
 
 // prepare makes tasks, and claims about half of them.

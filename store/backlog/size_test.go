@@ -154,20 +154,30 @@ func (l *large) readers() map[string]func(context.Context) error {
 		},
 		"pruning where nothing is old": func(ctx context.Context) error { _, err := l.DB.Prune(ctx, 0, time.Minute); return err },
 		"the work of a connection that ends": func(ctx context.Context) error {
-			undone := errors.New("undone")
-			err := l.DB.Tx(ctx, "ending the work of a connection", func(ctx context.Context, tx *store.Tx) error {
-				return cmp.Or(l.backlog.RevokeWork(ctx, tx, l.conns["shed"], true), undone)
+			return l.undone(ctx, func(ctx context.Context, tx *store.Tx) error {
+				return l.backlog.RevokeWork(ctx, tx, l.conns["shed"], true)
 			})
-			if errors.Is(err, undone) {
-				return nil
-			}
-			return err
+		},
+		"what a hub recalls of tasks that wait": func(ctx context.Context) error {
+			return l.undone(ctx, func(ctx context.Context, tx *store.Tx) error {
+				return l.backlog.Recall(ctx, tx, l.conns["shed"], l.ranBefore)
+			})
 		},
 		"a digest of the history": func(ctx context.Context) error {
 			_, err := l.DB.Numbering(ctx, l.conns["attic"], true, nil)
 			return err
 		},
 	}
+}
+
+// undone does something that is rolled back.
+func (l *large) undone(ctx context.Context, do func(context.Context, *store.Tx) error) error {
+	undone := errors.New("undone")
+	err := l.DB.Tx(ctx, "doing what is undone", func(ctx context.Context, tx *store.Tx) error { return cmp.Or(do(ctx, tx), undone) })
+	if errors.Is(err, undone) {
+		return nil
+	}
+	return err
 }
 
 const pageLength = 20
