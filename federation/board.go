@@ -80,6 +80,7 @@ func (b *Board) Start(ctx context.Context) error {
 	if b.Server == nil {
 		return nil
 	}
+	b.Server.NewLink = b.noteLink
 	for _, p := range table {
 		if p.Authority != store.Commands {
 			continue

@@ -43,8 +43,12 @@ type Exchange struct {
 	refused     int                // heartbeats in a row that said so
 	refusedTold signing.KeyID      // the last key of which a person was told that
 
+	noting sync.Mutex // held while the incarnation of a link is noted; it comes before mu
+	noted  time.Time  // since when the newest link is up whose incarnation was noted; guarded by noting
+
 	anew             atomic.Bool // a person wants the histories compared on a new link
 	heardIncarnation string      // the incarnation of the peer that was heard last
+	twice            bool        // an incarnation came back: two instances have the peer's key; until the connection is suspended
 	linkTold         time.Time   // since when the link is up that the log has told of; zero = none; reconcile alone changes it
 
 	stop  context.CancelFunc
@@ -127,6 +131,9 @@ func (x *Exchange) follow(p *Peer) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.peer.Store(p)
+	if p.State != store.Active {
+		x.twice = false // it is said, and a person who resumes has decided
+	}
 	x.tell()
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/fsync"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -85,28 +86,58 @@ func readMark(file string) (mark string, at time.Time, err error) {
 // peer's key.
 const byClone = "clone"
 
-// noteIncarnation notes which incarnation of the peer a heartbeat comes from. An
-// instance that is started again has a new one and never uses the old one again. So
-// when an old one is heard after a newer one, two instances run with the peer's key,
-// and the connection is suspended.
-func (x *Exchange) noteIncarnation(ctx context.Context, p *Peer, incarnation string) error {
+// noteLink notes which incarnation of a peer has linked. Two instances with one key end
+// each other's links, often before a heartbeat is handled, and of the heartbeats that wait
+// only the newest is. So it is the links that are counted.
+func (b *Board) noteLink(conn, incarnation string, since time.Time) {
+	x := b.Exchange(conn)
+	if x == nil || !signing.ValidUUID(incarnation) {
+		return
+	}
+	ctx, done := x.brief(context.Background()) // before the turn: links that wait for it do not add up
+	defer done()
+	x.noting.Lock()
+	defer x.noting.Unlock()
+	if !since.After(x.noted) {
+		return // the link that replaced this one was noted first
+	}
+	x.noted = since
+	if err := errors.Join(x.noteIncarnation(ctx, incarnation), x.suspendIfTwice(ctx)); err != nil {
+		x.log.DebugContext(ctx, "noting the incarnation of a new link", "err", err)
+	}
+}
+
+// noteIncarnation notes which incarnation of the peer is heard. An instance that is started
+// again has a new one and never uses the old one again. So when an old one is heard after
+// a newer one, two instances run with the peer's key.
+func (x *Exchange) noteIncarnation(ctx context.Context, incarnation string) error {
 	x.mu.Lock()
 	known := incarnation == "" || incarnation == x.heardIncarnation
 	x.mu.Unlock()
 	if known {
 		return nil
 	}
-	again, err := x.board.DB.NoteIncarnation(ctx, p.ID, incarnation)
+	again, err := x.board.DB.NoteIncarnation(ctx, x.id, incarnation)
 	if err != nil {
 		return err
 	}
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	x.heardIncarnation = incarnation
 	if again {
-		x.history.link = 0
+		x.twice, x.history.link = true, 0
 	}
+	return nil
+}
+
+// suspendIfTwice suspends the connection when two instances run with the peer's key. What
+// fails here is done with the next link or heartbeat, of whichever of the two.
+func (x *Exchange) suspendIfTwice(ctx context.Context) error {
+	p := x.peer.Load()
+	x.mu.Lock()
+	twice := x.twice
 	x.mu.Unlock()
-	if !again || p.State != store.Active {
+	if !twice || p.State != store.Active {
 		return nil
 	}
 	return x.suspendNow(ctx, p, byClone, fmt.Sprintf("two instances run with the key of %s and are heard by turns: stop one of them, then resume; if nobody knows why, revoke", p.Name))

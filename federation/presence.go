@@ -154,7 +154,11 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 	// once more.
 	meeting, met := x.brief(ctx)
 	defer met()
-	if err := x.noteIncarnation(meeting, p, body.Incarnation); err != nil {
+	var noting error
+	if p.Authority == store.Obeys { // one that dials us says it with each login
+		noting = x.noteIncarnation(meeting, body.Incarnation)
+	}
+	if err := errors.Join(noting, x.suspendIfTwice(meeting)); err != nil {
 		x.log.DebugContext(ctx, "noting the peer's incarnation; the next heartbeat does it again", "err", err)
 	}
 	if err := x.suspendIfCloned(ctx, p, body.Connection); err != nil {

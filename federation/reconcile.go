@@ -164,7 +164,7 @@ func (b *Board) admit(ctx context.Context, c store.Connection) error {
 func (b *Board) start(ctx context.Context, p *Peer, r *role) {
 	var w way = served{b.Server, p.ID}
 	if p.Authority == store.Obeys {
-		w = dialled{&transport.Link{Address: p.LinkURL, Pins: []string{p.LinkPin}, ID: p.ID, Seed: b.Keys.LinkSeed,
+		w = dialled{&transport.Link{Address: p.LinkURL, Pins: []string{p.LinkPin}, ID: p.ID, Seed: b.Keys.LinkSeed, Incarnation: b.incarnation,
 			Log: b.Log.With("connection", p.Name), Changed: b.changedLink(p.ID)}}
 	}
 	x := newExchange(b, p, r, w)

@@ -14,7 +14,8 @@ import (
 // found, "" before its first start, and has the mark next from now on. A database
 // with another mark than found is not as that directory left it: it was restored
 // from a backup. The numbers of its messages then go on above all that may have been
-// used since, and the peers that it obeys are asked what it has said.
+// used since, and the peers that it obeys are asked what it has said. The connections
+// are free to be served.
 func (db *DB) BeginIncarnation(ctx context.Context, found, next string) (restored bool, err error) {
 	err = db.Tx(ctx, "beginning an incarnation of the instance", func(ctx context.Context, tx *Tx) error {
 		var mark string
@@ -23,6 +24,10 @@ func (db *DB) BeginIncarnation(ctx context.Context, found, next string) (restore
 		}
 		if _, err := tx.Exec(ctx, `UPDATE instance SET mark = $1`, next); err != nil {
 			return err
+		}
+		// Who served has ended, or it was the one of whom this database is a copy.
+		if _, err := tx.Exec(ctx, `DELETE FROM serving`); err != nil {
+			return fmt.Errorf("taking over the connections: %w", err)
 		}
 		if restored = mark != found; !restored {
 			return nil

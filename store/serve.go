@@ -21,6 +21,8 @@ type Served struct {
 	Signs     signing.KeyID // our key that the peer knows
 	Workspace string        // that its messages are in
 	Ours      bool          // this process serves it, by lease
+	Holder    string        // the process that serves it otherwise, "" for none
+	Until     time.Time     // when Holder's lease ends, unless it is renewed
 }
 
 // Serve returns all connections, ended ones too, oldest first, after it took or
@@ -30,7 +32,7 @@ func (db *DB) Serve(ctx context.Context, process string) ([]Served, error) {
 	err := db.Tx(ctx, "serving connections", func(ctx context.Context, tx *Tx) error {
 		list = nil
 		rows, err := tx.Query(ctx, `SELECT c.id::text, c.peer, c.peer_name, c.authority, c.state, c.state_reason, c.state_by, c.state_at, c.epoch, c.link_key, c.link_url, c.link_pin, c.created_at, coalesce(s.process = $1 AND s.until > clock_timestamp() + $2::interval / 2, false),
-				NOT has_ended(c.state) AND (s.until IS NULL OR s.until <= clock_timestamp() OR s.process = $1), coalesce(g.wsp, ''), n.kid
+				NOT has_ended(c.state) AND (s.until IS NULL OR s.until <= clock_timestamp() OR s.process = $1), coalesce(g.wsp, ''), n.kid, coalesce(s.process, ''), coalesce(s.until, to_timestamp(0))
 			FROM connections c JOIN sequences n ON n.conn = c.id LEFT JOIN serving s ON s.conn = c.id LEFT JOIN grants g ON g.conn = c.id ORDER BY c.created_at, c.id`, process, servingLease)
 		if err != nil {
 			return err
@@ -40,7 +42,7 @@ func (db *DB) Serve(ctx context.Context, process string) ([]Served, error) {
 			var s Served
 			var free bool
 			c := &s.Connection
-			err := row.Scan(&c.ID, &c.Peer, &c.Name, &c.Authority, &c.State, &c.Reason, &c.By, &c.Since, &c.Epoch, &c.LinkKey, &c.LinkURL, &c.LinkPin, &c.CreatedAt, &s.Ours, &free, &s.Workspace, &s.Signs)
+			err := row.Scan(&c.ID, &c.Peer, &c.Name, &c.Authority, &c.State, &c.Reason, &c.By, &c.Since, &c.Epoch, &c.LinkKey, &c.LinkURL, &c.LinkPin, &c.CreatedAt, &s.Ours, &free, &s.Workspace, &s.Signs, &s.Holder, &s.Until)
 			if free && !s.Ours {
 				take[c.ID] = true
 			}

@@ -148,6 +148,23 @@ func TestOneProcessServesAConnection(t *testing.T) {
 	require.False(t, ours("first"), "it has lost the connection")
 }
 
+// The lease in a database that was copied or moved is of a process that has ended, or of
+// the original.
+func TestWhoBeginsServesAtOnce(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewPair(t).Spoke
+	_, err := s.DB.Serve(t.Context(), "before")
+	require.NoError(t, err)
+
+	_, err = s.DB.BeginIncarnation(t.Context(), "", "the first one")
+	require.NoError(t, err)
+
+	list, err := s.DB.Serve(t.Context(), "after")
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.True(t, list[0].Ours)
+}
+
 // Orders wait in one queue, and kills and questions pass them in the other: however
 // many of them, all are stored.
 func TestWhatOvertakesABacklogIsStored(t *testing.T) {

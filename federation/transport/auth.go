@@ -29,7 +29,7 @@ type gate struct {
 	secret   string                                                        // of the users inside this process
 	joinUser func(joinID string, exporter []byte) (invite string, ok bool) // nil: nobody joins
 	joinFull func(invite string)                                           // nil: nobody is told
-	linked   func(conn string)                                             // told of each new link, after it was let in
+	linked   func(conn, incarnation string, since time.Time)               // told of each new link, after it was let in
 	joinFor  time.Duration                                                 // how long a connection that joins lasts
 	askEvery time.Duration                                                 // between two connections of one peer that asks
 
@@ -110,7 +110,7 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 	// The options are those of the live connection and change when a user is
 	// registered, so what is needed is taken out first.
 	o := c.GetOpts()
-	user, password, nkey, sig := o.Username, o.Password, o.Nkey, o.Sig
+	user, password, nkey, sig, name := o.Username, o.Password, o.Nkey, o.Sig, o.Name
 	switch {
 	case addr.Network() == "pipe":
 		return g.admitInside(c, user, password)
@@ -121,7 +121,7 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 	case strings.HasPrefix(user, askUser("")):
 		return signed(nkey, sig, c.GetNonce()) && g.admitAsker(c, strings.TrimPrefix(user, askUser("")), nkey)
 	default:
-		return signed(nkey, sig, c.GetNonce()) && g.admitPeer(c, nkey)
+		return signed(nkey, sig, c.GetNonce()) && g.admitPeer(c, nkey, name)
 	}
 }
 
@@ -153,8 +153,8 @@ func (g *gate) admitInside(c server.ClientAuthentication, account, password stri
 	return true
 }
 
-func (g *gate) admitPeer(c server.ClientAuthentication, nkey string) bool {
-	conn, name, older := g.register(c, nkey)
+func (g *gate) admitPeer(c server.ClientAuthentication, nkey, incarnation string) bool {
+	conn, name, since, older := g.register(c, nkey)
 	if conn == "" {
 		return false
 	}
@@ -163,34 +163,35 @@ func (g *gate) admitPeer(c server.ClientAuthentication, nkey string) bool {
 		g.disconnect(older)
 	}
 	if g.linked != nil {
-		g.linked(conn)
+		g.linked(conn, incarnation, since)
 	}
 	return true
 }
 
-// register lets a connection in and returns which peer it is and which
-// connections of that peer it replaces.
-func (g *gate) register(c server.ClientAuthentication, nkey string) (conn, name string, older []connection) {
+// register lets a connection in and returns which peer it is, since when, and
+// which connections of that peer it replaces.
+func (g *gate) register(c server.ClientAuthentication, nkey string) (conn, name string, since time.Time, older []connection) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	conn, known := g.keys[nkey]
 	acc, ready := g.account(accountName(conn))
 	if !known || !ready || !g.opened {
-		return "", "", nil
+		return "", "", since, nil
 	}
 	a := g.peers[conn]
 	older = slices.DeleteFunc(a.conns, func(old connection) bool { return !g.alive(old.client) })
 	if slices.ContainsFunc(older, func(old connection) bool { return old.client.GetID() == c.GetID() }) {
-		return "", "", nil // a second CONNECT on one connection
+		return "", "", since, nil // a second CONNECT on one connection
 	}
-	a.conns = []connection{{client: c, since: time.Now()}}
+	since = time.Now()
+	a.conns = []connection{{client: c, since: since}}
 	c.RegisterUser(&server.User{
 		Username:           conn,
 		Account:            acc,
 		Permissions:        peerPermissions(conn),
 		ConnectionDeadline: time.Now().Add(peerDeadline),
 	})
-	return conn, a.name, older
+	return conn, a.name, since, older
 }
 
 func peerPermissions(conn string) *server.Permissions {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -32,6 +33,12 @@ type Hub struct {
 	// JoinFull is told when somebody was refused although JoinUser would have
 	// let him in: too many join already, under this invite or in all.
 	JoinFull func(invite string)
+
+	// NewLink is told of each new link of a peer, in the connection's goroutine and
+	// before the peer can say anything: what the peer calls its incarnation, unchecked,
+	// and since when the link is up. Of two links of one peer the later one may be told
+	// first. Nil: nobody is told.
+	NewLink func(conn, incarnation string, since time.Time)
 
 	CommandQuota int   // commands that may wait per peer, queue and verb; default 10,000
 	ReportQuota  int   // reports that may wait per peer and kind; default 20,000
@@ -65,7 +72,12 @@ func (h *Hub) prepare() {
 		}
 		h.gate = newGate(h.Log)
 		h.gate.joinUser, h.gate.joinFull = h.JoinUser, h.JoinFull
-		h.gate.linked = h.handBack
+		h.gate.linked = func(conn, incarnation string, since time.Time) {
+			h.handBack(conn)
+			if h.NewLink != nil {
+				h.NewLink(conn, incarnation, since)
+			}
+		}
 		h.room = newRoom()
 		h.engine = &engine{dir: h.Dir, log: h.Log, boot: h.boot, halt: h.down}
 	})

@@ -28,6 +28,10 @@ type Link struct {
 	Redial  time.Duration // longest wait between two attempts; default 3 s
 	Log     *slog.Logger  // default: nowhere
 
+	// Incarnation is which start of this instance dials; the hub hears it with each
+	// login. Empty: it is not told.
+	Incarnation string
+
 	// Changed is told of each change of state, in order, from Run's
 	// goroutine, which it holds up. Nil: nobody is told.
 	Changed func(LinkState)
@@ -155,6 +159,7 @@ func (k *Link) dialer() (func(context.Context) (*natsConn, error), error) {
 	return func(ctx context.Context) (*natsConn, error) {
 		return dialHub(ctx, k.Address, k.Pins, hubAPI,
 			nkeyLogin(public, key),
+			nats.Name(k.Incarnation),
 			nats.CustomInboxPrefix(inbox(k.ID)))
 	}, nil
 }

@@ -1,6 +1,7 @@
 package meshtest
 
 import (
+	"context"
 	"io"
 	"os/exec"
 	"path/filepath"
@@ -81,4 +82,28 @@ func TestACloneThatRunsBesideTheOriginal(t *testing.T) {
 	m.Start(t, "attic")
 	agreeAgain(t, m, "attic")
 	require.Equal(t, store.Active, m.View(t, "attic").State, "a restart is no clone")
+}
+
+// The hub's database is slow, so that few heartbeats are handled, and no answer to one
+// tells of the suspension before the links are cut. The copies are noticed by their links,
+// and both learn of it all the same.
+func TestTwoCopiesLearnOfTheirSuspensionFromASlowHub(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	original, clone := m.Spokes["attic"], m.stoppedWithClone(t, "attic")
+	slow, err := m.Hub.SQL.Begin(t.Context()) // holds up the comparison of histories, and nothing before it
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = slow.Rollback(context.WithoutCancel(t.Context())) })
+	_, err = slow.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`)
+	require.NoError(t, err)
+	_, err = slow.Exec(t.Context(), `SELECT FROM sequences WHERE conn = $1 FOR KEY SHARE`, original.Conn)
+	require.NoError(t, err)
+	m.Start(t, "attic")
+	clone.start(t)
+	Await(t, "the suspension at the hub", func() bool { return m.View(t, "attic").State == store.Suspended })
+	Await(t, "the cut", func() bool { return !m.View(t, "attic").Linked })
+
+	require.NoError(t, slow.Rollback(t.Context()))
+
+	Await(t, "that both copies know of it", func() bool { return toldOfClone(t, original) && toldOfClone(t, clone) })
 }
