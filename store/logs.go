@@ -240,13 +240,24 @@ type LogBound struct {
 const DropBatch = 500
 
 // OldSegments returns the oldest segments of a connection that are beyond b, up
-// to [DropBatch]. A segment counts as the block that its file takes at least.
+// to [DropBatch]. A segment counts as the block that its file takes at least. It
+// reads the sum that is kept, makes one row of it, and reads a batch of segments.
 func (db *DB) OldSegments(ctx context.Context, conn string, b LogBound) (list []LogSegment, err error) {
-	err = db.Read(ctx, "looking for old segments of logs", func(ctx context.Context, c *pgxpool.Conn) error {
-		rows, err := c.Query(ctx, `
-			SELECT task::text, base, bytes, false FROM (
-				SELECT *, sum(greatest(bytes, 4096)) OVER (ORDER BY at DESC, task DESC, base DESC) AS newer FROM log_segments WHERE conn = $1
-			) AS s WHERE newer > $2 OR at < clock_timestamp() - $3::interval ORDER BY at, task, base LIMIT $4`, conn, b.Bytes, b.Age, DropBatch)
+	err = db.Tx(ctx, "looking for old segments of logs", func(ctx context.Context, tx *Tx) error {
+		rows, err := tx.Query(ctx, `
+			WITH parts AS (
+				DELETE FROM log_sums WHERE ctid = ANY (ARRAY (SELECT ctid FROM log_sums WHERE conn = $1 FOR UPDATE SKIP LOCKED))
+					AND EXISTS (SELECT FROM log_sums WHERE conn = $1 OFFSET 1) RETURNING bytes
+			), summed AS (
+				INSERT INTO log_sums SELECT $1, sum(bytes) FROM parts HAVING sum(bytes) <> 0
+			), kept AS (
+				SELECT coalesce(sum(bytes), 0) AS bytes FROM log_sums WHERE conn = $1
+			)
+			SELECT task::text, base, s.bytes, false FROM kept, (
+				SELECT *, sum(greatest(bytes, 4096)) OVER (ORDER BY at, task, base) - greatest(bytes, 4096) AS older
+				FROM (SELECT * FROM log_segments WHERE conn = $1 ORDER BY at, task, base LIMIT CASE
+					WHEN (SELECT bytes FROM kept) > $2 OR (SELECT min(at) FROM log_segments WHERE conn = $1) < statement_timestamp() - $3::interval THEN $4::bigint ELSE 0 END) AS oldest
+			) AS s WHERE kept.bytes - older > $2 OR at < statement_timestamp() - $3::interval ORDER BY at, task, base`, conn, b.Bytes, b.Age, DropBatch)
 		if err != nil {
 			return err
 		}
@@ -291,7 +302,7 @@ func (db *DB) LogConns(ctx context.Context, tasks []string) (conns []string, log
 	ids := slices.DeleteFunc(slices.Clone(tasks), func(t string) bool { return len(t) != 36 || uuid.Validate(t) != nil })
 	err = db.Read(ctx, "looking through the logs", func(ctx context.Context, c *pgxpool.Conn) error {
 		logs = map[string]bool{}
-		rows, err := c.Query(ctx, `SELECT id::text FROM connections c, LATERAL (SELECT FROM log_segments s WHERE s.conn = c.id LIMIT 1) AS s`)
+		rows, err := c.Query(ctx, `SELECT id::text FROM connections c WHERE EXISTS (SELECT FROM log_sums s WHERE s.conn = c.id)`)
 		if err != nil {
 			return err
 		}

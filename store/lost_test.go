@@ -19,7 +19,7 @@ import (
 
 // reading are the methods that change nothing.
 var reading = []string{"DB.Answered", "DB.AuditTrail", "DB.Await", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Grants",
-	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.KeysView", "DB.LastNumbers", "DB.ListMirrors", "DB.NewSince", "DB.LacksOutput", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.LongSnapshot", "DB.OldSegments", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.Verifier"}
+	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.KeysView", "DB.LastNumbers", "DB.ListMirrors", "DB.NewSince", "DB.LacksOutput", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.LongSnapshot", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.Verifier"}
 
 // scene is an instance on which something is about to be done.
 type scene struct {
@@ -228,6 +228,16 @@ var writing = map[string]func(s scene) storetest.Act{
 		require.NoError(s, err)
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			return nil, s.DB.DropSegments(ctx, []store.LogSegment{{Task: task}}, nil)
+		}
+	},
+	"DB.OldSegments": func(s scene) storetest.Act {
+		task := s.ordered()
+		_, err := growLogs(task)(s.Context(), s.Side)
+		require.NoError(s, err)
+		require.NoError(s, s.Exec(`INSERT INTO log_segments (task, base, conn, bytes) VALUES ($1, 9, $2, 9)`, task, s.Conn.ID))
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			list, err := s.DB.OldSegments(ctx, s.Conn.ID, store.LogBound{Bytes: 4096, Age: time.Hour})
+			return len(list), err
 		}
 	},
 	"DB.SetRetention": func(scene) storetest.Act {

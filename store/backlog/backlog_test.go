@@ -116,3 +116,16 @@ func TestTheExampleSession(t *testing.T) {
 	require.Equal(t, int64(2), stats.Status[backlog.BoardDone])
 	require.Zero(t, stats.Claimable)
 }
+
+func TestAnAgeIsNeverNegative(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	create(t, b, backlog.TaskSpec{Key: "a", Title: "a"})
+	require.NoError(t, s.Exec(`UPDATE tasks SET created_at = now() + interval '1 hour'`)) // the clock was set back
+
+	stats, err := b.Stats(t.Context())
+
+	require.NoError(t, err)
+	require.Zero(t, stats.OldestAge)
+}

@@ -149,7 +149,9 @@ func (l *large) fill(known statistics) []string {
 		`INSERT INTO inbox (conn, id, seq, digest, kind, re, task, exp, envelope) SELECT m.conn, gen_random_uuid(), row_number() OVER (ORDER BY m.task, n), '', 'agent.started', m.command, m.task, now() + interval '1 day', 'x'
 			FROM mirrors m, generate_series(1, 3) AS n`,
 		`INSERT INTO logs (task, conn, tail) SELECT task, conn, 1 FROM mirrors`,
-		`INSERT INTO log_segments (task, base, conn, bytes) SELECT task, 0, conn, 1 FROM logs`,
+		`INSERT INTO log_segments (task, base, conn, bytes) SELECT task, base, conn, 1 FROM logs, generate_series(0, 2) AS base`,
+		`DELETE FROM log_sums`,
+		`INSERT INTO log_sums SELECT conn, 4096 * count(*) FROM log_segments GROUP BY 1`,
 		`INSERT INTO budgets (workspace, name, scope, dimension, hard, rolling) VALUES ('main', 'month', 'workspace', 'usd', 9e15, interval '30 days')`,
 		`INSERT INTO charges (budget, workspace, amount, at) SELECT b.id, 'main', 1, now() - n * interval '1 minute' FROM budgets b, generate_series(1, least(20000, (SELECT count(*) FROM tasks))) AS n`,
 		`INSERT INTO quotas (workspace, name, scope, per_window, win) VALUES ('main', 'hour', 'workspace', 1000000, interval '1 hour')`,

@@ -94,7 +94,7 @@ type Stats struct {
 	Unsuccessful  int64                    `json:"unsuccessful"` // ended otherwise; States says how
 	States        map[commands.State]int64 `json:"states"`
 	Claimable     int64                    `json:"claimable"`                 // stand ready
-	OldestReady   *time.Time               `json:"oldest_ready_at,omitempty"` // creation of the oldest of them
+	OldestReady   *time.Time               `json:"oldest_ready_at,omitempty"` // creation of the oldest of them by id: of another one where a clock was set meanwhile
 	OldestAge     float64                  `json:"oldest_ready_age_seconds"`
 	ExpiredClaims int64                    `json:"expired_claims"` // leases that have run out and were not swept up yet
 	Now           time.Time                `json:"now"`
@@ -142,7 +142,7 @@ func (ws *Workspace) Stats(ctx context.Context) (Stats, error) {
 		}
 	}
 	if s.OldestReady != nil {
-		s.OldestAge = s.Now.Sub(*s.OldestReady).Seconds()
+		s.OldestAge = max(0, s.Now.Sub(*s.OldestReady).Seconds()) // the clock may have been set back since
 	}
 	return s, nil
 }

@@ -140,6 +140,15 @@ func (l *large) readers() map[string]func(context.Context) error {
 			_, _, err := l.DB.LogConns(ctx, []string{l.id(30), "none"})
 			return err
 		},
+		"output beyond what is kept": func(ctx context.Context) error {
+			for bytes, want := range map[int64]int{1 << 40: 0, 4096: store.DropBatch} {
+				list, err := l.DB.OldSegments(ctx, l.conns["attic"], store.LogBound{Bytes: bytes, Age: 24 * time.Hour})
+				if err := counted(len(list), want, err); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
 		"what waits in the outbox":    func(ctx context.Context) error { _, err := l.DB.OutboxCounts(ctx); return err },
 		"orders that nobody answered": func(ctx context.Context) error { _, err := l.DB.EndUnanswered(ctx); return err },
 		"an order for a spoke": func(ctx context.Context) error {

@@ -68,6 +68,27 @@ func TestWithoutAWorkspaceThereIsNothing(t *testing.T) {
 	require.ErrorContains(t, err, "permission denied")
 }
 
+// The application's role signs claim grants, makes keys and ends their signing. A
+// key that is there keeps its secret, and verifies no longer than it was to.
+func TestASecretOfGrantsIsNotChanged(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	_, err := boardOf(t, s, "red").RotateGrantKey(t.Context())
+	require.NoError(t, err)
+	app := asApp(t, s)
+
+	for what, allowed := range map[string]bool{"signs_until = now()": true, "secret = sha256('x')": false, "verifies_until = 'infinity'": false, "kid = 'x'": false} {
+		_, err := app.Exec(t.Context(), `UPDATE grant_keys SET `+what)
+		if allowed {
+			require.NoError(t, err, what)
+			continue
+		}
+		require.ErrorContains(t, err, "permission denied", what)
+	}
+	_, err = app.Exec(t.Context(), `DELETE FROM grant_keys`)
+	require.ErrorContains(t, err, "permission denied")
+}
+
 func TestWorkspacesDoNotSeeEachOther(t *testing.T) {
 	t.Parallel()
 	s := newSide(t)

@@ -790,7 +790,34 @@ CREATE TABLE log_segments (
     at     timestamptz NOT NULL DEFAULT clock_timestamp(),   -- of its last record
     PRIMARY KEY (task, base)
 ) WITH (fillfactor = 70);
-CREATE INDEX log_segments_conn ON log_segments (conn, at);
+CREATE INDEX log_segments_conn ON log_segments (conn, at, task, base);
+
+-- How much is kept of the output of a connection's agents, a segment as the block
+-- that its file takes at least. Rows are only added, so that nobody waits for one,
+-- and their sum alone means something; who looks for old segments makes one of them.
+CREATE TABLE log_sums (
+    conn   uuid NOT NULL,
+    bytes  bigint NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX log_sums_conn ON log_sums (conn);
+
+-- +goose StatementBegin
+CREATE FUNCTION sum_segments() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        INSERT INTO log_sums SELECT conn, sum(greatest(bytes, 4096)) FROM came GROUP BY 1;
+    ELSIF TG_OP = 'DELETE' THEN
+        INSERT INTO log_sums SELECT conn, -sum(greatest(bytes, 4096)) FROM went GROUP BY 1;
+    ELSE
+        INSERT INTO log_sums SELECT conn, sum(n) FROM (
+            SELECT conn, greatest(bytes, 4096) AS n FROM came UNION ALL SELECT conn, -greatest(bytes, 4096) FROM went) AS x GROUP BY 1 HAVING sum(n) <> 0;
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER log_segments_came AFTER INSERT ON log_segments REFERENCING NEW TABLE AS came FOR EACH STATEMENT EXECUTE FUNCTION sum_segments();
+CREATE TRIGGER log_segments_grew AFTER UPDATE ON log_segments REFERENCING OLD TABLE AS went NEW TABLE AS came FOR EACH STATEMENT EXECUTE FUNCTION sum_segments();
+CREATE TRIGGER log_segments_went AFTER DELETE ON log_segments REFERENCING OLD TABLE AS went FOR EACH STATEMENT EXECUTE FUNCTION sum_segments();
 
 CREATE TABLE log_streams (
     task     uuid NOT NULL REFERENCES logs ON DELETE CASCADE,
@@ -1194,6 +1221,8 @@ REVOKE INSERT, UPDATE, DELETE ON attempts, funds, counted, grants_in_force FROM 
 GRANT SELECT ON attempts, funds, counted TO spawnmesh_app;
 -- What an act on a task that a hub asked for needs to tell the hub.
 GRANT SELECT ON connections, grants, grants_in_force TO spawnmesh_app;
-GRANT SELECT, INSERT, UPDATE ON outbox, sequences, kills, grant_keys TO spawnmesh_app;
+GRANT SELECT, INSERT, UPDATE ON outbox, sequences, kills TO spawnmesh_app;
+-- It makes keys for claim grants and ends their signing, and changes no secret.
+GRANT SELECT, INSERT, UPDATE (signs_until) ON grant_keys TO spawnmesh_app;
 GRANT SELECT, UPDATE ON sessions, agents TO spawnmesh_app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON listeners TO spawnmesh_app;
