@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/store/postgres"
@@ -16,6 +17,7 @@ const (
 	dirPrefix = "spawnmesh-pgtest-"
 	memory    = "/dev/shm"
 	enough    = 1 << 30 // bytes; a container often has only 64 MB there, two clusters' worth
+	plenty    = 4 << 30 // a spoke takes no new work on less than one
 )
 
 // An instance is a private server in a directory of its own, which is removed with it.
@@ -23,6 +25,7 @@ type instance struct {
 	dir     string
 	lock    *postgres.InstanceLock
 	cluster *postgres.Cluster
+	owner   *pgxpool.Pool // makes and drops databases: a connection for each of them would cost as much again
 }
 
 // start starts a server with the programs in binDir, or those it finds when that is empty.
@@ -43,7 +46,11 @@ func start(ctx context.Context, binDir string) (*instance, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close(), os.RemoveAll(dir))
 	}
-	return &instance{dir, lock, cluster}, nil
+	owner, err := pgxpool.New(context.WithoutCancel(ctx), cluster.URL())
+	if err != nil {
+		return nil, errors.Join(err, cluster.Close(ctx), lock.Close(), os.RemoveAll(dir))
+	}
+	return &instance{dir, lock, cluster, owner}, nil
 }
 
 // end stops the server and removes everything. A failed server is an error too: its tests may have passed for the
@@ -51,20 +58,41 @@ func start(ctx context.Context, binDir string) (*instance, error) {
 func (i *instance) end() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	i.owner.Close()
 	err := errors.Join(i.cluster.Err(), i.cluster.Close(ctx))
 	return errors.Join(err, i.lock.Close(), os.RemoveAll(i.dir))
 }
 
+// InMemory lets a test binary and the programs it starts keep temporary files in memory, if there is enough of it and
+// programs may run there: what tests check outlives processes and no machine, and they would wait for a disk a lot.
+func InMemory() error {
+	if os.Getenv("TMPDIR") != "" || memoryLeft() < plenty || !mayRunPrograms(memory) {
+		return nil
+	}
+	return os.Setenv("TMPDIR", memory)
+}
+
 // baseDir returns where clusters go: memory if there is enough of it.
 func baseDir() string {
-	var fs unix.Statfs_t
-	if unix.Statfs(memory, &fs) != nil || unix.Access(memory, unix.W_OK) != nil {
-		return os.TempDir()
-	}
-	if uint64(fs.Bavail)*uint64(fs.Bsize) < enough {
+	if memoryLeft() < enough {
 		return os.TempDir()
 	}
 	return memory
+}
+
+// memoryLeft returns how many bytes we may write to memory.
+func memoryLeft() uint64 {
+	var fs unix.Statfs_t
+	if unix.Statfs(memory, &fs) != nil || unix.Access(memory, unix.W_OK) != nil {
+		return 0
+	}
+	return uint64(fs.Bavail) * uint64(fs.Bsize)
+}
+
+func mayRunPrograms(dir string) bool {
+	var fs unix.Statfs_t
+	const noexec = 8 // MS_NOEXEC of Linux, the one system that has this directory
+	return unix.Statfs(dir, &fs) == nil && fs.Flags&noexec == 0
 }
 
 // sweep removes the directories of test binaries that were killed. One that was made a moment ago may not be locked

@@ -21,8 +21,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
@@ -41,6 +39,9 @@ var shared struct {
 // Main runs the tests, ends the cluster they shared, removes its directory, and exits.
 func Main(m *testing.M) {
 	shared.main = true
+	if err := InMemory(); err != nil {
+		fmt.Fprintln(os.Stderr, "keeping temporary files in memory:", err)
+	}
 	code := m.Run()
 	if shared.instance != nil {
 		if err := shared.instance.end(); err != nil {
@@ -63,8 +64,8 @@ func URL(t testing.TB) string {
 // prepares in one way.
 func Prepared(t testing.TB, prepare func(ctx context.Context, address string) error) string {
 	t.Helper()
-	c, _ := fromShared(t)
-	shared.prepare.Do(func() { shared.unready = prepareFirst(context.WithoutCancel(t.Context()), c, prepare) })
+	i, _ := fromShared(t)
+	shared.prepare.Do(func() { shared.unready = i.prepareFirst(context.WithoutCancel(t.Context()), prepare) })
 	if shared.unready != nil {
 		t.Fatalf("preparing the database that tests get copies of: %v", shared.unready)
 	}
@@ -73,15 +74,15 @@ func Prepared(t testing.TB, prepare func(ctx context.Context, address string) er
 
 const prepared = "prepared" // the name of the first one
 
-func prepareFirst(ctx context.Context, c *postgres.Cluster, prepare func(ctx context.Context, address string) error) error {
+func (i *instance) prepareFirst(ctx context.Context, prepare func(ctx context.Context, address string) error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	address, err := url.Parse(c.URL())
+	address, err := url.Parse(i.cluster.URL())
 	if err != nil {
 		return err
 	}
 	address.Path = "/" + prepared
-	if err := create(ctx, c, prepared, ""); err != nil {
+	if err := i.create(ctx, prepared, ""); err != nil {
 		return err
 	}
 	return prepare(ctx, address.String())
@@ -100,21 +101,21 @@ func Copy(t testing.TB, of string) string {
 
 func database(t testing.TB, template string) string {
 	t.Helper()
-	c, number := fromShared(t)
+	i, number := fromShared(t)
 	name := databaseName(number, t.Name())
-	address, err := url.Parse(c.URL())
+	address, err := url.Parse(i.cluster.URL())
 	if err != nil {
 		t.Fatalf("reading the address of the test cluster: %v", err)
 	}
 	address.Path = "/" + name
 
-	if err := create(t.Context(), c, name, template); err != nil {
+	if err := i.create(t.Context(), name, template); err != nil {
 		t.Fatalf("making the test's database: %v", err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := drop(ctx, c, name); err != nil {
+		if err := i.drop(ctx, name); err != nil {
 			t.Errorf("dropping the test's database: %v", err)
 		}
 	})
@@ -155,7 +156,7 @@ func cluster(t testing.TB, binDir string) *postgres.Cluster {
 }
 
 // fromShared returns the cluster of this binary, starting it if need be, and a number that no other test has.
-func fromShared(t testing.TB) (*postgres.Cluster, int) {
+func fromShared(t testing.TB) (*instance, int) {
 	t.Helper()
 	shared.Lock()
 	defer shared.Unlock()
@@ -169,7 +170,7 @@ func fromShared(t testing.TB) (*postgres.Cluster, int) {
 		t.Fatal(explain(shared.err))
 	}
 	shared.databases++
-	return shared.instance.cluster, shared.databases
+	return shared.instance, shared.databases
 }
 
 // explain puts what to do in front of an error that somebody without a server will see.
@@ -190,31 +191,12 @@ func databaseName(number int, test string) string {
 }
 
 // create makes a database by copying files, which takes a fifth of the time that logging every page of it does.
-// Before version 15 that is the only way, and has no name.
-func create(ctx context.Context, c *postgres.Cluster, name, template string) error {
-	conn, err := pgx.Connect(ctx, c.URL())
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
-	var named bool
-	if err := conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int >= 150000").Scan(&named); err != nil {
-		return err
-	}
-	sql := "CREATE DATABASE " + name + template
-	if named {
-		sql += " STRATEGY FILE_COPY"
-	}
-	_, err = conn.Exec(ctx, sql)
+func (i *instance) create(ctx context.Context, name, template string) error {
+	_, err := i.owner.Exec(ctx, "CREATE DATABASE "+name+template+" STRATEGY FILE_COPY")
 	return err
 }
 
-func drop(ctx context.Context, c *postgres.Cluster, name string) error {
-	conn, err := pgx.Connect(ctx, c.URL())
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, "DROP DATABASE "+name+" WITH (FORCE)")
+func (i *instance) drop(ctx context.Context, name string) error {
+	_, err := i.owner.Exec(ctx, "DROP DATABASE "+name+" WITH (FORCE)")
 	return err
 }
