@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -23,21 +24,25 @@ var volatile = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|ed2
 // LoseAnswers runs an act as often as it commits, each time on an instance of
 // its own and with the answer to another of its commits lost. Each time it
 // answers as it does on a good line, and leaves the database as it does then.
-// ready prepares an instance and returns the act.
+// ready prepares the instance that the others are copies of and returns the act,
+// which uses nothing but the copy that it is given.
 func LoseAnswers(t *testing.T, ready func(t testing.TB, s *Side) Act) {
 	t.Helper()
+	s := NewSide(t, 1, 2)
+	act := ready(t, s)
+	s.DB.Close() // nobody is connected to a database that is copied
 	var want string
 	var state []string
 	var commits int
 	t.Run("a good line", func(t *testing.T) { // by itself, so that its connections are gone before the others begin
-		want, state, commits = actOver(t, 0, ready)
+		want, state, commits = s.actOver(t, 0, act)
 		require.Positive(t, commits, "an act that writes commits")
 	})
 	for n := 1; n <= commits; n++ {
 		t.Run(fmt.Sprintf("commit %d of %d", n, commits), func(t *testing.T) {
 			t.Parallel()
 
-			got, left, passed := actOver(t, n, ready)
+			got, left, passed := s.actOver(t, n, act)
 
 			require.GreaterOrEqual(t, passed, commits)
 			require.Equal(t, want, got, "what it answers")
@@ -46,12 +51,12 @@ func LoseAnswers(t *testing.T, ready func(t testing.TB, s *Side) Act) {
 	}
 }
 
-// actOver runs an act over a line that loses the answer to its nth commit.
-func actOver(t testing.TB, n int, ready func(t testing.TB, s *Side) Act) (answer string, state []string, commits int) {
+// actOver runs an act on a copy of the instance, over a line that loses the
+// answer to its nth commit.
+func (s *Side) actOver(t testing.TB, n int, act Act) (answer string, state []string, commits int) {
 	t.Helper()
-	s := NewSide(t, 1, 2)
-	act := ready(t, s)
-	proxy := NewProxy(t, s.URL)
+	copied := pgtest.Copy(t, s.URL)
+	proxy := NewProxy(t, copied)
 	over := OpenSide(t, proxy.URL, 1, 2, 4)
 	over.Conn, over.Verifier = s.Conn, s.Verifier
 	before := proxy.Commits()
@@ -64,7 +69,7 @@ func actOver(t testing.TB, n int, ready func(t testing.TB, s *Side) Act) (answer
 	require.NoError(t, err)
 	raw, err := json.Marshal(got)
 	require.NoError(t, err)
-	return alike([]string{string(raw)})[0], s.state(t), proxy.Commits() - before
+	return alike([]string{string(raw)})[0], content(t, copied), proxy.Commits() - before
 }
 
 // Methods returns the names of the exported methods of values, as Type.Method.

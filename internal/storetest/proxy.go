@@ -175,14 +175,12 @@ func read(from io.Reader, kinded bool) (kind byte, message []byte, err error) {
 	return head[0], message, err
 }
 
-// state is everything that a database keeps, row by row and in no order, without
+// content is everything that a database keeps, row by row and in no order, without
 // what differs from one history to another that is like it: times, ids, digests
 // and places in files.
-func (s *Side) state(t testing.TB) []string {
+func content(t testing.TB, address string) []string {
 	t.Helper()
-	cfg, err := pgx.ParseConfig(s.URL)
-	require.NoError(t, err)
-	conn, err := pgx.ConnectConfig(t.Context(), cfg)
+	conn, err := pgx.Connect(t.Context(), address)
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
 	rows, err := conn.Query(t.Context(), `SELECT table_name::text, string_agg(quote_ident(column_name), ', ' ORDER BY ordinal_position) FROM information_schema.columns
