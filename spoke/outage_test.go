@@ -72,7 +72,7 @@ func result(t testing.TB, m *meshtest.Mesh, id string) (r commands.Result) {
 // make chaos lets 300 MB wait.
 func TestALongOutage(t *testing.T) {
 	t.Parallel()
-	bytes := scale.Of(t, "SPAWNMESH_OUTAGE_BYTES", 20_000_000)
+	bytes := scale.Of(t, "SPAWNMESH_OUTAGE_BYTES", 6_000_000)
 	m := talkative(output.Bounds{Agent: 1 << 30}).Start(t, "attic")
 	s, gate := m.Spokes["attic"], filepath.Join(t.TempDir(), "open")
 	id := m.Spawn(t, "attic", gated(gate, fmt.Sprintf("head -c %d /dev/zero", bytes))...)
@@ -137,8 +137,8 @@ func TestOutputUnderWay(t *testing.T) {
 			t.Parallel()
 			m := talkative(output.Bounds{}).Start(t, "attic")
 			gate := filepath.Join(t.TempDir(), "open")
-			id := m.Spawn(t, "attic", "sh", "-c", "seq 250000; while [ ! -e "+gate+" ]; do sleep 0.05; done; seq 250000")
-			meshtest.Await(t, "some of its output", func() bool { return m.Hub.Count(t, `SELECT count(*) FROM log_streams WHERE through > 1000000`) == 1 })
+			id := m.Spawn(t, "attic", "sh", "-c", "seq 120000; while [ ! -e "+gate+" ]; do sleep 0.05; done; seq 120000")
+			meshtest.Await(t, "some of its output", func() bool { return m.Hub.Count(t, `SELECT count(*) FROM log_streams WHERE through > 200000`) == 1 })
 
 			happens(t, m)
 

@@ -206,13 +206,16 @@ func withPatience(t testing.TB) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(t.Context()), Patience)
 }
 
-// Await polls until ok, and fails the test when it never comes true.
+// Await polls until ok, and fails the test when it never comes true. What takes
+// long is asked for less often: others need the time.
 func Await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for until := time.Now().Add(Patience); !ok(); time.Sleep(3 * time.Millisecond) {
-		if time.Now().After(until) {
+	for begun := time.Now(); !ok(); {
+		waited := time.Since(begun)
+		if waited > Patience {
 			require.FailNow(t, "it does not come true", what)
 		}
+		time.Sleep(min(3*time.Millisecond+waited/10, 100*time.Millisecond))
 	}
 }
 
