@@ -2,18 +2,24 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
+	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
 // program is the binary under test, built once with crash points in it.
@@ -35,6 +41,9 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "building the program under test:", err)
 		os.Exit(1)
 	}
+	if err := pgtest.InMemory(); err != nil {
+		fmt.Fprintln(os.Stderr, "keeping temporary files in memory:", err)
+	}
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)
@@ -45,6 +54,7 @@ func TestMain(m *testing.M) {
 func startMesh(t *testing.T, spokeArgs ...string) *fleet.Mesh {
 	t.Helper()
 	m := startHub(t)
+	withCluster(t, filepath.Join(m.Dir, "attic"))
 	require.NoError(t, m.AddSpoke(t.Context(), "attic", policy.Presets["open"], append([]string{"--heartbeat", "1s"}, spokeArgs...)...))
 	return m
 }
@@ -52,7 +62,8 @@ func startMesh(t *testing.T, spokeArgs ...string) *fleet.Mesh {
 // startHub runs a hub alone.
 func startHub(t *testing.T, args ...string) *fleet.Mesh {
 	t.Helper()
-	m, err := fleet.New(t.Context(), program, "test", args...)
+	m, err := fleet.Make(program, "test", args...)
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		for _, n := range append([]*fleet.Process{m.Hub}, values(m.Spokes)...) {
 			if t.Failed() {
@@ -63,9 +74,38 @@ func startHub(t *testing.T, args ...string) *fleet.Mesh {
 			t.Errorf("stopping the mesh: %v", err)
 		}
 	})
-	require.NoError(t, err)
+	withCluster(t, m.Hub.Dir)
+	require.NoError(t, m.StartHub(t.Context()))
 	return m
 }
+
+// withCluster makes the data directory of an instance with its keys and a database
+// cluster in it, as its first start would: that takes a second, a copy takes none.
+// Tests of single commands let the program make them.
+func withCluster(t *testing.T, dir string) {
+	t.Helper()
+	from, err := cluster()
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(dir, 0o711))
+	_, err = signing.CreateKeys(filepath.Join(dir, "keys"))
+	require.NoError(t, err)
+	out, err := exec.CommandContext(t.Context(), "cp", "-a", from, filepath.Join(dir, "pg")).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// cluster makes the one that others are copies of.
+var cluster = sync.OnceValues(func() (string, error) {
+	ctx, dir := context.Background(), filepath.Join(filepath.Dir(program), "first")
+	lock, err := postgres.Lock(dir)
+	if err != nil {
+		return "", err
+	}
+	c, err := postgres.Start(ctx, postgres.Config{Dir: dir})
+	if err == nil {
+		err = errors.Join(store.Prepare(ctx, c.URL()), c.Close(ctx))
+	}
+	return filepath.Join(dir, "pg"), errors.Join(err, lock.Close())
+})
 
 func values(m map[string]*fleet.Process) []*fleet.Process {
 	var list []*fleet.Process

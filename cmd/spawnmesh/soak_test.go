@@ -79,7 +79,7 @@ func newSoak(t *testing.T) *soak {
 		hubs := s.hubs[:1+i/2] // the last two serve both
 		n := lab.Process(name, "spoke", "run", "--heartbeat", "1s", "--slots", "4", "--drain", "1s", "--lease", "1m")
 		lab.Spokes[name] = n
-		require.NoError(t, os.MkdirAll(n.Dir, 0o711))
+		withCluster(t, n.Dir)
 		require.NoError(t, os.WriteFile(policy.File(n.Dir), []byte(policy.Presets["open"]), 0o644))
 		for _, h := range hubs {
 			l := &soakLink{h, n, meshtest.NewProxy(t, h.Hub.Args[3])}

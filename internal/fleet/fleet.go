@@ -51,9 +51,18 @@ const StartTime = 90 * time.Second
 // stopTime is how long a process may take to stop before it is killed.
 const stopTime = 30 * time.Second
 
-// New makes a directory that a database server may enter even when we are
-// root, and starts a hub there.
+// New makes a mesh and starts its hub.
 func New(ctx context.Context, bin, label string, hubArgs ...string) (*Mesh, error) {
+	m, err := Make(bin, label, hubArgs...)
+	if err != nil {
+		return nil, err
+	}
+	return m, m.StartHub(ctx)
+}
+
+// Make makes a directory that a database server may enter even when we are root,
+// for a mesh of which nothing runs yet.
+func Make(bin, label string, hubArgs ...string) (*Mesh, error) {
 	dir, err := os.MkdirTemp("", "spawnmesh-"+label+"-")
 	if err != nil {
 		return nil, fmt.Errorf("making a directory for the mesh: %w", err)
@@ -64,16 +73,21 @@ func New(ctx context.Context, bin, label string, hubArgs ...string) (*Mesh, erro
 	m := &Mesh{Dir: dir, bin: bin, Spokes: map[string]*Process{}}
 	m.Hub = m.Process("hub", append([]string{"hub", "run", "--link", "127.0.0.1:0", "--name", "lab"}, hubArgs...)...)
 	m.Ctl = control.NewClient(m.Hub.Dir)
+	return m, nil
+}
+
+// StartHub starts the hub for the first time. Spokes remember where it is: it
+// comes back at the same port.
+func (m *Mesh) StartHub(ctx context.Context) error {
 	if err := m.Hub.Start(ctx); err != nil {
-		return m, err
+		return err
 	}
-	// Spokes remember where the hub is: it comes back at the same port.
 	link, err := os.ReadFile(filepath.Join(m.Hub.Dir, "ready"))
 	if err != nil {
-		return m, fmt.Errorf("reading the hub's address: %w", err)
+		return fmt.Errorf("reading the hub's address: %w", err)
 	}
 	m.Hub.Args[3] = strings.TrimSpace(string(link))
-	return m, nil
+	return nil
 }
 
 // Process is an instance below the mesh's directory that is not started yet.
