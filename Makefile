@@ -17,11 +17,12 @@ demo: build ## a tour: a hub and two spokes on this machine, for real
 
 # Tests start database servers of their own, whatever DATABASE_URL names; the
 # race detector needs a C compiler. The longest packages come first, so that none of them is left to run alone.
+# check vets everything. A program with the race detector would sleep for a second before it exits; shims are such programs.
 LONGEST = ./cmd/spawnmesh ./spoke ./store/backlog ./internal/meshtest
 test: ## pass all tests, with the race detector
 	@DATABASE_URL= scripts/ensure-postgres
 	@scripts/ensure-cc
-	@CGO_ENABLED=1 go run ./scripts/gotest -race -p 3 -timeout 20m $(LONGEST) ./...
+	@CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 go run ./scripts/gotest -race -vet=off -p 3 -timeout 20m $(LONGEST) ./...
 
 # Without the race detector; packages that need servers take part with one test, which walks through the README.
 SHORT = ./signing ./commands ./federation/join ./spoke/policy ./spoke/runtime ./internal/control ./internal/layout ./scripts/...
