@@ -125,16 +125,17 @@ func bothSee(t *testing.T, m *middle, here, below string) {
 	m.b.refused(exitMisuse, "lab is a hub that this instance obeys", "spawn", "--spoke", "lab", "--", "true")
 	m.b.refused(exitMisuse, "fits an agent that runs here and one that runs on a spoke", "kill", here[:35], "--reason", "x")
 	m.b.refused(exitConflict, "a connection named lab is there already", "invite", "--name", "lab")
+	before := m.a.spawn("--", "sh", "-c", "echo here")
+	m.a.ends(before)
+	require.Equal(t, "here\n", m.b.do("logs", before))
 	said := m.b.spawn("--", "sh", "-c", "echo below") // cellar is the only spoke
 	m.b.ends(said)
 	require.Equal(t, "below\n", m.b.do("logs", "-f", said))
-	said = m.a.spawn("--", "sh", "-c", "echo here")
-	m.a.ends(said)
-	require.Equal(t, "here\n", m.b.do("logs", said))
 	killed := m.a.spawn("--", "sleep", "600")
 	m.a.runs(killed)
 	m.b.do("kill", killed, "--reason", "my machine", "--grace", "0s")
 	require.Equal(t, commands.Operator, m.a.ends(killed).Reason)
+	require.Equal(t, []string{killed, said, before}, strings.Fields(m.b.do("-o", "name", "agents"))[:3], "the newest first, wherever it runs")
 }
 
 // labIsAway cuts the link to lab: annex goes on with cellar, and what lab orders

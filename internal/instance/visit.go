@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"strings"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -16,10 +13,9 @@ import (
 )
 
 const (
-	openPatience  = 30 * time.Second // how long one owner of the data directory is waited for
-	guestOpening  = 3 * time.Second  // how long a server that answered may take to open its database
-	betweenTries  = 20 * time.Millisecond
-	adminShutdown = "57P0" // codes with which Postgres sends its clients away
+	openPatience = 30 * time.Second // how long one owner of the data directory is waited for
+	guestOpening = 3 * time.Second  // how long a server that answered may take to open its database
+	betweenTries = 20 * time.Millisecond
 )
 
 // Visit opens the database of the data directory for one command: the one that
@@ -89,19 +85,10 @@ func (in *Instance) beGuest(ctx context.Context, owner *postgres.InUseError) (er
 	brief, done := context.WithTimeout(ctx, guestOpening)
 	defer done()
 	err = in.openStore(brief, in.guest.URL())
-	if err != nil && ctx.Err() == nil && away(err) {
+	if err != nil && ctx.Err() == nil && postgres.Away(err) {
 		return fmt.Errorf("%w: %w: %w", postgres.ErrNotServing, owner, err)
 	}
 	return err
-}
-
-// away reports whether err says that a database went away under our hands.
-func away(err error) bool {
-	if _, network := errors.AsType[net.Error](err); network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return true
-	}
-	var said interface{ SQLState() string }
-	return errors.As(err, &said) && strings.HasPrefix(said.SQLState(), adminShutdown)
 }
 
 // visitNamed opens the database that the options name. The data directory holds
@@ -154,4 +141,4 @@ func (in *Instance) Leaving() bool { return in.guest != nil && in.guest.Leaving(
 
 // Gone reports whether err says that the owner of the database that we use as a
 // guest has stopped it. A visitor then visits again.
-func (in *Instance) Gone(err error) bool { return in.guest != nil && away(err) }
+func (in *Instance) Gone(err error) bool { return in.guest != nil && postgres.Away(err) }

@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sys/unix"
 )
 
@@ -100,12 +105,31 @@ func (l layout) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, l.url("mesh"))
-	if err != nil {
+	if _, said := errors.AsType[*pgconn.PgError](err); said && !Away(err) {
+		return nil // that it has no connection left, say: whoever opens the database is told
+	}
+	if Away(err) {
 		return fmt.Errorf("%w (%w)", ErrNotServing, err)
+	}
+	if err != nil {
+		return fmt.Errorf("connecting to the server there: %w", err)
 	}
 	_ = conn.Close(ctx) // it answered: that is all we wanted to know
 	return nil
 }
+
+// Away reports whether err says that a server is not there, does not answer, is
+// starting, or went away under our hands. One that answers with a no is there.
+func Away(err error) bool {
+	if pg, said := errors.AsType[*pgconn.PgError](err); said {
+		return strings.HasPrefix(pg.Code, sentAway)
+	}
+	_, network := errors.AsType[net.Error](err)
+	return (network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) && !errors.Is(err, fs.ErrPermission)
+}
+
+// sentAway begins the codes with which Postgres sends its clients away: it starts, stops or has crashed.
+const sentAway = "57P0"
 
 // URL returns the address of the instance's database, as [Cluster.URL] does.
 func (g *Guest) URL() string { return g.url }

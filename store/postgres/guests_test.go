@@ -2,13 +2,18 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/store/postgres"
@@ -144,6 +149,52 @@ func TestVisitWhereNothingServes(t *testing.T) {
 			require.ErrorIs(t, err, tt.because)
 			require.ErrorContains(t, err, dir)
 		})
+	}
+}
+
+// A server that says no is there: it is full, not gone.
+func TestAFullServerTakesGuests(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	lock, err := postgres.Lock(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { lock.Close() })
+	c := startCluster(t, postgres.Config{Dir: dir, Settings: map[string]string{"max_connections": "4", "superuser_reserved_connections": "0", "max_wal_senders": "0"}})
+	require.NoError(t, lock.AdmitGuests())
+	for err == nil {
+		var conn *pgx.Conn
+		if conn, err = pgx.Connect(t.Context(), c.URL()); err == nil {
+			t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		}
+	}
+	full, ok := errors.AsType[*pgconn.PgError](err)
+	require.True(t, ok, "%v", err)
+	require.Equal(t, "53300", full.Code)
+
+	guest, err := postgres.Visit(t.Context(), dir)
+
+	require.NoError(t, err)
+	require.NoError(t, guest.Close())
+}
+
+func TestWhatSaysThatADatabaseWentAway(t *testing.T) {
+	t.Parallel()
+	for what, tt := range map[string]struct {
+		err  error
+		away bool
+	}{
+		"nobody listens":           {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, true},
+		"there is no socket":       {&net.OpError{Op: "dial", Err: syscall.ENOENT}, true},
+		"no answer in time":        {context.DeadlineExceeded, true},
+		"it broke off":             {io.ErrUnexpectedEOF, true},
+		"it stops":                 {&pgconn.PgError{Code: "57P01"}, true},
+		"it starts":                {&pgconn.PgError{Code: "57P03"}, true},
+		"it is full":               {&pgconn.PgError{Code: "53300"}, false},
+		"the socket is not for us": {&net.OpError{Op: "dial", Err: syscall.EACCES}, false},
+		"something else":           {errors.New("relation does not exist"), false},
+		"nothing":                  {nil, false},
+	} {
+		require.Equal(t, tt.away, postgres.Away(tt.err), what)
 	}
 }
 
