@@ -2,6 +2,7 @@ package federation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -45,10 +46,12 @@ type Board struct {
 	roles     map[store.Authority]*role
 	exchanges map[string]*Exchange
 	known     map[string]store.Connection // every connection, ended ones too
+	elsewhere map[string]error            // who serves what this process does not
 	applied   map[string]string           // what the message server was told of each peer
 	asked     int64                       // how often somebody asked for the table to be followed
 	followed  int64                       // the last of those that was served by a reading that began after it
-	moved     chan struct{}               // closed when followed grows
+	failed    map[string]error            // why connections could not be followed then
+	moved     chan struct{}               // closed when the table was followed once more
 }
 
 func (b *Board) interval() time.Duration {
@@ -64,14 +67,16 @@ func (b *Board) interval() time.Duration {
 func (b *Board) Start(ctx context.Context) error {
 	b.wake, b.moved, b.telling = wait.NewSignal(), make(chan struct{}), map[string]bool{}
 	b.exchanges, b.known, b.applied = map[string]*Exchange{}, map[string]store.Connection{}, map[string]string{}
+	b.elsewhere = map[string]error{}
 	if err := b.beginIncarnation(ctx); err != nil {
 		return err
 	}
 	if err := b.readEnded(); err != nil {
 		return err
 	}
-	table, err := b.serve(ctx)
-	if err != nil {
+	failed := map[string]error{}
+	table, err := b.serve(ctx, failed)
+	if err := errors.Join(err, joined(failed)); err != nil {
 		return err
 	}
 	for _, p := range table {
@@ -175,8 +180,9 @@ func (b *Board) watchOutbox(ctx context.Context) error {
 // changed tells the board to read the table again.
 func (b *Board) changed() { b.wake.Send() }
 
-// Await waits until everything that was committed before is in force here.
-func (b *Board) Await(ctx context.Context) error {
+// Await waits until what was committed about conns before is in force here; without conns,
+// about all connections.
+func (b *Board) Await(ctx context.Context, conns ...string) error {
 	b.mu.Lock()
 	b.asked++
 	ticket := b.asked
@@ -184,15 +190,27 @@ func (b *Board) Await(ctx context.Context) error {
 	b.changed()
 	for {
 		b.mu.Lock()
-		followed, moved := b.followed, b.moved
+		followed, moved, failed := b.followed, b.moved, joined(b.failed, conns...)
 		b.mu.Unlock()
-		if followed >= ticket {
+		if followed >= ticket && failed == nil {
 			return nil
 		}
 		select {
 		case <-moved:
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the change of a connection to take effect: %w", context.Cause(ctx))
+			return fmt.Errorf("waiting for the change of a connection to take effect: %w", errors.Join(context.Cause(ctx), failed))
 		}
 	}
+}
+
+// joined is what failed with conns, or with any connection where none is named.
+func joined(failed map[string]error, conns ...string) error {
+	if len(conns) == 0 {
+		conns = slices.Sorted(maps.Keys(failed))
+	}
+	var list []error
+	for _, conn := range conns {
+		list = append(list, failed[conn])
+	}
+	return errors.Join(list...)
 }

@@ -53,7 +53,7 @@ func (b *Board) Resync(ctx context.Context, text, actor string, of ...store.Auth
 	if x := b.Exchange(s.ID); x != nil {
 		x.anew.Store(true)
 	}
-	if err := b.Await(ctx); err != nil {
+	if err := b.Await(ctx, s.ID); err != nil {
 		return out, err
 	}
 	if !s.Linked && !out.Resumed {

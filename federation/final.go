@@ -36,8 +36,8 @@ func (b *Board) readEnded() error {
 
 // serve reads the table. Before anybody is let in, it revokes what has ended as the
 // data directory says, and not as the database does, once there is a role to end its
-// work.
-func (b *Board) serve(ctx context.Context) ([]store.Served, error) {
+// work. A connection that it cannot revoke is in failed, and is not to be let in.
+func (b *Board) serve(ctx context.Context, failed map[string]error) ([]store.Served, error) {
 	table, err := b.DB.Serve(ctx, b.Process)
 	if err != nil {
 		return nil, err
@@ -49,7 +49,8 @@ func (b *Board) serve(ctx context.Context) ([]store.Served, error) {
 		}
 		c, err := b.DB.SetConnectionState(ctx, row.ID, store.Revoked, "it had ended before the database was restored from a backup", "self", b.end)
 		if err != nil {
-			return nil, err
+			failed[row.ID] = err
+			continue
 		}
 		b.Log.WarnContext(ctx, "the restored database has a connection that had ended; it is revoked again", "connection", c.Name)
 		b.ended(ctx, c)

@@ -221,7 +221,11 @@ func (b *Board) auditRefusals(ctx context.Context) error {
 func countRows(p *Peer, counts map[signing.Code]int) []store.AuditRow {
 	var rows []store.AuditRow
 	for code, n := range counts {
-		rows = append(rows, store.AuditRow{Actor: string(p.Peer), Action: "message.refused", Code: string(code),
+		action := "message.refused"
+		if code == commands.Resync {
+			action = "connection.resync"
+		}
+		rows = append(rows, store.AuditRow{Actor: string(p.Peer), Action: action, Code: string(code),
 			Why: fmt.Sprintf("%d more in the same minute", n), Conn: p.ID})
 	}
 	return rows

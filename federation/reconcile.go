@@ -2,6 +2,7 @@ package federation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -40,29 +41,32 @@ func (b *Board) reconcile(ctx context.Context) error {
 	b.mu.Lock()
 	ticket := b.asked
 	b.mu.Unlock()
-	if err := b.tendKeys(ctx); err != nil {
-		return err
-	}
-	table, err := b.serve(ctx)
+	keys := b.tendKeys(ctx)
+	failed := map[string]error{} // one connection's error holds up no other
+	table, err := b.serve(ctx, failed)
 	if err != nil {
-		return err
+		return errors.Join(keys, err)
 	}
 	for _, row := range table {
+		if failed[row.ID] != nil {
+			continue
+		}
 		if err := b.followOne(ctx, row); err != nil {
-			return fmt.Errorf("following the connection with %s: %w", row.Name, err)
+			failed[row.ID] = fmt.Errorf("following the connection with %s: %w", row.Name, err)
 		}
 	}
 	b.mu.Lock()
-	b.followed = ticket
+	b.followed, b.failed = ticket, failed
 	close(b.moved)
 	b.moved = make(chan struct{})
 	b.mu.Unlock()
-	return b.keepEnded(table)
+	return errors.Join(keys, joined(failed), b.keepEnded(table))
 }
 
 func (b *Board) followOne(ctx context.Context, row store.Served) error {
 	b.tellChange(ctx, row.Connection)
 	b.tellLink(ctx, row.Connection)
+	b.tellHolder(ctx, row)
 	b.hangUp(row.Connection)
 	b.tellEnd(ctx, row.Connection)
 	if row.Authority == store.Commands && b.Server != nil {
@@ -93,6 +97,22 @@ func (b *Board) tellChange(ctx context.Context, c store.Connection) {
 	b.mu.Unlock()
 	if known && was.State != c.State {
 		b.Log.InfoContext(ctx, "connection changed", "connection", c.Name, "state", c.State, "by", c.By, "reason", c.Reason)
+	}
+}
+
+// tellHolder logs that another process serves a connection, once, and keeps it for who asks
+// why there is no link.
+func (b *Board) tellHolder(ctx context.Context, row store.Served) {
+	b.mu.Lock()
+	was := b.elsewhere[row.ID]
+	delete(b.elsewhere, row.ID)
+	held := !row.Ours && !row.State.Ended() && row.Holder != ""
+	if held {
+		b.elsewhere[row.ID] = fmt.Errorf("%s serves the connection, until %s unless it goes on", row.Holder, row.Until.Local().Format(time.TimeOnly))
+	}
+	b.mu.Unlock()
+	if held && was == nil {
+		b.Log.WarnContext(ctx, "another process serves the connection; this one waits until the other is silent", "connection", row.Name, "process", row.Holder, "until", row.Until)
 	}
 }
 
@@ -219,7 +239,7 @@ func (b *Board) SetState(ctx context.Context, conn string, to store.ConnState, r
 	}
 	ctx, done := context.WithTimeout(ctx, 30*time.Second)
 	defer done()
-	return c, b.Await(ctx)
+	return c, b.Await(ctx, c.ID)
 }
 
 // sendRevoked tells the peer over a link that is up that the connection has ended. It is

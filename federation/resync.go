@@ -3,6 +3,7 @@ package federation
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -81,14 +82,24 @@ func (x *Exchange) compare(ctx context.Context, p *Peer, view commands.Connectio
 	if agreed && view.Agrees && theirs.Recall == 0 {
 		return x.recompareIfRestored(x.board.DB.Confirm(ctx, p.ID, theirs.Stored))
 	}
-	found, err := x.board.DB.Compare(ctx, p.ID, theirs, told)
+	found, err := x.board.DB.Compare(ctx, p.ID, theirs, told, x.refusals.room(time.Now()))
 	if err != nil {
 		return err
 	}
 	if found.Resend {
 		x.cursor.Rewind()
 	}
-	return x.setAgreement(ctx, p, found, link, issued)
+	return errors.Join(x.setAgreement(ctx, p, found, link, issued), x.countChanges(ctx, p, found.Told, found.Untold))
+}
+
+// countChanges counts what comparisons changed: an honest peer is restored now and then, and
+// one that says something else with each heartbeat is suspended.
+func (x *Exchange) countChanges(ctx context.Context, p *Peer, told, untold int) error {
+	var c tally
+	for i := range told + untold {
+		c.add(p, x.refusals.count(commands.Resync, store.Wrong, i < told, time.Now()), "its history was another one with each heartbeat")
+	}
+	return x.auditTally(ctx, p, c)
 }
 
 // recall takes in what the peer was told by this instance, which was restored
@@ -135,7 +146,11 @@ func (x *Exchange) setAgreement(ctx context.Context, p *Peer, found store.Agreem
 		x.log.InfoContext(ctx, "the histories agree again; messages are relayed")
 	case found.Differs != "" && was == "":
 		x.log.WarnContext(ctx, "the histories differ; nothing is relayed until they agree", "code", commands.Resync, "why", found.Differs)
-		return x.board.DB.Audit(ctx, store.AuditRow{Actor: "self", Action: "connection.differs", Object: p.Name, Code: string(commands.Resync), Why: found.Differs, Conn: p.ID})
+		if x.refusals.room(time.Now()) == 0 {
+			return x.countChanges(ctx, p, 0, 1)
+		}
+		return errors.Join(x.countChanges(ctx, p, 1, 0),
+			x.board.DB.Audit(ctx, store.AuditRow{Actor: "self", Action: "connection.differs", Object: p.Name, Code: string(commands.Resync), Why: found.Differs, Conn: p.ID}))
 	}
 	return nil
 }

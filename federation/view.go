@@ -15,7 +15,7 @@ type Status struct {
 	Linked    bool
 	Since     time.Time   // of the link; zero while there is none
 	Remote    string      // host:port that the peer dials from
-	Cause     error       // why a link that we dial is down
+	Cause     error       // why a link that we dial is down, or who serves the connection in place of this process
 	Beat      *store.Beat // the peer's last heartbeat; nil before the first
 	Limited   bool        // the peer is above its rate
 	Exchanges bool        // this process serves the connection
@@ -53,7 +53,7 @@ func (b *Board) Statuses(of ...store.Authority) []Status {
 	list := make([]Status, 0, len(b.known))
 	for _, c := range b.known {
 		if slices.Contains(of, c.Authority) {
-			list = append(list, Status{Connection: c})
+			list = append(list, Status{Connection: c, Cause: b.elsewhere[c.ID]})
 		}
 	}
 	b.mu.Unlock()
@@ -70,8 +70,8 @@ func (b *Board) Statuses(of ...store.Authority) []Status {
 func (b *Board) Status(conn string) (Status, bool) {
 	b.mu.Lock()
 	c, ok := b.known[conn]
+	s := Status{Connection: c, Cause: b.elsewhere[conn]}
 	b.mu.Unlock()
-	s := Status{Connection: c}
 	if x := b.Exchange(conn); x != nil {
 		x.describe(&s)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +18,25 @@ import (
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
+
+// A connection that cannot be followed holds up no other, and its change is not said to be
+// in force.
+func TestTheErrorOfOneConnectionHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic", "barn")
+	var key string
+	require.NoError(t, m.Hub.SQL.QueryRow(t.Context(), `SELECT link_key FROM connections WHERE peer_name = 'attic'`).Scan(&key))
+	m.Hub.Exec(t, `UPDATE connections SET link_key = 'none' WHERE peer_name = 'attic'`)
+	meshtest.Await(t, "the error", func() bool { return strings.Contains(m.Hub.Log.String(), "following the connection with attic: ") })
+
+	m.Turn(t, "barn", "suspend")
+
+	require.False(t, m.View(t, "barn").Linked)
+	m.Hub.Exec(t, `UPDATE connections SET link_key = $1 WHERE peer_name = 'attic'`, key)
+	m.Turn(t, "barn", "resume")
+	m.AwaitLink(t, "barn")
+	m.AwaitLink(t, "attic")
+}
 
 // What a peer may say depends on the state that the transaction of its effect
 // finds, even where the link is still there.

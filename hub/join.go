@@ -185,7 +185,7 @@ func (h *Hub) proof(ctx context.Context, r transport.JoinRequest) ([]byte, error
 	if c.State == store.Pending {
 		c, err = h.board.SetState(ctx, c.ID, store.Active, "joined with an invitation", "invite:"+j.invite.ID)
 	} else {
-		err = h.board.Await(ctx)
+		err = h.board.Await(ctx, c.ID)
 	}
 	if err != nil {
 		return nil, err

@@ -51,6 +51,32 @@ func TestRefusedReportsSuspendTheirSender(t *testing.T) {
 	require.Equal(t, told, m.Hub.Count(t, `SELECT count(*) FROM inbox WHERE code = 'RE_UNKNOWN' AND envelope <> ''`), "the bytes of those are evidence")
 }
 
+// A spoke that says with each heartbeat that it was restored costs a bounded number of rows
+// in the audit, and the connection.
+func TestAHistoryThatIsAnotherOneWithEachHeartbeat(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	a := m.Attack(t, "thief")
+	end, base := m.Hub.AuditEnd(t), int64(0)
+
+	meshtest.Await(t, "the suspension", func() bool {
+		base++
+		a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x",
+			Connection: commands.ConnectionView{State: "active", Numbers: &commands.Numbering{Base: base}}}, nil, nil).Envelope)
+		return m.View(t, "thief").State == store.Suspended
+	})
+
+	require.Contains(t, m.View(t, "thief").Reason, "its history was another one with each heartbeat")
+	told := 0
+	for _, line := range m.Hub.Audit(t, end) {
+		if line.Action == "connection.resync" {
+			told++
+		}
+	}
+	require.GreaterOrEqual(t, told, 20)
+	require.LessOrEqual(t, told, 40, "20 a minute")
+}
+
 // A hub that was restored may have lost orders for good: a spoke that answers them
 // is honest.
 func TestAnswersToWhatARestoredHubHasLost(t *testing.T) {

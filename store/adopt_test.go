@@ -52,7 +52,7 @@ func TestAnOrderThatWasTakenOverIsSentAgainWhenThePeerLosesIt(t *testing.T) {
 	p, _, envelope := forgotten(t)
 	adopt(t, p.Hub, envelope)
 
-	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, commands.Numbering{}, 0)
+	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, commands.Numbering{}, 0, 20)
 
 	require.NoError(t, err)
 	require.Equal(t, 1, a.Reopened)

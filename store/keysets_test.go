@@ -162,7 +162,7 @@ func TestAKeySetThatGetsANewNumberIsTaken(t *testing.T) {
 	require.NoError(t, err)
 	other := commands.Numbering{Stored: commands.Numbers{Through: 2}, Held: []commands.Held{{Seq: 1, SHA256: strings.Repeat("0", 64)}}}
 
-	did, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, other, 0)
+	did, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, other, 0, 20)
 
 	require.NoError(t, err)
 	require.Equal(t, 1, did.Renumbered, did.Differs)

@@ -100,7 +100,7 @@ var writing = map[string]func(s scene) storetest.Act{
 	"DB.Compare": func(s scene) storetest.Act {
 		s.ordered()
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			return s.DB.Compare(ctx, s.Conn.ID, commands.Numbering{Stored: commands.Numbers{Through: 1000}}, 0)
+			return s.DB.Compare(ctx, s.Conn.ID, commands.Numbering{Stored: commands.Numbers{Through: 1000}}, 0, 20)
 		}
 	},
 	"DB.BeginIncarnation": func(s scene) storetest.Act {

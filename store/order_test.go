@@ -59,7 +59,7 @@ var passers = map[string]func(*traffic, *road, context.Context, *testing.T, *ran
 		if err != nil {
 			return err
 		}
-		_, err = o.Hub.DB.Compare(ctx, o.Hub.Conn.ID, theirs, 0)
+		_, err = o.Hub.DB.Compare(ctx, o.Hub.Conn.ID, theirs, 0, 20)
 		return err
 	},
 	"orders": func(_ *traffic, o *road, ctx context.Context, _ *testing.T, r *rand.Rand) error {

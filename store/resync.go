@@ -28,6 +28,8 @@ type Agreement struct {
 	Differs string  // why not; "" while too little is known to say
 	Ask     []int64 // messages of ours: the next comparison has to know what the peer has under these numbers
 	Resend  bool    // messages that were closed are open again
+	Told    int     // rows of the audit that say what was changed
+	Untold  int     // those that there was no room for
 	Settled
 }
 
@@ -56,6 +58,7 @@ type comparing struct {
 	last, base, stored, peerBase int64
 	recalls                      bool          // the peer has not said yet what it was told
 	kid                          signing.KeyID // signs towards the peer
+	room                         int           // for rows of the audit
 	out                          Agreement
 }
 
@@ -66,11 +69,12 @@ type comparing struct {
 // Where the peer has messages of ours that are unknown here, this instance was
 // restored from a backup: its numbers go on above theirs, and what it had given
 // used numbers to gets new ones. Messages of ours that the peer had confirmed and
-// has no more are opened again. Both are harmless when they happen again.
-func (db *DB) Compare(ctx context.Context, conn string, theirs commands.Numbering, told int64) (Agreement, error) {
+// has no more are opened again. Both are harmless when they happen again. At most room
+// rows of the audit say so.
+func (db *DB) Compare(ctx context.Context, conn string, theirs commands.Numbering, told int64, room int) (Agreement, error) {
 	var c *comparing
 	err := db.Tx(ctx, "comparing the histories of a connection", func(ctx context.Context, tx *Tx) error {
-		c = &comparing{db: db, tx: tx, conn: conn, theirs: theirs}
+		c = &comparing{db: db, tx: tx, conn: conn, theirs: theirs, room: room}
 		if _, err := tx.Exec(ctx, lockForNumbers, conn); err != nil {
 			return err
 		}
@@ -88,6 +92,16 @@ func (db *DB) Compare(ctx context.Context, conn string, theirs commands.Numberin
 		return Agreement{}, err
 	}
 	return c.out, nil
+}
+
+// audit says what was changed, while there is room for it.
+func (c *comparing) audit(row AuditRow) {
+	if c.out.Told == c.room {
+		c.out.Untold++
+		return
+	}
+	c.out.Told++
+	c.tx.Audit(row)
 }
 
 func (c *comparing) compare(ctx context.Context, told int64) error {
@@ -137,7 +151,7 @@ func (c *comparing) followPeer(ctx context.Context) error {
 	if _, err := c.tx.Exec(ctx, `UPDATE sequences SET peer_base = $2 WHERE conn = $1`, c.conn, c.theirs.Base); err != nil {
 		return fmt.Errorf("noting that the peer was restored: %w", err)
 	}
-	c.tx.Audit(AuditRow{Actor: "peer", Action: "connection.resync", Code: string(commands.Resync), Conn: c.conn,
+	c.audit(AuditRow{Actor: "peer", Action: "connection.resync", Code: string(commands.Resync), Conn: c.conn,
 		Why: fmt.Sprintf("the peer was restored from a backup; message %d is the last one stored here, and its numbers go on after %d", c.stored, c.theirs.Base)})
 	return nil
 }
@@ -152,7 +166,7 @@ func (c *comparing) reopen(ctx context.Context) error {
 	}
 	if n := tag.RowsAffected(); n > 0 {
 		c.out.Resend, c.out.Reopened = true, int(n)
-		c.tx.Audit(AuditRow{Actor: "self", Action: "connection.resync", Code: string(commands.Resync), Conn: c.conn,
+		c.audit(AuditRow{Actor: "self", Action: "connection.resync", Code: string(commands.Resync), Conn: c.conn,
 			Why: fmt.Sprintf("the peer has no longer %d messages that it had confirmed; they are sent again", n)})
 	}
 	return nil
@@ -237,7 +251,7 @@ func (c *comparing) goOn(ctx context.Context, why string) error {
 		return fmt.Errorf("going on above the numbers that the peer has: %w", err)
 	}
 	c.out.Resend, c.out.Renumbered, c.out.Base = true, n, base
-	c.tx.Audit(AuditRow{Actor: "self", Action: "connection.resync", Code: string(commands.Resync), Conn: c.conn,
+	c.audit(AuditRow{Actor: "self", Action: "connection.resync", Code: string(commands.Resync), Conn: c.conn,
 		Why: fmt.Sprintf("%s; numbers go on after %d, and %d messages that were not sent yet got new ones", why, base, n)})
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -82,6 +83,29 @@ func TestACloneThatRunsBesideTheOriginal(t *testing.T) {
 	m.Start(t, "attic")
 	agreeAgain(t, m, "attic")
 	require.Equal(t, store.Active, m.View(t, "attic").State, "a restart is no clone")
+}
+
+// What another process serves is left to it until its lease ends, and whoever asks why there
+// is no link is told.
+func TestASpokeSaysWhoServesItsConnection(t *testing.T) {
+	t.Parallel()
+	s := Start(t, "attic").Spokes["attic"]
+	view := func() spoke.HubView {
+		var list []spoke.HubView
+		s.Do(t, "GET", "/v1/connections", nil, &list)
+		require.Len(t, list, 1)
+		return list[0]
+	}
+
+	s.Exec(t, `UPDATE serving SET process = 'instance:/elsewhere', until = clock_timestamp() + interval '1 hour'`)
+
+	Await(t, "that it is left to the other", func() bool {
+		return strings.HasPrefix(view().LinkError, "instance:/elsewhere serves the connection, until ")
+	})
+	require.Equal(t, 1, strings.Count(s.Log.String(), "another process serves the connection; this one waits until the other is silent"))
+	s.Exec(t, `UPDATE serving SET until = clock_timestamp()`)
+	Await(t, "that it is taken over", func() bool { return view().Linked })
+	require.Empty(t, view().LinkError)
 }
 
 // The hub's database is slow, so that few heartbeats are handled, and no answer to one
