@@ -52,7 +52,7 @@ func endedAs(v agentView) string {
 	switch {
 	case foundLost(r.Outcome, r.Exit):
 		return "found lost"
-	case v.Reason == commands.LinkRevoked && v.StartedAt != nil:
+	case v.State == commands.Unavailable && v.Reason == commands.LinkRevoked && v.StartedAt != nil: // a hub's word; its spoke knows the end
 		return "given up"
 	}
 	return "ended"

@@ -58,6 +58,10 @@ func TestHowAnAgentStands(t *testing.T) {
 	revoked := tests["the connection was revoked while it ran; what became of it is not known here"]
 	require.Contains(t, agentPairs(agentView{AgentView: revoked}),
 		[]string{"state", "unavailable (link_revoked): the connection was revoked while it ran; what became of it is not known here"})
+	require.Equal(t, "given up", endedAs(agentView{AgentView: revoked}))
+	reaped := revoked // as its spoke has it
+	reaped.State = commands.Cancelled
+	require.Equal(t, "ended", endedAs(agentView{AgentView: reaped}))
 }
 
 // A run that was lost and repeated shows each of its attempts; of the only one the

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -73,9 +75,16 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 	if err != nil {
 		return err
 	}
+	if f.req.ID == "" { // chosen here: whoever gets no answer can ask for it
+		id, err := uuid.NewV7()
+		if err != nil {
+			return err
+		}
+		f.req.ID = id.String()
+	}
 	var got hub.SpawnAnswer
 	if err := c.Do(ctx, "POST", "/v1/agents", f.req, &got); err != nil {
-		return err
+		return unanswered(ctx, f.req, err)
 	}
 	a.did("agent %s was ordered on %s; see: %s", got.ID, got.Spoke, a.line("status", got.ID))
 	if f.follow {
@@ -93,6 +102,23 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 		return nil
 	}
 	return a.print(got, anys([]hub.SpawnAnswer{got}), table{names: []string{got.ID}})
+}
+
+// unanswered says of an order that has no answer that it may have been given.
+func unanswered(ctx context.Context, r hub.SpawnRequest, err error) error {
+	code, why := commands.CodeOf(err), "the hub did not answer"
+	switch refused, said := errors.AsType[*commands.Refused](err); {
+	case ctx.Err() != nil:
+		code, why = interrupted, "interrupted before the hub answered"
+	case !said || refused.Code != commands.Unreachable || refused.Err == nil:
+		return err // it was not sent, or was refused
+	}
+	// Nothing of err is wrapped: an interrupt that was only cancelled says nothing.
+	unknown := commands.Refuse(code, "%s; agent %s may have been ordered", why, r.ID)
+	if r.IdempotencyKey != "" { // an order from before has another id
+		return unknown.Hinting("the same line with its --idempotency-key orders nothing twice; what became of it").Running("status", r.ID)
+	}
+	return unknown.Hinting("what became of it, once the hub answers").Running("status", r.ID)
 }
 
 // environment reads NAME=VALUE pairs. Its errors show no values.

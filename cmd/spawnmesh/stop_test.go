@@ -5,6 +5,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -126,4 +128,38 @@ func TestASIGHUPEndsNobody(t *testing.T) {
 		require.Equal(t, exitUnreachable, got.code, "%s: %s", name, got.err)
 	}
 	require.NoError(t, m.Hub.Stop(t.Context()), "it was alive until now")
+}
+
+// Who ends a spawn that a hub does not answer learns which order may have been given, and how
+// to ask.
+func TestAnInterruptedSpawnNamesItsOrder(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	h := hand{t: t, dir: m.Hub.Dir}
+	require.NoError(t, m.Hub.Cmd.Process.Signal(syscall.SIGSTOP))
+	t.Cleanup(func() { _ = m.Hub.Cmd.Process.Signal(syscall.SIGCONT) }) // it has ended where the test has
+	job := h.begin("spawn", "--spoke", "attic", "--", "true")
+	asks(t, job)
+
+	require.NoError(t, job.cmd.Process.Signal(syscall.SIGTERM))
+
+	s := job.end()
+	require.Equal(t, exitInterrupted, s.code)
+	named := regexp.MustCompile(`interrupted before the hub answered; agent (\S{36}) may have been ordered\n +what became of it, once the hub answers: spawnmesh --data-dir \S+ status (\S{36})\n`).FindStringSubmatch(s.err)
+	require.Len(t, named, 3, "%s", s.err)
+	require.Equal(t, named[1], named[2])
+	require.NoError(t, m.Hub.Cmd.Process.Signal(syscall.SIGCONT))
+	require.Contains(t, []int{0, exitNotFound}, h.run("", "status", named[1]).code)
+}
+
+// asks waits until a job has dialled an instance.
+func asks(t *testing.T, j *terminalJob) {
+	t.Helper()
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for a socket", func() (bool, error) {
+		fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", j.cmd.Process.Pid))
+		return slices.ContainsFunc(fds, func(fd string) bool {
+			to, _ := os.Readlink(fd) // it may have been closed
+			return strings.HasPrefix(to, "socket:")
+		}), err
+	}))
 }
