@@ -66,14 +66,15 @@ bench-curve: ## the claim as the backlog grows, and with 10 million ended tasks
 chaos: ## 1,000 spawns with 20 random kills, 10,000 claim races, long property tests; seeds are printed
 	@DATABASE_URL= scripts/ensure-postgres
 	SPAWNMESH_MODEL_CHECKS=300 SPAWNMESH_RACE_ROUNDS=10000 SPAWNMESH_RACE_UNITS=2000 SPAWNMESH_KILL_ROUNDS=60 SPAWNMESH_POOL_ROUNDS=100000 go test -count=1 -timeout 60m -v -run 'TestModel|TestRace|TestKillsWhileClaiming|TestPooled' ./store/backlog
-	SPAWNMESH_OUTAGE_BYTES=300000000 go test -count=1 -timeout 20m -v -run TestALongOutage ./spoke
+	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_OUTAGE_BYTES=300000000 go test -count=1 -timeout 20m -v -run TestALongOutage ./spoke
 	SPAWNMESH_RESTORES=1 go test -count=1 -timeout 20m -v -run TestWhatWasRestoredGoesOnByItself ./internal/meshtest
 	SPAWNMESH_LOGINS=10000 go test -count=1 -v -run TestAFloodWithoutTokensKeepsNobodyOut ./hub
-	SPAWNMESH_CHAOS_SPAWNS=1000 SPAWNMESH_CHAOS_KILLS=20 SPAWNMESH_CUT=60s go test -count=1 -timeout 60m -v -run 'TestRandomKills|TestLinkCut' ./cmd/spawnmesh
+	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_CHAOS_SPAWNS=1000 SPAWNMESH_CHAOS_KILLS=20 SPAWNMESH_CUT=60s go test -count=1 -timeout 60m -v -run 'TestRandomKills|TestLinkCut' ./cmd/spawnmesh
 
+# On a disk: make test keeps what is temporary in memory, where there is plenty.
 soak: ## half an hour of random faults on two hubs and four spokes; the seed is printed (SEED=N repeats one)
 	@DATABASE_URL= scripts/ensure-postgres
-	SPAWNMESH_SOAK_SECONDS=$(or $(SECONDS),1800) SPAWNMESH_SOAK_OUTPUT=$(or $(OUTPUT),300000000) SPAWNMESH_SOAK_SEED=$(or $(SEED),$(shell date +%s)) go test -count=1 -timeout 90m -v -run '^TestSoak$$' ./cmd/spawnmesh
+	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_SOAK_SECONDS=$(or $(SECONDS),1800) SPAWNMESH_SOAK_OUTPUT=$(or $(OUTPUT),300000000) SPAWNMESH_SOAK_SEED=$(or $(SEED),$(shell date +%s)) go test -count=1 -timeout 90m -v -run '^TestSoak$$' ./cmd/spawnmesh
 
 mutants: ## break each promise in scripts/mutants/breaks.yaml and see its test fail (BREAKS='-run store' picks)
 	@DATABASE_URL= scripts/ensure-postgres
