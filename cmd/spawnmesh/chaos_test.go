@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -107,7 +108,10 @@ func (c *chaos) injectFault(ctx context.Context, t *testing.T) error {
 		if err != nil {
 			return nil
 		}
-		return syscall.Kill(pid, syscall.SIGKILL)
+		if err := syscall.Kill(pid, syscall.SIGKILL); !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+		return nil // the last fault has killed it, and its file is still there
 	}
 	c.victims = append(c.victims, victim.Name)
 	victim.Kill()
