@@ -50,18 +50,3 @@ func (b *Board) resumeLease(ctx context.Context, p *Peer) error {
 	}
 	return b.changeBySelf(ctx, p, store.Active, p.Name+" was heard again", byLease)
 }
-
-// suspend stops a connection whose peer does what it must not.
-func (b *Board) suspend(ctx context.Context, p *Peer, reason string) error {
-	return b.changeBySelf(ctx, p, store.Suspended, reason, "self")
-}
-
-// changeBySelf changes a connection by this instance's own decision.
-func (b *Board) changeBySelf(ctx context.Context, p *Peer, to store.ConnState, reason, by string) error {
-	if _, err := b.DB.SetConnectionState(ctx, p.ID, to, reason, by, nil); err != nil {
-		return err
-	}
-	b.Log.WarnContext(ctx, "connection "+string(to)+" by this instance; the audit says more", "connection", p.Name, "reason", reason)
-	b.changed()
-	return nil
-}

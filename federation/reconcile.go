@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -216,57 +215,4 @@ func (b *Board) lastBeat(ctx context.Context, conn string) *store.Beat {
 		b.Log.WarnContext(ctx, "reading the last heartbeat", "err", err)
 	}
 	return beat
-}
-
-// lastMessageWait is how long the last message of a connection, or an answer about it, may
-// take to be sent.
-const lastMessageWait = 2 * time.Second
-
-// SetState changes the state of a connection and puts it into effect: the commit
-// comes first, and from then on no transaction accepts what the state forbids. When
-// SetState returns nil, the link is cut where the state says so. The peer of a connection
-// that ends is sent a signed "revoked", which may reach it after that.
-func (b *Board) SetState(ctx context.Context, conn string, to store.ConnState, reason, actor string) (store.Connection, error) {
-	c, err := b.DB.SetConnectionState(ctx, conn, to, reason, actor, b.end)
-	if err != nil {
-		return c, err
-	}
-	// The decision stands: what follows must happen even if the caller leaves.
-	ctx = context.WithoutCancel(ctx)
-	if c.State.Ended() {
-		b.sendRevoked(ctx, c)
-		b.ended(ctx, c)
-	}
-	ctx, done := context.WithTimeout(ctx, 30*time.Second)
-	defer done()
-	return c, b.Await(ctx, c.ID)
-}
-
-// sendRevoked tells the peer over a link that is up that the connection has ended. It is
-// best effort, because the link is cut at once: a peer that did not take it is told when one
-// of the sides dials again; see told.go.
-func (b *Board) sendRevoked(ctx context.Context, c store.Connection) {
-	x := b.Exchange(c.ID)
-	if x == nil || x.way.link() == 0 || c.By == byPeer {
-		return
-	}
-	ctx, done := context.WithTimeout(ctx, lastMessageWait)
-	defer done()
-	if err := x.Send(ctx, x.ownQueue(), Note{Body: &commands.Revoked{Reason: c.Reason}}); err != nil {
-		x.log.WarnContext(ctx, "the peer was not told that the connection has ended; it is told at the next dial", "err", err)
-	}
-}
-
-// byPeer is who changed a state that the other side has decided.
-const byPeer = "peer"
-
-// revokedByPeer ends a connection whose other side has sent its last message.
-func (b *Board) revokedByPeer(ctx context.Context, p *Peer, reason string) error {
-	c, err := b.DB.SetConnectionState(ctx, p.ID, store.Revoked, reason, byPeer, b.end)
-	if err != nil {
-		return err
-	}
-	b.ended(ctx, c)
-	b.changed()
-	return nil
 }

@@ -1,7 +1,6 @@
 package federation
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -109,28 +108,4 @@ func (b *Board) Find(text string, of ...store.Authority) (Status, error) {
 		return found[0], nil
 	}
 	return Status{}, commands.Refuse(commands.Ambiguous, "%q fits %d connections", text, len(found)).Hinting("use more of the id; see").Running("connections", "list", "--all")
-}
-
-// A Change is what a person asks for: the verb that leads to a state, and why.
-type Change struct {
-	Verb   string
-	Reason string
-	Actor  string
-}
-
-// Change changes the state of the connection that a person means, among those of
-// these authorities, and returns when that is in force.
-func (b *Board) Change(ctx context.Context, text string, c Change, of ...store.Authority) (store.Connection, error) {
-	to, known := store.Verbs[c.Verb]
-	if !known {
-		return store.Connection{}, commands.Refuse(commands.NotFound, "a connection can be suspended, resumed and revoked")
-	}
-	if c.Reason == "" && to != store.Active {
-		return store.Connection{}, commands.Refuse(commands.Validation, "this needs a reason").Hinting("add --reason \"why\"; it is recorded")
-	}
-	s, err := b.Find(text, of...)
-	if err != nil {
-		return store.Connection{}, err
-	}
-	return b.SetState(ctx, s.ID, to, c.Reason, c.Actor)
 }

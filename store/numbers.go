@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -104,3 +105,24 @@ func (db *DB) LastNumbers(ctx context.Context) (map[string]int64, error) {
 	_, err = pgx.ForEachRow(rows, []any{&conn, &n}, func() error { last[conn] = n; return nil })
 	return last, err
 }
+
+// Confirm closes the messages to the peer of conn that it says it has stored. If
+// it has stored what this instance does not know, nothing is closed and the error
+// is [ErrRestored].
+func (db *DB) Confirm(ctx context.Context, conn string, n commands.Numbers) error {
+	return db.Tx(ctx, "closing confirmed messages", func(ctx context.Context, tx *Tx) error {
+		var last int64
+		if err := tx.QueryRow(ctx, `SELECT last FROM sequences WHERE conn = $1`, conn).Scan(&last); err != nil {
+			return err
+		}
+		if n.Through > last {
+			return ErrRestored
+		}
+		_, err := confirm(ctx, tx, conn, n)
+		return err
+	})
+}
+
+// ErrRestored says that the peer has stored messages of this instance that are
+// unknown here: the database was restored from a backup.
+var ErrRestored = errors.New("the peer has stored messages that this instance does not know: its database was restored from a backup")

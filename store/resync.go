@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -311,68 +310,3 @@ func (c *comparing) firstUnlike(ctx context.Context, held map[int64]string) (int
 func (c *comparing) renumber(ctx context.Context, first, base int64) (int, error) {
 	return c.db.sealAgain(ctx, c.tx, c.conn, c.kid, first, func(i int, _ int64) int64 { return base + int64(i) + 1 })
 }
-
-// sealAgain seals all open messages of conn from number first on once more, with
-// the key kid, and returns how many they are. number gives the new number of the
-// i-th one. The caller holds the row of the connection's numbers.
-func (db *DB) sealAgain(ctx context.Context, tx *Tx, conn string, kid signing.KeyID, first int64, number func(i int, seq int64) int64) (int, error) {
-	signer, err := db.SignerOf(kid)
-	if err != nil {
-		return 0, err
-	}
-	rows, err := tx.Query(ctx, `SELECT id::text, seq, kind, envelope FROM outbox WHERE conn = $1 AND closed_at IS NULL AND seq >= $2 ORDER BY seq`, conn, first)
-	if err != nil {
-		return 0, fmt.Errorf("reading messages to seal again: %w", err)
-	}
-	var ids []string
-	var seqs []int64
-	var digests, envelopes [][]byte
-	var id string
-	var seq int64
-	var kind commands.Kind
-	var envelope []byte
-	_, err = pgx.ForEachRow(rows, []any{&id, &seq, &kind, &envelope}, func() error {
-		var also []*signing.Signer
-		if kind == commands.KeySetKind {
-			also = append(also, db.ring.Identity)
-		}
-		s, err := signer.Renumber(envelope, number(len(ids), seq), also...)
-		if err != nil {
-			return fmt.Errorf("sealing message %s again: %w", id, err)
-		}
-		ids, seqs, digests, envelopes = append(ids, s.ID), append(seqs, s.Seq), append(digests, s.Digest[:]), append(envelopes, s.Envelope)
-		return nil
-	})
-	if err != nil {
-		return 0, err
-	}
-	_, err = tx.Exec(ctx, `
-		WITH u AS (SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::bytea[]) AS u (id, seq, digest, envelope)),
-			sealed AS (UPDATE outbox o SET seq = u.seq, digest = u.digest, envelope = u.envelope FROM u WHERE o.id = u.id)
-		UPDATE mirrors m SET command_digest = u.digest FROM u WHERE m.command = u.id`, ids, seqs, digests, envelopes)
-	if err != nil {
-		return 0, fmt.Errorf("storing messages that were sealed again: %w", err)
-	}
-	return len(ids), nil
-}
-
-// Confirm closes the messages to the peer of conn that it says it has stored. If
-// it has stored what this instance does not know, nothing is closed and the error
-// is [ErrRestored].
-func (db *DB) Confirm(ctx context.Context, conn string, n commands.Numbers) error {
-	return db.Tx(ctx, "closing confirmed messages", func(ctx context.Context, tx *Tx) error {
-		var last int64
-		if err := tx.QueryRow(ctx, `SELECT last FROM sequences WHERE conn = $1`, conn).Scan(&last); err != nil {
-			return err
-		}
-		if n.Through > last {
-			return ErrRestored
-		}
-		_, err := confirm(ctx, tx, conn, n)
-		return err
-	})
-}
-
-// ErrRestored says that the peer has stored messages of this instance that are
-// unknown here: the database was restored from a backup.
-var ErrRestored = errors.New("the peer has stored messages that this instance does not know: its database was restored from a backup")

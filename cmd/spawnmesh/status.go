@@ -1,12 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -241,118 +239,4 @@ func commandLine(spec json.RawMessage) string {
 		return s.Runtime
 	}
 	return commands.ShellLine(s.Argv)
-}
-
-func (a *app) agentsCommand() *cobra.Command {
-	var spokeName, hubName string
-	var open bool
-	var limit int
-	var states []string
-	var since moment
-	c := &cobra.Command{
-		Use: "agents", Short: "List agents, newest first", Args: cobra.NoArgs,
-		Long: `List agents, newest first: in a hub's data directory those that it ordered, in a
-spoke's those that run or ran on this host, also while no spoke runs; where an
-instance is both, all of them.
-
-The states are: ` + strings.Replace(statesText(), ", in_review", ",\nin_review", 1) + `.`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			for _, s := range states {
-				if !slices.Contains(commands.States, commands.State(s)) {
-					return misuse("%q is not a state of an agent", s).Hinting("the states are: %s", statesText())
-				}
-			}
-			asked := limit
-			if len(states) > 0 {
-				asked = 10000
-			}
-			q := url.Values{"spoke": {spokeName}, "hub": {hubName}, "limit": {strconv.Itoa(asked)}, "open": {strconv.FormatBool(open)}}
-			var list []agentView
-			err := a.withReader(c.Context(), func(ctx context.Context, c *control.Client) error {
-				return c.Do(ctx, "GET", "/v1/agents?"+q.Encode(), nil, &list)
-			})
-			if err != nil {
-				return err
-			}
-			list = slices.DeleteFunc(list, func(v agentView) bool {
-				return v.CreatedAt.Before(since.at) || len(states) > 0 && !slices.Contains(states, string(v.State))
-			})
-			list = list[:min(len(list), max(limit, 0))]
-			if len(list) == 0 && (open || spokeName != "" || hubName != "" || len(states) > 0 || since.text != "") {
-				return printList(a, list, table{empty: "no such agents; all of them: " + a.self() + " agents"})
-			}
-			return a.printAgents(list)
-		},
-	}
-	c.Flags().StringVar(&spokeName, "spoke", "", "only those on the spoke `NAME`")
-	c.Flags().StringVar(&hubName, "hub", "", "only those that the hub `NAME` ordered")
-	c.Flags().BoolVar(&open, "open", false, "only those that have not ended")
-	c.Flags().StringSliceVar(&states, "state", nil, "only those in `STATE`, of the newest 10000 (repeatable)")
-	c.Flags().Var(&since, "since", "only those ordered in the last DURATION, or since TIME")
-	c.Flags().IntVar(&limit, "limit", 50, "at most `N`, up to 10000")
-	return c
-}
-
-// statesText lists the states of agents.
-func statesText() string {
-	var list []string
-	for _, s := range commands.States {
-		list = append(list, string(s))
-	}
-	return strings.Join(list, ", ")
-}
-
-// printMirrors lists agents as their hub knows them.
-func (a *app) printMirrors(list []store.Mirror) error {
-	views := make([]agentView, len(list))
-	for i, m := range list {
-		views[i].Mirror = m
-	}
-	return a.printAgents(views)
-}
-
-func (a *app) printAgents(list []agentView) error {
-	t := table{head: append(peersOf(list), "STATE", "AGE", "COMMAND"), yields: "STATE", wide: []string{"ATTEMPT", "PRIORITY", "BY", "FULL ID"},
-		empty: "no agents yet; spawn one: " + a.self() + " spawn --spoke NAME -- echo hi"}
-	for _, v := range list {
-		m, row := v.Mirror, []string{shortID(v.Task)}
-		for _, role := range t.head[1:slices.Index(t.head, "STATE")] {
-			row = append(row, cmp.Or(map[string]string{"SPOKE": v.Spoke, "HUB": v.Hub}[role], "-"))
-		}
-		command := commandLine(m.Spec)
-		if m.Title != "" {
-			command = m.Title
-		}
-		state := string(m.State)
-		if m.Reason != "" {
-			state += " (" + string(m.Reason) + ")"
-		}
-		t.rows = append(t.rows, append(row, state, ago(m.CreatedAt), shorten(command, 50),
-			strconv.Itoa(m.Attempt), strconv.Itoa(m.Priority), m.CreatedBy, m.Task))
-		t.names = append(t.names, m.Task)
-	}
-	return printList(a, list, t)
-}
-
-// peersOf are the first columns of a list of agents: on which spoke each runs, or
-// for which hub it runs here, or both where there are both.
-func peersOf(list []agentView) []string {
-	here := slices.ContainsFunc(list, func(v agentView) bool { return v.Hub != "" })
-	away := slices.ContainsFunc(list, func(v agentView) bool { return v.Hub == "" })
-	switch {
-	case here && away:
-		return []string{"ID", "SPOKE", "HUB"}
-	case here:
-		return []string{"ID", "HUB"}
-	}
-	return []string{"ID", "SPOKE"}
-}
-
-// shortID is enough of an id to name it: the first parts of a UUIDv7 are time,
-// so a prefix must reach into what comes after.
-func shortID(id string) string {
-	if len(id) < 18 {
-		return id
-	}
-	return id[:18]
 }
