@@ -11,14 +11,13 @@ import (
 // A Status is a connection as this process sees it now.
 type Status struct {
 	store.Connection
-	Linked    bool
-	Since     time.Time   // of the link; zero while there is none
-	Remote    string      // host:port that the peer dials from
-	Cause     error       // why a link that we dial is down, or who serves the connection in place of this process
-	Beat      *store.Beat // the peer's last heartbeat; nil before the first
-	Limited   bool        // the peer is above its rate
-	Exchanges bool        // this process serves the connection
-	Differs   string      // why the histories of the two sides differ, so that nothing is relayed; "" when they do not
+	Linked  bool
+	Since   time.Time   // of the link; zero while there is none
+	Remote  string      // host:port that the peer dials from
+	Cause   error       // why a link that we dial is down, or who serves the connection in place of this process
+	Beat    *store.Beat // the peer's last heartbeat; nil before the first
+	Limited bool        // the peer is above its rate
+	Differs string      // why the histories of the two sides differ, so that nothing is relayed; "" when they do not
 
 	lapsed *commands.EndedKey // the key in use that the peer refuses, as its last heartbeat said
 }
@@ -80,7 +79,7 @@ func (b *Board) Status(conn string) (Status, bool) {
 func (x *Exchange) describe(s *Status) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s.Exchanges, s.Beat, s.Differs = true, x.beat, x.history.differs
+	s.Beat, s.Differs = x.beat, x.history.differs
 	if p := x.peer.Load(); x.lapsed != nil && x.lapsed.Key == p.signs {
 		s.lapsed = x.lapsed
 	}

@@ -199,6 +199,8 @@ func TestARestoreFromBeforeANewKey(t *testing.T) {
 			Await(t, "what is wrong", func() bool {
 				return i.count(t, `SELECT count(*) FROM audit WHERE action = 'key.refused' AND object = $1`, old) == 1
 			})
+			told := time.Now()
+			Await(t, "a heartbeat all the same", func() bool { return other.count(t, `SELECT count(*) FROM heartbeats WHERE at > $1`, told) == 1 })
 			task := m.Noop(t, "attic")
 			Await(t, "the audit of the other side", func() bool { return other.count(t, refusals+` AND code = 'KEY_WINDOW'`) > 0 })
 			i.change(t, store.KeyChange{Revoke: string(old), Reason: "restored"})
