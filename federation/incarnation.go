@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -42,21 +43,49 @@ func (b *Board) beginIncarnation(ctx context.Context) error {
 				Hinting("put the database back from a backup; to begin without it, as if nobody had ever joined: remove %s", file)
 		}
 	}
+	left, err := readLeft(file)
+	if err != nil {
+		return err
+	}
+	left = append(left, found)
 	b.incarnation = uuid.NewString()
-	// On the disk before the database has it: else a power failure would leave an older
-	// mark beside the database, and that reads as a backup that was restored.
-	if err := fsync.Replace(file, []byte(b.incarnation), 0o600); err != nil {
+	// Both are on the disk before the database has the new mark: whoever is killed in
+	// between, or has no power any more, finds the mark that the database still has.
+	err = errors.Join(fsync.Replace(file+leftMarks, []byte(strings.Join(left, "\n")), 0o600), fsync.Replace(file, []byte(b.incarnation), 0o600))
+	if err != nil {
 		return fmt.Errorf("marking the data directory: %w", err)
 	}
 	next, _, err := readMark(file)
 	if err != nil {
 		return err
 	}
-	b.restored, err = b.DB.BeginIncarnation(ctx, found, next)
-	if err == nil && b.restored {
+	if b.restored, err = b.DB.BeginIncarnation(ctx, left, next); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Remove(file+leftMarks), fsync.Dir(b.Dir)); err != nil {
+		return fmt.Errorf("marking the data directory: %w", err)
+	}
+	if b.restored {
 		b.Log.WarnContext(ctx, "the database is not as the data directory left it: it was restored from a backup; what was suspended, invited or granted since is undone", "next", b.line("connections", "list"))
 	}
-	return err
+	return nil
+}
+
+// leftMarks is the end of the name of the file that has the marks of earlier incarnations
+// while nobody can tell whether the database has the newest one.
+const leftMarks = ".left"
+
+// readLeft returns the marks of earlier incarnations that the database may still have: more
+// than none after a start that ended before it was known that the database has its mark.
+func readLeft(file string) ([]string, error) {
+	text, err := os.ReadFile(file + leftMarks)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the marks of the data directory: %w", err)
+	}
+	return strings.Split(string(text), "\n"), nil
 }
 
 // line is a command line for this instance, as it can be pasted.

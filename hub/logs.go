@@ -28,8 +28,8 @@ type Missing struct {
 	Spoke   string         `json:"spoke"`
 	Stream  string         `json:"stream"`
 	Attempt int            `json:"attempt"`
-	From    int64          `json:"from"` // byte of the stream as it was kept
-	Bytes   int64          `json:"bytes"`
+	From    int64          `json:"from"`            // byte of the stream as it was kept
+	Bytes   int64          `json:"bytes"`           // 0 with Never alone: nobody knows here
 	Never   bool           `json:"never,omitempty"` // the connection has ended: it will not arrive
 	Gaps    []commands.Gap `json:"gaps,omitempty"`  // what the spoke did not keep; only with Never
 	Cut     bool           `json:"cut,omitempty"`   // nor is it known how much the agent wrote; only with Never
@@ -188,19 +188,25 @@ func (r *reading) sayMissing() error {
 // missing returns what has not arrived of a task's output although its result tells
 // of it: of each stream of its last attempt there is neither as much as the result
 // names nor the end. Output of earlier attempts came before. Nothing comes over a
-// connection that is over.
+// connection that is over, and without a result nobody knows here how much there was.
 func missing(m store.Mirror, log *store.Log, over bool) (list []Missing) {
 	res, ended := commands.ReadResult(m.Result)
-	if !ended || res.Outcome == "" {
+	ended = ended && res.Outcome != ""
+	if !ended && (!over || m.StartedAt == nil) {
 		return nil
 	}
-	for stream, told := range map[string]commands.Output{"stdout": res.Stdout, "stderr": res.Stderr} {
-		st := log.Stream(res.Attempt, stream)
+	attempt := m.Attempt
+	if ended {
+		attempt = res.Attempt
+	}
+	for _, stream := range commands.Streams {
+		told := map[string]commands.Output{"stdout": res.Stdout, "stderr": res.Stderr}[stream]
+		st := log.Stream(attempt, stream)
 		marks := len(told.Gaps) > 0 || told.Cut // they come with the end
-		if st.Ended != nil || st.Through >= told.Size && !marks {
+		if st.Ended != nil || ended && st.Through >= told.Size && !marks {
 			continue
 		}
-		lack := Missing{Spoke: m.Spoke, Stream: stream, Attempt: res.Attempt, From: st.Through, Bytes: max(0, told.Size-st.Through)}
+		lack := Missing{Spoke: m.Spoke, Stream: stream, Attempt: attempt, From: st.Through, Bytes: max(0, told.Size-st.Through)}
 		if over {
 			lack.Never, lack.Gaps, lack.Cut = true, told.Gaps, told.Cut
 		}

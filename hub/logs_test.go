@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -53,6 +54,19 @@ func TestWhatIsMissingOfALog(t *testing.T) {
 			require.Equal(t, c.want, missing(m, &store.Log{Streams: c.log}, false), "over one that goes on")
 		})
 	}
+}
+
+// Of an agent whose connection has ended while it ran nobody knows here how much it wrote.
+func TestTheLogOfAnAgentThatWasGivenUpSaysSo(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	log := &store.Log{Streams: []store.LogStream{{Attempt: 2, Stream: "stdout", Through: 100}, {Attempt: 2, Stream: "stderr", Through: 7, Ended: &commands.LogEnd{}}}}
+	m := store.Mirror{Spoke: "attic", Attempt: 2, State: commands.Unavailable, StartedAt: &began}
+
+	require.Equal(t, []Missing{{Spoke: "attic", Stream: "stdout", Attempt: 2, From: 100, Never: true}}, missing(m, log, true))
+	require.Empty(t, missing(m, log, false), "more may come")
+	m.StartedAt = nil
+	require.Empty(t, missing(m, log, true), "it never ran")
 }
 
 // Who follows a log whose rest never comes is let go.

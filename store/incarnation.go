@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,13 +11,13 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
-// BeginIncarnation notes that an instance is started whose data directory had the mark
-// found, "" before its first start, and has the mark next from now on. A database
-// with another mark than found is not as that directory left it: it was restored
-// from a backup. The numbers of its messages then go on above all that may have been
+// BeginIncarnation notes that an instance is started whose data directory has the mark
+// next from now on, and had one of the marks left, "" before its first start: more than
+// one where it is not known how far the last start came. A database with another mark is
+// not as that directory left it: it was restored from a backup. The numbers of its messages then go on above all that may have been
 // used since, and the peers that it obeys are asked what it has said. The connections
 // are free to be served.
-func (db *DB) BeginIncarnation(ctx context.Context, found, next string) (restored bool, err error) {
+func (db *DB) BeginIncarnation(ctx context.Context, left []string, next string) (restored bool, err error) {
 	err = db.Tx(ctx, "beginning an incarnation of the instance", func(ctx context.Context, tx *Tx) error {
 		var mark string
 		if err := tx.QueryRow(ctx, `SELECT mark FROM instance FOR UPDATE`).Scan(&mark); err != nil {
@@ -29,7 +30,7 @@ func (db *DB) BeginIncarnation(ctx context.Context, found, next string) (restore
 		if _, err := tx.Exec(ctx, `DELETE FROM serving`); err != nil {
 			return fmt.Errorf("taking over the connections: %w", err)
 		}
-		if restored = mark != found; !restored {
+		if restored = !slices.Contains(left, mark); !restored {
 			return nil
 		}
 		return goOnAbove(ctx, tx)

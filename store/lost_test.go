@@ -105,10 +105,10 @@ var writing = map[string]func(s scene) storetest.Act{
 	},
 	"DB.BeginIncarnation": func(s scene) storetest.Act {
 		s.met(store.Obeys)
-		_, err := s.DB.BeginIncarnation(s.Context(), "", "the first one")
+		_, err := s.DB.BeginIncarnation(s.Context(), []string{""}, "the first one")
 		require.NoError(s, err)
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			return s.DB.BeginIncarnation(ctx, "another one", "the next one")
+			return s.DB.BeginIncarnation(ctx, []string{"another one"}, "the next one")
 		}
 	},
 	"DB.NoteIncarnation": func(s scene) storetest.Act {

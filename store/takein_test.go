@@ -156,7 +156,7 @@ func TestWhoBeginsServesAtOnce(t *testing.T) {
 	_, err := s.DB.Serve(t.Context(), "before")
 	require.NoError(t, err)
 
-	_, err = s.DB.BeginIncarnation(t.Context(), "", "the first one")
+	_, err = s.DB.BeginIncarnation(t.Context(), []string{""}, "the first one")
 	require.NoError(t, err)
 
 	list, err := s.DB.Serve(t.Context(), "after")

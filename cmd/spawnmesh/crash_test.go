@@ -94,3 +94,26 @@ func restart(t *testing.T, victim *fleet.Process, once string) {
 	}
 	require.NoError(t, err)
 }
+
+// The marks of a directory and of its database tell a restore. Whoever is killed while they
+// are changed has restored nothing.
+func TestAStartThatIsKilledIsNoRestore(t *testing.T) {
+	t.Parallel()
+	m := startHub(t)
+	for _, points := range [][]string{{"before"}, {"after"}, {"before", "before"}, {"after", "before"}} {
+		require.NoError(t, m.Hub.Stop(t.Context()))
+		for _, point := range points {
+			once := filepath.Join(t.TempDir(), "died")
+			m.Hub.Env = []string{"SPAWNMESH_CRASH=" + point + " beginning an incarnation of the instance", "SPAWNMESH_CRASH_ONCE=" + once}
+			require.Error(t, m.Hub.Start(t.Context()), "it is killed")
+			require.FileExists(t, once)
+		}
+
+		m.Hub.Env = nil
+		require.NoError(t, m.Hub.Start(t.Context()))
+
+		log, err := os.ReadFile(filepath.Join(m.Hub.Dir, "log"))
+		require.NoError(t, err)
+		require.NotContains(t, string(log), "restored from a backup", "killed %s", points)
+	}
+}

@@ -132,7 +132,8 @@ the same here.
 
 What the bounds of the spoke or of the hub have dropped is marked on standard error.
 With -f, a line there says when the spoke is not linked, and until when its output
-is here.
+is here. While an agent runs, its output is shown up to half of the bound of its spoke
+(limits.output of the policy); the rest, as far as it was kept, comes when it ends.
 
 With -o json each piece has its sequence number, for --since-seq, and its bytes in
 base64, or "dropped" where bytes are missing; a program that follows reads one piece
@@ -238,6 +239,8 @@ func markOfMissing(m hub.Missing) string {
 		list = append(list, fmt.Sprintf("%d bytes from byte %d on are not here yet; logs -f waits for them", m.Bytes, m.From))
 	case !m.Never:
 		list = append(list, "its end is not here yet; logs -f waits for it")
+	case len(m.Gaps) == 0 && !m.Cut:
+		list = append(list, fmt.Sprintf("what came after byte %d did not arrive before the connection with %s ended", m.From, m.Spoke))
 	}
 	for _, g := range m.Gaps {
 		list = append(list, droppedBy("spoke", g.To-g.From, g.From))

@@ -67,6 +67,7 @@ func TestMarksOfALog(t *testing.T) {
 		{late, "[stdout of attempt 1: its end is not here yet; logs -f waits for it]"},
 		{never, "[stdout of attempt 1: 200 bytes from byte 100 on did not arrive before the connection with attic ended; 900 bytes from byte 50 on were dropped by the spoke]"},
 		{markless, "[stdout of attempt 1: 900 bytes from byte 50 on were dropped by the spoke]"},
+		{hub.Missing{Spoke: "attic", Stream: "stdout", Attempt: 1, From: 100, Never: true}, "[stdout of attempt 1: what came after byte 100 did not arrive before the connection with attic ended]"},
 		{lost, "[stdout of attempt 1: 200 bytes from byte 100 on did not arrive before the connection with attic ended; the spoke has lost the rest, if there was any]"},
 	} {
 		require.Equal(t, c.want, markOf(hub.LogLine{Missing: &c.m}))

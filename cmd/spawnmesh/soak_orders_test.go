@@ -173,7 +173,7 @@ func (s *soak) check() {
 // rest is not, however much that is.
 var (
 	marked  = regexp.MustCompile(`(\d+) bytes from byte \d+ on (?:were dropped by|did not arrive before)`)
-	endless = regexp.MustCompile(`the spoke has lost the rest|output that the hub had cannot be read`)
+	endless = regexp.MustCompile(`the spoke has lost the rest|what came after byte|output that the hub had cannot be read`)
 )
 
 // requireAllOrMarked checks that each byte an agent wrote is in its log, or counted

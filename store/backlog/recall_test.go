@@ -14,9 +14,9 @@ import (
 // restored lets the instance begin a life on a database that its directory does
 // not know.
 func (s scene) restored() {
-	_, err := s.DB.BeginIncarnation(s.Context(), "", "the first one")
+	_, err := s.DB.BeginIncarnation(s.Context(), []string{""}, "the first one")
 	require.NoError(s, err)
-	restored, err := s.DB.BeginIncarnation(s.Context(), "a later one", "the next one")
+	restored, err := s.DB.BeginIncarnation(s.Context(), []string{"a later one"}, "the next one")
 	require.NoError(s, err)
 	require.True(s, restored)
 }
@@ -46,7 +46,7 @@ func TestWhatMayHaveRunIsHeldBack(t *testing.T) {
 	s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
 	r := s.asked()
 	for _, found := range []string{"", "the mark"} {
-		restored, err := s.DB.BeginIncarnation(t.Context(), found, "the mark")
+		restored, err := s.DB.BeginIncarnation(t.Context(), []string{found}, "the mark")
 		require.NoError(t, err)
 		require.False(t, restored)
 	}
