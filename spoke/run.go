@@ -144,7 +144,7 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, de
 		return nil, err
 	}
 	spec.Marker = s.marker(r.fence)
-	spec.Timeout, spec.Deadline, spec.OutputCap = rules.Timeout(r.spec.Timeout()), deadline, rules.Limits.Output
+	spec.Timeout, spec.Deadline, spec.OutputCap = rules.Timeout(r.spec.Timeout()), deadline, int64(rules.Limits.Output)
 	spec.Limits = supervisor.Limits{Memory: rules.Memory(0), Pids: int64(rules.Pids(0))}
 	return supervisor.Start(ctx, r.dir, spec)
 }

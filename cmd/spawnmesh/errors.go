@@ -38,7 +38,6 @@ const (
 	pinMismatch  commands.Code = "PIN_MISMATCH"
 	handshakeBad commands.Code = "HANDSHAKE_BAD"
 	keyFile      commands.Code = "KEY_FILE"
-	interrupted  commands.Code = "INTERRUPTED"
 )
 
 // exitCode ends the program with a code after everything was said already.
@@ -109,7 +108,7 @@ func exitOfCode(code commands.Code) int {
 		return exitNoSpoke
 	case commands.Unreachable, commands.StoreDown:
 		return exitUnreachable
-	case interrupted:
+	case control.Interrupted:
 		return exitInterrupted
 	}
 	return exitUnexpected

@@ -55,7 +55,7 @@ func (w *watch) bear(ctx context.Context, err error) error {
 	code := commands.CodeOf(err)
 	switch {
 	case ctx.Err() != nil:
-		return commands.Refuse(interrupted, "detached; agent %s goes on", w.id).Hinting("see: %s status %s", w.a.self(), w.id)
+		return commands.Refuse(control.Interrupted, "detached; agent %s goes on", w.id).Hinting("see: %s status %s", w.a.self(), w.id)
 	case err == nil:
 		w.away = time.Time{}
 		return nil

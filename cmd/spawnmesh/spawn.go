@@ -12,6 +12,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 )
 
 // spawnFlags are what the operator says about one spawn.
@@ -109,7 +110,7 @@ func unanswered(ctx context.Context, r hub.SpawnRequest, err error) error {
 	code, why := commands.CodeOf(err), "the hub did not answer"
 	switch refused, said := errors.AsType[*commands.Refused](err); {
 	case ctx.Err() != nil:
-		code, why = interrupted, "interrupted before the hub answered"
+		code, why = control.Interrupted, "interrupted before the hub answered"
 	case !said || refused.Code != commands.Unreachable || refused.Err == nil:
 		return err // it was not sent, or was refused
 	}

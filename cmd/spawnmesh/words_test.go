@@ -25,6 +25,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
@@ -203,7 +204,7 @@ func TestExitCodes(t *testing.T) {
 		"no Postgres at all":       {&postgres.NotFoundError{}, commands.StoreDown, 8},
 		"a hub that is away":       {transport.ErrUnavailable, commands.Unreachable, 8},
 		"no answer in time":        {context.DeadlineExceeded, commands.Unreachable, 8},
-		"an interrupt":             {commands.Refuse(interrupted, "no"), interrupted, 130},
+		"an interrupt":             {commands.Refuse(control.Interrupted, "no"), control.Interrupted, 130},
 	}
 	covered := map[string]bool{}
 	for name, tt := range tests {

@@ -108,6 +108,10 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (*http.R
 		return nil, fmt.Errorf("making the request %s %s: %w", method, path, err)
 	}
 	resp, err := c.http.Do(req)
+	if err != nil && method != http.MethodGet && errors.Is(ctx.Err(), context.Canceled) {
+		return nil, commands.Refuse(Interrupted, "interrupted before the instance in %s answered; what was asked may have been done all the same", c.dir).
+			Hinting("look once it answers; type the line again if nothing was done")
+	}
 	if err != nil {
 		return nil, c.unreachable(err)
 	}

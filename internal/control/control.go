@@ -29,6 +29,9 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
+// Interrupted is the code for a caller who was interrupted before there was an answer.
+const Interrupted commands.Code = "INTERRUPTED"
+
 // Forbidden is the code for a caller who is not the instance's own user.
 const Forbidden commands.Code = "FORBIDDEN"
 

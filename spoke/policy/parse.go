@@ -155,6 +155,24 @@ func size(text string) (int64, error) {
 	return int64(n) << shift, err
 }
 
+// A Size is a number of bytes, in a file also with a unit.
+type Size int64
+
+// UnmarshalYAML reads a number of bytes, or one such as 2MiB.
+func (b *Size) UnmarshalYAML(unmarshal func(any) error) error {
+	if unmarshal((*int64)(b)) == nil {
+		return nil
+	}
+	var text string
+	_ = unmarshal(&text) // what is no text either is not a size
+	n, err := size(text)
+	if err != nil {
+		return fmt.Errorf("%q is not a size; write a number of bytes, or one such as 2MiB", text)
+	}
+	*b = Size(n)
+	return nil
+}
+
 // places finds where in a file something stands.
 type places struct{ file *ast.File }
 

@@ -41,7 +41,7 @@ type Policy struct {
 // Limits bound every agent.
 type Limits struct {
 	Timeout string `yaml:"timeout" json:"timeout"`                   // longest run, "24h"; empty for none
-	Output  int64  `yaml:"output,omitempty" json:"output,omitempty"` // bytes kept of each output stream; 0 means 16 MiB
+	Output  Size   `yaml:"output,omitempty" json:"output,omitempty"` // bytes kept of each output stream; 0 means 16 MiB
 	Memory  string `yaml:"memory,omitempty" json:"memory,omitempty"` // most of an agent's processes together, "2GiB"; empty for none
 	Pids    int    `yaml:"pids,omitempty" json:"pids,omitempty"`     // most processes of an agent; 0 for no limit
 }

@@ -132,6 +132,8 @@ func TestPolicyThatIsRefused(t *testing.T) {
 		"too little memory":          {"version: 1\nlimits: {memory: 1023KiB}\n", "limits.memory"},
 		"a negative size":            {"version: 1\nlimits: {memory: -2GiB}\n", "limits.memory"},
 		"a negative number of pids":  {"version: 1\nlimits: {pids: -1}\n", "[2:16] limits.pids -1 is negative"},
+		"an output in other units":   {"version: 1\nlimits: {output: 2MB}\n", `"2MB" is not a size; write a number of bytes, or one such as 2MiB`},
+		"an output of many parts":    {"version: 1\nlimits: {output: [1]}\n", "is not a size"},
 		"a negative output":          {"version: 1\nlimits:\n  output: -1\n", "limits.output"},
 		"a second document":          {"version: 1\nruntimes: [exec]\ncommands: ['*']\n---\nversion: 1\n", "second document"},
 		"2 MiB of it":                {"version: 1\n" + strings.Repeat("# "+strings.Repeat("x", 1022)+"\n", 2048), "larger than"},
