@@ -34,6 +34,7 @@ type crossing struct {
 const (
 	firstSlot = `SELECT FROM budget_slots WHERE budget = (SELECT min(id) FROM budgets) FOR UPDATE`
 	hourSlot  = `SELECT FROM budget_slots WHERE budget = (SELECT id FROM budgets WHERE name = 'hour') FOR UPDATE`
+	daySlot   = `SELECT FROM budget_slots WHERE budget = (SELECT id FROM budgets WHERE name = 'day') FOR UPDATE`
 	earlyTask = `SELECT FROM tasks WHERE key = 'early' FOR UPDATE`
 	lateTask  = `SELECT FROM tasks WHERE key = 'late' FOR UPDATE`
 )
@@ -68,6 +69,9 @@ var passings = map[string]passing{
 		func(c *crossing) error { return c.b.RemoveBudget(c.Context(), "hour", "test") }},
 	"an end, and a change of its rolling budget": {hourSlot, (*crossing).completeOther,
 		func(c *crossing) error { return c.b.SetBudget(c.Context(), hour) }},
+	"a sweep of what has left the windows, and a budget that starts anew": {daySlot,
+		func(c *crossing) error { _, err := c.backlog.Sweep(c.Context(), time.Hour); return err },
+		func(c *crossing) error { _, err := c.b.ResetBudget(c.Context(), "hour", "test"); return err }},
 	"usage, and a budget for the task that reports it": {`SELECT FROM leases FOR UPDATE`,
 		func(c *crossing) error { return c.b.Report(c.Context(), c.fence, "r", tokens(9)) },
 		func(c *crossing) error {
@@ -142,9 +146,13 @@ func crossed(t *testing.T) *crossing {
 	require.NoError(t, err)
 	require.NoError(t, all.Close(t.Context()))
 	budget(t, c.b, backlog.Budget{Name: "starts", Scope: "workspace", Dimension: "spawns", Hard: 100 * backlog.Unit})
+	budget(t, c.b, backlog.Budget{Name: "day", Scope: "workspace", Dimension: "tokens", Hard: 100_000 * backlog.Unit, Rolling: backlog.Seconds(24 * time.Hour)})
 	budget(t, c.b, hour)
 	budget(t, c.b, backlog.Budget{Name: "all", Scope: "workspace", Dimension: "tokens", Hard: 100_000 * backlog.Unit})
 	require.NoError(t, c.b.SetQuota(t.Context(), backlog.Quota{Name: "few", Scope: "workspace", Concurrent: new(10)}))
+	create(t, c.b, backlog.TaskSpec{Key: "spent", Title: "t", Estimate: tokens(1)})
+	require.NoError(t, failure(c.b.Complete(t.Context(), backlog.Act{Fence: &claimCards(t, c.b, nil)[0].Fence, Usage: tokens(1)})))
+	require.NoError(t, c.Exec(`UPDATE charges SET at = now() - interval '2 days'`))
 	c.early = create(t, c.b, backlog.TaskSpec{Key: "early", Title: "t"})[0].ID
 	c.late = create(t, c.b, backlog.TaskSpec{Key: "late", Title: "t", Estimate: tokens(1)})[0].ID
 	require.Less(t, c.early, c.late)

@@ -38,7 +38,7 @@ func TestServerRunsWithOurSettings(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	c := startCluster(t, postgres.Config{Dir: dir, Settings: map[string]string{
-		"max_connections": "17", "application_name": `it's a \ name`}})
+		"work_mem": "5MB", "application_name": `it's a \ name`}})
 
 	for name, want := range map[string]string{
 		"listen_addresses": "", "unix_socket_directories": `"` + filepath.Join(dir, "run") + `"`,
@@ -46,7 +46,7 @@ func TestServerRunsWithOurSettings(t *testing.T) {
 		"shared_buffers": "16MB", "jit": "off", "max_wal_size": "256MB", "wal_segment_size": "1MB",
 		"autovacuum_max_workers": "1", "TimeZone": "UTC", "client_connection_check_interval": "10s",
 		"data_checksums": "on", "server_encoding": "UTF8", "idle_in_transaction_session_timeout": "1min",
-		"max_connections": "17", "log_min_duration_statement": "1s", "log_parameter_max_length": "0",
+		"max_connections": "260", "work_mem": "5MB", "log_min_duration_statement": "1s", "log_parameter_max_length": "0",
 	} {
 		require.Equal(t, want, query(t, c, "SELECT current_setting($1)", name), name)
 	}
