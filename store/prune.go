@@ -93,8 +93,9 @@ type Kept struct {
 	Since    string        `json:"age_since"`
 	Keep     time.Duration `json:"keep_ns"`
 	Default  time.Duration `json:"default_ns"`
-	Bytes    int64         `json:"bytes"`       // of the tables with their indexes
-	Grown    int64         `json:"grown_bytes"` // since BytesAt
+	AtOnce   bool          `json:"at_once,omitempty"` // it is not kept, and no age can be set
+	Bytes    int64         `json:"bytes"`             // of the tables with their indexes
+	Grown    int64         `json:"grown_bytes"`       // since BytesAt
 	BytesAt  *time.Time    `json:"grown_since,omitempty"`
 	PrunedAt *time.Time    `json:"pruned_at,omitempty"` // nil: never yet
 	Removed  int64         `json:"removed"`             // rows, that time
@@ -106,7 +107,7 @@ func (db *DB) Retention(ctx context.Context) ([]Kept, error) {
 	list := make([]Kept, len(Kinds))
 	err := db.retry(ctx, func(ctx context.Context) error {
 		for i, k := range Kinds {
-			list[i] = Kept{Kind: k.Name, Since: k.Since, Default: k.Default}
+			list[i] = Kept{Kind: k.Name, Since: k.Since, Default: k.Default, AtOnce: k.AtOnce}
 			err := db.pool.QueryRow(ctx, `SELECT coalesce(r.keep, $2), s.bytes, s.bytes - coalesce(r.bytes, s.bytes), r.bytes_at, r.pruned_at, coalesce(r.removed, 0), coalesce(r.behind, false)
 				FROM (SELECT table_bytes($3) AS bytes) AS s LEFT JOIN retention r ON r.kind = $1`, k.Name, k.Default, k.tables).
 				Scan(&list[i].Keep, &list[i].Bytes, &list[i].Grown, &list[i].BytesAt, &list[i].PrunedAt, &list[i].Removed, &list[i].Behind)
@@ -123,13 +124,16 @@ func (db *DB) Retention(ctx context.Context) ([]Kept, error) {
 }
 
 // SetRetention says how long rows of a kind are kept from now on; 0 is the
-// default. Less than the kind allows is refused.
+// default. Less than the kind allows is refused, and any time for what goes at once.
 func (db *DB) SetRetention(ctx context.Context, kind string, keep time.Duration, actor string) error {
 	i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == kind })
 	if i < 0 {
 		return commands.Refuse(commands.NotFound, "nothing is called %q that is kept for a while", kind).Hinting("what there is").Running("retention")
 	}
-	if k := Kinds[i]; keep != 0 && keep < k.Least {
+	switch k := Kinds[i]; {
+	case keep != 0 && k.AtOnce:
+		return commands.Refuse(commands.Validation, "rows of kind %s go at once and are kept for no time; see when", kind).Running("retention")
+	case keep != 0 && keep < k.Least:
 		return commands.Refuse(commands.Validation, "rows of kind %s are kept for %s at least", kind, commands.Lasting(k.Least))
 	}
 	return db.Tx(ctx, "setting how long rows are kept", func(ctx context.Context, tx *Tx) error {

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -188,7 +189,8 @@ func TestPruningGoesOnUntilItsTimeIsOver(t *testing.T) {
 func TestEveryKindCanBeKeptForAnotherTime(t *testing.T) {
 	t.Parallel()
 	s := storetest.NewSide(t, 1, 2)
-	for _, k := range store.Kinds {
+	kept := slices.DeleteFunc(slices.Clone(store.Kinds), func(k store.Kind) bool { return k.AtOnce })
+	for _, k := range kept {
 		require.NoError(t, s.DB.SetRetention(t.Context(), k.Name, 400*24*time.Hour, "ann"), k.Name)
 		require.Equal(t, commands.Validation, commands.CodeOf(s.DB.SetRetention(t.Context(), k.Name, time.Second, "ann")), k.Name)
 	}
@@ -197,6 +199,11 @@ func TestEveryKindCanBeKeptForAnotherTime(t *testing.T) {
 
 	require.NoError(t, err)
 	for _, k := range list {
+		if k.AtOnce {
+			require.Equal(t, commands.Validation, commands.CodeOf(s.DB.SetRetention(t.Context(), k.Kind, 400*24*time.Hour, "ann")), k.Kind)
+			require.NoError(t, s.DB.SetRetention(t.Context(), k.Kind, 0, "ann"), k.Kind)
+			continue
+		}
 		require.Equal(t, 400*24*time.Hour, k.Keep, k.Kind)
 	}
 	require.Equal(t, commands.NotFound, commands.CodeOf(s.DB.SetRetention(t.Context(), "dreams", time.Hour, "ann")))

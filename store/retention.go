@@ -18,9 +18,10 @@ type Kind struct {
 	Since   string        // what their age is counted from
 	Default time.Duration // how long they are kept
 	Least   time.Duration // nobody may keep them for less
+	AtOnce  bool          // they go as soon as that is so, and are not kept at all
 
 	tables []string // the first one holds most
-	prune  string   // removes up to $2 rows that are older than $1, and says how many
+	prune  string   // removes up to $2 rows that are older than $1, or of any age, and says how many
 }
 
 const day = 24 * time.Hour
@@ -50,8 +51,8 @@ var Kinds = []Kind{
 	{Name: "tasks", Since: "the task ended", Default: 30 * day, Least: time.Hour,
 		tables: []string{"tasks", "task_bodies", "ended_attempts", "usage_reports", "sessions", "agents", "dependencies", "ended_waiting"}, prune: `SELECT prune_tasks($1, $2)`},
 	{Name: "audit", Since: "it was written", Default: 180 * day, Least: 7 * day, tables: []string{"audit"}, prune: `SELECT prune_audit($1, $2)`},
-	{Name: "kills", Since: "the kill expired", Default: day, Least: inboxMargin, tables: []string{"kills"},
-		prune: removing("kills", `SELECT ctid FROM kills k WHERE exp < statement_timestamp() - $1::interval AND NOT EXISTS (SELECT FROM tasks t WHERE t.id = k.task)`)},
+	{Name: "kills", Since: "the kill expired, and its task is gone", Default: day, Least: inboxMargin, tables: []string{"kills"},
+		prune: removing("kills", `SELECT ctid FROM kills WHERE tombstone AND exp < statement_timestamp() - $1::interval ORDER BY exp`)},
 	{Name: "classes", Since: "a task had it last", Default: 7 * day, Least: 2 * day, tables: []string{"classes"},
 		prune: removing("classes", `SELECT ctid FROM classes c WHERE seen < statement_timestamp() - $1::interval AND NOT EXISTS (SELECT FROM tasks t WHERE t.class = c.id)`)},
 	{Name: "claimers", Since: "it claimed last", Default: 30 * day, Least: time.Hour, tables: []string{"claimers"},
@@ -71,24 +72,28 @@ var Kinds = []Kind{
 		prune: removing("recalled", `SELECT ctid FROM recalled WHERE at < statement_timestamp() - $1::interval`)},
 	{Name: "grant-keys", Since: "it verified nothing more", Default: day, Least: inboxMargin, tables: []string{"grant_keys"},
 		prune: removing("grant_keys", `SELECT ctid FROM grant_keys WHERE verifies_until < statement_timestamp() - $1::interval`)},
-	{Name: "budget-sums", Since: "the budget was removed", Default: day, Least: time.Hour, tables: []string{"budget_slots", "charges"},
+	{Name: "budget-sums", Since: "the budget was removed", AtOnce: true, tables: []string{"budget_slots", "charges"},
 		prune: counting(deleting("budget_slots", ofNoBudget("budget_slots")), deleting("charges", ofNoBudget("charges")))},
-	{Name: "counts", Since: "nothing is counted any more", Default: day, Least: time.Hour, tables: []string{"counts"},
+	{Name: "counts", Since: "nothing is counted any more", AtOnce: true, tables: []string{"counts"},
 		prune: `WITH empty AS (
 				DELETE FROM counts WHERE n = 0 AND (workspace, lane, what) IN (
-					SELECT workspace, lane, what FROM counts WHERE n = 0 AND $1 > interval '0' LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING 1
+					SELECT workspace, lane, what FROM counts WHERE n = 0 AND ` + anyAge + ` LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING 1
 			) SELECT count(*) FROM empty`},
 	{Name: "listeners", Since: "it stopped waiting", Default: day, Least: time.Hour, tables: []string{"listeners"},
 		prune: removing("listeners", `SELECT ctid FROM listeners WHERE until < statement_timestamp() - $1::interval`)},
 }
+
+// anyAge is true: rows that go at once are asked for by the same two parameters as
+// the others, and a statement has to use each.
+const anyAge = `$1 >= interval '0'`
 
 // ofNoBudget finds rows of budgets that are gone, at once. It steps through an index
 // that begins with the budget, from one to the next: charges are many.
 func ofNoBudget(table string) string {
 	return fmt.Sprintf(`WITH RECURSIVE of (budget) AS (
 			SELECT min(budget) FROM %[1]s UNION ALL SELECT (SELECT min(budget) FROM %[1]s WHERE budget > of.budget) FROM of WHERE budget IS NOT NULL
-		) SELECT x.ctid FROM of, LATERAL (SELECT ctid FROM %[1]s WHERE budget = of.budget AND $1 > interval '0' LIMIT $2) AS x
-		WHERE NOT EXISTS (SELECT FROM budgets WHERE id = of.budget)`, table)
+		) SELECT x.ctid FROM of, LATERAL (SELECT ctid FROM %[1]s WHERE budget = of.budget AND %[2]s LIMIT $2) AS x
+		WHERE NOT EXISTS (SELECT FROM budgets WHERE id = of.budget)`, table, anyAge)
 }
 
 // removing is a statement that removes the rows whose places choose finds.

@@ -266,11 +266,13 @@ func TestRetentionWithoutAnInstance(t *testing.T) {
 	b.hand.refused(exitMisuse, `retention takes [KIND AGE] and got "tasks"`, "retention", "tasks")
 	b.hand.refused(exitMisuse, "tasks are kept for 1h at least", "retention", "tasks", "1s")
 	b.hand.refused(exitNotFound, `nothing is called "dreams"`, "retention", "dreams", "1h")
+	b.hand.refused(exitMisuse, "rows of kind budget-sums go at once and are kept for no time", "retention", "budget-sums", "7d")
 	require.Regexp(t, `(?m)^tasks +7d +the task ended +\d+\.\d MiB`, b.hand.do("retention", "tasks", "7d"))
 
 	all := b.hand.do("retention")
 	require.Regexp(t, `(?m)^tasks +7d .* \d\d:\d\d:\d\d`, all, "the claim has pruned")
 	require.Regexp(t, `(?m)^audit +180d `, all)
+	require.Regexp(t, `(?m)^counts +at once +nothing is counted any more `, all)
 	require.Regexp(t, `(?m)^tasks +30d `, b.hand.do("retention", "tasks", "default"))
 	require.Regexp(t, `(?m)^database +\d+\.\d MiB: .*since yesterday`, b.hand.do("doctor"))
 }

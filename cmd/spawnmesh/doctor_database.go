@@ -52,7 +52,7 @@ func (a *app) sizes(list []store.Kept) control.Check {
 	list = slices.SortedFunc(slices.Values(list), func(x, y store.Kept) int { return cmp.Compare(y.Bytes, x.Bytes) })
 	for i, k := range list {
 		sum += k.Bytes
-		if k.Behind {
+		if k.Behind && !k.AtOnce {
 			behind = append(behind, k.Kind)
 		}
 		if i < 3 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -17,7 +18,8 @@ func (a *app) retentionCommand() *cobra.Command {
 		Use: "retention [KIND AGE]", Short: "Say how long old rows are kept, and see how large they are", Args: cobra.MatchAll(cobra.MaximumNArgs(2), evenArgs),
 		Long: `Say how long rows of a kind are kept after their last use, or see it for all kinds.
 AGE is a duration such as 12h or 90d, or "default". Old rows are removed every minute
-by a running hub or spoke, and once an hour by claims from a backlog without one.`,
+by a running hub or spoke, and once an hour by claims from a backlog without one. What is
+shown with "at once" is not kept, and takes no AGE.`,
 		Example: "  spawnmesh retention\n  spawnmesh retention tasks 7d\n  spawnmesh retention audit default",
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withInstance(c.Context(), func(ctx context.Context, in *instance.Instance) error {
@@ -60,14 +62,17 @@ func setRetention(ctx context.Context, db *store.DB, kind, age string) error {
 func (a *app) printRetention(list []store.Kept) error {
 	t := table{head: []string{"KIND", "KEPT", "AFTER", "SIZE", "GROWN", "PRUNED"}, wide: []string{"DEFAULT", "REMOVED"}}
 	for _, k := range list {
-		keep, usual, pruned := days(k.Keep), days(k.Default), "never"
+		keep, usual, pruned := commands.Lasting(k.Keep), commands.Lasting(k.Default), "never"
+		if k.AtOnce {
+			keep, usual = "at once", "at once"
+		}
 		if k.PrunedAt != nil {
 			pruned = k.PrunedAt.Local().Format(time.DateTime)
 		}
 		if k.Behind {
 			pruned += " (behind)"
 		}
-		t.rows = append(t.rows, []string{k.Kind, keep.String(), k.Since, mebibytes(k.Bytes), mebibytes(k.Grown), pruned, usual.String(), fmt.Sprint(k.Removed)})
+		t.rows = append(t.rows, []string{k.Kind, keep, k.Since, mebibytes(k.Bytes), mebibytes(k.Grown), pruned, usual, fmt.Sprint(k.Removed)})
 		t.names = append(t.names, k.Kind)
 	}
 	return printList(a, list, t)

@@ -67,21 +67,20 @@ func (b *Backlog) NoteKill(ctx context.Context, tx *store.Tx, k Kill) (commands.
 	if err := awaitRequests(ctx, tx, k.Conn); err != nil {
 		return "", err
 	}
-	_, err := tx.Exec(ctx, `INSERT INTO kills (conn, command, digest, task, reason, grace, exp) VALUES ($1, $2, decode($3, 'hex'), $4, $5, $6, $7)`,
-		k.Conn, k.Asked.Command, k.Asked.Digest, k.Task, k.Reason, k.Grace, k.Expires)
-	if err != nil {
-		return "", fmt.Errorf("recording the kill of task %s: %w", k.Task, err)
-	}
 	var state commands.State
 	var foreign bool
-	err = tx.QueryRow(ctx, `SELECT state, conn IS DISTINCT FROM $2 FROM tasks WHERE id = $1 FOR UPDATE`, k.Task, k.Conn).Scan(&state, &foreign)
+	err := tx.QueryRow(ctx, `SELECT state, conn IS DISTINCT FROM $2 FROM tasks WHERE id = $1 FOR UPDATE`, k.Task, k.Conn).Scan(&state, &foreign)
+	tombstone := err == pgx.ErrNoRows
 	switch {
-	case err == pgx.ErrNoRows:
-		return "", nil
-	case err != nil:
+	case err != nil && !tombstone:
 		return "", fmt.Errorf("looking up task %s: %w", k.Task, err)
 	case foreign:
 		return "", unknownTask(k.Task)
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO kills (conn, command, digest, task, reason, grace, exp, tombstone) VALUES ($1, $2, decode($3, 'hex'), $4, $5, $6, $7, $8)`,
+		k.Conn, k.Asked.Command, k.Asked.Digest, k.Task, k.Reason, k.Grace, k.Expires, tombstone)
+	if err != nil {
+		return "", fmt.Errorf("recording the kill of task %s: %w", k.Task, err)
 	}
 	return state, nil
 }

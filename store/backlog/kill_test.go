@@ -3,6 +3,7 @@ package backlog_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -48,4 +49,50 @@ func TestAKillAndItsSpawnAtOnce(t *testing.T) {
 	require.NoError(t, <-spawned)
 	require.NoError(t, <-killed)
 	require.Equal(t, commands.Queued, state, "the kill finds the task")
+}
+
+// A kill stays as long as its task, and as long as a request for the task could come.
+func TestAKillStaysUntilItsTaskCannotCome(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	here := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}
+	r := here.asked()
+	never := here.kill(here.request())
+	never.Conn = r.Conn
+	require.NoError(t, s.DB.Tx(t.Context(), "taking in kills", func(ctx context.Context, tx *store.Tx) error {
+		if _, err := s.backlog.NoteKill(ctx, tx, never); err != nil {
+			return err
+		}
+		state, err := s.backlog.NoteKill(ctx, tx, here.kill(r))
+		if err != nil {
+			return err
+		}
+		_, err = s.backlog.Kill(ctx, tx, here.kill(r), state)
+		return err
+	}))
+	require.NoError(t, s.DB.SetRetention(t.Context(), "tasks", time.Hour, "ann"))
+	pruned := func(expired string) map[string]int64 {
+		require.NoError(t, s.Exec(`UPDATE kills SET exp = now() - $1::text::interval`, expired))
+		removed, err := s.DB.Prune(t.Context(), 0, time.Minute)
+		require.NoError(t, err)
+		return removed
+	}
+
+	withTask := pruned("25 hours")
+	require.NoError(t, s.Exec(`UPDATE tasks SET ended_at = ended_at - interval '2 hours'`))
+	require.NoError(t, s.Exec(`UPDATE ended_waiting SET at = at - interval '2 hours'`))
+	without := pruned("23 hours")
+	var again []backlog.Requested
+	require.NoError(t, s.DB.Tx(t.Context(), "taking in a spawn", func(ctx context.Context, tx *store.Tx) (err error) {
+		again, err = s.backlog.Request(ctx, tx, []backlog.Request{r})
+		return err
+	}))
+	late := pruned("25 hours")
+
+	require.EqualValues(t, 1, withTask["kills"], "of a task that never came")
+	require.EqualValues(t, 1, without["tasks"])
+	require.Zero(t, without["kills"], "the task could come again")
+	require.Equal(t, commands.Tombstone, again[0].Refusal.Code)
+	require.EqualValues(t, 1, late["kills"])
+	require.Zero(t, s.Count(t, `SELECT count(*) FROM kills`))
 }

@@ -145,6 +145,8 @@ func (l *large) fill(known statistics) []string {
 		fmt.Sprintf(`INSERT INTO mirrors (task, conn, title, state, command, command_digest, idempotency_key, request_digest, created_by, spec, expires_at, accepted_at, started_at, ended_at)
 			SELECT nth(n), c.id, 'agent', CASE WHEN open THEN task_state 'running' ELSE 'completed' END, nth(n), '', 'key-' || n, '', 'bench', '{}', now() + interval '1 day', now(), now(), CASE WHEN NOT open THEN now() END
 			FROM (SELECT n * 10 AS n, n * 10 <= 1000 AND n * 10 NOT IN (30, 40, 50) AS open FROM generate_series(1, %d) AS n) AS x JOIN connections c ON c.peer_name = CASE WHEN n <= 50 THEN 'shed' ELSE 'attic' END`, l.ended/10),
+		`INSERT INTO kills (conn, command, digest, task, reason, grace, exp, answered_at, tombstone)
+			SELECT conn, gen_random_uuid(), '', id, 'enough', '0', now() - interval '2 days', now(), false FROM agents, generate_series(1, 5)`,
 		`INSERT INTO outbox (id, conn, seq, queue, kind, digest, task, exp, closed_at, envelope) SELECT task, conn, row_number() OVER (ORDER BY task), 'run', 'agent.spawn', '', task, now() + interval '1 day', CASE WHEN ended_at IS NOT NULL THEN now() END, 'x' FROM mirrors`,
 		`INSERT INTO inbox (conn, id, seq, digest, kind, re, task, exp, envelope) SELECT m.conn, gen_random_uuid(), row_number() OVER (ORDER BY m.task, n), '', 'agent.started', m.command, m.task, now() + interval '1 day', 'x'
 			FROM mirrors m, generate_series(1, 3) AS n`,

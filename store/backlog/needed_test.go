@@ -30,7 +30,7 @@ func TestWhatIsOldAndNeededStays(t *testing.T) {
 	const (
 		beat  = `INSERT INTO heartbeats (conn, at, interval_ms, offset_ms, body) VALUES ($1, now() - interval '9 days', 1, 0, '{}')`
 		serv  = `INSERT INTO serving (conn, process, until) VALUES ($1, 'p', now() - interval '9 days')`
-		kill  = `INSERT INTO kills (conn, command, digest, task, reason, grace, exp) SELECT id, gen_random_uuid(), '', $1, '', '0', now() - interval '9 days' FROM connections LIMIT 1`
+		kill  = `INSERT INTO kills (conn, command, digest, task, reason, grace, exp, tombstone) SELECT id, gen_random_uuid(), '', $1, '', '0', now() - interval '9 days', NOT EXISTS (SELECT FROM tasks WHERE id = $1) FROM connections LIMIT 1`
 		use   = `INSERT INTO quota_uses (quota, task, attempt, workspace, at) SELECT id, gen_random_uuid(), 1, 'main', now() - $1::text::interval FROM quotas`
 		count = `INSERT INTO counts (workspace, lane, what, n) VALUES ('main', 'l' || $1::int, 'ready', $1)`
 		sum   = `INSERT INTO budget_slots (budget, slot, workspace) VALUES ($1, 99, 'main')`

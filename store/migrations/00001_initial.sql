@@ -214,7 +214,8 @@ CREATE INDEX outbox_re ON outbox (conn, re) WHERE re IS NOT NULL;
 CREATE INDEX outbox_task ON outbox (task, seq) WHERE task IS NOT NULL;
 CREATE INDEX outbox_exp ON outbox (exp);
 
--- Kills that were asked for. One that came before its task is a tombstone.
+-- Kills that were asked for. One whose task is not here is a tombstone: it came
+-- before its task, or its task was pruned.
 CREATE TABLE kills (
     conn          uuid NOT NULL REFERENCES connections,   -- whose task it is
     actor         text NOT NULL DEFAULT '',  -- the user of this host who asked; '' = the connection, by a message
@@ -226,9 +227,11 @@ CREATE TABLE kills (
     exp           timestamptz NOT NULL,
     requested_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     answered_at   timestamptz,
+    tombstone     boolean NOT NULL,          -- goes when it has expired; the others stay as long as their tasks
     PRIMARY KEY (conn, command)
 );
 CREATE INDEX kills_task ON kills (task);
+CREATE INDEX kills_tombstones ON kills (exp) WHERE tombstone;
 
 -- Attempts that had started before this database was restored from a backup, as
 -- the one who asked for the task recalls. They are taken over, never started.
@@ -894,6 +897,7 @@ BEGIN
     DELETE FROM dependencies WHERE task = ANY (old);
     DELETE FROM dependencies WHERE dependency = ANY (old);
     DELETE FROM sessions WHERE task = ANY (old);
+    UPDATE kills SET tombstone = true WHERE task = ANY (old) AND NOT tombstone;
     DELETE FROM agents WHERE id = ANY (old);
     DELETE FROM usage_reports WHERE task = ANY (old);
     DELETE FROM ended_attempts WHERE task = ANY (old);

@@ -32,5 +32,5 @@ JOIN page ON page.id = a.id ORDER BY a.id DESC
 WHERE a.id BETWEEN $1::text::uuid AND $2::text::uuid ORDER BY a.id DESC LIMIT 2
 
 -- name: kill_here
-INSERT INTO kills (conn, actor, command, digest, task, reason, grace, exp)
-SELECT conn, $2, $3, '', id, $4, $5, clock_timestamp() + interval '7 days' FROM tasks WHERE id = $1
+INSERT INTO kills (conn, actor, command, digest, task, reason, grace, exp, tombstone)
+SELECT conn, $2, $3, '', id, $4, $5, clock_timestamp() + interval '7 days', false FROM tasks WHERE id = $1
