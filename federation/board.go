@@ -134,7 +134,7 @@ func (b *Board) Exchange(conn string) *Exchange {
 	return b.exchanges[conn]
 }
 
-// Exchanges returns all exchanges of this process, by connection id.
+// Exchanges returns all exchanges of this process, the oldest connection first.
 func (b *Board) Exchanges() []*Exchange {
 	b.mu.Lock()
 	defer b.mu.Unlock()

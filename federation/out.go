@@ -13,7 +13,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// slowRelay is how long a relay sleeps when nobody rings: for what went out and
+// slowRelay is how long a relay sleeps when no commit wakes it: for what went out and
 // was not confirmed.
 const slowRelay = 5 * time.Second
 

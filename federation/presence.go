@@ -152,13 +152,13 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 	}
 	// A table that is locked must not hold up the next heartbeat, which brings both
 	// once more.
-	meeting, met := x.brief(ctx)
-	defer met()
+	brief, done := x.brief(ctx)
+	defer done()
 	var noting error
 	if p.Authority == store.Obeys { // one that dials us says it with each login
-		noting = x.noteIncarnation(meeting, body.Incarnation)
+		noting = x.noteIncarnation(brief, body.Incarnation)
 	}
-	if err := errors.Join(noting, x.suspendIfTwice(meeting)); err != nil {
+	if err := errors.Join(noting, x.suspendIfTwice(brief)); err != nil {
 		x.log.DebugContext(ctx, "noting the peer's incarnation; the next heartbeat does it again", "err", err)
 	}
 	if err := x.suspendIfCloned(ctx, p, body.Connection); err != nil {

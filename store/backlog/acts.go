@@ -50,7 +50,7 @@ var (
 )
 
 // Complete ends a task well. Repeated with the same fence it returns the same
-// answer; the operator may complete any task that has not ended (seed 000).
+// answer; the operator may complete any task that has not ended.
 func (ws *Workspace) Complete(ctx context.Context, a Act) (Task, error) {
 	return ws.do(ctx, completing, a)
 }

@@ -118,7 +118,7 @@ func (t Task) Name() string {
 	return t.ID
 }
 
-// A BoardStatus is the coarse state of a task on a board (seed 000). It is
+// A BoardStatus is the coarse state of a task on a board. It is
 // derived, never stored.
 type BoardStatus string
 

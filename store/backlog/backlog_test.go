@@ -74,7 +74,7 @@ func keys(list []backlog.Claimed) []string {
 	return names
 }
 
-// The example session of seed 000.
+// A session from creation to completion, as an example.
 func TestTheExampleSession(t *testing.T) {
 	t.Parallel()
 	b := board(t)

@@ -41,7 +41,7 @@ type Claimed struct {
 
 // Limits of a claim.
 const (
-	DefaultLease = 900 * time.Second // for claimers that do not renew (seed 000)
+	DefaultLease = 900 * time.Second // for claimers that do not renew
 	MaxLease     = 24 * time.Hour
 	MaxBatch     = 1000
 )

@@ -74,8 +74,8 @@ func (c *creation) mine(ctx context.Context, tx *store.Tx) (done bool, err error
 }
 
 // findExisting answers specs whose key or idempotency key is taken. One that
-// says the same as before finds its task, and puts it back when it was blocked
-// (seed 000: re-create); one that says something else is refused.
+// says the same as before finds its task, and puts it back when it was blocked;
+// one that says something else is refused.
 func (c *creation) findExisting(ctx context.Context, tx *store.Tx) error {
 	byKey, byIdem := map[string]int{}, map[string]int{}
 	for i, s := range c.specs {

@@ -21,7 +21,7 @@ import (
 
 // A Grant is the proof that a claim handed out: this attempt of this task may
 // start until Expires. It is signed with HMAC-SHA-256 under a key of this
-// instance (seed 002) and means nothing to any other.
+// instance and means nothing to any other.
 type Grant struct {
 	Fence   Fence     `json:"fence"`
 	KeyID   string    `json:"key_id"`

@@ -88,7 +88,7 @@ func (ws *Workspace) List(ctx context.Context, f Filter) (list []Task, err error
 	return list, err
 }
 
-// Stats count a backlog (seed 000).
+// Stats count a backlog.
 type Stats struct {
 	Status        map[BoardStatus]int64    `json:"status"`       // done: those that ended well
 	Unsuccessful  int64                    `json:"unsuccessful"` // ended otherwise; States says how
