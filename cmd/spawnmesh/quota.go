@@ -73,7 +73,7 @@ func (a *app) quotaCreateCommand() *cobra.Command {
 	fl := c.Flags()
 	fl.StringVar(&scope, "scope", "workspace", "`WHAT` it limits: workspace, instance, or lane:NAME, account:NAME, agent:OWNER, connection:ID")
 	fl.IntVar(&concurrent, "concurrent", 0, "at most `N` claims at a time")
-	fl.IntVar(&perWindow, "per-window", 0, "at most `N` claims in the time that --window gives")
+	fl.IntVar(&perWindow, "per-window", 0, "at most `N` claims in the time that --window gives; each claim counts all of them: for hundreds, not hundreds of thousands")
 	fl.Var(&window, "window", "the time that --per-window is about")
 	return c
 }
