@@ -71,11 +71,16 @@ func (h *Hub) answer(ctx context.Context, m store.Mirror, question string) (*com
 	case *commands.TaskState:
 		return b, nil
 	case *commands.RefusedBody:
-		said := commands.Refuse(b.Code, "%s says: %s", m.Spoke, b.Why)
-		if b.Hint != "" {
-			said.Hint = m.Spoke + " says: " + b.Hint
-		}
-		return nil, said
+		return nil, refusalOf(m.Spoke, b)
 	}
 	return nil, fmt.Errorf("%s answered a status command with %s", m.Spoke, c.Body.Kind())
+}
+
+// refusalOf returns the refusal of a spoke, its words marked as the spoke's own.
+func refusalOf(spoke string, b *commands.RefusedBody) *commands.Refused {
+	said := commands.Refuse(b.Code, "%s says: %s", spoke, b.Why)
+	if b.Hint != "" {
+		said.Hint = spoke + " says: " + b.Hint
+	}
+	return said
 }

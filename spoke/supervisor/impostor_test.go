@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -215,7 +216,12 @@ func TestOutputWithoutEnd(t *testing.T) {
 		require.Equal(t, Lost, got.Outcome)
 		require.False(t, alive(child))
 		require.LessOrEqual(t, got.Stdout.Size, int64(100+2*noteRoom))
-		require.Len(t, got.Stdout.SHA256, 64)
+		info, err := os.Stat(filepath.Join(dir, string(Stdout)))
+		require.NoError(t, err)
+		require.Equal(t, got.Stdout.Size, info.Size())
+		data, err := os.ReadFile(filepath.Join(dir, string(Stdout)))
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprintf("%x", sha256.Sum256(data)), got.Stdout.SHA256)
 	})
 	t.Run("of one that was not", func(t *testing.T) {
 		t.Parallel()
