@@ -88,3 +88,22 @@ func TestARevocationEndsAgentsByItself(t *testing.T) {
 		return now.Running == 0
 	})
 }
+
+// Old rows go, also while the spoke cannot read which output is unsent.
+func TestASpokeRemovesOldRows(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	m.Stop(t, "attic")
+	s.Exec(t, `ALTER TABLE outputs RENAME TO not_outputs`)
+	s.Exec(t, `INSERT INTO last_commits (session, mark, at) VALUES ('long ago', 1, now() - interval '60 days')`)
+	s.Exec(t, `DELETE FROM retention WHERE kind = ''`) // the turn that its first start has taken
+
+	m.Start(t, "attic")
+
+	meshtest.Await(t, "the end of an old row", func() bool {
+		return s.Count(t, `SELECT count(*) FROM last_commits WHERE session = 'long ago'`) == 0
+	})
+	s.Exec(t, `ALTER TABLE not_outputs RENAME TO outputs`)
+	m.Check(t)
+}
