@@ -132,8 +132,8 @@ the same here.
 
 What the bounds of the spoke or of the hub have dropped is marked on standard error.
 With -f, a line there says when the spoke is not linked, and until when its output
-is here. While an agent runs, its output is shown up to half of the bound of its spoke
-(limits.output of the policy); the rest, as far as it was kept, comes when it ends.
+is here. While an agent runs, its output is shown up to half of the bound of its
+spoke (limits.output of the policy); the rest that was kept comes when it ends.
 
 With -o json each piece has its sequence number, for --since-seq, and its bytes in
 base64, or "dropped" where bytes are missing; a program that follows reads one piece
