@@ -18,8 +18,8 @@ func (a *app) retentionCommand() *cobra.Command {
 		Use: "retention [KIND AGE]", Short: "Say how long old rows are kept, and see how large they are", Args: cobra.MatchAll(cobra.MaximumNArgs(2), evenArgs),
 		Long: `Say how long rows of a kind are kept after their last use, or see it for all kinds.
 AGE is a duration such as 12h or 90d, or "default". Old rows are removed every minute
-by a running hub or spoke, and once an hour by claims from a backlog without one. What is
-shown with "at once" is not kept, and takes no AGE.`,
+by a running hub or spoke, and once an hour by claims from a backlog without one.
+What is shown with "at once" is not kept, and takes no AGE.`,
 		Example: "  spawnmesh retention\n  spawnmesh retention tasks 7d\n  spawnmesh retention audit default",
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withInstance(c.Context(), func(ctx context.Context, in *instance.Instance) error {
