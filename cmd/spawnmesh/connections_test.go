@@ -10,6 +10,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // Either side cuts a connection off, brings it back, and ends it for good; work
@@ -122,6 +123,11 @@ func revokeBothSides(t *testing.T, h, s hand) {
 	require.Regexp(t, `(?m)^attic +revoked +- +ended \S+ +- +- +-$`, h.do("connections", "list", "--all"))
 	h.refused(exitNoSpoke, "invite one: spawnmesh --data-dir "+h.dir+" invite --name NAME", "spawn", "--any", "--", "true")
 	h.refused(exitMisuse, "0 spokes are connected", "spawn", "--", "true")
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the spoke to learn of it", func() (bool, error) {
+		var v hub.SpokeView // who has learned of it from the hub has nobody to tell, and does not run for that
+		s.read(&v, 0, "connections", "show", "lab")
+		return v.State == store.Revoked && v.By == "peer", nil
+	}))
 	require.Equal(t, "lab is revoked\n", s.do("connections", "revoke", "lab", "--reason", "sold", "--yes"))
 	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for its agents to end", func() (bool, error) {
 		return processes(t, "sh", "-c", g.wait()) == 0, nil

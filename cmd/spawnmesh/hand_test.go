@@ -41,14 +41,20 @@ func (h hand) command(ctx context.Context, args ...string) *exec.Cmd {
 	return n.Command(ctx, args...)
 }
 
+// stuck is longer than any command line takes that ends by itself.
+const stuck = 10 * time.Minute
+
 func (h hand) run(stdin string, args ...string) said {
 	h.t.Helper()
-	c := h.command(h.t.Context(), args...)
+	ctx, done := context.WithTimeout(h.t.Context(), stuck)
+	defer done()
+	c := h.command(ctx, args...)
 	var out, errOut bytes.Buffer
 	c.Stdin, c.Stdout, c.Stderr = strings.NewReader(stdin), &out, &errOut
 	if err := c.Run(); c.ProcessState == nil {
 		require.NoError(h.t, err)
 	}
+	require.NoError(h.t, ctx.Err(), "%v does not end: %s%s", args, &out, &errOut)
 	return said{out.String(), errOut.String(), c.ProcessState.ExitCode()}
 }
 

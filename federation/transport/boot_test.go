@@ -28,7 +28,11 @@ func TestADialWhileTheHubBootsIsRefused(t *testing.T) {
 	join := func(h *Hub) { h.JoinUser = anybody }
 	first := startHub(t, join)
 	admit(t, first, "attic", "suspended")
-	requireSent(t, startLink(t, first, "attic").Publish(t.Context(), events("before")))
+	before := newLink(t, first, "attic")
+	stop := run(t, before.Run)
+	eventually(t, func() bool { return before.State().Up }, "the link")
+	requireSent(t, before.Publish(t.Context(), events("before")))
+	stop() // a redial of its own would take the place of a dial below
 	first.Close()
 	address := first.Addr()
 	dial := func(h *Hub, name string) error {
