@@ -21,7 +21,9 @@ import (
 //
 // Adopt may be called at any time and any number of times, also while a shim
 // is starting; ctx bounds the wait for it. A shim that does not answer for 30 s
-// is killed, and the attempt is lost; so is one that another process answers for.
+// is killed, and the attempt is lost; so is one that another process answers for. Of
+// an attempt whose directory was copied while its shim works in the original nothing is
+// ended: Adopt returns an [*ElsewhereError], unless it was to end anyway.
 //
 // What decides whose processes end is in known, which is the caller's: what the
 // directory says of it may be its agent's.
@@ -78,11 +80,25 @@ func look(ctx context.Context, dir string, saved savedSpec, late bool) (*Agent, 
 			return nil, nil, nil
 		}
 	}
+	// A kill, or the end of its time, ends the attempt wherever its shim works.
+	if original := saved.shimElsewhere(dir); original != "" && !saved.seen.killed && !saved.seen.over {
+		return nil, nil, errors.Join(&ElsewhereError{original}, release(lock))
+	}
 	exit, err := conclude(ctx, dir, saved, lock, err)
 	if err != nil {
 		return nil, nil, err
 	}
 	return nil, &exit, nil
+}
+
+// An ElsewhereError says that the directory of an attempt is a copy: its shim works in the
+// original. Nothing was ended.
+type ElsewhereError struct {
+	Original string // directory of the attempt
+}
+
+func (e *ElsewhereError) Error() string {
+	return "this directory is a copy, and the agent belongs to the original, which is in use: " + e.Original
 }
 
 // conclude ends an attempt that has no shim, or whose shim is to end. The lock is that

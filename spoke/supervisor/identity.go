@@ -3,6 +3,7 @@ package supervisor
 import (
 	"bytes"
 	"errors"
+	"os"
 	"strconv"
 	"time"
 
@@ -68,10 +69,49 @@ func (saved savedSpec) killShim() error {
 	return nil
 }
 
+// shimElsewhere returns the directory of an attempt whose shim works in another one than
+// dir: dir is then a copy of it, and what runs belongs to the original. The shim names its
+// directory itself, and holds the lock there. Of a directory that was moved nothing is left
+// under the name that its shim knows.
+func (saved savedSpec) shimElsewhere(dir string) (original string) {
+	here, err := os.Stat(dir)
+	if err != nil {
+		return ""
+	}
+	_, _ = eachProcess(func(p process) {
+		if original != "" || p.gone() || p.pid <= 1 || !saved.isShim(p) {
+			return
+		}
+		named := shimDir(p.pid)
+		there, err := os.Stat(named)
+		if err == nil && !os.SameFile(here, there) && lockHeld(named) {
+			original = named
+		}
+	})
+	return original
+}
+
 // startedAsShim reports whether a process was executed as the shim with a marker.
 func startedAsShim(pid int, marker string) bool {
+	argv := shimArgs(pid)
+	return argv != nil && string(argv[3]) == marker
+}
+
+// shimDir returns the directory that a shim was started for, "" for what is no shim.
+func shimDir(pid int) string {
+	if argv := shimArgs(pid); argv != nil {
+		return string(argv[2])
+	}
+	return ""
+}
+
+// shimArgs returns how a shim was executed, nil for what is no shim.
+func shimArgs(pid int) [][]byte {
 	var buf [8 << 10]byte // a path has 4 KiB at most
 	n, err := readSmall("/proc/"+strconv.Itoa(pid)+"/cmdline", buf[:])
 	argv := bytes.Split(buf[:n], []byte{0})
-	return err == nil && len(argv) > 3 && string(argv[1]) == shimArg && string(argv[3]) == marker
+	if err != nil || len(argv) <= 3 || string(argv[1]) != shimArg {
+		return nil
+	}
+	return argv
 }
