@@ -54,8 +54,8 @@ var (
 	// store, the disk is full. Send it again with the same id.
 	ErrUnavailable = errors.New("the queue cannot be reached")
 
-	// ErrRefused says that the hub knows the key no longer, or not yet.
-	ErrRefused = errors.New("the hub does not know this key, yet or any more: it is starting, or has ended the connection")
+	// ErrRefused says that the hub admits nobody with this key, now or any more.
+	ErrRefused = errors.New("the hub does not admit this key: it is starting, or has suspended or ended the connection")
 
 	// ErrPin says that the hub showed another key than the pinned one.
 	// Nothing was sent to it.
