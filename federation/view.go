@@ -96,7 +96,7 @@ func (b *Board) Find(text string, of ...store.Authority) (Status, error) {
 		if s.ID == text || s.Name == text && !s.State.Ended() {
 			return s, nil
 		}
-		if s.Name == text || len(text) >= 6 && len(text) < len(s.ID) && s.ID[:len(text)] == text {
+		if s.Name == text || commands.Means(text, s.ID) {
 			found = append(found, s)
 		}
 	}

@@ -20,21 +20,10 @@ func (h *Hub) findSpoke(text string) (federation.Status, error) {
 	return s, err
 }
 
-// idPrefix reports whether s is an agent id or its first six or more characters.
-func idPrefix(s string) bool {
-	for i := range len(s) {
-		dash := i == 8 || i == 13 || i == 18 || i == 23
-		if dash != (s[i] == '-') || !dash && !strings.ContainsRune("0123456789abcdef", rune(s[i])) {
-			return false
-		}
-	}
-	return len(s) >= 6 && len(s) <= 36
-}
-
 // Find returns the one mirror that a person means by an id or a prefix of it.
 func (h *Hub) Find(ctx context.Context, text string) (store.Mirror, error) {
 	text = strings.ToLower(text)
-	if !idPrefix(text) {
+	if _, _, ok := commands.IDRange(text); !ok {
 		return store.Mirror{}, commands.Refuse(commands.Validation, "%q is not an agent id or six or more characters of one", text)
 	}
 	list, err := h.DB.FindMirrors(ctx, text)

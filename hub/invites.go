@@ -121,7 +121,7 @@ func findInvite(list []store.InviteView, text string) (store.InviteView, error) 
 		switch {
 		case v.ID == text:
 			return v, nil
-		case v.Name != text && (len(text) < 6 || !strings.HasPrefix(v.ID, text)):
+		case v.Name != text && !commands.Means(text, v.ID):
 		case v.State == store.InviteOpen:
 			open = append(open, v)
 		default:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -55,16 +54,14 @@ const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, c.state, m.title
 	coalesce(m.accepted_said, m.accepted_at), coalesce(m.started_said, m.started_at), coalesce(m.ended_said, m.ended_at),
 	CASE WHEN m.accepted_said IS NOT NULL THEN m.accepted_at END, CASE WHEN m.started_said IS NOT NULL THEN m.started_at END, CASE WHEN m.ended_said IS NOT NULL THEN m.ended_at END`
 
-// FindMirrors returns the mirrors whose task id starts with prefix, lower-case
-// hex with its dashes: one for a full id, several for an ambiguous prefix, none
-// for an unknown one.
+// FindMirrors returns the mirrors whose task id prefix names, as [commands.IDRange]
+// has it: one for a full id, several for an ambiguous prefix, none for an unknown one.
 func (db *DB) FindMirrors(ctx context.Context, prefix string) ([]Mirror, error) {
-	const shape = "00000000-0000-0000-0000-000000000000"
-	if len(prefix) > len(shape) {
+	low, high, ok := commands.IDRange(prefix)
+	if !ok {
 		return nil, nil
 	}
-	rest := shape[len(prefix):]
-	return db.mirrors(ctx, `WHERE m.task BETWEEN $1::uuid AND $2::uuid ORDER BY m.task DESC LIMIT 20`, prefix+rest, prefix+strings.ReplaceAll(rest, "0", "f"))
+	return db.mirrors(ctx, `WHERE m.task BETWEEN $1::uuid AND $2::uuid ORDER BY m.task DESC LIMIT 20`, low, high)
 }
 
 // ListMirrors returns the newest limit mirrors: those of one spoke, or all when

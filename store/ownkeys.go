@@ -168,7 +168,7 @@ func (db *DB) ChangeKey(ctx context.Context, c KeyChange) error {
 // instance is locked.
 func revokeOwn(ctx context.Context, tx *Tx, c KeyChange) (string, error) {
 	rows, err := tx.Query(ctx, `SELECT kid FROM own_keys WHERE kid = $1 OR $1 = 'current' AND retired_at IS NULL
-		OR length($1) >= 6 AND (starts_with(kid, $1) OR starts_with(kid, 'ed25519:' || $1)) LIMIT 2`, c.Revoke)
+		OR length($1) >= $2 AND (starts_with(kid, $1) OR starts_with(kid, 'ed25519:' || $1)) LIMIT 2`, c.Revoke, commands.MinPrefix)
 	if err != nil {
 		return "", err
 	}

@@ -32,7 +32,7 @@ func (b *Backlog) Agents(ctx context.Context, hub string, open bool, limit int) 
 // Agent returns the agent that a person means by its id or six or more
 // characters of one.
 func (b *Backlog) Agent(ctx context.Context, ref string) (Agent, error) {
-	low, high, ok := idRange(strings.ToLower(ref))
+	low, high, ok := commands.IDRange(strings.ToLower(ref))
 	if !ok {
 		return Agent{}, commands.Refuse(commands.Validation, "%q is not an agent id or six or more characters of one", commands.Clip(ref))
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -36,7 +35,7 @@ func (ws *Workspace) find(ctx context.Context, tx *store.Tx, ref string) (Task, 
 	}
 	list, err := queryTasks(ctx, tx, statement("task_by_key"), ws.name, "", ref)
 	if err == nil && len(list) == 0 {
-		if low, high, ok := idRange(ref); ok {
+		if low, high, ok := commands.IDRange(ref); ok {
 			list, err = queryTasks(ctx, tx, statement("task_by_id"), ws.name, "", low, high)
 		}
 	}
@@ -53,16 +52,6 @@ func (ws *Workspace) find(ctx context.Context, tx *store.Tx, ref string) (Task, 
 
 // lastID is behind the id of every task.
 const lastID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
-
-// idRange returns the first and the last id that begin with prefix.
-func idRange(prefix string) (low, high string, ok bool) {
-	const zero = "00000000-0000-0000-0000-000000000000"
-	if len(prefix) < 6 || len(prefix) > len(zero) || prefix[0] == '-' || strings.Trim(prefix, "0123456789abcdef-") != "" {
-		return "", "", false
-	}
-	low, high = prefix+zero[len(prefix):], prefix+lastID[len(prefix):]
-	return low, high, looksLikeID(low) && looksLikeID(high)
-}
 
 func queryTasks(ctx context.Context, tx *store.Tx, sql string, args ...any) ([]Task, error) {
 	rows, err := tx.Query(ctx, sql, args...)
