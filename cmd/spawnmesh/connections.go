@@ -193,19 +193,21 @@ func (a *app) tableOf(views []connectionView) table {
 	t := table{head: []string{"NAME", "STATE", "LINK", "SEEN", "SLOTS", "RUNNING", "QUEUED"}, wide: []string{"KILL LEVEL", "CAPABILITIES", "UNCONFIRMED", "ID", "INSTANCE", "WEIGHT"},
 		empty: "no connections; invite a spoke: " + a.self() + " invite --name NAME"}
 	for _, v := range views {
-		row := []string{v.Name, stateOf(v), linkOf(v), seenOf(v), strconv.Itoa(v.Slots), strconv.Itoa(v.Running), strconv.Itoa(v.Queued),
-			v.KillLevel, strings.Join(v.Capabilities, ","), strconv.Itoa(v.Unconfirmed), v.ID, string(v.Peer), "-"}
-		if v.Authority == store.Obeys { // a hub does not run agents for us
-			row[4], row[6], row[9] = "-", "-", "-"
-		} else if v.State.Ended() {
-			row[4], row[5], row[6] = "-", "-", "-"
-		} else if v.Liveness != "alive" { // nobody knows: they are those of its last heartbeat
-			row[5], row[6] = "-", "-"
+		slots, running, queued, unconfirmed, weight := strconv.Itoa(v.Slots), strconv.Itoa(v.Running), strconv.Itoa(v.Queued), strconv.Itoa(v.Unconfirmed), "-"
+		switch {
+		case v.Authority == store.Obeys: // a hub does not run agents for us
+			slots, queued, unconfirmed = "-", "-", "-"
+		case v.State.Ended():
+			slots, running, queued = "-", "-", "-"
+		case v.Liveness != "alive": // nobody knows: they are those of its last heartbeat
+			running, queued = "-", "-"
 		}
 		if v.Grant != nil {
-			row[12] = strconv.Itoa(v.Grant.Weight)
+			weight = strconv.Itoa(v.Grant.Weight)
 		}
-		t.rows, t.names = append(t.rows, row), append(t.names, v.Name)
+		t.rows = append(t.rows, []string{v.Name, stateOf(v), linkOf(v), seenOf(v), slots, running, queued,
+			v.KillLevel, strings.Join(v.Capabilities, ","), unconfirmed, v.ID, string(v.Peer), weight})
+		t.names = append(t.names, v.Name)
 	}
 	if both(views) {
 		t.head = slices.Insert(t.head, 1, "IS")
