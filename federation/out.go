@@ -98,7 +98,7 @@ func (x *Exchange) ownQueue() string {
 	return commands.QueueControl
 }
 
-// A Note is a message that no outbox keeps and no inbox meets: its loss or its
+// A Note is a message that is in no outbox and in no inbox: its loss or its
 // repetition must be harmless.
 type Note struct {
 	Body commands.Body

@@ -125,26 +125,11 @@ func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat
 // is newer than the last counts: an old heartbeat that somebody replays says
 // nothing.
 func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error {
-	p := x.peer.Load()
-	o := x.open(p, envelope)
-	if unknownKey(o) {
-		p = x.learnKeys(ctx, p)
-		o = x.open(p, envelope)
+	p, in, body, err := x.openBeat(ctx, envelope)
+	if body == nil {
+		return err
 	}
-	if o.rejected != nil {
-		return x.countRejected(ctx, p, []opening{o})
-	}
-	if p.Ended[o.in.Header.Kid] != "" {
-		return errors.Join(errEndedKey, x.refuseKey(ctx, p, o.in))
-	}
-	if o.in.Header.Wsp != p.workspace {
-		return x.countRejected(ctx, p, []opening{{in: o.in, rejected: store.WrongWorkspace(o.in)}})
-	}
-	body, ok := o.in.Body.(*commands.Heartbeat)
-	if !ok {
-		return x.refuseBeat(ctx, p, o.in)
-	}
-	if !x.keep(o.in, body) {
+	if !x.keep(in, body) {
 		return fmt.Errorf("a heartbeat of %s is older than the last one", p.Name)
 	}
 	if err := x.noteRefused(ctx, p, body.Connection.Refuses); err != nil {
@@ -167,7 +152,7 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 	if body.Connection.Numbers != nil {
 		comparing, done := x.patience(ctx, link)
 		defer done()
-		if err := x.compare(comparing, p, body.Connection, link, o.in.Header.Iat); err != nil {
+		if err := x.compare(comparing, p, body.Connection, link, in.Header.Iat); err != nil {
 			x.log.DebugContext(ctx, "comparing numbers; the next heartbeat does it again", "err", err)
 		}
 	}
@@ -175,6 +160,30 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 		return nil // it is there, and wants nothing started
 	}
 	return x.board.resumeLease(ctx, p)
+}
+
+// openBeat verifies a heartbeat, and returns the peer as its keys were known then. Without a
+// body it was refused, and an error says that or why its refusal could not be counted.
+func (x *Exchange) openBeat(ctx context.Context, envelope []byte) (*Peer, *store.Incoming, *commands.Heartbeat, error) {
+	p := x.peer.Load()
+	o := x.open(p, envelope)
+	if unknownKey(o) {
+		p = x.learnKeys(ctx, p)
+		o = x.open(p, envelope)
+	}
+	switch {
+	case o.rejected != nil:
+		return p, nil, nil, x.countRejected(ctx, p, []opening{o})
+	case p.Ended[o.in.Header.Kid] != "":
+		return p, nil, nil, errors.Join(errEndedKey, x.refuseKey(ctx, p, o.in))
+	case o.in.Header.Wsp != p.workspace:
+		return p, nil, nil, x.countRejected(ctx, p, []opening{{in: o.in, rejected: store.WrongWorkspace(o.in)}})
+	}
+	body, ok := o.in.Body.(*commands.Heartbeat)
+	if !ok {
+		return p, nil, nil, x.refuseBeat(ctx, p, o.in)
+	}
+	return p, o.in, body, nil
 }
 
 // brief bounds what a heartbeat asks of the database.

@@ -29,7 +29,7 @@ const (
 type joins struct {
 	waiting map[string]*joining // handshakes under way by join id; only ServeJoin's goroutine touches them
 	keys    inviteKeys
-	refused refusals
+	refused joinRefusals
 }
 
 func (j *joins) start() {
@@ -111,7 +111,7 @@ func (h *Hub) joinRefused(r transport.JoinRequest, err error) joinReply {
 	if errors.Is(err, join.ErrHandshake) {
 		code = handshakeBad
 	}
-	h.join.refused.note(refusal{join.InviteOf(r.JoinID), name, code, err.Error()}, time.Now())
+	h.join.refused.note(joinRefusal{join.InviteOf(r.JoinID), name, code, err.Error()}, time.Now())
 	switch code {
 	case signing.KeyWeak, signing.KeyDuplicate, commands.Conflict:
 		return joinReply{Code: code, Why: err.Error()}

@@ -17,8 +17,8 @@ const (
 	maxRefusals   = 64 // different ones at a time
 )
 
-// A refusal is why somebody was not let in.
-type refusal struct {
+// A joinRefusal is why somebody was not let in.
+type joinRefusal struct {
 	invite string // proven to be held, or ""
 	name   string // that the invite is for
 	code   commands.Code
@@ -26,31 +26,31 @@ type refusal struct {
 }
 
 // manyRefusals stands for what exceeds maxRefusals.
-var manyRefusals = refusal{code: "JOIN_REFUSED", why: "joins were refused for too many different reasons to keep each"}
+var manyRefusals = joinRefusal{code: "JOIN_REFUSED", why: "joins were refused for too many different reasons to keep each"}
 
-// refusals keeps the audit short, whoever logs in and however often: the first
+// joinRefusals keeps the audit short, whoever logs in and however often: the first
 // refusal of its kind is a row at once; the later ones of the same minute become
 // one row at its end.
-type refusals struct {
+type joinRefusals struct {
 	news wait.Signal
 
 	mu    sync.Mutex // guards kinds
-	kinds map[refusal]*tally
+	kinds map[joinRefusal]*joinCount
 }
 
-// A tally counts one kind of refusal since the last row about it.
-type tally struct {
+// A joinCount counts one kind of refusal since the last row about it.
+type joinCount struct {
 	since time.Time
 	said  bool // the row of the first one was made
 	more  int
 }
 
-func (r *refusals) start() {
-	r.news, r.kinds = wait.NewSignal(), map[refusal]*tally{}
+func (r *joinRefusals) start() {
+	r.news, r.kinds = wait.NewSignal(), map[joinRefusal]*joinCount{}
 }
 
 // note counts a refusal. It waits for nothing.
-func (r *refusals) note(kind refusal, now time.Time) {
+func (r *joinRefusals) note(kind joinRefusal, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.kinds[kind] == nil && len(r.kinds) >= maxRefusals {
@@ -60,13 +60,13 @@ func (r *refusals) note(kind refusal, now time.Time) {
 		t.more++
 		return
 	}
-	r.kinds[kind] = &tally{since: now}
+	r.kinds[kind] = &joinCount{since: now}
 	r.news.Send()
 }
 
 // due returns the rows to write now; at the end, also those of minutes that are
 // not over.
-func (r *refusals) due(now time.Time, end bool) (rows []store.AuditRow) {
+func (r *joinRefusals) due(now time.Time, end bool) (rows []store.AuditRow) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for kind, t := range r.kinds {
@@ -89,7 +89,7 @@ func (r *refusals) due(now time.Time, end bool) (rows []store.AuditRow) {
 	return rows
 }
 
-// auditRefusedJoins writes what [refusals] collects until ctx ends, and then the
+// auditRefusedJoins writes what [joinRefusals] collects until ctx ends, and then the
 // rest of it.
 func (h *Hub) auditRefusedJoins(ctx context.Context) error {
 	tick := time.NewTicker(refusalWindow / 12)

@@ -12,10 +12,10 @@ import (
 
 func TestRefusalsOfOneMinuteAreTwoRows(t *testing.T) {
 	t.Parallel()
-	var r refusals
+	var r joinRefusals
 	r.start()
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	kind := refusal{name: "attic", code: commands.NotFound, why: "no such invite"}
+	kind := joinRefusal{name: "attic", code: commands.NotFound, why: "no such invite"}
 	r.note(kind, began)
 	first := r.due(began, false)
 	for i := range 500 {
@@ -37,11 +37,11 @@ func TestRefusalsOfOneMinuteAreTwoRows(t *testing.T) {
 
 func TestWhatWasCountedIsWrittenAtTheEnd(t *testing.T) {
 	t.Parallel()
-	var r refusals
+	var r joinRefusals
 	r.start()
 	now := time.Now()
 	for range 3 {
-		r.note(refusal{why: "no such invite"}, now)
+		r.note(joinRefusal{why: "no such invite"}, now)
 	}
 
 	rows := r.due(now, true)
@@ -52,11 +52,11 @@ func TestWhatWasCountedIsWrittenAtTheEnd(t *testing.T) {
 
 func TestRefusalsForManyReasonsAreFewRows(t *testing.T) {
 	t.Parallel()
-	var r refusals
+	var r joinRefusals
 	r.start()
 	now := time.Now()
 	for i := range 10_000 {
-		r.note(refusal{why: fmt.Sprintf("field %d", i)}, now)
+		r.note(joinRefusal{why: fmt.Sprintf("field %d", i)}, now)
 	}
 
 	require.Len(t, r.due(now, false), maxRefusals+1)

@@ -173,50 +173,55 @@ func foldAll(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) (*fo
 	return f, nil
 }
 
+// moveMirrors takes folds by column. It returns which of them belong to a mirror, of
+// which task, and whether that has another end already.
+const moveMirrors = `
+	WITH u AS (
+		SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[], $17::bigint[], $18::bigint[], $19::jsonb[])
+			WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, accepted_ms, ended_ms, ends, n)
+	), old AS (
+		SELECT m.task, m.final_digest AS had, is_terminal(m.state) AS over,
+			u.state <> '' AND NOT is_terminal(m.state) AND (u.seq > m.last_seq OR u.result IS NOT NULL) AS forward,
+			u.state IS DISTINCT FROM m.state::text AS news,
+			u.n, u.state, u.reason, u.seq, u.attempt, u.accepted, u.refusal, u.result, u.final, u.policy, u.ends,
+			from_ms(u.accepted_ms) AS accepted_said, from_ms(u.started) AS started_said, from_ms(u.ended_ms) AS ended_said
+		FROM u JOIN mirrors m ON m.command = u.command AND m.conn = u.conn AND encode(m.command_digest, 'hex') = u.digest
+			AND u.about IN ('', m.task::text)
+		ORDER BY m.task FOR UPDATE OF m
+	), moved AS (
+		UPDATE mirrors m SET
+			state = CASE WHEN o.forward THEN o.state::task_state ELSE m.state END,
+			reason = CASE WHEN o.forward THEN o.reason ELSE m.reason END,
+			ended_at = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN clock_timestamp() ELSE m.ended_at END,
+			ended_said = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN o.ended_said ELSE m.ended_said END,
+			result = CASE WHEN o.forward AND o.result IS NOT NULL THEN o.result ELSE m.result END,
+			final_digest = CASE WHEN o.forward OR o.over THEN coalesce(m.final_digest, o.final) ELSE m.final_digest END,
+			refusal = CASE WHEN o.forward AND o.refusal IS NOT NULL THEN o.refusal ELSE m.refusal END,
+			refusals = CASE WHEN o.forward AND o.refusal IS NOT NULL
+				THEN m.refusals || (o.refusal - 'task' || jsonb_build_object('conn', m.conn, 'spoke', $16::text, 'at', clock_timestamp())) ELSE m.refusals END,
+			attempts = CASE WHEN o.ends IS NULL OR jsonb_array_length(m.attempts) >= 100 THEN m.attempts ELSE m.attempts || o.ends END,
+			policy = CASE WHEN o.policy <> '' AND (o.seq > m.last_seq OR m.policy = '') THEN o.policy ELSE m.policy END,
+			attempt = greatest(m.attempt, o.attempt), last_seq = greatest(m.last_seq, o.seq),
+			accepted_at = coalesce(m.accepted_at, CASE WHEN o.accepted THEN clock_timestamp() END),
+			accepted_said = coalesce(m.accepted_said, o.accepted_said),
+			started_at = coalesce(m.started_at, CASE WHEN o.started_said IS NOT NULL THEN clock_timestamp() END),
+			started_said = coalesce(m.started_said, o.started_said),
+			updated_at = clock_timestamp()
+		FROM old o WHERE m.task = o.task
+	), audited AS (
+		INSERT INTO audit (actor, action, object, code, conn)
+		SELECT ($13::text[])[n::int], CASE WHEN over THEN 'mirror.late' ELSE 'mirror.' || state END, task::text, reason, ($1::uuid[])[n::int] FROM old
+		WHERE forward AND news OR over AND had IS NULL AND final IS NOT NULL
+	)
+	SELECT n, task::text, coalesce(over AND had <> final, false) FROM old`
+
+// move lets each fold change its mirror, and refuses the reports of those that have none.
 func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 	if len(f.order) == 0 {
 		return nil
 	}
 	c := f.columns()
-	rows, err := tx.Query(ctx, `
-		WITH u AS (
-			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[], $17::bigint[], $18::bigint[], $19::jsonb[])
-				WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, accepted_ms, ended_ms, ends, n)
-		), old AS (
-			SELECT m.task, m.final_digest AS had, is_terminal(m.state) AS over,
-				u.state <> '' AND NOT is_terminal(m.state) AND (u.seq > m.last_seq OR u.result IS NOT NULL) AS forward,
-				u.state IS DISTINCT FROM m.state::text AS news,
-				u.n, u.state, u.reason, u.seq, u.attempt, u.accepted, u.refusal, u.result, u.final, u.policy, u.ends,
-				from_ms(u.accepted_ms) AS accepted_said, from_ms(u.started) AS started_said, from_ms(u.ended_ms) AS ended_said
-			FROM u JOIN mirrors m ON m.command = u.command AND m.conn = u.conn AND encode(m.command_digest, 'hex') = u.digest
-				AND u.about IN ('', m.task::text)
-			ORDER BY m.task FOR UPDATE OF m
-		), moved AS (
-			UPDATE mirrors m SET
-				state = CASE WHEN o.forward THEN o.state::task_state ELSE m.state END,
-				reason = CASE WHEN o.forward THEN o.reason ELSE m.reason END,
-				ended_at = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN clock_timestamp() ELSE m.ended_at END,
-				ended_said = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN o.ended_said ELSE m.ended_said END,
-				result = CASE WHEN o.forward AND o.result IS NOT NULL THEN o.result ELSE m.result END,
-				final_digest = CASE WHEN o.forward OR o.over THEN coalesce(m.final_digest, o.final) ELSE m.final_digest END,
-				refusal = CASE WHEN o.forward AND o.refusal IS NOT NULL THEN o.refusal ELSE m.refusal END,
-				refusals = CASE WHEN o.forward AND o.refusal IS NOT NULL
-					THEN m.refusals || (o.refusal - 'task' || jsonb_build_object('conn', m.conn, 'spoke', $16::text, 'at', clock_timestamp())) ELSE m.refusals END,
-				attempts = CASE WHEN o.ends IS NULL OR jsonb_array_length(m.attempts) >= 100 THEN m.attempts ELSE m.attempts || o.ends END,
-				policy = CASE WHEN o.policy <> '' AND (o.seq > m.last_seq OR m.policy = '') THEN o.policy ELSE m.policy END,
-				attempt = greatest(m.attempt, o.attempt), last_seq = greatest(m.last_seq, o.seq),
-				accepted_at = coalesce(m.accepted_at, CASE WHEN o.accepted THEN clock_timestamp() END),
-				accepted_said = coalesce(m.accepted_said, o.accepted_said),
-				started_at = coalesce(m.started_at, CASE WHEN o.started_said IS NOT NULL THEN clock_timestamp() END),
-				started_said = coalesce(m.started_said, o.started_said),
-				updated_at = clock_timestamp()
-			FROM old o WHERE m.task = o.task
-		), audited AS (
-			INSERT INTO audit (actor, action, object, code, conn)
-			SELECT ($13::text[])[n::int], CASE WHEN over THEN 'mirror.late' ELSE 'mirror.' || state END, task::text, reason, ($1::uuid[])[n::int] FROM old
-			WHERE forward AND news OR over AND had IS NULL AND final IS NOT NULL
-		)
-		SELECT n, task::text, coalesce(over AND had <> final, false) FROM old`,
+	rows, err := tx.Query(ctx, moveMirrors,
 		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.startedAt, c.attempt, c.accepted, c.refusal, c.result, c.final, c.actor, c.task, c.policy, from.Name, c.acceptedAt, c.endedAt, c.ends)
 	if err != nil {
 		return fmt.Errorf("moving mirrors: %w", err)

@@ -189,13 +189,13 @@ func (k *Link) Commands(ctx context.Context, queue string, most Most, handle fun
 	// A pull that is larger than what may be in transit would wait for the
 	// acknowledgement of its own beginning.
 	most.Messages = min(most.Messages, queuePending)
-	f := feed{conns: &k.conns, stream: streamCommands, consumer: consumerName(k.ID, queue), log: k.log(), gauge: &k.gauges[slices.Index(commandQueues, queue)]}
-	return f.run(ctx, most, func(ctx context.Context, batch []delivery) error {
+	r := reader{conns: &k.conns, stream: streamCommands, consumer: consumerName(k.ID, queue), log: k.log(), gauge: &k.gauges[slices.Index(commandQueues, queue)]}
+	return r.run(ctx, most, func(ctx context.Context, batch []delivery) error {
 		cmds := make([]Command, 0, len(batch))
 		for _, d := range batch {
 			conn, queue, verb, ok := parseCommand(d.msg.Subject)
 			if !ok || conn != k.ID {
-				f.log.WarnContext(ctx, "the hub sent a command that is not for here", "subject", d.msg.Subject)
+				r.log.WarnContext(ctx, "the hub sent a command that is not for here", "subject", d.msg.Subject)
 				continue
 			}
 			id := d.msg.Header.Get(jetstream.MsgIDHeader)

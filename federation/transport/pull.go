@@ -162,9 +162,9 @@ func (q *queue) pull(ctx context.Context, most Most, wait time.Duration) (got []
 	return got, true, nil
 }
 
-// rings waits until there is something, which it leaves where it is: what is
+// arrived waits until there is something, which it leaves where it is: what is
 // there is larger than the one byte it asks for.
-func (q *queue) rings(ctx context.Context, wait time.Duration) (bool, error) {
+func (q *queue) arrived(ctx context.Context, wait time.Duration) (bool, error) {
 	_, more, err := q.pull(ctx, Most{Messages: 1, Bytes: 1}, wait)
 	return more, err
 }

@@ -102,8 +102,8 @@ func (h *Hub) take(ctx context.Context, conn string, from group, most Most, hand
 	if err := checkID("peer", conn); err != nil {
 		return fmt.Errorf("reading %s: %w", from.name, err)
 	}
-	f := feed{conns: &h.main, stream: from.stream(conn), consumer: takeName, log: h.Log, room: h.room, gauge: h.gaugesOf(conn).of(from)}
-	return f.run(ctx, most, func(ctx context.Context, batch []delivery) error {
+	r := reader{conns: &h.main, stream: from.stream(conn), consumer: takeName, log: h.Log, room: h.room, gauge: h.gaugesOf(conn).of(from)}
+	return r.run(ctx, most, func(ctx context.Context, batch []delivery) error {
 		reports := make([]Report, 0, len(batch))
 		for _, d := range batch {
 			conn, queue, ok := parseReport(d.msg.Subject)

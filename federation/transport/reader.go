@@ -21,34 +21,34 @@ const (
 	backoffMax = 5 * time.Second
 )
 
-// A feed hands the messages of one durable consumer to a handler in batches.
+// A reader hands the messages of one durable consumer to a handler in batches.
 //
 // It asks for the next batch when the last one was handled, so a batch is what
 // came meanwhile: a slow commit makes larger batches, not a longer queue. A
 // message that came over a connection that is gone is still handled, and acknowledged
 // over the next.
-type feed struct {
+type reader struct {
 	conns    *latest[natsConn]
 	stream   string
 	consumer string
 	log      *slog.Logger
 
-	// room bounds what all feeds of a process hold. A feed with a room first waits
+	// room bounds what all readers of a process hold. A reader with a room first waits
 	// for the server's notice that messages wait, without pulling them. Nil: no bound.
 	room *room
 
 	gauge *gauge
 }
 
-// A room bounds what the feeds over one connection hold at a time.
+// A room bounds what the readers over one connection hold at a time.
 type room struct {
-	// pulling lets one feed pull at a time. The server closes a connection that has
+	// pulling lets one reader pull at a time. The server closes a connection that has
 	// more than maxPending bytes to be written, and counts a pull until its last byte
 	// is written. One pull after another keeps that below two pulls.
 	pulling *semaphore.Weighted
 
 	// held counts the bytes that were pulled and are not handled yet. The first
-	// leastBytes of each feed are not counted: a feed can always pull a small batch,
+	// leastBytes of each reader are not counted: a reader can always pull a small batch,
 	// however much the others hold.
 	held *semaphore.Weighted
 }
@@ -65,20 +65,20 @@ func newRoom() *room {
 // A handler takes a batch, or returns why it did not.
 type handler func(context.Context, []delivery) error
 
-// run feeds handle until ctx ends, and then returns nil, or until the connections
+// run hands batches to handle until ctx ends, and then returns nil, or until the connections
 // are closed for good or somebody else is found to read the same. Nothing is acknowledged before handle returned nil.
-func (f feed) run(ctx context.Context, most Most, handle handler) error {
+func (r reader) run(ctx context.Context, most Most, handle handler) error {
 	most, err := most.check()
 	if err != nil {
-		return fmt.Errorf("reading queue %s of stream %s: %w", f.consumer, f.stream, err)
+		return fmt.Errorf("reading queue %s of stream %s: %w", r.consumer, r.stream, err)
 	}
-	f.gauge.readers.Add(1)
-	defer f.gauge.readers.Add(-1)
+	r.gauge.readers.Add(1)
+	defer r.gauge.readers.Add(-1)
 	for delay := backoffMin; ; delay = min(2*delay, backoffMax) {
-		l, err := f.conns.await(ctx)
+		l, err := r.conns.await(ctx)
 		if err == nil {
 			started := time.Now()
-			err = f.read(ctx, l, most, handle)
+			err = r.read(ctx, l, most, handle)
 			if time.Since(started) > backoffMax {
 				delay = backoffMin
 			}
@@ -87,9 +87,9 @@ func (f feed) run(ctx context.Context, most Most, handle handler) error {
 			return nil
 		}
 		if errors.Is(err, ErrClosed) || errors.Is(err, errTaken) {
-			return fmt.Errorf("reading queue %s of stream %s: %w", f.consumer, f.stream, err)
+			return fmt.Errorf("reading queue %s of stream %s: %w", r.consumer, r.stream, err)
 		}
-		f.log.DebugContext(ctx, "reading a queue ended", "queue", f.consumer, "stream", f.stream, "err", err)
+		r.log.DebugContext(ctx, "reading a queue ended", "queue", r.consumer, "stream", r.stream, "err", err)
 		if wait.For(ctx, delay) != nil {
 			return nil
 		}
@@ -97,14 +97,14 @@ func (f feed) run(ctx context.Context, most Most, handle handler) error {
 }
 
 // read hands on what one connection brings until the connection, the consumer or ctx ends.
-func (f feed) read(ctx context.Context, l *natsConn, most Most, handle handler) error {
-	q, err := l.open(f.stream, f.consumer, most.Messages)
+func (r reader) read(ctx context.Context, l *natsConn, most Most, handle handler) error {
+	q, err := l.open(r.stream, r.consumer, most.Messages)
 	if err != nil {
 		return err
 	}
 	defer q.close()
 	for delay := backoffMin; ; {
-		taken, err := f.next(ctx, q, most, handle)
+		taken, err := r.next(ctx, q, most, handle)
 		if err != nil {
 			return err
 		}
@@ -121,62 +121,62 @@ func (f feed) read(ctx context.Context, l *natsConn, most Most, handle handler) 
 
 // next waits for one batch and hands it over. It returns false when the batch
 // was not taken: it is in front of its queue again then.
-func (f feed) next(ctx context.Context, q *queue, most Most, handle handler) (taken bool, err error) {
-	got, leave, err := f.wait(ctx, q, most)
+func (r reader) next(ctx context.Context, q *queue, most Most, handle handler) (taken bool, err error) {
+	got, leave, err := r.wait(ctx, q, most)
 	defer leave()
 	switch {
 	case ctx.Err() != nil:
-		f.answer(got, "-NAK")
+		r.answer(got, "-NAK")
 		return false, context.Cause(ctx)
 	case len(got) == 0 && err != nil:
 		return false, err
 	case len(got) == 0:
-		f.gauge.moved()
+		r.gauge.moved()
 		return true, nil
 	}
 	if cause := handle(ctx, got); cause != nil {
-		f.answer(got, "-NAK")
-		f.log.WarnContext(ctx, "a batch was not taken and comes again", "stream", f.stream, "queue", f.consumer, "messages", len(got), "err", cause)
+		r.answer(got, "-NAK")
+		r.log.WarnContext(ctx, "a batch was not taken and comes again", "stream", r.stream, "queue", r.consumer, "messages", len(got), "err", cause)
 		return false, err
 	}
-	f.answer(got, "+ACK")
-	f.gauge.moved()
+	r.answer(got, "+ACK")
+	r.gauge.moved()
 	return true, err
 }
 
 // wait waits for one batch, as large as there is room for. leave gives the room
 // back.
-func (f feed) wait(ctx context.Context, q *queue, most Most) (got []delivery, leave func(), err error) {
+func (r reader) wait(ctx context.Context, q *queue, most Most) (got []delivery, leave func(), err error) {
 	leave = func() {}
-	if f.room == nil {
+	if r.room == nil {
 		got, _, err = q.pull(ctx, most, pullExpiry)
 		return got, leave, err
 	}
-	if some, err := q.rings(ctx, pullExpiry); err != nil || !some {
+	if some, err := q.arrived(ctx, pullExpiry); err != nil || !some {
 		return nil, leave, err
 	}
-	if err := f.room.pulling.Acquire(ctx, 1); err != nil {
+	if err := r.room.pulling.Acquire(ctx, 1); err != nil {
 		return nil, leave, err
 	}
-	defer f.room.pulling.Release(1)
-	if !f.room.held.TryAcquire(int64(most.Bytes - leastBytes)) {
+	defer r.room.pulling.Release(1)
+	if !r.room.held.TryAcquire(int64(most.Bytes - leastBytes)) {
 		most.Bytes = leastBytes
 	}
 	got, _, err = q.pull(ctx, most, 0)
 	held := min(max(size(got), leastBytes), most.Bytes)
-	f.room.held.Release(int64(most.Bytes - held))
-	return got, func() { f.room.held.Release(int64(held - leastBytes)) }, err
+	r.room.held.Release(int64(most.Bytes - held))
+	return got, func() { r.room.held.Release(int64(held - leastBytes)) }, err
 }
 
 // answer is best effort: a message whose answer is lost comes again.
-func (f feed) answer(got []delivery, what string) {
-	l := f.conns.get()
+func (r reader) answer(got []delivery, what string) {
+	l := r.conns.get()
 	if l == nil {
 		return
 	}
 	for _, d := range got {
 		if err := l.nc.Publish(d.msg.Reply, []byte(what)); err != nil {
-			f.log.Debug("an acknowledgement was not sent and the message comes again", "stream", f.stream, "queue", f.consumer, "err", err)
+			r.log.Debug("an acknowledgement was not sent and the message comes again", "stream", r.stream, "queue", r.consumer, "err", err)
 			return
 		}
 	}
