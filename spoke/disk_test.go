@@ -29,15 +29,17 @@ func TestANearlyFullDiskTakesNoNewWork(t *testing.T) {
 	const says = "nothing new is started until there is room on the disk"
 	meshtest.Await(t, "that it is noticed", func() bool { return strings.Contains(s.Log.String(), says) })
 
-	waits := m.Spawn(t, "attic", "true")
+	waits := m.Spawn(t, "attic", "test", "!", "-e", file.Name()) // fails if it is started before there is room
 
 	meshtest.Await(t, "the order", func() bool { return s.Count(t, `SELECT count(*) FROM ready`) == 1 })
+	meshtest.Await(t, "that it is told to wait", func() bool { return m.View(t, "attic").Queued == 1 })
 	var why backlog.Why
 	s.Do(t, "GET", "/v1/agents/"+waits+"/why", nil, &why)
 	require.False(t, why.Claimable)
 	require.Equal(t, "disk", why.Reasons[len(why.Reasons)-1].Stage)
 	require.Equal(t, commands.Running, m.Agent(t, runs).State)
-	require.NoError(t, file.Truncate(0))
+	require.NoError(t, os.Remove(file.Name()))
+	require.NoError(t, file.Close())
 	require.Equal(t, commands.Completed, m.Wait(t, waits).State)
 	require.Equal(t, 1, strings.Count(s.Log.String(), says))
 	m.Hub.Do(t, "POST", "/v1/agents/"+runs+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
