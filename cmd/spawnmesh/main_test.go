@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "building the program under test:", err)
+		os.RemoveAll(dir)
 		os.Exit(1)
 	}
 	if err := pgtest.InMemory(); err != nil {

@@ -78,7 +78,8 @@ func (f *fray) start(t *testing.T) {
 	text, err := json.Marshal(claimer{Owner: owner, URL: f.s.URL, Log: f.logOf(owner), Seed: f.rand.Uint64()})
 	require.NoError(t, err)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestKillClaimer$")
-	cmd.Env = append(os.Environ(), claimerConfig+"="+string(text))
+	// Who is killed removes nothing of what it made.
+	cmd.Env = append(os.Environ(), claimerConfig+"="+string(text), "TMPDIR="+f.dir)
 	_, err = cmd.StdinPipe() // its end tells the claimer that we are gone
 	require.NoError(t, err)
 	var out bytes.Buffer
@@ -86,6 +87,7 @@ func (f *fray) start(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // killed
 		if t.Failed() && out.Len() > 0 {
 			t.Logf("%s: %s", owner, out.String())
 		}
