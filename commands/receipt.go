@@ -205,6 +205,9 @@ func (b *Result) Validate() error {
 	if err := checkTimes(b.StartedAt, b.EndedAt); err != nil {
 		return err
 	}
+	if err := checkText("the kill of a result", b.Kill, 64); err != nil {
+		return err
+	}
 	return checkText("summary", b.Summary, 4096)
 }
 

@@ -15,21 +15,31 @@ type Change struct {
 	Actor  string
 }
 
+// A Changed is a connection after a [Change].
+type Changed struct {
+	store.Connection
+	Untold bool                    `json:"untold,omitempty"` // there was no link, so the peer is told of the change later
+	Says   commands.ConnectionView `json:"peer_says"`        // what the peer last said about the connection
+}
+
 // Change changes the state of the connection that a person means, among those of
 // these authorities, and returns when that is in force.
-func (b *Board) Change(ctx context.Context, text string, c Change, of ...store.Authority) (store.Connection, error) {
+func (b *Board) Change(ctx context.Context, text string, c Change, of ...store.Authority) (Changed, error) {
 	to, known := store.Verbs[c.Verb]
 	if !known {
-		return store.Connection{}, commands.Refuse(commands.NotFound, "a connection can be suspended, resumed and revoked")
+		return Changed{}, commands.Refuse(commands.NotFound, "a connection can be suspended, resumed and revoked")
 	}
 	if c.Reason == "" && to != store.Active {
-		return store.Connection{}, commands.Refuse(commands.Validation, "this needs a reason").Hinting("add --reason \"why\"; it is recorded")
+		return Changed{}, commands.Refuse(commands.Validation, "this needs a reason").Hinting("add --reason \"why\"; it is recorded")
 	}
 	s, err := b.Find(text, of...)
 	if err != nil {
-		return store.Connection{}, err
+		return Changed{}, err
 	}
-	return b.SetState(ctx, s.ID, to, c.Reason, c.Actor)
+	after := Changed{Untold: !s.Linked && s.State != to}
+	after.Says, _ = s.PeerSays()
+	after.Connection, err = b.SetState(ctx, s.ID, to, c.Reason, c.Actor)
+	return after, err
 }
 
 // lastMessageWait is how long the last message of a connection, or an answer about it, may

@@ -8,33 +8,39 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 )
 
 // stubborn spawns an agent that ignores TERM, and kills it with a grace that no
-// test outlasts.
-func stubborn(t *testing.T, m *meshtest.Mesh) (task string) {
+// test outlasts. It ends when the file up is gone.
+func stubborn(t *testing.T, m *meshtest.Mesh) (task, up string) {
 	t.Helper()
-	up := filepath.Join(t.TempDir(), "up")
-	task = m.Spawn(t, "attic", "sh", "-c", `trap "" TERM; touch "$0"; while :; do sleep 600; done`, up)
+	up = filepath.Join(t.TempDir(), "up")
+	task = m.Spawn(t, "attic", "sh", "-c", `trap "" TERM; touch "$0"; while [ -e "$0" ]; do sleep 0.1; done`, up)
 	meshtest.Await(t, "the agent", func() bool { _, err := os.Stat(up); return err == nil })
 	m.Await(t, task, commands.Running)
 	kill(t, m, task, commands.MaxGrace.Milliseconds())
 	meshtest.Await(t, "the first kill", func() bool {
 		return m.Spokes["attic"].Count(t, `SELECT count(*) FROM kills WHERE task = $1`, task) == 1
 	})
-	return task
+	return task, up
 }
 
 func kill(t *testing.T, m *meshtest.Mesh, task string, graceMS int64) {
 	t.Helper()
-	m.Hub.Do(t, "POST", "/v1/agents/"+task+"/kill", map[string]any{"reason": "enough", "grace_ms": graceMS}, nil)
+	killFor(t, m, task, "enough", graceMS)
+}
+
+func killFor(t *testing.T, m *meshtest.Mesh, task, reason string, graceMS int64) {
+	t.Helper()
+	m.Hub.Do(t, "POST", "/v1/agents/"+task+"/kill", map[string]any{"reason": reason, "grace_ms": graceMS}, nil)
 }
 
 func TestASecondKillHastensTheFirst(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Start(t, "attic")
-	task := stubborn(t, m)
+	task, _ := stubborn(t, m)
 
 	kill(t, m, task, 0)
 
@@ -49,7 +55,7 @@ func TestASecondKillHastensTheFirst(t *testing.T) {
 func TestAStopIsHeardDuringAKill(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Start(t, "attic")
-	task := stubborn(t, m)
+	task, _ := stubborn(t, m)
 
 	m.Stop(t, "attic")
 
@@ -59,4 +65,35 @@ func TestAStopIsHeardDuringAKill(t *testing.T) {
 	v := m.Wait(t, task)
 	require.Equal(t, commands.Cancelled, v.State)
 	m.Check(t)
+}
+
+// Of several kills both sides show the one that was in force when the agent ended.
+func TestBothSidesShowTheKillThatWasInForce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		second int64 // ms of grace
+		shown  string
+	}{
+		"the first":                     {commands.MaxGrace.Milliseconds(), "enough"},
+		"the second, which hastened it": {0, "no time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := meshtest.Start(t, "attic")
+			task, up := stubborn(t, m)
+
+			killFor(t, m, task, "no time", c.second)
+
+			meshtest.Await(t, "the second kill", func() bool {
+				return m.Spokes["attic"].Count(t, `SELECT count(*) FROM kills WHERE task = $1`, task) == 2
+			})
+			if c.second > 0 { // it ends by itself
+				require.NoError(t, os.Remove(up))
+			}
+			require.Contains(t, string(m.Wait(t, task).Kill), c.shown, "at the hub")
+			var here hub.AgentView
+			m.Spokes["attic"].Do(t, "GET", "/v1/agents/"+task, nil, &here)
+			require.Contains(t, string(here.Kill), c.shown, "at the spoke")
+		})
+	}
 }

@@ -239,14 +239,12 @@ func (db *DB) OrderKill(ctx context.Context, k commands.Kill, life time.Duration
 		if sent = err == nil && !state.Terminal(); err != nil || !sent {
 			return err
 		}
-		_, err = tx.Exec(ctx, `UPDATE mirrors SET kill = $2, kill_expires_at = clock_timestamp() + $3::interval, updated_at = clock_timestamp() WHERE task = $1`,
-			k.Task, map[string]any{"reason": k.Reason, "grace_ms": k.GraceMS, "by": actor, "at": time.Now().UTC()}, life)
-		if err != nil {
-			return err
-		}
+		command := tx.Send(Draft{Conn: conn, Body: &k, Life: life})
 		tx.Audit(AuditRow{Actor: actor, Action: "task.kill_ordered", Object: k.Task, Why: k.Reason, Conn: conn})
-		tx.Send(Draft{Conn: conn, Body: &k, Life: life})
-		return nil
+		_, err = tx.Exec(ctx, `UPDATE mirrors SET kill = CASE WHEN jsonb_array_length(kill) >= 100 THEN kill ELSE coalesce(kill, '[]') || $2::jsonb END,
+			kill_expires_at = clock_timestamp() + $3::interval, updated_at = clock_timestamp() WHERE task = $1`,
+			k.Task, map[string]any{"command": command, "reason": k.Reason, "grace_ms": k.GraceMS, "by": actor, "at": time.Now().UTC()}, life)
+		return err
 	})
 	return sent, err
 }

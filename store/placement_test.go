@@ -149,7 +149,7 @@ func TestARefusedOrderGoesToTheNextSpoke(t *testing.T) {
 		"refused because nobody could run it":      {commands.Validation, "", "attic", commands.Unavailable},
 		"refused as too late":                      {signing.TimeExpired, "", "attic", commands.Expired},
 		"refused after its last moment":            {commands.Policy, `UPDATE mirrors SET expires_at = now()`, "attic", commands.Unavailable},
-		"refused, and was to be killed":            {commands.Policy, `UPDATE mirrors SET kill = '{}'`, "attic", commands.Unavailable},
+		"refused, and was to be killed":            {commands.Policy, `UPDATE mirrors SET kill = '[{}]'`, "attic", commands.Unavailable},
 		"refused, and ordered for that very spoke": {commands.Policy, `UPDATE mirrors SET anywhere = false`, "attic", commands.Unavailable},
 		"refused by the last one":                  {commands.Policy, `UPDATE mirrors SET refusals = jsonb_build_array(jsonb_build_object('conn', (SELECT id FROM connections WHERE peer_name = 'cellar'), 'spoke', 'cellar'))`, "attic", commands.Unavailable},
 	} {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -150,17 +151,36 @@ func (a *app) changeConnection(ctx context.Context, name, verb, reason string) e
 	if err != nil {
 		return err
 	}
-	var v store.Connection
+	var v federation.Changed
 	path := "/v1/connections/" + url.PathEscape(name) + "/" + verb
 	if err := c.Do(ctx, "POST", path, map[string]string{"reason": reason}, &v); err != nil {
 		return err
 	}
 	a.did("%s is %s; see: %s", v.Name, v.State, a.line("connections", "show", v.Name))
+	if rest := pending(verb, v); rest != "" {
+		defer fmt.Fprintln(a.err, printable(rest))
+	}
 	if a.forPeople() {
 		fmt.Fprintf(a.out, "%s is %s\n", v.Name, v.State)
 		return nil
 	}
 	return a.print(v, []any{v}, table{names: []string{v.Name}})
+}
+
+// pending says what a change of a connection still waits for; "" where it is nothing.
+func pending(verb string, v federation.Changed) string {
+	unlinked := v.Name + " is not linked and has not been told yet; it is told when "
+	switch {
+	case verb == "resume" && v.Says.State == string(store.Suspended):
+		return fmt.Sprintf("%s has suspended the connection, too: %s; nothing goes over it until it is resumed there, with: spawnmesh connections resume NAME", v.Name, v.Says.Reason)
+	case verb == "resume" || !v.Untold:
+		return ""
+	case v.Authority == store.Commands:
+		return unlinked + "it dials this hub again"
+	case v.State.Ended():
+		return unlinked + "it can be reached: let this spoke run until then"
+	}
+	return unlinked + "the link is up again"
 }
 
 func (a *app) printConnections(views []connectionView) error {

@@ -22,6 +22,7 @@ func TestConnectionsByHand(t *testing.T) {
 	showConnections(t, h, s)
 	suspendAndResume(t, h, h, "attic")
 	suspendAndResume(t, h, s, "lab")
+	suspendedTwice(t, h, s)
 	revokeBothSides(t, h, s)
 
 	// The same host joins again, as a new connection of the same name.
@@ -96,6 +97,28 @@ func suspendAndResume(t *testing.T, h, side hand, name string) {
 	starts, ends := tr.counts(t)
 	require.Equal(t, 1, starts[id])
 	require.Equal(t, 1, ends[id])
+}
+
+// suspendedTwice suspends the connection on both sides, and the hub learns of what its
+// resume does not end.
+func suspendedTwice(t *testing.T, h, s hand) {
+	require.Empty(t, s.run("", "connections", "suspend", "lab", "--reason", "lunch").err, "it is linked")
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the hub to hear of it", func() (bool, error) {
+		var v hub.SpokeView
+		h.read(&v, 0, "connections", "show", "attic")
+		return v.Says.State == string(store.Suspended), nil
+	}))
+	require.Empty(t, h.run("", "connections", "suspend", "attic", "--reason", "holiday").err)
+	awaitLinked(t, h, false)
+
+	require.Contains(t, h.run("", "connections", "resume", "attic").err, "attic has suspended the connection, too: lunch; nothing goes over it until it is resumed there")
+	awaitLinked(t, h, true)
+	require.Empty(t, s.run("", "connections", "resume", "lab").err)
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the hub to hear of it", func() (bool, error) {
+		var v hub.SpokeView
+		h.read(&v, 0, "connections", "show", "attic")
+		return v.Says.State == string(store.Active), nil
+	}))
 }
 
 func awaitLinked(t *testing.T, h hand, want bool) {

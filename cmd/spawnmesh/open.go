@@ -34,17 +34,20 @@ func (a *app) openOnHub(ctx context.Context, c *control.Client, v hub.AgentView)
 // default where it has told none.
 func (a *app) whyRunning(v hub.AgentView, conn connectionView) string {
 	said := clauseOf(v)
-	if conn.State == store.Active && conn.Linked && (conn.Liveness == "alive" || conn.Liveness == "late") {
+	heard := conn.State == store.Active && conn.Linked && (conn.Liveness == "alive" || conn.Liveness == "late")
+	var silent time.Duration
+	if !heard || conn.Liveness == "late" {
+		said += ", as " + v.Spoke + " last said"
+		if conn.LastSeen != nil {
+			silent = time.Since(*conn.LastSeen)
+			said += " " + ago(*conn.LastSeen) + " ago"
+		}
+	}
+	if heard {
 		if conn.Says.State == string(store.Suspended) {
 			said += fmt.Sprintf("; %s has suspended the connection and starts nothing more: %s", v.Spoke, conn.Says.Reason)
 		}
 		return said
-	}
-	said += ", as " + v.Spoke + " last said"
-	var silent time.Duration
-	if conn.LastSeen != nil {
-		silent = time.Since(*conn.LastSeen)
-		said += " " + ago(*conn.LastSeen) + " ago"
 	}
 	link := "the link is down"
 	if conn.Linked {
@@ -90,7 +93,7 @@ func (a *app) whyQueued(v hub.AgentView, conn connectionView) string {
 }
 
 // whyHere says how an agent stands that runs, or ran, on this host, in the words of
-// its spoke; "" where it waits, which has reasons.
+// its spoke; "" where it waits, which has reasons, and for more than its next try.
 func whyHere(v agentView, w backlog.Why, runs bool) string {
 	until := w.Task.LeaseUntil
 	switch {
@@ -98,6 +101,8 @@ func whyHere(v agentView, w backlog.Why, runs bool) string {
 		return fmt.Sprintf("%s; the connection with %s is %s", clauseOf(v.AgentView), v.Hub, v.ConnState)
 	case v.State.Terminal():
 		return clauseOf(v.AgentView)
+	case v.State == commands.Queued && v.Attempt > 0 && len(w.Reasons) == 1 && w.Reasons[0].Stage == "not_before":
+		return "it waits for its next try" + nextTry(v.AgentView)
 	case until == nil:
 		return ""
 	case runs:

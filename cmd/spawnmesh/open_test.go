@@ -34,6 +34,9 @@ func TestAnAgentOfAHostThatIsGone(t *testing.T) {
 	}))
 	require.Contains(t, h.do("why", id), "the link is down; it may come back by itself, and the agent may go on meanwhile")
 	require.NotContains(t, h.do("why", id), "revoke")
+	require.Equal(t, "attic is not linked and has not been told yet; it is told when it dials this hub again\n", h.run("", "connections", "suspend", "attic", "--reason", "away").err)
+	require.Empty(t, h.run("", "connections", "suspend", "attic", "--reason", "away").err, "it was so before")
+	require.Empty(t, h.run("", "connections", "resume", "attic").err)
 	require.Contains(t, h.run("", "status", id).err, "it is running, as attic last said")
 	require.Contains(t, s.run("", "status", id).err, "no spoke runs here")
 }
@@ -57,6 +60,7 @@ func TestWhatIsSaidOfARunningAgent(t *testing.T) {
 		want string
 	}{
 		"linked and heard":              {conn(store.Active, true, "alive", 0), "it is running"},
+		"linked and late":               {conn(store.Active, true, "late", 40*time.Second), "it is running, as attic last said N ago"},
 		"down for a moment":             {conn(store.Active, false, "alive", 11*time.Second), "it is running, as attic last said N ago; the link is down; it may come back by itself, and the agent may go on meanwhile"},
 		"down for less than a lease":    {conn(store.Active, false, "dead", 50*time.Second), "it is running, as attic last said N ago; the link is down; it may come back by itself, and the agent may go on meanwhile"},
 		"linked and silent":             {conn(store.Active, true, "stale", 40*time.Second), "it is running, as attic last said N ago; the link is up and nothing is heard over it; it may come back by itself, and the agent may go on meanwhile"},
@@ -86,19 +90,22 @@ func TestHowAnAgentStandsOnItsHost(t *testing.T) {
 		until *time.Time
 		runs  bool
 		want  string
+		waits []backlog.WhyReason
 	}{
-		"it waits":                      {commands.Queued, store.Active, nil, true, `^$`},
-		"it runs":                       {commands.Running, store.Active, at(time.Hour), true, `^it is running here, as attempt 2$`},
-		"its spoke is away":             {commands.Running, store.Active, at(time.Hour), false, `^it was running here as attempt 2, and no spoke runs: one that is started before \S+ \S+ goes on with it$`},
-		"its spoke is away too long":    {commands.Running, store.Active, at(-time.Minute), false, `^it was running here as attempt 2 until no spoke ran any more; its lease ended at \S+ \S+, and its shim has ended it then$`},
-		"it has ended":                  {commands.Completed, store.Active, nil, true, `^it has completed$`},
-		"it was ended by its hub's end": {commands.Cancelled, store.Revoked, nil, true, `^it was cancelled; the connection with lab is revoked$`},
+		"it waits":                      {commands.Queued, store.Active, nil, true, `^$`, nil},
+		"it waits for its next try":     {commands.Queued, store.Active, nil, true, `^it waits for its next try, not before \S+ \S+$`, []backlog.WhyReason{{Stage: "not_before"}}},
+		"it waits for more":             {commands.Queued, store.Active, nil, true, `^$`, []backlog.WhyReason{{Stage: "freeze"}, {Stage: "not_before"}}},
+		"it runs":                       {commands.Running, store.Active, at(time.Hour), true, `^it is running here, as attempt 2$`, nil},
+		"its spoke is away":             {commands.Running, store.Active, at(time.Hour), false, `^it was running here as attempt 2, and no spoke runs: one that is started before \S+ \S+ goes on with it$`, nil},
+		"its spoke is away too long":    {commands.Running, store.Active, at(-time.Minute), false, `^it was running here as attempt 2 until no spoke ran any more; its lease ended at \S+ \S+, and its shim has ended it then$`, nil},
+		"it has ended":                  {commands.Completed, store.Active, nil, true, `^it has completed$`, nil},
+		"it was ended by its hub's end": {commands.Cancelled, store.Revoked, nil, true, `^it was cancelled; the connection with lab is revoked$`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := agentView{AgentView: hub.AgentView{Mirror: store.Mirror{State: test.state, ConnState: test.conn, Attempt: 2}}, Hub: "lab"}
+			v := agentView{AgentView: hub.AgentView{Mirror: store.Mirror{State: test.state, ConnState: test.conn, Attempt: 2, Attempts: []commands.Ended{{Attempt: 2, Next: 1}}}}, Hub: "lab"}
 
-			said := whyHere(v, backlog.Why{Task: backlog.Task{LeaseUntil: test.until}}, test.runs)
+			said := whyHere(v, backlog.Why{Task: backlog.Task{LeaseUntil: test.until}, Reasons: test.waits}, test.runs)
 
 			require.Regexp(t, test.want, said)
 		})

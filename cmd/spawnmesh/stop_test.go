@@ -148,12 +148,14 @@ func TestAnInterruptedSpawnNamesItsOrder(t *testing.T) {
 	named := regexp.MustCompile(`interrupted before the hub answered; agent (\S{36}) may have been ordered\n +what became of it, once the hub answers: spawnmesh --data-dir \S+ status (\S{36})\n`).FindStringSubmatch(s.err)
 	require.Len(t, named, 3, "%s", s.err)
 	require.Equal(t, named[1], named[2])
-	job = h.begin("connections", "suspend", "attic", "--reason", "holiday")
-	asks(t, job)
-	require.NoError(t, job.cmd.Process.Signal(syscall.SIGTERM))
-	s = job.end()
-	require.Equal(t, exitInterrupted, s.code)
-	require.Contains(t, s.err, "interrupted before the instance in "+m.Hub.Dir+" answered; what was asked may have been done all the same")
+	for _, change := range [][]string{{"connections", "suspend", "attic", "--reason", "holiday"}, {"kill", named[1], "--reason", "enough"}} {
+		job = h.begin(change...)
+		asks(t, job)
+		require.NoError(t, job.cmd.Process.Signal(syscall.SIGTERM))
+		s = job.end()
+		require.Equal(t, exitInterrupted, s.code)
+		require.Contains(t, s.err, "interrupted before the instance in "+m.Hub.Dir+" answered; what was asked may have been done all the same")
+	}
 	require.NoError(t, m.Hub.Cmd.Process.Signal(syscall.SIGCONT))
 	require.Contains(t, []int{0, exitNotFound}, h.run("", "status", named[1]).code)
 }

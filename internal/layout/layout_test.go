@@ -36,7 +36,7 @@ var may = map[string]string{
 	"spoke/policy":         "commands spoke/runtime",
 	"spoke/runtime":        "spoke/supervisor",
 	"spoke/supervisor":     "",
-	"cmd/spawnmesh":        "commands federation/join federation/transport hub internal/bench internal/control internal/demo internal/fleet internal/instance internal/node signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
+	"cmd/spawnmesh":        "commands federation federation/join federation/transport hub internal/bench internal/control internal/demo internal/fleet internal/instance internal/node signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
 	"scripts/fetchpg":      "",
 	"scripts/gotest":       "",
 	"scripts/mutants":      "",

@@ -73,7 +73,7 @@ func (n *Node) getConnection(w http.ResponseWriter, r *http.Request) {
 // obeying, for a while or for good.
 func (n *Node) postConnection(w http.ResponseWriter, r *http.Request) {
 	change := federation.Change{Verb: r.PathValue("verb"), Actor: control.Caller(r)}
-	var c store.Connection
+	var c federation.Changed
 	err := control.Decode(r, &struct{ Reason *string }{&change.Reason})
 	if err == nil {
 		c, err = n.board.Change(r.Context(), r.PathValue("name"), change, n.authorities()...)

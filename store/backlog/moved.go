@@ -41,11 +41,12 @@ type Moved struct {
 	n      int // the place in the caller's list, from 1
 	killed bool
 	killer *string // who on this host had it killed, and why; nil = nobody
+	kill   string  // see [commands.Result]
 }
 
 // Result is how an ended task ended.
 func (m Moved) Result() *commands.Result {
-	r := &commands.Result{Task: m.Task, State: m.State, Reason: m.Reason, Attempt: m.Attempt, StartedAt: m.Started, EndedAt: m.At}
+	r := &commands.Result{Task: m.Task, State: m.State, Reason: m.Reason, Attempt: m.Attempt, StartedAt: m.Started, EndedAt: m.At, Kill: m.kill}
 	if e := m.End; e != nil {
 		r.Outcome, r.Exit, r.Stdout, r.Stderr, r.Reaped, r.Survivors = e.Outcome, e.Exit, e.Stdout, e.Stderr, e.Reaped, e.Survivors
 	} else {
@@ -128,7 +129,7 @@ func scanMoved(row pgx.CollectableRow) (Moved, error) {
 	var m Moved
 	var digest []byte
 	var started, next, at *time.Time
-	err := row.Scan(&m.n, &m.Task, &m.State, &m.Reason, &m.Attempt, &m.Conn, &m.Asked.Command, &digest, &m.Epoch, &m.killed, &m.killer, &started, &next, &at)
+	err := row.Scan(&m.n, &m.Task, &m.State, &m.Reason, &m.Attempt, &m.Conn, &m.Asked.Command, &digest, &m.Epoch, &m.killed, &m.killer, &m.kill, &started, &next, &at)
 	m.Asked.Digest, m.Started, m.Next, m.At = hex.EncodeToString(digest), millis(started), millis(next), millis(at)
 	return m, err
 }

@@ -753,7 +753,7 @@ CREATE TABLE mirrors (
     final_digest     bytea,                         -- of the result or refusal that ended it, or that was the first to come after its end
     attempts         jsonb NOT NULL DEFAULT '[]',   -- ends of those that another one follows, as the spoke tells them; about 100
     policy           text NOT NULL DEFAULT '',      -- version of the spoke's policy that decided last, as it says
-    kill             jsonb,                         -- the last one that was ordered: why, by whom, when
+    kill             jsonb,                         -- those that were ordered, the first 100: which, why, by whom, when
     kill_expires_at  timestamptz,                   -- the spoke refuses it after this
     expires_at       timestamptz NOT NULL,          -- of the order
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
