@@ -29,7 +29,7 @@ type Mirror struct {
 	Command   string          `json:"command"`
 	Spec      json.RawMessage `json:"spec"`
 	Result    json.RawMessage `json:"result,omitempty"`
-	Kill      json.RawMessage `json:"kill,omitempty"` // the order that the result names, or the first
+	Kill      json.RawMessage `json:"kill,omitempty"`   // the order that the result names, or the first
 	Policy    string          `json:"policy,omitempty"` // version of the spoke's policy that decided last
 	ExpiresAt time.Time       `json:"expires_at"`
 	CreatedAt time.Time       `json:"created_at"`

@@ -15,7 +15,7 @@ import (
 
 func TestOrdersThatNobodyAnswersEnd(t *testing.T) {
 	t.Parallel()
-	const killed = `, kill = '{"reason": "x"}', kill_expires_at = now() - interval '3 minutes'`
+	const killed = `, kill = '[{"reason": "x"}]', kill_expires_at = now() - interval '3 minutes'`
 	for name, tt := range map[string]struct {
 		set    string
 		state  commands.State
@@ -27,7 +27,7 @@ func TestOrdersThatNobodyAnswersEnd(t *testing.T) {
 		"never answered, and to be killed":       {`expires_at = now() - interval '3 minutes'` + killed, commands.Cancelled, commands.KillRequested},
 		"not when it was accepted":               {`expires_at = now() - interval '3 minutes', accepted_at = now()`, commands.Queued, ""},
 		"accepted, and the kill never answered":  {`accepted_at = now(), state = 'running'` + killed, commands.Unavailable, commands.KillRequested},
-		"not while the kill may be answered yet": {`accepted_at = now(), state = 'running', kill = '{}', kill_expires_at = now() - interval '1 minute'`, commands.Running, ""},
+		"not while the kill may be answered yet": {`accepted_at = now(), state = 'running', kill = '[{}]', kill_expires_at = now() - interval '1 minute'`, commands.Running, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
