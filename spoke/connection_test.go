@@ -125,7 +125,7 @@ func TestTheHostSeesWhyALinkIsDown(t *testing.T) {
 	var v spoke.HubView
 	meshtest.Await(t, "the refusal", func() bool {
 		m.Spokes["attic"].Do(t, "GET", "/v1/connections/lab", nil, &v)
-		return strings.Contains(v.LinkError, "the hub does not know this key")
+		return strings.Contains(v.LinkError, "the hub does not admit this key")
 	})
 	require.False(t, v.Linked)
 	require.Equal(t, store.Active, v.State)
