@@ -143,8 +143,8 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 	if p.Authority == store.Obeys { // one that dials us says it with each login
 		noting = x.noteIncarnation(brief, body.Incarnation)
 	}
-	if err := errors.Join(noting, x.suspendIfTwice(brief)); err != nil {
-		x.log.DebugContext(ctx, "noting the peer's incarnation; the next heartbeat does it again", "err", err)
+	if err := errors.Join(noting, x.suspendIfTwice(brief), x.notePeerState(brief, p, body.Connection)); err != nil {
+		x.log.DebugContext(ctx, "noting what the peer says of itself; the next heartbeat does it again", "err", err)
 	}
 	if err := x.suspendIfCloned(ctx, p, body.Connection); err != nil {
 		return err

@@ -2,6 +2,7 @@ package hub_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,24 +10,45 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// Each side tells the other what it thinks of the connection.
+// Whoever suspends and resumes, the other side shows it, and log and audit there have it
+// once, with its reason; a suspended link says no more.
 func TestASuspensionIsSeenOnTheOtherSide(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Start(t, "attic")
+	attic := m.Spokes["attic"]
+	const audited = `SELECT count(*) FROM audit WHERE action = 'peer.suspended' AND why = 'the test says so'`
 
-	m.Spokes["attic"].Turn(t, "suspend")
+	attic.Turn(t, "suspend")
 
 	meshtest.Await(t, "the hub's view", func() bool { return m.View(t, "attic").Says.State == string(store.Suspended) })
 	v := m.View(t, "attic")
 	require.Equal(t, store.Active, v.State)
 	require.True(t, v.Linked, "what runs may be reported")
-	require.NotEmpty(t, v.Says.Reason)
-	m.Spokes["attic"].Turn(t, "resume")
-	meshtest.Await(t, "the end of it", func() bool { return m.View(t, "attic").Says.State == string(store.Active) })
+	require.Equal(t, "the test says so", v.Says.Reason)
+	meshtest.Await(t, "the hub's audit", func() bool { return m.Hub.Count(t, audited) == 1 })
+	attic.Turn(t, "resume")
+	meshtest.Await(t, "the end of it", func() bool { return m.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'peer.active'`) == 1 })
+
+	m.Turn(t, "attic", "suspend")
+
+	meshtest.Await(t, "the spoke's audit", func() bool { return attic.Count(t, audited) == 1 })
+	var attics struct{ Health []control.Check }
+	attic.Do(t, "GET", "/v1/instance", nil, &attics)
+	require.Contains(t, attics.Health, control.Check{Name: "link to lab", Problem: "suspended by lab: the test says so", Remote: true})
+	meshtest.Await(t, "more dials", func() bool { return strings.Count(m.Hub.Log.String(), "authentication error") >= 5 })
+	require.LessOrEqual(t, strings.Count(attic.Log.String(), "not linked to the hub"), 2, attic.Log.String())
+	m.Turn(t, "attic", "resume")
+	meshtest.Await(t, "the end of it", func() bool { return attic.Count(t, `SELECT count(*) FROM audit WHERE action = 'peer.active'`) == 1 })
+	for side, log := range map[string]string{"the hub's": m.Hub.Log.String(), "the spoke's": attic.Log.String()} {
+		for line, times := range map[string]int{"the peer has changed the connection on its side": 2, "msg=\"connection changed\"": 2} {
+			require.Equal(t, times, strings.Count(log, line), side+": "+line+"\n"+log)
+		}
+	}
 }
 
 // A hub that ends a connection says so before it cuts the link: what ran for it

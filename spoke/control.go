@@ -48,9 +48,14 @@ func (s *Spoke) Routes() *http.ServeMux {
 
 // linkError says why there is no link.
 func linkError(c federation.Status) error {
+	says, _ := c.PeerSays()
 	switch {
 	case c.Linked:
 		return nil
+	case c.State == store.Suspended:
+		return commands.Refuse(commands.Unreachable, "suspended by %s: %s", c.By, c.Reason)
+	case says.State == string(store.Suspended):
+		return commands.Refuse(commands.Unreachable, "suspended by %s: %s", c.Name, says.Reason)
 	case c.Cause != nil:
 		return commands.Refuse(commands.Unreachable, "down: %v", c.Cause)
 	}

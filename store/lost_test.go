@@ -111,6 +111,12 @@ var writing = map[string]func(s scene) storetest.Act{
 			return s.DB.BeginIncarnation(ctx, []string{"another one"}, "the next one")
 		}
 	},
+	"DB.NotePeerState": func(s scene) storetest.Act {
+		s.met(store.Obeys)
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return s.DB.NotePeerState(ctx, s.Conn, store.PeerState{State: store.Suspended, By: "uid:0", Reason: "holiday"})
+		}
+	},
 	"DB.NoteIncarnation": func(s scene) storetest.Act {
 		s.met(store.Obeys)
 		return func(ctx context.Context, s *storetest.Side) (any, error) {

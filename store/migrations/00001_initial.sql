@@ -158,6 +158,7 @@ CREATE TABLE sequences (
     -- number on; 0 = nothing. Until it has said so, what it asked for is frozen.
     recall_from  bigint NOT NULL DEFAULT 0,
     incarnations text[] NOT NULL DEFAULT '{}',     -- of the peer, the newest last: one that comes back shows that two instances have its key
+    peer_state   text NOT NULL DEFAULT 'active',   -- of the connection on the peer's side, by whom and why, as audited last
     kid     text NOT NULL,                         -- our key that signs: the newest one that the peer has confirmed
     told    bigint NOT NULL DEFAULT 1,             -- version of our key set that the peer was sent last,
     keyset  uuid                                   -- in this message; null = in the handshake

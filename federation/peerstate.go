@@ -1,0 +1,36 @@
+package federation
+
+import (
+	"context"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// peerStatePause is the least time between two states of a peer that are noted: one that
+// changes its state with each heartbeat does not fill log and audit.
+const peerStatePause = 3 * time.Second
+
+// notePeerState logs and audits, once, that the peer has changed the state of the
+// connection on its side. What is not noted now is with the next heartbeat.
+func (x *Exchange) notePeerState(ctx context.Context, p *Peer, v commands.ConnectionView) error {
+	says := store.PeerState{State: store.ConnState(v.State), By: v.By, Reason: v.Reason}
+	x.mu.Lock()
+	due := x.peerState != says && time.Since(x.peerStateAt) >= peerStatePause
+	x.mu.Unlock()
+	if !due {
+		return nil
+	}
+	changed, err := x.board.DB.NotePeerState(ctx, p.Connection, says)
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	x.peerState, x.peerStateAt = says, time.Now()
+	x.mu.Unlock()
+	if changed {
+		x.log.InfoContext(ctx, "the peer has changed the connection on its side", "state", says.State, "by", says.By, "reason", says.Reason)
+	}
+	return nil
+}
