@@ -141,7 +141,7 @@ func (x *Exchange) ask(ctx context.Context, d dialled) error {
 // MayHaveToTell reports whether this side has ended a connection that it dialled, and
 // the peer may not know it yet.
 func MayHaveToTell(c store.Connection) bool {
-	return c.State.Ended() && c.Authority == store.Obeys && c.By != byPeer && time.Since(c.Since) <= tellFor
+	return c.State.Ended() && c.Authority == store.Obeys && c.By != byPeer && !c.EndTold && time.Since(c.Since) <= tellFor
 }
 
 // tellEnd begins to tell the peer that this side has ended a connection that it
@@ -185,5 +185,8 @@ func (b *Board) tellOnce(ctx context.Context, c store.Connection, link *transpor
 	if err == nil && o.Header().Kind != string(commands.RevokedKind) {
 		err = fmt.Errorf("the peer answers with %s", o.Header().Kind)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return b.DB.NoteEndTold(ctx, c.ID)
 }

@@ -50,9 +50,10 @@ type Connection struct {
 	LinkURL   string             `json:"link_url,omitempty"`
 	LinkPin   string             `json:"link_pin,omitempty"`
 	CreatedAt time.Time          `json:"created_at"`
+	EndTold   bool               `json:"-"` // the peer has said that it knows of the end
 }
 
-const connectionColumns = `id::text, peer, peer_name, authority, state, state_reason, state_by, state_at, epoch, link_key, link_url, link_pin, created_at`
+const connectionColumns = `id::text, peer, peer_name, authority, state, state_reason, state_by, state_at, epoch, link_key, link_url, link_pin, created_at, end_told`
 
 // A PeerKeys is what the other side proved to hold in the handshake.
 type PeerKeys struct {
@@ -255,6 +256,14 @@ func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, r
 		return end(ctx, tx, c)
 	})
 	return c, err
+}
+
+// NoteEndTold records that the peer of a connection that has ended knows it.
+func (db *DB) NoteEndTold(ctx context.Context, id string) error {
+	return db.Tx(ctx, "noting that the peer knows of the end", func(ctx context.Context, tx *Tx) error {
+		_, err := tx.Exec(ctx, `UPDATE connections SET end_told = true WHERE id = $1 AND has_ended(state)`, id)
+		return err
+	})
 }
 
 func one(rows pgx.Rows, err error) (Connection, error) {

@@ -2,10 +2,12 @@ package meshtest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -62,6 +64,9 @@ func TestARevocationAtTheSpokeIsToldLater(t *testing.T) {
 				require.Equal(t, commands.LinkRevoked, m.Wait(t, task).Reason)
 			}
 			require.Equal(t, 1, m.Hub.Count(t, `SELECT count(*) FROM connections WHERE state_by = 'peer' AND state_reason = 'the test says so'`))
+			Await(t, "what the spoke knows of that", func() bool { return s.Count(t, `SELECT count(*) FROM connections WHERE end_told`) == 1 })
+			require.True(t, federation.MayHaveToTell(store.Connection{Authority: store.Obeys, State: store.Revoked, Since: time.Now()}))
+			require.False(t, federation.MayHaveToTell(store.Connection{Authority: store.Obeys, State: store.Revoked, Since: time.Now(), EndTold: true}), "it is not dialled any more")
 		})
 	}
 }

@@ -70,6 +70,7 @@ CREATE TABLE connections (
     state_reason text NOT NULL DEFAULT '',   -- why, by whom and when the state was last changed
     state_by     text NOT NULL DEFAULT '',
     state_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    end_told     boolean NOT NULL DEFAULT false, -- the peer has said that it knows of the end
     epoch        bigint NOT NULL DEFAULT 1,  -- grows with a handshake only: docs/decisions/0002
     link_key     text NOT NULL,              -- public NATS nkey of the dialling side
     link_url     text NOT NULL DEFAULT '',   -- where we dial, when we are the dialling side
