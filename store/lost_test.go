@@ -180,6 +180,13 @@ var writing = map[string]func(s scene) storetest.Act{
 		require.NoError(s, s.Exec(`UPDATE instance SET keys = keys + 1`)) // a key set that the peer does not know
 		return func(ctx context.Context, s *storetest.Side) (any, error) { return s.DB.TendKeys(ctx) }
 	},
+	"DB.NoteEndTold": func(s scene) storetest.Act {
+		s.met(store.Commands)
+		require.NoError(s, s.Exec(`UPDATE connections SET state = 'revoked'`))
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.NoteEndTold(ctx, s.Conn.ID)
+		}
+	},
 	"DB.SetConnectionState": func(s scene) storetest.Act {
 		s.met(store.Commands)
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
