@@ -12,12 +12,13 @@ import (
 type Status struct {
 	store.Connection
 	Linked  bool
-	Since   time.Time   // of the link; zero while there is none
-	Remote  string      // host:port that the peer dials from
-	Cause   error       // why a link that we dial is down, or who serves the connection in place of this process
-	Beat    *store.Beat // the peer's last heartbeat; nil before the first
-	Limited bool        // the peer is above its rate
-	Differs string      // why the histories of the two sides differ, so that nothing is relayed; "" when they do not
+	Since   time.Time          // of the link; zero while there is none
+	Remote  string             // host:port that the peer dials from
+	Cause   error              // why a link that we dial is down, or who serves the connection in place of this process
+	Beat    *store.Beat        // the peer's last heartbeat; nil before the first
+	Limited bool               // the peer is above its rate
+	Refuses *commands.EndedKey // the key that the peer signs with, which has ended here; nil = it has not
+	Differs string             // why the histories of the two sides differ, so that nothing is relayed; "" when they do not
 
 	lapsed *commands.EndedKey // the key in use that the peer refuses, as its last heartbeat said
 }
@@ -42,6 +43,16 @@ func (s Status) KeyError() error {
 	}
 	return commands.Refuse(v.Refuses.Code, "%s says that it refuses key %s, with which this instance signs", s.Name, v.Refuses.Key).
 		Hinting("after a restore from a backup older than the newest key").Running("keys", "revoke", string(v.Refuses.Key), "--reason", "restored")
+}
+
+// PeerKeyError says that the peer signs with a key that has ended here; nil where it
+// does not.
+func (s Status) PeerKeyError() error {
+	if s.Refuses == nil || s.State.Ended() {
+		return nil
+	}
+	return commands.Refuse(s.Refuses.Code, "%s signs with key %s, which has ended here: nothing that it orders or reports is taken", s.Name, s.Refuses.Key).
+		Hinting("its operator has to tell a newer key: was it restored from a backup?")
 }
 
 // Statuses returns every connection of these authorities, ended ones too, oldest
@@ -83,6 +94,7 @@ func (x *Exchange) describe(s *Status) {
 	if p := x.peer.Load(); x.lapsed != nil && x.lapsed.Key == p.signs {
 		s.lapsed = x.lapsed
 	}
+	s.Refuses = x.refuses
 	s.Limited = time.Since(x.limited) < time.Minute
 	s.Linked, s.Since, s.Remote, s.Cause = x.way.state()
 }

@@ -37,6 +37,7 @@ type SpokeView struct {
 	LeaseMS      int64                   `json:"lease_ms,omitempty"` // how long its agents go on without it, as it says
 	Limited      bool                    `json:"limited,omitempty"`  // it sends more than it may
 	Differs      string                  `json:"differs,omitempty"`  // why nothing is relayed: one side was restored from a backup
+	Refuses      *commands.EndedKey      `json:"refuses,omitempty"`  // the key that the spoke signs with, which has ended here
 	Says         commands.ConnectionView `json:"peer_says"`          // what the spoke says about the connection
 	Unconfirmed  int                     `json:"unconfirmed"`        // messages to it that its database has not confirmed
 	Queues       []federation.QueueView  `json:"queues,omitempty"`   // what has come from it and waits to be taken
@@ -74,6 +75,7 @@ func ViewOf(s federation.Status) SpokeView {
 		return v
 	}
 	v.Says, _ = s.PeerSays()
+	v.Refuses = s.Refuses
 	v.Liveness, v.LastSeen = liveness(time.Since(b.At), b.Body.IntervalMS), &b.At
 	v.Slots, v.Queued, v.Running = b.Body.Slots, b.Body.Queued, b.Body.Running
 	v.Capabilities, v.KillLevel, v.Version, v.LeaseMS = b.Body.Capabilities, b.Body.KillLevel, b.Body.Version, b.Body.LeaseMS

@@ -194,6 +194,9 @@ func (a *app) printConnections(views []connectionView) error {
 		if r := v.Says.Refuses; r != nil && !v.State.Ended() {
 			fmt.Fprintf(a.out, "%s: refuses the key that this instance signs with (%s); run: %s\n", printable(v.Name), r.Code, a.revokeRefused(r))
 		}
+		if r := v.Refuses; r != nil && !v.State.Ended() {
+			fmt.Fprintf(a.out, "%s: signs with a key that has ended here (%s), so nothing of it is taken; its operator has to tell a newer one\n", printable(v.Name), r.Code)
+		}
 		for _, q := range v.Queues {
 			if q.Problem != "" {
 				fmt.Fprintf(a.out, "%s: %s: %s\n", printable(v.Name), q.Queue, q.Problem)

@@ -177,6 +177,18 @@ func TestAPeerThatRefusesOurKeyIsSeenInTheList(t *testing.T) {
 	require.Contains(t, out.String(), "attic: refuses the key that this instance signs with (KEY_WINDOW); run: spawnmesh keys revoke ed25519:kkk --reason restored\n")
 }
 
+// So it is on the side that refuses.
+func TestAPeerWhoseKeyHasEndedIsSeenInTheList(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	v := connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "lab", State: store.Active, Authority: store.Obeys},
+		Refuses: &commands.EndedKey{Key: "ed25519:kkk", Code: signing.KeyWindow}}}
+
+	require.NoError(t, (&app{out: &out, output: "table"}).printConnections([]connectionView{v}))
+
+	require.Contains(t, out.String(), "lab: signs with a key that has ended here (KEY_WINDOW), so nothing of it is taken; its operator has to tell a newer one\n")
+}
+
 // What doctor says to do is not cut off at the edge of a terminal.
 func TestAWholeTableOnANarrowTerminal(t *testing.T) {
 	t.Parallel()

@@ -3,12 +3,14 @@ package meshtest
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -160,6 +162,19 @@ func TestAPeerThatIsAwayLearnsTheNewKeysLater(t *testing.T) {
 	})
 }
 
+// keyProblem is what doctor has to say of keys on a side.
+func keyProblem(t *testing.T, i *Instance) (problem string) {
+	t.Helper()
+	var v struct{ Health []control.Check }
+	i.Do(t, "GET", "/v1/instance", nil, &v)
+	for _, c := range v.Health {
+		if strings.HasPrefix(c.Name, "key ") {
+			problem += c.Problem
+		}
+	}
+	return problem
+}
+
 // TestARestoreFromBeforeANewKey has a side restored that knows nothing of its own
 // newest key. Both sides say what is wrong, and one command mends it.
 func TestARestoreFromBeforeANewKey(t *testing.T) {
@@ -201,13 +216,15 @@ func TestARestoreFromBeforeANewKey(t *testing.T) {
 			})
 			told := time.Now()
 			Await(t, "a heartbeat all the same", func() bool { return other.count(t, `SELECT count(*) FROM heartbeats WHERE at > $1`, told) == 1 })
+			require.Contains(t, keyProblem(t, i), "says that it refuses key "+string(old))
+			require.Contains(t, keyProblem(t, other), "signs with key "+string(old)+", which has ended here")
 			task := m.Noop(t, "attic")
 			Await(t, "the audit of the other side", func() bool { return other.count(t, refusals+` AND code = 'KEY_WINDOW'`) > 0 })
 			i.change(t, store.KeyChange{Revoke: string(old), Reason: "restored"})
 			require.Equal(t, commands.Completed, m.Wait(t, task).State)
 			Await(t, "the end of it", func() bool {
 				v := m.View(t, "attic")
-				return v.Says.Refuses == nil
+				return v.Says.Refuses == nil && v.Refuses == nil && keyProblem(t, i)+keyProblem(t, other) == ""
 			})
 		})
 	}

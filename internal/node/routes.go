@@ -97,6 +97,9 @@ func (n *Node) getInstance(w http.ResponseWriter, r *http.Request) {
 		if err := s.KeyError(); err != nil {
 			v.Health = append(v.Health, control.NewCheck("key for "+s.Name, err))
 		}
+		if err := s.PeerKeyError(); err != nil {
+			v.Health = append(v.Health, control.NewCheck("key of "+s.Name, err))
+		}
 	}
 	v.Role = strings.Join(roles, " and ")
 	control.JSON(w, v)
