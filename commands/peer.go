@@ -123,6 +123,7 @@ type ConnectionView struct {
 	Differs string     `json:"differs,omitempty"` // why it does not send
 	Numbers *Numbering `json:"numbers,omitempty"` // nil while this side's database does not answer
 	Refuses *EndedKey  `json:"refuses,omitempty"` // the key that the other side signs with has ended here
+	Limited bool       `json:"limited,omitempty"` // the other side sends more than is taken here; the rest waits there
 }
 
 // An EndedKey is a signing key of the other side that signs nothing here any more.

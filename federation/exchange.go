@@ -37,7 +37,7 @@ type Exchange struct {
 	unsaved     bool            // beat is newer than the one in the database
 	peerState   store.PeerState // of the connection on the peer's side, as noted last in the database
 	peerStateAt time.Time       // when that was
-	limited     time.Time       // when the peer was last above its rate
+	limited     time.Time       // until when the peer has to wait because of its rate, or had to; zero = never
 	slowed      bool            // that was said
 
 	refuses     *commands.EndedKey // the key of the last heartbeat, which has ended here; nil = it was good
@@ -152,22 +152,27 @@ func (x *Exchange) relays() bool {
 	return state == store.Active || state == store.Suspended
 }
 
-// noteRate says once that a peer is above its rate, and once that it is not any more.
-func (x *Exchange) noteRate(waited time.Duration) {
+// noteRate takes note of how long the peer has to wait because of its rate. The log
+// says once that it is above it, and once that it is not any more.
+func (x *Exchange) noteRate(delay time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	switch {
-	case waited > 100*time.Millisecond:
-		x.limited = time.Now()
+	case delay > 100*time.Millisecond:
+		x.limited = time.Now().Add(delay)
 		if !x.slowed {
 			x.slowed = true
 			x.log.Warn("the peer sends more than it may; what is above waits on its side", "code", commands.Rate)
 		}
-	case x.slowed && time.Since(x.limited) > time.Minute:
+	case x.slowed && !x.isLimited():
 		x.slowed = false
 		x.log.Info("the peer is within its rate again")
 	}
 }
+
+// isLimited reports whether the peer was above its rate in the last minute. The caller
+// holds mu.
+func (x *Exchange) isLimited() bool { return time.Since(x.limited) <= time.Minute }
 
 // ours reports whether kind is one that exchanges themselves speak.
 func (x *Exchange) ours(kind commands.Kind) bool {

@@ -18,7 +18,7 @@ import (
 // take takes in what came over the way, and returns nil only when all of it was
 // dealt with: stored and committed, passed on, or found to be not authentic.
 func (x *Exchange) take(ctx context.Context, envelopes [][]byte) error {
-	if err := x.hold(ctx, envelopes); err != nil {
+	if err := x.meter.wait(ctx, envelopes, x.noteRate); err != nil {
 		return err
 	}
 	p := x.peer.Load()
@@ -34,16 +34,6 @@ func (x *Exchange) take(ctx context.Context, envelopes [][]byte) error {
 		return err
 	}
 	return x.pass(ctx, p, opened)
-}
-
-// hold waits until the peer is within its rate.
-func (x *Exchange) hold(ctx context.Context, envelopes [][]byte) error {
-	waited, err := x.meter.wait(ctx, envelopes)
-	if err != nil {
-		return err
-	}
-	x.noteRate(waited)
-	return nil
 }
 
 // An opening is what became of one message: authentic with its handler, or why not.

@@ -112,13 +112,20 @@ func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat
 	beat.IntervalMS = x.board.interval().Milliseconds()
 	beat.Version, beat.Incarnation = x.board.Version, x.board.incarnation
 	p := x.peer.Load()
-	beat.Connection = commands.ConnectionView{State: string(p.State), Reason: p.Reason, By: p.By, Refuses: x.refusedKey()}
+	beat.Connection = commands.ConnectionView{State: string(p.State), Reason: p.Reason, By: p.By, Refuses: x.refusedKey(), Limited: x.limits()}
 	// A database that does not answer must not silence a living instance: the
 	// numbers are then left out, and nobody compares them.
 	asking, done := x.brief(ctx)
 	defer done()
 	x.sayHistory(asking, link, &beat.Connection)
 	return &beat
+}
+
+// limits reports whether the peer is above its rate.
+func (x *Exchange) limits() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.isLimited()
 }
 
 // heard takes in what the peer says about itself and the connection. Only what

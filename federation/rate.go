@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -46,19 +47,24 @@ func newMeter(r Rate) *meter {
 	}
 }
 
-// wait returns when envelopes are within the rate. The time it took is how far the
-// peer is above it.
-func (m *meter) wait(ctx context.Context, envelopes [][]byte) (time.Duration, error) {
+// wait returns when envelopes are within the rate. Before it waits it tells note how
+// long that takes: so far the peer is above its rate.
+func (m *meter) wait(ctx context.Context, envelopes [][]byte, note func(time.Duration)) error {
 	bytes := 0
 	for _, w := range envelopes {
 		bytes += len(w)
 	}
-	began := time.Now()
-	if err := m.messages.WaitN(ctx, min(len(envelopes), m.messages.Burst())); err != nil {
-		return 0, err
+	now := time.Now()
+	messages := m.messages.ReserveN(now, min(len(envelopes), m.messages.Burst()))
+	volume := m.bytes.ReserveN(now, min(bytes, m.bytes.Burst()))
+	delay := max(messages.DelayFrom(now), volume.DelayFrom(now))
+	note(delay)
+	err := wait.For(ctx, delay)
+	if err != nil { // they come again, and count then
+		messages.Cancel()
+		volume.Cancel()
 	}
-	err := m.bytes.WaitN(ctx, min(bytes, m.bytes.Burst()))
-	return time.Since(began), err
+	return err
 }
 
 // refusals counts the refused messages of a peer, by minute and code. The first

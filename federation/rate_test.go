@@ -13,34 +13,38 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
+// delays returns how long each of these batches waits.
+func delays(t *testing.T, m *meter, batches ...[][]byte) (list []time.Duration) {
+	t.Helper()
+	for _, batch := range batches {
+		began := time.Now()
+		require.NoError(t, m.wait(t.Context(), batch, func(d time.Duration) { list = append(list, d) }))
+		require.Equal(t, list[len(list)-1], time.Since(began), "it is told what is waited")
+	}
+	return list
+}
+
 func TestAPeerAboveItsRateWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := newMeter(Rate{Messages: 256, Bytes: 1 << 30, Burst: time.Second})
-		batch := make([][]byte, 256)
-		first, err := m.wait(t.Context(), batch)
-		require.NoError(t, err)
+		m, batch := newMeter(Rate{Messages: 256, Bytes: 1 << 30, Burst: time.Second}), make([][]byte, 256)
 
-		second, err := m.wait(t.Context(), batch)
+		waited := delays(t, m, batch, batch)
 
-		require.NoError(t, err)
-		require.Zero(t, first)
-		require.InDelta(t, time.Second, second, float64(10*time.Millisecond))
+		require.Zero(t, waited[0])
+		require.InDelta(t, time.Second, waited[1], float64(10*time.Millisecond))
 	})
 }
 
 func TestAPeerIsHeldToItsBytes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := newMeter(Rate{Messages: 1e6, Bytes: 8 << 20, Burst: time.Second})
-		batch := [][]byte{make([]byte, 8<<20)}
-		_, err := m.wait(t.Context(), batch)
-		require.NoError(t, err)
+		m, batch := newMeter(Rate{Messages: 1e6, Bytes: 8 << 20, Burst: time.Second}), [][]byte{make([]byte, 8<<20)}
 
-		waited, err := m.wait(t.Context(), batch)
+		waited := delays(t, m, batch, batch)
 
-		require.NoError(t, err)
-		require.InDelta(t, time.Second, waited, float64(10*time.Millisecond))
+		require.Zero(t, waited[0])
+		require.InDelta(t, time.Second, waited[1], float64(10*time.Millisecond))
 	})
 }
 
@@ -48,22 +52,25 @@ func TestABatchAboveTheBurstStillPasses(t *testing.T) {
 	t.Parallel()
 	m := newMeter(Rate{Messages: 1, Bytes: 1, Burst: time.Nanosecond})
 
-	_, err := m.wait(t.Context(), make([][]byte, 10*most.Messages))
+	err := m.wait(t.Context(), make([][]byte, 10*most.Messages), func(time.Duration) {})
 
 	require.NoError(t, err)
 }
 
+// What was not taken comes again, and counts once.
 func TestAWaitForTheRateEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	m := newMeter(Rate{Messages: 1, Bytes: 1 << 30, Burst: time.Second})
-	_, err := m.wait(t.Context(), make([][]byte, most.Messages))
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
+	synctest.Test(t, func(t *testing.T) {
+		m, batch := newMeter(Rate{Messages: 256, Bytes: 1 << 30, Burst: time.Second}), make([][]byte, 256)
+		delays(t, m, batch)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
 
-	_, err = m.wait(ctx, make([][]byte, most.Messages))
+		err := m.wait(ctx, batch, func(time.Duration) {})
 
-	require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, context.Canceled)
+		require.InDelta(t, time.Second, delays(t, m, batch)[0], float64(10*time.Millisecond))
+	})
 }
 
 func TestRefusalsAreCountedByMinute(t *testing.T) {

@@ -95,7 +95,7 @@ func (x *Exchange) describe(s *Status) {
 		s.lapsed = x.lapsed
 	}
 	s.Refuses = x.refuses
-	s.Limited = time.Since(x.limited) < time.Minute
+	s.Limited = x.isLimited()
 	s.Linked, s.Since, s.Remote, s.Cause = x.way.state()
 }
 

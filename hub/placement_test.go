@@ -106,3 +106,30 @@ func TestAnAgentOfARevokedSpoke(t *testing.T) {
 	require.EqualValues(t, "revoked", v.ConnState)
 	require.Equal(t, signing.ConnState, commands.CodeOf(asked), "%v", asked)
 }
+
+// Whoever waits for an agent, or for the answer of its spoke, is told of the end of the
+// connection when it comes.
+func TestARevocationWakesWhoWaits(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	m.Join(t, "attic")
+	task := m.Noop(t, "attic")
+	asked, waited := make(chan error, 1), make(chan hub.AgentView, 1)
+	go func() { asked <- m.Hub.Ask(t, "POST", "/v1/agents/"+task+"/ask", nil, nil) }()
+	go func() {
+		var v hub.AgentView
+		_ = m.Hub.Ask(t, "GET", "/v1/agents/"+task+"?wait=50s", nil, &v)
+		waited <- v
+	}()
+	meshtest.Await(t, "the question", func() bool {
+		return m.Hub.Count(t, `SELECT count(*) FROM outbox WHERE kind = 'agent.status' AND closed_at IS NULL`) == 1
+	})
+
+	m.Turn(t, "attic", "revoke")
+
+	v := <-waited
+	require.Equal(t, []any{commands.Unavailable, commands.LinkRevoked}, []any{v.State, v.Reason})
+	err := <-asked
+	require.Equal(t, signing.ConnState, commands.CodeOf(err), "%v", err)
+	require.ErrorContains(t, err, "the connection with attic is revoked")
+}

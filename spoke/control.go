@@ -72,6 +72,7 @@ type HubView struct {
 	LinkedSince *time.Time              `json:"linked_since,omitempty"`
 	LinkError   string                  `json:"link_error,omitempty"` // why the link is down
 	LastSeen    *time.Time              `json:"last_seen,omitempty"`
+	Limited     bool                    `json:"limited,omitempty"` // it sends more than it may
 	Differs     string                  `json:"differs,omitempty"` // why nothing is relayed: one side was restored from a backup
 	Refuses     *commands.EndedKey      `json:"refuses,omitempty"` // the key that the hub signs with, which has ended here
 	Says        commands.ConnectionView `json:"peer_says"`         // what the hub says about the connection
@@ -102,7 +103,7 @@ func (s *Spoke) Hub(ctx context.Context, c federation.Status) (HubView, error) {
 }
 
 func (s *Spoke) viewOfHub(c federation.Status, grants map[string]store.GrantTerms) HubView {
-	v := HubView{Connection: c.Connection, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Linked: c.Linked, Differs: c.Differs, Refuses: c.Refuses}
+	v := HubView{Connection: c.Connection, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Linked: c.Linked, Limited: c.Limited, Differs: c.Differs, Refuses: c.Refuses}
 	if c.Linked {
 		v.LinkedSince = &c.Since
 	} else if c.Cause != nil {

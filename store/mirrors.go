@@ -125,14 +125,21 @@ func (db *DB) Receipts(ctx context.Context, task string) ([]ReceiptRow, error) {
 	})
 }
 
-// Answered reports whether a question has been answered, and with what kind.
+// Answered returns the newest answer to a question, nil while there is none. Over a
+// connection that has ended none will come: it is then refused with [signing.ConnState].
 func (db *DB) Answered(ctx context.Context, question string) (envelope []byte, err error) {
-	err = db.pool.QueryRow(ctx, `SELECT i.envelope FROM outbox o JOIN inbox i ON i.conn = o.conn AND i.re = o.id AND i.envelope <> '' WHERE o.id = $1 ORDER BY i.seq DESC LIMIT 1`, question).Scan(&envelope)
+	var name string
+	var state ConnState
+	err = db.pool.QueryRow(ctx, `SELECT i.envelope, c.peer_name, c.state FROM outbox o JOIN connections c ON c.id = o.conn
+		LEFT JOIN inbox i ON i.conn = o.conn AND i.re = o.id AND i.envelope <> '' WHERE o.id = $1 ORDER BY i.seq DESC NULLS LAST LIMIT 1`, question).Scan(&envelope, &name, &state)
 	if err == pgx.ErrNoRows {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("looking for the answer to %s: %w", question, err)
+	}
+	if r := closedTo(name, state); r != nil && envelope == nil {
+		return nil, r
 	}
 	return envelope, nil
 }

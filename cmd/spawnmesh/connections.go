@@ -197,6 +197,9 @@ func (a *app) printConnections(views []connectionView) error {
 		if r := v.Refuses; r != nil && !v.State.Ended() {
 			fmt.Fprintf(a.out, "%s: signs with a key that has ended here (%s), so nothing of it is taken; its operator has to tell a newer one\n", printable(v.Name), r.Code)
 		}
+		for _, note := range overRate(v) {
+			fmt.Fprintf(a.out, "%s: %s\n", printable(v.Name), note)
+		}
 		for _, q := range v.Queues {
 			if q.Problem != "" {
 				fmt.Fprintf(a.out, "%s: %s: %s\n", printable(v.Name), q.Queue, q.Problem)
@@ -266,6 +269,17 @@ func suspension(v connectionView) string {
 	return ""
 }
 
+// overRate says which side sends more than the other takes, while they are linked.
+func overRate(v connectionView) (notes []string) {
+	if v.Linked && v.Says.Limited {
+		notes = append(notes, "takes less than this instance sends; what is above its rate waits here")
+	}
+	if v.Linked && v.Limited {
+		notes = append(notes, "sends more than this instance takes; what is above the rate waits there")
+	}
+	return notes
+}
+
 // unlinked says why the link to a hub is down; "" where it is not, or nobody wants it.
 func unlinked(v connectionView) string {
 	if v.Linked || v.State.Ended() || v.LinkError == "" {
@@ -325,6 +339,7 @@ func (a *app) printConnection(v connectionView) error {
 	if r := v.Says.Refuses; r != nil {
 		list.add("refuses", fmt.Sprintf("the key %s that this instance signs with (%s); run: %s", r.Key, r.Code, a.revokeRefused(r)))
 	}
+	list.add("rate", strings.Join(overRate(v), "; "))
 	list.add("remote", v.Remote)
 	list.add("link key", v.LinkKey)
 	for _, q := range v.Queues {

@@ -189,6 +189,33 @@ func TestAPeerWhoseKeyHasEndedIsSeenInTheList(t *testing.T) {
 	require.Contains(t, out.String(), "lab: signs with a key that has ended here (KEY_WINDOW), so nothing of it is taken; its operator has to tell a newer one\n")
 }
 
+// Both sides see who sends more than the other takes, while they are linked.
+func TestAPeerAboveItsRateIsSeenInTheList(t *testing.T) {
+	t.Parallel()
+	said := "attic: takes less than this instance sends; what is above its rate waits here\n"
+	sends := "attic: sends more than this instance takes; what is above the rate waits there\n"
+	for name, tt := range map[string]struct {
+		linked, says, limited bool
+		want                  string
+	}{
+		"the peer says so":                 {true, true, false, said},
+		"the peer is above its rate":       {true, false, true, sends},
+		"both":                             {true, true, true, said + sends},
+		"neither":                          {true, false, false, ""},
+		"the peer said so, before it left": {false, true, false, ""},
+	} {
+		var out bytes.Buffer
+		v := connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: store.Active, Authority: store.Commands},
+			Linked: tt.linked, Limited: tt.limited, Says: commands.ConnectionView{State: "active", Limited: tt.says}}}
+
+		require.NoError(t, (&app{out: &out, output: "table"}).printConnections([]connectionView{v}))
+
+		_, below, _ := strings.Cut(out.String(), "\n")
+		_, below, _ = strings.Cut(below, "\n")
+		require.Equal(t, tt.want, below, name)
+	}
+}
+
 // What doctor says to do is not cut off at the edge of a terminal.
 func TestAWholeTableOnANarrowTerminal(t *testing.T) {
 	t.Parallel()

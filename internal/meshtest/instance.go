@@ -175,7 +175,7 @@ func (i *Instance) endAgents(t testing.TB) {
 
 func (h *Hub) start(t testing.TB) {
 	t.Helper()
-	h.Link = h.live(t, node.Node{StillFor: h.still, Hub: &hub.Hub{Name: h.name, Listen: "127.0.0.1:0", Output: h.bounds}})
+	h.Link = h.live(t, node.Node{StillFor: h.still, Rate: h.rate, Hub: &hub.Hub{Name: h.name, Listen: "127.0.0.1:0", Output: h.bounds}})
 }
 
 func (s *Spoke) start(t testing.TB) {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/output"
@@ -46,14 +47,15 @@ func Main(m *testing.M) {
 
 // A Plan says how the spokes of a mesh work. The zero value is the usual plan.
 type Plan struct {
-	Hub      string        // what the hub calls itself; default "lab"
-	Policy   string        // of every spoke, as a file; default: the preset "open"
-	Slots    int           // agents at a time; default 4
-	Reserve  int64         // free disk that a spoke leaves; default as in the product
-	Interval time.Duration // of heartbeats; default 200 ms
-	Lease    time.Duration // of claims; default 10 s
-	StillFor time.Duration // how long a queue may stand still; default 45 s
-	Output   output.Bounds // of what the hub keeps of agents' output
+	Hub      string          // what the hub calls itself; default "lab"
+	Policy   string          // of every spoke, as a file; default: the preset "open"
+	Slots    int             // agents at a time; default 4
+	Reserve  int64           // free disk that a spoke leaves; default as in the product
+	Interval time.Duration   // of heartbeats; default 200 ms
+	Lease    time.Duration   // of claims; default 10 s
+	StillFor time.Duration   // how long a queue may stand still; default 45 s
+	Output   output.Bounds   // of what the hub keeps of agents' output
+	Rate     federation.Rate // of what the hub takes from each spoke; default as in the product
 }
 
 // A Mesh is a hub and its spokes.
@@ -70,6 +72,7 @@ type Hub struct {
 	Link   string // host:port of its link in its present life
 	bounds output.Bounds
 	still  time.Duration
+	rate   federation.Rate
 	name   string // that it gives itself
 }
 
@@ -90,7 +93,7 @@ func Start(t testing.TB, names ...string) *Mesh {
 // Start makes a mesh of plan p: a hub, and a linked spoke per name.
 func (p Plan) Start(t testing.TB, names ...string) *Mesh {
 	t.Helper()
-	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub"), bounds: p.Output, still: p.StillFor, name: cmp.Or(p.Hub, "lab")}, Spokes: map[string]*Spoke{}, plan: p}
+	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub"), bounds: p.Output, still: p.StillFor, rate: p.Rate, name: cmp.Or(p.Hub, "lab")}, Spokes: map[string]*Spoke{}, plan: p}
 	m.Start(t, "hub")
 	for _, name := range names {
 		m.Add(t, name)

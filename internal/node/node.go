@@ -34,10 +34,11 @@ const DefaultInterval = federation.DefaultInterval
 // both; their fields that are the instance's are filled in by Run.
 type Node struct {
 	Instance *instance.Instance
-	Version  string        // of the program, for people
-	Interval time.Duration // of heartbeats; 0 means DefaultInterval
-	StillFor time.Duration // how long messages may wait while none is taken before that is a problem; 0 means the default
-	Log      *slog.Logger  // required
+	Version  string          // of the program, for people
+	Interval time.Duration   // of heartbeats; 0 means DefaultInterval
+	StillFor time.Duration   // how long messages may wait while none is taken before that is a problem; 0 means the default
+	Rate     federation.Rate // of each peer; what is 0 is the default
+	Log      *slog.Logger    // required
 	Hub      *hub.Hub
 	// Spoke without Hub wants a hub that was joined. With Hub, it begins to work when
 	// there is one, be it later.
@@ -58,7 +59,7 @@ type Node struct {
 // links end last. Run returns after everything that it started has ended.
 func (n *Node) Run(ctx context.Context) error {
 	in := n.Instance
-	n.board = &federation.Board{DB: in.DB, Keys: in.Keys, Log: n.Log, Dir: in.Dir, Process: "instance:" + in.Dir, Version: n.Version, Interval: n.Interval, StillFor: n.StillFor}
+	n.board = &federation.Board{DB: in.DB, Keys: in.Keys, Log: n.Log, Dir: in.Dir, Process: "instance:" + in.Dir, Version: n.Version, Interval: n.Interval, StillFor: n.StillFor, Rate: n.Rate}
 	if err := n.open(ctx); err != nil {
 		return err
 	}
