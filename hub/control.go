@@ -41,7 +41,7 @@ func (h *Hub) postAgent(w http.ResponseWriter, r *http.Request) {
 	err := control.Decode(r, &req)
 	var out SpawnAnswer
 	if err == nil {
-		out, err = h.Spawn(r.Context(), req, control.Caller(r))
+		out, err = h.Spawn(r.Context(), req, control.Caller(r).String())
 	}
 	control.Reply(w, out, err)
 }
@@ -111,7 +111,7 @@ func (h *Hub) killAgent(w http.ResponseWriter, r *http.Request) {
 	err := control.Decode(r, &req)
 	var m store.Mirror
 	if err == nil {
-		m, err = h.Kill(r.Context(), r.PathValue("id"), req.Reason, time.Duration(req.GraceMS)*time.Millisecond, control.Caller(r))
+		m, err = h.Kill(r.Context(), r.PathValue("id"), req.Reason, time.Duration(req.GraceMS)*time.Millisecond, control.Caller(r).String())
 	}
 	control.Reply(w, m, err)
 }
@@ -119,7 +119,7 @@ func (h *Hub) killAgent(w http.ResponseWriter, r *http.Request) {
 func (h *Hub) askAgent(w http.ResponseWriter, r *http.Request) {
 	ctx, done := context.WithTimeout(r.Context(), 10*time.Second)
 	defer done()
-	state, err := h.Ask(ctx, r.PathValue("id"), control.Caller(r))
+	state, err := h.Ask(ctx, r.PathValue("id"), control.Caller(r).String())
 	control.Reply(w, state, err)
 }
 
@@ -131,7 +131,7 @@ func (h *Hub) postInvite(w http.ResponseWriter, r *http.Request) {
 	err := control.Decode(r, &req)
 	var out Invitation
 	if err == nil {
-		out, err = h.Invite(r.Context(), req.Name, time.Duration(req.TTLMS)*time.Millisecond, control.Caller(r))
+		out, err = h.Invite(r.Context(), req.Name, time.Duration(req.TTLMS)*time.Millisecond, control.Caller(r).String())
 	}
 	control.Reply(w, out, err)
 }
@@ -148,7 +148,7 @@ func (h *Hub) postRevokeInvite(w http.ResponseWriter, r *http.Request) {
 	err := control.Decode(r, &req)
 	var v store.InviteView
 	if err == nil {
-		v, err = h.revokeInvite(r.Context(), r.PathValue("id"), req.Reason, control.Caller(r))
+		v, err = h.revokeInvite(r.Context(), r.PathValue("id"), req.Reason, control.Caller(r).String())
 	}
 	control.Reply(w, v, err)
 }

@@ -90,7 +90,7 @@ func (d agentDesk) view(a backlog.Agent) AgentView {
 }
 
 func (d agentDesk) why(w http.ResponseWriter, r *http.Request) {
-	ws, err := d.backlog.Workspace(backlog.MainWorkspace, control.Caller(r))
+	ws, err := d.backlog.Workspace(backlog.MainWorkspace, control.Caller(r).String())
 	var why backlog.Why
 	if err == nil {
 		why, err = ws.Why(r.Context(), r.PathValue("id"))
@@ -111,7 +111,7 @@ func (s *Spoke) postKill(w http.ResponseWriter, r *http.Request) {
 	err := control.Decode(r, &req)
 	var v AgentView
 	if err == nil {
-		v, err = s.killHere(context.WithoutCancel(r.Context()), r.PathValue("id"), commands.Kill{Reason: req.Reason, GraceMS: req.GraceMS}, control.Caller(r))
+		v, err = s.killHere(context.WithoutCancel(r.Context()), r.PathValue("id"), commands.Kill{Reason: req.Reason, GraceMS: req.GraceMS}, control.Caller(r).String())
 	}
 	control.Reply(w, v, err)
 }

@@ -94,6 +94,6 @@ func (s *Spoke) auditPolicy(ctx context.Context, actor string, r *commands.Refus
 }
 
 func (s *Spoke) postPolicyReload(w http.ResponseWriter, r *http.Request) {
-	change, err := s.ReloadPolicy(context.WithoutCancel(r.Context()), control.Caller(r))
+	change, err := s.ReloadPolicy(context.WithoutCancel(r.Context()), control.Caller(r).String())
 	control.Reply(w, change, err)
 }

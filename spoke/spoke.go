@@ -56,6 +56,7 @@ type Spoke struct {
 	Slots   int           // agents at a time; 0 means DefaultSlots
 	Lease   time.Duration // of a claim; renewed at a third of it; 0 means DefaultLease
 	Reserve int64         // bytes of free disk below which nothing new is started; 0 means the constant of that name
+	Idle    time.Duration // how often it looks for work without having been told of any; 0 means 2 s
 	Drain   time.Duration // how long a stop waits for running agents; they go on without us after it
 	Log     *slog.Logger  // required
 	// Hurry ends the wait for running agents when it is closed. It may be nil.

@@ -1,6 +1,7 @@
 package spoke
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ func (s *Spoke) claimLoop(ctx, late context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-s.work:
-		case <-time.After(2 * time.Second): // a wake-up may have been lost with a crash
+		case <-time.After(cmp.Or(s.Idle, 2*time.Second)): // a wake-up may have been lost with a crash
 		}
 	}
 }

@@ -40,10 +40,25 @@ func Socket(dir string) string { return filepath.Join(dir, "control.sock") }
 
 type callerKey struct{}
 
-// Caller names who makes the request, for the audit: "uid:1000".
-func Caller(r *http.Request) string {
-	name, _ := r.Context().Value(callerKey{}).(string)
-	return name
+// A Principal is what is known of who makes a request. No handler under [Serve] sees
+// one that is unknown.
+type Principal struct {
+	uid   int // of its process, as the kernel says
+	known bool
+}
+
+// String names the principal as the audit does: "uid:1000".
+func (p Principal) String() string {
+	if !p.known {
+		return "unknown"
+	}
+	return "uid:" + strconv.Itoa(p.uid)
+}
+
+// Caller returns who makes the request.
+func Caller(r *http.Request) Principal {
+	p, _ := r.Context().Value(callerKey{}).(Principal)
+	return p
 }
 
 // Listen opens the socket of the instance in dir: from then on requests wait,
@@ -153,23 +168,23 @@ func short(path string) (name string, done func(), err error) {
 // identify notes the user at the other end of a connection, when it is one who
 // may ask.
 func identify(ctx context.Context, c net.Conn) context.Context {
-	name := ""
+	var caller Principal
 	if u, ok := c.(*net.UnixConn); ok {
 		if raw, err := u.SyscallConn(); err == nil {
 			_ = raw.Control(func(fd uintptr) {
 				cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 				if err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid()) {
-					name = "uid:" + strconv.Itoa(int(cred.Uid))
+					caller = Principal{uid: int(cred.Uid), known: true}
 				}
 			})
 		}
 	}
-	return context.WithValue(ctx, callerKey{}, name)
+	return context.WithValue(ctx, callerKey{}, caller)
 }
 
 func allowed(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if Caller(r) == "" {
+		if !Caller(r).known {
 			Error(w, commands.Refuse(Forbidden, "only the user that runs this instance may control it"))
 			return
 		}

@@ -62,7 +62,7 @@ func serve(t *testing.T, dir string, h http.Handler) (stop func()) {
 // echo answers GET /who with the caller, and anything else with the body.
 func echo(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/who" {
-		JSON(w, Caller(r))
+		JSON(w, Caller(r).String())
 		return
 	}
 	var body any

@@ -22,10 +22,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/output"
+	"github.com/spawnmesh/spawnmesh/internal/node"
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
@@ -47,15 +47,16 @@ func Main(m *testing.M) {
 
 // A Plan says how the spokes of a mesh work. The zero value is the usual plan.
 type Plan struct {
-	Hub      string          // what the hub calls itself; default "lab"
-	Policy   string          // of every spoke, as a file; default: the preset "open"
-	Slots    int             // agents at a time; default 4
-	Reserve  int64           // free disk that a spoke leaves; default as in the product
-	Interval time.Duration   // of heartbeats; default 200 ms
-	Lease    time.Duration   // of claims; default 10 s
-	StillFor time.Duration   // how long a queue may stand still; default 45 s
-	Output   output.Bounds   // of what the hub keeps of agents' output
-	Rate     federation.Rate // of what the hub takes from each spoke; default as in the product
+	Hub      string        // what the hub calls itself; default "lab"
+	Policy   string        // of every spoke, as a file; default: the preset "open"
+	Slots    int           // agents at a time; default 4
+	Reserve  int64         // free disk that a spoke leaves; default as in the product
+	Interval time.Duration // of heartbeats; default 200 ms
+	Lease    time.Duration // of claims; default 10 s
+	Idle     time.Duration // between two looks of a spoke for work; default as in the product
+	StillFor time.Duration // how long a queue may stand still; default 45 s
+	Output   output.Bounds // of what the hub keeps of agents' output
+	Rate     node.Rate     // of what the hub takes from each spoke; default as in the product
 }
 
 // A Mesh is a hub and its spokes.
@@ -72,7 +73,7 @@ type Hub struct {
 	Link   string // host:port of its link in its present life
 	bounds output.Bounds
 	still  time.Duration
-	rate   federation.Rate
+	rate   node.Rate
 	name   string // that it gives itself
 }
 

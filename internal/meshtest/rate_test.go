@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/internal/node"
 	"github.com/spawnmesh/spawnmesh/spoke"
 )
 
@@ -17,7 +17,7 @@ import (
 func TestAPeerAboveItsRateIsHeldToIt(t *testing.T) {
 	t.Parallel()
 	const rate, burst, size = 64 << 10, 4<<20 + 256<<10, 12 << 20 // bytes; the burst has room for a batch, the rest takes two minutes
-	m := Plan{Rate: federation.Rate{Bytes: rate}}.Start(t, "attic", "barn")
+	m := Plan{Rate: node.Rate{Bytes: rate}}.Start(t, "attic", "barn")
 	s, began := m.Spokes["attic"], m.Hub.Count(t, `SELECT floor(extract(epoch FROM clock_timestamp()))::int`)
 	taken := func() (bytes int) {
 		bytes = m.Hub.Count(t, `SELECT coalesce(sum(through), 0)::int FROM log_streams`)

@@ -72,7 +72,7 @@ func (n *Node) getConnection(w http.ResponseWriter, r *http.Request) {
 // postConnection is an operator's right on both sides: to stop commanding or
 // obeying, for a while or for good.
 func (n *Node) postConnection(w http.ResponseWriter, r *http.Request) {
-	change := federation.Change{Verb: r.PathValue("verb"), Actor: control.Caller(r)}
+	change := federation.Change{Verb: r.PathValue("verb"), Actor: control.Caller(r).String()}
 	var c federation.Changed
 	err := control.Decode(r, &struct{ Reason *string }{&change.Reason})
 	if err == nil {
@@ -84,7 +84,7 @@ func (n *Node) postConnection(w http.ResponseWriter, r *http.Request) {
 // postResync compares the histories of a connection anew and answers when they
 // agree.
 func (n *Node) postResync(w http.ResponseWriter, r *http.Request) {
-	v, err := n.board.Resync(r.Context(), r.PathValue("name"), control.Caller(r), n.authorities()...)
+	v, err := n.board.Resync(r.Context(), r.PathValue("name"), control.Caller(r).String(), n.authorities()...)
 	control.Reply(w, v, err)
 }
 
@@ -100,7 +100,7 @@ func (n *Node) postGrant(w http.ResponseWriter, r *http.Request) {
 		err = control.Decode(r, &change)
 	}
 	if err == nil {
-		g, err = n.Spoke.SetGrant(r.Context(), s.ID, change, control.Caller(r))
+		g, err = n.Spoke.SetGrant(r.Context(), s.ID, change, control.Caller(r).String())
 	}
 	control.Reply(w, g, err)
 }

@@ -30,15 +30,18 @@ import (
 // DefaultInterval is the time between two heartbeats.
 const DefaultInterval = federation.DefaultInterval
 
+// A Rate bounds what one peer may send.
+type Rate = federation.Rate
+
 // A Node is an opened instance that is to run. One of Hub and Spoke is set, or
 // both; their fields that are the instance's are filled in by Run.
 type Node struct {
 	Instance *instance.Instance
-	Version  string          // of the program, for people
-	Interval time.Duration   // of heartbeats; 0 means DefaultInterval
-	StillFor time.Duration   // how long messages may wait while none is taken before that is a problem; 0 means the default
-	Rate     federation.Rate // of each peer; what is 0 is the default
-	Log      *slog.Logger    // required
+	Version  string        // of the program, for people
+	Interval time.Duration // of heartbeats; 0 means DefaultInterval
+	StillFor time.Duration // how long messages may wait while none is taken before that is a problem; 0 means the default
+	Rate     Rate          // of each peer; what is 0 is the default
+	Log      *slog.Logger  // required
 	Hub      *hub.Hub
 	// Spoke without Hub wants a hub that was joined. With Hub, it begins to work when
 	// there is one, be it later.

@@ -113,7 +113,7 @@ func (n *Node) getKeys(w http.ResponseWriter, r *http.Request) {
 // postKeys rotates the signing key, or revokes one.
 func (n *Node) postKeys(w http.ResponseWriter, r *http.Request) {
 	var v store.KeysView
-	change := store.KeyChange{Actor: control.Caller(r)}
+	change := store.KeyChange{Actor: control.Caller(r).String()}
 	err := control.Decode(r, &change)
 	if err == nil {
 		v, err = n.board.ChangeKey(r.Context(), change)

@@ -74,15 +74,39 @@ func keys(list []backlog.Claimed) []string {
 	return names
 }
 
+// now is the time by the clock of the database.
+func now(t testing.TB, s *side) time.Time {
+	t.Helper()
+	at, err := s.DB.Now(t.Context())
+	require.NoError(t, err)
+	return at
+}
+
+func show(t testing.TB, b *backlog.Workspace, ref string) backlog.Task {
+	t.Helper()
+	task, err := b.Show(t.Context(), ref)
+	require.NoError(t, err)
+	return task
+}
+
 // A session from creation to completion, as an example.
 func TestTheExampleSession(t *testing.T) {
 	t.Parallel()
-	b := board(t)
+	s := newSide(t)
+	b, began := boardOf(t, s, backlog.MainWorkspace), now(t, s)
 	create(t, b, backlog.TaskSpec{Key: "A1", Title: "schema", Priority: 5})
 	create(t, b, backlog.TaskSpec{Key: "A2", Title: "service", DependsOn: []string{"A1"}, Priority: 9})
 
-	first := claimCards(t, b, func(c *backlog.ClaimTerms) { c.Limit = 1 })
+	made := show(t, b, "A1")
+	require.WithinRange(t, made.CreatedAt, began, now(t, s))
+	require.WithinRange(t, made.UpdatedAt, made.CreatedAt, now(t, s))
+
+	first := claimCards(t, b, func(c *backlog.ClaimTerms) { c.Limit, c.Lease = 1, 0 })
 	require.Equal(t, []string{"A1"}, keys(first), "A2 is gated on A1")
+	held := show(t, b, "A1")
+	require.WithinDuration(t, held.ClaimedAt.Add(900*time.Second), *held.LeaseUntil, time.Minute, "who asks for no other lease holds it for 900 s")
+	require.Equal(t, made.CreatedAt, held.CreatedAt)
+	require.True(t, held.UpdatedAt.After(made.UpdatedAt), "a claim changes the task")
 	require.Empty(t, claimCards(t, b, nil))
 	g, err := b.VerifyGrant(t.Context(), first[0].Grant)
 	require.NoError(t, err)
@@ -91,6 +115,8 @@ func TestTheExampleSession(t *testing.T) {
 	done, err := b.Complete(t.Context(), backlog.Act{Task: "A1"})
 	require.NoError(t, err)
 	require.Equal(t, backlog.BoardDone, done.Status)
+	require.Equal(t, made.CreatedAt, done.CreatedAt)
+	require.True(t, done.UpdatedAt.After(held.UpdatedAt), "its end changes it again")
 	ready, err := b.List(t.Context(), backlog.Filter{ReadyOnly: true})
 	require.NoError(t, err)
 	require.Len(t, ready, 1)

@@ -64,6 +64,48 @@ func TestTwoHundredWorkersWait(t *testing.T) {
 	require.Len(t, tasks, workers)
 }
 
+// Who waits is woken when a task becomes claimable, and need not look by himself.
+func TestWhatBecomesClaimableWakesWhoWaits(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		before func(scene)
+		act    func(scene) error
+	}{
+		"a new task": {func(scene) {}, func(s scene) error {
+			_, err := s.b.Create(s.Context(), backlog.TaskSpec{Title: "x"})
+			return err
+		}},
+		"one that its holder gives back": {func(s scene) { s.claimed("a") }, func(s scene) error {
+			_, err := s.b.Release(s.Context(), backlog.Act{Task: "a", Reason: "so"})
+			return err
+		}},
+		"one that waited for another": {func(s scene) {
+			s.claimed("a")
+			create(s, s.b, backlog.TaskSpec{Title: "x", DependsOn: []string{"a"}})
+		}, func(s scene) error {
+			_, err := s.b.Complete(s.Context(), backlog.Act{Task: "a"})
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSide(t)
+			here := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}
+			tt.before(here)
+			l, err := boardOf(t, openSide(t, s.URL, 1), backlog.MainWorkspace).Listen(t.Context())
+			require.NoError(t, err)
+			defer l.Close()
+			patient, done := context.WithTimeout(t.Context(), time.Minute)
+			defer done()
+
+			require.NoError(t, tt.act(here))
+
+			require.NoError(t, l.Wait(patient, time.Hour), "nobody has told it")
+			require.NotEmpty(t, claimCards(t, here.b, nil))
+		})
+	}
+}
+
 func make20() (list []backlog.TaskSpec) {
 	for range 20 {
 		list = append(list, backlog.TaskSpec{Title: "x"})
