@@ -88,6 +88,7 @@ type line struct {
 	proxy          *Proxy
 	client, server net.Conn
 	statements     map[string]string // by the name under which they were prepared
+	within         bool              // a transaction that was begun
 	swallow        atomic.Bool
 }
 
@@ -128,11 +129,29 @@ func (l *line) commits(kind byte, body []byte) bool {
 	b, _, _ := bytes.Cut(rest, []byte{0})
 	switch kind {
 	case 'Q':
-		return string(a) == "commit"
+		return l.ends(string(a))
 	case 'P': // name, text
 		l.statements[string(a)] = string(b)
 	case 'B': // portal, name
-		return l.statements[string(b)] == "commit"
+		return l.ends(l.statements[string(b)])
+	}
+	return false
+}
+
+// ends reports whether a statement commits: as its transaction's end, or as one that
+// writes and is in none.
+func (l *line) ends(statement string) bool {
+	word, _, _ := strings.Cut(strings.TrimSpace(statement), " ")
+	switch word {
+	case "begin":
+		l.within = true
+	case "rollback":
+		l.within = false
+	case "commit":
+		l.within = false
+		return true
+	case "INSERT", "UPDATE", "DELETE":
+		return !l.within
 	}
 	return false
 }

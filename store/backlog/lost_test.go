@@ -104,7 +104,7 @@ func byOperator(act func(*backlog.Workspace, context.Context, backlog.Act) (back
 
 // reading are the methods that change nothing.
 var reading = []string{"Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Pasts", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.ReadyCount", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
-	"Backlog.Agent", "Backlog.Agents", "Workspace.Audit", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Listen", "Workspace.Name", "Workspace.Quotas",
+	"Backlog.Agent", "Backlog.Agents", "Workspace.Audit", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Name", "Workspace.Quotas",
 	"Workspace.Show", "Workspace.ShowAll", "Workspace.Stats", "Workspace.VerifyGrant", "Workspace.Why"}
 
 // writing are all others, by name; what follows a comma says how.
@@ -135,6 +135,16 @@ var writing = map[string]func(s scene) do{
 	"Workspace.Claim, of a quota":    claiming(scene.quota, backlog.ClaimTerms{Owner: "w", Limit: 2}),
 	"Workspace.Claim, by name":       claiming(scene.budget, backlog.ClaimTerms{Owner: "w", Task: "b"}),
 	"Workspace.Claim, many at twice": claiming(func(s scene) { s.tasks("d", "e"); s.quota() }, backlog.ClaimTerms{Owner: "w", Limit: 20}),
+	"Workspace.Listen": func(scene) do {
+		return func(ctx context.Context, s *side, b *backlog.Workspace) (any, error) {
+			l, err := b.Listen(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer l.Close()
+			return s.TryCount(ctx, `SELECT count(*) FROM listeners WHERE until > now()`)
+		}
+	},
 	"Workspace.ClaimWait": func(s scene) do {
 		s.tasks("a")
 		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
