@@ -77,6 +77,9 @@ func (h *Hub) LinkAddress() string { return h.server.Addr() }
 // Run serves until ctx ends, and returns after everything it started has ended.
 // Its board has started, and runs meanwhile.
 func (h *Hub) Run(ctx context.Context) error {
+	if err := h.output.NoteBounds(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
 	for _, s := range h.board.Statuses(store.Commands) {
 		if !s.State.Ended() {
 			h.lacking.add(s.ID, time.Now())

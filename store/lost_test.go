@@ -258,6 +258,11 @@ var writing = map[string]func(s scene) storetest.Act{
 			return nil, s.DB.SetRetention(ctx, "tasks", 48*time.Hour, "ann")
 		}
 	},
+	"DB.NoteLogBounds": func(scene) storetest.Act {
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.NoteLogBounds(ctx, 7*24*time.Hour, "1 MiB of each agent")
+		}
+	},
 	"DB.Prune": func(s scene) storetest.Act {
 		s.ordered()
 		require.NoError(s, s.Exec(`UPDATE outbox SET exp = now() - interval '1 year', closed_at = now() - interval '1 year'`))

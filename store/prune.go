@@ -25,7 +25,7 @@ func (db *DB) Prune(ctx context.Context, period, within time.Duration) (map[stri
 	if err != nil || !mine {
 		return removed, err
 	}
-	left := slices.Clone(Kinds)
+	left := slices.DeleteFunc(slices.Clone(Kinds), func(k Kind) bool { return k.prune == "" })
 	for until := time.Now().Add(within); len(left) > 0; {
 		var more []Kind
 		for _, k := range left {
@@ -71,17 +71,17 @@ func (db *DB) pruneOnce(ctx context.Context, k Kind) (n int64, err error) {
 }
 
 // notePruned notes what was removed, what is left to remove, and once a day how
-// large the tables are.
+// much there is of each kind.
 func (db *DB) notePruned(ctx context.Context, removed map[string]int64, left []Kind) error {
 	return db.Tx(ctx, "noting what was pruned", func(ctx context.Context, tx *Tx) error {
 		var b pgx.Batch
 		for _, k := range Kinds {
 			behind := slices.ContainsFunc(left, func(l Kind) bool { return l.Name == k.Name })
-			b.Queue(`INSERT INTO retention AS r (kind, pruned_at, removed, behind, bytes, bytes_at) VALUES ($1, clock_timestamp(), $2, $3, table_bytes($4), clock_timestamp())
+			b.Queue(`INSERT INTO retention AS r (kind, pruned_at, removed, behind, bytes, bytes_at) VALUES ($1, CASE WHEN $5 THEN clock_timestamp() END, $2, $3, kept_bytes($1, $4), clock_timestamp())
 				ON CONFLICT (kind) DO UPDATE SET pruned_at = excluded.pruned_at, removed = excluded.removed, behind = excluded.behind,
 					bytes = CASE WHEN r.bytes_at BETWEEN clock_timestamp() - interval '1 day' AND clock_timestamp() THEN r.bytes ELSE excluded.bytes END,
 					bytes_at = CASE WHEN r.bytes_at BETWEEN clock_timestamp() - interval '1 day' AND clock_timestamp() THEN r.bytes_at ELSE excluded.bytes_at END`,
-				k.Name, removed[k.Name], behind, k.tables)
+				k.Name, removed[k.Name], behind, k.tables, k.prune != "")
 		}
 		return tx.SendBatch(ctx, &b).Close()
 	})
@@ -94,7 +94,9 @@ type Kept struct {
 	Keep     time.Duration `json:"keep_ns"`
 	Default  time.Duration `json:"default_ns"`
 	AtOnce   bool          `json:"at_once,omitempty"` // it is not kept, and no age can be set
-	Bytes    int64         `json:"bytes"`             // of the tables with their indexes
+	SetBy    string        `json:"set_by,omitempty"`  // the flags that say how much is kept: no age can be set
+	Bounds   string        `json:"bounds,omitempty"`  // what they say besides the age, as the hub noted that ran last
+	Bytes    int64         `json:"bytes"`             // of the tables with their indexes, or of the files
 	Grown    int64         `json:"grown_bytes"`       // since BytesAt
 	BytesAt  *time.Time    `json:"grown_since,omitempty"`
 	PrunedAt *time.Time    `json:"pruned_at,omitempty"` // nil: never yet
@@ -107,10 +109,10 @@ func (db *DB) Retention(ctx context.Context) ([]Kept, error) {
 	list := make([]Kept, len(Kinds))
 	err := db.retry(ctx, func(ctx context.Context) error {
 		for i, k := range Kinds {
-			list[i] = Kept{Kind: k.Name, Since: k.Since, Default: k.Default, AtOnce: k.AtOnce}
-			err := db.pool.QueryRow(ctx, `SELECT coalesce(r.keep, $2), s.bytes, s.bytes - coalesce(r.bytes, s.bytes), r.bytes_at, r.pruned_at, coalesce(r.removed, 0), coalesce(r.behind, false)
-				FROM (SELECT table_bytes($3) AS bytes) AS s LEFT JOIN retention r ON r.kind = $1`, k.Name, k.Default, k.tables).
-				Scan(&list[i].Keep, &list[i].Bytes, &list[i].Grown, &list[i].BytesAt, &list[i].PrunedAt, &list[i].Removed, &list[i].Behind)
+			list[i] = Kept{Kind: k.Name, Since: k.Since, Default: k.Default, AtOnce: k.AtOnce, SetBy: k.SetBy}
+			err := db.pool.QueryRow(ctx, `SELECT coalesce(r.keep, $2), s.bytes, s.bytes - coalesce(r.bytes, s.bytes), r.bytes_at, r.pruned_at, coalesce(r.removed, 0), coalesce(r.behind, false), coalesce(r.bounds, '')
+				FROM (SELECT kept_bytes($1, $3) AS bytes) AS s LEFT JOIN retention r ON r.kind = $1`, k.Name, k.Default, k.tables).
+				Scan(&list[i].Keep, &list[i].Bytes, &list[i].Grown, &list[i].BytesAt, &list[i].PrunedAt, &list[i].Removed, &list[i].Behind, &list[i].Bounds)
 			if err != nil {
 				return err
 			}
@@ -131,6 +133,8 @@ func (db *DB) SetRetention(ctx context.Context, kind string, keep time.Duration,
 		return commands.Refuse(commands.NotFound, "nothing is called %q that is kept for a while", kind).Hinting("what there is").Running("retention")
 	}
 	switch k := Kinds[i]; {
+	case k.SetBy != "":
+		return commands.Refuse(commands.Validation, "how much is kept of %s is set by %s", kind, k.SetBy)
 	case keep != 0 && k.AtOnce:
 		return commands.Refuse(commands.Validation, "rows of kind %s go at once and are kept for no time; see when", kind).Running("retention")
 	case keep != 0 && keep < k.Least:
@@ -147,5 +151,15 @@ func (db *DB) SetRetention(ctx context.Context, kind string, keep time.Duration,
 		}
 		tx.Audit(AuditRow{Actor: actor, Action: "retention.set", Object: kind, Why: why})
 		return nil
+	})
+}
+
+// NoteLogBounds notes what bounds the output of agents, for who looks at
+// [DB.Retention]: its age, and in words what else does.
+func (db *DB) NoteLogBounds(ctx context.Context, age time.Duration, bounds string) error {
+	return db.Tx(ctx, "noting how much output is kept", func(ctx context.Context, tx *Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO retention (kind, keep, bounds) VALUES ('logs', $1, $2)
+			ON CONFLICT (kind) DO UPDATE SET keep = excluded.keep, bounds = excluded.bounds`, age, bounds)
+		return err
 	})
 }

@@ -19,9 +19,10 @@ type Kind struct {
 	Default time.Duration // how long they are kept
 	Least   time.Duration // nobody may keep them for less
 	AtOnce  bool          // they go as soon as that is so, and are not kept at all
+	SetBy   string        // the flags that say how much is kept, where no age can be set
 
-	tables []string // the first one holds most
-	prune  string   // removes up to $2 rows that are older than $1, or of any age, and says how many
+	tables []string // the first one holds most; none: it is kept in files
+	prune  string   // removes up to $2 rows that are older than $1, or of any age, and says how many; "": somebody else does
 }
 
 const day = 24 * time.Hour
@@ -79,6 +80,7 @@ var Kinds = []Kind{
 				DELETE FROM counts WHERE n = 0 AND (workspace, lane, what) IN (
 					SELECT workspace, lane, what FROM counts WHERE n = 0 AND ` + anyAge + ` LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING 1
 			) SELECT count(*) FROM empty`},
+	{Name: "logs", Since: "the last of it came", Default: 30 * day, SetBy: "hub run --output-age, --output-per-agent, --output-per-spoke"},
 	{Name: "listeners", Since: "it stopped waiting", Default: day, Least: time.Hour, tables: []string{"listeners"},
 		prune: removing("listeners", `SELECT ctid FROM listeners WHERE until < statement_timestamp() - $1::interval`)},
 }

@@ -186,6 +186,7 @@ func TestBacklogInANamedDatabase(t *testing.T) {
 	aTransactionIsLong(b, cluster.URL())
 	pruningIsBehind(b, cluster.URL())
 	besideAHubWithADatabase(b)
+	whatGrowsAndWhatIsInFiles(b, cluster.URL())
 }
 
 // Doctor names a transaction that reads a state which is long over.
@@ -228,11 +229,37 @@ func pruningIsBehind(b board, url string) {
 	require.NoError(b.t, err)
 }
 
+// Doctor names the kind that grew most, however small it is; both it and retention say
+// how much output of agents there is, and what bounds it.
+func whatGrowsAndWhatIsInFiles(b board, url string) {
+	conn, err := pgx.Connect(b.t.Context(), url)
+	require.NoError(b.t, err)
+	defer conn.Close(context.WithoutCancel(b.t.Context()))
+	for _, sql := range []string{
+		`INSERT INTO retention (kind, bytes, bytes_at) VALUES ('recalled', -7000000, now()) ON CONFLICT (kind) DO UPDATE SET bytes = excluded.bytes`,
+		`INSERT INTO log_sums VALUES (gen_random_uuid(), 3 << 20), (gen_random_uuid(), 2 << 20), (gen_random_uuid(), -(1 << 20))`,
+	} {
+		_, err = conn.Exec(b.t.Context(), sql)
+		require.NoError(b.t, err, sql)
+	}
+
+	doctor, kept := b.hand.run("", "doctor"), b.hand.do("retention")
+
+	const bounds = `1\.0 MiB of an agent and 1024\.0 MiB of a spoke at most`
+	require.Zero(b.t, doctor.code, "%s", doctor.out)
+	require.Regexp(b.t, `(?m)^database +\d+\.\d MiB: \w+ .*, recalled 0\.0 MiB \(\+6\.7 since yesterday\)$`, doctor.out)
+	require.Regexp(b.t, `(?m)^logs +`+bounds+`: logs 4\.0 MiB \(\+4\.0 since yesterday\)$`, doctor.out)
+	require.Regexp(b.t, `(?m)^logs +8d +the last of it came +4\.0 MiB +4\.0 MiB +-$`, kept)
+	require.Regexp(b.t, `(?m)^logs: `+bounds+`; set by hub run --output-age, --output-per-agent, --output-per-spoke$`, kept)
+	b.hand.refused(exitMisuse, "how much is kept of logs is set by hub run --output-age", "retention", "logs", "7d")
+	b.hand.refused(exitMisuse, "how much is kept of logs is set by hub run --output-age", "retention", "logs", "default")
+}
+
 // A command that does not name the database that a hub was given learns where it
 // is to be found.
 func besideAHubWithADatabase(b board) {
 	ready := filepath.Join(b.dir, "ready")
-	hub := b.begin("hub", "run", "--link", "127.0.0.1:0", "--ready-file", ready)
+	hub := b.begin("hub", "run", "--link", "127.0.0.1:0", "--ready-file", ready, "--output-per-agent", "1048576", "--output-age", "8d")
 	require.NoError(b.t, fleet.Poll(b.t.Context(), time.Minute, "waiting for the hub", func() (bool, error) {
 		_, err := os.Stat(ready)
 		return err == nil, ignoring(err, os.ErrNotExist)

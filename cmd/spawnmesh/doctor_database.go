@@ -36,7 +36,7 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 	if err != nil {
 		return []control.Check{control.NewCheck("database", err)}
 	}
-	checks := []control.Check{a.sizes(list)}
+	checks := a.sizes(list)
 	if long != nil {
 		checks = append(checks, control.Check{Name: "long transaction", Problem: fmt.Sprintf(
 			"process %d of the database server (%s) reads a state that is %d transactions old, and each claim passes over what was claimed since; let it end, or end it: SELECT pg_terminate_backend(%[1]d)",
@@ -45,23 +45,45 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 	return checks
 }
 
-// sizes names the three largest kinds, and says what is wrong with any.
-func (a *app) sizes(list []store.Kept) control.Check {
+// sizes names the three largest kinds of rows and the one that grew most, says what
+// is wrong with any, and how much there is in files.
+func (a *app) sizes(list []store.Kept) []control.Check {
+	var checks []control.Check
+	list = slices.Clone(list)
+	if i := slices.IndexFunc(list, func(k store.Kept) bool { return k.SetBy != "" }); i >= 0 {
+		if k := list[i]; k.Bytes > 0 || k.Bounds != "" {
+			checks = append(checks, note(k.Kind, cmp.Or(k.Bounds, "set by "+k.SetBy)+": "+sized(k)))
+		}
+		list = slices.Delete(list, i, i+1)
+	}
 	var sum int64
-	var behind, largest []string
-	list = slices.SortedFunc(slices.Values(list), func(x, y store.Kept) int { return cmp.Compare(y.Bytes, x.Bytes) })
-	for i, k := range list {
+	var behind []string
+	for _, k := range list {
 		sum += k.Bytes
 		if k.Behind && !k.AtOnce {
 			behind = append(behind, k.Kind)
 		}
-		if i < 3 {
-			largest = append(largest, fmt.Sprintf("%s %s (%+.1f since yesterday)", k.Kind, mebibytes(k.Bytes), float64(k.Grown)/(1<<20)))
-		}
 	}
 	if len(behind) > 0 {
-		return control.Check{Name: "database", Problem: fmt.Sprintf("pruning does not keep up with %s; keep it for less time, as in: %s",
-			strings.Join(behind, ", "), a.line("retention", behind[0], "7d"))}
+		return append(checks, control.Check{Name: "database", Problem: fmt.Sprintf("pruning does not keep up with %s; keep it for less time, as in: %s",
+			strings.Join(behind, ", "), a.line("retention", behind[0], "7d"))})
 	}
-	return note("database", mebibytes(sum)+": "+strings.Join(largest, ", "))
+	return append(checks, note("database", mebibytes(sum)+": "+strings.Join(telling(list), ", ")))
+}
+
+// telling describes the three largest kinds, and the one that grew most where it is
+// another.
+func telling(list []store.Kept) (out []string) {
+	list = slices.SortedFunc(slices.Values(list), func(x, y store.Kept) int { return cmp.Compare(y.Bytes, x.Bytes) })
+	most := slices.MaxFunc(list, func(x, y store.Kept) int { return cmp.Compare(x.Grown, y.Grown) })
+	for i, k := range list {
+		if i < 3 || k.Kind == most.Kind && k.Grown > 0 {
+			out = append(out, sized(k))
+		}
+	}
+	return out
+}
+
+func sized(k store.Kept) string {
+	return fmt.Sprintf("%s %s (%+.1f since yesterday)", k.Kind, mebibytes(k.Bytes), float64(k.Grown)/(1<<20))
 }

@@ -19,7 +19,8 @@ func (a *app) retentionCommand() *cobra.Command {
 		Long: `Say how long rows of a kind are kept after their last use, or see it for all kinds.
 AGE is a duration such as 12h or 90d, or "default". Old rows are removed every minute
 by a running hub or spoke, and once an hour by claims from a backlog without one.
-What is shown with "at once" is not kept, and takes no AGE.`,
+What is shown with "at once" is not kept, and takes no AGE. Of logs, the agents'
+output that a hub has in files, hub run says how much is kept.`,
 		Example: "  spawnmesh retention\n  spawnmesh retention tasks 7d\n  spawnmesh retention audit default",
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withInstance(c.Context(), func(ctx context.Context, in *instance.Instance) error {
@@ -69,13 +70,28 @@ func (a *app) printRetention(list []store.Kept) error {
 		if k.PrunedAt != nil {
 			pruned = k.PrunedAt.Local().Format(time.DateTime)
 		}
+		if k.SetBy != "" {
+			pruned = "-"
+		}
 		if k.Behind {
 			pruned += " (behind)"
 		}
 		t.rows = append(t.rows, []string{k.Kind, keep, k.Since, mebibytes(k.Bytes), mebibytes(k.Grown), pruned, usual, fmt.Sprint(k.Removed)})
 		t.names = append(t.names, k.Kind)
 	}
-	return printList(a, list, t)
+	if err := printList(a, list, t); err != nil {
+		return err
+	}
+	i := slices.IndexFunc(list, func(k store.Kept) bool { return k.SetBy != "" })
+	if i < 0 || !a.forPeople() {
+		return nil
+	}
+	bounds := list[i].Bounds
+	if bounds != "" {
+		bounds += "; "
+	}
+	_, err := fmt.Fprintf(a.out, "\n%s: %sset by %s\n", list[i].Kind, bounds, list[i].SetBy)
+	return err
 }
 
 func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }

@@ -15,6 +15,8 @@ package output
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strconv"
@@ -68,6 +70,13 @@ func (b Bounds) agent() int64 { return cmp.Or(b.Agent, 64<<20) }
 func (b Bounds) spoke() int64 { return cmp.Or(b.Spoke, 1<<30) }
 
 func (b Bounds) age() time.Duration { return cmp.Or(b.Age, 30*24*time.Hour) }
+
+// NoteBounds tells the database what the bounds are, for who looks at what is kept.
+func (s *Store) NoteBounds(ctx context.Context) error {
+	const mebi = 1 << 20
+	return s.DB.NoteLogBounds(ctx, s.Bounds.age(), fmt.Sprintf("%.1f MiB of an agent and %.1f MiB of a spoke at most",
+		float64(s.Bounds.agent())/mebi, float64(s.Bounds.spoke())/mebi))
+}
 
 // segment is the size of a full segment: small enough that a bound is kept by
 // dropping some.

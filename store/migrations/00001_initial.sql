@@ -867,13 +867,17 @@ CREATE TABLE retention (
     pruned_at  timestamptz,          -- the last time
     removed    bigint NOT NULL DEFAULT 0,       -- rows, that time
     behind     boolean NOT NULL DEFAULT false,  -- more rows are to go than time allowed
-    bytes      bigint,               -- the size of the tables at bytes_at, a day ago or less
+    bytes      bigint,               -- how much there was at bytes_at, a day ago or less
     bytes_at   timestamptz,
+    bounds     text,                 -- of logs: how much the hub that ran last keeps at most, besides keep
     CONSTRAINT keep_is_positive CHECK (keep > interval '0')
 );
 
-CREATE FUNCTION table_bytes(names text[]) RETURNS bigint LANGUAGE sql STABLE AS
-$$ SELECT sum(pg_total_relation_size(n::regclass))::bigint FROM unnest(names) AS n $$;
+-- How much there is of a kind: its tables, or what is kept in files as its sums say.
+CREATE FUNCTION kept_bytes(kind text, tables text[]) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT CASE kind WHEN 'logs' THEN (SELECT coalesce(sum(bytes), 0) FROM log_sums)
+        ELSE (SELECT sum(pg_total_relation_size(n::regclass)) FROM unnest(tables) AS n) END::bigint
+$$;
 
 -- Removes tasks that ended so long ago, and all that is kept about them. One that
 -- others wait for stays: it may be retried.
