@@ -111,6 +111,7 @@ type Heartbeat struct {
 	KillLevel    string         `json:"kill_level"`
 	LeaseMS      int64          `json:"lease_ms,omitempty"` // how long agents go on without their spoke; 0 = it does not say
 	Version      string         `json:"version"`
+	Policy       string         `json:"policy,omitempty"` // version of the policy in force; "" where no agents run
 	Agents       []AgentBeat    `json:"agents,omitempty"`
 }
 
@@ -258,6 +259,9 @@ func (b *Heartbeat) Validate() error {
 	}
 	if b.Incarnation != "" && !signing.ValidUUID(b.Incarnation) {
 		return Refuse(Validation, "incarnation %q is not a lower-case UUID of version 4 or 7", Clip(b.Incarnation))
+	}
+	if err := checkPolicy(b.Policy); err != nil {
+		return err
 	}
 	if len(b.Agents) > MaxBeatAgents {
 		return Refuse(Validation, "a heartbeat describes %d agents, limit %d", len(b.Agents), MaxBeatAgents)

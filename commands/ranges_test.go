@@ -25,6 +25,7 @@ func TestNumbersThatCannotBe(t *testing.T) {
 	require.NoError(t, beat(func(*Heartbeat) {}).Validate())
 	require.NoError(t, result(func(*Result) {}).Validate())
 	for name, bad := range map[string]Body{
+		"a policy without a form":      beat(func(h *Heartbeat) { h.Policy = "V 1" }),
 		"slots below 0":                beat(func(h *Heartbeat) { h.Slots = -1 }),
 		"more slots than can be":       beat(func(h *Heartbeat) { h.Slots = math.MaxInt64 }),
 		"agents below 0":               beat(func(h *Heartbeat) { h.Running = -1 }),

@@ -93,7 +93,7 @@ func (h *Hub) address(o *store.SpawnOrder, r SpawnRequest) error {
 		return err
 	case r.Any:
 		o.Anywhere = true
-		o.Among, o.Nowhere = candidates(h.board.Statuses(store.Commands), o.Spawn)
+		o.Among, o.Nowhere = h.candidates(o.Spawn)
 		return nil
 	}
 	var living []federation.Status

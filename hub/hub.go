@@ -47,6 +47,7 @@ type Hub struct {
 	output  *output.Store
 	watch   watchers
 	lacking lacking
+	refused refusers
 	orders  *store.Group[store.SpawnOrder, store.Ordered]
 	join    joins
 	pin     string
@@ -116,7 +117,10 @@ func (h *Hub) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connection
 }
 
 // workEnded wakes whoever waits for an agent: its connection may have ended.
-func (h *Hub) workEnded(context.Context, store.Connection) { h.watch.notifyAll() }
+func (h *Hub) workEnded(_ context.Context, c store.Connection) {
+	h.refused.forget(c.ID)
+	h.watch.notifyAll()
+}
 
 // certificate derives the TLS key from the link key, so that one key file keeps
 // both. They are different keys: neither gives away the other.

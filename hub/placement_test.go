@@ -24,24 +24,70 @@ func TestAnyGoesToTheNextSpokeWhenOneRefuses(t *testing.T) {
 		m.AwaitLink(t, name)
 		meshtest.Await(t, "its heartbeat", func() bool { return m.View(t, name).LastSeen != nil })
 	}
-	everywhere := hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}}}
+	everywhere := func(program string) hub.SpawnRequest {
+		return hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{program}}}
+	}
 
-	t.Run("until nobody is left", func(t *testing.T) {
-		v := m.Wait(t, m.Order(t, everywhere))
+	for _, name := range []string{"until nobody is left", "also where it is known that they refuse it"} {
+		t.Run(name, func(t *testing.T) {
+			v := m.Wait(t, m.Order(t, everywhere("true")))
 
-		require.Equal(t, []any{commands.Unavailable, commands.PolicyDenied}, []any{v.State, v.Reason})
-		require.Len(t, v.Refusals, 2)
-		require.ElementsMatch(t, []string{"attic", "cellar"}, []string{v.Refusals[0].Spoke, v.Refusals[1].Spoke})
-	})
+			require.Equal(t, []any{commands.Unavailable, commands.PolicyDenied}, []any{v.State, v.Reason})
+			require.Len(t, v.Refusals, 2)
+			require.ElementsMatch(t, []string{"attic", "cellar"}, []string{v.Refusals[0].Spoke, v.Refusals[1].Spoke})
+		})
+	}
 	t.Run("and is done there", func(t *testing.T) {
 		m.Add(t, "loft")
 		meshtest.Await(t, "its heartbeat", func() bool { return m.View(t, "loft").LastSeen != nil })
 
-		v := m.Wait(t, m.Order(t, everywhere))
+		v := m.Wait(t, m.Order(t, everywhere("date")))
 
 		require.Equal(t, []any{commands.Completed, "loft"}, []any{v.State, v.Spoke})
 		require.Len(t, v.Refusals, 2)
 	})
+}
+
+// Who has refused a program by its policy is asked last for it, as long as it has
+// that policy.
+func TestAnyRemembersWhoRefuses(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	inForce := func(name, preset string) *meshtest.Spoke {
+		s := m.Join(t, name)
+		require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(policy.Presets[preset]), 0o644))
+		m.Start(t, name)
+		m.AwaitLink(t, name)
+		meshtest.Await(t, "its heartbeat", func() bool { return m.View(t, name).Policy != "" })
+		return s
+	}
+	attic := inForce("attic", "deny")
+	inForce("cellar", "open")
+	type went struct {
+		ran     string
+		refused []string
+	}
+	order := func(program string) went {
+		v := m.Wait(t, m.Order(t, hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{program}}}))
+		require.Equal(t, commands.Completed, v.State)
+		w := went{ran: v.Spoke}
+		for _, r := range v.Refusals {
+			w.refused = append(w.refused, r.Spoke)
+		}
+		return w
+	}
+	refusing := m.View(t, "attic").Policy
+
+	first, second, another := order("true"), order("true"), order("date")
+	require.NoError(t, os.WriteFile(policy.File(attic.Dir), []byte(policy.Presets["open"]), 0o644))
+	attic.Do(t, "POST", "/v1/policy/reload", nil, nil)
+	meshtest.Await(t, "a heartbeat of the new policy", func() bool { return m.View(t, "attic").Policy != refusing })
+	allowed := order("true")
+
+	require.Equal(t, went{"cellar", []string{"attic"}}, first)
+	require.Equal(t, went{"cellar", nil}, second, "at once")
+	require.Equal(t, went{"cellar", []string{"attic"}}, another, "of which nothing is known")
+	require.Equal(t, went{"attic", nil}, allowed)
 }
 
 // A link alone does not make a spoke that can run something.

@@ -22,9 +22,10 @@ func (h *Hub) handlers() []federation.Handler {
 	}
 }
 
-// elsewhere returns who can run a spawn that a spoke has refused.
-func (h *Hub) elsewhere(s *commands.Spawn) []store.Candidate {
-	list, _ := candidates(h.board.Statuses(store.Commands), s)
+// elsewhere returns who can run a spawn that a spoke has refused, and remembers that.
+func (h *Hub) elsewhere(s *commands.Spawn, r store.Refusal) []store.Candidate {
+	h.refused.note(s, r)
+	list, _ := h.candidates(s)
 	return list
 }
 

@@ -34,6 +34,7 @@ type SpokeView struct {
 	Capabilities []string                `json:"capabilities,omitempty"`
 	KillLevel    string                  `json:"kill_level,omitempty"`
 	Version      string                  `json:"version,omitempty"`
+	Policy       string                  `json:"policy,omitempty"`   // version of the policy that is in force there
 	LeaseMS      int64                   `json:"lease_ms,omitempty"` // how long its agents go on without it, as it says
 	Limited      bool                    `json:"limited,omitempty"`  // it sends more than it may
 	Differs      string                  `json:"differs,omitempty"`  // why nothing is relayed: one side was restored from a backup
@@ -79,6 +80,7 @@ func ViewOf(s federation.Status) SpokeView {
 	v.Liveness, v.LastSeen = liveness(time.Since(b.At), b.Body.IntervalMS), &b.At
 	v.Slots, v.Queued, v.Running = b.Body.Slots, b.Body.Queued, b.Body.Running
 	v.Capabilities, v.KillLevel, v.Version, v.LeaseMS = b.Body.Capabilities, b.Body.KillLevel, b.Body.Version, b.Body.LeaseMS
+	v.Policy = b.Body.Policy
 	if off := b.Offset.Abs(); off > 2*time.Second {
 		v.ClockOffset = b.Offset.Round(time.Second).String()
 	}
@@ -100,11 +102,11 @@ func liveness(age time.Duration, intervalMS int64) string {
 
 // candidates returns the spokes that can run a spawn now, as far as their last
 // heartbeats say, and why the others cannot.
-func candidates(roster []federation.Status, s *commands.Spawn) ([]store.Candidate, *commands.Refused) {
+func (h *Hub) candidates(s *commands.Spawn) ([]store.Candidate, *commands.Refused) {
 	var fit []store.Candidate
 	var why []string
 	later := "" // who could run it, were it here
-	for _, p := range roster {
+	for _, p := range h.board.Statuses(store.Commands) {
 		if p.State.Ended() {
 			continue
 		}
@@ -122,7 +124,8 @@ func candidates(roster []federation.Status, s *commands.Spawn) ([]store.Candidat
 			continue
 		}
 		b := p.Beat.Body
-		fit = append(fit, store.Candidate{Conn: p.ID, Slots: b.Slots, Busy: b.Running + b.Queued, Age: time.Since(p.Beat.At)})
+		fit = append(fit, store.Candidate{Conn: p.ID, Slots: b.Slots, Busy: b.Running + b.Queued, Age: time.Since(p.Beat.At),
+			Last: h.refused.refuses(p.ID, b.Policy, s)})
 	}
 	switch {
 	case len(why) == 0:

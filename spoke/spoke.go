@@ -162,7 +162,8 @@ func (s *Spoke) Close(ctx context.Context) {
 // load is what a heartbeat tells a hub about the work that is done here: how busy
 // this spoke is with all hubs together, and which agents are its own.
 func (s *Spoke) load(conn string) commands.Heartbeat {
-	return commands.Heartbeat{Slots: s.Slots, Running: s.live.count(), Queued: int(s.queued.Load()), Capabilities: s.Policy.Now().Capabilities,
+	rules := s.Policy.Now()
+	return commands.Heartbeat{Slots: s.Slots, Running: s.live.count(), Queued: int(s.queued.Load()), Capabilities: rules.Capabilities, Policy: rules.ID(),
 		KillLevel: s.level, LeaseMS: s.Lease.Milliseconds(), Agents: s.live.beats(conn)}
 }
 

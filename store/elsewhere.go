@@ -40,10 +40,10 @@ type reorder struct {
 // not asked are refused, and so are more than maxAnswers to one.
 //
 // What a spoke refuses and the hub had placed is ordered again: elsewhere returns the
-// spokes that can run a spawn now, those that refused it included. It is asked at most
-// once for each spawn, inside the transaction. The [Incoming.Effect] of such a refusal
+// spokes that can run a spawn now, those that refused it included. It is given the
+// refusal, and asked at most once for each spawn, inside the transaction. The [Incoming.Effect] of such a refusal
 // is the id of the connection that the new command goes over.
-func MoveMirrors(elsewhere func(*commands.Spawn) []Candidate) func(context.Context, *Tx, Standing, []*Incoming) error {
+func MoveMirrors(elsewhere func(*commands.Spawn, Refusal) []Candidate) func(context.Context, *Tx, Standing, []*Incoming) error {
 	return func(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) error {
 		f, err := foldAll(ctx, tx, from, batch)
 		if err != nil {
@@ -117,11 +117,11 @@ func (f *folds) refused(ctx context.Context, tx *Tx, from Standing) ([]reorder, 
 
 // placeAgain chooses who gets what was refused, and leaves out what nobody is
 // left for.
-func placeAgain(ctx context.Context, tx *Tx, list []reorder, elsewhere func(*commands.Spawn) []Candidate) ([]reorder, error) {
+func placeAgain(ctx context.Context, tx *Tx, list []reorder, elsewhere func(*commands.Spawn, Refusal) []Candidate) ([]reorder, error) {
 	tasks := make([]string, len(list))
 	among, all := make([][]Candidate, len(list)), []Candidate{}
 	for i, r := range list {
-		tasks[i], among[i] = r.spawn.Task, elsewhere(r.spawn)
+		tasks[i], among[i] = r.spawn.Task, elsewhere(r.spawn, r.refusal)
 		all = append(all, among[i]...)
 	}
 	refused, err := refusedBy(ctx, tx, tasks)

@@ -33,7 +33,7 @@ type road struct {
 }
 
 // both are the spokes that may get what the other one refuses.
-func (w *traffic) both(*commands.Spawn) (list []store.Candidate) {
+func (w *traffic) both(*commands.Spawn, store.Refusal) (list []store.Candidate) {
 	for _, o := range w.roads {
 		list = append(list, store.Candidate{Conn: o.Hub.Conn.ID, Slots: 4, Age: time.Second})
 	}
@@ -133,7 +133,7 @@ func (w *traffic) prepare(t *testing.T) {
 	for range 6 {
 		for _, o := range w.roads {
 			w.tasks = append(w.tasks, o.Order(t, nil))
-			placed = append(placed, o.Order(t, func(s *store.SpawnOrder) { s.Conn, s.Anywhere, s.Among = "", true, w.both(nil) }))
+			placed = append(placed, o.Order(t, func(s *store.SpawnOrder) { s.Conn, s.Anywhere, s.Among = "", true, w.both(nil, store.Refusal{}) }))
 		}
 	}
 	w.tasks = append(w.tasks, placed...)

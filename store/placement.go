@@ -19,6 +19,7 @@ type Candidate struct {
 	Slots int           // agents at a time
 	Busy  int           // agents that run or wait there
 	Age   time.Duration // of that heartbeat
+	Last  bool          // it gets the order only when all others have refused it
 }
 
 // countMost bounds what is counted per spoke: beyond it all are equally busy.
@@ -62,17 +63,18 @@ func newPlacement(ctx context.Context, tx *Tx, list []Candidate) (placement, err
 	return p, nil
 }
 
-// pick gives one more order to the least loaded of list, but not to those that
-// refused it. It returns "" when none is left.
+// pick gives one more order to the least loaded of list, to those that come last
+// when there is no other, and not to those that refused it. It returns "" when none
+// is left.
 func (p placement) pick(list []Candidate, refused map[string]bool) string {
-	best, least := "", 0.0
+	best, least, last := "", 0.0, false
 	for _, c := range list {
 		if _, active := p.name[c.Conn]; !active || refused[c.Conn] {
 			continue
 		}
 		load := float64(c.Busy+p.more[c.Conn]) / float64(max(c.Slots, 1))
-		if best == "" || load < least {
-			best, least = c.Conn, load
+		if best == "" || last && !c.Last || last == c.Last && load < least {
+			best, least, last = c.Conn, load, c.Last
 		}
 	}
 	if best != "" {

@@ -65,7 +65,7 @@ func (f fleet) refuse(t *testing.T, code commands.Code, among []store.Candidate)
 func (f fleet) report(t *testing.T, among []store.Candidate) []*store.Incoming {
 	t.Helper()
 	batch := f.Hub.Read(t, f.Spoke.Due(t)...)
-	_, err := f.Hub.DB.TakeIn(t.Context(), f.Hub.Conn.ID, 20, batch, store.MoveMirrors(func(*commands.Spawn) []store.Candidate { return among }))
+	_, err := f.Hub.DB.TakeIn(t.Context(), f.Hub.Conn.ID, 20, batch, store.MoveMirrors(func(*commands.Spawn, store.Refusal) []store.Candidate { return among }))
 	require.NoError(t, err)
 	return batch
 }

@@ -98,7 +98,7 @@ func (p *Pair) join(t testing.TB, spoke string) {
 }
 
 // Nowhere says of what a spoke refuses that nobody else can run it.
-func Nowhere(*commands.Spawn) []store.Candidate { return nil }
+func Nowhere(*commands.Spawn, store.Refusal) []store.Candidate { return nil }
 
 func (s *Side) join(t testing.TB, conn string, peer *Side, name string, a store.Authority) {
 	t.Helper()
