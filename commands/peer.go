@@ -109,6 +109,7 @@ type Heartbeat struct {
 	Queued       int            `json:"queued"`
 	Capabilities []string       `json:"capabilities,omitempty"`
 	KillLevel    string         `json:"kill_level"`
+	Stopping     bool           `json:"stopping,omitempty"` // it waits for running agents to end, and starts nothing more
 	LeaseMS      int64          `json:"lease_ms,omitempty"` // how long agents go on without their spoke; 0 = it does not say
 	Version      string         `json:"version"`
 	Policy       string         `json:"policy,omitempty"` // version of the policy in force; "" where no agents run

@@ -48,6 +48,7 @@ type Exchange struct {
 	noting sync.Mutex // held while the incarnation of a link is noted; it comes before mu
 	noted  time.Time  // since when the newest link is up whose incarnation was noted; guarded by noting
 
+	early            atomic.Bool // a heartbeat is due now: what it says has changed
 	anew             atomic.Bool // a person wants the histories compared on a new link
 	heardIncarnation string      // the incarnation of the peer that was heard last
 	twice            bool        // an incarnation came back: two instances have the peer's key; until the connection is suspended
@@ -132,7 +133,9 @@ func (x *Exchange) reads(q string) (wanted bool, changed <-chan struct{}) {
 func (x *Exchange) follow(p *Peer) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.peer.Store(p)
+	if x.peer.Swap(p).State != p.State {
+		x.early.Store(true)
+	}
 	if p.State != store.Active {
 		x.twice = false // it is said, and a person who resumes has decided
 	}

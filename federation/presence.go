@@ -26,7 +26,8 @@ func (x *Exchange) beats(ctx context.Context, d dialled) error {
 	due := time.Now()
 	for ctx.Err() == nil {
 		changed := x.change()
-		if link := d.link(); link != 0 && (link != last || !time.Now().Before(due)) {
+		if link := d.link(); link != 0 && (link != last || x.early.Load() || !time.Now().Before(due)) {
+			x.early.Store(false)
 			if err := x.beatOnce(ctx, d, link); err == nil {
 				wait := x.board.interval()
 				if x.mustCompare(link) { // what was said now may be what the other side waits for
@@ -52,6 +53,16 @@ func (x *Exchange) beats(ctx context.Context, d dialled) error {
 		}
 	}
 	return nil
+}
+
+// Beat sends every hub a heartbeat now: what it says has changed.
+func (b *Board) Beat() {
+	for _, x := range b.Exchanges() {
+		x.mu.Lock()
+		x.early.Store(true)
+		x.tell()
+		x.mu.Unlock()
+	}
 }
 
 // pages reports whether one of the sides has more to recall.

@@ -35,6 +35,7 @@ type SpokeView struct {
 	KillLevel    string                  `json:"kill_level,omitempty"`
 	Version      string                  `json:"version,omitempty"`
 	Policy       string                  `json:"policy,omitempty"`   // version of the policy that is in force there
+	Stopping     bool                    `json:"stopping,omitempty"` // it waits for running agents to end, and starts nothing more
 	LeaseMS      int64                   `json:"lease_ms,omitempty"` // how long its agents go on without it, as it says
 	Limited      bool                    `json:"limited,omitempty"`  // it sends more than it may
 	Differs      string                  `json:"differs,omitempty"`  // why nothing is relayed: one side was restored from a backup
@@ -78,7 +79,7 @@ func ViewOf(s federation.Status) SpokeView {
 	v.Says, _ = s.PeerSays()
 	v.Refuses = s.Refuses
 	v.Liveness, v.LastSeen = liveness(time.Since(b.At), b.Body.IntervalMS), &b.At
-	v.Slots, v.Queued, v.Running = b.Body.Slots, b.Body.Queued, b.Body.Running
+	v.Slots, v.Queued, v.Running, v.Stopping = b.Body.Slots, b.Body.Queued, b.Body.Running, b.Body.Stopping
 	v.Capabilities, v.KillLevel, v.Version, v.LeaseMS = b.Body.Capabilities, b.Body.KillLevel, b.Body.Version, b.Body.LeaseMS
 	v.Policy = b.Body.Policy
 	if off := b.Offset.Abs(); off > 2*time.Second {
@@ -152,6 +153,8 @@ func away(p federation.Status, v SpokeView) string {
 		return "is linked and silent: " + v.Liveness
 	case v.Says.State != string(store.Active):
 		return "says that it is " + v.Says.State
+	case v.Stopping:
+		return "is stopping"
 	case v.Says.Refuses != nil:
 		return "has ended the key that this hub signs with"
 	}

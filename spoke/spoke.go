@@ -73,6 +73,7 @@ type Spoke struct {
 	queued   atomic.Int64 // tasks that wait to be claimed, as last counted
 	attempts sync.WaitGroup
 	working  atomic.Bool // Run has begun
+	stopping atomic.Bool // nothing more is claimed
 	full     bool        // the disk has less than Reserve, and that was logged; of the goroutine that claims
 	stuck    stuck       // directories of old attempts that cannot be removed
 	unsure   bool        // a claim failed, and what it took was not looked for yet; of the goroutine that claims
@@ -125,6 +126,8 @@ func (s *Spoke) Run(ctx, late context.Context, g *errgroup.Group, ready func()) 
 	s.Log.InfoContext(ctx, "spoke is working", "instance", s.Keys.InstanceID(), "slots", s.Slots, "kill_level", s.level)
 	ready()
 	err := s.claimLoop(ctx, late)
+	s.stopping.Store(true)
+	s.board.Beat() // no hub is to order anything more from this spoke
 	s.drain()
 	s.sayLast(late)
 	return err
@@ -164,7 +167,7 @@ func (s *Spoke) Close(ctx context.Context) {
 func (s *Spoke) load(conn string) commands.Heartbeat {
 	rules := s.Policy.Now()
 	return commands.Heartbeat{Slots: s.Slots, Running: s.live.count(), Queued: int(s.queued.Load()), Capabilities: rules.Capabilities, Policy: rules.ID(),
-		KillLevel: s.level, LeaseMS: s.Lease.Milliseconds(), Agents: s.live.beats(conn)}
+		KillLevel: s.level, Stopping: s.stopping.Load(), LeaseMS: s.Lease.Milliseconds(), Agents: s.live.beats(conn)}
 }
 
 // endWork ends, in the transaction that ends a connection, what its peer asked

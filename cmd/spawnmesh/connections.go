@@ -191,6 +191,9 @@ func (a *app) printConnections(views []connectionView) error {
 		if note := cmp.Or(suspension(v), unlinked(v)); note != "" {
 			fmt.Fprintf(a.out, "%s: %s\n", printable(v.Name), printable(note))
 		}
+		if v.Stopping && v.Linked {
+			fmt.Fprintf(a.out, "%s: is stopping, and starts nothing more\n", printable(v.Name))
+		}
 		if r := v.Says.Refuses; r != nil && !v.State.Ended() {
 			fmt.Fprintf(a.out, "%s: refuses the key that this instance signs with (%s); run: %s\n", printable(v.Name), r.Code, a.revokeRefused(r))
 		}

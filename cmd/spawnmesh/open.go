@@ -86,6 +86,8 @@ func (a *app) whyQueued(v hub.AgentView, conn connectionView) string {
 			v.Spoke, a.revokeRefused(conn.Says.Refuses))
 	case v.AcceptedAt == nil:
 		return fmt.Sprintf("it waits for %s to accept it", v.Spoke)
+	case conn.Stopping:
+		return fmt.Sprintf("%s is stopping, and starts it when it runs again", v.Spoke)
 	case v.Attempt > 0:
 		return "it waits for its next try" + nextTry(v)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
@@ -73,6 +74,31 @@ func TestAKillIsObeyedWhileDraining(t *testing.T) {
 	require.Equal(t, commands.KillRequested, v.Reason)
 	ended(t, s)
 	require.Contains(t, says(t, s, "spoke has stopped"), "agents_left_running=0")
+}
+
+// Its hub learns at once that a spoke stops, and orders nothing more from it that another
+// one could run; what is ordered from it by name waits.
+func TestASpokeThatStopsIsNotChosen(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t, "--drain", "1h", "--heartbeat", "1h")
+	h, s := hand{t: t, dir: m.Hub.Dir}, m.Spokes["attic"]
+	id := h.spawn("--spoke", "attic", "--", "sleep", "600")
+	h.runs(id)
+
+	require.NoError(t, s.Cmd.Process.Signal(syscall.SIGTERM))
+
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the heartbeat", func() (bool, error) {
+		return strings.Contains(h.do("connections", "list"), "\nattic: is stopping, and starts nothing more\n"), nil
+	}))
+	h.refused(exitNoSpoke, "attic is stopping", "spawn", "--any", "--", "true")
+	waits := h.spawn("--spoke", "attic", "--", "true")
+	h.until(waits, func(v hub.AgentView) bool { return v.AcceptedAt != nil })
+	require.Contains(t, h.do("why", waits), "attic is stopping, and starts it when it runs again")
+	h.do("kill", id, "--reason", "enough", "--grace", "0s")
+	ended(t, s)
+	require.NoError(t, s.Start(t.Context()))
+	require.Equal(t, commands.Completed, h.ends(waits).State)
+	require.Equal(t, commands.Completed, h.ends(h.spawn("--any", "--", "true")).State)
 }
 
 // A second signal ends the wait: the agent goes on under its shim, and the next
