@@ -139,7 +139,8 @@ func TestTheBoundOfASpoke(t *testing.T) {
 	require.Equal(t, []output.Dropped{{By: "hub", Bytes: 700_000}}, marks)
 }
 
-// What is old goes, with its files, and files that nobody knows go too.
+// What is old goes, with its files. Files that nobody knows go too, but not while they
+// are young; those of a log that is known stay, however old they are.
 func TestOldOutput(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, output.Bounds{Age: time.Hour})
@@ -150,7 +151,12 @@ func TestOldOutput(t *testing.T) {
 	require.NoError(t, p.hub.Exec(fmt.Sprintf(`UPDATE log_segments SET at = now() - interval '2 hours' WHERE task = '%s'`, old)))
 	require.NoError(t, p.hub.Exec(fmt.Sprintf(`DELETE FROM mirrors WHERE task = '%s'`, gone)))
 	long := time.Now().Add(-2 * time.Hour)
-	require.NoError(t, os.Chtimes(filepath.Join(p.Dir, p.hub.Conn.ID, gone), long, long))
+	dir := func(task string) string { return filepath.Join(p.Dir, p.hub.Conn.ID, task) }
+	for _, task := range []string{fresh, gone} {
+		require.NoError(t, os.Chtimes(dir(task), long, long))
+	}
+	young := storetest.NewID()
+	require.NoError(t, os.Mkdir(dir(young), 0o700))
 
 	require.NoError(t, p.Sweep(t.Context()))
 
@@ -162,7 +168,9 @@ func TestOldOutput(t *testing.T) {
 	require.Empty(t, marks)
 	left, err := filepath.Glob(filepath.Join(p.Dir, "*", "*", "*"))
 	require.NoError(t, err)
-	require.Equal(t, []string{filepath.Join(p.Dir, p.hub.Conn.ID, fresh, "0")}, left)
+	require.Equal(t, []string{filepath.Join(dir(fresh), "0")}, left)
+	require.DirExists(t, dir(young), "the index may be about to be told of it")
+	require.NoDirExists(t, dir(gone))
 }
 
 // What the disk lost or changed is marked, and what comes afterwards is there.

@@ -20,6 +20,7 @@ func TestAStaleFenceChangesNothing(t *testing.T) {
 	first := p.claim(t, 1)[0]
 	p.start(t, first)
 	require.True(t, p.end(t, first.Fence, commands.Interrupted))
+	require.Empty(t, p.claim(t, 1), "a loss waits for its back-off, as a failure does")
 	p.ripen(t)
 	_, err := p.backlog.Sweep(t.Context(), time.Second)
 	require.NoError(t, err)
