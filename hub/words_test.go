@@ -127,12 +127,24 @@ func TestHeartbeatsDoNotWaitForTheDatabase(t *testing.T) {
 // new, until it hears it again.
 func TestALeaseThatEnds(t *testing.T) {
 	t.Parallel()
+	for name, past := range map[string]string{
+		"its hub was heard long ago": `UPDATE heartbeats SET at = clock_timestamp() - interval '25 hours'`,
+		"its hub was never heard":    `WITH none AS (DELETE FROM heartbeats) UPDATE connections SET created_at = clock_timestamp() - interval '25 hours'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			leaseEnds(t, past)
+		})
+	}
+}
+
+func leaseEnds(t *testing.T, past string) {
 	m := meshtest.Start(t, "attic")
 	s := m.Spokes["attic"]
 	meshtest.Await(t, "a stored heartbeat", func() bool { return s.Count(t, `SELECT count(*) FROM heartbeats`) == 1 })
 	m.Stop(t, "hub")
 	m.Stop(t, "attic")
-	s.Exec(t, `UPDATE heartbeats SET at = clock_timestamp() - interval '25 hours'`)
+	s.Exec(t, past)
 	state := func() (list string) {
 		for id, state := range s.Pairs(t, `SELECT id::text, state || ' by ' || state_by FROM connections`) {
 			require.Equal(t, s.Conn, id)

@@ -1,9 +1,11 @@
 package spoke_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -47,6 +49,39 @@ func TestASecondKillHastensTheFirst(t *testing.T) {
 	v := m.Wait(t, task)
 	require.Equal(t, commands.Cancelled, v.State)
 	require.Equal(t, commands.KillRequested, v.Reason)
+	m.Check(t)
+}
+
+// A kill takes the fence of its attempt, so the next renewal finds it lost. The agent
+// has its grace all the same.
+func TestAKillWaitsThroughRenewals(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Lease: 6 * time.Second}.Start(t, "attic")
+	s, dir := m.Spokes["attic"], t.TempDir()
+	up, gate := filepath.Join(dir, "up"), filepath.Join(dir, "gate")
+	other := sleeper(t, m)
+	task := m.Spawn(t, "attic", "sh", "-c", `trap 'while [ ! -e "$1" ]; do sleep 0.1; done; exit 7' TERM; touch "$0"; while :; do sleep 0.1; done`, up, gate)
+	meshtest.Await(t, "the agent", func() bool { _, err := os.Stat(up); return err == nil })
+	m.Await(t, task, commands.Running)
+
+	kill(t, m, task, commands.MaxGrace.Milliseconds())
+
+	meshtest.Await(t, "the kill", func() bool { return s.Count(t, `SELECT count(*) FROM kills WHERE task = $1`, task) == 1 })
+	for range 3 { // one renewal is for all agents
+		renewed := func() int {
+			return s.Count(t, `SELECT coalesce(max(extract(epoch FROM renewed_at) * 1000000), 0)::bigint FROM leases WHERE task = $1`, other)
+		}
+		before := renewed()
+		meshtest.Await(t, "a renewal", func() bool { return renewed() != before })
+	}
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	v := m.Wait(t, task)
+	require.Equal(t, commands.Cancelled, v.State)
+	var r commands.Result
+	require.NoError(t, json.Unmarshal(v.Result, &r))
+	require.Equal(t, 7, r.Exit.Code, "it ended by itself: %s", v.Result)
+	kill(t, m, other, 0)
+	m.Wait(t, other)
 	m.Check(t)
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
@@ -36,21 +37,27 @@ func TestDirectoriesThatAreNeededAreKept(t *testing.T) {
 	dir := func(id string) string { return filepath.Join(s.Dir, "agents", id) }
 	runs, unsent := sleeper(t, m), m.Spawn(t, "attic", gated(gate, "echo hi")...)
 	m.Await(t, unsent, commands.Running)
-	bare := m.Spawn(t, "attic", "true")
+	bare, recent := m.Spawn(t, "attic", "true"), m.Spawn(t, "attic", "true")
 	m.Wait(t, bare)
+	m.Wait(t, recent)
 	sent := m.Spawn(t, "attic", "echo", "hi") // the last that is looked at
 	m.Wait(t, sent)
 	require.Equal(t, "hi\n", m.Stdout(t, sent, true))
 	outputs := func() int { return s.Count(t, `SELECT count(*) FROM outputs WHERE task IN ($1, $2)`, sent, bare) }
 	meshtest.Await(t, "that it is sent", func() bool { return outputs() == 0 })
+	requireShimGone(t, filepath.Join(dir(bare), "1"))
 	require.NoError(t, os.Remove(filepath.Join(dir(bare), "1", "exit.json")), "as if its agent had kept it from being written")
 	s.Proxy.Cut()
 	require.NoError(t, os.WriteFile(gate, nil, 0o644))
 	meshtest.Await(t, "the end of the agent", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 1 })
 	m.Stop(t, "attic")
-	long := time.Now().Add(-30 * 24 * time.Hour)
-	for _, id := range []string{runs, unsent, bare, sent} {
-		require.NoError(t, errors.Join(os.Chtimes(dir(id), long, long), os.Chtimes(filepath.Join(dir(id), "1"), long, long)))
+	for _, id := range []string{unsent, recent, sent} {
+		requireShimGone(t, filepath.Join(dir(id), "1")) // its last acts make the directory young
+	}
+	now := time.Now()
+	for id, days := range map[string]int{runs: 30, unsent: 30, bare: 30, recent: 6, sent: 30} {
+		then := now.AddDate(0, 0, -days)
+		require.NoError(t, errors.Join(os.Chtimes(dir(id), then, then), os.Chtimes(filepath.Join(dir(id), "1"), then, then)))
 	}
 
 	m.Start(t, "attic")
@@ -62,12 +69,23 @@ func TestDirectoriesThatAreNeededAreKept(t *testing.T) {
 	require.NoDirExists(t, dir(bare))
 	require.DirExists(t, filepath.Join(dir(runs), "1"))
 	require.DirExists(t, filepath.Join(dir(unsent), "1"))
+	require.DirExists(t, filepath.Join(dir(recent), "1"), "it is kept for 7 days")
 	s.Proxy.Heal()
 	m.Wait(t, unsent)
 	require.Equal(t, "hi\n", m.Stdout(t, unsent, true))
 	m.Hub.Do(t, "POST", "/v1/agents/"+runs+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	require.Equal(t, commands.Cancelled, m.Wait(t, runs).State)
 	m.Check(t)
+}
+
+// requireShimGone waits until the shim of an attempt has let go of its directory: it
+// tells the end of its agent before it writes that down.
+func requireShimGone(t *testing.T, dir string) {
+	t.Helper()
+	f, err := os.Open(filepath.Join(dir, "lock"))
+	require.NoError(t, err)
+	defer f.Close()
+	meshtest.Await(t, "the end of the shim in "+dir, func() bool { return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil })
 }
 
 // A host that revokes its hub ends the hub's agents by that act, and not when it
