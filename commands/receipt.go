@@ -208,6 +208,9 @@ func (b *Result) Validate() error {
 	if err := checkText("the kill of a result", b.Kill, 64); err != nil {
 		return err
 	}
+	if err := checkPolicy(b.Policy); err != nil {
+		return err
+	}
 	return checkText("summary", b.Summary, 4096)
 }
 

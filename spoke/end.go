@@ -37,7 +37,7 @@ func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
 func (s *Spoke) finish(ctx context.Context, r *run, f backlog.Fence, e backlog.End) {
 	if err := checkEnd(f, e); err != nil { // a defect: what was seen is less than that it is over
 		s.Log.ErrorContext(ctx, "what was seen of an attempt cannot be told; only its end is", "id", f.Task, "attempt", f.Attempt, "err", err)
-		e = backlog.End{Outcome: e.Outcome, Why: e.Why, At: e.At, Exit: commands.Exit{Code: -1, Error: "how it ended cannot be told"}}
+		e = backlog.End{Outcome: e.Outcome, Why: e.Why, Policy: e.Policy, At: e.At, Exit: commands.Exit{Code: -1, Error: "how it ended cannot be told"}}
 	}
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		e.Fence = f

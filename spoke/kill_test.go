@@ -14,15 +14,15 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 )
 
-// stubborn spawns an agent that ignores TERM, and kills it with a grace that no
+// stubborn spawns an agent that ignores TERM, and has it killed with a grace that no
 // test outlasts. It ends when the file up is gone.
-func stubborn(t *testing.T, m *meshtest.Mesh) (task, up string) {
+func stubborn(t *testing.T, m *meshtest.Mesh, by killer) (task, up string) {
 	t.Helper()
 	up = filepath.Join(t.TempDir(), "up")
 	task = m.Spawn(t, "attic", "sh", "-c", `trap "" TERM; touch "$0"; while [ -e "$0" ]; do sleep 0.1; done`, up)
 	meshtest.Await(t, "the agent", func() bool { _, err := os.Stat(up); return err == nil })
 	m.Await(t, task, commands.Running)
-	kill(t, m, task, commands.MaxGrace.Milliseconds())
+	by(t, m, task, "enough", commands.MaxGrace.Milliseconds())
 	meshtest.Await(t, "the first kill", func() bool {
 		return m.Spokes["attic"].Count(t, `SELECT count(*) FROM kills WHERE task = $1`, task) == 1
 	})
@@ -31,18 +31,26 @@ func stubborn(t *testing.T, m *meshtest.Mesh) (task, up string) {
 
 func kill(t *testing.T, m *meshtest.Mesh, task string, graceMS int64) {
 	t.Helper()
-	killFor(t, m, task, "enough", graceMS)
+	byHub(t, m, task, "enough", graceMS)
 }
 
-func killFor(t *testing.T, m *meshtest.Mesh, task, reason string, graceMS int64) {
+// A killer orders a kill of an agent that runs on attic.
+type killer func(t *testing.T, m *meshtest.Mesh, task, reason string, graceMS int64)
+
+func byHub(t *testing.T, m *meshtest.Mesh, task, reason string, graceMS int64) {
 	t.Helper()
 	m.Hub.Do(t, "POST", "/v1/agents/"+task+"/kill", map[string]any{"reason": reason, "grace_ms": graceMS}, nil)
+}
+
+func byHost(t *testing.T, m *meshtest.Mesh, task, reason string, graceMS int64) {
+	t.Helper()
+	m.Spokes["attic"].Do(t, "POST", "/v1/agents/"+task+"/kill", map[string]any{"reason": reason, "grace_ms": graceMS}, nil)
 }
 
 func TestASecondKillHastensTheFirst(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Start(t, "attic")
-	task, _ := stubborn(t, m)
+	task, _ := stubborn(t, m, byHub)
 
 	kill(t, m, task, 0)
 
@@ -90,7 +98,7 @@ func TestAKillWaitsThroughRenewals(t *testing.T) {
 func TestAStopIsHeardDuringAKill(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Start(t, "attic")
-	task, _ := stubborn(t, m)
+	task, _ := stubborn(t, m, byHub)
 
 	m.Stop(t, "attic")
 
@@ -106,18 +114,20 @@ func TestAStopIsHeardDuringAKill(t *testing.T) {
 func TestBothSidesShowTheKillThatWasInForce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
+		by     killer
 		second int64 // ms of grace
 		shown  string
 	}{
-		"the first":                     {commands.MaxGrace.Milliseconds(), "enough"},
-		"the second, which hastened it": {0, "no time"},
+		"the first":                     {byHub, commands.MaxGrace.Milliseconds(), "enough"},
+		"the second, which hastened it": {byHub, 0, "no time"},
+		"the second of the host":        {byHost, 0, "no time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := meshtest.Start(t, "attic")
-			task, up := stubborn(t, m)
+			task, up := stubborn(t, m, c.by)
 
-			killFor(t, m, task, "no time", c.second)
+			c.by(t, m, task, "no time", c.second)
 
 			meshtest.Await(t, "the second kill", func() bool {
 				return m.Spokes["attic"].Count(t, `SELECT count(*) FROM kills WHERE task = $1`, task) == 2
@@ -125,7 +135,8 @@ func TestBothSidesShowTheKillThatWasInForce(t *testing.T) {
 			if c.second > 0 { // it ends by itself
 				require.NoError(t, os.Remove(up))
 			}
-			require.Contains(t, string(m.Wait(t, task).Kill), c.shown, "at the hub")
+			there := m.Wait(t, task)
+			require.Contains(t, string(there.Kill)+string(there.Result), c.shown, "at the hub")
 			var here hub.AgentView
 			m.Spokes["attic"].Do(t, "GET", "/v1/agents/"+task, nil, &here)
 			require.Contains(t, string(here.Kill), c.shown, "at the spoke")

@@ -31,7 +31,7 @@ func judgeAgain(rules *policy.Policy, r *run) (backlog.End, bool) {
 		why = commands.CapabilityMissing
 	}
 	text := fmt.Sprintf("not started: the spoke had accepted it, and its policy, now version %s, refuses it: %s", rules.ID(), refused.Why)
-	return backlog.End{Outcome: commands.CouldNotStart, Why: why, Exit: commands.Exit{Code: -1, Error: plain(text, 1000)}}, false
+	return backlog.End{Outcome: commands.CouldNotStart, Why: why, Policy: rules.ID(), Exit: commands.Exit{Code: -1, Error: plain(text, 1000)}}, false
 }
 
 // policyNote is the file of an attempt's directory that says which policy let it

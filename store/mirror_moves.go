@@ -95,6 +95,7 @@ func (f *folds) add(m *Incoming) {
 		x.set(newest, state, reason, 0)
 		x.saidAt.ended = m.Header.Iat
 	case *commands.Result:
+		x.decided(newest, b.Policy)
 		x.result = b
 		x.state, x.reason, x.attempt = b.State, b.Reason, b.Attempt
 		x.saidAt.started, x.saidAt.ended = earliest(x.saidAt.started, b.StartedAt), b.EndedAt

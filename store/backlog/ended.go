@@ -23,6 +23,7 @@ type End struct {
 	Stderr    commands.Output
 	Reaped    []commands.Process
 	Survivors []commands.Process
+	Policy    string // see [commands.Result]
 }
 
 // Limits of what the backlog does by itself after a failure.

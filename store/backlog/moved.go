@@ -48,7 +48,7 @@ type Moved struct {
 func (m Moved) Result() *commands.Result {
 	r := &commands.Result{Task: m.Task, State: m.State, Reason: m.Reason, Attempt: m.Attempt, StartedAt: m.Started, EndedAt: m.At, Kill: m.kill}
 	if e := m.End; e != nil {
-		r.Outcome, r.Exit, r.Stdout, r.Stderr, r.Reaped, r.Survivors = e.Outcome, e.Exit, e.Stdout, e.Stderr, e.Reaped, e.Survivors
+		r.Outcome, r.Exit, r.Stdout, r.Stderr, r.Reaped, r.Survivors, r.Policy = e.Outcome, e.Exit, e.Stdout, e.Stderr, e.Reaped, e.Survivors, e.Policy
 	} else {
 		r.Exit.Code = -1
 	}
