@@ -34,7 +34,21 @@ func (s *Spoke) Describe() (*Description, []control.Check) {
 		link.Remote = true
 		links = append(links, link)
 	}
-	return &Description{s.level, s.Policy.Now().ID(), s.Slots, s.live.count()}, append(links, s.stuck.check()...)
+	checks := append(links, s.stuck.check()...)
+	return &Description{s.level, s.Policy.Now().ID(), s.Slots, s.live.count()}, append(checks, s.checkCopied()...)
+}
+
+// checkCopied says whose the agents are that run in the directory that this one is a copy of.
+func (s *Spoke) checkCopied() []control.Check {
+	dirs := s.live.originals()
+	for _, original := range dirs {
+		err := commands.Refuse(commands.Conflict, "it is a copy: %d of its agents run in the original, %s", len(dirs), dataDirOf(original)).
+			Hinting("stop this instance, or the one there")
+		check := control.NewCheck("data directory", err)
+		check.Remote = true
+		return []control.Check{check}
+	}
+	return nil
 }
 
 // Routes are what the host may ask of its spoke about agents and policy.

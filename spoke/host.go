@@ -20,6 +20,7 @@ type AgentView struct {
 	backlog.Agent
 	ExitCode *int   `json:"exit_code,omitempty"` // of the last attempt's process
 	Dir      string `json:"dir"`                 // of its attempts, one directory each
+	Original string `json:"original,omitempty"`  // what Dir is a copy of: the agent belongs to the instance there
 }
 
 // An agentDesk answers what the host asks about agents. All of it is in the
@@ -28,13 +29,14 @@ type agentDesk struct {
 	backlog *backlog.Backlog
 	dir     string
 	reserve int64
+	live    *live // nil where no spoke runs
 }
 
 // Reader answers what only reads, of the agents of an instance that does not
 // run: the same routes as a running spoke's.
 func Reader(db *store.DB, dir string) http.Handler {
 	m := http.NewServeMux()
-	agentDesk{backlog.Open(db, Answer), dir, Reserve}.route(m)
+	agentDesk{backlog.Open(db, Answer), dir, Reserve, nil}.route(m)
 	return m
 }
 
@@ -86,7 +88,11 @@ func (d agentDesk) show(w http.ResponseWriter, r *http.Request) {
 
 func (d agentDesk) view(a backlog.Agent) AgentView {
 	r, _ := commands.ReadResult(a.Result)
-	return AgentView{Agent: a, Dir: filepath.Join(d.dir, "agents", a.Task), ExitCode: r.ExitCode()}
+	v := AgentView{Agent: a, Dir: filepath.Join(d.dir, "agents", a.Task), ExitCode: r.ExitCode()}
+	if original := d.live.originals()[a.Task]; original != "" {
+		v.Original = filepath.Dir(original)
+	}
+	return v
 }
 
 func (d agentDesk) why(w http.ResponseWriter, r *http.Request) {
@@ -138,7 +144,7 @@ func (s *Spoke) killHere(ctx context.Context, ref string, k commands.Kill, actor
 	return v, nil
 }
 
-func (s *Spoke) agents() agentDesk { return agentDesk{s.backlog, s.Dir, s.Reserve} }
+func (s *Spoke) agents() agentDesk { return agentDesk{s.backlog, s.Dir, s.Reserve, &s.live} }
 
 // Agents returns the agents that run here, or ran, newest first.
 func (s *Spoke) Agents(ctx context.Context, t control.AgentTerms) ([]AgentView, error) {

@@ -22,6 +22,7 @@ type run struct {
 	begun  bool   // an earlier process had started its agent: that one is adopted; when nothing of it is found, the attempt is lost
 	bootID string // run of the kernel that its agent was started in; "" = not known
 	shim   supervisor.Shim
+	copyOf string             // the original of dir, where its agent runs; "" = none is known
 	found  bool               // its directory was there before it was claimed as a retry
 	since  supervisor.Instant // no later than its claim was; 0 = not known
 	seen   time.Time          // when an earlier process last knew of its agent; zero = there was none
@@ -33,7 +34,7 @@ type run struct {
 
 // live is the set of attempts that this process works on.
 type live struct {
-	mu        sync.Mutex // guards byTask and the attempts' state and agent
+	mu        sync.Mutex // guards byTask and the attempts' state, agent and copyOf
 	byTask    map[string]*run
 	abandoned bool
 }
@@ -102,6 +103,30 @@ func (l *live) running(r *run, agent *supervisor.Agent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.agent, r.state = agent, commands.Running
+}
+
+// copied notes that the directory of an attempt is a copy of original, "" that it is none.
+func (l *live) copied(r *run, original string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.copyOf = original
+}
+
+// originals are the directories in which the attempts run whose directories here are
+// copies, by task. A nil l, of a spoke that does not run, knows of none.
+func (l *live) originals() map[string]string {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	dirs := map[string]string{}
+	for task, r := range l.byTask {
+		if r.copyOf != "" {
+			dirs[task] = r.copyOf
+		}
+	}
+	return dirs
 }
 
 func (l *live) agentOf(r *run) *supervisor.Agent {

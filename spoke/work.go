@@ -92,6 +92,11 @@ func (s *Spoke) attemptDir(f backlog.Fence) string {
 	return filepath.Join(s.Dir, "agents", f.Task, strconv.Itoa(f.Attempt))
 }
 
+// dataDirOf is the inverse of attemptDir, of any spoke.
+func dataDirOf(attempt string) string {
+	return filepath.Dir(filepath.Dir(filepath.Dir(attempt)))
+}
+
 // Marker tells the processes of an attempt of a spoke from all others of its host. It
 // follows from what the attempt is: nothing that an agent can write to has a say in it, and
 // a spoke whose database was restored from a backup finds what the attempt has left.
@@ -184,6 +189,11 @@ func (s *Spoke) reconcile(ctx, late context.Context) error {
 func (s *Spoke) adopt(ctx context.Context, r *run) (*supervisor.Agent, *supervisor.Exit) {
 	for {
 		agent, exit, err := s.adoptOnce(ctx, r)
+		original := ""
+		if elsewhere, ok := errors.AsType[*supervisor.ElsewhereError](err); ok {
+			original = elsewhere.Original
+		}
+		s.live.copied(r, original)
 		if err == nil {
 			return agent, exit
 		}

@@ -105,6 +105,8 @@ func whyHere(v agentView, w backlog.Why, runs bool) string {
 		return clauseOf(v.AgentView)
 	case v.State == commands.Queued && v.Attempt > 0 && len(w.Reasons) == 1 && w.Reasons[0].Stage == "not_before":
 		return "it waits for its next try" + nextTry(v.AgentView)
+	case v.Original != "":
+		return fmt.Sprintf("%s, as attempt %d, but not here: this directory is a copy, and the agent belongs to the original: %s", clauseOf(v.AgentView), v.Attempt, v.Original)
 	case until == nil:
 		return ""
 	case runs:

@@ -21,9 +21,10 @@ import (
 // spoke answered; or, with Hub, as the host knows it where it runs.
 type agentView struct {
 	hub.AgentView
-	Hub   string              `json:"hub,omitempty"` // who ordered it
-	Dir   string              `json:"dir,omitempty"` // of its attempts
-	Asked *commands.TaskState `json:"asked,omitempty"`
+	Hub      string              `json:"hub,omitempty"`      // who ordered it
+	Dir      string              `json:"dir,omitempty"`      // of its attempts
+	Original string              `json:"original,omitempty"` // what Dir is a copy of, where the agent runs
+	Asked    *commands.TaskState `json:"asked,omitempty"`
 }
 
 func (a *app) statusCommand() *cobra.Command {
@@ -113,12 +114,20 @@ func (a *app) printAgent(v agentView) error {
 	if err := a.align(list, 0); err != nil {
 		return err
 	}
-	for _, s := range []struct{ name, tail string }{{"stdout", r.Stdout.Tail}, {"stderr", r.Stderr.Tail}} {
-		if s.tail != "" {
-			fmt.Fprintf(a.out, "\n%s (its end)\n%s\n", s.name, printable(strings.TrimSuffix(s.tail, "\n")))
-		}
-	}
+	a.printEnd("stdout", r.Stdout)
+	a.printEnd("stderr", r.Stderr)
 	return nil
+}
+
+// printEnd shows the end of a stream, and how much of the stream was not kept.
+func (a *app) printEnd(stream string, o commands.Output) {
+	what := "its end"
+	if o.Dropped > 0 {
+		what += fmt.Sprintf("; %d of its %d bytes were dropped", o.Dropped, o.Bytes)
+	}
+	if o.Tail != "" || o.Dropped > 0 {
+		fmt.Fprintf(a.out, "\n%s (%s)\n%s\n", stream, what, printable(strings.TrimSuffix(o.Tail, "\n")))
+	}
 }
 
 // saidBy marks the words of a peer as its own: it may have chosen any.
@@ -165,6 +174,7 @@ func agentPairs(v agentView) pairs {
 	}
 	list.add("kill", killOf(v))
 	list.add("directory", v.Dir)
+	list.add("copy of", v.Original) // and not run here
 	return list
 }
 

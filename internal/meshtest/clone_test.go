@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,17 @@ func TestACopyLeavesTheAgentsOfTheOriginal(t *testing.T) {
 	Await(t, "that the copy names the original", func() bool {
 		return strings.Contains(clone.Log.String(), "this directory is a copy, and the agent belongs to the original, which is in use: "+original.Dir)
 	})
+	var shown spoke.AgentView
+	clone.Do(t, "GET", "/v1/agents/"+id, nil, &shown)
+	require.Equal(t, filepath.Join(original.Dir, "agents", id), shown.Original)
+	var instance struct{ Health []control.Check }
+	clone.Do(t, "GET", "/v1/instance", nil, &instance)
+	at := slices.IndexFunc(instance.Health, func(c control.Check) bool { return c.Name == "data directory" })
+	require.GreaterOrEqual(t, at, 0)
+	require.Equal(t, "it is a copy: 1 of its agents run in the original, "+original.Dir+"; stop this instance, or the one there", instance.Health[at].Problem)
+	var there spoke.AgentView
+	original.Do(t, "GET", "/v1/agents/"+id, nil, &there)
+	require.Empty(t, there.Original)
 	clone.stop(t)
 	m.Turn(t, "attic", "resume")
 	Await(t, "that the hub is heard", func() bool { return m.View(t, "attic").State == store.Active })
