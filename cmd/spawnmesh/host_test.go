@@ -45,7 +45,9 @@ func TestTheHostSeesAndRulesHisMachine(t *testing.T) {
 	require.Regexp(t, fmt.Sprintf(`(?m)^kill +ordered by uid:%d: my machine$`, os.Getuid()), s.do("status", id))
 	require.Contains(t, s.do("why", id), fmt.Sprintf("a kill was ordered by uid:%d: my machine", os.Getuid()))
 	s.refused(exitConflict, "has ended already: cancelled", "kill", id, "--reason", "again")
-	requireLogLines(t, m.Spokes["attic"], done, id)
+	refused := h.spawn("--spoke", "attic", "--capability", "gpu", "--", "echo", "refused")
+	require.Equal(t, commands.Unavailable, h.ends(refused).State)
+	requireLogLines(t, m.Spokes["attic"], done, id, refused)
 
 	require.NoError(t, m.Spokes["attic"].Stop(t.Context()))
 	hostLooks(t, s, done, id)
@@ -87,9 +89,9 @@ func hostSeesWhatWaits(t *testing.T, s hand, _, id string) {
 	require.Equal(t, id, strings.TrimSpace(s.do("-o", "name", "agents", "--open")))
 }
 
-// requireLogLines checks that a spoke has one line for each order, start and end,
+// requireLogLines checks that a spoke has one line for each order, refusal, start and end,
 // and none that says what an agent was started with, or wrote.
-func requireLogLines(t *testing.T, n *fleet.Process, done, killed string) {
+func requireLogLines(t *testing.T, n *fleet.Process, done, killed, refused string) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(n.Dir, "log"))
 	require.NoError(t, err)
@@ -98,6 +100,7 @@ func requireLogLines(t *testing.T, n *fleet.Process, done, killed string) {
 		`msg="order taken" kind=agent.spawn id=` + done + ` connection=lab`, `msg="agent started" id=` + done + ` attempt=1`,
 		`msg="agent ended" id=` + done + ` attempt=1 outcome=failed code=3`, `msg="order taken" kind=agent.spawn id=` + killed + ` connection=lab`,
 		`msg="agent started" id=` + killed, `msg="kill ordered by the host" id=` + killed, `msg="agent ended" id=` + killed + ` attempt=1 outcome=killed`,
+		`level=INFO msg="order refused" kind=agent.spawn id=` + refused + ` connection=lab code=CAPABILITY`,
 	} {
 		require.Equal(t, 1, strings.Count(log, words), words)
 	}
