@@ -75,7 +75,7 @@ func (saved savedSpec) killShim() error {
 // under the name that its shim knows.
 func (saved savedSpec) shimElsewhere(dir string) (original string) {
 	here, err := os.Stat(dir)
-	if err != nil {
+	if err != nil || saved.shimGone() { // the usual case reads no more of /proc than one process
 		return ""
 	}
 	_, _ = eachProcess(func(p process) {
