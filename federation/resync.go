@@ -23,6 +23,7 @@ type history struct {
 	ask     []int64 // messages of ours: what does the peer have under these numbers?
 	reuse   reuse   // of a peer that used a number twice
 	paging  bool    // one of the sides has more to recall
+	drained bool    // on the last question of the peer, all that it had sent was taken in here
 	settled store.Settled
 	learnt  int   // tasks of which the peer has said what became of them
 	told    int64 // the highest number of the peer that it was told to be stored here,
@@ -49,6 +50,7 @@ func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.Conne
 		theirs = x.beat.Body.Connection.Numbers
 	}
 	x.mu.Unlock()
+	theirs = x.answerable(ctx, theirs)
 	n, err := x.board.DB.Numbering(ctx, x.id, whole, theirs)
 	if err != nil {
 		return
@@ -59,6 +61,28 @@ func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.Conne
 	x.history.told, x.history.toldOn = n.Stored.Through, link
 	x.history.reuse.told = n.Digest != nil || n.Stored.Through == 0
 	x.mu.Unlock()
+}
+
+// answerable returns the peer's numbers without its question for what it has said, while
+// messages of it wait on the way: of the time before its restore, as it sends nothing
+// before it has the answer. An answer without them would be taken for all.
+func (x *Exchange) answerable(ctx context.Context, theirs *commands.Numbering) *commands.Numbering {
+	if theirs == nil || theirs.Recall == 0 {
+		return theirs
+	}
+	n, err := x.way.waiting(ctx)
+	if err != nil {
+		x.log.DebugContext(ctx, "counting what waits before the peer is told what it has said", "err", err)
+	}
+	x.mu.Lock()
+	x.history.drained = err == nil && n == 0
+	x.mu.Unlock()
+	if err == nil && n == 0 {
+		return theirs
+	}
+	later := *theirs
+	later.Recall = 0
+	return &later
 }
 
 // compare holds the peer's numbers against ours. What it has stored is confirmed.
@@ -77,7 +101,7 @@ func (x *Exchange) compare(ctx context.Context, p *Peer, view commands.Connectio
 		return err
 	}
 	x.mu.Lock()
-	x.history.paging = theirs.Recall > 0 || theirs.Recalled != nil && !theirs.Recalled.Done
+	x.history.paging = theirs.Recall > 0 && x.history.drained || theirs.Recalled != nil && !theirs.Recalled.Done
 	x.mu.Unlock()
 	if agreed && view.Agrees && theirs.Recall == 0 {
 		return x.recompareIfRestored(x.board.DB.Confirm(ctx, p.ID, theirs.Stored))

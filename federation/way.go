@@ -20,6 +20,10 @@ type way interface {
 	receive(ctx context.Context, q string, handle func(context.Context, [][]byte) error) error
 	publish(ctx context.Context, list []store.Outgoing) []error
 
+	// waiting counts what the peer has sent that is to be stored here and was not taken in
+	// yet; packs count once.
+	waiting(ctx context.Context) (int, error)
+
 	// link names the present link: a number that no other link of this
 	// connection has, 0 while there is none.
 	link() int64
@@ -60,6 +64,10 @@ func (w served) publish(ctx context.Context, list []store.Outgoing) []error {
 	return w.server.Publish(ctx, out)
 }
 
+func (w served) waiting(ctx context.Context) (int, error) {
+	return w.server.WaitingReports(ctx, w.conn)
+}
+
 func (w served) link() int64 {
 	since, ok := w.server.Linked(w.conn)
 	if !ok {
@@ -96,6 +104,14 @@ func (w dialled) publish(ctx context.Context, list []store.Outgoing) []error {
 		out[i] = transport.Report{Queue: o.Queue, ID: o.ID, Envelope: o.Envelope}
 	}
 	return w.Publish(ctx, out)
+}
+
+func (w dialled) waiting(ctx context.Context) (n int, err error) {
+	list, err := w.Queues(ctx)
+	for _, q := range list {
+		n += q.Messages
+	}
+	return n, err
 }
 
 func (w dialled) link() int64 {

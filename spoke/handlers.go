@@ -105,8 +105,8 @@ type taking struct {
 }
 
 // spawn puts the tasks of spawn messages into the backlog. A task that is there
-// already is answered with its state; a task that was killed before it arrived
-// is refused.
+// already is answered with its state, and with its result if it has ended; a task that
+// was killed before it arrived is refused.
 func (t taking) spawn(ctx context.Context, batch []*store.Incoming) error {
 	if len(batch) == 0 {
 		return nil
@@ -130,6 +130,11 @@ func (t taking) spawn(ctx context.Context, batch []*store.Incoming) error {
 			action = "task.known"
 		}
 		m.Answer(t.tx, &commands.Accepted{Task: m.Task(), State: r.State, Known: r.Known, Policy: m.Policy})
+		if r.Result != nil {
+			re := m.Re()
+			re.Attempt, re.Fence = r.Result.Attempt, r.Epoch
+			t.tx.Send(store.Draft{Conn: m.Conn, Body: r.Result, Re: re})
+		}
 		m.Note(t.tx, action, "")
 	}
 	return nil

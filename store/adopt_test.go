@@ -88,6 +88,7 @@ func TestAnOrderGivenAgainBecomesTheOldOne(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(o *store.SpawnOrder){
 		"the same":    func(*store.SpawnOrder) {},
+		"for longer":  func(o *store.SpawnOrder) { o.Life *= 2 },
 		"another one": func(o *store.SpawnOrder) { o.Spawn.Title = "another" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +99,7 @@ func TestAnOrderGivenAgainBecomesTheOldOne(t *testing.T) {
 
 			adopt(t, p.Hub, envelope)
 
-			same := name == "the same"
+			same := name != "another one"
 			first := p.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE task = $1 AND command = $2`, task, p.Spoke.Read(t, envelope)[0].Header.ID) == 1
 			require.Equal(t, same, first)
 			require.Equal(t, same, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`) == 0, "what the spoke has is not sent again")

@@ -110,6 +110,20 @@ func (h *Hub) Healthy(ctx context.Context) error {
 	return probe(ctx, l, streamCommands, commandSubject(probeToken, commands.QueueControl, "probe"))
 }
 
+// WaitingReports counts the reports of a peer that wait or are being handled, packs
+// once.
+func (h *Hub) WaitingReports(ctx context.Context, conn string) (int, error) {
+	l := h.main.get()
+	if l == nil {
+		return 0, fmt.Errorf("the message server does not run: %w", ErrUnavailable)
+	}
+	s, err := l.js.Stream(ctx, groupReports.stream(conn))
+	if err != nil {
+		return 0, fmt.Errorf("asking what waits: %w: %w", ErrUnavailable, err)
+	}
+	return int(s.CachedInfo().State.Msgs), nil
+}
+
 // Queues asks the hub what waits for this spoke, queue by queue.
 func (k *Link) Queues(ctx context.Context) ([]Queue, error) {
 	l := k.conns.get()

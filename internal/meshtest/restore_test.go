@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -67,17 +66,12 @@ var points = map[string]func(t *testing.T, m *Mesh, r *traced) string{
 	},
 	"it was relayed": func(t *testing.T, m *Mesh, r *traced) string {
 		attic := m.Spokes["attic"]
-		hold, err := pgx.Connect(t.Context(), attic.url)
-		require.NoError(t, err)
-		_, err = hold.Exec(t.Context(), `BEGIN; LOCK TABLE inbox IN SHARE MODE`)
-		require.NoError(t, err)
+		release := attic.holdInbox(t)
 		task := r.order(t, m, r.gate)
-		Await(t, "that it has come to the spoke", func() bool {
-			return attic.Count(t, `SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = current_database()`) > 0
-		})
+		Await(t, "that it has come to the spoke", func() bool { return m.waits(t, "attic") })
 		attic.Proxy.Cut()
 		m.Stop(t, "attic")
-		require.NoError(t, hold.Close(t.Context())) // what waited for it is rolled back: nobody is there to commit it
+		release() // what waited for it is rolled back: nobody is there to commit it
 		Await(t, "the end of that", func() bool {
 			return attic.Count(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state <> 'idle' AND pid <> pg_backend_pid()`) == 0
 		})

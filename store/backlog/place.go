@@ -47,7 +47,7 @@ func holdMore(ctx context.Context, tx *store.Tx, tasks []string) error {
 	}
 	taken := 0
 	if err := tx.QueryRow(ctx, statement("hold_more"), tasks).Scan(&taken); err != nil {
-		return fmt.Errorf("holding dependents: %w", err)
+		return fmt.Errorf("holding more tasks: %w", err)
 	}
 	if taken > 0 {
 		return store.ErrRaced

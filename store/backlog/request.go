@@ -27,12 +27,15 @@ type Request struct {
 type Requested struct {
 	State   commands.State
 	Known   bool              // it was here already, with the same content
+	Result  *commands.Result  // how it had ended before; nil = it has not
+	Epoch   int64             // of that end
 	Refusal *commands.Refused // why it is not taken; nil = it is here
 }
 
 // Request adds tasks, with places where they can be claimed. One that is here
-// already keeps its state; one that was killed before it arrived is refused
-// with TOMBSTONE, one whose id another task has with TASK_CONFLICT.
+// already keeps its state, and what is told of it answers the new request from then
+// on: who asks again knows nothing of the first one. One that was killed before it
+// arrived is refused with TOMBSTONE, one whose id another task has with TASK_CONFLICT.
 func (b *Backlog) Request(ctx context.Context, tx *store.Tx, list []Request) ([]Requested, error) {
 	out := make([]Requested, len(list))
 	buried, err := tombstones(ctx, tx, list)
@@ -51,6 +54,7 @@ func (b *Backlog) Request(ctx context.Context, tx *store.Tx, list []Request) ([]
 	if err != nil {
 		return nil, err
 	}
+	var again []int
 	for i, r := range list {
 		switch {
 		case out[i].Refusal != nil:
@@ -58,12 +62,27 @@ func (b *Backlog) Request(ctx context.Context, tx *store.Tx, list []Request) ([]
 			delete(fresh, r.Spawn.Task) // a second one in the same list is a repeat
 			out[i].State = commands.Queued
 		default:
-			if out[i], err = known(ctx, tx, r); err != nil {
-				return nil, err
-			}
+			again = append(again, i)
 		}
 	}
-	return out, nil
+	return out, requestAgain(ctx, tx, list, again, out)
+}
+
+// requestAgain answers those of the list's requests whose tasks are here already.
+func requestAgain(ctx context.Context, tx *store.Tx, list []Request, which []int, out []Requested) (err error) {
+	tasks := make([]string, len(which))
+	for n, i := range which {
+		tasks[n] = list[i].Spawn.Task
+	}
+	if err := holdMore(ctx, tx, tasks); err != nil {
+		return err
+	}
+	for _, i := range which {
+		if out[i], err = known(ctx, tx, list[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // tombstones returns why those of the list's tasks that are not here yet were
@@ -137,7 +156,7 @@ func (r Request) class() classSpec {
 	return classSpec{lane: DefaultLane, kind: AgentKind, capabilities: list, conn: r.Conn, estimate: amounts{}}
 }
 
-// known answers a request whose task is in the backlog already.
+// known answers a request whose task is in the backlog already, and is held.
 func known(ctx context.Context, tx *store.Tx, r Request) (Requested, error) {
 	raw, err := json.Marshal(r.Spawn)
 	if err != nil {
@@ -145,8 +164,7 @@ func known(ctx context.Context, tx *store.Tx, r Request) (Requested, error) {
 	}
 	out := Requested{Known: true}
 	var same bool
-	err = tx.QueryRow(ctx, `SELECT state, conn = $2 AND spec = $3::jsonb FROM tasks JOIN task_bodies ON task = id WHERE id = $1`,
-		r.Spawn.Task, r.Conn, raw).Scan(&out.State, &same)
+	err = tx.QueryRow(ctx, statement("request_again"), r.Spawn.Task, r.Conn, raw, r.Asked.Command, r.Asked.Digest).Scan(&out.State, &out.Epoch, &out.Result, &same)
 	if err != nil {
 		return out, fmt.Errorf("looking up task %s: %w", r.Spawn.Task, err)
 	}

@@ -67,3 +67,12 @@ WITH new AS (
     INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, 'ready', count(*) FROM added GROUP BY 1, 2
 )
 SELECT id::text FROM added
+
+-- A task that is asked for again, with the same content, is the new request's.
+-- name: request_again
+WITH here AS (
+    SELECT id, state, epoch, result, conn = $2 AND spec = $3::jsonb AS same FROM tasks JOIN task_bodies ON task = id WHERE id = $1
+), again AS (
+    UPDATE tasks t SET command = $4, command_digest = decode($5, 'hex') FROM here WHERE t.id = here.id AND here.same
+)
+SELECT state, epoch, result, same FROM here

@@ -1,0 +1,63 @@
+package meshtest
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+)
+
+// A hub that has lost an order for good may be given it again under its id. The spoke
+// has the task and does not run it twice: it tells the new order how it stands and how it
+// ended, also where that was said before to an order that nobody knew.
+func TestAnOrderThatIsGivenAgainEnds(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]func(t *testing.T, m *Mesh, task string, open func()){
+		"while it runs": func(*testing.T, *Mesh, string, func()) {},
+		"after its end": func(t *testing.T, m *Mesh, task string, open func()) {
+			open()
+			Await(t, "its result, which nobody knows", func() bool {
+				return m.Hub.Count(t, `SELECT count(*) FROM inbox WHERE task = $1 AND kind = 'agent.result' AND code = 'RE_UNKNOWN'`, task) == 1
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := Start(t, "attic")
+			trace := filepath.Join(t.TempDir(), "trace")
+			open := func() { require.NoError(t, os.WriteFile(trace+"-open", nil, 0o600)) }
+			order := hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec,
+				Argv: []string{"sh", "-c", `echo ran >>"$0"; echo hello; until [ -e "$0-open" ]; do sleep 0.02; done; exit 3`, trace}}}
+			order.ID = m.Order(t, order)
+			m.Await(t, order.ID, commands.Running)
+			m.Hub.forget(t, order.ID)
+			meanwhile(t, m, order.ID, open)
+
+			m.Order(t, order)
+			Await(t, "its acceptance", func() bool { return m.Agent(t, order.ID).AcceptedAt != nil })
+			open()
+
+			v := m.Wait(t, order.ID)
+			require.Equal(t, commands.Failed, v.State)
+			require.Contains(t, string(v.Result), `"code":3`)
+			ran, err := os.ReadFile(trace)
+			require.NoError(t, err)
+			require.Equal(t, "ran\n", string(ran))
+			require.Equal(t, "hello\n", m.Stdout(t, order.ID, true))
+			require.Zero(t, m.Hub.Count(t, `SELECT count(*) FROM audit WHERE code = 'RESULT_CONFLICT'`))
+		})
+	}
+}
+
+// forget takes an order from the hub that no comparison of histories gives back.
+func (i *Instance) forget(t *testing.T, task string) {
+	t.Helper()
+	for _, table := range []string{"outbox", "mirrors"} {
+		_, err := i.SQL.Exec(t.Context(), `DELETE FROM `+table+` WHERE task = $1`, task)
+		require.NoError(t, err)
+	}
+}
