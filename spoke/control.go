@@ -2,7 +2,10 @@ package spoke
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -35,20 +38,25 @@ func (s *Spoke) Describe() (*Description, []control.Check) {
 		links = append(links, link)
 	}
 	checks := append(links, s.stuck.check()...)
-	return &Description{s.level, s.Policy.Now().ID(), s.Slots, s.live.count()}, append(checks, s.checkCopied()...)
+	return &Description{s.level, s.Policy.Now().ID(), s.Slots, s.live.count()}, append(checks, s.checkOriginals()...)
 }
 
-// checkCopied says whose the agents are that run in the directory that this one is a copy of.
-func (s *Spoke) checkCopied() []control.Check {
-	dirs := s.live.originals()
-	for _, original := range dirs {
-		err := commands.Refuse(commands.Conflict, "it is a copy: %d of its agents run in the original, %s", len(dirs), dataDirOf(original)).
-			Hinting("stop this instance, or the one there")
-		check := control.NewCheck("data directory", err)
-		check.Remote = true
-		return []control.Check{check}
+// checkOriginals says where the agents run of which the data directory is a copy.
+func (s *Spoke) checkOriginals() []control.Check {
+	attempts := slices.Collect(maps.Values(s.live.originals()))
+	if len(attempts) == 0 {
+		return nil
 	}
-	return nil
+	dirs := make([]string, len(attempts))
+	for i, attempt := range attempts {
+		dirs[i] = dataDirOf(attempt)
+	}
+	slices.Sort(dirs)
+	err := commands.Refuse(commands.Conflict, "it is a copy: %d of its agents run in the original, %s", len(attempts), strings.Join(slices.Compact(dirs), ", ")).
+		Hinting("stop this instance; its agents do not move with a copy")
+	check := control.NewCheck("data directory", err)
+	check.Remote = true
+	return []control.Check{check}
 }
 
 // Routes are what the host may ask of its spoke about agents and policy.

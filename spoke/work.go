@@ -89,7 +89,11 @@ func (s *Spoke) claim(ctx, late context.Context) (int, error) {
 }
 
 func (s *Spoke) attemptDir(f backlog.Fence) string {
-	return filepath.Join(s.Dir, "agents", f.Task, strconv.Itoa(f.Attempt))
+	return attemptDir(s.Dir, f)
+}
+
+func attemptDir(dataDir string, f backlog.Fence) string {
+	return filepath.Join(dataDir, "agents", f.Task, strconv.Itoa(f.Attempt))
 }
 
 // dataDirOf is the inverse of attemptDir, of any spoke.
@@ -189,15 +193,15 @@ func (s *Spoke) reconcile(ctx, late context.Context) error {
 func (s *Spoke) adopt(ctx context.Context, r *run) (*supervisor.Agent, *supervisor.Exit) {
 	for {
 		agent, exit, err := s.adoptOnce(ctx, r)
-		original := ""
-		if elsewhere, ok := errors.AsType[*supervisor.ElsewhereError](err); ok {
-			original = elsewhere.Original
-		}
-		s.live.copied(r, original)
 		if err == nil {
+			s.live.setOriginal(r, "")
 			return agent, exit
 		}
-		s.Log.ErrorContext(ctx, "taking over an attempt; it will be tried again", "id", r.fence.Task, "err", err)
+		if elsewhere, ok := errors.AsType[*supervisor.ElsewhereError](err); !ok {
+			s.Log.ErrorContext(ctx, "taking over an attempt; it will be tried again", "id", r.fence.Task, "err", err)
+		} else if s.live.setOriginal(r, elsewhere.Original) {
+			s.Log.WarnContext(ctx, "an agent does not run here; stop this instance: its agents do not move with a copy", "id", r.fence.Task, "err", err)
+		}
 		select {
 		case <-ctx.Done():
 			return nil, nil

@@ -119,8 +119,10 @@ func TestWhereTheAgentOfACopyRuns(t *testing.T) {
 	until := time.Now().Add(time.Hour)
 
 	said := whyHere(v, backlog.Why{Task: backlog.Task{LeaseUntil: &until}}, true)
+	stopped := whyHere(v, backlog.Why{Task: backlog.Task{LeaseUntil: &until}}, false)
 
 	require.Equal(t, "it is running, as attempt 2, but not here: this directory is a copy, and the agent belongs to the original: /attic/agents/7", said)
+	require.Equal(t, "this directory is a copy, and attempt 2 belongs to the original: /attic/agents/7; no spoke runs here: one that is started leaves the agent alone, and takes over its end from there", stopped)
 	require.Contains(t, agentPairs(v), []string{"copy of", "/attic/agents/7"})
 }
 

@@ -3,13 +3,10 @@ package meshtest
 import (
 	"context"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -86,45 +83,6 @@ func TestACloneThatRunsBesideTheOriginal(t *testing.T) {
 	m.Start(t, "attic")
 	agreeAgain(t, m, "attic")
 	require.Equal(t, store.Active, m.View(t, "attic").State, "a restart is no clone")
-}
-
-// The agents of the original go on while a copy of its directory runs on the same host, and
-// their results are told once the copy was stopped.
-func TestACopyLeavesTheAgentsOfTheOriginal(t *testing.T) {
-	t.Parallel()
-	m := Plan{Lease: 2 * time.Minute}.Start(t, "attic")
-	original, gate := m.Spokes["attic"], filepath.Join(t.TempDir(), "gate")
-	id := m.Spawn(t, "attic", "sh", "-c", "until [ -e "+gate+" ]; do sleep 0.05; done; echo done")
-	m.Await(t, id, commands.Running)
-	m.Stop(t, "attic")
-	clone := m.clone(t, "attic")
-
-	clone.start(t)
-	m.Start(t, "attic")
-
-	Await(t, "the suspension at both", func() bool { return toldOfClone(t, original) && toldOfClone(t, clone) })
-	Await(t, "that the copy names the original", func() bool {
-		return strings.Contains(clone.Log.String(), "this directory is a copy, and the agent belongs to the original, which is in use: "+original.Dir)
-	})
-	var shown spoke.AgentView
-	clone.Do(t, "GET", "/v1/agents/"+id, nil, &shown)
-	require.Equal(t, filepath.Join(original.Dir, "agents", id), shown.Original)
-	var instance struct{ Health []control.Check }
-	clone.Do(t, "GET", "/v1/instance", nil, &instance)
-	at := slices.IndexFunc(instance.Health, func(c control.Check) bool { return c.Name == "data directory" })
-	require.GreaterOrEqual(t, at, 0)
-	require.Equal(t, "it is a copy: 1 of its agents run in the original, "+original.Dir+"; stop this instance, or the one there", instance.Health[at].Problem)
-	var there spoke.AgentView
-	original.Do(t, "GET", "/v1/agents/"+id, nil, &there)
-	require.Empty(t, there.Original)
-	clone.stop(t)
-	m.Turn(t, "attic", "resume")
-	Await(t, "that the hub is heard", func() bool { return m.View(t, "attic").State == store.Active })
-	original.Turn(t, "resume")
-	require.NoError(t, os.WriteFile(gate, nil, 0o600))
-	v := m.Wait(t, id)
-	require.Equal(t, commands.Completed, v.State, v.Reason)
-	require.Equal(t, 1, v.Attempt)
 }
 
 // What another process serves is left to it until its lease ends, and whoever asks why there

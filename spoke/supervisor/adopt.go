@@ -22,8 +22,9 @@ import (
 // Adopt may be called at any time and any number of times, also while a shim
 // is starting; ctx bounds the wait for it. A shim that does not answer for 30 s
 // is killed, and the attempt is lost; so is one that another process answers for. Of
-// an attempt whose directory was copied while its shim works in the original nothing is
-// ended: Adopt returns an [*ElsewhereError], unless it was to end anyway.
+// an attempt whose directory is a copy nothing is ended while the shim on record works in the
+// original: Adopt returns an [*ElsewhereError]. Afterwards its exit is the one that the original
+// has on record, with its output.
 //
 // What decides whose processes end is in known, which is the caller's: what the
 // directory says of it may be its agent's.
@@ -80,25 +81,14 @@ func look(ctx context.Context, dir string, saved savedSpec, late bool) (*Agent, 
 			return nil, nil, nil
 		}
 	}
-	// A kill, or the end of its time, ends the attempt wherever its shim works.
-	if original := saved.shimElsewhere(dir); original != "" && !saved.seen.killed && !saved.seen.over {
-		return nil, nil, errors.Join(&ElsewhereError{original}, release(lock))
+	if original := saved.worksIn(dir); original != "" {
+		return nil, nil, errors.Join(&ElsewhereError{original}, noteOriginal(dir, original), release(lock))
 	}
 	exit, err := conclude(ctx, dir, saved, lock, err)
 	if err != nil {
 		return nil, nil, err
 	}
 	return nil, &exit, nil
-}
-
-// An ElsewhereError says that the directory of an attempt is a copy: its shim works in the
-// original. Nothing was ended.
-type ElsewhereError struct {
-	Original string // directory of the attempt
-}
-
-func (e *ElsewhereError) Error() string {
-	return "this directory is a copy, and the agent belongs to the original, which is in use: " + e.Original
 }
 
 // conclude ends an attempt that has no shim, or whose shim is to end. The lock is that
@@ -128,6 +118,9 @@ func conclude(ctx context.Context, dir string, saved savedSpec, lock *os.File, d
 // proven.
 func resolve(ctx context.Context, dir string, saved savedSpec, damage error) (Exit, error) {
 	recorded, err := readExit(dir)
+	if recorded == nil && err == nil {
+		recorded, err = saved.takeOver(ctx, dir)
+	}
 	if err != nil && !errors.Is(err, errSpoilt) {
 		return Exit{}, err
 	}

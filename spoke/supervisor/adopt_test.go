@@ -59,48 +59,6 @@ func TestAdoptionOfAnEndedAttempt(t *testing.T) {
 	require.Equal(t, first, second)
 }
 
-// What runs belongs to the original, until it is to end anyway.
-func TestAdoptionOfACopy(t *testing.T) {
-	t.Parallel()
-	for name, recorded := range map[string]bool{"its shim is on record": true, "its shim is not on record": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			a, dir := start(t, sh("sleep 600"))
-			known := Known{Marker: a.saved.Marker, Began: true}
-			if recorded {
-				known.Shim = a.Shim()
-			}
-			clone := filepath.Join(t.TempDir(), "copy")
-			require.NoError(t, exec.CommandContext(t.Context(), "cp", "-a", dir, clone).Run())
-
-			_, _, err := Adopt(t.Context(), clone, known)
-
-			var elsewhere *ElsewhereError
-			require.ErrorAs(t, err, &elsewhere)
-			require.Equal(t, dir, elsewhere.Original)
-			require.True(t, alive(a.Pid()))
-			require.NoFileExists(t, filepath.Join(clone, tombstoneFile))
-			known.Killed = true
-			_, e := adoptKnown(t, clone, known)
-			require.Equal(t, Lost, e.Outcome)
-			require.False(t, alive(a.Pid()))
-			ended(t, a)
-		})
-	}
-}
-
-// Where its shim goes on after its directory was moved, nobody else's name for it counts.
-func TestAdoptionOfAMovedDirectory(t *testing.T) {
-	t.Parallel()
-	a, dir := start(t, sh("sleep 600"))
-	moved := filepath.Join(t.TempDir(), "moved")
-	require.NoError(t, os.Rename(dir, moved))
-
-	b, _ := adoptKnown(t, moved, Known{Marker: a.saved.Marker, Shim: a.Shim(), Began: true})
-
-	require.Equal(t, a.Pid(), b.Pid())
-}
-
 func TestTwoSpokesAtOnce(t *testing.T) {
 	t.Parallel()
 	a, dir := start(t, sh("sleep 600"))

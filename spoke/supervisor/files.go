@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/internal/fsync"
 )
 
 // errSpoilt says that a file of an attempt cannot serve, and will not by itself:
@@ -76,6 +78,35 @@ func ReadFile(dir, name string, most int64) ([]byte, error) {
 		return nil, fmt.Errorf("reading %s of the attempt in %s: %w", name, dir, err)
 	}
 	return b, nil
+}
+
+// replace makes a file of an attempt directory durable, by way of its draft: it is there as a
+// whole, or as it was. What its agent has put in the place of either is taken away.
+func replace(dir, name string, write func(f *os.File) error) error {
+	name = filepath.Join(dir, name)
+	draft := name + draftSuffix
+	f, err := openPlain(draft, os.O_WRONLY|os.O_CREATE)
+	if errors.Is(err, errSpoilt) && removeAll(draft) == nil {
+		f, err = openPlain(draft, os.O_WRONLY|os.O_CREATE)
+	}
+	if err != nil {
+		return err
+	}
+	if err = write(f); err == nil {
+		var size int64
+		size, err = f.Seek(0, io.SeekCurrent)
+		err = errors.Join(err, f.Truncate(size), f.Sync())
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(draft, name); err != nil && removeAll(name) == nil { // a directory
+		err = os.Rename(draft, name)
+	}
+	if err != nil {
+		return err
+	}
+	return fsync.Dir(dir)
 }
 
 // reopen gives a directory back the permissions that its agent took away, and

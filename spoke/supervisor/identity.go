@@ -3,7 +3,6 @@ package supervisor
 import (
 	"bytes"
 	"errors"
-	"os"
 	"strconv"
 	"time"
 
@@ -67,28 +66,6 @@ func (saved savedSpec) killShim() error {
 		}
 	}
 	return nil
-}
-
-// shimElsewhere returns the directory of an attempt whose shim works in another one than
-// dir: dir is then a copy of it, and what runs belongs to the original. The shim names its
-// directory itself, and holds the lock there. Of a directory that was moved nothing is left
-// under the name that its shim knows.
-func (saved savedSpec) shimElsewhere(dir string) (original string) {
-	here, err := os.Stat(dir)
-	if err != nil || saved.shimGone() { // the usual case reads no more of /proc than one process
-		return ""
-	}
-	_, _ = eachProcess(func(p process) {
-		if original != "" || p.gone() || p.pid <= 1 || !saved.isShim(p) {
-			return
-		}
-		named := shimDir(p.pid)
-		there, err := os.Stat(named)
-		if err == nil && !os.SameFile(here, there) && lockHeld(named) {
-			original = named
-		}
-	})
-	return original
 }
 
 // startedAsShim reports whether a process was executed as the shim with a marker.

@@ -2,14 +2,11 @@ package supervisor
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/spawnmesh/spawnmesh/internal/fsync"
 )
 
 // maxRecord bounds a record; the reason is its largest part, which may name a
@@ -53,33 +50,15 @@ func reserveExit(dir string) error {
 // writeExit makes the record durable. The caller holds the lock, so there is
 // one writer; a crash before the rename leaves no record, after it this one.
 func writeExit(dir string, e Exit) error {
-	fail := func(err error) error { return fmt.Errorf("writing the exit record: %w", err) }
 	b, err := json.Marshal(e)
-	if err != nil {
-		return fail(err)
-	}
-	draft, name := filepath.Join(dir, exitDraft), filepath.Join(dir, exitFile)
-	f, err := openPlain(draft, os.O_WRONLY|os.O_CREATE)
-	if errors.Is(err, errSpoilt) && removeAll(draft) == nil {
-		f, err = openPlain(draft, os.O_WRONLY|os.O_CREATE)
+	if err == nil {
+		err = replace(dir, exitFile, func(f *os.File) error {
+			_, err := f.Write(b) // over what was reserved
+			return err
+		})
 	}
 	if err != nil {
-		return fail(err)
-	}
-	if _, err = f.Write(b); err == nil { // over what was reserved
-		err = errors.Join(f.Truncate(int64(len(b))), f.Sync())
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fail(err)
-	}
-	if err = os.Rename(draft, name); err != nil && removeAll(name) == nil { // a directory
-		err = os.Rename(draft, name)
-	}
-	if err != nil {
-		return fail(err)
-	}
-	if err := fsync.Dir(dir); err != nil {
-		return fail(err)
+		return fmt.Errorf("writing the exit record: %w", err)
 	}
 	return nil
 }

@@ -21,9 +21,11 @@ const (
 	tombstoneFile = "tombstone" // no shim may start here any more
 	socketFile    = "sock"
 	exitFile      = "exit.json"
-	exitDraft     = "exit.json.tmp" // becomes the former
-	cgroupLink    = "cgroup"        // symbolic link to the attempt's cgroup
-	shimErrFile   = "shim.err"      // what the shim itself had to say
+	draftSuffix   = ".tmp" // of a file that is to replace the one without it
+	exitDraft     = exitFile + draftSuffix
+	originalFile  = "original" // names the directory that this one is a copy of, written while the shim works there
+	cgroupLink    = "cgroup"   // symbolic link to the attempt's cgroup
+	shimErrFile   = "shim.err" // what the shim itself had to say
 )
 
 // A savedSpec is what is kept in spec.json. Its agent can write to that: of what is
