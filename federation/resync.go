@@ -39,7 +39,8 @@ func (x *Exchange) mustCompare(link int64) bool {
 }
 
 // sayHistory adds to a heartbeat what this side knows of the history, its digest
-// while one of the sides must compare.
+// while one of the sides must compare. A database that does not answer must not silence
+// a living instance: the numbers are then left out, and nobody compares them.
 func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.ConnectionView) {
 	whole := x.mustCompare(link)
 	x.mu.Lock()
@@ -51,7 +52,9 @@ func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.Conne
 	}
 	x.mu.Unlock()
 	theirs = x.answerable(ctx, theirs)
-	n, err := x.board.DB.Numbering(ctx, x.id, whole, theirs)
+	asking, done := x.brief(ctx)
+	defer done()
+	n, err := x.board.DB.Numbering(asking, x.id, whole, theirs)
 	if err != nil {
 		return
 	}
@@ -70,7 +73,9 @@ func (x *Exchange) answerable(ctx context.Context, theirs *commands.Numbering) *
 	if theirs == nil || theirs.Recall == 0 {
 		return theirs
 	}
-	n, err := x.way.waiting(ctx)
+	counting, done := context.WithTimeout(ctx, 5*time.Second) // over a slow line
+	defer done()
+	n, err := x.way.waiting(counting)
 	if err != nil {
 		x.log.DebugContext(ctx, "counting what waits before the peer is told what it has said", "err", err)
 	}

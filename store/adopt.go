@@ -15,7 +15,7 @@ import (
 // Adopt takes over spawn orders that this instance gave over c and no longer knows,
 // because its database was restored from a backup: its own signed messages, as the
 // peer kept them. Each becomes a mirror again, which the reports of the peer then
-// move. An order that was given again under its own id since, and
+// move; the peer has accepted it, so it does not expire unanswered. An order that was given again under its own id since, and
 // asks for the same, becomes the old one: the peer has that. What this instance
 // has not signed is noted and changes nothing. Only [DB.Recall], which holds the
 // connection, calls it.
@@ -94,10 +94,10 @@ func (tx *Tx) adopt(ctx context.Context, c Connection, o ownOrder) error {
 		WITH old AS (
 			SELECT command FROM mirrors WHERE task = $1
 		), adopted AS (
-			INSERT INTO mirrors AS m (task, conn, title, priority, command, command_digest, request_digest, created_by, spec, expires_at, created_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, 'restored', $8, $9, $10)
-			ON CONFLICT (task) DO UPDATE SET command = excluded.command, command_digest = excluded.command_digest, expires_at = excluded.expires_at
-				WHERE m.conn = excluded.conn AND m.spec = excluded.spec AND m.command <> excluded.command AND m.accepted_at IS NULL AND m.ended_at IS NULL
+			INSERT INTO mirrors AS m (task, conn, title, priority, command, command_digest, request_digest, created_by, spec, expires_at, created_at, accepted_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, 'restored', $8, $9, $10, clock_timestamp())
+			ON CONFLICT (task) DO UPDATE SET command = excluded.command, command_digest = excluded.command_digest, request_digest = excluded.request_digest, expires_at = excluded.expires_at, accepted_at = excluded.accepted_at
+				WHERE m.conn = excluded.conn AND m.spec = excluded.spec AND m.command <> excluded.command AND m.ended_at IS NULL
 			RETURNING task
 		)
 		SELECT coalesce((SELECT old.command::text FROM old, adopted), '') || CASE WHEN EXISTS (SELECT FROM adopted) THEN '' ELSE '-' END`,
