@@ -3,6 +3,7 @@ package federation
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -21,9 +22,11 @@ type history struct {
 	issued  int64   // when the peer said what made them agree, ms by its clock
 	differs string  // why they do not agree; "" while that is not known
 	ask     []int64 // messages of ours: what does the peer have under these numbers?
+	waits   string  // for what the answer to the peer's question waits; "" for nothing
 	reuse   reuse   // of a peer that used a number twice
 	paging  bool    // one of the sides has more to recall
-	drained bool    // on the last question of the peer, all that it had sent was taken in here
+	more    bool    // the peer was told a part of what it has said, and asks for the next one
+	asked   int64   // from which number on the peer asked last
 	settled store.Settled
 	learnt  int   // tasks of which the peer has said what became of them
 	told    int64 // the highest number of the peer that it was told to be stored here,
@@ -44,7 +47,7 @@ func (x *Exchange) mustCompare(link int64) bool {
 func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.ConnectionView) {
 	whole := x.mustCompare(link)
 	x.mu.Lock()
-	v.Agrees, v.Differs = link != 0 && x.history.link == link, x.history.differs
+	v.Agrees = link != 0 && x.history.link == link
 	ask := x.history.ask
 	var theirs *commands.Numbering
 	if x.beat != nil {
@@ -52,6 +55,7 @@ func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.Conne
 	}
 	x.mu.Unlock()
 	theirs = x.answerable(ctx, theirs)
+	v.Differs = x.differs()
 	asking, done := x.brief(ctx)
 	defer done()
 	n, err := x.board.DB.Numbering(asking, x.id, whole, theirs)
@@ -61,6 +65,7 @@ func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.Conne
 	n.Ask = ask
 	v.Numbers = &n
 	x.mu.Lock()
+	x.history.more = n.Recalled != nil && !n.Recalled.Done
 	x.history.told, x.history.toldOn = n.Stored.Through, link
 	x.history.reuse.told = n.Digest != nil || n.Stored.Through == 0
 	x.mu.Unlock()
@@ -71,6 +76,7 @@ func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.Conne
 // before it has the answer. An answer without them would be taken for all.
 func (x *Exchange) answerable(ctx context.Context, theirs *commands.Numbering) *commands.Numbering {
 	if theirs == nil || theirs.Recall == 0 {
+		x.answerWaits("")
 		return theirs
 	}
 	counting, done := context.WithTimeout(ctx, 5*time.Second) // over a slow line
@@ -79,15 +85,39 @@ func (x *Exchange) answerable(ctx context.Context, theirs *commands.Numbering) *
 	if err != nil {
 		x.log.DebugContext(ctx, "counting what waits before the peer is told what it has said", "err", err)
 	}
-	x.mu.Lock()
-	x.history.drained = err == nil && n == 0
-	x.mu.Unlock()
 	if err == nil && n == 0 {
+		x.answerWaits("")
 		return theirs
 	}
+	why := fmt.Sprintf("the peer was restored from a backup, and is told what it has said when %d messages of it are taken in here", n)
+	if x.peer.Load().State == store.Suspended {
+		why += "; they may wait until the connection is resumed, and until then no order and no kill of it comes"
+	}
+	x.answerWaits(why)
 	later := *theirs
 	later.Recall = 0
 	return &later
+}
+
+func (x *Exchange) answerWaits(why string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.history.waits = why
+}
+
+// differs says why nothing is relayed, "" while that is not known or not so.
+func (x *Exchange) differs() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	suspended := x.beat != nil && x.beat.Body.Connection.State == string(store.Suspended)
+	switch h := x.history; {
+	case h.waits != "":
+		return h.waits
+	case h.differs != "" && suspended:
+		return h.differs + "; the peer has suspended the connection, and where messages wait there it goes on when they resume it: no kill goes out before"
+	default:
+		return h.differs
+	}
 }
 
 // compare holds the peer's numbers against ours. What it has stored is confirmed.
@@ -106,7 +136,8 @@ func (x *Exchange) compare(ctx context.Context, p *Peer, view commands.Connectio
 		return err
 	}
 	x.mu.Lock()
-	x.history.paging = theirs.Recall > 0 && x.history.drained || theirs.Recalled != nil && !theirs.Recalled.Done
+	next := x.history.more && theirs.Recall > x.history.asked // a peer that asks for the same again waits
+	x.history.paging, x.history.asked = next || theirs.Recalled != nil && !theirs.Recalled.Done, theirs.Recall
 	x.mu.Unlock()
 	if agreed && view.Agrees && theirs.Recall == 0 {
 		return x.recompareIfRestored(x.board.DB.Confirm(ctx, p.ID, theirs.Stored))

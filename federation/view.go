@@ -88,9 +88,10 @@ func (b *Board) Status(conn string) (Status, bool) {
 }
 
 func (x *Exchange) describe(s *Status) {
+	s.Differs = x.differs()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s.Beat, s.Differs = x.beat, x.history.differs
+	s.Beat = x.beat
 	if p := x.peer.Load(); x.lapsed != nil && x.lapsed.Key == p.signs {
 		s.lapsed = x.lapsed
 	}

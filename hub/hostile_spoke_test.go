@@ -380,7 +380,7 @@ func TestASpokeHasSomethingElseUnderANumber(t *testing.T) {
 	}
 
 	reuse()
-	reuse(commands.Held{Seq: 1, SHA256: kept.Re.SHA256}, commands.Held{Seq: 2, SHA256: strings.Repeat("cd", 32)})
+	reuse(commands.Held{Seq: 1, SHA256: kept.Digest}, commands.Held{Seq: 2, SHA256: strings.Repeat("cd", 32)})
 
 	base := m.Hub.Count(t, `SELECT base FROM sequences`)
 	require.Positive(t, base)

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strconv"
 	"time"
 )
@@ -84,7 +85,8 @@ type Sealed struct {
 	Seq      int64
 	Exp      time.Time
 	Envelope []byte
-	Digest   Digest
+	Digest   Digest // of the header
+	Body     Digest // of the body: what answers name, the same when the message is sealed anew
 }
 
 // Seal signs header h over body as a message of type t. It fills V, Kid and
@@ -109,7 +111,7 @@ func (s *Signer) Seal(t Type, h Header, body []byte, also ...*Signer) (Sealed, e
 	if err != nil {
 		return Sealed{}, fmt.Errorf("sealing a %s message: %w", h.Kind, err)
 	}
-	return Sealed{h.ID, h.Seq, time.UnixMilli(h.Exp), envelope, sha256.Sum256(payload)}, nil
+	return Sealed{h.ID, h.Seq, time.UnixMilli(h.Exp), envelope, sha256.Sum256(payload), sum}, nil
 }
 
 // Renumber signs a message of the same instance once more, as number seq.
@@ -125,6 +127,21 @@ func (s *Signer) Renumber(envelope []byte, seq int64, also ...*Signer) (Sealed, 
 	}
 	h.Seq = seq
 	return s.Seal(d.typ, h, d.body, also...)
+}
+
+// SealedAnew reports whether envelope, which was opened before, is the message of h as it
+// was sealed another time: by another key, or under another number.
+func (h Header) SealedAnew(envelope []byte) bool {
+	d, r := decodeEnvelope(envelope)
+	if r != nil {
+		return false
+	}
+	was, r := decodeHeader(d.payload)
+	if r != nil {
+		return false
+	}
+	was.Kid, was.Seq = h.Kid, h.Seq
+	return reflect.DeepEqual(h, was)
 }
 
 // decoded is an envelope whose form was checked and whose signatures were not.

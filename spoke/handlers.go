@@ -141,7 +141,7 @@ func (t taking) spawn(ctx context.Context, batch []*store.Incoming) error {
 }
 
 func asked(m *store.Incoming) backlog.Asked {
-	return backlog.Asked{Command: m.Header.ID, Digest: m.Digest.String()}
+	return backlog.Asked{Command: m.Header.ID, Digest: m.Header.Body.SHA256}
 }
 
 // holdKills holds the tasks of several kills at once, so that none is waited for

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"time"
 
@@ -71,13 +72,14 @@ func openOwn(v signing.Verifier, envelope []byte) (o ownOrder, err error) {
 	if !ok {
 		return o, commands.Refuse(commands.Validation, "a message of kind %s is no order", opened.Header().Kind)
 	}
-	digest := opened.Digest()
-	return ownOrder{opened.Header(), digest[:], spawn, envelope}, nil
+	digest, body := opened.Digest(), sha256.Sum256(opened.Body())
+	return ownOrder{opened.Header(), digest[:], body[:], spawn, envelope}, nil
 }
 
 type ownOrder struct {
 	header   signing.Header
-	digest   []byte
+	digest   []byte // of the header
+	body     []byte // digest of the body
 	spawn    *commands.Spawn
 	envelope []byte
 }
@@ -101,7 +103,7 @@ func (tx *Tx) adopt(ctx context.Context, c Connection, o ownOrder) error {
 			RETURNING task
 		)
 		SELECT coalesce((SELECT old.command::text FROM old, adopted), '') || CASE WHEN EXISTS (SELECT FROM adopted) THEN '' ELSE '-' END`,
-		o.spawn.Task, c.ID, o.spawn.Title, o.spawn.Priority, h.ID, o.digest, request, o.spawn, expires, given).Scan(&again)
+		o.spawn.Task, c.ID, o.spawn.Title, o.spawn.Priority, h.ID, o.body, request, o.spawn, expires, given).Scan(&again)
 	if err != nil {
 		return fmt.Errorf("taking over order %s: %w", h.ID, err)
 	}
@@ -116,9 +118,9 @@ func (tx *Tx) adopt(ctx context.Context, c Connection, o ownOrder) error {
 	// The peer has it, and may lose it: then it is sent again as any other that the peer had confirmed.
 	_, err = tx.Exec(ctx, `
 		WITH again AS (UPDATE outbox SET closed_at = clock_timestamp() WHERE id = nullif($1, '')::uuid AND closed_at IS NULL)
-		INSERT INTO outbox (id, conn, seq, queue, kind, digest, task, exp, created_at, closed_at, envelope)
-		VALUES ($2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp(), $11) ON CONFLICT DO NOTHING`,
-		again, h.ID, c.ID, h.Seq, commands.QueueRun, commands.SpawnKind, o.digest, o.spawn.Task, expires, given, o.envelope)
+		INSERT INTO outbox (id, conn, seq, queue, kind, digest, task, exp, created_at, closed_at, envelope, body)
+		VALUES ($2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp(), $11, $12) ON CONFLICT DO NOTHING`,
+		again, h.ID, c.ID, h.Seq, commands.QueueRun, commands.SpawnKind, o.digest, o.spawn.Task, expires, given, o.envelope, o.body)
 	if err != nil {
 		return fmt.Errorf("keeping order %s for a peer that may lose it: %w", h.ID, err)
 	}

@@ -38,6 +38,10 @@ func TestAForgottenOrderIsTakenOver(t *testing.T) {
 	adopt(t, p.Hub, envelope)
 	adopt(t, p.Hub, envelope)
 
+	require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET expires_at = now() - interval '1 hour'`))
+	late, err := p.Hub.DB.EndUnanswered(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, late, "the spoke has taken it in")
 	m := p.Mirror(t, task)
 	require.Equal(t, commands.Queued, m.State)
 	require.Equal(t, "restored", m.CreatedBy)

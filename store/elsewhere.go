@@ -180,7 +180,7 @@ func orderAgain(ctx context.Context, tx *Tx, from Standing, list []reorder) erro
 	for i, s := range sealed {
 		r := list[i]
 		task, conn, command = append(task, r.spawn.Task), append(conn, r.to), append(command, s.ID)
-		digest, expires, refusals = append(digest, s.Digest[:]), append(expires, s.Exp), append(refusals, r.refusal)
+		digest, expires, refusals = append(digest, s.Body[:]), append(expires, s.Exp), append(refusals, r.refusal)
 		r.fold.message.Effect = r.to
 		tx.Audit(AuditRow{Actor: string(from.Peer), Action: "task.refused", Object: r.spawn.Task, Code: string(r.refusal.Code), Why: r.refusal.Why, Conn: from.ID, Message: r.fold.message.Header.ID},
 			AuditRow{Actor: "self", Action: "task.ordered", Object: r.spawn.Task, Why: "refused by " + from.Name, Conn: r.to, Message: s.ID})

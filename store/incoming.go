@@ -36,8 +36,11 @@ func (m *Incoming) Task() string {
 	return m.Body.TaskID()
 }
 
-// Re returns the reference that an answer to the message carries.
-func (m *Incoming) Re() *signing.Ref { return &signing.Ref{ID: m.Header.ID, SHA256: m.Digest.String()} }
+// Re returns the reference that an answer to the message carries. It names the body,
+// which a message that is sealed anew keeps.
+func (m *Incoming) Re() *signing.Ref {
+	return &signing.Ref{ID: m.Header.ID, SHA256: m.Header.Body.SHA256}
+}
 
 // Refuse records that the message is not acted on, inside act of [DB.TakeIn]. One
 // that asks is answered.

@@ -78,7 +78,7 @@ var writing = map[string]func(s scene) storetest.Act{
 		id := storetest.NewID()
 		now := time.Now()
 		m := store.Incoming{Conn: s.Conn.ID, Envelope: []byte("w"), Asks: true, Body: &commands.Status{Task: storetest.NewID()}, Header: signing.Header{ID: id, Kind: string(commands.StatusKind),
-			Kid: signing.KeyIDOf(storetest.Signer(s, 8).Public()), Conn: s.Conn.ID, Epoch: 1, Seq: 1, Iat: now.UnixMilli(), Exp: now.Add(time.Hour).UnixMilli(), Wsp: store.Workspace}}
+			Kid: signing.KeyIDOf(storetest.Signer(s, 8).Public()), Conn: s.Conn.ID, Epoch: 1, Seq: 1, Iat: now.UnixMilli(), Exp: now.Add(time.Hour).UnixMilli(), Wsp: store.Workspace, Body: signing.BodyRef{SHA256: strings.Repeat("ab", 32)}}}
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			got := m
 			out, err := s.DB.TakeIn(ctx, s.Conn.ID, 20, []*store.Incoming{&got}, func(_ context.Context, tx *store.Tx, _ store.Standing, fresh []*store.Incoming) error {

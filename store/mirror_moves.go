@@ -252,7 +252,7 @@ func checkUnmatched(ctx context.Context, tx *Tx, f *folds, matched map[int]bool)
 			continue
 		}
 		var asked bool
-		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM outbox WHERE id = $1 AND conn = $2 AND encode(digest, 'hex') = $3 AND $4 IN ('', task::text))`,
+		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM outbox WHERE id = $1 AND conn = $2 AND encode(body, 'hex') = $3 AND $4 IN ('', task::text))`,
 			x.command, x.conn, x.digest, x.task).Scan(&asked)
 		if err != nil {
 			return fmt.Errorf("looking up command %s: %w", x.command, err)

@@ -203,7 +203,7 @@ func insertMirrors(ctx context.Context, tx *Tx, orders []SpawnOrder, which []int
 			return err
 		}
 		task, conn, title = append(task, o.Spawn.Task), append(conn, o.Conn), append(title, o.Spawn.Title)
-		command, digest, key = append(command, s.ID), append(digest, s.Digest[:]), append(key, o.IdempotencyKey)
+		command, digest, key = append(command, s.ID), append(digest, s.Body[:]), append(key, o.IdempotencyKey)
 		actor, priority, request = append(actor, o.Actor), append(priority, o.Spawn.Priority), append(request, is)
 		spec, expires, anywhere = append(spec, o.Spawn), append(expires, s.Exp), append(anywhere, o.Anywhere)
 		audit = append(audit, AuditRow{Actor: o.Actor, Action: "task.ordered", Object: o.Spawn.Task, Conn: o.Conn, Message: s.ID})

@@ -145,7 +145,7 @@ type outboxRows struct {
 	id, conn, queue, kind, re, task []string
 	seq                             []int64
 	exp                             []time.Time
-	digest, envelope                [][]byte
+	digest, body, envelope          [][]byte
 }
 
 func (r *outboxRows) add(d Draft, s signing.Sealed) {
@@ -155,7 +155,8 @@ func (r *outboxRows) add(d Draft, s signing.Sealed) {
 	}
 	r.id, r.conn, r.seq = append(r.id, s.ID), append(r.conn, d.Conn), append(r.seq, s.Seq)
 	r.queue, r.kind = append(r.queue, cmp.Or(d.Queue, d.Body.Kind().Queue())), append(r.kind, string(d.Body.Kind()))
-	r.digest, r.re, r.task = append(r.digest, s.Digest[:]), append(r.re, re), append(r.task, d.Body.TaskID())
+	r.digest, r.body = append(r.digest, s.Digest[:]), append(r.body, s.Body[:])
+	r.re, r.task = append(r.re, re), append(r.task, d.Body.TaskID())
 	r.exp, r.envelope = append(r.exp, s.Exp), append(r.envelope, s.Envelope)
 }
 
@@ -165,24 +166,24 @@ func (r *outboxRows) insert(b *pgx.Batch) {
 		return
 	}
 	b.Queue(`
-		INSERT INTO outbox (id, conn, seq, queue, kind, digest, re, task, exp, envelope)
-		SELECT a, b, c, d, e, f, nullif(g, '')::uuid, nullif(h, '')::uuid, i, j
-		FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::bytea[], $7::text[], $8::text[], $9::timestamptz[], $10::bytea[])
-			AS u (a, b, c, d, e, f, g, h, i, j)`,
-		r.id, r.conn, r.seq, r.queue, r.kind, r.digest, r.re, r.task, r.exp, r.envelope)
+		INSERT INTO outbox (id, conn, seq, queue, kind, digest, re, task, exp, envelope, body)
+		SELECT a, b, c, d, e, f, nullif(g, '')::uuid, nullif(h, '')::uuid, i, j, k
+		FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::bytea[], $7::text[], $8::text[], $9::timestamptz[], $10::bytea[], $11::bytea[])
+			AS u (a, b, c, d, e, f, g, h, i, j, k)`,
+		r.id, r.conn, r.seq, r.queue, r.kind, r.digest, r.re, r.task, r.exp, r.envelope, r.body)
 }
 
 // closeOut closes messages that the peer of conn says it has stored. The
 // comparison of conn is written so that only the primary key's index fits.
-func closeOut(ctx context.Context, tx *Tx, conns, ids, digests []string) error {
+func closeOut(ctx context.Context, tx *Tx, conns, ids, bodies []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
 	_, err := tx.Exec(ctx, `
 		UPDATE outbox SET closed_at = clock_timestamp() WHERE id = ANY (ARRAY (
-			SELECT o.id FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS u (conn, id, digest)
-			JOIN outbox o ON o.id = u.id AND (o.conn = u.conn) IS TRUE AND o.closed_at IS NULL AND encode(o.digest, 'hex') = u.digest
-			ORDER BY o.conn, o.seq FOR UPDATE OF o))`, conns, ids, digests)
+			SELECT o.id FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS u (conn, id, body)
+			JOIN outbox o ON o.id = u.id AND (o.conn = u.conn) IS TRUE AND o.closed_at IS NULL AND encode(o.body, 'hex') = u.body
+			ORDER BY o.conn, o.seq FOR UPDATE OF o))`, conns, ids, bodies)
 	if err != nil {
 		return fmt.Errorf("closing the outbox: %w", err)
 	}

@@ -45,9 +45,8 @@ func (db *DB) sealAgain(ctx context.Context, tx *Tx, conn string, kid signing.Ke
 		return 0, err
 	}
 	_, err = tx.Exec(ctx, `
-		WITH u AS (SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::bytea[]) AS u (id, seq, digest, envelope)),
-			sealed AS (UPDATE outbox o SET seq = u.seq, digest = u.digest, envelope = u.envelope FROM u WHERE o.id = u.id)
-		UPDATE mirrors m SET command_digest = u.digest FROM u WHERE m.command = u.id`, ids, seqs, digests, envelopes)
+		UPDATE outbox o SET seq = u.seq, digest = u.digest, envelope = u.envelope
+		FROM unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::bytea[]) AS u (id, seq, digest, envelope) WHERE o.id = u.id`, ids, seqs, digests, envelopes)
 	if err != nil {
 		return 0, fmt.Errorf("storing messages that were sealed again: %w", err)
 	}

@@ -133,23 +133,50 @@ func (t *taking) judgeAll(ctx context.Context) error {
 	return nil
 }
 
-// classify says of a message that was not new what it repeats.
+// classify says of a message that was not new what it repeats. One that was sealed anew,
+// under another number, takes the place of the old one: its sender knows that no more.
 func (t *taking) classify(ctx context.Context, m *Incoming) error {
-	var digest []byte
-	err := t.tx.QueryRow(ctx, `SELECT digest FROM inbox WHERE conn = $1 AND id = $2`, m.Conn, m.Header.ID).Scan(&digest)
+	var digest, envelope []byte
+	err := t.tx.QueryRow(ctx, `SELECT digest, envelope FROM inbox WHERE conn = $1 AND id = $2`, m.Conn, m.Header.ID).Scan(&digest, &envelope)
 	switch {
 	case err == nil && bytes.Equal(digest, m.Digest[:]):
-		m.Code, m.Why = signing.ReplaySame, "the same message again"
-		t.repeats.conns, t.repeats.ids = append(t.repeats.conns, m.Conn), append(t.repeats.ids, m.Header.ID)
+		t.repeat(m)
 		return nil
+	case err == nil && m.Header.SealedAnew(envelope):
+		return t.replace(ctx, m)
 	case err == nil:
 		m.Code, m.Why = signing.ReplayDiff, "message id was already used with other content"
 	case errors.Is(err, pgx.ErrNoRows):
-		m.Code, m.Why = signing.SeqReuse, fmt.Sprintf("sequence %d was already used with other content; was a backup restored?", m.Header.Seq)
-		t.reused = max(t.reused, m.Header.Seq)
+		t.reuse(m)
 	default:
 		return fmt.Errorf("looking up message %s: %w", m.Header.ID, err)
 	}
+	return nil
+}
+
+func (t *taking) repeat(m *Incoming) {
+	m.Code, m.Why = signing.ReplaySame, "the same message again"
+	t.repeats.conns, t.repeats.ids = append(t.repeats.conns, m.Conn), append(t.repeats.ids, m.Header.ID)
+}
+
+func (t *taking) reuse(m *Incoming) {
+	m.Code, m.Why = signing.SeqReuse, fmt.Sprintf("sequence %d was already used with other content; was a backup restored?", m.Header.Seq)
+	t.reused = max(t.reused, m.Header.Seq)
+}
+
+// replace stores the new seal of a message in place of the old one.
+func (t *taking) replace(ctx context.Context, m *Incoming) error {
+	tag, err := t.tx.Exec(ctx, `UPDATE inbox SET seq = $3, digest = $4, envelope = $5 WHERE conn = $1 AND id = $2
+		AND NOT EXISTS (SELECT FROM inbox WHERE conn = $1 AND seq = $3 AND id <> $2)`, m.Conn, m.Header.ID, m.Header.Seq, m.Digest[:], m.Envelope)
+	if err != nil {
+		return fmt.Errorf("storing message %s, which was sealed anew: %w", m.Header.ID, err)
+	}
+	if tag.RowsAffected() == 0 {
+		t.reuse(m)
+		return nil
+	}
+	t.repeat(m)
+	t.numbers = append(t.numbers, m.Header.Seq)
 	return nil
 }
 
@@ -176,13 +203,13 @@ func (t *taking) admit() (fresh []*Incoming) {
 // closeQuestions closes the messages of ours that new answers are about: any
 // answer proves that the other database has them.
 func (t *taking) closeQuestions(ctx context.Context) error {
-	var conns, ids, digests []string
+	var conns, ids, bodies []string
 	for _, m := range t.batch {
 		if m.Header.Re != nil && (m.Code == "" || m.Code == signing.ReplaySame) {
-			conns, ids, digests = append(conns, m.Conn), append(ids, m.Header.Re.ID), append(digests, m.Header.Re.SHA256)
+			conns, ids, bodies = append(conns, m.Conn), append(ids, m.Header.Re.ID), append(bodies, m.Header.Re.SHA256)
 		}
 	}
-	return closeOut(ctx, t.tx, conns, ids, digests)
+	return closeOut(ctx, t.tx, conns, ids, bodies)
 }
 
 func insertInbox(ctx context.Context, tx *Tx, list []*Incoming) (map[string]bool, error) {

@@ -118,7 +118,7 @@ func TestAPeerClosesOnlyWhatWasSentToIt(t *testing.T) {
 			f.Order(t, func(o *store.SpawnOrder) { o.Conn = f.cellar })
 			var re signing.Ref
 			require.NoError(t, f.Hub.DB.Read(t.Context(), "reading the order", func(ctx context.Context, conn *pgxpool.Conn) error {
-				return conn.QueryRow(ctx, `SELECT id::text, encode(digest, 'hex') FROM outbox WHERE conn = $1`, f.cellar).Scan(&re.ID, &re.SHA256)
+				return conn.QueryRow(ctx, `SELECT command::text, encode(command_digest, 'hex') FROM mirrors WHERE conn = $1`, f.cellar).Scan(&re.ID, &re.SHA256)
 			}))
 
 			say(t, f, &re)

@@ -53,6 +53,35 @@ func TestAnOrderThatIsGivenAgainEnds(t *testing.T) {
 	}
 }
 
+// Either side may be restored after that, to when the first order was all that it knew.
+func TestAnOrderThatWasGivenAgainOutlivesARestore(t *testing.T) {
+	t.Parallel()
+	for _, side := range []string{"hub", "attic"} {
+		t.Run(side, func(t *testing.T) {
+			t.Parallel()
+			m, r := Start(t, "attic"), newTraced(t)
+			order := hub.SpawnRequest{Spoke: "attic", ExpiresInMS: 2000, Spawn: commands.Spawn{Runtime: commands.RuntimeExec,
+				Argv: []string{"sh", "-c", `until [ -e "$0" ]; do sleep 0.02; done`, r.gate}}}
+			order.ID = m.Order(t, order)
+			m.Await(t, order.ID, commands.Running)
+			backups := disaster{sides: []string{side}}.backUp(t, m)
+			m.AwaitLink(t, "attic")
+			m.Hub.forget(t, order.ID)
+			m.Order(t, order)
+			Await(t, "its acceptance", func() bool { return m.Agent(t, order.ID).AcceptedAt != nil })
+			Await(t, "that it is not sent again", func() bool {
+				return m.Hub.Count(t, `SELECT count(*) FROM outbox WHERE task = $1 AND exp > clock_timestamp()`, order.ID) == 0
+			})
+
+			disaster{sides: []string{side}}.restore(t, m, backups)
+			agreeAgain(t, m, "attic")
+			r.open(t)
+
+			require.Equal(t, commands.Completed, m.Wait(t, order.ID).State)
+		})
+	}
+}
+
 // forget takes an order from the hub that no comparison of histories gives back.
 func (i *Instance) forget(t *testing.T, task string) {
 	t.Helper()

@@ -31,8 +31,9 @@ type Attacker struct {
 // An Asked is a task that the hub asked an [Attacker] to run, with the command
 // that asked for it.
 type Asked struct {
-	Task string
-	Re   *signing.Ref
+	Task   string
+	Re     *signing.Ref
+	Digest string // of the order's header
 }
 
 // Attack lets a spoke join under name and fall into the hands of an attacker,
@@ -108,23 +109,26 @@ func (a *Attacker) Order(t testing.TB, m *Mesh) Asked {
 	t.Helper()
 	a.greeting.Do(func() { a.Greet(t) })
 	task := m.Order(t, hub.SpawnRequest{Spoke: a.Spoke.Name, Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}})
-	return Asked{Task: task, Re: a.Ref(t, commands.SpawnKind, task)}
+	re, digest := a.Ref(t, commands.SpawnKind, task)
+	return Asked{task, re, digest}
 }
 
-// Ref waits for a command of one kind about a task, and returns what an answer to it refers to.
-func (a *Attacker) Ref(t testing.TB, kind commands.Kind, task string) (re *signing.Ref) {
+// Ref waits for a command of one kind about a task, and returns what an answer to it refers
+// to, and the digest of its header.
+func (a *Attacker) Ref(t testing.TB, kind commands.Kind, task string) (re *signing.Ref, digest string) {
 	t.Helper()
 	Await(t, "the command", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		for _, c := range a.heard {
 			if c.Body.Kind() == kind && c.Body.TaskID() == task {
-				re = &signing.Ref{ID: c.Opened.Header().ID, SHA256: c.Opened.Digest().String(), Attempt: 1, Fence: 1}
+				h := c.Opened.Header()
+				re, digest = &signing.Ref{ID: h.ID, SHA256: h.Body.SHA256, Attempt: 1, Fence: 1}, c.Opened.Digest().String()
 			}
 		}
 		return re != nil
 	})
-	return re
+	return re, digest
 }
 
 // Send puts any bytes on the link as a report of a kind. Every call is a

@@ -31,7 +31,7 @@ var always = map[string]string{
 	"tasks that ran twice at once": `SELECT count(*) FROM attempts a JOIN attempts b USING (task)
 		WHERE a.number < b.number AND (a.ended_at IS NULL OR a.ended_at > b.claimed_at)`,
 	"tasks without the message that asked for them": `SELECT count(*) FROM tasks t WHERE conn IS NOT NULL
-		AND NOT EXISTS (SELECT FROM inbox i WHERE i.conn = t.conn AND i.id = t.command AND i.digest = t.command_digest AND i.code = '')`,
+		AND NOT EXISTS (SELECT FROM inbox i WHERE i.conn = t.conn AND i.id = t.command AND i.code = '')`,
 	"ended tasks without a result": `SELECT count(*) FROM tasks t JOIN task_bodies b ON b.task = t.id
 		WHERE is_terminal(state) AND conn IS NOT NULL AND b.result IS NULL`,
 }

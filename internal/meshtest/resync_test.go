@@ -85,7 +85,7 @@ func TestSettlingByHandTakesOverWhatThePeerHas(t *testing.T) {
 	Await(t, "a new link", func() bool { st := a.Link.State(); return st.Up && st.Since.After(before) })
 	beat(false, func(n *commands.Numbering) { n.Digest = unlikeOurs })
 	beat(false, func(n *commands.Numbering) {
-		n.Digest, n.Held = unlikeOurs, []commands.Held{{Seq: 1, SHA256: kept.Re.SHA256}, {Seq: 2, SHA256: strings.Repeat("cd", 32)}}
+		n.Digest, n.Held = unlikeOurs, []commands.Held{{Seq: 1, SHA256: kept.Digest}, {Seq: 2, SHA256: strings.Repeat("cd", 32)}}
 	})
 	require.Empty(t, settled, "it must not be settled while one side asks")
 	base := int64(m.Hub.Count(t, `SELECT base FROM sequences`))
@@ -106,8 +106,8 @@ func TestSettlingByHandTakesOverWhatThePeerHas(t *testing.T) {
 		}
 		return n
 	}
-	Await(t, "the message under its new number", func() bool { return again(unlike.Task, unlike.Re.SHA256) > 0 })
-	require.Zero(t, again(kept.Task, kept.Re.SHA256))
+	Await(t, "the message under its new number", func() bool { return again(unlike.Task, unlike.Digest) > 0 })
+	require.Zero(t, again(kept.Task, kept.Digest))
 	require.Equal(t, 1, m.Hub.Count(t, `SELECT count(*) FROM outbox WHERE task = $1 AND seq = 1 AND closed_at IS NOT NULL`, kept.Task))
 	require.Equal(t, 1, m.Hub.Count(t, resyncs+` AND why LIKE '%numbers go on after%'`), "the gap is on record")
 }

@@ -54,10 +54,26 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 			return err
 		}
 	}
+	if err := answersOf(ctx, tx, conn, list); err != nil {
+		return err
+	}
 	if err := b.endRecalled(ctx, tx, conn, r.ended, r.leased); err != nil {
 		return err
 	}
 	return r.note(ctx, tx, conn)
+}
+
+// answersOf lets what is told of tasks answer the orders that their asker knows: it may
+// have given them again since.
+func answersOf(ctx context.Context, tx *store.Tx, conn string, list []commands.TaskStanding) error {
+	var tasks, orders, digests []string
+	for _, s := range list {
+		tasks, orders, digests = append(tasks, s.Task), append(orders, s.Command), append(digests, s.SHA256)
+	}
+	if _, err := tx.Exec(ctx, statement("answers_of"), tasks, orders, digests, conn); err != nil {
+		return fmt.Errorf("noting which orders tasks answer: %w", err)
+	}
+	return nil
 }
 
 // A heldTask is a task as it is held until the commit.

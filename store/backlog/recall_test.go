@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -138,4 +139,31 @@ func TestALostTaskEndsWhereItWasAskedFor(t *testing.T) {
 			require.Equal(t, 2, c.Fence.Attempt, "the attempt that had started")
 		}
 	}
+}
+
+// Its asker may have given a task again after the backup: what is told of it answers that
+// order from then on. The tasks of others are left alone.
+func TestARecalledTaskAnswersTheOrderThatItsAskerKnows(t *testing.T) {
+	t.Parallel()
+	side := newSide(t)
+	s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
+	own, foreign := s.asked(), s.request()
+	foreign.Conn = storetest.NewID()
+	require.NoError(t, s.DB.Tx(t.Context(), "asking", func(ctx context.Context, tx *store.Tx) error {
+		_, err := s.backlog.Request(ctx, tx, []backlog.Request{foreign})
+		return err
+	}))
+	s.restored()
+	again := message()
+	standing := func(r backlog.Request) commands.TaskStanding {
+		return commands.TaskStanding{Task: r.Spawn.Task, Command: again.Command, SHA256: again.Digest, State: commands.Queued}
+	}
+
+	s.recall(standing(own), standing(foreign))
+
+	answers := func(r backlog.Request, a backlog.Asked) int {
+		return s.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND command = $2`, r.Spawn.Task, a.Command)
+	}
+	require.Equal(t, 1, answers(own, again))
+	require.Equal(t, 1, answers(foreign, foreign.Asked))
 }

@@ -178,7 +178,7 @@ CREATE TABLE inbox (
     conn         uuid NOT NULL,              -- connections are never deleted; a foreign key would cost a row lock per message
     id           uuid NOT NULL,
     seq          bigint NOT NULL,            -- the sender's number
-    digest       bytea NOT NULL,             -- SHA-256 of envelope
+    digest       bytea NOT NULL,             -- SHA-256 of its header
     kind         text NOT NULL,
     code         text NOT NULL DEFAULT '',   -- why it had no effect, '' when it had
     re           uuid,                       -- the message it answers
@@ -201,7 +201,8 @@ CREATE TABLE outbox (
     seq         bigint NOT NULL,             -- from sequences
     queue       text NOT NULL,               -- of the connection: orders, controls, events, results
     kind        text NOT NULL,
-    digest      bytea NOT NULL,              -- SHA-256 of envelope
+    digest      bytea NOT NULL,              -- SHA-256 of its header
+    body        bytea NOT NULL DEFAULT '',   -- SHA-256 of its body: answers name it
     re          uuid,                        -- the message it answers
     task        uuid,
     exp         timestamptz NOT NULL,        -- the peer refuses it after this
@@ -222,7 +223,7 @@ CREATE TABLE kills (
     conn          uuid NOT NULL REFERENCES connections,   -- whose task it is
     actor         text NOT NULL DEFAULT '',  -- the user of this host who asked; '' = the connection, by a message
     command       uuid NOT NULL,             -- that message, and
-    digest        bytea NOT NULL,            -- its digest; the host's own word has an id and no digest
+    digest        bytea NOT NULL,            -- SHA-256 of its body; the host's own word has an id and no digest
     task          uuid NOT NULL,
     reason        text NOT NULL,
     grace         interval NOT NULL,         -- between asking the agent to end and ending it
@@ -308,7 +309,7 @@ CREATE TABLE tasks (
     reason             text NOT NULL DEFAULT '',                    -- why it is in this state
     conn               uuid,                                        -- who asked; null = this instance
     command            uuid,                                        -- the spawn message, and
-    command_digest     bytea,                                       -- its digest: every answer names both
+    command_digest     bytea,                                       -- SHA-256 of its body: every answer names both
     idempotency_key    text,                                        -- of the request that created it, and
     request_digest     bytea,                                       -- what it asked for: the same key with another request is refused
     unmet              int NOT NULL DEFAULT 0,                      -- dependencies that are not met
@@ -723,7 +724,7 @@ CREATE TABLE outputs (
     attempt         int NOT NULL,
     conn            uuid NOT NULL,
     command         uuid NOT NULL,              -- the spawn message, and
-    command_digest  bytea NOT NULL,             -- its digest
+    command_digest  bytea NOT NULL,             -- SHA-256 of its body
     epoch           bigint NOT NULL,            -- of the attempt's fence
     stdout          bigint NOT NULL DEFAULT 0,  -- bytes that the hub has on disk, as it says
     stderr          bigint NOT NULL DEFAULT 0,
@@ -746,7 +747,7 @@ CREATE TABLE mirrors (
     attempt          int NOT NULL DEFAULT 0,
     last_seq         bigint NOT NULL DEFAULT 0,     -- of the newest report that was applied
     command          uuid NOT NULL UNIQUE,          -- the spawn message, and
-    command_digest   bytea NOT NULL,                -- its digest
+    command_digest   bytea NOT NULL,                -- SHA-256 of its body
     idempotency_key  text CONSTRAINT mirrors_idempotency UNIQUE,   -- of the request that ordered it, and
     request_digest   bytea NOT NULL,                -- what it asked for: the same key with another request is refused
     created_by       text NOT NULL,

@@ -5,6 +5,10 @@
 SELECT t.id::text, t.state, t.attempt, t.epoch, l.task IS NOT NULL
 FROM tasks t LEFT JOIN leases l ON l.task = t.id WHERE t.id = ANY ($1::uuid[]) AND t.conn = $2 ORDER BY t.id FOR UPDATE OF t
 
+-- name: answers_of
+UPDATE tasks t SET command = u.command::uuid, command_digest = decode(u.digest, 'hex')
+FROM unnest($1::uuid[], $2::text[], $3::text[]) AS u (task, command, digest) WHERE t.id = u.task AND t.conn = $4 AND t.command <> nullif(u.command, '')::uuid
+
 -- Remembers attempts that had started: a claim takes them over and starts nothing.
 -- name: note_recalled
 INSERT INTO recalled AS r (task, conn, attempt) SELECT task, $3, attempt FROM unnest($1::uuid[], $2::int[]) AS u (task, attempt)
