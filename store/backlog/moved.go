@@ -38,6 +38,8 @@ type Moved struct {
 	Kills   []Asked // who of Conn asked for its end and was not told yet
 	Before  bool    // it had ended before, and was told: only Kills are news
 
+	told *commands.Result // as it was told before; nil = it is news
+
 	n      int // the place in the caller's list, from 1
 	killed bool
 	killer *string // who on this host had it killed, and why; nil = nobody
@@ -46,6 +48,9 @@ type Moved struct {
 
 // Result is how an ended task ended.
 func (m Moved) Result() *commands.Result {
+	if m.told != nil {
+		return m.told
+	}
 	r := &commands.Result{Task: m.Task, State: m.State, Reason: m.Reason, Attempt: m.Attempt, StartedAt: m.Started, EndedAt: m.At, Kill: m.kill}
 	if e := m.End; e != nil {
 		r.Outcome, r.Exit, r.Stdout, r.Stderr, r.Reaped, r.Survivors, r.Policy = e.Outcome, e.Exit, e.Stdout, e.Stderr, e.Reaped, e.Survivors, e.Policy

@@ -54,7 +54,7 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 			return err
 		}
 	}
-	if err := answersOf(ctx, tx, conn, list); err != nil {
+	if err := b.answersOf(ctx, tx, conn, list); err != nil {
 		return err
 	}
 	if err := b.endRecalled(ctx, tx, conn, r.ended, r.leased); err != nil {
@@ -64,16 +64,34 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 }
 
 // answersOf lets what is told of tasks answer the orders that their asker knows: it may
-// have given them again since.
-func answersOf(ctx context.Context, tx *store.Tx, conn string, list []commands.TaskStanding) error {
+// have given them again since. How such a task ended is told once more.
+func (b *Backlog) answersOf(ctx context.Context, tx *store.Tx, conn string, list []commands.TaskStanding) error {
 	var tasks, orders, digests []string
+	there := map[string]commands.State{}
 	for _, s := range list {
 		tasks, orders, digests = append(tasks, s.Task), append(orders, s.Command), append(digests, s.SHA256)
+		there[s.Task] = s.State
 	}
-	if _, err := tx.Exec(ctx, statement("answers_of"), tasks, orders, digests, conn); err != nil {
+	rows, err := tx.Query(ctx, statement("answers_of"), tasks, orders, digests, conn)
+	if err != nil {
 		return fmt.Errorf("noting which orders tasks answer: %w", err)
 	}
-	return nil
+	ended, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Moved, error) {
+		m := Moved{Conn: conn}
+		err := row.Scan(&m.Task, &m.State, &m.Epoch, &m.Asked.Command, &m.Asked.Digest, &m.told)
+		if m.told != nil {
+			m.Attempt = m.told.Attempt
+		}
+		return m, err
+	})
+	if err != nil {
+		return fmt.Errorf("noting which orders tasks answer: %w", err)
+	}
+	ended = slices.DeleteFunc(ended, func(m Moved) bool { return there[m.Task].Terminal() })
+	if len(ended) == 0 {
+		return nil
+	}
+	return b.moved(ctx, tx, ended)
 }
 
 // A heldTask is a task as it is held until the commit.

@@ -5,9 +5,14 @@
 SELECT t.id::text, t.state, t.attempt, t.epoch, l.task IS NOT NULL
 FROM tasks t LEFT JOIN leases l ON l.task = t.id WHERE t.id = ANY ($1::uuid[]) AND t.conn = $2 ORDER BY t.id FOR UPDATE OF t
 
+-- Returns those that have ended with a result.
 -- name: answers_of
-UPDATE tasks t SET command = u.command::uuid, command_digest = decode(u.digest, 'hex')
-FROM unnest($1::uuid[], $2::text[], $3::text[]) AS u (task, command, digest) WHERE t.id = u.task AND t.conn = $4 AND t.command <> nullif(u.command, '')::uuid
+WITH bound AS (
+    UPDATE tasks t SET command = u.command::uuid, command_digest = decode(u.digest, 'hex')
+    FROM unnest($1::uuid[], $2::text[], $3::text[]) AS u (task, command, digest) WHERE t.id = u.task AND t.conn = $4 AND t.command <> nullif(u.command, '')::uuid
+    RETURNING t.id, t.state, t.epoch, u.command, u.digest
+)
+SELECT id::text, state, epoch, command, digest, result FROM bound JOIN task_bodies ON task = id WHERE result IS NOT NULL
 
 -- Remembers attempts that had started: a claim takes them over and starts nothing.
 -- name: note_recalled
