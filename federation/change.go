@@ -18,7 +18,7 @@ type Change struct {
 // A Changed is a connection after a [Change].
 type Changed struct {
 	store.Connection
-	Untold bool                    `json:"untold,omitempty"` // there was no link, so the peer is told of the change later
+	Untold bool                    `json:"untold,omitempty"` // there is no link, so the peer is told of the change later
 	Says   commands.ConnectionView `json:"peer_says"`        // what the peer last said about the connection
 }
 
@@ -36,10 +36,23 @@ func (b *Board) Change(ctx context.Context, text string, c Change, of ...store.A
 	if err != nil {
 		return Changed{}, err
 	}
-	after := Changed{Untold: !s.Linked && s.State != to}
+	var after Changed
 	after.Says, _ = s.PeerSays()
 	after.Connection, err = b.SetState(ctx, s.ID, to, c.Reason, c.Actor)
+	after.Untold = !s.Linked && untold(s.State, after.Connection)
 	return after, err
+}
+
+// untold reports whether the peer of a connection without a link may not know its state.
+// The side that is dialled cuts the link by the change itself, and knows it of a change only.
+func untold(before store.ConnState, c store.Connection) bool {
+	switch {
+	case c.Authority != store.Obeys:
+		return c.State != before
+	case c.State.Ended():
+		return MayHaveToTell(c)
+	}
+	return true
 }
 
 // lastMessageWait is how long the last message of a connection, or an answer about it, may

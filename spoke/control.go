@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -33,9 +34,7 @@ func (s *Spoke) Describe() (*Description, []control.Check) {
 		if c.State.Ended() {
 			continue
 		}
-		link := control.NewCheck("link to "+c.Name, linkError(c))
-		link.Remote = true
-		links = append(links, link)
+		links = append(links, checkLink(c))
 	}
 	checks := append(links, s.stuck.check()...)
 	return &Description{s.level, s.Policy.Now().ID(), s.Slots, s.live.count()}, append(checks, s.checkOriginals()...)
@@ -68,20 +67,25 @@ func (s *Spoke) Routes() *http.ServeMux {
 	return m
 }
 
-// linkError says why there is no link.
-func linkError(c federation.Status) error {
+// checkLink says how a link stands. A suspension is somebody's decision, and no fault: by
+// this side it leaves the link up.
+func checkLink(c federation.Status) control.Check {
 	says, _ := c.PeerSays()
+	var down error
+	note := ""
 	switch {
-	case c.Linked:
-		return nil
 	case c.State == store.Suspended:
-		return commands.Refuse(commands.Unreachable, "suspended by %s: %s", c.By, c.Reason)
+		note = fmt.Sprintf("suspended by %s: %s", c.By, c.Reason)
 	case says.State == string(store.Suspended):
-		return commands.Refuse(commands.Unreachable, "suspended by %s: %s", c.Name, says.Reason)
-	case c.Cause != nil:
-		return commands.Refuse(commands.Unreachable, "down: %v", c.Cause)
+		note = fmt.Sprintf("suspended by %s: %s", c.Name, says.Reason)
+	case !c.Linked && c.Cause != nil:
+		down = commands.Refuse(commands.Unreachable, "down: %v", c.Cause)
+	case !c.Linked:
+		down = commands.Refuse(commands.Unreachable, "down")
 	}
-	return commands.Refuse(commands.Unreachable, "down")
+	check := control.NewCheck("link to "+c.Name, down)
+	check.Note, check.Remote = note, true
+	return check
 }
 
 // A HubView is a hub as the host of a spoke sees it.
@@ -93,6 +97,7 @@ type HubView struct {
 	Linked      bool                    `json:"linked"`
 	LinkedSince *time.Time              `json:"linked_since,omitempty"`
 	LinkError   string                  `json:"link_error,omitempty"` // why the link is down
+	Untold      bool                    `json:"untold,omitempty"`     // it may not know that the connection has ended, and is told when it can be reached
 	LastSeen    *time.Time              `json:"last_seen,omitempty"`
 	Limited     bool                    `json:"limited,omitempty"` // it sends more than it may
 	Differs     string                  `json:"differs,omitempty"` // why nothing is relayed: one side was restored from a backup
@@ -125,7 +130,8 @@ func (s *Spoke) Hub(ctx context.Context, c federation.Status) (HubView, error) {
 }
 
 func (s *Spoke) viewOfHub(c federation.Status, grants map[string]store.GrantTerms) HubView {
-	v := HubView{Connection: c.Connection, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Linked: c.Linked, Limited: c.Limited, Differs: c.Differs, Refuses: c.Refuses}
+	v := HubView{Connection: c.Connection, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Linked: c.Linked, Limited: c.Limited, Differs: c.Differs, Refuses: c.Refuses,
+		Untold: federation.MayHaveToTell(c.Connection)}
 	if c.Linked {
 		v.LinkedSince = &c.Since
 	} else if c.Cause != nil {

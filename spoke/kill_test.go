@@ -114,20 +114,25 @@ func TestAStopIsHeardDuringAKill(t *testing.T) {
 func TestBothSidesShowTheKillThatWasInForce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		by     killer
-		second int64 // ms of grace
-		shown  string
+		by, then killer
+		second   int64 // ms of grace
+		shown    string
+		reason   commands.Reason
 	}{
-		"the first":                     {byHub, commands.MaxGrace.Milliseconds(), "enough"},
-		"the second, which hastened it": {byHub, 0, "no time"},
-		"the second of the host":        {byHost, 0, "no time"},
+		"the first":                        {byHub, byHub, commands.MaxGrace.Milliseconds(), "enough", commands.KillRequested},
+		"the second, which hastened it":    {byHub, byHub, 0, "no time", commands.KillRequested},
+		"the second of the host":           {byHost, byHost, 0, "no time", commands.Operator},
+		"the host's, which hastened a hub": {byHub, byHost, 0, "no time", commands.Operator},
+		"the hub's, which hastened a host": {byHost, byHub, 0, "no time", commands.KillRequested},
+		"the host's before a late hub's":   {byHost, byHub, commands.MaxGrace.Milliseconds(), "enough", commands.Operator},
+		"the hub's before a late host's":   {byHub, byHost, commands.MaxGrace.Milliseconds(), "enough", commands.KillRequested},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := meshtest.Start(t, "attic")
 			task, up := stubborn(t, m, c.by)
 
-			c.by(t, m, task, "no time", c.second)
+			c.then(t, m, task, "no time", c.second)
 
 			meshtest.Await(t, "the second kill", func() bool {
 				return m.Spokes["attic"].Count(t, `SELECT count(*) FROM kills WHERE task = $1`, task) == 2
@@ -135,11 +140,14 @@ func TestBothSidesShowTheKillThatWasInForce(t *testing.T) {
 			if c.second > 0 { // it ends by itself
 				require.NoError(t, os.Remove(up))
 			}
-			there := m.Wait(t, task)
+			there, other := m.Wait(t, task), map[string]string{"enough": "no time", "no time": "enough"}[c.shown]
+			require.Equal(t, c.reason, there.Reason)
 			require.Contains(t, string(there.Kill)+string(there.Result), c.shown, "at the hub")
+			require.NotContains(t, string(there.Kill)+string(there.Result), other, "at the hub")
 			var here hub.AgentView
 			m.Spokes["attic"].Do(t, "GET", "/v1/agents/"+task, nil, &here)
 			require.Contains(t, string(here.Kill), c.shown, "at the spoke")
+			require.Equal(t, c.reason, here.Reason)
 		})
 	}
 }

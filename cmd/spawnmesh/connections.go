@@ -25,6 +25,7 @@ type connectionView struct {
 	hub.SpokeView
 	Grant     *store.GrantTerms `json:"grant,omitempty"`      // what the hub may ask for
 	LinkError string            `json:"link_error,omitempty"` // why the link to the hub is down
+	Untold    bool              `json:"untold,omitempty"`     // the hub may not know that the connection has ended
 }
 
 func (a *app) connectionsCommand() *cobra.Command {
@@ -172,7 +173,7 @@ func pending(verb string, v federation.Changed) string {
 	unlinked := v.Name + " is not linked and has not been told yet; it is told when "
 	switch {
 	case verb == "resume" && v.Says.State == string(store.Suspended):
-		return fmt.Sprintf("%s has suspended the connection, too: %s; nothing goes over it until it is resumed there, with: spawnmesh connections resume NAME", v.Name, v.Says.Reason)
+		return fmt.Sprintf("%s has suspended the connection, too: %s; nothing goes over it until it is resumed there, with: spawnmesh connections resume %s", v.Name, v.Says.Reason, v.ID)
 	case verb == "resume" || !v.Untold:
 		return ""
 	case v.Authority == store.Commands:
@@ -198,7 +199,7 @@ func (a *app) printConnections(views []connectionView) error {
 			fmt.Fprintf(a.out, "%s: refuses the key that this instance signs with (%s); run: %s\n", printable(v.Name), r.Code, a.revokeRefused(r))
 		}
 		if r := v.Refuses; r != nil && !v.State.Ended() {
-			fmt.Fprintf(a.out, "%s: signs with a key that has ended here (%s), so nothing of it is taken; its operator has to tell a newer one\n", printable(v.Name), r.Code)
+			fmt.Fprintf(a.out, "%s: %s\n", printable(v.Name), endedKey(r))
 		}
 		for _, note := range overRate(v) {
 			fmt.Fprintf(a.out, "%s: %s\n", printable(v.Name), note)
@@ -218,9 +219,14 @@ func (a *app) revokeRefused(r *commands.EndedKey) string {
 	return a.line("keys", "revoke", string(r.Key), "--reason", "restored")
 }
 
+// endedKey says what a peer is to do that signs with a key which verifies nothing here.
+func endedKey(r *commands.EndedKey) string {
+	return fmt.Sprintf("signs with the key %s, which has ended here (%s), so nothing of it is taken; its operator has to tell a newer one", r.Key, r.Code)
+}
+
 func (a *app) tableOf(views []connectionView) table {
 	t := table{head: []string{"NAME", "STATE", "LINK", "SEEN", "SLOTS", "RUNNING", "QUEUED"}, wide: []string{"KILL LEVEL", "CAPABILITIES", "UNCONFIRMED", "ID", "INSTANCE", "WEIGHT"},
-		empty: "no connections; invite a spoke: " + a.self() + " invite --name NAME"}
+		empty: "no connections; a hub invites a spoke: " + a.line("invite", "--name", "NAME") + "; a spoke takes the token: " + a.line("spoke", "join", "--token-file", "FILE")}
 	for _, v := range views {
 		slots, running, queued, unconfirmed, weight := strconv.Itoa(v.Slots), strconv.Itoa(v.Running), strconv.Itoa(v.Queued), strconv.Itoa(v.Unconfirmed), "-"
 		switch {
@@ -341,6 +347,12 @@ func (a *app) printConnection(v connectionView) error {
 	}
 	if r := v.Says.Refuses; r != nil {
 		list.add("refuses", fmt.Sprintf("the key %s that this instance signs with (%s); run: %s", r.Key, r.Code, a.revokeRefused(r)))
+	}
+	if v.Refuses != nil && !v.State.Ended() {
+		list.add("refused", endedKey(v.Refuses))
+	}
+	if v.Untold {
+		list.add("told", "not yet: "+v.Name+" is told when it can be reached; let this spoke run until then")
 	}
 	list.add("rate", strings.Join(overRate(v), "; "))
 	list.add("remote", v.Remote)

@@ -49,6 +49,8 @@ func showConnections(t *testing.T, h, s hand) {
 	var v hub.SpokeView
 	s.read(&v, 0, "connections", "show", "lab")
 	require.True(t, v.Linked)
+	require.Regexp(t, `(?m)^logs `, h.do("retention"))
+	require.NotRegexp(t, `(?m)^logs `, s.do("retention"), "output is kept by hubs")
 	for side, name := range map[*hand]string{&h: "attic", &s: "lab"} {
 		require.Regexp(t, `(?m)^compared +messages to `+name+` up to \d+, from `+name+` up to \d+$`, side.do("connections", "resync", name))
 		var settled hub.Settlement
@@ -77,6 +79,9 @@ func suspendAndResume(t *testing.T, h, side hand, name string) {
 	if side.dir == h.dir {
 		awaitLinked(t, h, false)
 		require.Regexp(t, `(?m)^spoke attic +suspended by uid:\d+: holiday; see: spawnmesh --data-dir \S+ connections show attic$`, h.do("doctor"))
+	} else {
+		require.Regexp(t, `(?m)^link to lab +suspended by uid:\d+: holiday$`, side.do("doctor"))
+		awaitLinked(t, h, true)
 	}
 	id := newID()
 	h.spawn(append([]string{"--spoke", "attic", "--id", id, "--"}, tr.agent(id, "0")...)...)
@@ -111,7 +116,7 @@ func suspendedTwice(t *testing.T, h, s hand) {
 	require.Empty(t, h.run("", "connections", "suspend", "attic", "--reason", "holiday").err)
 	awaitLinked(t, h, false)
 
-	require.Contains(t, h.run("", "connections", "resume", "attic").err, "attic has suspended the connection, too: lunch; nothing goes over it until it is resumed there")
+	require.Contains(t, h.run("", "connections", "resume", "attic").err, "attic has suspended the connection, too: lunch; nothing goes over it until it is resumed there, with: spawnmesh connections resume "+connectionID(h, "attic"))
 	awaitLinked(t, h, true)
 	require.Empty(t, s.run("", "connections", "resume", "lab").err)
 	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the hub to hear of it", func() (bool, error) {
@@ -119,6 +124,13 @@ func suspendedTwice(t *testing.T, h, s hand) {
 		h.read(&v, 0, "connections", "show", "attic")
 		return v.Says.State == string(store.Active), nil
 	}))
+}
+
+// connectionID is how both sides may name a connection.
+func connectionID(side hand, name string) string {
+	var v hub.SpokeView
+	side.read(&v, 0, "connections", "show", name)
+	return v.ID
 }
 
 func awaitLinked(t *testing.T, h hand, want bool) {

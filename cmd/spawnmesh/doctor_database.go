@@ -51,7 +51,7 @@ func (a *app) sizes(list []store.Kept) []control.Check {
 	var checks []control.Check
 	list = slices.Clone(list)
 	if i := slices.IndexFunc(list, func(k store.Kept) bool { return k.SetBy != "" }); i >= 0 {
-		if k := list[i]; k.Bytes > 0 || k.Bounds != "" {
+		if k := list[i]; !noHub(k) {
 			checks = append(checks, note(k.Kind, cmp.Or(k.Bounds, "set by "+k.SetBy)+": "+sized(k)))
 		}
 		list = slices.Delete(list, i, i+1)

@@ -33,14 +33,15 @@ output that a hub has in files, hub run says how much is kept.`,
 				if err != nil {
 					return err
 				}
-				if len(args) == 2 {
-					list = slices.DeleteFunc(list, func(k store.Kept) bool { return k.Kind != args[0] })
-				}
+				list = slices.DeleteFunc(list, func(k store.Kept) bool { return len(args) == 2 && k.Kind != args[0] || noHub(k) })
 				return a.printRetention(list)
 			})
 		},
 	}
 }
+
+// noHub reports whether k is the output that hubs keep, where no hub has run.
+func noHub(k store.Kept) bool { return k.SetBy != "" && k.Bounds == "" && k.Bytes == 0 }
 
 // evenArgs takes a kind with its age, or nothing.
 func evenArgs(_ *cobra.Command, args []string) error {

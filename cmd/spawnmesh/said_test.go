@@ -30,10 +30,11 @@ func TestTheEndOfAStreamSaysWhatWasDropped(t *testing.T) {
 		stdout commands.Output
 		want   string
 	}{
-		"nothing":   {commands.Output{Bytes: 3, Tail: "end"}, "\nstdout (its end)\nend\n"},
-		"a part":    {commands.Output{Bytes: 300, Dropped: 200, Tail: "end\n"}, "\nstdout (its end; 200 of its 300 bytes were dropped)\nend\n"},
-		"all of it": {commands.Output{Bytes: 300, Dropped: 300}, "\nstdout (its end; 300 of its 300 bytes were dropped)\n\n"},
-		"no stdout": {commands.Output{}, ""},
+		"nothing":    {commands.Output{Bytes: 3, Tail: "end"}, "\nstdout\nend\n"},
+		"a long one": {commands.Output{Bytes: 5000, Tail: "end\n"}, "\nstdout (its end, of 5000 bytes)\nend\n"},
+		"a part":     {commands.Output{Bytes: 300, Dropped: 200, Tail: "end\n"}, "\nstdout (its end; 200 of its 300 bytes were dropped)\nend\n"},
+		"all of it":  {commands.Output{Bytes: 300, Dropped: 300}, "\nstdout (its end; 300 of its 300 bytes were dropped)\n\n"},
+		"no stdout":  {commands.Output{}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -119,14 +119,18 @@ func (a *app) printAgent(v agentView) error {
 	return nil
 }
 
-// printEnd shows the end of a stream, and how much of the stream was not kept.
+// printEnd shows the end of a stream, or all of a short one, and how much of the
+// stream was not kept.
 func (a *app) printEnd(stream string, o commands.Output) {
-	what := "its end"
-	if o.Dropped > 0 {
-		what += fmt.Sprintf("; %d of its %d bytes were dropped", o.Dropped, o.Bytes)
+	what := ""
+	switch {
+	case o.Dropped > 0:
+		what = fmt.Sprintf(" (its end; %d of its %d bytes were dropped)", o.Dropped, o.Bytes)
+	case o.Bytes > int64(len(o.Tail)):
+		what = fmt.Sprintf(" (its end, of %d bytes)", o.Bytes)
 	}
 	if o.Tail != "" || o.Dropped > 0 {
-		fmt.Fprintf(a.out, "\n%s (%s)\n%s\n", stream, what, printable(strings.TrimSuffix(o.Tail, "\n")))
+		fmt.Fprintf(a.out, "\n%s%s\n%s\n", stream, what, printable(strings.TrimSuffix(o.Tail, "\n")))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -94,9 +95,9 @@ func (m *Mesh) Turn(t testing.TB, name, verb string) store.Connection {
 
 // Turn changes the state of the connection with the hub on the spoke's side:
 // verb is suspend, resume or revoke.
-func (s *Spoke) Turn(t testing.TB, verb string) store.Connection {
+func (s *Spoke) Turn(t testing.TB, verb string) federation.Changed {
 	t.Helper()
-	var c store.Connection
+	var c federation.Changed
 	s.Do(t, "POST", "/v1/connections/lab/"+verb, map[string]string{"reason": "the test says so"}, &c)
 	return c
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -40,6 +41,13 @@ func TestARevocationAtTheHubIsToldLater(t *testing.T) {
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM attempts`), "what waited was not started")
 }
 
+// hub is the connection with the hub as the host of the spoke sees it.
+func (s *Spoke) hub(t *testing.T) (v spoke.HubView) {
+	t.Helper()
+	s.Do(t, "GET", "/v1/connections/"+s.Conn, nil, &v)
+	return v
+}
+
 // What the spoke ends while the link is down, the hub hears when it is reached
 // again, also after the spoke was started anew.
 func TestARevocationAtTheSpokeIsToldLater(t *testing.T) {
@@ -49,8 +57,13 @@ func TestARevocationAtTheSpokeIsToldLater(t *testing.T) {
 			t.Parallel()
 			m, s, runs, waits := busy(t)
 			s.Proxy.Cut()
-			Await(t, "the end of the link", func() bool { return !m.View(t, "attic").Linked })
-			s.Turn(t, "revoke")
+			Await(t, "the end of the link", func() bool { return !m.View(t, "attic").Linked && !s.hub(t).Linked })
+			require.True(t, s.Turn(t, "suspend").Untold)
+			require.True(t, s.Turn(t, "suspend").Untold, "it is so still")
+			require.False(t, s.hub(t).Untold, "the link is down, which says it")
+			require.True(t, s.Turn(t, "revoke").Untold)
+			require.True(t, s.Turn(t, "revoke").Untold, "it is so still")
+			require.True(t, s.hub(t).Untold)
 			if restart {
 				Await(t, "the end of its agent", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 0 })
 				m.Stop(t, "attic")
@@ -65,6 +78,8 @@ func TestARevocationAtTheSpokeIsToldLater(t *testing.T) {
 			}
 			require.Equal(t, 1, m.Hub.Count(t, `SELECT count(*) FROM connections WHERE state_by = 'peer' AND state_reason = 'the test says so'`))
 			Await(t, "what the spoke knows of that", func() bool { return s.Count(t, `SELECT count(*) FROM connections WHERE end_told`) == 1 })
+			Await(t, "what the spoke says of that", func() bool { return !s.hub(t).Untold })
+			require.False(t, s.Turn(t, "revoke").Untold)
 			require.True(t, federation.MayHaveToTell(store.Connection{Authority: store.Obeys, State: store.Revoked, Since: time.Now()}))
 			require.False(t, federation.MayHaveToTell(store.Connection{Authority: store.Obeys, State: store.Revoked, Since: time.Now(), EndTold: true}), "it is not dialled any more")
 		})

@@ -128,7 +128,7 @@ func (b *Backlog) reportKills(ctx context.Context, tx *store.Tx, task string) er
 // new epoch.
 func revokeLease(ctx context.Context, tx *store.Tx, k Kill) (*KillRun, error) {
 	run := &KillRun{Fence: Fence{Task: k.Task}, Grace: k.Grace}
-	err := tx.QueryRow(ctx, statement("revoke_lease"), k.Task, k.reason()).Scan(&run.Fence.Attempt, &run.Fence.Epoch)
+	err := tx.QueryRow(ctx, statement("revoke_lease"), k.Task).Scan(&run.Fence.Attempt, &run.Fence.Epoch)
 	if err != nil {
 		return nil, fmt.Errorf("revoking the lease of task %s: %w", k.Task, err)
 	}

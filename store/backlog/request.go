@@ -33,8 +33,9 @@ type Requested struct {
 }
 
 // Request adds tasks, with places where they can be claimed. One that is here
-// already keeps its state, and what is told of it answers the new request from then
-// on: who asks again knows nothing of the first one. One that was killed before it
+// already keeps its state and may be started until the later end, and what is told of
+// it answers the new request from then on: who asks again knows nothing of the first
+// one. One that was killed before it
 // arrived is refused with TOMBSTONE, one whose id another task has with TASK_CONFLICT.
 func (b *Backlog) Request(ctx context.Context, tx *store.Tx, list []Request) ([]Requested, error) {
 	out := make([]Requested, len(list))
@@ -164,7 +165,7 @@ func known(ctx context.Context, tx *store.Tx, r Request) (Requested, error) {
 	}
 	out := Requested{Known: true}
 	var same bool
-	err = tx.QueryRow(ctx, statement("request_again"), r.Spawn.Task, r.Conn, raw, r.Asked.Command, r.Asked.Digest).Scan(&out.State, &out.Epoch, &out.Result, &same)
+	err = tx.QueryRow(ctx, statement("request_again"), r.Spawn.Task, r.Conn, raw, r.Asked.Command, r.Asked.Digest, r.Expires).Scan(&out.State, &out.Epoch, &out.Result, &same)
 	if err != nil {
 		return out, fmt.Errorf("looking up task %s: %w", r.Spawn.Task, err)
 	}

@@ -68,11 +68,16 @@ WITH new AS (
 )
 SELECT id::text FROM added
 
--- A task that is asked for again, with the same content, is the new request's.
+-- A task that is asked for again, with the same content, is the new request's, and waits until the later of their ends. Its place is passed over
+-- where a claim takes it, or its end.
 -- name: request_again
 WITH here AS (
     SELECT id, state, epoch, result, conn = $2 AND spec = $3::jsonb AS same FROM tasks JOIN task_bodies ON task = id WHERE id = $1
 ), again AS (
-    UPDATE tasks t SET command = $4, command_digest = decode($5, 'hex') FROM here WHERE t.id = here.id AND here.same
+    UPDATE tasks t SET command = $4, command_digest = decode($5, 'hex'), expires_at = greatest(t.expires_at, $6) FROM here WHERE t.id = here.id AND here.same
+    RETURNING t.class, t.priority, t.seq
+), longer AS (
+    UPDATE ready SET expires_at = greatest(expires_at, $6) WHERE ctid = ANY (ARRAY (
+        SELECT r.ctid FROM again a JOIN ready r ON r.class = a.class AND r.rank = -a.priority AND r.seq = a.seq FOR UPDATE OF r SKIP LOCKED))
 )
 SELECT state, epoch, result, same FROM here

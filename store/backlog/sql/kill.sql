@@ -1,6 +1,9 @@
+-- The kill that lets the agent live for the shortest time is in force; the task says whose it is. An end of the connection stays the reason.
 -- name: revoke_lease
 WITH killed AS (
-    UPDATE tasks SET epoch = epoch + 1, reason = CASE WHEN is_kill(reason) THEN reason ELSE $2 END, updated_at = clock_timestamp() WHERE id = $1 RETURNING id, attempt, epoch
+    UPDATE tasks SET epoch = epoch + 1, updated_at = clock_timestamp(), reason = CASE WHEN reason = 'link_revoked' THEN reason ELSE (
+        SELECT CASE WHEN k.actor = '' THEN 'kill_requested' ELSE 'operator' END FROM kills k WHERE k.task = $1 ORDER BY k.requested_at + k.grace, k.requested_at LIMIT 1) END
+    WHERE id = $1 RETURNING id, attempt, epoch
 ), lease AS (
     UPDATE leases l SET epoch = k.epoch FROM killed k WHERE l.task = k.id
 )

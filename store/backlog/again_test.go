@@ -1,0 +1,41 @@
+package backlog_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// A task that is asked for again waits as long as the longest of its requests says; one
+// that runs, or has run, has no end to wait for.
+func TestATaskThatIsAskedForAgainWaitsForTheLonger(t *testing.T) {
+	t.Parallel()
+	side := newSide(t)
+	s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
+	r := s.asked()
+	again := func(r backlog.Request, longer time.Duration) {
+		r.Asked, r.Expires = message(), r.Expires.Add(longer)
+		require.NoError(t, s.DB.Tx(t.Context(), "asking again", func(ctx context.Context, tx *store.Tx) error {
+			out, err := s.backlog.Request(ctx, tx, []backlog.Request{r})
+			require.True(t, err != nil || out[0].Known)
+			return err
+		}))
+	}
+	waits := func(until time.Time) int {
+		return s.Count(t, `SELECT count(*) FROM tasks t JOIN ready r ON r.task = t.id WHERE t.id = $1 AND t.expires_at = $2 AND r.expires_at = $2`, r.Spawn.Task, until)
+	}
+
+	again(r, time.Hour)
+	again(r, -time.Minute)
+	require.Equal(t, 1, waits(r.Expires.Add(time.Hour).Truncate(time.Microsecond)))
+
+	claimed := s.claim()
+	require.Len(t, claimed, 1)
+	again(r, 2*time.Hour)
+	require.Zero(t, s.Count(t, `SELECT count(*) FROM ready WHERE task = $1`, r.Spawn.Task))
+}
