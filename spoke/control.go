@@ -3,10 +3,7 @@ package spoke
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -36,26 +33,7 @@ func (s *Spoke) Describe() (*Description, []control.Check) {
 		}
 		links = append(links, checkLink(c))
 	}
-	checks := append(links, s.stuck.check()...)
-	return &Description{s.level, s.Policy.Now().ID(), s.Slots, s.live.count()}, append(checks, s.checkOriginals()...)
-}
-
-// checkOriginals says where the agents run of which the data directory is a copy.
-func (s *Spoke) checkOriginals() []control.Check {
-	attempts := slices.Collect(maps.Values(s.live.originals()))
-	if len(attempts) == 0 {
-		return nil
-	}
-	dirs := make([]string, len(attempts))
-	for i, attempt := range attempts {
-		dirs[i] = dataDirOf(attempt)
-	}
-	slices.Sort(dirs)
-	err := commands.Refuse(commands.Conflict, "it is a copy: %d of its agents run in the original, %s", len(attempts), strings.Join(slices.Compact(dirs), ", ")).
-		Hinting("stop this instance; its agents do not move with a copy")
-	check := control.NewCheck("data directory", err)
-	check.Remote = true
-	return []control.Check{check}
+	return &Description{s.level, s.Policy.Now().ID(), s.Slots, s.live.count()}, append(links, s.stuck.check()...)
 }
 
 // Routes are what the host may ask of its spoke about agents and policy.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
-	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -21,7 +20,6 @@ type AgentView struct {
 	backlog.Agent
 	ExitCode *int   `json:"exit_code,omitempty"` // of the last attempt's process
 	Dir      string `json:"dir"`                 // of its attempts, one directory each
-	Original string `json:"original,omitempty"`  // what Dir is a copy of: the agent belongs to the instance there
 }
 
 // An agentDesk answers what the host asks about agents. All of it is in the
@@ -89,20 +87,7 @@ func (d agentDesk) show(w http.ResponseWriter, r *http.Request) {
 
 func (d agentDesk) view(a backlog.Agent) AgentView {
 	r, _ := commands.ReadResult(a.Result)
-	v := AgentView{Agent: a, Dir: filepath.Join(d.dir, "agents", a.Task), ExitCode: r.ExitCode()}
-	if original := d.original(a); original != "" {
-		v.Original = filepath.Dir(original)
-	}
-	return v
-}
-
-// original returns the directory in which the attempt of an open agent belongs, "" for the
-// one here. Where no spoke runs it is what the last one has noted.
-func (d agentDesk) original(a backlog.Agent) string {
-	if d.live != nil || a.State.Terminal() || a.Attempt == 0 {
-		return d.live.originals()[a.Task]
-	}
-	return supervisor.Original(attemptDir(d.dir, backlog.Fence{Task: a.Task, Attempt: a.Attempt}))
+	return AgentView{Agent: a, Dir: filepath.Join(d.dir, "agents", a.Task), ExitCode: r.ExitCode()}
 }
 
 func (d agentDesk) why(w http.ResponseWriter, r *http.Request) {
@@ -141,10 +126,6 @@ func (s *Spoke) killHere(ctx context.Context, ref string, k commands.Kill, actor
 	}
 	if err != nil || a.State.Terminal() {
 		return v, err
-	}
-	if v.Original != "" {
-		return v, commands.Refuse(commands.Conflict, "the agent does not run here: this data directory is a copy, and the agent belongs to the original, %s", filepath.Dir(filepath.Dir(v.Original))).
-			Hinting("order it there")
 	}
 	run, err := s.backlog.KillHere(ctx, backlog.HostKill{ID: uuid.Must(uuid.NewV7()).String(), Task: a.Task, Reason: k.Reason, Grace: k.Grace(), Actor: actor})
 	if err != nil {

@@ -22,7 +22,6 @@ type run struct {
 	begun  bool   // an earlier process had started its agent: that one is adopted; when nothing of it is found, the attempt is lost
 	bootID string // run of the kernel that its agent was started in; "" = not known
 	shim   supervisor.Shim
-	origin string             // what dir is a copy of, where the agent runs; "" = none is known
 	found  bool               // its directory was there before it was claimed as a retry
 	since  supervisor.Instant // no later than its claim was; 0 = not known
 	seen   time.Time          // when an earlier process last knew of its agent; zero = there was none
@@ -34,7 +33,7 @@ type run struct {
 
 // live is the set of attempts that this process works on.
 type live struct {
-	mu        sync.Mutex // guards byTask and the attempts' state, agent and origin
+	mu        sync.Mutex // guards byTask and the attempts' state and agent
 	byTask    map[string]*run
 	abandoned bool
 }
@@ -103,33 +102,6 @@ func (l *live) running(r *run, agent *supervisor.Agent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.agent, r.state = agent, commands.Running
-}
-
-// setOriginal notes what the directory of an attempt is a copy of, "" for no copy, and
-// reports whether that is new.
-func (l *live) setOriginal(r *run, original string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	before := r.origin
-	r.origin = original
-	return before != original
-}
-
-// originals are the directories in which the attempts run whose directories here are
-// copies, by task. A nil l, of a spoke that does not run, knows of none.
-func (l *live) originals() map[string]string {
-	if l == nil {
-		return nil
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	dirs := map[string]string{}
-	for task, r := range l.byTask {
-		if r.origin != "" {
-			dirs[task] = r.origin
-		}
-	}
-	return dirs
 }
 
 func (l *live) agentOf(r *run) *supervisor.Agent {

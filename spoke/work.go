@@ -96,11 +96,6 @@ func attemptDir(dataDir string, f backlog.Fence) string {
 	return filepath.Join(dataDir, "agents", f.Task, strconv.Itoa(f.Attempt))
 }
 
-// dataDirOf is the inverse of attemptDir, of any spoke.
-func dataDirOf(attempt string) string {
-	return filepath.Dir(filepath.Dir(filepath.Dir(attempt)))
-}
-
 // Marker tells the processes of an attempt of a spoke from all others of its host. It
 // follows from what the attempt is: nothing that an agent can write to has a say in it, and
 // a spoke whose database was restored from a backup finds what the attempt has left.
@@ -194,14 +189,9 @@ func (s *Spoke) adopt(ctx context.Context, r *run) (*supervisor.Agent, *supervis
 	for {
 		agent, exit, err := s.adoptOnce(ctx, r)
 		if err == nil {
-			s.live.setOriginal(r, "")
 			return agent, exit
 		}
-		if elsewhere, ok := errors.AsType[*supervisor.ElsewhereError](err); !ok {
-			s.Log.ErrorContext(ctx, "taking over an attempt; it will be tried again", "id", r.fence.Task, "err", err)
-		} else if s.live.setOriginal(r, elsewhere.Original) {
-			s.Log.WarnContext(ctx, "an agent does not run here; stop this instance: its agents do not move with a copy", "id", r.fence.Task, "err", err)
-		}
+		s.Log.ErrorContext(ctx, "taking over an attempt; it will be tried again", "id", r.fence.Task, "err", err)
 		select {
 		case <-ctx.Done():
 			return nil, nil

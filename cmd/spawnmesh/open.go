@@ -105,10 +105,6 @@ func whyHere(v agentView, w backlog.Why, runs bool) string {
 		return clauseOf(v.AgentView)
 	case v.State == commands.Queued && v.Attempt > 0 && len(w.Reasons) == 1 && w.Reasons[0].Stage == "not_before":
 		return "it waits for its next try" + nextTry(v.AgentView)
-	case v.Original != "" && !runs:
-		return fmt.Sprintf("this directory is a copy, and attempt %d belongs to the original: %s; no spoke runs here: one that is started leaves the agent alone, and takes over its end from there", v.Attempt, v.Original)
-	case v.Original != "":
-		return fmt.Sprintf("%s, as attempt %d, but not here: this directory is a copy, and the agent belongs to the original: %s", clauseOf(v.AgentView), v.Attempt, v.Original)
 	case until == nil:
 		return ""
 	case runs:

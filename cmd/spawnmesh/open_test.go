@@ -112,20 +112,6 @@ func TestHowAnAgentStandsOnItsHost(t *testing.T) {
 	}
 }
 
-// In a copy of a data directory nobody reads that its agents run there.
-func TestWhereTheAgentOfACopyRuns(t *testing.T) {
-	t.Parallel()
-	v := agentView{AgentView: hub.AgentView{Mirror: store.Mirror{State: commands.Running, ConnState: store.Active, Attempt: 2}}, Hub: "lab", Dir: "/copy/agents/7", Original: "/attic/agents/7"}
-	until := time.Now().Add(time.Hour)
-
-	said := whyHere(v, backlog.Why{Task: backlog.Task{LeaseUntil: &until}}, true)
-	stopped := whyHere(v, backlog.Why{Task: backlog.Task{LeaseUntil: &until}}, false)
-
-	require.Equal(t, "it is running, as attempt 2, but not here: this directory is a copy, and the agent belongs to the original: /attic/agents/7", said)
-	require.Equal(t, "this directory is a copy, and attempt 2 belongs to the original: /attic/agents/7; no spoke runs here: one that is started leaves the agent alone, and takes over its end from there", stopped)
-	require.Contains(t, agentPairs(v), []string{"copy of", "/attic/agents/7"})
-}
-
 // A person reads when something happened, and when the hub heard of it if that was
 // later.
 func TestWhenItHappened(t *testing.T) {

@@ -21,10 +21,9 @@ import (
 // spoke answered; or, with Hub, as the host knows it where it runs.
 type agentView struct {
 	hub.AgentView
-	Hub      string              `json:"hub,omitempty"`      // who ordered it
-	Dir      string              `json:"dir,omitempty"`      // of its attempts
-	Original string              `json:"original,omitempty"` // what Dir is a copy of, where the agent runs
-	Asked    *commands.TaskState `json:"asked,omitempty"`
+	Hub   string              `json:"hub,omitempty"` // who ordered it
+	Dir   string              `json:"dir,omitempty"` // of its attempts
+	Asked *commands.TaskState `json:"asked,omitempty"`
 }
 
 func (a *app) statusCommand() *cobra.Command {
@@ -178,7 +177,6 @@ func agentPairs(v agentView) pairs {
 	}
 	list.add("kill", killOf(v))
 	list.add("directory", v.Dir)
-	list.add("copy of", v.Original) // and not run here
 	return list
 }
 

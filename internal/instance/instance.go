@@ -94,13 +94,16 @@ func (in *Instance) own(ctx context.Context, create bool) (err error) {
 	if in.lock, err = awaitLock(ctx, in.Dir, postgres.Lock); err != nil {
 		return err
 	}
-	return in.openLocked(ctx, create)
-}
-
-func (in *Instance) openLocked(ctx context.Context, create bool) error {
 	if err := in.loadKeys(ctx, create); err != nil {
 		return err
 	}
+	if err := in.settle(); err != nil {
+		return err
+	}
+	return in.openLocked(ctx)
+}
+
+func (in *Instance) openLocked(ctx context.Context) error {
 	url, err := in.serve(ctx)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 
 // remains are what an instance leaves in its data directory after it has made its
 // keys. What may come earlier is not among them: locks, the policy.
-var remains = []string{"pg", "incarnation", "ended", "agents", "logs", "nats"}
+var remains = []string{"pg", "incarnation", "ended", "agents", "logs", "nats", placeFile}
 
 // LoadKeys reads the keys of the instance in the data directory dir. It returns
 // [signing.ErrNoKeys] where there has never been one, and a [*signing.KeyFileError]

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func TestLostKeysAreNotMadeAnew(t *testing.T) {
 	t.Parallel()
-	for _, left := range []string{"pg", "incarnation", "ended", "agents", "logs", "nats"} {
+	for _, left := range []string{"pg", "incarnation", "ended", "agents", "logs", "nats", "place"} {
 		t.Run(left, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()

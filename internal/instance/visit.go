@@ -61,7 +61,9 @@ func visitOnce(ctx context.Context, o Options) (*Instance, error) {
 		err = in.beGuest(ctx, inUse)
 	} else if err == nil {
 		in.lock = lock
-		err = in.openLocked(ctx, true)
+		if err = in.loadKeys(ctx, true); err == nil {
+			err = in.openLocked(ctx)
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, in.Close(ctx))

@@ -3,6 +3,7 @@ package meshtest
 import (
 	"context"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -23,6 +24,7 @@ func (m *Mesh) clone(t *testing.T, of string) *Spoke {
 	dir := filepath.Join(t.TempDir(), "copy")
 	out, err := exec.CommandContext(t.Context(), "cp", "-a", original.Dir, dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	require.NoError(t, os.Remove(filepath.Join(dir, "place"))) // it is as if on another host
 	c := &Spoke{Instance: &Instance{Name: "clone", Dir: dir, Keys: original.Keys, Log: &Log{}, url: original.Backup(t), client: control.NewClient(dir)},
 		Proxy: original.Proxy, Conn: original.Conn, plan: m.plan}
 	c.look(t)

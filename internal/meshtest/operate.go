@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -93,11 +92,16 @@ func (m *Mesh) Turn(t testing.TB, name, verb string) store.Connection {
 	return c
 }
 
+// A Turned is a connection as its host sees it after a change.
+type Turned struct {
+	store.Connection
+	Untold bool // the hub may not know of it
+}
+
 // Turn changes the state of the connection with the hub on the spoke's side:
 // verb is suspend, resume or revoke.
-func (s *Spoke) Turn(t testing.TB, verb string) federation.Changed {
+func (s *Spoke) Turn(t testing.TB, verb string) (c Turned) {
 	t.Helper()
-	var c federation.Changed
 	s.Do(t, "POST", "/v1/connections/lab/"+verb, map[string]string{"reason": "the test says so"}, &c)
 	return c
 }

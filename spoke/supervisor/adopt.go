@@ -21,10 +21,7 @@ import (
 //
 // Adopt may be called at any time and any number of times, also while a shim
 // is starting; ctx bounds the wait for it. A shim that does not answer for 30 s
-// is killed, and the attempt is lost; so is one that another process answers for. Of
-// an attempt whose directory is a copy nothing is ended while the shim on record works in the
-// original: Adopt returns an [*ElsewhereError]. Afterwards its exit is the one that the original
-// has on record, with its output.
+// is killed, and the attempt is lost; so is one that another process answers for.
 //
 // What decides whose processes end is in known, which is the caller's: what the
 // directory says of it may be its agent's.
@@ -81,9 +78,6 @@ func look(ctx context.Context, dir string, saved savedSpec, late bool) (*Agent, 
 			return nil, nil, nil
 		}
 	}
-	if original := saved.worksIn(dir); original != "" {
-		return nil, nil, errors.Join(&ElsewhereError{original}, noteOriginal(dir, original), release(lock))
-	}
 	exit, err := conclude(ctx, dir, saved, lock, err)
 	if err != nil {
 		return nil, nil, err
@@ -118,9 +112,6 @@ func conclude(ctx context.Context, dir string, saved savedSpec, lock *os.File, d
 // proven.
 func resolve(ctx context.Context, dir string, saved savedSpec, damage error) (Exit, error) {
 	recorded, err := readExit(dir)
-	if recorded == nil && err == nil {
-		recorded, err = saved.takeOver(ctx, dir)
-	}
 	if err != nil && !errors.Is(err, errSpoilt) {
 		return Exit{}, err
 	}

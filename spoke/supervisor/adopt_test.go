@@ -59,6 +59,52 @@ func TestAdoptionOfAnEndedAttempt(t *testing.T) {
 	require.Equal(t, first, second)
 }
 
+// copied returns a copy of a directory, as cp -a makes it.
+func copied(t *testing.T, dir string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "copy")
+	out, err := exec.CommandContext(t.Context(), "cp", "-a", dir, to).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return to
+}
+
+// loseToken leaves a directory whose shim proves nothing to a spoke any more.
+func loseToken(t *testing.T, dir string) {
+	t.Helper()
+	write(t, dir, specFile, "{}")
+}
+
+// Where its shim goes on after its directory was moved, it is adopted there, whatever has its name.
+func TestAdoptionOfAMovedDirectory(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		then func(t *testing.T, dir, moved string)
+		ends bool
+	}{
+		"its shim answers":         {func(*testing.T, string, string) {}, false},
+		"its shim is not believed": {func(t *testing.T, _, moved string) { loseToken(t, moved) }, true},
+		"a copy has its name":      {func(t *testing.T, dir, moved string) { require.NoError(t, os.Rename(copied(t, moved), dir)) }, false},
+		"a copy has its name, and loses to it": {func(t *testing.T, dir, moved string) {
+			require.NoError(t, os.Rename(copied(t, moved), dir))
+			loseToken(t, moved)
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, dir := start(t, sh("sleep 600"))
+			moved := filepath.Join(t.TempDir(), "moved")
+			require.NoError(t, os.Rename(dir, moved))
+			test.then(t, dir, moved)
+
+			b, exit := adoptKnown(t, moved, Known{Marker: a.saved.Marker, Shim: a.Shim(), Began: true})
+
+			require.Equal(t, test.ends, exit != nil)
+			require.Equal(t, !test.ends, b != nil)
+			require.Equal(t, !test.ends, alive(a.Pid()))
+		})
+	}
+}
+
 func TestTwoSpokesAtOnce(t *testing.T) {
 	t.Parallel()
 	a, dir := start(t, sh("sleep 600"))

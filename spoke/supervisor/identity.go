@@ -70,25 +70,8 @@ func (saved savedSpec) killShim() error {
 
 // startedAsShim reports whether a process was executed as the shim with a marker.
 func startedAsShim(pid int, marker string) bool {
-	argv := shimArgs(pid)
-	return argv != nil && string(argv[3]) == marker
-}
-
-// shimDir returns the directory that a shim was started for, "" for what is no shim.
-func shimDir(pid int) string {
-	if argv := shimArgs(pid); argv != nil {
-		return string(argv[2])
-	}
-	return ""
-}
-
-// shimArgs returns how a shim was executed, nil for what is no shim.
-func shimArgs(pid int) [][]byte {
 	var buf [8 << 10]byte // a path has 4 KiB at most
 	n, err := readSmall("/proc/"+strconv.Itoa(pid)+"/cmdline", buf[:])
 	argv := bytes.Split(buf[:n], []byte{0})
-	if err != nil || len(argv) <= 3 || string(argv[1]) != shimArg {
-		return nil
-	}
-	return argv
+	return err == nil && len(argv) > 3 && string(argv[1]) == shimArg && string(argv[3]) == marker
 }

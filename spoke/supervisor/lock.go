@@ -29,16 +29,6 @@ func takeLock(dir string) (*os.File, error) {
 	return nil, fmt.Errorf("taking the lock: %w", err)
 }
 
-// lockHeld reports whether somebody has the flock of a directory.
-func lockHeld(dir string) bool {
-	f, err := openPlain(filepath.Join(dir, lockFile), os.O_RDONLY)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
-}
-
 // release lets go of the lock. Closing the file is not enough: a process that
 // is being forked just now has it open until it executes its program.
 func release(lock *os.File) error {

@@ -23,7 +23,6 @@ const (
 	exitFile      = "exit.json"
 	draftSuffix   = ".tmp" // of a file that is to replace the one without it
 	exitDraft     = exitFile + draftSuffix
-	originalFile  = "original" // names the directory that this one is a copy of, written while the shim works there
 	cgroupLink    = "cgroup"   // symbolic link to the attempt's cgroup
 	shimErrFile   = "shim.err" // what the shim itself had to say
 )
