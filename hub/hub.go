@@ -97,9 +97,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	if _, _, err := h.reach(); err != nil {
 		h.Log.WarnContext(ctx, "nobody can be invited to this hub", "why", err, "next", "start it with --advertise HOST:PORT, where HOST is how spokes reach it")
 	}
-	err := g.Wait()
-	h.Log.InfoContext(context.WithoutCancel(ctx), "hub has stopped")
-	return err
+	return g.Wait()
 }
 
 // endWork ends what was ordered over a connection that ends.

@@ -116,9 +116,12 @@ func (k *Link) change(ctx context.Context, s LinkState) {
 	if told {
 		return
 	}
-	if s.Up {
+	switch {
+	case s.Up:
 		k.log().InfoContext(ctx, "linked to the hub", "address", k.Address)
-	} else {
+	case ctx.Err() != nil: // by this side
+		k.log().InfoContext(ctx, "link to the hub ended", "address", k.Address)
+	default:
 		k.log().WarnContext(ctx, "not linked to the hub", "address", k.Address, "err", s.Cause)
 	}
 	if k.Changed != nil {

@@ -223,12 +223,16 @@ func Await(t testing.TB, what string, ok func() bool) {
 type Log struct {
 	mu  sync.Mutex // guards buf
 	buf bytes.Buffer
+	saw func(line string) // is shown each line before who logs it goes on; nil = nobody is
 }
 
 // Write adds to the log.
 func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.saw != nil {
+		l.saw(string(p))
+	}
 	return l.buf.Write(p)
 }
 

@@ -69,7 +69,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := n.board.Start(ctx); err != nil {
 		return err
 	}
-	defer n.board.Close()
+	defer n.board.Close() // where nothing has been served
 	socket, err := control.Listen(ctx, in.Dir)
 	if err != nil {
 		return err
@@ -93,6 +93,10 @@ func (n *Node) Run(ctx context.Context) error {
 	err = errors.Join(err, serving.Wait())
 	if n.Spoke != nil {
 		n.Spoke.Close(ctx)
+	}
+	n.board.Close()
+	if n.Hub != nil {
+		n.Log.InfoContext(context.WithoutCancel(ctx), "hub has stopped")
 	}
 	return err
 }
