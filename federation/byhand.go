@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -82,8 +83,8 @@ func (b *Board) awaitAccord(ctx context.Context, out *Settlement, conn string) e
 		}
 		if time.Now().After(settling) {
 			x.sum(out)
-			return commands.Refuse(commands.Resync, "the histories of this side and %s do not agree after %s", out.Name, commands.Lasting(settleTime)).
-				Hinting("it goes on by itself; for the reason see").Running("connections", "show", out.Name)
+			return commands.Refuse(commands.Resync, "the histories of this side and %s do not agree after %s: %s", out.Name, commands.Lasting(settleTime), cmp.Or(x.differs(), "the peer has not answered yet")).
+				Hinting("it is asked for again and again; to look at it later").Running("connections", "show", out.Name)
 		}
 	}
 	return fmt.Errorf("comparing histories with %s: %w", out.Name, context.Cause(ctx))

@@ -99,6 +99,7 @@ func TestAnAgentEndsWhenItEnds(t *testing.T) {
 	require.Equal(t, record.EndedAt.UnixMilli(), r.EndedAt)
 	require.Equal(t, r.EndedAt, v.EndedAt.UnixMilli())
 	require.True(t, v.EndedTold.After(*v.EndedAt))
+	require.NotContains(t, s.Log.String(), `msg="agent goes on"`)
 	require.EqualValues(t, 10_000, m.View(t, "attic").LeaseMS, "the hub knows for how long an agent goes on without its spoke")
 	m.Check(t)
 }

@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"time"
@@ -29,13 +30,14 @@ type agentDesk struct {
 	dir     string
 	reserve int64
 	live    *live // nil where no spoke runs
+	slots   int
 }
 
 // Reader answers what only reads, of the agents of an instance that does not
 // run: the same routes as a running spoke's.
 func Reader(db *store.DB, dir string) http.Handler {
 	m := http.NewServeMux()
-	agentDesk{backlog.Open(db, Answer), dir, Reserve, nil}.route(m)
+	agentDesk{backlog.Open(db, Answer), dir, Reserve, nil, 0}.route(m)
 	return m
 }
 
@@ -100,6 +102,10 @@ func (d agentDesk) why(w http.ResponseWriter, r *http.Request) {
 		why.Claimable = false
 		why.Reasons = append(why.Reasons, backlog.WhyReason{Stage: "disk", What: what, Hint: "make room; it goes on by itself"})
 	}
+	if err == nil && why.Task.State == commands.Queued && d.live != nil && d.live.count() >= d.slots {
+		why.Claimable = false
+		why.Reasons = append(why.Reasons, backlog.WhyReason{Stage: "slots", What: fmt.Sprintf("no slot is free, of %d", d.slots), Hint: "it starts when one is free"})
+	}
 	control.Reply(w, why, err)
 }
 
@@ -139,7 +145,7 @@ func (s *Spoke) killHere(ctx context.Context, ref string, k commands.Kill, actor
 	return v, nil
 }
 
-func (s *Spoke) agents() agentDesk { return agentDesk{s.backlog, s.Dir, s.Reserve, &s.live} }
+func (s *Spoke) agents() agentDesk { return agentDesk{s.backlog, s.Dir, s.Reserve, &s.live, s.Slots} }
 
 // Agents returns the agents that run here, or ran, newest first.
 func (s *Spoke) Agents(ctx context.Context, t control.AgentTerms) ([]AgentView, error) {

@@ -165,6 +165,7 @@ func (s *Spoke) proveStart(ctx context.Context, r *run, agent *supervisor.Agent)
 	switch {
 	case !held:
 		s.live.lose(r)
+	case r.before && agent == nil: // it has ended, which is told next
 	case r.before:
 		s.Log.InfoContext(ctx, "agent goes on", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid)
 	default:

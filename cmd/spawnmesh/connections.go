@@ -94,8 +94,8 @@ At a hub the link is cut. New orders and kills wait for resume. What the spoke h
 accepted it starts and runs all the same, and its end is told after resume; to stop
 that, kill it first.
 
-At a spoke the link stays. Nothing of that hub is taken or started; what is queued
-waits for resume.`, "--reason 'holiday'"},
+At a spoke the link stays. Nothing of that hub is started, and no order is taken but
+kills and questions; what is queued waits for resume.`, "--reason 'holiday'"},
 	"resume": {"Let a suspended connection work again", `Let a suspended connection work again: what waits on both sides goes on its way.
 Who has suspended it resumes it; where both sides have, both.`, ""},
 	"revoke": {"End a connection for good, with its agents", `End a connection for good; it never comes back. The link is cut. What is queued is
@@ -194,6 +194,9 @@ func (a *app) printConnections(views []connectionView) error {
 		}
 		if v.Stopping && v.Linked {
 			fmt.Fprintf(a.out, "%s: is stopping, and starts nothing more\n", printable(v.Name))
+		}
+		if v.Differs != "" && v.Linked {
+			fmt.Fprintf(a.out, "%s: nothing is relayed: %s\n", printable(v.Name), printable(v.Differs))
 		}
 		if r := v.Says.Refuses; r != nil && !v.State.Ended() {
 			fmt.Fprintf(a.out, "%s: refuses the key that this instance signs with (%s); run: %s\n", printable(v.Name), r.Code, a.revokeRefused(r))
@@ -328,11 +331,13 @@ func (a *app) printConnection(v connectionView) error {
 	var list pairs
 	list.add("name", v.Name)
 	list.add("state", stateOf(v))
-	list.add("since", v.Since.Local().Format(time.DateTime))
-	list.add("by", v.By)
-	list.add("why", v.Reason)
-	if v.State == store.Active {
+	if stateOf(v) == string(v.State) {
+		list.add("since", v.Since.Local().Format(time.DateTime))
+		list.add("by", v.By)
+		list.add("why", v.Reason)
+	} else { // the row is of this side
 		list.add("suspended", strings.TrimPrefix(suspension(v), "suspended "))
+		list.add("here", fmt.Sprintf("%s since %s by %s", v.State, v.Since.Local().Format(time.DateTime), v.By))
 	}
 	if v.Authority == store.Obeys {
 		list.add("authority", "this instance obeys "+v.Name)
@@ -353,6 +358,9 @@ func (a *app) printConnection(v connectionView) error {
 	}
 	if v.Untold {
 		list.add("told", "not yet: "+v.Name+" is told when it can be reached; let this spoke run until then")
+	}
+	if !v.State.Ended() {
+		list.add("differs", v.Differs)
 	}
 	list.add("rate", strings.Join(overRate(v), "; "))
 	list.add("remote", v.Remote)

@@ -44,7 +44,9 @@ func (a *app) whyRunning(v hub.AgentView, conn connectionView) string {
 		}
 	}
 	if heard {
-		if conn.Says.State == string(store.Suspended) {
+		if conn.Differs != "" {
+			said += fmt.Sprintf("; this is what is known here, and nothing is relayed to or from %s: %s", v.Spoke, conn.Differs)
+		} else if conn.Says.State == string(store.Suspended) {
 			said += fmt.Sprintf("; %s has suspended the connection and starts nothing more: %s", v.Spoke, conn.Says.Reason)
 		}
 		return said
@@ -75,6 +77,8 @@ func (a *app) whyQueued(v hub.AgentView, conn connectionView) string {
 		return fmt.Sprintf("%s the connection, which is %s, is resumed", started, conn.State)
 	case conn.State != store.Active:
 		return fmt.Sprintf("it waits for the connection with %s, which is %s", v.Spoke, conn.State)
+	case conn.Differs != "" && conn.Linked:
+		return fmt.Sprintf("it waits, as far as is known here; nothing is relayed to or from %s: %s", v.Spoke, conn.Differs)
 	case conn.Says.State == string(store.Suspended):
 		return fmt.Sprintf("it waits until %s resumes the connection, which it has suspended: %s", v.Spoke, conn.Says.Reason)
 	case !conn.Linked && v.AcceptedAt != nil:

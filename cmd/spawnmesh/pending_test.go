@@ -54,9 +54,16 @@ func TestAConnectionShowsWhatIsStillToBeSaid(t *testing.T) {
 	v.Refuses = &commands.EndedKey{Key: "k1", Code: signing.KeyRevoked}
 
 	require.NoError(t, a.printConnection(v))
+	v.Refuses, v.Differs, v.Linked, v.By = nil, "it was restored", true, "uid:7"
+	v.Says = commands.ConnectionView{State: "suspended", Reason: "lunch"}
+	require.NoError(t, a.printConnection(v))
+	require.NoError(t, a.printConnections([]connectionView{v}))
 	v.State, v.Untold = store.Revoked, true
 	require.NoError(t, a.printConnection(v))
 
 	require.Equal(t, 1, strings.Count(out.String(), "refused    signs with the key k1, which has ended here (KEY_REVOKED), so nothing of it is taken; its operator has to tell a newer one\n"), out.String())
+	require.Equal(t, 1, strings.Count(out.String(), "\ndiffers    it was restored\n"), out.String())
+	require.Equal(t, 1, strings.Count(out.String(), "\nlab: nothing is relayed: it was restored\n"), out.String())
+	require.Regexp(t, `(?m)^state      suspended by lab\nsuspended  by lab: lunch\nhere       active since \S+ \S+ by uid:7\n`, out.String())
 	require.Equal(t, 1, strings.Count(out.String(), "told       not yet: lab is told when it can be reached; let this spoke run until then\n"), out.String())
 }

@@ -103,6 +103,8 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 	again := accepted
 	again.Attempt = 1
 	holds := commands.ConnectionView{State: "suspended", Reason: "holiday"}
+	differs := conn(store.Active, true, holds)
+	differs.Differs = "it was restored"
 	tests := map[string]struct {
 		agent hub.AgentView
 		conn  connectionView
@@ -112,6 +114,7 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 		"it waits until attic resumes the connection, which it has suspended: holiday":                                                 {ordered, conn(store.Active, true, holds)},
 		"it waits for the link with attic, which is down (late)":                                                                       {ordered, conn(store.Active, false, commands.ConnectionView{})},
 		"attic has accepted it and may have started it; what became of it is told when the link, which is down (late), is up":          {accepted, conn(store.Active, false, commands.ConnectionView{})},
+		"it waits, as far as is known here; nothing is relayed to or from attic: it was restored":                                      {accepted, differs},
 		"it waits for attic to accept it":                {ordered, conn(store.Active, true, commands.ConnectionView{})},
 		"it waits for its next try":                      {again, conn(store.Active, true, commands.ConnectionView{})},
 		"it waits for a free slot on attic, which has 4": {accepted, conn(store.Active, true, commands.ConnectionView{})},

@@ -10,6 +10,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // busy starts a mesh of one slot with an agent that runs in it and one that waits
@@ -22,6 +23,21 @@ func busy(t *testing.T) (m *Mesh, s *Spoke, runs, waits string) {
 	waits = m.Noop(t, "attic")
 	Await(t, "the second order", func() bool { return m.Agent(t, waits).AcceptedAt != nil })
 	return m, m.Spokes["attic"], runs, waits
+}
+
+// An agent that waits for a free slot is told so by its host, too.
+func TestAnAgentThatWaitsForASlot(t *testing.T) {
+	t.Parallel()
+	m, s, runs, waits := busy(t)
+	why := func() (w backlog.Why) { s.Do(t, "GET", "/v1/agents/"+waits+"/why", nil, &w); return w }
+
+	require.Equal(t, []backlog.WhyReason{{Stage: "slots", What: "no slot is free, of 1", Hint: "it starts when one is free"}}, why().Reasons)
+	require.False(t, why().Claimable)
+	m.Hub.Do(t, "POST", "/v1/agents/"+runs+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Wait(t, waits)
+	reasons := why().Reasons
+	require.Len(t, reasons, 1)
+	require.Equal(t, "state", reasons[0].Stage, "it has ended")
 }
 
 // What the hub ends while the link is down, the spoke hears at its next dial.
