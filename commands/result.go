@@ -64,6 +64,11 @@ type Gap struct {
 // MaxGaps is the limit of [Output.Gaps].
 const MaxGaps = 16
 
+// End is what makes r the same end of its task as another result: not how it is told.
+func (r *Result) End() string {
+	return fmt.Sprintf("%s %s %d %s %d", r.State, r.Reason, r.Attempt, r.Outcome, r.Exit.Code)
+}
+
 // MaxTail is the limit of [Output.Tail] in bytes.
 const MaxTail = 4 << 10
 

@@ -47,7 +47,7 @@ type Handler struct {
 
 	// Judge refuses a message for what it says. It is called from several
 	// goroutines at a time, before the transaction. Nil: nothing is refused.
-	Judge func(m *store.Incoming) *commands.Refused
+	Judge func(ctx context.Context, m *store.Incoming) *commands.Refused
 
 	// Take acts on new messages of these kinds, in the order of their arrival and
 	// inside the transaction that stores them. It may run again after an outage

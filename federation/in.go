@@ -22,10 +22,10 @@ func (x *Exchange) take(ctx context.Context, envelopes [][]byte) error {
 		return err
 	}
 	p := x.peer.Load()
-	opened := x.openAll(p, envelopes)
+	opened := x.openAll(ctx, p, envelopes)
 	if slices.ContainsFunc(opened, unknownKey) {
 		p = x.learnKeys(ctx, p)
-		opened = x.openAll(p, envelopes)
+		opened = x.openAll(ctx, p, envelopes)
 	}
 	if err := x.countRejected(ctx, p, opened); err != nil {
 		return err
@@ -45,14 +45,14 @@ type opening struct {
 }
 
 // openAll verifies signatures on every core: they are most of the work.
-func (x *Exchange) openAll(p *Peer, envelopes [][]byte) []opening {
+func (x *Exchange) openAll(ctx context.Context, p *Peer, envelopes [][]byte) []opening {
 	out := make([]opening, len(envelopes))
 	workers := min(runtime.GOMAXPROCS(0), len(envelopes))
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
 			for i := w; i < len(envelopes); i += workers {
-				out[i] = x.open(p, envelopes[i])
+				out[i] = x.open(ctx, p, envelopes[i])
 			}
 		})
 	}
@@ -62,7 +62,7 @@ func (x *Exchange) openAll(p *Peer, envelopes [][]byte) []opening {
 
 // open checks one message: form, signature, address, time and body. What only
 // the database knows is decided in the transaction.
-func (x *Exchange) open(p *Peer, envelope []byte) opening {
+func (x *Exchange) open(ctx context.Context, p *Peer, envelope []byte) opening {
 	in := &store.Incoming{Conn: p.ID, Envelope: envelope}
 	o, err := p.Verifier.Open(envelope, time.Now())
 	if err == nil {
@@ -89,7 +89,7 @@ func (x *Exchange) open(p *Peer, envelope []byte) opening {
 	case h == nil && stored:
 		in.Refusal = commands.Refuse(signing.HdrField, "a peer that this instance %s does not send %s", p.Authority, kind)
 	case h != nil && h.Judge != nil:
-		in.Refusal = h.Judge(in)
+		in.Refusal = h.Judge(ctx, in)
 	}
 	return opening{in: in, handler: h, stored: stored}
 }

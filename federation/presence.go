@@ -180,10 +180,10 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 // body it was refused, and an error says that or why its refusal could not be counted.
 func (x *Exchange) openBeat(ctx context.Context, envelope []byte) (*Peer, *store.Incoming, *commands.Heartbeat, error) {
 	p := x.peer.Load()
-	o := x.open(p, envelope)
+	o := x.open(ctx, p, envelope)
 	if unknownKey(o) {
 		p = x.learnKeys(ctx, p)
-		o = x.open(p, envelope)
+		o = x.open(ctx, p, envelope)
 	}
 	switch {
 	case o.rejected != nil:

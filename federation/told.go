@@ -79,7 +79,7 @@ func (b *Board) answer(ctx context.Context, conn string, envelope []byte) ([]byt
 
 // lastMessageOf opens what must be the last message of the peer.
 func (x *Exchange) lastMessageOf(ctx context.Context, p *Peer, envelope []byte) (*commands.Revoked, error) {
-	o := x.open(p, envelope)
+	o := x.open(ctx, p, envelope)
 	if o.rejected == nil && o.in.Refusal != nil {
 		o.rejected = o.in.Refusal
 	}
@@ -132,7 +132,7 @@ func (x *Exchange) ask(ctx context.Context, d dialled) error {
 		return err
 	}
 	p := x.peer.Load()
-	if o := x.open(p, answer); o.rejected == nil && o.in.Header.Kind == string(commands.RevokedKind) {
+	if o := x.open(ctx, p, answer); o.rejected == nil && o.in.Header.Kind == string(commands.RevokedKind) {
 		return x.take(ctx, [][]byte{answer})
 	}
 	return x.heard(ctx, answer, 0)

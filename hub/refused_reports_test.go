@@ -1,6 +1,7 @@
 package hub_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -131,8 +132,8 @@ func TestNumbersWithManyGaps(t *testing.T) {
 // message, costs a bounded number of rows, and then the connection.
 func TestReportsWithoutEnd(t *testing.T) {
 	t.Parallel()
-	refuse := func(q meshtest.Asked) commands.Body {
-		return &commands.RefusedBody{Task: q.Task, Code: commands.Policy, Why: "no"}
+	refuse := func(q meshtest.Asked, i int) commands.Body {
+		return &commands.RefusedBody{Task: q.Task, Code: commands.Policy, Why: fmt.Sprint("no, for the time ", i)}
 	}
 	tests := map[string]struct {
 		before  func(*testing.T, *meshtest.Mesh, *meshtest.Attacker, meshtest.Asked) // brings the order to its end
@@ -151,15 +152,19 @@ func TestReportsWithoutEnd(t *testing.T) {
 			n: 1100, acts: 1000, code: commands.TooMany,
 		},
 		"that it refuses it": {
-			say: func(q meshtest.Asked, _ int) commands.Body { return refuse(q) },
+			say: refuse,
 			n:   60, acts: 1, code: commands.ResultClash,
+		},
+		"that it refuses it, in the same words": {
+			say: func(q meshtest.Asked, _ int) commands.Body { return refuse(q, 0) },
+			n:   1100, acts: 1000, code: commands.TooMany,
 		},
 		"its end, after the hub had given it up": {
 			before: func(t *testing.T, m *meshtest.Mesh, _ *meshtest.Attacker, q meshtest.Asked) {
 				m.Hub.Exec(t, `UPDATE mirrors SET state = 'unavailable', reason = 'command_expired', ended_at = clock_timestamp() WHERE task = $1`, q.Task)
 			},
-			say: func(q meshtest.Asked, _ int) commands.Body {
-				return &commands.Result{Task: q.Task, State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded}
+			say: func(q meshtest.Asked, i int) commands.Body {
+				return &commands.Result{Task: q.Task, State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded, Exit: commands.Exit{Code: i}}
 			},
 			n: 60, acts: 1, code: commands.ResultClash, late: 1,
 		},

@@ -129,9 +129,24 @@ func (s *Signer) Renumber(envelope []byte, seq int64, also ...*Signer) (Sealed, 
 	return s.Seal(d.typ, h, d.body, also...)
 }
 
-// SealedAnew reports whether envelope, which was opened before, is the message of h as it
-// was sealed another time: by another key, or under another number.
-func (h Header) SealedAnew(envelope []byte) bool {
+// SealedAnew reports whether h, the header of envelope now, seals the same message as
+// envelope was, which was opened before: by another key, or under another number. It is not
+// the same where now has not the body that h names.
+func (h Header) SealedAnew(now, was []byte) bool {
+	return h.hasBody(now) && h.resembles(was)
+}
+
+func (h Header) hasBody(envelope []byte) bool {
+	d, r := decodeEnvelope(envelope)
+	if r != nil {
+		return false
+	}
+	sum := sha256.Sum256(d.body)
+	return hex.EncodeToString(sum[:]) == h.Body.SHA256
+}
+
+// resembles reports whether the header of envelope is h, but for key and number.
+func (h Header) resembles(envelope []byte) bool {
 	d, r := decodeEnvelope(envelope)
 	if r != nil {
 		return false

@@ -34,15 +34,23 @@ func (s *Spoke) outputStored(ctx context.Context, c store.Connection, batch []*s
 	return nil
 }
 
-// judge asks the policy about a spawn.
-func (s *Spoke) judge(m *store.Incoming) *commands.Refused {
+// judge asks the policy about a spawn. One that asks for a task again which is here was
+// allowed in its time; the policy is asked once more when the task starts.
+func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused {
 	spawn, ok := m.Body.(*commands.Spawn)
 	if !ok {
 		return nil
 	}
 	rules := s.Policy.Now()
 	m.Policy = rules.ID()
-	return rules.Judge(spawn)
+	refused := rules.Judge(spawn)
+	if refused == nil {
+		return nil
+	}
+	if known, err := s.backlog.Known(ctx, m.Conn, spawn.Task); err == nil && known {
+		return nil
+	}
+	return refused
 }
 
 // taken logs what became of orders, ends what was killed, and wakes the claimer.
@@ -79,11 +87,9 @@ func Take(ctx context.Context, b *backlog.Backlog, tx *store.Tx, from store.Stan
 		var err error
 		switch body := m.Body.(type) {
 		case *commands.Spawn:
-			if !slices.Contains(from.Runtimes, body.Runtime) {
-				err = commands.Refuse(commands.Grant, "the grant of this connection does not allow runtime %s", body.Runtime)
-				break
+			if err = t.granted(ctx, from, body); err == nil {
+				spawns = append(spawns, m)
 			}
-			spawns = append(spawns, m)
 		case *commands.Kill:
 			err = t.kill(ctx, m, body)
 		case *commands.Status:
@@ -104,8 +110,21 @@ type taking struct {
 	tx      *store.Tx
 }
 
+// granted refuses a spawn that the grant of its connection does not allow, unless its
+// task is here since a time when that did.
+func (t taking) granted(ctx context.Context, from store.Standing, b *commands.Spawn) error {
+	if slices.Contains(from.Runtimes, b.Runtime) {
+		return nil
+	}
+	known, err := backlog.KnownIn(ctx, t.tx, from.ID, b.Task)
+	if err == nil && !known {
+		err = commands.Refuse(commands.Grant, "the grant of this connection does not allow runtime %s", b.Runtime)
+	}
+	return err
+}
+
 // spawn puts the tasks of spawn messages into the backlog. A task that is there
-// already is answered with its state, and with its result if it has ended; a task that
+// already is answered with its state, with its start and with its result if it has ended; a task that
 // was killed before it arrived is refused.
 func (t taking) spawn(ctx context.Context, batch []*store.Incoming) error {
 	if len(batch) == 0 {
@@ -129,10 +148,16 @@ func (t taking) spawn(ctx context.Context, batch []*store.Incoming) error {
 		if r.Known {
 			action = "task.known"
 		}
+		re := m.Re()
+		re.Attempt, re.Fence = r.Attempt, r.Epoch
+		if r.Result != nil {
+			re.Attempt = r.Result.Attempt
+		}
+		if r.Started > 0 && !r.State.Terminal() { // or this spoke, should it lose its disk, would run it again
+			t.tx.Send(store.Draft{Conn: m.Conn, Body: &commands.Started{Task: m.Task(), Attempt: r.Attempt, At: r.Started}, Re: re})
+		}
 		m.Answer(t.tx, &commands.Accepted{Task: m.Task(), State: r.State, Known: r.Known, Policy: m.Policy})
 		if r.Result != nil {
-			re := m.Re()
-			re.Attempt, re.Fence = r.Result.Attempt, r.Epoch
 			t.tx.Send(store.Draft{Conn: m.Conn, Body: r.Result, Re: re})
 		}
 		m.Note(t.tx, action, "")

@@ -16,8 +16,9 @@ import (
 // Adopt takes over spawn orders that this instance gave over c and no longer knows,
 // because its database was restored from a backup: its own signed messages, as the
 // peer kept them. Each becomes a mirror again, which the reports of the peer then
-// move; the peer has accepted it, so it does not expire unanswered. An order that was given again under its own id since, and
-// asks for the same, becomes the old one: the peer has that. What this instance
+// move; the peer has answered it, so it does not expire as if it had not. An order that was
+// given again under its own id since, and asks for the same, becomes the old one: the peer
+// has that. Whoever repeats the request finds it all the same. What this instance
 // has not signed is noted and changes nothing. Only [DB.Recall], which holds the
 // connection, calls it.
 func (tx *Tx) Adopt(ctx context.Context, c Connection, envelopes [][]byte) error {
@@ -98,7 +99,7 @@ func (tx *Tx) adopt(ctx context.Context, c Connection, o ownOrder) error {
 		), adopted AS (
 			INSERT INTO mirrors AS m (task, conn, title, priority, command, command_digest, request_digest, created_by, spec, expires_at, created_at, accepted_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, 'restored', $8, $9, $10, clock_timestamp())
-			ON CONFLICT (task) DO UPDATE SET command = excluded.command, command_digest = excluded.command_digest, request_digest = excluded.request_digest, expires_at = excluded.expires_at, accepted_at = excluded.accepted_at
+			ON CONFLICT (task) DO UPDATE SET command = excluded.command, command_digest = excluded.command_digest, expires_at = excluded.expires_at, accepted_at = excluded.accepted_at
 				WHERE m.conn = excluded.conn AND m.spec = excluded.spec AND m.command <> excluded.command AND m.ended_at IS NULL
 			RETURNING task
 		)

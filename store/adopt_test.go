@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -145,4 +146,43 @@ func TestNothingIsTakenOverOnceTheConnectionHasEnded(t *testing.T) {
 
 	require.NoError(t, err)
 	require.Zero(t, p.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE task = $1`, task))
+}
+
+// Who gave the order again may repeat that request, whatever has become of the order.
+func TestARequestMayBeRepeatedAfterItsOrderBecameTheOldOne(t *testing.T) {
+	t.Parallel()
+	p, task, envelope := forgotten(t)
+	require.NoError(t, p.Hub.Exec(`UPDATE sequences SET last = 1000, base = 1000`))
+	order := func() store.Ordered {
+		o := store.SpawnOrder{Conn: p.Hub.Conn.ID, Life: 2 * time.Hour, Actor: "test", IdempotencyKey: "k",
+			Spawn: &commands.Spawn{Task: task, Runtime: commands.RuntimeExec, Argv: []string{"true"}}}
+		out, err := p.Hub.DB.OrderSpawns(t.Context(), []store.SpawnOrder{o})
+		require.NoError(t, err)
+		require.Nil(t, out[0].Err, "%v", out[0].Err)
+		return out[0]
+	}
+	require.False(t, order().Existing)
+
+	adopt(t, p.Hub, envelope)
+
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.restored'`))
+	require.True(t, order().Existing)
+}
+
+// What a peer has refused is not recalled: its refusal may be out of date, and an order that
+// was given again would end with it.
+func TestARefusedOrderIsNotRecalled(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	refused, taken := p.Order(t, nil), p.Order(t, nil)
+	orders := p.Spoke.Read(t, p.Hub.Due(t)...)
+	orders[0].Refusal = commands.Refuse(commands.Policy, "no")
+	take(t, p.Spoke, orders)
+
+	n, err := p.Spoke.DB.Numbering(t.Context(), p.Spoke.Conn.ID, false, &commands.Numbering{Recall: 1})
+
+	require.NoError(t, err)
+	require.Len(t, n.Recalled.Orders, 1)
+	require.Equal(t, taken, p.Spoke.Read(t, n.Recalled.Orders[0])[0].Task(), "and not %s", refused)
+	require.True(t, n.Recalled.Done)
 }

@@ -2,6 +2,8 @@ package store_test
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -100,6 +102,77 @@ func TestWhatIsNotTheSameMessageSealedAnew(t *testing.T) {
 			require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM inbox WHERE seq = 1 AND digest = $1`, first[0].Digest[:]))
 		})
 	}
+}
+
+// An earlier seal may arrive after a later one: that stays, and both histories are the same.
+func TestAnEarlierSealThatComesLaterChangesNothing(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	p.Order(t, nil)
+	first := p.Hub.Due(t)[0]
+	take(t, p.Spoke, p.Spoke.Read(t, first))
+	sealed, err := p.Hub.Signing.Renumber(first, 7)
+	require.NoError(t, err)
+	anew := p.Spoke.Read(t, sealed.Envelope)
+	take(t, p.Spoke, anew)
+
+	late := p.Spoke.Read(t, first)
+	take(t, p.Spoke, late)
+
+	require.Equal(t, signing.ReplaySame, late[0].Code)
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM inbox WHERE seq = $1 AND digest = $2`, anew[0].Header.Seq, anew[0].Digest[:]))
+}
+
+// A header may be authentic and the body below it not: that is no seal of the message,
+// whose evidence stays.
+func TestASealWithAnotherBodyIsNoneOfTheMessage(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	p.Order(t, nil)
+	first := p.Hub.Due(t)[0]
+	take(t, p.Spoke, p.Spoke.Read(t, first))
+	anew, err := p.Hub.Signing.Renumber(first, 2)
+	require.NoError(t, err)
+	var e map[string]any
+	require.NoError(t, json.Unmarshal(anew.Envelope, &e))
+	e["body"] = base64.StdEncoding.EncodeToString([]byte("{}"))
+	forged, err := json.Marshal(e)
+	require.NoError(t, err)
+	o, err := p.Spoke.Verifier.Open(anew.Envelope, time.Now())
+	require.NoError(t, err)
+	m := &store.Incoming{Conn: p.Spoke.Conn.ID, Header: o.Header(), Digest: o.Digest(), Envelope: forged, Refusal: commands.Refuse(signing.BodyDigest, "not its body")}
+
+	take(t, p.Spoke, []*store.Incoming{m})
+
+	require.Equal(t, signing.ReplayDiff, m.Code)
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM inbox WHERE envelope = $1`, first))
+}
+
+// What was refused among too many has left no bytes. Sealed anew it is refused as before,
+// and is no fault of its sender.
+func TestWhatLeftNoBytesIsSealedAnew(t *testing.T) {
+	t.Parallel()
+	p, task, _ := sealedAnew(t)
+	re := &signing.Ref{ID: storetest.NewID(), SHA256: strings.Repeat("ab", 32)} // an order that the hub does not know
+	require.NoError(t, p.Spoke.DB.Tx(t.Context(), "answering", func(_ context.Context, tx *store.Tx) error {
+		tx.Send(store.Draft{Conn: p.Spoke.Conn.ID, Body: &commands.Accepted{Task: task, State: commands.Queued}, Re: re})
+		return nil
+	}))
+	due := p.Spoke.Due(t)
+	take := func(envelope []byte) *store.Incoming {
+		m := p.Hub.Read(t, envelope)
+		_, err := p.Hub.DB.TakeIn(t.Context(), p.Hub.Conn.ID, 0, m, store.MoveMirrors(storetest.Nowhere))
+		require.NoError(t, err)
+		return m[0]
+	}
+	require.Equal(t, commands.ReUnknown, take(due[len(due)-1]).Code)
+	anew, err := p.Spoke.Signing.Renumber(due[len(due)-1], 77)
+	require.NoError(t, err)
+
+	again := take(anew.Envelope)
+
+	require.Equal(t, signing.ReplaySame, again.Code, again.Why)
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM inbox WHERE seq = 77 AND code = 'RE_UNKNOWN' AND envelope = ''`))
 }
 
 // reopened returns what is open in the outbox, also where it was handed out before.

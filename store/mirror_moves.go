@@ -1,7 +1,9 @@
 package store
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -28,7 +30,7 @@ type fold struct {
 	attempt  int
 	refusal  *commands.RefusedBody
 	result   *commands.Result
-	final    []byte // digest of the refusal or result; nil = neither
+	final    []byte // digest of what the refusal or result says of the end; nil = neither
 	accepted bool
 	saidAt   said
 	ends     []*commands.Ended // of attempts
@@ -63,11 +65,12 @@ func (f *folds) add(m *Incoming) {
 	}
 	x.all = append(x.all, m)
 	if m.isFinal() {
-		if x.final != nil {
+		says := m.endSaid()
+		if x.final != nil && !bytes.Equal(x.final, says) {
 			m.reject(commands.ResultClash, anotherResult)
 			return
 		}
-		x.message, x.final = m, m.Digest[:]
+		x.message, x.final = m, says
 	}
 	newest := m.Header.Seq > x.seq
 	x.seq = max(x.seq, m.Header.Seq)
@@ -107,6 +110,17 @@ func (f *folds) add(m *Incoming) {
 func (m *Incoming) isFinal() bool {
 	kind := m.Body.Kind()
 	return kind == commands.ResultKind || kind == commands.RefusedKind
+}
+
+// endSaid is a digest of what m says of an end. A result that a spoke has from its hub, after
+// it was restored, has less to say of the same end.
+func (m *Incoming) endSaid() []byte {
+	said := m.Header.Body.SHA256
+	if r, ok := m.Body.(*commands.Result); ok {
+		said = r.End()
+	}
+	sum := sha256.Sum256([]byte(said))
+	return sum[:]
 }
 
 // set takes a state unless the fold has a newer one, or the result.

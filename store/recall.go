@@ -50,13 +50,14 @@ func (db *DB) recalled(ctx context.Context, conn string, from int64) (*commands.
 // larger. A heartbeat has room for one of largestOrder: it is base64 twice.
 const orderPage, largestOrder = 32 << 10, 48 << 10
 
-// ordersSince returns the spawn messages of the peer from number from on. One
+// ordersSince returns the spawn messages of the peer from number from on that were not
+// refused: those may be given again, and are answered as new ones. One
 // that is too large for a heartbeat is left out: its reports stay in the peer's
 // inbox as those of an unknown order.
 func (db *DB) ordersSince(ctx context.Context, conn string, from int64) (*commands.Recalled, error) {
 	out := &commands.Recalled{From: from, Through: from - 1}
 	rows, err := db.pool.Query(ctx, `SELECT seq, CASE WHEN length(envelope) BETWEEN 1 AND $4 THEN envelope END FROM inbox
-		WHERE conn = $1 AND seq >= $2 AND kind = $3 ORDER BY seq LIMIT $5`,
+		WHERE conn = $1 AND seq >= $2 AND kind = $3 AND code = '' ORDER BY seq LIMIT $5`,
 		conn, from, commands.SpawnKind, largestOrder, commands.MaxRecalled)
 	if err != nil {
 		return nil, fmt.Errorf("reading the peer's orders: %w", err)

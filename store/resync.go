@@ -157,9 +157,11 @@ func (c *comparing) followPeer(ctx context.Context) error {
 
 // reopen opens messages again that the peer had confirmed and has no more. The
 // spawn of a task that was seen to start comes again only to a peer that asks what
-// it has said, and will know: it must not run again. One that ended never does.
+// it has said, and will know: it must not run again. So it does from an instance that was
+// restored itself: the peer has asked it before, and was told that the order comes again.
+// One that ended never does.
 func (c *comparing) reopen(ctx context.Context) error {
-	tag, err := c.tx.Exec(ctx, reopenLost, c.conn, missing(c.theirs.Stored, c.last), commands.SpawnKind, c.theirs.Recall > 0)
+	tag, err := c.tx.Exec(ctx, reopenLost, c.conn, missing(c.theirs.Stored, c.last), commands.SpawnKind, c.theirs.Recall > 0 || c.recalls)
 	if err != nil {
 		return fmt.Errorf("opening messages again that the peer has lost: %w", err)
 	}

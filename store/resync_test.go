@@ -65,3 +65,35 @@ func rowsRead(t *testing.T, plan []byte) (sum float64) {
 	walk(all)
 	return sum
 }
+
+// The order of a task that has started comes again to a peer that has it no more only where
+// that peer knows of the start: it asks, or has asked before this side was restored.
+func TestTheOrderOfAStartedTaskComesAgain(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		asks     int64
+		restored bool
+		reopened int
+	}{
+		"to nobody":                {0, false, 0},
+		"to a peer that asks":      {1, false, 1},
+		"to a peer that has asked": {0, true, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := storetest.NewPair(t)
+			task := p.Order(t, nil)
+			take(t, p.Spoke, p.Spoke.Read(t, p.Hub.Due(t)...))
+			require.NoError(t, p.Hub.Exec(`UPDATE outbox SET closed_at = now()`))
+			require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET state = 'running', attempt = 1, started_at = now() WHERE task = $1`, task))
+			if test.restored {
+				require.NoError(t, p.Hub.Exec(`UPDATE sequences SET recall_from = 1`))
+			}
+
+			a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, commands.Numbering{Recall: test.asks}, 0, 20)
+
+			require.NoError(t, err)
+			require.Equal(t, test.reopened, a.Reopened)
+		})
+	}
+}

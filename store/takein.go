@@ -134,16 +134,23 @@ func (t *taking) judgeAll(ctx context.Context) error {
 }
 
 // classify says of a message that was not new what it repeats. One that was sealed anew,
-// under another number, takes the place of the old one: its sender knows that no more.
+// under a higher number, takes the place of the old one: its sender knows that no more. Of
+// one that was refused and left no bytes there is nothing to compare it with, and nothing
+// that it could change.
 func (t *taking) classify(ctx context.Context, m *Incoming) error {
+	var seq int64
 	var digest, envelope []byte
-	err := t.tx.QueryRow(ctx, `SELECT digest, envelope FROM inbox WHERE conn = $1 AND id = $2`, m.Conn, m.Header.ID).Scan(&digest, &envelope)
+	err := t.tx.QueryRow(ctx, `SELECT seq, digest, envelope FROM inbox WHERE conn = $1 AND id = $2`, m.Conn, m.Header.ID).Scan(&seq, &digest, &envelope)
 	switch {
 	case err == nil && bytes.Equal(digest, m.Digest[:]):
 		t.repeat(m)
 		return nil
-	case err == nil && m.Header.SealedAnew(envelope):
-		return t.replace(ctx, m)
+	case err == nil && (len(envelope) == 0 || m.Header.SealedAnew(m.Envelope, envelope)):
+		if m.Header.Seq > seq {
+			return t.replace(ctx, m)
+		}
+		t.repeat(m) // what it was before
+		return nil
 	case err == nil:
 		m.Code, m.Why = signing.ReplayDiff, "message id was already used with other content"
 	case errors.Is(err, pgx.ErrNoRows):
@@ -166,7 +173,7 @@ func (t *taking) reuse(m *Incoming) {
 
 // replace stores the new seal of a message in place of the old one.
 func (t *taking) replace(ctx context.Context, m *Incoming) error {
-	tag, err := t.tx.Exec(ctx, `UPDATE inbox SET seq = $3, digest = $4, envelope = $5 WHERE conn = $1 AND id = $2
+	tag, err := t.tx.Exec(ctx, `UPDATE inbox SET seq = $3, digest = $4, envelope = CASE envelope WHEN '' THEN envelope ELSE $5 END WHERE conn = $1 AND id = $2
 		AND NOT EXISTS (SELECT FROM inbox WHERE conn = $1 AND seq = $3 AND id <> $2)`, m.Conn, m.Header.ID, m.Header.Seq, m.Digest[:], m.Envelope)
 	if err != nil {
 		return fmt.Errorf("storing message %s, which was sealed anew: %w", m.Header.ID, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 // A hub that has lost an order for good may be given it again under its id. The spoke
@@ -78,6 +79,60 @@ func TestAnOrderThatWasGivenAgainOutlivesARestore(t *testing.T) {
 			r.open(t)
 
 			require.Equal(t, commands.Completed, m.Wait(t, order.ID).State)
+		})
+	}
+}
+
+// What has started is known to the hub that gives the order again: a spoke that then loses
+// its disk does not start it a second time.
+func TestAnOrderThatWasGivenAgainRunsOnce(t *testing.T) {
+	t.Parallel()
+	m, r := Start(t, "attic"), newTraced(t)
+	d := disaster{sides: []string{"attic"}, gone: true}
+	backups := d.backUp(t, m)
+	m.AwaitLink(t, "attic")
+	order := r.give(t, m, r.gate)
+	m.Await(t, order.ID, commands.Running)
+	m.Hub.forget(t, order.ID)
+	m.Order(t, order)
+	Await(t, "its acceptance", func() bool { return m.Agent(t, order.ID).AcceptedAt != nil })
+	require.Equal(t, 1, m.Agent(t, order.ID).Attempt)
+
+	d.restore(t, m, backups)
+	agreeAgain(t, m, "attic")
+	r.open(t)
+
+	require.True(t, m.Wait(t, order.ID).State.Terminal())
+	require.Equal(t, 1, r.runs(t, order.ID))
+}
+
+// What a spoke has taken in goes on, also where its policy or the grant would refuse it by
+// now: the order is known, whoever gives it again.
+func TestAnOrderThatIsGivenAgainIsNotJudgedAgain(t *testing.T) {
+	t.Parallel()
+	for name, narrow := range map[string]func(t *testing.T, s *Spoke){
+		"by the policy": func(t *testing.T, s *Spoke) {
+			require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(policy.Presets["deny"]), 0o600))
+			s.Do(t, "POST", "/v1/policy/reload", nil, nil)
+		},
+		"by the grant": func(t *testing.T, s *Spoke) {
+			s.Do(t, "POST", "/v1/connections/lab/grant", map[string]any{"runtimes": []string{commands.RuntimeNoop}}, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, r := Start(t, "attic"), newTraced(t)
+			order := r.give(t, m, r.gate)
+			m.Await(t, order.ID, commands.Running)
+			m.Hub.forget(t, order.ID)
+			narrow(t, m.Spokes["attic"])
+
+			m.Order(t, order)
+			m.Await(t, order.ID, commands.Running)
+			r.open(t)
+
+			require.Equal(t, commands.Completed, m.Wait(t, order.ID).State)
+			require.Equal(t, commands.Unavailable, m.Wait(t, m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: order.Spawn})).State, "a new one is judged")
 		})
 	}
 }

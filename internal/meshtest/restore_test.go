@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/scale"
 )
 
@@ -30,10 +31,18 @@ func newTraced(t *testing.T) *traced {
 
 func (r *traced) order(t *testing.T, m *Mesh, gate string) string {
 	t.Helper()
+	return r.give(t, m, gate).ID
+}
+
+// give gives an order that may be given again under its id.
+func (r *traced) give(t *testing.T, m *Mesh, gate string) hub.SpawnRequest {
+	t.Helper()
 	trace := filepath.Join(r.dir, fmt.Sprint("trace", len(r.tasks)))
-	task := m.Spawn(t, "attic", "sh", "-c", `echo ran >>"$0"; until [ -e "$1" ]; do sleep 0.02; done`, trace, gate)
-	r.tasks[task] = trace
-	return task
+	order := hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec,
+		Argv: []string{"sh", "-c", `echo ran >>"$0"; until [ -e "$1" ]; do sleep 0.02; done`, trace, gate}}}
+	order.ID = m.Order(t, order)
+	r.tasks[order.ID] = trace
+	return order
 }
 
 func (r *traced) open(t *testing.T) { require.NoError(t, os.WriteFile(r.gate, nil, 0o600)) }
@@ -164,6 +173,35 @@ func TestWhatWasRestoredGoesOnByItself(t *testing.T) {
 			c.run(t)
 		})
 	}
+}
+
+// Disasters may come one after the other: what a spoke that was restored has learnt from its
+// hub of an end, a hub that is restored then learns from the spoke.
+func TestAnEndThatWasRecalledIsNotLostWithItsHub(t *testing.T) {
+	t.Parallel()
+	m, r := Start(t, "attic"), newTraced(t)
+	hub, attic := disaster{sides: []string{"hub"}}, disaster{sides: []string{"attic"}}
+	empty := hub.backUp(t, m)
+	m.AwaitLink(t, "attic")
+	task := r.order(t, m, r.gate)
+	m.Await(t, task, commands.Running)
+	runs := attic.backUp(t, m)
+	r.open(t)
+	m.Wait(t, task)
+
+	attic.restore(t, m, runs)
+	agreeAgain(t, m, "attic")
+	Await(t, "the end at the spoke", func() bool {
+		return m.Spokes["attic"].Count(t, `SELECT count(*) FROM tasks WHERE state = 'completed'`) == 1
+	})
+	m.AwaitLink(t, "attic")
+	hub.restore(t, m, empty)
+	agreeAgain(t, m, "attic")
+
+	Await(t, "the order", func() bool { return m.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE task = $1`, task) == 1 })
+	require.Equal(t, commands.Completed, m.Wait(t, task).State)
+	require.Equal(t, 1, r.runs(t, task))
+	require.Zero(t, m.Hub.Count(t, `SELECT count(*) FROM audit WHERE code = 'RESULT_CONFLICT'`))
 }
 
 // A restore is one way in which it may happen.

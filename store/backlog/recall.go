@@ -37,7 +37,7 @@ func (b *Backlog) Pasts(ctx context.Context, tasks []string) (map[string]Past, e
 
 // Recall takes in how tasks of connection conn stand, as their asker recalls, in
 // a transaction of its caller. What has ended there ends here too, with the same
-// outcome and without a word. What had started is noted, so that it is taken over
+// outcome. What had started is noted, so that it is taken over
 // and not started again. A task that is not here, runs there and will not be asked
 // for again ends there: its asker is told.
 func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []commands.TaskStanding) error {
@@ -67,10 +67,10 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 // have given them again since. How such a task ended is told once more.
 func (b *Backlog) answersOf(ctx context.Context, tx *store.Tx, conn string, list []commands.TaskStanding) error {
 	var tasks, orders, digests []string
-	there := map[string]commands.State{}
+	told := map[string]bool{} // or will be, with an order that comes again
 	for _, s := range list {
 		tasks, orders, digests = append(tasks, s.Task), append(orders, s.Command), append(digests, s.SHA256)
-		there[s.Task] = s.State
+		told[s.Task] = s.State.Terminal() || s.Comes
 	}
 	rows, err := tx.Query(ctx, statement("answers_of"), tasks, orders, digests, conn)
 	if err != nil {
@@ -87,7 +87,7 @@ func (b *Backlog) answersOf(ctx context.Context, tx *store.Tx, conn string, list
 	if err != nil {
 		return fmt.Errorf("noting which orders tasks answer: %w", err)
 	}
-	ended = slices.DeleteFunc(ended, func(m Moved) bool { return there[m.Task].Terminal() })
+	ended = slices.DeleteFunc(ended, func(m Moved) bool { return told[m.Task] })
 	if len(ended) == 0 {
 		return nil
 	}
@@ -188,7 +188,9 @@ func (r *recalling) note(ctx context.Context, tx *store.Tx, conn string) error {
 	return nil
 }
 
-// endRecalled ends tasks as their asker recalls that they ended.
+// endRecalled ends tasks as their asker recalls that they ended. The asker is told so once
+// more: it knows the end, but may go back to a backup that does not, and the word that it
+// had was lost here.
 func (b *Backlog) endRecalled(ctx context.Context, tx *store.Tx, conn string, list []commands.TaskStanding, open []closing) error {
 	if len(list) == 0 {
 		return nil
@@ -223,7 +225,7 @@ func (b *Backlog) endRecalled(ctx context.Context, tx *store.Tx, conn string, li
 		if s.State != commands.Completed {
 			bad = append(bad, s.Task)
 		}
-		m := Moved{Task: s.Task, Conn: conn, State: s.State, Reason: s.Reason, Attempt: s.Attempt, At: s.Ended}
+		m := Moved{Task: s.Task, Conn: conn, Asked: Asked{Command: s.Command, Digest: s.SHA256}, State: s.State, Reason: s.Reason, Attempt: s.Attempt, At: s.Ended}
 		if s.Outcome != "" {
 			m.End = &End{Outcome: s.Outcome, Exit: commands.Exit{Code: s.Code}}
 		}
@@ -232,7 +234,7 @@ func (b *Backlog) endRecalled(ctx context.Context, tx *store.Tx, conn string, li
 	if err := resolveNow(ctx, tx, done); err != nil {
 		return err
 	}
-	if err := storeResults(ctx, tx, ends); err != nil {
+	if err := b.report(ctx, tx, ends); err != nil {
 		return err
 	}
 	return b.failDependents(ctx, tx, bad)

@@ -167,3 +167,50 @@ func TestARecalledTaskAnswersTheOrderThatItsAskerKnows(t *testing.T) {
 	require.Equal(t, 1, answers(own, again))
 	require.Equal(t, 1, answers(foreign, foreign.Asked))
 }
+
+// How a task ended is told to the order that its asker knows, and once: not where the asker
+// knows the end, nor where the order comes again and is answered then.
+func TestTheEndOfARecalledTaskIsToldOnce(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		there commands.TaskStanding
+		tells int
+	}{
+		"it waits there":     {commands.TaskStanding{State: commands.Queued}, 1},
+		"it comes again":     {commands.TaskStanding{State: commands.Queued, Comes: true}, 0},
+		"it has ended there": {commands.TaskStanding{State: commands.Completed}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			side := newSide(t)
+			var told []backlog.Moved
+			side.backlog = backlog.Open(side.DB, func(_ context.Context, _ *store.Tx, facts []backlog.Moved) error {
+				told = append(told, facts...)
+				return nil
+			})
+			s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
+			r := s.asked()
+			_, err := s.backlog.Record(t.Context(), []backlog.Progress{{End: &backlog.End{Fence: s.claim()[0].Fence, Outcome: commands.Succeeded}}})
+			require.NoError(t, err)
+			told = nil
+			s.restored()
+			again := message()
+			test.there.Task, test.there.Command, test.there.SHA256 = r.Spawn.Task, again.Command, again.Digest
+
+			s.recall(test.there)
+
+			require.Len(t, told, test.tells)
+			for _, m := range told {
+				require.Equal(t, again, m.Asked)
+				require.Equal(t, commands.Completed, m.Result().State)
+			}
+			r.Asked = again
+			require.NoError(t, s.DB.Tx(t.Context(), "asking again", func(ctx context.Context, tx *store.Tx) error {
+				out, err := s.backlog.Request(ctx, tx, []backlog.Request{r})
+				require.NotNil(t, out[0].Result)
+				require.Equal(t, 1, out[0].Attempt)
+				return err
+			}))
+		})
+	}
+}

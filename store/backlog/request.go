@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -27,6 +28,8 @@ type Request struct {
 type Requested struct {
 	State   commands.State
 	Known   bool              // it was here already, with the same content
+	Attempt int               // its last one
+	Started int64             // when the first one started, in ms since 1970; 0 = none has
 	Result  *commands.Result  // how it had ended before; nil = it has not
 	Epoch   int64             // of that end
 	Refusal *commands.Refused // why it is not taken; nil = it is here
@@ -165,7 +168,7 @@ func known(ctx context.Context, tx *store.Tx, r Request) (Requested, error) {
 	}
 	out := Requested{Known: true}
 	var same bool
-	err = tx.QueryRow(ctx, statement("request_again"), r.Spawn.Task, r.Conn, raw, r.Asked.Command, r.Asked.Digest, r.Expires).Scan(&out.State, &out.Epoch, &out.Result, &same)
+	err = tx.QueryRow(ctx, statement("request_again"), r.Spawn.Task, r.Conn, raw, r.Asked.Command, r.Asked.Digest, r.Expires).Scan(&out.State, &out.Attempt, &out.Started, &out.Epoch, &out.Result, &same)
 	if err != nil {
 		return out, fmt.Errorf("looking up task %s: %w", r.Spawn.Task, err)
 	}
@@ -174,6 +177,24 @@ func known(ctx context.Context, tx *store.Tx, r Request) (Requested, error) {
 	}
 	return out, nil
 }
+
+// Known reports whether a task that conn asked for is here.
+func (b *Backlog) Known(ctx context.Context, conn, task string) (known bool, err error) {
+	err = b.db.Read(ctx, "looking up task "+task, func(ctx context.Context, c *pgxpool.Conn) error {
+		return c.QueryRow(ctx, isKnown, task, conn).Scan(&known)
+	})
+	return known, err
+}
+
+// KnownIn is Known inside a transaction.
+func KnownIn(ctx context.Context, tx *store.Tx, conn, task string) (known bool, err error) {
+	if err = tx.QueryRow(ctx, isKnown, task, conn).Scan(&known); err != nil {
+		return false, fmt.Errorf("looking up task %s: %w", task, err)
+	}
+	return known, nil
+}
+
+const isKnown = `SELECT EXISTS (SELECT FROM tasks WHERE id = $1 AND conn = $2)`
 
 // Standing returns how a task that conn asked for stands now. One that is not
 // here, or is somebody else's, is UNKNOWN_TASK.

@@ -753,7 +753,7 @@ CREATE TABLE mirrors (
     created_by       text NOT NULL,
     spec             jsonb NOT NULL,
     result           jsonb,
-    final_digest     bytea,                         -- of the result or refusal that ended it, or that was the first to come after its end
+    final_digest     bytea,                         -- of what the result or refusal said that ended it, or that was the first to come after its end
     attempts         jsonb NOT NULL DEFAULT '[]',   -- ends of those that another one follows, as the spoke tells them; about 100
     policy           text NOT NULL DEFAULT '',      -- version of the spoke's policy that decided last, as it says
     kill             jsonb,                         -- those that were ordered, the first 100: which, why, by whom, when

@@ -72,7 +72,7 @@ SELECT id::text FROM added
 -- where a claim takes it, or its end.
 -- name: request_again
 WITH here AS (
-    SELECT id, state, epoch, result, conn = $2 AND spec = $3::jsonb AS same FROM tasks JOIN task_bodies ON task = id WHERE id = $1
+    SELECT id, state, attempt, started_at, epoch, result, conn = $2 AND spec = $3::jsonb AS same FROM tasks JOIN task_bodies ON task = id WHERE id = $1
 ), again AS (
     UPDATE tasks t SET command = $4, command_digest = decode($5, 'hex'), expires_at = greatest(t.expires_at, $6) FROM here WHERE t.id = here.id AND here.same
     RETURNING t.class, t.priority, t.seq
@@ -80,4 +80,4 @@ WITH here AS (
     UPDATE ready SET expires_at = greatest(expires_at, $6) WHERE ctid = ANY (ARRAY (
         SELECT r.ctid FROM again a JOIN ready r ON r.class = a.class AND r.rank = -a.priority AND r.seq = a.seq FOR UPDATE OF r SKIP LOCKED))
 )
-SELECT state, epoch, result, same FROM here
+SELECT state, attempt, coalesce((extract(epoch FROM started_at) * 1000)::bigint, 0), epoch, result, same FROM here
