@@ -89,7 +89,10 @@ func (x *Exchange) answerable(ctx context.Context, theirs *commands.Numbering) *
 		x.answerWaits("")
 		return theirs
 	}
-	why := fmt.Sprintf("the peer was restored from a backup, and is told what it has said when %d messages of it are taken in here", n)
+	why := "the peer was restored from a backup, and is told what it has said when what waits of it is counted"
+	if err == nil {
+		why = fmt.Sprintf("the peer was restored from a backup, and is told what it has said when %d messages of it are taken in here", n)
+	}
 	if x.peer.Load().State == store.Suspended {
 		why += "; they may wait until the connection is resumed, and until then no order and no kill of it comes"
 	}

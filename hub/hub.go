@@ -107,7 +107,7 @@ func (h *Hub) endWork(ctx context.Context, tx *store.Tx, c store.Connection) err
 
 // takeRecalled takes over the orders that this hub no longer knows.
 func (h *Hub) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) error {
-	if err := tx.Adopt(ctx, c, r.Orders); err != nil || !r.Done {
+	if err := tx.Adopt(ctx, c, r.From, r.Orders); err != nil || !r.Done {
 		return err
 	}
 	h.lacking.restored(c.ID)

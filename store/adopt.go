@@ -19,9 +19,9 @@ import (
 // move; the peer has answered it, so it does not expire as if it had not. An order that was
 // given again under its own id since, and asks for the same, becomes the old one: the peer
 // has that. Whoever repeats the request finds it all the same. What this instance
-// has not signed is noted and changes nothing. Only [DB.Recall], which holds the
-// connection, calls it.
-func (tx *Tx) Adopt(ctx context.Context, c Connection, envelopes [][]byte) error {
+// has not signed, or has given before number from and was not asked for, is noted and
+// changes nothing. Only [DB.Recall], which holds the connection, calls it.
+func (tx *Tx) Adopt(ctx context.Context, c Connection, from int64, envelopes [][]byte) error {
 	if len(envelopes) == 0 {
 		return nil
 	}
@@ -32,6 +32,9 @@ func (tx *Tx) Adopt(ctx context.Context, c Connection, envelopes [][]byte) error
 	}
 	for _, envelope := range envelopes {
 		o, err := openOwn(v, envelope)
+		if err == nil && o.header.Seq < from {
+			err = commands.Refuse(commands.Validation, "order %d is older than number %d, from which on orders were asked for", o.header.Seq, from)
+		}
 		if err != nil {
 			tx.Audit(AuditRow{Actor: string(c.Peer), Action: "order.strange", Code: string(commands.CodeOf(err)), Why: err.Error(), Conn: c.ID})
 			continue

@@ -28,7 +28,7 @@ func forgotten(t *testing.T) (p *storetest.Pair, task string, envelope []byte) {
 func adopt(t *testing.T, s *storetest.Side, envelopes ...[]byte) {
 	t.Helper()
 	require.NoError(t, s.DB.Tx(t.Context(), "taking over orders", func(ctx context.Context, tx *store.Tx) error {
-		return tx.Adopt(ctx, s.Conn, envelopes)
+		return tx.Adopt(ctx, s.Conn, 1, envelopes)
 	}))
 }
 
@@ -141,7 +141,7 @@ func TestNothingIsTakenOverOnceTheConnectionHasEnded(t *testing.T) {
 	require.NoError(t, err)
 
 	err = p.Hub.DB.Recall(t.Context(), p.Hub.Conn.ID, &commands.Recalled{From: 1, Through: 1, Orders: [][]byte{envelope}, Done: true}, func(ctx context.Context, tx *store.Tx) error {
-		return tx.Adopt(ctx, p.Hub.Conn, [][]byte{envelope})
+		return tx.Adopt(ctx, p.Hub.Conn, 1, [][]byte{envelope})
 	})
 
 	require.NoError(t, err)
@@ -185,4 +185,40 @@ func TestARefusedOrderIsNotRecalled(t *testing.T) {
 	require.Len(t, n.Recalled.Orders, 1)
 	require.Equal(t, taken, p.Spoke.Read(t, n.Recalled.Orders[0])[0].Task(), "and not %s", refused)
 	require.True(t, n.Recalled.Done)
+}
+
+// A peer cannot hand back an order from before the time that it was asked about.
+func TestAnOldOrderIsNotTakenOver(t *testing.T) {
+	t.Parallel()
+	p, _, envelope := forgotten(t)
+
+	require.NoError(t, p.Hub.DB.Tx(t.Context(), "taking over orders", func(ctx context.Context, tx *store.Tx) error {
+		return tx.Adopt(ctx, p.Hub.Conn, 2, [][]byte{envelope})
+	}))
+
+	require.Zero(t, p.Hub.Count(t, `SELECT count(*) FROM mirrors`))
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'order.strange' AND why LIKE 'order 1 is older than number 2%'`))
+}
+
+// An order that was given again and has ended meanwhile stays as it ended; one that has not
+// is the old one from then on, which its peer has accepted.
+func TestAnOrderThatHasEndedDoesNotBecomeTheOldOne(t *testing.T) {
+	t.Parallel()
+	for name, ended := range map[string]bool{"it has ended": true, "it has not": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, task, envelope := forgotten(t)
+			require.NoError(t, p.Hub.Exec(`UPDATE sequences SET last = 1000, base = 1000`))
+			p.Order(t, func(o *store.SpawnOrder) { o.Spawn.Task = task })
+			if ended {
+				require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET state = 'cancelled', ended_at = now()`))
+			}
+
+			adopt(t, p.Hub, envelope)
+
+			m := p.Mirror(t, task)
+			require.Equal(t, ended, m.Command != p.Spoke.Read(t, envelope)[0].Header.ID)
+			require.Equal(t, ended, m.AcceptedAt == nil)
+		})
+	}
 }

@@ -27,7 +27,7 @@ func TestDisastersOneAfterTheOther(t *testing.T) {
 			c := &calamity{t: t, m: Plan{Slots: 3}.Start(t, "attic"), dir: t.TempDir(), choice: rand.New(rand.NewPCG(first+i, 0)), backups: map[string][]string{}}
 			c.backUp("hub")
 			c.backUp("attic")
-			for range 14 {
+			for range 18 {
 				c.happen()
 				time.Sleep(time.Duration(c.choice.IntN(700)) * time.Millisecond)
 			}

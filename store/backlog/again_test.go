@@ -39,3 +39,36 @@ func TestATaskThatIsAskedForAgainWaitsForTheLonger(t *testing.T) {
 	again(r, 2*time.Hour)
 	require.Zero(t, s.Count(t, `SELECT count(*) FROM ready WHERE task = $1`, r.Spawn.Task))
 }
+
+// A task may end at the moment at which it is asked for again. The end comes first, and is
+// what the new request is answered with.
+func TestATaskEndsWhileItIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	side := newSide(t)
+	s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
+	r := s.asked()
+	held, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- s.DB.Tx(context.WithoutCancel(t.Context()), "ending", func(ctx context.Context, tx *store.Tx) error {
+			_, err := tx.Exec(ctx, `UPDATE tasks SET priority = 1 WHERE id = $1`, r.Spawn.Task)
+			if err == nil {
+				_, err = tx.Exec(ctx, `UPDATE task_bodies SET result = jsonb_build_object('task', $1::text, 'state', 'completed') WHERE task = $1::uuid`, r.Spawn.Task)
+			}
+			close(held)
+			time.Sleep(300 * time.Millisecond) // in which the request comes
+			return err
+		})
+	}()
+	<-held
+	r.Asked = message()
+
+	require.NoError(t, s.DB.Tx(t.Context(), "asking again", func(ctx context.Context, tx *store.Tx) error {
+		out, err := s.backlog.Request(ctx, tx, []backlog.Request{r})
+		if err == nil {
+			require.NotNil(t, out[0].Result)
+		}
+		return err
+	}))
+
+	require.NoError(t, <-ended)
+}
