@@ -3,6 +3,9 @@ package meshtest
 import (
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,9 +20,17 @@ import (
 func TestACopyInThePlaceOfItsOriginalEndsWhatRuns(t *testing.T) {
 	t.Parallel()
 	m := Plan{Lease: 2 * time.Minute}.Start(t, "attic")
-	original, gate := m.Spokes["attic"], filepath.Join(t.TempDir(), "gate")
-	id := m.Spawn(t, "attic", "sh", "-c", "until [ -e "+gate+" ]; do sleep 0.05; done")
+	original, note := m.Spokes["attic"], filepath.Join(t.TempDir(), "pid")
+	id := m.Spawn(t, "attic", "sh", "-c", `echo $$ >"$0"; exec sleep 600`, note)
 	m.Await(t, id, commands.Running)
+	var pid int
+	Await(t, "its word", func() bool {
+		raw, err := os.ReadFile(note)
+		if err == nil {
+			pid, err = strconv.Atoi(strings.TrimSpace(string(raw)))
+		}
+		return err == nil
+	})
 	m.Stop(t, "attic")
 	dup := m.clone(t, "attic")
 	require.NoError(t, os.WriteFile(filepath.Join(dup.Dir, "place"), []byte(original.Dir), 0o600))
@@ -28,12 +39,12 @@ func TestACopyInThePlaceOfItsOriginalEndsWhatRuns(t *testing.T) {
 	require.ErrorContains(t, err, dup.Dir+" is a copy of "+original.Dir)
 	require.NoError(t, os.Rename(original.Dir, original.Dir+".moved"))
 	t.Cleanup(func() { _ = os.Rename(original.Dir+".moved", original.Dir) })
+	require.NoError(t, syscall.Kill(pid, 0), "it runs until then")
 	dup.start(t)
 
 	v := m.Wait(t, id)
 	require.Equal(t, commands.Failed, v.State)
 	require.Equal(t, commands.ExecutorDied, v.Reason)
 	require.Equal(t, 1, v.Attempt)
-	require.NoError(t, os.WriteFile(gate, nil, 0o600))
-	require.Contains(t, string(v.Result), `"reaped":[{`, "it was running until then")
+	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
 }
