@@ -119,9 +119,10 @@ func (tx *Tx) adopt(ctx context.Context, c Connection, o ownOrder) error {
 	if err := tx.unhear(ctx, c.ID, o.spawn.Task, h.ID); err != nil {
 		return err
 	}
-	// The peer has it, and may lose it: then it is sent again as any other that the peer had confirmed.
+	// The peer has it, and may lose it: then it is sent again as any other that the peer had confirmed. Its number may be
+	// above ours, from a life after an earlier restore of the same backup, and is not given again.
 	_, err = tx.Exec(ctx, `
-		WITH again AS (UPDATE outbox SET closed_at = clock_timestamp() WHERE id = nullif($1, '')::uuid AND closed_at IS NULL)
+		WITH numbers AS (UPDATE sequences SET last = greatest(last, $4) WHERE conn = $3), again AS (UPDATE outbox SET closed_at = clock_timestamp() WHERE id = nullif($1, '')::uuid AND closed_at IS NULL)
 		INSERT INTO outbox (id, conn, seq, queue, kind, digest, task, exp, created_at, closed_at, envelope, body)
 		VALUES ($2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp(), $11, $12) ON CONFLICT DO NOTHING`,
 		again, h.ID, c.ID, h.Seq, commands.QueueRun, commands.SpawnKind, o.digest, o.spawn.Task, expires, given, o.envelope, o.body)

@@ -222,3 +222,17 @@ func TestAnOrderThatHasEndedDoesNotBecomeTheOldOne(t *testing.T) {
 		})
 	}
 }
+
+// The same backup may be restored twice: the numbers then go on where they did the first
+// time, until the histories are compared, and what is taken over has some of them.
+func TestTheNumberOfAnOrderThatWasTakenOverIsNotGivenAgain(t *testing.T) {
+	t.Parallel()
+	p, task, envelope := forgotten(t)
+	require.NoError(t, p.Hub.Exec(`UPDATE sequences SET last = 0`))
+
+	adopt(t, p.Hub, envelope)
+	other := p.Order(t, nil)
+
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE task = $1 AND seq = 1`, task))
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE task = $1 AND seq = 2`, other))
+}
