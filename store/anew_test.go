@@ -18,7 +18,18 @@ import (
 
 // sealedAnew is a pair whose hub seals an order anew that the spoke has taken and accepted
 // meanwhile: what is on its way when histories are compared is in none of them.
-func sealedAnew(t *testing.T) (p *storetest.Pair, task string, accepted []byte) {
+func sealedAnew(t *testing.T) (p *storetest.Pair, task string, answer []byte) {
+	t.Helper()
+	p, task, answer = accepted(t)
+	theirs := commands.Numbering{Stored: commands.Numbers{Through: 5}, Held: []commands.Held{{Seq: 1, SHA256: strings.Repeat("ab", 32)}}}
+	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, theirs, 0, 20)
+	require.NoError(t, err)
+	require.Equal(t, 1, a.Renumbered)
+	return p, task, answer
+}
+
+// accepted is a pair whose spoke has taken an order in, and its answer.
+func accepted(t *testing.T) (p *storetest.Pair, task string, answer []byte) {
 	t.Helper()
 	p = storetest.NewPair(t)
 	task = p.Order(t, nil)
@@ -28,12 +39,7 @@ func sealedAnew(t *testing.T) (p *storetest.Pair, task string, accepted []byte) 
 		return nil
 	})
 	require.NoError(t, err)
-	accepted = p.Spoke.Due(t)[0]
-	theirs := commands.Numbering{Stored: commands.Numbers{Through: 5}, Held: []commands.Held{{Seq: 1, SHA256: strings.Repeat("ab", 32)}}}
-	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, theirs, 0, 20)
-	require.NoError(t, err)
-	require.Equal(t, 1, a.Renumbered)
-	return p, task, accepted
+	return p, task, p.Spoke.Due(t)[0]
 }
 
 func TestAnAnswerToAnEarlierSealOfAnOrderCounts(t *testing.T) {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
 )
 
 // BeginIncarnation notes that an instance is started whose data directory has the mark
@@ -45,25 +47,39 @@ func (db *DB) NewSince(ctx context.Context, at time.Time) (is bool, err error) {
 	return is, err
 }
 
-// goOnAbove leaves a gap behind the numbers of every living connection.
+// goOnAbove leaves a gap behind the numbers of every living connection. What is open is
+// sealed anew behind it: the peer may have another message under its number, from a life
+// after an earlier restore, and would confirm that.
 func goOnAbove(ctx context.Context, tx *Tx) error {
-	rows, err := tx.Query(ctx, `SELECT conn::text, last FROM sequences JOIN connections ON id = conn WHERE NOT has_ended(state) ORDER BY conn FOR UPDATE OF sequences`)
+	rows, err := tx.Query(ctx, `SELECT conn::text, last, kid FROM sequences JOIN connections ON id = conn WHERE NOT has_ended(state) ORDER BY conn FOR UPDATE OF sequences`)
 	if err != nil {
 		return fmt.Errorf("reading the numbers of connections: %w", err)
 	}
-	last, conn, n := map[string]int64{}, "", int64(0)
-	if _, err := pgx.ForEachRow(rows, []any{&conn, &n}, func() error { last[conn] = n; return nil }); err != nil {
+	type numbers struct {
+		conn string
+		last int64
+		kid  signing.KeyID
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n numbers, err error) {
+		return n, row.Scan(&n.conn, &n.last, &n.kid)
+	})
+	if err != nil {
 		return fmt.Errorf("reading the numbers of connections: %w", err)
 	}
-	for conn, n := range last {
-		if _, err := tx.Exec(ctx, `UPDATE sequences SET last = $2, base = $2 WHERE conn = $1`, conn, n+jump); err != nil {
-			return fmt.Errorf("going on above the numbers that may have been used: %w", err)
-		}
-		if err := recallAfter(ctx, tx, conn, n); err != nil {
+	for _, n := range list {
+		base := n.last + jump
+		anew, err := tx.db.sealAgain(ctx, tx, n.conn, n.kid, 0, func(i int, _ int64) int64 { return base + int64(i) + 1 })
+		if err != nil && !errors.Is(err, signing.ErrMissing) { // what its key has signed stays as it is
 			return err
 		}
-		tx.Audit(AuditRow{Actor: "self", Action: "connection.resync", Code: string(commands.Resync), Conn: conn,
-			Why: fmt.Sprintf("the database is not as the data directory left it: it was restored from a backup; message %d is the last one known here, and numbers go on after %d", n, n+jump)})
+		if _, err := tx.Exec(ctx, `UPDATE sequences SET last = $2::bigint + $3, base = $2 WHERE conn = $1`, n.conn, base, anew); err != nil {
+			return fmt.Errorf("going on above the numbers that may have been used: %w", err)
+		}
+		if err := recallAfter(ctx, tx, n.conn, n.last); err != nil {
+			return err
+		}
+		tx.Audit(AuditRow{Actor: "self", Action: "connection.resync", Code: string(commands.Resync), Conn: n.conn,
+			Why: fmt.Sprintf("the database is not as the data directory left it: it was restored from a backup; message %d is the last one known here, and numbers go on after %d; %d messages that were not confirmed got new ones", n.last, base, anew)})
 	}
 	return nil
 }

@@ -82,7 +82,8 @@ func (db *DB) ordersSince(ctx context.Context, conn string, from int64) (*comman
 }
 
 // saidSince returns how those tasks stand that the peer has told of in its messages
-// from number from on.
+// from number from on. One whose attempt has started, and not ended as far as is known, runs:
+// that it is queued is what a peer says that was restored before.
 func (db *DB) saidSince(ctx context.Context, conn string, from int64) (*commands.Recalled, error) {
 	out := &commands.Recalled{From: from, Through: from - 1}
 	var n int
@@ -95,7 +96,8 @@ func (db *DB) saidSince(ctx context.Context, conn string, from int64) (*commands
 	}
 	out.Done = n < commands.MaxRecalled
 	rows, err := db.pool.Query(ctx, `
-		SELECT m.task::text, m.command::text, encode(m.command_digest, 'hex'), m.attempt, m.state, m.reason, coalesce(m.result->>'outcome', ''),
+		SELECT m.task::text, m.command::text, encode(m.command_digest, 'hex'), m.attempt,
+			CASE WHEN m.state = 'queued' AND m.attempt > 0 AND NOT m.attempts @> jsonb_build_array(jsonb_build_object('attempt', m.attempt)) THEN 'running' ELSE m.state END, m.reason, coalesce(m.result->>'outcome', ''),
 			coalesce((m.result->'exit'->>'code')::int, -1), coalesce((extract(epoch FROM coalesce(m.ended_said, m.ended_at)) * 1000)::bigint, 0), o.id IS NOT NULL
 		FROM mirrors m LEFT JOIN outbox o ON o.id = m.command AND o.closed_at IS NULL AND o.exp > clock_timestamp()
 		WHERE m.task = ANY ($2::uuid[]) AND m.conn = $1 ORDER BY m.task`, conn, tasks)

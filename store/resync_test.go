@@ -97,3 +97,48 @@ func TestTheOrderOfAStartedTaskComesAgain(t *testing.T) {
 		})
 	}
 }
+
+// The same backup may be restored twice, and the peer have messages of the life between. What
+// is open gets numbers above those, and is not confirmed in their place.
+func TestWhatIsOpenAtARestoreIsSealedAnew(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	task := p.Order(t, nil)
+
+	_, err := p.Hub.DB.BeginIncarnation(t.Context(), []string{"another one"}, "the next one")
+	require.NoError(t, err)
+
+	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, commands.Numbering{Stored: commands.Numbers{Through: 5}}, 0, 20)
+	require.NoError(t, err)
+	require.Zero(t, a.Confirmed)
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM outbox o JOIN sequences s USING (conn) WHERE o.task = $1 AND o.closed_at IS NULL AND o.seq = s.last AND o.seq = s.base + 1 AND s.base > 5`, task))
+	order := p.Spoke.Read(t, p.Hub.Due(t)...)
+	require.Empty(t, take(t, p.Spoke, order)[0].Code)
+	require.Equal(t, task, order[0].Task())
+}
+
+// A spoke that was restored takes its order in again, and says that it is queued. Who asks
+// later is told that the attempt runs which had started: it must not start once more.
+func TestAnAttemptThatHasStartedIsRecalledAsRunning(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		ends string
+		want commands.State
+	}{"its end is not known": {`[]`, commands.Running}, "it has ended": {`[{"attempt": 1}]`, commands.Queued}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, task, accepted := accepted(t)
+			in := p.Hub.Read(t, accepted)
+			_, err := p.Hub.DB.TakeIn(t.Context(), p.Hub.Conn.ID, 20, in, store.MoveMirrors(storetest.Nowhere))
+			require.NoError(t, err)
+			require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET state = 'queued', attempt = 1, attempts = $2 WHERE task = $1`, task, test.ends))
+
+			n, err := p.Hub.DB.Numbering(t.Context(), p.Hub.Conn.ID, false, &commands.Numbering{Recall: 1})
+
+			require.NoError(t, err)
+			require.Len(t, n.Recalled.Tasks, 1)
+			require.Equal(t, test.want, n.Recalled.Tasks[0].State)
+			require.Equal(t, 1, n.Recalled.Tasks[0].Attempt)
+		})
+	}
+}
