@@ -67,7 +67,7 @@ chaos: ## 1,000 spawns with 20 random kills, 10,000 claim races, long property t
 	@DATABASE_URL= scripts/ensure-postgres
 	SPAWNMESH_MODEL_CHECKS=300 SPAWNMESH_RACE_ROUNDS=10000 SPAWNMESH_RACE_UNITS=2000 SPAWNMESH_KILL_ROUNDS=60 SPAWNMESH_POOL_ROUNDS=100000 go test -count=1 -timeout 60m -v -run 'TestModel|TestRace|TestKillsWhileClaiming|TestPooled' ./store/backlog
 	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_OUTAGE_BYTES=300000000 go test -count=1 -timeout 20m -v -run TestALongOutage ./spoke
-	SPAWNMESH_RESTORES=1 go test -count=1 -timeout 20m -v -run TestWhatWasRestoredGoesOnByItself ./internal/meshtest
+	SPAWNMESH_RESTORES=1 SPAWNMESH_DISASTERS=100 go test -count=1 -timeout 30m -v -parallel 8 -run 'TestWhatWasRestoredGoesOnByItself|TestDisastersOneAfterTheOther' ./internal/meshtest
 	SPAWNMESH_LOGINS=10000 go test -count=1 -v -run TestAFloodWithoutTokensKeepsNobodyOut ./hub
 	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_CHAOS_SPAWNS=1000 SPAWNMESH_CHAOS_KILLS=20 SPAWNMESH_CUT=60s go test -count=1 -timeout 60m -v -run 'TestRandomKills|TestLinkCut' ./cmd/spawnmesh
 
