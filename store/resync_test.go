@@ -1,8 +1,10 @@
 package store_test
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -141,4 +143,27 @@ func TestAnAttemptThatHasStartedIsRecalledAsRunning(t *testing.T) {
 			require.Equal(t, 1, n.Recalled.Tasks[0].Attempt)
 		})
 	}
+}
+
+// After an outage there may be more open messages than are sealed at once. All get numbers
+// in their order.
+func TestManyOpenMessagesAreSealedAnew(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	task := p.Order(t, nil)
+	const more = 1200
+	require.NoError(t, p.Hub.DB.Tx(t.Context(), "asking", func(_ context.Context, tx *store.Tx) error {
+		for range more {
+			tx.Send(store.Draft{Conn: p.Hub.Conn.ID, Body: &commands.Status{Task: task}, Life: time.Hour})
+		}
+		return nil
+	}))
+	order := `SELECT count(DISTINCT seq) FROM (SELECT seq, row_number() OVER (ORDER BY id) AS n FROM outbox) AS o, sequences s WHERE o.seq = s.base + o.n`
+	require.Equal(t, more+1, p.Hub.Count(t, order))
+
+	_, err := p.Hub.DB.BeginIncarnation(t.Context(), []string{"another one"}, "the next one")
+
+	require.NoError(t, err)
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM sequences WHERE base > $1 AND last = base + $1`, more+1))
+	require.Equal(t, more+1, p.Hub.Count(t, order))
 }
