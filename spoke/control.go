@@ -54,6 +54,9 @@ func checkLink(c federation.Status) control.Check {
 	switch {
 	case c.State == store.Suspended:
 		note = fmt.Sprintf("suspended by %s: %s", c.By, c.Reason)
+		if !c.Linked && c.Cause != nil {
+			note += fmt.Sprintf("; down: %v", c.Cause)
+		}
 	case says.State == string(store.Suspended):
 		note = fmt.Sprintf("suspended by %s: %s", c.Name, says.Reason)
 	case !c.Linked && c.Cause != nil:

@@ -48,6 +48,7 @@ func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused 
 		return nil
 	}
 	if known, err := s.backlog.Known(ctx, m.Conn, spawn.Task); err == nil && known {
+		m.Policy = "" // this one did not decide
 		return nil
 	}
 	return refused

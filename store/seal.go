@@ -12,7 +12,7 @@ import (
 
 // sealedAtOnce is how many messages are sealed again in one step: after an outage they may
 // be more than there is memory for.
-const sealedAtOnce = 500
+const sealedAtOnce = 100
 
 // sealAgain seals all open messages of conn from number first on once more, with
 // the key kid, and returns how many they are. number gives the new number of the

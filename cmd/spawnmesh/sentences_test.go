@@ -189,7 +189,7 @@ func TestAPeerWhoseKeyHasEndedIsSeenInTheList(t *testing.T) {
 
 	require.NoError(t, (&app{out: &out, output: "table"}).printConnections([]connectionView{v}))
 
-	require.Contains(t, out.String(), "lab: signs with a key that has ended here (KEY_WINDOW), so nothing of it is taken; its operator has to tell a newer one\n")
+	require.Contains(t, out.String(), "lab: signs with the key ed25519:kkk, which has ended here (KEY_WINDOW), so nothing of it is taken; its operator has to tell a newer one\n")
 }
 
 // Both sides see who sends more than the other takes, while they are linked.

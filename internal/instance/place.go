@@ -40,7 +40,8 @@ func (in *Instance) settle() error {
 	return nil
 }
 
-// isCopyOf reports whether another directory has the keys of this instance.
+// isCopyOf reports whether another directory has the keys of this instance. One whose keys
+// are damaged is taken for the original; one that this user may not read is somebody else's.
 func (in *Instance) isCopyOf(dir string) bool {
 	here, err := os.Stat(in.Dir)
 	if err != nil || !filepath.IsAbs(dir) {
@@ -51,5 +52,8 @@ func (in *Instance) isCopyOf(dir string) bool {
 		return false
 	}
 	keys, err := signing.LoadKeys(filepath.Join(dir, "keys"))
-	return err == nil && keys.InstanceID() == in.Keys.InstanceID()
+	if err != nil {
+		return !errors.Is(err, signing.ErrNoKeys) && !errors.Is(err, fs.ErrPermission)
+	}
+	return keys.InstanceID() == in.Keys.InstanceID()
 }

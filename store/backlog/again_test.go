@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -55,7 +56,7 @@ func TestATaskEndsWhileItIsAskedForAgain(t *testing.T) {
 				_, err = tx.Exec(ctx, `UPDATE task_bodies SET result = jsonb_build_object('task', $1::text, 'state', 'completed') WHERE task = $1::uuid`, r.Spawn.Task)
 			}
 			close(held)
-			time.Sleep(300 * time.Millisecond) // in which the request comes
+			time.Sleep(time.Second) // in which the request comes
 			return err
 		})
 	}()
@@ -71,4 +72,31 @@ func TestATaskEndsWhileItIsAskedForAgain(t *testing.T) {
 	}))
 
 	require.NoError(t, <-ended)
+}
+
+// Somebody else's kill of a task that never came says nothing about the task that comes
+// under its id.
+func TestAKillOfAnotherConnectionIsNotInForce(t *testing.T) {
+	t.Parallel()
+	side := newSide(t)
+	s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
+	s.Meet(s, store.Obeys)
+	r := s.request()
+	other := s.kill(r)
+	other.Conn, other.Grace = storetest.NewID(), 0
+	require.NoError(t, s.Exec(`INSERT INTO connections (id, peer, peer_name, authority, state, link_key) VALUES ($1, 'p', 'other', 'obeys', 'active', '')`, other.Conn))
+	require.NoError(t, s.DB.Tx(t.Context(), "taking in a kill", func(ctx context.Context, tx *store.Tx) error {
+		_, err := s.backlog.NoteKill(ctx, tx, other)
+		return err
+	}))
+	require.NoError(t, s.DB.Tx(t.Context(), "asking", func(ctx context.Context, tx *store.Tx) error {
+		_, err := s.backlog.Request(ctx, tx, []backlog.Request{r})
+		return err
+	}))
+	require.Len(t, s.claim(), 1)
+
+	_, err := s.backlog.KillHere(t.Context(), backlog.HostKill{ID: storetest.NewID(), Task: r.Spawn.Task, Reason: "enough", Grace: time.Second, Actor: "ann"})
+
+	require.NoError(t, err)
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND reason = 'operator'`, r.Spawn.Task))
 }

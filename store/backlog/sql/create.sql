@@ -58,6 +58,9 @@ WITH new AS (
     ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, lane, conn, command, class, priority, expires_at
 ), bodies AS (
     INSERT INTO task_bodies (task, workspace, spec) SELECT id, workspace, spec FROM new JOIN added USING (id, command)
+), foreign_kills AS (
+    -- Whoever else forbade a task under this id has none of it.
+    DELETE FROM kills k USING added a WHERE k.task = a.id AND k.conn <> a.conn
 ), agents AS (
     INSERT INTO agents (id, conn, name, runtime) SELECT id, added.conn, title, spec->>'runtime' FROM new JOIN added USING (id, command)
 ), places AS (
