@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -21,11 +23,7 @@ func TestATaskThatIsAskedForAgainWaitsForTheLonger(t *testing.T) {
 	r := s.asked()
 	again := func(r backlog.Request, longer time.Duration) {
 		r.Asked, r.Expires = message(), r.Expires.Add(longer)
-		require.NoError(t, s.DB.Tx(t.Context(), "asking again", func(ctx context.Context, tx *store.Tx) error {
-			out, err := s.backlog.Request(ctx, tx, []backlog.Request{r})
-			require.True(t, err != nil || out[0].Known)
-			return err
-		}))
+		require.True(t, s.asks(r)[0].Known)
 	}
 	waits := func(until time.Time) int {
 		return s.Count(t, `SELECT count(*) FROM tasks t JOIN ready r ON r.task = t.id WHERE t.id = $1 AND t.expires_at = $2 AND r.expires_at = $2`, r.Spawn.Task, until)
@@ -41,37 +39,47 @@ func TestATaskThatIsAskedForAgainWaitsForTheLonger(t *testing.T) {
 	require.Zero(t, s.Count(t, `SELECT count(*) FROM ready WHERE task = $1`, r.Spawn.Task))
 }
 
-// A task may end at the moment at which it is asked for again. The end comes first, and is
-// what the new request is answered with.
+// A task may end while it is asked for again, after the request has found that it is
+// here. The new request is answered with the end.
 func TestATaskEndsWhileItIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	side := newSide(t)
 	s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
-	r := s.asked()
-	held, ended := make(chan struct{}), make(chan error, 1)
-	go func() {
-		ended <- s.DB.Tx(context.WithoutCancel(t.Context()), "ending", func(ctx context.Context, tx *store.Tx) error {
-			_, err := tx.Exec(ctx, `UPDATE tasks SET priority = 1 WHERE id = $1`, r.Spawn.Task)
-			if err == nil {
-				_, err = tx.Exec(ctx, `UPDATE task_bodies SET result = jsonb_build_object('task', $1::text, 'state', 'completed') WHERE task = $1::uuid`, r.Spawn.Task)
-			}
-			close(held)
-			time.Sleep(time.Second) // in which the request comes
-			return err
-		})
-	}()
-	<-held
-	r.Asked = message()
+	s.Meet(t, store.Obeys)
+	first, second := s.request(), s.request()
+	if first.Spawn.Task > second.Spawn.Task {
+		first.Spawn.Task, second.Spawn.Task = second.Spawn.Task, first.Spawn.Task
+	}
+	require.Nil(t, s.asks(first)[0].Refusal)
+	brake, end := owner(t, s.URL), owner(t, s.URL)
+	stopsAt := func(c *pgx.Conn) {
+		require.Eventually(t, func() bool {
+			return s.Count(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND $1 = ANY (pg_blocking_pids(pid))`, c.PgConn().PID()) > 0
+		}, time.Minute, 10*time.Millisecond)
+	}
+	act := func(c *pgx.Conn, sql string, args ...any) {
+		_, err := c.Exec(t.Context(), sql, args...)
+		require.NoError(t, err)
+	}
+	// The request looks at the tasks in the order of their ids, and stops at the second.
+	act(brake, `BEGIN`)
+	act(brake, `INSERT INTO tasks (id, conn, title, command, command_digest, class, lane, priority) SELECT $2, conn, title, gen_random_uuid(), command_digest, class, lane, priority FROM tasks WHERE id = $1`, first.Spawn.Task, second.Spawn.Task)
+	first.Asked = message()
+	answer := make(chan []backlog.Requested, 1)
+	go func() { answer <- s.asks(first, second) }()
+	stopsAt(brake)
 
-	require.NoError(t, s.DB.Tx(t.Context(), "asking again", func(ctx context.Context, tx *store.Tx) error {
-		out, err := s.backlog.Request(ctx, tx, []backlog.Request{r})
-		if err == nil {
-			require.NotNil(t, out[0].Result)
-		}
-		return err
-	}))
+	act(end, `BEGIN`)
+	act(end, `UPDATE tasks SET state = 'completed', ended_at = clock_timestamp() WHERE id = $1`, first.Spawn.Task)
+	act(end, `UPDATE task_bodies SET result = jsonb_build_object('task', $1::text, 'state', 'completed') WHERE task = $1::uuid`, first.Spawn.Task)
+	act(brake, `ROLLBACK`)
+	stopsAt(end)
+	act(end, `COMMIT`)
 
-	require.NoError(t, <-ended)
+	out := <-answer
+	require.NotNil(t, out[0].Result)
+	require.Equal(t, commands.Completed, out[0].State)
+	require.False(t, out[1].Known)
 }
 
 // Somebody else's kill of a task that never came says nothing about the task that comes
@@ -89,10 +97,7 @@ func TestAKillOfAnotherConnectionIsNotInForce(t *testing.T) {
 		_, err := s.backlog.NoteKill(ctx, tx, other)
 		return err
 	}))
-	require.NoError(t, s.DB.Tx(t.Context(), "asking", func(ctx context.Context, tx *store.Tx) error {
-		_, err := s.backlog.Request(ctx, tx, []backlog.Request{r})
-		return err
-	}))
+	require.Nil(t, s.asks(r)[0].Refusal)
 	require.Len(t, s.claim(), 1)
 
 	_, err := s.backlog.KillHere(t.Context(), backlog.HostKill{ID: storetest.NewID(), Task: r.Spawn.Task, Reason: "enough", Grace: time.Second, Actor: "ann"})

@@ -58,11 +58,16 @@ func (s scene) exec(sql string, args ...any) { require.NoError(s, s.Exec(sql, ar
 func (s scene) asked() backlog.Request {
 	s.Meet(s, store.Obeys)
 	r := s.request()
-	require.NoError(s, s.DB.Tx(s.Context(), "asking", func(ctx context.Context, tx *store.Tx) error {
-		_, err := s.backlog.Request(ctx, tx, []backlog.Request{r})
+	require.Nil(s, s.asks(r)[0].Refusal)
+	return r
+}
+
+func (s scene) asks(list ...backlog.Request) (out []backlog.Requested) {
+	require.NoError(s, s.DB.Tx(s.Context(), "asking", func(ctx context.Context, tx *store.Tx) (err error) {
+		out, err = s.backlog.Request(ctx, tx, list)
 		return err
 	}))
-	return r
+	return out
 }
 
 func (s scene) request() backlog.Request {
