@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 		err = os.Chmod(dir, 0o755)
 	}
 	if err == nil {
-		build := exec.Command("go", "build", "-tags", "crashpoints", "-o", program, ".")
+		build := exec.Command("make", "-s", "-C", "../..", "build", "BIN="+program, "TAGS=crashpoints")
 		build.Stderr = os.Stderr
 		err = build.Run()
 	}

@@ -43,7 +43,7 @@ func TestTheUnitOfASpokeLeavesItsAgentsAlone(t *testing.T) {
 // What the units start are commands of the program, with flags that it has.
 func TestTheUnitsStartWhatTheProgramHas(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "spawnmesh")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/spawnmesh").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "make", "-C", "../..", "build", "BIN="+program).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for name, keys := range map[string][]string{"spawnmesh-hub.service": {"ExecStart"}, "spawnmesh-spoke.service": {"ExecStart", "ExecReload"}} {
 		unit := readUnit(t, name)

@@ -24,7 +24,7 @@ import (
 var modelChecks = sync.OnceFunc(func() {
 	checks := os.Getenv("SPAWNMESH_MODEL_CHECKS")
 	if checks == "" {
-		checks = "20"
+		checks = "8"
 	}
 	for name, value := range map[string]string{"rapid.checks": checks, "rapid.steps": "80", "rapid.nofailfile": "true"} {
 		if err := flag.Set(name, value); err != nil {

@@ -41,7 +41,7 @@ func atOnce(n int, do func(i int)) {
 // one gets it, every time. make chaos runs 10,000 rounds.
 func TestRaceForOneTask(t *testing.T) {
 	t.Parallel()
-	rounds := scale.Of(t, "SPAWNMESH_RACE_ROUNDS", 200)
+	rounds := scale.Of(t, "SPAWNMESH_RACE_ROUNDS", 100)
 	for n, share := range map[int]int{2: rounds * 6 / 10, 8: rounds * 3 / 10, 64: rounds / 10} {
 		t.Run(fmt.Sprint(n, " claimers"), func(t *testing.T) {
 			t.Parallel()
@@ -105,7 +105,7 @@ func (r *race) run(ctx context.Context, round int) error {
 // more, and what is given back wakes exactly as many.
 func TestRaceForABudget(t *testing.T) {
 	t.Parallel()
-	for _, k := range []int{1, 7, scale.Of(t, "SPAWNMESH_RACE_UNITS", 300)} {
+	for _, k := range []int{1, 7, scale.Of(t, "SPAWNMESH_RACE_UNITS", 150)} {
 		t.Run(fmt.Sprint(k, " units"), func(t *testing.T) {
 			t.Parallel()
 			s, b := crowded(t, 64)
