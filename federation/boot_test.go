@@ -30,14 +30,8 @@ func TestABoardThatStartsLetsInOnlyWhoIsActive(t *testing.T) {
 	require.NoError(t, err)
 	log := slog.New(slog.DiscardHandler)
 	for i, state := range []store.ConnState{store.Active, store.Suspended, store.Pending, store.Disconnected} {
-		peer, seed := storetest.Signer(t, byte(20+i)), bytes.Repeat([]byte{byte(60 + i)}, 32)
-		nkey, err := transport.NKey(seed)
-		require.NoError(t, err)
-		c, err := lab.DB.AddConnection(t.Context(), store.NewConnection{Grant: storetest.Terms, Actor: "test",
-			Connection: store.Connection{ID: storetest.NewID(), Peer: signing.InstanceIDOf(peer.Public()), Name: fmt.Sprintf("attic-%d", i), Authority: store.Commands, State: state, LinkKey: nkey},
-			Keys:       store.PeerKeys{Identity: peer.Public(), Signing: storetest.Signer(t, byte(40+i)).Public(), Sealing: seed}})
-		require.NoError(t, err)
-		links[state] = &transport.Link{Pins: []string{transport.Pin(cert)}, ID: c.ID, Seed: seed, Redial: 100 * time.Millisecond, Log: log}
+		conn, seed := joined(t, lab, i, state)
+		links[state] = &transport.Link{Pins: []string{transport.Pin(cert)}, ID: conn, Seed: seed, Redial: 100 * time.Millisecond, Log: log}
 	}
 	server := &transport.Hub{Listen: "127.0.0.1:0", Dir: t.TempDir(), Certificate: cert, Log: log}
 	board := federation.Board{DB: lab.DB, Log: log, Dir: t.TempDir(), Process: "test", Server: server}
@@ -61,4 +55,17 @@ func TestABoardThatStartsLetsInOnlyWhoIsActive(t *testing.T) {
 			require.ErrorIs(t, first.Cause, transport.ErrRefused, state)
 		}
 	}
+}
+
+// joined adds the ith peer that dials lab, and returns the connection and the seed of its link key.
+func joined(t *testing.T, lab *storetest.Side, i int, state store.ConnState) (conn string, seed []byte) {
+	t.Helper()
+	peer, seed := storetest.Signer(t, byte(20+i)), bytes.Repeat([]byte{byte(60 + i)}, 32)
+	nkey, err := transport.NKey(seed)
+	require.NoError(t, err)
+	c, err := lab.DB.AddConnection(t.Context(), store.NewConnection{Grant: storetest.Terms, Actor: "test",
+		Connection: store.Connection{ID: storetest.NewID(), Peer: signing.InstanceIDOf(peer.Public()), Name: fmt.Sprintf("attic-%d", i), Authority: store.Commands, State: state, LinkKey: nkey},
+		Keys:       store.PeerKeys{Identity: peer.Public(), Signing: storetest.Signer(t, byte(40+i)).Public(), Sealing: seed}})
+	require.NoError(t, err)
+	return c.ID, seed
 }

@@ -135,9 +135,8 @@ func (x *Exchange) follow(p *Peer) {
 	defer x.mu.Unlock()
 	if x.peer.Swap(p).State != p.State {
 		x.early.Store(true)
-	}
-	if p.State != store.Active {
-		x.twice = false // it is said, and a person who resumes has decided
+		// A suspension says it, and a person who resumes has decided: also on what was noted in between.
+		x.twice, x.heardIncarnation = false, ""
 	}
 	x.tell()
 }
