@@ -205,12 +205,16 @@ func DialJoin(ctx context.Context, address string, pins []string, joinID func(ex
 // What both sign over it cannot be carried to another connection.
 func (c *JoinConn) Exporter() []byte { return slices.Clone(c.exporter) }
 
-// Request sends body as step "hello" or "proof" and returns the answer.
+// Request sends body as step "hello" or "proof" and returns the answer. Where a hub that
+// has just started does not listen yet, nothing was sent, and it is sent again.
 func (c *JoinConn) Request(ctx context.Context, step string, body []byte) ([]byte, error) {
 	if !slices.Contains(steps, step) {
 		return nil, fmt.Errorf("joining: there is no step %q", step)
 	}
 	answer, err := c.conn.nc.RequestWithContext(ctx, joinSubject(c.joinID, step), body)
+	for errors.Is(err, nats.ErrNoResponders) && wait.For(ctx, backoffMin) == nil {
+		answer, err = c.conn.nc.RequestWithContext(ctx, joinSubject(c.joinID, step), body)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("joining, step %s: %w: %w", step, ErrUnavailable, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 )
 
 // anybody may join, each under an invite of his own.
@@ -78,6 +79,25 @@ func TestBothEndsOfAJoinDeriveTheSameBinding(t *testing.T) {
 	mu.Unlock()
 	_, err = first.Request(t.Context(), "accept", nil)
 	require.Error(t, err)
+}
+
+// A hub that starts lets in who joins before it listens to what he says.
+func TestAHubThatStartsAnswersWhoJoined(t *testing.T) {
+	t.Parallel()
+	h := joinHub(t, nil)
+	id := rand.Text()
+	c := dialJoin(t, h, id)
+	_, err := c.conn.nc.RequestWithContext(t.Context(), joinSubject(id, "hello"), nil)
+	require.ErrorIs(t, err, nats.ErrNoResponders)
+	run(t, func(ctx context.Context) error {
+		_ = wait.For(ctx, backoffMin/2)
+		return h.ServeJoin(ctx, echo)
+	})
+
+	answer, err := c.Request(t.Context(), "hello", []byte("I am new"))
+
+	require.NoError(t, err)
+	require.Equal(t, id+" hello I am new", string(answer))
 }
 
 func TestSomebodyWhoJoinsCanDoNothingElse(t *testing.T) {
