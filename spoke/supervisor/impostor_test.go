@@ -186,8 +186,8 @@ func TestAStartThatTheAgentDenies(t *testing.T) {
 
 			a, err := Start(t.Context(), dir, spec)
 
-			if err == nil { // the shim was faster
-				require.Equal(t, Lost, ended(t, a).Outcome)
+			if err == nil { // the shim was faster, and may have seen the agent end before QUIT ended it
+				require.Contains(t, []Outcome{Lost, Exited}, ended(t, a).Outcome)
 				continue
 			}
 			var lost *BegunError
