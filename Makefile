@@ -5,6 +5,7 @@ SHELL := /bin/sh
 # go stamps the commit into what it builds; VERSION=... says it where there is no checkout, as in a container.
 # TAGS=crashpoints is what tests run.
 BIN := bin/spawnmesh
+TAGS :=
 VERSION ?=
 GO_BUILD = CGO_ENABLED=0 go build -buildvcs=auto -trimpath $(if $(TAGS),-tags $(TAGS)) -ldflags='-s -w $(if $(VERSION),-X main.linked=$(VERSION))'
 

@@ -50,8 +50,8 @@ type Exchange struct {
 
 	early            atomic.Bool // a heartbeat is due now: what it says has changed
 	anew             atomic.Bool // a person wants the histories compared on a new link
-	heardIncarnation string      // the incarnation of the peer that was heard last
-	twice            bool        // an incarnation came back: two instances have the peer's key; until the connection is suspended
+	heardIncarnation string      // the incarnation of the peer that was heard last since the state changed
+	twice            bool        // an incarnation came back: two instances have the peer's key; until the state changes
 	linkTold         time.Time   // since when the link is up that the log has told of; zero = none; reconcile alone changes it
 
 	stop  context.CancelFunc
@@ -135,7 +135,8 @@ func (x *Exchange) follow(p *Peer) {
 	defer x.mu.Unlock()
 	if x.peer.Swap(p).State != p.State {
 		x.early.Store(true)
-		// A suspension says it, and a person who resumes has decided: also on what was noted in between.
+		// Links count until the state changes: a suspension tells what they showed, and whoever
+		// resumes has decided about it.
 		x.twice, x.heardIncarnation = false, ""
 	}
 	x.tell()
