@@ -102,7 +102,7 @@ func (l *line) there() {
 	defer l.close()
 	first := true // the one message without a kind in front of its length
 	for {
-		kind, message, err := read(l.client, !first)
+		kind, message, err := readMessage(l.client, !first)
 		if err != nil {
 			return
 		}
@@ -160,7 +160,7 @@ func (l *line) ends(statement string) bool {
 func (l *line) back() {
 	defer l.close()
 	for {
-		kind, message, err := read(l.server, true)
+		kind, message, err := readMessage(l.server, true)
 		if err != nil {
 			return
 		}
@@ -176,8 +176,8 @@ func (l *line) back() {
 	}
 }
 
-// read reads one message whole.
-func read(from io.Reader, kinded bool) (kind byte, message []byte, err error) {
+// readMessage reads one message whole.
+func readMessage(from io.Reader, kinded bool) (kind byte, message []byte, err error) {
 	head := make([]byte, 4)
 	if kinded {
 		head = make([]byte, 5)
@@ -192,44 +192,4 @@ func read(from io.Reader, kinded bool) (kind byte, message []byte, err error) {
 	message = append(head, make([]byte, length-4)...)
 	_, err = io.ReadFull(from, message[len(head):])
 	return head[0], message, err
-}
-
-// content is everything that a database keeps, row by row and in no order, without
-// what differs from one history to another that is like it: times, ids, digests
-// and places in files.
-func content(t testing.TB, address string) []string {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), address)
-	require.NoError(t, err)
-	defer conn.Close(t.Context())
-	rows, err := conn.Query(t.Context(), `SELECT table_name::text, string_agg(quote_ident(column_name), ', ' ORDER BY ordinal_position) FROM information_schema.columns
-		WHERE table_schema = 'public' AND udt_name NOT IN ('uuid', '_uuid', 'timestamptz', 'bytea', '_bytea') AND is_identity = 'NO' AND column_name <> 'seq'
-			AND table_name NOT IN ('goose_db_version', 'budget_slots', 'tallies', 'counts', 'counted', 'listeners', 'grant_keys', 'last_commits')
-		GROUP BY table_name`)
-	require.NoError(t, err)
-	queries := []string{`SELECT 'counted', workspace, lane, what, sum(n) FROM counted GROUP BY workspace, lane, what HAVING sum(n) <> 0`, `SELECT 'grant_keys', count(*) FROM grant_keys`}
-	var table, columns string
-	_, err = pgx.ForEachRow(rows, []any{&table, &columns}, func() error {
-		queries = append(queries, fmt.Sprintf(`SELECT '%s', %s FROM %s`, table, columns, table))
-		return nil
-	})
-	require.NoError(t, err)
-	var all []string
-	for _, q := range queries {
-		rows, err := conn.Query(t.Context(), `SELECT x::text FROM (`+q+`) AS x`)
-		require.NoError(t, err, q)
-		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		require.NoError(t, err, q)
-		all = append(all, list...)
-	}
-	return alike(all)
-}
-
-// alike replaces ids and times.
-func alike(list []string) []string {
-	out := make([]string, len(list))
-	for i, s := range list {
-		out[i] = strings.TrimSpace(volatile.ReplaceAllString(s, "*"))
-	}
-	return out
 }
