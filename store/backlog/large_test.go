@@ -116,14 +116,14 @@ func (l *large) fill(known statistics) []string {
 			SELECT nth(n), CASE WHEN n <= 5 THEN %[2]d + 1 WHEN n <= 8 THEN %[2]d + 2 ELSE 1 + n %% %[2]d END, CASE WHEN n <= 5 THEN 'rare' WHEN n <= 8 THEN 'default' ELSE 'lane-' || (1 + n %% %[2]d) %% 100 END,
 				CASE WHEN n BETWEEN 6 AND 8 THEN 'tiny' ELSE 'main' END, 'task ' || n,
 				CASE WHEN n <= 40 THEN task_state 'failed' WHEN n %% 5000 = 50 THEN 'cancelled' ELSE 'completed' END, 1, 1, now(), now(), 'bench',
-				CASE WHEN n %% 1000 = 0 THEN 'late' WHEN n %% 2 = 0 THEN 'build' ELSE '' END, CASE WHEN n %% 10 = 0 THEN (SELECT id FROM connections WHERE peer_name = CASE WHEN n <= 50 THEN 'shed' ELSE 'attic' END) END
+				CASE WHEN n %% 500 = 0 THEN 'late' WHEN n %% 2 = 0 THEN 'build' ELSE '' END, CASE WHEN n %% 10 = 0 THEN (SELECT id FROM connections WHERE peer_name = CASE WHEN n <= 50 THEN 'shed' ELSE 'attic' END) END
 			FROM generate_series(1, %[1]d) AS n`, l.ended, classes),
 		`INSERT INTO ended_attempts (task, number, workspace, lane, phase, epoch, type, owner, claim, claimed_at, outcome, state)
 			SELECT id, 1, workspace, lane, phase, 1, 'initial', 'worker', claim_of(id), now(), CASE state WHEN 'failed' THEN 'failed' ELSE 'succeeded' END, state::text FROM tasks WHERE state <> 'cancelled'`,
 		`INSERT INTO ended_waiting (task, workspace, lane, phase, state) SELECT id, workspace, lane, phase, state::text FROM tasks WHERE state = 'cancelled'`,
 		`INSERT INTO audit (workspace, actor, action, object, tasks) SELECT workspace, 'worker', 'task.claimed', claim_of(id)::text, ARRAY[id] FROM tasks`,
 		`INSERT INTO audit (workspace, actor, action, object) SELECT workspace, 'worker', 'task.' || state, id::text FROM tasks`,
-		`INSERT INTO audit (workspace, actor, action, object) SELECT 'main', 'worker', 'lane.set', 'lane-' || n FROM generate_series(1, greatest(200000, (SELECT count(*) FROM tasks))) AS n`,
+		`INSERT INTO audit (workspace, actor, action, object) SELECT 'main', 'worker', 'lane.set', 'lane-' || n FROM generate_series(1, greatest(60000, (SELECT count(*) FROM tasks))) AS n`,
 		fmt.Sprintf(`INSERT INTO tasks (id, class, lane, phase, workspace, title, created_by, state, unmet, not_before, attempt, epoch)
 			SELECT nth(%[1]d + n), CASE WHEN n <= 5 THEN %[3]d + 1 WHEN n = 6 THEN %[3]d + 2 ELSE 1 + n %% %[3]d END, CASE WHEN n <= 5 THEN 'rare' WHEN n = 6 THEN 'default' ELSE 'lane-' || (1 + n %% %[3]d) %% 100 END, CASE WHEN n <= 5 THEN 'build' ELSE '' END,
 				CASE n WHEN 6 THEN 'tiny' ELSE 'main' END, 'task ' || n, 'bench',

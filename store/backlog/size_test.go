@@ -212,7 +212,7 @@ func TestNothingReadsTheHistory(t *testing.T) {
 	for name, known := range map[string]statistics{"with statistics": everything, "without": nothing, "with the sizes alone": sizes} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLarge(t, pgtest.URL(t), 20_000, 10_000, known)
+			l := newLarge(t, pgtest.URL(t), 20_000, 5_000, known)
 
 			for what, read := range l.readers() {
 				t.Run(what, func(t *testing.T) {
