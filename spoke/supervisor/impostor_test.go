@@ -182,7 +182,8 @@ func TestAStartThatTheAgentDenies(t *testing.T) {
 		begun := 0
 		for i := 0; i < 200 && begun == 0; i++ {
 			dir := filepath.Join(t.TempDir(), "attempt")
-			spec := sh(`printf '{"outcome":"start_failed"}' >"$0/exit.json"; rm -f "$0/stderr"; kill -` + signal + ` $PPID`)
+			// Stopped first, the shim tells nobody while the agent does the rest.
+			spec := sh(`kill -STOP $PPID; printf '{"outcome":"start_failed"}' >"$0/exit.json"; rm -f "$0/stderr"; kill -` + signal + ` $PPID; kill -CONT $PPID`)
 			spec.Argv = append(spec.Argv, dir)
 
 			a, err := Start(t.Context(), dir, spec)
