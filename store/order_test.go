@@ -115,7 +115,7 @@ func TestNoMessageWaitsInACircle(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = watcher.Close(context.Background()) })
 
-	for round := range 40 {
+	for round := range 20 {
 		w.prepare(t)
 		w.pass(t, uint64(round))
 	}

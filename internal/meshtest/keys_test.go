@@ -53,7 +53,7 @@ func TestKeysOfBothSidesAreRotatedUnderLoad(t *testing.T) {
 	attic := m.Spokes["attic"]
 	rotate := func(i *Instance) func() { return func() { i.change(t, store.KeyChange{}) } }
 
-	tasks := m.load(t, "attic", 600, map[int]func(){150: rotate(m.Hub.Instance), 300: rotate(attic.Instance), 450: rotate(m.Hub.Instance)})
+	tasks := m.load(t, "attic", 300, map[int]func(){75: rotate(m.Hub.Instance), 150: rotate(attic.Instance), 225: rotate(m.Hub.Instance)})
 
 	for _, id := range tasks {
 		require.Equal(t, commands.Completed, m.Wait(t, id).State, id)
@@ -86,7 +86,7 @@ func TestAKeyIsRevokedUnderLoad(t *testing.T) {
 		return func() { i.change(t, store.KeyChange{Revoke: "current", Reason: "the disk was copied"}) }
 	}
 
-	tasks := m.load(t, "attic", 400, map[int]func(){150: revoke(m.Hub.Instance), 250: revoke(attic.Instance)})
+	tasks := m.load(t, "attic", 200, map[int]func(){75: revoke(m.Hub.Instance), 125: revoke(attic.Instance)})
 
 	for _, id := range tasks {
 		require.Equal(t, commands.Completed, m.Wait(t, id).State, id)
@@ -95,7 +95,7 @@ func TestAKeyIsRevokedUnderLoad(t *testing.T) {
 		Await(t, "the confirmation of everything", func() bool { return i.count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`) == 0 })
 		require.Zero(t, i.count(t, `SELECT count(*) FROM connections WHERE state <> 'active'`), i.Name)
 	}
-	require.Equal(t, 400, attic.count(t, `SELECT count(*) FROM inbox WHERE kind = 'agent.spawn'`), "each was stored once")
+	require.Equal(t, 200, attic.count(t, `SELECT count(*) FROM inbox WHERE kind = 'agent.spawn'`), "each was stored once")
 }
 
 // TestARevokedKeySignsNothingMore has a spoke's key copied: the copy speaks over

@@ -35,7 +35,7 @@ var statements = sync.OnceValue(func() map[string]string {
 	}
 	whole := make(map[string]string, len(raw))
 	for name := range raw {
-		whole[name] = include(raw, name)
+		include(raw, whole, name)
 	}
 	return whole
 })
@@ -52,23 +52,34 @@ func statement(name string) string {
 // split returns the statements of a file by their names, without other comments.
 func split(file string) map[string]string {
 	list := map[string]string{}
-	name := ""
+	var name string
+	var body strings.Builder
+	end := func() {
+		if name != "" {
+			list[name] = body.String()
+		}
+		body.Reset()
+	}
 	for line := range strings.Lines(file) {
 		plain := strings.TrimSpace(line)
 		if called, begins := strings.CutPrefix(plain, "-- name: "); begins {
+			end()
 			name = called
-			list[name] = ""
 			continue
 		}
 		if name != "" && (!strings.HasPrefix(plain, "--") || strings.HasPrefix(plain, "-- include: ")) && plain != "" {
-			list[name] += line
+			body.WriteString(line)
 		}
 	}
+	end()
 	return list
 }
 
-// include returns the text of a statement with what it includes.
-func include(raw map[string]string, name string) string {
+// include returns the text of a statement with what it includes, and keeps it.
+func include(raw, whole map[string]string, name string) string {
+	if text, known := whole[name]; known {
+		return text
+	}
 	body, found := raw[name]
 	if !found {
 		panic("no statement is called " + name)
@@ -76,10 +87,11 @@ func include(raw map[string]string, name string) string {
 	var b strings.Builder
 	for line := range strings.Lines(body) {
 		if part, is := strings.CutPrefix(strings.TrimSpace(line), "-- include: "); is {
-			b.WriteString(include(raw, part))
+			b.WriteString(include(raw, whole, part))
 		} else {
 			b.WriteString(line)
 		}
 	}
-	return b.String()
+	whole[name] = b.String()
+	return whole[name]
 }
