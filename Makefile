@@ -23,7 +23,7 @@ demo: build ## a tour: a hub and two spokes on this machine, for real
 # What computes and what is not ours is not watched for races, which made it three to eight times slower. -l: generic
 # code of the library that is compiled into such a package, sync.Map's above all, would be used by our packages too.
 # check vets everything. A program with the race detector would sleep for a second before it exits; shims are such programs.
-LONGEST = ./cmd/spawnmesh ./spoke ./store/backlog ./internal/meshtest
+LONGEST = ./cmd/spawnmesh ./spoke ./store/backlog ./internal/meshtest ./hub ./store ./store/postgres ./spoke/supervisor ./federation/transport
 UNWATCHED = encoding/json encoding/base64 github.com/nats-io/nats-server/v2/... github.com/klauspost/compress/... github.com/minio/highwayhash
 test: ## pass all tests, with the race detector
 	@DATABASE_URL= scripts/ensure-postgres
@@ -80,7 +80,7 @@ chaos: ## 1,000 spawns with 20 random kills, 10,000 claim races, long property t
 # On a disk: make test keeps what is temporary in memory, where there is plenty.
 soak: ## half an hour of random faults on two hubs and four spokes; the seed is printed (SEED=N repeats one)
 	@DATABASE_URL= scripts/ensure-postgres
-	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_SOAK_SECONDS=$(or $(SECONDS),1800) SPAWNMESH_SOAK_OUTPUT=$(or $(OUTPUT),300000000) SPAWNMESH_SOAK_SEED=$(or $(SEED),$(shell date +%s)) go test -count=1 -timeout 90m -v -run '^TestSoak$$' ./cmd/spawnmesh
+	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_SOAK_SECONDS=$(or $(SECONDS),1800) SPAWNMESH_SOAK_OUTPUT=$(or $(OUTPUT),300000000) SPAWNMESH_SOAK_PAUSE=400 SPAWNMESH_SOAK_SEED=$(or $(SEED),$(shell date +%s)) go test -count=1 -timeout 90m -v -run '^TestSoak$$' ./cmd/spawnmesh
 
 mutants: ## break each promise in scripts/mutants/breaks.yaml and see its test fail (BREAKS='-run store' picks)
 	@DATABASE_URL= scripts/ensure-postgres

@@ -17,11 +17,16 @@ import (
 )
 
 // injectFault lets one fault happen and ends it, except that a suspended connection
-// may stay so for the next one.
+// may stay so for the next one. All of them happen, in an order by chance, before one happens again.
 func (s *soak) injectFault() {
 	s.t.Helper()
-	faults := []func(){s.cut, s.swallow, s.kill, s.kill, s.killDatabase, s.restart, s.freeze, s.backup, s.restore, s.restore, s.suspend, s.leave, s.flood, s.outage}
-	faults[s.rand.IntN(len(faults))]()
+	if len(s.faults) == 0 {
+		s.faults = []func(){s.cut, s.swallow, s.kill, s.kill, s.killDatabase, s.restart, s.freeze, s.backup, s.restore, s.restore, s.suspend, s.leave, s.flood, s.outage}
+		s.rand.Shuffle(len(s.faults), func(i, j int) { s.faults[i], s.faults[j] = s.faults[j], s.faults[i] })
+	}
+	fault := s.faults[0]
+	s.faults = s.faults[1:]
+	fault()
 	s.sleep(200*time.Millisecond, time.Second)
 }
 
@@ -144,9 +149,6 @@ func (s *soak) suspend() {
 // leave ends a connection for good, on one side, and makes a new one. Copies of the
 // databases know nothing of that.
 func (s *soak) leave() {
-	if s.rand.IntN(2) == 0 {
-		return
-	}
 	l := s.link()
 	s.say("%s leaves %s and joins it anew", l.spoke.Name, hubName(l.hub))
 	s.rejoin(l)

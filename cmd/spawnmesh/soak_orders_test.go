@@ -62,7 +62,7 @@ func (s *soak) keepOrdering() (stop func()) {
 				select {
 				case <-done:
 					return
-				case <-time.After(time.Duration(50+choice.IntN(400)) * time.Millisecond): // the pace of the operator
+				case <-time.After(time.Duration(50+choice.IntN(s.pause)) * time.Millisecond): // the pace of the operator
 				}
 				s.orderOne(links[choice.IntN(len(links))], choice)
 			}
