@@ -27,6 +27,20 @@ func migrations() fs.FS {
 	return files
 }
 
+// newestMigration is the number of the last file.
+func newestMigration() (newest int64) {
+	files, err := fs.Glob(migrations(), "*.sql")
+	for _, file := range files {
+		n, numbered := goose.NumericComponent(file)
+		err = errors.Join(err, numbered)
+		newest = max(newest, n)
+	}
+	if err != nil {
+		panic(err) // the names were the same at build time
+	}
+	return newest
+}
+
 // migrateUp runs the files that the database has not seen, each in a transaction
 // of its own. Programs that start at once take turns: each tries an advisory
 // lock once a second, for five minutes. When no file is pending it takes no lock.

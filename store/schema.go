@@ -14,7 +14,12 @@ import (
 
 // engineRole is whom every connection of the pool acts as. A transaction of a
 // [Backlog] narrows itself to the application's role and one workspace.
-const engineRole = "spawnmesh_engine"
+const (
+	engineRole = "spawnmesh_engine"
+	appRole    = "spawnmesh_app"
+)
+
+const oldestServer = 150000 // as in server_version_num
 
 // Prepare does what [Open] begins with: as the tables' owner, and on a connection
 // of its own, what only the owner may, which is roles and migrations. Afterwards
@@ -47,6 +52,21 @@ func Prepare(ctx context.Context, address string) error {
 		return fmt.Errorf("migrating the database: %w", err)
 	}
 	return nil
+}
+
+// prepared reports whether [Prepare] would find nothing to do and nothing to
+// refuse. It asks in two statements on a connection of the pool, because nearly
+// every database that is opened has been opened before.
+func (db *DB) prepared(ctx context.Context) (ready bool, err error) {
+	err = db.pool.QueryRow(ctx, `SELECT current_setting('synchronous_commit') <> 'off' AND current_setting('fsync') = 'on' AND current_setting('full_page_writes') = 'on'
+			AND current_setting('server_version_num')::int >= $1 AND NOT has_database_privilege('public', current_database(), 'CONNECT')
+			AND pg_has_role(session_user, $2, 'MEMBER') AND pg_has_role(session_user, $3, 'MEMBER') AND to_regclass('goose_db_version') IS NOT NULL`,
+		oldestServer, engineRole, appRole).Scan(&ready)
+	if err != nil || !ready {
+		return false, err
+	}
+	err = db.pool.QueryRow(ctx, `SELECT max(version_id) = $1 FROM goose_db_version`, newestMigration()).Scan(&ready)
+	return ready, err
 }
 
 // closeToPublic lets nobody into the database whom its owner did not name. The roles
@@ -90,8 +110,8 @@ func checkSettings(ctx context.Context, db *sql.DB) error {
 	if err := db.QueryRowContext(ctx, `SELECT current_setting('server_version_num')::int`).Scan(&version); err != nil {
 		return fmt.Errorf("asking the database for its version: %w", err)
 	}
-	if version < 150000 {
-		return fmt.Errorf("the database is PostgreSQL %d, spawnmesh needs 15 or newer", version/10000)
+	if version < oldestServer {
+		return fmt.Errorf("the database is PostgreSQL %d, spawnmesh needs %d or newer", version/10000, oldestServer/10000)
 	}
 	return nil
 }
@@ -100,7 +120,7 @@ func checkSettings(ctx context.Context, db *sql.DB) error {
 // user act as them. Roles belong to the whole server: several databases may be
 // made at once.
 func ensureRoles(ctx context.Context, db *sql.DB) error {
-	for _, role := range []string{engineRole, "spawnmesh_app"} {
+	for _, role := range []string{engineRole, appRole} {
 		var exists, member bool
 		err := db.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)`, role).Scan(&exists)
 		if err == nil && !exists {

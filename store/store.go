@@ -48,10 +48,37 @@ const outageLimit = 20 * time.Second
 // it is this instance's and keeps what it acknowledges. The server may still be
 // starting: Open waits for it as long as ctx allows.
 func Open(ctx context.Context, c Config) (*DB, error) {
-	db := &DB{self: c.Self, signer: c.Signer, ring: c.Ring, told: make(chan struct{}, 1)}
-	if err := db.retry(ctx, func(ctx context.Context) error { return Prepare(ctx, c.URL) }); err != nil {
+	pc, err := poolConfig(c)
+	if err != nil {
 		return nil, err
 	}
+	db := &DB{self: c.Self, signer: c.Signer, ring: c.Ring, told: make(chan struct{}, 1)}
+	pc.ConnConfig.OnNotification = db.tell
+	if db.pool, err = pgxpool.NewWithConfig(ctx, pc); err != nil {
+		return nil, fmt.Errorf("opening the database: %w", err)
+	}
+	if err := db.open(ctx, c.URL); err != nil {
+		db.pool.Close()
+		return nil, err
+	}
+	return db, nil
+}
+
+func (db *DB) open(ctx context.Context, url string) error {
+	err := db.retry(ctx, func(ctx context.Context) error {
+		ready, err := db.prepared(ctx)
+		if ready || err != nil && transient(err) {
+			return err
+		}
+		return Prepare(ctx, url) // which names what prepared only fails for
+	})
+	if err != nil {
+		return err
+	}
+	return db.adopt(ctx)
+}
+
+func poolConfig(c Config) (*pgxpool.Config, error) {
 	pc, err := pgxpool.ParseConfig(c.URL)
 	if err != nil {
 		return nil, fmt.Errorf("reading the database address: %w", err)
@@ -62,7 +89,6 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	}
 	pc.ConnConfig.RuntimeParams["application_name"] = "spawnmesh"
 	pc.BeforeConnect, pc.AfterConnect, pc.ConnConfig.Tracer = nameSession, keepSession, c.Tracer
-	pc.ConnConfig.OnNotification = db.tell
 	// The statements are long and always the same: planning each anew would cost
 	// more than running it.
 	pc.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
@@ -76,18 +102,9 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	// A table without another way costs so much then that it would be compiled,
 	// which takes longer than any of our statements.
 	pc.ConnConfig.RuntimeParams["jit"] = "off"
-	// From here on no statement runs as the tables' owner, whom no policy binds.
+	// No statement runs as the tables' owner, whom no policy binds.
 	pc.ConnConfig.RuntimeParams["role"] = engineRole
-	pool, err := pgxpool.NewWithConfig(ctx, pc)
-	if err != nil {
-		return nil, fmt.Errorf("opening the database: %w", err)
-	}
-	db.pool = pool
-	if err := db.adopt(ctx); err != nil {
-		pool.Close()
-		return nil, err
-	}
-	return db, nil
+	return pc, nil
 }
 
 // Self is the instance whose database it is.

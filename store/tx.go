@@ -108,7 +108,7 @@ func (tx *Tx) open() *pgx.Batch {
 	if tx.workspace != "" {
 		// Both settings end with the transaction, so a pooled connection carries
 		// neither on.
-		b.Queue(`SELECT set_config('role', 'spawnmesh_app', true), set_config('spawnmesh.workspace', $1, true)`, tx.workspace)
+		b.Queue(`SELECT set_config('role', '`+appRole+`', true), set_config('spawnmesh.workspace', $1, true)`, tx.workspace)
 	}
 	return b
 }

@@ -190,9 +190,13 @@ func databaseName(number int, test string) string {
 	return name[:min(len(name), 63)]
 }
 
-// create makes a database by copying files, which takes a fifth of the time that logging every page of it does.
+// create makes a database by copying files, which takes a fifth of the time that logging every page of it does. A copy
+// is as closed as the databases of instances are: who may connect is not copied.
 func (i *instance) create(ctx context.Context, name, template string) error {
 	_, err := i.owner.Exec(ctx, "CREATE DATABASE "+name+template+" STRATEGY FILE_COPY")
+	if err == nil && template != "" {
+		_, err = i.owner.Exec(ctx, "REVOKE CONNECT, TEMPORARY ON DATABASE "+name+" FROM PUBLIC")
+	}
 	return err
 }
 

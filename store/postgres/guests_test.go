@@ -152,7 +152,7 @@ func TestVisitWhereNothingServes(t *testing.T) {
 	}
 }
 
-// A server that says no is there: it is full, not gone.
+// A server without a free place is there: it is full, not gone.
 func TestAFullServerTakesGuests(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)

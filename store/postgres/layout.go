@@ -57,7 +57,8 @@ func socketDir(dir string) string {
 
 func (l layout) logFile() string    { return filepath.Join(l.dir, "postgres.log") }
 func (l layout) pidFile() string    { return filepath.Join(l.data, "postmaster.pid") }
-func (l layout) socketLock() string { return filepath.Join(l.run, ".s.PGSQL."+port+".lock") }
+func (l layout) socket() string     { return filepath.Join(l.run, ".s.PGSQL."+port) }
+func (l layout) socketLock() string { return l.socket() + ".lock" }
 
 // major returns the major version that made the cluster, and 0 if there is no cluster yet.
 func (l layout) major() (int, error) {

@@ -154,8 +154,8 @@ func (c *Cluster) ready(ctx context.Context, s *server) error {
 	}
 }
 
-// admit connects and makes what every cluster of ours has: the database mesh, and the application's role, who is no
-// superuser and therefore bound by row-level security.
+// admit connects and makes what every cluster of ours has: the database mesh, and the roles that
+// row-level security binds.
 func (c *Cluster) admit(ctx context.Context, s *server) error {
 	conn, err := c.connect(ctx, s)
 	if err != nil {
@@ -163,14 +163,18 @@ func (c *Cluster) admit(ctx context.Context, s *server) error {
 	}
 	defer conn.Close(ctx)
 
-	var database, role bool
+	var database, engine, app bool
 	err = conn.QueryRow(ctx, `
 		SELECT EXISTS (SELECT FROM pg_database WHERE datname = 'mesh'),
-		       EXISTS (SELECT FROM pg_roles WHERE rolname = 'spawnmesh_app')`).Scan(&database, &role)
+		       EXISTS (SELECT FROM pg_roles WHERE rolname = 'spawnmesh_engine'),
+		       EXISTS (SELECT FROM pg_roles WHERE rolname = 'spawnmesh_app')`).Scan(&database, &engine, &app)
 	if err == nil && !database {
 		_, err = conn.Exec(ctx, "CREATE DATABASE mesh")
 	}
-	if err == nil && !role {
+	if err == nil && !engine {
+		_, err = conn.Exec(ctx, "CREATE ROLE spawnmesh_engine NOLOGIN")
+	}
+	if err == nil && !app {
 		_, err = conn.Exec(ctx, "CREATE ROLE spawnmesh_app LOGIN")
 	}
 	if err != nil {
