@@ -21,9 +21,9 @@ const (
 
 const oldestServer = 150000 // as in server_version_num
 
-// Prepare does what [Open] begins with: as the tables' owner, and on a connection
-// of its own, what only the owner may, which is roles and migrations. Afterwards
-// the database is nobody's yet.
+// Prepare makes a database ready to be opened. It does, as the tables' owner and on
+// a connection of its own, what only the owner may, which is roles and migrations.
+// [Open] calls it where something is missing. Afterwards the database is nobody's yet.
 func Prepare(ctx context.Context, address string) error {
 	pc, err := pgxpool.ParseConfig(address)
 	if err != nil {

@@ -119,15 +119,6 @@ func TestTheDatabaseBelongsToOneInstance(t *testing.T) {
 	require.ErrorContains(t, err, "belongs to instance "+string(s.Self()))
 }
 
-func TestADatabaseThatForgetsIsRefused(t *testing.T) {
-	t.Parallel()
-	s := storetest.NewSide(t, 1, 2)
-	for _, name := range []string{"synchronous_commit"} {
-		_, err := store.Open(t.Context(), store.Config{URL: s.URL + " options='-c " + name + "=off'", Self: s.Self(), Signer: s.Signing})
-		require.ErrorContains(t, err, name+"=off")
-	}
-}
-
 func TestGroupAnswersEveryCaller(t *testing.T) {
 	t.Parallel()
 	var rounds int
