@@ -74,7 +74,7 @@ func newSoak(t *testing.T) *soak {
 	seed := uint64(scale.Of(t, "SPAWNMESH_SOAK_SEED", 1))
 	t.Logf("SPAWNMESH_SOAK_SEED=%d repeats the choice of what happens", seed)
 	s := &soak{t: t, ctx: t.Context(), rand: rand.New(rand.NewPCG(seed, seed)), backups: map[*fleet.Process]bool{}, trace: newTrace(t),
-		length: time.Duration(scale.Of(t, "SPAWNMESH_SOAK_SECONDS", 35)) * time.Second, output: scale.Of(t, "SPAWNMESH_SOAK_OUTPUT", 10<<20), pause: scale.Of(t, "SPAWNMESH_SOAK_PAUSE", 800)}
+		length: time.Duration(scale.Of(t, "SPAWNMESH_SOAK_SECONDS", 60)) * time.Second, output: scale.Of(t, "SPAWNMESH_SOAK_OUTPUT", 10<<20), pause: scale.Of(t, "SPAWNMESH_SOAK_PAUSE", 800)}
 	lab, annex := startHub(t), startHub(t, "--name", "annex")
 	s.hubs = []*fleet.Mesh{lab, annex}
 	for i, name := range spokeNames {
