@@ -71,9 +71,10 @@ bench-curve: ## the claim as the backlog grows, and with 10 million ended tasks
 
 chaos: ## 1,000 spawns with 20 random kills, 10,000 claim races, long property tests; seeds are printed
 	@DATABASE_URL= scripts/ensure-postgres
-	SPAWNMESH_MODEL_CHECKS=300 SPAWNMESH_RACE_ROUNDS=10000 SPAWNMESH_RACE_UNITS=2000 SPAWNMESH_KILL_ROUNDS=60 SPAWNMESH_POOL_ROUNDS=100000 SPAWNMESH_MEETINGS=1000 go test -count=1 -timeout 60m -v -run 'TestModel|TestRace|TestKillsWhileClaiming|TestPooled|TestNobodyWaitsInACircle' ./store/backlog
+	SPAWNMESH_MODEL_CHECKS=300 SPAWNMESH_MODEL_STEPS=250 SPAWNMESH_RACE_ROUNDS=10000 SPAWNMESH_RACE_UNITS=2000 SPAWNMESH_KILL_ROUNDS=60 SPAWNMESH_POOL_ROUNDS=100000 SPAWNMESH_MEETINGS=1000 go test -count=1 -timeout 60m -v -run 'TestModel|TestRace|TestKillsWhileClaiming|TestPooled|TestNobodyWaitsInACircle' ./store/backlog
 	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_OUTAGE_BYTES=300000000 go test -count=1 -timeout 20m -v -run TestALongOutage ./spoke
-	SPAWNMESH_RESTORES=1 SPAWNMESH_DISASTERS=100 go test -count=1 -timeout 30m -v -parallel 8 -run 'TestWhatWasRestoredGoesOnByItself|TestDisastersOneAfterTheOther' ./internal/meshtest
+	SPAWNMESH_MEETINGS=200 go test -count=1 -timeout 20m -v -run TestNoMessageWaitsInACircle ./store
+	SPAWNMESH_RESTORES=1 SPAWNMESH_DISASTERS=100 SPAWNMESH_KEY_LOAD=600 go test -count=1 -timeout 30m -v -parallel 8 -run 'TestWhatWasRestoredGoesOnByItself|TestDisastersOneAfterTheOther|UnderLoad' ./internal/meshtest
 	SPAWNMESH_LOGINS=10000 go test -count=1 -v -run TestAFloodWithoutTokensKeepsNobodyOut ./hub
 	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_CHAOS_SPAWNS=1000 SPAWNMESH_CHAOS_KILLS=20 SPAWNMESH_CUT=60s go test -count=1 -timeout 60m -v -run 'TestRandomKills|TestLinkCut' ./cmd/spawnmesh
 

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -115,7 +116,7 @@ func TestNoMessageWaitsInACircle(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = watcher.Close(context.Background()) })
 
-	for round := range 20 {
+	for round := range scale.Of(t, "SPAWNMESH_MEETINGS", 40) / 2 {
 		w.prepare(t)
 		w.pass(t, uint64(round))
 	}

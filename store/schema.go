@@ -65,8 +65,10 @@ func (db *DB) prepared(ctx context.Context) (ready bool, err error) {
 	if err != nil || !ready {
 		return false, err
 	}
+	// The table of versions is made before the migration that lets the engine read it: whoever
+	// comes in between may not read it, nor may who comes after a first start that was killed there.
 	err = db.pool.QueryRow(ctx, `SELECT max(version_id) = $1 FROM goose_db_version`, newestMigration()).Scan(&ready)
-	return ready, err
+	return ready && err == nil, err
 }
 
 // closeToPublic lets nobody into the database whom its owner did not name. The roles

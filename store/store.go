@@ -70,6 +70,7 @@ func (db *DB) open(ctx context.Context, url string) error {
 		if ready || err != nil && transient(err) {
 			return err
 		}
+		db.pool.Reset()          // the user may have one connection only
 		return Prepare(ctx, url) // which names what prepared only fails for
 	})
 	if err != nil {

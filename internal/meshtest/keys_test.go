@@ -11,6 +11,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -53,7 +54,8 @@ func TestKeysOfBothSidesAreRotatedUnderLoad(t *testing.T) {
 	attic := m.Spokes["attic"]
 	rotate := func(i *Instance) func() { return func() { i.change(t, store.KeyChange{}) } }
 
-	tasks := m.load(t, "attic", 300, map[int]func(){75: rotate(m.Hub.Instance), 150: rotate(attic.Instance), 225: rotate(m.Hub.Instance)})
+	n := scale.Of(t, "SPAWNMESH_KEY_LOAD", 300)
+	tasks := m.load(t, "attic", n, map[int]func(){n / 4: rotate(m.Hub.Instance), n / 2: rotate(attic.Instance), 3 * n / 4: rotate(m.Hub.Instance)})
 
 	for _, id := range tasks {
 		require.Equal(t, commands.Completed, m.Wait(t, id).State, id)
@@ -86,7 +88,8 @@ func TestAKeyIsRevokedUnderLoad(t *testing.T) {
 		return func() { i.change(t, store.KeyChange{Revoke: "current", Reason: "the disk was copied"}) }
 	}
 
-	tasks := m.load(t, "attic", 200, map[int]func(){75: revoke(m.Hub.Instance), 125: revoke(attic.Instance)})
+	n := scale.Of(t, "SPAWNMESH_KEY_LOAD", 200)
+	tasks := m.load(t, "attic", n, map[int]func(){n * 3 / 8: revoke(m.Hub.Instance), n * 5 / 8: revoke(attic.Instance)})
 
 	for _, id := range tasks {
 		require.Equal(t, commands.Completed, m.Wait(t, id).State, id)
@@ -95,7 +98,7 @@ func TestAKeyIsRevokedUnderLoad(t *testing.T) {
 		Await(t, "the confirmation of everything", func() bool { return i.count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`) == 0 })
 		require.Zero(t, i.count(t, `SELECT count(*) FROM connections WHERE state <> 'active'`), i.Name)
 	}
-	require.Equal(t, 200, attic.count(t, `SELECT count(*) FROM inbox WHERE kind = 'agent.spawn'`), "each was stored once")
+	require.Equal(t, n, attic.count(t, `SELECT count(*) FROM inbox WHERE kind = 'agent.spawn'`), "each was stored once")
 }
 
 // TestARevokedKeySignsNothingMore has a spoke's key copied: the copy speaks over

@@ -200,12 +200,12 @@ func TestRaceForAQuota(t *testing.T) {
 			t.Parallel()
 			s, b := crowded(t, 64)
 			require.NoError(t, b.SetQuota(t.Context(), backlog.Quota{Name: "few", Scope: "workspace", Concurrent: &k}))
-			const tasks = 40
+			tasks := scale.Of(t, "SPAWNMESH_RACE_UNITS", 80) / 2
 			fill(t, b, tasks, backlog.TaskSpec{})
 			stop := s.poll(t, fmt.Sprintf(`SELECT greatest(0, count(*) - %d) FROM leases`, k))
 			var now, most, done, wrong atomic.Int64
 			atOnce(64, func(i int) {
-				for done.Load() < tasks && wrong.Load() == 0 {
+				for done.Load() < int64(tasks) && wrong.Load() == 0 {
 					list, err := b.Claim(t.Context(), backlog.ClaimTerms{Owner: fmt.Sprint("w", i), Limit: 1 + i%2})
 					if err != nil {
 						wrong.Add(1)

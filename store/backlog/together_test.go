@@ -40,6 +40,7 @@ var refusals = []commands.Code{commands.Conflict, commands.StaleAttempt, command
 func TestModelWithEverybodyAtOnce(t *testing.T) {
 	t.Parallel()
 	seed := scale.Seed(t, "SPAWNMESH_MODEL_SEED")
+	steps := scale.Of(t, "SPAWNMESH_MODEL_STEPS", 125) // of each client
 	for round := range max(1, scale.Of(t, "SPAWNMESH_MODEL_CHECKS", 15)/15) {
 		s := newSide(t)
 		c := &crowd{s: s, b: boardOf(t, s, backlog.MainWorkspace), done: map[string]int{}}
@@ -50,7 +51,7 @@ func TestModelWithEverybodyAtOnce(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		watch.Go(func() { c.watch(ctx) })
 		for i := range 8 {
-			clients.Go(func() { c.play(ctx, rand.New(rand.NewPCG(seed+uint64(round), uint64(i))), 125) })
+			clients.Go(func() { c.play(ctx, rand.New(rand.NewPCG(seed+uint64(round), uint64(i))), steps) })
 		}
 		clients.Wait()
 		stop()
