@@ -24,6 +24,7 @@ type Exchange struct {
 	way    way
 	log    *slog.Logger
 	cursor *store.Cursor
+	holder string // the message server in which waits what the cursor has passed; relay alone knows
 	meter  *meter
 
 	peer     atomic.Pointer[Peer] // as the table had it at the last reconcile

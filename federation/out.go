@@ -40,10 +40,15 @@ func (x *Exchange) relay(ctx context.Context) error {
 	}
 }
 
-// relayOnce returns how many messages were taken by the message server.
+// relayOnce returns how many messages were taken by the message server. One that it has not
+// met before gets all that is open: what waited in the last one may have ended with it.
 func (x *Exchange) relayOnce(ctx context.Context) (int, error) {
 	if x.AgreedLink() == 0 {
 		return 0, nil
+	}
+	if holder := x.way.holder(); holder != x.holder {
+		x.holder = holder
+		x.cursor.Restart()
 	}
 	out, err := x.cursor.Next(ctx)
 	if err == nil && len(out) == 0 {

@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,9 +94,6 @@ func (x *Exchange) answerable(ctx context.Context, theirs *commands.Numbering) *
 	if err == nil {
 		why = fmt.Sprintf("the peer was restored from a backup, and is told what it has said when %d messages of it are taken in here", n)
 	}
-	if x.peer.Load().State == store.Suspended {
-		why += "; they may wait until the connection is resumed, and until then no order and no kill of it comes"
-	}
 	x.answerWaits(why)
 	later := *theirs
 	later.Recall = 0
@@ -112,15 +110,7 @@ func (x *Exchange) answerWaits(why string) {
 func (x *Exchange) differs() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	suspended := x.beat != nil && x.beat.Body.Connection.State == string(store.Suspended)
-	switch h := x.history; {
-	case h.waits != "":
-		return h.waits
-	case h.differs != "" && suspended:
-		return h.differs + "; the peer has suspended the connection, and where messages wait there it goes on when they resume it: no kill goes out before"
-	default:
-		return h.differs
-	}
+	return cmp.Or(x.history.waits, x.history.differs)
 }
 
 // compare holds the peer's numbers against ours. What it has stored is confirmed.

@@ -20,6 +20,10 @@ type way interface {
 	receive(ctx context.Context, q string, handle func(context.Context, [][]byte) error) error
 	publish(ctx context.Context, list []store.Outgoing) []error
 
+	// holder names the message server in which what is published waits. It holds that as
+	// long as it runs; "" while there is no link.
+	holder() string
+
 	// waiting counts what the peer has sent that is to be stored here and was not taken in
 	// yet; packs count once.
 	waiting(ctx context.Context) (int, error)
@@ -68,6 +72,9 @@ func (w served) waiting(ctx context.Context) (int, error) {
 	return w.server.WaitingReports(ctx, w.conn)
 }
 
+// holder is this process's own server, with which the cursor of the outbox ends, too.
+func (w served) holder() string { return "own" }
+
 func (w served) link() int64 {
 	since, ok := w.server.Linked(w.conn)
 	if !ok {
@@ -113,6 +120,8 @@ func (w dialled) waiting(ctx context.Context) (n int, err error) {
 	}
 	return n, err
 }
+
+func (w dialled) holder() string { return w.Server() }
 
 func (w dialled) link() int64 {
 	st := w.State()

@@ -89,8 +89,16 @@ func (c *Cursor) Back(list []Outgoing) {
 	}
 }
 
-// Rewind stands before everything that is open: what was sent, and what the
-// message server remembers, may be lost.
+// Restart stands before everything that is open, for a message server that was sent
+// nothing yet.
+func (c *Cursor) Restart() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last, c.repeat = 0, false
+}
+
+// Rewind stands before everything that is open: what was sent may be lost, and the message
+// server would take it for a repetition.
 func (c *Cursor) Rewind() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -28,11 +28,6 @@ func TestADialWhileTheHubBootsIsRefused(t *testing.T) {
 	join := func(h *Hub) { h.JoinUser = anybody }
 	first := startHub(t, join)
 	admit(t, first, "attic", "suspended")
-	before := newLink(t, first, "attic")
-	stop := run(t, before.Run)
-	eventually(t, func() bool { return before.State().Up }, "the link")
-	requireSent(t, before.Publish(t.Context(), events("before")))
-	stop() // a redial of its own would take the place of a dial below
 	first.Close()
 	address := first.Addr()
 	dial := func(h *Hub, name string) error {
@@ -65,26 +60,6 @@ func TestADialWhileTheHubBootsIsRefused(t *testing.T) {
 	}
 	require.NoError(t, dial(second, "attic"))
 	require.ErrorIs(t, dial(second, "suspended"), ErrRefused)
-	var got basket[Report]
-	run(t, second.reports("attic", &got))
-	require.Equal(t, "before", got.await(t, 1)[0].ID)
-}
-
-// The same for a server that is restarted in place.
-func TestARestartedServerLetsOnlyTheAdmittedBackIn(t *testing.T) {
-	t.Parallel()
-	h := startHub(t, nil)
-	admit(t, h, "attic", "suspended")
-	attic, suspended := startLink(t, h, "attic"), startLink(t, h, "suspended")
-	h.Cut("suspended")
-
-	require.NoError(t, h.engine.restart(t.Context()))
-
-	eventually(t, func() bool { return attic.State().Up && linked(h, "attic") }, "the link")
-	require.False(t, suspended.State().Up)
-	_, err := suspended.Beat(t.Context(), nil)
-	require.ErrorIs(t, err, ErrRefused)
-	require.False(t, linked(h, "suspended"))
 }
 
 // A server lets a stream have a thousand consumers unless it is told otherwise.

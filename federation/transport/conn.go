@@ -15,10 +15,11 @@ import (
 // reconnects: when the connection ends it is gone, and whoever needs
 // one waits for the next.
 type natsConn struct {
-	nc   *nats.Conn
-	js   jetstream.JetStream
-	api  string        // prefix of the JetStream interface
-	gone chan struct{} // closed when the connection has ended
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	server string        // the name that its server has as long as it runs
+	api    string        // prefix of the JetStream interface
+	gone   chan struct{} // closed when the connection has ended
 
 	boxOnce sync.Once // of what follows: not every connection is read
 	box     *mailbox
@@ -46,7 +47,7 @@ func openConn(api string, connect func(...nats.Option) (*nats.Conn, error)) (*na
 	} else {
 		l.js, err = jetstream.NewWithAPIPrefix(nc, api, timeout)
 	}
-	l.nc = nc
+	l.nc, l.server = nc, nc.ConnectedServerId()
 	if err != nil {
 		l.close()
 		return nil, fmt.Errorf("preparing the connection: %w", err)

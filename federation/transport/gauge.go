@@ -18,7 +18,7 @@ type Queue struct {
 	Conn     string    // id of the connection
 	Name     string    // "reports" or "logs" at a hub, "run" or "ctl" at a link
 	Messages int       // that wait or are being handled; packs count once
-	Bytes    int64     // of them on the hub's disk; 0 at a link, which is not told
+	Bytes    int64     // of them in the hub's memory; 0 at a link, which is not told
 	Oldest   time.Time // when the first of them was stored; zero when there is none, and at a link
 	Read     bool      // somebody reads it
 	Progress time.Time // when some were last taken or it was last seen empty; zero: never
@@ -40,6 +40,7 @@ func (q Queue) Still(now time.Time) time.Duration {
 // A gauge is what a reader shows of itself.
 type gauge struct {
 	readers  atomic.Int32
+	held     atomic.Int32 // messages that it has in its hands, also from a server that is gone
 	progress atomic.Int64 // in nanoseconds since 1970; 0: none
 }
 
@@ -137,7 +138,7 @@ func (k *Link) Queues(ctx context.Context) ([]Queue, error) {
 			return nil, fmt.Errorf("asking the hub what waits: %w: %w", ErrUnavailable, err)
 		}
 		info := c.CachedInfo()
-		all = append(all, k.gauges[i].describe(Queue{Conn: k.ID, Name: queue, Messages: int(info.NumPending) + info.NumAckPending}))
+		all = append(all, k.gauges[i].describe(Queue{Conn: k.ID, Name: queue, Messages: max(int(info.NumPending)+info.NumAckPending, int(k.gauges[i].held.Load()))}))
 	}
 	return all, nil
 }

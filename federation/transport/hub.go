@@ -20,7 +20,7 @@ import (
 // set before any method is called, and do not change afterwards.
 type Hub struct {
 	Listen      string          // host:port to serve TLS on; port 0 picks one
-	Dir         string          // of the message store; the caller sees to it that nobody else uses it
+	Dir         string          // of the message server, emptied at the start; the caller sees to it that nobody else uses it
 	Certificate tls.Certificate // see Certificate
 	Log         *slog.Logger    // default: nowhere
 
@@ -42,11 +42,10 @@ type Hub struct {
 
 	CommandQuota int   // commands that may wait per peer, queue and verb; default 10,000
 	ReportQuota  int   // reports that may wait per peer and kind; default 20,000
-	ReportBytes  int64 // a peer's share of the disk: events and results that may wait, and as much again for logs, in bytes; default 64 MiB
+	ReportBytes  int64 // a peer's share of the memory: events and results that may wait, and as much again for logs, in bytes; default 8 MiB
 
-	once   sync.Once // of prepare
-	gate   *gate
-	engine *engine
+	once sync.Once // of prepare
+	gate *gate
 
 	main, beats, joins latest[natsConn]
 
@@ -54,14 +53,15 @@ type Hub struct {
 	gauges sync.Map // of gauges, by peer
 
 	mu     sync.Mutex     // guards what follows, and is held while a peer is set up or dropped
+	srv    *server.Server // nil before Start
 	stops  []func()       // end the connections inside the process
-	addr   string         // as bound; a restarted server takes it again
-	opened map[string]int // number of exports each peer has on the present server
+	addr   string         // as bound
+	opened map[string]int // number of exports each peer has
 }
 
 const (
-	maxPeers     = 4096    // connections at once
-	commandBytes = 4 << 30 // of commands that wait for all peers
+	maxPeers     = 4096      // connections at once
+	commandBytes = 256 << 20 // of commands that wait for all peers
 )
 
 // prepare makes what Admit needs, which may be called before Start.
@@ -79,7 +79,6 @@ func (h *Hub) prepare() {
 			}
 		}
 		h.room = newRoom()
-		h.engine = &engine{dir: h.Dir, log: h.Log, boot: h.boot, halt: h.down}
 	})
 }
 
@@ -87,14 +86,27 @@ func (h *Hub) prepare() {
 // only.
 func (h *Hub) Start(ctx context.Context) error {
 	h.prepare()
-	return h.engine.start(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.srv != nil {
+		return errors.New("starting the message server: it was started before")
+	}
+	srv, err := h.boot(ctx)
+	if err != nil {
+		return fmt.Errorf("starting the message server: %w", err)
+	}
+	h.srv = srv
+	return nil
 }
 
-// Close ends all connections, stops the server and waits for both. What waits
-// in the queues is there at the next Start with the same Dir.
+// Close ends all connections, stops the server and waits for both. What waits in the
+// queues is gone then: its senders keep it until a database has confirmed it.
 func (h *Hub) Close() {
 	h.prepare()
-	h.engine.close()
+	if srv := h.halt(); srv != nil {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	}
 	h.main.close()
 	h.beats.close()
 	h.joins.close()
@@ -108,11 +120,9 @@ func (h *Hub) Addr() string {
 }
 
 // boot starts a server, its streams and the queues of all admitted peers, and
-// only then lets peers in. It holds mu, so that who is admitted meanwhile is
-// either among those or finds the server complete.
+// only then lets peers in. The caller holds mu, so that who is admitted meanwhile
+// is either among those or finds the server complete.
 func (h *Hub) boot(ctx context.Context) (_ *server.Server, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	opts, err := h.options()
 	if err != nil {
 		return nil, err
@@ -128,7 +138,7 @@ func (h *Hub) boot(ctx context.Context) (_ *server.Server, err error) {
 	}
 	defer func() {
 		if err != nil {
-			h.halt()
+			h.disconnect()
 			srv.Shutdown()
 			srv.WaitForShutdown()
 		}
@@ -173,21 +183,22 @@ func (h *Hub) openConns(srv *server.Server) error {
 	return nil
 }
 
-// halt shuts the gate and ends the connections from inside the process. The
+// halt lets nobody in any more and returns the server that is to be stopped.
+func (h *Hub) halt() *server.Server {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.disconnect()
+	return h.srv
+}
+
+// disconnect shuts the gate and ends the connections from inside the process. The
 // caller holds mu.
-func (h *Hub) halt() {
+func (h *Hub) disconnect() {
 	h.gate.shut()
 	for _, stop := range h.stops {
 		stop()
 	}
 	h.stops = nil
-}
-
-// down is halt for the engine.
-func (h *Hub) down() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.halt()
 }
 
 // options configures the server. The caller holds mu.
@@ -196,13 +207,12 @@ func (h *Hub) options() (*server.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	listen := cmp.Or(h.addr, h.Listen)
-	host, port, err := net.SplitHostPort(listen)
+	host, port, err := net.SplitHostPort(h.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("listen address %q is not of the form host:port", listen)
+		return nil, fmt.Errorf("listen address %q is not of the form host:port", h.Listen)
 	}
 	if o.Port, err = strconv.Atoi(port); err != nil {
-		return nil, fmt.Errorf("listen address %q has no port number", listen)
+		return nil, fmt.Errorf("listen address %q has no port number", h.Listen)
 	}
 	if o.Port == 0 {
 		o.Port = server.RANDOM_PORT

@@ -143,6 +143,17 @@ func text(err error) string {
 	return err.Error()
 }
 
+// Server names the message server that the link leads to, "" while the link is down.
+// What was published ends with that server: where another one is named, what the
+// hub's database has not confirmed is to be published again.
+func (k *Link) Server() string {
+	l := k.conns.get()
+	if l == nil {
+		return ""
+	}
+	return l.server
+}
+
 // dialer checks the fields and returns how to connect.
 func (k *Link) dialer() (func(context.Context) (*natsConn, error), error) {
 	if err := checkID("connection", k.ID); err != nil {
@@ -168,9 +179,9 @@ func (k *Link) dialer() (func(context.Context) (*natsConn, error), error) {
 }
 
 // Publish sends reports to the hub and returns one error per report: nil once
-// the hub has it on disk, ErrQuota, ErrUnavailable, or what is wrong with the
-// report itself. It fails at once while the link is down. That the hub has it
-// on disk does not say that its database has it.
+// its message server has it, ErrQuota, ErrUnavailable, or what is wrong with the
+// report itself. It fails at once while the link is down. That the message server
+// has it does not say that the hub's database has it: see [Link.Server].
 func (k *Link) Publish(ctx context.Context, reports []Report) []error {
 	return publish(ctx, k.conns.get(), k.down(), reports, reportMessage(k.ID))
 }

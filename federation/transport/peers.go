@@ -118,7 +118,7 @@ func (h *Hub) provision(ctx context.Context, srv *server.Server, conns ...string
 	if l == nil {
 		return ErrUnavailable
 	}
-	quota, share := int64(cmp.Or(h.ReportQuota, 20_000)), cmp.Or(h.ReportBytes, 64<<20)
+	quota, share := int64(cmp.Or(h.ReportQuota, 20_000)), cmp.Or(h.ReportBytes, 8<<20)
 	queues, ctx := errgroup.WithContext(ctx)
 	queues.SetLimit(8) // requests on their way to the server
 	for _, conn := range conns {

@@ -14,7 +14,7 @@ func TestAServerThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	h := startHub(t, nil)
 	conn, err := openConn("STUCK.API", func(o ...nats.Option) (*nats.Conn, error) {
-		return nats.Connect("", append(o, nats.InProcessServer(h.engine.running), nats.UserInfo(accountHub, h.gate.secret))...)
+		return nats.Connect("", append(o, nats.InProcessServer(h.srv), nats.UserInfo(accountHub, h.gate.secret))...)
 	})
 	require.NoError(t, err)
 	t.Cleanup(conn.close)

@@ -26,7 +26,7 @@ const (
 // It asks for the next batch when the last one was handled, so a batch is what
 // came meanwhile: a slow commit makes larger batches, not a longer queue. A
 // message that came over a connection that is gone is still handled, and acknowledged
-// over the next.
+// over the next one to the same server.
 type reader struct {
 	conns    *latest[natsConn]
 	stream   string
@@ -123,10 +123,12 @@ func (r reader) read(ctx context.Context, l *natsConn, most Most, handle handler
 // was not taken: it is in front of its queue again then.
 func (r reader) next(ctx context.Context, q *queue, most Most, handle handler) (taken bool, err error) {
 	got, leave, err := r.wait(ctx, q, most)
+	r.gauge.held.Store(int32(len(got)))
+	defer r.gauge.held.Store(0)
 	defer leave()
 	switch {
 	case ctx.Err() != nil:
-		r.answer(got, "-NAK")
+		r.answer(q, got, "-NAK")
 		return false, context.Cause(ctx)
 	case len(got) == 0 && err != nil:
 		return false, err
@@ -135,11 +137,11 @@ func (r reader) next(ctx context.Context, q *queue, most Most, handle handler) (
 		return true, nil
 	}
 	if cause := handle(ctx, got); cause != nil {
-		r.answer(got, "-NAK")
+		r.answer(q, got, "-NAK")
 		r.log.WarnContext(ctx, "a batch was not taken and comes again", "stream", r.stream, "queue", r.consumer, "messages", len(got), "err", cause)
 		return false, err
 	}
-	r.answer(got, "+ACK")
+	r.answer(q, got, "+ACK")
 	r.gauge.moved()
 	return true, err
 }
@@ -168,10 +170,11 @@ func (r reader) wait(ctx context.Context, q *queue, most Most) (got []delivery, 
 	return got, func() { r.room.held.Release(int64(held - leastBytes)) }, err
 }
 
-// answer is best effort: a message whose answer is lost comes again.
-func (r reader) answer(got []delivery, what string) {
+// answer is best effort: a message whose answer is lost comes again. Another server than
+// the one that q is at would take the answer for one to a message of its own.
+func (r reader) answer(q *queue, got []delivery, what string) {
 	l := r.conns.get()
-	if l == nil {
+	if l == nil || l.server != q.conn.server {
 		return
 	}
 	for _, d := range got {

@@ -20,15 +20,16 @@ const (
 	takeName = "take" // of the consumer of each queue of reports
 )
 
-// Queues are work queues in files that refuse what does not fit: nothing that
-// was accepted is ever discarded to make room.
+// Queues are work queues in memory that refuse what does not fit: nothing that
+// was accepted is discarded to make room. What waits in them ends with the server;
+// see docs/decisions/0019.
 
 func commandStream(quota int64, bytes int64) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:                 streamCommands,
 		Subjects:             []string{queueSubject("*", commands.QueueRun), queueSubject("*", commands.QueueControl)},
 		Retention:            jetstream.WorkQueuePolicy,
-		Storage:              jetstream.FileStorage,
+		Storage:              jetstream.MemoryStorage,
 		Discard:              jetstream.DiscardNew,
 		DiscardNewPerSubject: true,
 		MaxMsgsPerSubject:    quota,
@@ -50,7 +51,7 @@ func reportStreams(conn string, quota int64, bytes int64) []jetstream.StreamConf
 		s := jetstream.StreamConfig{
 			Name:                 group.stream(conn),
 			Retention:            jetstream.WorkQueuePolicy,
-			Storage:              jetstream.FileStorage,
+			Storage:              jetstream.MemoryStorage,
 			Discard:              jetstream.DiscardNew,
 			DiscardNewPerSubject: true,
 			MaxMsgsPerSubject:    quota,
@@ -67,9 +68,6 @@ func reportStreams(conn string, quota int64, bytes int64) []jetstream.StreamConf
 }
 
 // queueConsumer reads a work queue, or the part of it that filter selects.
-// Its state is kept in memory: what was acknowledged is gone from the queue,
-// and what was not is handed on again after a restart, which is all that is
-// promised. State in files costs a third of the throughput.
 func queueConsumer(name, filter string, pending int) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable:       name,
@@ -87,15 +85,10 @@ func commandConsumer(conn, queue string) jetstream.ConsumerConfig {
 	return queueConsumer(consumerName(conn, queue), queueSubject(conn, queue), queuePending)
 }
 
-// ensureStreams creates streams, or changes them if their bounds have changed.
-// To create one that is there costs nothing; to update it syncs the disk.
+// ensureStreams creates streams. To create one that is there costs nothing.
 func ensureStreams(ctx context.Context, js jetstream.JetStream, streams ...jetstream.StreamConfig) error {
 	for _, s := range streams {
-		_, err := js.CreateStream(ctx, s)
-		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			_, err = js.UpdateStream(ctx, s)
-		}
-		if err != nil {
+		if _, err := js.CreateStream(ctx, s); err != nil {
 			return fmt.Errorf("creating stream %s: %w", s.Name, err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // Publish queues commands for their peers, connected or not, and returns one
-// error per command: nil once it is on disk, ErrQuota, ErrUnavailable, or what
+// error per command: nil once its queue has it, ErrQuota, ErrUnavailable, or what
 // is wrong with the command itself. All are sent in one go, neighbours for the
 // same queue in packs. A command with the id of one that waits, or that was
 // published within ten minutes, counts as stored and is not stored again.

@@ -1,8 +1,6 @@
 package meshtest
 
 import (
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -10,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
 )
 
 // A message that has come and was not taken in yet is part of what its sender has said. A
@@ -103,34 +100,6 @@ func TestARestoredHubGoesOnOverASlowLine(t *testing.T) {
 
 	disaster{sides: []string{"hub"}}.restore(t, m, backups)
 
-	agreeAgain(t, m, "attic")
-	require.Equal(t, commands.Completed, m.Wait(t, task).State)
-}
-
-// While orders wait at a spoke that is suspended, a hub that was restored is told for what
-// it waits.
-func TestWhatARestoredHubWaitsForIsSaid(t *testing.T) {
-	t.Parallel()
-	m, r := Start(t, "attic"), newTraced(t)
-	r.open(t)
-	backups := disaster{sides: []string{"hub"}}.backUp(t, m)
-	m.AwaitLink(t, "attic")
-	m.Spokes["attic"].Turn(t, "suspend")
-	task := r.order(t, m, r.gate)
-	Await(t, "that it waits for the spoke", func() bool {
-		var v struct{ Queues []federation.QueueView }
-		m.Spokes["attic"].Do(t, "GET", "/v1/connections/lab", nil, &v)
-		return slices.ContainsFunc(v.Queues, func(q federation.QueueView) bool { return q.Queue == "run" && q.Messages > 0 })
-	})
-
-	disaster{sides: []string{"hub"}}.restore(t, m, backups)
-
-	Await(t, "the reason on both sides", func() bool {
-		v := m.View(t, "attic")
-		return strings.Contains(v.Differs, "it goes on when they resume it: no kill goes out before") &&
-			strings.Contains(v.Says.Differs, "1 messages of it are taken in here; they may wait until the connection is resumed")
-	})
-	m.Spokes["attic"].Turn(t, "resume")
 	agreeAgain(t, m, "attic")
 	require.Equal(t, commands.Completed, m.Wait(t, task).State)
 }

@@ -1,0 +1,67 @@
+package transport
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+const (
+	startTimeout = 10 * time.Second // until a server takes connections
+
+	// maxPending is how many bytes may wait for one connection, those of this
+	// process included, before the server drops it.
+	maxPending = 16 << 20
+)
+
+// serverOptions are what both kinds of embedded server share. There is
+// nobody in here to reload them, and no port but the one a hub adds.
+func serverOptions(name, dir string) (*server.Options, error) {
+	if dir == "" {
+		return nil, errors.New("no directory for the message server")
+	}
+	// An older version kept messages there. Whoever sent them sends again what was not confirmed.
+	if err := errors.Join(os.RemoveAll(filepath.Join(dir, "jetstream")), os.MkdirAll(dir, 0o700)); err != nil {
+		return nil, fmt.Errorf("making the directory of the message server: %w", err)
+	}
+	return &server.Options{
+		ServerName:             name,
+		DontListen:             true,
+		NoSigs:                 true,
+		DisableJetStreamBanner: true,
+		JetStream:              true,
+		JetStreamDomain:        name,
+		StoreDir:               dir,
+		JetStreamMaxStore:      1 << 20,                                     // nothing is kept in files
+		JetStreamMaxMemory:     1 << 50,                                     // each stream has a bound of its own
+		JetStreamLimits:        server.JSLimitOpts{DefaultMaxConsumers: -1}, // two per peer
+		MaxPayload:             maxPayload,
+		MaxPending:             maxPending,
+		MaxSubs:                64,
+		WriteDeadline:          5 * time.Second,
+		PingInterval:           15 * time.Second,
+		MaxPingsOut:            2,
+	}, nil
+}
+
+// launch starts srv and waits until it takes connections and has its streams.
+// A server that does not get there is stopped.
+func launch(srv *server.Server, log *slog.Logger) error {
+	said := newServerLog(log)
+	srv.SetLoggerV2(said, false, false, false)
+	srv.Start()
+	for limit := time.Now().Add(startTimeout); time.Now().Before(limit) && said.fatal() == ""; {
+		if srv.ReadyForConnections(50*time.Millisecond) && srv.JetStreamEnabled() {
+			return nil
+		}
+	}
+	srv.Shutdown()
+	srv.WaitForShutdown()
+	return errors.New(cmp.Or(said.fatal(), "it did not get ready"))
+}
