@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// together is n messages in one tree, and who opens them.
-func together(t testing.TB, n int) ([]Sealed, Verifier, time.Time) {
+// unsealed is n messages of one sender, and who opens them.
+func unsealed(t testing.TB, n int) ([]Unsealed, Verifier, time.Time) {
 	t.Helper()
 	envelope, v, now := sealed(t, nil)
 	m, err := Unseal(envelope, 1)
@@ -19,6 +19,13 @@ func together(t testing.TB, n int) ([]Sealed, Verifier, time.Time) {
 		list[i] = m
 		list[i].Header.Seq = int64(i + 1)
 	}
+	return list, v, now
+}
+
+// together is n messages that were sealed together, and who opens them.
+func together(t testing.TB, n int) ([]Sealed, Verifier, time.Time) {
+	t.Helper()
+	list, v, now := unsealed(t, n)
 	all, err := seedSigner(t, 2).SealAll(list)
 	require.NoError(t, err)
 	return all, v, now
