@@ -62,7 +62,7 @@ func (b *bads) fields() {
 	b.header(signing.HdrCanon, "AUD beside aud", func(h string) string { return strings.Replace(h, `"conn":`, `"AUD":"`+victim+`","conn":`, 1) })
 	b.header(signing.HdrCanon, "unknown field", func(h string) string { return strings.Replace(h, `"conn":`, `"x":1,"conn":`, 1) })
 	b.header(signing.HdrCanon, "space in the header", func(h string) string { return strings.Replace(h, `"conn":`, `"conn": `, 1) })
-	b.header(signing.HdrCanon, "header of another order", func(h string) string { return strings.Replace(h, `{"v":1,`, `{`, 1)[:len(h)-7] + `,"v":1}` })
+	b.header(signing.HdrCanon, "header of another order", func(h string) string { return strings.Replace(h, `{"v":2,`, `{`, 1)[:len(h)-7] + `,"v":2}` })
 	b.header(signing.HdrCanon, "header null", func(string) string { return "null" })
 	b.header(signing.HdrJSON, "header a list", func(string) string { return "[]" })
 	b.header(signing.HdrJSON, "bytes after the header", func(h string) string { return h + "{}" })
