@@ -7,8 +7,9 @@ import (
 	"strconv"
 )
 
-// MaxTree is how many messages one signature covers at most.
-const MaxTree = 1024
+// MaxTree is how many messages one signature covers at most. From here on a message's
+// share of the signature is less than what a longer path costs (decision 18).
+const MaxTree = 64
 
 // treeHead is the type under which the head of a tree is signed. No message has it, so
 // what was signed as a head is no message, and no handshake.

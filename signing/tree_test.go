@@ -111,7 +111,7 @@ func TestTheLargestTree(t *testing.T) {
 	last := place{MaxTree, MaxTree - 1, made.path(MaxTree - 1)}
 
 	require.True(t, last.valid())
-	require.Len(t, last.path, 10*sha256.Size)
+	require.Len(t, last.path, 6*sha256.Size)
 	require.Equal(t, made.head(), last.head(leaves[MaxTree-1]))
 	require.False(t, place{size: MaxTree + 1}.valid())
 	require.False(t, place{size: 3, index: 3}.valid())

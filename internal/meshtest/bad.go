@@ -152,7 +152,7 @@ func (b *bads) places() {
 		name, tree string
 	}{
 		{signing.EnvCanon, "tree of none", `{"size":0,"index":0,"path":""}`},
-		{signing.EnvCanon, "tree of 1025", `{"size":1025,"index":0,"path":""}`},
+		{signing.EnvCanon, "tree of 65", `{"size":65,"index":0,"path":""}`},
 		{signing.EnvCanon, "tree of 2^62", `{"size":4611686018427387904,"index":0,"path":""}`},
 		{signing.EnvCanon, "index as large as the tree", `{"size":1,"index":1,"path":""}`},
 		{signing.EnvCanon, "index -1", `{"size":1,"index":-1,"path":""}`},
