@@ -90,8 +90,9 @@ const sealedAtOnce = 100
 
 // sealAgain seals all open messages of conn from number first on once more, with
 // the key kid, and returns how many they are. number gives the new number of the
-// i-th one: its own, or one above all that there are. The caller holds the row of the
-// connection's numbers.
+// i-th one: its own, or one above all that there are. What another version of this program
+// has sealed stays as it is: nobody takes it, under no number. The caller holds the row of
+// the connection's numbers.
 func (db *DB) sealAgain(ctx context.Context, tx *Tx, conn string, kid signing.KeyID, first int64, number func(i int, seq int64) int64) (int, error) {
 	signer, err := db.SignerOf(kid)
 	if err != nil {
@@ -103,7 +104,7 @@ func (db *DB) sealAgain(ctx context.Context, tx *Tx, conn string, kid signing.Ke
 	}
 	for n, from := 0, first; ; {
 		done, last, err := db.sealSome(ctx, tx, conn, signer, from, top, func(i int, seq int64) int64 { return number(n+i, seq) })
-		if n += done; err != nil || done < sealedAtOnce {
+		if n += done; err != nil || last == 0 {
 			return n, err
 		}
 		from = last + 1
@@ -111,23 +112,25 @@ func (db *DB) sealAgain(ctx context.Context, tx *Tx, conn string, kid signing.Ke
 }
 
 // sealSome seals the first of the open messages with numbers from one to another again. It
-// returns how many they are, and the last number that they had.
+// returns how many they are, and the last number that was looked at, 0 for none.
 func (db *DB) sealSome(ctx context.Context, tx *Tx, conn string, signer *signing.Signer, from, to int64, number func(i int, seq int64) int64) (n int, last int64, err error) {
 	rows, err := tx.Query(ctx, `SELECT id::text, seq, envelope FROM outbox WHERE conn = $1 AND closed_at IS NULL AND seq BETWEEN $2 AND $3 ORDER BY seq LIMIT $4`,
 		conn, from, to, sealedAtOnce)
 	if err != nil {
 		return 0, 0, fmt.Errorf("reading messages to seal again: %w", err)
 	}
-	var ids []string
 	var list []signing.Unsealed
 	var id string
 	var envelope []byte
 	_, err = pgx.ForEachRow(rows, []any{&id, &last, &envelope}, func() error {
-		m, err := signing.Unseal(envelope, number(len(ids), last))
+		m, err := signing.Unseal(envelope, number(len(list), last))
+		if commands.CodeOf(err) == signing.EnvType {
+			return nil
+		}
 		if err != nil {
 			return fmt.Errorf("sealing message %s again: %w", id, err)
 		}
-		ids, list = append(ids, id), append(list, m)
+		list = append(list, m)
 		return nil
 	})
 	if err != nil {
@@ -137,7 +140,7 @@ func (db *DB) sealSome(ctx context.Context, tx *Tx, conn string, signer *signing
 	if err != nil {
 		return 0, 0, err
 	}
-	return len(ids), last, storeSealed(ctx, tx, sealed)
+	return len(list), last, storeSealed(ctx, tx, sealed)
 }
 
 // resealed signs messages of one connection together, but for key sets, which the

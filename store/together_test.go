@@ -1,8 +1,10 @@
 package store_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -81,4 +84,26 @@ func TestMessagesAreSealedAnewTogether(t *testing.T) {
 		require.Equal(t, struct{ Size, Index int }{3, i}, s.Tree)
 	}
 	require.Len(t, p.Spoke.Read(t, due...), 3)
+}
+
+// What an earlier version has sealed, and was not confirmed before the change, is in no
+// way of what is sealed anew beside it: also where there is more of it than is looked at
+// in one step.
+func TestWhatAnotherVersionSealedStays(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	sendStatus(t, p.Hub, 120)
+	due := p.Hub.Due(t)
+	old := bytes.Replace(due[0], []byte(`.v2+json`), []byte(`.v1+json`), 1)
+	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET envelope = $1 WHERE seq <= 110`, old))
+	theirs := commands.Numbering{Stored: commands.Numbers{Through: 200}, Held: []commands.Held{{Seq: 1, SHA256: strings.Repeat("ab", 32)}}}
+
+	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, theirs, 0, 20)
+
+	require.NoError(t, err)
+	require.Equal(t, 10, a.Renumbered)
+	require.Equal(t, 110, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE envelope = $1 AND seq <= 110 AND closed_at IS NULL`, old))
+	require.Equal(t, 10, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE seq > $1 AND closed_at IS NULL`, a.Base))
+	_, err = p.Spoke.Verifier.Open(old, time.Now())
+	require.Equal(t, signing.EnvType, commands.CodeOf(err))
 }
