@@ -69,12 +69,12 @@ func decodeEnvelope(envelope []byte) (decoded, *Rejected) {
 
 // strange says what a type is that this node does not speak.
 func strange(t Type) string {
-	if kind, v, ok := cutLast(strings.TrimSuffix(string(t), "+json"), ".v"); ok && lifetimes[Type(kind+".v2+json")] != 0 {
-		if n, err := strconv.Atoi(v); err == nil && n > 0 {
-			return "a message of version " + strconv.Itoa(n)
-		}
+	kind, v, _ := cutLast(strings.TrimSuffix(string(t), "+json"), ".v")
+	n, err := strconv.Atoi(v)
+	if err != nil || Type(kind+".v"+strconv.Itoa(version)+"+json").Lifetime() == 0 {
+		return "unknown message type"
 	}
-	return "unknown message type"
+	return "a message of version " + strconv.Itoa(n)
 }
 
 // unread says why an envelope is not in its one spelling.

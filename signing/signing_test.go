@@ -182,3 +182,17 @@ func FuzzKeyFile(f *testing.F) {
 		require.Equal(t, why == "", len(seed) == 32)
 	})
 }
+
+// Who has another version is told which one this is.
+func TestAnotherVersionIsRefusedByItsName(t *testing.T) {
+	envelope, v, now := sealed(t, nil)
+	for typ, want := range map[string]string{
+		"application/vnd.spawnmesh.command.v1+json":   "ENV_TYPE: a message of version 1; this node speaks version 2",
+		"application/vnd.spawnmesh.command.v12+json":  "ENV_TYPE: a message of version 12; this node speaks version 2",
+		"application/vnd.spawnmesh.command.v+json":    "ENV_TYPE: unknown message type; this node speaks version 2",
+		"application/vnd.spawnmesh.handshake.v1+json": "ENV_TYPE: unknown message type; this node speaks version 2",
+	} {
+		_, err := v.Open(bytes.Replace(envelope, []byte(Command), []byte(typ), 1), now)
+		require.EqualError(t, err, want, typ)
+	}
+}
