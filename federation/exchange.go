@@ -134,6 +134,7 @@ func (x *Exchange) reads(q string) (wanted bool, changed <-chan struct{}) {
 func (x *Exchange) follow(p *Peer) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	p.Verifier.Heads = x.peer.Load().Verifier.Heads // what was verified stays true, whichever keys there are now
 	if x.peer.Swap(p).State != p.State {
 		x.early.Store(true)
 		// Links count until the state changes: a suspension tells what they showed, and whoever

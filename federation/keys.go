@@ -44,6 +44,7 @@ func (x *Exchange) learnKeys(ctx context.Context, p *Peer) *Peer {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := *x.peer.Load() // the board may have read the table meanwhile
+	v.Verifier.Heads = now.Verifier.Heads
 	now.Verifying = v
 	x.peer.Store(&now)
 	return &now

@@ -113,44 +113,53 @@ type Note struct {
 // Send carries notes over one of the connection's queues. An error says that some
 // of them may not have been taken by the message server.
 func (x *Exchange) Send(ctx context.Context, queue string, notes ...Note) error {
+	sealed, err := x.seal(notes)
+	if err != nil {
+		return err
+	}
 	list := make([]store.Outgoing, len(notes))
 	for i, n := range notes {
-		envelope, id, err := x.seal(n)
-		if err != nil {
-			return err
-		}
-		list[i] = store.Outgoing{ID: id, Conn: x.id, Queue: queue, Kind: string(n.Body.Kind()), Envelope: envelope}
+		list[i] = store.Outgoing{ID: sealed[i].ID, Conn: x.id, Queue: queue, Kind: string(n.Body.Kind()), Envelope: sealed[i].Envelope}
 	}
-	_, err := x.publish(ctx, list)
+	_, err = x.publish(ctx, list)
 	return err
 }
 
-// seal signs a note with the key that is in use for the peer.
-func (x *Exchange) seal(n Note) (envelope []byte, id string, err error) {
+// seal signs notes together, with the key that is in use for the peer. A heartbeat, which
+// may need another one, is sealed by [Exchange.sealBeat].
+func (x *Exchange) seal(notes []Note) ([]signing.Sealed, error) {
 	p := x.peer.Load()
 	signer, err := x.board.DB.SignerOf(p.signs)
-	if n.Body.Kind() == commands.HeartbeatKind {
-		signer, err = x.beatSigner(p)
-	}
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	return x.board.seal(signer, p.Connection, n)
+	return x.board.seal(signer, p.Connection, notes)
 }
 
-// seal signs a note. Repeating one is harmless, so its sequence number only has
-// to be positive.
-func (b *Board) seal(signer *signing.Signer, c store.Connection, n Note) (envelope []byte, id string, err error) {
-	raw, err := commands.EncodeBody(n.Body)
+// sealOne signs what is said at once, and alone.
+func (b *Board) sealOne(signer *signing.Signer, c store.Connection, body commands.Body) ([]byte, error) {
+	sealed, err := b.seal(signer, c, []Note{{Body: body}})
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	kind, now := n.Body.Kind(), time.Now()
-	id = uuid.Must(uuid.NewV7()).String()
-	s, err := signer.Seal(kind.Type(), signing.Header{ID: id, Kind: string(kind), Iss: b.Keys.InstanceID(),
-		Aud: c.Peer, Conn: c.ID, Epoch: c.Epoch, Seq: now.UnixMilli(), Iat: now.UnixMilli(),
-		Exp: now.Add(kind.Type().Lifetime()).UnixMilli(), Wsp: store.Workspace, Re: n.Re}, raw)
-	return s.Envelope, id, err
+	return sealed[0].Envelope, nil
+}
+
+// seal signs notes together. Repeating one is harmless, so its sequence number only has
+// to be positive.
+func (b *Board) seal(signer *signing.Signer, c store.Connection, notes []Note) ([]signing.Sealed, error) {
+	now, list := time.Now(), make([]signing.Unsealed, len(notes))
+	for i, n := range notes {
+		raw, err := commands.EncodeBody(n.Body)
+		if err != nil {
+			return nil, err
+		}
+		kind := n.Body.Kind()
+		list[i] = signing.Unsealed{Type: kind.Type(), Body: raw, Header: signing.Header{ID: uuid.Must(uuid.NewV7()).String(), Kind: string(kind),
+			Iss: b.Keys.InstanceID(), Aud: c.Peer, Conn: c.ID, Epoch: c.Epoch, Seq: now.UnixMilli(), Iat: now.UnixMilli(),
+			Exp: now.Add(kind.Type().Lifetime()).UnixMilli(), Wsp: store.Workspace, Re: n.Re}}
+	}
+	return signer.SealAll(list)
 }
 
 // AgreedLink names the present link once both sides have agreed on their histories on

@@ -80,7 +80,7 @@ func (x *Exchange) change() <-chan struct{} {
 }
 
 func (x *Exchange) beatOnce(ctx context.Context, d dialled, link int64) error {
-	envelope, _, err := x.seal(Note{Body: x.presence(ctx, link)})
+	envelope, err := x.sealBeat(ctx, link)
 	if err != nil {
 		return err
 	}
@@ -105,13 +105,22 @@ func (b *Board) serveBeats(ctx context.Context) error {
 			x.log.DebugContext(ctx, "taking a heartbeat", "err", err)
 			return nil
 		}
-		answer, _, err := x.seal(Note{Body: x.presence(ctx, link)})
+		answer, err := x.sealBeat(ctx, link)
 		if err != nil {
 			x.log.ErrorContext(ctx, "answering a heartbeat", "err", err)
 			return nil
 		}
 		return answer
 	})
+}
+
+func (x *Exchange) sealBeat(ctx context.Context, link int64) ([]byte, error) {
+	p := x.peer.Load()
+	signer, err := x.beatSigner(p)
+	if err != nil {
+		return nil, err
+	}
+	return x.board.sealOne(signer, p.Connection, x.presence(ctx, link))
 }
 
 // presence is what this side has to say now.

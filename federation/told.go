@@ -95,8 +95,7 @@ func (x *Exchange) lastMessageOf(ctx context.Context, p *Peer, envelope []byte) 
 
 // sealBeside signs what is said about a connection beside its link.
 func (b *Board) sealBeside(c store.Connection, body commands.Body) ([]byte, error) {
-	envelope, _, err := b.seal(b.Keys.Identity, c, Note{Body: body})
-	return envelope, err
+	return b.sealOne(b.Keys.Identity, c, body)
 }
 
 // asks asks, while the link is refused, what has become of the connection. The hub

@@ -345,9 +345,9 @@ func TestWordsThatAreNoHandshake(t *testing.T) {
 	for name, tt := range map[string]struct{ step, body, code string }{
 		"garbage":               {"hello", "garbage", "BODY_JSON"},
 		"nothing":               {"hello", "", "BODY_JSON"},
-		"a field too many":      {"hello", `{"protocols":["v1"],"x":1}`, "BODY_JSON"},
+		"a field too many":      {"hello", `{"protocols":["v2"],"x":1}`, "BODY_JSON"},
 		"a field twice":         {"hello", `{"invite":"a","invite":"b"}`, "BODY_JSON"},
-		"a hello without keys":  {"hello", `{"protocols":["v1"]}`, "VALIDATION"},
+		"a hello without keys":  {"hello", `{"protocols":["v2"]}`, "VALIDATION"},
 		"a proof without hello": {"proof", `{}`, "NOT_FOUND"},
 		"200 KiB":               {"hello", strings.Repeat("[", 200<<10), "BODY_JSON"},
 	} {

@@ -36,8 +36,17 @@ func DecodeBody(data []byte, v any) error {
 	return nil
 }
 
-// EncodeBody writes v as a body: compact JSON without HTML escapes.
-func EncodeBody(v any) ([]byte, error) { return encode(v) }
+// EncodeBody writes v as a body: compact JSON without HTML escapes, fields in the order
+// of their declaration.
+func EncodeBody(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
 
 func scanValue(dec *json.Decoder, path string, depth int) error {
 	tok, err := dec.Token()

@@ -12,13 +12,13 @@ type Code string
 // The codes of an envelope, in the order in which a receiver checks.
 const (
 	EnvSize       Code = "ENV_SIZE"       // larger than [MaxMessage]
-	EnvCanon      Code = "ENV_CANON"      // not the one spelling of its content
+	EnvCanon      Code = "ENV_CANON"      // not the one spelling of its content, or a place that no tree has
 	EnvJSON       Code = "ENV_JSON"       // not a JSON object of the right shape
-	EnvType       Code = "ENV_TYPE"       // a message type this node does not speak
+	EnvType       Code = "ENV_TYPE"       // a message type, or a version, that this node does not speak
 	EnvSigCount   Code = "ENV_SIGCOUNT"   // too few or too many signatures
-	EnvB64        Code = "ENV_B64"        // base64, or the length of what it holds
+	EnvB64        Code = "ENV_B64"        // base64, or the length of what it holds: header, path, body, signature
 	KeyUnknown    Code = "KEY_UNKNOWN"    // no such key in this connection's set
-	SigBad        Code = "SIG_BAD"        // signature does not match type and header
+	SigBad        Code = "SIG_BAD"        // signature does not match type, header and place in the tree
 	KeySetSigner  Code = "KEYSET_SIGNER"  // key set that lacks a signature which it needs
 	HdrJSON       Code = "HDR_JSON"       // signed header is not JSON of the right shape
 	HdrCanon      Code = "HDR_CANON"      // signed header is not in its one spelling

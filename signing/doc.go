@@ -2,11 +2,14 @@
 //
 // A message is an envelope: a signed header and the body that the header names
 // by length and digest. The bytes that were signed are the bytes that travel;
-// opening decodes them once, encodes the result again and refuses anything
-// that does not come out the same, so no two readers can disagree about what a
-// signature covers. The message type is part of what is signed (DSSE's
-// pre-authentication encoding), so a message made for one purpose does not open
-// for another.
+// there is one spelling of them and the reader takes no other, so no two readers
+// can disagree about what a signature covers. The message type is part of what is
+// signed (DSSE's pre-authentication encoding), so a message made for one purpose
+// does not open for another.
+//
+// Messages that are sealed together have one signature: they are the leaves of a
+// Merkle tree (RFC 9162), whose size and root are signed. Each carries its way to the
+// root, and opens without the others.
 //
 // [Verifier.Open] is the only source of [Opened] values. A function that takes
 // an Opened therefore cannot be handed bytes that nobody checked. Everything

@@ -1,168 +1,37 @@
 package signing
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
-	"fmt"
-	"reflect"
 	"strconv"
-	"time"
+	"strings"
 )
 
-// A Type says what a message is for. It is signed together with the header.
-type Type string
-
-// The types of version 1.
-const (
-	Command Type = "application/vnd.spawnmesh.command.v1+json" // one side asks
-	Event   Type = "application/vnd.spawnmesh.event.v1+json"   // something happened in an attempt
-	Result  Type = "application/vnd.spawnmesh.result.v1+json"  // how a task ended
-	Receipt Type = "application/vnd.spawnmesh.receipt.v1+json" // what the executing side did with a command
-	Peer    Type = "application/vnd.spawnmesh.peer.v1+json"    // between the instances themselves
-	KeySet  Type = "application/vnd.spawnmesh.keyset.v1+json"  // the keys of an instance
-)
-
-// lifetimes is how long a message of each type may stay acceptable.
-var lifetimes = map[Type]time.Duration{
-	Command: 7 * 24 * time.Hour,
-	Event:   30 * 24 * time.Hour,
-	Result:  30 * 24 * time.Hour,
-	Receipt: 30 * 24 * time.Hour,
-	Peer:    30 * 24 * time.Hour,
-	KeySet:  90 * 24 * time.Hour,
+// The envelope as encoding/json knows it: to say why one cannot be read.
+type envelopeJSON struct {
+	PayloadType Type        `json:"payloadType"`
+	Payload     string      `json:"payload"`
+	Tree        placeJSON   `json:"tree"`
+	Signatures  []signature `json:"signatures"`
+	Body        string      `json:"body"`
 }
 
-// Lifetime returns the longest time a message of type t may stay acceptable.
-func (t Type) Lifetime() time.Duration { return lifetimes[t] }
-
-// answers reports whether messages of type t must name the command they are about.
-func (t Type) answers() bool { return t == Event || t == Result || t == Receipt }
-
-func (t Type) maxSignatures() int {
-	if t == Peer || t == KeySet {
-		return 4
-	}
-	return 1
+type placeJSON struct {
+	Size  int    `json:"size"`
+	Index int    `json:"index"`
+	Path  string `json:"path"`
 }
-
-// A Digest is the SHA-256 of a signed header; it names one exact message.
-type Digest [sha256.Size]byte
-
-// String returns d in lower-case hex, as it appears in [Ref].
-func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
 type signature struct {
 	KeyID KeyID  `json:"keyid"`
 	Sig   string `json:"sig"`
 }
 
-type envelopeJSON struct {
-	PayloadType Type        `json:"payloadType"`
-	Payload     string      `json:"payload"`
-	Signatures  []signature `json:"signatures"`
-	Body        string      `json:"body"`
-}
-
-// pae is DSSE's pre-authentication encoding of (t, payload).
-func pae(t Type, payload []byte) []byte {
-	b := make([]byte, 0, len(payload)+len(t)+32)
-	b = append(b, "DSSEv1 "...)
-	b = strconv.AppendInt(b, int64(len(t)), 10)
-	b = append(b, ' ')
-	b = append(b, t...)
-	b = append(b, ' ')
-	b = strconv.AppendInt(b, int64(len(payload)), 10)
-	b = append(b, ' ')
-	return append(b, payload...)
-}
-
-// A Sealed is a message as it travels, with what its sender keeps about it.
-type Sealed struct {
-	ID       string
-	Seq      int64
-	Exp      time.Time
-	Envelope []byte
-	Digest   Digest // of the header
-	Body     Digest // of the body: what answers name, the same when the message is sealed anew
-}
-
-// Seal signs header h over body as a message of type t. It fills V, Kid and
-// Body of h, and refuses a header that no receiver would accept. The keys of also
-// sign it too.
-func (s *Signer) Seal(t Type, h Header, body []byte, also ...*Signer) (Sealed, error) {
-	sum := sha256.Sum256(body)
-	h.V, h.Kid = 1, s.id
-	h.Body = BodyRef{Type: h.Kind + ".v1", Len: len(body), SHA256: hex.EncodeToString(sum[:]), Enc: "none"}
-	if r := h.check(t); r != nil {
-		return Sealed{}, fmt.Errorf("sealing a %s message: %w", h.Kind, r)
-	}
-	payload, err := encode(h)
-	if err != nil {
-		return Sealed{}, fmt.Errorf("sealing a %s message: %w", h.Kind, err)
-	}
-	var sigs []signature
-	for _, by := range append([]*Signer{s}, also...) {
-		sigs = append(sigs, signature{by.id, base64.StdEncoding.EncodeToString(by.Sign(t, payload))})
-	}
-	envelope, err := encode(envelopeJSON{t, base64.StdEncoding.EncodeToString(payload), sigs, base64.StdEncoding.EncodeToString(body)})
-	if err != nil {
-		return Sealed{}, fmt.Errorf("sealing a %s message: %w", h.Kind, err)
-	}
-	return Sealed{h.ID, h.Seq, time.UnixMilli(h.Exp), envelope, sha256.Sum256(payload), sum}, nil
-}
-
-// Renumber signs a message of the same instance once more, as number seq.
-// Everything else stays: its id, what it says, and until when it is accepted.
-func (s *Signer) Renumber(envelope []byte, seq int64, also ...*Signer) (Sealed, error) {
-	d, r := decodeEnvelope(envelope)
-	if r != nil {
-		return Sealed{}, r
-	}
-	h, r := decodeHeader(d.payload)
-	if r != nil {
-		return Sealed{}, r
-	}
-	h.Seq = seq
-	return s.Seal(d.typ, h, d.body, also...)
-}
-
-// SealedAnew reports whether h, the header of envelope now, seals the same message as
-// envelope was, which was opened before: by another key, or under another number. It is not
-// the same where now has not the body that h names.
-func (h Header) SealedAnew(now, was []byte) bool {
-	return h.hasBody(now) && h.resembles(was)
-}
-
-func (h Header) hasBody(envelope []byte) bool {
-	d, r := decodeEnvelope(envelope)
-	if r != nil {
-		return false
-	}
-	sum := sha256.Sum256(d.body)
-	return hex.EncodeToString(sum[:]) == h.Body.SHA256
-}
-
-// resembles reports whether the header of envelope is h, but for key and number.
-func (h Header) resembles(envelope []byte) bool {
-	d, r := decodeEnvelope(envelope)
-	if r != nil {
-		return false
-	}
-	was, r := decodeHeader(d.payload)
-	if r != nil {
-		return false
-	}
-	was.Kid, was.Seq = h.Kid, h.Seq
-	return reflect.DeepEqual(h, was)
-}
-
 // decoded is an envelope whose form was checked and whose signatures were not.
 type decoded struct {
 	typ     Type
 	payload []byte
+	place   place
 	sigs    []signatureBytes
 	body    []byte
 }
@@ -172,62 +41,143 @@ type signatureBytes struct {
 	sig []byte
 }
 
-// decodeEnvelope checks size, spelling, type, count and base64 of envelope.
+// decodeEnvelope checks size, type, spelling, place, count and base64 of envelope.
 func decodeEnvelope(envelope []byte) (decoded, *Rejected) {
-	var d decoded
 	if len(envelope) > MaxMessage {
-		return d, reject(EnvSize, "message is %d bytes, limit %d", len(envelope), MaxMessage)
+		return decoded{}, reject(EnvSize, "message is %d bytes, limit %d", len(envelope), MaxMessage)
 	}
 	for _, c := range envelope {
 		if c < 0x20 || c > 0x7e {
-			return d, reject(EnvCanon, "a byte that no spawnmesh envelope contains")
+			return decoded{}, reject(EnvCanon, "a byte that no spawnmesh envelope contains")
 		}
 	}
-	var e envelopeJSON
-	if err := json.Unmarshal(envelope, &e); err != nil {
-		return d, reject(EnvJSON, "not a spawnmesh envelope: %v", err)
+	r := reader{rest: envelope}
+	d := decoded{typ: r.payloadType()}
+	// Only the beginning is the same in all versions: what follows is of this one.
+	if !r.bad && d.typ.Lifetime() == 0 {
+		return decoded{}, reject(EnvType, "%s; this node speaks version %d", strange(d.typ), version)
 	}
-	again, err := encode(e)
-	if err != nil || !bytes.Equal(again, envelope) {
-		return d, reject(EnvCanon, "bytes after, before or inside the envelope that do not belong to it")
+	d.fields(&r)
+	if !r.done() {
+		return decoded{}, unread(envelope)
 	}
-	d.typ = e.PayloadType
-	if d.typ.Lifetime() == 0 {
-		return d, reject(EnvType, "unknown message type, this node speaks v1")
+	if r := d.check(); r != nil {
+		return decoded{}, r
 	}
-	if n := len(e.Signatures); n < 1 || n > d.typ.maxSignatures() {
-		return d, reject(EnvSigCount, "%d signatures, a message of this type has 1 to %d", n, d.typ.maxSignatures())
-	}
-	return d, d.decodeFields(e)
+	return d, nil
 }
 
-func (d *decoded) decodeFields(e envelopeJSON) *Rejected {
+// strange says what a type is that this node does not speak.
+func strange(t Type) string {
+	kind, v, _ := cutLast(strings.TrimSuffix(string(t), "+json"), ".v")
+	n, err := strconv.Atoi(v)
+	if err != nil || Type(kind+".v"+strconv.Itoa(version)+"+json").Lifetime() == 0 {
+		return "unknown message type"
+	}
+	return "a message of version " + strconv.Itoa(n)
+}
+
+// unread says why an envelope is not in its one spelling.
+func unread(envelope []byte) *Rejected {
+	if err := json.Unmarshal(envelope, &envelopeJSON{}); err != nil {
+		return reject(EnvJSON, "not a spawnmesh envelope: %v", err)
+	}
+	return reject(EnvCanon, "bytes after, before or inside the envelope that do not belong to it")
+}
+
+// check decodes what d holds as base64 text.
+func (d *decoded) check() *Rejected {
+	if n := len(d.sigs); n < 1 || n > d.typ.maxSignatures() {
+		return reject(EnvSigCount, "%d signatures, a message of this type has 1 to %d", n, d.typ.maxSignatures())
+	}
+	if !d.place.valid() {
+		return reject(EnvCanon, "leaf %d of a tree of %d: there are 1 to %d leaves, counted from 0", d.place.index, d.place.size, MaxTree)
+	}
 	var ok bool
-	if d.payload, ok = strictBase64(e.Payload, MaxHeader); !ok {
+	if d.payload, ok = strictBase64(d.payload, MaxHeader); !ok {
 		return reject(EnvB64, "the header is not canonical base64 of at most %d bytes", MaxHeader)
 	}
-	if d.body, ok = strictBase64(e.Body, MaxBody); !ok {
+	if d.place.path, ok = strictBase64(d.place.path, d.place.length()); !ok || len(d.place.path) != d.place.length() {
+		return reject(EnvB64, "the path is not canonical base64 of %d bytes, as it is for leaf %d of %d", d.place.length(), d.place.index, d.place.size)
+	}
+	if d.body, ok = strictBase64(d.body, MaxBody); !ok {
 		return reject(EnvB64, "the body is not canonical base64 of at most %d bytes", MaxBody)
 	}
 	seen := map[KeyID]bool{}
-	for _, s := range e.Signatures {
-		raw, ok := strictBase64(s.Sig, 64)
-		if !ok || len(raw) != 64 {
+	for i, s := range d.sigs {
+		if d.sigs[i].sig, ok = strictBase64(s.sig, 64); !ok || len(d.sigs[i].sig) != 64 {
 			return reject(EnvB64, "a signature is not canonical base64 of 64 bytes")
 		}
-		if seen[s.KeyID] {
+		if seen[s.key] {
 			return reject(EnvSigCount, "one key signed twice")
 		}
-		seen[s.KeyID] = true
-		d.sigs = append(d.sigs, signatureBytes{s.KeyID, raw})
+		seen[s.key] = true
 	}
 	return nil
 }
 
-func strictBase64(s string, limit int) ([]byte, bool) {
-	raw, err := base64.StdEncoding.DecodeString(s)
-	if err != nil || len(raw) > limit || base64.StdEncoding.EncodeToString(raw) != s {
+// strictBase64 decodes text, of whose spellings only one is taken.
+func strictBase64(text []byte, limit int) ([]byte, bool) {
+	if base64.StdEncoding.DecodedLen(len(text)) > limit+2 {
 		return nil, false
 	}
-	return raw, true
+	raw := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
+	n, err := base64.StdEncoding.Strict().Decode(raw, text)
+	// The decoder passes over line breaks: then the text is longer than it has to be.
+	if err != nil || n > limit || base64.StdEncoding.EncodedLen(n) != len(text) {
+		return nil, false
+	}
+	return raw[:n], true
+}
+
+func (r *reader) payloadType() Type {
+	r.must(`{"payloadType":`)
+	return Type(r.text())
+}
+
+// fields reads what stands behind the type. What is base64 stays it.
+func (d *decoded) fields(r *reader) {
+	d.payload = r.field("payload")
+	r.must(`,"tree":{"size":`)
+	d.place.size = r.small()
+	r.must(`,"index":`)
+	d.place.index = r.small()
+	d.place.path = r.field("path")
+	r.must(`},"signatures":[`)
+	for !r.bad && !r.has(`]`) {
+		if len(d.sigs) > 0 {
+			r.must(`,`)
+		}
+		r.must(`{"keyid":`)
+		key := KeyID(r.text())
+		d.sigs = append(d.sigs, signatureBytes{key, r.field("sig")})
+		r.must(`}`)
+	}
+	d.body = r.field("body")
+	r.must(`}`)
+}
+
+// encode writes d as it travels.
+func (d decoded) encode() []byte {
+	size := 400 + len(d.typ) + base64.StdEncoding.EncodedLen(len(d.payload)) + base64.StdEncoding.EncodedLen(len(d.place.path)) +
+		base64.StdEncoding.EncodedLen(len(d.body)) + 200*len(d.sigs)
+	b := appendText(append(make([]byte, 0, size), `{"payloadType":`...), string(d.typ))
+	b = appendBase64(appendName(b, "payload"), d.payload)
+	b = strconv.AppendInt(append(b, `,"tree":{"size":`...), int64(d.place.size), 10)
+	b = appendNumber(b, "index", int64(d.place.index))
+	b = appendBase64(appendName(b, "path"), d.place.path)
+	b = append(b, `},"signatures":[`...)
+	for i, s := range d.sigs {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendText(append(b, `{"keyid":`...), string(s.key))
+		b = append(appendBase64(appendName(b, "sig"), s.sig), '}')
+	}
+	b = append(b, ']')
+	return append(appendBase64(appendName(b, "body"), d.body), '}')
+}
+
+func appendBase64(b, raw []byte) []byte {
+	return append(base64.StdEncoding.AppendEncode(append(b, '"'), raw), '"')
 }

@@ -1,8 +1,6 @@
 package signing
 
 import (
-	"bytes"
-	"encoding/json"
 	"strconv"
 	"strings"
 )
@@ -15,9 +13,10 @@ const (
 	maxSeq     = 1<<53 - 1
 )
 
-// A Header is the signed part of a message. Field order is the wire order.
+// A Header is the signed part of a message. Field order is the wire order, which
+// [reader.header] and [appendHeader] know too.
 type Header struct {
-	V     int        `json:"v"`     // always 1
+	V     int        `json:"v"`     // always 2
 	ID    string     `json:"id"`    // UUIDv7 or v4: the key of deduplication
 	Kind  string     `json:"kind"`  // what is said, "agent.spawn"
 	Iss   InstanceID `json:"iss"`   // who says it
@@ -112,26 +111,13 @@ func validWorkspace(s string) bool {
 	return s != "" && len(s) <= 63
 }
 
-// decodeHeader applies the one-spelling rule to payload.
-func decodeHeader(payload []byte) (Header, *Rejected) {
-	var h Header
-	if err := json.Unmarshal(payload, &h); err != nil {
-		return h, reject(HdrJSON, "the signed header cannot be read: %v", err)
-	}
-	again, err := encode(h)
-	if err != nil || !bytes.Equal(again, payload) {
-		return h, reject(HdrCanon, "the signed header is not in canonical form")
-	}
-	return h, nil
-}
-
 // check applies the rules of each field for a message of type t.
 func (h Header) check(t Type) *Rejected {
 	rules := []struct {
 		name string
 		ok   bool
 	}{
-		{"v", h.V == 1},
+		{"v", h.V == version},
 		{"id", ValidUUID(h.ID)},
 		{"kind", validKind(h.Kind)},
 		{"iss", h.Iss.Valid()},
@@ -159,15 +145,4 @@ func (h Header) check(t Type) *Rejected {
 
 func (r *Ref) valid() bool {
 	return r == nil || ValidUUID(r.ID) && validDigest(r.SHA256) && r.Attempt >= 0 && r.Fence >= 0
-}
-
-// encode is the one encoder: compact JSON, fields in declaration order.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }

@@ -233,7 +233,7 @@ func parseKey(content []byte, name string) (seed []byte, why string) {
 	if err := dec.Decode(&k); err != nil {
 		return nil, "is damaged"
 	}
-	seed, ok := strictBase64(k.Seed, 32)
+	seed, ok := strictBase64([]byte(k.Seed), 32)
 	if k.V != 1 || k.Use != useOf(name) || !ok || len(seed) != 32 {
 		return nil, "does not hold a " + useOf(name) + " key"
 	}

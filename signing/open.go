@@ -24,7 +24,8 @@ type Verifier struct {
 	Conn     string
 	Epoch    int64
 	Keys     map[KeyID]PeerKey
-	Identity KeyID // one of Keys: it signs every key set, and nothing else
+	Identity KeyID  // one of Keys: it signs every key set, and nothing else
+	Heads    *Heads // what was verified before; nil remembers nothing
 }
 
 // An Opened is a message whose form, signature, address and time were checked.
@@ -99,14 +100,14 @@ func (v Verifier) Reopen(envelope []byte) (Opened, error) {
 }
 
 func (v Verifier) checkSignatures(d decoded) *Rejected {
-	identity := false
+	identity, head := false, d.place.head(leafOf(d.typ, d.payload))
 	for _, s := range d.sigs {
 		key, ok := v.Keys[s.key]
 		if !ok || len(key.Public) != ed25519.PublicKeySize || s.key == v.Identity && d.typ != KeySet && d.typ != Peer {
 			return reject(KeyUnknown, "the signing key does not belong to this connection")
 		}
-		if !Verify(key.Public, d.typ, d.payload, s.sig) {
-			return reject(SigBad, "signature does not match this message type and content")
+		if !v.Heads.verify(key.Public, head, s.sig) {
+			return reject(SigBad, "signature does not match this message's type, content and place")
 		}
 		identity = identity || s.key == v.Identity
 	}

@@ -1,8 +1,6 @@
 package signing
 
 import (
-	"encoding/base64"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -15,12 +13,9 @@ func TestAKeySetIsSignedByTheIdentityKey(t *testing.T) {
 	envelope, v, now := sealed(t, nil)
 	v.Keys[identity.KeyID()] = PeerKey{identity.KeyID(), v.Keys[first.KeyID()].Owner, identity.Public()}
 	v.Identity = identity.KeyID()
-	var e envelopeJSON
-	require.NoError(t, json.Unmarshal(envelope, &e))
-	payload, err := base64.StdEncoding.DecodeString(e.Payload)
+	m, err := Unseal(envelope, 1)
 	require.NoError(t, err)
-	h, r := decodeHeader(payload)
-	require.Nil(t, r)
+	h := m.Header
 	h.Re = nil
 	for name, c := range map[string]struct {
 		typ  Type

@@ -1,8 +1,6 @@
 package signing
 
 import (
-	"encoding/base64"
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -45,13 +43,9 @@ func TestEverySignatureIsChecked(t *testing.T) {
 func sealedBy(t *testing.T, key *Signer) ([]byte, Verifier, time.Time) {
 	t.Helper()
 	envelope, v, now := sealed(t, nil)
-	var e envelopeJSON
-	require.NoError(t, json.Unmarshal(envelope, &e))
-	payload, err := base64.StdEncoding.DecodeString(e.Payload)
+	m, err := Unseal(envelope, 1)
 	require.NoError(t, err)
-	h, r := decodeHeader(payload)
-	require.Nil(t, r)
-	s, err := key.Seal(Peer, h, []byte(`{"task":"x"}`))
+	s, err := key.Seal(Peer, m.Header, []byte(`{"task":"x"}`))
 	require.NoError(t, err)
 	return s.Envelope, v, now
 }
@@ -60,19 +54,15 @@ func sealedBy(t *testing.T, key *Signer) ([]byte, Verifier, time.Time) {
 // signs something else.
 func signedBy(t *testing.T, envelope []byte, wrong *Signer, by ...*Signer) []byte {
 	t.Helper()
-	var e envelopeJSON
-	require.NoError(t, json.Unmarshal(envelope, &e))
-	payload, err := base64.StdEncoding.DecodeString(e.Payload)
-	require.NoError(t, err)
-	e.Signatures = nil
+	d, r := decodeEnvelope(envelope)
+	require.Nil(t, r)
+	d.sigs = nil
 	for _, s := range by {
-		what := payload
+		what := d.place.head(leafOf(d.typ, d.payload))
 		if s == wrong {
-			what = []byte("something else")
+			what.root = node{1}
 		}
-		e.Signatures = append(e.Signatures, signature{s.KeyID(), base64.StdEncoding.EncodeToString(s.Sign(Peer, what))})
+		d.sigs = append(d.sigs, signatureBytes{s.KeyID(), s.signHead(what)})
 	}
-	out, err := encode(e)
-	require.NoError(t, err)
-	return out
+	return d.encode()
 }

@@ -25,7 +25,7 @@ func (tx *Tx) Adopt(ctx context.Context, c Connection, from int64, envelopes [][
 	if len(envelopes) == 0 {
 		return nil
 	}
-	v := signing.Verifier{Self: c.Peer, Conn: c.ID, Epoch: c.Epoch}
+	v := signing.Verifier{Self: c.Peer, Conn: c.ID, Epoch: c.Epoch, Heads: &signing.Heads{}}
 	var err error
 	if v.Keys, err = tx.ownKeys(ctx); err != nil {
 		return err

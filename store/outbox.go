@@ -34,7 +34,7 @@ type Draft struct {
 }
 
 // Send queues a message and returns its id. It is numbered, signed and stored
-// at the end of the transaction: sequences are locked last of all, in the order
+// at the end of the transaction, together with all that it sends: sequences are locked last of all, in the order
 // of the connections' ids, so that transactions over several connections never
 // wait in a circle.
 func (tx *Tx) Send(m Draft) (id string) {
@@ -68,7 +68,7 @@ type numbered struct {
 	kid   signing.KeyID // signs towards this peer
 }
 
-// seal sends b with the statements behind it that number drafts, and signs them.
+// seal sends b with the statements behind it that number drafts, and signs them together.
 // What goes to a connection that has ended stays empty and is not kept.
 func (tx *Tx) seal(ctx context.Context, b *pgx.Batch, drafts []Draft) ([]signing.Sealed, error) {
 	count := map[string]int64{}
@@ -99,37 +99,7 @@ func (tx *Tx) seal(ctx context.Context, b *pgx.Batch, drafts []Draft) ([]signing
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return nil, err
 	}
-	sealed := make([]signing.Sealed, len(drafts))
-	for i, d := range drafts {
-		n := next[d.Conn]
-		if n == nil {
-			continue
-		}
-		s, err := tx.db.seal(d, n)
-		if err != nil {
-			return nil, err
-		}
-		sealed[i] = s
-	}
-	return sealed, nil
-}
-
-func (db *DB) seal(d Draft, n *numbered) (signing.Sealed, error) {
-	body, err := signing.EncodeBody(d.Body)
-	if err != nil {
-		return signing.Sealed{}, fmt.Errorf("encoding a %s body: %w", d.Body.Kind(), err)
-	}
-	h := signing.Header{ID: d.id, Kind: string(d.Body.Kind()), Iss: db.self, Aud: n.peer, Conn: d.Conn,
-		Epoch: n.epoch, Seq: n.first, Iat: n.now.UnixMilli(), Exp: n.now.Add(cmp.Or(d.Life, AnswerLife)).UnixMilli(), Wsp: Workspace, Re: d.Re}
-	n.first++
-	signer, err := db.SignerOf(n.kid)
-	if err != nil {
-		return signing.Sealed{}, err
-	}
-	if set, ok := d.Body.(*commands.KeySet); ok {
-		return db.sealKeySet(signer, set, h, body)
-	}
-	return signer.Seal(d.Body.Kind().Type(), h, body)
+	return tx.db.sealTogether(drafts, next)
 }
 
 // keep adds sealed drafts to what is stored at the end.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -240,15 +241,17 @@ func keySet(ctx context.Context, tx *Tx) (*commands.KeySet, error) {
 	return set, err
 }
 
-// sealKeySet signs a key set with the identity key and with the key that the peer
+// sealKeySet signs a key set with the identity key and with the key kid, which the peer
 // knows; a key that the set revokes vouches for nothing.
-func (db *DB) sealKeySet(signer *signing.Signer, set *commands.KeySet, h signing.Header, body []byte) (signing.Sealed, error) {
-	for _, id := range set.Revoked {
-		if id == signer.KeyID() {
-			return db.ring.Identity.Seal(signing.KeySet, h, body)
-		}
+func (db *DB) sealKeySet(kid signing.KeyID, set *commands.KeySet, m signing.Unsealed) (signing.Sealed, error) {
+	if slices.Contains(set.Revoked, kid) {
+		return db.ring.Identity.Seal(m.Type, m.Header, m.Body)
 	}
-	return signer.Seal(signing.KeySet, h, body, db.ring.Identity)
+	signer, err := db.SignerOf(kid)
+	if err != nil {
+		return signing.Sealed{}, err
+	}
+	return signer.Seal(m.Type, m.Header, m.Body, db.ring.Identity)
 }
 
 // An OwnKeyView is a signing key of this instance, for people.

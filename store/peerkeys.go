@@ -22,7 +22,7 @@ type Verifying struct {
 }
 
 func (db *DB) verifying(c Connection) Verifying {
-	return Verifying{signing.Verifier{Self: db.self, Conn: c.ID, Epoch: c.Epoch, Keys: map[signing.KeyID]signing.PeerKey{}}, map[signing.KeyID]signing.Code{}}
+	return Verifying{signing.Verifier{Self: db.self, Conn: c.ID, Epoch: c.Epoch, Keys: map[signing.KeyID]signing.PeerKey{}, Heads: &signing.Heads{}}, map[signing.KeyID]signing.Code{}}
 }
 
 const verifyingColumns = `k.conn::text, k.kid, k.owner, k.pub, k.use = 'identity',

@@ -1,8 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -10,14 +13,86 @@ import (
 	"github.com/spawnmesh/spawnmesh/signing"
 )
 
+// sealTogether signs drafts with the numbers that their connections have next: one
+// signature for all that one key signs. A key set is signed by other keys, too, and so
+// alone. What goes to a connection that has ended, which has no number, stays empty.
+func (db *DB) sealTogether(drafts []Draft, next map[string]*numbered) ([]signing.Sealed, error) {
+	sealed := make([]signing.Sealed, len(drafts))
+	by := map[signing.KeyID]*sealing{}
+	for i, d := range drafts {
+		n := next[d.Conn]
+		if n == nil {
+			continue
+		}
+		m, err := db.unsealed(d, n)
+		if err != nil {
+			return nil, err
+		}
+		if set, ok := d.Body.(*commands.KeySet); ok {
+			if sealed[i], err = db.sealKeySet(n.kid, set, m); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if by[n.kid] == nil {
+			by[n.kid] = &sealing{}
+		}
+		by[n.kid].add(i, m)
+	}
+	for _, kid := range slices.Sorted(maps.Keys(by)) {
+		signer, err := db.SignerOf(kid)
+		if err != nil {
+			return nil, err
+		}
+		if err := by[kid].seal(signer, sealed); err != nil {
+			return nil, err
+		}
+	}
+	return sealed, nil
+}
+
+// A sealing is what one key signs, and where among the drafts each message is.
+type sealing struct {
+	at   []int
+	list []signing.Unsealed
+}
+
+func (s *sealing) add(at int, m signing.Unsealed) {
+	s.at, s.list = append(s.at, at), append(s.list, m)
+}
+
+func (s *sealing) seal(signer *signing.Signer, into []signing.Sealed) error {
+	sealed, err := signer.SealAll(s.list)
+	if err != nil {
+		return err
+	}
+	for i, at := range s.at {
+		into[at] = sealed[i]
+	}
+	return nil
+}
+
+// unsealed is d as it is to be signed, with the next number of n.
+func (db *DB) unsealed(d Draft, n *numbered) (signing.Unsealed, error) {
+	body, err := signing.EncodeBody(d.Body)
+	if err != nil {
+		return signing.Unsealed{}, fmt.Errorf("encoding a %s body: %w", d.Body.Kind(), err)
+	}
+	h := signing.Header{ID: d.id, Kind: string(d.Body.Kind()), Iss: db.self, Aud: n.peer, Conn: d.Conn,
+		Epoch: n.epoch, Seq: n.first, Iat: n.now.UnixMilli(), Exp: n.now.Add(cmp.Or(d.Life, AnswerLife)).UnixMilli(), Wsp: Workspace, Re: d.Re}
+	n.first++
+	return signing.Unsealed{Type: d.Body.Kind().Type(), Header: h, Body: body}, nil
+}
+
 // sealedAtOnce is how many messages are sealed again in one step: after an outage they may
 // be more than there is memory for.
 const sealedAtOnce = 100
 
 // sealAgain seals all open messages of conn from number first on once more, with
 // the key kid, and returns how many they are. number gives the new number of the
-// i-th one: its own, or one above all that there are. The caller holds the row of the
-// connection's numbers.
+// i-th one: its own, or one above all that there are. What another version of this program
+// has sealed stays as it is: nobody takes it, under no number. The caller holds the row of
+// the connection's numbers.
 func (db *DB) sealAgain(ctx context.Context, tx *Tx, conn string, kid signing.KeyID, first int64, number func(i int, seq int64) int64) (int, error) {
 	signer, err := db.SignerOf(kid)
 	if err != nil {
@@ -29,7 +104,7 @@ func (db *DB) sealAgain(ctx context.Context, tx *Tx, conn string, kid signing.Ke
 	}
 	for n, from := 0, first; ; {
 		done, last, err := db.sealSome(ctx, tx, conn, signer, from, top, func(i int, seq int64) int64 { return number(n+i, seq) })
-		if n += done; err != nil || done < sealedAtOnce {
+		if n += done; err != nil || last == 0 {
 			return n, err
 		}
 		from = last + 1
@@ -37,39 +112,68 @@ func (db *DB) sealAgain(ctx context.Context, tx *Tx, conn string, kid signing.Ke
 }
 
 // sealSome seals the first of the open messages with numbers from one to another again. It
-// returns how many they are, and the last number that they had.
+// returns how many they are, and the last number that was looked at, 0 for none.
 func (db *DB) sealSome(ctx context.Context, tx *Tx, conn string, signer *signing.Signer, from, to int64, number func(i int, seq int64) int64) (n int, last int64, err error) {
-	rows, err := tx.Query(ctx, `SELECT id::text, seq, kind, envelope FROM outbox WHERE conn = $1 AND closed_at IS NULL AND seq BETWEEN $2 AND $3 ORDER BY seq LIMIT $4`,
+	rows, err := tx.Query(ctx, `SELECT id::text, seq, envelope FROM outbox WHERE conn = $1 AND closed_at IS NULL AND seq BETWEEN $2 AND $3 ORDER BY seq LIMIT $4`,
 		conn, from, to, sealedAtOnce)
 	if err != nil {
 		return 0, 0, fmt.Errorf("reading messages to seal again: %w", err)
 	}
-	var ids []string
-	var seqs []int64
-	var digests, envelopes [][]byte
+	var list []signing.Unsealed
 	var id string
-	var kind commands.Kind
 	var envelope []byte
-	_, err = pgx.ForEachRow(rows, []any{&id, &last, &kind, &envelope}, func() error {
-		var also []*signing.Signer
-		if kind == commands.KeySetKind {
-			also = append(also, db.ring.Identity)
+	_, err = pgx.ForEachRow(rows, []any{&id, &last, &envelope}, func() error {
+		m, err := signing.Unseal(envelope, number(len(list), last))
+		if commands.CodeOf(err) == signing.EnvType {
+			return nil
 		}
-		s, err := signer.Renumber(envelope, number(len(ids), last), also...)
 		if err != nil {
 			return fmt.Errorf("sealing message %s again: %w", id, err)
 		}
-		ids, seqs, digests, envelopes = append(ids, s.ID), append(seqs, s.Seq), append(digests, s.Digest[:]), append(envelopes, s.Envelope)
+		list = append(list, m)
 		return nil
 	})
 	if err != nil {
 		return 0, 0, err
 	}
-	_, err = tx.Exec(ctx, `
+	sealed, err := db.resealed(signer, list)
+	if err != nil {
+		return 0, 0, err
+	}
+	return len(list), last, storeSealed(ctx, tx, sealed)
+}
+
+// resealed signs messages of one connection together, but for key sets, which the
+// identity key signs, too.
+func (db *DB) resealed(signer *signing.Signer, list []signing.Unsealed) ([]signing.Sealed, error) {
+	sealed := make([]signing.Sealed, len(list))
+	var together sealing
+	for i, m := range list {
+		if m.Type != signing.KeySet {
+			together.add(i, m)
+			continue
+		}
+		var err error
+		if sealed[i], err = signer.Seal(m.Type, m.Header, m.Body, db.ring.Identity); err != nil {
+			return nil, err
+		}
+	}
+	return sealed, together.seal(signer, sealed)
+}
+
+// storeSealed puts new seals in the place of old ones.
+func storeSealed(ctx context.Context, tx *Tx, sealed []signing.Sealed) error {
+	var ids []string
+	var seqs []int64
+	var digests, envelopes [][]byte
+	for _, s := range sealed {
+		ids, seqs, digests, envelopes = append(ids, s.ID), append(seqs, s.Seq), append(digests, s.Digest[:]), append(envelopes, s.Envelope)
+	}
+	_, err := tx.Exec(ctx, `
 		UPDATE outbox o SET seq = u.seq, digest = u.digest, envelope = u.envelope
 		FROM unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::bytea[]) AS u (id, seq, digest, envelope) WHERE o.id = u.id`, ids, seqs, digests, envelopes)
 	if err != nil {
-		return 0, 0, fmt.Errorf("storing messages that were sealed again: %w", err)
+		return fmt.Errorf("storing messages that were sealed again: %w", err)
 	}
-	return len(ids), last, nil
+	return nil
 }

@@ -138,7 +138,7 @@ func TestEnvelopeVectors(t *testing.T) {
 	require.NoError(t, err)
 	var f envelopeVectors
 	require.NoError(t, json.Unmarshal(raw, &f))
-	require.Len(t, f.Cases, 58)
+	require.Len(t, f.Cases, 114)
 	valid := f.Cases[0]
 	require.Equal(t, "valid command", valid.Name)
 	plain := newReceiver(t, f, valid) // for what never gets as far as the database

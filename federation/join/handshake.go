@@ -19,8 +19,9 @@ import (
 // envelope of this type opens, so neither can stand in for the other.
 const handshake signing.Type = "application/vnd.spawnmesh.handshake.v1+json"
 
-// Protocol is the handshake protocol that this version speaks.
-const Protocol = "v1"
+// Protocol is what this version speaks: this handshake, and the envelopes of version 2
+// behind it. Who speaks another one is refused before a connection is made.
+const Protocol = "v2"
 
 // ErrHandshake says that the other side did not prove what it claims.
 var ErrHandshake = errors.New("the other side's proof does not hold")

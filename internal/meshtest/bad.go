@@ -3,6 +3,7 @@ package meshtest
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/base64"
 	"fmt"
 	"math/big"
 	"math/rand/v2"
@@ -42,6 +43,7 @@ func (v *Voice) Bad(t testing.TB, good func() (commands.Body, *signing.Ref)) []B
 	b := &bads{t: t, v: v, good: good}
 	b.bytes()
 	b.types()
+	b.places()
 	b.signatures()
 	b.numbers()
 	b.fields()
@@ -85,7 +87,7 @@ func (b *bads) header(code signing.Code, name string, change func(string) string
 	changed := change(string(f.Header))
 	require.NotEqual(b.t, string(f.Header), changed, name)
 	f.Header = []byte(changed)
-	f.Sigs[0].Sig = b.v.Keys.Signing.Sign(f.Type, f.Header)
+	f.Sigs = []Sig{f.signed(b.v.Keys.Signing)}
 	b.add(code, name, f.Envelope())
 }
 
@@ -128,7 +130,9 @@ func (b *bads) bytes() {
 // types are types that this version does not speak, or that were not signed.
 func (b *bads) types() {
 	for name, change := range map[string]func(signing.Type) signing.Type{
-		"type of version 2":         func(t signing.Type) signing.Type { return t[:len(t)-len("v1+json")] + "v2+json" },
+		"type of version 1":         func(t signing.Type) signing.Type { return t[:len(t)-len("v2+json")] + "v1+json" },
+		"type of version 3":         func(t signing.Type) signing.Type { return t[:len(t)-len("v2+json")] + "v3+json" },
+		"type of a tree's head":     func(signing.Type) signing.Type { return "application/vnd.spawnmesh.tree.v2" },
 		"type and a space":          func(t signing.Type) signing.Type { return t + " " },
 		"type in upper case":        func(t signing.Type) signing.Type { return signing.Type(strings.ToUpper(string(t))) },
 		"type with a parameter":     func(t signing.Type) signing.Type { return t + ";charset=utf-8" },
@@ -138,6 +142,31 @@ func (b *bads) types() {
 		b.forged(signing.EnvType, name, func(f *Forgery) { f.Type = change(f.Type) })
 	}
 	b.forged(signing.SigBad, "type swapped", func(f *Forgery) { f.Type = signing.Result })
+}
+
+// places are in no tree, not in the one that was signed, or not in their one spelling.
+func (b *bads) places() {
+	node := base64.StdEncoding.EncodeToString(make([]byte, 32))
+	for _, p := range []struct {
+		code       signing.Code
+		name, tree string
+	}{
+		{signing.EnvCanon, "tree of none", `{"size":0,"index":0,"path":""}`},
+		{signing.EnvCanon, "tree of 65", `{"size":65,"index":0,"path":""}`},
+		{signing.EnvCanon, "tree of 2^62", `{"size":4611686018427387904,"index":0,"path":""}`},
+		{signing.EnvCanon, "index as large as the tree", `{"size":1,"index":1,"path":""}`},
+		{signing.EnvCanon, "index -1", `{"size":1,"index":-1,"path":""}`},
+		{signing.EnvCanon, "tree in another order", `{"index":0,"size":1,"path":""}`},
+		{signing.EnvCanon, "tree null", `null`},
+		{signing.EnvJSON, "size 1.0", `{"size":1.0,"index":0,"path":""}`},
+		{signing.EnvB64, "path in a tree of one", `{"size":1,"index":0,"path":"` + node + `"}`},
+		{signing.EnvB64, "no path in a tree of two", `{"size":2,"index":0,"path":""}`},
+		{signing.EnvB64, "path of half a node", `{"size":2,"index":0,"path":"AAAA"}`},
+		{signing.SigBad, "path to another root", `{"size":2,"index":1,"path":"` + node + `"}`},
+	} {
+		b.forged(p.code, p.name, func(f *Forgery) { f.Tree = p.tree })
+	}
+	b.forged(signing.SigBad, "header signed as in version 1", func(f *Forgery) { f.Sigs[0].Sig = b.v.Keys.Signing.Sign(f.Type, f.Header) })
 }
 
 // order is the order L of the curve's group.
@@ -177,7 +206,7 @@ func (b *bads) signatures() {
 	b.forged(signing.EnvSigCount, "no signature", func(f *Forgery) { f.Sigs = nil })
 	b.forged(signing.EnvSigCount, "two identical signatures", func(f *Forgery) { f.Sigs = append(f.Sigs, f.Sigs[0]) })
 	b.forged(signing.EnvSigCount, "two signatures", func(f *Forgery) {
-		f.Sigs = append(f.Sigs, Sig{stranger.KeyID(), stranger.Sign(f.Type, f.Header)})
+		f.Sigs = append(f.Sigs, f.signed(stranger))
 	})
 	b.forged(signing.EnvSigCount, "1000 signatures", func(f *Forgery) {
 		for i := range 999 {
@@ -185,13 +214,13 @@ func (b *bads) signatures() {
 		}
 	})
 	b.forged(signing.KeyUnknown, "a stranger's key", func(f *Forgery) {
-		f.Sigs = []Sig{{stranger.KeyID(), stranger.Sign(f.Type, f.Header)}}
+		f.Sigs = []Sig{f.signed(stranger)}
 	})
 	b.forged(signing.SigBad, "a stranger's signature under the right key's name", func(f *Forgery) {
-		f.Sigs[0].Sig = stranger.Sign(f.Type, f.Header)
+		f.Sigs[0].Sig = f.signed(stranger).Sig
 	})
 	b.forged(signing.KeyUnknown, "signed by the identity key", func(f *Forgery) {
-		f.Sigs = []Sig{{b.v.Keys.Identity.KeyID(), b.v.Keys.Identity.Sign(f.Type, f.Header)}}
+		f.Sigs = []Sig{f.signed(b.v.Keys.Identity)}
 	})
 	b.field(signing.KidMismatch, "another key inside", func(h *signing.Header) { h.Kid = stranger.KeyID() })
 }

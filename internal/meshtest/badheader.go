@@ -62,11 +62,11 @@ func (b *bads) fields() {
 	b.header(signing.HdrCanon, "AUD beside aud", func(h string) string { return strings.Replace(h, `"conn":`, `"AUD":"`+victim+`","conn":`, 1) })
 	b.header(signing.HdrCanon, "unknown field", func(h string) string { return strings.Replace(h, `"conn":`, `"x":1,"conn":`, 1) })
 	b.header(signing.HdrCanon, "space in the header", func(h string) string { return strings.Replace(h, `"conn":`, `"conn": `, 1) })
-	b.header(signing.HdrCanon, "header of another order", func(h string) string { return strings.Replace(h, `{"v":1,`, `{`, 1)[:len(h)-7] + `,"v":1}` })
+	b.header(signing.HdrCanon, "header of another order", func(h string) string { return strings.Replace(h, `{"v":2,`, `{`, 1)[:len(h)-7] + `,"v":2}` })
 	b.header(signing.HdrCanon, "header null", func(string) string { return "null" })
 	b.header(signing.HdrJSON, "header a list", func(string) string { return "[]" })
 	b.header(signing.HdrJSON, "bytes after the header", func(h string) string { return h + "{}" })
-	b.field(signing.HdrField, "version 2", func(h *signing.Header) { h.V = 2 })
+	b.field(signing.HdrField, "version 1", func(h *signing.Header) { h.V = 1 })
 	b.header(signing.HdrField, "unknown encryption", func(h string) string { return set(h, "enc", `"rot13"`) })
 	b.header(signing.HdrField, "sealed", func(h string) string { return set(h, "enc", `"hpke-x25519-hkdf-sha256-chacha20poly1305"`) })
 }
@@ -148,7 +148,7 @@ func (b *bads) kinds() {
 	b.signed(signing.HdrField, "a kind that nobody knows", b.parts(func(h *signing.Header) { h.Kind = "agent.dance" }).Envelope())
 	f := b.parts(nil)
 	f.Header = []byte(set(string(f.Header), "type", `"agent.dance.v1"`))
-	f.Sigs[0].Sig = b.v.Keys.Signing.Sign(f.Type, f.Header)
+	f.Sigs = []Sig{f.signed(b.v.Keys.Signing)}
 	b.signed(signing.HdrField, "a body of another kind", f.Envelope())
 }
 

@@ -2,9 +2,11 @@ package meshtest
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,7 +35,7 @@ func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 // kind, issued now, acceptable for an hour, with the next sequence number.
 func (v *Voice) Header(queue commands.Kind, re *signing.Ref) signing.Header {
 	now := time.Now()
-	return signing.Header{V: 1, ID: NewID(), Kind: string(queue), Iss: v.Keys.InstanceID(), Kid: v.Keys.Signing.KeyID(), Aud: v.Peer,
+	return signing.Header{V: 2, ID: NewID(), Kind: string(queue), Iss: v.Keys.InstanceID(), Kid: v.Keys.Signing.KeyID(), Aud: v.Peer,
 		Conn: v.Conn, Epoch: v.Epoch, Seq: v.seq.Add(1), Iat: now.UnixMilli(), Exp: now.Add(time.Hour).UnixMilli(), Wsp: "main", Re: re}
 }
 
@@ -55,9 +57,13 @@ func (v *Voice) Seal(t testing.TB, body commands.Body, re *signing.Ref, change f
 type Forgery struct {
 	Type   signing.Type
 	Header []byte
+	Tree   string // its place, as it is written; "" for the place in a tree of one
 	Sigs   []Sig
 	Body   []byte
 }
+
+// alone is where a message is that was sealed alone.
+const alone = `{"size":1,"index":0,"path":""}`
 
 // A Sig is a signature with the key that it is said to be by.
 type Sig struct {
@@ -79,14 +85,21 @@ func (v *Voice) Forge(t testing.TB, typ signing.Type, h signing.Header, body []b
 		header = changed
 	}
 	f := Forgery{Type: typ, Header: header, Body: body}
-	f.Sigs = []Sig{{v.Keys.Signing.KeyID(), v.Keys.Signing.Sign(typ, header)}}
+	f.Sigs = []Sig{f.signed(v.Keys.Signing)}
 	return f
+}
+
+// signed is the signature of key over the tree that has the message alone. It is made here
+// once more, from docs/protocol.md.
+func (f Forgery) signed(key *signing.Signer) Sig {
+	root := sha256.Sum256(fmt.Appendf(nil, "\x00DSSEv1 %d %s %d %s", len(f.Type), f.Type, len(f.Header), f.Header))
+	return Sig{key.KeyID(), key.Sign("application/vnd.spawnmesh.tree.v2", fmt.Appendf(nil, "1 %x", root))}
 }
 
 // Envelope puts the parts together, whether or not they fit.
 func (f Forgery) Envelope() []byte {
 	var b bytes.Buffer
-	b.WriteString(`{"payloadType":"` + string(f.Type) + `","payload":"` + base64.StdEncoding.EncodeToString(f.Header) + `","signatures":[`)
+	b.WriteString(`{"payloadType":"` + string(f.Type) + `","payload":"` + base64.StdEncoding.EncodeToString(f.Header) + `","tree":` + cmp.Or(f.Tree, alone) + `,"signatures":[`)
 	for i, s := range f.Sigs {
 		if i > 0 {
 			b.WriteByte(',')
