@@ -19,12 +19,13 @@ const acceptPause = 100 * time.Millisecond
 func (s *shim) listen() {
 	for {
 		fd, err := accept(s.socket)
-		if errors.Is(err, os.ErrClosed) {
-			return
-		}
-		if err != nil { // out of descriptors, until some peers have gone
-			time.Sleep(acceptPause)
-			continue
+		if err != nil { // out of descriptors, until some peers have gone; or the socket was closed
+			select {
+			case <-s.ending:
+				return
+			case <-time.After(acceptPause):
+				continue
+			}
 		}
 		if ofOurTree(fd) {
 			_ = syscall.Close(fd)
