@@ -89,6 +89,9 @@ func (c *Conn) receive(most int) (kind, []byte, error) {
 	}
 	body := make([]byte, n)
 	if _, err := io.ReadFull(c.s, body); err != nil {
+		if err == io.EOF { // after a header
+			err = io.ErrUnexpectedEOF
+		}
 		return 0, nil, plain.Wrap(doing, err)
 	}
 	return kind(head[4]), body, nil
