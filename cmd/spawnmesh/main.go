@@ -12,14 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/internal/control"
-	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
 func main() {
-	// The shim of an agent is this same program; it must cost nothing more.
-	if len(os.Args) > 1 && os.Args[1] == "_shim" {
-		os.Exit(supervisor.ShimMain(os.Args[2:]))
-	}
 	ctx, hurry := signals()
 	os.Exit(run(ctx, &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv, hurry: hurry}, os.Args[1:]))
 }

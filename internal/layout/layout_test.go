@@ -35,25 +35,31 @@ var may = map[string]string{
 	"spoke/output":         "commands federation federation/transport signing spoke/supervisor store store/backlog",
 	"spoke/policy":         "commands spoke/runtime",
 	"spoke/runtime":        "spoke/supervisor",
-	"spoke/supervisor":     "",
-	"cmd/spawnmesh":        "commands federation federation/join federation/transport hub internal/bench internal/control internal/demo internal/fleet internal/instance internal/node signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
-	"scripts/fetchpg":      "",
-	"scripts/gotest":       "",
-	"scripts/mutants":      "",
-	"internal/bench":       "commands federation/transport hub internal/fleet internal/instance signing spoke/policy spoke/supervisor store",
-	"internal/control":     "commands",
-	"internal/crash":       "",
-	"internal/fsync":       "",
-	"internal/wait":        "",
-	"internal/demo":        "commands hub internal/fleet spoke/policy store",
-	"internal/fleet":       "commands hub internal/control spoke/policy",
-	"internal/instance":    "commands signing store store/postgres",
-	"internal/layout":      "",
-	"internal/node":        "commands federation hub internal/control internal/instance signing spoke store",
-	"internal/pgtest":      "store/postgres",
-	"internal/scale":       "",
-	"internal/storetest":   "commands internal/pgtest signing store",
-	"internal/meshtest":    "commands federation/join federation/transport hub hub/output internal/control internal/instance internal/node internal/pgtest signing spoke spoke/policy spoke/supervisor store store/postgres",
+	"spoke/supervisor":     "spoke/supervisor/attempt spoke/supervisor/shim spoke/supervisor/tree",
+
+	"spoke/supervisor/attempt": "spoke/supervisor/plain",
+	"spoke/supervisor/plain":   "",
+	"spoke/supervisor/shim":    "spoke/supervisor/attempt spoke/supervisor/plain spoke/supervisor/tree",
+	"spoke/supervisor/tree":    "spoke/supervisor/attempt spoke/supervisor/plain",
+
+	"cmd/spawnmesh":      "commands federation federation/join federation/transport hub internal/bench internal/control internal/demo internal/fleet internal/instance internal/node signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
+	"scripts/fetchpg":    "",
+	"scripts/gotest":     "",
+	"scripts/mutants":    "",
+	"internal/bench":     "commands federation/transport hub internal/fleet internal/instance signing spoke/policy spoke/supervisor store",
+	"internal/control":   "commands",
+	"internal/crash":     "",
+	"internal/fsync":     "",
+	"internal/wait":      "",
+	"internal/demo":      "commands hub internal/fleet spoke/policy store",
+	"internal/fleet":     "commands hub internal/control spoke/policy",
+	"internal/instance":  "commands signing store store/postgres",
+	"internal/layout":    "",
+	"internal/node":      "commands federation hub internal/control internal/instance signing spoke store",
+	"internal/pgtest":    "store/postgres",
+	"internal/scale":     "",
+	"internal/storetest": "commands internal/pgtest signing store",
+	"internal/meshtest":  "commands federation/join federation/transport hub hub/output internal/control internal/instance internal/node internal/pgtest signing spoke spoke/policy spoke/supervisor store store/postgres",
 }
 
 // shared lists rooms that every room may import; they import none.
@@ -68,6 +74,13 @@ var outside = map[string]string{
 	"github.com/goccy/go-yaml": "scripts/mutants spoke/policy",
 	"golang.org/x/crypto":      "signing",
 }
+
+// ofShims lists the rooms that a shim consists of, and early what they may import from
+// elsewhere: what Go initialises before nearly everything else.
+const (
+	ofShims = "spoke/supervisor/attempt spoke/supervisor/plain spoke/supervisor/shim spoke/supervisor/tree"
+	early   = "cmp errors io io/fs maps math math/bits os os/signal runtime slices strconv sync syscall time unicode/utf8 unsafe"
+)
 
 type pkg struct {
 	ImportPath string
@@ -118,6 +131,21 @@ func TestImportsGoDown(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A shim is one before the rest of its program is initialised (decision 17).
+func TestAShimIsMadeOfLittle(t *testing.T) {
+	seen := 0
+	for _, p := range list(t) {
+		if !in(ofShims, strings.TrimPrefix(p.ImportPath, module)) {
+			continue
+		}
+		seen++
+		for _, path := range p.Imports {
+			require.True(t, in(early, path) || in(ofShims, strings.TrimPrefix(path, module)), "%s must not import %s", p.ImportPath, path)
+		}
+	}
+	require.Len(t, strings.Fields(ofShims), seen)
 }
 
 func TestEveryRoomSaysWhatItIs(t *testing.T) {

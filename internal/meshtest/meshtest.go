@@ -29,7 +29,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
-	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
 // Patience is how long this package waits for what must happen. It is the
@@ -37,11 +36,8 @@ import (
 const Patience = time.Minute
 
 // Main runs the tests of a package that uses this one: its TestMain is this
-// call. It also is the program of the shims that agents run under.
+// call. Their program is that of the shims, too, that agents run under.
 func Main(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "_shim" {
-		os.Exit(supervisor.ShimMain(os.Args[2:]))
-	}
 	pgtest.Main(m)
 }
 

@@ -16,13 +16,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "_shim" {
-		os.Exit(supervisor.ShimMain(os.Args[2:]))
-	}
-	os.Exit(m.Run())
-}
-
 // world is a directory tree with programs good and bad:
 //
 //	bin/tool   executable        bin/plain  not executable   bin/only  not executable

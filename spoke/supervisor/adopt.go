@@ -9,6 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
 // Adopt finds out what became of the attempt in dir after the process that
@@ -31,7 +34,7 @@ func Adopt(ctx context.Context, dir string, known Known) (*Agent, *Exit, error) 
 
 func adoptWithin(ctx context.Context, dir string, known Known, patience time.Duration) (*Agent, *Exit, error) {
 	known.Marker = cmp.Or(known.Marker, markerOf(dir))
-	if !validMarker(known.Marker) {
+	if !attempt.ValidMarker(known.Marker) {
 		return nil, nil, fmt.Errorf("adopting %s: its marker %q is not 32 lower-case hexadecimal digits", dir, known.Marker)
 	}
 	// In a directory that its agent has closed the attempt ends all the same.
@@ -63,8 +66,8 @@ func adoptWithin(ctx context.Context, dir string, known Known, patience time.Dur
 // not listen yet, or does no longer and still has the lock. With late it has been so
 // for too long.
 func look(ctx context.Context, dir string, saved savedSpec, late bool) (*Agent, *Exit, error) {
-	lock, err := takeLock(dir)
-	if err != nil && !errors.Is(err, errSpoilt) {
+	lock, err := attempt.TakeLock(dir)
+	if err != nil && !errors.Is(err, attempt.ErrSpoilt) {
 		return nil, nil, err
 	}
 	if lock == nil && err == nil && !late && !saved.shimGone() {
@@ -72,7 +75,7 @@ func look(ctx context.Context, dir string, saved savedSpec, late bool) (*Agent, 
 		switch {
 		case err == nil:
 			return newAgent(ctx, dir, saved, w, shim, false, run), nil, nil
-		case errors.Is(err, errNotProven), errors.Is(err, errStranger):
+		case errors.Is(err, attempt.ErrNotProven), errors.Is(err, errStranger):
 			// Its agent has taken its token out of the spec, or its socket away.
 		default:
 			return nil, nil, nil
@@ -94,12 +97,12 @@ func conclude(ctx context.Context, dir string, saved savedSpec, lock *os.File, d
 		if err := clearRemains(saved, &Exit{}); err != nil {
 			return Exit{}, err
 		}
-		if lock, damage = takeLock(dir); lock == nil && damage == nil {
+		if lock, damage = attempt.TakeLock(dir); lock == nil && damage == nil {
 			damage = errLockHeld
 		}
 	}
-	defer release(lock)
-	if damage != nil && !errors.Is(damage, errSpoilt) {
+	defer attempt.Release(lock)
+	if damage != nil && !errors.Is(damage, attempt.ErrSpoilt) {
 		return Exit{}, damage
 	}
 	return resolve(ctx, dir, saved, damage)
@@ -112,7 +115,7 @@ func conclude(ctx context.Context, dir string, saved savedSpec, lock *os.File, d
 // proven.
 func resolve(ctx context.Context, dir string, saved savedSpec, damage error) (Exit, error) {
 	recorded, err := readExit(dir)
-	if err != nil && !errors.Is(err, errSpoilt) {
+	if err != nil && !errors.Is(err, attempt.ErrSpoilt) {
 		return Exit{}, err
 	}
 	recorded, odd := saved.seen.sift(recorded)
@@ -121,7 +124,7 @@ func resolve(ctx context.Context, dir string, saved savedSpec, damage error) (Ex
 	if whole && damage == nil && !remains(saved) {
 		return *recorded, nil
 	}
-	if err := bury(dir); err != nil {
+	if err := attempt.Bury(dir); err != nil {
 		return Exit{}, err
 	}
 	e := Exit{Outcome: NeverStarted, Code: -1, Reason: "no shim started the agent"}
@@ -135,12 +138,12 @@ func resolve(ctx context.Context, dir string, saved savedSpec, damage error) (Ex
 	if err := clearRemains(saved, &e); err != nil {
 		if len(e.Survivors) > 0 {
 			e.EndedAt = time.Now().UTC()
-			_ = writeExit(dir, e) // for a later process, which without it finds out the same
+			_ = attempt.WriteRecord(dir, e) // for a later process, which without it finds out the same
 		}
 		return e, err
 	}
 	if e.Outcome != NeverStarted && !whole && !e.Stdout.Cut { // else done by an earlier adoption
-		most := saved.longest()
+		most := saved.Longest()
 		if e.Stdout, err = cutOutput(ctx, dir, Stdout, most); err == nil {
 			e.Stderr, err = cutOutput(ctx, dir, Stderr, most)
 		}
@@ -149,16 +152,16 @@ func resolve(ctx context.Context, dir string, saved savedSpec, damage error) (Ex
 		}
 	}
 	e.EndedAt = time.Now().UTC()
-	_ = writeExit(dir, e)
+	_ = attempt.WriteRecord(dir, e)
 	return e, nil
 }
 
 // remains reports whether something of an attempt with a record may live: the
 // record is the agent's if it has killed its shim.
 func remains(saved savedSpec) bool {
-	group := foundCgroup(saved)
-	left, err := newTree(saved.Marker, 0, group).survivors()
-	return err != nil || len(left) > 0 || group.populated()
+	group := tree.FindGroup(saved.Marker, saved.shim.Cgroup)
+	left, err := tree.New(saved.Marker, 0, group).Survivors()
+	return err != nil || len(left) > 0 || group.Populated()
 }
 
 // clearRemains ends the shim, should it live, and what it left behind. With an [*Incomplete] some of
@@ -173,34 +176,30 @@ func clearRemains(saved savedSpec, e *Exit) error {
 	if err := saved.killShim(); err != nil {
 		return err
 	}
-	group := foundCgroup(saved)
-	t := newTree(saved.Marker, 0, group)
-	end := time.Now().Add(killPatience)
+	group := tree.FindGroup(saved.Marker, saved.shim.Cgroup)
+	t := tree.New(saved.Marker, 0, group)
+	end := time.Now().Add(attempt.KillPatience)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		found, err := t.kill()
+		found, err := t.Kill()
 		if err != nil {
 			return err
 		}
-		if len(found) == 0 && !group.populated() || time.Now().After(end) {
+		if len(found) == 0 && !group.Populated() || time.Now().After(end) {
 			break
 		}
 		time.Sleep(pause)
 	}
 	var err error
-	if e.Survivors, err = t.survivors(); err != nil {
+	if e.Survivors, err = t.Survivors(); err != nil {
 		return err
 	}
-	for _, s := range earlier {
-		if _, again := t.signalled[s.Pid]; !again {
-			t.signalled[s.Pid] = process{pid: s.Pid, command: s.Command}
-		}
-	}
-	reaped, total := t.reaped(e.Survivors)
+	t.Earlier(earlier)
+	reaped, total := t.Reaped(e.Survivors)
 	e.Reaped, e.ReapedTotal = append(e.Reaped, reaped...), e.ReapedTotal+total
-	e.Reaped = e.Reaped[:min(len(e.Reaped), maxReaped)]
-	if len(e.Survivors) > 0 || group.populated() {
+	e.Reaped = e.Reaped[:min(len(e.Reaped), attempt.MaxReaped)]
+	if len(e.Survivors) > 0 || group.Populated() {
 		return &Incomplete{Survivors: e.Survivors}
 	}
-	_ = group.remove() // an empty group left behind does no harm
+	_ = group.Remove() // an empty group left behind does no harm
 	return nil
 }

@@ -13,6 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
 func TestAdoptionAfterTheSpokeWasKilled(t *testing.T) {
@@ -71,7 +74,7 @@ func copied(t *testing.T, dir string) string {
 // loseToken leaves a directory whose shim proves nothing to a spoke any more.
 func loseToken(t *testing.T, dir string) {
 	t.Helper()
-	write(t, dir, specFile, "{}")
+	write(t, dir, attempt.SpecFile, "{}")
 }
 
 // Where its shim goes on after its directory was moved, it is adopted there, whatever has its name.
@@ -132,7 +135,7 @@ func TestShimKilled(t *testing.T) {
 			spec := sh(`trap "" TERM HUP; echo $$ >>"$1"; setsid sh -c 'echo $$ >>"$0"; exec sleep 600' "$1" & sleep 600`)
 			spec.Argv = append(spec.Argv, "agent", file)
 			spec.NoCgroup = noCgroup
-			if !noCgroup && hostLevel(t) == levelCgroup { // only then it can be found
+			if !noCgroup && hostLevel(t) == attempt.LevelCgroup { // only then it can be found
 				spec.Argv[2] = `env -i setsid sh -c 'echo $$ >>"$0"; exec sleep 600' "$1" & ` + spec.Argv[2]
 			} else {
 				spec.Argv[2] = `echo $$ >>"$1"; ` + spec.Argv[2]
@@ -151,7 +154,7 @@ func TestShimKilled(t *testing.T) {
 				require.False(t, alive(pid), pid)
 			}
 			require.True(t, contains(got.Reaped, three[2]) || contains(got.Reaped, three[1]), got.Reaped)
-			require.NoFileExists(t, filepath.Join(dir, cgroupLink, "cgroup.procs"))
+			require.NoFileExists(t, filepath.Join(dir, attempt.CgroupLink, "cgroup.procs"))
 			_, again := adopt(t, dir)
 			require.Equal(t, Lost, again.Outcome)
 		})
@@ -163,12 +166,12 @@ func TestAgentDiesWithItsShim(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "attempt")
 	pid := killedSpoke(t, dir, sh(`trap "" TERM HUP; while :; do sleep 600; done`))
-	agent, err := readProcess(pid)
+	agent, err := tree.ReadProcess(pid)
 	require.NoError(t, err)
-	shim, err := readProcess(agent.ppid)
+	shim, err := tree.ReadProcess(agent.Parent)
 	require.NoError(t, err)
 
-	require.NoError(t, shim.signal(unix.SIGKILL))
+	require.NoError(t, shim.Signal(unix.SIGKILL))
 
 	eventually(t, "the end of the agent", func() bool { return !alive(pid) })
 	_, got := adopt(t, dir) // ends the sleep
@@ -189,8 +192,8 @@ func TestLevelIsTheOneAgentsGet(t *testing.T) {
 	b, _ := start(t, spec)
 
 	require.Equal(t, hostLevel(t), a.Level())
-	require.Equal(t, levelTree, b.Level())
-	require.Equal(t, levelTree, ended(t, b).Level)
+	require.Equal(t, attempt.LevelTree, b.Level())
+	require.Equal(t, attempt.LevelTree, ended(t, b).Level)
 }
 
 // lateShim runs a shim in dir by hand, as one that was forked before its
@@ -199,10 +202,10 @@ func lateShim(t *testing.T, dir string, saved savedSpec) (exitCode int) {
 	t.Helper()
 	w, shim, err := forkShim(dir, saved.Marker)
 	require.NoError(t, err)
-	_ = w.send(saved) // it may have ended already
+	_ = w.SendAttempt(saved.Attempt, time.Second) // it may have ended already
 	state, err := shim.Wait()
 	require.NoError(t, err)
-	require.NoError(t, w.close())
+	require.NoError(t, w.Close())
 	return state.ExitCode()
 }
 
@@ -218,7 +221,7 @@ func TestShimFindsTheTombstone(t *testing.T) {
 
 	require.Equal(t, 0, lateShim(t, dir, saved))
 	// The spoke that wrote the tombstone died before it wrote the record.
-	require.NoError(t, os.Remove(filepath.Join(dir, exitFile)))
+	require.NoError(t, os.Remove(filepath.Join(dir, attempt.ExitFile)))
 	require.Equal(t, 0, lateShim(t, dir, saved))
 
 	require.NoFileExists(t, trace)
@@ -254,7 +257,7 @@ func TestAdoptionRacesTheStart(t *testing.T) {
 		var startErr error
 		wg.Go(func() { started, startErr = Start(t.Context(), dir, spec) })
 		for begin := time.Now(); time.Since(begin) < 15*time.Second; {
-			if _, err := os.Stat(filepath.Join(dir, specFile)); err == nil {
+			if _, err := os.Stat(filepath.Join(dir, attempt.SpecFile)); err == nil {
 				break // soon enough to be too early for the shim
 			}
 		}
@@ -285,7 +288,7 @@ func TestAdoptionOfNothing(t *testing.T) {
 		"no spec":          func(dir string) { require.NoError(t, os.Mkdir(dir, 0o700)) },
 		"half a spec":      func(dir string) { fill(t, dir, `{"marker":"0123`) },
 		"somebody's spec":  func(dir string) { fill(t, dir, `{"marker":"../../..","token":"x"}`) },
-		"half an exit":     func(dir string) { fill(t, dir, `{}`); write(t, dir, exitFile, `{"outcome":"exi`) },
+		"half an exit":     func(dir string) { fill(t, dir, `{}`); write(t, dir, attempt.ExitFile, `{"outcome":"exi`) },
 		"a spec, no shim ": func(dir string) { _, err := saveSpec(dir, sh("exit 0")); require.NoError(t, err) },
 	}
 	for name, prepare := range tests {
@@ -297,7 +300,7 @@ func TestAdoptionOfNothing(t *testing.T) {
 			_, got := adopt(t, dir)
 
 			require.Equal(t, NeverStarted, got.Outcome)
-			_, err := os.Stat(filepath.Join(dir, tombstoneFile))
+			_, err := os.Stat(filepath.Join(dir, attempt.TombstoneFile))
 			require.NoError(t, err)
 		})
 	}
@@ -305,7 +308,7 @@ func TestAdoptionOfNothing(t *testing.T) {
 
 func fill(t *testing.T, dir, spec string) {
 	require.NoError(t, os.Mkdir(dir, 0o700))
-	write(t, dir, specFile, spec)
+	write(t, dir, attempt.SpecFile, spec)
 }
 
 func write(t *testing.T, dir, name, content string) {
@@ -342,7 +345,7 @@ func TestExitIsToldThoughTheRecordFails(t *testing.T) {
 
 func obstructRecord(t *testing.T) {
 	a, dir := start(t, sh("sleep 600"))
-	obstacle := filepath.Join(dir, exitDraft)
+	obstacle := filepath.Join(dir, attempt.ExitFile+".tmp")
 	require.NoError(t, os.Remove(obstacle))
 	require.NoError(t, os.Mkdir(obstacle, 0o700))
 	require.NoError(t, unix.Mount("tmpfs", obstacle, "tmpfs", 0, "size=1m"))
@@ -362,7 +365,7 @@ func obstructRecord(t *testing.T) {
 func TestPipeInPlaceOfTheRecord(t *testing.T) {
 	t.Parallel()
 	a, dir := start(t, sh("sleep 600"))
-	draft := filepath.Join(dir, exitDraft)
+	draft := filepath.Join(dir, attempt.ExitFile+".tmp")
 	require.NoError(t, os.Remove(draft))
 	require.NoError(t, unix.Mkfifo(draft, 0o600))
 
@@ -378,12 +381,12 @@ func TestRoomForTheRecordIsReserved(t *testing.T) {
 	a, dir := start(t, sh("sleep 600"))
 	var draft unix.Stat_t
 
-	require.NoError(t, unix.Stat(filepath.Join(dir, exitDraft), &draft))
+	require.NoError(t, unix.Stat(filepath.Join(dir, attempt.ExitFile+".tmp"), &draft))
 
 	require.GreaterOrEqual(t, draft.Blocks*512, int64(32<<10))
 	require.NoError(t, a.Kill(t.Context(), "enough", 0))
 	require.NoError(t, a.Close())
-	require.NoFileExists(t, filepath.Join(dir, exitDraft))
+	require.NoFileExists(t, filepath.Join(dir, attempt.ExitFile+".tmp"))
 	exit, err := readExit(dir)
 	require.NoError(t, err)
 	require.Equal(t, a.Exit(), *exit)
@@ -394,7 +397,7 @@ func TestBrokenConnectionIsMadeAgain(t *testing.T) {
 	a, _ := start(t, sh("sleep 600"))
 	a.sending.Lock()
 	old := a.w
-	require.NoError(t, old.close())
+	require.NoError(t, old.Close())
 	a.sending.Unlock()
 	eventually(t, "a new connection", func() bool {
 		a.sending.Lock()
@@ -423,9 +426,9 @@ func TestAdoptionGivenUp(t *testing.T) {
 	dir := t.TempDir()
 	_, err := saveSpec(dir, sh("exit 0"))
 	require.NoError(t, err)
-	lock, err := takeLock(dir) // as a shim that gets no processor
+	lock, err := attempt.TakeLock(dir) // as a shim that gets no processor
 	require.NoError(t, err)
-	defer release(lock)
+	defer attempt.Release(lock)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	begin := time.Now()

@@ -9,13 +9,14 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
-// killPatience is how long after the grace a kill has to succeed before the
-// survivors are reported; a shim that says nothing for shimPatience longer is
+// A shim that says nothing for shimPatience longer is
 // killed itself, and has as long again to be gone.
 const (
-	killPatience = 5 * time.Second
 	shimPatience = 5 * time.Second
 	maxGrace     = 24 * time.Hour
 )
@@ -24,10 +25,10 @@ const (
 type Agent struct {
 	dir   string
 	saved savedSpec
-	w     *shimConn
+	w     *attempt.Conn
 	shim  *os.Process // by pidfd, so never another process
 	child bool        // ours to wait for
-	run   running
+	run   attempt.Running
 
 	sending   sync.Mutex         // one line at a time
 	done      chan struct{}      // closed when exit is set
@@ -44,12 +45,12 @@ type Agent struct {
 }
 
 // newAgent takes over the connection and the process, and follows the shim.
-func newAgent(ctx context.Context, dir string, saved savedSpec, w *shimConn, shim *os.Process, child bool, run running) *Agent {
+func newAgent(ctx context.Context, dir string, saved savedSpec, w *attempt.Conn, shim *os.Process, child bool, run attempt.Running) *Agent {
 	// The agent outlives the call that started or adopted it.
 	ctx, leave := context.WithCancel(context.WithoutCancel(ctx))
 	if saved.shim.Pid == 0 { // it lives, so nobody else has its pid
-		if p, err := readProcess(shim.Pid); err == nil {
-			saved.shim = Shim{Pid: p.pid, Start: p.start, Cgroup: run.Cgroup}
+		if p, err := tree.ReadProcess(shim.Pid); err == nil {
+			saved.shim = Shim{Pid: p.Pid, Start: p.Start, Cgroup: run.Cgroup}
 		}
 	}
 	a := &Agent{
@@ -66,7 +67,7 @@ func newAgent(ctx context.Context, dir string, saved savedSpec, w *shimConn, shi
 // patience is how long from now the shim has to end a tree that runs into its
 // timeout. An agent of the same user can stop its shim again and again.
 func (a *Agent) patience() time.Duration {
-	due := min(a.run.Begun, Boottime()).Add(a.saved.Timeout).Add(min(a.saved.grace(), maxGrace) + killPatience + shimPatience)
+	due := min(a.run.Begun, Boottime()).Add(a.saved.Timeout).Add(min(a.saved.KillGrace(), maxGrace) + attempt.KillPatience + shimPatience)
 	return due.Sub(Boottime())
 }
 
@@ -104,7 +105,7 @@ func (a *Agent) Exit() Exit {
 // that the deadline must be taken as not moved.
 func (a *Agent) Renew(deadline Instant) error {
 	a.wake()
-	if err := a.send(request{Renew: deadline}); err != nil {
+	if err := a.send(attempt.Request{Renew: deadline}); err != nil {
 		return fmt.Errorf("renewing the lease of attempt %s: %w", a.saved.Marker, err)
 	}
 	return nil
@@ -128,9 +129,9 @@ func (a *Agent) Kill(ctx context.Context, reason string, grace time.Duration) er
 	stuck := a.stuckNow()
 	a.wake()
 	// Without the shim listening the timer below finds out.
-	_ = a.send(request{Kill: &killOrder{Reason: reason, Grace: grace}})
+	_ = a.send(attempt.Request{Kill: &attempt.KillOrder{Reason: reason, Grace: grace}})
 
-	silence := time.NewTimer(grace + killPatience + shimPatience)
+	silence := time.NewTimer(grace + attempt.KillPatience + shimPatience)
 	defer silence.Stop()
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
@@ -148,7 +149,7 @@ func (a *Agent) Kill(ctx context.Context, reason string, grace time.Duration) er
 			}
 			_ = a.shim.Kill() // follow ends what it leaves behind
 			shot = true
-			silence.Reset(killPatience + shimPatience)
+			silence.Reset(attempt.KillPatience + shimPatience)
 		case <-a.following:
 			return a.unfollowed()
 		case <-ctx.Done():
@@ -177,7 +178,7 @@ func (a *Agent) incomplete() error {
 	return &Incomplete{Survivors: a.survivors}
 }
 
-// Close lets go of the agent and leaves it running, for a later process to
+// Close lets go of the agent and leaves it attempt.Running, for a later process to
 // adopt; it is meant for the end of this one, which no longer reaps the shim.
 // Of an attempt that is over it waits for the shim to have written its record,
 // for a moment at least: that of a full disk takes longer.
@@ -193,7 +194,7 @@ func (a *Agent) Close() error {
 	}
 	a.leave()
 	a.sending.Lock()
-	err := a.w.close()
+	err := a.w.Close()
 	a.sending.Unlock()
 	<-a.following
 	if errors.Is(err, net.ErrClosed) {
@@ -204,12 +205,12 @@ func (a *Agent) Close() error {
 
 // send writes a whole line or hangs up: after half a line nothing that
 // follows would be understood.
-func (a *Agent) send(r request) error {
+func (a *Agent) send(r attempt.Request) error {
 	a.sending.Lock()
 	defer a.sending.Unlock()
-	err := a.w.send(r)
+	err := a.w.SendRequest(r)
 	if err != nil {
-		_ = a.w.close() // follow calls again
+		_ = a.w.Close() // follow calls again
 	}
 	return err
 }

@@ -9,6 +9,9 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
 // dialShim connects to the socket in dir. A path through a descriptor is short
@@ -19,26 +22,26 @@ func dialShim(dir string) (*net.UnixConn, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	return net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", fd, socketFile)})
+	return net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", fd, attempt.SocketFile)})
 }
 
 // call connects to the live shim of dir.
-func call(ctx context.Context, dir string, saved savedSpec) (*shimConn, *os.Process, running, error) {
-	fail := func(err error) (*shimConn, *os.Process, running, error) {
-		return nil, nil, running{}, fmt.Errorf("calling the shim: %w", err)
+func call(ctx context.Context, dir string, saved savedSpec) (*attempt.Conn, *os.Process, attempt.Running, error) {
+	fail := func(err error) (*attempt.Conn, *os.Process, attempt.Running, error) {
+		return nil, nil, attempt.Running{}, fmt.Errorf("calling the shim: %w", err)
 	}
 	conn, err := dialShim(dir)
 	if err != nil {
 		return fail(err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	w := newShimConn(conn)
-	shim, run, err := w.greet(conn, saved)
+	w := attempt.NewConn(conn)
+	shim, run, err := greet(w, conn, saved)
 	if !stop() && err == nil {
 		err = errors.Join(ctx.Err(), shim.Release())
 	}
 	if err != nil {
-		return fail(errors.Join(err, w.close()))
+		return fail(errors.Join(err, w.Close()))
 	}
 	return w, shim, run, nil
 }
@@ -47,28 +50,28 @@ func call(ctx context.Context, dir string, saved savedSpec) (*shimConn, *os.Proc
 // The process that listens is compared with what is known of the shim: any process of
 // the same user can read the token. The pidfd in the returned process is opened before
 // that, so it is the shim's.
-func (w *shimConn) greet(conn *net.UnixConn, saved savedSpec) (*os.Process, running, error) {
+func greet(w *attempt.Conn, conn *net.UnixConn, saved savedSpec) (*os.Process, attempt.Running, error) {
 	pid, err := peerPid(conn)
 	if err != nil {
-		return nil, running{}, err
+		return nil, attempt.Running{}, err
 	}
 	shim, err := os.FindProcess(pid)
 	if err != nil {
-		return nil, running{}, fmt.Errorf("finding the shim: %w", err)
+		return nil, attempt.Running{}, fmt.Errorf("finding the shim: %w", err)
 	}
-	if p, err := readProcess(pid); err != nil || p.gone() || !saved.isShim(p) {
-		return nil, running{}, errors.Join(errStranger, shim.Release())
+	if p, err := tree.ReadProcess(pid); err != nil || p.Gone() || !saved.isShim(p) {
+		return nil, attempt.Running{}, errors.Join(errStranger, shim.Release())
 	}
 	_ = shim.Signal(syscall.SIGCONT) // its agent may have stopped it
-	var r report
-	if err = w.prove(saved.secret()); err == nil {
-		err = w.receiveWithin(handshakeTime, &r)
+	var r attempt.Report
+	if err = w.Prove(saved.Secret()); err == nil {
+		r, err = w.ReceiveReportWithin(attempt.HandshakeTime)
 	}
 	if err == nil && r.Running == nil {
 		err = errors.New("the shim did not say what it runs")
 	}
 	if err != nil {
-		return nil, running{}, errors.Join(err, shim.Release())
+		return nil, attempt.Running{}, errors.Join(err, shim.Release())
 	}
 	return shim, *r.Running, nil
 }
@@ -88,4 +91,19 @@ func peerPid(conn *net.UnixConn) (int, error) {
 		return 0, fmt.Errorf("finding the shim: %w", err)
 	}
 	return int(cred.Pid), nil
+}
+
+// socketPair returns our end as a connection and the other for a child.
+func socketPair() (net.Conn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a socket pair: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "shim"), os.NewFile(uintptr(fds[1]), "shim")
+	defer ours.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		return nil, nil, fmt.Errorf("using a socket pair: %w", errors.Join(err, theirs.Close()))
+	}
+	return conn, theirs, nil
 }

@@ -1,15 +1,17 @@
 package supervisor
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 )
 
 const (
-	maxGaps   = 8       // of a stream; a shim makes two at most
-	maxNumber = 1 << 53 // exclusive: what JSON carries exactly
-	maxPid    = 1 << 22 // of Linux
+	maxGaps = 8       // of a stream; a shim makes two at most
+	maxPid  = 1 << 22 // of Linux
 )
 
 var (
@@ -20,20 +22,20 @@ var (
 
 // check refuses what no shim says. Record and socket can be an agent's work, so
 // whatever has passed can be stored and sent. The errors quote nothing of it.
-func (e *Exit) check() error {
-	number := func(n int64) bool { return 0 <= n && n < maxNumber }
+func check(e *Exit) error {
+	number := func(n int64) bool { return 0 <= n && n < attempt.MaxNumber }
 	switch {
 	case !slices.Contains(outcomes, e.Outcome):
-		return spoilt("an exit has an outcome that there is not")
+		return attempt.Spoilt("an exit has an outcome that there is not")
 	case !isText(e.Reason) || !isText(e.Level) || !isText(e.Unlimited):
-		return spoilt("a text of an exit holds a NUL")
+		return attempt.Spoilt("a text of an exit holds a NUL")
 	case e.Code < -1 || e.Code > 255:
 		return spoilt("an exit code of %d", e.Code)
 	case !signalForm.MatchString(e.Signal):
-		return spoilt("an exit has a signal that there is not")
+		return attempt.Spoilt("an exit has a signal that there is not")
 	case !number(e.OOMKills) || !number(e.Refused) || !number(e.MaxRSS) || !number(int64(e.ReapedTotal)) || e.CPU < 0:
-		return spoilt("a number of an exit is negative or too large")
-	case len(e.Reaped) > maxReaped || slices.ContainsFunc(e.Reaped, func(p Process) bool { return !p.plausible() }):
+		return attempt.Spoilt("a number of an exit is negative or too large")
+	case len(e.Reaped) > attempt.MaxReaped || slices.ContainsFunc(e.Reaped, func(p Process) bool { return !plausible(p) }):
 		return spoilt("an exit names %d processes that were ended, or one that cannot be", len(e.Reaped))
 	}
 	if err := checkSurvivors(e.Survivors); err != nil {
@@ -54,9 +56,9 @@ func (e *Exit) check() error {
 
 func checkSurvivors(list []Survivor) error {
 	odd := func(s Survivor) bool {
-		return !Process{s.Pid, s.Command}.plausible() || len(s.State) > 8 || len(s.Wchan) > 256 || strings.ContainsRune(s.State+s.Wchan, 0)
+		return !plausible(Process{Pid: s.Pid, Command: s.Command}) || len(s.State) > 8 || len(s.Wchan) > 256 || strings.ContainsRune(s.State+s.Wchan, 0)
 	}
-	if len(list) > maxSurvivors || slices.ContainsFunc(list, odd) {
+	if len(list) > attempt.MaxSurvivors || slices.ContainsFunc(list, odd) {
 		return spoilt("a shim names %d processes that do not end, or one that cannot be", len(list))
 	}
 	return nil
@@ -64,6 +66,8 @@ func checkSurvivors(list []Survivor) error {
 
 // plausible names are those of the kernel: 64 bytes at most, each of which JSON
 // may have replaced by a character of three.
-func (p Process) plausible() bool {
+func plausible(p Process) bool {
 	return p.Pid > 0 && p.Pid <= maxPid && len(p.Command) <= 3*64 && isText(p.Command)
 }
+
+func spoilt(format string, args ...any) error { return attempt.Spoilt(fmt.Sprintf(format, args...)) }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
 func TestExit(t *testing.T) {
@@ -213,11 +215,7 @@ func TestFinishedAttemptsLeaveNothing(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, Exited, ended(t, a).Outcome)
 		require.NoError(t, a.Close())
-		group := cgroup{filepath.Join("/sys/fs/cgroup/spawnmesh", a.Marker())}
-		if places, err := cgroupPlaces(); err == nil && len(places) > 0 {
-			group.path = filepath.Join(places[0], a.Marker())
-		}
-		require.NoDirExists(t, group.path)
+		require.Nil(t, tree.FindGroup(a.Marker(), a.Shim().Cgroup))
 	}
 	run() // what is kept once is kept now
 	before, children := fds(), childrenOf(os.Getpid())

@@ -6,6 +6,9 @@ import (
 	"io/fs"
 	"syscall"
 	"time"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
 // follow reads what the shim reports until the attempt is over.
@@ -16,21 +19,26 @@ func (a *Agent) follow(ctx context.Context) {
 		defer a.overdue.Stop()
 	}
 	for {
-		var r report
-		err := a.w.receive(&r)
-		switch {
-		case err != nil:
+		r, err := a.w.ReceiveReport()
+		if err != nil {
 			if !a.reconnect(ctx) {
 				return
 			}
-		case r.Exit != nil && r.Exit.check() == nil && len(r.Exit.Survivors) == 0:
-			a.finish(*r.Exit)
-			return
-		case r.Exit != nil || checkSurvivors(r.Survivors) != nil: // it is no shim
+			continue
+		}
+		if r.Exit == nil {
+			continue // the greeting of a shim that was called again
+		}
+		exit, err := parseExit(r.Exit)
+		switch {
+		case err != nil: // it is no shim
 			_ = a.shim.Kill()
-			_ = a.w.close()
-		case r.Survivors != nil:
-			a.setStuck(r.Survivors)
+			_ = a.w.Close()
+		case len(exit.Survivors) > 0:
+			a.setStuck(exit.Survivors)
+		default:
+			a.finish(*exit)
+			return
 		}
 	}
 }
@@ -48,7 +56,7 @@ func (a *Agent) reconnect(ctx context.Context) bool {
 		}
 		if left, ok := errors.AsType[*Incomplete](err); ok {
 			a.setStuck(left.Survivors)
-			pause = killRetry
+			pause = attempt.KillRetry
 		} else if w, shim, _, err := call(ctx, a.dir, a.saved); err == nil {
 			_ = shim.Release()
 			return a.replaceConn(ctx, w)
@@ -66,9 +74,9 @@ func (a *Agent) reconnect(ctx context.Context) bool {
 // and nothing that it left behind is alive. An error means that this is not
 // proven; without exit and error the shim is alive.
 func (a *Agent) settle(ctx context.Context) (*Exit, error) {
-	lock, err := takeLock(a.dir)
+	lock, err := attempt.TakeLock(a.dir)
 	removed := errors.Is(err, fs.ErrNotExist)
-	if err != nil && !removed && !errors.Is(err, errSpoilt) {
+	if err != nil && !removed && !errors.Is(err, attempt.ErrSpoilt) {
 		return nil, err
 	}
 	if lock == nil && err == nil && !a.shimDead() {
@@ -115,16 +123,16 @@ func (a *Agent) shimDead() bool {
 	if a.shim.Signal(syscall.Signal(0)) != nil {
 		return true
 	}
-	p, err := readProcess(a.run.Shim) // ended, and not waited for yet
-	return err == nil && p.gone()
+	p, err := tree.ReadProcess(a.run.Shim) // ended, and not waited for yet
+	return err == nil && p.Gone()
 }
 
 // replaceConn puts a new connection in place, unless Close came first.
-func (a *Agent) replaceConn(ctx context.Context, w *shimConn) bool {
+func (a *Agent) replaceConn(ctx context.Context, w *attempt.Conn) bool {
 	a.sending.Lock()
 	defer a.sending.Unlock()
 	if ctx.Err() != nil {
-		_ = w.close()
+		_ = w.Close()
 		_ = a.shim.Release()
 		return false
 	}
@@ -140,10 +148,10 @@ func (a *Agent) finish(e Exit) {
 	if a.child {
 		_, _ = a.shim.Wait()
 	} else {
-		_ = a.w.receive(new(report)) // it says nothing more but hangs up
+		_, _ = a.w.ReceiveReport() // it says nothing more but hangs up
 		_ = a.shim.Release()
 	}
-	_ = a.w.close()
+	_ = a.w.Close()
 }
 
 // stuckNow returns the channel that is closed when survivors are reported next.

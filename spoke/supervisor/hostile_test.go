@@ -15,6 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
 // An agent of the same user can read the token of its attempt. It cannot prolong
@@ -47,7 +50,7 @@ func TestAdoptionAfterAFloodOfConnections(t *testing.T) {
 		flood = append(flood, conn)
 	}
 	require.Greater(t, len(flood), 16)
-	time.Sleep(2 * acceptPause) // the shim runs out of descriptors meanwhile
+	time.Sleep(200 * time.Millisecond) // the shim runs out of descriptors meanwhile
 	for _, conn := range flood {
 		require.NoError(t, conn.Close())
 	}
@@ -64,7 +67,7 @@ func TestStoppedShimIsWoken(t *testing.T) {
 	stopped := func(t *testing.T, spec Spec) (*Agent, string) {
 		a, dir := start(t, spec)
 		require.NoError(t, a.shim.Signal(syscall.SIGSTOP))
-		eventually(t, "a stopped shim", func() bool { p, err := readProcess(a.run.Shim); return err == nil && p.state == 'T' })
+		eventually(t, "a stopped shim", func() bool { p, err := tree.ReadProcess(a.run.Shim); return err == nil && p.State == 'T' })
 		return a, dir
 	}
 	t.Run("by a renewal", func(t *testing.T) {
@@ -101,7 +104,7 @@ func TestLockTakenByTheTree(t *testing.T) {
 	t.Parallel()
 	dir, up := filepath.Join(t.TempDir(), "attempt"), filepath.Join(t.TempDir(), "up")
 	spec := sh(`setsid flock "$0" sleep 600 & echo $! >"$1"; sleep 600`)
-	spec.Argv = append(spec.Argv, filepath.Join(dir, lockFile), up)
+	spec.Argv = append(spec.Argv, filepath.Join(dir, attempt.LockFile), up)
 	spec.NoCgroup = true
 	a, err := Start(t.Context(), dir, spec)
 	require.NoError(t, err)
@@ -124,7 +127,7 @@ func TestLockTakenAtTheStart(t *testing.T) {
 	spec.Marker = markerOf(dir)
 	saved, err := saveSpec(dir, spec)
 	require.NoError(t, err)
-	thief := exec.Command("flock", filepath.Join(dir, lockFile), "sh", "-c", "echo up; exec sleep 600")
+	thief := exec.Command("flock", filepath.Join(dir, attempt.LockFile), "sh", "-c", "echo up; exec sleep 600")
 	thief.Env = []string{"PATH=/usr/bin:/bin", MarkerName + "=" + saved.Marker}
 	out, err := thief.StdoutPipe()
 	require.NoError(t, err)
@@ -166,7 +169,7 @@ func TestAdoptionOfWhatDoesNotAnswer(t *testing.T) {
 	t.Run("a shim that hangs", func(t *testing.T) {
 		t.Parallel()
 		dir, saved := prepare(t)
-		deaf := run(t, "A=B", os.Args[0], shimArg, dir, saved.Marker, deafArg)
+		deaf := run(t, "A=B", os.Args[0], attempt.ShimArg, dir, saved.Marker, deafArg)
 
 		_, exit, err := adoptWithin(t.Context(), dir, Known{}, 100*time.Millisecond)
 
@@ -177,7 +180,7 @@ func TestAdoptionOfWhatDoesNotAnswer(t *testing.T) {
 	t.Run("a process of the tree", func(t *testing.T) {
 		t.Parallel()
 		dir, saved := prepare(t)
-		thief := run(t, MarkerName+"="+saved.Marker, "flock", filepath.Join(dir, lockFile), "sh", "-c", "echo up; exec sleep 600")
+		thief := run(t, MarkerName+"="+saved.Marker, "flock", filepath.Join(dir, attempt.LockFile), "sh", "-c", "echo up; exec sleep 600")
 
 		_, exit, err := adoptWithin(t.Context(), dir, Known{}, 100*time.Millisecond)
 
@@ -189,15 +192,15 @@ func TestAdoptionOfWhatDoesNotAnswer(t *testing.T) {
 		t.Parallel()
 		dir, saved := prepare(t)
 		shim := run(t, "A=B", "sh", "-c", "echo up; exec sleep 600")
-		was, err := readProcess(shim.Process.Pid)
+		was, err := tree.ReadProcess(shim.Process.Pid)
 		require.NoError(t, err)
 		require.NoError(t, shim.Process.Kill())
 		require.Error(t, shim.Wait())
-		thief := run(t, MarkerName+"="+saved.Marker, "flock", filepath.Join(dir, lockFile), "sh", "-c", "echo up; exec sleep 600")
+		thief := run(t, MarkerName+"="+saved.Marker, "flock", filepath.Join(dir, attempt.LockFile), "sh", "-c", "echo up; exec sleep 600")
 		ctx, done := context.WithTimeout(t.Context(), time.Minute)
 		defer done()
 
-		_, exit, err := adoptWithin(ctx, dir, Known{Shim: Shim{Pid: was.pid, Start: was.start}}, time.Hour)
+		_, exit, err := adoptWithin(ctx, dir, Known{Shim: Shim{Pid: was.Pid, Start: was.Start}}, time.Hour)
 
 		require.NoError(t, err)
 		require.Equal(t, NeverStarted, exit.Outcome)
@@ -220,9 +223,9 @@ func TestForgedCgroup(t *testing.T) {
 	write(t, forged, "cgroup.procs", strconv.Itoa(innocent.Process.Pid)+"\n")
 	write(t, forged, "cgroup.kill", "")
 	write(t, forged, "cgroup.events", "populated 0\n")
-	require.NoError(t, os.Symlink(forged, filepath.Join(dir, cgroupLink)))
+	require.NoError(t, os.Symlink(forged, filepath.Join(dir, attempt.CgroupLink)))
 	saved.shim.Cgroup = forged // not even then
-	require.Nil(t, foundCgroup(saved))
+	require.Nil(t, tree.FindGroup(saved.Marker, saved.shim.Cgroup))
 
 	_, exit := adopt(t, dir)
 

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"strconv"
+	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
 // A Shim is what its spoke keeps on record of a shim, in a place that agents do not
@@ -19,16 +21,16 @@ type Shim struct {
 
 var (
 	errStranger = errors.New("the socket is answered by a process that is not the shim of this attempt")
-	errLockHeld = spoilt("the lock is held by a process that is not the shim")
+	errLockHeld = attempt.Spoilt("the lock is held by a process that is not the shim")
 )
 
 // isShim reports whether a process is the shim of the attempt: the one on record, or, of
 // one that was not recorded yet, any that was started as its shim.
-func (saved savedSpec) isShim(p process) bool {
+func (saved savedSpec) isShim(p tree.Process) bool {
 	if saved.shim.Pid != 0 {
-		return p.pid == saved.shim.Pid && p.start == saved.shim.Start && !saved.otherBoot()
+		return p.Pid == saved.shim.Pid && p.Start == saved.shim.Start && !saved.otherBoot()
 	}
-	return startedAsShim(p.pid, saved.Marker)
+	return startedAsShim(p.Pid, saved.Marker)
 }
 
 // shimGone reports whether the shim on record has ended.
@@ -36,8 +38,8 @@ func (saved savedSpec) shimGone() bool {
 	if saved.shim.Pid == 0 {
 		return false
 	}
-	p, err := readProcess(saved.shim.Pid)
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || err == nil && (p.gone() || !saved.isShim(p))
+	p, err := tree.ReadProcess(saved.shim.Pid)
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ESRCH) || err == nil && (p.Gone() || !saved.isShim(p))
 }
 
 // otherBoot reports whether the attempt is one of an earlier run of the kernel.
@@ -49,18 +51,18 @@ func (saved savedSpec) otherBoot() bool {
 // killShim ends the shim of an attempt that is to end without it: it lives where its
 // agent has taken its lock or its socket away, or where it hangs.
 func (saved savedSpec) killShim() error {
-	var found []process
-	if _, err := eachProcess(func(p process) {
-		if !p.gone() && (saved.shim.Pid != 0 || p.pid > 1) && saved.isShim(p) {
+	var found []tree.Process
+	if _, err := tree.EachProcess(func(p tree.Process) {
+		if !p.Gone() && (saved.shim.Pid != 0 || p.Pid > 1) && saved.isShim(p) {
 			found = append(found, p)
 		}
 	}); err != nil {
 		return err
 	}
 	for _, p := range found {
-		_ = p.signal(unix.SIGKILL)
+		_ = p.Signal(syscall.SIGKILL)
 		for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			if now, err := readProcess(p.pid); err != nil || now.start != p.start || now.gone() {
+			if now, err := tree.ReadProcess(p.Pid); err != nil || now.Start != p.Start || now.Gone() {
 				break
 			}
 		}
@@ -71,7 +73,7 @@ func (saved savedSpec) killShim() error {
 // startedAsShim reports whether a process was executed as the shim with a marker.
 func startedAsShim(pid int, marker string) bool {
 	var buf [8 << 10]byte // a path has 4 KiB at most
-	n, err := readSmall("/proc/"+strconv.Itoa(pid)+"/cmdline", buf[:])
+	n, err := tree.ReadSmall("/proc/"+strconv.Itoa(pid)+"/cmdline", buf[:])
 	argv := bytes.Split(buf[:n], []byte{0})
-	return err == nil && len(argv) > 3 && string(argv[1]) == shimArg && string(argv[3]) == marker
+	return err == nil && len(argv) > 3 && string(argv[1]) == attempt.ShimArg && string(argv[3]) == marker
 }

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"crypto/sha256"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
 // impostorArg makes the test binary a process that ends the shim of an attempt, has
@@ -28,36 +32,32 @@ func beImpostor(dir, token, marker string) {
 	_, err := fmt.Fscan(strings.NewReader(os.Args[5]), &shim)
 	must(err)
 	must(os.Chdir(dir))
-	for _, name := range []string{lockFile, socketFile} {
+	for _, name := range []string{attempt.LockFile, attempt.SocketFile} {
 		must(os.Rename(name, name+".old"))
 	}
-	_, err = takeLock(".")
+	_, err = attempt.TakeLock(".")
 	must(err)
-	socket, err := listenPrivately()
+	socket, err := net.Listen("unix", attempt.SocketFile)
 	must(err)
 	must(syscall.Kill(shim, syscall.SIGKILL))
 	fmt.Println(os.Getpid())
-	s := &shimAnswer{savedSpec{Spec: Spec{Marker: marker}, Token: token}}
+	s := &shimAnswer{attempt.Attempt{Spec: Spec{Marker: marker}, Token: token}}
 	s.serve(socket)
 }
 
-type shimAnswer struct{ saved savedSpec }
+type shimAnswer struct{ of attempt.Attempt }
 
-func (s *shimAnswer) serve(socket *os.File) {
+func (s *shimAnswer) serve(socket net.Listener) {
 	go func() { time.Sleep(time.Minute); os.Exit(0) }()
 	for {
-		fd, _, err := syscall.Accept(int(socket.Fd()))
-		if err != nil {
-			os.Exit(1)
-		}
-		conn, err := fileConn(fd)
+		conn, err := socket.Accept()
 		if err != nil {
 			os.Exit(1)
 		}
 		go func() {
-			w := newShimConn(conn)
-			if w.verify(s.saved.secret()) == nil {
-				_ = w.send(report{Running: &running{Pid: os.Getpid(), Shim: os.Getpid()}})
+			w := attempt.NewConn(conn)
+			if w.Verify(s.of.Secret()) == nil {
+				_ = w.SendReport(attempt.Report{Running: &attempt.Running{Pid: os.Getpid(), Shim: os.Getpid()}})
 			}
 		}()
 	}
@@ -120,8 +120,8 @@ func TestTheOwnerOfABorrowedSocketLives(t *testing.T) {
 	a, dir := start(t, sh("sleep 600"))
 	other := t.TempDir()
 	require.NoError(t, a.Close())
-	require.NoError(t, os.Rename(filepath.Join(dir, socketFile), filepath.Join(dir, "old")))
-	owner := exec.Command(os.Args[0], shimArg, other, newMarker(), deafArg)
+	require.NoError(t, os.Rename(filepath.Join(dir, attempt.SocketFile), filepath.Join(dir, "old")))
+	owner := exec.Command(os.Args[0], attempt.ShimArg, other, newMarker(), deafArg)
 	owner.Env = []string{}
 	out, err := owner.StdoutPipe()
 	require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestTheOwnerOfABorrowedSocketLives(t *testing.T) {
 	t.Cleanup(func() { _ = owner.Process.Kill(); _ = owner.Wait() })
 	_, err = fmt.Fscan(out, new(string))
 	require.NoError(t, err)
-	require.NoError(t, os.Symlink(filepath.Join(other, socketFile), filepath.Join(dir, socketFile)))
+	require.NoError(t, os.Symlink(filepath.Join(other, attempt.SocketFile), filepath.Join(dir, attempt.SocketFile)))
 
 	_, exit, err := Adopt(t.Context(), dir, Known{Marker: a.Marker(), Shim: a.Shim()})
 
@@ -163,7 +163,7 @@ func TestRecordsThatTheSpokeKnowsBetter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			write(t, dir, exitFile, fmt.Sprintf(`{"outcome":%q}`, tt.record))
+			write(t, dir, attempt.ExitFile, fmt.Sprintf(`{"outcome":%q}`, tt.record))
 
 			_, exit := adoptKnown(t, dir, tt.about)
 
@@ -217,7 +217,7 @@ func TestOutputWithoutEnd(t *testing.T) {
 
 		require.Equal(t, Lost, got.Outcome)
 		require.False(t, alive(child))
-		require.LessOrEqual(t, got.Stdout.Size, int64(100+2*noteRoom))
+		require.LessOrEqual(t, got.Stdout.Size, int64(100+2*attempt.NoteRoom))
 		info, err := os.Stat(filepath.Join(dir, string(Stdout)))
 		require.NoError(t, err)
 		require.Equal(t, got.Stdout.Size, info.Size())
@@ -249,7 +249,7 @@ func TestOutputWithoutEnd(t *testing.T) {
 		p, err := Read(dir, Stdout, 100, 1<<20, 200)
 
 		require.NoError(t, err)
-		require.Len(t, p.Data, 100+noteRoom)
+		require.Len(t, p.Data, 100+attempt.NoteRoom)
 		require.False(t, p.Ended)
 	})
 }
@@ -257,8 +257,8 @@ func TestOutputWithoutEnd(t *testing.T) {
 // The cgroup of an attempt is found without a word of its agent.
 func TestCgroupIsFoundWithoutItsLink(t *testing.T) {
 	t.Parallel()
-	if hostLevel(t) != levelCgroup {
-		require.Nil(t, foundCgroup(savedSpec{Spec: Spec{Marker: newMarker()}}))
+	if hostLevel(t) != attempt.LevelCgroup {
+		require.Nil(t, tree.FindGroup(newMarker(), ""))
 		return
 	}
 	file := filepath.Join(t.TempDir(), "pid")
@@ -266,7 +266,7 @@ func TestCgroupIsFoundWithoutItsLink(t *testing.T) {
 	spec.Argv = append(spec.Argv, file)
 	a, dir := start(t, spec)
 	child := pids(t, file, 1)[0]
-	require.NoError(t, os.Remove(filepath.Join(dir, cgroupLink)))
+	require.NoError(t, os.Remove(filepath.Join(dir, attempt.CgroupLink)))
 
 	require.NoError(t, a.shim.Kill())
 

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
 // escape is an agent of five processes, each of which tries to get away in
@@ -50,7 +53,7 @@ func TestKillEndsEscapists(t *testing.T) {
 
 			require.NoError(t, a.Kill(t.Context(), "the test says so", 100*time.Millisecond))
 
-			require.Less(t, time.Since(begin), 100*time.Millisecond+killPatience)
+			require.Less(t, time.Since(begin), 100*time.Millisecond+attempt.KillPatience)
 			got := ended(t, a)
 			require.Equal(t, Killed, got.Outcome)
 			require.Equal(t, "the test says so", got.Reason)
@@ -70,7 +73,7 @@ func TestKillEndsWhoLeftItsCgroup(t *testing.T) {
 	t.Parallel()
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	require.NoError(t, err)
-	_, top := cgroupMount(string(mounts))
+	top := topGroup(string(mounts))
 	file := filepath.Join(t.TempDir(), "pids")
 	spec := sh(`env -i setsid sh -c 'echo $$ 2>/dev/null >"$1/cgroup.procs"; echo $$ >>"$0"; exec sleep 600' "$1" "$2" & sleep 600`)
 	spec.Argv = append(spec.Argv, "agent", file, top)
@@ -132,7 +135,7 @@ func TestKill(t *testing.T) {
 				require.Equal(t, Killed, got.Outcome)
 				require.Equal(t, tt.signal, got.Signal)
 				require.Equal(t, tt.code, got.Code)
-				left, err := newTree(a.Marker(), 0, nil).find(true)
+				left, err := tree.New(a.Marker(), 0, nil).Find(true)
 				require.NoError(t, err)
 				require.Empty(t, left)
 			})
@@ -171,9 +174,9 @@ func TestKillGoesOnWithoutItsSpoke(t *testing.T) {
 			require.NoError(t, a.Close())
 
 			eventually(t, "the end of the shim", func() bool {
-				lock, err := takeLock(dir)
+				lock, err := attempt.TakeLock(dir)
 				require.NoError(t, err)
-				return lock != nil && release(lock) == nil
+				return lock != nil && attempt.Release(lock) == nil
 			})
 			for _, pid := range five {
 				require.False(t, alive(pid))
@@ -201,7 +204,7 @@ func TestKillEndsThoughTheShimDoesNot(t *testing.T) {
 	err = b.Kill(t.Context(), "it will not work", 0)
 
 	require.ErrorAs(t, err, new(*Incomplete))
-	require.GreaterOrEqual(t, time.Since(begin), 2*(killPatience+shimPatience))
+	require.GreaterOrEqual(t, time.Since(begin), 2*(attempt.KillPatience+shimPatience))
 	select {
 	case <-b.Done():
 		require.FailNow(t, "the attempt is not over")
@@ -243,7 +246,7 @@ func TestKillOfFastForkers(t *testing.T) {
 			require.NoError(t, a.Kill(t.Context(), "enough", 0))
 
 			before := generations(t, file)
-			left, err := newTree(a.Marker(), 0, nil).find(true)
+			left, err := tree.New(a.Marker(), 0, nil).Find(true)
 			require.NoError(t, err)
 			require.Empty(t, left)
 			require.Equal(t, before, generations(t, file), "a line lives on")
@@ -260,11 +263,11 @@ func TestFreezeOfFastForkers(t *testing.T) {
 	a, _ := start(t, spec)
 	eventually(t, "many generations", func() bool { return generations(t, file) > 20 })
 	require.NoError(t, a.shim.Signal(syscall.SIGSTOP)) // it must not help
-	tr := newTree(newMarker(), a.run.Shim, nil)
+	tr := tree.New(newMarker(), a.run.Shim, nil)
 
 	before, moved := 0, true
 	for deadline := time.Now().Add(15 * time.Second); moved && time.Now().Before(deadline); {
-		_, still, err := tr.freeze()
+		_, still, err := tr.Freeze()
 		require.NoError(t, err)
 		before = generations(t, file)
 		time.Sleep(50 * time.Millisecond) // many generations
@@ -272,11 +275,11 @@ func TestFreezeOfFastForkers(t *testing.T) {
 		require.False(t, moved && still, "a line lives on in a tree that stands still")
 	}
 
-	found, err := tr.find(false)
+	found, err := tr.Find(false)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(found), 5, "the agent and its lines")
-	require.False(t, slices.ContainsFunc(found, process.running), "%v", found)
-	killed, err := tr.kill()
+	require.False(t, slices.ContainsFunc(found, tree.Process.Running), "%v", found)
+	killed, err := tr.Kill()
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(killed), 5)
 	require.NoError(t, a.shim.Signal(syscall.SIGCONT))
@@ -295,4 +298,14 @@ func TestTermOfTheShimEndsTheTree(t *testing.T) {
 	got := ended(t, a)
 	require.Equal(t, Stopped, got.Outcome)
 	require.Contains(t, got.Reason, "the shim received terminated")
+}
+
+// topGroup is where cgroup v2 is mounted, empty where it is not.
+func topGroup(mounts string) string {
+	for line := range strings.Lines(mounts) {
+		if before, _, found := strings.Cut(line, " - cgroup2 "); found {
+			return strings.Fields(before)[4]
+		}
+	}
+	return ""
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 )
 
 // Whatever an agent writes into the spec of its attempt, or puts in the place of its
@@ -43,7 +45,7 @@ func TestAdoptionBelievesItsCallerOnly(t *testing.T) {
 		}
 	})
 	require.True(t, alive(innocent.Pid()))
-	require.NoFileExists(t, filepath.Join(other, exitFile))
+	require.NoFileExists(t, filepath.Join(other, attempt.ExitFile))
 }
 
 // An agent cannot take its timeout out of what an adoption knows of it.
@@ -54,5 +56,5 @@ func TestAdoptionKnowsTheTimeout(t *testing.T) {
 	b, _ := adoptKnown(t, dir, Known{Timeout: 1})
 
 	require.NotNil(t, b.overdue)
-	require.LessOrEqual(t, b.patience(), b.saved.grace()+killPatience+shimPatience)
+	require.LessOrEqual(t, b.patience(), b.saved.KillGrace()+attempt.KillPatience+shimPatience)
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 )
 
 func TestLeaseEndsTheTreeWithoutASpoke(t *testing.T) {
@@ -24,9 +26,9 @@ func TestLeaseEndsTheTreeWithoutASpoke(t *testing.T) {
 
 			// Nothing looks at the attempt until its shim is gone.
 			eventually(t, "the end of the shim", func() bool {
-				lock, err := takeLock(dir)
+				lock, err := attempt.TakeLock(dir)
 				require.NoError(t, err)
-				return lock != nil && release(lock) == nil
+				return lock != nil && attempt.Release(lock) == nil
 			})
 
 			require.GreaterOrEqual(t, Boottime(), deadline.Add(spec.Slack+spec.Grace))

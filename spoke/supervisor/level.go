@@ -8,20 +8,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// The kill levels.
-const (
-	levelCgroup = "cgroup"
-	levelTree   = "tree"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
-
-func levelOf(c *cgroup) string {
-	if c != nil {
-		return levelCgroup
-	}
-	return levelTree
-}
 
 // Level tries out how completely this host lets an agent be ended: "cgroup"
 // when the kernel ends a whole cgroup at once, "tree" when the shim has to
@@ -29,10 +19,7 @@ func levelOf(c *cgroup) string {
 // itself killed; see the package comment. It starts and kills one process, so
 // ask once. An error means that no agent can be supervised here.
 func Level() (string, error) {
-	if err := routed(); err != nil {
-		return "", err
-	}
-	if _, err := readProcess(os.Getpid()); err != nil {
+	if _, err := tree.ReadProcess(os.Getpid()); err != nil {
 		return "", fmt.Errorf("looking for processes: is /proc mounted? %w", err)
 	}
 	fd, err := unix.PidfdOpen(os.Getpid(), 0)
@@ -41,42 +28,42 @@ func Level() (string, error) {
 	}
 	_ = unix.Close(fd)
 	if probeCgroup() == nil {
-		return levelCgroup, nil
+		return attempt.LevelCgroup, nil
 	}
-	return levelTree, nil
+	return attempt.LevelTree, nil
 }
 
 // probeCgroup starts a process in a new cgroup and kills it through that.
 func probeCgroup() error {
-	group, _, err := newCgroup(newMarker(), Limits{})
+	group, _, err := tree.NewGroup(newMarker(), Limits{})
 	if err != nil {
 		return err
 	}
 	input, keep, err := os.Pipe()
 	if err != nil {
-		return errors.Join(err, group.remove())
+		return errors.Join(err, group.Remove())
 	}
 	// The pipe ends the process should the kill not do it.
 	defer keep.Close()
 	defer input.Close()
-	fd, err := group.open()
+	fd, err := group.Open()
 	if err != nil {
-		return errors.Join(err, group.remove())
+		return errors.Join(err, group.Remove())
 	}
 	defer unix.Close(fd)
-	p, err := os.StartProcess("/proc/self/exe", []string{os.Args[0], shimArg, probeArg}, &os.ProcAttr{
+	p, err := os.StartProcess("/proc/self/exe", []string{os.Args[0], attempt.ShimArg, attempt.ProbeArg}, &os.ProcAttr{
 		Env:   []string{},
 		Files: []*os.File{input},
 		Sys:   &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd},
 	})
 	if err != nil {
-		return errors.Join(err, group.remove())
+		return errors.Join(err, group.Remove())
 	}
-	return errors.Join(probeKill(group, p), group.remove())
+	return errors.Join(probeKill(group, p), group.Remove())
 }
 
-func probeKill(group *cgroup, p *os.Process) error {
-	killed := group.kill()
+func probeKill(group *tree.Group, p *os.Process) error {
+	killed := group.Kill()
 	rescue := time.AfterFunc(time.Second, func() { _ = p.Kill() })
 	defer rescue.Stop()
 	begin := time.Now()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +18,7 @@ func TestOutput(t *testing.T) {
 	zeros := func(n int) string { return strings.Repeat("0", n) }
 	dropped := func(bytes, from, to int64) Output {
 		gap := Gap{From: from, To: to, At: from}
-		size := bytes - (to - from) + int64(len(gap.note()))
+		size := bytes - (to - from) + int64(len(gap.Note()))
 		return Output{Bytes: bytes, Dropped: to - from, Gaps: []Gap{gap}, Size: size}
 	}
 	numbers := func(from, to string) string { return "seq -w " + from + " " + to } // 6 bytes each with 5 digits
@@ -110,29 +109,6 @@ func TestOutputClosedEarly(t *testing.T) {
 	require.Equal(t, 5, got.Code)
 }
 
-// What is kept of a stream costs memory once. On the heap it would cost twice:
-// garbage may grow there to the size of what is alive. It runs alone, so that
-// nobody else allocates.
-func TestTailIsNotOnTheHeap(t *testing.T) {
-	const limit = 64 << 20
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	require.NoError(t, err)
-	defer null.Close()
-	c, piece := &capture{file: null, hash: sha256.New(), size: limit}, make([]byte, 32<<10)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-
-	for range 2 * limit / len(piece) {
-		c.keep(piece)
-	}
-
-	runtime.ReadMemStats(&after)
-	older, newer := c.tail.kept()
-	require.Equal(t, limit, len(older)+len(newer))
-	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
-	c.tail.free()
-}
-
 // A stranger that got hold of the agent's stdout cannot delay the end.
 func TestOutputHeldByAStranger(t *testing.T) {
 	t.Parallel()
@@ -147,24 +123,4 @@ func TestOutputHeldByAStranger(t *testing.T) {
 
 	require.Less(t, time.Since(begin), 5*time.Second)
 	require.Equal(t, "up\n", read(t, dir, "stdout"))
-}
-
-func TestOutputToAFullDisk(t *testing.T) {
-	t.Parallel()
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	require.NoError(t, err)
-	c, agentEnd, err := newCapture(filepath.Join(t.TempDir(), "out"), 10)
-	require.NoError(t, err)
-	require.NoError(t, c.file.Close())
-	c.file = full
-	w := os.NewFile(uintptr(agentEnd), "agent's end")
-	_, err = w.WriteString("twelve bytes")
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
-
-	c.drain()
-
-	out := c.finish()
-	require.Equal(t, int64(12), out.Dropped)
-	require.Equal(t, []Gap{{From: 0, To: 12}}, out.Gaps)
 }

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 )
 
 // A Piece is a part of what an agent wrote to a stream.
@@ -36,11 +38,11 @@ func Read(dir string, stream Stream, offset int64, limit int, outputCap int64) (
 	}
 	// Before the file, which is complete once the record is there.
 	exit, err := readExit(dir)
-	if err != nil && !errors.Is(err, errSpoilt) {
+	if err != nil && !errors.Is(err, attempt.ErrSpoilt) {
 		return fail(err)
 	}
 	over := exit != nil && len(exit.Survivors) == 0
-	p, end := Piece{}, Spec{OutputCap: outputCap}.longest()
+	p, end := Piece{}, Spec{OutputCap: outputCap}.Longest()
 	if over {
 		if p.Output = exit.Stdout; stream == Stderr {
 			p.Output = exit.Stderr
@@ -70,7 +72,7 @@ func Read(dir string, stream Stream, offset int64, limit int, outputCap int64) (
 // readAt reads what there is. A file that does not exist is an empty one: the
 // agent was not started yet, or never.
 func readAt(name string, offset int64, limit int) ([]byte, error) {
-	f, err := openPlain(name, os.O_RDONLY)
+	f, err := attempt.OpenPlain(name, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -93,32 +95,32 @@ func readAt(name string, offset int64, limit int) ([]byte, error) {
 // called again.
 func Remove(dir string) error {
 	fail := func(err error) error { return fmt.Errorf("removing the attempt in %s: %w", dir, err) }
-	lock, err := takeLock(dir)
+	lock, err := attempt.TakeLock(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil && !errors.Is(err, errSpoilt) {
+	if err != nil && !errors.Is(err, attempt.ErrSpoilt) {
 		return fail(err)
 	}
 	if lock == nil && err == nil {
 		return fail(ErrRunning)
 	}
-	defer release(lock)
+	defer attempt.Release(lock)
 	exit, err := readExit(dir)
-	spoilt := errors.Is(err, errSpoilt)
+	spoilt := errors.Is(err, attempt.ErrSpoilt)
 	if err != nil && !spoilt {
 		return fail(err)
 	}
 	// A directory without a spec never had a shim, or was removed in part: the
 	// spec goes first.
-	spec := filepath.Join(dir, specFile)
+	spec := filepath.Join(dir, attempt.SpecFile)
 	if _, err := os.Lstat(spec); err == nil && !spoilt && (exit == nil || len(exit.Survivors) > 0) {
 		return fail(ErrRunning)
 	}
 	if err := os.Remove(spec); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fail(err)
 	}
-	if err := removeAll(dir); err != nil {
+	if err := attempt.RemoveAll(dir); err != nil {
 		return fail(err)
 	}
 	return nil
@@ -126,7 +128,7 @@ func Remove(dir string) error {
 
 // ErrUnreadable says that a stream cannot be read, and will not be: its agent has
 // put something else in the place of its file, or has closed it to its spoke.
-var ErrUnreadable = errSpoilt
+var ErrUnreadable = attempt.ErrSpoilt
 
 // ErrRunning says that an attempt is not known to be over.
 var ErrRunning = errors.New("the attempt is not known to be over; adopt it first")

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 )
 
 // readAll reads a stream from its beginning, in pieces, until it has ended.
@@ -133,7 +135,7 @@ func TestReadOfWhatIsNoFile(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			for _, name := range []string{string(Stderr), exitFile, specFile} {
+			for _, name := range []string{string(Stderr), attempt.ExitFile, attempt.SpecFile} {
 				require.NoError(t, put(filepath.Join(dir, name)))
 			}
 
@@ -190,7 +192,7 @@ func TestRemove(t *testing.T) {
 
 		require.ErrorIs(t, err, ErrRunning)
 		require.True(t, alive(a.Pid()))
-		require.FileExists(t, filepath.Join(dir, specFile))
+		require.FileExists(t, filepath.Join(dir, attempt.SpecFile))
 	})
 	t.Run("one whose shim was killed", func(t *testing.T) {
 		t.Parallel()
@@ -210,7 +212,7 @@ func TestRemove(t *testing.T) {
 		dir := t.TempDir()
 		_, err := saveSpec(dir, sh("exit 0"))
 		require.NoError(t, err)
-		require.NoError(t, os.MkdirAll(filepath.Join(dir, exitFile, "x"), 0o700))
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, attempt.ExitFile, "x"), 0o700))
 
 		err = Remove(dir)
 
@@ -221,21 +223,21 @@ func TestRemove(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		adopt(t, dir)
-		lock, err := takeLock(dir)
+		lock, err := attempt.TakeLock(dir)
 		require.NoError(t, err)
 
 		err = Remove(dir)
 
 		require.ErrorIs(t, err, ErrRunning)
-		require.NoError(t, release(lock))
+		require.NoError(t, attempt.Release(lock))
 	})
 	t.Run("one that was removed in part", func(t *testing.T) {
 		t.Parallel()
 		a, dir := start(t, sh("exit 0"))
 		ended(t, a)
 		require.NoError(t, a.Close())
-		require.NoError(t, os.Remove(filepath.Join(dir, specFile)))
-		require.NoError(t, os.Remove(filepath.Join(dir, exitFile)))
+		require.NoError(t, os.Remove(filepath.Join(dir, attempt.SpecFile)))
+		require.NoError(t, os.Remove(filepath.Join(dir, attempt.ExitFile)))
 
 		err := Remove(dir)
 

@@ -12,28 +12,14 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-)
 
-// The files of an attempt directory. All are 0600 in a directory of 0700.
-const (
-	specFile      = "spec.json" // what was asked for, for people to look at, and the secret; written before the shim starts
-	lockFile      = "lock"      // held by flock: the shim is alive
-	tombstoneFile = "tombstone" // no shim may start here any more
-	socketFile    = "sock"
-	exitFile      = "exit.json"
-	draftSuffix   = ".tmp" // of a file that is to replace the one without it
-	exitDraft     = exitFile + draftSuffix
-	cgroupLink    = "cgroup"   // symbolic link to the attempt's cgroup
-	shimErrFile   = "shim.err" // what the shim itself had to say
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 )
 
 // A savedSpec is what is kept in spec.json. Its agent can write to that: of what is
 // read there only the token counts.
 type savedSpec struct {
-	Spec
-	// Token proves both ends of the socket to each other. Whoever can read
-	// the directory has it, and nobody else.
-	Token string `json:"token"`
+	attempt.Attempt
 
 	bootID string // as [Known.BootID]
 	shim   Shim
@@ -72,13 +58,13 @@ func saveSpec(dir string, spec Spec) (savedSpec, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return savedSpec{}, fmt.Errorf("making the attempt directory: %w", err)
 	}
-	saved := savedSpec{Spec: spec, Token: rand.Text()}
+	saved := savedSpec{Attempt: attempt.Attempt{Spec: spec, Token: rand.Text()}}
 	saved.Env = nil
 	b, err := json.Marshal(saved)
 	if err != nil {
 		return savedSpec{}, fmt.Errorf("encoding the spec: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, specFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, attempt.SpecFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return savedSpec{}, fmt.Errorf("writing the spec: %w", err)
 	}
@@ -90,19 +76,15 @@ func saveSpec(dir string, spec Spec) (savedSpec, error) {
 	return saved, nil
 }
 
-// secret is what both ends of the socket know. It differs for every attempt, also
-// where an agent has copied the token of another one.
-func (saved savedSpec) secret() string { return saved.Token + " " + saved.Marker }
-
 // readSpec returns what is known, with its token, which is empty when
 // there is no whole spec.json. The file is complete before a shim starts; but its
 // agent may have changed it since.
 func readSpec(dir string, known Known) (savedSpec, error) {
-	b, err := readPlain(filepath.Join(dir, specFile), maxSpec)
-	if err != nil && !errors.Is(err, errSpoilt) {
+	b, err := attempt.ReadPlain(filepath.Join(dir, attempt.SpecFile), attempt.MaxAttempt)
+	if err != nil && !errors.Is(err, attempt.ErrSpoilt) {
 		return savedSpec{}, fmt.Errorf("reading the spec: %w", err)
 	}
-	saved := savedSpec{Spec: Spec{Marker: known.Marker, Timeout: known.Timeout, OutputCap: known.OutputCap}, bootID: known.BootID, shim: known.Shim,
+	saved := savedSpec{Attempt: attempt.Attempt{Spec: Spec{Marker: known.Marker, Timeout: known.Timeout, OutputCap: known.OutputCap}}, bootID: known.BootID, shim: known.Shim,
 		seen: witness{began: known.Began || known.Found, killed: known.Killed, over: known.Over, broken: known.Found}}
 	var kept struct {
 		Token string `json:"token"`
@@ -132,12 +114,6 @@ func markerOf(dir string) string {
 		dir = abs
 	}
 	return MarkerOf(dir)
-}
-
-// validMarker guards the one place where text becomes the name of a cgroup.
-func validMarker(s string) bool {
-	b, err := hex.DecodeString(s)
-	return err == nil && len(b) == 16 && s == strings.ToLower(s)
 }
 
 // BootID names this run of the kernel.

@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
 // escaping is a script that starts a process of its own session and, once a file
@@ -88,10 +91,10 @@ func TestSpoiltDirectories(t *testing.T) {
 func TestAForgedRecordHidesNobody(t *testing.T) {
 	t.Parallel()
 	spec, dir, file := escaping(t, `echo '{"outcome":"exited","code":0}' >"$0/exit.json"`)
-	agent, err := readProcess(killedSpoke(t, dir, spec))
+	agent, err := tree.ReadProcess(killedSpoke(t, dir, spec))
 	require.NoError(t, err)
 	child := escaped(t, dir, file)
-	eventually(t, "the end of the shim", func() bool { return !alive(agent.ppid) })
+	eventually(t, "the end of the shim", func() bool { return !alive(agent.Parent) })
 
 	_, exit := adopt(t, dir)
 
@@ -160,11 +163,11 @@ func TestForgedRecords(t *testing.T) {
 		"a long signal":         with(`"signal":"SIG` + strings.Repeat("A", 1000) + `"`),
 		"a reason with a NUL":   with(`"reason":"\u0000"`),
 		"a level with a NUL":    with(`"level":"\u0000"`),
-		"many ended processes":  with(`"reaped":` + many(`{"pid":2,"command":"x"}`, maxReaped)),
+		"many ended processes":  with(`"reaped":` + many(`{"pid":2,"command":"x"}`, attempt.MaxReaped)),
 		"a process 0":           with(`"reaped":[{"pid":0,"command":"x"}]`),
 		"a long command":        with(`"reaped":[{"pid":2,"command":"` + strings.Repeat("x", 200) + `"}]`),
 		"a negative count":      with(`"reaped_total":-5`),
-		"many survivors":        with(`"survivors":` + many(`{"pid":2,"command":"x"}`, maxSurvivors)),
+		"many survivors":        with(`"survivors":` + many(`{"pid":2,"command":"x"}`, attempt.MaxSurvivors)),
 		"many gaps":             stdout(`"gaps":` + many(`{"from":1,"to":2,"at":1}`, maxGaps)),
 		"a gap from end to":     stdout(`"gaps":[{"from":2,"to":1,"at":1}]`),
 		"a gap behind the end":  stdout(`"gaps":[{"from":2,"to":10,"at":1}]`),
@@ -181,16 +184,16 @@ func TestForgedRecords(t *testing.T) {
 			_, err := saveSpec(dir, sh("exit 0"))
 			require.NoError(t, err)
 			write(t, dir, string(Stderr), "")
-			write(t, dir, exitFile, valid)
+			write(t, dir, attempt.ExitFile, valid)
 			_, honest := adopt(t, dir)
 			require.Equal(t, Exited, honest.Outcome)
-			write(t, dir, exitFile, record)
+			write(t, dir, attempt.ExitFile, record)
 
 			_, exit := adopt(t, dir)
 
 			require.Equal(t, Lost, exit.Outcome)
 			require.Error(t, exit.Damage)
-			require.NoError(t, exit.check())
+			require.NoError(t, check(exit))
 			_, again := adopt(t, dir)
 			require.Equal(t, Lost, again.Outcome)
 			require.NoError(t, again.Damage, "it has a good record now")

@@ -11,41 +11,10 @@ import (
 	"syscall"
 	"time"
 	"unicode/utf8"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
-
-// A Reason classifies a start that did not happen. Reasons are stored, so
-// none is ever renamed.
-type Reason string
-
-// The reasons of a [StartError]. Only the last three can pass by themselves.
-const (
-	NotFound      Reason = "not_found"        // there is no such program
-	BadShebang    Reason = "bad_interpreter"  // the script's interpreter is missing
-	ShebangLoop   Reason = "interpreter_loop" // scripts that name each other as interpreter, or a loop of links
-	NotExecutable Reason = "not_executable"   // no permission to execute it
-	IsDirectory   Reason = "is_directory"     // the program is a directory
-	BadFormat     Reason = "bad_format"       // not a program of this machine, or a script without #!
-	BadDirectory  Reason = "bad_directory"    // the working directory cannot be entered
-	TooLong       Reason = "too_long"         // arguments and environment exceed what the kernel takes
-	BadSpec       Reason = "bad_spec"         // the Spec contradicts its own documentation
-	LeaseOver     Reason = "lease_over"       // the deadline passed before the start
-	NoResources   Reason = "no_resources"     // out of processes, memory or descriptors
-	HostFault     Reason = "host_fault"       // the shim could not do its work on this host
-)
-
-// A StartError says why an agent was not started. The agent has not run.
-type StartError struct {
-	Reason Reason `json:"reason"`
-	Path   string `json:"path,omitempty"` // the program or the directory it is about
-	Text   string `json:"text"`           // the system's words and what to do
-}
-
-func (e *StartError) Error() string {
-	if e.Path == "" {
-		return "starting the agent: " + e.Text
-	}
-	return fmt.Sprintf("starting %s: %s", e.Path, e.Text)
-}
 
 // A BegunError says that an agent was begun, and is lost already: its shim was
 // killed before it could tell. Nothing of it runs any more.
@@ -61,11 +30,8 @@ func (e *BegunError) Error() string { return "starting the agent: " + e.Exit.Rea
 // error of the directory. When ctx ends first the attempt is ended: after an
 // error nothing of it runs, unless it is an [*Incomplete]; then see [Adopt].
 func Start(ctx context.Context, dir string, spec Spec) (*Agent, error) {
-	if err := routed(); err != nil {
-		return nil, err
-	}
 	spec.Marker = cmp.Or(spec.Marker, markerOf(dir))
-	if err := spec.check(); err != nil {
+	if err := checkSpec(spec); err != nil {
 		return nil, err
 	}
 	saved, err := saveSpec(dir, spec)
@@ -76,9 +42,14 @@ func Start(ctx context.Context, dir string, spec Spec) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	return prove(ctx, dir, saved, w, shim)
+}
+
+// prove hands the attempt over to its shim and returns its agent, or ends it.
+func prove(ctx context.Context, dir string, saved savedSpec, w *attempt.Conn, shim *os.Process) (*Agent, error) {
 	stop := context.AfterFunc(ctx, func() { _ = shim.Kill() })
-	if p, err := readProcess(shim.Pid); err == nil { // not waited for, so it is the shim
-		saved.shim = Shim{Pid: p.pid, Start: p.start}
+	if p, err := tree.ReadProcess(shim.Pid); err == nil { // not waited for, so it is the shim
+		saved.shim = Shim{Pid: p.Pid, Start: p.Start}
 	}
 	run, err := handOver(w, saved)
 	if err == nil && stop() {
@@ -98,12 +69,12 @@ func Start(ctx context.Context, dir string, spec Spec) (*Agent, error) {
 const startPatience = 30 * time.Second
 
 // handOver sends the attempt and waits for the proof of the start.
-func handOver(w *shimConn, saved savedSpec) (*running, error) {
-	if err := w.sendWithin(startPatience, saved); err != nil {
+func handOver(w *attempt.Conn, saved savedSpec) (*attempt.Running, error) {
+	if err := w.SendAttempt(saved.Attempt, startPatience); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotSent, err)
 	}
-	var r report
-	if err := w.receiveWithin(startPatience, &r); err != nil {
+	r, err := w.ReceiveReportWithin(startPatience)
+	if err != nil {
 		return nil, err
 	}
 	if r.Failed != nil {
@@ -121,19 +92,19 @@ var errNotSent = errors.New("the shim did not take its spec")
 // abandon makes sure that nothing of an attempt runs whose start went wrong.
 // A shim that could not start the agent records that and ends by itself. One that was
 // killed may have started it: then the agent has begun, whatever its directory says.
-func abandon(ctx context.Context, dir string, saved savedSpec, w *shimConn, shim *os.Process, cause error) error {
+func abandon(ctx context.Context, dir string, saved savedSpec, w *attempt.Conn, shim *os.Process, cause error) error {
 	refused, ok := errors.AsType[*StartError](cause)
 	if !ok {
 		_ = shim.Kill() // one that has hung up has its exit code already
 	}
 	state, err := shim.Wait()
-	err = errors.Join(err, w.close())
+	err = errors.Join(err, w.Close())
 	if ok {
 		return refused
 	}
 	never := errors.Is(cause, errNotSent) || endedByItself(state)
 	saved.seen = witness{began: !never, broken: !never}
-	lock, damage := takeLock(dir)
+	lock, damage := attempt.TakeLock(dir)
 	exit, unproven := conclude(ctx, dir, saved, lock, damage)
 	if err = errors.Join(err, unproven); err != nil {
 		return fmt.Errorf("ending what was started in %s: %w", dir, err)
@@ -142,7 +113,7 @@ func abandon(ctx context.Context, dir string, saved savedSpec, w *shimConn, shim
 		return &BegunError{exit}
 	}
 	return &StartError{Reason: HostFault, Text: fmt.Sprintf("the shim ended (%v) before it had started the agent (%v); its own words, if any, are in %s",
-		state, cause, filepath.Join(dir, shimErrFile))}
+		state, cause, filepath.Join(dir, attempt.ShimErrFile))}
 }
 
 // endedByItself reports whether a shim has ended with one of its own exit codes. A
@@ -154,8 +125,8 @@ func endedByItself(state *os.ProcessState) bool {
 // forkShim starts this binary as the shim of dir. /proc/self/exe is this very
 // binary also after an upgrade replaced the file. The shim inherits
 // no environment, so that the scan for markers can never find it.
-func forkShim(dir, marker string) (*shimConn, *os.Process, error) {
-	fail := func(err error) (*shimConn, *os.Process, error) {
+func forkShim(dir, marker string) (*attempt.Conn, *os.Process, error) {
+	fail := func(err error) (*attempt.Conn, *os.Process, error) {
 		return nil, nil, &StartError{Reason: HostFault, Text: fmt.Sprintf("the shim cannot be started: %v", err)}
 	}
 	abs, err := filepath.Abs(dir)
@@ -172,12 +143,12 @@ func forkShim(dir, marker string) (*shimConn, *os.Process, error) {
 		return fail(errors.Join(err, conn.Close()))
 	}
 	defer null.Close()
-	words, err := os.OpenFile(filepath.Join(abs, shimErrFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	words, err := os.OpenFile(filepath.Join(abs, attempt.ShimErrFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return fail(errors.Join(err, conn.Close()))
 	}
 	defer words.Close()
-	shim, err := os.StartProcess("/proc/self/exe", []string{os.Args[0], shimArg, abs, marker}, &os.ProcAttr{
+	shim, err := os.StartProcess("/proc/self/exe", []string{os.Args[0], attempt.ShimArg, abs, marker}, &os.ProcAttr{
 		// It mostly waits: one processor means fewer threads and a faster
 		// start. A build with the race detector would idle for a second at
 		// its end.
@@ -188,25 +159,16 @@ func forkShim(dir, marker string) (*shimConn, *os.Process, error) {
 	if err != nil {
 		return fail(errors.Join(err, conn.Close()))
 	}
-	return newShimConn(conn), shim, nil
+	return attempt.NewConn(conn), shim, nil
 }
 
-// routed refuses to go on in a shim: there main has not called ShimMain, and
-// every start would start this whole program once more.
-func routed() error {
-	if len(os.Args) > 1 && os.Args[1] == shimArg {
-		return &StartError{Reason: HostFault, Text: "this program does not call supervisor.ShimMain first thing in main"}
-	}
-	return nil
-}
-
-// check refuses what could only be understood by guessing.
-func (s Spec) check() error {
+// checkSpec refuses what could only be understood by guessing.
+func checkSpec(s Spec) error {
 	bad := func(format string, args ...any) error {
 		return &StartError{Reason: BadSpec, Text: fmt.Sprintf(format, args...)}
 	}
 	switch {
-	case !validMarker(s.Marker):
+	case !attempt.ValidMarker(s.Marker):
 		return bad("the marker is not 32 lower-case hexadecimal digits")
 	case len(s.Argv) == 0:
 		return bad("there is no program to run")
@@ -235,18 +197,3 @@ func (s Spec) check() error {
 // isText reports whether s survives the way to the kernel unchanged: JSON would alter
 // what is not UTF-8, and a NUL would cut.
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
-
-func (s Spec) grace() time.Duration { return cmp.Or(s.Grace, 10*time.Second) }
-func (s Spec) slack() time.Duration { return cmp.Or(s.Slack, 3*time.Second) }
-func (s Spec) outputCap() int64     { return cmp.Or(s.OutputCap, 16<<20) }
-
-// longest is how long a shim's file of a stream can be.
-func (s Spec) longest() int64 { return min(s.outputCap(), maxNumber) + noteRoom }
-
-// leaseEnd is when the shim ends the tree by itself, or never.
-func (s Spec) leaseEnd() Instant {
-	if s.Deadline == 0 {
-		return 0
-	}
-	return s.Deadline.Add(s.slack())
-}

@@ -6,10 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
 func TestStartRefusals(t *testing.T) {
@@ -118,7 +121,7 @@ func TestStartGivenUp(t *testing.T) {
 			continue
 		}
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		left, err := newTree(spec.Marker, 0, nil).find(true)
+		left, err := tree.New(spec.Marker, 0, nil).Find(true)
 		require.NoError(t, err)
 		require.Empty(t, left)
 		_, exit := adopt(t, dir)
@@ -126,32 +129,25 @@ func TestStartGivenUp(t *testing.T) {
 	}
 }
 
+// The shim waits for its attempt when it is stopped, so that it is when it gets it.
 func TestStartWithAShimThatHangs(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	dir := filepath.Join(t.TempDir(), "attempt")
 	spec := sh("exit 0")
-	spec.Marker = hangingMarker
+	spec.Marker = markerOf(dir)
+	saved, err := saveSpec(dir, spec)
+	require.NoError(t, err)
+	w, shim, err := forkShim(dir, spec.Marker)
+	require.NoError(t, err)
+	require.NoError(t, shim.Signal(syscall.SIGSTOP))
 	begin := time.Now()
 
-	_, err := Start(ctx, dir, spec)
+	_, err = prove(ctx, dir, saved, w, shim)
 
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Less(t, time.Since(begin), 5*time.Second)
 	_, exit := adopt(t, dir)
 	require.Equal(t, Lost, exit.Outcome, "nobody can tell what a shim did that had to be killed")
-}
-
-func TestStartIsRefusedInAShim(t *testing.T) {
-	// os.Args says that this is a shim, so main did not route to ShimMain.
-	args := os.Args
-	os.Args = []string{args[0], shimArg}
-	defer func() { os.Args = args }()
-
-	_, err := Start(t.Context(), t.TempDir(), sh("exit 0"))
-	_, levelErr := Level()
-
-	require.ErrorContains(t, err, "does not call supervisor.ShimMain")
-	require.ErrorContains(t, levelErr, "does not call supervisor.ShimMain")
 }

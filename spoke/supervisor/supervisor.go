@@ -1,7 +1,8 @@
 // Package supervisor owns one agent's process tree from start to proof of its end.
 //
 // Each attempt has a directory of its own and one shim: this same binary,
-// started as "_shim", in a session of its own. The shim starts the agent,
+// started as "_shim", in a session of its own. To import this package is enough for
+// that: package shim enters before main. The shim starts the agent,
 // reaps its descendants, keeps its output, ends the tree when told to, at the
 // timeout or when the lease runs out, and leaves an exit record. It outlives
 // the process that started it, which finds it again with [Adopt].
@@ -36,128 +37,68 @@ package supervisor
 
 import (
 	"fmt"
-	"time"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	_ "github.com/spawnmesh/spawnmesh/spoke/supervisor/shim" // what this program is when it is started as a shim
+)
+
+// What an attempt is, as package attempt has it for both sides.
+type (
+	Spec       = attempt.Spec
+	Limits     = attempt.Limits
+	Exit       = attempt.Exit
+	Outcome    = attempt.Outcome
+	Process    = attempt.Process
+	Survivor   = attempt.Survivor
+	Stream     = attempt.Stream
+	Output     = attempt.Output
+	Gap        = attempt.Gap
+	Instant    = attempt.Instant
+	Reason     = attempt.Reason
+	StartError = attempt.StartError
 )
 
 // MarkerName is the environment variable that marks every process of an
 // attempt's tree as part of it. Only the supervisor sets it.
-const MarkerName = "SPAWNMESH_MARKER"
-
-// A Spec says what to run and within which bounds. It reaches the shim over a
-// socket; the copy in the attempt directory leaves out the environment, which
-// may hold credentials.
-type Spec struct {
-	// Marker names the attempt: 32 lower-case hexadecimal digits, never used
-	// for another attempt. Empty = one that the directory tells.
-	Marker string `json:"marker"`
-	// Argv is executed without a shell; Argv[0] is an absolute path.
-	Argv []string `json:"argv"`
-	// Env is the complete environment as NAME=value; nothing is inherited.
-	// SPAWNMESH_MARKER is added.
-	Env []string `json:"env,omitempty"`
-	// Dir is the agent's working directory, an absolute path.
-	Dir string `json:"dir"`
-	// Timeout ends the tree this long after the start, time asleep included.
-	// 0 = never.
-	Timeout time.Duration `json:"timeout,omitempty"`
-	// Grace is how long the tree has between TERM and KILL when the shim ends
-	// it by itself. 0 = 10 s.
-	Grace time.Duration `json:"grace,omitempty"`
-	// OutputCap is how many bytes of each output stream are kept: the first
-	// half in the file as it is written, the last half added at the end.
-	// 0 = 16 MiB.
-	OutputCap int64 `json:"output_cap,omitempty"`
-	// Limits bound what the tree takes, as far as this host can.
-	Limits Limits `json:"limits,omitzero"`
-	// Deadline is when the lease runs out unless Renew moves it. 0 = no lease.
-	Deadline Instant `json:"deadline,omitempty"`
-	// Slack is how long after the deadline a late renewal still counts.
-	// 0 = 3 s.
-	Slack time.Duration `json:"slack,omitempty"`
-	// NoCgroup leaves cgroups alone also where they could be used.
-	NoCgroup bool `json:"no_cgroup,omitempty"`
-}
-
-// An Outcome says why an attempt is over. Outcomes are stored, so none is
-// ever renamed.
-type Outcome string
-
-// The outcomes of an attempt.
-const (
-	Exited       Outcome = "exited"        // the agent ended by itself with Code
-	Signalled    Outcome = "signalled"     // a signal that was not ours ended the agent
-	TimedOut     Outcome = "timeout"       // ended by the shim at Spec.Timeout
-	LeaseExpired Outcome = "lease_expired" // ended by the shim: the lease was not renewed
-	Killed       Outcome = "killed"        // ended by the shim on request
-	Stopped      Outcome = "stopped"       // ended by the shim because it received TERM, as at the shutdown of the host
-	StartFailed  Outcome = "start_failed"  // the agent could not be executed
-	NeverStarted Outcome = "never_started" // no shim got as far as the agent, and none will
-	Lost         Outcome = "lost"          // the shim is gone without a record; how the agent ended is unknown
-)
-
-// An Exit is how an attempt ended. Nothing of it runs any more.
-type Exit struct {
-	Outcome     Outcome       `json:"outcome"`
-	Reason      string        `json:"reason,omitempty"`       // the kill's reason, or what is known of a failure
-	Code        int           `json:"code"`                   // the agent's exit code; -1 when there is none
-	Signal      string        `json:"signal,omitempty"`       // the signal that ended the agent, as SIGTERM
-	StartedAt   time.Time     `json:"started_at,omitzero"`    // zero when unknown
-	EndedAt     time.Time     `json:"ended_at,omitzero"`      // when the tree was proven gone
-	Level       string        `json:"level,omitempty"`        // the kill level in use, see [Level]
-	Unlimited   string        `json:"unlimited,omitempty"`    // which limits did not hold and why, see [Agent.Unlimited]
-	OOMKills    int64         `json:"oom_kills,omitempty"`    // processes that the kernel ended at Limits.Memory
-	Refused     int64         `json:"refused,omitempty"`      // times Limits.Pids kept a process or thread from being started
-	Reaped      []Process     `json:"reaped,omitempty"`       // processes that were ended, at most 256 of them
-	ReapedTotal int           `json:"reaped_total,omitempty"` // how many were ended in all
-	Survivors   []Survivor    `json:"survivors,omitempty"`    // only in a record: the attempt is not over, these could not be ended yet
-	Stdout      Output        `json:"stdout"`
-	Stderr      Output        `json:"stderr"`
-	MaxRSS      int64         `json:"max_rss"` // bytes, of the largest process
-	CPU         time.Duration `json:"cpu"`     // user and system time of the whole tree
-	Damage      error         `json:"-"`       // what was wrong with the files of the attempt: its agent can change them
-}
-
-// A Process names a process that was ended. Command is the kernel's short
-// name of it: arguments may hold secrets and are never recorded.
-type Process struct {
-	Pid     int    `json:"pid"`
-	Command string `json:"command"`
-}
-
-// A Survivor is a process that does not end although it was sent KILL.
-type Survivor struct {
-	Pid     int    `json:"pid"`
-	Command string `json:"command"`
-	State   string `json:"state"` // the letter of /proc/PID/stat, D = uninterruptible
-	Wchan   string `json:"wchan"` // where in the kernel it waits; empty when hidden
-}
-
-// A Stream is one of the two an agent writes. Its name is that of its file in
-// the attempt directory.
-type Stream string
+const MarkerName = attempt.MarkerName
 
 // The streams of an agent.
 const (
-	Stdout Stream = "stdout"
-	Stderr Stream = "stderr"
+	Stdout = attempt.Stdout
+	Stderr = attempt.Stderr
 )
 
-// An Output describes what was kept of a stream in its file.
-type Output struct {
-	Bytes   int64  `json:"bytes"`             // written by the agent
-	Dropped int64  `json:"dropped,omitempty"` // of these, not in the file
-	Gaps    []Gap  `json:"gaps,omitempty"`    // where these would be
-	Cut     bool   `json:"cut,omitempty"`     // the shim was killed: the agent may have written more than Bytes
-	Size    int64  `json:"size"`              // of the file, with the lines that stand for what is missing
-	SHA256  string `json:"sha256,omitempty"`  // of the file, hexadecimal
-}
+// The outcomes of an attempt.
+const (
+	Exited       = attempt.Exited
+	Signalled    = attempt.Signalled
+	TimedOut     = attempt.TimedOut
+	LeaseExpired = attempt.LeaseExpired
+	Killed       = attempt.Killed
+	Stopped      = attempt.Stopped
+	StartFailed  = attempt.StartFailed
+	NeverStarted = attempt.NeverStarted
+	Lost         = attempt.Lost
+)
 
-// A Gap is a part of a stream that is not in its file.
-type Gap struct {
-	From int64 `json:"from"` // the first byte of the stream that is missing, counted from 0
-	To   int64 `json:"to"`   // the first one after it that is not
-	At   int64 `json:"at"`   // where in the file it would be; a line there says so, if there was room for it
-}
+// The reasons of a [StartError].
+const (
+	NotFound      = attempt.NotFound
+	BadShebang    = attempt.BadShebang
+	ShebangLoop   = attempt.ShebangLoop
+	NotExecutable = attempt.NotExecutable
+	IsDirectory   = attempt.IsDirectory
+	BadFormat     = attempt.BadFormat
+	BadDirectory  = attempt.BadDirectory
+	TooLong       = attempt.TooLong
+	BadSpec       = attempt.BadSpec
+	LeaseOver     = attempt.LeaseOver
+	NoResources   = attempt.NoResources
+	HostFault     = attempt.HostFault
+)
+
+// Boottime returns the present instant.
+func Boottime() Instant { return attempt.Boottime() }
 
 // Incomplete is the error of a kill that left processes alive, and of an
 // adoption that found some which do not end. The attempt is not over, and its

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -21,6 +22,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
 // spokeArg makes the test binary a spoke: it starts the Spec it reads from
@@ -43,38 +47,28 @@ func beTraitor(dir string) {
 	os.Exit(0)
 }
 
-// deafArg makes the test binary a shim that has lock and socket of its attempt
+// deafArg makes the test binary what its arguments show as a shim: it has lock and socket of its attempt
 // and answers nobody.
 const deafArg = "_deaf"
 
 func beDeaf(dir string) {
-	lock, err := takeLock(dir)
+	lock, err := attempt.TakeLock(dir)
 	if err != nil || lock == nil {
 		panic(err)
 	}
 	if err := os.Chdir(dir); err != nil {
 		panic(err)
 	}
-	if _, err := listenPrivately(); err != nil {
+	if _, err := net.Listen("unix", attempt.SocketFile); err != nil {
 		panic(err)
 	}
 	fmt.Println("deaf")
 	time.Sleep(time.Minute)
 }
 
-// hangingMarker makes the test binary a shim that does nothing at all.
-const hangingMarker = "ffffffffffffffffffffffffffffffff"
-
 func TestMain(m *testing.M) {
-	if len(os.Args) == 4 && os.Args[1] == shimArg && os.Args[3] == hangingMarker {
-		time.Sleep(time.Minute)
-		os.Exit(1)
-	}
 	if len(os.Args) == 5 && os.Args[4] == deafArg {
 		beDeaf(os.Args[2])
-	}
-	if len(os.Args) > 1 && os.Args[1] == shimArg {
-		os.Exit(ShimMain(os.Args[2:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == spokeArg {
 		beSpoke(os.Args[2])
@@ -226,8 +220,8 @@ func eventually(t *testing.T, what string, condition func() bool) {
 
 // alive tells whether a process runs.
 func alive(pid int) bool {
-	p, err := readProcess(pid)
-	return err == nil && !p.gone()
+	p, err := tree.ReadProcess(pid)
+	return err == nil && !p.Gone()
 }
 
 // pids waits until n process ids are in a file, one per line.

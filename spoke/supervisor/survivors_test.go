@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 )
 
 // A process held by a debugger in its very exit cannot be ended by anyone
@@ -76,7 +78,7 @@ func TestKillOfSurvivorsCanBeHastened(t *testing.T) {
 
 	require.NoError(t, a.Kill(t.Context(), "second", 0))
 
-	require.Less(t, time.Since(begin), killRetry/2)
+	require.Less(t, time.Since(begin), attempt.KillRetry/2)
 	require.Equal(t, "first", ended(t, a).Reason)
 }
 

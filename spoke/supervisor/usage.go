@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
 // clockTick is the unit of the CPU times in /proc, the same on every Linux.
@@ -22,24 +24,24 @@ type Usage struct {
 // Usage measures the tree. It reads /proc here and does not disturb the shim;
 // its cost grows with the tree and not with the host.
 func (a *Agent) Usage() (Usage, error) {
-	shim, err := readProcess(a.run.Shim)
+	shim, err := tree.ReadProcess(a.run.Shim)
 	if err != nil {
 		return Usage{}, fmt.Errorf("measuring attempt %s: %w", a.saved.Marker, err)
 	}
-	u := Usage{CPU: time.Duration(shim.childTick) * clockTick}
-	seen := map[int]bool{shim.pid: true}
-	queue := childrenOf(shim.pid)
+	u := Usage{CPU: time.Duration(shim.ChildTicks) * clockTick}
+	seen := map[int]bool{shim.Pid: true}
+	queue := childrenOf(shim.Pid)
 	for len(queue) > 0 {
 		pid := queue[0]
 		queue = queue[1:]
-		p, err := readProcess(pid)
+		p, err := tree.ReadProcess(pid)
 		if err != nil || seen[pid] {
 			continue // ended meanwhile
 		}
 		seen[pid] = true
 		u.Processes++
-		u.RSS += p.rssPages * int64(os.Getpagesize())
-		u.CPU += time.Duration(p.ticks+p.childTick) * clockTick
+		u.RSS += p.RSSPages * int64(os.Getpagesize())
+		u.CPU += time.Duration(p.Ticks+p.ChildTicks) * clockTick
 		queue = append(queue, childrenOf(pid)...)
 	}
 	// While the shim lives its pid is its own, so it was all along.

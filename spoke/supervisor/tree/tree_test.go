@@ -1,11 +1,15 @@
-package supervisor
+package tree
 
 import (
+	"crypto/rand"
 	"os/exec"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/plain"
 )
 
 func TestParseStat(t *testing.T) {
@@ -13,17 +17,17 @@ func TestParseStat(t *testing.T) {
 	rest := " S 41 42 42 0 -1 4194560 117 0 0 0 3 4 5 6 20 0 2 0 190000 2621440 333 18446744073709551615 1 1"
 	tests := map[string]struct {
 		line string
-		want process
+		want Process
 		ok   bool
 	}{
-		"a plain name":              {"42 (sleep)" + rest, process{command: "sleep"}, true},
-		"a name with a blank":       {"42 (my prog)" + rest, process{command: "my prog"}, true},
-		"a name that plays a stat":  {"42 (x) Z 1 (y)" + rest, process{command: "x) Z 1 (y"}, true},
-		"a name with a line break":  {"42 (a\nb)" + rest, process{command: "a\nb"}, true},
-		"no name":                   {"42 " + rest, process{}, false},
-		"cut off":                   {"42 (sleep) S 41 42", process{}, false},
-		"nothing":                   {"", process{}, false},
-		"brackets the wrong way on": {"42 )sleep(" + rest, process{}, false},
+		"a plain name":              {"42 (sleep)" + rest, Process{Command: "sleep"}, true},
+		"a name with a blank":       {"42 (my prog)" + rest, Process{Command: "my prog"}, true},
+		"a name that plays a stat":  {"42 (x) Z 1 (y)" + rest, Process{Command: "x) Z 1 (y"}, true},
+		"a name with a line break":  {"42 (a\nb)" + rest, Process{Command: "a\nb"}, true},
+		"no name":                   {"42 " + rest, Process{}, false},
+		"cut off":                   {"42 (sleep) S 41 42", Process{}, false},
+		"nothing":                   {"", Process{}, false},
+		"brackets the wrong way on": {"42 )sleep(" + rest, Process{}, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -35,8 +39,8 @@ func TestParseStat(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			want := process{pid: 42, ppid: 41, start: 190000, state: 'S', threads: 2, ticks: 7, childTick: 11, rssPages: 333}
-			want.command = tt.want.command
+			want := Process{Pid: 42, Parent: 41, Start: 190000, State: 'S', Threads: 2, Ticks: 7, ChildTicks: 11, RSSPages: 333}
+			want.Command = tt.want.Command
 			require.Equal(t, want, got)
 		})
 	}
@@ -48,41 +52,41 @@ func TestSignalSparesAReusedPid(t *testing.T) {
 	innocent := exec.Command("/bin/sleep", "600")
 	require.NoError(t, innocent.Start())
 	t.Cleanup(func() { _ = innocent.Process.Kill(); _ = innocent.Wait() })
-	now, err := readProcess(innocent.Process.Pid)
+	now, err := ReadProcess(innocent.Process.Pid)
 	require.NoError(t, err)
 	dead := now
-	dead.start-- // the pid's former owner
+	dead.Start-- // the pid's former owner
 
-	require.ErrorIs(t, dead.signal(unix.SIGKILL), unix.ESRCH)
-	tr := newTree(newMarker(), 0, nil)
-	tr.signalled[dead.pid] = dead
-	found, err := tr.kill()
+	require.ErrorIs(t, dead.Signal(syscall.SIGKILL), syscall.ESRCH)
+	tr := New(newMarker(), 0, nil)
+	tr.signalled[dead.Pid] = dead
+	found, err := tr.Kill()
 
 	require.NoError(t, err)
 	require.Empty(t, found)
-	require.True(t, alive(now.pid))
-	require.NoError(t, now.signal(unix.SIGKILL), "its present one would get it")
+	require.True(t, alive(now.Pid))
+	require.NoError(t, now.Signal(syscall.SIGKILL), "its present one would get it")
 }
 
 func TestFindKnowsTheMarkerOnlyWhole(t *testing.T) {
 	t.Parallel()
 	marker := newMarker()
-	for _, env := range []string{"X" + MarkerName + "=" + marker, MarkerName + "=" + marker + "0", "A=" + MarkerName + "=" + marker} {
+	for _, env := range []string{"X" + attempt.MarkerName + "=" + marker, attempt.MarkerName + "=" + marker + "0", "A=" + attempt.MarkerName + "=" + marker} {
 		other := exec.Command("/bin/sleep", "600")
 		other.Env = []string{env}
 		require.NoError(t, other.Start())
 		t.Cleanup(func() { _ = other.Process.Kill(); _ = other.Wait() })
 	}
 	own := exec.Command("/bin/sleep", "600")
-	own.Env = []string{"A=B", MarkerName + "=" + marker}
+	own.Env = []string{"A=B", attempt.MarkerName + "=" + marker}
 	require.NoError(t, own.Start())
 	t.Cleanup(func() { _ = own.Process.Kill(); _ = own.Wait() })
 
-	found, err := newTree(marker, 0, nil).find(true)
+	found, err := New(marker, 0, nil).Find(true)
 
 	require.NoError(t, err)
 	require.Len(t, found, 1)
-	require.Equal(t, own.Process.Pid, found[0].pid)
+	require.Equal(t, own.Process.Pid, found[0].Pid)
 }
 
 func TestCgroupPlaces(t *testing.T) {
@@ -103,12 +107,27 @@ func TestCgroupPlaces(t *testing.T) {
 		"a container":                   {inside, "0::/box/a\n", []string{"/sys/fs/cgroup/a", "/sys/fs/cgroup"}},
 		"outside of what is mounted":    {inside, "0::/other\n", []string{"/sys/fs/cgroup"}},
 		"only version 1":                {"40 31 0:37 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n", "8:pids:/\n", nil},
+		"a neighbour of the same name":  {inside, "0::/boxer/a\n", []string{"/sys/fs/cgroup"}},
+		"above of what is mounted":      {pure, "0::/../other\n", []string{"/sys/fs/cgroup"}},
 		"no cgroups":                    {"22 27 0:21 / /proc rw - proc proc rw\n", "", nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, tt.want, parseCgroupPlaces(tt.mounts, tt.own))
+			require.Equal(t, tt.want, parsePlaces(tt.mounts, tt.own))
 		})
 	}
+}
+
+// newMarker returns a marker that no other attempt has.
+func newMarker() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	return plain.Hex(b[:])
+}
+
+// alive tells whether a process runs.
+func alive(pid int) bool {
+	p, err := ReadProcess(pid)
+	return err == nil && !p.Gone()
 }

@@ -1,6 +1,6 @@
-package supervisor
+package shim
 
-import "golang.org/x/sys/unix"
+import "syscall"
 
 // A ring keeps the last bytes that were put into it. Its memory is mapped and
 // not of the Go heap: the garbage collector lets garbage pile up to the size
@@ -16,7 +16,7 @@ func newRing(size int64) *ring {
 	if size <= 0 {
 		return &ring{}
 	}
-	buf, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	buf, err := syscall.Mmap(-1, 0, int(size), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		return &ring{}
 	}
@@ -51,7 +51,7 @@ func (r *ring) kept() (older, newer []byte) {
 
 func (r *ring) free() {
 	if r.buf != nil {
-		_ = unix.Munmap(r.buf)
+		_ = syscall.Munmap(r.buf)
 		r.buf = nil
 	}
 }

@@ -1,0 +1,34 @@
+package attempt
+
+import (
+	"math"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// An Instant is a point on this host's CLOCK_BOOTTIME in nanoseconds. The
+// clock never jumps and counts the time a machine sleeps; it means nothing on
+// another host or after a restart. The zero Instant stands for "never".
+type Instant int64
+
+const clockBoottime = 7 // CLOCK_BOOTTIME of clock_gettime(2)
+
+// Boottime returns the present instant.
+func Boottime() Instant {
+	var ts syscall.Timespec
+	// The call has no failure for a clock every kernel since 2.6.39 has.
+	_, _, _ = syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&ts)), 0)
+	return Instant(ts.Nano())
+}
+
+// Add returns the instant d after i, or the last one there is.
+func (i Instant) Add(d time.Duration) Instant {
+	if d > 0 && i > math.MaxInt64-Instant(d) {
+		return math.MaxInt64
+	}
+	return i + Instant(d)
+}
+
+// Sub returns the time from j to i.
+func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }

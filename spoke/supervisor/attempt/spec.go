@@ -1,0 +1,76 @@
+package attempt
+
+import (
+	"cmp"
+	"time"
+)
+
+// A Spec says what to run and within which bounds. It reaches the shim over a
+// socket; the copy in the attempt directory leaves out the environment, which
+// may hold credentials.
+type Spec struct {
+	// Marker names the attempt: 32 lower-case hexadecimal digits, never used
+	// for another attempt. Empty = one that the directory tells.
+	Marker string `json:"marker"`
+	// Argv is executed without a shell; Argv[0] is an absolute path.
+	Argv []string `json:"argv"`
+	// Env is the complete environment as NAME=value; nothing is inherited.
+	// SPAWNMESH_MARKER is added.
+	Env []string `json:"env,omitempty"`
+	// Dir is the agent's working directory, an absolute path.
+	Dir string `json:"dir"`
+	// Timeout ends the tree this long after the start, time asleep included.
+	// 0 = never.
+	Timeout time.Duration `json:"timeout,omitempty"`
+	// Grace is how long the tree has between TERM and KILL when the shim ends
+	// it by itself. 0 = 10 s.
+	Grace time.Duration `json:"grace,omitempty"`
+	// OutputCap is how many bytes of each output stream are kept: the first
+	// half in the file as it is written, the last half added at the end.
+	// 0 = 16 MiB.
+	OutputCap int64 `json:"output_cap,omitempty"`
+	// Limits bound what the tree takes, as far as this host can.
+	Limits Limits `json:"limits,omitzero"`
+	// Deadline is when the lease runs out unless Renew moves it. 0 = no lease.
+	Deadline Instant `json:"deadline,omitempty"`
+	// Slack is how long after the deadline a late renewal still counts.
+	// 0 = 3 s.
+	Slack time.Duration `json:"slack,omitempty"`
+	// NoCgroup leaves cgroups alone also where they could be used.
+	NoCgroup bool `json:"no_cgroup,omitempty"`
+}
+
+// Limits bound what the processes of a tree may take together. The kernel
+// enforces them through the attempt's cgroup. Where it cannot, the agent runs
+// all the same, and the start and the exit say which limit does not hold
+// and why. They stop an agent that goes wrong; a hostile one that has the user
+// who owns the cgroup can raise them.
+type Limits struct {
+	// Memory is in bytes; the file cache counts, and swap is not used. When it
+	// is reached and nothing can be given back, the kernel ends a process of the
+	// tree. 0 = no limit.
+	Memory int64 `json:"memory,omitempty"`
+	// Pids is how many processes and threads there may be at a time; more
+	// cannot be started. 0 = no limit.
+	Pids int64 `json:"pids,omitempty"`
+}
+
+// KillGrace is Grace or its default.
+func (s Spec) KillGrace() time.Duration { return cmp.Or(s.Grace, 10*time.Second) }
+
+// LeaseSlack is Slack or its default.
+func (s Spec) LeaseSlack() time.Duration { return cmp.Or(s.Slack, 3*time.Second) }
+
+// Cap is OutputCap or its default.
+func (s Spec) Cap() int64 { return cmp.Or(s.OutputCap, 16<<20) }
+
+// Longest is how long a shim's file of a stream can be.
+func (s Spec) Longest() int64 { return min(s.Cap(), MaxNumber) + NoteRoom }
+
+// LeaseEnd is when the shim ends the tree by itself, or never.
+func (s Spec) LeaseEnd() Instant {
+	if s.Deadline == 0 {
+		return 0
+	}
+	return s.Deadline.Add(s.LeaseSlack())
+}

@@ -1,0 +1,139 @@
+package shim
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
+)
+
+// acceptPause is how long a shim without a free descriptor waits for one.
+const acceptPause = 100 * time.Millisecond
+
+// listen accepts adopters until the shim leaves. Who does not know the token
+// gets no answer, and the agent none at all: it may have the user whose files
+// hold the token, and would renew its own lease.
+func (s *shim) listen() {
+	for {
+		fd, err := accept(s.socket)
+		if err != nil { // out of descriptors, until some peers have gone; or the socket was closed
+			select {
+			case <-s.ending:
+				return
+			case <-time.After(acceptPause):
+				continue
+			}
+		}
+		if ofOurTree(fd) {
+			_ = syscall.Close(fd)
+			continue
+		}
+		w := attempt.NewConn(os.NewFile(uintptr(fd), "spoke"))
+		s.readers.Go(func() {
+			if w.Verify(s.Secret()) == nil && s.join(w) {
+				s.attend(w)
+				return
+			}
+			_ = w.Close()
+		})
+	}
+}
+
+// accept waits for a connection.
+func accept(socket *os.File) (fd int, err error) {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	var failed error
+	err = raw.Read(func(listener uintptr) bool {
+		fd, _, failed = syscall.Accept4(int(listener), syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK)
+		return failed != syscall.EAGAIN && failed != syscall.EINTR && failed != syscall.ECONNABORTED
+	})
+	return fd, errors.Join(err, failed)
+}
+
+// ofOurTree reports whether the peer descends from this process, or cannot be
+// told: every process of the agent's tree does, for we are its subreaper.
+func ofOurTree(fd int) bool {
+	peer, err := syscall.GetsockoptUcred(fd, syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	if err != nil {
+		return true
+	}
+	pid := int(peer.Pid)
+	for err == nil && pid > 1 && pid != os.Getpid() {
+		var p tree.Process
+		p, err = tree.ReadProcess(pid)
+		pid = p.Parent
+	}
+	return err != nil || pid == os.Getpid()
+}
+
+// attend passes the requests of a spoke on until it hangs up.
+func (s *shim) attend(w *attempt.Conn) {
+	defer s.part(w)
+	for {
+		r, err := w.ReceiveRequest()
+		if err != nil {
+			return
+		}
+		select {
+		case s.requests <- r:
+		case <-s.ending:
+			return
+		}
+	}
+}
+
+// join greets w and puts it among those who are told. Both under the lock, so
+// that no report comes before the greeting or is missed after it.
+func (s *shim) join(w *attempt.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.ending:
+		return false
+	default:
+	}
+	if w.SendReport(attempt.Report{Running: &s.run}) != nil {
+		return false
+	}
+	if s.told != nil && w.SendReport(attempt.Report{Exit: s.told}) != nil {
+		return false
+	}
+	s.peers[w] = true
+	return true
+}
+
+func (s *shim) part(w *attempt.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.peers, w)
+	_ = w.Close()
+}
+
+// tell reports to every spoke, now and to those that come later. One that does not
+// read is hung up on; it will find the record, or the shim, later.
+func (s *shim) tell(e attempt.Exit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told = e.Record()
+	for w := range s.peers {
+		if w.SendReport(attempt.Report{Exit: s.told}) != nil {
+			_ = w.Close()
+			delete(s.peers, w)
+		}
+	}
+}
+
+// hangUp ends every attend and every handshake.
+func (s *shim) hangUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.peers {
+		_ = w.Close()
+	}
+}

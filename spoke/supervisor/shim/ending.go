@@ -1,0 +1,112 @@
+package shim
+
+import (
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+)
+
+// A phase is how far the end of a tree has come.
+type phase int
+
+const (
+	living   phase = iota // the agent runs
+	settling              // the agent has ended by itself, descendants have not
+	asking                // TERM was sent
+	killing               // KILL is sent until nothing is left
+)
+
+// An ending is what the main goroutine knows about the end of its tree.
+type ending struct {
+	phase     phase
+	until     attempt.Instant // when the phase is over, or the next kill is due
+	killFrom  attempt.Instant // when the first KILL was sent
+	pause     time.Duration
+	clean     bool // the agent ended by itself, and nothing was signalled
+	childless bool // no descendant is left, and none can come
+
+	outcome  attempt.Outcome
+	reason   string
+	status   syscall.WaitStatus
+	statusOK bool
+}
+
+// reportSurvivors tells the spokes, and leaves a provisional record in case
+// the shim is killed too.
+func (s *shim) reportSurvivors() {
+	left, err := s.tree.Survivors()
+	if err != nil || len(left) == 0 {
+		return // not known, or ended just now: the next round or event says it
+	}
+	s.survivors = left
+	e := s.describe()
+	e.Survivors = left
+	s.tell(e)
+	_ = attempt.WriteRecord(".", e) // a second best: the spokes know already
+}
+
+// describe is the exit as far as it is known.
+func (s *shim) describe() attempt.Exit {
+	e := attempt.Exit{
+		Outcome: s.end.outcome, Reason: s.end.reason, Code: -1, Level: s.run.Level, Unlimited: s.run.Unlimited,
+		StartedAt: s.run.StartedAt, EndedAt: time.Now().UTC(),
+	}
+	if s.end.statusOK && s.end.status.Exited() {
+		e.Code = s.end.status.ExitStatus()
+	}
+	if s.end.statusOK && s.end.status.Signaled() {
+		e.Signal = signalName(s.end.status.Signal())
+	}
+	if s.Limits != (attempt.Limits{}) {
+		e.OOMKills, e.Refused = s.group.Count("memory.events", "oom_kill"), s.group.Count("pids.events", "max")
+	}
+	if e.Outcome == attempt.Signalled && e.Signal == "SIGKILL" && e.OOMKills > 0 {
+		e.Reason = "the kernel ended it: the tree is limited to " + strconv.FormatInt(s.Limits.Memory, 10) + " bytes of memory"
+	}
+	e.Reaped, e.ReapedTotal = s.tree.Reaped(s.survivors)
+	return e
+}
+
+// result closes the outputs of a tree that is gone and completes the exit.
+func (s *shim) result() attempt.Exit {
+	s.survivors = nil
+	s.out.cut()
+	s.err.cut()
+	s.captures.Wait()
+	e := s.describe()
+	e.Stdout, e.Stderr = s.out.finish(), s.err.finish()
+	var used syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_CHILDREN, &used) == nil {
+		e.MaxRSS = used.Maxrss << 10
+		e.CPU = time.Duration(used.Utime.Nano() + used.Stime.Nano())
+	}
+	return e
+}
+
+// leave tells the exit to whoever listens, records it and lets go of
+// everything. A spoke that hears it stores it in its database; the record is
+// for the case that none does, and a full disk must not delay the others.
+func (s *shim) leave(e attempt.Exit) error {
+	_ = s.group.Remove() // an empty group left behind does no harm
+	s.tell(e)
+	err := attempt.WriteRecord(".", e)
+	for i := 0; err != nil && i < recordRetries; i++ {
+		if _, gone := os.Stat(attempt.SpecFile); gone != nil {
+			err = nil // the directory was removed: nobody wants the record
+			break
+		}
+		time.Sleep(500 * time.Millisecond)
+		err = attempt.WriteRecord(".", e)
+	}
+	close(s.ending)
+	_ = s.socket.Close()
+	_ = os.Remove(attempt.SocketFile)
+	_ = s.alarm.close()
+	s.hangUp()
+	s.readers.Wait()
+	s.others.Wait()
+	return err
+}

@@ -1,0 +1,64 @@
+package tree
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestDelegatedGroup(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	unit := filepath.Join(top, "system.slice", "spoke.service")
+	own := filepath.Join(unit, "spoke")
+	require.NoError(t, os.MkdirAll(own, 0o700))
+	require.Empty(t, delegated(own, top))
+	marked := unix.Setxattr(unit, "user.delegate", []byte("1"), 0) == nil || unix.Setxattr(unit, "trusted.delegate", []byte("1"), 0) == nil
+
+	got := delegated(own, top)
+
+	if !marked { // this file system keeps no such mark
+		require.Empty(t, got)
+		return
+	}
+	require.Equal(t, unit, got)
+	require.Equal(t, unit, delegated(unit, top))
+	require.Empty(t, delegated(filepath.Dir(unit), top))
+}
+
+// A group with processes of its own must not pass controllers on: with some of
+// them its sub-groups could not be used any more.
+func TestControllersPassOnlyThroughEmptyGroups(t *testing.T) {
+	t.Parallel()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	require.NoError(t, err)
+	_, top := mountPoint(string(mounts))
+	group := filepath.Join(top, "spawnmesh-test-"+newMarker())
+	if top == "" || os.Mkdir(group, 0o755) != nil {
+		require.ErrorContains(t, passOn("pids", group, 1), "no pids controller", "no group can be made here")
+		return
+	}
+	sub := &Group{filepath.Join(group, "sub")}
+	require.NoError(t, os.Mkdir(sub.path, 0o755))
+	t.Cleanup(func() { require.NoError(t, (&Group{group}).Remove()) })
+	if !has(filepath.Join(group, "cgroup.controllers"), "pids") {
+		require.ErrorContains(t, passOn("pids", group, 1), "no pids controller in "+group)
+		return
+	}
+	p := exec.Command("/bin/sleep", "600")
+	require.NoError(t, p.Start())
+	defer func() { _ = p.Process.Kill(); _ = p.Wait() }()
+	require.NoError(t, writeGroup(filepath.Join(group, "cgroup.procs"), strconv.Itoa(p.Process.Pid)))
+
+	err = passOn("pids", group, 1)
+
+	require.ErrorContains(t, err, "processes are in "+group+" itself")
+	require.NoError(t, writeGroup(filepath.Join(top, "cgroup.procs"), strconv.Itoa(p.Process.Pid)))
+	require.NoError(t, passOn("pids", group, 1))
+	require.NoError(t, sub.set("pids", "pids.max", 7))
+}

@@ -1,0 +1,98 @@
+package tree
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"syscall"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/plain"
+)
+
+// EachProcess reads all of /proc, in the order of the pids. A process that ends
+// meanwhile is left out; the picture is exact when none did and none began. It
+// reads a few entries at a time, so that the newest processes, which come
+// last, were listed a moment ago.
+func EachProcess(see func(Process)) (exact bool, err error) {
+	before := lastPid()
+	dir, err := syscall.Open("/proc", syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return false, plain.Wrap("listing processes", err)
+	}
+	defer syscall.Close(dir)
+	exact = before != ""
+	var buf [512]byte // some twenty entries
+	for {
+		n, err := syscall.ReadDirent(dir, buf[:])
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil {
+			return false, plain.Wrap("listing processes", err)
+		}
+		if n == 0 {
+			return exact && before == lastPid(), nil
+		}
+		_, _, names := syscall.ParseDirent(buf[:n], -1, nil)
+		for _, name := range names {
+			pid, err := strconv.Atoi(name)
+			if err != nil {
+				continue
+			}
+			if p, err := ReadProcess(pid); err == nil {
+				see(p)
+			} else {
+				exact = false
+			}
+		}
+	}
+}
+
+// lastPid is the pid the kernel gave last in this pid namespace: the fifth
+// field of /proc/loadavg, empty when it cannot be read.
+func lastPid() string {
+	var buf [128]byte
+	n, err := ReadSmall("/proc/loadavg", buf[:])
+	f := plain.Fields(string(buf[:n]))
+	if err != nil || len(f) < 5 {
+		return ""
+	}
+	return f[4]
+}
+
+// maxEnviron is more than the kernel lets an environment be (execve(2): 6 MiB
+// with the arguments). A process can make its own look larger without end.
+const maxEnviron = 8 << 20
+
+// HasMarker reports whether the process was executed with the marker in its
+// environment. A process of another user hides its environment and has none.
+func HasMarker(pid int, marker string) bool {
+	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	env, err := io.ReadAll(io.LimitReader(f, maxEnviron))
+	if err != nil {
+		return false
+	}
+	entry := attempt.MarkerName + "=" + marker
+	for rest, found := string(env), true; found; {
+		var e string
+		if e, rest, found = plain.Cut(rest, "\x00"); e == entry {
+			return true
+		}
+	}
+	return false
+}
+
+// wchan names the kernel function a process waits in, empty when hidden.
+func wchan(pid int) string {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/wchan")
+	if err != nil || string(b) == "0" {
+		return ""
+	}
+	return string(b)
+}
