@@ -35,7 +35,7 @@ func (h *Hub) Ask(ctx context.Context, text, actor string) (*commands.TaskState,
 	if err != nil {
 		return nil, err
 	}
-	news := h.watch.add(m.Task)
+	news := h.watch.add(m.Task, false)
 	defer h.watch.remove(m.Task, news)
 	question, err := h.DB.OrderStatus(ctx, m.Task, time.Hour, actor)
 	if err != nil {

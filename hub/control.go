@@ -81,28 +81,6 @@ func viewOf(m store.Mirror) AgentView {
 	return AgentView{Mirror: m, ExitCode: r.ExitCode()}
 }
 
-// await returns the mirror of m once it differs from the state since, or ended.
-func (h *Hub) await(ctx context.Context, m store.Mirror, since string) (store.Mirror, error) {
-	news := h.watch.add(m.Task)
-	defer h.watch.remove(m.Task, news)
-	for {
-		list, err := h.DB.FindMirrors(context.WithoutCancel(ctx), m.Task)
-		if err != nil || len(list) != 1 {
-			return m, err
-		}
-		m = list[0]
-		if m.State.Terminal() || since != "" && string(m.State) != since {
-			return m, nil
-		}
-		select {
-		case <-ctx.Done():
-			return m, nil
-		case <-news:
-		case <-time.After(2 * time.Second): // another process of this hub may have moved it
-		}
-	}
-}
-
 func (h *Hub) killAgent(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		Reason  string `json:"reason"`

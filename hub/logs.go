@@ -75,7 +75,7 @@ type reading struct {
 }
 
 func (r *reading) run(ctx context.Context, follow bool) error {
-	news := r.hub.watch.add(r.task)
+	news := r.hub.watch.add(r.task, false)
 	defer r.hub.watch.remove(r.task, news)
 	for {
 		complete, err := r.once(ctx)

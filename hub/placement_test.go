@@ -2,10 +2,12 @@ package hub_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
@@ -178,4 +180,26 @@ func TestARevocationWakesWhoWaits(t *testing.T) {
 	err := <-asked
 	require.Equal(t, signing.ConnState, commands.CodeOf(err), "%v", err)
 	require.ErrorContains(t, err, "the connection with attic is revoked")
+}
+
+// Whoever waits among others gets the task that he waits for.
+func TestEachWaiterGetsItsOwnTask(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	var waiters errgroup.Group
+	for range 20 {
+		waiters.Go(func() error {
+			var o hub.SpawnAnswer
+			var v hub.AgentView
+			err := m.Hub.Ask(t, "POST", "/v1/agents", hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}}, &o)
+			if err == nil {
+				err = m.Hub.Ask(t, "GET", "/v1/agents/"+o.ID+"?wait=50s", nil, &v)
+			}
+			if err == nil && (v.Task != o.ID || v.State != commands.Completed) {
+				err = fmt.Errorf("who waited for %s got %s, %s", o.ID, v.Task, v.State)
+			}
+			return err
+		})
+	}
+	require.NoError(t, waiters.Wait())
 }

@@ -32,23 +32,20 @@ func (h *Hub) elsewhere(s *commands.Spawn, r store.Refusal) []store.Candidate {
 // moved wakes who waits for the tasks of a batch, and the relays of what was
 // ordered elsewhere.
 func (h *Hub) moved(batch []*store.Incoming) {
-	h.watch.notify(tasksOf(batch))
+	for _, m := range batch {
+		switch commands.Kind(m.Header.Kind) {
+		case commands.AcceptedKind, commands.StartedKind:
+			h.watch.notifyBegun(m.Task())
+		default:
+			h.watch.notify([]string{m.Task()})
+		}
+	}
 	h.lacking.ended(batch)
 	for _, m := range batch {
 		if conn, again := m.Effect.(string); again {
 			h.board.Wake(conn)
 		}
 	}
-}
-
-func tasksOf(batch []*store.Incoming) []string {
-	list := make([]string, 0, len(batch))
-	for _, m := range batch {
-		if t := m.Task(); t != "" {
-			list = append(list, t)
-		}
-	}
-	return list
 }
 
 // keepOutput stores pieces of output of tasks that the connection runs, and says

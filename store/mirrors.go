@@ -65,6 +65,12 @@ func (db *DB) FindMirrors(ctx context.Context, prefix string) ([]Mirror, error) 
 	return db.mirrors(ctx, `WHERE m.task BETWEEN $1::uuid AND $2::uuid ORDER BY m.task DESC LIMIT 20`, low, high)
 }
 
+// MirrorsOf returns the mirrors of tasks, named by their whole ids, in any order. An unknown
+// one has none.
+func (db *DB) MirrorsOf(ctx context.Context, tasks []string) ([]Mirror, error) {
+	return db.mirrors(ctx, `WHERE m.task = ANY ($1::uuid[])`, tasks)
+}
+
 // ListMirrors returns the newest limit mirrors: those of one spoke, or all when
 // spoke is empty; without ended ones when open is set.
 func (db *DB) ListMirrors(ctx context.Context, spoke string, open bool, limit int) ([]Mirror, error) {

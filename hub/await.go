@@ -1,0 +1,54 @@
+package hub
+
+import (
+	"context"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// lookPeriod is how often whoever waits looks without being woken: another process of this
+// hub may have moved a task.
+const lookPeriod = 2 * time.Second
+
+// await returns the mirror of m once it differs from the state since, or ended, and as it
+// was seen last when ctx ends before.
+func (h *Hub) await(ctx context.Context, m store.Mirror, since string) (store.Mirror, error) {
+	news := h.watch.add(m.Task, since == "")
+	defer h.watch.remove(m.Task, news)
+	for {
+		now, err := h.looks.Submit(ctx, m.Task)
+		if ctx.Err() != nil {
+			return m, nil
+		}
+		if err != nil || now.Task == "" {
+			return m, err
+		}
+		m = now
+		if m.State.Terminal() || since != "" && string(m.State) != since {
+			return m, nil
+		}
+		select {
+		case <-ctx.Done():
+			return m, nil
+		case <-news:
+		}
+	}
+}
+
+// lookAll returns the mirror of each task in one read, without an id where there is none.
+func (h *Hub) lookAll(ctx context.Context, tasks []string) ([]store.Mirror, error) {
+	found, err := h.DB.MirrorsOf(ctx, tasks)
+	if err != nil {
+		return nil, err
+	}
+	byTask := make(map[string]store.Mirror, len(found))
+	for _, m := range found {
+		byTask[m.Task] = m
+	}
+	list := make([]store.Mirror, len(tasks))
+	for i, task := range tasks {
+		list[i] = byTask[task]
+	}
+	return list, nil
+}
