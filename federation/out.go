@@ -28,8 +28,8 @@ func (x *Exchange) relay(ctx context.Context) error {
 				return nil
 			}
 		}
-		if sent > 0 {
-			continue
+		if sent == store.RelayBatch || sent > 0 && err != nil {
+			continue // there may be more; what is committed after a shorter batch was read wakes
 		}
 		select {
 		case <-ctx.Done():

@@ -20,11 +20,11 @@ import (
 // outlives ctx: what was started is followed to its end, or left to its shim.
 func (s *Spoke) claimLoop(ctx, late context.Context) error {
 	for {
-		claimed, err := s.claimOrTakeOver(ctx, late)
+		more, err := s.claimOrTakeOver(ctx, late)
 		if err != nil && ctx.Err() == nil {
 			s.Log.ErrorContext(ctx, "claiming tasks", "err", err)
 		}
-		if claimed > 0 && err == nil {
+		if more && err == nil {
 			continue
 		}
 		select {
@@ -36,33 +36,37 @@ func (s *Spoke) claimLoop(ctx, late context.Context) error {
 	}
 }
 
-// claimOrTakeOver claims. After a claim that failed it first looks for what that
-// one took: its answer may have been lost, and nobody else takes it back.
-func (s *Spoke) claimOrTakeOver(ctx, late context.Context) (claimed int, err error) {
+// claimOrTakeOver claims, and reports whether there may be more. After a claim that
+// failed it first looks for what that one took: its answer may have been lost, and
+// nobody else takes it back.
+func (s *Spoke) claimOrTakeOver(ctx, late context.Context) (more bool, err error) {
 	if s.unsure {
 		if err := s.reconcile(ctx, late); err != nil {
-			return 0, err
+			return false, err
 		}
 	}
-	claimed, err = s.claim(ctx, late)
+	more, err = s.claim(ctx, late)
 	if s.unsure = err != nil; s.unsure {
 		err = errors.Join(err, s.reconcile(ctx, late))
 	}
-	return claimed, err
+	return more, err
 }
 
-func (s *Spoke) claim(ctx, late context.Context) (int, error) {
+// claim claims for the slots that are free. As many as it asked for say that there may
+// be more.
+func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
 	free := s.Slots - s.live.count()
 	if free <= 0 || ctx.Err() != nil || !s.hasRoom(ctx) {
-		return 0, nil
+		return false, nil
 	}
 	// The lease counts from before the claim, so that the shim never believes in
 	// it longer than the database does.
 	from := supervisor.Boottime()
 	// A claim that a stop meets half-way is finished and worked on all the same.
-	list, err := s.backlog.Claim(context.WithoutCancel(ctx), backlog.ClaimTerms{Owner: s.owner(), Capabilities: s.Policy.Now().Capabilities, Limit: min(free, batch), Lease: s.Lease})
+	limit := min(free, batch)
+	list, err := s.backlog.Claim(context.WithoutCancel(ctx), backlog.ClaimTerms{Owner: s.owner(), Capabilities: s.Policy.Now().Capabilities, Limit: limit, Lease: s.Lease})
 	if err != nil || len(list) == 0 {
-		return 0, err
+		return false, err
 	}
 	// A database that was restored from a backup gives out attempts once more.
 	tasks := make([]string, len(list))
@@ -71,7 +75,7 @@ func (s *Spoke) claim(ctx, late context.Context) (int, error) {
 	}
 	pasts, err := s.backlog.Pasts(context.WithoutCancel(ctx), tasks)
 	if err != nil {
-		return 0, err // what was claimed is found by the next look
+		return false, err // what was claimed is found by the next look
 	}
 	for _, c := range list {
 		r := &run{fence: c.Fence, spec: c.Spec, dir: s.attemptDir(c.Fence), asked: c.Asked, asker: c.Conn, state: commands.Claimed,
@@ -85,7 +89,7 @@ func (s *Spoke) claim(ctx, late context.Context) (int, error) {
 			s.attempts.Go(func() { s.run(late, r, from.Add(s.Lease)) })
 		}
 	}
-	return len(list), nil
+	return len(list) == limit, nil
 }
 
 func (s *Spoke) attemptDir(f backlog.Fence) string {

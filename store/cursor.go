@@ -73,7 +73,8 @@ func (c *Cursor) Next(ctx context.Context) ([]Outgoing, error) {
 	}
 	if len(list) > 0 {
 		c.last = list[len(list)-1].Seq
-	} else if err == nil {
+	}
+	if err == nil && len(list) < RelayBatch {
 		c.repeat = false
 	}
 	return list, err
