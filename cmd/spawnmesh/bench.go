@@ -65,6 +65,11 @@ func (a *app) printBench(b bench.Spawns) error {
 	if err := a.print(b, anys(b.Figures), t); err != nil {
 		return err
 	}
+	fmt.Fprintf(a.out, "\nprocessor time of one spawn, without agents and their shims\n")
+	for _, f := range b.Figures {
+		fmt.Fprintf(a.out, "  %-4d in flight: %s (hub %s, its Postgres %s; spoke %s, its Postgres %s)\n", f.InFlight, msText(f.CPU.Total()),
+			msText(f.CPU.Hub), msText(f.CPU.HubPostgres), msText(f.CPU.Spoke), msText(f.CPU.SpokePostgres))
+	}
 	fmt.Fprintf(a.out, "\nparts of one spawn up to its start (%s)\n", b.Runtime)
 	for _, p := range b.Parts {
 		fmt.Fprintf(a.out, "  %-36s %8s x %d\n", p.Name, msText(p.MS), p.Times)

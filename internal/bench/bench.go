@@ -29,6 +29,7 @@ type Figure struct {
 	StartP99 float64 `json:"start_p99_ms"`
 	EndP50   float64 `json:"result_p50_ms"`
 	EndP99   float64 `json:"result_p99_ms"`
+	CPU      CPU     `json:"processor_time"`
 }
 
 // A Spawns is a whole run.
@@ -78,10 +79,19 @@ func Spawn(ctx context.Context, o Options) (b Spawns, err error) {
 			spawns = 60 + 40*n
 		}
 		o.Say("%d spawns, %d in flight ...", spawns, n)
+		before, err := used(m)
+		if err != nil {
+			return b, err
+		}
 		f, err := measure(ctx, m, n, spawns, o.Runtime)
 		if err != nil {
 			return b, err
 		}
+		after, err := used(m)
+		if err != nil {
+			return b, err
+		}
+		f.CPU = after.since(before, spawns)
 		b.Figures = append(b.Figures, f)
 	}
 	o.Say("the parts alone ...")

@@ -61,7 +61,7 @@ func (b *Spawns) measureParts(ctx context.Context, o instance.Options) (err erro
 	if err != nil {
 		return err
 	}
-	b.Parts = []Part{{"transaction, one row", tx, 5}, {"publish, synced to disk", publish, 2}, {"signature, made and verified", crypto, 2}}
+	b.Parts = []Part{{"transaction, one row", tx, 5}, {"publish", publish, 2}, {"signature, made and verified", crypto, 2}}
 	if b.Runtime == commands.RuntimeExec {
 		start, limit, err := timeStart(ctx, in.Dir, b.Most())
 		if err != nil {
