@@ -31,15 +31,18 @@ type Exchange struct {
 	wake     wait.Signal          // sent after a commit that filled the outbox
 	refusals refusals
 
-	mu          sync.Mutex      // guards the rest
-	changed     chan struct{}   // closed when peer, or what both agree on, changes
-	history     history         // what both sides agree on
-	beat        *store.Beat     // the peer's last heartbeat
-	unsaved     bool            // beat is newer than the one in the database
-	peerState   store.PeerState // of the connection on the peer's side, as noted last in the database
-	peerStateAt time.Time       // when that was
-	limited     time.Time       // until when the peer has to wait because of its rate, or had to; zero = never
-	slowed      bool            // that was said
+	unconfirmed wait.Signal // sent when there is something to confirm: stored
+
+	mu          sync.Mutex       // guards the rest
+	changed     chan struct{}    // closed when peer, or what both agree on, changes
+	history     history          // what both sides agree on
+	stored      commands.Numbers // every number of the peer that was stored here when it was confirmed last, or is to be
+	beat        *store.Beat      // the peer's last heartbeat
+	unsaved     bool             // beat is newer than the one in the database
+	peerState   store.PeerState  // of the connection on the peer's side, as noted last in the database
+	peerStateAt time.Time        // when that was
+	limited     time.Time        // until when the peer has to wait because of its rate, or had to; zero = never
+	slowed      bool             // that was said
 
 	refuses     *commands.EndedKey // the key of the last heartbeat, which has ended here; nil = it was good
 	lapsed      *commands.EndedKey // our key that has ended at the peer, as its last heartbeat said; nil = none that is in use
@@ -61,7 +64,7 @@ type Exchange struct {
 
 func newExchange(b *Board, p *Peer, r *role, w way) *Exchange {
 	x := &Exchange{id: p.ID, board: b, role: r, way: w, log: b.Log.With("connection", p.Name), cursor: b.DB.NewCursor(p.ID), meter: newMeter(b.Rate),
-		wake: wait.NewSignal(), changed: make(chan struct{}), ended: make(chan struct{})}
+		wake: wait.NewSignal(), unconfirmed: wait.NewSignal(), changed: make(chan struct{}), ended: make(chan struct{})}
 	x.peer.Store(p)
 	return x
 }
@@ -76,6 +79,7 @@ func (x *Exchange) run(ctx context.Context) error {
 		g.Go(func() error { return x.read(ctx, q) })
 	}
 	g.Go(func() error { return x.relay(ctx) })
+	g.Go(func() error { return x.confirms(ctx) })
 	if d, ok := x.way.(dialled); ok {
 		g.Go(func() error { return d.Run(ctx) })
 		g.Go(func() error { return x.beats(ctx, d) })

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -245,7 +244,9 @@ func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) er
 	if err != nil {
 		return err
 	}
-	x.Wake()
+	if taken.Sent {
+		x.Wake()
+	}
 	if err := x.countRefused(ctx, p, batch, taken.WentOn); err != nil {
 		return err
 	}
@@ -255,9 +256,8 @@ func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) er
 		x.learnKeys(ctx, p)
 	}
 	if keys || p.Authority == store.Commands { // whom we obey learns of the others from the answers and the heartbeats
-		x.confirm(ctx, taken.Stored)
+		x.confirmSoon(taken.Stored)
 	}
-	crash.Point("confirmed messages")
 	_ = each(batch, byMessage, func(h *Handler, some []*store.Incoming) error {
 		if h != nil && h.Taken != nil {
 			h.Taken(some)

@@ -84,6 +84,37 @@ func (x *Exchange) again(ctx context.Context, list []store.Outgoing) {
 	}
 }
 
+// confirmDelay is how long a confirmation waits for what comes meanwhile. Nobody waits for
+// one: it only closes rows on the other side.
+const confirmDelay = 100 * time.Millisecond
+
+// confirmSoon has confirms tell the peer what is stored here.
+func (x *Exchange) confirmSoon(stored commands.Numbers) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.stored = stored
+	x.unconfirmed.Send()
+}
+
+// confirms tells the peer what is stored here, some batches at a time.
+func (x *Exchange) confirms(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-x.unconfirmed:
+		}
+		if wait.For(ctx, confirmDelay) != nil {
+			return nil // the next heartbeat says it
+		}
+		x.mu.Lock()
+		stored := x.stored
+		x.mu.Unlock()
+		x.confirm(ctx, stored)
+		crash.Point("confirmed messages")
+	}
+}
+
 // confirm tells the peer what is stored here. A lost confirmation costs nothing:
 // the next one, and every heartbeat, says the same and more.
 func (x *Exchange) confirm(ctx context.Context, stored commands.Numbers) {

@@ -60,6 +60,9 @@ func (tx *Tx) SendNow(ctx context.Context, list ...Draft) ([]signing.Sealed, err
 	return sealed, nil
 }
 
+// sends reports whether the transaction has put anything into the outbox so far.
+func (tx *Tx) sends() bool { return len(tx.drafts) > 0 || len(tx.sealed.id) > 0 }
+
 type numbered struct {
 	first int64
 	peer  signing.InstanceID
