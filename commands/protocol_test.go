@@ -99,6 +99,16 @@ func TestProtocolPageHasEveryField(t *testing.T) {
 	}
 }
 
+// The heartbeat that the page shows is a valid one.
+func TestProtocolPageShowsAHeartbeat(t *testing.T) {
+	_, example, _ := strings.Cut(sections(t)["7.6 Histories"], "```json\n")
+	example, _, _ = strings.Cut(example, "```")
+	var b Heartbeat
+	require.NoError(t, decodeBody([]byte(example), &b))
+	require.NoError(t, b.Validate())
+	require.NotNil(t, b.Connection.Numbers.Digest)
+}
+
 // constants returns the values of the constants of a type in a Go file.
 func constants(t *testing.T, file, typ string) (list []string) {
 	t.Helper()
