@@ -25,13 +25,17 @@ type scribe struct {
 }
 
 const (
-	vectorBody  = `{"runner":"command","argv":["echo","hello"],"timeout_ms":60000}`
-	vectorOther = `{"runner":"command","argv":["echo","other"],"timeout_ms":60000}`
-	hub, spoke  = 2, 3 // seeds of signing keys; the identities are 1 and 3
-	stranger    = 9
-	rotated     = 6
-	revoked     = 7
-	otherPeer   = 5
+	vectorBody  = `{"task":"0193a3c0-3333-7aaa-8bbb-000000000001","runtime":"exec","argv":["echo","hello"],"timeout_ms":60000}`
+	vectorOther = `{"task":"0193a3c0-3333-7aaa-8bbb-000000000001","runtime":"exec","argv":["echo","other"],"timeout_ms":60000}`
+	vectorLog   = `{"task":"0193a3c0-3333-7aaa-8bbb-000000000001","attempt":1,"stream":"stdout","offset":0}` + "\nhello\n"
+	vectorEnd   = `{"task":"0193a3c0-3333-7aaa-8bbb-000000000001","state":"completed","attempt":1,"outcome":"succeeded","exit":{"code":0},` +
+		`"stdout":{"bytes":6,"size":6,"tail":"hello\n"},"stderr":{"bytes":0},"started_at":1795201198000,"ended_at":1795201199000}`
+	vectorNumbers = `{"through":42,"gaps":[{"from":7,"to":9}]}`
+	hub, spoke    = 2, 3 // seeds of signing keys; the identities are 1 and 3
+	stranger      = 9
+	rotated       = 6
+	revoked       = 7
+	otherPeer     = 5
 )
 
 func vectorRecipes(t testing.TB, f vectorFile) []recipe {
@@ -123,8 +127,8 @@ func (s *scribe) re() *Ref {
 func (s *scribe) good() {
 	valid := s.command(nil).encode()
 	s.says("valid command", "OK", "baseline", valid)
-	s.says("valid event", "OK", "baseline", s.alone(Event, s.answer("agent.heartbeat", `{"state":"running"}`, 'b', 43, 24*time.Hour), `{"state":"running"}`, hub).encode())
-	s.says("valid result", "OK", "baseline", s.alone(Result, s.answer("agent.result", `{"exit_code":0}`, 'c', 44, 29*24*time.Hour), `{"exit_code":0}`, hub).encode())
+	s.says("valid event", "OK", "baseline", s.alone(Event, s.answer("agent.log", vectorLog, 'b', 43, 24*time.Hour), vectorLog, hub).encode())
+	s.says("valid result", "OK", "baseline", s.alone(Result, s.answer("agent.result", vectorEnd, 'c', 44, 29*24*time.Hour), vectorEnd, hub).encode())
 	s.says("same bytes again", "REPLAY_SAME", "idempotent: re-send the stored receipt, no second effect", valid).Seen = true
 	other := s.alone(Command, string(appendHeader(nil, s.header(func(h *Header) { h.Body = bodyRef(h.Kind, vectorOther) }))), vectorOther, hub)
 	s.says("same id, other body", "REPLAY_DIFF", "id reuse", other.encode()).Seen = true

@@ -18,9 +18,9 @@ func (s *scribe) together(n int) []decoded {
 		m := Unsealed{Command, s.header(nil), []byte(vectorBody)}
 		switch i % 3 {
 		case 1:
-			m.Type, m.Header.Kind, m.Header.Re = Event, "agent.heartbeat", s.re()
+			m.Type, m.Header.Kind, m.Header.Re, m.Body = Event, "agent.log", s.re(), []byte(vectorLog)
 		case 2:
-			m.Type, m.Header.Kind, m.Header.Re = Result, "agent.result", s.re()
+			m.Type, m.Header.Kind, m.Header.Re, m.Body = Result, "agent.result", s.re(), []byte(vectorEnd)
 		}
 		m.Header.ID, m.Header.Seq = fmt.Sprintf("0193a3c0-2222-7aaa-8bbb-%012x", 10+i), int64(42+i)
 		list = append(list, m)
@@ -46,7 +46,7 @@ func (s *scribe) trees() {
 			s.says(fmt.Sprintf("leaf %d of a tree of %d", i, tree.size), "OK", fmt.Sprintf("type %s, a path of %d", all[i].typ, len(all[i].place.path)/sha256.Size), all[i].encode())
 		}
 	}
-	both := s.alone(Peer, string(appendHeader(nil, s.header(func(h *Header) { h.Kind, h.Body = "peer.received", bodyRef("peer.received", vectorBody) }))), vectorBody, hub, rotated)
+	both := s.alone(Peer, string(appendHeader(nil, s.header(func(h *Header) { h.Kind, h.Body = "peer.received", bodyRef("peer.received", vectorNumbers) }))), vectorNumbers, hub, rotated)
 	s.says("two keys sign one head", "OK", "a message of type peer may have up to four signatures", both.encode())
 	both.sigs[1].sig = both.sigs[0].sig
 	s.says("the second signature is that of the first key", "SIG_BAD", "every signature is checked", both.encode())

@@ -121,7 +121,7 @@ func (r *receiver) fate(t *testing.T, envelope []byte) string {
 	if err != nil {
 		return string(commands.CodeOf(err))
 	}
-	// The vectors' bodies are not ours: there is nothing to act on.
+	// What the bodies ask for is not the matter here: nothing acts on them.
 	m := &store.Incoming{Conn: r.conn, Header: o.Header(), Digest: o.Digest(), Envelope: envelope}
 	_, err = r.DB.TakeIn(t.Context(), r.conn, 20, []*store.Incoming{m},
 		func(context.Context, *store.Tx, store.Standing, []*store.Incoming) error { return nil })
