@@ -57,7 +57,7 @@ type Recalled struct {
 type TaskStanding struct {
 	Task    string  `json:"task"`
 	Command string  `json:"command"` // the message that asked for it,
-	SHA256  string  `json:"sha256"`  // and the digest of its header
+	SHA256  string  `json:"sha256"`  // and the digest of its body
 	Attempt int     `json:"attempt"` // the last one that was told of
 	State   State   `json:"state"`
 	Reason  Reason  `json:"reason,omitempty"`
