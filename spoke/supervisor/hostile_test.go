@@ -74,9 +74,9 @@ func TestStoppedShimIsWoken(t *testing.T) {
 		t.Parallel()
 		gate := filepath.Join(t.TempDir(), "gate") // an agent that ends at once may end before its shim is stopped
 		a, _ := stopped(t, sh("until [ -e "+gate+" ]; do sleep 0.02; done"))
-		require.NoError(t, os.WriteFile(gate, nil, 0o600))
 
 		require.NoError(t, a.Renew(Boottime().Add(time.Hour)))
+		require.NoError(t, os.WriteFile(gate, nil, 0o600))
 
 		require.Equal(t, Exited, ended(t, a).Outcome)
 	})

@@ -209,6 +209,17 @@ func TestAdoptionOfAnImpostor(t *testing.T) {
 	impostor.Wait()
 }
 
+// Who connects and says nothing does not keep a shim whose agent has ended.
+func TestASilentPeerKeepsNoShim(t *testing.T) {
+	t.Parallel()
+	a, dir := start(t, sh("sleep 600"))
+	dial(t, dir)
+
+	require.NoError(t, a.Kill(t.Context(), "enough", 0))
+
+	eventually(t, "the end of the shim", func() bool { return Remove(dir) == nil })
+}
+
 func dial(t *testing.T, dir string) net.Conn {
 	t.Helper()
 	d, err := os.Open(dir)

@@ -228,7 +228,7 @@ func TestRecord(t *testing.T) {
 		require.Equal(t, unmarshalled(t, marshalled(t, e)), unmarshalled(t, e.Record()))
 	})
 	require.Equal(t, unmarshalled(t, marshalled(t, Exit{})), unmarshalled(t, Exit{}.Record()))
-	odd := Exit{Reason: "\x00\x1f\"\\\x7f\xff\xc0é\u2028😀", Code: math.MinInt64}
+	odd := Exit{Reason: "\x00\x1f\"\\\x7f\xff\xc0é\u2028😀", Code: math.MinInt}
 	require.Equal(t, unmarshalled(t, marshalled(t, odd)), unmarshalled(t, odd.Record()))
 }
 

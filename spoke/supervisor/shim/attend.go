@@ -32,12 +32,14 @@ func (s *shim) listen() {
 			continue
 		}
 		w := attempt.NewConn(os.NewFile(uintptr(fd), "spoke"))
+		if !s.meet(w) {
+			return
+		}
 		s.readers.Go(func() {
+			defer s.part(w)
 			if w.Verify(s.Secret()) == nil && s.join(w) {
 				s.attend(w)
-				return
 			}
-			_ = w.Close()
 		})
 	}
 }
@@ -74,7 +76,6 @@ func ofOurTree(fd int) bool {
 
 // attend passes the requests of a spoke on until it hangs up.
 func (s *shim) attend(w *attempt.Conn) {
-	defer s.part(w)
 	for {
 		r, err := w.ReceiveRequest()
 		if err != nil {
@@ -85,6 +86,21 @@ func (s *shim) attend(w *attempt.Conn) {
 		case <-s.ending:
 			return
 		}
+	}
+}
+
+// meet takes note of a connection, so that hangUp ends its handshake too. It is closed where
+// the shim leaves.
+func (s *shim) meet(w *attempt.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.ending:
+		_ = w.Close()
+		return false
+	default:
+		s.peers[w] = false
+		return true
 	}
 }
 
@@ -121,8 +137,8 @@ func (s *shim) tell(e attempt.Exit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.told = e.Record()
-	for w := range s.peers {
-		if w.SendReport(attempt.Report{Exit: s.told}) != nil {
+	for w, joined := range s.peers {
+		if joined && w.SendReport(attempt.Report{Exit: s.told}) != nil {
 			_ = w.Close()
 			delete(s.peers, w)
 		}

@@ -70,9 +70,12 @@ func (s *shim) describe() attempt.Exit {
 	return e
 }
 
-// result closes the outputs of a tree that is gone and completes the exit.
+// result closes the outputs of a tree that is gone and completes the exit. From here on
+// nobody is told of survivors.
 func (s *shim) result() attempt.Exit {
-	s.survivors = nil
+	s.mu.Lock()
+	s.survivors, s.told = nil, nil
+	s.mu.Unlock()
 	s.out.cut()
 	s.err.cut()
 	s.captures.Wait()
