@@ -31,18 +31,17 @@ type Exchange struct {
 	wake     wait.Signal          // sent after a commit that filled the outbox
 	refusals refusals
 
-	unconfirmed wait.Signal // sent when there is something to confirm: stored
+	unconfirmed wait.Signal // sent when there is something to confirm
 
-	mu          sync.Mutex       // guards the rest
-	changed     chan struct{}    // closed when peer, or what both agree on, changes
-	history     history          // what both sides agree on
-	stored      commands.Numbers // every number of the peer that was stored here when it was confirmed last, or is to be
-	beat        *store.Beat      // the peer's last heartbeat
-	unsaved     bool             // beat is newer than the one in the database
-	peerState   store.PeerState  // of the connection on the peer's side, as noted last in the database
-	peerStateAt time.Time        // when that was
-	limited     time.Time        // until when the peer has to wait because of its rate, or had to; zero = never
-	slowed      bool             // that was said
+	mu          sync.Mutex      // guards the rest
+	changed     chan struct{}   // closed when peer, or what both agree on, changes
+	history     history         // what both sides agree on
+	beat        *store.Beat     // the peer's last heartbeat
+	unsaved     bool            // beat is newer than the one in the database
+	peerState   store.PeerState // of the connection on the peer's side, as noted last in the database
+	peerStateAt time.Time       // when that was
+	limited     time.Time       // until when the peer has to wait because of its rate, or had to; zero = never
+	slowed      bool            // that was said
 
 	refuses     *commands.EndedKey // the key of the last heartbeat, which has ended here; nil = it was good
 	lapsed      *commands.EndedKey // our key that has ended at the peer, as its last heartbeat said; nil = none that is in use

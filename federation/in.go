@@ -255,8 +255,8 @@ func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) er
 	if keys {
 		x.learnKeys(ctx, p)
 	}
-	if keys || p.Authority == store.Commands { // whom we obey learns of the others from the answers and the heartbeats
-		x.confirmSoon(taken.Stored)
+	if taken.Stored.Through > 0 && (keys || p.Authority == store.Commands) { // whom we obey learns of the others from the answers and the heartbeats
+		x.unconfirmed.Send()
 	}
 	_ = each(batch, byMessage, func(h *Handler, some []*store.Incoming) error {
 		if h != nil && h.Taken != nil {

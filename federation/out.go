@@ -88,14 +88,6 @@ func (x *Exchange) again(ctx context.Context, list []store.Outgoing) {
 // one: it only closes rows on the other side.
 const confirmDelay = 100 * time.Millisecond
 
-// confirmSoon has confirms tell the peer what is stored here.
-func (x *Exchange) confirmSoon(stored commands.Numbers) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.stored = stored
-	x.unconfirmed.Send()
-}
-
 // confirms tells the peer what is stored here, some batches at a time.
 func (x *Exchange) confirms(ctx context.Context) error {
 	for {
@@ -107,23 +99,22 @@ func (x *Exchange) confirms(ctx context.Context) error {
 		if wait.For(ctx, confirmDelay) != nil {
 			return nil // the next heartbeat says it
 		}
-		x.mu.Lock()
-		stored := x.stored
-		x.mu.Unlock()
-		x.confirm(ctx, stored)
+		if err := x.confirm(ctx); err != nil && ctx.Err() == nil {
+			x.log.DebugContext(ctx, "confirming messages", "err", err)
+		}
 		crash.Point("confirmed messages")
 	}
 }
 
-// confirm tells the peer what is stored here. A lost confirmation costs nothing:
-// the next one, and every heartbeat, says the same and more.
-func (x *Exchange) confirm(ctx context.Context, stored commands.Numbers) {
-	if stored.Through == 0 {
-		return
+// confirm tells the peer what the database has stored now: it may have less than a moment ago,
+// after a restore. A lost confirmation costs nothing: the next one, and every heartbeat, says
+// the same and more.
+func (x *Exchange) confirm(ctx context.Context) error {
+	stored, err := x.board.DB.StoredOf(ctx, x.id)
+	if err != nil || stored.Through == 0 {
+		return err
 	}
-	if err := x.Send(ctx, x.ownQueue(), Note{Body: &commands.Received{Numbers: stored}}); err != nil && ctx.Err() == nil {
-		x.log.DebugContext(ctx, "confirming messages", "err", err)
-	}
+	return x.Send(ctx, x.ownQueue(), Note{Body: &commands.Received{Numbers: stored}})
 }
 
 // ownQueue is the one for what instances say to each other.

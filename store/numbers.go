@@ -38,6 +38,18 @@ func (tx *Tx) store(ctx context.Context, conn string, list []int64, again bool) 
 	return numbersOf(set), nil
 }
 
+// StoredOf returns every number of the peer of conn that is stored here.
+func (db *DB) StoredOf(ctx context.Context, conn string) (commands.Numbers, error) {
+	var set numbers
+	err := db.retry(ctx, func(ctx context.Context) error {
+		return db.pool.QueryRow(ctx, `SELECT stored FROM sequences WHERE conn = $1`, conn).Scan(&set)
+	})
+	if err != nil {
+		return commands.Numbers{}, fmt.Errorf("reading the stored numbers of connection %s: %w", conn, err)
+	}
+	return numbersOf(set), nil
+}
+
 // multirange is the text form of a set of numbers.
 func multirange(numbers []int64) string {
 	list := slices.Clone(numbers)

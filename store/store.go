@@ -88,6 +88,7 @@ func poolConfig(c Config) (*pgxpool.Config, error) {
 	if c.PoolSize == 0 {
 		pc.MaxConns = 12
 	}
+	pc.MaxConnIdleTime = time.Minute // a session of the server holds about 5 MiB
 	pc.ConnConfig.RuntimeParams["application_name"] = "spawnmesh"
 	pc.BeforeConnect, pc.AfterConnect, pc.ConnConfig.Tracer = nameSession, keepSession, c.Tracer
 	// The statements are long and always the same: planning each anew would cost
