@@ -73,8 +73,7 @@ func (c *Cursor) Next(ctx context.Context) ([]Outgoing, error) {
 	}
 	if len(list) > 0 {
 		c.last = list[len(list)-1].Seq
-	}
-	if err == nil && len(list) < RelayBatch {
+	} else if err == nil {
 		c.repeat = false
 	}
 	return list, err

@@ -20,7 +20,7 @@ import (
 // set before any method is called, and do not change afterwards.
 type Hub struct {
 	Listen      string          // host:port to serve TLS on; port 0 picks one
-	Dir         string          // of the message server, emptied at the start; the caller sees to it that nobody else uses it
+	Dir         string          // of the message server, which keeps no messages there; the caller sees to it that nobody else uses it
 	Certificate tls.Certificate // see Certificate
 	Log         *slog.Logger    // default: nowhere
 

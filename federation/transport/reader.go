@@ -171,7 +171,7 @@ func (r reader) wait(ctx context.Context, q *queue, most Most) (got []delivery, 
 }
 
 // answer is best effort: a message whose answer is lost comes again. Another server than
-// the one that q is at would take the answer for one to a message of its own.
+// the one that q is at could take the answer for one to a message of its own.
 func (r reader) answer(q *queue, got []delivery, what string) {
 	l := r.conns.get()
 	if l == nil || l.server != q.conn.server {

@@ -20,8 +20,8 @@ const (
 	maxPending = 16 << 20
 )
 
-// serverOptions are what both kinds of embedded server share. There is
-// nobody in here to reload them, and no port but the one a hub adds.
+// serverOptions are those of an embedded server without a port. Nobody is there to
+// reload them.
 func serverOptions(name, dir string) (*server.Options, error) {
 	if dir == "" {
 		return nil, errors.New("no directory for the message server")
