@@ -56,7 +56,7 @@ func TestTheSchemaIsMadeOnce(t *testing.T) {
 		require.NoError(t, openAt(t.Context(), t, c.URL()))
 
 		require.Equal(t, made, ask[string](t, conn, schemaNow))
-		require.Equal(t, 1, ask[int](t, conn, `SELECT max(version_id) FROM goose_db_version`))
+		require.Equal(t, 2, ask[int](t, conn, `SELECT max(version_id) FROM goose_db_version`))
 	})
 }
 

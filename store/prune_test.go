@@ -235,7 +235,7 @@ func TestPruningTakesBatchesAndWaitsForNobody(t *testing.T) {
 		tables []string
 		three  string // fills them with three rows each that are too old
 	}{
-		"budget-sums": {[]string{"budget_slots", "charges"}, `WITH slots AS (INSERT INTO budget_slots (budget, slot, workspace) SELECT 900 + n, n, 'main' FROM generate_series(1, 3) AS n)
+		"budget-sums": {[]string{"budget_shards", "charges"}, `WITH shards AS (INSERT INTO budget_shards (budget, shard, workspace) SELECT 900 + n, n, 'main' FROM generate_series(1, 3) AS n)
 			INSERT INTO charges (budget, workspace, amount) SELECT 900 + n % 2, 'main', 1 FROM generate_series(1, 3) AS n`},
 		"connections": {[]string{"heartbeats", "serving"}, `WITH beats AS (INSERT INTO heartbeats (conn, at, interval_ms, offset_ms, body) SELECT id, now(), 1, 0, '{}' FROM connections)
 			INSERT INTO serving (conn, process, until) SELECT id, 'p', now() FROM connections`},

@@ -73,8 +73,8 @@ var Kinds = []Kind{
 		prune: removing("recalled", `SELECT ctid FROM recalled WHERE at < statement_timestamp() - $1::interval`)},
 	{Name: "grant-keys", Since: "it verified nothing more", Default: day, Least: inboxMargin, tables: []string{"grant_keys"},
 		prune: removing("grant_keys", `SELECT ctid FROM grant_keys WHERE verifies_until < statement_timestamp() - $1::interval`)},
-	{Name: "budget-sums", Since: "the budget was removed", AtOnce: true, tables: []string{"budget_slots", "charges"},
-		prune: counting(deleting("budget_slots", ofNoBudget("budget_slots")), deleting("charges", ofNoBudget("charges")))},
+	{Name: "budget-sums", Since: "the budget was removed", AtOnce: true, tables: []string{"budget_shards", "charges"},
+		prune: counting(deleting("budget_shards", ofNoBudget("budget_shards")), deleting("charges", ofNoBudget("charges")))},
 	{Name: "counts", Since: "nothing is counted any more", AtOnce: true, tables: []string{"counts"},
 		prune: `WITH empty AS (
 				DELETE FROM counts WHERE n = 0 AND (workspace, lane, what) IN (

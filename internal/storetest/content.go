@@ -20,7 +20,7 @@ func everything(t testing.TB, address string) string {
 		FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
 		WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v') AND a.attnum > 0 AND NOT a.attisdropped
 			AND a.atttypid <> ALL ('{uuid,uuid[],timestamptz,bytea,bytea[]}'::regtype[]) AND a.attidentity = '' AND a.attname <> 'seq'
-			AND c.relname NOT IN ('goose_db_version', 'budget_slots', 'tallies', 'counts', 'counted', 'listeners', 'grant_keys', 'last_commits')
+			AND c.relname NOT IN ('goose_db_version', 'budget_shards', 'tallies', 'counts', 'counted', 'listeners', 'grant_keys', 'last_commits')
 		GROUP BY c.relname`) {
 		queries = append(queries, "SELECT "+table)
 	}

@@ -9,18 +9,11 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
-// What is held before a claim, in the order of the tables. sql/claim.sql says how
-// a claim decides.
-const (
-	holdBudgets = `SELECT FROM budgets WHERE workspace IN ('', $1) ORDER BY id FOR NO KEY UPDATE`
-	holdQuotas  = `SELECT FROM quotas WHERE workspace IN ('', $1) ORDER BY id FOR UPDATE`
-)
-
-// takeNewWork refuses new tasks of classes whose lane is closing or closed, or
-// whose spent budget says that it refuses. The statement fails then, and with it
-// whatever was sent behind it; refusedWork reads the error.
-func takeNewWork(batch *pgx.Batch, classes []int) {
-	batch.Queue(statement("refuse_new_work"), classes, "")
+// takeNewWork refuses new tasks whose lane is closing or closed, or for which a
+// budget that refuses has no room. The statement fails then, and with it whatever
+// was sent behind it; refusedWork reads the error.
+func takeNewWork(batch *pgx.Batch, classes []int, estimates []amounts) {
+	batch.Queue(statement("refuse_new_work"), classes, estimates)
 }
 
 // refusedWork turns the error of takeNewWork into the refusal that it stands for.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/bits"
 	"strconv"
 	"strings"
 
@@ -58,15 +59,18 @@ func (a *Amount) UnmarshalJSON(raw []byte) error {
 	return err
 }
 
-// roundUp keeps the two leading digits of an estimate, rounding up. Tasks of
-// about the same cost then share a class; what is reserved is never below what
-// was asked for.
-func (a Amount) roundUp() Amount {
-	step := Amount(1)
-	for a/step >= 100 {
-		step *= 10
+// sizes tell by dimension about how large amounts are: k for those from 16^k to
+// below 16^(k+1) millionths. Tasks of about the same cost share a class.
+type sizes map[string]int
+
+func sizesOf(estimate map[string]Amount) sizes {
+	m := sizes{}
+	for d, a := range estimate {
+		if a > 0 {
+			m[d] = (bits.Len64(uint64(a)) - 1) / 4
+		}
 	}
-	return (a + step - 1) / step * step
+	return m
 }
 
 // amounts are quantities by dimension, as the database keeps them.

@@ -21,7 +21,7 @@ type Backlog struct {
 	classes   classIDs
 	lanes     laneNames
 	claimers  claimerNotes
-	lastLooks lastLooks
+	starts    starts
 	pruned    atomic.Int64 // when this process last asked for it, in seconds of Unix time
 }
 

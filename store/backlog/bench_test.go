@@ -117,7 +117,7 @@ func BenchmarkClaimAmongClasses(b *testing.B) {
 			for _, sql := range []string{
 				fmt.Sprintf(`INSERT INTO connections (id, peer, peer_name, authority, state, link_key) SELECT gen_random_uuid(), 'p' || n, 'p' || n, 'obeys', 'active', '' FROM generate_series(1, %d) AS n`, conns),
 				`INSERT INTO grants (conn, kinds, runtimes) SELECT id, '{}', '{}' FROM connections`,
-				fmt.Sprintf(`INSERT INTO classes (workspace, lane, kind, capabilities, account, conn, estimate, digest)
+				fmt.Sprintf(`INSERT INTO classes (workspace, lane, kind, capabilities, account, conn, sizes, digest)
 					SELECT 'main', 'default', 'card', '{}', '', (SELECT id FROM connections WHERE peer_name = 'p' || 1 + n %% %d), '{}', n::text::bytea FROM generate_series(1, 10000) AS n`, max(conns, 1)),
 				`INSERT INTO tasks (id, class, conn) SELECT gen_random_uuid(), id, conn FROM classes, generate_series(1, 2)`,
 				`INSERT INTO ready (class, rank, seq, task, workspace, lane, expires_at) SELECT class, 0, seq, id, workspace, lane, 'infinity' FROM tasks`,

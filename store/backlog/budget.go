@@ -157,7 +157,7 @@ func (ws *Workspace) SetBudget(ctx context.Context, g Budget) error {
 			return err
 		}
 		if tag.RowsAffected() > 0 {
-			_, err = tx.Exec(ctx, `SELECT recall_advances(id) FROM budgets WHERE workspace = $1 AND name = $2`, ws.home(g.Scope), g.Name)
+			_, err = tx.Exec(ctx, `SELECT recall_escrow(id) FROM budgets WHERE workspace = $1 AND name = $2`, ws.home(g.Scope), g.Name)
 		}
 		if err != nil {
 			return err
@@ -250,8 +250,8 @@ func (ws *Workspace) ResetBudget(ctx context.Context, name, reason string) (Budg
 		// Whoever rolls or settles just now comes first. Then what was used goes
 		// together with the charges that would be taken off it later.
 		batch.Queue(`SELECT FROM charges WHERE budget = $1 FOR UPDATE`, id)
-		batch.Queue(`SELECT FROM budget_slots WHERE budget = $1 ORDER BY slot FOR UPDATE`, id)
-		batch.Queue(`WITH forgotten AS (DELETE FROM charges WHERE budget = $1) UPDATE budget_slots SET used = 0 WHERE budget = $1`, id)
+		batch.Queue(`SELECT FROM budget_shards WHERE budget = $1 ORDER BY shard FOR UPDATE`, id)
+		batch.Queue(`WITH forgotten AS (DELETE FROM charges WHERE budget = $1) UPDATE budget_shards SET used = 0 WHERE budget = $1`, id)
 		return tx.SendBatch(ctx, &batch).Close()
 	})
 }

@@ -32,9 +32,9 @@ type crossing struct {
 }
 
 const (
-	firstSlot = `SELECT FROM budget_slots WHERE budget = (SELECT min(id) FROM budgets) FOR UPDATE`
-	hourSlot  = `SELECT FROM budget_slots WHERE budget = (SELECT id FROM budgets WHERE name = 'hour') FOR UPDATE`
-	daySlot   = `SELECT FROM budget_slots WHERE budget = (SELECT id FROM budgets WHERE name = 'day') FOR UPDATE`
+	firstShard = `SELECT FROM budget_shards WHERE budget = (SELECT min(id) FROM budgets) FOR UPDATE`
+	hourShard  = `SELECT FROM budget_shards WHERE budget = (SELECT id FROM budgets WHERE name = 'hour') FOR UPDATE`
+	dayShard   = `SELECT FROM budget_shards WHERE budget = (SELECT id FROM budgets WHERE name = 'day') FOR UPDATE`
 	earlyTask = `SELECT FROM tasks WHERE key = 'early' FOR UPDATE`
 	lateTask  = `SELECT FROM tasks WHERE key = 'late' FOR UPDATE`
 )
@@ -60,16 +60,16 @@ var passings = map[string]passing{
 	"a retry, and a link to what is retried": {`SELECT FROM tasks WHERE key = 'failed' FOR UPDATE`,
 		func(c *crossing) error { return failure(c.b.Retry(c.Context(), backlog.Act{Task: "failed"})) },
 		func(c *crossing) error { return c.b.Link(c.Context(), c.early, "failed") }},
-	"an end, and another one with usage": {firstSlot, (*crossing).completeOther,
+	"an end, and another one with usage": {firstShard, (*crossing).completeOther,
 		func(c *crossing) error {
 			return failure(c.b.Complete(c.Context(), backlog.Act{Fence: &c.fence, Usage: tokens(1)}))
 		}},
-	"an end, and a claim that takes an advance back": {firstSlot, (*crossing).completeOther, (*crossing).claim},
-	"an end, and the removal of its rolling budget": {hourSlot, (*crossing).completeOther,
+	"an end, and a claim that takes an escrow back": {firstShard, (*crossing).completeOther, (*crossing).claim},
+	"an end, and the removal of its rolling budget": {hourShard, (*crossing).completeOther,
 		func(c *crossing) error { return c.b.RemoveBudget(c.Context(), "hour", "test") }},
-	"an end, and a change of its rolling budget": {hourSlot, (*crossing).completeOther,
+	"an end, and a change of its rolling budget": {hourShard, (*crossing).completeOther,
 		func(c *crossing) error { return c.b.SetBudget(c.Context(), hour) }},
-	"a sweep of what has left the windows, and a budget that starts anew": {daySlot,
+	"a sweep of what has left the windows, and a budget that starts anew": {dayShard,
 		func(c *crossing) error { _, err := c.backlog.Sweep(c.Context(), time.Hour); return err },
 		func(c *crossing) error { _, err := c.b.ResetBudget(c.Context(), "hour", "test"); return err }},
 	"usage, and a budget for the task that reports it": {`SELECT FROM leases FOR UPDATE`,
@@ -135,14 +135,14 @@ func TestTwoWhoPassWaitInOneOrder(t *testing.T) {
 	}
 }
 
-// crossed is the scene of a passing. All sessions have the same slot of budgets, as
+// crossed is the scene of a passing. All sessions have the same shard of budgets, as
 // those of many processes may.
 func crossed(t *testing.T) *crossing {
 	c := &crossing{T: t, side: &side{Side: storetest.NewSide(t, 1, 2)}}
 	c.backlog = backlog.Open(c.DB, nobodyAsks)
 	c.b = boardOf(t, c.side, backlog.MainWorkspace)
 	all := owner(t, c.URL)
-	_, err := all.Exec(t.Context(), `CREATE OR REPLACE FUNCTION budget_slot() RETURNS int LANGUAGE sql STABLE AS $$ SELECT 1 $$`)
+	_, err := all.Exec(t.Context(), `CREATE OR REPLACE FUNCTION budget_shard() RETURNS int LANGUAGE sql STABLE AS $$ SELECT 1 $$`)
 	require.NoError(t, err)
 	require.NoError(t, all.Close(t.Context()))
 	budget(t, c.b, backlog.Budget{Name: "starts", Scope: "workspace", Dimension: "spawns", Hard: 100 * backlog.Unit})

@@ -55,8 +55,6 @@ type ClaimTerms struct {
 	Capabilities []string      // tasks that need others stay out of sight
 	Limit        int           // 0 = 1
 	Lease        time.Duration // 0 = [DefaultLease]
-
-	one bool // take them one by one
 }
 
 func (t *ClaimTerms) complete() error {
@@ -117,7 +115,7 @@ func (ws *Workspace) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error)
 		}
 		t.Task, t.Kind = task.ID, task.Kind
 	}
-	list, err := ws.looks(ctx, claim.String(), t)
+	list, err := ws.tries(ctx, claim.String(), t)
 	if err != nil {
 		return nil, err
 	}

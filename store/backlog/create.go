@@ -181,13 +181,21 @@ func (s *TaskSpec) class() classSpec {
 	if caps == nil {
 		caps = []string{}
 	}
-	est := amounts{}
+	return classSpec{lane: s.laneName(), kind: CardKind, capabilities: caps, account: s.Account, sizes: sizesOf(s.Estimate)}
+}
+
+// estimate is what an attempt reserves; nil for nothing.
+func (s *TaskSpec) estimate() amounts {
+	var m amounts
 	for d, a := range s.Estimate {
 		if a > 0 {
-			est[d] = int64(a.roundUp())
+			if m == nil {
+				m = amounts{}
+			}
+			m[d] = int64(a)
 		}
 	}
-	return classSpec{lane: s.laneName(), kind: CardKind, capabilities: caps, account: s.Account, estimate: est}
+	return m
 }
 
 func (s *TaskSpec) digest() ([]byte, error) {
@@ -205,7 +213,7 @@ type classSpec struct {
 	capabilities []string
 	account      string
 	conn         string
-	estimate     amounts
+	sizes        sizes
 }
 
 func (c classSpec) id() string { return fmt.Sprint(c) }
@@ -231,7 +239,7 @@ func (k *classIDs) of(ctx context.Context, tx *store.Tx, workspace string, c cla
 		return known.(classID).id, nil
 	}
 	now := time.Now()
-	args := []any{workspace, c.lane, c.kind, c.capabilities, c.account, c.conn, c.estimate}
+	args := []any{workspace, c.lane, c.kind, c.capabilities, c.account, c.conn, c.sizes}
 	var lasting, unused bool
 	err = tx.QueryRow(ctx, statement("find_class"), args...).Scan(&id, &lasting, &unused)
 	if err == nil && unused {

@@ -241,6 +241,7 @@ type newTasks struct {
 	priority, class, retries, unmet                   []int
 	digest                                            [][]byte
 	acceptance                                        []*json.RawMessage
+	estimate                                          []amounts
 	notBefore                                         []*time.Time
 	edgeTask, edgeDep                                 []string
 	edgeMet                                           []bool
@@ -265,10 +266,10 @@ func (c *creation) insert(ctx context.Context, tx *store.Tx, deps [][]dependency
 		object = n.id[0]
 	}
 	var batch pgx.Batch
-	takeNewWork(&batch, slices.Compact(slices.Sorted(slices.Values(n.class))))
+	takeNewWork(&batch, n.class, n.estimate)
 	batch.Queue(statement("create_tasks"),
 		c.ws.name, c.ws.actor, n.id, n.key, n.title, n.body, n.phase, n.priority, n.class, n.idem, n.digest, n.onFail,
-		n.notBefore, n.retries, n.unmet, n.reason, n.acceptance, n.edgeTask, n.edgeDep, n.edgeMet, object, n.lane)
+		n.notBefore, n.retries, n.unmet, n.reason, n.acceptance, n.edgeTask, n.edgeDep, n.edgeMet, object, n.lane, n.estimate)
 	batch.Queue(notify)
 	if err := tx.SendLast(ctx, &batch); err != nil {
 		return refusedWork(fmt.Errorf("filling the backlog: %w", err))
@@ -299,7 +300,7 @@ func (n *newTasks) add(s *TaskSpec, id string, digest []byte, class int, deps []
 	n.phase, n.idem, n.digest = append(n.phase, s.Phase), append(n.idem, s.IdempotencyKey), append(n.digest, digest)
 	n.priority, n.class, n.retries = append(n.priority, s.Priority), append(n.class, class), append(n.retries, s.MaxRetries)
 	n.unmet, n.reason, n.onFail = append(n.unmet, unmet), append(n.reason, reason), append(n.onFail, onFail)
-	n.lane = append(n.lane, s.laneName())
+	n.lane, n.estimate = append(n.lane, s.laneName()), append(n.estimate, s.estimate())
 	var acceptance *json.RawMessage
 	if len(s.Acceptance) > 0 {
 		acceptance = &s.Acceptance

@@ -8,6 +8,8 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"hash"
+	"io"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,27 +43,49 @@ const (
 const grantText = "cg1"
 
 type grantKey struct {
-	kid    string
-	secret []byte
+	kid  string
+	mu   sync.Mutex // guards the rest
+	hash hash.Hash  // HMAC with the secret; a reset brings it back to behind the key
+	text []byte     // of the last grant, to be used again
 }
 
-func (k grantKey) mac(workspace, signed string) []byte {
-	h := hmac.New(sha256.New, k.secret)
-	h.Write([]byte(workspace))
-	h.Write([]byte{0}) // no workspace's name has it, so no two texts run together
-	h.Write([]byte(signed))
-	return h.Sum(nil)
+func newGrantKey(kid string, secret []byte) *grantKey {
+	return &grantKey{kid: kid, hash: hmac.New(sha256.New, secret)}
 }
 
-func (k grantKey) sign(workspace string, f Fence, until time.Time) string {
-	signed := fmt.Sprintf("%s.%s.%s.%d.%d.%d", grantText, k.kid, f.Task, f.Attempt, f.Epoch, until.UnixMilli())
-	return signed + "." + base64.RawURLEncoding.EncodeToString(k.mac(workspace, signed))
+// mac appends the MAC of a grant's text to sum. The caller has mu.
+func (k *grantKey) mac(sum []byte, workspace string, signed []byte) []byte {
+	k.hash.Reset()
+	io.WriteString(k.hash, workspace)
+	k.hash.Write([]byte{0}) // no workspace's name has it, so no two texts run together
+	k.hash.Write(signed)
+	return k.hash.Sum(sum)
+}
+
+func (k *grantKey) sign(workspace string, f Fence, until time.Time) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	b := append(append(append(k.text[:0], grantText+"."...), k.kid...), '.')
+	b = append(append(b, f.Task...), '.')
+	for _, n := range []int64{int64(f.Attempt), f.Epoch, until.UnixMilli()} {
+		b = append(strconv.AppendInt(b, n, 10), '.')
+	}
+	var sum [sha256.Size]byte
+	k.text = base64.RawURLEncoding.AppendEncode(b, k.mac(sum[:0], workspace, b[:len(b)-1]))
+	return string(k.text)
+}
+
+// verifies reports whether sum is the MAC of a grant's text.
+func (k *grantKey) verifies(sum []byte, workspace, signed string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return hmac.Equal(sum, k.mac(nil, workspace, []byte(signed)))
 }
 
 // grantKeys remembers the key that signs, for a minute.
 type grantKeys struct {
 	mu   sync.Mutex // guards the rest
-	key  grantKey
+	key  *grantKey
 	read time.Time
 }
 
@@ -72,34 +96,35 @@ func (g *grantKeys) forget() {
 }
 
 // current returns the key to sign with; the first claim ever makes one.
-func (g *grantKeys) current(ctx context.Context, tx *store.Tx) (grantKey, error) {
+func (g *grantKeys) current(ctx context.Context, tx *store.Tx) (*grantKey, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if time.Since(g.read) < keyFresh {
 		return g.key, nil
 	}
-	var k grantKey
-	err := tx.QueryRow(ctx, `SELECT kid, secret FROM grant_keys WHERE signs_until > now() + interval '2 minutes' ORDER BY created_at DESC LIMIT 1`).Scan(&k.kid, &k.secret)
+	var kid string
+	var secret []byte
+	err := tx.QueryRow(ctx, `SELECT kid, secret FROM grant_keys WHERE signs_until > now() + interval '2 minutes' ORDER BY created_at DESC LIMIT 1`).Scan(&kid, &secret)
 	if err == pgx.ErrNoRows {
-		return newGrantKey(ctx, tx) // not remembered: the transaction may yet fail
+		return makeGrantKey(ctx, tx) // not remembered: the transaction may yet fail
 	}
 	if err != nil {
-		return k, fmt.Errorf("reading the key for claim grants: %w", err)
+		return nil, fmt.Errorf("reading the key for claim grants: %w", err)
 	}
-	g.key, g.read = k, time.Now()
-	return k, nil
+	g.key, g.read = newGrantKey(kid, secret), time.Now()
+	return g.key, nil
 }
 
-func newGrantKey(ctx context.Context, tx *store.Tx) (grantKey, error) {
+func makeGrantKey(ctx context.Context, tx *store.Tx) (*grantKey, error) {
 	raw := make([]byte, 40)
 	rand.Read(raw)
-	k := grantKey{hex.EncodeToString(raw[:8]), raw[8:]}
+	kid, secret := hex.EncodeToString(raw[:8]), raw[8:]
 	_, err := tx.Exec(ctx, `INSERT INTO grant_keys (kid, secret, signs_until, verifies_until) VALUES ($1, $2, now() + $3::interval, now() + $4::interval)`,
-		k.kid, k.secret, keySigns, keySigns+keyOverlap)
+		kid, secret, keySigns, keySigns+keyOverlap)
 	if err != nil {
-		return k, fmt.Errorf("making a key for claim grants: %w", err)
+		return nil, fmt.Errorf("making a key for claim grants: %w", err)
 	}
-	return k, nil
+	return newGrantKey(kid, secret), nil
 }
 
 // RotateGrantKey makes a new key, with which every claim is signed from within
@@ -109,11 +134,11 @@ func (ws *Workspace) RotateGrantKey(ctx context.Context) (kid string, err error)
 		if _, err := tx.Exec(ctx, `UPDATE grant_keys SET signs_until = least(signs_until, now())`); err != nil {
 			return err
 		}
-		k, err := newGrantKey(ctx, tx)
-		kid = k.kid
+		k, err := makeGrantKey(ctx, tx)
 		if err != nil {
 			return err
 		}
+		kid = k.kid
 		ws.audit(tx, "grant_key.rotated", kid, "", "")
 		return nil
 	})
@@ -150,16 +175,16 @@ func (ws *Workspace) VerifyGrant(ctx context.Context, text string) (Grant, error
 		return g, err
 	}
 	err = ws.read(ctx, "verifying a claim grant", func(ctx context.Context, tx *store.Tx) error {
-		k := grantKey{kid: g.KeyID}
+		var secret []byte
 		var expired, open bool
 		err := tx.QueryRow(ctx, statement("verify_grant"),
-			g.KeyID, g.Expires, g.Fence.Task, g.Fence.Attempt, g.Fence.Epoch).Scan(&k.secret, &expired, &open)
+			g.KeyID, g.Expires, g.Fence.Task, g.Fence.Attempt, g.Fence.Epoch).Scan(&secret, &expired, &open)
 		switch {
 		case err == pgx.ErrNoRows:
 			return commands.Refuse(commands.GrantKeyUnknown, "the grant is signed with key %s, which this instance does not have", commands.Clip(g.KeyID)).Hinting("claim again here")
 		case err != nil:
 			return err
-		case !hmac.Equal(mac, k.mac(ws.name, signed)):
+		case !newGrantKey(g.KeyID, secret).verifies(mac, ws.name, signed):
 			return commands.Refuse(commands.GrantMismatch, "the grant's signature does not fit what it says; it was changed, or belongs to another workspace")
 		case expired:
 			return commands.Refuse(commands.GrantExpired, "the grant expired at %s", g.Expires.UTC().Format(time.RFC3339)).Hinting("claim the task again")

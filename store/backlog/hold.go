@@ -76,7 +76,7 @@ func (ws *Workspace) report(ctx context.Context, tx *store.Tx, f Fence, key stri
 	}
 	var batch pgx.Batch
 	batch.Queue(statement("hold_exceeded"), f.Task, rawAmounts(usage))
-	batch.Queue(statement("hold_slots_of_usage"), f.Task, rawAmounts(usage))
+	batch.Queue(statement("hold_shards_of_usage"), f.Task, rawAmounts(usage))
 	// More than was reserved leaves less room.
 	batch.Queue(statement("recall_for_usage"), f.Task, rawAmounts(usage))
 	batch.Queue(statement("settle_usage"), f.Task, rawAmounts(usage))

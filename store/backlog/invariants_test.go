@@ -60,10 +60,10 @@ var invariants = map[string]string{
 	"a budget has reserved what the open attempts hold of it": `
 		SELECT format('%s: %s, and they hold %s', b.name, b.reserved, l.held) FROM funds b,
 			LATERAL (SELECT coalesce(sum((reserved->>b.id::text)::bigint), 0) AS held FROM leases) AS l WHERE b.reserved <> l.held`,
-	"advances are of room that is there": `
-		SELECT format('%s: %s of %s', b.name, a.advances, b.hard - b.used - b.reserved) FROM funds b,
-			LATERAL (SELECT coalesce(sum(advance), 0) AS advances, coalesce(min(advance), 0) AS least FROM budget_slots WHERE budget = b.id) AS a
-		WHERE a.least < 0 OR a.advances > greatest(0, b.hard - b.used - b.reserved)`,
+	"escrow are of room that is there": `
+		SELECT format('%s: %s of %s', b.name, a.escrow, b.hard - b.used - b.reserved) FROM funds b,
+			LATERAL (SELECT coalesce(sum(escrow), 0) AS escrow, coalesce(min(escrow), 0) AS least FROM budget_shards WHERE budget = b.id) AS a
+		WHERE a.least < 0 OR a.escrow > greatest(0, b.hard - b.used - b.reserved)`,
 	"a claim that counts against a quota is an attempt": `
 		SELECT format('%s/%s', u.task, u.attempt) FROM quota_uses u WHERE NOT EXISTS (SELECT FROM attempts a WHERE a.task = u.task AND a.number = u.attempt)`,
 	"tallies count what stands anywhere but in leases, and what has ended": `
@@ -183,8 +183,8 @@ func TestInvariantsNotice(t *testing.T) {
 		`UPDATE ended_attempts SET epoch = 9 WHERE task = ` + id("twice"):                                                  "epochs of attempts",
 		`UPDATE ended_attempts SET outcome = 'succeeded' WHERE task = ` + id("twice"):                                      "one success at most",
 		`UPDATE tasks SET retries = 1 WHERE key = 'free'`:                                                                  "no more retries",
-		`UPDATE budget_slots SET reserved = reserved - 1`:                                                                  "a budget has reserved",
-		`UPDATE budget_slots SET advance = used + reserved + (SELECT max(hard) FROM budgets)`:                              "room that is there",
+		`UPDATE budget_shards SET reserved = reserved - 1`:                                                                  "a budget has reserved",
+		`UPDATE budget_shards SET escrow = used + reserved + (SELECT max(hard) FROM budgets)`:                              "room that is there",
 		`INSERT INTO quota_uses SELECT id, ` + id("free") + `, 7, 'main' FROM quotas`:                                      "counts against a quota",
 		`UPDATE tallies SET n = n + 1`:                                                                                     "tallies count",
 		`UPDATE ready SET lane = 'other'`:                                                                                  "say of a task's lane",

@@ -109,7 +109,7 @@ func (l *large) fill(known statistics) []string {
 			EXECUTE format('ALTER TABLE %I SET (autovacuum_enabled = off)', t); END LOOP; END $$`,
 		`CREATE FUNCTION nth(n bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$ SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid $$`,
 		`CREATE FUNCTION claim_of(id uuid) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$ SELECT overlay(id::text PLACING '0191' FROM 1 FOR 4)::uuid $$`,
-		fmt.Sprintf(`INSERT INTO classes (workspace, lane, kind, capabilities, account, estimate, digest)
+		fmt.Sprintf(`INSERT INTO classes (workspace, lane, kind, capabilities, account, sizes, digest)
 			SELECT w, lane, 'card', caps, '', '{}', class_digest(w, lane, 'card', caps, '', NULL, NULL, '{}') FROM (
 				SELECT 'main' AS w, 'lane-' || n %% 100 AS lane, ARRAY['cap-' || n] AS caps FROM generate_series(1, %d) AS n UNION ALL SELECT 'main', 'rare', '{}' UNION ALL SELECT 'tiny', 'default', '{}') AS x`, classes),
 		fmt.Sprintf(`INSERT INTO tasks (id, class, lane, workspace, title, state, attempt, epoch, started_at, ended_at, created_by, phase, conn)

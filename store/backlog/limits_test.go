@@ -125,7 +125,7 @@ func TestWhyKnowsWhoClaimed(t *testing.T) {
 	require.Equal(t, "worker-1", w.By[0].Owner)
 }
 
-// While there is plenty, claims reserve from advances. Whatever leaves less room
+// While there is plenty, claims reserve from escrow. Whatever leaves less room
 // takes them back, so that exactly what is left can be claimed.
 func TestAdvancesAreTakenBack(t *testing.T) {
 	t.Parallel()
@@ -148,11 +148,11 @@ func TestAdvancesAreTakenBack(t *testing.T) {
 			one := func(c *backlog.ClaimTerms) { c.Limit = 1 }
 			first := claimCards(t, b, one)[0]
 			claimCards(t, b, one)
-			require.Positive(t, s.Count(t, `SELECT (sum(advance) / 1000000)::int FROM budget_slots`))
+			require.Positive(t, s.Count(t, `SELECT (sum(escrow) / 1000000)::int FROM budget_shards`))
 
 			shrink(t, b, first)
 
-			require.Zero(t, s.Count(t, `SELECT sum(advance)::int FROM budget_slots`))
+			require.Zero(t, s.Count(t, `SELECT sum(escrow)::int FROM budget_shards`))
 			_, reserved := left(t, b, "day")
 			room := 100_000 - 99_910
 			if name == "a lower limit" {

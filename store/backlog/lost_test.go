@@ -493,7 +493,7 @@ func TestAClaimThatIsStillUnderWayIsEndedFirst(t *testing.T) {
 	}
 	proxy := storetest.NewProxy(t, s.URL)
 	lossy := openSide(t, proxy.URL, 4)
-	proxy.Cut(proxy.Commits() + 2) // the first look finds that there are quotas
+	proxy.Cut(proxy.Commits() + 1)
 	var list []backlog.Claimed
 	ended := make(chan error, 1)
 

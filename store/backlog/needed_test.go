@@ -33,7 +33,7 @@ func TestWhatIsOldAndNeededStays(t *testing.T) {
 		kill  = `INSERT INTO kills (conn, command, digest, task, reason, grace, exp, tombstone) SELECT id, gen_random_uuid(), '', $1, '', '0', now() - interval '9 days', NOT EXISTS (SELECT FROM tasks WHERE id = $1) FROM connections LIMIT 1`
 		use   = `INSERT INTO quota_uses (quota, task, attempt, workspace, at) SELECT id, gen_random_uuid(), 1, 'main', now() - $1::text::interval FROM quotas`
 		count = `INSERT INTO counts (workspace, lane, what, n) VALUES ('main', 'l' || $1::int, 'ready', $1)`
-		sum   = `INSERT INTO budget_slots (budget, slot, workspace) VALUES ($1, 99, 'main')`
+		sum   = `INSERT INTO budget_shards (budget, shard, workspace) VALUES ($1, 99, 'main')`
 		part  = `INSERT INTO charges (budget, workspace, amount, at) SELECT id, 'main', 1, now() - interval '9 days' FROM (SELECT max(id) FROM budgets UNION SELECT $1::int) AS b (id)`
 	)
 	for _, row := range []struct {
@@ -62,7 +62,7 @@ func TestWhatIsOldAndNeededStays(t *testing.T) {
 		"claims of a quota's window, and held ones": {"quota-uses", `SELECT count(*) FROM quota_uses`, 2, 0},
 		"a count that is not zero":                  {"counts", `SELECT count(*) FROM counts WHERE lane = 'l5'`, 1, 0},
 		"the charges of a budget that is there":     {"budget-sums", `SELECT count(*) FROM charges`, 1, 2},
-		"the sums of a budget that is there":        {"budget-sums", `SELECT count(*) FROM budget_slots WHERE reserved > 0`, 1, 2},
+		"the sums of a budget that is there":        {"budget-sums", `SELECT count(*) FROM budget_shards WHERE reserved > 0`, 1, 2},
 	} {
 		require.Equal(t, tt.left, s.Count(t, tt.sql), what)
 		require.EqualValues(t, max(tt.gone, 1), removed[tt.kind], "%s: the others go", what)

@@ -106,7 +106,7 @@ func TestAClassThatNobodyUsesGoes(t *testing.T) {
 	s := newSide(t)
 	b := boardOf(t, s, backlog.MainWorkspace)
 	create(t, b, backlog.TaskSpec{Key: "stays", Title: "t", Lane: "used"})
-	require.NoError(t, s.Exec(`INSERT INTO classes (workspace, lane, kind, capabilities, account, estimate, digest) VALUES ('main', 'unused', 'card', '{}', '', '{}', class_digest('main', 'unused', 'card', '{}', '', NULL, NULL, '{}'))`))
+	require.NoError(t, s.Exec(`INSERT INTO classes (workspace, lane, kind, capabilities, account, sizes, digest) VALUES ('main', 'unused', 'card', '{}', '', '{}', class_digest('main', 'unused', 'card', '{}', '', NULL, NULL, '{}'))`))
 	require.NoError(t, s.Exec(`UPDATE classes SET seen = now() - interval '8 days'`))
 
 	removed, err := s.DB.Prune(t.Context(), 0, time.Minute)

@@ -157,7 +157,7 @@ func (r Request) class() classSpec {
 	if list == nil {
 		list = []string{}
 	}
-	return classSpec{lane: DefaultLane, kind: AgentKind, capabilities: list, conn: r.Conn, estimate: amounts{}}
+	return classSpec{lane: DefaultLane, kind: AgentKind, capabilities: list, conn: r.Conn, sizes: sizes{}}
 }
 
 // known answers a request whose task is in the backlog already, and is held.

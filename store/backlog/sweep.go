@@ -114,7 +114,7 @@ func (b *Backlog) expireLeases(ctx context.Context, tx *store.Tx, actor string) 
 // rollBudgets begins windows anew whose time has come, forgets charges that
 // have left a rolling window, notes soft limits that were passed, and does what
 // spent budgets say is to be done with the tasks that wait for them. Each has a
-// transaction of its own: tasks are held before budgets, and the slots of budgets
+// transaction of its own: tasks are held before budgets, and the shards of budgets
 // in one order.
 func (b *Backlog) rollBudgets(ctx context.Context) (n int64, err error) {
 	var any bool
@@ -156,7 +156,7 @@ func (b *Backlog) rollBudgets(ctx context.Context) (n int64, err error) {
 // actOnSpent cancels or moves the claimable tasks of classes whose budget is
 // spent and says so. (queue and refuse leave them where they are.)
 func (b *Backlog) actOnSpent(ctx context.Context, tx *store.Tx) (int64, error) {
-	rows, err := tx.Query(ctx, statement("tasks_of_spent_budgets"), sweepBatch, "")
+	rows, err := tx.Query(ctx, statement("tasks_of_spent_budgets"), sweepBatch)
 	if err != nil {
 		return 0, fmt.Errorf("looking for tasks of spent budgets: %w", err)
 	}

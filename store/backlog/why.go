@@ -237,21 +237,16 @@ func (ws *Workspace) whyLimits(ctx context.Context, tx *store.Tx, w *Why) error 
 	var room, amount int64
 	var resets *time.Time
 	_, err = pgx.ForEachRow(rows, []any{&what, &name, &room, &amount, &resets}, func() error {
-		if what == "quota" {
+		switch what {
+		case "quota":
 			w.add("quota", "spawnmesh quota show "+name, nil, nil, "quota %s has no room", name)
-		} else {
+		case "budget":
 			w.add("budget", "spawnmesh budget show "+name, nil, resets, "budget %s has %s left and the task may take %s", name, Amount(room), Amount(amount))
+		case "account":
+			w.add("budget", "spawnmesh budget create NAME --scope account:"+name+" --dimension D --hard N", nil, nil, "account %s has no budget, so it may spend nothing", name)
 		}
 		return nil
 	})
-	if err != nil || w.Task.Account == "" || w.Task.State != commands.Queued {
-		return err
-	}
-	var paid bool
-	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM budgets WHERE workspace = $1 AND scope = 'account' AND target = $2)`, ws.name, w.Task.Account).Scan(&paid)
-	if err == nil && !paid {
-		w.add("budget", "spawnmesh budget create NAME --scope account:"+w.Task.Account+" --dimension D --hard N", nil, nil, "account %s has no budget, so it may spend nothing", w.Task.Account)
-	}
 	return err
 }
 

@@ -260,7 +260,7 @@ CREATE TABLE classes (
     account       text NOT NULL,          -- who pays, '' = nobody in particular
     conn          uuid,                   -- who asked; null = this instance
     only_task     uuid,                   -- a task with a budget of its own
-    estimate      jsonb NOT NULL,         -- dimension to millionths
+    sizes         jsonb NOT NULL,         -- of its tasks' estimates: dimension to k, for amounts from 16^k to below 16^(k+1) millionths
     digest        bytea NOT NULL,         -- of all of the above: arrays are too long for an index
     seen          timestamptz NOT NULL DEFAULT clock_timestamp(),   -- when a task got it last, within an hour
     UNIQUE (workspace, digest),
@@ -269,14 +269,14 @@ CREATE TABLE classes (
 CREATE INDEX classes_seen ON classes (seen);
 CREATE INDEX classes_lane ON classes (workspace, lane);
 
-CREATE FUNCTION class_digest(ws text, l text, k text, caps text[], acc text, c uuid, only_t uuid, est jsonb) RETURNS bytea LANGUAGE sql STABLE AS
-$$ SELECT sha256(convert_to(jsonb_build_array(ws, l, k, to_jsonb(caps), acc, c, only_t, est)::text, 'UTF8')) $$;
+CREATE FUNCTION class_digest(ws text, l text, k text, caps text[], acc text, c uuid, only_t uuid, sz jsonb) RETURNS bytea LANGUAGE sql STABLE AS
+$$ SELECT sha256(convert_to(jsonb_build_array(ws, l, k, to_jsonb(caps), acc, c, only_t, sz)::text, 'UTF8')) $$;
 
 -- Finds or makes a class. Two callers at once get the same one.
 -- +goose StatementBegin
-CREATE FUNCTION intern_class(ws text, l text, k text, caps text[], acc text, c uuid, only_t uuid, est jsonb) RETURNS int LANGUAGE plpgsql AS $$
+CREATE FUNCTION intern_class(ws text, l text, k text, caps text[], acc text, c uuid, only_t uuid, sz jsonb) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
-    d bytea := class_digest(ws, l, k, caps, acc, c, only_t, est);
+    d bytea := class_digest(ws, l, k, caps, acc, c, only_t, sz);
     this int;
     fresh boolean;
 BEGIN
@@ -286,8 +286,8 @@ BEGIN
             UPDATE classes SET seen = clock_timestamp() WHERE id = this; -- one that is pruned at this moment is made again
         END IF;
         IF FOUND THEN RETURN this; END IF;
-        INSERT INTO classes (workspace, lane, kind, capabilities, account, conn, only_task, estimate, digest)
-        VALUES (ws, l, k, caps, acc, c, only_t, est, d) ON CONFLICT DO NOTHING RETURNING id INTO this;
+        INSERT INTO classes (workspace, lane, kind, capabilities, account, conn, only_task, sizes, digest)
+        VALUES (ws, l, k, caps, acc, c, only_t, sz, d) ON CONFLICT DO NOTHING RETURNING id INTO this;
         IF FOUND THEN RETURN this; END IF;
     END LOOP;
 END $$;
@@ -301,6 +301,7 @@ CREATE TABLE tasks (
     workspace          text NOT NULL DEFAULT 'main',
     class              int NOT NULL,
     lane               text NOT NULL DEFAULT 'default',             -- of its class
+    estimate           jsonb,                                       -- what an attempt reserves: dimension to millionths
     key                text,                                        -- the caller's own name for it
     title              text NOT NULL DEFAULT '',
     phase              text NOT NULL DEFAULT '',                    -- a free label
@@ -374,7 +375,8 @@ CREATE TABLE ready (
     lane        text NOT NULL,
     phase       text NOT NULL DEFAULT '',
     expires_at  timestamptz NOT NULL,
-    PRIMARY KEY (class, rank, seq)
+    estimate    jsonb,                    -- the task's
+    PRIMARY KEY (workspace, class, rank, seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX ready_expiry ON ready (expires_at) WHERE expires_at < 'infinity';
 -- Lists show the newest first, of a workspace, or of one of its lanes or phases.
@@ -597,43 +599,43 @@ CREATE TABLE budgets (
     CONSTRAINT repeats_a_reset CHECK (every IS NULL OR resets_at IS NOT NULL)
 );
 
--- What a budget's claims have reserved and its attempts have used, in slots so
--- that they do not queue up for one row; only the sums mean something. A slot
--- may have an advance: room that its claimers may reserve without asking the
--- others. Whoever gives an advance, takes them back or leaves less room than
--- there was holds the budget's own row. docs/decisions/0009 says why.
-CREATE TABLE budget_slots (
+-- A budget's sums, as a sharded counter: whoever changes them does so in the shard of
+-- its connection, so that nobody queues up for one row. Only the sums over all shards
+-- mean something. A shard may hold escrow: room that its claimers may reserve without
+-- asking the other shards. Whoever puts room into escrow, takes it back or leaves less
+-- room than there was holds the budget's own row. See docs/decisions/0006.
+CREATE TABLE budget_shards (
     budget     int NOT NULL,
-    slot       int NOT NULL,
+    shard      int NOT NULL,
     workspace  text NOT NULL,
-    advance    bigint NOT NULL DEFAULT 0,
+    escrow     bigint NOT NULL DEFAULT 0,
     used       bigint NOT NULL DEFAULT 0,
     reserved   bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (budget, slot)
+    PRIMARY KEY (budget, shard)
 ) WITH (fillfactor = 50);
 
 -- The budgets with their sums, for people and for whatever is not a claim.
 CREATE VIEW funds WITH (security_invoker = true) AS
     SELECT b.*, s.used, s.reserved FROM budgets b, LATERAL (
-        SELECT coalesce(sum(used), 0)::bigint AS used, coalesce(sum(reserved), 0)::bigint AS reserved FROM budget_slots WHERE budget = b.id
+        SELECT coalesce(sum(used), 0)::bigint AS used, coalesce(sum(reserved), 0)::bigint AS reserved FROM budget_shards WHERE budget = b.id
     ) AS s;
 
--- The slot of this connection.
-CREATE FUNCTION budget_slot() RETURNS int LANGUAGE sql STABLE AS $$ SELECT pg_backend_pid() % 16 $$;
+-- The shard of this connection.
+CREATE FUNCTION budget_shard() RETURNS int LANGUAGE sql STABLE AS $$ SELECT pg_backend_pid() % 16 $$;
 
--- Takes the advances of a budget back: the room is about to shrink. In the
--- caller's transaction nobody reserves from it any more.
+-- Takes back what a budget's shards hold in escrow: the room is about to shrink. Until
+-- the caller's transaction ends nobody reserves from it.
 -- +goose StatementBegin
-CREATE FUNCTION recall_advances(b int) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION recall_escrow(b int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM budgets WHERE id = b FOR NO KEY UPDATE;
-    UPDATE budget_slots SET advance = 0 WHERE (budget, slot) IN (
-        SELECT budget, slot FROM budget_slots WHERE budget = b AND advance <> 0 ORDER BY slot FOR UPDATE);
+    UPDATE budget_shards SET escrow = 0 WHERE (budget, shard) IN (
+        SELECT budget, shard FROM budget_shards WHERE budget = b AND escrow <> 0 ORDER BY shard FOR UPDATE);
 END $$;
 -- +goose StatementEnd
 
 -- What was charged when, of budgets with a rolling window. No foreign key: an end
--- that holds the slots of a budget would wait for the budget, which comes before them.
+-- that holds the shards of a budget would wait for the budget, which comes before them.
 CREATE TABLE charges (
     budget     int NOT NULL,
     at         timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -1032,26 +1034,6 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         ELSE '' END
 $$;
 
--- Whether a limit or a freeze binds a class of tasks and who claims it.
-CREATE FUNCTION scope_fits(scope text, target text, lane text, account text, conn uuid, only_task uuid, claimer text) RETURNS boolean
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT scope IN ('instance', 'workspace') OR scope = 'lane' AND target = lane OR scope = 'account' AND target = account
-        OR scope = 'connection' AND target = conn::text OR scope = 'task' AND target = only_task::text OR scope = 'agent' AND target = claimer
-$$;
-
--- What one task of a class takes of a dimension, in millionths.
-CREATE FUNCTION takes(estimate jsonb, dimension text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
-$$ SELECT coalesce((estimate->>dimension)::bigint, CASE dimension WHEN 'spawns' THEN 1000000 ELSE 0 END) $$;
-
--- Ends a claim whose reservations would overshoot: somebody else reserved since
--- it looked. It looks again, then with the budgets held.
--- +goose StatementBegin
-CREATE FUNCTION overshoot() RETURNS bigint LANGUAGE plpgsql AS $$
-BEGIN
-    RAISE EXCEPTION 'a reservation would overshoot its budget' USING ERRCODE = 'SM001';
-END $$;
--- +goose StatementEnd
-
 -- Ends a transaction that would have to wait for somebody out of turn: it begins
 -- anew.
 -- +goose StatementBegin
@@ -1066,121 +1048,6 @@ END $$;
 CREATE FUNCTION refuse_new_work(lane text, state text, budget text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'no new tasks here' USING ERRCODE = 'SM002', DETAIL = lane, HINT = state, CONSTRAINT = budget;
-END $$;
--- +goose StatementEnd
-
--- What a workspace has that decides about claims; see lastLook.
--- +goose StatementBegin
-CREATE FUNCTION limited(ws text) RETURNS int LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN CASE WHEN EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws)) THEN 4 WHEN EXISTS (SELECT FROM budgets WHERE workspace IN ('', ws)) THEN 2
-        WHEN EXISTS (SELECT FROM lanes WHERE workspace = ws) OR EXISTS (SELECT FROM freezes WHERE workspace IN ('', ws)) THEN 1 ELSE 0 END;
-END $$;
--- +goose StatementEnd
-
--- Claims one task, the way the statements of store/admission.go claim many, with
--- budgets reserved from advances only: small plans cost less to set up than one
--- large one. passed says whether to look again: others have just taken what this
--- claim wanted or, if the caller wants more, there may be more. Nothing claimed
--- is one row with an empty id, and lim says what the workspace has.
--- +goose StatementBegin
-CREATE FUNCTION claim_one(claim_id uuid, who text, caps text[], lease interval, ws text, of_kind text, of_lanes text[], wants_more boolean) RETURNS TABLE (
-    id text, attempt int, epoch bigint, type text, until timestamptz, key text, title text, priority int, class int, command text, digest text,
-    body text, acceptance jsonb, spec jsonb, passed bigint, lim int) LANGUAGE plpgsql AS $$
-#variable_conflict use_column
-DECLARE
-    seed bigint := (random() * 9007199254740991)::bigint;
-    mine int := budget_slot();
-    c record;
-    g record;
-    t record;
-    this uuid;
-    room bigint;
-    ids int[];
-    amounts bigint[];
-    fits boolean;
-    paid boolean;
-    lacking boolean;
-    updated int;
-BEGIN
-    passed := 0;
-    lim := -1;
-    <<candidates>>
-    FOR c IN
-        SELECT k.id, k.lane, k.account, k.conn, k.only_task, k.estimate
-        FROM classes k LEFT JOIN lanes l ON l.workspace = k.workspace AND l.name = k.lane LEFT JOIN grants_in_force g ON g.conn = k.conn, LATERAL (
-            SELECT rank, seq FROM ready r WHERE r.class = k.id AND r.expires_at > clock_timestamp() ORDER BY rank, seq LIMIT 1) AS first
-        WHERE k.workspace = ws AND k.kind = of_kind AND k.capabilities <@ caps AND (of_lanes IS NULL OR k.lane = ANY (of_lanes))
-            AND coalesce(l.state, 'active') IN ('active', 'draining')
-            AND NOT EXISTS (SELECT FROM freezes f WHERE f.workspace IN ('', ws) AND scope_fits(f.scope, f.target, k.lane, k.account, k.conn, k.only_task, who))
-            AND NOT EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws)) AND (k.conn IS NULL OR g.conn IS NOT NULL)
-        -- Each connection has a queue of its own in a lane. A queue's luck is exponential and its share its weight.
-        ORDER BY -ln(1 - (hashtextextended(k.lane || coalesce(' ' || k.conn, ''), seed) & 9007199254740991) / 9007199254740992.0::float8)
-            / (coalesce(l.weight, 1) * coalesce(g.weight, 1)), first.rank, first.seq
-    LOOP
-        fits := true;
-        lacking := false;
-        paid := c.account = '';
-        ids := '{}';
-        amounts := '{}';
-        FOR g IN
-            SELECT b.id, b.hard, b.scope, takes(c.estimate, b.dimension) AS amount, coalesce(s.advance, 0) AS advance
-            FROM budgets b LEFT JOIN budget_slots s ON s.budget = b.id AND s.slot = mine
-            WHERE b.workspace IN ('', ws) AND scope_fits(b.scope, b.target, c.lane, c.account, c.conn, c.only_task, who) ORDER BY b.id
-        LOOP
-            IF g.advance < greatest(g.amount, 1) THEN
-                SELECT g.hard - coalesce(sum(used + reserved), 0) INTO room FROM budget_slots WHERE budget = g.id;
-                fits := fits AND room > 0 AND g.amount <= room;
-                lacking := lacking OR g.amount > 0;
-            END IF;
-            paid := paid OR g.scope = 'account';
-            ids := ids || g.id;
-            amounts := amounts || g.amount;
-        END LOOP;
-        CONTINUE WHEN NOT fits OR NOT paid;
-        IF lacking THEN
-            PERFORM overshoot();
-        END IF;
-
-        DELETE FROM ready WHERE ctid = (
-            SELECT ctid FROM ready r WHERE r.class = c.id AND r.expires_at > clock_timestamp() ORDER BY rank, seq LIMIT 1 FOR UPDATE SKIP LOCKED)
-        RETURNING task INTO this;
-        IF NOT FOUND THEN
-            passed := 1;
-            CONTINUE;
-        END IF;
-        UPDATE tasks k SET state = 'claimed', reason = '', attempt = k.attempt + 1, epoch = k.epoch + 1, updated_at = clock_timestamp()
-        WHERE k.id = this AND state = 'queued'
-        RETURNING k.attempt, k.epoch, next_type, k.key, k.title, k.priority, k.class, k.command, command_digest, clock_timestamp() + lease AS until INTO t;
-        CONTINUE WHEN NOT FOUND;
-        IF ids = '{}' THEN
-            INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until, sweep_at)
-            VALUES (this, ws, c.lane, t.attempt, t.epoch, t.next_type, who, claim_id, t.until, t.until);
-        ELSE
-            INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until, sweep_at, reserved)
-            VALUES (this, ws, c.lane, t.attempt, t.epoch, t.next_type, who, claim_id, t.until, t.until, (SELECT jsonb_object_agg(i, a) FROM unnest(ids, amounts) AS u (i, a)));
-        END IF;
-        INSERT INTO tallies (workspace, lane, what, n) VALUES (ws, c.lane, 'ready', -1);
-        INSERT INTO audit (workspace, actor, action, object, tasks) VALUES (ws, who, 'task.claimed', claim_id::text, ARRAY[this]);
-        IF ids <> '{}' THEN
-            UPDATE budget_slots s SET advance = s.advance - u.a, reserved = s.reserved + u.a FROM unnest(ids, amounts) AS u (i, a)
-            WHERE s.budget = u.i AND s.slot = mine AND s.advance >= u.a AND u.a > 0;
-            GET DIAGNOSTICS updated = ROW_COUNT;
-            IF updated < (SELECT count(*) FROM unnest(amounts) AS a WHERE a > 0) THEN
-                PERFORM overshoot();
-            END IF;
-        END IF;
-        IF wants_more AND EXISTS (
-            SELECT FROM classes k, LATERAL (SELECT FROM ready r WHERE r.class = k.id AND r.expires_at > clock_timestamp() LIMIT 1) AS first
-            WHERE k.workspace = ws AND k.kind = of_kind AND k.capabilities <@ caps AND (of_lanes IS NULL OR k.lane = ANY (of_lanes))) THEN
-            passed := 1;
-        END IF;
-        RETURN QUERY SELECT this::text, t.attempt, t.epoch, t.next_type, t.until, coalesce(t.key, ''), t.title, t.priority, t.class, coalesce(t.command::text, ''),
-            coalesce(encode(t.command_digest, 'hex'), ''), coalesce(x.body, ''), x.acceptance, x.spec, passed, -1
-        FROM (SELECT) AS one LEFT JOIN task_bodies x ON x.task = this;
-        RETURN;
-    END LOOP;
-    RETURN QUERY SELECT '', 0, 0::bigint, '', 'epoch'::timestamptz, '', '', 0, 0, '', '', '', NULL::jsonb, NULL::jsonb, passed, limited(ws);
 END $$;
 -- +goose StatementEnd
 
@@ -1200,13 +1067,13 @@ DECLARE
     or_all text := format('(%s OR (workspace = '''' AND (SELECT nullif(current_setting(''spawnmesh.workspace'', true), '''')) IS NOT NULL))', here);
 BEGIN
     FOREACH t IN ARRAY ARRAY['tasks', 'task_bodies', 'ready', 'due', 'parked', 'dependencies', 'leases', 'ended_attempts', 'classes', 'counts', 'tallies',
-        'lanes', 'freezes', 'budgets', 'budget_slots', 'charges', 'usage_reports', 'ended_waiting', 'quotas', 'quota_uses', 'claimers', 'audit'] LOOP
+        'lanes', 'freezes', 'budgets', 'budget_shards', 'charges', 'usage_reports', 'ended_waiting', 'quotas', 'quota_uses', 'claimers', 'audit'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);
         EXECUTE format('CREATE POLICY engine ON %I TO spawnmesh_engine USING (true) WITH CHECK (true)', t);
         -- What holds for the whole instance binds every workspace, so each may see and count against it.
         EXECUTE format('CREATE POLICY here ON %I TO spawnmesh_app USING (%s) WITH CHECK (%2$s)', t,
-            CASE WHEN t IN ('freezes', 'budgets', 'budget_slots', 'charges', 'quotas', 'quota_uses') THEN or_all ELSE here END);
+            CASE WHEN t IN ('freezes', 'budgets', 'budget_shards', 'charges', 'quotas', 'quota_uses') THEN or_all ELSE here END);
         EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON %I TO spawnmesh_app', t);
     END LOOP;
 END $$;

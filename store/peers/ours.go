@@ -152,7 +152,7 @@ func (o *ours) empty(ctx context.Context) error {
 		CREATE TEMP TABLE kept ON COMMIT DROP AS SELECT * FROM tasks WHERE key = '`+done+`';
 		TRUNCATE tasks, task_bodies, ready, due, parked, dependencies, leases, ended_attempts;
 		INSERT INTO tasks SELECT * FROM kept;
-		TRUNCATE budget_slots`)
+		TRUNCATE budget_shards`)
 	return err
 }
 

@@ -70,8 +70,8 @@ WITH f AS (
         (sum(c.n * r.value::bigint) FILTER (WHERE c.outcome NOT IN ('released', 'unavailable') AND NOT coalesce(c.used ? b.dimension, false)))::bigint AS spent
     FROM alike c, jsonb_each_text(c.reserved) AS r JOIN budgets b ON b.id = r.key::int GROUP BY b.id, b.workspace, b.rolling ORDER BY b.id
 ), settled AS (
-    INSERT INTO budget_slots AS s (budget, slot, workspace, used, reserved) SELECT id, budget_slot(), workspace, coalesce(spent, 0), -held FROM dues WHERE held > 0
-    ON CONFLICT (budget, slot) DO UPDATE SET used = s.used + excluded.used, reserved = s.reserved + excluded.reserved
+    INSERT INTO budget_shards AS s (budget, shard, workspace, used, reserved) SELECT id, budget_shard(), workspace, coalesce(spent, 0), -held FROM dues WHERE held > 0
+    ON CONFLICT (budget, shard) DO UPDATE SET used = s.used + excluded.used, reserved = s.reserved + excluded.reserved
 ), kept AS (
     INSERT INTO ended_attempts (task, number, workspace, lane, phase, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, charged, state)
     SELECT task, attempt, workspace, lane, phase, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, reserved, CASE WHEN is_terminal(state) THEN state::text END FROM closed

@@ -23,18 +23,18 @@ WHERE id IN (SELECT id FROM tasks WHERE workspace = $1 AND key = ANY ($2) UNION 
 -- name: create_tasks
 WITH new AS (
     SELECT * FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::int[], $9::int[], $10::text[], $11::bytea[], $12::text[],
-        $13::timestamptz[], $14::int[], $15::int[], $16::text[], $17::jsonb[], $22::text[])
-        WITH ORDINALITY AS u (id, key, title, body, phase, priority, class, idem, digest, on_fail, not_before, retries, unmet, reason, acceptance, lane, n)
+        $13::timestamptz[], $14::int[], $15::int[], $16::text[], $17::jsonb[], $22::text[], $23::jsonb[])
+        WITH ORDINALITY AS u (id, key, title, body, phase, priority, class, idem, digest, on_fail, not_before, retries, unmet, reason, acceptance, lane, estimate, n)
 ), added AS (
-    INSERT INTO tasks (id, workspace, key, title, phase, priority, class, lane, idempotency_key, request_digest, on_failed_dep, not_before, max_retries, unmet, reason, created_by)
-    SELECT id, $1, nullif(key, ''), title, phase, priority, class, lane, nullif(idem, ''), digest, on_fail, not_before, retries, unmet, reason, $2 FROM new ORDER BY n
-    RETURNING id, seq, class, lane, phase, priority, unmet, not_before, CASE WHEN unmet > 0 THEN 'deps' WHEN not_before > now() THEN 'due' ELSE 'ready' END AS what
+    INSERT INTO tasks (id, workspace, key, title, phase, priority, class, lane, estimate, idempotency_key, request_digest, on_failed_dep, not_before, max_retries, unmet, reason, created_by)
+    SELECT id, $1, nullif(key, ''), title, phase, priority, class, lane, estimate, nullif(idem, ''), digest, on_fail, not_before, retries, unmet, reason, $2 FROM new ORDER BY n
+    RETURNING id, seq, class, lane, estimate, phase, priority, unmet, not_before, CASE WHEN unmet > 0 THEN 'deps' WHEN not_before > now() THEN 'due' ELSE 'ready' END AS what
 ), bodies AS (
     INSERT INTO task_bodies (task, workspace, body, acceptance) SELECT id, $1, body, acceptance FROM new WHERE body <> '' OR acceptance IS NOT NULL
 ), edges AS (
     INSERT INTO dependencies (task, dependency, workspace, met) SELECT t, d, $1, m FROM unnest($18::uuid[], $19::uuid[], $20::bool[]) AS e (t, d, m)
 ), place AS (
-    INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at) SELECT class, -priority, seq, id, $1, lane, phase, 'infinity' FROM added WHERE what = 'ready'
+    INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at, estimate) SELECT class, -priority, seq, id, $1, lane, phase, 'infinity', estimate FROM added WHERE what = 'ready'
 ), later AS (
     INSERT INTO due (at, task, workspace, lane, phase) SELECT not_before, id, $1, lane, phase FROM added WHERE what = 'due'
 ), waiting AS (
@@ -78,9 +78,9 @@ WITH here AS (
     SELECT id, state, attempt, started_at, epoch, result, conn = $2 AND spec = $3::jsonb AS same FROM tasks JOIN task_bodies ON task = id WHERE id = $1
 ), again AS (
     UPDATE tasks t SET command = $4, command_digest = decode($5, 'hex'), expires_at = greatest(t.expires_at, $6) FROM here WHERE t.id = here.id AND here.same
-    RETURNING t.class, t.priority, t.seq
+    RETURNING t.workspace, t.class, t.priority, t.seq
 ), longer AS (
     UPDATE ready SET expires_at = greatest(expires_at, $6) WHERE ctid = ANY (ARRAY (
-        SELECT r.ctid FROM again a JOIN ready r ON r.class = a.class AND r.rank = -a.priority AND r.seq = a.seq FOR UPDATE OF r SKIP LOCKED))
+        SELECT r.ctid FROM again a JOIN ready r ON r.workspace = a.workspace AND r.class = a.class AND r.rank = -a.priority AND r.seq = a.seq FOR UPDATE OF r SKIP LOCKED))
 )
 SELECT state, attempt, coalesce((extract(epoch FROM started_at) * 1000)::bigint, 0), epoch, result, same FROM here

@@ -1,73 +1,26 @@
--- What limits what may be claimed: budgets, quotas, lanes, freezes.
---
--- The parts expect the workspace in $1, the claimer whose own limits count in $2
--- ('' for nobody), and a class under the name c.
+-- Budgets, quotas and lanes. What they let through, and what binds a class, says the
+-- schema's second part, store/migrations/00002_admission.sql.
 
--- The limits of the workspace and the room in each: in millionths for budgets, in
--- tasks for quotas. advance is the part of the room that is advanced to slots.
-
--- name: budget_rooms
-        SELECT 'budget' AS what, b.id, b.workspace, b.name, b.scope, b.target, b.dimension, b.hard - s.held AS room, s.advance
-        FROM budgets b, LATERAL (SELECT coalesce(sum(used + reserved), 0)::bigint AS held, coalesce(sum(advance), 0)::bigint AS advance FROM budget_slots WHERE budget = b.id) AS s
-        WHERE b.workspace IN ('', $1)
-
--- name: quota_rooms
-        SELECT 'quota', q.id, q.workspace, q.name, q.scope, q.target, '', least(
-            q.concurrent - (SELECT count(*) FROM quota_uses u JOIN leases l ON l.task = u.task AND l.attempt = u.attempt WHERE u.quota = q.id),
-            q.per_window - (SELECT count(*) FROM quota_uses u WHERE u.quota = q.id AND u.at > now() - q.win)), 0
-        FROM quotas q WHERE q.workspace IN ('', $1)
-
--- name: with_budgets
-    WITH limits AS MATERIALIZED (
--- include: budget_rooms
-    )
-
--- name: with_limits
-    WITH limits AS MATERIALIZED (
--- include: budget_rooms
-        UNION ALL
--- include: quota_rooms
-    )
-
--- What one task of class c takes of each limit that binds it.
--- name: bindings
-        SELECT x.what, x.id, x.name, x.room, CASE x.what WHEN 'quota' THEN 1 ELSE takes(c.estimate, x.dimension) END AS amount
-        FROM limits x WHERE scope_fits(x.scope, x.target, c.lane, c.account, c.conn, c.only_task, $2)
-
--- name: frozen
-        EXISTS (SELECT FROM freezes f WHERE f.workspace IN ('', c.workspace) AND scope_fits(f.scope, f.target, c.lane, c.account, c.conn, c.only_task, $2))
-
--- Holds the slots that a claim under quotas may touch: those with advances, which it
--- takes back, and its own.
--- name: hold_slots
-SELECT FROM budget_slots
-WHERE budget IN (SELECT id FROM budgets WHERE workspace IN ('', $1)) AND (advance <> 0 OR slot = budget_slot()) ORDER BY budget, slot FOR UPDATE
-
--- name: recall_all
-SELECT recall_advances(id) FROM budgets b
-WHERE workspace IN ('', $1) AND EXISTS (SELECT FROM budget_slots WHERE budget = b.id AND advance <> 0) ORDER BY id
-
--- Refuses new tasks of classes $1. $2 is empty: new tasks have no claimer yet.
+-- Refuses new tasks of classes $1 with estimates $2; each is asked about alone.
 -- name: refuse_new_work
 SELECT refuse_new_work(x.lane, x.state, x.budget) FROM (
     SELECT c.lane, coalesce((SELECT state FROM lanes l WHERE l.workspace = c.workspace AND l.name = c.lane), 'active') AS state,
-        coalesce((SELECT b.name FROM funds b WHERE b.workspace IN ('', c.workspace) AND b.on_hard = 'refuse'
-            AND b.used + b.reserved + greatest(1, takes(c.estimate, b.dimension)) > b.hard
-            AND scope_fits(b.scope, b.target, c.lane, c.account, c.conn, c.only_task, $2) LIMIT 1), '') AS budget
-    FROM classes c WHERE c.id = ANY ($1) AND $2 = ''
+        coalesce((SELECT l.name FROM limits l JOIN budgets b ON b.id = l.id AND b.on_hard = 'refuse'
+            WHERE l.what = 'budget' AND l.workspace IN ('', c.workspace) AND l.room < greatest(1, takes(n.estimate, l.dimension))
+            AND scope_fits(l.scope, l.target, c.lane, c.account, c.conn, c.only_task, '') LIMIT 1), '') AS budget
+    FROM (SELECT DISTINCT class, estimate FROM unnest($1::int[], $2::jsonb[]) AS u (class, estimate)) AS n JOIN classes c ON c.id = n.class
 ) AS x WHERE x.state IN ('draining', 'disabled') OR x.budget <> '' LIMIT 1
 
--- The classes that a budget has no room for come first: as a rule there are none,
--- and there may be many classes with ready tasks.
+-- The tasks that a budget has no room for and is not to keep. The classes come first: as
+-- a rule there are none, and there may be many with ready tasks.
 -- name: tasks_of_spent_budgets
-WITH rooms AS MATERIALIZED (
-    SELECT workspace, scope, target, dimension, on_hard, downgrade_to, hard - used - reserved AS room FROM funds WHERE on_hard IN ('cancel', 'downgrade') AND $2 = ''
-), spent AS MATERIALIZED (
-    SELECT c.id AS class, b.on_hard, b.downgrade_to
-    FROM rooms b JOIN classes c ON b.workspace IN ('', c.workspace) AND scope_fits(b.scope, b.target, c.lane, c.account, c.conn, c.only_task, $2)
-    WHERE b.room < greatest(1, coalesce((c.estimate->>b.dimension)::bigint, 0)) AND c.lane <> b.downgrade_to
+WITH spent AS MATERIALIZED (
+    SELECT c.workspace, c.id AS class, b.on_hard, b.downgrade_to, l.dimension, l.room
+    FROM budgets b JOIN limits l ON l.what = 'budget' AND l.id = b.id JOIN classes c ON b.workspace IN ('', c.workspace) AND scope_fits(b.scope, b.target, c.lane, c.account, c.conn, c.only_task, '')
+    WHERE b.on_hard IN ('cancel', 'downgrade') AND c.lane <> b.downgrade_to AND l.room < greatest(1, takes_most(c.sizes, l.dimension))
 )
-SELECT r.task::text, s.on_hard, s.downgrade_to FROM spent s, LATERAL (SELECT task FROM ready WHERE class = s.class LIMIT $1) AS r LIMIT $1
+SELECT r.task::text, s.on_hard, s.downgrade_to FROM spent s, LATERAL (
+    SELECT task FROM ready WHERE workspace = s.workspace AND class = s.class AND s.room < greatest(1, takes(estimate, s.dimension)) LIMIT $1) AS r LIMIT $1
 
 -- name: set_budget
 INSERT INTO budgets AS b (workspace, name, scope, target, dimension, hard, soft, on_hard, downgrade_to, rolling, resets_at, every)
@@ -77,11 +30,11 @@ ON CONFLICT (workspace, name) DO UPDATE SET hard = excluded.hard, soft = exclude
 WHERE (b.scope, b.target, b.dimension, b.rolling IS NULL) = (excluded.scope, excluded.target, excluded.dimension, excluded.rolling IS NULL)
 
 -- name: class_of_its_own
-UPDATE tasks t SET class = intern_class(c.workspace, c.lane, c.kind, c.capabilities, c.account, c.conn, t.id, c.estimate), updated_at = clock_timestamp()
+UPDATE tasks t SET class = intern_class(c.workspace, c.lane, c.kind, c.capabilities, c.account, c.conn, t.id, c.sizes), updated_at = clock_timestamp()
 FROM classes c WHERE t.id = $1 AND c.id = t.class AND t.state = $2
 
 -- name: remove_budget
-WITH gone AS (DELETE FROM budgets WHERE workspace = $1 AND name = $2 RETURNING id), sums AS (DELETE FROM budget_slots WHERE budget IN (SELECT id FROM gone))
+WITH gone AS (DELETE FROM budgets WHERE workspace = $1 AND name = $2 RETURNING id), sums AS (DELETE FROM budget_shards WHERE budget IN (SELECT id FROM gone))
 SELECT FROM gone
 
 -- name: note_usage
@@ -98,19 +51,19 @@ SELECT EXISTS (SELECT FROM l), EXISTS (SELECT FROM r)
         WHERE l.task = $1 AND u.value::bigint > r.value::bigint
 
 -- Holds what a report of usage, and the end of the attempt behind it, may touch: the
--- budgets that are exceeded, then the slots.
+-- budgets that are exceeded, then the shards.
 -- name: hold_exceeded
 SELECT FROM budgets WHERE id IN (
 -- include: exceeded
     ) ORDER BY id FOR NO KEY UPDATE
 
--- name: hold_slots_of_usage
-SELECT FROM budget_slots WHERE budget IN (SELECT r.key::int FROM leases l, jsonb_each_text(l.reserved) AS r WHERE l.task = $1) AND (slot = budget_slot() OR advance <> 0 AND budget IN (
+-- name: hold_shards_of_usage
+SELECT FROM budget_shards WHERE budget IN (SELECT r.key::int FROM leases l, jsonb_each_text(l.reserved) AS r WHERE l.task = $1) AND (shard = budget_shard() OR escrow <> 0 AND budget IN (
 -- include: exceeded
-    )) ORDER BY budget, slot FOR UPDATE
+    )) ORDER BY budget, shard FOR UPDATE
 
 -- name: recall_for_usage
-SELECT recall_advances(id) FROM (
+SELECT recall_escrow(id) FROM (
 -- include: exceeded
     ) AS b ORDER BY id
 
@@ -121,8 +74,8 @@ WITH u AS (
     SELECT b.id, b.workspace, b.rolling, u.amount, least(u.amount, r.value::bigint) AS freed, r.value::bigint - least(u.amount, r.value::bigint) AS rest
     FROM leases l, jsonb_each_text(l.reserved) AS r JOIN budgets b ON b.id = r.key::int JOIN u ON u.dimension = b.dimension WHERE l.task = $1 ORDER BY b.id
 ), settled AS (
-    INSERT INTO budget_slots AS s (budget, slot, workspace, used, reserved) SELECT d.id, budget_slot(), d.workspace, d.amount, -d.freed FROM due d
-    ON CONFLICT (budget, slot) DO UPDATE SET used = s.used + excluded.used, reserved = s.reserved + excluded.reserved
+    INSERT INTO budget_shards AS s (budget, shard, workspace, used, reserved) SELECT d.id, budget_shard(), d.workspace, d.amount, -d.freed FROM due d
+    ON CONFLICT (budget, shard) DO UPDATE SET used = s.used + excluded.used, reserved = s.reserved + excluded.reserved
 ), charged AS (
     INSERT INTO charges (budget, workspace, amount) SELECT id, workspace, amount FROM due WHERE rolling IS NOT NULL AND amount > 0
 )

@@ -34,13 +34,13 @@ SELECT workspace, lane, what, -count(*) FROM (SELECT workspace, lane, 'due' AS w
 -- name: pull_ready
 WITH gone AS (
     DELETE FROM ready WHERE ctid = ANY (ARRAY (
-        SELECT r.ctid FROM tasks t JOIN ready r ON r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq WHERE t.id = ANY ($1::uuid[]) FOR UPDATE OF r SKIP LOCKED))
+        SELECT r.ctid FROM tasks t JOIN ready r ON r.workspace = t.workspace AND r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq WHERE t.id = ANY ($1::uuid[]) FOR UPDATE OF r SKIP LOCKED))
     RETURNING workspace, lane
 )
 INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, 'ready', -count(*) FROM gone GROUP BY 1, 2
 
 -- name: still_ready
-SELECT EXISTS (SELECT FROM tasks t JOIN ready r ON r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq WHERE t.id = ANY ($1::uuid[]))
+SELECT EXISTS (SELECT FROM tasks t JOIN ready r ON r.workspace = t.workspace AND r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq WHERE t.id = ANY ($1::uuid[]))
 
 -- name: unpark
 WITH moved AS (
@@ -50,15 +50,15 @@ INSERT INTO audit (workspace, actor, action, object, why) SELECT $2, $3, $4, id:
 
 -- name: place
 WITH t AS (
-    SELECT id, workspace, lane, phase, class, priority, seq, unmet, not_before, CASE attempt WHEN 0 THEN expires_at ELSE 'infinity' END AS expires_at
+    SELECT id, workspace, lane, phase, class, estimate, priority, seq, unmet, not_before, CASE attempt WHEN 0 THEN expires_at ELSE 'infinity' END AS expires_at
     FROM tasks WHERE id = ANY ($1::uuid[]) AND state = 'queued'
 ), later AS (
     INSERT INTO due (at, task, workspace, lane, phase) SELECT not_before, id, workspace, lane, phase FROM t WHERE unmet = 0 AND not_before > now() ON CONFLICT DO NOTHING RETURNING workspace, lane
 ), waiting AS (
     INSERT INTO parked (task, workspace, lane, phase, why) SELECT id, workspace, lane, phase, 'deps' FROM t WHERE unmet > 0 RETURNING workspace, lane
 ), first AS (
-    INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at)
-    SELECT class, -priority, seq, id, workspace, lane, phase, expires_at FROM t WHERE unmet = 0 AND coalesce(not_before <= now(), true) ON CONFLICT DO NOTHING RETURNING workspace, lane
+    INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at, estimate)
+    SELECT class, -priority, seq, id, workspace, lane, phase, expires_at, estimate FROM t WHERE unmet = 0 AND coalesce(not_before <= now(), true) ON CONFLICT DO NOTHING RETURNING workspace, lane
 )
 INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, what, count(*) FROM (
     SELECT workspace, lane, 'due' AS what FROM later UNION ALL SELECT workspace, lane, 'deps' FROM waiting UNION ALL SELECT workspace, lane, 'ready' FROM first) AS stand
@@ -92,11 +92,11 @@ FROM less e WHERE t.id = e.task
 WITH freed AS (
     DELETE FROM parked p USING (SELECT DISTINCT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND met) AS d, tasks t
     WHERE p.task = d.task AND p.why = 'deps' AND t.id = d.task AND t.unmet = 0 AND t.state = 'queued'
-    RETURNING t.id, t.workspace, t.lane, t.phase, t.class, t.priority, t.seq, t.not_before, coalesce(t.not_before <= now(), true) AS now, CASE t.attempt WHEN 0 THEN t.expires_at ELSE 'infinity' END AS expires_at
+    RETURNING t.id, t.workspace, t.lane, t.phase, t.class, t.estimate, t.priority, t.seq, t.not_before, coalesce(t.not_before <= now(), true) AS now, CASE t.attempt WHEN 0 THEN t.expires_at ELSE 'infinity' END AS expires_at
 ), later AS (
     INSERT INTO due (at, task, workspace, lane, phase) SELECT not_before, id, workspace, lane, phase FROM freed WHERE NOT now
 ), place AS (
-    INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at) SELECT class, -priority, seq, id, workspace, lane, phase, expires_at FROM freed WHERE now
+    INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at, estimate) SELECT class, -priority, seq, id, workspace, lane, phase, expires_at, estimate FROM freed WHERE now
 ), tally AS (
     INSERT INTO tallies (workspace, lane, what, n)
     SELECT workspace, lane, 'deps', -count(*) FROM freed GROUP BY 1, 2

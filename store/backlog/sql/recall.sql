@@ -26,11 +26,11 @@ WITH u AS (
     SELECT * FROM unnest($1::uuid[], $2::int[]) AS u (task, attempt)
 ), moved AS (
     UPDATE tasks t SET attempt = greatest(t.attempt, u.attempt), retries = t.retries + greatest(u.attempt - t.attempt, 0), updated_at = clock_timestamp()
-    FROM u WHERE t.id = u.task RETURNING t.id, t.class, t.priority, t.seq
+    FROM u WHERE t.id = u.task RETURNING t.id, t.workspace, t.class, t.priority, t.seq
 ), soon AS (
     UPDATE due d SET at = now() FROM moved m WHERE d.task = m.id
 )
-UPDATE ready r SET expires_at = 'infinity' FROM moved m WHERE r.class = m.class AND r.rank = -m.priority AND r.seq = m.seq
+UPDATE ready r SET expires_at = 'infinity' FROM moved m WHERE r.workspace = m.workspace AND r.class = m.class AND r.rank = -m.priority AND r.seq = m.seq
 
 -- name: end_recalled
 WITH moved AS (

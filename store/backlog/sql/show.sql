@@ -1,44 +1,43 @@
 -- What people see of tasks. Parameters of all that ends in task_rows: $1 the
 -- workspace, $2 '' (the claimer whose own limits count: nobody's), then its own.
 
--- The one place that says whether task t of class c can be claimed now by
--- somebody.
+-- Whether task t can be claimed now by somebody, and else what stands first in its way.
 -- name: eligibility
-    CASE WHEN t.state <> 'queued' THEN '' WHEN t.unmet > 0 THEN 'waiting_deps' WHEN t.not_before > now() THEN 'not_before'
-    WHEN c.conn IS NOT NULL AND NOT EXISTS (SELECT FROM grants_in_force WHERE conn = c.conn) THEN 'held'
-    WHEN
--- include: frozen
-    THEN 'frozen'
-    WHEN EXISTS (SELECT FROM lanes n WHERE n.workspace = c.workspace AND n.name = c.lane AND n.state IN ('paused', 'disabled')) THEN 'lane_paused'
-    ELSE coalesce((SELECT CASE x.what WHEN 'quota' THEN 'rate_limited' ELSE 'over_budget' END FROM (
--- include: bindings
-        ) AS x WHERE x.room <= 0 OR x.amount > x.room ORDER BY x.what DESC LIMIT 1),
-        CASE WHEN c.account <> '' AND NOT EXISTS (SELECT FROM budgets b WHERE b.workspace = c.workspace AND b.scope = 'account' AND b.target = c.account)
-            THEN 'over_budget' ELSE 'ready' END)
-    END
+    CASE WHEN t.state <> 'queued' THEN '' WHEN t.unmet > 0 THEN 'waiting_deps' WHEN t.not_before > now() THEN 'not_before' ELSE coalesce((
+        SELECT CASE b.what WHEN 'connection' THEN 'held' WHEN 'freeze' THEN 'frozen' WHEN 'lane' THEN 'lane_paused' WHEN 'quota' THEN 'rate_limited' ELSE 'over_budget' END
+        FROM bound b WHERE b.class = t.class AND (b.room <= 0 OR takes(t.estimate, b.dimension) > b.room)
+        ORDER BY array_position(ARRAY['connection', 'freeze', 'lane', 'quota'], b.what) LIMIT 1), 'ready') END
 
+-- The tasks of page, in the order of pos.
 -- name: task_rows
+    , bound AS MATERIALIZED (
+        SELECT class, what, dimension, room FROM bindings($1, $2, ARRAY (SELECT DISTINCT t.class FROM page JOIN tasks t ON t.id = page.id)) WHERE room <= 0 OR at_most > room
+    )
 SELECT t.id::text, coalesce(t.key, ''), t.title, coalesce(x.body, ''), t.phase, t.priority, t.state, t.reason, c.kind, c.lane, c.capabilities, c.account,
-    c.estimate, t.unmet, t.on_failed_dep, coalesce(l.owner, ''), l.claimed_at, l.until, t.attempt, t.retries, t.max_retries, t.not_before, x.acceptance,
+    t.estimate, t.unmet, t.on_failed_dep, coalesce(l.owner, ''), l.claimed_at, l.until, t.attempt, t.retries, t.max_retries, t.not_before, x.acceptance,
     coalesce(t.idempotency_key, ''), x.result, t.created_by, t.created_at, t.updated_at, t.started_at, t.ended_at, t.epoch, t.conn IS NOT NULL,
     ARRAY (SELECT coalesce(d.key, d.id::text) FROM dependencies e JOIN tasks d ON d.id = e.dependency WHERE e.task = t.id ORDER BY d.seq),
 -- include: eligibility
-FROM tasks t JOIN classes c ON c.id = t.class LEFT JOIN task_bodies x ON x.task = t.id LEFT JOIN leases l ON l.task = t.id
+FROM page JOIN tasks t ON t.id = page.id JOIN classes c ON c.id = t.class LEFT JOIN task_bodies x ON x.task = t.id LEFT JOIN leases l ON l.task = t.id
+WHERE t.workspace = $1 ORDER BY page.pos
 
 -- name: task_by_key
--- include: with_limits
+WITH page AS MATERIALIZED (
+    SELECT id, 1 AS pos FROM tasks WHERE workspace = $1 AND key = $3
+)
 -- include: task_rows
-WHERE t.workspace = $1 AND t.key = $3
 
 -- name: task_by_id
--- include: with_limits
+WITH page AS MATERIALIZED (
+    SELECT id, 1 AS pos FROM tasks WHERE workspace = $1 AND id BETWEEN $3 AND $4 LIMIT 2
+)
 -- include: task_rows
-WHERE t.workspace = $1 AND t.id BETWEEN $3 AND $4 LIMIT 2
 
 -- name: tasks_by_id
--- include: with_limits
+WITH page AS MATERIALIZED (
+    SELECT id, pos FROM unnest($3::text[]::uuid[]) WITH ORDINALITY AS asked (id, pos)
+)
 -- include: task_rows
-JOIN unnest($3::text[]::uuid[]) WITH ORDINALITY AS asked (id, n) ON asked.id = t.id WHERE t.workspace = $1 ORDER BY asked.n
 
 -- Lists of tasks: $3 states, $4 owner, $5 phase, $6 lane, $7 the id before which
 -- they are, $8 how many. Each walks, from the newest on, what holds no task that
@@ -50,8 +49,7 @@ JOIN unnest($3::text[]::uuid[]) WITH ORDINALITY AS asked (id, n) ON asked.id = t
 -- have: NULLS LAST, though no id is null; and the state of ended attempts, whose index
 -- grows at one end as it is, has two bounds in place of a value.
 -- name: list_newest
--- include: with_limits
-    , sets AS (
+WITH sets AS (
         (SELECT task FROM ready WHERE 'queued' = ANY ($3) AND workspace = $1 AND task < $7::uuid ORDER BY task DESC LIMIT $8)
         UNION ALL (SELECT task FROM due WHERE 'queued' = ANY ($3) AND workspace = $1 AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8)
         UNION ALL SELECT p.task FROM unnest($3::text[]) AS s, LATERAL (
@@ -65,8 +63,7 @@ JOIN unnest($3::text[]::uuid[]) WITH ORDINALITY AS asked (id, n) ON asked.id = t
 -- include: list_sets
 
 -- name: list_newest_of_lane
--- include: with_limits
-    , sets AS (
+WITH sets AS (
         (SELECT task FROM ready WHERE 'queued' = ANY ($3) AND workspace = $1 AND lane = $6 AND task < $7::uuid ORDER BY task DESC LIMIT $8)
         UNION ALL (SELECT task FROM due WHERE 'queued' = ANY ($3) AND workspace = $1 AND lane = $6 AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8)
         UNION ALL SELECT p.task FROM unnest($3::text[]) AS s, LATERAL (
@@ -80,8 +77,7 @@ JOIN unnest($3::text[]::uuid[]) WITH ORDINALITY AS asked (id, n) ON asked.id = t
 -- include: list_sets
 
 -- name: list_newest_of_phase
--- include: with_limits
-    , sets AS (
+WITH sets AS (
         (SELECT task FROM ready WHERE 'queued' = ANY ($3) AND workspace = $1 AND phase = $5 AND phase <> '' AND ($6 = '' OR lane = $6) AND task < $7::uuid ORDER BY task DESC LIMIT $8)
         UNION ALL (SELECT task FROM due WHERE 'queued' = ANY ($3) AND workspace = $1 AND phase = $5 AND phase <> '' AND ($6 = '' OR lane = $6) AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8)
         UNION ALL SELECT p.task FROM unnest($3::text[]) AS s, LATERAL (
@@ -97,29 +93,27 @@ JOIN unnest($3::text[]::uuid[]) WITH ORDINALITY AS asked (id, n) ON asked.id = t
 -- A task that was retried and ended the same way again may stand in two of them.
 -- name: list_sets
     , page AS MATERIALIZED (
-        SELECT DISTINCT task AS id FROM (
-            SELECT task FROM sets
-            UNION ALL (
+        SELECT id, row_number() OVER (ORDER BY id DESC) AS pos FROM (
+            SELECT task AS id FROM sets
+            UNION (
 -- include: list_leases
             )
         ) AS list ORDER BY id DESC LIMIT $8
     )
--- include: list_page
+-- include: task_rows
 
 -- name: list_held
--- include: with_limits
-    , page AS MATERIALIZED (
-        SELECT task AS id FROM (
+WITH page AS MATERIALIZED (
+        SELECT task AS id, row_number() OVER (ORDER BY task DESC) AS pos FROM (
 -- include: list_leases
         ) AS list
     )
--- include: list_page
+-- include: task_rows
 
 -- What stands ready, in the order in which it would be claimed. Only the classes
 -- whose first tasks are the first ones of all are looked into.
 -- name: list_ready
--- include: with_limits
-    , heads AS MATERIALIZED (
+WITH heads AS MATERIALIZED (
         SELECT c.id FROM classes c, LATERAL (
             SELECT rank, seq FROM ready
 -- include: ready_of_class
@@ -131,13 +125,12 @@ JOIN unnest($3::text[]::uuid[]) WITH ORDINALITY AS asked (id, n) ON asked.id = t
             SELECT task, rank, seq FROM ready
 -- include: ready_of_class
             LIMIT $8) AS r
-        ORDER BY r.rank, r.seq LIMIT $8
+        WHERE r.task < $7::uuid ORDER BY r.rank, r.seq LIMIT $8
     )
 -- include: task_rows
-JOIN page ON page.id = t.id WHERE t.workspace = $1 AND page.id < $7::uuid ORDER BY pos
 
 -- name: ready_of_class
-            WHERE class = c.id AND ($5 = '' OR phase = $5) ORDER BY rank, seq
+            WHERE workspace = $1 AND class = c.id AND ($5 = '' OR phase = $5) ORDER BY rank, seq
 
 -- name: list_leases
         SELECT task FROM leases
@@ -145,10 +138,6 @@ JOIN page ON page.id = t.id WHERE t.workspace = $1 AND page.id < $7::uuid ORDER 
             AND CASE WHEN started_at IS NULL THEN 'claimed' ELSE 'running' END = ANY ($3::text[])
             AND ($5 = '' OR $5 = (SELECT phase FROM tasks WHERE id = task))
         ORDER BY task DESC LIMIT $8
-
--- name: list_page
--- include: task_rows
-JOIN page ON page.id = t.id WHERE t.workspace = $1 ORDER BY t.id DESC
 
 -- What is leased is counted where it stands.
 -- name: count_states
@@ -170,12 +159,9 @@ WHERE t.id = $1 AND $2 = '' ORDER BY f.id
 
 -- Of workspace $1, task $3.
 -- name: why_limits
--- include: with_limits
-SELECT x.what, x.name, x.room, x.amount, (SELECT g.resets_at FROM budgets g WHERE x.what = 'budget' AND g.id = x.id)
-FROM tasks t JOIN classes c ON c.id = t.class, LATERAL (
--- include: bindings
-) AS x
-WHERE t.id = $3 AND $2 = '' AND t.state = 'queued' AND (x.room <= 0 OR x.amount > x.room) ORDER BY x.what DESC, x.name
+SELECT b.what, b.name, b.room, takes(t.estimate, b.dimension), (SELECT g.resets_at FROM budgets g WHERE b.what = 'budget' AND g.id = b.id)
+FROM tasks t, bindings($1, $2, ARRAY[t.class]) AS b
+WHERE t.id = $3 AND t.state = 'queued' AND b.what IN ('quota', 'budget', 'account') AND (b.room <= 0 OR takes(t.estimate, b.dimension) > b.room) ORDER BY b.what = 'account', b.what DESC, b.name
 
 -- name: why_dependencies
 SELECT coalesce(x.key, x.id::text), x.state, x.updated_at FROM dependencies d JOIN tasks x ON x.id = d.dependency

@@ -7,8 +7,8 @@ WITH old AS (
 ), left_window AS (
     SELECT budget, workspace, sum(amount)::bigint AS amount FROM old GROUP BY 1, 2 ORDER BY 1
 ), forgotten AS (
-    INSERT INTO budget_slots AS s (budget, slot, workspace, used) SELECT budget, budget_slot(), workspace, -amount FROM left_window
-    ON CONFLICT (budget, slot) DO UPDATE SET used = s.used + excluded.used
+    INSERT INTO budget_shards AS s (budget, shard, workspace, used) SELECT budget, budget_shard(), workspace, -amount FROM left_window
+    ON CONFLICT (budget, shard) DO UPDATE SET used = s.used + excluded.used
 )
 SELECT FROM left_window
 
@@ -19,8 +19,8 @@ WITH begun AS (
         resets_at = CASE WHEN every IS NULL THEN NULL ELSE resets_at + every * (1 + floor(extract(epoch FROM now() - resets_at) / extract(epoch FROM every))) END
     WHERE id = ANY (ARRAY (SELECT id FROM budgets WHERE resets_at <= now() ORDER BY id FOR NO KEY UPDATE)) AND resets_at <= now() RETURNING id
 ), emptied AS (
-    UPDATE budget_slots SET used = 0 WHERE (budget, slot) IN (
-        SELECT budget, slot FROM budget_slots WHERE budget = ANY (ARRAY (SELECT id FROM begun)) ORDER BY budget, slot FOR UPDATE)
+    UPDATE budget_shards SET used = 0 WHERE (budget, shard) IN (
+        SELECT budget, shard FROM budget_shards WHERE budget = ANY (ARRAY (SELECT id FROM begun)) ORDER BY budget, shard FOR UPDATE)
 )
 SELECT FROM begun
 
@@ -34,7 +34,7 @@ INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, 'se
 
 -- name: change_lane
 WITH moved AS (
-    UPDATE tasks t SET class = intern_class(c.workspace, $2, c.kind, c.capabilities, c.account, c.conn, c.only_task, c.estimate), lane = $2, updated_at = clock_timestamp()
+    UPDATE tasks t SET class = intern_class(c.workspace, $2, c.kind, c.capabilities, c.account, c.conn, c.only_task, c.sizes), lane = $2, updated_at = clock_timestamp()
     FROM classes c WHERE t.id = ANY ($1::uuid[]) AND c.id = t.class AND t.state = 'queued' RETURNING t.id, t.workspace
 )
 INSERT INTO audit (workspace, actor, action, object, code, why) SELECT workspace, 'self', 'task.downgraded', id::text, 'budget_exceeded', 'to lane ' || $2 FROM moved
@@ -52,8 +52,8 @@ ON CONFLICT (workspace, lane, what) DO UPDATE SET n = c.n + excluded.n
 WITH came AS (
     DELETE FROM due WHERE task IN (SELECT task FROM due WHERE at <= now() ORDER BY at LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING task, workspace, lane
 ), promoted AS (
-    INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at)
-    SELECT t.class, -t.priority, t.seq, t.id, t.workspace, t.lane, t.phase, CASE t.attempt WHEN 0 THEN t.expires_at ELSE 'infinity' END
+    INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at, estimate)
+    SELECT t.class, -t.priority, t.seq, t.id, t.workspace, t.lane, t.phase, CASE t.attempt WHEN 0 THEN t.expires_at ELSE 'infinity' END, t.estimate
     FROM tasks t JOIN came ON came.task = t.id WHERE t.state = 'queued' AND t.unmet = 0 ON CONFLICT DO NOTHING RETURNING workspace, lane
 ), tally AS (
     INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, 'due', -count(*) FROM came GROUP BY 1, 2

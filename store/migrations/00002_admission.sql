@@ -1,0 +1,318 @@
+-- The admission: what may be claimed now, by whom, and how much of it. A claim, what is
+-- shown of a task, and the refusal of new work all read the same views and functions.
+-- docs/decisions/0006 explains them.
+
+-- +goose Up
+
+-- Whether a limit or a freeze binds a class of tasks and who claims it.
+CREATE FUNCTION scope_fits(scope text, target text, lane text, account text, conn uuid, only_task uuid, claimer text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT scope IN ('instance', 'workspace') OR scope = 'lane' AND target = lane OR scope = 'account' AND target = account
+        OR scope = 'connection' AND target = conn::text OR scope = 'task' AND target = only_task::text OR scope = 'agent' AND target = claimer
+$$;
+
+-- What a claim takes of a limit where the task says nothing: of a quota, which has no
+-- dimension, and of spawns one.
+CREATE FUNCTION takes_anyway(dimension text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT CASE dimension WHEN '' THEN 1 WHEN 'spawns' THEN 1000000 ELSE 0 END::bigint $$;
+
+-- What a task takes of a limit: one of a quota, its estimate of a budget, in millionths.
+CREATE FUNCTION takes(estimate jsonb, dimension text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT coalesce((estimate->>dimension)::bigint, takes_anyway(dimension)) $$;
+
+-- The bounds of what the tasks of a class take, by the sizes of their estimates. A
+-- class is not looked into where even the lower one is too much.
+CREATE FUNCTION takes_least(sizes jsonb, dimension text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT coalesce(1::bigint << 4 * (sizes->>dimension)::int, takes_anyway(dimension)) $$;
+CREATE FUNCTION takes_most(sizes jsonb, dimension text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT coalesce(1::bigint << 4 * (sizes->>dimension)::int + 4, takes_anyway(dimension)) $$;
+
+-- Whether an estimate fits the room of each dimension in rooms.
+CREATE FUNCTION fits(estimate jsonb, rooms jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT NOT EXISTS (SELECT FROM jsonb_each_text(rooms) AS r WHERE takes(estimate, r.key) > r.value::bigint) $$;
+
+-- All that limits claims, each with the room that is left in it: for a budget in
+-- millionths of its dimension, for a quota in claims, and none where a freeze or a
+-- closed lane stops everything. escrow is the part of a budget's room that its shards
+-- hold.
+CREATE VIEW limits WITH (security_invoker = true) AS
+    SELECT 'freeze' AS what, f.id::int, f.workspace, f.reason AS name, f.scope, f.target, '' AS dimension, 0::bigint AS room, 0::bigint AS escrow FROM freezes f
+    UNION ALL
+    SELECT 'lane', 0, l.workspace, l.name, 'lane', l.name, '', 0, 0 FROM lanes l WHERE l.state IN ('paused', 'disabled')
+    UNION ALL
+    SELECT 'quota', q.id, q.workspace, q.name, q.scope, q.target, '', least(
+        q.concurrent - (SELECT count(*) FROM quota_uses u JOIN leases l ON l.task = u.task AND l.attempt = u.attempt WHERE u.quota = q.id),
+        q.per_window - (SELECT count(*) FROM quota_uses u WHERE u.quota = q.id AND u.at > now() - q.win)), 0
+    FROM quotas q
+    UNION ALL
+    SELECT 'budget', b.id, b.workspace, b.name, b.scope, b.target, b.dimension, b.hard - s.held, s.escrow
+    FROM budgets b, LATERAL (SELECT coalesce(sum(used + reserved), 0)::bigint AS held, coalesce(sum(escrow), 0)::bigint AS escrow FROM budget_shards WHERE budget = b.id) AS s;
+
+-- What stands between a class and a claimer. All of them must have room.
+CREATE TYPE binding AS (class int, what text, id int, name text, dimension text, room bigint, escrow bigint, at_least bigint, at_most bigint);
+
+-- What binds classes of a workspace, for a claimer ('' = whoever claims); each limit is
+-- measured once. Of a class whose connection may not start anything, and of one whose
+-- account has no budget, it says so as well.
+-- +goose StatementBegin
+CREATE FUNCTION bindings(ws text, claimer text, of_classes int[]) RETURNS SETOF binding LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+    WITH l AS MATERIALIZED (
+        SELECT * FROM limits WHERE workspace IN ('', ws)
+    )
+    SELECT c.id, l.what, l.id, l.name, l.dimension, l.room, l.escrow, takes_least(c.sizes, l.dimension), takes_most(c.sizes, l.dimension)
+    FROM classes c JOIN l ON scope_fits(l.scope, l.target, c.lane, c.account, c.conn, c.only_task, claimer) WHERE c.id = ANY (of_classes)
+    UNION ALL
+    SELECT c.id, x.what, 0, x.name, '', 0, 0, 1, 1 FROM classes c, LATERAL (
+        SELECT 'connection' AS what, '' AS name WHERE c.conn IS NOT NULL AND NOT EXISTS (SELECT FROM grants_in_force g WHERE g.conn = c.conn)
+        UNION ALL
+        SELECT 'account', c.account WHERE c.account <> '' AND NOT EXISTS (SELECT FROM budgets b WHERE b.workspace = ws AND b.scope = 'account' AND b.target = c.account)
+    ) AS x WHERE c.id = ANY (of_classes);
+END $$;
+-- +goose StatementEnd
+
+-- What the steps of a claim hand on.
+CREATE TYPE open_class AS (class int, queue text, weight float8);     -- has ready tasks that the claimer is able to do
+CREATE TYPE class_share AS (class int, n bigint, rooms jsonb);        -- how many of a class, and what each of them has to fit into
+CREATE TYPE owed AS (budget int, amount bigint);
+CREATE TYPE picked_task AS (task uuid, class int, lane text, estimate jsonb);
+
+-- Up to 64 classes that have ready tasks, that one who claims is able to do, behind
+-- class behind, and around the end until start. It jumps from class to class, so what
+-- has no ready tasks costs nothing.
+-- +goose StatementBegin
+CREATE FUNCTION open_classes(ws text, of_kind text, caps text[], of_lanes text[], start int, behind int, wrapped boolean) RETURNS TABLE (o open_class, around boolean)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE walk (class, around, first) AS (
+        SELECT behind, wrapped, true
+        UNION ALL
+        SELECT n.class, n.around, false FROM walk w, LATERAL (
+            (SELECT r.class, w.around FROM ready r WHERE r.workspace = ws AND r.class > w.class AND r.class < CASE WHEN w.around THEN start ELSE 2147483647 END ORDER BY r.class LIMIT 1)
+            UNION ALL
+            (SELECT r.class, true FROM ready r WHERE NOT w.around AND r.workspace = ws AND r.class < start ORDER BY r.class LIMIT 1)
+            LIMIT 1) AS n
+    )
+    SELECT ROW(c.id, c.lane || coalesce(' ' || c.conn, ''), coalesce(l.weight, 1) * coalesce(g.weight, 1))::open_class, w.around
+    FROM walk w, LATERAL (SELECT * FROM classes k WHERE k.id = w.class OFFSET 0) AS c LEFT JOIN lanes l ON l.workspace = ws AND l.name = c.lane LEFT JOIN grants_in_force g ON g.conn = c.conn
+    WHERE NOT w.first AND c.kind = of_kind AND c.capabilities <@ caps AND (of_lanes IS NULL OR c.lane = ANY (of_lanes)) LIMIT 64;
+END $$;
+-- +goose StatementEnd
+
+-- Holds the limits of a workspace until the end of a claim that owes more than the
+-- escrow of its shard, or that a quota counts. Where what is in nobody's escrow does
+-- not cover what it owes, all escrow is taken back, and what is there is exactly what
+-- is left. Quotas come before budgets, budgets before their shards, each in one order.
+-- +goose StatementBegin
+CREATE FUNCTION hold_limits(ws text, debts owed[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    short int[];
+BEGIN
+    PERFORM FROM quotas WHERE workspace IN ('', ws) ORDER BY id FOR UPDATE;
+    PERFORM FROM budgets WHERE workspace IN ('', ws) ORDER BY id FOR NO KEY UPDATE;
+    SELECT array_agg(l.id ORDER BY l.id) INTO short FROM limits l LEFT JOIN unnest(debts) AS d ON d.budget = l.id
+    WHERE l.what = 'budget' AND l.workspace IN ('', ws) AND l.escrow > 0 AND l.room - l.escrow < greatest(d.amount, 1);
+    IF short IS NOT NULL THEN
+        PERFORM FROM budget_shards WHERE budget IN (SELECT id FROM budgets WHERE workspace IN ('', ws)) AND (escrow <> 0 OR shard = budget_shard()) ORDER BY budget, shard FOR UPDATE;
+        PERFORM recall_escrow(id) FROM unnest(short) AS id;
+    END IF;
+END $$;
+-- +goose StatementEnd
+
+-- Reserves what a claim owes: from the escrow of its shard, or, with the budgets held,
+-- from what is in nobody's escrow. It then puts some of what is left into escrow for
+-- the next claims: a 32nd, if that is worth sixteen such claims. A claim that finds
+-- less than it saw before ends with SM001, and begins anew.
+-- +goose StatementBegin
+CREATE FUNCTION reserve(debts owed[], held boolean) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    n int;
+BEGIN
+    IF held THEN
+        INSERT INTO budget_shards AS s (budget, shard, workspace, escrow, reserved)
+        SELECT l.id, budget_shard(), l.workspace, CASE WHEN l.rest / 32 >= d.amount * 16 THEN l.rest / 32 ELSE 0 END, d.amount
+        FROM unnest(debts) AS d, LATERAL (SELECT b.id, b.workspace, b.room - b.escrow - d.amount AS rest FROM limits b WHERE b.what = 'budget' AND b.id = d.budget) AS l
+        WHERE l.rest >= 0 ORDER BY l.id
+        ON CONFLICT (budget, shard) DO UPDATE SET escrow = s.escrow + excluded.escrow, reserved = s.reserved + excluded.reserved;
+    ELSE
+        UPDATE budget_shards s SET escrow = s.escrow - d.amount, reserved = s.reserved + d.amount FROM unnest(debts) AS d
+        WHERE s.budget = d.budget AND s.shard = budget_shard() AND s.escrow >= d.amount;
+    END IF;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    IF n < cardinality(debts) THEN
+        RAISE EXCEPTION 'a reservation would overshoot its budget' USING ERRCODE = 'SM001';
+    END IF;
+END $$;
+-- +goose StatementEnd
+
+-- Claims up to wanted tasks for who. The stages, in the order of the model:
+--
+--   1. the classes that have ready tasks and that the claimer is able to do,
+--   2. what binds them: a class that something leaves no room is not looked into,
+--   3. how many of each class: the first ones of all together, as far as there is room,
+--   4. if that owes more than the escrow of this shard, or a quota counts it: hold the
+--      limits, and decide once more,
+--   5. pick them, past what others have locked,
+--   6. reserve, lease, audit.
+--
+-- One task or a thousand, with limits or without: the statements are the same, and a
+-- limit is a row of bindings. It looks at 64 classes at a time, from class start on
+-- (null = any), and goes on as long as it finds nothing. Nothing claimed is one row
+-- without a task. contended says that there is more to claim: others had locked it,
+-- or this look did not reach it. next is where the next claim is to start.
+-- +goose StatementBegin
+CREATE FUNCTION claim(claim_id uuid, ws text, who text, of_kind text, caps text[], of_lanes text[], lease interval, wanted int, start int, named uuid) RETURNS TABLE (
+    task text, attempt int, epoch bigint, type text, until timestamptz, key text, title text, priority int, class int, command text, digest text,
+    body text, acceptance jsonb, spec jsonb, contended boolean, next int) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    seed bigint := (random() * 9007199254740991)::bigint;
+    low_rank int := -2147483648;   -- of what is looked at; one place where a task is named
+    low_seq bigint := 0;
+    high_rank int := 2147483647;
+    high_seq bigint := 9223372036854775807;
+    found_classes open_class[];
+    rest open_class[];       -- of these, what is still to be looked into
+    around boolean := false;
+    bound binding[];
+    scarce binding[];        -- of these, the limits that may not have room for all that is wanted
+    plan class_share[];
+    debts owed[];
+    counted boolean;
+    front bigint := 0;
+    seen bigint;
+    held boolean := false;
+    picked picked_task[];
+BEGIN
+    start := coalesce(start, (random() * (SELECT r.class FROM ready r WHERE r.workspace = ws ORDER BY r.class DESC LIMIT 1))::int, 0);
+    next := start - 1;
+    LOOP
+        IF named IS NULL THEN
+            SELECT array_agg(c.o), bool_or(c.around) INTO found_classes, around FROM open_classes(ws, of_kind, caps, of_lanes, start, next, around) AS c;
+        ELSE
+            SELECT array_agg(ROW(c.id, '', 1)::open_class) INTO found_classes FROM tasks t JOIN classes c ON c.id = t.class
+            WHERE t.id = named AND c.capabilities <@ caps AND (of_lanes IS NULL OR c.lane = ANY (of_lanes));
+            SELECT -t.priority, t.seq INTO low_rank, low_seq FROM tasks t WHERE t.id = named;
+            high_rank := low_rank;
+            high_seq := low_seq;
+        END IF;
+        EXIT WHEN found_classes IS NULL;
+        next := (found_classes[cardinality(found_classes)]).class;
+        rest := found_classes;
+        LOOP
+            SELECT array_agg(ROW(b.class, b.what, b.id, b.name, b.dimension, CASE WHEN held THEN b.room - b.escrow ELSE b.room END, b.escrow, b.at_least, b.at_most)::binding) INTO bound
+            FROM bindings(ws, who, ARRAY (SELECT c.class FROM unnest(rest) AS c)) AS b;
+            SELECT array_agg(b) INTO scarce FROM unnest(bound) AS b WHERE (b.what, b.id) IN (SELECT s.what, s.id FROM unnest(bound) AS s WHERE s.room / wanted < s.at_most);
+
+            WITH fit AS MATERIALIZED (
+                SELECT c.class, c.weight, -ln(1 - (hashtextextended(c.queue, seed) & 9007199254740991) / 9007199254740992.0::float8) AS luck, c.queue,
+                    (SELECT jsonb_object_agg(t.dimension, t.room) FROM (
+                        SELECT b.dimension, min(b.room) AS room FROM unnest(bound) AS b WHERE b.class = c.class AND b.what = 'budget' AND b.room < b.at_most GROUP BY 1) AS t) AS rooms
+                FROM unnest(rest) AS c
+                WHERE NOT EXISTS (SELECT FROM unnest(bound) AS b WHERE b.class = c.class AND (b.room <= 0 OR b.at_least > b.room))
+            ), share AS MATERIALIZED (
+                SELECT least(wanted::bigint, 8 + 2 * wanted::bigint / greatest(count(*), 1)) AS n FROM fit
+            ), first AS MATERIALIZED (
+                -- Each connection has a queue of its own in a lane, and so have this instance's tasks. A queue's luck is
+                -- exponential, and its next tasks follow at the distance that its weight gives.
+                SELECT x.class, x.estimate, x.rooms, row_number() OVER (ORDER BY x.turn, x.rank, x.seq) AS pos FROM (
+                    SELECT c.class, c.rooms, r.rank, r.seq, r.estimate, (row_number() OVER (PARTITION BY c.queue ORDER BY r.rank, r.seq) - 1 + c.luck) / c.weight AS turn
+                    FROM fit c, LATERAL (
+                        SELECT rank, seq, estimate FROM (
+                            SELECT rank, seq, estimate FROM ready WHERE workspace = ws AND class = c.class AND expires_at > clock_timestamp()
+                                AND (rank, seq) >= (low_rank, low_seq) AND (rank, seq) <= (high_rank, high_seq) ORDER BY rank, seq LIMIT 2000) AS near
+                        WHERE c.rooms IS NULL OR fits(estimate, c.rooms) ORDER BY rank, seq LIMIT (SELECT n FROM share)) AS r) AS x
+            ), candidates AS MATERIALIZED (
+                -- Behind the end of a class that has more, nothing is taken in this look.
+                SELECT class, estimate, rooms, pos FROM first
+                WHERE pos <= least(wanted, (SELECT min(last) FROM (SELECT max(pos) AS last FROM first GROUP BY class HAVING count(*) = (SELECT n FROM share)) AS cut))
+            ), fitting AS MATERIALIZED (
+                SELECT class, estimate, rooms FROM candidates WHERE pos NOT IN (
+                    SELECT pos FROM (
+                        SELECT c.pos, b.room, takes(c.estimate, b.dimension) AS own, sum(takes(c.estimate, b.dimension)) OVER (PARTITION BY b.what, b.id ORDER BY c.pos) AS total
+                        FROM unnest(scarce) AS b JOIN candidates c ON c.class = b.class) AS sums WHERE total > room OR total - own >= room)
+            )
+            SELECT (SELECT array_agg(ROW(f.class, f.n, f.rooms)::class_share) FROM (SELECT class, rooms, count(*) AS n FROM fitting GROUP BY 1, 2) AS f),
+                (SELECT array_agg(ROW(d.id, d.amount)::owed ORDER BY d.id) FROM (
+                    SELECT b.id, sum(f.n * takes(f.estimate, b.dimension))::bigint AS amount
+                    FROM unnest(bound) AS b JOIN (SELECT class, estimate, count(*) AS n FROM fitting GROUP BY 1, 2) AS f ON f.class = b.class
+                    WHERE b.what = 'budget' GROUP BY 1) AS d WHERE d.amount > 0),
+                EXISTS (SELECT FROM unnest(bound) AS b JOIN fitting f ON f.class = b.class WHERE b.what = 'quota'),
+                (SELECT least(wanted, count(*)) FROM first)
+            INTO plan, debts, counted, seen;
+
+            EXIT WHEN plan IS NULL;
+            IF NOT held AND (counted OR EXISTS (
+                SELECT FROM unnest(debts) AS d LEFT JOIN budget_shards s ON s.budget = d.budget AND s.shard = budget_shard() WHERE d.amount > coalesce(s.escrow, 0))) THEN
+                PERFORM hold_limits(ws, debts);
+                held := true;
+                CONTINUE;
+            END IF;
+            front := front + seen;
+
+            -- A claim that holds limits waits for nobody: a task that somebody holds stays.
+            WITH locked AS MATERIALIZED (
+                SELECT r.place, r.task, r.class, r.rank, r.seq, r.estimate FROM unnest(plan) AS p, LATERAL (
+                    SELECT ctid AS place, task, class, rank, seq, estimate FROM ready
+                    WHERE workspace = ws AND class = p.class AND expires_at > clock_timestamp() AND (rank, seq) >= (low_rank, low_seq) AND (rank, seq) <= (high_rank, high_seq)
+                        AND (p.rooms IS NULL OR fits(estimate, p.rooms)) ORDER BY rank, seq LIMIT p.n FOR UPDATE SKIP LOCKED) AS r
+            ), unheld AS MATERIALIZED (
+                SELECT id FROM tasks WHERE held AND id = ANY (ARRAY (SELECT task FROM locked)) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+            ), gone AS (
+                DELETE FROM ready WHERE ctid = ANY (ARRAY (
+                    SELECT place FROM locked WHERE (NOT held OR task IN (SELECT id FROM unheld)) AND place NOT IN (
+                        SELECT place FROM (
+                            SELECT l.place, b.room, takes(l.estimate, b.dimension) AS own, sum(takes(l.estimate, b.dimension)) OVER (PARTITION BY b.what, b.id ORDER BY l.rank, l.seq, l.task) AS total
+                            FROM unnest(scarce) AS b JOIN locked l ON l.class = b.class) AS sums WHERE total > room OR total - own >= room)))
+                RETURNING task, class, lane, estimate
+            )
+            SELECT array_agg(ROW(task, class, lane, estimate)::picked_task) INTO picked FROM gone;
+            EXIT WHEN picked IS NOT NULL;
+            -- Somebody else has all of it: without these classes.
+            rest := ARRAY (SELECT c FROM unnest(rest) AS c WHERE c.class NOT IN (SELECT p.class FROM unnest(plan) AS p));
+        END LOOP;
+        EXIT WHEN picked IS NOT NULL OR cardinality(found_classes) < 64 OR named IS NOT NULL;
+    END LOOP;
+    next := next + 1;
+    contended := front > coalesce(cardinality(picked), 0) OR picked IS NOT NULL AND cardinality(picked) < wanted AND cardinality(found_classes) = 64;
+    IF picked IS NULL THEN
+        RETURN QUERY SELECT '', 0, 0::bigint, '', 'epoch'::timestamptz, '', '', 0, 0, '', '', '', NULL::jsonb, NULL::jsonb, contended, next;
+        RETURN;
+    END IF;
+
+    IF bound IS NOT NULL THEN
+        SELECT array_agg(ROW(d.id, d.amount)::owed ORDER BY d.id) INTO debts FROM (
+            SELECT b.id, sum(p.n * takes(p.estimate, b.dimension))::bigint AS amount
+            FROM unnest(bound) AS b JOIN (SELECT class, estimate, count(*) AS n FROM unnest(picked) GROUP BY 1, 2) AS p ON p.class = b.class WHERE b.what = 'budget' GROUP BY 1
+        ) AS d WHERE d.amount > 0;
+        IF debts IS NOT NULL THEN
+            PERFORM reserve(debts, held);
+        END IF;
+    END IF;
+    RETURN QUERY
+    WITH moved AS (
+        UPDATE tasks SET state = 'claimed', reason = '', attempt = attempt + 1, epoch = epoch + 1, updated_at = clock_timestamp()
+        WHERE id = ANY (ARRAY (SELECT p.task FROM unnest(picked) AS p ORDER BY 1)) AND state = 'queued'
+        RETURNING id, attempt, epoch, next_type, key, title, priority, class, command, command_digest, seq, estimate, lane, clock_timestamp() + lease AS until
+    ), opened AS (
+        INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until, sweep_at, reserved)
+        SELECT m.id, ws, m.lane, m.attempt, m.epoch, m.next_type, who, claim_id, m.until, m.until, CASE WHEN bound IS NOT NULL THEN (
+            SELECT jsonb_object_agg(b.id, takes(m.estimate, b.dimension)) FROM unnest(bound) AS b WHERE b.class = m.class AND b.what = 'budget') END
+        FROM moved m
+    ), used AS (
+        INSERT INTO quota_uses (quota, task, attempt, workspace) SELECT b.id, m.id, m.attempt, ws FROM unnest(bound) AS b JOIN moved m ON m.class = b.class WHERE b.what = 'quota'
+    ), tally AS (
+        INSERT INTO tallies (workspace, lane, what, n) SELECT ws, p.lane, 'ready', -count(*) FROM unnest(picked) AS p GROUP BY 2
+    ), audited AS (
+        INSERT INTO audit (workspace, actor, action, object, tasks) SELECT ws, who, 'task.claimed', claim_id::text, array_agg(id) FROM moved HAVING count(*) > 0
+    )
+    SELECT m.id::text, m.attempt, m.epoch, m.next_type, m.until, coalesce(m.key, ''), m.title, m.priority, m.class, coalesce(m.command::text, ''),
+        coalesce(encode(m.command_digest, 'hex'), ''), coalesce(x.body, ''), x.acceptance, x.spec, contended, next
+    FROM moved m LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq;
+END $$;
+-- +goose StatementEnd
+
+REVOKE INSERT, UPDATE, DELETE ON limits FROM spawnmesh_engine;
+GRANT SELECT ON limits TO spawnmesh_app, spawnmesh_engine;
