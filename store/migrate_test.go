@@ -70,7 +70,7 @@ func TestANewerSchemaIsRefused(t *testing.T) {
 
 	err = openAt(t.Context(), t, url)
 
-	require.EqualError(t, err, "migrating the database: the database has schema 99 and this program knows up to 1: "+
+	require.EqualError(t, err, "migrating the database: the database has schema 99 and this program knows up to 2: "+
 		"a newer spawnmesh has migrated it; run that one, nothing was changed")
 }
 

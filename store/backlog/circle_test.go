@@ -35,8 +35,8 @@ const (
 	firstShard = `SELECT FROM budget_shards WHERE budget = (SELECT min(id) FROM budgets) FOR UPDATE`
 	hourShard  = `SELECT FROM budget_shards WHERE budget = (SELECT id FROM budgets WHERE name = 'hour') FOR UPDATE`
 	dayShard   = `SELECT FROM budget_shards WHERE budget = (SELECT id FROM budgets WHERE name = 'day') FOR UPDATE`
-	earlyTask = `SELECT FROM tasks WHERE key = 'early' FOR UPDATE`
-	lateTask  = `SELECT FROM tasks WHERE key = 'late' FOR UPDATE`
+	earlyTask  = `SELECT FROM tasks WHERE key = 'early' FOR UPDATE`
+	lateTask   = `SELECT FROM tasks WHERE key = 'late' FOR UPDATE`
 )
 
 var passings = map[string]passing{

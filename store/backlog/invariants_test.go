@@ -183,7 +183,7 @@ func TestInvariantsNotice(t *testing.T) {
 		`UPDATE ended_attempts SET epoch = 9 WHERE task = ` + id("twice"):                                                  "epochs of attempts",
 		`UPDATE ended_attempts SET outcome = 'succeeded' WHERE task = ` + id("twice"):                                      "one success at most",
 		`UPDATE tasks SET retries = 1 WHERE key = 'free'`:                                                                  "no more retries",
-		`UPDATE budget_shards SET reserved = reserved - 1`:                                                                  "a budget has reserved",
+		`UPDATE budget_shards SET reserved = reserved - 1`:                                                                 "a budget has reserved",
 		`UPDATE budget_shards SET escrow = used + reserved + (SELECT max(hard) FROM budgets)`:                              "room that is there",
 		`INSERT INTO quota_uses SELECT id, ` + id("free") + `, 7, 'main' FROM quotas`:                                      "counts against a quota",
 		`UPDATE tallies SET n = n + 1`:                                                                                     "tallies count",

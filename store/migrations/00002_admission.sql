@@ -28,28 +28,43 @@ CREATE FUNCTION takes_most(sizes jsonb, dimension text) RETURNS bigint LANGUAGE 
 $$ SELECT coalesce(1::bigint << 4 * (sizes->>dimension)::int + 4, takes_anyway(dimension)) $$;
 
 -- Whether an estimate fits the room of each dimension in rooms.
-CREATE FUNCTION fits(estimate jsonb, rooms jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
-$$ SELECT NOT EXISTS (SELECT FROM jsonb_each_text(rooms) AS r WHERE takes(estimate, r.key) > r.value::bigint) $$;
+-- +goose StatementBegin
+CREATE FUNCTION fits(estimate jsonb, rooms jsonb) RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN NOT EXISTS (SELECT FROM jsonb_each_text(rooms) AS r WHERE takes(estimate, r.key) > r.value::bigint);
+END $$;
+-- +goose StatementEnd
 
 -- All that limits claims, each with the room that is left in it: for a budget in
 -- millionths of its dimension, for a quota in claims, and none where a freeze or a
 -- closed lane stops everything. escrow is the part of a budget's room that its shards
--- hold.
+-- hold, own the part in the shard of this connection.
 CREATE VIEW limits WITH (security_invoker = true) AS
-    SELECT 'freeze' AS what, f.id::int, f.workspace, f.reason AS name, f.scope, f.target, '' AS dimension, 0::bigint AS room, 0::bigint AS escrow FROM freezes f
+    SELECT 'freeze' AS what, f.id::int, f.workspace, f.reason AS name, f.scope, f.target, '' AS dimension, 0::bigint AS room, 0::bigint AS escrow, 0::bigint AS own FROM freezes f
     UNION ALL
-    SELECT 'lane', 0, l.workspace, l.name, 'lane', l.name, '', 0, 0 FROM lanes l WHERE l.state IN ('paused', 'disabled')
+    SELECT 'lane', 0, l.workspace, l.name, 'lane', l.name, '', 0, 0, 0 FROM lanes l WHERE l.state IN ('paused', 'disabled')
     UNION ALL
     SELECT 'quota', q.id, q.workspace, q.name, q.scope, q.target, '', least(
         q.concurrent - (SELECT count(*) FROM quota_uses u JOIN leases l ON l.task = u.task AND l.attempt = u.attempt WHERE u.quota = q.id),
-        q.per_window - (SELECT count(*) FROM quota_uses u WHERE u.quota = q.id AND u.at > now() - q.win)), 0
+        q.per_window - (SELECT count(*) FROM quota_uses u WHERE u.quota = q.id AND u.at > now() - q.win)), 0, 0
     FROM quotas q
     UNION ALL
-    SELECT 'budget', b.id, b.workspace, b.name, b.scope, b.target, b.dimension, b.hard - s.held, s.escrow
-    FROM budgets b, LATERAL (SELECT coalesce(sum(used + reserved), 0)::bigint AS held, coalesce(sum(escrow), 0)::bigint AS escrow FROM budget_shards WHERE budget = b.id) AS s;
+    SELECT 'budget', b.id, b.workspace, b.name, b.scope, b.target, b.dimension, b.hard - s.held, s.escrow, s.own
+    FROM budgets b, LATERAL (
+        SELECT coalesce(sum(used + reserved), 0)::bigint AS held, coalesce(sum(escrow), 0)::bigint AS escrow, coalesce(sum(escrow) FILTER (WHERE shard = budget_shard()), 0)::bigint AS own
+        FROM budget_shards WHERE budget = b.id) AS s;
+
+-- Whether a workspace has any limit at all.
+-- +goose StatementBegin
+CREATE FUNCTION limited(ws text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM budgets WHERE workspace IN ('', ws)) OR EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws))
+        OR EXISTS (SELECT FROM lanes WHERE workspace = ws) OR EXISTS (SELECT FROM freezes WHERE workspace IN ('', ws));
+END $$;
+-- +goose StatementEnd
 
 -- What stands between a class and a claimer. All of them must have room.
-CREATE TYPE binding AS (class int, what text, id int, name text, dimension text, room bigint, escrow bigint, at_least bigint, at_most bigint);
+CREATE TYPE binding AS (class int, what text, id int, name text, dimension text, room bigint, escrow bigint, own bigint, at_least bigint, at_most bigint);
 
 -- What binds classes of a workspace, for a claimer ('' = whoever claims); each limit is
 -- measured once. Of a class whose connection may not start anything, and of one whose
@@ -61,10 +76,10 @@ BEGIN
     WITH l AS MATERIALIZED (
         SELECT * FROM limits WHERE workspace IN ('', ws)
     )
-    SELECT c.id, l.what, l.id, l.name, l.dimension, l.room, l.escrow, takes_least(c.sizes, l.dimension), takes_most(c.sizes, l.dimension)
+    SELECT c.id, l.what, l.id, l.name, l.dimension, l.room, l.escrow, l.own, takes_least(c.sizes, l.dimension), takes_most(c.sizes, l.dimension)
     FROM classes c JOIN l ON scope_fits(l.scope, l.target, c.lane, c.account, c.conn, c.only_task, claimer) WHERE c.id = ANY (of_classes)
     UNION ALL
-    SELECT c.id, x.what, 0, x.name, '', 0, 0, 1, 1 FROM classes c, LATERAL (
+    SELECT c.id, x.what, 0, x.name, '', 0, 0, 0, 1, 1 FROM classes c, LATERAL (
         SELECT 'connection' AS what, '' AS name WHERE c.conn IS NOT NULL AND NOT EXISTS (SELECT FROM grants_in_force g WHERE g.conn = c.conn)
         UNION ALL
         SELECT 'account', c.account WHERE c.account <> '' AND NOT EXISTS (SELECT FROM budgets b WHERE b.workspace = ws AND b.scope = 'account' AND b.target = c.account)
@@ -72,34 +87,12 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- What the steps of a claim hand on.
-CREATE TYPE open_class AS (class int, queue text, weight float8);     -- has ready tasks that the claimer is able to do
-CREATE TYPE class_share AS (class int, n bigint, rooms jsonb);        -- how many of a class, and what each of them has to fit into
+-- What the steps of a claim hand on. rooms is what each estimate has to fit into, where
+-- a class has some that may not.
+CREATE TYPE open_class AS (class int, queue text, weight float8, rooms jsonb);
+CREATE TYPE candidate AS (class int, rooms jsonb, estimate jsonb);
 CREATE TYPE owed AS (budget int, amount bigint);
-CREATE TYPE picked_task AS (task uuid, class int, lane text, estimate jsonb);
-
--- Up to 64 classes that have ready tasks, that one who claims is able to do, behind
--- class behind, and around the end until start. It jumps from class to class, so what
--- has no ready tasks costs nothing.
--- +goose StatementBegin
-CREATE FUNCTION open_classes(ws text, of_kind text, caps text[], of_lanes text[], start int, behind int, wrapped boolean) RETURNS TABLE (o open_class, around boolean)
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN QUERY
-    WITH RECURSIVE walk (class, around, first) AS (
-        SELECT behind, wrapped, true
-        UNION ALL
-        SELECT n.class, n.around, false FROM walk w, LATERAL (
-            (SELECT r.class, w.around FROM ready r WHERE r.workspace = ws AND r.class > w.class AND r.class < CASE WHEN w.around THEN start ELSE 2147483647 END ORDER BY r.class LIMIT 1)
-            UNION ALL
-            (SELECT r.class, true FROM ready r WHERE NOT w.around AND r.workspace = ws AND r.class < start ORDER BY r.class LIMIT 1)
-            LIMIT 1) AS n
-    )
-    SELECT ROW(c.id, c.lane || coalesce(' ' || c.conn, ''), coalesce(l.weight, 1) * coalesce(g.weight, 1))::open_class, w.around
-    FROM walk w, LATERAL (SELECT * FROM classes k WHERE k.id = w.class OFFSET 0) AS c LEFT JOIN lanes l ON l.workspace = ws AND l.name = c.lane LEFT JOIN grants_in_force g ON g.conn = c.conn
-    WHERE NOT w.first AND c.kind = of_kind AND c.capabilities <@ caps AND (of_lanes IS NULL OR c.lane = ANY (of_lanes)) LIMIT 64;
-END $$;
--- +goose StatementEnd
+CREATE TYPE picked_task AS (place tid, task uuid, class int, lane text, rank int, seq bigint, estimate jsonb);
 
 -- Holds the limits of a workspace until the end of a claim that owes more than the
 -- escrow of its shard, or that a quota counts. Where what is in nobody's escrow does
@@ -118,6 +111,17 @@ BEGIN
         PERFORM FROM budget_shards WHERE budget IN (SELECT id FROM budgets WHERE workspace IN ('', ws)) AND (escrow <> 0 OR shard = budget_shard()) ORDER BY budget, shard FOR UPDATE;
         PERFORM recall_escrow(id) FROM unnest(short) AS id;
     END IF;
+END $$;
+-- +goose StatementEnd
+
+-- What tasks take of the budgets that bind their classes.
+-- +goose StatementBegin
+CREATE FUNCTION owes(bound binding[], tasks picked_task[]) RETURNS owed[] LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN (SELECT array_agg(ROW(d.id, d.amount)::owed ORDER BY d.id) FROM (
+        SELECT b.id, sum(t.n * takes(t.estimate, b.dimension))::bigint AS amount
+        FROM unnest(bound) AS b JOIN (SELECT u.class, u.estimate, count(*) AS n FROM unnest(tasks) AS u GROUP BY 1, 2) AS t ON t.class = b.class WHERE b.what = 'budget' GROUP BY 1
+    ) AS d WHERE d.amount > 0);
 END $$;
 -- +goose StatementEnd
 
@@ -173,124 +177,143 @@ DECLARE
     low_seq bigint := 0;
     high_rank int := 2147483647;
     high_seq bigint := 9223372036854775807;
-    found_classes open_class[];
+    open open_class[];
     rest open_class[];       -- of these, what is still to be looked into
     around boolean := false;
+    paid boolean;            -- accounts pay for some of them
+    short boolean;
     bound binding[];
-    scarce binding[];        -- of these, the limits that may not have room for all that is wanted
-    plan class_share[];
+    scarce int[];            -- ids of limits that may not have room for all that is wanted
+    share int;
+    candidates candidate[];
+    front int;               -- how many there were
     debts owed[];
-    counted boolean;
-    front bigint := 0;
-    seen bigint;
     held boolean := false;
     picked picked_task[];
 BEGIN
+    contended := false;
     start := coalesce(start, (random() * (SELECT r.class FROM ready r WHERE r.workspace = ws ORDER BY r.class DESC LIMIT 1))::int, 0);
     next := start - 1;
     LOOP
         IF named IS NULL THEN
-            SELECT array_agg(c.o), bool_or(c.around) INTO found_classes, around FROM open_classes(ws, of_kind, caps, of_lanes, start, next, around) AS c;
+            -- It jumps from class to class, so that one without ready tasks costs nothing, and around the end until start.
+            WITH RECURSIVE walk (class, around, first) AS (
+                SELECT next, around, true
+                UNION ALL
+                SELECT n.class, n.around, false FROM walk w, LATERAL (
+                    (SELECT r.class, w.around FROM ready r WHERE r.workspace = ws AND r.class > w.class AND r.class < CASE WHEN w.around THEN start ELSE 2147483647 END ORDER BY r.class LIMIT 1)
+                    UNION ALL
+                    (SELECT r.class, true FROM ready r WHERE NOT w.around AND r.workspace = ws AND r.class < start ORDER BY r.class LIMIT 1)
+                    LIMIT 1) AS n
+            )
+            SELECT array_agg(o.class), bool_or(o.around), bool_or(o.paid) INTO open, around, paid FROM (
+                SELECT ROW(c.id, c.lane || coalesce(' ' || c.conn, ''), coalesce(l.weight, 1) * coalesce(g.weight, 1), NULL)::open_class AS class, w.around, c.account <> '' AS paid
+                FROM walk w, LATERAL (SELECT * FROM classes k WHERE k.id = w.class OFFSET 0) AS c
+                LEFT JOIN lanes l ON l.workspace = ws AND l.name = c.lane LEFT JOIN grants_in_force g ON g.conn = c.conn
+                WHERE NOT w.first AND c.kind = of_kind AND c.capabilities <@ caps AND (of_lanes IS NULL OR c.lane = ANY (of_lanes)) AND (c.conn IS NULL OR g.conn IS NOT NULL) LIMIT 64) AS o;
         ELSE
-            SELECT array_agg(ROW(c.id, '', 1)::open_class) INTO found_classes FROM tasks t JOIN classes c ON c.id = t.class
+            SELECT array_agg(ROW(c.id, '', 1, NULL)::open_class), true INTO open, paid FROM tasks t JOIN classes c ON c.id = t.class
             WHERE t.id = named AND c.capabilities <@ caps AND (of_lanes IS NULL OR c.lane = ANY (of_lanes));
             SELECT -t.priority, t.seq INTO low_rank, low_seq FROM tasks t WHERE t.id = named;
             high_rank := low_rank;
             high_seq := low_seq;
         END IF;
-        EXIT WHEN found_classes IS NULL;
-        next := (found_classes[cardinality(found_classes)]).class;
-        rest := found_classes;
+        EXIT WHEN open IS NULL;
+        next := (open[cardinality(open)]).class;
         LOOP
-            SELECT array_agg(ROW(b.class, b.what, b.id, b.name, b.dimension, CASE WHEN held THEN b.room - b.escrow ELSE b.room END, b.escrow, b.at_least, b.at_most)::binding) INTO bound
-            FROM bindings(ws, who, ARRAY (SELECT c.class FROM unnest(rest) AS c)) AS b;
-            SELECT array_agg(b) INTO scarce FROM unnest(bound) AS b WHERE (b.what, b.id) IN (SELECT s.what, s.id FROM unnest(bound) AS s WHERE s.room / wanted < s.at_most);
+            rest := open;
+            IF paid OR limited(ws) THEN
+                SELECT array_agg(ROW(b.class, b.what, b.id, b.name, b.dimension, x.room, b.escrow, b.own, b.at_least, b.at_most)::binding),
+                    bool_or(x.room < b.at_most OR x.room <= 0), array_agg(DISTINCT b.id) FILTER (WHERE b.what IN ('budget', 'quota') AND x.room / wanted < b.at_most) INTO bound, short, scarce
+                FROM bindings(ws, who, ARRAY (SELECT c.class FROM unnest(open) AS c)) AS b, LATERAL (SELECT CASE WHEN held THEN b.room - b.escrow ELSE b.room END AS room) AS x;
+                IF short THEN
+                    rest := ARRAY (
+                        SELECT ROW(c.class, c.queue, c.weight, (
+                            SELECT jsonb_object_agg(t.dimension, t.room) FROM (
+                                SELECT b.dimension, min(b.room) AS room FROM unnest(bound) AS b WHERE b.class = c.class AND b.what = 'budget' AND b.room < b.at_most GROUP BY 1) AS t))::open_class
+                        FROM unnest(open) AS c WHERE NOT EXISTS (SELECT FROM unnest(bound) AS b WHERE b.class = c.class AND (b.room <= 0 OR b.at_least > b.room)));
+                END IF;
+            END IF;
+            EXIT WHEN rest = '{}';
 
-            WITH fit AS MATERIALIZED (
-                SELECT c.class, c.weight, -ln(1 - (hashtextextended(c.queue, seed) & 9007199254740991) / 9007199254740992.0::float8) AS luck, c.queue,
-                    (SELECT jsonb_object_agg(t.dimension, t.room) FROM (
-                        SELECT b.dimension, min(b.room) AS room FROM unnest(bound) AS b WHERE b.class = c.class AND b.what = 'budget' AND b.room < b.at_most GROUP BY 1) AS t) AS rooms
-                FROM unnest(rest) AS c
-                WHERE NOT EXISTS (SELECT FROM unnest(bound) AS b WHERE b.class = c.class AND (b.room <= 0 OR b.at_least > b.room))
-            ), share AS MATERIALIZED (
-                SELECT least(wanted::bigint, 8 + 2 * wanted::bigint / greatest(count(*), 1)) AS n FROM fit
-            ), first AS MATERIALIZED (
-                -- Each connection has a queue of its own in a lane, and so have this instance's tasks. A queue's luck is
-                -- exponential, and its next tasks follow at the distance that its weight gives.
-                SELECT x.class, x.estimate, x.rooms, row_number() OVER (ORDER BY x.turn, x.rank, x.seq) AS pos FROM (
-                    SELECT c.class, c.rooms, r.rank, r.seq, r.estimate, (row_number() OVER (PARTITION BY c.queue ORDER BY r.rank, r.seq) - 1 + c.luck) / c.weight AS turn
-                    FROM fit c, LATERAL (
+            -- The first tasks of all together. In a lane each connection has a queue of its own, and so have this instance's
+            -- tasks: the luck of a queue is exponential, and its tasks follow at the distance that its weight gives.
+            share := least(wanted, 8 + 2 * wanted / cardinality(rest));
+            SELECT array_agg(ROW(y.class, y.rooms, y.estimate)::candidate ORDER BY y.pos) INTO candidates FROM (
+                SELECT x.class, x.rooms, x.estimate, row_number() OVER (ORDER BY x.turn, x.rank, x.seq) AS pos FROM (
+                    SELECT c.class, c.rooms, r.rank, r.seq, r.estimate, (row_number() OVER (PARTITION BY c.queue ORDER BY r.rank, r.seq) - 1
+                        - ln(1 - (hashtextextended(c.queue, seed) & 9007199254740991) / 9007199254740992.0::float8)) / c.weight AS turn
+                    FROM unnest(rest) AS c, LATERAL (
                         SELECT rank, seq, estimate FROM (
                             SELECT rank, seq, estimate FROM ready WHERE workspace = ws AND class = c.class AND expires_at > clock_timestamp()
                                 AND (rank, seq) >= (low_rank, low_seq) AND (rank, seq) <= (high_rank, high_seq) ORDER BY rank, seq LIMIT 2000) AS near
-                        WHERE c.rooms IS NULL OR fits(estimate, c.rooms) ORDER BY rank, seq LIMIT (SELECT n FROM share)) AS r) AS x
-            ), candidates AS MATERIALIZED (
-                -- Behind the end of a class that has more, nothing is taken in this look.
-                SELECT class, estimate, rooms, pos FROM first
-                WHERE pos <= least(wanted, (SELECT min(last) FROM (SELECT max(pos) AS last FROM first GROUP BY class HAVING count(*) = (SELECT n FROM share)) AS cut))
-            ), fitting AS MATERIALIZED (
-                SELECT class, estimate, rooms FROM candidates WHERE pos NOT IN (
-                    SELECT pos FROM (
-                        SELECT c.pos, b.room, takes(c.estimate, b.dimension) AS own, sum(takes(c.estimate, b.dimension)) OVER (PARTITION BY b.what, b.id ORDER BY c.pos) AS total
-                        FROM unnest(scarce) AS b JOIN candidates c ON c.class = b.class) AS sums WHERE total > room OR total - own >= room)
-            )
-            SELECT (SELECT array_agg(ROW(f.class, f.n, f.rooms)::class_share) FROM (SELECT class, rooms, count(*) AS n FROM fitting GROUP BY 1, 2) AS f),
-                (SELECT array_agg(ROW(d.id, d.amount)::owed ORDER BY d.id) FROM (
-                    SELECT b.id, sum(f.n * takes(f.estimate, b.dimension))::bigint AS amount
-                    FROM unnest(bound) AS b JOIN (SELECT class, estimate, count(*) AS n FROM fitting GROUP BY 1, 2) AS f ON f.class = b.class
-                    WHERE b.what = 'budget' GROUP BY 1) AS d WHERE d.amount > 0),
-                EXISTS (SELECT FROM unnest(bound) AS b JOIN fitting f ON f.class = b.class WHERE b.what = 'quota'),
-                (SELECT least(wanted, count(*)) FROM first)
-            INTO plan, debts, counted, seen;
+                        WHERE c.rooms IS NULL OR fits(estimate, c.rooms) ORDER BY rank, seq LIMIT share) AS r) AS x
+                ORDER BY pos LIMIT wanted) AS y;
+            EXIT WHEN candidates IS NULL;
+            contended := true;
+            front := cardinality(candidates);
+            IF share < wanted THEN
+                -- Behind the end of a class that may have more, nothing is taken in this try.
+                candidates := candidates[:coalesce((SELECT min(x.last) FROM (
+                    SELECT max(c.pos) AS last FROM unnest(candidates) WITH ORDINALITY AS c (class, rooms, estimate, pos) GROUP BY c.class HAVING count(*) = share) AS x), wanted)];
+            END IF;
+            IF scarce IS NOT NULL THEN
+                candidates := ARRAY (
+                    SELECT ROW(c.class, c.rooms, c.estimate)::candidate FROM unnest(candidates) WITH ORDINALITY AS c (class, rooms, estimate, pos) WHERE c.pos NOT IN (
+                        SELECT pos FROM (
+                            SELECT c.pos, b.room, takes(c.estimate, b.dimension) AS own, sum(takes(c.estimate, b.dimension)) OVER (PARTITION BY b.what, b.id ORDER BY c.pos) AS total
+                            FROM unnest(bound) AS b JOIN unnest(candidates) WITH ORDINALITY AS c (class, rooms, estimate, pos) ON c.class = b.class WHERE b.id = ANY (scarce)) AS sums
+                        WHERE total > room OR total - own >= room));
+                EXIT WHEN candidates = '{}';
+            END IF;
 
-            EXIT WHEN plan IS NULL;
-            IF NOT held AND (counted OR EXISTS (
-                SELECT FROM unnest(debts) AS d LEFT JOIN budget_shards s ON s.budget = d.budget AND s.shard = budget_shard() WHERE d.amount > coalesce(s.escrow, 0))) THEN
-                PERFORM hold_limits(ws, debts);
+            IF bound IS NOT NULL AND NOT held AND EXISTS (
+                SELECT FROM unnest(bound) AS b JOIN unnest(candidates) AS c ON c.class = b.class GROUP BY b.what, b.id
+                HAVING b.what = 'quota' OR b.what = 'budget' AND sum(takes(c.estimate, b.dimension)) > min(b.own)) THEN
+                PERFORM hold_limits(ws, owes(bound, ARRAY (SELECT ROW(NULL, NULL, c.class, NULL, NULL, NULL, c.estimate)::picked_task FROM unnest(candidates) AS c)));
                 held := true;
                 CONTINUE;
             END IF;
-            front := front + seen;
 
-            -- A claim that holds limits waits for nobody: a task that somebody holds stays.
-            WITH locked AS MATERIALIZED (
-                SELECT r.place, r.task, r.class, r.rank, r.seq, r.estimate FROM unnest(plan) AS p, LATERAL (
-                    SELECT ctid AS place, task, class, rank, seq, estimate FROM ready
-                    WHERE workspace = ws AND class = p.class AND expires_at > clock_timestamp() AND (rank, seq) >= (low_rank, low_seq) AND (rank, seq) <= (high_rank, high_seq)
-                        AND (p.rooms IS NULL OR fits(estimate, p.rooms)) ORDER BY rank, seq LIMIT p.n FOR UPDATE SKIP LOCKED) AS r
-            ), unheld AS MATERIALIZED (
-                SELECT id FROM tasks WHERE held AND id = ANY (ARRAY (SELECT task FROM locked)) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
-            ), gone AS (
-                DELETE FROM ready WHERE ctid = ANY (ARRAY (
-                    SELECT place FROM locked WHERE (NOT held OR task IN (SELECT id FROM unheld)) AND place NOT IN (
-                        SELECT place FROM (
-                            SELECT l.place, b.room, takes(l.estimate, b.dimension) AS own, sum(takes(l.estimate, b.dimension)) OVER (PARTITION BY b.what, b.id ORDER BY l.rank, l.seq, l.task) AS total
-                            FROM unnest(scarce) AS b JOIN locked l ON l.class = b.class) AS sums WHERE total > room OR total - own >= room)))
-                RETURNING task, class, lane, estimate
-            )
-            SELECT array_agg(ROW(task, class, lane, estimate)::picked_task) INTO picked FROM gone;
+            SELECT array_agg(ROW(r.place, r.task, p.class, r.lane, r.rank, r.seq, r.estimate)::picked_task) INTO picked
+            FROM (SELECT c.class, c.rooms, count(*) AS n FROM unnest(candidates) AS c GROUP BY 1, 2) AS p, LATERAL (
+                SELECT ctid AS place, task, lane, rank, seq, estimate FROM ready
+                WHERE workspace = ws AND class = p.class AND expires_at > clock_timestamp() AND (rank, seq) >= (low_rank, low_seq) AND (rank, seq) <= (high_rank, high_seq)
+                    AND (p.rooms IS NULL OR fits(estimate, p.rooms)) ORDER BY rank, seq LIMIT p.n FOR UPDATE SKIP LOCKED) AS r;
+            IF held THEN
+                -- It waits for nobody: a task that somebody holds stays.
+                SELECT array_agg(p) INTO picked FROM unnest(picked) AS p WHERE p.task = ANY (ARRAY (
+                    SELECT id FROM tasks WHERE id = ANY (ARRAY (SELECT p.task FROM unnest(picked) AS p)) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED));
+            END IF;
+            IF scarce IS NOT NULL THEN
+                SELECT array_agg(p) INTO picked FROM unnest(picked) AS p WHERE p.task NOT IN (
+                    SELECT task FROM (
+                        SELECT p.task, b.room, takes(p.estimate, b.dimension) AS own, sum(takes(p.estimate, b.dimension)) OVER (PARTITION BY b.what, b.id ORDER BY p.rank, p.seq, p.task) AS total
+                        FROM unnest(bound) AS b JOIN unnest(picked) AS p ON p.class = b.class WHERE b.id = ANY (scarce)) AS sums
+                    WHERE total > room OR total - own >= room);
+            END IF;
             EXIT WHEN picked IS NOT NULL;
             -- Somebody else has all of it: without these classes.
-            rest := ARRAY (SELECT c FROM unnest(rest) AS c WHERE c.class NOT IN (SELECT p.class FROM unnest(plan) AS p));
+            open := ARRAY (SELECT c FROM unnest(open) AS c WHERE c.class NOT IN (SELECT x.class FROM unnest(candidates) AS x));
         END LOOP;
-        EXIT WHEN picked IS NOT NULL OR cardinality(found_classes) < 64 OR named IS NOT NULL;
+        EXIT WHEN picked IS NOT NULL OR cardinality(open) < 64 OR named IS NOT NULL;
     END LOOP;
     next := next + 1;
-    contended := front > coalesce(cardinality(picked), 0) OR picked IS NOT NULL AND cardinality(picked) < wanted AND cardinality(found_classes) = 64;
     IF picked IS NULL THEN
         RETURN QUERY SELECT '', 0, 0::bigint, '', 'epoch'::timestamptz, '', '', 0, 0, '', '', '', NULL::jsonb, NULL::jsonb, contended, next;
         RETURN;
     END IF;
+    contended := cardinality(picked) < front OR cardinality(picked) < wanted AND cardinality(open) = 64;
 
     IF bound IS NOT NULL THEN
-        SELECT array_agg(ROW(d.id, d.amount)::owed ORDER BY d.id) INTO debts FROM (
-            SELECT b.id, sum(p.n * takes(p.estimate, b.dimension))::bigint AS amount
-            FROM unnest(bound) AS b JOIN (SELECT class, estimate, count(*) AS n FROM unnest(picked) GROUP BY 1, 2) AS p ON p.class = b.class WHERE b.what = 'budget' GROUP BY 1
-        ) AS d WHERE d.amount > 0;
+        debts := owes(bound, picked);
         IF debts IS NOT NULL THEN
             PERFORM reserve(debts, held);
         END IF;
     END IF;
+    DELETE FROM ready WHERE ctid = ANY (ARRAY (SELECT p.place FROM unnest(picked) AS p));
+    INSERT INTO tallies (workspace, lane, what, n) SELECT ws, p.lane, 'ready', -count(*) FROM unnest(picked) AS p GROUP BY 2;
+    INSERT INTO audit (workspace, actor, action, object, tasks) VALUES (ws, who, 'task.claimed', claim_id::text, ARRAY (SELECT p.task FROM unnest(picked) AS p));
     RETURN QUERY
     WITH moved AS (
         UPDATE tasks SET state = 'claimed', reason = '', attempt = attempt + 1, epoch = epoch + 1, updated_at = clock_timestamp()
@@ -301,16 +324,14 @@ BEGIN
         SELECT m.id, ws, m.lane, m.attempt, m.epoch, m.next_type, who, claim_id, m.until, m.until, CASE WHEN bound IS NOT NULL THEN (
             SELECT jsonb_object_agg(b.id, takes(m.estimate, b.dimension)) FROM unnest(bound) AS b WHERE b.class = m.class AND b.what = 'budget') END
         FROM moved m
-    ), used AS (
-        INSERT INTO quota_uses (quota, task, attempt, workspace) SELECT b.id, m.id, m.attempt, ws FROM unnest(bound) AS b JOIN moved m ON m.class = b.class WHERE b.what = 'quota'
-    ), tally AS (
-        INSERT INTO tallies (workspace, lane, what, n) SELECT ws, p.lane, 'ready', -count(*) FROM unnest(picked) AS p GROUP BY 2
-    ), audited AS (
-        INSERT INTO audit (workspace, actor, action, object, tasks) SELECT ws, who, 'task.claimed', claim_id::text, array_agg(id) FROM moved HAVING count(*) > 0
     )
     SELECT m.id::text, m.attempt, m.epoch, m.next_type, m.until, coalesce(m.key, ''), m.title, m.priority, m.class, coalesce(m.command::text, ''),
         coalesce(encode(m.command_digest, 'hex'), ''), coalesce(x.body, ''), x.acceptance, x.spec, contended, next
     FROM moved m LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq;
+    IF bound IS NOT NULL THEN
+        INSERT INTO quota_uses (quota, task, attempt, workspace)
+        SELECT b.id, l.task, l.attempt, ws FROM unnest(bound) AS b JOIN unnest(picked) AS p ON p.class = b.class JOIN leases l ON l.task = p.task WHERE b.what = 'quota';
+    END IF;
 END $$;
 -- +goose StatementEnd
 
