@@ -159,7 +159,7 @@ END $$;
 --   4. if that owes more than the escrow of this shard, or a quota counts it: hold the
 --      limits, and decide once more,
 --   5. pick them, past what others have locked,
---   6. reserve, lease, audit.
+--   6. lease, audit, reserve.
 --
 -- One task or a thousand, with limits or without: the statements are the same, and a
 -- limit is a row of bindings. It looks at 64 classes at a time, from class start on
@@ -305,12 +305,6 @@ BEGIN
     END IF;
     contended := cardinality(picked) < front OR cardinality(picked) < wanted AND cardinality(open) = 64;
 
-    IF bound IS NOT NULL THEN
-        debts := owes(bound, picked);
-        IF debts IS NOT NULL THEN
-            PERFORM reserve(debts, held);
-        END IF;
-    END IF;
     DELETE FROM ready WHERE ctid = ANY (ARRAY (SELECT p.place FROM unnest(picked) AS p));
     INSERT INTO tallies (workspace, lane, what, n) SELECT ws, p.lane, 'ready', -count(*) FROM unnest(picked) AS p GROUP BY 2;
     INSERT INTO audit (workspace, actor, action, object, tasks) VALUES (ws, who, 'task.claimed', claim_id::text, ARRAY (SELECT p.task FROM unnest(picked) AS p));
@@ -328,7 +322,12 @@ BEGIN
     SELECT m.id::text, m.attempt, m.epoch, m.next_type, m.until, coalesce(m.key, ''), m.title, m.priority, m.class, coalesce(m.command::text, ''),
         coalesce(encode(m.command_digest, 'hex'), ''), coalesce(x.body, ''), x.acceptance, x.spec, contended, next
     FROM moved m LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq;
+    -- Tasks come before shards: whoever ends an attempt holds its task, and then takes its turn at a shard.
     IF bound IS NOT NULL THEN
+        debts := owes(bound, picked);
+        IF debts IS NOT NULL THEN
+            PERFORM reserve(debts, held);
+        END IF;
         INSERT INTO quota_uses (quota, task, attempt, workspace)
         SELECT b.id, l.task, l.attempt, ws FROM unnest(bound) AS b JOIN unnest(picked) AS p ON p.class = b.class JOIN leases l ON l.task = p.task WHERE b.what = 'quota';
     END IF;
