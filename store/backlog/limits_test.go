@@ -127,7 +127,7 @@ func TestWhyKnowsWhoClaimed(t *testing.T) {
 
 // While there is plenty, claims reserve from escrow. Whatever leaves less room
 // takes them back, so that exactly what is left can be claimed.
-func TestAdvancesAreTakenBack(t *testing.T) {
+func TestEscrowIsTakenBack(t *testing.T) {
 	t.Parallel()
 	for name, shrink := range map[string]func(*testing.T, *backlog.Workspace, backlog.Claimed){
 		"a lower limit": func(t *testing.T, b *backlog.Workspace, _ backlog.Claimed) {
