@@ -433,6 +433,27 @@ func TestALockedTaskHidesNoOther(t *testing.T) {
 	require.Equal(t, []string{"first"}, claim(1))
 }
 
+// Others wait for the limits that a claim holds, so it waits for nobody.
+func TestAClaimThatHoldsLimitsWaitsForNoTask(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	require.NoError(t, b.SetQuota(t.Context(), backlog.Quota{Name: "q", Scope: "workspace", Concurrent: new(9)}))
+	create(t, b, backlog.TaskSpec{Key: "held", Title: "x", Priority: 9}, backlog.TaskSpec{Key: "other", Title: "x"})
+	tx := begin(t, s.URL)
+	_, err := tx.Exec(t.Context(), `SELECT FROM tasks WHERE key = 'held' FOR UPDATE`)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+
+	list, err := b.Claim(ctx, backlog.ClaimTerms{Owner: "w", Limit: 2})
+
+	require.NoError(t, err)
+	require.Equal(t, []string{"other"}, keys(list))
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Equal(t, []string{"held"}, keys(claimCards(t, b, nil)))
+}
+
 // Whatever the workspace has, and however unevenly its classes are mixed, a
 // batch is the first tasks by priority and age.
 func TestABatchIsTheFirstTasks(t *testing.T) {
