@@ -1,0 +1,3 @@
+package main
+import "context"
+func accept(ctx context.Context, o options) error { return nil }
