@@ -39,7 +39,7 @@ type options struct {
 	result   bool   // of contend: the end of a spawn is reported as well
 }
 
-var commands = map[string]func(context.Context, options) error{"bare": compareBare, "contend": contend, "nex": compareNex, "accept": accept}
+var measures = map[string]func(context.Context, options) error{"bare": compareBare, "contend": contend, "nex": compareNex, "accept": accept}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -52,7 +52,7 @@ func main() {
 }
 
 func dispatch(ctx context.Context, args []string) error {
-	if len(args) == 0 || commands[args[0]] == nil {
+	if len(args) == 0 || measures[args[0]] == nil {
 		return errors.New("name what to measure: bare, nex or accept")
 	}
 	var o options
@@ -71,7 +71,7 @@ func dispatch(ctx context.Context, args []string) error {
 	if f.NArg() > 0 || o.rounds < 1 || o.count < 1 || o.inFlight < 1 || o.history < 1 {
 		return fmt.Errorf("numbers are at least 1, and nothing follows the flags: see peers %s -help", args[0])
 	}
-	return commands[args[0]](ctx, o)
+	return measures[args[0]](ctx, o)
 }
 
 // ours measures spawns of the mesh with its own program.
