@@ -33,7 +33,7 @@ func seal(key ed25519.PrivateKey, m message) []byte {
 }
 
 // open verifies messages of the holder of key.
-func open(key ed25519.PrivateKey, batch []jetstream.Msg) ([]message, error) {
+func open[M interface{ Data() []byte }](key ed25519.PrivateKey, batch []M) ([]message, error) {
 	list := make([]message, len(batch))
 	for i, m := range batch {
 		raw := m.Data()

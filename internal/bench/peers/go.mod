@@ -32,6 +32,10 @@ require (
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/sethvargo/go-retry v0.5.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
 )
 
-require github.com/spawnmesh/spawnmesh v0.0.0-00010101000000-000000000000
+require (
+	github.com/spawnmesh/spawnmesh v0.0.0-00010101000000-000000000000
+	github.com/stretchr/testify v1.12.1
+)

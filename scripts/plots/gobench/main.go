@@ -5,6 +5,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,7 +43,8 @@ func convert(args []string, in io.Reader, out io.Writer) error {
 		return errors.New("name the file to write")
 	}
 	r := run{At: time.Now().UTC().Truncate(time.Second), Machine: fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())}
-	lines := benchfmt.NewReader(io.TeeReader(in, out), "go test")
+	var said bytes.Buffer
+	lines := benchfmt.NewReader(io.TeeReader(in, io.MultiWriter(out, &said)), "go test")
 	for lines.Scan() {
 		result, ok := lines.Result().(*benchfmt.Result)
 		if !ok {
@@ -57,8 +59,8 @@ func convert(args []string, in io.Reader, out io.Writer) error {
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("reading benchmarks: %w", err)
 	}
-	if len(r.Benchmarks) == 0 {
-		return errors.New("there was no benchmark to read; a test that failed says why above")
+	if len(r.Benchmarks) == 0 || bytes.Contains(said.Bytes(), []byte("\nFAIL")) {
+		return errors.New("a benchmark failed, or there was none to read: go test says why, above")
 	}
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
