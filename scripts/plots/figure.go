@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"image/color"
+	"math"
 	"os"
 	"strings"
 
@@ -19,8 +20,9 @@ import (
 type figure []*plot.Plot
 
 const (
-	panelWidth  = 4.4 * vg.Inch
-	panelHeight = 3.3 * vg.Inch
+	panelWidth  = 4.6 * vg.Inch
+	panelHeight = 3 * vg.Inch
+	legendLine  = 14 // points
 )
 
 // Colours that differ in lightness too, on white.
@@ -40,30 +42,64 @@ func init() {
 func newPlot(title, x, y string) *plot.Plot {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
-	p.Title.TextStyle.Font.Size, p.Title.Padding = 12, 4
-	p.Legend.Top, p.Legend.Padding, p.Legend.YOffs = true, 2, -4
+	p.Title.TextStyle.Font.Size, p.Title.Padding = 11, 6
+	for _, a := range []*plot.Axis{&p.X, &p.Y} {
+		a.Label.TextStyle.Font.Size, a.Tick.Label.Font.Size = 10, 9
+	}
+	p.Y.Tick.Marker = plot.TickerFunc(round)
+	p.Legend.TextStyle.Font.Size, p.Legend.Left, p.Legend.Top, p.Legend.Padding = 9, true, true, 2
 	p.Add(plotter.NewGrid())
 	p.Y.Min = 0
 	return p
 }
 
-// save writes the row as SVG on a white ground.
+// round marks an axis at round values.
+func round(from, to float64) []plot.Tick {
+	ticks := plot.DefaultTicks{}.Ticks(from, to)
+	for i, t := range ticks {
+		if t.Label != "" {
+			ticks[i].Label = strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.3f", t.Value), "0"), ".")
+			if t.Value >= 1000 {
+				ticks[i].Label = whole(t.Value)
+			}
+		}
+	}
+	return ticks
+}
+
+// save writes the row as SVG on a white ground, each legend below its plot: lines may be
+// anywhere in a plot, and texts are wider where the reader's machine has other fonts.
 func (f figure) save(file string) error {
-	c := vgsvg.New(panelWidth*vg.Length(len(f)), panelHeight)
+	legends, lines := make([]plot.Legend, len(f)), 0
+	for i, p := range f {
+		legends[i], p.Legend = p.Legend, plot.NewLegend()
+		lines = max(lines, f.entries(legends[i]))
+	}
+	strip := vg.Length(lines * legendLine)
+	c := vgsvg.New(panelWidth*vg.Length(len(f)), panelHeight+strip)
 	all := draw.New(c)
 	all.SetColor(color.White)
 	all.Fill(all.Rectangle.Path())
-	tiles := draw.Tiles{Rows: 1, Cols: len(f), PadX: 18, PadTop: 6, PadBottom: 6, PadLeft: 6, PadRight: 12}
-	for i, at := range plot.Align([][]*plot.Plot{f}, tiles, all)[0] {
+	tiles := draw.Tiles{Rows: 1, Cols: len(f), PadX: 24, PadTop: 8, PadBottom: 6, PadLeft: 8, PadRight: 20}
+	for i, at := range plot.Align([][]*plot.Plot{f}, tiles, draw.Crop(all, 0, 0, strip, 0))[0] {
 		f[i].Draw(at)
+		below := at
+		below.Min.Y, below.Max.Y, below.Min.X = 4, strip+2, at.Min.X+40
+		legends[i].Draw(below)
 	}
 	var b bytes.Buffer
 	if _, err := c.WriteTo(&b); err != nil {
 		return err
 	}
-	// The reader's machine may not have the font that texts were measured with.
+	// Arial is as wide as the font that texts were measured with.
 	text := strings.ReplaceAll(b.String(), "font-family:Liberation Sans", "font-family:Liberation Sans,Arial,Helvetica,sans-serif")
 	return os.WriteFile(file, []byte(text), 0o644)
+}
+
+// entries is how many lines a legend has.
+func (figure) entries(l plot.Legend) int {
+	r := l.Rectangle(draw.New(vgsvg.New(panelWidth, panelHeight)))
+	return int(math.Ceil(float64(r.Size().Y) / legendLine))
 }
 
 // line adds a line with points.
@@ -93,7 +129,7 @@ func dots(p *plot.Plot, name string, c color.Color, shape draw.GlyphDrawer, xy p
 }
 
 // bars adds a group of bars, each with its value above.
-func bars(p *plot.Plot, name string, c color.Color, offset, width vg.Length, format string, values plotter.Values) {
+func bars(p *plot.Plot, name string, c color.Color, offset, width vg.Length, format func(float64) string, values plotter.Values) {
 	b, err := plotter.NewBarChart(values, width)
 	if err != nil {
 		panic(fmt.Sprintf("bars of %s: %v", name, err))
@@ -105,19 +141,26 @@ func bars(p *plot.Plot, name string, c color.Color, offset, width vg.Length, for
 	}
 	marks := plotter.XYLabels{}
 	for i, v := range values {
-		p.Y.Max = max(p.Y.Max, v*1.25)
+		p.Y.Max = max(p.Y.Max, v*1.15)
 		marks.XYs = append(marks.XYs, plotter.XY{X: float64(i), Y: v})
-		marks.Labels = append(marks.Labels, fmt.Sprintf(format, v))
+		marks.Labels = append(marks.Labels, format(v))
 	}
 	l, err := plotter.NewLabels(marks)
 	if err != nil {
 		panic(fmt.Sprintf("values of %s: %v", name, err))
 	}
 	for i := range l.TextStyle {
-		l.TextStyle[i].XAlign, l.TextStyle[i].Font.Size = draw.XCenter, 9
+		l.TextStyle[i].XAlign, l.TextStyle[i].Font.Size = draw.XCenter, 8
 	}
 	l.Offset = vg.Point{X: offset, Y: 2}
 	p.Add(l)
+}
+
+// under names the places of bars.
+func under(p *plot.Plot, names ...string) {
+	p.NominalX(names...)
+	p.X.Min, p.X.Max = -0.6, float64(len(names))-0.4
+	p.X.Tick.Label.Font.Size = 8
 }
 
 // logTicks marks the given places of a logarithmic axis.

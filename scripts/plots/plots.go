@@ -6,7 +6,6 @@ import (
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 )
 
@@ -18,78 +17,61 @@ func spawns(r results) figure {
 	if r.Spawn.Limit > 0 {
 		dots(rate, "processes under shims alone", grey, draw.PyramidGlyph{}, plotter.XYs{{X: float64(r.Spawn.Figures[len(r.Spawn.Figures)-1].InFlight), Y: r.Spawn.Limit}})
 	}
-	late := newPlot("From the order to what the hub knows, a process each", "spawns in flight", "milliseconds (logarithmic)")
+	late := newPlot("Latency by number in flight, a process each", "spawns in flight", "ms, logarithmic")
 	line(late, "start, median", blue, false, points(r.Spawn.Figures, func(f spawnFigure) float64 { return f.StartP50 }))
 	line(late, "start, 99th percentile", blue, true, points(r.Spawn.Figures, func(f spawnFigure) float64 { return f.StartP99 }))
 	line(late, "result, median", orange, false, points(r.Spawn.Figures, func(f spawnFigure) float64 { return f.ResultP50 }))
 	line(late, "result, 99th percentile", orange, true, points(r.Spawn.Figures, func(f spawnFigure) float64 { return f.ResultP99 }))
 	for _, p := range []*plot.Plot{rate, late} {
-		p.Legend.Left = true
 		logTicks(&p.X, number, inFlight(r.Spawn.Figures)...)
 	}
-	rate.Y.Max *= 1.3
-	late.Y.Min, late.Y.Max = 1, decade(late.Y.Max)*10
+	late.Y.Min, late.Y.Max = 1, 10*decade(late.Y.Max)
 	logTicks(&late.Y, number, 1, 10, 100, 1000, 10_000)
 	return figure{rate, late}
 }
 
 // claims shows what a claim costs as the backlog grows.
 func claims(r results) figure {
-	p := newPlot("One claim by the size of the backlog", "tasks that are ready (logarithmic)", "milliseconds")
-	var p50, p99, front, ended plotter.XYs
-	ticks := map[float64]bool{}
+	p := newPlot("One claim by the size of the backlog", "tasks that are ready, logarithmic", "milliseconds")
+	var p50, p99, batch, front, ended plotter.XYs
+	var ticks []float64
 	for _, c := range r.Curve.Points {
 		at := float64(c.Ready)
-		ticks[at] = true
 		switch {
 		case c.Unclaimable > 0:
 			front = append(front, plotter.XY{X: at, Y: c.P99})
 		case c.Ended > 0:
 			ended = append(ended, plotter.XY{X: at, Y: c.P99})
 		default:
-			p50, p99 = append(p50, plotter.XY{X: at, Y: c.P50}), append(p99, plotter.XY{X: at, Y: c.P99})
+			p50, p99, batch = append(p50, plotter.XY{X: at, Y: c.P50}), append(p99, plotter.XY{X: at, Y: c.P99}), append(batch, plotter.XY{X: at, Y: c.Batch})
+			ticks = append(ticks, at)
 		}
 	}
 	line(p, "median", blue, false, p50)
 	line(p, "99th percentile", blue, true, p99)
-	dots(p, "99th, as many or more in front that it may not have", orange, draw.PyramidGlyph{}, front)
-	dots(p, "99th, with a long history", green, draw.BoxGlyph{}, ended)
-	p.Y.Max *= 1.6
-	var at []float64
-	for v := range ticks {
-		at = append(at, v)
-	}
-	logTicks(&p.X, short, at...)
-
-	each := newPlot("Per task, 100 in a claim", "tasks that are ready (logarithmic)", "milliseconds per task")
-	var batch plotter.XYs
-	for _, c := range r.Curve.Points {
-		if c.Unclaimable == 0 && c.Ended == 0 {
-			batch = append(batch, plotter.XY{X: float64(c.Ready), Y: c.Batch})
-		}
-	}
+	dots(p, "99th percentile, with others in front that it may not have", orange, draw.PyramidGlyph{}, front)
+	dots(p, "99th percentile, with a long history", green, draw.BoxGlyph{}, ended)
+	each := newPlot("Per task, 100 in a claim", "tasks that are ready, logarithmic", "milliseconds per task")
 	line(each, "median", blue, false, batch)
-	each.Y.Max *= 1.6
-	logTicks(&each.X, short, at...)
+	for _, p := range []*plot.Plot{p, each} {
+		p.Y.Max *= 1.2
+		logTicks(&p.X, short, ticks...)
+	}
 	return figure{p, each}
 }
 
 // peers shows this project beside others.
 func peers(r results) figure {
 	worked := newPlot("Jobs claimed and completed", "", "jobs per second")
-	bars(worked, "", blue, 0, 36, "%.0f", of(r.Claim, "worked"))
-	worked.NominalX(titles...)
+	bars(worked, "", blue, 0, 36, whole, of(r.Claim, "worked"))
+	under(worked, titles...)
 	pickup := newPlot("From insert to start, 100 jobs a second", "", "milliseconds")
-	bars(pickup, "median", blue, -13, 24, "%.1f", of(r.Claim, "pickup-p50"))
-	bars(pickup, "99th percentile", orange, 13, 24, "%.1f", of(r.Claim, "pickup-p99"))
-	pickup.NominalX(titles...)
+	bars(pickup, "median", blue, -13, 24, ms, of(r.Claim, "pickup-p50"))
+	bars(pickup, "99th percentile", orange, 13, 24, ms, of(r.Claim, "pickup-p99"))
+	under(pickup, titles...)
 	starts := newPlot(fmt.Sprintf("Starts of a process, %d in flight", r.Nex.Rounds[0].Ours.InFlight), "", "starts per second")
-	bars(starts, "", blue, 0, 36, "%.0f", plotter.Values{r.Nex.Nex, r.Nex.Ours})
-	starts.NominalX("Nex", "spawnmesh")
-	for _, p := range []*plot.Plot{worked, pickup, starts} {
-		p.X.Tick.Label.Font.Size = 9
-		p.X.Padding = vg.Points(4)
-	}
+	bars(starts, "", blue, 0, 36, whole, plotter.Values{r.Nex.Nex, r.Nex.Ours})
+	under(starts, "Nex", "spawnmesh")
 	return figure{worked, pickup, starts}
 }
 
