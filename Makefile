@@ -11,7 +11,7 @@ VERSION ?=
 GO_BUILD = CGO_ENABLED=0 go build -buildvcs=auto -trimpath $(if $(TAGS),-tags $(TAGS)) -gcflags=all=-dwarf=false -ldflags='-s -w $(if $(VERSION),-X main.linked=$(VERSION))'
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
 # At a terminal the demo is a job of its own (set -m): an interrupt is for it, not for make, and it ends with 0.
 demo: build ## a tour: a hub and two spokes on this machine, for real
@@ -37,37 +37,65 @@ short: ## the quick tests and one walk through the mesh, under a minute once com
 	@go run ./scripts/gotest -count=1 $(SHORT)
 	@go run ./scripts/gotest -count=1 -run '^TestTheReadmeByHand$$' ./cmd/spawnmesh
 
+MODULES = store/peers internal/bench/peers scripts/plots
 check: ## what CI runs: formatting, vet, staticcheck, build without cgo, tests
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt -w on these'; exit 1; }
 	go vet ./...
 	go vet -tags crashpoints ./...
-	cd store/peers && go vet ./... && go build -o /dev/null .
+	for m in $(MODULES); do (cd $$m && go vet ./... && go build -o /dev/null ./...) || exit 1; done
 	@$(MAKE) --no-print-directory lint build test
 
 # A module of its own, so that the product does not depend on its tools.
 lint: ## staticcheck, over the product and its peers
 	@cd scripts/tools && go build -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck ./... && bin/staticcheck -tags crashpoints ./...
-	cd store/peers && ../../bin/staticcheck ./...
+	for m in $(MODULES); do (cd $$m && $(CURDIR)/bin/staticcheck ./...) || exit 1; done
 
 build: ## build bin/spawnmesh
 	@echo 'building $(BIN) ...'
 	@$(GO_BUILD) -o $(BIN) ./cmd/spawnmesh
 
-bench: build ## measure everything; figures go to docs/benchmarks.md by hand
+# Results go to docs/bench as JSON; plots and the tables of docs/benchmarks.md are made of them. QUICK=1 shows in a few
+# minutes that everything works; its figures are worth little. NEX=FILE is the program of a peer that is not installed here.
+RESULTS = $(CURDIR)/docs/bench
+, := ,
+bench: ## measure everything, about an hour: JSON, plots and tables in docs (QUICK=1: a few minutes)
+	@$(MAKE) --no-print-directory bench-go bench-spawn $(if $(NEX),bench-nex) bench-idle bench-accept bench-claim bench-curve bench-plots
+
+bench-go: ## the benchmarks of single packages
 	@DATABASE_URL= scripts/ensure-postgres
-	go test -run '^$$' -bench . -benchtime 2s ./signing ./spoke/supervisor ./hub ./store/backlog
-	$(BIN) bench spawn
-	$(MAKE) bench-claim bench-curve
+	go test -run '^$$' -bench '$(if $(QUICK),Seal|Open|Shim,Seal|Open|Start|Parallel|Kill|Shim|Claim|Work)' -benchtime $(if $(QUICK),100x,2s) ./signing ./spoke/supervisor $(if $(QUICK),,./store/backlog) | (cd scripts/plots && go run ./gobench $(RESULTS)/go.json)
+
+bench-spawn: build ## spawns, with and without a process, and beside a bare pipeline
+	@DATABASE_URL= scripts/ensure-postgres
+	$(BIN) bench spawn --in-flight 1,8,64,256 $(if $(QUICK),--count 300) -o json > $(RESULTS)/spawn.new && mv $(RESULTS)/spawn.new $(RESULTS)/spawn.json
+	$(BIN) bench spawn --in-flight 1,8,64,256 $(if $(QUICK),--count 300) --runtime noop -o json > $(RESULTS)/noop.new && mv $(RESULTS)/noop.new $(RESULTS)/noop.json
+	cd internal/bench/peers && go run . bare $(if $(QUICK),-rounds 1 -count 1000) -json $(RESULTS)/bare.json
+
+bench-nex: build ## starts beside Nex, whose program NEX names
+	@DATABASE_URL= scripts/ensure-postgres
+	cd internal/bench/peers && go run . nex -nex '$(NEX)' -in-flight 16 $(if $(QUICK),-rounds 1 -count 300,-count 1000) -json $(RESULTS)/nex.json
+
+bench-idle: build ## memory and processor time of what is idle
+	@DATABASE_URL= scripts/ensure-postgres
+	$(BIN) bench idle --spokes $(if $(QUICK),1,1$(,)10$(,)20) -o json > $(RESULTS)/idle.new && mv $(RESULTS)/idle.new $(RESULTS)/idle.json
+
+bench-accept: build ## an order at a hub where a million have ended
+	@DATABASE_URL= scripts/ensure-postgres
+	cd internal/bench/peers && go run . accept $(if $(QUICK),-history 100000 -count 300,-count 2000) -json $(RESULTS)/accept.json
 
 # A module of its own, so that the product does not depend on its peers.
 bench-claim: ## the claim beside raw SKIP LOCKED, River and graphile-worker (needs node; PEERS='-without graphile' does not)
 	@DATABASE_URL= scripts/ensure-postgres
-	cd store/peers && go run . $(or $(PEERS),-big)
+	cd store/peers && go run . $(or $(PEERS),$(if $(QUICK),-jobs 10000 -rounds 1,-big)) -json $(RESULTS)/claim.json
+	cd store/peers && go run . $(or $(PEERS),$(if $(QUICK),-jobs 10000 -rounds 1)) -settings shipped -json $(RESULTS)/claim-shipped.json
 
 bench-curve: ## the claim as the backlog grows, and with 10 million ended tasks
 	@DATABASE_URL= scripts/ensure-postgres
-	cd store/peers && go run . curve
+	cd store/peers && go run . curve $(if $(QUICK),-divide 4 -rounds 2) -json $(RESULTS)/curve.json
+
+bench-plots: ## draw the plots and write the tables again, of the results that are there
+	cd scripts/plots && go run . $(RESULTS) $(CURDIR)/docs/plots $(CURDIR)/docs/benchmarks.md
 
 chaos: ## 1,000 spawns with 20 random kills, 10,000 claim races, long property tests; seeds are printed
 	@DATABASE_URL= scripts/ensure-postgres
@@ -98,4 +126,4 @@ run: build ## run a hub in the foreground, in ./state/hub
 	@mkdir -p state && chmod 711 state
 	$(BIN) --data-dir state/hub hub run
 
-.PHONY: help demo test short check lint build bench bench-claim bench-curve chaos soak mutants fuzz run
+.PHONY: help demo test short check lint build bench bench-go bench-spawn bench-nex bench-idle bench-accept bench-claim bench-curve bench-plots chaos soak mutants fuzz run

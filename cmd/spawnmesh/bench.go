@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -32,11 +33,7 @@ signature, and the start of a process under its shim.`,
 	spawn.Flags().IntSliceVar(&flight, "in-flight", []int{1, 8, 64}, "how many spawns are under way at a time")
 	spawn.Flags().IntVar(&count, "count", 0, "spawns per measurement (default 60 and 40 for each in flight)")
 	spawn.Flags().StringVar(&runtime, "runtime", commands.RuntimeExec, "exec (a real process) or noop (none)")
-	idle := &cobra.Command{
-		Use: "idle", Short: "Measure the memory of an idle hub and spoke with their databases", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return a.benchIdle(c.Context()) },
-	}
-	c.AddCommand(spawn, idle)
+	c.AddCommand(spawn, a.benchIdleCommand())
 	return c
 }
 
@@ -79,25 +76,43 @@ func (a *app) printBench(b bench.Spawns) error {
 		fmt.Fprintf(a.out, "start p50 at 1 in flight is %.2f times the sum\n", b.Ratio)
 	}
 	if b.Limit > 0 {
-		last := b.Figures[len(b.Figures)-1]
-		fmt.Fprintf(a.out, "processes alone, %d at a time: %.0f a second; the mesh does %.2f of that\n", b.Most(), b.Limit, last.PerSec/b.Limit)
+		fmt.Fprintf(a.out, "processes under their shims alone, %d at a time: %.0f a second; the mesh does %.2f of that\n", b.Most().InFlight, b.Limit, b.OfLimit)
 	}
 	return nil
 }
 
 func msText(v float64) string { return fmt.Sprintf("%.2f ms", v) }
 
-func (a *app) benchIdle(ctx context.Context) error {
-	list, err := bench.Idle(ctx)
+func (a *app) benchIdleCommand() *cobra.Command {
+	o := bench.IdleOptions{}
+	c := &cobra.Command{
+		Use: "idle", Short: "Measure the memory and the processor time of an idle hub and spoke with their databases", Args: cobra.NoArgs,
+		Long: `Run a hub and spokes on this machine that have nothing to do.
+
+For each number of spokes: the memory of the hub, of one spoke and of their
+databases, and the processor time that each takes, in hundredths of one core.`,
+		RunE: func(c *cobra.Command, _ []string) error { return a.benchIdle(c.Context(), o) },
+	}
+	c.Flags().IntSliceVar(&o.Spokes, "spokes", []int{1}, "how many spokes are linked, one number after the other")
+	c.Flags().DurationVar(&o.Settle, "settle", 75*time.Second, "how long what starting left behind has to go")
+	c.Flags().DurationVar(&o.Window, "window", time.Minute, "how long processor time is counted")
+	return c
+}
+
+func (a *app) benchIdle(ctx context.Context, o bench.IdleOptions) error {
+	o.Say = func(format string, args ...any) { fmt.Fprintf(a.err, format+"\n", args...) }
+	found, err := bench.MeasureIdle(ctx, o)
 	if err != nil {
 		return err
 	}
-	t := table{head: []string{"PROCESS", "RSS", "PSS", "POSTGRES PSS"}}
-	for _, m := range list {
-		t.rows = append(t.rows, []string{m.Name, mib(m.RSS), mib(m.PSS), mib(m.Postgres)})
+	t := table{head: []string{"PROCESS", "SPOKES", "RSS", "PSS", "POSTGRES PSS", "CPU", "POSTGRES CPU"}}
+	for _, m := range found.List {
+		t.rows = append(t.rows, []string{m.Name, strconv.Itoa(m.Spokes), mib(m.RSS), mib(m.PSS), mib(m.Postgres), percent(m.CPU), percent(m.PostgresCPU)})
 		t.names = append(t.names, m.Name)
 	}
-	return a.print(list, anys(list), t)
+	return a.print(found, anys(found.List), t)
 }
+
+func percent(v float64) string { return fmt.Sprintf("%.2f %%", v) }
 
 func mib(kib int64) string { return fmt.Sprintf("%.1f MiB", float64(kib)/1024) }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -34,21 +35,36 @@ type Figure struct {
 
 // A Spawns is a whole run.
 type Spawns struct {
+	Run
 	Runtime string   `json:"runtime"`
 	Figures []Figure `json:"figures"`
 	Parts   []Part   `json:"parts"`
 	Sum     float64  `json:"sum_of_parts_ms"` // on the way from order to start
 	Ratio   float64  `json:"start_p50_at_1_to_sum"`
-	Limit   float64  `json:"starts_per_second_alone,omitempty"` // with as many in flight as the last figure
+	Limit   float64  `json:"starts_per_second_alone,omitempty"` // shims and processes, with as many in flight as Most
+	OfLimit float64  `json:"spawns_to_starts_alone,omitempty"`  // what the mesh does of that
 }
 
-// Most is the highest number in flight that was measured.
-func (b *Spawns) Most() int {
-	n := 1
+// A Run says when and where something was measured.
+type Run struct {
+	At      time.Time `json:"at"`
+	Machine string    `json:"machine"`
+}
+
+// NewRun is a run on this machine that begins now.
+func NewRun() Run {
+	return Run{At: time.Now().UTC().Truncate(time.Second), Machine: fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())}
+}
+
+// Most is the figure with the highest number in flight.
+func (b *Spawns) Most() Figure {
+	most := Figure{InFlight: 1}
 	for _, f := range b.Figures {
-		n = max(n, f.InFlight)
+		if f.InFlight >= most.InFlight {
+			most = f
+		}
 	}
-	return n
+	return most
 }
 
 // Options say what is measured.
@@ -69,7 +85,7 @@ func Spawn(ctx context.Context, o Options) (b Spawns, err error) {
 	if err != nil {
 		return b, err
 	}
-	b.Runtime = o.Runtime
+	b.Run, b.Runtime = NewRun(), o.Runtime
 	if _, err := measure(ctx, m, 4, 40, o.Runtime); err != nil { // warm up
 		return b, err
 	}
@@ -102,8 +118,11 @@ func Spawn(ctx context.Context, o Options) (b Spawns, err error) {
 	for _, p := range b.Parts {
 		b.Sum += p.Total()
 	}
-	if len(b.Figures) > 0 && b.Figures[0].InFlight == 1 {
-		b.Ratio = b.Figures[0].StartP50 / b.Sum
+	if i := slices.IndexFunc(b.Figures, func(f Figure) bool { return f.InFlight == 1 }); i >= 0 {
+		b.Ratio = b.Figures[i].StartP50 / b.Sum
+	}
+	if b.Limit > 0 {
+		b.OfLimit = b.Most().PerSec / b.Limit
 	}
 	return b, nil
 }
@@ -122,7 +141,7 @@ func open(ctx context.Context, slots int) (*fleet.Mesh, error) {
 }
 
 // measure keeps n spawns under way until spawns have ended.
-func measure(ctx context.Context, m *fleet.Mesh, n, spawns int, runtime string) (Figure, error) {
+func measure(ctx context.Context, m *fleet.Mesh, n, spawns int, how string) (Figure, error) {
 	var mu sync.Mutex // guards starts, ends and errs
 	var starts, ends []float64
 	var errs []error
@@ -131,7 +150,7 @@ func measure(ctx context.Context, m *fleet.Mesh, n, spawns int, runtime string) 
 	for range n {
 		wg.Go(func() {
 			for range next {
-				v, err := one(ctx, m, runtime)
+				v, err := one(ctx, m, how)
 				mu.Lock()
 				if err != nil {
 					errs = append(errs, err)
@@ -156,9 +175,9 @@ func measure(ctx context.Context, m *fleet.Mesh, n, spawns int, runtime string) 
 }
 
 // one spawns an agent that does nothing and waits for its result.
-func one(ctx context.Context, m *fleet.Mesh, runtime string) (hub.AgentView, error) {
-	s := commands.Spawn{Runtime: runtime}
-	if runtime == commands.RuntimeExec {
+func one(ctx context.Context, m *fleet.Mesh, how string) (hub.AgentView, error) {
+	s := commands.Spawn{Runtime: how}
+	if how == commands.RuntimeExec {
 		s.Argv = []string{"true"}
 	}
 	var got hub.SpawnAnswer

@@ -29,15 +29,16 @@ func (c CPU) since(before CPU, n int) CPU {
 
 // used returns what a mesh has used since it started.
 func used(m *fleet.Mesh) (c CPU, err error) {
-	if c.Hub, c.HubPostgres, err = usedBy(m.Hub.Cmd.Process.Pid); err != nil {
+	if c.Hub, c.HubPostgres, err = Used(m.Hub.Cmd.Process.Pid); err != nil {
 		return c, err
 	}
-	c.Spoke, c.SpokePostgres, err = usedBy(m.Spokes["attic"].Cmd.Process.Pid)
+	c.Spoke, c.SpokePostgres, err = Used(m.Spokes["attic"].Cmd.Process.Pid)
 	return c, err
 }
 
-// usedBy returns the processor time of an instance and of its database, in milliseconds.
-func usedBy(pid int) (own, postgres float64, err error) {
+// Used returns the processor time of a process, and of the database servers that are its
+// children with all their sessions, in milliseconds.
+func Used(pid int) (own, postgres float64, err error) {
 	if _, own, _, err = stat(pid); err != nil {
 		return 0, 0, err
 	}

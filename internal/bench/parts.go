@@ -63,7 +63,7 @@ func (b *Spawns) measureParts(ctx context.Context, o instance.Options) (err erro
 	}
 	b.Parts = []Part{{"transaction, one row", tx, 5}, {"publish", publish, 2}, {"signature, made and verified", crypto, 2}}
 	if b.Runtime == commands.RuntimeExec {
-		start, limit, err := timeStart(ctx, in.Dir, b.Most())
+		start, limit, err := timeStart(ctx, in.Dir, b.Most().InFlight)
 		if err != nil {
 			return err
 		}

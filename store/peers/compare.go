@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"runtime"
 	"slices"
 	"time"
 )
@@ -17,6 +15,7 @@ type result struct {
 	At       time.Time         `json:"at"`
 	Machine  string            `json:"machine"`
 	Jobs     int               `json:"jobs"`
+	Settings string            `json:"settings"`
 	Server   map[string]string `json:"server"`
 	About    map[string]about  `json:"contenders"`
 	Rounds   []round           `json:"rounds"`
@@ -34,15 +33,15 @@ func compare(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
-	s, err := startServer(ctx)
+	s, err := startServer(ctx, o.settings)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
 
 	r := result{
-		At: time.Now().UTC().Truncate(time.Second), Jobs: o.jobs, About: map[string]about{},
-		Machine: fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version()),
+		At: now(), Jobs: o.jobs, Settings: o.settings, About: map[string]about{},
+		Machine: machine(),
 	}
 	if r.Server, err = s.settings(ctx); err != nil {
 		return err
@@ -137,19 +136,4 @@ func steps(o options, phases []string) []request {
 		list = append(list, request{Phase: phaseBacklog, Jobs: backlogJobs}, request{Phase: phasePickupBig})
 	}
 	return list
-}
-
-// write keeps the result as JSON, if a file is asked for.
-func write(file string, r result) error {
-	if file == "" {
-		return nil
-	}
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(file, append(text, '\n'), 0o644); err != nil {
-		return fmt.Errorf("writing what was found: %w", err)
-	}
-	return nil
 }

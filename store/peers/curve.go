@@ -5,9 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -50,13 +48,15 @@ func curve(ctx context.Context, args []string) (err error) {
 	f := flag.NewFlagSet("peers curve", flag.ContinueOnError)
 	scale := f.Int("divide", 1, "divide all sizes by this")
 	rounds := f.Int("rounds", 20, "rounds; each does 100 single claims and 10 of 100 tasks")
+	settings := f.String("settings", "usual", "settings of the server: usual or shipped")
+	json := f.String("json", "", "write everything that was found to this file")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
 	if *scale < 1 || *rounds < 1 {
 		return errors.New("-divide and -rounds are at least 1")
 	}
-	s, err := startServer(ctx)
+	s, err := startServer(ctx, *settings)
 	if err != nil {
 		return err
 	}
@@ -78,8 +78,12 @@ func curve(ctx context.Context, args []string) (err error) {
 			}
 		}
 	}
-	showCurve(os.Stdout, points)
-	return nil
+	r := curveResult{At: now(), Machine: machine(), Settings: *settings, Points: make([]curveRow, len(points))}
+	for i, p := range points {
+		r.Points[i] = p.row()
+	}
+	showCurve(os.Stdout, r.Points)
+	return write(*json, r)
 }
 
 // fill makes the database of one size.
@@ -174,16 +178,4 @@ func (p *curvePoint) round(ctx context.Context) error {
 			}))
 	}
 	return errors.Join(append(errs, p.o.complete(ctx, took), p.add(ctx, len(took), spec))...)
-}
-
-func showCurve(w io.Writer, points []*curvePoint) {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "ms\tone claim p50\tp99\tp99 ratio\tof 100, per task p50\tshow p50\tlist p50\tlist p99\t")
-	first := quantile(points[0].found.single, 0.99)
-	for _, p := range points {
-		f := p.found
-		fmt.Fprintf(t, "%s\t%.2f\t%.2f\t%.2f\t%.3f\t%.2f\t%.2f\t%.2f\t\n", p.name, quantile(f.single, 0.5), quantile(f.single, 0.99), quantile(f.single, 0.99)/first,
-			quantile(f.batch, 0.5), quantile(f.show, 0.5), quantile(f.list, 0.5), quantile(f.list, 0.99))
-	}
-	t.Flush()
 }

@@ -30,11 +30,12 @@ var names = []string{"raw", "river", "graphile", "ours"}
 
 // An options is what the command line asks for.
 type options struct {
-	jobs   int
-	rounds int
-	big    bool
-	json   string   // file for everything that was found; empty for none
-	names  []string // who takes part
+	jobs     int
+	rounds   int
+	big      bool
+	settings string   // of the server: a name in serverSettings
+	json     string   // file for everything that was found; empty for none
+	names    []string // who takes part
 }
 
 func main() {
@@ -73,6 +74,7 @@ func parse(args []string) (options, error) {
 	f.IntVar(&o.jobs, "jobs", 100_000, "jobs each contender does in a round")
 	f.IntVar(&o.rounds, "rounds", 3, "rounds; figures are medians over them")
 	f.BoolVar(&o.big, "big", false, "also measure pickup while 1,000,000 jobs of lower priority wait")
+	f.StringVar(&o.settings, "settings", "usual", "settings of the server: usual (128 MB of buffers, 1 GB of log) or shipped (this project's private server)")
 	f.StringVar(&o.json, "json", "", "write everything that was found to this file")
 	f.StringVar(&only, "only", "", "contenders to run, with commas between (of "+strings.Join(names, ", ")+")")
 	f.StringVar(&without, "without", "", "contenders to leave out, with commas between")

@@ -64,7 +64,7 @@ func TestQuantile(t *testing.T) {
 // once, and leave nothing unfinished.
 func TestContendersDoEveryJobOnce(t *testing.T) {
 	t.Parallel()
-	s, err := startServer(t.Context())
+	s, err := startServer(t.Context(), "usual")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.close(context.Background())) })
 	for _, name := range []string{"raw", "river", "ours"} {

@@ -12,13 +12,13 @@ import (
 	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
-// serverSettings are the same for every contender. Buffers and log are what
-// Postgres itself has as defaults, since the peers are not made for the small
-// server that this project runs by itself; durability is full.
-var serverSettings = map[string]string{
-	"shared_buffers":  "128MB",
-	"max_wal_size":    "1GB",
-	"max_connections": "60",
+// serverSettings are the same for every contender. Durability is full with both.
+var serverSettings = map[string]map[string]string{
+	// Buffers and log are what Postgres itself has as defaults, since the peers are not
+	// made for a small server.
+	"usual": {"shared_buffers": "128MB", "max_wal_size": "1GB", "max_connections": "60"},
+	// What this project's private server has: small, as several share a machine.
+	"shipped": {},
 }
 
 // shown are the settings that are reported.
@@ -34,8 +34,12 @@ type server struct {
 	cluster *postgres.Cluster
 }
 
-// startServer makes a cluster in a fresh directory.
-func startServer(ctx context.Context) (*server, error) {
+// startServer makes a cluster in a fresh directory, with settings of that name.
+func startServer(ctx context.Context, settings string) (*server, error) {
+	set, ok := serverSettings[settings]
+	if !ok {
+		return nil, fmt.Errorf("no settings of the server are called %q: there are usual and shipped", settings)
+	}
 	dir, err := os.MkdirTemp("", "peers")
 	if err != nil {
 		return nil, err
@@ -48,7 +52,7 @@ func startServer(ctx context.Context) (*server, error) {
 	if s.lock, err = postgres.Lock(dir); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	s.cluster, err = postgres.Start(ctx, postgres.Config{Dir: dir, Settings: serverSettings})
+	s.cluster, err = postgres.Start(ctx, postgres.Config{Dir: dir, Settings: set})
 	if err != nil {
 		return nil, errors.Join(err, s.lock.Close(), os.RemoveAll(dir))
 	}
