@@ -157,7 +157,6 @@ func TestAStartToldLateNamesItsOwnPolicy(t *testing.T) {
 	m.Await(t, id, commands.Running)
 	m.Stop(t, "attic")
 	s.Exec(t, `UPDATE leases SET started_at = NULL WHERE task = $1`, id)
-	s.Exec(t, `UPDATE tasks SET state = 'claimed' WHERE id = $1`, id)
 	require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(wide+"capabilities: [go]\n"), 0o600))
 
 	m.Start(t, "attic")

@@ -65,7 +65,7 @@ func (m *Mesh) rest(t testing.TB) {
 func (m *Mesh) agree(t testing.TB) {
 	t.Helper()
 	for name, s := range m.Spokes {
-		theirs := s.Pairs(t, `SELECT id::text, state::text FROM tasks WHERE conn = $1`, s.Conn)
+		theirs := s.Pairs(t, `SELECT id::text, state::text FROM standing WHERE conn = $1`, s.Conn)
 		for task, state := range m.Hub.Pairs(t, `SELECT task::text, state::text FROM mirrors WHERE `+living+` AND conn = $1 AND refusal IS NULL`, s.Conn) {
 			require.Equal(t, state, theirs[task], "task %s at %s", task, name)
 		}

@@ -36,7 +36,7 @@ func TestAStaleFenceChangesNothing(t *testing.T) {
 	require.Equal(t, []bool{false}, held)
 	require.False(t, p.end(t, first.Fence, commands.Succeeded))
 	require.Equal(t, map[backlog.Fence]bool{second.Fence: true}, renewed)
-	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND state = 'claimed'`, task))
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM standing WHERE id = $1 AND state = 'claimed'`, task))
 }
 
 func TestFailureIsRetriedUntilItsRetriesAreSpent(t *testing.T) {

@@ -297,7 +297,7 @@ const resyncs = `SELECT count(*) FROM audit WHERE code = 'RESYNC' AND action = '
 func (m *Mesh) agreeAbout(t testing.TB) {
 	t.Helper()
 	s := m.Spokes["attic"]
-	theirs := s.Pairs(t, `SELECT id::text, state::text FROM tasks`)
+	theirs := s.Pairs(t, `SELECT id::text, state::text FROM standing`)
 	for task, state := range m.Hub.Pairs(t, `SELECT task::text, state::text FROM mirrors`) {
 		if is, here := theirs[task]; here {
 			require.Equal(t, state, is, "task %s", task)

@@ -225,7 +225,7 @@ func (ws *Workspace) endHeld(ctx context.Context, tx *store.Tx, v verb, a Act, t
 
 // moveWaiting moves a task that no attempt holds.
 func (ws *Workspace) moveWaiting(ctx context.Context, tx *store.Tx, v verb, a Act, task Task) error {
-	if err := pull(ctx, tx, []string{task.ID}); err != nil {
+	if err := pullOne(ctx, tx, task.ID); err != nil {
 		return err
 	}
 	tag, err := tx.Exec(ctx, statement("move_waiting"), task.ID, task.State, v.to, string(v.reason), task.epoch)

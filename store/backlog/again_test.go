@@ -103,5 +103,5 @@ func TestAKillOfAnotherConnectionIsNotInForce(t *testing.T) {
 	_, err := s.backlog.KillHere(t.Context(), backlog.HostKill{ID: storetest.NewID(), Task: r.Spawn.Task, Reason: "enough", Grace: time.Second, Actor: "ann"})
 
 	require.NoError(t, err)
-	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND reason = 'operator'`, r.Spawn.Task))
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM standing WHERE id = $1 AND reason = 'operator'`, r.Spawn.Task))
 }

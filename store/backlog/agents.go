@@ -83,7 +83,10 @@ func (b *Backlog) KillHere(ctx context.Context, h HostKill) (run *KillRun, err e
 			return commands.Refuse(commands.NotFound, "no agent %s", h.Task)
 		}
 		if err == nil {
-			err = tx.QueryRow(ctx, `SELECT state FROM tasks WHERE id = $1 FOR UPDATE`, h.Task).Scan(&state)
+			err = holdStanding(ctx, tx, []string{h.Task})
+		}
+		if err == nil {
+			err = tx.QueryRow(ctx, `SELECT state FROM standing WHERE id = $1`, h.Task).Scan(&state)
 		}
 		if err != nil || state.Terminal() {
 			return err

@@ -24,7 +24,7 @@ func TestARetryWaitsUpToItsBound(t *testing.T) {
 			}
 			create(t, b, specs...)
 			list := claimCards(t, b, nil)
-			require.NoError(t, s.Exec(`UPDATE tasks SET retries = $1 WHERE state = 'claimed'`, retries))
+			require.NoError(t, s.Exec(`UPDATE tasks SET retries = $1 WHERE id IN (SELECT task FROM leases)`, retries))
 
 			for _, c := range list {
 				_, err := b.Fail(t.Context(), backlog.Act{Fence: &c.Fence})

@@ -191,20 +191,22 @@ func (ws *Workspace) classOfItsOwn(ctx context.Context, tx *store.Tx, g *Budget)
 	if t.State.Terminal() {
 		return commands.Refuse(commands.Conflict, "task %s is %s and spends nothing more", t.Name(), t.State)
 	}
-	waits := t.Owner == ""
-	if waits {
-		if err := pull(ctx, tx, []string{t.ID}); err != nil {
-			return err
-		}
-	}
-	tag, err := tx.Exec(ctx, statement("class_of_its_own"), t.ID, t.State)
+	leased, err := holdLeases(ctx, tx, []string{t.ID})
 	if err != nil {
 		return err
 	}
-	if tag.RowsAffected() == 0 {
+	had, err := pull(ctx, tx, []string{t.ID})
+	if err != nil {
+		return err
+	}
+	tag, err := tx.Exec(ctx, statement("class_of_its_own"), t.ID, t.rowState())
+	if err != nil {
+		return err
+	}
+	if tag.RowsAffected() == 0 || len(leased)+len(had) == 0 {
 		return commands.Refuse(commands.Conflict, "task %s changed at this moment; try once more", t.Name())
 	}
-	if waits {
+	if len(had) > 0 {
 		return ws.standAgain(ctx, tx, t)
 	}
 	return nil

@@ -57,7 +57,7 @@ func (ws *Workspace) link(ctx context.Context, tx *store.Tx, task, dep Task) err
 	if err != nil {
 		return err
 	}
-	if err := pull(ctx, tx, []string{task.ID}); err != nil {
+	if err := pullOne(ctx, tx, task.ID); err != nil {
 		return err
 	}
 	held, there := known[dep.ID]
@@ -80,6 +80,14 @@ func (ws *Workspace) link(ctx context.Context, tx *store.Tx, task, dep Task) err
 	}
 	ws.audit(tx, "task.linked", task.ID, "", "depends on "+dep.ID)
 	return nil
+}
+
+// rowState is the state that the row of a task says: that of a held one is its lease's.
+func (t Task) rowState() commands.State {
+	if t.Owner != "" {
+		return commands.Queued
+	}
+	return t.State
 }
 
 // standAgain puts a waiting task that was pulled back where it belongs.
@@ -140,24 +148,31 @@ func (ws *Workspace) Unlink(ctx context.Context, from, to string) error {
 }
 
 func (ws *Workspace) unlink(ctx context.Context, tx *store.Tx, task, dep Task) error {
+	leased, err := holdLeases(ctx, tx, []string{task.ID})
+	if err != nil {
+		return err
+	}
 	if err := hold(ctx, tx, []string{task.ID, dep.ID}); err != nil {
 		return err
 	}
-	waits := task.State == commands.Queued || task.State == commands.Blocked || task.State == commands.Paused
+	waits := !task.State.Terminal() && task.Owner == ""
 	if waits {
-		if err := pull(ctx, tx, []string{task.ID}); err != nil {
+		if err := pullOne(ctx, tx, task.ID); err != nil {
 			return err
 		}
 	}
+	if task.Owner != "" && len(leased) == 0 {
+		return errRaced
+	}
 	var met bool
-	err := tx.QueryRow(ctx, `DELETE FROM dependencies WHERE task = $1 AND dependency = $2 RETURNING met`, task.ID, dep.ID).Scan(&met)
+	err = tx.QueryRow(ctx, `DELETE FROM dependencies WHERE task = $1 AND dependency = $2 RETURNING met`, task.ID, dep.ID).Scan(&met)
 	if err == pgx.ErrNoRows {
 		return commands.Refuse(commands.NotFound, "task %s does not depend on %s", task.Name(), dep.Name())
 	}
 	if err != nil {
 		return fmt.Errorf("removing the edge: %w", err)
 	}
-	tag, err := tx.Exec(ctx, statement("drop_edge"), task.ID, task.State, intOf(!met))
+	tag, err := tx.Exec(ctx, statement("drop_edge"), task.ID, task.rowState(), intOf(!met))
 	if err != nil {
 		return fmt.Errorf("removing the edge: %w", err)
 	}
@@ -209,7 +224,8 @@ func (b *Backlog) failDependents(ctx context.Context, tx *store.Tx, tasks []stri
 // cancelWaiting cancels those of tasks that no attempt holds, and tells of it. It returns what it cancelled; their dependents are the
 // caller's.
 func (b *Backlog) cancelWaiting(ctx context.Context, tx *store.Tx, actor string, tasks []string, why commands.Reason) ([]string, error) {
-	if err := pull(ctx, tx, tasks); err != nil {
+	tasks, err := pull(ctx, tx, tasks)
+	if err != nil {
 		return nil, err
 	}
 	rows, err := tx.Query(ctx, statement("cancel_waiting"), tasks, string(why), actor)

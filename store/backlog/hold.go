@@ -57,9 +57,6 @@ func (ws *Workspace) report(ctx context.Context, tx *store.Tx, f Fence, key stri
 	if len(usage) == 0 {
 		return nil
 	}
-	if err := hold(ctx, tx, []string{f.Task}); err != nil {
-		return err
-	}
 	var held, fresh bool
 	err := tx.QueryRow(ctx, statement("note_usage"), f.Task, f.Attempt, f.Epoch, ws.name, key, rawAmounts(usage)).Scan(&held, &fresh)
 	switch {
@@ -75,6 +72,7 @@ func (ws *Workspace) report(ctx context.Context, tx *store.Tx, f Fence, key stri
 		return nil
 	}
 	var batch pgx.Batch
+	batch.Queue(statement("hold"), []string{f.Task}) // the attempt may end behind this
 	batch.Queue(statement("hold_exceeded"), f.Task, rawAmounts(usage))
 	batch.Queue(statement("hold_shards_of_usage"), f.Task, rawAmounts(usage))
 	// More than was reserved leaves less room.
@@ -98,10 +96,11 @@ func (ws *Workspace) unpark(ctx context.Context, tx *store.Tx, tasks []string, a
 	if len(tasks) == 0 {
 		return nil
 	}
-	if err := pull(ctx, tx, tasks); err != nil {
+	tasks, err := pull(ctx, tx, tasks)
+	if err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, statement("unpark"), tasks, ws.name, ws.actor, action, why)
+	_, err = tx.Exec(ctx, statement("unpark"), tasks, ws.name, ws.actor, action, why)
 	if err != nil {
 		return fmt.Errorf("unblocking tasks: %w", err)
 	}

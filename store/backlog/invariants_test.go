@@ -28,9 +28,12 @@ var invariants = map[string]string{
 		SELECT format('%s is %s, unmet %s, not before %s, and stands in %s', t.id, t.state, t.unmet, t.not_before, p.name) FROM places p JOIN tasks t ON t.id = p.task
 		WHERE NOT CASE p.name WHEN 'ready' THEN t.state = 'queued' AND t.unmet = 0 AND coalesce(t.not_before <= clock_timestamp(), true)
 			WHEN 'due' THEN t.state = 'queued' AND t.unmet = 0 AND t.not_before = p.at WHEN 'deps' THEN t.state = 'queued' AND t.unmet > 0
-			WHEN 'leases' THEN t.state IN ('claimed', 'running', 'awaiting_input') ELSE t.state::text = p.name END`,
+			WHEN 'leases' THEN t.state = 'queued' ELSE t.state::text = p.name END`,
 	"ready says of a task what the task says": `
-		SELECT format('%s', r.task) FROM ready r JOIN tasks t ON t.id = r.task WHERE (r.class, r.rank, r.seq) <> (t.class, -t.priority, t.seq)`,
+		SELECT format('%s', r.task) FROM ready r JOIN tasks t ON t.id = r.task
+		WHERE (r.class, r.rank, r.seq, r.attempt, r.epoch, r.type, r.key, r.title, r.estimate)
+			IS DISTINCT FROM (t.class, -t.priority, t.seq, t.attempt + 1, t.epoch + 1, t.next_type, t.key, t.title, t.estimate)
+			OR NOT r.body AND EXISTS (SELECT FROM task_bodies b WHERE b.task = r.task AND (b.body <> '' OR (b.spec, b.acceptance) IS DISTINCT FROM (NULL, NULL)))`,
 	"unmet counts the edges that are not met": `
 		SELECT format('%s: %s, and %s edges', t.id, t.unmet, d.n) FROM tasks t,
 			LATERAL (SELECT count(*) AS n FROM dependencies d WHERE d.task = t.id AND NOT d.met) AS d WHERE t.unmet <> d.n`,
@@ -41,11 +44,11 @@ var invariants = map[string]string{
 	"an edge stays within its workspace": `
 		SELECT format('%s on %s', d.task, d.dependency) FROM dependencies d JOIN tasks x ON x.id = d.dependency JOIN tasks w ON w.id = d.task
 		WHERE (x.workspace, w.workspace) IS DISTINCT FROM (d.workspace, d.workspace)`,
-	"a lease is its task's last attempt, with its epoch": `
+	"a lease is the attempt behind the last one that has ended, of a later epoch": `
 		SELECT format('%s: lease %s/%s, task %s/%s', t.id, l.attempt, l.epoch, t.attempt, t.epoch) FROM leases l JOIN tasks t ON t.id = l.task
-		WHERE (l.attempt, l.epoch) <> (t.attempt, t.epoch)`,
+		WHERE l.attempt <> t.attempt + 1 OR l.epoch <= t.epoch OR l.conn IS DISTINCT FROM t.conn`,
 	"attempts are numbered from 1 without a gap, and only the last may be open": `
-		SELECT format('%s: %s', t.id, a.numbers) FROM tasks t, LATERAL (
+		SELECT format('%s: %s', t.id, a.numbers) FROM standing t, LATERAL (
 			SELECT count(*) AS n, count(DISTINCT number) AS kinds, max(number) AS last, max(number) FILTER (WHERE ended_at IS NULL) AS open,
 				count(*) FILTER (WHERE ended_at IS NULL) AS opens, string_agg(number || CASE WHEN ended_at IS NULL THEN ' open' ELSE '' END, ', ' ORDER BY number) AS numbers
 			FROM attempts WHERE task = t.id) AS a
@@ -94,7 +97,7 @@ var invariants = map[string]string{
 			SELECT task, claim, outcome, min(number) AS number, array_agg(format('attempt %s %s', number, outcome)) AS names, count(*) AS n FROM ended_attempts GROUP BY task, claim, outcome) AS a, LATERAL (
 			SELECT count(*) AS n FROM told WHERE task = a.task AND (why = ANY (a.names) OR object = a.claim::text AND why = a.outcome)) AS x WHERE x.n <> a.n`,
 	"the audit tells of every move that no worker made": `
-		SELECT format('%s: epoch %s after %s attempts, %s moves', t.id, t.epoch, t.attempt, x.n) FROM tasks t JOIN classes c ON c.id = t.class AND c.kind = 'card', LATERAL (
+		SELECT format('%s: epoch %s after %s attempts, %s moves', t.id, t.epoch, t.attempt, x.n) FROM standing t JOIN classes c ON c.id = t.class AND c.kind = 'card', LATERAL (
 			SELECT count(*) AS n FROM told m WHERE m.task = t.id AND NOT m.many AND m.action IN ('operator.unblocked', 'task.unblocked', 'operator.retried',
 				'operator.completed', 'operator.failed', 'operator.released', 'operator.blocked', 'operator.cancelled', 'task.cancelled', 'task.expired')) AS x
 		WHERE t.epoch <> t.attempt + x.n`,
@@ -174,10 +177,11 @@ func TestInvariantsNotice(t *testing.T) {
 		`UPDATE parked SET why = 'deps' WHERE why = 'blocked'`:                                                             "place fits the state",
 		`UPDATE tasks SET not_before = now() + interval '1 hour' WHERE key = 'free'`:                                       "place fits the state",
 		`UPDATE ready SET rank = rank + 1`:                                                                                 "ready says of a task",
+		`UPDATE ready SET attempt = attempt + 1`:                                                                           "ready says of a task",
 		`UPDATE tasks SET unmet = 2 WHERE key = 'after'`:                                                                   "unmet counts",
 		`UPDATE dependencies SET met = NOT met`:                                                                            "an edge is met",
 		`UPDATE dependencies SET workspace = 'other'`:                                                                      "stays within its workspace",
-		`UPDATE leases SET epoch = epoch + 1`:                                                                              "a lease is its task's last",
+		`UPDATE leases SET epoch = epoch - 1`:                                                                              "a lease is the attempt behind",
 		`DELETE FROM ended_attempts WHERE task = ` + id("twice"):                                                           "without a gap",
 		`UPDATE leases SET attempt = 1 WHERE task = ` + id("twice"):                                                        "without a gap",
 		`UPDATE ended_attempts SET epoch = 9 WHERE task = ` + id("twice"):                                                  "epochs of attempts",

@@ -47,7 +47,7 @@ func (b *Backlog) HoldKills(ctx context.Context, tx *store.Tx, conn string, task
 	if err := awaitRequests(ctx, tx, conn); err != nil {
 		return err
 	}
-	return hold(ctx, tx, tasks)
+	return holdStanding(ctx, tx, tasks)
 }
 
 // awaitRequests lets requests of a connection come before, with their tasks, or
@@ -64,12 +64,12 @@ func awaitRequests(ctx context.Context, tx *store.Tx, conn string) error {
 // state is empty when the task is not here yet: a request for it is refused from
 // now on. A task of somebody else is UNKNOWN_TASK.
 func (b *Backlog) NoteKill(ctx context.Context, tx *store.Tx, k Kill) (commands.State, error) {
-	if err := awaitRequests(ctx, tx, k.Conn); err != nil {
+	if err := b.HoldKills(ctx, tx, k.Conn, []string{k.Task}); err != nil {
 		return "", err
 	}
 	var state commands.State
 	var foreign bool
-	err := tx.QueryRow(ctx, `SELECT state, conn IS DISTINCT FROM $2 FROM tasks WHERE id = $1 FOR UPDATE`, k.Task, k.Conn).Scan(&state, &foreign)
+	err := tx.QueryRow(ctx, `SELECT state, conn IS DISTINCT FROM $2 FROM standing WHERE id = $1`, k.Task, k.Conn).Scan(&state, &foreign)
 	tombstone := err == pgx.ErrNoRows
 	switch {
 	case err != nil && !tombstone:
@@ -98,8 +98,6 @@ func (b *Backlog) Kill(ctx context.Context, tx *store.Tx, k Kill, state commands
 	case state.Terminal():
 		return nil, b.reportKills(ctx, tx, k.Task)
 	case commands.May(state, commands.Cancelled, commands.ByCancel):
-		// A claim that was faster is met like any other running task: by what
-		// asks again.
 		done, err := b.cancelWaiting(ctx, tx, k.Actor, []string{k.Task}, k.reason())
 		if err != nil {
 			return nil, err
@@ -154,21 +152,12 @@ func (b *Backlog) PendingKill(ctx context.Context, task string) (k KillRun, ok b
 // found by [Backlog.RevokedRuns]. Without kill what runs keeps it, and is not tried
 // again after its end. Results are kept and not sent.
 func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string, kill bool) error {
-	rows, err := tx.Query(ctx, `
-		SELECT t.id::text, t.state FROM agents a JOIN tasks t ON t.id = a.id WHERE a.conn = $1 AND NOT a.over AND NOT is_terminal(t.state) ORDER BY a.id FOR NO KEY UPDATE OF t`, conn)
+	held, err := collect[string](tx.Query(ctx, `SELECT task::text FROM leases WHERE conn = $1 ORDER BY task FOR UPDATE`, conn))
 	if err != nil {
-		return fmt.Errorf("looking for the work of a revoked connection: %w", err)
+		return fmt.Errorf("looking for the attempts of a revoked connection: %w", err)
 	}
-	var all, waiting []string
-	var task string
-	var state commands.State
-	_, err = pgx.ForEachRow(rows, []any{&task, &state}, func() error {
-		all = append(all, task)
-		if commands.May(state, commands.Cancelled, commands.ByCancel) {
-			waiting = append(waiting, task)
-		}
-		return nil
-	})
+	waiting, err := collect[string](tx.Query(ctx, `
+		SELECT t.id::text FROM agents a JOIN tasks t ON t.id = a.id WHERE a.conn = $1 AND NOT a.over AND NOT is_terminal(t.state) AND NOT t.id = ANY ($2::uuid[]) ORDER BY a.id FOR NO KEY UPDATE OF t`, conn, held))
 	if err != nil {
 		return fmt.Errorf("looking for the work of a revoked connection: %w", err)
 	}
@@ -177,27 +166,36 @@ func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string, kil
 		if err != nil {
 			return err
 		}
+		if len(done) < len(waiting) {
+			return store.ErrRaced // a claim was faster
+		}
 		if err := b.failDependents(ctx, tx, done); err != nil {
 			return err
 		}
 	}
 	if !kill {
-		if _, err := tx.Exec(ctx, statement("last_attempts"), all); err != nil {
+		if _, err := tx.Exec(ctx, statement("last_attempts"), held); err != nil {
 			return fmt.Errorf("making the attempts of a connection the last ones: %w", err)
 		}
 	}
-	if _, err = tx.Exec(ctx, statement("revoke_leases"), all, kill); err != nil {
+	if _, err = tx.Exec(ctx, statement("revoke_leases"), held, kill); err != nil {
 		return fmt.Errorf("revoking the leases of a connection: %w", err)
 	}
 	return nil
+}
+
+func collect[T any](rows pgx.Rows, err error) ([]T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[T])
 }
 
 // RevokedRuns returns what runs for conn and has lost its lease to its end.
 func (b *Backlog) RevokedRuns(ctx context.Context, conn string) ([]KillRun, error) {
 	var list []KillRun
 	err := b.db.Read(ctx, "looking for the runs of a revoked connection", func(ctx context.Context, c *pgxpool.Conn) error {
-		rows, err := c.Query(ctx, `SELECT t.id::text, t.attempt, t.epoch FROM leases l JOIN tasks t ON t.id = l.task
-			WHERE t.conn = $1 AND is_kill(t.reason)`, conn)
+		rows, err := c.Query(ctx, `SELECT task::text, attempt, epoch FROM leases WHERE conn = $1 AND is_kill(reason)`, conn)
 		if err != nil {
 			return err
 		}

@@ -127,15 +127,15 @@ func (l *large) fill(known statistics) []string {
 		fmt.Sprintf(`INSERT INTO tasks (id, class, lane, phase, workspace, title, created_by, state, unmet, not_before, attempt, epoch)
 			SELECT nth(%[1]d + n), CASE WHEN n <= 5 THEN %[3]d + 1 WHEN n = 6 THEN %[3]d + 2 ELSE 1 + n %% %[3]d END, CASE WHEN n <= 5 THEN 'rare' WHEN n = 6 THEN 'default' ELSE 'lane-' || (1 + n %% %[3]d) %% 100 END, CASE WHEN n <= 5 THEN 'build' ELSE '' END,
 				CASE n WHEN 6 THEN 'tiny' ELSE 'main' END, 'task ' || n, 'bench',
-				CASE WHEN n %% 100 = 17 THEN task_state 'blocked' WHEN n BETWEEN 101 AND 300 THEN 'claimed' ELSE 'queued' END, CASE WHEN n %% 100 BETWEEN 20 AND 23 AND n > 300 THEN 1 ELSE 0 END,
+				CASE WHEN n %% 100 = 17 THEN task_state 'blocked' ELSE 'queued' END, CASE WHEN n %% 100 BETWEEN 20 AND 23 AND n > 300 THEN 1 ELSE 0 END,
 				CASE WHEN n %% 100 BETWEEN 30 AND 34 AND n > 300 THEN now() + interval '1 day' END, 0, 0
 			FROM generate_series(1, %[2]d) AS n`, l.ended, l.open, classes),
 		fmt.Sprintf(`INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until, sweep_at)
-			SELECT id, workspace, lane, 1, 1, 'initial', 'worker-' || row_number() OVER (ORDER BY id), id, now() + interval '1 hour', now() + interval '1 hour' FROM tasks WHERE state = 'claimed' AND id > nth(%d)`, l.ended),
+			SELECT id, workspace, lane, 1, 1, 'initial', 'worker-' || row_number() OVER (ORDER BY id), id, now() + interval '1 hour', now() + interval '1 hour' FROM tasks WHERE state = 'queued' AND id > nth(%d + 100) AND id <= nth(%[1]d + 300)`, l.ended),
 		`INSERT INTO parked (task, workspace, lane, phase, why) SELECT id, workspace, lane, phase, CASE WHEN unmet > 0 THEN 'deps' ELSE 'blocked' END FROM tasks WHERE state = 'blocked' OR state = 'queued' AND unmet > 0`,
 		fmt.Sprintf(`INSERT INTO dependencies (task, dependency, workspace) SELECT id, nth(%d + 7), workspace FROM tasks WHERE state = 'queued' AND unmet > 0`, l.ended),
 		`INSERT INTO due (task, workspace, lane, phase, at) SELECT id, workspace, lane, phase, not_before FROM tasks WHERE state = 'queued' AND unmet = 0 AND not_before IS NOT NULL`,
-		`INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at) SELECT class, -priority, seq, id, workspace, lane, phase, CASE WHEN seq % 10 = 0 THEN now() + interval '1 day' ELSE 'infinity' END FROM tasks WHERE state = 'queued' AND unmet = 0 AND not_before IS NULL`,
+		`INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at) SELECT class, -priority, seq, id, workspace, lane, phase, CASE WHEN seq % 10 = 0 THEN now() + interval '1 day' ELSE 'infinity' END FROM tasks WHERE state = 'queued' AND unmet = 0 AND not_before IS NULL AND id NOT IN (SELECT task FROM leases)`,
 		`INSERT INTO counts (workspace, lane, what, n) SELECT workspace, lane, what, count(*) FROM (SELECT workspace, lane, 'ready' AS what FROM ready UNION ALL SELECT workspace, lane, 'due' FROM due
 			UNION ALL SELECT workspace, lane, why FROM parked UNION ALL SELECT workspace, lane, state::text FROM tasks WHERE is_terminal(state)) AS x GROUP BY 1, 2, 3`,
 		`INSERT INTO tallies (workspace, lane, what, n) SELECT 'main', 'lane-' || n % 100, 'ready', CASE n % 2 WHEN 0 THEN 1 ELSE -1 END FROM generate_series(1, 1000) AS n`,

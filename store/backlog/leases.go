@@ -20,9 +20,6 @@ func (b *Backlog) Renew(ctx context.Context, fences []Fence, lease time.Duration
 	held := map[Fence]bool{}
 	err := b.db.Tx(ctx, "renewing leases", func(ctx context.Context, tx *store.Tx) error {
 		clear(held)
-		if err := hold(ctx, tx, f.task); err != nil {
-			return err
-		}
 		rows, err := tx.Query(ctx, statement("renew_leases"), f.task, f.epoch, lease)
 		if err != nil {
 			return err

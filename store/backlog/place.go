@@ -26,9 +26,8 @@ func place(ctx context.Context, tx *store.Tx, tasks []string) error {
 	return tellClaimers(ctx, tx)
 }
 
-// hold locks the rows of tasks, and with them all that belongs to them, until the
-// commit. It is the first lock of what acts on several tasks: see Locks in
-// docs/architecture.md.
+// hold locks the rows of tasks, and with them what belongs to them, until the
+// commit. See Locks in docs/architecture.md.
 func hold(ctx context.Context, tx *store.Tx, tasks []string) error {
 	if len(tasks) == 0 {
 		return nil
@@ -39,7 +38,45 @@ func hold(ctx context.Context, tx *store.Tx, tasks []string) error {
 	return nil
 }
 
-// holdMore is hold for a transaction that holds tasks already: it waits for
+// holdLeases locks the leases of tasks until the commit and returns the tasks that have
+// one. It comes before hold: who ends, starts or kills an attempt has its lease first.
+func holdLeases(ctx context.Context, tx *store.Tx, tasks []string) (held []string, err error) {
+	if len(tasks) == 0 {
+		return nil, nil
+	}
+	rows, err := tx.Query(ctx, statement("hold_leases"), tasks)
+	if err == nil {
+		held, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("holding leases: %w", err)
+	}
+	return held, nil
+}
+
+// holdStanding locks tasks as they stand until the commit: the leases of those that have
+// one, the rows, and the places from which claims take them.
+func holdStanding(ctx context.Context, tx *store.Tx, tasks []string) error {
+	held, err := holdLeases(ctx, tx, tasks)
+	if err != nil || len(tasks) == 0 {
+		return err
+	}
+	leased := 0
+	var batch pgx.Batch
+	batch.Queue(statement("hold"), tasks)
+	batch.Queue(`SELECT FROM due WHERE task = ANY ($1::uuid[]) ORDER BY task FOR UPDATE`, tasks) // what was due may have become ready
+	batch.Queue(statement("hold_ready"), tasks)
+	batch.Queue(`SELECT count(*) FROM leases WHERE task = ANY ($1::uuid[])`, tasks).QueryRow(func(row pgx.Row) error { return row.Scan(&leased) })
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return fmt.Errorf("holding tasks as they stand: %w", err)
+	}
+	if leased > len(held) {
+		return store.ErrRaced // a claim came in between, and its lease is out of turn
+	}
+	return nil
+}
+
+// holdMore holds tasks and their leases for a transaction that holds tasks already: it waits for
 // nobody. Where somebody else has one of them it begins anew, [store.ErrRaced].
 func holdMore(ctx context.Context, tx *store.Tx, tasks []string) error {
 	if len(tasks) == 0 {
@@ -76,24 +113,38 @@ func waitingDependents(ctx context.Context, tx *store.Tx, tasks []string) ([]str
 	return list, holdMore(ctx, tx, list)
 }
 
-// pull holds waiting tasks and takes them out of their places. A claim takes a
-// task from ready before it waits for the task's row, so nobody who holds the row
-// waits for the place: it begins anew.
-func pull(ctx context.Context, tx *store.Tx, tasks []string) error {
-	var batch pgx.Batch
-	var claimed bool
-	batch.Queue(statement("hold"), tasks)
+// pull holds tasks and takes those that wait out of their places. It returns which
+// it has: the others have ended, or an attempt holds them.
+func pull(ctx context.Context, tx *store.Tx, tasks []string) (had []string, err error) {
 	// What was due may have become ready before: ready comes last.
-	batch.Queue(statement("pull_waiting"), tasks)
-	batch.Queue(statement("pull_ready"), tasks)
-	batch.Queue(statement("still_ready"), tasks).QueryRow(func(row pgx.Row) error { return row.Scan(&claimed) })
+	return pullFrom(ctx, tx, tasks, statement("pull_waiting"), statement("pull_ready"))
+}
+
+// pullFrom is pull for some of the places.
+func pullFrom(ctx context.Context, tx *store.Tx, tasks []string, places ...string) (had []string, err error) {
+	note := func(rows pgx.Rows) error {
+		var task string
+		_, err := pgx.ForEachRow(rows, []any{&task}, func() error { had = append(had, task); return nil })
+		return err
+	}
+	var batch pgx.Batch
+	batch.Queue(statement("hold"), tasks)
+	for _, p := range places {
+		batch.Queue(p, tasks).Query(note)
+	}
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
-		return fmt.Errorf("taking tasks out of the queue: %w", err)
+		return nil, fmt.Errorf("taking tasks out of the queue: %w", err)
 	}
-	if claimed {
-		return store.ErrRaced
+	return had, nil
+}
+
+// pullOne is pull for a task that waits as far as is known; where that is over, the act begins anew.
+func pullOne(ctx context.Context, tx *store.Tx, task string) error {
+	had, err := pull(ctx, tx, []string{task})
+	if err == nil && len(had) == 0 {
+		err = errRaced
 	}
-	return nil
+	return err
 }
 
 // park puts tasks aside until somebody decides.

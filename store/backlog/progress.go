@@ -53,7 +53,7 @@ func (b *Backlog) Record(ctx context.Context, batch []Progress) ([]bool, error) 
 			}
 		}
 		all := slices.Concat(fencesOf(starts, func(s Start) Fence { return s.Fence }).task, fencesOf(ends, func(e End) Fence { return e.Fence }).task)
-		if err := hold(ctx, tx, all); err != nil {
+		if _, err := holdLeases(ctx, tx, all); err != nil {
 			return err
 		}
 		begun, err := markStarted(ctx, tx, starts, held, startAt)

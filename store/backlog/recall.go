@@ -106,7 +106,10 @@ func holdRecalled(ctx context.Context, tx *store.Tx, conn string, list []command
 	for i, s := range list {
 		tasks[i] = s.Task
 	}
-	rows, err := tx.Query(ctx, statement("hold_recalled"), tasks, conn)
+	if err := holdStanding(ctx, tx, tasks); err != nil {
+		return nil, err
+	}
+	rows, err := tx.Query(ctx, statement("read_recalled"), tasks, conn)
 	if err != nil {
 		return nil, fmt.Errorf("reading tasks that were recalled: %w", err)
 	}
@@ -195,9 +198,6 @@ func (b *Backlog) endRecalled(ctx context.Context, tx *store.Tx, conn string, li
 	if len(list) == 0 {
 		return nil
 	}
-	if _, err := b.closeAttempts(ctx, tx, "peer", open); err != nil {
-		return err
-	}
 	var tasks, states, reasons []string
 	var last []int
 	var ended []int64
@@ -205,7 +205,10 @@ func (b *Backlog) endRecalled(ctx context.Context, tx *store.Tx, conn string, li
 		tasks, states, reasons = append(tasks, s.Task), append(states, string(s.State)), append(reasons, string(s.Reason))
 		last, ended = append(last, s.Attempt), append(ended, s.Ended)
 	}
-	if err := pull(ctx, tx, tasks); err != nil {
+	if _, err := b.closeAttempts(ctx, tx, "peer", open); err != nil {
+		return err
+	}
+	if _, err := pull(ctx, tx, tasks); err != nil {
 		return err
 	}
 	rows, err := tx.Query(ctx, statement("end_recalled"), tasks, states, reasons, last, "peer", ended)

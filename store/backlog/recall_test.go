@@ -95,7 +95,7 @@ func TestATaskIsWhatItsAskerRecalls(t *testing.T) {
 			s.recall(tt.there)
 			s.claim()
 
-			require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND state = $2::text::task_state AND attempt = $3`, task, string(tt.state), tt.attempt))
+			require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM standing WHERE id = $1 AND state = $2::text::task_state AND attempt = $3`, task, string(tt.state), tt.attempt))
 			pasts, err := s.backlog.Pasts(t.Context(), []string{task})
 			require.NoError(t, err)
 			if !tt.state.Terminal() {

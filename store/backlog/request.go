@@ -200,7 +200,7 @@ const isKnown = `SELECT EXISTS (SELECT FROM tasks WHERE id = $1 AND conn = $2)`
 // here, or is somebody else's, is UNKNOWN_TASK.
 func (b *Backlog) Standing(ctx context.Context, tx *store.Tx, conn, task string) (Moved, error) {
 	m := Moved{Task: task, Conn: conn}
-	err := tx.QueryRow(ctx, `SELECT state, reason, attempt, epoch, (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM tasks WHERE id = $1 AND conn = $2`,
+	err := tx.QueryRow(ctx, `SELECT state, reason, attempt, epoch, (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM standing WHERE id = $1 AND conn = $2`,
 		task, conn).Scan(&m.State, &m.Reason, &m.Attempt, &m.Epoch, &m.At)
 	if err == pgx.ErrNoRows {
 		return m, unknownTask(task)

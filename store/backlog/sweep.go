@@ -85,13 +85,6 @@ func (b *Backlog) expireLeases(ctx context.Context, tx *store.Tx, actor string) 
 	if err != nil {
 		return nil, fmt.Errorf("looking for expired leases: %w", err)
 	}
-	lapsed, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
-	if err != nil || len(lapsed) == 0 {
-		return nil, err
-	}
-	if rows, err = tx.Query(ctx, statement("still_lapsed"), lapsed); err != nil {
-		return nil, fmt.Errorf("looking for expired leases: %w", err)
-	}
 	fences, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Fence])
 	if err != nil || len(fences) == 0 {
 		return nil, err
@@ -194,9 +187,10 @@ func (b *Backlog) actOnSpent(ctx context.Context, tx *store.Tx) (int64, error) {
 	return n + int64(len(done)), b.failDependents(ctx, tx, done)
 }
 
-// changeLane moves queued tasks to another lane.
+// changeLane moves those of tasks that stand ready to another lane.
 func changeLane(ctx context.Context, tx *store.Tx, tasks []string, lane string) (int64, error) {
-	if err := pull(ctx, tx, tasks); err != nil {
+	tasks, err := pullFrom(ctx, tx, tasks, statement("pull_ready"))
+	if err != nil {
 		return 0, err
 	}
 	tag, err := tx.Exec(ctx, statement("change_lane"), tasks, lane)

@@ -280,11 +280,6 @@ BEGIN
                 SELECT ctid AS place, task, lane, rank, seq, estimate FROM ready
                 WHERE workspace = ws AND class = p.class AND expires_at > clock_timestamp() AND (rank, seq) >= (low_rank, low_seq) AND (rank, seq) <= (high_rank, high_seq)
                     AND (p.rooms IS NULL OR fits(estimate, p.rooms)) ORDER BY rank, seq LIMIT p.n FOR UPDATE SKIP LOCKED) AS r;
-            IF held THEN
-                -- It waits for nobody: a task that somebody holds stays.
-                SELECT array_agg(p) INTO picked FROM unnest(picked) AS p WHERE p.task = ANY (ARRAY (
-                    SELECT id FROM tasks WHERE id = ANY (ARRAY (SELECT p.task FROM unnest(picked) AS p)) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED));
-            END IF;
             IF scarce IS NOT NULL THEN
                 SELECT array_agg(p) INTO picked FROM unnest(picked) AS p WHERE p.task NOT IN (
                     SELECT task FROM (
@@ -305,24 +300,23 @@ BEGIN
     END IF;
     contended := cardinality(picked) < front OR cardinality(picked) < wanted AND cardinality(open) = 64;
 
-    DELETE FROM ready WHERE ctid = ANY (ARRAY (SELECT p.place FROM unnest(picked) AS p));
     INSERT INTO tallies (workspace, lane, what, n) SELECT ws, p.lane, 'ready', -count(*) FROM unnest(picked) AS p GROUP BY 2;
     INSERT INTO audit (workspace, actor, action, object, tasks) VALUES (ws, who, 'task.claimed', claim_id::text, ARRAY (SELECT p.task FROM unnest(picked) AS p));
     RETURN QUERY
-    WITH moved AS (
-        UPDATE tasks SET state = 'claimed', reason = '', attempt = attempt + 1, epoch = epoch + 1, updated_at = clock_timestamp()
-        WHERE id = ANY (ARRAY (SELECT p.task FROM unnest(picked) AS p ORDER BY 1)) AND state = 'queued'
-        RETURNING id, attempt, epoch, next_type, key, title, priority, class, command, command_digest, seq, estimate, lane, clock_timestamp() + lease AS until
+    WITH gone AS (
+        DELETE FROM ready r WHERE r.ctid = ANY (ARRAY (SELECT p.place FROM unnest(picked) AS p))
+        RETURNING r.task, r.class, r.lane, r.rank, r.seq, r.estimate, r.attempt, r.epoch, r.type, r.key, r.title, r.body, clock_timestamp() + lease AS until
     ), opened AS (
-        INSERT INTO leases (task, workspace, lane, attempt, epoch, type, owner, claim, until, sweep_at, reserved)
-        SELECT m.id, ws, m.lane, m.attempt, m.epoch, m.next_type, who, claim_id, m.until, m.until, CASE WHEN bound IS NOT NULL THEN (
-            SELECT jsonb_object_agg(b.id, takes(m.estimate, b.dimension)) FROM unnest(bound) AS b WHERE b.class = m.class AND b.what = 'budget') END
-        FROM moved m
+        INSERT INTO leases (task, workspace, lane, conn, attempt, epoch, type, owner, claim, until, sweep_at, reserved)
+        SELECT g.task, ws, g.lane, CASE WHEN g.body THEN (SELECT t.conn FROM tasks t WHERE t.id = g.task) END, g.attempt, g.epoch, g.type, who, claim_id, g.until, g.until, CASE WHEN bound IS NOT NULL THEN (
+            SELECT jsonb_object_agg(b.id, takes(g.estimate, b.dimension)) FROM unnest(bound) AS b WHERE b.class = g.class AND b.what = 'budget') END
+        FROM gone g
     )
-    SELECT m.id::text, m.attempt, m.epoch, m.next_type, m.until, coalesce(m.key, ''), m.title, m.priority, m.class, coalesce(m.command::text, ''),
-        coalesce(encode(m.command_digest, 'hex'), ''), coalesce(x.body, ''), x.acceptance, x.spec, contended, next
-    FROM moved m LEFT JOIN task_bodies x ON x.task = m.id ORDER BY m.priority DESC, m.seq;
-    -- Tasks come before shards: whoever ends an attempt holds its task, and then takes its turn at a shard.
+    SELECT g.task::text, g.attempt, g.epoch, g.type, g.until, coalesce(g.key, ''), g.title, -g.rank, g.class, coalesce(x.command, ''), coalesce(x.digest, ''),
+        coalesce(x.body, ''), x.acceptance, x.spec, contended, next
+    FROM gone g LEFT JOIN LATERAL (
+        SELECT t.command::text AS command, encode(t.command_digest, 'hex') AS digest, b.body, b.acceptance, b.spec FROM tasks t JOIN task_bodies b ON b.task = t.id
+        WHERE g.body AND t.id = g.task) AS x ON true ORDER BY g.rank, g.seq;
     IF bound IS NOT NULL THEN
         debts := owes(bound, picked);
         IF debts IS NOT NULL THEN

@@ -8,7 +8,7 @@ SELECT * FROM claim($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10::text, '')::u
 -- name: claimed_before
 SELECT t.id::text, l.attempt, l.epoch, l.type, l.until, coalesce(t.key, ''), t.title, t.priority, t.class, coalesce(t.command::text, ''),
     coalesce(encode(t.command_digest, 'hex'), ''), coalesce(x.body, ''), x.acceptance, x.spec, false, 0
-FROM leases l JOIN tasks t ON t.id = l.task AND t.epoch = l.epoch LEFT JOIN task_bodies x ON x.task = t.id
+FROM leases l JOIN tasks t ON t.id = l.task LEFT JOIN task_bodies x ON x.task = t.id
 WHERE l.claim = $1 ORDER BY t.priority DESC, t.seq
 
 -- Notes who claims, for why.

@@ -7,8 +7,7 @@
 -- $7 whether final, $8 delays in ms, $9 and $10 the least and the longest back-off,
 -- $11 the actor, $12 when the attempts ended in µs since 1970, 0 where nothing says so.
 -- name: close_attempts
--- include: ending
-        AND t.state IN ('claimed', 'running', 'awaiting_input')
+-- include: fences
 -- include: closing
 SELECT n,
 -- include: moved_columns
@@ -17,24 +16,30 @@ SELECT n,
 -- close_attempts for workers of cards that are done: the task ends, and nothing but
 -- its dependents follows. It answers with the places in the list.
 -- name: complete_attempts
--- include: ending
-        AND NOT is_kill(t.reason) AND t.conn IS NULL AND t.state IN ('claimed', 'running', 'awaiting_input')
+-- include: fences
+        AND NOT is_kill(l.reason) AND l.conn IS NULL
 -- include: closing
 SELECT n FROM moved
 
--- name: ending
+-- All leases are held before the first task.
+-- name: fences
 WITH f AS (
     SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::text[], $5::jsonb[], $6::text[], $7::bool[], $8::bigint[], $12::bigint[])
         WITH ORDINALITY AS u (task, attempt, epoch, outcome, exit, why, final, delay, ended, n) ORDER BY task
+), closed AS (
+    DELETE FROM leases l USING f WHERE l.task = f.task AND l.attempt = f.attempt AND l.epoch = f.epoch
+
+-- name: closing
+    RETURNING l.task, l.attempt, l.workspace, l.epoch, l.type, l.owner, l.claim, l.claimed_at, l.started_at, l.reserved, l.used, l.reason, f.outcome, f.exit, f.why, f.final, f.delay, f.n,
+-- include: end_time
+        AS at
 ), moved AS (
-    UPDATE tasks t SET updated_at = clock_timestamp(), state =
+    UPDATE tasks t SET attempt = f.attempt, epoch = f.epoch, started_at = coalesce(t.started_at, f.started_at), updated_at = clock_timestamp(), state =
 -- include: next_state
-        , reason = next_reason(counts_as(f.outcome, t.max_losses), f.final, f.why, t.reason, t.retries, t.max_retries, t.max_losses, t.reclaims),
+        , reason = next_reason(counts_as(f.outcome, t.max_losses), f.final, f.why, f.reason, t.retries, t.max_retries, t.max_losses, t.reclaims),
         ended_at = CASE WHEN is_terminal(
 -- include: next_state
-            ) THEN
--- include: end_time
-            END,
+            ) THEN f.at END,
         retries = t.retries + (counts_as(f.outcome, t.max_losses) IN ('failed', 'lost') AND
 -- include: next_state
             = 'queued')::int,
@@ -45,26 +50,23 @@ WITH f AS (
         not_before = CASE WHEN counts_as(f.outcome, t.max_losses) IN ('failed', 'lost') OR t.max_losses IS NOT NULL AND counts_as(f.outcome, t.max_losses) = 'interrupted'
                 THEN now() + least($10::interval, $9::interval * 2 ^ least(CASE counts_as(f.outcome, t.max_losses) WHEN 'interrupted' THEN t.reclaims ELSE t.retries END, 20)) * random()
             WHEN f.delay > 0 THEN now() + f.delay * interval '1 millisecond' END
-    FROM f WHERE t.id = f.task AND t.attempt = f.attempt AND t.epoch = f.epoch
+    FROM (SELECT * FROM closed ORDER BY task) AS f WHERE t.id = f.task
+    RETURNING t.id, t.workspace, t.lane, t.phase, t.attempt, t.epoch, t.state, t.reason, t.conn, t.command, t.command_digest, t.started_at, t.not_before, f.n, f.outcome, f.at,
+        f.exit, f.type, f.owner, f.claim, f.claimed_at, f.started_at AS began, f.reserved, f.used
+-- include: closing_rest
 
 -- name: next_state
-            next_state(counts_as(f.outcome, t.max_losses), f.final, t.reason, t.retries, t.max_retries, t.max_losses, t.reclaims)
+            next_state(counts_as(f.outcome, t.max_losses), f.final, f.reason, t.retries, t.max_retries, t.max_losses, t.reclaims)
 
 -- When an attempt ended, as the record of its end says: the agent can write to that, so no time counts before the start of the attempt or after now.
 -- name: end_time
-            coalesce((SELECT e.at FROM leases l, (SELECT timestamptz 'epoch' + f.ended * interval '1 microsecond' AS at) AS e
-                WHERE f.ended > 0 AND l.task = t.id AND l.attempt = f.attempt AND e.at BETWEEN l.started_at AND clock_timestamp()), clock_timestamp())
+        coalesce((SELECT e.at FROM (SELECT timestamptz 'epoch' + f.ended * interval '1 microsecond' AS at) AS e
+            WHERE f.ended > 0 AND e.at BETWEEN l.started_at AND clock_timestamp()), clock_timestamp())
 
--- name: closing
-    RETURNING t.id, t.workspace, t.lane, t.phase, t.attempt, t.epoch, t.state, t.reason, t.conn, t.command, t.command_digest, t.started_at, t.not_before, f.n, f.outcome, f.exit,
-        coalesce(t.ended_at,
--- include: end_time
-        ) AS at
-), closed AS (
-    DELETE FROM leases l USING moved m WHERE l.task = m.id
-    RETURNING l.task, l.attempt, l.workspace, m.lane, m.phase, l.epoch, l.type, l.owner, l.claim, l.claimed_at, l.started_at, l.reserved, l.used, m.outcome, m.exit, m.state, m.reason
+-- What follows from the ends.
+-- name: closing_rest
 ), alike AS MATERIALIZED (
-    SELECT reserved, used, outcome, count(*) AS n FROM closed WHERE reserved IS NOT NULL GROUP BY 1, 2, 3
+    SELECT reserved, used, outcome, count(*) AS n FROM moved WHERE reserved IS NOT NULL GROUP BY 1, 2, 3
 ), dues AS MATERIALIZED (
     SELECT b.id, b.workspace, b.rolling, sum(c.n * r.value::bigint)::bigint AS held,
         (sum(c.n * r.value::bigint) FILTER (WHERE c.outcome NOT IN ('released', 'unavailable') AND NOT coalesce(c.used ? b.dimension, false)))::bigint AS spent
@@ -74,16 +76,16 @@ WITH f AS (
     ON CONFLICT (budget, shard) DO UPDATE SET used = s.used + excluded.used, reserved = s.reserved + excluded.reserved
 ), kept AS (
     INSERT INTO ended_attempts (task, number, workspace, lane, phase, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, charged, state)
-    SELECT task, attempt, workspace, lane, phase, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, reserved, CASE WHEN is_terminal(state) THEN state::text END FROM closed
+    SELECT id, attempt, workspace, lane, phase, epoch, type, owner, claim, claimed_at, began, outcome, exit, reserved, CASE WHEN is_terminal(state) THEN state::text END FROM moved
 ), charged AS (
     INSERT INTO charges (budget, workspace, amount) SELECT id, workspace, spent FROM dues WHERE rolling IS NOT NULL AND spent > 0
 ), session AS (
     UPDATE sessions s SET state = 'retired', ended_at = clock_timestamp() FROM moved m WHERE m.command IS NOT NULL AND s.task = m.id AND s.attempt = m.attempt
 ), audited AS (
     INSERT INTO audit (workspace, actor, action, object, code, why, tasks)
-    SELECT workspace, $11, 'task.' || state, (CASE count(*) WHEN 1 THEN (array_agg(task))[1] ELSE claim END)::text, reason,
-        CASE count(*) WHEN 1 THEN 'attempt ' || min(attempt) || ' ' || outcome ELSE outcome END, array_agg(task)
-    FROM closed GROUP BY workspace, claim, state, reason, outcome
+    SELECT workspace, $11, 'task.' || state, (CASE count(*) WHEN 1 THEN (array_agg(id))[1] ELSE claim END)::text, reason,
+        CASE count(*) WHEN 1 THEN 'attempt ' || min(attempt) || ' ' || outcome ELSE outcome END, array_agg(id)
+    FROM moved GROUP BY workspace, claim, state, reason, outcome
 ),
 -- include: tally
 
@@ -135,7 +137,8 @@ SELECT id::text FROM moved
 -- name: expire_waiting
 WITH late AS (
     DELETE FROM ready WHERE ctid = ANY (ARRAY (
-        SELECT ctid FROM ready WHERE expires_at < 'infinity' AND expires_at <= statement_timestamp() ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING task, workspace, lane
+        SELECT r.ctid FROM ready r JOIN tasks t ON t.id = r.task WHERE r.expires_at < 'infinity' AND r.expires_at <= statement_timestamp() ORDER BY r.expires_at LIMIT $1 FOR NO KEY UPDATE OF t FOR UPDATE OF r SKIP LOCKED))
+    RETURNING task, workspace, lane
 ), moved AS (
     UPDATE tasks SET state = 'expired', reason = 'command_expired', epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
     WHERE id = ANY (ARRAY (SELECT task FROM late)) AND state = 'queued' AND attempt = 0 RETURNING id, workspace, lane, phase, state, conn
@@ -149,11 +152,7 @@ WITH late AS (
 SELECT id::text FROM moved
 
 -- name: take_over
-WITH taken AS (
-    UPDATE tasks SET epoch = $3, updated_at = clock_timestamp() WHERE id = $1 AND attempt = $2 AND epoch = $3 - 1 AND state IN ('claimed', 'running', 'awaiting_input')
-    RETURNING id, epoch
-)
-UPDATE leases l SET epoch = t.epoch FROM taken t WHERE l.task = t.id
+UPDATE leases SET epoch = $3 WHERE task = $1 AND attempt = $2 AND epoch = $3 - 1
 
 -- name: retry
 WITH moved AS (

@@ -28,13 +28,14 @@ WITH new AS (
 ), added AS (
     INSERT INTO tasks (id, workspace, key, title, phase, priority, class, lane, estimate, idempotency_key, request_digest, on_failed_dep, not_before, max_retries, unmet, reason, created_by)
     SELECT id, $1, nullif(key, ''), title, phase, priority, class, lane, estimate, nullif(idem, ''), digest, on_fail, not_before, retries, unmet, reason, $2 FROM new ORDER BY n
-    RETURNING id, seq, class, lane, estimate, phase, priority, unmet, not_before, CASE WHEN unmet > 0 THEN 'deps' WHEN not_before > now() THEN 'due' ELSE 'ready' END AS what
+    RETURNING id, seq, class, lane, estimate, phase, priority, not_before, key, title, CASE WHEN unmet > 0 THEN 'deps' WHEN not_before > now() THEN 'due' ELSE 'ready' END AS what
 ), bodies AS (
     INSERT INTO task_bodies (task, workspace, body, acceptance) SELECT id, $1, body, acceptance FROM new WHERE body <> '' OR acceptance IS NOT NULL
 ), edges AS (
     INSERT INTO dependencies (task, dependency, workspace, met) SELECT t, d, $1, m FROM unnest($18::uuid[], $19::uuid[], $20::bool[]) AS e (t, d, m)
 ), place AS (
-    INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at, estimate) SELECT class, -priority, seq, id, $1, lane, phase, 'infinity', estimate FROM added WHERE what = 'ready'
+    INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at, estimate, key, title, body)
+    SELECT class, -priority, seq, id, $1, lane, phase, 'infinity', estimate, key, title, id IN (SELECT id FROM new WHERE body <> '' OR acceptance IS NOT NULL) FROM added WHERE what = 'ready'
 ), later AS (
     INSERT INTO due (at, task, workspace, lane, phase) SELECT not_before, id, $1, lane, phase FROM added WHERE what = 'due'
 ), waiting AS (
@@ -55,16 +56,16 @@ WITH new AS (
 ), added AS (
     INSERT INTO tasks (id, conn, title, command, command_digest, class, lane, priority, max_retries, max_losses, expires_at, attempt)
     SELECT id, conn, title, command, digest, class, $12, priority, retries, losses, expires_at, coalesce((SELECT r.attempt - 1 FROM recalled r WHERE r.task = id), 0) FROM new ORDER BY id
-    ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, lane, conn, command, class, priority, expires_at
+    ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, lane, conn, command, class, priority, expires_at, attempt, title
 ), bodies AS (
     INSERT INTO task_bodies (task, workspace, spec) SELECT id, workspace, spec FROM new JOIN added USING (id, command)
 ), foreign_kills AS (
     -- Whoever else forbade a task under this id has none of it.
     DELETE FROM kills k USING added a WHERE k.task = a.id AND k.conn <> a.conn
 ), agents AS (
-    INSERT INTO agents (id, conn, name, runtime) SELECT id, added.conn, title, spec->>'runtime' FROM new JOIN added USING (id, command)
+    INSERT INTO agents (id, conn, name, runtime) SELECT id, added.conn, new.title, spec->>'runtime' FROM new JOIN added USING (id, command)
 ), places AS (
-    INSERT INTO ready (class, rank, seq, task, workspace, lane, expires_at) SELECT class, -priority, seq, id, workspace, lane,
+    INSERT INTO ready (class, rank, seq, task, workspace, lane, attempt, title, body, expires_at) SELECT class, -priority, seq, id, workspace, lane, attempt + 1, title, true,
         CASE WHEN EXISTS (SELECT FROM recalled r WHERE r.task = added.id) THEN 'infinity' ELSE expires_at END FROM added
 ), tally AS (
     INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, 'ready', count(*) FROM added GROUP BY 1, 2
@@ -75,7 +76,7 @@ SELECT id::text FROM added
 -- where a claim takes it, or its end.
 -- name: request_again
 WITH here AS (
-    SELECT id, state, attempt, started_at, epoch, result, conn = $2 AND spec = $3::jsonb AS same FROM tasks JOIN task_bodies ON task = id WHERE id = $1
+    SELECT id, state, attempt, started_at, epoch, result, conn = $2 AND spec = $3::jsonb AS same FROM standing JOIN task_bodies ON task = id WHERE id = $1
 ), again AS (
     UPDATE tasks t SET command = $4, command_digest = decode($5, 'hex'), expires_at = greatest(t.expires_at, $6) FROM here WHERE t.id = here.id AND here.same
     RETURNING t.workspace, t.class, t.priority, t.seq

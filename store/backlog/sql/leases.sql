@@ -1,7 +1,11 @@
 -- name: verify_grant
 SELECT secret, $2 <= clock_timestamp(),
-    EXISTS (SELECT FROM leases l JOIN tasks t ON t.id = l.task AND t.epoch = l.epoch WHERE l.task = $3 AND l.attempt = $4 AND l.epoch = $5)
+    EXISTS (SELECT FROM leases l WHERE l.task = $3 AND l.attempt = $4 AND l.epoch = $5)
 FROM grant_keys WHERE kid = $1 AND verifies_until > clock_timestamp()
+
+-- Holds the leases of tasks, and says which there are. They come before the tasks.
+-- name: hold_leases
+SELECT task::text FROM leases WHERE task = ANY ($1::uuid[]) ORDER BY task FOR UPDATE
 
 -- name: renew_leases
 UPDATE leases l SET until = n.until, sweep_at = least(l.sweep_at, n.until), renewed_at = clock_timestamp()
@@ -18,33 +22,28 @@ WHERE l.task = $1 AND l.attempt = $2 AND l.epoch = $3 RETURNING l.until
 UPDATE leases SET sweep_at = until WHERE task = ANY (ARRAY (
     SELECT task FROM leases WHERE sweep_at <= statement_timestamp() AND until > statement_timestamp() ORDER BY sweep_at LIMIT $1 FOR UPDATE SKIP LOCKED))
 
--- Tasks whose lease has run out, held unless somebody else has them. Not the ones
--- of the instance's own spoke, $1.
+-- Leases that have run out, held unless somebody else has them. Not the ones of the
+-- instance's own spoke, $1.
 -- name: hold_lapsed
-SELECT t.id FROM leases l JOIN tasks t ON t.id = l.task
-WHERE l.sweep_at <= statement_timestamp() AND l.until <= statement_timestamp() AND l.owner <> $1 ORDER BY l.sweep_at LIMIT $2 FOR NO KEY UPDATE OF t SKIP LOCKED
-
--- Those of tasks $1, which are held, whose lease was not renewed meanwhile.
--- name: still_lapsed
-SELECT task::text, attempt, epoch FROM leases WHERE task = ANY ($1::uuid[]) AND until <= clock_timestamp() ORDER BY task FOR UPDATE
+SELECT task::text, attempt, epoch FROM leases
+WHERE sweep_at <= statement_timestamp() AND until <= statement_timestamp() AND owner <> $1 ORDER BY sweep_at LIMIT $2 FOR UPDATE SKIP LOCKED
 
 -- name: open_attempts
-SELECT l.task::text, l.attempt, t.epoch, l.owner, l.started_at IS NOT NULL, coalesce(s.boot_id, ''), coalesce(s.shim_pid, 0), coalesce(s.shim_start, 0), coalesce(s.cgroup, ''), clock_timestamp() - l.claimed_at, l.renewed_at,
+SELECT l.task::text, l.attempt, l.epoch, l.owner, l.started_at IS NOT NULL, coalesce(s.boot_id, ''), coalesce(s.shim_pid, 0), coalesce(s.shim_start, 0), coalesce(s.cgroup, ''), clock_timestamp() - l.claimed_at, l.renewed_at,
     coalesce(t.command::text, ''), coalesce(encode(t.command_digest, 'hex'), ''), coalesce(t.conn::text, ''), b.spec
 FROM leases l JOIN tasks t ON t.id = l.task JOIN task_bodies b ON b.task = l.task
 LEFT JOIN sessions s ON s.task = l.task AND s.attempt = l.attempt
 WHERE l.owner = $1 AND b.spec IS NOT NULL ORDER BY l.claimed_at
 
+-- Of leases that are held.
 -- name: mark_started
 WITH f AS (
     SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::int[], $5::text[], $6::int[], $7::bigint[], $8::text[]) WITH ORDINALITY AS u (task, attempt, epoch, pid, boot, shim, start, cgroup, n) ORDER BY task
 ), moved AS (
-    UPDATE tasks t SET state = 'running', started_at = coalesce(t.started_at, clock_timestamp()), updated_at = clock_timestamp()
-    FROM f JOIN leases a ON a.task = f.task AND a.attempt = f.attempt
-    WHERE t.id = f.task AND t.attempt = f.attempt AND t.epoch = f.epoch AND t.state IN ('claimed', 'running')
-    RETURNING t.id, t.workspace, t.attempt, t.conn, t.command, t.command_digest, t.epoch, f.pid, f.boot, f.shim, f.start, f.cgroup, f.n, a.started_at IS NULL AS fresh
-), attempt AS (
-    UPDATE leases a SET started_at = clock_timestamp() FROM moved m WHERE m.fresh AND a.task = m.id
+    SELECT t.id, t.workspace, l.attempt, t.conn, t.command, t.command_digest, l.epoch, f.pid, f.boot, f.shim, f.start, f.cgroup, f.n, l.started_at IS NULL AS fresh
+    FROM f JOIN leases l ON l.task = f.task AND l.attempt = f.attempt AND l.epoch = f.epoch JOIN tasks t ON t.id = l.task
+), begun AS (
+    UPDATE leases l SET started_at = clock_timestamp() FROM moved m WHERE m.fresh AND l.task = m.id
 ), session AS (
     INSERT INTO sessions (task, attempt, agent, pid, boot_id, shim_pid, shim_start, cgroup, state) SELECT id, attempt, id, pid, boot, shim, start, cgroup, 'online' FROM moved WHERE fresh ON CONFLICT DO NOTHING
 ), audited AS (

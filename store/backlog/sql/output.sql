@@ -1,7 +1,7 @@
 -- name: keep_output
 INSERT INTO outputs (task, attempt, conn, command, command_digest, epoch)
 SELECT t.id, u.attempt, t.conn, t.command, t.command_digest, CASE u.epoch WHEN 0 THEN t.epoch ELSE u.epoch END
-FROM unnest($1::uuid[], $2::int[], $3::bigint[]) AS u (task, attempt, epoch) JOIN tasks t ON t.id = u.task
+FROM unnest($1::uuid[], $2::int[], $3::bigint[]) AS u (task, attempt, epoch) JOIN standing t ON t.id = u.task
 JOIN connections c ON c.id = t.conn AND c.state IN ('pending', 'active', 'suspended')
 WHERE t.command IS NOT NULL AND u.attempt <= t.attempt ORDER BY t.id, u.attempt ON CONFLICT DO NOTHING
 

@@ -1,7 +1,8 @@
 -- The places where a task that has not ended stands: ready, due, parked.
 
--- Whoever holds the rows of tasks may move them. Everybody holds them in the order
--- of their ids.
+-- Whoever holds the rows of tasks may move them from place to place. Everybody holds
+-- them in the order of their ids. From ready a claim takes them too, which holds no
+-- task: whoever deletes the row of ready has the task.
 -- name: hold
 SELECT count(*) FROM (SELECT FROM tasks WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPDATE) AS t
 
@@ -10,37 +11,47 @@ SELECT count(*) FROM (SELECT FROM tasks WHERE id = ANY ($1::uuid[]) ORDER BY id 
 -- name: hold_with_dependents
 WITH waiting AS MATERIALIZED (
     SELECT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND NOT met
+), leased AS MATERIALIZED (
+    SELECT FROM leases WHERE task = ANY ($1::uuid[]) AND EXISTS (SELECT FROM waiting) ORDER BY task FOR UPDATE
 )
 SELECT count(*) FROM (
     SELECT FROM tasks WHERE id = ANY (ARRAY (SELECT task FROM waiting UNION ALL SELECT unnest($1::uuid[]) WHERE EXISTS (SELECT FROM waiting)))
+        AND (SELECT count(*) FROM leased) >= 0
     ORDER BY id FOR NO KEY UPDATE) AS t
 
--- How many of them somebody else holds.
+-- How many of them, or of their leases, somebody else holds.
 -- name: hold_more
-SELECT (SELECT count(*) FROM tasks WHERE id = ANY ($1::uuid[])) - count(*)
-FROM (SELECT FROM tasks WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED) AS t
+SELECT (SELECT count(*) FROM tasks WHERE id = ANY ($1::uuid[])) + (SELECT count(*) FROM leases WHERE task = ANY ($1::uuid[]))
+    - (SELECT count(*) FROM (SELECT FROM leases WHERE task = ANY ($1::uuid[]) ORDER BY task FOR UPDATE SKIP LOCKED) AS l)
+    - (SELECT count(*) FROM (SELECT FROM tasks WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED) AS t)
 
--- Takes held tasks out of due and parked.
+-- Takes held tasks out of due and parked, and says which stood there.
 -- name: pull_waiting
 WITH later AS (
-    DELETE FROM due WHERE task = ANY ($1::uuid[]) RETURNING workspace, lane
+    DELETE FROM due WHERE task = ANY ($1::uuid[]) RETURNING task, workspace, lane
 ), waiting AS (
-    DELETE FROM parked WHERE task = ANY ($1::uuid[]) RETURNING workspace, lane, why
+    DELETE FROM parked WHERE task = ANY ($1::uuid[]) RETURNING task, workspace, lane, why
+), gone AS (
+    SELECT task, workspace, lane, 'due' AS what FROM later UNION ALL SELECT task, workspace, lane, why FROM waiting
+), tally AS (
+    INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, what, -count(*) FROM gone GROUP BY 1, 2, 3
 )
-INSERT INTO tallies (workspace, lane, what, n)
-SELECT workspace, lane, what, -count(*) FROM (SELECT workspace, lane, 'due' AS what FROM later UNION ALL SELECT workspace, lane, why FROM waiting) AS gone GROUP BY 1, 2, 3
+SELECT task::text FROM gone
 
--- Takes held tasks out of ready, except what a claim has.
+-- Holds the places of held tasks in ready.
+-- name: hold_ready
+SELECT FROM tasks t JOIN ready r ON r.workspace = t.workspace AND r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq WHERE t.id = ANY ($1::uuid[]) FOR UPDATE OF r
+
+-- Takes held tasks out of ready, and says which stood there. A claim that has one of them
+-- is waited for: it waits for no task.
 -- name: pull_ready
 WITH gone AS (
-    DELETE FROM ready WHERE ctid = ANY (ARRAY (
-        SELECT r.ctid FROM tasks t JOIN ready r ON r.workspace = t.workspace AND r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq WHERE t.id = ANY ($1::uuid[]) FOR UPDATE OF r SKIP LOCKED))
-    RETURNING workspace, lane
+    DELETE FROM ready r USING tasks t WHERE t.id = ANY ($1::uuid[]) AND r.workspace = t.workspace AND r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq
+    RETURNING r.task, r.workspace, r.lane
+), tally AS (
+    INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, 'ready', -count(*) FROM gone GROUP BY 1, 2
 )
-INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, 'ready', -count(*) FROM gone GROUP BY 1, 2
-
--- name: still_ready
-SELECT EXISTS (SELECT FROM tasks t JOIN ready r ON r.workspace = t.workspace AND r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq WHERE t.id = ANY ($1::uuid[]))
+SELECT task::text FROM gone
 
 -- name: unpark
 WITH moved AS (
@@ -50,19 +61,24 @@ INSERT INTO audit (workspace, actor, action, object, why) SELECT $2, $3, $4, id:
 
 -- name: place
 WITH t AS (
-    SELECT id, workspace, lane, phase, class, estimate, priority, seq, unmet, not_before, CASE attempt WHEN 0 THEN expires_at ELSE 'infinity' END AS expires_at
-    FROM tasks WHERE id = ANY ($1::uuid[]) AND state = 'queued'
+    SELECT * FROM tasks WHERE id = ANY ($1::uuid[]) AND state = 'queued'
 ), later AS (
     INSERT INTO due (at, task, workspace, lane, phase) SELECT not_before, id, workspace, lane, phase FROM t WHERE unmet = 0 AND not_before > now() ON CONFLICT DO NOTHING RETURNING workspace, lane
 ), waiting AS (
     INSERT INTO parked (task, workspace, lane, phase, why) SELECT id, workspace, lane, phase, 'deps' FROM t WHERE unmet > 0 RETURNING workspace, lane
 ), first AS (
-    INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at, estimate)
-    SELECT class, -priority, seq, id, workspace, lane, phase, expires_at, estimate FROM t WHERE unmet = 0 AND coalesce(not_before <= now(), true) ON CONFLICT DO NOTHING RETURNING workspace, lane
+-- include: enter_ready
+    FROM t WHERE unmet = 0 AND coalesce(not_before <= now(), true) ON CONFLICT DO NOTHING RETURNING workspace, lane
 )
 INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, what, count(*) FROM (
     SELECT workspace, lane, 'due' AS what FROM later UNION ALL SELECT workspace, lane, 'deps' FROM waiting UNION ALL SELECT workspace, lane, 'ready' FROM first) AS stand
 GROUP BY 1, 2, 3
+
+-- Makes tasks t claimable.
+-- name: enter_ready
+    INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at, estimate, attempt, epoch, type, key, title, body)
+    SELECT t.class, -t.priority, t.seq, t.id, t.workspace, t.lane, t.phase, CASE t.attempt WHEN 0 THEN t.expires_at ELSE 'infinity' END, t.estimate,
+        t.attempt + 1, t.epoch + 1, t.next_type, t.key, t.title, EXISTS (SELECT FROM task_bodies b WHERE b.task = t.id)
 
 -- Puts tasks aside until somebody decides.
 -- name: park
@@ -92,11 +108,12 @@ FROM less e WHERE t.id = e.task
 WITH freed AS (
     DELETE FROM parked p USING (SELECT DISTINCT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND met) AS d, tasks t
     WHERE p.task = d.task AND p.why = 'deps' AND t.id = d.task AND t.unmet = 0 AND t.state = 'queued'
-    RETURNING t.id, t.workspace, t.lane, t.phase, t.class, t.estimate, t.priority, t.seq, t.not_before, coalesce(t.not_before <= now(), true) AS now, CASE t.attempt WHEN 0 THEN t.expires_at ELSE 'infinity' END AS expires_at
+    RETURNING t.*, coalesce(t.not_before <= now(), true) AS now
 ), later AS (
     INSERT INTO due (at, task, workspace, lane, phase) SELECT not_before, id, workspace, lane, phase FROM freed WHERE NOT now
 ), place AS (
-    INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at, estimate) SELECT class, -priority, seq, id, workspace, lane, phase, expires_at, estimate FROM freed WHERE now
+-- include: enter_ready
+    FROM freed t WHERE now
 ), tally AS (
     INSERT INTO tallies (workspace, lane, what, n)
     SELECT workspace, lane, 'deps', -count(*) FROM freed GROUP BY 1, 2

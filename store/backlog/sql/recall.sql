@@ -1,9 +1,8 @@
 -- What the one who asked for tasks recalls of them, after this database was
 -- restored from a backup.
 
--- name: hold_recalled
-SELECT t.id::text, t.state, t.attempt, t.epoch, l.task IS NOT NULL
-FROM tasks t LEFT JOIN leases l ON l.task = t.id WHERE t.id = ANY ($1::uuid[]) AND t.conn = $2 ORDER BY t.id FOR UPDATE OF t
+-- name: read_recalled
+SELECT id::text, state, attempt, epoch, owner IS NOT NULL FROM standing WHERE id = ANY ($1::uuid[]) AND conn = $2
 
 -- Returns those that have ended with a result.
 -- name: answers_of
@@ -26,11 +25,13 @@ WITH u AS (
     SELECT * FROM unnest($1::uuid[], $2::int[]) AS u (task, attempt)
 ), moved AS (
     UPDATE tasks t SET attempt = greatest(t.attempt, u.attempt), retries = t.retries + greatest(u.attempt - t.attempt, 0), updated_at = clock_timestamp()
-    FROM u WHERE t.id = u.task RETURNING t.id, t.workspace, t.class, t.priority, t.seq
+    FROM u WHERE t.id = u.task RETURNING t.id, t.workspace, t.class, t.priority, t.seq, t.attempt
+), later AS (
+    DELETE FROM due d USING moved m WHERE d.task = m.id RETURNING d.task, d.workspace, d.lane, d.phase
 ), soon AS (
-    UPDATE due d SET at = now() FROM moved m WHERE d.task = m.id
+    INSERT INTO due (task, workspace, lane, phase, at) SELECT task, workspace, lane, phase, now() FROM later
 )
-UPDATE ready r SET expires_at = 'infinity' FROM moved m WHERE r.workspace = m.workspace AND r.class = m.class AND r.rank = -m.priority AND r.seq = m.seq
+UPDATE ready r SET expires_at = 'infinity', attempt = m.attempt + 1 FROM moved m WHERE r.workspace = m.workspace AND r.class = m.class AND r.rank = -m.priority AND r.seq = m.seq
 
 -- name: end_recalled
 WITH moved AS (

@@ -14,11 +14,11 @@
         SELECT class, what, dimension, room FROM bindings($1, $2, ARRAY (SELECT DISTINCT t.class FROM page JOIN tasks t ON t.id = page.id)) WHERE room <= 0 OR at_most > room
     )
 SELECT t.id::text, coalesce(t.key, ''), t.title, coalesce(x.body, ''), t.phase, t.priority, t.state, t.reason, c.kind, c.lane, c.capabilities, c.account,
-    t.estimate, t.unmet, t.on_failed_dep, coalesce(l.owner, ''), l.claimed_at, l.until, t.attempt, t.retries, t.max_retries, t.not_before, x.acceptance,
+    t.estimate, t.unmet, t.on_failed_dep, coalesce(t.owner, ''), t.claimed_at, t.until, t.attempt, t.retries, t.max_retries, t.not_before, x.acceptance,
     coalesce(t.idempotency_key, ''), x.result, t.created_by, t.created_at, t.updated_at, t.started_at, t.ended_at, t.epoch, t.conn IS NOT NULL,
     ARRAY (SELECT coalesce(d.key, d.id::text) FROM dependencies e JOIN tasks d ON d.id = e.dependency WHERE e.task = t.id ORDER BY d.seq),
 -- include: eligibility
-FROM page JOIN tasks t ON t.id = page.id JOIN classes c ON c.id = t.class LEFT JOIN task_bodies x ON x.task = t.id LEFT JOIN leases l ON l.task = t.id
+FROM page JOIN standing t ON t.id = page.id JOIN classes c ON c.id = t.class LEFT JOIN task_bodies x ON x.task = t.id
 WHERE t.workspace = $1 ORDER BY page.pos
 
 -- name: task_by_key
@@ -160,11 +160,11 @@ WHERE t.id = $1 AND $2 = '' ORDER BY f.id
 -- Of workspace $1, task $3.
 -- name: why_limits
 SELECT b.what, b.name, b.room, takes(t.estimate, b.dimension), (SELECT g.resets_at FROM budgets g WHERE b.what = 'budget' AND g.id = b.id)
-FROM tasks t, bindings($1, $2, ARRAY[t.class]) AS b
+FROM standing t, bindings($1, $2, ARRAY[t.class]) AS b
 WHERE t.id = $3 AND t.state = 'queued' AND b.what IN ('quota', 'budget', 'account') AND (b.room <= 0 OR takes(t.estimate, b.dimension) > b.room) ORDER BY b.what = 'account', b.what DESC, b.name
 
 -- name: why_dependencies
-SELECT coalesce(x.key, x.id::text), x.state, x.updated_at FROM dependencies d JOIN tasks x ON x.id = d.dependency
+SELECT coalesce(x.key, x.id::text), x.state, x.updated_at FROM dependencies d JOIN standing x ON x.id = d.dependency
 WHERE d.task = $1 AND NOT d.met ORDER BY is_terminal(x.state) DESC, x.seq LIMIT $2
 
 -- name: why_capability

@@ -52,8 +52,7 @@ ON CONFLICT (workspace, lane, what) DO UPDATE SET n = c.n + excluded.n
 WITH came AS (
     DELETE FROM due WHERE task IN (SELECT task FROM due WHERE at <= now() ORDER BY at LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING task, workspace, lane
 ), promoted AS (
-    INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at, estimate)
-    SELECT t.class, -t.priority, t.seq, t.id, t.workspace, t.lane, t.phase, CASE t.attempt WHEN 0 THEN t.expires_at ELSE 'infinity' END, t.estimate
+-- include: enter_ready
     FROM tasks t JOIN came ON came.task = t.id WHERE t.state = 'queued' AND t.unmet = 0 ON CONFLICT DO NOTHING RETURNING workspace, lane
 ), tally AS (
     INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, 'due', -count(*) FROM came GROUP BY 1, 2
