@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,6 +60,12 @@ func (db *DB) NewCursor(conn string) *Cursor {
 
 const outgoingColumns = `o.id::text, o.conn::text, o.seq, o.queue, o.kind, o.envelope`
 
+// openMessages are the open messages of connection $1 with numbers from $2 to $3, the first
+// $4 of them. Each gap of what is confirmed is looked into by itself, and no further.
+const openMessages = `(SELECT o.* FROM unconfirmed u, LATERAL (
+		SELECT * FROM outbox WHERE conn = u.conn AND seq >= greatest(u.first, $2::bigint) AND seq < u.below AND seq <= $3::bigint ORDER BY seq LIMIT $4
+	) AS o WHERE u.conn = $1 AND u.below > $2::bigint AND u.first <= $3::bigint ORDER BY o.seq LIMIT $4) AS o`
+
 // RelayBatch is how many messages a cursor returns at most.
 const RelayBatch = 256
 
@@ -66,8 +73,7 @@ const RelayBatch = 256
 func (c *Cursor) Next(ctx context.Context) ([]Outgoing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM outbox o WHERE o.conn = $1 AND o.seq > $2 AND o.closed_at IS NULL ORDER BY o.seq LIMIT $3`,
-		c.conn, c.last, RelayBatch)
+	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages+` ORDER BY o.seq`, c.conn, c.last+1, int64(math.MaxInt64), RelayBatch)
 	if c.repeat {
 		relabel(list)
 	}
@@ -113,8 +119,8 @@ func (c *Cursor) Again(ctx context.Context) ([]Outgoing, error) {
 	if time.Now().Before(c.due) {
 		return nil, nil
 	}
-	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM outbox o WHERE o.conn = $1 AND o.seq <= $2 AND o.closed_at IS NULL
-		AND o.created_at < clock_timestamp() - $4::interval ORDER BY o.seq LIMIT $3`, c.conn, c.last, RelayBatch, resendFirst)
+	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages+` WHERE o.created_at < clock_timestamp() - $5::interval ORDER BY o.seq`,
+		c.conn, 0, c.last, RelayBatch, resendFirst)
 	if err != nil {
 		return nil, err
 	}

@@ -36,3 +36,8 @@ func MigrateForTest(ctx context.Context, url string, files fs.FS) error {
 	defer db.Close()
 	return migrateUp(ctx, db, files, failures)
 }
+
+// CloseOutForTest closes what answers of the peer of conn name.
+func CloseOutForTest(ctx context.Context, tx *Tx, conn string, ids, bodies []string) error {
+	return closeOut(ctx, tx, conn, ids, bodies)
+}

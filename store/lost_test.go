@@ -265,7 +265,9 @@ var writing = map[string]func(s scene) storetest.Act{
 	},
 	"DB.Prune": func(s scene) storetest.Act {
 		s.ordered()
-		require.NoError(s, s.Exec(`UPDATE outbox SET exp = now() - interval '1 year', closed_at = now() - interval '1 year'`))
+		require.NoError(s, s.Exec(`UPDATE outbox SET exp = now() - interval '1 year', created_at = now() - interval '1 year'`))
+		require.NoError(s, s.Exec(`UPDATE confirmed SET numbers = '{[1,9]}'`))
+		require.NoError(s, s.Exec(`INSERT INTO confirmed_before (conn, at, numbers) SELECT conn, now() - interval '1 year', numbers FROM confirmed`))
 		return func(ctx context.Context, s *storetest.Side) (any, error) { return s.DB.Prune(ctx, 0, time.Minute) }
 	},
 }
