@@ -111,7 +111,7 @@ func (b *Board) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return b.reconcileAll(ctx) })
 	g.Go(func() error { return b.saveBeats(ctx) })
-	g.Go(func() error { return b.watchOutbox(ctx) })
+	g.Go(func() error { return b.watchOthers(ctx) })
 	g.Go(func() error { return b.watchLeases(ctx) })
 	if b.Server != nil {
 		g.Go(func() error { return b.serveBeats(ctx) })
@@ -158,23 +158,33 @@ func (b *Board) Wake(conns ...string) {
 	}
 }
 
-// watchOutbox wakes exchanges for what other processes put into the outbox.
-func (b *Board) watchOutbox(ctx context.Context) error {
-	seen := map[string]int64{}
-	for wait.For(ctx, time.Second) == nil {
-		last, err := b.DB.LastNumbers(ctx)
-		if err != nil {
-			b.Log.DebugContext(ctx, "looking for new messages", "err", err)
-			continue
+// watchOthers follows what other processes put into the outbox, or change of connections. They ring;
+// one that ends before it does is noticed a little later.
+func (b *Board) watchOthers(ctx context.Context) error {
+	for ctx.Err() == nil {
+		err := b.DB.AwaitChange(ctx, lookForOthers)
+		if err == nil {
+			err = b.lookForMessages(ctx)
 		}
-		for conn, n := range last {
-			if seen[conn] != n {
-				seen[conn] = n
-				b.Wake(conn)
-			}
+		if err != nil && ctx.Err() == nil {
+			b.Log.DebugContext(ctx, "looking for what other processes have changed", "err", err)
+			_ = wait.For(ctx, time.Second)
 		}
 	}
 	return nil
+}
+
+// lookForOthers is how long nobody rings until it is looked all the same.
+const lookForOthers = time.Minute
+
+func (b *Board) lookForMessages(ctx context.Context) error {
+	last, err := b.DB.LastNumbers(ctx)
+	for conn, n := range last {
+		if x := b.Exchange(conn); x != nil {
+			x.cursor.Look(n)
+		}
+	}
+	return err
 }
 
 // changed tells the board to read the table again.

@@ -13,13 +13,14 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// slowRelay is how long a relay sleeps when no commit wakes it: for what went out and
-// was not confirmed.
+// slowRelay is the least that a relay sleeps when nothing wakes it: what went out and was
+// not confirmed, or could not go out, is tried again so often at most.
 const slowRelay = 5 * time.Second
 
 // relay carries the outbox to the peer while both sides agree on their numbers. A
 // row stays open until the peer's database has confirmed it.
 func (x *Exchange) relay(ctx context.Context) error {
+	defer x.cursor.Close()
 	for {
 		sent, err := x.relayOnce(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -29,13 +30,18 @@ func (x *Exchange) relay(ctx context.Context) error {
 			}
 		}
 		if sent == store.RelayBatch || sent > 0 && err != nil {
-			continue // there may be more; what is committed after a shorter batch was read wakes
+			continue // there may be more; what is committed after a shorter batch was taken rings
+		}
+		var due <-chan time.Time
+		if at := x.cursor.Due(); !at.IsZero() {
+			due = time.After(max(time.Until(at), slowRelay))
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-x.wake:
-		case <-time.After(slowRelay):
+		case <-x.cursor.Ring():
+		case <-due:
 		}
 	}
 }
@@ -44,6 +50,7 @@ func (x *Exchange) relay(ctx context.Context) error {
 // met before gets all that is open: what waited in the last one may have ended with it.
 func (x *Exchange) relayOnce(ctx context.Context) (int, error) {
 	if x.AgreedLink() == 0 {
+		x.cursor.Forget()
 		return 0, nil
 	}
 	if holder := x.way.holder(); holder != x.holder {

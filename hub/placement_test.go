@@ -170,7 +170,7 @@ func TestARevocationWakesWhoWaits(t *testing.T) {
 		waited <- v
 	}()
 	meshtest.Await(t, "the question", func() bool {
-		return m.Hub.Count(t, `SELECT count(*) FROM outbox WHERE kind = 'agent.status' AND closed_at IS NULL`) == 1
+		return m.Hub.Count(t, `SELECT count(*) FROM open_outbox WHERE kind = 'agent.status'`) == 1
 	})
 
 	m.Turn(t, "attic", "revoke")

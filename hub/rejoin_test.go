@@ -84,6 +84,6 @@ func leaveUnreported(t *testing.T, m *meshtest.Mesh) {
 	require.NoError(t, os.WriteFile(gate, nil, 0o644))
 
 	meshtest.Await(t, "reports that wait", func() bool {
-		return s.Count(t, `SELECT count(*) FROM outbox WHERE conn = $1 AND kind = 'agent.result' AND closed_at IS NULL`, s.Conn) >= unreported
+		return s.Count(t, `SELECT count(*) FROM open_outbox WHERE conn = $1 AND kind = 'agent.result'`, s.Conn) >= unreported
 	})
 }

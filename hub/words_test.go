@@ -96,11 +96,11 @@ func TestALostConfirmationIsRepeated(t *testing.T) {
 	m := meshtest.Start(t, "attic")
 	m.Wait(t, m.Noop(t, "attic"))
 	s := m.Spokes["attic"]
-	meshtest.Await(t, "the confirmation", func() bool { return s.Count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`) == 0 })
+	meshtest.Await(t, "the confirmation", func() bool { return s.Count(t, `SELECT count(*) FROM open_outbox`) == 0 })
 
-	s.Exec(t, `UPDATE outbox SET closed_at = NULL`)
+	s.Exec(t, `UPDATE confirmed SET numbers = '{}'`)
 
-	meshtest.Await(t, "another one", func() bool { return s.Count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`) == 0 })
+	meshtest.Await(t, "another one", func() bool { return s.Count(t, `SELECT count(*) FROM open_outbox`) == 0 })
 }
 
 // A table that is locked makes a living spoke no dead one.

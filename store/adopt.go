@@ -122,9 +122,15 @@ func (tx *Tx) adopt(ctx context.Context, c Connection, o ownOrder) error {
 	// The peer has it, and may lose it: then it is sent again as any other that the peer had confirmed. Its number may be
 	// above ours, from a life after an earlier restore of the same backup, and is not given again.
 	_, err = tx.Exec(ctx, `
-		WITH numbers AS (UPDATE sequences SET last = greatest(last, $4) WHERE conn = $3), again AS (UPDATE outbox SET closed_at = clock_timestamp() WHERE id = nullif($1, '')::uuid AND closed_at IS NULL)
-		INSERT INTO outbox (id, conn, seq, queue, kind, digest, task, exp, created_at, closed_at, envelope, body)
-		VALUES ($2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp(), $11, $12) ON CONFLICT DO NOTHING`,
+		WITH numbers AS (
+			UPDATE sequences SET last = greatest(last, $4) WHERE conn = $3
+		), kept AS (
+			INSERT INTO outbox (id, conn, seq, queue, kind, digest, task, exp, created_at, envelope, body)
+			VALUES ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING RETURNING seq
+		), closed AS (
+			SELECT seq FROM kept UNION ALL SELECT seq FROM outbox WHERE id = nullif($1, '')::uuid AND conn = $3
+		)
+		UPDATE confirmed SET numbers = numbers + (SELECT range_agg(int8range(seq, seq + 1)) FROM closed) WHERE conn = $3 AND EXISTS (SELECT FROM closed)`,
 		again, h.ID, c.ID, h.Seq, commands.QueueRun, commands.SpawnKind, o.digest, o.spawn.Task, expires, given, o.envelope, o.body)
 	if err != nil {
 		return fmt.Errorf("keeping order %s for a peer that may lose it: %w", h.ID, err)

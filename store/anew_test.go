@@ -69,7 +69,7 @@ func TestAMessageThatIsSealedAnewIsTheSame(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, again[0].Header.Seq, theirs.Stored.Through)
 	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, theirs.Stored))
-	require.Zero(t, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`), "it is not sent for ever")
+	require.Zero(t, p.Hub.Count(t, `SELECT count(*) FROM open_outbox`), "it is not sent for ever")
 }
 
 // What was signed with another content under the same id is none of it, and a number that

@@ -128,6 +128,9 @@ func insertConnection(ctx context.Context, tx *Tx, n NewConnection) (Connection,
 		FROM own_keys k, instance i WHERE k.retired_at IS NULL`, c.ID, n.Signs); err != nil {
 		return c, err
 	}
+	if _, err := tx.Exec(ctx, `INSERT INTO confirmed (conn) VALUES ($1)`, c.ID); err != nil {
+		return c, err
+	}
 	_, err = tx.Exec(ctx, `INSERT INTO grants (conn, kinds, runtimes) VALUES ($1, $2, $3)`, c.ID, n.Grant.Kinds, n.Grant.Runtimes)
 	if err != nil {
 		return c, err
@@ -246,9 +249,8 @@ func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, r
 			_, err := tx.Exec(ctx, `UPDATE sequences SET incarnations = '{}' WHERE conn = $1 AND $2 = 'active'`, id, to)
 			return err
 		}
-		if _, err := tx.Exec(ctx, `UPDATE outbox SET closed_at = clock_timestamp() WHERE id = ANY (ARRAY (
-			SELECT id FROM outbox WHERE conn = $1 AND closed_at IS NULL ORDER BY seq FOR UPDATE))`, id); err != nil {
-			return err
+		if _, err := tx.Exec(ctx, `UPDATE confirmed SET numbers = '{(,)}' WHERE conn = $1`, id); err != nil {
+			return fmt.Errorf("closing the outbox: %w", err)
 		}
 		if end == nil {
 			return nil

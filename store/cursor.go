@@ -3,12 +3,15 @@ package store
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 )
 
 // Outgoing is a message to send.
@@ -39,25 +42,68 @@ const (
 //
 // Messages of one connection are committed in the order of their numbers,
 // because the numbers' row stays locked until the commit: what the cursor has
-// passed does not appear behind it.
+// passed does not appear behind it. It takes what this process commits from memory, and
+// reads the table only where that may have more.
 type Cursor struct {
-	db   *DB
-	conn string
+	db     *DB
+	conn   string
+	handed handed
 
 	mu     sync.Mutex    // guards the rest
 	last   int64         // highest number sent
 	repeat bool          // what is passed now may have been sent before
 	oldest int64         // lowest number that was still open at the last resend
 	wait   time.Duration // between two resends
-	due    time.Time     // of the next resend
+	due    time.Time     // of the next resend; zero = nothing that was sent is open
+	sent   time.Time     // when Next returned something last
 }
 
-// NewCursor returns a cursor that stands before everything of connection conn.
+// NewCursor returns a cursor that stands before everything of connection conn. What this process
+// sends over conn is handed to it until it is closed, or there is a newer one.
 func (db *DB) NewCursor(conn string) *Cursor {
-	return &Cursor{db: db, conn: conn, wait: resendFirst, due: time.Now().Add(resendFirst)}
+	c := &Cursor{db: db, conn: conn, wait: resendFirst, handed: handed{ring: wait.NewSignal(), table: true}}
+	db.cursors.add(c)
+	return c
+}
+
+// Close ends what [DB.NewCursor] began.
+func (c *Cursor) Close() { c.db.cursors.remove(c) }
+
+// Ring is sent when Next may return something.
+func (c *Cursor) Ring() <-chan struct{} { return c.handed.ring }
+
+// Look has Next read the table where it may not have passed message n yet, which another process
+// may have committed.
+func (c *Cursor) Look(n int64) {
+	c.mu.Lock()
+	behind := c.last < n
+	c.mu.Unlock()
+	if behind {
+		c.handed.look()
+		c.handed.ring.Send()
+	}
+}
+
+// Forget leaves what was handed over to the table, while nothing can be sent.
+func (c *Cursor) Forget() { c.handed.look() }
+
+// Due is when there is something to do that nobody rings for; zero = never.
+func (c *Cursor) Due() time.Time {
+	if c.handed.looks() {
+		return time.Now()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.due
 }
 
 const outgoingColumns = `o.id::text, o.conn::text, o.seq, o.queue, o.kind, o.envelope`
+
+// openMessages are the open messages of connection $1 with numbers from $2 to $3, the first
+// $4 of them. Each gap of what is confirmed is looked into by itself, and no further.
+const openMessages = `(SELECT o.* FROM unconfirmed u, LATERAL (
+		SELECT * FROM outbox WHERE conn = u.conn AND seq >= greatest(u.first, $2::bigint) AND seq < u.below AND seq <= $3::bigint ORDER BY seq LIMIT $4
+	) AS o WHERE u.conn = $1 AND u.below > $2::bigint AND u.first <= $3::bigint ORDER BY o.seq LIMIT $4) AS o`
 
 // RelayBatch is how many messages a cursor returns at most.
 const RelayBatch = 256
@@ -66,15 +112,33 @@ const RelayBatch = 256
 func (c *Cursor) Next(ctx context.Context) ([]Outgoing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM outbox o WHERE o.conn = $1 AND o.seq > $2 AND o.closed_at IS NULL ORDER BY o.seq LIMIT $3`,
-		c.conn, c.last, RelayBatch)
-	if c.repeat {
-		relabel(list)
+	list, table := c.handed.take()
+	list, whole := follows(list, c.last)
+	if table || !whole || c.db.cursors.get(c.conn) != c {
+		var err error
+		if list, err = c.read(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if len(list) > 0 {
-		c.last = list[len(list)-1].Seq
-	} else if err == nil {
-		c.repeat = false
+		c.last, c.sent = list[len(list)-1].Seq, time.Now()
+		if c.due.IsZero() {
+			c.due = c.sent.Add(c.wait)
+		}
+	}
+	return list, nil
+}
+
+// read reads what comes next from the table. What was handed over before is in it, or behind
+// what is read now. The caller holds mu.
+func (c *Cursor) read(ctx context.Context) ([]Outgoing, error) {
+	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages+` ORDER BY o.seq`, c.conn, c.last+1, int64(math.MaxInt64), RelayBatch)
+	if c.repeat {
+		relabel(list)
+		c.repeat = err != nil || len(list) > 0
+	}
+	if err != nil || len(list) == RelayBatch || c.repeat {
+		c.handed.look()
 	}
 	return list, err
 }
@@ -86,6 +150,7 @@ func (c *Cursor) Back(list []Outgoing) {
 	defer c.mu.Unlock()
 	for _, o := range list {
 		c.last = min(c.last, o.Seq-1)
+		c.handed.look()
 	}
 }
 
@@ -95,6 +160,7 @@ func (c *Cursor) Restart() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last, c.repeat = 0, false
+	c.handed.look()
 }
 
 // Rewind stands before everything that is open: what was sent may be lost, and the message
@@ -103,6 +169,7 @@ func (c *Cursor) Rewind() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last, c.repeat = 0, true
+	c.handed.look()
 }
 
 // Again returns messages that were sent a while ago and that the peer's database
@@ -110,11 +177,11 @@ func (c *Cursor) Rewind() {
 func (c *Cursor) Again(ctx context.Context) ([]Outgoing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Now().Before(c.due) {
+	if c.due.IsZero() || time.Now().Before(c.due) {
 		return nil, nil
 	}
-	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM outbox o WHERE o.conn = $1 AND o.seq <= $2 AND o.closed_at IS NULL
-		AND o.created_at < clock_timestamp() - $4::interval ORDER BY o.seq LIMIT $3`, c.conn, c.last, RelayBatch, resendFirst)
+	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages+` WHERE o.created_at < clock_timestamp() - $5::interval ORDER BY o.seq`,
+		c.conn, 0, c.last, RelayBatch, resendFirst)
 	if err != nil {
 		return nil, err
 	}
@@ -137,14 +204,16 @@ func relabel(list []Outgoing) {
 }
 
 // resent sets the time of the next resend: later and later while the same
-// message stays the oldest.
+// message stays the oldest, and none where nothing that was sent is open.
 func (c *Cursor) resent(oldest int64) {
 	if oldest == 0 || oldest != c.oldest {
 		c.wait = resendFirst
 	} else {
 		c.wait = min(2*c.wait, resendMost)
 	}
-	c.oldest, c.due = oldest, time.Now().Add(c.wait)
+	if c.oldest, c.due = oldest, time.Now().Add(c.wait); oldest == 0 && time.Since(c.sent) > resendFirst+time.Second {
+		c.due = time.Time{}
+	}
 }
 
 func (db *DB) outgoing(ctx context.Context, sql string, args ...any) ([]Outgoing, error) {

@@ -11,7 +11,7 @@ import (
 )
 
 // OverdueForTest makes a resend due.
-func OverdueForTest(c *Cursor) { c.due = time.Time{} }
+func OverdueForTest(c *Cursor) { c.due = time.Unix(0, 0) }
 
 // What is looked at for messages that a peer has lost.
 var (
@@ -36,3 +36,23 @@ func MigrateForTest(ctx context.Context, url string, files fs.FS) error {
 	defer db.Close()
 	return migrateUp(ctx, db, files, failures)
 }
+
+// CloseOutForTest closes what answers of the peer of conn name.
+func CloseOutForTest(ctx context.Context, tx *Tx, conn string, ids, bodies []string) error {
+	return closeOut(ctx, tx, conn, ids, bodies)
+}
+
+// StandsForTest has a cursor stand behind message last, with nothing else in the table.
+func StandsForTest(c *Cursor, last int64) {
+	c.last = last
+	c.handed.take()
+}
+
+// HandOverForTest hands messages to a cursor, as their transaction does after its commit.
+func HandOverForTest(c *Cursor, list []Outgoing) { c.handed.add(list) }
+
+// What reads what is open, and adds to what is not.
+const (
+	OpenMessagesForTest = openMessages
+	ConfirmForTest      = addConfirmed
+)

@@ -56,7 +56,8 @@ type behindRow struct {
 
 func (db *DB) behind(ctx context.Context) (list []behindRow, err error) {
 	err = db.Read(ctx, "looking for peers that do not know the newest keys", func(ctx context.Context, conn *pgxpool.Conn) error {
-		rows, err := conn.Query(ctx, `SELECT c.id::text, c.peer_name, c.authority, s.told = i.keys AND o.id IS NOT NULL AND o.exp > clock_timestamp(), o.closed_at IS NOT NULL
+		rows, err := conn.Query(ctx, `SELECT c.id::text, c.peer_name, c.authority, s.told = i.keys AND o.id IS NOT NULL AND o.exp > clock_timestamp(),
+				coalesce((SELECT d.numbers @> o.seq FROM confirmed d WHERE d.conn = o.conn), false)
 			FROM instance i, own_keys k, sequences s JOIN connections c ON c.id = s.conn LEFT JOIN outbox o ON o.id = s.keyset
 			WHERE k.retired_at IS NULL AND (s.told < i.keys OR s.kid <> k.kid) AND c.state IN ('active', 'suspended', 'disconnected') ORDER BY c.id`)
 		if err != nil {

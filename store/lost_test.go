@@ -18,7 +18,7 @@ import (
 )
 
 // reading are the methods that change nothing.
-var reading = []string{"DB.Answered", "DB.AuditTrail", "DB.Await", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Grants",
+var reading = []string{"DB.Answered", "DB.AuditTrail", "DB.Await", "DB.AwaitChange", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Grants",
 	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.KeysView", "DB.LastNumbers", "DB.ListMirrors", "DB.MirrorsOf", "DB.NewSince", "DB.LacksOutput", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.LongSnapshot", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.StoredOf", "DB.Verifier"}
 
 // scene is an instance on which something is about to be done.
@@ -265,7 +265,9 @@ var writing = map[string]func(s scene) storetest.Act{
 	},
 	"DB.Prune": func(s scene) storetest.Act {
 		s.ordered()
-		require.NoError(s, s.Exec(`UPDATE outbox SET exp = now() - interval '1 year', closed_at = now() - interval '1 year'`))
+		require.NoError(s, s.Exec(`UPDATE outbox SET exp = now() - interval '1 year', created_at = now() - interval '1 year'`))
+		require.NoError(s, s.Exec(`UPDATE confirmed SET numbers = '{[1,9]}'`))
+		require.NoError(s, s.Exec(`INSERT INTO confirmed_before (conn, at, numbers) SELECT conn, now() - interval '1 year', numbers FROM confirmed`))
 		return func(ctx context.Context, s *storetest.Side) (any, error) { return s.DB.Prune(ctx, 0, time.Minute) }
 	},
 }

@@ -89,16 +89,44 @@ func numbersOf(set numbers) (n commands.Numbers) {
 	return n
 }
 
-// confirm closes the messages that the peer has, and returns how many were open.
-func confirm(ctx context.Context, tx *Tx, conn string, n commands.Numbers) (int, error) {
-	tag, err := tx.Exec(ctx, `UPDATE outbox SET closed_at = clock_timestamp() WHERE id = ANY (ARRAY (
-			SELECT id FROM outbox WHERE conn = $1 AND seq <= $2 AND closed_at IS NULL AND NOT $3::int8multirange @> seq ORDER BY seq FOR UPDATE))`, conn, n.Through, gaps(n))
+// maxConfirmed is how many ranges the confirmed numbers of a connection may have: as many as
+// an honest peer may store, and what it has answered in between. What would make them more
+// stays open.
+const maxConfirmed = 21 * commands.MaxMissing
+
+// addConfirmed adds the set of our numbers $2 to what the peer of connection $1 has confirmed,
+// up to $3 ranges. Nothing is written for what is known, or for numbers that were not given:
+// those would be confirmed before they are sent.
+const addConfirmed = `UPDATE confirmed c SET numbers = c.numbers + $2::int8multirange WHERE c.conn = $1 AND NOT c.numbers @> $2::int8multirange
+	AND coalesce(upper($2::int8multirange) - 1 <= (SELECT last FROM sequences WHERE conn = $1), false) AND (SELECT count(*) FROM unnest(c.numbers + $2::int8multirange)) <= $3`
+
+// confirm closes the messages under a set of our numbers, and returns how many were open.
+func confirm(ctx context.Context, tx *Tx, conn, set string) (n int, err error) {
+	err = tx.QueryRow(ctx, `SELECT count(*) FROM confirmed c, unnest($2::int8multirange - c.numbers) AS r, LATERAL (
+			SELECT FROM outbox WHERE conn = $1 AND seq >= lower(r) AND seq < upper(r) OFFSET 0) AS o WHERE c.conn = $1`, conn, set).Scan(&n)
+	if err == nil {
+		_, err = tx.Exec(ctx, addConfirmed, conn, set, maxConfirmed)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("closing the outbox: %w", err)
 	}
-	return int(tag.RowsAffected()), nil
+	return n, nil
 }
 
+// has is the set that n tells.
+func has(n commands.Numbers) string {
+	var parts []string
+	next := int64(1)
+	for _, g := range append(slices.Clone(n.Gaps), commands.Range{From: n.Through + 1}) {
+		if g.From > next {
+			parts = append(parts, fmt.Sprintf("[%d,%d]", next, g.From-1))
+		}
+		next = g.To + 1
+	}
+	return "{" + strings.Join(parts, ",") + "}"
+}
+
+// gaps is the set of what is missing in n below its highest number.
 func gaps(n commands.Numbers) string {
 	parts := make([]string, len(n.Gaps))
 	for i, g := range n.Gaps {
@@ -122,17 +150,17 @@ func (db *DB) LastNumbers(ctx context.Context) (map[string]int64, error) {
 // it has stored what this instance does not know, nothing is closed and the error
 // is [ErrRestored].
 func (db *DB) Confirm(ctx context.Context, conn string, n commands.Numbers) error {
-	return db.Tx(ctx, "closing confirmed messages", func(ctx context.Context, tx *Tx) error {
-		var last int64
-		if err := tx.QueryRow(ctx, `SELECT last FROM sequences WHERE conn = $1`, conn).Scan(&last); err != nil {
-			return err
-		}
-		if n.Through > last {
-			return ErrRestored
-		}
-		_, err := confirm(ctx, tx, conn, n)
-		return err
+	var known bool
+	err := db.Tx(ctx, "closing confirmed messages", func(ctx context.Context, tx *Tx) error {
+		var b pgx.Batch
+		b.Queue(`WITH added AS (`+addConfirmed+`) SELECT $4 <= last FROM sequences WHERE conn = $1`, conn, has(n), maxConfirmed, n.Through).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&known) })
+		return tx.SendLast(ctx, &b)
 	})
+	if err == nil && !known {
+		return ErrRestored
+	}
+	return err
 }
 
 // ErrRestored says that the peer has stored messages of this instance that are

@@ -147,16 +147,17 @@ func (r *outboxRows) insert(b *pgx.Batch) {
 }
 
 // closeOut closes messages that the peer of conn says it has stored. The
-// comparison of conn is written so that only the primary key's index fits.
-func closeOut(ctx context.Context, tx *Tx, conns, ids, bodies []string) error {
+// comparison of conn is written so that only the index of ids fits.
+func closeOut(ctx context.Context, tx *Tx, conn string, ids, bodies []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
 	_, err := tx.Exec(ctx, `
-		UPDATE outbox SET closed_at = clock_timestamp() WHERE id = ANY (ARRAY (
-			SELECT o.id FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS u (conn, id, body)
-			JOIN outbox o ON o.id = u.id AND (o.conn = u.conn) IS TRUE AND o.closed_at IS NULL AND encode(o.body, 'hex') = u.body
-			ORDER BY o.conn, o.seq FOR UPDATE OF o))`, conns, ids, bodies)
+		UPDATE confirmed c SET numbers = c.numbers + answered.numbers FROM (
+			SELECT range_agg(int8range(o.seq, o.seq + 1)) AS numbers FROM unnest($2::uuid[], $3::text[]) AS u (id, body)
+			JOIN outbox o ON o.id = u.id AND (o.conn = $1) IS TRUE AND encode(o.body, 'hex') = u.body
+		) AS answered
+		WHERE c.conn = $1 AND NOT c.numbers @> answered.numbers AND (SELECT count(*) FROM unnest(c.numbers + answered.numbers)) <= $4`, conn, ids, bodies, maxConfirmed)
 	if err != nil {
 		return fmt.Errorf("closing the outbox: %w", err)
 	}
@@ -169,7 +170,7 @@ func answersTo(ctx context.Context, tx *Tx, conns, re []string) ([]Outgoing, err
 	if len(re) == 0 {
 		return nil, nil
 	}
-	rows, err := tx.Query(ctx, `SELECT `+outgoingColumns+` FROM unnest($1::uuid[], $2::uuid[]) AS u (conn, re) JOIN outbox o ON o.conn = u.conn AND o.re = u.re ORDER BY o.seq`, conns, re)
+	rows, err := tx.Query(ctx, `SELECT `+outgoingColumns+` FROM unnest($1::uuid[], $2::uuid[]) AS u (conn, re) JOIN outbox o ON o.re = u.re AND (o.conn = u.conn) IS TRUE ORDER BY o.seq`, conns, re)
 	if err != nil {
 		return nil, fmt.Errorf("reading stored answers: %w", err)
 	}
@@ -183,7 +184,7 @@ func answersTo(ctx context.Context, tx *Tx, conns, re []string) ([]Outgoing, err
 
 // OutboxCounts says how many messages of each connection wait for confirmation.
 func (db *DB) OutboxCounts(ctx context.Context) (map[string]int, error) {
-	rows, err := db.pool.Query(ctx, `SELECT conn::text, count(*) FROM outbox WHERE closed_at IS NULL GROUP BY conn`)
+	rows, err := db.pool.Query(ctx, `SELECT conn::text, count(*) FROM open_outbox GROUP BY conn`)
 	if err != nil {
 		return nil, fmt.Errorf("counting the outbox: %w", err)
 	}

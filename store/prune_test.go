@@ -53,20 +53,29 @@ func TestOnlyWhatIsConfirmedLeavesTheOutbox(t *testing.T) {
 	p := storetest.NewPair(t)
 	p.Order(t, nil)
 	p.Order(t, nil)
-	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET exp = '2020-01-01', created_at = '2020-01-01', closed_at = CASE seq WHEN 1 THEN timestamptz '2020-01-01' END`))
+	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET exp = '2020-01-01', created_at = '2020-01-01'`))
+	confirmLongAgo(t, p.Hub, "{[1,1]}")
 
 	removed := prune(t, p.Hub)
 
 	require.EqualValues(t, 1, removed["outbox"])
-	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`))
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM open_outbox`))
+}
+
+// confirmLongAgo has a set of messages confirmed, long ago.
+func confirmLongAgo(t *testing.T, s *storetest.Side, set string) {
+	t.Helper()
+	require.NoError(t, s.Exec(`UPDATE confirmed SET numbers = $1`, set))
+	require.NoError(t, s.Exec(`INSERT INTO confirmed_before (conn, at, numbers) SELECT conn, '2020-01-01', numbers FROM confirmed`))
 }
 
 // The sides compare the newest messages that can still be accepted.
 func TestTheNewestConfirmedMessagesStay(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
-	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, queue, kind, digest, exp, created_at, closed_at, envelope)
-		SELECT gen_random_uuid(), $1, n, 'run', 'agent.spawn', '', now() + interval '1 day', now() - interval '30 days', now() - interval '30 days', '' FROM generate_series(1, 9000) AS n`, p.Hub.Conn.ID))
+	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, queue, kind, digest, exp, created_at, envelope)
+		SELECT gen_random_uuid(), $1, n, 'run', 'agent.spawn', '', now() + interval '1 day', now() - interval '30 days', '' FROM generate_series(1, 9000) AS n`, p.Hub.Conn.ID))
+	confirmLongAgo(t, p.Hub, "{[1,9000]}")
 
 	removed := prune(t, p.Hub)
 
@@ -78,11 +87,14 @@ func TestTheNewestConfirmedMessagesStay(t *testing.T) {
 func TestPruningDoesNotReadTheOutboxOfThePeriod(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
-	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, queue, kind, digest, exp, closed_at, envelope)
-		SELECT gen_random_uuid(), $1, n, 'run', 'agent.spawn', '', now() + interval '1 day', now(), '' FROM generate_series(1, 9000) AS n`, p.Hub.Conn.ID))
+	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, queue, kind, digest, exp, envelope)
+		SELECT gen_random_uuid(), $1, n, 'run', 'agent.spawn', '', now() + interval '1 day', '' FROM generate_series(1, 9000) AS n`, p.Hub.Conn.ID))
+	confirmLongAgo(t, p.Hub, "{[1,9000]}")
 	var plan string
 
 	err := p.Hub.DB.Tx(t.Context(), "pruning the outbox", func(ctx context.Context, tx *store.Tx) error {
+		var n int64
+		require.NoError(t, tx.QueryRow(ctx, store.PruneForTest("outbox"), 7*24*time.Hour, 5000).Scan(&n)) // it reads the catalogue
 		rows, err := tx.Query(ctx, `EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) `+store.PruneForTest("outbox"), 7*24*time.Hour, 5000)
 		require.NoError(t, err)
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])

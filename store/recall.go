@@ -99,7 +99,7 @@ func (db *DB) saidSince(ctx context.Context, conn string, from int64) (*commands
 		SELECT m.task::text, m.command::text, encode(m.command_digest, 'hex'), m.attempt,
 			CASE WHEN m.state = 'queued' AND m.attempt > 0 AND NOT m.attempts @> jsonb_build_array(jsonb_build_object('attempt', m.attempt)) THEN 'running' ELSE m.state END, m.reason, coalesce(m.result->>'outcome', ''),
 			coalesce((m.result->'exit'->>'code')::int, -1), coalesce((extract(epoch FROM coalesce(m.ended_said, m.ended_at)) * 1000)::bigint, 0), o.id IS NOT NULL
-		FROM mirrors m LEFT JOIN outbox o ON o.id = m.command AND o.closed_at IS NULL AND o.exp > clock_timestamp()
+		FROM mirrors m LEFT JOIN outbox o ON o.id = m.command AND o.exp > clock_timestamp() AND NOT (SELECT c.numbers @> o.seq FROM confirmed c WHERE c.conn = o.conn)
 		WHERE m.task = ANY ($2::uuid[]) AND m.conn = $1 ORDER BY m.task`, conn, tasks)
 	if err != nil {
 		return nil, fmt.Errorf("reading the standing of the peer's tasks: %w", err)

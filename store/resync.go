@@ -132,7 +132,7 @@ func (c *comparing) compare(ctx context.Context, told int64) error {
 	case why == "" && !known:
 		return nil
 	case why == "":
-		n, err := confirm(ctx, c.tx, c.conn, c.theirs.Stored)
+		n, err := confirm(ctx, c.tx, c.conn, has(c.theirs.Stored))
 		if err != nil {
 			return err
 		}
@@ -161,12 +161,13 @@ func (c *comparing) followPeer(ctx context.Context) error {
 // restored itself: the peer has asked it before, and was told that the order comes again.
 // One that ended never does.
 func (c *comparing) reopen(ctx context.Context) error {
-	tag, err := c.tx.Exec(ctx, reopenLost, c.conn, missing(c.theirs.Stored, c.last), commands.SpawnKind, c.theirs.Recall > 0 || c.recalls)
+	var n int
+	err := c.tx.QueryRow(ctx, reopenLost, c.conn, missing(c.theirs.Stored, c.last), commands.SpawnKind, c.theirs.Recall > 0 || c.recalls).Scan(&n)
 	if err != nil {
 		return fmt.Errorf("opening messages again that the peer has lost: %w", err)
 	}
-	if n := tag.RowsAffected(); n > 0 {
-		c.out.Resend, c.out.Reopened = true, int(n)
+	if n > 0 {
+		c.out.Resend, c.out.Reopened = true, n
 		c.audit(AuditRow{Actor: "self", Action: "connection.resync", Code: string(commands.Resync), Conn: c.conn,
 			Why: fmt.Sprintf("the peer has no longer %d messages that it had confirmed; they are sent again", n)})
 	}
@@ -176,10 +177,15 @@ func (c *comparing) reopen(ctx context.Context) error {
 // reopenLost looks at the missing numbers alone, range by range: behind an old gap
 // stands the whole history.
 const reopenLost = `
-	UPDATE outbox SET closed_at = NULL WHERE id = ANY (ARRAY (
-		SELECT o.id FROM unnest($2::int8multirange) AS r, LATERAL (
-			SELECT id, kind FROM outbox WHERE conn = $1 AND seq >= lower(r) AND seq < upper(r) AND closed_at IS NOT NULL AND exp > clock_timestamp() ORDER BY seq FOR UPDATE) AS o
-		WHERE o.kind <> $3 OR EXISTS (SELECT FROM mirrors m WHERE m.command = o.id AND ($4 OR m.started_at IS NULL) AND m.ended_at IS NULL)))`
+	WITH lost AS (
+		SELECT count(*) AS n, range_agg(int8range(o.seq, o.seq + 1)) AS numbers FROM confirmed c, unnest($2::int8multirange * c.numbers) AS r, LATERAL (
+			SELECT id, seq, kind FROM outbox WHERE conn = $1 AND seq >= lower(r) AND seq < upper(r) AND exp > clock_timestamp() OFFSET 0) AS o
+		WHERE c.conn = $1 AND (o.kind <> $3 OR EXISTS (SELECT FROM mirrors m WHERE m.command = o.id AND ($4 OR m.started_at IS NULL) AND m.ended_at IS NULL))
+	), opened AS (
+		UPDATE confirmed c SET numbers = c.numbers - lost.numbers FROM lost WHERE c.conn = $1 AND lost.n > 0
+	), forgotten AS (
+		UPDATE confirmed_before c SET numbers = c.numbers - lost.numbers FROM lost WHERE c.conn = $1 AND lost.n > 0
+	) SELECT n FROM lost`
 
 // missing is the set of our numbers up to last that are not in n.
 func missing(n commands.Numbers, last int64) string {
@@ -269,9 +275,10 @@ func (c *comparing) peersBase() int64 {
 // has another one, 0 for none, and closes those that it has. While it does not
 // know enough it fills out.Ask.
 func (c *comparing) firstUnlike(ctx context.Context, held map[int64]string) (int64, error) {
-	rows, err := c.tx.Query(ctx, `SELECT seq, encode(digest, 'hex'), exp < clock_timestamp() FROM outbox
-		WHERE conn = $1 AND closed_at IS NULL AND seq <= $2 AND NOT $3::int8multirange @> seq ORDER BY seq LIMIT $4`,
-		c.conn, c.theirs.Stored.Through, gaps(c.theirs.Stored), len(held)+commands.MaxAsk)
+	rows, err := c.tx.Query(ctx, `SELECT o.seq, encode(o.digest, 'hex'), o.exp < clock_timestamp() FROM confirmed c, unnest($2::int8multirange - c.numbers) AS r, LATERAL (
+			SELECT seq, digest, exp FROM outbox WHERE conn = $1 AND seq >= lower(r) AND seq < upper(r) ORDER BY seq LIMIT $3) AS o
+		WHERE c.conn = $1 ORDER BY o.seq LIMIT $3`,
+		c.conn, has(c.theirs.Stored), len(held)+commands.MaxAsk)
 	if err != nil {
 		return 0, fmt.Errorf("looking for messages with used numbers: %w", err)
 	}
@@ -301,7 +308,7 @@ func (c *comparing) firstUnlike(ctx context.Context, held map[int64]string) (int
 	if first > 0 {
 		c.out.Ask = nil // everything behind it differs too
 	}
-	if _, err := c.tx.Exec(ctx, `UPDATE outbox SET closed_at = clock_timestamp() WHERE conn = $1 AND seq = ANY ($2)`, c.conn, same); err != nil {
+	if _, err := c.tx.Exec(ctx, addConfirmed, c.conn, multirange(same), maxConfirmed); err != nil {
 		return 0, fmt.Errorf("closing messages that the peer has: %w", err)
 	}
 	return first, nil

@@ -31,22 +31,7 @@ const day = 24 * time.Hour
 var Kinds = []Kind{
 	{Name: "inbox", Since: "its message expired", Default: day, Least: inboxMargin, tables: []string{"inbox"},
 		prune: removing("inbox", `SELECT ctid FROM inbox WHERE exp < statement_timestamp() - $1::interval ORDER BY exp`)},
-	// A peer that was restored from a backup gets again what it has lost; and both
-	// sides compare the newest messages as long as they can be accepted. What comes
-	// behind the first message of the period was confirmed within it, too.
-	{Name: "outbox", Since: "the peer confirmed it", Default: 7 * day, Least: time.Hour, tables: []string{"outbox"},
-		prune: removing("outbox", `SELECT o.ctid FROM connections c, LATERAL (
-				SELECT (SELECT seq FROM outbox WHERE conn = c.id ORDER BY seq LIMIT 1) AS first,
-					coalesce((SELECT seq FROM outbox WHERE conn = c.id AND created_at BETWEEN statement_timestamp() - $1::interval AND statement_timestamp() ORDER BY seq LIMIT 1), 9223372036854775807) AS seq
-				OFFSET 0
-			) AS recent, LATERAL (
-				SELECT min(seq) AS seq, min(exp) AS exp, count(*) AS n FROM (
-					SELECT seq, exp FROM outbox WHERE conn = c.id AND closed_at IS NOT NULL AND recent.first < recent.seq ORDER BY seq DESC LIMIT 2000) AS x
-			) AS newest, LATERAL (
-				SELECT ctid FROM outbox WHERE conn = c.id AND seq < recent.seq AND closed_at < statement_timestamp() - $1::interval
-					AND (exp < statement_timestamp() - interval '1 day' OR has_ended(c.state) OR newest.n = 2000 AND seq < newest.seq AND exp <= newest.exp)
-				ORDER BY seq LIMIT $2
-			) AS o`)},
+	{Name: "outbox", Since: "the peer confirmed it", Default: 7 * day, Least: time.Hour, tables: []string{"outbox"}, prune: `SELECT prune_outbox($1, $2)`},
 	{Name: "mirrors", Since: "the agent ended", Default: 30 * day, Least: time.Hour, tables: []string{"mirrors"},
 		prune: removing("mirrors", `SELECT ctid FROM mirrors WHERE ended_at < statement_timestamp() - $1::interval ORDER BY ended_at`)},
 	{Name: "tasks", Since: "the task ended", Default: 30 * day, Least: time.Hour,

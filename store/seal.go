@@ -99,7 +99,7 @@ func (db *DB) sealAgain(ctx context.Context, tx *Tx, conn string, kid signing.Ke
 		return 0, err
 	}
 	var top int64
-	if err := tx.QueryRow(ctx, `SELECT coalesce(max(seq), 0) FROM outbox WHERE conn = $1 AND closed_at IS NULL`, conn).Scan(&top); err != nil {
+	if err := tx.QueryRow(ctx, `SELECT coalesce(max(seq), 0) FROM outbox WHERE conn = $1`, conn).Scan(&top); err != nil {
 		return 0, fmt.Errorf("looking for messages to seal again: %w", err)
 	}
 	for n, from := 0, first; ; {
@@ -114,8 +114,7 @@ func (db *DB) sealAgain(ctx context.Context, tx *Tx, conn string, kid signing.Ke
 // sealSome seals the first of the open messages with numbers from one to another again. It
 // returns how many they are, and the last number that was looked at, 0 for none.
 func (db *DB) sealSome(ctx context.Context, tx *Tx, conn string, signer *signing.Signer, from, to int64, number func(i int, seq int64) int64) (n int, last int64, err error) {
-	rows, err := tx.Query(ctx, `SELECT id::text, seq, envelope FROM outbox WHERE conn = $1 AND closed_at IS NULL AND seq BETWEEN $2 AND $3 ORDER BY seq LIMIT $4`,
-		conn, from, to, sealedAtOnce)
+	rows, err := tx.Query(ctx, `SELECT o.id::text, o.seq, o.envelope FROM `+openMessages+` ORDER BY o.seq`, conn, from, to, sealedAtOnce)
 	if err != nil {
 		return 0, 0, fmt.Errorf("reading messages to seal again: %w", err)
 	}

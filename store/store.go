@@ -28,7 +28,8 @@ type DB struct {
 	ring   *signing.Ring
 	marks  atomic.Int64 // one for each transaction
 
-	told chan struct{} // a notification came
+	cursors cursors
+	told    rings // of notifications that came
 }
 
 // Config says whose database to open and how.
@@ -52,7 +53,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{self: c.Self, signer: c.Signer, ring: c.Ring, told: make(chan struct{}, 1)}
+	db := &DB{self: c.Self, signer: c.Signer, ring: c.Ring}
 	pc.ConnConfig.OnNotification = db.tell
 	if db.pool, err = pgxpool.NewWithConfig(ctx, pc); err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)

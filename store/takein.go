@@ -211,13 +211,13 @@ func (t *taking) admit() (fresh []*Incoming) {
 // closeQuestions closes the messages of ours that new answers are about: any
 // answer proves that the other database has them.
 func (t *taking) closeQuestions(ctx context.Context) error {
-	var conns, ids, bodies []string
+	var ids, bodies []string
 	for _, m := range t.batch {
 		if m.Header.Re != nil && (m.Code == "" || m.Code == signing.ReplaySame) {
-			conns, ids, bodies = append(conns, m.Conn), append(ids, m.Header.Re.ID), append(bodies, m.Header.Re.SHA256)
+			ids, bodies = append(ids, m.Header.Re.ID), append(bodies, m.Header.Re.SHA256)
 		}
 	}
-	return closeOut(ctx, t.tx, conns, ids, bodies)
+	return closeOut(ctx, t.tx, t.from.ID, ids, bodies)
 }
 
 func insertInbox(ctx context.Context, tx *Tx, list []*Incoming) (map[string]bool, error) {

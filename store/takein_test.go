@@ -98,7 +98,7 @@ func TestAMessageIsKnownUntilNobodyAcceptsItAnyMore(t *testing.T) {
 // was sent to somebody else.
 func TestAPeerClosesOnlyWhatWasSentToIt(t *testing.T) {
 	t.Parallel()
-	const open = `SELECT count(*) FROM outbox WHERE conn = $1 AND closed_at IS NULL`
+	const open = `SELECT count(*) FROM open_outbox WHERE conn = $1`
 	for name, say := range map[string]func(*testing.T, fleet, *signing.Ref){
 		"by an answer": func(t *testing.T, f fleet, re *signing.Ref) {
 			require.NoError(t, f.Spoke.DB.Tx(t.Context(), "answering", func(_ context.Context, tx *store.Tx) error {

@@ -102,8 +102,8 @@ func TestWhatAnotherVersionSealedStays(t *testing.T) {
 
 	require.NoError(t, err)
 	require.Equal(t, 10, a.Renumbered)
-	require.Equal(t, 110, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE envelope = $1 AND seq <= 110 AND closed_at IS NULL`, old))
-	require.Equal(t, 10, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE seq > $1 AND closed_at IS NULL`, a.Base))
+	require.Equal(t, 110, p.Hub.Count(t, `SELECT count(*) FROM open_outbox WHERE envelope = $1 AND seq <= 110`, old))
+	require.Equal(t, 10, p.Hub.Count(t, `SELECT count(*) FROM open_outbox WHERE seq > $1`, a.Base))
 	_, err = p.Spoke.Verifier.Open(old, time.Now())
 	require.Equal(t, signing.EnvType, commands.CodeOf(err))
 }

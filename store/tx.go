@@ -48,6 +48,8 @@ func (db *DB) Tx(ctx context.Context, doing string, fn func(ctx context.Context,
 // workspaces out of sight.
 func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx context.Context, tx *Tx) error) error {
 	var unknown *unknownCommit
+	var sent outboxRows
+	doubt := false // whether one of the runs has sent something that may be committed, too
 	err := db.retry(ctx, func(ctx context.Context) error {
 		if unknown != nil {
 			if happened, err := db.resolveCommit(ctx, *unknown); err != nil || happened {
@@ -64,14 +66,19 @@ func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx con
 		if err = fn(ctx, tx); err == nil {
 			err = tx.commit(ctx)
 		}
-		if tx.ending && !tx.committed && !answered(err) {
+		if sent = tx.sealed; tx.ending && !tx.committed && !answered(err) {
 			unknown = &unknownCommit{sessionOf(conn.Conn()), tx.mark}
+			doubt = true
 		}
 		return tx.end(ctx, err)
 	})
+	if doubt {
+		db.cursors.lookAll()
+	}
 	switch {
 	case err == nil:
 		crash.Point("after " + doing)
+		db.handOver(sent)
 		return nil
 	case unknown != nil:
 		return fmt.Errorf("%s: the database did not answer the commit, so it may have happened: %w", doing, err)
@@ -155,6 +162,9 @@ func (tx *Tx) sendLast(ctx context.Context, b *pgx.Batch) error {
 		b = &pgx.Batch{}
 	}
 	tx.sealed.insert(b)
+	if !tx.db.serves(tx.sealed) {
+		b.Queue(`SELECT pg_notify($1, '')`, changedChannel)
+	}
 	if tx.mark != 0 {
 		if tx.workspace != "" {
 			b.Queue("RESET role") // the one of workspaces sees no marks

@@ -19,7 +19,7 @@ const living = `conn IN (SELECT id FROM connections WHERE state IN ('active', 's
 // and told.
 var atRest = map[string]string{
 	"mirrors that have not ended":      `SELECT count(*) FROM mirrors WHERE NOT is_terminal(state) AND ` + living,
-	"messages that wait for a receipt": `SELECT count(*) FROM outbox WHERE closed_at IS NULL AND ` + living,
+	"messages that wait for a receipt": `SELECT count(*) FROM open_outbox WHERE ` + living,
 	"tasks that have not ended":        `SELECT count(*) FROM tasks WHERE NOT is_terminal(state)`,
 	"tasks that can be claimed":        `SELECT count(*) FROM ready`,
 	"leases":                           `SELECT count(*) FROM leases`,

@@ -61,7 +61,7 @@ func TestKeysOfBothSidesAreRotatedUnderLoad(t *testing.T) {
 		require.Equal(t, commands.Completed, m.Wait(t, id).State, id)
 	}
 	for _, i := range []*Instance{m.Hub.Instance, attic.Instance} {
-		Await(t, "the confirmation of everything", func() bool { return i.count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`) == 0 })
+		Await(t, "the confirmation of everything", func() bool { return i.count(t, `SELECT count(*) FROM open_outbox`) == 0 })
 		require.Zero(t, i.count(t, refusals), i.Name)
 		Await(t, "the new key alone", func() bool {
 			var v store.KeysView
@@ -95,7 +95,7 @@ func TestAKeyIsRevokedUnderLoad(t *testing.T) {
 		require.Equal(t, commands.Completed, m.Wait(t, id).State, id)
 	}
 	for _, i := range []*Instance{m.Hub.Instance, attic.Instance} {
-		Await(t, "the confirmation of everything", func() bool { return i.count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`) == 0 })
+		Await(t, "the confirmation of everything", func() bool { return i.count(t, `SELECT count(*) FROM open_outbox`) == 0 })
 		require.Zero(t, i.count(t, `SELECT count(*) FROM connections WHERE state <> 'active'`), i.Name)
 	}
 	require.Equal(t, n, attic.count(t, `SELECT count(*) FROM inbox WHERE kind = 'agent.spawn'`), "each was stored once")
@@ -128,7 +128,7 @@ func TestARevokedKeySignsNothingMore(t *testing.T) {
 		return m.Hub.count(t, `SELECT count(*) FROM audit WHERE action = 'message.refused' AND code = 'KEY_REVOKED'`) >= 2
 	})
 	require.Zero(t, m.Hub.count(t, `SELECT count(*) FROM inbox WHERE kind = 'agent.result'`))
-	require.Equal(t, 1, m.Hub.count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`), "what it says to have stored does not count")
+	require.Equal(t, 1, m.Hub.count(t, `SELECT count(*) FROM open_outbox`), "what it says to have stored does not count")
 	require.False(t, m.Agent(t, asked.Task).State.Terminal())
 }
 

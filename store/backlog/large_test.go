@@ -147,7 +147,8 @@ func (l *large) fill(known statistics) []string {
 			FROM (SELECT n * 10 AS n, n * 10 <= 1000 AND n * 10 NOT IN (30, 40, 50) AS open FROM generate_series(1, %d) AS n) AS x JOIN connections c ON c.peer_name = CASE WHEN n <= 50 THEN 'shed' ELSE 'attic' END`, l.ended/10),
 		`INSERT INTO kills (conn, command, digest, task, reason, grace, exp, answered_at, tombstone)
 			SELECT conn, gen_random_uuid(), '', id, 'enough', '0', now() - interval '2 days', now(), false FROM agents, generate_series(1, 5)`,
-		`INSERT INTO outbox (id, conn, seq, queue, kind, digest, task, exp, closed_at, envelope) SELECT task, conn, row_number() OVER (ORDER BY task), 'run', 'agent.spawn', '', task, now() + interval '1 day', CASE WHEN ended_at IS NOT NULL THEN now() END, 'x' FROM mirrors`,
+		`INSERT INTO outbox (id, conn, seq, queue, kind, digest, task, exp, envelope) SELECT task, conn, row_number() OVER (PARTITION BY conn ORDER BY task), 'run', 'agent.spawn', '', task, now() + interval '1 day', 'x' FROM mirrors`,
+		`UPDATE confirmed SET numbers = (SELECT coalesce(range_agg(int8range(seq, seq + 1)), '{}') FROM outbox o JOIN mirrors m USING (task) WHERE o.conn = confirmed.conn AND m.ended_at IS NOT NULL)`,
 		`INSERT INTO inbox (conn, id, seq, digest, kind, re, task, exp, envelope) SELECT m.conn, gen_random_uuid(), row_number() OVER (ORDER BY m.task, n), '', 'agent.started', m.command, m.task, now() + interval '1 day', 'x'
 			FROM mirrors m, generate_series(1, 3) AS n`,
 		`INSERT INTO logs (task, conn, tail) SELECT task, conn, 1 FROM mirrors`,

@@ -57,8 +57,8 @@ func (l *large) age(b *testing.B) {
 	defer owner.Close(context.Background())
 	for _, sql := range []string{
 		`SET session_replication_role = replica`,
-		`INSERT INTO outbox (id, conn, seq, queue, kind, digest, task, exp, closed_at, envelope)
-			SELECT gen_random_uuid(), c.id, 100000000 + row_number() OVER (), 'evt', 'agent.started', '', t.id, now(), now(), repeat('x', 600)::bytea
+		`INSERT INTO outbox (id, conn, seq, queue, kind, digest, task, exp, envelope)
+			SELECT gen_random_uuid(), c.id, 100000000 + row_number() OVER (), 'evt', 'agent.started', '', t.id, now(), repeat('x', 600)::bytea
 			FROM tasks t, generate_series(1, 3), connections c WHERE t.ended_at IS NOT NULL AND c.peer_name = 'attic'`,
 		`INSERT INTO inbox (conn, id, seq, digest, kind, task, exp, envelope)
 			SELECT c.id, gen_random_uuid(), 100000000 + row_number() OVER (), '', 'agent.started', t.id, now(), repeat('x', 600)::bytea
@@ -68,7 +68,9 @@ func (l *large) age(b *testing.B) {
 		`UPDATE ended_waiting SET at = at - interval '1 year'`,
 		`UPDATE mirrors SET ended_at = ended_at - interval '1 year' WHERE ended_at IS NOT NULL`,
 		`UPDATE audit SET at = at - interval '1 year'`,
-		`UPDATE outbox SET created_at = created_at - interval '1 year', closed_at = closed_at - interval '1 year', exp = exp - interval '1 year'`,
+		`UPDATE outbox SET created_at = created_at - interval '1 year', exp = exp - interval '1 year'`,
+		`UPDATE confirmed SET numbers = '{[1,1000000000]}'`,
+		`INSERT INTO confirmed_before (conn, at, numbers) SELECT conn, now() - interval '1 year', numbers FROM confirmed`,
 		`UPDATE inbox SET exp = exp - interval '1 year'`,
 		`VACUUM ANALYZE`,
 	} {

@@ -193,12 +193,13 @@ CREATE INDEX inbox_task ON inbox (task, seq) WHERE task IS NOT NULL;
 CREATE INDEX inbox_re ON inbox (re) WHERE re IS NOT NULL;
 CREATE INDEX inbox_exp ON inbox (exp);
 
--- Every message that another database has not confirmed yet. Written in the
--- transaction of the decision it tells; closed only by the peer's signed word.
+-- Every message to a peer, for as long as it may have to be sent. Written in the
+-- transaction of the decision it tells, and not changed by its confirmation: that
+-- stands in confirmed.
 CREATE TABLE outbox (
-    id          uuid PRIMARY KEY,
     conn        uuid NOT NULL,
     seq         bigint NOT NULL,             -- from sequences
+    id          uuid NOT NULL UNIQUE,
     queue       text NOT NULL,               -- of the connection: orders, controls, events, results
     kind        text NOT NULL,
     digest      bytea NOT NULL,              -- SHA-256 of its header
@@ -207,15 +208,36 @@ CREATE TABLE outbox (
     task        uuid,
     exp         timestamptz NOT NULL,        -- the peer refuses it after this
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    closed_at   timestamptz,                 -- null = to be sent until the peer confirms it
     envelope    bytea NOT NULL,              -- the signed bytes
-    UNIQUE (conn, seq),
+    PRIMARY KEY (conn, seq),
     CONSTRAINT queue_is_known CHECK (queue IN ('run', 'ctl', 'evt', 'res'))
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
-CREATE INDEX outbox_open ON outbox (conn, seq) WHERE closed_at IS NULL;
-CREATE INDEX outbox_re ON outbox (conn, re) WHERE re IS NOT NULL;
-CREATE INDEX outbox_task ON outbox (task, seq) WHERE task IS NOT NULL;
-CREATE INDEX outbox_exp ON outbox (exp);
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
+CREATE INDEX outbox_re ON outbox (re) WHERE re IS NOT NULL;
+
+-- Which of our numbers the peer has confirmed: a set, closed only by the peer's
+-- signed word, or with the connection. See docs/decisions/0020.
+CREATE TABLE confirmed (
+    conn     uuid PRIMARY KEY REFERENCES connections,
+    numbers  int8multirange NOT NULL DEFAULT '{}'   -- of a connection that has ended: all
+) WITH (fillfactor = 50);
+
+-- The set as it was at a few earlier times: it says how long ago something was
+-- confirmed.
+CREATE TABLE confirmed_before (
+    conn     uuid NOT NULL,
+    at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    numbers  int8multirange NOT NULL,
+    PRIMARY KEY (conn, at)
+);
+
+-- The gaps of the set: numbers from one up to another, without that.
+CREATE VIEW unconfirmed WITH (security_invoker = true) AS
+    SELECT c.conn, lower(gap) AS first, coalesce(upper(gap), 9223372036854775807) AS below FROM confirmed c, unnest('{[1,)}'::int8multirange - c.numbers) AS gap;
+
+-- What is sent until the peer confirms it. It is looked for gap by gap (OFFSET keeps the
+-- planner to that): what was confirmed costs nothing, nor does a number that never will be.
+CREATE VIEW open_outbox WITH (security_invoker = true) AS
+    SELECT o.* FROM unconfirmed u, LATERAL (SELECT * FROM outbox WHERE conn = u.conn AND seq >= u.first AND seq < u.below OFFSET 0) AS o;
 
 -- Kills that were asked for. One whose task is not here is a tombstone: it came
 -- before its task, or its task was pruned.
@@ -903,6 +925,60 @@ CREATE FUNCTION kept_bytes(kind text, tables text[]) RETURNS bigint LANGUAGE sql
         ELSE (SELECT sum(pg_total_relation_size(n::regclass)) FROM unnest(tables) AS n) END::bigint
 $$;
 
+-- Notes now and then what is confirmed, so that an eighth more than keep later it is known
+-- to have been confirmed for so long.
+-- +goose StatementBegin
+CREATE FUNCTION note_confirmed(keep interval) RETURNS void LANGUAGE sql AS $$
+    DELETE FROM confirmed_before WHERE at > clock_timestamp();  -- by a clock that was ahead
+    INSERT INTO confirmed_before (conn, numbers) SELECT c.conn, c.numbers FROM confirmed c
+        LEFT JOIN LATERAL (SELECT at, numbers FROM confirmed_before WHERE conn = c.conn ORDER BY at DESC LIMIT 1) AS last ON true
+        WHERE c.numbers <> coalesce(last.numbers, '{}') AND coalesce(last.at < statement_timestamp() - keep / 8, true);
+    DELETE FROM confirmed_before b WHERE at < (SELECT max(at) FROM confirmed_before WHERE conn = b.conn AND at < statement_timestamp() - keep);
+$$;
+-- +goose StatementEnd
+
+-- Removes messages that were confirmed so long ago. A peer that was restored from a
+-- backup gets again what it has lost; and both sides compare the newest messages as
+-- long as they can be accepted. What comes behind the first message of the period was
+-- confirmed within it, too. A message that is opened again meanwhile stays: the row that
+-- says so is held.
+-- +goose StatementBegin
+CREATE FUNCTION prune_outbox(keep interval, batch int) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    period tstzrange := tstzrange(statement_timestamp() - keep, statement_timestamp(), '[]');
+    c record;
+    whole int8multirange; -- is confirmed
+    old int8multirange;   -- and was before the period
+    recent bigint;
+    removed bigint := 0;
+    more bigint;
+BEGIN
+    PERFORM note_confirmed(keep);
+    FOR c IN SELECT s.conn, has_ended(k.state) AS ended FROM confirmed s JOIN connections k ON k.id = s.conn
+        WHERE NOT period @> (SELECT created_at FROM outbox WHERE conn = s.conn ORDER BY seq LIMIT 1) LOOP
+        SELECT s.numbers, s.numbers * b.numbers INTO whole, old FROM confirmed s JOIN confirmed_before b ON b.conn = s.conn AND b.at < lower(period)
+            WHERE s.conn = c.conn ORDER BY b.at DESC LIMIT 1 FOR NO KEY UPDATE OF s SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;
+        recent := coalesce((SELECT seq FROM outbox WHERE conn = c.conn AND period @> created_at ORDER BY seq LIMIT 1), 9223372036854775807);
+        WITH newest AS (
+            SELECT min(seq) AS seq, min(exp) AS exp, count(*) AS many FROM (
+                SELECT o.seq, o.exp FROM (SELECT r FROM unnest(whole) AS r ORDER BY r DESC) AS ranges, LATERAL (
+                    SELECT seq, exp FROM outbox WHERE conn = c.conn AND seq >= coalesce(lower(r), 1) AND seq < coalesce(upper(r), 9223372036854775807) ORDER BY seq DESC LIMIT 2000) AS o
+                LIMIT 2000) AS few
+        ), gone AS (
+            DELETE FROM outbox WHERE ctid = ANY (ARRAY (
+                SELECT o.ctid FROM newest, unnest(old) AS r, LATERAL (
+                    SELECT ctid FROM outbox WHERE conn = c.conn AND seq >= coalesce(lower(r), 1) AND seq < least(upper(r), recent)
+                        AND (exp < statement_timestamp() - interval '1 day' OR c.ended OR newest.many = 2000 AND seq < newest.seq AND exp <= newest.exp)
+                    ORDER BY seq LIMIT batch) AS o
+                LIMIT batch - removed)) RETURNING 1
+        ) SELECT count(*) INTO more FROM gone;
+        removed := removed + more;
+    END LOOP;
+    RETURN removed;
+END $$;
+-- +goose StatementEnd
+
 -- Removes tasks that ended so long ago, and all that is kept about them. One that
 -- others wait for stays: it may be retried.
 -- +goose StatementBegin
@@ -1120,7 +1196,8 @@ REVOKE INSERT, UPDATE, DELETE ON attempts, standing, funds, counted, grants_in_f
 GRANT SELECT ON attempts, standing, funds, counted TO spawnmesh_app;
 -- What an act on a task that a hub asked for needs to tell the hub.
 GRANT SELECT ON connections, grants, grants_in_force TO spawnmesh_app;
-GRANT SELECT, INSERT, UPDATE ON outbox, sequences, kills TO spawnmesh_app;
+GRANT SELECT, INSERT ON outbox TO spawnmesh_app;
+GRANT SELECT, INSERT, UPDATE ON sequences, kills TO spawnmesh_app;
 -- It makes keys for claim grants and ends their signing, and changes no secret.
 GRANT SELECT, INSERT, UPDATE (signs_until) ON grant_keys TO spawnmesh_app;
 GRANT SELECT, UPDATE ON sessions, agents TO spawnmesh_app;

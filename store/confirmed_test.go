@@ -1,0 +1,158 @@
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A message that the peer has not stored stays open, whatever comes behind it.
+func TestNothingIsConfirmedPastAGap(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	question(t, p.Hub, 6)
+
+	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, commands.Numbers{Through: 5, Gaps: []commands.Range{{From: 2, To: 3}}}))
+
+	require.Equal(t, []int64{2, 3, 6}, numbers(t, p.Hub.DB.NewCursor(p.Hub.Conn.ID)))
+	counts, err := p.Hub.DB.OutboxCounts(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{p.Hub.Conn.ID: 3}, counts)
+}
+
+// A number that was not given yet is not confirmed: its message would never be sent.
+func TestANumberThatWasNotGivenIsNotConfirmed(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	question(t, p.Hub, 2)
+
+	err := p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, commands.Numbers{Through: 3})
+
+	require.ErrorIs(t, err, store.ErrRestored)
+	question(t, p.Hub, 1)
+	require.Equal(t, []int64{1, 2, 3}, numbers(t, p.Hub.DB.NewCursor(p.Hub.Conn.ID)))
+}
+
+// A peer that confirms every other message of many does not make the set grow without bound.
+func TestTheSetOfAHostilePeerIsBounded(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	const most = 21 * commands.MaxMissing
+	require.NoError(t, p.Hub.Exec(`UPDATE sequences SET last = 100000`))
+	require.NoError(t, p.Hub.Exec(`UPDATE confirmed SET numbers = (SELECT range_agg(int8range(2 * n, 2 * n + 1)) FROM generate_series(1, $1::int) AS n)`, most))
+	ranges := func() int { return p.Hub.Count(t, `SELECT count(*) FROM confirmed, unnest(numbers)`) }
+	numbers := func(n int64) commands.Numbers {
+		return commands.Numbers{Through: n, Gaps: []commands.Range{{From: 1, To: n - 1}}}
+	}
+
+	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, numbers(90000)))
+	require.Equal(t, most, ranges())
+	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, numbers(3)))
+	require.Equal(t, most-1, ranges(), "it closes a gap")
+}
+
+func TestAConnectionThatHasEndedHasNothingOpen(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	question(t, p.Hub, 2)
+
+	_, err := p.Hub.DB.SetConnectionState(t.Context(), p.Hub.Conn.ID, store.Revoked, "gone", "test", nil)
+
+	require.NoError(t, err)
+	require.Empty(t, numbers(t, p.Hub.DB.NewCursor(p.Hub.Conn.ID)))
+	require.Zero(t, p.Hub.Count(t, `SELECT count(*) FROM open_outbox`))
+}
+
+// A message that a peer has lost and is sent again is kept as if it had never been confirmed.
+func TestWhatIsOpenAgainIsNotPruned(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	question(t, p.Hub, 2)
+	confirmLongAgo(t, p.Hub, "{[1,2]}")
+	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, commands.Numbering{Stored: commands.Numbers{Through: 1}}, 0, 20)
+	require.NoError(t, err)
+	require.Equal(t, 1, a.Reopened)
+	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET exp = '2020-01-01', created_at = '2020-01-01'`))
+	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, commands.Numbers{Through: 2}))
+
+	removed := prune(t, p.Hub)
+
+	require.EqualValues(t, 1, removed["outbox"], "the other one was confirmed a moment ago")
+	require.Equal(t, 2, p.Hub.Count(t, `SELECT min(seq) FROM outbox`))
+}
+
+// How long ago something was confirmed is known from what is noted now and then.
+func TestWhatIsConfirmedIsNoted(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	question(t, p.Hub, 4)
+	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET exp = '2020-01-01', created_at = '2020-01-01'`))
+	pass := func(through int64, age string) (removed int64) {
+		require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, commands.Numbers{Through: through}))
+		removed = prune(t, p.Hub)["outbox"]
+		require.NoError(t, p.Hub.Exec(`UPDATE confirmed_before SET at = at - $1::text::interval`, age))
+		return removed
+	}
+	require.NoError(t, p.Hub.Exec(`INSERT INTO confirmed_before (conn, at, numbers) SELECT conn, now() + interval '1 year', '{[1,4]}' FROM confirmed`), "by a clock that was ahead")
+
+	require.Zero(t, pass(1, "1 hour"), "a moment ago")
+	require.Zero(t, pass(2, "6 days"), "an hour ago; the second one is not noted")
+	require.Zero(t, pass(3, "2 days"), "six days ago")
+	require.EqualValues(t, 1, pass(4, "6 days"), "the first one, eight days ago")
+	require.EqualValues(t, 2, pass(4, "0"), "what was noted then")
+	require.Equal(t, 2, p.Hub.Count(t, `SELECT count(*) FROM confirmed_before`), "no more than is needed")
+}
+
+// Neither what was confirmed nor an old gap makes the relay read more.
+func TestTheRelayReadsWhatIsOpenAlone(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	conn, err := pgx.Connect(t.Context(), p.Hub.URL)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	for _, sql := range []string{
+		`INSERT INTO outbox (id, conn, seq, queue, kind, digest, exp, envelope) SELECT gen_random_uuid(), id, n, 'ctl', 'agent.status', '', now() + interval '1 day', '' FROM connections, generate_series(1, 20000) AS n`,
+		`UPDATE confirmed SET numbers = '{[1,1],[3,19998]}'`,
+		`SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET plan_cache_mode = force_generic_plan; ANALYZE outbox`,
+	} {
+		_, err = conn.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	for name, tt := range map[string]struct {
+		sql  string
+		args []any
+		most float64
+	}{
+		"from the first":   {`SELECT count(*) FROM ` + store.OpenMessagesForTest, []any{p.Hub.Conn.ID, 1, 1 << 40, 256}, 20},
+		"from the newest":  {`SELECT count(*) FROM ` + store.OpenMessagesForTest, []any{p.Hub.Conn.ID, 20000, 1 << 40, 256}, 10},
+		"to count":         {`SELECT conn::text, count(*) FROM open_outbox GROUP BY conn`, nil, 20},
+		"that many are so": {store.ConfirmForTest, []any{p.Hub.Conn.ID, "{[1,20000]}", 100}, 20},
+	} {
+		_, err = conn.Prepare(t.Context(), name, tt.sql)
+		require.NoError(t, err)
+		var plan []byte
+		require.NoError(t, conn.QueryRow(t.Context(), fmt.Sprintf(`EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE "%s" %s`, name, literals(t, tt.args))).Scan(&plan))
+		require.True(t, json.Valid(plan))
+		require.Less(t, rowsRead(t, plan), tt.most, "%s: %s", name, plan)
+	}
+}
+
+// literals are the arguments of an EXECUTE.
+func literals(t *testing.T, args []any) (list string) {
+	t.Helper()
+	for i, a := range args {
+		list += map[bool]string{true: "(", false: ", "}[i == 0] + fmt.Sprintf("'%v'", a)
+	}
+	if list != "" {
+		list += ")"
+	}
+	return list
+}

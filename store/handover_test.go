@@ -1,0 +1,146 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// numbers returns the numbers of the messages that a cursor returns next.
+func numbers(t *testing.T, c *store.Cursor) (list []int64) {
+	t.Helper()
+	out, err := c.Next(t.Context())
+	require.NoError(t, err)
+	for _, o := range out {
+		list = append(list, o.Seq)
+	}
+	return list
+}
+
+// question sends so many questions in one transaction.
+func question(t *testing.T, s *storetest.Side, n int) {
+	t.Helper()
+	require.NoError(t, s.DB.Tx(t.Context(), "asking", func(_ context.Context, tx *store.Tx) error {
+		for range n {
+			tx.Send(store.Draft{Conn: s.Conn.ID, Body: &commands.Status{Task: storetest.NewID()}, Life: time.Hour})
+		}
+		return nil
+	}))
+}
+
+// outgoing is what the outbox of s holds.
+func outgoing(t *testing.T, s *storetest.Side) []store.Outgoing {
+	t.Helper()
+	out, err := s.DB.NewCursor(s.Conn.ID).Next(t.Context())
+	require.NoError(t, err)
+	return out
+}
+
+func TestWhatWasCommittedIsSentFromMemory(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	question(t, p.Hub, 1)
+	require.Equal(t, []int64{1}, numbers(t, p.Hub.Out), "from the table")
+	question(t, p.Hub, 2)
+	question(t, p.Hub, 1)
+	require.NoError(t, p.Hub.Exec(`DELETE FROM outbox`))
+
+	require.Equal(t, []int64{2, 3, 4}, numbers(t, p.Hub.Out))
+	require.Empty(t, numbers(t, p.Hub.Out))
+}
+
+// Two transactions that commit one after the other may hand over in another order. The numbers
+// go out in their own.
+func TestHandOversInAnotherOrder(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		between bool // the relay comes in between
+		table   bool // has the messages
+	}{"the relay comes in between": {between: true, table: true}, "the relay comes later": {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := storetest.NewPair(t)
+			question(t, p.Hub, 3)
+			all := outgoing(t, p.Hub)
+			c := p.Hub.DB.NewCursor(p.Hub.Conn.ID)
+			store.StandsForTest(c, 0)
+			if !tt.table {
+				require.NoError(t, p.Hub.Exec(`DELETE FROM outbox`))
+			}
+			var got []int64
+
+			store.HandOverForTest(c, all[2:])
+			if tt.between {
+				got = numbers(t, c)
+			}
+			store.HandOverForTest(c, all[:2])
+			got = append(got, numbers(t, c)...)
+
+			require.Equal(t, []int64{1, 2, 3}, got)
+			require.Empty(t, numbers(t, c))
+		})
+	}
+}
+
+// What there is no room for is read from the table.
+func TestManyMessagesAreHandedOver(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	require.Empty(t, numbers(t, p.Hub.Out))
+	const many = 2*store.RelayBatch + 10
+	for range 3 {
+		question(t, p.Hub, many/3)
+	}
+
+	var got []int64
+	for range 3 {
+		got = append(got, numbers(t, p.Hub.Out)...)
+	}
+
+	require.Len(t, got, many/3*3)
+	for i, n := range got {
+		require.EqualValues(t, i+1, n)
+	}
+}
+
+// A process that ends between its commit and the hand-over loses nothing: the next one reads the
+// table.
+func TestACrashBeforeTheHandOverLosesNothing(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	require.Empty(t, numbers(t, p.Hub.Out))
+	question(t, p.Hub, 2)
+
+	again := storetest.OpenSide(t, p.Hub.URL, 1, 2, 8)
+
+	require.Equal(t, []int64{1, 2}, numbers(t, again.DB.NewCursor(p.Hub.Conn.ID)))
+}
+
+// A process that does not serve the connection rings at the one that does.
+func TestAnotherProcessRings(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	require.NoError(t, p.Hub.DB.AwaitChange(t.Context(), time.Minute), "it listens now")
+	require.Empty(t, numbers(t, p.Hub.Out))
+	guest := storetest.OpenSide(t, p.Hub.URL, 1, 2, 8)
+	guest.Conn = p.Hub.Conn
+	ctx, done := context.WithTimeout(t.Context(), 30*time.Second)
+	defer done()
+
+	question(t, guest, 1)
+
+	require.NoError(t, p.Hub.DB.AwaitChange(ctx, time.Hour))
+	last, err := p.Hub.DB.LastNumbers(t.Context())
+	require.NoError(t, err)
+	p.Hub.Out.Look(last[p.Hub.Conn.ID])
+	require.Equal(t, []int64{1}, numbers(t, p.Hub.Out))
+	question(t, guest, 1)
+	question(t, p.Hub, 1)
+	require.Equal(t, []int64{2, 3}, numbers(t, p.Hub.Out), "what is missing in between is read")
+}
