@@ -147,7 +147,8 @@ func (r *outboxRows) insert(b *pgx.Batch) {
 }
 
 // closeOut closes messages that the peer of conn says it has stored. The
-// comparison of conn is written so that only the primary key's index fits.
+// comparisons are written so that only the primary key's index fits: others have all
+// that is open.
 func closeOut(ctx context.Context, tx *Tx, conns, ids, bodies []string) error {
 	if len(ids) == 0 {
 		return nil
@@ -155,7 +156,7 @@ func closeOut(ctx context.Context, tx *Tx, conns, ids, bodies []string) error {
 	_, err := tx.Exec(ctx, `
 		UPDATE outbox SET closed_at = clock_timestamp() WHERE id = ANY (ARRAY (
 			SELECT o.id FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS u (conn, id, body)
-			JOIN outbox o ON o.id = u.id AND (o.conn = u.conn) IS TRUE AND o.closed_at IS NULL AND encode(o.body, 'hex') = u.body
+			JOIN outbox o ON o.id = u.id AND (o.conn = u.conn) IS TRUE AND (o.closed_at IS NULL) IS TRUE AND encode(o.body, 'hex') = u.body
 			ORDER BY o.conn, o.seq FOR UPDATE OF o))`, conns, ids, bodies)
 	if err != nil {
 		return fmt.Errorf("closing the outbox: %w", err)
