@@ -118,6 +118,9 @@ type Lack struct {
 // found at most.
 const lackPage, lackMost = 1000, 256
 
+// behindAll is an id that comes after every task's.
+const behindAll = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
 // LacksOutput looks at a page of tasks, the newest first, of those before the task
 // before; "" = from the newest one on. It returns the streams of conns that have
 // ended, with their attempt, and of which no end is here: of the last attempt those
@@ -127,7 +130,7 @@ func (db *DB) LacksOutput(ctx context.Context, conns []string, before string) (l
 	err = db.Read(ctx, "looking for output that is not here", func(ctx context.Context, conn *pgxpool.Conn) error {
 		var n int
 		err := conn.QueryRow(ctx, `SELECT count(*), coalesce((array_agg(task ORDER BY task))[1]::text, '')
-			FROM (SELECT task FROM mirrors WHERE $1 = '' OR task < nullif($1, '')::uuid ORDER BY task DESC LIMIT $2) AS page`, before, lackPage).Scan(&n, &next)
+			FROM (SELECT task FROM mirrors WHERE task < $1 ORDER BY task DESC LIMIT $2) AS page`, cmp.Or(before, behindAll), lackPage).Scan(&n, &next)
 		if err != nil || n == 0 {
 			return err
 		}
@@ -135,9 +138,9 @@ func (db *DB) LacksOutput(ctx context.Context, conns []string, before string) (l
 			SELECT m.conn::text, m.task::text, a.attempt, n.stream, coalesce(s.through, 0)
 			FROM mirrors m CROSS JOIN LATERAL generate_series(1, m.attempt) AS a (attempt) CROSS JOIN (VALUES ('stdout'), ('stderr')) AS n (stream)
 				LEFT JOIN log_streams s ON s.task = m.task AND s.attempt = a.attempt AND s.stream = n.stream
-			WHERE m.task >= $2::uuid AND ($1 = '' OR m.task < nullif($1, '')::uuid) AND m.conn = ANY($3::uuid[]) AND m.ended_at IS NOT NULL AND s.ended IS NULL
+			WHERE m.task >= $2::uuid AND m.task < $1 AND m.conn = ANY($3::uuid[]) AND m.ended_at IS NOT NULL AND s.ended IS NULL
 				AND m.result->>'outcome' <> '' AND (a.attempt < m.attempt OR coalesce((m.result->n.stream->>'size')::bigint, 0) > coalesce(s.through, 0))
-			ORDER BY m.task DESC, a.attempt, n.stream LIMIT $4`, before, next, conns, lackMost)
+			ORDER BY m.task DESC, a.attempt, n.stream LIMIT $4`, cmp.Or(before, behindAll), next, conns, lackMost)
 		if err != nil {
 			return err
 		}

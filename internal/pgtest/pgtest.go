@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -203,4 +204,11 @@ func (i *instance) create(ctx context.Context, name, template string) error {
 func (i *instance) drop(ctx context.Context, name string) error {
 	_, err := i.owner.Exec(ctx, "DROP DATABASE "+name+" WITH (FORCE)")
 	return err
+}
+
+// ServerLog returns the path of what the server of this test binary prints.
+func ServerLog(t testing.TB) string {
+	t.Helper()
+	i, _ := fromShared(t)
+	return filepath.Join(i.dir, "postgres.log")
 }

@@ -3,8 +3,6 @@ package backlog_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
 )
 
 // A watcher notes the statements that a database is sent.
@@ -82,30 +82,16 @@ func (w *watcher) during(t *testing.T, do func(context.Context) error) (list []w
 	return list
 }
 
-// A node is one step of a plan.
-type node struct {
-	Type      string  `json:"Node Type"`
-	Table     string  `json:"Relation Name"`
-	Rows      float64 `json:"Actual Rows"`
-	Loops     float64 `json:"Actual Loops"`
-	Filtered  float64 `json:"Rows Removed by Filter"`
-	Joined    float64 `json:"Rows Removed by Join Filter"`
-	Rechecked float64 `json:"Rows Removed by Index Recheck"`
-	Hit       float64 `json:"Shared Hit Blocks"`
-	Missed    float64 `json:"Shared Read Blocks"`
-	Plans     []node
-}
-
 // explain runs a statement as it was run, without effect, and returns the plan
 // that every call of it has, with what this one read.
-func explain(t *testing.T, config *pgx.ConnConfig, s watched) node {
+func explain(t *testing.T, config *pgx.ConnConfig, s watched) storetest.Plan {
 	t.Helper()
 	var raw []byte
 	again(t, config, s, func(tx pgx.Tx, call string) {
 		err := tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, TIMING OFF, BUFFERS, FORMAT JSON) "+call, pgx.QueryExecModeSimpleProtocol).Scan(&raw)
 		require.NoError(t, err, s.sql)
 	})
-	var plans []struct{ Plan node }
+	var plans []struct{ Plan storetest.Plan }
 	require.NoError(t, json.Unmarshal(raw, &plans))
 	return plans[0].Plan
 }
@@ -142,67 +128,3 @@ func again(t *testing.T, config *pgx.ConnConfig, s watched, run func(tx pgx.Tx, 
 	}
 	run(tx, call)
 }
-
-// What does not grow with the age of an instance or the length of its queue: what
-// people set, and what is under way at this moment.
-var small = []string{"connections", "grants", "sequences", "serving", "instance", "own_keys", "keys", "budgets", "budget_shards", "quotas", "lanes", "freezes", "leases", "claimers", "invites", "last_commits", "grant_keys",
-	"counts", "tallies", "log_sums", "outputs", "listeners", "retention", "heartbeats", "recalled", ""}
-
-// wasteful says what of a plan costs more the more there is: tables that are read
-// whole, rows that are read to be thrown away, indexes that are walked to find few
-// rows, or more rows than an answer needs.
-func (n node) wasteful() (faults []string) {
-	read := 0.0
-	var walk func(node)
-	walk = func(n node) {
-		for _, p := range n.Plans {
-			walk(p)
-		}
-		if n.Loops == 0 {
-			return
-		}
-		if !slices.Contains(small, n.Table) {
-			if n.Type == "Seq Scan" {
-				faults = append(faults, "reads all of "+n.Table)
-			}
-			rows := n.Loops * (n.Rows + n.Filtered + n.Rechecked)
-			if blocks := n.blocks(); strings.HasPrefix(n.Type, "Index") && blocks > manyBlocks+n.Loops*blocksALook+rows*blocksARow {
-				faults = append(faults, fmt.Sprintf("walks an index of %s: %.0f blocks for %.0f rows in %.0f looks", n.Table, blocks, rows, n.Loops))
-			}
-			read += rows
-		}
-		if thrown := n.Loops * (n.Filtered + n.Joined + n.Rechecked); thrown > fewRows && !slices.Contains(small[:len(small)-1], n.Table) {
-			faults = append(faults, fmt.Sprintf("throws %.0f rows of %s away (%s)", thrown, n.Table, n.Type))
-		}
-	}
-	walk(n)
-	if read > manyRows {
-		faults = append(faults, fmt.Sprintf("reads %.0f rows", read))
-	}
-	return faults
-}
-
-// blocks is how many a step itself looked at, not those before it.
-func (n node) blocks() float64 {
-	blocks := n.Hit + n.Missed
-	for _, p := range n.Plans {
-		blocks -= p.Hit + p.Missed
-	}
-	return blocks
-}
-
-// reads says how many rows of a table a plan looks at.
-func (n node) reads(table string) (rows float64) {
-	if n.Table == table {
-		rows = n.Loops * (n.Rows + n.Filtered + n.Rechecked)
-	}
-	for _, p := range n.Plans {
-		rows += p.reads(table)
-	}
-	return rows
-}
-
-const (
-	fewRows, manyRows                   = 100, 4000
-	manyBlocks, blocksALook, blocksARow = 100, 10, 3 // of an index and its table
-)

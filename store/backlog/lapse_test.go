@@ -34,7 +34,7 @@ func TestASweepLooksAtLeasesThatMayHaveRunOut(t *testing.T) {
 	watched := backlog.Open(db, nobodyAsks)
 	sweep := func() (rows float64) {
 		for _, sent := range w.during(t, func(ctx context.Context) error { _, err := watched.Sweep(ctx, time.Hour); return err }) {
-			rows += explain(t, w.config, sent).reads("leases")
+			rows += explain(t, w.config, sent).Reads("leases")
 		}
 		return rows
 	}

@@ -140,7 +140,7 @@ func (b *Backlog) insertRequests(ctx context.Context, tx *store.Tx, list []Reque
 		losses = append(losses, s.Losses())
 		spec, expires = append(spec, raw), append(expires, r.Expires)
 	}
-	rows, err := tx.Query(ctx, statement("request_tasks"), id, conn, title, command, digest, classes, priority, retries, spec, expires, losses, DefaultLane)
+	rows, err := tx.Query(ctx, statement("request_tasks"), id, conn, title, command, digest, classes, priority, retries, spec, expires, losses, DefaultLane, MainWorkspace)
 	if err != nil {
 		return nil, fmt.Errorf("filling the backlog: %w", err)
 	}

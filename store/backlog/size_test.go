@@ -217,7 +217,7 @@ func TestNothingReadsTheHistory(t *testing.T) {
 			for what, read := range l.readers() {
 				t.Run(what, func(t *testing.T) {
 					for _, s := range l.watch.during(t, read) {
-						require.Empty(t, explain(t, l.watch.config, s).wasteful(), s.sql)
+						require.Empty(t, explain(t, l.watch.config, s).Wasteful(), s.sql)
 					}
 				})
 			}

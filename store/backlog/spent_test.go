@@ -39,6 +39,6 @@ func TestBudgetsWithRoomCostNoLookAtTheQueue(t *testing.T) {
 	})
 
 	for _, sent := range list {
-		require.LessOrEqual(t, explain(t, w.config, sent).reads("ready"), 1.0, sent.sql)
+		require.LessOrEqual(t, explain(t, w.config, sent).Reads("ready"), 1.0, sent.sql)
 	}
 }

@@ -58,12 +58,13 @@ WITH new AS (
     SELECT id, conn, title, command, digest, class, $12, priority, retries, losses, expires_at, coalesce((SELECT r.attempt - 1 FROM recalled r WHERE r.task = id), 0) FROM new ORDER BY id
     ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, lane, conn, command, class, priority, expires_at, attempt, title
 ), bodies AS (
-    INSERT INTO task_bodies (task, workspace, spec) SELECT id, workspace, spec FROM new JOIN added USING (id, command)
+    -- A test of membership, and no join: without hash joins that would compare each with each.
+    INSERT INTO task_bodies (task, workspace, spec) SELECT id, $13, spec FROM new WHERE ((id, command) IN (SELECT id, command FROM added)) IS TRUE
 ), foreign_kills AS (
     -- Whoever else forbade a task under this id has none of it.
     DELETE FROM kills k USING added a WHERE k.task = a.id AND k.conn <> a.conn
 ), agents AS (
-    INSERT INTO agents (id, conn, name, runtime) SELECT id, added.conn, new.title, spec->>'runtime' FROM new JOIN added USING (id, command)
+    INSERT INTO agents (id, conn, name, runtime) SELECT id, conn, title, spec->>'runtime' FROM new WHERE ((id, command) IN (SELECT id, command FROM added)) IS TRUE
 ), places AS (
     INSERT INTO ready (class, rank, seq, task, workspace, lane, attempt, title, body, expires_at) SELECT class, -priority, seq, id, workspace, lane, attempt + 1, title, true,
         CASE WHEN EXISTS (SELECT FROM recalled r WHERE r.task = added.id) THEN 'infinity' ELSE expires_at END FROM added

@@ -1,0 +1,92 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Plan is one step of how a statement was run, as EXPLAIN (ANALYZE, FORMAT JSON) tells it, and those before it.
+type Plan struct {
+	Type      string  `json:"Node Type"`
+	Role      string  `json:"Parent Relationship"`
+	Table     string  `json:"Relation Name"`
+	Rows      float64 `json:"Actual Rows"`
+	Loops     float64 `json:"Actual Loops"`
+	Filtered  float64 `json:"Rows Removed by Filter"`
+	Joined    float64 `json:"Rows Removed by Join Filter"`
+	Rechecked float64 `json:"Rows Removed by Index Recheck"`
+	Hit       float64 `json:"Shared Hit Blocks"`
+	Missed    float64 `json:"Shared Read Blocks"`
+	Plans     []Plan
+}
+
+// What does not grow with the age of an instance or the length of its queue: what
+// people set, and what is under way at this moment.
+var small = []string{"connections", "grants", "sequences", "serving", "instance", "own_keys", "keys", "budgets", "budget_shards", "quotas", "lanes", "freezes", "leases", "claimers", "invites", "last_commits", "grant_keys",
+	"counts", "tallies", "log_sums", "outputs", "listeners", "retention", "heartbeats", "recalled", "goose_db_version", ""}
+
+// Wasteful says what of a plan costs more the more there is: tables that are read
+// whole, rows that are read to be thrown away, indexes that are walked to find few
+// rows, or more rows than an answer needs. What is run first for a value is counted in
+// the step that needs the value, too.
+func (n Plan) Wasteful() (faults []string) {
+	read := 0.0
+	var walk func(n Plan, first float64)
+	walk = func(n Plan, first float64) {
+		for _, p := range n.Plans {
+			if p.Role == "InitPlan" {
+				first += p.Hit + p.Missed
+			}
+		}
+		for _, p := range n.Plans {
+			walk(p, first)
+		}
+		if n.Loops == 0 {
+			return
+		}
+		if !slices.Contains(small, n.Table) {
+			if n.Type == "Seq Scan" {
+				faults = append(faults, "reads all of "+n.Table)
+			}
+			rows := n.Loops * (n.Rows + n.Filtered + n.Rechecked)
+			if blocks := n.blocks() - first; strings.HasPrefix(n.Type, "Index") && blocks > manyBlocks+n.Loops*blocksALook+rows*blocksARow {
+				faults = append(faults, fmt.Sprintf("walks an index of %s: %.0f blocks for %.0f rows in %.0f looks", n.Table, blocks, rows, n.Loops))
+			}
+			read += rows
+		}
+		if thrown := n.Loops * (n.Filtered + n.Joined + n.Rechecked); thrown > fewRows && !slices.Contains(small[:len(small)-1], n.Table) {
+			faults = append(faults, fmt.Sprintf("throws %.0f rows of %s away (%s)", thrown, n.Table, n.Type))
+		}
+	}
+	walk(n, 0)
+	if read > manyRows {
+		faults = append(faults, fmt.Sprintf("reads %.0f rows", read))
+	}
+	return faults
+}
+
+// blocks is how many a step itself looked at, not those before it.
+func (n Plan) blocks() float64 {
+	blocks := n.Hit + n.Missed
+	for _, p := range n.Plans {
+		blocks -= p.Hit + p.Missed
+	}
+	return blocks
+}
+
+// Reads says how many rows of a table a plan looks at.
+func (n Plan) Reads(table string) (rows float64) {
+	if n.Table == table {
+		rows = n.Loops * (n.Rows + n.Filtered + n.Rechecked)
+	}
+	for _, p := range n.Plans {
+		rows += p.Reads(table)
+	}
+	return rows
+}
+
+const (
+	fewRows, manyRows                   = 100, 4000
+	manyBlocks, blocksALook, blocksARow = 100, 10, 4 // of an index and its table: a list of ids is one look
+)
