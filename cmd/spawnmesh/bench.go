@@ -86,7 +86,7 @@ func msText(v float64) string { return fmt.Sprintf("%.2f ms", v) }
 func (a *app) benchIdleCommand() *cobra.Command {
 	o := bench.IdleOptions{}
 	c := &cobra.Command{
-		Use: "idle", Short: "Measure the memory and the processor time of an idle hub and spoke with their databases", Args: cobra.NoArgs,
+		Use: "idle", Short: "Measure what a hub and spokes cost that have nothing to do", Args: cobra.NoArgs,
 		Long: `Run a hub and spokes on this machine that have nothing to do.
 
 For each number of spokes: the memory of the hub, of one spoke and of their

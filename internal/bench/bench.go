@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -20,52 +19,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
-
-// A Figure is what one measurement found; times are milliseconds.
-type Figure struct {
-	InFlight int     `json:"in_flight"`
-	Spawns   int     `json:"spawns"`
-	PerSec   float64 `json:"spawns_per_second"`
-	StartP50 float64 `json:"start_p50_ms"`
-	StartP99 float64 `json:"start_p99_ms"`
-	EndP50   float64 `json:"result_p50_ms"`
-	EndP99   float64 `json:"result_p99_ms"`
-	CPU      CPU     `json:"processor_time"`
-}
-
-// A Spawns is a whole run.
-type Spawns struct {
-	Run
-	Runtime string   `json:"runtime"`
-	Figures []Figure `json:"figures"`
-	Parts   []Part   `json:"parts"`
-	Sum     float64  `json:"sum_of_parts_ms"` // on the way from order to start
-	Ratio   float64  `json:"start_p50_at_1_to_sum"`
-	Limit   float64  `json:"starts_per_second_alone,omitempty"` // shims and processes, with as many in flight as Most
-	OfLimit float64  `json:"spawns_to_starts_alone,omitempty"`  // what the mesh does of that
-}
-
-// A Run says when and where something was measured.
-type Run struct {
-	At      time.Time `json:"at"`
-	Machine string    `json:"machine"`
-}
-
-// NewRun is a run on this machine that begins now.
-func NewRun() Run {
-	return Run{At: time.Now().UTC().Truncate(time.Second), Machine: fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())}
-}
-
-// Most is the figure with the highest number in flight.
-func (b *Spawns) Most() Figure {
-	most := Figure{InFlight: 1}
-	for _, f := range b.Figures {
-		if f.InFlight >= most.InFlight {
-			most = f
-		}
-	}
-	return most
-}
 
 // Options say what is measured.
 type Options struct {
@@ -90,41 +43,65 @@ func Spawn(ctx context.Context, o Options) (b Spawns, err error) {
 		return b, err
 	}
 	for _, n := range o.InFlight {
-		spawns := o.Count
-		if spawns == 0 {
-			spawns = 60 + 40*n
-		}
-		o.Say("%d spawns, %d in flight ...", spawns, n)
-		before, err := used(m)
+		f, err := o.figure(ctx, m, n)
 		if err != nil {
 			return b, err
 		}
-		f, err := measure(ctx, m, n, spawns, o.Runtime)
-		if err != nil {
-			return b, err
-		}
-		after, err := used(m)
-		if err != nil {
-			return b, err
-		}
-		f.CPU = after.since(before, spawns)
 		b.Figures = append(b.Figures, f)
+		if n == 1 { // near in time: a slow minute of the machine meets both
+			if err := b.compareParts(ctx, o, m.Dir); err != nil {
+				return b, err
+			}
+			b.Ratio = f.StartP50 / b.Sum
+		}
 	}
-	o.Say("the parts alone ...")
-	o.Parts.Dir = filepath.Join(m.Dir, "parts")
-	if err := b.measureParts(ctx, o.Parts); err != nil {
-		return b, err
+	if len(b.Parts) == 0 {
+		if err := b.compareParts(ctx, o, m.Dir); err != nil {
+			return b, err
+		}
 	}
-	for _, p := range b.Parts {
-		b.Sum += p.Total()
-	}
-	if i := slices.IndexFunc(b.Figures, func(f Figure) bool { return f.InFlight == 1 }); i >= 0 {
-		b.Ratio = b.Figures[i].StartP50 / b.Sum
+	if o.Runtime == commands.RuntimeExec {
+		o.Say("processes under their shims alone ...")
+		if b.Limit, err = startsPerSecond(ctx, filepath.Join(m.Dir, "alone"), b.Most().InFlight); err != nil {
+			return b, err
+		}
 	}
 	if b.Limit > 0 {
 		b.OfLimit = b.Most().PerSec / b.Limit
 	}
 	return b, nil
+}
+
+// figure measures spawns with n in flight.
+func (o Options) figure(ctx context.Context, m *fleet.Mesh, n int) (f Figure, err error) {
+	spawns := o.Count
+	if spawns == 0 {
+		spawns = 60 + 40*n
+	}
+	o.Say("%d spawns, %d in flight ...", spawns, n)
+	before, err := used(m)
+	if err != nil {
+		return f, err
+	}
+	if f, err = measure(ctx, m, n, spawns, o.Runtime); err != nil {
+		return f, err
+	}
+	after, err := used(m)
+	f.CPU = after.since(before, spawns)
+	return f, err
+}
+
+// compareParts measures what a spawn is made of.
+func (b *Spawns) compareParts(ctx context.Context, o Options, dir string) error {
+	o.Say("the parts alone ...")
+	o.Parts.Dir = filepath.Join(dir, "parts")
+	if err := b.measureParts(ctx, o.Parts); err != nil {
+		return err
+	}
+	for _, p := range b.Parts {
+		b.Sum += p.Total()
+	}
+	return nil
 }
 
 // open starts a hub and a spoke that allows everything.

@@ -63,12 +63,11 @@ func (b *Spawns) measureParts(ctx context.Context, o instance.Options) (err erro
 	}
 	b.Parts = []Part{{"transaction, one row", tx, 5}, {"publish", publish, 2}, {"signature, made and verified", crypto, 2}}
 	if b.Runtime == commands.RuntimeExec {
-		start, limit, err := timeStart(ctx, in.Dir, b.Most().InFlight)
+		start, err := timeStart(ctx, in.Dir)
 		if err != nil {
 			return err
 		}
 		b.Parts = append(b.Parts, Part{"start of a process under its shim", start, 1})
-		b.Limit = limit
 	}
 	return nil
 }
@@ -130,40 +129,50 @@ func timeCrypto(k signing.Keys) (float64, error) {
 	})
 }
 
-// timeStart returns the median time to a proven start, one at a time, and how
-// many agents a second start and end with n at a time: no mesh on this host can
-// do more.
-func timeStart(ctx context.Context, dir string, n int) (took, perSecond float64, err error) {
+// timeStart returns the median time to a proven start, one at a time, in milliseconds.
+func timeStart(ctx context.Context, dir string) (float64, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "agents"), 0o700); err != nil {
-		return 0, 0, fmt.Errorf("making a directory for attempts: %w", err)
-	}
-	run := func(name string) (start time.Duration, err error) {
-		began := time.Now()
-		agent, err := supervisor.Start(ctx, filepath.Join(dir, "agents", name), supervisor.Spec{Argv: []string{"/bin/true"}, Dir: dir})
-		start = time.Since(began)
-		if err != nil {
-			return start, fmt.Errorf("starting a process: %w", err)
-		}
-		<-agent.Done()
-		return start, agent.Close()
+		return 0, fmt.Errorf("making a directory for attempts: %w", err)
 	}
 	times := make([]float64, rounds/4)
 	for i := range times {
-		start, err := run("one" + strconv.Itoa(i))
+		start, err := startAlone(ctx, dir, "one"+strconv.Itoa(i))
 		if err != nil {
-			return 0, 0, err
+			return 0, err
 		}
 		times[i] = ms(start)
 	}
+	return quantile(times, 0.5), nil
+}
+
+// startsPerSecond returns how many agents a second start and end with n at a time: no mesh
+// on this host can do more.
+func startsPerSecond(ctx context.Context, dir string, n int) (float64, error) {
+	if err := os.MkdirAll(filepath.Join(dir, "agents"), 0o700); err != nil {
+		return 0, fmt.Errorf("making a directory for attempts: %w", err)
+	}
+	count := max(rounds, 4*n)
 	var g errgroup.Group
 	g.SetLimit(n)
 	began := time.Now()
-	for i := range rounds {
+	for i := range count {
 		g.Go(func() error {
-			_, err := run("many" + strconv.Itoa(i))
+			_, err := startAlone(ctx, dir, "many"+strconv.Itoa(i))
 			return err
 		})
 	}
-	err = g.Wait()
-	return quantile(times, 0.5), rounds / time.Since(began).Seconds(), err
+	err := g.Wait()
+	return float64(count) / time.Since(began).Seconds(), err
+}
+
+// startAlone runs an agent that does nothing, without a mesh, and returns the time to its proven start.
+func startAlone(ctx context.Context, dir, name string) (start time.Duration, err error) {
+	began := time.Now()
+	agent, err := supervisor.Start(ctx, filepath.Join(dir, "agents", name), supervisor.Spec{Argv: []string{"/bin/true"}, Dir: dir})
+	start = time.Since(began)
+	if err != nil {
+		return start, fmt.Errorf("starting a process: %w", err)
+	}
+	<-agent.Done()
+	return start, agent.Close()
 }
