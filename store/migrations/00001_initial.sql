@@ -189,7 +189,7 @@ CREATE TABLE inbox (
     PRIMARY KEY (conn, id),
     UNIQUE (conn, seq)
 );
-CREATE INDEX inbox_task ON inbox (task, seq) WHERE task IS NOT NULL;
+CREATE INDEX inbox_task ON inbox (task, seq) WHERE re IS NOT NULL;   -- of reports: who gets commands does not ask by task
 CREATE INDEX inbox_re ON inbox (re) WHERE re IS NOT NULL;
 CREATE INDEX inbox_exp ON inbox (exp);
 
