@@ -164,6 +164,7 @@ func (b *Board) watchOthers(ctx context.Context) error {
 	for ctx.Err() == nil {
 		err := b.DB.AwaitChange(ctx, lookForOthers)
 		if err == nil {
+			b.changed()
 			err = b.lookForMessages(ctx)
 		}
 		if err != nil && ctx.Err() == nil {

@@ -143,8 +143,8 @@ func (x *Exchange) follow(p *Peer) {
 		// Links count until the state changes: a suspension tells what they showed, and whoever
 		// resumes has decided about it.
 		x.twice, x.heardIncarnation = false, ""
+		x.tell()
 	}
-	x.tell()
 }
 
 // tell wakes whoever waits for a change. The caller holds mu.

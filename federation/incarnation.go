@@ -120,6 +120,7 @@ const byClone = "clone"
 // only the newest is. So it is the links that are counted.
 func (b *Board) noteLink(conn, incarnation string, since time.Time) {
 	x := b.Exchange(conn)
+	b.changed() // a person is told of the link
 	if x == nil || !signing.ValidUUID(incarnation) {
 		return
 	}

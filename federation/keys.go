@@ -118,9 +118,10 @@ func (x *Exchange) noteRefused(ctx context.Context, p *Peer, ended *commands.End
 	return x.board.DB.Audit(ctx, store.AuditRow{Actor: string(p.Peer), Action: "key.refused", Object: string(ended.Key), Code: string(ended.Code), Why: "the peer has ended the key that this instance signs with", Conn: p.ID})
 }
 
-// tendKeys tells peers about the keys of this instance, step by step.
-func (b *Board) tendKeys(ctx context.Context) error {
-	done, err := b.DB.TendKeys(ctx)
+// tendKeys tells peers about the keys of this instance, step by step. It reports whether
+// one of them does not know them yet.
+func (b *Board) tendKeys(ctx context.Context) (more bool, err error) {
+	done, more, err := b.DB.TendKeys(ctx)
 	for _, t := range done {
 		if t.Signs != "" {
 			b.Log.InfoContext(ctx, "a peer knows the new signing key; it signs from now on", "connection", t.Name, "key", t.Signs)
@@ -134,7 +135,7 @@ func (b *Board) tendKeys(ctx context.Context) error {
 		}
 		x.Wake()
 	}
-	return err
+	return more, err
 }
 
 // confirmPatience is how long a change of keys waits for the peers that are linked.

@@ -33,7 +33,7 @@ func (x *Exchange) relay(ctx context.Context) error {
 			continue // there may be more; what is committed after a shorter batch was taken rings
 		}
 		var due <-chan time.Time
-		if at := x.cursor.Due(); !at.IsZero() {
+		if at := x.cursor.Due(); !at.IsZero() && x.AgreedLink() != 0 { // an agreement wakes
 			due = time.After(max(time.Until(at), slowRelay))
 		}
 		select {

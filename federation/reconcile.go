@@ -10,21 +10,30 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// lookAgain is how often the table is read when nobody says that it changed:
-// another process may have changed it, and the lease has to be renewed.
-const lookAgain = 2 * time.Second
+// How often the table is read when nobody says that it changed: the leases have to be
+// renewed. It is read sooner while something does not go on without being looked at: what failed,
+// a connection that another process serves, or a peer that does not know the newest keys.
+const (
+	lookAgain = 10 * time.Second
+	lookSoon  = 2 * time.Second
+)
 
 // reconcileAll makes true what the table says, again and again, until ctx ends.
 // It then ends all exchanges. Nothing else admits, cuts, starts or stops.
 func (b *Board) reconcileAll(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if err := b.reconcile(ctx); err != nil && ctx.Err() == nil {
+		next := lookAgain
+		settled, err := b.reconcile(ctx)
+		if err != nil && ctx.Err() == nil {
 			b.Log.ErrorContext(ctx, "following the table of connections; it is tried again", "err", err)
+		}
+		if err != nil || !settled {
+			next = lookSoon
 		}
 		select {
 		case <-ctx.Done():
 		case <-b.wake:
-		case <-time.After(lookAgain):
+		case <-time.After(next):
 		}
 	}
 	for _, x := range b.Exchanges() {
@@ -35,18 +44,20 @@ func (b *Board) reconcileAll(ctx context.Context) error {
 }
 
 // reconcile reads the table once and follows it: message server first, then the
-// exchanges, then the view that others read.
-func (b *Board) reconcile(ctx context.Context) error {
+// exchanges, then the view that others read. It reports whether nothing has to be looked at soon.
+func (b *Board) reconcile(ctx context.Context) (settled bool, err error) {
 	b.mu.Lock()
 	ticket := b.asked
 	b.mu.Unlock()
-	keys := b.tendKeys(ctx)
+	behind, keys := b.tendKeys(ctx)
 	failed := map[string]error{} // one connection's error holds up no other
 	table, err := b.serve(ctx, failed)
 	if err != nil {
-		return errors.Join(keys, err)
+		return false, errors.Join(keys, err)
 	}
+	settled = !behind
 	for _, row := range table {
+		settled = settled && (row.Ours || row.Holder == "" || row.State.Ended())
 		if failed[row.ID] != nil {
 			continue
 		}
@@ -59,7 +70,7 @@ func (b *Board) reconcile(ctx context.Context) error {
 	close(b.moved)
 	b.moved = make(chan struct{})
 	b.mu.Unlock()
-	return errors.Join(keys, joined(failed), b.keepEnded(table))
+	return settled, errors.Join(keys, joined(failed), b.keepEnded(table))
 }
 
 func (b *Board) followOne(ctx context.Context, row store.Served) error {

@@ -105,7 +105,8 @@ func (x *Exchange) asks(ctx context.Context, d dialled) error {
 	due, delay := time.Now(), askFirst
 	for ctx.Err() == nil {
 		changed := x.change()
-		if errors.Is(d.State().Cause, transport.ErrRefused) {
+		refused := errors.Is(d.State().Cause, transport.ErrRefused)
+		if refused {
 			if !time.Now().Before(due) {
 				if err := x.ask(ctx, d); err != nil {
 					x.log.DebugContext(ctx, "asking what has become of the connection", "err", err)
@@ -115,10 +116,14 @@ func (x *Exchange) asks(ctx context.Context, d dialled) error {
 		} else if d.State().Up {
 			due, delay = time.Now(), askFirst
 		}
+		var again <-chan time.Time // while it is refused: each change of the link is told
+		if refused {
+			again = time.After(max(time.Until(due), askFirst))
+		}
 		select {
 		case <-ctx.Done():
 		case <-changed:
-		case <-time.After(max(time.Until(due), askFirst)):
+		case <-again:
 		}
 	}
 	return nil

@@ -28,23 +28,23 @@ type Tended struct {
 }
 
 // TendKeys does the next step for every living connection whose peer does not
-// know the newest key set, and removes keys that nothing needs any more.
-func (db *DB) TendKeys(ctx context.Context) ([]Tended, error) {
+// know the newest key set, and removes keys that nothing needs any more. It reports whether
+// there was such a peer: then the next step may be due soon.
+func (db *DB) TendKeys(ctx context.Context) (done []Tended, more bool, err error) {
 	behind, err := db.behind(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var done []Tended
 	for _, b := range behind {
 		t, err := db.tend(ctx, b)
 		if err != nil {
-			return done, err
+			return done, true, err
 		}
 		if t.Conn != "" {
 			done = append(done, t)
 		}
 	}
-	return done, db.removeKeys(ctx)
+	return done, len(behind) > 0, db.removeKeys(ctx)
 }
 
 type behindRow struct {

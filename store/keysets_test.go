@@ -105,7 +105,7 @@ func TestAKeySetIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	p := &keySets{Pair: storetest.NewPair(t)}
 	require.NoError(t, p.Hub.DB.ChangeKey(t.Context(), store.KeyChange{OverlapMS: 60_000, Actor: "test"}))
-	_, err := p.Hub.DB.TendKeys(t.Context())
+	_, _, err := p.Hub.DB.TendKeys(t.Context())
 	require.NoError(t, err)
 	envelopes := p.Hub.Due(t)
 	require.Len(t, envelopes, 1)
@@ -125,18 +125,18 @@ func TestWhatARevokedKeySignedIsSealedAgain(t *testing.T) {
 	p := &keySets{Pair: storetest.NewPair(t)}
 	task := p.Order(t, nil)
 	require.NoError(t, p.Hub.DB.ChangeKey(t.Context(), store.KeyChange{Revoke: "current", Reason: "copied", Actor: "test"}))
-	_, err := p.Hub.DB.TendKeys(t.Context())
+	_, _, err := p.Hub.DB.TendKeys(t.Context())
 	require.NoError(t, err)
 	envelopes := p.Hub.Due(t)
 	require.Len(t, envelopes, 2)
 	require.Empty(t, p.take(t, envelopes[1]).Code)
 	require.Equal(t, signing.KeyRevoked, p.take(t, envelopes[0]).Code)
-	early, err := p.Hub.DB.TendKeys(t.Context())
+	early, _, err := p.Hub.DB.TendKeys(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, early, "the set is not confirmed yet")
 	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, commands.Numbers{Through: 2, Gaps: []commands.Range{{From: 1, To: 1}}}))
 
-	done, err := p.Hub.DB.TendKeys(t.Context())
+	done, _, err := p.Hub.DB.TendKeys(t.Context())
 
 	require.NoError(t, err)
 	require.Len(t, done, 1)
@@ -158,7 +158,7 @@ func TestAKeySetThatGetsANewNumberIsTaken(t *testing.T) {
 	t.Parallel()
 	p := &keySets{Pair: storetest.NewPair(t)}
 	require.NoError(t, p.Hub.DB.ChangeKey(t.Context(), store.KeyChange{OverlapMS: 60_000, Actor: "test"}))
-	_, err := p.Hub.DB.TendKeys(t.Context())
+	_, _, err := p.Hub.DB.TendKeys(t.Context())
 	require.NoError(t, err)
 	other := commands.Numbering{Stored: commands.Numbers{Through: 2}, Held: []commands.Held{{Seq: 1, SHA256: strings.Repeat("0", 64)}}}
 

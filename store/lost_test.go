@@ -178,7 +178,10 @@ var writing = map[string]func(s scene) storetest.Act{
 	"DB.TendKeys": func(s scene) storetest.Act {
 		s.met(store.Commands)
 		require.NoError(s, s.Exec(`UPDATE instance SET keys = keys + 1`)) // a key set that the peer does not know
-		return func(ctx context.Context, s *storetest.Side) (any, error) { return s.DB.TendKeys(ctx) }
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			done, _, err := s.DB.TendKeys(ctx)
+			return done, err
+		}
 	},
 	"DB.NoteEndTold": func(s scene) storetest.Act {
 		s.met(store.Commands)

@@ -115,7 +115,7 @@ type ReceiptRow struct {
 // Receipts returns what was received about a task from the spoke that has it and
 // from those that refused it before, ordered by sequence for each.
 func (db *DB) Receipts(ctx context.Context, task string) ([]ReceiptRow, error) {
-	rows, err := db.pool.Query(ctx, `SELECT i.kind, i.seq, i.received_at, i.code, coalesce(i.received_at > m.ended_at, false), i.envelope FROM mirrors m JOIN inbox i ON i.task = m.task
+	rows, err := db.pool.Query(ctx, `SELECT i.kind, i.seq, i.received_at, i.code, coalesce(i.received_at > m.ended_at, false), i.envelope FROM mirrors m JOIN inbox i ON i.task = m.task AND i.re IS NOT NULL
 		WHERE m.task = $1 AND (i.conn = m.conn OR m.refusals @> jsonb_build_array(jsonb_build_object('conn', i.conn))) ORDER BY i.conn = m.conn, i.conn, i.seq`, task)
 	if err != nil {
 		return nil, fmt.Errorf("reading the receipts of task %s: %w", task, err)

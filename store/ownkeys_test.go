@@ -78,7 +78,7 @@ func TestAKeySetAfterARestoreIsNewer(t *testing.T) {
 	p := &keySets{Pair: storetest.NewPair(t)}
 	change := func() (code commands.Code) {
 		require.NoError(t, p.Hub.DB.ChangeKey(t.Context(), store.KeyChange{Actor: "test"}))
-		_, err := p.Hub.DB.TendKeys(t.Context())
+		_, _, err := p.Hub.DB.TendKeys(t.Context())
 		require.NoError(t, err)
 		envelopes := p.Hub.Due(t)
 		require.Len(t, envelopes, 1)
@@ -99,7 +99,7 @@ func TestAKeyThatThePeerHasNotConfirmedSignsNothing(t *testing.T) {
 	t.Parallel()
 	p := &keySets{Pair: storetest.NewPair(t)}
 	require.NoError(t, p.Hub.DB.ChangeKey(t.Context(), store.KeyChange{Actor: "test"}))
-	_, err := p.Hub.DB.TendKeys(t.Context())
+	_, _, err := p.Hub.DB.TendKeys(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, commands.Numbers{Through: 1}))
 	eye, hand := connect(t, p.Hub.URL), connect(t, p.Hub.URL)
@@ -113,7 +113,7 @@ func TestAKeyThatThePeerHasNotConfirmedSignsNothing(t *testing.T) {
 	}
 	tended := make(chan answer, 1)
 	go func() {
-		done, err := p.Hub.DB.TendKeys(context.Background())
+		done, _, err := p.Hub.DB.TendKeys(context.Background())
 		tended <- answer{done, err}
 	}()
 	for waits := false; !waits; {

@@ -99,17 +99,20 @@ func TestAMessageIsKnownUntilNobodyAcceptsItAnyMore(t *testing.T) {
 func TestAPeerClosesOnlyWhatWasSentToIt(t *testing.T) {
 	t.Parallel()
 	const open = `SELECT count(*) FROM open_outbox WHERE conn = $1`
-	for name, say := range map[string]func(*testing.T, fleet, *signing.Ref){
-		"by an answer": func(t *testing.T, f fleet, re *signing.Ref) {
+	for name, tt := range map[string]struct {
+		own int // of its own messages stay open
+		say func(*testing.T, fleet, *signing.Ref)
+	}{
+		"by an answer": {1, func(t *testing.T, f fleet, re *signing.Ref) {
 			require.NoError(t, f.Spoke.DB.Tx(t.Context(), "answering", func(_ context.Context, tx *store.Tx) error {
 				tx.Send(store.Draft{Conn: f.Spoke.Conn.ID, Body: &commands.Accepted{Task: storetest.NewID(), State: commands.Queued}, Re: re})
 				return nil
 			}))
 			take(t, f.Hub, f.Hub.Read(t, f.Spoke.Due(t)...))
-		},
-		"by its numbers": func(t *testing.T, f fleet, _ *signing.Ref) {
+		}},
+		"by its numbers": {0, func(t *testing.T, f fleet, _ *signing.Ref) {
 			require.NoError(t, f.Hub.DB.Confirm(t.Context(), f.Hub.Conn.ID, commands.Numbers{Through: 1}))
-		},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -121,9 +124,10 @@ func TestAPeerClosesOnlyWhatWasSentToIt(t *testing.T) {
 				return conn.QueryRow(ctx, `SELECT command::text, encode(command_digest, 'hex') FROM mirrors WHERE conn = $1`, f.cellar).Scan(&re.ID, &re.SHA256)
 			}))
 
-			say(t, f, &re)
+			tt.say(t, f, &re)
 
 			require.Equal(t, 1, f.Hub.Count(t, open, f.cellar))
+			require.Equal(t, tt.own, f.Hub.Count(t, open, f.Hub.Conn.ID))
 		})
 	}
 }

@@ -189,7 +189,7 @@ CREATE TABLE inbox (
     PRIMARY KEY (conn, id),
     UNIQUE (conn, seq)
 );
-CREATE INDEX inbox_task ON inbox (task, seq) WHERE task IS NOT NULL;
+CREATE INDEX inbox_task ON inbox (task, seq) WHERE re IS NOT NULL;   -- of reports: who gets commands does not ask by task
 CREATE INDEX inbox_re ON inbox (re) WHERE re IS NOT NULL;
 CREATE INDEX inbox_exp ON inbox (exp);
 
@@ -1147,6 +1147,20 @@ BEGIN
     RAISE EXCEPTION 'no new tasks here' USING ERRCODE = 'SM002', DETAIL = lane, HINT = state, CONSTRAINT = budget;
 END $$;
 -- +goose StatementEnd
+
+-- Whoever changes what connections may do rings at the process that serves them. See
+-- store/listen.go.
+-- +goose StatementBegin
+CREATE FUNCTION ring() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('spawnmesh_changed', '');
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER connections_ring AFTER INSERT OR UPDATE ON connections FOR EACH STATEMENT EXECUTE FUNCTION ring();
+CREATE TRIGGER grants_ring AFTER INSERT OR UPDATE OR DELETE ON grants FOR EACH STATEMENT EXECUTE FUNCTION ring();
+CREATE TRIGGER keys_ring AFTER INSERT OR UPDATE OR DELETE ON keys FOR EACH STATEMENT EXECUTE FUNCTION ring();
+CREATE TRIGGER own_keys_ring AFTER INSERT OR UPDATE ON own_keys FOR EACH STATEMENT EXECUTE FUNCTION ring();
 
 ------------------------------------------------------------------- access ---
 

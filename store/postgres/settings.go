@@ -27,6 +27,7 @@ var defaults = map[string]string{
 	"min_wal_size":          "16MB", // at least two segments, or the server does not start
 	"max_wal_size":          "256MB",
 	"checkpoint_timeout":    "15min",
+	"wal_writer_delay":      "10s", // nobody commits without waiting for the disk, so there is nothing for it to write
 
 	"max_connections":                "260", // 200 workers that wait have one each
 	"superuser_reserved_connections": "3",
