@@ -52,6 +52,8 @@ var may = map[string]string{
 	"internal/fsync":     "",
 	"internal/wait":      "",
 	"internal/demo":      "commands hub internal/fleet spoke/policy store",
+	"internal/faulty":    "",
+	"internal/forge":     "commands signing",
 	"internal/fleet":     "commands hub internal/control spoke/policy",
 	"internal/instance":  "commands signing store store/postgres",
 	"internal/layout":    "",
@@ -59,7 +61,7 @@ var may = map[string]string{
 	"internal/pgtest":    "store/postgres",
 	"internal/scale":     "",
 	"internal/storetest": "commands internal/pgtest signing store",
-	"internal/meshtest":  "commands federation/join federation/transport hub hub/output internal/control internal/instance internal/node internal/pgtest signing spoke spoke/policy spoke/supervisor store store/postgres",
+	"internal/meshtest":  "commands federation/join federation/transport hub hub/output internal/control internal/faulty internal/forge internal/instance internal/node internal/pgtest signing spoke spoke/policy spoke/supervisor store store/postgres",
 }
 
 // shared lists rooms that every room may import; they import none.
