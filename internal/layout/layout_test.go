@@ -42,12 +42,15 @@ var may = map[string]string{
 	"spoke/supervisor/shim":    "spoke/supervisor/attempt spoke/supervisor/plain spoke/supervisor/tree",
 	"spoke/supervisor/tree":    "spoke/supervisor/attempt spoke/supervisor/plain",
 
-	"cmd/spawnmesh":      "commands federation federation/join federation/transport hub internal/bench internal/control internal/demo internal/fleet internal/instance internal/node signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
-	"scripts/fetchpg":    "",
-	"scripts/gotest":     "",
-	"scripts/mutants":    "",
-	"internal/bench":     "commands federation/transport hub internal/fleet internal/instance signing spoke/policy spoke/supervisor store",
-	"internal/control":   "commands",
+	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub internal/bench internal/conformance internal/control internal/demo internal/fleet internal/instance internal/node signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
+	"scripts/fetchpg":  "",
+	"scripts/gotest":   "",
+	"scripts/mutants":  "",
+	"internal/bench":   "commands federation/transport hub internal/fleet internal/instance signing spoke/policy spoke/supervisor store",
+	"internal/control": "commands",
+
+	"internal/conformance": "commands federation/join federation/transport hub internal/control internal/faulty internal/fleet internal/forge signing store",
+
 	"internal/crash":     "",
 	"internal/fsync":     "",
 	"internal/wait":      "",
