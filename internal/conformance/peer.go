@@ -177,7 +177,9 @@ func (p *peer) numbers() (n commands.Numbers) {
 func (p *peer) remember(s signing.Sealed) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.sent[s.Seq] = s
+	if p.sent != nil {
+		p.sent[s.Seq] = s
+	}
 }
 
 // set changes how the hub behaves.

@@ -5,7 +5,6 @@ import "context"
 type mesh struct{}
 
 func withHub(ctx context.Context, s *stage) error { return nil }
-func malformedRules() []Rule                      { return nil }
 func unconfirmedRules() []Rule                    { return nil }
 func faultRules() []Rule                          { return nil }
 func historyRules() []Rule                        { return nil }
