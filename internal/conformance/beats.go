@@ -41,17 +41,27 @@ func (p *peer) beat(envelope []byte) []byte {
 func (p *peer) heartbeat(of *commands.Heartbeat) *commands.Heartbeat {
 	n := &commands.Numbering{Sent: p.Seq.Load(), Base: p.mood.base, Stored: p.numbers(), Ask: p.mood.ask, Recall: p.mood.recall}
 	view := commands.ConnectionView{State: cmp.Or(p.mood.state, commands.ConnActive), By: p.mood.by, Numbers: n,
-		Agrees: len(n.Ask) == 0 && n.Recall == 0}
+		Agrees: len(n.Ask) == 0 && n.Recall == 0 && p.based(of)}
 	if !of.Connection.Agrees || !view.Agrees {
 		n.Digest = p.history(time.Now().UnixMilli())
 	}
 	return &commands.Heartbeat{IntervalMS: 1000, Incarnation: incarnation, Connection: view}
 }
 
+// based reports whether the spoke knows the hub's base: a digest below it tells nothing.
+// The caller holds mu.
+func (p *peer) based(of *commands.Heartbeat) bool {
+	if n := of.Connection.Numbers; n != nil && n.Digest != nil && n.Digest.Base == p.mood.base {
+		p.knows = n.Digest.Base
+	}
+	return p.knows == p.mood.base
+}
+
 // answer tells a spoke that asks how its connection stands.
 func (p *peer) answer(envelope []byte) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.asks++
 	if len(envelope) > 0 {
 		if m, ok := p.read(envelope); ok {
 			p.heard = append(p.heard, heard{m, time.Now()})

@@ -29,7 +29,7 @@ func malformedRules() []Rule {
 		{"addresses", "5.4", "a message of or to somebody else, or of another connection or epoch, has no effect and no answer"},
 		{"workspaces", "5.4", "a message of another workspace is refused as GRANT"},
 		{"times", "5.4", "a message from the past, from the future or of too long a life is refused with its code"},
-		{"kinds", "5.4", "a kind that is unknown, or under another type, is refused as HDR_FIELD"},
+		{"kinds", "5.4", "a kind that is unknown, or under another type, has no effect; one that is a command is refused as HDR_FIELD"},
 		{"bodies", "5.4, 6.1", "a body that is not what was signed, or breaks the rules of bodies, is refused with its code"},
 	} {
 		rules = append(rules, Rule{"malformed-" + c.class, c.section, c.says, func(t *trial) error { return t.malformed(c.class) }})
@@ -91,11 +91,12 @@ func (t *trial) compare(all []forge.Bad, heard []heard) error {
 	var wrong []string
 	for _, bad := range all {
 		var h struct {
-			ID string `json:"id"`
+			ID   string        `json:"id"`
+			Kind commands.Kind `json:"kind"`
 		}
 		_ = json.Unmarshal(headerOf(bad.Envelope), &h) // what cannot be read cannot be answered
 		want, got := signing.Code(""), codes[h.ID]
-		if bad.Signed {
+		if bad.Signed && h.Kind.Type() == signing.Command {
 			want = bad.Code
 		}
 		if got != want {
@@ -131,7 +132,18 @@ func (t *trial) keepsLink() error {
 }
 
 func (t *trial) suspends() error {
-	return t.beaten(time.Time{}, func(b *commands.Heartbeat) bool {
+	err := t.beaten(time.Time{}, func(b *commands.Heartbeat) bool {
 		return b.Connection.State == commands.ConnSuspended && b.Connection.By == "self"
 	}, "a heartbeat with the state suspended, by self")
+	if err != nil {
+		return err
+	}
+	s, err := t.order(noop(), nil)
+	if err != nil {
+		return err
+	}
+	if t.awaitFor(2*time.Second, func() bool { return len(t.answers(s.ID)) > 0 }, "") == nil {
+		return fmt.Errorf("expected no spawn to be taken while the spoke has suspended the connection; got %s", kinds(t.answers(s.ID)))
+	}
+	return nil
 }

@@ -29,6 +29,8 @@ type peer struct {
 	outputs  map[stream]*kept
 	faults   []string // what the spoke said that breaks a rule of the messages
 	mood     mood
+	asks     int   // questions on mesh.ask
+	knows    int64 // the base that the spoke has used
 }
 
 // A mood is how the hub behaves.
