@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -202,12 +201,13 @@ func (t *trial) revoked() error {
 	t.mu.Lock()
 	t.say(&commands.Revoked{Reason: "the rule says so"})
 	t.mu.Unlock()
-	if err := t.acknowledged(commands.QueueControl); err != nil {
-		return err
-	}
+	t.pause(10*time.Second, func() bool {
+		n, err := t.server.running().WaitingCommands(t.ctx, t.Conn, commands.QueueControl)
+		return err == nil && n == 0 || t.program.ended() != ""
+	})
 	t.set(func(m *mood) { m.refuses = "the rule says so" })
 	t.server.running().Cut(t.Conn)
-	_ = t.awaitFor(6*time.Second, func() bool { return bytes.Contains([]byte(fmt.Sprint(lines(trace))), []byte("over")) }, "")
+	t.pause(6*time.Second, func() bool { return len(lines(trace)) > 1 })
 	if got := lines(trace); len(got) != 1 {
 		return fmt.Errorf("expected the agent to end with the connection; it wrote %q", got)
 	}
@@ -224,7 +224,7 @@ func (t *trial) stays() error {
 	if err != nil {
 		return err
 	}
-	_ = t.awaitFor(3*time.Second, func() bool { return false }, "")
+	t.pause(3*time.Second, func() bool { return false })
 	t.server.mu.Lock()
 	defer t.server.mu.Unlock()
 	if len(t.server.logins) > logins {

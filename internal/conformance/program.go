@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -54,7 +53,10 @@ func (p *program) start() error {
 		err := cmd.Wait()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.end = "ended: " + cmp.Or(fmt.Sprint(err), "exit status 0")
+		p.end = "ended: exit status 0"
+		if err != nil {
+			p.end = "ended: " + err.Error()
+		}
 		close(exit)
 	}()
 	return nil

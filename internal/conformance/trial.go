@@ -215,6 +215,15 @@ func (t *trial) awaitFor(patience time.Duration, ok func() bool, format string, 
 	return nil
 }
 
+// pause waits until ok, and no longer than d. The program may end meanwhile.
+func (t *trial) pause(d time.Duration, ok func() bool) {
+	for until := time.Now().Add(d); !ok() && time.Now().Before(until); {
+		if wait.For(t.ctx, 20*time.Millisecond) != nil {
+			return
+		}
+	}
+}
+
 // passed waits until the spoke has taken in all that was sent before, in one queue: it
 // answers a question, and a spawn, that come behind it.
 func (t *trial) passed() error {
