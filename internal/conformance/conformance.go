@@ -49,7 +49,6 @@ type Verdict struct {
 type Options struct {
 	Command  []string      // the spoke program and its arguments
 	Rules    []string      // names of the rules to try; empty: all
-	Program  string        // path of this program, which is the hub of the last scene; empty: os.Executable
 	Patience time.Duration // how long an answer is waited for; default 30 s
 	Say      func(Verdict) // is told of each verdict at once; nil: nobody
 }
