@@ -24,10 +24,10 @@ func faultRules() []Rule {
 	}
 }
 
-// relink waits until the spoke agrees on a link that is newer than begun.
-func (t *trial) restart(how func()) error {
+// restart ends the program, starts it again and waits until it agrees.
+func (t *trial) restart(end func()) error {
+	end()
 	begun := time.Now()
-	how()
 	if err := t.program.start(); err != nil {
 		return err
 	}

@@ -25,7 +25,6 @@ func taskRules() []Rule {
 		Rule{"unknown-program", "6.3, 7.3", "refuses a program that there is not, or ends its task as not started", (*trial).unknownProgram},
 		Rule{"capability", "5.4", "refuses a spawn that asks for a capability which it does not have", (*trial).lacksCapability},
 		Rule{"timeout", "6.3", "ends an agent at timeout_ms as timed_out", (*trial).timesOut},
-		Rule{"retries", "6.3, 7.4", "runs an agent that failed again within max_retries, with the next attempt and a higher fence", (*trial).retries},
 	)
 	rules = append(rules, repeatRules()...)
 	rules = append(rules, killRules()...)

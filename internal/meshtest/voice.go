@@ -20,6 +20,9 @@ type Bad = forge.Bad
 // A Proxy stands between a spoke and its hub.
 type Proxy = faulty.Proxy
 
+// A Way is a direction through a proxy.
+type Way = faulty.Way
+
 // The two ways through a proxy.
 const (
 	ToHub   = faulty.ToHub
