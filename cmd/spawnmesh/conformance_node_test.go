@@ -62,7 +62,7 @@ func TestTheJavaScriptSpokeKeepsTheProtocol(t *testing.T) {
 	t.Parallel()
 	main := exampleSpoke(t)
 
-	list, code := conform(t, "--", "node", main)
+	list, code := conform(t, "--patience", "1m", "--", "node", main)
 
 	keepsAll(t, list, code)
 }

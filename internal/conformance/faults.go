@@ -36,7 +36,7 @@ func (t *trial) restart(end func()) error {
 
 func (t *trial) linkCut() error {
 	trace := t.trace()
-	spawn := shell("echo begun >> " + trace + "; echo one; while [ ! -e " + trace + ".go ]; do sleep 0.05; done; echo two; echo over >> " + trace)
+	spawn := shell("echo begun >> " + trace + "; echo one; " + untilThere(trace+".go") + "; echo two; echo over >> " + trace)
 	defer touch(trace + ".go")
 	s, err := t.order(spawn, nil)
 	if err != nil {
@@ -107,7 +107,7 @@ func (t *trial) newServer() error {
 
 func (t *trial) killedAtWork() error {
 	trace := t.trace()
-	spawn := shell("echo begun >> " + trace + "; while [ ! -e " + trace + ".go ]; do sleep 0.05; done; echo over >> " + trace)
+	spawn := shell("echo begun >> " + trace + "; " + untilThere(trace+".go") + "; echo over >> " + trace)
 	defer touch(trace + ".go")
 	s, err := t.order(spawn, nil)
 	if err != nil {

@@ -12,6 +12,12 @@ import (
 // touch makes a file that an agent waits for.
 func touch(path string) { _ = os.WriteFile(path, nil, 0o644) } // an agent that does not see it is told of by its rule
 
+// untilThere is a shell script that waits for a file, for a minute or two at most: an agent
+// that a broken spoke leaves behind ends by itself.
+func untilThere(path string) string {
+	return "n=0; while [ ! -e " + path + " ] && [ $n -lt 1000 ]; do n=$((n+1)); sleep 0.05; done"
+}
+
 func killRules() []Rule {
 	return []Rule{
 		{"kill-running", "7.3", "a kill ends the whole tree of a running agent: accepted, the result, killed", (*trial).killRunning},
@@ -76,7 +82,7 @@ func (t *trial) killRunning() error {
 
 func (t *trial) killGrace() error {
 	trace := t.trace()
-	spawn := shell("trap 'echo term >> " + trace + "; exit 0' TERM; echo begun >> " + trace + "; while :; do sleep 0.1; done")
+	spawn := shell("trap 'echo term >> " + trace + "; exit 0' TERM; echo begun >> " + trace + "; " + untilThere(trace+".never"))
 	s, err := t.order(spawn, nil)
 	if err != nil {
 		return err

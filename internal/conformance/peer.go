@@ -122,6 +122,10 @@ func (p *peer) reports(list []transport.Report) error {
 	return nil
 }
 
+// maxNumber bounds what a spoke can have numbered in a scene: sets of numbers are counted
+// through one by one.
+const maxNumber = 100_000
+
 // take stores one message, once. The caller holds mu.
 func (p *peer) take(m commands.Message, queue string) bool {
 	h, k := m.Opened.Header(), m.Body.Kind()
@@ -131,6 +135,10 @@ func (p *peer) take(m commands.Message, queue string) bool {
 	}
 	if want := k.Queue(); want != "" && want != queue {
 		p.fault("%s came in the queue %s; it belongs in %s", k, queue, want)
+	}
+	if h.Seq > maxNumber {
+		p.fault("number %d is far above the %d of the messages so far", h.Seq, len(p.stored))
+		return false
 	}
 	p.times[h.ID]++
 	was, known := p.stored[h.Seq]
