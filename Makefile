@@ -30,6 +30,12 @@ test: ## pass all tests, with the race detector
 	@scripts/ensure-cc
 	@CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 go run ./scripts/gotest -race -gcflags='crypto/internal/fips140/...=-race=false' $(UNWATCHED:%=-gcflags='%=-race=false -l') -vet=off -p 3 -timeout 20m $(LONGEST) ./...
 
+# Node is no prerequisite of "make test": what needs it has a build tag, and .ci/run calls this where node is.
+test-js: ## the spoke in JavaScript keeps the protocol, and broken ones are found (needs node 20 and npm)
+	@DATABASE_URL= scripts/ensure-postgres
+	go vet -tags node ./cmd/spawnmesh
+	go test -tags node -count=1 -timeout 20m -run 'TestTheJavaScriptSpoke|TestConformanceFinds' ./cmd/spawnmesh
+
 # Without the race detector; packages that need servers take part with one test, which walks through the README.
 SHORT = ./signing ./commands ./federation/join ./spoke/policy ./spoke/runtime ./internal/control ./internal/layout ./scripts/...
 short: ## the quick tests and one walk through the mesh, under a minute once compiled
@@ -126,4 +132,4 @@ run: build ## run a hub in the foreground, in ./state/hub
 	@mkdir -p state && chmod 711 state
 	$(BIN) --data-dir state/hub hub run
 
-.PHONY: help demo test short check lint build bench bench-go bench-spawn bench-nex bench-idle bench-accept bench-claim bench-curve bench-plots chaos soak mutants fuzz run
+.PHONY: help demo test test-js short check lint build bench bench-go bench-spawn bench-nex bench-idle bench-accept bench-claim bench-curve bench-plots chaos soak mutants fuzz run

@@ -107,7 +107,7 @@ Try it:  spawnmesh demo`,
 			root.AddCommand(c)
 		}
 	}
-	add("try", a.demoCommand(), a.doctorCommand(), a.healthCommand(), a.benchCommand(), a.versionCommand())
+	add("try", a.demoCommand(), a.doctorCommand(), a.healthCommand(), a.benchCommand(), a.conformanceCommand(), a.versionCommand())
 	add("run", a.hubCommand(), a.spokeCommand())
 	add("agents", a.spawnCommand(), a.statusCommand(), a.killCommand(), a.logsCommand(), a.agentsCommand(), a.whyCommand())
 	add("backlog", a.backlogCommand())

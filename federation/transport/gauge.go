@@ -142,3 +142,18 @@ func (k *Link) Queues(ctx context.Context) ([]Queue, error) {
 	}
 	return all, nil
 }
+
+// WaitingCommands counts the commands of one queue that a peer has not acknowledged yet,
+// packs once.
+func (h *Hub) WaitingCommands(ctx context.Context, conn, queue string) (int, error) {
+	l := h.main.get()
+	if l == nil {
+		return 0, fmt.Errorf("the message server does not run: %w", ErrUnavailable)
+	}
+	c, err := l.js.Consumer(ctx, streamCommands, consumerName(conn, queue))
+	if err != nil {
+		return 0, fmt.Errorf("asking what waits: %w: %w", ErrUnavailable, err)
+	}
+	info := c.CachedInfo()
+	return int(info.NumPending) + info.NumAckPending, nil
+}

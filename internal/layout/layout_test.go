@@ -42,16 +42,21 @@ var may = map[string]string{
 	"spoke/supervisor/shim":    "spoke/supervisor/attempt spoke/supervisor/plain spoke/supervisor/tree",
 	"spoke/supervisor/tree":    "spoke/supervisor/attempt spoke/supervisor/plain",
 
-	"cmd/spawnmesh":      "commands federation federation/join federation/transport hub internal/bench internal/control internal/demo internal/fleet internal/instance internal/node signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
-	"scripts/fetchpg":    "",
-	"scripts/gotest":     "",
-	"scripts/mutants":    "",
-	"internal/bench":     "commands federation/transport hub internal/fleet internal/instance signing spoke/policy spoke/supervisor store",
-	"internal/control":   "commands",
+	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub internal/bench internal/conformance internal/control internal/demo internal/fleet internal/instance internal/node signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
+	"scripts/fetchpg":  "",
+	"scripts/gotest":   "",
+	"scripts/mutants":  "",
+	"internal/bench":   "commands federation/transport hub internal/fleet internal/instance signing spoke/policy spoke/supervisor store",
+	"internal/control": "commands",
+
+	"internal/conformance": "commands federation/join federation/transport hub internal/control internal/faulty internal/fleet internal/forge signing store",
+
 	"internal/crash":     "",
 	"internal/fsync":     "",
 	"internal/wait":      "",
 	"internal/demo":      "commands hub internal/fleet spoke/policy store",
+	"internal/faulty":    "",
+	"internal/forge":     "commands signing",
 	"internal/fleet":     "commands hub internal/control spoke/policy",
 	"internal/instance":  "commands signing store store/postgres",
 	"internal/layout":    "",
@@ -59,7 +64,7 @@ var may = map[string]string{
 	"internal/pgtest":    "store/postgres",
 	"internal/scale":     "",
 	"internal/storetest": "commands internal/pgtest signing store",
-	"internal/meshtest":  "commands federation/join federation/transport hub hub/output internal/control internal/instance internal/node internal/pgtest signing spoke spoke/policy spoke/supervisor store store/postgres",
+	"internal/meshtest":  "commands federation/join federation/transport hub hub/output internal/control internal/faulty internal/forge internal/instance internal/node internal/pgtest signing spoke spoke/policy spoke/supervisor store store/postgres",
 }
 
 // shared lists rooms that every room may import; they import none.

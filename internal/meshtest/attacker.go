@@ -12,6 +12,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/forge"
 	"github.com/spawnmesh/spawnmesh/signing"
 )
 
@@ -46,7 +47,7 @@ func (m *Mesh) Attack(t testing.TB, name string) *Attacker {
 	conns, err := db.Connections(t.Context())
 	require.NoError(t, err)
 	require.Len(t, conns, 1)
-	a := &Attacker{Spoke: s, Voice: &Voice{Keys: s.Keys, Peer: conns[0].Peer, Conn: s.Conn, Epoch: conns[0].Epoch}}
+	a := &Attacker{Spoke: s, Voice: &Voice{forge.Voice{Keys: s.Keys, Peer: conns[0].Peer, Conn: s.Conn, Epoch: conns[0].Epoch}}}
 	a.verifier, err = db.Verifier(t.Context(), conns[0])
 	require.NoError(t, err)
 	a.Link = &transport.Link{Address: s.Proxy.Addr(), Pins: []string{conns[0].LinkPin}, ID: s.Conn, Seed: s.Keys.LinkSeed, Log: s.Log.Logger()}
@@ -65,7 +66,7 @@ func (m *Mesh) Attack(t testing.TB, name string) *Attacker {
 // hub relays nothing.
 func (a *Attacker) Greet(t testing.TB) {
 	t.Helper()
-	sent := a.seq.Load()
+	sent := a.Seq.Load()
 	a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x",
 		Connection: commands.ConnectionView{State: "active", Numbers: &commands.Numbering{Sent: sent}}}, nil, nil).Envelope)
 }

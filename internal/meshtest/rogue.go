@@ -13,6 +13,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/internal/forge"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -45,7 +46,7 @@ func (p Plan) Rogue(t testing.TB) *Rogue {
 	r.serve(t)
 	m := &Mesh{Hub: &Hub{Link: r.fed.Addr()}, plan: p}
 	r.Spoke = m.newSpoke(t, "attic")
-	r.Voice = &Voice{Keys: keys, Peer: r.Spoke.Keys.InstanceID(), Conn: NewID(), Epoch: 1}
+	r.Voice = &Voice{forge.Voice{Keys: keys, Peer: r.Spoke.Keys.InstanceID(), Conn: NewID(), Epoch: 1}}
 	r.wed(t)
 	r.Spoke.start(t)
 	r.awaitLink(t)

@@ -1,111 +1,54 @@
 package meshtest
 
 import (
-	"bytes"
-	"cmp"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
-	"fmt"
-	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/faulty"
+	"github.com/spawnmesh/spawnmesh/internal/forge"
 	"github.com/spawnmesh/spawnmesh/signing"
 )
 
-// A Voice is one side of a connection in the wrong hands: its real keys, and
-// nothing that keeps it from saying what it likes.
-type Voice struct {
-	Keys  signing.Keys
-	Peer  signing.InstanceID // who is spoken to
-	Conn  string
-	Epoch int64
-	seq   atomic.Int64
-}
+// A Voice is one side of a connection in the wrong hands.
+type Voice struct{ forge.Voice }
+
+// A Bad is a message that must be refused, whoever gets it.
+type Bad = forge.Bad
+
+// A Proxy stands between a spoke and its hub.
+type Proxy = faulty.Proxy
+
+// A Way is a direction through a proxy.
+type Way = faulty.Way
+
+// The two ways through a proxy.
+const (
+	ToHub   = faulty.ToHub
+	ToSpoke = faulty.ToSpoke
+)
 
 // NewID returns a fresh id for a message or a task.
-func NewID() string { return uuid.Must(uuid.NewV7()).String() }
+func NewID() string { return forge.NewID() }
 
-// Header returns a header that nothing is wrong with: of a message of this
-// kind, issued now, acceptable for an hour, with the next sequence number.
-func (v *Voice) Header(queue commands.Kind, re *signing.Ref) signing.Header {
-	now := time.Now()
-	return signing.Header{V: 2, ID: NewID(), Kind: string(queue), Iss: v.Keys.InstanceID(), Kid: v.Keys.Signing.KeyID(), Aud: v.Peer,
-		Conn: v.Conn, Epoch: v.Epoch, Seq: v.seq.Add(1), Iat: now.UnixMilli(), Exp: now.Add(time.Hour).UnixMilli(), Wsp: "main", Re: re}
+// NewProxy starts a proxy to target, which ends with the test.
+func NewProxy(t testing.TB, target string) *Proxy {
+	t.Helper()
+	p, err := faulty.New(target)
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	return p
 }
 
 // Seal signs a message as its owner would. change may be nil.
 func (v *Voice) Seal(t testing.TB, body commands.Body, re *signing.Ref, change func(*signing.Header)) signing.Sealed {
 	t.Helper()
-	raw, err := commands.EncodeBody(body)
-	require.NoError(t, err)
-	h := v.Header(body.Kind(), re)
-	if change != nil {
-		change(&h)
-	}
-	s, err := v.Keys.Signing.Seal(body.Kind().Type(), h, raw)
-	require.NoError(t, err)
-	return s
+	return v.Voice.Seal(body, re, change)
 }
 
-// A Forgery is an envelope in parts, any of which can be anything.
-type Forgery struct {
-	Type   signing.Type
-	Header []byte
-	Tree   string // its place, as it is written; "" for the place in a tree of one
-	Sigs   []Sig
-	Body   []byte
-}
-
-// alone is where a message is that was sealed alone.
-const alone = `{"size":1,"index":0,"path":""}`
-
-// A Sig is a signature with the key that it is said to be by.
-type Sig struct {
-	KeyID signing.KeyID
-	Sig   []byte
-}
-
-// Forge takes a good message apart. change may alter the header's text before
-// it is signed; nil leaves it alone.
-func (v *Voice) Forge(t testing.TB, typ signing.Type, h signing.Header, body []byte, change func(header []byte) []byte) Forgery {
+// Bad returns every way to get a message wrong, made from messages that good makes.
+func (v *Voice) Bad(t testing.TB, good func() (commands.Body, *signing.Ref)) []Bad {
 	t.Helper()
-	sum := sha256.Sum256(body)
-	h.Body = signing.BodyRef{Type: h.Kind + ".v1", Len: len(body), SHA256: hex.EncodeToString(sum[:]), Enc: "none"}
-	header, err := signing.EncodeBody(h)
-	require.NoError(t, err)
-	if change != nil {
-		changed := change(bytes.Clone(header))
-		require.NotEqual(t, string(header), string(changed), "the forgery changes nothing")
-		header = changed
-	}
-	f := Forgery{Type: typ, Header: header, Body: body}
-	f.Sigs = []Sig{f.signed(v.Keys.Signing)}
-	return f
-}
-
-// signed is the signature of key over the tree that has the message alone. It is made here
-// once more, from docs/protocol.md.
-func (f Forgery) signed(key *signing.Signer) Sig {
-	root := sha256.Sum256(fmt.Appendf(nil, "\x00DSSEv1 %d %s %d %s", len(f.Type), f.Type, len(f.Header), f.Header))
-	return Sig{key.KeyID(), key.Sign("application/vnd.spawnmesh.tree.v2", fmt.Appendf(nil, "1 %x", root))}
-}
-
-// Envelope puts the parts together, whether or not they fit.
-func (f Forgery) Envelope() []byte {
-	var b bytes.Buffer
-	b.WriteString(`{"payloadType":"` + string(f.Type) + `","payload":"` + base64.StdEncoding.EncodeToString(f.Header) + `","tree":` + cmp.Or(f.Tree, alone) + `,"signatures":[`)
-	for i, s := range f.Sigs {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(`{"keyid":"` + string(s.KeyID) + `","sig":"` + base64.StdEncoding.EncodeToString(s.Sig) + `"}`)
-	}
-	b.WriteString(`],"body":"` + base64.StdEncoding.EncodeToString(f.Body) + `"}`)
-	return b.Bytes()
+	return v.Voice.Bad(good)
 }

@@ -1,4 +1,4 @@
-package meshtest
+package forge
 
 import (
 	"bytes"
@@ -106,7 +106,7 @@ func (b *bads) addresses() {
 // signed adds a message that is wrong in a way that only its sender can have
 // made it.
 func (b *bads) signed(code signing.Code, name string, envelope []byte) {
-	b.list = append(b.list, Bad{Name: name, Code: code, Signed: true, Envelope: envelope})
+	b.list = append(b.list, Bad{Class: b.class, Name: name, Code: code, Signed: true, Envelope: envelope})
 }
 
 // workspaces are not the one that the connection's grant names.
@@ -148,7 +148,7 @@ func (b *bads) kinds() {
 	b.signed(signing.HdrField, "a kind that nobody knows", b.parts(func(h *signing.Header) { h.Kind = "agent.dance" }).Envelope())
 	f := b.parts(nil)
 	f.Header = []byte(set(string(f.Header), "type", `"agent.dance.v1"`))
-	f.Sigs = []Sig{f.signed(b.v.Keys.Signing)}
+	f.Sigs = []Sig{f.Signed(b.v.Keys.Signing)}
 	b.signed(signing.HdrField, "a body of another kind", f.Envelope())
 }
 
@@ -188,6 +188,6 @@ func (b *bads) bodies() {
 	} {
 		body, re := b.good()
 		h := b.v.Header(body.Kind(), re)
-		b.signed(signing.BodyJSON, name, b.v.Forge(b.t, body.Kind().Type(), h, []byte(raw), nil).Envelope())
+		b.signed(signing.BodyJSON, name, b.v.Forge(body.Kind().Type(), h, []byte(raw)).Envelope())
 	}
 }

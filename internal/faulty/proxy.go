@@ -1,14 +1,14 @@
-package meshtest
+// Package faulty breaks connections as networks do: a [Proxy] stands in the way and
+// cuts, holds back, swallows and changes what goes through it.
+package faulty
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
-	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 )
 
 // A Way is a direction through a proxy.
@@ -44,15 +44,15 @@ type faults struct {
 	rate    int // bytes per second and direction; 0 for any
 }
 
-// NewProxy starts a proxy to target, which ends with the test.
-func NewProxy(t testing.TB, target string) *Proxy {
-	t.Helper()
+// New starts a proxy to target, host:port, which serves until Close.
+func New(target string) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	if err != nil {
+		return nil, fmt.Errorf("listening in front of %s: %w", target, err)
+	}
 	p := &Proxy{listener: l, target: target, conns: map[*net.TCPConn]bool{}}
 	p.work.Go(p.accept)
-	t.Cleanup(p.close)
-	return p
+	return p, nil
 }
 
 // Addr is the host:port to dial.
@@ -117,7 +117,8 @@ func (p *Proxy) change(how func(*faults)) {
 	how(&p.faults)
 }
 
-func (p *Proxy) close() {
+// Close ends all connections and waits for what carried them.
+func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()

@@ -1,4 +1,4 @@
-package meshtest
+package forge
 
 import (
 	"bytes"
@@ -9,9 +9,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -19,8 +16,9 @@ import (
 
 // A Bad is a message that must be refused, whoever gets it.
 type Bad struct {
-	Name string
-	Code signing.Code
+	Class string // what it gets wrong: "bytes", "signatures"
+	Name  string
+	Code  signing.Code
 	// Signed says that signature, form and address are right: the sender is
 	// known, so the refusal is kept under the message's id and answered.
 	Signed   bool
@@ -29,49 +27,42 @@ type Bad struct {
 
 // bads collects bad messages that one voice can say.
 type bads struct {
-	t    testing.TB
-	v    *Voice
-	good func() (commands.Body, *signing.Ref)
-	list []Bad
+	v     *Voice
+	good  func() (commands.Body, *signing.Ref)
+	class string
+	list  []Bad
 }
 
 // Bad returns every way to get a message wrong, made from messages that good
 // makes: what a stranger, a broken broker or the peer itself could send. The
 // order is always the same.
-func (v *Voice) Bad(t testing.TB, good func() (commands.Body, *signing.Ref)) []Bad {
-	t.Helper()
-	b := &bads{t: t, v: v, good: good}
-	b.bytes()
-	b.types()
-	b.places()
-	b.signatures()
-	b.numbers()
-	b.fields()
-	b.identifiers()
-	b.addresses()
-	b.workspaces()
-	b.times()
-	b.kinds()
-	b.bodies()
+func (v *Voice) Bad(good func() (commands.Body, *signing.Ref)) []Bad {
+	b := &bads{v: v, good: good}
+	for _, c := range []struct {
+		class string
+		make  func()
+	}{{"bytes", b.bytes}, {"types", b.types}, {"trees", b.places}, {"signatures", b.signatures}, {"numbers", b.numbers}, {"fields", b.fields},
+		{"identifiers", b.identifiers}, {"addresses", b.addresses}, {"workspaces", b.workspaces}, {"times", b.times}, {"kinds", b.kinds}, {"bodies", b.bodies}} {
+		b.class = c.class
+		c.make()
+	}
 	slices.SortFunc(b.list, func(x, y Bad) int { return strings.Compare(x.Name, y.Name) })
 	return b.list
 }
 
 func (b *bads) add(code signing.Code, name string, envelope []byte) {
-	b.list = append(b.list, Bad{Name: name, Code: code, Envelope: envelope})
+	b.list = append(b.list, Bad{Class: b.class, Name: name, Code: code, Envelope: envelope})
 }
 
 // parts is a good message in parts; change may be nil and is made before it is
 // signed.
 func (b *bads) parts(change func(*signing.Header)) Forgery {
 	body, re := b.good()
-	raw, err := commands.EncodeBody(body)
-	require.NoError(b.t, err)
 	h := b.v.Header(body.Kind(), re)
 	if change != nil {
 		change(&h)
 	}
-	return b.v.Forge(b.t, body.Kind().Type(), h, raw, nil)
+	return b.v.Forge(body.Kind().Type(), h, must(commands.EncodeBody(body)))
 }
 
 // forged adds a good message whose parts were changed after it was signed.
@@ -85,9 +76,11 @@ func (b *bads) forged(code signing.Code, name string, change func(*Forgery)) {
 func (b *bads) header(code signing.Code, name string, change func(string) string) {
 	f := b.parts(nil)
 	changed := change(string(f.Header))
-	require.NotEqual(b.t, string(f.Header), changed, name)
+	if changed == string(f.Header) {
+		panic("the forgery changes nothing: " + name)
+	}
 	f.Header = []byte(changed)
-	f.Sigs = []Sig{f.signed(b.v.Keys.Signing)}
+	f.Sigs = []Sig{f.Signed(b.v.Keys.Signing)}
 	b.add(code, name, f.Envelope())
 }
 
@@ -104,9 +97,8 @@ func (b *bads) bytes() {
 	_, _ = chacha.Read(noise) // never fails
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
-	_, err := z.Write(envelope())
-	require.NoError(b.t, err)
-	require.NoError(b.t, z.Close())
+	_, _ = z.Write(envelope()) // into memory
+	_ = z.Close()
 
 	b.add(signing.EnvJSON, "empty", nil)
 	b.add(signing.EnvJSON, "one byte", []byte("{"))
@@ -191,8 +183,7 @@ func reverse(b []byte) {
 // signatures are not by the key they name, not by a key of this connection, or
 // not one.
 func (b *bads) signatures() {
-	stranger, err := signing.NewSigner(bytes.Repeat([]byte{77}, 32))
-	require.NoError(b.t, err)
+	stranger := must(signing.NewSigner(bytes.Repeat([]byte{77}, 32)))
 	sig := func(code signing.Code, name string, change func([]byte) []byte) {
 		b.forged(code, name, func(f *Forgery) { f.Sigs[0].Sig = change(f.Sigs[0].Sig) })
 	}
@@ -206,7 +197,7 @@ func (b *bads) signatures() {
 	b.forged(signing.EnvSigCount, "no signature", func(f *Forgery) { f.Sigs = nil })
 	b.forged(signing.EnvSigCount, "two identical signatures", func(f *Forgery) { f.Sigs = append(f.Sigs, f.Sigs[0]) })
 	b.forged(signing.EnvSigCount, "two signatures", func(f *Forgery) {
-		f.Sigs = append(f.Sigs, f.signed(stranger))
+		f.Sigs = append(f.Sigs, f.Signed(stranger))
 	})
 	b.forged(signing.EnvSigCount, "1000 signatures", func(f *Forgery) {
 		for i := range 999 {
@@ -214,13 +205,13 @@ func (b *bads) signatures() {
 		}
 	})
 	b.forged(signing.KeyUnknown, "a stranger's key", func(f *Forgery) {
-		f.Sigs = []Sig{f.signed(stranger)}
+		f.Sigs = []Sig{f.Signed(stranger)}
 	})
 	b.forged(signing.SigBad, "a stranger's signature under the right key's name", func(f *Forgery) {
-		f.Sigs[0].Sig = f.signed(stranger).Sig
+		f.Sigs[0].Sig = f.Signed(stranger).Sig
 	})
 	b.forged(signing.KeyUnknown, "signed by the identity key", func(f *Forgery) {
-		f.Sigs = []Sig{f.signed(b.v.Keys.Identity)}
+		f.Sigs = []Sig{f.Signed(b.v.Keys.Identity)}
 	})
 	b.field(signing.KidMismatch, "another key inside", func(h *signing.Header) { h.Kid = stranger.KeyID() })
 }

@@ -1,0 +1,132 @@
+// Bodies: docs/protocol.md, sections 6.1 to 6.4, of the kinds that a hub sends to a spoke.
+import { Refused, admitted, uuid } from "./wire.mjs";
+
+// parse reads JSON by the rules of section 6.1, which JSON.parse is too kind for.
+export function parse(bytes) {
+  const bad = (why) => { throw new Refused("BODY_JSON", why); };
+  let text, at = 0;
+  try { text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes); } catch { bad("invalid UTF-8"); }
+  const space = () => { while (" \t\n\r".includes(text[at] ?? "x")) at++; };
+  const take = (form) => { form.lastIndex = at; const m = form.exec(text); if (m) at += m[0].length; return m?.[0]; };
+  const string = () => {
+    const raw = take(/"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y) ?? bad("a string was expected");
+    const s = JSON.parse(raw);
+    if (!s.isWellFormed() || /[\0\ufffd]/.test(s)) bad("a string has a lone surrogate, NUL or U+FFFD");
+    return s;
+  };
+  const value = (depth) => {
+    if (depth > 32) bad("more than 32 levels");
+    space();
+    const c = text[at];
+    if (c === '"') return string();
+    if (c === "{" || c === "[") return list(depth, c === "{");
+    const word = take(/true|false/y);
+    if (word) return word === "true";
+    const number = take(/-?(?:0|[1-9][0-9]*)(?![0-9.eE])/y) ?? bad("a value was expected");
+    return Number.isSafeInteger(+number) ? +number : bad("a number is too large");
+  };
+  const list = (depth, object) => {
+    const all = [], close = object ? "}" : "]", names = new Set();
+    at++;
+    space();
+    while (text[at] !== close) {
+      let name;
+      if (object) {
+        name = string();
+        if (!/^[a-z0-9_]{1,64}$/.test(name) || names.has(name)) bad(`the name ${name.slice(0, 64)} is twice there, or none`);
+        names.add(name);
+        space();
+        if (text[at++] !== ":") bad("a colon was expected");
+      }
+      const v = value(depth + 1);
+      all.push(object ? [name, v] : v);
+      space();
+      if (text[at] === ",") { at++; space(); if (text[at] === close) bad("a value was expected"); } else if (text[at] !== close) bad("a comma was expected");
+    }
+    at++;
+    return object ? Object.fromEntries(all) : all;
+  };
+  const v = value(1);
+  space();
+  if (at < text.length || typeof v !== "object" || Array.isArray(v)) bad("the body is not one object");
+  return v;
+}
+
+// A field is [type, bound]. The type is checked first, for all fields (BODY_JSON), then the bounds.
+const within = (from, to) => (v) => v >= from && v <= to;
+const size = (s) => Buffer.byteLength(s);
+const text = (limit, from = 0) => ["string", (s) => size(s) >= from && size(s) <= limit];
+const id = ["string", (s) => uuid.test(s)], count = ["integer", within(0, Number.MAX_SAFE_INTEGER)], flag = ["boolean"];
+const free = (type) => [type];
+const list = (item, bound = () => true) => ["list", bound, item];
+const object = (fields, bound = () => true) => ["object", bound, fields];
+const numbers = { through: count, gaps: list(object({ from: count, to: count })) };
+const printable = (s) => size(s) <= 256 && !/\p{Cc}/u.test(s);
+const code = ["string", (s) => /^([A-Z][A-Z0-9_]{0,63})?$/.test(s)];
+const history = object({ base: count, from: count, until: free("integer"), sha256: free("string") });
+const recalled = object({ from: count, through: count, done: flag, tasks: list(object({ task: id, command: id, sha256: free("string"), attempt: count, state: free("string"),
+  reason: free("string"), outcome: free("string"), code: free("integer"), ended: count, comes: flag })), orders: list(free("string")) });
+const numbering = object({ sent: count, base: count, stored: object(numbers), digest: history, ask: list(count, (l) => l.length <= 256),
+  held: list(object({ seq: count, sha256: free("string") })), recall: count, recalled });
+const states = ["pending", "active", "suspended", "disconnected", "rejected", "revoked"];
+
+export const kinds = {
+  "agent.spawn": ["command", {
+    task: id, title: ["string", printable], runtime: ["string", (r) => r === "exec" || r === "noop"],
+    argv: list(["string", (s) => !s.includes("\0")], (l) => l.length <= 4096 && l.reduce((n, s) => n + size(s) + 1, 0) <= 131072),
+    dir: ["string", (d) => d === "" || (size(d) <= 4096 && d.startsWith("/") && !/\/\/|\/\.\.?(\/|$)|.\/$/.test(d)), "PATH"],
+    env: list(object({ name: ["string", (s) => size(s) <= 128 && /^[^=\0]+$/.test(s), "BAD_ENV"], value: ["string", (s) => size(s) <= 65536 && !s.includes("\0"), "BAD_ENV"] }),
+      (l) => l.length <= 256 && new Set(l.map((e) => e.name.toUpperCase())).size === l.length, "BAD_ENV"),
+    capabilities: list(["string", (s) => /^[A-Za-z0-9][A-Za-z0-9._:/+-]{0,63}$/.test(s)], (l) => l.length <= 256),
+    priority: ["integer", within(-100, 100)], timeout_ms: ["integer", within(0, 2592000000)], max_retries: ["integer", within(0, 100)],
+    on_loss: ["string", (s) => ["", "fail", "rerun"].includes(s)],
+  }, (b) => (b.runtime === "exec" ? b.argv.length > 0 && b.argv[0] !== "" : b.argv.length === 0)],
+  "agent.kill": ["command", { task: id, reason: text(1024, 1), grace_ms: ["integer", within(0, 600000)] }],
+  "agent.status": ["command", { task: id }],
+  "agent.output_stored": ["peer", { streams: list(object({ task: id, attempt: ["integer", within(1, 1000000)], stream: ["string", (s) => s === "stdout" || s === "stderr"],
+    through: count, ended: flag, code }), (l) => l.length >= 1 && l.length <= 256) }],
+  "peer.keyset": ["keyset", { version: ["integer", within(1, Number.MAX_SAFE_INTEGER)],
+    keys: list(object({ pub: ["base64", admitted, "KEY_WEAK"], for_ms: ["integer", within(0, 7776000000)] }), (l) => l.length >= 1 && l.length <= 8),
+    revoked: list(free("string"), (l) => l.length <= 64), reason: text(1000) }],
+  "peer.received": ["peer", numbers],
+  "peer.revoked": ["peer", { reason: text(1000) }],
+  "peer.heartbeat": ["peer", { interval_ms: ["integer", within(100, 3600000)], incarnation: ["string", (s) => s === "" || uuid.test(s)],
+    connection: object({ state: ["string", (s) => states.includes(s)], reason: text(1000), by: text(256), agrees: flag, differs: text(1000), numbers: numbering,
+      refuses: object({ kid: free("string"), code: free("string") }), limited: flag }),
+    slots: count, running: count, queued: count, capabilities: list(free("string")), kill_level: free("string"), stopping: flag, lease_ms: count,
+    version: free("string"), policy: free("string"), agents: list(object({ task: id, attempt: count, state: free("string"), rss: count, cpu_ms: count })) }],
+};
+
+const empty = { string: "", integer: 0, boolean: false, list: [], object: undefined, base64: "" };
+const fits = { string: (v) => typeof v === "string", integer: Number.isSafeInteger, boolean: (v) => typeof v === "boolean", list: Array.isArray,
+  object: (v) => typeof v === "object" && !Array.isArray(v), base64: (v) => typeof v === "string" && Buffer.from(v, "base64").toString("base64") === v };
+
+// typed fills in what is not there and refuses unknown names and other types.
+function typed([type, , inner], v) {
+  if (!fits[type](v)) throw new Refused("BODY_JSON", `a value that is not ${type}`);
+  if (type === "list") return v.map((x) => typed(inner, x));
+  return type === "object" ? typedFields(inner, v) : v;
+}
+function typedFields(fields, v) {
+  const stray = Object.keys(v).find((name) => !fields[name]);
+  if (stray) throw new Refused("BODY_JSON", `there is no field ${stray}`);
+  return Object.fromEntries(Object.entries(fields).map(([name, f]) => [name, name in v ? typed(f, v[name]) : empty[f[0]]]));
+}
+function bounded(name, [type, bound, inner], v) {
+  const refuse = (why, c = "VALIDATION") => { throw new Refused(c, `field ${name} ${why}`); };
+  if (v === undefined) return;
+  if (type === "list") v.forEach((x) => bounded(name, inner, x));
+  if (type === "object") for (const [n, f] of Object.entries(inner)) bounded(n, f, v[n]);
+  const own = { env: "BAD_ENV", dir: "PATH", name: "BAD_ENV", value: "BAD_ENV", pub: "KEY_WEAK" }[name];
+  if (bound && !bound(type === "base64" ? Buffer.from(v, "base64") : v)) refuse("is out of its bounds", own);
+}
+
+// read makes the checks of step 8.
+export function read(m) {
+  const { kind, body } = m.header, [type, fields, whole] = kinds[kind] ?? [];
+  if (type !== m.type || body.type !== kind + ".v1") throw new Refused("HDR_FIELD", "there is no such kind under this type");
+  const b = typedFields(fields, parse(m.body));
+  for (const [name, f] of Object.entries(fields)) bounded(name, f, b[name]);
+  if (whole && !whole(b)) throw new Refused("VALIDATION", "argv does not fit the runtime");
+  return b;
+}
