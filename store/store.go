@@ -31,6 +31,9 @@ type DB struct {
 	told chan struct{} // a notification came
 }
 
+// A Tracer is told of every statement.
+type Tracer = pgx.QueryTracer
+
 // Config says whose database to open and how.
 type Config struct {
 	URL      string             // Postgres connection string
@@ -38,7 +41,7 @@ type Config struct {
 	Signer   *signing.Signer    // the first key that signs what goes into the outbox
 	Ring     *signing.Ring      // finds those that came after it; nil: there are none, and there will be none
 	PoolSize int                // connections; 0 means 12
-	Tracer   pgx.QueryTracer    // told of every statement; nil = nobody is
+	Tracer   Tracer             // nil = nobody is told
 }
 
 // outageLimit is how long a method keeps trying while the server is away.
