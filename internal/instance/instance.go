@@ -23,12 +23,12 @@ import (
 
 // Options say where an instance lives.
 type Options struct {
-	Dir          string          // the data directory, absolute
-	DatabaseURL  string          // of a database that somebody else runs; empty: the private one
-	BinDir       string          // of PostgreSQL's programs; empty: found
-	PostgresUser string          // who runs the private Postgres where we are root; empty: found
-	PoolSize     int             // connections to the database; 0 means the store's default
-	Log          *slog.Logger    // required
+	Dir          string       // the data directory, absolute
+	DatabaseURL  string       // of a database that somebody else runs; empty: the private one
+	BinDir       string       // of PostgreSQL's programs; empty: found
+	PostgresUser string       // who runs the private Postgres where we are root; empty: found
+	PoolSize     int          // connections to the database; 0 means the store's default
+	Log          *slog.Logger // required
 	Tracer       store.Tracer // told of every statement; nil = nobody is
 	// Made is called after keys were made for a new instance. Nil: nobody is told.
 	Made func(dir string)
