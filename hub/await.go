@@ -2,7 +2,10 @@ package hub
 
 import (
 	"context"
+	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -11,13 +14,20 @@ import (
 // hub may have moved a task.
 const lookPeriod = 2 * time.Second
 
-// await returns the mirror of m once it differs from the state since, or ended, and as it
-// was seen last when ctx ends before.
-func (h *Hub) await(ctx context.Context, m store.Mirror, since string) (store.Mirror, error) {
-	news := h.watch.add(m.Task, since == "")
-	defer h.watch.remove(m.Task, news)
+// await returns the mirror of the agent that text names once it differs from the state since,
+// or ended, and as it was seen last when ctx ends before. Where it was not seen its id is empty.
+func (h *Hub) await(ctx context.Context, text, since string) (m store.Mirror, err error) {
+	task := strings.ToLower(text)
+	if uuid.Validate(task) != nil || len(task) != len(uuid.Nil.String()) { // the beginning of an id
+		if m, err = h.Find(ctx, text); err != nil {
+			return m, err
+		}
+		task = m.Task
+	}
+	news := h.watch.add(task, since == "")
+	defer h.watch.remove(task, news)
 	for {
-		now, err := h.looks.Submit(ctx, m.Task)
+		now, err := h.looks.Submit(ctx, task)
 		if ctx.Err() != nil {
 			return m, nil
 		}

@@ -57,15 +57,19 @@ func (h *Hub) Agents(ctx context.Context, t control.AgentTerms) ([]store.Mirror,
 // getAgent answers with an agent as it is; with wait=D only when it has changed
 // after since, has ended, or D has passed.
 func (h *Hub) getAgent(w http.ResponseWriter, r *http.Request) {
-	m, err := h.Find(r.Context(), r.PathValue("id"))
-	if err != nil {
-		control.Error(w, err)
-		return
-	}
+	var m store.Mirror
+	var err error
 	if wait, _ := time.ParseDuration(r.URL.Query().Get("wait")); wait > 0 {
 		ctx, done := context.WithTimeout(r.Context(), min(wait, time.Minute))
 		defer done()
-		m, err = h.await(ctx, m, r.URL.Query().Get("since"))
+		m, err = h.await(ctx, r.PathValue("id"), r.URL.Query().Get("since"))
+	}
+	if err == nil && m.Task == "" {
+		m, err = h.Find(r.Context(), r.PathValue("id"))
+	}
+	if err != nil {
+		control.Error(w, err)
+		return
 	}
 	view := viewOf(m)
 	if err == nil && r.URL.Query().Get("receipts") == "true" {

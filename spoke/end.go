@@ -51,6 +51,7 @@ func (s *Spoke) finish(ctx context.Context, r *run, f backlog.Fence, e backlog.E
 			}
 		}
 		if err == nil {
+			r.over = true
 			s.sayEnd(ctx, e, held)
 			s.board.Wake()
 			return
@@ -83,7 +84,11 @@ func (s *Spoke) recordEnd(ctx context.Context, r *run, e backlog.End) (held bool
 			return false, err
 		}
 	}
-	return s.progress.Submit(ctx, backlog.Progress{End: &e})
+	held, err = s.progress.Submit(ctx, backlog.Progress{Start: r.start, End: &e, Conn: r.asker})
+	if held && err == nil && r.start != nil && !r.before {
+		s.sayStart(ctx, r, r.start)
+	}
+	return held, err
 }
 
 // sayEnd logs the end of an attempt: never what it ran or wrote.

@@ -102,6 +102,9 @@ func Take(ctx context.Context, b *backlog.Backlog, tx *store.Tx, from store.Stan
 			return err
 		}
 	}
+	if len(spawns) == len(batch) { // each has one answer at least, and nothing else waits for locks
+		tx.Reserve(from.ID, len(spawns))
+	}
 	return t.spawn(ctx, spawns)
 }
 

@@ -22,6 +22,8 @@ type run struct {
 	begun  bool   // an earlier process had started its agent: that one is adopted; when nothing of it is found, the attempt is lost
 	bootID string // run of the kernel that its agent was started in; "" = not known
 	shim   supervisor.Shim
+	over   bool               // its end is recorded
+	start  *backlog.Start     // to be recorded with its end; nil = it is recorded by itself
 	found  bool               // its directory was there before it was claimed as a retry
 	since  supervisor.Instant // no later than its claim was; 0 = not known
 	seen   time.Time          // when an earlier process last knew of its agent; zero = there was none

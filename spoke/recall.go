@@ -17,6 +17,7 @@ import (
 
 // takeRecalled takes in what a hub recalls of this spoke's words.
 func (s *Spoke) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) error {
+	s.restored.Store(true)
 	return s.backlog.Recall(ctx, tx, c.ID, r.Tasks)
 }
 

@@ -22,7 +22,7 @@ import (
 // in the database before its shim starts, so a restarted spoke looks for it; the
 // shim holds its lock before the agent starts, so what it finds is certain.
 func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
-	defer s.work.Send()
+	defer s.freed(r)
 	defer s.leaveOrRemove(r)
 	rules := s.Policy.Now() // the same from here to the start
 	if refused, ok := judgeAgain(rules, r); !ok {
@@ -50,21 +50,26 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 	}
 	s.live.running(r, agent)
 	crash.Point("started an agent")
-	s.proveStart(ctx, r, agent) // a fence that no longer holds ends the agent below
+	// An agent that is as quick as the database has its start and its end recorded in one
+	// transaction. A fence that no longer holds ends it.
+	proven := s.proveLater(ctx, r, agent)
+	var proof sync.WaitGroup
+	proof.Go(proven)
 	s.attend(ctx, r, agent)
+	proof.Wait()
 }
 
-// runNothing is the whole life of an agent that starts no process.
+// runNothing is the whole life of an agent that starts no process: it has started and
+// ended at once.
 func (s *Spoke) runNothing(ctx context.Context, r *run) {
-	if s.proveStart(ctx, r, nil) {
-		s.finish(ctx, r, r.fence, backlog.End{Outcome: commands.Succeeded, Exit: commands.Exit{}})
-	}
+	r.start = s.startOf(r, nil)
+	s.finish(ctx, r, r.fence, backlog.End{Outcome: commands.Succeeded, Exit: commands.Exit{}})
 }
 
 // takeOver follows an attempt that an earlier process started, or records what
 // became of it.
 func (s *Spoke) takeOver(ctx context.Context, r *run) {
-	defer s.work.Send()
+	defer s.freed(r)
 	defer s.leaveOrRemove(r)
 	s.recallPolicy(ctx, r)
 	r.before = true
@@ -149,30 +154,48 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, de
 	return supervisor.Start(ctx, r.dir, spec)
 }
 
-// proveStart records that the agent runs, or has run where there is none any more, and
-// reports whether the fence held.
-func (s *Spoke) proveStart(ctx context.Context, r *run, agent *supervisor.Agent) bool {
-	start := backlog.Start{Fence: r.fence, BootID: s.bootID, Policy: r.policy}
+// proveStart records that the agent runs, or has run where there is none any more.
+func (s *Spoke) proveStart(ctx context.Context, r *run, agent *supervisor.Agent) {
+	s.proveLater(ctx, r, agent)()
+}
+
+// proveLater is proveStart in two parts: when it returns the start goes before an end
+// that is recorded later. The function that it returns waits until it is stored.
+func (s *Spoke) proveLater(ctx context.Context, r *run, agent *supervisor.Agent) func() {
+	start := s.startOf(r, agent)
+	wait := s.progress.Hand(ctx, backlog.Progress{Start: start, Conn: r.asker})
+	return func() {
+		held, err := wait(ctx)
+		if err != nil { // the end will be recorded with the same fence, or not at all
+			s.Log.ErrorContext(ctx, "recording a start", "id", r.fence.Task, "err", err)
+			return
+		}
+		if !held {
+			s.live.lose(r)
+		} else if !r.before || agent != nil { // else it has ended, which is told next
+			s.sayStart(ctx, r, start)
+		}
+		s.board.Wake()
+	}
+}
+
+// startOf is the proof that the agent runs, or has run.
+func (s *Spoke) startOf(r *run, agent *supervisor.Agent) *backlog.Start {
+	start := &backlog.Start{Fence: r.fence, BootID: s.bootID, Policy: r.policy}
 	if agent != nil {
 		shim := agent.Shim()
 		start.Pid, start.Shim = agent.Pid(), backlog.Shim{Pid: shim.Pid, Start: int64(shim.Start), Cgroup: shim.Cgroup}
 	}
-	held, err := s.progress.Submit(ctx, backlog.Progress{Start: &start})
-	if err != nil {
-		s.Log.ErrorContext(ctx, "recording a start", "id", r.fence.Task, "err", err)
-		return true // the end will be recorded with the same fence, or not at all
+	return start
+}
+
+// sayStart logs that an agent runs here.
+func (s *Spoke) sayStart(ctx context.Context, r *run, start *backlog.Start) {
+	what := "agent started"
+	if r.before {
+		what = "agent goes on"
 	}
-	switch {
-	case !held:
-		s.live.lose(r)
-	case r.before && agent == nil: // it has ended, which is told next
-	case r.before:
-		s.Log.InfoContext(ctx, "agent goes on", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid)
-	default:
-		s.Log.InfoContext(ctx, "agent started", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid)
-	}
-	s.board.Wake()
-	return held
+	s.Log.InfoContext(ctx, what, "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid)
 }
 
 // attend waits for the agent's end, and ends it when a kill comes or when the

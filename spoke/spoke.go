@@ -76,6 +76,8 @@ type Spoke struct {
 	stopping atomic.Bool // nothing more is claimed
 	full     bool        // the disk has less than Reserve, and that was logged; of the goroutine that claims
 	stuck    stuck       // directories of old attempts that cannot be removed
+	restored atomic.Bool // something may be known of attempts from before a restore
+	owed     atomic.Bool // there may be more to claim: the last claim found no slot, or all that it asked for
 	unsure   bool        // a claim failed, and what it took was not looked for yet; of the goroutine that claims
 }
 
@@ -143,6 +145,11 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 	g.Go(func() error { return s.progress.Run(late) })
 	g.Go(func() error { return s.renew(late) })
 	g.Go(func() error { return s.output.Run(late) })
+	recalled, err := s.backlog.AnyRecalled(ctx)
+	if err != nil {
+		return err
+	}
+	s.restored.Store(recalled)
 	if err := s.reconcile(ctx, late); err != nil {
 		return err
 	}

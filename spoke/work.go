@@ -55,6 +55,7 @@ func (s *Spoke) claimOrTakeOver(ctx, late context.Context) (more bool, err error
 // claim claims for the slots that are free. As many as it asked for say that there may
 // be more.
 func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
+	s.owed.Store(true)
 	free := s.Slots - s.live.count()
 	if free <= 0 || ctx.Err() != nil || !s.hasRoom(ctx) {
 		return false, nil
@@ -65,17 +66,15 @@ func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
 	// A claim that a stop meets half-way is finished and worked on all the same.
 	limit := min(free, batch)
 	list, err := s.backlog.Claim(context.WithoutCancel(ctx), backlog.ClaimTerms{Owner: s.owner(), Capabilities: s.Policy.Now().Capabilities, Limit: limit, Lease: s.Lease})
-	if err != nil || len(list) == 0 {
+	if err != nil {
 		return false, err
 	}
-	// A database that was restored from a backup gives out attempts once more.
-	tasks := make([]string, len(list))
-	for i, c := range list {
-		tasks[i] = c.Fence.Task
-	}
-	pasts, err := s.backlog.Pasts(context.WithoutCancel(ctx), tasks)
+	pasts, err := s.pasts(context.WithoutCancel(ctx), list)
 	if err != nil {
 		return false, err // what was claimed is found by the next look
+	}
+	if len(list) < limit {
+		s.owed.Store(false) // what comes now wakes
 	}
 	for _, c := range list {
 		r := &run{fence: c.Fence, spec: c.Spec, dir: s.attemptDir(c.Fence), asked: c.Asked, asker: c.Conn, state: commands.Claimed,
@@ -90,6 +89,26 @@ func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
 		}
 	}
 	return len(list) == limit, nil
+}
+
+// pasts returns what is known of claimed tasks from before a restore: a database that was
+// restored from a backup gives out attempts once more.
+func (s *Spoke) pasts(ctx context.Context, list []backlog.Claimed) (map[string]backlog.Past, error) {
+	if len(list) == 0 || !s.restored.Load() {
+		return nil, nil
+	}
+	tasks := make([]string, len(list))
+	for i, c := range list {
+		tasks[i] = c.Fence.Task
+	}
+	return s.backlog.Pasts(ctx, tasks)
+}
+
+// freed wakes the claimer when a slot was freed that it has a use for.
+func (s *Spoke) freed(r *run) {
+	if !r.over || s.owed.Load() || s.backlog.Waits() {
+		s.work.Send()
+	}
 }
 
 func (s *Spoke) attemptDir(f backlog.Fence) string {

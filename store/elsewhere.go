@@ -45,10 +45,7 @@ type reorder struct {
 // is the id of the connection that the new command goes over.
 func MoveMirrors(elsewhere func(*commands.Spawn, Refusal) []Candidate) func(context.Context, *Tx, Standing, []*Incoming) error {
 	return func(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) error {
-		f, err := foldAll(ctx, tx, from, batch)
-		if err != nil {
-			return err
-		}
+		f := foldAll(batch)
 		again, err := f.refused(ctx, tx, from)
 		if err == nil && len(again) > 0 {
 			again, err = placeAgain(ctx, tx, again, elsewhere)

@@ -39,7 +39,8 @@ func MigrateForTest(ctx context.Context, url string, files fs.FS) error {
 
 // CloseOutForTest closes what answers of the peer of conn name.
 func CloseOutForTest(ctx context.Context, tx *Tx, conn string, ids, bodies []string) error {
-	return closeOut(ctx, tx, conn, ids, bodies)
+	closeOut(tx, conn, ids, bodies)
+	return tx.Flush(ctx)
 }
 
 // StandsForTest has a cursor stand behind message last, with nothing else in the table.

@@ -70,17 +70,25 @@ func (g *Group[In, Out]) round(ctx context.Context, first waiting[In, Out]) {
 // Submit hands item to the next round and waits for its answer. When ctx ends
 // first the item may still be worked on.
 func (g *Group[In, Out]) Submit(ctx context.Context, item In) (Out, error) {
+	return g.Hand(ctx, item)(ctx)
+}
+
+// Hand hands item to the next round: what is handed over later is in the same round or
+// in one behind it. The function that it returns waits for the answer.
+func (g *Group[In, Out]) Hand(ctx context.Context, item In) func(context.Context) (Out, error) {
 	reply := make(chan answer[Out], 1)
-	var none Out
 	select {
 	case g.in <- waiting[In, Out]{item, reply}:
 	case <-ctx.Done():
-		return none, ctx.Err()
+		reply <- answer[Out]{err: ctx.Err()}
 	}
-	select {
-	case a := <-reply:
-		return a.out, a.err
-	case <-ctx.Done():
-		return none, ctx.Err()
+	return func(ctx context.Context) (Out, error) {
+		var none Out
+		select {
+		case a := <-reply:
+			return a.out, a.err
+		case <-ctx.Done():
+			return none, ctx.Err()
+		}
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -157,42 +155,21 @@ func refusedState(code commands.Code) (commands.State, commands.Reason) {
 // spoke starts a task some 200 times at most, and says so with two messages each.
 const maxAnswers = 1000
 
-// foldAll adds up what is in the inbox now, but for answers beyond maxAnswers.
-func foldAll(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) (*folds, error) {
+func foldAll(batch []*Incoming) *folds {
 	f := &folds{byTask: map[string]*fold{}}
-	commandsOf := map[string][]*Incoming{}
 	for _, m := range batch {
-		commandsOf[m.Header.Re.ID] = append(commandsOf[m.Header.Re.ID], m)
+		f.add(m)
 	}
-	rows, err := tx.Query(ctx, `SELECT u.re::text FROM unnest($1::uuid[]) AS u (re)
-		WHERE (SELECT count(*) FROM (SELECT FROM inbox i WHERE i.re = u.re AND i.conn = $2 LIMIT $3 + 1) AS answers) > $3`,
-		slices.Collect(maps.Keys(commandsOf)), from.ID, maxAnswers)
-	if err != nil {
-		return nil, fmt.Errorf("counting answers: %w", err)
-	}
-	var re string
-	_, err = pgx.ForEachRow(rows, []any{&re}, func() error {
-		for _, m := range commandsOf[re] {
-			m.reject(commands.TooMany, fmt.Sprintf("more than %d answers to one command", maxAnswers))
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("counting answers: %w", err)
-	}
-	for _, m := range batch {
-		if m.Code == "" {
-			f.add(m)
-		}
-	}
-	return f, nil
+	return f
 }
 
 // moveMirrors takes folds by column. It returns which of them belong to a mirror, of
-// which task, and whether that has another end already.
+// which task, whether that has another end already, and which of them answer one command
+// too often.
 const moveMirrors = `
 	WITH u AS (
-		SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[], $17::bigint[], $18::bigint[], $19::jsonb[])
+		SELECT *, (SELECT count(*) FROM (SELECT FROM inbox i WHERE i.re = u.command AND i.conn = u.conn LIMIT $20 + 1) AS answers) > $20 AS excess
+		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[], $17::bigint[], $18::bigint[], $19::jsonb[])
 			WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, accepted_ms, ended_ms, ends, n)
 	), old AS (
 		SELECT m.task, m.final_digest AS had, is_terminal(m.state) AS over,
@@ -202,6 +179,7 @@ const moveMirrors = `
 			from_ms(u.accepted_ms) AS accepted_said, from_ms(u.started) AS started_said, from_ms(u.ended_ms) AS ended_said
 		FROM u JOIN mirrors m ON m.command = u.command AND m.conn = u.conn AND encode(m.command_digest, 'hex') = u.digest
 			AND u.about IN ('', m.task::text)
+		WHERE NOT u.excess
 		ORDER BY m.task FOR UPDATE OF m
 	), moved AS (
 		UPDATE mirrors m SET
@@ -228,7 +206,7 @@ const moveMirrors = `
 		SELECT ($13::text[])[n::int], CASE WHEN over THEN 'mirror.late' ELSE 'mirror.' || state END, task::text, reason, ($1::uuid[])[n::int] FROM old
 		WHERE forward AND news OR over AND had IS NULL AND final IS NOT NULL
 	)
-	SELECT n, task::text, coalesce(over AND had <> final, false) FROM old`
+	SELECT n, task::text, coalesce(over AND had <> final, false), false FROM old UNION ALL SELECT n, '', false, true FROM u WHERE excess`
 
 // move lets each fold change its mirror, and refuses the reports of those that have none.
 func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
@@ -237,18 +215,21 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 	}
 	c := f.columns()
 	rows, err := tx.Query(ctx, moveMirrors,
-		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.startedAt, c.attempt, c.accepted, c.refusal, c.result, c.final, c.actor, c.task, c.policy, from.Name, c.acceptedAt, c.endedAt, c.ends)
+		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.startedAt, c.attempt, c.accepted, c.refusal, c.result, c.final, c.actor, c.task, c.policy, from.Name, c.acceptedAt, c.endedAt, c.ends, maxAnswers)
 	if err != nil {
 		return fmt.Errorf("moving mirrors: %w", err)
 	}
 	matched := map[int]bool{}
 	var n int
 	var task string
-	var clash bool
-	if _, err = pgx.ForEachRow(rows, []any{&n, &task, &clash}, func() error {
+	var clash, excess bool
+	if _, err = pgx.ForEachRow(rows, []any{&n, &task, &clash, &excess}, func() error {
 		matched[n-1] = true
-		if clash {
-			f.order[n-1].message.reject(commands.ResultClash, anotherResult)
+		switch x := f.order[n-1]; {
+		case excess:
+			x.reject(commands.TooMany, fmt.Sprintf("more than %d answers to one command", maxAnswers))
+		case clash:
+			x.message.reject(commands.ResultClash, anotherResult)
 		}
 		return nil
 	}); err != nil {
@@ -261,26 +242,42 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 // were asked about another task. Answers to kill and status move no mirror, but
 // their question was sent.
 func checkUnmatched(ctx context.Context, tx *Tx, f *folds, matched map[int]bool) error {
+	var which []*fold
+	var ids, conns, digests, tasks []string
 	for n, x := range f.order {
-		if matched[n] {
-			continue
+		if !matched[n] {
+			which = append(which, x)
+			ids, conns, digests, tasks = append(ids, x.command), append(conns, x.conn), append(digests, x.digest), append(tasks, x.task)
 		}
-		var asked bool
-		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM outbox WHERE id = $1 AND conn = $2 AND encode(body, 'hex') = $3 AND $4 IN ('', task::text))`,
-			x.command, x.conn, x.digest, x.task).Scan(&asked)
-		if err != nil {
-			return fmt.Errorf("looking up command %s: %w", x.command, err)
-		}
-		if !asked {
-			for _, m := range x.all {
-				m.reject(commands.ReUnknown, "an answer to a command that this hub did not give over this connection")
-			}
+	}
+	if len(which) == 0 {
+		return nil
+	}
+	rows, err := tx.Query(ctx, `SELECT EXISTS (SELECT FROM outbox WHERE id = u.id AND conn = u.conn AND encode(body, 'hex') = u.digest AND u.task IN ('', task::text))
+		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[]) WITH ORDINALITY AS u (id, conn, digest, task, n) ORDER BY n`, ids, conns, digests, tasks)
+	if err != nil {
+		return fmt.Errorf("looking up commands: %w", err)
+	}
+	asked, err := pgx.CollectRows(rows, pgx.RowTo[bool])
+	if err != nil {
+		return fmt.Errorf("looking up commands: %w", err)
+	}
+	for n, x := range which {
+		if !asked[n] {
+			x.reject(commands.ReUnknown, "an answer to a command that this hub did not give over this connection")
 		}
 	}
 	return nil
 }
 
 const anotherResult = "the task has another end already; this message is kept as evidence"
+
+// reject records that no report of the fold has an effect.
+func (x *fold) reject(code signing.Code, why string) {
+	for _, m := range x.all {
+		m.reject(code, why)
+	}
+}
 
 // reject records that a report has no effect.
 func (m *Incoming) reject(code signing.Code, why string) { m.Code, m.Why = code, why }

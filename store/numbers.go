@@ -23,19 +23,21 @@ type (
 	numbers     = pgtype.Multirange[numberRange]
 )
 
-// store adds a list of numbers of the peer's messages to what is stored, at the end of a
-// transaction: the row of the numbers is locked last. It returns the whole set
-// where there is something to confirm, a message that came again included.
-func (tx *Tx) store(ctx context.Context, conn string, list []int64, again bool) (commands.Numbers, error) {
+// store queues the addition of a list of numbers of the peer's messages to what is stored, at
+// the end of a transaction: the row of the numbers is locked last. It says then what the whole
+// set is, where there is something to confirm, a message that came again included.
+func (tx *Tx) store(conn string, list []int64, again bool, stored *commands.Numbers) {
 	if len(list) == 0 && !again {
-		return commands.Numbers{}, nil
+		return
 	}
-	var set numbers
-	err := tx.QueryRow(ctx, `UPDATE sequences SET stored = stored + $2::int8multirange WHERE conn = $1 RETURNING stored`, conn, multirange(list)).Scan(&set)
-	if err != nil {
-		return commands.Numbers{}, fmt.Errorf("adding to the stored numbers of connection %s: %w", conn, err)
-	}
-	return numbersOf(set), nil
+	tx.Queue(`UPDATE sequences SET stored = stored + $2::int8multirange WHERE conn = $1 RETURNING stored`, conn, multirange(list)).QueryRow(func(row pgx.Row) error {
+		var set numbers
+		if err := row.Scan(&set); err != nil {
+			return fmt.Errorf("adding to the stored numbers of connection %s: %w", conn, err)
+		}
+		*stored = numbersOf(set)
+		return nil
+	})
 }
 
 // StoredOf returns every number of the peer of conn that is stored here.

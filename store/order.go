@@ -64,10 +64,10 @@ func (db *DB) OrderSpawns(ctx context.Context, orders []SpawnOrder) ([]Ordered, 
 	err := db.Tx(ctx, "ordering spawns", func(ctx context.Context, tx *Tx) error {
 		orders := slices.Clone(orders) // a second run places them anew
 		out = make([]Ordered, len(orders))
-		if err := refuseClosed(ctx, tx, orders, out); err != nil {
-			return err
-		}
-		if err := findOrdered(ctx, tx, orders, out); err != nil {
+		refuseClosed(tx, orders, out)
+		findOrdered(tx, orders, out)
+		reserveNumbers(tx, orders)
+		if err := tx.Flush(ctx); err != nil {
 			return err
 		}
 		if err := place(ctx, tx, orders, out); err != nil {
@@ -81,7 +81,7 @@ func (db *DB) OrderSpawns(ctx context.Context, orders []SpawnOrder) ([]Ordered, 
 // refuseClosed refuses orders over connections that take none. It holds the
 // connections until the transaction ends: a revocation waits, and finds the
 // orders.
-func refuseClosed(ctx context.Context, tx *Tx, orders []SpawnOrder, out []Ordered) error {
+func refuseClosed(tx *Tx, orders []SpawnOrder, out []Ordered) {
 	var conns []string
 	for _, o := range orders {
 		if !o.Anywhere {
@@ -89,28 +89,26 @@ func refuseClosed(ctx context.Context, tx *Tx, orders []SpawnOrder, out []Ordere
 		}
 	}
 	if len(conns) == 0 {
-		return nil
+		return
 	}
-	rows, err := tx.Query(ctx, `SELECT id::text, peer_name, state FROM connections WHERE id = ANY ($1::uuid[]) ORDER BY id FOR SHARE`, conns)
-	if err != nil {
-		return fmt.Errorf("reading the connections of orders: %w", err)
-	}
-	open, c := map[string]Connection{}, Connection{}
-	if _, err := pgx.ForEachRow(rows, []any{&c.ID, &c.Name, &c.State}, func() error { open[c.ID] = c; return nil }); err != nil {
-		return fmt.Errorf("reading the connections of orders: %w", err)
-	}
-	for i, o := range orders {
-		c, known := open[o.Conn]
-		out[i].Conn, out[i].Spoke = c.ID, c.Name
-		switch {
-		case o.Anywhere:
-		case !known:
-			out[i].Err = commands.Refuse(commands.NotFound, "no such connection")
-		default:
-			out[i].Err = closedTo(c.Name, c.State)
+	tx.Queue(`SELECT id::text, peer_name, state FROM connections WHERE id = ANY ($1::uuid[]) ORDER BY id FOR SHARE`, conns).Query(func(rows pgx.Rows) error {
+		open, c := map[string]Connection{}, Connection{}
+		if _, err := pgx.ForEachRow(rows, []any{&c.ID, &c.Name, &c.State}, func() error { open[c.ID] = c; return nil }); err != nil {
+			return fmt.Errorf("reading the connections of orders: %w", err)
 		}
-	}
-	return nil
+		for i, o := range orders {
+			c, known := open[o.Conn]
+			out[i].Conn, out[i].Spoke = c.ID, c.Name
+			switch {
+			case o.Anywhere:
+			case !known:
+				out[i].Err = commands.Refuse(commands.NotFound, "no such connection")
+			default:
+				out[i].Err = closedTo(c.Name, c.State)
+			}
+		}
+		return nil
+	})
 }
 
 // closedTo returns why nothing is ordered over a connection; nil when it takes
@@ -123,33 +121,45 @@ func closedTo(name string, s ConnState) *commands.Refused {
 }
 
 // findOrdered finds orders that were given before, by task or idempotency key.
-func findOrdered(ctx context.Context, tx *Tx, orders []SpawnOrder, out []Ordered) error {
+func findOrdered(tx *Tx, orders []SpawnOrder, out []Ordered) {
 	tasks, keys := make([]string, len(orders)), make([]string, len(orders))
 	for i, o := range orders {
 		tasks[i], keys[i] = o.Spawn.Task, o.IdempotencyKey
 	}
-	rows, err := tx.Query(ctx, `SELECT u.n, m.task::text, m.request_digest, c.id::text, c.peer_name FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY AS u (task, key, n), LATERAL (
+	tx.Queue(`SELECT u.n, m.task::text, m.request_digest, c.id::text, c.peer_name FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY AS u (task, key, n), LATERAL (
 			SELECT task, conn, request_digest FROM mirrors WHERE task = u.task
 			UNION SELECT task, conn, request_digest FROM mirrors WHERE u.key <> '' AND idempotency_key = u.key
-		) AS m JOIN connections c ON c.id = m.conn`, tasks, keys)
-	if err != nil {
-		return fmt.Errorf("looking for earlier orders: %w", err)
-	}
-	var n int
-	var task, conn, spoke string
-	var was []byte
-	_, err = pgx.ForEachRow(rows, []any{&n, &task, &was, &conn, &spoke}, func() error {
-		is, err := orders[n-1].digest()
+		) AS m JOIN connections c ON c.id = m.conn`, tasks, keys).Query(func(rows pgx.Rows) error {
+		var n int
+		var task, conn, spoke string
+		var was []byte
+		_, err := pgx.ForEachRow(rows, []any{&n, &task, &was, &conn, &spoke}, func() error {
+			is, err := orders[n-1].digest()
+			if err != nil {
+				return err
+			}
+			out[n-1] = Ordered{Task: task, Conn: conn, Spoke: spoke, Existing: true, Err: out[n-1].Err}
+			if !bytes.Equal(is, was) {
+				out[n-1].Err = commands.Refuse(commands.Idempotency, "the idempotency key or task id was used with other content (task %s)", task)
+			}
+			return nil
+		})
 		if err != nil {
-			return err
-		}
-		out[n-1] = Ordered{Task: task, Conn: conn, Spoke: spoke, Existing: true, Err: out[n-1].Err}
-		if !bytes.Equal(is, was) {
-			out[n-1].Err = commands.Refuse(commands.Idempotency, "the idempotency key or task id was used with other content (task %s)", task)
+			return fmt.Errorf("looking for earlier orders: %w", err)
 		}
 		return nil
 	})
-	return err
+}
+
+// reserveNumbers numbers the orders of which it is known where they go, unless they are
+// refused or were given before.
+func reserveNumbers(tx *Tx, orders []SpawnOrder) {
+	if slices.ContainsFunc(orders, func(o SpawnOrder) bool { return o.Anywhere }) {
+		return // placing holds connections: numbers come after it
+	}
+	for _, o := range orders {
+		tx.Reserve(o.Conn, 1)
+	}
 }
 
 func (db *DB) insertOrders(ctx context.Context, tx *Tx, orders []SpawnOrder, out []Ordered) error {
@@ -174,7 +184,7 @@ func (db *DB) insertOrders(ctx context.Context, tx *Tx, orders []SpawnOrder, out
 	if err != nil || len(sealed) == 0 {
 		return err
 	}
-	return insertMirrors(ctx, tx, orders, which, sealed)
+	return insertMirrors(tx, orders, which, sealed)
 }
 
 // sameOrder answers an order whose key another order of the same batch used.
@@ -188,7 +198,7 @@ func sameOrder(first, second SpawnOrder) Ordered {
 	return o
 }
 
-func insertMirrors(ctx context.Context, tx *Tx, orders []SpawnOrder, which []int, sealed []signing.Sealed) error {
+func insertMirrors(tx *Tx, orders []SpawnOrder, which []int, sealed []signing.Sealed) error {
 	var task, conn, title, command, key, actor []string
 	var priority []int
 	var anywhere []bool
@@ -208,15 +218,12 @@ func insertMirrors(ctx context.Context, tx *Tx, orders []SpawnOrder, which []int
 		spec, expires, anywhere = append(spec, o.Spawn), append(expires, s.Exp), append(anywhere, o.Anywhere)
 		audit = append(audit, AuditRow{Actor: o.Actor, Action: "task.ordered", Object: o.Spawn.Task, Conn: o.Conn, Message: s.ID})
 	}
-	_, err := tx.Exec(ctx, `
+	tx.Queue(`
 		INSERT INTO mirrors (task, conn, title, priority, command, command_digest, idempotency_key, request_digest, created_by, spec, expires_at, anywhere)
 		SELECT a, b, c, d, e, f, nullif(g, ''), h, i, j, k, l
 		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::uuid[], $6::bytea[], $7::text[], $8::bytea[], $9::text[], $10::jsonb[], $11::timestamptz[], $12::bool[])
 			AS u (a, b, c, d, e, f, g, h, i, j, k, l) ORDER BY g, a`,
 		task, conn, title, priority, command, digest, key, request, actor, spec, expires, anywhere)
-	if err != nil {
-		return fmt.Errorf("storing mirrors: %w", err)
-	}
 	tx.Audit(audit...)
 	return nil
 }

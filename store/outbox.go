@@ -52,57 +52,109 @@ func (tx *Tx) SendNow(ctx context.Context, list ...Draft) ([]signing.Sealed, err
 	for i := range list {
 		list[i].id = uuid.Must(uuid.NewV7()).String()
 	}
-	sealed, err := tx.seal(ctx, &pgx.Batch{}, list)
-	if err != nil {
-		return nil, err
+	var b pgx.Batch
+	if tx.number(&b, list) {
+		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+			return nil, err
+		}
 	}
-	tx.keep(list, sealed)
-	return sealed, nil
+	return tx.sealNow(list)
 }
 
 // sends reports whether the transaction has put anything into the outbox so far.
 func (tx *Tx) sends() bool { return len(tx.drafts) > 0 || len(tx.sealed.id) > 0 }
 
+// numbered are the numbers of a connection that are a transaction's already, and what
+// else sealing needs.
 type numbered struct {
 	first int64
+	left  int64
 	peer  signing.InstanceID
 	epoch int64
 	now   time.Time
 	kid   signing.KeyID // signs towards this peer
 }
 
-// seal sends b with the statements behind it that number drafts, and signs them together.
-// What goes to a connection that has ended stays empty and is not kept.
-func (tx *Tx) seal(ctx context.Context, b *pgx.Batch, drafts []Draft) ([]signing.Sealed, error) {
-	count := map[string]int64{}
+// Reserve numbers so many messages to a connection behind what [Tx.Flush] sends next,
+// before it is known how many there are to be: sealing them then costs no round trip.
+// What is left over is given back at the end. As with [Tx.SendNow], nothing that other
+// transactions lock before they send may be locked after it.
+func (tx *Tx) Reserve(conn string, messages int) {
+	if tx.reserved == nil {
+		tx.reserved = map[string]int{}
+	}
+	tx.reserved[conn] += messages
+}
+
+// queueReserved queues the taking of reserved numbers.
+func (tx *Tx) queueReserved() {
+	for _, conn := range slices.Sorted(maps.Keys(tx.reserved)) {
+		tx.take(&tx.queued, conn, int64(tx.reserved[conn]))
+	}
+	tx.reserved = nil
+}
+
+// number queues what is missing for drafts of their numbers, and reports whether
+// anything was.
+func (tx *Tx) number(b *pgx.Batch, drafts []Draft) bool {
+	missing, any := map[string]int64{}, false
 	for _, d := range drafts {
-		count[d.Conn]++
+		missing[d.Conn]++
 	}
-	next := map[string]*numbered{}
-	for _, conn := range slices.Sorted(maps.Keys(count)) {
-		n := &numbered{}
-		next[conn] = n
-		b.Queue(`UPDATE sequences s SET last = s.last + $2 FROM connections c
-			WHERE s.conn = $1 AND c.id = s.conn AND NOT has_ended(c.state) RETURNING s.last - $2 + 1, c.peer, c.epoch, clock_timestamp(), s.kid`,
-			conn, count[conn]).QueryRow(func(row pgx.Row) error {
-			err := row.Scan(&n.first, &n.peer, &n.epoch, &n.now, &n.kid)
-			if errors.Is(err, pgx.ErrNoRows) {
-				delete(next, conn) // it has ended: nobody is told any more
-				return nil
-			}
-			if err != nil {
-				return fmt.Errorf("numbering messages of connection %s: %w", conn, err)
-			}
-			return nil
-		})
+	for _, conn := range slices.Sorted(maps.Keys(missing)) {
+		if n := tx.next[conn]; n != nil {
+			missing[conn] -= n.left
+		}
+		if missing[conn] > 0 {
+			tx.take(b, conn, missing[conn])
+			any = true
+		}
 	}
-	if b.Len() == 0 {
-		return nil, nil
+	return any
+}
+
+// take queues the taking of count numbers. They follow those that the transaction has:
+// it holds the row.
+func (tx *Tx) take(b *pgx.Batch, conn string, count int64) {
+	b.Queue(`UPDATE sequences s SET last = s.last + $2 FROM connections c
+		WHERE s.conn = $1 AND c.id = s.conn AND NOT has_ended(c.state) RETURNING s.last - $2 + 1, c.peer, c.epoch, clock_timestamp(), s.kid`,
+		conn, count).QueryRow(func(row pgx.Row) error {
+		n := &numbered{left: count}
+		err := row.Scan(&n.first, &n.peer, &n.epoch, &n.now, &n.kid)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil // it has ended: nobody is told any more
+		}
+		if err != nil {
+			return fmt.Errorf("numbering messages of connection %s: %w", conn, err)
+		}
+		if had := tx.next[conn]; had != nil {
+			n.first, n.left = n.first-had.left, n.left+had.left
+		}
+		if tx.next == nil {
+			tx.next = map[string]*numbered{}
+		}
+		tx.next[conn] = n
+		return nil
+	})
+}
+
+// giveBack queues the return of numbers that were not needed: nobody has seen them.
+func (tx *Tx) giveBack(b *pgx.Batch) {
+	for _, conn := range slices.Sorted(maps.Keys(tx.next)) {
+		if left := tx.next[conn].left; left > 0 {
+			b.Queue(`UPDATE sequences SET last = last - $2 WHERE conn = $1`, conn, left)
+		}
 	}
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
-		return nil, err
+}
+
+// sealNow signs drafts with numbers of the transaction, together. What goes to a
+// connection that has ended stays empty and is not kept.
+func (tx *Tx) sealNow(drafts []Draft) ([]signing.Sealed, error) {
+	sealed, err := tx.db.sealTogether(drafts, tx.next)
+	if err == nil {
+		tx.keep(drafts, sealed)
 	}
-	return tx.db.sealTogether(drafts, next)
+	return sealed, err
 }
 
 // keep adds sealed drafts to what is stored at the end.
@@ -146,22 +198,18 @@ func (r *outboxRows) insert(b *pgx.Batch) {
 		r.id, r.conn, r.seq, r.queue, r.kind, r.digest, r.re, r.task, r.exp, r.envelope, r.body)
 }
 
-// closeOut closes messages that the peer of conn says it has stored. The
+// closeOut queues the closing of messages that the peer of conn says it has stored. The
 // comparison of conn is written so that only the index of ids fits.
-func closeOut(ctx context.Context, tx *Tx, conn string, ids, bodies []string) error {
+func closeOut(tx *Tx, conn string, ids, bodies []string) {
 	if len(ids) == 0 {
-		return nil
+		return
 	}
-	_, err := tx.Exec(ctx, `
+	tx.Queue(`
 		UPDATE confirmed c SET numbers = c.numbers + answered.numbers FROM (
 			SELECT range_agg(int8range(o.seq, o.seq + 1)) AS numbers FROM unnest($2::uuid[], $3::text[]) AS u (id, body)
 			JOIN outbox o ON o.id = u.id AND (o.conn = $1) IS TRUE AND encode(o.body, 'hex') = u.body
 		) AS answered
 		WHERE c.conn = $1 AND NOT c.numbers @> answered.numbers AND (SELECT count(*) FROM unnest(c.numbers + answered.numbers)) <= $4`, conn, ids, bodies, maxConfirmed)
-	if err != nil {
-		return fmt.Errorf("closing the outbox: %w", err)
-	}
-	return nil
 }
 
 // answersTo returns the stored answers to commands that came again: they go out

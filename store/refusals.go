@@ -2,8 +2,6 @@ package store
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 	"slices"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -73,7 +71,7 @@ func told(batch []*Incoming) (n int) {
 
 // noteRefused audits what was refused, as far as there is room, and keeps no bytes
 // of the rest. What is left of that guards against its repetition.
-func (t *taking) noteRefused(ctx context.Context, room int) error {
+func (t *taking) noteRefused(room int) {
 	var conns, ids, codes []string
 	var keep []bool
 	for _, m := range t.batch {
@@ -92,15 +90,11 @@ func (t *taking) noteRefused(ctx context.Context, room int) error {
 		}
 	}
 	if len(ids) == 0 {
-		return nil
+		return
 	}
-	_, err := t.tx.Exec(ctx, `UPDATE inbox i SET code = u.code, envelope = CASE WHEN u.keep THEN i.envelope ELSE '' END
+	t.tx.Queue(`UPDATE inbox i SET code = u.code, envelope = CASE WHEN u.keep THEN i.envelope ELSE '' END
 		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bool[]) AS u (conn, id, code, keep)
 		WHERE i.conn = u.conn AND i.id = u.id AND NOT (u.keep AND i.code = u.code)`, conns, ids, codes, keep)
-	if err != nil {
-		return fmt.Errorf("noting refused messages: %w", err)
-	}
-	return nil
 }
 
 // refusedAction is how the audit calls the refusal: of a message that is not acted

@@ -80,7 +80,7 @@ func (db *DB) unsealed(d Draft, n *numbered) (signing.Unsealed, error) {
 	}
 	h := signing.Header{ID: d.id, Kind: string(d.Body.Kind()), Iss: db.self, Aud: n.peer, Conn: d.Conn,
 		Epoch: n.epoch, Seq: n.first, Iat: n.now.UnixMilli(), Exp: n.now.Add(cmp.Or(d.Life, AnswerLife)).UnixMilli(), Wsp: Workspace, Re: d.Re}
-	n.first++
+	n.first, n.left = n.first+1, n.left-1
 	return signing.Unsealed{Type: d.Body.Kind().Type(), Header: h, Body: body}, nil
 }
 

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -38,34 +37,35 @@ type keyRow struct {
 	revoked             bool
 }
 
-// lockConnection reads a connection with a lock, FOR SHARE at least: a revocation
-// waits for this transaction, and what comes after it is refused.
-func lockConnection(ctx context.Context, tx *Tx, id, lock string) (s Standing, err error) {
-	err = tx.QueryRow(ctx, `
+// lockConnection queues the reading of a connection with a lock, FOR SHARE at least: a
+// revocation waits for this transaction, and what comes after it is refused. Where there
+// is no such connection s stays empty, and each message is refused.
+func lockConnection(tx *Tx, id, lock string, s *Standing) {
+	tx.Queue(`
 		SELECT c.id::text, c.peer_name, c.peer, c.authority, c.state, c.epoch, clock_timestamp(), coalesce(g.kinds, '{}'), coalesce(g.runtimes, '{}'),
 			coalesce(g.expires_at > clock_timestamp(), false), coalesce(g.wsp, ''),
 			coalesce((SELECT base > 0 FROM sequences WHERE conn = c.id), false), coalesce((SELECT stored FROM sequences WHERE conn = c.id), '{}')
-		FROM connections c LEFT JOIN grants g ON g.conn = c.id WHERE c.id = $1 `+lock+` OF c`, id).
-		Scan(&s.ID, &s.Name, &s.Peer, &s.Authority, &s.State, &s.Epoch, &s.Now, &s.Kinds, &s.Runtimes, &s.granted, &s.Workspace, &s.wentOn, &s.stored)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return s, nil // each message is refused: ID is empty
-	}
-	if err != nil {
-		return s, fmt.Errorf("reading the connection of messages: %w", err)
-	}
-	rows, err := tx.Query(ctx, `SELECT kid, use = 'identity', not_before, least(not_after, 'epoch'::timestamptz + interval '5000 years'), coalesce(revoked_at <= clock_timestamp(), false)
-		FROM keys WHERE conn = $1 AND use <> 'sealing' ORDER BY kid FOR SHARE`, id)
-	if err != nil {
-		return s, fmt.Errorf("reading the keys of messages: %w", err)
-	}
-	s.keys = map[signing.KeyID]keyRow{}
-	var kid signing.KeyID
-	var k keyRow
-	_, err = pgx.ForEachRow(rows, []any{&kid, &k.identity, &k.notBefore, &k.notAfter, &k.revoked}, func() error {
-		s.keys[kid] = k
+		FROM connections c LEFT JOIN grants g ON g.conn = c.id WHERE c.id = $1 `+lock+` OF c`, id).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(&s.ID, &s.Name, &s.Peer, &s.Authority, &s.State, &s.Epoch, &s.Now, &s.Kinds, &s.Runtimes, &s.granted, &s.Workspace, &s.wentOn, &s.stored)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("reading the connection of messages: %w", err)
+		}
 		return nil
 	})
-	return s, err
+	tx.Queue(`SELECT kid, use = 'identity', not_before, least(not_after, 'epoch'::timestamptz + interval '5000 years'), coalesce(revoked_at <= clock_timestamp(), false)
+		FROM keys WHERE conn = $1 AND use <> 'sealing' ORDER BY kid FOR SHARE`, id).Query(func(rows pgx.Rows) error {
+		s.keys = map[signing.KeyID]keyRow{}
+		var kid signing.KeyID
+		var k keyRow
+		_, err := pgx.ForEachRow(rows, []any{&kid, &k.identity, &k.notBefore, &k.notAfter, &k.revoked}, func() error {
+			s.keys[kid] = k
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("reading the keys of messages: %w", err)
+		}
+		return nil
+	})
 }
 
 // judge says what only the database knows about a message's connection and key.

@@ -32,6 +32,9 @@ type DB struct {
 	told    rings // of notifications that came
 }
 
+// A Tracer is told of every statement.
+type Tracer = pgx.QueryTracer
+
 // Config says whose database to open and how.
 type Config struct {
 	URL      string             // Postgres connection string
@@ -39,7 +42,7 @@ type Config struct {
 	Signer   *signing.Signer    // the first key that signs what goes into the outbox
 	Ring     *signing.Ring      // finds those that came after it; nil: there are none, and there will be none
 	PoolSize int                // connections; 0 means 12
-	Tracer   pgx.QueryTracer    // told of every statement; nil = nobody is
+	Tracer   Tracer             // nil = nobody is told
 }
 
 // outageLimit is how long a method keeps trying while the server is away.

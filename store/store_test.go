@@ -65,6 +65,7 @@ func TestIdempotencyKey(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, commands.Idempotency, out[0].Err.Code)
 	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM mirrors`))
+	require.Equal(t, p.Hub.Count(t, `SELECT count(*) FROM outbox`), p.Hub.Count(t, `SELECT last FROM sequences`), "no number is missing")
 }
 
 func TestRevokedIsFinal(t *testing.T) {

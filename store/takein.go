@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -65,10 +66,7 @@ func (db *DB) takeOnce(ctx context.Context, conn string, room int, batch []*Inco
 		if slices.ContainsFunc(batch, isKeySet) { // waits for all others, before it holds anything else
 			lock = "FOR NO KEY UPDATE"
 		}
-		if t.from, err = lockConnection(ctx, tx, conn, lock); err != nil {
-			return err
-		}
-		if err := t.judgeAll(ctx); err != nil {
+		if err := t.storeAll(ctx, conn, lock); err != nil {
 			return err
 		}
 		if fresh := t.admit(); len(fresh) > 0 {
@@ -76,21 +74,15 @@ func (db *DB) takeOnce(ctx context.Context, conn string, room int, batch []*Inco
 				return err
 			}
 		}
-		if err := t.noteRefused(ctx, room); err != nil {
-			return err
-		}
-		if err := t.closeQuestions(ctx); err != nil {
-			return err
-		}
+		t.noteRefused(room)
+		t.closeQuestions()
 		out.Again, err = answersTo(ctx, tx, t.repeats.conns, t.repeats.ids)
 		for _, last := range tx.last {
 			if err == nil {
 				err = last(ctx)
 			}
 		}
-		if err == nil {
-			out.Stored, err = tx.store(ctx, conn, t.numbers, len(t.repeats.ids) > 0)
-		}
+		tx.store(conn, t.numbers, len(t.repeats.ids) > 0, &out.Stored)
 		out.Reused, out.WentOn, out.Sent = t.reused, t.from.wentOn, tx.sends()
 		return err
 	})
@@ -108,20 +100,23 @@ type taking struct {
 	repeats  struct{ conns, ids []string }
 }
 
-// judgeAll decides the fate of each message and stores those that are in order
-// and new.
-func (t *taking) judgeAll(ctx context.Context) error {
-	var stored []*Incoming
-	for _, m := range t.batch {
-		m.answered = false
-		if m.Code, m.Why = t.from.judge(m); m.Code == "" {
-			stored = append(stored, m)
-		}
-	}
-	stored = t.from.bounded(stored)
-	fresh, err := insertInbox(ctx, t.tx, stored)
-	if err != nil {
+// storeAll stores those messages that are in order and new, and decides the fate of the
+// others. They go into the inbox together with the question whether they are in order: of
+// an honest peer they are.
+func (t *taking) storeAll(ctx context.Context, conn, lock string) error {
+	var fresh map[string]bool
+	lockConnection(t.tx, conn, lock, &t.from)
+	insertInbox(t.tx, t.batch, &fresh)
+	if err := t.tx.Flush(ctx); err != nil {
 		return err
+	}
+	stored := t.judgeAll()
+	if len(stored) < len(t.batch) { // nothing of the others stays, and what came first among equals may be one of them
+		t.tx.Queue(`DELETE FROM inbox WHERE conn = $1 AND id = ANY ($2::uuid[])`, conn, slices.Collect(maps.Keys(fresh)))
+		insertInbox(t.tx, stored, &fresh)
+		if err := t.tx.Flush(ctx); err != nil {
+			return err
+		}
 	}
 	for _, m := range stored {
 		if fresh[m.Header.ID] {
@@ -132,6 +127,17 @@ func (t *taking) judgeAll(ctx context.Context) error {
 		delete(fresh, m.Header.ID) // a second copy in this very batch is a repeat
 	}
 	return nil
+}
+
+// judgeAll refuses what is not in order, and returns the rest.
+func (t *taking) judgeAll() (stored []*Incoming) {
+	for _, m := range t.batch {
+		m.answered = false
+		if m.Code, m.Why = t.from.judge(m); m.Code == "" {
+			stored = append(stored, m)
+		}
+	}
+	return t.from.bounded(stored)
 }
 
 // classify says of a message that was not new what it repeats. One that was sealed anew,
@@ -210,20 +216,21 @@ func (t *taking) admit() (fresh []*Incoming) {
 
 // closeQuestions closes the messages of ours that new answers are about: any
 // answer proves that the other database has them.
-func (t *taking) closeQuestions(ctx context.Context) error {
+func (t *taking) closeQuestions() {
 	var ids, bodies []string
 	for _, m := range t.batch {
 		if m.Header.Re != nil && (m.Code == "" || m.Code == signing.ReplaySame) {
 			ids, bodies = append(ids, m.Header.Re.ID), append(bodies, m.Header.Re.SHA256)
 		}
 	}
-	return closeOut(ctx, t.tx, t.from.ID, ids, bodies)
+	closeOut(t.tx, t.from.ID, ids, bodies)
 }
 
-func insertInbox(ctx context.Context, tx *Tx, list []*Incoming) (map[string]bool, error) {
-	fresh := map[string]bool{}
+// insertInbox queues the insertion of messages, and says then which of them were new.
+func insertInbox(tx *Tx, list []*Incoming, fresh *map[string]bool) {
+	*fresh = map[string]bool{}
 	if len(list) == 0 {
-		return fresh, nil
+		return
 	}
 	var conn, id, kind, code, re, task []string
 	var seq []int64
@@ -242,19 +249,17 @@ func insertInbox(ctx context.Context, tx *Tx, list []*Incoming) (map[string]bool
 		}
 		re, code, task = append(re, r), append(code, c), append(task, m.Task())
 	}
-	rows, err := tx.Query(ctx, `
+	tx.Queue(`
 		INSERT INTO inbox (conn, id, seq, digest, kind, code, re, task, exp, envelope)
 		SELECT a, b, c, d, e, f, nullif(g, '')::uuid, nullif(h, '')::uuid, i, j
 		FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bytea[], $5::text[], $6::text[], $7::text[], $8::text[], $9::timestamptz[], $10::bytea[])
 			AS u (a, b, c, d, e, f, g, h, i, j) ORDER BY c
 		ON CONFLICT DO NOTHING RETURNING id::text`,
-		conn, id, seq, digest, kind, code, re, task, exp, envelope)
-	if err != nil {
-		return nil, fmt.Errorf("filling the inbox: %w", err)
-	}
-	key := ""
-	if _, err = pgx.ForEachRow(rows, []any{&key}, func() error { fresh[key] = true; return nil }); err != nil {
-		return nil, fmt.Errorf("filling the inbox: %w", err)
-	}
-	return fresh, nil
+		conn, id, seq, digest, kind, code, re, task, exp, envelope).Query(func(rows pgx.Rows) error {
+		key := ""
+		if _, err := pgx.ForEachRow(rows, []any{&key}, func() error { (*fresh)[key] = true; return nil }); err != nil {
+			return fmt.Errorf("filling the inbox: %w", err)
+		}
+		return nil
+	})
 }

@@ -38,23 +38,24 @@ func TestARevocationWaitsForEffectsUnderWay(t *testing.T) {
 	later := s.Read(t, p.Hub.Due(t)...)
 	const waiting = `SELECT count(DISTINCT l.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = current_database()`
 	taken, revoked := make(chan error, 1), make(chan error, 1)
+	acting, goOn := make(chan bool), make(chan bool)
 
-	require.NoError(t, s.DB.Tx(t.Context(), "holding up the inbox", func(ctx context.Context, tx *store.Tx) error {
-		_, err := tx.Exec(ctx, `LOCK TABLE inbox IN SHARE MODE`)
-		require.NoError(t, err)
-		go func() {
-			_, err := s.DB.TakeIn(t.Context(), s.Conn.ID, 20, batch, func(context.Context, *store.Tx, store.Standing, []*store.Incoming) error { return nil })
-			taken <- err
-		}()
-		require.Eventually(t, func() bool { return s.Count(t, waiting) == 1 }, time.Minute, 10*time.Millisecond, "the message has read its connection")
-		go func() {
-			_, err := s.DB.SetConnectionState(t.Context(), s.Conn.ID, store.Revoked, "enough", "test", nil)
-			revoked <- err
-		}()
-		require.Eventually(t, func() bool { return len(revoked) > 0 || s.Count(t, waiting) == 2 }, time.Minute, 10*time.Millisecond, "the revocation waits, or is over")
-		require.Empty(t, revoked, "it returned before an effect that was under way")
-		return nil
-	}))
+	go func() {
+		_, err := s.DB.TakeIn(t.Context(), s.Conn.ID, 20, batch, func(context.Context, *store.Tx, store.Standing, []*store.Incoming) error {
+			close(acting)
+			<-goOn
+			return nil
+		})
+		taken <- err
+	}()
+	<-acting
+	go func() {
+		_, err := s.DB.SetConnectionState(t.Context(), s.Conn.ID, store.Revoked, "enough", "test", nil)
+		revoked <- err
+	}()
+	require.Eventually(t, func() bool { return len(revoked) > 0 || s.Count(t, waiting) == 1 }, time.Minute, 10*time.Millisecond, "the revocation waits, or is over")
+	require.Empty(t, revoked, "it returned before an effect that was under way")
+	close(goOn)
 
 	require.NoError(t, <-taken)
 	require.NoError(t, <-revoked)

@@ -1,8 +1,8 @@
 package store
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -29,7 +29,11 @@ type Tx struct {
 
 	audit  []AuditRow
 	drafts []Draft
-	sealed outboxRows // numbered already
+	sealed outboxRows           // numbered already
+	next   map[string]*numbered // numbers that are this transaction's already, by connection
+	queued pgx.Batch            // travels in front of what is sent next
+
+	reserved map[string]int // how many numbers are to be taken with the next Flush, by connection
 
 	last []func(context.Context) error // what locks sequences of other connections, in TakeIn
 }
@@ -123,22 +127,71 @@ func (tx *Tx) open() *pgx.Batch {
 // Audit adds rows to the audit at the end of the transaction.
 func (tx *Tx) Audit(rows ...AuditRow) { tx.audit = append(tx.audit, rows...) }
 
-// SendBatch sends b, behind the opening when nothing was sent yet.
+// Queue adds a statement that nobody waits for yet: it travels in front of what is
+// sent next, the commit at the latest. Its answer is read then, by the function that
+// it is given.
+func (tx *Tx) Queue(sql string, args ...any) *pgx.QueuedQuery { return tx.queued.Queue(sql, args...) }
+
+// QueueBatch queues all statements of b.
+func (tx *Tx) QueueBatch(b *pgx.Batch) {
+	tx.queued.QueuedQueries = append(tx.queued.QueuedQueries, b.QueuedQueries...)
+}
+
+// Flush sends what is queued, and reads the answers.
+func (tx *Tx) Flush(ctx context.Context) error {
+	tx.queueReserved()
+	if tx.queued.Len() == 0 {
+		return nil
+	}
+	return tx.SendBatch(ctx, &pgx.Batch{}).Close()
+}
+
+// SendBatch sends b, behind what is queued, and that behind the opening when nothing
+// was sent yet.
 func (tx *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if !tx.unsent {
+	if !tx.waits() {
 		return tx.conn.SendBatch(ctx, b)
 	}
-	tx.unsent = false
-	all := tx.open()
-	opening := all.Len()
+	all := &pgx.Batch{}
+	if tx.unsent {
+		all = tx.open()
+	}
+	all.QueuedQueries = append(all.QueuedQueries, tx.queued.QueuedQueries...)
+	tx.unsent, tx.queued = false, pgx.Batch{}
+	ahead := all.Len()
 	all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
 	results := tx.conn.SendBatch(ctx, all)
-	for range opening {
-		if _, err := results.Exec(); err != nil {
-			break // every later read returns it too
+	for _, q := range all.QueuedQueries[:ahead] {
+		if err := readAnswer(q, results); err != nil {
+			return failedBatch{results, err}
 		}
 	}
 	return results
+}
+
+// waits reports whether something travels in front of the next statement.
+func (tx *Tx) waits() bool { return tx.unsent || tx.queued.Len() > 0 }
+
+func readAnswer(q *pgx.QueuedQuery, results pgx.BatchResults) error {
+	if q.Fn != nil {
+		return q.Fn(results)
+	}
+	_, err := results.Exec()
+	return err
+}
+
+// failedBatch is a batch whose queued part has failed: all that is read of it says so.
+type failedBatch struct {
+	pgx.BatchResults
+	err error
+}
+
+func (f failedBatch) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, f.err }
+func (f failedBatch) Query() (pgx.Rows, error)         { return noRows{err: f.err}, f.err }
+func (f failedBatch) QueryRow() pgx.Row                { return firstRow{err: f.err} }
+func (f failedBatch) Close() error {
+	_ = f.BatchResults.Close() // it fails as well, and says less
+	return f.err
 }
 
 // SendLast sends b and what was queued with the commit behind it, in one round
@@ -154,17 +207,21 @@ func (tx *Tx) sendLast(ctx context.Context, b *pgx.Batch) error {
 	crash.Point("before " + tx.doing)
 	queueAudit(b, tx.workspace, tx.audit)
 	if len(tx.drafts) > 0 {
-		sealed, err := tx.seal(ctx, b, tx.drafts)
-		if err != nil {
+		if tx.number(b, tx.drafts) {
+			if err := tx.SendBatch(ctx, b).Close(); err != nil {
+				return err
+			}
+			b = &pgx.Batch{}
+		}
+		if _, err := tx.sealNow(tx.drafts); err != nil {
 			return err
 		}
-		tx.keep(tx.drafts, sealed)
-		b = &pgx.Batch{}
 	}
 	tx.sealed.insert(b)
 	if !tx.db.serves(tx.sealed) {
 		b.Queue(`SELECT pg_notify($1, '')`, changedChannel)
 	}
+	tx.giveBack(b)
 	if tx.mark != 0 {
 		if tx.workspace != "" {
 			b.Queue("RESET role") // the one of workspaces sees no marks
@@ -190,7 +247,7 @@ func (tx *Tx) commit(ctx context.Context) error {
 	if tx.committed {
 		return nil
 	}
-	if tx.unsent && len(tx.audit)+len(tx.drafts) == 0 {
+	if tx.unsent && len(tx.audit)+len(tx.drafts)+tx.queued.Len() == 0 {
 		crash.Point("before " + tx.doing)
 		return nil // nothing was done
 	}
@@ -199,7 +256,7 @@ func (tx *Tx) commit(ctx context.Context) error {
 
 // Exec runs one statement.
 func (tx *Tx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
-	if !tx.unsent {
+	if !tx.waits() {
 		return tx.conn.Exec(ctx, sql, args...)
 	}
 	var b pgx.Batch
@@ -210,7 +267,7 @@ func (tx *Tx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.Com
 
 // Query runs one statement that returns rows.
 func (tx *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if !tx.unsent {
+	if !tx.waits() {
 		return tx.conn.Query(ctx, sql, args...)
 	}
 	var b pgx.Batch
@@ -218,14 +275,14 @@ func (tx *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, err
 	results := tx.SendBatch(ctx, &b)
 	rows, err := results.Query()
 	if err != nil {
-		return rows, errors.Join(err, results.Close())
+		return rows, cmp.Or(err, results.Close())
 	}
 	return &firstRows{Rows: rows, results: results}, nil
 }
 
 // QueryRow runs one statement that returns a row.
 func (tx *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if !tx.unsent {
+	if !tx.waits() {
 		return tx.conn.QueryRow(ctx, sql, args...)
 	}
 	rows, err := tx.Query(ctx, sql, args...)
@@ -284,3 +341,13 @@ func (tx *Tx) end(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+// noRows are the rows of a statement that was not run.
+type noRows struct {
+	pgx.Rows
+	err error
+}
+
+func (noRows) Next() bool   { return false }
+func (r noRows) Err() error { return r.err }
+func (noRows) Close()       {}

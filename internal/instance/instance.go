@@ -29,6 +29,7 @@ type Options struct {
 	PostgresUser string       // who runs the private Postgres where we are root; empty: found
 	PoolSize     int          // connections to the database; 0 means the store's default
 	Log          *slog.Logger // required
+	Tracer       store.Tracer // told of every statement; nil = nobody is
 	// Made is called after keys were made for a new instance. Nil: nobody is told.
 	Made func(dir string)
 }
@@ -128,7 +129,7 @@ func (in *Instance) serve(ctx context.Context) (url string, err error) {
 }
 
 func (in *Instance) openStore(ctx context.Context, url string) (err error) {
-	in.DB, err = store.Open(ctx, store.Config{URL: url, Self: in.Keys.InstanceID(), Signer: in.Keys.Signing, Ring: in.Keys.Ring, PoolSize: in.options.PoolSize})
+	in.DB, err = store.Open(ctx, store.Config{URL: url, Self: in.Keys.InstanceID(), Signer: in.Keys.Signing, Ring: in.Keys.Ring, PoolSize: in.options.PoolSize, Tracer: in.options.Tracer})
 	if _, away := errors.AsType[net.Error](err); away {
 		return &commands.Refused{Code: commands.StoreDown, Why: "opening the database of " + in.Dir, Hint: "is its server running?", Err: err}
 	}

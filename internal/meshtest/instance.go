@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -38,6 +39,7 @@ type Instance struct {
 	Log  *Log
 
 	url    string
+	tracer pgx.QueryTracer // of its next life
 	client *control.Client
 	end    context.CancelFunc // nil while it does not run
 	ended  chan error
@@ -92,7 +94,7 @@ func (i *Instance) Restore(t testing.TB, backup string) {
 }
 
 func (i *Instance) options() instance.Options {
-	return instance.Options{Dir: i.Dir, DatabaseURL: i.url, PoolSize: 8, Log: i.Log.Logger()}
+	return instance.Options{Dir: i.Dir, DatabaseURL: i.url, PoolSize: 8, Log: i.Log.Logger(), Tracer: i.tracer}
 }
 
 // Visit opens the instance as a command does, whether it runs or not; whoever

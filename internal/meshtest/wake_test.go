@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // An order wakes its spoke, and so does a slot that becomes free: a spoke that looks by
@@ -20,4 +21,44 @@ func TestASpokeIsWokenByItsOrders(t *testing.T) {
 
 	require.Equal(t, commands.Completed, m.Wait(t, first).State)
 	require.Equal(t, commands.Completed, m.Wait(t, second).State)
+}
+
+// So does the end of an agent that a limit counts, where slots were free all the time.
+func TestASpokeIsWokenByAnEndThatALimitCounts(t *testing.T) {
+	t.Parallel()
+	m := Plan{Slots: 4, Idle: time.Hour}.Start(t, "attic")
+	db := m.Spokes["attic"].Open(t)
+	defer db.Close()
+	main, err := backlog.Open(db, nil).Workspace(backlog.MainWorkspace, "ann")
+	require.NoError(t, err)
+	require.NoError(t, main.SetQuota(t.Context(), backlog.Quota{Name: "one", Scope: "workspace", Concurrent: new(1)}))
+
+	first, second := m.Spawn(t, "attic", "sleep", "1000"), m.Spawn(t, "attic", "true")
+	m.Await(t, first, commands.Running)
+	Await(t, "the second one stands ready", func() bool { return m.Spokes["attic"].Count(t, `SELECT count(*) FROM ready`) == 1 })
+	m.Hub.Do(t, "POST", "/v1/agents/"+first+"/kill", map[string]string{"reason": "the test says so"}, nil)
+
+	require.Equal(t, commands.Completed, m.Wait(t, second).State)
+}
+
+// An agent that ends before its start was stored is told of once: the result says that it
+// started, when, and in which attempt.
+func TestAStartThatIsOvertakenIsNotTold(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+
+	id := m.Noop(t, "attic")
+
+	v := m.Wait(t, id)
+	m.Check(t)
+	require.Equal(t, commands.Completed, v.State)
+	require.Equal(t, 1, v.Attempt)
+	require.NotNil(t, v.StartedAt)
+	var kinds []string
+	m.Hub.Do(t, "GET", "/v1/agents/"+id+"?receipts=true", nil, &v)
+	for _, r := range v.Receipts {
+		kinds = append(kinds, r.Kind)
+	}
+	require.Equal(t, []string{"agent.accepted", "agent.result"}, kinds)
+	require.Equal(t, 1, m.Spokes["attic"].Count(t, `SELECT count(*) FROM audit WHERE action = 'task.running' AND object = $1`, id), "each act is audited")
 }

@@ -61,7 +61,8 @@ func (b *Backlog) closeAttempts(ctx context.Context, tx *store.Tx, actor string,
 	// whoever linked to one of them before is seen, whoever links later waits and
 	// then sees it completed.
 	free := resolve(&batch, tasks)
-	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+	tx.QueueBatch(&batch)
+	if err := tx.Flush(ctx); err != nil {
 		return nil, fmt.Errorf("closing attempts: %w", err)
 	}
 	if err := free(ctx, tx); err != nil {

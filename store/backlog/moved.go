@@ -67,9 +67,7 @@ func (m Moved) Result() *commands.Result {
 // report stores the results of tasks that have ended and tells of all that a
 // connection asked for.
 func (b *Backlog) report(ctx context.Context, tx *store.Tx, list []Moved) error {
-	if err := storeResults(ctx, tx, list); err != nil {
-		return err
-	}
+	storeResults(tx, list)
 	facts := slices.DeleteFunc(slices.Clone(list), func(m Moved) bool { return m.Conn == "" })
 	if err := b.findKills(ctx, tx, facts); err != nil || len(facts) == 0 {
 		return err
@@ -77,7 +75,8 @@ func (b *Backlog) report(ctx context.Context, tx *store.Tx, list []Moved) error 
 	return b.moved(ctx, tx, facts)
 }
 
-func storeResults(ctx context.Context, tx *store.Tx, list []Moved) error {
+// storeResults queues the storing of how tasks have ended.
+func storeResults(tx *store.Tx, list []Moved) {
 	var tasks []string
 	var results []*commands.Result
 	for _, m := range list {
@@ -86,13 +85,9 @@ func storeResults(ctx context.Context, tx *store.Tx, list []Moved) error {
 		}
 	}
 	if len(tasks) == 0 {
-		return nil
+		return
 	}
-	_, err := tx.Exec(ctx, `UPDATE task_bodies b SET result = u.result FROM unnest($1::uuid[], $2::jsonb[]) AS u (task, result) WHERE b.task = u.task`, tasks, results)
-	if err != nil {
-		return fmt.Errorf("storing results: %w", err)
-	}
-	return nil
+	tx.Queue(`UPDATE task_bodies b SET result = u.result FROM unnest($1::uuid[], $2::jsonb[]) AS u (task, result) WHERE b.task = u.task`, tasks, results)
 }
 
 // findKills adds to the facts about killed tasks who asked for it and was not

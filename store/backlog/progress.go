@@ -1,6 +1,7 @@
 package backlog
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"slices"
@@ -27,10 +28,11 @@ type Start struct {
 	Policy string // version of the spoke's policy that let it start
 }
 
-// A Progress is the start or the end of an attempt: exactly one of the two.
+// A Progress is the start of an attempt, its end, or both.
 type Progress struct {
-	Start *Start
-	End   *End
+	Start *Start // nil: it was recorded before, or there is none
+	End   *End   // nil: it goes on
+	Conn  string // who asked for the task and is to be told; "" = nobody, or it is not known
 }
 
 // Record moves tasks on by the proofs of a batch: started ones to running, ended
@@ -40,39 +42,68 @@ type Progress struct {
 // and the caller must end what it started.
 func (b *Backlog) Record(ctx context.Context, batch []Progress) ([]bool, error) {
 	held := make([]bool, len(batch))
+	var waits *bool
 	err := b.db.Tx(ctx, "recording progress", func(ctx context.Context, tx *store.Tx) error {
 		clear(held)
+		waits = nil
 		var starts []Start
 		var ends []End
 		var startAt, endAt []int
 		for i, p := range batch {
+			if p.Conn != "" {
+				tx.Reserve(p.Conn, 1)
+			}
 			if p.Start != nil {
 				starts, startAt = append(starts, *p.Start), append(startAt, i)
-			} else {
+			}
+			if p.End != nil {
 				ends, endAt = append(ends, *p.End), append(endAt, i)
 			}
 		}
-		all := slices.Concat(fencesOf(starts, func(s Start) Fence { return s.Fence }).task, fencesOf(ends, func(e End) Fence { return e.Fence }).task)
-		if _, err := holdLeases(ctx, tx, all); err != nil {
-			return err
-		}
-		begun, err := markStarted(ctx, tx, starts, held, startAt)
-		if err != nil {
-			return err
-		}
+		var begun []Moved
+		tx.Queue(statement("hold_leases"), slices.Concat(fencesOf(starts, func(s Start) Fence { return s.Fence }).task, fencesOf(ends, func(e End) Fence { return e.Fence }).task))
+		markStarted(tx, starts, held, startAt, &begun)
 		over, err := b.markEnded(ctx, tx, ends, held, endAt)
+		if err == nil {
+			err = tx.Flush(ctx)
+		}
 		if err != nil {
 			return err
 		}
-		return b.report(ctx, tx, append(begun, over...))
+		if len(ends) > 0 {
+			tx.Queue(`SELECT EXISTS (SELECT FROM ready WHERE workspace = $1)`, MainWorkspace).QueryRow(func(row pgx.Row) error { return row.Scan(&waits) })
+		}
+		return b.report(ctx, tx, append(withoutOvertaken(begun, over), over...))
 	})
+	if err == nil && waits != nil {
+		b.waits.Store(*waits)
+	}
 	return held, err
 }
 
-// markStarted moves tasks to running and returns those that were not before.
-func markStarted(ctx context.Context, tx *store.Tx, starts []Start, held []bool, at []int) ([]Moved, error) {
+// Waits reports whether anything stood ready for a claimer when [Backlog.Record] recorded
+// an end last: then that end may let somebody have it.
+func (b *Backlog) Waits() bool { return b.waits.Load() }
+
+// withoutOvertaken leaves out the starts of tasks that have ended in the same
+// transaction: the result says when they started, too.
+func withoutOvertaken(begun, over []Moved) []Moved {
+	return slices.DeleteFunc(begun, func(start Moved) bool {
+		i := slices.IndexFunc(over, func(m Moved) bool { return m.Task == start.Task && m.State.Terminal() })
+		if i < 0 {
+			return false
+		}
+		end := *over[i].End
+		end.Policy = cmp.Or(end.Policy, start.Start.Policy)
+		over[i].End = &end
+		return true
+	})
+}
+
+// markStarted queues the move of tasks to running, and says then which were not before.
+func markStarted(tx *store.Tx, starts []Start, held []bool, at []int, begun *[]Moved) {
 	if len(starts) == 0 {
-		return nil, nil
+		return
 	}
 	f := fencesOf(starts, func(s Start) Fence { return s.Fence })
 	pids, boots := make([]int, len(starts)), make([]string, len(starts))
@@ -81,23 +112,20 @@ func markStarted(ctx context.Context, tx *store.Tx, starts []Start, held []bool,
 		pids[i], boots[i] = s.Pid, s.BootID
 		shims[i], began[i], cgroups[i] = s.Shim.Pid, s.Shim.Start, s.Shim.Cgroup
 	}
-	rows, err := tx.Query(ctx, statement("mark_started"), f.task, f.attempt, f.epoch, pids, boots, shims, began, cgroups)
-	if err != nil {
-		return nil, err
-	}
-	var fresh bool
-	var digest []byte
-	var begun []Moved
-	m := Moved{State: commands.Running}
-	_, err = pgx.ForEachRow(rows, []any{&m.n, &fresh, &m.Task, &m.Attempt, &m.Epoch, &m.Conn, &m.Asked.Command, &digest, &m.At}, func() error {
-		held[at[m.n-1]] = true
-		if fresh {
-			m.Asked.Digest, m.Start = hex.EncodeToString(digest), &starts[m.n-1]
-			begun = append(begun, m)
-		}
-		return nil
+	tx.Queue(statement("mark_started"), f.task, f.attempt, f.epoch, pids, boots, shims, began, cgroups).Query(func(rows pgx.Rows) error {
+		var fresh bool
+		var digest []byte
+		m := Moved{State: commands.Running}
+		_, err := pgx.ForEachRow(rows, []any{&m.n, &fresh, &m.Task, &m.Attempt, &m.Epoch, &m.Conn, &m.Asked.Command, &digest, &m.At}, func() error {
+			held[at[m.n-1]] = true
+			if fresh {
+				m.Asked.Digest, m.Start = hex.EncodeToString(digest), &starts[m.n-1]
+				*begun = append(*begun, m)
+			}
+			return nil
+		})
+		return err
 	})
-	return begun, err
 }
 
 // markEnded applies the supervisor's evidence.

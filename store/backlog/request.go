@@ -42,29 +42,26 @@ type Requested struct {
 // arrived is refused with TOMBSTONE, one whose id another task has with TASK_CONFLICT.
 func (b *Backlog) Request(ctx context.Context, tx *store.Tx, list []Request) ([]Requested, error) {
 	out := make([]Requested, len(list))
-	buried, err := tombstones(ctx, tx, list)
-	if err != nil {
+	if len(list) == 0 {
+		return out, nil
+	}
+	buried, fresh := map[string]string{}, map[string]bool{}
+	tombstones(tx, list, buried)
+	if err := b.insertRequests(ctx, tx, list, fresh); err != nil {
 		return nil, err
 	}
-	var alive []Request
-	for i, r := range list {
-		if why, dead := buried[r.Spawn.Task]; dead {
-			out[i].Refusal = commands.Refuse(commands.Tombstone, "the task was killed before it arrived: %s", why)
-			continue
-		}
-		alive = append(alive, r)
-	}
-	fresh, err := b.insertRequests(ctx, tx, alive)
-	if err != nil {
+	if err := tx.Flush(ctx); err != nil {
 		return nil, err
 	}
 	var again []int
 	for i, r := range list {
+		why, dead := buried[r.Spawn.Task]
 		switch {
-		case out[i].Refusal != nil:
 		case fresh[r.Spawn.Task]:
 			delete(fresh, r.Spawn.Task) // a second one in the same list is a repeat
 			out[i].State = commands.Queued
+		case dead:
+			out[i].Refusal = commands.Refuse(commands.Tombstone, "the task was killed before it arrived: %s", why)
 		default:
 			again = append(again, i)
 		}
@@ -89,33 +86,27 @@ func requestAgain(ctx context.Context, tx *store.Tx, list []Request, which []int
 	return nil
 }
 
-// tombstones returns why those of the list's tasks that are not here yet were
-// killed.
-func tombstones(ctx context.Context, tx *store.Tx, list []Request) (map[string]string, error) {
+// tombstones queues the question why those of the list's tasks that are not here yet
+// were killed.
+func tombstones(tx *store.Tx, list []Request, buried map[string]string) {
 	tasks, conns := make([]string, len(list)), make([]string, len(list))
 	for i, r := range list {
 		tasks[i], conns[i] = r.Spawn.Task, r.Conn
 	}
-	// A statement of its own, so that the next one sees every kill that was first.
-	_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock_shared(hashtextextended('kill ' || c, 0)) FROM (SELECT DISTINCT c FROM unnest($1::text[]) AS c ORDER BY c) AS conns`, conns)
-	if err != nil {
-		return nil, fmt.Errorf("waiting for kills of the connection: %w", err)
-	}
-	rows, err := tx.Query(ctx, statement("tombstones"), tasks, conns)
-	if err != nil {
-		return nil, fmt.Errorf("looking for tombstones: %w", err)
-	}
-	buried, task, reason := map[string]string{}, "", ""
-	_, err = pgx.ForEachRow(rows, []any{&task, &reason}, func() error { buried[task] = reason; return nil })
-	return buried, err
+	// A statement of its own, so that the next ones see every kill that was first.
+	tx.Queue(`SELECT pg_advisory_xact_lock_shared(hashtextextended('kill ' || c, 0)) FROM (SELECT DISTINCT c FROM unnest($1::text[]) AS c ORDER BY c) AS conns`, conns)
+	tx.Queue(statement("tombstones"), tasks, conns).Query(func(rows pgx.Rows) error {
+		var task, reason string
+		if _, err := pgx.ForEachRow(rows, []any{&task, &reason}, func() error { buried[task] = reason; return nil }); err != nil {
+			return fmt.Errorf("looking for tombstones: %w", err)
+		}
+		return nil
+	})
 }
 
-// insertRequests adds tasks, their bodies and their places in ready, and
-// returns the ids of those that were new.
-func (b *Backlog) insertRequests(ctx context.Context, tx *store.Tx, list []Request) (map[string]bool, error) {
-	if len(list) == 0 {
-		return nil, nil
-	}
+// insertRequests queues the insertion of tasks that were not killed before they
+// arrived, their bodies and their places in ready, and says which were new.
+func (b *Backlog) insertRequests(ctx context.Context, tx *store.Tx, list []Request, fresh map[string]bool) error {
 	var id, conn, title, command []string
 	var classes, priority, retries, losses []int
 	var digest, spec [][]byte
@@ -124,15 +115,15 @@ func (b *Backlog) insertRequests(ctx context.Context, tx *store.Tx, list []Reque
 		s := r.Spawn
 		class, err := b.classes.of(ctx, tx, MainWorkspace, r.class())
 		if err != nil {
-			return nil, err
+			return err
 		}
 		raw, err := json.Marshal(s)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		sum, err := hex.DecodeString(r.Asked.Digest)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		id, conn, title = append(id, s.Task), append(conn, r.Conn), append(title, s.Title)
 		command, digest = append(command, r.Asked.Command), append(digest, sum)
@@ -140,15 +131,14 @@ func (b *Backlog) insertRequests(ctx context.Context, tx *store.Tx, list []Reque
 		losses = append(losses, s.Losses())
 		spec, expires = append(spec, raw), append(expires, r.Expires)
 	}
-	rows, err := tx.Query(ctx, statement("request_tasks"), id, conn, title, command, digest, classes, priority, retries, spec, expires, losses, DefaultLane, MainWorkspace)
-	if err != nil {
-		return nil, fmt.Errorf("filling the backlog: %w", err)
-	}
-	fresh, task := map[string]bool{}, ""
-	if _, err := pgx.ForEachRow(rows, []any{&task}, func() error { fresh[task] = true; return nil }); err != nil {
-		return nil, fmt.Errorf("filling the backlog: %w", err)
-	}
-	return fresh, nil
+	tx.Queue(statement("request_tasks"), id, conn, title, command, digest, classes, priority, retries, spec, expires, losses, DefaultLane, MainWorkspace).Query(func(rows pgx.Rows) error {
+		task := ""
+		if _, err := pgx.ForEachRow(rows, []any{&task}, func() error { fresh[task] = true; return nil }); err != nil {
+			return fmt.Errorf("filling the backlog: %w", err)
+		}
+		return nil
+	})
+	return nil
 }
 
 // class is what the request shares with others that the same claimers may have.

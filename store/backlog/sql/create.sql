@@ -55,7 +55,8 @@ WITH new AS (
         WITH ORDINALITY AS u (id, conn, title, command, digest, class, priority, retries, spec, expires_at, losses, n)
 ), added AS (
     INSERT INTO tasks (id, conn, title, command, command_digest, class, lane, priority, max_retries, max_losses, expires_at, attempt)
-    SELECT id, conn, title, command, digest, class, $12, priority, retries, losses, expires_at, coalesce((SELECT r.attempt - 1 FROM recalled r WHERE r.task = id), 0) FROM new ORDER BY id
+    SELECT id, conn, title, command, digest, class, $12, priority, retries, losses, expires_at, coalesce((SELECT r.attempt - 1 FROM recalled r WHERE r.task = id), 0) FROM new
+    WHERE NOT EXISTS (SELECT FROM kills k WHERE k.task = new.id AND k.conn = new.conn) ORDER BY id
     ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, lane, conn, command, class, priority, expires_at, attempt, title
 ), bodies AS (
     -- A test of membership, and no join: without hash joins that would compare each with each.
