@@ -31,6 +31,7 @@ type Options struct {
 
 // Spawn measures spawns on a hub and a spoke of their own, and the parts that one is made of.
 func Spawn(ctx context.Context, o Options) (b Spawns, err error) {
+	b.Run, b.Runtime = NewRun(), o.Runtime
 	m, err := open(ctx, slices.Max(append([]int{4}, o.InFlight...)))
 	if m != nil {
 		defer func() { err = errors.Join(err, m.Stop(ctx)) }()
@@ -38,7 +39,6 @@ func Spawn(ctx context.Context, o Options) (b Spawns, err error) {
 	if err != nil {
 		return b, err
 	}
-	b.Run, b.Runtime = NewRun(), o.Runtime
 	if _, err := measure(ctx, m, 4, 40, o.Runtime); err != nil { // warm up
 		return b, err
 	}

@@ -46,6 +46,7 @@ func MeasureIdle(ctx context.Context, o IdleOptions) (found Idles, err error) {
 	if len(o.Spokes) == 0 || o.Spokes[0] < 1 || !slices.IsSorted(o.Spokes) || o.Window < time.Second {
 		return found, errors.New("numbers of spokes are at least 1 and ascend, and the window is at least 1s")
 	}
+	found = Idles{Run: NewRun(), Settle: o.Settle.Seconds(), Window: o.Window.Seconds()}
 	m, err := open(ctx, 4)
 	if m != nil {
 		defer func() { err = errors.Join(err, m.Stop(ctx)) }()
@@ -53,7 +54,6 @@ func MeasureIdle(ctx context.Context, o IdleOptions) (found Idles, err error) {
 	if err != nil {
 		return found, err
 	}
-	found = Idles{Run: NewRun(), Settle: o.Settle.Seconds(), Window: o.Window.Seconds()}
 	for _, n := range o.Spokes {
 		o.Say("%d spokes: start, %s for what starting left behind, %s measured ...", n, o.Settle, o.Window)
 		for len(m.Spokes) < n {

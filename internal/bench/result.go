@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"time"
 )
@@ -34,11 +35,16 @@ type Spawns struct {
 type Run struct {
 	At      time.Time `json:"at"`
 	Machine string    `json:"machine"`
+	Load    float64   `json:"load_average"` // of a minute, when it began: what else the machine did
 }
 
 // NewRun is a run on this machine that begins now.
 func NewRun() Run {
-	return Run{At: time.Now().UTC().Truncate(time.Second), Machine: fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())}
+	r := Run{At: time.Now().UTC().Truncate(time.Second), Machine: fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())}
+	if raw, err := os.ReadFile("/proc/loadavg"); err == nil {
+		_, _ = fmt.Sscan(string(raw), &r.Load)
+	}
+	return r
 }
 
 // Most is the figure with the highest number in flight.

@@ -38,7 +38,11 @@ type grid struct{ b strings.Builder }
 // table begins one with the names of its columns, after a line that says when and where.
 func table(o origin, columns ...string) *grid {
 	g := &grid{}
-	fmt.Fprintf(&g.b, "Measured on %s, %s.\n\n", o.At.Format("2006-01-02"), o.Machine)
+	fmt.Fprintf(&g.b, "Measured on %s, %s", o.At.Format("2006-01-02"), o.Machine)
+	if o.Load > 0 {
+		fmt.Fprintf(&g.b, ", load average %.1f when it began", o.Load)
+	}
+	g.b.WriteString(".\n\n")
 	g.row(columns...)
 	g.row(strings.Split(strings.Repeat("---,", len(columns)-1)+"---", ",")...)
 	return g

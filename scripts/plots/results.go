@@ -19,6 +19,7 @@ type results struct {
 type origin struct {
 	At      time.Time
 	Machine string
+	Load    float64 `json:"load_average"`
 }
 
 type spawnRun struct {

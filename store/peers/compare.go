@@ -12,8 +12,7 @@ import (
 
 // A result is everything that a run found.
 type result struct {
-	At       time.Time         `json:"at"`
-	Machine  string            `json:"machine"`
+	origin
 	Jobs     int               `json:"jobs"`
 	Settings string            `json:"settings"`
 	Server   map[string]string `json:"server"`
@@ -39,10 +38,7 @@ func compare(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
 
-	r := result{
-		At: now(), Jobs: o.jobs, Settings: o.settings, About: map[string]about{},
-		Machine: machine(),
-	}
+	r := result{origin: here(), Jobs: o.jobs, Settings: o.settings, About: map[string]about{}}
 	if r.Server, err = s.settings(ctx); err != nil {
 		return err
 	}

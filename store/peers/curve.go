@@ -56,6 +56,7 @@ func curve(ctx context.Context, args []string) (err error) {
 	if *scale < 1 || *rounds < 1 {
 		return errors.New("-divide and -rounds are at least 1")
 	}
+	r := curveResult{origin: here(), Settings: *settings}
 	s, err := startServer(ctx, *settings)
 	if err != nil {
 		return err
@@ -78,9 +79,8 @@ func curve(ctx context.Context, args []string) (err error) {
 			}
 		}
 	}
-	r := curveResult{At: now(), Machine: machine(), Settings: *settings, Points: make([]curveRow, len(points))}
-	for i, p := range points {
-		r.Points[i] = p.row()
+	for _, p := range points {
+		r.Points = append(r.Points, p.row())
 	}
 	showCurve(os.Stdout, r.Points)
 	return write(*json, r)

@@ -4,13 +4,11 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
-	"time"
 )
 
 // A curveResult is a whole run.
 type curveResult struct {
-	At       time.Time  `json:"at"`
-	Machine  string     `json:"machine"`
+	origin
 	Settings string     `json:"settings"`
 	Points   []curveRow `json:"points"`
 }

@@ -8,12 +8,20 @@ import (
 	"time"
 )
 
-// now is when a run began.
-func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
+// An origin says when and where something was measured.
+type origin struct {
+	At      time.Time `json:"at"`
+	Machine string    `json:"machine"`
+	Load    float64   `json:"load_average"` // of a minute, when it began: what else the machine did
+}
 
-// machine says where.
-func machine() string {
-	return fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+// here is this machine, now.
+func here() origin {
+	o := origin{At: time.Now().UTC().Truncate(time.Second), Machine: fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())}
+	if raw, err := os.ReadFile("/proc/loadavg"); err == nil {
+		_, _ = fmt.Sscan(string(raw), &o.Load)
+	}
+	return o
 }
 
 // write keeps a result as JSON, if a file is asked for.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/ed25519"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,6 +13,7 @@ import (
 func TestThePipelineEndsWhatItSpawns(t *testing.T) {
 	dir, err := tempDir("peers-test")
 	require.NoError(t, err)
+	defer os.RemoveAll(dir)
 	hub, spoke, err := sides(t.Context(), dir)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, hub.close(context.Background())) }()

@@ -22,6 +22,7 @@ import (
 type run struct {
 	At         time.Time   `json:"at"`
 	Machine    string      `json:"machine"`
+	Load       float64     `json:"load_average"` // of a minute, when it was started
 	Benchmarks []benchmark `json:"benchmarks"`
 }
 
@@ -43,6 +44,9 @@ func convert(args []string, in io.Reader, out io.Writer) error {
 		return errors.New("name the file to write")
 	}
 	r := run{At: time.Now().UTC().Truncate(time.Second), Machine: fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())}
+	if raw, err := os.ReadFile("/proc/loadavg"); err == nil {
+		_, _ = fmt.Sscan(string(raw), &r.Load)
+	}
 	var said bytes.Buffer
 	lines := benchfmt.NewReader(io.TeeReader(in, io.MultiWriter(out, &said)), "go test")
 	for lines.Scan() {
