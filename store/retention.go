@@ -35,7 +35,7 @@ var Kinds = []Kind{
 	{Name: "mirrors", Since: "the agent ended", Default: 30 * day, Least: time.Hour, tables: []string{"mirrors"},
 		prune: removing("mirrors", `SELECT ctid FROM mirrors WHERE ended_at < statement_timestamp() - $1::interval ORDER BY ended_at`)},
 	{Name: "tasks", Since: "the task ended", Default: 30 * day, Least: time.Hour,
-		tables: []string{"tasks", "task_bodies", "ended_attempts", "usage_reports", "sessions", "agents", "dependencies", "ended_waiting"}, prune: `SELECT prune_tasks($1, $2)`},
+		tables: []string{"tasks", "task_bodies", "ended_attempts", "usage_reports", "sessions", "agents", "dependencies", "ended"}, prune: `SELECT prune_tasks($1, $2)`},
 	{Name: "audit", Since: "it was written", Default: 180 * day, Least: 7 * day, tables: []string{"audit"}, prune: `SELECT prune_audit($1, $2)`},
 	{Name: "kills", Since: "the kill expired, and its task is gone", Default: day, Least: inboxMargin, tables: []string{"kills"},
 		prune: removing("kills", `SELECT ctid FROM kills WHERE tombstone AND exp < statement_timestamp() - $1::interval ORDER BY exp`)},

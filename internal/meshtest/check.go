@@ -108,7 +108,7 @@ func (i *Instance) Pairs(t testing.TB, sql string, args ...any) map[string]strin
 var tables = map[string]string{
 	"instance": "*", "connections": "*", "sequences": "*", "keys": "*", "grants": "*", "invites": "*", "inbox": "*",
 	"outbox": "id, conn, seq, queue, kind, digest, re, task, exp, envelope", "tasks": "*", "task_bodies": "*", "classes": "*", "parked": "*",
-	"ready": "*", "due": "*", "dependencies": "*", "ended_attempts": "*", "leases": "*", "kills": "*", "agents": "*", "sessions": "*",
+	"ready": "*", "due": "*", "dependencies": "*", "ended_attempts": "*", "ended": "*", "leases": "*", "kills": "*", "agents": "*", "sessions": "*",
 	"mirrors": "*", "logs": "*", "log_segments": "*", "log_streams": "*", "outputs": "*",
 }
 

@@ -159,7 +159,7 @@ func (ws *Workspace) doByFence(ctx context.Context, tx *store.Tx, v verb, a Act,
 // answeredBefore reports whether the fence's attempt has ended by the same word:
 // the answer may have been lost.
 func (ws *Workspace) answeredBefore(ctx context.Context, tx *store.Tx, v verb, f Fence) (same bool, err error) {
-	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM ended_attempts WHERE task = $1 AND number = $2 AND epoch = $3 AND outcome = $4)`,
+	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM attempts WHERE task = $1 AND number = $2 AND epoch = $3 AND outcome = $4)`,
 		f.Task, f.Attempt, f.Epoch, v.outcome).Scan(&same)
 	return same, err
 }

@@ -58,7 +58,7 @@ var invariants = map[string]string{
 		WHERE epoch <= before`,
 	"one success at most, and then the task is completed": `
 		SELECT format('%s is %s with %s successes', t.id, t.state, a.n) FROM tasks t, LATERAL (
-			SELECT count(*) AS n FROM ended_attempts WHERE task = t.id AND outcome = 'succeeded') AS a WHERE a.n > (t.state = 'completed')::int`,
+			SELECT count(*) AS n FROM attempts WHERE task = t.id AND outcome = 'succeeded') AS a WHERE a.n > (t.state = 'completed')::int`,
 	"no more retries than a task may have": `SELECT format('%s: %s of %s', id, retries, max_retries) FROM tasks WHERE retries > greatest(max_retries, max_losses) OR replays > 10`,
 	"a budget has reserved what the open attempts hold of it": `
 		SELECT format('%s: %s, and they hold %s', b.name, b.reserved, l.held) FROM funds b,
@@ -79,14 +79,13 @@ var invariants = map[string]string{
 	"a place, an attempt and a class say of a task's lane and phase what the task says": `
 		SELECT format('%s: %s %s, %s %s in %s', t.id, t.lane, t.phase, x.lane, x.phase, x.name) FROM (
 			SELECT task, lane, phase, 'ready' AS name FROM ready UNION ALL SELECT task, lane, phase, 'due' FROM due UNION ALL SELECT task, lane, phase, 'parked' FROM parked
-			UNION ALL SELECT task, lane, phase, 'ended_waiting' FROM ended_waiting UNION ALL SELECT task, NULL, phase, 'ended_attempts' FROM ended_attempts WHERE state IS NOT NULL
+			UNION ALL SELECT task, lane, phase, 'ended' FROM ended
 			UNION ALL SELECT task, lane, NULL, 'leases' FROM leases UNION ALL SELECT e.id, c.lane, NULL, 'classes' FROM tasks e JOIN classes c ON c.id = e.class
 		) AS x JOIN tasks t ON t.id = x.task WHERE x.lane <> t.lane OR x.phase <> t.phase`,
 	"a task that has ended stands among the ended ones, and one that waits does not": `
 		SELECT format('%s is %s, and %s rows say so', t.id, t.state, x.n) FROM tasks t, LATERAL (
-			SELECT (SELECT count(*) FROM ended_attempts a WHERE a.task = t.id AND a.number = t.attempt AND a.state = t.state::text)
-				+ (SELECT count(*) FROM ended_waiting w WHERE w.task = t.id AND w.state = t.state::text) AS n) AS x
-		WHERE CASE WHEN is_terminal(t.state) THEN x.n = 0 ELSE EXISTS (SELECT FROM ended_waiting w WHERE w.task = t.id) END`,
+			SELECT count(*) AS n, min(state) AS state, min(at) AS at FROM ended WHERE task = t.id) AS x
+		WHERE CASE WHEN is_terminal(t.state) THEN (x.n, x.state, x.at) IS DISTINCT FROM (1, t.state::text, t.ended_at) ELSE x.n > 0 OR t.last_outcome IS NOT NULL END`,
 	"the audit tells of every creation once": `
 		SELECT format('%s: %s rows', t.id, a.n) FROM tasks t, LATERAL (SELECT count(*) AS n FROM told WHERE task = t.id AND action = 'task.queued' AND why = '') AS a WHERE a.n <> 1`,
 	"the audit tells of every claim once": `
@@ -94,7 +93,7 @@ var invariants = map[string]string{
 			SELECT count(*) AS n FROM told WHERE task = a.task AND action = 'task.claimed' AND object = a.claim::text AND actor = a.owner AND workspace = a.workspace) AS x GROUP BY a.task, a.claim, x.n HAVING x.n <> count(*)`,
 	"the audit tells of every attempt's end once": `
 		SELECT format('%s/%s %s: %s rows', a.task, a.number, a.outcome, x.n) FROM (
-			SELECT task, claim, outcome, min(number) AS number, array_agg(format('attempt %s %s', number, outcome)) AS names, count(*) AS n FROM ended_attempts GROUP BY task, claim, outcome) AS a, LATERAL (
+			SELECT task, claim, outcome, min(number) AS number, array_agg(format('attempt %s %s', number, outcome)) AS names, count(*) AS n FROM attempts WHERE ended_at IS NOT NULL GROUP BY task, claim, outcome) AS a, LATERAL (
 			SELECT count(*) AS n FROM told WHERE task = a.task AND (why = ANY (a.names) OR object = a.claim::text AND why = a.outcome)) AS x WHERE x.n <> a.n`,
 	"the audit tells of every move that no worker made": `
 		SELECT format('%s: epoch %s after %s attempts, %s moves', t.id, t.epoch, t.attempt, x.n) FROM standing t JOIN classes c ON c.id = t.class AND c.kind = 'card', LATERAL (
@@ -193,10 +192,10 @@ func TestInvariantsNotice(t *testing.T) {
 		`UPDATE tallies SET n = n + 1`:                                                                                     "tallies count",
 		`UPDATE ready SET lane = 'other'`:                                                                                  "say of a task's lane",
 		`UPDATE ready SET phase = 'other'`:                                                                                 "say of a task's lane and phase",
-		`UPDATE ended_attempts SET state = NULL`:                                                                           "among the ended ones",
+		`UPDATE ended SET state = 'failed'`:                                                                           "among the ended ones",
 		`INSERT INTO audit (workspace, actor, action, tasks) SELECT 'main', 'x', 'task.queued', ARRAY[` + id("free") + `]`: "every creation once",
 		`UPDATE leases SET claim = gen_random_uuid()`:                                                                      "every claim once",
-		`UPDATE ended_attempts SET outcome = 'failed' WHERE task = ` + id("done"):                                          "every attempt's end once",
+		`UPDATE tasks SET last_outcome = 'failed' WHERE key = 'done'`:                                          "every attempt's end once",
 		`UPDATE tasks SET epoch = epoch + 1 WHERE key = 'shut'`:                                                            "every move that no worker made",
 		`UPDATE tasks SET replays = 1 WHERE key = 'free'`:                                                                  "every retry by hand",
 	} {

@@ -80,7 +80,7 @@ func TestAKillStaysUntilItsTaskCannotCome(t *testing.T) {
 
 	withTask := pruned("25 hours")
 	require.NoError(t, s.Exec(`UPDATE tasks SET ended_at = ended_at - interval '2 hours'`))
-	require.NoError(t, s.Exec(`UPDATE ended_waiting SET at = at - interval '2 hours'`))
+	require.NoError(t, s.Exec(`UPDATE ended SET at = at - interval '2 hours'`))
 	without := pruned("23 hours")
 	var again []backlog.Requested
 	require.NoError(t, s.DB.Tx(t.Context(), "taking in a spawn", func(ctx context.Context, tx *store.Tx) (err error) {

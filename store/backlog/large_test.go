@@ -118,9 +118,8 @@ func (l *large) fill(known statistics) []string {
 				CASE WHEN n <= 40 THEN task_state 'failed' WHEN n %% 5000 = 50 THEN 'cancelled' ELSE 'completed' END, 1, 1, now(), now(), 'bench',
 				CASE WHEN n %% 500 = 0 THEN 'late' WHEN n %% 2 = 0 THEN 'build' ELSE '' END, CASE WHEN n %% 10 = 0 THEN (SELECT id FROM connections WHERE peer_name = CASE WHEN n <= 50 THEN 'shed' ELSE 'attic' END) END
 			FROM generate_series(1, %[1]d) AS n`, l.ended, classes),
-		`INSERT INTO ended_attempts (task, number, workspace, lane, phase, epoch, type, owner, claim, claimed_at, outcome, state)
-			SELECT id, 1, workspace, lane, phase, 1, 'initial', 'worker', claim_of(id), now(), CASE state WHEN 'failed' THEN 'failed' ELSE 'succeeded' END, state::text FROM tasks WHERE state <> 'cancelled'`,
-		`INSERT INTO ended_waiting (task, workspace, lane, phase, state) SELECT id, workspace, lane, phase, state::text FROM tasks WHERE state = 'cancelled'`,
+		`UPDATE tasks SET (last_type, last_owner, last_claim, last_claimed_at, last_outcome) = ('initial', 'worker', claim_of(id), now(), CASE state WHEN 'failed' THEN 'failed' ELSE 'succeeded' END) WHERE state <> 'cancelled'`,
+		`INSERT INTO ended (task, workspace, lane, phase, state, at) SELECT id, workspace, lane, phase, state::text, ended_at FROM tasks`,
 		`INSERT INTO audit (workspace, actor, action, object, tasks) SELECT workspace, 'worker', 'task.claimed', claim_of(id)::text, ARRAY[id] FROM tasks`,
 		`INSERT INTO audit (workspace, actor, action, object) SELECT workspace, 'worker', 'task.' || state, id::text FROM tasks`,
 		`INSERT INTO audit (workspace, actor, action, object) SELECT 'main', 'worker', 'lane.set', 'lane-' || n FROM generate_series(1, greatest(60000, (SELECT count(*) FROM tasks))) AS n`,

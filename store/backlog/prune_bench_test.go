@@ -64,8 +64,7 @@ func (l *large) age(b *testing.B) {
 			SELECT c.id, gen_random_uuid(), 100000000 + row_number() OVER (), '', 'agent.started', t.id, now(), repeat('x', 600)::bytea
 			FROM tasks t, generate_series(1, 4), connections c WHERE t.ended_at IS NOT NULL AND c.peer_name = 'attic'`,
 		`UPDATE tasks SET ended_at = ended_at - interval '1 year' WHERE ended_at IS NOT NULL`,
-		`UPDATE ended_attempts SET ended_at = ended_at - interval '1 year'`,
-		`UPDATE ended_waiting SET at = at - interval '1 year'`,
+		`UPDATE ended SET at = at - interval '1 year'`,
 		`UPDATE mirrors SET ended_at = ended_at - interval '1 year' WHERE ended_at IS NOT NULL`,
 		`UPDATE audit SET at = at - interval '1 year'`,
 		`UPDATE outbox SET created_at = created_at - interval '1 year', exp = exp - interval '1 year'`,

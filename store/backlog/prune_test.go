@@ -13,7 +13,7 @@ import (
 
 // everywhere is all that is kept about a task.
 const everywhere = `SELECT (SELECT count(*) FROM tasks WHERE id = $1) + (SELECT count(*) FROM task_bodies WHERE task = $1) + (SELECT count(*) FROM ended_attempts WHERE task = $1)
-	+ (SELECT count(*) FROM usage_reports WHERE task = $1) + (SELECT count(*) FROM ended_waiting WHERE task = $1) + (SELECT count(*) FROM dependencies WHERE $1 IN (task, dependency))
+	+ (SELECT count(*) FROM usage_reports WHERE task = $1) + (SELECT count(*) FROM ended WHERE task = $1) + (SELECT count(*) FROM dependencies WHERE $1 IN (task, dependency))
 	+ (SELECT count(*) FROM sessions WHERE task = $1) + (SELECT count(*) FROM agents WHERE id = $1)`
 
 func TestOldTasksGoWithAllThatIsKeptAboutThem(t *testing.T) {
@@ -42,8 +42,7 @@ func TestOldTasksGoWithAllThatIsKeptAboutThem(t *testing.T) {
 	young, err := s.DB.Prune(t.Context(), 0, time.Minute)
 	require.NoError(t, err)
 	require.NoError(t, s.Exec(`UPDATE tasks SET ended_at = ended_at - interval '2 hours'`))
-	require.NoError(t, s.Exec(`UPDATE ended_attempts SET ended_at = ended_at - interval '2 hours'`))
-	require.NoError(t, s.Exec(`UPDATE ended_waiting SET at = at - interval '2 hours'`))
+	require.NoError(t, s.Exec(`UPDATE ended SET at = at - interval '2 hours'`))
 
 	old, err := s.DB.Prune(t.Context(), 0, time.Minute)
 
@@ -72,10 +71,10 @@ func TestATaskThatSomebodyBeginsToWaitForIsNotPruned(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, s.Exec(`UPDATE tasks SET ended_at = ended_at - interval '40 days'`))
-	require.NoError(t, s.Exec(`UPDATE ended_attempts SET ended_at = ended_at - interval '40 days'`))
+	require.NoError(t, s.Exec(`UPDATE ended SET at = at - interval '40 days'`))
 	admin := owner(t, s.URL)
 	_, err := admin.Exec(t.Context(), `CREATE FUNCTION stop() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN true; END $$;
-		ALTER POLICY engine ON ended_attempts USING (stop());
+		ALTER POLICY engine ON ended USING (stop());
 		SELECT pg_advisory_lock(7)`)
 	require.NoError(t, err)
 	pruned := make(chan error, 1)

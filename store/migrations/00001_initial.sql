@@ -355,6 +355,15 @@ CREATE TABLE tasks (
     updated_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     started_at         timestamptz,
     ended_at           timestamptz,
+    -- The attempt that it ended with: attempt and epoch above are its own. Null where it ended while it waited.
+    last_type          text,
+    last_owner         text,
+    last_claim         uuid,
+    last_claimed_at    timestamptz,
+    last_started_at    timestamptz,
+    last_outcome       text,
+    last_exit          jsonb,                                       -- how the agent's process ended
+    last_charged       jsonb,                                       -- budget to millionths
     -- One check for all columns: every update of a row prepares all its checks anew.
     CONSTRAINT task_is_sound CHECK ((state >= 'completed') = (ended_at IS NOT NULL) AND priority BETWEEN -100 AND 100 AND unmet >= 0
         AND (key IS NULL OR octet_length(key) <= 200) AND on_failed_dep IN ('hold', 'cancel', 'ignore'))
@@ -478,13 +487,12 @@ CREATE VIEW standing WITH (security_invoker = true) AS
         coalesce(t.started_at, l.started_at) AS started_at, greatest(t.updated_at, l.claimed_at, l.started_at) AS updated_at, l.owner, l.claimed_at, l.until
     FROM tasks t LEFT JOIN leases l ON l.task = t.id;
 
--- Attempts that have ended. Written once, never changed.
+-- Attempts that have ended, and did not end their task: the one that did is in the
+-- task's row, until somebody queues the task again. Written once, never changed.
 CREATE TABLE ended_attempts (
     task        uuid NOT NULL,
     number      int NOT NULL,
     workspace   text NOT NULL,
-    lane        text NOT NULL,
-    phase       text NOT NULL DEFAULT '',
     epoch       bigint NOT NULL,
     type        text NOT NULL,
     owner       text NOT NULL,
@@ -495,34 +503,30 @@ CREATE TABLE ended_attempts (
     outcome     text NOT NULL,
     exit        jsonb,                    -- how the agent's process ended
     charged     jsonb,                    -- budget to millionths
-    state       text,                     -- of the task, if it ended with this attempt: text, which policies let an index find
     PRIMARY KEY (task, number),
     CONSTRAINT outcome_is_known CHECK (outcome IN ('succeeded', 'failed', 'timed_out', 'killed', 'cancelled', 'interrupted', 'unavailable', 'superseded', 'released', 'blocked'))
 );
 
-CREATE INDEX ended_attempts_age ON ended_attempts (ended_at);
-CREATE INDEX ended_attempts_newest ON ended_attempts (workspace, state, task) WHERE state IS NOT NULL;
-CREATE INDEX ended_attempts_lane ON ended_attempts (workspace, lane, state, task) WHERE state IS NOT NULL;
-CREATE INDEX ended_attempts_phase ON ended_attempts (workspace, phase, state, task) WHERE state IS NOT NULL AND phase <> '';
-
--- Tasks that ended while no attempt held them. Pruning finds the others by their
--- last attempt: an index over the ends of tasks would make every end dearer.
-CREATE TABLE ended_waiting (
-    task       uuid PRIMARY KEY,
+-- Tasks that have ended: lists and pruning find them here. Indexes over the ends of
+-- tasks would make every end write all indexes of tasks.
+CREATE TABLE ended (
+    task       uuid NOT NULL,
     workspace  text NOT NULL,
     lane       text NOT NULL,
     phase      text NOT NULL DEFAULT '',
-    state      text NOT NULL,
-    at         timestamptz NOT NULL DEFAULT clock_timestamp()
+    state      text NOT NULL,             -- text, which policies let an index find
+    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (workspace, state, task)
 );
-CREATE INDEX ended_waiting_age ON ended_waiting (at);
-CREATE INDEX ended_waiting_newest ON ended_waiting (workspace, state, task DESC NULLS LAST);
-CREATE INDEX ended_waiting_lane ON ended_waiting (workspace, lane, state, task DESC NULLS LAST);
-CREATE INDEX ended_waiting_phase ON ended_waiting (workspace, phase, state, task DESC NULLS LAST) WHERE phase <> '';
+CREATE INDEX ended_age ON ended (at);
+CREATE INDEX ended_lane ON ended (workspace, lane, state, task);
+CREATE INDEX ended_phase ON ended (workspace, phase, state, task) WHERE phase <> '';
 
 -- Every attempt, for people.
 CREATE VIEW attempts WITH (security_invoker = true) AS
     SELECT task, number, workspace, epoch, type, owner, claim, claimed_at, started_at, ended_at, outcome, exit FROM ended_attempts
+    UNION ALL
+    SELECT id, attempt, workspace, epoch, last_type, last_owner, last_claim, last_claimed_at, last_started_at, ended_at, last_outcome, last_exit FROM tasks WHERE last_outcome IS NOT NULL
     UNION ALL
     SELECT task, attempt, workspace, epoch, type, owner, claim, claimed_at, started_at, NULL, NULL, NULL FROM leases;
 
@@ -988,11 +992,7 @@ DECLARE
     old uuid[];
 BEGIN
     SELECT array_agg(task) INTO old FROM (
-        (SELECT a.task FROM ended_attempts a JOIN tasks t ON t.id = a.task WHERE a.ended_at < before AND t.ended_at < before
-            AND NOT EXISTS (SELECT FROM dependencies d WHERE d.dependency = t.id AND NOT d.met) ORDER BY a.ended_at LIMIT batch)
-        UNION
-        (SELECT w.task FROM ended_waiting w JOIN tasks t ON t.id = w.task WHERE w.at < before AND t.ended_at < before
-            AND NOT EXISTS (SELECT FROM dependencies d WHERE d.dependency = t.id AND NOT d.met) ORDER BY w.at LIMIT batch)) AS candidates;
+        SELECT e.task FROM ended e WHERE e.at < before AND NOT EXISTS (SELECT FROM dependencies d WHERE d.dependency = e.task AND NOT d.met) ORDER BY e.at LIMIT batch) AS candidates;
     SELECT array_agg(id) INTO old FROM (
         SELECT id FROM tasks WHERE id = ANY (old) AND ended_at < before ORDER BY id FOR UPDATE SKIP LOCKED) AS held;
     -- Asked again with the tasks held, against which no edge can be added any more:
@@ -1007,7 +1007,7 @@ BEGIN
     DELETE FROM agents WHERE id = ANY (old);
     DELETE FROM usage_reports WHERE task = ANY (old);
     DELETE FROM ended_attempts WHERE task = ANY (old);
-    DELETE FROM ended_waiting WHERE task = ANY (old);
+    DELETE FROM ended e USING tasks t WHERE t.id = ANY (old) AND e.workspace = t.workspace AND e.state = t.state::text AND e.task = t.id;
     DELETE FROM task_bodies WHERE task = ANY (old);
     DELETE FROM tasks WHERE id = ANY (old);
     RETURN cardinality(old);
@@ -1178,7 +1178,7 @@ DECLARE
     or_all text := format('(%s OR (workspace = '''' AND (SELECT nullif(current_setting(''spawnmesh.workspace'', true), '''')) IS NOT NULL))', here);
 BEGIN
     FOREACH t IN ARRAY ARRAY['tasks', 'task_bodies', 'ready', 'due', 'parked', 'dependencies', 'leases', 'ended_attempts', 'classes', 'counts', 'tallies',
-        'lanes', 'freezes', 'budgets', 'budget_shards', 'charges', 'usage_reports', 'ended_waiting', 'quotas', 'quota_uses', 'claimers', 'audit'] LOOP
+        'lanes', 'freezes', 'budgets', 'budget_shards', 'charges', 'usage_reports', 'ended', 'quotas', 'quota_uses', 'claimers', 'audit'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);
         EXECUTE format('CREATE POLICY engine ON %I TO spawnmesh_engine USING (true) WITH CHECK (true)', t);

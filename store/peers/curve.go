@@ -112,7 +112,7 @@ func (p *curvePoint) fill(ctx context.Context, s *server, database string) error
 	if err := p.add(ctx, p.unclaimable, inFront); err != nil {
 		return err
 	}
-	if err := s.exec(ctx, database, fmt.Sprintf(history, p.history), fmt.Sprintf(historyAttempts, p.history), fmt.Sprintf(historyTally, p.history)); err != nil {
+	if err := s.exec(ctx, database, fmt.Sprintf(history, p.history), fmt.Sprintf(historyEnds, p.history), fmt.Sprintf(historyTally, p.history)); err != nil {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "%s: filled in %s\n", p.name, time.Since(began).Round(time.Second))
@@ -121,10 +121,10 @@ func (p *curvePoint) fill(ctx context.Context, s *server, database string) error
 
 // A long history, as years of claims and completions leave it.
 const (
-	history = `INSERT INTO tasks (id, title, class, state, attempt, epoch, created_at, updated_at, started_at, ended_at, created_by)
-		SELECT ('01800000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'job ' || n, 1, 'completed', 1, 1, now(), now(), now(), now(), 'bench' FROM generate_series(1, %d) AS n`
-	historyAttempts = `INSERT INTO ended_attempts (task, number, workspace, lane, epoch, type, owner, claim, claimed_at, outcome, state)
-		SELECT ('01800000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 1, 'main', 'default', 1, 'initial', 'worker', '01800000-0000-7000-8000-000000000000', now(), 'succeeded', 'completed' FROM generate_series(1, %d) AS n`
+	history = `INSERT INTO tasks (id, title, class, state, attempt, epoch, created_at, updated_at, started_at, ended_at, created_by, last_type, last_owner, last_claim, last_claimed_at, last_outcome)
+		SELECT ('01800000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'job ' || n, 1, 'completed', 1, 1, now(), now(), now(), now(), 'bench', 'initial', 'worker', '01800000-0000-7000-8000-000000000000', now(), 'succeeded' FROM generate_series(1, %d) AS n`
+	historyEnds = `INSERT INTO ended (task, workspace, lane, state)
+		SELECT ('01800000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'main', 'default', 'completed' FROM generate_series(1, %d) AS n`
 	historyTally = `INSERT INTO tallies (workspace, lane, what, n) VALUES ('main', 'default', 'completed', %d)`
 )
 

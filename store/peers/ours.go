@@ -150,7 +150,7 @@ func (o *ours) empty(ctx context.Context) error {
 	o.apart.Store(true)
 	_, err := o.admin.Exec(ctx, `
 		CREATE TEMP TABLE kept ON COMMIT DROP AS SELECT * FROM tasks WHERE key = '`+done+`';
-		TRUNCATE tasks, task_bodies, ready, due, parked, dependencies, leases, ended_attempts;
+		TRUNCATE tasks, task_bodies, ready, due, parked, dependencies, leases, ended_attempts, ended;
 		INSERT INTO tasks SELECT * FROM kept;
 		TRUNCATE budget_shards`)
 	return err

@@ -49,9 +49,13 @@ WITH f AS (
         next_type = CASE f.outcome WHEN 'failed' THEN 'retry' WHEN 'interrupted' THEN 'reclaim' WHEN 'blocked' THEN 'resume' ELSE t.next_type END,
         not_before = CASE WHEN counts_as(f.outcome, t.max_losses) IN ('failed', 'lost') OR t.max_losses IS NOT NULL AND counts_as(f.outcome, t.max_losses) = 'interrupted'
                 THEN now() + least($10::interval, $9::interval * 2 ^ least(CASE counts_as(f.outcome, t.max_losses) WHEN 'interrupted' THEN t.reclaims ELSE t.retries END, 20)) * random()
-            WHEN f.delay > 0 THEN now() + f.delay * interval '1 millisecond' END
+            WHEN f.delay > 0 THEN now() + f.delay * interval '1 millisecond' END,
+        (last_type, last_owner, last_claim, last_claimed_at, last_started_at, last_outcome, last_exit, last_charged) = (
+            SELECT f.type, f.owner, f.claim, f.claimed_at, f.started_at, f.outcome, f.exit, f.reserved WHERE is_terminal(
+-- include: next_state
+            ))
     FROM (SELECT * FROM closed ORDER BY task) AS f WHERE t.id = f.task
-    RETURNING t.id, t.workspace, t.lane, t.phase, t.attempt, t.epoch, t.state, t.reason, t.conn, t.command, t.command_digest, t.started_at, t.not_before, f.n, f.outcome, f.at,
+    RETURNING t.id, t.workspace, t.lane, t.phase, t.attempt, t.epoch, t.state, t.reason, t.conn, t.command, t.command_digest, t.started_at, t.not_before, t.ended_at, f.n, f.outcome, f.at,
         f.exit, f.type, f.owner, f.claim, f.claimed_at, f.started_at AS began, f.reserved, f.used
 -- include: closing_rest
 
@@ -75,8 +79,8 @@ WITH f AS (
     INSERT INTO budget_shards AS s (budget, shard, workspace, used, reserved) SELECT id, budget_shard(), workspace, coalesce(spent, 0), -held FROM dues WHERE held > 0
     ON CONFLICT (budget, shard) DO UPDATE SET used = s.used + excluded.used, reserved = s.reserved + excluded.reserved
 ), kept AS (
-    INSERT INTO ended_attempts (task, number, workspace, lane, phase, epoch, type, owner, claim, claimed_at, started_at, outcome, exit, charged, state)
-    SELECT id, attempt, workspace, lane, phase, epoch, type, owner, claim, claimed_at, began, outcome, exit, reserved, CASE WHEN is_terminal(state) THEN state::text END FROM moved
+    INSERT INTO ended_attempts (task, number, workspace, epoch, type, owner, claim, claimed_at, started_at, ended_at, outcome, exit, charged)
+    SELECT id, attempt, workspace, epoch, type, owner, claim, claimed_at, began, at, outcome, exit, reserved FROM moved WHERE NOT is_terminal(state)
 ), charged AS (
     INSERT INTO charges (budget, workspace, amount) SELECT id, workspace, spent FROM dues WHERE rolling IS NOT NULL AND spent > 0
 ), session AS (
@@ -89,18 +93,15 @@ WITH f AS (
 ),
 -- include: tally
 
--- Counts tasks that moved to a terminal state, and notes that their agents did.
+-- Notes and counts tasks that moved to a terminal state, and notes that their agents did.
 -- name: tally
-tally AS (
+ended AS (
+    INSERT INTO ended (task, workspace, lane, phase, state, at) SELECT id, workspace, lane, phase, state::text, ended_at FROM moved WHERE is_terminal(state)
+), tally AS (
     INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, state::text, count(*) FROM moved WHERE is_terminal(state) GROUP BY 1, 2, 3
 ), over AS (
     UPDATE agents a SET over = true FROM moved m WHERE m.conn IS NOT NULL AND is_terminal(m.state) AND a.id = m.id
 )
-
--- name: ended_waiting
-ended AS (
-    INSERT INTO ended_waiting (task, workspace, lane, phase, state) SELECT id, workspace, lane, phase, state::text FROM moved WHERE is_terminal(state)
-),
 
 -- name: moved_columns
     id::text, state, reason, attempt, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest, epoch,
@@ -117,20 +118,18 @@ SELECT 1,
 -- name: move_waiting
 WITH moved AS (
     UPDATE tasks SET state = $3, reason = $4, epoch = epoch + 1, updated_at = clock_timestamp(), ended_at = CASE WHEN is_terminal($3) THEN clock_timestamp() END
-    WHERE id = $1 AND state = $2 AND epoch = $5 RETURNING id, workspace, lane, phase, state, conn
+    WHERE id = $1 AND state = $2 AND epoch = $5 RETURNING id, workspace, lane, phase, state, conn, ended_at
 ),
--- include: ended_waiting
 -- include: tally
 SELECT FROM moved
 
 -- name: cancel_waiting
 WITH moved AS (
     UPDATE tasks SET state = 'cancelled', reason = $2, epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
-    WHERE id = ANY ($1::uuid[]) AND state IN ('queued', 'paused', 'blocked') RETURNING id, workspace, lane, phase, state, conn
+    WHERE id = ANY ($1::uuid[]) AND state IN ('queued', 'paused', 'blocked') RETURNING id, workspace, lane, phase, state, conn, ended_at
 ), audited AS (
     INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, $3, 'task.cancelled', id::text, $2 FROM moved
 ),
--- include: ended_waiting
 -- include: tally
 SELECT id::text FROM moved
 
@@ -141,25 +140,31 @@ WITH late AS (
     RETURNING task, workspace, lane
 ), moved AS (
     UPDATE tasks SET state = 'expired', reason = 'command_expired', epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
-    WHERE id = ANY (ARRAY (SELECT task FROM late)) AND state = 'queued' AND attempt = 0 RETURNING id, workspace, lane, phase, state, conn
+    WHERE id = ANY (ARRAY (SELECT task FROM late)) AND state = 'queued' AND attempt = 0 RETURNING id, workspace, lane, phase, state, conn, ended_at
 ), left_ready AS (
     INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, 'ready', -count(*) FROM late GROUP BY 1, 2
 ), audited AS (
     INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, 'self', 'task.expired', id::text, 'command_expired' FROM moved
 ),
--- include: ended_waiting
 -- include: tally
 SELECT id::text FROM moved
 
 -- name: take_over
 UPDATE leases SET epoch = $3 WHERE task = $1 AND attempt = $2 AND epoch = $3 - 1
 
+-- The attempt that it ended with goes to the others.
 -- name: retry
-WITH moved AS (
-    UPDATE tasks SET state = 'queued', reason = waiting_reason(id), next_type = 'replay', replays = replays + 1, epoch = epoch + 1, ended_at = NULL, updated_at = clock_timestamp(),
-        not_before = CASE WHEN $4::interval > interval '0' THEN now() + $4::interval END
-    WHERE id = $1 AND state = $2 AND replays < $3 AND NOT (on_failed_dep = 'cancel' AND waiting_reason(id) <> '') RETURNING id, lane
+WITH was AS MATERIALIZED (
+    SELECT * FROM tasks WHERE id = $1 AND state = $2 AND replays < $3 AND NOT (on_failed_dep = 'cancel' AND waiting_reason(id) <> '') FOR NO KEY UPDATE
+), moved AS (
+    UPDATE tasks t SET state = 'queued', reason = waiting_reason(t.id), next_type = 'replay', replays = t.replays + 1, epoch = t.epoch + 1, ended_at = NULL, updated_at = clock_timestamp(),
+        not_before = CASE WHEN $4::interval > interval '0' THEN now() + $4::interval END,
+        last_type = NULL, last_owner = NULL, last_claim = NULL, last_claimed_at = NULL, last_started_at = NULL, last_outcome = NULL, last_exit = NULL, last_charged = NULL
+    FROM was WHERE t.id = was.id RETURNING t.lane
+), kept AS (
+    INSERT INTO ended_attempts (task, number, workspace, epoch, type, owner, claim, claimed_at, started_at, ended_at, outcome, exit, charged)
+    SELECT id, attempt, workspace, epoch, last_type, last_owner, last_claim, last_claimed_at, last_started_at, ended_at, last_outcome, last_exit, last_charged FROM was WHERE last_outcome IS NOT NULL
 ), again AS (
-    DELETE FROM ended_waiting WHERE task IN (SELECT id FROM moved)
+    DELETE FROM ended e USING was WHERE e.workspace = was.workspace AND e.state = was.state::text AND e.task = was.id
 )
 INSERT INTO tallies (workspace, lane, what, n) SELECT $5, lane, $2::task_state::text, -1 FROM moved

@@ -38,11 +38,10 @@ WITH moved AS (
     UPDATE tasks t SET state = u.state::task_state, reason = u.reason, attempt = greatest(t.attempt, u.attempt), epoch = epoch + 1, updated_at = clock_timestamp(),
         ended_at = least(greatest(from_ms(u.ended), t.created_at), clock_timestamp())
     FROM unnest($1::uuid[], $2::text[], $3::text[], $4::int[], $6::bigint[]) AS u (task, state, reason, attempt, ended) WHERE t.id = u.task AND NOT is_terminal(t.state)
-    RETURNING t.id, t.workspace, t.lane, t.phase, t.state, t.reason, t.conn
+    RETURNING t.id, t.workspace, t.lane, t.phase, t.state, t.reason, t.conn, t.ended_at
 ), audited AS (
     INSERT INTO audit (workspace, actor, action, object, code, why) SELECT workspace, $5, 'task.' || state, id::text, reason, 'as the peer recalls; this database was restored from a backup' FROM moved
 ),
--- include: ended_waiting
 -- include: tally
 SELECT id::text FROM moved
 

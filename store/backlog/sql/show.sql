@@ -46,8 +46,8 @@ WITH page AS MATERIALIZED (
 
 -- The planner would walk a primary key, through ten million tasks, for a state that it
 -- believes common and no task has. So these lists have an order that only their indexes
--- have: NULLS LAST, though no id is null; and the state of ended attempts, whose index
--- grows at one end as it is, has two bounds in place of a value.
+-- have: NULLS LAST, though no id is null; and the state of ended tasks, whose indexes
+-- grow at one end as they are, has two bounds in place of a value.
 -- name: list_newest
 WITH sets AS (
         (SELECT task FROM ready WHERE 'queued' = ANY ($3) AND workspace = $1 AND task < $7::uuid ORDER BY task DESC LIMIT $8)
@@ -55,10 +55,7 @@ WITH sets AS (
         UNION ALL SELECT p.task FROM unnest($3::text[]) AS s, LATERAL (
             SELECT task FROM parked WHERE why = CASE s WHEN 'queued' THEN 'deps' ELSE s END AND workspace = $1 AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8) AS p
         UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
-            SELECT task FROM ended_attempts a WHERE workspace = $1 AND state >= s AND (state, task) < (s, $7::uuid)
-                AND EXISTS (SELECT FROM tasks t WHERE t.id = a.task AND t.state::text = a.state AND t.attempt = a.number) ORDER BY state DESC, task DESC LIMIT $8) AS e
-        UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
-            SELECT task FROM ended_waiting WHERE state = s AND workspace = $1 AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8) AS e
+            SELECT task FROM ended WHERE workspace = $1 AND state >= s AND (state, task) < (s, $7::uuid) ORDER BY state DESC, task DESC LIMIT $8) AS e
     )
 -- include: list_sets
 
@@ -69,10 +66,7 @@ WITH sets AS (
         UNION ALL SELECT p.task FROM unnest($3::text[]) AS s, LATERAL (
             SELECT task FROM parked WHERE why = CASE s WHEN 'queued' THEN 'deps' ELSE s END AND workspace = $1 AND lane = $6 AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8) AS p
         UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
-            SELECT task FROM ended_attempts a WHERE workspace = $1 AND lane = $6 AND state >= s AND (state, task) < (s, $7::uuid)
-                AND EXISTS (SELECT FROM tasks t WHERE t.id = a.task AND t.state::text = a.state AND t.attempt = a.number) ORDER BY state DESC, task DESC LIMIT $8) AS e
-        UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
-            SELECT task FROM ended_waiting WHERE state = s AND workspace = $1 AND lane = $6 AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8) AS e
+            SELECT task FROM ended WHERE workspace = $1 AND lane = $6 AND state >= s AND (state, task) < (s, $7::uuid) ORDER BY state DESC, task DESC LIMIT $8) AS e
     )
 -- include: list_sets
 
@@ -83,14 +77,10 @@ WITH sets AS (
         UNION ALL SELECT p.task FROM unnest($3::text[]) AS s, LATERAL (
             SELECT task FROM parked WHERE why = CASE s WHEN 'queued' THEN 'deps' ELSE s END AND workspace = $1 AND phase = $5 AND phase <> '' AND ($6 = '' OR lane = $6) AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8) AS p
         UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
-            SELECT task FROM ended_attempts a WHERE workspace = $1 AND phase = $5 AND phase <> '' AND ($6 = '' OR lane = $6) AND state >= s AND (state, task) < (s, $7::uuid)
-                AND EXISTS (SELECT FROM tasks t WHERE t.id = a.task AND t.state::text = a.state AND t.attempt = a.number) ORDER BY state DESC, task DESC LIMIT $8) AS e
-        UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
-            SELECT task FROM ended_waiting WHERE state = s AND workspace = $1 AND phase = $5 AND phase <> '' AND ($6 = '' OR lane = $6) AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8) AS e
+            SELECT task FROM ended WHERE workspace = $1 AND phase = $5 AND phase <> '' AND ($6 = '' OR lane = $6) AND state >= s AND (state, task) < (s, $7::uuid) ORDER BY state DESC, task DESC LIMIT $8) AS e
     )
 -- include: list_sets
 
--- A task that was retried and ended the same way again may stand in two of them.
 -- name: list_sets
     , page AS MATERIALIZED (
         SELECT id, row_number() OVER (ORDER BY id DESC) AS pos FROM (
