@@ -15,13 +15,13 @@ func (a *app) conformanceCommand() *cobra.Command {
 	var spoke, list bool
 	o := conformance.Options{}
 	c := &cobra.Command{
-		Use: "conformance --spoke -- COMMAND [ARG...]", Short: "Play hub against a spoke program and say which rules of the protocol it keeps",
+		Use: "conformance --spoke -- COMMAND [ARG...]", Short: "Play hub against a spoke; say which rules it keeps",
 		Long: `Play hub against a spoke program and say which rules of docs/protocol.md it keeps.
 
 The program is started with a join token in SPAWNMESH_TOKEN and a directory for its
 keys and state in SPAWNMESH_STATE, several times with directories of their own. It
-joins when the directory is empty, and goes on from there when it is not: it is killed
-and started again. It must allow the runtime noop, and sh, and have 2 slots or more.
+joins when the directory is empty, and goes on from there when it is not: it is
+killed and started again. It must allow the runtime noop, and sh, and have 2 slots.
 
 The exit code is 0 when every rule is kept, 1 when one is broken, 2 for misuse.`,
 		Example: "  spawnmesh conformance --spoke -- node docs/examples/spoke.mjs\n  spawnmesh conformance --spoke --rule spawn --rule duplicate -- ./my-spoke",
