@@ -85,7 +85,7 @@ func (m *Mesh) walkTheWholeWay(t testing.TB, name string) {
 	}
 	m.atOnce(64, func() { m.Wait(t, m.Noop(t, name)) })
 	for side, i := range map[string]*Instance{"the hub": m.Hub.Instance, name: m.Spokes[name].Instance} {
-		Await(t, "nothing waits to be confirmed by "+side, func() bool { return i.Count(t, `SELECT count(*) FROM outbox WHERE closed_at IS NULL`) == 0 })
+		Await(t, "nothing waits to be confirmed by "+side, func() bool { return i.Count(t, `SELECT count(*) FROM open_outbox`) == 0 })
 	}
 }
 
@@ -192,8 +192,8 @@ var history = map[string][]string{
 	"hub": {
 		`INSERT INTO mirrors (task, conn, state, command, command_digest, idempotency_key, request_digest, created_by, spec, expires_at, accepted_at, started_at, ended_at, result)
 			SELECT ` + nth("c") + `, $1, 'completed', ` + nth("a") + `, '', 'key ' || n, '', 'bench', '{}', now(), now(), now(), now(), '{"outcome": "succeeded"}' FROM generate_series(1, $3::int) AS n WHERE $2 <> ''`,
-		`INSERT INTO outbox (id, conn, seq, queue, kind, digest, task, exp, closed_at, envelope)
-			SELECT ` + nth("a") + `, $1, -n, 'run', 'agent.spawn', '', ` + nth("c") + `, now() + interval '1 day', now(), 'x' FROM generate_series(1, $3::int) AS n WHERE $2 <> ''`,
+		`INSERT INTO outbox (id, conn, seq, queue, kind, digest, task, exp, envelope)
+			SELECT ` + nth("a") + `, $1, -n, 'run', 'agent.spawn', '', ` + nth("c") + `, now() + interval '1 day', 'x' FROM generate_series(1, $3::int) AS n WHERE $2 <> ''`,
 		`INSERT INTO inbox (conn, id, seq, digest, kind, re, task, exp, envelope)
 			SELECT $1, ` + nth("b") + `, -n, '', 'agent.result', ` + nth("a") + `, ` + nth("c") + `, now() + interval '1 day', 'x' FROM generate_series(1, $3::int) AS n WHERE $2 <> ''`,
 	},
@@ -211,7 +211,7 @@ var history = map[string][]string{
 		INSERT INTO agents (id, conn, runtime, over) SELECT id, $1, 'exec', true FROM t`,
 		`INSERT INTO counts (workspace, lane, what, n) SELECT 'main', 'default', 'completed', $3::int WHERE $1::text <> $2::text ON CONFLICT (workspace, lane, what) DO UPDATE SET n = counts.n + excluded.n`,
 		`INSERT INTO outbox (id, conn, seq, queue, kind, digest, re, task, exp, closed_at, envelope)
-			SELECT ` + nth("b") + `, $1, -n, 'evt', 'agent.result', '', ` + nth("a") + `, ` + nth("c") + `, now() + interval '1 day', now(), 'x' FROM generate_series(1, $3::int) AS n WHERE $2 <> ''`,
+			SELECT ` + nth("b") + `, $1, -n, 'evt', 'agent.result', '', ` + nth("a") + `, ` + nth("c") + `, now() + interval '1 day', 'x' FROM generate_series(1, $3::int) AS n WHERE $2 <> ''`,
 		`INSERT INTO inbox (conn, id, seq, digest, kind, task, exp, envelope)
 			SELECT $1, ` + nth("a") + `, -n, '', 'agent.spawn', ` + nth("c") + `, now() + interval '1 day', 'x' FROM generate_series(1, $3::int) AS n WHERE $2 <> ''`,
 	},
