@@ -199,18 +199,20 @@ var history = map[string][]string{
 	},
 	"spoke": {
 		`WITH t AS (
-			INSERT INTO tasks (id, class, conn, command, command_digest, state, attempt, epoch, started_at, ended_at)
-			SELECT ` + nth("c") + `, (SELECT max(id) FROM classes), $1, ` + nth("a") + `, '', 'completed', 1, 1, now(), now() FROM generate_series(1, $3::int) AS n WHERE $2 <> '' RETURNING id
+			INSERT INTO tasks (id, class, conn, command, command_digest, state, attempt, epoch, started_at, ended_at, last_type, last_owner, last_claim, last_claimed_at, last_started_at, last_outcome)
+			SELECT ` + nth("c") + `, (SELECT max(id) FROM classes), $1, ` + nth("a") + `, '', 'completed', 1, 1, now(), now(), 'initial', 'bench', ` + nth("c") + `, now(), now(), 'succeeded' FROM generate_series(1, $3::int) AS n WHERE $2 <> '' RETURNING id
 		), bodies AS (
 			INSERT INTO task_bodies (task, workspace, spec, result) SELECT id, 'main', '{}', '{}' FROM t
 		), attempts AS (
-			INSERT INTO ended_attempts (task, number, workspace, lane, epoch, type, owner, claim, claimed_at, outcome, state) SELECT id, 1, 'main', 'default', 1, 'initial', 'bench', id, now(), 'succeeded', 'completed' FROM t
+			INSERT INTO ended_attempts (task, number, workspace, epoch, type, owner, claim, claimed_at, outcome) SELECT id, 0, 'main', 0, 'initial', 'bench', id, now(), 'failed' FROM t
+		), ended AS (
+			INSERT INTO ended (task, workspace, lane, state) SELECT id, 'main', 'default', 'completed' FROM t
 		), killed AS (
 			INSERT INTO kills (conn, command, digest, task, reason, grace, exp, answered_at, tombstone) SELECT $1, id, '', id, '', '0', now(), now(), false FROM t
 		)
 		INSERT INTO agents (id, conn, runtime, over) SELECT id, $1, 'exec', true FROM t`,
 		`INSERT INTO counts (workspace, lane, what, n) SELECT 'main', 'default', 'completed', $3::int WHERE $1::text <> $2::text ON CONFLICT (workspace, lane, what) DO UPDATE SET n = counts.n + excluded.n`,
-		`INSERT INTO outbox (id, conn, seq, queue, kind, digest, re, task, exp, closed_at, envelope)
+		`INSERT INTO outbox (id, conn, seq, queue, kind, digest, re, task, exp, envelope)
 			SELECT ` + nth("b") + `, $1, -n, 'evt', 'agent.result', '', ` + nth("a") + `, ` + nth("c") + `, now() + interval '1 day', 'x' FROM generate_series(1, $3::int) AS n WHERE $2 <> ''`,
 		`INSERT INTO inbox (conn, id, seq, digest, kind, task, exp, envelope)
 			SELECT $1, ` + nth("a") + `, -n, '', 'agent.spawn', ` + nth("c") + `, now() + interval '1 day', 'x' FROM generate_series(1, $3::int) AS n WHERE $2 <> ''`,

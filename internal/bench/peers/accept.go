@@ -120,8 +120,9 @@ const (
 	endedMirrors = `INSERT INTO mirrors (task, conn, title, state, command, command_digest, idempotency_key, request_digest, created_by, spec, expires_at, accepted_at, started_at, ended_at)
 		SELECT x.id, c.id, 'agent', 'completed', x.id, '', 'key-' || x.id, '', 'bench', '{}', now() + interval '1 day', now(), now(), now()
 		FROM (SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid AS id FROM generate_series(1, %d) AS n) AS x, connections c`
-	endedOrders = `INSERT INTO outbox (id, conn, seq, queue, kind, digest, task, exp, closed_at, envelope)
-		SELECT task, m.conn, s.last + row_number() OVER (ORDER BY task), 'run', 'agent.spawn', '', task, now() + interval '1 day', now(), 'x' FROM mirrors m JOIN sequences s USING (conn)`
+	endedOrders = `INSERT INTO outbox (id, conn, seq, queue, kind, digest, task, exp, envelope)
+		SELECT task, m.conn, s.last + row_number() OVER (ORDER BY task), 'run', 'agent.spawn', '', task, now() + interval '1 day', 'x' FROM mirrors m JOIN sequences s USING (conn)`
+	confirmed  = `UPDATE confirmed c SET numbers = int8multirange(int8range(1, (SELECT max(seq) + 1 FROM outbox o WHERE o.conn = c.conn)))`
 	lastNumber = `UPDATE sequences s SET last = greatest(last, (SELECT max(seq) FROM outbox o WHERE o.conn = s.conn))`
 )
 
