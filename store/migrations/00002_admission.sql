@@ -54,15 +54,6 @@ CREATE VIEW limits WITH (security_invoker = true) AS
         SELECT coalesce(sum(used + reserved), 0)::bigint AS held, coalesce(sum(escrow), 0)::bigint AS escrow, coalesce(sum(escrow) FILTER (WHERE shard = budget_shard()), 0)::bigint AS own
         FROM budget_shards WHERE budget = b.id) AS s;
 
--- Whether a workspace has any limit at all.
--- +goose StatementBegin
-CREATE FUNCTION limited(ws text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN EXISTS (SELECT FROM budgets WHERE workspace IN ('', ws)) OR EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws))
-        OR EXISTS (SELECT FROM lanes WHERE workspace = ws) OR EXISTS (SELECT FROM freezes WHERE workspace IN ('', ws));
-END $$;
--- +goose StatementEnd
-
 -- What stands between a class and a claimer. All of them must have room.
 CREATE TYPE binding AS (class int, what text, id int, name text, dimension text, room bigint, escrow bigint, own bigint, at_least bigint, at_most bigint);
 
@@ -222,7 +213,9 @@ BEGIN
         next := (open[cardinality(open)]).class;
         LOOP
             rest := open;
-            IF paid OR limited(ws) THEN
+            -- Where there is no limit at all, nothing binds.
+            IF paid OR EXISTS (SELECT FROM budgets WHERE workspace IN ('', ws)) OR EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws))
+                OR EXISTS (SELECT FROM lanes WHERE workspace = ws) OR EXISTS (SELECT FROM freezes WHERE workspace IN ('', ws)) THEN
                 SELECT array_agg(ROW(b.class, b.what, b.id, b.name, b.dimension, x.room, b.escrow, b.own, b.at_least, b.at_most)::binding),
                     bool_or(x.room < b.at_most OR x.room <= 0), array_agg(DISTINCT b.id) FILTER (WHERE b.what IN ('budget', 'quota') AND x.room / wanted < b.at_most) INTO bound, short, scarce
                 FROM bindings(ws, who, ARRAY (SELECT c.class FROM unnest(open) AS c)) AS b, LATERAL (SELECT CASE WHEN held THEN b.room - b.escrow ELSE b.room END AS room) AS x;
@@ -267,12 +260,14 @@ BEGIN
                 EXIT WHEN candidates = '{}';
             END IF;
 
-            IF bound IS NOT NULL AND NOT held AND EXISTS (
-                SELECT FROM unnest(bound) AS b JOIN unnest(candidates) AS c ON c.class = b.class GROUP BY b.what, b.id
-                HAVING b.what = 'quota' OR b.what = 'budget' AND sum(takes(c.estimate, b.dimension)) > min(b.own)) THEN
-                PERFORM hold_limits(ws, owes(bound, ARRAY (SELECT ROW(NULL, NULL, c.class, NULL, NULL, NULL, c.estimate)::picked_task FROM unnest(candidates) AS c)));
-                held := true;
-                CONTINUE;
+            IF bound IS NOT NULL AND NOT held THEN
+                held := EXISTS (
+                    SELECT FROM unnest(bound) AS b JOIN unnest(candidates) AS c ON c.class = b.class GROUP BY b.what, b.id
+                    HAVING b.what = 'quota' OR b.what = 'budget' AND sum(takes(c.estimate, b.dimension)) > min(b.own));
+                IF held THEN
+                    PERFORM hold_limits(ws, owes(bound, ARRAY (SELECT ROW(NULL, NULL, c.class, NULL, NULL, NULL, c.estimate)::picked_task FROM unnest(candidates) AS c)));
+                    CONTINUE;
+                END IF;
             END IF;
 
             SELECT array_agg(ROW(r.place, r.task, p.class, r.lane, r.rank, r.seq, r.estimate)::picked_task) INTO picked

@@ -106,7 +106,7 @@ func hubWithHistory(ctx context.Context, bin string, ended int) (*fleet.Mesh, er
 	if err != nil {
 		return m, errors.Join(fmt.Errorf("connecting to the hub's database: %w", err), guest.Close())
 	}
-	for _, sql := range []string{fmt.Sprintf(endedMirrors, ended), endedOrders, lastNumber, `VACUUM ANALYZE`, `CHECKPOINT`} {
+	for _, sql := range []string{fmt.Sprintf(endedMirrors, ended), endedOrders, confirmed, lastNumber, `VACUUM ANALYZE`, `CHECKPOINT`} {
 		if _, err := conn.Exec(ctx, sql); err != nil {
 			return m, errors.Join(fmt.Errorf("%s: %w", sql, err), conn.Close(ctx), guest.Close())
 		}
