@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,8 @@ type DB struct {
 	signer *signing.Signer
 	ring   *signing.Ring
 	marks  atomic.Int64 // one for each transaction
+
+	standings sync.Map // by connection: the Standing that was read last
 
 	told chan struct{} // a notification came
 }

@@ -195,7 +195,7 @@ func TestAStormOfCommandsOverARestart(t *testing.T) {
 		require.Equal(t, commands.Completed, r.Answer(t, id, commands.ResultKind).(*commands.Result).State)
 	}
 	r.drained(t)
-	for table, want := range map[string]int{"tasks": 30, "attempts": 30, "inbox": 30, "outbox": 90} {
+	for table, want := range map[string]int{"tasks": 30, "attempts": 30, "inbox": 30, "outbox": 60} {
 		require.Equal(t, want, r.Spoke.Count(t, `SELECT count(*) FROM `+table), table)
 	}
 	require.Len(t, r.Spoke.Audit(t, 0), 2)
