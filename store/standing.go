@@ -29,6 +29,13 @@ type Standing struct {
 	wentOn    bool    // after a restore our numbers went on above those that the peer has
 	stored    numbers // the peer's numbers that are stored
 	keys      map[signing.KeyID]keyRow
+	read      time.Time // when Now was read, by this process's clock
+}
+
+// same reports whether what decides about messages, before each is judged, is as it was.
+func (s Standing) same(was Standing) bool {
+	return s.ID == was.ID && s.Name == was.Name && s.Peer == was.Peer && s.Authority == was.Authority && s.State == was.State && s.Epoch == was.Epoch &&
+		s.granted == was.granted && s.Workspace == was.Workspace && slices.Equal(s.Kinds, was.Kinds) && slices.Equal(s.Runtimes, was.Runtimes)
 }
 
 type keyRow struct {
@@ -50,6 +57,7 @@ func lockConnection(tx *Tx, id, lock string, s *Standing) {
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("reading the connection of messages: %w", err)
 		}
+		s.read = time.Now()
 		return nil
 	})
 	tx.Queue(`SELECT kid, use = 'identity', not_before, least(not_after, 'epoch'::timestamptz + interval '5000 years'), coalesce(revoked_at <= clock_timestamp(), false)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,8 @@ type DB struct {
 
 	cursors cursors
 	told    rings // of notifications that came
+
+	standings sync.Map // by connection: the Standing that was read last
 }
 
 // A Tracer is told of every statement.

@@ -29,7 +29,9 @@ type TakenIn struct {
 // answers and audit in one transaction. A message that repeats a known one has
 // no effect, and its stored answers are returned; one whose connection or key is
 // not in order is not stored, and may be judged again when it comes again. act
-// may run again after an outage, and may refuse messages itself.
+// may refuse messages itself. It may run again: after an outage, and where the database
+// contradicts what it was told of the connection and of what is new. That shows with the
+// first answer that it gets; nothing of what it did is kept.
 //
 // Of the refusals that [Incoming.Counted] is true for, room are audited as they
 // are. The others leave neither an audit row nor their bytes: the caller counts
@@ -59,20 +61,36 @@ func (db *DB) TakeIn(ctx context.Context, conn string, room int, batch []*Incomi
 }
 
 func (db *DB) takeOnce(ctx context.Context, conn string, room int, batch []*Incoming, act func(context.Context, *Tx, Standing, []*Incoming) error) (out TakenIn, err error) {
+	assumed, known := db.standings.Load(conn)
+	if known && !slices.ContainsFunc(batch, isKeySet) {
+		s := assumed.(Standing)
+		out, err = db.takeAs(ctx, conn, room, batch, act, &s)
+		if !errors.Is(err, errSurprised) {
+			return out, err
+		}
+	}
+	return db.takeAs(ctx, conn, room, batch, act, nil)
+}
+
+// takeAs takes in a batch. With an assumption of how the connection stands, and that all
+// is in order and new, act begins before the database has said so, and what it asks first
+// travels along: where that was not so, nothing happens, and the error is errSurprised.
+func (db *DB) takeAs(ctx context.Context, conn string, room int, batch []*Incoming, act func(context.Context, *Tx, Standing, []*Incoming) error, assumed *Standing) (out TakenIn, err error) {
 	err = db.Tx(ctx, "taking in messages", func(ctx context.Context, tx *Tx) error {
 		out = TakenIn{}
 		t := &taking{tx: tx, batch: batch, inserted: map[*Incoming]bool{}}
-		lock := "FOR SHARE"
-		if slices.ContainsFunc(batch, isKeySet) { // waits for all others, before it holds anything else
-			lock = "FOR NO KEY UPDATE"
-		}
-		if err := t.storeAll(ctx, conn, lock); err != nil {
+		if assumed != nil {
+			t.assume(conn, *assumed)
+		} else if err := t.storeAll(ctx, conn); err != nil {
 			return err
 		}
 		if fresh := t.admit(); len(fresh) > 0 {
 			if err := act(ctx, tx, t.from, fresh); err != nil {
 				return err
 			}
+		}
+		if err := tx.Flush(ctx); err != nil {
+			return err
 		}
 		t.noteRefused(room)
 		t.closeQuestions()
@@ -84,9 +102,34 @@ func (db *DB) takeOnce(ctx context.Context, conn string, room int, batch []*Inco
 		}
 		tx.store(conn, t.numbers, len(t.repeats.ids) > 0, &out.Stored)
 		out.Reused, out.WentOn, out.Sent = t.reused, t.from.wentOn, tx.sends()
+		db.standings.Store(conn, t.from)
 		return err
 	})
 	return out, err
+}
+
+// errSurprised says that messages are not all in order and new, as it was assumed.
+var errSurprised = errors.New("not all messages are in order and new")
+
+// assume queues the storing of all messages, which fails where they are not all in order
+// and new, or the connection does not stand as it is assumed.
+func (t *taking) assume(conn string, assumed Standing) {
+	var is Standing
+	for _, m := range t.batch {
+		m.Code, m.Why, m.answered = "", "", false
+		t.inserted[m], t.numbers = true, append(t.numbers, m.Header.Seq)
+	}
+	t.from = assumed
+	t.from.Now = assumed.Now.Add(time.Since(assumed.read))
+	lockConnection(t.tx, conn, "FOR SHARE", &is)
+	insertInbox(t.tx, t.batch, func(fresh map[string]bool) error {
+		surprise := func(m *Incoming) bool { code, _ := is.judge(m); return code != "" }
+		if !is.same(assumed) || len(fresh) < len(t.batch) || slices.ContainsFunc(t.batch, surprise) || len(is.bounded(t.batch)) < len(t.batch) {
+			return errSurprised
+		}
+		t.from = is
+		return nil
+	})
 }
 
 // taking is the state of one TakeIn transaction.
@@ -103,17 +146,23 @@ type taking struct {
 // storeAll stores those messages that are in order and new, and decides the fate of the
 // others. They go into the inbox together with the question whether they are in order: of
 // an honest peer they are.
-func (t *taking) storeAll(ctx context.Context, conn, lock string) error {
+func (t *taking) storeAll(ctx context.Context, conn string) error {
+	lock := "FOR SHARE"
+	if slices.ContainsFunc(t.batch, isKeySet) { // waits for all others, before it holds anything else
+		lock = "FOR NO KEY UPDATE"
+	}
 	var fresh map[string]bool
+	were := func(list map[string]bool) error { fresh = list; return nil }
 	lockConnection(t.tx, conn, lock, &t.from)
-	insertInbox(t.tx, t.batch, &fresh)
+	insertInbox(t.tx, t.batch, were)
 	if err := t.tx.Flush(ctx); err != nil {
 		return err
 	}
 	stored := t.judgeAll()
 	if len(stored) < len(t.batch) { // nothing of the others stays, and what came first among equals may be one of them
 		t.tx.Queue(`DELETE FROM inbox WHERE conn = $1 AND id = ANY ($2::uuid[])`, conn, slices.Collect(maps.Keys(fresh)))
-		insertInbox(t.tx, stored, &fresh)
+		fresh = nil
+		insertInbox(t.tx, stored, were)
 		if err := t.tx.Flush(ctx); err != nil {
 			return err
 		}
@@ -227,8 +276,7 @@ func (t *taking) closeQuestions() {
 }
 
 // insertInbox queues the insertion of messages, and says then which of them were new.
-func insertInbox(tx *Tx, list []*Incoming, fresh *map[string]bool) {
-	*fresh = map[string]bool{}
+func insertInbox(tx *Tx, list []*Incoming, were func(fresh map[string]bool) error) {
 	if len(list) == 0 {
 		return
 	}
@@ -256,10 +304,10 @@ func insertInbox(tx *Tx, list []*Incoming, fresh *map[string]bool) {
 			AS u (a, b, c, d, e, f, g, h, i, j) ORDER BY c
 		ON CONFLICT DO NOTHING RETURNING id::text`,
 		conn, id, seq, digest, kind, code, re, task, exp, envelope).Query(func(rows pgx.Rows) error {
-		key := ""
-		if _, err := pgx.ForEachRow(rows, []any{&key}, func() error { (*fresh)[key] = true; return nil }); err != nil {
+		fresh, key := map[string]bool{}, ""
+		if _, err := pgx.ForEachRow(rows, []any{&key}, func() error { fresh[key] = true; return nil }); err != nil {
 			return fmt.Errorf("filling the inbox: %w", err)
 		}
-		return nil
+		return were(fresh)
 	})
 }

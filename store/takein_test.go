@@ -23,7 +23,7 @@ func take(t *testing.T, s *storetest.Side, batch []*store.Incoming) (acted []*st
 		return nil
 	})
 	require.NoError(t, err)
-	return acted
+	return slices.DeleteFunc(acted, func(m *store.Incoming) bool { return m.Code != "" }) // of a run that was undone
 }
 
 // A revocation waits for effects under way, and none comes after it returned:
@@ -63,6 +63,36 @@ func TestARevocationWaitsForEffectsUnderWay(t *testing.T) {
 	require.Empty(t, take(t, s, later))
 	require.Equal(t, signing.ConnState, later[0].Code)
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM inbox`))
+}
+
+// A batch is acted on as if everything were as it was; what is not has no effect all the
+// same, and the rest has its own once.
+func TestABatchThatIsNotAsExpected(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	s := p.Spoke
+	p.Order(t, nil)
+	first := p.Hub.Due(t)
+	require.Len(t, take(t, s, s.Read(t, first...)), 1, "now the connection is known")
+	p.Order(t, nil)
+	second := p.Hub.Due(t)
+	p.Order(t, nil)
+	third := p.Hub.Due(t)
+	both := s.Read(t, append(first, second...)...)
+
+	acted := take(t, s, both)
+
+	require.Equal(t, both[1:], acted)
+	require.Equal(t, signing.ReplaySame, both[0].Code)
+	require.Equal(t, 2, s.Count(t, `SELECT count(*) FROM inbox`))
+
+	_, err := s.DB.SetConnectionState(t.Context(), s.Conn.ID, store.Suspended, "holiday", "test", nil)
+	require.NoError(t, err)
+	last := s.Read(t, third...)
+
+	require.Empty(t, take(t, s, last))
+	require.Equal(t, signing.ConnState, last[0].Code)
+	require.Equal(t, 2, s.Count(t, `SELECT count(*) FROM inbox`))
 }
 
 // The id of a message is remembered as long as anybody's clock could let the
