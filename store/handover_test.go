@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -126,8 +127,12 @@ func TestACrashBeforeTheHandOverLosesNothing(t *testing.T) {
 func TestAnotherProcessRings(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
-	require.NoError(t, p.Hub.DB.AwaitChange(t.Context(), time.Minute), "it listens now")
 	require.Empty(t, numbers(t, p.Hub.Out))
+	conn, err := pgx.Connect(t.Context(), p.Hub.URL)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), `LISTEN spawnmesh_changed`)
+	require.NoError(t, err)
 	guest := storetest.OpenSide(t, p.Hub.URL, 1, 2, 8)
 	guest.Conn = p.Hub.Conn
 	ctx, done := context.WithTimeout(t.Context(), 30*time.Second)
@@ -135,7 +140,8 @@ func TestAnotherProcessRings(t *testing.T) {
 
 	question(t, guest, 1)
 
-	require.NoError(t, p.Hub.DB.AwaitChange(ctx, time.Hour))
+	_, err = conn.WaitForNotification(ctx)
+	require.NoError(t, err)
 	last, err := p.Hub.DB.LastNumbers(t.Context())
 	require.NoError(t, err)
 	p.Hub.Out.Look(last[p.Hub.Conn.ID])
@@ -143,4 +149,23 @@ func TestAnotherProcessRings(t *testing.T) {
 	question(t, guest, 1)
 	question(t, p.Hub, 1)
 	require.Equal(t, []int64{2, 3}, numbers(t, p.Hub.Out), "what is missing in between is read")
+}
+
+// Who changes a connection rings, too: its process reads the table seldom.
+func TestAChangeOfAConnectionRings(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	conn, err := pgx.Connect(t.Context(), p.Hub.URL)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), `LISTEN spawnmesh_changed`)
+	require.NoError(t, err)
+	ctx, done := context.WithTimeout(t.Context(), 30*time.Second)
+	defer done()
+
+	_, err = p.Hub.DB.SetConnectionState(t.Context(), p.Hub.Conn.ID, store.Suspended, "a holiday", "test", nil)
+
+	require.NoError(t, err)
+	_, err = conn.WaitForNotification(ctx)
+	require.NoError(t, err)
 }
