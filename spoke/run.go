@@ -191,11 +191,12 @@ func (s *Spoke) startOf(r *run, agent *supervisor.Agent) *backlog.Start {
 
 // sayStart logs that an agent runs here.
 func (s *Spoke) sayStart(ctx context.Context, r *run, start *backlog.Start) {
-	what := "agent started"
+	log := s.Log.With("id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid)
 	if r.before {
-		what = "agent goes on"
+		log.InfoContext(ctx, "agent goes on")
+	} else {
+		log.InfoContext(ctx, "agent started")
 	}
-	s.Log.InfoContext(ctx, what, "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid)
 }
 
 // attend waits for the agent's end, and ends it when a kill comes or when the
