@@ -51,6 +51,12 @@ var passings = map[string]passing{
 			held, err := c.backlog.Record(c.Context(), []backlog.Progress{{End: &backlog.End{Fence: c.fence, Outcome: commands.Outcome("succeeded")}}})
 			return counted(len(held), 1, err)
 		}, (*crossing).link},
+	"a completion of what others wait for, and a report of the same attempt": {lateTask,
+		func(c *crossing) error { return failure(c.b.Complete(c.Context(), backlog.Act{Fence: &c.fence})) },
+		func(c *crossing) error {
+			held, err := c.backlog.Record(c.Context(), []backlog.Progress{{End: &backlog.End{Fence: c.fence, Outcome: commands.Outcome("succeeded")}}})
+			return counted(len(held), 1, err)
+		}},
 	"the end by an operator, and a task that is to wait for both": {lateTask,
 		func(c *crossing) error { return failure(c.b.Complete(c.Context(), backlog.Act{Task: c.late})) },
 		func(c *crossing) error {

@@ -192,10 +192,10 @@ func TestInvariantsNotice(t *testing.T) {
 		`UPDATE tallies SET n = n + 1`:                                                                                     "tallies count",
 		`UPDATE ready SET lane = 'other'`:                                                                                  "say of a task's lane",
 		`UPDATE ready SET phase = 'other'`:                                                                                 "say of a task's lane and phase",
-		`UPDATE ended SET state = 'failed'`:                                                                           "among the ended ones",
+		`UPDATE ended SET state = 'failed'`:                                                                                "among the ended ones",
 		`INSERT INTO audit (workspace, actor, action, tasks) SELECT 'main', 'x', 'task.queued', ARRAY[` + id("free") + `]`: "every creation once",
 		`UPDATE leases SET claim = gen_random_uuid()`:                                                                      "every claim once",
-		`UPDATE tasks SET last_outcome = 'failed' WHERE key = 'done'`:                                          "every attempt's end once",
+		`UPDATE tasks SET last_outcome = 'failed' WHERE key = 'done'`:                                                      "every attempt's end once",
 		`UPDATE tasks SET epoch = epoch + 1 WHERE key = 'shut'`:                                                            "every move that no worker made",
 		`UPDATE tasks SET replays = 1 WHERE key = 'free'`:                                                                  "every retry by hand",
 	} {
