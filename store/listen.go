@@ -46,8 +46,8 @@ func (db *DB) Await(ctx context.Context, doing, channel string, d time.Duration,
 	})
 }
 
-// tell notes a notification. It keeps one, for whoever waits next.
-func (db *DB) tell(*pgconn.PgConn, *pgconn.Notification) {
+// heard notes a notification. It keeps one, for whoever waits next.
+func (db *DB) heard(*pgconn.PgConn, *pgconn.Notification) {
 	select {
 	case db.told <- struct{}{}:
 	default:

@@ -133,6 +133,13 @@ func (r *outboxRows) add(d Draft, s signing.Sealed) {
 	r.exp, r.envelope = append(r.exp, s.Exp), append(r.envelope, s.Envelope)
 }
 
+// conns names the connections that the rows are for, each once.
+func (r *outboxRows) conns() []string {
+	list := slices.Clone(r.conn)
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
 // insert queues the insertion of the rows.
 func (r *outboxRows) insert(b *pgx.Batch) {
 	if len(r.id) == 0 {

@@ -29,6 +29,9 @@ type DB struct {
 	marks  atomic.Int64 // one for each transaction
 
 	told chan struct{} // a notification came
+
+	watcher atomic.Pointer[Watcher] // nil: another process may watch
+	hints   hints                   // to that one
 }
 
 // Config says whose database to open and how.
@@ -53,7 +56,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 		return nil, err
 	}
 	db := &DB{self: c.Self, signer: c.Signer, ring: c.Ring, told: make(chan struct{}, 1)}
-	pc.ConnConfig.OnNotification = db.tell
+	pc.ConnConfig.OnNotification = db.heard
 	if db.pool, err = pgxpool.NewWithConfig(ctx, pc); err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
@@ -112,8 +115,11 @@ func poolConfig(c Config) (*pgxpool.Config, error) {
 // Self is the instance whose database it is.
 func (db *DB) Self() signing.InstanceID { return db.self }
 
-// Close ends all connections.
-func (db *DB) Close() { db.pool.Close() }
+// Close ends all connections, after who watches was told of the last commits.
+func (db *DB) Close() {
+	db.lastHint()
+	db.pool.Close()
+}
 
 // adopt makes the database this instance's, or finds that it is another's.
 func (db *DB) adopt(ctx context.Context) error {

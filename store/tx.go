@@ -26,6 +26,7 @@ type Tx struct {
 	mark      int64 // by which its commit is known; 0 = it is not looked for
 	ending    bool  // the commit is on its way
 	committed bool  // and was answered
+	wrote     bool  // something, as far as is known
 
 	audit  []AuditRow
 	drafts []Draft
@@ -64,6 +65,7 @@ func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx con
 		if err = fn(ctx, tx); err == nil {
 			err = tx.commit(ctx)
 		}
+		db.tell(ctx, tx)
 		if tx.ending && !tx.committed && !answered(err) {
 			unknown = &unknownCommit{sessionOf(conn.Conn()), tx.mark}
 		}
@@ -143,6 +145,10 @@ func (tx *Tx) SendLast(ctx context.Context, b *pgx.Batch) error {
 	return tx.sendLast(ctx, b)
 }
 
+// WroteNothing says, behind [Tx.SendLast], that what it sent has found nothing to do:
+// nobody is told of the commit.
+func (tx *Tx) WroteNothing() { tx.wrote = false }
+
 func (tx *Tx) sendLast(ctx context.Context, b *pgx.Batch) error {
 	crash.Point("before " + tx.doing)
 	queueAudit(b, tx.workspace, tx.audit)
@@ -155,11 +161,15 @@ func (tx *Tx) sendLast(ctx context.Context, b *pgx.Batch) error {
 		b = &pgx.Batch{}
 	}
 	tx.sealed.insert(b)
+	tx.wrote = true
 	if tx.mark != 0 {
 		if tx.workspace != "" {
 			b.Queue("RESET role") // the one of workspaces sees no marks
 		}
-		b.Queue(markCommit, sessionOf(tx.conn.Conn()), tx.mark)
+		b.Queue(markCommit, sessionOf(tx.conn.Conn()), tx.mark).Exec(func(tag pgconn.CommandTag) error {
+			tx.wrote = tag.RowsAffected() > 0
+			return nil
+		})
 	}
 	b.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
 		if tag.String() == "ROLLBACK" {
