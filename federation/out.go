@@ -13,9 +13,9 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// slowRelay is how long a relay sleeps when no commit wakes it: for what went out and
-// was not confirmed.
-const slowRelay = 5 * time.Second
+// slowRelay is how long a relay sleeps when no commit wakes it, and nothing is to be sent
+// again before.
+const slowRelay = 30 * time.Second
 
 // relay carries the outbox to the peer while both sides agree on their numbers. A
 // row stays open until the peer's database has confirmed it.
@@ -35,7 +35,7 @@ func (x *Exchange) relay(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-x.wake:
-		case <-time.After(slowRelay):
+		case <-time.After(min(slowRelay, max(x.cursor.Due(), time.Second))):
 		}
 	}
 }

@@ -10,21 +10,31 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// lookAgain is how often the table is read when nobody says that it changed:
-// another process may have changed it, and the lease has to be renewed.
-const lookAgain = 2 * time.Second
+// lookAgain is how often the table is read when nobody says that it changed: the leases of
+// connections have to be renewed.
+const lookAgain = 10 * time.Second
+
+// tryAgain is how often the table is read while something of it could not be followed,
+// another process serves a connection and may end at any moment, or a peer is about to
+// confirm a new key.
+const tryAgain = 2 * time.Second
 
 // reconcileAll makes true what the table says, again and again, until ctx ends.
 // It then ends all exchanges. Nothing else admits, cuts, starts or stops.
 func (b *Board) reconcileAll(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if err := b.reconcile(ctx); err != nil && ctx.Err() == nil {
+		err := b.reconcile(ctx)
+		if err != nil && ctx.Err() == nil {
 			b.Log.ErrorContext(ctx, "following the table of connections; it is tried again", "err", err)
+		}
+		period := lookAgain
+		if err != nil || b.waitsForOthers() || b.linkedBehind() {
+			period = tryAgain
 		}
 		select {
 		case <-ctx.Done():
 		case <-b.wake:
-		case <-time.After(lookAgain):
+		case <-time.After(period):
 		}
 	}
 	for _, x := range b.Exchanges() {
@@ -115,6 +125,13 @@ func (b *Board) tellHolder(ctx context.Context, row store.Served) {
 	}
 }
 
+// waitsForOthers reports whether another process serves a connection.
+func (b *Board) waitsForOthers() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.elsewhere) > 0
+}
+
 // tellLink logs when the link of a peer that dials us comes and when it goes by
 // itself. A link that is replaced between two looks is not worth a line.
 func (b *Board) tellLink(ctx context.Context, c store.Connection) {
@@ -130,6 +147,7 @@ func (b *Board) tellLink(ctx context.Context, c store.Connection) {
 		x.log.WarnContext(ctx, "not linked to a spoke any more", "linked_since", x.linkTold)
 	}
 	x.linkTold = since
+	x.linkedIsTold.Store(linked)
 }
 
 // enforce makes the message server follow a connection's state: active peers are

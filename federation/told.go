@@ -115,10 +115,14 @@ func (x *Exchange) asks(ctx context.Context, d dialled) error {
 		} else if d.State().Up {
 			due, delay = time.Now(), askFirst
 		}
+		var again <-chan time.Time // while the link is up, its end is a change
+		if !d.State().Up {
+			again = time.After(max(time.Until(due), askFirst))
+		}
 		select {
 		case <-ctx.Done():
 		case <-changed:
-		case <-time.After(max(time.Until(due), askFirst)):
+		case <-again:
 		}
 	}
 	return nil

@@ -2,14 +2,9 @@ package hub
 
 import (
 	"context"
-	"time"
 
 	"github.com/spawnmesh/spawnmesh/store"
 )
-
-// lookPeriod is how often whoever waits looks without being woken: another process of this
-// hub may have moved a task.
-const lookPeriod = 2 * time.Second
 
 // await returns the mirror of m once it differs from the state since, or ended, and as it
 // was seen last when ctx ends before.

@@ -127,6 +127,13 @@ func (c *Cursor) Again(ctx context.Context) ([]Outgoing, error) {
 	return list, nil
 }
 
+// Due is in how long [Cursor.Again] has to be asked.
+func (c *Cursor) Due() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Until(c.due)
+}
+
 // relabel gives copies of messages ids of their own for the message server, which
 // would take them for repetitions of what it has lost or handed on already. The
 // envelope inside keeps its id.

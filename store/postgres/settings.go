@@ -27,6 +27,7 @@ var defaults = map[string]string{
 	"min_wal_size":          "16MB", // at least two segments, or the server does not start
 	"max_wal_size":          "256MB",
 	"checkpoint_timeout":    "15min",
+	"wal_writer_delay":      "10s", // every commit writes its own log; this is for what does not wait
 
 	"max_connections":                "260", // 200 workers that wait have one each
 	"superuser_reserved_connections": "3",
@@ -44,7 +45,7 @@ var defaults = map[string]string{
 	"max_logical_replication_workers":  "0",
 
 	"autovacuum_max_workers":         "1",
-	"autovacuum_naptime":             "30s",
+	"autovacuum_naptime":             "1min", // each round starts a worker, half of what an idle server costs
 	"autovacuum_vacuum_scale_factor": "0.05",
 	"autovacuum_vacuum_cost_limit":   "1000",
 
