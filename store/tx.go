@@ -27,6 +27,7 @@ type Tx struct {
 	ending    bool  // the commit is on its way
 	committed bool  // and was answered
 	wrote     bool  // something, as far as is known
+	silent    bool  // nobody waits for what it wrote
 
 	audit  []AuditRow
 	drafts []Draft
@@ -145,9 +146,9 @@ func (tx *Tx) SendLast(ctx context.Context, b *pgx.Batch) error {
 	return tx.sendLast(ctx, b)
 }
 
-// WroteNothing says, behind [Tx.SendLast], that what it sent has found nothing to do:
-// nobody is told of the commit.
-func (tx *Tx) WroteNothing() { tx.wrote = false }
+// TellNobody says that nobody waits for what the transaction writes: who watches is not
+// told of it.
+func (tx *Tx) TellNobody() { tx.silent = true }
 
 func (tx *Tx) sendLast(ctx context.Context, b *pgx.Batch) error {
 	crash.Point("before " + tx.doing)

@@ -115,7 +115,7 @@ type hints struct {
 // tell tells who watches that the transaction on conn has written something, and what
 // could not be told before.
 func (db *DB) tell(ctx context.Context, tx *Tx) {
-	wrote := tx.committed && tx.wrote
+	wrote := tx.committed && tx.wrote && !tx.silent
 	if w := db.watcher.Load(); w != nil {
 		if wrote {
 			w.Own(tx.sealed.conns())

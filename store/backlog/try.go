@@ -88,7 +88,7 @@ func (ws *Workspace) try(ctx context.Context, claim string, t ClaimTerms) (got t
 			return fmt.Errorf("picking tasks: %w", err)
 		}
 		if len(got.list) == 0 {
-			tx.WroteNothing()
+			tx.TellNobody()
 		}
 		if note {
 			ws.backlog.claimers.noted(ws.name, t)
