@@ -29,6 +29,10 @@ func (i *Instance) visitor(t *testing.T) *backlog.Workspace {
 	return ws
 }
 
+// asleep lets the looks pass that follow on what instances write by themselves, such as
+// while they start: they would find what is to be heard of.
+func asleep() { time.Sleep(2500 * time.Millisecond) }
+
 // What the spoke itself makes due, its sweep knows of: the next try of what failed, and
 // the last moment of what waits.
 func TestASleepingSpokeDoesInTimeWhatItHasMadeDue(t *testing.T) {
@@ -54,11 +58,13 @@ func TestASleepingSpokeHearsOfCommands(t *testing.T) {
 	m := quiet(t, 1)
 	s := m.Spokes["attic"]
 	b := s.visitor(t)
+	asleep()
 
 	_, err := b.Create(t.Context(), backlog.TaskSpec{Key: "later", Title: "t", NotBefore: time.Now().Add(1200 * time.Millisecond)})
 	require.NoError(t, err)
 	Await(t, "it is claimable", func() bool { return s.Count(t, `SELECT count(*) FROM ready`) == 1 })
 
+	asleep()
 	got, err := b.Claim(t.Context(), backlog.ClaimTerms{Owner: "worker-1", Lease: 1500 * time.Millisecond})
 	require.NoError(t, err)
 	require.Len(t, got, 1)
