@@ -33,6 +33,7 @@ type Board struct {
 	Server   *transport.Hub // where peers dial in; nil where nobody does
 	Rate     Rate           // of each peer
 	Interval time.Duration  // of heartbeats; 0 means DefaultInterval
+	Quiet    time.Duration  // how long nothing is looked at that nobody says has changed; 0 means DefaultQuiet
 	StillFor time.Duration  // how long messages may wait while none is taken before their queue is said to stand still; 0 means 45 s
 
 	incarnation string          // random, of this start of the instance
@@ -52,6 +53,7 @@ type Board struct {
 	followed  int64                       // the last of those that was served by a reading that began after it
 	failed    map[string]error            // why connections could not be followed then
 	moved     chan struct{}               // closed when the table was followed once more
+	onWrite   []func(others bool)
 }
 
 func (b *Board) interval() time.Duration {
@@ -111,8 +113,8 @@ func (b *Board) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return b.reconcileAll(ctx) })
 	g.Go(func() error { return b.saveBeats(ctx) })
-	g.Go(func() error { return b.watchOthers(ctx) })
-	g.Go(func() error { return b.watchLeases(ctx) })
+	g.Go(func() error { return b.watch(ctx) })
+	g.Go(func() error { return b.watchMemory(ctx) })
 	if b.Server != nil {
 		g.Go(func() error { return b.serveBeats(ctx) })
 		g.Go(func() error { return b.serveQuestions(ctx) })
@@ -158,38 +160,15 @@ func (b *Board) Wake(conns ...string) {
 	}
 }
 
-// watchOthers follows what other processes put into the outbox, or change of connections. They ring;
-// one that ends before it does is noticed a little later.
-func (b *Board) watchOthers(ctx context.Context) error {
-	for ctx.Err() == nil {
-		err := b.DB.AwaitChange(ctx, lookForOthers)
-		if err == nil {
-			b.changed()
-			err = b.lookForMessages(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
-			b.Log.DebugContext(ctx, "looking for what other processes have changed", "err", err)
-			_ = wait.For(ctx, time.Second)
-		}
-	}
-	return nil
-}
-
-// lookForOthers is how long nobody rings until it is looked all the same.
-const lookForOthers = time.Minute
-
-func (b *Board) lookForMessages(ctx context.Context) error {
-	last, err := b.DB.LastNumbers(ctx)
-	for conn, n := range last {
-		if x := b.Exchange(conn); x != nil {
-			x.cursor.Look(n)
-		}
-	}
-	return err
-}
-
 // changed tells the board to read the table again.
 func (b *Board) changed() { b.wake.Send() }
+
+// Followed is closed when the table of connections was followed once more.
+func (b *Board) Followed() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.moved
+}
 
 // Await waits until what was committed about conns before is in force here; without conns,
 // about all connections.

@@ -56,6 +56,7 @@ type Exchange struct {
 	heardIncarnation string      // the incarnation of the peer that was heard last since the state changed
 	twice            bool        // an incarnation came back: two instances have the peer's key; until the state changes
 	linkTold         time.Time   // since when the link is up that the log has told of; zero = none; reconcile alone changes it
+	linkedIsTold     atomic.Bool // whether there is such a link
 
 	stop  context.CancelFunc
 	ended chan struct{}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -16,21 +15,18 @@ import (
 // byLease is who suspends a connection whose lease ended, and resumes it.
 const byLease = "lease"
 
-// watchLeases ends leases whose time has come.
-func (b *Board) watchLeases(ctx context.Context) error {
-	for wait.For(ctx, 2*time.Second) == nil { // it looks at memory only
-		for _, x := range b.Exchanges() {
-			p := x.peer.Load()
-			if p.Authority != store.Obeys || p.State != store.Active || time.Since(x.lastHeard()) < x.role.Lease() {
-				continue
-			}
-			reason := fmt.Sprintf("%s was not heard for %s; nothing new is started until it is", p.Name, x.role.Lease())
-			if err := b.changeBySelf(ctx, p, store.Suspended, reason, byLease); err != nil && ctx.Err() == nil {
-				b.Log.ErrorContext(ctx, "ending the lease of a connection", "connection", p.Name, "err", err)
-			}
+// endLeases ends leases whose time has come.
+func (b *Board) endLeases(ctx context.Context) {
+	for _, x := range b.Exchanges() {
+		p := x.peer.Load()
+		if p.Authority != store.Obeys || p.State != store.Active || time.Since(x.lastHeard()) < x.role.Lease() {
+			continue
+		}
+		reason := fmt.Sprintf("%s was not heard for %s; nothing new is started until it is", p.Name, x.role.Lease())
+		if err := b.changeBySelf(ctx, p, store.Suspended, reason, byLease); err != nil && ctx.Err() == nil {
+			b.Log.ErrorContext(ctx, "ending the lease of a connection", "connection", p.Name, "err", err)
 		}
 	}
-	return nil
 }
 
 // lastHeard is when the peer was last heard, or the connection was made.

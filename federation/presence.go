@@ -46,10 +46,14 @@ func (x *Exchange) beats(ctx context.Context, d dialled) error {
 			}
 			continue
 		}
+		pause := max(time.Until(due), retryFirst)
+		if d.link() == 0 {
+			pause = retryMost // a link that comes is a change
+		}
 		select {
 		case <-ctx.Done():
 		case <-changed:
-		case <-time.After(max(time.Until(due), retryFirst)): // also while there is no link
+		case <-time.After(pause):
 		}
 	}
 	return nil

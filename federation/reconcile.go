@@ -141,6 +141,7 @@ func (b *Board) tellLink(ctx context.Context, c store.Connection) {
 		x.log.WarnContext(ctx, "not linked to a spoke any more", "linked_since", x.linkTold)
 	}
 	x.linkTold = since
+	x.linkedIsTold.Store(linked)
 }
 
 // enforce makes the message server follow a connection's state: active peers are

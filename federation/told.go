@@ -116,8 +116,8 @@ func (x *Exchange) asks(ctx context.Context, d dialled) error {
 		} else if d.State().Up {
 			due, delay = time.Now(), askFirst
 		}
-		var again <-chan time.Time // while it is refused: each change of the link is told
-		if refused {
+		var again <-chan time.Time // while the link is up, its end is a change
+		if !d.State().Up {
 			again = time.After(max(time.Until(due), askFirst))
 		}
 		select {

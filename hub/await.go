@@ -3,16 +3,11 @@ package hub
 import (
 	"context"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/spawnmesh/spawnmesh/store"
 )
-
-// lookPeriod is how often whoever waits looks without being woken: another process of this
-// hub may have moved a task.
-const lookPeriod = 2 * time.Second
 
 // await returns the mirror of the agent that text names once it differs from the state since,
 // or ended, and as it was seen last when ctx ends before. Where it was not seen its id is empty.

@@ -50,6 +50,7 @@ type Hub struct {
 	refused refusers
 	orders  *store.Group[store.SpawnOrder, store.Ordered]
 	looks   *store.Group[string, store.Mirror] // of those who wait for a task
+	overdue wait.Signal                        // sent when an order may be overdue
 	join    joins
 	pin     string
 }
@@ -63,6 +64,7 @@ func (h *Hub) Open(b *federation.Board) error {
 	}
 	h.pin = transport.Pin(cert)
 	h.join.start()
+	h.lacking.news, h.overdue = wait.NewSignal(), wait.NewSignal()
 	h.watch.byTask = map[string]map[wait.Signal]bool{}
 	h.orders = store.NewGroup(h.orderAll)
 	h.looks = store.NewGroup(h.lookAll)
@@ -88,15 +90,20 @@ func (h *Hub) Run(ctx context.Context) error {
 			h.lacking.add(s.ID, time.Now())
 		}
 	}
+	h.board.OnWrite(func(others bool) {
+		if others { // it may have moved a task that somebody waits for, or given an order
+			h.watch.notifyAll()
+			h.overdue.Send()
+		}
+	})
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.orders.Run(ctx) })
 	g.Go(func() error { return h.looks.Run(ctx) })
-	g.Go(func() error { return every(ctx, lookPeriod, h.watch.notifyAll) })
 	g.Go(func() error { return h.server.ServeJoin(ctx, h.answerJoin) })
 	g.Go(func() error { return h.auditRefusedJoins(ctx) })
 	g.Go(func() error { return h.sweep(ctx) })
-	g.Go(func() error { return every(ctx, time.Second, func() { h.askForOutput(ctx) }) })
-	g.Go(func() error { return every(ctx, endPeriod, func() { h.endUnanswered(ctx) }) })
+	g.Go(func() error { return h.askForAllOutput(ctx) })
+	g.Go(func() error { return h.endAllUnanswered(ctx) })
 	h.Log.InfoContext(ctx, "hub is serving", "link", h.LinkAddress(), "instance", h.Keys.InstanceID())
 	if _, _, err := h.reach(); err != nil {
 		h.Log.WarnContext(ctx, "nobody can be invited to this hub", "why", err, "next", "start it with --advertise HOST:PORT, where HOST is how spokes reach it")
@@ -136,9 +143,14 @@ func (h *Hub) certificate() (cert tls.Certificate, err error) {
 
 // sweep prunes old rows and output, now and then.
 func (h *Hub) sweep(ctx context.Context) error {
+	var prune time.Time
 	return every(ctx, time.Minute, func() {
-		if _, err := h.DB.Prune(ctx, time.Minute/2, time.Minute/2); err != nil && ctx.Err() == nil {
-			h.Log.ErrorContext(ctx, "pruning old rows", "err", err)
+		if !time.Now().Before(prune) {
+			removed, err := h.DB.Prune(ctx, time.Minute/2, time.Minute/2)
+			if err != nil && ctx.Err() == nil {
+				h.Log.ErrorContext(ctx, "pruning old rows", "err", err)
+			}
+			prune = time.Now().Add(store.PruneAgain(removed, err))
 		}
 		if err := h.output.Sweep(ctx); err != nil && ctx.Err() == nil {
 			h.Log.ErrorContext(ctx, "dropping old output", "err", err)
@@ -146,10 +158,31 @@ func (h *Hub) sweep(ctx context.Context) error {
 	})
 }
 
-// endPeriod is how often the hub looks for orders that nobody will answer.
-const endPeriod = 5 * time.Second
+// endPeriod is how often the hub looks at least for orders that nobody will answer. It is
+// shorter than [signing.Skew], which every order has: so none ends unseen before it.
+const endPeriod = 30 * time.Second
 
-// endUnanswered ends such orders in bounded batches, and wakes who waits for them.
+// endAllUnanswered ends each when its time has come.
+func (h *Hub) endAllUnanswered(ctx context.Context) error {
+	for ctx.Err() == nil {
+		next, err := h.DB.NextUnanswered(ctx, endPeriod)
+		if err != nil && ctx.Err() == nil {
+			h.Log.ErrorContext(ctx, "looking for unanswered orders", "err", err)
+		}
+		if err == nil && next <= 0 {
+			h.endUnanswered(ctx)
+		}
+		_ = wait.For(ctx, time.Second) // others may hold what is left
+		select {
+		case <-ctx.Done():
+		case <-h.overdue:
+		case <-time.After(next - time.Second):
+		}
+	}
+	return nil
+}
+
+// endUnanswered ends orders that nobody will answer in bounded batches, and wakes who waits for them.
 func (h *Hub) endUnanswered(ctx context.Context) {
 	for ctx.Err() == nil {
 		tasks, err := h.DB.EndUnanswered(ctx)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -28,6 +29,8 @@ const (
 
 // lacking is which connections are to be looked through, and how far that is.
 type lacking struct {
+	news wait.Signal // sent when a connection is due
+
 	mu       sync.Mutex // guards due and recalled
 	due      map[string]time.Time
 	recalled map[string]time.Time
@@ -48,6 +51,14 @@ func (l *lacking) add(conn string, at time.Time) {
 		l.due, l.recalled = map[string]time.Time{}, map[string]time.Time{}
 	}
 	l.due[conn] = at
+	l.news.Send()
+}
+
+// nothing reports whether no connection is looked through, or due to be.
+func (l *lacking) nothing() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.due) == 0 && len(l.conns) == 0
 }
 
 // restored notes that a spoke has told this hub what it had ordered.
@@ -84,6 +95,22 @@ func (l *lacking) begin(linked func(conn string) bool) {
 			delete(l.due, conn)
 		}
 	}
+}
+
+// askForAllOutput looks as long as there is something to look through.
+func (h *Hub) askForAllOutput(ctx context.Context) error {
+	for ctx.Err() == nil {
+		h.askForOutput(ctx)
+		if h.lacking.nothing() {
+			select {
+			case <-ctx.Done():
+			case <-h.lacking.news:
+			}
+			continue
+		}
+		_ = wait.For(ctx, time.Second)
+	}
+	return nil
 }
 
 // askForOutput goes on looking, a bounded number of pages at a time.

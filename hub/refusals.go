@@ -89,15 +89,24 @@ func (r *joinRefusals) due(now time.Time, end bool) (rows []store.AuditRow) {
 	return rows
 }
 
+// some reports whether any are counted.
+func (r *joinRefusals) some() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.kinds) > 0
+}
+
 // auditRefusedJoins writes what [joinRefusals] collects until ctx ends, and then the
 // rest of it.
 func (h *Hub) auditRefusedJoins(ctx context.Context) error {
-	tick := time.NewTicker(refusalWindow / 12)
-	defer tick.Stop()
 	for ctx.Err() == nil {
+		var again <-chan time.Time
+		if h.join.refused.some() {
+			again = time.After(refusalWindow / 12)
+		}
 		select {
 		case <-ctx.Done():
-		case <-tick.C:
+		case <-again:
 		case <-h.join.refused.news:
 		}
 		h.writeRefusals(ctx, h.join.refused.due(time.Now(), ctx.Err() != nil))

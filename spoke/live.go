@@ -38,9 +38,11 @@ type live struct {
 	mu        sync.Mutex // guards byTask and the attempts' state and agent
 	byTask    map[string]*run
 	abandoned bool
+	added     func() // called after each addition; set before the first
 }
 
 func (l *live) add(r *run) {
+	defer l.added()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.kills, r.lost, r.leave = make(chan backlog.KillRun, 8), make(chan struct{}), make(chan struct{})

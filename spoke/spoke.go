@@ -56,7 +56,7 @@ type Spoke struct {
 	Slots   int           // agents at a time; 0 means DefaultSlots
 	Lease   time.Duration // of a claim; renewed at a third of it; 0 means DefaultLease
 	Reserve int64         // bytes of free disk below which nothing new is started; 0 means the constant of that name
-	Idle    time.Duration // how often it looks for work without having been told of any; 0 means 2 s
+	Idle    time.Duration // how often it tries to claim tasks that stand ready and were not to be had; 0 means 2 s
 	Drain   time.Duration // how long a stop waits for running agents; they go on without us after it
 	Log     *slog.Logger  // required
 	// Hurry ends the wait for running agents when it is closed. It may be nil.
@@ -70,6 +70,8 @@ type Spoke struct {
 	live     live
 	progress *store.Group[backlog.Progress, bool]
 	work     wait.Signal  // sent when tasks may have become claimable or a slot free
+	written  wait.Signal  // sent when something was written that may be due
+	counted  wait.Signal  // sent when queued was counted
 	queued   atomic.Int64 // tasks that wait to be claimed, as last counted
 	attempts sync.WaitGroup
 	working  atomic.Bool // Run has begun
@@ -95,8 +97,8 @@ func (s *Spoke) Open(b *federation.Board) {
 	if s.Reserve == 0 {
 		s.Reserve = Reserve
 	}
-	s.work = wait.NewSignal()
-	s.live.byTask = map[string]*run{}
+	s.work, s.written, s.counted = wait.NewSignal(), wait.NewSignal(), wait.NewSignal()
+	s.live.byTask, s.live.added = map[string]*run{}, func() { s.output.Begun() }
 	s.backlog = backlog.Open(s.DB, Answer)
 	s.progress = store.NewGroup(s.backlog.Record)
 	s.board, s.output = b, output.New(s.backlog)
@@ -156,6 +158,11 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 	s.board.Serve(store.Obeys, federation.Role{Handlers: s.handlers(), Load: s.load, End: s.endWork, Ended: s.workEnded, Recalled: s.takeRecalled,
 		Lease: func() time.Duration { return s.Policy.Now().Lease() }})
 	s.working.Store(true)
+	s.board.OnWrite(func(others bool) {
+		if s.written.Send(); others {
+			s.work.Send()
+		}
+	})
 	g.Go(func() error { return s.sweep(late) })
 	return nil
 }

@@ -13,23 +13,30 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // keepAttempts is how long the directory of an ended attempt stays, and longer
 // while output in it was not sent yet.
 const keepAttempts = 7 * 24 * time.Hour
 
-// sweep moves what only time moves: due tasks become claimable, expired leases
-// are taken back, tasks that were not started in time end, budget windows begin
-// anew, old rows and directories go.
+// betweenSweeps is the least time between two sweeps, unless something is due before. What
+// this process has written, and what another one says that it has, may be due earlier
+// than was known, and is looked at at once.
+const betweenSweeps = time.Second
+
+// sweep moves what only time moves, when its time has come: due tasks become
+// claimable, expired leases are taken back, tasks that were not started in time end,
+// budget windows begin anew. Old rows and directories go now and then.
 func (s *Spoke) sweep(ctx context.Context) error {
-	var pruned, retired time.Time
-	for {
-		wait := s.sweepOnce(ctx)
-		if time.Since(pruned) > time.Minute {
-			pruned = time.Now()
-			s.prune(ctx)
+	var prune, retired time.Time
+	for ctx.Err() == nil {
+		began := time.Now()
+		next := began.Add(s.sweepOnce(ctx))
+		if !time.Now().Before(prune) {
+			prune = time.Now().Add(s.prune(ctx))
 		}
 		if time.Since(retired) > time.Minute {
 			if unsent, known := s.output.Unsent(); known {
@@ -37,25 +44,36 @@ func (s *Spoke) sweep(ctx context.Context) error {
 				s.retire(ctx, unsent)
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(wait):
-		}
+		s.awaitDue(ctx, began.Add(betweenSweeps), next)
+	}
+	return nil
+}
+
+// awaitDue waits until next, or until something was written and it is not too early.
+func (s *Spoke) awaitDue(ctx context.Context, early, next time.Time) {
+	if !early.Before(next) {
+		_ = wait.For(ctx, time.Until(next))
+		return
+	}
+	_ = wait.For(ctx, time.Until(early))
+	select {
+	case <-ctx.Done():
+	case <-s.written:
+	case <-time.After(time.Until(next)):
 	}
 }
 
+// sweepOnce returns how long nothing more is due, as far as is known.
 func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
-	if n, err := s.backlog.ReadyCount(ctx); err == nil {
-		s.queued.Store(int64(n)) // heartbeats tell it, and must not wait for the database
-	}
-	swept, err := s.backlog.Sweep(ctx, time.Second)
+	swept, err := s.backlog.Sweep(ctx, s.board.QuietFor())
 	if err != nil {
 		if ctx.Err() == nil {
 			s.Log.ErrorContext(ctx, "moving what time moves", "err", err)
 		}
-		return time.Second
+		return betweenSweeps
 	}
+	s.queued.Store(int64(swept.Ready)) // heartbeats tell it, and must not wait for the database
+	s.counted.Send()
 	if swept.Promoted+swept.Limits > 0 || swept.Reclaimed > 0 {
 		s.work.Send()
 	}
@@ -65,14 +83,16 @@ func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
 	return max(swept.Next, 10*time.Millisecond)
 }
 
-// prune removes old rows.
-func (s *Spoke) prune(ctx context.Context) {
-	if _, err := s.DB.Prune(ctx, time.Minute/2, time.Minute/2); err != nil && ctx.Err() == nil {
+// prune removes old rows, and returns when to do so again.
+func (s *Spoke) prune(ctx context.Context) time.Duration {
+	removed, err := s.DB.Prune(ctx, time.Minute/2, time.Minute/2)
+	if err != nil && ctx.Err() == nil {
 		s.Log.ErrorContext(ctx, "pruning old rows", "err", err)
 	}
 	if err := s.backlog.DropOutput(ctx); err != nil && ctx.Err() == nil {
 		s.Log.ErrorContext(ctx, "forgetting output for ended connections", "err", err)
 	}
+	return store.PruneAgain(removed, err)
 }
 
 // retire removes the directories of old attempts, but none of the tasks whose output

@@ -27,12 +27,31 @@ func (s *Spoke) claimLoop(ctx, late context.Context) error {
 		if more && err == nil {
 			continue
 		}
+		if !s.awaitWork(ctx, err != nil) {
+			return nil
+		}
+	}
+}
+
+// awaitWork waits until it is time to claim, and reports false when ctx ends before. While
+// tasks stand ready that were not to be had it is soon: nobody says when a window of a
+// quota moves on, or a disk has room. Else a wake-up is all there is to wait for, and one
+// may be lost.
+func (s *Spoke) awaitWork(ctx context.Context, failed bool) bool {
+	for began := time.Now(); ; {
+		period := s.board.QuietFor()
+		if failed || s.queued.Load() > 0 {
+			period = cmp.Or(s.Idle, 2*time.Second)
+		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return false
+		case <-s.counted:
+			continue
 		case <-s.work:
-		case <-time.After(cmp.Or(s.Idle, 2*time.Second)): // a wake-up may have been lost with a crash
+		case <-time.After(time.Until(began.Add(period))):
 		}
+		return true
 	}
 }
 

@@ -14,10 +14,6 @@ import (
 // another process and a hand-over that there is no room for leave it to the cursor to
 // read the table.
 
-// changedChannel is where a process rings that has sent something over a connection that it does
-// not serve itself.
-const changedChannel = "spawnmesh_changed"
-
 // handedBytes is how much may wait in memory for the relay of one connection.
 const handedBytes = 1 << 20
 
@@ -58,11 +54,6 @@ func (s *cursors) lookAll() {
 		c.handed.look()
 		c.handed.ring.Send()
 	}
-}
-
-// serves reports whether this process serves all connections that the rows go to.
-func (db *DB) serves(r outboxRows) bool {
-	return !slices.ContainsFunc(r.conn, func(conn string) bool { return db.cursors.get(conn) == nil })
 }
 
 // handOver hands committed rows to the cursors of their connections.

@@ -34,6 +34,7 @@ func (db *DB) SaveBeats(ctx context.Context, beats []Beat) error {
 		offset, age, body = append(offset, b.Offset.Milliseconds()), append(age, b.Age), append(body, b.Body)
 	}
 	return db.Tx(ctx, "saving heartbeats", func(ctx context.Context, tx *Tx) error {
+		tx.TellNobody()
 		_, err := tx.Exec(ctx, `
 			INSERT INTO heartbeats (conn, at, interval_ms, offset_ms, body)
 			SELECT a, clock_timestamp() - b, c, d, e FROM unnest($1::uuid[], $2::interval[], $3::bigint[], $4::bigint[], $5::jsonb[]) AS u (a, b, c, d, e)

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,30 +10,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/internal/wait"
 )
 
-// listening marks connections that listen to a channel. They are the pool's own: who waits needs
+// listening marks connections that listen. They are the pool's own: who waits needs
 // no second one for what it does when it is told.
-const listening = "listening to "
-
-// rings are sent when a notification came, by channel.
-type rings struct {
-	mu sync.Mutex // guards of
-	of map[string]wait.Signal
-}
-
-func (r *rings) on(channel string) wait.Signal {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.of == nil {
-		r.of = map[string]wait.Signal{}
-	}
-	if r.of[channel] == nil {
-		r.of[channel] = wait.NewSignal()
-	}
-	return r.of[channel]
-}
+const listening = "listening"
 
 // Await waits for a notification on a channel, and for d at most. It returns at
 // once when the connection has only now begun to listen: what came before is not
@@ -46,13 +26,13 @@ func (db *DB) Await(ctx context.Context, doing, channel string, d time.Duration,
 		if err := prepare(ctx, conn); err != nil {
 			return err
 		}
-		if data := conn.PgConn().CustomData(); data[listening+channel] == nil {
-			data[listening+channel] = true
+		if data := conn.PgConn().CustomData(); data[listening] == nil {
+			data[listening] = channel
 			_, err := conn.Exec(ctx, `LISTEN `+pgx.Identifier{channel}.Sanitize())
 			return err
 		}
 		select {
-		case <-db.told.on(channel):
+		case <-db.told:
 			return nil
 		default:
 		}
@@ -66,13 +46,12 @@ func (db *DB) Await(ctx context.Context, doing, channel string, d time.Duration,
 	})
 }
 
-// tell notes a notification. It keeps one of a channel, for whoever waits next.
-func (db *DB) tell(_ *pgconn.PgConn, n *pgconn.Notification) { db.told.on(n.Channel).Send() }
-
-// AwaitChange waits until another process has sent something over a connection that it does not
-// serve, or has changed a connection, and for d at most. It may return without a change.
-func (db *DB) AwaitChange(ctx context.Context, d time.Duration) error {
-	return db.Await(ctx, "waiting for what other processes change", changedChannel, d, func(context.Context, *pgx.Conn) error { return nil })
+// heard notes a notification. It keeps one, for whoever waits next.
+func (db *DB) heard(*pgconn.PgConn, *pgconn.Notification) {
+	select {
+	case db.told <- struct{}{}:
+	default:
+	}
 }
 
 // full says what to do when the server has no connection left.

@@ -3,8 +3,10 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/spawnmesh/spawnmesh/signing"
 )
@@ -46,4 +48,16 @@ func (db *DB) EndUnanswered(ctx context.Context) (tasks []string, err error) {
 		return err
 	})
 	return tasks, err
+}
+
+// NextUnanswered is in how long the next such order is to be ended, at most within.
+func (db *DB) NextUnanswered(ctx context.Context, within time.Duration) (next time.Duration, err error) {
+	err = db.Read(ctx, "looking for the next unanswered order", func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `SELECT least(least(
+				(SELECT min(m.at) FROM connections c, LATERAL (
+					SELECT min(expires_at) AS at FROM mirrors WHERE conn = c.id AND ended_at IS NULL AND accepted_at IS NULL AND expires_at < now() - $1::interval + $2::interval) AS m),
+				(SELECT min(kill_expires_at) FROM mirrors WHERE ended_at IS NULL AND accepted_at IS NOT NULL AND kill_expires_at < now() - $1::interval + $2::interval)
+			) + $1::interval - now(), $2)`, signing.Skew, within).Scan(&next)
+	})
+	return next, err
 }

@@ -45,6 +45,20 @@ func (db *DB) Prune(ctx context.Context, period, within time.Duration) (map[stri
 	return removed, db.notePruned(ctx, removed, left)
 }
 
+// PruneAgain is how long to wait after a round: where it found nothing that is old, little
+// will be soon.
+func PruneAgain(removed map[string]int64, err error) time.Duration {
+	for _, n := range removed {
+		if n > 0 {
+			return time.Minute
+		}
+	}
+	if err != nil {
+		return time.Minute
+	}
+	return 10 * time.Minute
+}
+
 // pruneTurn reports whether nobody has pruned within the last period, and notes
 // that we do. A turn in the future was taken by a clock that was ahead.
 func (db *DB) pruneTurn(ctx context.Context, period time.Duration) (mine bool, err error) {

@@ -31,6 +31,7 @@ func (db *DB) Serve(ctx context.Context, process string) ([]Served, error) {
 	var list []Served
 	err := db.Tx(ctx, "serving connections", func(ctx context.Context, tx *Tx) error {
 		list = nil
+		tx.TellNobody()
 		rows, err := tx.Query(ctx, `SELECT c.id::text, c.peer, c.peer_name, c.authority, c.state, c.state_reason, c.state_by, c.state_at, c.epoch, c.link_key, c.link_url, c.link_pin, c.created_at, c.end_told, coalesce(s.process = $1 AND s.until > clock_timestamp() + $2::interval / 2, false),
 				NOT has_ended(c.state) AND (s.until IS NULL OR s.until <= clock_timestamp() OR s.process = $1), coalesce(g.wsp, ''), n.kid, coalesce(s.process, ''), coalesce(s.until, to_timestamp(0))
 			FROM connections c JOIN sequences n ON n.conn = c.id LEFT JOIN serving s ON s.conn = c.id LEFT JOIN grants g ON g.conn = c.id ORDER BY c.created_at, c.id`, process, servingLease)

@@ -30,7 +30,10 @@ type DB struct {
 	marks  atomic.Int64 // one for each transaction
 
 	cursors cursors
-	told    rings // of notifications that came
+	told    chan struct{} // a notification came
+
+	watcher atomic.Pointer[Watcher] // nil: another process may watch
+	hints   hints                   // to that one
 
 	standings sync.Map // by connection: the Standing that was read last
 }
@@ -59,8 +62,8 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{self: c.Self, signer: c.Signer, ring: c.Ring}
-	pc.ConnConfig.OnNotification = db.tell
+	db := &DB{self: c.Self, signer: c.Signer, ring: c.Ring, told: make(chan struct{}, 1)}
+	pc.ConnConfig.OnNotification = db.heard
 	if db.pool, err = pgxpool.NewWithConfig(ctx, pc); err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
@@ -119,8 +122,11 @@ func poolConfig(c Config) (*pgxpool.Config, error) {
 // Self is the instance whose database it is.
 func (db *DB) Self() signing.InstanceID { return db.self }
 
-// Close ends all connections.
-func (db *DB) Close() { db.pool.Close() }
+// Close ends all connections, after who watches was told of the last commits.
+func (db *DB) Close() {
+	db.lastHint()
+	db.pool.Close()
+}
 
 // adopt makes the database this instance's, or finds that it is another's.
 func (db *DB) adopt(ctx context.Context) error {

@@ -26,6 +26,8 @@ type Tx struct {
 	mark      int64 // by which its commit is known; 0 = it is not looked for
 	ending    bool  // the commit is on its way
 	committed bool  // and was answered
+	wrote     bool  // something, as far as is known
+	silent    bool  // nobody waits for what it wrote
 
 	audit  []AuditRow
 	drafts []Draft
@@ -70,6 +72,7 @@ func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx con
 		if err = fn(ctx, tx); err == nil {
 			err = tx.commit(ctx)
 		}
+		db.tell(ctx, tx)
 		if sent = tx.sealed; tx.ending && !tx.committed && !answered(err) {
 			unknown = &unknownCommit{sessionOf(conn.Conn()), tx.mark}
 			doubt = true
@@ -203,6 +206,10 @@ func (tx *Tx) SendLast(ctx context.Context, b *pgx.Batch) error {
 	return tx.sendLast(ctx, b)
 }
 
+// TellNobody says that nobody waits for what the transaction writes: who watches is not
+// told of it.
+func (tx *Tx) TellNobody() { tx.silent = true }
+
 func (tx *Tx) sendLast(ctx context.Context, b *pgx.Batch) error {
 	crash.Point("before " + tx.doing)
 	queueAudit(b, tx.workspace, tx.audit)
@@ -218,15 +225,16 @@ func (tx *Tx) sendLast(ctx context.Context, b *pgx.Batch) error {
 		}
 	}
 	tx.sealed.insert(b)
-	if !tx.db.serves(tx.sealed) {
-		b.Queue(`SELECT pg_notify($1, '')`, changedChannel)
-	}
 	tx.giveBack(b)
+	tx.wrote = true
 	if tx.mark != 0 {
 		if tx.workspace != "" {
 			b.Queue("RESET role") // the one of workspaces sees no marks
 		}
-		b.Queue(markCommit, sessionOf(tx.conn.Conn()), tx.mark)
+		b.Queue(markCommit, sessionOf(tx.conn.Conn()), tx.mark).Exec(func(tag pgconn.CommandTag) error {
+			tx.wrote = tag.RowsAffected() > 0
+			return nil
+		})
 	}
 	b.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
 		if tag.String() == "ROLLBACK" {

@@ -81,13 +81,15 @@ func (i *Instance) Count(t testing.TB, sql string, args ...any) (n int) {
 	return n
 }
 
-// Exec changes the instance's database behind its back.
+// Exec changes the instance's database, and says so as every other process does.
 func (i *Instance) Exec(t testing.TB, sql string, args ...any) {
 	t.Helper()
 	ctx, done := withPatience(t)
 	defer done()
 	_, err := i.SQL.Exec(ctx, sql, args...)
 	require.NoError(t, err, "%s", sql)
+	_, err = i.SQL.Exec(ctx, `SELECT pg_notify($1, '')`, store.ChangedChannel)
+	require.NoError(t, err)
 }
 
 // Pairs asks the instance's database for rows of two texts.

@@ -177,14 +177,14 @@ func (i *Instance) endAgents(t testing.TB) {
 
 func (h *Hub) start(t testing.TB) {
 	t.Helper()
-	h.Link = h.live(t, node.Node{StillFor: h.still, Rate: h.rate, Hub: &hub.Hub{Name: h.name, Listen: "127.0.0.1:0", Output: h.bounds}})
+	h.Link = h.live(t, node.Node{StillFor: h.still, Quiet: h.quiet, Rate: h.rate, Hub: &hub.Hub{Name: h.name, Listen: "127.0.0.1:0", Output: h.bounds}})
 }
 
 func (s *Spoke) start(t testing.TB) {
 	t.Helper()
 	rules, err := policy.Open(s.Dir)
 	require.NoError(t, err)
-	s.live(t, node.Node{Interval: cmp.Or(s.plan.Interval, 200*time.Millisecond), StillFor: s.plan.StillFor,
+	s.live(t, node.Node{Interval: cmp.Or(s.plan.Interval, 200*time.Millisecond), StillFor: s.plan.StillFor, Quiet: s.plan.Quiet,
 		Spoke: &spoke.Spoke{Policy: rules, Slots: s.plan.Slots, Reserve: s.plan.Reserve, Idle: s.plan.Idle, Lease: cmp.Or(s.plan.Lease, 10*time.Second)}})
 }
 

@@ -49,7 +49,8 @@ type Plan struct {
 	Reserve  int64         // free disk that a spoke leaves; default as in the product
 	Interval time.Duration // of heartbeats; default 200 ms
 	Lease    time.Duration // of claims; default 10 s
-	Idle     time.Duration // between two looks of a spoke for work; default as in the product
+	Idle     time.Duration // between two tries of a spoke to claim what was not to be had; default as in the product
+	Quiet    time.Duration // how long hub and spokes look at nothing that nobody says has changed; default as in the product
 	StillFor time.Duration // how long a queue may stand still; default 45 s
 	Output   output.Bounds // of what the hub keeps of agents' output
 	Rate     node.Rate     // of what the hub takes from each spoke; default as in the product
@@ -69,6 +70,7 @@ type Hub struct {
 	Link   string // host:port of its link in its present life
 	bounds output.Bounds
 	still  time.Duration
+	quiet  time.Duration
 	rate   node.Rate
 	name   string // that it gives itself
 }
@@ -90,7 +92,7 @@ func Start(t testing.TB, names ...string) *Mesh {
 // Start makes a mesh of plan p: a hub, and a linked spoke per name.
 func (p Plan) Start(t testing.TB, names ...string) *Mesh {
 	t.Helper()
-	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub"), bounds: p.Output, still: p.StillFor, rate: p.Rate, name: cmp.Or(p.Hub, "lab")}, Spokes: map[string]*Spoke{}, plan: p}
+	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub"), bounds: p.Output, still: p.StillFor, quiet: p.Quiet, rate: p.Rate, name: cmp.Or(p.Hub, "lab")}, Spokes: map[string]*Spoke{}, plan: p}
 	m.Start(t, "hub")
 	for _, name := range names {
 		m.Add(t, name)

@@ -14,7 +14,7 @@ import (
 // itself only once an hour works all the same.
 func TestASpokeIsWokenByItsOrders(t *testing.T) {
 	t.Parallel()
-	m := Plan{Slots: 1, Idle: time.Hour}.Start(t, "attic")
+	m := Plan{Slots: 1, Idle: time.Hour, Quiet: time.Hour}.Start(t, "attic")
 	require.Equal(t, commands.Completed, m.Wait(t, m.Noop(t, "attic")).State, "it has looked for the first time")
 
 	first, second := m.Spawn(t, "attic", "true"), m.Spawn(t, "attic", "true")

@@ -39,6 +39,7 @@ type Node struct {
 	Instance *instance.Instance
 	Version  string        // of the program, for people
 	Interval time.Duration // of heartbeats; 0 means DefaultInterval
+	Quiet    time.Duration // how long nothing is looked at that nobody says has changed; 0 means the default
 	StillFor time.Duration // how long messages may wait while none is taken before that is a problem; 0 means the default
 	Rate     Rate          // of each peer; what is 0 is the default
 	Log      *slog.Logger  // required
@@ -62,7 +63,7 @@ type Node struct {
 // links end last. Run returns after everything that it started has ended.
 func (n *Node) Run(ctx context.Context) error {
 	in := n.Instance
-	n.board = &federation.Board{DB: in.DB, Keys: in.Keys, Log: n.Log, Dir: in.Dir, Process: "instance:" + in.Dir, Version: n.Version, Interval: n.Interval, StillFor: n.StillFor, Rate: n.Rate}
+	n.board = &federation.Board{DB: in.DB, Keys: in.Keys, Log: n.Log, Dir: in.Dir, Process: "instance:" + in.Dir, Version: n.Version, Interval: n.Interval, Quiet: n.Quiet, StillFor: n.StillFor, Rate: n.Rate}
 	if err := n.open(ctx); err != nil {
 		return err
 	}
@@ -171,14 +172,17 @@ func (n *Node) joined(ctx context.Context) (bool, error) {
 		}
 	}
 	n.ready()
-	for n.Spoke == nil || !slices.ContainsFunc(n.board.Statuses(store.Obeys), living) {
+	for {
+		followed := n.board.Followed()
+		if n.Spoke != nil && slices.ContainsFunc(n.board.Statuses(store.Obeys), living) {
+			return true, nil
+		}
 		select {
 		case <-ctx.Done():
 			return false, nil
-		case <-time.After(500 * time.Millisecond): // a look at memory
+		case <-followed:
 		}
 	}
-	return true, nil
 }
 
 func living(s federation.Status) bool { return !s.State.Ended() }

@@ -83,16 +83,27 @@ func (l *feed) clear() (list []outputKey) {
 	return list
 }
 
+// some reports whether there is anything to send, now or later.
+func (l *feed) some() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.agents) > 0
+}
+
 func (l *feed) run(ctx context.Context) error {
 	for {
 		if l.once(ctx) {
 			continue
 		}
+		var again <-chan time.Time
+		if l.some() {
+			again = time.After(period)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-l.wake:
-		case <-time.After(period):
+		case <-again:
 		}
 	}
 }

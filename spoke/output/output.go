@@ -19,6 +19,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -46,6 +47,7 @@ type Sender struct {
 	Log  *slog.Logger
 
 	keep *store.Group[backlog.Fence, []backlog.Output]
+	news wait.Signal // sent when Live lists more
 
 	mu      sync.Mutex // guards the rest
 	loaded  bool
@@ -61,7 +63,7 @@ type outputKey struct {
 
 // New returns a sender of what b remembers.
 func New(b *backlog.Backlog) *Sender {
-	s := &Sender{Backlog: b, feeds: map[string]*feed{}, outputs: map[outputKey]bool{}}
+	s := &Sender{Backlog: b, feeds: map[string]*feed{}, outputs: map[outputKey]bool{}, news: wait.NewSignal()}
 	s.keep = store.NewGroup(func(ctx context.Context, fences []backlog.Fence) ([][]backlog.Output, error) {
 		list, err := s.Backlog.KeepOutput(ctx, fences)
 		if err == nil {
@@ -83,31 +85,40 @@ func (s *Sender) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// Begun tells that there are more live attempts.
+func (s *Sender) Begun() { s.news.Send() }
+
 // follow takes up what an earlier process left unsent, and then what live attempts
 // begin to write.
 func (s *Sender) follow(ctx context.Context) error {
-	tick := time.NewTicker(period)
-	defer tick.Stop()
 	for {
-		if err := s.look(ctx); err != nil && ctx.Err() == nil {
+		silent, err := s.look(ctx)
+		if err != nil && ctx.Err() == nil {
 			s.Log.WarnContext(ctx, "looking for output to be sent; it is tried again", "err", err)
+		}
+		var again <-chan time.Time
+		if silent || err != nil {
+			again = time.After(period)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-s.news:
+		case <-again:
 		}
 	}
 }
 
-func (s *Sender) look(ctx context.Context) error {
+// look reports whether there are live attempts that it has to look at again: they have not
+// written anything yet.
+func (s *Sender) look(ctx context.Context) (silent bool, err error) {
 	s.mu.Lock()
 	loaded := s.loaded
 	s.mu.Unlock()
 	if !loaded {
 		list, err := s.Backlog.UnsentOutput(ctx)
 		if err != nil {
-			return err
+			return false, err
 		}
 		s.add(list)
 		s.mu.Lock()
@@ -116,18 +127,22 @@ func (s *Sender) look(ctx context.Context) error {
 	}
 	var fresh []backlog.Fence
 	for _, f := range s.Live() {
-		if !s.knows(f) && s.wrote(f) {
+		switch {
+		case s.knows(f):
+		case s.wrote(f):
 			fresh = append(fresh, f)
+		default:
+			silent = true
 		}
 	}
 	if len(fresh) == 0 {
-		return nil
+		return silent, nil
 	}
 	list, err := s.Backlog.KeepOutput(ctx, fresh)
 	if err == nil {
 		s.add(list)
 	}
-	return err
+	return silent || slices.ContainsFunc(fresh, func(f backlog.Fence) bool { return !s.knows(f) }), err
 }
 
 // Keep sees to it that what an attempt has written is sent, also after a crash.

@@ -40,7 +40,9 @@ func TestASweepLooksAtLeasesThatMayHaveRunOut(t *testing.T) {
 	}
 	sweep()
 
-	require.Zero(t, sweep(), "what it passed over was looked at in the sweep before")
+	require.LessOrEqual(t, sweep(), 2.0, "what it passed over was looked at in the sweep before; the next one is")
+	require.NoError(t, s.Exec(`UPDATE leases SET sweep_at = '-infinity' WHERE task = $1`, held["shortened"].Task))
+	require.LessOrEqual(t, sweep(), 10.0, "one is to be looked at")
 
 	require.NoError(t, s.Exec(`UPDATE leases SET (until, sweep_at) = (now(), '-infinity') WHERE task IN ($1, $2)`, held["renewed"].Task, held["left"].Task))
 	renew := func(ctx context.Context) error {

@@ -47,8 +47,8 @@ func (l *large) readers() map[string]func(context.Context) error {
 			return err
 		},
 		"how many stand ready": func(ctx context.Context) error {
-			n, err := l.backlog.ReadyCount(ctx)
-			return counted(n, l.ready+1, err)
+			swept, err := l.backlog.Sweep(ctx, time.Hour)
+			return counted(swept.Ready, l.ready+1, err)
 		},
 		"lanes":                                   func(ctx context.Context) error { _, err := l.main.Lanes(ctx); return err },
 		"list":                                    find(backlog.Filter{}, pageLength),

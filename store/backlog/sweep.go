@@ -20,7 +20,13 @@ type SweptUp struct {
 	Reclaimed int   // expired leases that were taken back
 	Expired   int   // tasks whose last moment to be started had passed
 	Limits    int64 // budget windows that began anew, and tasks that a spent budget cancelled or moved
+	Ready     int   // tasks that wait to be claimed now
 	Next      time.Duration
+}
+
+// moved reports whether the sweep has found anything to do.
+func (s SweptUp) moved() bool {
+	return s.Promoted+s.Limits > 0 || s.Reclaimed+s.Expired > 0
 }
 
 // sweepBatch bounds one sweep's statement.
@@ -28,35 +34,86 @@ const sweepBatch = 1000
 
 // Sweep moves what only time moves, in all workspaces: due tasks become
 // claimable, expired leases are taken back, waiting tasks expire, budget windows
-// begin anew. Any number of sweepers may run at once. Next says when to sweep
-// again, at most limit from now.
+// begin anew. Any number of sweepers may run at once. Where nothing is due it only reads. Next
+// says when to sweep again, at most limit from now; who makes something due
+// earlier says so.
 func (b *Backlog) Sweep(ctx context.Context, limit time.Duration) (s SweptUp, err error) {
-	if err = b.sumTallies(ctx); err != nil {
+	now, err := b.toSweep(ctx, limit)
+	if err != nil {
 		return s, err
 	}
-	if s.Limits, err = b.rollBudgets(ctx); err != nil {
-		return s, err
+	if now.something() {
+		if s, err = b.sweep(ctx, now); err != nil {
+			return s, err
+		}
+		if now, err = b.toSweep(ctx, limit); err != nil {
+			return s, err
+		}
 	}
+	if s.Ready, s.Next = now.ready, now.next; s.Next <= 0 && !s.moved() {
+		s.Next = heldBack
+	}
+	return s, nil
+}
+
+// heldBack is when to look again at what is due while somebody else holds it.
+const heldBack = 100 * time.Millisecond
+
+// sweepable is what a sweep has to do now, and when it has to do more.
+type sweepable struct {
+	ready                                 int
+	tallies, budgets, leases, due, expire bool
+	next                                  time.Duration
+}
+
+func (n sweepable) something() bool { return n.tallies || n.budgets || n.leases || n.due || n.expire }
+
+func (b *Backlog) toSweep(ctx context.Context, limit time.Duration) (n sweepable, err error) {
+	err = b.db.Read(ctx, "looking for what is due", func(ctx context.Context, conn *pgxpool.Conn) error {
+		var seconds float64
+		err := conn.QueryRow(ctx, statement("next_sweep"), string(b.db.Self()), limit).Scan(&n.ready, &n.tallies, &n.budgets, &n.leases, &n.due, &n.expire, &seconds)
+		n.next = time.Duration(seconds * float64(time.Second))
+		return err
+	})
+	return n, err
+}
+
+// sweep does what is to be done, in transactions of their own.
+func (b *Backlog) sweep(ctx context.Context, now sweepable) (s SweptUp, err error) {
+	for _, step := range []struct {
+		due bool
+		do  func() error
+	}{
+		{now.tallies, func() error { return b.sumTallies(ctx) }},
+		{now.budgets, func() (err error) { s.Limits, err = b.rollBudgets(ctx); return err }},
+		{now.leases, func() (err error) { s.Reclaimed, err = b.lookAtLeases(ctx); return err }},
+		{now.due, func() (err error) { s.Promoted, err = b.promoteDue(ctx); return err }},
+		{now.expire, func() (err error) { s.Expired, err = b.expireWaiting(ctx); return err }},
+	} {
+		if step.due {
+			if err := step.do(); err != nil {
+				return s, err
+			}
+		}
+	}
+	return s, nil
+}
+
+// lookAtLeases passes over those that were renewed, and returns how many have expired.
+func (b *Backlog) lookAtLeases(ctx context.Context) (n int, err error) {
 	err = b.db.Tx(ctx, "passing over renewed leases", func(ctx context.Context, tx *store.Tx) error {
 		_, err := tx.Exec(ctx, statement("look_later"), 10*sweepBatch)
 		return err
 	})
 	if err != nil {
-		return s, err
+		return 0, err
 	}
 	err = b.db.Tx(ctx, "reclaiming expired leases", func(ctx context.Context, tx *store.Tx) error {
 		ids, err := b.expireLeases(ctx, tx, "self")
-		s.Reclaimed = len(ids)
+		n = len(ids)
 		return err
 	})
-	if err != nil {
-		return s, err
-	}
-	if s.Promoted, s.Next, err = b.promoteDue(ctx, limit); err != nil {
-		return s, err
-	}
-	s.Expired, err = b.expireWaiting(ctx)
-	return s, err
+	return n, err
 }
 
 // Sweep does the instance's sweep: whoever looks at a backlog without a running
@@ -110,13 +167,6 @@ func (b *Backlog) expireLeases(ctx context.Context, tx *store.Tx, actor string) 
 // transaction of its own: tasks are held before budgets, and the shards of budgets
 // in one order.
 func (b *Backlog) rollBudgets(ctx context.Context) (n int64, err error) {
-	var any bool
-	err = b.db.Read(ctx, "looking for budgets", func(ctx context.Context, conn *pgxpool.Conn) error {
-		return conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM budgets)`).Scan(&any)
-	})
-	if err != nil || !any {
-		return 0, err
-	}
 	for _, sql := range []string{statement("roll_charges"), statement("begin_windows")} {
 		rolled := int64(0)
 		err := b.db.Tx(ctx, "rolling budget windows", func(ctx context.Context, tx *store.Tx) error {
@@ -203,31 +253,21 @@ func changeLane(ctx context.Context, tx *store.Tx, tasks []string, lane string) 
 // sumTallies adds what was counted of tasks to the sums.
 func (b *Backlog) sumTallies(ctx context.Context) error {
 	return b.db.Tx(ctx, "summing up tallies", func(ctx context.Context, tx *store.Tx) error {
-		var many bool
-		if err := tx.QueryRow(ctx, `SELECT count(*) > 100 FROM (SELECT FROM tallies LIMIT 101) AS t`).Scan(&many); err != nil || !many {
-			return err
-		}
 		_, err := tx.Exec(ctx, statement("sum_tallies"), 10*sweepBatch)
 		return err
 	})
 }
 
-// promoteDue makes queued tasks whose time has come claimable, and returns how
-// many and when the next one comes (at most limit from now).
-func (b *Backlog) promoteDue(ctx context.Context, limit time.Duration) (n int64, next time.Duration, err error) {
+// promoteDue makes queued tasks whose time has come claimable, and returns how many.
+func (b *Backlog) promoteDue(ctx context.Context) (n int64, err error) {
 	err = b.db.Tx(ctx, "promoting due tasks", func(ctx context.Context, tx *store.Tx) error {
 		tag, err := tx.Exec(ctx, statement("promote_due"), sweepBatch)
-		if err != nil {
+		if n = tag.RowsAffected(); err != nil || n == 0 {
 			return err
 		}
-		if n = tag.RowsAffected(); n > 0 {
-			if err := tellClaimers(ctx, tx); err != nil {
-				return err
-			}
-		}
-		return tx.QueryRow(ctx, `SELECT least(greatest(coalesce(min(at) - clock_timestamp(), $1), interval '0'), $1) FROM due`, limit).Scan(&next)
+		return tellClaimers(ctx, tx)
 	})
-	return n, next, err
+	return n, err
 }
 
 // expireWaiting ends tasks that were never started and whose last moment to be
@@ -253,14 +293,6 @@ func (b *Backlog) expireWaiting(ctx context.Context) (n int, err error) {
 			return err
 		}
 		return b.report(ctx, tx, ends)
-	})
-	return n, err
-}
-
-// ReadyCount returns how many tasks wait to be claimed.
-func (b *Backlog) ReadyCount(ctx context.Context) (n int, err error) {
-	err = b.db.Read(ctx, "counting ready tasks", func(ctx context.Context, conn *pgxpool.Conn) error {
-		return conn.QueryRow(ctx, `SELECT coalesce(sum(n), 0)::bigint FROM counted WHERE what = 'ready'`).Scan(&n)
 	})
 	return n, err
 }

@@ -87,6 +87,9 @@ func (ws *Workspace) try(ctx context.Context, claim string, t ClaimTerms) (got t
 		if err := tx.SendLast(ctx, &batch); err != nil {
 			return fmt.Errorf("picking tasks: %w", err)
 		}
+		if len(got.list) == 0 {
+			tx.TellNobody()
+		}
 		if note {
 			ws.backlog.claimers.noted(ws.name, t)
 		}

@@ -1148,20 +1148,6 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Whoever changes what connections may do rings at the process that serves them. See
--- store/listen.go.
--- +goose StatementBegin
-CREATE FUNCTION ring() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM pg_notify('spawnmesh_changed', '');
-    RETURN NULL;
-END $$;
--- +goose StatementEnd
-CREATE TRIGGER connections_ring AFTER INSERT OR UPDATE ON connections FOR EACH STATEMENT EXECUTE FUNCTION ring();
-CREATE TRIGGER grants_ring AFTER INSERT OR UPDATE OR DELETE ON grants FOR EACH STATEMENT EXECUTE FUNCTION ring();
-CREATE TRIGGER keys_ring AFTER INSERT OR UPDATE OR DELETE ON keys FOR EACH STATEMENT EXECUTE FUNCTION ring();
-CREATE TRIGGER own_keys_ring AFTER INSERT OR UPDATE ON own_keys FOR EACH STATEMENT EXECUTE FUNCTION ring();
-
 ------------------------------------------------------------------- access ---
 
 -- Row-level security. Two roles share these tables: spawnmesh_app sees one

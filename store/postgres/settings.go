@@ -45,7 +45,7 @@ var defaults = map[string]string{
 	"max_logical_replication_workers":  "0",
 
 	"autovacuum_max_workers":         "1",
-	"autovacuum_naptime":             "30s",
+	"autovacuum_naptime":             "1min", // each round starts a worker, half of what an idle server costs
 	"autovacuum_vacuum_scale_factor": "0.05",
 	"autovacuum_vacuum_cost_limit":   "1000",
 

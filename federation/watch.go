@@ -1,0 +1,82 @@
+package federation
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/internal/wait"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// An idle instance sleeps until something is written to its database, by whichever
+// process, and looks by itself only now and then.
+
+// DefaultQuiet is how long an instance looks at nothing in its database that nobody says
+// has changed: a hint may be lost.
+const DefaultQuiet = 30 * time.Second
+
+// QuietFor is Quiet, or its default.
+func (b *Board) QuietFor() time.Duration { return cmp.Or(b.Quiet, DefaultQuiet) }
+
+// OnWrite has fn called when this process has written something, and when another one
+// may have. fn must not block.
+func (b *Board) OnWrite(fn func(others bool)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.onWrite = append(b.onWrite, fn)
+}
+
+// watch follows what is written to the database until ctx ends. What this process sends is
+// handed to the cursors.
+func (b *Board) watch(ctx context.Context) error {
+	return b.DB.Watch(ctx, store.Watcher{
+		Own: func() { b.tellWritten(false) },
+		Others: func() {
+			b.lookForMessages(ctx)
+			b.changed()
+			b.tellWritten(true)
+		},
+		Every: b.QuietFor(),
+	})
+}
+
+func (b *Board) tellWritten(others bool) {
+	b.mu.Lock()
+	list := b.onWrite
+	b.mu.Unlock()
+	for _, fn := range list {
+		fn(others)
+	}
+}
+
+// lookForMessages has exchanges send what other processes put into the outbox.
+func (b *Board) lookForMessages(ctx context.Context) {
+	last, err := b.DB.LastNumbers(ctx)
+	if err != nil {
+		b.Log.DebugContext(ctx, "looking for new messages", "err", err)
+		return
+	}
+	for conn, n := range last {
+		if x := b.Exchange(conn); x != nil {
+			x.cursor.Look(n)
+		}
+	}
+}
+
+// memoryPeriod is how often what is known in memory only is looked at.
+const memoryPeriod = 2 * time.Second
+
+// watchMemory looks at what nobody tells of: leases that end, and links that went.
+func (b *Board) watchMemory(ctx context.Context) error {
+	for wait.For(ctx, memoryPeriod) == nil {
+		b.endLeases(ctx)
+		if slices.ContainsFunc(b.Exchanges(), func(x *Exchange) bool {
+			return x.peer.Load().Authority == store.Commands && x.linkedIsTold.Load() != (x.way.link() != 0)
+		}) {
+			b.changed()
+		}
+	}
+	return nil
+}
