@@ -191,11 +191,11 @@ func (s *Spoke) startOf(r *run, agent *supervisor.Agent) *backlog.Start {
 
 // sayStart logs that an agent runs here.
 func (s *Spoke) sayStart(ctx context.Context, r *run, start *backlog.Start) {
-	what := "agent started"
 	if r.before {
-		what = "agent goes on"
+		s.Log.InfoContext(ctx, "agent goes on", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid)
+		return
 	}
-	s.Log.InfoContext(ctx, what, "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid)
+	s.Log.InfoContext(ctx, "agent started", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid)
 }
 
 // attend waits for the agent's end, and ends it when a kill comes or when the
