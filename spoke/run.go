@@ -191,12 +191,11 @@ func (s *Spoke) startOf(r *run, agent *supervisor.Agent) *backlog.Start {
 
 // sayStart logs that an agent runs here.
 func (s *Spoke) sayStart(ctx context.Context, r *run, start *backlog.Start) {
-	log := s.Log.With("id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid)
 	if r.before {
-		log.InfoContext(ctx, "agent goes on")
-	} else {
-		log.InfoContext(ctx, "agent started")
+		s.Log.InfoContext(ctx, "agent goes on", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid)
+		return
 	}
+	s.Log.InfoContext(ctx, "agent started", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid)
 }
 
 // attend waits for the agent's end, and ends it when a kill comes or when the
