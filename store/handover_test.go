@@ -128,13 +128,13 @@ func TestAnotherProcessRings(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
 	require.Empty(t, numbers(t, p.Hub.Out))
+	guest := storetest.OpenSide(t, p.Hub.URL, 1, 2, 8)
+	guest.Conn = p.Hub.Conn
 	conn, err := pgx.Connect(t.Context(), p.Hub.URL)
 	require.NoError(t, err)
 	defer conn.Close(context.Background())
 	_, err = conn.Exec(t.Context(), `LISTEN spawnmesh_changed`)
 	require.NoError(t, err)
-	guest := storetest.OpenSide(t, p.Hub.URL, 1, 2, 8)
-	guest.Conn = p.Hub.Conn
 	ctx, done := context.WithTimeout(t.Context(), 30*time.Second)
 	defer done()
 

@@ -107,7 +107,7 @@ func TestPruningDoesNotReadTheOutboxOfThePeriod(t *testing.T) {
 	require.Len(t, hits, 2, plan)
 	read, err := strconv.Atoi(hits[1])
 	require.NoError(t, err)
-	require.Less(t, read, 100, plan)
+	require.Less(t, read, 50, plan)
 }
 
 func TestOldMirrorsGo(t *testing.T) {
