@@ -45,7 +45,7 @@ func TestASleepingSpokeDoesInTimeWhatItHasMadeDue(t *testing.T) {
 
 	long := m.Spawn(t, "attic", "sleep", "600")
 	m.Await(t, long, commands.Running)
-	late := m.Order(t, hub.SpawnRequest{Spoke: "attic", ExpiresInMS: 1500, Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}}})
+	late := m.Order(t, hub.SpawnRequest{Spoke: "attic", ExpiresInMS: 5000, Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}}})
 	require.Equal(t, commands.Expired, m.Wait(t, late).State)
 	m.Hub.Do(t, "POST", "/v1/agents/"+long+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	m.Wait(t, long)
