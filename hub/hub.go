@@ -167,7 +167,7 @@ func (h *Hub) endAllUnanswered(ctx context.Context) error {
 	for ctx.Err() == nil {
 		next, err := h.DB.NextUnanswered(ctx, endPeriod)
 		if err != nil && ctx.Err() == nil {
-			h.Log.ErrorContext(ctx, "looking for unanswered orders", "err", err)
+			h.Log.ErrorContext(ctx, "ending unanswered orders", "err", err)
 		}
 		if err == nil && next <= 0 {
 			h.endUnanswered(ctx)
