@@ -58,6 +58,7 @@ func TestStatesOfAConnection(t *testing.T) {
 		a := m.Attack(t, fmt.Sprintf("thief-%d", n))
 		t.Run(name, func(t *testing.T) {
 			asked := a.Order(t, m)
+			doesNotFollow(t, m) // else the hub may notice before the message comes
 			m.Hub.Exec(t, `UPDATE connections SET state = $2 WHERE id = $1`, a.Voice.Conn, tt.state)
 			before, end := m.Hub.Sums(t), m.Hub.AuditEnd(t)
 			result := a.Seal(t, &commands.Result{Task: asked.Task, State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded}, asked.Re, nil).Envelope
@@ -82,6 +83,16 @@ func TestStatesOfAConnection(t *testing.T) {
 			}
 		})
 	}
+}
+
+// doesNotFollow keeps the hub from reading its table of connections until the test ends.
+func doesNotFollow(t *testing.T, m *meshtest.Mesh) {
+	t.Helper()
+	tx, err := m.Hub.SQL.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, tx.Rollback(context.Background())) })
+	_, err = tx.Exec(t.Context(), `LOCK TABLE serving`)
+	require.NoError(t, err)
 }
 
 // What a peer sent before it was revoked, and what was not read until then, has
