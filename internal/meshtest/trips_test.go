@@ -82,7 +82,7 @@ func TestASpawnWaitsForItsDatabasesAFewTimes(t *testing.T) {
 	for range 2 { // then the connection is known, and the class of the tasks
 		m.Wait(t, m.Noop(t, "attic"))
 	}
-	ran := len(atSpoke.of("UPDATE tasks t SET state = 'running'"))
+	ran := len(atSpoke.of("INSERT INTO sessions"))
 
 	m.Wait(t, m.Noop(t, "attic"))
 
@@ -91,7 +91,7 @@ func TestASpawnWaitsForItsDatabasesAFewTimes(t *testing.T) {
 	require.Equal(t, 2, last(atHub, "INSERT INTO mirrors"), "an order")
 	require.Equal(t, 2, last(atSpoke, "INSERT INTO inbox"), "an intake")
 	require.Equal(t, 1, last(atSpoke, "FROM claim("), "a claim")
-	require.Equal(t, ran+1, len(atSpoke.of("UPDATE tasks t SET state = 'running'")))
-	require.Equal(t, 2, last(atSpoke, "UPDATE tasks t SET state = 'running'"), "start and end")
+	require.Equal(t, ran+1, len(atSpoke.of("INSERT INTO sessions")))
+	require.Equal(t, 2, last(atSpoke, "INSERT INTO sessions"), "start and end")
 	require.Equal(t, 2, last(atHub, "INSERT INTO inbox"), "a report")
 }
