@@ -16,7 +16,7 @@ import (
 // quiet is a mesh in which nobody looks at anything by himself: what is told, and what
 // is known to be due, must do.
 func quiet(t *testing.T, slots int) *Mesh {
-	return Plan{Slots: slots, Idle: time.Hour, Quiet: time.Hour}.Start(t, "attic")
+	return Plan{Slots: slots, Idle: time.Hour, Quiet: time.Hour, Lease: time.Hour}.Start(t, "attic")
 }
 
 // visitor is the backlog of an instance that runs, as a command of another process has it.

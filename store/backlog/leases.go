@@ -12,7 +12,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// Renew extends the leases of fences by lease, in one statement, and returns
+// Renew extends the leases of fences, which are the instance's own, by lease, in one statement, and returns
 // the fences that still hold. One that is not among them was replaced or
 // revoked: its worker must stop.
 func (b *Backlog) Renew(ctx context.Context, fences []Fence, lease time.Duration) (map[Fence]bool, error) {
@@ -20,6 +20,7 @@ func (b *Backlog) Renew(ctx context.Context, fences []Fence, lease time.Duration
 	held := map[Fence]bool{}
 	err := b.db.Tx(ctx, "renewing leases", func(ctx context.Context, tx *store.Tx) error {
 		clear(held)
+		tx.TellNobody()
 		rows, err := tx.Query(ctx, statement("renew_leases"), f.task, f.epoch, lease)
 		if err != nil {
 			return err
