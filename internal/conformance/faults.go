@@ -102,7 +102,7 @@ func (t *trial) newServer() error {
 	if _, err := t.result(s.ID, commands.Completed); err != nil {
 		return err
 	}
-	return t.checkAnswers(s, "accepted started result")
+	return t.checkBrief(s)
 }
 
 func (t *trial) killedAtWork() error {

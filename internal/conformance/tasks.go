@@ -67,6 +67,16 @@ func (t *trial) checkAnswers(s signing.Sealed, want string) error {
 	return t.complaints()
 }
 
+// checkBrief checks the answers to a spawn whose agent may have ended before its start was
+// stored: then nobody is told of the start alone.
+func (t *trial) checkBrief(s signing.Sealed) error {
+	want := "accepted started result"
+	if kinds(t.answers(s.ID)) == "accepted result" {
+		want = "accepted result"
+	}
+	return t.checkAnswers(s, want)
+}
+
 func (t *trial) spawns() error {
 	trace := t.trace()
 	s, err := t.order(shell("echo once >> "+trace), nil)
@@ -80,7 +90,7 @@ func (t *trial) spawns() error {
 	if r.Outcome != commands.Succeeded || r.Attempt != 1 || r.Exit.Code != 0 || r.EndedAt == 0 {
 		return fmt.Errorf("expected outcome succeeded of attempt 1, exit code 0 and ended_at; got %s, %d, %d and %d", r.Outcome, r.Attempt, r.Exit.Code, r.EndedAt)
 	}
-	if err := t.checkAnswers(s, "accepted started result"); err != nil {
+	if err := t.checkBrief(s); err != nil {
 		return err
 	}
 	if a := t.answers(s.ID)[0].Body.(*commands.Accepted); a.State != commands.Queued || a.Known {
