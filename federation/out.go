@@ -18,7 +18,7 @@ import (
 const slowRelay = 5 * time.Second
 
 // relay carries the outbox to the peer while both sides agree on their numbers. A
-// row stays open until the peer's database has confirmed it.
+// message is open until the peer's database has confirmed it.
 func (x *Exchange) relay(ctx context.Context) error {
 	defer x.cursor.Close()
 	for {
@@ -92,7 +92,7 @@ func (x *Exchange) again(ctx context.Context, list []store.Outgoing) {
 }
 
 // confirmDelay is how long a confirmation waits for what comes meanwhile. Nobody waits for
-// one: it only closes rows on the other side.
+// one: it only says that a message need not be sent again.
 const confirmDelay = 100 * time.Millisecond
 
 // confirms tells the peer what is stored here, some batches at a time.

@@ -72,12 +72,13 @@ func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx con
 		if err = fn(ctx, tx); err == nil {
 			err = tx.commit(ctx)
 		}
-		db.tell(ctx, tx)
 		if sent = tx.sealed; tx.ending && !tx.committed && !answered(err) {
 			unknown = &unknownCommit{sessionOf(conn.Conn()), tx.mark}
 			doubt = true
 		}
-		return tx.end(ctx, err)
+		err = tx.end(ctx, err)
+		db.tell(ctx, tx)
+		return err
 	})
 	if doubt {
 		db.cursors.lookAll()

@@ -111,14 +111,18 @@ type hints struct {
 	ended  bool // there is no later any more
 }
 
-// tell tells who watches that the transaction on conn has written something, and what
-// could not be told before.
+// tell tells who watches that tx, which has ended, has written something, and what could
+// not be told before.
 func (db *DB) tell(ctx context.Context, tx *Tx) {
 	wrote := tx.committed && tx.wrote && !tx.silent
 	if w := db.watcher.Load(); w != nil {
 		if wrote {
 			w.Own()
 		}
+		return
+	}
+	if tx.conn.Conn().IsClosed() {
+		db.hints.keep(wrote, db.laterHint)
 		return
 	}
 	if db.hints.take(wrote, db.laterHint) {
@@ -170,6 +174,14 @@ func (db *DB) idleHint(ctx context.Context) {
 	for _, conn := range idle {
 		conn.Release()
 	}
+}
+
+// keep leaves it to later to send a hint, where one is due.
+func (h *hints) keep(wrote bool, later func()) {
+	h.mu.Lock()
+	h.untold = h.untold || wrote
+	h.mu.Unlock()
+	h.again(later)
 }
 
 // again has later called a little later, where something waits to be told.

@@ -363,7 +363,6 @@ CREATE TABLE tasks (
     last_started_at    timestamptz,
     last_outcome       text,
     last_exit          jsonb,                                       -- how the agent's process ended
-    last_charged       jsonb,                                       -- budget to millionths
     -- One check for all columns: every update of a row prepares all its checks anew.
     CONSTRAINT task_is_sound CHECK ((state >= 'completed') = (ended_at IS NOT NULL) AND priority BETWEEN -100 AND 100 AND unmet >= 0
         AND (key IS NULL OR octet_length(key) <= 200) AND on_failed_dep IN ('hold', 'cancel', 'ignore'))
@@ -502,7 +501,6 @@ CREATE TABLE ended_attempts (
     ended_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     outcome     text NOT NULL,
     exit        jsonb,                    -- how the agent's process ended
-    charged     jsonb,                    -- budget to millionths
     PRIMARY KEY (task, number),
     CONSTRAINT outcome_is_known CHECK (outcome IN ('succeeded', 'failed', 'timed_out', 'killed', 'cancelled', 'interrupted', 'unavailable', 'superseded', 'released', 'blocked'))
 );

@@ -50,8 +50,8 @@ WITH f AS (
         not_before = CASE WHEN counts_as(f.outcome, t.max_losses) IN ('failed', 'lost') OR t.max_losses IS NOT NULL AND counts_as(f.outcome, t.max_losses) = 'interrupted'
                 THEN now() + least($10::interval, $9::interval * 2 ^ least(CASE counts_as(f.outcome, t.max_losses) WHEN 'interrupted' THEN t.reclaims ELSE t.retries END, 20)) * random()
             WHEN f.delay > 0 THEN now() + f.delay * interval '1 millisecond' END,
-        (last_type, last_owner, last_claim, last_claimed_at, last_started_at, last_outcome, last_exit, last_charged) = (
-            SELECT f.type, f.owner, f.claim, f.claimed_at, f.started_at, f.outcome, f.exit, f.reserved WHERE is_terminal(
+        (last_type, last_owner, last_claim, last_claimed_at, last_started_at, last_outcome, last_exit) = (
+            SELECT f.type, f.owner, f.claim, f.claimed_at, f.started_at, f.outcome, f.exit WHERE is_terminal(
 -- include: next_state
             ))
     FROM (SELECT * FROM closed ORDER BY task) AS f WHERE t.id = f.task
@@ -79,8 +79,8 @@ WITH f AS (
     INSERT INTO budget_shards AS s (budget, shard, workspace, used, reserved) SELECT id, budget_shard(), workspace, coalesce(spent, 0), -held FROM dues WHERE held > 0
     ON CONFLICT (budget, shard) DO UPDATE SET used = s.used + excluded.used, reserved = s.reserved + excluded.reserved
 ), kept AS (
-    INSERT INTO ended_attempts (task, number, workspace, epoch, type, owner, claim, claimed_at, started_at, ended_at, outcome, exit, charged)
-    SELECT id, attempt, workspace, epoch, type, owner, claim, claimed_at, began, at, outcome, exit, reserved FROM moved WHERE NOT is_terminal(state)
+    INSERT INTO ended_attempts (task, number, workspace, epoch, type, owner, claim, claimed_at, started_at, ended_at, outcome, exit)
+    SELECT id, attempt, workspace, epoch, type, owner, claim, claimed_at, began, at, outcome, exit FROM moved WHERE NOT is_terminal(state)
 ), charged AS (
     INSERT INTO charges (budget, workspace, amount) SELECT id, workspace, spent FROM dues WHERE rolling IS NOT NULL AND spent > 0
 ), session AS (
@@ -159,11 +159,11 @@ WITH was AS MATERIALIZED (
 ), moved AS (
     UPDATE tasks t SET state = 'queued', reason = waiting_reason(t.id), next_type = 'replay', replays = t.replays + 1, epoch = t.epoch + 1, ended_at = NULL, updated_at = clock_timestamp(),
         not_before = CASE WHEN $4::interval > interval '0' THEN now() + $4::interval END,
-        last_type = NULL, last_owner = NULL, last_claim = NULL, last_claimed_at = NULL, last_started_at = NULL, last_outcome = NULL, last_exit = NULL, last_charged = NULL
+        last_type = NULL, last_owner = NULL, last_claim = NULL, last_claimed_at = NULL, last_started_at = NULL, last_outcome = NULL, last_exit = NULL
     FROM was WHERE t.id = was.id RETURNING t.lane
 ), kept AS (
-    INSERT INTO ended_attempts (task, number, workspace, epoch, type, owner, claim, claimed_at, started_at, ended_at, outcome, exit, charged)
-    SELECT id, attempt, workspace, epoch, last_type, last_owner, last_claim, last_claimed_at, last_started_at, ended_at, last_outcome, last_exit, last_charged FROM was WHERE last_outcome IS NOT NULL
+    INSERT INTO ended_attempts (task, number, workspace, epoch, type, owner, claim, claimed_at, started_at, ended_at, outcome, exit)
+    SELECT id, attempt, workspace, epoch, last_type, last_owner, last_claim, last_claimed_at, last_started_at, ended_at, last_outcome, last_exit FROM was WHERE last_outcome IS NOT NULL
 ), again AS (
     DELETE FROM ended e USING was WHERE e.workspace = was.workspace AND e.state = was.state::text AND e.task = was.id
 )
