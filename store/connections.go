@@ -249,13 +249,15 @@ func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, r
 			_, err := tx.Exec(ctx, `UPDATE sequences SET incarnations = '{}' WHERE conn = $1 AND $2 = 'active'`, id, to)
 			return err
 		}
+		if end != nil {
+			if err := end(ctx, tx, c); err != nil {
+				return err
+			}
+		}
 		if _, err := tx.Exec(ctx, `UPDATE confirmed SET numbers = '{(,)}' WHERE conn = $1`, id); err != nil {
 			return fmt.Errorf("closing the outbox: %w", err)
 		}
-		if end == nil {
-			return nil
-		}
-		return end(ctx, tx, c)
+		return nil
 	})
 	return c, err
 }

@@ -191,6 +191,15 @@ func (c *Cursor) Again(ctx context.Context) ([]Outgoing, error) {
 		oldest = list[0].Seq
 	}
 	c.resent(oldest)
+	if oldest == 0 && time.Since(c.sent) > resendFirst {
+		open, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages, c.conn, 0, c.last, 1) // by a clock that was set back they are new
+		if err != nil {
+			return nil, err
+		}
+		if len(open) == 0 {
+			c.due = time.Time{}
+		}
+	}
 	return list, nil
 }
 
@@ -204,16 +213,14 @@ func relabel(list []Outgoing) {
 }
 
 // resent sets the time of the next resend: later and later while the same
-// message stays the oldest, and none where nothing that was sent is open.
+// message stays the oldest.
 func (c *Cursor) resent(oldest int64) {
 	if oldest == 0 || oldest != c.oldest {
 		c.wait = resendFirst
 	} else {
 		c.wait = min(2*c.wait, resendMost)
 	}
-	if c.oldest, c.due = oldest, time.Now().Add(c.wait); oldest == 0 && time.Since(c.sent) > resendFirst+time.Second {
-		c.due = time.Time{}
-	}
+	c.oldest, c.due = oldest, time.Now().Add(c.wait)
 }
 
 func (db *DB) outgoing(ctx context.Context, sql string, args ...any) ([]Outgoing, error) {

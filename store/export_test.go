@@ -57,3 +57,6 @@ const (
 	OpenMessagesForTest = openMessages
 	ConfirmForTest      = addConfirmed
 )
+
+// SentLongAgoForTest has a cursor believe that it has sent nothing for a while, and that the time of sending again has come.
+func SentLongAgoForTest(c *Cursor) { c.sent, c.due = time.Now().Add(-time.Hour), time.Unix(1, 0) }

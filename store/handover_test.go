@@ -169,3 +169,24 @@ func TestAChangeOfAConnectionRings(t *testing.T) {
 	_, err = conn.WaitForNotification(ctx)
 	require.NoError(t, err)
 }
+
+// By a clock that was set back a message is too new to be sent again; its time comes all the same.
+func TestAMessageIsSentAgainThoughTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	question(t, p.Hub, 1)
+	require.Equal(t, []int64{1}, numbers(t, p.Hub.Out))
+	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET created_at = created_at + interval '1 hour'`))
+	store.SentLongAgoForTest(p.Hub.Out)
+
+	again, err := p.Hub.Out.Again(t.Context())
+
+	require.NoError(t, err)
+	require.Empty(t, again)
+	require.False(t, p.Hub.Out.Due().IsZero())
+	require.NoError(t, p.Hub.Exec(`UPDATE confirmed SET numbers = '{[1,1]}'`))
+	store.SentLongAgoForTest(p.Hub.Out)
+	_, err = p.Hub.Out.Again(t.Context())
+	require.NoError(t, err)
+	require.True(t, p.Hub.Out.Due().IsZero(), "nothing is open")
+}

@@ -165,17 +165,21 @@ func reserveNumbers(tx *Tx, orders []SpawnOrder) {
 func (db *DB) insertOrders(ctx context.Context, tx *Tx, orders []SpawnOrder, out []Ordered) error {
 	var drafts []Draft
 	var which []int
-	taken := map[string]int{}
+	byKey, byTask := map[string]int{}, map[string]int{}
 	for i, o := range orders {
 		if out[i].Err != nil || out[i].Existing {
 			continue
 		}
-		if first, twice := taken[o.IdempotencyKey]; twice && o.IdempotencyKey != "" {
+		first, twice := byTask[o.Spawn.Task]
+		if !twice && o.IdempotencyKey != "" {
+			first, twice = byKey[o.IdempotencyKey]
+		}
+		if twice {
 			out[i] = sameOrder(orders[first], o)
 			out[i].Conn, out[i].Spoke = out[first].Conn, out[first].Spoke
 			continue
 		}
-		taken[o.IdempotencyKey] = i
+		byKey[o.IdempotencyKey], byTask[o.Spawn.Task] = i, i
 		out[i].Task = o.Spawn.Task
 		which = append(which, i)
 		drafts = append(drafts, Draft{Conn: o.Conn, Body: o.Spawn, Life: o.Life})
@@ -187,13 +191,13 @@ func (db *DB) insertOrders(ctx context.Context, tx *Tx, orders []SpawnOrder, out
 	return insertMirrors(tx, orders, which, sealed)
 }
 
-// sameOrder answers an order whose key another order of the same batch used.
+// sameOrder answers an order whose task or key another order of the same batch used.
 func sameOrder(first, second SpawnOrder) Ordered {
 	a, errA := first.digest()
 	b, errB := second.digest()
 	o := Ordered{Task: first.Spawn.Task, Existing: true}
 	if errors.Join(errA, errB) != nil || !bytes.Equal(a, b) {
-		o.Err = commands.Refuse(commands.Idempotency, "the idempotency key was used with other content (task %s)", o.Task)
+		o.Err = commands.Refuse(commands.Idempotency, "the idempotency key or task id was used with other content (task %s)", o.Task)
 	}
 	return o
 }

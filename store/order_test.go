@@ -189,3 +189,23 @@ func (w *traffic) pass(t *testing.T, seed uint64) {
 	all.Wait()
 	require.NoError(t, errors.Join(wrong...))
 }
+
+// An order that comes twice at the same moment is one order, and keeps nobody else's out.
+func TestTheSameOrderTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	here := scene{t, p.Hub}
+	twice, other, same := here.spawn(), here.spawn(), here.spawn()
+	same.Spawn.Task, same.Spawn.Title = twice.Spawn.Task, "another one"
+
+	got, err := p.Hub.DB.OrderSpawns(t.Context(), []store.SpawnOrder{twice, other, twice, same})
+
+	require.NoError(t, err)
+	for _, o := range got[:3] {
+		require.Nil(t, o.Err)
+	}
+	require.Equal(t, []bool{false, false, true}, []bool{got[0].Existing, got[1].Existing, got[2].Existing})
+	require.Equal(t, twice.Spawn.Task, got[2].Task)
+	require.Equal(t, commands.Idempotency, commands.CodeOf(got[3].Err))
+	require.Equal(t, 2, p.Hub.Count(t, `SELECT count(*) FROM mirrors`))
+}

@@ -73,15 +73,36 @@ func (db *DB) pruneTurn(ctx context.Context, period time.Duration) (mine bool, e
 }
 
 func (db *DB) pruneOnce(ctx context.Context, k Kind) (n int64, err error) {
+	if k.note != "" {
+		err = db.Tx(ctx, "noting the age of "+k.Name, func(ctx context.Context, tx *Tx) error {
+			keep, err := k.keep(ctx, tx)
+			if err == nil {
+				_, err = tx.Exec(ctx, k.note, keep)
+			}
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
 	err = db.Tx(ctx, "pruning "+k.Name, func(ctx context.Context, tx *Tx) error {
-		keep := k.Default
-		err := tx.QueryRow(ctx, `SELECT keep FROM retention WHERE kind = $1 AND keep IS NOT NULL`, k.Name).Scan(&keep)
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		keep, err := k.keep(ctx, tx)
+		if err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, k.prune, max(keep, k.Least), pruneBatch).Scan(&n)
+		return tx.QueryRow(ctx, k.prune, keep, pruneBatch).Scan(&n)
 	})
 	return n, err
+}
+
+// keep is how long rows of the kind are kept.
+func (k Kind) keep(ctx context.Context, tx *Tx) (time.Duration, error) {
+	keep := k.Default
+	err := tx.QueryRow(ctx, `SELECT keep FROM retention WHERE kind = $1 AND keep IS NOT NULL`, k.Name).Scan(&keep)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	return max(keep, k.Least), err
 }
 
 // notePruned notes what was removed, what is left to remove, and once a day how

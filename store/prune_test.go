@@ -299,3 +299,67 @@ func TestPruningTakesBatchesAndWaitsForNobody(t *testing.T) {
 		})
 	}
 }
+
+// Pruning holds nobody of whom it removes nothing.
+func TestPruningLetsOthersConfirm(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, queue, kind, digest, exp, created_at, envelope)
+		SELECT gen_random_uuid(), $1, n, 'run', 'agent.spawn', '', now() + interval '20 days', now() - interval '8 days', '' FROM generate_series(1, 5) AS n`, p.Hub.Conn.ID))
+	require.NoError(t, p.Hub.Exec(`UPDATE sequences SET last = 9`))
+	require.NoError(t, p.Hub.Exec(`UPDATE confirmed SET numbers = '{[1,5]}'`))
+	require.NoError(t, p.Hub.Exec(`INSERT INTO confirmed_before (conn, at, numbers) SELECT conn, now() - interval '8 days', numbers FROM confirmed`))
+	pruning, err := pgx.Connect(t.Context(), p.Hub.URL)
+	require.NoError(t, err)
+	defer pruning.Close(context.Background())
+	tx, err := pruning.Begin(t.Context())
+	require.NoError(t, err)
+	var n int
+	require.NoError(t, tx.QueryRow(t.Context(), store.PruneForTest("outbox"), 7*24*time.Hour, 5000).Scan(&n))
+	require.Zero(t, n, "their answers live for longer")
+	ctx, done := context.WithTimeout(t.Context(), 20*time.Second)
+	defer done()
+
+	require.NoError(t, p.Hub.DB.Confirm(ctx, p.Hub.Conn.ID, commands.Numbers{Through: 7}))
+
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET exp = now() - interval '2 days'`))
+	require.NoError(t, pruning.QueryRow(t.Context(), store.PruneForTest("outbox"), 7*24*time.Hour, 3).Scan(&n))
+	require.Equal(t, 3, n)
+}
+
+// What is opened again while pruning notes what is confirmed is in no note.
+func TestWhatIsOpenedAgainIsInNoNote(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	require.NoError(t, p.Hub.Exec(`UPDATE confirmed SET numbers = '{[1,9]}'`))
+	require.NoError(t, p.Hub.Exec(`UPDATE sequences SET last = 9`))
+	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, queue, kind, digest, exp, envelope)
+		SELECT gen_random_uuid(), $1, n, 'ctl', 'agent.kill', '', now() + interval '1 day', '' FROM generate_series(1, 9) AS n`, p.Hub.Conn.ID))
+	noting, err := pgx.Connect(t.Context(), p.Hub.URL)
+	require.NoError(t, err)
+	defer noting.Close(context.Background())
+	tx, err := noting.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT note_confirmed('7 days')`)
+	require.NoError(t, err)
+	compared := make(chan error, 1)
+	reopened := 0
+
+	go func() {
+		a, err := p.Hub.DB.Compare(context.Background(), p.Hub.Conn.ID, commands.Numbering{Stored: commands.Numbers{Through: 4}}, -1, 10)
+		reopened = a.Reopened
+		compared <- err
+	}()
+	eye, err := pgx.Connect(t.Context(), p.Hub.URL)
+	require.NoError(t, err)
+	defer eye.Close(context.Background())
+	for waits := false; !waits && len(compared) == 0; {
+		require.NoError(t, eye.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits))
+	}
+	require.NoError(t, tx.Commit(t.Context()))
+
+	require.NoError(t, <-compared)
+	require.Equal(t, 5, reopened)
+	require.Zero(t, p.Hub.Count(t, `SELECT count(*) FROM confirmed_before b JOIN confirmed c USING (conn) WHERE NOT b.numbers <@ c.numbers`))
+}

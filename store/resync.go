@@ -161,6 +161,10 @@ func (c *comparing) followPeer(ctx context.Context) error {
 // restored itself: the peer has asked it before, and was told that the order comes again.
 // One that ended never does.
 func (c *comparing) reopen(ctx context.Context) error {
+	// Held first: what pruning notes or removes at this moment is seen behind it.
+	if _, err := c.tx.Exec(ctx, `SELECT FROM confirmed WHERE conn = $1 FOR NO KEY UPDATE`, c.conn); err != nil {
+		return fmt.Errorf("holding what the peer has confirmed: %w", err)
+	}
 	var n int
 	err := c.tx.QueryRow(ctx, reopenLost, c.conn, missing(c.theirs.Stored, c.last), commands.SpawnKind, c.theirs.Recall > 0 || c.recalls).Scan(&n)
 	if err != nil {

@@ -22,6 +22,7 @@ type Kind struct {
 	SetBy   string        // the flags that say how much is kept, where no age can be set
 
 	tables []string // the first one holds most; none: it is kept in files
+	note   string   // what is noted before, for $1, in a transaction of its own; "": nothing
 	prune  string   // removes up to $2 rows that are older than $1, or of any age, and says how many; "": somebody else does
 }
 
@@ -31,7 +32,8 @@ const day = 24 * time.Hour
 var Kinds = []Kind{
 	{Name: "inbox", Since: "its message expired", Default: day, Least: inboxMargin, tables: []string{"inbox"},
 		prune: removing("inbox", `SELECT ctid FROM inbox WHERE exp < statement_timestamp() - $1::interval ORDER BY exp`)},
-	{Name: "outbox", Since: "the peer confirmed it", Default: 7 * day, Least: time.Hour, tables: []string{"outbox"}, prune: `SELECT prune_outbox($1, $2)`},
+	{Name: "outbox", Since: "the peer confirmed it", Default: 7 * day, Least: time.Hour, tables: []string{"outbox"},
+		note: `SELECT note_confirmed($1)`, prune: `SELECT prune_outbox($1, $2)`},
 	{Name: "mirrors", Since: "the agent ended", Default: 30 * day, Least: time.Hour, tables: []string{"mirrors"},
 		prune: removing("mirrors", `SELECT ctid FROM mirrors WHERE ended_at < statement_timestamp() - $1::interval ORDER BY ended_at`)},
 	{Name: "tasks", Since: "the task ended", Default: 30 * day, Least: time.Hour,

@@ -185,8 +185,8 @@ func transient(err error) bool {
 		switch {
 		case pg.Code == "40001", pg.Code == "40P01", pg.Code == "53300":
 			return true
-		case pg.Code == "23505" && slices.Contains([]string{"mirrors_idempotency", "tasks_key", "tasks_idempotency"}, pg.ConstraintName):
-			return true // somebody else used the key a moment ago: the next look finds it
+		case pg.Code == "23505" && slices.Contains([]string{"mirrors_pkey", "mirrors_idempotency", "tasks_key", "tasks_idempotency"}, pg.ConstraintName):
+			return true // somebody else used the id or key a moment ago: the next look finds it
 		case strings.HasPrefix(pg.Code, "08"), strings.HasPrefix(pg.Code, "57P0"):
 			return true
 		}

@@ -124,7 +124,7 @@ func (t *taking) assume(conn string, assumed Standing) {
 	lockConnection(t.tx, conn, "FOR SHARE", &is)
 	insertInbox(t.tx, t.batch, func(fresh map[string]bool) error {
 		surprise := func(m *Incoming) bool { code, _ := is.judge(m); return code != "" }
-		if !is.same(assumed) || len(fresh) < len(t.batch) || slices.ContainsFunc(t.batch, surprise) || len(is.bounded(t.batch)) < len(t.batch) {
+		if slept := is.Now.Sub(t.from.Now).Abs() > time.Second; slept || !is.same(assumed) || len(fresh) < len(t.batch) || slices.ContainsFunc(t.batch, surprise) || len(is.bounded(t.batch)) < len(t.batch) {
 			return errSurprised
 		}
 		t.from = is

@@ -77,7 +77,7 @@ func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx con
 			doubt = true
 		}
 		err = tx.end(ctx, err)
-		db.tell(ctx, tx)
+		db.tell(ctx, tx, unknown != nil)
 		return err
 	})
 	if doubt {

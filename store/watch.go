@@ -25,7 +25,7 @@ const (
 	betweenHints = time.Second
 	// deaf is how often who watches is called while it cannot listen.
 	deaf = 2 * time.Second
-	// hintPatience bounds the sending of a notification.
+	// hintPatience bounds each step of sending and hearing notifications.
 	hintPatience = 5 * time.Second
 )
 
@@ -53,14 +53,11 @@ func (db *DB) Watch(ctx context.Context, w Watcher) error {
 }
 
 func (db *DB) listen(ctx context.Context, w Watcher) error {
-	conn, err := pgx.ConnectConfig(ctx, db.pool.Config().ConnConfig)
+	conn, err := db.listener(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	if _, err := conn.Exec(ctx, `LISTEN `+ChangedChannel); err != nil {
-		return err
-	}
+	defer closeSoon(ctx, conn)
 	for {
 		w.Others() // at first for what came before: that is not told
 		if err := wait.For(ctx, betweenHints); err != nil {
@@ -71,12 +68,37 @@ func (db *DB) listen(ctx context.Context, w Watcher) error {
 			told, err = awaitHint(ctx, conn, w.Every-betweenHints)
 		}
 		if err == nil && !told {
-			err = conn.Ping(ctx) // a line that was cut tells nobody
+			err = within(ctx, conn.Ping) // a line that was cut, or is silent, tells nobody
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// listener returns a connection that listens.
+func (db *DB) listener(ctx context.Context) (conn *pgx.Conn, err error) {
+	err = within(ctx, func(ctx context.Context) (err error) {
+		if conn, err = pgx.ConnectConfig(ctx, db.pool.Config().ConnConfig); err != nil {
+			return err
+		}
+		if _, err = conn.Exec(ctx, `LISTEN `+ChangedChannel); err != nil {
+			closeSoon(ctx, conn)
+		}
+		return err
+	})
+	return conn, err
+}
+
+func closeSoon(ctx context.Context, conn *pgx.Conn) {
+	_ = within(context.WithoutCancel(ctx), conn.Close)
+}
+
+// within bounds what a server that does not answer could keep for ever.
+func within(ctx context.Context, do func(context.Context) error) error {
+	ctx, done := context.WithTimeout(ctx, hintPatience)
+	defer done()
+	return do(ctx)
 }
 
 // drain takes the notifications that are there, and reports whether there were any.
@@ -112,9 +134,9 @@ type hints struct {
 }
 
 // tell tells who watches that tx, which has ended, has written something, and what could
-// not be told before.
-func (db *DB) tell(ctx context.Context, tx *Tx) {
-	wrote := tx.committed && tx.wrote && !tx.silent
+// not be told before. doubt says that an earlier run of it may have been committed.
+func (db *DB) tell(ctx context.Context, tx *Tx, doubt bool) {
+	wrote := (tx.committed || doubt) && tx.wrote && !tx.silent
 	if w := db.watcher.Load(); w != nil {
 		if wrote {
 			w.Own()
@@ -149,9 +171,10 @@ func (h *hints) take(wrote bool, later func()) bool {
 // hint sends a notification. It is no part of a transaction that writes: who notifies in
 // one makes all others wait for its flush to the disk. One that is lost is made good.
 func hint(ctx context.Context, conn *pgxpool.Conn) {
-	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), hintPatience)
-	defer done()
-	_, _ = conn.Conn().PgConn().Exec(ctx, `NOTIFY `+ChangedChannel).ReadAll()
+	_ = within(context.WithoutCancel(ctx), func(ctx context.Context) error {
+		_, err := conn.Conn().PgConn().Exec(ctx, `NOTIFY `+ChangedChannel).ReadAll()
+		return err
+	})
 }
 
 // laterHint sends what waits to be told, where a connection is idle. Otherwise the end of

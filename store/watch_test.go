@@ -2,6 +2,8 @@ package store_test
 
 import (
 	"context"
+	"errors"
+	"syscall"
 	"testing"
 	"time"
 
@@ -144,4 +146,79 @@ func TestWithoutAHintWhoWatchesLooksNowAndThen(t *testing.T) {
 
 	w.told(t)
 	w.told(t)
+}
+
+// A commit whose answer is lost, and that has happened, is told as any other.
+func TestACommitWithoutAnAnswerIsTold(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	s.Meet(t, store.Commands)
+	next := hints(t, s.URL)
+	p := storetest.NewProxy(t, s.URL)
+	watching, guest := storetest.OpenSide(t, p.URL, 1, 2, 4), storetest.OpenSide(t, p.URL, 1, 2, 4)
+	watching.Conn, guest.Conn = s.Conn, s.Conn
+	p.Lose(p.Commits() + 1)
+	question(t, guest, 1)
+	require.Empty(t, next(), "a process that does not watch says so")
+
+	w := watch(t, watching.DB, time.Hour)
+	p.Lose(p.Commits() + 1)
+	question(t, watching, 1)
+
+	select {
+	case <-w.own:
+	case <-time.After(20 * time.Second):
+		require.FailNow(t, "the process that watches was not told of its own commit")
+	}
+	require.Equal(t, 2, s.Count(t, `SELECT count(*) FROM outbox`))
+}
+
+// Who watches looks now and then also when the server does not answer its session.
+func TestASilentLineKeepsNobodyFromLooking(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	w := watch(t, s.DB, 1100*time.Millisecond)
+	var pid int
+	conn, err := pgx.Connect(t.Context(), s.URL)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND (query LIKE 'LISTEN %' OR query LIKE '-- ping%')`).Scan(&pid))
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+
+	for range 4 { // those of before it was stopped, and others
+		w.told(t)
+	}
+}
+
+// What waits to be told is not told inside of a transaction that is rolled back.
+func TestATransactionThatFailsLosesNoHint(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	conn, err := pgx.Connect(t.Context(), s.URL)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), `LISTEN `+store.ChangedChannel)
+	require.NoError(t, err)
+	hint := func() error {
+		ctx, done := context.WithTimeout(t.Context(), 6*time.Second)
+		defer done()
+		_, err := conn.WaitForNotification(ctx)
+		return err
+	}
+	other := storetest.OpenSide(t, s.URL, 1, 2, 1) // one connection
+	write(t, other.DB)
+	require.NoError(t, hint())
+	write(t, other.DB) // to be told a second after the first
+
+	err = other.DB.Tx(t.Context(), "failing", func(ctx context.Context, tx *store.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT 1`); err != nil {
+			return err
+		}
+		time.Sleep(1200 * time.Millisecond)
+		return errors.New("it is refused")
+	})
+	require.Error(t, err)
+
+	require.NoError(t, hint(), "the second write is told, too")
 }

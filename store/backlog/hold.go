@@ -136,11 +136,15 @@ func (ws *Workspace) Retry(ctx context.Context, a Act) (Task, error) {
 
 func (ws *Workspace) refuseRetry(ctx context.Context, tx *store.Tx, t Task) error {
 	var waits string
-	if err := tx.QueryRow(ctx, `SELECT waiting_reason($1)`, t.ID).Scan(&waits); err != nil {
-		return fmt.Errorf("asking for failed dependencies: %w", err)
+	var replays int
+	if err := tx.QueryRow(ctx, `SELECT waiting_reason(id), replays FROM tasks WHERE id = $1`, t.ID).Scan(&waits, &replays); err != nil {
+		return fmt.Errorf("asking why a task cannot be retried: %w", err)
 	}
 	if waits != "" {
 		return commands.Refuse(commands.Conflict, "task %s is to be cancelled when a dependency fails, and one has", t.Name()).Hinting("retry the dependency first, which is named by").Running("backlog", "why", t.Name())
+	}
+	if replays < maxReplays {
+		return commands.Refuse(commands.Conflict, "somebody else has changed task %s at this moment", t.Name()).Hinting("see").Running("backlog", "show", t.ID)
 	}
 	return commands.Refuse(commands.Conflict, "task %s was retried %d times, which is the limit", t.Name(), maxReplays).Hinting("create it anew")
 }

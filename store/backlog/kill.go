@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -166,8 +167,12 @@ func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string, kil
 		if err != nil {
 			return err
 		}
-		if len(done) < len(waiting) {
-			return store.ErrRaced // a claim was faster
+		if len(done) < len(waiting) { // a claim was faster: its leases are there now, and out of turn
+			rest := without(waiting, done)
+			if err := holdMore(ctx, tx, rest); err != nil {
+				return err
+			}
+			held = append(held, rest...)
 		}
 		if err := b.failDependents(ctx, tx, done); err != nil {
 			return err
@@ -182,6 +187,15 @@ func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string, kil
 		return fmt.Errorf("revoking the leases of a connection: %w", err)
 	}
 	return nil
+}
+
+// without returns those of all that are not in some.
+func without(all, some []string) []string {
+	leave := make(map[string]bool, len(some))
+	for _, s := range some {
+		leave[s] = true
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return leave[s] })
 }
 
 func collect[T any](rows pgx.Rows, err error) ([]T, error) {

@@ -2,9 +2,11 @@ package backlog_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -95,4 +97,106 @@ func TestAKillStaysUntilItsTaskCannotCome(t *testing.T) {
 	require.Equal(t, commands.Tombstone, again[0].Refusal.Code)
 	require.EqualValues(t, 1, late["kills"])
 	require.Zero(t, s.Count(t, `SELECT count(*) FROM kills`))
+}
+
+// locked reports whether somebody waits for a lock of the database.
+func locked(t *testing.T, watcher *pgx.Conn) (waits bool) {
+	t.Helper()
+	require.NoError(t, watcher.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits))
+	return waits
+}
+
+// Work of a connection ends although its spoke claims it at the same moment.
+func TestWorkThatIsBeingClaimedIsRevoked(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	here := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}
+	s.Meet(t, store.Obeys)
+	first, second := here.request(), here.request()
+	require.NoError(t, s.DB.Tx(t.Context(), "requesting", func(ctx context.Context, tx *store.Tx) error {
+		_, err := s.backlog.Request(ctx, tx, []backlog.Request{first, second})
+		return err
+	}))
+	claimer, watcher := owner(t, s.URL), owner(t, s.URL)
+	claim, err := claimer.Begin(t.Context())
+	require.NoError(t, err)
+	var claimed string
+	require.NoError(t, claim.QueryRow(t.Context(), `SELECT task FROM claim(gen_random_uuid(), 'main', 'spoke', 'agent', '{noop,exec}', NULL, '1 hour', 1, NULL, NULL)`).Scan(&claimed))
+	revoked := make(chan error, 1)
+	tries := 0
+
+	go func() {
+		revoked <- s.DB.Tx(context.Background(), "revoking", func(ctx context.Context, tx *store.Tx) error {
+			tries++
+			return s.backlog.RevokeWork(ctx, tx, s.Conn.ID, true)
+		})
+	}()
+	eventually(t, "it waits for the claim", func() bool { return len(revoked) > 0 || locked(t, watcher) })
+	require.NoError(t, claim.Commit(t.Context()))
+
+	require.NoError(t, <-revoked)
+	require.Equal(t, 1, tries)
+	runs, err := s.backlog.RevokedRuns(t.Context(), s.Conn.ID)
+	require.NoError(t, err)
+	require.Len(t, runs, 1)
+	require.Equal(t, claimed, runs[0].Fence.Task)
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM tasks WHERE state = 'cancelled'`))
+}
+
+// Expiry waits for no task: whoever holds one may want the next.
+func TestAnExpiryPassesOverHeldTasks(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	create(t, b, backlog.TaskSpec{Key: "a", Title: "a"}, backlog.TaskSpec{Key: "b", Title: "b"})
+	require.NoError(t, s.Exec(`UPDATE tasks SET expires_at = now() - interval '1 s'`))
+	require.NoError(t, s.Exec(`UPDATE ready SET expires_at = now() - interval '1 s'`))
+	holder := owner(t, s.URL)
+	held, err := holder.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = held.Exec(t.Context(), `SELECT FROM tasks WHERE key = 'a' FOR NO KEY UPDATE`)
+	require.NoError(t, err)
+	ctx, done := context.WithTimeout(t.Context(), 20*time.Second)
+	defer done()
+
+	swept, err := s.backlog.Sweep(ctx, time.Hour)
+
+	require.NoError(t, err)
+	require.Equal(t, 1, swept.Expired)
+	require.NoError(t, held.Rollback(t.Context()))
+	swept, err = s.backlog.Sweep(ctx, time.Hour)
+	require.NoError(t, err)
+	require.Equal(t, 1, swept.Expired)
+}
+
+// Of two who retry a task at once one is told that the other was faster.
+func TestTwoRetriesAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	create(t, b, backlog.TaskSpec{Key: "a", Title: "a"})
+	_, err := b.Cancel(t.Context(), backlog.Act{Task: "a", Reason: "x"})
+	require.NoError(t, err)
+	holder, watcher := owner(t, s.URL), owner(t, s.URL)
+	held, err := holder.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = held.Exec(t.Context(), `SELECT FROM tasks FOR NO KEY UPDATE`)
+	require.NoError(t, err)
+	retried := make(chan error, 2)
+
+	for range 2 {
+		go func() {
+			_, err := b.Retry(context.Background(), backlog.Act{Task: "a", Reason: "again"})
+			retried <- err
+		}()
+	}
+	eventually(t, "both wait", func() (both bool) {
+		require.NoError(t, watcher.QueryRow(t.Context(), `SELECT count(*) = 2 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&both))
+		return both
+	})
+	require.NoError(t, held.Rollback(t.Context()))
+
+	errs := errors.Join(<-retried, <-retried)
+	require.ErrorContains(t, errs, "somebody else has changed task a at this moment")
+	require.Equal(t, 1, s.Count(t, `SELECT replays FROM tasks`))
 }

@@ -928,13 +928,15 @@ CREATE FUNCTION kept_bytes(kind text, tables text[]) RETURNS bigint LANGUAGE sql
 $$;
 
 -- Notes now and then what is confirmed, so that an eighth more than keep later it is known
--- to have been confirmed for so long.
+-- to have been confirmed for so long. It holds what it notes: what is opened again leaves
+-- the notes, too, and has to see them.
 -- +goose StatementBegin
 CREATE FUNCTION note_confirmed(keep interval) RETURNS void LANGUAGE sql AS $$
     DELETE FROM confirmed_before WHERE at > clock_timestamp();  -- by a clock that was ahead
     INSERT INTO confirmed_before (conn, numbers) SELECT c.conn, c.numbers FROM confirmed c
         LEFT JOIN LATERAL (SELECT at, numbers FROM confirmed_before WHERE conn = c.conn ORDER BY at DESC LIMIT 1) AS last ON true
-        WHERE c.numbers <> coalesce(last.numbers, '{}') AND coalesce(last.at < statement_timestamp() - keep / 8, true);
+        WHERE c.numbers <> coalesce(last.numbers, '{}') AND coalesce(last.at < statement_timestamp() - keep / 8, true)
+        FOR NO KEY UPDATE OF c SKIP LOCKED;
     DELETE FROM confirmed_before b WHERE at < (SELECT max(at) FROM confirmed_before WHERE conn = b.conn AND at < statement_timestamp() - keep);
 $$;
 -- +goose StatementEnd
@@ -942,36 +944,47 @@ $$;
 -- Removes messages that were confirmed so long ago. A peer that was restored from a
 -- backup gets again what it has lost; and both sides compare the newest messages as
 -- long as they can be accepted. What comes behind the first message of the period was
--- confirmed within it, too. A message that is opened again meanwhile stays: the row that
--- says so is held.
+-- confirmed within it, too. It looks for connections that have such messages, which may
+-- take a while, and holds nothing meanwhile: whoever confirms would wait. Then it holds
+-- each of these, so that nothing is opened again and removed at once.
 -- +goose StatementBegin
 CREATE FUNCTION prune_outbox(keep interval, batch int) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     period tstzrange := tstzrange(statement_timestamp() - keep, statement_timestamp(), '[]');
-    c record;
-    whole int8multirange; -- is confirmed
-    old int8multirange;   -- and was before the period
-    recent bigint;
+    conns uuid[];
+    over boolean[];    -- the connection has ended
+    below bigint[];    -- the first number of the period
+    newest bigint[];   -- the first of the 2,000 newest, null where there are not as many
+    expiry timestamptz[];
+    old int8multirange;
     removed bigint := 0;
     more bigint;
 BEGIN
-    PERFORM note_confirmed(keep);
-    FOR c IN SELECT s.conn, has_ended(k.state) AS ended FROM confirmed s JOIN connections k ON k.id = s.conn
-        WHERE NOT period @> (SELECT created_at FROM outbox WHERE conn = s.conn ORDER BY seq LIMIT 1) LOOP
-        SELECT s.numbers, s.numbers * b.numbers INTO whole, old FROM confirmed s JOIN confirmed_before b ON b.conn = s.conn AND b.at < lower(period)
-            WHERE s.conn = c.conn ORDER BY b.at DESC LIMIT 1 FOR NO KEY UPDATE OF s SKIP LOCKED;
+    SELECT array_agg(c.conn), array_agg(c.ended), array_agg(recent.seq), array_agg(few.seq), array_agg(few.exp) INTO conns, over, below, newest, expiry
+    FROM (
+        SELECT s.conn, has_ended(k.state) AS ended, s.numbers, s.numbers * b.numbers AS old
+        FROM confirmed s JOIN connections k ON k.id = s.conn, LATERAL (SELECT numbers FROM confirmed_before WHERE conn = s.conn AND at < lower(period) ORDER BY at DESC LIMIT 1) AS b
+        WHERE NOT period @> (SELECT created_at FROM outbox WHERE conn = s.conn ORDER BY seq LIMIT 1)
+    ) AS c, LATERAL (
+        SELECT coalesce((SELECT seq FROM outbox WHERE conn = c.conn AND period @> created_at ORDER BY seq LIMIT 1), 9223372036854775807) AS seq
+    ) AS recent, LATERAL (
+        SELECT CASE count(*) WHEN 2000 THEN min(n.seq) END AS seq, min(n.exp) AS exp FROM (
+            SELECT o.seq, o.exp FROM (SELECT r FROM unnest(c.numbers) AS r ORDER BY r DESC) AS ranges, LATERAL (
+                SELECT seq, exp FROM outbox WHERE conn = c.conn AND seq >= coalesce(lower(r), 1) AND seq < coalesce(upper(r), 9223372036854775807) ORDER BY seq DESC LIMIT 2000) AS o
+            LIMIT 2000) AS n
+    ) AS few
+    WHERE EXISTS (SELECT FROM unnest(c.old) AS r, LATERAL (SELECT FROM outbox WHERE conn = c.conn AND seq >= coalesce(lower(r), 1) AND seq < least(upper(r), recent.seq)
+        AND (exp < statement_timestamp() - interval '1 day' OR c.ended OR seq < few.seq AND exp <= few.exp) LIMIT 1) AS o);
+    FOR i IN 1 .. coalesce(cardinality(conns), 0) LOOP
+        EXIT WHEN removed >= batch;
+        SELECT s.numbers * b.numbers INTO old FROM confirmed s JOIN confirmed_before b ON b.conn = s.conn AND b.at < lower(period)
+            WHERE s.conn = conns[i] ORDER BY b.at DESC LIMIT 1 FOR NO KEY UPDATE OF s SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
-        recent := coalesce((SELECT seq FROM outbox WHERE conn = c.conn AND period @> created_at ORDER BY seq LIMIT 1), 9223372036854775807);
-        WITH newest AS (
-            SELECT min(seq) AS seq, min(exp) AS exp, count(*) AS many FROM (
-                SELECT o.seq, o.exp FROM (SELECT r FROM unnest(whole) AS r ORDER BY r DESC) AS ranges, LATERAL (
-                    SELECT seq, exp FROM outbox WHERE conn = c.conn AND seq >= coalesce(lower(r), 1) AND seq < coalesce(upper(r), 9223372036854775807) ORDER BY seq DESC LIMIT 2000) AS o
-                LIMIT 2000) AS few
-        ), gone AS (
+        WITH gone AS (
             DELETE FROM outbox WHERE ctid = ANY (ARRAY (
-                SELECT o.ctid FROM newest, unnest(old) AS r, LATERAL (
-                    SELECT ctid FROM outbox WHERE conn = c.conn AND seq >= coalesce(lower(r), 1) AND seq < least(upper(r), recent)
-                        AND (exp < statement_timestamp() - interval '1 day' OR c.ended OR newest.many = 2000 AND seq < newest.seq AND exp <= newest.exp)
+                SELECT o.ctid FROM unnest(old) AS r, LATERAL (
+                    SELECT ctid FROM outbox WHERE conn = conns[i] AND seq >= coalesce(lower(r), 1) AND seq < least(upper(r), below[i])
+                        AND (exp < statement_timestamp() - interval '1 day' OR over[i] OR seq < newest[i] AND exp <= expiry[i])
                     ORDER BY seq LIMIT batch) AS o
                 LIMIT batch - removed)) RETURNING 1
         ) SELECT count(*) INTO more FROM gone;

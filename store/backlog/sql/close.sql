@@ -136,7 +136,7 @@ SELECT id::text FROM moved
 -- name: expire_waiting
 WITH late AS (
     DELETE FROM ready WHERE ctid = ANY (ARRAY (
-        SELECT r.ctid FROM ready r JOIN tasks t ON t.id = r.task WHERE r.expires_at < 'infinity' AND r.expires_at <= statement_timestamp() ORDER BY r.expires_at LIMIT $1 FOR NO KEY UPDATE OF t FOR UPDATE OF r SKIP LOCKED))
+        SELECT r.ctid FROM ready r JOIN tasks t ON t.id = r.task WHERE r.expires_at < 'infinity' AND r.expires_at <= statement_timestamp() ORDER BY r.expires_at LIMIT $1 FOR NO KEY UPDATE OF t SKIP LOCKED FOR UPDATE OF r SKIP LOCKED))
     RETURNING task, workspace, lane
 ), moved AS (
     UPDATE tasks SET state = 'expired', reason = 'command_expired', epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
