@@ -124,7 +124,8 @@ func (t *taking) assume(conn string, assumed Standing) {
 	lockConnection(t.tx, conn, "FOR SHARE", &is)
 	insertInbox(t.tx, t.batch, func(fresh map[string]bool) error {
 		surprise := func(m *Incoming) bool { code, _ := is.judge(m); return code != "" }
-		if slept := is.Now.Sub(t.from.Now).Abs() > time.Second; slept || !is.same(assumed) || len(fresh) < len(t.batch) || slices.ContainsFunc(t.batch, surprise) || len(is.bounded(t.batch)) < len(t.batch) {
+		slept := is.Now.Sub(t.from.Now).Abs() > time.Second // the clock of this process stands still while its host sleeps
+		if slept || !is.same(assumed) || len(fresh) < len(t.batch) || slices.ContainsFunc(t.batch, surprise) || len(is.bounded(t.batch)) < len(t.batch) {
 			return errSurprised
 		}
 		t.from = is
