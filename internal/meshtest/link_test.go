@@ -2,9 +2,9 @@ package meshtest
 
 import (
 	"math/rand/v2"
-	"slices"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
