@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -41,22 +42,56 @@ func TestANumberThatWasNotGivenIsNotConfirmed(t *testing.T) {
 	require.Equal(t, []int64{1, 2, 3}, numbers(t, p.Hub.DB.NewCursor(p.Hub.Conn.ID)))
 }
 
-// A peer that confirms every other message of many does not make the set grow without bound.
+// A peer that confirms every other message of many does not make the set grow without bound. What
+// closes gaps is confirmed all the same, by a note and by answers, and counts; what is not stays open.
 func TestTheSetOfAHostilePeerIsBounded(t *testing.T) {
 	t.Parallel()
+	const most = commands.MaxMissing + 1
 	p := storetest.NewPair(t)
-	const most = 21 * commands.MaxMissing
-	require.NoError(t, p.Hub.Exec(`UPDATE sequences SET last = 100000`))
-	require.NoError(t, p.Hub.Exec(`UPDATE confirmed SET numbers = (SELECT range_agg(int8range(2 * n, 2 * n + 1)) FROM generate_series(1, $1::int) AS n)`, most))
+	question(t, p.Hub, 1)
+	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, queue, kind, digest, exp, envelope)
+		SELECT gen_random_uuid(), $1, n, 'ctl', 'agent.status', '', now() + interval '1 day', '' FROM generate_series(2, 9000) AS n`, p.Hub.Conn.ID))
+	require.NoError(t, p.Hub.Exec(`UPDATE sequences SET last = 9000`))
 	ranges := func() int { return p.Hub.Count(t, `SELECT count(*) FROM confirmed, unnest(numbers)`) }
-	numbers := func(n int64) commands.Numbers {
-		return commands.Numbers{Through: n, Gaps: []commands.Range{{From: 1, To: n - 1}}}
+	open := func() int { return p.Hub.Count(t, `SELECT count(*) FROM open_outbox`) }
+	evens := func(from, to int64) (n commands.Numbers) {
+		n.Gaps = []commands.Range{{From: 1, To: from - 1}}
+		for seq := from; seq < to; seq += 2 {
+			n.Gaps = append(n.Gaps, commands.Range{From: seq + 1, To: seq + 1})
+		}
+		n.Through = to
+		return n
 	}
+	confirm := func(n commands.Numbers) { require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, n)) }
 
-	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, numbers(90000)))
+	confirm(evens(4, 1802))
+	confirm(evens(1804, 2402))
 	require.Equal(t, most, ranges())
-	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, numbers(3)))
+	require.Equal(t, 9000-most, open(), "the lowest were taken")
+	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, commands.Numbering{Stored: evens(4, 3002), Digest: &commands.History{}}, -1, 20)
+	require.NoError(t, err)
+	require.Zero(t, a.Confirmed, "none of them fits")
+	require.Equal(t, 9000-most, open())
+
+	confirm(commands.Numbers{Through: 5, Gaps: []commands.Range{{From: 1, To: 4}}})
 	require.Equal(t, most-1, ranges(), "it closes a gap")
+	confirm(commands.Numbers{Through: 2404, Gaps: []commands.Range{{From: 1, To: 2401}}})
+	require.Equal(t, most, ranges(), "there is room for one more")
+	require.Equal(t, 9000-most-4, open())
+	require.NoError(t, p.Hub.DB.Tx(t.Context(), "taking answers", func(ctx context.Context, tx *store.Tx) error {
+		return store.CloseOutForTest(ctx, tx, p.Hub.Conn.ID, ids(t, p.Hub, 7, 5000, 6000), []string{"", "", ""})
+	}))
+	require.Equal(t, most-1, ranges(), "one answer closes a gap")
+	require.Equal(t, 9000-most-5, open(), "and the others have no room")
+}
+
+// ids are those of the messages with some numbers.
+func ids(t *testing.T, s *storetest.Side, numbers ...int64) (list []string) {
+	t.Helper()
+	require.NoError(t, s.DB.Read(t.Context(), "reading ids", func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `SELECT array_agg(id::text) FROM outbox WHERE seq = ANY ($1)`, numbers).Scan(&list)
+	}))
+	return list
 }
 
 func TestAConnectionThatHasEndedHasNothingOpen(t *testing.T) {

@@ -53,7 +53,7 @@ func StandsForTest(c *Cursor, last int64) {
 func HandOverForTest(c *Cursor, list []Outgoing) { c.handed.add(list) }
 
 // What reads what is open, and adds to what is not.
-const (
+var (
 	OpenMessagesForTest = openMessages
 	ConfirmForTest      = addConfirmed
 )

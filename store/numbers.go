@@ -92,23 +92,35 @@ func numbersOf(set numbers) (n commands.Numbers) {
 }
 
 // maxConfirmed is how many ranges the confirmed numbers of a connection may have: as many as
-// an honest peer may store, and what it has answered in between. What would make them more
-// stays open.
-const maxConfirmed = 21 * commands.MaxMissing
+// an honest peer tells of. Of what would make them more some stays open, and is sent and
+// answered again.
+const maxConfirmed = commands.MaxMissing + 1
+
+// addition is what an update of confirmed c sets to add a set of numbers, up to $3 ranges, and the condition
+// that it adds something. Ranges are counted here: the rule for too many is a function, which costs
+// something even where they are not.
+func addition(set string) (sets, where string) {
+	few := `(SELECT count(*) FROM unnest(c.numbers + ` + set + `)) <= $3`
+	fitting := `fitting(c.numbers, ` + set + `, $3)`
+	return `numbers = c.numbers + CASE WHEN ` + few + ` THEN ` + set + ` ELSE ` + fitting + ` END`,
+		`NOT c.numbers @> ` + set + ` AND (` + few + ` OR ` + fitting + ` <> '{}')`
+}
 
 // addConfirmed adds the set of our numbers $2 to what the peer of connection $1 has confirmed,
 // up to $3 ranges. Nothing is written for what is known, or for numbers that were not given:
 // those would be confirmed before they are sent.
-const addConfirmed = `UPDATE confirmed c SET numbers = c.numbers + $2::int8multirange WHERE c.conn = $1 AND NOT c.numbers @> $2::int8multirange
-	AND coalesce(upper($2::int8multirange) - 1 <= (SELECT last FROM sequences WHERE conn = $1), false) AND (SELECT count(*) FROM unnest(c.numbers + $2::int8multirange)) <= $3`
+var addConfirmed = func() string {
+	sets, where := addition(`$2::int8multirange`)
+	return `UPDATE confirmed c SET ` + sets + ` WHERE c.conn = $1 AND ` + where + `
+		AND coalesce(upper($2::int8multirange) - 1 <= (SELECT last FROM sequences WHERE conn = $1), false)`
+}()
 
-// confirm closes the messages under a set of our numbers, and returns how many were open.
+// confirm closes the messages under a set of our numbers, and returns how many of those that
+// it has closed were open. The caller holds the row.
 func confirm(ctx context.Context, tx *Tx, conn, set string) (n int, err error) {
-	err = tx.QueryRow(ctx, `SELECT count(*) FROM confirmed c, unnest($2::int8multirange - c.numbers) AS r, LATERAL (
-			SELECT FROM outbox WHERE conn = $1 AND seq >= lower(r) AND seq < upper(r) OFFSET 0) AS o WHERE c.conn = $1`, conn, set).Scan(&n)
-	if err == nil {
-		_, err = tx.Exec(ctx, addConfirmed, conn, set, maxConfirmed)
-	}
+	err = tx.QueryRow(ctx, `WITH had AS (SELECT numbers FROM confirmed WHERE conn = $1), has AS (`+addConfirmed+` RETURNING c.numbers)
+		SELECT count(*) FROM had, has, unnest(has.numbers - had.numbers) AS r, LATERAL (
+			SELECT FROM outbox WHERE conn = $1 AND seq >= lower(r) AND seq < upper(r) OFFSET 0) AS o`, conn, set, maxConfirmed).Scan(&n)
 	if err != nil {
 		return 0, fmt.Errorf("closing the outbox: %w", err)
 	}

@@ -198,18 +198,24 @@ func (r *outboxRows) insert(b *pgx.Batch) {
 		r.id, r.conn, r.seq, r.queue, r.kind, r.digest, r.re, r.task, r.exp, r.envelope, r.body)
 }
 
-// closeOut queues the closing of messages that the peer of conn says it has stored. The
-// comparison of conn is written so that only the index of ids fits.
-func closeOut(tx *Tx, conn string, ids, bodies []string) {
-	if len(ids) == 0 {
-		return
-	}
-	tx.Queue(`
-		UPDATE confirmed c SET numbers = c.numbers + answered.numbers FROM (
-			SELECT range_agg(int8range(o.seq, o.seq + 1)) AS numbers FROM unnest($2::uuid[], $3::text[]) AS u (id, body)
+// addAnswered adds the numbers of messages with ids $2 and digests $4 of bodies to what the peer of
+// connection $1 has confirmed, up to $3 ranges. The comparison of conn is written so that only the index
+// of ids fits.
+var addAnswered = func() string {
+	sets, where := addition(`answered.numbers`)
+	return `
+		UPDATE confirmed c SET ` + sets + ` FROM (
+			SELECT range_agg(int8range(o.seq, o.seq + 1)) AS numbers FROM unnest($2::uuid[], $4::text[]) AS u (id, body)
 			JOIN outbox o ON o.id = u.id AND (o.conn = $1) IS TRUE AND encode(o.body, 'hex') = u.body
 		) AS answered
-		WHERE c.conn = $1 AND NOT c.numbers @> answered.numbers AND (SELECT count(*) FROM unnest(c.numbers + answered.numbers)) <= $4`, conn, ids, bodies, maxConfirmed)
+		WHERE c.conn = $1 AND ` + where
+}()
+
+// closeOut queues the closing of messages that the peer of conn says it has stored.
+func closeOut(tx *Tx, conn string, ids, bodies []string) {
+	if len(ids) > 0 {
+		tx.Queue(addAnswered, conn, ids, maxConfirmed, bodies)
+	}
 }
 
 // answersTo returns the stored answers to commands that came again: they go out

@@ -289,16 +289,15 @@ func (c *comparing) firstUnlike(ctx context.Context, held map[int64]string) (int
 	var seq, first int64
 	var digest string
 	var expired bool
-	var same []int64
+	var same, over []int64
 	_, err = pgx.ForEachRow(rows, []any{&seq, &digest, &expired}, func() error {
 		theirs, known := held[seq]
 		switch {
 		case first > 0:
 		case known && theirs == digest:
 			same = append(same, seq)
-			c.out.Confirmed++
 		case expired && !known: // nobody takes it any more
-			same = append(same, seq)
+			over = append(over, seq)
 		case known:
 			first = seq
 		case len(c.out.Ask) < commands.MaxAsk:
@@ -312,10 +311,11 @@ func (c *comparing) firstUnlike(ctx context.Context, held map[int64]string) (int
 	if first > 0 {
 		c.out.Ask = nil // everything behind it differs too
 	}
-	if _, err := c.tx.Exec(ctx, addConfirmed, c.conn, multirange(same), maxConfirmed); err != nil {
-		return 0, fmt.Errorf("closing messages that the peer has: %w", err)
+	if c.out.Confirmed, err = confirm(ctx, c.tx, c.conn, multirange(same)); err != nil {
+		return 0, err
 	}
-	return first, nil
+	_, err = confirm(ctx, c.tx, c.conn, multirange(over))
+	return first, err
 }
 
 // renumber seals all open messages from number first on again, behind base, and

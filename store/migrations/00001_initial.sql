@@ -221,6 +221,14 @@ CREATE TABLE confirmed (
     numbers  int8multirange NOT NULL DEFAULT '{}'   -- of a connection that has ended: all
 ) WITH (fillfactor = 50);
 
+-- What is added of a set of numbers where all of it would leave more ranges than most: what joins
+-- or lengthens ranges, and the lowest of the rest.
+CREATE FUNCTION fitting(had int8multirange, more int8multirange, most bigint) RETURNS int8multirange LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT coalesce(range_agg(r) FILTER (WHERE joins OR apart <= most - (SELECT count(*) FROM unnest(had))), '{}') FROM (
+        SELECT r, joins, count(*) FILTER (WHERE NOT joins) OVER (ORDER BY r) AS apart
+        FROM unnest(more - had) AS r, LATERAL (SELECT had @> lower(r) - 1 OR had @> upper(r)) AS j (joins)) AS parts
+$$;
+
 -- The set as it was at a few earlier times: it says how long ago something was
 -- confirmed.
 CREATE TABLE confirmed_before (
