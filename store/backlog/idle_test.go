@@ -1,11 +1,13 @@
 package backlog_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -32,4 +34,26 @@ func TestASweepThatMovesNothingWritesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, swept.Promoted)
 	require.NotEqual(t, before, marks(), "and this one did")
+}
+
+// A sweep counts what is ready, and not with it what has ended in each lane that there ever was.
+func TestASweepReadsTheCountsOfWhatIsReady(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	require.NoError(t, s.Exec(`INSERT INTO counts (workspace, lane, what, n)
+		SELECT 'w' || n % 10, 'l' || n, what, 3 FROM generate_series(1, 2000) AS n, unnest(ARRAY['completed', 'failed', 'cancelled', 'deps']) AS what UNION ALL SELECT 'main', 'l' || n, 'ready', 2 FROM generate_series(1, 5) AS n`))
+	require.NoError(t, s.Exec(`ANALYZE counts`))
+	w := &watcher{}
+	db, err := store.Open(t.Context(), store.Config{URL: s.URL, Self: s.Self(), Signer: s.Signing, PoolSize: 2, Tracer: w})
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	var swept backlog.SweptUp
+	watched := backlog.Open(db, nobodyAsks)
+
+	list := w.during(t, func(ctx context.Context) (err error) { swept, err = watched.Sweep(ctx, time.Hour); return err })
+
+	require.Equal(t, 10, swept.Ready)
+	for _, sent := range list {
+		require.LessOrEqual(t, explain(t, w.config, sent).Reads("counts"), 5.0, sent.sql)
+	}
 }

@@ -547,6 +547,7 @@ CREATE TABLE counts (
     n          bigint NOT NULL,
     PRIMARY KEY (workspace, lane, what)
 ) WITH (fillfactor = 50);
+CREATE INDEX counts_ready ON counts (workspace, lane) WHERE what = 'ready';   -- of all workspaces, for the sweep
 
 CREATE TABLE tallies (
     workspace  text NOT NULL,
@@ -952,49 +953,49 @@ $$;
 -- Removes messages that were confirmed so long ago. A peer that was restored from a
 -- backup gets again what it has lost; and both sides compare the newest messages as
 -- long as they can be accepted. What comes behind the first message of the period was
--- confirmed within it, too. It looks for connections that have such messages, which may
+-- confirmed within it, too, whatever a clock said that was set back: it ends there, and reads
+-- no further than to the last message that it removes (a bitmap would be of all). It looks for connections that have such messages, which may
 -- take a while, and holds nothing meanwhile: whoever confirms would wait. Then it holds
 -- each of these, so that nothing is opened again and removed at once.
 -- +goose StatementBegin
-CREATE FUNCTION prune_outbox(keep interval, batch int) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE FUNCTION prune_outbox(keep interval, batch int) RETURNS bigint LANGUAGE plpgsql SET enable_bitmapscan = off AS $$
 DECLARE
     period tstzrange := tstzrange(statement_timestamp() - keep, statement_timestamp(), '[]');
     conns uuid[];
     over boolean[];    -- the connection has ended
-    below bigint[];    -- the first number of the period
     newest bigint[];   -- the first of the 2,000 newest, null where there are not as many
     expiry timestamptz[];
     old int8multirange;
     removed bigint := 0;
     more bigint;
 BEGIN
-    SELECT array_agg(c.conn), array_agg(c.ended), array_agg(recent.seq), array_agg(few.seq), array_agg(few.exp) INTO conns, over, below, newest, expiry
+    SELECT array_agg(c.conn), array_agg(c.ended), array_agg(few.seq), array_agg(few.exp) INTO conns, over, newest, expiry
     FROM (
         SELECT s.conn, has_ended(k.state) AS ended, s.numbers, s.numbers * b.numbers AS old
         FROM confirmed s JOIN connections k ON k.id = s.conn, LATERAL (SELECT numbers FROM confirmed_before WHERE conn = s.conn AND at < lower(period) ORDER BY at DESC LIMIT 1) AS b
         WHERE NOT period @> (SELECT created_at FROM outbox WHERE conn = s.conn ORDER BY seq LIMIT 1)
     ) AS c, LATERAL (
-        SELECT coalesce((SELECT seq FROM outbox WHERE conn = c.conn AND period @> created_at ORDER BY seq LIMIT 1), 9223372036854775807) AS seq
-    ) AS recent, LATERAL (
         SELECT CASE count(*) WHEN 2000 THEN min(n.seq) END AS seq, min(n.exp) AS exp FROM (
             SELECT o.seq, o.exp FROM (SELECT r FROM unnest(c.numbers) AS r ORDER BY r DESC) AS ranges, LATERAL (
                 SELECT seq, exp FROM outbox WHERE conn = c.conn AND seq >= coalesce(lower(r), 1) AND seq < coalesce(upper(r), 9223372036854775807) ORDER BY seq DESC LIMIT 2000) AS o
             LIMIT 2000) AS n
     ) AS few
-    WHERE EXISTS (SELECT FROM unnest(c.old) AS r, LATERAL (SELECT FROM outbox WHERE conn = c.conn AND seq >= coalesce(lower(r), 1) AND seq < least(upper(r), recent.seq)
-        AND (exp < statement_timestamp() - interval '1 day' OR c.ended OR seq < few.seq AND exp <= few.exp) LIMIT 1) AS o);
+    WHERE (SELECT NOT o.recent FROM unnest(c.old) AS r, LATERAL (
+        SELECT period @> created_at AS recent FROM outbox WHERE conn = c.conn AND seq >= coalesce(lower(r), 1) AND seq < coalesce(upper(r), 9223372036854775807)
+            AND (period @> created_at OR exp < statement_timestamp() - interval '1 day' OR c.ended OR seq < few.seq AND exp <= few.exp) ORDER BY seq LIMIT 1) AS o LIMIT 1);
     FOR i IN 1 .. coalesce(cardinality(conns), 0) LOOP
         EXIT WHEN removed >= batch;
         SELECT s.numbers * b.numbers INTO old FROM confirmed s JOIN confirmed_before b ON b.conn = s.conn AND b.at < lower(period)
             WHERE s.conn = conns[i] ORDER BY b.at DESC LIMIT 1 FOR NO KEY UPDATE OF s SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
-        WITH gone AS (
-            DELETE FROM outbox WHERE ctid = ANY (ARRAY (
-                SELECT o.ctid FROM unnest(old) AS r, LATERAL (
-                    SELECT ctid FROM outbox WHERE conn = conns[i] AND seq >= coalesce(lower(r), 1) AND seq < least(upper(r), below[i])
-                        AND (exp < statement_timestamp() - interval '1 day' OR over[i] OR seq < newest[i] AND exp <= expiry[i])
-                    ORDER BY seq LIMIT batch) AS o
-                LIMIT batch - removed)) RETURNING 1
+        WITH next AS MATERIALIZED (
+            SELECT o.at, o.seq, o.recent FROM unnest(old) AS r, LATERAL (
+                SELECT ctid AS at, seq, period @> created_at AS recent FROM outbox WHERE conn = conns[i] AND seq >= coalesce(lower(r), 1) AND seq < coalesce(upper(r), 9223372036854775807)
+                    AND (period @> created_at OR exp < statement_timestamp() - interval '1 day' OR over[i] OR seq < newest[i] AND exp <= expiry[i])
+                ORDER BY seq LIMIT batch) AS o
+            LIMIT batch - removed
+        ), gone AS (
+            DELETE FROM outbox WHERE ctid = ANY (ARRAY (SELECT at FROM next WHERE seq < coalesce((SELECT min(seq) FROM next WHERE recent), 9223372036854775807))) RETURNING 1
         ) SELECT count(*) INTO more FROM gone;
         removed := removed + more;
     END LOOP;
