@@ -41,7 +41,7 @@ func TestASweepReadsTheCountsOfWhatIsReady(t *testing.T) {
 	t.Parallel()
 	s := newSide(t)
 	require.NoError(t, s.Exec(`INSERT INTO counts (workspace, lane, what, n)
-		SELECT 'w' || n % 10, 'l' || n, what, 3 FROM generate_series(1, 2000) AS n, unnest(ARRAY['completed', 'failed', 'cancelled', 'deps']) AS what UNION ALL SELECT 'main', 'l' || n, 'ready', 2 FROM generate_series(1, 5) AS n`))
+		SELECT 'w' || n % 10, 'l' || n, what, 3 FROM generate_series(1, 10000) AS n, unnest(ARRAY['completed', 'failed', 'cancelled', 'deps']) AS what UNION ALL SELECT 'main', 'l' || n, 'ready', 2 FROM generate_series(1, 5) AS n`))
 	require.NoError(t, s.Exec(`ANALYZE counts`))
 	w := &watcher{}
 	db, err := store.Open(t.Context(), store.Config{URL: s.URL, Self: s.Self(), Signer: s.Signing, PoolSize: 2, Tracer: w})
@@ -54,6 +54,7 @@ func TestASweepReadsTheCountsOfWhatIsReady(t *testing.T) {
 
 	require.Equal(t, 10, swept.Ready)
 	for _, sent := range list {
-		require.LessOrEqual(t, explain(t, w.config, sent).Reads("counts"), 5.0, sent.sql)
+		plan := explain(t, w.config, sent)
+		require.Less(t, plan.Hit+plan.Missed, 50.0, "blocks: %s", sent.sql)
 	}
 }
