@@ -50,6 +50,9 @@ func MoveMirrors(elsewhere func(*commands.Spawn, Refusal) []Candidate) func(cont
 		if err == nil && len(again) > 0 {
 			again, err = placeAgain(ctx, tx, again, elsewhere)
 		}
+		if err == nil && len(again) > 0 {
+			err = dropOutput(ctx, tx, again)
+		}
 		if err != nil {
 			return err
 		}
@@ -139,6 +142,22 @@ func placeAgain(ctx context.Context, tx *Tx, list []reorder, elsewhere func(*com
 	return placed, nil
 }
 
+// dropOutput forgets output of those that have refused the work: they had none to tell. Logs come before
+// numbers in the order of locks.
+func dropOutput(ctx context.Context, tx *Tx, list []reorder) error {
+	tasks := make([]string, len(list))
+	for i, r := range list {
+		tasks[i] = r.spawn.Task
+	}
+	var b pgx.Batch
+	b.Queue(holdLogs, tasks)
+	b.Queue(`DELETE FROM logs WHERE task = ANY($1::uuid[])`, tasks)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("forgetting output of refused tasks: %w", err)
+	}
+	return nil
+}
+
 // refusedBy returns which connections have refused each task before.
 func refusedBy(ctx context.Context, tx *Tx, tasks []string) (map[string]map[string]bool, error) {
 	by := map[string]map[string]bool{}
@@ -154,7 +173,7 @@ func refusedBy(ctx context.Context, tx *Tx, tasks []string) (map[string]map[stri
 	return by, err
 }
 
-// orderAgain signs a new command for each refused order. It runs after everything
+// orderAgain signs a new command for each refused order, whose mirror is held. It runs after everything
 // that locks other rows: it locks the numbers of all its connections, the one
 // that the refusals came over too, in the order of their ids.
 func orderAgain(ctx context.Context, tx *Tx, from Standing, list []reorder) error {
@@ -187,9 +206,6 @@ func orderAgain(ctx context.Context, tx *Tx, from Standing, list []reorder) erro
 			last_seq = 0, policy = '', updated_at = clock_timestamp()
 		FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bytea[], $5::timestamptz[], $6::jsonb[]) AS u (task, conn, command, digest, expires, refusal)
 		WHERE m.task = u.task`, task, conn, command, digest, expires, refusals)
-	if err == nil { // who has refused the work had no output of it to tell
-		_, err = tx.Exec(ctx, `DELETE FROM logs WHERE task = ANY($1::uuid[])`, task)
-	}
 	if err != nil {
 		return fmt.Errorf("ordering refused tasks elsewhere: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -186,6 +187,42 @@ func TestARefusedOrderGoesToTheNextSpoke(t *testing.T) {
 			require.Nil(t, m.Refusal, "nobody has had the last word")
 		})
 	}
+}
+
+// Whoever takes in output has a log and may wait for numbers: while the log is waited for, nobody
+// waits for the numbers.
+func TestTheOutputOfARefusedOrderComesBeforeTheNumbers(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	_, tasks := f.anywhere(t, f.among(0, 100), 1)
+	require.NoError(t, f.Hub.Exec(`INSERT INTO logs (task, conn) VALUES ($1, $2)`, tasks[0], f.Hub.Conn.ID))
+	output, other := session(t, f.Hub), session(t, f.Hub)
+	tx, err := output.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM logs FOR UPDATE`)
+	require.NoError(t, err)
+	done := make(chan struct{})
+
+	go func() { defer close(done); f.refuse(t, commands.Policy, f.among(0, 0)) }()
+	for waits := false; !waits; {
+		require.NoError(t, other.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits))
+	}
+
+	_, err = other.Exec(t.Context(), `SELECT FROM sequences FOR UPDATE NOWAIT`)
+	require.NoError(t, err, "the numbers of both connections")
+	require.NoError(t, tx.Commit(t.Context()))
+	<-done
+	require.Equal(t, "cellar", f.Mirror(t, tasks[0]).Spoke)
+	require.Zero(t, f.Hub.Count(t, `SELECT count(*) FROM logs`))
+}
+
+// session is one with the database of s, by the way.
+func session(t *testing.T, s *storetest.Side) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), s.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
 }
 
 // What the first spoke says after it has refused belongs to another command.
