@@ -52,6 +52,17 @@ func StandsForTest(c *Cursor, last int64) {
 // HandOverForTest hands messages to a cursor, as their transaction does after its commit.
 func HandOverForTest(c *Cursor, list []Outgoing) { c.handed.add(list) }
 
+// HandedBytesForTest is how much may wait in memory for the relay of one connection.
+const HandedBytesForTest = handedBytes
+
+// AgeStandingForTest has a connection as it was so long ago, when it was read last.
+func AgeStandingForTest(db *DB, conn string, age time.Duration) {
+	was, _ := db.standings.Load(conn)
+	s := was.(Standing)
+	s.Now, s.read = s.Now.Add(-age), s.read.Add(-age)
+	db.standings.Store(conn, s)
+}
+
 // What reads what is open, and adds to what is not.
 var (
 	OpenMessagesForTest = openMessages

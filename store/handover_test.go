@@ -190,3 +190,61 @@ func TestAMessageIsSentAgainThoughTheClockWasSetBack(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, p.Hub.Out.Due().IsZero(), "nothing is open")
 }
+
+// Whether a commit without an answer has happened, and what it sent, only the table knows for certain.
+func TestACommitWithoutAnAnswerIsReadFromTheTable(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	s.Meet(t, store.Commands)
+	p := storetest.NewProxy(t, s.URL)
+	over := storetest.OpenSide(t, p.URL, 1, 2, 4)
+	c := over.DB.NewCursor(s.Conn.ID)
+	require.Empty(t, numbers(t, c))
+	p.Lose(p.Commits() + 1)
+	runs := 0
+
+	err := over.DB.Tx(t.Context(), "asking", func(ctx context.Context, tx *store.Tx) error {
+		if runs++; runs > 1 {
+			return nil // it has found by itself what the first run did
+		}
+		tx.Send(store.Draft{Conn: s.Conn.ID, Body: &commands.Status{Task: storetest.NewID()}, Life: time.Hour})
+		return tx.SendLast(ctx, &pgx.Batch{})
+	})
+
+	require.NoError(t, err)
+	require.Equal(t, 2, runs)
+	require.Len(t, c.Ring(), 1, "the relay is woken")
+	require.Equal(t, []int64{1}, numbers(t, c))
+}
+
+// What waits in memory has a bound, however few messages it is in. The rest is read.
+func TestLargeMessagesWaitInTheTable(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	c := p.Hub.Out
+	message := func(seq int64, size int) store.Outgoing {
+		return store.Outgoing{Conn: p.Hub.Conn.ID, Seq: seq, Envelope: make([]byte, size)}
+	}
+	store.StandsForTest(c, 0)
+
+	store.HandOverForTest(c, []store.Outgoing{message(1, store.HandedBytesForTest)})
+	require.Equal(t, []int64{1}, numbers(t, c), "from memory: the table is empty")
+	store.HandOverForTest(c, []store.Outgoing{message(2, store.HandedBytesForTest/2)})
+	store.HandOverForTest(c, []store.Outgoing{message(3, store.HandedBytesForTest/2+1)})
+	require.Empty(t, numbers(t, c), "they are in the table")
+	store.HandOverForTest(c, []store.Outgoing{message(2, store.HandedBytesForTest)})
+	require.Equal(t, []int64{2}, numbers(t, c), "there is room again")
+}
+
+// While nothing can be sent, what was handed over is left to the table.
+func TestWhatIsForgottenIsReadFromTheTable(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	require.Empty(t, numbers(t, p.Hub.Out))
+	question(t, p.Hub, 2)
+	require.NoError(t, p.Hub.Exec(`DELETE FROM outbox WHERE seq = 1`))
+
+	p.Hub.Out.Forget()
+
+	require.Equal(t, []int64{2}, numbers(t, p.Hub.Out))
+}

@@ -3,10 +3,12 @@ package store_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -148,4 +150,32 @@ func TestGroupAnswersEveryCaller(t *testing.T) {
 	stop()
 	require.NoError(t, <-ended)
 	require.Less(t, rounds, 250)
+}
+
+// What was queued and has failed, by the word of who reads it too, is what all behind it says.
+func TestWhatIsBehindAQueuedFailureFails(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	wrong := errors.New("not as it was assumed")
+
+	err := s.DB.Tx(t.Context(), "trying it", func(ctx context.Context, tx *store.Tx) error {
+		tx.Queue(`SELECT 1`).QueryRow(func(pgx.Row) error { return wrong })
+		var b pgx.Batch
+		for range 3 {
+			b.Queue(`SELECT 2`)
+		}
+		var n int
+		results := tx.SendBatch(ctx, &b)
+		require.ErrorIs(t, results.QueryRow().Scan(&n), wrong)
+		_, err := results.Exec()
+		require.ErrorIs(t, err, wrong)
+		rows, err := results.Query()
+		require.ErrorIs(t, err, wrong)
+		require.False(t, rows.Next())
+		require.ErrorIs(t, rows.Err(), wrong)
+		require.Zero(t, n)
+		return results.Close()
+	})
+
+	require.ErrorIs(t, err, wrong)
 }

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,6 +93,52 @@ func TestABatchThatIsNotAsExpected(t *testing.T) {
 
 	require.Empty(t, take(t, s, last))
 	require.Equal(t, signing.ConnState, last[0].Code)
+	require.Equal(t, 2, s.Count(t, `SELECT count(*) FROM inbox`))
+}
+
+// What acts before the database has said so is told the time that it is now, and acts once.
+func TestTheTimeOfAnAssumptionIsThatOfNow(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	s := p.Spoke
+	p.Order(t, nil)
+	require.Len(t, take(t, s, s.Read(t, p.Hub.Due(t)...)), 1, "now the connection is known")
+	store.AgeStandingForTest(s.DB, s.Conn.ID, time.Hour)
+	p.Order(t, nil)
+	batch := s.Read(t, p.Hub.Due(t)...)
+	var at []time.Time
+
+	_, err := s.DB.TakeIn(t.Context(), s.Conn.ID, 20, batch, func(_ context.Context, _ *store.Tx, from store.Standing, _ []*store.Incoming) error {
+		at = append(at, from.Now)
+		return nil
+	})
+
+	require.NoError(t, err)
+	require.Len(t, at, 1)
+	now, err := s.DB.Now(t.Context())
+	require.NoError(t, err)
+	require.WithinDuration(t, now, at[0], 10*time.Minute)
+}
+
+// A message that leaves too many gaps is not stored, also of a connection that is known well.
+func TestTooManyGapsOfAKnownConnection(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	s := p.Hub
+	require.NoError(t, p.Spoke.DB.Tx(t.Context(), "saying something", func(_ context.Context, tx *store.Tx) error {
+		for range 3 {
+			tx.Send(store.Draft{Conn: p.Spoke.Conn.ID, Body: &commands.Accepted{Task: storetest.NewID(), State: commands.Queued}, Re: &signing.Ref{ID: storetest.NewID(), SHA256: strings.Repeat("ab", 32)}})
+		}
+		return nil
+	}))
+	said := p.Spoke.Due(t)
+	require.Len(t, take(t, s, s.Read(t, said[0])), 1, "now the connection is known")
+	require.NoError(t, s.Exec(`UPDATE sequences SET stored = stored + (SELECT range_agg(int8range(2 * n, 2 * n + 1)) FROM generate_series(1000, 1000 + $1::int - 2) AS n)`, commands.MaxMissing))
+	gap, next := s.Read(t, said[2]), s.Read(t, said[1])
+
+	require.Empty(t, take(t, s, gap))
+	require.Equal(t, commands.Rate, gap[0].Code)
+	require.Len(t, take(t, s, next), 1)
 	require.Equal(t, 2, s.Count(t, `SELECT count(*) FROM inbox`))
 }
 

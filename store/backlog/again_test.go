@@ -105,3 +105,38 @@ func TestAKillOfAnotherConnectionIsNotInForce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM standing WHERE id = $1 AND reason = 'operator'`, r.Spawn.Task))
 }
+
+// A start that an end in the same batch has overtaken is told with the result alone, by the policy that let
+// it start. One whose task goes back to the queue is told.
+func TestWhichStartsAreTold(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		outcome commands.Outcome
+		told    []commands.State
+	}{
+		"of a task that has ended":           {commands.Succeeded, []commands.State{commands.Completed}},
+		"of an attempt that is not the last": {commands.AttemptFailed, []commands.State{commands.Running, commands.Queued}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSide(t)
+			f := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}.running()
+			var told []backlog.Moved
+			b := backlog.Open(s.DB, func(_ context.Context, _ *store.Tx, list []backlog.Moved) error { told = list; return nil })
+
+			_, err := b.Record(t.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: f, Pid: 1, BootID: "b", Policy: "p7"}, End: &backlog.End{Fence: f, Outcome: tt.outcome}}})
+
+			require.NoError(t, err)
+			var states []commands.State
+			for _, m := range told {
+				states = append(states, m.State)
+			}
+			require.Equal(t, tt.told, states)
+			if len(told) == 1 {
+				require.Equal(t, "p7", told[0].Result().Policy)
+				return
+			}
+			require.Equal(t, "p7", told[0].Start.Policy)
+		})
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -199,4 +200,44 @@ func TestTwoRetriesAtOnce(t *testing.T) {
 	errs := errors.Join(<-retried, <-retried)
 	require.ErrorContains(t, errs, "somebody else has changed task a at this moment")
 	require.Equal(t, 1, s.Count(t, `SELECT replays FROM tasks`))
+}
+
+// A kill that has its task when a claim comes in between lets it go again, and comes behind the lease.
+func TestAKillDoesNotWaitForALeaseWithItsTask(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	r := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}.asked()
+	holder, worker, watcher := owner(t, s.URL), owner(t, s.URL), owner(t, s.URL)
+	waits := func() {
+		eventually(t, "the kill waits", func() (yes bool) {
+			require.NoError(t, watcher.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&yes))
+			return yes
+		})
+	}
+	exec := func(conn *pgx.Conn, sql string) {
+		_, err := conn.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	exec(holder, `BEGIN; SELECT FROM tasks FOR NO KEY UPDATE`)
+	killed := make(chan error, 1)
+	go func() {
+		_, err := s.backlog.KillHere(context.Background(), backlog.HostKill{ID: storetest.NewID(), Task: r.Spawn.Task, Reason: "enough", Grace: time.Second, Actor: "ann"})
+		killed <- err
+	}()
+	waits()
+	list, err := s.backlog.Claim(t.Context(), backlog.ClaimTerms{Owner: string(s.Self())})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	exec(worker, `BEGIN; SELECT FROM leases FOR UPDATE`)
+
+	exec(holder, `COMMIT`)
+	eventually(t, "the kill waits for the lease", func() (yes bool) {
+		require.NoError(t, watcher.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query ~ 'leases')`).Scan(&yes))
+		return yes
+	})
+
+	exec(worker, `SELECT FROM tasks FOR NO KEY UPDATE NOWAIT`)
+	exec(worker, `COMMIT`)
+	require.NoError(t, <-killed)
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM leases WHERE reason = 'operator'`))
 }
