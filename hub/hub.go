@@ -42,17 +42,17 @@ type Hub struct {
 	Output    output.Bounds // of what is kept of agents' output
 	Log       *slog.Logger  // required
 
-	board   *federation.Board
-	server  *transport.Hub
-	output  *output.Store
-	watch   watchers
-	lacking lacking
-	refused refusers
-	orders  *store.Group[store.SpawnOrder, store.Ordered]
-	looks   *store.Group[string, store.Mirror] // of those who wait for a task
-	overdue wait.Signal                        // sent when an order may be overdue
-	join    joins
-	pin     string
+	board       *federation.Board
+	server      *transport.Hub
+	output      *output.Store
+	watch       watchers
+	lacking     lacking
+	refused     refusers
+	orders      *store.Group[store.SpawnOrder, store.Ordered]
+	looks       *store.Group[string, store.Mirror] // of those who wait for a task
+	othersWrote wait.Signal                        // sent when another process has written, perhaps an order
+	join        joins
+	pin         string
 }
 
 // Open prepares the hub, and gives b its message server and what it is for spokes.
@@ -64,7 +64,7 @@ func (h *Hub) Open(b *federation.Board) error {
 	}
 	h.pin = transport.Pin(cert)
 	h.join.start()
-	h.lacking.news, h.overdue = wait.NewSignal(), wait.NewSignal()
+	h.lacking.news, h.othersWrote = wait.NewSignal(), wait.NewSignal()
 	h.watch.byTask = map[string]map[wait.Signal]bool{}
 	h.orders = store.NewGroup(h.orderAll)
 	h.looks = store.NewGroup(h.lookAll)
@@ -93,7 +93,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	h.board.OnWrite(func(others bool) {
 		if others { // it may have moved a task that somebody waits for, or given an order
 			h.watch.notifyAll()
-			h.overdue.Send()
+			h.othersWrote.Send()
 		}
 	})
 	g, ctx := errgroup.WithContext(ctx)
@@ -175,7 +175,7 @@ func (h *Hub) endAllUnanswered(ctx context.Context) error {
 		_ = wait.For(ctx, time.Second) // others may hold what is left
 		select {
 		case <-ctx.Done():
-		case <-h.overdue:
+		case <-h.othersWrote:
 		case <-time.After(next - time.Second):
 		}
 	}

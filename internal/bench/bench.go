@@ -15,6 +15,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/bench/record"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
@@ -31,7 +32,7 @@ type Options struct {
 
 // Spawn measures spawns on a hub and a spoke of their own, and the parts that one is made of.
 func Spawn(ctx context.Context, o Options) (b Spawns, err error) {
-	b.Run, b.Runtime = NewRun(), o.Runtime
+	b.Origin, b.Runtime = record.Here(), o.Runtime
 	m, err := open(ctx, slices.Max(append([]int{4}, o.InFlight...)))
 	if m != nil {
 		defer func() { err = errors.Join(err, m.Stop(ctx)) }()

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spawnmesh/spawnmesh/internal/bench/record"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
@@ -35,7 +36,7 @@ type IdleOptions struct {
 
 // Idles is a whole run.
 type Idles struct {
-	Run
+	record.Origin
 	Settle float64 `json:"settle_s"`
 	Window float64 `json:"window_s"`
 	List   []Idle  `json:"idle"`
@@ -46,7 +47,7 @@ func MeasureIdle(ctx context.Context, o IdleOptions) (found Idles, err error) {
 	if len(o.Spokes) == 0 || o.Spokes[0] < 1 || !slices.IsSorted(o.Spokes) || o.Window < time.Second {
 		return found, errors.New("numbers of spokes are at least 1 and ascend, and the window is at least 1s")
 	}
-	found = Idles{Run: NewRun(), Settle: o.Settle.Seconds(), Window: o.Window.Seconds()}
+	found = Idles{Origin: record.Here(), Settle: o.Settle.Seconds(), Window: o.Window.Seconds()}
 	m, err := open(ctx, 4)
 	if m != nil {
 		defer func() { err = errors.Join(err, m.Stop(ctx)) }()

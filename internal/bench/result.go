@@ -1,11 +1,6 @@
 package bench
 
-import (
-	"fmt"
-	"os"
-	"runtime"
-	"time"
-)
+import "github.com/spawnmesh/spawnmesh/internal/bench/record"
 
 // A Figure is what one measurement found; times are milliseconds.
 type Figure struct {
@@ -21,7 +16,7 @@ type Figure struct {
 
 // A Spawns is a whole run.
 type Spawns struct {
-	Run
+	record.Origin
 	Runtime string   `json:"runtime"`
 	Figures []Figure `json:"figures"`
 	Parts   []Part   `json:"parts"`
@@ -29,22 +24,6 @@ type Spawns struct {
 	Ratio   float64  `json:"start_p50_at_1_to_sum"`
 	Limit   float64  `json:"starts_per_second_alone,omitempty"` // shims and processes, with as many in flight as Most
 	OfLimit float64  `json:"spawns_to_starts_alone,omitempty"`  // what the mesh does of that
-}
-
-// A Run says when and where something was measured.
-type Run struct {
-	At      time.Time `json:"at"`
-	Machine string    `json:"machine"`
-	Load    float64   `json:"load_average"` // of a minute, when it began: what else the machine did
-}
-
-// NewRun is a run on this machine that begins now.
-func NewRun() Run {
-	r := Run{At: time.Now().UTC().Truncate(time.Second), Machine: fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())}
-	if raw, err := os.ReadFile("/proc/loadavg"); err == nil {
-		_, _ = fmt.Sscan(string(raw), &r.Load)
-	}
-	return r
 }
 
 // Most is the figure with the highest number in flight.

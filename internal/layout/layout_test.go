@@ -46,10 +46,12 @@ var may = map[string]string{
 	"scripts/fetchpg":  "",
 	"scripts/gotest":   "",
 	"scripts/mutants":  "",
-	"internal/bench":   "commands federation/transport hub internal/fleet internal/instance signing spoke/policy spoke/supervisor store",
+	"internal/bench":   "commands federation/transport hub internal/bench/record internal/fleet internal/instance signing spoke/policy spoke/supervisor store",
 	"internal/control": "commands",
 
 	"internal/conformance": "commands federation/join federation/transport hub internal/control internal/faulty internal/fleet internal/forge signing store",
+
+	"internal/bench/record": "",
 
 	"internal/crash":     "",
 	"internal/fsync":     "",

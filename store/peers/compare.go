@@ -8,11 +8,13 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/spawnmesh/spawnmesh/internal/bench/record"
 )
 
 // A result is everything that a run found.
 type result struct {
-	origin
+	record.Origin
 	Jobs     int               `json:"jobs"`
 	Settings string            `json:"settings"`
 	Server   map[string]string `json:"server"`
@@ -38,7 +40,7 @@ func compare(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
 
-	r := result{origin: here(), Jobs: o.jobs, Settings: o.settings, About: map[string]about{}}
+	r := result{Origin: record.Here(), Jobs: o.jobs, Settings: o.settings, About: map[string]about{}}
 	if r.Server, err = s.settings(ctx); err != nil {
 		return err
 	}
@@ -56,7 +58,7 @@ func compare(ctx context.Context, o options) (err error) {
 	r.Medians = medians(r.Rounds)
 	r.Verdicts = judge(r.Rounds)
 	show(os.Stdout, o.names, r)
-	return write(o.json, r)
+	return record.Write(o.json, r)
 }
 
 // contest runs all phases of one contender, in a fresh database and process.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/spawnmesh/spawnmesh/internal/bench/record"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -56,7 +57,7 @@ func curve(ctx context.Context, args []string) (err error) {
 	if *scale < 1 || *rounds < 1 {
 		return errors.New("-divide and -rounds are at least 1")
 	}
-	r := curveResult{origin: here(), Settings: *settings}
+	r := curveResult{Origin: record.Here(), Settings: *settings}
 	s, err := startServer(ctx, *settings)
 	if err != nil {
 		return err
@@ -83,7 +84,7 @@ func curve(ctx context.Context, args []string) (err error) {
 		r.Points = append(r.Points, p.row())
 	}
 	showCurve(os.Stdout, r.Points)
-	return write(*json, r)
+	return record.Write(*json, r)
 }
 
 // fill makes the database of one size.

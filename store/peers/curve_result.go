@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+
+	"github.com/spawnmesh/spawnmesh/internal/bench/record"
 )
 
 // A curveResult is a whole run.
 type curveResult struct {
-	origin
+	record.Origin
 	Settings string     `json:"settings"`
 	Points   []curveRow `json:"points"`
 }

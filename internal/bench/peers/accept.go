@@ -15,6 +15,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/bench"
+	"github.com/spawnmesh/spawnmesh/internal/bench/record"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
@@ -36,7 +37,7 @@ type history struct {
 
 // An acceptResult is a whole run.
 type acceptResult struct {
-	bench.Run
+	record.Origin
 	Histories []*history `json:"histories"`
 	Ratio     float64    `json:"p50_ratio"` // long to short, one order at a time
 	CPURatio  float64    `json:"processor_time_ratio"`
@@ -52,7 +53,7 @@ const (
 // accept measures what an order costs at two hubs that differ in their history alone. Their
 // spoke is away: an order is stored and answered, and nothing follows it.
 func accept(ctx context.Context, o options) (err error) {
-	r := acceptResult{Run: bench.NewRun()}
+	r := acceptResult{Origin: record.Here()}
 	var meshes []*fleet.Mesh
 	for _, ended := range []int{shortHistory, o.history} {
 		m, err := hubWithHistory(ctx, o.bin, ended)
@@ -77,7 +78,7 @@ func accept(ctx context.Context, o options) (err error) {
 		fmt.Printf("%9d ended, %2d in flight: an order %.2f ms (p99 %.2f), processor time %.2f ms\n", f.Ended, f.InFlight, f.P50, f.P99, f.CPU)
 	}
 	fmt.Printf("long to short history: p50 %.2f (target: at most 1.1), processor time %.2f, %d at a time %.2f\n", r.Ratio, r.CPURatio, manyOrders, r.Many)
-	return write(o.json, r)
+	return record.Write(o.json, r)
 }
 
 // hubWithHistory runs a hub that a spoke has joined, and writes into its database what so many

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/internal/bench"
+	"github.com/spawnmesh/spawnmesh/internal/bench/record"
 )
 
 // A bareFigure is what the pipeline did with some spawns in flight; times are milliseconds.
@@ -38,7 +39,7 @@ func (r bareRound) ratioWithResult() float64 { return r.Ours.CPU.Total() / r.Res
 
 // A bareResult is a whole run.
 type bareResult struct {
-	bench.Run
+	record.Origin
 	Rounds []bareRound `json:"rounds"`
 	Median bareMedians `json:"medians"`
 }
@@ -55,7 +56,7 @@ type bareMedians struct {
 // compareBare measures the processor time of one spawn of the mesh, without a process,
 // beside that of the bare pipeline.
 func compareBare(ctx context.Context, o options) error {
-	r := bareResult{Run: bench.NewRun()}
+	r := bareResult{Origin: record.Here()}
 	for i := range o.rounds {
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", i+1, o.rounds)
 		var found bareRound
@@ -80,7 +81,7 @@ func compareBare(ctx context.Context, o options) error {
 	fmt.Printf("  the mesh                           %.2f ms (last round: %.0f spawns/s)\n", m.Ours, last.Ours.PerSec)
 	fmt.Printf("  bare pipeline                      %.3f ms (%.0f/s)   the mesh to it: %.1f (target: at most 4)\n", m.Bare, last.Bare.PerSec, m.Ratio)
 	fmt.Printf("  the same, with the result reported %.3f ms (%.0f/s)   the mesh to it: %.1f\n", m.Result, last.Result.PerSec, m.RatioWithResult)
-	return write(o.json, r)
+	return record.Write(o.json, r)
 }
 
 // bareChild runs the pipeline in a process of its own. Ten times the spawns: it is that

@@ -98,21 +98,6 @@ func child(ctx context.Context, into any, program string, args ...string) error 
 	return nil
 }
 
-// write keeps a result as JSON, if a file is asked for.
-func write(file string, r any) error {
-	if file == "" {
-		return nil
-	}
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(file, append(text, '\n'), 0o644); err != nil {
-		return fmt.Errorf("writing what was found: %w", err)
-	}
-	return nil
-}
-
 // quantile returns the value below which the part q of list is.
 func quantile(list []float64, q float64) float64 {
 	if len(list) == 0 {

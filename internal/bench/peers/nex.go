@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/internal/bench"
+	"github.com/spawnmesh/spawnmesh/internal/bench/record"
 )
 
 // A nexRound is one round: starts are a second.
@@ -36,7 +37,7 @@ func (r nexRound) ratio() float64 { return r.Ours.PerSec / r.Nex.PerSec }
 
 // A nexResult is a whole run.
 type nexResult struct {
-	bench.Run
+	record.Origin
 	Wait   float64    `json:"auction_wait_ms"`
 	Rounds []nexRound `json:"rounds"`
 	Ours   float64    `json:"ours_per_second"` // medians over the rounds
@@ -51,7 +52,7 @@ func compareNex(ctx context.Context, o options) error {
 	if o.nex == "" {
 		return errors.New("name the program of Nex, version 0.4, with -nex or in NEX; github.com/synadia-io/nex says how it is installed")
 	}
-	r := nexResult{Run: bench.NewRun(), Wait: float64(auctionWait.Milliseconds())}
+	r := nexResult{Origin: record.Here(), Wait: float64(auctionWait.Milliseconds())}
 	for i := range o.rounds {
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", i+1, o.rounds)
 		mesh, err := ours(ctx, o, "exec", o.count, o.inFlight)
@@ -68,7 +69,7 @@ func compareNex(ctx context.Context, o options) error {
 	r.Nex = median(r.Rounds, func(r nexRound) float64 { return r.Nex.PerSec })
 	r.Ratio = median(r.Rounds, nexRound.ratio)
 	fmt.Printf("starts of /bin/true a second, %d in flight\n  the mesh %.0f\n  Nex      %.0f (its client's auction wait: %s)\n  the mesh to Nex: %.2f (target: at least 8)\n", o.inFlight, r.Ours, r.Nex, auctionWait, r.Ratio)
-	return write(o.json, r)
+	return record.Write(o.json, r)
 }
 
 // measureNex runs a message server and a node, and starts workloads with it.
