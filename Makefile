@@ -49,7 +49,11 @@ check: ## what CI runs: formatting, vet, staticcheck, build without cgo, tests
 	go vet ./...
 	go vet -tags crashpoints ./...
 	for m in $(MODULES); do (cd $$m && go vet ./... && go build -o /dev/null ./...) || exit 1; done
-	@$(MAKE) --no-print-directory lint build test
+	@$(MAKE) --no-print-directory lint build test test-modules
+
+test-modules: ## the tests of the modules of their own: peers and plots
+	@DATABASE_URL= scripts/ensure-postgres
+	for m in $(MODULES); do (cd $$m && go test -count=1 ./...) || exit 1; done
 
 # A module of its own, so that the product does not depend on its tools.
 lint: ## staticcheck, over the product and its peers
@@ -132,4 +136,4 @@ run: build ## run a hub in the foreground, in ./state/hub
 	@mkdir -p state && chmod 711 state
 	$(BIN) --data-dir state/hub hub run
 
-.PHONY: help demo test test-js short check lint build bench bench-go bench-spawn bench-nex bench-idle bench-accept bench-claim bench-curve bench-plots chaos soak mutants fuzz run
+.PHONY: help demo test test-js test-modules short check lint build bench bench-go bench-spawn bench-nex bench-idle bench-accept bench-claim bench-curve bench-plots chaos soak mutants fuzz run

@@ -38,11 +38,8 @@ func (t *trial) linkCut() error {
 	trace := t.trace()
 	spawn := shell("echo begun >> " + trace + "; echo one; " + untilThere(trace+".go") + "; echo two; echo over >> " + trace)
 	defer touch(trace + ".go")
-	s, err := t.order(spawn, nil)
+	s, err := t.begins(spawn, trace)
 	if err != nil {
-		return err
-	}
-	if err := t.appears(trace, "begun"); err != nil {
 		return err
 	}
 	t.proxy.Cut()
@@ -81,12 +78,8 @@ func (t *trial) disturbed() error {
 }
 
 func (t *trial) newServer() error {
-	t.set(func(m *mood) { m.forgets = true })
-	s, err := t.order(noop(), nil)
+	s, err := t.unanswered()
 	if err != nil {
-		return err
-	}
-	if err := t.await(func() bool { return t.came() > 0 }, "answers to the spawn"); err != nil {
 		return err
 	}
 	time.Sleep(500 * time.Millisecond)
@@ -109,11 +102,8 @@ func (t *trial) killedAtWork() error {
 	trace := t.trace()
 	spawn := shell("echo begun >> " + trace + "; " + untilThere(trace+".go") + "; echo over >> " + trace)
 	defer touch(trace + ".go")
-	s, err := t.order(spawn, nil)
+	s, err := t.begins(spawn, trace)
 	if err != nil {
-		return err
-	}
-	if err := t.appears(trace, "begun"); err != nil {
 		return err
 	}
 	if _, err := t.answer(s.ID, commands.StartedKind); err != nil {
@@ -178,11 +168,7 @@ func (t *trial) acknowledged(queue string) error {
 func (t *trial) killRemembered() error {
 	trace := t.trace()
 	spawn := shell("echo dead >> " + trace)
-	k, err := t.order(&commands.Kill{Task: spawn.Task, Reason: "before it came"}, nil)
-	if err != nil {
-		return err
-	}
-	if _, err := t.answer(k.ID, commands.AcceptedKind); err != nil {
+	if _, _, err := t.killsFirst(spawn); err != nil {
 		return err
 	}
 	if err := t.restart(t.program.kill); err != nil {
@@ -200,11 +186,8 @@ func (t *trial) killRemembered() error {
 
 func (t *trial) knownAfterRestart() error {
 	trace := t.trace()
-	s, err := t.order(shell("echo once >> "+trace), nil)
+	s, err := t.completes(shell("echo once >> " + trace))
 	if err != nil {
-		return err
-	}
-	if _, err := t.result(s.ID, commands.Completed); err != nil {
 		return err
 	}
 	known := len(t.answers(s.ID))

@@ -63,11 +63,8 @@ func (t *trial) tellsDigest() error {
 }
 
 func (t *trial) tellsHeld() error {
-	s, err := t.order(noop(), nil)
+	s, err := t.completes(noop())
 	if err != nil {
-		return err
-	}
-	if _, err := t.result(s.ID, commands.Completed); err != nil {
 		return err
 	}
 	begun, err := t.compared(func(m *mood) { m.ask = []int64{s.Seq, s.Seq + 5} })
@@ -86,14 +83,25 @@ func (t *trial) tellsHeld() error {
 	return t.agreed(time.Now())
 }
 
+// recalls asks for what the spoke has from a number on, and returns what it tells.
+func (t *trial) recalls(from int64) (*commands.Recalled, error) {
+	begun, err := t.compared(func(m *mood) { m.recall = from })
+	if err != nil {
+		return nil, err
+	}
+	defer t.set(func(m *mood) { m.recall = 0 })
+	n, err := t.told(begun, func(n *commands.Numbering) bool { return n.Recalled != nil && n.Recalled.From == from }, "a heartbeat with recalled from %d", from)
+	if err != nil {
+		return nil, err
+	}
+	return n.Recalled, nil
+}
+
 func (t *trial) tellsRecalled() error {
 	var list []signing.Sealed
 	for range 3 {
-		s, err := t.order(noop(), nil)
+		s, err := t.completes(noop())
 		if err != nil {
-			return err
-		}
-		if _, err := t.result(s.ID, commands.Completed); err != nil {
 			return err
 		}
 		list = append(list, s)
@@ -106,38 +114,25 @@ func (t *trial) tellsRecalled() error {
 		return err
 	}
 	from := list[1].Seq
-	begun, err := t.compared(func(m *mood) { m.recall = from })
+	r, err := t.recalls(from)
 	if err != nil {
 		return err
 	}
-	defer t.set(func(m *mood) { m.recall = 0 })
-	n, err := t.told(begun, func(n *commands.Numbering) bool { return n.Recalled != nil && n.Recalled.From == from }, "a heartbeat with recalled from %d", from)
-	if err != nil {
-		return err
-	}
-	r := n.Recalled
 	if !r.Done || r.Through < list[2].Seq || len(r.Orders) != 2 || !bytes.Equal(r.Orders[0], list[1].Envelope) || !bytes.Equal(r.Orders[1], list[2].Envelope) {
 		return fmt.Errorf("expected done, through %d or more, and the two spawns from %d on as they were signed; got done %t, through %d, %d orders", list[2].Seq, from, r.Done, r.Through, len(r.Orders))
 	}
-	t.set(func(m *mood) { m.recall = 0 })
 	return t.agreed(time.Now())
 }
 
 func (t *trial) recallsNothing() error {
 	from := t.Seq.Load() + 1
-	begun, err := t.compared(func(m *mood) { m.recall = from })
+	r, err := t.recalls(from)
 	if err != nil {
 		return err
 	}
-	defer t.set(func(m *mood) { m.recall = 0 })
-	n, err := t.told(begun, func(n *commands.Numbering) bool { return n.Recalled != nil && n.Recalled.From == from }, "a heartbeat with recalled from %d", from)
-	if err != nil {
-		return err
-	}
-	if r := n.Recalled; !r.Done || len(r.Orders) > 0 || r.Through != from-1 {
+	if !r.Done || len(r.Orders) > 0 || r.Through != from-1 {
 		return fmt.Errorf("expected done, through %d and no orders; got %t, %d and %d", from-1, r.Done, r.Through, len(r.Orders))
 	}
-	t.set(func(m *mood) { m.recall = 0 })
 	return t.agreed(time.Now())
 }
 

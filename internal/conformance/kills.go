@@ -7,6 +7,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/forge"
+	"github.com/spawnmesh/spawnmesh/signing"
 )
 
 // touch makes a file that an agent waits for.
@@ -54,11 +55,8 @@ func (t *trial) killed(spawn, kill string) (*commands.Result, error) {
 func (t *trial) killRunning() error {
 	trace := t.trace()
 	spawn := shell("(sleep 3; echo child >> " + trace + ") & echo begun >> " + trace + "; wait; echo over >> " + trace)
-	s, err := t.order(spawn, nil)
+	s, err := t.begins(spawn, trace)
 	if err != nil {
-		return err
-	}
-	if err := t.appears(trace, "begun"); err != nil {
 		return err
 	}
 	if _, err := t.answer(s.ID, commands.StartedKind); err != nil {
@@ -83,11 +81,8 @@ func (t *trial) killRunning() error {
 func (t *trial) killGrace() error {
 	trace := t.trace()
 	spawn := shell("trap 'echo term >> " + trace + "; exit 0' TERM; echo begun >> " + trace + "; " + untilThere(trace+".never"))
-	s, err := t.order(spawn, nil)
+	s, err := t.begins(spawn, trace)
 	if err != nil {
-		return err
-	}
-	if err := t.appears(trace, "begun"); err != nil {
 		return err
 	}
 	k, err := t.order(&commands.Kill{Task: spawn.Task, Reason: "the rule says so", GraceMS: 20_000}, nil)
@@ -102,11 +97,8 @@ func (t *trial) killGrace() error {
 
 func (t *trial) killEnded() error {
 	spawn := noop()
-	s, err := t.order(spawn, nil)
+	s, err := t.completes(spawn)
 	if err != nil {
-		return err
-	}
-	if _, err := t.result(s.ID, commands.Completed); err != nil {
 		return err
 	}
 	k, err := t.order(&commands.Kill{Task: spawn.Task, Reason: "too late"}, nil)
@@ -126,14 +118,19 @@ func (t *trial) killEnded() error {
 	return nil
 }
 
+// killsFirst has a task killed that was not asked for yet.
+func (t *trial) killsFirst(spawn *commands.Spawn) (k signing.Sealed, accepted heard, err error) {
+	if k, err = t.order(&commands.Kill{Task: spawn.Task, Reason: "before it came"}, nil); err != nil {
+		return k, accepted, err
+	}
+	accepted, err = t.answer(k.ID, commands.AcceptedKind)
+	return k, accepted, err
+}
+
 func (t *trial) tombstone() error {
 	trace := t.trace()
 	spawn := shell("echo dead >> " + trace)
-	k, err := t.order(&commands.Kill{Task: spawn.Task, Reason: "before it came"}, nil)
-	if err != nil {
-		return err
-	}
-	h, err := t.answer(k.ID, commands.AcceptedKind)
+	k, h, err := t.killsFirst(spawn)
 	if err != nil {
 		return err
 	}

@@ -62,6 +62,25 @@ func (t *trial) order(body commands.Body, change func(*signing.Header)) (signing
 	return s, t.publish(queue, s.Envelope)
 }
 
+// completes has a task done.
+func (t *trial) completes(spawn *commands.Spawn) (signing.Sealed, error) {
+	s, err := t.order(spawn, nil)
+	if err != nil {
+		return s, err
+	}
+	_, err = t.result(s.ID, commands.Completed)
+	return s, err
+}
+
+// begins has a script started that writes "begun" to its trace.
+func (t *trial) begins(spawn *commands.Spawn, trace string) (signing.Sealed, error) {
+	s, err := t.order(spawn, nil)
+	if err != nil {
+		return s, err
+	}
+	return s, t.appears(trace, "begun")
+}
+
 // shell is a spawn of a shell script.
 func shell(script string) *commands.Spawn {
 	return &commands.Spawn{Task: forge.NewID(), Runtime: commands.RuntimeExec, Argv: []string{"sh", "-c", script}}

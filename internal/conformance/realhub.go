@@ -55,9 +55,7 @@ func withHub(ctx context.Context, s *stage) (err error) {
 		return err
 	}
 	t := &trial{ctx: ctx, dir: s.dir, patience: s.options.Patience, proxy: proxy, mesh: &mesh{m}}
-	t.program = &program{command: s.options.Command, dir: s.dir, token: text}
-	defer t.program.stop()
-	s.try(t)
+	s.tryWith(t, text)
 	return nil
 }
 

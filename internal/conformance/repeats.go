@@ -26,11 +26,8 @@ func repeatRules() []Rule {
 
 func (t *trial) duplicate() error {
 	trace := t.trace()
-	s, err := t.order(shell("echo once >> "+trace), nil)
+	s, err := t.completes(shell("echo once >> " + trace))
 	if err != nil {
-		return err
-	}
-	if _, err := t.result(s.ID, commands.Completed); err != nil {
 		return err
 	}
 	before := t.answers(s.ID)
@@ -68,11 +65,8 @@ func (t *trial) quiet(id string, known int) error {
 func (t *trial) sealedAnew() error {
 	trace := t.trace()
 	spawn := shell("echo once >> " + trace)
-	s, err := t.order(spawn, nil)
+	s, err := t.completes(spawn)
 	if err != nil {
-		return err
-	}
-	if _, err := t.result(s.ID, commands.Completed); err != nil {
 		return err
 	}
 	known := len(t.answers(s.ID))
@@ -105,11 +99,8 @@ func headerOf(envelope []byte) []byte {
 
 func (t *trial) idTwice() error {
 	first := noop()
-	s, err := t.order(first, nil)
+	s, err := t.completes(first)
 	if err != nil {
-		return err
-	}
-	if _, err := t.result(s.ID, commands.Completed); err != nil {
 		return err
 	}
 	known, trace := len(t.answers(s.ID)), t.trace()
@@ -128,11 +119,7 @@ func (t *trial) idTwice() error {
 func (t *trial) knownTask() error {
 	trace := t.trace()
 	spawn := shell("echo once >> " + trace)
-	s, err := t.order(spawn, nil)
-	if err != nil {
-		return err
-	}
-	if _, err := t.result(s.ID, commands.Completed); err != nil {
+	if _, err := t.completes(spawn); err != nil {
 		return err
 	}
 	// The same JSON as a value, in another order and with a space.
@@ -187,11 +174,8 @@ func (t *trial) knownRunning() error {
 func (t *trial) taskConflict() error {
 	trace := t.trace()
 	first := noop()
-	s, err := t.order(first, nil)
+	s, err := t.completes(first)
 	if err != nil {
-		return err
-	}
-	if _, err := t.result(s.ID, commands.Completed); err != nil {
 		return err
 	}
 	other := shell("echo other >> " + trace)

@@ -52,10 +52,15 @@ func byHand(ctx context.Context, s *stage) (err error) {
 	if err != nil {
 		return err
 	}
-	t.program = &program{command: s.options.Command, dir: s.dir, token: text}
+	s.tryWith(t, text)
+	return nil
+}
+
+// tryWith tries the rules on a program that joins with a token.
+func (s *stage) tryWith(t *trial, token string) {
+	t.program = &program{command: s.options.Command, dir: s.dir, token: token}
 	defer t.program.stop()
 	s.try(t)
-	return nil
 }
 
 // await polls until ok. It fails at once when the program ends by itself.
