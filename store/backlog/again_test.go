@@ -140,3 +140,38 @@ func TestWhichStartsAreTold(t *testing.T) {
 		})
 	}
 }
+
+// A retry takes the task out of those that have ended as it stands there when it has the task, which may have
+// been retried and have failed meanwhile: else its next end would be there twice.
+func TestARetryBehindAnotherEnd(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	create(t, b, backlog.TaskSpec{Key: "a", Title: "t"})
+	fail := func() {
+		f := claimCards(t, b, nil)[0].Fence
+		_, err := b.Fail(t.Context(), backlog.Act{Fence: &f})
+		require.NoError(t, err)
+	}
+	fail()
+	other, watcher := owner(t, s.URL), owner(t, s.URL)
+	_, err := other.Exec(t.Context(), `BEGIN; SELECT FROM tasks FOR NO KEY UPDATE; CREATE TEMPORARY TABLE was AS SELECT * FROM ended; DELETE FROM ended; INSERT INTO ended SELECT * FROM was`)
+	require.NoError(t, err)
+	retried := make(chan error, 1)
+
+	go func() {
+		_, err := b.Retry(context.Background(), backlog.Act{Task: "a"})
+		retried <- err
+	}()
+	eventually(t, "the retry waits for the task", func() (waits bool) {
+		require.NoError(t, watcher.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits))
+		return waits
+	})
+	_, err = other.Exec(t.Context(), `COMMIT`)
+	require.NoError(t, err)
+
+	require.NoError(t, <-retried)
+	require.Zero(t, s.Count(t, `SELECT count(*) FROM ended`))
+	fail()
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM ended`))
+}

@@ -117,6 +117,10 @@ func (ws *Workspace) Retry(ctx context.Context, a Act) (Task, error) {
 		if err := holdWithDependents(ctx, tx, t.ID); err != nil {
 			return err
 		}
+		// By itself where nothing waits for it: what the statement behind it sees of its end is then the newest.
+		if err := hold(ctx, tx, []string{t.ID}); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, statement("retry"), t.ID, t.State, maxReplays, a.Delay, ws.name)
 		if err != nil {
 			return fmt.Errorf("queueing task %s again: %w", t.Name(), err)
