@@ -104,6 +104,7 @@ func poolConfig(c Config) (*pgxpool.Config, error) {
 	pc.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		keepSession(conn)
 		textIDs(conn)
+		roomyBytes(conn)
 		return nil
 	}
 	// The statements are long and always the same: planning each anew would cost
