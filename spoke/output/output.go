@@ -11,8 +11,6 @@ package output
 import (
 	"context"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -182,10 +180,10 @@ func (s *Sender) Forget(ctx context.Context, conn string) error {
 }
 
 // wrote reports whether there is anything to send of an attempt. It is asked of every live
-// one again and again, so what has no file with something in it is not opened.
+// one again and again.
 func (s *Sender) wrote(f backlog.Fence) bool {
 	for _, name := range commands.Streams {
-		if info, err := os.Lstat(filepath.Join(s.Dir(f), name)); err != nil || info.Size() == 0 {
+		if supervisor.Empty(s.Dir(f), supervisor.Stream(name)) {
 			continue
 		}
 		if p, err := supervisor.Read(s.Dir(f), supervisor.Stream(name), 0, 1, s.Cap()); err == nil && len(p.Data) > 0 {
