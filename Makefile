@@ -128,6 +128,7 @@ mutants: ## break each promise in scripts/mutants/breaks.yaml and see its test f
 fuzz: ## fuzz every decoder, 30 s each
 	@for f in FuzzOpen FuzzEnvelope FuzzHeader FuzzBase64 FuzzBody FuzzKeyFile; do go test -run '^$$' -fuzz "^$$f$$" -fuzztime 30s -fuzzminimizetime 5s ./signing || exit 1; done
 	go test -run '^$$' -fuzz '^FuzzToken$$' -fuzztime 30s -fuzzminimizetime 5s ./federation/join
+	go test -run '^$$' -fuzz '^FuzzUnpack$$' -fuzztime 30s -fuzzminimizetime 5s ./federation/transport
 	go test -run '^$$' -fuzz '^FuzzPolicy$$' -fuzztime 30s -fuzzminimizetime 5s ./spoke/policy
 	go test -run '^$$' -fuzz '^FuzzParse$$' -fuzztime 30s -fuzzminimizetime 5s ./commands
 

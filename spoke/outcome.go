@@ -49,6 +49,9 @@ func describeOutput(dir string, stream supervisor.Stream, o supervisor.Output, o
 	for _, g := range o.Gaps {
 		out.Gaps = append(out.Gaps, commands.Gap{From: g.From, To: g.To, At: g.At})
 	}
+	if supervisor.Empty(dir, stream) {
+		return out
+	}
 	if p, err := supervisor.Read(dir, stream, max(0, o.Size-commands.MaxTail), commands.MaxTail, outputCap); err == nil {
 		out.Tail = plain(string(p.Data), commands.MaxTail)
 	}

@@ -165,10 +165,11 @@ func foldAll(batch []*Incoming) *folds {
 
 // moveMirrors takes folds by column. It returns which of them belong to a mirror, of
 // which task, whether that has another end already, and which of them answer one command
-// too often.
+// too often. Comparisons of conn are written so that no index of connections fits: of a
+// table that was empty when the plan was made, it would be read whole.
 const moveMirrors = `
 	WITH u AS (
-		SELECT *, (SELECT count(*) FROM (SELECT FROM inbox i WHERE i.re = u.command AND i.conn = u.conn LIMIT $20 + 1) AS answers) > $20 AS excess
+		SELECT *, (SELECT count(*) FROM (SELECT FROM inbox i WHERE i.re = u.command AND (i.conn = u.conn) IS TRUE LIMIT $20 + 1) AS answers) > $20 AS excess
 		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[], $17::bigint[], $18::bigint[], $19::jsonb[])
 			WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, accepted_ms, ended_ms, ends, n)
 	), old AS (
@@ -177,7 +178,7 @@ const moveMirrors = `
 			u.state IS DISTINCT FROM m.state::text AS news,
 			u.n, u.state, u.reason, u.seq, u.attempt, u.accepted, u.refusal, u.result, u.final, u.policy, u.ends,
 			from_ms(u.accepted_ms) AS accepted_said, from_ms(u.started) AS started_said, from_ms(u.ended_ms) AS ended_said
-		FROM u JOIN mirrors m ON m.command = u.command AND m.conn = u.conn AND encode(m.command_digest, 'hex') = u.digest
+		FROM u JOIN mirrors m ON m.command = u.command AND (m.conn = u.conn) IS TRUE AND encode(m.command_digest, 'hex') = u.digest
 			AND u.about IN ('', m.task::text)
 		WHERE NOT u.excess
 		ORDER BY m.task FOR UPDATE OF m

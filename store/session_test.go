@@ -2,8 +2,11 @@ package store_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -21,4 +24,26 @@ func TestWhatASessionSets(t *testing.T) {
 	}))
 
 	require.Equal(t, "off force_generic_plan off", jit+" "+plans+" "+seqscan)
+}
+
+// Ids that are text travel as bytes, in the order of the list. What is no id is the server's to refuse.
+func TestListsOfIDsAreText(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	ids := []string{"019000a0-0000-7000-8000-000000000001", "FFFFFFFF-ffff-7fff-8fff-ffffffffffff", "00000000-0000-0000-0000-000000000000"}
+	ask := func(ids []string) (text string, err error) {
+		err = s.DB.Read(t.Context(), "asking for ids", func(ctx context.Context, conn *pgxpool.Conn) error {
+			return conn.QueryRow(ctx, `SELECT array_to_string($1::uuid[], ' ')`, ids).Scan(&text)
+		})
+		return text, err
+	}
+
+	text, err := ask(ids)
+	require.NoError(t, err)
+	require.Equal(t, strings.ToLower(strings.Join(ids, " ")), text)
+
+	_, err = ask([]string{ids[0], "none"})
+	pg, _ := errors.AsType[*pgconn.PgError](err)
+	require.NotNil(t, pg, err)
+	require.Equal(t, "22P02", pg.Code)
 }

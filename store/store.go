@@ -100,7 +100,13 @@ func poolConfig(c Config) (*pgxpool.Config, error) {
 	}
 	pc.MaxConnIdleTime = time.Minute // a session of the server holds about 5 MiB
 	pc.ConnConfig.RuntimeParams["application_name"] = "spawnmesh"
-	pc.BeforeConnect, pc.AfterConnect, pc.ConnConfig.Tracer = nameSession, keepSession, c.Tracer
+	pc.BeforeConnect, pc.ConnConfig.Tracer = nameSession, c.Tracer
+	pc.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		keepSession(conn)
+		textIDs(conn)
+		roomyBytes(conn)
+		return nil
+	}
 	// The statements are long and always the same: planning each anew would cost
 	// more than running it.
 	pc.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"

@@ -32,9 +32,8 @@ func nameSession(_ context.Context, c *pgx.ConnConfig) error {
 }
 
 // keepSession keeps the name where it costs nothing to read.
-func keepSession(_ context.Context, conn *pgx.Conn) error {
+func keepSession(conn *pgx.Conn) {
 	conn.PgConn().CustomData()["session"] = conn.Config().RuntimeParams["application_name"]
-	return nil
 }
 
 func sessionOf(conn *pgx.Conn) string { return conn.PgConn().CustomData()["session"].(string) }

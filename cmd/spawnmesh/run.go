@@ -91,6 +91,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 		close(r.working)
 		fmt.Fprintf(r.a.out, "spoke is ready: %d slots, data %s\n", r.spoke.Slots, in.Dir)
 	}
+	defer paceHeap()()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return in.Watch(ctx) })
 	g.Go(func() error { return n.Run(ctx) })

@@ -49,13 +49,16 @@ func packable(m *nats.Msg) bool {
 // join makes one message of several. Its id names exactly this set: the same
 // messages sent again in the same company are known for a repetition.
 func join(msgs []*nats.Msg, places []int) *nats.Msg {
-	ids, bodies := sha256.New(), make([][]byte, len(places))
-	for n, i := range places {
+	ids, size := sha256.New(), 1
+	for _, i := range places {
 		ids.Write([]byte(msgs[i].Header.Get(jetstream.MsgIDHeader)))
 		ids.Write([]byte{0})
-		bodies[n] = msgs[i].Data
+		size += len(msgs[i].Data) + 1
 	}
-	body := append([]byte{'['}, bytes.Join(bodies, []byte{','})...)
+	body := make([]byte, 0, size)
+	for n, i := range places {
+		body = append(append(body, "[,"[min(n, 1)]), msgs[i].Data...)
+	}
 	return stamped(msgs[places[0]].Subject, "pack."+hex.EncodeToString(ids.Sum(nil)), append(body, ']'))
 }
 
@@ -63,16 +66,36 @@ func join(msgs []*nats.Msg, places []int) *nats.Msg {
 // What is no pack, or too much of one, is one body: its reader will say why it
 // is none.
 func unpack(body []byte) [][]byte {
-	if len(body) == 0 || body[0] != '[' {
+	if len(body) == 0 || body[0] != '[' || !json.Valid(body) {
 		return [][]byte{body}
 	}
-	var list []json.RawMessage
-	if err := json.Unmarshal(body, &list); err != nil || len(list) == 0 || len(list) > packMost {
+	list := elements(body, packMost+1)
+	if len(list) == 0 || len(list) > packMost {
 		return [][]byte{body}
 	}
-	out := make([][]byte, len(list))
-	for i, raw := range list {
-		out[i] = raw
+	return list
+}
+
+// elements returns the first elements of a valid JSON array, as parts of it.
+func elements(array []byte, most int) (list [][]byte) {
+	start, depth, text := 1, 0, false
+	for i := 1; i < len(array) && len(list) < most; i++ {
+		switch c := array[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{', c == '[':
+			depth++
+		case depth > 0 && (c == '}' || c == ']'):
+			depth--
+		case depth == 0 && (c == ',' || c == ']'):
+			if e := bytes.TrimSpace(array[start:i]); len(e) > 0 {
+				list = append(list, e[:len(e):len(e)])
+			}
+			start = i + 1
+		}
 	}
-	return out
+	return list
 }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -14,6 +15,29 @@ import (
 )
 
 func msg(subject, id, body string) *nats.Msg { return stamped(subject, id, []byte(body)) }
+
+// What comes over a link may be anything: encoding/json says what its bodies are.
+func FuzzUnpack(f *testing.F) {
+	for _, seed := range []string{``, `{}`, `[]`, `[ ]`, `[{}]`, `[{"a":"]},{[\""}, [1,[2]] ,"," , null ]`, `[{"a":"\\"},{"b":"\\\""}]`, "[\t{}\r\n,{} ] ", `[{},]`, `[{}`, `[1]2`,
+		`["` + "\xff" + `"]`, `[` + strings.Repeat(`1,`, packMost-1) + `1]`, `[` + strings.Repeat(`1,`, packMost) + `1]`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		want := []string{string(body)}
+		var list []json.RawMessage
+		if len(body) > 0 && body[0] == '[' && json.Unmarshal(body, &list) == nil && len(list) > 0 && len(list) <= packMost {
+			want = nil
+			for _, raw := range list {
+				want = append(want, string(raw))
+			}
+		}
+		var got []string
+		for _, b := range unpack(body) {
+			got = append(got, string(b))
+		}
+		require.Equal(t, want, got)
+	})
+}
 
 func TestPacksCarryTheSameBodiesInOrder(t *testing.T) {
 	big := `{"x":"` + strings.Repeat("y", packBytes/2) + `"}`

@@ -89,22 +89,22 @@ func (s *Sender) Run(ctx context.Context) error {
 func (s *Sender) Begun() { s.news.Send() }
 
 // follow takes up what an earlier process left unsent, and then what live attempts
-// begin to write.
+// begin to write: one that begins now has written nothing yet.
 func (s *Sender) follow(ctx context.Context) error {
 	for {
 		silent, err := s.look(ctx)
 		if err != nil && ctx.Err() == nil {
 			s.Log.WarnContext(ctx, "looking for output to be sent; it is tried again", "err", err)
 		}
-		var again <-chan time.Time
-		if silent || err != nil {
-			again = time.After(period)
+		if !silent && err == nil {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-s.news:
+			}
 		}
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, period) != nil {
 			return nil
-		case <-s.news:
-		case <-again:
 		}
 	}
 }
@@ -179,9 +179,13 @@ func (s *Sender) Forget(ctx context.Context, conn string) error {
 	return s.Backlog.DropOutput(ctx)
 }
 
-// wrote reports whether there is anything to send of an attempt.
+// wrote reports whether there is anything to send of an attempt. It is asked of every live
+// one again and again.
 func (s *Sender) wrote(f backlog.Fence) bool {
 	for _, name := range commands.Streams {
+		if supervisor.Empty(s.Dir(f), supervisor.Stream(name)) {
+			continue
+		}
 		if p, err := supervisor.Read(s.Dir(f), supervisor.Stream(name), 0, 1, s.Cap()); err == nil && len(p.Data) > 0 {
 			return true
 		}

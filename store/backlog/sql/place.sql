@@ -91,9 +91,9 @@ INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, why, coun
 -- have any id, and whoever holds it may wait for one of the ended tasks.
 -- name: resolve
 WITH edges AS (
-    UPDATE dependencies d SET met = true FROM tasks t
-    WHERE d.dependency = ANY ($1::uuid[]) AND NOT d.met AND t.id = d.dependency
-        AND (t.state = 'completed' OR is_terminal(t.state) AND 'ignore' = (SELECT w.on_failed_dep FROM tasks w WHERE w.id = d.task)) RETURNING d.task
+    UPDATE dependencies d SET met = true
+    WHERE d.dependency = ANY ($1::uuid[]) AND NOT d.met AND (
+        SELECT t.state = 'completed' OR is_terminal(t.state) AND 'ignore' = (SELECT w.on_failed_dep FROM tasks w WHERE w.id = d.task) FROM tasks t WHERE t.id = d.dependency) RETURNING d.task
 ), less AS MATERIALIZED (
     SELECT task, count(*)::int AS n FROM edges GROUP BY task
 ), held AS MATERIALIZED (

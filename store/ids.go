@@ -1,0 +1,76 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// textIDs lets ids that are text here travel as the 16 bytes that they are. Lists of them
+// are in nearly every statement; as text each is quoted here and parsed there. What is no
+// id travels as text all the same, and the server refuses it.
+func textIDs(conn *pgx.Conn) {
+	id := &pgtype.Type{Name: "uuid", OID: pgtype.UUIDOID, Codec: idCodec{}}
+	conn.TypeMap().RegisterType(id)
+	conn.TypeMap().RegisterType(&pgtype.Type{Name: "_uuid", OID: pgtype.UUIDArrayOID, Codec: &pgtype.ArrayCodec{ElementType: id}})
+}
+
+// roomyBytes makes room for a list of bytes at once. Such lists are the envelopes of a
+// batch, nearly all that a statement carries: a buffer that doubles makes as much garbage
+// again, and copies it.
+func roomyBytes(conn *pgx.Conn) {
+	bytes, _ := conn.TypeMap().TypeForOID(pgtype.ByteaOID)
+	conn.TypeMap().RegisterType(&pgtype.Type{Name: "_bytea", OID: pgtype.ByteaArrayOID, Codec: listCodec{&pgtype.ArrayCodec{ElementType: bytes}}})
+}
+
+type listCodec struct{ *pgtype.ArrayCodec }
+
+// PlanEncode is pgx's, with room for the whole list.
+func (c listCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
+	if _, list := value.([][]byte); list && format == pgtype.BinaryFormatCode {
+		return encodeList{c.ArrayCodec.PlanEncode(m, oid, format, pgtype.FlatArray[[]byte]{})}
+	}
+	return c.ArrayCodec.PlanEncode(m, oid, format, value)
+}
+
+type encodeList struct{ pgtype.EncodePlan }
+
+// Encode appends a list.
+func (e encodeList) Encode(value any, to []byte) ([]byte, error) {
+	list, size := value.([][]byte), listHead
+	for _, b := range list {
+		size += itemHead + len(b)
+	}
+	return e.EncodePlan.Encode(pgtype.FlatArray[[]byte](list), slices.Grow(to, size))
+}
+
+// Bytes of the binary format of an array: before the first item, and before each.
+const (
+	listHead = 20
+	itemHead = 4
+)
+
+type idCodec struct{ pgtype.UUIDCodec }
+
+// PlanEncode is pgx's, and that of text in the binary format.
+func (c idCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
+	if _, text := value.(string); text && format == pgtype.BinaryFormatCode {
+		return encodeTextID{}
+	}
+	return c.UUIDCodec.PlanEncode(m, oid, format, value)
+}
+
+type encodeTextID struct{}
+
+// Encode appends the bytes of an id.
+func (encodeTextID) Encode(value any, to []byte) ([]byte, error) {
+	text := value.(string)
+	id, err := uuid.Parse(text)
+	if err != nil || len(text) != len(uuid.Nil.String()) {
+		return nil, fmt.Errorf("%d bytes are not the text of an id", len(text))
+	}
+	return append(to, id[:]...), nil
+}
