@@ -53,7 +53,7 @@ type Board struct {
 	followed  int64                       // the last of those that was served by a reading that began after it
 	failed    map[string]error            // why connections could not be followed then
 	moved     chan struct{}               // closed when the table was followed once more
-	onWrite   []func(others bool)
+	onChange  []func(store.Change)
 }
 
 func (b *Board) interval() time.Duration {
@@ -143,21 +143,6 @@ func (b *Board) Exchanges() []*Exchange {
 	list := slices.Collect(maps.Values(b.exchanges))
 	slices.SortFunc(list, func(x, y *Exchange) int { return x.peer.Load().CreatedAt.Compare(y.peer.Load().CreatedAt) })
 	return list
-}
-
-// Wake tells the exchanges of conns that a commit filled their outbox; without
-// conns, all of them.
-func (b *Board) Wake(conns ...string) {
-	if len(conns) == 0 {
-		for _, x := range b.Exchanges() {
-			x.Wake()
-		}
-	}
-	for _, conn := range conns {
-		if x := b.Exchange(conn); x != nil {
-			x.Wake()
-		}
-	}
 }
 
 // changed tells the board to read the table again.

@@ -28,7 +28,6 @@ type Exchange struct {
 	meter  *meter
 
 	peer     atomic.Pointer[Peer] // as the table had it at the last reconcile
-	wake     wait.Signal          // sent after a commit that filled the outbox
 	refusals refusals
 
 	unconfirmed wait.Signal // sent when there is something to confirm
@@ -64,13 +63,10 @@ type Exchange struct {
 
 func newExchange(b *Board, p *Peer, r *role, w way) *Exchange {
 	x := &Exchange{id: p.ID, board: b, role: r, way: w, log: b.Log.With("connection", p.Name), cursor: b.DB.NewCursor(p.ID), meter: newMeter(b.Rate),
-		wake: wait.NewSignal(), unconfirmed: wait.NewSignal(), changed: make(chan struct{}), ended: make(chan struct{})}
+		unconfirmed: wait.NewSignal(), changed: make(chan struct{}), ended: make(chan struct{})}
 	x.peer.Store(p)
 	return x
 }
-
-// Wake tells that the outbox holds something new for the peer.
-func (x *Exchange) Wake() { x.wake.Send() }
 
 // run works until ctx ends.
 func (x *Exchange) run(ctx context.Context) error {
@@ -144,15 +140,21 @@ func (x *Exchange) follow(p *Peer) {
 		// Links count until the state changes: a suspension tells what they showed, and whoever
 		// resumes has decided about it.
 		x.twice, x.heardIncarnation = false, ""
-		x.tell()
+		x.broadcast()
 	}
 }
 
-// tell wakes whoever waits for a change. The caller holds mu.
-func (x *Exchange) tell() {
+// broadcast wakes all who wait for a change. The caller holds mu.
+func (x *Exchange) broadcast() {
 	close(x.changed)
 	x.changed = make(chan struct{})
-	x.Wake()
+}
+
+// change is closed when something about the connection or its link changes.
+func (x *Exchange) change() <-chan struct{} {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.changed
 }
 
 // relays reports whether the connection's state lets anything out.

@@ -12,7 +12,7 @@ import (
 
 // How often the table is read when nobody says that it changed: the leases have to be
 // renewed. It is read sooner while something does not go on without being looked at: what failed,
-// a connection that another process serves, or a peer that does not know the newest keys.
+// a connection that another process serves, or a linked peer that does not know the newest keys.
 const (
 	lookAgain = 10 * time.Second
 	lookSoon  = 2 * time.Second

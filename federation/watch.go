@@ -20,35 +20,33 @@ const DefaultQuiet = 30 * time.Second
 // QuietFor is Quiet, or its default.
 func (b *Board) QuietFor() time.Duration { return cmp.Or(b.Quiet, DefaultQuiet) }
 
-// OnWrite has fn called when this process has written something, and when another one
-// may have. fn must not block.
-func (b *Board) OnWrite(fn func(others bool)) {
+// OnChange has fn called when the database may have changed. fn must not block.
+func (b *Board) OnChange(fn func(store.Change)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.onWrite = append(b.onWrite, fn)
+	b.onChange = append(b.onChange, fn)
 }
 
 // watch follows what is written to the database until ctx ends. What this process sends is
 // handed to the cursors.
 func (b *Board) watch(ctx context.Context) error {
 	return b.DB.Watch(ctx, store.Watcher{
-		Own: func() { b.tellWritten(false) },
-		Others: func() {
-			b.lookForMessages(ctx)
-			b.changed()
-			b.tellWritten(true)
+		Changed: func(c store.Change) {
+			if c != store.ByThis {
+				b.lookForMessages(ctx)
+			}
+			if c == store.ByAnother { // else the table is read soon enough
+				b.changed()
+			}
+			b.mu.Lock()
+			list := b.onChange
+			b.mu.Unlock()
+			for _, fn := range list {
+				fn(c)
+			}
 		},
 		Every: b.QuietFor(),
 	})
-}
-
-func (b *Board) tellWritten(others bool) {
-	b.mu.Lock()
-	list := b.onWrite
-	b.mu.Unlock()
-	for _, fn := range list {
-		fn(others)
-	}
 }
 
 // lookForMessages has exchanges send what other processes put into the outbox.

@@ -90,9 +90,11 @@ func (h *Hub) Run(ctx context.Context) error {
 			h.lacking.add(s.ID, time.Now())
 		}
 	}
-	h.board.OnWrite(func(others bool) {
-		if others { // it may have moved a task that somebody waits for, or given an order
+	h.board.OnChange(func(c store.Change) {
+		if c != store.ByThis { // another process may have moved a task that somebody waits for
 			h.watch.notifyAll()
+		}
+		if c == store.ByAnother { // or given an order; else all orders are looked at soon enough
 			h.overdue.Send()
 		}
 	})

@@ -141,7 +141,6 @@ func (s *Spoke) killHere(ctx context.Context, ref string, k commands.Kill, actor
 	if run != nil {
 		s.live.kill(*run)
 	}
-	s.board.Wake(a.Conn)
 	return v, nil
 }
 

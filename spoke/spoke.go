@@ -69,17 +69,15 @@ type Spoke struct {
 	bootID   string
 	live     live
 	progress *store.Group[backlog.Progress, bool]
-	work     wait.Signal  // sent when tasks may have become claimable or a slot free
-	written  wait.Signal  // sent when something was written that may be due
-	counted  wait.Signal  // sent when queued was counted
-	queued   atomic.Int64 // tasks that wait to be claimed, as last counted
+	work     wait.Signal // sent when tasks may have become claimable or a slot free
+	written  wait.Signal // sent when something was written that may be due
+	ready    readiness
 	attempts sync.WaitGroup
 	working  atomic.Bool // Run has begun
 	stopping atomic.Bool // nothing more is claimed
 	full     bool        // the disk has less than Reserve, and that was logged; of the goroutine that claims
 	stuck    stuck       // directories of old attempts that cannot be removed
 	restored atomic.Bool // something may be known of attempts from before a restore
-	owed     atomic.Bool // there may be more to claim: the last claim found no slot, or all that it asked for
 	unsure   bool        // a claim failed, and what it took was not looked for yet; of the goroutine that claims
 }
 
@@ -97,7 +95,7 @@ func (s *Spoke) Open(b *federation.Board) {
 	if s.Reserve == 0 {
 		s.Reserve = Reserve
 	}
-	s.work, s.written, s.counted = wait.NewSignal(), wait.NewSignal(), wait.NewSignal()
+	s.work, s.written = wait.NewSignal(), wait.NewSignal()
 	s.live.byTask, s.live.added = map[string]*run{}, func() { s.output.Begun() }
 	s.backlog = backlog.Open(s.DB, Answer)
 	s.progress = store.NewGroup(s.backlog.Record)
@@ -158,8 +156,11 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 	s.board.Serve(store.Obeys, federation.Role{Handlers: s.handlers(), Load: s.load, End: s.endWork, Ended: s.workEnded, Recalled: s.takeRecalled,
 		Lease: func() time.Duration { return s.Policy.Now().Lease() }})
 	s.working.Store(true)
-	s.board.OnWrite(func(others bool) {
-		if s.written.Send(); others {
+	s.board.OnChange(func(c store.Change) {
+		if c != store.Unknown { // the sweep looks by itself after a while, and says what is ready
+			s.written.Send()
+		}
+		if c == store.ByAnother {
 			s.work.Send()
 		}
 	})
@@ -180,7 +181,7 @@ func (s *Spoke) Close(ctx context.Context) {
 // this spoke is with all hubs together, and which agents are its own.
 func (s *Spoke) load(conn string) commands.Heartbeat {
 	rules := s.Policy.Now()
-	return commands.Heartbeat{Slots: s.Slots, Running: s.live.count(), Queued: int(s.queued.Load()), Capabilities: rules.Capabilities, Policy: rules.ID(),
+	return commands.Heartbeat{Slots: s.Slots, Running: s.live.count(), Queued: int(s.ready.counted.Load()), Capabilities: rules.Capabilities, Policy: rules.ID(),
 		KillLevel: s.level, Stopping: s.stopping.Load(), LeaseMS: s.Lease.Milliseconds(), Agents: s.live.beats(conn)}
 }
 

@@ -170,6 +170,7 @@ func (c *Cursor) Rewind() {
 	defer c.mu.Unlock()
 	c.last, c.repeat = 0, true
 	c.handed.look()
+	c.handed.ring.Send()
 }
 
 // Again returns messages that were sent a while ago and that the peer's database

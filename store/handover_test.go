@@ -190,3 +190,18 @@ func TestAMessageIsSentAgainThoughTheClockWasSetBack(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, p.Hub.Out.Due().IsZero(), "nothing is open")
 }
+
+// What is to be sent again is sent at once: nobody else rings for it.
+func TestACursorThatGoesBackRings(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	question(t, p.Hub, 2)
+	<-p.Hub.Out.Ring()
+	require.Equal(t, []int64{1, 2}, numbers(t, p.Hub.Out))
+	require.Empty(t, p.Hub.Out.Ring())
+
+	p.Hub.Out.Rewind()
+
+	require.Len(t, p.Hub.Out.Ring(), 1)
+	require.Equal(t, []int64{1, 2}, numbers(t, p.Hub.Out))
+}

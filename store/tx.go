@@ -27,7 +27,7 @@ type Tx struct {
 	ending    bool  // the commit is on its way
 	committed bool  // and was answered
 	wrote     bool  // something, as far as is known
-	silent    bool  // nobody waits for what it wrote
+	silent    bool  // no watcher is called about it
 
 	audit  []AuditRow
 	drafts []Draft
@@ -77,7 +77,7 @@ func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx con
 			doubt = true
 		}
 		err = tx.end(ctx, err)
-		db.tell(ctx, tx, unknown != nil)
+		db.announce(ctx, tx, unknown != nil)
 		return err
 	})
 	if doubt {
@@ -207,8 +207,8 @@ func (tx *Tx) SendLast(ctx context.Context, b *pgx.Batch) error {
 	return tx.sendLast(ctx, b)
 }
 
-// TellNobody says that nobody waits for what the transaction writes: who watches is not
-// told of it.
+// TellNobody says that nobody waits for what the transaction writes: no watcher is called
+// about it.
 func (tx *Tx) TellNobody() { tx.silent = true }
 
 func (tx *Tx) sendLast(ctx context.Context, b *pgx.Batch) error {

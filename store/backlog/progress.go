@@ -42,10 +42,8 @@ type Progress struct {
 // and the caller must end what it started.
 func (b *Backlog) Record(ctx context.Context, batch []Progress) ([]bool, error) {
 	held := make([]bool, len(batch))
-	var waits *bool
 	err := b.db.Tx(ctx, "recording progress", func(ctx context.Context, tx *store.Tx) error {
 		clear(held)
-		waits = nil
 		var starts []Start
 		var ends []End
 		var startAt, endAt []int
@@ -70,20 +68,10 @@ func (b *Backlog) Record(ctx context.Context, batch []Progress) ([]bool, error) 
 		if err != nil {
 			return err
 		}
-		if len(ends) > 0 {
-			tx.Queue(`SELECT EXISTS (SELECT FROM ready WHERE workspace = $1)`, MainWorkspace).QueryRow(func(row pgx.Row) error { return row.Scan(&waits) })
-		}
 		return b.report(ctx, tx, append(withoutOvertaken(begun, over), over...))
 	})
-	if err == nil && waits != nil {
-		b.waits.Store(*waits)
-	}
 	return held, err
 }
-
-// Waits reports whether anything stood ready for a claimer when [Backlog.Record] recorded
-// an end last: then that end may let somebody have it.
-func (b *Backlog) Waits() bool { return b.waits.Load() }
 
 // withoutOvertaken leaves out the starts of tasks that have ended in the same
 // transaction: the result says when they started, too.
