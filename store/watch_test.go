@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -266,6 +267,7 @@ func TestNobodyIsToldOfWhatNobodyWaitsFor(t *testing.T) {
 
 	_, err := s.DB.Serve(t.Context(), "the first")
 	require.NoError(t, err)
+	require.NoError(t, s.DB.Confirm(t.Context(), s.Conn.ID, commands.Numbers{}))
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM serving`), "it has written something")
 	require.Empty(t, w.own)
 

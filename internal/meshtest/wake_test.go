@@ -20,10 +20,11 @@ func TestASpokeIsWokenByItsOrders(t *testing.T) {
 	m := Plan{Slots: 1, Idle: time.Hour, Quiet: time.Hour}.Start(t, "attic")
 	require.Equal(t, commands.Completed, m.Wait(t, m.Noop(t, "attic")).State, "it has looked for the first time")
 
-	first, second := m.Spawn(t, "attic", "true"), m.Spawn(t, "attic", "true")
+	first, second, third := m.Spawn(t, "attic", "sleep", "3"), m.Spawn(t, "attic", "true"), m.Spawn(t, "attic", "true")
 
-	require.Equal(t, commands.Completed, m.Wait(t, first).State)
+	require.Equal(t, commands.Completed, m.Wait(t, first).State, "a sweep has counted the others meanwhile, and says no more of them")
 	require.Equal(t, commands.Completed, m.Wait(t, second).State)
+	require.Equal(t, commands.Completed, m.Wait(t, third).State)
 }
 
 // So does the end of an agent that a limit counts, where slots were free all the time.
