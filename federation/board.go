@@ -47,7 +47,7 @@ type Board struct {
 	roles     map[store.Authority]*role
 	exchanges map[string]*Exchange
 	known     map[string]store.Connection // every connection, ended ones too
-	elsewhere map[string]error            // who serves what this process does not
+	heldBy    map[string]error            // who serves what this process does not
 	applied   map[string]string           // what the message server was told of each peer
 	asked     int64                       // how often somebody asked for the table to be followed
 	followed  int64                       // the last of those that was served by a reading that began after it
@@ -69,7 +69,7 @@ func (b *Board) interval() time.Duration {
 func (b *Board) Start(ctx context.Context) error {
 	b.wake, b.moved, b.telling = wait.NewSignal(), make(chan struct{}), map[string]bool{}
 	b.exchanges, b.known, b.applied = map[string]*Exchange{}, map[string]store.Connection{}, map[string]string{}
-	b.elsewhere = map[string]error{}
+	b.heldBy = map[string]error{}
 	if err := b.beginIncarnation(ctx); err != nil {
 		return err
 	}

@@ -42,10 +42,10 @@ type Exchange struct {
 	limited     time.Time       // until when the peer has to wait because of its rate, or had to; zero = never
 	slowed      bool            // that was said
 
-	refuses     *commands.EndedKey // the key of the last heartbeat, which has ended here; nil = it was good
-	lapsed      *commands.EndedKey // our key that has ended at the peer, as its last heartbeat said; nil = none that is in use
-	refused     int                // heartbeats in a row that said so
-	refusedTold signing.KeyID      // the last key of which a person was told that
+	refuses       *commands.EndedKey // the key of the last heartbeat, which has ended here; nil = it was good
+	lapsed        *commands.EndedKey // our key that has ended at the peer, as its last heartbeat said; nil = none that is in use
+	refused       int                // heartbeats in a row that said so
+	refusedLogged signing.KeyID      // the last key of which a person was told that
 
 	noting sync.Mutex // held while the incarnation of a link is noted; it comes before mu
 	noted  time.Time  // since when the newest link is up whose incarnation was noted; guarded by noting
@@ -54,8 +54,8 @@ type Exchange struct {
 	anew             atomic.Bool // a person wants the histories compared on a new link
 	heardIncarnation string      // the incarnation of the peer that was heard last since the state changed
 	twice            bool        // an incarnation came back: two instances have the peer's key; until the state changes
-	linkTold         time.Time   // since when the link is up that the log has told of; zero = none; reconcile alone changes it
-	linkedIsTold     atomic.Bool // whether there is such a link
+	linkLogged       time.Time   // since when the link is up that was logged; zero = none; reconcile alone changes it
+	linkedLogged     atomic.Bool // whether there is such a link
 
 	stop  context.CancelFunc
 	ended chan struct{}

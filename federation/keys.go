@@ -107,9 +107,9 @@ func (x *Exchange) noteRefused(ctx context.Context, p *Peer, ended *commands.End
 	if x.lapsed, x.refused = ended, x.refused+1; ended == nil {
 		x.refused = 0
 	}
-	tell := x.refused >= patienceWithKeys && ended.Key != x.refusedTold
+	tell := x.refused >= patienceWithKeys && ended.Key != x.refusedLogged
 	if tell {
-		x.refusedTold = ended.Key
+		x.refusedLogged = ended.Key
 	}
 	x.mu.Unlock()
 	if !tell {

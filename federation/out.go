@@ -41,7 +41,7 @@ func (x *Exchange) relay(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
-		case <-x.cursor.Ring():
+		case <-x.cursor.Pending():
 		case <-due:
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // process, and looks by itself only now and then.
 
 // DefaultQuiet is how long an instance looks at nothing in its database that nobody says
-// has changed: a hint may be lost.
+// has changed: a notification may be lost.
 const DefaultQuiet = 30 * time.Second
 
 // QuietFor is Quiet, or its default.
@@ -58,7 +58,7 @@ func (b *Board) lookForMessages(ctx context.Context) {
 	}
 	for conn, n := range last {
 		if x := b.Exchange(conn); x != nil {
-			x.cursor.Look(n)
+			x.cursor.Reread(n)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func (b *Board) watchMemory(ctx context.Context) error {
 	for wait.For(ctx, memoryPeriod) == nil {
 		b.endLeases(ctx)
 		if slices.ContainsFunc(b.Exchanges(), func(x *Exchange) bool {
-			return x.peer.Load().Authority == store.Commands && x.linkedIsTold.Load() != (x.way.link() != 0)
+			return x.peer.Load().Authority == store.Commands && x.linkedLogged.Load() != (x.way.link() != 0)
 		}) {
 			b.changed()
 		}

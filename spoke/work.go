@@ -42,13 +42,18 @@ func (s *Spoke) awaitWork(ctx context.Context, failed bool) bool {
 	if failed || s.ready.any() {
 		again = time.After(cmp.Or(s.Idle, 2*time.Second))
 	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-s.work:
-	case <-again:
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-s.work:
+			return true
+		case <-again:
+			return true
+		case <-time.After(s.board.QuietFor()):
+			s.hasRoom(ctx) // a full disk is said before there is work
+		}
 	}
-	return true
 }
 
 // claimOrTakeOver claims, and reports whether there may be more. After a claim that

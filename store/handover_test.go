@@ -144,7 +144,7 @@ func TestAnotherProcessRings(t *testing.T) {
 	require.NoError(t, err)
 	last, err := p.Hub.DB.LastNumbers(t.Context())
 	require.NoError(t, err)
-	p.Hub.Out.Look(last[p.Hub.Conn.ID])
+	p.Hub.Out.Reread(last[p.Hub.Conn.ID])
 	require.Equal(t, []int64{1}, numbers(t, p.Hub.Out))
 	question(t, guest, 1)
 	question(t, p.Hub, 1)
@@ -196,12 +196,12 @@ func TestACursorThatGoesBackRings(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
 	question(t, p.Hub, 2)
-	<-p.Hub.Out.Ring()
+	<-p.Hub.Out.Pending()
 	require.Equal(t, []int64{1, 2}, numbers(t, p.Hub.Out))
-	require.Empty(t, p.Hub.Out.Ring())
+	require.Empty(t, p.Hub.Out.Pending())
 
 	p.Hub.Out.Rewind()
 
-	require.Len(t, p.Hub.Out.Ring(), 1)
+	require.Len(t, p.Hub.Out.Pending(), 1)
 	require.Equal(t, []int64{1, 2}, numbers(t, p.Hub.Out))
 }

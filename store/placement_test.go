@@ -180,7 +180,7 @@ func TestARefusedOrderGoesToTheNextSpoke(t *testing.T) {
 				return
 			}
 			require.Equal(t, 1, sent)
-			<-cellar.Ring() // what was ordered again is handed to its relay
+			<-cellar.Pending() // what was ordered again is handed to its relay
 			require.NotEqual(t, was.Command, m.Command)
 			require.WithinDuration(t, was.ExpiresAt, m.ExpiresAt, time.Second, "no spoke may start it later than was asked")
 			require.Equal(t, 1, f.Hub.Count(t, `SELECT count(*) FROM outbox WHERE id = $1 AND conn = $2`, m.Command, f.cellar))

@@ -81,7 +81,7 @@ func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx con
 		return err
 	})
 	if doubt {
-		db.cursors.lookAll()
+		db.cursors.rereadAll()
 	}
 	switch {
 	case err == nil:
