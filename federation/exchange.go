@@ -45,7 +45,7 @@ type Exchange struct {
 	refuses       *commands.EndedKey // the key of the last heartbeat, which has ended here; nil = it was good
 	lapsed        *commands.EndedKey // our key that has ended at the peer, as its last heartbeat said; nil = none that is in use
 	refused       int                // heartbeats in a row that said so
-	refusedLogged signing.KeyID      // the last key of which a person was told that
+	refusedLogged signing.KeyID      // the last key of which that was logged
 
 	noting sync.Mutex // held while the incarnation of a link is noted; it comes before mu
 	noted  time.Time  // since when the newest link is up whose incarnation was noted; guarded by noting

@@ -282,6 +282,8 @@ func (b *Board) changedLink(conn string) func(transport.LinkState) {
 			x.broadcast()
 			x.mu.Unlock()
 		}
-		b.changed() // keys may have waited for the link
+		if st.Up {
+			b.changed() // keys may have waited for the link
+		}
 	}
 }
