@@ -47,13 +47,13 @@ type Board struct {
 	roles     map[store.Authority]*role
 	exchanges map[string]*Exchange
 	known     map[string]store.Connection // every connection, ended ones too
-	elsewhere map[string]error            // who serves what this process does not
+	heldBy    map[string]error            // who serves what this process does not
 	applied   map[string]string           // what the message server was told of each peer
 	asked     int64                       // how often somebody asked for the table to be followed
 	followed  int64                       // the last of those that was served by a reading that began after it
 	failed    map[string]error            // why connections could not be followed then
 	moved     chan struct{}               // closed when the table was followed once more
-	onWrite   []func(others bool)
+	onChange  []func(store.Change)
 }
 
 func (b *Board) interval() time.Duration {
@@ -69,7 +69,7 @@ func (b *Board) interval() time.Duration {
 func (b *Board) Start(ctx context.Context) error {
 	b.wake, b.moved, b.telling = wait.NewSignal(), make(chan struct{}), map[string]bool{}
 	b.exchanges, b.known, b.applied = map[string]*Exchange{}, map[string]store.Connection{}, map[string]string{}
-	b.elsewhere = map[string]error{}
+	b.heldBy = map[string]error{}
 	if err := b.beginIncarnation(ctx); err != nil {
 		return err
 	}
@@ -143,21 +143,6 @@ func (b *Board) Exchanges() []*Exchange {
 	list := slices.Collect(maps.Values(b.exchanges))
 	slices.SortFunc(list, func(x, y *Exchange) int { return x.peer.Load().CreatedAt.Compare(y.peer.Load().CreatedAt) })
 	return list
-}
-
-// Wake tells the exchanges of conns that a commit filled their outbox; without
-// conns, all of them.
-func (b *Board) Wake(conns ...string) {
-	if len(conns) == 0 {
-		for _, x := range b.Exchanges() {
-			x.Wake()
-		}
-	}
-	for _, conn := range conns {
-		if x := b.Exchange(conn); x != nil {
-			x.Wake()
-		}
-	}
 }
 
 // changed tells the board to read the table again.

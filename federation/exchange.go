@@ -28,7 +28,6 @@ type Exchange struct {
 	meter  *meter
 
 	peer     atomic.Pointer[Peer] // as the table had it at the last reconcile
-	wake     wait.Signal          // sent after a commit that filled the outbox
 	refusals refusals
 
 	unconfirmed wait.Signal // sent when there is something to confirm
@@ -43,10 +42,10 @@ type Exchange struct {
 	limited     time.Time       // until when the peer has to wait because of its rate, or had to; zero = never
 	slowed      bool            // that was said
 
-	refuses     *commands.EndedKey // the key of the last heartbeat, which has ended here; nil = it was good
-	lapsed      *commands.EndedKey // our key that has ended at the peer, as its last heartbeat said; nil = none that is in use
-	refused     int                // heartbeats in a row that said so
-	refusedTold signing.KeyID      // the last key of which a person was told that
+	refuses       *commands.EndedKey // the key of the last heartbeat, which has ended here; nil = it was good
+	lapsed        *commands.EndedKey // our key that has ended at the peer, as its last heartbeat said; nil = none that is in use
+	refused       int                // heartbeats in a row that said so
+	refusedLogged signing.KeyID      // the last key of which that was logged
 
 	noting sync.Mutex // held while the incarnation of a link is noted; it comes before mu
 	noted  time.Time  // since when the newest link is up whose incarnation was noted; guarded by noting
@@ -55,8 +54,8 @@ type Exchange struct {
 	anew             atomic.Bool // a person wants the histories compared on a new link
 	heardIncarnation string      // the incarnation of the peer that was heard last since the state changed
 	twice            bool        // an incarnation came back: two instances have the peer's key; until the state changes
-	linkTold         time.Time   // since when the link is up that the log has told of; zero = none; reconcile alone changes it
-	linkedIsTold     atomic.Bool // whether there is such a link
+	linkLogged       time.Time   // since when the link is up that was logged; zero = none; reconcile alone changes it
+	linkedLogged     atomic.Bool // whether there is such a link
 
 	stop  context.CancelFunc
 	ended chan struct{}
@@ -64,13 +63,10 @@ type Exchange struct {
 
 func newExchange(b *Board, p *Peer, r *role, w way) *Exchange {
 	x := &Exchange{id: p.ID, board: b, role: r, way: w, log: b.Log.With("connection", p.Name), cursor: b.DB.NewCursor(p.ID), meter: newMeter(b.Rate),
-		wake: wait.NewSignal(), unconfirmed: wait.NewSignal(), changed: make(chan struct{}), ended: make(chan struct{})}
+		unconfirmed: wait.NewSignal(), changed: make(chan struct{}), ended: make(chan struct{})}
 	x.peer.Store(p)
 	return x
 }
-
-// Wake tells that the outbox holds something new for the peer.
-func (x *Exchange) Wake() { x.wake.Send() }
 
 // run works until ctx ends.
 func (x *Exchange) run(ctx context.Context) error {
@@ -144,15 +140,21 @@ func (x *Exchange) follow(p *Peer) {
 		// Links count until the state changes: a suspension tells what they showed, and whoever
 		// resumes has decided about it.
 		x.twice, x.heardIncarnation = false, ""
-		x.tell()
+		x.broadcast()
 	}
 }
 
-// tell wakes whoever waits for a change. The caller holds mu.
-func (x *Exchange) tell() {
+// broadcast wakes all who wait for a change. The caller holds mu.
+func (x *Exchange) broadcast() {
 	close(x.changed)
 	x.changed = make(chan struct{})
-	x.Wake()
+}
+
+// change is closed when something about the connection or its link changes.
+func (x *Exchange) change() <-chan struct{} {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.changed
 }
 
 // relays reports whether the connection's state lets anything out.

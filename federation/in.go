@@ -244,9 +244,6 @@ func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) er
 	if err != nil {
 		return err
 	}
-	if taken.Sent {
-		x.Wake()
-	}
 	if err := x.countRefused(ctx, p, batch, taken.WentOn); err != nil {
 		return err
 	}

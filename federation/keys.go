@@ -3,6 +3,7 @@ package federation
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -106,9 +107,9 @@ func (x *Exchange) noteRefused(ctx context.Context, p *Peer, ended *commands.End
 	if x.lapsed, x.refused = ended, x.refused+1; ended == nil {
 		x.refused = 0
 	}
-	tell := x.refused >= patienceWithKeys && ended.Key != x.refusedTold
+	tell := x.refused >= patienceWithKeys && ended.Key != x.refusedLogged
 	if tell {
-		x.refusedTold = ended.Key
+		x.refusedLogged = ended.Key
 	}
 	x.mu.Unlock()
 	if !tell {
@@ -119,23 +120,25 @@ func (x *Exchange) noteRefused(ctx context.Context, p *Peer, ended *commands.End
 }
 
 // tendKeys tells peers about the keys of this instance, step by step. It reports whether
-// one of them does not know them yet.
-func (b *Board) tendKeys(ctx context.Context) (more bool, err error) {
-	done, more, err := b.DB.TendKeys(ctx)
+// the next step may be due soon: a peer that is linked does not know them yet. For one that
+// is not there is nothing to do before it is.
+func (b *Board) tendKeys(ctx context.Context) (soon bool, err error) {
+	done, behind, err := b.DB.TendKeys(ctx)
 	for _, t := range done {
 		if t.Signs != "" {
 			b.Log.InfoContext(ctx, "a peer knows the new signing key; it signs from now on", "connection", t.Name, "key", t.Signs)
 		}
-		x := b.Exchange(t.Conn)
-		if x == nil {
-			continue
-		}
-		if t.Resend {
+		if x := b.Exchange(t.Conn); x != nil && t.Resend {
 			x.cursor.Rewind()
 		}
-		x.Wake()
 	}
-	return more, err
+	return slices.ContainsFunc(behind, b.linked), err
+}
+
+// linked reports whether there is a link to the peer of conn.
+func (b *Board) linked(conn string) bool {
+	x := b.Exchange(conn)
+	return x != nil && x.way.link() != 0
 }
 
 // confirmPatience is how long a change of keys waits for the peers that are linked.

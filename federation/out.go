@@ -22,6 +22,7 @@ const slowRelay = 5 * time.Second
 func (x *Exchange) relay(ctx context.Context) error {
 	defer x.cursor.Close()
 	for {
+		changed := x.change()
 		sent, err := x.relayOnce(ctx)
 		if err != nil && ctx.Err() == nil {
 			x.log.DebugContext(ctx, "relaying the outbox", "err", err)
@@ -33,14 +34,14 @@ func (x *Exchange) relay(ctx context.Context) error {
 			continue // there may be more; what is committed after a shorter batch was taken rings
 		}
 		var due <-chan time.Time
-		if at := x.cursor.Due(); !at.IsZero() && x.AgreedLink() != 0 { // an agreement wakes
+		if at := x.cursor.Due(); !at.IsZero() && x.AgreedLink() != 0 { // an agreement is a change
 			due = time.After(max(time.Until(at), slowRelay))
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-x.wake:
-		case <-x.cursor.Ring():
+		case <-changed:
+		case <-x.cursor.Pending():
 		case <-due:
 		}
 	}

@@ -64,7 +64,7 @@ func (b *Board) Beat() {
 	for _, x := range b.Exchanges() {
 		x.mu.Lock()
 		x.early.Store(true)
-		x.tell()
+		x.broadcast()
 		x.mu.Unlock()
 	}
 }
@@ -74,13 +74,6 @@ func (x *Exchange) pages() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.history.paging
-}
-
-// change is closed when something about the connection or its link changes.
-func (x *Exchange) change() <-chan struct{} {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.changed
 }
 
 func (x *Exchange) beatOnce(ctx context.Context, d dialled, link int64) error {
@@ -286,8 +279,11 @@ func (b *Board) changedLink(conn string) func(transport.LinkState) {
 	return func(st transport.LinkState) {
 		if x := b.Exchange(conn); x != nil {
 			x.mu.Lock()
-			x.tell()
+			x.broadcast()
 			x.mu.Unlock()
+		}
+		if st.Up {
+			b.changed() // keys may have waited for the link
 		}
 	}
 }

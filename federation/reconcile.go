@@ -12,7 +12,7 @@ import (
 
 // How often the table is read when nobody says that it changed: the leases have to be
 // renewed. It is read sooner while something does not go on without being looked at: what failed,
-// a connection that another process serves, or a peer that does not know the newest keys.
+// a connection that another process serves, or a linked peer that does not know the newest keys.
 const (
 	lookAgain = 10 * time.Second
 	lookSoon  = 2 * time.Second
@@ -74,9 +74,9 @@ func (b *Board) reconcile(ctx context.Context) (settled bool, err error) {
 }
 
 func (b *Board) followOne(ctx context.Context, row store.Served) error {
-	b.tellChange(ctx, row.Connection)
-	b.tellLink(ctx, row.Connection)
-	b.tellHolder(ctx, row)
+	b.logChange(ctx, row.Connection)
+	b.logLink(ctx, row.Connection)
+	b.logHolder(ctx, row)
 	b.hangUp(row.Connection)
 	b.tellEnd(ctx, row.Connection)
 	if row.Authority == store.Commands && b.Server != nil {
@@ -99,8 +99,8 @@ func (b *Board) followOne(ctx context.Context, row store.Served) error {
 	return nil
 }
 
-// tellChange logs a change of state, once.
-func (b *Board) tellChange(ctx context.Context, c store.Connection) {
+// logChange logs a change of state, once.
+func (b *Board) logChange(ctx context.Context, c store.Connection) {
 	b.mu.Lock()
 	was, known := b.known[c.ID]
 	b.known[c.ID] = c
@@ -110,15 +110,15 @@ func (b *Board) tellChange(ctx context.Context, c store.Connection) {
 	}
 }
 
-// tellHolder logs that another process serves a connection, once, and keeps it for who asks
+// logHolder logs that another process serves a connection, once, and keeps it for who asks
 // why there is no link.
-func (b *Board) tellHolder(ctx context.Context, row store.Served) {
+func (b *Board) logHolder(ctx context.Context, row store.Served) {
 	b.mu.Lock()
-	was := b.elsewhere[row.ID]
-	delete(b.elsewhere, row.ID)
+	was := b.heldBy[row.ID]
+	delete(b.heldBy, row.ID)
 	held := !row.Ours && !row.State.Ended() && row.Holder != ""
 	if held {
-		b.elsewhere[row.ID] = fmt.Errorf("%s serves the connection, until %s unless it goes on", row.Holder, row.Until.Local().Format(time.TimeOnly))
+		b.heldBy[row.ID] = fmt.Errorf("%s serves the connection, until %s unless it goes on", row.Holder, row.Until.Local().Format(time.TimeOnly))
 	}
 	b.mu.Unlock()
 	if held && was == nil {
@@ -126,22 +126,22 @@ func (b *Board) tellHolder(ctx context.Context, row store.Served) {
 	}
 }
 
-// tellLink logs when the link of a peer that dials us comes and when it goes by
+// logLink logs when the link of a peer that dials us comes and when it goes by
 // itself. A link that is replaced between two looks is not worth a line.
-func (b *Board) tellLink(ctx context.Context, c store.Connection) {
+func (b *Board) logLink(ctx context.Context, c store.Connection) {
 	x := b.Exchange(c.ID)
 	if x == nil || c.Authority != store.Commands {
 		return
 	}
 	linked, since, remote, _ := x.way.state()
 	switch {
-	case linked && x.linkTold.IsZero():
+	case linked && x.linkLogged.IsZero():
 		x.log.InfoContext(ctx, "linked to a spoke", "address", remote, "since", since)
-	case !linked && !x.linkTold.IsZero() && c.State == store.Active:
-		x.log.WarnContext(ctx, "not linked to a spoke any more", "linked_since", x.linkTold)
+	case !linked && !x.linkLogged.IsZero() && c.State == store.Active:
+		x.log.WarnContext(ctx, "not linked to a spoke any more", "linked_since", x.linkLogged)
 	}
-	x.linkTold = since
-	x.linkedIsTold.Store(linked)
+	x.linkLogged = since
+	x.linkedLogged.Store(linked)
 }
 
 // enforce makes the message server follow a connection's state: active peers are

@@ -191,7 +191,7 @@ func (x *Exchange) setAgreement(ctx context.Context, p *Peer, found store.Agreem
 	}
 	if found.Agrees && link != 0 {
 		x.history.link, x.history.issued = link, issued
-		x.tell()
+		x.broadcast()
 	}
 	x.mu.Unlock()
 	switch {
@@ -230,6 +230,6 @@ func (x *Exchange) recompareIfRestored(err error) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.history.link = 0
-	x.tell()
+	x.broadcast()
 	return nil
 }

@@ -44,7 +44,7 @@ func (x *Exchange) numberReused(ctx context.Context, p *Peer, number int64) erro
 	d.number, d.told = number, false
 	x.history.link, x.history.differs = 0, d.why()
 	many := d.raised > maxReuses
-	x.tell()
+	x.broadcast()
 	x.mu.Unlock()
 	if many && p.State == store.Active {
 		return x.board.changeBySelf(ctx, p, store.Suspended, fmt.Sprintf("number %d was used twice, as others before: does another instance run with the key of %s?", number, p.Name), byNumbers)

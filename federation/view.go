@@ -62,7 +62,7 @@ func (b *Board) Statuses(of ...store.Authority) []Status {
 	list := make([]Status, 0, len(b.known))
 	for _, c := range b.known {
 		if slices.Contains(of, c.Authority) {
-			list = append(list, Status{Connection: c, Cause: b.elsewhere[c.ID]})
+			list = append(list, Status{Connection: c, Cause: b.heldBy[c.ID]})
 		}
 	}
 	b.mu.Unlock()
@@ -79,7 +79,7 @@ func (b *Board) Statuses(of ...store.Authority) []Status {
 func (b *Board) Status(conn string) (Status, bool) {
 	b.mu.Lock()
 	c, ok := b.known[conn]
-	s := Status{Connection: c, Cause: b.elsewhere[conn]}
+	s := Status{Connection: c, Cause: b.heldBy[conn]}
 	b.mu.Unlock()
 	if x := b.Exchange(conn); x != nil {
 		x.describe(&s)

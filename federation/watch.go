@@ -14,41 +14,39 @@ import (
 // process, and looks by itself only now and then.
 
 // DefaultQuiet is how long an instance looks at nothing in its database that nobody says
-// has changed: a hint may be lost.
+// has changed: a notification may be lost.
 const DefaultQuiet = 30 * time.Second
 
 // QuietFor is Quiet, or its default.
 func (b *Board) QuietFor() time.Duration { return cmp.Or(b.Quiet, DefaultQuiet) }
 
-// OnWrite has fn called when this process has written something, and when another one
-// may have. fn must not block.
-func (b *Board) OnWrite(fn func(others bool)) {
+// OnChange has fn called when the database may have changed. fn must not block.
+func (b *Board) OnChange(fn func(store.Change)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.onWrite = append(b.onWrite, fn)
+	b.onChange = append(b.onChange, fn)
 }
 
 // watch follows what is written to the database until ctx ends. What this process sends is
 // handed to the cursors.
 func (b *Board) watch(ctx context.Context) error {
 	return b.DB.Watch(ctx, store.Watcher{
-		Own: func() { b.tellWritten(false) },
-		Others: func() {
-			b.lookForMessages(ctx)
-			b.changed()
-			b.tellWritten(true)
+		Changed: func(c store.Change) {
+			if c != store.ByThis {
+				b.lookForMessages(ctx)
+			}
+			if c == store.ByAnother { // else the table is read soon enough
+				b.changed()
+			}
+			b.mu.Lock()
+			list := b.onChange
+			b.mu.Unlock()
+			for _, fn := range list {
+				fn(c)
+			}
 		},
 		Every: b.QuietFor(),
 	})
-}
-
-func (b *Board) tellWritten(others bool) {
-	b.mu.Lock()
-	list := b.onWrite
-	b.mu.Unlock()
-	for _, fn := range list {
-		fn(others)
-	}
 }
 
 // lookForMessages has exchanges send what other processes put into the outbox.
@@ -60,7 +58,7 @@ func (b *Board) lookForMessages(ctx context.Context) {
 	}
 	for conn, n := range last {
 		if x := b.Exchange(conn); x != nil {
-			x.cursor.Look(n)
+			x.cursor.Reread(n)
 		}
 	}
 }
@@ -73,7 +71,7 @@ func (b *Board) watchMemory(ctx context.Context) error {
 	for wait.For(ctx, memoryPeriod) == nil {
 		b.endLeases(ctx)
 		if slices.ContainsFunc(b.Exchanges(), func(x *Exchange) bool {
-			return x.peer.Load().Authority == store.Commands && x.linkedIsTold.Load() != (x.way.link() != 0)
+			return x.peer.Load().Authority == store.Commands && x.linkedLogged.Load() != (x.way.link() != 0)
 		}) {
 			b.changed()
 		}

@@ -71,14 +71,10 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 	return SpawnAnswer{o.Task, o.Spoke, o.Existing}, nil
 }
 
-// orderAll is one round of the order group: one transaction, then the relay.
+// orderAll is one round of the order group, in one transaction.
 func (h *Hub) orderAll(ctx context.Context, orders []store.SpawnOrder) ([]store.Ordered, error) {
 	// The callers may have left; what they were promised is decided here.
-	out, err := h.DB.OrderSpawns(context.WithoutCancel(ctx), orders)
-	for _, o := range out {
-		h.board.Wake(o.Conn)
-	}
-	return out, err
+	return h.DB.OrderSpawns(context.WithoutCancel(ctx), orders)
 }
 
 // address says where an order may go: to the named spoke, to the only one there

@@ -24,7 +24,6 @@ func (h *Hub) Kill(ctx context.Context, text, reason string, grace time.Duration
 	if _, err := h.DB.OrderKill(context.WithoutCancel(ctx), k, MaxLife, actor); err != nil {
 		return m, err
 	}
-	h.board.Wake(m.Conn)
 	return h.Find(ctx, m.Task)
 }
 
@@ -41,7 +40,6 @@ func (h *Hub) Ask(ctx context.Context, text, actor string) (*commands.TaskState,
 	if err != nil {
 		return nil, err
 	}
-	h.board.Wake(m.Conn)
 	for {
 		state, err := h.answer(ctx, m, question)
 		if state != nil || err != nil {

@@ -22,7 +22,7 @@ func (h *Hub) await(ctx context.Context, text, since string) (m store.Mirror, er
 	news := h.watch.add(task, since == "")
 	defer h.watch.remove(task, news)
 	for {
-		now, err := h.looks.Submit(ctx, task)
+		now, err := h.reads.Submit(ctx, task)
 		if ctx.Err() != nil {
 			return m, nil
 		}
@@ -41,8 +41,8 @@ func (h *Hub) await(ctx context.Context, text, since string) (m store.Mirror, er
 	}
 }
 
-// lookAll returns the mirror of each task in one read, without an id where there is none.
-func (h *Hub) lookAll(ctx context.Context, tasks []string) ([]store.Mirror, error) {
+// readAll returns the mirror of each task in one read, without an id where there is none.
+func (h *Hub) readAll(ctx context.Context, tasks []string) ([]store.Mirror, error) {
 	found, err := h.DB.MirrorsOf(ctx, tasks)
 	if err != nil {
 		return nil, err

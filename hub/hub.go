@@ -49,7 +49,7 @@ type Hub struct {
 	lacking     lacking
 	refused     refusers
 	orders      *store.Group[store.SpawnOrder, store.Ordered]
-	looks       *store.Group[string, store.Mirror] // of those who wait for a task
+	reads       *store.Group[string, store.Mirror] // of those who wait for a task
 	othersWrote wait.Signal                        // sent when another process has written, perhaps an order
 	join        joins
 	pin         string
@@ -67,7 +67,7 @@ func (h *Hub) Open(b *federation.Board) error {
 	h.lacking.news, h.othersWrote = wait.NewSignal(), wait.NewSignal()
 	h.watch.byTask = map[string]map[wait.Signal]bool{}
 	h.orders = store.NewGroup(h.orderAll)
-	h.looks = store.NewGroup(h.lookAll)
+	h.reads = store.NewGroup(h.readAll)
 	h.output = &output.Store{DB: h.DB, Dir: filepath.Join(h.Dir, "logs"), Bounds: h.Output, Log: h.Log}
 	h.server = &transport.Hub{Listen: h.Listen, Dir: filepath.Join(h.Dir, "nats"), Certificate: cert, Log: h.Log,
 		JoinUser: h.mayJoin, JoinFull: h.joinFull}
@@ -90,15 +90,17 @@ func (h *Hub) Run(ctx context.Context) error {
 			h.lacking.add(s.ID, time.Now())
 		}
 	}
-	h.board.OnWrite(func(others bool) {
-		if others { // it may have moved a task that somebody waits for, or given an order
+	h.board.OnChange(func(c store.Change) {
+		if c != store.ByThis { // another process may have moved a task that somebody waits for
 			h.watch.notifyAll()
+		}
+		if c == store.ByAnother { // or given an order; else all orders are looked at soon enough
 			h.othersWrote.Send()
 		}
 	})
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.orders.Run(ctx) })
-	g.Go(func() error { return h.looks.Run(ctx) })
+	g.Go(func() error { return h.reads.Run(ctx) })
 	g.Go(func() error { return h.server.ServeJoin(ctx, h.answerJoin) })
 	g.Go(func() error { return h.auditRefusedJoins(ctx) })
 	g.Go(func() error { return h.sweep(ctx) })

@@ -29,8 +29,7 @@ func (h *Hub) elsewhere(s *commands.Spawn, r store.Refusal) []store.Candidate {
 	return list
 }
 
-// moved wakes who waits for the tasks of a batch, and the relays of what was
-// ordered elsewhere.
+// moved wakes who waits for the tasks of a batch.
 func (h *Hub) moved(batch []*store.Incoming) {
 	for _, m := range batch {
 		switch commands.Kind(m.Header.Kind) {
@@ -41,11 +40,6 @@ func (h *Hub) moved(batch []*store.Incoming) {
 		}
 	}
 	h.lacking.ended(batch)
-	for _, m := range batch {
-		if conn, again := m.Effect.(string); again {
-			h.board.Wake(conn)
-		}
-	}
 }
 
 // keepOutput stores pieces of output of tasks that the connection runs, and says

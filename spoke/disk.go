@@ -6,9 +6,9 @@ import (
 	"syscall"
 )
 
-// Reserve is how many bytes have to be free in the file system of a data directory. A spoke
+// MinFree is how many bytes have to be free in the file system of a data directory. A spoke
 // starts nothing new below it, so that what runs, its database and its log have room.
-const Reserve = 1 << 30
+const MinFree = 1 << 30
 
 // Free returns how many bytes this user may still write to the file system of dir.
 func Free(dir string) (int64, error) {
@@ -31,7 +31,7 @@ func short(dir string, reserve int64) string {
 // hasRoom reports whether something new may be started, and says when that changes. Only
 // the goroutine that claims may call it.
 func (s *Spoke) hasRoom(ctx context.Context) bool {
-	why := short(s.Dir, s.Reserve)
+	why := short(s.Dir, s.MinFree)
 	if full := why != ""; full != s.full {
 		s.full = full
 		if full {

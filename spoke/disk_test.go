@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -21,7 +22,7 @@ func TestANearlyFullDiskTakesNoNewWork(t *testing.T) {
 	t.Parallel()
 	free, err := spoke.Free(t.TempDir())
 	require.NoError(t, err)
-	m := meshtest.Plan{Reserve: free - 1<<30}.Start(t, "attic")
+	m := meshtest.Plan{MinFree: free - 1<<30, Quiet: time.Second + time.Second/2}.Start(t, "attic")
 	s, runs := m.Spokes["attic"], sleeper(t, m)
 	file, err := os.Create(filepath.Join(t.TempDir(), "fill"))
 	require.NoError(t, err)

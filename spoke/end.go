@@ -53,7 +53,6 @@ func (s *Spoke) finish(ctx context.Context, r *run, f backlog.Fence, e backlog.E
 		if err == nil {
 			r.over = true
 			s.sayEnd(ctx, e, held)
-			s.board.Wake()
 			return
 		}
 		if ctx.Err() != nil {

@@ -37,7 +37,7 @@ type agentDesk struct {
 // run: the same routes as a running spoke's.
 func Reader(db *store.DB, dir string) http.Handler {
 	m := http.NewServeMux()
-	agentDesk{backlog.Open(db, Answer), dir, Reserve, nil, 0}.route(m)
+	agentDesk{backlog.Open(db, Answer), dir, MinFree, nil, 0}.route(m)
 	return m
 }
 
@@ -141,11 +141,10 @@ func (s *Spoke) killHere(ctx context.Context, ref string, k commands.Kill, actor
 	if run != nil {
 		s.live.kill(*run)
 	}
-	s.board.Wake(a.Conn)
 	return v, nil
 }
 
-func (s *Spoke) agents() agentDesk { return agentDesk{s.backlog, s.Dir, s.Reserve, &s.live, s.Slots} }
+func (s *Spoke) agents() agentDesk { return agentDesk{s.backlog, s.Dir, s.MinFree, &s.live, s.Slots} }
 
 // Agents returns the agents that run here, or ran, newest first.
 func (s *Spoke) Agents(ctx context.Context, t control.AgentTerms) ([]AgentView, error) {

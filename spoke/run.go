@@ -175,7 +175,6 @@ func (s *Spoke) proveLater(ctx context.Context, r *run, agent *supervisor.Agent)
 		} else if !r.before || agent != nil { // else it has ended, which is told next
 			s.sayStart(ctx, r, start)
 		}
-		s.board.Wake()
 	}
 }
 

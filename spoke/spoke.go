@@ -55,7 +55,7 @@ type Spoke struct {
 	Policy  *policy.Live  // what may run here; required
 	Slots   int           // agents at a time; 0 means DefaultSlots
 	Lease   time.Duration // of a claim; renewed at a third of it; 0 means DefaultLease
-	Reserve int64         // bytes of free disk below which nothing new is started; 0 means the constant of that name
+	MinFree int64         // bytes of free disk below which nothing new is started; 0 means the constant of that name
 	Idle    time.Duration // how often it tries to claim tasks that stand ready and were not to be had; 0 means 2 s
 	Drain   time.Duration // how long a stop waits for running agents; they go on without us after it
 	Log     *slog.Logger  // required
@@ -69,17 +69,15 @@ type Spoke struct {
 	bootID   string
 	live     live
 	progress *store.Group[backlog.Progress, bool]
-	work     wait.Signal  // sent when tasks may have become claimable or a slot free
-	written  wait.Signal  // sent when something was written that may be due
-	counted  wait.Signal  // sent when queued was counted
-	queued   atomic.Int64 // tasks that wait to be claimed, as last counted
+	work     wait.Signal // sent when tasks may have become claimable or a slot free
+	written  wait.Signal // sent when something was written that may be due
+	ready    readiness
 	attempts sync.WaitGroup
 	working  atomic.Bool // Run has begun
 	stopping atomic.Bool // nothing more is claimed
-	full     bool        // the disk has less than Reserve, and that was logged; of the goroutine that claims
+	full     bool        // the disk has less than MinFree, and that was logged; of the goroutine that claims
 	stuck    stuck       // directories of old attempts that cannot be removed
 	restored atomic.Bool // something may be known of attempts from before a restore
-	owed     atomic.Bool // there may be more to claim: the last claim found no slot, or all that it asked for
 	unsure   bool        // a claim failed, and what it took was not looked for yet; of the goroutine that claims
 }
 
@@ -94,10 +92,10 @@ func (s *Spoke) Open(b *federation.Board) {
 	if s.Lease == 0 {
 		s.Lease = DefaultLease
 	}
-	if s.Reserve == 0 {
-		s.Reserve = Reserve
+	if s.MinFree == 0 {
+		s.MinFree = MinFree
 	}
-	s.work, s.written, s.counted = wait.NewSignal(), wait.NewSignal(), wait.NewSignal()
+	s.work, s.written = wait.NewSignal(), wait.NewSignal()
 	s.live.byTask, s.live.added = map[string]*run{}, func() { s.output.Begun() }
 	s.backlog = backlog.Open(s.DB, Answer)
 	s.progress = store.NewGroup(s.backlog.Record)
@@ -158,8 +156,11 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 	s.board.Serve(store.Obeys, federation.Role{Handlers: s.handlers(), Load: s.load, End: s.endWork, Ended: s.workEnded, Recalled: s.takeRecalled,
 		Lease: func() time.Duration { return s.Policy.Now().Lease() }})
 	s.working.Store(true)
-	s.board.OnWrite(func(others bool) {
-		if s.written.Send(); others {
+	s.board.OnChange(func(c store.Change) {
+		if c != store.Unknown { // the sweep looks by itself after a while, and says what is ready
+			s.written.Send()
+		}
+		if c == store.ByAnother {
 			s.work.Send()
 		}
 	})
@@ -180,7 +181,7 @@ func (s *Spoke) Close(ctx context.Context) {
 // this spoke is with all hubs together, and which agents are its own.
 func (s *Spoke) load(conn string) commands.Heartbeat {
 	rules := s.Policy.Now()
-	return commands.Heartbeat{Slots: s.Slots, Running: s.live.count(), Queued: int(s.queued.Load()), Capabilities: rules.Capabilities, Policy: rules.ID(),
+	return commands.Heartbeat{Slots: s.Slots, Running: s.live.count(), Queued: int(s.ready.counted.Load()), Capabilities: rules.Capabilities, Policy: rules.ID(),
 		KillLevel: s.level, Stopping: s.stopping.Load(), LeaseMS: s.Lease.Milliseconds(), Agents: s.live.beats(conn)}
 }
 

@@ -72,13 +72,8 @@ func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
 		}
 		return betweenSweeps
 	}
-	s.queued.Store(int64(swept.Ready)) // heartbeats tell it, and must not wait for the database
-	s.counted.Send()
-	if swept.Promoted+swept.Limits > 0 || swept.Reclaimed > 0 {
+	if s.ready.count(swept.Ready) || swept.Promoted+swept.Limits > 0 || swept.Reclaimed > 0 {
 		s.work.Send()
-	}
-	if swept.Expired > 0 || swept.Reclaimed > 0 || swept.Limits > 0 {
-		s.board.Wake()
 	}
 	return max(swept.Next, 10*time.Millisecond)
 }

@@ -35,23 +35,24 @@ func (s *Spoke) claimLoop(ctx, late context.Context) error {
 
 // awaitWork waits until it is time to claim, and reports false when ctx ends before. While
 // tasks stand ready that were not to be had it is soon: nobody says when a window of a
-// quota moves on, or a disk has room. Else a wake-up is all there is to wait for, and one
-// may be lost.
+// quota moves on, or a disk has room. Else a signal is all there is to wait for: the sweep
+// sends it as well, for what came without one.
 func (s *Spoke) awaitWork(ctx context.Context, failed bool) bool {
-	for began := time.Now(); ; {
-		period := s.board.QuietFor()
-		if failed || s.queued.Load() > 0 {
-			period = cmp.Or(s.Idle, 2*time.Second)
-		}
+	var again <-chan time.Time
+	if failed || s.ready.any() {
+		again = time.After(cmp.Or(s.Idle, 2*time.Second))
+	}
+	for {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-s.counted:
-			continue
 		case <-s.work:
-		case <-time.After(time.Until(began.Add(period))):
+			return true
+		case <-again:
+			return true
+		case <-time.After(s.board.QuietFor()):
+			s.hasRoom(ctx) // a full disk is said before there is work
 		}
-		return true
 	}
 }
 
@@ -74,7 +75,7 @@ func (s *Spoke) claimOrTakeOver(ctx, late context.Context) (more bool, err error
 // claim claims for the slots that are free. As many as it asked for say that there may
 // be more.
 func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
-	s.owed.Store(true)
+	s.ready.more.Store(true)
 	free := s.Slots - s.live.count()
 	if free <= 0 || ctx.Err() != nil || !s.hasRoom(ctx) {
 		return false, nil
@@ -93,7 +94,7 @@ func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
 		return false, err // what was claimed is found by the next look
 	}
 	if len(list) < limit {
-		s.owed.Store(false) // what comes now wakes
+		s.ready.more.Store(false) // what comes now sends a signal
 	}
 	for _, c := range list {
 		r := &run{fence: c.Fence, spec: c.Spec, dir: s.attemptDir(c.Fence), asked: c.Asked, asker: c.Conn, state: commands.Claimed,
@@ -125,7 +126,7 @@ func (s *Spoke) pasts(ctx context.Context, list []backlog.Claimed) (map[string]b
 
 // freed wakes the claimer when a slot was freed that it has a use for.
 func (s *Spoke) freed(r *run) {
-	if !r.over || s.owed.Load() || s.backlog.Waits() {
+	if !r.over || s.ready.any() {
 		s.work.Send()
 	}
 }

@@ -61,7 +61,7 @@ type Cursor struct {
 // NewCursor returns a cursor that stands before everything of connection conn. What this process
 // sends over conn is handed to it until it is closed, or there is a newer one.
 func (db *DB) NewCursor(conn string) *Cursor {
-	c := &Cursor{db: db, conn: conn, wait: resendFirst, handed: handed{ring: wait.NewSignal(), table: true}}
+	c := &Cursor{db: db, conn: conn, wait: resendFirst, handed: handed{pending: wait.NewSignal(), table: true}}
 	db.cursors.add(c)
 	return c
 }
@@ -69,27 +69,27 @@ func (db *DB) NewCursor(conn string) *Cursor {
 // Close ends what [DB.NewCursor] began.
 func (c *Cursor) Close() { c.db.cursors.remove(c) }
 
-// Ring is sent when Next may return something.
-func (c *Cursor) Ring() <-chan struct{} { return c.handed.ring }
+// Pending is sent when Next may return something.
+func (c *Cursor) Pending() <-chan struct{} { return c.handed.pending }
 
-// Look has Next read the table where it may not have passed message n yet, which another process
+// Reread has Next read the table where it may not have passed message n yet, which another process
 // may have committed.
-func (c *Cursor) Look(n int64) {
+func (c *Cursor) Reread(n int64) {
 	c.mu.Lock()
 	behind := c.last < n
 	c.mu.Unlock()
 	if behind {
-		c.handed.look()
-		c.handed.ring.Send()
+		c.handed.reread()
+		c.handed.pending.Send()
 	}
 }
 
 // Forget leaves what was handed over to the table, while nothing can be sent.
-func (c *Cursor) Forget() { c.handed.look() }
+func (c *Cursor) Forget() { c.handed.reread() }
 
 // Due is when there is something to do that nobody rings for; zero = never.
 func (c *Cursor) Due() time.Time {
-	if c.handed.looks() {
+	if c.handed.rereads() {
 		return time.Now()
 	}
 	c.mu.Lock()
@@ -138,7 +138,7 @@ func (c *Cursor) read(ctx context.Context) ([]Outgoing, error) {
 		c.repeat = err != nil || len(list) > 0
 	}
 	if err != nil || len(list) == RelayBatch || c.repeat {
-		c.handed.look()
+		c.handed.reread()
 	}
 	return list, err
 }
@@ -150,7 +150,7 @@ func (c *Cursor) Back(list []Outgoing) {
 	defer c.mu.Unlock()
 	for _, o := range list {
 		c.last = min(c.last, o.Seq-1)
-		c.handed.look()
+		c.handed.reread()
 	}
 }
 
@@ -160,7 +160,7 @@ func (c *Cursor) Restart() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last, c.repeat = 0, false
-	c.handed.look()
+	c.handed.reread()
 }
 
 // Rewind stands before everything that is open: what was sent may be lost, and the message
@@ -169,7 +169,8 @@ func (c *Cursor) Rewind() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last, c.repeat = 0, true
-	c.handed.look()
+	c.handed.reread()
+	c.handed.pending.Send()
 }
 
 // Again returns messages that were sent a while ago and that the peer's database

@@ -41,8 +41,7 @@ type reorder struct {
 //
 // What a spoke refuses and the hub had placed is ordered again: elsewhere returns the
 // spokes that can run a spawn now, those that refused it included. It is given the
-// refusal, and asked at most once for each spawn, inside the transaction. The [Incoming.Effect] of such a refusal
-// is the id of the connection that the new command goes over.
+// refusal, and asked at most once for each spawn, inside the transaction.
 func MoveMirrors(elsewhere func(*commands.Spawn, Refusal) []Candidate) func(context.Context, *Tx, Standing, []*Incoming) error {
 	return func(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) error {
 		f := foldAll(batch)
@@ -197,7 +196,6 @@ func orderAgain(ctx context.Context, tx *Tx, from Standing, list []reorder) erro
 		r := list[i]
 		task, conn, command = append(task, r.spawn.Task), append(conn, r.to), append(command, s.ID)
 		digest, expires, refusals = append(digest, s.Body[:]), append(expires, s.Exp), append(refusals, r.refusal)
-		r.fold.message.Effect = r.to
 		tx.Audit(AuditRow{Actor: string(from.Peer), Action: "task.refused", Object: r.spawn.Task, Code: string(r.refusal.Code), Why: r.refusal.Why, Conn: from.ID, Message: r.fold.message.Header.ID},
 			AuditRow{Actor: "self", Action: "task.ordered", Object: r.spawn.Task, Why: "refused by " + from.Name, Conn: r.to, Message: s.ID})
 	}

@@ -46,13 +46,13 @@ func (s *cursors) get(conn string) *Cursor {
 	return s.of[conn]
 }
 
-// lookAll has every cursor read the table: something may have been committed.
-func (s *cursors) lookAll() {
+// rereadAll has every cursor read the table: something may have been committed.
+func (s *cursors) rereadAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.of {
-		c.handed.look()
-		c.handed.ring.Send()
+		c.handed.reread()
+		c.handed.pending.Send()
 	}
 }
 
@@ -72,7 +72,7 @@ func (db *DB) handOver(r outboxRows) {
 // A handed is what waits in memory for a cursor. It has a lock of its own: who hands over
 // does not wait for a cursor that reads.
 type handed struct {
-	ring wait.Signal // sent when there is something to take
+	pending wait.Signal // sent when there is something to take
 
 	mu    sync.Mutex // guards the rest
 	list  []Outgoing
@@ -82,7 +82,7 @@ type handed struct {
 
 // add waits for nobody. What there is no room for is read from the table.
 func (h *handed) add(list []Outgoing) {
-	defer h.ring.Send()
+	defer h.pending.Send()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.table {
@@ -96,15 +96,15 @@ func (h *handed) add(list []Outgoing) {
 	}
 }
 
-// looks reports whether the table is to be read.
-func (h *handed) looks() bool {
+// rereads reports whether the table is to be read.
+func (h *handed) rereads() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.table
 }
 
-// look leaves all to the table.
-func (h *handed) look() {
+// reread leaves all to the table.
+func (h *handed) reread() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.list, h.bytes, h.table = nil, 0, true

@@ -144,7 +144,7 @@ func TestAnotherProcessRings(t *testing.T) {
 	require.NoError(t, err)
 	last, err := p.Hub.DB.LastNumbers(t.Context())
 	require.NoError(t, err)
-	p.Hub.Out.Look(last[p.Hub.Conn.ID])
+	p.Hub.Out.Reread(last[p.Hub.Conn.ID])
 	require.Equal(t, []int64{1}, numbers(t, p.Hub.Out))
 	question(t, guest, 1)
 	question(t, p.Hub, 1)
@@ -213,7 +213,7 @@ func TestACommitWithoutAnAnswerIsReadFromTheTable(t *testing.T) {
 
 	require.NoError(t, err)
 	require.Equal(t, 2, runs)
-	require.Len(t, c.Ring(), 1, "the relay is woken")
+	require.Len(t, c.Pending(), 1, "the relay is woken")
 	require.Equal(t, []int64{1}, numbers(t, c))
 }
 
@@ -247,4 +247,19 @@ func TestWhatIsForgottenIsReadFromTheTable(t *testing.T) {
 	p.Hub.Out.Forget()
 
 	require.Equal(t, []int64{2}, numbers(t, p.Hub.Out))
+}
+
+// What is to be sent again is sent at once: nobody else rings for it.
+func TestACursorThatGoesBackRings(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	question(t, p.Hub, 2)
+	<-p.Hub.Out.Pending()
+	require.Equal(t, []int64{1, 2}, numbers(t, p.Hub.Out))
+	require.Empty(t, p.Hub.Out.Pending())
+
+	p.Hub.Out.Rewind()
+
+	require.Len(t, p.Hub.Out.Pending(), 1)
+	require.Equal(t, []int64{1, 2}, numbers(t, p.Hub.Out))
 }

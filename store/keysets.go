@@ -28,23 +28,26 @@ type Tended struct {
 }
 
 // TendKeys does the next step for every living connection whose peer does not
-// know the newest key set, and removes keys that nothing needs any more. It reports whether
-// there was such a peer: then the next step may be due soon.
-func (db *DB) TendKeys(ctx context.Context) (done []Tended, more bool, err error) {
-	behind, err := db.behind(ctx)
+// know the newest key set, and removes keys that nothing needs any more. behind are these
+// connections: their next step is due when the peer has confirmed what it was told.
+func (db *DB) TendKeys(ctx context.Context) (done []Tended, behind []string, err error) {
+	list, err := db.behind(ctx)
 	if err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
-	for _, b := range behind {
+	for _, b := range list {
+		behind = append(behind, b.conn)
+	}
+	for _, b := range list {
 		t, err := db.tend(ctx, b)
 		if err != nil {
-			return done, true, err
+			return done, behind, err
 		}
 		if t.Conn != "" {
 			done = append(done, t)
 		}
 	}
-	return done, len(behind) > 0, db.removeKeys(ctx)
+	return done, behind, db.removeKeys(ctx)
 }
 
 type behindRow struct {

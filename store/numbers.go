@@ -166,6 +166,7 @@ func (db *DB) LastNumbers(ctx context.Context) (map[string]int64, error) {
 func (db *DB) Confirm(ctx context.Context, conn string, n commands.Numbers) error {
 	var known bool
 	err := db.Tx(ctx, "closing confirmed messages", func(ctx context.Context, tx *Tx) error {
+		tx.TellNobody() // each heartbeat confirms, and mostly what was confirmed before
 		var b pgx.Batch
 		b.Queue(`WITH added AS (`+addConfirmed+`) SELECT $4 <= last FROM sequences WHERE conn = $1`, conn, has(n), maxConfirmed, n.Through).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&known) })

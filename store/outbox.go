@@ -61,9 +61,6 @@ func (tx *Tx) SendNow(ctx context.Context, list ...Draft) ([]signing.Sealed, err
 	return tx.sealNow(list)
 }
 
-// sends reports whether the transaction has put anything into the outbox so far.
-func (tx *Tx) sends() bool { return len(tx.drafts) > 0 || len(tx.sealed.id) > 0 }
-
 // numbered are the numbers of a connection that are a transaction's already, and what
 // else sealing needs.
 type numbered struct {

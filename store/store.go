@@ -32,8 +32,8 @@ type DB struct {
 	cursors cursors
 	told    chan struct{} // a notification came
 
-	watcher atomic.Pointer[Watcher] // nil: another process may watch
-	hints   hints                   // to that one
+	watcher  atomic.Pointer[Watcher] // nil: another process may watch
+	notifier notifier                // of that one
 
 	standings sync.Map // by connection: the Standing that was read last
 }
@@ -50,6 +50,14 @@ type Config struct {
 	PoolSize int                // connections; 0 means 12
 	Tracer   Tracer             // nil = nobody is told
 }
+
+// A session of the server holds 3 to 10 MiB, most of it the plans of what it has run. So
+// one that nobody uses goes within a minute, and one that is used now and then for ever
+// is replaced by one that has run nothing else yet.
+const (
+	sessionIdle = 30 * time.Second
+	sessionLife = 10 * time.Minute
+)
 
 // outageLimit is how long a method keeps trying while the server is away.
 const outageLimit = 20 * time.Second
@@ -98,7 +106,8 @@ func poolConfig(c Config) (*pgxpool.Config, error) {
 	if c.PoolSize == 0 {
 		pc.MaxConns = 12
 	}
-	pc.MaxConnIdleTime = time.Minute // a session of the server holds about 5 MiB
+	pc.MaxConnIdleTime, pc.HealthCheckPeriod = sessionIdle, sessionIdle
+	pc.MaxConnLifetime, pc.MaxConnLifetimeJitter = sessionLife, sessionLife/10
 	pc.ConnConfig.RuntimeParams["application_name"] = "spawnmesh"
 	pc.BeforeConnect, pc.ConnConfig.Tracer = nameSession, c.Tracer
 	pc.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
@@ -128,9 +137,9 @@ func poolConfig(c Config) (*pgxpool.Config, error) {
 // Self is the instance whose database it is.
 func (db *DB) Self() signing.InstanceID { return db.self }
 
-// Close ends all connections, after who watches was told of the last commits.
+// Close ends all connections, after it has notified the watching process of the last commits.
 func (db *DB) Close() {
-	db.lastHint()
+	db.notifyLast()
 	db.pool.Close()
 }
 

@@ -17,7 +17,6 @@ type TakenIn struct {
 	Stored commands.Numbers // every number of the peer that is stored here
 	Reused int64            // a number that the peer used twice, 0 = none: the histories differ
 	WentOn bool             // after a restore our numbers went on: the peer may answer messages that are unknown here
-	Sent   bool             // something went into the outbox
 }
 
 // TakeIn stores a batch of messages of one connection and lets act have the
@@ -53,7 +52,7 @@ func (db *DB) TakeIn(ctx context.Context, conn string, room int, batch []*Incomi
 		return first, err
 	}
 	second, err := db.TakeIn(ctx, conn, room-told(batch[:half]), batch[half:], act)
-	return TakenIn{append(first.Again, second.Again...), second.Stored, max(first.Reused, second.Reused), second.WentOn, first.Sent || second.Sent}, err
+	return TakenIn{append(first.Again, second.Again...), second.Stored, max(first.Reused, second.Reused), second.WentOn}, err
 }
 
 func (db *DB) takeOnce(ctx context.Context, conn string, room int, batch []*Incoming, act func(context.Context, *Tx, Standing, []*Incoming) error) (out TakenIn, err error) {
@@ -97,7 +96,7 @@ func (db *DB) takeAs(ctx context.Context, conn string, room int, batch []*Incomi
 			}
 		}
 		tx.store(conn, t.numbers, len(t.repeats.ids) > 0, &out.Stored)
-		out.Reused, out.WentOn, out.Sent = t.reused, t.from.wentOn, tx.sends()
+		out.Reused, out.WentOn = t.reused, t.from.wentOn
 		db.standings.Store(conn, t.from)
 		return err
 	})

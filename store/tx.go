@@ -26,7 +26,7 @@ type Tx struct {
 	ending    bool  // the commit is on its way
 	committed bool  // and was answered
 	wrote     bool  // something, as far as is known
-	silent    bool  // nobody waits for what it wrote
+	silent    bool  // no watcher is called about it
 
 	audit  []AuditRow
 	drafts []Draft
@@ -76,11 +76,11 @@ func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx con
 			doubt = true
 		}
 		err = tx.end(ctx, err)
-		db.tell(ctx, tx, unknown != nil)
+		db.announce(ctx, tx, unknown != nil)
 		return err
 	})
 	if doubt {
-		db.cursors.lookAll()
+		db.cursors.rereadAll()
 	}
 	switch {
 	case err == nil:
@@ -139,8 +139,8 @@ func (tx *Tx) SendLast(ctx context.Context, b *pgx.Batch) error {
 	return tx.sendLast(ctx, b)
 }
 
-// TellNobody says that nobody waits for what the transaction writes: who watches is not
-// told of it.
+// TellNobody says that nobody waits for what the transaction writes: no watcher is called
+// about it.
 func (tx *Tx) TellNobody() { tx.silent = true }
 
 func (tx *Tx) sendLast(ctx context.Context, b *pgx.Batch) error {

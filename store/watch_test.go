@@ -8,14 +8,16 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// hints listens as the process that watches does.
-func hints(t *testing.T, url string) (next func() string) {
+// notifications listens as the process that watches does.
+func notifications(t *testing.T, url string) (next func() string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
@@ -41,7 +43,7 @@ func write(t *testing.T, db *store.DB) {
 func TestWhatAProcessWritesIsToldBeforeItEnds(t *testing.T) {
 	t.Parallel()
 	s := storetest.NewSide(t, 1, 2)
-	next := hints(t, s.URL)
+	next := notifications(t, s.URL)
 	other := storetest.OpenSide(t, s.URL, 1, 2, 2)
 	require.NoError(t, other.DB.Tx(t.Context(), "reading", func(ctx context.Context, tx *store.Tx) error {
 		_, err := tx.Exec(ctx, `SELECT count(*) FROM tasks`)
@@ -62,36 +64,49 @@ func TestWhatAProcessWritesIsToldBeforeItEnds(t *testing.T) {
 	require.Equal(t, "both were told", next())
 }
 
-// watching is a process that watches, and what it was told.
+// watching is a process that watches, and what it is called about.
 type watching struct {
 	own    chan struct{}
-	others chan struct{}
+	others chan store.Change
 }
 
 func watch(t *testing.T, db *store.DB, every time.Duration) watching {
 	t.Helper()
-	w := watching{make(chan struct{}, 100), make(chan struct{}, 100)}
+	w := watching{make(chan struct{}, 100), make(chan store.Change, 100)}
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		ended <- db.Watch(ctx, store.Watcher{Every: every, Own: func() { w.own <- struct{}{} }, Others: func() { w.others <- struct{}{} }})
+		ended <- db.Watch(ctx, store.Watcher{Every: every, Changed: func(c store.Change) {
+			if c == store.ByThis {
+				w.own <- struct{}{}
+			} else {
+				w.others <- c
+			}
+		}})
 	}()
 	t.Cleanup(func() {
 		end()
 		require.NoError(t, <-ended)
 	})
-	w.told(t)
+	w.awaits(t, store.ByAnother) // what came before was not heard
 	return w
 }
 
-// told waits for the next call about others.
-func (w watching) told(t *testing.T) {
+// called waits for the next call about others.
+func (w watching) called(t *testing.T) store.Change {
 	t.Helper()
 	select {
-	case <-w.others:
+	case c := <-w.others:
+		return c
 	case <-time.After(20 * time.Second):
-		require.FailNow(t, "who watches was not told")
+		require.FailNow(t, "the watcher was not called")
+		return 0
 	}
+}
+
+func (w watching) awaits(t *testing.T, want store.Change) {
+	t.Helper()
+	require.Equal(t, want, w.called(t))
 }
 
 func TestWhoWatchesIsToldOfOthersAndOfItself(t *testing.T) {
@@ -102,7 +117,7 @@ func TestWhoWatchesIsToldOfOthersAndOfItself(t *testing.T) {
 	other := storetest.OpenSide(t, s.URL, 1, 2, 2)
 
 	write(t, other.DB)
-	w.told(t)
+	w.awaits(t, store.ByAnother)
 
 	write(t, s.DB)
 	<-w.own
@@ -131,10 +146,10 @@ func TestWhoWatchesListensAgain(t *testing.T) {
 	require.NoError(t, login.Close(t.Context()))
 
 	require.Equal(t, 1, cut)
-	w.told(t) // of its end
-	w.told(t) // with the new one
+	w.awaits(t, store.ByAnother) // of its end
+	w.awaits(t, store.ByAnother) // with the new one
 	write(t, other.DB)
-	w.told(t)
+	w.awaits(t, store.ByAnother)
 }
 
 // A hint may be lost with the process that was about to send it.
@@ -144,8 +159,8 @@ func TestWithoutAHintWhoWatchesLooksNowAndThen(t *testing.T) {
 
 	w := watch(t, s.DB, 1100*time.Millisecond)
 
-	w.told(t)
-	w.told(t)
+	w.awaits(t, store.Unknown)
+	w.awaits(t, store.Unknown)
 }
 
 // A commit whose answer is lost, and that has happened, is told as any other.
@@ -153,7 +168,7 @@ func TestACommitWithoutAnAnswerIsTold(t *testing.T) {
 	t.Parallel()
 	s := storetest.NewSide(t, 1, 2)
 	s.Meet(t, store.Commands)
-	next := hints(t, s.URL)
+	next := notifications(t, s.URL)
 	p := storetest.NewProxy(t, s.URL)
 	watching, guest := storetest.OpenSide(t, p.URL, 1, 2, 4), storetest.OpenSide(t, p.URL, 1, 2, 4)
 	watching.Conn, guest.Conn = s.Conn, s.Conn
@@ -187,7 +202,7 @@ func TestASilentLineKeepsNobodyFromLooking(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
 
 	for range 4 { // those of before it was stopped, and others
-		w.told(t)
+		w.called(t)
 	}
 }
 
@@ -221,4 +236,45 @@ func TestATransactionThatFailsLosesNoHint(t *testing.T) {
 	require.Error(t, err)
 
 	require.NoError(t, hint(), "the second write is told, too")
+}
+
+// What could not be said when its time came, because no session was idle, is said later.
+func TestANotificationIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	next := notifications(t, s.URL)
+	other := storetest.OpenSide(t, s.URL, 1, 2, 1) // one session
+	write(t, other.DB)
+	require.Empty(t, next())
+	write(t, other.DB) // to be said a second after the first
+
+	require.NoError(t, other.DB.Read(t.Context(), "holding the session", func(context.Context, *pgxpool.Conn) error {
+		time.Sleep(1200 * time.Millisecond)
+		return nil
+	}))
+
+	require.Empty(t, next())
+}
+
+// What an instance writes by itself, now and then, wakes nobody.
+func TestNobodyIsToldOfWhatNobodyWaitsFor(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	s.Meet(t, store.Commands)
+	w := watch(t, s.DB, time.Hour)
+	next := notifications(t, s.URL)
+	other := storetest.OpenSide(t, s.URL, 1, 2, 2)
+
+	_, err := s.DB.Serve(t.Context(), "the first")
+	require.NoError(t, err)
+	require.NoError(t, s.DB.Confirm(t.Context(), s.Conn.ID, commands.Numbers{}))
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM serving`), "it has written something")
+	require.Empty(t, w.own)
+
+	require.NoError(t, s.Exec(`DELETE FROM serving`))
+	_, err = other.DB.Serve(t.Context(), "the second")
+	require.NoError(t, err)
+	other.DB.Close() // what is pending is said then at the latest
+	require.NoError(t, s.Exec(`SELECT pg_notify($1, 'nothing was said')`, store.ChangedChannel))
+	require.Equal(t, "nothing was said", next())
 }

@@ -103,8 +103,8 @@ func checkDisk(dir string) control.Check {
 		if err != nil {
 			return control.NewCheck("disk", err)
 		}
-		if free < spoke.Reserve {
-			return control.Check{Name: "disk", Problem: fmt.Sprintf("%d MiB free in %s; make room: a spoke starts nothing below %d MiB", free>>20, dir, spoke.Reserve>>20)}
+		if free < spoke.MinFree {
+			return control.Check{Name: "disk", Problem: fmt.Sprintf("%d MiB free in %s; make room: a spoke starts nothing below %d MiB", free>>20, dir, spoke.MinFree>>20)}
 		}
 		return note("disk", fmt.Sprintf("%d GiB free", free>>30))
 	}

@@ -46,7 +46,7 @@ type Plan struct {
 	Hub      string        // what the hub calls itself; default "lab"
 	Policy   string        // of every spoke, as a file; default: the preset "open"
 	Slots    int           // agents at a time; default 4
-	Reserve  int64         // free disk that a spoke leaves; default as in the product
+	MinFree  int64         // free disk that a spoke leaves; default as in the product
 	Interval time.Duration // of heartbeats; default 200 ms
 	Lease    time.Duration // of claims; default 10 s
 	Idle     time.Duration // between two tries of a spoke to claim what was not to be had; default as in the product

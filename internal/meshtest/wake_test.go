@@ -1,12 +1,15 @@
 package meshtest
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -17,10 +20,11 @@ func TestASpokeIsWokenByItsOrders(t *testing.T) {
 	m := Plan{Slots: 1, Idle: time.Hour, Quiet: time.Hour}.Start(t, "attic")
 	require.Equal(t, commands.Completed, m.Wait(t, m.Noop(t, "attic")).State, "it has looked for the first time")
 
-	first, second := m.Spawn(t, "attic", "true"), m.Spawn(t, "attic", "true")
+	first, second, third := m.Spawn(t, "attic", "sleep", "3"), m.Spawn(t, "attic", "true"), m.Spawn(t, "attic", "true")
 
-	require.Equal(t, commands.Completed, m.Wait(t, first).State)
+	require.Equal(t, commands.Completed, m.Wait(t, first).State, "a sweep has counted the others meanwhile, and says no more of them")
 	require.Equal(t, commands.Completed, m.Wait(t, second).State)
+	require.Equal(t, commands.Completed, m.Wait(t, third).State)
 }
 
 // So does the end of an agent that a limit counts, where slots were free all the time.
@@ -36,7 +40,35 @@ func TestASpokeIsWokenByAnEndThatALimitCounts(t *testing.T) {
 	first, second := m.Spawn(t, "attic", "sleep", "1000"), m.Spawn(t, "attic", "true")
 	m.Await(t, first, commands.Running)
 	Await(t, "the second one stands ready", func() bool { return m.Spokes["attic"].Count(t, `SELECT count(*) FROM ready`) == 1 })
+	asleep() // the sweep has counted it
 	m.Hub.Do(t, "POST", "/v1/agents/"+first+"/kill", map[string]string{"reason": "the test says so"}, nil)
+
+	require.Equal(t, commands.Completed, m.Wait(t, second).State)
+}
+
+// A task that became ready without a word, because the process that did it has ended before
+// it could say so, is found by the next sweep.
+func TestASpokeFindsWhatNobodySpokeOf(t *testing.T) {
+	t.Parallel()
+	m := Plan{Slots: 1, Idle: time.Hour, Quiet: 1200 * time.Millisecond}.Start(t, "attic")
+	in := m.Spokes["attic"].Visit(t)
+	t.Cleanup(func() { _ = in.Close(context.WithoutCancel(t.Context())) })
+	main, err := backlog.Open(in.DB, spoke.Answer).Workspace(backlog.MainWorkspace, "ann")
+	require.NoError(t, err)
+	first, second := m.Spawn(t, "attic", "sleep", "1000"), m.Spawn(t, "attic", "true")
+	m.Await(t, first, commands.Running)
+	Await(t, "the second one stands ready", func() bool { return m.Spokes["attic"].Count(t, `SELECT count(*) FROM ready`) == 1 })
+	_, err = main.Block(t.Context(), backlog.Act{Task: second, Reason: "not yet"})
+	require.NoError(t, err)
+	m.Hub.Do(t, "POST", "/v1/agents/"+first+"/kill", map[string]string{"reason": "the test says so"}, nil)
+	m.Wait(t, first)
+	asleep()
+	go func() { _ = in.DB.Watch(t.Context(), store.Watcher{Changed: func(store.Change) {}, Every: time.Hour}) }() // who watches sends no notification
+
+	Await(t, "it is unblocked", func() bool {
+		_, err = main.Unblock(t.Context(), backlog.Act{Task: second, Reason: "now"})
+		return err == nil
+	})
 
 	require.Equal(t, commands.Completed, m.Wait(t, second).State)
 }

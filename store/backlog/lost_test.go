@@ -108,7 +108,7 @@ func byOperator(act func(*backlog.Workspace, context.Context, backlog.Act) (back
 }
 
 // reading are the methods that change nothing.
-var reading = []string{"Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Known", "Backlog.Pasts", "Backlog.AnyRecalled", "Backlog.Waits", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
+var reading = []string{"Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Known", "Backlog.Pasts", "Backlog.AnyRecalled", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
 	"Backlog.Agent", "Backlog.Agents", "Workspace.Audit", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Name", "Workspace.Quotas",
 	"Workspace.Show", "Workspace.ShowAll", "Workspace.Stats", "Workspace.VerifyGrant", "Workspace.Why"}
 
@@ -511,30 +511,6 @@ func TestAClaimThatIsStillUnderWayIsEndedFirst(t *testing.T) {
 	require.NoError(t, <-ended)
 	require.Len(t, list, 2)
 	require.Equal(t, 2, s.Count(t, `SELECT count(*) FROM leases`))
-}
-
-// Whether something stands ready comes with the answer to the commit. Where that is lost, something may.
-func TestAfterALostAnswerSomethingMayWait(t *testing.T) {
-	t.Parallel()
-	s := newSide(t)
-	b := boardOf(t, s, backlog.MainWorkspace)
-	proxy := storetest.NewProxy(t, s.URL)
-	lossy := openSide(t, proxy.URL, 2)
-	record := func(c backlog.Claimed) {
-		held, err := lossy.backlog.Record(t.Context(), []backlog.Progress{{End: &backlog.End{Fence: c.Fence, Outcome: commands.Succeeded}}})
-		require.NoError(t, err)
-		require.Equal(t, []bool{true}, held)
-	}
-	create(t, b, backlog.TaskSpec{Title: "t"}, backlog.TaskSpec{Title: "t"})
-	list := claimCards(t, b, func(c *backlog.ClaimTerms) { c.Limit = 2 })
-	record(list[0])
-	require.False(t, lossy.backlog.Waits())
-	create(t, b, backlog.TaskSpec{Title: "t"})
-	proxy.Lose(proxy.Commits() + 1)
-
-	record(list[1])
-
-	require.True(t, lossy.backlog.Waits())
 }
 
 func owner(t *testing.T, url string) *pgx.Conn {

@@ -43,7 +43,7 @@ func TestServerRunsWithOurSettings(t *testing.T) {
 	for name, want := range map[string]string{
 		"listen_addresses": "", "unix_socket_directories": `"` + filepath.Join(dir, "run") + `"`,
 		"unix_socket_permissions": "0700", "fsync": "on", "full_page_writes": "on", "synchronous_commit": "on",
-		"shared_buffers": "16MB", "jit": "off", "max_wal_size": "256MB", "wal_segment_size": "1MB",
+		"shared_buffers": "16MB", "max_pred_locks_per_transaction": "10", "jit": "off", "max_wal_size": "256MB", "wal_segment_size": "1MB",
 		"autovacuum_max_workers": "1", "TimeZone": "UTC", "client_connection_check_interval": "10s",
 		"data_checksums": "on", "server_encoding": "UTF8", "idle_in_transaction_session_timeout": "1min",
 		"max_connections": "260", "work_mem": "5MB", "log_min_duration_statement": "1s", "log_parameter_max_length": "0",

@@ -31,6 +31,7 @@ var defaults = map[string]string{
 
 	"max_connections":                "260", // 200 workers that wait have one each
 	"superuser_reserved_connections": "3",
+	"max_pred_locks_per_transaction": "10", // the least: nothing here is serializable, and the table is made at the start
 	"shared_buffers":                 "16MB",
 	"work_mem":                       "4MB",
 	"maintenance_work_mem":           "32MB",

@@ -1,0 +1,125 @@
+package store
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A notifier is when a process that does not watch notifies the one that does. It has no
+// session of its own, because there are many such processes: it uses the session of the
+// commit, or later an idle one.
+type notifier struct {
+	mu      sync.Mutex // guards the rest
+	pending bool       // something was committed since the last notification
+	next    time.Time  // no notification before that
+	timer   *time.Timer
+	closed  bool // nothing is sent later any more
+}
+
+// announce says that tx, which has ended, may have committed something: to the watcher of this process,
+// or by a notification to that of another one. doubt says that an earlier run of tx may be committed.
+func (db *DB) announce(ctx context.Context, tx *Tx, doubt bool) {
+	wrote := (tx.committed || doubt) && tx.wrote && !tx.silent
+	if w := db.watcher.Load(); w != nil {
+		if wrote {
+			w.Changed(ByThis)
+		}
+		return
+	}
+	if tx.conn.Conn().IsClosed() {
+		db.notifier.note(wrote)
+		db.notifier.retry(db.notifyLater)
+		return
+	}
+	if db.notifier.note(wrote); db.notifier.due(db.notifyLater) {
+		notify(ctx, tx.conn)
+	}
+}
+
+// note remembers that something was committed.
+func (n *notifier) note(wrote bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.pending = n.pending || wrote
+}
+
+// due reports whether a notification is to be sent now. Where it is too early, later is
+// called when it is not.
+func (n *notifier) due(later func()) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	wait := time.Until(n.next)
+	if n.pending && wait > 0 {
+		n.schedule(wait, later)
+	}
+	if !n.pending || wait > 0 {
+		return false
+	}
+	n.pending, n.next = false, time.Now().Add(betweenNotifications)
+	return true
+}
+
+// retry has later called in a while, where something is pending.
+func (n *notifier) retry(later func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.pending {
+		n.schedule(betweenNotifications, later)
+	}
+}
+
+// schedule has later called once. The caller holds mu.
+func (n *notifier) schedule(wait time.Duration, later func()) {
+	if n.timer == nil && !n.closed {
+		n.timer = time.AfterFunc(wait, later)
+	}
+}
+
+// notify is no part of a transaction that writes: who notifies in one makes all others wait
+// for its flush to the disk. A notification that is lost is made good by [Watcher].
+func notify(ctx context.Context, conn *pgxpool.Conn) {
+	_ = within(context.WithoutCancel(ctx), func(ctx context.Context) error {
+		_, err := conn.Conn().PgConn().Exec(ctx, `NOTIFY `+ChangedChannel).ReadAll()
+		return err
+	})
+}
+
+// notifyLater sends what is pending, where a session is idle. Otherwise the next commit
+// does, or it is tried again.
+func (db *DB) notifyLater() {
+	db.notifier.mu.Lock()
+	db.notifier.timer = nil
+	db.notifier.mu.Unlock()
+	db.notifyIdle(context.Background())
+}
+
+func (db *DB) notifyIdle(ctx context.Context) {
+	idle := db.pool.AcquireAllIdle(ctx)
+	switch {
+	case len(idle) == 0:
+		db.notifier.retry(db.notifyLater)
+	case db.notifier.due(db.notifyLater):
+		notify(ctx, idle[0])
+	}
+	for _, conn := range idle {
+		conn.Release()
+	}
+}
+
+// notifyLast sends at once what is pending, and nothing later.
+func (db *DB) notifyLast() {
+	n := &db.notifier
+	n.mu.Lock()
+	n.next, n.closed = time.Time{}, true
+	if n.timer != nil {
+		n.timer.Stop()
+	}
+	pending := n.pending
+	n.mu.Unlock()
+	if pending {
+		db.notifyIdle(context.Background())
+	}
+}
