@@ -21,20 +21,26 @@ func benchBoard(b *testing.B, n int, everything bool) *backlog.Workspace {
 		require.NoError(b, l.SetBudget(b.Context(), backlog.Budget{Name: "tokens-of-all", Scope: "workspace", Dimension: "tokens", Hard: most}))
 		require.NoError(b, l.SetBudget(b.Context(), backlog.Budget{Name: "money", Scope: "account", Target: "bench", Dimension: "usd", Hard: most}))
 	}
-	sets := [][]string{nil, {"linux"}, {"linux", "python"}, {"gpu", "linux"}}
 	for n > 0 {
-		specs := make([]backlog.TaskSpec, min(n, 1000))
-		for i := range specs {
-			specs[i].Title = fmt.Sprintf("task %d", i)
-			if everything {
-				specs[i].Account, specs[i].Capabilities = "bench", sets[i%len(sets)]
-				specs[i].Estimate = map[string]backlog.Amount{"tokens": backlog.Amount(1500+i%2*500) * backlog.Unit, "usd": backlog.Unit / 100}
-			}
-		}
+		specs := benchSpecs(min(n, 1000), everything)
 		create(b, l, specs...)
 		n -= len(specs)
 	}
 	return l
+}
+
+// benchSpecs are n tasks, of four sets of capabilities where everything is on.
+func benchSpecs(n int, everything bool) []backlog.TaskSpec {
+	sets := [][]string{nil, {"linux"}, {"linux", "python"}, {"gpu", "linux"}}
+	specs := make([]backlog.TaskSpec, n)
+	for i := range specs {
+		specs[i].Title = fmt.Sprintf("task %d", i)
+		if everything {
+			specs[i].Account, specs[i].Capabilities = "bench", sets[i%len(sets)]
+			specs[i].Estimate = map[string]backlog.Amount{"tokens": backlog.Amount(1500+i%2*500) * backlog.Unit, "usd": backlog.Unit / 100}
+		}
+	}
+	return specs
 }
 
 var benchTerms = backlog.ClaimTerms{Owner: "worker", Limit: 1, Lease: time.Minute, Capabilities: []string{"gpu", "linux", "python"}}
@@ -72,6 +78,21 @@ func BenchmarkClaim(b *testing.B) {
 			})
 			require.EqualValues(b, b.N, got.Load())
 		})
+	}
+}
+
+// BenchmarkCreate creates tasks one at a time and 1,000 in a call; b.N counts tasks.
+func BenchmarkCreate(b *testing.B) {
+	for _, how := range []string{"free", "limits"} {
+		for _, size := range []int{1, 1000} {
+			b.Run(fmt.Sprintf("%s/%d", how, size), func(b *testing.B) {
+				l := benchBoard(b, 1, how == "limits")
+				b.ResetTimer()
+				for n := 0; n < b.N; n += size {
+					create(b, l, benchSpecs(min(size, b.N-n), how == "limits")...)
+				}
+			})
+		}
 	}
 }
 

@@ -1151,14 +1151,6 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Ends a transaction that would add work where none is taken.
--- +goose StatementBegin
-CREATE FUNCTION refuse_new_work(lane text, state text, budget text) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    RAISE EXCEPTION 'no new tasks here' USING ERRCODE = 'SM002', DETAIL = lane, HINT = state, CONSTRAINT = budget;
-END $$;
--- +goose StatementEnd
-
 ------------------------------------------------------------------- access ---
 
 -- Row-level security. Two roles share these tables: spawnmesh_app sees one

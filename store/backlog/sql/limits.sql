@@ -1,16 +1,6 @@
 -- Budgets, quotas and lanes. What they let through, and what binds a class, says the
 -- schema's second part, store/migrations/00002_admission.sql.
 
--- Refuses new tasks of classes $1 with estimates $2; each is asked about alone.
--- name: refuse_new_work
-SELECT refuse_new_work(x.lane, x.state, x.budget) FROM (
-    SELECT c.lane, coalesce((SELECT state FROM lanes l WHERE l.workspace = c.workspace AND l.name = c.lane), 'active') AS state,
-        coalesce((SELECT l.name FROM limits l JOIN budgets b ON b.id = l.id AND b.on_hard = 'refuse'
-            WHERE l.what = 'budget' AND l.workspace IN ('', c.workspace) AND l.room < greatest(1, takes(n.estimate, l.dimension))
-            AND scope_fits(l.scope, l.target, c.lane, c.account, c.conn, c.only_task, '') LIMIT 1), '') AS budget
-    FROM (SELECT DISTINCT class, estimate FROM unnest($1::int[], $2::jsonb[]) AS u (class, estimate)) AS n JOIN classes c ON c.id = n.class
-) AS x WHERE x.state IN ('draining', 'disabled') OR x.budget <> '' LIMIT 1
-
 -- The tasks that a budget has no room for and is not to keep. The classes come first: as
 -- a rule there are none, and there may be many with ready tasks.
 -- name: tasks_of_spent_budgets
