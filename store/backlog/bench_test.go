@@ -140,7 +140,7 @@ func BenchmarkClaimAmongClasses(b *testing.B) {
 				`INSERT INTO grants (conn, kinds, runtimes) SELECT id, '{}', '{}' FROM connections`,
 				fmt.Sprintf(`INSERT INTO classes (workspace, lane, kind, capabilities, account, conn, sizes, digest)
 					SELECT 'main', 'default', 'card', '{}', '', (SELECT id FROM connections WHERE peer_name = 'p' || 1 + n %% %d), '{}', n::text::bytea FROM generate_series(1, 10000) AS n`, max(conns, 1)),
-				`INSERT INTO tasks (id, class, conn) SELECT gen_random_uuid(), id, conn FROM classes, generate_series(1, 2)`,
+				`INSERT INTO tasks (id, class, conn) SELECT gen_random_uuid(), id, conn FROM classes, generate_series(1, 10)`,
 				`INSERT INTO ready (class, rank, seq, task, workspace, lane, expires_at) SELECT class, 0, seq, id, workspace, lane, 'infinity' FROM tasks`,
 				`VACUUM ANALYZE`,
 			} {
