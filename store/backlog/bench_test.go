@@ -15,7 +15,11 @@ import (
 
 // benchBoard is a backlog with n tasks ready, with everything on or nothing.
 func benchBoard(b *testing.B, n int, everything bool) *backlog.Workspace {
-	l := board(b)
+	return fillBoard(b, board(b), n, everything)
+}
+
+// fillBoard adds n tasks, with everything on or nothing.
+func fillBoard(b *testing.B, l *backlog.Workspace, n int, everything bool) *backlog.Workspace {
 	if everything {
 		most := 9_000_000_000 * backlog.Unit
 		require.NoError(b, l.SetBudget(b.Context(), backlog.Budget{Name: "tokens-of-all", Scope: "workspace", Dimension: "tokens", Hard: most}))
