@@ -471,7 +471,8 @@ CREATE TABLE leases (
     renewed_at  timestamptz NOT NULL DEFAULT clock_timestamp(),   -- its worker was heard last
     until       timestamptz NOT NULL,
     sweep_at    timestamptz NOT NULL,     -- a sweep looks at it then: not after until, and earlier when it was renewed, so that a renewal changes no index
-    reserved    jsonb,                    -- budget to millionths
+    budgets     int[],                    -- that bound the claim; null = none. Of each it reserved
+    reserved    jsonb,                    -- by dimension, in millionths: the estimate, less what was reported as used
     used        jsonb,                    -- dimension to millionths, as reported so far
     CONSTRAINT lease_is_sound CHECK (attempt >= 1 AND sweep_at <= until AND type IN ('initial', 'retry', 'reclaim', 'rework', 'replay', 'resume'))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);

@@ -37,8 +37,8 @@ SELECT EXISTS (SELECT FROM l), EXISTS (SELECT FROM r)
 
 -- The budgets of which the attempt of task $1 has used more, $2, than it reserved.
 -- name: exceeded
-        SELECT b.id FROM leases l, jsonb_each_text(l.reserved) AS r JOIN budgets b ON b.id = r.key::int JOIN jsonb_each_text($2) AS u ON u.key = b.dimension
-        WHERE l.task = $1 AND u.value::bigint > r.value::bigint
+        SELECT b.id FROM leases l JOIN budgets b ON b.id = ANY (l.budgets) JOIN jsonb_each_text($2) AS u ON u.key = b.dimension
+        WHERE l.task = $1 AND u.value::bigint > takes(l.reserved, b.dimension)
 
 -- Holds what a report of usage, and the end of the attempt behind it, may touch: the
 -- budgets that are exceeded, then the shards.
@@ -48,7 +48,7 @@ SELECT FROM budgets WHERE id IN (
     ) ORDER BY id FOR NO KEY UPDATE
 
 -- name: hold_shards_of_usage
-SELECT FROM budget_shards WHERE budget IN (SELECT r.key::int FROM leases l, jsonb_each_text(l.reserved) AS r WHERE l.task = $1) AND (shard = budget_shard() OR escrow <> 0 AND budget IN (
+SELECT FROM budget_shards WHERE budget = ANY (ARRAY (SELECT unnest(budgets) FROM leases WHERE task = $1)) AND (shard = budget_shard() OR escrow <> 0 AND budget IN (
 -- include: exceeded
     )) ORDER BY budget, shard FOR UPDATE
 
@@ -61,15 +61,15 @@ SELECT recall_escrow(id) FROM (
 WITH u AS (
     SELECT key AS dimension, value::bigint AS amount FROM jsonb_each_text($2)
 ), due AS MATERIALIZED (
-    SELECT b.id, b.workspace, b.rolling, u.amount, least(u.amount, r.value::bigint) AS freed, r.value::bigint - least(u.amount, r.value::bigint) AS rest
-    FROM leases l, jsonb_each_text(l.reserved) AS r JOIN budgets b ON b.id = r.key::int JOIN u ON u.dimension = b.dimension WHERE l.task = $1 ORDER BY b.id
+    SELECT b.id, b.workspace, b.dimension, b.rolling, u.amount, least(u.amount, takes(l.reserved, b.dimension)) AS freed, greatest(0, takes(l.reserved, b.dimension) - u.amount) AS rest
+    FROM leases l JOIN budgets b ON b.id = ANY (l.budgets) JOIN u ON u.dimension = b.dimension WHERE l.task = $1 ORDER BY b.id
 ), settled AS (
     INSERT INTO budget_shards AS s (budget, shard, workspace, used, reserved) SELECT d.id, budget_shard(), d.workspace, d.amount, -d.freed FROM due d
     ON CONFLICT (budget, shard) DO UPDATE SET used = s.used + excluded.used, reserved = s.reserved + excluded.reserved
 ), charged AS (
     INSERT INTO charges (budget, workspace, amount) SELECT id, workspace, amount FROM due WHERE rolling IS NOT NULL AND amount > 0
 )
-UPDATE leases SET reserved = reserved || coalesce((SELECT jsonb_object_agg(id, rest) FROM due), '{}'),
+UPDATE leases SET reserved = coalesce(reserved, '{}') || coalesce((SELECT jsonb_object_agg(dimension, rest) FROM due), '{}'),
     used = coalesce(used, '{}') || (SELECT jsonb_object_agg(dimension, amount + coalesce((used->>dimension)::bigint, 0)) FROM u)
 WHERE task = $1
 
