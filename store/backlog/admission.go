@@ -12,8 +12,8 @@ import (
 // takeNewWork refuses new tasks whose lane is closing or closed, or for which a
 // budget that refuses has no room. The statement fails then, and with it whatever
 // was sent behind it; refusedWork reads the error.
-func takeNewWork(batch *pgx.Batch, classes []int, estimates []amounts) {
-	batch.Queue(statement("refuse_new_work"), classes, estimates)
+func takeNewWork(batch *pgx.Batch, workspace string, classes []int, estimates []amounts) {
+	batch.Queue(`SELECT refuse_new_work($1, $2, $3)`, workspace, classes, estimates)
 }
 
 // refusedWork turns the error of takeNewWork into the refusal that it stands for.

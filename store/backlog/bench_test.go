@@ -15,26 +15,36 @@ import (
 
 // benchBoard is a backlog with n tasks ready, with everything on or nothing.
 func benchBoard(b *testing.B, n int, everything bool) *backlog.Workspace {
-	l := board(b)
+	return fillBoard(b, board(b), n, everything)
+}
+
+// fillBoard adds n tasks, with everything on or nothing.
+func fillBoard(b *testing.B, l *backlog.Workspace, n int, everything bool) *backlog.Workspace {
 	if everything {
 		most := 9_000_000_000 * backlog.Unit
 		require.NoError(b, l.SetBudget(b.Context(), backlog.Budget{Name: "tokens-of-all", Scope: "workspace", Dimension: "tokens", Hard: most}))
 		require.NoError(b, l.SetBudget(b.Context(), backlog.Budget{Name: "money", Scope: "account", Target: "bench", Dimension: "usd", Hard: most}))
 	}
-	sets := [][]string{nil, {"linux"}, {"linux", "python"}, {"gpu", "linux"}}
 	for n > 0 {
-		specs := make([]backlog.TaskSpec, min(n, 1000))
-		for i := range specs {
-			specs[i].Title = fmt.Sprintf("task %d", i)
-			if everything {
-				specs[i].Account, specs[i].Capabilities = "bench", sets[i%len(sets)]
-				specs[i].Estimate = map[string]backlog.Amount{"tokens": backlog.Amount(1500+i%2*500) * backlog.Unit, "usd": backlog.Unit / 100}
-			}
-		}
+		specs := benchSpecs(min(n, 1000), everything)
 		create(b, l, specs...)
 		n -= len(specs)
 	}
 	return l
+}
+
+// benchSpecs are n tasks, of four sets of capabilities where everything is on.
+func benchSpecs(n int, everything bool) []backlog.TaskSpec {
+	sets := [][]string{nil, {"linux"}, {"linux", "python"}, {"gpu", "linux"}}
+	specs := make([]backlog.TaskSpec, n)
+	for i := range specs {
+		specs[i].Title = fmt.Sprintf("task %d", i)
+		if everything {
+			specs[i].Account, specs[i].Capabilities = "bench", sets[i%len(sets)]
+			specs[i].Estimate = map[string]backlog.Amount{"tokens": backlog.Amount(1500+i%2*500) * backlog.Unit, "usd": backlog.Unit / 100}
+		}
+	}
+	return specs
 }
 
 var benchTerms = backlog.ClaimTerms{Owner: "worker", Limit: 1, Lease: time.Minute, Capabilities: []string{"gpu", "linux", "python"}}
@@ -72,6 +82,21 @@ func BenchmarkClaim(b *testing.B) {
 			})
 			require.EqualValues(b, b.N, got.Load())
 		})
+	}
+}
+
+// BenchmarkCreate creates tasks one at a time and 1,000 in a call; b.N counts tasks.
+func BenchmarkCreate(b *testing.B) {
+	for _, how := range []string{"free", "limits"} {
+		for _, size := range []int{1, 1000} {
+			b.Run(fmt.Sprintf("%s/%d", how, size), func(b *testing.B) {
+				l := benchBoard(b, 1, how == "limits")
+				b.ResetTimer()
+				for n := 0; n < b.N; n += size {
+					create(b, l, benchSpecs(min(size, b.N-n), how == "limits")...)
+				}
+			})
+		}
 	}
 }
 
@@ -119,7 +144,7 @@ func BenchmarkClaimAmongClasses(b *testing.B) {
 				`INSERT INTO grants (conn, kinds, runtimes) SELECT id, '{}', '{}' FROM connections`,
 				fmt.Sprintf(`INSERT INTO classes (workspace, lane, kind, capabilities, account, conn, sizes, digest)
 					SELECT 'main', 'default', 'card', '{}', '', (SELECT id FROM connections WHERE peer_name = 'p' || 1 + n %% %d), '{}', n::text::bytea FROM generate_series(1, 10000) AS n`, max(conns, 1)),
-				`INSERT INTO tasks (id, class, conn) SELECT gen_random_uuid(), id, conn FROM classes, generate_series(1, 2)`,
+				`INSERT INTO tasks (id, class, conn) SELECT gen_random_uuid(), id, conn FROM classes, generate_series(1, 10)`,
 				`INSERT INTO ready (class, rank, seq, task, workspace, lane, expires_at) SELECT class, 0, seq, id, workspace, lane, 'infinity' FROM tasks`,
 				`VACUUM ANALYZE`,
 			} {

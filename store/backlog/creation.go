@@ -234,17 +234,21 @@ func (c *creation) classes(ctx context.Context, tx *store.Tx) ([]int, error) {
 	return ids, nil
 }
 
-// newTasks are the columns of tasks to be inserted.
+// newTasks are the columns of tasks to be inserted, and of what only some have.
 type newTasks struct {
-	id, key, title, body, phase, idem, onFail, reason []string
-	lane                                              []string
-	priority, class, retries, unmet                   []int
-	digest                                            [][]byte
-	acceptance                                        []*json.RawMessage
-	estimate                                          []amounts
-	notBefore                                         []*time.Time
-	edgeTask, edgeDep                                 []string
-	edgeMet                                           []bool
+	id, key, title, phase, idem, onFail, reason []string
+	lane                                        []string
+	priority, class, retries, unmet             []int
+	digest                                      [][]byte
+	estimate                                    []amounts
+	notBefore                                   []*time.Time
+	hasBody                                     []bool
+
+	bodyTask, body    []string
+	acceptance        []*json.RawMessage
+	edgeTask, edgeDep []string
+	edgeMet           []bool
+	waiting           []string // those that may not be ready at once
 }
 
 func (c *creation) insert(ctx context.Context, tx *store.Tx, deps [][]dependency, classes []int) error {
@@ -266,10 +270,11 @@ func (c *creation) insert(ctx context.Context, tx *store.Tx, deps [][]dependency
 		object = n.id[0]
 	}
 	var batch pgx.Batch
-	takeNewWork(&batch, n.class, n.estimate)
+	takeNewWork(&batch, c.ws.name, n.class, n.estimate)
 	batch.Queue(statement("create_tasks"),
-		c.ws.name, c.ws.actor, n.id, n.key, n.title, n.body, n.phase, n.priority, n.class, n.idem, n.digest, n.onFail,
-		n.notBefore, n.retries, n.unmet, n.reason, n.acceptance, n.edgeTask, n.edgeDep, n.edgeMet, object, n.lane, n.estimate)
+		c.ws.name, c.ws.actor, n.id, n.key, n.title, n.phase, n.priority, n.class, n.idem, n.digest, n.onFail,
+		n.notBefore, n.retries, n.unmet, n.reason, n.lane, n.estimate, n.hasBody, object)
+	n.queueRest(&batch, c.ws.name)
 	batch.Queue(notify)
 	if err := tx.SendLast(ctx, &batch); err != nil {
 		return refusedWork(fmt.Errorf("filling the backlog: %w", err))
@@ -277,16 +282,59 @@ func (c *creation) insert(ctx context.Context, tx *store.Tx, deps [][]dependency
 	return nil
 }
 
+// queueRest queues what only some of the tasks have.
+func (n *newTasks) queueRest(batch *pgx.Batch, workspace string) {
+	if len(n.body) > 0 {
+		batch.Queue(statement("create_bodies"), workspace, n.bodyTask, n.body, n.acceptance)
+	}
+	if len(n.edgeTask) > 0 {
+		batch.Queue(statement("create_edges"), workspace, n.edgeTask, n.edgeDep, n.edgeMet)
+	}
+	if len(n.waiting) > 0 {
+		batch.Queue(statement("create_waiting"), workspace, n.waiting)
+	}
+}
+
 func (n *newTasks) add(s *TaskSpec, id string, digest []byte, class int, deps []dependency) error {
 	onFail := s.OnFailedDep
 	if onFail == "" {
 		onFail = "hold"
 	}
-	unmet, reason := 0, ""
+	unmet, reason, err := n.addEdges(s, id, onFail, deps)
+	if err != nil {
+		return err
+	}
+	hasBody := s.Body != "" || len(s.Acceptance) > 0
+	n.id, n.key, n.title, n.hasBody = append(n.id, id), append(n.key, s.Key), append(n.title, s.Title), append(n.hasBody, hasBody)
+	n.phase, n.idem, n.digest = append(n.phase, s.Phase), append(n.idem, s.IdempotencyKey), append(n.digest, digest)
+	n.priority, n.class, n.retries = append(n.priority, s.Priority), append(n.class, class), append(n.retries, s.MaxRetries)
+	n.unmet, n.reason, n.onFail = append(n.unmet, unmet), append(n.reason, reason), append(n.onFail, onFail)
+	n.lane, n.estimate = append(n.lane, s.laneName()), append(n.estimate, s.estimate())
+	if hasBody {
+		var acceptance *json.RawMessage
+		if len(s.Acceptance) > 0 {
+			acceptance = &s.Acceptance
+		}
+		n.bodyTask, n.body, n.acceptance = append(n.bodyTask, id), append(n.body, s.Body), append(n.acceptance, acceptance)
+	}
+	var notBefore *time.Time
+	if !s.NotBefore.IsZero() {
+		notBefore = &s.NotBefore
+	}
+	n.notBefore = append(n.notBefore, notBefore)
+	if unmet > 0 || notBefore != nil {
+		n.waiting = append(n.waiting, id)
+	}
+	return nil
+}
+
+// addEdges adds what a task depends on. It returns how many of these are not met, and
+// the reason that the task shows if one of them has failed.
+func (n *newTasks) addEdges(s *TaskSpec, id, onFail string, deps []dependency) (unmet int, reason string, err error) {
 	for _, d := range deps {
 		met, bad := meets(d.state, onFail)
 		if bad && onFail == "cancel" {
-			return commands.Refuse(commands.Conflict, "task %q depends on %s, which is %s, and is to be cancelled when a dependency fails", commands.Clip(s.name()), d.id, d.state)
+			return 0, "", commands.Refuse(commands.Conflict, "task %q depends on %s, which is %s, and is to be cancelled when a dependency fails", commands.Clip(s.name()), d.id, d.state)
 		}
 		if bad {
 			reason = string(commands.DependencyFailed)
@@ -296,21 +344,7 @@ func (n *newTasks) add(s *TaskSpec, id string, digest []byte, class int, deps []
 		}
 		n.edgeTask, n.edgeDep, n.edgeMet = append(n.edgeTask, id), append(n.edgeDep, d.id), append(n.edgeMet, met)
 	}
-	n.id, n.key, n.title, n.body = append(n.id, id), append(n.key, s.Key), append(n.title, s.Title), append(n.body, s.Body)
-	n.phase, n.idem, n.digest = append(n.phase, s.Phase), append(n.idem, s.IdempotencyKey), append(n.digest, digest)
-	n.priority, n.class, n.retries = append(n.priority, s.Priority), append(n.class, class), append(n.retries, s.MaxRetries)
-	n.unmet, n.reason, n.onFail = append(n.unmet, unmet), append(n.reason, reason), append(n.onFail, onFail)
-	n.lane, n.estimate = append(n.lane, s.laneName()), append(n.estimate, s.estimate())
-	var acceptance *json.RawMessage
-	if len(s.Acceptance) > 0 {
-		acceptance = &s.Acceptance
-	}
-	var notBefore *time.Time
-	if !s.NotBefore.IsZero() {
-		notBefore = &s.NotBefore
-	}
-	n.acceptance, n.notBefore = append(n.acceptance, acceptance), append(n.notBefore, notBefore)
-	return nil
+	return unmet, reason, nil
 }
 
 // meets says whether a dependency in state satisfies, and whether it has ended

@@ -62,7 +62,7 @@ var invariants = map[string]string{
 	"no more retries than a task may have": `SELECT format('%s: %s of %s', id, retries, max_retries) FROM tasks WHERE retries > greatest(max_retries, max_losses) OR replays > 10`,
 	"a budget has reserved what the open attempts hold of it": `
 		SELECT format('%s: %s, and they hold %s', b.name, b.reserved, l.held) FROM funds b,
-			LATERAL (SELECT coalesce(sum((reserved->>b.id::text)::bigint), 0) AS held FROM leases) AS l WHERE b.reserved <> l.held`,
+			LATERAL (SELECT coalesce(sum(takes(reserved, b.dimension)), 0) AS held FROM leases WHERE b.id = ANY (budgets)) AS l WHERE b.reserved <> l.held`,
 	"escrow are of room that is there": `
 		SELECT format('%s: %s of %s', b.name, a.escrow, b.hard - b.used - b.reserved) FROM funds b,
 			LATERAL (SELECT coalesce(sum(escrow), 0) AS escrow, coalesce(min(escrow), 0) AS least FROM budget_shards WHERE budget = b.id) AS a

@@ -479,7 +479,8 @@ CREATE TABLE leases (
     renewed_at  timestamptz NOT NULL DEFAULT clock_timestamp(),   -- its worker was heard last
     until       timestamptz NOT NULL,
     sweep_at    timestamptz NOT NULL,     -- a sweep looks at it then: not after until, and earlier when it was renewed, so that a renewal changes no index
-    reserved    jsonb,                    -- budget to millionths
+    budgets     int[],                    -- that bound the claim; null = none. Of each it reserved
+    reserved    jsonb,                    -- by dimension, in millionths: the estimate, less what was reported as used
     used        jsonb,                    -- dimension to millionths, as reported so far
     CONSTRAINT lease_is_sound CHECK (attempt >= 1 AND sweep_at <= until AND type IN ('initial', 'retry', 'reclaim', 'rework', 'replay', 'resume'))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
@@ -1157,14 +1158,6 @@ $$;
 CREATE FUNCTION raced() RETURNS int LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'somebody else changes the same rows at this moment' USING ERRCODE = 'serialization_failure';
-END $$;
--- +goose StatementEnd
-
--- Ends a transaction that would add work where none is taken.
--- +goose StatementBegin
-CREATE FUNCTION refuse_new_work(lane text, state text, budget text) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    RAISE EXCEPTION 'no new tasks here' USING ERRCODE = 'SM002', DETAIL = lane, HINT = state, CONSTRAINT = budget;
 END $$;
 -- +goose StatementEnd
 

@@ -66,15 +66,41 @@ BEGIN
     RETURN QUERY
     WITH l AS MATERIALIZED (
         SELECT * FROM limits WHERE workspace IN ('', ws)
+    ), c AS MATERIALIZED (
+        SELECT k.* FROM unnest(of_classes) AS u (id), LATERAL (SELECT * FROM classes WHERE id = u.id OFFSET 0) AS k
     )
     SELECT c.id, l.what, l.id, l.name, l.dimension, l.room, l.escrow, l.own, takes_least(c.sizes, l.dimension), takes_most(c.sizes, l.dimension)
-    FROM classes c JOIN l ON scope_fits(l.scope, l.target, c.lane, c.account, c.conn, c.only_task, claimer) WHERE c.id = ANY (of_classes)
+    FROM c JOIN l ON scope_fits(l.scope, l.target, c.lane, c.account, c.conn, c.only_task, claimer)
     UNION ALL
-    SELECT c.id, x.what, 0, x.name, '', 0, 0, 0, 1, 1 FROM classes c, LATERAL (
+    SELECT c.id, x.what, 0, x.name, '', 0, 0, 0, 1, 1 FROM c, LATERAL (
         SELECT 'connection' AS what, '' AS name WHERE c.conn IS NOT NULL AND NOT EXISTS (SELECT FROM grants_in_force g WHERE g.conn = c.conn)
         UNION ALL
         SELECT 'account', c.account WHERE c.account <> '' AND NOT EXISTS (SELECT FROM budgets b WHERE b.workspace = ws AND b.scope = 'account' AND b.target = c.account)
-    ) AS x WHERE c.id = ANY (of_classes);
+    ) AS x;
+END $$;
+-- +goose StatementEnd
+
+-- Ends a transaction that would add tasks of these classes, with these estimates, where
+-- none is taken: with SM002, which names the lane and its state, or the budget.
+-- +goose StatementBegin
+CREATE FUNCTION refuse_new_work(ws text, of_classes int[], estimates jsonb[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    closed record;
+BEGIN
+    -- As a rule there is nothing that refuses, and the plan behind this is large.
+    IF NOT EXISTS (SELECT FROM lanes WHERE workspace = ws AND state IN ('draining', 'disabled')) AND NOT EXISTS (SELECT FROM budgets WHERE workspace IN ('', ws) AND on_hard = 'refuse') THEN
+        RETURN;
+    END IF;
+    SELECT x.lane, x.state, x.budget INTO closed FROM (
+        SELECT c.lane, coalesce((SELECT state FROM lanes l WHERE l.workspace = ws AND l.name = c.lane), 'active') AS state,
+            coalesce((SELECT l.name FROM limits l JOIN budgets b ON b.id = l.id AND b.on_hard = 'refuse'
+                WHERE l.what = 'budget' AND l.workspace IN ('', ws) AND l.room < greatest(1, takes(n.estimate, l.dimension))
+                AND scope_fits(l.scope, l.target, c.lane, c.account, c.conn, c.only_task, '') LIMIT 1), '') AS budget
+        FROM (SELECT DISTINCT u.class, u.estimate FROM unnest(of_classes, estimates) AS u (class, estimate)) AS n, LATERAL (SELECT * FROM classes WHERE id = n.class OFFSET 0) AS c
+    ) AS x WHERE x.state IN ('draining', 'disabled') OR x.budget <> '' LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'no new tasks here' USING ERRCODE = 'SM002', DETAIL = closed.lane, HINT = closed.state, CONSTRAINT = closed.budget;
+    END IF;
 END $$;
 -- +goose StatementEnd
 
@@ -83,7 +109,7 @@ END $$;
 CREATE TYPE open_class AS (class int, queue text, weight float8, rooms jsonb);
 CREATE TYPE candidate AS (class int, rooms jsonb, estimate jsonb);
 CREATE TYPE owed AS (budget int, amount bigint);
-CREATE TYPE picked_task AS (place tid, task uuid, class int, lane text, rank int, seq bigint, estimate jsonb);
+CREATE TYPE picked_task AS (place tid, task uuid, class int, lane text, rank int, seq bigint, estimate jsonb, budgets int[]);
 
 -- Holds the limits of a workspace until the end of a claim that owes more than the
 -- escrow of its shard, or that a quota counts. Where what is in nobody's escrow does
@@ -175,6 +201,8 @@ DECLARE
     short boolean;
     bound binding[];
     scarce int[];            -- ids of limits that may not have room for all that is wanted
+    counted boolean := false; -- a quota counts some of them
+    tight boolean := false;   -- the escrow of this shard may not do for all that is wanted
     share int;
     candidates candidate[];
     front int;               -- how many there were
@@ -217,7 +245,8 @@ BEGIN
             IF paid OR EXISTS (SELECT FROM budgets WHERE workspace IN ('', ws)) OR EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws))
                 OR EXISTS (SELECT FROM lanes WHERE workspace = ws) OR EXISTS (SELECT FROM freezes WHERE workspace IN ('', ws)) THEN
                 SELECT array_agg(ROW(b.class, b.what, b.id, b.name, b.dimension, x.room, b.escrow, b.own, b.at_least, b.at_most)::binding),
-                    bool_or(x.room < b.at_most OR x.room <= 0), array_agg(DISTINCT b.id) FILTER (WHERE b.what IN ('budget', 'quota') AND x.room / wanted < b.at_most) INTO bound, short, scarce
+                    bool_or(x.room < b.at_most OR x.room <= 0), array_agg(DISTINCT b.id) FILTER (WHERE b.what IN ('budget', 'quota') AND x.room / wanted < b.at_most),
+                    bool_or(b.what = 'quota'), bool_or(b.own / wanted < b.at_most) INTO bound, short, scarce, counted, tight
                 FROM bindings(ws, who, ARRAY (SELECT c.class FROM unnest(open) AS c)) AS b, LATERAL (SELECT CASE WHEN held THEN b.room - b.escrow ELSE b.room END AS room) AS x;
                 IF short THEN
                     rest := ARRAY (
@@ -232,7 +261,7 @@ BEGIN
             -- The first tasks of all together. In a lane each connection has a queue of its own, and so have this instance's
             -- tasks: the luck of a queue is exponential, and its tasks follow at the distance that its weight gives.
             share := least(wanted, 8 + 2 * wanted / cardinality(rest));
-            SELECT array_agg(ROW(y.class, y.rooms, y.estimate)::candidate ORDER BY y.pos) INTO candidates FROM (
+            SELECT array_agg(ROW(y.class, y.rooms, CASE WHEN scarce IS NOT NULL OR tight THEN y.estimate END)::candidate ORDER BY y.pos) INTO candidates FROM (
                 SELECT x.class, x.rooms, x.estimate, row_number() OVER (ORDER BY x.turn, x.rank, x.seq) AS pos FROM (
                     SELECT c.class, c.rooms, r.rank, r.seq, r.estimate, (row_number() OVER (PARTITION BY c.queue ORDER BY r.rank, r.seq) - 1
                         - ln(1 - (hashtextextended(c.queue, seed) & 9007199254740991) / 9007199254740992.0::float8)) / c.weight AS turn
@@ -260,18 +289,19 @@ BEGIN
                 EXIT WHEN candidates = '{}';
             END IF;
 
-            IF bound IS NOT NULL AND NOT held THEN
+            IF tight AND NOT held THEN
                 held := EXISTS (
                     SELECT FROM unnest(bound) AS b JOIN unnest(candidates) AS c ON c.class = b.class GROUP BY b.what, b.id
                     HAVING b.what = 'quota' OR b.what = 'budget' AND sum(takes(c.estimate, b.dimension)) > min(b.own));
                 IF held THEN
-                    PERFORM hold_limits(ws, owes(bound, ARRAY (SELECT ROW(NULL, NULL, c.class, NULL, NULL, NULL, c.estimate)::picked_task FROM unnest(candidates) AS c)));
+                    PERFORM hold_limits(ws, owes(bound, ARRAY (SELECT ROW(NULL, NULL, c.class, NULL, NULL, NULL, c.estimate, NULL)::picked_task FROM unnest(candidates) AS c)));
                     CONTINUE;
                 END IF;
             END IF;
 
-            SELECT array_agg(ROW(r.place, r.task, p.class, r.lane, r.rank, r.seq, r.estimate)::picked_task) INTO picked
-            FROM (SELECT c.class, c.rooms, count(*) AS n FROM unnest(candidates) AS c GROUP BY 1, 2) AS p, LATERAL (
+            SELECT array_agg(ROW(r.place, r.task, p.class, r.lane, r.rank, r.seq, r.estimate, p.budgets)::picked_task) INTO picked
+            FROM (SELECT c.class, c.rooms, count(*) AS n, (SELECT array_agg(b.id) FROM unnest(bound) AS b WHERE b.class = c.class AND b.what = 'budget') AS budgets
+                FROM unnest(candidates) AS c GROUP BY 1, 2) AS p, LATERAL (
                 SELECT ctid AS place, task, lane, rank, seq, estimate FROM ready
                 WHERE workspace = ws AND class = p.class AND expires_at > clock_timestamp() AND (rank, seq) >= (low_rank, low_seq) AND (rank, seq) <= (high_rank, high_seq)
                     AND (p.rooms IS NULL OR fits(estimate, p.rooms)) ORDER BY rank, seq LIMIT p.n FOR UPDATE SKIP LOCKED) AS r;
@@ -299,24 +329,24 @@ BEGIN
     INSERT INTO audit (workspace, actor, action, object, tasks) VALUES (ws, who, 'task.claimed', claim_id::text, ARRAY (SELECT p.task FROM unnest(picked) AS p));
     RETURN QUERY
     WITH gone AS (
-        DELETE FROM ready r WHERE r.ctid = ANY (ARRAY (SELECT p.place FROM unnest(picked) AS p))
-        RETURNING r.task, r.class, r.lane, r.rank, r.seq, r.estimate, r.attempt, r.epoch, r.type, r.key, r.title, r.body, clock_timestamp() + lease AS until
+        DELETE FROM ready r USING unnest(picked) AS p WHERE r.ctid = p.place
+        RETURNING r.task, r.class, r.lane, r.rank, r.seq, r.attempt, r.epoch, r.type, r.key, r.title, r.body, clock_timestamp() + lease AS until, p.budgets, CASE WHEN p.budgets IS NOT NULL THEN r.estimate END AS reserved
     ), opened AS (
-        INSERT INTO leases (task, workspace, lane, conn, attempt, epoch, type, owner, claim, until, sweep_at, reserved)
-        SELECT g.task, ws, g.lane, CASE WHEN g.body THEN (SELECT t.conn FROM tasks t WHERE t.id = g.task) END, g.attempt, g.epoch, g.type, who, claim_id, g.until, g.until, CASE WHEN bound IS NOT NULL THEN (
-            SELECT jsonb_object_agg(b.id, takes(g.estimate, b.dimension)) FROM unnest(bound) AS b WHERE b.class = g.class AND b.what = 'budget') END
-        FROM gone g
+        INSERT INTO leases (task, workspace, lane, conn, attempt, epoch, type, owner, claim, until, sweep_at, budgets, reserved)
+        SELECT g.task, ws, g.lane, CASE WHEN g.body THEN (SELECT t.conn FROM tasks t WHERE t.id = g.task) END, g.attempt, g.epoch, g.type, who, claim_id, g.until, g.until, g.budgets, g.reserved FROM gone g
     )
     SELECT g.task::text, g.attempt, g.epoch, g.type, g.until, coalesce(g.key, ''), g.title, -g.rank, g.class, coalesce(x.command, ''), coalesce(x.digest, ''),
         coalesce(x.body, ''), x.acceptance, x.spec, contended, next
     FROM gone g LEFT JOIN LATERAL (
         SELECT t.command::text AS command, encode(t.command_digest, 'hex') AS digest, b.body, b.acceptance, b.spec FROM tasks t JOIN task_bodies b ON b.task = t.id
-        WHERE g.body AND t.id = g.task) AS x ON true ORDER BY g.rank, g.seq;
+        WHERE g.body AND t.id = g.task OFFSET 0) AS x ON true ORDER BY g.rank, g.seq;
     IF bound IS NOT NULL THEN
         debts := owes(bound, picked);
         IF debts IS NOT NULL THEN
             PERFORM reserve(debts, held);
         END IF;
+    END IF;
+    IF counted THEN
         INSERT INTO quota_uses (quota, task, attempt, workspace)
         SELECT b.id, l.task, l.attempt, ws FROM unnest(bound) AS b JOIN unnest(picked) AS p ON p.class = b.class JOIN leases l ON l.task = p.task WHERE b.what = 'quota';
     END IF;

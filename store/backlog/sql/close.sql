@@ -30,7 +30,7 @@ WITH f AS (
     DELETE FROM leases l USING f WHERE l.task = f.task AND l.attempt = f.attempt AND l.epoch = f.epoch
 
 -- name: closing
-    RETURNING l.task, l.attempt, l.workspace, l.epoch, l.type, l.owner, l.claim, l.claimed_at, l.started_at, l.reserved, l.used, l.reason, f.outcome, f.exit, f.why, f.final, f.delay, f.n,
+    RETURNING l.task, l.attempt, l.workspace, l.epoch, l.type, l.owner, l.claim, l.claimed_at, l.started_at, l.budgets, l.reserved, l.used, l.reason, f.outcome, f.exit, f.why, f.final, f.delay, f.n,
 -- include: end_time
         AS at
 ), moved AS (
@@ -56,7 +56,7 @@ WITH f AS (
             ))
     FROM (SELECT * FROM closed ORDER BY task) AS f WHERE t.id = f.task
     RETURNING t.id, t.workspace, t.lane, t.phase, t.attempt, t.epoch, t.state, t.reason, t.conn, t.command, t.command_digest, t.started_at, t.not_before, t.ended_at, f.n, f.outcome, f.at,
-        f.exit, f.type, f.owner, f.claim, f.claimed_at, f.started_at AS began, f.reserved, f.used
+        f.exit, f.type, f.owner, f.claim, f.claimed_at, f.started_at AS began, f.budgets, f.reserved, f.used
 -- include: closing_rest
 
 -- name: next_state
@@ -70,11 +70,11 @@ WITH f AS (
 -- What follows from the ends.
 -- name: closing_rest
 ), alike AS MATERIALIZED (
-    SELECT reserved, used, outcome, count(*) AS n FROM moved WHERE reserved IS NOT NULL GROUP BY 1, 2, 3
+    SELECT budgets, reserved, used, outcome, count(*) AS n FROM moved WHERE budgets IS NOT NULL GROUP BY 1, 2, 3, 4
 ), dues AS MATERIALIZED (
-    SELECT b.id, b.workspace, b.rolling, sum(c.n * r.value::bigint)::bigint AS held,
-        (sum(c.n * r.value::bigint) FILTER (WHERE c.outcome NOT IN ('released', 'unavailable') AND NOT coalesce(c.used ? b.dimension, false)))::bigint AS spent
-    FROM alike c, jsonb_each_text(c.reserved) AS r JOIN budgets b ON b.id = r.key::int GROUP BY b.id, b.workspace, b.rolling ORDER BY b.id
+    SELECT b.id, b.workspace, b.rolling, sum(c.n * takes(c.reserved, b.dimension))::bigint AS held,
+        (sum(c.n * takes(c.reserved, b.dimension)) FILTER (WHERE c.outcome NOT IN ('released', 'unavailable') AND NOT coalesce(c.used ? b.dimension, false)))::bigint AS spent
+    FROM alike c JOIN budgets b ON b.id = ANY (c.budgets) GROUP BY b.id, b.workspace, b.rolling ORDER BY b.id
 ), settled AS (
     INSERT INTO budget_shards AS s (budget, shard, workspace, used, reserved) SELECT id, budget_shard(), workspace, coalesce(spent, 0), -held FROM dues WHERE held > 0
     ON CONFLICT (budget, shard) DO UPDATE SET used = s.used + excluded.used, reserved = s.reserved + excluded.reserved

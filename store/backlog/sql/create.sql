@@ -20,30 +20,47 @@ WHERE workspace = $1 AND idempotency_key = ANY ($3)
 SELECT id::text, coalesce(key, ''), state FROM tasks
 WHERE id IN (SELECT id FROM tasks WHERE workspace = $1 AND key = ANY ($2) UNION SELECT unnest($3::uuid[])) ORDER BY id FOR SHARE
 
+-- Adds tasks. What only some have is added by statements of their own, behind it, so
+-- that nobody pays for the others' plans.
 -- name: create_tasks
 WITH new AS (
-    SELECT * FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::int[], $9::int[], $10::text[], $11::bytea[], $12::text[],
-        $13::timestamptz[], $14::int[], $15::int[], $16::text[], $17::jsonb[], $22::text[], $23::jsonb[])
-        WITH ORDINALITY AS u (id, key, title, body, phase, priority, class, idem, digest, on_fail, not_before, retries, unmet, reason, acceptance, lane, estimate, n)
+    SELECT * FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::int[], $8::int[], $9::text[], $10::bytea[], $11::text[],
+        $12::timestamptz[], $13::int[], $14::int[], $15::text[], $16::text[], $17::jsonb[], $18::bool[])
+        WITH ORDINALITY AS u (id, key, title, phase, priority, class, idem, digest, on_fail, not_before, retries, unmet, reason, lane, estimate, body, n)
 ), added AS (
     INSERT INTO tasks (id, workspace, key, title, phase, priority, class, lane, estimate, idempotency_key, request_digest, on_failed_dep, not_before, max_retries, unmet, reason, created_by)
     SELECT id, $1, nullif(key, ''), title, phase, priority, class, lane, estimate, nullif(idem, ''), digest, on_fail, not_before, retries, unmet, reason, $2 FROM new ORDER BY n
-    RETURNING id, seq, class, lane, estimate, phase, priority, not_before, key, title, CASE WHEN unmet > 0 THEN 'deps' WHEN not_before > now() THEN 'due' ELSE 'ready' END AS what
-), bodies AS (
-    INSERT INTO task_bodies (task, workspace, body, acceptance) SELECT id, $1, body, acceptance FROM new WHERE body <> '' OR acceptance IS NOT NULL
-), edges AS (
-    INSERT INTO dependencies (task, dependency, workspace, met) SELECT t, d, $1, m FROM unnest($18::uuid[], $19::uuid[], $20::bool[]) AS e (t, d, m)
+    RETURNING id, seq, class, lane, estimate, phase, priority, not_before, key, title,
+-- include: waits_for
+        AS what
 ), place AS (
     INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at, estimate, key, title, body)
-    SELECT class, -priority, seq, id, $1, lane, phase, 'infinity', estimate, key, title, id IN (SELECT id FROM new WHERE body <> '' OR acceptance IS NOT NULL) FROM added WHERE what = 'ready'
-), later AS (
-    INSERT INTO due (at, task, workspace, lane, phase) SELECT not_before, id, $1, lane, phase FROM added WHERE what = 'due'
-), waiting AS (
-    INSERT INTO parked (task, workspace, lane, phase, why) SELECT id, $1, lane, phase, 'deps' FROM added WHERE what = 'deps'
+    SELECT class, -priority, seq, id, $1, lane, phase, 'infinity', estimate, key, title, id = ANY (ARRAY (SELECT id FROM new WHERE body)) FROM added WHERE what = 'ready'
 ), tally AS (
     INSERT INTO tallies (workspace, lane, what, n) SELECT $1, lane, what, count(*) FROM added GROUP BY 2, 3
 )
-INSERT INTO audit (workspace, actor, action, object, tasks) SELECT $1, $2, 'task.queued', $21, array_agg(id) FROM added
+INSERT INTO audit (workspace, actor, action, object, tasks) SELECT $1, $2, 'task.queued', $19, array_agg(id) FROM added
+
+-- What keeps a new task from being ready.
+-- name: waits_for
+        CASE WHEN unmet > 0 THEN 'deps' WHEN not_before > now() THEN 'due' ELSE 'ready' END
+
+-- name: create_bodies
+INSERT INTO task_bodies (task, workspace, body, acceptance) SELECT task, $1, body, acceptance FROM unnest($2::uuid[], $3::text[], $4::jsonb[]) AS u (task, body, acceptance)
+
+-- name: create_edges
+INSERT INTO dependencies (task, dependency, workspace, met) SELECT t, d, $1, m FROM unnest($2::uuid[], $3::uuid[], $4::bool[]) AS e (t, d, m)
+
+-- Gives the tasks $2, just created, their places if they are not ready.
+-- name: create_waiting
+WITH added AS (
+    SELECT id, lane, phase, not_before,
+-- include: waits_for
+        AS what FROM tasks WHERE id = ANY ($2::uuid[])
+), later AS (
+    INSERT INTO due (at, task, workspace, lane, phase) SELECT not_before, id, $1, lane, phase FROM added WHERE what = 'due'
+)
+INSERT INTO parked (task, workspace, lane, phase, why) SELECT id, $1, lane, phase, 'deps' FROM added WHERE what = 'deps'
 
 -- name: tombstones
 SELECT k.task::text, k.reason FROM unnest($1::uuid[], $2::uuid[]) AS u (task, conn) JOIN kills k ON k.task = u.task AND k.conn = u.conn

@@ -1,16 +1,6 @@
 -- Budgets, quotas and lanes. What they let through, and what binds a class, says the
 -- schema's second part, store/migrations/00002_admission.sql.
 
--- Refuses new tasks of classes $1 with estimates $2; each is asked about alone.
--- name: refuse_new_work
-SELECT refuse_new_work(x.lane, x.state, x.budget) FROM (
-    SELECT c.lane, coalesce((SELECT state FROM lanes l WHERE l.workspace = c.workspace AND l.name = c.lane), 'active') AS state,
-        coalesce((SELECT l.name FROM limits l JOIN budgets b ON b.id = l.id AND b.on_hard = 'refuse'
-            WHERE l.what = 'budget' AND l.workspace IN ('', c.workspace) AND l.room < greatest(1, takes(n.estimate, l.dimension))
-            AND scope_fits(l.scope, l.target, c.lane, c.account, c.conn, c.only_task, '') LIMIT 1), '') AS budget
-    FROM (SELECT DISTINCT class, estimate FROM unnest($1::int[], $2::jsonb[]) AS u (class, estimate)) AS n JOIN classes c ON c.id = n.class
-) AS x WHERE x.state IN ('draining', 'disabled') OR x.budget <> '' LIMIT 1
-
 -- The tasks that a budget has no room for and is not to keep. The classes come first: as
 -- a rule there are none, and there may be many with ready tasks.
 -- name: tasks_of_spent_budgets
@@ -47,8 +37,8 @@ SELECT EXISTS (SELECT FROM l), EXISTS (SELECT FROM r)
 
 -- The budgets of which the attempt of task $1 has used more, $2, than it reserved.
 -- name: exceeded
-        SELECT b.id FROM leases l, jsonb_each_text(l.reserved) AS r JOIN budgets b ON b.id = r.key::int JOIN jsonb_each_text($2) AS u ON u.key = b.dimension
-        WHERE l.task = $1 AND u.value::bigint > r.value::bigint
+        SELECT b.id FROM leases l JOIN budgets b ON b.id = ANY (l.budgets) JOIN jsonb_each_text($2) AS u ON u.key = b.dimension
+        WHERE l.task = $1 AND u.value::bigint > takes(l.reserved, b.dimension)
 
 -- Holds what a report of usage, and the end of the attempt behind it, may touch: the
 -- budgets that are exceeded, then the shards.
@@ -58,7 +48,7 @@ SELECT FROM budgets WHERE id IN (
     ) ORDER BY id FOR NO KEY UPDATE
 
 -- name: hold_shards_of_usage
-SELECT FROM budget_shards WHERE budget IN (SELECT r.key::int FROM leases l, jsonb_each_text(l.reserved) AS r WHERE l.task = $1) AND (shard = budget_shard() OR escrow <> 0 AND budget IN (
+SELECT FROM budget_shards WHERE budget = ANY (ARRAY (SELECT unnest(budgets) FROM leases WHERE task = $1)) AND (shard = budget_shard() OR escrow <> 0 AND budget IN (
 -- include: exceeded
     )) ORDER BY budget, shard FOR UPDATE
 
@@ -71,15 +61,15 @@ SELECT recall_escrow(id) FROM (
 WITH u AS (
     SELECT key AS dimension, value::bigint AS amount FROM jsonb_each_text($2)
 ), due AS MATERIALIZED (
-    SELECT b.id, b.workspace, b.rolling, u.amount, least(u.amount, r.value::bigint) AS freed, r.value::bigint - least(u.amount, r.value::bigint) AS rest
-    FROM leases l, jsonb_each_text(l.reserved) AS r JOIN budgets b ON b.id = r.key::int JOIN u ON u.dimension = b.dimension WHERE l.task = $1 ORDER BY b.id
+    SELECT b.id, b.workspace, b.dimension, b.rolling, u.amount, least(u.amount, takes(l.reserved, b.dimension)) AS freed, greatest(0, takes(l.reserved, b.dimension) - u.amount) AS rest
+    FROM leases l JOIN budgets b ON b.id = ANY (l.budgets) JOIN u ON u.dimension = b.dimension WHERE l.task = $1 ORDER BY b.id
 ), settled AS (
     INSERT INTO budget_shards AS s (budget, shard, workspace, used, reserved) SELECT d.id, budget_shard(), d.workspace, d.amount, -d.freed FROM due d
     ON CONFLICT (budget, shard) DO UPDATE SET used = s.used + excluded.used, reserved = s.reserved + excluded.reserved
 ), charged AS (
     INSERT INTO charges (budget, workspace, amount) SELECT id, workspace, amount FROM due WHERE rolling IS NOT NULL AND amount > 0
 )
-UPDATE leases SET reserved = reserved || coalesce((SELECT jsonb_object_agg(id, rest) FROM due), '{}'),
+UPDATE leases SET reserved = coalesce(reserved, '{}') || coalesce((SELECT jsonb_object_agg(dimension, rest) FROM due), '{}'),
     used = coalesce(used, '{}') || (SELECT jsonb_object_agg(dimension, amount + coalesce((used->>dimension)::bigint, 0)) FROM u)
 WHERE task = $1
 

@@ -1,0 +1,56 @@
+package backlog_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// A claim reads what it needs in ready, and a task only where there is a body. It
+// reads no class but those that it asks about, however many there are.
+func TestAClaimReadsWhatItTakes(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	require.NoError(t, s.Exec(`INSERT INTO classes (workspace, lane, kind, capabilities, account, sizes, digest)
+		SELECT 'main', 'default', 'card', '{}', '', '{}', n::text::bytea FROM generate_series(1, 1000) AS n`))
+	budget(t, b, backlog.Budget{Name: "day", Scope: "workspace", Dimension: "tokens", Hard: 1000 * backlog.Unit})
+	specs := make([]backlog.TaskSpec, 20)
+	for i := range specs {
+		specs[i] = backlog.TaskSpec{Title: "t", Estimate: tokens(1)}
+	}
+	specs[0].Body, specs[0].Priority = "what is to be done", 1
+	create(t, b, specs...)
+
+	for _, tt := range []struct{ limit, tasks int }{{1, 2}, {15, 0}} { // who asked for it, and its message
+		tasks, classes := readByAClaim(t, s, tt.limit)
+		require.Equal(t, tt.tasks, tasks)
+		require.LessOrEqual(t, classes, 4, "one class has ready tasks")
+	}
+}
+
+// readByAClaim claims so many tasks, and returns how many rows that read.
+func readByAClaim(t *testing.T, s *side, limit int) (tasks, classes int) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), s.URL) // its statistics begin with it
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	for _, set := range []string{`enable_seqscan = off`, `enable_bitmapscan = off`, `enable_hashjoin = off`, `enable_mergejoin = off`, `plan_cache_mode = force_generic_plan`} {
+		_, err := conn.Exec(t.Context(), "SET "+set)
+		require.NoError(t, err)
+	}
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT set_config('role', 'spawnmesh_app', true), set_config('spawnmesh.workspace', 'main', true)`)
+	require.NoError(t, err)
+	var claimed int
+	require.NoError(t, tx.QueryRow(t.Context(), `SELECT count(*) FROM claim(gen_random_uuid(), 'main', 'worker', 'card', '{}', NULL, '1 hour', $1, NULL, NULL)`, limit).Scan(&claimed))
+	require.Equal(t, limit, claimed)
+	require.NoError(t, tx.QueryRow(t.Context(), `SELECT sum(read) FILTER (WHERE relname = 'tasks'), sum(read) FILTER (WHERE relname = 'classes')
+		FROM (SELECT relname, coalesce(idx_tup_fetch, 0) + coalesce(seq_tup_read, 0) AS read FROM pg_stat_xact_user_tables) AS r`).Scan(&tasks, &classes))
+	require.NoError(t, tx.Commit(t.Context()))
+	return tasks, classes
+}
