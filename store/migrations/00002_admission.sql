@@ -109,7 +109,7 @@ END $$;
 CREATE TYPE open_class AS (class int, queue text, weight float8, rooms jsonb);
 CREATE TYPE candidate AS (class int, rooms jsonb, estimate jsonb);
 CREATE TYPE owed AS (budget int, amount bigint);
-CREATE TYPE picked_task AS (place tid, task uuid, class int, lane text, rank int, seq bigint, estimate jsonb, budgets int[]);
+CREATE TYPE picked_task AS (place tid, task uuid, class int, lane text, rank int, seq bigint, estimate jsonb);
 
 -- Holds the limits of a workspace until the end of a claim that owes more than the
 -- escrow of its shard, or that a quota counts. Where what is in nobody's escrow does
@@ -294,14 +294,13 @@ BEGIN
                     SELECT FROM unnest(bound) AS b JOIN unnest(candidates) AS c ON c.class = b.class GROUP BY b.what, b.id
                     HAVING b.what = 'quota' OR b.what = 'budget' AND sum(takes(c.estimate, b.dimension)) > min(b.own));
                 IF held THEN
-                    PERFORM hold_limits(ws, owes(bound, ARRAY (SELECT ROW(NULL, NULL, c.class, NULL, NULL, NULL, c.estimate, NULL)::picked_task FROM unnest(candidates) AS c)));
+                    PERFORM hold_limits(ws, owes(bound, ARRAY (SELECT ROW(NULL, NULL, c.class, NULL, NULL, NULL, c.estimate)::picked_task FROM unnest(candidates) AS c)));
                     CONTINUE;
                 END IF;
             END IF;
 
-            SELECT array_agg(ROW(r.place, r.task, p.class, r.lane, r.rank, r.seq, r.estimate, p.budgets)::picked_task) INTO picked
-            FROM (SELECT c.class, c.rooms, count(*) AS n, (SELECT array_agg(b.id) FROM unnest(bound) AS b WHERE b.class = c.class AND b.what = 'budget') AS budgets
-                FROM unnest(candidates) AS c GROUP BY 1, 2) AS p, LATERAL (
+            SELECT array_agg(ROW(r.place, r.task, p.class, r.lane, r.rank, r.seq, r.estimate)::picked_task) INTO picked
+            FROM (SELECT c.class, c.rooms, count(*) AS n FROM unnest(candidates) AS c GROUP BY 1, 2) AS p, LATERAL (
                 SELECT ctid AS place, task, lane, rank, seq, estimate FROM ready
                 WHERE workspace = ws AND class = p.class AND expires_at > clock_timestamp() AND (rank, seq) >= (low_rank, low_seq) AND (rank, seq) <= (high_rank, high_seq)
                     AND (p.rooms IS NULL OR fits(estimate, p.rooms)) ORDER BY rank, seq LIMIT p.n FOR UPDATE SKIP LOCKED) AS r;
@@ -329,11 +328,13 @@ BEGIN
     INSERT INTO audit (workspace, actor, action, object, tasks) VALUES (ws, who, 'task.claimed', claim_id::text, ARRAY (SELECT p.task FROM unnest(picked) AS p));
     RETURN QUERY
     WITH gone AS (
-        DELETE FROM ready r USING unnest(picked) AS p WHERE r.ctid = p.place
-        RETURNING r.task, r.class, r.lane, r.rank, r.seq, r.attempt, r.epoch, r.type, r.key, r.title, r.body, clock_timestamp() + lease AS until, p.budgets, CASE WHEN p.budgets IS NOT NULL THEN r.estimate END AS reserved
+        DELETE FROM ready r WHERE r.ctid = ANY (ARRAY (SELECT p.place FROM unnest(picked) AS p))
+        RETURNING r.task, r.class, r.lane, r.rank, r.seq, r.estimate, r.attempt, r.epoch, r.type, r.key, r.title, r.body, clock_timestamp() + lease AS until
     ), opened AS (
         INSERT INTO leases (task, workspace, lane, conn, attempt, epoch, type, owner, claim, until, sweep_at, budgets, reserved)
-        SELECT g.task, ws, g.lane, CASE WHEN g.body THEN (SELECT t.conn FROM tasks t WHERE t.id = g.task) END, g.attempt, g.epoch, g.type, who, claim_id, g.until, g.until, g.budgets, g.reserved FROM gone g
+        SELECT g.task, ws, g.lane, CASE WHEN g.body THEN (SELECT t.conn FROM tasks t WHERE t.id = g.task) END, g.attempt, g.epoch, g.type, who, claim_id, g.until, g.until,
+            CASE WHEN bound IS NOT NULL THEN (SELECT array_agg(b.id) FROM unnest(bound) AS b WHERE b.class = g.class AND b.what = 'budget') END, CASE WHEN bound IS NOT NULL THEN g.estimate END
+        FROM gone g
     )
     SELECT g.task::text, g.attempt, g.epoch, g.type, g.until, coalesce(g.key, ''), g.title, -g.rank, g.class, coalesce(x.command, ''), coalesce(x.digest, ''),
         coalesce(x.body, ''), x.acceptance, x.spec, contended, next

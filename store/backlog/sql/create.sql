@@ -63,8 +63,8 @@ WITH added AS (
 INSERT INTO parked (task, workspace, lane, phase, why) SELECT id, $1, lane, phase, 'deps' FROM added WHERE what = 'deps'
 
 -- name: tombstones
-SELECT k.task::text, k.reason FROM unnest($1::uuid[], $2::uuid[]) AS u (task, conn) JOIN kills k ON k.task = u.task AND k.conn = u.conn
-WHERE NOT EXISTS (SELECT FROM tasks t WHERE t.id = k.task)
+SELECT k.task::text, k.reason FROM unnest($1::uuid[], $2::uuid[]) AS u (task, conn), LATERAL (SELECT * FROM kills WHERE task = u.task OFFSET 0) AS k
+WHERE k.conn = u.conn AND NOT EXISTS (SELECT FROM tasks t WHERE t.id = k.task)
 
 -- name: request_tasks
 WITH new AS (
@@ -73,14 +73,14 @@ WITH new AS (
 ), added AS (
     INSERT INTO tasks (id, conn, title, command, command_digest, class, lane, priority, max_retries, max_losses, expires_at, attempt)
     SELECT id, conn, title, command, digest, class, $12, priority, retries, losses, expires_at, coalesce((SELECT r.attempt - 1 FROM recalled r WHERE r.task = id), 0) FROM new
-    WHERE NOT EXISTS (SELECT FROM kills k WHERE k.task = new.id AND k.conn = new.conn) ORDER BY id
+    WHERE new.conn <> ALL (ARRAY (SELECT k.conn FROM kills k WHERE k.task = new.id)) ORDER BY id -- by the task: a connection may have any number of kills
     ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, lane, conn, command, class, priority, expires_at, attempt, title
 ), bodies AS (
     -- A test of membership, and no join: without hash joins that would compare each with each.
     INSERT INTO task_bodies (task, workspace, spec) SELECT id, $13, spec FROM new WHERE ((id, command) IN (SELECT id, command FROM added)) IS TRUE
 ), foreign_kills AS (
     -- Whoever else forbade a task under this id has none of it.
-    DELETE FROM kills k USING added a WHERE k.task = a.id AND k.conn <> a.conn
+    DELETE FROM kills k WHERE k.task = ANY (ARRAY (SELECT id FROM added)) AND k.conn <> (SELECT a.conn FROM added a WHERE a.id = k.task)
 ), agents AS (
     INSERT INTO agents (id, conn, name, runtime) SELECT id, conn, title, spec->>'runtime' FROM new WHERE ((id, command) IN (SELECT id, command FROM added)) IS TRUE
 ), places AS (
