@@ -67,6 +67,9 @@ func (s *Spoke) awaitDue(ctx context.Context, early, next time.Time) {
 func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
 	swept, err := s.backlog.Sweep(ctx, s.board.QuietFor())
 	if err != nil {
+		if swept.Ready > 0 && s.ready.count(swept.Ready) { // it was counted before something else failed
+			s.work.Send()
+		}
 		if ctx.Err() == nil {
 			s.Log.ErrorContext(ctx, "moving what time moves", "err", err)
 		}

@@ -126,7 +126,7 @@ func (s *Spoke) pasts(ctx context.Context, list []backlog.Claimed) (map[string]b
 
 // freed wakes the claimer when a slot was freed that it has a use for.
 func (s *Spoke) freed(r *run) {
-	if !r.over || s.ready.any() {
+	if !r.over || s.ready.any() || s.backlog.Waits() {
 		s.work.Send()
 	}
 }

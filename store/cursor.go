@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -48,6 +49,7 @@ type Cursor struct {
 	db     *DB
 	conn   string
 	handed handed
+	doubt  atomic.Bool // a comparison has failed, and may have been committed: what it opened again is not known to be
 
 	mu     sync.Mutex    // guards the rest
 	last   int64         // highest number sent

@@ -71,3 +71,9 @@ var (
 
 // SentLongAgoForTest has a cursor believe that it has sent nothing for a while, and that the time of sending again has come.
 func SentLongAgoForTest(c *Cursor) { c.sent, c.due = time.Now().Add(-time.Hour), time.Unix(1, 0) }
+
+// NotificationForTest is how a watcher listens on the session of [ListenerForTest].
+var NotificationForTest = notification
+
+// ListenerForTest is the session that a watcher listens on.
+func ListenerForTest(ctx context.Context, db *DB) (*pgx.Conn, error) { return db.listener(ctx) }

@@ -87,9 +87,14 @@ func (db *DB) Compare(ctx context.Context, conn string, theirs commands.Numberin
 		}
 		return c.compare(ctx, told)
 	})
+	cursor := db.cursors.get(conn)
 	if err != nil {
+		if cursor != nil {
+			cursor.doubt.Store(true)
+		}
 		return Agreement{}, err
 	}
+	c.out.Resend = c.out.Resend || cursor != nil && cursor.doubt.Swap(false)
 	return c.out, nil
 }
 

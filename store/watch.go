@@ -90,7 +90,9 @@ func (db *DB) listen(ctx context.Context, w Watcher) error {
 // listener returns a session that listens.
 func (db *DB) listener(ctx context.Context) (conn *pgx.Conn, err error) {
 	err = within(ctx, func(ctx context.Context) (err error) {
-		if conn, err = pgx.ConnectConfig(ctx, db.pool.Config().ConnConfig); err != nil {
+		config := db.pool.Config().ConnConfig
+		config.OnNotification = nil // what comes with another answer stays for the next drain
+		if conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 			return err
 		}
 		if _, err = conn.Exec(ctx, `LISTEN `+ChangedChannel); err != nil {
@@ -128,8 +130,11 @@ func notification(ctx context.Context, conn *pgx.Conn, d time.Duration) (bool, e
 	patient, done := context.WithTimeout(ctx, d)
 	defer done()
 	_, err := conn.WaitForNotification(patient)
+	if err == nil {
+		return true, nil // it is taken off the line, whatever the time is
+	}
 	if patient.Err() != nil && ctx.Err() == nil && !conn.IsClosed() {
 		return false, nil
 	}
-	return err == nil, err
+	return false, err
 }

@@ -278,3 +278,41 @@ func TestNobodyIsToldOfWhatNobodyWaitsFor(t *testing.T) {
 	require.NoError(t, s.Exec(`SELECT pg_notify($1, 'nothing was said')`, store.ChangedChannel))
 	require.Equal(t, "nothing was said", next())
 }
+
+// A notification that comes with the answer to another question, as the watcher asks
+// whether its line is alive, is heard.
+func TestANotificationDuringAPingIsHeard(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	conn, err := store.ListenerForTest(t.Context(), s.DB)
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	require.NoError(t, s.Exec(`NOTIFY `+store.ChangedChannel))
+	time.Sleep(50 * time.Millisecond) // if it is later still, it is heard all the same
+	require.NoError(t, conn.Ping(t.Context()))
+
+	heard, err := store.NotificationForTest(t.Context(), conn, 10*time.Second)
+
+	require.NoError(t, err)
+	require.True(t, heard)
+}
+
+// A notification that was received is heard, whatever the time is.
+func TestAReceivedNotificationIsHeard(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	conn, err := store.ListenerForTest(t.Context(), s.DB)
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	require.NoError(t, s.Exec(`NOTIFY `+store.ChangedChannel))
+	time.Sleep(50 * time.Millisecond)
+	require.NoError(t, conn.Ping(t.Context())) // it comes with the answer
+
+	heard, err := store.NotificationForTest(t.Context(), conn, time.Nanosecond)
+	if err == nil && !heard {
+		heard, err = store.NotificationForTest(t.Context(), conn, 10*time.Second)
+	}
+
+	require.NoError(t, err)
+	require.True(t, heard)
+}

@@ -27,6 +27,7 @@ type Proxy struct {
 	listener net.Listener
 	commits  atomic.Int64
 	lose     atomic.Int64 // which commit, from 1; 0 for none
+	away     atomic.Bool  // nobody gets through anew
 	cut      atomic.Bool  // do not wait until the server is done with it
 }
 
@@ -53,6 +54,9 @@ func NewProxy(t testing.TB, address string) *Proxy {
 // Commits returns how many commits have passed.
 func (p *Proxy) Commits() int { return int(p.commits.Load()) }
 
+// Away refuses new connections, until it is called with false.
+func (p *Proxy) Away(yes bool) { p.away.Store(yes) }
+
 // Lose loses the answer to the nth commit of all.
 func (p *Proxy) Lose(n int) { p.lose.Store(int64(n)) }
 
@@ -68,6 +72,10 @@ func (p *Proxy) accept(wg *sync.WaitGroup) {
 		client, err := p.listener.Accept()
 		if err != nil {
 			return
+		}
+		if p.away.Load() {
+			_ = client.Close()
+			continue
 		}
 		server, err := net.Dial(p.network, p.address)
 		if err != nil {

@@ -22,6 +22,7 @@ type Backlog struct {
 	lanes     laneNames
 	claimers  claimerNotes
 	starts    starts
+	waits     atomic.Bool  // see Waits
 	pruned    atomic.Int64 // when this process last asked for it, in seconds of Unix time
 }
 

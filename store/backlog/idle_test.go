@@ -11,8 +11,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
-// Spokes sweep every second and whoever waits for tasks every two: a write would
-// cost each of them a flush to the disk.
+// Whoever waits for tasks sweeps every second: a write would cost each of them a flush to the disk.
 func TestASweepThatMovesNothingWritesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSide(t)
@@ -57,4 +56,21 @@ func TestASweepReadsTheCountsOfWhatIsReady(t *testing.T) {
 		plan := explain(t, w.config, sent)
 		require.Less(t, plan.Hit+plan.Missed, 50.0, "blocks: %s", sent.sql)
 	}
+}
+
+// What stands ready is counted also where another step of the sweep fails, and goes on failing.
+func TestASweepThatFailsCountsAllTheSame(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	create(t, b, backlog.TaskSpec{Title: "t"}, backlog.TaskSpec{Title: "later", NotBefore: time.Now().Add(time.Hour)})
+	require.NoError(t, s.Exec(`UPDATE due SET at = now()`))
+	_, err := owner(t, s.URL).Exec(t.Context(), `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no''; END';
+		CREATE TRIGGER refuse BEFORE DELETE ON due EXECUTE FUNCTION refuse()`)
+	require.NoError(t, err)
+
+	swept, err := s.backlog.Sweep(t.Context(), time.Hour)
+
+	require.ErrorContains(t, err, "no")
+	require.Equal(t, 1, swept.Ready)
 }

@@ -513,6 +513,30 @@ func TestAClaimThatIsStillUnderWayIsEndedFirst(t *testing.T) {
 	require.Equal(t, 2, s.Count(t, `SELECT count(*) FROM leases`))
 }
 
+// Whether something stands ready comes with the answer to the commit. Where that is lost, something may.
+func TestAfterALostAnswerSomethingMayWait(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	proxy := storetest.NewProxy(t, s.URL)
+	lossy := openSide(t, proxy.URL, 2)
+	record := func(c backlog.Claimed) {
+		held, err := lossy.backlog.Record(t.Context(), []backlog.Progress{{End: &backlog.End{Fence: c.Fence, Outcome: commands.Succeeded}}})
+		require.NoError(t, err)
+		require.Equal(t, []bool{true}, held)
+	}
+	create(t, b, backlog.TaskSpec{Title: "t"}, backlog.TaskSpec{Title: "t"})
+	list := claimCards(t, b, func(c *backlog.ClaimTerms) { c.Limit = 2 })
+	record(list[0])
+	require.False(t, lossy.backlog.Waits())
+	create(t, b, backlog.TaskSpec{Title: "t"})
+	proxy.Lose(proxy.Commits() + 1)
+
+	record(list[1])
+
+	require.True(t, lossy.backlog.Waits())
+}
+
 func owner(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)

@@ -42,8 +42,11 @@ type Progress struct {
 // and the caller must end what it started.
 func (b *Backlog) Record(ctx context.Context, batch []Progress) ([]bool, error) {
 	held := make([]bool, len(batch))
+	anyEnded := slices.ContainsFunc(batch, func(p Progress) bool { return p.End != nil })
+	var waits *bool
 	err := b.db.Tx(ctx, "recording progress", func(ctx context.Context, tx *store.Tx) error {
 		clear(held)
+		waits = nil
 		var starts []Start
 		var ends []End
 		var startAt, endAt []int
@@ -68,10 +71,20 @@ func (b *Backlog) Record(ctx context.Context, batch []Progress) ([]bool, error) 
 		if err != nil {
 			return err
 		}
+		if anyEnded {
+			tx.Queue(`SELECT EXISTS (SELECT FROM ready WHERE workspace = $1)`, MainWorkspace).QueryRow(func(row pgx.Row) error { return row.Scan(&waits) })
+		}
 		return b.report(ctx, tx, append(withoutOvertaken(begun, over), over...))
 	})
+	if err == nil && anyEnded {
+		b.waits.Store(waits == nil || *waits) // the answer is lost with that to the commit: something may
+	}
 	return held, err
 }
+
+// Waits reports whether anything stood ready when [Backlog.Record] recorded an end last, as
+// far as is known. A limit may have kept it back until that end.
+func (b *Backlog) Waits() bool { return b.waits.Load() }
 
 // withoutOvertaken leaves out the starts of tasks that have ended in the same
 // transaction: the result says when they started, too.

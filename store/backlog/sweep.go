@@ -40,8 +40,9 @@ func (b *Backlog) Sweep(ctx context.Context, limit time.Duration) (s SweptUp, er
 	if err != nil {
 		return s, err
 	}
+	s.Ready = now.ready // also where the rest fails
 	if now.something() {
-		if s, err = b.sweep(ctx, now); err != nil {
+		if err = b.sweep(ctx, now, &s); err != nil {
 			return s, err
 		}
 		if now, err = b.toSweep(ctx, limit); err != nil {
@@ -76,8 +77,8 @@ func (b *Backlog) toSweep(ctx context.Context, limit time.Duration) (n sweepable
 	return n, err
 }
 
-// sweep does what is to be done, in transactions of their own.
-func (b *Backlog) sweep(ctx context.Context, now sweepable) (s SweptUp, err error) {
+// sweep does what is to be done, in transactions of their own, and notes it in s.
+func (b *Backlog) sweep(ctx context.Context, now sweepable, s *SweptUp) error {
 	for _, step := range []struct {
 		due bool
 		do  func() error
@@ -90,11 +91,11 @@ func (b *Backlog) sweep(ctx context.Context, now sweepable) (s SweptUp, err erro
 	} {
 		if step.due {
 			if err := step.do(); err != nil {
-				return s, err
+				return err
 			}
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // lookAtLeases passes over those that were renewed, and returns how many have expired.
