@@ -40,6 +40,7 @@ func TestASpokeIsWokenByAnEndThatALimitCounts(t *testing.T) {
 	first, second := m.Spawn(t, "attic", "sleep", "1000"), m.Spawn(t, "attic", "true")
 	m.Await(t, first, commands.Running)
 	Await(t, "the second one stands ready", func() bool { return m.Spokes["attic"].Count(t, `SELECT count(*) FROM ready`) == 1 })
+	asleep() // no sweep finds it anew
 	m.Hub.Do(t, "POST", "/v1/agents/"+first+"/kill", map[string]string{"reason": "the test says so"}, nil)
 
 	require.Equal(t, commands.Completed, m.Wait(t, second).State)
