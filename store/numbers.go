@@ -92,9 +92,9 @@ func numbersOf(set numbers) (n commands.Numbers) {
 }
 
 // maxConfirmed is how many ranges the confirmed numbers of a connection may have: as many as
-// an honest peer tells of. Of what would make them more some stays open, and is sent and
-// answered again.
-const maxConfirmed = commands.MaxMissing + 1
+// an honest peer may store, and what it has answered in between. Of what would make them more
+// some stays open, and is sent and answered again.
+const maxConfirmed = 21 * commands.MaxMissing
 
 // addition is what an update of confirmed c sets to add a set of numbers, up to $3 ranges, and the condition
 // that it adds something. Ranges are counted here: the rule for too many is a function, which costs

@@ -1,11 +1,13 @@
 package backlog_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -53,4 +55,32 @@ func readByAClaim(t *testing.T, s *side, limit int) (tasks, classes int) {
 		FROM (SELECT relname, coalesce(idx_tup_fetch, 0) + coalesce(seq_tup_read, 0) AS read FROM pg_stat_xact_user_tables) AS r`).Scan(&tasks, &classes))
 	require.NoError(t, tx.Commit(t.Context()))
 	return tasks, classes
+}
+
+// A completion lets its dependents go on, and reads none of the others that wait, also
+// while nobody has counted those.
+func TestACompletionReadsItsDependents(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	create(t, b, backlog.TaskSpec{Key: "first", Title: "t"}, backlog.TaskSpec{Key: "second", Title: "t", DependsOn: []string{"first"}})
+	require.NoError(t, s.Exec(`WITH more AS (INSERT INTO tasks (id, class, unmet) SELECT gen_random_uuid(), 0, 1 FROM generate_series(1, 10000) RETURNING id)
+		INSERT INTO parked (task, workspace, lane, why) SELECT id, 'main', 'default', 'deps' FROM more`))
+	w := &watcher{}
+	db, err := store.Open(t.Context(), store.Config{URL: s.URL, Self: s.Self(), Signer: s.Signing, PoolSize: 2, Tracer: w})
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	watched, err := backlog.Open(db, nobodyAsks).Workspace(backlog.MainWorkspace, "ann")
+	require.NoError(t, err)
+	first := claimCards(t, b, nil)[0]
+
+	list := w.during(t, func(ctx context.Context) error {
+		_, err := watched.CompleteMany(ctx, []backlog.Fence{first.Fence})
+		return err
+	})
+
+	require.Equal(t, []string{"second"}, keys(claimCards(t, b, nil)))
+	for _, sent := range list {
+		require.Less(t, explain(t, w.config, sent).Reads("parked"), 10.0, sent.sql)
+	}
 }

@@ -35,7 +35,7 @@ WITH new AS (
         AS what
 ), place AS (
     INSERT INTO ready (class, rank, seq, task, workspace, lane, phase, expires_at, estimate, key, title, body)
-    SELECT class, -priority, seq, id, $1, lane, phase, 'infinity', estimate, key, title, id = ANY (ARRAY (SELECT id FROM new WHERE body)) FROM added WHERE what = 'ready'
+    SELECT class, -priority, seq, id, $1, lane, phase, 'infinity', estimate, key, title, id IN (SELECT id FROM new WHERE body) FROM added WHERE what = 'ready'
 ), tally AS (
     INSERT INTO tallies (workspace, lane, what, n) SELECT $1, lane, what, count(*) FROM added GROUP BY 2, 3
 )

@@ -103,12 +103,16 @@ UPDATE tasks t SET unmet = CASE WHEN (SELECT count(*) FROM held) < (SELECT count
     reason = CASE WHEN t.reason = 'dependency_failed' AND t.unmet = e.n THEN '' ELSE t.reason END, updated_at = clock_timestamp()
 FROM less e WHERE t.id = e.task
 
--- Lets the dependents go on that wait for nothing more, and wakes claimers.
+-- Lets the dependents go on that wait for nothing more, and wakes claimers. Each is looked
+-- up by itself: a plan for a small parked would walk all of it when it is large.
 -- name: free
-WITH freed AS (
-    DELETE FROM parked p USING (SELECT DISTINCT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND met) AS d, tasks t
-    WHERE p.task = d.task AND p.why = 'deps' AND t.id = d.task AND t.unmet = 0 AND t.state = 'queued'
-    RETURNING t.*, coalesce(t.not_before <= now(), true) AS now
+WITH gone AS (
+    DELETE FROM parked WHERE ctid = ANY (ARRAY (
+        SELECT p.ctid FROM (SELECT DISTINCT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND met) AS d,
+            LATERAL (SELECT FROM tasks WHERE id = d.task AND unmet = 0 AND state = 'queued' OFFSET 0) AS t, LATERAL (SELECT ctid FROM parked WHERE task = d.task AND why = 'deps' OFFSET 0) AS p))
+    RETURNING task
+), freed AS (
+    SELECT t.*, coalesce(t.not_before <= now(), true) AS now FROM gone g, LATERAL (SELECT * FROM tasks WHERE id = g.task OFFSET 0) AS t
 ), later AS (
     INSERT INTO due (at, task, workspace, lane, phase) SELECT not_before, id, workspace, lane, phase FROM freed WHERE NOT now
 ), place AS (
