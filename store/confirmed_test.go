@@ -46,20 +46,22 @@ func TestANumberThatWasNotGivenIsNotConfirmed(t *testing.T) {
 // closes gaps is confirmed all the same, by a note and by answers, and counts; what is not stays open.
 func TestTheSetOfAHostilePeerIsBounded(t *testing.T) {
 	t.Parallel()
-	const most = commands.MaxMissing + 1
+	const most, low, first = 21 * commands.MaxMissing, 20*commands.MaxMissing - 1, 40_000 // ranges, those that are there, and the number before what is open
 	p := storetest.NewPair(t)
 	question(t, p.Hub, 1)
 	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, queue, kind, digest, exp, envelope)
-		SELECT gen_random_uuid(), $1, n, 'ctl', 'agent.status', '', now() + interval '1 day', '' FROM generate_series(2, 9000) AS n`, p.Hub.Conn.ID))
-	require.NoError(t, p.Hub.Exec(`UPDATE sequences SET last = 9000`))
+		SELECT gen_random_uuid(), $1, n, 'ctl', 'agent.status', '', now() + interval '1 day', '' FROM generate_series($2::int + 1, $2 + 9000) AS n`, p.Hub.Conn.ID, first))
+	require.NoError(t, p.Hub.Exec(`DELETE FROM outbox WHERE seq = 1`))
+	require.NoError(t, p.Hub.Exec(`UPDATE sequences SET last = $1`, first+9000))
+	require.NoError(t, p.Hub.Exec(`UPDATE confirmed SET numbers = (SELECT range_agg(int8range(2 * n, 2 * n + 1)) FROM generate_series(1, $1::int) AS n)`, low))
 	ranges := func() int { return p.Hub.Count(t, `SELECT count(*) FROM confirmed, unnest(numbers)`) }
 	open := func() int { return p.Hub.Count(t, `SELECT count(*) FROM open_outbox`) }
 	evens := func(from, to int64) (n commands.Numbers) {
-		n.Gaps = []commands.Range{{From: 1, To: from - 1}}
+		n.Gaps = []commands.Range{{From: 1, To: first + from - 1}}
 		for seq := from; seq < to; seq += 2 {
-			n.Gaps = append(n.Gaps, commands.Range{From: seq + 1, To: seq + 1})
+			n.Gaps = append(n.Gaps, commands.Range{From: first + seq + 1, To: first + seq + 1})
 		}
-		n.Through = to
+		n.Through = first + to
 		return n
 	}
 	confirm := func(n commands.Numbers) { require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, n)) }
@@ -67,22 +69,22 @@ func TestTheSetOfAHostilePeerIsBounded(t *testing.T) {
 	confirm(evens(4, 1802))
 	confirm(evens(1804, 2402))
 	require.Equal(t, most, ranges())
-	require.Equal(t, 9000-most, open(), "the lowest were taken")
+	require.Equal(t, 9000-(most-low), open(), "the lowest were taken")
 	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, commands.Numbering{Stored: evens(4, 3002), Digest: &commands.History{}}, -1, 20)
 	require.NoError(t, err)
 	require.Zero(t, a.Confirmed, "none of them fits")
-	require.Equal(t, 9000-most, open())
+	require.Equal(t, 9000-(most-low), open())
 
-	confirm(commands.Numbers{Through: 5, Gaps: []commands.Range{{From: 1, To: 4}}})
+	confirm(commands.Numbers{Through: first + 5, Gaps: []commands.Range{{From: 1, To: first + 4}}})
 	require.Equal(t, most-1, ranges(), "it closes a gap")
-	confirm(commands.Numbers{Through: 2404, Gaps: []commands.Range{{From: 1, To: 2401}}})
+	confirm(commands.Numbers{Through: first + 2404, Gaps: []commands.Range{{From: 1, To: first + 2401}}})
 	require.Equal(t, most, ranges(), "there is room for one more")
-	require.Equal(t, 9000-most-4, open())
+	require.Equal(t, 9000-(most-low)-4, open())
 	require.NoError(t, p.Hub.DB.Tx(t.Context(), "taking answers", func(ctx context.Context, tx *store.Tx) error {
-		return store.CloseOutForTest(ctx, tx, p.Hub.Conn.ID, ids(t, p.Hub, 7, 5000, 6000), []string{"", "", ""})
+		return store.CloseOutForTest(ctx, tx, p.Hub.Conn.ID, ids(t, p.Hub, first+7, first+5000, first+6000), []string{"", "", ""})
 	}))
 	require.Equal(t, most-1, ranges(), "one answer closes a gap")
-	require.Equal(t, 9000-most-5, open(), "and the others have no room")
+	require.Equal(t, 9000-(most-low)-5, open(), "and the others have no room")
 }
 
 // ids are those of the messages with some numbers.
