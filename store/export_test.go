@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
@@ -77,3 +78,6 @@ var NotificationForTest = notification
 
 // ListenerForTest is the session that a watcher listens on.
 func ListenerForTest(ctx context.Context, db *DB) (*pgx.Conn, error) { return db.listener(ctx) }
+
+// PoolForTest is how the sessions of db are kept.
+func PoolForTest(db *DB) *pgxpool.Config { return db.pool.Config() }

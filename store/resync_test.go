@@ -119,6 +119,23 @@ func TestWhatIsOpenAtARestoreIsSealedAnew(t *testing.T) {
 	require.Equal(t, task, order[0].Task())
 }
 
+// What has expired is closed, and not asked for, where the peer has other messages under the
+// numbers of a life that the backup does not know: nobody takes it any more.
+func TestWhatHasExpiredAtARestoreIsClosed(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	expired, open := p.Order(t, nil), p.Order(t, nil)
+	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET exp = now() - interval '1 minute' WHERE task = $1`, expired))
+
+	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, commands.Numbering{Stored: commands.Numbers{Through: 5}}, 0, 20)
+
+	require.NoError(t, err)
+	require.Equal(t, []int64{2}, a.Ask)
+	require.Zero(t, a.Confirmed, "the peer does not have it")
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM open_outbox`))
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM open_outbox WHERE task = $1`, open))
+}
+
 // A spoke that was restored takes its order in again, and says that it is queued. Who asks
 // later is told that the attempt runs which had started: it must not start once more.
 func TestAnAttemptThatHasStartedIsRecalledAsRunning(t *testing.T) {

@@ -1,16 +1,21 @@
 package store_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // Sessions do not depend on how a named server is set up.
@@ -24,6 +29,40 @@ func TestWhatASessionSets(t *testing.T) {
 	}))
 
 	require.Equal(t, "off force_generic_plan off", jit+" "+plans+" "+seqscan)
+}
+
+// A session that is used now and then does not keep for ever the plans of all that it has
+// run, and one that nobody uses ends.
+func TestSessionsEnd(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+
+	pool := store.PoolForTest(s.DB)
+
+	require.LessOrEqual(t, pool.MaxConnLifetime+pool.MaxConnLifetimeJitter, 11*time.Minute)
+	require.LessOrEqual(t, pool.MaxConnIdleTime+pool.HealthCheckPeriod, time.Minute)
+}
+
+// The envelopes of a batch are written into a buffer that was made once.
+func TestAListOfBytesIsEncodedWithoutGrowing(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	list := make([][]byte, 200)
+	for i := range list {
+		list[i] = bytes.Repeat([]byte{byte(i)}, 1000)
+	}
+	var encoded []byte
+	var back [][]byte
+
+	require.NoError(t, s.DB.Read(t.Context(), "sending a list", func(ctx context.Context, conn *pgxpool.Conn) (err error) {
+		if encoded, err = conn.Conn().TypeMap().Encode(pgtype.ByteaArrayOID, pgtype.BinaryFormatCode, list, nil); err != nil {
+			return err
+		}
+		return conn.QueryRow(ctx, `SELECT $1::bytea[]`, list).Scan(&back)
+	}))
+
+	require.Equal(t, cap(slices.Grow([]byte(nil), len(encoded))), cap(encoded))
+	require.Equal(t, list, back)
 }
 
 // Ids that are text travel as bytes, in the order of the list. What is no id is the server's to refuse.

@@ -256,6 +256,29 @@ func TestANotificationIsTriedAgain(t *testing.T) {
 	require.Empty(t, next())
 }
 
+// Who writes often does not notify with each write: what came within a second of the last
+// notification is told by the next one.
+func TestManyWritesAreToldOnceASecond(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	next := notifications(t, s.URL)
+	other := storetest.OpenSide(t, s.URL, 1, 2, 2)
+
+	began := time.Now()
+	for range 100 {
+		write(t, other.DB)
+	}
+	other.DB.Close() // which tells the last of them at once
+	most := 2 + int(time.Since(began)/time.Second)
+
+	require.NoError(t, s.Exec(`SELECT pg_notify($1, 'that was all')`, store.ChangedChannel))
+	told := 0
+	for next() == "" {
+		told++
+	}
+	require.LessOrEqual(t, told, most)
+}
+
 // What an instance writes by itself, now and then, wakes nobody.
 func TestNobodyIsToldOfWhatNobodyWaitsFor(t *testing.T) {
 	t.Parallel()

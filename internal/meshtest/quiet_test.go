@@ -1,6 +1,7 @@
 package meshtest
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -69,6 +70,29 @@ func TestASleepingSpokeHearsOfCommands(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, got, 1)
 	Await(t, "its lease is over", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 0 })
+}
+
+// Whoever waits hears also of an end that nobody speaks of, because the process that wrote
+// it has ended before it could: a question that waits is one, and does not ask again.
+func TestWhoWaitsHearsOfWhatNobodySpokeOf(t *testing.T) {
+	t.Parallel()
+	m := Plan{Quiet: 1200 * time.Millisecond}.Start(t, "attic")
+	m.Stop(t, "attic")
+	in := m.Hub.Visit(t)
+	t.Cleanup(func() { _ = in.Close(context.WithoutCancel(t.Context())) })
+	go func() { _ = in.DB.Watch(t.Context(), store.Watcher{Changed: func(store.Change) {}, Every: time.Hour}) }() // who watches sends no notification
+	task := m.Noop(t, "attic")
+	var v hub.AgentView
+	answered := make(chan error)
+	go func() { answered <- m.Hub.Ask(t, "GET", "/v1/agents/"+task+"?wait=50s", nil, &v) }()
+	asleep() // it waits
+
+	require.NoError(t, in.DB.Tx(t.Context(), "ending what was ordered", func(ctx context.Context, tx *store.Tx) error {
+		return store.EndMirrors(ctx, tx, m.Spokes["attic"].Conn)
+	}))
+
+	require.NoError(t, <-answered)
+	require.Equal(t, commands.Unavailable, v.State)
 }
 
 // What a command of another process orders goes out, and whoever waits hears of its end.

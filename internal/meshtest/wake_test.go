@@ -46,6 +46,23 @@ func TestASpokeIsWokenByAnEndThatALimitCounts(t *testing.T) {
 	require.Equal(t, commands.Completed, m.Wait(t, second).State)
 }
 
+// So does a limit that a command of another process lifts: what it held back was counted
+// before, and no sweep finds it anew.
+func TestASpokeIsWokenByALimitThatIsLifted(t *testing.T) {
+	t.Parallel()
+	m := quiet(t, 4)
+	s := m.Spokes["attic"]
+	b := s.visitor(t)
+	require.NoError(t, b.SetQuota(t.Context(), backlog.Quota{Name: "none", Scope: "workspace", Concurrent: new(0)}))
+	task := m.Noop(t, "attic")
+	Await(t, "it stands ready", func() bool { return s.Count(t, `SELECT count(*) FROM ready`) == 1 })
+	asleep()
+
+	require.NoError(t, b.SetQuota(t.Context(), backlog.Quota{Name: "none", Scope: "workspace", Concurrent: new(1)}))
+
+	require.Equal(t, commands.Completed, m.Wait(t, task).State)
+}
+
 // A task that became ready without a word, because the process that did it has ended before
 // it could say so, is found by the next sweep.
 func TestASpokeFindsWhatNobodySpokeOf(t *testing.T) {

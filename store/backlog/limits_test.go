@@ -199,6 +199,44 @@ func TestUsageIsCountedOnceAndNeverDropped(t *testing.T) {
 	require.NoError(t, b.Report(t.Context(), list[0].Fence, "turn 1", tokens(4)), "a repeated report after the end is still the same report")
 }
 
+// A task without an estimate reserves one of spawns. What its usage settles of that, its
+// end does not give back once more.
+func TestAUsageOfSpawnsIsSettledOnce(t *testing.T) {
+	t.Parallel()
+	b := board(t)
+	budget(t, b, backlog.Budget{Name: "day", Scope: "workspace", Dimension: "spawns", Hard: 9 * backlog.Unit})
+	create(t, b, backlog.TaskSpec{Title: "t"})
+	fence := claimCards(t, b, nil)[0].Fence
+	require.NoError(t, b.Report(t.Context(), fence, "the start", map[string]backlog.Amount{"spawns": backlog.Unit}))
+	used, reserved := left(t, b, "day")
+	require.Equal(t, []backlog.Amount{1, 0}, []backlog.Amount{used, reserved})
+
+	_, err := b.CompleteMany(t.Context(), []backlog.Fence{fence})
+
+	require.NoError(t, err)
+	used, reserved = left(t, b, "day")
+	require.Equal(t, []backlog.Amount{1, 0}, []backlog.Amount{used, reserved})
+}
+
+// A batch may owe more than the escrow of its shard, where each of its tasks owes less.
+func TestABatchThatOwesMoreThanItsEscrow(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	budget(t, b, backlog.Budget{Name: "day", Scope: "workspace", Dimension: "tokens", Hard: 1000 * backlog.Unit})
+	specs := make([]backlog.TaskSpec, 101)
+	for i := range specs {
+		specs[i] = backlog.TaskSpec{Title: "t", Estimate: tokens(1)}
+	}
+	create(t, b, specs...)
+	require.Len(t, claimCards(t, b, func(c *backlog.ClaimTerms) { c.Limit = 1 }), 1)
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM budget_shards WHERE escrow BETWEEN 2000000 AND 99000000`), "more than one task owes, less than a hundred")
+
+	list := claimCards(t, b, func(c *backlog.ClaimTerms) { c.Limit = 100 })
+
+	require.Len(t, list, 100)
+}
+
 func TestWhatASpentBudgetDoes(t *testing.T) {
 	t.Parallel()
 	soft := 5 * backlog.Unit
@@ -244,10 +282,8 @@ func TestWhatASpentBudgetDoes(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, []string{"waits"}, keys(claimCards(t, b, nil)))
 		}},
-		"refuses": {backlog.Budget{OnHard: "refuse"}, func(t *testing.T, s *side, b *backlog.Workspace) {
-			_, err := b.Create(t.Context(), backlog.TaskSpec{Title: "more", Estimate: tokens(10)})
-			require.Equal(t, commands.OverBudget, commands.CodeOf(err), "%v", err)
-		}},
+		"refuses":                       {backlog.Budget{OnHard: "refuse"}, refusesMore},
+		"refuses in the whole instance": {backlog.Budget{OnHard: "refuse", Scope: "instance"}, refusesMore},
 		"cancels": {backlog.Budget{OnHard: "cancel"}, func(t *testing.T, s *side, b *backlog.Workspace) {
 			_, err := b.Sweep(t.Context())
 			require.NoError(t, err)
@@ -296,6 +332,11 @@ func TestWhatASpentBudgetDoes(t *testing.T) {
 			tt.check(t, s, b)
 		})
 	}
+}
+
+func refusesMore(t *testing.T, _ *side, b *backlog.Workspace) {
+	_, err := b.Create(t.Context(), backlog.TaskSpec{Title: "more", Estimate: tokens(10)})
+	require.Equal(t, commands.OverBudget, commands.CodeOf(err), "%v", err)
 }
 
 func TestScopesOfBudgets(t *testing.T) {
@@ -397,9 +438,11 @@ func TestLanes(t *testing.T) {
 		require.Equal(t, backlog.LanePaused, eligibility(t, b, "a"))
 		require.Contains(t, stages(t, b, "a"), "lane")
 	}
-	set("draining")
-	_, err := b.Create(t.Context(), backlog.TaskSpec{Title: "c", Lane: "docs"})
-	require.Equal(t, commands.LaneClosed, commands.CodeOf(err), "%v", err)
+	for _, state := range []string{"disabled", "draining"} {
+		set(state)
+		_, err := b.Create(t.Context(), backlog.TaskSpec{Title: "c", Lane: "docs"})
+		require.Equal(t, commands.LaneClosed, commands.CodeOf(err), "%s: %v", state, err)
+	}
 	require.Equal(t, []string{"a"}, keys(claimCards(t, b, func(c *backlog.ClaimTerms) { c.Lanes = []string{"docs"} })), "what it has is still worked on")
 	set("active")
 	create(t, b, backlog.TaskSpec{Key: "c", Title: "c", Lane: "docs"})
