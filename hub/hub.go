@@ -89,7 +89,7 @@ func (h *Hub) Run(ctx context.Context) error {
 			h.lacking.add(s.ID, time.Now())
 		}
 	}
-	h.board.OnChange(func(c store.Change) {
+	h.board.OnChange(func(c store.Wrote) {
 		if c != store.ByThis { // another process may have moved a task that somebody waits for
 			h.watch.notifyAll()
 		}
