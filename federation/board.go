@@ -53,7 +53,7 @@ type Board struct {
 	followed  int64                       // the last of those that was served by a reading that began after it
 	failed    map[string]error            // why connections could not be followed then
 	moved     chan struct{}               // closed when the table was followed once more
-	onChange  []func(store.Change)
+	onChange  []func(store.Wrote)
 }
 
 func (b *Board) interval() time.Duration {

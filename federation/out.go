@@ -31,7 +31,7 @@ func (x *Exchange) relay(ctx context.Context) error {
 			}
 		}
 		if sent == store.RelayBatch || sent > 0 && err != nil {
-			continue // there may be more; what is committed after a shorter batch was taken rings
+			continue // there may be more; for what is committed after a shorter batch was taken, Pending is sent
 		}
 		var due <-chan time.Time
 		if at := x.cursor.Due(); !at.IsZero() && x.AgreedLink() != 0 { // an agreement is a change

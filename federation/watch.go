@@ -21,7 +21,7 @@ const DefaultQuiet = 30 * time.Second
 func (b *Board) QuietFor() time.Duration { return cmp.Or(b.Quiet, DefaultQuiet) }
 
 // OnChange has fn called when the database may have changed. fn must not block.
-func (b *Board) OnChange(fn func(store.Change)) {
+func (b *Board) OnChange(fn func(store.Wrote)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.onChange = append(b.onChange, fn)
@@ -31,7 +31,7 @@ func (b *Board) OnChange(fn func(store.Change)) {
 // handed to the cursors.
 func (b *Board) watch(ctx context.Context) error {
 	return b.DB.Watch(ctx, store.Watcher{
-		Changed: func(c store.Change) {
+		Changed: func(c store.Wrote) {
 			if c != store.ByThis {
 				b.lookForMessages(ctx)
 			}

@@ -42,17 +42,16 @@ type Hub struct {
 	Output    output.Bounds // of what is kept of agents' output
 	Log       *slog.Logger  // required
 
-	board       *federation.Board
-	server      *transport.Hub
-	output      *output.Store
-	watch       watchers
-	lacking     lacking
-	refused     refusers
-	orders      *store.Group[store.SpawnOrder, store.Ordered]
-	reads       *store.Group[string, store.Mirror] // of those who wait for a task
-	othersWrote wait.Signal                        // sent when another process has written, perhaps an order
-	join        joins
-	pin         string
+	board   *federation.Board
+	server  *transport.Hub
+	output  *output.Store
+	watch   watchers
+	lacking lacking
+	refused refusers
+	orders  *store.Group[store.SpawnOrder, store.Ordered]
+	reads   *store.Group[string, store.Mirror] // of those who wait for a task
+	join    joins
+	pin     string
 }
 
 // Open prepares the hub, and gives b its message server and what it is for spokes.
@@ -64,7 +63,7 @@ func (h *Hub) Open(b *federation.Board) error {
 	}
 	h.pin = transport.Pin(cert)
 	h.join.start()
-	h.lacking.news, h.othersWrote = wait.NewSignal(), wait.NewSignal()
+	h.lacking.news = wait.NewSignal()
 	h.watch.byTask = map[string]map[wait.Signal]bool{}
 	h.orders = store.NewGroup(h.orderAll)
 	h.reads = store.NewGroup(h.readAll)
@@ -90,12 +89,9 @@ func (h *Hub) Run(ctx context.Context) error {
 			h.lacking.add(s.ID, time.Now())
 		}
 	}
-	h.board.OnChange(func(c store.Change) {
+	h.board.OnChange(func(c store.Wrote) {
 		if c != store.ByThis { // another process may have moved a task that somebody waits for
 			h.watch.notifyAll()
-		}
-		if c == store.ByAnother { // or given an order; else all orders are looked at soon enough
-			h.othersWrote.Send()
 		}
 	})
 	g, ctx := errgroup.WithContext(ctx)
@@ -174,12 +170,7 @@ func (h *Hub) endAllUnanswered(ctx context.Context) error {
 		if err == nil && next <= 0 {
 			h.endUnanswered(ctx)
 		}
-		_ = wait.For(ctx, time.Second) // others may hold what is left
-		select {
-		case <-ctx.Done():
-		case <-h.othersWrote:
-		case <-time.After(next - time.Second):
-		}
+		_ = wait.For(ctx, max(next, time.Second)) // others may hold what is left
 	}
 	return nil
 }

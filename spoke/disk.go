@@ -20,12 +20,12 @@ func Free(dir string) (int64, error) {
 }
 
 // short says why nothing new is started in dir, and nothing when there is room.
-func short(dir string, reserve int64) string {
+func short(dir string, minFree int64) string {
 	free, err := Free(dir)
-	if err != nil || free >= reserve {
+	if err != nil || free >= minFree {
 		return ""
 	}
-	return fmt.Sprintf("the disk of %s has %d MiB free, and nothing is started below %d MiB", dir, free>>20, reserve>>20)
+	return fmt.Sprintf("the disk of %s has %d MiB free, and nothing is started below %d MiB", dir, free>>20, minFree>>20)
 }
 
 // hasRoom reports whether something new may be started, and says when that changes. Only

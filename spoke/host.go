@@ -28,7 +28,7 @@ type AgentView struct {
 type agentDesk struct {
 	backlog *backlog.Backlog
 	dir     string
-	reserve int64
+	minFree int64
 	live    *live // nil where no spoke runs
 	slots   int
 }
@@ -98,7 +98,7 @@ func (d agentDesk) why(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		why, err = ws.Why(r.Context(), r.PathValue("id"))
 	}
-	if what := short(d.dir, d.reserve); err == nil && what != "" && why.Task.State == commands.Queued {
+	if what := short(d.dir, d.minFree); err == nil && what != "" && why.Task.State == commands.Queued {
 		why.Claimable = false
 		why.Reasons = append(why.Reasons, backlog.WhyReason{Stage: "disk", What: what, Hint: "make room; it goes on by itself"})
 	}

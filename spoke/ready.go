@@ -5,7 +5,7 @@ import "sync/atomic"
 // readiness is whether a claim may find something, as far as this process knows.
 type readiness struct {
 	counted atomic.Int64 // tasks that stood ready at the last sweep
-	more    atomic.Bool  // the last claim had no free slot, or got all that it asked for
+	more    atomic.Bool  // false only after a claim that got less than it asked for
 }
 
 // count notes what a sweep has counted, and reports whether tasks stand ready and none did before.

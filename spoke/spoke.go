@@ -156,8 +156,8 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 	s.board.Serve(store.Obeys, federation.Role{Handlers: s.handlers(), Load: s.load, End: s.endWork, Ended: s.workEnded, Recalled: s.takeRecalled,
 		Lease: func() time.Duration { return s.Policy.Now().Lease() }})
 	s.working.Store(true)
-	s.board.OnChange(func(c store.Change) {
-		if c != store.Unknown { // the sweep looks by itself after a while, and says what is ready
+	s.board.OnChange(func(c store.Wrote) {
+		if c != store.PerhapsLost { // the sweep looks by itself after a while, and says what is ready
 			s.written.Send()
 		}
 		if c == store.ByAnother {

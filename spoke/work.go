@@ -76,8 +76,8 @@ func (s *Spoke) claimOrTakeOver(ctx, late context.Context) (more bool, err error
 // be more.
 func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
 	s.ready.more.Store(true)
-	free := s.Slots - s.live.count()
-	if free <= 0 || ctx.Err() != nil || !s.hasRoom(ctx) {
+	room, free := s.hasRoom(ctx), s.Slots-s.live.count() // a full disk is said while no slot is free, too
+	if !room || free <= 0 || ctx.Err() != nil {
 		return false, nil
 	}
 	// The lease counts from before the claim, so that the shim never believes in

@@ -89,9 +89,9 @@ func (c *Cursor) Reread(n int64) {
 // Forget leaves what was handed over to the table, while nothing can be sent.
 func (c *Cursor) Forget() { c.handed.reread() }
 
-// Due is when there is something to do that nobody rings for; zero = never.
+// Due is when there is something to do that Pending is not sent for; zero = never.
 func (c *Cursor) Due() time.Time {
-	if c.handed.rereads() {
+	if c.handed.mustRead() {
 		return time.Now()
 	}
 	c.mu.Lock()

@@ -96,8 +96,8 @@ func (h *handed) add(list []Outgoing) {
 	}
 }
 
-// rereads reports whether the table is to be read.
-func (h *handed) rereads() bool {
+// mustRead reports whether the table is to be read.
+func (h *handed) mustRead() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.table

@@ -123,8 +123,8 @@ func TestACrashBeforeTheHandOverLosesNothing(t *testing.T) {
 	require.Equal(t, []int64{1, 2}, numbers(t, again.DB.NewCursor(p.Hub.Conn.ID)))
 }
 
-// A process that does not serve the connection rings at the one that does.
-func TestAnotherProcessRings(t *testing.T) {
+// A process that does not serve the connection notifies the one that does.
+func TestAnotherProcessNotifies(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
 	require.Empty(t, numbers(t, p.Hub.Out))
@@ -249,8 +249,8 @@ func TestWhatIsForgottenIsReadFromTheTable(t *testing.T) {
 	require.Equal(t, []int64{2}, numbers(t, p.Hub.Out))
 }
 
-// What is to be sent again is sent at once: nobody else rings for it.
-func TestACursorThatGoesBackRings(t *testing.T) {
+// What is to be sent again is sent at once: Pending is sent.
+func TestACursorThatGoesBackIsPending(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
 	question(t, p.Hub, 2)

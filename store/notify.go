@@ -12,11 +12,11 @@ import (
 // session of its own, because there are many such processes: it uses the session of the
 // commit, or later an idle one.
 type notifier struct {
-	mu      sync.Mutex // guards the rest
-	pending bool       // something was committed since the last notification
-	next    time.Time  // no notification before that
-	timer   *time.Timer
-	closed  bool // nothing is sent later any more
+	mu     sync.Mutex // guards the rest
+	unsent bool       // something was committed since the last notification
+	next   time.Time  // no notification before that
+	timer  *time.Timer
+	closed bool // nothing is sent later any more
 }
 
 // announce says that tx, which has ended, may have committed something: to the watcher of this process,
@@ -43,7 +43,7 @@ func (db *DB) announce(ctx context.Context, tx *Tx, doubt bool) {
 func (n *notifier) note(wrote bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.pending = n.pending || wrote
+	n.unsent = n.unsent || wrote
 }
 
 // due reports whether a notification is to be sent now. Where it is too early, later is
@@ -52,21 +52,21 @@ func (n *notifier) due(later func()) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	wait := time.Until(n.next)
-	if n.pending && wait > 0 {
+	if n.unsent && wait > 0 {
 		n.schedule(wait, later)
 	}
-	if !n.pending || wait > 0 {
+	if !n.unsent || wait > 0 {
 		return false
 	}
-	n.pending, n.next = false, time.Now().Add(betweenNotifications)
+	n.unsent, n.next = false, time.Now().Add(betweenNotifications)
 	return true
 }
 
-// retry has later called in a while, where something is pending.
+// retry has later called in a while, where something is unsent.
 func (n *notifier) retry(later func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.pending {
+	if n.unsent {
 		n.schedule(betweenNotifications, later)
 	}
 }
@@ -87,7 +87,7 @@ func notify(ctx context.Context, conn *pgxpool.Conn) {
 	})
 }
 
-// notifyLater sends what is pending, where a session is idle. Otherwise the next commit
+// notifyLater sends what is unsent, where a session is idle. Otherwise the next commit
 // does, or it is tried again.
 func (db *DB) notifyLater() {
 	db.notifier.mu.Lock()
@@ -109,7 +109,7 @@ func (db *DB) notifyIdle(ctx context.Context) {
 	}
 }
 
-// notifyLast sends at once what is pending, and nothing later.
+// notifyLast sends at once what is unsent, and nothing later.
 func (db *DB) notifyLast() {
 	n := &db.notifier
 	n.mu.Lock()
@@ -117,9 +117,9 @@ func (db *DB) notifyLast() {
 	if n.timer != nil {
 		n.timer.Stop()
 	}
-	pending := n.pending
+	unsent := n.unsent
 	n.mu.Unlock()
-	if pending {
+	if unsent {
 		db.notifyIdle(context.Background())
 	}
 }

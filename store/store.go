@@ -33,7 +33,7 @@ type DB struct {
 	told    chan struct{} // a notification came
 
 	watcher  atomic.Pointer[Watcher] // nil: another process may watch
-	notifier notifier                // of that one
+	notifier notifier                // of this process, while it does not watch
 
 	standings sync.Map // by connection: the Standing that was read last
 }

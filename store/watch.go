@@ -31,20 +31,20 @@ const (
 	notifyPatience = 5 * time.Second
 )
 
-// A Change is why a watcher is called.
-type Change int
+// Wrote says who has written, as far as that is known.
+type Wrote int
 
-// What may have changed.
+// Why a watcher is called.
 const (
-	ByThis    Change = iota // this process has committed something
-	ByAnother               // another process has, as it says, or may have while nobody listened
-	Unknown                 // nobody has said anything for a while: a notification may be lost
+	ByThis      Wrote = iota // this process has committed something
+	ByAnother                // another process has, as it says, or may have while nobody listened
+	PerhapsLost              // nobody has said anything for a while: a notification may be lost
 )
 
 // A Watcher is called about commits.
 type Watcher struct {
-	Changed func(Change)  // may be called for nothing; with ByThis it must not block
-	Every   time.Duration // how often it is called with Unknown while no other process says anything; more than a second
+	Changed func(Wrote)   // may be called for nothing; with ByThis it must not block
+	Every   time.Duration // how often it is called with PerhapsLost while no other process says anything; more than a second
 }
 
 // Watch calls w until ctx ends. It listens on a session of its own; while there is none to
@@ -67,18 +67,18 @@ func (db *DB) listen(ctx context.Context, w Watcher) error {
 		return err
 	}
 	defer closeSoon(ctx, conn)
-	for change := ByAnother; ; { // what came before was not heard
-		w.Changed(change)
+	for wrote := ByAnother; ; { // what came before was not heard
+		w.Changed(wrote)
 		if err := wait.For(ctx, betweenNotifications); err != nil {
 			return err
 		}
-		change = ByAnother
+		wrote = ByAnother
 		notified, err := drain(ctx, conn)
 		if err == nil && !notified {
 			notified, err = notification(ctx, conn, w.Every-betweenNotifications)
 		}
 		if err == nil && !notified {
-			change = Unknown
+			wrote = PerhapsLost
 			err = within(ctx, conn.Ping) // a line that was cut, or is silent, brings nothing
 		}
 		if err != nil {

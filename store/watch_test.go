@@ -67,16 +67,16 @@ func TestWhatAProcessWritesIsToldBeforeItEnds(t *testing.T) {
 // watching is a process that watches, and what it is called about.
 type watching struct {
 	own    chan struct{}
-	others chan store.Change
+	others chan store.Wrote
 }
 
 func watch(t *testing.T, db *store.DB, every time.Duration) watching {
 	t.Helper()
-	w := watching{make(chan struct{}, 100), make(chan store.Change, 100)}
+	w := watching{make(chan struct{}, 100), make(chan store.Wrote, 100)}
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		ended <- db.Watch(ctx, store.Watcher{Every: every, Changed: func(c store.Change) {
+		ended <- db.Watch(ctx, store.Watcher{Every: every, Changed: func(c store.Wrote) {
 			if c == store.ByThis {
 				w.own <- struct{}{}
 			} else {
@@ -93,7 +93,7 @@ func watch(t *testing.T, db *store.DB, every time.Duration) watching {
 }
 
 // called waits for the next call about others.
-func (w watching) called(t *testing.T) store.Change {
+func (w watching) called(t *testing.T) store.Wrote {
 	t.Helper()
 	select {
 	case c := <-w.others:
@@ -104,7 +104,7 @@ func (w watching) called(t *testing.T) store.Change {
 	}
 }
 
-func (w watching) awaits(t *testing.T, want store.Change) {
+func (w watching) awaits(t *testing.T, want store.Wrote) {
 	t.Helper()
 	require.Equal(t, want, w.called(t))
 }
@@ -152,15 +152,15 @@ func TestWhoWatchesListensAgain(t *testing.T) {
 	w.awaits(t, store.ByAnother)
 }
 
-// A hint may be lost with the process that was about to send it.
-func TestWithoutAHintWhoWatchesLooksNowAndThen(t *testing.T) {
+// A notification may be lost with the process that was about to send it.
+func TestWithoutANotificationWhoWatchesLooksNowAndThen(t *testing.T) {
 	t.Parallel()
 	s := storetest.NewSide(t, 1, 2)
 
 	w := watch(t, s.DB, 1100*time.Millisecond)
 
-	w.awaits(t, store.Unknown)
-	w.awaits(t, store.Unknown)
+	w.awaits(t, store.PerhapsLost)
+	w.awaits(t, store.PerhapsLost)
 }
 
 // A commit whose answer is lost, and that has happened, is told as any other.
@@ -207,7 +207,7 @@ func TestASilentLineKeepsNobodyFromLooking(t *testing.T) {
 }
 
 // What waits to be told is not told inside of a transaction that is rolled back.
-func TestATransactionThatFailsLosesNoHint(t *testing.T) {
+func TestATransactionThatFailsLosesNoNotification(t *testing.T) {
 	t.Parallel()
 	s := storetest.NewSide(t, 1, 2)
 	conn, err := pgx.Connect(t.Context(), s.URL)
@@ -215,7 +215,7 @@ func TestATransactionThatFailsLosesNoHint(t *testing.T) {
 	defer conn.Close(context.Background())
 	_, err = conn.Exec(t.Context(), `LISTEN `+store.ChangedChannel)
 	require.NoError(t, err)
-	hint := func() error {
+	notified := func() error {
 		ctx, done := context.WithTimeout(t.Context(), 6*time.Second)
 		defer done()
 		_, err := conn.WaitForNotification(ctx)
@@ -223,7 +223,7 @@ func TestATransactionThatFailsLosesNoHint(t *testing.T) {
 	}
 	other := storetest.OpenSide(t, s.URL, 1, 2, 1) // one connection
 	write(t, other.DB)
-	require.NoError(t, hint())
+	require.NoError(t, notified())
 	write(t, other.DB) // to be told a second after the first
 
 	err = other.DB.Tx(t.Context(), "failing", func(ctx context.Context, tx *store.Tx) error {
@@ -235,7 +235,7 @@ func TestATransactionThatFailsLosesNoHint(t *testing.T) {
 	})
 	require.Error(t, err)
 
-	require.NoError(t, hint(), "the second write is told, too")
+	require.NoError(t, notified(), "the second write is told, too")
 }
 
 // What could not be said when its time came, because no session was idle, is said later.

@@ -4,21 +4,24 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"sync"
 	"time"
 )
 
-// While an instance works hard its heap grows to five times of what is in use, without that
-// to twice. Hard is when collections are close to each other; see docs/decisions/0021.
+// While an instance works hard and has little in use, its heap grows to five times of that,
+// otherwise to twice. Hard is when collections are close to each other; see docs/decisions/0021.
 const (
 	idlePercent = 100
 	busyPercent = 400
-	closeBy     = time.Second      // between two collections: it works hard
-	farApart    = 10 * time.Second // and it does not any more
+	largeHeap   = 32 << 20         // bytes in use: five times of it is all that a busy heap takes
+	farApart    = 10 * time.Second // two collections: it does not work hard any more
 )
 
 // A heapPacer decides how far the heap of this process may grow.
 type heapPacer struct {
+	calmAfter time.Duration // without a collection; two within a tenth of it are close
+
 	mu    sync.Mutex // guards the rest
 	last  time.Time  // when a collection was heard of
 	busy  bool
@@ -26,27 +29,23 @@ type heapPacer struct {
 	ended bool
 }
 
-// paceHeap follows the collections of this process until stop is called. A person who has
-// set GOGC has decided.
-func paceHeap() (stop func()) {
+// paceHeap follows the collections of this process until stop is called.
+func paceHeap() (stop func()) { return (&heapPacer{calmAfter: farApart}).start() }
+
+// start begins, unless a person has decided by setting GOGC.
+func (p *heapPacer) start() (stop func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
 	}
-	return new(heapPacer).start()
-}
-
-func (p *heapPacer) start() (stop func()) {
-	p.calm = time.AfterFunc(farApart, p.rest)
+	p.calm = time.AfterFunc(p.calmAfter, p.rest)
 	p.calm.Stop()
 	p.listen()
 	return p.stop
 }
 
 // listen has collected called after the next collection, which finds that nobody refers to
-// what is made here.
-func (p *heapPacer) listen() {
-	runtime.AddCleanup(&heapPacer{}, (*heapPacer).collected, p)
-}
+// what is made here. It has a pointer in it: the smallest objects without share their memory.
+func (p *heapPacer) listen() { runtime.AddCleanup(new(*byte), (*heapPacer).collected, p) }
 
 func (p *heapPacer) collected() {
 	p.mu.Lock()
@@ -56,34 +55,46 @@ func (p *heapPacer) collected() {
 	}
 	since := time.Since(p.last)
 	p.last = time.Now()
-	switch {
-	case p.busy && since < farApart:
-		p.calm.Reset(farApart)
-	case !p.busy && since < closeBy:
-		p.busy = true
-		debug.SetGCPercent(busyPercent)
-		p.calm.Reset(farApart)
-	}
+	p.setBusy(inUse() <= largeHeap && (p.busy || since < p.calmAfter/10))
 	p.listen()
+}
+
+// setBusy has the heap grow as far as that wants. The caller holds mu.
+func (p *heapPacer) setBusy(busy bool) {
+	percent := idlePercent
+	if p.calm.Stop(); busy {
+		percent = busyPercent
+		p.calm.Reset(p.calmAfter)
+	}
+	if busy != p.busy {
+		p.busy = busy
+		debug.SetGCPercent(percent) // stops the world
+	}
+}
+
+// inUse is how many bytes of the heap the last collection found in use.
+func inUse() uint64 {
+	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(s)
+	return s[0].Value.Uint64()
 }
 
 // rest gives back what a busy time has left: the next collection may be two minutes away.
 func (p *heapPacer) rest() {
 	p.mu.Lock()
-	if !p.busy || p.ended {
-		p.mu.Unlock()
-		return
+	was := p.busy && !p.ended
+	if was {
+		p.setBusy(false)
 	}
-	p.busy, p.last = false, time.Time{} // the collection that follows is none of the work
-	debug.SetGCPercent(idlePercent)
 	p.mu.Unlock()
-	debug.FreeOSMemory()
+	if was {
+		debug.FreeOSMemory()
+	}
 }
 
 func (p *heapPacer) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended = true
-	p.calm.Stop()
-	debug.SetGCPercent(idlePercent)
+	p.setBusy(false)
 }

@@ -80,7 +80,7 @@ func TestASpokeFindsWhatNobodySpokeOf(t *testing.T) {
 	m.Hub.Do(t, "POST", "/v1/agents/"+first+"/kill", map[string]string{"reason": "the test says so"}, nil)
 	m.Wait(t, first)
 	asleep()
-	go func() { _ = in.DB.Watch(t.Context(), store.Watcher{Changed: func(store.Change) {}, Every: time.Hour}) }() // who watches sends no notification
+	go func() { _ = in.DB.Watch(t.Context(), store.Watcher{Changed: func(store.Wrote) {}, Every: time.Hour}) }() // who watches sends no notification
 
 	Await(t, "it is unblocked", func() bool {
 		_, err = main.Unblock(t.Context(), backlog.Act{Task: second, Reason: "now"})

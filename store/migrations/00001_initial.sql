@@ -954,10 +954,11 @@ $$;
 -- Removes messages that were confirmed so long ago. A peer that was restored from a
 -- backup gets again what it has lost; and both sides compare the newest messages as
 -- long as they can be accepted. What comes behind the first message of the period was
--- confirmed within it, too, whatever a clock said that was set back: it ends there, and reads
--- no further than to the last message that it removes (a bitmap would be of all). It looks for connections that have such messages, which may
--- take a while, and holds nothing meanwhile: whoever confirms would wait. Then it holds
--- each of these, so that nothing is opened again and removed at once.
+-- confirmed within it, too, whatever a clock said that was set back: the removal ends at
+-- that message, and reads no further than to the last one that it removes (a bitmap would be
+-- of all). First it looks for connections that have such messages, which may take a while,
+-- and holds nothing meanwhile: whoever confirms would wait. Then it holds each of these, so
+-- that nothing is opened again and removed at once.
 -- +goose StatementBegin
 CREATE FUNCTION prune_outbox(keep interval, batch int) RETURNS bigint LANGUAGE plpgsql SET enable_bitmapscan = off AS $$
 DECLARE

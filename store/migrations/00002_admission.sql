@@ -38,7 +38,8 @@ END $$;
 -- All that limits claims, each with the room that is left in it: for a budget in
 -- millionths of its dimension, for a quota in claims, and none where a freeze or a
 -- closed lane stops everything. escrow is the part of a budget's room that its shards
--- hold, own the part in the shard of this connection.
+-- hold, own the part in the shard of this connection. Who adds a branch adds it, too, to what
+-- claim and refuse_new_work ask before they read this: both leave it out where nothing can bind.
 CREATE VIEW limits WITH (security_invoker = true) AS
     SELECT 'freeze' AS what, f.id::int, f.workspace, f.reason AS name, f.scope, f.target, '' AS dimension, 0::bigint AS room, 0::bigint AS escrow, 0::bigint AS own FROM freezes f
     UNION ALL

@@ -52,8 +52,8 @@ type puller interface {
 	complete(ctx context.Context, jobs []held) error
 	// empty removes all jobs.
 	empty(ctx context.Context) error
-	// hint is sent to when jobs may have come.
-	hint() <-chan struct{}
+	// notified is sent to when jobs may have come.
+	notified() <-chan struct{}
 }
 
 // of returns the contender of that name that lives in a process of this program.

@@ -96,7 +96,7 @@ func (p *curvePoint) fill(ctx context.Context, s *server, database string) error
 	if err != nil {
 		return err
 	}
-	p.o = &ours{hints: make(chan struct{}, 1)}
+	p.o = &ours{ready: make(chan struct{}, 1)}
 	p.o.apart.Store(true)
 	if _, err := p.o.open(ctx, address); err != nil {
 		return err

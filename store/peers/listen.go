@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A listener passes on notifications as hints. Several that come together are one.
+// A listener passes on notifications. Several that come together are one.
 type listener struct {
 	c    chan struct{}
 	stop context.CancelFunc

@@ -28,10 +28,10 @@ type ours struct {
 	admin   *pgxpool.Pool // empties tables and looks, for the measurement's sake
 	batches atomic.Int64  // numbers the keys of jobs that others depend on
 	apart   atomic.Bool   // dependencies are on a completed task: jobs will be claimed and not completed
-	hints   chan struct{}
+	ready   chan struct{} // a notification came
 }
 
-func newOurs() (contender, error) { return &ours{hints: make(chan struct{}, 1)}, nil }
+func newOurs() (contender, error) { return &ours{ready: make(chan struct{}, 1)}, nil }
 
 func (o *ours) open(ctx context.Context, url string) (a about, err error) {
 	seed := make([]byte, 32)
@@ -130,7 +130,7 @@ func (o *ours) work(ctx context.Context, slots int, do func(job)) error {
 		defer close(told)
 		for l.Wait(waiting, time.Second) == nil {
 			select {
-			case o.hints <- struct{}{}:
+			case o.ready <- struct{}{}:
 			default:
 			}
 		}
@@ -142,7 +142,7 @@ func (o *ours) work(ctx context.Context, slots int, do func(job)) error {
 	return err
 }
 
-func (o *ours) hint() <-chan struct{} { return o.hints }
+func (o *ours) notified() <-chan struct{} { return o.ready }
 
 // empty removes all jobs but keeps the completed task. From then on jobs are
 // claimed and not completed, so none may wait for another.

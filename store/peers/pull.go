@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// poll is how often a worker looks for jobs that no hint told it of.
+// poll is how often a worker looks for jobs that no notification told it of.
 const poll = 20 * time.Millisecond
 
 // pull works a queue with a number of slots: as many jobs are claimed as slots
@@ -39,7 +39,7 @@ func pull(ctx context.Context, q puller, slots int, do func(job)) error {
 	return err
 }
 
-// dispatchJobs claims for free slots until ctx ends. It waits for a hint or the
+// dispatchJobs claims for free slots until ctx ends. It waits for a notification or the
 // poll when the queue had fewer jobs than there were slots.
 func dispatchJobs(ctx context.Context, q puller, free chan struct{}, start func(held)) error {
 	tick := time.NewTicker(poll)
@@ -72,7 +72,7 @@ func dispatchJobs(ctx context.Context, q puller, free chan struct{}, start func(
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-q.hint():
+		case <-q.notified():
 		case <-tick.C:
 		}
 	}

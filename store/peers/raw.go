@@ -13,8 +13,8 @@ import (
 // exactly the queued rows in claim order, and one statement per claim. It knows
 // no dependencies, retries, leases or owners' rights.
 type raw struct {
-	pool  *pgxpool.Pool
-	hints *listener
+	pool     *pgxpool.Pool
+	listener *listener
 }
 
 const rawSchema = `
@@ -40,7 +40,7 @@ func (r *raw) open(ctx context.Context, url string) (about, error) {
 	if _, err = r.pool.Exec(ctx, rawSchema); err != nil {
 		return about{}, err
 	}
-	r.hints, err = listen(ctx, url, "jobs")
+	r.listener, err = listen(ctx, url, "jobs")
 	return about{
 		Version:  "one table",
 		Settings: "worked: 4 connections, 500 jobs a claim and a completion; pickup: LISTEN, poll 20 ms",
@@ -122,10 +122,10 @@ func (r *raw) work(ctx context.Context, slots int, do func(job)) error {
 	return pull(ctx, r, slots, do)
 }
 
-func (r *raw) hint() <-chan struct{} { return r.hints.c }
+func (r *raw) notified() <-chan struct{} { return r.listener.c }
 
 func (r *raw) close() {
-	r.hints.close()
+	r.listener.close()
 	r.pool.Close()
 }
 

@@ -10,8 +10,7 @@ export class Journal {
     const lines = existsSync(path) ? readFileSync(path, "utf8").split("\n").slice(0, -1) : [];
     for (const line of lines) this.apply(JSON.parse(line));
     const fresh = openSync(path + ".new", "w", 0o600);
-    writeSync(fresh, JSON.stringify([...this.map]) + "\n");
-    fsyncSync(fresh);
+    append(fresh, [...this.map]);
     renameSync(path + ".new", path);
     this.file = fresh;
     const dir = openSync(dirname(path), "r");
@@ -23,9 +22,14 @@ export class Journal {
   *all(prefix) { for (const [key, value] of this.map) if (key.startsWith(prefix)) yield value; }
   // commit makes changes lasting, all or none of them.
   commit(changes) {
-    const line = Buffer.from(JSON.stringify(changes) + "\n");
-    for (let at = 0; at < line.length; ) at += writeSync(this.file, line, at);
-    fsyncSync(this.file);
+    append(this.file, changes);
     this.apply(changes);
   }
+}
+
+// append writes a line to the end of file and syncs it. A write may take only a part: what is left is written again, and where the disk is full that throws.
+function append(file, changes) {
+  const line = Buffer.from(JSON.stringify(changes) + "\n");
+  for (let at = 0; at < line.length; ) at += writeSync(file, line, at);
+  fsyncSync(file);
 }
