@@ -80,7 +80,7 @@ func TestWhoWaitsHearsOfWhatNobodySpokeOf(t *testing.T) {
 	m.Stop(t, "attic")
 	in := m.Hub.Visit(t)
 	t.Cleanup(func() { _ = in.Close(context.WithoutCancel(t.Context())) })
-	go func() { _ = in.DB.Watch(t.Context(), store.Watcher{Changed: func(store.Change) {}, Every: time.Hour}) }() // who watches sends no notification
+	go func() { _ = in.DB.Watch(t.Context(), store.Watcher{Changed: func(store.Wrote) {}, Every: time.Hour}) }() // who watches sends no notification
 	task := m.Noop(t, "attic")
 	var v hub.AgentView
 	answered := make(chan error)
