@@ -66,6 +66,7 @@ INSERT INTO parked (task, workspace, lane, phase, why) SELECT id, $1, lane, phas
 SELECT k.task::text, k.reason FROM unnest($1::uuid[], $2::uuid[]) AS u (task, conn), LATERAL (SELECT * FROM kills WHERE task = u.task OFFSET 0) AS k
 WHERE k.conn = u.conn AND NOT EXISTS (SELECT FROM tasks t WHERE t.id = k.task)
 
+-- Kills are looked up by the task: a connection may have any number of them.
 -- name: request_tasks
 WITH new AS (
     SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bytea[], $6::int[], $7::int[], $8::int[], $9::jsonb[], $10::timestamptz[], $11::int[])
@@ -73,7 +74,7 @@ WITH new AS (
 ), added AS (
     INSERT INTO tasks (id, conn, title, command, command_digest, class, lane, priority, max_retries, max_losses, expires_at, attempt)
     SELECT id, conn, title, command, digest, class, $12, priority, retries, losses, expires_at, coalesce((SELECT r.attempt - 1 FROM recalled r WHERE r.task = id), 0) FROM new
-    WHERE new.conn <> ALL (ARRAY (SELECT k.conn FROM kills k WHERE k.task = new.id)) ORDER BY id -- by the task: a connection may have any number of kills
+    WHERE new.conn <> ALL (ARRAY (SELECT k.conn FROM kills k WHERE k.task = new.id)) ORDER BY id
     ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, lane, conn, command, class, priority, expires_at, attempt, title
 ), bodies AS (
     -- A test of membership, and no join: without hash joins that would compare each with each.
