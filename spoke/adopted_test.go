@@ -24,7 +24,7 @@ func TestASpokeThatComesBackBelievesItsDatabase(t *testing.T) {
 	innocent := sleeper(t, m)
 	escape := func(name, spec string) string {
 		return m.Spawn(t, "attic", "sh", "-c", `setsid sh -c 'echo up >"$0.up"; while [ ! -e "$0.end" ]; do sleep 0.02; done; echo over >"$0.over"' "$0" & `+
-			`until [ -e "${0%/*}/go" ]; do sleep 0.02; done; sed -i "s/}$/,$1}/" ../spec.json; echo >"$0.told"; kill -9 $PPID; sleep 600`,
+			`until [ -e "${0%/*}/go" ]; do sleep 0.02; done; sed -i "s/}$/,$1}/" ../control/spec.json; echo >"$0.told"; kill -9 $PPID; sleep 600`,
 			filepath.Join(notes, name), spec)
 	}
 	boot := escape("boot", `"boot_id":"00000000-0000-0000-0000-000000000000"`)
@@ -64,7 +64,7 @@ func TestASpokeThatComesBackBelievesItsDatabase(t *testing.T) {
 // markerOf reads the marker of a running agent out of its directory.
 func markerOf(t *testing.T, s *meshtest.Spoke, task string) string {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(s.Dir, "agents", task, "1", "spec.json"))
+	raw, err := os.ReadFile(filepath.Join(s.Dir, "agents", task, "1", "control", "spec.json"))
 	require.NoError(t, err)
 	var spec struct {
 		Marker string `json:"marker"`
@@ -86,7 +86,7 @@ func TestAnAgentEndsWhenItEnds(t *testing.T) {
 		EndedAt time.Time `json:"ended_at"`
 	}
 	meshtest.Await(t, "the record of its end", func() bool {
-		raw, err := os.ReadFile(filepath.Join(s.Dir, "agents", id, "1", "exit.json"))
+		raw, err := os.ReadFile(filepath.Join(s.Dir, "agents", id, "1", "control", "exit.json"))
 		return err == nil && json.Unmarshal(raw, &record) == nil
 	})
 

@@ -19,17 +19,17 @@ func TestASpokeComesBackToBrokenDirectories(t *testing.T) {
 	s, end := m.Spokes["attic"], filepath.Join(t.TempDir(), "end")
 	tasks := map[string]string{}
 	for name, what := range map[string]string{
-		"a pipe":              `rm ../policy; mkfifo ../policy`,
-		"a file that is long": `truncate -s 64M ../policy`,
-		"a directory":         `rm ../policy; mkdir ../policy`,
+		"a pipe":              `rm ../control/policy; mkfifo ../control/policy`,
+		"a file that is long": `truncate -s 64M ../control/policy`,
+		"a directory":         `rm ../control/policy; mkdir ../control/policy`,
 		"nothing changed":     `:`,
 	} {
-		tasks[name] = m.Spawn(t, "attic", "sh", "-c", what+`; echo >../broken; until [ -e "$0" ]; do sleep 0.1; done`, end)
+		tasks[name] = m.Spawn(t, "attic", "sh", "-c", what+`; echo >../control/broken; until [ -e "$0" ]; do sleep 0.1; done`, end)
 	}
 	for _, task := range tasks {
 		m.Await(t, task, commands.Running)
 		meshtest.Await(t, "what it does", func() bool {
-			_, err := os.Stat(filepath.Join(s.Dir, "agents", task, "1", "broken"))
+			_, err := os.Stat(filepath.Join(s.Dir, "agents", task, "1", "control", "broken"))
 			return err == nil
 		})
 	}

@@ -18,7 +18,7 @@ func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
 		s.Log.WarnContext(ctx, "the files of an attempt were changed", "id", r.fence.Task, "attempt", r.fence.Attempt, "what", x.Damage)
 	}
 	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal, Limits: plain(x.Limited(), 1000)},
-		Stdout: describeOutput(r.dir, supervisor.Stdout, x.Stdout, s.outputCap()), Stderr: describeOutput(r.dir, supervisor.Stderr, x.Stderr, s.outputCap())}
+		Stdout: describeOutput(r.control(), supervisor.Stdout, x.Stdout, s.outputCap()), Stderr: describeOutput(r.control(), supervisor.Stderr, x.Stderr, s.outputCap())}
 	if x.Damage == nil {
 		e.At = x.EndedAt
 	}

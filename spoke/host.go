@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"time"
 
 	"github.com/google/uuid"
@@ -89,7 +88,7 @@ func (d agentDesk) show(w http.ResponseWriter, r *http.Request) {
 
 func (d agentDesk) view(a backlog.Agent) AgentView {
 	r, _ := commands.ReadResult(a.Result)
-	return AgentView{Agent: a, Dir: filepath.Join(d.dir, "agents", a.Task), ExitCode: r.ExitCode()}
+	return AgentView{Agent: a, Dir: agentDir(d.dir, a.Task), ExitCode: r.ExitCode()}
 }
 
 func (d agentDesk) why(w http.ResponseWriter, r *http.Request) {

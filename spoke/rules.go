@@ -34,7 +34,7 @@ func judgeAgain(rules *policy.Policy, r *run) (backlog.End, bool) {
 	return backlog.End{Outcome: commands.CouldNotStart, Why: why, Policy: rules.ID(), Exit: commands.Exit{Code: -1, Error: plain(text, 1000)}}, false
 }
 
-// policyNote is the file of an attempt's directory that says which policy let it
+// policyNote is the file among an attempt's control files that says which policy let it
 // start: a process that comes before the start is in the database has to tell it.
 const policyNote = "policy"
 
@@ -43,7 +43,7 @@ var policyID = regexp.MustCompile(`^[0-9a-f]{12}$`)
 // notePolicy writes the note of an attempt that is about to start. Its directory is
 // new, so whatever is there already is not ours.
 func notePolicy(r *run) error {
-	f, err := os.OpenFile(filepath.Join(r.dir, policyNote), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(filepath.Join(r.control(), policyNote), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("noting the policy of an attempt: %w", err)
 	}
@@ -57,7 +57,7 @@ func notePolicy(r *run) error {
 // recallPolicy reads the note of an attempt that an earlier process started. Its agent
 // can write to that as to all of its directory.
 func (s *Spoke) recallPolicy(ctx context.Context, r *run) {
-	raw, err := supervisor.ReadFile(r.dir, policyNote, 64)
+	raw, err := supervisor.ReadFile(r.control(), policyNote, 64)
 	if err != nil {
 		s.Log.WarnContext(ctx, "reading which policy let an attempt start; it is told as not known", "id", r.fence.Task, "err", err)
 	}

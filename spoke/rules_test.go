@@ -74,7 +74,7 @@ func TestThePolicyIsAskedAgainAtTheStart(t *testing.T) {
 	v := m.Wait(t, fine)
 	require.Equal(t, commands.Completed, v.State)
 	require.Equal(t, change.Policy, v.Policy, "the version that decided at the start")
-	dirs, err := filepath.Glob(filepath.Join(s.Dir, "agents", waits, "*", "stdout"))
+	dirs, err := filepath.Glob(filepath.Join(s.Dir, "agents", waits, "*", "control", "stdout"))
 	require.NoError(t, err)
 	require.Empty(t, dirs, "nothing of it was run")
 	m.Check(t)

@@ -1,10 +1,9 @@
 package spoke
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -131,18 +130,15 @@ func (s *Spoke) leaveOrRemove(r *run) {
 }
 
 func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, deadline supervisor.Instant) (*supervisor.Agent, error) {
-	work := filepath.Join(r.dir, "work")
-	if err := os.MkdirAll(work, 0o700); err != nil {
-		return nil, fmt.Errorf("making the work directory: %w", err)
+	if err := r.makeDirs(); err != nil {
+		return nil, err
 	}
 	if err := notePolicy(r); err != nil {
 		return nil, err
 	}
-	if r.spec.Dir != "" {
-		work = r.spec.Dir
-	}
 	command := rules.Exec(&r.spec)
-	command.Dir, command.TempDir = work, filepath.Join(r.dir, "work")
+	command.Dir = cmp.Or(r.spec.Dir, filepath.Join(r.dir, workDir))
+	command.Home, command.TempDir = filepath.Join(r.dir, homeDir), filepath.Join(r.dir, tmpDir)
 	command.IDs = map[string]string{"SPAWNMESH_TASK": r.fence.Task, "SPAWNMESH_ATTEMPT": strconv.Itoa(r.fence.Attempt)}
 	spec, err := command.Spec()
 	if err != nil {
@@ -151,7 +147,7 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, de
 	spec.Marker = s.marker(r.fence)
 	spec.Timeout, spec.Deadline, spec.OutputCap = rules.Timeout(r.spec.Timeout()), deadline, int64(rules.Limits.Output)
 	spec.Limits = supervisor.Limits{Memory: rules.Memory(0), Pids: int64(rules.Pids(0))}
-	return supervisor.Start(ctx, r.dir, spec)
+	return supervisor.Start(ctx, r.control(), spec)
 }
 
 // proveStart records that the agent runs, or has run where there is none any more.

@@ -19,14 +19,14 @@ func TestAgentsThatSpoilTheirFiles(t *testing.T) {
 	m := meshtest.Start(t, "attic")
 	s := m.Spokes["attic"]
 	forge := func(record string) string {
-		return `printf '%s' '` + record + `' >../exit.json; kill -9 $PPID; sleep 600`
+		return `printf '%s' '` + record + `' >../control/exit.json; kill -9 $PPID; sleep 600`
 	}
 	tests := map[string]struct{ script, says string }{
 		"a signal with a NUL":  {forge(`{"outcome":"exited","signal":"a\\u0000b"}`), "an exit has a signal that there is not"},
 		"gaps that cannot be":  {forge(`{"outcome":"exited","stdout":{"bytes":9,"size":9,"gaps":[{"from":7,"to":3}]}}`), "has a gap from 7 to 3"},
-		"a record of 2 GB":     {`truncate -s 2G ../exit.json; kill -9 $PPID; sleep 600`, "exit.json has more than"},
-		"a lock of its own":    {`setsid sleep 600 & rm ../lock; mkdir ../lock; kill -9 $PPID; sleep 600`, "lock is not a regular file"},
-		"a record in a record": {`mkdir -p ../exit.json/x; kill -9 $PPID; sleep 600`, "exit.json is not a regular file"},
+		"a record of 2 GB":     {`truncate -s 2G ../control/exit.json; kill -9 $PPID; sleep 600`, "exit.json has more than"},
+		"a lock of its own":    {`setsid sleep 600 & rm ../control/lock; mkdir ../control/lock; kill -9 $PPID; sleep 600`, "lock is not a regular file"},
+		"a record in a record": {`mkdir -p ../control/exit.json/x; kill -9 $PPID; sleep 600`, "exit.json is not a regular file"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestAnAgentThatTakesItsOutputAway(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Start(t, "attic")
 	s := m.Spokes["attic"]
-	task := m.Spawn(t, "attic", "sh", "-c", `echo hi; echo ho >&2; sleep 1; rm ../stdout; ln -s /etc/passwd ../stdout; kill -9 $PPID; sleep 600`)
+	task := m.Spawn(t, "attic", "sh", "-c", `echo hi; echo ho >&2; sleep 1; rm ../control/stdout; ln -s /etc/passwd ../control/stdout; kill -9 $PPID; sleep 600`)
 
 	m.Wait(t, task)
 

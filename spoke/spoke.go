@@ -100,7 +100,7 @@ func (s *Spoke) Open(b *federation.Board) {
 	s.backlog = backlog.Open(s.DB, Answer)
 	s.progress = store.NewGroup(s.backlog.Record)
 	s.board, s.output = b, output.New(s.backlog)
-	s.output.Board, s.output.Dir, s.output.Cap, s.output.Live, s.output.Log = b, s.attemptDir, s.outputCap, s.live.asked, s.Log
+	s.output.Board, s.output.Dir, s.output.Cap, s.output.Live, s.output.Log = b, func(f backlog.Fence) string { return ControlDir(s.attemptDir(f)) }, s.outputCap, s.live.asked, s.Log
 }
 
 // Wanted reports whether there is a hub to work for, one that may have to be told

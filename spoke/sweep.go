@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -141,11 +142,14 @@ func (s *stuck) check() []control.Check {
 // that may still run stays, however old it is.
 func (s *Spoke) retireAttempt(ctx context.Context, dir string) error {
 	task := filepath.Base(filepath.Dir(dir))
-	info, err := os.Stat(dir)
+	info, err := os.Stat(ControlDir(dir)) // which changes with the record of the end
+	if errors.Is(err, fs.ErrNotExist) {
+		info, err = os.Stat(dir)
+	}
 	if err != nil || time.Since(info.ModTime()) < keepAttempts || s.live.get(task) != nil {
 		return nil
 	}
-	err = supervisor.Remove(dir)
+	err = removeAttempt(dir)
 	if errors.Is(err, supervisor.ErrRunning) { // or its agent kept the record from being written
 		err = s.removeUnrecorded(ctx, dir)
 	}
@@ -160,7 +164,7 @@ func (s *Spoke) removeUnrecorded(ctx context.Context, dir string) error {
 	known := supervisor.Known{Marker: Marker(s.Keys.InstanceID(), filepath.Base(filepath.Dir(dir)), number)}
 	ctx, done := context.WithTimeout(ctx, 2*time.Second)
 	defer done()
-	agent, _, err := supervisor.Adopt(ctx, dir, known)
+	agent, _, err := supervisor.Adopt(ctx, ControlDir(dir), known)
 	if agent != nil {
 		s.Log.DebugContext(ctx, "an old attempt still runs", "dir", dir)
 		return agent.Close()
@@ -168,5 +172,13 @@ func (s *Spoke) removeUnrecorded(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	return supervisor.Remove(dir)
+	return removeAttempt(dir)
+}
+
+// removeAttempt removes what an agent has left, and what is known of it, once it is known to be over.
+func removeAttempt(dir string) error {
+	if err := supervisor.Remove(ControlDir(dir)); err != nil {
+		return err
+	}
+	return supervisor.RemoveAll(dir)
 }

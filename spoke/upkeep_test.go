@@ -45,19 +45,19 @@ func TestDirectoriesThatAreNeededAreKept(t *testing.T) {
 	require.Equal(t, "hi\n", m.Stdout(t, sent, true))
 	outputs := func() int { return s.Count(t, `SELECT count(*) FROM outputs WHERE task IN ($1, $2)`, sent, bare) }
 	meshtest.Await(t, "that it is sent", func() bool { return outputs() == 0 })
-	requireShimGone(t, filepath.Join(dir(bare), "1"))
-	require.NoError(t, os.Remove(filepath.Join(dir(bare), "1", "exit.json")), "as if its agent had kept it from being written")
+	requireShimGone(t, filepath.Join(dir(bare), "1", "control"))
+	require.NoError(t, os.Remove(filepath.Join(dir(bare), "1", "control", "exit.json")), "as if its agent had kept it from being written")
 	s.Proxy.Cut()
 	require.NoError(t, os.WriteFile(gate, nil, 0o644))
 	meshtest.Await(t, "the end of the agent", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 1 })
 	m.Stop(t, "attic")
 	for _, id := range []string{unsent, recent, sent} {
-		requireShimGone(t, filepath.Join(dir(id), "1")) // its last acts make the directory young
+		requireShimGone(t, filepath.Join(dir(id), "1", "control")) // its last acts make the directory young
 	}
 	now := time.Now()
 	for id, days := range map[string]int{runs: 30, unsent: 30, bare: 30, recent: 6, sent: 30} {
 		then := now.AddDate(0, 0, -days)
-		require.NoError(t, errors.Join(os.Chtimes(dir(id), then, then), os.Chtimes(filepath.Join(dir(id), "1"), then, then)))
+		require.NoError(t, errors.Join(os.Chtimes(dir(id), then, then), os.Chtimes(filepath.Join(dir(id), "1", "control"), then, then)))
 	}
 
 	m.Start(t, "attic")

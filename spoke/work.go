@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -131,14 +130,6 @@ func (s *Spoke) freed(r *run) {
 	}
 }
 
-func (s *Spoke) attemptDir(f backlog.Fence) string {
-	return attemptDir(s.Dir, f)
-}
-
-func attemptDir(dataDir string, f backlog.Fence) string {
-	return filepath.Join(dataDir, "agents", f.Task, strconv.Itoa(f.Attempt))
-}
-
 // Marker tells the processes of an attempt of a spoke from all others of its host. It
 // follows from what the attempt is: nothing that an agent can write to has a say in it, and
 // a spoke whose database was restored from a backup finds what the attempt has left.
@@ -247,7 +238,7 @@ func (s *Spoke) adopt(ctx context.Context, r *run) (*supervisor.Agent, *supervis
 
 func (s *Spoke) adoptOnce(ctx context.Context, r *run) (*supervisor.Agent, *supervisor.Exit, error) {
 	// The attempt may have been claimed and no more.
-	if err := os.MkdirAll(filepath.Dir(r.dir), 0o700); err != nil {
+	if err := os.MkdirAll(r.dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("making the attempt's directory: %w", err)
 	}
 	_, killed, err := s.backlog.PendingKill(ctx, r.fence.Task)
@@ -255,7 +246,7 @@ func (s *Spoke) adoptOnce(ctx context.Context, r *run) (*supervisor.Agent, *supe
 		return nil, nil, err
 	}
 	timeout := s.Policy.Now().Timeout(r.spec.Timeout())
-	return supervisor.Adopt(ctx, r.dir, supervisor.Known{
+	return supervisor.Adopt(ctx, r.control(), supervisor.Known{
 		Marker: s.marker(r.fence), BootID: r.bootID, Timeout: timeout, OutputCap: s.outputCap(), Shim: r.shim,
 		Began: r.begun, Killed: killed, Over: timeout > 0 && r.since != 0 && supervisor.Boottime() >= r.since.Add(timeout), Found: r.found,
 	})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
@@ -75,7 +76,7 @@ func (a *app) hostLogs(ctx context.Context, c *control.Client, v agentView, foll
 
 // attempt shows one attempt: to its end, where that is awaited.
 func (l *hostLog) attempt(ctx context.Context, n int) error {
-	dir := filepath.Join(l.v.Dir, strconv.Itoa(n))
+	dir := spoke.ControlDir(filepath.Join(l.v.Dir, strconv.Itoa(n)))
 	at := map[supervisor.Stream]int64{}
 	for {
 		over := l.over(ctx, n) // asked first: what is read after it is all
@@ -125,7 +126,7 @@ func (l *hostLog) show(dir string, n int, stream supervisor.Stream, at map[super
 func (l *hostLog) over(ctx context.Context, n int) bool {
 	err := l.c.Do(ctx, "GET", "/v1/agents/"+url.PathEscape(l.v.Task), nil, &l.v)
 	if commands.CodeOf(err) == commands.Unreachable {
-		_, err := supervisor.Read(filepath.Join(l.v.Dir, strconv.Itoa(n)), supervisor.Stdout, 0, 1, 0)
+		_, err := supervisor.Read(spoke.ControlDir(filepath.Join(l.v.Dir, strconv.Itoa(n))), supervisor.Stdout, 0, 1, 0)
 		return err != nil
 	}
 	return err != nil || l.v.Attempt > n || l.v.State.Terminal()

@@ -165,7 +165,7 @@ func (i *Instance) endAgents(t testing.TB) {
 		ctx, done := context.WithTimeout(context.Background(), Patience)
 		attempt, _ := strconv.Atoi(filepath.Base(dir)) // the spoke has named it
 		marker := spoke.Marker(i.Keys.InstanceID(), filepath.Base(filepath.Dir(dir)), attempt)
-		agent, _, err := supervisor.Adopt(ctx, dir, supervisor.Known{Marker: marker})
+		agent, _, err := supervisor.Adopt(ctx, spoke.ControlDir(dir), supervisor.Known{Marker: marker})
 		if err == nil && agent != nil {
 			err = agent.Kill(ctx, "the test is over", 0)
 			_ = agent.Close()

@@ -63,7 +63,7 @@ environment: []
 # env:
 #   LANG: C.UTF-8
 # env_from_file: agents.env
-# home: /home/agents                # HOME; without it the agent's own directory
+# home: /home/agents                # HOME; without it a directory of the agent's own
 # path: /usr/local/bin:/usr/bin     # PATH, and where programs are looked up
 
 capabilities: []       # what this host offers to be matched with, such as [gpu]

@@ -38,7 +38,7 @@ var harmless = []string{
 func (e Exec) environment() ([]string, error) {
 	env := map[string]string{
 		"PATH":   e.Path,
-		"HOME":   e.Dir,
+		"HOME":   cmp.Or(e.Home, e.Dir),
 		"LANG":   "C.UTF-8",
 		"TMPDIR": cmp.Or(e.TempDir, e.Dir),
 	}

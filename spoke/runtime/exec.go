@@ -36,9 +36,10 @@ type Exec struct {
 	// without slash is looked for in Path, one with a slash that is not
 	// absolute is relative to Dir.
 	Argv []string
-	// Dir is the working directory, absolute. It is also the agent's HOME,
-	// unless the host sets another.
+	// Dir is the working directory, absolute.
 	Dir string
+	// Home is the agent's HOME, unless the host sets another. "" = Dir.
+	Home string
 	// Path is the list of directories to find programs in, separated by
 	// colons; the agent gets it as PATH. Entries that are not absolute are
 	// not searched.

@@ -161,6 +161,7 @@ func TestEnvironment(t *testing.T) {
 		"variables":               {func(e *runtime.Exec) { e.Env = map[string]string{"COLOUR": "blue=sky", "EMPTY": ""} }, map[string]string{"COLOUR": "blue=sky", "EMPTY": ""}},
 		"identity":                {func(e *runtime.Exec) { e.IDs = map[string]string{"SPAWNMESH_TASK": "t1"} }, map[string]string{"SPAWNMESH_TASK": "t1"}},
 		"another temp":            {func(e *runtime.Exec) { e.TempDir = "/tmp/x" }, map[string]string{"TMPDIR": "/tmp/x"}},
+		"a home of its own":       {func(e *runtime.Exec) { e.Home = "/agents/1/home" }, map[string]string{"HOME": "/agents/1/home"}},
 		"another home":            {func(e *runtime.Exec) { e.Env = map[string]string{"HOME": "/home/x"} }, map[string]string{"HOME": "/home/x"}},
 		"who commits":             {func(e *runtime.Exec) { e.Env = map[string]string{"GIT_AUTHOR_NAME": "x"} }, map[string]string{"GIT_AUTHOR_NAME": "x"}},
 		"a path by policy":        {func(e *runtime.Exec) { e.Env, e.Allowed = map[string]string{"PATH": "/x"}, []string{"PATH"} }, map[string]string{"PATH": "/x"}},

@@ -7,6 +7,10 @@ import (
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 )
 
+// RemoveAll removes what an agent has left, also out of directories that it made read-only.
+// Nothing of the agent may run.
+func RemoveAll(dir string) error { return attempt.RemoveAll(dir) }
+
 // ReadFile returns the file name of an attempt directory, and nothing where there
 // is none. Its agent may have put anything in its place: what is no regular file,
 // or has more than most bytes, is an error, and holds nobody up.
