@@ -181,7 +181,7 @@ func TestNobodyWaitsInACircle(t *testing.T) {
 	s.Meet(t, store.Obeys)
 	e := &encounter{side: &side{s, backlog.Open(s.DB, tell)}, conn: s.Conn.ID}
 	e.b = boardOf(t, e.side, backlog.MainWorkspace)
-	budget(t, e.b, backlog.Budget{Name: "all", Scope: "workspace", Dimension: "tokens", Hard: 100000 * backlog.Unit})
+	budget(t, e.b, backlog.Budget{Name: "all", Scope: "workspace", Dimension: "tokens", Hard: 100_000_000 * backlog.Unit}) // more than the longest run spends
 	watcher := owner(t, s.URL)
 	seed := scale.Seed(t, "SPAWNMESH_MODEL_SEED")
 
@@ -228,6 +228,7 @@ func (e *encounter) prepare(t *testing.T) {
 	for _, c := range slices.Concat(agents, cards) {
 		e.fences = append(e.fences, c.Fence)
 	}
+	require.NotEmpty(t, e.fences)
 }
 
 func (e *encounter) meet(t *testing.T, seed uint64) {
