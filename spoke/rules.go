@@ -54,8 +54,8 @@ func notePolicy(r *run) error {
 	return nil
 }
 
-// recallPolicy reads the note of an attempt that an earlier process started. Its agent
-// can write to that as to all of its directory.
+// recallPolicy reads the note of an attempt that an earlier process started. Its agent has
+// the same user and can write to it.
 func (s *Spoke) recallPolicy(ctx context.Context, r *run) {
 	raw, err := supervisor.ReadFile(r.control(), policyNote, 64)
 	if err != nil {

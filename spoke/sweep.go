@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -142,8 +141,10 @@ func (s *stuck) check() []control.Check {
 // that may still run stays, however old it is.
 func (s *Spoke) retireAttempt(ctx context.Context, dir string) error {
 	task := filepath.Base(filepath.Dir(dir))
-	info, err := os.Stat(ControlDir(dir)) // which changes with the record of the end
-	if errors.Is(err, fs.ErrNotExist) {
+	// The directory of the control files changes with the record of the end. It may be removed
+	// already, or its agent has put something in its place.
+	info, err := os.Stat(ControlDir(dir))
+	if err != nil {
 		info, err = os.Stat(dir)
 	}
 	if err != nil || time.Since(info.ModTime()) < keepAttempts || s.live.get(task) != nil {

@@ -29,7 +29,7 @@ func (a *app) showLogs(ctx context.Context, id string, since int64, follow bool)
 	case err != nil:
 		return err
 	case v.Hub != "" && since != 0:
-		return misuse("--since-seq counts what arrived at a hub; on a spoke the output is in files").Hinting("see: ls %s/*", v.Dir)
+		return misuse("--since-seq counts what arrived at a hub; on a spoke the output is in files").Hinting("see: ls %s/*/control", v.Dir)
 	case v.Hub != "":
 		return a.hostLogs(ctx, c, v, follow)
 	case follow:
