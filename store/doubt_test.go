@@ -43,3 +43,29 @@ func TestWhatIsOpenAgainIsSentAfterALostAnswer(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, found.Resend, "once")
 }
+
+// A comparison that opens something itself sends what an earlier one may have opened, too: the
+// next one has no reason to send it all once more.
+func TestADoubtEndsWithTheNextSending(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	conn := p.Hub.Conn.ID
+	question(t, p.Hub, 2)
+	c := p.Hub.DB.NewCursor(conn)
+	require.Equal(t, []int64{1, 2}, numbers(t, c))
+	require.NoError(t, p.Hub.DB.Confirm(t.Context(), conn, commands.Numbers{Through: 2}))
+	lacking := commands.Numbering{Stored: commands.Numbers{Through: 1}, Digest: &commands.History{}}
+	gone, end := context.WithCancel(t.Context())
+	end()
+	_, err := p.Hub.DB.Compare(gone, conn, lacking, 0, 20)
+	require.Error(t, err)
+	found, err := p.Hub.DB.Compare(t.Context(), conn, lacking, 0, 20)
+	require.NoError(t, err)
+	require.Equal(t, 1, found.Reopened)
+	require.True(t, found.Resend)
+
+	found, err = p.Hub.DB.Compare(t.Context(), conn, lacking, 0, 20)
+
+	require.NoError(t, err)
+	require.False(t, found.Resend)
+}

@@ -56,6 +56,7 @@ type comparing struct {
 
 	last, base, stored, peerBase int64
 	recalls                      bool          // the peer has not said yet what it was told
+	peerRestored                 bool          // since the last comparison, or it still asks what it has said
 	kid                          signing.KeyID // signs towards the peer
 	room                         int           // for rows of the audit
 	out                          Agreement
@@ -94,7 +95,9 @@ func (db *DB) Compare(ctx context.Context, conn string, theirs commands.Numberin
 		}
 		return Agreement{}, err
 	}
-	c.out.Resend = c.out.Resend || cursor != nil && cursor.doubt.Swap(false)
+	if cursor != nil && cursor.doubt.Swap(false) {
+		c.out.Resend = true
+	}
 	return c.out, nil
 }
 
@@ -149,6 +152,7 @@ func (c *comparing) compare(ctx context.Context, told int64) error {
 
 // followPeer notes that the peer was restored and goes on above what it had used.
 func (c *comparing) followPeer(ctx context.Context) error {
+	c.peerRestored = c.theirs.Recall > 0 || c.theirs.Base > c.peerBase
 	if c.theirs.Base <= c.peerBase {
 		return nil
 	}
@@ -171,7 +175,7 @@ func (c *comparing) reopen(ctx context.Context) error {
 		return fmt.Errorf("holding what the peer has confirmed: %w", err)
 	}
 	var n int
-	err := c.tx.QueryRow(ctx, reopenLost, c.conn, missing(c.theirs.Stored, c.last), commands.SpawnKind, c.theirs.Recall > 0 || c.recalls).Scan(&n)
+	err := c.tx.QueryRow(ctx, reopenLost, c.conn, missing(c.theirs.Stored, c.last, c.peerRestored), commands.SpawnKind, c.theirs.Recall > 0 || c.recalls).Scan(&n)
 	if err != nil {
 		return fmt.Errorf("opening messages again that the peer has lost: %w", err)
 	}
@@ -196,9 +200,11 @@ const reopenLost = `
 		UPDATE confirmed_before c SET numbers = c.numbers - lost.numbers FROM lost WHERE c.conn = $1 AND lost.n > 0
 	) SELECT n FROM lost`
 
-// missing is the set of our numbers up to last that are not in n.
-func missing(n commands.Numbers, last int64) string {
-	if n.Through < last {
+// missing is the set of our numbers up to last that are not in n. A set with so many gaps
+// that not all may be told ends early, and says nothing of what is behind its end: only a
+// peer that was restored may have lost some of that, and it all counts as missing then.
+func missing(n commands.Numbers, last int64, restored bool) string {
+	if n.Through < last && (restored || len(n.Gaps) < commands.MaxMissing) {
 		n.Gaps = append(slices.Clone(n.Gaps), commands.Range{From: n.Through + 1, To: last})
 	}
 	return gaps(n)

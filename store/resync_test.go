@@ -30,7 +30,7 @@ func TestAnOldGapIsNoReasonToLookAtEverything(t *testing.T) {
 	require.NoError(t, err)
 	_, err = conn.Exec(t.Context(), `SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; ANALYZE outbox`)
 	require.NoError(t, err)
-	set := store.MissingForTest(commands.Numbers{Through: 20000, Gaps: []commands.Range{{From: 1, To: 2}}}, 20001)
+	set := store.MissingForTest(commands.Numbers{Through: 20000, Gaps: []commands.Range{{From: 1, To: 2}}}, 20001, false)
 
 	var plan []byte
 	err = conn.QueryRow(t.Context(), `EXPLAIN (ANALYZE, FORMAT JSON) `+store.ReopenLostForTest, p.Hub.Conn.ID, set, commands.SpawnKind, false).Scan(&plan)
@@ -38,6 +38,34 @@ func TestAnOldGapIsNoReasonToLookAtEverything(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, rowsRead(t, plan), 20.0)
 	require.Equal(t, 3, p.Hub.Count(t, `SELECT count(*) FROM open_outbox`))
+}
+
+// A peer with more gaps than are told has stored more than it says. What it has answered
+// there is not lost, unless it was restored.
+func TestWhatIsBehindTheLastGapThatIsToldIsNotLost(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	conn := p.Hub.Conn.ID
+	question(t, p.Hub, 2200)
+	told := commands.Numbers{Through: 2*commands.MaxMissing + 1} // odd numbers, and every other one up to 2199 behind them
+	var answered []int64
+	for n := int64(1); n <= 2200; n += 2 {
+		answered = append(answered, n)
+	}
+	for n := int64(2); n < told.Through; n += 2 {
+		told.Gaps = append(told.Gaps, commands.Range{From: n, To: n})
+	}
+	answer(t, p.Hub, answered)
+
+	found, err := p.Hub.DB.Compare(t.Context(), conn, commands.Numbering{Stored: told, Digest: &commands.History{}}, 0, 20)
+	require.NoError(t, err)
+	require.Zero(t, found.Reopened)
+	require.Equal(t, 1100, p.Hub.Count(t, `SELECT count(*) FROM open_outbox`))
+
+	restored := commands.Numbering{Stored: told, Base: 1 << 21, Digest: &commands.History{}}
+	found, err = p.Hub.DB.Compare(t.Context(), conn, restored, 0, 20)
+	require.NoError(t, err)
+	require.Equal(t, 99, found.Reopened, "it may have lost what it does not tell")
 }
 
 // rowsRead adds up what all parts of a plan have read of tables.
