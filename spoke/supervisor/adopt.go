@@ -160,7 +160,7 @@ func resolve(ctx context.Context, dir string, saved savedSpec, damage error) (Ex
 // record is the agent's if it has killed its shim.
 func remains(saved savedSpec) bool {
 	group := tree.FindGroup(saved.Marker, saved.shim.Cgroup)
-	left, err := tree.New(saved.Marker, 0, group).Survivors()
+	left, err := tree.New(saved.Marker, 0, group).As(saved.Confine.User).Survivors()
 	return err != nil || len(left) > 0 || group.Populated()
 }
 
@@ -177,7 +177,7 @@ func clearRemains(saved savedSpec, e *Exit) error {
 		return err
 	}
 	group := tree.FindGroup(saved.Marker, saved.shim.Cgroup)
-	t := tree.New(saved.Marker, 0, group)
+	t := tree.New(saved.Marker, 0, group).As(saved.Confine.User)
 	end := time.Now().Add(attempt.KillPatience)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		found, err := t.Kill()

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/confine"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
@@ -75,4 +76,13 @@ func probeKill(group *tree.Group, p *os.Process) error {
 		return fmt.Errorf("the cgroup's process ended with %s and not by its kill", state)
 	}
 	return nil
+}
+
+// LandlockABI is the version of Landlock that the kernel has in force, 0 without it.
+func LandlockABI() int { return confine.ABI() }
+
+// AnyRunsAs reports whether a process of this host has a user as one of its ids.
+func AnyRunsAs(user int64) (found bool, err error) {
+	_, err = tree.EachProcess(func(p tree.Process) { found = found || !p.Gone() && tree.RunsAs(p.Pid, user) })
+	return found, err
 }

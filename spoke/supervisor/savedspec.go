@@ -43,6 +43,9 @@ type Known struct {
 	// Shim is that of [Agent.Shim]: nobody else is taken for it. Zero = not known:
 	// whoever was started as a shim of this attempt is.
 	Shim Shim
+	// User is that of the Spec: whatever runs as it is of the attempt. Zero = the agent
+	// has none of its own.
+	User attempt.User
 	// Began says that the agent was started, Killed that its kill was ordered, Over
 	// that its time was over: a record that says so is not believed without.
 	Began, Killed, Over bool
@@ -84,7 +87,7 @@ func readSpec(dir string, known Known) (savedSpec, error) {
 	if err != nil && !errors.Is(err, attempt.ErrSpoilt) {
 		return savedSpec{}, fmt.Errorf("reading the spec: %w", err)
 	}
-	saved := savedSpec{Attempt: attempt.Attempt{Spec: Spec{Marker: known.Marker, Timeout: known.Timeout, OutputCap: known.OutputCap}}, bootID: known.BootID, shim: known.Shim,
+	saved := savedSpec{Attempt: attempt.Attempt{Spec: Spec{Marker: known.Marker, Timeout: known.Timeout, OutputCap: known.OutputCap, Confine: attempt.Confine{User: known.User}}}, bootID: known.BootID, shim: known.Shim,
 		seen: witness{began: known.Began || known.Found, killed: known.Killed, over: known.Over, broken: known.Found}}
 	var kept struct {
 		Token string `json:"token"`

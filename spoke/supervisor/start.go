@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -162,6 +163,9 @@ func forkShim(dir, marker string) (*attempt.Conn, *os.Process, error) {
 	return attempt.NewConn(conn), shim, nil
 }
 
+// maxUser is the last user there can be; the one after it means none.
+const maxUser = 1<<32 - 2
+
 // checkSpec refuses what could only be understood by guessing.
 func checkSpec(s Spec) error {
 	bad := func(format string, args ...any) error {
@@ -180,6 +184,20 @@ func checkSpec(s Spec) error {
 		return bad("a duration, a deadline, the output cap or a limit is negative")
 	case !isText(s.Dir):
 		return bad("the working directory holds a NUL or is not UTF-8")
+	case (s.Confine.User.ID == 0) != (s.Confine.User.Reaper == 0), s.Confine.User.ID < 0, s.Confine.User.ID > maxUser, s.Confine.User.Reaper < 0, s.Confine.User.Reaper > maxUser:
+		return bad("the agent's user is none, or lacks its reaper")
+	case s.Confine.User.ID != 0 && s.Confine.User.ID == s.Confine.User.Reaper:
+		return bad("the agent's user is its own reaper")
+	}
+	for _, path := range slices.Concat(s.Confine.Read, s.Confine.Write) {
+		if !filepath.IsAbs(path) || !isText(path) {
+			return bad("the path %q that the agent may reach is not absolute, or no text", path)
+		}
+	}
+	for _, port := range s.Confine.Ports {
+		if port < 1 || port > 65535 {
+			return bad("there is no port %d to connect to", port)
+		}
 	}
 	for i, arg := range s.Argv {
 		if !isText(arg) {

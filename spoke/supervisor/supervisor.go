@@ -23,8 +23,9 @@
 // none, and whoever may write to the groups can leave his) can outlive a shim
 // that was itself killed with signal 9; nothing else can.
 //
-// An agent has the user of its spoke, so it can stop or kill its shim and change
-// the files of its attempt. The attempt then ends in bounded time all the same: who the
+// What runs as a user of its own ([Confine]) is ended by that, in one step of the kernel's,
+// and nothing of it is left. An agent that has the user of its spoke can stop or kill its
+// shim and change the files of its attempt. The attempt then ends in bounded time all the same: who the
 // shim is follows from what the caller knows, and files are read to a limit, after
 // the tree is ended.
 //
@@ -46,6 +47,8 @@ import (
 type (
 	Spec       = attempt.Spec
 	Limits     = attempt.Limits
+	Confine    = attempt.Confine
+	User       = attempt.User
 	Exit       = attempt.Exit
 	Outcome    = attempt.Outcome
 	Process    = attempt.Process
@@ -61,6 +64,14 @@ type (
 // MarkerName is the environment variable that marks every process of an
 // attempt's tree as part of it. Only the supervisor sets it.
 const MarkerName = attempt.MarkerName
+
+// The levels of isolation, see [Confine.Level].
+const (
+	IsolationNone         = attempt.IsolationNone
+	IsolationLandlock     = attempt.IsolationLandlock
+	IsolationUser         = attempt.IsolationUser
+	IsolationUserLandlock = attempt.IsolationUserLandlock
+)
 
 // The streams of an agent.
 const (

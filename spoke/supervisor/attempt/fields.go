@@ -33,6 +33,23 @@ func (w *writer) texts(list []string) {
 	}
 }
 
+func (w *writer) numbers(list []int64) {
+	w.count(len(list))
+	for _, n := range list {
+		w.number(n)
+	}
+}
+
+func (w *writer) confine(c Confine) {
+	w.number(c.User.ID)
+	w.number(c.User.Reaper)
+	w.flag(c.Landlock)
+	w.texts(c.Read)
+	w.texts(c.Write)
+	w.flag(c.AnyPort)
+	w.numbers(c.Ports)
+}
+
 // A reader takes fields from a body. After the first that is not there every other
 // is zero, and end says so.
 type reader struct {
@@ -90,6 +107,29 @@ func (r *reader) texts() []string {
 		list = append(list, r.text())
 	}
 	return list
+}
+
+// numbers makes no room for more than can follow.
+func (r *reader) numbers() []int64 {
+	n := r.count()
+	if n < 0 || n > len(r.rest)/8 {
+		r.rest, r.bad = nil, true
+	}
+	if r.bad || n == 0 {
+		return nil
+	}
+	list := make([]int64, 0, n)
+	for range n {
+		list = append(list, r.number())
+	}
+	return list
+}
+
+func (r *reader) confine() Confine {
+	return Confine{
+		User: User{ID: r.number(), Reaper: r.number()}, Landlock: r.flag(),
+		Read: r.texts(), Write: r.texts(), AnyPort: r.flag(), Ports: r.numbers(),
+	}
 }
 
 // end is an ErrGarbled unless all fields were there and nothing is left.

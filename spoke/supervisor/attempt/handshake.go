@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	protocolVersion = 2
+	protocolVersion = 3
 	handshakeBytes  = 4 << 10 // what an unproven peer may send at a time
 )
 

@@ -49,6 +49,7 @@ func (c *Conn) SendAttempt(a Attempt, within time.Duration) error {
 		w.number(n)
 	}
 	w.flag(a.NoCgroup)
+	w.confine(a.Confine)
 	return c.send(kindAttempt, w, within)
 }
 
@@ -64,6 +65,7 @@ func (c *Conn) ReceiveAttempt() (Attempt, error) {
 	a.Limits.Memory, a.Limits.Pids = r.number(), r.number()
 	a.Deadline, a.Slack = Instant(r.number()), time.Duration(r.number())
 	a.NoCgroup = r.flag()
+	a.Confine = r.confine()
 	if len(a.Argv) == 0 {
 		r.bad = true
 	}

@@ -36,6 +36,8 @@ type Spec struct {
 	// Slack is how long after the deadline a late renewal still counts.
 	// 0 = 3 s.
 	Slack time.Duration `json:"slack,omitempty"`
+	// Confine bounds what the agent reaches.
+	Confine Confine `json:"confine,omitzero"`
 	// NoCgroup leaves cgroups alone also where they could be used.
 	NoCgroup bool `json:"no_cgroup,omitempty"`
 }

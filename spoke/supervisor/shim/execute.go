@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/confine"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/plain"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
@@ -33,19 +34,29 @@ func (s *shim) execute() *attempt.StartError {
 	}
 	defer syscall.Close(null)
 
-	attr := &syscall.ProcAttr{
-		Dir:   s.Dir,
-		Env:   s.environment(),
-		Files: []uintptr{uintptr(null), uintptr(fds[0]), uintptr(fds[1])},
-		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+	if err := s.giveOutput(fds); err != nil {
+		return fault(err)
+	}
+	rules, err := s.ruleset()
+	if err != nil {
+		return fault(err)
+	}
+	defer closeRules(rules)
+	limits, err := s.limits()
+	if err != nil {
+		return fault(err)
+	}
+	program := confine.Program{
+		Argv: s.Argv, Env: s.environment(), Dir: s.Dir, Files: [3]int{null, fds[0], fds[1]}, Cgroup: -1,
+		User: int(s.Confine.User.ID), Ruleset: rules, Limits: limits,
 	}
 	group, unlimited, groupErr := s.ownCgroup()
-	pid, err := forkInto(group, s.Argv, attr)
+	pid, err := startIn(group, program)
 	if err != nil && group != nil {
 		// It may be the group that cannot be used: the error does not tell.
 		_ = group.Remove()
 		group, groupErr = nil, err
-		pid, err = forkInto(nil, s.Argv, attr)
+		pid, err = startIn(nil, program)
 	}
 	if err != nil {
 		return explain(err, s.Spec)
@@ -58,7 +69,7 @@ func (s *shim) execute() *attempt.StartError {
 		level = attempt.LevelCgroup
 	}
 	s.run = attempt.Running{Pid: pid, StartedAt: time.Now().UTC(), Begun: attempt.Boottime(), Level: level, Unlimited: unlimited, Shim: os.Getpid(), Cgroup: group.Path()}
-	s.group, s.tree = group, tree.New(s.Marker, os.Getpid(), group)
+	s.group, s.tree = group, tree.New(s.Marker, os.Getpid(), group).As(s.Confine.User)
 	return nil
 }
 
@@ -90,18 +101,32 @@ func isMarker(entry string) bool {
 	return ok
 }
 
-// forkInto executes argv in the group from its first instruction on. It
-// returns when the exec has succeeded.
-func forkInto(group *tree.Group, argv []string, attr *syscall.ProcAttr) (int, error) {
+// giveOutput makes the pipes the agent's own: it may open them by their names, such as
+// /dev/stdout.
+func (s *shim) giveOutput(fds [2]int) error {
+	user := int(s.Confine.User.ID)
+	if user == 0 {
+		return nil
+	}
+	return plain.Wrap("giving the agent its output", errors.Join(syscall.Fchown(fds[0], user, user), syscall.Fchown(fds[1], user, user)))
+}
+
+func closeRules(fd int) {
+	if fd >= 0 {
+		_ = syscall.Close(fd)
+	}
+}
+
+// startIn starts a program in the group from its first instruction on. It
+// returns when the program has begun.
+func startIn(group *tree.Group, p confine.Program) (int, error) {
 	if group != nil {
 		fd, err := group.Open()
 		if err != nil {
 			return 0, err
 		}
 		defer syscall.Close(fd)
-		sys := *attr.Sys
-		sys.UseCgroupFD, sys.CgroupFD = true, fd
-		attr = &syscall.ProcAttr{Dir: attr.Dir, Env: attr.Env, Files: attr.Files, Sys: &sys}
+		p.Cgroup = fd
 	}
-	return syscall.ForkExec(argv[0], argv, attr)
+	return confine.Start(p)
 }

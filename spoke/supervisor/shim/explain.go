@@ -3,20 +3,50 @@ package shim
 import (
 	"errors"
 	"os"
+	"strconv"
 	"syscall"
 
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/confine"
 )
 
 // explain finds out which of the things an errno can mean it was.
 func explain(err error, spec attempt.Spec) *attempt.StartError {
-	program := spec.Argv[0]
-	if info, statErr := os.Stat(spec.Dir); statErr != nil || !info.IsDir() || syscall.Access(spec.Dir, 1) != nil {
-		if statErr == nil {
-			statErr = err
-		}
-		return &attempt.StartError{Reason: attempt.BadDirectory, Path: spec.Dir, Text: "the working directory cannot be entered: " + errnoText(statErr)}
+	failed, ok := errors.AsType[*confine.Failure](err)
+	if ok && failed.Step == confine.StepDir {
+		return &attempt.StartError{Reason: attempt.BadDirectory, Path: spec.Dir, Text: "the working directory cannot be entered: " + errnoText(err) + asWho(spec)}
 	}
+	if program := spec.Argv[0]; !ok || failed.Step == confine.StepExec {
+		return explainExec(err, program, spec)
+	}
+	if noRoom(err) {
+		return &attempt.StartError{Reason: attempt.NoResources, Path: spec.Argv[0], Text: failed.Error() + "; this host has no room for another process now"}
+	}
+	return &attempt.StartError{Reason: attempt.HostFault, Path: spec.Argv[0], Text: failed.Error() + asWho(spec)}
+}
+
+// asWho tells for whom a path has to be open, where that is not the spoke's own user.
+func asWho(spec attempt.Spec) string {
+	who := ""
+	if user := spec.Confine.User.ID; user != 0 {
+		who = "; the agent runs as user " + strconv.FormatInt(user, 10)
+	}
+	if spec.Confine.Landlock {
+		who += "; it reaches system directories, its own, and read_paths and write_paths of the policy"
+	}
+	return who
+}
+
+func noRoom(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+func explainExec(err error, program string, spec attempt.Spec) *attempt.StartError {
 	info, statErr := os.Stat(program)
 	text := errnoText(err)
 	switch {
@@ -29,12 +59,12 @@ func explain(err error, spec attempt.Spec) *attempt.StartError {
 	case errors.Is(err, syscall.EACCES) && statErr == nil && info.IsDir():
 		return &attempt.StartError{Reason: attempt.IsDirectory, Path: program, Text: text + ": it is a directory"}
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
-		return &attempt.StartError{Reason: attempt.NotExecutable, Path: program, Text: text + "; make it executable for the user the spoke runs as"}
+		return &attempt.StartError{Reason: attempt.NotExecutable, Path: program, Text: text + "; make it executable for the user that the agent runs as" + asWho(spec)}
 	case errors.Is(err, syscall.ENOEXEC):
 		return &attempt.StartError{Reason: attempt.BadFormat, Path: program, Text: text + "; a script needs a first line such as #!/bin/sh"}
 	case errors.Is(err, syscall.E2BIG):
 		return &attempt.StartError{Reason: attempt.TooLong, Path: program, Text: text + "; pass large inputs in a file"}
-	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+	case noRoom(err):
 		return &attempt.StartError{Reason: attempt.NoResources, Path: program, Text: text + "; this host has no room for another process now"}
 	}
 	return &attempt.StartError{Reason: attempt.HostFault, Path: program, Text: text}

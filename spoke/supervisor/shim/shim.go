@@ -113,7 +113,7 @@ func mayStart(dir string) (*os.File, error) {
 // serve runs one attempt. If the spoke died before it had sent the whole spec,
 // nothing is started.
 func (s *shim) serve() error {
-	if err := confine(); err != nil {
+	if err := guard(); err != nil {
 		return err
 	}
 	if err := syscall.SetNonblock(attempt.SpokeFd, true); err != nil {

@@ -27,6 +27,7 @@ type Tree struct {
 	marker string
 	root   int    // the process whose descendants they are; 0 when that one is dead
 	group  *Group // nil at level "tree"
+	user   attempt.User
 
 	signalled map[int]Process // what we sent KILL or TERM to, by pid
 }
@@ -80,7 +81,7 @@ func (t *Tree) meet(deep bool, see func(Process)) (exact bool, err error) {
 		// Known ones count although they left the cgroup or changed their
 		// environment.
 		known, ok := t.signalled[p.Pid]
-		if in[p.Pid] || in[p.Parent] || ok && known.Start == p.Start || deep && !p.Gone() && HasMarker(p.Pid, t.marker) {
+		if in[p.Pid] || in[p.Parent] || ok && known.Start == p.Start || deep && !p.Gone() && t.marked(p.Pid) {
 			met(p)
 		}
 	})
@@ -94,6 +95,15 @@ func (t *Tree) meet(deep bool, see func(Process)) (exact bool, err error) {
 		}
 	}
 	return exact, err
+}
+
+// marked reports whether a process is of the tree by what it cannot put off, its user, or by
+// the marker in its environment. A user of ours has nobody else.
+func (t *Tree) marked(pid int) bool {
+	if t.user.ID != 0 && RunsAs(pid, t.user.ID) {
+		return true
+	}
+	return HasMarker(pid, t.marker)
 }
 
 // Terminate asks the tree to end. CONT lets a stopped process see the TERM.
@@ -112,10 +122,14 @@ func (t *Tree) Terminate() error {
 // Kill sends KILL to everything alive it can find and returns what that was.
 // It freezes the processes first, so that none can fork its way out between
 // the scan and the signal; the kernel needs no such care for a cgroup, but
-// lists nothing.
+// lists nothing. What has a user of its own needs no care either: once that is known of,
+// all of the user is ended in one step.
 func (t *Tree) Kill() ([]Process, error) {
 	stopped, _, err := t.Freeze()
 	if err != nil {
+		return nil, err
+	}
+	if err := killUser(t.user); err != nil {
 		return nil, err
 	}
 	var found []Process

@@ -6,34 +6,61 @@ import (
 	"syscall"
 
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/confine"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/plain"
 )
 
-// Of prctl(2), as far as package syscall has no name for them on every machine.
+// Of prctl(2) and setrlimit(2), as far as package syscall has no name for them on every machine.
 const (
 	setDumpable       = 4  // PR_SET_DUMPABLE
 	setChildSubreaper = 36 // PR_SET_CHILD_SUBREAPER
-	setNoNewPrivs     = 38 // PR_SET_NO_NEW_PRIVS
 	rlimitCore        = 4  // RLIMIT_CORE
+	rlimitNproc       = 6  // RLIMIT_NPROC
+	rlimitNofile      = 7  // RLIMIT_NOFILE
 )
 
-// confine sets what the agent inherits. The locked thread is the one that
-// starts it, and no_new_privs belongs to a thread.
-func confine() error {
+// openFiles is how many files an agent may have open unless it asks for more.
+const openFiles = 1024
+
+// guard protects the shim from its agent, and sets what that inherits.
+func guard() error {
 	for _, err := range []error{
 		prctl(setChildSubreaper, 1),
-		prctl(setNoNewPrivs, 1),
 		syscall.Setrlimit(rlimitCore, &syscall.Rlimit{}),
-		// The agent has the same user: keep it from reading our memory.
+		// The agent may have the same user: keep it from reading our memory.
 		prctl(setDumpable, 0),
 		closeInherited(),
 	} {
 		if err != nil {
-			return plain.Wrap("confining the agent", err)
+			return plain.Wrap("guarding the shim", err)
 		}
 	}
 	syscall.Umask(0o077)
 	return nil
+}
+
+// limits are what the agent may take by itself. The number of processes counts all that
+// a user has, so it holds for one that has nothing else.
+func (s *shim) limits() ([]confine.Limit, error) {
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(rlimitNofile, &files); err != nil {
+		return nil, plain.Wrap("reading the limit of open files", err)
+	}
+	list := []confine.Limit{{Resource: rlimitNofile, Soft: min(openFiles, files.Max), Max: files.Max}}
+	if s.Confine.User.ID != 0 && s.Limits.Pids > 0 {
+		pids := uint64(s.Limits.Pids)
+		list = append(list, confine.Limit{Resource: rlimitNproc, Soft: pids, Max: pids})
+	}
+	return list, nil
+}
+
+// ruleset opens the agent's Landlock rules; -1 = it has none.
+func (s *shim) ruleset() (int, error) {
+	c := s.Confine
+	if !c.Landlock {
+		return -1, nil
+	}
+	return confine.Rules{Read: c.Read, Write: c.Write, AnyPort: c.AnyPort, Ports: c.Ports}.Open()
 }
 
 func prctl(option, value uintptr) error {

@@ -1,0 +1,81 @@
+package tree
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/plain"
+)
+
+// As says that all of the tree, and nothing else on this host, runs as a user: then nothing
+// of it can hide. The zero User changes nothing.
+func (t *Tree) As(user attempt.User) *Tree {
+	t.user = user
+	return t
+}
+
+// killUser ends all that runs as the user in one step of the kernel's, what is being forked
+// too. A thread of this process becomes the user by its effective id for that, and ends; its
+// other ids are those of the reaper, so that nothing of the user may signal it.
+func killUser(user attempt.User) error {
+	if user.ID == 0 || user.Reaper == 0 {
+		return nil
+	}
+	done := make(chan error)
+	go onLostThread(func() { done <- killAllAs(user) })
+	return plain.Wrap("killing all of user "+strconv.FormatInt(user.ID, 10), <-done)
+}
+
+// onLostThread runs f on a thread that ends with it. The first thread of a process cannot
+// end; while it is held another one is found.
+func onLostThread(f func()) {
+	runtime.LockOSThread()
+	if syscall.Gettid() != os.Getpid() {
+		f()
+		return // and the thread with it
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		f()
+	}()
+	<-done
+	runtime.UnlockOSThread()
+}
+
+func killAllAs(user attempt.User) error {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(user.Reaper), uintptr(user.ID), uintptr(user.Reaper)); errno != 0 {
+		return plain.Wrap("becoming it", errno)
+	}
+	everyone := -1
+	_, _, errno := syscall.RawSyscall(syscall.SYS_KILL, uintptr(everyone), uintptr(syscall.SIGKILL), 0)
+	if errno != 0 && !errors.Is(errno, syscall.ESRCH) {
+		return errno
+	}
+	return nil
+}
+
+// RunsAs reports whether a process has a user as one of its ids.
+func RunsAs(pid int, user int64) bool {
+	var buf [2048]byte
+	n, err := ReadSmall("/proc/"+strconv.Itoa(pid)+"/status", buf[:])
+	if err != nil {
+		return false
+	}
+	for _, line := range plain.Lines(string(buf[:n])) {
+		if ids, ok := plain.CutPrefix(line, "Uid:"); ok {
+			for _, id := range plain.Fields(ids) {
+				if id == strconv.FormatInt(user, 10) {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	return false
+}

@@ -1,0 +1,51 @@
+package tree
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+)
+
+// Nothing is looked for: what forks while it is killed has no time to get away.
+func TestAUserIsEndedInOneStep(t *testing.T) {
+	t.Parallel()
+	require.Zero(t, os.Geteuid(), "only root can run a process as another user: run the tests as root, in a container for example")
+	user := attempt.User{ID: 1_877_000_001, Reaper: 1_877_000_000}
+	c := exec.Command("/bin/sh", "-c", `for i in 1 2 3; do (while :; do (exec true) & wait; done) & done; echo up; wait`)
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uint32(user.ID), Gid: uint32(user.ID)}}
+	out, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	var line [3]byte
+	_, err = out.Read(line[:])
+	require.NoError(t, err)
+	require.True(t, RunsAs(c.Process.Pid, user.ID))
+	require.False(t, RunsAs(c.Process.Pid, user.Reaper))
+
+	t.Cleanup(func() { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) })
+	found, err := New("", 0, nil).As(user).Find(true)
+	require.NoError(t, err)
+	require.True(t, slices.ContainsFunc(found, func(p Process) bool { return p.Pid == c.Process.Pid }), "its user tells whose it is")
+
+	require.NoError(t, killUser(user))
+
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	select {
+	case err := <-ended:
+		require.ErrorContains(t, err, "signal: killed")
+	case <-time.After(10 * time.Second):
+		require.FailNow(t, "it lives")
+	}
+	_, err = EachProcess(func(p Process) {
+		require.False(t, !p.Gone() && RunsAs(p.Pid, user.ID), "process %d (%s) lives", p.Pid, p.Command)
+	})
+	require.NoError(t, err)
+}
