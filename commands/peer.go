@@ -23,6 +23,9 @@ type Range struct {
 	To   int64 `json:"to"`
 }
 
+// MaxVoid is how many ranges of [Numbering.Void] a heartbeat tells.
+const MaxVoid = 256
+
 // MaxAsk is how many digests one heartbeat asks for, and tells.
 const MaxAsk = 256
 
@@ -34,6 +37,7 @@ type Numbering struct {
 	Digest *History `json:"digest,omitempty"` // of those messages; told until both sides agree
 	Ask    []int64  `json:"ask,omitempty"`    // messages of its own: which ones does the other side have under these numbers?
 	Held   []Held   `json:"held,omitempty"`   // what the other side has asked for
+	Void   []Range  `json:"void,omitempty"`   // numbers up to Base that the other side lacks, and that no message has any more
 
 	Recall   int64     `json:"recall,omitempty"`   // it was restored, and asks what it said about tasks from this number on; 0: nothing
 	Recalled *Recalled `json:"recalled,omitempty"` // what the other side has asked so
@@ -211,7 +215,22 @@ func (n *Numbering) check() error {
 			return Refuse(Validation, "%q is not a digest: 64 digits, lower case", Clip(d))
 		}
 	}
+	if err := n.checkVoid(); err != nil {
+		return err
+	}
 	return n.Stored.check()
+}
+
+func (n *Numbering) checkVoid() error {
+	last, ordered := int64(0), true
+	for _, r := range n.Void {
+		ordered = ordered && r.From > last && r.To >= r.From
+		last = r.To
+	}
+	if !ordered || len(n.Void) > MaxVoid || last > n.Base {
+		return Refuse(Validation, "numbers that no message has are at most %d ranges up to the base, in ascending order", MaxVoid)
+	}
+	return nil
 }
 
 // The states of a connection, as its sides store and tell them.

@@ -29,6 +29,11 @@ func (db *DB) Numbering(ctx context.Context, conn string, whole bool, theirs *co
 			return n, err
 		}
 	}
+	if theirs != nil && len(theirs.Stored.Gaps) > 0 && n.Base > 0 {
+		if n.Void, err = db.void(ctx, conn, n.Base, theirs.Stored); err != nil {
+			return n, err
+		}
+	}
 	if theirs != nil && len(theirs.Ask) > 0 {
 		if n.Held, err = db.held(ctx, conn, theirs.Ask); err != nil {
 			return n, err
@@ -60,8 +65,39 @@ func historyOf(table string) string {
 			ORDER BY seq DESC LIMIT %d) AS newest`, table, historyLength)
 }
 
+// void returns the gaps of what the peer has stored, up to base, that nothing will close:
+// what had these numbers was sealed anew after a restore.
+func (db *DB) void(ctx context.Context, conn string, base int64, stored commands.Numbers) ([]commands.Range, error) {
+	rows, err := db.pool.Query(ctx, `SELECT lower(r), upper(r) - 1 FROM unnest($2::int8multirange * int8multirange(int8range(1, $3::bigint + 1))) AS r
+		WHERE NOT EXISTS (SELECT FROM outbox WHERE conn = $1 AND seq >= lower(r) AND seq < upper(r)) LIMIT $4`, conn, gaps(stored), base, commands.MaxVoid)
+	if err != nil {
+		return nil, fmt.Errorf("looking for numbers that no message has: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[commands.Range])
+}
+
+// CloseVoid closes gaps of the stored numbers that the peer of conn says no message has, where it was
+// heard before that it goes on above them. It only closes gaps: the set does not get larger by it.
+func (db *DB) CloseVoid(ctx context.Context, conn string, void []commands.Range) error {
+	if len(void) == 0 {
+		return nil
+	}
+	set := gaps(commands.Numbers{Gaps: void})
+	return db.Tx(ctx, "closing gaps of the stored numbers", func(ctx context.Context, tx *Tx) error {
+		tx.TellNobody()
+		_, err := tx.Exec(ctx, `UPDATE sequences SET stored = stored + $2::int8multirange WHERE conn = $1 AND upper($2::int8multirange) - 1 <= peer_base
+			AND NOT stored @> $2::int8multirange AND (SELECT count(*) FROM unnest(stored + $2::int8multirange)) <= (SELECT count(*) FROM unnest(stored))`, conn, set)
+		return err
+	})
+}
+
+// nothing is told as the digest of a number that is stored, and under which there is no
+// message any more.
+const nothing = "0000000000000000000000000000000000000000000000000000000000000000"
+
 func (db *DB) held(ctx context.Context, conn string, asked []int64) ([]commands.Held, error) {
-	rows, err := db.pool.Query(ctx, `SELECT seq, encode(digest, 'hex') FROM inbox WHERE conn = $1 AND seq = ANY ($2) ORDER BY seq`, conn, asked)
+	rows, err := db.pool.Query(ctx, `SELECT u.seq, coalesce(encode(i.digest, 'hex'), $3) FROM unnest($2::bigint[]) AS u (seq) LEFT JOIN inbox i ON i.conn = $1 AND i.seq = u.seq
+		WHERE i.seq IS NOT NULL OR EXISTS (SELECT FROM sequences WHERE conn = $1 AND stored @> u.seq) ORDER BY 1`, conn, asked, nothing)
 	if err != nil {
 		return nil, fmt.Errorf("reading messages that the peer has asked for: %w", err)
 	}

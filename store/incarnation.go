@@ -72,6 +72,9 @@ func goOnAbove(ctx context.Context, tx *Tx) error {
 		if err != nil && !errors.Is(err, signing.ErrMissing) { // what its key has signed stays as it is
 			return err
 		}
+		if err := closeUnused(ctx, tx, n.conn, base); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, `UPDATE sequences SET last = $2::bigint + $3, base = $2 WHERE conn = $1`, n.conn, base, anew); err != nil {
 			return fmt.Errorf("going on above the numbers that may have been used: %w", err)
 		}

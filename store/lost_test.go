@@ -170,6 +170,13 @@ var writing = map[string]func(s scene) storetest.Act{
 			Keys:       store.PeerKeys{Identity: storetest.Signer(s, 7).Public(), Signing: storetest.Signer(s, 8).Public(), Sealing: []byte(strings.Repeat("s", 32))}}
 		return func(ctx context.Context, s *storetest.Side) (any, error) { return s.DB.AddConnection(ctx, n) }
 	},
+	"DB.CloseVoid": func(s scene) storetest.Act {
+		s.met(store.Obeys)
+		require.NoError(s, s.Exec(`UPDATE sequences SET stored = '{[1,2],[5,6]}', peer_base = 100`))
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.CloseVoid(ctx, s.Conn.ID, []commands.Range{{From: 3, To: 4}})
+		}
+	},
 	"DB.ChangeKey": func(scene) storetest.Act {
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			return nil, s.DB.ChangeKey(ctx, store.KeyChange{Revoke: "current", Reason: "copied", Actor: "test"})

@@ -269,6 +269,9 @@ func (c *comparing) goOn(ctx context.Context, why string) error {
 			return err
 		}
 	}
+	if err := closeUnused(ctx, c.tx, c.conn, base); err != nil {
+		return err
+	}
 	if _, err := c.tx.Exec(ctx, `UPDATE sequences SET base = $2, last = $2::bigint + $3 WHERE conn = $1`, c.conn, base, n); err != nil {
 		return fmt.Errorf("going on above the numbers that the peer has: %w", err)
 	}
@@ -307,7 +310,7 @@ func (c *comparing) firstUnlike(ctx context.Context, held map[int64]string) (int
 		case first > 0:
 		case known && theirs == digest:
 			same = append(same, seq)
-		case expired && !known: // nobody takes it any more
+		case expired && (!known || theirs == nothing): // nobody takes it any more
 			over = append(over, seq)
 		case known:
 			first = seq
@@ -333,4 +336,15 @@ func (c *comparing) firstUnlike(ctx context.Context, held map[int64]string) (int
 // returns how many they are.
 func (c *comparing) renumber(ctx context.Context, first, base int64) (int, error) {
 	return c.db.sealAgain(ctx, c.tx, c.conn, c.kid, first, func(i int, _ int64) int64 { return base + int64(i) + 1 })
+}
+
+// closeUnused counts our numbers up to base as confirmed that no message has: none will have
+// them any more, and a gap that nothing closes would take room in the set for ever.
+func closeUnused(ctx context.Context, tx *Tx, conn string, base int64) error {
+	_, err := tx.Exec(ctx, `UPDATE confirmed SET numbers = numbers + (int8multirange(int8range(1, $2::bigint + 1))
+		- coalesce((SELECT range_agg(int8range(o.seq, o.seq + 1)) FROM open_outbox o WHERE o.conn = $1 AND o.seq <= $2), '{}')) WHERE conn = $1`, conn, base)
+	if err != nil {
+		return fmt.Errorf("closing the numbers that no message has: %w", err)
+	}
+	return nil
 }

@@ -154,3 +154,19 @@ func TestSettlingByHandNeedsALink(t *testing.T) {
 	require.ErrorContains(t, err, "attic is suspended: the test says so")
 	require.Equal(t, store.Suspended, m.View(t, "attic").State)
 }
+
+// Gaps that a peer says nothing will close are closed, once it was heard that its numbers go on above.
+func TestGapsThatNothingClosesAreClosed(t *testing.T) {
+	t.Parallel()
+	m := Start(t)
+	a := m.Attack(t, "attic")
+	m.Hub.Exec(t, `UPDATE sequences SET stored = '{[1,1],[3,3]}'`)
+	says := &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x", Connection: commands.ConnectionView{State: "active",
+		Numbers: &commands.Numbering{Sent: 9, Base: 9, Void: []commands.Range{{From: 2, To: 2}}}}}
+
+	for range 2 {
+		a.Beat(t, a.Seal(t, says, nil, nil).Envelope)
+	}
+
+	Await(t, "one range", func() bool { return m.Hub.Count(t, `SELECT count(*) FROM sequences, unnest(stored)`) == 1 })
+}
