@@ -14,11 +14,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"golang.org/x/crypto/ssh"
 
 	"github.com/spawnmesh/spawnmesh/internal/fsync"
+	"github.com/spawnmesh/spawnmesh/internal/hostfile"
 )
 
 // Keys are the private keys of one instance. They are four different keys on
@@ -175,20 +175,16 @@ func writeSeed(path, name string, seed []byte) error {
 func useOf(name string) string { return name[:len(name)-len(filepath.Ext(name))] }
 
 // readKey returns the 32-byte seed in path, after checking that nobody but the
-// owner could have read or written it.
+// owner could have read, written or replaced it.
 func readKey(path, name string) ([]byte, error) {
-	// O_NOFOLLOW and O_NONBLOCK: a symlink is refused, a FIFO does not hang us.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, syscall.ELOOP) {
-		return nil, &KeyFileError{path, "is a symbolic link", "put the file itself there"}
+	f, err := hostfile.Open(path, hostfile.Rule{Secret: true, NoLink: true})
+	if unsafe, ok := errors.AsType[*hostfile.UnsafeError](err); ok {
+		return nil, unsafeKey(path, unsafe)
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if err := checkKeyFile(f, path); err != nil {
-		return nil, err
-	}
 	content, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading key file %s: %w", path, err)
@@ -200,20 +196,11 @@ func readKey(path, name string) ([]byte, error) {
 	return seed, nil
 }
 
-func checkKeyFile(f *os.File, path string) error {
-	info, err := f.Stat()
-	if err != nil {
-		return fmt.Errorf("looking at key file %s: %w", path, err)
+func unsafeKey(path string, e *hostfile.UnsafeError) *KeyFileError {
+	if !e.Way {
+		return &KeyFileError{e.Path, e.Why, e.Hint}
 	}
-	switch sys := info.Sys().(*syscall.Stat_t); {
-	case !info.Mode().IsRegular():
-		return &KeyFileError{path, "is not a regular file", "put the file itself there"}
-	case info.Mode().Perm()&0o077 != 0:
-		return &KeyFileError{path, "is readable by others", "run: chmod 600 " + path}
-	case int(sys.Uid) != os.Geteuid():
-		return &KeyFileError{path, fmt.Sprintf("belongs to uid %d", sys.Uid), fmt.Sprintf("run: chown %d %s", os.Geteuid(), path)}
-	}
-	return nil
+	return &KeyFileError{path, "could be replaced by others: " + e.Path + " " + e.Why, e.Hint}
 }
 
 // parseKey returns the seed in content, or what is wrong with it.

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 )
 
 func TestKeysAreCreatedOnceAndLoadedAgain(t *testing.T) {
@@ -73,18 +72,36 @@ func TestUnsafeKeyFilesAreRefused(t *testing.T) {
 	}
 }
 
-func TestAKeyFileOfAnotherUserIsRefused(t *testing.T) {
-	path := "/proc/1/environ" // of the user who runs the first process, and nobody else may read it
-	if os.Geteuid() == 0 {
-		path = filepath.Join(t.TempDir(), "key")
-		require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
-		require.NoError(t, os.Chown(path, 65534, -1))
+// Also what only root can give away is looked at, and every directory on the way.
+func TestAKeyThatOthersCouldReplaceIsRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		at, why string
+		change  func(path string) error
+	}{
+		"a directory for everybody": {".", "could be replaced by others: ", func(path string) error { return os.Chmod(path, 0o777) }},
+		"the key directory, too":    {"keys", "could be replaced by others: ", func(path string) error { return os.Chmod(path, 0o702) }},
+		"a key of another user": {"keys/" + signingFile, "belongs to user 65534", func(path string) error {
+			if os.Geteuid() != 0 {
+				return os.Chmod(path, 0o604) // what a user can do to his own
+			}
+			return os.Chown(path, 65534, -1)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := filepath.Join(t.TempDir(), "data")
+			require.NoError(t, os.Mkdir(base, 0o700))
+			_, err := CreateKeys(filepath.Join(base, "keys"))
+			require.NoError(t, err)
+			require.NoError(t, tt.change(filepath.Join(base, tt.at)))
+
+			_, err = LoadKeys(filepath.Join(base, "keys"))
+
+			var unsafe *KeyFileError
+			require.ErrorAs(t, err, &unsafe)
+			if os.Geteuid() == 0 {
+				require.Contains(t, unsafe.Why, tt.why)
+			}
+			require.Regexp(t, "^run: ch(mod|own) .*"+filepath.Base(tt.at), unsafe.Hint)
+		})
 	}
-	f, err := os.OpenFile(path, unix.O_PATH, 0) // looked at, not read
-	require.NoError(t, err)
-	defer f.Close()
-
-	err = checkKeyFile(f, path)
-
-	require.ErrorContains(t, err, "belongs to uid")
 }

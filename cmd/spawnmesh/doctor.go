@@ -15,6 +15,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/hostfile"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
@@ -39,7 +40,7 @@ func (a *app) doctor(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	checks := []control.Check{a.checkPostgres(ctx), checkSupervisor(), checkDisk(dir), checkKeys(dir), checkPolicy(dir)}
+	checks := []control.Check{a.checkPostgres(ctx), checkSupervisor(), checkDisk(dir), checkPlace(dir), checkKeys(dir), checkPolicy(dir)}
 	checks = append(checks, a.checkInstance(ctx)...)
 	checks = append(checks, a.checkDatabase(ctx, dir)...)
 	bad, more := 0, ""
@@ -108,6 +109,11 @@ func checkDisk(dir string) control.Check {
 		}
 		return note("disk", fmt.Sprintf("%d GiB free", free>>30))
 	}
+}
+
+// checkPlace looks at who else could change what is in the data directory.
+func checkPlace(dir string) control.Check {
+	return control.NewCheck("data directory", hostfile.Way(dir))
 }
 
 func checkKeys(dir string) control.Check {

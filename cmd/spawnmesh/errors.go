@@ -11,6 +11,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/hostfile"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
@@ -38,6 +39,7 @@ const (
 	pinMismatch  commands.Code = "PIN_MISMATCH"
 	handshakeBad commands.Code = "HANDSHAKE_BAD"
 	keyFile      commands.Code = "KEY_FILE"
+	hostFile     commands.Code = "HOST_FILE"
 )
 
 // exitCode ends the program with a code after everything was said already.
@@ -58,6 +60,7 @@ func refusal(err error) *commands.Refused {
 	}
 	r, said := errors.AsType[*commands.Refused](err)
 	_, unsafeKey := errors.AsType[*signing.KeyFileError](err)
+	_, unsafe := errors.AsType[*hostfile.UnsafeError](err)
 	_, inUse := errors.AsType[*postgres.InUseError](err)
 	_, noPostgres := errors.AsType[*postgres.NotFoundError](err)
 	switch {
@@ -65,6 +68,8 @@ func refusal(err error) *commands.Refused {
 		return &commands.Refused{Code: r.Code, Why: err.Error(), Hint: r.Hint, Run: r.Run}
 	case unsafeKey:
 		return known(keyFile, "")
+	case unsafe:
+		return known(hostFile, "")
 	case inUse:
 		return known(commands.Conflict, "")
 	case noPostgres:
@@ -91,7 +96,7 @@ func refusal(err error) *commands.Refused {
 
 func exitOfCode(code commands.Code) int {
 	switch code {
-	case commands.Validation, commands.BadEnv, commands.Ambiguous, keyFile:
+	case commands.Validation, commands.BadEnv, commands.Ambiguous, keyFile, hostFile:
 		return exitMisuse
 	case commands.NotFound, commands.UnknownTask, commands.ReUnknown:
 		return exitNotFound

@@ -191,7 +191,7 @@ func looseKey(t *testing.T, m *fleet.Mesh, h, _ hand) {
 	require.NoError(t, m.Hub.Stop(t.Context()))
 	path := filepath.Join(h.dir, "keys", "identity")
 	require.NoError(t, os.Chmod(path, 0o644))
-	h.refused(exitMisuse, "key file "+path+" is readable by others; run: chmod 600 "+path, "hub", "run", "--link", "127.0.0.1:0")
+	h.refused(exitMisuse, "key file "+path+" has mode 0644: others can use it; run: chmod 600 "+path, "hub", "run", "--link", "127.0.0.1:0")
 	require.Regexp(t, `(?m)^keys +WRONG: .*chmod 600 `+path, h.run("", "doctor").out)
 	got := h.run("", "-o", "json", "hub", "run", "--link", "127.0.0.1:0")
 	require.Contains(t, got.err, `"code":"KEY_FILE"`)

@@ -26,6 +26,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/hostfile"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
@@ -157,6 +158,7 @@ func TestExitCodes(t *testing.T) {
 		"misuse":                   {misuse("no"), commands.Validation, 2},
 		"an ambiguous id":          {commands.Refuse(commands.Ambiguous, "no"), commands.Ambiguous, 2},
 		"an unsafe key file":       {&signing.KeyFileError{Path: "k", Why: "is readable by others", Hint: "run: chmod 600 k"}, "KEY_FILE", 2},
+		"an unsafe directory":      {fmt.Errorf("looking: %w", &hostfile.UnsafeError{Path: "d", Why: "is writable", Hint: "run: chmod o-w d"}), "HOST_FILE", 2},
 		"another user's file":      {&fs.PathError{Op: "open", Path: "instance.lock", Err: fs.ErrPermission}, "FORBIDDEN", 5},
 		"a bad token":              {join.ErrToken, commands.Validation, 2},
 		"a variable that is bad":   {commands.Refuse(commands.BadEnv, "no"), commands.BadEnv, 2},

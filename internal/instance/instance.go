@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/hostfile"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
@@ -55,6 +56,9 @@ const guestPatience = 2 * time.Second
 // there has never been an instance; without, their lack is [signing.ErrNoKeys].
 func Open(ctx context.Context, o Options, create bool) (*Instance, error) {
 	in := &Instance{Dir: o.Dir, options: o}
+	if err := hostfile.Way(o.Dir); err != nil {
+		return nil, fmt.Errorf("looking at the data directory: %w", err)
+	}
 	if err := o.reach(ctx, servePatience); err != nil {
 		return nil, err
 	}

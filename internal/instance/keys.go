@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/hostfile"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -18,8 +19,12 @@ var remains = []string{"pg", "incarnation", "ended", "agents", "logs", "nats", p
 
 // LoadKeys reads the keys of the instance in the data directory dir. It returns
 // [signing.ErrNoKeys] where there has never been one, and a [*signing.KeyFileError]
-// where its keys are gone: they are never made anew in place of lost ones.
+// where its keys are gone: they are never made anew in place of lost ones. A directory
+// that others could have made or filled is a [*hostfile.UnsafeError].
 func LoadKeys(dir string) (signing.Keys, error) {
+	if err := hostfile.Way(dir); err != nil {
+		return signing.Keys{}, fmt.Errorf("looking at the data directory: %w", err)
+	}
 	path := filepath.Join(dir, "keys")
 	keys, err := signing.LoadKeys(path)
 	if !errors.Is(err, signing.ErrNoKeys) {

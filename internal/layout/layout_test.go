@@ -56,6 +56,7 @@ var may = map[string]string{
 
 	"internal/crash":     "",
 	"internal/fsync":     "",
+	"internal/hostfile":  "",
 	"internal/wait":      "",
 	"internal/demo":      "commands hub internal/fleet spoke/policy store",
 	"internal/faulty":    "",
@@ -71,7 +72,7 @@ var may = map[string]string{
 }
 
 // shared lists rooms that every room may import; they import none.
-const shared = "internal/crash internal/fsync internal/wait"
+const shared = "internal/crash internal/fsync internal/hostfile internal/wait"
 
 // outside says which rooms alone may know a library: its types stop there.
 var outside = map[string]string{

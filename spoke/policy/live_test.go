@@ -113,3 +113,30 @@ func TestASizeMayHaveAUnit(t *testing.T) {
 		require.Equal(t, want, p.Limits.Output, text)
 	}
 }
+
+// What was safe when the spoke started is looked at again with every reload.
+func TestAPolicyThatOthersCouldHaveReplacedIsNotPutInForce(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	dir := filepath.Join(base, "data")
+	secrets := filepath.Join(base, "secrets")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	require.NoError(t, os.Mkdir(secrets, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(secrets, "env"), []byte("TOKEN=one\n"), 0o600))
+	require.NoError(t, os.WriteFile(policy.File(dir), []byte("version: 1\nenv_from_file: "+filepath.Join(secrets, "env")+"\n"), 0o600))
+	live, err := policy.Open(dir)
+	require.NoError(t, err)
+	before := live.Now()
+
+	for _, place := range []string{dir, secrets, base} {
+		require.NoError(t, os.Chmod(place, 0o777))
+
+		_, err := live.Reload()
+
+		require.ErrorContains(t, err, place+" can be written by everybody; run: chmod o-w "+place)
+		require.Same(t, before, live.Now())
+		require.NoError(t, os.Chmod(place, 0o700))
+	}
+	_, err = live.Reload()
+	require.NoError(t, err)
+}

@@ -11,15 +11,17 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"io"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/goccy/go-yaml"
-	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/internal/hostfile"
 )
 
 // A Policy says what may run on this host. It is read-only once it was read.
@@ -61,15 +63,14 @@ const maxFile = 1 << 20
 func File(dir string) string { return filepath.Join(dir, "policy.yaml") }
 
 // Load reads the policy of the instance in dir, with the files it names. Without
-// a policy nothing is allowed. A file that others could have written is refused,
-// and so is one with values of variables that others can read, and one that says
+// a policy nothing is allowed. A file that others could have written, or put there, is
+// refused, and so is one with values of variables that others can read, and one that says
 // anything this version does not know. Errors name the
 // file, where there is one the line, and what to do.
 func Load(dir string) (*Policy, error) {
 	path := File(dir)
-	var st unix.Stat_t
-	raw, err := readFile(path, func(path string, of *unix.Stat_t) error { st = *of; return checkWriters(path, of) })
-	if os.IsNotExist(err) {
+	raw, mode, err := readFile(path, hostfile.Rule{})
+	if errors.Is(err, fs.ErrNotExist) {
 		return Parse([]byte(Presets["deny"]))
 	}
 	if err != nil {
@@ -79,7 +80,7 @@ func Load(dir string) (*Policy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: %w", path, err)
 	}
-	if err := p.checkSecret(path, &st); err != nil {
+	if err := p.checkSecret(path, mode); err != nil {
 		return nil, fmt.Errorf("reading the policy: %w", err)
 	}
 	if err := p.readSettings(dir); err != nil {
@@ -88,46 +89,28 @@ func Load(dir string) (*Policy, error) {
 	return p, nil
 }
 
-// readFile reads a file that check finds safe. It looks at what was opened, not
-// at the name, and does not wait for a pipe.
-func readFile(path string, check func(string, *unix.Stat_t) error) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+// readFile reads a file that only the host can have written, and its mode.
+func readFile(path string, rule hostfile.Rule) ([]byte, fs.FileMode, error) {
+	f, err := hostfile.Open(path, rule)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	if err := check(path, &st); err != nil {
-		return nil, err
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, err
 	}
 	raw, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(raw) > maxFile {
 		err = fmt.Errorf("%s is larger than %d bytes", path, maxFile)
 	}
-	return raw, err
-}
-
-// checkWriters refuses a policy that somebody else could have written.
-func checkWriters(path string, st *unix.Stat_t) error {
-	if st.Mode&0o022 != 0 {
-		return fmt.Errorf("%s can be written by others; run: chmod go-w %s", path, path)
-	}
-	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s belongs to user %d; run: chown %d %s", path, st.Uid, os.Geteuid(), path)
-	}
-	return nil
+	return raw, info.Mode(), err
 }
 
 // checkSecret refuses a policy that holds values of variables where others can read it.
-func (p *Policy) checkSecret(path string, st *unix.Stat_t) error {
+func (p *Policy) checkSecret(path string, mode fs.FileMode) error {
 	secret := len(p.Env) > 0 || slices.ContainsFunc(p.Commands, func(c Command) bool { return len(c.Env) > 0 })
-	if secret && st.Mode&0o044 != 0 {
+	if secret && mode&0o044 != 0 {
 		return fmt.Errorf("%s holds values under env, and others can read it; run: chmod 600 %s", path, path)
 	}
 	return nil

@@ -203,7 +203,7 @@ func TestPolicyFiles(t *testing.T) {
 		require.NoError(t, os.WriteFile(policy.File(dir), open, 0o644))
 		require.NoError(t, os.Chown(policy.File(dir), 65534, -1))
 		_, err := policy.Load(dir)
-		require.ErrorContains(t, err, "belongs to user 65534; run: chown 0 "+policy.File(dir))
+		require.ErrorContains(t, err, "belongs to user 65534 and must belong to the user that runs this; run: chown 0 "+policy.File(dir))
 	})
 	t.Run("a good one is read", func(t *testing.T) {
 		dir := t.TempDir()

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/hostfile"
 	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 )
 
@@ -95,24 +93,13 @@ func (p *Policy) readSettings(dir string) error {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
 		}
-		raw, err := readFile(path, checkReaders)
+		raw, _, err := readFile(path, hostfile.Rule{Secret: true})
 		if err != nil {
 			return fmt.Errorf("env_from_file: %w", err)
 		}
 		if s.FromFile, err = parseVariables(raw); err != nil {
 			return fmt.Errorf("env_from_file: %s: %w", path, err)
 		}
-	}
-	return nil
-}
-
-// checkReaders refuses a file of secrets that somebody else can read, or owns.
-func checkReaders(path string, st *unix.Stat_t) error {
-	if int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s belongs to user %d and must belong to the user that the spoke runs as; run: chown %d %s", path, st.Uid, os.Geteuid(), path)
-	}
-	if st.Mode&0o177 != 0 {
-		return fmt.Errorf("%s has mode %#o: others can use it; run: chmod 600 %s", path, st.Mode&0o777, path)
 	}
 	return nil
 }
