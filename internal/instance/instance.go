@@ -56,8 +56,8 @@ const guestPatience = 2 * time.Second
 // there has never been an instance; without, their lack is [signing.ErrNoKeys].
 func Open(ctx context.Context, o Options, create bool) (*Instance, error) {
 	in := &Instance{Dir: o.Dir, options: o}
-	if err := hostfile.Way(o.Dir); err != nil {
-		return nil, fmt.Errorf("looking at the data directory: %w", err)
+	if err := o.look(); err != nil {
+		return nil, err
 	}
 	if err := o.reach(ctx, servePatience); err != nil {
 		return nil, err
@@ -67,6 +67,15 @@ func Open(ctx context.Context, o Options, create bool) (*Instance, error) {
 		return nil, errors.Join(err, in.Close(ctx))
 	}
 	return in, nil
+}
+
+// look finds out whether others could change what is in the data directory, before
+// anything is made there.
+func (o Options) look() error {
+	if err := hostfile.Way(o.Dir); err != nil {
+		return fmt.Errorf("looking at the data directory: %w", err)
+	}
+	return nil
 }
 
 // How long a database that the options name may take to answer: where somebody

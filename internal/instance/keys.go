@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/internal/hostfile"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -22,8 +21,8 @@ var remains = []string{"pg", "incarnation", "ended", "agents", "logs", "nats", p
 // where its keys are gone: they are never made anew in place of lost ones. A directory
 // that others could have made or filled is a [*hostfile.UnsafeError].
 func LoadKeys(dir string) (signing.Keys, error) {
-	if err := hostfile.Way(dir); err != nil {
-		return signing.Keys{}, fmt.Errorf("looking at the data directory: %w", err)
+	if err := (Options{Dir: dir}).look(); err != nil {
+		return signing.Keys{}, err
 	}
 	path := filepath.Join(dir, "keys")
 	keys, err := signing.LoadKeys(path)

@@ -25,6 +25,9 @@ const (
 // keys are made where there has never been an instance; without, nothing is made, and their lack is
 // [commands.NotFound].
 func Visit(ctx context.Context, o Options, create bool) (*Instance, error) {
+	if err := o.look(); err != nil {
+		return nil, err
+	}
 	if _, err := LoadKeys(o.Dir); errors.Is(err, signing.ErrNoKeys) && !create {
 		return nil, commands.Refuse(commands.NotFound, "there is no instance in %s", o.Dir).
 			Hinting("name another --data-dir; who makes one: backlog create, hub run, spoke join")
