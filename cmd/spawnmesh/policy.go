@@ -52,7 +52,7 @@ func (a *app) policyTestCommand() *cobra.Command {
 		Use: "test [flags] -- CMD [ARG...]", Short: "Ask the policy whether it would let a command run",
 		Long: `Ask the policy whether it would let a command run: which entry of commands allows it
 and which variables the host sets, or why each entry does not fit. An entry allows
-exactly its own words; one that ends in ... allows any further arguments.
+exactly its own words: * is one argument, ** at its end any further ones or none.
 
 The exit code is 0 when it would, 6 when it would not, 7 when this host lacks a
 capability.`,

@@ -86,15 +86,15 @@ func TestPolicyByHand(t *testing.T) {
 			require.Empty(t, s.out, line)
 		}
 	}
-	require.Equal(t, "allowed\nby line 20: echo ...\n", policy("test", "--", "echo", "x").out)
+	require.Equal(t, "allowed\nby line 21: echo **\n", policy("test", "--", "echo", "x").out)
 	lines := strings.Split(policyFile(t, path), "\n")
-	require.Equal(t, "  - echo ...", lines[19])
+	require.Equal(t, "  - echo **", lines[20])
 	require.Equal(t, "allowed\n", policy("test", "--runtime", "noop").out)
 	near := policy("test", "--", "date", "-u", "-s", "noon")
-	require.Contains(t, near.err, "line 24, date -u: further arguments are not allowed, as it does not end in ...")
+	require.Contains(t, near.err, "line 25, date -u: further arguments are not allowed, as it does not end in **")
 	require.Contains(t, near.err, "entries of commands that name other programs: 7")
-	require.Contains(t, policy("test", "--", "date").err, `line 24, date -u: "-u" has to follow`)
-	require.Contains(t, policy("test", "--", "date", "-s").err, `line 24, date -u: argument 1 is "-s" and has to be "-u"`)
+	require.Contains(t, policy("test", "--", "date").err, `line 25, date -u: "-u" has to follow`)
+	require.Contains(t, policy("test", "--", "date", "-s").err, `line 25, date -u: argument 1 is "-s" and has to be "-u"`)
 	var shown struct {
 		Policy   string `json:"policy"`
 		Commands []struct {
@@ -105,9 +105,9 @@ func TestPolicyByHand(t *testing.T) {
 		} `json:"limits"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(policy("show", "-o", "json").out), &shown))
-	require.Equal(t, []string{"echo", "..."}, shown.Commands[0].Run)
+	require.Equal(t, []string{"echo", "**"}, shown.Commands[0].Run)
 	require.Contains(t, policy("show").out, "# policy "+shown.Policy+"; values of variables are not shown\n")
-	require.JSONEq(t, `{"allowed":true,"policy":"`+shown.Policy+`","entry":"echo ...","line":20}`, policy("test", "-o", "json", "--", "echo").out)
+	require.JSONEq(t, `{"allowed":true,"policy":"`+shown.Policy+`","entry":"echo **","line":21}`, policy("test", "-o", "json", "--", "echo").out)
 	require.Equal(t, "24h", shown.Limits.Timeout)
 	require.Zero(t, policy("init", "--preset", "open", "--force").code)
 	require.Zero(t, policy("test", "--", "rm", "-rf", "/").code)

@@ -23,7 +23,7 @@ func FuzzPolicy(f *testing.F) {
 		"", "version: 1", "version: 1\n---\nversion: 1\n", "version: 1\ncommands: &a [*a]\n", "version: 1\nruntimes: [exec]\ncommands: [' ', '']\n",
 		"version: 1\nlimits: {timeout: 1ns, output: 9223372036854775807}\n", "{version: 1, commands: [\"*\"]}", "version: 1\n\tcommands: []\n",
 		"version: !!int 1\npath: |\n  /bin\n", "version: 0x1\n", "\xef\xbb\xbfversion: 1\n", "version: 1\ncommands: [\"\\0\"]\n",
-		"environment: !x\nversion: 1", "version: 1\nenv: {A: b}\nhome: /\ncommands: [{run: [a, 'b c'], env: {X: y}}, 'sh ...']\n",
+		"environment: !x\nversion: 1", "version: 1\nenv: {A: b}\nhome: /\ncommands: [{run: [a, 'b c'], env: {X: y}}, 'sh ...', 'sh * **', 'a \\*']\n",
 		"version: 1\ncommands: [{run: x, path: /bin:/y}, [a, '', \"\\t\"]]\non_revoke: finish\nconnection_lease: 7d\n",
 	} {
 		f.Add([]byte(text))
@@ -46,7 +46,7 @@ func FuzzPolicy(f *testing.F) {
 		s := &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sh", "-c", "true"}}
 		listed := slices.ContainsFunc(p.Commands, func(c policy.Command) bool {
 			switch strings.Join(c.Run, "\n") {
-			case "*", "sh\n-c\ntrue", "sh\n-c\ntrue\n...", "sh\n-c\n...", "sh\n...":
+			case "*", "sh\n-c\ntrue", "sh\n-c\ntrue\n**", "sh\n-c\n**", "sh\n**", "sh\n-c\n*", "sh\n*\n*", "sh\n*\ntrue", "sh\n*\n**", "sh\n*\n*\n**", "sh\n-c\n*\n**", "sh\n*\ntrue\n**":
 				return true
 			}
 			return false

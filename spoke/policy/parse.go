@@ -102,7 +102,7 @@ func (p *Policy) checkRules() *problem {
 func (p *Policy) checkCommands() *problem {
 	for i, c := range p.Commands {
 		path := entry("commands", i)
-		if text := c.check(); text != "" {
+		if text := c.Run.check(); text != "" {
 			return wrong(path, "%s", text)
 		}
 		if w := c.Settings.check(path); w != nil {

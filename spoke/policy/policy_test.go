@@ -1,6 +1,8 @@
 package policy_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,7 +75,7 @@ func TestThePresetOfCommandsLeadsToNoShell(t *testing.T) {
 
 	for _, c := range p.Commands {
 		require.False(t, c.Any())
-		if c.Run[len(c.Run)-1] == "..." {
+		if c.Run[len(c.Run)-1] == "**" {
 			require.Contains(t, harmless, c.Run[0])
 			require.Len(t, c.Run, 2)
 		}
@@ -101,7 +103,11 @@ func TestPolicyThatIsRefused(t *testing.T) {
 		"a text for a list":          {"version: 1\nruntimes: exec\n", "[2:11]"},
 		"the wildcard in between":    {"version: 1\ncommands:\n  - echo\n  - go ... test\n", "[4:5] ... stands for any further arguments; it can only be the last word"},
 		"the wildcard alone":         {"version: 1\ncommands: ['...']\n", "[2:12] an entry names a program before its ..."},
-		"a star behind a program":    {"version: 1\ncommands: ['go *']\n", "write ... at the end"},
+		"the long star in between":   {"version: 1\ncommands: ['go ** test']\n", "[2:12] ** stands for any further arguments; it can only be the last word; * is exactly one argument"},
+		"a star for the program":     {"version: 1\ncommands: ['* -v']\n", "an entry names a program before its *; write \"*\" alone to allow every command"},
+		"the long star alone":        {"version: 1\ncommands: ['**']\n", "[2:12] an entry names a program before its **"},
+		"a star in a word":           {"version: 1\ncommands: ['go vet *.go']\n", `[2:12] word 3, "*.go": * is a whole argument and cannot be a part of one; write \* for a star`},
+		"three stars":                {"version: 1\ncommands: ['go ***']\n", "* is a whole argument"},
 		"an empty entry":             {"version: 1\ncommands: ['']\n", "[2:12] an entry of commands is empty"},
 		"an entry without a run":     {"version: 1\ncommands:\n  - env: {A: b}\n", "an entry of commands is empty"},
 		"a NUL in a word":            {"version: 1\ncommands:\n  - run: [\"ec\\0ho\"]\n", "word 1 of an entry holds a NUL or is not UTF-8"},
@@ -226,7 +232,7 @@ func TestJudge(t *testing.T) {
 	rules, err := policy.Parse([]byte(`
 version: 1
 runtimes: [exec]
-commands: [echo ..., go test ..., /usr/bin/make ..., "git  status", uptime, [say, "two words", ...]]
+commands: [echo ..., go test ..., /opt/tools/make ..., "git  status", uptime, [say, "two words", ...]]
 directories: [` + filepath.Join(root, "allowed") + `, /usr/share/]
 environment: [CI, LANG]
 capabilities: [go, gpu]
@@ -264,8 +270,8 @@ capabilities: [go, gpu]
 		"a beginning in one word":                     {argv("go test"), commands.Policy},
 		"a longer word":                               {argv("echoes"), commands.Policy},
 		"another case":                                {argv("Echo"), commands.Policy},
-		"a path that is allowed":                      {argv("/usr/bin/make", "all"), ""},
-		"the name of a path that is allowed":          {argv("make"), commands.Policy},
+		"a path that is allowed":                      {argv("/opt/tools/make", "all"), ""},
+		"the name of a path that PATH lacks":          {argv("make"), commands.Policy},
 		"a path to a name that is allowed":            {argv("/bin/echo"), commands.Policy},
 		"a relative path to it":                       {argv("./echo"), commands.Policy},
 		"another runtime":                             {func(s *commands.Spawn) { s.Runtime, s.Argv = commands.RuntimeNoop, nil }, commands.Policy},
@@ -306,6 +312,93 @@ capabilities: [go, gpu]
 				require.Contains(t, got.Hint, "policy.yaml", "it says what could be allowed where")
 			}
 		})
+	}
+}
+
+// A pattern is the whole command line: nothing that it does not say is allowed.
+func TestAPatternIsAWholeCommandLine(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ entry, yes, no []string }{
+		"one argument":       {[]string{"git", "clone", "*", "--depth", "1"}, []string{"git clone x --depth 1", "git clone -x --depth 1"}, []string{"git clone --depth 1", "git clone x y --depth 1", "git clone x --depth", "git clone x --depth 1 y", "git clone x", "git", "git clone"}},
+		"several":            {[]string{"cp", "*", "*"}, []string{"cp a b", "cp * *"}, []string{"cp a", "cp a b c", "cp"}},
+		"the rest":           {[]string{"ls", "-l", "**"}, []string{"ls -l", "ls -l a", "ls -l a b **"}, []string{"ls", "ls a -l", "ls -la"}},
+		"one, then the rest": {[]string{"ls", "*", "**"}, []string{"ls a", "ls a b c"}, []string{"ls"}},
+		"a literal star":     {[]string{"echo", `\*`, `a\*b`, `\*\*`}, []string{"echo * a*b **"}, []string{`echo \* a*b **`, "echo x a*b **", "echo * aXb **", "echo * a*b"}},
+		"a backslash":        {[]string{"grep", `\d`, `\\*`}, []string{`grep \d \*`}, []string{"grep d *", `grep \d x`}},
+		"the older spelling": {[]string{"ls", "..."}, []string{"ls", "ls a b"}, []string{"lsof"}},
+	}
+	for name, tt := range tests {
+		list, err := json.Marshal(tt.entry)
+		require.NoError(t, err)
+		p, err := policy.Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [" + string(list) + "]\n"))
+		require.NoError(t, err, name)
+		judge := func(line string) *commands.Refused {
+			return p.Judge(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: strings.Fields(line)})
+		}
+
+		for _, line := range tt.yes {
+			require.Nil(t, judge(line), "%s: %s", name, line)
+		}
+		for _, line := range tt.no {
+			require.NotNil(t, judge(line), "%s: %s", name, line)
+		}
+		require.Nil(t, p.Judge(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: strings.Fields(tt.yes[0])}))
+	}
+	p, err := policy.Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [[say, '*']]\n"))
+	require.NoError(t, err)
+	require.Nil(t, p.Judge(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"say", ""}}), "an empty argument is one, too")
+}
+
+// An entry that names a file means that file, under that name: what an order calls so
+// is resolved, and what runs is what the entry names.
+func TestAnEntryThatNamesAFileMeansThatFile(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	at := func(name string) string { return filepath.Join(root, name) }
+	for _, d := range []string{"bin", "other", "sly"} {
+		require.NoError(t, os.Mkdir(at(d), 0o755))
+	}
+	for _, f := range []string{"bin/box", "other/tool", "bin/tool"} {
+		require.NoError(t, os.WriteFile(at(f), []byte("#!/bin/sh\n"), 0o755))
+	}
+	for link, to := range map[string]string{"alias": "bin", "bin/list": "box", "bin/shell": "box", "sly/tool": at("bin/tool"), "sly/list": at("other/tool")} {
+		require.NoError(t, os.Symlink(to, at(link)))
+	}
+	rules := "version: 1\nruntimes: [exec]\npath: %s\ncommands: [%s **, %s **]\n"
+	load := func(path string) *policy.Policy {
+		p, err := policy.Parse(fmt.Appendf(nil, rules, path, at("bin/tool"), at("bin/list")))
+		require.NoError(t, err)
+		return p
+	}
+	first, last := load(at("bin")+":"+at("other")), load(at("other")+":"+at("bin"))
+	for name, tt := range map[string]struct {
+		p       *policy.Policy
+		program string
+		runs    string // "" = refused
+	}{
+		"its path":                            {first, at("bin/tool"), at("bin/tool")},
+		"its name, where PATH leads to it":    {first, "tool", at("bin/tool")},
+		"its name, where PATH leads to other": {last, "tool", ""},
+		"a path through a link":               {first, at("alias/tool"), at("bin/tool")},
+		"a path that is not the shortest":     {first, at("other/../bin/tool"), at("bin/tool")},
+		"a link elsewhere to it":              {first, at("sly/tool"), at("bin/tool")},
+		"another file of its name":            {first, at("other/tool"), ""},
+		"a link of its name to another file":  {first, at("sly/list"), ""},
+		"the file behind its name":            {first, at("bin/box"), ""},
+		"another name of the same file":       {first, at("bin/shell"), ""},
+		"another name, by PATH":               {first, "shell", ""},
+		"a relative path":                     {first, "bin/tool", ""},
+		"one that is not there":               {first, at("gone/tool"), ""},
+	} {
+		s := &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{tt.program, "x"}}
+
+		refused := tt.p.Judge(s)
+
+		require.Equal(t, tt.runs == "", refused != nil, name)
+		if tt.runs != "" {
+			require.Equal(t, []string{tt.runs, "x"}, tt.p.Exec(s).Argv, name)
+		}
 	}
 }
 

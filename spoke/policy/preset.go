@@ -30,16 +30,17 @@ runtimes: [exec, noop]
 
 # Command lines that may run. An order fits an entry when its words are exactly
 # the entry's: "date -u" allows date -u and neither date nor date -u -s noon.
-# An entry that ends in the word ... allows any further arguments as well, so it
-# is as strong as the strongest argument of its program. No shell reads the words.
+# The word * is exactly one argument, whatever it says; ** at the end is any further
+# ones or none, and \* a star. So an entry with one of them is as strong as the
+# strongest argument of its program. No shell reads the words.
 #
 # Think before you add a program that can start others or open files of the
 # order's choice: shells, interpreters, compilers, test runners, make, git, tar,
-# find, xargs, env, ssh, editors, curl. With ... each of them is a shell.
+# find, xargs, env, ssh, editors, curl. With ** each of them is a shell.
 # One exact command line of such a program is as safe as the files it reads.
 commands:
-  - echo ...
-  - sleep ...
+  - echo **
+  - sleep **
   - "true"
   - "false"
   - date -u

@@ -144,6 +144,7 @@ func (p *Policy) Exec(s *commands.Spawn) runtime.Exec {
 	p.Settings.apply(&e)
 	if c, ok := p.Match(s.Argv); ok {
 		c.Settings.apply(&e)
+		e.Argv = c.argv(s.Argv)
 	}
 	return e
 }

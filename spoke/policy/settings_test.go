@@ -187,10 +187,11 @@ func TestAVersionNamesTheRules(t *testing.T) {
 	require.Regexp(t, "^[0-9a-f]{12}$", want)
 
 	for name, text := range map[string]string{
-		"another value":    strings.ReplaceAll(base, "one", "two"),
-		"an entry's value": strings.ReplaceAll(base, "A: b", "A: c"),
-		"a comment":        "# a comment\n" + base,
-		"another spelling": "runtimes: ['exec']\nenv_from_file: g\nenv:\n  TOKEN: one\ncommands:\n  - [echo, ...]\n  - {run: [x], env_from_file: f, env: {A: b}}\nversion: 1\n",
+		"another value":      strings.ReplaceAll(base, "one", "two"),
+		"an entry's value":   strings.ReplaceAll(base, "A: b", "A: c"),
+		"the first wildcard": strings.Replace(base, "...", "**", 1),
+		"a comment":          "# a comment\n" + base,
+		"another spelling":   "runtimes: ['exec']\nenv_from_file: g\nenv:\n  TOKEN: one\ncommands:\n  - [echo, ...]\n  - {run: [x], env_from_file: f, env: {A: b}}\nversion: 1\n",
 	} {
 		require.Equal(t, want, id(t, text), name)
 	}

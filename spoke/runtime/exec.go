@@ -149,7 +149,7 @@ func checkDir(dir string) error {
 func (e Exec) program() (string, error) {
 	name := e.Argv[0]
 	if !strings.Contains(name, "/") {
-		return lookUp(name, e.Path)
+		return LookUp(name, e.Path)
 	}
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(e.Dir, name)
@@ -160,9 +160,9 @@ func (e Exec) program() (string, error) {
 	return name, nil
 }
 
-// lookUp searches the absolute directories of path. A file that is there and
+// LookUp searches the absolute directories of path for a program. A file that is there and
 // cannot be executed is what the error is about when nothing better follows.
-func lookUp(name, path string) (string, error) {
+func LookUp(name, path string) (string, error) {
 	var found error
 	for _, dir := range filepath.SplitList(path) {
 		if !filepath.IsAbs(dir) {
