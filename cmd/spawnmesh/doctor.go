@@ -41,6 +41,7 @@ func (a *app) doctor(ctx context.Context) error {
 		return err
 	}
 	checks := []control.Check{a.checkPostgres(ctx), checkSupervisor(), checkDisk(dir), checkPlace(dir), checkKeys(dir), checkPolicy(dir)}
+	checks = append(checks, checkEntries(dir)...)
 	checks = append(checks, a.checkInstance(ctx)...)
 	checks = append(checks, a.checkDatabase(ctx, dir)...)
 	bad, more := 0, ""
@@ -146,6 +147,21 @@ func checkPolicy(dir string) control.Check {
 		list = append(list, c.String())
 	}
 	return note("policy", "these commands may run here: "+strings.Join(list, ", "))
+}
+
+// checkEntries names the entries of the policy that are as good as a shell. The host may
+// mean that: each is a note.
+func checkEntries(dir string) (list []control.Check) {
+	p, err := policy.Load(dir)
+	if err != nil {
+		return nil // the policy's own check says so
+	}
+	for _, c := range p.Commands {
+		if why := c.Shell(); why != "" {
+			list = append(list, note(fmt.Sprintf("policy, line %d", c.Line()), fmt.Sprintf("%s is as good as a shell: %s", c, why)))
+		}
+	}
+	return list
 }
 
 // checkInstance asks the running instance about itself.

@@ -41,14 +41,12 @@ that cannot be used is refused whole, and the one before stays in force.
 A spoke does the same when it gets SIGHUP; its log says what became of it.`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.policyReload(c.Context()) },
 	}
-	c.AddCommand(set, show, a.policyTestCommand(), reload)
+	c.AddCommand(set, show, a.policyTestCommand(), a.policyExplainCommand(), reload)
 	return c
 }
 
 func (a *app) policyTestCommand() *cobra.Command {
-	var s commands.Spawn
-	var env []string
-	c := &cobra.Command{
+	return asking(a.policyTest, &cobra.Command{
 		Use: "test [flags] -- CMD [ARG...]", Short: "Ask the policy whether it would let a command run",
 		Long: `Ask the policy whether it would let a command run: which entry of commands allows it
 and which variables the host sets, or why each entry does not fit. An entry allows
@@ -57,13 +55,19 @@ exactly its own words: * is one argument, ** at its end any further ones or none
 The exit code is 0 when it would, 6 when it would not, 7 when this host lacks a
 capability.`,
 		Example: "  spawnmesh spoke policy test --dir /srv/build -- go test ./...",
-		Args:    cobra.ArbitraryArgs,
-		RunE: func(_ *cobra.Command, args []string) (err error) {
-			if s.Env, err = environment(env); err != nil {
-				return err
-			}
-			return a.policyTest(s, args)
-		},
+	})
+}
+
+// asking lets c say of which order the policy is asked.
+func asking(ask func(s commands.Spawn, args []string) error, c *cobra.Command) *cobra.Command {
+	var s commands.Spawn
+	var env []string
+	c.Args = cobra.ArbitraryArgs
+	c.RunE = func(_ *cobra.Command, args []string) (err error) {
+		if s.Env, err = environment(env); err != nil {
+			return err
+		}
+		return ask(s, args)
 	}
 	f := c.Flags()
 	f.SetInterspersed(false)

@@ -97,7 +97,7 @@ func (e Exec) Spec() (supervisor.Spec, error) {
 	if err := checkDir(e.Dir); err != nil {
 		return supervisor.Spec{}, err
 	}
-	program, err := e.program()
+	program, err := e.Program()
 	if err != nil {
 		return supervisor.Spec{}, err
 	}
@@ -145,8 +145,8 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// program returns the absolute path of what Argv[0] names.
-func (e Exec) program() (string, error) {
+// Program returns the absolute path of what Argv[0] names.
+func (e Exec) Program() (string, error) {
 	name := e.Argv[0]
 	if !strings.Contains(name, "/") {
 		return LookUp(name, e.Path)
