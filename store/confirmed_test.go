@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -192,4 +193,29 @@ func literals(t *testing.T, args []any) (list string) {
 		list += ")"
 	}
 	return list
+}
+
+// What fits into a full set is found in one pass through it, not in one for each range.
+func TestWhatFitsIsFoundInOnePass(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	conn, err := pgx.Connect(t.Context(), p.Hub.URL)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	quickest := func(ranges int) time.Duration {
+		least := time.Hour
+		for range 3 {
+			var n int
+			begun := time.Now()
+			require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM (SELECT range_agg(int8range(6 * n, 6 * n + 1)) AS had FROM generate_series(1, $1::int) AS n) AS h,
+				(SELECT range_agg(int8range(6 * n + d, 6 * n + d + 1)) AS more FROM generate_series(1, $1) AS n, LATERAL (SELECT 1 + 2 * (n % 2) AS d) AS x) AS m, unnest(fitting(had, more, $1)) AS r`, ranges).Scan(&n))
+			require.Equal(t, ranges/2, n, "those that lengthen a range")
+			least = min(least, time.Since(begun))
+		}
+		return least
+	}
+
+	few, many := quickest(2500), quickest(20_000)
+
+	require.Less(t, many, 30*few, "eight times as much")
 }

@@ -222,11 +222,13 @@ CREATE TABLE confirmed (
 ) WITH (fillfactor = 50);
 
 -- What is added of a set of numbers where all of it would leave more ranges than most: what joins
--- or lengthens ranges, and the lowest of the rest.
+-- or lengthens ranges, and the lowest of the rest. Both sets are walked through once, side by side: to look
+-- into one for each range of the other would read all of it each time.
 CREATE FUNCTION fitting(had int8multirange, more int8multirange, most bigint) RETURNS int8multirange LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT coalesce(range_agg(r) FILTER (WHERE joins OR apart <= most - (SELECT count(*) FROM unnest(had))), '{}') FROM (
-        SELECT r, joins, count(*) FILTER (WHERE NOT joins) OVER (ORDER BY r) AS apart
-        FROM unnest(more - had) AS r, LATERAL (SELECT had @> lower(r) - 1 OR had @> upper(r)) AS j (joins)) AS parts
+    SELECT coalesce(range_agg(r) FILTER (WHERE fresh AND (joins OR apart <= most - there)), '{}') FROM (
+        SELECT r, fresh, joins, count(*) FILTER (WHERE fresh AND NOT joins) OVER (ORDER BY r) AS apart, count(*) FILTER (WHERE NOT fresh) OVER () AS there FROM (
+            SELECT r, fresh, coalesce(lag(upper(r)) OVER side = lower(r), false) OR coalesce(lead(lower(r)) OVER side = upper(r), false) AS joins
+            FROM (SELECT r, false AS fresh FROM unnest(had) AS r UNION ALL SELECT r, true FROM unnest(more - had) AS r) AS sides WINDOW side AS (ORDER BY r)) AS parts) AS counted
 $$;
 
 -- The set as it was at a few earlier times: it says how long ago something was
