@@ -56,7 +56,7 @@ type Handler struct {
 
 	// Taken is told after the commit of messages that were taken, or that repeat
 	// a taken one: to wake whoever waits. Nil: nobody is told.
-	Taken func(batch []*store.Incoming)
+	Taken func(ctx context.Context, batch []*store.Incoming)
 
 	// Pass acts on messages of kinds that are not stored. An error makes the same
 	// messages come again.

@@ -257,7 +257,7 @@ func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) er
 	}
 	_ = each(batch, byMessage, func(h *Handler, some []*store.Incoming) error {
 		if h != nil && h.Taken != nil {
-			h.Taken(some)
+			h.Taken(ctx, some)
 		}
 		return nil
 	})

@@ -30,7 +30,7 @@ func (h *Hub) elsewhere(s *commands.Spawn, r store.Refusal) []store.Candidate {
 }
 
 // moved wakes who waits for the tasks of a batch.
-func (h *Hub) moved(batch []*store.Incoming) {
+func (h *Hub) moved(_ context.Context, batch []*store.Incoming) {
 	for _, m := range batch {
 		switch commands.Kind(m.Header.Kind) {
 		case commands.AcceptedKind, commands.StartedKind:

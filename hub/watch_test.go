@@ -29,7 +29,7 @@ func TestWhatBeginsWakesNobodyWhoWaitsForTheEnd(t *testing.T) {
 			h.watch.byTask = map[string]map[wait.Signal]bool{}
 			news, end, other := h.watch.add("a", false), h.watch.add("a", true), h.watch.add("b", false)
 
-			h.moved([]*store.Incoming{{Header: signing.Header{Kind: string(c.body.Kind())}, Body: c.body}})
+			h.moved(t.Context(), []*store.Incoming{{Header: signing.Header{Kind: string(c.body.Kind())}, Body: c.body}})
 
 			require.Len(t, news, 1)
 			require.Equal(t, c.end, len(end) == 1)

@@ -55,7 +55,7 @@ func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused 
 }
 
 // taken logs what became of orders, ends what was killed, and wakes the claimer.
-func (s *Spoke) taken(batch []*store.Incoming) {
+func (s *Spoke) taken(ctx context.Context, batch []*store.Incoming) {
 	s.work.Send()
 	for _, m := range batch {
 		hub := ""
@@ -64,6 +64,8 @@ func (s *Spoke) taken(batch []*store.Incoming) {
 		}
 		if run, ok := m.Effect.(*backlog.KillRun); ok {
 			s.live.kill(*run)
+		} else if m.Header.Kind == string(commands.KillKind) && m.Code == signing.ReplaySame {
+			s.killAgain(ctx, m.Task())
 		}
 		switch id := m.Task(); {
 		case m.Header.Kind == string(commands.StatusKind), m.Code == signing.ReplaySame:
@@ -72,6 +74,17 @@ func (s *Spoke) taken(batch []*store.Incoming) {
 		default:
 			s.Log.Info("order refused", "kind", m.Header.Kind, "id", id, "connection", hub, "code", m.Code, "why", m.Why)
 		}
+	}
+}
+
+// killAgain carries out a kill that came once more, if its task runs here without its lease: the
+// commit of the first one may have had no answer, and nobody was told.
+func (s *Spoke) killAgain(ctx context.Context, task string) {
+	if s.live.get(task) == nil {
+		return
+	}
+	if k, found, err := s.backlog.PendingKill(ctx, task); err == nil && found { // else the next renewal finds it
+		s.live.kill(k)
 	}
 }
 

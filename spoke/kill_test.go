@@ -151,3 +151,25 @@ func TestBothSidesShowTheKillThatWasInForce(t *testing.T) {
 		})
 	}
 }
+
+// A kill whose intake was committed by a process that then heard nothing of it is carried out
+// when it comes again, and not with the next renewal of the lease.
+func TestAKillThatComesAgainIsCarriedOut(t *testing.T) {
+	t.Parallel()
+	r := meshtest.Plan{Lease: time.Hour}.Rogue(t)
+	task := meshtest.NewID()
+	order := r.Seal(t, &commands.Spawn{Task: task, Runtime: commands.RuntimeExec, Argv: []string{"sleep", "600"}}, nil, nil)
+	r.Send(t, commands.QueueRun, order.Envelope)
+	r.Answer(t, order.ID, commands.StartedKind)
+	kill := r.Seal(t, &commands.Kill{Task: task, Reason: "enough"}, nil, nil)
+	r.Spoke.Exec(t, `INSERT INTO inbox (conn, id, seq, digest, kind, code, task, exp, envelope) SELECT conn, $1, $2, $3, 'agent.kill', '', $4, now() + interval '1 hour', $5 FROM inbox WHERE task = $4 LIMIT 1`,
+		kill.ID, kill.Seq, kill.Digest[:], task, kill.Envelope)
+	r.Spoke.Exec(t, `INSERT INTO kills (conn, command, digest, task, reason, grace, exp, tombstone) SELECT conn, $1, $2, $3, 'enough', interval '0', now() + interval '1 hour', false FROM leases WHERE task = $3`, kill.ID, kill.Body[:], task)
+	r.Spoke.Exec(t, `UPDATE leases SET epoch = epoch + 1, reason = 'kill_requested' WHERE task = $1`, task)
+	begun := time.Now()
+
+	r.Send(t, commands.QueueControl, kill.Envelope)
+
+	require.IsType(t, &commands.Result{}, r.Answer(t, order.ID, commands.ResultKind))
+	require.Less(t, time.Since(begun), 15*time.Second, "leases are renewed every 20 seconds")
+}

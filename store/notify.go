@@ -35,8 +35,19 @@ func (db *DB) announce(ctx context.Context, tx *Tx, doubt bool) {
 		return
 	}
 	if db.notifier.note(wrote); db.notifier.due(db.notifyLater) {
-		notify(ctx, tx.conn)
+		db.notifyOn(ctx, tx.conn)
 	}
+}
+
+// announceAgain says that something is committed of which it was said before that it may be:
+// who looked then may have been too early to see it.
+func (db *DB) announceAgain(wrote bool) {
+	if w := db.watcher.Load(); w != nil && wrote {
+		w.Changed(ByThis)
+		return
+	}
+	db.notifier.note(wrote)
+	db.notifier.retry(db.notifyLater)
 }
 
 // note remembers that something was committed.
@@ -78,10 +89,18 @@ func (n *notifier) schedule(wait time.Duration, later func()) {
 	}
 }
 
+// notifyOn notifies, and tries again later where the session is broken.
+func (db *DB) notifyOn(ctx context.Context, conn *pgxpool.Conn) {
+	if notify(ctx, conn) != nil {
+		db.notifier.note(true)
+		db.notifier.retry(db.notifyLater)
+	}
+}
+
 // notify is no part of a transaction that writes: who notifies in one makes all others wait
 // for its flush to the disk. A notification that is lost is made good by [Watcher].
-func notify(ctx context.Context, conn *pgxpool.Conn) {
-	_ = within(context.WithoutCancel(ctx), func(ctx context.Context) error {
+func notify(ctx context.Context, conn *pgxpool.Conn) error {
+	return within(context.WithoutCancel(ctx), func(ctx context.Context) error {
 		_, err := conn.Conn().PgConn().Exec(ctx, `NOTIFY `+ChangedChannel).ReadAll()
 		return err
 	})
@@ -102,7 +121,7 @@ func (db *DB) notifyIdle(ctx context.Context) {
 	case len(idle) == 0:
 		db.notifier.retry(db.notifyLater)
 	case db.notifier.due(db.notifyLater):
-		notify(ctx, idle[0])
+		db.notifyOn(ctx, idle[0])
 	}
 	for _, conn := range idle {
 		conn.Release()

@@ -57,7 +57,11 @@ func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx con
 	doubt := false // whether one of the runs has sent something that may be committed, too
 	err := db.retry(ctx, func(ctx context.Context) error {
 		if unknown != nil {
-			if happened, err := db.resolveCommit(ctx, *unknown); err != nil || happened {
+			happened, err := db.resolveCommit(ctx, *unknown)
+			if happened {
+				db.announceAgain(unknown.told)
+			}
+			if err != nil || happened {
 				return err
 			}
 			unknown = nil
@@ -72,7 +76,7 @@ func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx con
 			err = tx.commit(ctx)
 		}
 		if sent = tx.sealed; tx.ending && !tx.committed && !answered(err) {
-			unknown = &unknownCommit{sessionOf(conn.Conn()), tx.mark}
+			unknown = &unknownCommit{sessionOf(conn.Conn()), tx.mark, tx.wrote && !tx.silent}
 			doubt = true
 		}
 		err = tx.end(ctx, err)

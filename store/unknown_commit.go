@@ -17,6 +17,7 @@ import (
 type unknownCommit struct {
 	session string // the name of its session
 	mark    int64  // 0 = its function looks for itself what the first run did
+	told    bool   // watchers are called about it
 }
 
 // markCommit notes the transaction as the last one of its session: committed

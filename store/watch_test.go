@@ -339,3 +339,59 @@ func TestAReceivedNotificationIsHeard(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, heard)
 }
+
+// What may be committed is told at once, and once more when it is known to be: who looked
+// in between may have seen nothing.
+func TestACommitIsToldWhenItIsKnown(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	p := storetest.NewProxy(t, s.URL)
+	watching := storetest.OpenSide(t, p.URL, 1, 2, 4)
+	w := watch(t, watching.DB, time.Hour)
+	told := func(what string) {
+		select {
+		case <-w.own:
+		case <-time.After(20 * time.Second):
+			require.FailNow(t, what)
+		}
+	}
+	p.Lose(p.Commits() + 1)
+	p.Away(true)
+	wrote := make(chan error, 1)
+
+	go func() {
+		wrote <- watching.DB.Audit(context.Background(), store.AuditRow{Actor: "test", Action: "test.write", Object: "x"})
+	}()
+	told("that it may be")
+	require.Empty(t, w.own)
+	p.Away(false)
+
+	require.NoError(t, <-wrote)
+	told("that it is")
+}
+
+// A session that has broken in the meantime takes no notification with it.
+func TestABrokenSessionLosesNoNotification(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	next := notifications(t, s.URL)
+	other := storetest.OpenSide(t, s.URL, 1, 2, 1) // one session
+	write(t, other.DB)
+	require.Empty(t, next())
+	write(t, other.DB) // to be said a second after the first
+	var pid int
+	require.NoError(t, other.DB.Read(t.Context(), "asking who it is", func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `SELECT pg_backend_pid()`).Scan(&pid)
+	}))
+	conn, err := pgx.Connect(t.Context(), s.URL)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), `SELECT pg_terminate_backend($1, 5000)`, pid)
+	require.NoError(t, err)
+	time.Sleep(1500 * time.Millisecond) // it is tried on that one
+
+	_, err = other.DB.Now(t.Context())
+
+	require.NoError(t, err)
+	require.Empty(t, next())
+}

@@ -87,15 +87,15 @@ func (a *app) claim(ctx context.Context, f claimFlags, batch bool) error {
 				return err
 			}
 			got, err := b.ClaimWait(ctx, f.terms, until, in.Leaving)
+			list = fill(ctx, b, f.terms.Owner, got)
+			if len(got) > 0 {
+				return err
+			}
 			if errors.Is(err, backlog.ErrLeaving) || f.wait > 0 && in.Gone(err) && ctx.Err() == nil {
 				again = true
 				return nil
 			}
-			if err != nil {
-				return err
-			}
-			list = fill(ctx, b, f.terms.Owner, got)
-			return nil
+			return err
 		})
 		if err != nil || !again {
 			return errors.Join(err, a.printClaims(list, batch, err))

@@ -3,6 +3,7 @@ package backlog
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"sync"
 	"time"
 
@@ -99,7 +100,8 @@ func leaseOf(d time.Duration) (time.Duration, error) {
 // admission lets this claimer have, by lane weight, priority and then age. Two
 // claimers never get the same task: picking, reserving, opening the attempt and
 // taking the lease are one transaction, sent at once. The answer is empty when nothing is
-// admissible; for a named task it is a refusal that says why.
+// admissible; for a named task it is a refusal that says why. With an error comes what was
+// claimed before it.
 func (ws *Workspace) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error) {
 	if err := t.complete(); err != nil {
 		return nil, err
@@ -116,13 +118,10 @@ func (ws *Workspace) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error)
 		t.Task, t.Kind = task.ID, task.Kind
 	}
 	list, err := ws.tries(ctx, claim.String(), t)
-	if err != nil {
-		return nil, err
-	}
-	if len(list) == 0 && t.Task != "" {
+	if err == nil && len(list) == 0 && t.Task != "" {
 		return nil, ws.whyNot(ctx, t)
 	}
-	return list, ws.nameLanes(ctx, list)
+	return list, errors.Join(err, ws.nameLanes(ctx, list))
 }
 
 // Claim leases tasks of the main workspace that the spoke runs itself.

@@ -677,3 +677,68 @@ func TestWhyNamesEveryReasonAndWhoCould(t *testing.T) {
 		require.NotEmpty(t, r.What)
 	}
 }
+
+// A claim that waited for a limit, and finds it gone, claims as if there had been none.
+func TestAClaimOutlivesTheLastLimit(t *testing.T) {
+	t.Parallel()
+	for _, table := range []string{"quotas", "budgets"} {
+		t.Run(table, func(t *testing.T) {
+			t.Parallel()
+			s := newSide(t)
+			here := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}
+			here.tasks("a", "b")
+			map[string]func(){"quotas": here.quota, "budgets": here.budget}[table]()
+			remover, watcher := owner(t, s.URL), owner(t, s.URL)
+			_, err := remover.Exec(t.Context(), `BEGIN; DELETE FROM `+table)
+			require.NoError(t, err)
+			var list []backlog.Claimed
+			ended := make(chan error, 1)
+
+			go func() {
+				var err error
+				list, err = here.b.Claim(context.Background(), backlog.ClaimTerms{Owner: "w", Limit: 2})
+				ended <- err
+			}()
+			eventually(t, "the claim waits", func() (yes bool) {
+				require.NoError(t, watcher.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&yes))
+				return yes
+			})
+			_, err = remover.Exec(t.Context(), `COMMIT`)
+			require.NoError(t, err)
+
+			require.NoError(t, <-ended)
+			require.Len(t, list, 2)
+			require.Zero(t, s.Count(t, `SELECT count(*) FROM leases WHERE budgets IS NOT NULL`), "nothing is reserved of what is gone")
+		})
+	}
+}
+
+// A batch is claimed in several tries. What the first ones took is the caller's also where a
+// later one fails.
+func TestABatchThatFailsHalfWayIsNotLost(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	var specs []backlog.TaskSpec
+	var able []string
+	for range 50 { // one class, of which a try takes a part
+		specs = append(specs, backlog.TaskSpec{Title: "t"})
+	}
+	for i := range 19 {
+		able = append(able, fmt.Sprintf("can-%d", i))
+		specs = append(specs, backlog.TaskSpec{Title: "t", Capabilities: able[i:]})
+	}
+	create(t, b, specs...)
+	_, err := owner(t, s.URL).Exec(t.Context(), `CREATE FUNCTION refuse_more() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF EXISTS (SELECT FROM leases WHERE xmin <> pg_current_xact_id()::xid) THEN RAISE EXCEPTION 'the disk is full'; END IF; RETURN NEW; END $$;
+		CREATE TRIGGER refuse_more BEFORE INSERT ON leases FOR EACH ROW EXECUTE FUNCTION refuse_more()`)
+	require.NoError(t, err)
+
+	list, err := b.Claim(t.Context(), backlog.ClaimTerms{Owner: "w", Limit: 100, Capabilities: able})
+
+	require.ErrorContains(t, err, "the disk is full")
+	require.NotEmpty(t, list)
+	require.Len(t, list, s.Count(t, `SELECT count(*) FROM leases`))
+	require.NotEmpty(t, list[0].Grant)
+	require.Equal(t, backlog.DefaultLane, list[0].Lane)
+}

@@ -20,13 +20,14 @@ const maxContention = 20
 
 // tries claims until the batch is full or nothing more is admissible. A task
 // that a limit has no room for also counts against the ones behind it in the
-// same try; the next one is without it.
+// same try; the next one is without it. What was claimed before a try that failed is returned
+// with the error: it is leased.
 func (ws *Workspace) tries(ctx context.Context, claim string, t ClaimTerms) (list []Claimed, err error) {
 	want := t.Limit
 	for contention := 0; ; {
 		got, err := ws.try(ctx, claim, t)
 		if err != nil && !overshot(err) {
-			return nil, err
+			return list, err
 		}
 		if got.whole {
 			list = nil

@@ -242,7 +242,12 @@ BEGIN
         next := (open[cardinality(open)]).class;
         LOOP
             rest := open;
-            -- Where there is no limit at all, nothing binds.
+            -- Where there is no limit at all, nothing binds, nor does what was seen before it went.
+            bound := NULL;
+            short := NULL;
+            scarce := NULL;
+            counted := false;
+            tight := false;
             IF paid OR EXISTS (SELECT FROM budgets WHERE workspace IN ('', ws)) OR EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws))
                 OR EXISTS (SELECT FROM lanes WHERE workspace = ws) OR EXISTS (SELECT FROM freezes WHERE workspace IN ('', ws)) THEN
                 SELECT array_agg(ROW(b.class, b.what, b.id, b.name, b.dimension, x.room, b.escrow, b.own, b.at_least, b.at_most)::binding),
