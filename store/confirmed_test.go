@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -153,7 +154,7 @@ func TestWhatIsConfirmedIsNoted(t *testing.T) {
 func TestTheRelayReadsWhatIsOpenAlone(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
-	conn, err := pgx.Connect(t.Context(), p.Hub.URL)
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(p.Hub.URL))
 	require.NoError(t, err)
 	defer conn.Close(context.Background())
 	for _, sql := range []string{

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -130,7 +131,7 @@ func TestAnotherProcessNotifies(t *testing.T) {
 	require.Empty(t, numbers(t, p.Hub.Out))
 	guest := storetest.OpenSide(t, p.Hub.URL, 1, 2, 8)
 	guest.Conn = p.Hub.Conn
-	conn, err := pgx.Connect(t.Context(), p.Hub.URL)
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(p.Hub.URL))
 	require.NoError(t, err)
 	defer conn.Close(context.Background())
 	_, err = conn.Exec(t.Context(), `LISTEN spawnmesh_changed`)
@@ -155,7 +156,7 @@ func TestAnotherProcessNotifies(t *testing.T) {
 func TestAChangeOfAConnectionRings(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
-	conn, err := pgx.Connect(t.Context(), p.Hub.URL)
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(p.Hub.URL))
 	require.NoError(t, err)
 	defer conn.Close(context.Background())
 	_, err = conn.Exec(t.Context(), `LISTEN spawnmesh_changed`)

@@ -1,10 +1,7 @@
 package store_test
 
 import (
-	"fmt"
 	"net/url"
-	"os"
-	"os/user"
 	"testing"
 	"time"
 
@@ -22,22 +19,21 @@ import (
 func TestInstancesOnOneServerCannotReachEachOther(t *testing.T) {
 	t.Parallel()
 	c := pgtest.Cluster(t)
-	admin, err := pgx.Connect(t.Context(), c.URL())
+	admin, err := pgx.Connect(t.Context(), pgtest.Admin(c.URL()))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = admin.Close(t.Context()) })
 	address := func(user, database string) string {
 		u, err := url.Parse(c.URL())
 		require.NoError(t, err)
-		u.User, u.Path = url.User(user), "/"+database
+		u.User, u.Path = url.UserPassword(user, user), "/"+database
 		return u.String()
 	}
-	for _, sql := range []string{`CREATE ROLE spawnmesh_engine NOLOGIN`, `CREATE ROLE spawnmesh_app NOLOGIN`, `CREATE ROLE ann LOGIN`, `CREATE ROLE bob LOGIN`,
+	for _, sql := range []string{`CREATE ROLE spawnmesh_engine NOLOGIN`, `CREATE ROLE spawnmesh_app NOLOGIN`, `CREATE ROLE ann LOGIN PASSWORD 'ann'`, `CREATE ROLE bob LOGIN PASSWORD 'bob'`,
 		`GRANT spawnmesh_engine, spawnmesh_app TO ann, bob`, `CREATE DATABASE ann OWNER ann`, `CREATE DATABASE bob OWNER bob`} {
 		if _, err := admin.Exec(t.Context(), sql); err != nil {
 			require.ErrorContains(t, err, "already exists")
 		}
 	}
-	letIn(t, admin, "ann", "bob")
 	open := func(name string, seed byte) *store.DB {
 		db, err := store.Open(t.Context(), store.Config{URL: address(name, name), Self: signing.InstanceIDOf(storetest.Signer(t, seed).Public()), Signer: storetest.Signer(t, seed), PoolSize: 2})
 		require.NoError(t, err)
@@ -56,26 +52,4 @@ func TestInstancesOnOneServerCannotReachEachOther(t *testing.T) {
 		_, err := db.Prune(t.Context(), 0, time.Minute)
 		require.NoError(t, err, "pruning needs no administrator")
 	}
-}
-
-// letIn lets this process in as users of the server.
-func letIn(t *testing.T, admin *pgx.Conn, names ...string) {
-	t.Helper()
-	self, err := user.Current()
-	require.NoError(t, err)
-	var file string
-	require.NoError(t, admin.QueryRow(t.Context(), `SHOW ident_file`).Scan(&file))
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	for _, name := range names {
-		text = fmt.Appendf(text, "mesh %q %s\n", self.Username, name)
-	}
-	require.NoError(t, os.WriteFile(file, text, 0o600))
-	_, err = admin.Exec(t.Context(), `SELECT pg_reload_conf()`)
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		var known int
-		err := admin.QueryRow(t.Context(), `SELECT count(*) FROM pg_ident_file_mappings WHERE pg_username = ANY ($1)`, names).Scan(&known)
-		return err == nil && known == len(names)
-	}, 10*time.Second, 10*time.Millisecond)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/scale"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -112,7 +113,7 @@ func TestNoMessageWaitsInACircle(t *testing.T) {
 	t.Parallel()
 	attic := storetest.NewPair(t)
 	w := &traffic{roads: []*road{{Pair: attic}, {Pair: attic.Another(t)}}}
-	watcher, err := pgx.Connect(t.Context(), attic.Hub.URL)
+	watcher, err := pgx.Connect(t.Context(), pgtest.Admin(attic.Hub.URL))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = watcher.Close(context.Background()) })
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -221,7 +222,7 @@ func TestTheOutputOfARefusedOrderComesBeforeTheNumbers(t *testing.T) {
 // session is one with the database of s, by the way.
 func session(t *testing.T, s *storetest.Side) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), s.URL)
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(s.URL))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn

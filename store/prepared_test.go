@@ -18,7 +18,7 @@ import (
 func serverOfAnn(t *testing.T) (run func(statements ...string), address func(user, database string) string) {
 	t.Helper()
 	c := pgtest.Cluster(t)
-	admin := owner(t, c.URL())
+	admin := owner(t, pgtest.Admin(c.URL()))
 	run = func(statements ...string) {
 		t.Helper()
 		for _, sql := range statements {
@@ -29,11 +29,10 @@ func serverOfAnn(t *testing.T) (run func(statements ...string), address func(use
 	address = func(user, database string) string {
 		u, err := url.Parse(c.URL())
 		require.NoError(t, err)
-		u.User, u.Path = url.User(user), "/"+database
+		u.User, u.Path = url.UserPassword(user, user), "/"+database
 		return u.String()
 	}
-	run(`CREATE ROLE ann LOGIN`, `GRANT spawnmesh_engine, spawnmesh_app TO ann`)
-	letIn(t, admin, "ann")
+	run(`CREATE ROLE ann LOGIN PASSWORD 'ann'`, `GRANT spawnmesh_engine, spawnmesh_app TO ann`)
 	return run, address
 }
 
@@ -65,7 +64,7 @@ func TestAnOpenedDatabaseIsLookedAtAgain(t *testing.T) {
 		t.Run(tt.what, func(t *testing.T) {
 			database := fmt.Sprintf("copy%d", i)
 			run(`CREATE DATABASE `+database+` TEMPLATE first OWNER ann STRATEGY FILE_COPY`, `REVOKE CONNECT ON DATABASE `+database+` FROM PUBLIC`)
-			_, err := owner(t, address("mesh", database)).Exec(t.Context(), strings.ReplaceAll(tt.change, "this", database))
+			_, err := owner(t, pgtest.Admin(address("ann", database))).Exec(t.Context(), strings.ReplaceAll(tt.change, "this", database))
 			require.NoError(t, err)
 			if tt.then != "" {
 				run(`SELECT pg_reload_conf()`)
@@ -81,7 +80,7 @@ func TestAnOpenedDatabaseIsLookedAtAgain(t *testing.T) {
 			} else {
 				require.ErrorContains(t, err, tt.refused)
 			}
-			require.False(t, ask[bool](t, owner(t, address("mesh", database)), `SELECT has_database_privilege('public', '`+database+`', 'CONNECT')`), "everybody may connect")
+			require.False(t, ask[bool](t, owner(t, pgtest.Admin(address("ann", database))), `SELECT has_database_privilege('public', '`+database+`', 'CONNECT')`), "everybody may connect")
 			run(tt.undo)
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -271,7 +272,7 @@ func nothing(context.Context, *store.Tx, store.Standing, []*store.Incoming) erro
 // asOwner runs statements as the owner of the tables.
 func asOwner(t *testing.T, s *storetest.Side, sql string) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), s.URL)
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(s.URL))
 	require.NoError(t, err)
 	_, err = conn.Exec(t.Context(), sql)
 	require.NoError(t, err)
@@ -313,7 +314,7 @@ func TestPruningTakesBatchesAndWaitsForNobody(t *testing.T) {
 			require.NoError(t, s.DB.Tx(t.Context(), "pruning one of each", func(ctx context.Context, tx *store.Tx) error {
 				return tx.QueryRow(ctx, store.PruneForTest(kind), 24*time.Hour, 1).Scan(&first)
 			}))
-			holder, err := pgx.Connect(t.Context(), s.URL)
+			holder, err := pgx.Connect(t.Context(), pgtest.Admin(s.URL))
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = holder.Close(context.Background()) })
 			_, err = holder.Exec(t.Context(), `BEGIN; SET LOCAL role = spawnmesh_engine`)
@@ -348,7 +349,7 @@ func TestPruningLetsOthersConfirm(t *testing.T) {
 	require.NoError(t, p.Hub.Exec(`UPDATE sequences SET last = 9`))
 	require.NoError(t, p.Hub.Exec(`UPDATE confirmed SET numbers = '{[1,5]}'`))
 	require.NoError(t, p.Hub.Exec(`INSERT INTO confirmed_before (conn, at, numbers) SELECT conn, now() - interval '8 days', numbers FROM confirmed`))
-	pruning, err := pgx.Connect(t.Context(), p.Hub.URL)
+	pruning, err := pgx.Connect(t.Context(), pgtest.Admin(p.Hub.URL))
 	require.NoError(t, err)
 	defer pruning.Close(context.Background())
 	tx, err := pruning.Begin(t.Context())
@@ -375,7 +376,7 @@ func TestWhatIsOpenedAgainIsInNoNote(t *testing.T) {
 	require.NoError(t, p.Hub.Exec(`UPDATE sequences SET last = 9`))
 	require.NoError(t, p.Hub.Exec(`INSERT INTO outbox (id, conn, seq, queue, kind, digest, exp, envelope)
 		SELECT gen_random_uuid(), $1, n, 'ctl', 'agent.kill', '', now() + interval '1 day', '' FROM generate_series(1, 9) AS n`, p.Hub.Conn.ID))
-	noting, err := pgx.Connect(t.Context(), p.Hub.URL)
+	noting, err := pgx.Connect(t.Context(), pgtest.Admin(p.Hub.URL))
 	require.NoError(t, err)
 	defer noting.Close(context.Background())
 	tx, err := noting.Begin(t.Context())
@@ -390,7 +391,7 @@ func TestWhatIsOpenedAgainIsInNoNote(t *testing.T) {
 		reopened = a.Reopened
 		compared <- err
 	}()
-	eye, err := pgx.Connect(t.Context(), p.Hub.URL)
+	eye, err := pgx.Connect(t.Context(), pgtest.Admin(p.Hub.URL))
 	require.NoError(t, err)
 	defer eye.Close(context.Background())
 	for waits := false; !waits && len(compared) == 0; {

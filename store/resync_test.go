@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -20,7 +21,7 @@ func TestAnOldGapIsNoReasonToLookAtEverything(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
 	p.Order(t, nil)
-	conn, err := pgx.Connect(t.Context(), p.Hub.URL)
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(p.Hub.URL))
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
 	_, err = conn.Exec(t.Context(), `INSERT INTO outbox (id, conn, seq, queue, kind, digest, exp, envelope)

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestALongSnapshotIsNamed(t *testing.T) {
 	t.Parallel()
 	s := storetest.NewSide(t, 1, 2)
-	reader, err := pgx.Connect(t.Context(), s.URL)
+	reader, err := pgx.Connect(t.Context(), pgtest.Admin(s.URL))
 	require.NoError(t, err)
 	defer reader.Close(t.Context())
 	_, err = reader.Exec(t.Context(), `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM tasks`)
@@ -22,7 +23,7 @@ func TestALongSnapshotIsNamed(t *testing.T) {
 	young, err := s.DB.LongSnapshot(t.Context())
 	require.NoError(t, err)
 	require.Nil(t, young)
-	writer, err := pgx.Connect(t.Context(), s.URL)
+	writer, err := pgx.Connect(t.Context(), pgtest.Admin(s.URL))
 	require.NoError(t, err)
 	defer writer.Close(t.Context())
 	_, err = writer.Exec(t.Context(), `DO $$ BEGIN FOR i IN 1..100000 LOOP

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -19,7 +20,7 @@ import (
 // notifications listens as the process that watches does.
 func notifications(t *testing.T, url string) (next func() string) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(url))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	_, err = conn.Exec(t.Context(), `LISTEN `+store.ChangedChannel)
@@ -139,7 +140,7 @@ func TestWhoWatchesListensAgain(t *testing.T) {
 	w := watch(t, s.DB, time.Hour)
 	other := storetest.OpenSide(t, s.URL, 1, 2, 2)
 
-	login, err := pgx.Connect(t.Context(), s.URL) // the engine's role does not see what its sessions run
+	login, err := pgx.Connect(t.Context(), pgtest.Admin(s.URL)) // the engine's role does not see what its sessions run
 	require.NoError(t, err)
 	var cut int
 	require.NoError(t, login.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'`).Scan(&cut))
@@ -194,7 +195,7 @@ func TestASilentLineKeepsNobodyFromLooking(t *testing.T) {
 	s := storetest.NewSide(t, 1, 2)
 	w := watch(t, s.DB, 1100*time.Millisecond)
 	var pid int
-	conn, err := pgx.Connect(t.Context(), s.URL)
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(s.URL))
 	require.NoError(t, err)
 	defer conn.Close(context.Background())
 	require.NoError(t, conn.QueryRow(t.Context(), `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND (query LIKE 'LISTEN %' OR query LIKE '-- ping%')`).Scan(&pid))
@@ -210,7 +211,7 @@ func TestASilentLineKeepsNobodyFromLooking(t *testing.T) {
 func TestATransactionThatFailsLosesNoNotification(t *testing.T) {
 	t.Parallel()
 	s := storetest.NewSide(t, 1, 2)
-	conn, err := pgx.Connect(t.Context(), s.URL)
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(s.URL))
 	require.NoError(t, err)
 	defer conn.Close(context.Background())
 	_, err = conn.Exec(t.Context(), `LISTEN `+store.ChangedChannel)

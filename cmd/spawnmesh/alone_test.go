@@ -19,6 +19,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
@@ -169,7 +170,9 @@ func TestBacklogInANamedDatabase(t *testing.T) {
 	lock, err := postgres.Lock(server.dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { lock.Close() })
-	cluster, err := postgres.Start(t.Context(), postgres.Config{Dir: server.dir})
+	cfg := postgres.Config{Dir: server.dir}
+	require.NoError(t, postgres.Upkeep(t.Context(), cfg, pgtest.AdminSQL))
+	cluster, err := postgres.Start(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cluster.Close(context.WithoutCancel(t.Context()))) })
 	b, other := alone(t), alone(t)
@@ -183,10 +186,23 @@ func TestBacklogInANamedDatabase(t *testing.T) {
 	require.Equal(t, exitConflict, s.code)
 	require.Contains(t, s.err, "the database belongs to instance")
 	require.NoDirExists(t, filepath.Join(other.dir, "keys"))
+	itsUserIsASuperuser(b, cluster.URL())
 	aTransactionIsLong(b, cluster.URL())
 	pruningIsBehind(b, cluster.URL())
 	besideAHubWithADatabase(b)
 	whatGrowsAndWhatIsInFiles(b, cluster.URL())
+}
+
+// Doctor says what is wrong with a user who may do everything, and of no other.
+func itsUserIsASuperuser(b board, url string) {
+	require.NotContains(b.t, b.hand.do("doctor"), "database user")
+	super := b
+	super.env = []string{"DATABASE_URL=" + pgtest.Admin(url)}
+
+	got := super.hand.run("", "doctor")
+
+	require.Zero(b.t, got.code, "a note: %s", got.out)
+	require.Regexp(b.t, `(?m)^database user +test_admin is a superuser, which is not needed`, got.out)
 }
 
 // Doctor names a transaction that reads a state which is long over.

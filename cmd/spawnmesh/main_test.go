@@ -92,6 +92,9 @@ func withCluster(t *testing.T, dir string) {
 	require.NoError(t, err)
 	out, err := exec.CommandContext(t.Context(), "cp", "-a", from, filepath.Join(dir, "pg")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	passwords, err := os.ReadFile(filepath.Join(filepath.Dir(from), "keys", "pgpass"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "keys", "pgpass"), passwords, 0o600))
 }
 
 // cluster makes the one that others are copies of.

@@ -67,7 +67,7 @@ func newInstance(t testing.TB, name string) *Instance {
 // look opens i.SQL.
 func (i *Instance) look(t testing.TB) {
 	t.Helper()
-	pc, err := pgxpool.ParseConfig(i.url)
+	pc, err := pgxpool.ParseConfig(pgtest.Admin(i.url))
 	require.NoError(t, err)
 	pc.MaxConns = 3
 	i.SQL, err = pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), pc)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 )
 
 // A message that has come and was not taken in yet is part of what its sender has said. A
@@ -57,7 +58,7 @@ func TestWhatIsOnItsWayIsRecalledToo(t *testing.T) {
 // holdInbox keeps an instance from taking anything in, until release.
 func (i *Instance) holdInbox(t *testing.T) (release func()) {
 	t.Helper()
-	hold, err := pgx.Connect(t.Context(), i.url)
+	hold, err := pgx.Connect(t.Context(), pgtest.Admin(i.url))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = hold.Close(t.Context()) })
 	_, err = hold.Exec(t.Context(), `BEGIN; LOCK TABLE inbox IN SHARE MODE`)

@@ -42,11 +42,15 @@ func start(ctx context.Context, binDir string) (*instance, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	cluster, err := postgres.Start(ctx, postgres.Config{Dir: dir, BinDir: binDir, Settings: map[string]string{"max_connections": "200"}})
+	cfg := postgres.Config{Dir: dir, BinDir: binDir, Settings: map[string]string{"max_connections": "200"}}
+	if err := postgres.Upkeep(ctx, cfg, AdminSQL); err != nil {
+		return nil, errors.Join(err, lock.Close(), os.RemoveAll(dir))
+	}
+	cluster, err := postgres.Start(ctx, cfg)
 	if err != nil {
 		return nil, errors.Join(err, lock.Close(), os.RemoveAll(dir))
 	}
-	owner, err := pgxpool.New(context.WithoutCancel(ctx), cluster.URL())
+	owner, err := pgxpool.New(context.WithoutCancel(ctx), Admin(cluster.URL()))
 	if err != nil {
 		return nil, errors.Join(err, cluster.Close(ctx), lock.Close(), os.RemoveAll(dir))
 	}

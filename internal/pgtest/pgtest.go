@@ -53,8 +53,8 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// URL returns the address of a fresh, empty database, for its superuser mesh. The database is dropped when the test
-// ends, with whoever is still connected to it. Tests may run in parallel; there is room for 200 connections.
+// URL returns the address of a fresh, empty database, for its owner: the role that instances have, which is no
+// superuser. The database is dropped when the test ends, with whoever is still connected to it. Tests may run in parallel; there is room for 200 connections.
 func URL(t testing.TB) string {
 	t.Helper()
 	return database(t, "")
@@ -194,7 +194,7 @@ func databaseName(number int, test string) string {
 // create makes a database by copying files, which takes a fifth of the time that logging every page of it does. A copy
 // is as closed as the databases of instances are: who may connect is not copied.
 func (i *instance) create(ctx context.Context, name, template string) error {
-	_, err := i.owner.Exec(ctx, "CREATE DATABASE "+name+template+" STRATEGY FILE_COPY")
+	_, err := i.owner.Exec(ctx, "CREATE DATABASE "+name+template+" OWNER spawnmesh STRATEGY FILE_COPY")
 	if err == nil && template != "" {
 		_, err = i.owner.Exec(ctx, "REVOKE CONNECT, TEMPORARY ON DATABASE "+name+" FROM PUBLIC")
 	}
@@ -211,4 +211,21 @@ func ServerLog(t testing.TB) string {
 	t.Helper()
 	i, _ := fromShared(t)
 	return filepath.Join(i.dir, "postgres.log")
+}
+
+// adminRole is a superuser that only servers of tests have, and its password.
+const adminRole = "test_admin"
+
+// AdminSQL makes that role on a server that a test starts by itself ([postgres.Upkeep]).
+const AdminSQL = "CREATE ROLE " + adminRole + " SUPERUSER LOGIN PASSWORD '" + adminRole + "'"
+
+// Admin returns the same address for a superuser, who sees and may do everything: what a test looks at or breaks from
+// outside. It is for servers of this package, and for those with [AdminSQL].
+func Admin(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		panic(err) // it was one when it was given
+	}
+	u.User = url.UserPassword(adminRole, adminRole)
+	return u.String()
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 )
 
 // everything returns the query for all that a database keeps, row by row and in
@@ -40,7 +42,7 @@ func content(t testing.TB, address, everything string) []string {
 // texts asks a database for texts, in one round trip.
 func texts(t testing.TB, address, sql string) []string {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), address)
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(address))
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
 	rows, err := conn.Query(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)

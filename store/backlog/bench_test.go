@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -137,7 +138,7 @@ func BenchmarkClaimAmongClasses(b *testing.B) {
 		b.Run(what, func(b *testing.B) {
 			s := newSide(b)
 			l := boardOf(b, s, backlog.MainWorkspace)
-			owner, err := pgx.Connect(b.Context(), s.URL)
+			owner, err := pgx.Connect(b.Context(), pgtest.Admin(s.URL))
 			require.NoError(b, err)
 			for _, sql := range []string{
 				fmt.Sprintf(`INSERT INTO connections (id, peer, peer_name, authority, state, link_key) SELECT gen_random_uuid(), 'p' || n, 'p' || n, 'obeys', 'active', '' FROM generate_series(1, %d) AS n`, conns),

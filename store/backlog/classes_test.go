@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -58,7 +59,10 @@ func TestAClaimCallsNoFunctionForEachClass(t *testing.T) {
 // calls each function that is not opened.
 func called(t *testing.T, config *pgx.ConnConfig, s watched) map[string]int {
 	t.Helper()
+	admin, err := pgx.ParseConfig(pgtest.Admin(config.ConnString())) // nobody else may have calls counted
+	require.NoError(t, err)
 	config = config.Copy()
+	config.User, config.Password = admin.User, admin.Password
 	config.RuntimeParams["options"] = "-c track_functions=all"
 	calls := map[string]int{}
 	again(t, config, s, func(tx pgx.Tx, call string) {

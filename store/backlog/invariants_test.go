@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -116,7 +117,7 @@ const invariantTables = `WITH told AS MATERIALIZED (
 // broken lists what breaks an invariant in the database at url. It is one
 // statement, so it may run beside others: it sees none of them half done.
 func broken(ctx context.Context, url string) ([]string, error) {
-	conn, err := pgx.Connect(ctx, url) // the owner, whom no row is hidden from
+	conn, err := pgx.Connect(ctx, pgtest.Admin(url)) // the owner, whom no row is hidden from
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +224,7 @@ func TestInvariantsNotice(t *testing.T) {
 // begin opens a transaction as the owner of the tables.
 func begin(t testing.TB, url string) pgx.Tx {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(url))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	tx, err := conn.Begin(t.Context())

@@ -150,7 +150,7 @@ func (f *fray) outage(t *testing.T, pid int) {
 		if err == nil && !zombie(pid) {
 			return false
 		}
-		conn, err := pgx.Connect(t.Context(), f.s.URL)
+		conn, err := pgx.Connect(t.Context(), pgtest.Admin(f.s.URL))
 		if err != nil {
 			return false
 		}
@@ -264,7 +264,7 @@ func (f *fray) judge(t *testing.T) {
 
 func (f *fray) attempts(t *testing.T) []kept {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), f.s.URL)
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(f.s.URL))
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
 	rows, err := conn.Query(t.Context(), `SELECT task::text, number, epoch, owner, coalesce(outcome, '') FROM attempts`)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -45,7 +46,7 @@ func newLarge(t testing.TB, url string, ended, open int, known statistics) *larg
 		require.NoError(t, err)
 		l.conns[name] = c.ID
 	}
-	owner, err := pgx.Connect(t.Context(), url)
+	owner, err := pgx.Connect(t.Context(), pgtest.Admin(url))
 	require.NoError(t, err)
 	defer owner.Close(context.Background())
 	for _, sql := range l.fill(known) {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/scale"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -52,7 +53,7 @@ func BenchmarkPrune(b *testing.B) {
 
 // age adds the messages that spawns leave and makes all that has ended a year old.
 func (l *large) age(b *testing.B) {
-	owner, err := pgx.Connect(b.Context(), l.URL)
+	owner, err := pgx.Connect(b.Context(), pgtest.Admin(l.URL))
 	require.NoError(b, err)
 	defer owner.Close(context.Background())
 	for _, sql := range []string{

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -37,7 +38,7 @@ func TestAClaimReadsWhatItTakes(t *testing.T) {
 // readByAClaim claims so many tasks, and returns how many rows that read.
 func readByAClaim(t *testing.T, s *side, limit int) (tasks, classes int) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), s.URL) // its statistics begin with it
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(s.URL)) // its statistics begin with it
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
 	for _, set := range []string{`enable_seqscan = off`, `enable_bitmapscan = off`, `enable_hashjoin = off`, `enable_mergejoin = off`, `plan_cache_mode = force_generic_plan`} {

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/scale"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
@@ -41,14 +41,11 @@ func onDisk(b *testing.B) string {
 	dir, err := os.MkdirTemp("", "spawnmesh-size-")
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = os.RemoveAll(dir) })
-	c, err := postgres.Start(b.Context(), postgres.Config{Dir: dir, Settings: map[string]string{"max_wal_size": "4GB", "shared_buffers": "128MB", "maintenance_work_mem": "512MB"}})
+	cfg := postgres.Config{Dir: dir, Settings: map[string]string{"max_wal_size": "4GB", "shared_buffers": "128MB", "maintenance_work_mem": "512MB"}}
+	require.NoError(b, postgres.Upkeep(b.Context(), cfg, pgtest.AdminSQL, `CREATE DATABASE large OWNER spawnmesh`))
+	c, err := postgres.Start(b.Context(), cfg)
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = c.Close(b.Context()) })
-	admin, err := pgx.Connect(b.Context(), c.URL())
-	require.NoError(b, err)
-	_, err = admin.Exec(b.Context(), `CREATE DATABASE large`)
-	require.NoError(b, err)
-	require.NoError(b, admin.Close(b.Context()))
 	address, err := url.Parse(c.URL())
 	require.NoError(b, err)
 	address.Path = "/large"

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/scale"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -17,7 +18,7 @@ import (
 // asApp connects as somebody who got hold of the application's role.
 func asApp(t testing.TB, s *side) *pgx.Conn {
 	t.Helper()
-	cfg, err := pgx.ParseConfig(s.URL)
+	cfg, err := pgx.ParseConfig(pgtest.Admin(s.URL))
 	require.NoError(t, err)
 	cfg.RuntimeParams["role"] = "spawnmesh_app"
 	conn, err := pgx.ConnectConfig(t.Context(), cfg)
@@ -171,19 +172,10 @@ func TestTheInstancesLimitsAreItsOwners(t *testing.T) {
 	require.NoError(t, b.SetQuota(t.Context(), backlog.Quota{Name: "all", Scope: "instance", Concurrent: &nine}))
 	require.NoError(t, b.SetBudget(t.Context(), backlog.Budget{Name: "own", Scope: "workspace", Dimension: "usd", Hard: backlog.Unit}))
 	create(t, b, backlog.TaskSpec{Title: "x", Estimate: map[string]backlog.Amount{"usd": backlog.Unit}})
-	cfg, err := pgx.ParseConfig(s.URL)
-	require.NoError(t, err)
-	owner := begin(t, s.URL)
-	_, err = owner.Exec(t.Context(), `GRANT CONNECT ON DATABASE `+cfg.Database+` TO spawnmesh_app`)
-	require.NoError(t, err)
-	require.NoError(t, owner.Commit(t.Context()))
-	cfg.User = "spawnmesh_app"
-	worker, err := pgx.ConnectConfig(t.Context(), cfg)
-	require.NoError(t, err)
-	defer worker.Close(context.Background())
+	worker := asApp(t, s)
 
 	require.Len(t, claimCards(t, b, nil), 1, "a claim reserves of what binds it")
-	_, err = worker.Exec(t.Context(), `SET spawnmesh.workspace = 'red'`)
+	_, err := worker.Exec(t.Context(), `SET spawnmesh.workspace = 'red'`)
 	require.NoError(t, err)
 	for _, sql := range []string{
 		`UPDATE budgets SET hard = 0 WHERE name = 'all'`, `DELETE FROM budgets WHERE name = 'all'`, `UPDATE budgets SET workspace = '', scope = 'instance' WHERE name = 'own'`,

@@ -52,7 +52,11 @@ func startServer(ctx context.Context, settings string) (*server, error) {
 	if s.lock, err = postgres.Lock(dir); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	s.cluster, err = postgres.Start(ctx, postgres.Config{Dir: dir, Settings: set})
+	cfg := postgres.Config{Dir: dir, Settings: set}
+	// Contenders make extensions and their own roles, and a round begins with a checkpoint.
+	if err = postgres.Upkeep(ctx, cfg, "ALTER ROLE spawnmesh SUPERUSER"); err == nil {
+		s.cluster, err = postgres.Start(ctx, cfg)
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.lock.Close(), os.RemoveAll(dir))
 	}

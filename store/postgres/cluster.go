@@ -2,7 +2,7 @@
 //
 // The server is a real one: the PostgreSQL programs of this machine, run as a child process on a data directory that
 // nothing else uses. It listens on no port. Clients reach it through a Unix socket in a directory that only its own OS
-// user and root may enter, and Postgres asks the kernel who they are, so there is no password to keep.
+// user and root may enter, and with a password from Dir/keys/pgpass. The program's role is no superuser.
 //
 // What holds when something dies:
 //   - This process, in whatever way: on Linux the kernel tells the server, which shuts down by itself within a second.
@@ -142,17 +142,20 @@ func (c *Cluster) prepare(ctx context.Context, fresh bool) error {
 	if err := c.configure(); err != nil {
 		return fmt.Errorf("configuring the cluster %s: %w", c.data, err)
 	}
+	if err := c.changeOver(ctx); err != nil {
+		return fmt.Errorf("preparing the cluster %s: %w", c.data, err)
+	}
 	return nil
 }
 
-// URL returns the address of the instance's database for pgx and psql, as the user mesh, who owns the server. It
-// stays the same when the server is started again.
-func (c *Cluster) URL() string { return c.url("mesh") }
+// URL returns the address of the instance's database for pgx and psql, as its owner, who is no superuser. The address
+// is no secret: it names the file that has the password. It stays the same when the server is started again.
+func (c *Cluster) URL() string { return c.url() }
 
-func (l layout) url(database string) string {
+func (l layout) url() string {
 	// In a connection URI a plus sign is a plus sign.
-	host := strings.ReplaceAll(url.QueryEscape(l.run), "+", "%20")
-	return fmt.Sprintf("postgres://mesh@/%s?host=%s&port=%s", database, host, port)
+	escape := func(path string) string { return strings.ReplaceAll(url.QueryEscape(path), "+", "%20") }
+	return fmt.Sprintf("postgres://%s@/%s?host=%s&port=%s&passfile=%s", programRole, database, escape(l.run), port, escape(l.passwordFile()))
 }
 
 // Pid returns the process id of the server that runs now, and 0 while there is none.

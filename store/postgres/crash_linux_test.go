@@ -293,7 +293,9 @@ func TestServerThatOutlivedItsInstanceIsReplaced(t *testing.T) {
 }
 
 // urlOf is the address of the cluster that another process runs in dir.
-func urlOf(dir string) string { return "postgres://mesh@/mesh?host=" + dir + "/run&port=5432" }
+func urlOf(dir string) string {
+	return "postgres://spawnmesh@/mesh?host=" + dir + "/run&port=5432&passfile=" + dir + "/keys/pgpass"
+}
 
 // children returns the processes that pid has started and not yet reaped.
 func children(t *testing.T, pid int) []int {

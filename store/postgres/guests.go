@@ -49,7 +49,7 @@ func Visit(ctx context.Context, dir string) (*Guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guest{file, where.url("mesh")}
+	g := &Guest{file, where.url()}
 	if err := g.enter(ctx, where); err != nil {
 		file.Close()
 		return nil, fmt.Errorf("using the private database of %s: %w", where.dir, err)

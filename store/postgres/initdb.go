@@ -61,9 +61,14 @@ func (c *Cluster) initdbOnce(ctx context.Context, locale []string) (string, erro
 	if err := c.account.own(fresh); err != nil {
 		return "", err
 	}
-	args := append([]string{"-D", fresh, "-U", "mesh", "--encoding=UTF8", "--auth-local=peer",
-		"--auth-host=scram-sha-256", "--data-checksums", "--no-instructions", "--wal-segsize=1"}, locale...)
-	if err := run(ctx, c.account.command(c.dir, c.programs.initdb(), args...)); err != nil {
+	// The superuser gets no password: there is none to be read on the way, kept or forgotten.
+	args := append([]string{"-D", fresh, "-U", superuser, "--encoding=UTF8", "--auth=reject",
+		"--data-checksums", "--no-instructions", "--wal-segsize=1"}, locale...)
+	err = run(ctx, c.account.command(c.dir, c.programs.initdb(), args...))
+	if err == nil {
+		err = c.settle(ctx, fresh)
+	}
+	if err != nil {
 		return "", errors.Join(err, os.RemoveAll(fresh))
 	}
 	return fresh, nil

@@ -113,6 +113,13 @@ func startCluster(t *testing.T, cfg postgres.Config) *postgres.Cluster {
 	return c
 }
 
+// seesAll makes the program's role of a cluster that does not run a superuser, for what only such a one may look at.
+func seesAll(t *testing.T, cfg postgres.Config) postgres.Config {
+	t.Helper()
+	require.NoError(t, postgres.Upkeep(t.Context(), cfg, "ALTER ROLE spawnmesh SUPERUSER"))
+	return cfg
+}
+
 // query runs one statement on a connection of its own and returns its first value as text.
 func query(t *testing.T, c *postgres.Cluster, sql string, args ...any) string {
 	t.Helper()

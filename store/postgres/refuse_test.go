@@ -14,12 +14,13 @@ func TestClusterOfAnotherMajorIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	c := startCluster(t, postgres.Config{Dir: dir})
-	binDir := filepath.Dir(query(t, c, "SELECT setting FROM pg_config WHERE name = 'BINDIR'") + "/x")
+	binDir, err := postgres.Find(t.Context(), "")
+	require.NoError(t, err)
 	require.NoError(t, c.Close(t.Context()))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "pg", "PG_VERSION"), []byte("99\n"), 0o600))
 	before := tree(t, dir)
 
-	_, err := postgres.Start(t.Context(), postgres.Config{Dir: dir})
+	_, err = postgres.Start(t.Context(), postgres.Config{Dir: dir})
 	_, chosenErr := postgres.Start(t.Context(), postgres.Config{Dir: dir, BinDir: binDir})
 
 	var notFound *postgres.NotFoundError

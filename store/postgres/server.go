@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 const (
@@ -91,9 +92,9 @@ func (c *Cluster) launch(ctx context.Context) (*server, error) {
 		return nil, fmt.Errorf("reading the database log: %w", err)
 	}
 
-	// On the command line, because no file may override where our clients look.
+	// On the command line, because no file may override where our clients look, or open another way in.
 	socketDirs := `unix_socket_directories="` + strings.ReplaceAll(c.run, `"`, `""`) + `"`
-	cmd := c.account.command(c.data, c.programs.postgres(), "-D", c.data, "-c", socketDirs, "-c", "port="+port)
+	cmd := c.account.command(c.data, c.programs.postgres(), "-D", c.data, "-c", socketDirs, "-c", "port="+port, "-c", "listen_addresses=")
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	srv, err := start(cmd)
 	if err != nil {
@@ -154,43 +155,29 @@ func (c *Cluster) ready(ctx context.Context, s *server) error {
 	}
 }
 
-// admit connects and makes what every cluster of ours has: the database mesh, and the roles that
-// row-level security binds.
+// admit shows that the program can log in.
 func (c *Cluster) admit(ctx context.Context, s *server) error {
 	conn, err := c.connect(ctx, s)
+	if pg, said := errors.AsType[*pgconn.PgError](err); said && pg.Code == wrongPassword {
+		return fmt.Errorf("the password in %s is not the database's, as after a restore of one without the other: remove that file, and a start makes new ones: %w",
+			c.passwordFile(), err)
+	}
 	if err != nil {
 		return fmt.Errorf("connecting to the server: %w", err)
 	}
-	defer conn.Close(ctx)
-
-	var database, engine, app bool
-	err = conn.QueryRow(ctx, `
-		SELECT EXISTS (SELECT FROM pg_database WHERE datname = 'mesh'),
-		       EXISTS (SELECT FROM pg_roles WHERE rolname = 'spawnmesh_engine'),
-		       EXISTS (SELECT FROM pg_roles WHERE rolname = 'spawnmesh_app')`).Scan(&database, &engine, &app)
-	if err == nil && !database {
-		_, err = conn.Exec(ctx, "CREATE DATABASE mesh")
-	}
-	if err == nil && !engine {
-		_, err = conn.Exec(ctx, "CREATE ROLE spawnmesh_engine NOLOGIN")
-	}
-	if err == nil && !app {
-		_, err = conn.Exec(ctx, "CREATE ROLE spawnmesh_app LOGIN")
-	}
-	if err != nil {
-		return fmt.Errorf("preparing the database: %w", err)
-	}
-	return nil
+	return conn.Close(ctx)
 }
+
+const wrongPassword = "28P01"
 
 // connect tries for a while: clients of the server that died may have taken every place for a moment.
 func (c *Cluster) connect(ctx context.Context, s *server) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for {
-		conn, err := pgx.Connect(ctx, c.url("postgres"))
-		if err == nil {
-			return conn, nil
+		conn, err := pgx.Connect(ctx, c.url())
+		if pg, said := errors.AsType[*pgconn.PgError](err); err == nil || said && pg.Code == wrongPassword {
+			return conn, err
 		}
 		select {
 		case <-s.done:

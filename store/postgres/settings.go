@@ -96,14 +96,10 @@ func (c *Cluster) configure() error {
 	}
 	defer root.Close()
 
-	names, err := c.clients()
-	if err != nil {
-		return err
-	}
 	return errors.Join(
 		c.write(root, "mesh.conf", meshConf(c.programs, c.settings)),
-		c.write(root, "pg_hba.conf", "local all all peer map=mesh\nlocal replication all peer map=mesh\n"),
-		c.write(root, "pg_ident.conf", identConf(names)),
+		c.write(root, "pg_hba.conf", "local all all scram-sha-256\nlocal replication all scram-sha-256\n"),
+		c.write(root, "pg_ident.conf", ""), // an earlier version let OS users in by it
 	)
 }
 
@@ -115,26 +111,6 @@ func meshConf(server programs, extra map[string]string) string {
 	quote := strings.NewReplacer(`'`, `''`, `\`, `\\`)
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		fmt.Fprintf(&b, "%s = '%s'\n", name, quote.Replace(settings[name]))
-	}
-	return b.String()
-}
-
-// clients returns the OS users who may connect: root, the server's user, and ours.
-func (c *Cluster) clients() ([]string, error) {
-	self, err := byID(os.Geteuid())
-	if err != nil {
-		return nil, err
-	}
-	names := []string{"root", c.account.name, self.name}
-	slices.Sort(names)
-	return slices.Compact(names), nil
-}
-
-// identConf lets each OS user in as the owner mesh and as the application's role.
-func identConf(names []string) string {
-	var b strings.Builder
-	for _, name := range names {
-		fmt.Fprintf(&b, "mesh \"%[1]s\" mesh\nmesh \"%[1]s\" spawnmesh_app\n", name)
 	}
 	return b.String()
 }
