@@ -27,9 +27,13 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 	defer done()
 	var list []store.Kept
 	var long *store.Snapshot
+	var super string
 	err := a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) (err error) {
 		if list, err = in.DB.Retention(ctx); err == nil {
 			long, err = in.DB.LongSnapshot(ctx)
+		}
+		if err == nil {
+			super, err = in.DB.Superuser(ctx)
 		}
 		return err
 	})
@@ -41,6 +45,11 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 		checks = append(checks, control.Check{Name: "long transaction", Problem: fmt.Sprintf(
 			"process %d of the database server (%s) reads a state that is %d transactions old, and each claim passes over what was claimed since; let it end, or end it: SELECT pg_terminate_backend(%[1]d)",
 			long.Pid, cmp.Or(long.Program, "without a name"), long.Age)})
+	}
+	if super != "" {
+		checks = append(checks, note("database user", fmt.Sprintf(
+			"%s is a superuser, which is not needed: who can log in as it, as an agent that reads its password, has all of that server; "+
+				"give the database to another role and name that in DATABASE_URL: see docs/operating.md, A database of your own", super)))
 	}
 	return checks
 }
