@@ -160,7 +160,7 @@ func (i *Instance) exec(t testing.TB, sql string, args ...any) {
 // explain has the server print the plans of what the instance asks in its next lives.
 func (i *Instance) explain(t testing.TB) {
 	t.Helper()
-	address, err := url.Parse(i.url)
+	address, err := url.Parse(pgtest.Admin(i.url)) // nobody else may load the module; the sessions act as the engine's role all the same
 	require.NoError(t, err)
 	q := address.Query()
 	options := "-c session_preload_libraries=auto_explain"
