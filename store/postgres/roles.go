@@ -50,7 +50,7 @@ func (c *Cluster) settle(ctx context.Context, data string) error {
 // cluster's files may do that, so no password of the superuser has to be kept.
 func (c *Cluster) offline(ctx context.Context, data, database, exitOnError string, statements ...string) error {
 	args := []string{"--single", "-j", "-D", data, "-c", "exit_on_error=" + exitOnError}
-	// No file of the operator lets the server write verifiers to a log.
+	// What is printed goes into errors. No file of the operator has verifiers printed.
 	for _, quiet := range []string{"log_statement=none", "log_min_duration_statement=-1", "log_duration=off", "log_min_error_statement=panic",
 		"log_destination=stderr", "logging_collector=off"} {
 		args = append(args, "-c", quiet)

@@ -34,11 +34,12 @@ BEGIN
     FOR change IN
         SELECT format('ALTER SCHEMA %I OWNER TO spawnmesh', nspname) FROM pg_namespace WHERE oid >= 16384 AND nspowner = 10 AND nspname !~ '^pg_'
         UNION ALL
-        SELECT format('ALTER %s %s OWNER TO spawnmesh', CASE relkind WHEN 'c' THEN 'TYPE' ELSE 'TABLE' END, oid::regclass)
-        FROM pg_class c WHERE oid >= 16384 AND relowner = 10 AND relkind IN ('r', 'p', 'v', 'm', 'S', 'c')
+        SELECT format('ALTER TABLE %s OWNER TO spawnmesh', oid::regclass)
+        FROM pg_class c WHERE oid >= 16384 AND relowner = 10 AND relkind IN ('r', 'p', 'v', 'm', 'S')
             AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN ('a', 'i'))
         UNION ALL
-        SELECT format('ALTER TYPE %s OWNER TO spawnmesh', oid::regtype) FROM pg_type WHERE oid >= 16384 AND typowner = 10 AND typtype IN ('e', 'd', 'r')
+        SELECT format('ALTER TYPE %s OWNER TO spawnmesh', oid::regtype) FROM pg_type WHERE oid >= 16384 AND typowner = 10
+            AND (typtype IN ('e', 'd', 'r') OR EXISTS (SELECT FROM pg_class c WHERE c.oid = typrelid AND relkind = 'c'))
         UNION ALL
         SELECT format('ALTER ROUTINE %s OWNER TO spawnmesh', oid::regprocedure) FROM pg_proc WHERE oid >= 16384 AND proowner = 10
         UNION ALL

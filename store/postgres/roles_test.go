@@ -119,8 +119,12 @@ func TestTheProgramIsNoSuperuser(t *testing.T) {
 func TestAClusterOfAnEarlierVersionIsChangedOver(t *testing.T) {
 	t.Parallel()
 	cfg := postgres.Config{Dir: newDir(t)}
-	require.NoError(t, startCluster(t, cfg).Close(t.Context()))
-	require.NoError(t, postgres.Upkeep(t.Context(), cfg,
+	require.NoError(t, postgres.Upkeep(t.Context(), cfg, `CREATE ROLE maker SUPERUSER LOGIN PASSWORD 'maker'`))
+	c := startCluster(t, cfg)
+	earlier, err := connectAs(t, c, "maker", "maker", nil)
+	require.NoError(t, err)
+	for _, sql := range []string{
+		`SET SESSION AUTHORIZATION mesh`,
 		`CREATE TABLE kept (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n serial, line text)`,
 		`INSERT INTO kept (line) VALUES ('x')`,
 		`CREATE VIEW seen AS SELECT * FROM kept`,
@@ -134,17 +138,25 @@ func TestAClusterOfAnEarlierVersionIsChangedOver(t *testing.T) {
 		`ALTER TABLE kept ENABLE ROW LEVEL SECURITY`,
 		`ALTER TABLE kept FORCE ROW LEVEL SECURITY`,
 		`CREATE POLICY pruning ON kept TO CURRENT_USER USING (true)`,
+	} {
+		_, err := earlier.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	require.NoError(t, c.Close(t.Context()))
+	require.NoError(t, postgres.Upkeep(t.Context(), cfg,
 		`ALTER DATABASE mesh OWNER TO mesh`,
 		`DROP OWNED BY spawnmesh, spawnmesh_backup`,
 		`DROP ROLE spawnmesh`,
 		`DROP ROLE spawnmesh_backup`))
 	require.NoError(t, os.Remove(filepath.Join(cfg.Dir, "keys", "pgpass")))
 
-	c := startCluster(t, cfg)
+	c = startCluster(t, cfg)
 
 	require.Empty(t, query(t, c, `SELECT relname FROM pg_class WHERE oid >= 16384 AND pg_get_userbyid(relowner) = 'mesh' AND relkind <> 't'`))
 	require.Empty(t, query(t, c, `SELECT typname FROM pg_type WHERE oid >= 16384 AND pg_get_userbyid(typowner) = 'mesh'`))
 	require.Empty(t, query(t, c, `SELECT nspname FROM pg_namespace WHERE oid >= 16384 AND pg_get_userbyid(nspowner) = 'mesh'`))
+	require.Empty(t, query(t, c, `SELECT proname FROM pg_proc WHERE oid >= 16384 AND pg_get_userbyid(proowner) = 'mesh'`))
+	require.Equal(t, "spawnmesh", query(t, c, `SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = 'seen'::regclass`))
 	require.Equal(t, "1", query(t, c, `SELECT prune()`), "as the owner, whom the policy names")
 	require.Equal(t, "off", query(t, c, `SHOW is_superuser`))
 }
@@ -168,4 +180,21 @@ func TestPasswordsThatAreNotTheDatabases(t *testing.T) {
 	require.ErrorContains(t, wrong, "remove that file, and a start makes new ones")
 	require.ErrorContains(t, open, "if nobody has, run: chmod 600 "+file)
 	require.Equal(t, "42", query(t, c, "SELECT n FROM kept"))
+}
+
+// The error holds what the server program has printed, and the operator lets it print every statement.
+func TestAChangeOverThatFailsTellsNoVerifier(t *testing.T) {
+	t.Parallel()
+	cfg := postgres.Config{Dir: newDir(t)}
+	require.NoError(t, startCluster(t, cfg).Close(t.Context()))
+	require.NoError(t, postgres.Upkeep(t.Context(), cfg, `ALTER DATABASE template1 RENAME TO gone`))
+	require.NoError(t, os.WriteFile(filepath.Join(cfg.Dir, "pg", "user.conf"), []byte("log_statement = 'all'\nlog_min_duration_statement = 0\n"), 0o644))
+	file := filepath.Join(cfg.Dir, "keys", "pgpass")
+	require.NoError(t, os.Remove(file))
+
+	_, err := postgres.Start(t.Context(), cfg)
+
+	require.ErrorContains(t, err, `database "template1" does not exist`)
+	require.NotContains(t, err.Error(), "SCRAM-SHA-256$")
+	require.NoFileExists(t, file, "they are kept when they are the database's")
 }
