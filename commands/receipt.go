@@ -30,6 +30,8 @@ type Started struct {
 	Pid     int    `json:"pid,omitempty"`
 	At      int64  `json:"at"`               // ms since 1970, the spoke's database clock
 	Policy  string `json:"policy,omitempty"` // version of the spoke's policy that was asked when it started
+	// Isolation is what the agent is confined by, one of [IsolationLevels]; "" = not known.
+	Isolation string `json:"isolation,omitempty"`
 }
 
 // Ended says that an attempt ended and the task goes on: State is where to. The
@@ -141,7 +143,7 @@ func (b *RefusedBody) Validate() error {
 
 // Validate checks b.
 func (b *Started) Validate() error {
-	for _, err := range []error{checkPolicy(b.Policy), checkTimes(b.At)} {
+	for _, err := range []error{checkPolicy(b.Policy), checkIsolation(b.Isolation), checkTimes(b.At)} {
 		if err != nil {
 			return err
 		}
@@ -209,6 +211,9 @@ func (b *Result) Validate() error {
 		return err
 	}
 	if err := checkPolicy(b.Policy); err != nil {
+		return err
+	}
+	if err := checkIsolation(b.Isolation); err != nil {
 		return err
 	}
 	return checkText("summary", b.Summary, 4096)

@@ -21,6 +21,7 @@ type Result struct {
 	Survivors []Process `json:"survivors,omitempty"`
 	Kill      string    `json:"kill,omitempty"`       // the order that ended it: of several the one whose grace was over first
 	Policy    string    `json:"policy,omitempty"`     // version of the spoke's policy that refused it at the start, or that was asked there when no agent.started says so
+	Isolation string    `json:"isolation,omitempty"`  // what the last agent was confined by, one of [IsolationLevels]; "" = none was started, or it is not known
 	StartedAt int64     `json:"started_at,omitempty"` // ms since 1970, the spoke's clock
 	EndedAt   int64     `json:"ended_at"`
 }

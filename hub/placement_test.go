@@ -57,7 +57,7 @@ func TestAnyRemembersWhoRefuses(t *testing.T) {
 	m := meshtest.Start(t)
 	inForce := func(name, preset string) *meshtest.Spoke {
 		s := m.Join(t, name)
-		require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(policy.Presets[preset]), 0o644))
+		require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(meshtest.Loose(policy.Presets[preset])), 0o644))
 		m.Start(t, name)
 		m.AwaitLink(t, name)
 		meshtest.Await(t, "its heartbeat", func() bool { return m.View(t, name).Policy != "" })
@@ -81,7 +81,7 @@ func TestAnyRemembersWhoRefuses(t *testing.T) {
 	refusing := m.View(t, "attic").Policy
 
 	first, second, another := order("true"), order("true"), order("date")
-	require.NoError(t, os.WriteFile(policy.File(attic.Dir), []byte(policy.Presets["open"]), 0o644))
+	require.NoError(t, os.WriteFile(policy.File(attic.Dir), []byte(meshtest.Loose(policy.Presets["open"])), 0o644))
 	attic.Do(t, "POST", "/v1/policy/reload", nil, nil)
 	meshtest.Await(t, "a heartbeat of the new policy", func() bool { return m.View(t, "attic").Policy != refusing })
 	allowed := order("true")

@@ -35,7 +35,7 @@ func news(m backlog.Moved) commands.Body {
 	case m.State.Terminal():
 		return m.Result()
 	case m.Start != nil:
-		return &commands.Started{Task: m.Task, Attempt: m.Attempt, Pid: m.Start.Pid, Policy: m.Start.Policy, At: m.At}
+		return &commands.Started{Task: m.Task, Attempt: m.Attempt, Pid: m.Start.Pid, Policy: m.Start.Policy, Isolation: m.Start.Isolation, At: m.At}
 	case m.End != nil:
 		return &commands.Ended{Task: m.Task, Attempt: m.Attempt, Outcome: m.End.Outcome, State: m.State, Reason: m.Reason, Exit: m.End.Exit, At: m.At, Next: m.Next}
 	}

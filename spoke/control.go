@@ -15,7 +15,8 @@ import (
 // A Description is what a spoke says about itself to its host.
 type Description struct {
 	KillLevel string `json:"kill_level"`
-	Policy    string `json:"policy"` // version in force
+	Isolation string `json:"isolation"` // what agents are confined by; "" = none is started
+	Policy    string `json:"policy"`    // version in force
 	Slots     int    `json:"slots"`
 	Running   int    `json:"running"`
 }
@@ -33,7 +34,7 @@ func (s *Spoke) Describe() (*Description, []control.Check) {
 		}
 		links = append(links, checkLink(c))
 	}
-	return &Description{s.level, s.Policy.Now().ID(), s.Slots, s.live.count()}, append(links, s.stuck.check()...)
+	return &Description{s.level, s.isolation(), s.Policy.Now().ID(), s.Slots, s.live.count()}, append(append(links, s.checkIsolation()...), s.stuck.check()...)
 }
 
 // Routes are what the host may ask of its spoke about agents and policy.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/spawnmesh/spawnmesh/spoke/isolation"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -33,16 +34,19 @@ func ControlDir(attempt string) string { return filepath.Join(attempt, controlDi
 
 func (r *run) control() string { return ControlDir(r.dir) }
 
+// own are the directories of its agent.
+func (r *run) own() isolation.Dirs {
+	return isolation.Dirs{Work: filepath.Join(r.dir, workDir), Temp: filepath.Join(r.dir, tmpDir), Home: filepath.Join(r.dir, homeDir)}
+}
+
 // makeDirs makes the directories of an attempt. Those that an earlier process has made
 // may be there.
 func (r *run) makeDirs() error {
-	if err := os.MkdirAll(r.dir, 0o700); err != nil {
-		return fmt.Errorf("making the directory of an attempt: %w", err)
+	if err := isolation.MakeDirs(r.level, r.dir, r.own()); err != nil {
+		return err
 	}
-	for _, name := range []string{controlDir, workDir, tmpDir, homeDir} {
-		if err := os.Mkdir(filepath.Join(r.dir, name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("making the directory of an attempt: %w", err)
-		}
+	if err := os.Mkdir(r.control(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("making the directory of an attempt: %w", err)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package spoke
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -88,6 +89,9 @@ func (d agentDesk) show(w http.ResponseWriter, r *http.Request) {
 
 func (d agentDesk) view(a backlog.Agent) AgentView {
 	r, _ := commands.ReadResult(a.Result)
+	if d.live != nil {
+		a.Isolation = cmp.Or(a.Isolation, d.live.isolationOf(a.Task))
+	}
 	return AgentView{Agent: a, Dir: agentDir(d.dir, a.Task), ExitCode: r.ExitCode()}
 }
 

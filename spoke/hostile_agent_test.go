@@ -66,7 +66,7 @@ func TestBytesThatAreNoText(t *testing.T) {
 // log: how much, and where.
 func TestOutputOverTheCap(t *testing.T) {
 	t.Parallel()
-	m := meshtest.Plan{Policy: strings.Replace(policy.Presets["open"], "limits:", "limits:\n  output: 100", 1)}.Start(t, "attic")
+	m := meshtest.Plan{Policy: meshtest.Loose(strings.Replace(policy.Presets["open"], "limits:", "limits:\n  output: 100", 1))}.Start(t, "attic")
 
 	task := m.Spawn(t, "attic", "printf", "%0300d", "7")
 
@@ -96,7 +96,7 @@ func TestOutputOverTheCap(t *testing.T) {
 // A limit of the host's policy holds, or the result says that it does not.
 func TestLimitsOfThePolicy(t *testing.T) {
 	t.Parallel()
-	m := meshtest.Plan{Policy: strings.Replace(policy.Presets["open"], "limits:", "limits:\n  pids: 20\n  memory: 1GiB", 1)}.Start(t, "attic")
+	m := meshtest.Plan{Policy: meshtest.Loose(strings.Replace(policy.Presets["open"], "limits:", "limits:\n  pids: 20\n  memory: 1GiB", 1))}.Start(t, "attic")
 
 	task := m.Spawn(t, "attic", "sh", "-c", "for i in $(seq 40); do sleep 600 & done; exit 0")
 
@@ -115,7 +115,7 @@ func TestLimitsOfThePolicy(t *testing.T) {
 // through, and the order ends at the hub.
 func TestLongWordsInARefusal(t *testing.T) {
 	t.Parallel()
-	m := meshtest.Plan{Policy: policy.Presets["commands"]}.Start(t, "attic")
+	m := meshtest.Plan{Policy: meshtest.Loose(policy.Presets["commands"])}.Start(t, "attic")
 	for name, spawn := range map[string]commands.Spawn{
 		"a long command":   {Runtime: commands.RuntimeExec, Argv: []string{strings.Repeat("ü", 40_000)}},
 		"a long directory": {Runtime: commands.RuntimeExec, Argv: []string{"echo"}, Dir: "/" + strings.Repeat("d", 4090)},

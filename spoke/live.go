@@ -14,8 +14,10 @@ type run struct {
 	fence  backlog.Fence // as claimed; a kill's fence comes with the kill
 	spec   commands.Spawn
 	dir    string
-	policy string // version that let it start; "" = not known
-	before bool   // an earlier process of this spoke began it
+	policy string          // version that let it start; "" = not known
+	level  string          // of isolation that it was started at; "" = not known
+	user   supervisor.User // of its agent; zero = it has none of its own, or none yet
+	before bool            // an earlier process of this spoke began it
 	asked  backlog.Asked
 	asker  string // the connection that asked for it
 	state  commands.State
@@ -70,6 +72,20 @@ func (l *live) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.byTask)
+}
+
+// isolationOf is what the agent of a task is confined by, "" where none is live.
+func (l *live) isolationOf(task string) string {
+	r := l.get(task)
+	if r == nil {
+		return ""
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.agent == nil {
+		return ""
+	}
+	return r.level
 }
 
 // countOf counts the attempts that conn asked for.

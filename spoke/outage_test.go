@@ -23,7 +23,7 @@ import (
 
 // talkative lets agents write as much as they like.
 func talkative(b output.Bounds) meshtest.Plan {
-	return meshtest.Plan{Policy: strings.Replace(policy.Presets["open"], "limits:", "limits:\n  output: 1000000000", 1), Output: b}
+	return meshtest.Plan{Policy: meshtest.Loose(strings.Replace(policy.Presets["open"], "limits:", "limits:\n  output: 1000000000", 1)), Output: b}
 }
 
 // gated is a shell command that runs text once the file gate is there.
@@ -226,7 +226,7 @@ func TestOutputOfShortLivesIsRemembered(t *testing.T) {
 func TestAnEndlessWriterCostsItsCap(t *testing.T) {
 	t.Parallel()
 	const most = 1_000_000
-	m := meshtest.Plan{Policy: strings.Replace(policy.Presets["open"], "limits:", "limits:\n  output: 1000000", 1)}.Start(t, "attic")
+	m := meshtest.Plan{Policy: meshtest.Loose(strings.Replace(policy.Presets["open"], "limits:", "limits:\n  output: 1000000", 1))}.Start(t, "attic")
 	id := m.Spawn(t, "attic", "head", "-c", "200000000", "/dev/zero")
 
 	r := result(t, m, id)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
@@ -35,10 +36,11 @@ func judgeAgain(rules *policy.Policy, r *run) (backlog.End, bool) {
 }
 
 // policyNote is the file among an attempt's control files that says which policy let it
-// start: a process that comes before the start is in the database has to tell it.
+// start, and at which level of isolation: a process that comes before the start is in the
+// database has to tell it.
 const policyNote = "policy"
 
-var policyID = regexp.MustCompile(`^[0-9a-f]{12}$`)
+var policyNoteForm = regexp.MustCompile(`^([0-9a-f]{12}) ([a-z+]{4,16})$`)
 
 // notePolicy writes the note of an attempt that is about to start. Its directory is
 // new, so whatever is there already is not ours.
@@ -47,22 +49,22 @@ func notePolicy(r *run) error {
 	if err != nil {
 		return fmt.Errorf("noting the policy of an attempt: %w", err)
 	}
-	_, err = f.WriteString(r.policy)
+	_, err = f.WriteString(r.policy + " " + r.level)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("noting the policy of an attempt: %w", err)
 	}
 	return nil
 }
 
-// recallPolicy reads the note of an attempt that an earlier process started. Its agent has
-// the same user and can write to it.
+// recallPolicy reads the note of an attempt that an earlier process started. Its agent may
+// have the same user and write to it.
 func (s *Spoke) recallPolicy(ctx context.Context, r *run) {
 	raw, err := supervisor.ReadFile(r.control(), policyNote, 64)
 	if err != nil {
 		s.Log.WarnContext(ctx, "reading which policy let an attempt start; it is told as not known", "id", r.fence.Task, "err", err)
 	}
-	if policyID.Match(raw) {
-		r.policy = string(raw)
+	if f := policyNoteForm.FindSubmatch(raw); f != nil && slices.Contains(commands.IsolationLevels, string(f[2])) {
+		r.policy, r.level = string(f[1]), string(f[2])
 	}
 }
 

@@ -29,7 +29,7 @@ func asks(argv ...string) hub.SpawnRequest {
 // rewrite changes a spoke's policy file and lets it read it again.
 func rewrite(t *testing.T, s *meshtest.Spoke, text string) (change policy.Change, err error) {
 	t.Helper()
-	require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(text), 0o600))
+	require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(meshtest.Loose(text)), 0o600))
 	err = s.Ask(t, "POST", "/v1/policy/reload", nil, &change)
 	return change, err
 }
@@ -46,7 +46,7 @@ func running(t *testing.T, s *meshtest.Spoke) string {
 // it: the order ends, and its result says why. What runs goes on.
 func TestThePolicyIsAskedAgainAtTheStart(t *testing.T) {
 	t.Parallel()
-	m := meshtest.Plan{Policy: wide, Slots: 1}.Start(t, "attic")
+	m := meshtest.Plan{Policy: meshtest.Loose(wide), Slots: 1}.Start(t, "attic")
 	s := m.Spokes["attic"]
 	runs := m.Order(t, asks("sleep", "600"))
 	meshtest.Await(t, "an agent that runs", func() bool { return m.Agent(t, runs).State == commands.Running })
@@ -83,7 +83,7 @@ func TestThePolicyIsAskedAgainAtTheStart(t *testing.T) {
 // A file that cannot be used changes nothing, and the host hears what is wrong.
 func TestABadPolicyIsNotPutInForce(t *testing.T) {
 	t.Parallel()
-	m := meshtest.Plan{Policy: narrow}.Start(t, "attic")
+	m := meshtest.Plan{Policy: meshtest.Loose(narrow)}.Start(t, "attic")
 	s := m.Spokes["attic"]
 	end := s.AuditEnd(t)
 
@@ -111,7 +111,7 @@ func TestABadPolicyIsNotPutInForce(t *testing.T) {
 // message has it, unless the agent prints it.
 func TestValuesOfTheHostStayThere(t *testing.T) {
 	t.Parallel()
-	r := meshtest.Plan{Policy: narrow}.Rogue(t)
+	r := meshtest.Plan{Policy: meshtest.Loose(narrow)}.Rogue(t)
 	s := r.Spoke
 	const value = "hunter2-canary-of-the-host"
 	home := t.TempDir()
@@ -150,7 +150,7 @@ func TestValuesOfTheHostStayThere(t *testing.T) {
 // version that allowed it, not with the one that is in force by then.
 func TestAStartToldLateNamesItsOwnPolicy(t *testing.T) {
 	t.Parallel()
-	m := meshtest.Plan{Policy: wide}.Start(t, "attic")
+	m := meshtest.Plan{Policy: meshtest.Loose(wide)}.Start(t, "attic")
 	s := m.Spokes["attic"]
 	first := running(t, s)
 	id := m.Order(t, asks("sleep", "600"))

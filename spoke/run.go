@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"path/filepath"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -23,6 +23,7 @@ import (
 func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 	defer s.freed(r)
 	defer s.leaveOrRemove(r)
+	defer s.release(ctx, r)
 	rules := s.Policy.Now() // the same from here to the start
 	if refused, ok := judgeAgain(rules, r); !ok {
 		s.finish(ctx, r, r.fence, refused)
@@ -70,6 +71,7 @@ func (s *Spoke) runNothing(ctx context.Context, r *run) {
 func (s *Spoke) takeOver(ctx context.Context, r *run) {
 	defer s.freed(r)
 	defer s.leaveOrRemove(r)
+	defer s.release(ctx, r)
 	s.recallPolicy(ctx, r)
 	r.before = true
 	if r.spec.Runtime == commands.RuntimeNoop {
@@ -130,6 +132,11 @@ func (s *Spoke) leaveOrRemove(r *run) {
 }
 
 func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, deadline supervisor.Instant) (*supervisor.Agent, error) {
+	level, err := rules.Level()
+	if err != nil {
+		return nil, fmt.Errorf("confining the agent: %w", err)
+	}
+	r.level = level
 	if err := r.makeDirs(); err != nil {
 		return nil, err
 	}
@@ -137,8 +144,8 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, de
 		return nil, err
 	}
 	command := rules.Exec(&r.spec)
-	command.Dir = cmp.Or(r.spec.Dir, filepath.Join(r.dir, workDir))
-	command.Home, command.TempDir = filepath.Join(r.dir, homeDir), filepath.Join(r.dir, tmpDir)
+	own := r.own()
+	command.Dir, command.Home, command.TempDir = cmp.Or(r.spec.Dir, own.Work), own.Home, own.Temp
 	command.IDs = map[string]string{"SPAWNMESH_TASK": r.fence.Task, "SPAWNMESH_ATTEMPT": strconv.Itoa(r.fence.Attempt)}
 	spec, err := command.Spec()
 	if err != nil {
@@ -147,6 +154,9 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, de
 	spec.Marker = s.marker(r.fence)
 	spec.Timeout, spec.Deadline, spec.OutputCap = rules.Timeout(r.spec.Timeout()), deadline, int64(rules.Limits.Output)
 	spec.Limits = supervisor.Limits{Memory: rules.Memory(0), Pids: int64(rules.Pids(0))}
+	if spec.Confine, err = s.confine(r, rules); err != nil {
+		return nil, err
+	}
 	return supervisor.Start(ctx, r.control(), spec)
 }
 
@@ -176,7 +186,7 @@ func (s *Spoke) proveLater(ctx context.Context, r *run, agent *supervisor.Agent)
 
 // startOf is the proof that the agent runs, or has run.
 func (s *Spoke) startOf(r *run, agent *supervisor.Agent) *backlog.Start {
-	start := &backlog.Start{Fence: r.fence, BootID: s.bootID, Policy: r.policy}
+	start := &backlog.Start{Fence: r.fence, BootID: s.bootID, Policy: r.policy, Isolation: r.level}
 	if agent != nil {
 		shim := agent.Shim()
 		start.Pid, start.Shim = agent.Pid(), backlog.Shim{Pid: shim.Pid, Start: int64(shim.Start), Cgroup: shim.Cgroup}

@@ -27,6 +27,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke/isolation"
 	"github.com/spawnmesh/spawnmesh/spoke/output"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
@@ -66,6 +67,7 @@ type Spoke struct {
 	board    *federation.Board
 	output   *output.Sender
 	level    string
+	isolates *isolation.Isolation // set by Run
 	bootID   string
 	live     live
 	progress *store.Group[backlog.Progress, bool]
@@ -125,7 +127,7 @@ func (s *Spoke) Run(ctx, late context.Context, g *errgroup.Group, ready func()) 
 	if err := s.begin(ctx, late, g); err != nil {
 		return err
 	}
-	s.Log.InfoContext(ctx, "spoke is working", "instance", s.Keys.InstanceID(), "slots", s.Slots, "kill_level", s.level)
+	s.Log.InfoContext(ctx, "spoke is working", "instance", s.Keys.InstanceID(), "slots", s.Slots, "kill_level", s.level, "isolation", s.isolation())
 	ready()
 	err := s.claimLoop(ctx, late)
 	s.stopping.Store(true)
@@ -142,6 +144,7 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 	if s.bootID, err = supervisor.BootID(); err != nil {
 		return err
 	}
+	s.isolate(ctx)
 	g.Go(func() error { return s.progress.Run(late) })
 	g.Go(func() error { return s.renew(late) })
 	g.Go(func() error { return s.output.Run(late) })
@@ -175,13 +178,18 @@ func (s *Spoke) Close(ctx context.Context) {
 		s.Log.InfoContext(context.WithoutCancel(ctx), "spoke has stopped", "agents_left_running", s.live.count())
 		s.live.letGo()
 	}
+	if s.isolates != nil {
+		if err := s.isolates.Close(); err != nil {
+			s.Log.WarnContext(context.WithoutCancel(ctx), "giving back the users of agents", "err", err)
+		}
+	}
 }
 
 // load is what a heartbeat tells a hub about the work that is done here: how busy
 // this spoke is with all hubs together, and which agents are its own.
 func (s *Spoke) load(conn string) commands.Heartbeat {
 	rules := s.Policy.Now()
-	return commands.Heartbeat{Slots: s.Slots, Running: s.live.count(), Queued: int(s.ready.counted.Load()), Capabilities: rules.Capabilities, Policy: rules.ID(),
+	return commands.Heartbeat{Slots: s.Slots, Running: s.live.count(), Queued: int(s.ready.counted.Load()), Capabilities: rules.Offers(), Policy: rules.ID(),
 		KillLevel: s.level, Stopping: s.stopping.Load(), LeaseMS: s.Lease.Milliseconds(), Agents: s.live.beats(conn)}
 }
 

@@ -162,13 +162,17 @@ func (s *Spoke) retireAttempt(ctx context.Context, dir string) error {
 // nothing of it lives.
 func (s *Spoke) removeUnrecorded(ctx context.Context, dir string) error {
 	number, _ := strconv.Atoi(filepath.Base(dir)) // attemptDir has written it
-	known := supervisor.Known{Marker: Marker(s.Keys.InstanceID(), filepath.Base(filepath.Dir(dir)), number)}
+	r := &run{dir: dir}
+	known := supervisor.Known{Marker: Marker(s.Keys.InstanceID(), filepath.Base(filepath.Dir(dir)), number), User: s.userOf(r)}
 	ctx, done := context.WithTimeout(ctx, 2*time.Second)
 	defer done()
 	agent, _, err := supervisor.Adopt(ctx, ControlDir(dir), known)
 	if agent != nil {
 		s.Log.DebugContext(ctx, "an old attempt still runs", "dir", dir)
 		return agent.Close()
+	}
+	if err == nil {
+		err = s.isolates.Release(r.user, r.own())
 	}
 	if err != nil {
 		return err

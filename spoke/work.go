@@ -84,7 +84,7 @@ func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
 	from := supervisor.Boottime()
 	// A claim that a stop meets half-way is finished and worked on all the same.
 	limit := min(free, batch)
-	list, err := s.backlog.Claim(context.WithoutCancel(ctx), backlog.ClaimTerms{Owner: s.owner(), Capabilities: s.Policy.Now().Capabilities, Limit: limit, Lease: s.Lease})
+	list, err := s.backlog.Claim(context.WithoutCancel(ctx), backlog.ClaimTerms{Owner: s.owner(), Capabilities: s.Policy.Now().Offers(), Limit: limit, Lease: s.Lease})
 	if err != nil {
 		return false, err
 	}
@@ -248,6 +248,6 @@ func (s *Spoke) adoptOnce(ctx context.Context, r *run) (*supervisor.Agent, *supe
 	timeout := s.Policy.Now().Timeout(r.spec.Timeout())
 	return supervisor.Adopt(ctx, r.control(), supervisor.Known{
 		Marker: s.marker(r.fence), BootID: r.bootID, Timeout: timeout, OutputCap: s.outputCap(), Shim: r.shim,
-		Began: r.begun, Killed: killed, Over: timeout > 0 && r.since != 0 && supervisor.Boottime() >= r.since.Add(timeout), Found: r.found,
+		User: s.userOf(r), Began: r.begun, Killed: killed, Over: timeout > 0 && r.since != 0 && supervisor.Boottime() >= r.since.Add(timeout), Found: r.found,
 	})
 }

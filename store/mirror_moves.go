@@ -33,6 +33,7 @@ type fold struct {
 	saidAt   said
 	ends     []*commands.Ended // of attempts
 	policy   string            // of the newest report that names one
+	confined string            // isolation of the newest report that names one
 }
 
 // said is when the sender says that something happened, in ms since 1970; 0 = it
@@ -84,6 +85,7 @@ func (f *folds) add(m *Incoming) {
 		}
 	case *commands.Started:
 		x.decided(newest, b.Policy)
+		x.isolated(newest, b.Isolation)
 		x.saidAt.started = earliest(x.saidAt.started, b.At)
 		x.set(newest, commands.Running, "", b.Attempt)
 	case *commands.Ended:
@@ -97,6 +99,7 @@ func (f *folds) add(m *Incoming) {
 		x.saidAt.ended = m.Header.Iat
 	case *commands.Result:
 		x.decided(newest, b.Policy)
+		x.isolated(newest, b.Isolation)
 		x.result = b
 		x.state, x.reason, x.attempt = b.State, b.Reason, b.Attempt
 		x.saidAt.started, x.saidAt.ended = earliest(x.saidAt.started, b.StartedAt), b.EndedAt
@@ -136,6 +139,13 @@ func (x *fold) decided(newest bool, policy string) {
 	}
 }
 
+// isolated takes a level of isolation unless the fold has a newer one.
+func (x *fold) isolated(newest bool, level string) {
+	if level != "" && (newest || x.confined == "") {
+		x.confined = level
+	}
+}
+
 // refusedState says where a refused spawn ends.
 func refusedState(code commands.Code) (commands.State, commands.Reason) {
 	switch code {
@@ -170,13 +180,13 @@ func foldAll(batch []*Incoming) *folds {
 const moveMirrors = `
 	WITH u AS (
 		SELECT *, (SELECT count(*) FROM (SELECT FROM inbox i WHERE i.re = u.command AND (i.conn = u.conn) IS TRUE LIMIT $20 + 1) AS answers) > $20 AS excess
-		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[], $17::bigint[], $18::bigint[], $19::jsonb[])
-			WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, accepted_ms, ended_ms, ends, n)
+		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[], $17::bigint[], $18::bigint[], $19::jsonb[], $21::text[])
+			WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, accepted_ms, ended_ms, ends, isolation, n)
 	), old AS (
 		SELECT m.task, m.final_digest AS had, is_terminal(m.state) AS over,
 			u.state <> '' AND NOT is_terminal(m.state) AND (u.seq > m.last_seq OR u.result IS NOT NULL) AS forward,
 			u.state IS DISTINCT FROM m.state::text AS news,
-			u.n, u.state, u.reason, u.seq, u.attempt, u.accepted, u.refusal, u.result, u.final, u.policy, u.ends,
+			u.n, u.state, u.reason, u.seq, u.attempt, u.accepted, u.refusal, u.result, u.final, u.policy, u.isolation, u.ends,
 			from_ms(u.accepted_ms) AS accepted_said, from_ms(u.started) AS started_said, from_ms(u.ended_ms) AS ended_said
 		FROM u JOIN mirrors m ON m.command = u.command AND (m.conn = u.conn) IS TRUE AND encode(m.command_digest, 'hex') = u.digest
 			AND u.about IN ('', m.task::text)
@@ -195,6 +205,7 @@ const moveMirrors = `
 				THEN m.refusals || (o.refusal - 'task' || jsonb_build_object('conn', m.conn, 'spoke', $16::text, 'at', clock_timestamp())) ELSE m.refusals END,
 			attempts = CASE WHEN o.ends IS NULL OR jsonb_array_length(m.attempts) >= 100 THEN m.attempts ELSE m.attempts || o.ends END,
 			policy = CASE WHEN o.policy <> '' AND (o.seq > m.last_seq OR m.policy = '') THEN o.policy ELSE m.policy END,
+			isolation = CASE WHEN o.isolation <> '' AND (o.seq > m.last_seq OR m.isolation = '') THEN o.isolation ELSE m.isolation END,
 			attempt = greatest(m.attempt, o.attempt), last_seq = greatest(m.last_seq, o.seq),
 			accepted_at = coalesce(m.accepted_at, CASE WHEN o.accepted THEN clock_timestamp() END),
 			accepted_said = coalesce(m.accepted_said, o.accepted_said),
@@ -216,7 +227,7 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 	}
 	c := f.columns()
 	rows, err := tx.Query(ctx, moveMirrors,
-		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.startedAt, c.attempt, c.accepted, c.refusal, c.result, c.final, c.actor, c.task, c.policy, from.Name, c.acceptedAt, c.endedAt, c.ends, maxAnswers)
+		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.startedAt, c.attempt, c.accepted, c.refusal, c.result, c.final, c.actor, c.task, c.policy, from.Name, c.acceptedAt, c.endedAt, c.ends, maxAnswers, c.isolation)
 	if err != nil {
 		return fmt.Errorf("moving mirrors: %w", err)
 	}
@@ -287,7 +298,7 @@ func (m *Incoming) reject(code signing.Code, why string) { m.Code, m.Why = code,
 type foldColumns struct {
 	conn, task, command, digest []string
 	state, reason, actor        []string
-	policy                      []string
+	policy, isolation           []string
 	seq                         []int64
 	startedAt                   []int64 // as said; 0 = not said
 	acceptedAt, endedAt         []int64
@@ -310,7 +321,7 @@ func (f *folds) columns() foldColumns {
 	for _, x := range f.order {
 		c.conn, c.task, c.actor = append(c.conn, x.conn), append(c.task, x.task), append(c.actor, string(x.message.Header.Iss))
 		c.command, c.digest = append(c.command, x.command), append(c.digest, x.digest)
-		c.policy = append(c.policy, x.policy)
+		c.policy, c.isolation = append(c.policy, x.policy), append(c.isolation, x.confined)
 		c.state, c.reason, c.seq = append(c.state, string(x.state)), append(c.reason, string(x.reason)), append(c.seq, x.seq)
 		c.attempt, c.accepted = append(c.attempt, x.attempt), append(c.accepted, x.accepted)
 		c.acceptedAt, c.startedAt, c.endedAt = append(c.acceptedAt, x.saidAt.accepted), append(c.startedAt, x.saidAt.started), append(c.endedAt, x.saidAt.ended)

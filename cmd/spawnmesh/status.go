@@ -159,6 +159,7 @@ func agentPairs(v agentView) pairs {
 		}
 	}
 	list.add("policy", v.Policy) // of the spoke, the version that decided last
+	list.add("isolation", v.Isolation)
 	if v.ExitCode != nil {
 		list.add("exit code", strconv.Itoa(*v.ExitCode))
 	}

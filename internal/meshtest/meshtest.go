@@ -127,10 +127,14 @@ func (m *Mesh) Newcomer(t testing.TB, name string) *Spoke {
 	return m.newSpoke(t, name)
 }
 
+// Loose is a policy whose agents have the user of their spoke: they use what a test has
+// made for them, wherever it is.
+func Loose(policy string) string { return policy + "isolation: none\nallow_root_agents: true\n" }
+
 func (m *Mesh) newSpoke(t testing.TB, name string) *Spoke {
 	t.Helper()
 	s := &Spoke{Instance: newInstance(t, name), Proxy: NewProxy(t, m.Hub.Link), plan: m.plan}
-	require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(cmp.Or(m.plan.Policy, policy.Presets["open"])), 0o600))
+	require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(cmp.Or(m.plan.Policy, Loose(policy.Presets["open"]))), 0o600))
 	m.ways = append(m.ways, s.Proxy)
 	return s
 }

@@ -14,7 +14,7 @@ import (
 // would have to be allowed, and neither what else is allowed nor any value of
 // the environment: they are told to the hub.
 func (p *Policy) Judge(s *commands.Spawn) *commands.Refused {
-	for _, rule := range []func(*commands.Spawn) *commands.Refused{p.judgeRuntime, p.judgeCommand, p.judgeDir, p.judgeEnv, p.judgeCapabilities} {
+	for _, rule := range []func(*commands.Spawn) *commands.Refused{p.judgeRuntime, p.judgeCommand, p.judgeDir, p.judgeEnv, p.judgeCapabilities, p.judgeIsolation} {
 		if r := rule(s); r != nil {
 			return r
 		}
@@ -85,7 +85,7 @@ func (p *Policy) judgeEnv(s *commands.Spawn) *commands.Refused {
 
 func (p *Policy) judgeCapabilities(s *commands.Spawn) *commands.Refused {
 	for _, c := range s.Capabilities {
-		if !slices.Contains(p.Capabilities, c) {
+		if !slices.Contains(p.Offers(), c) {
 			return commands.Refuse(commands.Capability, "this spoke does not have capability %s", c).
 				Hinting("its host can offer it under capabilities in policy.yaml")
 		}

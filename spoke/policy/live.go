@@ -10,6 +10,7 @@ type Live struct {
 	dir    string
 	reload sync.Mutex // one reload at a time: the file read last is the one in force
 	now    atomic.Pointer[Policy]
+	held   Held // nil before [Live.Isolates]
 }
 
 // A Change says what a reload did.
@@ -29,6 +30,17 @@ func Open(dir string) (*Live, error) {
 	return l, nil
 }
 
+// Isolates has the policy in force, and each one after it, go by what this host was found to
+// hold.
+func (l *Live) Isolates(held Held) {
+	l.reload.Lock()
+	defer l.reload.Unlock()
+	l.held = held
+	now := *l.Now()
+	now.held = held
+	l.now.Store(&now)
+}
+
 // Now returns the policy in force.
 func (l *Live) Now() *Policy { return l.now.Load() }
 
@@ -42,6 +54,7 @@ func (l *Live) Reload() (Change, error) {
 	if err != nil {
 		return Change{was, was}, err
 	}
+	p.held = l.held
 	l.now.Store(p)
 	return Change{p.ID(), was}, nil
 }

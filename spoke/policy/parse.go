@@ -54,7 +54,7 @@ func Parse(raw []byte) (*Policy, error) {
 	for i := range p.Commands {
 		p.Commands[i].line = places.line(entry("commands", i))
 	}
-	for _, check := range []func() *problem{p.checkRules, p.checkCommands, p.checkLimits, func() *problem { return p.Settings.check("$") }} {
+	for _, check := range []func() *problem{p.checkRules, p.checkIsolation, p.checkCommands, p.checkLimits, func() *problem { return p.Settings.check("$") }} {
 		if w := check(); w != nil {
 			return nil, fmt.Errorf("%s%s", places.of(w.path), w.text)
 		}

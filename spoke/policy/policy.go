@@ -33,11 +33,13 @@ type Policy struct {
 	Environment     []string  `yaml:"environment" json:"environment"`   // names an order may set, or "*"
 	Capabilities    []string  `yaml:"capabilities" json:"capabilities"` // what this host offers to be matched with
 	Settings        `yaml:",inline"`
+	Isolation       `yaml:",inline"`
 	Limits          Limits `yaml:"limits" json:"limits"`
 	OnRevoke        string `yaml:"on_revoke,omitempty" json:"on_revoke,omitempty"`               // kill, finish; "" = kill
 	ConnectionLease string `yaml:"connection_lease,omitempty" json:"connection_lease,omitempty"` // "24h"; "" = DefaultConnectionLease
 
-	id string
+	id   string
+	held Held // nil before the host was looked at
 }
 
 // Limits bound every agent.

@@ -110,7 +110,7 @@ func TestNothingOfAUserSurvives(t *testing.T) {
 			x := ended(t, a)
 
 			require.Empty(t, x.Survivors)
-			left, err := AnyRunsAs(user.ID)
+			left, err := AnyRunsAs(user)
 			require.NoError(t, err)
 			require.False(t, left)
 		})

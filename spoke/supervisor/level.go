@@ -82,7 +82,10 @@ func probeKill(group *tree.Group, p *os.Process) error {
 func LandlockABI() int { return confine.ABI() }
 
 // AnyRunsAs reports whether a process of this host has a user as one of its ids.
-func AnyRunsAs(user int64) (found bool, err error) {
-	_, err = tree.EachProcess(func(p tree.Process) { found = found || !p.Gone() && tree.RunsAs(p.Pid, user) })
+func AnyRunsAs(u User) (found bool, err error) {
+	if any, err := tree.Any(u); err != nil || !any {
+		return false, err
+	}
+	_, err = tree.EachProcess(func(p tree.Process) { found = found || !p.Gone() && tree.RunsAs(p.Pid, u.ID) })
 	return found, err
 }

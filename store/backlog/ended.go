@@ -24,6 +24,7 @@ type End struct {
 	Reaped    []commands.Process
 	Survivors []commands.Process
 	Policy    string // see [commands.Result]
+	Isolation string // see [commands.Result]
 }
 
 // Limits of what the backlog does by itself after a failure.

@@ -26,6 +26,8 @@ type Start struct {
 	BootID string
 	Shim   Shim
 	Policy string // version of the spoke's policy that let it start
+	// Isolation is what the agent is confined by, see [commands.IsolationLevels].
+	Isolation string
 }
 
 // A Progress is the start of an attempt, its end, or both.
@@ -95,7 +97,7 @@ func withoutOvertaken(begun, over []Moved) []Moved {
 			return false
 		}
 		end := *over[i].End
-		end.Policy = cmp.Or(end.Policy, start.Start.Policy)
+		end.Policy, end.Isolation = cmp.Or(end.Policy, start.Start.Policy), cmp.Or(end.Isolation, start.Start.Isolation)
 		over[i].End = &end
 		return true
 	})

@@ -815,6 +815,7 @@ CREATE TABLE mirrors (
     final_digest     bytea,                         -- of what the result or refusal said that ended it, or that was the first to come after its end
     attempts         jsonb NOT NULL DEFAULT '[]',   -- ends of those that another one follows, as the spoke tells them; about 100
     policy           text NOT NULL DEFAULT '',      -- version of the spoke's policy that decided last, as it says
+    isolation        text NOT NULL DEFAULT '',      -- what the last agent was confined by, as it says
     kill             jsonb,                         -- those that were ordered, the first 100: which, why, by whom, when
     kill_expires_at  timestamptz,                   -- the spoke refuses it after this
     expires_at       timestamptz NOT NULL,          -- of the order

@@ -1,7 +1,6 @@
 package tree
 
 import (
-	"errors"
 	"os"
 	"runtime"
 	"strconv"
@@ -25,9 +24,25 @@ func killUser(user attempt.User) error {
 	if user.ID == 0 || user.Reaper == 0 {
 		return nil
 	}
-	done := make(chan error)
-	go onLostThread(func() { done <- killAllAs(user) })
-	return plain.Wrap("killing all of user "+strconv.FormatInt(user.ID, 10), <-done)
+	_, err := signalAll(user, syscall.SIGKILL)
+	return plain.Wrap("killing all of user "+strconv.FormatInt(user.ID, 10), err)
+}
+
+// Any reports whether a process has the user, be it one that has ended and was not waited for.
+func Any(user attempt.User) (bool, error) {
+	found, err := signalAll(user, 0)
+	return found, plain.Wrap("looking for processes of user "+strconv.FormatInt(user.ID, 10), err)
+}
+
+// signalAll signals all that runs as the user, and reports whether there was anything.
+func signalAll(user attempt.User, sig syscall.Signal) (found bool, err error) {
+	done := make(chan struct{})
+	go onLostThread(func() {
+		found, err = signalAllAs(user, sig)
+		close(done)
+	})
+	<-done
+	return found, err
 }
 
 // onLostThread runs f on a thread that ends with it. The first thread of a process cannot
@@ -48,16 +63,19 @@ func onLostThread(f func()) {
 	runtime.UnlockOSThread()
 }
 
-func killAllAs(user attempt.User) error {
+func signalAllAs(user attempt.User, sig syscall.Signal) (bool, error) {
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(user.Reaper), uintptr(user.ID), uintptr(user.Reaper)); errno != 0 {
-		return plain.Wrap("becoming it", errno)
+		return false, plain.Wrap("becoming it", errno)
 	}
 	everyone := -1
-	_, _, errno := syscall.RawSyscall(syscall.SYS_KILL, uintptr(everyone), uintptr(syscall.SIGKILL), 0)
-	if errno != 0 && !errors.Is(errno, syscall.ESRCH) {
-		return errno
+	_, _, errno := syscall.RawSyscall(syscall.SYS_KILL, uintptr(everyone), uintptr(sig), 0)
+	switch errno {
+	case 0:
+		return true, nil
+	case syscall.ESRCH:
+		return false, nil
 	}
-	return nil
+	return false, errno
 }
 
 // RunsAs reports whether a process has a user as one of its ids.

@@ -4,7 +4,7 @@
 SELECT t.id::text, '', t.conn::text, c.state, t.title, t.priority, t.state, t.reason, NULL::jsonb, NULL::jsonb, t.attempt, c.peer_name, t.command::text, x.spec, x.result,
     (SELECT jsonb_build_object('reason', k.reason, 'by', coalesce(nullif(k.actor, ''), c.peer_name)) FROM kills k WHERE k.task = t.id
         ORDER BY k.command::text IS DISTINCT FROM x.result->>'kill', k.requested_at + k.grace, k.requested_at LIMIT 1),
-    '', t.expires_at, t.created_at, t.updated_at,
+    '', coalesce(x.result->>'isolation', ''), t.expires_at, t.created_at, t.updated_at,
     CASE WHEN t.attempt > 1 OR t.retries + t.reclaims > 0 THEN (SELECT jsonb_agg(jsonb_build_object('task', e.task, 'attempt', e.number, 'outcome', e.outcome, 'state', 'queued',
         'reason', CASE e.outcome WHEN 'interrupted' THEN 'executor_died' ELSE '' END, 'exit', coalesce(e.exit, '{"code": -1}'), 'at', floor(extract(epoch FROM e.ended_at) * 1000)::bigint,
         'next', CASE WHEN e.number = t.attempt AND t.state = 'queued' THEN coalesce(floor(extract(epoch FROM t.not_before) * 1000)::bigint, 0) ELSE 0 END) ORDER BY e.number)

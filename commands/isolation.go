@@ -1,0 +1,64 @@
+package commands
+
+import (
+	"slices"
+	"strings"
+)
+
+// The levels of isolation: what keeps an agent from the host that it runs on.
+const (
+	IsolationNone         = "none"          // nothing: it has the user of the spoke
+	IsolationLandlock     = "landlock"      // rules of the kernel: its own directories, system directories to read
+	IsolationUser         = "user"          // a user of its own, which has nothing else
+	IsolationUserLandlock = "user+landlock" // both
+)
+
+// IsolationLevels are all levels, the weakest first.
+var IsolationLevels = []string{IsolationNone, IsolationLandlock, IsolationUser, IsolationUserLandlock}
+
+// isolationPrefix begins the capabilities that say what a spoke confines its agents by.
+const isolationPrefix = "isolation:"
+
+// IsolationCapabilities are what a spoke offers whose agents run at a level, and what an
+// order asks for that demands one.
+func IsolationCapabilities(level string) (list []string) {
+	for _, part := range isolationParts(level) {
+		list = append(list, isolationPrefix+part)
+	}
+	return list
+}
+
+// IsIsolationCapability reports whether a capability says how agents are confined. Only a
+// probe offers one.
+func IsIsolationCapability(c string) bool { return strings.HasPrefix(c, isolationPrefix) }
+
+// IsolationOf is the level that a spoke with these capabilities runs its agents at.
+func IsolationOf(capabilities []string) string {
+	for _, level := range slices.Backward(IsolationLevels) {
+		if !slices.ContainsFunc(IsolationCapabilities(level), func(c string) bool { return !slices.Contains(capabilities, c) }) {
+			return level
+		}
+	}
+	return IsolationNone
+}
+
+// MeetsIsolation reports whether a level confines an agent by all that another one does.
+func MeetsIsolation(level, demanded string) bool {
+	have := isolationParts(level)
+	return !slices.ContainsFunc(isolationParts(demanded), func(part string) bool { return !slices.Contains(have, part) })
+}
+
+func isolationParts(level string) []string {
+	if level == IsolationNone || level == "" {
+		return nil
+	}
+	return strings.Split(level, "+")
+}
+
+// checkIsolation checks a level of a message; "" = it is not known.
+func checkIsolation(level string) error {
+	if level != "" && !slices.Contains(IsolationLevels, level) {
+		return Refuse(Validation, "isolation %q is none of %s", level, strings.Join(IsolationLevels, ", "))
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package spoke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/spoke/isolation"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+)
+
+// isolate tries out what keeps agents from this host. What does not hold is no fault until the
+// policy demands it.
+func (s *Spoke) isolate(ctx context.Context) {
+	s.isolates = isolation.Open(s.Dir, s.Policy.Now().AgentUsers)
+	s.Policy.Isolates(s.isolates)
+	level, err := s.Policy.Now().Level()
+	switch {
+	case err != nil:
+		s.Log.ErrorContext(ctx, "agents cannot be confined as the policy demands; none is started", "err", err)
+	case level == commands.IsolationNone:
+		s.Log.WarnContext(ctx, "agents are not kept from this host: the policy says isolation: none", "root", s.isolates.Root())
+	}
+}
+
+// isolation names what agents are confined by now; "" = none is started.
+func (s *Spoke) isolation() string {
+	level, err := s.Policy.Now().Level()
+	if err != nil {
+		return ""
+	}
+	return level
+}
+
+// confine gives an attempt that is about to start what its agent is confined by.
+func (s *Spoke) confine(r *run, rules *policy.Policy) (supervisor.Confine, error) {
+	if r.level == commands.IsolationNone {
+		return supervisor.Confine{}, nil
+	}
+	c, err := s.isolates.Take(r.level, r.own(), isolation.Reach(rules.Reach(&r.spec)))
+	r.user = c.User
+	return c, err
+}
+
+// userOf finds the user of an attempt that an earlier process started.
+func (s *Spoke) userOf(r *run) supervisor.User {
+	r.user = s.isolates.Find(r.own().Home)
+	return r.user
+}
+
+// release takes back the user of an attempt that is over. One that goes on without this
+// process keeps it, and so does one of which something is left.
+func (s *Spoke) release(ctx context.Context, r *run) {
+	if !r.over || r.user.ID == 0 {
+		return
+	}
+	if err := s.isolates.Release(r.user, r.own()); err != nil {
+		s.Log.WarnContext(ctx, "the user of an agent is not given to another one", "id", r.fence.Task, "user", r.user.ID, "err", err)
+	}
+	r.user = supervisor.User{}
+}
+
+// checkIsolation is what doctor says about what agents are confined by.
+func (s *Spoke) checkIsolation() []control.Check {
+	rules := s.Policy.Now()
+	level, err := rules.Level()
+	check := control.NewCheck("isolation", err)
+	if err != nil {
+		return []control.Check{check}
+	}
+	check.Note = level
+	if first, last := s.isolates.Range(); commands.MeetsIsolation(level, commands.IsolationUser) {
+		check.Note += fmt.Sprintf(", users %d to %d", first, last)
+	}
+	if level == commands.IsolationNone {
+		check.Note = "none: agents reach all that the spoke's own user reaches, as the policy says"
+		if s.isolates.Root() {
+			check = control.NewCheck("isolation", errors.New("agents run as root and reach all of this host: remove isolation: none and allow_root_agents from the policy"))
+		}
+	}
+	return []control.Check{check}
+}

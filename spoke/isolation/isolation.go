@@ -1,0 +1,237 @@
+// Package isolation keeps agents to what is theirs: by a user of their own, by rules of the
+// kernel (Landlock), or by both. A level is claimed only after a hostile program has tried it on
+// this host and found it to hold.
+//
+// Under failure. A user is given to an agent once nothing runs as it, and taken back when
+// nothing of the agent is left; which user an agent has is what owns its home, so a process that
+// comes later finds it. A user whose processes or files cannot be removed stays taken.
+//
+// Under concurrency. The methods may be called from any goroutine.
+package isolation
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+)
+
+func hasUser(level string) bool {
+	return commands.MeetsIsolation(level, commands.IsolationUser)
+}
+
+func hasLandlock(level string) bool {
+	return commands.MeetsIsolation(level, commands.IsolationLandlock)
+}
+
+// Isolation is what this host keeps agents apart by.
+type Isolation struct {
+	dir    string // of the instance's data
+	users  *users // nil where there are none
+	faults map[string]error
+}
+
+// Open claims users for agents where this process may give them, and tries out the levels. named
+// is the first user of a range; 0 = one that is free.
+func Open(dir string, named int64) *Isolation {
+	i := &Isolation{dir: dir, faults: map[string]error{}}
+	if os.Geteuid() == 0 {
+		i.openAsRoot(named)
+	} else {
+		notRoot := errors.New("only a spoke that runs as root can give agents users of their own")
+		i.faults[commands.IsolationUser], i.faults[commands.IsolationUserLandlock] = notRoot, notRoot
+	}
+	for _, level := range commands.IsolationLevels {
+		if level != commands.IsolationNone && i.faults[level] == nil {
+			i.faults[level] = i.probe(level)
+		}
+	}
+	return i
+}
+
+func (i *Isolation) openAsRoot(named int64) {
+	// Landlock takes nothing of root away but paths: it would still change what it may not write.
+	i.faults[commands.IsolationLandlock] = errors.New("root is not confined by Landlock alone")
+	users, err := openUsers(i.dir, named)
+	if err == nil {
+		if err = admit(i.dir); err != nil {
+			err = errors.Join(err, users.claim.Close())
+		}
+	}
+	if err != nil {
+		i.faults[commands.IsolationUser], i.faults[commands.IsolationUserLandlock] = err, err
+		return
+	}
+	i.users = users
+}
+
+// Close gives the users back. Agents that go on keep theirs: the next process of this instance
+// claims the same.
+func (i *Isolation) Close() error {
+	if i.users == nil {
+		return nil
+	}
+	return i.users.claim.Close()
+}
+
+// Fault says why a level does not hold here, nil when it does.
+func (i *Isolation) Fault(level string) error { return i.faults[level] }
+
+// Root reports whether agents without a user of their own would be root.
+func (i *Isolation) Root() bool { return os.Geteuid() == 0 }
+
+// Range returns the first and the last user that agents may get, zeros where there are none.
+func (i *Isolation) Range() (first, last int64) {
+	if i.users == nil {
+		return 0, 0
+	}
+	return i.users.first, i.users.first + rangeUsers - 1
+}
+
+// Dirs are the directories of an attempt that are its agent's.
+type Dirs struct {
+	Work, Temp, Home string
+}
+
+func (d Dirs) list() []string { return []string{d.Work, d.Temp, d.Home} }
+
+// Take confines a new agent at a level: it gets its directories, which are there, and what it
+// reaches.
+func (i *Isolation) Take(level string, d Dirs, r Reach) (supervisor.Confine, error) {
+	if err := i.faults[level]; err != nil {
+		return supervisor.Confine{}, fmt.Errorf("isolation %s does not hold on this host: %w", level, err)
+	}
+	return i.take(level, d, r)
+}
+
+// take is Take for a level that may yet have to be tried out.
+func (i *Isolation) take(level string, d Dirs, r Reach) (supervisor.Confine, error) {
+	if !hasUser(level) {
+		return confine(level, supervisor.User{}, d.list(), r), nil
+	}
+	for {
+		id, err := i.users.take()
+		if err != nil {
+			return supervisor.Confine{}, err
+		}
+		running, err := supervisor.AnyRunsAs(i.users.user(id))
+		if err == nil && running {
+			continue // somebody's, or what an agent has left: it stays taken
+		}
+		if err == nil {
+			err = give(id, d.list())
+		}
+		if err != nil {
+			i.users.release(id)
+			return supervisor.Confine{}, err
+		}
+		return confine(level, i.users.user(id), d.list(), r), nil
+	}
+}
+
+// give makes directories a user's own. The home goes last: what owns it is the agent's.
+func give(id int64, dirs []string) error {
+	for _, dir := range dirs {
+		if err := os.Lchown(dir, int(id), int(id)); err != nil && !(id == 0 && errors.Is(err, os.ErrNotExist)) {
+			return fmt.Errorf("changing who owns the directories of an agent: %w", err)
+		}
+	}
+	return nil
+}
+
+// Find returns the user of the agent whose home is given, and keeps it from others. Zero =
+// it has none of its own.
+func (i *Isolation) Find(home string) supervisor.User {
+	info, err := os.Lstat(home)
+	if err != nil || i.users == nil {
+		return supervisor.User{}
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !i.users.holds(int64(st.Uid)) {
+		return supervisor.User{}
+	}
+	i.users.keep(int64(st.Uid))
+	return i.users.user(int64(st.Uid))
+}
+
+// Release takes the user of an agent back that is proven to be over, with its directories and
+// what it has left outside of them: who gets the user next reaches none of it. With an error the
+// user stays taken.
+func (i *Isolation) Release(u supervisor.User, d Dirs) error {
+	if u.ID == 0 || i.users == nil {
+		return nil
+	}
+	running, err := supervisor.AnyRunsAs(u)
+	if err == nil && running {
+		err = fmt.Errorf("processes of user %d are left; the user is given to no other agent", u.ID)
+	}
+	if err == nil {
+		err = removeLeftovers(u.ID)
+	}
+	if err == nil {
+		err = give(0, d.list())
+	}
+	if err != nil {
+		return err
+	}
+	i.users.release(u.ID)
+	return nil
+}
+
+// admit makes sure that the users of agents can get to their directories and no further: the
+// data directory and that of the agents may be passed through, and what is on the way to them
+// has to allow that.
+func admit(dir string) error {
+	agents := filepath.Join(dir, "agents")
+	if err := os.MkdirAll(agents, 0o711); err != nil {
+		return fmt.Errorf("making the directory of the agents: %w", err)
+	}
+	for _, d := range []string{dir, agents} {
+		if err := os.Chmod(d, 0o711); err != nil {
+			return fmt.Errorf("letting agents through %s: %w", d, err)
+		}
+	}
+	for parent := filepath.Dir(dir); ; parent = filepath.Dir(parent) {
+		info, err := os.Stat(parent)
+		if err != nil {
+			return fmt.Errorf("letting agents to their directories: %w", err)
+		}
+		if info.Mode().Perm()&0o001 == 0 {
+			return fmt.Errorf("%s (mode %#o) keeps the users of agents from their directories: use a data directory such as /var/lib/spawnmesh, or run: chmod o+x %s", parent, info.Mode().Perm(), parent)
+		}
+		if parent == filepath.Dir(parent) {
+			return nil
+		}
+	}
+}
+
+// MakeDirs makes the directories of an attempt that are its agent's, and dir around them. At a
+// level with users dir may be passed through.
+func MakeDirs(level, dir string, d Dirs) error {
+	mode := os.FileMode(0o700)
+	if hasUser(level) {
+		mode = 0o711
+	}
+	for _, path := range []string{filepath.Dir(dir), dir} {
+		if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("making the directory of an attempt: %w", err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			return fmt.Errorf("making the directory of an attempt: %w", err)
+		}
+	}
+	for _, path := range d.list() {
+		if !strings.HasPrefix(path, dir+"/") {
+			return fmt.Errorf("making the directory of an attempt: %s is not in %s", path, dir)
+		}
+		if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("making the directory of an attempt: %w", err)
+		}
+	}
+	return nil
+}

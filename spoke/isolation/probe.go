@@ -1,0 +1,183 @@
+package isolation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/isolation/attack"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+)
+
+// probeTime bounds one probe, also where a host is overloaded.
+const probeTime = 30 * time.Second
+
+// probe runs the attacker at a level, and says what got through that must not.
+func (i *Isolation) probe(level string) error {
+	if hasLandlock(level) && supervisor.LandlockABI() == 0 {
+		return errors.New("this kernel has no Landlock in force; it is Linux 5.13 or later with landlock in the boot parameter lsm")
+	}
+	got, err := i.Attack(level)
+	if err != nil {
+		return fmt.Errorf("trying it out: %w", err)
+	}
+	var names []string
+	for _, a := range attack.All() {
+		if got[a.Name] && a.Holds(hasUser(level), abiOf(level)) {
+			names = append(names, a.Name)
+		}
+	}
+	if len(names) > 0 {
+		return fmt.Errorf("a program that tried it could %s", strings.Join(names, ", "))
+	}
+	return nil
+}
+
+func abiOf(level string) int {
+	if !hasLandlock(level) {
+		return 0
+	}
+	return supervisor.LandlockABI()
+}
+
+// thisProgram can be executed by whoever may execute the file, also where its directory is
+// closed to him.
+const thisProgram = "/proc/self/exe"
+
+// Attack runs the attacker at a level against decoys, and returns which of its attacks got
+// through.
+func (i *Isolation) Attack(level string) (map[string]bool, error) {
+	root, err := os.MkdirTemp(filepath.Join(i.dir), "probe-")
+	if err != nil {
+		return nil, err
+	}
+	defer supervisor.RemoveAll(root)
+	if err := os.Chmod(root, 0o711); err != nil {
+		return nil, err
+	}
+	targets, release, err := i.decoys(level, filepath.Join(root, "data"))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return i.attack(level, filepath.Join(root, "attempt"), targets)
+}
+
+// attack runs the attacker as an agent with directories of its own.
+func (i *Isolation) attack(level, dir string, targets attack.Targets) (map[string]bool, error) {
+	d := Dirs{filepath.Join(dir, "work"), filepath.Join(dir, "tmp"), filepath.Join(dir, "home")}
+	if err := MakeDirs(level, dir, d); err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	c := supervisor.Confine{}
+	if level != commands.IsolationNone {
+		if c, err = i.take(level, d, Reach{Read: []string{self}}); err != nil {
+			return nil, err
+		}
+	}
+	aim, err := json.Marshal(targets)
+	if err != nil {
+		return nil, err
+	}
+	ctx, done := context.WithTimeout(context.Background(), probeTime)
+	defer done()
+	control := filepath.Join(dir, "control")
+	agent, err := supervisor.Start(ctx, control, supervisor.Spec{
+		Argv: []string{thisProgram, attack.Arg, string(aim)}, Env: []string{"TMPDIR=" + d.Temp, "HOME=" + d.Home, "GORACE=atexit_sleep_ms=0"}, Dir: d.Work, Timeout: probeTime, Confine: c,
+	})
+	if err != nil {
+		return nil, err
+	}
+	exit := agent.Exit()
+	err = agent.Close()
+	if err = errors.Join(err, i.Release(c.User, d)); err != nil {
+		return nil, err
+	}
+	if exit.Outcome != supervisor.Exited || exit.Code != 0 {
+		return nil, fmt.Errorf("the program that tries it ended with %s, code %d %s", exit.Outcome, exit.Code, exit.Signal)
+	}
+	report, err := os.Open(filepath.Join(control, string(supervisor.Stdout)))
+	if err != nil {
+		return nil, err
+	}
+	defer report.Close()
+	return attack.Read(report)
+}
+
+// decoys makes what the attacker is aimed at: a data directory with another attempt in it, and
+// what a spoke listens on.
+func (i *Isolation) decoys(level, data string) (attack.Targets, func(), error) {
+	t := attack.Targets{Data: data, Other: filepath.Join(data, "agents", "task", "1"), Daemon: os.Getpid(), Abstract: filepath.Base(filepath.Dir(data)) + "-abstract", Shared: -1}
+	var closers []func()
+	release := func() {
+		for _, c := range slices.Backward(closers) {
+			c()
+		}
+	}
+	home := filepath.Join(t.Other, "home")
+	control := filepath.Join(t.Other, "control")
+	err := errors.Join(os.MkdirAll(home, 0o711), os.MkdirAll(control, 0o700))
+	for _, name := range []string{filepath.Join(data, "secret"), filepath.Join(data, "policy.yaml"), filepath.Join(control, "spec.json"), filepath.Join(control, "exit.json"), filepath.Join(control, "stdout")} {
+		err = errors.Join(err, os.WriteFile(name, []byte("secret"), 0o600))
+	}
+	err = errors.Join(err, os.Chmod(home, 0o700))
+	if hasUser(level) {
+		id, taken := i.users.take()
+		if err = errors.Join(err, taken); err == nil {
+			closers = append(closers, func() { i.users.release(id) })
+			err = os.Lchown(home, int(id), int(id))
+		}
+	}
+	for _, name := range []string{filepath.Join(control, "sock"), filepath.Join(data, "control.sock"), "@" + t.Abstract} {
+		l, listening := listenShort(name)
+		if err = errors.Join(err, listening); listening == nil {
+			closers = append(closers, func() { _ = l.Close() })
+		}
+	}
+	l, listening := net.Listen("tcp", "127.0.0.1:0")
+	if err = errors.Join(err, listening); listening == nil {
+		closers = append(closers, func() { _ = l.Close() })
+		t.Port = l.Addr().(*net.TCPAddr).Port
+	}
+	if id, shared := unix.SysvShmGet(unix.IPC_PRIVATE, 4096, unix.IPC_CREAT|0o600); shared == nil {
+		t.Shared = id
+		closers = append(closers, func() { _, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil) })
+	}
+	if err != nil {
+		release()
+		return t, nil, err
+	}
+	return t, release, nil
+}
+
+// listenShort listens on a socket however long the path of its directory is.
+func listenShort(name string) (net.Listener, error) {
+	if name[0] == '@' {
+		return net.Listen("unix", name)
+	}
+	dir, err := os.Open(filepath.Dir(name))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	l, err := net.Listen("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(name)))
+	if err == nil {
+		l.(*net.UnixListener).SetUnlinkOnClose(false) // it goes with its directory
+		err = os.Chmod(name, 0o600)
+	}
+	return l, err
+}

@@ -1,0 +1,156 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// Isolation is what the host decides about what agents reach of it.
+type Isolation struct {
+	Isolation       string   `yaml:"isolation,omitempty" json:"isolation,omitempty"`                 // one of commands.IsolationLevels; "" = the strongest that holds
+	MinIsolation    string   `yaml:"min_isolation,omitempty" json:"min_isolation,omitempty"`         // no agent starts below it
+	AllowRootAgents bool     `yaml:"allow_root_agents,omitempty" json:"allow_root_agents,omitempty"` // a spoke that is root may run agents as root
+	AgentUsers      int64    `yaml:"agent_users,omitempty" json:"agent_users,omitempty"`             // the first of 4096 users for agents; 0 = some that are free
+	ReadPaths       []string `yaml:"read_paths,omitempty" json:"read_paths,omitempty"`               // what agents may read besides the system, under Landlock
+	WritePaths      []string `yaml:"write_paths,omitempty" json:"write_paths,omitempty"`             // what they may write besides their own
+	ConnectPorts    *[]int64 `yaml:"connect_ports,omitempty" json:"connect_ports,omitempty"`         // TCP ports that they may connect to; absent = any
+}
+
+// Held is what this host was found to hold.
+type Held interface {
+	// Fault says why a level does not hold, nil when it does.
+	Fault(level string) error
+	// Root reports whether an agent without a user of its own would be root.
+	Root() bool
+}
+
+// strongest are the levels in the order in which one is taken.
+var strongest = []string{commands.IsolationUserLandlock, commands.IsolationUser, commands.IsolationLandlock}
+
+func (p *Policy) checkIsolation() *problem {
+	for name, level := range map[string]string{"isolation": p.Isolation.Isolation, "min_isolation": p.MinIsolation} {
+		if level != "" && !slices.Contains(commands.IsolationLevels, level) {
+			return wrong("$."+name, "%s %q is not known; write one of %s", name, level, strings.Join(commands.IsolationLevels, ", "))
+		}
+	}
+	if p.AgentUsers < 0 || p.AgentUsers > 1<<32-1-4096 {
+		return wrong("$.agent_users", "agent_users %d is not the first of 4096 users; write one such as 1879048192", p.AgentUsers)
+	}
+	for name, list := range map[string][]string{"read_paths": p.ReadPaths, "write_paths": p.WritePaths} {
+		for i, path := range list {
+			if !filepath.IsAbs(path) {
+				return wrong(entry(name, i), "%s has %q, which is not absolute; write the whole path", name, path)
+			}
+		}
+	}
+	if p.ConnectPorts != nil {
+		for i, port := range *p.ConnectPorts {
+			if port < 1 || port > 65535 {
+				return wrong(entry("connect_ports", i), "connect_ports has %d; a port is from 1 to 65535", port)
+			}
+		}
+	}
+	for i, c := range p.Capabilities {
+		if commands.IsIsolationCapability(c) {
+			return wrong(entry("capabilities", i), "capability %q is offered by itself where it holds; remove it here, and see isolation", c)
+		}
+	}
+	return nil
+}
+
+// Level is what agents are confined by on this host, or why none may start. Before the host
+// was looked at it is what the policy names, "" for nothing.
+func (p *Policy) Level() (string, error) {
+	if p.held == nil {
+		return p.Isolation.Isolation, nil
+	}
+	level, err := p.level()
+	if err == nil && !commands.MeetsIsolation(level, p.MinIsolation) {
+		err = fmt.Errorf("min_isolation is %s, and agents would be confined by %s", p.MinIsolation, level)
+	}
+	return level, err
+}
+
+func (p *Policy) level() (string, error) {
+	if named := p.Isolation.Isolation; named != "" {
+		if named == commands.IsolationNone && p.held.Root() && !p.AllowRootAgents {
+			return "", errors.New("with isolation none agents would be root; leave isolation out, or write allow_root_agents: true if that is meant")
+		}
+		if err := p.fault(named); err != nil {
+			return "", fmt.Errorf("isolation %s does not hold on this host: %w", named, err)
+		}
+		return named, nil
+	}
+	var why []string
+	for _, level := range strongest {
+		err := p.fault(level)
+		if err == nil {
+			return level, nil
+		}
+		why = append(why, level+": "+err.Error())
+	}
+	return "", fmt.Errorf("no level of isolation holds on this host (%s); mend that, or write isolation: none in the policy to run agents as the spoke's own user", strings.Join(why, "; "))
+}
+
+func (p *Policy) fault(level string) error {
+	if level == commands.IsolationNone {
+		return nil
+	}
+	return p.held.Fault(level)
+}
+
+// Offers are the capabilities of this host: those that the policy names, and what agents are
+// confined by.
+func (p *Policy) Offers() []string {
+	level, err := p.Level()
+	if err != nil {
+		return p.Capabilities
+	}
+	return slices.Concat(p.Capabilities, commands.IsolationCapabilities(level))
+}
+
+// judgeIsolation refuses what could be started only with less than the policy demands.
+func (p *Policy) judgeIsolation(s *commands.Spawn) *commands.Refused {
+	if s.Runtime != commands.RuntimeExec {
+		return nil
+	}
+	if _, err := p.Level(); err != nil {
+		return commands.Refuse(commands.Capability, "this spoke cannot confine agents as its policy demands").
+			Hinting("on its host, spawnmesh doctor says why")
+	}
+	return nil
+}
+
+// A Reach is what the agent of an order reaches beside its own directories and those of the
+// system.
+type Reach struct {
+	Read, Write []string
+	AnyPort     bool
+	Ports       []int64
+}
+
+// Reach returns what the agent of s reaches: the directory that it asked for, its host's home
+// and programs, and what the policy lists.
+func (p *Policy) Reach(s *commands.Spawn) Reach {
+	r := Reach{Read: slices.Clone(p.ReadPaths), Write: slices.Clone(p.WritePaths), AnyPort: p.ConnectPorts == nil}
+	if p.ConnectPorts != nil {
+		r.Ports = *p.ConnectPorts
+	}
+	if s.Dir != "" {
+		r.Write = append(r.Write, s.Dir)
+	}
+	e := p.Exec(s)
+	r.Read = append(r.Read, filepath.SplitList(e.Path)...)
+	if len(s.Argv) > 0 && filepath.IsAbs(s.Argv[0]) {
+		r.Read = append(r.Read, s.Argv[0])
+	}
+	if home := e.Host["HOME"]; home != "" {
+		r.Write = append(r.Write, home)
+	}
+	return r
+}
