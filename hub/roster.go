@@ -33,6 +33,7 @@ type SpokeView struct {
 	Queued       int                     `json:"queued"`
 	Capabilities []string                `json:"capabilities,omitempty"`
 	KillLevel    string                  `json:"kill_level,omitempty"`
+	Isolation    string                  `json:"isolation,omitempty"` // what its agents are confined by, as it says, one of [commands.IsolationLevels]
 	Version      string                  `json:"version,omitempty"`
 	Policy       string                  `json:"policy,omitempty"`   // version of the policy that is in force there
 	Stopping     bool                    `json:"stopping,omitempty"` // it waits for running agents to end, and starts nothing more
@@ -81,7 +82,7 @@ func ViewOf(s federation.Status) SpokeView {
 	v.Liveness, v.LastSeen = liveness(time.Since(b.At), b.Body.IntervalMS), &b.At
 	v.Slots, v.Queued, v.Running, v.Stopping = b.Body.Slots, b.Body.Queued, b.Body.Running, b.Body.Stopping
 	v.Capabilities, v.KillLevel, v.Version, v.LeaseMS = b.Body.Capabilities, b.Body.KillLevel, b.Body.Version, b.Body.LeaseMS
-	v.Policy = b.Body.Policy
+	v.Policy, v.Isolation = b.Body.Policy, commands.IsolationOf(b.Body.Capabilities)
 	if off := b.Offset.Abs(); off > 2*time.Second {
 		v.ClockOffset = b.Offset.Round(time.Second).String()
 	}

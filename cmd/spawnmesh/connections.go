@@ -228,7 +228,7 @@ func endedKey(r *commands.EndedKey) string {
 }
 
 func (a *app) tableOf(views []connectionView) table {
-	t := table{head: []string{"NAME", "STATE", "LINK", "SEEN", "SLOTS", "RUNNING", "QUEUED"}, wide: []string{"KILL LEVEL", "CAPABILITIES", "UNCONFIRMED", "ID", "INSTANCE", "WEIGHT"},
+	t := table{head: []string{"NAME", "STATE", "LINK", "SEEN", "SLOTS", "RUNNING", "QUEUED"}, wide: []string{"KILL LEVEL", "ISOLATION", "CAPABILITIES", "UNCONFIRMED", "ID", "INSTANCE", "WEIGHT"},
 		empty: "no connections; a hub invites a spoke: " + a.line("invite", "--name", "NAME") + "; a spoke takes the token: " + a.line("spoke", "join", "--token-file", "FILE")}
 	for _, v := range views {
 		slots, running, queued, unconfirmed, weight := strconv.Itoa(v.Slots), strconv.Itoa(v.Running), strconv.Itoa(v.Queued), strconv.Itoa(v.Unconfirmed), "-"
@@ -244,7 +244,7 @@ func (a *app) tableOf(views []connectionView) table {
 			weight = strconv.Itoa(v.Grant.Weight)
 		}
 		t.rows = append(t.rows, []string{v.Name, stateOf(v), linkOf(v), seenOf(v), slots, running, queued,
-			v.KillLevel, strings.Join(v.Capabilities, ","), unconfirmed, v.ID, string(v.Peer), weight})
+			v.KillLevel, v.Isolation, strings.Join(v.Capabilities, ","), unconfirmed, v.ID, string(v.Peer), weight})
 		t.names = append(t.names, v.Name)
 	}
 	if both(views) {
@@ -383,6 +383,7 @@ func (a *app) printConnection(v connectionView) error {
 	list.add("capabilities", strings.Join(v.Capabilities, ", "))
 	list.add("clock offset", v.ClockOffset)
 	list.add("kill level", v.KillLevel)
+	list.add("isolation", v.Isolation)
 	list.add("version", v.Version)
 	return a.align(list, 0)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ type spawnFlags struct {
 	env          []string
 	timeout      days
 	expires      days
+	isolation    string
 	wait, follow bool
 }
 
@@ -52,6 +54,7 @@ run it, 124 timed out. An interrupt detaches (130); the agent goes on.`,
 	fl.StringVar(&s.Dir, "dir", "", "run in `DIR` on the spoke (default: a fresh directory)")
 	fl.StringArrayVar(&f.env, "env", nil, "set `NAME=VALUE` in the agent's environment (repeatable)")
 	fl.StringArrayVar(&s.Capabilities, "capability", nil, "the spoke must have the capability `NAME` (repeatable)")
+	fl.StringVar(&f.isolation, "isolation", "", "the spoke must confine the agent by `LEVEL`, or more: landlock, user or user+landlock")
 	fl.IntVar(&s.Priority, "priority", 0, "`N` from -100 to 100, higher is sooner")
 	fl.IntVar(&s.MaxRetries, "max-retries", 0, "try a failed run again, at most `N` times, up to 100")
 	fl.StringVar(&s.OnLoss, "on-loss", commands.LossFails, "an agent that ran and was lost has failed (fail), or runs\nagain once even without a retry (rerun)")
@@ -71,6 +74,12 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 	var err error
 	if f.req.Spawn.Env, err = environment(f.env); err != nil {
 		return err
+	}
+	if f.isolation != "" {
+		if !slices.Contains(commands.IsolationLevels, f.isolation) {
+			return misuse("--isolation %s is not a level; write one of %s", f.isolation, strings.Join(commands.IsolationLevels, ", "))
+		}
+		f.req.Spawn.Capabilities = append(f.req.Spawn.Capabilities, commands.IsolationCapabilities(f.isolation)...)
 	}
 	c, err := a.client()
 	if err != nil {

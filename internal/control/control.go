@@ -44,8 +44,12 @@ type callerKey struct{}
 // one that is unknown.
 type Principal struct {
 	uid   int // of its process, as the kernel says
+	pid   int
 	known bool
 }
+
+// Pid is the process that opened the connection; it may have ended, and its number be another's.
+func (p Principal) Pid() int { return p.pid }
 
 // String names the principal as the audit does: "uid:1000".
 func (p Principal) String() string {
@@ -174,7 +178,7 @@ func identify(ctx context.Context, c net.Conn) context.Context {
 			_ = raw.Control(func(fd uintptr) {
 				cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 				if err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid()) {
-					caller = Principal{uid: int(cred.Uid), known: true}
+					caller = Principal{uid: int(cred.Uid), pid: int(cred.Pid), known: true}
 				}
 			})
 		}

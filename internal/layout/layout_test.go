@@ -66,7 +66,7 @@ var may = map[string]string{
 	"internal/fleet":     "commands hub internal/control spoke/policy",
 	"internal/instance":  "commands signing store store/postgres",
 	"internal/layout":    "",
-	"internal/node":      "commands federation hub internal/control internal/instance signing spoke store",
+	"internal/node":      "commands federation hub internal/control internal/instance signing spoke spoke/supervisor store",
 	"internal/pgtest":    "store/postgres",
 	"internal/scale":     "",
 	"internal/storetest": "commands internal/pgtest signing store",

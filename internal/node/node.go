@@ -81,7 +81,7 @@ func (n *Node) Run(ctx context.Context) error {
 	serving, late := errgroup.WithContext(late)
 	serving.Go(func() error { return n.board.Run(late) })
 	n.ready = sync.OnceFunc(func() {
-		serving.Go(func() error { return control.Serve(late, socket, n.routes(), n.Hurry, n.Log) })
+		serving.Go(func() error { return control.Serve(late, socket, outside(n.routes()), n.Hurry, n.Log) })
 		if n.Ready != nil {
 			n.Ready(n.link())
 		}

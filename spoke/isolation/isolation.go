@@ -34,12 +34,14 @@ type Isolation struct {
 	dir    string // of the instance's data
 	users  *users // nil where there are none
 	faults map[string]error
+
+	grants func(supervisor.Confine) supervisor.Confine // what is given of what was asked for; changed by tests
 }
 
 // Open claims users for agents where this process may give them, and tries out the levels. named
 // is the first user of a range; 0 = one that is free.
 func Open(dir string, named int64) *Isolation {
-	i := &Isolation{dir: dir, faults: map[string]error{}}
+	i := &Isolation{dir: dir, faults: map[string]error{}, grants: func(c supervisor.Confine) supervisor.Confine { return c }}
 	if os.Geteuid() == 0 {
 		i.openAsRoot(named)
 	} else {

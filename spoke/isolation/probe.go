@@ -79,13 +79,9 @@ func (i *Isolation) attack(level, dir string, targets attack.Targets) (map[strin
 	if err := MakeDirs(level, dir, d); err != nil {
 		return nil, err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	c := supervisor.Confine{}
+	c, err := supervisor.Confine{}, error(nil)
 	if level != commands.IsolationNone {
-		if c, err = i.take(level, d, Reach{Read: []string{self}}); err != nil {
+		if c, err = i.take(level, d, Reach{Read: []string{thisProgram}}); err != nil {
 			return nil, err
 		}
 	}
@@ -97,7 +93,7 @@ func (i *Isolation) attack(level, dir string, targets attack.Targets) (map[strin
 	defer done()
 	control := filepath.Join(dir, "control")
 	agent, err := supervisor.Start(ctx, control, supervisor.Spec{
-		Argv: []string{thisProgram, attack.Arg, string(aim)}, Env: []string{"TMPDIR=" + d.Temp, "HOME=" + d.Home, "GORACE=atexit_sleep_ms=0"}, Dir: d.Work, Timeout: probeTime, Confine: c,
+		Argv: []string{thisProgram, attack.Arg, string(aim)}, Env: []string{"TMPDIR=" + d.Temp, "HOME=" + d.Home, "GORACE=atexit_sleep_ms=0"}, Dir: d.Work, Timeout: probeTime, Confine: i.grants(c),
 	})
 	if err != nil {
 		return nil, err

@@ -114,11 +114,14 @@ func checkRange(first int64, ours bool) error {
 		return fmt.Errorf("there are no users from %d to %d", first, last)
 	}
 	within := func(n int64) bool { return first <= n && n <= last }
-	for file, fields := range map[string][]int{"/etc/passwd": {2, 3}, "/etc/group": {2}} {
-		err := eachLine(file, func(f []string) error {
-			for _, i := range fields {
+	for _, db := range []struct {
+		file   string
+		fields []int
+	}{{"/etc/passwd", []int{2, 3}}, {"/etc/group", []int{2}}} {
+		err := eachLine(db.file, func(f []string) error {
+			for _, i := range db.fields {
 				if n, err := strconv.ParseInt(f[min(i, len(f)-1)], 10, 64); err == nil && within(n) {
-					return fmt.Errorf("%d is in %s", n, file)
+					return fmt.Errorf("%d is in %s", n, db.file)
 				}
 			}
 			return nil

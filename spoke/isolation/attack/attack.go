@@ -34,19 +34,31 @@ type Attack struct {
 	Name string
 	What string // for people
 	// User says that a user of the agent's own keeps it out. Landlock is the version of
-	// Landlock from which rules do; 0 = they never do.
+	// Landlock from which rules do; 0 = they never do, needsRoot = nobody but root gets through.
 	User     bool
 	Landlock int
 
 	try func(t Targets) error // nil = it got through
 }
 
+// needsRoot stands where rules would: the level landlock is not one of root's.
+const needsRoot = -1
+
 // All lists the attacks.
 func All() []Attack { return slices.Concat(onFiles, onProcesses, onHost) }
 
+// Local reports whether an attack is one on the spoke and other agents, and not on the host as
+// a whole, which may keep it from everybody.
+func (a Attack) Local() bool {
+	return !slices.ContainsFunc(onHost, func(b Attack) bool { return a.Name == b.Name })
+}
+
+// NeedsRoot reports whether nobody but root gets through anywhere.
+func (a Attack) NeedsRoot() bool { return a.Landlock == needsRoot }
+
 // Holds reports whether something of a level keeps an attack out.
 func (a Attack) Holds(user bool, abi int) bool {
-	return user && a.User || a.Landlock > 0 && abi >= a.Landlock
+	return user && a.User || a.Landlock > 0 && abi >= a.Landlock || a.NeedsRoot()
 }
 
 // Words of the report, one line an attack.

@@ -58,9 +58,9 @@ var onFiles = []Attack{
 	{"write-run", "write to /run", true, 1, func(Targets) error { return create("/run") }},
 	{"write-shared", "write to /tmp, where programs of others look", false, 1, func(Targets) error { return create("/tmp") }},
 	{"write-memory", "write to /dev/shm", false, 1, func(Targets) error { return create("/dev/shm") }},
-	{"read-shadow", "read the passwords of the host", true, 0, func(Targets) error { return read("/etc/shadow") }},
-	{"read-root-home", "list the home of root", true, 1, func(Targets) error { return list("/root") }},
-	{"open-by-handle", "open a key by its number, around all directories", true, 0, func(t Targets) error {
+	{"read-shadow", "read the passwords of the host", true, needsRoot, func(Targets) error { return read("/etc/shadow") }},
+	{"read-root-home", "list the home of root", false, 1, func(Targets) error { return list("/root") }},
+	{"open-by-handle", "open a key by its number, around all directories", true, needsRoot, func(t Targets) error {
 		h, mount, err := unix.NameToHandleAt(unix.AT_FDCWD, filepath.Join(t.Data, "secret"), 0)
 		if err != nil {
 			return err

@@ -15,8 +15,8 @@ var onHost = []Attack{
 	{"connect-port", "connect to a port of the spoke", false, 4, func(t Targets) error {
 		return connect("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(t.Port)))
 	}},
-	{"read-packets", "read the packets of the host", true, 0, func(Targets) error { return openSocket(unix.AF_PACKET, unix.SOCK_RAW) }},
-	{"forge-packets", "send packets of any kind", true, 0, func(Targets) error { return openSocket(unix.AF_INET, unix.SOCK_RAW) }},
+	{"read-packets", "read the packets of the host", true, needsRoot, func(Targets) error { return openSocket(unix.AF_PACKET, unix.SOCK_RAW) }},
+	{"forge-packets", "send packets of any kind", true, needsRoot, func(Targets) error { return openSocket(unix.AF_INET, unix.SOCK_RAW) }},
 	{"mount", "mount a file system", true, 1, func(Targets) error {
 		at := filepath.Join(ownDir(), "mount")
 		if err := os.MkdirAll(at, 0o700); err != nil {
@@ -27,26 +27,16 @@ var onHost = []Attack{
 		}
 		return unix.Unmount(at, 0)
 	}},
-	{"new-namespace", "make a mount namespace", true, 0, func(Targets) error { return onThread(unix.SYS_UNSHARE, unix.CLONE_NEWNS, 0, 0) }},
-	{"change-root", "change its root directory", true, 0, func(Targets) error {
+	{"new-namespace", "make a mount namespace", true, needsRoot, func(Targets) error { return onThread(unix.SYS_UNSHARE, unix.CLONE_NEWNS, 0, 0) }},
+	{"change-root", "change its root directory", true, needsRoot, func(Targets) error {
 		return unix.Chroot("/") // which it has
 	}},
-	{"set-time", "set the clock", true, 0, func(Targets) error {
-		var tx unix.Timex
-		tx.Modes = 0x8000 // ADJ_OFFSET_SINGLESHOT without an offset
-		_, err := unix.Adjtimex(&tx)
-		return err
-	}},
-	{"load-module", "load a module into the kernel", true, 0, func(Targets) error { return asked(unix.FinitModule(-1, "", 0), unix.EBADF) }},
-	{"read-kernel-log", "read the log of the kernel", true, 0, func(Targets) error { return read("/dev/kmsg") }},
+	{"load-module", "load a module into the kernel", true, needsRoot, func(Targets) error { return asked(unix.FinitModule(-1, "", 0), unix.EBADF) }},
+	{"read-kernel-log", "read the log of the kernel", false, 1, func(Targets) error { return read("/dev/kmsg") }},
 	{"open-memory", "open the memory of the host", true, 1, func(Targets) error { return read("/dev/mem") }},
-	{"swap-off", "take away the swap", true, 0, func(Targets) error {
+	{"swap-off", "take away the swap", true, needsRoot, func(Targets) error {
 		_, _, errno := unix.Syscall(unix.SYS_SWAPOFF, 0, 0, 0)
 		return asked(errno, unix.EFAULT)
-	}},
-	{"load-program", "load a program into the kernel", true, 0, func(Targets) error {
-		_, _, errno := unix.Syscall(unix.SYS_BPF, 5, 0, 0) // BPF_PROG_LOAD of nothing
-		return asked(errno, unix.EFAULT, unix.EINVAL, unix.E2BIG)
 	}},
 	{"gain-by-program", "gain rights by a program that is root's", true, 1, func(Targets) error {
 		v, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)

@@ -52,9 +52,9 @@ var onProcesses = []Attack{
 	{"spoil-score", "have the spoke ended first when memory is short", true, 1, func(t Targets) error {
 		return write(filepath.Join(proc(t.Daemon), "oom_score_adj"))
 	}},
-	{"become-root", "become root", true, 0, func(Targets) error { return onThread(unix.SYS_SETRESUID, 0, 0, 0) }},
-	{"become-another", "become another user", true, 0, func(Targets) error { return onThread(unix.SYS_SETRESUID, 1, 1, 1) }},
-	{"become-group", "become a member of another group", true, 0, func(Targets) error { return onThread(unix.SYS_SETRESGID, 42, 42, 42) }},
+	{"become-root", "become root", true, needsRoot, func(Targets) error { return onThread(unix.SYS_SETRESUID, 0, 0, 0) }},
+	{"become-another", "become another user", true, needsRoot, func(Targets) error { return onThread(unix.SYS_SETRESUID, 1, 1, 1) }},
+	{"become-group", "become a member of another group", true, needsRoot, func(Targets) error { return onThread(unix.SYS_SETRESGID, 42, 42, 42) }},
 	{"leave-cgroup", "leave the cgroup that it is ended by", true, 1, func(Targets) error {
 		return os.WriteFile("/sys/fs/cgroup/cgroup.procs", []byte(strconv.Itoa(os.Getpid())), 0)
 	}},

@@ -1,0 +1,206 @@
+package isolation
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/isolation/attack"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+)
+
+// asRoot keeps a test from passing where it shows nothing.
+func asRoot(t *testing.T) {
+	t.Helper()
+	require.Zero(t, os.Geteuid(), "only root can give agents users of their own: run the tests as root, in a container for example")
+}
+
+// openDir is a data directory that every user can get to.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "isolation")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func open(t *testing.T, dir string, named int64) *Isolation {
+	t.Helper()
+	i := Open(dir, named)
+	t.Cleanup(func() { require.NoError(t, i.Close()) })
+	return i
+}
+
+// requireHeld tries every attack at a level, also those that the level does not claim to hold.
+func requireHeld(t *testing.T, i *Isolation, level string) {
+	t.Helper()
+	require.NoError(t, i.Fault(level))
+	got, err := i.Attack(level)
+	require.NoError(t, err)
+	for _, a := range attack.All() {
+		if a.Holds(hasUser(level), abiOf(level)) {
+			require.False(t, got[a.Name], "at %s an agent can %s", level, a.What)
+		}
+	}
+}
+
+func TestWhatAUserHolds(t *testing.T) {
+	t.Parallel()
+	asRoot(t)
+	i := open(t, openDir(t), 0)
+	for _, level := range []string{commands.IsolationUser, commands.IsolationUserLandlock} {
+		requireHeld(t, i, level)
+	}
+	require.ErrorContains(t, i.Fault(commands.IsolationLandlock), "root is not confined")
+}
+
+func TestWhatLandlockHolds(t *testing.T) {
+	t.Parallel()
+	unprivileged(t, func(t *testing.T) {
+		i := open(t, openDir(t), 0)
+		requireHeld(t, i, commands.IsolationLandlock)
+		for _, level := range []string{commands.IsolationUser, commands.IsolationUserLandlock} {
+			require.ErrorContains(t, i.Fault(level), "root")
+			_, err := i.Take(level, Dirs{}, Reach{})
+			require.ErrorContains(t, err, "does not hold")
+		}
+	})
+}
+
+// kept are what a kernel or a container may keep from everybody.
+var kept = map[string]bool{
+	"read-memory": true, "open-by-handle": true, "make-device": true, "leave-cgroup": true, "trace-spoke": true, "trace-shim": true, "copy-memory": true, "take-file": true,
+	"spoil-score": true, "read-root-home": true, "write-programs": true, "read-shadow": true, "through-root": true, "shared-memory": true, "signal-init": true, "link-secret": true,
+}
+
+// An attack that is refused to everybody shows nothing: without isolation they get through.
+func TestTheAttacksAreReal(t *testing.T) {
+	t.Parallel()
+	asRoot(t)
+	got, err := open(t, openDir(t), 0).Attack(commands.IsolationNone)
+	require.NoError(t, err)
+
+	through := 0
+	for _, a := range attack.All() {
+		if got[a.Name] {
+			through++
+		} else if a.Local() {
+			require.True(t, kept[a.Name], "without isolation an agent of root cannot %s", a.What)
+		}
+	}
+	require.Greater(t, through, 40)
+}
+
+// A probe is believed, and not what ought to hold.
+func TestALevelThatDoesNotHoldIsNotClaimed(t *testing.T) {
+	t.Parallel()
+	asRoot(t)
+	dir := openDir(t)
+	i := open(t, dir, 0)
+	sabotaged := *i
+	sabotaged.grants = func(c supervisor.Confine) supervisor.Confine { return supervisor.Confine{} }
+
+	err := sabotaged.probe(commands.IsolationUserLandlock)
+
+	require.ErrorContains(t, err, "a program that tried it could")
+	require.ErrorContains(t, err, "read-secret")
+}
+
+func TestAClosedWayIsSaid(t *testing.T) {
+	t.Parallel()
+	asRoot(t)
+	closed := openDir(t)
+	require.NoError(t, os.Chmod(closed, 0o700))
+	dir := filepath.Join(closed, "data")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+
+	i := open(t, dir, 0)
+
+	require.ErrorContains(t, i.Fault(commands.IsolationUser), "run: chmod o+x "+closed)
+	require.ErrorContains(t, i.Fault(commands.IsolationUserLandlock), closed)
+}
+
+// agent runs a shell as an agent at level user, and returns its user and directories.
+func agent(t *testing.T, i *Isolation, dir, script string) (supervisor.User, Dirs) {
+	t.Helper()
+	d := Dirs{filepath.Join(dir, "work"), filepath.Join(dir, "tmp"), filepath.Join(dir, "home")}
+	require.NoError(t, MakeDirs(commands.IsolationUser, dir, d))
+	c, err := i.Take(commands.IsolationUser, d, Reach{})
+	require.NoError(t, err)
+	a, err := supervisor.Start(t.Context(), filepath.Join(dir, "control"), supervisor.Spec{Argv: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: d.Work, Confine: c})
+	require.NoError(t, err)
+	require.Equal(t, 0, a.Exit().Code)
+	require.NoError(t, a.Close())
+	return c.User, d
+}
+
+// What an agent has left anywhere is gone before another one gets its user.
+func TestNothingOfAUserIsLeftToTheNext(t *testing.T) {
+	t.Parallel()
+	asRoot(t)
+	dir := openDir(t)
+	i := open(t, dir, 0)
+	name := "left-" + filepath.Base(dir)
+	u, d := agent(t, i, filepath.Join(dir, "agents", "task", "1"), `for d in /tmp /dev/shm /var/tmp; do mkdir -p $d/`+name+`/sub; echo x >$d/`+name+`/sub/file; done; ipcmk -M 4096 >/dev/null; echo x >file`)
+	require.FileExists(t, filepath.Join("/tmp", name, "sub", "file"))
+	require.Equal(t, u, i.Find(d.Home))
+
+	require.NoError(t, i.Release(u, d))
+
+	for _, shared := range []string{"/tmp", "/dev/shm", "/var/tmp"} {
+		require.NoDirExists(t, filepath.Join(shared, name))
+	}
+	raw, err := os.ReadFile("/proc/sysvipc/shm")
+	require.NoError(t, err)
+	require.NotContains(t, string(raw), strconv.FormatInt(u.ID, 10))
+	require.Zero(t, i.Find(d.Home), "its directories are the spoke's")
+	require.FileExists(t, filepath.Join(d.Work, "file"), "for the host to look at")
+}
+
+// A user that still has a process is nobody else's.
+func TestAUserThatHasAProcessStaysTaken(t *testing.T) {
+	t.Parallel()
+	asRoot(t)
+	dir := openDir(t)
+	i := open(t, dir, 0)
+	u, d := agent(t, i, filepath.Join(dir, "agents", "task", "1"), `true`)
+	stray := exec.Command("/bin/sleep", "300")
+	stray.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(u.ID), Gid: uint32(u.ID)}}
+	require.NoError(t, stray.Start())
+	t.Cleanup(func() { _ = stray.Process.Kill(); _ = stray.Wait() })
+
+	require.ErrorContains(t, i.Release(u, d), "are left")
+
+	require.True(t, i.users.taken[u.ID])
+	require.NoError(t, stray.Process.Kill())
+	_ = stray.Wait()
+	require.NoError(t, i.Release(u, d))
+	require.False(t, i.users.taken[u.ID])
+}
+
+// unprivileged runs body as a user that is not root: here, unless the tests are root's, and
+// then in a process of its own.
+func unprivileged(t *testing.T, body func(t *testing.T)) {
+	t.Helper()
+	const again, nobody = "SPAWNMESH_TEST_AGAIN", 65534
+	if os.Geteuid() != 0 {
+		body(t)
+		return
+	}
+	home := openDir(t)
+	require.NoError(t, os.Chown(home, nobody, nobody))
+	c := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
+	c.Dir, c.Env = home, []string{"TMPDIR=" + home, "HOME=" + home, "PATH=/usr/bin:/bin", again + "=" + t.Name()}
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	require.NoError(t, c.Run(), "%s", &out)
+	require.Contains(t, out.String(), "--- PASS: "+t.Name())
+}
