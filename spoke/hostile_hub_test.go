@@ -105,6 +105,8 @@ func TestCommandsThatMakeNoSense(t *testing.T) {
 version: 1
 runtimes: [exec, noop]
 commands: [echo ...]
+isolation: none
+allow_root_agents: true
 directories: [/usr/share]
 environment: [CI]
 capabilities: [go]
@@ -167,7 +169,7 @@ capabilities: [go]
 // A shell is nowhere between a hub and an agent.
 func TestArgumentsAreLiteral(t *testing.T) {
 	t.Parallel()
-	r := meshtest.Plan{Policy: "version: 1\nruntimes: [exec]\ncommands: [echo ...]\n"}.Rogue(t)
+	r := meshtest.Plan{Policy: meshtest.Loose("version: 1\nruntimes: [exec]\ncommands: [echo ...]\n")}.Rogue(t)
 	text := "$(id) `id`; rm -rf / | cat && true > x * ~ $HOME \"'"
 	order := r.Seal(t, &commands.Spawn{Task: meshtest.NewID(), Runtime: commands.RuntimeExec, Argv: []string{"echo", text}}, nil, nil)
 

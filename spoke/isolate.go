@@ -40,7 +40,7 @@ func (s *Spoke) confine(r *run, rules *policy.Policy) (supervisor.Confine, error
 	if r.level == commands.IsolationNone {
 		return supervisor.Confine{}, nil
 	}
-	c, err := s.isolates.Take(r.level, r.own(), isolation.Reach(rules.Reach(&r.spec)))
+	c, err := s.isolates.Take(r.level, r.own(), isolation.Reach(rules.Paths(&r.spec)))
 	r.user = c.User
 	return c, err
 }

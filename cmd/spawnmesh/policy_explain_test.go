@@ -33,7 +33,7 @@ func TestExplainSaysWhatIsDecidedAndWhatItReaches(t *testing.T) {
 	allowed, refused, shell := policy("--", "echo", "x", "done"), policy("--", "echo", "x"), policy("--", "sh", "-c", "x")
 
 	require.Zero(t, allowed.code, allowed.err)
-	require.Regexp(t, "^allowed\nby line 4: echo \\* done\nstarts: /\\S+/echo\nfiles: all that user \\d+ can read and write", allowed.out)
+	require.Regexp(t, "^allowed\nby line 4: echo \\* done\nstarts: /\\S+/echo\nfiles: its own directories, and the system.s as any user; under Landlock nothing else but", allowed.out)
 	require.Contains(t, allowed.out, "runs in: /srv/work\nvariables of an order: none\nvariables of the host: TOKEN\nsecrets: "+filepath.Join(dir, "echo.env")+"\ntime: 1h0m0s\n")
 	require.NotContains(t, allowed.out, "shell")
 	require.Zero(t, refused.code)

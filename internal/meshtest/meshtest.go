@@ -17,6 +17,7 @@ package meshtest
 import (
 	"cmp"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -44,7 +45,8 @@ func Main(m *testing.M) {
 // A Plan says how the spokes of a mesh work. The zero value is the usual plan.
 type Plan struct {
 	Hub      string        // what the hub calls itself; default "lab"
-	Policy   string        // of every spoke, as a file; default: the preset "open"
+	Policy   string        // of every spoke, as a file; default: the preset "open", made [Loose]
+	Passable bool          // the data directories of spokes can be got to by other users
 	Slots    int           // agents at a time; default 4
 	MinFree  int64         // free disk that a spoke leaves; default as in the product
 	Interval time.Duration // of heartbeats; default 200 ms
@@ -135,6 +137,9 @@ func (m *Mesh) newSpoke(t testing.TB, name string) *Spoke {
 	t.Helper()
 	s := &Spoke{Instance: newInstance(t, name), Proxy: NewProxy(t, m.Hub.Link), plan: m.plan}
 	require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(cmp.Or(m.plan.Policy, Loose(policy.Presets["open"]))), 0o600))
+	if m.plan.Passable {
+		require.NoError(t, os.Chmod(filepath.Dir(s.Dir), 0o711))
+	}
 	m.ways = append(m.ways, s.Proxy)
 	return s
 }

@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -126,18 +128,18 @@ func (p *Policy) judgeIsolation(s *commands.Spawn) *commands.Refused {
 	return nil
 }
 
-// A Reach is what the agent of an order reaches beside its own directories and those of the
-// system.
-type Reach struct {
+// Paths are what the agent of an order reaches, under Landlock, beside its own directories and
+// those of the system.
+type Paths struct {
 	Read, Write []string
 	AnyPort     bool
 	Ports       []int64
 }
 
-// Reach returns what the agent of s reaches: the directory that it asked for, its host's home
+// Paths returns what the agent of s reaches: the directory that it asked for, its host's home
 // and programs, and what the policy lists.
-func (p *Policy) Reach(s *commands.Spawn) Reach {
-	r := Reach{Read: slices.Clone(p.ReadPaths), Write: slices.Clone(p.WritePaths), AnyPort: p.ConnectPorts == nil}
+func (p *Policy) Paths(s *commands.Spawn) Paths {
+	r := Paths{Read: slices.Clone(p.ReadPaths), Write: slices.Clone(p.WritePaths), AnyPort: p.ConnectPorts == nil}
 	if p.ConnectPorts != nil {
 		r.Ports = *p.ConnectPorts
 	}
@@ -153,4 +155,25 @@ func (p *Policy) Reach(s *commands.Spawn) Reach {
 		r.Write = append(r.Write, home)
 	}
 	return r
+}
+
+// filesInWords says which files the agent of s can use.
+func (p *Policy) filesInWords(s *commands.Spawn) string {
+	if p.Isolation.Isolation == commands.IsolationNone {
+		return fmt.Sprintf("all that user %d can read and write, the data directory among it: isolation is none", os.Geteuid())
+	}
+	paths := p.Paths(s)
+	text := "its own directories, and the system's as any user; "
+	if p.Isolation.Isolation == commands.IsolationUser {
+		return text + "what else every user of this host can use"
+	}
+	return text + "under Landlock nothing else but, to write, " + cmp.Or(strings.Join(paths.Write, ", "), "nothing") + " and, to read, " + strings.Join(paths.Read, ", ")
+}
+
+// networkInWords says what agents can talk to.
+func (p *Policy) networkInWords() string {
+	if p.ConnectPorts == nil || p.Isolation.Isolation == commands.IsolationNone || p.Isolation.Isolation == commands.IsolationUser {
+		return "all that this host can"
+	}
+	return fmt.Sprintf("under Landlock the TCP ports %v; all else that this host can", *p.ConnectPorts)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,8 +35,8 @@ func (p *Policy) Reach(dir string, s *commands.Spawn) Reach {
 	e := p.Exec(s)
 	r := Reach{
 		Program:     e.Argv[0],
-		Files:       fmt.Sprintf("all that user %d can read and write, the data directory among it", os.Geteuid()),
-		Network:     "all that this host can",
+		Files:       p.filesInWords(s),
+		Network:     p.networkInWords(),
 		Directories: p.Directories,
 		Environment: p.Environment,
 		HostEnv:     slices.Sorted(maps.Keys(e.Host)),

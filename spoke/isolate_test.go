@@ -1,0 +1,102 @@
+package spoke_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
+)
+
+// confined is a mesh with a spoke whose agents are isolated as on any host.
+func confined(t *testing.T, more string) *meshtest.Mesh {
+	t.Helper()
+	require.Zero(t, os.Geteuid(), "only root can give agents users of their own: run the tests as root, in a container for example")
+	return meshtest.Plan{Policy: policy.Presets["open"] + more, Passable: true}.Start(t, "attic")
+}
+
+func shell(script string) commands.Spawn {
+	return commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sh", "-c", script}}
+}
+
+// What an agent is confined by is in its receipts, and so it is.
+func TestAnAgentIsConfined(t *testing.T) {
+	t.Parallel()
+	m := confined(t, "")
+	s := m.Spokes["attic"]
+	other := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: shell(`echo mine >"$HOME/mine"; id -u`)})
+	require.Equal(t, commands.Completed, m.Wait(t, other).State)
+
+	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: shell(`id -u; ls ` + s.Dir + `; cat ` + policy.File(s.Dir) + `; ls ` + filepath.Join(s.Dir, "agents", other, "1", "home") +
+		`; echo x >"$HOME/file" && echo x >"$TMPDIR/file" && echo x >file && echo own; git --version >/dev/null && python3 -c 'print("python")'`)})
+	v := m.Wait(t, task)
+
+	require.Equal(t, commands.Completed, v.State)
+	require.Equal(t, commands.IsolationUserLandlock, v.Isolation)
+	lines := strings.Split(m.Stdout(t, task, true), "\n")
+	require.Equal(t, []string{"own", "python", ""}, lines[1:])
+	require.NotEqual(t, lines[0], strings.TrimSpace(m.Stdout(t, other, true)), "each has a user of its own")
+	require.NotEqual(t, "0", lines[0])
+	m.Check(t)
+}
+
+// An order can demand a level, and a spoke that does not have it refuses.
+func TestALevelThatIsDemanded(t *testing.T) {
+	t.Parallel()
+	m := confined(t, "isolation: user\n")
+	order := hub.SpawnRequest{Spoke: "attic", Spawn: shell("true")}
+	order.Spawn.Capabilities = commands.IsolationCapabilities(commands.IsolationUser)
+	v := m.Wait(t, m.Order(t, order))
+	require.Equal(t, commands.Completed, v.State)
+	require.Equal(t, commands.IsolationUser, v.Isolation)
+
+	order.Spawn.Capabilities = commands.IsolationCapabilities(commands.IsolationUserLandlock)
+	v = m.Wait(t, m.Order(t, order))
+
+	require.Equal(t, commands.CapabilityMissing, v.Reason)
+}
+
+// Where it has the user of its spoke an agent could connect to the control socket.
+func TestAnAgentDoesNotControlItsSpoke(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	ask := `import http.client, socket, sys
+c = http.client.HTTPConnection("x"); c.sock = socket.socket(socket.AF_UNIX); c.sock.connect(sys.argv[1])
+c.request("GET", "/v1/instance"); r = c.getresponse(); print(r.status, r.read().decode())`
+
+	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"python3", "-c", ask, filepath.Join(s.Dir, "control.sock")}}})
+
+	require.Equal(t, commands.Completed, m.Wait(t, task).State)
+	require.Regexp(t, `^403 .*FORBIDDEN.*agents may not control`, m.Stdout(t, task, true))
+}
+
+// A spoke that comes back finds the user of its agents, and takes it back at their end.
+func TestAUserIsFoundAgain(t *testing.T) {
+	t.Parallel()
+	m := confined(t, "")
+	s := m.Spokes["attic"]
+	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: shell(`id -u; (setsid env -i sleep 600 >/dev/null 2>&1 &); sleep 600`)})
+	m.Await(t, task, commands.Running)
+	m.Stop(t, "attic")
+	m.Start(t, "attic")
+	m.AwaitLink(t, "attic")
+	m.Hub.Do(t, "POST", "/v1/agents/"+task+"/kill", map[string]any{"reason": "test", "grace_ms": 0}, nil)
+
+	v := m.Wait(t, task)
+
+	require.Equal(t, commands.Cancelled, v.State)
+	require.Equal(t, commands.IsolationUserLandlock, v.Isolation)
+	meshtest.Await(t, "that its directories are the spoke's", func() bool {
+		info, err := os.Stat(filepath.Join(s.Dir, "agents", task, "1", "home"))
+		require.NoError(t, err)
+		return info.Sys().(*syscall.Stat_t).Uid == 0
+	})
+}

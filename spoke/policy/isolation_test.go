@@ -1,0 +1,115 @@
+package policy
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// host is one that holds some levels.
+type host struct {
+	root  bool
+	holds []string
+}
+
+func (h host) Root() bool { return h.root }
+
+func (h host) Fault(level string) error {
+	for _, l := range h.holds {
+		if l == level {
+			return nil
+		}
+	}
+	return errors.New("not here")
+}
+
+func TestTheLevelOfAHost(t *testing.T) {
+	t.Parallel()
+	const none, landlock, user, both = commands.IsolationNone, commands.IsolationLandlock, commands.IsolationUser, commands.IsolationUserLandlock
+	root := host{true, []string{user, both}}
+	other := host{false, []string{landlock}}
+	for name, tt := range map[string]struct {
+		text  string
+		on    host
+		level string
+		fault string
+	}{
+		"the strongest as root":         {"", root, both, ""},
+		"the strongest of another user": {"", other, landlock, ""},
+		"an old kernel as root":         {"", host{true, []string{user}}, user, ""},
+		"an old kernel":                 {"", host{}, "", "write isolation: none"},
+		"root where nothing holds":      {"", host{root: true}, "", "user: not here"},
+		"a level by name":               {"isolation: user\n", root, user, ""},
+		"a level that does not hold":    {"isolation: user\n", other, "", "isolation user does not hold on this host: not here"},
+		"none":                          {"isolation: none\n", other, none, ""},
+		"none as root":                  {"isolation: none\n", root, "", "allow_root_agents: true"},
+		"none as root, allowed":         {"isolation: none\nallow_root_agents: true\n", root, none, ""},
+		"allowed is not demanded":       {"allow_root_agents: true\n", root, both, ""},
+		"enough":                        {"min_isolation: user\n", root, both, ""},
+		"not enough":                    {"min_isolation: user\n", other, landlock, "min_isolation is user"},
+		"none is not enough":            {"isolation: none\nmin_isolation: landlock\n", other, none, "min_isolation is landlock"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\ncapabilities: [go]\n"+tt.text), 0o600))
+			live, err := Open(dir)
+			require.NoError(t, err)
+			live.Isolates(tt.on)
+			_, err = live.Reload()
+			require.NoError(t, err)
+			p := live.Now()
+			order := &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}}
+
+			level, err := p.Level()
+
+			require.Equal(t, tt.level, level)
+			if tt.fault != "" {
+				require.ErrorContains(t, err, tt.fault)
+				require.Equal(t, commands.Capability, p.Judge(order).Code)
+				require.Equal(t, []string{"go"}, p.Offers())
+				return
+			}
+			require.NoError(t, err)
+			require.Nil(t, p.Judge(order))
+			require.Equal(t, level, commands.IsolationOf(p.Offers()))
+			order.Capabilities = []string{"isolation:user"}
+			require.Equal(t, level != user && level != both, p.Judge(order) != nil)
+		})
+	}
+}
+
+func TestIsolationIsCheckedInThePolicy(t *testing.T) {
+	t.Parallel()
+	for text, says := range map[string]string{
+		"isolation: bubble\n":                `isolation "bubble" is not known`,
+		"min_isolation: root\n":              `min_isolation "root" is not known`,
+		"agent_users: -1\n":                  "agent_users -1 is not the first",
+		"read_paths: [usr]\n":                `read_paths has "usr"`,
+		"write_paths: [/x, ./y]\n":           `write_paths has "./y"`,
+		"connect_ports: [443, 0]\n":          "connect_ports has 0",
+		"capabilities: ['isolation:user']\n": "is offered by itself",
+		"allow_root_agents: perhaps\n":       "AllowRootAgents",
+	} {
+		_, err := Parse([]byte("version: 1\n" + text))
+		require.ErrorContains(t, err, says, text)
+	}
+}
+
+func TestWhatAnOrderReaches(t *testing.T) {
+	t.Parallel()
+	p, err := Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\ndirectories: [\"*\"]\npath: /opt/x/bin:/usr/bin\nhome: /srv/home\nread_paths: [/data]\nwrite_paths: [/dev/shm]\nconnect_ports: [443]\n"))
+	require.NoError(t, err)
+
+	got := p.Paths(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"/opt/tool"}, Dir: "/srv/job"})
+
+	require.Equal(t, Paths{Read: []string{"/data", "/opt/x/bin", "/usr/bin", "/opt/tool"}, Write: []string{"/dev/shm", "/srv/job", "/srv/home"}, Ports: []int64{443}}, got)
+	none, err := Parse([]byte("version: 1\nconnect_ports: []\n"))
+	require.NoError(t, err)
+	require.False(t, none.Paths(&commands.Spawn{}).AnyPort)
+}
