@@ -13,7 +13,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
-	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 // A middle is an instance with both roles: lab commands it, and it commands cellar.
@@ -31,7 +30,7 @@ func startMiddle(t *testing.T) *middle {
 	m.lab = startHub(t, "--advertise", m.link.Addr())
 	m.link.Target(m.lab.Hub.Args[3])
 	m.annex = startHub(t, "--name", "annex", "--heartbeat", "1s", "--drain", "0s")
-	require.NoError(t, m.annex.AddSpoke(t.Context(), "cellar", policy.Presets["open"], "--heartbeat", "1s"))
+	require.NoError(t, m.annex.AddSpoke(t.Context(), "cellar", loose, "--heartbeat", "1s"))
 	m.a, m.b, m.c = hand{t: t, dir: m.lab.Hub.Dir}, hand{t: t, dir: m.annex.Hub.Dir}, hand{t: t, dir: m.annex.Spokes["cellar"].Dir}
 	m.joins(t)
 	return m

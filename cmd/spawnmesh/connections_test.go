@@ -9,7 +9,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
-	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -28,7 +27,7 @@ func TestConnectionsByHand(t *testing.T) {
 	// The same host joins again, as a new connection of the same name.
 	require.NoError(t, m.Spokes["attic"].Stop(t.Context()))
 	s.refused(exitConflict, "has not joined", "spoke", "run")
-	require.NoError(t, m.AddSpoke(t.Context(), "attic", policy.Presets["open"], "--heartbeat", "1s"))
+	require.NoError(t, m.AddSpoke(t.Context(), "attic", loose, "--heartbeat", "1s"))
 
 	require.Equal(t, commands.Completed, h.ends(h.spawn("--spoke", "attic", "--", "true")).State)
 	var views []hub.SpokeView

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
-	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 // What goes wrong with instances, and what each says about it.
@@ -119,7 +118,7 @@ func policyReloaded(t *testing.T, m *fleet.Mesh, h, s hand) {
 		return h.run("", "spawn", "--spoke", "attic", "--wait", "--", program).code == 0
 	}
 	defer func() { // what follows uses the same spoke
-		write(policy.Presets["open"])
+		write(loose)
 		s.do("spoke", "policy", "reload")
 	}()
 	require.True(t, allowed("true"))

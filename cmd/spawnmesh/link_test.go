@@ -10,7 +10,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
-	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 // The link is cut for a while, in either direction and in both, while agents run
@@ -69,6 +68,6 @@ func startMeshBehindProxy(t *testing.T) (*fleet.Mesh, *meshtest.Proxy) {
 	proxy := meshtest.NewProxy(t, "127.0.0.1:1")
 	m := startHub(t, "--advertise", proxy.Addr())
 	proxy.Target(m.Hub.Args[3])
-	require.NoError(t, m.AddSpoke(t.Context(), "attic", policy.Presets["open"], "--heartbeat", "1s"))
+	require.NoError(t, m.AddSpoke(t.Context(), "attic", loose, "--heartbeat", "1s"))
 	return m, proxy
 }

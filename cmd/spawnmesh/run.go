@@ -66,6 +66,9 @@ func (r *runner) check(ctx context.Context) error {
 }
 
 func (r *runner) run(ctx context.Context) (err error) {
+	if err := keepPrivate(); err != nil {
+		return err
+	}
 	r.log, r.working = r.a.logger(slog.LevelInfo), make(chan struct{})
 	hangups := make(chan os.Signal, 1) // from here on none ends the process
 	signal.Notify(hangups, syscall.SIGHUP)

@@ -82,7 +82,7 @@ func newSoak(t *testing.T) *soak {
 		n := lab.Process(name, "spoke", "run", "--heartbeat", "1s", "--slots", "4", "--drain", "1s", "--lease", "1m")
 		lab.Spokes[name] = n
 		withCluster(t, n.Dir)
-		require.NoError(t, os.WriteFile(policy.File(n.Dir), []byte(policy.Presets["open"]), 0o644))
+		require.NoError(t, os.WriteFile(policy.File(n.Dir), []byte(loose), 0o644))
 		for _, h := range hubs {
 			l := &soakLink{h, n, meshtest.NewProxy(t, h.Hub.Args[3])}
 			s.links = append(s.links, l)

@@ -132,7 +132,7 @@ func TestASIGHUPEndsNobody(t *testing.T) {
 	require.NoError(t, m.Hub.Cmd.Process.Signal(syscall.SIGHUP))
 	for name, args := range map[string][]string{"hub": {"hub", "run", "--link", "127.0.0.1:0"}, "spoke": {"spoke", "run"}} {
 		early := fresh(t)
-		require.NoError(t, os.WriteFile(policy.File(early.dir), []byte(policy.Presets["open"]), 0o644))
+		require.NoError(t, os.WriteFile(policy.File(early.dir), []byte(loose), 0o644))
 		if name == "spoke" { // it must have joined before it opens a database
 			text, _ := hand{t: t, dir: m.Hub.Dir}.invite("early")
 			joined := early.run(text, "spoke", "join")
