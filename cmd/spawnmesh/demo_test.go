@@ -54,6 +54,7 @@ func TestDemoPrintsCommandsToPaste(t *testing.T) {
 	demo := exec.CommandContext(t.Context(), program, "demo")
 	demo.Stdout, demo.Stderr = screen, screen
 	require.NoError(t, demo.Start())
+	require.NoError(t, screen.Close()) // a demo that ends is not waited for
 	said := &strings.Builder{}
 	readUntil(t, keyboard, said, "Press Ctrl-C here to end it.")
 	paste := regexp.MustCompile(`(?m)^  (/.* spawn .*)\r$`).FindStringSubmatch(said.String())

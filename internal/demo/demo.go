@@ -71,7 +71,7 @@ Press Ctrl-C here to end it.
 // walk takes every step of the tour.
 func (t *Tour) walk(ctx context.Context) error {
 	t.say("it serves; its data is in %s", t.m.Hub.Dir)
-	for _, part := range []func(context.Context) error{t.join, t.spawn, t.refuse, t.kill, t.adopt, t.results} {
+	for _, part := range []func(context.Context) error{t.join, t.spawn, t.refuse, t.confine, t.kill, t.adopt, t.results} {
 		if err := part(ctx); err != nil {
 			return fmt.Errorf("step %d did not hold: %w", t.n, err)
 		}
@@ -154,29 +154,35 @@ func (t *Tour) spawn(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		lines := 0
-		err = t.m.Ctl.Stream(ctx, "/v1/agents/"+id+"/logs?follow=true", func(raw json.RawMessage) error {
-			var p struct{ Data []byte }
-			if err := json.Unmarshal(raw, &p); err != nil {
-				return err
-			}
-			for line := range strings.Lines(string(p.Data)) {
-				lines++
-				t.say("%s | %s", name, strings.TrimSpace(line))
-			}
-			return nil
-		})
+		out, err := t.follow(ctx, id, func(line string) { t.say("%s | %s", name, line) })
 		if err != nil {
 			return err
 		}
 		if _, err := t.await(ctx, id, commands.Completed); err != nil {
 			return err
 		}
-		if lines == 0 {
+		if out == "" {
 			return fmt.Errorf("no output of agent %s arrived", id)
 		}
 	}
 	return nil
+}
+
+// follow reads the output of an agent to its end.
+func (t *Tour) follow(ctx context.Context, id string, see func(line string)) (string, error) {
+	var out strings.Builder
+	err := t.m.Ctl.Stream(ctx, "/v1/agents/"+id+"/logs?follow=true", func(raw json.RawMessage) error {
+		var p struct{ Data []byte }
+		if err := json.Unmarshal(raw, &p); err != nil {
+			return err
+		}
+		out.Write(p.Data)
+		for line := range strings.Lines(string(p.Data)) {
+			see(strings.TrimSpace(line))
+		}
+		return nil
+	})
+	return out.String(), err
 }
 
 func (t *Tour) refuse(ctx context.Context) error {
@@ -193,6 +199,29 @@ func (t *Tour) refuse(ctx context.Context) error {
 		return fmt.Errorf("agent %s %s", id, v.Sentence())
 	}
 	t.say("it %s", v.Sentence())
+	return nil
+}
+
+// confine has an agent look for what it must not reach.
+func (t *Tour) confine(ctx context.Context) error {
+	t.step("An agent on attic looks for attic's keys and writes into attic's directory.")
+	dir := t.m.Spokes["attic"].Dir
+	id, err := t.order(ctx, "attic", "", "sh", "-c", "ls "+filepath.Join(dir, "keys")+"; echo mine > "+filepath.Join(dir, "planted")+"; echo it runs as user $(id -u)")
+	if err != nil {
+		return err
+	}
+	out, err := t.follow(ctx, id, func(line string) { t.say("attic | %s", line) })
+	if err != nil {
+		return err
+	}
+	v, err := t.await(ctx, id, commands.Completed)
+	if err != nil {
+		return err
+	}
+	if strings.Count(out, "denied") != 2 {
+		return fmt.Errorf("the agent was not kept from attic's directory: %q", out)
+	}
+	t.say("it got nothing; the signed result says that it was confined by %s", v.Isolation)
 	return nil
 }
 
@@ -238,8 +267,7 @@ func (t *Tour) running(ctx context.Context, id string) error {
 
 func (t *Tour) adopt(ctx context.Context) error {
 	t.step("attic itself is killed (SIGKILL) while its agent works, and started again.")
-	trace := filepath.Join(t.m.Dir, "trace")
-	id, err := t.order(ctx, "attic", "", "sh", "-c", "echo started >> "+trace+"; sleep 3; echo ended >> "+trace)
+	id, err := t.order(ctx, "attic", "", "sh", "-c", "echo started; sleep 3; echo ended")
 	if err != nil {
 		return err
 	}
@@ -256,14 +284,14 @@ func (t *Tour) adopt(ctx context.Context) error {
 	if _, err := t.await(ctx, id, commands.Completed); err != nil {
 		return err
 	}
-	raw, err := os.ReadFile(trace)
+	out, err := t.follow(ctx, id, func(string) {})
 	if err != nil {
-		return fmt.Errorf("reading the agent's own trace: %w", err)
+		return err
 	}
-	if string(raw) != "started\nended\n" {
-		return fmt.Errorf("the agent's own trace says %q", raw)
+	if out != "started\nended\n" {
+		return fmt.Errorf("the agent said %q", out)
 	}
-	t.say("the agent's own trace: started once, ended once")
+	t.say("all that the agent said: started once, ended once")
 	return nil
 }
 
