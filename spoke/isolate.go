@@ -2,7 +2,6 @@ package spoke
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -78,7 +77,7 @@ func (s *Spoke) checkIsolation() []control.Check {
 	if level == commands.IsolationNone {
 		check.Note = "none: agents reach all that the spoke's own user reaches, as the policy says"
 		if s.isolates.Root() {
-			check = control.NewCheck("isolation", errors.New("agents run as root and reach all of this host: remove isolation: none and allow_root_agents from the policy"))
+			check.Note = "WARNING: agents run as root and reach all of this host, as the policy says: isolation: none, allow_root_agents: true"
 		}
 	}
 	return []control.Check{check}

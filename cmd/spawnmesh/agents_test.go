@@ -25,6 +25,8 @@ commands: [echo ..., sh -c ..., pwd]
 directories: [%s]
 environment: [CI, GIT_SSH_COMMAND]
 capabilities: [gpu]
+isolation: none
+allow_root_agents: true
 `
 
 // What an operator does all day, with the real program, on a hub with two

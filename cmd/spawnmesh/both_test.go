@@ -13,6 +13,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 // A middle is an instance with both roles: lab commands it, and it commands cellar.
@@ -39,7 +40,7 @@ func startMiddle(t *testing.T) *middle {
 func (m *middle) joins(t *testing.T) {
 	t.Helper()
 	require.Regexp(t, `(?m)^instance +hub, pid \d+$`, m.b.do("doctor"))
-	m.b.do("spoke", "policy", "init", "--preset", "open")
+	require.NoError(t, os.WriteFile(policy.File(m.b.dir), []byte(loose), 0o600))
 	m.b.do("spoke", "policy", "reload")
 	text, _ := m.a.invite("annex")
 	joined := m.b.run(text, "spoke", "join")
