@@ -164,6 +164,21 @@ func TestNothingOfAUserIsLeftToTheNext(t *testing.T) {
 	require.FileExists(t, filepath.Join(d.Work, "file"), "for the host to look at")
 }
 
+// An agent is kept from the directories of the next one by its user alone.
+func TestAnAgentHasItsDirectoriesForItself(t *testing.T) {
+	t.Parallel()
+	asRoot(t)
+	dir := openDir(t)
+	i := open(t, dir, 0)
+	first := filepath.Join(dir, "agents", "task", "1")
+	one, d := agent(t, i, first, `echo mine >file`)
+
+	other, _ := agent(t, i, filepath.Join(dir, "agents", "task", "2"), `for d in work tmp home control; do ls `+first+`/$d && exit 1; done; cat `+first+`/work/file; [ $? -eq 1 ]`)
+
+	require.NotEqual(t, one.ID, other.ID)
+	require.FileExists(t, filepath.Join(d.Work, "file"))
+}
+
 // A user that still has a process is nobody else's.
 func TestAUserThatHasAProcessStaysTaken(t *testing.T) {
 	t.Parallel()
