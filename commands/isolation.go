@@ -28,9 +28,11 @@ func IsolationCapabilities(level string) (list []string) {
 	return list
 }
 
-// IsIsolationCapability reports whether a capability says how agents are confined. Only a
-// probe offers one.
-func IsIsolationCapability(c string) bool { return strings.HasPrefix(c, isolationPrefix) }
+// IsolationBy returns what a capability says agents are confined by, false for one that says
+// something else. Only a probe offers one.
+func IsolationBy(capability string) (part string, ok bool) {
+	return strings.CutPrefix(capability, isolationPrefix)
+}
 
 // IsolationOf is the level that a spoke with these capabilities runs its agents at.
 func IsolationOf(capabilities []string) string {

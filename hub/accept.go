@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -54,6 +55,7 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 	if len(r.IdempotencyKey) > 256 {
 		return SpawnAnswer{}, commands.Refuse(commands.Validation, "the idempotency key is longer than 256 bytes")
 	}
+	h.demandIsolation(&r.Spawn)
 	if err := r.Spawn.Validate(); err != nil {
 		return SpawnAnswer{}, err
 	}
@@ -69,6 +71,18 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 		return SpawnAnswer{}, o.Err
 	}
 	return SpawnAnswer{o.Task, o.Spoke, o.Existing}, nil
+}
+
+// demandIsolation adds what this hub demands of every spoke that starts a program for it.
+func (h *Hub) demandIsolation(s *commands.Spawn) {
+	if s.Runtime != commands.RuntimeExec {
+		return
+	}
+	for _, c := range commands.IsolationCapabilities(h.Isolation) {
+		if !slices.Contains(s.Capabilities, c) {
+			s.Capabilities = append(s.Capabilities, c)
+		}
+	}
 }
 
 // orderAll is one round of the order group, in one transaction.

@@ -39,6 +39,7 @@ type Hub struct {
 	Name      string        // what this hub calls itself towards spokes
 	Listen    string        // host:port of the link; port 0 picks one
 	Advertise string        // host:port that join tokens name; default: where it listens
+	Isolation string        // what every agent is to be confined by, or more, one of commands.IsolationLevels; "" = what its order demands
 	Output    output.Bounds // of what is kept of agents' output
 	Log       *slog.Logger  // required
 

@@ -100,3 +100,15 @@ func TestAUserIsFoundAgain(t *testing.T) {
 		return info.Sys().(*syscall.Stat_t).Uid == 0
 	})
 }
+
+// What a hub demands of all holds for an order that demands nothing.
+func TestALevelThatTheHubDemands(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Demands: commands.IsolationUser}.Start(t, "attic")
+
+	v := m.Wait(t, m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: shell("true")}))
+
+	require.Equal(t, commands.CapabilityMissing, v.Reason)
+	require.Contains(t, string(v.Refusal), "does not confine agents by user")
+	require.Equal(t, commands.Completed, m.Wait(t, m.Noop(t, "attic")).State, "nothing is started, so nothing is confined")
+}

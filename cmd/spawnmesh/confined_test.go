@@ -42,3 +42,19 @@ func TestASpokeIsolatesItsAgents(t *testing.T) {
 	requirePrivate(t, m.Hub.Cmd.Process.Pid)
 	requirePrivate(t, m.Spokes["attic"].Cmd.Process.Pid)
 }
+
+// What a hub demands of all holds for an order that demands less.
+func TestAHubDemandsIsolation(t *testing.T) {
+	t.Parallel()
+	m := startHub(t, "--min-isolation", "user")
+	withCluster(t, filepath.Join(m.Dir, "attic"))
+	require.NoError(t, m.AddSpoke(t.Context(), "attic", loose, "--heartbeat", "1s"))
+	h := hand{t: t, dir: m.Hub.Dir}
+
+	got := h.run("", "spawn", "--spoke", "attic", "--wait", "--", "true")
+
+	require.Equal(t, exitNoSpoke, got.code, got.err)
+	require.Contains(t, got.out+got.err, "does not confine agents by user")
+	require.Zero(t, h.run("", "spawn", "--spoke", "attic", "--wait", "--runtime", "noop").code, "nothing is started, so nothing is confined")
+	require.Equal(t, exitMisuse, hand{t: t, dir: t.TempDir()}.run("", "hub", "run", "--link", "127.0.0.1:0", "--min-isolation", "bubble").code)
+}

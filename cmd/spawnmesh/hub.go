@@ -43,6 +43,7 @@ what they order runs here, as far as the policy allows, and never on its own spo
 	run.Flags().StringVar(&h.Listen, "link", "127.0.0.1:7422", "serve spokes on `ADDRESS`; port 0 picks a free one")
 	run.Flags().StringVar(&h.Advertise, "advertise", "", "`HOST:PORT` that join tokens name, where it is another")
 	run.Flags().StringVar(&h.Name, "name", defaultName(), "`NAME` that this hub gives itself")
+	run.Flags().StringVar(&h.Isolation, "min-isolation", "", "every agent is to be confined by `LEVEL`, or more: landlock, user or user+landlock")
 	run.Flags().Int64Var(&h.Output.Agent, "output-per-agent", 64<<20, "keep `BYTES` of each agent's output, the newest")
 	run.Flags().Int64Var(&h.Output.Spoke, "output-per-spoke", 1<<30, "keep `BYTES` of the output of all agents of a spoke")
 	h.Output.Age = 30 * 24 * time.Hour
@@ -90,6 +91,9 @@ func checkHub(ctx context.Context, h *hub.Hub) error {
 	}
 	if h.Output.Agent <= 0 || h.Output.Spoke <= 0 || h.Output.Age <= 0 {
 		return misuse("--output-per-agent, --output-per-spoke and --output-age are above 0")
+	}
+	if err := checkLevel("--min-isolation", h.Isolation); err != nil {
+		return err
 	}
 	return checkLink(ctx, h.Listen)
 }

@@ -75,12 +75,10 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 	if f.req.Spawn.Env, err = environment(f.env); err != nil {
 		return err
 	}
-	if f.isolation != "" {
-		if !slices.Contains(commands.IsolationLevels, f.isolation) {
-			return misuse("--isolation %s is not a level; write one of %s", f.isolation, strings.Join(commands.IsolationLevels, ", "))
-		}
-		f.req.Spawn.Capabilities = append(f.req.Spawn.Capabilities, commands.IsolationCapabilities(f.isolation)...)
+	if err := checkLevel("--isolation", f.isolation); err != nil {
+		return err
 	}
+	f.req.Spawn.Capabilities = append(f.req.Spawn.Capabilities, commands.IsolationCapabilities(f.isolation)...)
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -112,6 +110,14 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 		return nil
 	}
 	return a.print(got, anys([]hub.SpawnAnswer{got}), table{names: []string{got.ID}})
+}
+
+// checkLevel checks the level of isolation that a flag names, "" for none.
+func checkLevel(flag, level string) error {
+	if level != "" && !slices.Contains(commands.IsolationLevels, level) {
+		return misuse("%s %s is not a level; write one of %s", flag, level, strings.Join(commands.IsolationLevels, ", "))
+	}
+	return nil
 }
 
 // unanswered says of an order that has no answer that it may have been given.

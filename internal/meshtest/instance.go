@@ -177,7 +177,7 @@ func (i *Instance) endAgents(t testing.TB) {
 
 func (h *Hub) start(t testing.TB) {
 	t.Helper()
-	h.Link = h.live(t, node.Node{StillFor: h.still, Quiet: h.quiet, Rate: h.rate, Hub: &hub.Hub{Name: h.name, Listen: "127.0.0.1:0", Output: h.bounds}})
+	h.Link = h.live(t, node.Node{StillFor: h.still, Quiet: h.quiet, Rate: h.rate, Hub: &hub.Hub{Name: h.name, Listen: "127.0.0.1:0", Output: h.bounds, Isolation: h.demands}})
 }
 
 func (s *Spoke) start(t testing.TB) {

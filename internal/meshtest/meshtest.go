@@ -55,6 +55,7 @@ type Plan struct {
 	Quiet    time.Duration // how long hub and spokes look at nothing that nobody says has changed; default as in the product
 	StillFor time.Duration // how long a queue may stand still; default 45 s
 	Output   output.Bounds // of what the hub keeps of agents' output
+	Demands  string        // what the hub demands that agents are confined by; default: nothing
 	Rate     node.Rate     // of what the hub takes from each spoke; default as in the product
 }
 
@@ -69,12 +70,13 @@ type Mesh struct {
 // A Hub is the hub of a mesh.
 type Hub struct {
 	*Instance
-	Link   string // host:port of its link in its present life
-	bounds output.Bounds
-	still  time.Duration
-	quiet  time.Duration
-	rate   node.Rate
-	name   string // that it gives itself
+	Link    string // host:port of its link in its present life
+	bounds  output.Bounds
+	still   time.Duration
+	quiet   time.Duration
+	rate    node.Rate
+	demands string // of isolation
+	name    string // that it gives itself
 }
 
 // A Spoke is a spoke of a mesh, running or not.
@@ -94,7 +96,7 @@ func Start(t testing.TB, names ...string) *Mesh {
 // Start makes a mesh of plan p: a hub, and a linked spoke per name.
 func (p Plan) Start(t testing.TB, names ...string) *Mesh {
 	t.Helper()
-	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub"), bounds: p.Output, still: p.StillFor, quiet: p.Quiet, rate: p.Rate, name: cmp.Or(p.Hub, "lab")}, Spokes: map[string]*Spoke{}, plan: p}
+	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub"), bounds: p.Output, still: p.StillFor, quiet: p.Quiet, rate: p.Rate, demands: p.Demands, name: cmp.Or(p.Hub, "lab")}, Spokes: map[string]*Spoke{}, plan: p}
 	m.Start(t, "hub")
 	for _, name := range names {
 		m.Add(t, name)

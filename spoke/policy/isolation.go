@@ -58,7 +58,7 @@ func (p *Policy) checkIsolation() *problem {
 		}
 	}
 	for i, c := range p.Capabilities {
-		if commands.IsIsolationCapability(c) {
+		if _, ok := commands.IsolationBy(c); ok {
 			return wrong(entry("capabilities", i), "capability %q is offered by itself where it holds; remove it here, and see isolation", c)
 		}
 	}

@@ -86,6 +86,10 @@ func (p *Policy) judgeEnv(s *commands.Spawn) *commands.Refused {
 func (p *Policy) judgeCapabilities(s *commands.Spawn) *commands.Refused {
 	for _, c := range s.Capabilities {
 		if !slices.Contains(p.Offers(), c) {
+			if by, ok := commands.IsolationBy(c); ok {
+				return commands.Refuse(commands.Capability, "this spoke does not confine agents by %s", by).
+					Hinting("on its host, spawnmesh doctor says what they are confined by")
+			}
 			return commands.Refuse(commands.Capability, "this spoke does not have capability %s", c).
 				Hinting("its host can offer it under capabilities in policy.yaml")
 		}
