@@ -24,6 +24,9 @@ func memory(pid int, descendants bool) (rss, pss int64, err error) {
 		if descendants && (errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH)) {
 			continue // a worker that has ended
 		}
+		if errors.Is(err, os.ErrPermission) {
+			return 0, 0, fmt.Errorf("reading the memory of process %d: an instance keeps it from its own user, too; run the bench as root", pids[i])
+		}
 		if err != nil {
 			return 0, 0, fmt.Errorf("reading the memory of process %d: %w", pids[i], err)
 		}

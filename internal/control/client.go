@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/shortpath"
 )
 
 // A Client asks the instance in a data directory.
@@ -41,7 +42,7 @@ func Runs(ctx context.Context, dir string) bool {
 }
 
 func dial(ctx context.Context, path string) (net.Conn, error) {
-	name, done, err := short(path)
+	name, done, err := shortpath.Of(path)
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/shortpath"
 )
 
 // Interrupted is the code for a caller who was interrupted before there was an answer.
@@ -136,7 +137,7 @@ func shut(ctx context.Context, s *http.Server, most time.Duration, hurry <-chan 
 
 // listen makes the socket with mode 0600 before anybody can connect to it.
 func listen(ctx context.Context, path string) (net.Listener, error) {
-	name, done, err := short(path)
+	name, done, err := shortpath.Of(path)
 	if err != nil {
 		return nil, err
 	}
@@ -154,19 +155,6 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	return l, nil
-}
-
-// short gives a name for path that fits a socket address: through the
-// directory's descriptor when the path is too long.
-func short(path string) (name string, done func(), err error) {
-	if len(path) < 100 {
-		return path, func() {}, nil
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return "", nil, err
-	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)), func() { dir.Close() }, nil
 }
 
 // identify notes the user at the other end of a connection, when it is one who

@@ -69,12 +69,13 @@ var may = map[string]string{
 	"internal/node":      "commands federation hub internal/control internal/instance signing spoke spoke/supervisor store",
 	"internal/pgtest":    "store/postgres",
 	"internal/scale":     "",
+	"internal/shortpath": "",
 	"internal/storetest": "commands internal/pgtest signing store",
 	"internal/meshtest":  "commands federation/join federation/transport hub hub/output internal/control internal/faulty internal/forge internal/instance internal/node internal/pgtest signing spoke spoke/policy spoke/supervisor store store/postgres",
 }
 
 // shared lists rooms that every room may import; they import none.
-const shared = "internal/crash internal/fsync internal/hostfile internal/wait"
+const shared = "internal/crash internal/fsync internal/hostfile internal/shortpath internal/wait"
 
 // outside says which rooms alone may know a library: its types stop there.
 var outside = map[string]string{

@@ -48,6 +48,7 @@ func Open(dir string, named int64) *Isolation {
 		notRoot := errors.New("only a spoke that runs as root can give agents users of their own")
 		i.faults[commands.IsolationUser], i.faults[commands.IsolationUserLandlock] = notRoot, notRoot
 	}
+	i.removeProbes()
 	for _, level := range commands.IsolationLevels {
 		if level != commands.IsolationNone && i.faults[level] == nil {
 			i.faults[level] = i.probe(level)
@@ -219,10 +220,10 @@ func MakeDirs(level, dir string, d Dirs) error {
 	if hasUser(level) {
 		mode = 0o711
 	}
-	for _, path := range []string{filepath.Dir(dir), dir} {
-		if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("making the directory of an attempt: %w", err)
-		}
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return fmt.Errorf("making the directory of an attempt: %w", err)
+	}
+	for _, path := range []string{filepath.Dir(dir), dir} { // whatever the umask is
 		if err := os.Chmod(path, mode); err != nil {
 			return fmt.Errorf("making the directory of an attempt: %w", err)
 		}

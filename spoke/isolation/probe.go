@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/shortpath"
 	"github.com/spawnmesh/spawnmesh/spoke/isolation/attack"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
@@ -50,6 +51,17 @@ func abiOf(level string) int {
 	return supervisor.LandlockABI()
 }
 
+// probePrefix begins the name of a directory that one probe has for itself.
+const probePrefix = "probe-"
+
+// removeProbes removes what probes have left that a crash ended.
+func (i *Isolation) removeProbes() {
+	left, _ := filepath.Glob(filepath.Join(i.dir, probePrefix+"*")) // the pattern is well formed
+	for _, dir := range left {
+		_ = supervisor.RemoveAll(dir) // it costs room only, and the next start tries again
+	}
+}
+
 // thisProgram can be executed by whoever may execute the file, also where its directory is
 // closed to him.
 const thisProgram = "/proc/self/exe"
@@ -57,7 +69,7 @@ const thisProgram = "/proc/self/exe"
 // Attack runs the attacker at a level against decoys, and returns which of its attacks got
 // through.
 func (i *Isolation) Attack(level string) (map[string]bool, error) {
-	root, err := os.MkdirTemp(filepath.Join(i.dir), "probe-")
+	root, err := os.MkdirTemp(i.dir, probePrefix)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +151,7 @@ func (i *Isolation) decoys(level, data string) (attack.Targets, func(), error) {
 		}
 	}
 	for _, name := range []string{filepath.Join(control, "sock"), filepath.Join(data, "control.sock"), "@" + t.Abstract} {
-		l, listening := listenShort(name)
+		l, listening := listen(name)
 		if err = errors.Join(err, listening); listening == nil {
 			closers = append(closers, func() { _ = l.Close() })
 		}
@@ -160,19 +172,19 @@ func (i *Isolation) decoys(level, data string) (attack.Targets, func(), error) {
 	return t, release, nil
 }
 
-// listenShort listens on a socket however long the path of its directory is.
-func listenShort(name string) (net.Listener, error) {
+// listen makes a socket for the spoke's user alone; its file goes with its directory.
+func listen(name string) (net.Listener, error) {
 	if name[0] == '@' {
 		return net.Listen("unix", name)
 	}
-	dir, err := os.Open(filepath.Dir(name))
+	short, done, err := shortpath.Of(name)
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close()
-	l, err := net.Listen("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(name)))
+	defer done()
+	l, err := net.Listen("unix", short)
 	if err == nil {
-		l.(*net.UnixListener).SetUnlinkOnClose(false) // it goes with its directory
+		l.(*net.UnixListener).SetUnlinkOnClose(false)
 		err = os.Chmod(name, 0o600)
 	}
 	return l, err

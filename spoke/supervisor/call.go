@@ -6,23 +6,24 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spawnmesh/spawnmesh/internal/shortpath"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
-// dialShim connects to the socket in dir. A path through a descriptor is short
-// however long the directory's is.
+// dialShim connects to the socket in dir.
 func dialShim(dir string) (*net.UnixConn, error) {
-	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	name, done, err := shortpath.Of(filepath.Join(dir, attempt.SocketFile))
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd)
-	return net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", fd, attempt.SocketFile)})
+	defer done()
+	return net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: name})
 }
 
 // call connects to the live shim of dir.

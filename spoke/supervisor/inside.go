@@ -1,9 +1,7 @@
 package supervisor
 
 import (
-	"bytes"
 	"os"
-	"strconv"
 
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
@@ -19,7 +17,7 @@ func Inside(pid int) bool {
 		return true
 	}
 	inside := false
-	err := eachAncestor(pid, func(p int) { inside = inside || !ours[p] && isAnyShim(p) })
+	err := eachAncestor(pid, func(p int) { inside = inside || !ours[p] && attempt.ValidMarker(shimMarker(p)) })
 	return inside || err != nil
 }
 
@@ -34,11 +32,4 @@ func eachAncestor(pid int, see func(pid int)) error {
 		pid = p.Parent
 	}
 	return nil
-}
-
-func isAnyShim(pid int) bool {
-	var buf [8 << 10]byte
-	n, err := tree.ReadSmall("/proc/"+strconv.Itoa(pid)+"/cmdline", buf[:])
-	argv := bytes.Split(buf[:n], []byte{0})
-	return err == nil && len(argv) > 3 && string(argv[1]) == attempt.ShimArg && attempt.ValidMarker(string(argv[3]))
 }

@@ -18,7 +18,7 @@
 // What ends a tree: the shim is a subreaper, so every descendant becomes its
 // child sooner or later, and "no child left" is the proof that the tree is
 // gone. Where cgroup v2 can be used the kernel ends the whole tree in one
-// step, also after the shim is dead. A descendant that cleared its environment,
+// step, also after the shim is dead. Without a user of its own (below) a descendant that cleared its environment,
 // left its session and is in no cgroup of the attempt (at level "tree" there is
 // none, and whoever may write to the groups can leave his) can outlive a shim
 // that was itself killed with signal 9; nothing else can.
@@ -64,14 +64,6 @@ type (
 // MarkerName is the environment variable that marks every process of an
 // attempt's tree as part of it. Only the supervisor sets it.
 const MarkerName = attempt.MarkerName
-
-// The levels of isolation, see [Confine.Level].
-const (
-	IsolationNone         = attempt.IsolationNone
-	IsolationLandlock     = attempt.IsolationLandlock
-	IsolationUser         = attempt.IsolationUser
-	IsolationUserLandlock = attempt.IsolationUserLandlock
-)
 
 // The streams of an agent.
 const (

@@ -26,7 +26,7 @@ type Targets struct {
 	Shim     int    // process of this attempt's shim; 0 = the parent
 	Abstract string // abstract socket of the spoke
 	Port     int    // TCP port of the spoke on the loopback
-	Shared   int    // System V shared memory of another user; 0 = there is none
+	Shared   int    // System V shared memory of another user; -1 = there is none
 }
 
 // An Attack is one try. What keeps it from success differs.

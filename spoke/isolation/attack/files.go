@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/internal/shortpath"
 )
 
 var onFiles = []Attack{
@@ -61,11 +63,10 @@ var onFiles = []Attack{
 	{"read-shadow", "read the passwords of the host", true, needsRoot, func(Targets) error { return read("/etc/shadow") }},
 	{"read-root-home", "list the home of root", false, 1, func(Targets) error { return list("/root") }},
 	{"open-by-handle", "open a key by its number, around all directories", true, needsRoot, func(t Targets) error {
-		h, mount, err := unix.NameToHandleAt(unix.AT_FDCWD, filepath.Join(t.Data, "secret"), 0)
+		h, _, err := unix.NameToHandleAt(unix.AT_FDCWD, filepath.Join(t.Data, "secret"), 0)
 		if err != nil {
 			return err
 		}
-		_ = mount
 		fd, err := unix.OpenByHandleAt(unix.AT_FDCWD, h, unix.O_RDONLY)
 		if err == nil {
 			_ = unix.Close(fd)
@@ -117,15 +118,14 @@ func create(dir string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// connect reaches a path that is too long for the name of a socket by way of its directory.
 func connect(network, address string) error {
 	if network == "unix" && address[0] == '/' {
-		dir, err := unix.Open(filepath.Dir(address), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		short, done, err := shortpath.Of(address)
 		if err != nil {
 			return err
 		}
-		defer unix.Close(dir)
-		address = proc(os.Getpid()) + "/fd/" + strconv.Itoa(dir) + "/" + filepath.Base(address)
+		defer done()
+		address = short
 	}
 	c, err := net.Dial(network, address)
 	if err != nil {

@@ -110,7 +110,7 @@ func signalOthers() error {
 	return failed
 }
 
-// trace attaches without stopping, and lets go with its thread.
+// trace attaches without stopping. What is traced goes free when this process ends.
 func trace(pid int) error {
 	runtime.LockOSThread()
 	const seize = 0x4206 // PTRACE_SEIZE

@@ -24,24 +24,3 @@ type User struct {
 	// Reaper is a user that nothing ever runs as. It ends all that runs as the first.
 	Reaper int64 `json:"reaper,omitempty"`
 }
-
-// The levels of isolation: what keeps an agent from its host.
-const (
-	IsolationNone         = "none"
-	IsolationLandlock     = "landlock"
-	IsolationUser         = "user"
-	IsolationUserLandlock = "user+landlock"
-)
-
-// Level names what the agent is confined by.
-func (c Confine) Level() string {
-	switch {
-	case c.User.ID != 0 && c.Landlock:
-		return IsolationUserLandlock
-	case c.User.ID != 0:
-		return IsolationUser
-	case c.Landlock:
-		return IsolationLandlock
-	}
-	return IsolationNone
-}
