@@ -21,7 +21,7 @@ func TestNothingIsUsedThatOthersCouldHavePutThere(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, typed(t, "--data-dir", dir, "spoke", "policy", "init").code)
 	require.NoError(t, os.Symlink(base, base+".link"))
-	require.NoError(t, os.Chmod(base, 0o777))
+	require.NoError(t, os.Chmod(base, 0o707))
 	told := base + " can be written by everybody; run: chmod o-w " + base
 
 	for _, place := range []string{dir, filepath.Join(base+".link", "data"), filepath.Join(base, "new")} {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -30,8 +31,7 @@ func (s *soak) usage() map[string]usage {
 
 func usageOf(n *fleet.Process) (u usage, err error) {
 	dir := fmt.Sprintf("/proc/%d/", n.Cmd.Process.Pid)
-	files, err := os.ReadDir(dir + "fd")
-	if err != nil {
+	if u.files, err = openFiles(dir); err != nil {
 		return u, err
 	}
 	threads, err := os.ReadDir(dir + "task")
@@ -42,8 +42,18 @@ func usageOf(n *fleet.Process) (u usage, err error) {
 		raw, _ := os.ReadFile(dir + "task/" + t.Name() + "/children") // a thread may end meanwhile
 		u.children += len(strings.Fields(string(raw)))
 	}
-	u.files, u.threads = len(files), len(threads)
+	u.threads = len(threads)
 	return u, nil
+}
+
+// openFiles counts the open files of a process, 0 where they are not shown: an instance keeps
+// them from its own user.
+func openFiles(proc string) (int, error) {
+	files, err := os.ReadDir(proc + "fd")
+	if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
+		return 0, nil
+	}
+	return len(files), err
 }
 
 // checkUsage waits until no node holds more than before: connections to a database

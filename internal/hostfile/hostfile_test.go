@@ -48,7 +48,7 @@ func TestAFileIsAsSafeAsTheWayToIt(t *testing.T) {
 	require.NoError(t, os.Symlink("file", at("way", "dir", "name")))
 	require.NoError(t, os.Symlink("loop", at("loop")))
 	require.NoError(t, os.Mkdir(at("sticky"), 0o700))
-	require.NoError(t, os.Chmod(at("sticky"), 0o777|fs.ModeSticky))
+	require.NoError(t, os.Chmod(at("sticky"), 0o707|fs.ModeSticky))
 	require.NoError(t, os.WriteFile(at("sticky", "file"), []byte("mine"), 0o600))
 
 	for _, path := range []string{file, at("link", "dir", "file"), at("whole", "dir", "file"), at("way", "round", "file"), at("way", "dir", "name"), at("sticky", "file")} {
@@ -81,7 +81,7 @@ func TestWhatOthersCouldHaveWrittenIsNotOpened(t *testing.T) {
 		path, why string
 		root      bool // only root can give things away
 	}{
-		"a directory for everybody":      {chmod("way", 0o777), "way", "can be written by everybody; run: chmod o-w ", false},
+		"a directory for everybody":      {chmod("way", 0o707), "way", "can be written by everybody; run: chmod o-w ", false},
 		"the directory that it is in":    {chmod("way/dir", 0o703), "way/dir", "can be written by everybody; run: chmod o-w ", false},
 		"a file for everybody":           {chmod("way/dir/file", 0o602), "way/dir/file", "; run: chmod ", false},
 		"a file for its group":           {chmod("way/dir/file", 0o620), "way/dir/file", "; run: chmod ", false},

@@ -129,7 +129,7 @@ func TestAPolicyThatOthersCouldHaveReplacedIsNotPutInForce(t *testing.T) {
 	before := live.Now()
 
 	for _, place := range []string{dir, secrets, base} {
-		require.NoError(t, os.Chmod(place, 0o777))
+		require.NoError(t, os.Chmod(place, 0o707))
 
 		_, err := live.Reload()
 
