@@ -17,7 +17,7 @@ import (
 
 // examples holds one body of each kind with everything in it.
 func examples() map[Kind]Body {
-	exit := Exit{Code: -1, Signal: "SIGKILL", Error: "why"}
+	exit := Exit{Code: -1, Signal: "SIGKILL", Error: "why", Breach: &Breach{Limit: OOMKilled, Unit: "bytes", Allowed: 1, Measured: 2}}
 	reaped := []Process{{Pid: 7, Command: "sleep"}}
 	pub, old := pubOf(1), pubOf(2)
 	return map[Kind]Body{

@@ -149,6 +149,12 @@ func TestProtocolPageHasTheClosedLists(t *testing.T) {
 	}
 	require.Equal(t, states, told("States of a task"))
 	require.Equal(t, reasons, told("Reasons"))
+	breaches := []string{}
+	for _, r := range Breaches {
+		breaches = append(breaches, string(r))
+	}
+	require.Equal(t, breaches, told("Limits of an agent"))
+	require.Equal(t, BreachUnits, told("Units of a limit"))
 	require.Subset(t, told("Outcomes"), constants(t, "receipt.go", "Outcome"))
 	require.Equal(t, []string{RuntimeExec, RuntimeNoop}, told("Runtimes"))
 	require.Equal(t, []string{LossFails, LossReruns}, told("Losses"))

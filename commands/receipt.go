@@ -94,6 +94,8 @@ type Exit struct {
 	Signal string `json:"signal,omitempty"` // "SIGKILL"
 	Error  string `json:"error,omitempty"`  // why nothing was started, or what else went wrong
 	Limits string `json:"limits,omitempty"` // which limits were met, and which could not be enforced
+	// Breach is the limit that ended it, or that the kernel held an agent to which then failed.
+	Breach *Breach `json:"breach,omitempty"`
 }
 
 // Kind returns [AcceptedKind].

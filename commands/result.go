@@ -87,6 +87,11 @@ func (x Exit) check() error {
 			return err
 		}
 	}
+	if x.Breach != nil {
+		if err := x.Breach.check(); err != nil {
+			return err
+		}
+	}
 	return checkText("the signal of an exit", x.Signal, 64)
 }
 
@@ -130,6 +135,8 @@ func (b *Result) Sentence() string {
 		return "ended with the connection to its hub"
 	case b.Reason == CommandExpired:
 		return "expired before it was started"
+	case b.Exit.Breach != nil:
+		return b.Exit.Breach.Sentence()
 	case b.Reason == DeadlineElapsed:
 		return "ended at its timeout"
 	case b.Exit.Error != "":

@@ -166,10 +166,16 @@ const (
 	CommandExpired     Reason = "command_expired"
 	Frozen             Reason = "frozen"
 	Operator           Reason = "operator"
+	IdleTimeout        Reason = "idle_timeout"
+	OOMKilled          Reason = "oom_killed"
+	CPULimit           Reason = "cpu_limit"
+	ProcessLimit       Reason = "process_limit"
+	DiskLimit          Reason = "disk_limit"
+	OutputLimit        Reason = "output_limit"
 )
 
 // Reasons lists every reason but the empty one.
 var Reasons = []Reason{ExecutorBusy, PermissionRequired, DeadlineElapsed, CapabilityMissing, CancelRequested,
 	KillRequested, MergeConflict, DependencyFailed, DependencyCycle, LeaseExpired, ExecutorDied, RetriesExhausted,
 	ReclaimsExhausted, BudgetExceeded, QuotaExceeded, Limit, LinkDown, LinkRevoked, GrantDenied, PolicyDenied, CommandExpired,
-	Frozen, Operator}
+	Frozen, Operator, IdleTimeout, OOMKilled, CPULimit, ProcessLimit, DiskLimit, OutputLimit}

@@ -19,6 +19,7 @@ func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
 	}
 	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal, Limits: plain(x.Limited(), 1000)},
 		Stdout: describeOutput(r.control(), supervisor.Stdout, x.Stdout, s.outputCap()), Stderr: describeOutput(r.control(), supervisor.Stderr, x.Stderr, s.outputCap())}
+	e.Exit.Breach, e.Why = breachOf(x)
 	e.Isolation = r.level
 	if x.Damage == nil {
 		e.At = x.EndedAt

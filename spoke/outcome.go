@@ -34,12 +34,26 @@ func outcomeOf(x supervisor.Exit) commands.Outcome {
 		return commands.AttemptKilled
 	case supervisor.StartFailed:
 		return commands.CouldNotStart
-	case supervisor.Signalled:
+	case supervisor.Signalled, supervisor.Limited:
 		return commands.AttemptFailed
 	case supervisor.NeverStarted:
 		return commands.Released
 	}
 	return commands.Interrupted
+}
+
+// breachOf is the limit that ended an attempt, nil when none did, and the reason of a task
+// that has failed by it.
+func breachOf(x supervisor.Exit) (*commands.Breach, commands.Reason) {
+	b := x.Breach
+	if b == (supervisor.Breach{}) {
+		return nil, commands.NoReason
+	}
+	told := &commands.Breach{Limit: commands.Reason(b.Limit), Unit: string(b.Unit), Allowed: b.Allowed, Measured: b.Measured}
+	if outcomeOf(x) != commands.AttemptFailed {
+		return told, commands.NoReason
+	}
+	return told, told.Limit
 }
 
 // describeOutput describes a stream, with its last bytes as text that may be put into a

@@ -96,6 +96,9 @@ func (a *app) printAgent(v agentView) error {
 	}
 	r := resultOf(v.AgentView)
 	list := agentPairs(v)
+	if b := r.Exit.Breach; b != nil {
+		list.add("ended by", fmt.Sprintf("%s: %d of %d %s", b.Limit, b.Measured, b.Allowed, b.Unit))
+	}
 	list.add("limits", r.Exit.Limits)
 	for _, p := range r.Reaped {
 		list.add("reaped", fmt.Sprintf("%d %s", p.Pid, p.Command))

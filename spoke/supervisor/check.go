@@ -17,7 +17,7 @@ const (
 var (
 	signalForm = regexp.MustCompile(`^(SIG[A-Z0-9]{1,12})?$`)
 	digestForm = regexp.MustCompile(`^([0-9a-f]{64})?$`)
-	outcomes   = []Outcome{Exited, Signalled, TimedOut, LeaseExpired, Killed, Stopped, StartFailed, NeverStarted, Lost}
+	outcomes   = []Outcome{Exited, Signalled, TimedOut, LeaseExpired, Killed, Limited, Stopped, StartFailed, NeverStarted, Lost}
 )
 
 // check refuses what no shim says. Record and socket can be an agent's work, so
@@ -31,6 +31,8 @@ func check(e *Exit) error {
 		return attempt.Spoilt("a text of an exit holds a NUL")
 	case e.Code < -1 || e.Code > 255:
 		return spoilt("an exit code of %d", e.Code)
+	case !plausibleBreach(e.Breach), e.Outcome == Limited && e.Breach == (attempt.Breach{}):
+		return attempt.Spoilt("an exit has a limit that there is not")
 	case !signalForm.MatchString(e.Signal):
 		return attempt.Spoilt("an exit has a signal that there is not")
 	case !number(e.OOMKills) || !number(e.Refused) || !number(e.MaxRSS) || !number(int64(e.ReapedTotal)) || e.CPU < 0:
@@ -52,6 +54,12 @@ func check(e *Exit) error {
 		}
 	}
 	return nil
+}
+
+// plausibleBreach is none, or one of a limit that there is.
+func plausibleBreach(b attempt.Breach) bool {
+	return b == (attempt.Breach{}) || slices.Contains(attempt.LimitNames, b.Limit) && slices.Contains(attempt.Units, b.Unit) &&
+		0 <= b.Allowed && b.Allowed < attempt.MaxNumber && 0 <= b.Measured && b.Measured < attempt.MaxNumber
 }
 
 func checkSurvivors(list []Survivor) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
@@ -144,6 +145,8 @@ func TestTimeout(t *testing.T) {
 		require.Equal(t, TimedOut, got.Outcome)
 		require.Equal(t, "SIGKILL", got.Signal)
 		require.Contains(t, got.Reason, "300ms")
+		require.GreaterOrEqual(t, got.Breach.Measured, int64(300))
+		require.Equal(t, Breach{Limit: attempt.DeadlineElapsed, Unit: attempt.Milliseconds, Allowed: 300, Measured: got.Breach.Measured}, got.Breach)
 		require.Equal(t, 3, got.ReapedTotal)
 		require.GreaterOrEqual(t, got.EndedAt.Sub(got.StartedAt), spec.Timeout+spec.Grace)
 		require.Less(t, got.EndedAt.Sub(got.StartedAt), 5*time.Second)

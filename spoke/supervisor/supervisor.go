@@ -51,6 +51,7 @@ type (
 	User       = attempt.User
 	Exit       = attempt.Exit
 	Outcome    = attempt.Outcome
+	Breach     = attempt.Breach
 	Process    = attempt.Process
 	Survivor   = attempt.Survivor
 	Stream     = attempt.Stream
@@ -78,6 +79,7 @@ const (
 	TimedOut     = attempt.TimedOut
 	LeaseExpired = attempt.LeaseExpired
 	Killed       = attempt.Killed
+	Limited      = attempt.Limited
 	Stopped      = attempt.Stopped
 	StartFailed  = attempt.StartFailed
 	NeverStarted = attempt.NeverStarted

@@ -21,7 +21,7 @@ func (w witness) believes(o Outcome) bool {
 		return w.over
 	case o == NeverStarted, o == StartFailed:
 		return !w.began && !w.broken
-	case o == Exited, o == Signalled:
+	case o == Exited, o == Signalled, o == Limited:
 		return !w.broken
 	}
 	return true // an interruption, whatever it is called

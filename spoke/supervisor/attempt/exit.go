@@ -16,6 +16,7 @@ const (
 	TimedOut     Outcome = "timeout"       // ended by the shim at Spec.Timeout
 	LeaseExpired Outcome = "lease_expired" // ended by the shim: the lease was not renewed
 	Killed       Outcome = "killed"        // ended by the shim on request
+	Limited      Outcome = "limited"       // ended by the shim at the limit that Breach names
 	Stopped      Outcome = "stopped"       // ended by the shim because it received TERM, as at the shutdown of the host
 	StartFailed  Outcome = "start_failed"  // the agent could not be executed
 	NeverStarted Outcome = "never_started" // no shim got as far as the agent, and none will
@@ -30,6 +31,7 @@ type Exit struct {
 	Signal      string        `json:"signal,omitempty"`       // the signal that ended the agent, as SIGTERM
 	StartedAt   time.Time     `json:"started_at,omitzero"`    // zero when unknown
 	EndedAt     time.Time     `json:"ended_at,omitzero"`      // when the tree was proven gone
+	Breach      Breach        `json:"breach,omitzero"`        // the limit that ended it, or that the kernel held an agent to which then failed
 	Level       string        `json:"level,omitempty"`        // the kill level in use, see supervisor.Level
 	Unlimited   string        `json:"unlimited,omitempty"`    // which limits did not hold and why, empty when all did
 	OOMKills    int64         `json:"oom_kills,omitempty"`    // processes that the kernel ended at Limits.Memory

@@ -29,6 +29,10 @@ func (e Exit) Record() []byte {
 	if !e.EndedAt.IsZero() {
 		o.moment("ended_at", e.EndedAt)
 	}
+	if e.Breach != (Breach{}) {
+		o.name("breach")
+		o = append(o, e.Breach.record()...)
+	}
 	if e.Level != "" {
 		o.text("level", e.Level)
 	}
@@ -42,6 +46,15 @@ func (e Exit) Record() []byte {
 	o = append(o, e.Stderr.record()...)
 	o.number("max_rss", e.MaxRSS)
 	o.number("cpu", int64(e.CPU))
+	return o.end()
+}
+
+func (b Breach) record() []byte {
+	var o object
+	o.text("limit", string(b.Limit))
+	o.text("unit", string(b.Unit))
+	o.number("allowed", b.Allowed)
+	o.number("measured", b.Measured)
 	return o.end()
 }
 

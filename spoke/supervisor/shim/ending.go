@@ -28,10 +28,16 @@ type ending struct {
 	clean     bool // the agent ended by itself, and nothing was signalled
 	childless bool // no descendant is left, and none can come
 
-	outcome  attempt.Outcome
-	reason   string
+	cause
 	status   syscall.WaitStatus
 	statusOK bool
+}
+
+// A cause is what ended an attempt, or began to.
+type cause struct {
+	outcome attempt.Outcome
+	reason  string
+	breach  attempt.Breach // zero = no limit
 }
 
 // reportSurvivors tells the spokes, and leaves a provisional record in case
@@ -51,7 +57,7 @@ func (s *shim) reportSurvivors() {
 // describe is the exit as far as it is known.
 func (s *shim) describe() attempt.Exit {
 	e := attempt.Exit{
-		Outcome: s.end.outcome, Reason: s.end.reason, Code: -1, Level: s.run.Level, Unlimited: s.run.Unlimited,
+		Outcome: s.end.outcome, Reason: s.end.reason, Code: -1, Breach: s.end.breach, Level: s.run.Level, Unlimited: s.run.Unlimited,
 		StartedAt: s.run.StartedAt, EndedAt: time.Now().UTC(),
 	}
 	if s.end.statusOK && s.end.status.Exited() {
@@ -62,12 +68,27 @@ func (s *shim) describe() attempt.Exit {
 	}
 	if s.Limits != (attempt.Limits{}) {
 		e.OOMKills, e.Refused = s.group.Count("memory.events", "oom_kill"), s.group.Count("pids.events", "max")
+		e.Breach = heldByKernel(e, s.Limits, s.group.Number("memory.peak"), s.group.Number("pids.peak"))
 	}
 	if e.Outcome == attempt.Signalled && e.Signal == "SIGKILL" && e.OOMKills > 0 {
 		e.Reason = "the kernel ended it: the tree is limited to " + strconv.FormatInt(s.Limits.Memory, 10) + " bytes of memory"
 	}
 	e.Reaped, e.ReapedTotal = s.tree.Reaped(s.survivors)
 	return e
+}
+
+// heldByKernel is the limit that the kernel has held an agent to which failed: it ends
+// processes, or starts none, and what the agent makes of that is its exit code. The peaks are
+// the kernel's too, 0 where it keeps none.
+func heldByKernel(e attempt.Exit, l attempt.Limits, memoryPeak, pidsPeak int64) attempt.Breach {
+	failed := e.Outcome == attempt.Exited && e.Code != 0 || e.Outcome == attempt.Signalled
+	switch {
+	case failed && e.OOMKills > 0:
+		return attempt.Breach{Limit: attempt.OOMKilled, Unit: attempt.Bytes, Allowed: l.Memory, Measured: max(l.Memory, memoryPeak)}
+	case failed && e.Refused > 0:
+		return attempt.Breach{Limit: attempt.ProcessLimit, Unit: attempt.Processes, Allowed: l.Pids, Measured: max(l.Pids, pidsPeak)}
+	}
+	return e.Breach
 }
 
 // result closes the outputs of a tree that is gone and completes the exit. From here on

@@ -45,7 +45,7 @@ func (s *shim) supervise() (attempt.Exit, error) {
 				return s.result(), nil
 			}
 		case sig := <-s.signals:
-			s.stop(attempt.Stopped, "the shim received "+sig.String(), s.KillGrace())
+			s.stop(cause{outcome: attempt.Stopped, reason: "the shim received " + sig.String()}, s.KillGrace())
 		}
 	}
 }
@@ -101,18 +101,19 @@ func (s *shim) obey(r attempt.Request) {
 		s.Deadline = max(s.Deadline, r.Renew)
 	}
 	if r.Kill != nil {
-		s.stop(attempt.Killed, r.Kill.Reason, r.Kill.Grace)
+		s.stop(cause{outcome: attempt.Killed, reason: r.Kill.Reason}, r.Kill.Grace)
 	}
 }
 
 // stop begins the end of the tree, or hastens it.
-func (s *shim) stop(outcome attempt.Outcome, reason string, grace time.Duration) {
+func (s *shim) stop(why cause, grace time.Duration) {
 	switch s.end.phase {
 	case living:
-		if t := s.timeout(); t != 0 && attempt.Boottime() >= t { // also when a kill was read first
-			outcome, reason = attempt.TimedOut, "still running after "+s.Timeout.String()
+		if now, t := attempt.Boottime(), s.timeout(); t != 0 && now >= t { // also when a kill was read first
+			why = cause{attempt.TimedOut, "still running after " + s.Timeout.String(),
+				attempt.Breach{Limit: attempt.DeadlineElapsed, Unit: attempt.Milliseconds, Allowed: s.Timeout.Milliseconds(), Measured: now.Sub(s.run.Begun).Milliseconds()}}
 		}
-		s.end.outcome, s.end.reason = outcome, reason
+		s.end.cause = why
 		s.ask(grace)
 	case settling:
 		s.ask(min(grace, leftoverGrace))
@@ -150,7 +151,7 @@ func (s *shim) due() bool {
 	}
 	switch s.end.phase {
 	case living:
-		s.stop(attempt.LeaseExpired, "the lease was not renewed", s.KillGrace()) // or it is the timeout
+		s.stop(cause{outcome: attempt.LeaseExpired, reason: "the lease was not renewed"}, s.KillGrace()) // or it is the timeout
 		return false
 	case settling:
 		s.ask(min(s.KillGrace(), leftoverGrace))

@@ -118,6 +118,20 @@ func (c *Group) Count(file, key string) int64 {
 	return 0
 }
 
+// Number reads a file of the group that holds one number; 0 when there is none.
+func (c *Group) Number(file string) int64 {
+	if c == nil {
+		return 0
+	}
+	var buf [32]byte
+	n, err := ReadSmall(plain.Join(c.path, file), buf[:])
+	if err != nil {
+		return 0
+	}
+	value, _ := strconv.ParseInt(trim(string(buf[:n])), 10, 64)
+	return value
+}
+
 // says reports whether a line "key value" is in a text.
 func says(text, key, value string) bool {
 	return slices.ContainsFunc(plain.Lines(text), func(line string) bool { return line == key+" "+value })

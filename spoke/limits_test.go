@@ -1,0 +1,45 @@
+package spoke_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
+)
+
+// limitedTo is the preset "open" with limits.
+func limitedTo(limits ...string) string {
+	return strings.Replace(policy.Presets["open"], "limits:", "limits:\n  "+strings.Join(limits, "\n  "), 1)
+}
+
+// resultOf reads the result that a hub has verified and stored.
+func resultOf(t *testing.T, v hub.AgentView) (r commands.Result) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal(v.Result, &r))
+	return r
+}
+
+// The limit that ended an agent is in the signed result, with its figure.
+func TestTheResultNamesTheLimit(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Policy: meshtest.Loose(limitedTo("memory: 1GiB"))}.Start(t, "attic")
+
+	id := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sleep", "600"}, TimeoutMS: 300}})
+
+	v := m.Wait(t, id)
+	b := resultOf(t, v).Exit.Breach
+	require.Equal(t, commands.Expired, v.State)
+	require.Equal(t, commands.DeadlineElapsed, v.Reason)
+	require.NotNil(t, b)
+	require.GreaterOrEqual(t, b.Measured, int64(300))
+	require.Less(t, b.Measured, time.Minute.Milliseconds())
+	require.Equal(t, &commands.Breach{Limit: commands.DeadlineElapsed, Unit: "ms", Allowed: 300, Measured: b.Measured}, b)
+	m.Check(t)
+}
