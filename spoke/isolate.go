@@ -3,6 +3,9 @@ package spoke
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
@@ -52,14 +55,29 @@ func (s *Spoke) userOf(r *run) supervisor.User {
 
 // release takes back the user of an attempt that is over. One that goes on without this
 // process keeps it, and so does one of which something is left.
-func (s *Spoke) release(ctx context.Context, r *run) {
-	if !r.over || r.user.ID == 0 {
-		return
+func (s *Spoke) release(r *run) {
+	if r.over {
+		s.isolates.Release(r.user, r.own())
+		r.user = supervisor.User{}
 	}
-	if err := s.isolates.Release(r.user, r.own()); err != nil {
-		s.Log.WarnContext(ctx, "the user of an agent is not given to another one", "id", r.fence.Task, "user", r.user.ID, "err", err)
+}
+
+// reclaim takes back the user of an attempt that is not alive, should an earlier process have
+// ended before it did.
+func (s *Spoke) reclaim(dir string) {
+	r := &run{dir: dir}
+	s.isolates.Release(s.userOf(r), r.own())
+}
+
+// sayKept logs which users of agents that are over are not given to others.
+func (s *Spoke) sayKept(ctx context.Context) {
+	kept := map[string]error{}
+	for id, err := range s.isolates.Kept() {
+		kept[strconv.FormatInt(id, 10)] = err
 	}
-	r.user = supervisor.User{}
+	for id, err := range s.kept.set(kept) {
+		s.Log.WarnContext(ctx, "the user of an agent is not given to another one", "user", id, "err", err)
+	}
 }
 
 // checkIsolation is what doctor says about what agents are confined by.
@@ -80,5 +98,10 @@ func (s *Spoke) checkIsolation() []control.Check {
 			check.Note = "WARNING: agents run as root and reach all of this host, as the policy says: isolation: none, allow_root_agents: true"
 		}
 	}
-	return []control.Check{check}
+	kept := s.isolates.Kept()
+	if len(kept) == 0 {
+		return []control.Check{check}
+	}
+	first := slices.Min(slices.Collect(maps.Keys(kept)))
+	return []control.Check{check, {Name: "users of agents", Problem: fmt.Sprintf("%d are kept although their agents are over; of %d: %v; it is tried again every 10 s", len(kept), first, kept[first])}}
 }

@@ -3,6 +3,7 @@ package spoke_test
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -123,4 +124,34 @@ func TestALevelThatTheHubDemands(t *testing.T) {
 	require.Equal(t, commands.CapabilityMissing, v.Reason)
 	require.Contains(t, string(v.Refusal), "does not confine agents by user")
 	require.Equal(t, commands.Completed, m.Wait(t, m.Noop(t, "attic")).State, "nothing is started, so nothing is confined")
+}
+
+// A spoke may end before it takes the user of an ended agent back. The next one does.
+func TestAUserThatWasNotTakenBackIs(t *testing.T) {
+	t.Parallel()
+	m := confined(t, "")
+	s := m.Spokes["attic"]
+	task := m.Spawn(t, "attic", "true")
+	m.Wait(t, task)
+	m.Stop(t, "attic")
+	if os.Geteuid() != 0 {
+		require.NoFileExists(t, filepath.Join(s.Dir, "agent-users"), "only root gives users")
+		return
+	}
+	raw, err := os.ReadFile(filepath.Join(s.Dir, "agent-users"))
+	require.NoError(t, err)
+	first, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+	require.NoError(t, err)
+	home := filepath.Join(s.Dir, "agents", task, "1", "home")
+	owner := func() uint32 {
+		info, err := os.Stat(home)
+		require.NoError(t, err)
+		return info.Sys().(*syscall.Stat_t).Uid
+	}
+	require.Zero(t, owner(), "a stop takes it back")
+	require.NoError(t, os.Lchown(home, first+7, first+7))
+
+	m.Start(t, "attic")
+
+	meshtest.Await(t, "that it is taken back", func() bool { return owner() == 0 })
 }

@@ -23,7 +23,7 @@ import (
 func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 	defer s.freed(r)
 	defer s.leaveOrRemove(r)
-	defer s.release(ctx, r)
+	defer s.release(r)
 	rules := s.Policy.Now() // the same from here to the start
 	if refused, ok := judgeAgain(rules, r); !ok {
 		s.finish(ctx, r, r.fence, refused)
@@ -71,7 +71,7 @@ func (s *Spoke) runNothing(ctx context.Context, r *run) {
 func (s *Spoke) takeOver(ctx context.Context, r *run) {
 	defer s.freed(r)
 	defer s.leaveOrRemove(r)
-	defer s.release(ctx, r)
+	defer s.release(r)
 	s.recallPolicy(ctx, r)
 	r.before = true
 	if r.spec.Runtime == commands.RuntimeNoop {

@@ -79,6 +79,7 @@ type Spoke struct {
 	stopping atomic.Bool // nothing more is claimed
 	full     bool        // the disk has less than MinFree, and that was logged; of the goroutine that claims
 	stuck    stuck       // directories of old attempts that cannot be removed
+	kept     stuck       // users of agents that are over
 	restored atomic.Bool // something may be known of attempts from before a restore
 	unsure   bool        // a claim failed, and what it took was not looked for yet; of the goroutine that claims
 }

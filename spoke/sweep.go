@@ -42,6 +42,7 @@ func (s *Spoke) sweep(ctx context.Context) error {
 			if unsent, known := s.output.Unsent(); known {
 				retired = time.Now()
 				s.retire(ctx, unsent)
+				s.sayKept(ctx)
 			}
 		}
 		s.awaitDue(ctx, began.Add(betweenSweeps), next)
@@ -110,19 +111,19 @@ func (s *Spoke) retire(ctx context.Context, unsent map[string]bool) {
 	}
 }
 
-// stuck are the directories that could not be removed the last time, and why.
+// stuck are what could not be removed the last time, and why.
 type stuck struct {
-	mu   sync.Mutex // guards dirs
-	dirs map[string]error
+	mu   sync.Mutex // guards left
+	left map[string]error
 }
 
 // set replaces them and returns those that are new.
-func (s *stuck) set(dirs map[string]error) map[string]error {
+func (s *stuck) set(left map[string]error) map[string]error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fresh := maps.Clone(dirs)
-	maps.DeleteFunc(fresh, func(dir string, _ error) bool { return s.dirs[dir] != nil })
-	s.dirs = dirs
+	fresh := maps.Clone(left)
+	maps.DeleteFunc(fresh, func(name string, _ error) bool { return s.left[name] != nil })
+	s.left = left
 	return fresh
 }
 
@@ -130,11 +131,11 @@ func (s *stuck) set(dirs map[string]error) map[string]error {
 func (s *stuck) check() []control.Check {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.dirs) == 0 {
+	if len(s.left) == 0 {
 		return nil
 	}
-	first := slices.Min(slices.Collect(maps.Keys(s.dirs)))
-	return []control.Check{{Name: "old attempts", Problem: fmt.Sprintf("%d directories cannot be removed; of %s: %v; remove it by hand", len(s.dirs), first, s.dirs[first])}}
+	first := slices.Min(slices.Collect(maps.Keys(s.left)))
+	return []control.Check{{Name: "old attempts", Problem: fmt.Sprintf("%d directories cannot be removed; of %s: %v; remove it by hand", len(s.left), first, s.left[first])}}
 }
 
 // retireAttempt removes the directory of an attempt that has ended long ago. One
@@ -147,7 +148,11 @@ func (s *Spoke) retireAttempt(ctx context.Context, dir string) error {
 	if err != nil {
 		info, err = os.Stat(dir)
 	}
-	if err != nil || time.Since(info.ModTime()) < keepAttempts || s.live.get(task) != nil {
+	if err != nil || s.live.get(task) != nil {
+		return nil
+	}
+	s.reclaim(dir)
+	if time.Since(info.ModTime()) < keepAttempts {
 		return nil
 	}
 	err = removeAttempt(dir)
@@ -171,12 +176,10 @@ func (s *Spoke) removeUnrecorded(ctx context.Context, dir string) error {
 		s.Log.DebugContext(ctx, "an old attempt still runs", "dir", dir)
 		return agent.Close()
 	}
-	if err == nil {
-		err = s.isolates.Release(r.user, r.own())
-	}
 	if err != nil {
 		return err
 	}
+	s.isolates.Release(r.user, r.own())
 	return removeAttempt(dir)
 }
 

@@ -129,7 +129,9 @@ func runEscape(t *testing.T, i *Isolation, level, dir string, e escape) (took ti
 		left = append(left, strings.Join(e.names, ", "))
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it has a token of this test's
 	}
-	require.NoError(t, i.Release(c.User, d))
+	i.Release(c.User, d)
+	i.Settle()
+	require.Empty(t, i.Kept())
 	return took, left
 }
 

@@ -2,9 +2,9 @@
 // kernel (Landlock), or by both. A level is claimed only after a hostile program has tried it on
 // this host and found it to hold.
 //
-// Under failure. A user is given to an agent once nothing runs as it, and taken back when
-// nothing of the agent is left; which user an agent has is what owns its home, so a process that
-// comes later finds it. A user whose processes or files cannot be removed stays taken.
+// Under failure. A user is given to an agent while nothing of an earlier one is left, and taken
+// back when nothing of the agent is; which user an agent has is what owns its home, so a process
+// that comes later finds it. A user whose processes or files cannot be removed stays taken.
 //
 // Under concurrency. The methods may be called from any goroutine.
 package isolation
@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
@@ -33,6 +32,7 @@ func hasLandlock(level string) bool {
 type Isolation struct {
 	dir    string // of the instance's data
 	users  *users // nil where there are none
+	over   over
 	faults map[string]error
 
 	grants func(supervisor.Confine) supervisor.Confine // what is given of what was asked for; changed by tests
@@ -79,6 +79,8 @@ func (i *Isolation) Close() error {
 	if i.users == nil {
 		return nil
 	}
+	i.over.close()
+	i.Settle()
 	return i.users.claim.Close()
 }
 
@@ -117,24 +119,18 @@ func (i *Isolation) take(level string, d Dirs, r Reach) (supervisor.Confine, err
 	if !hasUser(level) {
 		return confine(level, supervisor.User{}, d.list(), r), nil
 	}
-	for {
-		id, err := i.users.take()
-		if err != nil {
-			return supervisor.Confine{}, err
-		}
-		running, err := supervisor.AnyRunsAs(i.users.user(id))
-		if err == nil && running {
-			continue // somebody's, or what an agent has left: it stays taken
-		}
-		if err == nil {
-			err = give(id, d.list())
-		}
-		if err != nil {
-			i.users.release(id)
-			return supervisor.Confine{}, err
-		}
-		return confine(level, i.users.user(id), d.list(), r), nil
+	id, err := i.users.take()
+	if err != nil && i.Settle() { // some are over
+		id, err = i.users.take()
 	}
+	if err != nil {
+		return supervisor.Confine{}, err
+	}
+	if err := give(id, d.list()); err != nil {
+		i.users.release(id)
+		return supervisor.Confine{}, err
+	}
+	return confine(level, i.users.user(id), d.list(), r), nil
 }
 
 // give makes directories a user's own. The home goes last: what owns it is the agent's.
@@ -150,40 +146,15 @@ func give(id int64, dirs []string) error {
 // Find returns the user of the agent whose home is given, and keeps it from others. Zero =
 // it has none of its own.
 func (i *Isolation) Find(home string) supervisor.User {
-	info, err := os.Lstat(home)
-	if err != nil || i.users == nil {
+	if i.users == nil {
 		return supervisor.User{}
 	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !i.users.holds(int64(st.Uid)) {
+	id := ownerOf(home)
+	if !i.users.holds(id) {
 		return supervisor.User{}
 	}
-	i.users.keep(int64(st.Uid))
-	return i.users.user(int64(st.Uid))
-}
-
-// Release takes the user of an agent back that is proven to be over, with its directories and
-// what it has left outside of them: who gets the user next reaches none of it. With an error the
-// user stays taken.
-func (i *Isolation) Release(u supervisor.User, d Dirs) error {
-	if u.ID == 0 || i.users == nil {
-		return nil
-	}
-	running, err := supervisor.AnyRunsAs(u)
-	if err == nil && running {
-		err = fmt.Errorf("processes of user %d are left; the user is given to no other agent", u.ID)
-	}
-	if err == nil {
-		err = removeLeftovers(u.ID)
-	}
-	if err == nil {
-		err = give(0, d.list())
-	}
-	if err != nil {
-		return err
-	}
-	i.users.release(u.ID)
-	return nil
+	i.users.keep(id)
+	return i.users.user(id)
 }
 
 // admit makes sure that the users of agents can get to their directories and no further: the

@@ -117,10 +117,9 @@ func TestALevelThatDoesNotHoldIsNotClaimed(t *testing.T) {
 	}
 	dir := openDir(t)
 	i := open(t, dir, 0)
-	sabotaged := *i
-	sabotaged.grants = func(c supervisor.Confine) supervisor.Confine { return supervisor.Confine{} }
+	i.grants = func(c supervisor.Confine) supervisor.Confine { return supervisor.Confine{} }
 
-	err := sabotaged.probe(commands.IsolationUserLandlock)
+	err := i.probe(commands.IsolationUserLandlock)
 
 	require.ErrorContains(t, err, "a program that tried it could")
 	require.ErrorContains(t, err, "read-secret")
@@ -200,7 +199,8 @@ func TestNothingOfAUserIsLeftToTheNext(t *testing.T) {
 	require.FileExists(t, filepath.Join("/tmp", name, "sub", "file"))
 	require.Equal(t, u, i.Find(d.Home))
 
-	require.NoError(t, i.Release(u, d))
+	i.Release(u, d)
+	i.Settle()
 
 	for _, shared := range []string{"/tmp", "/dev/shm", "/var/tmp"} {
 		require.NoDirExists(t, filepath.Join(shared, name))
@@ -241,15 +241,74 @@ func TestAUserThatHasAProcessStaysTaken(t *testing.T) {
 	stray := exec.Command("/bin/sleep", "300")
 	stray.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(u.ID), Gid: uint32(u.ID)}}
 	require.NoError(t, stray.Start())
-	t.Cleanup(func() { _ = stray.Process.Kill(); _ = stray.Wait() })
+	t.Cleanup(func() { _ = stray.Process.Kill(); _, _ = stray.Process.Wait() })
 
-	require.ErrorContains(t, i.Release(u, d), "are left")
+	i.Release(u, d)
+	i.Settle()
 
+	require.ErrorContains(t, i.Kept()[u.ID], "are left")
 	require.True(t, i.users.taken[u.ID])
-	require.NoError(t, stray.Process.Kill())
-	_ = stray.Wait()
-	require.NoError(t, i.Release(u, d))
+	require.Equal(t, u, i.Find(d.Home), "the next process keeps it, too")
+	state, err := stray.Process.Wait()
+	require.NoError(t, err)
+	require.Equal(t, "signal: killed", state.String(), "nothing else has a user of an agent's: it is ended")
+	i.Settle()
+	require.Empty(t, i.Kept())
 	require.False(t, i.users.taken[u.ID])
+}
+
+// A process that comes later gives no user away that an agent of an earlier one has, or has had
+// until nobody was left to take it back.
+func TestUsersOfAnEarlierProcessStayTaken(t *testing.T) {
+	t.Parallel()
+	if !asRoot(t) {
+		return
+	}
+	dir := openDir(t)
+	earlier := Open(dir, 0)
+	over, d := agent(t, earlier, filepath.Join(dir, "agents", "task", "1"), `true`)
+	running := earlier.users.user(over.ID + 1)
+	stray := exec.Command("/bin/sleep", "300")
+	stray.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(running.ID), Gid: uint32(running.ID)}}
+	require.NoError(t, stray.Start())
+	t.Cleanup(func() { _ = stray.Process.Kill(); _, _ = stray.Process.Wait() })
+	require.NoError(t, earlier.Close())
+
+	later := open(t, dir, 0)
+
+	require.True(t, later.users.taken[over.ID], "its home is still there")
+	require.True(t, later.users.taken[running.ID], "it runs")
+	later.Release(over, d)
+	later.Settle()
+	require.False(t, later.users.taken[over.ID])
+}
+
+// A user that nothing is left of is given away again when no other one is there.
+func TestUsersThatAreOverAreEnough(t *testing.T) {
+	t.Parallel()
+	if !asRoot(t) {
+		return
+	}
+	dir := openDir(t)
+	i := open(t, dir, 0)
+	i.Settle() // the users of the probes
+	u, d := agent(t, i, filepath.Join(dir, "agents", "task", "1"), `true`)
+	for id := u.ID; i.users.holds(id); id++ {
+		i.users.keep(id)
+	}
+	for id := u.ID - 1; i.users.holds(id); id-- {
+		i.users.keep(id)
+	}
+	next := Dirs{filepath.Join(dir, "agents", "task", "2", "work"), filepath.Join(dir, "agents", "task", "2", "tmp"), filepath.Join(dir, "agents", "task", "2", "home")}
+	require.NoError(t, MakeDirs(commands.IsolationUser, filepath.Join(dir, "agents", "task", "2"), next))
+	_, err := i.Take(commands.IsolationUser, next, Reach{})
+	require.ErrorContains(t, err, "are taken")
+
+	i.Release(u, d)
+	c, err := i.Take(commands.IsolationUser, next, Reach{})
+
+	require.NoError(t, err)
+	require.Equal(t, u, c.User)
 }
 
 // unprivileged runs body as a user that is not root: here, unless the tests are root's, and

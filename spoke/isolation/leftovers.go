@@ -16,29 +16,39 @@ import (
 // sharedDirs are where every user of a host may leave something.
 var sharedDirs = []string{"/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock"}
 
-// removeLeftovers removes what a user has left outside of the directories of its agent. Nothing
-// of it runs.
-func removeLeftovers(id int64) error {
-	var failed error
+// removeLeftovers removes what users have left outside of the directories of their agents, but
+// of those that are kept. It returns what it could not remove, by user. Nothing of them runs.
+func removeLeftovers(users map[int64]Dirs, kept map[int64]error) map[int64]error {
+	failed := map[int64]error{}
+	see := func(id int64, remove func() error) {
+		if _, ok := users[id]; !ok || kept[id] != nil {
+			return
+		}
+		if err := remove(); err != nil {
+			failed[id] = errors.Join(failed[id], fmt.Errorf("removing what user %d has left: %w", id, err))
+		}
+	}
 	for _, dir := range sharedDirs {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			failed = errors.Join(failed, err)
+			for id := range users {
+				see(id, func() error { return err })
+			}
 		}
 		for _, e := range entries {
 			info, err := e.Info()
 			if err != nil {
 				continue // it is gone
 			}
-			if st, ok := info.Sys().(*syscall.Stat_t); ok && int64(st.Uid) == id {
-				failed = errors.Join(failed, os.RemoveAll(filepath.Join(dir, e.Name())))
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				see(int64(st.Uid), func() error { return os.RemoveAll(filepath.Join(dir, e.Name())) })
 			}
 		}
 	}
-	if err := errors.Join(failed, removeIPC(id)); err != nil {
-		return fmt.Errorf("removing what user %d has left: %w", id, err)
+	for _, kind := range ipcKinds {
+		kind.each(see)
 	}
-	return nil
+	return failed
 }
 
 // An ipcKind is a kind of System V objects: where the kernel lists them, with which fields,
@@ -64,25 +74,27 @@ var ipcKinds = []ipcKind{
 	}},
 }
 
-func removeIPC(user int64) (failed error) {
-	for _, kind := range ipcKinds {
-		raw, err := os.ReadFile(kind.list)
-		if err != nil {
-			continue // a kernel without them
-		}
-		for _, line := range strings.Split(string(raw), "\n")[1:] {
-			f := strings.Fields(line)
-			if len(f) <= kind.owner || f[kind.owner] != strconv.FormatInt(user, 10) {
-				continue
-			}
-			id, err := strconv.ParseUint(f[kind.idField], 10, 31)
-			if err != nil {
-				continue
-			}
-			if errno := kind.remove(uintptr(id)); errno != 0 && errno != unix.EINVAL && errno != unix.EIDRM {
-				failed = errors.Join(failed, errno)
-			}
-		}
+// each shows who owns each object, with what removes it.
+func (k ipcKind) each(see func(user int64, remove func() error)) {
+	raw, err := os.ReadFile(k.list)
+	if err != nil {
+		return // a kernel without them
 	}
-	return failed
+	for _, line := range strings.Split(string(raw), "\n")[1:] {
+		f := strings.Fields(line)
+		if len(f) <= k.owner {
+			continue
+		}
+		user, err := strconv.ParseInt(f[k.owner], 10, 64)
+		id, err2 := strconv.ParseUint(f[k.idField], 10, 31)
+		if err != nil || err2 != nil {
+			continue
+		}
+		see(user, func() error {
+			if errno := k.remove(uintptr(id)); errno != 0 && errno != unix.EINVAL && errno != unix.EIDRM {
+				return errno
+			}
+			return nil
+		})
+	}
 }

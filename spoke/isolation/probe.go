@@ -111,10 +111,10 @@ func (i *Isolation) attack(level, dir string, targets attack.Targets) (map[strin
 		return nil, err
 	}
 	exit := agent.Exit()
-	err = agent.Close()
-	if err = errors.Join(err, i.Release(c.User, d)); err != nil {
+	if err := agent.Close(); err != nil {
 		return nil, err
 	}
+	i.Release(c.User, d)
 	if exit.Outcome != supervisor.Exited || exit.Code != 0 {
 		return nil, fmt.Errorf("the program that tries it ended with %s, code %d %s", exit.Outcome, exit.Code, exit.Signal)
 	}

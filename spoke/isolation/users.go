@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,7 +66,11 @@ func openUsers(dir string, named int64) (*users, error) {
 				return nil, errors.Join(fmt.Errorf("recording the users of agents: %w", err), claim.Close())
 			}
 		}
-		return &users{first: first, claim: claim, taken: map[int64]bool{}}, nil
+		u := &users{first: first, claim: claim, taken: map[int64]bool{}}
+		if err := u.keepEarlier(dir); err != nil {
+			return nil, errors.Join(err, claim.Close())
+		}
+		return u, nil
 	}
 	return nil, fmt.Errorf("no range of %d users is free for agents; name the first of one under agent_users in the policy: %w", rangeUsers, refused)
 }
@@ -149,7 +154,11 @@ func checkRange(first int64, ours bool) error {
 	if err := checkMapped(first, last); err != nil || ours {
 		return err
 	}
-	return checkProcesses(first, last)
+	running, err := supervisor.RunningUsers(first, last)
+	if err == nil && len(running) > 0 {
+		err = fmt.Errorf("processes run as %d", slices.Min(slices.Collect(maps.Keys(running))))
+	}
+	return err
 }
 
 // checkMapped refuses what is outside of this process's user namespace.
@@ -166,23 +175,6 @@ func checkMapped(first, last int64) error {
 		})
 		if !mapped {
 			return fmt.Errorf("users from %d to %d are not in this container's %s", first, last, file)
-		}
-	}
-	return nil
-}
-
-func checkProcesses(first, last int64) error {
-	procs, err := os.ReadDir("/proc")
-	if err != nil {
-		return fmt.Errorf("looking which users have processes: %w", err)
-	}
-	for _, p := range procs {
-		info, err := p.Info()
-		if err != nil {
-			continue // it has ended
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && first <= int64(st.Uid) && int64(st.Uid) <= last {
-			return fmt.Errorf("process %s runs as %d", p.Name(), st.Uid)
 		}
 	}
 	return nil
@@ -227,6 +219,37 @@ func (u *users) take() (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("all %d users for agents are taken", rangeUsers-1)
+}
+
+// keepEarlier keeps the users from others that agents of an earlier process have: by what
+// they run and by the homes that are theirs.
+func (u *users) keepEarlier(dir string) error {
+	running, err := supervisor.RunningUsers(u.first, u.first+rangeUsers-1)
+	if err != nil {
+		return err
+	}
+	for id := range running {
+		u.keep(id)
+	}
+	homes, _ := filepath.Glob(filepath.Join(dir, "agents", "*", "*", "home")) // the pattern is well formed
+	for _, home := range homes {
+		if id := ownerOf(home); u.holds(id) {
+			u.keep(id)
+		}
+	}
+	return nil
+}
+
+// ownerOf is who owns a file; -1 = there is none.
+func ownerOf(path string) int64 {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return -1
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int64(st.Uid)
+	}
+	return -1
 }
 
 // keep marks a user as taken that an earlier process gave to an agent.

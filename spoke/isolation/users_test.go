@@ -52,7 +52,7 @@ func TestUsersOfOthersAreRefused(t *testing.T) {
 		first int64
 		text  string
 	}{
-		"a process":         {named, "runs as 1900000005"},
+		"a process":         {named, "run as 1900000005"},
 		"the user database": {65_000, "65534 is in /etc/passwd"},
 		"below the first":   {-1, "there are no users"},
 		"beyond the last":   {1<<32 - 100, "there are no users"},

@@ -128,9 +128,9 @@ func TestNothingOfAUserSurvives(t *testing.T) {
 			x := ended(t, a)
 
 			require.Empty(t, x.Survivors)
-			left, err := AnyRunsAs(user)
+			left, err := RunningUsers(user.ID, user.ID)
 			require.NoError(t, err)
-			require.False(t, left)
+			require.Empty(t, left)
 		})
 	}
 }

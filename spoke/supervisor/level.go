@@ -81,11 +81,8 @@ func probeKill(group *tree.Group, p *os.Process) error {
 // LandlockABI is the version of Landlock that the kernel has in force, 0 without it.
 func LandlockABI() int { return confine.ABI() }
 
-// AnyRunsAs reports whether a process of this host has a user as one of its ids.
-func AnyRunsAs(u User) (found bool, err error) {
-	if any, err := tree.Any(u); err != nil || !any {
-		return false, err
-	}
-	_, err = tree.EachProcess(func(p tree.Process) { found = found || !p.Gone() && tree.RunsAs(p.Pid, u.ID) })
-	return found, err
-}
+// RunningUsers are the users from first to last that live processes of this host have.
+func RunningUsers(first, last int64) (map[int64]bool, error) { return tree.RunningUsers(first, last) }
+
+// EndUser ends whatever runs as a user of an agent's.
+func EndUser(u User) error { return tree.EndUser(u) }

@@ -125,7 +125,8 @@ func (c *Group) Populated() bool {
 		return false
 	}
 	b, err := os.ReadFile(plain.Join(c.path, "cgroup.events"))
-	return !errors.Is(err, fs.ErrNotExist) && !says(string(b), "populated", "0")
+	gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) // the latter when it is removed while it is read
+	return !gone && !says(string(b), "populated", "0")
 }
 
 // pids lists the processes of the group and its sub-groups.

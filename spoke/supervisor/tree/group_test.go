@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 )
 
 func TestDelegatedGroup(t *testing.T) {
@@ -61,4 +63,31 @@ func TestControllersPassOnlyThroughEmptyGroups(t *testing.T) {
 	require.NoError(t, writeGroup(filepath.Join(top, "cgroup.procs"), strconv.Itoa(p.Process.Pid)))
 	require.NoError(t, passOn("pids", group, 1))
 	require.NoError(t, sub.set("pids", "pids.max", 7))
+}
+
+// Two may end one attempt: what the other one has removed is empty.
+func TestAGroupThatIsRemovedIsEmpty(t *testing.T) {
+	t.Parallel()
+	group, _, err := NewGroup(newMarker(), attempt.Limits{})
+	if err != nil {
+		require.Nil(t, group, "no group can be made here")
+		return
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for range 20_000 {
+			_ = os.Remove(group.path)
+			_ = os.Mkdir(group.path, 0o755)
+		}
+		_ = os.Remove(group.path)
+	}()
+	for running := true; running; {
+		select {
+		case <-over:
+			running = false
+		default:
+		}
+		require.False(t, group.Populated())
+	}
 }

@@ -129,7 +129,7 @@ func (t *Tree) Kill() ([]Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := killUser(t.user); err != nil {
+	if err := EndUser(t.user); err != nil {
 		return nil, err
 	}
 	var found []Process

@@ -3,6 +3,7 @@ package tree
 import (
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -17,32 +18,16 @@ func (t *Tree) As(user attempt.User) *Tree {
 	return t
 }
 
-// killUser ends all that runs as the user in one step of the kernel's, what is being forked
+// EndUser ends all that runs as the user in one step of the kernel's, what is being forked
 // too. A thread of this process becomes the user by its effective id for that, and ends; its
 // other ids are those of the reaper, so that nothing of the user may signal it.
-func killUser(user attempt.User) error {
+func EndUser(user attempt.User) error {
 	if user.ID == 0 || user.Reaper == 0 {
 		return nil
 	}
-	_, err := signalAll(user, syscall.SIGKILL)
-	return plain.Wrap("killing all of user "+strconv.FormatInt(user.ID, 10), err)
-}
-
-// Any reports whether a process has the user, be it one that has ended and was not waited for.
-func Any(user attempt.User) (bool, error) {
-	found, err := signalAll(user, 0)
-	return found, plain.Wrap("looking for processes of user "+strconv.FormatInt(user.ID, 10), err)
-}
-
-// signalAll signals all that runs as the user, and reports whether there was anything.
-func signalAll(user attempt.User, sig syscall.Signal) (found bool, err error) {
-	done := make(chan struct{})
-	go onLostThread(func() {
-		found, err = signalAllAs(user, sig)
-		close(done)
-	})
-	<-done
-	return found, err
+	done := make(chan error)
+	go onLostThread(func() { done <- killAllAs(user) })
+	return plain.Wrap("ending all of user "+strconv.FormatInt(user.ID, 10), <-done)
 }
 
 // onLostThread runs f on a thread that ends with it. The first thread of a process cannot
@@ -63,37 +48,57 @@ func onLostThread(f func()) {
 	runtime.UnlockOSThread()
 }
 
-func signalAllAs(user attempt.User, sig syscall.Signal) (bool, error) {
+func killAllAs(user attempt.User) error {
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(user.Reaper), uintptr(user.ID), uintptr(user.Reaper)); errno != 0 {
-		return false, plain.Wrap("becoming it", errno)
+		return plain.Wrap("becoming it", errno)
 	}
 	everyone := -1
-	_, _, errno := syscall.RawSyscall(syscall.SYS_KILL, uintptr(everyone), uintptr(sig), 0)
-	switch errno {
-	case 0:
-		return true, nil
-	case syscall.ESRCH:
-		return false, nil
+	// It says no error either where nothing has the user.
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_KILL, uintptr(everyone), uintptr(syscall.SIGKILL), 0); errno != 0 && errno != syscall.ESRCH {
+		return errno
 	}
-	return false, errno
+	return nil
+}
+
+// RunningUsers are the users from first to last that a live process of this host has among
+// its ids.
+func RunningUsers(first, last int64) (map[int64]bool, error) {
+	running := map[int64]bool{}
+	_, err := EachProcess(func(p Process) {
+		if p.Gone() {
+			return
+		}
+		for _, id := range usersOf(p.Pid) {
+			if first <= id && id <= last {
+				running[id] = true
+			}
+		}
+	})
+	return running, err
 }
 
 // RunsAs reports whether a process has a user as one of its ids.
-func RunsAs(pid int, user int64) bool {
+func RunsAs(pid int, user int64) bool { return slices.Contains(usersOf(pid), user) }
+
+// usersOf lists the real, effective, saved and file system user of a process, none when it is
+// gone.
+func usersOf(pid int) (users []int64) {
 	var buf [2048]byte
 	n, err := ReadSmall("/proc/"+strconv.Itoa(pid)+"/status", buf[:])
 	if err != nil {
-		return false
+		return nil
 	}
 	for _, line := range plain.Lines(string(buf[:n])) {
-		if ids, ok := plain.CutPrefix(line, "Uid:"); ok {
-			for _, id := range plain.Fields(ids) {
-				if id == strconv.FormatInt(user, 10) {
-					return true
-				}
-			}
-			return false
+		ids, ok := plain.CutPrefix(line, "Uid:")
+		if !ok {
+			continue
 		}
+		for _, id := range plain.Fields(ids) {
+			if n, err := strconv.ParseInt(id, 10, 64); err == nil {
+				users = append(users, n)
+			}
+		}
+		break
 	}
-	return false
+	return users
 }

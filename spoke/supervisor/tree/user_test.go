@@ -18,7 +18,7 @@ func TestAUserIsEndedInOneStep(t *testing.T) {
 	t.Parallel()
 	user := attempt.User{ID: 1_877_000_001, Reaper: 1_877_000_000}
 	if os.Geteuid() != 0 {
-		require.ErrorContains(t, killUser(user), "becoming it", "only root ends what another user has")
+		require.ErrorContains(t, EndUser(user), "becoming it", "only root ends what another user has")
 		return
 	}
 	c := exec.Command("/bin/sh", "-c", `for i in 1 2 3; do (while :; do (exec true) & wait; done) & done; echo up; wait`)
@@ -37,7 +37,7 @@ func TestAUserIsEndedInOneStep(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(found, func(p Process) bool { return p.Pid == c.Process.Pid }), "its user tells whose it is")
 
-	require.NoError(t, killUser(user))
+	require.NoError(t, EndUser(user))
 
 	ended := make(chan error, 1)
 	go func() { ended <- c.Wait() }()
