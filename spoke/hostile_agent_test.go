@@ -93,18 +93,21 @@ func TestOutputOverTheCap(t *testing.T) {
 	m.Check(t)
 }
 
-// A limit of the host's policy holds, or the result says that it does not.
+// A limit of the host's policy holds, by the kernel or because it is measured.
 func TestLimitsOfThePolicy(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Plan{Policy: meshtest.Loose(strings.Replace(policy.Presets["open"], "limits:", "limits:\n  pids: 20\n  memory: 1GiB", 1))}.Start(t, "attic")
 
-	task := m.Spawn(t, "attic", "sh", "-c", "for i in $(seq 40); do sleep 600 & done; exit 0")
+	task := m.Spawn(t, "attic", "sh", "-c", "for i in $(seq 40); do sleep 600 & done; sleep 600")
 
-	var r commands.Result
-	require.NoError(t, json.Unmarshal(m.Wait(t, task).Result, &r))
-	if r.Exit.Code == 0 {
-		require.Regexp(t, `^limits not enforced: (.*\bmemory\b|making a cgroup)`, r.Exit.Limits)
-		require.Regexp(t, `^limits not enforced: (.*\bpids\b|making a cgroup)`, r.Exit.Limits)
+	v := m.Wait(t, task)
+	r := resultOf(t, v)
+	require.Equal(t, commands.Failed, v.State)
+	require.Equal(t, commands.ProcessLimit, v.Reason)
+	require.Equal(t, int64(20), r.Exit.Breach.Allowed)
+	if r.Exit.Code < 0 {
+		require.Regexp(t, `^limits measured every 250ms and not held by the kernel: memory: .*; processes: `, r.Exit.Limits)
+		require.Greater(t, r.Exit.Breach.Measured, int64(20))
 	} else {
 		require.Contains(t, r.Exit.Limits, "at the limit of processes")
 	}

@@ -153,7 +153,7 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, de
 	}
 	spec.Marker = s.marker(r.fence)
 	spec.Timeout, spec.Deadline, spec.OutputCap = rules.Timeout(r.spec.Timeout()), deadline, int64(rules.Limits.Output)
-	spec.Limits = supervisor.Limits{Memory: rules.Memory(0), Pids: int64(rules.Pids(0))}
+	spec.Limits = limitsOf(rules)
 	if spec.Confine, err = s.confine(r, rules); err != nil {
 		return nil, err
 	}

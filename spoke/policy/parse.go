@@ -122,8 +122,8 @@ func (p *Policy) checkLimits() *problem {
 	if n, err := size(p.Limits.Memory); p.Limits.Memory != "" && (err != nil || n < 1<<20) {
 		return wrong("$.limits.memory", "limits.memory %q is not a size of at least 1MiB, such as 512MiB or 2GiB", p.Limits.Memory)
 	}
-	if p.Limits.Pids < 0 {
-		return wrong("$.limits.pids", "limits.pids %d is negative; write a number of processes, or 0 for no limit", p.Limits.Pids)
+	if w := p.Limits.check(); w != nil {
+		return w
 	}
 	if !slices.Contains([]string{"", kill, finish}, p.OnRevoke) {
 		return wrong("$.on_revoke", "on_revoke %q is not known; write kill or finish", p.OnRevoke)

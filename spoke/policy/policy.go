@@ -42,14 +42,6 @@ type Policy struct {
 	held Held // nil before the host was looked at
 }
 
-// Limits bound every agent.
-type Limits struct {
-	Timeout string `yaml:"timeout" json:"timeout"`                   // longest run, "24h"; empty for none
-	Output  Size   `yaml:"output,omitempty" json:"output,omitempty"` // bytes kept of each output stream; 0 means 16 MiB
-	Memory  string `yaml:"memory,omitempty" json:"memory,omitempty"` // most of an agent's processes together, "2GiB"; empty for none
-	Pids    int    `yaml:"pids,omitempty" json:"pids,omitempty"`     // most processes of an agent; 0 for no limit
-}
-
 // What holds where a policy says nothing.
 const (
 	DefaultPath            = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -64,17 +63,6 @@ func (p *Policy) secretFiles(dir string, c Command) (list []string) {
 		}
 	}
 	return list
-}
-
-func (l Limits) words() string {
-	var list []string
-	if l.Memory != "" {
-		list = append(list, l.Memory+" of memory")
-	}
-	if l.Pids > 0 {
-		list = append(list, fmt.Sprintf("%d processes", l.Pids))
-	}
-	return strings.Join(list, ", ")
 }
 
 // Words are the reach for people, a line for each.

@@ -57,6 +57,21 @@ func output(t *testing.T, a *Agent, dir string) (string, Exit) {
 	return string(out), x
 }
 
+// A user of its own does not take all processes of the host.
+func TestAUserOfItsOwnHasABoundOfProcesses(t *testing.T) {
+	t.Parallel()
+	if !asRoot(t) {
+		return
+	}
+	spec := sh(`ulimit -u 2>/dev/null || ulimit -p`)
+	spec.Confine.User, spec.Dir = userOf(9), openDir(t, userOf(9))
+	a, dir := start(t, spec)
+
+	out, _ := output(t, a, dir)
+
+	require.Equal(t, "8192\n", out)
+}
+
 func TestAnAgentHasAUserOfItsOwn(t *testing.T) {
 	t.Parallel()
 	if !asRoot(t) {
@@ -68,6 +83,7 @@ func TestAnAgentHasAUserOfItsOwn(t *testing.T) {
 echo by-name >/dev/stdout; grep -c . /proc/keys; ls /proc/self/fd | wc -l`)
 	spec.Confine.User, spec.Dir, spec.Limits.Pids = user, openDir(t, user), 77
 	a, dir := start(t, spec)
+	require.Empty(t, a.Unlimited(), "of a user of its own the kernel counts the processes")
 
 	out, x := output(t, a, dir)
 

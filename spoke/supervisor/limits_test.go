@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -43,21 +44,24 @@ func limited(t *testing.T, script string, l Limits) (exit Exit, memory, pids boo
 func TestLimitOfProcesses(t *testing.T) {
 	t.Parallel()
 
-	got, _, held := limited(t, "for i in $(seq 40); do sleep 600 & done; exit 0", Limits{Memory: 1 << 30, Pids: 20})
+	got, _, held := limited(t, "for i in $(seq 40); do sleep 600 & done; sleep 600", Limits{Memory: 1 << 30, Pids: 20})
 
+	require.Equal(t, attempt.ProcessLimit, got.Breach.Limit)
+	require.Equal(t, int64(20), got.Breach.Allowed)
 	if held {
 		require.Equal(t, 2, got.Code, "the shell could not fork")
 		require.Positive(t, got.Refused)
 		require.Less(t, got.ReapedTotal, 20)
 		return
 	}
-	require.Equal(t, 0, got.Code)
+	require.Equal(t, Limited, got.Outcome)
+	require.Greater(t, got.Breach.Measured, int64(20))
+	require.Greater(t, got.ReapedTotal, 20)
 	require.Zero(t, got.Refused)
-	require.Contains(t, got.Unlimited, "limits not enforced: ")
 }
 
-// hog takes 128 MiB and ends.
-const hog = `awk 'BEGIN { s = "0123456789abcdef"; for (i = 0; i < 23; i++) s = s s }'`
+// hog takes 128 MiB and keeps them.
+const hog = `awk 'BEGIN { s = "0123456789abcdef"; for (i = 0; i < 23; i++) s = s s; system("sleep 600") }'`
 
 func TestLimitOfMemory(t *testing.T) {
 	t.Parallel()
@@ -69,30 +73,93 @@ func TestLimitOfMemory(t *testing.T) {
 
 			switch {
 			case !held:
-				require.Equal(t, 0, got.Code)
+				require.Equal(t, Limited, got.Outcome)
+				require.Greater(t, got.Breach.Measured, int64(64<<20))
+				require.Equal(t, Breach{Limit: attempt.OOMKilled, Unit: attempt.Bytes, Allowed: 64 << 20, Measured: got.Breach.Measured}, got.Breach)
 				require.Zero(t, got.OOMKills)
-				require.Contains(t, got.Unlimited, "limits not enforced: ")
 			case name == "of the agent":
 				require.Equal(t, Signalled, got.Outcome)
 				require.Positive(t, got.OOMKills)
+				require.Equal(t, attempt.OOMKilled, got.Breach.Limit)
 				require.Contains(t, got.Reason, "limited to 67108864 bytes of memory")
 			default:
 				require.Equal(t, Exited, got.Outcome)
 				require.Positive(t, got.OOMKills)
 				require.Equal(t, int64(4), got.Stdout.Bytes, "137 and a line break")
+				require.Zero(t, got.Breach)
 			}
 		})
 	}
 }
 
+// measured runs a script whose limits the shim holds by measuring.
+func measured(t *testing.T, script string, l Limits) Exit {
+	t.Helper()
+	spec := sh(script)
+	spec.NoCgroup, spec.Limits = true, l
+	a, _ := start(t, spec)
+	exit := ended(t, a)
+	require.Equal(t, a.Unlimited(), exit.Unlimited)
+	return exit
+}
+
+// A process is of the tree however it has come about.
+func TestMeasuredMemoryIsThatOfTheWholeTree(t *testing.T) {
+	t.Parallel()
+
+	got := measured(t, "(setsid env -i /bin/sh -c '"+strings.ReplaceAll(hog, "'", `'"'"'`)+"' </dev/null >/dev/null 2>&1 &); sleep 600", Limits{Memory: 64 << 20})
+
+	require.Equal(t, Limited, got.Outcome)
+	require.Equal(t, attempt.OOMKilled, got.Breach.Limit)
+	require.Equal(t, "limits measured every 250ms and not held by the kernel: memory: cgroups are left alone", got.Unlimited)
+}
+
+// Memory that processes share is not taken more than once.
+func TestSharedMemoryIsMeasuredOnce(t *testing.T) {
+	t.Parallel()
+
+	got := measured(t, `x=$(head -c 50000000 /dev/zero | tr '\0' a); for i in 1 2 3 4; do (sleep 2; :) & done; wait; echo ${#x}`, Limits{Memory: 200 << 20})
+
+	require.Equal(t, Exited, got.Outcome, "%+v", got.Breach)
+	require.Zero(t, got.Code)
+}
+
+func TestLimitOfProcessorTime(t *testing.T) {
+	t.Parallel()
+	for _, noCgroup := range []bool{false, true} {
+		spec := sh("(while :; do :; done) & wait")
+		spec.NoCgroup, spec.Limits, spec.Grace = noCgroup, Limits{CPU: 300 * time.Millisecond}, time.Minute
+		a, _ := start(t, spec)
+		require.Empty(t, a.Unlimited())
+
+		got := ended(t, a)
+
+		require.Equal(t, Limited, got.Outcome)
+		require.Equal(t, Breach{Limit: attempt.CPULimit, Unit: attempt.Milliseconds, Allowed: 300, Measured: got.Breach.Measured}, got.Breach)
+		require.Greater(t, got.Breach.Measured, int64(300))
+		require.Equal(t, "SIGTERM", got.Signal, "it had time to end")
+	}
+}
+
+func TestLimitOfOpenFiles(t *testing.T) {
+	t.Parallel()
+	for files, want := range map[int64]string{0: "1024\n", 64: "64\n64\n"} {
+		spec := sh("ulimit -Sn; ulimit -Hn")
+		spec.Limits.Files = files
+		a, dir := start(t, spec)
+		require.Empty(t, a.Unlimited())
+		ended(t, a)
+
+		require.True(t, strings.HasPrefix(read(t, dir, "stdout"), want), read(t, dir, "stdout"))
+	}
+}
+
 func TestLimitsWithoutACgroup(t *testing.T) {
 	t.Parallel()
-	spec := sh("exit 0")
-	spec.NoCgroup, spec.Limits = true, Limits{Pids: 20}
-	a, _ := start(t, spec)
+	got := measured(t, "exit 0", Limits{Pids: 20, CPUs: 500})
 
-	require.Equal(t, "limits not enforced: cgroups are left alone", a.Unlimited())
-	require.Equal(t, a.Unlimited(), ended(t, a).Unlimited)
+	require.Equal(t, "limits measured every 250ms and not held by the kernel: processes: cgroups are left alone; limits not enforced: processors: cgroups are left alone", got.Unlimited)
+	require.Equal(t, Exited, got.Outcome)
 }
 
 func TestNoLimitsNothingToSay(t *testing.T) {

@@ -180,7 +180,7 @@ func checkSpec(s Spec) error {
 		return bad("the program %q is not an absolute path", s.Argv[0])
 	case !filepath.IsAbs(s.Dir):
 		return bad("the working directory %q is not an absolute path", s.Dir)
-	case s.Timeout < 0 || s.Grace < 0 || s.Slack < 0 || s.OutputCap < 0 || s.Deadline < 0 || s.Limits.Memory < 0 || s.Limits.Pids < 0:
+	case s.Timeout < 0 || s.Grace < 0 || s.Slack < 0 || s.OutputCap < 0 || s.Deadline < 0 || negative(s.Limits):
 		return bad("a duration, a deadline, the output cap or a limit is negative")
 	case !isText(s.Dir):
 		return bad("the working directory holds a NUL or is not UTF-8")
@@ -210,6 +210,10 @@ func checkSpec(s Spec) error {
 		}
 	}
 	return nil
+}
+
+func negative(l Limits) bool {
+	return min(l.Memory, l.Pids, int64(l.CPU), l.CPUs, l.Files) < 0
 }
 
 // isText reports whether s survives the way to the kernel unchanged: JSON would alter

@@ -1,5 +1,7 @@
 package attempt
 
+import "time"
+
 // The body of a message is a row of fields: numbers of eight bytes, texts with
 // their length in four before them, lists with their count.
 
@@ -36,6 +38,12 @@ func (w *writer) texts(list []string) {
 func (w *writer) numbers(list []int64) {
 	w.count(len(list))
 	for _, n := range list {
+		w.number(n)
+	}
+}
+
+func (w *writer) limits(l Limits) {
+	for _, n := range []int64{l.Memory, l.Pids, int64(l.CPU), l.CPUs, l.Files} {
 		w.number(n)
 	}
 }
@@ -123,6 +131,10 @@ func (r *reader) numbers() []int64 {
 		list = append(list, r.number())
 	}
 	return list
+}
+
+func (r *reader) limits() Limits {
+	return Limits{Memory: r.number(), Pids: r.number(), CPU: time.Duration(r.number()), CPUs: r.number(), Files: r.number()}
 }
 
 func (r *reader) confine() Confine {

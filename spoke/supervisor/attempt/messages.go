@@ -45,9 +45,10 @@ func (c *Conn) SendAttempt(a Attempt, within time.Duration) error {
 	w.texts(a.Env)
 	w.text(a.Dir)
 	w.text(a.Token)
-	for _, n := range []int64{int64(a.Timeout), int64(a.Grace), a.OutputCap, a.Limits.Memory, a.Limits.Pids, int64(a.Deadline), int64(a.Slack)} {
+	for _, n := range []int64{int64(a.Timeout), int64(a.Grace), a.OutputCap, int64(a.Deadline), int64(a.Slack)} {
 		w.number(n)
 	}
+	w.limits(a.Limits)
 	w.flag(a.NoCgroup)
 	w.confine(a.Confine)
 	return c.send(kindAttempt, w, within)
@@ -62,8 +63,8 @@ func (c *Conn) ReceiveAttempt() (Attempt, error) {
 	r := reader{rest: body}
 	a := Attempt{Spec: Spec{Marker: r.text(), Argv: r.texts(), Env: r.texts(), Dir: r.text()}, Token: r.text()}
 	a.Timeout, a.Grace, a.OutputCap = time.Duration(r.number()), time.Duration(r.number()), r.number()
-	a.Limits.Memory, a.Limits.Pids = r.number(), r.number()
 	a.Deadline, a.Slack = Instant(r.number()), time.Duration(r.number())
+	a.Limits = r.limits()
 	a.NoCgroup = r.flag()
 	a.Confine = r.confine()
 	if len(a.Argv) == 0 {

@@ -42,19 +42,25 @@ type Spec struct {
 	NoCgroup bool `json:"no_cgroup,omitempty"`
 }
 
-// Limits bound what the processes of a tree may take together. The kernel
-// enforces them through the attempt's cgroup. Where it cannot, the agent runs
-// all the same, and the start and the exit say which limit does not hold
-// and why. They stop an agent that goes wrong; a hostile one that has the user
-// who owns the cgroup can raise them.
+// Limits bound what the processes of a tree may take together; 0 = no limit. The kernel
+// holds memory, processes and processors by the attempt's cgroup, and the processes of a user
+// of its own by that. Where it does not, the shim measures memory and processes several times
+// a second and ends the tree that takes more; start and exit say so. They stop an agent that
+// goes wrong; a hostile one that has the user who owns the cgroup can raise them.
 type Limits struct {
 	// Memory is in bytes; the file cache counts, and swap is not used. When it
 	// is reached and nothing can be given back, the kernel ends a process of the
-	// tree. 0 = no limit.
+	// tree. Measured, it is what the processes have in memory, and all of the tree ends.
 	Memory int64 `json:"memory,omitempty"`
 	// Pids is how many processes and threads there may be at a time; more
-	// cannot be started. 0 = no limit.
+	// cannot be started. Measured, the tree that has more ends.
 	Pids int64 `json:"pids,omitempty"`
+	// CPU is processor time that is used up, in the kernel too; what has used more ends.
+	CPU time.Duration `json:"cpu,omitempty"`
+	// CPUs is how many processors are used at a time, in thousandths.
+	CPUs int64 `json:"cpus,omitempty"`
+	// Files is how many files a process may have open. 0 = 1024, which it may raise.
+	Files int64 `json:"files,omitempty"`
 }
 
 // KillGrace is Grace or its default.

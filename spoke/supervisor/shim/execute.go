@@ -50,7 +50,7 @@ func (s *shim) execute() *attempt.StartError {
 		Argv: s.Argv, Env: s.environment(), Dir: s.Dir, Files: [3]int{null, fds[0], fds[1]}, Cgroup: -1,
 		User: int(s.Confine.User.ID), Ruleset: rules, Limits: limits,
 	}
-	group, unlimited, groupErr := s.ownCgroup()
+	group, missing, groupErr := s.ownCgroup()
 	pid, err := startIn(group, program)
 	if err != nil && group != nil {
 		// It may be the group that cannot be used: the error does not tell.
@@ -61,34 +61,34 @@ func (s *shim) execute() *attempt.StartError {
 	if err != nil {
 		return explain(err, s.Spec)
 	}
-	if group == nil && s.Limits != (attempt.Limits{}) {
-		unlimited = tree.NotEnforced(groupErr.Error())
+	if group == nil {
+		missing = tree.Unheld(s.Limits, groupErr)
 	}
 	level := attempt.LevelTree
 	if group != nil {
 		level = attempt.LevelCgroup
 	}
-	s.run = attempt.Running{Pid: pid, StartedAt: time.Now().UTC(), Begun: attempt.Boottime(), Level: level, Unlimited: unlimited, Shim: os.Getpid(), Cgroup: group.Path()}
+	s.run = attempt.Running{Pid: pid, StartedAt: time.Now().UTC(), Begun: attempt.Boottime(), Level: level, Unlimited: s.held(missing), Shim: os.Getpid(), Cgroup: group.Path()}
 	s.group, s.tree = group, tree.New(s.Marker, os.Getpid(), group).As(s.Confine.User)
 	return nil
 }
 
 // ownCgroup makes the attempt's group and leaves its name for people to look at.
-// Without a group there is the level below. Unlimited says which limits the group
-// does not enforce.
-func (s *shim) ownCgroup() (group *tree.Group, unlimited string, err error) {
+// Without a group there is the level below. Missing are the limits that the group
+// does not hold.
+func (s *shim) ownCgroup() (group *tree.Group, missing []tree.Missing, err error) {
 	if s.NoCgroup {
-		return nil, "", errors.New("cgroups are left alone")
+		return nil, nil, errors.New("cgroups are left alone")
 	}
-	group, unlimited, err = tree.NewGroup(s.Marker, s.Limits)
+	group, missing, err = tree.NewGroup(s.Marker, s.Limits)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	if err := os.Symlink(group.Path(), attempt.CgroupLink); err != nil {
 		_ = group.Remove()
-		return nil, "", plain.Wrap("noting the cgroup", err)
+		return nil, nil, plain.Wrap("noting the cgroup", err)
 	}
-	return group, unlimited, nil
+	return group, missing, nil
 }
 
 func (s *shim) environment() []string {

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"cmp"
 	"os"
 	"strconv"
 	"syscall"
@@ -21,6 +22,10 @@ const (
 
 // openFiles is how many files an agent may have open unless it asks for more.
 const openFiles = 1024
+
+// userProcesses is how many processes and threads a user of its own may have unless it is
+// limited to less: an agent that goes wrong leaves some to the others of the host.
+const userProcesses = 8192
 
 // guard protects the shim from its agent, and sets what that inherits.
 func guard() error {
@@ -47,8 +52,11 @@ func (s *shim) limits() ([]confine.Limit, error) {
 		return nil, plain.Wrap("reading the limit of open files", err)
 	}
 	list := []confine.Limit{{Resource: rlimitNofile, Soft: min(openFiles, files.Max), Max: files.Max}}
-	if s.Confine.User.ID != 0 && s.Limits.Pids > 0 {
-		pids := uint64(s.Limits.Pids)
+	if n := min(uint64(s.Limits.Files), files.Max); n > 0 {
+		list[0] = confine.Limit{Resource: rlimitNofile, Soft: n, Max: n}
+	}
+	if s.Confine.User.ID != 0 {
+		pids := uint64(cmp.Or(s.Limits.Pids, userProcesses))
 		list = append(list, confine.Limit{Resource: rlimitNproc, Soft: pids, Max: pids})
 	}
 	return list, nil

@@ -39,10 +39,12 @@ type shim struct {
 	tree     *tree.Tree
 	out, err *capture
 	run      attempt.Running
+	looks    looks
 
 	mainEnded chan syscall.WaitStatus // the agent itself, once
 	gone      chan struct{}           // closed: no child is left
 	requests  chan attempt.Request
+	breached  chan attempt.Breach // the first limit that was missed
 	signals   chan os.Signal
 	ending    chan struct{}  // closed: no more requests are taken
 	readers   sync.WaitGroup // of connections and the listener
@@ -81,7 +83,7 @@ func enter(dir string) int {
 		s := &shim{
 			lock: lock, peers: map[*attempt.Conn]bool{},
 			mainEnded: make(chan syscall.WaitStatus, 1), gone: make(chan struct{}),
-			requests: make(chan attempt.Request), signals: make(chan os.Signal, 4), ending: make(chan struct{}),
+			requests: make(chan attempt.Request), breached: make(chan attempt.Breach, 1), signals: make(chan os.Signal, 4), ending: make(chan struct{}),
 		}
 		err = s.serve()
 	}

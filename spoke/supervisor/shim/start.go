@@ -45,6 +45,7 @@ func (s *shim) attendAll(spoke *attempt.Conn, joined bool) {
 	s.others.Go(s.alarm.run)
 	s.captures.Go(s.out.drain)
 	s.captures.Go(s.err.drain)
+	s.watchTree()
 	if joined {
 		s.readers.Go(func() { s.attend(spoke) })
 	}

@@ -44,6 +44,8 @@ func (s *shim) supervise() (attempt.Exit, error) {
 			if s.due() {
 				return s.result(), nil
 			}
+		case b := <-s.breached:
+			s.stop(cause{attempt.Limited, "ended at its limit", b}, s.graceAt(b.Limit))
 		case sig := <-s.signals:
 			s.stop(cause{outcome: attempt.Stopped, reason: "the shim received " + sig.String()}, s.KillGrace())
 		}

@@ -24,11 +24,11 @@ type Group struct {
 
 // NewGroup makes the group for marker in the first place of this host where
 // that is possible, where the kernel has cgroup.kill (Linux 5.14) and, if there
-// is such a place, where the limits are enforced. Unlimited says what is not.
-func NewGroup(marker string, l attempt.Limits) (c *Group, unlimited string, err error) {
+// is such a place, where the group holds all limits. Missing are those that it does not.
+func NewGroup(marker string, l attempt.Limits) (c *Group, missing []Missing, err error) {
 	candidates, err := places()
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	err = errors.New("making a cgroup: this host has no cgroup v2 hierarchy")
 	for _, place := range candidates {
@@ -37,21 +37,21 @@ func NewGroup(marker string, l attempt.Limits) (c *Group, unlimited string, err 
 			err = problem
 			continue
 		}
-		missing := next.limit(l)
-		if missing == "" {
+		lacks := next.limit(l)
+		if len(lacks) == 0 {
 			_ = c.Remove()
-			return next, "", nil
+			return next, nil, nil
 		}
 		if c != nil {
 			_ = next.Remove()
 			continue
 		}
-		c, unlimited = next, missing
+		c, missing = next, lacks
 	}
 	if c != nil {
-		return c, unlimited, nil
+		return c, missing, nil
 	}
-	return nil, "", err
+	return nil, nil, err
 }
 
 func (c *Group) make() error {

@@ -62,7 +62,7 @@ func TestControllersPassOnlyThroughEmptyGroups(t *testing.T) {
 	require.ErrorContains(t, err, "processes are in "+group+" itself")
 	require.NoError(t, writeGroup(filepath.Join(top, "cgroup.procs"), strconv.Itoa(p.Process.Pid)))
 	require.NoError(t, passOn("pids", group, 1))
-	require.NoError(t, sub.set("pids", "pids.max", 7))
+	require.NoError(t, sub.set("pids", "pids.max", "7"))
 }
 
 // Two may end one attempt: what the other one has removed is empty.

@@ -12,45 +12,64 @@ import (
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/plain"
 )
 
-// limit sets the limits of a group that is still empty, and returns what of
-// them does not hold.
-func (c *Group) limit(l attempt.Limits) (unlimited string) {
-	missing := ""
-	add := func(before string, err error) {
-		if missing != "" {
-			missing += "; "
+// A Missing is a limit that a group does not hold, and why.
+type Missing struct {
+	Limit GroupLimit
+	Why   string
+}
+
+// A GroupLimit is what a group may be limited in.
+type GroupLimit string
+
+// What a group may be limited in.
+const (
+	MemoryLimit GroupLimit = "memory"
+	SwapLimit   GroupLimit = "swap beside the memory"
+	PidsLimit   GroupLimit = "processes"
+	CPUsLimit   GroupLimit = "processors"
+)
+
+// Unheld are all limits of an agent without a group.
+func Unheld(l attempt.Limits, why error) (missing []Missing) {
+	for _, m := range []struct {
+		limit GroupLimit
+		asked int64
+	}{{MemoryLimit, l.Memory}, {PidsLimit, l.Pids}, {CPUsLimit, l.CPUs}} {
+		if m.asked > 0 {
+			missing = append(missing, Missing{m.limit, why.Error()})
 		}
-		missing += before + err.Error()
 	}
-	if l.Memory > 0 {
-		if err := c.set("memory", "memory.max", l.Memory); err != nil {
-			add("", err)
-		} else if err := c.set("memory", "memory.swap.max", 0); err != nil {
-			add("swap can be used beside the memory: ", err)
+	return missing
+}
+
+// limit sets the limits of a group that is still empty, and returns those that it does not hold.
+func (c *Group) limit(l attempt.Limits) (missing []Missing) {
+	hold := func(limit GroupLimit, controller, file, value string) bool {
+		err := c.set(controller, file, value)
+		if err != nil {
+			missing = append(missing, Missing{limit, err.Error()})
 		}
+		return err == nil
+	}
+	if l.Memory > 0 && hold(MemoryLimit, "memory", "memory.max", strconv.FormatInt(l.Memory, 10)) {
+		hold(SwapLimit, "memory", "memory.swap.max", "0")
 	}
 	if l.Pids > 0 {
-		if err := c.set("pids", "pids.max", l.Pids); err != nil {
-			add("", err)
-		}
+		hold(PidsLimit, "pids", "pids.max", strconv.FormatInt(l.Pids, 10))
 	}
-	return NotEnforced(missing)
+	if l.CPUs > 0 {
+		hold(CPUsLimit, "cpu", "cpu.max", strconv.FormatInt(l.CPUs*cpuPeriod/1000, 10)+" "+strconv.FormatInt(cpuPeriod, 10))
+	}
+	return missing
 }
 
-// NotEnforced is how a start and an exit say that a limit does not hold.
-func NotEnforced(why string) string {
-	if why == "" {
-		return ""
-	}
-	return "limits not enforced: " + why
-}
+const cpuPeriod = 100_000 // µs, of cpu.max
 
-// set writes a number to a file of the group, for which the groups above have to
-// pass the controller on.
-func (c *Group) set(controller, file string, n int64) error {
+// set writes to a file of the group, for which the groups above have to pass the controller on.
+func (c *Group) set(controller, file, value string) error {
 	err := passOn(controller, dirOf(c.path), 2)
 	if err == nil {
-		err = writeGroup(plain.Join(c.path, file), strconv.FormatInt(n, 10))
+		err = writeGroup(plain.Join(c.path, file), value)
 	}
 	return err
 }
