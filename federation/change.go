@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -97,9 +98,16 @@ func (b *Board) sendRevoked(ctx context.Context, c store.Connection) {
 // byPeer is who changed a state that the other side has decided.
 const byPeer = "peer"
 
-// revokedByPeer ends a connection whose other side has sent its last message.
-func (b *Board) revokedByPeer(ctx context.Context, p *Peer, reason string) error {
-	c, err := b.DB.SetConnectionState(ctx, p.ID, store.Revoked, reason, byPeer, b.end)
+// revokedByPeer ends a connection whose other side has sent its last message, signed
+// with key.
+func (b *Board) revokedByPeer(ctx context.Context, p *Peer, key signing.KeyID, reason string) error {
+	end := func(ctx context.Context, tx *store.Tx, c store.Connection) error {
+		if err := tx.Speaks(ctx, store.Speaker{Conn: p.ID, Key: key}); err != nil {
+			return err
+		}
+		return b.end(ctx, tx, c)
+	}
+	c, err := b.DB.SetConnectionState(ctx, p.ID, store.Revoked, reason, byPeer, end)
 	if err != nil {
 		return err
 	}

@@ -196,7 +196,7 @@ func (x *Exchange) hear(ctx context.Context, p *Peer, in *store.Incoming) error 
 	case *commands.Received:
 		return x.confirmed(ctx, in.Header, b.Numbers)
 	case *commands.Revoked:
-		return x.board.revokedByPeer(ctx, p, b.Reason)
+		return x.board.revokedByPeer(ctx, p, in.Header.Kid, b.Reason)
 	}
 	return &signing.Rejected{Code: signing.HdrField, Why: "this is not said between instances"}
 }

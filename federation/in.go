@@ -299,7 +299,11 @@ func (x *Exchange) pass(ctx context.Context, p *Peer, opened []opening) error {
 		case o.in.Refusal != nil:
 			refused = append(refused, opening{in: o.in, rejected: o.in.Refusal})
 		case x.ours(commands.Kind(o.in.Header.Kind)):
-			if err := x.hear(ctx, p, o.in); err != nil {
+			err := x.hear(ctx, p, o.in)
+			if r, ended := store.SpeakerEnded(err); ended {
+				refused, err = append(refused, opening{in: o.in, rejected: r}), nil
+			}
+			if err != nil {
 				return err
 			}
 		default:

@@ -61,8 +61,8 @@ func endedKey(p *Peer, m *store.Incoming) *commands.Refused {
 
 // refuseKey notes that the peer signs with a key that has ended here, and audits it
 // when that is new. The next heartbeat tells the peer.
-func (x *Exchange) refuseKey(ctx context.Context, p *Peer, in *store.Incoming) error {
-	ended := commands.EndedKey{Key: in.Header.Kid, Code: p.Ended[in.Header.Kid]}
+func (x *Exchange) refuseKey(ctx context.Context, p *Peer, in *store.Incoming, r *commands.Refused) error {
+	ended := commands.EndedKey{Key: in.Header.Kid, Code: r.Code}
 	x.mu.Lock()
 	known := x.refuses != nil && *x.refuses == ended
 	x.refuses = &ended
@@ -70,7 +70,7 @@ func (x *Exchange) refuseKey(ctx context.Context, p *Peer, in *store.Incoming) e
 	if known {
 		return nil
 	}
-	return x.countRejected(ctx, p, []opening{{in: in, rejected: endedKey(p, in)}})
+	return x.countRejected(ctx, p, []opening{{in: in, rejected: r}})
 }
 
 func (x *Exchange) refusedKey() *commands.EndedKey {

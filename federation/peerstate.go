@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -14,7 +15,7 @@ const peerStatePause = 3 * time.Second
 
 // notePeerState logs and audits, once, that the peer has changed the state of the
 // connection on its side. What is not noted now is with the next heartbeat.
-func (x *Exchange) notePeerState(ctx context.Context, p *Peer, v commands.ConnectionView) error {
+func (x *Exchange) notePeerState(ctx context.Context, p *Peer, kid signing.KeyID, v commands.ConnectionView) error {
 	says := store.PeerState{State: store.ConnState(v.State), By: v.By, Reason: v.Reason}
 	x.mu.Lock()
 	due := x.peerState != says && time.Since(x.peerStateAt) >= peerStatePause
@@ -22,7 +23,7 @@ func (x *Exchange) notePeerState(ctx context.Context, p *Peer, v commands.Connec
 	if !due {
 		return nil
 	}
-	changed, err := x.board.DB.NotePeerState(ctx, p.Connection, says)
+	changed, err := x.board.DB.NotePeerState(ctx, p.Connection, kid, says)
 	if err != nil {
 		return err
 	}

@@ -163,7 +163,11 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 	if p.Authority == store.Obeys { // one that dials us says it with each login
 		noting = x.noteIncarnation(brief, body.Incarnation)
 	}
-	if err := errors.Join(noting, x.suspendIfTwice(brief), x.notePeerState(brief, p, body.Connection)); err != nil {
+	err = errors.Join(noting, x.suspendIfTwice(brief), x.notePeerState(brief, p, in.Header.Kid, body.Connection))
+	if r, ended := store.SpeakerEnded(err); ended { // since the keys were read
+		return errors.Join(errEndedKey, x.refuseKey(ctx, x.learnKeys(ctx, p), in, r))
+	}
+	if err != nil {
 		x.log.DebugContext(ctx, "noting what the peer says of itself; the next heartbeat does it again", "err", err)
 	}
 	if err := x.suspendIfCloned(ctx, p, body.Connection); err != nil {
@@ -172,7 +176,11 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 	if body.Connection.Numbers != nil {
 		comparing, done := x.patience(ctx, link)
 		defer done()
-		if err := x.compare(comparing, p, body.Connection, link, in.Header.Iat); err != nil {
+		err := x.compare(comparing, p, body.Connection, link, in.Header)
+		if r, ended := store.SpeakerEnded(err); ended {
+			return errors.Join(errEndedKey, x.refuseKey(ctx, x.learnKeys(ctx, p), in, r))
+		}
+		if err != nil {
 			x.log.DebugContext(ctx, "comparing numbers; the next heartbeat does it again", "err", err)
 		}
 	}
@@ -195,7 +203,7 @@ func (x *Exchange) openBeat(ctx context.Context, envelope []byte) (*Peer, *store
 	case o.rejected != nil:
 		return p, nil, nil, x.countRejected(ctx, p, []opening{o})
 	case p.Ended[o.in.Header.Kid] != "":
-		return p, nil, nil, errors.Join(errEndedKey, x.refuseKey(ctx, p, o.in))
+		return p, nil, nil, errors.Join(errEndedKey, x.refuseKey(ctx, p, o.in, endedKey(p, o.in)))
 	case o.in.Header.Wsp != p.workspace:
 		return p, nil, nil, x.countRejected(ctx, p, []opening{{in: o.in, rejected: store.WrongWorkspace(o.in)}})
 	}

@@ -114,7 +114,8 @@ func (x *Exchange) differs() string {
 }
 
 // compare holds the peer's numbers against ours. What it has stored is confirmed.
-func (x *Exchange) compare(ctx context.Context, p *Peer, view commands.ConnectionView, link, issued int64) error {
+func (x *Exchange) compare(ctx context.Context, p *Peer, view commands.ConnectionView, link int64, h signing.Header) error {
+	by := store.Speaker{Conn: p.ID, Key: h.Kid}
 	theirs := *view.Numbers
 	x.mu.Lock()
 	if view.Agrees && x.history.reuse.told {
@@ -125,10 +126,10 @@ func (x *Exchange) compare(ctx context.Context, p *Peer, view commands.Connectio
 		told = x.history.told
 	}
 	x.mu.Unlock()
-	if err := x.recall(ctx, p, theirs.Recalled); err != nil {
+	if err := x.recall(ctx, p, by, theirs.Recalled); err != nil {
 		return err
 	}
-	if err := x.board.DB.CloseVoid(ctx, p.ID, theirs.Void); err != nil {
+	if err := x.board.DB.CloseVoid(ctx, by, theirs.Void); err != nil {
 		return err
 	}
 	x.mu.Lock()
@@ -136,16 +137,16 @@ func (x *Exchange) compare(ctx context.Context, p *Peer, view commands.Connectio
 	x.history.paging, x.history.asked = next || theirs.Recalled != nil && !theirs.Recalled.Done, theirs.Recall
 	x.mu.Unlock()
 	if agreed && view.Agrees && theirs.Recall == 0 {
-		return x.recompareIfRestored(x.board.DB.Confirm(ctx, p.ID, theirs.Stored))
+		return x.recompareIfRestored(x.board.DB.Confirm(ctx, by, theirs.Stored))
 	}
-	found, err := x.board.DB.Compare(ctx, p.ID, theirs, told, x.refusals.room(time.Now()))
+	found, err := x.board.DB.Compare(ctx, by, theirs, told, x.refusals.room(time.Now()))
 	if err != nil {
 		return err
 	}
 	if found.Resend {
 		x.cursor.Rewind()
 	}
-	return errors.Join(x.setAgreement(ctx, p, found, link, issued), x.countChanges(ctx, p, found.Told, found.Untold))
+	return errors.Join(x.setAgreement(ctx, p, found, link, h.Iat), x.countChanges(ctx, p, found.Told, found.Untold))
 }
 
 // countChanges counts what comparisons changed: an honest peer is restored now and then, and
@@ -160,11 +161,11 @@ func (x *Exchange) countChanges(ctx context.Context, p *Peer, told, untold int) 
 
 // recall takes in what the peer was told by this instance, which was restored
 // from a backup.
-func (x *Exchange) recall(ctx context.Context, p *Peer, r *commands.Recalled) error {
+func (x *Exchange) recall(ctx context.Context, p *Peer, by store.Speaker, r *commands.Recalled) error {
 	if r == nil {
 		return nil
 	}
-	err := x.board.DB.Recall(ctx, p.ID, r, func(ctx context.Context, tx *store.Tx) error {
+	err := x.board.DB.Recall(ctx, by, r, func(ctx context.Context, tx *store.Tx) error {
 		return x.role.Recalled(ctx, tx, p.Connection, r)
 	})
 	if err != nil {
@@ -221,7 +222,7 @@ func (x *Exchange) confirmed(ctx context.Context, h signing.Header, n commands.N
 	if old {
 		return nil
 	}
-	return x.recompareIfRestored(x.board.DB.Confirm(ctx, x.id, n))
+	return x.recompareIfRestored(x.board.DB.Confirm(ctx, store.Speaker{Conn: x.id, Key: h.Kid}, n))
 }
 
 // recompareIfRestored makes the histories be compared anew when this side's database was

@@ -9,6 +9,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -67,30 +68,31 @@ func (b *Board) answer(ctx context.Context, conn string, envelope []byte) ([]byt
 		return b.sealBeside(p.Connection, &commands.Heartbeat{IntervalMS: b.interval().Milliseconds(), Version: b.Version, Incarnation: b.incarnation,
 			Connection: commands.ConnectionView{State: string(p.State), Reason: p.Reason, By: p.By}})
 	}
-	last, err := x.lastMessageOf(ctx, p, envelope)
+	last, key, err := x.lastMessageOf(ctx, p, envelope)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.revokedByPeer(ctx, p, last.Reason); err != nil {
+	if err := b.revokedByPeer(ctx, p, key, last.Reason); err != nil {
 		return nil, err
 	}
 	return b.sealBeside(p.Connection, last)
 }
 
-// lastMessageOf opens what must be the last message of the peer.
-func (x *Exchange) lastMessageOf(ctx context.Context, p *Peer, envelope []byte) (*commands.Revoked, error) {
+// lastMessageOf opens what must be the last message of the peer, and says with which key
+// it was signed.
+func (x *Exchange) lastMessageOf(ctx context.Context, p *Peer, envelope []byte) (*commands.Revoked, signing.KeyID, error) {
 	o := x.open(ctx, p, envelope)
 	if o.rejected == nil && o.in.Refusal != nil {
 		o.rejected = o.in.Refusal
 	}
 	if o.rejected != nil {
-		return nil, errors.Join(o.rejected, x.countRejected(ctx, p, []opening{o}))
+		return nil, "", errors.Join(o.rejected, x.countRejected(ctx, p, []opening{o}))
 	}
 	last, ok := o.in.Body.(*commands.Revoked)
 	if !ok {
-		return nil, fmt.Errorf("%s is no last message", o.in.Header.Kind)
+		return nil, "", fmt.Errorf("%s is no last message", o.in.Header.Kind)
 	}
-	return last, nil
+	return last, o.in.Header.Kid, nil
 }
 
 // sealBeside signs what is said about a connection beside its link.

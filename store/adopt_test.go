@@ -57,7 +57,7 @@ func TestAnOrderThatWasTakenOverIsSentAgainWhenThePeerLosesIt(t *testing.T) {
 	p, _, envelope := forgotten(t)
 	adopt(t, p.Hub, envelope)
 
-	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, commands.Numbering{}, 0, 20)
+	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Peer, commands.Numbering{}, 0, 20)
 
 	require.NoError(t, err)
 	require.Equal(t, 1, a.Reopened)
@@ -140,7 +140,7 @@ func TestNothingIsTakenOverOnceTheConnectionHasEnded(t *testing.T) {
 	})
 	require.NoError(t, err)
 
-	err = p.Hub.DB.Recall(t.Context(), p.Hub.Conn.ID, &commands.Recalled{From: 1, Through: 1, Orders: [][]byte{envelope}, Done: true}, func(ctx context.Context, tx *store.Tx) error {
+	err = p.Hub.DB.Recall(t.Context(), p.Hub.Peer, &commands.Recalled{From: 1, Through: 1, Orders: [][]byte{envelope}, Done: true}, func(ctx context.Context, tx *store.Tx) error {
 		return tx.Adopt(ctx, p.Hub.Conn, 1, [][]byte{envelope})
 	})
 

@@ -22,7 +22,7 @@ func sealedAnew(t *testing.T) (p *storetest.Pair, task string, answer []byte) {
 	t.Helper()
 	p, task, answer = accepted(t)
 	theirs := commands.Numbering{Stored: commands.Numbers{Through: 5}, Held: []commands.Held{{Seq: 1, SHA256: strings.Repeat("ab", 32)}}}
-	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, theirs, 0, 20)
+	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Peer, theirs, 0, 20)
 	require.NoError(t, err)
 	require.Equal(t, 1, a.Renumbered)
 	return p, task, answer
@@ -68,7 +68,7 @@ func TestAMessageThatIsSealedAnewIsTheSame(t *testing.T) {
 	theirs, err := p.Spoke.DB.Numbering(t.Context(), p.Spoke.Conn.ID, false, nil)
 	require.NoError(t, err)
 	require.Equal(t, again[0].Header.Seq, theirs.Stored.Through)
-	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, theirs.Stored))
+	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Peer, theirs.Stored))
 	require.Zero(t, p.Hub.Count(t, `SELECT count(*) FROM open_outbox`), "it is not sent for ever")
 }
 

@@ -23,7 +23,7 @@ func TestNothingIsConfirmedPastAGap(t *testing.T) {
 	p := storetest.NewPair(t)
 	question(t, p.Hub, 6)
 
-	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, commands.Numbers{Through: 5, Gaps: []commands.Range{{From: 2, To: 3}}}))
+	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Peer, commands.Numbers{Through: 5, Gaps: []commands.Range{{From: 2, To: 3}}}))
 
 	require.Equal(t, []int64{2, 3, 6}, numbers(t, p.Hub.DB.NewCursor(p.Hub.Conn.ID)))
 	counts, err := p.Hub.DB.OutboxCounts(t.Context())
@@ -37,7 +37,7 @@ func TestANumberThatWasNotGivenIsNotConfirmed(t *testing.T) {
 	p := storetest.NewPair(t)
 	question(t, p.Hub, 2)
 
-	err := p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, commands.Numbers{Through: 3})
+	err := p.Hub.DB.Confirm(t.Context(), p.Hub.Peer, commands.Numbers{Through: 3})
 
 	require.ErrorIs(t, err, store.ErrRestored)
 	question(t, p.Hub, 1)
@@ -66,13 +66,13 @@ func TestTheSetOfAHostilePeerIsBounded(t *testing.T) {
 		n.Through = first + to
 		return n
 	}
-	confirm := func(n commands.Numbers) { require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, n)) }
+	confirm := func(n commands.Numbers) { require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Peer, n)) }
 
 	confirm(evens(4, 1802))
 	confirm(evens(1804, 2402))
 	require.Equal(t, most, ranges())
 	require.Equal(t, 9000-(most-low), open(), "the lowest were taken")
-	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, commands.Numbering{Stored: evens(4, 3002), Digest: &commands.History{}}, -1, 20)
+	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Peer, commands.Numbering{Stored: evens(4, 3002), Digest: &commands.History{}}, -1, 20)
 	require.NoError(t, err)
 	require.Zero(t, a.Confirmed, "none of them fits")
 	require.Equal(t, 9000-(most-low), open())
@@ -116,11 +116,11 @@ func TestWhatIsOpenAgainIsNotPruned(t *testing.T) {
 	p := storetest.NewPair(t)
 	question(t, p.Hub, 2)
 	confirmLongAgo(t, p.Hub, "{[1,2]}")
-	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, commands.Numbering{Stored: commands.Numbers{Through: 1}}, 0, 20)
+	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Peer, commands.Numbering{Stored: commands.Numbers{Through: 1}}, 0, 20)
 	require.NoError(t, err)
 	require.Equal(t, 1, a.Reopened)
 	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET exp = '2020-01-01', created_at = '2020-01-01'`))
-	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, commands.Numbers{Through: 2}))
+	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Peer, commands.Numbers{Through: 2}))
 
 	removed := prune(t, p.Hub)
 
@@ -135,7 +135,7 @@ func TestWhatIsConfirmedIsNoted(t *testing.T) {
 	question(t, p.Hub, 4)
 	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET exp = '2020-01-01', created_at = '2020-01-01'`))
 	pass := func(through int64, age string) (removed int64) {
-		require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, commands.Numbers{Through: through}))
+		require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Peer, commands.Numbers{Through: through}))
 		removed = prune(t, p.Hub)["outbox"]
 		require.NoError(t, p.Hub.Exec(`UPDATE confirmed_before SET at = at - $1::text::interval`, age))
 		return removed

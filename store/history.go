@@ -78,15 +78,18 @@ func (db *DB) void(ctx context.Context, conn string, base int64, stored commands
 
 // CloseVoid closes gaps of the stored numbers that the peer of conn says no message has, where it was
 // heard before that it goes on above them. It only closes gaps: the set does not get larger by it.
-func (db *DB) CloseVoid(ctx context.Context, conn string, void []commands.Range) error {
+func (db *DB) CloseVoid(ctx context.Context, by Speaker, void []commands.Range) error {
 	if len(void) == 0 {
 		return nil
 	}
 	set := gaps(commands.Numbers{Gaps: void})
 	return db.Tx(ctx, "closing gaps of the stored numbers", func(ctx context.Context, tx *Tx) error {
 		tx.TellNobody()
+		if err := tx.Speaks(ctx, by); err != nil {
+			return err
+		}
 		_, err := tx.Exec(ctx, `UPDATE sequences SET stored = stored + $2::int8multirange WHERE conn = $1 AND upper($2::int8multirange) - 1 <= peer_base
-			AND NOT stored @> $2::int8multirange AND (SELECT count(*) FROM unnest(stored + $2::int8multirange)) <= (SELECT count(*) FROM unnest(stored))`, conn, set)
+			AND NOT stored @> $2::int8multirange AND (SELECT count(*) FROM unnest(stored + $2::int8multirange)) <= (SELECT count(*) FROM unnest(stored))`, by.Conn, set)
 		return err
 	})
 }

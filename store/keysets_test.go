@@ -134,7 +134,7 @@ func TestWhatARevokedKeySignedIsSealedAgain(t *testing.T) {
 	early, _, err := p.Hub.DB.TendKeys(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, early, "the set is not confirmed yet")
-	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, commands.Numbers{Through: 2, Gaps: []commands.Range{{From: 1, To: 1}}}))
+	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Peer, commands.Numbers{Through: 2, Gaps: []commands.Range{{From: 1, To: 1}}}))
 
 	done, _, err := p.Hub.DB.TendKeys(t.Context())
 
@@ -162,7 +162,7 @@ func TestAKeySetThatGetsANewNumberIsTaken(t *testing.T) {
 	require.NoError(t, err)
 	other := commands.Numbering{Stored: commands.Numbers{Through: 2}, Held: []commands.Held{{Seq: 1, SHA256: strings.Repeat("0", 64)}}}
 
-	did, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, other, 0, 20)
+	did, err := p.Hub.DB.Compare(t.Context(), p.Hub.Peer, other, 0, 20)
 
 	require.NoError(t, err)
 	require.Equal(t, 1, did.Renumbered, did.Differs)

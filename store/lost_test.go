@@ -94,13 +94,13 @@ var writing = map[string]func(s scene) storetest.Act{
 	"DB.Confirm": func(s scene) storetest.Act {
 		s.ordered()
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			return nil, s.DB.Confirm(ctx, s.Conn.ID, commands.Numbers{Through: 1})
+			return nil, s.DB.Confirm(ctx, s.Peer, commands.Numbers{Through: 1})
 		}
 	},
 	"DB.Compare": func(s scene) storetest.Act {
 		s.ordered()
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			return s.DB.Compare(ctx, s.Conn.ID, commands.Numbering{Stored: commands.Numbers{Through: 1000}}, 0, 20)
+			return s.DB.Compare(ctx, s.Peer, commands.Numbering{Stored: commands.Numbers{Through: 1000}}, 0, 20)
 		}
 	},
 	"DB.BeginIncarnation": func(s scene) storetest.Act {
@@ -114,7 +114,7 @@ var writing = map[string]func(s scene) storetest.Act{
 	"DB.NotePeerState": func(s scene) storetest.Act {
 		s.met(store.Obeys)
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			return s.DB.NotePeerState(ctx, s.Conn, store.PeerState{State: store.Suspended, By: "uid:0", Reason: "holiday"})
+			return s.DB.NotePeerState(ctx, s.Conn, s.Peer.Key, store.PeerState{State: store.Suspended, By: "uid:0", Reason: "holiday"})
 		}
 	},
 	"DB.NoteIncarnation": func(s scene) storetest.Act {
@@ -127,7 +127,7 @@ var writing = map[string]func(s scene) storetest.Act{
 		s.met(store.Obeys)
 		require.NoError(s, s.Exec(`UPDATE sequences SET recall_from = 7`))
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			return nil, s.DB.Recall(ctx, s.Conn.ID, &commands.Recalled{From: 7, Through: 9}, func(_ context.Context, tx *store.Tx) error {
+			return nil, s.DB.Recall(ctx, s.Peer, &commands.Recalled{From: 7, Through: 9}, func(_ context.Context, tx *store.Tx) error {
 				tx.Audit(store.AuditRow{Actor: "test", Action: "recalled"})
 				return nil
 			})
@@ -174,7 +174,7 @@ var writing = map[string]func(s scene) storetest.Act{
 		s.met(store.Obeys)
 		require.NoError(s, s.Exec(`UPDATE sequences SET stored = '{[1,2],[5,6]}', peer_base = 100`))
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			return nil, s.DB.CloseVoid(ctx, s.Conn.ID, []commands.Range{{From: 3, To: 4}})
+			return nil, s.DB.CloseVoid(ctx, s.Peer, []commands.Range{{From: 3, To: 4}})
 		}
 	},
 	"DB.ChangeKey": func(scene) storetest.Act {

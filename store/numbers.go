@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
 )
 
 // The numbers of a connection: each side numbers the messages that it stores,
@@ -160,22 +161,30 @@ func (db *DB) LastNumbers(ctx context.Context) (map[string]int64, error) {
 	return last, err
 }
 
-// Confirm closes the messages to the peer of conn that it says it has stored. If
+// Confirm closes the messages to the peer of by that it says it has stored. If
 // it has stored what this instance does not know, nothing is closed and the error
-// is [ErrRestored].
-func (db *DB) Confirm(ctx context.Context, conn string, n commands.Numbers) error {
+// is [ErrRestored]; nor is it where the key has ended that says so, whenever that was.
+func (db *DB) Confirm(ctx context.Context, by Speaker, n commands.Numbers) error {
 	var known bool
+	var ended signing.Code
 	err := db.Tx(ctx, "closing confirmed messages", func(ctx context.Context, tx *Tx) error {
 		tx.TellNobody() // each heartbeat confirms, and mostly what was confirmed before
 		var b pgx.Batch
-		b.Queue(`WITH added AS (`+addConfirmed+`) SELECT $4 <= last FROM sequences WHERE conn = $1`, conn, has(n), maxConfirmed, n.Through).
-			QueryRow(func(row pgx.Row) error { return row.Scan(&known) })
+		b.Queue(`WITH key AS (SELECT coalesce((SELECT `+keyEnded+` FROM keys WHERE conn = $1 AND kid = $5 AND use <> 'sealing'), $6) AS ended),
+			added AS (`+addConfirmed+` AND (SELECT ended FROM key) = '')
+			SELECT $4 <= last, (SELECT ended FROM key) FROM sequences WHERE conn = $1`, by.Conn, has(n), maxConfirmed, n.Through, by.Key, signing.KeyUnknown).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&known, &ended) })
 		return tx.SendLast(ctx, &b)
 	})
-	if err == nil && !known {
+	switch {
+	case err != nil:
+		return err
+	case ended != "":
+		return by.refused(ended)
+	case !known:
 		return ErrRestored
 	}
-	return err
+	return nil
 }
 
 // ErrRestored says that the peer has stored messages of this instance that are

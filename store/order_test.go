@@ -54,14 +54,14 @@ var passers = map[string]func(*traffic, *road, context.Context, *testing.T, *ran
 		if err != nil {
 			return err
 		}
-		return o.Hub.DB.Confirm(ctx, o.Hub.Conn.ID, commands.Numbers{Through: max(1, last[o.Hub.Conn.ID]-r.Int64N(12))})
+		return o.Hub.DB.Confirm(ctx, o.Hub.Peer, commands.Numbers{Through: max(1, last[o.Hub.Conn.ID]-r.Int64N(12))})
 	},
 	"comparisons": func(_ *traffic, o *road, ctx context.Context, _ *testing.T, _ *rand.Rand) error {
 		theirs, err := o.Spoke.DB.Numbering(ctx, o.Spoke.Conn.ID, true, nil)
 		if err != nil {
 			return err
 		}
-		_, err = o.Hub.DB.Compare(ctx, o.Hub.Conn.ID, theirs, 0, 20)
+		_, err = o.Hub.DB.Compare(ctx, o.Hub.Peer, theirs, 0, 20)
 		return err
 	},
 	"orders": func(_ *traffic, o *road, ctx context.Context, _ *testing.T, r *rand.Rand) error {

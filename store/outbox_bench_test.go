@@ -59,7 +59,7 @@ func send(b *testing.B, s *storetest.Side, n int) (list []sent) {
 }
 
 func byNumbers(b *testing.B, p *storetest.Pair, list []sent) {
-	require.NoError(b, p.Hub.DB.Confirm(b.Context(), p.Hub.Conn.ID, commands.Numbers{Through: list[len(list)-1].seq}))
+	require.NoError(b, p.Hub.DB.Confirm(b.Context(), p.Hub.Peer, commands.Numbers{Through: list[len(list)-1].seq}))
 }
 
 // byAnswers closes what answers name; that they were taken in is not counted.

@@ -102,7 +102,7 @@ func TestAKeyThatThePeerHasNotConfirmedSignsNothing(t *testing.T) {
 	require.NoError(t, p.Hub.DB.ChangeKey(t.Context(), store.KeyChange{Actor: "test"}))
 	_, _, err := p.Hub.DB.TendKeys(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Conn.ID, commands.Numbers{Through: 1}))
+	require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Peer, commands.Numbers{Through: 1}))
 	eye, hand := connect(t, p.Hub.URL), connect(t, p.Hub.URL)
 	sender, err := hand.Begin(t.Context())
 	require.NoError(t, err)

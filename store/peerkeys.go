@@ -26,7 +26,7 @@ func (db *DB) verifying(c Connection) Verifying {
 }
 
 const verifyingColumns = `k.conn::text, k.kid, k.owner, k.pub, k.use = 'identity',
-	CASE WHEN k.revoked_at <= clock_timestamp() THEN 'KEY_REVOKED' WHEN k.not_after < clock_timestamp() THEN 'KEY_WINDOW' ELSE '' END`
+	` + keyEnded
 
 // addKeys adds keys to what is at each connection.
 func addKeys(rows pgx.Rows, at map[string]*Verifying) error {

@@ -360,7 +360,7 @@ func TestPruningLetsOthersConfirm(t *testing.T) {
 	ctx, done := context.WithTimeout(t.Context(), 20*time.Second)
 	defer done()
 
-	require.NoError(t, p.Hub.DB.Confirm(ctx, p.Hub.Conn.ID, commands.Numbers{Through: 7}))
+	require.NoError(t, p.Hub.DB.Confirm(ctx, p.Hub.Peer, commands.Numbers{Through: 7}))
 
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET exp = now() - interval '2 days'`))
@@ -387,7 +387,7 @@ func TestWhatIsOpenedAgainIsInNoNote(t *testing.T) {
 	reopened := 0
 
 	go func() {
-		a, err := p.Hub.DB.Compare(context.Background(), p.Hub.Conn.ID, commands.Numbering{Stored: commands.Numbers{Through: 4}}, -1, 10)
+		a, err := p.Hub.DB.Compare(context.Background(), p.Hub.Peer, commands.Numbering{Stored: commands.Numbers{Through: 4}}, -1, 10)
 		reopened = a.Reopened
 		compared <- err
 	}()

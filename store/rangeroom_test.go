@@ -25,7 +25,7 @@ func TestGapsThatNeverCloseLeaveRoom(t *testing.T) {
 	}
 	answer(t, p.Hub, kills)
 	require.Equal(t, 1100, p.Hub.Count(t, `SELECT count(*) FROM open_outbox`))
-	found, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, commands.Numbering{
+	found, err := p.Hub.DB.Compare(t.Context(), p.Hub.Peer, commands.Numbering{
 		Stored: commands.Numbers{Through: 2205}, Held: []commands.Held{{Seq: 2, SHA256: strings.Repeat("ab", 32)}}}, 0, 20)
 	require.NoError(t, err)
 	require.Equal(t, 1100, found.Renumbered)

@@ -112,11 +112,15 @@ func (db *DB) saidSince(ctx context.Context, conn string, from int64) (*commands
 // called inside the transaction; it may run again after an outage. What was not
 // asked for, was taken in before, or comes over a connection that has ended
 // meanwhile, changes nothing.
-func (db *DB) Recall(ctx context.Context, conn string, r *commands.Recalled, act func(context.Context, *Tx) error) error {
+func (db *DB) Recall(ctx context.Context, by Speaker, r *commands.Recalled, act func(context.Context, *Tx) error) error {
+	conn := by.Conn
 	return db.Tx(ctx, "taking in what the peer recalls", func(ctx context.Context, tx *Tx) error {
 		// The lock keeps away reports, which would find no mirror and not be sent again, and
 		// an end of the connection, which has to find the mirrors that it ends.
 		if _, err := tx.Exec(ctx, lockForNumbers, conn); err != nil {
+			return err
+		}
+		if err := tx.Speaks(ctx, by); err != nil {
 			return err
 		}
 		var from int64

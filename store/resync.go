@@ -71,11 +71,15 @@ type comparing struct {
 // used numbers to gets new ones. Messages of ours that the peer had confirmed and
 // has no more are opened again. Both are harmless when they happen again. At most room
 // rows of the audit say so.
-func (db *DB) Compare(ctx context.Context, conn string, theirs commands.Numbering, told int64, room int) (Agreement, error) {
+func (db *DB) Compare(ctx context.Context, by Speaker, theirs commands.Numbering, told int64, room int) (Agreement, error) {
 	var c *comparing
+	conn := by.Conn
 	err := db.Tx(ctx, "comparing the histories of a connection", func(ctx context.Context, tx *Tx) error {
 		c = &comparing{db: db, tx: tx, conn: conn, theirs: theirs, room: room}
 		if _, err := tx.Exec(ctx, lockForNumbers, conn); err != nil {
+			return err
+		}
+		if err := tx.Speaks(ctx, by); err != nil {
 			return err
 		}
 		err := tx.QueryRow(ctx, `SELECT last, base, coalesce(upper(stored), 1) - 1, peer_base, recall_from > 0, kid FROM sequences WHERE conn = $1 FOR UPDATE`, conn).

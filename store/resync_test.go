@@ -46,7 +46,6 @@ func TestAnOldGapIsNoReasonToLookAtEverything(t *testing.T) {
 func TestWhatIsBehindTheLastGapThatIsToldIsNotLost(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
-	conn := p.Hub.Conn.ID
 	question(t, p.Hub, 2200)
 	told := commands.Numbers{Through: 2*commands.MaxMissing + 1} // odd numbers, and every other one up to 2199 behind them
 	var answered []int64
@@ -58,13 +57,13 @@ func TestWhatIsBehindTheLastGapThatIsToldIsNotLost(t *testing.T) {
 	}
 	answer(t, p.Hub, answered)
 
-	found, err := p.Hub.DB.Compare(t.Context(), conn, commands.Numbering{Stored: told, Digest: &commands.History{}}, 0, 20)
+	found, err := p.Hub.DB.Compare(t.Context(), p.Hub.Peer, commands.Numbering{Stored: told, Digest: &commands.History{}}, 0, 20)
 	require.NoError(t, err)
 	require.Zero(t, found.Reopened)
 	require.Equal(t, 1100, p.Hub.Count(t, `SELECT count(*) FROM open_outbox`))
 
 	restored := commands.Numbering{Stored: told, Base: 1 << 21, Digest: &commands.History{}}
-	found, err = p.Hub.DB.Compare(t.Context(), conn, restored, 0, 20)
+	found, err = p.Hub.DB.Compare(t.Context(), p.Hub.Peer, restored, 0, 20)
 	require.NoError(t, err)
 	require.Equal(t, 99, found.Reopened, "it may have lost what it does not tell")
 }
@@ -121,7 +120,7 @@ func TestTheOrderOfAStartedTaskComesAgain(t *testing.T) {
 				require.NoError(t, p.Hub.Exec(`UPDATE sequences SET recall_from = 1`))
 			}
 
-			a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, commands.Numbering{Recall: test.asks}, 0, 20)
+			a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Peer, commands.Numbering{Recall: test.asks}, 0, 20)
 
 			require.NoError(t, err)
 			require.Equal(t, test.reopened, a.Reopened)
@@ -139,7 +138,7 @@ func TestWhatIsOpenAtARestoreIsSealedAnew(t *testing.T) {
 	_, err := p.Hub.DB.BeginIncarnation(t.Context(), []string{"another one"}, "the next one")
 	require.NoError(t, err)
 
-	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, commands.Numbering{Stored: commands.Numbers{Through: 5}}, 0, 20)
+	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Peer, commands.Numbering{Stored: commands.Numbers{Through: 5}}, 0, 20)
 	require.NoError(t, err)
 	require.Zero(t, a.Confirmed)
 	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM open_outbox o JOIN sequences s USING (conn) WHERE o.task = $1 AND o.seq = s.last AND o.seq = s.base + 1 AND s.base > 5`, task))
@@ -156,7 +155,7 @@ func TestWhatHasExpiredAtARestoreIsClosed(t *testing.T) {
 	expired, open := p.Order(t, nil), p.Order(t, nil)
 	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET exp = now() - interval '1 minute' WHERE task = $1`, expired))
 
-	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, commands.Numbering{Stored: commands.Numbers{Through: 5}}, 0, 20)
+	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Peer, commands.Numbering{Stored: commands.Numbers{Through: 5}}, 0, 20)
 
 	require.NoError(t, err)
 	require.Equal(t, []int64{2}, a.Ask)

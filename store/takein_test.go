@@ -189,7 +189,7 @@ func TestAPeerClosesOnlyWhatWasSentToIt(t *testing.T) {
 			take(t, f.Hub, f.Hub.Read(t, f.Spoke.Due(t)...))
 		}},
 		"by its numbers": {0, func(t *testing.T, f fleet, _ *signing.Ref) {
-			require.NoError(t, f.Hub.DB.Confirm(t.Context(), f.Hub.Conn.ID, commands.Numbers{Through: 1}))
+			require.NoError(t, f.Hub.DB.Confirm(t.Context(), f.Hub.Peer, commands.Numbers{Through: 1}))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

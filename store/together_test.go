@@ -75,7 +75,7 @@ func TestMessagesAreSealedAnewTogether(t *testing.T) {
 	p.Hub.Due(t)
 	theirs := commands.Numbering{Stored: commands.Numbers{Through: 5}, Held: []commands.Held{{Seq: 1, SHA256: string(make([]byte, 64))}}}
 
-	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, theirs, 0, 20)
+	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Peer, theirs, 0, 20)
 
 	require.NoError(t, err)
 	require.Equal(t, 3, a.Renumbered)
@@ -98,7 +98,7 @@ func TestWhatAnotherVersionSealedStays(t *testing.T) {
 	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET envelope = $1 WHERE seq <= 110`, old))
 	theirs := commands.Numbering{Stored: commands.Numbers{Through: 200}, Held: []commands.Held{{Seq: 1, SHA256: strings.Repeat("ab", 32)}}}
 
-	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, theirs, 0, 20)
+	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Peer, theirs, 0, 20)
 
 	require.NoError(t, err)
 	require.Equal(t, 10, a.Renumbered)

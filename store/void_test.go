@@ -28,7 +28,7 @@ func gapped(t *testing.T, messages int64) (p *storetest.Pair, hears commands.Num
 	restored := said
 	restored.Stored = commands.Numbers{Through: messages + 5}
 	restored.Held = []commands.Held{{Seq: 2, SHA256: strings.Repeat("ab", 32)}}
-	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, restored, 0, 20)
+	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Peer, restored, 0, 20)
 	require.NoError(t, err)
 	require.EqualValues(t, messages/2, a.Renumbered)
 	return p, said
@@ -44,11 +44,11 @@ func TestNumbersThatNoMessageHasLeaveNoGap(t *testing.T) {
 	hub, err := p.Hub.DB.Numbering(t.Context(), p.Hub.Conn.ID, false, &said)
 	require.NoError(t, err)
 	require.Equal(t, said.Stored.Gaps, hub.Void)
-	require.NoError(t, p.Spoke.DB.CloseVoid(t.Context(), p.Spoke.Conn.ID, hub.Void))
+	require.NoError(t, p.Spoke.DB.CloseVoid(t.Context(), p.Spoke.Peer, hub.Void))
 	require.Equal(t, 10, p.Spoke.Count(t, `SELECT count(*) FROM sequences, unnest(stored)`), "it has not heard yet where the numbers go on")
-	_, err = p.Spoke.DB.Compare(t.Context(), p.Spoke.Conn.ID, hub, -1, 20)
+	_, err = p.Spoke.DB.Compare(t.Context(), p.Spoke.Peer, hub, -1, 20)
 	require.NoError(t, err)
-	require.NoError(t, p.Spoke.DB.CloseVoid(t.Context(), p.Spoke.Conn.ID, hub.Void))
+	require.NoError(t, p.Spoke.DB.CloseVoid(t.Context(), p.Spoke.Peer, hub.Void))
 
 	stored, err := p.Spoke.DB.StoredOf(t.Context(), p.Spoke.Conn.ID)
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func TestVoidNumbersOnlyCloseGaps(t *testing.T) {
 	p := storetest.NewPair(t)
 	require.NoError(t, p.Spoke.Exec(`UPDATE sequences SET stored = '{[1,5]}', peer_base = 100`))
 
-	err := p.Spoke.DB.CloseVoid(t.Context(), p.Spoke.Conn.ID, []commands.Range{{From: 10, To: 10}, {From: 20, To: 20}})
+	err := p.Spoke.DB.CloseVoid(t.Context(), p.Spoke.Peer, []commands.Range{{From: 10, To: 10}, {From: 20, To: 20}})
 
 	require.NoError(t, err)
 	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM sequences, unnest(stored)`))
@@ -96,7 +96,7 @@ func TestAVoidNumberIsNoMessageOfTheOtherLife(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 2}, seqs(said.Held))
 
-	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Conn.ID, said, 0, 20)
+	a, err := p.Hub.DB.Compare(t.Context(), p.Hub.Peer, said, 0, 20)
 
 	require.NoError(t, err)
 	require.Empty(t, a.Ask)

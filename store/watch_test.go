@@ -291,7 +291,7 @@ func TestNobodyIsToldOfWhatNobodyWaitsFor(t *testing.T) {
 
 	_, err := s.DB.Serve(t.Context(), "the first")
 	require.NoError(t, err)
-	require.NoError(t, s.DB.Confirm(t.Context(), s.Conn.ID, commands.Numbers{}))
+	require.NoError(t, s.DB.Confirm(t.Context(), s.Peer, commands.Numbers{}))
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM serving`), "it has written something")
 	require.Empty(t, w.own)
 

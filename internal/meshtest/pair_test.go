@@ -57,7 +57,7 @@ func (p *pair) report(t testing.TB, envelopes ...[]byte) []*store.Incoming {
 	taken, err := p.Hub.DB.TakeIn(t.Context(), p.Hub.Conn.ID, 20, batch, store.MoveMirrors(storetest.Nowhere))
 	require.NoError(t, err)
 	if taken.Stored.Through > 0 {
-		require.NoError(t, p.Spoke.DB.Confirm(t.Context(), p.Spoke.Conn.ID, taken.Stored))
+		require.NoError(t, p.Spoke.DB.Confirm(t.Context(), p.Spoke.Peer, taken.Stored))
 	}
 	return batch
 }

@@ -54,7 +54,7 @@ func (s *Side) actOver(t testing.TB, n int, act Act, kept string) (answer string
 	copied := pgtest.Copy(t, s.URL)
 	proxy := NewProxy(t, copied)
 	over := OpenSide(t, proxy.URL, 1, 2, 4)
-	over.Conn, over.Verifier = s.Conn, s.Verifier
+	over.Conn, over.Verifier, over.Peer = s.Conn, s.Verifier, s.Peer
 	before := proxy.Commits()
 	if n > 0 {
 		proxy.Lose(before + n)

@@ -28,6 +28,7 @@ type Side struct {
 	Signing  *signing.Signer
 	Conn     store.Connection
 	Verifier signing.Verifier
+	Peer     store.Speaker // of the connection, with the key that it began with
 	Out      *store.Cursor
 }
 
@@ -107,7 +108,7 @@ func (s *Side) join(t testing.TB, conn string, peer *Side, name string, a store.
 		Keys:       store.PeerKeys{Identity: peer.Identity.Public(), Signing: peer.Signing.Public(), Sealing: bytes.Repeat([]byte{byte(len(name))}, 32)},
 		Grant:      Terms, Actor: "test"})
 	require.NoError(t, err)
-	s.Conn, s.Out = c, s.DB.NewCursor(c.ID)
+	s.Conn, s.Out, s.Peer = c, s.DB.NewCursor(c.ID), store.Speaker{Conn: c.ID, Key: peer.Signing.KeyID()}
 	s.Verifier, err = s.DB.Verifier(t.Context(), c)
 	require.NoError(t, err)
 }

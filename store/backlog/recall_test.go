@@ -28,7 +28,7 @@ func (s scene) recall(list ...commands.TaskStanding) {
 	require.NoError(s, err)
 	require.Positive(s, n.Recall, "it asks")
 	r := &commands.Recalled{From: n.Recall, Through: n.Recall, Done: true, Tasks: list}
-	require.NoError(s, s.DB.Recall(s.Context(), s.Conn.ID, r, func(ctx context.Context, tx *store.Tx) error {
+	require.NoError(s, s.DB.Recall(s.Context(), s.Peer, r, func(ctx context.Context, tx *store.Tx) error {
 		return s.backlog.Recall(ctx, tx, s.Conn.ID, list)
 	}))
 }
