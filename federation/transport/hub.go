@@ -123,6 +123,8 @@ func (h *Hub) Addr() string {
 // only then lets peers in. The caller holds mu, so that who is admitted meanwhile
 // is either among those or finds the server complete.
 func (h *Hub) boot(ctx context.Context) (_ *server.Server, err error) {
+	ctx, done := context.WithTimeout(ctx, startTimeout)
+	defer done()
 	opts, err := h.options()
 	if err != nil {
 		return nil, err
@@ -132,7 +134,7 @@ func (h *Hub) boot(ctx context.Context) (_ *server.Server, err error) {
 		return nil, err
 	}
 	h.gate.attach(srv)
-	if err := launch(srv, h.Log); err != nil {
+	if err := launch(ctx, srv, h.Log); err != nil {
 		h.gate.shut()
 		return nil, err
 	}
@@ -143,7 +145,7 @@ func (h *Hub) boot(ctx context.Context) (_ *server.Server, err error) {
 			srv.WaitForShutdown()
 		}
 	}()
-	if err := h.openConns(srv); err != nil {
+	if err := h.openConns(ctx, srv); err != nil {
 		return nil, err
 	}
 	err = ensureStreams(ctx, h.main.get().js, commandStream(int64(cmp.Or(h.CommandQuota, 10_000)), commandBytes))
@@ -163,20 +165,20 @@ func (h *Hub) boot(ctx context.Context) (_ *server.Server, err error) {
 }
 
 // openConns connects from inside the process. Heartbeats and those who join
-// have connections of their own, so that neither waits behind a queue. The
-// caller holds mu.
-func (h *Hub) openConns(srv *server.Server) error {
+// have connections of their own, so that neither waits behind a queue. A busy host may
+// answer late: it is tried until ctx ends. The caller holds mu.
+func (h *Hub) openConns(ctx context.Context, srv nats.InProcessConnProvider) error {
 	for _, way := range []struct {
 		what, account string
 		conns         *latest[natsConn]
 	}{{"messages", accountHub, &h.main}, {"heartbeats", accountHub, &h.beats}, {"joining", accountJoin, &h.joins}} {
-		stop, err := keepConn(way.conns, h.Log, way.what, func() (*natsConn, error) {
+		stop, err := keepConn(ctx, way.conns, h.Log, way.what, func() (*natsConn, error) {
 			return openConn("", func(o ...nats.Option) (*nats.Conn, error) {
-				return nats.Connect("", append(o, nats.InProcessServer(srv), nats.UserInfo(way.account, h.gate.secret))...)
+				return nats.Connect("", append(o, nats.InProcessServer(srv), nats.UserInfo(way.account, h.gate.secret), nats.Timeout(callTimeout))...)
 			})
 		})
 		if err != nil {
-			return fmt.Errorf("connecting to the message server: %w", err)
+			return fmt.Errorf("connecting to the message server inside this process for %s, on a host that may be very busy; start again: %w", way.what, err)
 		}
 		h.stops = append(h.stops, stop)
 	}

@@ -11,9 +11,9 @@ import (
 // keepConn puts a connection into conns and another in its place whenever it is lost,
 // until the function it returns is called, which ends the connection and waits. It is
 // for connections inside the process: a server drops a connection that does not
-// keep up, whoever is behind it.
-func keepConn(conns *latest[natsConn], log *slog.Logger, what string, open func() (*natsConn, error)) (stop func(), err error) {
-	l, err := open()
+// keep up, whoever is behind it. ctx bounds how often the first one is tried.
+func keepConn(ctx context.Context, conns *latest[natsConn], log *slog.Logger, what string, open func() (*natsConn, error)) (stop func(), err error) {
+	l, err := reopen(ctx, log, open)
 	if err != nil {
 		return func() {}, err
 	}
@@ -24,7 +24,7 @@ func keepConn(conns *latest[natsConn], log *slog.Logger, what string, open func(
 		for l.held(keeping) {
 			conns.set(nil)
 			log.Warn("a connection inside the process was lost and is replaced", "connection", what, "err", l.nc.LastError())
-			if l = reopen(keeping, log, open); l != nil {
+			if l, _ = reopen(keeping, log, open); l != nil {
 				conns.set(l)
 			}
 		}
@@ -46,15 +46,17 @@ func (l *natsConn) held(ctx context.Context) bool {
 	}
 }
 
-// reopen tries until it has a connection, or until ctx ends.
-func reopen(ctx context.Context, log *slog.Logger, open func() (*natsConn, error)) *natsConn {
-	for delay := backoffMin; ctx.Err() == nil; delay = min(2*delay, backoffMax) {
+// reopen tries until it has a connection. When ctx ends before, it says why the last try
+// failed.
+func reopen(ctx context.Context, log *slog.Logger, open func() (*natsConn, error)) (*natsConn, error) {
+	for delay := backoffMin; ; delay = min(2*delay, backoffMax) {
 		l, err := open()
 		if err == nil {
-			return l
+			return l, nil
 		}
-		log.DebugContext(ctx, "a connection inside the process was not replaced yet", "err", err)
-		_ = wait.For(ctx, delay)
+		log.DebugContext(ctx, "there is no connection inside the process yet", "err", err)
+		if wait.For(ctx, delay) != nil {
+			return nil, err
+		}
 	}
-	return nil
 }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,7 +14,7 @@ import (
 )
 
 const (
-	startTimeout = 10 * time.Second // until a server takes connections
+	startTimeout = time.Minute // of a start, where its caller is more patient: a busy host is slow, and not broken
 
 	// maxPending is how many bytes may wait for one connection, those of this
 	// process included, before the server drops it.
@@ -51,17 +52,17 @@ func serverOptions(name, dir string) (*server.Options, error) {
 }
 
 // launch starts srv and waits until it takes connections and has its streams.
-// A server that does not get there is stopped.
-func launch(srv *server.Server, log *slog.Logger) error {
+// A server that does not get there before ctx ends is stopped.
+func launch(ctx context.Context, srv *server.Server, log *slog.Logger) error {
 	said := newServerLog(log)
 	srv.SetLoggerV2(said, false, false, false)
 	srv.Start()
-	for limit := time.Now().Add(startTimeout); time.Now().Before(limit) && said.fatal() == ""; {
+	for ctx.Err() == nil && said.fatal() == "" {
 		if srv.ReadyForConnections(50*time.Millisecond) && srv.JetStreamEnabled() {
 			return nil
 		}
 	}
 	srv.Shutdown()
 	srv.WaitForShutdown()
-	return errors.New(cmp.Or(said.fatal(), "it did not get ready"))
+	return errors.New(cmp.Or(said.fatal(), "it did not get ready in time: is the host very busy? start again"))
 }
