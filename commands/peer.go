@@ -196,8 +196,14 @@ func (n *Numbering) check() error {
 			return Refuse(Validation, "a heartbeat tells of at most %d tasks", MaxRecalled)
 		}
 		for _, t := range r.Tasks {
-			if digests = append(digests, t.SHA256); t.Attempt < 0 || t.Attempt > maxAttempt || !signing.ValidUUID(t.Command) || len(t.Outcome) > 64 {
-				return Refuse(Validation, "the standing of task %q names no command or no attempt", Clip(t.Task))
+			if digests = append(digests, t.SHA256); t.Attempt < 0 || t.Attempt > maxAttempt || !signing.ValidUUID(t.Command) || t.Outcome != "" && t.Outcome.check() != nil {
+				return Refuse(Validation, "the standing of task %q names no command, no attempt or no outcome", Clip(t.Task))
+			}
+			if t.Code < -1 || t.Code > 255 {
+				return Refuse(Validation, "exit code %d is outside -1..255", t.Code)
+			}
+			if err := checkTimes(t.Ended); err != nil {
+				return err
 			}
 			if err := checkTaskState(t.Task, t.State, t.Reason); err != nil {
 				return err
@@ -271,6 +277,15 @@ const maxCount = 1_000_000_000
 
 // Validate checks b.
 func (b *Heartbeat) Validate() error {
+	if err := checkCapabilities(b.Capabilities); err != nil {
+		return err
+	}
+	if b.KillLevel != "" && !validCapability(b.KillLevel) { // "": it runs no agents
+		return Refuse(Validation, "kill level %q is not a name of 1 to 64 letters, digits and . _ : / + -", Clip(b.KillLevel))
+	}
+	if err := checkText("the version of a heartbeat", b.Version, 256); err != nil {
+		return err
+	}
 	if b.IntervalMS < 100 || b.IntervalMS > 3_600_000 {
 		return Refuse(Validation, "heartbeat interval of %d ms is outside 100..3600000", b.IntervalMS)
 	}

@@ -2,6 +2,8 @@ package commands
 
 import (
 	"math"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,7 +27,25 @@ func TestNumbersThatCannotBe(t *testing.T) {
 	require.NoError(t, beat(func(*Heartbeat) {}).Validate())
 	require.NoError(t, result(func(*Result) {}).Validate())
 	for name, bad := range map[string]Body{
-		"a policy without a form":      beat(func(h *Heartbeat) { h.Policy = "V 1" }),
+		"a policy without a form":     beat(func(h *Heartbeat) { h.Policy = "V 1" }),
+		"a capability without a form": beat(func(h *Heartbeat) { h.Capabilities = []string{"go build\x1b[2J"} }),
+		"a capability of 65 letters":  beat(func(h *Heartbeat) { h.Capabilities = []string{strings.Repeat("a", 65)} }),
+		"too many capabilities":       beat(func(h *Heartbeat) { h.Capabilities = slices.Repeat([]string{"a"}, 257) }),
+		"a kill level without a form": beat(func(h *Heartbeat) { h.KillLevel = "tree\n" }),
+		"a version of 257 bytes":      beat(func(h *Heartbeat) { h.Version = strings.Repeat("1", 257) }),
+		"agents that are -5":          beat(func(h *Heartbeat) { h.Running = -5 }),
+		"2^53 slots":                  beat(func(h *Heartbeat) { h.Slots = 1 << 53 }),
+		"an outcome that is none":     result(func(r *Result) { r.Outcome = "splendid" }),
+		"an outcome of an attempt":    &Ended{Task: task, Attempt: 1, State: Queued, At: 1, Outcome: "splendid"},
+		"an attempt without outcome":  &Ended{Task: task, Attempt: 1, State: Queued, At: 1},
+		"a process below 0":           result(func(r *Result) { r.Reaped = []Process{{Pid: -1, Command: "init"}} }),
+		"a start of no process":       &Started{Task: task, Attempt: 1, At: 1, Pid: math.MaxInt64},
+		"a standing of that outcome": beat(func(h *Heartbeat) {
+			h.Connection.Numbers = &Numbering{Recalled: &Recalled{From: 1, Tasks: []TaskStanding{{Task: task, Command: task, SHA256: strings.Repeat("a", 64), State: Failed, Outcome: "splendid"}}}}
+		}),
+		"a standing of exit code 999": beat(func(h *Heartbeat) {
+			h.Connection.Numbers = &Numbering{Recalled: &Recalled{From: 1, Tasks: []TaskStanding{{Task: task, Command: task, SHA256: strings.Repeat("a", 64), State: Failed, Code: 999}}}}
+		}),
 		"slots below 0":                beat(func(h *Heartbeat) { h.Slots = -1 }),
 		"more slots than can be":       beat(func(h *Heartbeat) { h.Slots = math.MaxInt64 }),
 		"agents below 0":               beat(func(h *Heartbeat) { h.Running = -1 }),
@@ -37,7 +57,7 @@ func TestNumbersThatCannotBe(t *testing.T) {
 		"an attempt below 0":           beat(func(h *Heartbeat) { h.Agents[0].Attempt = -1 }),
 		"a lease below 0":              beat(func(h *Heartbeat) { h.LeaseMS = -1 }),
 		"a lease of all times":         beat(func(h *Heartbeat) { h.LeaseMS = math.MaxInt64 }),
-		"a next attempt before 1970":   &Ended{Task: task, Attempt: 1, State: Queued, At: 1, Next: -1},
+		"a next attempt before 1970":   &Ended{Task: task, Attempt: 1, Outcome: Released, State: Queued, At: 1, Next: -1},
 		"a start before 1970":          result(func(r *Result) { r.StartedAt = -1 }),
 		"an end before 1970":           result(func(r *Result) { r.EndedAt = math.MinInt64 }),
 		"an end after the year 9999":   result(func(r *Result) { r.EndedAt = math.MaxInt64 }),
@@ -45,15 +65,15 @@ func TestNumbersThatCannotBe(t *testing.T) {
 		"a limit that there is not":    result(func(r *Result) { r.Exit.Breach = &Breach{Limit: LinkDown, Unit: "bytes"} }),
 		"a limit in no unit":           result(func(r *Result) { r.Exit.Breach = &Breach{Limit: OOMKilled, Unit: "pounds"} }),
 		"a limit below 0":              result(func(r *Result) { r.Exit.Breach = &Breach{Limit: OOMKilled, Unit: "bytes", Allowed: -1} }),
-		"a measure of all":             &Ended{Task: task, Attempt: 1, State: Queued, At: 1, Exit: Exit{Breach: &Breach{Limit: OOMKilled, Unit: "bytes", Measured: math.MaxInt64}}},
+		"a measure of all":             &Ended{Task: task, Attempt: 1, Outcome: Released, State: Queued, At: 1, Exit: Exit{Breach: &Breach{Limit: OOMKilled, Unit: "bytes", Measured: math.MaxInt64}}},
 		"a start of that kind":         &Started{Task: task, Attempt: 1, At: math.MaxInt64},
-		"an end of an attempt of that": &Ended{Task: task, Attempt: 1, State: Queued, At: -1},
+		"an end of an attempt of that": &Ended{Task: task, Attempt: 1, Outcome: Released, State: Queued, At: -1},
 		"an end by a kill of that":     &Killed{Task: task, State: Cancelled, At: math.MaxInt64},
 		"a state at that time":         &TaskState{Task: task, State: Running, At: math.MaxInt64},
 	} {
-		require.Error(t, bad.Validate(), name)
+		require.Equal(t, Validation, CodeOf(bad.Validate()), name)
 	}
-	for _, good := range []Body{&Started{Task: task, Attempt: 1, At: 1}, &Ended{Task: task, Attempt: 1, State: Queued, At: 1}, &Killed{Task: task, State: Cancelled, At: 1}, &TaskState{Task: task, State: Running, At: 1}} {
+	for _, good := range []Body{&Started{Task: task, Attempt: 1, At: 1}, &Ended{Task: task, Attempt: 1, Outcome: Released, State: Queued, At: 1}, &Killed{Task: task, State: Cancelled, At: 1}, &TaskState{Task: task, State: Running, At: 1}} {
 		require.NoError(t, good.Validate())
 	}
 }

@@ -88,6 +88,17 @@ const (
 	AttemptReplaced Outcome = "superseded"
 )
 
+// Outcomes lists every outcome. The list is closed.
+var Outcomes = []Outcome{Succeeded, AttemptFailed, TimedOut, AttemptKilled, Interrupted, Released, CouldNotStart, AttemptReplaced}
+
+// check checks the outcome of an attempt; there is none to check where there was no attempt.
+func (o Outcome) check() error {
+	if !slices.Contains(Outcomes, o) {
+		return Refuse(Validation, "outcome %q is not an outcome of an attempt", Clip(string(o)))
+	}
+	return nil
+}
+
 // An Exit is what the supervisor saw of a process.
 type Exit struct {
 	Code   int    `json:"code"`             // -1 when there is none
@@ -145,6 +156,9 @@ func (b *RefusedBody) Validate() error {
 
 // Validate checks b.
 func (b *Started) Validate() error {
+	if b.Pid < 0 || b.Pid > maxPid {
+		return Refuse(Validation, "process id %d is outside 0..%d", b.Pid, maxPid)
+	}
 	for _, err := range []error{checkPolicy(b.Policy), checkIsolation(b.Isolation), checkTimes(b.At)} {
 		if err != nil {
 			return err
@@ -161,7 +175,7 @@ func (b *Ended) Validate() error {
 	if err := checkAttempt(b.Task, b.Attempt); err != nil {
 		return err
 	}
-	for _, err := range []error{b.Exit.check(), checkTimes(b.At, b.Next)} {
+	for _, err := range []error{b.Outcome.check(), b.Exit.check(), checkTimes(b.At, b.Next)} {
 		if err != nil {
 			return err
 		}
@@ -197,6 +211,11 @@ func (b *Result) Validate() error {
 	}
 	for _, err := range []error{b.Exit.check(), checkOutput(b.Stdout), checkOutput(b.Stderr), checkProcesses(b.Reaped), checkProcesses(b.Survivors)} {
 		if err != nil {
+			return err
+		}
+	}
+	if b.Outcome != "" { // "": there was no attempt
+		if err := b.Outcome.check(); err != nil {
 			return err
 		}
 	}
@@ -257,6 +276,9 @@ func checkPolicy(version string) error {
 // maxAttempt is far above what retries, reclaims and replays can add up to, and
 // within what the database holds.
 const maxAttempt = 1_000_000
+
+// maxPid is the highest process id of any system.
+const maxPid = 1<<31 - 1
 
 func checkAttempt(id string, n int) error {
 	if n < 1 || n > maxAttempt {

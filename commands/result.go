@@ -115,6 +115,9 @@ func checkProcesses(list []Process) error {
 		return Refuse(Validation, "%d processes are named, limit %d", len(list), MaxProcesses)
 	}
 	for _, p := range list {
+		if p.Pid < 0 || p.Pid > maxPid {
+			return Refuse(Validation, "process id %d is outside 0..%d", p.Pid, maxPid)
+		}
 		if err := checkText("the name of a process", p.Command, 256); err != nil {
 			return err
 		}

@@ -113,7 +113,7 @@ func (s *Spawn) Validate() error {
 	if err := s.checkEnv(); err != nil {
 		return err
 	}
-	return s.checkCapabilities()
+	return checkCapabilities(s.Capabilities)
 }
 
 func (s *Spawn) checkArgv() error {
@@ -165,11 +165,11 @@ func (s *Spawn) checkEnv() error {
 	return nil
 }
 
-func (s *Spawn) checkCapabilities() error {
-	if len(s.Capabilities) > MaxCapabilities {
-		return Refuse(Validation, "%d capabilities, limit %d", len(s.Capabilities), MaxCapabilities)
+func checkCapabilities(list []string) error {
+	if len(list) > MaxCapabilities {
+		return Refuse(Validation, "%d capabilities, limit %d", len(list), MaxCapabilities)
 	}
-	for _, c := range s.Capabilities {
+	for _, c := range list {
 		if !validCapability(c) {
 			return Refuse(Validation, "capability %q is not a name of 1 to 64 letters, digits and . _ : / + -", Clip(c))
 		}
