@@ -305,7 +305,11 @@ func TestKeysThatAreNotAccepted(t *testing.T) {
 		"a point of order eight": {stranger{keys: own, hello: func(h *hello) {
 			h.Identity = point(t, "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa")
 		}}, "KEY_WEAK", "small order", "small order"},
-		"another spelling of zero":  {stranger{keys: own, hello: func(h *hello) { h.Signing = point(t, "ed"+strings.Repeat("ff", 30)+"7f") }}, "KEY_WEAK", "canonical", "canonical"},
+		"another spelling of zero": {stranger{keys: own, hello: func(h *hello) { h.Signing = point(t, "ed"+strings.Repeat("ff", 30)+"7f") }}, "KEY_WEAK", "canonical", "canonical"},
+		"a sealing key of zeros":   {stranger{keys: own, hello: func(h *hello) { h.Sealing = make([]byte, 32) }}, "KEY_WEAK", "low order", "low order"},
+		"a sealing key of order eight": {stranger{keys: own, hello: func(h *hello) {
+			h.Sealing = point(t, "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800")
+		}}, "KEY_WEAK", "low order", "low order"},
 		"a sealing key of 31 bytes": {stranger{keys: own, hello: func(h *hello) { h.Sealing = h.Sealing[:31] }}, "KEY_WEAK", "sealing key", "sealing key"},
 	}
 	for name, tt := range tests {

@@ -156,10 +156,12 @@ func checkLinkKey(ctx context.Context, tx *Tx, c Connection) error {
 // insertKeys admits the peer's keys: strong ones that nobody else holds.
 func insertKeys(ctx context.Context, tx *Tx, c Connection, k PeerKeys) error {
 	for use, pub := range map[string][]byte{"identity": k.Identity, "signing": k.Signing, "sealing": k.Sealing} {
+		admit := signing.AdmitSealingKey
 		if use != "sealing" {
-			if err := signing.AdmitKey(pub); err != nil {
-				return err
-			}
+			admit = func(pub []byte) error { return signing.AdmitKey(pub) }
+		}
+		if err := admit(pub); err != nil {
+			return err
 		}
 		if err := checkFreeKey(ctx, tx, c.Peer, pub); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"bytes"
 	"context"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func newFleet(t *testing.T) fleet {
 	t.Helper()
 	p := storetest.NewPair(t)
 	third := storetest.Signer(t, 21)
-	keys := store.PeerKeys{Identity: third.Public(), Signing: storetest.Signer(t, 22).Public(), Sealing: make([]byte, 32)}
+	keys := store.PeerKeys{Identity: third.Public(), Signing: storetest.Signer(t, 22).Public(), Sealing: bytes.Repeat([]byte{9}, 32)}
 	c, err := p.Hub.DB.AddConnection(t.Context(), store.NewConnection{Keys: keys, Grant: storetest.Terms, Actor: "test",
 		Connection: store.Connection{ID: storetest.NewID(), Peer: signing.InstanceIDOf(third.Public()), Name: "cellar", Authority: store.Commands, State: store.Active, LinkKey: "Ucellar"}})
 	require.NoError(t, err)

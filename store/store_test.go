@@ -99,7 +99,7 @@ func TestInvitesAreUsedUpOnce(t *testing.T) {
 			_, err := lab.DB.AddConnection(t.Context(), store.NewConnection{Invite: id, Grant: storetest.Terms, Actor: "test",
 				Connection: store.Connection{ID: storetest.NewID(), Peer: signing.InstanceIDOf(peer.Public()), Name: "attic", Authority: store.Commands,
 					State: store.Pending, LinkKey: fmt.Sprint("U", i)},
-				Keys: store.PeerKeys{Identity: peer.Public(), Signing: key.Public(), Sealing: bytes.Repeat([]byte{byte(i)}, 32)}})
+				Keys: store.PeerKeys{Identity: peer.Public(), Signing: key.Public(), Sealing: bytes.Repeat([]byte{byte(2 + i)}, 32)}})
 			errs <- err
 		}()
 	}

@@ -193,7 +193,7 @@ func (h Hello) Admit() error {
 // Admit checks the keys of a challenge before any of them is used.
 func (c Challenge) Admit() error { return admitKeys([][]byte{c.Identity, c.Signing}, c.Sealing) }
 
-// admitKeys wants signing keys that are strong and different from each other.
+// admitKeys wants keys that are strong, and signing keys that are different from each other.
 func admitKeys(keys [][]byte, sealing []byte) error {
 	seen := map[string]bool{}
 	for _, key := range keys {
@@ -205,8 +205,5 @@ func admitKeys(keys [][]byte, sealing []byte) error {
 		}
 		seen[string(key)] = true
 	}
-	if len(sealing) != 32 {
-		return &signing.Rejected{Code: signing.KeyWeak, Why: "the sealing key is not 32 bytes"}
-	}
-	return nil
+	return signing.AdmitSealingKey(sealing)
 }

@@ -323,6 +323,7 @@ func TestKeysAreAdmittedBeforeUse(t *testing.T) {
 		"a weak identity":    func(h *Hello) { h.Identity = weak },
 		"a weak signing key": func(h *Hello) { h.Signing = weak },
 		"no sealing key":     func(h *Hello) { h.Sealing = nil },
+		"a sealing key of 0": func(h *Hello) { h.Sealing = weak },
 		"no link key":        func(h *Hello) { h.LinkKey = "" },
 		"an account's key":   func(h *Hello) { h.LinkKey = "A" + h.LinkKey[1:] },
 	} {
@@ -336,4 +337,8 @@ func TestKeysAreAdmittedBeforeUse(t *testing.T) {
 	require.NoError(t, c.Admit())
 	c.Identity = c.Signing
 	require.Error(t, c.Admit())
+	c = Challenge{Identity: good.Identity, Signing: good.Signing, Sealing: weak}
+	rejected, _ := errors.AsType[*signing.Rejected](c.Admit())
+	require.NotNil(t, rejected, "a hub's sealing key of zeros")
+	require.Equal(t, signing.KeyWeak, rejected.Code)
 }
