@@ -18,7 +18,7 @@ type Breach struct {
 var Breaches = []Reason{DeadlineElapsed, IdleTimeout, OOMKilled, CPULimit, ProcessLimit, DiskLimit, OutputLimit}
 
 // BreachUnits are what limits of agents are counted in.
-var BreachUnits = []string{"ms", "bytes", "inodes", "processes"}
+var BreachUnits = []string{"ms", "bytes", "inodes", "levels", "processes"}
 
 func (b *Breach) check() error {
 	switch {

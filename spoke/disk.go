@@ -4,34 +4,62 @@ import (
 	"context"
 	"fmt"
 	"syscall"
+
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
-// MinFree is how many bytes have to be free in the file system of a data directory. A spoke
-// starts nothing new below it, so that what runs, its database and its log have room.
-const MinFree = 1 << 30
+// A Room is what is free on a disk, or has to be.
+type Room struct {
+	Bytes  int64
+	Inodes int64 // -1 = the file system makes them as they are needed
+}
 
-// Free returns how many bytes this user may still write to the file system of dir.
-func Free(dir string) (int64, error) {
+// Free returns what this user may still take of the file system of dir.
+func Free(dir string) (Room, error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {
-		return 0, fmt.Errorf("looking at the free space of %s: %w", dir, err)
+		return Room{}, fmt.Errorf("looking at the free space of %s: %w", dir, err)
 	}
-	return int64(st.Bavail) * st.Bsize, nil
+	free := Room{int64(st.Bavail) * st.Bsize, -1}
+	if st.Files > 0 {
+		free.Inodes = int64(st.Ffree)
+	}
+	return free, nil
+}
+
+// Reserve is what has to be free in the file system of a data directory. A spoke starts nothing
+// new below it, so that what runs, its database and its log have room.
+func Reserve(rules *policy.Policy) Room {
+	return Room{rules.Limits.ReserveBytes(), rules.Limits.ReserveFiles()}
+}
+
+// Lack says what free lacks of a reserve, and nothing when that is there.
+func (r Room) Lack(free Room) string {
+	switch {
+	case free.Bytes < r.Bytes:
+		return fmt.Sprintf("has %d MiB free, and nothing is started below %d MiB", free.Bytes>>20, r.Bytes>>20)
+	case free.Inodes >= 0 && free.Inodes < r.Inodes:
+		return fmt.Sprintf("has room for %d more files, and nothing is started below %d", free.Inodes, r.Inodes)
+	}
+	return ""
 }
 
 // short says why nothing new is started in dir, and nothing when there is room.
-func short(dir string, minFree int64) string {
+func short(dir string, reserve Room) string {
 	free, err := Free(dir)
-	if err != nil || free >= minFree {
+	if err != nil {
 		return ""
 	}
-	return fmt.Sprintf("the disk of %s has %d MiB free, and nothing is started below %d MiB", dir, free>>20, minFree>>20)
+	if lack := reserve.Lack(free); lack != "" {
+		return "the disk of " + dir + " " + lack
+	}
+	return ""
 }
 
 // hasRoom reports whether something new may be started, and says when that changes. Only
 // the goroutine that claims may call it.
 func (s *Spoke) hasRoom(ctx context.Context) bool {
-	why := short(s.Dir, s.MinFree)
+	why := short(s.Dir, Reserve(s.Policy.Now()))
 	if full := why != ""; full != s.full {
 		s.full = full
 		if full {

@@ -1,6 +1,7 @@
 package spoke_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,7 +24,7 @@ func TestANearlyFullDiskTakesNoNewWork(t *testing.T) {
 	t.Parallel()
 	free, err := spoke.Free(t.TempDir())
 	require.NoError(t, err)
-	m := meshtest.Plan{Slots: 1, MinFree: free - 1<<30, Quiet: time.Second + time.Second/2}.Start(t, "attic")
+	m := meshtest.Plan{Slots: 1, Policy: meshtest.Loose(limitedTo(fmt.Sprintf("reserve: %d", free.Bytes-1<<30))), Quiet: time.Second + time.Second/2}.Start(t, "attic")
 	s, runs := m.Spokes["attic"], sleeper(t, m)
 	file, err := os.Create(filepath.Join(t.TempDir(), "fill"))
 	require.NoError(t, err)
@@ -49,4 +50,24 @@ func TestANearlyFullDiskTakesNoNewWork(t *testing.T) {
 	require.Equal(t, commands.Completed, m.Wait(t, waits).State)
 	require.Equal(t, 1, strings.Count(s.Log.String(), says))
 	m.Check(t)
+}
+
+// Files without bytes fill a disk, too.
+func TestTheReserveOfADisk(t *testing.T) {
+	t.Parallel()
+	reserve := spoke.Room{Bytes: 2 << 30, Inodes: 100}
+	for want, free := range map[string]spoke.Room{
+		"": {2 << 30, 100},
+		"has 2047 MiB free, and nothing is started below 2048 MiB":     {2<<30 - 1, 1000},
+		"has room for 99 more files, and nothing is started below 100": {3 << 30, 99},
+	} {
+		require.Equal(t, want, reserve.Lack(free))
+	}
+	require.Empty(t, reserve.Lack(spoke.Room{Bytes: 2 << 30, Inodes: -1}), "there is no such limit")
+	free, err := spoke.Free("/proc/self")
+	require.NoError(t, err)
+	require.Equal(t, int64(-1), free.Inodes)
+	free, err = spoke.Free(t.TempDir())
+	require.NoError(t, err)
+	require.NotZero(t, free.Inodes)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -28,7 +29,7 @@ type AgentView struct {
 type agentDesk struct {
 	backlog *backlog.Backlog
 	dir     string
-	minFree int64
+	reserve Room  // of the disk
 	live    *live // nil where no spoke runs
 	slots   int
 }
@@ -37,7 +38,11 @@ type agentDesk struct {
 // run: the same routes as a running spoke's.
 func Reader(db *store.DB, dir string) http.Handler {
 	m := http.NewServeMux()
-	agentDesk{backlog.Open(db, Answer), dir, MinFree, nil, 0}.route(m)
+	rules, err := policy.Load(dir)
+	if err != nil { // what is wrong with it is said where it decides
+		rules = &policy.Policy{}
+	}
+	agentDesk{backlog.Open(db, Answer), dir, Reserve(rules), nil, 0}.route(m)
 	return m
 }
 
@@ -101,7 +106,7 @@ func (d agentDesk) why(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		why, err = ws.Why(r.Context(), r.PathValue("id"))
 	}
-	if what := short(d.dir, d.minFree); err == nil && what != "" && why.Task.State == commands.Queued {
+	if what := short(d.dir, d.reserve); err == nil && what != "" && why.Task.State == commands.Queued {
 		why.Claimable = false
 		why.Reasons = append(why.Reasons, backlog.WhyReason{Stage: "disk", What: what, Hint: "make room; it goes on by itself"})
 	}
@@ -147,7 +152,9 @@ func (s *Spoke) killHere(ctx context.Context, ref string, k commands.Kill, actor
 	return v, nil
 }
 
-func (s *Spoke) agents() agentDesk { return agentDesk{s.backlog, s.Dir, s.MinFree, &s.live, s.Slots} }
+func (s *Spoke) agents() agentDesk {
+	return agentDesk{s.backlog, s.Dir, Reserve(s.Policy.Now()), &s.live, s.Slots}
+}
 
 // Agents returns the agents that run here, or ran, newest first.
 func (s *Spoke) Agents(ctx context.Context, t control.AgentTerms) ([]AgentView, error) {

@@ -106,7 +106,7 @@ func TestLimitsOfThePolicy(t *testing.T) {
 	require.Equal(t, commands.ProcessLimit, v.Reason)
 	require.Equal(t, int64(20), r.Exit.Breach.Allowed)
 	if r.Exit.Code < 0 {
-		require.Regexp(t, `^limits measured every 250ms and not held by the kernel: memory: .*; processes: `, r.Exit.Limits)
+		require.Regexp(t, `^limits measured several times a second and not held by the kernel: memory: .*; processes: `, r.Exit.Limits)
 		require.Greater(t, r.Exit.Breach.Measured, int64(20))
 	} else {
 		require.Contains(t, r.Exit.Limits, "at the limit of processes")

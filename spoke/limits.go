@@ -1,12 +1,25 @@
 package spoke
 
 import (
+	"github.com/spawnmesh/spawnmesh/spoke/isolation"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
+// counted is where the files of an agent count: in its directories and, of a user of its own,
+// in those that everybody shares.
+func (r *run) counted() supervisor.Counted {
+	own := r.own()
+	c := supervisor.Counted{Dirs: []string{own.Work, own.Temp, own.Home}}
+	if r.user.ID != 0 {
+		c.Shared = isolation.SharedDirs
+	}
+	return c
+}
+
 // limitsOf is what the policy lets an agent take.
 func limitsOf(rules *policy.Policy) supervisor.Limits {
 	l := rules.Limits
-	return supervisor.Limits{Memory: rules.Memory(0), Pids: int64(rules.Pids(0)), CPU: l.CPU(), CPUs: int64(l.CPUs * 1000), Files: l.OpenFiles}
+	return supervisor.Limits{Memory: rules.Memory(0), Pids: int64(rules.Pids(0)), CPU: l.CPU(), CPUs: int64(l.CPUs * 1000), Files: l.OpenFiles,
+		Disk: l.DiskBytes(), Inodes: l.DiskFiles(), FileSize: int64(l.FileSize)}
 }

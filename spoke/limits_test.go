@@ -43,3 +43,30 @@ func TestTheResultNamesTheLimit(t *testing.T) {
 	require.Equal(t, &commands.Breach{Limit: commands.DeadlineElapsed, Unit: "ms", Allowed: 300, Measured: b.Measured}, b)
 	m.Check(t)
 }
+
+// Wherever an agent of the default kind writes to, it fills no disk.
+func TestAnAgentThatFillsTheDisk(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Policy: meshtest.Loose(limitedTo("disk: 10MiB", "files: 100"))}.Start(t, "attic")
+	const fill = `head -c 20000000 /dev/zero > "%s/f"; sleep 600`
+	for where, script := range map[string]string{"work": strings.Replace(fill, "%s", ".", 1), "home": strings.Replace(fill, "%s", "$HOME", 1), "tmp": strings.Replace(fill, "%s", "$TMPDIR", 1),
+		"files": `i=0; while [ $i -lt 300 ]; do : > f$i; i=$((i+1)); done; sleep 600`} {
+		t.Run(where, func(t *testing.T) {
+			v := m.Wait(t, m.Spawn(t, "attic", "sh", "-c", script))
+
+			b := resultOf(t, v).Exit.Breach
+			require.Equal(t, commands.Failed, v.State)
+			require.Equal(t, commands.DiskLimit, v.Reason)
+			require.NotNil(t, b)
+			if where == "files" {
+				require.Equal(t, "inodes", b.Unit)
+				require.Equal(t, int64(100), b.Allowed)
+			} else {
+				require.Equal(t, "bytes", b.Unit)
+				require.Equal(t, int64(10<<20), b.Allowed)
+			}
+			require.Greater(t, b.Measured, b.Allowed)
+		})
+	}
+	m.Check(t)
+}

@@ -157,6 +157,7 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, de
 	if spec.Confine, err = s.confine(r, rules); err != nil {
 		return nil, err
 	}
+	spec.Counted = r.counted()
 	return supervisor.Start(ctx, r.control(), spec)
 }
 

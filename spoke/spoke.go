@@ -50,16 +50,15 @@ var ErrNoHub = errors.New("this spoke has not joined a hub")
 // A Spoke is one running spoke. Its exported fields are set before Open and not
 // changed afterwards.
 type Spoke struct {
-	DB      *store.DB
-	Keys    signing.Keys
-	Dir     string        // data directory: attempts
-	Policy  *policy.Live  // what may run here; required
-	Slots   int           // agents at a time; 0 means DefaultSlots
-	Lease   time.Duration // of a claim; renewed at a third of it; 0 means DefaultLease
-	MinFree int64         // bytes of free disk below which nothing new is started; 0 means the constant of that name
-	Idle    time.Duration // how often it tries to claim tasks that stand ready and were not to be had; 0 means 2 s
-	Drain   time.Duration // how long a stop waits for running agents; they go on without us after it
-	Log     *slog.Logger  // required
+	DB     *store.DB
+	Keys   signing.Keys
+	Dir    string        // data directory: attempts
+	Policy *policy.Live  // what may run here; required
+	Slots  int           // agents at a time; 0 means DefaultSlots
+	Lease  time.Duration // of a claim; renewed at a third of it; 0 means DefaultLease
+	Idle   time.Duration // how often it tries to claim tasks that stand ready and were not to be had; 0 means 2 s
+	Drain  time.Duration // how long a stop waits for running agents; they go on without us after it
+	Log    *slog.Logger  // required
 	// Hurry ends the wait for running agents when it is closed. It may be nil.
 	Hurry <-chan struct{}
 
@@ -77,7 +76,7 @@ type Spoke struct {
 	attempts sync.WaitGroup
 	working  atomic.Bool // Run has begun
 	stopping atomic.Bool // nothing more is claimed
-	full     bool        // the disk has less than MinFree, and that was logged; of the goroutine that claims
+	full     bool        // the disk has less than its reserve, and that was logged; of the goroutine that claims
 	stuck    stuck       // directories of old attempts that cannot be removed
 	kept     stuck       // users of agents that are over
 	restored atomic.Bool // something may be known of attempts from before a restore
@@ -94,9 +93,6 @@ func (s *Spoke) Open(b *federation.Board) {
 	}
 	if s.Lease == 0 {
 		s.Lease = DefaultLease
-	}
-	if s.MinFree == 0 {
-		s.MinFree = MinFree
 	}
 	s.work, s.written = wait.NewSignal(), wait.NewSignal()
 	s.live.byTask, s.live.added = map[string]*run{}, func() { s.output.Begun() }

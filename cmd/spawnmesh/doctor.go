@@ -97,6 +97,10 @@ func checkSupervisor() control.Check {
 }
 
 func checkDisk(dir string) control.Check {
+	rules, err := policy.Load(dir)
+	if err != nil { // another check says so
+		rules = &policy.Policy{}
+	}
 	for ; ; dir = filepath.Dir(dir) {
 		free, err := spoke.Free(dir)
 		if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
@@ -105,10 +109,10 @@ func checkDisk(dir string) control.Check {
 		if err != nil {
 			return control.NewCheck("disk", err)
 		}
-		if free < spoke.MinFree {
-			return control.Check{Name: "disk", Problem: fmt.Sprintf("%d MiB free in %s; make room: a spoke starts nothing below %d MiB", free>>20, dir, spoke.MinFree>>20)}
+		if lack := spoke.Reserve(rules).Lack(free); lack != "" {
+			return control.Check{Name: "disk", Problem: fmt.Sprintf("that of %s %s; make room", dir, lack)}
 		}
-		return note("disk", fmt.Sprintf("%d GiB free", free>>30))
+		return note("disk", fmt.Sprintf("%d GiB free", free.Bytes>>30))
 	}
 }
 

@@ -41,8 +41,9 @@ var may = map[string]string{
 	"spoke/isolation/attack":   "",
 	"spoke/supervisor/attempt": "spoke/supervisor/plain",
 	"spoke/supervisor/confine": "spoke/supervisor/plain",
+	"spoke/supervisor/disk":    "spoke/supervisor/plain",
 	"spoke/supervisor/plain":   "",
-	"spoke/supervisor/shim":    "spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/plain spoke/supervisor/tree",
+	"spoke/supervisor/shim":    "spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/disk spoke/supervisor/plain spoke/supervisor/tree",
 	"spoke/supervisor/tree":    "spoke/supervisor/attempt spoke/supervisor/plain",
 
 	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub internal/bench internal/conformance internal/control internal/demo internal/fleet internal/instance internal/node signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
@@ -90,7 +91,7 @@ var outside = map[string]string{
 // ofShims lists the rooms that a shim consists of, and early what they may import from
 // elsewhere: what Go initialises before nearly everything else.
 const (
-	ofShims = "spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/plain spoke/supervisor/shim spoke/supervisor/tree"
+	ofShims = "spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/disk spoke/supervisor/plain spoke/supervisor/shim spoke/supervisor/tree"
 	early   = "cmp errors io io/fs maps math math/bits os os/signal runtime slices strconv sync syscall time unicode/utf8 unsafe"
 )
 

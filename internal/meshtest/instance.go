@@ -185,7 +185,7 @@ func (s *Spoke) start(t testing.TB) {
 	rules, err := policy.Open(s.Dir)
 	require.NoError(t, err)
 	s.live(t, node.Node{Interval: cmp.Or(s.plan.Interval, 200*time.Millisecond), StillFor: s.plan.StillFor, Quiet: s.plan.Quiet,
-		Spoke: &spoke.Spoke{Policy: rules, Slots: s.plan.Slots, MinFree: s.plan.MinFree, Idle: s.plan.Idle, Lease: cmp.Or(s.plan.Lease, 10*time.Second)}})
+		Spoke: &spoke.Spoke{Policy: rules, Slots: s.plan.Slots, Idle: s.plan.Idle, Lease: cmp.Or(s.plan.Lease, 10*time.Second)}})
 }
 
 // Do asks a running instance over its control socket, as its operator does, and

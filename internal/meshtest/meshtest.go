@@ -48,7 +48,6 @@ type Plan struct {
 	Policy   string        // of every spoke, as a file; default: the preset "open", made [Loose]
 	Passable bool          // the data directories of spokes can be got to by other users
 	Slots    int           // agents at a time; default 4
-	MinFree  int64         // free disk that a spoke leaves; default as in the product
 	Interval time.Duration // of heartbeats; default 200 ms
 	Lease    time.Duration // of claims; default 10 s
 	Idle     time.Duration // between two tries of a spoke to claim what was not to be had; default as in the product

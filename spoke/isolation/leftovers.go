@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sharedDirs are where every user of a host may leave something.
-var sharedDirs = []string{"/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock"}
+// SharedDirs are where every user of a host may leave something.
+var SharedDirs = []string{"/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock"}
 
 // removeLeftovers removes what users have left outside of the directories of their agents, but
 // of those that are kept. It returns what it could not remove, by user. Nothing of them runs.
@@ -28,7 +28,7 @@ func removeLeftovers(users map[int64]Dirs, kept map[int64]error) map[int64]error
 			failed[id] = errors.Join(failed[id], fmt.Errorf("removing what user %d has left: %w", id, err))
 		}
 	}
-	for _, dir := range sharedDirs {
+	for _, dir := range SharedDirs {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			for id := range users {

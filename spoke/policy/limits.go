@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -16,6 +17,12 @@ type Limits struct {
 	CPUTime   string  `yaml:"cpu_time,omitempty" json:"cpu_time,omitempty"`     // processor time that is used up, "2h"
 	CPUs      float64 `yaml:"cpus,omitempty" json:"cpus,omitempty"`             // processors at a time
 	OpenFiles int64   `yaml:"open_files,omitempty" json:"open_files,omitempty"` // of each process; 0 means 1024, which it may raise
+	Disk      Size    `yaml:"disk,omitempty" json:"disk,omitempty"`             // what its files take; 0 means 64 GiB
+	Files     int64   `yaml:"files,omitempty" json:"files,omitempty"`           // how many they are; 0 means 4 million
+	FileSize  Size    `yaml:"file_size,omitempty" json:"file_size,omitempty"`   // of each file that it writes
+
+	Reserve   Size  `yaml:"reserve,omitempty" json:"reserve,omitempty"`             // free on the host's disk, or nothing starts; 0 means 1 GiB
+	FreeFiles int64 `yaml:"reserve_files,omitempty" json:"reserve_files,omitempty"` // the same, in files; 0 means 10000
 }
 
 // CPU is how much processor time an agent may use; 0 = no limit.
@@ -23,6 +30,26 @@ func (l Limits) CPU() time.Duration {
 	d, _ := duration(l.CPUTime)
 	return d
 }
+
+// What holds where a policy says nothing: far above what ordinary agents take.
+const (
+	defaultDisk         = 64 << 30
+	defaultFiles        = 4_000_000
+	defaultReserve      = 1 << 30
+	defaultReserveFiles = 10_000
+)
+
+// DiskBytes is what the files of an agent may take.
+func (l Limits) DiskBytes() int64 { return cmp.Or(int64(l.Disk), defaultDisk) }
+
+// DiskFiles is how many files an agent may have.
+func (l Limits) DiskFiles() int64 { return cmp.Or(l.Files, defaultFiles) }
+
+// ReserveBytes is what is left free on the disk of this host.
+func (l Limits) ReserveBytes() int64 { return cmp.Or(int64(l.Reserve), defaultReserve) }
+
+// ReserveFiles is how many files still fit on the disk of this host.
+func (l Limits) ReserveFiles() int64 { return cmp.Or(l.FreeFiles, defaultReserveFiles) }
 
 func (l Limits) check() *problem {
 	if d, err := duration(l.CPUTime); l.CPUTime != "" && (err != nil || d <= 0) {
@@ -38,9 +65,14 @@ func (l Limits) check() *problem {
 	}{
 		{"pids", int64(l.Pids), "processes"},
 		{"open_files", l.OpenFiles, "files"},
+		{"files", l.Files, "files"},
+		{"reserve_files", l.FreeFiles, "files"},
+		{"disk", int64(l.Disk), "bytes"},
+		{"file_size", int64(l.FileSize), "bytes"},
+		{"reserve", int64(l.Reserve), "bytes"},
 	} {
 		if n.value < 0 {
-			return wrong("$.limits."+n.name, "limits.%s %d is negative; write a number of %s, or 0 for no limit", n.name, n.value, n.of)
+			return wrong("$.limits."+n.name, "limits.%s %d is negative; write a number of %s, or leave it out", n.name, n.value, n.of)
 		}
 	}
 	return nil
@@ -59,5 +91,7 @@ func (l Limits) words() string {
 	add(l.CPUTime != "", "%s of processor time", l.CPUTime)
 	add(l.CPUs > 0, "%v processors", l.CPUs)
 	add(l.OpenFiles > 0, "%d open files", l.OpenFiles)
+	add(true, "%s of disk in %d files", Size(l.DiskBytes()), l.DiskFiles())
+	add(l.FileSize > 0, "%s a file", l.FileSize)
 	return strings.Join(list, ", ")
 }

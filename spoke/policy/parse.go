@@ -158,6 +158,19 @@ func size(text string) (int64, error) {
 // A Size is a number of bytes, in a file also with a unit.
 type Size int64
 
+// String is as a file has it.
+func (b Size) String() string {
+	for _, unit := range []struct {
+		name string
+		size Size
+	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if b > 0 && b%unit.size == 0 {
+			return fmt.Sprintf("%d%s", int64(b/unit.size), unit.name)
+		}
+	}
+	return strconv.FormatInt(int64(b), 10)
+}
+
 // UnmarshalYAML reads a number of bytes, or one such as 2MiB.
 func (b *Size) UnmarshalYAML(unmarshal func(any) error) error {
 	if unmarshal((*int64)(b)) == nil {

@@ -111,7 +111,7 @@ func TestMeasuredMemoryIsThatOfTheWholeTree(t *testing.T) {
 
 	require.Equal(t, Limited, got.Outcome)
 	require.Equal(t, attempt.OOMKilled, got.Breach.Limit)
-	require.Equal(t, "limits measured every 250ms and not held by the kernel: memory: cgroups are left alone", got.Unlimited)
+	require.Equal(t, "limits measured several times a second and not held by the kernel: memory: cgroups are left alone", got.Unlimited)
 }
 
 // Memory that processes share is not taken more than once.
@@ -158,7 +158,7 @@ func TestLimitsWithoutACgroup(t *testing.T) {
 	t.Parallel()
 	got := measured(t, "exit 0", Limits{Pids: 20, CPUs: 500})
 
-	require.Equal(t, "limits measured every 250ms and not held by the kernel: processes: cgroups are left alone; limits not enforced: processors: cgroups are left alone", got.Unlimited)
+	require.Equal(t, "limits measured several times a second and not held by the kernel: processes: cgroups are left alone; limits not enforced: processors: cgroups are left alone", got.Unlimited)
 	require.Equal(t, Exited, got.Outcome)
 }
 

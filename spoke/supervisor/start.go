@@ -189,9 +189,9 @@ func checkSpec(s Spec) error {
 	case s.Confine.User.ID != 0 && s.Confine.User.ID == s.Confine.User.Reaper:
 		return bad("the agent's user is its own reaper")
 	}
-	for _, path := range slices.Concat(s.Confine.Read, s.Confine.Write) {
+	for _, path := range slices.Concat(s.Confine.Read, s.Confine.Write, s.Counted.Dirs, s.Counted.Shared) {
 		if !filepath.IsAbs(path) || !isText(path) {
-			return bad("the path %q that the agent may reach is not absolute, or no text", path)
+			return bad("the path %q that the agent may reach, or where its files are counted, is not absolute, or no text", path)
 		}
 	}
 	for _, port := range s.Confine.Ports {
@@ -213,7 +213,7 @@ func checkSpec(s Spec) error {
 }
 
 func negative(l Limits) bool {
-	return min(l.Memory, l.Pids, int64(l.CPU), l.CPUs, l.Files) < 0
+	return min(l.Memory, l.Pids, int64(l.CPU), l.CPUs, l.Files, l.Disk, l.Inodes, l.FileSize) < 0
 }
 
 // isText reports whether s survives the way to the kernel unchanged: JSON would alter

@@ -47,6 +47,7 @@ import (
 type (
 	Spec       = attempt.Spec
 	Limits     = attempt.Limits
+	Counted    = attempt.Counted
 	Confine    = attempt.Confine
 	User       = attempt.User
 	Exit       = attempt.Exit

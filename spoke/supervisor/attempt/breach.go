@@ -34,8 +34,9 @@ const (
 	Milliseconds Unit = "ms"
 	Bytes        Unit = "bytes"
 	Inodes       Unit = "inodes"
+	Levels       Unit = "levels" // of directories
 	Processes    Unit = "processes"
 )
 
 // Units lists them.
-var Units = []Unit{Milliseconds, Bytes, Inodes, Processes}
+var Units = []Unit{Milliseconds, Bytes, Inodes, Levels, Processes}

@@ -49,6 +49,8 @@ func (c *Conn) SendAttempt(a Attempt, within time.Duration) error {
 		w.number(n)
 	}
 	w.limits(a.Limits)
+	w.texts(a.Counted.Dirs)
+	w.texts(a.Counted.Shared)
 	w.flag(a.NoCgroup)
 	w.confine(a.Confine)
 	return c.send(kindAttempt, w, within)
@@ -65,6 +67,7 @@ func (c *Conn) ReceiveAttempt() (Attempt, error) {
 	a.Timeout, a.Grace, a.OutputCap = time.Duration(r.number()), time.Duration(r.number()), r.number()
 	a.Deadline, a.Slack = Instant(r.number()), time.Duration(r.number())
 	a.Limits = r.limits()
+	a.Counted = Counted{Dirs: r.texts(), Shared: r.texts()}
 	a.NoCgroup = r.flag()
 	a.Confine = r.confine()
 	if len(a.Argv) == 0 {

@@ -31,6 +31,8 @@ type Spec struct {
 	OutputCap int64 `json:"output_cap,omitempty"`
 	// Limits bound what the tree takes, as far as this host can.
 	Limits Limits `json:"limits,omitzero"`
+	// Counted is where Limits.Disk and Limits.Inodes count.
+	Counted Counted `json:"counted,omitzero"`
 	// Deadline is when the lease runs out unless Renew moves it. 0 = no lease.
 	Deadline Instant `json:"deadline,omitempty"`
 	// Slack is how long after the deadline a late renewal still counts.
@@ -59,8 +61,23 @@ type Limits struct {
 	CPU time.Duration `json:"cpu,omitempty"`
 	// CPUs is how many processors are used at a time, in thousandths.
 	CPUs int64 `json:"cpus,omitempty"`
+	// Disk and Inodes are what the files of Spec.Counted take. They are counted again when they
+	// may have become too many, every 2 seconds at most, and the tree that has more ends.
+	Disk   int64 `json:"disk,omitempty"`
+	Inodes int64 `json:"inodes,omitempty"`
+	// FileSize is how long a file can be made, wherever it is.
+	FileSize int64 `json:"file_size,omitempty"`
 	// Files is how many files a process may have open. 0 = 1024, which it may raise.
 	Files int64 `json:"files,omitempty"`
+}
+
+// Counted are directories by absolute paths.
+type Counted struct {
+	// Dirs are the agent's: all that is in them counts.
+	Dirs []string `json:"dirs,omitempty"`
+	// Shared are everybody's: there counts what a user of the agent's own has, and what is
+	// below that.
+	Shared []string `json:"shared,omitempty"`
 }
 
 // KillGrace is Grace or its default.

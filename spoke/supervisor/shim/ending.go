@@ -83,6 +83,8 @@ func (s *shim) describe() attempt.Exit {
 func heldByKernel(e attempt.Exit, l attempt.Limits, memoryPeak, pidsPeak int64) attempt.Breach {
 	failed := e.Outcome == attempt.Exited && e.Code != 0 || e.Outcome == attempt.Signalled
 	switch {
+	case e.Outcome == attempt.Signalled && e.Signal == "SIGXFSZ" && l.FileSize > 0:
+		return attempt.Breach{Limit: attempt.DiskLimit, Unit: attempt.Bytes, Allowed: l.FileSize, Measured: l.FileSize}
 	case failed && e.OOMKills > 0:
 		return attempt.Breach{Limit: attempt.OOMKilled, Unit: attempt.Bytes, Allowed: l.Memory, Measured: max(l.Memory, memoryPeak)}
 	case failed && e.Refused > 0:

@@ -18,6 +18,7 @@ const (
 	rlimitCore        = 4  // RLIMIT_CORE
 	rlimitNproc       = 6  // RLIMIT_NPROC
 	rlimitNofile      = 7  // RLIMIT_NOFILE
+	rlimitFsize       = 1  // RLIMIT_FSIZE
 )
 
 // openFiles is how many files an agent may have open unless it asks for more.
@@ -54,6 +55,9 @@ func (s *shim) limits() ([]confine.Limit, error) {
 	list := []confine.Limit{{Resource: rlimitNofile, Soft: min(openFiles, files.Max), Max: files.Max}}
 	if n := min(uint64(s.Limits.Files), files.Max); n > 0 {
 		list[0] = confine.Limit{Resource: rlimitNofile, Soft: n, Max: n}
+	}
+	if n := uint64(s.Limits.FileSize); n > 0 {
+		list = append(list, confine.Limit{Resource: rlimitFsize, Soft: n, Max: n})
 	}
 	if s.Confine.User.ID != 0 {
 		pids := uint64(cmp.Or(s.Limits.Pids, userProcesses))

@@ -46,6 +46,7 @@ func (s *shim) attendAll(spoke *attempt.Conn, joined bool) {
 	s.captures.Go(s.out.drain)
 	s.captures.Go(s.err.drain)
 	s.watchTree()
+	s.watchDisk()
 	if joined {
 		s.readers.Go(func() { s.attend(spoke) })
 	}

@@ -12,8 +12,10 @@ const (
 	// fastLook is how often is looked for what can be taken quickly, slowLook for the rest.
 	fastLook = 250 * time.Millisecond
 	slowLook = time.Second
-	// lookShare bounds what looks cost: one part of this of a processor.
+	// lookShare bounds what looks cost: one part this small of a processor.
 	lookShare = 50
+	// memorySpeed is how many bytes of memory a tree takes in a second at most.
+	memorySpeed = 4 << 30
 )
 
 // looks are the limits that are held by looking at the tree, for want of a kernel that does.
@@ -21,31 +23,40 @@ type looks struct {
 	memory, pids bool
 }
 
-// watchTree looks at the tree where a limit needs it. Without one there is nothing to pay.
+// A look finds out whether a limit is missed, and when to look again.
+type look func() (b attempt.Breach, again time.Duration)
+
+// watchTree looks at the tree where a limit needs it. Without one there is nothing to pay. A shim
+// leaves without waiting for a look: what an agent has open may keep it.
 func (s *shim) watchTree() {
-	switch {
-	case s.looks.memory || s.looks.pids:
-		s.others.Go(func() { s.watch(fastLook, s.lookAtTree) })
-	case s.Limits.CPU > 0:
-		s.others.Go(func() { s.watch(slowLook, s.lookAtTree) })
+	if s.looks != (looks{}) || s.Limits.CPU > 0 {
+		go s.watch(fastLook, func() (attempt.Breach, time.Duration) {
+			began := time.Now()
+			b, again := s.lookAtTree()
+			return b, max(again, lookShare*time.Since(began))
+		})
 	}
 }
 
 // watch looks again and again until the shim leaves, and tells the first breach.
-func (s *shim) watch(every time.Duration, look func() attempt.Breach) {
-	for pause := every; ; {
+func (s *shim) watch(first time.Duration, look look) {
+	for again := first; ; {
 		select {
 		case <-s.ending:
 			return
-		case <-time.After(pause):
+		case <-time.After(again):
 		}
-		began := time.Now()
-		if b := look(); b != (attempt.Breach{}) {
+		var b attempt.Breach
+		if b, again = look(); b != (attempt.Breach{}) {
 			s.breach(b)
 			return
 		}
-		pause = max(every, lookShare*time.Since(began))
 	}
+}
+
+// reached is how long it takes at least to take what is left of a limit.
+func reached(left, speed int64, from, to time.Duration) time.Duration {
+	return min(max(time.Duration(float64(left)/float64(speed)*float64(time.Second)), from), to)
 }
 
 // breach tells the main goroutine of a limit that was missed. The first one counts.
@@ -57,25 +68,34 @@ func (s *shim) breach(b attempt.Breach) {
 }
 
 // lookAtTree finds every process that the agent has begun, whatever its user, group or
-// session: we are their subreaper.
-func (s *shim) lookAtTree() attempt.Breach {
+// session: we are their subreaper. It looks again before the rest of a limit can be taken.
+func (s *shim) lookAtTree() (attempt.Breach, time.Duration) {
+	again := slowLook
+	if s.looks.pids {
+		again = fastLook
+	}
 	taken, err := tree.Measure(os.Getpid())
 	if err != nil {
-		return attempt.Breach{}
+		return attempt.Breach{}, again
 	}
 	if n := int64(taken.Threads); s.looks.pids && n > s.Limits.Pids {
-		return attempt.Breach{Limit: attempt.ProcessLimit, Unit: attempt.Processes, Allowed: s.Limits.Pids, Measured: n}
+		return attempt.Breach{Limit: attempt.ProcessLimit, Unit: attempt.Processes, Allowed: s.Limits.Pids, Measured: n}, 0
 	}
-	if s.looks.memory && taken.RSS > s.Limits.Memory {
-		if n := taken.Memory(); n > s.Limits.Memory {
-			return attempt.Breach{Limit: attempt.OOMKilled, Unit: attempt.Bytes, Allowed: s.Limits.Memory, Measured: n}
+	if s.looks.memory {
+		n := taken.RSS
+		if n > s.Limits.Memory {
+			n = taken.Memory()
 		}
+		if n > s.Limits.Memory {
+			return attempt.Breach{Limit: attempt.OOMKilled, Unit: attempt.Bytes, Allowed: s.Limits.Memory, Measured: n}, 0
+		}
+		again = reached(s.Limits.Memory-n, memorySpeed, fastLook, again)
 	}
 	used := max(taken.CPU, time.Duration(s.group.Count("cpu.stat", "usage_usec"))*time.Microsecond)
 	if s.Limits.CPU > 0 && used > s.Limits.CPU {
-		return attempt.Breach{Limit: attempt.CPULimit, Unit: attempt.Milliseconds, Allowed: s.Limits.CPU.Milliseconds(), Measured: used.Milliseconds()}
+		return attempt.Breach{Limit: attempt.CPULimit, Unit: attempt.Milliseconds, Allowed: s.Limits.CPU.Milliseconds(), Measured: used.Milliseconds()}, 0
 	}
-	return attempt.Breach{}
+	return attempt.Breach{}, again
 }
 
 // graceAt is how long a tree may take to end by itself. What it takes meanwhile others lack, so
@@ -112,7 +132,7 @@ func (s *shim) held(missing []tree.Missing) (words string) {
 		}
 	}
 	if measured != "" {
-		words = "limits measured every " + fastLook.String() + " and not held by the kernel: " + measured
+		words = "limits measured several times a second and not held by the kernel: " + measured
 	}
 	if unlimited != "" && words != "" {
 		words += "; "

@@ -3,6 +3,7 @@ package tree
 import (
 	"os"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/plain"
@@ -17,8 +18,9 @@ type Taken struct {
 	RSS                int64         // bytes, pages that processes share counted for each
 	CPU                time.Duration // used so far, by those that have ended too
 
-	pids []int
-	rss  []int64
+	Pids []int
+
+	rss []int64
 }
 
 // Measure looks at the descendants of root, which adopts those whose parents end. It goes from
@@ -43,7 +45,7 @@ func Measure(root int) (Taken, error) {
 		t.Threads += p.Threads
 		t.RSS += p.RSSPages * page
 		t.CPU += time.Duration(p.Ticks+p.ChildTicks) * clockTick
-		t.pids, t.rss = append(t.pids, pid), append(t.rss, p.RSSPages*page)
+		t.Pids, t.rss = append(t.Pids, pid), append(t.rss, p.RSSPages*page)
 		queue = childrenOf(queue, pid)
 	}
 	return t, nil
@@ -52,7 +54,7 @@ func Measure(root int) (Taken, error) {
 // Memory is RSS with each shared page counted once, as far as the kernel tells. It costs some
 // times what Measure does, so ask when RSS gives reason to.
 func (t Taken) Memory() (sum int64) {
-	for i, pid := range t.pids {
+	for i, pid := range t.Pids {
 		if share, ok := shareOf(pid); ok {
 			sum += share
 		} else {
@@ -78,25 +80,53 @@ func shareOf(pid int) (int64, bool) {
 	return 0, false
 }
 
-// childrenOf appends the children of all threads of a process.
+// childrenOf appends the children of all threads of a process. It is made of few calls, as
+// somebody asks several times a second.
 func childrenOf(list []int, pid int) []int {
-	base := "/proc/" + strconv.Itoa(pid) + "/task/"
-	dir, err := os.Open(base)
+	base := "/proc/" + strconv.Itoa(pid) + "/task"
+	dir, err := syscall.Open(base, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return list
 	}
-	defer dir.Close()
-	threads, _ := dir.Readdirnames(-1)
-	for _, thread := range threads {
-		b, err := os.ReadFile(base + thread + "/children")
-		if err != nil {
+	defer syscall.Close(dir)
+	var entries, children [4 << 10]byte
+	for {
+		n, err := syscall.ReadDirent(dir, entries[:])
+		if err == syscall.EINTR {
 			continue
 		}
-		for _, field := range plain.Fields(string(b)) {
-			if child, err := strconv.Atoi(field); err == nil {
-				list = append(list, child)
+		if err != nil || n <= 0 {
+			return list
+		}
+		_, _, threads := syscall.ParseDirent(entries[:n], -1, nil)
+		for _, thread := range threads {
+			list = appendPids(list, base+"/"+thread+"/children", children[:])
+		}
+	}
+}
+
+// appendPids appends the numbers in a file that may be longer than the buffer.
+func appendPids(list []int, path string, buf []byte) []int {
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return list
+	}
+	defer syscall.Close(fd)
+	pid := 0
+	for {
+		n, err := syscall.Read(fd, buf)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return list
+		}
+		for _, c := range buf[:n] {
+			if '0' <= c && c <= '9' {
+				pid = 10*pid + int(c-'0')
+			} else if pid > 0 {
+				list, pid = append(list, pid), 0
 			}
 		}
 	}
-	return list
 }
