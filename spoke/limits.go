@@ -21,5 +21,6 @@ func (r *run) counted() supervisor.Counted {
 func limitsOf(rules *policy.Policy) supervisor.Limits {
 	l := rules.Limits
 	return supervisor.Limits{Memory: rules.Memory(0), Pids: int64(rules.Pids(0)), CPU: l.CPU(), CPUs: int64(l.CPUs * 1000), Files: l.OpenFiles,
-		Disk: l.DiskBytes(), Inodes: l.DiskFiles(), FileSize: int64(l.FileSize)}
+		Disk: l.DiskBytes(), Inodes: l.DiskFiles(), FileSize: int64(l.FileSize),
+		Written: int64(l.MaxOutput), Idle: l.Quiet()}
 }

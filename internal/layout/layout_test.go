@@ -92,7 +92,7 @@ var outside = map[string]string{
 // elsewhere: what Go initialises before nearly everything else.
 const (
 	ofShims = "spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/disk spoke/supervisor/plain spoke/supervisor/shim spoke/supervisor/tree"
-	early   = "cmp errors io io/fs maps math math/bits os os/signal runtime slices strconv sync syscall time unicode/utf8 unsafe"
+	early   = "cmp errors io io/fs maps math math/bits os os/signal runtime slices strconv sync sync/atomic syscall time unicode/utf8 unsafe"
 )
 
 type pkg struct {

@@ -19,6 +19,8 @@ type Limits struct {
 	OpenFiles int64   `yaml:"open_files,omitempty" json:"open_files,omitempty"` // of each process; 0 means 1024, which it may raise
 	Disk      Size    `yaml:"disk,omitempty" json:"disk,omitempty"`             // what its files take; 0 means 64 GiB
 	Files     int64   `yaml:"files,omitempty" json:"files,omitempty"`           // how many they are; 0 means 4 million
+	MaxOutput Size    `yaml:"max_output,omitempty" json:"max_output,omitempty"` // that it writes to each stream, kept or not
+	Idle      string  `yaml:"idle,omitempty" json:"idle,omitempty"`             // longest without output, "30m"
 	FileSize  Size    `yaml:"file_size,omitempty" json:"file_size,omitempty"`   // of each file that it writes
 
 	Reserve   Size  `yaml:"reserve,omitempty" json:"reserve,omitempty"`             // free on the host's disk, or nothing starts; 0 means 1 GiB
@@ -28,6 +30,12 @@ type Limits struct {
 // CPU is how much processor time an agent may use; 0 = no limit.
 func (l Limits) CPU() time.Duration {
 	d, _ := duration(l.CPUTime)
+	return d
+}
+
+// Quiet is how long an agent may write nothing; 0 = for ever.
+func (l Limits) Quiet() time.Duration {
+	d, _ := duration(l.Idle)
 	return d
 }
 
@@ -55,6 +63,9 @@ func (l Limits) check() *problem {
 	if d, err := duration(l.CPUTime); l.CPUTime != "" && (err != nil || d <= 0) {
 		return wrong("$.limits.cpu_time", "limits.cpu_time %q is not a duration such as 90s or 24h", l.CPUTime)
 	}
+	if d, err := duration(l.Idle); l.Idle != "" && (err != nil || d < time.Second) {
+		return wrong("$.limits.idle", "limits.idle %q is not a duration of at least 1s, such as 90s or 24h", l.Idle)
+	}
 	if l.CPUs != 0 && (l.CPUs < 0.01 || l.CPUs > 4096) {
 		return wrong("$.limits.cpus", "limits.cpus %v is not a number of processors from 0.01 to 4096", l.CPUs)
 	}
@@ -69,6 +80,7 @@ func (l Limits) check() *problem {
 		{"reserve_files", l.FreeFiles, "files"},
 		{"disk", int64(l.Disk), "bytes"},
 		{"file_size", int64(l.FileSize), "bytes"},
+		{"max_output", int64(l.MaxOutput), "bytes"},
 		{"reserve", int64(l.Reserve), "bytes"},
 	} {
 		if n.value < 0 {
@@ -93,5 +105,7 @@ func (l Limits) words() string {
 	add(l.OpenFiles > 0, "%d open files", l.OpenFiles)
 	add(true, "%s of disk in %d files", Size(l.DiskBytes()), l.DiskFiles())
 	add(l.FileSize > 0, "%s a file", l.FileSize)
+	add(l.MaxOutput > 0, "%s of output", l.MaxOutput)
+	add(l.Idle != "", "%s without output", l.Idle)
 	return strings.Join(list, ", ")
 }

@@ -43,7 +43,7 @@ commands: [{run: /bin/sh **, env_from_file: sh.env, env: {LEVEL: hunter2-a}}, "t
 directories: [/srv/work]
 environment: [CI]
 env_from_file: agents.env
-limits: {timeout: 2h, memory: 1GiB, pids: 50, cpu_time: 3h, cpus: 1.5, open_files: 4096, file_size: 3MiB}
+limits: {timeout: 2h, memory: 1GiB, pids: 50, cpu_time: 3h, cpus: 1.5, open_files: 4096, file_size: 3MiB, max_output: 1GiB, idle: 30m}
 `, "agents.env": "TOKEN=hunter2-b\n", "sh.env": "KEY=hunter2-c\n"})
 	p, err := policy.Load(dir)
 	require.NoError(t, err)
@@ -64,7 +64,7 @@ limits: {timeout: 2h, memory: 1GiB, pids: 50, cpu_time: 3h, cpus: 1.5, open_file
 	require.Equal(t, []string{"TOKEN"}, other.HostEnv)
 	require.Empty(t, other.Shell)
 	words := strings.Join(sh.Words(), "\n")
-	require.Contains(t, words, "other limits: 1GiB of memory, 50 processes, 3h of processor time, 1.5 processors, 4096 open files, 64GiB of disk in 4000000 files, 3MiB a file")
+	require.Contains(t, words, "other limits: 1GiB of memory, 50 processes, 3h of processor time, 1.5 processors, 4096 open files, 64GiB of disk in 4000000 files, 3MiB a file, 1GiB of output, 30m without output")
 	require.Contains(t, words, "as good as a shell: ")
 	require.NotContains(t, words, secret)
 	nothing := p.Reach(dir, &commands.Spawn{Runtime: commands.RuntimeNoop})

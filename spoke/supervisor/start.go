@@ -213,7 +213,7 @@ func checkSpec(s Spec) error {
 }
 
 func negative(l Limits) bool {
-	return min(l.Memory, l.Pids, int64(l.CPU), l.CPUs, l.Files, l.Disk, l.Inodes, l.FileSize) < 0
+	return min(l.Memory, l.Pids, int64(l.CPU), l.CPUs, l.Files, l.Disk, l.Inodes, l.FileSize, l.Written, int64(l.Idle)) < 0
 }
 
 // isText reports whether s survives the way to the kernel unchanged: JSON would alter

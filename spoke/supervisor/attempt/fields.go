@@ -43,7 +43,7 @@ func (w *writer) numbers(list []int64) {
 }
 
 func (w *writer) limits(l Limits) {
-	for _, n := range []int64{l.Memory, l.Pids, int64(l.CPU), l.CPUs, l.Files, l.Disk, l.Inodes, l.FileSize} {
+	for _, n := range []int64{l.Memory, l.Pids, int64(l.CPU), l.CPUs, l.Files, l.Disk, l.Inodes, l.FileSize, l.Written, int64(l.Idle)} {
 		w.number(n)
 	}
 }
@@ -135,7 +135,7 @@ func (r *reader) numbers() []int64 {
 
 func (r *reader) limits() Limits {
 	return Limits{Memory: r.number(), Pids: r.number(), CPU: time.Duration(r.number()), CPUs: r.number(), Files: r.number(),
-		Disk: r.number(), Inodes: r.number(), FileSize: r.number()}
+		Disk: r.number(), Inodes: r.number(), FileSize: r.number(), Written: r.number(), Idle: time.Duration(r.number())}
 }
 
 func (r *reader) confine() Confine {

@@ -67,6 +67,10 @@ type Limits struct {
 	Inodes int64 `json:"inodes,omitempty"`
 	// FileSize is how long a file can be made, wherever it is.
 	FileSize int64 `json:"file_size,omitempty"`
+	// Written is how many bytes it may write to each output stream, kept or not.
+	Written int64 `json:"written,omitempty"`
+	// Idle is how long it may write nothing to both of them, time asleep not included.
+	Idle time.Duration `json:"idle,omitempty"`
 	// Files is how many files a process may have open. 0 = 1024, which it may raise.
 	Files int64 `json:"files,omitempty"`
 }

@@ -28,6 +28,7 @@ type capture struct {
 	tail *ring // made when the head is full
 
 	total, inFile int64
+	heard         func(total int64) // called before anything is kept; nil = nobody listens
 }
 
 // newCapture makes the file and returns, besides, the end of the pipe that is
@@ -66,7 +67,9 @@ func (c *capture) drain() {
 func (c *capture) cut() { _ = c.pipe.SetReadDeadline(time.Now().Add(lastWords)) }
 
 func (c *capture) keep(b []byte) {
-	c.total += int64(len(b))
+	if c.total += int64(len(b)); len(b) > 0 && c.heard != nil {
+		c.heard(c.total)
+	}
 	if n := min(int64(len(b)), c.head); n > 0 {
 		c.head -= n
 		if c.write(b[:n]) != nil {

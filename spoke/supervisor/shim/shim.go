@@ -40,6 +40,7 @@ type shim struct {
 	out, err *capture
 	run      attempt.Running
 	looks    looks
+	heard    heard
 
 	mainEnded chan syscall.WaitStatus // the agent itself, once
 	gone      chan struct{}           // closed: no child is left

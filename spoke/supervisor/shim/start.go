@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/plain"
@@ -43,6 +44,9 @@ func (s *shim) attendAll(spoke *attempt.Conn, joined bool) {
 	signal.Notify(s.signals, endSignals()...)
 	s.others.Go(s.reap)
 	s.others.Go(s.alarm.run)
+	s.heard.begun = time.Now()
+	s.listenFor(s.out)
+	s.listenFor(s.err)
 	s.captures.Go(s.out.drain)
 	s.captures.Go(s.err.drain)
 	s.watchTree()

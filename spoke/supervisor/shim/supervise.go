@@ -57,7 +57,7 @@ func (s *shim) next() attempt.Instant {
 	if s.end.phase != living {
 		return s.end.until
 	}
-	return earliest(s.timeout(), s.LeaseEnd())
+	return earliest(s.timeout(), s.LeaseEnd(), s.idleEnd())
 }
 
 func (s *shim) timeout() attempt.Instant {
@@ -153,7 +153,11 @@ func (s *shim) due() bool {
 	}
 	switch s.end.phase {
 	case living:
-		s.stop(cause{outcome: attempt.LeaseExpired, reason: "the lease was not renewed"}, s.KillGrace()) // or it is the timeout
+		why := cause{outcome: attempt.LeaseExpired, reason: "the lease was not renewed"} // or it is the timeout
+		if end := s.idleEnd(); end != 0 && end <= attempt.Boottime() {
+			why = s.idle()
+		}
+		s.stop(why, s.KillGrace())
 		return false
 	case settling:
 		s.ask(min(s.KillGrace(), leftoverGrace))
