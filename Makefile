@@ -74,7 +74,7 @@ bench: ## measure everything, about an hour: JSON, plots and tables in docs (QUI
 
 bench-go: ## the benchmarks of single packages
 	@DATABASE_URL= scripts/ensure-postgres
-	go test -run '^$$' -bench '$(if $(QUICK),Seal|Open|Shim,Seal|Open|Start|Parallel|Kill|Shim|Claim|Work)' -benchtime $(if $(QUICK),100x,2s) ./signing ./spoke/supervisor $(if $(QUICK),,./store/backlog) | (cd scripts/plots && go run ./gobench $(RESULTS)/go.json)
+	go test -run '^$$' -bench '$(if $(QUICK),Seal|Open|Shim|Levels,Seal|Open|Start|Parallel|Kill|Shim|Claim|Work|Levels)' -benchtime $(if $(QUICK),100x,2s) ./signing ./spoke/supervisor ./spoke/isolation $(if $(QUICK),,./store/backlog) | (cd scripts/plots && go run ./gobench $(RESULTS)/go.json)
 
 bench-spawn: build ## spawns, with and without a process, and beside a bare pipeline
 	@DATABASE_URL= scripts/ensure-postgres

@@ -10,11 +10,14 @@ const (
 	IsolationNone         = "none"          // nothing: it has the user of the spoke
 	IsolationLandlock     = "landlock"      // rules of the kernel: its own directories, system directories to read
 	IsolationUser         = "user"          // a user of its own, which has nothing else
+	IsolationBubble       = "bubble"        // namespaces of its own: no other process, no file but its own and the system's (bubblewrap)
 	IsolationUserLandlock = "user+landlock" // both
+	IsolationUserBubble   = "user+bubble"   // both
 )
 
-// IsolationLevels are all levels, the weakest first.
-var IsolationLevels = []string{IsolationNone, IsolationLandlock, IsolationUser, IsolationUserLandlock}
+// IsolationLevels are all levels. A later one may confine by other things than an earlier one;
+// of those that a spoke offers the last one is what it runs its agents at.
+var IsolationLevels = []string{IsolationNone, IsolationBubble, IsolationLandlock, IsolationUser, IsolationUserBubble, IsolationUserLandlock}
 
 // isolationPrefix begins the capabilities that say what a spoke confines its agents by.
 const isolationPrefix = "isolation:"
@@ -48,6 +51,23 @@ func IsolationOf(capabilities []string) string {
 func MeetsIsolation(level, demanded string) bool {
 	have := isolationParts(level)
 	return !slices.ContainsFunc(isolationParts(demanded), func(part string) bool { return !slices.Contains(have, part) })
+}
+
+// IsolationDemanded is the weakest level that confines by all that the capabilities of an order
+// ask for; false = there is none.
+func IsolationDemanded(capabilities []string) (level string, ok bool) {
+	var parts []string
+	for _, c := range capabilities {
+		if part, ok := IsolationBy(c); ok {
+			parts = append(parts, part)
+		}
+	}
+	for _, level := range IsolationLevels {
+		if have := isolationParts(level); !slices.ContainsFunc(parts, func(part string) bool { return !slices.Contains(have, part) }) {
+			return level, true
+		}
+	}
+	return "", false
 }
 
 func isolationParts(level string) []string {

@@ -2,6 +2,7 @@ package spoke_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -73,6 +74,29 @@ func TestALevelThatIsDemanded(t *testing.T) {
 	v = m.Wait(t, m.Order(t, order))
 
 	require.Equal(t, commands.CapabilityMissing, v.Reason)
+}
+
+// A bubble is for those that ask for one.
+func TestABubbleOnDemand(t *testing.T) {
+	t.Parallel()
+	m := confined(t, "connect_ports: []\n")
+	order := hub.SpawnRequest{Spoke: "attic", Spawn: shell(`set -- /proc/[0-9]*; [ $# -lt 8 ] && ls -A /tmp && echo x >"$TMPDIR/x" && cat /tmp/x && echo x >"$HOME/x" && ls ` + m.Spokes["attic"].Dir + `/agents/*/*; exit 3`)}
+	order.Spawn.Capabilities = commands.IsolationCapabilities(commands.IsolationBubble)
+
+	task := m.Order(t, order)
+	v := m.Wait(t, task)
+
+	if _, err := exec.LookPath("bwrap"); err != nil {
+		require.Equal(t, commands.CapabilityMissing, v.Reason, "the package bubblewrap is not here")
+		return
+	}
+	require.Equal(t, commands.Failed, v.State)
+	require.Equal(t, 3, *v.ExitCode, "%s", m.Stdout(t, task, true))
+	require.Equal(t, "x\nhome\ntmp\nwork\n", m.Stdout(t, task, true))
+	require.Contains(t, v.Isolation, commands.IsolationBubble)
+	order.Spawn.Capabilities = nil
+	v = m.Wait(t, m.Order(t, order))
+	require.NotContains(t, v.Isolation, commands.IsolationBubble)
 }
 
 // Where it has the user of its spoke an agent could connect to the control socket.

@@ -132,7 +132,7 @@ func (s *Spoke) leaveOrRemove(r *run) {
 }
 
 func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, deadline supervisor.Instant) (*supervisor.Agent, error) {
-	level, err := rules.Level()
+	level, err := rules.LevelFor(&r.spec)
 	if err != nil {
 		return nil, fmt.Errorf("confining the agent: %w", err)
 	}

@@ -38,7 +38,7 @@ func TestASpokeIsolatesItsAgents(t *testing.T) {
 	var v struct{ Isolation string }
 	require.NoError(t, json.Unmarshal([]byte(h.do("-o", "json", "status", id)), &v))
 	require.Equal(t, level, v.Isolation)
-	h.refused(exitMisuse, "--isolation bubble is not a level", "spawn", "--spoke", "attic", "--isolation", "bubble", "--", "true")
+	h.refused(exitMisuse, "--isolation gaol is not a level", "spawn", "--spoke", "attic", "--isolation", "gaol", "--", "true")
 	requirePrivate(t, m.Hub.Cmd.Process.Pid)
 	requirePrivate(t, m.Spokes["attic"].Cmd.Process.Pid)
 }
@@ -56,5 +56,5 @@ func TestAHubDemandsIsolation(t *testing.T) {
 	require.Equal(t, exitNoSpoke, got.code, got.err)
 	require.Contains(t, got.out+got.err, "does not confine agents by user")
 	require.Zero(t, h.run("", "spawn", "--spoke", "attic", "--wait", "--runtime", "noop").code, "nothing is started, so nothing is confined")
-	require.Equal(t, exitMisuse, hand{t: t, dir: t.TempDir()}.run("", "hub", "run", "--link", "127.0.0.1:0", "--min-isolation", "bubble").code)
+	require.Equal(t, exitMisuse, hand{t: t, dir: t.TempDir()}.run("", "hub", "run", "--link", "127.0.0.1:0", "--min-isolation", "gaol").code)
 }

@@ -54,7 +54,7 @@ run it, 124 timed out. An interrupt detaches (130); the agent goes on.`,
 	fl.StringVar(&s.Dir, "dir", "", "run in `DIR` on the spoke (default: a fresh directory)")
 	fl.StringArrayVar(&f.env, "env", nil, "set `NAME=VALUE` in the agent's environment (repeatable)")
 	fl.StringArrayVar(&s.Capabilities, "capability", nil, "the spoke must have the capability `NAME` (repeatable)")
-	fl.StringVar(&f.isolation, "isolation", "", "the spoke must confine the agent by `LEVEL`, or more: landlock, user or user+landlock")
+	fl.StringVar(&f.isolation, "isolation", "", "the spoke must confine the agent by `LEVEL`, or more: landlock, user, user+landlock, bubble or user+bubble")
 	fl.IntVar(&s.Priority, "priority", 0, "`N` from -100 to 100, higher is sooner")
 	fl.IntVar(&s.MaxRetries, "max-retries", 0, "try a failed run again, at most `N` times, up to 100")
 	fl.StringVar(&s.OnLoss, "on-loss", commands.LossFails, "an agent that ran and was lost has failed (fail), or runs\nagain once even without a retry (rerun)")

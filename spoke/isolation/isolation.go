@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -28,11 +29,16 @@ func hasLandlock(level string) bool {
 	return commands.MeetsIsolation(level, commands.IsolationLandlock)
 }
 
+func hasBubble(level string) bool {
+	return commands.MeetsIsolation(level, commands.IsolationBubble)
+}
+
 // Isolation is what this host keeps agents apart by.
 type Isolation struct {
 	dir    string // of the instance's data
 	users  *users // nil where there are none
 	over   over
+	bubble string // path of bubblewrap, "" where there is none
 	faults map[string]error
 
 	grants func(supervisor.Confine) supervisor.Confine // what is given of what was asked for; changed by tests
@@ -42,11 +48,21 @@ type Isolation struct {
 // is the first user of a range; 0 = one that is free.
 func Open(dir string, named int64) *Isolation {
 	i := &Isolation{dir: dir, faults: map[string]error{}, grants: func(c supervisor.Confine) supervisor.Confine { return c }}
-	if os.Geteuid() == 0 {
-		i.openAsRoot(named)
+	i.bubble, _ = exec.LookPath(bubblewrap) // without it the level has a fault
+	var users error
+	if i.Root() {
+		users = i.openUsers(named)
 	} else {
-		notRoot := errors.New("only a spoke that runs as root can give agents users of their own")
-		i.faults[commands.IsolationUser], i.faults[commands.IsolationUserLandlock] = notRoot, notRoot
+		users = errors.New("only a spoke that runs as root can give agents users of their own")
+	}
+	for _, level := range commands.IsolationLevels {
+		switch {
+		case hasUser(level):
+			i.faults[level] = users
+		case i.Root() && level != commands.IsolationNone:
+			// It takes nothing of root away but paths: it would still change what it may not write.
+			i.faults[level] = fmt.Errorf("root is not confined by %s alone", level)
+		}
 	}
 	i.removeProbes()
 	for _, level := range commands.IsolationLevels {
@@ -57,20 +73,17 @@ func Open(dir string, named int64) *Isolation {
 	return i
 }
 
-func (i *Isolation) openAsRoot(named int64) {
-	// Landlock takes nothing of root away but paths: it would still change what it may not write.
-	i.faults[commands.IsolationLandlock] = errors.New("root is not confined by Landlock alone")
+// openUsers claims users and lets them to where agents are.
+func (i *Isolation) openUsers(named int64) error {
 	users, err := openUsers(i.dir, named)
-	if err == nil {
-		if err = admit(i.dir); err != nil {
-			err = errors.Join(err, users.claim.Close())
-		}
-	}
 	if err != nil {
-		i.faults[commands.IsolationUser], i.faults[commands.IsolationUserLandlock] = err, err
-		return
+		return err
+	}
+	if err := admit(i.dir); err != nil {
+		return errors.Join(err, users.claim.Close())
 	}
 	i.users = users
+	return nil
 }
 
 // Close gives the users back. Agents that go on keep theirs: the next process of this instance
@@ -117,7 +130,7 @@ func (i *Isolation) Take(level string, d Dirs, r Reach) (supervisor.Confine, err
 // take is Take for a level that may yet have to be tried out.
 func (i *Isolation) take(level string, d Dirs, r Reach) (supervisor.Confine, error) {
 	if !hasUser(level) {
-		return confine(level, supervisor.User{}, d.list(), r), nil
+		return i.confine(level, supervisor.User{}, d, r), nil
 	}
 	id, err := i.users.take()
 	if err != nil && i.Settle() { // some are over
@@ -130,7 +143,7 @@ func (i *Isolation) take(level string, d Dirs, r Reach) (supervisor.Confine, err
 		i.users.release(id)
 		return supervisor.Confine{}, err
 	}
-	return confine(level, i.users.user(id), d.list(), r), nil
+	return i.confine(level, i.users.user(id), d, r), nil
 }
 
 // give makes directories a user's own. The home goes last: what owns it is the agent's.

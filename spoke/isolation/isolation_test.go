@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -45,6 +46,17 @@ func open(t *testing.T, dir string, named int64) *Isolation {
 	return i
 }
 
+// requireHeldHere is requireHeld where a host has what the level takes, which is no part of every
+// system: then its fault says what is missing.
+func requireHeldHere(t *testing.T, i *Isolation, level string) {
+	t.Helper()
+	if hasBubble(level) && i.bubble == "" {
+		require.ErrorContains(t, i.Fault(level), "package bubblewrap")
+		return
+	}
+	requireHeld(t, i, level)
+}
+
 // requireHeld tries every attack at a level, also those that the level does not claim to hold.
 func requireHeld(t *testing.T, i *Isolation, level string) {
 	t.Helper()
@@ -52,7 +64,7 @@ func requireHeld(t *testing.T, i *Isolation, level string) {
 	got, err := i.Attack(level)
 	require.NoError(t, err)
 	for _, a := range attack.All() {
-		if a.Holds(hasUser(level), abiOf(level)) {
+		if a.Holds(hasBubble(level), hasUser(level), abiOf(level)) {
 			require.False(t, got[a.Name], "at %s an agent can %s", level, a.What)
 		}
 	}
@@ -64,18 +76,21 @@ func TestWhatAUserHolds(t *testing.T) {
 		return
 	}
 	i := open(t, openDir(t), 0)
-	for _, level := range []string{commands.IsolationUser, commands.IsolationUserLandlock} {
-		requireHeld(t, i, level)
+	for _, level := range []string{commands.IsolationUser, commands.IsolationUserLandlock, commands.IsolationUserBubble} {
+		requireHeldHere(t, i, level)
 	}
-	require.ErrorContains(t, i.Fault(commands.IsolationLandlock), "root is not confined")
+	for _, level := range []string{commands.IsolationLandlock, commands.IsolationBubble} {
+		require.ErrorContains(t, i.Fault(level), "root is not confined")
+	}
 }
 
 func TestWhatLandlockHolds(t *testing.T) {
 	t.Parallel()
 	unprivileged(t, func(t *testing.T) {
 		i := open(t, openDir(t), 0)
-		requireHeld(t, i, commands.IsolationLandlock)
-		for _, level := range []string{commands.IsolationUser, commands.IsolationUserLandlock} {
+		requireHeldHere(t, i, commands.IsolationLandlock)
+		requireHeldHere(t, i, commands.IsolationBubble)
+		for _, level := range []string{commands.IsolationUser, commands.IsolationUserLandlock, commands.IsolationUserBubble} {
 			require.ErrorContains(t, i.Fault(level), "root")
 			_, err := i.Take(level, Dirs{}, Reach{})
 			require.ErrorContains(t, err, "does not hold")
@@ -123,6 +138,29 @@ func TestALevelThatDoesNotHoldIsNotClaimed(t *testing.T) {
 
 	require.ErrorContains(t, err, "a program that tried it could")
 	require.ErrorContains(t, err, "read-secret")
+}
+
+// What a bubble keeps an agent by is tried out part by part.
+func TestABubbleThatDoesNotHoldIsNotClaimed(t *testing.T) {
+	t.Parallel()
+	unprivileged(t, func(t *testing.T) {
+		i := open(t, openDir(t), 0)
+		if i.bubble == "" {
+			require.ErrorContains(t, i.Fault(commands.IsolationBubble), "package bubblewrap")
+			return
+		}
+		for leave, through := range map[string]string{"--unshare-pid": "signal-spoke", "--unshare-ipc": "shared-memory", "--unshare-net": "connect-port", "--tmp": "write-shared"} {
+			i.grants = func(c supervisor.Confine) supervisor.Confine {
+				c.Wrap = slices.DeleteFunc(slices.Clone(c.Wrap), func(arg string) bool { return arg == leave })
+				if leave == "--tmp" { // the host's in its place
+					c.Wrap = slices.Insert(c.Wrap, len(c.Wrap)-1, "--bind", "/tmp", "/tmp")
+				}
+				return c
+			}
+			err := i.probe(commands.IsolationBubble)
+			require.ErrorContains(t, err, through, leave)
+		}
+	})
 }
 
 // The first attempt of an instance finds nothing made, whoever its spoke runs as.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -25,6 +26,9 @@ const probeTime = 30 * time.Second
 
 // probe runs the attacker at a level, and says what got through that must not.
 func (i *Isolation) probe(level string) error {
+	if hasBubble(level) && i.bubble == "" {
+		return errors.New("the program bwrap is not installed; it is in the package bubblewrap of most systems")
+	}
 	if hasLandlock(level) && supervisor.LandlockABI() == 0 {
 		return errors.New("this kernel has no Landlock in force; it is Linux 5.13 or later with landlock in the boot parameter lsm")
 	}
@@ -34,7 +38,7 @@ func (i *Isolation) probe(level string) error {
 	}
 	var names []string
 	for _, a := range attack.All() {
-		if got[a.Name] && a.Holds(hasUser(level), abiOf(level)) {
+		if got[a.Name] && a.Holds(hasBubble(level), hasUser(level), abiOf(level)) {
 			names = append(names, a.Name)
 		}
 	}
@@ -66,6 +70,21 @@ func (i *Isolation) removeProbes() {
 // closed to him.
 const thisProgram = "/proc/self/exe"
 
+// copyProgram makes a copy of this program that everybody may execute.
+func copyProgram(to string) error {
+	from, err := os.Open(thisProgram)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, from)
+	return errors.Join(err, f.Chmod(0o755), f.Close())
+}
+
 // Attack runs the attacker at a level against decoys, and returns which of its attacks got
 // through.
 func (i *Isolation) Attack(level string) (map[string]bool, error) {
@@ -91,9 +110,16 @@ func (i *Isolation) attack(level, dir string, targets attack.Targets) (map[strin
 	if err := MakeDirs(level, dir, d); err != nil {
 		return nil, err
 	}
+	program, reach := thisProgram, Reach{Read: []string{thisProgram}}
+	if hasBubble(level) { // where that would be bubblewrap
+		targets.Bubble, program, reach.Read = true, filepath.Join(d.Work, "attacker"), nil
+		if err := copyProgram(program); err != nil {
+			return nil, err
+		}
+	}
 	c, err := supervisor.Confine{}, error(nil)
 	if level != commands.IsolationNone {
-		if c, err = i.take(level, d, Reach{Read: []string{thisProgram}}); err != nil {
+		if c, err = i.take(level, d, reach); err != nil {
 			return nil, err
 		}
 	}
@@ -105,7 +131,7 @@ func (i *Isolation) attack(level, dir string, targets attack.Targets) (map[strin
 	defer done()
 	control := filepath.Join(dir, "control")
 	agent, err := supervisor.Start(ctx, control, supervisor.Spec{
-		Argv: []string{thisProgram, attack.Arg, string(aim)}, Env: []string{"TMPDIR=" + d.Temp, "HOME=" + d.Home, "GORACE=atexit_sleep_ms=0"}, Dir: d.Work, Timeout: probeTime, Confine: i.grants(c),
+		Argv: []string{program, attack.Arg, string(aim)}, Env: []string{"TMPDIR=" + d.Temp, "HOME=" + d.Home, "GORACE=atexit_sleep_ms=0"}, Dir: d.Work, Timeout: probeTime, Confine: i.grants(c),
 	})
 	if err != nil {
 		return nil, err
@@ -116,7 +142,7 @@ func (i *Isolation) attack(level, dir string, targets attack.Targets) (map[strin
 	}
 	i.Release(c.User, d)
 	if exit.Outcome != supervisor.Exited || exit.Code != 0 {
-		return nil, fmt.Errorf("the program that tries it ended with %s, code %d %s", exit.Outcome, exit.Code, exit.Signal)
+		return nil, fmt.Errorf("the program that tries it ended with %s, code %d %s: %q", exit.Outcome, exit.Code, exit.Signal, firstLine(filepath.Join(control, string(supervisor.Stderr))))
 	}
 	report, err := os.Open(filepath.Join(control, string(supervisor.Stdout)))
 	if err != nil {
@@ -126,10 +152,22 @@ func (i *Isolation) attack(level, dir string, targets attack.Targets) (map[strin
 	return attack.Read(report)
 }
 
+// firstLine is what a program has said first, at most.
+func firstLine(name string) string {
+	f, err := os.Open(name)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	raw, _ := io.ReadAll(io.LimitReader(f, 300)) // what there is
+	line, _, _ := strings.Cut(string(raw), "\n")
+	return line
+}
+
 // decoys makes what the attacker is aimed at: a data directory with another attempt in it, and
 // what a spoke listens on.
 func (i *Isolation) decoys(level, data string) (attack.Targets, func(), error) {
-	t := attack.Targets{Data: data, Other: filepath.Join(data, "agents", "task", "1"), Daemon: os.Getpid(), Abstract: filepath.Base(filepath.Dir(data)) + "-abstract", Shared: -1}
+	t := attack.Targets{Known: attack.Look(os.Getpid()), Data: data, Other: filepath.Join(data, "agents", "task", "1"), Daemon: os.Getpid(), Abstract: filepath.Base(filepath.Dir(data)) + "-abstract", Shared: -1}
 	var closers []func()
 	release := func() {
 		for _, c := range slices.Backward(closers) {

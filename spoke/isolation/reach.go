@@ -2,6 +2,7 @@ package isolation
 
 import (
 	"path/filepath"
+	"slices"
 
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
@@ -26,16 +27,18 @@ type Reach struct {
 func System() []string { return systemDirs }
 
 // confine returns what keeps an agent at a level to its reach.
-func confine(level string, user supervisor.User, own []string, r Reach) supervisor.Confine {
+func (i *Isolation) confine(level string, user supervisor.User, own Dirs, r Reach) supervisor.Confine {
 	c := supervisor.Confine{User: user}
+	if hasBubble(level) {
+		c.Wrap = i.wrap(own, r)
+	}
 	if !hasLandlock(level) {
 		return c
 	}
 	c.Landlock, c.AnyPort, c.Ports = true, r.AnyPort, r.Ports
-	c.Read = append(append(c.Read, systemDirs...), r.Read...)
-	c.Write = append(append(append(c.Write, devices...), own...), r.Write...)
-	for i, path := range c.Write {
-		c.Write[i] = filepath.Clean(path)
+	c.Read = slices.Concat(systemDirs, r.Read)
+	for _, path := range slices.Concat(devices, own.list(), r.Write) {
+		c.Write = append(c.Write, filepath.Clean(path))
 	}
 	return c
 }

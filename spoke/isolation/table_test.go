@@ -18,7 +18,7 @@ var kernels = map[int]string{1: "5.13", 3: "6.2", 4: "6.7", 6: "6.12"}
 // that it is.
 func table() string {
 	var b strings.Builder
-	b.WriteString("| an agent tries to | `user` | `landlock` | `user+landlock` |\n| --- | --- | --- | --- |\n")
+	b.WriteString("| an agent tries to | `user` | `landlock` | `user+landlock` | `bubble` |\n| --- | --- | --- | --- | --- |\n")
 	for _, a := range attack.All() {
 		user, landlock, both := "**gets through**", "**gets through**", "**gets through**"
 		if a.Landlock > 0 {
@@ -34,7 +34,11 @@ func table() string {
 		if a.User {
 			user, both = "refused", "refused"
 		}
-		fmt.Fprintf(&b, "| %s (`%s`) | %s | %s | %s |\n", a.What, a.Name, user, landlock, both)
+		bubble := "refused"
+		if a.Network() {
+			bubble = "refused where it has no network"
+		}
+		fmt.Fprintf(&b, "| %s (`%s`) | %s | %s | %s | %s |\n", a.What, a.Name, user, landlock, both, bubble)
 	}
 	return b.String()
 }

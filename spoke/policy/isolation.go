@@ -34,6 +34,9 @@ type Held interface {
 // strongest are the levels in the order in which one is taken.
 var strongest = []string{commands.IsolationUserLandlock, commands.IsolationUser, commands.IsolationLandlock}
 
+// bubbles are the levels that are taken for orders that ask for a bubble.
+var bubbles = []string{commands.IsolationUserBubble, commands.IsolationBubble}
+
 func (p *Policy) checkIsolation() *problem {
 	for name, level := range map[string]string{"isolation": p.Isolation.Isolation, "min_isolation": p.MinIsolation} {
 		if level != "" && !slices.Contains(commands.IsolationLevels, level) {
@@ -103,17 +106,53 @@ func (p *Policy) fault(level string) error {
 	if level == commands.IsolationNone {
 		return nil
 	}
+	if commands.MeetsIsolation(level, commands.IsolationBubble) && p.ConnectPorts != nil && len(*p.ConnectPorts) > 0 {
+		return errors.New("a bubble has the network of the host or none: leave connect_ports out, or write connect_ports: []")
+	}
 	return p.held.Fault(level)
 }
 
+// LevelFor is what the agent of s is confined by, or why it may not start. It is that of all
+// agents, unless s asks for a bubble and the policy names no level.
+func (p *Policy) LevelFor(s *commands.Spawn) (string, error) {
+	level, err := p.Level()
+	demanded, ok := commands.IsolationDemanded(s.Capabilities)
+	switch {
+	case err != nil || p.held == nil:
+		return level, err
+	case !ok:
+		return "", errors.New("no level confines an agent by all that its order demands")
+	case commands.MeetsIsolation(level, demanded):
+		return level, nil
+	}
+	if bubble := p.bubble(); commands.MeetsIsolation(bubble, demanded) {
+		return bubble, nil
+	}
+	return "", fmt.Errorf("the order demands isolation %s, and the agent would be confined by %s", demanded, level)
+}
+
+// bubble is the level of those that ask for a bubble, "" where they get none.
+func (p *Policy) bubble() string {
+	for _, level := range bubbles {
+		if p.Isolation.Isolation == "" && commands.MeetsIsolation(level, p.MinIsolation) && p.fault(level) == nil {
+			return level
+		}
+	}
+	return ""
+}
+
 // Offers are the capabilities of this host: those that the policy names, and what agents are
-// confined by.
+// confined by, or can be.
 func (p *Policy) Offers() []string {
 	level, err := p.Level()
 	if err != nil {
 		return p.Capabilities
 	}
-	return slices.Concat(p.Capabilities, commands.IsolationCapabilities(level))
+	offers := slices.Concat(p.Capabilities, commands.IsolationCapabilities(level))
+	if p.held != nil && p.bubble() != "" {
+		offers = append(offers, commands.IsolationCapabilities(commands.IsolationBubble)...)
+	}
+	return offers
 }
 
 // judgeIsolation refuses what could be started only with less than the policy demands.
@@ -121,7 +160,7 @@ func (p *Policy) judgeIsolation(s *commands.Spawn) *commands.Refused {
 	if s.Runtime != commands.RuntimeExec {
 		return nil
 	}
-	if _, err := p.Level(); err != nil {
+	if _, err := p.LevelFor(s); err != nil {
 		return commands.Refuse(commands.Capability, "this spoke cannot confine agents as its policy demands").
 			Hinting("on its host, spawnmesh doctor says why")
 	}
@@ -164,16 +203,24 @@ func (p *Policy) filesInWords(s *commands.Spawn) string {
 	}
 	paths := p.Paths(s)
 	text := "its own directories, and the system's as any user; "
-	if p.Isolation.Isolation == commands.IsolationUser {
+	by := "under Landlock"
+	switch p.Isolation.Isolation {
+	case commands.IsolationUser:
 		return text + "what else every user of this host can use"
+	case commands.IsolationBubble, commands.IsolationUserBubble:
+		by = "in its bubble"
 	}
-	return text + "under Landlock nothing else but, to write, " + cmp.Or(strings.Join(paths.Write, ", "), "nothing") + " and, to read, " + strings.Join(paths.Read, ", ")
+	return text + by + " nothing else but, to write, " + cmp.Or(strings.Join(paths.Write, ", "), "nothing") + " and, to read, " + strings.Join(paths.Read, ", ")
 }
 
 // networkInWords says what agents can talk to.
 func (p *Policy) networkInWords() string {
-	if p.ConnectPorts == nil || p.Isolation.Isolation == commands.IsolationNone || p.Isolation.Isolation == commands.IsolationUser {
+	named := p.Isolation.Isolation
+	switch {
+	case p.ConnectPorts == nil || named == commands.IsolationNone || named == commands.IsolationUser:
 		return "all that this host can"
+	case commands.MeetsIsolation(named, commands.IsolationBubble):
+		return "nothing: its bubble has no network"
 	}
 	return fmt.Sprintf("under Landlock the TCP ports %v; all else that this host can", *p.ConnectPorts)
 }

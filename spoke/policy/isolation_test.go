@@ -84,10 +84,58 @@ func TestTheLevelOfAHost(t *testing.T) {
 	}
 }
 
+// A bubble is for those that ask for one, unless the policy says for whom.
+func TestTheLevelOfAnOrder(t *testing.T) {
+	t.Parallel()
+	const landlock, user, both, bubble, userBubble = commands.IsolationLandlock, commands.IsolationUser, commands.IsolationUserLandlock, commands.IsolationBubble, commands.IsolationUserBubble
+	root, other := host{true, []string{user, both, userBubble}}, host{false, []string{landlock, bubble}}
+	for name, tt := range map[string]struct {
+		text   string
+		on     host
+		demand []string
+		level  string // "" = refused
+	}{
+		"nothing":                      {"", root, nil, both},
+		"a bubble":                     {"", root, []string{bubble}, userBubble},
+		"a bubble of another user":     {"", other, []string{bubble}, bubble},
+		"more than there is":           {"", other, []string{user, bubble}, ""},
+		"more than one level has":      {"", root, []string{landlock, bubble}, ""},
+		"a level by name":              {"isolation: user+landlock\n", root, []string{bubble}, ""},
+		"a bubble by name":             {"isolation: user+bubble\n", root, nil, userBubble},
+		"rules in a bubble by name":    {"isolation: user+bubble\n", root, []string{landlock}, ""},
+		"no bubble is enough":          {"min_isolation: landlock\n", other, []string{bubble}, ""},
+		"none here":                    {"", host{true, []string{user, both}}, []string{bubble}, ""},
+		"a bubble with a few ports":    {"connect_ports: [443]\n", root, []string{bubble}, ""},
+		"a bubble without any":         {"connect_ports: []\n", root, []string{bubble}, userBubble},
+		"a named one with a few ports": {"isolation: user+bubble\nconnect_ports: [443]\n", root, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\n"+tt.text), 0o600))
+			live, err := Open(dir)
+			require.NoError(t, err)
+			live.Isolates(tt.on)
+			_, err = live.Reload()
+			require.NoError(t, err)
+			order := &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}}
+			for _, part := range tt.demand {
+				order.Capabilities = append(order.Capabilities, commands.IsolationCapabilities(part)...)
+			}
+
+			level, err := live.Now().LevelFor(order)
+
+			require.Equal(t, tt.level == "", err != nil, "%v", err)
+			require.Equal(t, tt.level, level)
+			require.Equal(t, tt.level == "", live.Now().Judge(order) != nil)
+		})
+	}
+}
+
 func TestIsolationIsCheckedInThePolicy(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
-		"isolation: bubble\n":                `isolation "bubble" is not known`,
+		"isolation: gaol\n":                  `isolation "gaol" is not known`,
 		"min_isolation: root\n":              `min_isolation "root" is not known`,
 		"agent_users: -1\n":                  "agent_users -1 is not the first",
 		"read_paths: [usr]\n":                `read_paths has "usr"`,

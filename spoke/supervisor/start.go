@@ -194,6 +194,9 @@ func checkSpec(s Spec) error {
 			return bad("the path %q that the agent may reach, or where its files are counted, is not absolute, or no text", path)
 		}
 	}
+	if w := s.Confine.Wrap; len(w) > 0 && (!filepath.IsAbs(w[0]) || slices.ContainsFunc(w, func(arg string) bool { return !isText(arg) })) {
+		return bad("what the agent is wrapped in is not an absolute path, or no text")
+	}
 	for _, port := range s.Confine.Ports {
 		if port < 1 || port > 65535 {
 			return bad("there is no port %d to connect to", port)

@@ -27,6 +27,9 @@ type Targets struct {
 	Abstract string // abstract socket of the spoke
 	Port     int    // TCP port of the spoke on the loopback
 	Shared   int    // System V shared memory of another user; -1 = there is none
+
+	Bubble bool  // the agent has namespaces of its own: what has a name may be something else there
+	Known  Known // what the names are of outside
 }
 
 // An Attack is one try. What keeps it from success differs.
@@ -56,9 +59,13 @@ func (a Attack) Local() bool {
 // NeedsRoot reports whether nobody but root gets through anywhere.
 func (a Attack) NeedsRoot() bool { return a.Landlock == needsRoot }
 
-// Holds reports whether something of a level keeps an attack out.
-func (a Attack) Holds(user bool, abi int) bool {
-	return user && a.User || a.Landlock > 0 && abi >= a.Landlock || a.NeedsRoot()
+// Network reports whether an attack goes by a network, which an agent in a bubble may have.
+func (a Attack) Network() bool { return a.Name == "connect-abstract" || a.Name == "connect-port" }
+
+// Holds reports whether something keeps an attack out: a bubble, in which nothing is there to be
+// attacked, a user, or a version of Landlock, 0 without it.
+func (a Attack) Holds(bubble, user bool, abi int) bool {
+	return bubble || user && a.User || a.Landlock > 0 && abi >= a.Landlock || a.NeedsRoot()
 }
 
 // Words of the report, one line an attack.
@@ -83,6 +90,7 @@ func attackAll(targets string) int {
 	if t.Shim == 0 {
 		t.Shim = os.Getppid()
 	}
+	t.enter()
 	for _, a := range All() {
 		if err := a.try(t); err != nil {
 			fmt.Println(a.Name, refused, err)

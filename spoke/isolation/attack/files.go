@@ -55,13 +55,13 @@ var onFiles = []Attack{
 	{"through-root", "reach the data directory through /proc of the spoke", true, 1, func(t Targets) error {
 		return list(filepath.Join(proc(t.Daemon), "root", t.Data))
 	}},
-	{"write-etc", "write to /etc", true, 1, func(Targets) error { return create("/etc") }},
-	{"write-programs", "write to /usr/local/bin", true, 1, func(Targets) error { return create("/usr/local/bin") }},
-	{"write-run", "write to /run", true, 1, func(Targets) error { return create("/run") }},
-	{"write-shared", "write to /tmp, where programs of others look", false, 1, func(Targets) error { return create("/tmp") }},
-	{"write-memory", "write to /dev/shm", false, 1, func(Targets) error { return create("/dev/shm") }},
+	{"write-etc", "write to /etc", true, 1, func(t Targets) error { return t.onHosts("/etc", create) }},
+	{"write-programs", "write to /usr/local/bin", true, 1, func(t Targets) error { return t.onHosts("/usr/local/bin", create) }},
+	{"write-run", "write to /run", true, 1, func(t Targets) error { return t.onHosts("/run", create) }},
+	{"write-shared", "write to /tmp, where programs of others look", false, 1, func(t Targets) error { return t.onHosts("/tmp", create) }},
+	{"write-memory", "write to /dev/shm", false, 1, func(t Targets) error { return t.onHosts("/dev/shm", create) }},
 	{"read-shadow", "read the passwords of the host", true, needsRoot, func(Targets) error { return read("/etc/shadow") }},
-	{"read-root-home", "list the home of root", false, 1, func(Targets) error { return list("/root") }},
+	{"read-root-home", "list the home of root", false, 1, func(t Targets) error { return t.onHosts("/root", list) }},
 	{"open-by-handle", "open a key by its number, around all directories", true, needsRoot, func(t Targets) error {
 		h, _, err := unix.NameToHandleAt(unix.AT_FDCWD, filepath.Join(t.Data, "secret"), 0)
 		if err != nil {

@@ -16,8 +16,8 @@ var onProcesses = []Attack{
 	{"signal-shim", "stop or end its shim", true, 6, func(t Targets) error { return unix.Kill(t.Shim, 0) }},
 	{"signal-threads", "end its shim by way of a thread", true, 6, func(t Targets) error { return anyThread(t.Shim, signalThread) }},
 	{"signal-spoke-threads", "end the spoke by way of a thread", true, 6, func(t Targets) error { return anyThread(t.Daemon, signalThread) }},
-	{"signal-init", "end process 1", true, 6, func(Targets) error { return unix.Kill(1, 0) }},
-	{"signal-all", "end all processes but its own", true, 6, func(t Targets) error { return signalOthers() }},
+	{"signal-init", "end process 1", true, 6, func(t Targets) error { return unix.Kill(t.init1(), 0) }},
+	{"signal-all", "end all processes but its own", true, 6, func(t Targets) error { return signalOthers(t) }},
 	{"signal-by-handle", "end the spoke by a handle of it", true, 6, func(t Targets) error {
 		fd, err := unix.PidfdOpen(t.Daemon, 0)
 		if err != nil {
@@ -90,7 +90,7 @@ func anyThread(pid int, f func(pid, thread int) error) error {
 func signalThread(pid, thread int) error { return unix.Tgkill(pid, thread, 0) }
 
 // signalOthers asks whether any process may be signalled that is not of this attempt.
-func signalOthers() error {
+func signalOthers(t Targets) error {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func signalOthers() error {
 	failed := errors.New("there is no other process")
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
+		if err != nil || pid == os.Getpid() || t.own(pid) {
 			continue
 		}
 		if err := unix.Kill(pid, 0); err == nil {

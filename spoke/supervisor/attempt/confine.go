@@ -15,6 +15,9 @@ type Confine struct {
 	// listen on none of another user's, and on any where AnyPort is set.
 	AnyPort bool    `json:"any_port,omitempty"`
 	Ports   []int64 `json:"ports,omitempty"`
+	// Wrap is a program with arguments that executes the agent's in namespaces of its own; the
+	// agent's argument vector follows. None = the agent is executed itself.
+	Wrap []string `json:"wrap,omitempty"`
 }
 
 // A User is a user of the host that runs one agent and nothing else.

@@ -56,6 +56,7 @@ func (w *writer) confine(c Confine) {
 	w.texts(c.Write)
 	w.flag(c.AnyPort)
 	w.numbers(c.Ports)
+	w.texts(c.Wrap)
 }
 
 // A reader takes fields from a body. After the first that is not there every other
@@ -141,7 +142,7 @@ func (r *reader) limits() Limits {
 func (r *reader) confine() Confine {
 	return Confine{
 		User: User{ID: r.number(), Reaper: r.number()}, Landlock: r.flag(),
-		Read: r.texts(), Write: r.texts(), AnyPort: r.flag(), Ports: r.numbers(),
+		Read: r.texts(), Write: r.texts(), AnyPort: r.flag(), Ports: r.numbers(), Wrap: r.texts(),
 	}
 }
 

@@ -47,7 +47,7 @@ func (s *shim) execute() *attempt.StartError {
 		return fault(err)
 	}
 	program := confine.Program{
-		Argv: s.Argv, Env: s.environment(), Dir: s.Dir, Files: [3]int{null, fds[0], fds[1]}, Cgroup: -1,
+		Argv: slices.Concat(s.Confine.Wrap, s.Argv), Env: s.environment(), Dir: s.Dir, Files: [3]int{null, fds[0], fds[1]}, Cgroup: -1,
 		User: int(s.Confine.User.ID), Ruleset: rules, Limits: limits,
 	}
 	group, missing, groupErr := s.ownCgroup()
