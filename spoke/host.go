@@ -12,6 +12,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -22,6 +23,8 @@ type AgentView struct {
 	backlog.Agent
 	ExitCode *int   `json:"exit_code,omitempty"` // of the last attempt's process
 	Dir      string `json:"dir"`                 // of its attempts, one directory each
+	// KillIncomplete are its processes that do not end although they were killed.
+	KillIncomplete []supervisor.Survivor `json:"kill_incomplete,omitempty"`
 }
 
 // An agentDesk answers what the host asks about agents. All of it is in the
@@ -94,10 +97,12 @@ func (d agentDesk) show(w http.ResponseWriter, r *http.Request) {
 
 func (d agentDesk) view(a backlog.Agent) AgentView {
 	r, _ := commands.ReadResult(a.Result)
+	var left []supervisor.Survivor
 	if d.live != nil {
+		left = d.live.survivorsOf(a.Task)
 		a.Isolation = cmp.Or(a.Isolation, d.live.isolationOf(a.Task))
 	}
-	return AgentView{Agent: a, Dir: agentDir(d.dir, a.Task), ExitCode: r.ExitCode()}
+	return AgentView{Agent: a, Dir: agentDir(d.dir, a.Task), ExitCode: r.ExitCode(), KillIncomplete: left}
 }
 
 func (d agentDesk) why(w http.ResponseWriter, r *http.Request) {

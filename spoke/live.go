@@ -24,12 +24,13 @@ type run struct {
 	begun  bool   // an earlier process had started its agent: that one is adopted; when nothing of it is found, the attempt is lost
 	bootID string // run of the kernel that its agent was started in; "" = not known
 	shim   supervisor.Shim
-	over   bool               // its end is recorded
-	start  *backlog.Start     // to be recorded with its end; nil = it is recorded by itself
-	found  bool               // its directory was there before it was claimed as a retry
-	since  supervisor.Instant // no later than its claim was; 0 = not known
-	seen   time.Time          // when an earlier process last knew of its agent; zero = there was none
-	agent  *supervisor.Agent  // nil until started
+	over   bool                  // its end is recorded
+	start  *backlog.Start        // to be recorded with its end; nil = it is recorded by itself
+	found  bool                  // its directory was there before it was claimed as a retry
+	since  supervisor.Instant    // no later than its claim was; 0 = not known
+	seen   time.Time             // when an earlier process last knew of its agent; zero = there was none
+	agent  *supervisor.Agent     // nil until started
+	left   []supervisor.Survivor // of it where there is no agent to ask: nobody can end them yet
 	kills  chan backlog.KillRun
 	lost   chan struct{} // closed when the fence no longer holds
 	leave  chan struct{} // closed when this process stops
@@ -37,7 +38,7 @@ type run struct {
 
 // live is the set of attempts that this process works on.
 type live struct {
-	mu        sync.Mutex // guards byTask and the attempts' state and agent
+	mu        sync.Mutex // guards byTask and the attempts' state, agent and left
 	byTask    map[string]*run
 	abandoned bool
 	added     func() // called after each addition; set before the first
@@ -86,6 +87,27 @@ func (l *live) isolationOf(task string) string {
 		return ""
 	}
 	return r.level
+}
+
+// survivorsOf are the processes of a task that do not end although they were killed.
+func (l *live) survivorsOf(task string) []supervisor.Survivor {
+	r := l.get(task)
+	if r == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.agent != nil {
+		return r.agent.Survivors()
+	}
+	return r.left
+}
+
+// remain notes what of an attempt does not end, or that nothing is left of it.
+func (l *live) remain(r *run, left []supervisor.Survivor) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.left = left
 }
 
 // countOf counts the attempts that conn asked for.

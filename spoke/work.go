@@ -223,7 +223,11 @@ func (s *Spoke) adopt(ctx context.Context, r *run) (*supervisor.Agent, *supervis
 	for {
 		agent, exit, err := s.adoptOnce(ctx, r)
 		if err == nil {
+			s.live.remain(r, nil)
 			return agent, exit
+		}
+		if left, ok := errors.AsType[*supervisor.Incomplete](err); ok {
+			s.live.remain(r, left.Survivors)
 		}
 		s.Log.ErrorContext(ctx, "taking over an attempt; it will be tried again", "id", r.fence.Task, "err", err)
 		select {

@@ -13,6 +13,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -94,6 +95,14 @@ func TestEachAttemptIsShown(t *testing.T) {
 		require.Equal(t, tt.lines, attemptsOf(agentView{AgentView: v}), name)
 		require.Equal(t, tt.next, nextTry(v), name)
 	}
+}
+
+// An agent that does not end although it was killed is shown with what is left of it.
+func TestAKillThatIsIncompleteIsShown(t *testing.T) {
+	t.Parallel()
+	v := agentView{AgentView: hub.AgentView{Mirror: store.Mirror{State: commands.Running}}, KillIncomplete: []supervisor.Survivor{{Pid: 7, Command: "cp", State: "D", Wchan: "nfs_wait"}}}
+
+	require.Contains(t, agentPairs(v), []string{"kill incomplete", `process 7 (cp) is in state D at "nfs_wait" and does not end; it is killed again every 10 s`})
 }
 
 // What a spoke has accepted it runs, also while nobody hears of it.

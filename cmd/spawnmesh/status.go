@@ -14,6 +14,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -24,6 +25,8 @@ type agentView struct {
 	Hub   string              `json:"hub,omitempty"` // who ordered it
 	Dir   string              `json:"dir,omitempty"` // of its attempts
 	Asked *commands.TaskState `json:"asked,omitempty"`
+	// KillIncomplete are processes that do not end although they were killed.
+	KillIncomplete []supervisor.Survivor `json:"kill_incomplete,omitempty"`
 }
 
 func (a *app) statusCommand() *cobra.Command {
@@ -180,6 +183,9 @@ func agentPairs(v agentView) pairs {
 		list.add("expires", v.ExpiresAt.Local().Format(time.DateTime)+" (not started later than this)")
 	}
 	list.add("kill", killOf(v))
+	for _, p := range v.KillIncomplete {
+		list.add("kill incomplete", fmt.Sprintf("process %d (%s) is in state %s at %q and does not end; it is killed again every 10 s", p.Pid, p.Command, p.State, p.Wchan))
+	}
 	list.add("directory", v.Dir)
 	return list
 }

@@ -172,6 +172,19 @@ func (a *Agent) unfollowed() error {
 	}
 }
 
+// Survivors are the processes that did not end when they were killed last, and are killed again
+// every 10 seconds. There are none once the attempt is over.
+func (a *Agent) Survivors() []Survivor {
+	select {
+	case <-a.done:
+		return nil
+	default:
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.survivors
+}
+
 func (a *Agent) incomplete() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
