@@ -75,8 +75,8 @@ func (s *Spoke) claimOrTakeOver(ctx, late context.Context) (more bool, err error
 // be more.
 func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
 	s.ready.more.Store(true)
-	room, free := s.hasRoom(ctx), s.Slots-s.live.count() // a full disk is said while no slot is free, too
-	if !room || free <= 0 || ctx.Err() != nil {
+	free := s.Slots - s.live.count()
+	if free <= 0 || !s.hasRoom(ctx) || ctx.Err() != nil {
 		return false, nil
 	}
 	// The lease counts from before the claim, so that the shim never believes in
