@@ -1,10 +1,16 @@
 package spoke
 
 import (
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/spoke/isolation"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
+
+// checkLimits is what doctor says about what agents may take.
+func (s *Spoke) checkLimits() []control.Check {
+	return []control.Check{{Name: "limits", OK: true, Note: s.Policy.Now().Limits.InWords()}}
+}
 
 // counted is where the files of an agent count: in its directories and, of a user of its own,
 // in those that everybody shares.

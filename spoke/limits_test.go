@@ -10,6 +10,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
@@ -30,6 +31,10 @@ func resultOf(t *testing.T, v hub.AgentView) (r commands.Result) {
 func TestTheResultNamesTheLimit(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Plan{Policy: meshtest.Loose(limitedTo("memory: 1GiB"))}.Start(t, "attic")
+
+	var about struct{ Health []control.Check }
+	m.Spokes["attic"].Do(t, "GET", "/v1/instance", nil, &about)
+	require.Contains(t, about.Health, control.Check{Name: "limits", OK: true, Note: "24h of time, 1GiB of memory, 64GiB of disk in 4000000 files"}, "doctor shows them")
 
 	id := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sleep", "600"}, TimeoutMS: 300}})
 

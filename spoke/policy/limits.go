@@ -90,6 +90,9 @@ func (l Limits) check() *problem {
 	return nil
 }
 
+// InWords says what bounds an agent, its time first.
+func (l Limits) InWords() string { return cmp.Or(l.Timeout, "no end") + " of time, " + l.words() }
+
 // words say what bounds an agent besides its time.
 func (l Limits) words() string {
 	var list []string
