@@ -113,6 +113,7 @@ chaos: ## 1,000 spawns with 20 random kills, 10,000 claim races, long property t
 	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_OUTAGE_BYTES=300000000 go test -count=1 -timeout 20m -v -run TestALongOutage ./spoke
 	SPAWNMESH_MEETINGS=200 go test -count=1 -timeout 20m -v -run TestNoMessageWaitsInACircle ./store
 	SPAWNMESH_RESTORES=1 SPAWNMESH_DISASTERS=100 SPAWNMESH_KEY_LOAD=600 go test -count=1 -timeout 30m -v -parallel 8 -run 'TestWhatWasRestoredGoesOnByItself|TestDisastersOneAfterTheOther|UnderLoad' ./internal/meshtest
+	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_EVERYDAY=2 go test -count=1 -v -run TestEverydayAgents ./spoke
 	SPAWNMESH_ESCAPES=500 go test -count=1 -timeout 30m -v -run TestNothingEscapes ./spoke/isolation
 	SPAWNMESH_LOGINS=10000 go test -count=1 -v -run TestAFloodWithoutTokensKeepsNobodyOut ./hub
 	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_CHAOS_SPAWNS=1000 SPAWNMESH_CHAOS_KILLS=20 SPAWNMESH_CUT=60s go test -count=1 -timeout 60m -v -run 'TestRandomKills|TestLinkCut' ./cmd/spawnmesh

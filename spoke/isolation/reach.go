@@ -16,6 +16,10 @@ var systemDirs = []string{
 // devices are what every agent may use.
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr"}
 
+// sharedMemory is where programs make POSIX semaphores and shared memory, which is those of
+// their user. Without a user of its own an agent could change the memory of the database there.
+const sharedMemory = "/dev/shm"
+
 // A Reach is what an agent reaches beside its own directories and those of the system.
 type Reach struct {
 	Read, Write []string // absolute paths; one that is not there is left out
@@ -36,6 +40,9 @@ func (i *Isolation) confine(level string, user supervisor.User, own Dirs, r Reac
 		return c
 	}
 	c.Landlock, c.AnyPort, c.Ports = true, r.AnyPort, r.Ports
+	if hasUser(level) {
+		c.Write = append(c.Write, sharedMemory)
+	}
 	c.Read = slices.Concat(systemDirs, r.Read)
 	for _, path := range slices.Concat(devices, own.list(), r.Write) {
 		c.Write = append(c.Write, filepath.Clean(path))

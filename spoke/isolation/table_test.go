@@ -28,6 +28,9 @@ func table() string {
 			}
 			both = landlock
 		}
+		if a.Given() {
+			both = user
+		}
 		if a.NeedsRoot() {
 			landlock = "refused: it takes root"
 		}

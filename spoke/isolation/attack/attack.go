@@ -62,10 +62,15 @@ func (a Attack) NeedsRoot() bool { return a.Landlock == needsRoot }
 // Network reports whether an attack goes by a network, which an agent in a bubble may have.
 func (a Attack) Network() bool { return a.Name == "connect-abstract" || a.Name == "connect-port" }
 
+// Given reports whether the rules allow an attack to agents with a user of their own: programs
+// need shared memory, and what others have there is not that user's.
+func (a Attack) Given() bool { return a.Name == "write-memory" }
+
 // Holds reports whether something keeps an attack out: a bubble, in which nothing is there to be
 // attacked, a user, or a version of Landlock, 0 without it.
 func (a Attack) Holds(bubble, user bool, abi int) bool {
-	return bubble || user && a.User || a.Landlock > 0 && abi >= a.Landlock || a.NeedsRoot()
+	rules := a.Landlock > 0 && abi >= a.Landlock && !(user && a.Given())
+	return bubble || user && a.User || rules || a.NeedsRoot()
 }
 
 // Words of the report, one line an attack.
