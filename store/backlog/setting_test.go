@@ -32,14 +32,16 @@ func TestLimitsThatAreRefused(t *testing.T) {
 		change(&g)
 		return b.SetBudget(t.Context(), g)
 	}
+	over := func() error {
+		return changed(func(g *backlog.Budget) { g.Name, g.Scope, g.Target = "own", "task", "over" })
+	}
+	require.ErrorContains(t, over(), "task over is cancelled and spends nothing more", "it is not called contention")
 	for name, set := range map[string]func() error{
 		"a budget with another target":         func() error { return changed(func(g *backlog.Budget) { g.Target = "code" }) },
 		"a budget with another scope":          func() error { return changed(func(g *backlog.Budget) { g.Scope = "account" }) },
 		"a budget with another dimension":      func() error { return changed(func(g *backlog.Budget) { g.Dimension = "usd" }) },
 		"a budget with another kind of window": func() error { return changed(func(g *backlog.Budget) { g.Rolling = 0 }) },
-		"a budget for a task that has ended": func() error {
-			return changed(func(g *backlog.Budget) { g.Name, g.Scope, g.Target = "own", "task", "over" })
-		},
+		"a budget for a task that has ended":   over,
 		"a quota with another target": func() error {
 			return b.SetQuota(t.Context(), backlog.Quota{Name: "few", Scope: "lane", Target: "code", Concurrent: &n})
 		},
