@@ -257,6 +257,16 @@ func killedSpoke(t *testing.T, dir string, spec Spec) (agentPid int) {
 	require.NoError(t, err)
 	require.NoError(t, spoke.Process.Kill())
 	_ = spoke.Wait() // says that it was killed
+	t.Cleanup(func() {
+		if t.Failed() { // else nothing is left, or somebody has adopted it
+			ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+			defer cancel()
+			if a, _, err := Adopt(ctx, dir, Known{}); err == nil && a != nil {
+				_ = a.Kill(ctx, "end of the test", 0)
+				_ = a.Close()
+			}
+		}
+	})
 	return agentPid
 }
 
