@@ -36,6 +36,23 @@ func TestAgentCannotSpeakForItsSpoke(t *testing.T) {
 	require.Contains(t, read(t, dir, "stdout"), context.DeadlineExceeded.Error())
 }
 
+// Nor can the agent of another attempt that has read that token.
+func TestAgentCannotSpeakForAnotherAttempt(t *testing.T) {
+	t.Parallel()
+	victim, dir := start(t, sh("sleep 600"))
+	other := filepath.Join(t.TempDir(), "attempt")
+	spec := sh(`setsid "$0" "$@"`)
+	spec.Argv = append(spec.Argv, os.Args[0], traitorArg, dir)
+	a, err := Start(t.Context(), other, spec)
+	require.NoError(t, err)
+	endAfter(t, a)
+
+	ended(t, a)
+
+	require.Contains(t, read(t, other, "stdout"), context.DeadlineExceeded.Error())
+	require.True(t, alive(victim.Pid()))
+}
+
 func TestAdoptionAfterAFloodOfConnections(t *testing.T) {
 	t.Parallel()
 	a, dir := start(t, sh("sleep 600"))

@@ -1,9 +1,7 @@
 package supervisor
 
 import (
-	"bytes"
 	"errors"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -71,15 +69,6 @@ func (saved savedSpec) killShim() error {
 }
 
 // startedAsShim reports whether a process was executed as the shim with a marker.
-func startedAsShim(pid int, marker string) bool { return marker != "" && shimMarker(pid) == marker }
-
-// shimMarker is the marker that a process was started with as a shim, "" where it is none.
-func shimMarker(pid int) string {
-	var buf [8 << 10]byte // a path has 4 KiB at most
-	n, err := tree.ReadSmall("/proc/"+strconv.Itoa(pid)+"/cmdline", buf[:])
-	argv := bytes.Split(buf[:n], []byte{0})
-	if err != nil || len(argv) <= 3 || string(argv[1]) != attempt.ShimArg {
-		return ""
-	}
-	return string(argv[3])
+func startedAsShim(pid int, marker string) bool {
+	return marker != "" && tree.ShimMarker(pid) == marker
 }

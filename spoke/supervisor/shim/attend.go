@@ -14,8 +14,8 @@ import (
 const acceptPause = 100 * time.Millisecond
 
 // listen accepts adopters until the shim leaves. Who does not know the token
-// gets no answer, and the agent none at all: it may have the user whose files
-// hold the token, and would renew its own lease.
+// gets no answer, and no agent any at all: it may have the user whose files hold
+// the tokens, and would renew its own lease or end another one.
 func (s *shim) listen() {
 	for {
 		fd, err := accept(s.socket)
@@ -27,7 +27,7 @@ func (s *shim) listen() {
 				continue
 			}
 		}
-		if ofOurTree(fd) {
+		if ofAnAgent(fd) {
 			_ = syscall.Close(fd)
 			continue
 		}
@@ -58,20 +58,11 @@ func accept(socket *os.File) (fd int, err error) {
 	return fd, errors.Join(err, failed)
 }
 
-// ofOurTree reports whether the peer descends from this process, or cannot be
-// told: every process of the agent's tree does, for we are its subreaper.
-func ofOurTree(fd int) bool {
+// ofAnAgent reports whether the peer is an agent, this one's or another's, or cannot be told.
+// The one peer of a shim is its spoke, and has its user.
+func ofAnAgent(fd int) bool {
 	peer, err := syscall.GetsockoptUcred(fd, syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	if err != nil {
-		return true
-	}
-	pid := int(peer.Pid)
-	for err == nil && pid > 1 && pid != os.Getpid() {
-		var p tree.Process
-		p, err = tree.ReadProcess(pid)
-		pid = p.Parent
-	}
-	return err != nil || pid == os.Getpid()
+	return err != nil || int(peer.Uid) != os.Getuid() || tree.Inside(int(peer.Pid))
 }
 
 // attend passes the requests of a spoke on until it hangs up.

@@ -47,8 +47,9 @@ func TestAUserIsEndedInOneStep(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		require.FailNow(t, "it lives")
 	}
-	_, err = EachProcess(func(p Process) {
-		require.False(t, !p.Gone() && RunsAs(p.Pid, user.ID), "process %d (%s) lives", p.Pid, p.Command)
-	})
-	require.NoError(t, err)
+	// Each has its signal; a busy host takes its time to carry them out.
+	require.Eventually(t, func() bool {
+		running, err := RunningUsers(user.ID, user.ID)
+		return err == nil && len(running) == 0
+	}, 10*time.Second, time.Millisecond)
 }

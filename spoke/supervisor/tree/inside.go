@@ -1,0 +1,53 @@
+package tree
+
+import (
+	"os"
+	"strconv"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/plain"
+)
+
+// Inside reports whether a process is of an agent: whether it descends from a shim, this process
+// being one or not. A shim that this process descends from is left out: then both are of one
+// agent. Every process of an agent's tree descends from its shim as long as that lives, and ends
+// soon after it. What cannot be told counts as inside.
+func Inside(pid int) bool {
+	ours := map[int]bool{}
+	if err := eachAncestor(os.Getpid(), func(p int) { ours[p] = p != os.Getpid() }); err != nil {
+		return true
+	}
+	inside := false
+	err := eachAncestor(pid, func(p int) { inside = inside || !ours[p] && attempt.ValidMarker(ShimMarker(p)) })
+	return inside || err != nil
+}
+
+// eachAncestor sees a process and all that it descends from.
+func eachAncestor(pid int, see func(pid int)) error {
+	for pid > 0 {
+		p, err := ReadProcess(pid)
+		if err != nil {
+			return err
+		}
+		see(pid)
+		pid = p.Parent
+	}
+	return nil
+}
+
+// ShimMarker is the marker that a process was started with as a shim, "" where it is none.
+func ShimMarker(pid int) string {
+	var buf [8 << 10]byte // a path has 4 KiB at most
+	n, err := ReadSmall("/proc/"+strconv.Itoa(pid)+"/cmdline", buf[:])
+	if err != nil {
+		return ""
+	}
+	_, rest, _ := plain.Cut(string(buf[:n]), "\x00")
+	name, rest, _ := plain.Cut(rest, "\x00")
+	_, rest, _ = plain.Cut(rest, "\x00")
+	marker, _, ended := plain.Cut(rest, "\x00")
+	if name != attempt.ShimArg || !ended {
+		return ""
+	}
+	return marker
+}
