@@ -67,10 +67,10 @@ func TestEveryStateIsReachableAndLeadsToAnEnd(t *testing.T) {
 // Codes and reasons are stored and cross the wire: changing this list breaks
 // peers. Add at the end of the groups, never rename.
 func TestCodesNeverChange(t *testing.T) {
-	got := []Code{Validation, BadEnv, BadPath, Policy, Grant, Capability, UnknownTask, TaskConflict, Tombstone, Rate,
+	got := []Code{Validation, BadEnv, BadPath, Policy, Grant, Capability, UnknownTask, TaskConflict, Tombstone, Rate, Full,
 		ReUnknown, FenceStale, ResultClash, TooMany, Offset, Idempotency, NotFound, Conflict, Ambiguous, NoSpoke, Unreachable, StoreDown,
 		StaleAttempt, Cycle, OverBudget, LaneClosed, GrantMalformed, GrantExpired, GrantKeyUnknown, GrantUnknown, GrantMismatch, Internal}
-	want := "VALIDATION BAD_ENV PATH POLICY GRANT CAPABILITY UNKNOWN_TASK TASK_CONFLICT TOMBSTONE RATE RE_UNKNOWN FENCE_STALE " +
+	want := "VALIDATION BAD_ENV PATH POLICY GRANT CAPABILITY UNKNOWN_TASK TASK_CONFLICT TOMBSTONE RATE FULL RE_UNKNOWN FENCE_STALE " +
 		"RESULT_CONFLICT TOO_MANY OFFSET IDEMPOTENCY NOT_FOUND CONFLICT AMBIGUOUS NO_SPOKE UNREACHABLE STORE " +
 		"STALE_ATTEMPT DEPENDENCY_CYCLE OVER_BUDGET LANE_CLOSED GRANT_MALFORMED GRANT_EXPIRED GRANT_KEY_UNKNOWN GRANT_UNKNOWN GRANT_MISMATCH INTERNAL"
 	require.Equal(t, "["+want+"]", fmt.Sprint(got))

@@ -39,6 +39,9 @@ type Numbering struct {
 	Held   []Held   `json:"held,omitempty"`   // what the other side has asked for
 	Void   []Range  `json:"void,omitempty"`   // numbers up to Base that the other side lacks, and that no message has any more
 
+	// Refused are the newest reports of the other side that were stored and had no effect.
+	Refused []RefusedReport `json:"refused,omitempty"`
+
 	Recall   int64     `json:"recall,omitempty"`   // it was restored, and asks what it said about tasks from this number on; 0: nothing
 	Recalled *Recalled `json:"recalled,omitempty"` // what the other side has asked so
 }
@@ -91,6 +94,16 @@ type Held struct {
 // names all that ever were, so a lost one costs nothing.
 type Received struct {
 	Numbers
+	Refused []RefusedReport `json:"refused,omitempty"` // the newest of them that had no effect
+}
+
+// MaxRefused is how many refused reports are told at a time.
+const MaxRefused = 64
+
+// A RefusedReport is a report that the other side has stored and refused.
+type RefusedReport struct {
+	Seq  int64 `json:"seq"`
+	Code Code  `json:"code"`
 }
 
 // Revoked is the last message over a connection: its sender has ended it.
@@ -130,6 +143,7 @@ type ConnectionView struct {
 	Numbers *Numbering `json:"numbers,omitempty"` // nil while this side's database does not answer
 	Refuses *EndedKey  `json:"refuses,omitempty"` // the key that the other side signs with has ended here
 	Limited bool       `json:"limited,omitempty"` // the other side sends more than is taken here; the rest waits there
+	Full    bool       `json:"full,omitempty"`    // no more of the other side's messages are kept here now; they wait there
 }
 
 // An EndedKey is a signing key of the other side that signs nothing here any more.
@@ -157,7 +171,25 @@ func (*Revoked) Kind() Kind { return RevokedKind }
 func (*Heartbeat) Kind() Kind { return HeartbeatKind }
 
 // Validate checks b.
-func (b *Received) Validate() error { return b.check() }
+func (b *Received) Validate() error {
+	if err := checkRefused(b.Refused); err != nil {
+		return err
+	}
+	return b.check()
+}
+
+// checkRefused wants numbers in ascending order, each with a code.
+func checkRefused(list []RefusedReport) error {
+	last, fine := int64(0), len(list) <= MaxRefused
+	for _, r := range list {
+		fine = fine && r.Seq > last && r.Seq <= maxNumber && codeForm.MatchString(string(r.Code))
+		last = r.Seq
+	}
+	if !fine {
+		return Refuse(Validation, "refused reports are up to %d numbers in ascending order, each with a code", MaxRefused)
+	}
+	return nil
+}
 
 // Validate checks b.
 func (b *Revoked) Validate() error { return checkText("reason", b.Reason, 1000) }
@@ -222,6 +254,9 @@ func (n *Numbering) check() error {
 		}
 	}
 	if err := n.checkVoid(); err != nil {
+		return err
+	}
+	if err := checkRefused(n.Refused); err != nil {
 		return err
 	}
 	return n.Stored.check()

@@ -26,6 +26,7 @@ const (
 	Tombstone       Code = "TOMBSTONE"         // the task was killed before it arrived
 	Resync          Code = "RESYNC"            // the histories of the two sides differ
 	Rate            Code = "RATE"              // more than the connection may send
+	Full            Code = "FULL"              // no more of the sender's messages are kept now
 	ReUnknown       Code = "RE_UNKNOWN"        // an answer to a command that was never given
 	FenceStale      Code = "FENCE_STALE"       // an answer of an attempt that was replaced
 	ResultClash     Code = "RESULT_CONFLICT"   // a second, different result of one task

@@ -2,6 +2,7 @@ package federation
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -42,14 +43,16 @@ type Exchange struct {
 	limited     time.Time       // until when the peer has to wait because of its rate, or had to; zero = never
 	slowed      bool            // that was said
 
-	refuses       *commands.EndedKey // the key of the last heartbeat, which has ended here; nil = it was good
-	lapsed        *commands.EndedKey // our key that has ended at the peer, as its last heartbeat said; nil = none that is in use
-	refused       int                // heartbeats in a row that said so
-	refusedLogged signing.KeyID      // the last key of which that was logged
+	refuses       *commands.EndedKey       // the key of the last heartbeat, which has ended here; nil = it was good
+	refusedHeard  []commands.RefusedReport // what the peer said last that it has refused of our reports
+	lapsed        *commands.EndedKey       // our key that has ended at the peer, as its last heartbeat said; nil = none that is in use
+	refused       int                      // heartbeats in a row that said so
+	refusedLogged signing.KeyID            // the last key of which that was logged
 
 	noting sync.Mutex // held while the incarnation of a link is noted; it comes before mu
 	noted  time.Time  // since when the newest link is up whose incarnation was noted; guarded by noting
 
+	full             atomic.Bool // the inbox keeps no more of the peer's messages
 	early            atomic.Bool // a heartbeat is due now: what it says has changed
 	anew             atomic.Bool // a person wants the histories compared on a new link
 	heardIncarnation string      // the incarnation of the peer that was heard last since the state changed
@@ -194,7 +197,7 @@ func (x *Exchange) ours(kind commands.Kind) bool {
 func (x *Exchange) hear(ctx context.Context, p *Peer, in *store.Incoming) error {
 	switch b := in.Body.(type) {
 	case *commands.Received:
-		return x.confirmed(ctx, in.Header, b.Numbers)
+		return errors.Join(x.confirmed(ctx, in.Header, b.Numbers), x.noteRefusedReports(ctx, p, in.Header.Kid, b.Refused))
 	case *commands.Revoked:
 		return x.board.revokedByPeer(ctx, p, in.Header.Kid, b.Reason)
 	}

@@ -247,6 +247,9 @@ func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) er
 	if err := x.countRefused(ctx, p, batch, taken.WentOn); err != nil {
 		return err
 	}
+	if err := x.noteFull(ctx, p, batch); err != nil {
+		return err
+	}
 	x.again(ctx, taken.Again)
 	keys := slices.ContainsFunc(batch, isKeySet)
 	if keys {

@@ -122,7 +122,11 @@ func (x *Exchange) confirm(ctx context.Context) error {
 	if err != nil || stored.Through == 0 {
 		return err
 	}
-	return x.Send(ctx, x.ownQueue(), Note{Body: &commands.Received{Numbers: stored}})
+	refused, err := x.board.DB.RefusedOf(ctx, x.id)
+	if err != nil {
+		return err
+	}
+	return x.Send(ctx, x.ownQueue(), Note{Body: &commands.Received{Numbers: stored, Refused: refused}})
 }
 
 // ownQueue is the one for what instances say to each other.

@@ -62,10 +62,7 @@ func (x *Exchange) beats(ctx context.Context, d dialled) error {
 // Beat sends every hub a heartbeat now: what it says has changed.
 func (b *Board) Beat() {
 	for _, x := range b.Exchanges() {
-		x.mu.Lock()
-		x.early.Store(true)
-		x.broadcast()
-		x.mu.Unlock()
+		x.beatSoon()
 	}
 }
 
@@ -129,7 +126,7 @@ func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat
 	beat.IntervalMS = x.board.interval().Milliseconds()
 	beat.Version, beat.Incarnation = x.board.Version, x.board.incarnation
 	p := x.peer.Load()
-	beat.Connection = commands.ConnectionView{State: string(p.State), Reason: p.Reason, By: p.By, Refuses: x.refusedKey(), Limited: x.limits()}
+	beat.Connection = commands.ConnectionView{State: string(p.State), Reason: p.Reason, By: p.By, Refuses: x.refusedKey(), Limited: x.limits(), Full: x.full.Load()}
 	x.sayHistory(ctx, link, &beat.Connection)
 	return &beat
 }
@@ -238,6 +235,9 @@ func (x *Exchange) keep(in *store.Incoming, body *commands.Heartbeat) bool {
 	if in.Header.Kid != x.peer.Load().Verifier.Identity {
 		x.refuses = nil
 	}
+	if x.beat != nil && x.beat.Body.Connection.Full && !body.Connection.Full {
+		x.cursor.Rewind() // what did not fit there is sent again
+	}
 	x.beat, x.unsaved = &store.Beat{Conn: x.id, At: now, Offset: issued.Sub(now), Body: *body}, true
 	return true
 }
@@ -262,6 +262,9 @@ func (b *Board) saveBeats(ctx context.Context) error {
 		}
 		if err := b.DB.SaveBeats(ctx, list); err != nil && ctx.Err() == nil {
 			b.Log.WarnContext(ctx, "saving heartbeats", "err", err)
+		}
+		if err := b.lookForRoom(ctx); err != nil && ctx.Err() == nil {
+			b.Log.WarnContext(ctx, "looking whether there is room for messages", "err", err)
 		}
 		if err := b.auditRefusals(ctx); err != nil && ctx.Err() == nil {
 			b.Log.WarnContext(ctx, "auditing what was refused", "err", err)

@@ -132,6 +132,9 @@ func (x *Exchange) compare(ctx context.Context, p *Peer, view commands.Connectio
 	if err := x.board.DB.CloseVoid(ctx, by, theirs.Void); err != nil {
 		return err
 	}
+	if err := x.noteRefusedReports(ctx, p, h.Kid, theirs.Refused); err != nil {
+		return err
+	}
 	x.mu.Lock()
 	next := x.history.more && theirs.Recall > x.history.asked // a peer that asks for the same again waits
 	x.history.paging, x.history.asked = next || theirs.Recalled != nil && !theirs.Recalled.Done, theirs.Recall

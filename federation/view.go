@@ -17,6 +17,7 @@ type Status struct {
 	Cause   error              // why a link that we dial is down, or who serves the connection in place of this process
 	Beat    *store.Beat        // the peer's last heartbeat; nil before the first
 	Limited bool               // the peer is above its rate
+	Full    bool               // no more of its messages are kept
 	Refuses *commands.EndedKey // the key that the peer signs with, which has ended here; nil = it has not
 	Differs string             // why the histories of the two sides differ, so that nothing is relayed; "" when they do not
 
@@ -96,7 +97,7 @@ func (x *Exchange) describe(s *Status) {
 		s.lapsed = x.lapsed
 	}
 	s.Refuses = x.refuses
-	s.Limited = x.isLimited()
+	s.Limited, s.Full = x.isLimited(), x.full.Load()
 	s.Linked, s.Since, s.Remote, s.Cause = x.way.state()
 }
 

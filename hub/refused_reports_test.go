@@ -49,7 +49,7 @@ func TestRefusedReportsSuspendTheirSender(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, told, 20)
 	require.LessOrEqual(t, told, 40, "20 a minute")
-	require.Equal(t, told, m.Hub.Count(t, `SELECT count(*) FROM inbox WHERE code = 'RE_UNKNOWN' AND envelope <> ''`), "the bytes of those are evidence")
+	require.Zero(t, m.Hub.Count(t, `SELECT count(*) FROM inbox WHERE code = 'RE_UNKNOWN' AND envelope <> ''`), "of what is refused the digest is kept")
 }
 
 // A spoke that says with each heartbeat that it was restored costs a bounded number of rows
@@ -202,4 +202,24 @@ func TestReportsWithoutEnd(t *testing.T) {
 			require.LessOrEqual(t, m.Hub.Count(t, `SELECT count(*) FROM inbox WHERE task = $1 AND envelope <> ''`, asked.Task), tt.acts+40)
 		})
 	}
+}
+
+// A report that is stored and refused is answered as that: its sender is not left to believe
+// that it had an effect.
+func TestARefusedReportIsAnsweredAsRefused(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	a := m.Attack(t, "thief")
+	a.Order(t, m)
+
+	a.Send(t, commands.QueueEvents, toNobody(t, a, 1)...)
+
+	var told []commands.RefusedReport
+	meshtest.Await(t, "the confirmation", func() bool {
+		for _, b := range a.Heard(commands.ReceivedKind) {
+			told = b.(*commands.Received).Refused
+		}
+		return len(told) > 0
+	})
+	require.Equal(t, []commands.RefusedReport{{Seq: a.Seq.Load(), Code: commands.ReUnknown}}, told)
 }

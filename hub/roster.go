@@ -39,6 +39,7 @@ type SpokeView struct {
 	Stopping     bool                    `json:"stopping,omitempty"` // it waits for running agents to end, and starts nothing more
 	LeaseMS      int64                   `json:"lease_ms,omitempty"` // how long its agents go on without it, as it says
 	Limited      bool                    `json:"limited,omitempty"`  // it sends more than it may
+	Full         bool                    `json:"full,omitempty"`     // no more of its messages are kept
 	Differs      string                  `json:"differs,omitempty"`  // why nothing is relayed: one side was restored from a backup
 	Refuses      *commands.EndedKey      `json:"refuses,omitempty"`  // the key that the spoke signs with, which has ended here
 	Says         commands.ConnectionView `json:"peer_says"`          // what the spoke says about the connection
@@ -66,7 +67,7 @@ func (h *Hub) Spokes(ctx context.Context) ([]SpokeView, error) {
 
 // ViewOf describes the spoke of a connection, but for what waits in either direction.
 func ViewOf(s federation.Status) SpokeView {
-	v := SpokeView{Connection: s.Connection, Liveness: "never seen", Linked: s.Linked, Limited: s.Limited, Differs: s.Differs}
+	v := SpokeView{Connection: s.Connection, Liveness: "never seen", Linked: s.Linked, Limited: s.Limited, Full: s.Full, Differs: s.Differs}
 	if s.Linked {
 		v.LinkedSince, v.Remote = &s.Since, s.Remote
 	}

@@ -25,11 +25,15 @@ type AgentView struct {
 	Dir      string `json:"dir"`                 // of its attempts, one directory each
 	// KillIncomplete are its processes that do not end although they were killed.
 	KillIncomplete []supervisor.Survivor `json:"kill_incomplete,omitempty"`
+
+	// RefusedReports are those about it that its hub has refused.
+	RefusedReports []store.Refused `json:"refused_reports,omitempty"`
 }
 
 // An agentDesk answers what the host asks about agents. All of it is in the
 // database and the data directory, so it answers also where no spoke runs.
 type agentDesk struct {
+	db      *store.DB
 	backlog *backlog.Backlog
 	dir     string
 	reserve Room  // of the disk
@@ -45,7 +49,7 @@ func Reader(db *store.DB, dir string) http.Handler {
 	if err != nil { // what is wrong with it is said where it decides
 		rules = &policy.Policy{}
 	}
-	agentDesk{backlog.Open(db, Answer), dir, Reserve(rules), nil, 0}.route(m)
+	agentDesk{db, backlog.Open(db, Answer), dir, Reserve(rules), nil, 0}.route(m)
 	return m
 }
 
@@ -84,7 +88,11 @@ func (d agentDesk) show(w http.ResponseWriter, r *http.Request) {
 	for {
 		a, err := d.backlog.Agent(r.Context(), r.PathValue("id"))
 		if err != nil || a.State.Terminal() || time.Now().After(until) {
-			control.Reply(w, d.view(a), err)
+			v := d.view(a)
+			if err == nil {
+				v.RefusedReports, err = d.db.RefusedAbout(r.Context(), a.Task)
+			}
+			control.Reply(w, v, err)
 			return
 		}
 		select {
@@ -158,7 +166,7 @@ func (s *Spoke) killHere(ctx context.Context, ref string, k commands.Kill, actor
 }
 
 func (s *Spoke) agents() agentDesk {
-	return agentDesk{s.backlog, s.Dir, Reserve(s.Policy.Now()), &s.live, s.Slots}
+	return agentDesk{s.DB, s.backlog, s.Dir, Reserve(s.Policy.Now()), &s.live, s.Slots}
 }
 
 // Agents returns the agents that run here, or ran, newest first.

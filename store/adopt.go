@@ -142,8 +142,9 @@ func (tx *Tx) adopt(ctx context.Context, c Connection, o ownOrder) error {
 // no effect. The peer finds them missing and sends them again.
 func (tx *Tx) unhear(ctx context.Context, conn, task, command string) error {
 	_, err := tx.Exec(ctx, `
-		WITH heard AS (DELETE FROM inbox WHERE conn = $1 AND task = $2 AND re = $3 RETURNING seq)
-		UPDATE sequences SET stored = stored - (SELECT range_agg(int8range(seq, seq + 1)) FROM heard) WHERE conn = $1 AND EXISTS (SELECT FROM heard)`, conn, task, command)
+		WITH heard AS (DELETE FROM inbox WHERE conn = $1 AND task = $2 AND re = $3 RETURNING seq, length(envelope) AS size)
+		UPDATE sequences SET stored = stored - (SELECT range_agg(int8range(seq, seq + 1)) FROM heard),
+			kept_rows = kept_rows - (SELECT count(*) FROM heard), kept_bytes = kept_bytes - (SELECT sum(size) FROM heard) WHERE conn = $1 AND EXISTS (SELECT FROM heard)`, conn, task, command)
 	if err != nil {
 		return fmt.Errorf("forgetting what was said about order %s: %w", command, err)
 	}

@@ -24,6 +24,9 @@ func (db *DB) Numbering(ctx context.Context, conn string, whole bool, theirs *co
 		return n, fmt.Errorf("reading the numbers of connection %s: %w", conn, err)
 	}
 	n.Stored = numbersOf(set)
+	if n.Refused, err = db.RefusedOf(ctx, conn); err != nil {
+		return n, err
+	}
 	if whole {
 		if n.Digest, err = db.history(ctx, conn, peerBase, n.Stored); err != nil {
 			return n, err

@@ -26,7 +26,7 @@ func (t *taking) classify(ctx context.Context, m *Incoming) error {
 		return nil
 	case err == nil && (len(envelope) == 0 || m.Header.SealedAnew(m.Envelope, envelope)):
 		if m.Header.Seq > seq {
-			return t.replace(ctx, m)
+			return t.replace(ctx, m, len(envelope))
 		}
 		t.repeat(m) // what it was before
 		return nil
@@ -50,8 +50,8 @@ func (t *taking) reuse(m *Incoming) {
 	t.reused = max(t.reused, m.Header.Seq)
 }
 
-// replace stores the new seal of a message in place of the old one.
-func (t *taking) replace(ctx context.Context, m *Incoming) error {
+// replace stores the new seal of a message in place of the old one, which has so many bytes.
+func (t *taking) replace(ctx context.Context, m *Incoming, was int) error {
 	tag, err := t.tx.Exec(ctx, `UPDATE inbox SET seq = $3, digest = $4, envelope = CASE envelope WHEN '' THEN envelope ELSE $5 END WHERE conn = $1 AND id = $2
 		AND NOT EXISTS (SELECT FROM inbox WHERE conn = $1 AND seq = $3 AND id <> $2)`, m.Conn, m.Header.ID, m.Header.Seq, m.Digest[:], m.Envelope)
 	if err != nil {
@@ -63,6 +63,9 @@ func (t *taking) replace(ctx context.Context, m *Incoming) error {
 	}
 	t.repeat(m)
 	t.numbers = append(t.numbers, m.Header.Seq)
+	if was > 0 {
+		t.kept.bytes += int64(len(m.Envelope) - was)
+	}
 	return nil
 }
 
@@ -78,7 +81,7 @@ func insertInbox(tx *Tx, list []*Incoming, were func(fresh map[string]bool) erro
 	for _, m := range list {
 		conn, id, seq = append(conn, m.Conn), append(id, m.Header.ID), append(seq, m.Header.Seq)
 		kind, exp = append(kind, m.Header.Kind), append(exp, time.UnixMilli(m.Header.Exp))
-		digest, envelope = append(digest, m.Digest[:]), append(envelope, m.Envelope)
+		digest, envelope = append(digest, m.Digest[:]), append(envelope, m.Envelope[:m.keptBytes()])
 		r, c := "", ""
 		if m.Header.Re != nil {
 			r = m.Header.Re.ID

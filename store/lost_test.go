@@ -19,7 +19,7 @@ import (
 
 // reading are the methods that change nothing.
 var reading = []string{"DB.Answered", "DB.AuditTrail", "DB.Await", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Grants",
-	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.KeysView", "DB.LastNumbers", "DB.ListMirrors", "DB.MirrorsOf", "DB.NewSince", "DB.NextUnanswered", "DB.LacksOutput", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.LongSnapshot", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.StoredOf", "DB.Superuser", "DB.Verifier", "DB.Watch"}
+	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.KeysView", "DB.LastNumbers", "DB.ListMirrors", "DB.MirrorsOf", "DB.NewSince", "DB.NextUnanswered", "DB.LacksOutput", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.LongSnapshot", "DB.BoundInbox", "DB.MeasureInbox", "DB.InboxRoom", "DB.RefusedAbout", "DB.RefusedOf", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.StoredOf", "DB.Superuser", "DB.Verifier", "DB.Watch"}
 
 // scene is an instance on which something is about to be done.
 type scene struct {
@@ -115,6 +115,13 @@ var writing = map[string]func(s scene) storetest.Act{
 		s.met(store.Obeys)
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			return s.DB.NotePeerState(ctx, s.Conn, s.Peer.Key, store.PeerState{State: store.Suspended, By: "uid:0", Reason: "holiday"})
+		}
+	},
+	"DB.NoteRefused": func(s scene) storetest.Act {
+		s.ordered()
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			_, err := s.DB.NoteRefused(ctx, s.Peer, []commands.RefusedReport{{Seq: 1, Code: commands.ResultClash}})
+			return nil, err
 		}
 	},
 	"DB.NoteIncarnation": func(s scene) storetest.Act {

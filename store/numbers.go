@@ -27,11 +27,12 @@ type (
 // store queues the addition of a list of numbers of the peer's messages to what is stored, at
 // the end of a transaction: the row of the numbers is locked last. It says then what the whole
 // set is, where there is something to confirm, a message that came again included.
-func (tx *Tx) store(conn string, list []int64, again bool, stored *commands.Numbers) {
+func (tx *Tx) store(conn string, list []int64, k kept, again bool, stored *commands.Numbers) {
 	if len(list) == 0 && !again {
 		return
 	}
-	tx.Queue(`UPDATE sequences SET stored = stored + $2::int8multirange WHERE conn = $1 RETURNING stored`, conn, multirange(list)).QueryRow(func(row pgx.Row) error {
+	tx.Queue(`UPDATE sequences SET stored = stored + $2::int8multirange, kept_rows = kept_rows + $3, kept_bytes = kept_bytes + $4 WHERE conn = $1 RETURNING stored`,
+		conn, multirange(list), k.rows, k.bytes).QueryRow(func(row pgx.Row) error {
 		var set numbers
 		if err := row.Scan(&set); err != nil {
 			return fmt.Errorf("adding to the stored numbers of connection %s: %w", conn, err)

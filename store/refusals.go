@@ -41,6 +41,8 @@ func (m *Incoming) Fault() Fault {
 		return None
 	case m.excess():
 		return Stray
+	case m.Overflows():
+		return None
 	case m.Asks && !slices.Contains(malformed, m.Code):
 		return None
 	}
@@ -58,7 +60,9 @@ func FaultOf(code signing.Code) Fault {
 // Counted reports whether the message was refused and the number of such refusals
 // is bounded. An order that is answered with no is not: it costs what one costs that
 // is carried out.
-func (m *Incoming) Counted() bool { return m.Refused() && (!m.answered || m.Fault() != None) }
+func (m *Incoming) Counted() bool {
+	return m.Refused() && !m.Overflows() && (!m.answered || m.Fault() != None)
+}
 
 func told(batch []*Incoming) (n int) {
 	for _, m := range batch {
@@ -69,13 +73,14 @@ func told(batch []*Incoming) (n int) {
 	return n
 }
 
-// noteRefused audits what was refused, as far as there is room, and keeps no bytes
-// of the rest. What is left of that guards against its repetition.
+// noteRefused audits what was refused, as far as there is room. The inbox keeps the digest of
+// it, which guards against its repetition, and no bytes; of a second end of a task those are
+// kept where it was audited, for they prove that its sender contradicts himself.
 func (t *taking) noteRefused(room int) {
 	var conns, ids, codes []string
 	var keep []bool
 	for _, m := range t.batch {
-		if m.Told = m.Refused(); !m.Told {
+		if m.Told = m.Refused() && !m.Overflows(); !m.Told {
 			continue
 		}
 		if m.Counted() {
@@ -86,7 +91,10 @@ func (t *taking) noteRefused(room int) {
 			t.tx.Audit(AuditRow{Actor: string(m.Header.Iss), Action: t.refusedAction(m), Object: m.Task(), Code: string(m.Code), Why: m.Why, Conn: t.from.ID, Message: m.Header.ID})
 		}
 		if t.inserted[m] {
-			conns, ids, codes, keep = append(conns, m.Conn), append(ids, m.Header.ID), append(codes, string(m.Code)), append(keep, m.Told)
+			conns, ids, codes, keep = append(conns, m.Conn), append(ids, m.Header.ID), append(codes, string(m.Code)), append(keep, m.Told && m.Code == commands.ResultClash)
+			if !keep[len(keep)-1] {
+				t.kept.bytes -= int64(m.keptBytes())
+			}
 		}
 	}
 	if len(ids) == 0 {
@@ -94,7 +102,7 @@ func (t *taking) noteRefused(room int) {
 	}
 	t.tx.Queue(`UPDATE inbox i SET code = u.code, envelope = CASE WHEN u.keep THEN i.envelope ELSE '' END
 		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bool[]) AS u (conn, id, code, keep)
-		WHERE i.conn = u.conn AND i.id = u.id AND NOT (u.keep AND i.code = u.code)`, conns, ids, codes, keep)
+		WHERE i.conn = u.conn AND i.id = u.id AND (i.code <> u.code OR i.envelope <> '' AND NOT u.keep)`, conns, ids, codes, keep)
 }
 
 // refusedAction is how the audit calls the refusal: of a message that is not acted
@@ -152,12 +160,18 @@ func (s Standing) bounded(list []*Incoming) []*Incoming {
 }
 
 // touches reports whether number n is stored, or next to one that is.
-func (s Standing) touches(n int64) bool {
+func (s Standing) touches(n int64) bool { return s.within(n, 1) }
+
+// holds reports whether number n is stored.
+func (s Standing) holds(n int64) bool { return s.within(n, 0) }
+
+// within reports whether a number that is stored is at most so far away from n.
+func (s Standing) within(n, distance int64) bool {
 	_, found := slices.BinarySearchFunc(s.stored, n, func(r numberRange, n int64) int {
-		switch {
-		case r.Upper.Int64 < n: // [from, to): to itself is next to it
+		switch { // [from, to)
+		case r.Upper.Int64-1+distance < n:
 			return -1
-		case r.Lower.Int64 > n+1:
+		case r.Lower.Int64 > n+distance:
 			return 1
 		}
 		return 0

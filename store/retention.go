@@ -31,9 +31,11 @@ const day = 24 * time.Hour
 // Kinds are all that is kept for a while, in the order in which it is removed.
 var Kinds = []Kind{
 	{Name: "inbox", Since: "its message expired", Default: day, Least: inboxMargin, tables: []string{"inbox"},
-		prune: removing("inbox", `SELECT ctid FROM inbox WHERE exp < statement_timestamp() - $1::interval ORDER BY exp`)},
+		prune: pruneInbox},
 	{Name: "outbox", Since: "the peer confirmed it", Default: 7 * day, Least: time.Hour, tables: []string{"outbox"},
 		note: `SELECT note_confirmed($1)`, prune: `SELECT prune_outbox($1, $2)`},
+	{Name: "refused", Since: "the peer said so", Default: 30 * day, Least: time.Hour, tables: []string{"refused"},
+		prune: removing("refused", `SELECT ctid FROM refused WHERE at < statement_timestamp() - $1::interval ORDER BY at`)},
 	{Name: "mirrors", Since: "the agent ended", Default: 30 * day, Least: time.Hour, tables: []string{"mirrors"},
 		prune: removing("mirrors", `SELECT ctid FROM mirrors WHERE ended_at < statement_timestamp() - $1::interval ORDER BY ended_at`)},
 	{Name: "tasks", Since: "the task ended", Default: 30 * day, Least: time.Hour,
@@ -67,10 +69,24 @@ var Kinds = []Kind{
 				DELETE FROM counts WHERE n = 0 AND (workspace, lane, what) IN (
 					SELECT workspace, lane, what FROM counts WHERE n = 0 AND ` + anyAge + ` LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING 1
 			) SELECT count(*) FROM empty`},
-	{Name: "logs", Since: "the last of it came", Default: 30 * day, SetBy: "hub run --output-age, --output-per-agent, --output-per-spoke"},
+	{Name: "logs", Since: "the last of it came", Default: 30 * day, SetBy: "hub run --output-age, --output-per-agent, --output-per-spoke, --output-total"},
 	{Name: "listeners", Since: "it stopped waiting", Default: day, Least: time.Hour, tables: []string{"listeners"},
 		prune: removing("listeners", `SELECT ctid FROM listeners WHERE until < statement_timestamp() - $1::interval`)},
 }
+
+// pruneInbox makes room for more of those peers' messages, too. The rows of their numbers are held in
+// the order in which everybody holds several.
+const pruneInbox = `
+	WITH gone AS (
+		DELETE FROM inbox WHERE ctid = ANY (ARRAY (SELECT ctid FROM inbox WHERE exp < statement_timestamp() - $1::interval ORDER BY exp LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING conn, length(envelope) AS size
+	), sums AS (
+		SELECT conn, count(*) AS n, sum(size) AS bytes FROM gone GROUP BY conn
+	), held AS (
+		SELECT s.conn FROM sequences s WHERE s.conn = ANY (ARRAY (SELECT conn FROM sums)) ORDER BY s.conn FOR NO KEY UPDATE
+	), less AS (
+		UPDATE sequences s SET kept_rows = greatest(s.kept_rows - sums.n, 0), kept_bytes = greatest(s.kept_bytes - sums.bytes, 0) FROM held JOIN sums USING (conn) WHERE s.conn = held.conn
+	)
+	SELECT count(*) FROM gone`
 
 // anyAge is true: rows that go at once are asked for by the same two parameters as
 // the others, and a statement has to use each.

@@ -28,6 +28,8 @@ type Standing struct {
 	granted   bool
 	wentOn    bool    // after a restore our numbers went on above those that the peer has
 	stored    numbers // the peer's numbers that are stored
+	kept      kept    // of the peer's messages
+	room      *inboxRoom
 	keys      map[signing.KeyID]keyRow
 	read      time.Time // when Now was read, by this process's clock
 }
@@ -51,13 +53,13 @@ func lockConnection(tx *Tx, id, lock string, s *Standing) {
 	tx.Queue(`
 		SELECT c.id::text, c.peer_name, c.peer, c.authority, c.state, c.epoch, clock_timestamp(), coalesce(g.kinds, '{}'), coalesce(g.runtimes, '{}'),
 			coalesce(g.expires_at > clock_timestamp(), false), coalesce(g.wsp, ''),
-			coalesce((SELECT base > 0 FROM sequences WHERE conn = c.id), false), coalesce((SELECT stored FROM sequences WHERE conn = c.id), '{}')
-		FROM connections c LEFT JOIN grants g ON g.conn = c.id WHERE c.id = $1 `+lock+` OF c`, id).QueryRow(func(row pgx.Row) error {
-		err := row.Scan(&s.ID, &s.Name, &s.Peer, &s.Authority, &s.State, &s.Epoch, &s.Now, &s.Kinds, &s.Runtimes, &s.granted, &s.Workspace, &s.wentOn, &s.stored)
+			coalesce(q.base > 0, false), coalesce(q.stored, '{}'), coalesce(q.kept_rows, 0), coalesce(q.kept_bytes, 0)
+		FROM connections c LEFT JOIN grants g ON g.conn = c.id LEFT JOIN sequences q ON q.conn = c.id WHERE c.id = $1 `+lock+` OF c`, id).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(&s.ID, &s.Name, &s.Peer, &s.Authority, &s.State, &s.Epoch, &s.Now, &s.Kinds, &s.Runtimes, &s.granted, &s.Workspace, &s.wentOn, &s.stored, &s.kept.rows, &s.kept.bytes)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("reading the connection of messages: %w", err)
 		}
-		s.read = time.Now()
+		s.read, s.room = time.Now(), &tx.db.inbox
 		return nil
 	})
 	tx.Queue(`SELECT kid, use = 'identity', not_before, least(not_after, 'epoch'::timestamptz + interval '5000 years'), coalesce(revoked_at <= clock_timestamp(), false)

@@ -36,6 +36,8 @@ type DB struct {
 	notifier notifier                // of this process, while it does not watch
 
 	standings sync.Map // by connection: the Standing that was read last
+
+	inbox inboxRoom
 }
 
 // A Tracer is told of every statement.

@@ -29,8 +29,7 @@ type TakenIn struct {
 // first answer that it gets; nothing of what it did is kept.
 //
 // Of the refusals that [Incoming.Counted] is true for, room are audited as they
-// are. The others leave neither an audit row nor their bytes: the caller counts
-// them.
+// are. The others leave no audit row: the caller counts them.
 func (db *DB) TakeIn(ctx context.Context, conn string, room int, batch []*Incoming, act func(context.Context, *Tx, Standing, []*Incoming) error) (TakenIn, error) {
 	out, err := db.takeOnce(ctx, conn, room, batch, act)
 	if err == nil || !poisonous(err) {
@@ -95,7 +94,7 @@ func (db *DB) takeAs(ctx context.Context, conn string, room int, batch []*Incomi
 				err = last(ctx)
 			}
 		}
-		tx.store(conn, t.numbers, len(t.repeats.ids) > 0, &out.Stored)
+		tx.store(conn, t.numbers, t.kept, len(t.repeats.ids) > 0, &out.Stored)
 		out.Reused, out.WentOn = t.reused, t.from.wentOn
 		db.standings.Store(conn, t.from)
 		return err
@@ -112,7 +111,7 @@ func (t *taking) assume(conn string, assumed Standing) {
 	var is Standing
 	for _, m := range t.batch {
 		m.Code, m.Why, m.answered = "", "", false
-		t.inserted[m], t.numbers = true, append(t.numbers, m.Header.Seq)
+		t.insert(m)
 	}
 	t.from = assumed
 	t.from.Now = assumed.Now.Add(time.Since(assumed.read))
@@ -120,7 +119,7 @@ func (t *taking) assume(conn string, assumed Standing) {
 	insertInbox(t.tx, t.batch, func(fresh map[string]bool) error {
 		surprise := func(m *Incoming) bool { code, _ := is.judge(m); return code != "" }
 		slept := is.Now.Sub(t.from.Now).Abs() > time.Second // the clock of this process stands still while its host sleeps
-		if slept || !is.same(assumed) || len(fresh) < len(t.batch) || slices.ContainsFunc(t.batch, surprise) || len(is.bounded(t.batch)) < len(t.batch) {
+		if slept || !is.same(assumed) || len(fresh) < len(t.batch) || slices.ContainsFunc(t.batch, surprise) || len(is.fitting(is.bounded(t.batch))) < len(t.batch) {
 			return errSurprised
 		}
 		t.from = is
@@ -135,6 +134,7 @@ type taking struct {
 	batch    []*Incoming
 	inserted map[*Incoming]bool // into the inbox, now
 	numbers  []int64            // that were stored now
+	kept     kept               // by them
 	reused   int64              // a number that was used twice
 	repeats  struct{ conns, ids []string }
 }
@@ -165,13 +165,18 @@ func (t *taking) storeAll(ctx context.Context, conn string) error {
 	}
 	for _, m := range stored {
 		if fresh[m.Header.ID] {
-			t.inserted[m], t.numbers = true, append(t.numbers, m.Header.Seq)
+			t.insert(m)
 		} else if err := t.classify(ctx, m); err != nil {
 			return err
 		}
 		delete(fresh, m.Header.ID) // a second copy in this very batch is a repeat
 	}
 	return nil
+}
+
+// insert notes that m is new.
+func (t *taking) insert(m *Incoming) {
+	t.inserted[m], t.numbers, t.kept = true, append(t.numbers, m.Header.Seq), t.kept.add(m.keptBytes())
 }
 
 // judgeAll refuses what is not in order, and returns the rest.
@@ -182,7 +187,7 @@ func (t *taking) judgeAll() (stored []*Incoming) {
 			stored = append(stored, m)
 		}
 	}
-	return t.from.bounded(stored)
+	return t.from.fitting(t.from.bounded(stored))
 }
 
 // admit returns the new messages that are to be acted on, and refuses the others

@@ -261,12 +261,12 @@ func whatGrowsAndWhatIsInFiles(b board, url string) {
 
 	doctor, kept := b.hand.run("", "doctor"), b.hand.do("retention")
 
-	const bounds = `1\.0 MiB of an agent and 1024\.0 MiB of a spoke at most`
+	const bounds = `1\.0 MiB of an agent, 1024\.0 MiB of a spoke and 65536\.0 MiB in all at most`
 	require.Zero(b.t, doctor.code, "%s", doctor.out)
 	require.Regexp(b.t, `(?m)^database +\d+\.\d MiB: \w+ .*, recalled 0\.0 MiB \(\+6\.7 since yesterday\)$`, doctor.out)
 	require.Regexp(b.t, `(?m)^logs +`+bounds+`: logs 4\.0 MiB \(\+4\.0 since yesterday\)$`, doctor.out)
 	require.Regexp(b.t, `(?m)^logs +8d +the last of it came +4\.0 MiB +4\.0 MiB +-$`, kept)
-	require.Regexp(b.t, `(?m)^logs: `+bounds+`; set by hub run --output-age, --output-per-agent, --output-per-spoke$`, kept)
+	require.Regexp(b.t, `(?m)^logs: `+bounds+`; set by hub run --output-age, --output-per-agent, --output-per-spoke, --output-total$`, kept)
 	b.hand.refused(exitMisuse, "how much is kept of logs is set by hub run --output-age", "retention", "logs", "7d")
 	b.hand.refused(exitMisuse, "how much is kept of logs is set by hub run --output-age", "retention", "logs", "default")
 }

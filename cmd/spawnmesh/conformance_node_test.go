@@ -94,6 +94,8 @@ func TestConformanceFindsWhatIsBroken(t *testing.T) {
 		"large-output":         {"spoke.mjs", `if (s.through > statSync(path).size) return;`, `if (s.through < (a.streams[s.stream]?.through ?? 0)) return;`},
 		"digest":               {"spoke/histories.mjs", `n.writeBigUInt64BE(BigInt(m.seq));`, `n.writeBigUInt64LE(BigInt(m.seq));`},
 		"recalled":             {"spoke/histories.mjs", `return { from, through, done: true, orders };`, `return { from, through, orders };`},
+		"void":                 {"spoke/bodies.mjs", ` void: ranges,`, ``},
+		"refused":              {"spoke/bodies.mjs", `limited: flag, full: flag`, `limited: flag`},
 		"key-revoked":          {"spoke/inbox.mjs", `if (set.revoked.includes(kid)) return "KEY_REVOKED";`, `return "";`},
 		"keyset-old":           {"spoke/inbox.mjs", `version > set.version && signed`, `signed`},
 		"new-incarnation":      {"spoke.mjs", `this.incarnation = randomUUID();`, `this.incarnation = "5b0c7a52-3c5e-4f0e-9d39-7a4f2f0f6f11";`},

@@ -289,8 +289,17 @@ func overRate(v connectionView) (notes []string) {
 	if v.Linked && v.Limited {
 		notes = append(notes, "sends more than this instance takes; what is above the rate waits there")
 	}
+	if v.Linked && v.Says.Full {
+		notes = append(notes, "keeps no more messages of this instance until older ones are removed there; they wait here")
+	}
+	if v.Full {
+		notes = append(notes, "no more of its messages are kept until older ones are removed here; they wait there; see "+inboxNext)
+	}
 	return notes
 }
+
+// inboxNext is what makes room for messages of peers.
+const inboxNext = "spawnmesh retention, and --inbox-per-peer"
 
 // unlinked says why the link to a hub is down; "" where it is not, or nobody wants it.
 func unlinked(v connectionView) string {

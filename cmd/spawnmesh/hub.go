@@ -46,6 +46,7 @@ what they order runs here, as far as the policy allows, and never on its own spo
 	run.Flags().StringVar(&h.Isolation, "min-isolation", "", "every agent is to be confined by `LEVEL`, or more: landlock, user, user+landlock, bubble or user+bubble")
 	run.Flags().Int64Var(&h.Output.Agent, "output-per-agent", 64<<20, "keep `BYTES` of each agent's output, the newest")
 	run.Flags().Int64Var(&h.Output.Spoke, "output-per-spoke", 1<<30, "keep `BYTES` of the output of all agents of a spoke")
+	run.Flags().Int64Var(&h.Output.All, "output-total", 64<<30, "keep `BYTES` of the output of all agents; spokes share it equally")
 	h.Output.Age = 30 * 24 * time.Hour
 	run.Flags().Var((*days)(&h.Output.Age), "output-age", "keep output for so long after the last of it")
 	r.spokeFlags(run.Flags())
@@ -89,8 +90,8 @@ func checkHub(ctx context.Context, h *hub.Hub) error {
 			return err
 		}
 	}
-	if h.Output.Agent <= 0 || h.Output.Spoke <= 0 || h.Output.Age <= 0 {
-		return misuse("--output-per-agent, --output-per-spoke and --output-age are above 0")
+	if h.Output.Agent <= 0 || h.Output.Spoke <= 0 || h.Output.All <= 0 || h.Output.Age <= 0 {
+		return misuse("--output-per-agent, --output-per-spoke, --output-total and --output-age are above 0")
 	}
 	if err := checkLevel("--min-isolation", h.Isolation); err != nil {
 		return err

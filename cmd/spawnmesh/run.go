@@ -19,6 +19,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // A runner runs the instance of this call in the foreground: as a spoke alone, or
@@ -28,6 +29,7 @@ type runner struct {
 	hub                *hub.Hub // nil for a spoke alone
 	spoke              *spoke.Spoke
 	drain, lease, beat days
+	inbox              store.InboxBound
 	ready              string // file
 
 	log     *slog.Logger
@@ -40,6 +42,8 @@ func (r *runner) spokeFlags(f *pflag.FlagSet) {
 	f.IntVar(&r.spoke.Slots, "slots", spoke.DefaultSlots, "run at most `N` agents at a time")
 	f.Var(&r.lease, "lease", "how long an agent may outlive its spoke")
 	f.Var(&r.beat, "heartbeat", "time between two signs of life")
+	f.Int64Var(&r.inbox.Bytes, "inbox-per-peer", 16<<30, "keep `BYTES` of a peer's messages until they are old; more waits on its side")
+	f.Int64Var(&r.inbox.All, "inbox-total", 64<<30, "keep `BYTES` of the messages of all peers")
 	f.Var(&r.drain, "drain", "how long a stop waits for running agents")
 }
 
@@ -54,6 +58,9 @@ func (r *runner) check(ctx context.Context) error {
 	s.Drain, s.Lease = time.Duration(r.drain), time.Duration(r.lease)
 	if s.Slots < 1 || s.Slots > 10000 || s.Lease < time.Second || beat < 100*time.Millisecond || beat > time.Hour {
 		return misuse("--slots is from 1 to 10000, --lease at least 1s, --heartbeat from 100ms to 1h")
+	}
+	if r.inbox.Bytes < 1<<20 || r.inbox.All < r.inbox.Bytes {
+		return misuse("--inbox-per-peer is at least 1048576, and --inbox-total not below it")
 	}
 	dir, err := r.a.dir()
 	if err != nil {
@@ -88,6 +95,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 			err = e
 		}
 	}()
+	in.DB.BoundInbox(r.inbox)
 	n := node.Node{Instance: in, Version: version(), Interval: time.Duration(r.beat), Log: r.log, Hub: r.hub, Spoke: r.spoke, Hurry: r.a.hurry}
 	n.Ready = func(link string) { r.sayReady(in, link) }
 	n.Working = func() {

@@ -7,7 +7,7 @@ import { existsSync, statSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { headers as natsHeaders } from "@nats-io/nats-core";
 import { Agents } from "./spoke/agents.mjs";
-import { digestOf, has, numbersOf, recalledOf } from "./spoke/histories.mjs";
+import { digestOf, has, merged, numbersOf, recalledOf } from "./spoke/histories.mjs";
 import { Inbox } from "./spoke/inbox.mjs";
 import { Journal } from "./spoke/journal.mjs";
 import { join, readToken } from "./spoke/join.mjs";
@@ -70,7 +70,8 @@ class Spoke {
     }
   }
   *spent() { const s = this.db.get("spent"); for (let n = 1; s && n <= s.through; n++) if (has(s, n)) yield n; }
-  stored() { return numbersOf(new Set([...this.spent(), ...[...this.db.all("in:")].map((m) => m.seq)])); }
+  // Numbers that no message has any more count as stored; a message that comes under one is new all the same.
+  stored() { return numbersOf(new Set([...this.spent(), ...[...this.db.all("in:")].map((m) => m.seq)]), this.db.get("void")); }
 
   // transact collects changes and messages, and commits them together. What goes on behind it comes after.
   transact(act) {
@@ -115,6 +116,7 @@ class Spoke {
     const b = m.parsed;
     if (m.header.kind === "peer.revoked") this.revoke(b.reason);
     if (m.header.kind === "peer.received" && this.agrees && m.header.iat >= this.agreedAt) this.confirmed(b);
+    if (m.header.kind === "peer.received") for (const r of b.refused) this.refusedByHub(r);
     if (m.header.kind === "agent.output_stored") b.streams.forEach((s) => this.outputStored(s, m));
   }
   wake() { setImmediate(() => this.over || this.agents.work()); }
@@ -128,6 +130,12 @@ class Spoke {
       if (!c && m.confirmed) this.sent.delete(m.seq);
     }
     if (changes.length) this.db.commit(changes);
+  }
+  // refusedByHub says once of a report that the hub has stored it and that it had no effect.
+  refusedByHub({ seq, code }) {
+    if (this.told?.has(seq) || !this.db.get("out:" + seq)) return;
+    (this.told ??= new Set()).add(seq);
+    say(`the hub has refused report ${seq}:`, code);
   }
   confirm() { this.sendPeer?.("peer.received", this.stored()); }
   // repeat sends the stored answers to a command again, as they were.
@@ -143,7 +151,10 @@ class Spoke {
     const ins = [...this.db.all("in:")], base = this.db.get("base") ?? 0, stored = this.stored(), { state, by, reason } = this.state;
     const numbers = { sent: this.db.get("last"), stored };
     if (!this.agrees || !this.hubAgrees) numbers.digest = digestOf(ins, base, Date.now());
-    if (this.asked?.length) numbers.held = ins.filter((m) => this.asked.includes(m.seq)).map((m) => ({ seq: m.seq, sha256: m.digest }));
+    if (this.asked?.length) {
+      const there = new Map(ins.map((m) => [m.seq, m.digest])), gone = this.db.get("void") ?? [];
+      numbers.held = this.asked.map((seq) => ({ seq, sha256: there.get(seq) ?? (gone.some((r) => r.from <= seq && seq <= r.to) ? "0".repeat(64) : "") })).filter((h) => h.sha256);
+    }
     if (this.recall && this.drained) numbers.recalled = recalledOf(ins, this.recall);
     return { state, ...(by && { by }), ...(reason && { reason }), agrees: !!this.agrees, ...(this.differs && { differs: this.differs }), numbers };
   }
@@ -156,6 +167,8 @@ class Spoke {
     this.hubAgrees = c.agrees;
     if (!n) return;
     if (n.base > (this.db.get("base") ?? 0)) this.db.commit([["base", n.base]]);
+    if (n.void.length && n.void.at(-1).to <= this.db.get("base")) this.db.commit([["void", merged([...(this.db.get("void") ?? []), ...n.void])]]);
+    for (const r of n.refused) this.refusedByHub(r);
     this.asked = n.ask;
     this.recall = n.recall;
     const last = this.db.get("last"), mine = [...this.db.all("out:")];

@@ -48,7 +48,7 @@ func (s *Store) Append(ctx context.Context, conn string, pieces []*commands.Log)
 			s.Log.WarnContext(ctx, "dropping the oldest output of an agent; it is tried again", "id", t.log.Task, "err", err)
 		}
 	}
-	if k.added > s.Bounds.spoke()/16 {
+	if k.added > s.perSpoke()/16 {
 		k.added = 0
 		if err := s.dropOld(ctx, conn); err != nil {
 			s.Log.WarnContext(ctx, "dropping the oldest output of a spoke; it is tried again", "conn", conn, "err", err)

@@ -30,7 +30,7 @@ func (s *Store) dropFirst(ctx context.Context, l *store.Log) error {
 // those that are too old. The caller holds the lock of the connection.
 func (s *Store) dropOld(ctx context.Context, conn string) error {
 	for {
-		list, err := s.DB.OldSegments(ctx, conn, store.LogBound{Bytes: s.Bounds.spoke(), Age: s.Bounds.age()})
+		list, err := s.DB.OldSegments(ctx, conn, store.LogBound{Bytes: s.perSpoke(), Age: s.Bounds.age()})
 		if err == nil {
 			err = s.drop(ctx, conn, list)
 		}
@@ -111,6 +111,7 @@ func (s *Store) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.share.Store(s.Bounds.all() / int64(max(len(conns), 1)))
 	for _, conn := range conns {
 		if err := s.sweepConn(ctx, conn); err != nil {
 			return err

@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/store"
@@ -31,6 +32,7 @@ import (
 type Bounds struct {
 	Agent int64         // bytes of one log; 0 means 64 MiB
 	Spoke int64         // bytes of all logs of one spoke; 0 means 1 GiB
+	All   int64         // bytes of all logs: each spoke has an equal share where that is less; 0 means 64 GiB
 	Age   time.Duration // 0 means 30 days
 }
 
@@ -43,6 +45,8 @@ type Store struct {
 	Dir    string
 	Bounds Bounds
 	Log    *slog.Logger
+
+	share atomic.Int64 // of Bounds.All for each spoke, as it was when there was swept; 0: not yet
 
 	mu    sync.Mutex // guards conns
 	conns map[string]*keeping
@@ -69,13 +73,20 @@ func (s *Store) of(conn string) *keeping {
 func (b Bounds) agent() int64 { return cmp.Or(b.Agent, 64<<20) }
 func (b Bounds) spoke() int64 { return cmp.Or(b.Spoke, 1<<30) }
 
+func (b Bounds) all() int64 { return cmp.Or(b.All, 64<<30) }
+
+// perSpoke is how much is kept of one spoke now.
+func (s *Store) perSpoke() int64 {
+	return min(s.Bounds.spoke(), cmp.Or(s.share.Load(), s.Bounds.all()))
+}
+
 func (b Bounds) age() time.Duration { return cmp.Or(b.Age, 30*24*time.Hour) }
 
 // NoteBounds tells the database what the bounds are, for who looks at what is kept.
 func (s *Store) NoteBounds(ctx context.Context) error {
 	const mebi = 1 << 20
-	return s.DB.NoteLogBounds(ctx, s.Bounds.age(), fmt.Sprintf("%.1f MiB of an agent and %.1f MiB of a spoke at most",
-		float64(s.Bounds.agent())/mebi, float64(s.Bounds.spoke())/mebi))
+	return s.DB.NoteLogBounds(ctx, s.Bounds.age(), fmt.Sprintf("%.1f MiB of an agent, %.1f MiB of a spoke and %.1f MiB in all at most",
+		float64(s.Bounds.agent())/mebi, float64(s.Bounds.spoke())/mebi, float64(s.Bounds.all())/mebi))
 }
 
 // segment is the size of a full segment: small enough that a bound is kept by

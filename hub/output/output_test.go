@@ -139,6 +139,28 @@ func TestTheBoundOfASpoke(t *testing.T) {
 	require.Equal(t, []output.Dropped{{By: "hub", Bytes: 700_000}}, marks)
 }
 
+// All spokes share what a hub keeps: as many as there are, that much less is kept of each.
+func TestTheBoundOfAHub(t *testing.T) {
+	t.Parallel()
+	pair := storetest.NewPair(t)
+	p := place{t, &output.Store{DB: pair.Hub.DB, Dir: filepath.Join(t.TempDir(), "logs"), Bounds: output.Bounds{All: 3 << 20}, Log: slog.New(slog.DiscardHandler)}, pair.Hub}
+	q := place{t, p.Store, pair.Another(t).Hub}
+	for _, at := range []place{p, p, p, q} {
+		at.fill(at.ordered(), 0, 900_000)
+	}
+	require.NoError(t, p.Sweep(t.Context()))
+	require.LessOrEqual(t, p.onDisk(), int64(3<<20))
+
+	last := q.ordered()
+	q.fill(last, 0, 900_000)
+	require.NoError(t, p.Sweep(t.Context()))
+
+	require.LessOrEqual(t, p.onDisk(), int64(3<<20))
+	kept, marks := q.read(last)
+	require.Equal(t, int64(900_000), kept)
+	require.Empty(t, marks)
+}
+
 // What is old goes, with its files. Files that nobody knows go too, but not while they
 // are young; those of a log that is known stay, however old they are.
 func TestOldOutput(t *testing.T) {

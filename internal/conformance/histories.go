@@ -17,6 +17,8 @@ func historyRules() []Rule {
 		{"recalled", "7.6", "answers recall with the spawns that it has stored from there on, and is done", (*trial).tellsRecalled},
 		{"recalled-none", "7.6", "answers a recall of numbers that it has not with done and nothing else", (*trial).recallsNothing},
 		{"base", "7.6", "takes numbers from a new base of the hub on, and uses it in its digest", (*trial).takesBase},
+		{"void", "7.6", "goes on when the hub names numbers that no message has, and takes a message that comes under one", (*trial).takesVoid},
+		{"refused", "7.2", "goes on when the hub has refused a report, or stores no more", (*trial).takesRefused},
 	}
 }
 
@@ -154,4 +156,50 @@ func (t *trial) takesBase() error {
 		return err
 	}
 	return t.tellsHeld()
+}
+
+func (t *trial) takesVoid() error {
+	t.mu.Lock()
+	from := t.Seq.Load() + 1
+	base := t.Seq.Add(1<<20) - 1
+	t.mu.Unlock()
+	begun, err := t.compared(func(m *mood) { m.base, m.void = base, []commands.Range{{From: from, To: base}} })
+	if err != nil {
+		return err
+	}
+	if err := t.agreed(begun); err != nil {
+		return err
+	}
+	if err := t.passed(); err != nil {
+		return err
+	}
+	s, err := t.order(noop(), func(h *signing.Header) { h.Seq = from })
+	if err != nil {
+		return err
+	}
+	if _, err := t.result(s.ID, commands.Completed); err != nil {
+		return err
+	}
+	t.set(func(m *mood) { m.void = nil })
+	return t.complaints()
+}
+
+func (t *trial) takesRefused() error {
+	if _, err := t.completes(noop()); err != nil {
+		return err
+	}
+	begun, err := t.compared(func(m *mood) {
+		m.refused, m.full = []commands.RefusedReport{{Seq: 1, Code: commands.ResultClash}}, true
+	})
+	if err != nil {
+		return err
+	}
+	if err := t.agreed(begun); err != nil {
+		return err
+	}
+	if err := t.passed(); err != nil {
+		return err
+	}
+	t.set(func(m *mood) { m.refused, m.full = nil, false })
+	return t.agreed(time.Now())
 }

@@ -38,6 +38,9 @@ type Instance struct {
 	SQL  *pgxpool.Pool // a look at the database from outside
 	Log  *Log
 
+	// Bound changes what the inbox of a running instance keeps.
+	Bound func(store.InboxBound)
+
 	url    string
 	tracer pgx.QueryTracer // of its next life
 	client *control.Client
@@ -124,6 +127,7 @@ func (i *Instance) live(t testing.TB, n node.Node) (link string) {
 	in, err := instance.Open(opening, i.options(), false)
 	opened()
 	require.NoError(t, err)
+	i.Bound = in.DB.BoundInbox
 	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
 	i.end, i.ended = end, make(chan error, 1)
 	ready := make(chan string, 1)

@@ -162,7 +162,10 @@ CREATE TABLE sequences (
     peer_state   text NOT NULL DEFAULT 'active',   -- of the connection on the peer's side, by whom and why, as audited last
     kid     text NOT NULL,                         -- our key that signs: the newest one that the peer has confirmed
     told    bigint NOT NULL DEFAULT 1,             -- version of our key set that the peer was sent last,
-    keyset  uuid                                   -- in this message; null = in the handshake
+    keyset  uuid,                                  -- in this message; null = in the handshake
+    -- What the inbox keeps of the peer's messages: bounded, so that no peer fills the disk.
+    kept_rows   bigint NOT NULL DEFAULT 0,
+    kept_bytes  bigint NOT NULL DEFAULT 0          -- of their signed bytes
 ) WITH (fillfactor = 50);
 
 -- Which process serves a connection, and until when, by this database's clock.
@@ -192,6 +195,20 @@ CREATE TABLE inbox (
 CREATE INDEX inbox_task ON inbox (task, seq) WHERE re IS NOT NULL;   -- of reports: who gets commands does not ask by task
 CREATE INDEX inbox_re ON inbox (re) WHERE re IS NOT NULL;
 CREATE INDEX inbox_exp ON inbox (exp);
+CREATE INDEX inbox_refused ON inbox (conn, seq) WHERE re IS NOT NULL AND code <> '';   -- reports that their sender is told of
+
+-- What a peer has refused of this instance's reports, as it says.
+CREATE TABLE refused (
+    conn     uuid NOT NULL,
+    seq      bigint NOT NULL,            -- number of the report
+    kind     text NOT NULL,
+    code     text NOT NULL,              -- why
+    task     uuid,
+    at       timestamptz NOT NULL DEFAULT clock_timestamp(),   -- when it was said first
+    PRIMARY KEY (conn, seq)
+);
+CREATE INDEX refused_task ON refused (task);
+CREATE INDEX refused_at ON refused (at);
 
 -- Every message to a peer, for as long as it may have to be sent. Written in the
 -- transaction of the decision it tells, and not changed by its confirmation: that

@@ -66,8 +66,11 @@ const code = ["string", (s) => /^([A-Z][A-Z0-9_]{0,63})?$/.test(s)];
 const history = object({ base: count, from: count, until: free("integer"), sha256: free("string") });
 const recalled = object({ from: count, through: count, done: flag, tasks: list(object({ task: id, command: id, sha256: free("string"), attempt: count, state: free("string"),
   reason: free("string"), outcome: free("string"), code: free("integer"), ended: count, comes: flag })), orders: list(free("string")) });
+const refused = list(object({ seq: count, code }), (l) => l.length <= 64);
+const ranges = list(object({ from: count, to: count }), (l) => l.length <= 256 && l.every((r, i) => r.from <= r.to && r.from > (l[i - 1]?.to ?? 0)));
 const numbering = object({ sent: count, base: count, stored: object(numbers), digest: history, ask: list(count, (l) => l.length <= 256),
-  held: list(object({ seq: count, sha256: free("string") })), recall: count, recalled });
+  held: list(object({ seq: count, sha256: free("string") })), void: ranges, refused, recall: count, recalled },
+  (n) => (n.void.at(-1)?.to ?? 0) <= n.base);
 const states = ["pending", "active", "suspended", "disconnected", "rejected", "revoked"];
 
 export const kinds = {
@@ -88,11 +91,11 @@ export const kinds = {
   "peer.keyset": ["keyset", { version: ["integer", within(1, Number.MAX_SAFE_INTEGER)],
     keys: list(object({ pub: ["base64", admitted, "KEY_WEAK"], for_ms: ["integer", within(0, 7776000000)] }), (l) => l.length >= 1 && l.length <= 8),
     revoked: list(free("string"), (l) => l.length <= 64), reason: text(1000) }],
-  "peer.received": ["peer", numbers],
+  "peer.received": ["peer", { ...numbers, refused }],
   "peer.revoked": ["peer", { reason: text(1000) }],
   "peer.heartbeat": ["peer", { interval_ms: ["integer", within(100, 3600000)], incarnation: ["string", (s) => s === "" || uuid.test(s)],
     connection: object({ state: ["string", (s) => states.includes(s)], reason: text(1000), by: text(256), agrees: flag, differs: text(1000), numbers: numbering,
-      refuses: object({ kid: free("string"), code: free("string") }), limited: flag }),
+      refuses: object({ kid: free("string"), code: free("string") }), limited: flag, full: flag }),
     slots: count, running: count, queued: count, capabilities: list(free("string")), kill_level: free("string"), stopping: flag, lease_ms: count,
     version: free("string"), policy: free("string"), agents: list(object({ task: id, attempt: count, state: free("string"), rss: count, cpu_ms: count })) }],
 };

@@ -1,18 +1,28 @@
 // Numbers and histories: docs/protocol.md, sections 6.4 (Numbers) and 7.6.
 import { sha256 } from "./wire.mjs";
 
-// numbersOf writes a set of numbers as `through` and `gaps`, at most 1,000 of them.
-export function numbersOf(seqs) {
-  const all = [...seqs].sort((a, b) => a - b), gaps = [];
+// numbersOf writes a set of numbers, and of ranges of them, as `through` and `gaps`, at most 1,000 of them.
+export function numbersOf(seqs, ranges = []) {
+  const all = [...[...seqs].map((n) => ({ from: n, to: n })), ...ranges].sort((a, b) => a.from - b.from), gaps = [];
   let through = 0;
-  for (const n of all) {
-    if (n > through + 1) {
+  for (const { from, to } of all) {
+    if (from > through + 1) {
       if (gaps.length === 1000) break;
-      gaps.push({ from: through + 1, to: n - 1 });
+      gaps.push({ from: through + 1, to: from - 1 });
     }
-    through = n;
+    through = Math.max(through, to);
   }
   return { through, gaps };
+}
+// merged joins ranges that touch.
+export function merged(ranges) {
+  const out = [];
+  for (const r of [...ranges].sort((a, b) => a.from - b.from)) {
+    const last = out.at(-1);
+    if (last && r.from <= last.to + 1) last.to = Math.max(last.to, r.to);
+    else out.push({ ...r });
+  }
+  return out;
 }
 export const has = (set, n) => n <= set.through && !set.gaps.some((g) => g.from <= n && n <= g.to);
 

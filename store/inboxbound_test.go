@@ -1,0 +1,116 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// taken takes in messages of the hub that have no effect, and says what became of them.
+func taken(t *testing.T, s *storetest.Side, envelopes ...[]byte) (codes []commands.Code) {
+	t.Helper()
+	batch := s.Read(t, envelopes...)
+	_, err := s.DB.TakeIn(t.Context(), s.Conn.ID, 20, batch, func(context.Context, *store.Tx, store.Standing, []*store.Incoming) error { return nil })
+	require.NoError(t, err)
+	for _, m := range batch {
+		codes = append(codes, m.Code)
+	}
+	return codes
+}
+
+// What is counted of the inbox is what is there.
+func requireCounted(t *testing.T, s *storetest.Side) {
+	t.Helper()
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM sequences s WHERE conn = $1 AND kept_rows = (SELECT count(*) FROM inbox i WHERE i.conn = s.conn)
+		AND kept_bytes = (SELECT coalesce(sum(length(envelope)), 0) FROM inbox i WHERE i.conn = s.conn)`, s.Conn.ID))
+}
+
+// What the inbox has no room for is not stored: nothing says that it was, and it is taken when
+// it comes again and older ones are gone.
+func TestAFullInboxLeavesMessagesToTheirSender(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	for range 5 {
+		p.Order(t, nil)
+	}
+	sent := p.Hub.Due(t)
+	p.Spoke.DB.BoundInbox(store.InboxBound{Rows: 3})
+
+	require.Equal(t, []commands.Code{"", "", "", commands.Full, commands.Full}, taken(t, p.Spoke, sent...))
+
+	stored, err := p.Spoke.DB.StoredOf(t.Context(), p.Spoke.Conn.ID)
+	require.NoError(t, err)
+	require.Equal(t, commands.Numbers{Through: 3}, stored)
+	requireCounted(t, p.Spoke)
+	require.Zero(t, p.Spoke.Count(t, `SELECT count(*) FROM audit WHERE code = 'FULL'`), "a flood of them fills nothing else")
+	require.Equal(t, []commands.Code{signing.ReplaySame, commands.Full}, taken(t, p.Spoke, sent[0], sent[4]), "what is stored takes no room")
+	require.NoError(t, p.Spoke.Exec(`UPDATE inbox SET exp = now() - interval '2 days' WHERE seq < 3`))
+	removed, err := p.Spoke.DB.Prune(t.Context(), time.Hour, time.Minute)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, removed["inbox"])
+	requireCounted(t, p.Spoke)
+
+	require.Equal(t, []commands.Code{"", ""}, taken(t, p.Spoke, sent[3], sent[4]))
+	requireCounted(t, p.Spoke)
+}
+
+// A kill has some room of its own, and so have keys.
+func TestAKillFitsIntoAFullInbox(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	task := p.Order(t, nil)
+	sent := p.Hub.Due(t)
+	require.Equal(t, []commands.Code{""}, taken(t, p.Spoke, sent[0]))
+	_, err := p.Hub.DB.OrderKill(t.Context(), commands.Kill{Task: task, Reason: "enough"}, time.Hour, "test")
+	require.NoError(t, err)
+	kill := p.Hub.Due(t)[0]
+	p.Spoke.DB.BoundInbox(store.InboxBound{Rows: 100, Bytes: int64(len(sent[0])+len(kill))*16/17 + 2})
+
+	p.Order(t, nil)
+
+	require.Equal(t, []commands.Code{commands.Full, ""}, taken(t, p.Spoke, p.Hub.Due(t)[0], kill))
+}
+
+// All peers together are bounded, too.
+func TestOnePeerFillsWhatIsLeftOfAll(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	p.Order(t, nil)
+	p.Order(t, nil)
+	sent := p.Hub.Due(t)
+	p.Spoke.DB.BoundInbox(store.InboxBound{All: 1})
+	require.Equal(t, []commands.Code{""}, taken(t, p.Spoke, sent[0]))
+
+	require.NoError(t, p.Spoke.DB.MeasureInbox(t.Context()))
+	require.Equal(t, []commands.Code{commands.Full}, taken(t, p.Spoke, sent[1]))
+
+	p.Spoke.DB.BoundInbox(store.InboxBound{})
+	require.NoError(t, p.Spoke.DB.MeasureInbox(t.Context()))
+	require.Equal(t, []commands.Code{""}, taken(t, p.Spoke, sent[1]))
+}
+
+// What is refused leaves its digest, and no bytes.
+func TestWhatIsRefusedLeavesItsDigest(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	p.Order(t, nil)
+	p.Order(t, nil)
+	batch := p.Spoke.Read(t, p.Hub.Due(t)...)
+	batch[0].Refusal = commands.Refuse(commands.Policy, "no")
+
+	_, err := p.Spoke.DB.TakeIn(t.Context(), p.Spoke.Conn.ID, 20, batch, func(_ context.Context, tx *store.Tx, _ store.Standing, fresh []*store.Incoming) error {
+		fresh[0].Refuse(tx, commands.Refuse(commands.Grant, "no"))
+		return nil
+	})
+
+	require.NoError(t, err)
+	require.Equal(t, 2, p.Spoke.Count(t, `SELECT count(*) FROM inbox WHERE envelope = '' AND length(digest) = 32 AND code <> ''`))
+	requireCounted(t, p.Spoke)
+}
