@@ -141,7 +141,9 @@ func (c *Group) pids() []int {
 			continue // removed meanwhile
 		}
 		for _, line := range plain.Fields(string(b)) {
-			if pid, err := strconv.Atoi(line); err == nil {
+			// The kernel lists a process as 0 that is released while it is listed. It is the parent of
+			// all processes.
+			if pid, err := strconv.Atoi(line); err == nil && pid > 0 {
 				pids = append(pids, pid)
 			}
 		}

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,6 +64,33 @@ func TestControllersPassOnlyThroughEmptyGroups(t *testing.T) {
 	require.NoError(t, writeGroup(filepath.Join(top, "cgroup.procs"), strconv.Itoa(p.Process.Pid)))
 	require.NoError(t, passOn("pids", group, 1))
 	require.NoError(t, sub.set("pids", "pids.max", "7"))
+}
+
+// The kernel lists a process that is released at this moment as 0, and that is the parent of all
+// others. A group may also list what this process descends from: whose files they are may say so.
+func TestAGroupMakesNobodyElseItsOwn(t *testing.T) {
+	t.Parallel()
+	child := exec.Command("/bin/sleep", "600")
+	require.NoError(t, child.Start())
+	t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+	for name, pids := range map[string][]int{"nobody": {0}, "what it descends from": {os.Getppid(), 1}, "one of its own among them": {0, 1, os.Getppid(), child.Process.Pid}} {
+		group := &Group{t.TempDir()}
+		var list []byte
+		for _, pid := range pids {
+			list = fmt.Appendln(list, pid)
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(group.path, "cgroup.procs"), list, 0o600))
+
+		require.NotContains(t, group.pids(), 0)
+		found, err := New(newMarker(), 0, group).Find(false)
+
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(found), 1, name)
+		for _, p := range found {
+			require.Equal(t, child.Process.Pid, p.Pid, name)
+			require.Contains(t, pids, child.Process.Pid, name)
+		}
+	}
 }
 
 // Two may end one attempt: what the other one has removed is empty.

@@ -13,13 +13,24 @@ import (
 // agent. Every process of an agent's tree descends from its shim as long as that lives, and ends
 // soon after it. What cannot be told counts as inside.
 func Inside(pid int) bool {
-	ours := map[int]bool{}
-	if err := eachAncestor(os.Getpid(), func(p int) { ours[p] = p != os.Getpid() }); err != nil {
+	ours, err := ancestors()
+	if err != nil {
 		return true
 	}
 	inside := false
-	err := eachAncestor(pid, func(p int) { inside = inside || !ours[p] && attempt.ValidMarker(ShimMarker(p)) })
+	err = eachAncestor(pid, func(p int) { inside = inside || !ours[p] && attempt.ValidMarker(ShimMarker(p)) })
 	return inside || err != nil
+}
+
+// ancestors are what this process descends from, down to 0, which is the parent of the first.
+func ancestors() (above map[int]bool, err error) {
+	for range 10 { // one that ends meanwhile leaves its children to another one
+		above = map[int]bool{0: true}
+		if err = eachAncestor(os.Getpid(), func(p int) { above[p] = p != os.Getpid() }); err == nil {
+			return above, nil
+		}
+	}
+	return nil, plain.Wrap("looking what this process descends from", err)
 }
 
 // eachAncestor sees a process and all that it descends from.

@@ -60,18 +60,26 @@ func (t *Tree) Find(deep bool) ([]Process, error) {
 
 // meet is Find that hands over each process as soon as it is known to be of
 // the tree, which one that starts its successor and ends may not outlive for
-// long. Exact is false when a process of the host began or ended meanwhile, so
+// long. What this process descends from is of no tree, whatever says so, and with it nothing
+// is that descends from it: the first of them is the parent of all processes. Exact is false when a process of the host began or ended meanwhile, so
 // that one of the tree may have been passed by.
 func (t *Tree) meet(deep bool, see func(Process)) (exact bool, err error) {
+	above, err := ancestors()
+	if err != nil {
+		return false, err
+	}
 	in := map[int]bool{}
 	if t.root != 0 {
 		in[t.root] = true
 	}
 	for _, pid := range t.group.pids() {
-		in[pid] = true
+		in[pid] = !above[pid]
 	}
 	self, all := os.Getpid(), map[int]Process{}
 	met := func(p Process) {
+		if above[p.Pid] {
+			return
+		}
 		if in[p.Pid] = true; p.Pid != t.root && p.Pid != self {
 			see(p)
 		}
@@ -88,7 +96,7 @@ func (t *Tree) meet(deep bool, see func(Process)) (exact bool, err error) {
 	for more := true; more; { // children with a smaller pid than their parent's
 		more = false
 		for _, p := range all {
-			if in[p.Parent] && !in[p.Pid] {
+			if in[p.Parent] && !in[p.Pid] && !above[p.Pid] {
 				met(p)
 				more = true
 			}
