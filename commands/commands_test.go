@@ -89,30 +89,41 @@ func TestSpawnValidation(t *testing.T) {
 		change func(*Spawn)
 		code   Code
 	}{
-		"as it should be":         {func(s *Spawn) {}, ""},
-		"shell metacharacters":    {func(s *Spawn) { s.Argv = []string{"echo", "$(id); rm -rf /"} }, ""},
-		"noop":                    {func(s *Spawn) { s.Runtime, s.Argv = RuntimeNoop, nil }, ""},
-		"noop with a command":     {func(s *Spawn) { s.Runtime = RuntimeNoop }, Validation},
-		"upper-case task":         {func(s *Spawn) { s.Task = strings.ToUpper(task) }, Validation},
-		"no task":                 {func(s *Spawn) { s.Task = "" }, Validation},
-		"unknown runtime":         {func(s *Spawn) { s.Runtime = "docker" }, Validation},
-		"no argv":                 {func(s *Spawn) { s.Argv = nil }, Validation},
-		"empty argv 0":            {func(s *Spawn) { s.Argv = []string{""} }, Validation},
-		"NUL in argv":             {func(s *Spawn) { s.Argv = []string{"a", "b\x00"} }, Validation},
-		"invalid UTF-8 in argv":   {func(s *Spawn) { s.Argv = []string{"a", "\xff"} }, Validation},
-		"4097 arguments":          {func(s *Spawn) { s.Argv = many; s.Argv[0] = "a" }, Validation},
-		"128 KiB of arguments":    {func(s *Spawn) { s.Argv = []string{"a", strings.Repeat("x", MaxArgBytes)} }, Validation},
-		"newline in the title":    {func(s *Spawn) { s.Title = "a\nb" }, Validation},
-		"title of 257 bytes":      {func(s *Spawn) { s.Title = strings.Repeat("x", 257) }, Validation},
-		"priority 101":            {func(s *Spawn) { s.Priority = 101 }, Validation},
-		"negative timeout":        {func(s *Spawn) { s.TimeoutMS = -1 }, Validation},
-		"timeout of 10^12 ms":     {func(s *Spawn) { s.TimeoutMS = 1e12 }, Validation},
-		"an unknown loss":         {func(s *Spawn) { s.OnLoss = "again" }, Validation},
-		"retries -1":              {func(s *Spawn) { s.MaxRetries = -1 }, Validation},
-		"retries 10^9":            {func(s *Spawn) { s.MaxRetries = 1e9 }, Validation},
-		"env name with =":         {func(s *Spawn) { s.Env = []EnvVar{{"A=B", ""}} }, BadEnv},
-		"env value with NUL":      {func(s *Spawn) { s.Env = []EnvVar{{"A", "\x00"}} }, BadEnv},
-		"env value of 1 MiB":      {func(s *Spawn) { s.Env = []EnvVar{{"A", strings.Repeat("x", 1<<20)}} }, BadEnv},
+		"as it should be":           {func(s *Spawn) {}, ""},
+		"shell metacharacters":      {func(s *Spawn) { s.Argv = []string{"echo", "$(id); rm -rf /"} }, ""},
+		"noop":                      {func(s *Spawn) { s.Runtime, s.Argv = RuntimeNoop, nil }, ""},
+		"noop with a command":       {func(s *Spawn) { s.Runtime = RuntimeNoop }, Validation},
+		"upper-case task":           {func(s *Spawn) { s.Task = strings.ToUpper(task) }, Validation},
+		"no task":                   {func(s *Spawn) { s.Task = "" }, Validation},
+		"unknown runtime":           {func(s *Spawn) { s.Runtime = "docker" }, Validation},
+		"no argv":                   {func(s *Spawn) { s.Argv = nil }, Validation},
+		"empty argv 0":              {func(s *Spawn) { s.Argv = []string{""} }, Validation},
+		"NUL in argv":               {func(s *Spawn) { s.Argv = []string{"a", "b\x00"} }, Validation},
+		"invalid UTF-8 in argv":     {func(s *Spawn) { s.Argv = []string{"a", "\xff"} }, Validation},
+		"4097 arguments":            {func(s *Spawn) { s.Argv = many; s.Argv[0] = "a" }, Validation},
+		"128 KiB of arguments":      {func(s *Spawn) { s.Argv = []string{"a", strings.Repeat("x", MaxArgBytes)} }, Validation},
+		"newline in the title":      {func(s *Spawn) { s.Title = "a\nb" }, Validation},
+		"title of 257 bytes":        {func(s *Spawn) { s.Title = strings.Repeat("x", 257) }, Validation},
+		"priority 101":              {func(s *Spawn) { s.Priority = 101 }, Validation},
+		"negative timeout":          {func(s *Spawn) { s.TimeoutMS = -1 }, Validation},
+		"timeout of 10^12 ms":       {func(s *Spawn) { s.TimeoutMS = 1e12 }, Validation},
+		"an unknown loss":           {func(s *Spawn) { s.OnLoss = "again" }, Validation},
+		"retries -1":                {func(s *Spawn) { s.MaxRetries = -1 }, Validation},
+		"retries 10^9":              {func(s *Spawn) { s.MaxRetries = 1e9 }, Validation},
+		"env name with =":           {func(s *Spawn) { s.Env = []EnvVar{{"A=B", ""}} }, BadEnv},
+		"env without values":        {func(s *Spawn) { s.Env = []EnvVar{{"A", ""}} }, BadEnv},
+		"values without env":        {func(s *Spawn) { s.Env, s.Sealed = nil, sealedExample() }, BadEnv},
+		"a sealed key that is none": {func(s *Spawn) { s.Env, s.Sealed = []EnvVar{{"A", ""}}, sealedExample(); s.Sealed.Key = "ed25519:x" }, BadEnv},
+		"a box of 49 bytes": {func(s *Spawn) {
+			s.Env, s.Sealed = []EnvVar{{"A", ""}}, sealedExample()
+			s.Sealed.Box = make([]byte, 49)
+		}, BadEnv},
+		"a mark of 31 bytes": {func(s *Spawn) {
+			s.Env, s.Sealed = []EnvVar{{"A", ""}}, sealedExample()
+			s.Sealed.Mark = make([]byte, 31)
+		}, BadEnv},
+		"env as nothing known":    {func(s *Spawn) { s.Env = []EnvVar{{"A", "stdin"}} }, BadEnv},
+		"a file that climbs":      {func(s *Spawn) { s.Env = []EnvVar{{"../A", EnvFile}} }, BadEnv},
 		"lower-case twin":         {func(s *Spawn) { s.Env = []EnvVar{{"PATHX", ""}, {"pathx", ""}} }, BadEnv},
 		"NUL in the directory":    {func(s *Spawn) { s.Dir = "/a\x00" }, BadPath},
 		"capability with a space": {func(s *Spawn) { s.Capabilities = []string{"a b"} }, Validation},
@@ -124,12 +135,6 @@ func TestSpawnValidation(t *testing.T) {
 			require.Equal(t, tt.code, CodeOf(s.Validate()))
 		})
 	}
-}
-
-func TestEnvErrorsNeverShowValues(t *testing.T) {
-	s := good()
-	s.Env = []EnvVar{{"TOKEN", "hunter2\x00"}}
-	require.NotContains(t, s.Validate().Error(), "hunter2")
 }
 
 func TestEveryKindHasItsBody(t *testing.T) {

@@ -37,6 +37,7 @@ type Spawn struct {
 	Argv         []string `json:"argv,omitempty"`
 	Dir          string   `json:"dir,omitempty"`
 	Env          []EnvVar `json:"env,omitempty"`
+	Sealed       *Sealed  `json:"sealed,omitempty"` // the values of Env; nil where there are none
 	Capabilities []string `json:"capabilities,omitempty"`
 	Priority     int      `json:"priority,omitempty"`
 	TimeoutMS    int64    `json:"timeout_ms,omitempty"`
@@ -57,12 +58,6 @@ func (s *Spawn) Losses() int {
 		return max(1, s.MaxRetries)
 	}
 	return s.MaxRetries
-}
-
-// An EnvVar is one variable of an agent's environment.
-type EnvVar struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
 }
 
 // Kind returns [SpawnKind].
@@ -86,6 +81,14 @@ func validCapability(s string) bool {
 
 // Validate checks s against the limits; the error is a [*Refused].
 func (s *Spawn) Validate() error {
+	if err := s.ValidateOrder(); err != nil {
+		return err
+	}
+	return s.checkSealed()
+}
+
+// ValidateOrder is Validate before the values of the environment are sealed.
+func (s *Spawn) ValidateOrder() error {
 	if err := checkTask(s.Task); err != nil {
 		return err
 	}
@@ -141,26 +144,6 @@ func (s *Spawn) checkArgv() error {
 	}
 	if total > MaxArgBytes {
 		return Refuse(Validation, "the arguments are %d bytes, limit %d", total, MaxArgBytes)
-	}
-	return nil
-}
-
-func (s *Spawn) checkEnv() error {
-	if len(s.Env) > MaxEnv {
-		return Refuse(BadEnv, "%d environment variables, limit %d", len(s.Env), MaxEnv)
-	}
-	seen := map[string]bool{}
-	for _, e := range s.Env {
-		folded := strings.ToUpper(e.Name)
-		switch {
-		case e.Name == "" || len(e.Name) > 128 || strings.ContainsAny(e.Name, "=\x00"):
-			return Refuse(BadEnv, "environment variable name %q is not allowed", Clip(e.Name))
-		case len(e.Value) > MaxEnvBytes || strings.ContainsRune(e.Value, 0):
-			return Refuse(BadEnv, "the value of %s contains a NUL or is above %d bytes", e.Name, MaxEnvBytes)
-		case seen[folded]:
-			return Refuse(BadEnv, "%s is given twice, or in two spellings", e.Name)
-		}
-		seen[folded] = true
 	}
 	return nil
 }

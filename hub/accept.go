@@ -21,12 +21,26 @@ const (
 
 // A SpawnRequest is what an operator asks for.
 type SpawnRequest struct {
-	ID             string         `json:"id,omitempty"` // chosen by the caller, or by the hub
-	Spoke          string         `json:"spoke,omitempty"`
-	Any            bool           `json:"any,omitempty"`
-	Spawn          commands.Spawn `json:"spawn"`
-	ExpiresInMS    int64          `json:"expires_in_ms,omitempty"`
-	IdempotencyKey string         `json:"idempotency_key,omitempty"`
+	ID             string          `json:"id,omitempty"` // chosen by the caller, or by the hub
+	Spoke          string          `json:"spoke,omitempty"`
+	Any            bool            `json:"any,omitempty"`
+	Spawn          commands.Spawn  `json:"spawn"`
+	Values         commands.Values `json:"values,omitempty"` // of its variables; as they are only on the way to this hub
+	ExpiresInMS    int64           `json:"expires_in_ms,omitempty"`
+	IdempotencyKey string          `json:"idempotency_key,omitempty"`
+}
+
+// Revealed is r with its values as they are, to be sent to the hub over its own socket: r
+// itself does not say them.
+func (r SpawnRequest) Revealed() any {
+	plain := make([]string, len(r.Values))
+	for i, v := range r.Values {
+		plain[i] = v.Reveal()
+	}
+	return struct {
+		SpawnRequest
+		Values []string `json:"values,omitempty"`
+	}{r, plain}
 }
 
 // A SpawnAnswer says what was stored. Existing tells that it was there before.
@@ -56,10 +70,16 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 		return SpawnAnswer{}, commands.Refuse(commands.Validation, "the idempotency key is longer than 256 bytes")
 	}
 	h.demandIsolation(&r.Spawn)
-	if err := r.Spawn.Validate(); err != nil {
+	if err := r.Spawn.ValidateOrder(); err != nil {
 		return SpawnAnswer{}, err
 	}
-	order := store.SpawnOrder{Spawn: &r.Spawn, Life: life, IdempotencyKey: r.IdempotencyKey, Actor: actor}
+	if r.Spawn.Sealed != nil {
+		return SpawnAnswer{}, commands.Refuse(commands.Validation, "the hub seals the values of an order itself: give them under values")
+	}
+	if err := r.Spawn.CheckValues(r.Values); err != nil {
+		return SpawnAnswer{}, err
+	}
+	order := store.SpawnOrder{Spawn: &r.Spawn, Values: r.Values, Life: life, IdempotencyKey: r.IdempotencyKey, Actor: actor}
 	if err := h.address(&order, r); err != nil {
 		return SpawnAnswer{}, err
 	}

@@ -25,11 +25,12 @@ import (
 // purpose: the NATS server chooses what the link key signs at login, so that
 // key must never be able to sign a message.
 type Keys struct {
-	Identity *Signer          // names the instance; signs handshakes and key sets
-	Signing  *Signer          // signs messages
-	Sealing  *ecdh.PrivateKey // X25519; opens what is sealed to this instance
-	LinkSeed []byte           // 32-byte seed of the NATS nkey
-	Ring     *Ring            // finds the signing keys that came after Signing
+	Identity  *Signer          // names the instance; signs handshakes and key sets
+	Signing   *Signer          // signs messages
+	Sealing   *ecdh.PrivateKey // X25519; opens what is encrypted to this instance
+	Decrypter *Decrypter       // does so
+	LinkSeed  []byte           // 32-byte seed of the NATS nkey
+	Ring      *Ring            // finds the signing keys that came after Signing
 }
 
 // InstanceID returns the id that the identity key gives.
@@ -136,7 +137,11 @@ func keysOf(dir string, seeds map[string][]byte) (Keys, error) {
 	if err != nil {
 		return Keys{}, fmt.Errorf("reading the sealing key: %w", err)
 	}
-	return Keys{identity, signer, sealing, seeds[linkFile], NewRing(dir, identity, signer)}, nil
+	decrypter, err := NewDecrypter(sealing)
+	if err != nil {
+		return Keys{}, err
+	}
+	return Keys{identity, signer, sealing, decrypter, seeds[linkFile], NewRing(dir, identity, signer)}, nil
 }
 
 type keyFile struct {

@@ -43,7 +43,7 @@ func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused 
 	}
 	rules := s.Policy.Now()
 	m.Policy = rules.ID()
-	refused := rules.Judge(spawn)
+	refused := s.judgeOrder(m, func(env map[string]string) *commands.Refused { return rules.Judge(spawn, env) })
 	if refused == nil {
 		return nil
 	}

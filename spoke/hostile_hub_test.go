@@ -1,6 +1,7 @@
 package spoke_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -127,8 +128,9 @@ capabilities: [go]
 		"an allowed name under another path": {commands.Policy, spawn(func(s *commands.Spawn) { s.Argv[0] = "/tmp/echo" })},
 		"a directory that is not allowed":    {commands.BadPath, spawn(func(s *commands.Spawn) { s.Dir = "/etc" })},
 		"a directory that climbs":            {commands.BadPath, spawn(func(s *commands.Spawn) { s.Dir = "/usr/share/../../etc" })},
-		"a variable that is not allowed":     {commands.Policy, spawn(func(s *commands.Spawn) { s.Env = []commands.EnvVar{{Name: "LD_PRELOAD", Value: "/tmp/x.so"}} })},
+		"a variable that is not allowed":     {commands.Policy, spawn(func(s *commands.Spawn) { s.Env = []commands.EnvVar{{Name: "LD_PRELOAD"}} })},
 		"a variable in two spellings":        {commands.BadEnv, spawn(func(s *commands.Spawn) { s.Env = []commands.EnvVar{{Name: "CI"}, {Name: "ci"}} })},
+		"a value with a NUL":                 {commands.BadEnv, spawn(func(s *commands.Spawn) { s.Env = []commands.EnvVar{{Name: "CI", As: commands.EnvSecret}} })},
 		"a capability that is not here":      {commands.Capability, spawn(func(s *commands.Spawn) { s.Capabilities = []string{"gpu"} })},
 		"a runtime that does not exist":      {commands.Validation, spawn(func(s *commands.Spawn) { s.Runtime = "docker" })},
 		"no command":                         {commands.Validation, spawn(func(s *commands.Spawn) { s.Argv = nil })},
@@ -154,6 +156,13 @@ capabilities: [go]
 				about = nil
 			}
 			sealed := r.Seal(t, tt.body, about, nil)
+			if s, ok := tt.body.(*commands.Spawn); ok && len(s.Env) > 0 && s.Sealed == nil {
+				value := "/tmp/x.so"
+				if s.Env[0].As == commands.EnvSecret {
+					value += "\x00"
+				}
+				sealed = r.Valued(t, s, slices.Repeat([]string{value}, len(s.Env))...)
+			}
 
 			refused(t, r, known, meshtest.Bad{Code: tt.code, Signed: true, Envelope: sealed.Envelope})
 

@@ -57,6 +57,7 @@ func (s *Spoke) userOf(r *run) supervisor.User {
 // process keeps it, and so does one of which something is left.
 func (s *Spoke) release(r *run) {
 	if r.over {
+		s.removeSecrets(r.dir)
 		s.isolates.Release(r.user, r.own())
 		r.user = supervisor.User{}
 	}
@@ -66,6 +67,7 @@ func (s *Spoke) release(r *run) {
 // ended before it did.
 func (s *Spoke) reclaim(dir string) {
 	r := &run{dir: dir}
+	s.removeSecrets(dir)
 	s.isolates.Release(s.userOf(r), r.own())
 }
 

@@ -21,8 +21,8 @@ import (
 // judgeAgain asks the policy in force about an attempt that is about to start:
 // the one that accepted its task may have been replaced. The end it returns is
 // that of an attempt that must not start.
-func judgeAgain(rules *policy.Policy, r *run) (backlog.End, bool) {
-	refused := rules.Judge(&r.spec)
+func judgeAgain(rules *policy.Policy, r *run, env environment) (backlog.End, bool) {
+	refused := rules.Judge(&r.spec, env.vars)
 	if refused == nil {
 		r.policy = rules.ID()
 		return backlog.End{}, true

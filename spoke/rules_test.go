@@ -121,8 +121,8 @@ func TestValuesOfTheHostStayThere(t *testing.T) {
 	_, err := rewrite(t, s, "version: 1\nruntimes: [exec]\nenvironment: [TOKEN]\nhome: "+home+"\nenv: {OTHER: "+value+"}\ncommands:\n  - run: "+program+
 		"\n    env_from_file: agents.env\n")
 	require.NoError(t, err)
-	order := r.Seal(t, &commands.Spawn{Task: meshtest.NewID(), Runtime: commands.RuntimeExec, Argv: []string{program},
-		Env: []commands.EnvVar{{Name: "TOKEN", Value: "asked"}}}, nil, nil)
+	order := r.Valued(t, &commands.Spawn{Task: meshtest.NewID(), Runtime: commands.RuntimeExec, Argv: []string{program},
+		Env: []commands.EnvVar{{Name: "TOKEN"}}}, "asked")
 
 	r.Send(t, commands.QueueRun, order.Envelope)
 

@@ -25,7 +25,12 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 	defer s.leaveOrRemove(r)
 	defer s.release(r)
 	rules := s.Policy.Now() // the same from here to the start
-	if refused, ok := judgeAgain(rules, r); !ok {
+	env, err := s.environmentOf(r)
+	if err != nil {
+		s.finish(ctx, r, r.fence, couldNotStart(err))
+		return
+	}
+	if refused, ok := judgeAgain(rules, r, env); !ok {
 		s.finish(ctx, r, r.fence, refused)
 		return
 	}
@@ -34,7 +39,7 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 		return
 	}
 	crash.Point("starting an agent")
-	agent, err := s.startAgent(ctx, r, rules, deadline)
+	agent, err := s.startAgent(ctx, r, rules, env, deadline)
 	if begun, ok := errors.AsType[*supervisor.BegunError](err); ok {
 		s.proveStart(ctx, r, nil)
 		s.ended(ctx, r, begun.Exit)
@@ -131,7 +136,7 @@ func (s *Spoke) leaveOrRemove(r *run) {
 	s.live.remove(r)
 }
 
-func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, deadline supervisor.Instant) (*supervisor.Agent, error) {
+func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, env environment, deadline supervisor.Instant) (*supervisor.Agent, error) {
 	level, err := rules.LevelFor(&r.spec)
 	if err != nil {
 		return nil, fmt.Errorf("confining the agent: %w", err)
@@ -143,8 +148,11 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, de
 	if err := notePolicy(r); err != nil {
 		return nil, err
 	}
-	command := rules.Exec(&r.spec)
 	own := r.own()
+	if err := env.writeFiles(own); err != nil {
+		return nil, err
+	}
+	command := rules.Exec(&r.spec, env.vars)
 	command.Dir, command.Home, command.TempDir = cmp.Or(r.spec.Dir, own.Work), own.Home, own.Temp
 	command.IDs = map[string]string{"SPAWNMESH_TASK": r.fence.Task, "SPAWNMESH_ATTEMPT": strconv.Itoa(r.fence.Attempt)}
 	spec, err := command.Spec()
@@ -158,6 +166,9 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, de
 		return nil, err
 	}
 	spec.Counted = r.counted()
+	if err := env.giveFiles(own, r.user.ID); err != nil {
+		return nil, err
+	}
 	return supervisor.Start(ctx, r.control(), spec)
 }
 

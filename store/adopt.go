@@ -107,7 +107,7 @@ func (tx *Tx) adopt(ctx context.Context, c Connection, o ownOrder) error {
 			RETURNING task
 		)
 		SELECT coalesce((SELECT old.command::text FROM old, adopted), '') || CASE WHEN EXISTS (SELECT FROM adopted) THEN '' ELSE '-' END`,
-		o.spawn.Task, c.ID, o.spawn.Title, o.spawn.Priority, h.ID, o.body, request, o.spawn, expires, given).Scan(&again)
+		o.spawn.Task, c.ID, o.spawn.Title, o.spawn.Priority, h.ID, o.body, request, o.spawn.WithoutBox(), expires, given).Scan(&again)
 	if err != nil {
 		return fmt.Errorf("taking over order %s: %w", h.ID, err)
 	}

@@ -30,6 +30,7 @@ type reorder struct {
 	fold    *fold
 	to      string // connection
 	spawn   *commands.Spawn
+	values  commands.Values
 	life    time.Duration
 	refusal Refusal
 }
@@ -90,8 +91,9 @@ func (f *folds) refused(ctx context.Context, tx *Tx, from Standing) ([]reorder, 
 		return nil, fmt.Errorf("locking the mirrors of a batch: %w", err)
 	}
 	// An order that is to be killed is given to nobody any more.
-	rows, err := tx.Query(ctx, `SELECT m.command::text, m.task::text, m.spec, m.expires_at FROM unnest($2::uuid[], $3::text[]) AS u (command, digest)
+	rows, err := tx.Query(ctx, `SELECT m.command::text, m.task::text, m.spec, m.expires_at, coalesce(v.box, '') FROM unnest($2::uuid[], $3::text[]) AS u (command, digest)
 		JOIN mirrors m ON m.command = u.command AND m.conn = $1 AND encode(m.command_digest, 'hex') = u.digest
+		LEFT JOIN order_values v ON v.task = m.task
 		WHERE m.anywhere AND m.ended_at IS NULL AND m.accepted_at IS NULL AND m.kill IS NULL ORDER BY m.task`, from.ID, ids, digests)
 	if err != nil {
 		return nil, fmt.Errorf("reading refused orders: %w", err)
@@ -100,12 +102,19 @@ func (f *folds) refused(ctx context.Context, tx *Tx, from Standing) ([]reorder, 
 	var command, task string
 	var spawn *commands.Spawn
 	var expires time.Time
-	_, err = pgx.ForEachRow(rows, []any{&command, &task, &spawn, &expires}, func() error {
+	var box []byte
+	_, err = pgx.ForEachRow(rows, []any{&command, &task, &spawn, &expires, &box}, func() error {
 		x := byCommand[command]
 		if life := expires.Sub(from.Now); life >= time.Second && (x.task == "" || x.task == task) {
 			x.task, spawn.Task = task, task
+			values, err := tx.db.keptValues(spawn, box)
+			if err != nil { // then nobody else can have it, and the refusal stands
+				tx.Audit(AuditRow{Actor: "self", Action: "task.values_lost", Object: task, Code: string(commands.CodeOf(err)), Why: err.Error(), Conn: from.ID})
+				spawn = nil
+				return nil
+			}
 			b := x.refusal
-			list = append(list, reorder{fold: x, spawn: spawn, life: life,
+			list = append(list, reorder{fold: x, spawn: spawn, values: values, life: life,
 				refusal: Refusal{Conn: from.ID, Spoke: from.Name, Code: b.Code, Why: b.Why, Hint: b.Hint, Policy: b.Policy, At: from.Now}})
 		}
 		spawn = nil
@@ -177,12 +186,19 @@ func refusedBy(ctx context.Context, tx *Tx, tasks []string) (map[string]map[stri
 // that the refusals came over too, in the order of their ids.
 func orderAgain(ctx context.Context, tx *Tx, from Standing, list []reorder) error {
 	conns, drafts := []string{from.ID}, make([]Draft, len(list))
+	var values []valued
 	for i, r := range list {
 		conns = append(conns, r.to)
 		drafts[i] = Draft{Conn: r.to, Body: r.spawn, Life: r.life}
+		if len(r.values) > 0 {
+			values = append(values, valued{&drafts[i], r.values})
+		}
 	}
 	if _, err := tx.Exec(ctx, `SELECT FROM sequences WHERE conn = ANY ($1::uuid[]) ORDER BY conn FOR UPDATE`, conns); err != nil {
 		return fmt.Errorf("locking the numbers of connections: %w", err)
+	}
+	if err := sealValues(ctx, tx, values); err != nil {
+		return err
 	}
 	sealed, err := tx.SendNow(ctx, drafts...)
 	if err != nil {

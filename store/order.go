@@ -24,8 +24,9 @@ type SpawnOrder struct {
 	Among          []Candidate       // those that can run it now
 	Nowhere        *commands.Refused // why no others can
 	Spawn          *commands.Spawn
-	Life           time.Duration // how long the spoke may still start it
-	IdempotencyKey string        // "" for none
+	Values         commands.Values // of its variables
+	Life           time.Duration   // how long the spoke may still start it
+	IdempotencyKey string          // "" for none
 	Actor          string
 }
 
@@ -42,7 +43,7 @@ type Ordered struct {
 // digest identifies what is asked, apart from the task id and from where the hub
 // puts it.
 func (o SpawnOrder) digest() ([]byte, error) {
-	s := *o.Spawn
+	s := *o.Spawn.WithoutBox()
 	s.Task = ""
 	if o.Anywhere {
 		o.Conn = ""
@@ -63,6 +64,9 @@ func (db *DB) OrderSpawns(ctx context.Context, orders []SpawnOrder) ([]Ordered, 
 	var out []Ordered
 	err := db.Tx(ctx, "ordering spawns", func(ctx context.Context, tx *Tx) error {
 		orders := slices.Clone(orders) // a second run places them anew
+		if err := db.markValues(orders); err != nil {
+			return err
+		}
 		out = make([]Ordered, len(orders))
 		refuseClosed(tx, orders, out)
 		findOrdered(tx, orders, out)
@@ -165,6 +169,7 @@ func reserveNumbers(tx *Tx, orders []SpawnOrder) {
 func (db *DB) insertOrders(ctx context.Context, tx *Tx, orders []SpawnOrder, out []Ordered) error {
 	var drafts []Draft
 	var which []int
+	var values []valued
 	byKey, byTask := map[string]int{}, map[string]int{}
 	for i, o := range orders {
 		if out[i].Err != nil || out[i].Existing {
@@ -184,11 +189,22 @@ func (db *DB) insertOrders(ctx context.Context, tx *Tx, orders []SpawnOrder, out
 		which = append(which, i)
 		drafts = append(drafts, Draft{Conn: o.Conn, Body: o.Spawn, Life: o.Life})
 	}
+	for n, i := range which {
+		if len(orders[i].Values) > 0 {
+			values = append(values, valued{&drafts[n], orders[i].Values})
+		}
+	}
+	if err := sealValues(ctx, tx, values); err != nil {
+		return err
+	}
 	sealed, err := tx.SendNow(ctx, drafts...)
 	if err != nil || len(sealed) == 0 {
 		return err
 	}
-	return insertMirrors(tx, orders, which, sealed)
+	if err := insertMirrors(tx, orders, which, sealed); err != nil {
+		return err
+	}
+	return db.keepValues(tx, orders, which)
 }
 
 // sameOrder answers an order whose task or key another order of the same batch used.

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -38,7 +37,7 @@ type Draft struct {
 // of the connections' ids, so that transactions over several connections never
 // wait in a circle.
 func (tx *Tx) Send(m Draft) (id string) {
-	m.id = uuid.Must(uuid.NewV7()).String()
+	m.id = newMessageID()
 	tx.drafts = append(tx.drafts, m)
 	return m.id
 }
@@ -50,7 +49,9 @@ func (tx *Tx) Send(m Draft) (id string) {
 // The messages are stored at its end.
 func (tx *Tx) SendNow(ctx context.Context, list ...Draft) ([]signing.Sealed, error) {
 	for i := range list {
-		list[i].id = uuid.Must(uuid.NewV7()).String()
+		if list[i].id == "" { // else its body is bound to the id
+			list[i].id = newMessageID()
+		}
 	}
 	var b pgx.Batch
 	if tx.number(&b, list) {

@@ -23,11 +23,12 @@ import (
 
 // DB is one instance's database.
 type DB struct {
-	pool   *pgxpool.Pool
-	self   signing.InstanceID
-	signer *signing.Signer
-	ring   *signing.Ring
-	marks  atomic.Int64 // one for each transaction
+	pool    *pgxpool.Pool
+	self    signing.InstanceID
+	signer  *signing.Signer
+	ring    *signing.Ring
+	sealing *signing.Decrypter
+	marks   atomic.Int64 // one for each transaction
 
 	cursors cursors
 	told    chan struct{} // a notification came
@@ -49,6 +50,7 @@ type Config struct {
 	Self     signing.InstanceID // the instance that owns the database
 	Signer   *signing.Signer    // the first key that signs what goes into the outbox
 	Ring     *signing.Ring      // finds those that came after it; nil: there are none, and there will be none
+	Sealing  *signing.Decrypter // opens what is encrypted to the instance; nil: no values are ordered
 	PoolSize int                // connections; 0 means 12
 	Tracer   Tracer             // nil = nobody is told
 }
@@ -72,7 +74,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{self: c.Self, signer: c.Signer, ring: c.Ring, told: make(chan struct{}, 1)}
+	db := &DB{self: c.Self, signer: c.Signer, ring: c.Ring, sealing: c.Sealing, told: make(chan struct{}, 1)}
 	pc.ConnConfig.OnNotification = db.heard
 	if db.pool, err = pgxpool.NewWithConfig(ctx, pc); err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)

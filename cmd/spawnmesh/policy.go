@@ -59,15 +59,20 @@ capability.`,
 }
 
 // asking lets c say of which order the policy is asked.
-func asking(ask func(s commands.Spawn, args []string) error, c *cobra.Command) *cobra.Command {
+func asking(ask func(s commands.Spawn, env map[string]string, args []string) error, c *cobra.Command) *cobra.Command {
 	var s commands.Spawn
 	var env []string
 	c.Args = cobra.ArbitraryArgs
 	c.RunE = func(_ *cobra.Command, args []string) (err error) {
-		if s.Env, err = environment(env); err != nil {
+		var values commands.Values
+		if s.Env, values, err = plainVariables(env); err != nil {
 			return err
 		}
-		return ask(s, args)
+		set := map[string]string{}
+		for i, v := range s.Env {
+			set[v.Name] = values[i].Reveal()
+		}
+		return ask(s, set, args)
 	}
 	f := c.Flags()
 	f.SetInterspersed(false)
@@ -170,7 +175,7 @@ func (a *app) policy() (*policy.Policy, error) {
 	return p, nil
 }
 
-func (a *app) policyTest(s commands.Spawn, args []string) error {
+func (a *app) policyTest(s commands.Spawn, env map[string]string, args []string) error {
 	if len(args) == 0 && s.Runtime == commands.RuntimeExec {
 		return misuse("no command given").Hinting("put it after --, as in").Running("spoke", "policy", "test", "--", "echo", "hi")
 	}
@@ -187,10 +192,10 @@ func (a *app) policyTest(s commands.Spawn, args []string) error {
 		return err
 	}
 	s.Argv, s.Task = args, "00000000-0000-4000-8000-000000000000"
-	if err := s.Validate(); err != nil {
+	if err := s.ValidateOrder(); err != nil {
 		return err
 	}
-	if r := p.Judge(&s); r != nil {
+	if r := p.Judge(&s, env); r != nil {
 		if _, fits := p.Match(args); r.Code == commands.Policy && s.Runtime == commands.RuntimeExec && !fits {
 			r.Hint = strings.Join(p.Explain(args), "; ")
 		}
@@ -212,7 +217,7 @@ func (a *app) sayAllowed(p *policy.Policy, s commands.Spawn) error {
 	v := allowance{Allowed: true, Policy: p.ID()}
 	if s.Runtime == commands.RuntimeExec {
 		c, _ := p.Match(s.Argv)
-		v.Entry, v.Line, v.HostEnv = c.String(), c.Line(), slices.Sorted(maps.Keys(p.Exec(&s).Host))
+		v.Entry, v.Line, v.HostEnv = c.String(), c.Line(), slices.Sorted(maps.Keys(p.Exec(&s, nil).Host))
 	}
 	if a.wantsJSON() {
 		return a.print(v, []any{v}, table{})

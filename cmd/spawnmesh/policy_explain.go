@@ -33,7 +33,7 @@ type explanation struct {
 	Reach   *policy.Reach `json:"reach,omitempty"`
 }
 
-func (a *app) policyExplain(s commands.Spawn, args []string) error {
+func (a *app) policyExplain(s commands.Spawn, env map[string]string, args []string) error {
 	if len(args) == 0 && s.Runtime == commands.RuntimeExec {
 		return misuse("no command given").Hinting("put it after --, as in").Running("spoke", "policy", "explain", "--", "echo", "hi")
 	}
@@ -46,10 +46,10 @@ func (a *app) policyExplain(s commands.Spawn, args []string) error {
 		return err
 	}
 	s.Argv, s.Task = args, "00000000-0000-4000-8000-000000000000"
-	if err := s.Validate(); err != nil {
+	if err := s.ValidateOrder(); err != nil {
 		return err
 	}
-	v := explain(p, dir, &s)
+	v := explain(p, dir, &s, env)
 	if a.wantsJSON() {
 		return a.print(v, []any{v}, table{})
 	}
@@ -59,14 +59,14 @@ func (a *app) policyExplain(s commands.Spawn, args []string) error {
 	return nil
 }
 
-func explain(p *policy.Policy, dir string, s *commands.Spawn) explanation {
+func explain(p *policy.Policy, dir string, s *commands.Spawn, env map[string]string) explanation {
 	v := explanation{Policy: p.ID()}
 	exec := s.Runtime == commands.RuntimeExec
 	c, fits := p.Match(s.Argv)
 	if exec && fits {
 		v.Entry, v.Line = c.String(), c.Line()
 	}
-	if r := p.Judge(s); r != nil {
+	if r := p.Judge(s, env); r != nil {
 		v.Code, v.Why = r.Code, r.Why
 		if exec && !fits {
 			v.Near = p.Explain(s.Argv)

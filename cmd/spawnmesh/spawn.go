@@ -20,6 +20,8 @@ import (
 type spawnFlags struct {
 	req          hub.SpawnRequest
 	env          []string
+	secrets      []string
+	secretFiles  []string
 	timeout      days
 	expires      days
 	isolation    string
@@ -53,6 +55,8 @@ run it, 124 timed out. An interrupt detaches (130); the agent goes on.`,
 	fl.StringVar(&s.Runtime, "runtime", commands.RuntimeExec, "`RUNTIME` exec, or noop that starts nothing")
 	fl.StringVar(&s.Dir, "dir", "", "run in `DIR` on the spoke (default: a fresh directory)")
 	fl.StringArrayVar(&f.env, "env", nil, "set `NAME=VALUE` in the agent's environment (repeatable)")
+	fl.StringArrayVar(&f.secrets, "secret", nil, "set `NAME=@FILE` or NAME=env:VARIABLE in the agent's environment, from a\nfile or variable here, and take the value out of its output (repeatable)")
+	fl.StringArrayVar(&f.secretFiles, "secret-file", nil, "as --secret, but NAME holds the path of a file with the value\n(`NAME=@FILE` or NAME=env:VARIABLE, repeatable)")
 	fl.StringArrayVar(&s.Capabilities, "capability", nil, "the spoke must have the capability `NAME` (repeatable)")
 	fl.StringVar(&f.isolation, "isolation", "", "the spoke must confine the agent by `LEVEL`, or more: landlock, user, user+landlock, bubble or user+bubble")
 	fl.IntVar(&s.Priority, "priority", 0, "`N` from -100 to 100, higher is sooner")
@@ -71,8 +75,7 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 	f.req.Spawn.Argv = args
 	f.req.Spawn.TimeoutMS = time.Duration(f.timeout).Milliseconds()
 	f.req.ExpiresInMS = time.Duration(f.expires).Milliseconds()
-	var err error
-	if f.req.Spawn.Env, err = environment(f.env); err != nil {
+	if err := f.environment(); err != nil {
 		return err
 	}
 	if err := checkLevel("--isolation", f.isolation); err != nil {
@@ -91,7 +94,7 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 		f.req.ID = id.String()
 	}
 	var got hub.SpawnAnswer
-	if err := c.Do(ctx, "POST", "/v1/agents", f.req, &got); err != nil {
+	if err := c.Do(ctx, "POST", "/v1/agents", f.req.Revealed(), &got); err != nil {
 		return unanswered(ctx, f.req, err)
 	}
 	a.did("agent %s was ordered on %s; see: %s", got.ID, got.Spoke, a.line("status", got.ID))
@@ -135,19 +138,6 @@ func unanswered(ctx context.Context, r hub.SpawnRequest, err error) error {
 		return unknown.Hinting("the same line with its --idempotency-key orders nothing twice; what became of it").Running("status", r.ID)
 	}
 	return unknown.Hinting("what became of it, once the hub answers").Running("status", r.ID)
-}
-
-// environment reads NAME=VALUE pairs. Its errors show no values.
-func environment(pairs []string) ([]commands.EnvVar, error) {
-	var list []commands.EnvVar
-	for _, pair := range pairs {
-		name, value, ok := strings.Cut(pair, "=")
-		if !ok {
-			return nil, misuse("--env wants NAME=VALUE and got one without =")
-		}
-		list = append(list, commands.EnvVar{Name: name, Value: value})
-	}
-	return list, nil
 }
 
 // resultCode is the exit code that tells how an agent ended; nil for success.

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/forge"
+	"github.com/spawnmesh/spawnmesh/signing"
 )
 
 func (t *trial) bothStreams() error {
@@ -90,10 +92,52 @@ func described(o commands.Output, want string) error {
 }
 
 func (t *trial) surroundings() error {
-	spawn := shell(`printf '%s %s' "$PWD" "$CONFORMANCE"`)
-	spawn.Dir, spawn.Env = "/", []commands.EnvVar{{Name: "CONFORMANCE", Value: "a b"}}
-	if _, err := t.completes(spawn); err != nil {
+	spawn := shell(`printf '%s %s %s' "$PWD" "$CONFORMANCE" "$SECRET"; cat "$SECRET_FILE"`)
+	spawn.Dir, spawn.Env = "/", []commands.EnvVar{{Name: "CONFORMANCE"}, {Name: "SECRET", As: commands.EnvSecret}, {Name: "SECRET_FILE", As: commands.EnvFile}}
+	// Too short to be looked for in the output.
+	if err := t.completesWith(spawn, "a b", "\u00fc;", "x\ny"); err != nil {
 		return err
 	}
-	return t.wrote(spawn.Task, 1, "stdout", "/ a b")
+	return t.wrote(spawn.Task, 1, "stdout", "/ a b \u00fc;x\ny")
+}
+
+// completesWith orders a spawn with values, and waits until it has completed.
+func (t *trial) completesWith(spawn *commands.Spawn, values ...string) error {
+	id := forge.NewID()
+	s, err := t.order(t.Valued(spawn, id, values...), func(h *signing.Header) { h.ID = id })
+	if err != nil {
+		return err
+	}
+	_, err = t.result(s.ID, commands.Completed)
+	return err
+}
+
+// sealedElsewhere orders spawns whose values were sealed for another message, and with other
+// names: nobody who copies a ciphertext learns what is in it.
+func (t *trial) sealedElsewhere() error {
+	trace := t.trace()
+	for name, change := range map[string]func(*commands.Spawn){
+		"another message":    func(*commands.Spawn) {},
+		"another variable":   func(s *commands.Spawn) { s.Env[0].Name = "ANOTHER" },
+		"another key":        func(s *commands.Spawn) { s.Sealed.Key = signing.SealingKeyIDOf([]byte("another")) },
+		"a bit of the value": func(s *commands.Spawn) { s.Sealed.Box[len(s.Sealed.Box)-1] ^= 1 },
+	} {
+		id := forge.NewID()
+		plain := shell("echo ran >> " + trace)
+		plain.Env = []commands.EnvVar{{Name: "CONFORMANCE"}}
+		spawn := t.Valued(plain, id, "value")
+		change(spawn)
+		s, err := t.order(spawn, func(h *signing.Header) {
+			if name != "another message" {
+				h.ID = id
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := t.refusal(s.ID, signing.SealOpen); err != nil {
+			return fmt.Errorf("values sealed for %s: %w", name, err)
+		}
+	}
+	return ran(trace)
 }

@@ -75,7 +75,7 @@ func newPeer(keys signing.Keys) *peer {
 func (p *peer) joined(h join.Hello, conn string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.Conn, p.Peer = conn, signing.InstanceIDOf(ed25519.PublicKey(h.Identity))
+	p.Conn, p.Peer, p.Lock = conn, signing.InstanceIDOf(ed25519.PublicKey(h.Identity)), h.Sealing
 	keys := map[signing.KeyID]signing.PeerKey{}
 	for _, pub := range [][]byte{h.Identity, h.Signing} {
 		id := signing.KeyIDOf(pub)

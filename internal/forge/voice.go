@@ -28,6 +28,7 @@ type Voice struct {
 	Peer  signing.InstanceID // who is spoken to
 	Conn  string
 	Epoch int64
+	Lock  []byte // sealing key of who is spoken to
 	Seq   atomic.Int64 // the last number that was given
 }
 
@@ -57,6 +58,16 @@ func (v *Voice) Seal(body commands.Body, re *signing.Ref, change func(*signing.H
 		change(&h)
 	}
 	return must(v.Keys.Signing.Seal(body.Kind().Type(), h, must(commands.EncodeBody(body))))
+}
+
+// Valued returns spawn with values for its variables, sealed for the message id.
+func (v *Voice) Valued(spawn *commands.Spawn, id string, values ...string) *commands.Spawn {
+	list := make(commands.Values, len(values))
+	for i, v := range values {
+		list[i] = commands.NewSecret(v)
+	}
+	marked := must(spawn.Marked(v.Keys.Decrypter, list))
+	return must(marked.Seal(v.Lock, commands.ValuesPlace(v.Peer, v.Conn, id), list))
 }
 
 // A Forgery is an envelope in parts, any of which can be anything.

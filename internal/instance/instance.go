@@ -142,7 +142,7 @@ func (in *Instance) serve(ctx context.Context) (url string, err error) {
 }
 
 func (in *Instance) openStore(ctx context.Context, url string) (err error) {
-	in.DB, err = store.Open(ctx, store.Config{URL: url, Self: in.Keys.InstanceID(), Signer: in.Keys.Signing, Ring: in.Keys.Ring, PoolSize: in.options.PoolSize, Tracer: in.options.Tracer})
+	in.DB, err = store.Open(ctx, store.Config{URL: url, Self: in.Keys.InstanceID(), Signer: in.Keys.Signing, Ring: in.Keys.Ring, Sealing: in.Keys.Decrypter, PoolSize: in.options.PoolSize, Tracer: in.options.Tracer})
 	if _, away := errors.AsType[net.Error](err); away {
 		return &commands.Refused{Code: commands.StoreDown, Why: "opening the database of " + in.Dir, Hint: "is its server running?", Err: err}
 	}

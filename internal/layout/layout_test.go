@@ -57,6 +57,7 @@ var may = map[string]string{
 
 	"internal/bench/record": "",
 
+	"internal/canary":    "",
 	"internal/crash":     "",
 	"internal/fsync":     "",
 	"internal/hostfile":  "",

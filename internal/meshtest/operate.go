@@ -28,7 +28,7 @@ func (m *Mesh) Spawn(t testing.TB, name string, argv ...string) string {
 func (m *Mesh) Order(t testing.TB, r hub.SpawnRequest) string {
 	t.Helper()
 	var a hub.SpawnAnswer
-	m.Hub.Do(t, "POST", "/v1/agents", r, &a)
+	m.Hub.Do(t, "POST", "/v1/agents", r.Revealed(), &a)
 	return a.ID
 }
 

@@ -108,7 +108,7 @@ func (r *Rogue) wed(t testing.TB) {
 		Keys:  store.PeerKeys{Identity: r.Keys.Identity.Public(), Signing: r.Keys.Signing.Public(), Sealing: r.Keys.Sealing.PublicKey().Bytes()},
 		Grant: store.FullGrant(), Actor: "test"})
 	require.NoError(t, err)
-	r.Spoke.Conn = c.ID
+	r.Spoke.Conn, r.Lock = c.ID, theirs.Decrypter.Public()
 	r.verifier = signing.Verifier{Self: r.Keys.InstanceID(), Conn: r.Conn, Epoch: r.Epoch, Keys: map[signing.KeyID]signing.PeerKey{
 		theirs.Signing.KeyID(): {ID: theirs.Signing.KeyID(), Owner: r.Peer, Public: theirs.Signing.Public()}}}
 }

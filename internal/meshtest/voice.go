@@ -47,6 +47,13 @@ func (v *Voice) Seal(t testing.TB, body commands.Body, re *signing.Ref, change f
 	return v.Voice.Seal(body, re, change)
 }
 
+// Valued signs a spawn with values for its variables as its owner would.
+func (v *Voice) Valued(t testing.TB, spawn *commands.Spawn, values ...string) signing.Sealed {
+	t.Helper()
+	id := NewID()
+	return v.Voice.Seal(v.Voice.Valued(spawn, id, values...), nil, func(h *signing.Header) { h.ID = id })
+}
+
 // Bad returns every way to get a message wrong, made from messages that good makes.
 func (v *Voice) Bad(t testing.TB, good func() (commands.Body, *signing.Ref)) []Bad {
 	t.Helper()

@@ -82,11 +82,11 @@ func Methods(values ...any) (list []string) {
 // Meet joins the instance with a peer that is nowhere else.
 func (s *Side) Meet(t testing.TB, authority store.Authority) {
 	t.Helper()
-	s.join(t, NewID(), &Side{Identity: Signer(t, 7), Signing: Signer(t, 8)}, "peer", authority)
+	s.join(t, NewID(), &Side{Identity: Signer(t, 7), Signing: Signer(t, 8), Sealing: Decrypter(t, 8)}, "peer", authority)
 }
 
 // MeetAnother joins the instance with one more such peer.
 func (s *Side) MeetAnother(t testing.TB, authority store.Authority) {
 	t.Helper()
-	s.join(t, NewID(), &Side{Identity: Signer(t, 9), Signing: Signer(t, 10)}, "another", authority)
+	s.join(t, NewID(), &Side{Identity: Signer(t, 9), Signing: Signer(t, 10), Sealing: Decrypter(t, 10)}, "another", authority)
 }

@@ -5,6 +5,7 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"crypto/ecdh"
 	"path/filepath"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ type Side struct {
 	URL      string
 	Identity *signing.Signer
 	Signing  *signing.Signer
+	Sealing  *signing.Decrypter
 	Conn     store.Connection
 	Verifier signing.Verifier
 	Peer     store.Speaker // of the connection, with the key that it began with
@@ -63,15 +65,25 @@ func NewSide(t testing.TB, identity, sign byte) *Side {
 // OpenSide is NewSide on a database that is there, with so many connections.
 func OpenSide(t testing.TB, url string, identity, sign byte, pool int) *Side {
 	t.Helper()
-	s := &Side{URL: url, Identity: Signer(t, identity), Signing: Signer(t, sign)}
+	s := &Side{URL: url, Identity: Signer(t, identity), Signing: Signer(t, sign), Sealing: Decrypter(t, sign)}
 	keys := filepath.Join(t.TempDir(), "keys") // for those that come after the first ones
 	_, err := signing.CreateKeys(keys)
 	require.NoError(t, err)
-	db, err := store.Open(t.Context(), store.Config{URL: s.URL, Self: s.Self(), Signer: s.Signing, Ring: signing.NewRing(keys, s.Identity, s.Signing), PoolSize: pool})
+	db, err := store.Open(t.Context(), store.Config{URL: s.URL, Self: s.Self(), Signer: s.Signing, Ring: signing.NewRing(keys, s.Identity, s.Signing), Sealing: s.Sealing, PoolSize: pool})
 	require.NoError(t, err)
 	t.Cleanup(db.Close)
 	s.DB = db
 	return s
+}
+
+// Decrypter returns the holder of the sealing key that is b over and over.
+func Decrypter(t testing.TB, b byte) *signing.Decrypter {
+	t.Helper()
+	key, err := ecdh.X25519().NewPrivateKey(bytes.Repeat([]byte{b}, 32))
+	require.NoError(t, err)
+	d, err := signing.NewDecrypter(key)
+	require.NoError(t, err)
+	return d
 }
 
 // NewPair returns a hub and a spoke that know each other as lab and attic.
@@ -105,7 +117,7 @@ func (s *Side) join(t testing.TB, conn string, peer *Side, name string, a store.
 	t.Helper()
 	c, err := s.DB.AddConnection(t.Context(), store.NewConnection{
 		Connection: store.Connection{ID: conn, Peer: peer.Self(), Name: name, Authority: a, State: store.Active, LinkKey: "U" + name},
-		Keys:       store.PeerKeys{Identity: peer.Identity.Public(), Signing: peer.Signing.Public(), Sealing: bytes.Repeat([]byte{byte(len(name))}, 32)},
+		Keys:       store.PeerKeys{Identity: peer.Identity.Public(), Signing: peer.Signing.Public(), Sealing: peer.Sealing.Public()},
 		Grant:      Terms, Actor: "test"})
 	require.NoError(t, err)
 	s.Conn, s.Out, s.Peer = c, s.DB.NewCursor(c.ID), store.Speaker{Conn: c.ID, Key: peer.Signing.KeyID()}

@@ -52,7 +52,7 @@ func FuzzPolicy(f *testing.F) {
 			return false
 		})
 		if !slices.Contains(p.Runtimes, s.Runtime) || !listed {
-			require.NotNil(t, p.Judge(s), "%s", text)
+			require.NotNil(t, p.Judge(s, nil), "%s", text)
 		}
 		if limit := p.Timeout(0); limit != 0 {
 			require.LessOrEqual(t, p.Timeout(1000*time.Hour), limit)

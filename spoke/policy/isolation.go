@@ -185,7 +185,7 @@ func (p *Policy) Paths(s *commands.Spawn) Paths {
 	if s.Dir != "" {
 		r.Write = append(r.Write, s.Dir)
 	}
-	e := p.Exec(s)
+	e := p.Exec(s, nil)
 	r.Read = append(r.Read, filepath.SplitList(e.Path)...)
 	if len(s.Argv) > 0 && filepath.IsAbs(s.Argv[0]) {
 		r.Read = append(r.Read, s.Argv[0])

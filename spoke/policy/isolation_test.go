@@ -71,15 +71,15 @@ func TestTheLevelOfAHost(t *testing.T) {
 			require.Equal(t, tt.level, level)
 			if tt.fault != "" {
 				require.ErrorContains(t, err, tt.fault)
-				require.Equal(t, commands.Capability, p.Judge(order).Code)
+				require.Equal(t, commands.Capability, p.Judge(order, nil).Code)
 				require.Equal(t, []string{"go"}, p.Offers())
 				return
 			}
 			require.NoError(t, err)
-			require.Nil(t, p.Judge(order))
+			require.Nil(t, p.Judge(order, nil))
 			require.Equal(t, level, commands.IsolationOf(p.Offers()))
 			order.Capabilities = []string{"isolation:user"}
-			require.Equal(t, level != user && level != both, p.Judge(order) != nil)
+			require.Equal(t, level != user && level != both, p.Judge(order, nil) != nil)
 		})
 	}
 }
@@ -127,7 +127,7 @@ func TestTheLevelOfAnOrder(t *testing.T) {
 
 			require.Equal(t, tt.level == "", err != nil, "%v", err)
 			require.Equal(t, tt.level, level)
-			require.Equal(t, tt.level == "", live.Now().Judge(order) != nil)
+			require.Equal(t, tt.level == "", live.Now().Judge(order, nil) != nil)
 		})
 	}
 }

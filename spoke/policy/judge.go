@@ -10,16 +10,17 @@ import (
 	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 )
 
-// Judge returns why s may not run here, nil when it may. The reasons name what
+// Judge returns why s may not run here with the values env of its variables, nil when it
+// may. The reasons name what
 // would have to be allowed, and neither what else is allowed nor any value of
 // the environment: they are told to the hub.
-func (p *Policy) Judge(s *commands.Spawn) *commands.Refused {
-	for _, rule := range []func(*commands.Spawn) *commands.Refused{p.judgeRuntime, p.judgeCommand, p.judgeDir, p.judgeEnv, p.judgeCapabilities, p.judgeIsolation} {
+func (p *Policy) Judge(s *commands.Spawn, env map[string]string) *commands.Refused {
+	for _, rule := range []func(*commands.Spawn) *commands.Refused{p.judgeRuntime, p.judgeCommand, p.judgeDir, p.judgeNames, p.judgeCapabilities, p.judgeIsolation} {
 		if r := rule(s); r != nil {
 			return r
 		}
 	}
-	return nil
+	return p.judgeEnv(s, env)
 }
 
 func (p *Policy) judgeRuntime(s *commands.Spawn) *commands.Refused {
@@ -64,15 +65,19 @@ func (p *Policy) judgeDir(s *commands.Spawn) *commands.Refused {
 		Hinting("its host can allow it under directories in policy.yaml; without one the agent gets a fresh directory")
 }
 
-func (p *Policy) judgeEnv(s *commands.Spawn) *commands.Refused {
+func (p *Policy) judgeNames(s *commands.Spawn) *commands.Refused {
 	for _, e := range s.Env {
 		if !slices.Contains(p.Environment, e.Name) && !slices.Contains(p.Environment, anything) {
 			return commands.Refuse(commands.Policy, "environment variable %s is not allowed on this spoke", e.Name).
 				Hinting("its host can allow it under environment in policy.yaml")
 		}
 	}
+	return nil
+}
+
+func (p *Policy) judgeEnv(s *commands.Spawn, env map[string]string) *commands.Refused {
 	// Names that make programs run other code must be allowed one by one.
-	err := p.Exec(s).Check()
+	err := p.Exec(s, env).Check()
 	r, ok := errors.AsType[*runtime.Refusal](err)
 	switch {
 	case err == nil:

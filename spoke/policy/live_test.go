@@ -22,16 +22,16 @@ func TestAReloadReplacesThePolicyWhole(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(policy.File(dir), []byte("version: 1\nruntimes: [exec]\ncommands: [b]\nenv_from_file: agents.env\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "agents.env"), []byte("TOKEN=two\n"), 0o600))
-	require.Nil(t, live.Now().Judge(a), "nothing changes by itself")
+	require.Nil(t, live.Now().Judge(a, nil), "nothing changes by itself")
 	change, err := live.Reload()
 
 	require.NoError(t, err)
 	require.Equal(t, policy.Change{Policy: live.Now().ID(), Was: first.ID()}, change)
 	require.NotEqual(t, change.Was, change.Policy)
-	require.NotNil(t, live.Now().Judge(a))
-	require.Nil(t, live.Now().Judge(b))
-	require.Equal(t, "two", live.Now().Exec(b).Host["TOKEN"])
-	require.Equal(t, "one", first.Exec(a).Host["TOKEN"], "who holds the one before keeps it whole")
+	require.NotNil(t, live.Now().Judge(a, nil))
+	require.Nil(t, live.Now().Judge(b, nil))
+	require.Equal(t, "two", live.Now().Exec(b, nil).Host["TOKEN"])
+	require.Equal(t, "one", first.Exec(a, nil).Host["TOKEN"], "who holds the one before keeps it whole")
 }
 
 func TestABadFileKeepsThePolicy(t *testing.T) {

@@ -32,10 +32,10 @@ func TestPresets(t *testing.T) {
 		p, err := policy.Parse([]byte(policy.Presets[name]))
 		require.NoError(t, err, name)
 		for _, s := range tt.yes {
-			require.Nil(t, p.Judge(s), "%s: %v", name, s.Argv)
+			require.Nil(t, p.Judge(s, nil), "%s: %v", name, s.Argv)
 		}
 		for _, s := range tt.no {
-			require.NotNil(t, p.Judge(s), "%s: %v", name, s.Argv)
+			require.NotNil(t, p.Judge(s, nil), "%s: %v", name, s.Argv)
 		}
 		require.Equal(t, 24*time.Hour, p.Timeout(0), "the longest run is the usual one")
 		require.Equal(t, time.Minute, p.Timeout(time.Minute))
@@ -88,7 +88,7 @@ func TestThePresetOfCommandsLeadsToNoShell(t *testing.T) {
 		"python3 -c x", "perl -e x", "awk x", "sed e", "vi", "ssh x", "curl x", "cat /etc/passwd", "printenv", "ps e", "dd if=a of=b", "tee x", "nice sh", "timeout 1 sh",
 		"/bin/echo x", "./echo x", "uptime -s", "uname -a -s", "df -h /", "date", "date -u -d now",
 	} {
-		require.NotNil(t, p.Judge(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: strings.Fields(line)}), line)
+		require.NotNil(t, p.Judge(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: strings.Fields(line)}, nil), line)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestPolicyFiles(t *testing.T) {
 	t.Run("without one nothing is allowed", func(t *testing.T) {
 		p, err := policy.Load(t.TempDir())
 		require.NoError(t, err)
-		require.NotNil(t, p.Judge(echo))
+		require.NotNil(t, p.Judge(echo, nil))
 	})
 	t.Run("one that others can write is refused", func(t *testing.T) {
 		for _, mode := range []os.FileMode{0o666, 0o664, 0o602} {
@@ -228,8 +228,8 @@ func TestPolicyFiles(t *testing.T) {
 		require.NoError(t, os.WriteFile(policy.File(dir), open, 0o644))
 		p, err := policy.Load(dir)
 		require.NoError(t, err)
-		require.Nil(t, p.Judge(echo))
-		require.Equal(t, policy.DefaultPath, p.Exec(echo).Path)
+		require.Nil(t, p.Judge(echo, nil))
+		require.Equal(t, policy.DefaultPath, p.Exec(echo, nil).Path)
 	})
 }
 
@@ -255,7 +255,7 @@ capabilities: [go, gpu]
 	env := func(names ...string) func(*commands.Spawn) {
 		return func(s *commands.Spawn) {
 			for _, n := range names {
-				s.Env = append(s.Env, commands.EnvVar{Name: n, Value: "very-secret"})
+				s.Env = append(s.Env, commands.EnvVar{Name: n})
 			}
 		}
 	}
@@ -311,7 +311,11 @@ capabilities: [go, gpu]
 			s := &commands.Spawn{Task: "x", Runtime: commands.RuntimeExec, Argv: []string{"echo"}}
 			tt.change(s)
 
-			got := rules.Judge(s)
+			values := map[string]string{}
+			for _, v := range s.Env {
+				values[v.Name] = "very-secret"
+			}
+			got := rules.Judge(s, values)
 
 			if tt.code == "" {
 				require.Nil(t, got)
@@ -345,7 +349,7 @@ func TestAPatternIsAWholeCommandLine(t *testing.T) {
 		p, err := policy.Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [" + string(list) + "]\n"))
 		require.NoError(t, err, name)
 		judge := func(line string) *commands.Refused {
-			return p.Judge(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: strings.Fields(line)})
+			return p.Judge(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: strings.Fields(line)}, nil)
 		}
 
 		for _, line := range tt.yes {
@@ -354,11 +358,11 @@ func TestAPatternIsAWholeCommandLine(t *testing.T) {
 		for _, line := range tt.no {
 			require.NotNil(t, judge(line), "%s: %s", name, line)
 		}
-		require.Nil(t, p.Judge(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: strings.Fields(tt.yes[0])}))
+		require.Nil(t, p.Judge(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: strings.Fields(tt.yes[0])}, nil))
 	}
 	p, err := policy.Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [[say, '*']]\n"))
 	require.NoError(t, err)
-	require.Nil(t, p.Judge(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"say", ""}}), "an empty argument is one, too")
+	require.Nil(t, p.Judge(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"say", ""}}, nil), "an empty argument is one, too")
 }
 
 // An entry that names a file means that file, under that name: what an order calls so
@@ -405,11 +409,11 @@ func TestAnEntryThatNamesAFileMeansThatFile(t *testing.T) {
 	} {
 		s := &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{tt.program, "x"}}
 
-		refused := tt.p.Judge(s)
+		refused := tt.p.Judge(s, nil)
 
 		require.Equal(t, tt.runs == "", refused != nil, name)
 		if tt.runs != "" {
-			require.Equal(t, []string{tt.runs, "x"}, tt.p.Exec(s).Argv, name)
+			require.Equal(t, []string{tt.runs, "x"}, tt.p.Exec(s, nil).Argv, name)
 		}
 	}
 }
@@ -434,7 +438,7 @@ func TestAnyVariableButADangerousOne(t *testing.T) {
 			rules, err := policy.Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [echo]\nenvironment: [" + tt.allowed + "]\n"))
 			require.NoError(t, err)
 
-			got := rules.Judge(&commands.Spawn{Task: "x", Runtime: commands.RuntimeExec, Argv: []string{"echo"}, Env: []commands.EnvVar{{Name: tt.name, Value: tt.value}}})
+			got := rules.Judge(&commands.Spawn{Task: "x", Runtime: commands.RuntimeExec, Argv: []string{"echo"}, Env: []commands.EnvVar{{Name: tt.name}}}, map[string]string{tt.name: tt.value})
 
 			if tt.code == "" {
 				require.Nil(t, got)

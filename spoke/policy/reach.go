@@ -31,7 +31,7 @@ func (p *Policy) Reach(dir string, s *commands.Spawn) Reach {
 		return Reach{Files: "none: nothing is started", Network: "none: nothing is started"}
 	}
 	c, _ := p.Match(s.Argv)
-	e := p.Exec(s)
+	e := p.Exec(s, nil)
 	r := Reach{
 		Program:     e.Argv[0],
 		Files:       p.filesInWords(s),

@@ -134,12 +134,12 @@ func parseVariables(raw []byte) (map[string]Value, error) {
 	return env, checkVariables(env)
 }
 
-// Exec is the command of s in the environment that the host decides; where its
+// Exec is the command of s, whose variables have the values env, in the environment that the host decides; where its
 // agent runs and what it is told of itself are the caller's to add.
-func (p *Policy) Exec(s *commands.Spawn) runtime.Exec {
+func (p *Policy) Exec(s *commands.Spawn, env map[string]string) runtime.Exec {
 	e := runtime.Exec{Argv: s.Argv, Path: DefaultPath, Env: map[string]string{}, Allowed: p.Environment, Host: map[string]string{}}
 	for _, v := range s.Env {
-		e.Env[v.Name] = v.Value
+		e.Env[v.Name] = env[v.Name]
 	}
 	p.Settings.apply(&e)
 	if c, ok := p.Match(s.Argv); ok {

@@ -57,8 +57,7 @@ func TestTheHostDecidesTheEnvironment(t *testing.T) {
 			"TMPDIR": "/srv/tmp", "TOKEN": "hunter2-all=with=signs ", "LANG": "C.UTF-8"}},
 		"an entry over what is for all": {"report", nil, map[string]string{"HOME": "/srv/report", "PATH": "/opt/report/bin", "LEVEL": "hunter2-entry", "common": "hunter2-folded",
 			"TMPDIR": "/srv/tmp", "TOKEN": "hunter2-report", "QUOTED": `"hunter2 x"`, "LANG": "C.UTF-8"}},
-		"the host over the order": {"report", []commands.EnvVar{{Name: "TOKEN", Value: "asked"}, {Name: "Level", Value: "asked"}, {Name: "PATH", Value: "/asked"},
-			{Name: "HOME", Value: "/asked"}, {Name: "EXTRA", Value: "asked"}},
+		"the host over the order": {"report", []commands.EnvVar{{Name: "TOKEN"}, {Name: "Level"}, {Name: "PATH"}, {Name: "HOME"}, {Name: "EXTRA"}},
 			map[string]string{"HOME": "/srv/report", "PATH": "/opt/report/bin", "LEVEL": "hunter2-entry", "common": "hunter2-folded",
 				"TMPDIR": "/srv/tmp", "TOKEN": "hunter2-report", "QUOTED": `"hunter2 x"`, "EXTRA": "asked", "LANG": "C.UTF-8"}},
 	}
@@ -66,8 +65,12 @@ func TestTheHostDecidesTheEnvironment(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{tt.program, "x"}, Env: tt.asked}
-			require.Nil(t, p.Judge(s))
-			e := p.Exec(s)
+			values := map[string]string{}
+			for _, v := range tt.asked {
+				values[v.Name] = "asked"
+			}
+			require.Nil(t, p.Judge(s, values))
+			e := p.Exec(s, values)
 			e.Argv, e.Dir, e.TempDir = []string{"/bin/true"}, t.TempDir(), "/nowhere"
 
 			spec, err := e.Spec()
@@ -104,7 +107,7 @@ func TestValuesAreNotShown(t *testing.T) {
 	require.NotContains(t, shown, secret)
 	require.NotContains(t, shown, fmt.Sprintf("%x", secret))
 	require.Contains(t, string(text), "LEVEL: (hidden)", "names are shown")
-	refused := p.Judge(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sh"}})
+	refused := p.Judge(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sh"}}, nil)
 	require.NotContains(t, fmt.Sprint(refused.Why, refused.Hint, p.Explain([]string{"report2"})), secret)
 }
 

@@ -398,6 +398,10 @@ CREATE UNIQUE INDEX tasks_key ON tasks (workspace, key) WHERE key IS NOT NULL;
 CREATE UNIQUE INDEX tasks_idempotency ON tasks (workspace, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX tasks_class ON tasks (class, id);
 
+-- What is the same in two orders of one task, whose environments are sealed anew each time.
+CREATE FUNCTION without_box(spec jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE
+    RETURN spec #- '{sealed,key}' #- '{sealed,box}';
+
 -- What a task is to do and how it ended: large and cold, so beside the task. No
 -- foreign key: it costs as much as the row, and the same statement writes both.
 CREATE TABLE task_bodies (
@@ -853,6 +857,13 @@ CREATE INDEX mirrors_open_conn ON mirrors (conn, task) WHERE ended_at IS NULL;
 -- What a spoke has to do that no heartbeat counts yet, and what it never answered.
 CREATE INDEX mirrors_open ON mirrors (conn, accepted_at, expires_at) WHERE ended_at IS NULL;
 CREATE INDEX mirrors_killed ON mirrors (kill_expires_at) WHERE ended_at IS NULL AND kill_expires_at IS NOT NULL;
+
+-- The environment of orders that the hub may give to another spoke, until one has taken it:
+-- encrypted to this hub's own sealing key.
+CREATE TABLE order_values (
+    task  uuid PRIMARY KEY REFERENCES mirrors ON DELETE CASCADE,
+    box   bytea NOT NULL
+);
 
 -- Output of agents on spokes, as far as it has arrived. Its bytes are in segments:
 -- files that only grow, below the hub's data directory. One log holds all streams

@@ -2,7 +2,9 @@
 // messages that tell of it. A task is {task, body, order: {id, sha256, exp}, state, reason, attempt, fence, tries, losses, attempts: {n: {...}}, result}.
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
-import { mkdirSync, openSync, closeSync, existsSync, readFileSync, readSync, statSync } from "node:fs";
+import { mkdirSync, openSync, closeSync, existsSync, readFileSync, readSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { openValues } from "./sealed.mjs";
+import { Refused } from "./wire.mjs";
 
 const ended = ["completed", "failed", "cancelled", "expired", "unavailable"];
 const byKill = { reason: "kill_requested" };
@@ -32,12 +34,16 @@ export class Agents {
     const order = { id: m.header.id, sha256: m.header.body.sha256, exp: m.header.exp }, t = this.task(body.task);
     if (!t && this.db.get("tombstone:" + body.task)) return tx.refuse(m, "TOMBSTONE", "the task was killed before it arrived", body.task);
     if (!t && body.capabilities.length) return tx.refuse(m, "CAPABILITY", `this spoke does not have ${body.capabilities.join(", ")}`, body.task);
+    try { openValues(this.spoke, body, m.header.id); } catch (err) {
+      if (!(err instanceof Refused)) throw err;
+      return tx.refuse(m, err.code, err.message, body.task);
+    }
     if (!t) {
       tx.put("task:" + body.task, { task: body.task, body, order, state: "queued", reason: "", attempt: 0, fence: 0, tries: 0, losses: 0, attempts: {} });
       return tx.answer(m, "agent.accepted", { task: body.task, state: "queued" });
     }
-    if (canonical(t.body) !== canonical(body)) return tx.refuse(m, "TASK_CONFLICT", "the task's id was used before with another body", body.task);
-    const now = { ...t, order: { ...order, exp: Math.max(order.exp, t.order.exp) } };
+    if (canonical(unsealed(t.body)) !== canonical(unsealed(body))) return tx.refuse(m, "TASK_CONFLICT", "the task's id was used before with another body", body.task);
+    const now = { ...t, body, order: { ...order, exp: Math.max(order.exp, t.order.exp) } };
     tx.put("task:" + body.task, now);
     if (t.state === "running") tx.send("agent.started", this.started(now), this.re(now, now.attempt));
     tx.answer(m, "agent.accepted", { task: body.task, state: t.state, known: true });
@@ -98,7 +104,7 @@ export class Agents {
     }
     mkdirSync(this.path(t.task, n, "."), { recursive: true });
     const files = ["stdout", "stderr"].map((s) => openSync(this.path(t.task, n, s), "w"));
-    const env = { ...process.env, ...Object.fromEntries(t.body.env.map((e) => [e.name, e.value])) };
+    const env = { ...process.env, ...this.environment(t, n) };
     delete env.SPAWNMESH_TOKEN;
     // A process group of its own, so that the whole tree can be ended; its output goes to files, so that nothing is lost with this process.
     const child = spawn(t.body.argv[0], t.body.argv.slice(1), { cwd: t.body.dir || this.path(t.task, n, "."), env, detached: true, stdio: ["ignore", ...files] });
@@ -122,9 +128,21 @@ export class Agents {
     });
   }
 
+  // environment opens the values of a task; those that are to be files are written into a directory of the attempt.
+  environment(t, n) {
+    const values = openValues(this.spoke, t.body, t.order.id), dir = this.path(t.task, n, "secrets");
+    return Object.fromEntries(t.body.env.map(({ name, as }, i) => {
+      if (as !== "file") return [name, values[i]];
+      mkdirSync(dir, { recursive: true, mode: 0o700 });
+      writeFileSync(`${dir}/${name}`, values[i], { mode: 0o600 });
+      return [name, `${dir}/${name}`];
+    }));
+  }
+
   // finish ends an attempt. The task ends with it, or another attempt follows.
   finish(t, { outcome, exit }) {
     this.live.delete(t.task);
+    rmSync(this.path(t.task, t.attempt, "secrets"), { recursive: true, force: true });
     if (this.spoke.over) return;
     const a = { ...t.attempts[t.attempt], ended: true }, now = { ...t, attempts: { ...t.attempts, [t.attempt]: a } };
     const lost = outcome === "interrupted", rerun = t.body.on_loss === "rerun";
@@ -166,6 +184,9 @@ export class Agents {
     try { return buffer.subarray(0, readSync(file, buffer, 0, length, at)); } finally { closeSync(file); }
   }
 }
+
+// unsealed is what two orders of the same task have in common: the values are sealed anew for each message.
+const unsealed = (body) => (body.sealed ? { ...body, sealed: { mark: body.sealed.mark } } : body);
 
 // canonical is a JSON value in one spelling: two orders are the same when their values are.
 const canonical = (v) => JSON.stringify(v, (_, x) => (x && typeof x === "object" && !Array.isArray(x) ? Object.fromEntries(Object.entries(x).sort()) : x));

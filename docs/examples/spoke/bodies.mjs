@@ -78,12 +78,17 @@ export const kinds = {
     task: id, title: ["string", printable], runtime: ["string", (r) => r === "exec" || r === "noop"],
     argv: list(["string", (s) => !s.includes("\0")], (l) => l.length <= 4096 && l.reduce((n, s) => n + size(s) + 1, 0) <= 131072),
     dir: ["string", (d) => d === "" || (size(d) <= 4096 && d.startsWith("/") && !/\/\/|\/\.\.?(\/|$)|.\/$/.test(d)), "PATH"],
-    env: list(object({ name: ["string", (s) => size(s) <= 128 && /^[^=\0]+$/.test(s), "BAD_ENV"], value: ["string", (s) => size(s) <= 65536 && !s.includes("\0"), "BAD_ENV"] }),
+    env: list(object({ name: ["string", (s) => size(s) <= 128 && /^[^=\0]+$/.test(s), "BAD_ENV"], as: ["string", (s) => ["", "secret", "file"].includes(s), "BAD_ENV"] },
+      (e) => e.as !== "file" || /^\w+$/.test(e.name)),
       (l) => l.length <= 256 && new Set(l.map((e) => e.name.toUpperCase())).size === l.length, "BAD_ENV"),
+    sealed: object({ key: ["string", (s) => /^x25519:[\w-]{43}$/.test(s)], mark: ["base64", (b) => b.length === 32], box: ["base64", (b) => b.length >= 50] }),
     capabilities: list(["string", (s) => /^[A-Za-z0-9][A-Za-z0-9._:/+-]{0,63}$/.test(s)], (l) => l.length <= 256),
     priority: ["integer", within(-100, 100)], timeout_ms: ["integer", within(0, 2592000000)], max_retries: ["integer", within(0, 100)],
     on_loss: ["string", (s) => ["", "fail", "rerun"].includes(s)],
-  }, (b) => (b.runtime === "exec" ? b.argv.length > 0 && b.argv[0] !== "" : b.argv.length === 0)],
+  }, (b) => {
+    if ((b.env.length > 0) !== Boolean(b.sealed)) throw new Refused("BAD_ENV", "there are variables without values, or values without variables");
+    return b.runtime === "exec" ? b.argv.length > 0 && b.argv[0] !== "" : b.argv.length === 0;
+  }],
   "agent.kill": ["command", { task: id, reason: text(1024, 1), grace_ms: ["integer", within(0, 600000)] }],
   "agent.status": ["command", { task: id }],
   "agent.output_stored": ["peer", { streams: list(object({ task: id, attempt: ["integer", within(1, 1000000)], stream: ["string", (s) => s === "stdout" || s === "stderr"],
@@ -120,7 +125,7 @@ function bounded(name, [type, bound, inner], v) {
   if (v === undefined) return;
   if (type === "list") v.forEach((x) => bounded(name, inner, x));
   if (type === "object") for (const [n, f] of Object.entries(inner)) bounded(n, f, v[n]);
-  const own = { env: "BAD_ENV", dir: "PATH", name: "BAD_ENV", value: "BAD_ENV", pub: "KEY_WEAK" }[name];
+  const own = { env: "BAD_ENV", dir: "PATH", name: "BAD_ENV", as: "BAD_ENV", sealed: "BAD_ENV", key: "BAD_ENV", mark: "BAD_ENV", box: "BAD_ENV", pub: "KEY_WEAK" }[name];
   if (bound && !bound(type === "base64" ? Buffer.from(v, "base64") : v)) refuse("is out of its bounds", own);
 }
 

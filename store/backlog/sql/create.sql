@@ -96,10 +96,13 @@ SELECT id::text FROM added
 -- where a claim takes it, or its end.
 -- name: request_again
 WITH here AS (
-    SELECT id, state, attempt, started_at, epoch, result, conn = $2 AND spec = $3::jsonb AS same FROM standing JOIN task_bodies ON task = id WHERE id = $1
+    SELECT id, state, attempt, started_at, epoch, result, conn = $2 AND without_box(spec) = without_box($3::jsonb) AS same FROM standing JOIN task_bodies ON task = id WHERE id = $1
 ), again AS (
     UPDATE tasks t SET command = $4, command_digest = decode($5, 'hex'), expires_at = greatest(t.expires_at, $6) FROM here WHERE t.id = here.id AND here.same
     RETURNING t.workspace, t.class, t.priority, t.seq
+), bodies AS (
+    -- The sealed environment is bound to the command that it came with.
+    UPDATE task_bodies b SET spec = $3::jsonb FROM again JOIN here ON true WHERE b.task = here.id AND b.spec ? 'sealed'
 ), longer AS (
     UPDATE ready SET expires_at = greatest(expires_at, $6) WHERE ctid = ANY (ARRAY (
         SELECT r.ctid FROM again a JOIN ready r ON r.workspace = a.workspace AND r.class = a.class AND r.rank = -a.priority AND r.seq = a.seq FOR UPDATE OF r SKIP LOCKED))
