@@ -69,10 +69,10 @@ func TestEveryStateIsReachableAndLeadsToAnEnd(t *testing.T) {
 func TestCodesNeverChange(t *testing.T) {
 	got := []Code{Validation, BadEnv, BadPath, Policy, Grant, Capability, UnknownTask, TaskConflict, Tombstone, Rate, Full,
 		ReUnknown, FenceStale, ResultClash, TooMany, Offset, Idempotency, NotFound, Conflict, Ambiguous, NoSpoke, Unreachable, StoreDown,
-		StaleAttempt, Cycle, OverBudget, LaneClosed, GrantMalformed, GrantExpired, GrantKeyUnknown, GrantUnknown, GrantMismatch, Internal}
+		StaleAttempt, Cycle, OverBudget, LaneClosed, GrantMalformed, GrantExpired, GrantKeyUnknown, GrantUnknown, GrantMismatch, StreamLoss, Internal}
 	want := "VALIDATION BAD_ENV PATH POLICY GRANT CAPABILITY UNKNOWN_TASK TASK_CONFLICT TOMBSTONE RATE FULL RE_UNKNOWN FENCE_STALE " +
 		"RESULT_CONFLICT TOO_MANY OFFSET IDEMPOTENCY NOT_FOUND CONFLICT AMBIGUOUS NO_SPOKE UNREACHABLE STORE " +
-		"STALE_ATTEMPT DEPENDENCY_CYCLE OVER_BUDGET LANE_CLOSED GRANT_MALFORMED GRANT_EXPIRED GRANT_KEY_UNKNOWN GRANT_UNKNOWN GRANT_MISMATCH INTERNAL"
+		"STALE_ATTEMPT DEPENDENCY_CYCLE OVER_BUDGET LANE_CLOSED GRANT_MALFORMED GRANT_EXPIRED GRANT_KEY_UNKNOWN GRANT_UNKNOWN GRANT_MISMATCH STREAM_LOSS INTERNAL"
 	require.Equal(t, "["+want+"]", fmt.Sprint(got))
 	require.Equal(t, "[executor_busy permission_required deadline_elapsed capability_missing cancel_requested kill_requested "+
 		"merge_conflict dependency_failed dependency_cycle lease_expired executor_died retries_exhausted reclaims_exhausted "+

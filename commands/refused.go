@@ -48,6 +48,7 @@ const (
 	GrantKeyUnknown Code = "GRANT_KEY_UNKNOWN" // signed with a key this instance does not have
 	GrantUnknown    Code = "GRANT_UNKNOWN"     // no open attempt was given it
 	GrantMismatch   Code = "GRANT_MISMATCH"    // its signature does not fit what it says
+	StreamLoss      Code = "STREAM_LOSS"       // messages on the way were dropped, and are sent again
 	Internal        Code = "INTERNAL"          // a defect of ours
 )
 

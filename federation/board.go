@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -104,7 +105,18 @@ func (b *Board) Start(ctx context.Context) error {
 	if err := b.Server.Start(ctx); err != nil {
 		return fmt.Errorf("starting the message server: %w", err)
 	}
-	return nil
+	return b.sayLost(ctx)
+}
+
+// sayLost logs and audits that the message server has found messages which it did not read.
+// Nothing is lost with them: both sides send what the other one has not confirmed.
+func (b *Board) sayLost(ctx context.Context) error {
+	why := b.Server.Lost()
+	if why == "" {
+		return nil
+	}
+	b.Log.WarnContext(ctx, "messages were found where the message server keeps none; they were removed, and what is not confirmed is sent again", "code", commands.StreamLoss, "what", why)
+	return b.DB.Audit(ctx, store.AuditRow{Actor: "self", Action: "stream.loss", Code: string(commands.StreamLoss), Why: why})
 }
 
 // Run serves the connections until ctx ends, and returns after every exchange

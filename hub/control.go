@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -19,7 +20,11 @@ type Description struct {
 // Describe returns what to say about this hub, and whether its message server
 // works.
 func (h *Hub) Describe(ctx context.Context) (*Description, []control.Check) {
-	return &Description{h.Name, h.LinkAddress()}, []control.Check{control.NewCheck("nats", h.server.Healthy(ctx))}
+	c := control.NewCheck("nats", h.server.Healthy(ctx))
+	if lost := h.server.Lost(); c.OK && lost != "" {
+		c.Note = fmt.Sprintf("%s: at the start %s; what is not confirmed was sent again", commands.StreamLoss, lost)
+	}
+	return &Description{h.Name, h.LinkAddress()}, []control.Check{c}
 }
 
 // Routes are what an operator may ask of a hub about its agents and invites.

@@ -56,6 +56,7 @@ type Hub struct {
 	srv    *server.Server // nil before Start
 	stops  []func()       // end the connections inside the process
 	addr   string         // as bound
+	lost   string         // what was found in Dir, and not read
 	opened map[string]int // number of exports each peer has
 }
 
@@ -117,6 +118,14 @@ func (h *Hub) Addr() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.addr
+}
+
+// Lost says what the start has found where messages once were kept, and has removed unread; ""
+// for nothing.
+func (h *Hub) Lost() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lost
 }
 
 // boot starts a server, its streams and the queues of all admitted peers, and
@@ -205,10 +214,12 @@ func (h *Hub) disconnect() {
 
 // options configures the server. The caller holds mu.
 func (h *Hub) options() (*server.Options, error) {
-	o, err := serverOptions("hub", h.Dir)
+	dir, lost, err := freshDir(h.Dir)
 	if err != nil {
 		return nil, err
 	}
+	h.lost = lost
+	o := serverOptions("hub", dir)
 	host, port, err := net.SplitHostPort(h.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen address %q is not of the form host:port", h.Listen)

@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -22,15 +19,8 @@ const (
 )
 
 // serverOptions are those of an embedded server without a port. Nobody is there to
-// reload them.
-func serverOptions(name, dir string) (*server.Options, error) {
-	if dir == "" {
-		return nil, errors.New("no directory for the message server")
-	}
-	// An older version kept messages there. Whoever sent them sends again what was not confirmed.
-	if err := errors.Join(os.RemoveAll(filepath.Join(dir, "jetstream")), os.MkdirAll(dir, 0o700)); err != nil {
-		return nil, fmt.Errorf("making the directory of the message server: %w", err)
-	}
+// reload them. dir is an empty directory.
+func serverOptions(name, dir string) *server.Options {
 	return &server.Options{
 		ServerName:             name,
 		DontListen:             true,
@@ -48,7 +38,7 @@ func serverOptions(name, dir string) (*server.Options, error) {
 		WriteDeadline:          5 * time.Second,
 		PingInterval:           15 * time.Second,
 		MaxPingsOut:            2,
-	}, nil
+	}
 }
 
 // launch starts srv and waits until it takes connections and has its streams.
