@@ -22,6 +22,7 @@ type service struct {
 	Secrets     []string
 	Networks    []string
 	Volumes     []string
+	Configs     []struct{ Source, Target string }
 	CapDrop     []string `yaml:"cap_drop"`
 	SecurityOpt []string `yaml:"security_opt"`
 	Healthcheck struct{ Test []string }
@@ -32,6 +33,7 @@ type compose struct {
 	Services map[string]service
 	Networks map[string]struct{ Internal bool }
 	Secrets  map[string]struct{ File string }
+	Configs  map[string]struct{ File string }
 	Volumes  map[string]any
 }
 
@@ -98,6 +100,20 @@ func TestContainersHaveNoPasswordsInTheirEnvironment(t *testing.T) {
 		}
 	}
 	require.Len(t, seen, 2)
+}
+
+// The program's role is no superuser: the image makes that one, and a script the other.
+func TestTheDatabasesOfContainersHaveARoleForTheProgram(t *testing.T) {
+	c := readCompose(t)
+	for name, s := range c.Services {
+		if !strings.HasSuffix(name, "-db") {
+			continue
+		}
+		require.Equal(t, "postgres", s.Environment["POSTGRES_USER"], name)
+		require.Len(t, s.Configs, 1, name)
+		require.Equal(t, "/docker-entrypoint-initdb.d/role.sh", s.Configs[0].Target, name)
+		require.Equal(t, "scripts/container/role", c.Configs[s.Configs[0].Source].File, name)
+	}
 }
 
 func TestContainersAreRestartedCheckedAndUnprivileged(t *testing.T) {

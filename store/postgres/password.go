@@ -9,12 +9,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spawnmesh/spawnmesh/internal/fsync"
+	"github.com/spawnmesh/spawnmesh/internal/hostfile"
 )
 
 // keysDir is where the instance keeps what nobody but it may read.
@@ -42,28 +44,43 @@ func newPasswords() passwords {
 	return p
 }
 
-// checkPasswordFile reports whether there is one. One that others may read is refused.
-func (l layout) checkPasswordFile() (exists bool, err error) {
-	info, err := os.Lstat(l.passwordFile())
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("looking for the passwords of the database: %w", err)
-	case !info.Mode().IsRegular():
-		return false, fmt.Errorf("%s is no file: remove it, and it is made anew", l.passwordFile())
-	case info.Mode().Perm()&0o077 != 0:
-		return false, fmt.Errorf("others may read the passwords of the database; if nobody has, run: chmod 600 %[1]s; else remove that file, and they are made anew", l.passwordFile())
+// openPasswords opens the file as key files are opened: one that others may use, that is another
+// user's, that is no file, or that others could have put there is refused. What is not there is
+// [fs.ErrNotExist].
+func (l layout) openPasswords() (*os.File, error) {
+	f, err := hostfile.Open(l.passwordFile(), hostfile.Rule{Secret: true, NoLink: true})
+	if unsafe, ok := errors.AsType[*hostfile.UnsafeError](err); ok {
+		return nil, fmt.Errorf("reading the passwords of the database: %w; if others have read them, remove %s, and they are made anew", unsafe, l.passwordFile())
 	}
-	return true, nil
+	if err != nil {
+		return nil, fmt.Errorf("reading the passwords of the database: %w", err)
+	}
+	return f, nil
+}
+
+// checkPasswordFile reports whether there is one.
+func (l layout) checkPasswordFile() (exists bool, err error) {
+	f, err := l.openPasswords()
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, f.Close()
 }
 
 // readPasswords reads the file, and returns new ones where there is none.
 func (l layout) readPasswords() (passwords, error) {
-	text, err := os.ReadFile(l.passwordFile())
+	f, err := l.openPasswords()
 	if errors.Is(err, fs.ErrNotExist) {
 		return newPasswords(), nil
 	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
 	if err != nil {
 		return nil, fmt.Errorf("reading the passwords of the database: %w", err)
 	}

@@ -178,8 +178,43 @@ func TestPasswordsThatAreNotTheDatabases(t *testing.T) {
 
 	require.ErrorContains(t, wrong, "the password in "+file+" is not the database's")
 	require.ErrorContains(t, wrong, "remove that file, and a start makes new ones")
-	require.ErrorContains(t, open, "if nobody has, run: chmod 600 "+file)
+	require.ErrorContains(t, open, "has mode 0640: others can use it; run: chmod 600 "+file)
 	require.Equal(t, "42", query(t, c, "SELECT n FROM kept"))
+}
+
+// The file of the passwords is looked at as key files are.
+func TestAPasswordFileThatOthersCouldHavePutThere(t *testing.T) {
+	t.Parallel()
+	cfg := postgres.Config{Dir: newDir(t)}
+	require.NoError(t, startCluster(t, cfg).Close(t.Context()))
+	keys := filepath.Join(cfg.Dir, "keys")
+	file, other := filepath.Join(keys, "pgpass"), filepath.Join(keys, "other")
+	for name, tt := range map[string]struct {
+		change func()
+		want   string
+	}{
+		"a link":                   {func() { require.NoError(t, os.Symlink(other, file)) }, "is a symbolic link"},
+		"a directory":              {func() { require.NoError(t, os.Mkdir(file, 0o700)) }, "is not a regular file"},
+		"one that can be executed": {func() { require.NoError(t, os.WriteFile(file, nil, 0o700)); require.NoError(t, os.Chmod(file, 0o700)) }, "has mode 0700"},
+		"a directory of others":    {func() { require.NoError(t, os.Rename(other, file)); require.NoError(t, os.Chmod(keys, 0o777)) }, "can be written by"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, os.Rename(file, other))
+			t.Cleanup(func() {
+				require.NoError(t, os.Chmod(keys, 0o700))
+				if _, err := os.Lstat(other); err == nil {
+					require.NoError(t, os.RemoveAll(file))
+					require.NoError(t, os.Rename(other, file))
+				}
+			})
+			tt.change()
+
+			_, err := postgres.Start(t.Context(), cfg)
+
+			require.ErrorContains(t, err, tt.want)
+			require.ErrorContains(t, err, "reading the passwords of the database")
+		})
+	}
 }
 
 // The error holds what the server program has printed, and the operator lets it print every statement.
