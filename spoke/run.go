@@ -153,6 +153,7 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 		return nil, err
 	}
 	command := rules.Exec(&r.spec, env.vars)
+	command.Secrets = append(command.Secrets, env.secrets...)
 	command.Dir, command.Home, command.TempDir = cmp.Or(r.spec.Dir, own.Work), own.Home, own.Temp
 	command.IDs = map[string]string{"SPAWNMESH_TASK": r.fence.Task, "SPAWNMESH_ATTEMPT": strconv.Itoa(r.fence.Attempt)}
 	spec, err := command.Spec()

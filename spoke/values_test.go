@@ -173,3 +173,39 @@ func TestASpokeKeepsNoValue(t *testing.T) {
 	require.Empty(t, hits, "the file that was the agent's is gone, too")
 	require.DirExists(t, spoke.ControlDir(filepath.Dir(homeOf(s, task, "1"))))
 }
+
+// Secrets of an order, and those that the host gives, are not in what an agent writes, however
+// it cuts and encodes them: neither on the disk nor on the way nor in a result.
+func TestSecretsAreTakenOutOfOutput(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Policy: meshtest.Loose("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\nenvironment: [\"*\"]\n")}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	secret, file, host, plain := canary.New(), canary.New(), canary.New(), canary.New()
+	require.NoError(t, os.WriteFile(filepath.Join(s.Dir, "agents.env"), []byte("HOST="+host.Value+"\n"), 0o600))
+	_, err := rewrite(t, s, "version: 1\nruntimes: [exec]\ncommands: [\"*\"]\nenvironment: [\"*\"]\nenv_from_file: agents.env\n")
+	require.NoError(t, err)
+	task := m.Order(t, secretly(plain.Value, secret.Value, file.Value+"\n", "sh", "-c", `
+		half=$(printf %.16s "$SECRET"); printf "one %s" "$half"; sleep 0.2; printf "%s two\n" "${SECRET#"$half"}"
+		cat "$KEY"; echo "$HOST" >&2; printf %s "user:$SECRET" | base64; printf %s "$SECRET" | od -An -tx1 | tr -d ' \n'; echo
+		printf '%s' "plain $PLAIN end"; exit 3`))
+
+	v := m.Wait(t, task)
+
+	require.Equal(t, commands.Failed, v.State)
+	require.Equal(t, "one [redacted] two\n[redacted]\n", m.Stdout(t, task, true)[:len("one [redacted] two\n[redacted]\n")])
+	require.Contains(t, m.Stdout(t, task, true), "plain "+plain.Value+" end", "what is no secret stays")
+	for name, text := range map[string]string{"the result": string(v.Result), "the output": m.Stdout(t, task, true)} {
+		for _, c := range []*canary.Canary{secret, file, host} {
+			require.False(t, c.In([]byte(text)), name)
+		}
+	}
+	for side, dir := range map[string]string{"hub": m.Hub.Dir, "spoke": s.Dir} {
+		own := func(path string) bool { return path == filepath.Join(s.Dir, "agents.env") }
+		hits, err := canary.Files(dir, own, secret, file, host)
+		require.NoError(t, err)
+		require.Empty(t, hits, side)
+	}
+	hits, err := canary.Files(spoke.ControlDir(filepath.Dir(homeOf(s, task, "1"))), nil, plain)
+	require.NoError(t, err)
+	require.NotEmpty(t, hits, "the output is looked into")
+}

@@ -163,4 +163,7 @@ func (s Settings) apply(e *runtime.Exec) {
 			e.SetHost(name, string(v))
 		}
 	}
+	for _, v := range s.FromFile { // a file that nobody else may read
+		e.Secrets = append(e.Secrets, string(v))
+	}
 }

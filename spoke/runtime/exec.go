@@ -56,6 +56,8 @@ type Exec struct {
 	// Allowed lists the dangerous names that the local policy lets Env set,
 	// such as PYTHONPATH, spelt as there.
 	Allowed []string
+	// Secrets are values that are taken out of the agent's output.
+	Secrets []string
 	// TempDir is the agent's TMPDIR. "" = Dir.
 	TempDir string
 }
@@ -102,7 +104,7 @@ func (e Exec) Spec() (supervisor.Spec, error) {
 		return supervisor.Spec{}, err
 	}
 	argv := append([]string{program}, e.Argv[1:]...)
-	return supervisor.Spec{Argv: argv, Env: env, Dir: e.Dir}, nil
+	return supervisor.Spec{Argv: argv, Env: env, Secrets: Forms(e.Secrets), Dir: e.Dir}, nil
 }
 
 func checkArgv(argv []string) error {

@@ -124,3 +124,25 @@ func TestOutputHeldByAStranger(t *testing.T) {
 	require.Less(t, time.Since(begin), 5*time.Second)
 	require.Equal(t, "up\n", read(t, dir, "stdout"))
 }
+
+// What a spec says is secret is in no file of the attempt. What is held back when the stream
+// ends, as it could have been one, is kept.
+func TestSecretsOfASpec(t *testing.T) {
+	t.Parallel()
+	spec := sh(`printf 'one canary-'; sleep 0.1; printf '4711-x two'; printf 'err canary-%s-x' 4711 >&2; printf ' canary-47'`)
+	spec.Secrets = []string{"canary-4711-x"}
+
+	a, dir := start(t, spec)
+	<-a.Done()
+
+	require.Equal(t, "one [redacted] two canary-47", read(t, dir, "stdout"))
+	require.Equal(t, "err [redacted]", read(t, dir, "stderr"))
+	require.Equal(t, int64(len("one [redacted] two canary-47")), a.Exit().Stdout.Bytes)
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		if e.Type().IsRegular() {
+			require.NotContains(t, read(t, dir, e.Name()), "canary-4711-x", e.Name())
+		}
+	}
+}

@@ -62,7 +62,7 @@ func saveSpec(dir string, spec Spec) (savedSpec, error) {
 		return savedSpec{}, fmt.Errorf("making the attempt directory: %w", err)
 	}
 	saved := savedSpec{Attempt: attempt.Attempt{Spec: spec, Token: rand.Text()}}
-	saved.Env = nil
+	saved.Env, saved.Secrets = nil, nil
 	b, err := json.Marshal(saved)
 	if err != nil {
 		return savedSpec{}, fmt.Errorf("encoding the spec: %w", err)
@@ -75,7 +75,7 @@ func saveSpec(dir string, spec Spec) (savedSpec, error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return savedSpec{}, fmt.Errorf("writing the spec: %w", err)
 	}
-	saved.Env = spec.Env
+	saved.Env, saved.Secrets = spec.Env, spec.Secrets
 	return saved, nil
 }
 

@@ -43,6 +43,7 @@ func (c *Conn) SendAttempt(a Attempt, within time.Duration) error {
 	w.text(a.Marker)
 	w.texts(a.Argv)
 	w.texts(a.Env)
+	w.texts(a.Secrets)
 	w.text(a.Dir)
 	w.text(a.Token)
 	for _, n := range []int64{int64(a.Timeout), int64(a.Grace), a.OutputCap, int64(a.Deadline), int64(a.Slack)} {
@@ -63,7 +64,7 @@ func (c *Conn) ReceiveAttempt() (Attempt, error) {
 		return Attempt{}, err
 	}
 	r := reader{rest: body}
-	a := Attempt{Spec: Spec{Marker: r.text(), Argv: r.texts(), Env: r.texts(), Dir: r.text()}, Token: r.text()}
+	a := Attempt{Spec: Spec{Marker: r.text(), Argv: r.texts(), Env: r.texts(), Secrets: r.texts(), Dir: r.text()}, Token: r.text()}
 	a.Timeout, a.Grace, a.OutputCap = time.Duration(r.number()), time.Duration(r.number()), r.number()
 	a.Deadline, a.Slack = Instant(r.number()), time.Duration(r.number())
 	a.Limits = r.limits()

@@ -7,7 +7,7 @@ import (
 
 // A Spec says what to run and within which bounds. It reaches the shim over a
 // socket; the copy in the attempt directory leaves out the environment, which
-// may hold credentials.
+// may hold credentials, and secrets.
 type Spec struct {
 	// Marker names the attempt: 32 lower-case hexadecimal digits, never used
 	// for another attempt. Empty = one that the directory tells.
@@ -17,6 +17,9 @@ type Spec struct {
 	// Env is the complete environment as NAME=value; nothing is inherited.
 	// SPAWNMESH_MARKER is added.
 	Env []string `json:"env,omitempty"`
+	// Secrets are texts that are taken out of the output before it is kept. Like the
+	// environment they are in no file.
+	Secrets []string `json:"secrets,omitempty"`
 	// Dir is the agent's working directory, an absolute path.
 	Dir string `json:"dir"`
 	// Timeout ends the tree this long after the start, time asleep included.

@@ -30,7 +30,7 @@ func TestMessagesArrive(t *testing.T) {
 		var b buffer
 		c := NewConn(&b)
 		a := Attempt{Token: text.Draw(t, "token"), Spec: Spec{
-			Marker: text.Draw(t, "marker"), Argv: texts.Draw(t, "argv"), Env: texts.Draw(t, "env"), Dir: text.Draw(t, "dir"),
+			Marker: text.Draw(t, "marker"), Argv: texts.Draw(t, "argv"), Env: texts.Draw(t, "env"), Secrets: texts.Draw(t, "secrets"), Dir: text.Draw(t, "dir"),
 			Timeout: time.Duration(number.Draw(t, "timeout")), Grace: time.Duration(number.Draw(t, "grace")), OutputCap: number.Draw(t, "cap"),
 			Limits: Limits{Memory: number.Draw(t, "memory"), Pids: number.Draw(t, "pids"), CPU: time.Duration(number.Draw(t, "cpu")), CPUs: number.Draw(t, "cpus"), Files: number.Draw(t, "files"),
 				Disk: number.Draw(t, "disk"), Inodes: number.Draw(t, "inodes"), FileSize: number.Draw(t, "file size"), Written: number.Draw(t, "written"), Idle: time.Duration(number.Draw(t, "idle"))},

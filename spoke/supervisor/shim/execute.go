@@ -28,6 +28,7 @@ func (s *shim) execute() *attempt.StartError {
 		return fault(err)
 	}
 	defer syscall.Close(fds[1])
+	s.out.hide, s.err.hide = newRedactor(s.Secrets), newRedactor(s.Secrets)
 	null, err := syscall.Open(os.DevNull, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return fault(plain.Wrap("opening "+os.DevNull, err))

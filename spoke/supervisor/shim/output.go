@@ -28,7 +28,9 @@ type capture struct {
 	tail *ring // made when the head is full
 
 	total, inFile int64
+	written       int64             // by the agent; total is without what was taken out of it
 	heard         func(total int64) // called before anything is kept; nil = nobody listens
+	hide          *redactor         // takes secrets out; nil = there are none
 }
 
 // newCapture makes the file and returns, besides, the end of the pipe that is
@@ -56,8 +58,9 @@ func (c *capture) drain() {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := c.pipe.Read(buf)
-		c.keep(buf[:n])
+		c.take(buf[:n])
 		if err != nil {
+			c.hide.end(c.keep)
 			return
 		}
 	}
@@ -66,10 +69,16 @@ func (c *capture) drain() {
 // cut ends drain soon.
 func (c *capture) cut() { _ = c.pipe.SetReadDeadline(time.Now().Add(lastWords)) }
 
-func (c *capture) keep(b []byte) {
-	if c.total += int64(len(b)); len(b) > 0 && c.heard != nil {
-		c.heard(c.total)
+// take hears what the agent has written.
+func (c *capture) take(b []byte) {
+	if c.written += int64(len(b)); len(b) > 0 && c.heard != nil {
+		c.heard(c.written)
 	}
+	c.hide.put(b, c.keep)
+}
+
+func (c *capture) keep(b []byte) {
+	c.total += int64(len(b))
 	if n := min(int64(len(b)), c.head); n > 0 {
 		c.head -= n
 		if c.write(b[:n]) != nil {
