@@ -107,11 +107,11 @@ func exitOfCode(code commands.Code) int {
 		control.Forbidden, joinRefused, pinMismatch, handshakeBad,
 		commands.GrantMalformed, commands.GrantExpired, commands.GrantKeyUnknown, commands.GrantUnknown, commands.GrantMismatch:
 		return exitUntrusted
-	case commands.Policy, commands.Grant, commands.BadPath, commands.TooMany, commands.OverBudget, commands.LaneClosed, commands.Rate:
+	case commands.Policy, commands.Grant, commands.BadPath, commands.TooMany, commands.OverBudget, commands.LaneClosed, commands.Rate, commands.Full:
 		return exitRefused
 	case commands.NoSpoke, commands.Capability:
 		return exitNoSpoke
-	case commands.Unreachable, commands.StoreDown:
+	case commands.Unreachable, commands.StoreDown, commands.StreamLoss:
 		return exitUnreachable
 	case control.Interrupted:
 		return exitInterrupted

@@ -178,6 +178,7 @@ func TestExitCodes(t *testing.T) {
 		"a path that is not open":  {commands.Refuse(commands.BadPath, "no"), commands.BadPath, 6},
 		"more than is allowed":     {commands.Refuse(commands.Rate, "no"), commands.Rate, 6},
 		"too many answers":         {commands.Refuse(commands.TooMany, "no"), commands.TooMany, 6},
+		"no room for more":         {commands.Refuse(commands.Full, "no"), commands.Full, 6},
 		"a missing capability":     {commands.Refuse(commands.Capability, "no"), commands.Capability, 7},
 		"nothing there":            {commands.Refuse(commands.NotFound, "no"), commands.NotFound, 3},
 		"a conflict":               {commands.Refuse(commands.Conflict, "no"), commands.Conflict, 4},
@@ -205,6 +206,7 @@ func TestExitCodes(t *testing.T) {
 		"a database that is away":  {commands.Refuse(commands.StoreDown, "no"), commands.StoreDown, 8},
 		"no Postgres at all":       {&postgres.NotFoundError{}, commands.StoreDown, 8},
 		"a hub that is away":       {transport.ErrUnavailable, commands.Unreachable, 8},
+		"messages sent again":      {commands.Refuse(commands.StreamLoss, "no"), commands.StreamLoss, 8},
 		"no answer in time":        {context.DeadlineExceeded, commands.Unreachable, 8},
 		"an interrupt":             {commands.Refuse(control.Interrupted, "no"), control.Interrupted, 130},
 	}
