@@ -3,7 +3,9 @@ package store_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
 const hunter = "hunter2-in-the-environment"
@@ -26,7 +29,9 @@ func withValue(o *store.SpawnOrder, value string) {
 // dump is the whole database as text.
 func dump(t *testing.T, url string) []byte {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "pg_dump", "--inserts", "-d", pgtest.Admin(url)).CombinedOutput()
+	programs, err := postgres.Find(t.Context(), "")
+	require.NoError(t, err)
+	out, err := exec.CommandContext(t.Context(), filepath.Join(programs, "pg_dump"), "--inserts", "-d", pgtest.Admin(url)).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "TOKEN", "it has names")
 	return out
@@ -151,4 +156,21 @@ func TestAnOrderWithValuesIsKnownAgain(t *testing.T) {
 	}
 	require.NotEmpty(t, digest(p))
 	require.False(t, bytes.Contains(digest(p), []byte(hunter)))
+}
+
+// What values cost an order: one without any pays nothing.
+func BenchmarkOrderWithValues(b *testing.B) {
+	for name, n := range map[string]int{"none": 0, "one": 1, "twenty": 20} {
+		b.Run(name, func(b *testing.B) {
+			p := storetest.NewPair(b)
+			for b.Loop() {
+				p.Order(b, func(o *store.SpawnOrder) {
+					for i := range n {
+						o.Spawn.Env = append(o.Spawn.Env, commands.EnvVar{Name: fmt.Sprint("V", i)})
+						o.Values = append(o.Values, commands.NewSecret(hunter))
+					}
+				})
+			}
+		})
+	}
 }

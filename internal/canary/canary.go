@@ -67,7 +67,7 @@ func (c *Canary) In(data []byte) bool {
 			return false
 		}
 		if r, err := gzip.NewReader(bytes.NewReader(rest[at:])); err == nil {
-			plain, _ := io.ReadAll(io.LimitReader(r, 64<<20)) // as far as it goes
+			plain, _ := io.ReadAll(io.LimitReader(r, 1<<30)) // as far as it goes
 			if len(plain) > 0 && c.In(plain) {
 				return true
 			}
