@@ -45,12 +45,9 @@ type callerKey struct{}
 // one that is unknown.
 type Principal struct {
 	uid   int // of its process, as the kernel says
-	pid   int
 	known bool
+	agent bool // it is one that is run here
 }
-
-// Pid is the process that opened the connection; it may have ended, and its number be another's.
-func (p Principal) Pid() int { return p.pid }
 
 // String names the principal as the audit does: "uid:1000".
 func (p Principal) String() string {
@@ -81,8 +78,9 @@ func Listen(ctx context.Context, dir string) (net.Listener, error) {
 }
 
 // Serve answers requests that arrive at l with h until ctx ends, and waits up to
-// 5 s, or until hurry is closed, for the answers that are under way. It closes l.
-func Serve(ctx context.Context, l net.Listener, h http.Handler, hurry <-chan struct{}, log *slog.Logger) error {
+// 5 s, or until hurry is closed, for the answers that are under way. It closes l. Who an agent
+// is is asked once a connection, as it is accepted: later its number may be another's. nil = nobody is.
+func Serve(ctx context.Context, l net.Listener, h http.Handler, agent func(pid int) bool, hurry <-chan struct{}, log *slog.Logger) error {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	s := &http.Server{
@@ -90,7 +88,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, hurry <-chan str
 		ReadHeaderTimeout: 5 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 		BaseContext:       func(net.Listener) context.Context { return requests },
-		ConnContext:       identify,
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return identify(ctx, c, agent) },
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)
@@ -159,14 +157,14 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 
 // identify notes the user at the other end of a connection, when it is one who
 // may ask.
-func identify(ctx context.Context, c net.Conn) context.Context {
+func identify(ctx context.Context, c net.Conn, agent func(pid int) bool) context.Context {
 	var caller Principal
 	if u, ok := c.(*net.UnixConn); ok {
 		if raw, err := u.SyscallConn(); err == nil {
 			_ = raw.Control(func(fd uintptr) {
 				cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 				if err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid()) {
-					caller = Principal{uid: int(cred.Uid), pid: int(cred.Pid), known: true}
+					caller = Principal{uid: int(cred.Uid), known: true, agent: agent != nil && agent(int(cred.Pid))}
 				}
 			})
 		}
@@ -178,6 +176,10 @@ func allowed(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !Caller(r).known {
 			Error(w, commands.Refuse(Forbidden, "only the user that runs this instance may control it"))
+			return
+		}
+		if Caller(r).agent { // where it has the user of its spoke the mode of the socket keeps it not out
+			Error(w, commands.Refuse(Forbidden, "agents may not control an instance"))
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, 512<<10)

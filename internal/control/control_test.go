@@ -47,7 +47,7 @@ func serve(t *testing.T, dir string, h http.Handler) (stop func()) {
 	l, err := Listen(ctx, dir)
 	require.NoError(t, err)
 	ended := make(chan error, 1)
-	go func() { ended <- Serve(ctx, l, h, nil, slog.New(slog.DiscardHandler)) }()
+	go func() { ended <- Serve(ctx, l, h, nil, nil, slog.New(slog.DiscardHandler)) }()
 	stopped := false
 	stop = func() {
 		if cancel(); !stopped {
@@ -352,7 +352,7 @@ func TestServingEndsWithItsListener(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 
-	err = Serve(t.Context(), l, http.HandlerFunc(echo), nil, slog.New(slog.DiscardHandler))
+	err = Serve(t.Context(), l, http.HandlerFunc(echo), nil, nil, slog.New(slog.DiscardHandler))
 
 	require.ErrorIs(t, err, net.ErrClosed)
 }

@@ -28,7 +28,7 @@ type Voice struct {
 	Peer  signing.InstanceID // who is spoken to
 	Conn  string
 	Epoch int64
-	Lock  []byte // sealing key of who is spoken to
+	Lock  []byte       // sealing key of who is spoken to
 	Seq   atomic.Int64 // the last number that was given
 }
 

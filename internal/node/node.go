@@ -24,6 +24,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -81,7 +82,7 @@ func (n *Node) Run(ctx context.Context) error {
 	serving, late := errgroup.WithContext(late)
 	serving.Go(func() error { return n.board.Run(late) })
 	n.ready = sync.OnceFunc(func() {
-		serving.Go(func() error { return control.Serve(late, socket, outside(n.routes()), n.Hurry, n.Log) })
+		serving.Go(func() error { return control.Serve(late, socket, n.routes(), supervisor.Inside, n.Hurry, n.Log) })
 		if n.Ready != nil {
 			n.Ready(n.link())
 		}

@@ -30,5 +30,5 @@ func (i *Isolation) wrap(own Dirs, r Reach) []string {
 	for _, path := range own.list() {
 		w = append(w, "--bind", path, path)
 	}
-	return append(w, "--")
+	return append(w, "--remount-ro", "/", "--")
 }

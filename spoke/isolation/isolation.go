@@ -149,8 +149,24 @@ func (i *Isolation) take(level string, d Dirs, r Reach) (supervisor.Confine, err
 // give makes directories a user's own. The home goes last: what owns it is the agent's.
 func give(id int64, dirs []string) error {
 	for _, dir := range dirs {
-		if err := os.Lchown(dir, int(id), int(id)); err != nil && !(id == 0 && errors.Is(err, os.ErrNotExist)) {
+		if err := os.Lchown(dir, int(id), int(id)); err != nil {
 			return fmt.Errorf("changing who owns the directories of an agent: %w", err)
+		}
+	}
+	return nil
+}
+
+// takeBack makes the directories of an agent that is over those of the spoke, and closes them:
+// files in them are still the user's, and programs of it with its rights. They are in a directory of the
+// spoke's, so each is what it was.
+func takeBack(dirs []string) error {
+	for _, dir := range dirs {
+		err := os.Chmod(dir, 0o700)
+		if err == nil {
+			err = os.Lchown(dir, 0, 0)
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("taking back the directories of an agent: %w", err)
 		}
 	}
 	return nil

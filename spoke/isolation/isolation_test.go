@@ -233,7 +233,7 @@ func TestNothingOfAUserIsLeftToTheNext(t *testing.T) {
 	dir := openDir(t)
 	i := open(t, dir, 0)
 	name := "left-" + filepath.Base(dir)
-	u, d := agent(t, i, filepath.Join(dir, "agents", "task", "1"), `for d in /tmp /dev/shm /var/tmp; do mkdir -p $d/`+name+`/sub; echo x >$d/`+name+`/sub/file; done; ipcmk -M 4096 >/dev/null; echo x >file`)
+	u, d := agent(t, i, filepath.Join(dir, "agents", "task", "1"), `for d in /tmp /dev/shm /var/tmp; do mkdir -p $d/`+name+`/sub; echo x >$d/`+name+`/sub/file; done; ipcmk -M 4096 >/dev/null; echo x >file; chmod 755 .`)
 	require.FileExists(t, filepath.Join("/tmp", name, "sub", "file"))
 	require.Equal(t, u, i.Find(d.Home))
 
@@ -247,6 +247,9 @@ func TestNothingOfAUserIsLeftToTheNext(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, string(raw), strconv.FormatInt(u.ID, 10))
 	require.Zero(t, i.Find(d.Home), "its directories are the spoke's")
+	info, err := os.Stat(d.Work)
+	require.NoError(t, err)
+	require.Equal(t, os.ModeDir|0o700, info.Mode(), "and closed: a program with the user's rights may be in one")
 	require.FileExists(t, filepath.Join(d.Work, "file"), "for the host to look at")
 }
 
@@ -265,6 +268,47 @@ func TestAnAgentHasItsDirectoriesForItself(t *testing.T) {
 
 	require.NotEqual(t, one.ID, other.ID)
 	require.FileExists(t, filepath.Join(d.Work, "file"))
+}
+
+// What the kernel keeps for a user by itself is none of the next agent's.
+func TestKeysOfAUserAreNotLeftToTheNext(t *testing.T) {
+	t.Parallel()
+	if !asRoot(t) {
+		return
+	}
+	dir := openDir(t)
+	i := open(t, dir, 0)
+	held := `import ctypes, sys
+call = ctypes.CDLL(None, use_errno=True).syscall
+if sys.argv[1] == "add": print(call(248, b"user", b"name", b"secret", 6, -4) > 0)
+else: print(call(250, 10, -4, b"user", b"name", 0) > 0)`
+	u, d := agent(t, i, filepath.Join(dir, "agents", "task", "1"), "python3 -c '"+held+"' add")
+	require.Equal(t, "True\n", stdout(t, dir, "1"))
+	has := func(n string) string {
+		p := filepath.Join(dir, "agents", "task", n)
+		own := Dirs{filepath.Join(p, "work"), filepath.Join(p, "tmp"), filepath.Join(p, "home")}
+		require.NoError(t, MakeDirs(commands.IsolationUser, p, own))
+		require.NoError(t, give(u.ID, own.list()))
+		a, err := supervisor.Start(t.Context(), filepath.Join(p, "control"), supervisor.Spec{Argv: []string{"/bin/sh", "-c", "python3 -c '" + held + "' find"}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: own.Work, Confine: supervisor.Confine{User: u}})
+		require.NoError(t, err)
+		require.Equal(t, 0, a.Exit().Code)
+		require.NoError(t, a.Close())
+		return stdout(t, dir, n)
+	}
+	require.Equal(t, "True\n", has("2"), "a key of a user is there for its next agent")
+
+	i.Release(u, d)
+	i.Settle()
+
+	require.Empty(t, i.Kept())
+	require.Equal(t, "False\n", has("3"))
+}
+
+func stdout(t *testing.T, dir, n string) string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(dir, "agents", "task", n, "control", string(supervisor.Stdout)))
+	require.NoError(t, err)
+	return string(raw)
 }
 
 // A user that still has a process is nobody else's.
@@ -305,7 +349,7 @@ func TestUsersOfAnEarlierProcessStayTaken(t *testing.T) {
 	dir := openDir(t)
 	earlier := Open(dir, 0)
 	over, d := agent(t, earlier, filepath.Join(dir, "agents", "task", "1"), `true`)
-	running := earlier.users.user(over.ID + 1)
+	running := earlier.users.user(earlier.users.first + 1 + (over.ID-earlier.users.first)%(rangeUsers-1))
 	stray := exec.Command("/bin/sleep", "300")
 	stray.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(running.ID), Gid: uint32(running.ID)}}
 	require.NoError(t, stray.Start())

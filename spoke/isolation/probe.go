@@ -199,6 +199,10 @@ func (i *Isolation) decoys(level, data string) (attack.Targets, func(), error) {
 		closers = append(closers, func() { _ = l.Close() })
 		t.Port = l.Addr().(*net.TCPAddr).Port
 	}
+	if master, name, opened := openTerminal(); opened == nil {
+		t.Terminal = name
+		closers = append(closers, func() { _ = master.Close() })
+	}
 	if id, shared := unix.SysvShmGet(unix.IPC_PRIVATE, 4096, unix.IPC_CREAT|0o600); shared == nil {
 		t.Shared = id
 		closers = append(closers, func() { _, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil) })
@@ -208,6 +212,20 @@ func (i *Isolation) decoys(level, data string) (attack.Targets, func(), error) {
 		return t, nil, err
 	}
 	return t, release, nil
+}
+
+// openTerminal makes a terminal, which is there as long as the master is open.
+func openTerminal() (master *os.File, name string, err error) {
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, "", err
+	}
+	master = os.NewFile(uintptr(fd), "/dev/ptmx")
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err = errors.Join(err, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)); err != nil {
+		return nil, "", errors.Join(err, master.Close())
+	}
+	return master, fmt.Sprintf("/dev/pts/%d", n), nil
 }
 
 // listen makes a socket for the spoke's user alone; its file goes with its directory.

@@ -14,10 +14,11 @@ var systemDirs = []string{
 }
 
 // devices are what every agent may use.
-var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr"}
+var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr"}
 
-// sharedMemory is where programs make POSIX semaphores and shared memory, which is those of
-// their user. Without a user of its own an agent could change the memory of the database there.
+// sharedMemory, as terminals, is given to agents with a user of their own only. It is where programs make POSIX semaphores and shared memory, which is those of
+// their user. Without a user of its own an agent could change the memory of the database there, and
+// read what its host types.
 const sharedMemory = "/dev/shm"
 
 // A Reach is what an agent reaches beside its own directories and those of the system.
@@ -41,7 +42,7 @@ func (i *Isolation) confine(level string, user supervisor.User, own Dirs, r Reac
 	}
 	c.Landlock, c.AnyPort, c.Ports = true, r.AnyPort, r.Ports
 	if hasUser(level) {
-		c.Write = append(c.Write, sharedMemory)
+		c.Write = append(c.Write, sharedMemory, "/dev/ptmx", "/dev/pts")
 	}
 	c.Read = slices.Concat(systemDirs, r.Read)
 	for _, path := range slices.Concat(devices, own.list(), r.Write) {

@@ -129,7 +129,7 @@ func (i *Isolation) clear(users map[int64]Dirs) map[int64]error {
 	}
 	for id, d := range users {
 		if kept[id] == nil {
-			if err := give(0, d.list()); err != nil {
+			if err := errors.Join(supervisor.ClearKeys(i.users.user(id)), takeBack(d.list())); err != nil {
 				kept[id] = err
 			}
 		}

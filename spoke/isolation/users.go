@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,7 +67,7 @@ func openUsers(dir string, named int64) (*users, error) {
 				return nil, errors.Join(fmt.Errorf("recording the users of agents: %w", err), claim.Close())
 			}
 		}
-		u := &users{first: first, claim: claim, taken: map[int64]bool{}}
+		u := &users{first: first, claim: claim, taken: map[int64]bool{}, next: rand.Int64N(rangeUsers - 1)} // not the same ones after each start
 		if err := u.keepEarlier(dir); err != nil {
 			return nil, errors.Join(err, claim.Close())
 		}

@@ -86,3 +86,6 @@ func RunningUsers(first, last int64) (map[int64]bool, error) { return tree.Runni
 
 // EndUser ends whatever runs as a user of an agent's.
 func EndUser(u User) error { return tree.EndUser(u) }
+
+// ClearKeys empties the keyrings that the kernel keeps for a user of an agent's that is over.
+func ClearKeys(u User) error { return tree.ClearKeys(u) }

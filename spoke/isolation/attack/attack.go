@@ -27,6 +27,7 @@ type Targets struct {
 	Abstract string // abstract socket of the spoke
 	Port     int    // TCP port of the spoke on the loopback
 	Shared   int    // System V shared memory of another user; -1 = there is none
+	Terminal string // terminal of the spoke's user; "" = there is none
 
 	Bubble bool  // the agent has namespaces of its own: what has a name may be something else there
 	Known  Known // what the names are of outside

@@ -15,6 +15,7 @@ var onHost = []Attack{
 	{"connect-port", "connect to a port of the spoke", false, 4, func(t Targets) error {
 		return connect("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(t.Port)))
 	}},
+	{"write-terminal", "write to a terminal of the spoke's user", true, 1, func(t Targets) error { return write(t.Terminal) }},
 	{"read-packets", "read the packets of the host", true, needsRoot, func(Targets) error { return openSocket(unix.AF_PACKET, unix.SOCK_RAW) }},
 	{"forge-packets", "send packets of any kind", true, needsRoot, func(Targets) error { return openSocket(unix.AF_INET, unix.SOCK_RAW) }},
 	{"mount", "mount a file system", true, 1, func(Targets) error {

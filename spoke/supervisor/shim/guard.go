@@ -17,6 +17,7 @@ const (
 	setChildSubreaper = 36 // PR_SET_CHILD_SUBREAPER
 	rlimitCore        = 4  // RLIMIT_CORE
 	rlimitNproc       = 6  // RLIMIT_NPROC
+	rlimitMsgqueue    = 12 // RLIMIT_MSGQUEUE
 	rlimitNofile      = 7  // RLIMIT_NOFILE
 	rlimitFsize       = 1  // RLIMIT_FSIZE
 )
@@ -61,7 +62,8 @@ func (s *shim) limits() ([]confine.Limit, error) {
 	}
 	if s.Confine.User.ID != 0 {
 		pids := uint64(cmp.Or(s.Limits.Pids, userProcesses))
-		list = append(list, confine.Limit{Resource: rlimitNproc, Soft: pids, Max: pids})
+		list = append(list, confine.Limit{Resource: rlimitNproc, Soft: pids, Max: pids},
+			confine.Limit{Resource: rlimitMsgqueue}) // a message queue would be found by the next agent with the user
 	}
 	return list, nil
 }

@@ -105,13 +105,14 @@ func (t *Tree) meet(deep bool, see func(Process)) (exact bool, err error) {
 	return exact, err
 }
 
-// marked reports whether a process is of the tree by what it cannot put off, its user, or by
-// the marker in its environment. A user of ours has nobody else.
+// marked reports whether a process is of the tree by what it cannot put off, a user of its own,
+// or else by the marker in its environment. Whoever sees a shim knows its marker, so it counts
+// where the process has our user only: others could have theirs ended, and keep a kill from its end.
 func (t *Tree) marked(pid int) bool {
-	if t.user.ID != 0 && RunsAs(pid, t.user.ID) {
-		return true
+	if t.user.ID != 0 {
+		return RunsAs(pid, t.user.ID)
 	}
-	return HasMarker(pid, t.marker)
+	return RunsAs(pid, int64(os.Getuid())) && HasMarker(pid, t.marker)
 }
 
 // Terminate asks the tree to end. CONT lets a stopped process see the TERM.

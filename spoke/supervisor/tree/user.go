@@ -60,6 +60,42 @@ func killAllAs(user attempt.User) error {
 	return nil
 }
 
+// Of keyctl(2).
+const (
+	keyctlClear       = 7
+	keyctlPersistent  = 22
+	processKeyring    = -2
+	userKeyring       = -4
+	userSession       = -5
+	keysOfTheCallerID = -1
+)
+
+// ClearKeys empties the keyrings that the kernel keeps for a user. Nothing runs as it.
+func ClearKeys(user attempt.User) error {
+	done := make(chan error)
+	go onLostThread(func() { done <- clearKeysAs(user) })
+	return plain.Wrap("emptying the keyrings of user "+strconv.FormatInt(user.ID, 10), <-done)
+}
+
+func clearKeysAs(user attempt.User) error {
+	id := uintptr(user.ID)
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, id, id, id); errno != 0 {
+		return plain.Wrap("becoming it", errno)
+	}
+	rings := []int{userKeyring, userSession}
+	mine, in := keysOfTheCallerID, processKeyring
+	if ring, _, errno := syscall.RawSyscall(syscall.SYS_KEYCTL, keyctlPersistent, uintptr(mine), uintptr(in)); errno == 0 {
+		rings = append(rings, int(ring))
+	}
+	for _, ring := range rings {
+		_, _, errno := syscall.RawSyscall(syscall.SYS_KEYCTL, keyctlClear, uintptr(ring), 0)
+		if errno != 0 && errno != syscall.ENOSYS && errno != syscall.EPERM && errno != syscall.ENOKEY { // a sandbox without keyrings
+			return errno
+		}
+	}
+	return nil
+}
+
 // RunningUsers are the users from first to last that a live process of this host has among
 // its ids.
 func RunningUsers(first, last int64) (map[int64]bool, error) {

@@ -53,3 +53,33 @@ func TestAUserIsEndedInOneStep(t *testing.T) {
 		return err == nil && len(running) == 0
 	}, 10*time.Second, time.Millisecond)
 }
+
+// Whoever sees a shim knows its marker. A process of another user that has it is none of the tree's.
+func TestAMarkerCountsWithOurUserOnly(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		return // no process of another user can be started
+	}
+	marker := newMarker()
+	start := func(user uint32) int {
+		c := exec.Command("/bin/sleep", "600")
+		c.Env = []string{attempt.MarkerName + "=" + marker}
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+		require.NoError(t, c.Start())
+		t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+		return c.Process.Pid
+	}
+	ours, others := start(0), start(1_877_000_009)
+	pids := func(tree *Tree) (list []int) {
+		found, err := tree.Find(true)
+		require.NoError(t, err)
+		for _, p := range found {
+			list = append(list, p.Pid)
+		}
+		return list
+	}
+
+	require.Equal(t, []int{ours}, pids(New(marker, 0, nil)))
+	require.Empty(t, pids(New(marker, 0, nil).As(attempt.User{ID: 1_877_000_008, Reaper: 1_877_000_000})), "who has a user of its own is known by that alone")
+	require.Equal(t, []int{others}, pids(New(marker, 0, nil).As(attempt.User{ID: 1_877_000_009, Reaper: 1_877_000_000})))
+}
