@@ -94,7 +94,7 @@ func TestConformanceFindsWhatIsBroken(t *testing.T) {
 		"large-output":         {"spoke.mjs", `if (s.through > statSync(path).size) return;`, `if (s.through < (a.streams[s.stream]?.through ?? 0)) return;`},
 		"digest":               {"spoke/histories.mjs", `n.writeBigUInt64BE(BigInt(m.seq));`, `n.writeBigUInt64LE(BigInt(m.seq));`},
 		"recalled":             {"spoke/histories.mjs", `return { from, through, done: true, orders };`, `return { from, through, orders };`},
-		"void":                 {"spoke/bodies.mjs", ` void: ranges,`, ``},
+		"void":                 {"spoke/inbox.mjs", `if (this.spoke.inSeqs.has(h.seq))`, `if (this.spoke.inSeqs.has(h.seq) || this.db.get("void")?.some((r) => r.from <= h.seq && h.seq <= r.to))`},
 		"refused":              {"spoke/bodies.mjs", `limited: flag, full: flag`, `limited: flag`},
 		"key-revoked":          {"spoke/inbox.mjs", `if (set.revoked.includes(kid)) return "KEY_REVOKED";`, `return "";`},
 		"keyset-old":           {"spoke/inbox.mjs", `version > set.version && signed`, `signed`},
