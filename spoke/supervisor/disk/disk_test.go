@@ -3,8 +3,8 @@ package disk
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -75,9 +75,17 @@ func TestWhatFilesTake(t *testing.T) {
 	require.Error(t, (&Count{}).Below(filepath.Join(dir, "none")))
 }
 
+// library is a directory with many files.
+func library(t testing.TB) string {
+	t.Helper()
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	require.NoError(t, err)
+	return filepath.Join(strings.TrimSpace(string(out)), "src")
+}
+
 func TestALargeTreeIsCountedAsByTheLibrary(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(runtime.GOROOT(), "src")
+	dir := library(t)
 
 	require.Equal(t, reference(t, dir), count(t, dir).Usage)
 }
@@ -165,7 +173,7 @@ func TestLinksThatComeAndGo(t *testing.T) {
 	dir := t.TempDir()
 	name, link := filepath.Join(dir, "d"), filepath.Join(dir, "link")
 	require.NoError(t, os.MkdirAll(filepath.Join(name, "sub"), 0o700))
-	require.NoError(t, os.Symlink(filepath.Join(runtime.GOROOT(), "src"), link))
+	require.NoError(t, os.Symlink(library(t), link))
 	over, done := make(chan struct{}), sync.WaitGroup{}
 	done.Go(func() {
 		for {
@@ -203,7 +211,7 @@ func TestWhatFileSystemsHold(t *testing.T) {
 }
 
 func BenchmarkCount(b *testing.B) {
-	dir := filepath.Join(runtime.GOROOT(), "src")
+	dir := library(b)
 	var files int64
 	for b.Loop() {
 		c := &Count{Owner: -1}
