@@ -84,7 +84,7 @@ func TestConformanceFindsWhatIsBroken(t *testing.T) {
 		"id-twice":             {"spoke/inbox.mjs", `if (known) return known.seal === m.sealOf ? this.again(known, m) : this.blame("REPLAY_DIFF");`, ``},
 		"number-twice":         {"spoke/inbox.mjs", `if (this.spoke.inSeqs.has(h.seq)) return this.spoke.compare();`, ``},
 		"known-task":           {"spoke/agents.mjs", `exp: m.header.exp }, t = this.task(body.task);`, `exp: m.header.exp }, t = undefined;`},
-		"task-conflict":        {"spoke/agents.mjs", `if (canonical(t.body) !== canonical(body))`, `if (false)`},
+		"task-conflict":        {"spoke/agents.mjs", `if (canonical(unsealed(t.body)) !== canonical(unsealed(body)))`, `if (false)`},
 		"tombstone":            {"spoke/agents.mjs", `tx.put("tombstone:" + body.task, m.header.exp + 24 * 3600e3);`, ``},
 		"kill-running":         {"spoke/agents.mjs", `process.kill(-pid, name)`, `process.kill(pid, name)`},
 		"killed-at-work":       {"spoke/agents.mjs", `{ outcome: "interrupted", exit: { code: -1, error: "the spoke ended while the agent ran" } }`, `{ outcome: "succeeded", exit: { code: 0 } }`},
