@@ -126,8 +126,9 @@ type Heartbeat struct {
 	Queued       int            `json:"queued"`
 	Capabilities []string       `json:"capabilities,omitempty"`
 	KillLevel    string         `json:"kill_level"`
-	Stopping     bool           `json:"stopping,omitempty"` // it waits for running agents to end, and starts nothing more
-	LeaseMS      int64          `json:"lease_ms,omitempty"` // how long agents go on without their spoke; 0 = it does not say
+	Stopping     bool           `json:"stopping,omitempty"`    // it waits for running agents to end, and starts nothing more
+	StartsNone   string         `json:"starts_none,omitempty"` // why it starts nothing now; "" = it does
+	LeaseMS      int64          `json:"lease_ms,omitempty"`    // how long agents go on without their spoke; 0 = it does not say
 	Version      string         `json:"version"`
 	Policy       string         `json:"policy,omitempty"` // version of the policy in force; "" where no agents run
 	Agents       []AgentBeat    `json:"agents,omitempty"`
@@ -319,6 +320,9 @@ func (b *Heartbeat) Validate() error {
 		return Refuse(Validation, "kill level %q is not a name of 1 to 64 letters, digits and . _ : / + -", Clip(b.KillLevel))
 	}
 	if err := checkText("the version of a heartbeat", b.Version, 256); err != nil {
+		return err
+	}
+	if err := checkText("what a heartbeat says of starts", b.StartsNone, 1000); err != nil {
 		return err
 	}
 	if b.IntervalMS < 100 || b.IntervalMS > 3_600_000 {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -90,6 +91,27 @@ func TestAnyRemembersWhoRefuses(t *testing.T) {
 	require.Equal(t, went{"cellar", nil}, second, "at once")
 	require.Equal(t, went{"cellar", []string{"attic"}}, another, "of which nothing is known")
 	require.Equal(t, went{"attic", nil}, allowed)
+}
+
+// A spoke that starts nothing, as its disk is below its reserve, is asked last: an order waits there only where
+// nobody else can take it.
+func TestAnyAsksWhoStartsNothingLast(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	for name, reserve := range map[string]string{"attic": "4096TiB", "cellar": "1"} {
+		s := m.Join(t, name)
+		text := strings.Replace(policy.Presets["open"], "limits:", "limits:\n  reserve: "+reserve, 1)
+		require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(meshtest.Loose(text)), 0o644))
+		m.Start(t, name)
+		m.AwaitLink(t, name)
+		meshtest.Await(t, "its heartbeat", func() bool { return m.View(t, name).Policy != "" })
+	}
+	m.Await(t, m.Spawn(t, "cellar", "sleep", "600"), commands.Running)
+	meshtest.Await(t, "that it is told to be busy", func() bool { return m.View(t, "cellar").Running == 1 })
+
+	v := m.Wait(t, m.Order(t, hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}}))
+
+	require.Equal(t, "cellar", v.Spoke)
 }
 
 // A link alone does not make a spoke that can run something.

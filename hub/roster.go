@@ -35,16 +35,17 @@ type SpokeView struct {
 	KillLevel    string                  `json:"kill_level,omitempty"`
 	Isolation    string                  `json:"isolation,omitempty"` // what its agents are confined by, as it says, one of [commands.IsolationLevels]
 	Version      string                  `json:"version,omitempty"`
-	Policy       string                  `json:"policy,omitempty"`   // version of the policy that is in force there
-	Stopping     bool                    `json:"stopping,omitempty"` // it waits for running agents to end, and starts nothing more
-	LeaseMS      int64                   `json:"lease_ms,omitempty"` // how long its agents go on without it, as it says
-	Limited      bool                    `json:"limited,omitempty"`  // it sends more than it may
-	Full         bool                    `json:"full,omitempty"`     // no more of its messages are kept
-	Differs      string                  `json:"differs,omitempty"`  // why nothing is relayed: one side was restored from a backup
-	Refuses      *commands.EndedKey      `json:"refuses,omitempty"`  // the key that the spoke signs with, which has ended here
-	Says         commands.ConnectionView `json:"peer_says"`          // what the spoke says about the connection
-	Unconfirmed  int                     `json:"unconfirmed"`        // messages to it that its database has not confirmed
-	Queues       []federation.QueueView  `json:"queues,omitempty"`   // what has come from it and waits to be taken
+	Policy       string                  `json:"policy,omitempty"`      // version of the policy that is in force there
+	Stopping     bool                    `json:"stopping,omitempty"`    // it waits for running agents to end, and starts nothing more
+	StartsNone   string                  `json:"starts_none,omitempty"` // why it starts nothing now, as it says
+	LeaseMS      int64                   `json:"lease_ms,omitempty"`    // how long its agents go on without it, as it says
+	Limited      bool                    `json:"limited,omitempty"`     // it sends more than it may
+	Full         bool                    `json:"full,omitempty"`        // no more of its messages are kept
+	Differs      string                  `json:"differs,omitempty"`     // why nothing is relayed: one side was restored from a backup
+	Refuses      *commands.EndedKey      `json:"refuses,omitempty"`     // the key that the spoke signs with, which has ended here
+	Says         commands.ConnectionView `json:"peer_says"`             // what the spoke says about the connection
+	Unconfirmed  int                     `json:"unconfirmed"`           // messages to it that its database has not confirmed
+	Queues       []federation.QueueView  `json:"queues,omitempty"`      // what has come from it and waits to be taken
 }
 
 // A Settlement is what came of comparing the histories of a connection by hand.
@@ -81,7 +82,8 @@ func ViewOf(s federation.Status) SpokeView {
 	v.Says, _ = s.PeerSays()
 	v.Refuses = s.Refuses
 	v.Liveness, v.LastSeen = liveness(time.Since(b.At), b.Body.IntervalMS), &b.At
-	v.Slots, v.Queued, v.Running, v.Stopping = b.Body.Slots, b.Body.Queued, b.Body.Running, b.Body.Stopping
+	v.Slots, v.Queued, v.Running = b.Body.Slots, b.Body.Queued, b.Body.Running
+	v.Stopping, v.StartsNone = b.Body.Stopping, b.Body.StartsNone
 	v.Capabilities, v.KillLevel, v.Version, v.LeaseMS = b.Body.Capabilities, b.Body.KillLevel, b.Body.Version, b.Body.LeaseMS
 	v.Policy, v.Isolation = b.Body.Policy, commands.IsolationOf(b.Body.Capabilities)
 	if off := b.Offset.Abs(); off > 2*time.Second {
@@ -128,7 +130,7 @@ func (h *Hub) candidates(s *commands.Spawn) ([]store.Candidate, *commands.Refuse
 		}
 		b := p.Beat.Body
 		fit = append(fit, store.Candidate{Conn: p.ID, Slots: b.Slots, Busy: b.Running + b.Queued, Age: time.Since(p.Beat.At),
-			Last: h.refused.refuses(p.ID, b.Policy, s)})
+			Last: b.StartsNone != "" || h.refused.refuses(p.ID, b.Policy, s)})
 	}
 	switch {
 	case len(why) == 0:

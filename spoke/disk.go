@@ -37,36 +37,46 @@ func Reserve(rules *policy.Policy) Room {
 func (r Room) Lack(free Room) string {
 	switch {
 	case free.Bytes < r.Bytes:
-		return fmt.Sprintf("has %d MiB free, and nothing is started below %d MiB", free.Bytes>>20, r.Bytes>>20)
+		return fmt.Sprintf("has %d MiB free, and nothing is started below %d MiB (limits.reserve)", free.Bytes>>20, r.Bytes>>20)
 	case free.Inodes >= 0 && free.Inodes < r.Inodes:
-		return fmt.Sprintf("has room for %d more files, and nothing is started below %d", free.Inodes, r.Inodes)
+		return fmt.Sprintf("has room for %d more files, and nothing is started below %d (limits.reserve_files)", free.Inodes, r.Inodes)
 	}
 	return ""
 }
 
-// short says why nothing new is started in dir, and nothing when there is room.
+// short says what the disk of dir lacks now, and nothing when there is room.
 func short(dir string, reserve Room) string {
 	free, err := Free(dir)
 	if err != nil {
 		return ""
 	}
-	if lack := reserve.Lack(free); lack != "" {
-		return "the disk of " + dir + " " + lack
-	}
-	return ""
+	return reserve.Lack(free)
 }
 
-// hasRoom reports whether something new may be started, and says when that changes. Only
-// the goroutine that claims may call it.
+// lacksRoom says what the disk lacks now by the policy in force; "" = nothing.
+func (s *Spoke) lacksRoom() string { return short(s.Dir, Reserve(s.Policy.Now())) }
+
+// hasRoom reports whether something new may be started, and says when that changes, to the
+// hubs, too. Only the goroutine that claims may call it.
 func (s *Spoke) hasRoom(ctx context.Context) bool {
-	why := short(s.Dir, Reserve(s.Policy.Now()))
-	if full := why != ""; full != s.full {
+	lack := s.lacksRoom()
+	if full := lack != ""; full != s.full {
 		s.full = full
 		if full {
-			s.Log.WarnContext(ctx, "nothing new is started until there is room on the disk", "why", why)
+			s.Log.WarnContext(ctx, "nothing new is started until there is room on the disk", "why", "the disk of "+s.Dir+" "+lack)
 		} else {
 			s.Log.InfoContext(ctx, "there is room on the disk again; agents are started")
 		}
+		s.board.Beat()
 	}
 	return !s.full
+}
+
+// startsNone is what a hub is told where nothing is started; "" = agents are. Where the data
+// directory is, is no hub's business.
+func (s *Spoke) startsNone() string {
+	if lack := s.lacksRoom(); lack != "" {
+		return "its disk " + lack
+	}
+	return ""
 }

@@ -39,7 +39,10 @@ func TestANearlyFullDiskTakesNoNewWork(t *testing.T) {
 	var why backlog.Why
 	s.Do(t, "GET", "/v1/agents/"+waits+"/why", nil, &why)
 	require.False(t, why.Claimable)
-	require.True(t, slices.ContainsFunc(why.Reasons, func(r backlog.WhyReason) bool { return r.Stage == "disk" }), "%v", why.Reasons)
+	require.True(t, slices.ContainsFunc(why.Reasons, func(r backlog.WhyReason) bool {
+		return r.Stage == "disk" && strings.Contains(r.What, "(limits.reserve)")
+	}), "%v", why.Reasons)
+	require.Regexp(t, `^its disk has \d+ MiB free, and nothing is started below \d+ MiB \(limits\.reserve\)$`, m.View(t, "attic").StartsNone)
 	require.Equal(t, commands.Running, m.Agent(t, runs).State)
 	m.Hub.Do(t, "POST", "/v1/agents/"+runs+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	m.Wait(t, runs)
@@ -49,7 +52,34 @@ func TestANearlyFullDiskTakesNoNewWork(t *testing.T) {
 	require.NoError(t, file.Close())
 	require.Equal(t, commands.Completed, m.Wait(t, waits).State)
 	require.Equal(t, 1, strings.Count(s.Log.String(), says))
+	meshtest.Await(t, "that the hub is told of the room", func() bool { return m.View(t, "attic").StartsNone == "" })
 	m.Check(t)
+}
+
+// What is said of a disk is by the policy in force, not by the one of the start.
+func TestWhatTheDiskLacksFollowsThePolicy(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Slots: 1}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	runs := sleeper(t, m)
+	waits := m.Noop(t, "attic")
+	meshtest.Await(t, "the order", func() bool { return m.Agent(t, waits).AcceptedAt != nil })
+	stages := func() (list []string) {
+		var why backlog.Why
+		s.Do(t, "GET", "/v1/agents/"+waits+"/why", nil, &why)
+		for _, r := range why.Reasons {
+			list = append(list, r.Stage)
+		}
+		return list
+	}
+	require.Equal(t, []string{"slots"}, stages())
+
+	_, err := rewrite(t, s, limitedTo("reserve: 4096TiB"))
+
+	require.NoError(t, err)
+	require.Equal(t, []string{"disk", "slots"}, stages())
+	meshtest.Await(t, "that the hub is told", func() bool { return strings.Contains(m.View(t, "attic").StartsNone, "(limits.reserve)") })
+	require.Equal(t, commands.Running, m.Agent(t, runs).State)
 }
 
 // Files without bytes fill a disk, too.
@@ -58,8 +88,8 @@ func TestTheReserveOfADisk(t *testing.T) {
 	reserve := spoke.Room{Bytes: 2 << 30, Inodes: 100}
 	for want, free := range map[string]spoke.Room{
 		"": {2 << 30, 100},
-		"has 2047 MiB free, and nothing is started below 2048 MiB":     {2<<30 - 1, 1000},
-		"has room for 99 more files, and nothing is started below 100": {3 << 30, 99},
+		"has 2047 MiB free, and nothing is started below 2048 MiB (limits.reserve)":     {2<<30 - 1, 1000},
+		"has room for 99 more files, and nothing is started below 100 (limits.reserve_files)": {3 << 30, 99},
 	} {
 		require.Equal(t, want, reserve.Lack(free))
 	}

@@ -36,8 +36,8 @@ type agentDesk struct {
 	db      *store.DB
 	backlog *backlog.Backlog
 	dir     string
-	reserve Room  // of the disk
-	live    *live // nil where no spoke runs
+	lacks   func() string // what the disk lacks for something to be started; "" = nothing
+	live    *live         // nil where no spoke runs
 	slots   int
 }
 
@@ -45,12 +45,17 @@ type agentDesk struct {
 // run: the same routes as a running spoke's.
 func Reader(db *store.DB, dir string) http.Handler {
 	m := http.NewServeMux()
+	agentDesk{db, backlog.Open(db, Answer), dir, func() string { return lacksByFile(dir) }, nil, 0}.route(m)
+	return m
+}
+
+// lacksByFile says what the disk lacks by the policy that a spoke would start with.
+func lacksByFile(dir string) string {
 	rules, err := policy.Load(dir)
 	if err != nil { // what is wrong with it is said where it decides
 		rules = &policy.Policy{}
 	}
-	agentDesk{db, backlog.Open(db, Answer), dir, Reserve(rules), nil, 0}.route(m)
-	return m
+	return short(dir, Reserve(rules))
 }
 
 func (d agentDesk) route(m *http.ServeMux) {
@@ -119,9 +124,9 @@ func (d agentDesk) why(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		why, err = ws.Why(r.Context(), r.PathValue("id"))
 	}
-	if what := short(d.dir, d.reserve); err == nil && what != "" && why.Task.State == commands.Queued {
+	if lack := d.lacks(); err == nil && lack != "" && why.Task.State == commands.Queued {
 		why.Claimable = false
-		why.Reasons = append(why.Reasons, backlog.WhyReason{Stage: "disk", What: what, Hint: "make room; it goes on by itself"})
+		why.Reasons = append(why.Reasons, backlog.WhyReason{Stage: "disk", What: "the disk of " + d.dir + " " + lack, Hint: "make room there, or lower the limit in the policy; it goes on by itself"})
 	}
 	if err == nil && why.Task.State == commands.Queued && d.live != nil && d.live.count() >= d.slots {
 		why.Claimable = false
@@ -166,7 +171,7 @@ func (s *Spoke) killHere(ctx context.Context, ref string, k commands.Kill, actor
 }
 
 func (s *Spoke) agents() agentDesk {
-	return agentDesk{s.DB, s.backlog, s.Dir, Reserve(s.Policy.Now()), &s.live, s.Slots}
+	return agentDesk{s.DB, s.backlog, s.Dir, s.lacksRoom, &s.live, s.Slots}
 }
 
 // Agents returns the agents that run here, or ran, newest first.

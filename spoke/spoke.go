@@ -187,7 +187,7 @@ func (s *Spoke) Close(ctx context.Context) {
 func (s *Spoke) load(conn string) commands.Heartbeat {
 	rules := s.Policy.Now()
 	return commands.Heartbeat{Slots: s.Slots, Running: s.live.count(), Queued: int(s.ready.counted.Load()), Capabilities: rules.Offers(), Policy: rules.ID(),
-		KillLevel: s.level, Stopping: s.stopping.Load(), LeaseMS: s.Lease.Milliseconds(), Agents: s.live.beats(conn)}
+		KillLevel: s.level, Stopping: s.stopping.Load(), StartsNone: s.startsNone(), LeaseMS: s.Lease.Milliseconds(), Agents: s.live.beats(conn)}
 }
 
 // endWork ends, in the transaction that ends a connection, what its peer asked

@@ -19,7 +19,7 @@ type Candidate struct {
 	Slots int           // agents at a time
 	Busy  int           // agents that run or wait there
 	Age   time.Duration // of that heartbeat
-	Last  bool          // it gets the order only when all others have refused it
+	Last  bool          // it gets the order only when there is no other: it has refused it, or starts nothing now
 }
 
 // countMost bounds what is counted per spoke: beyond it all are equally busy.

@@ -195,6 +195,9 @@ func (a *app) printConnections(views []connectionView) error {
 		if v.Stopping && v.Linked {
 			fmt.Fprintf(a.out, "%s: is stopping, and starts nothing more\n", printable(v.Name))
 		}
+		if v.StartsNone != "" && v.Linked {
+			fmt.Fprintf(a.out, "%s: starts nothing now: %s\n", printable(v.Name), printable(v.StartsNone))
+		}
 		if v.Differs != "" && v.Linked {
 			fmt.Fprintf(a.out, "%s: nothing is relayed: %s\n", printable(v.Name), printable(v.Differs))
 		}

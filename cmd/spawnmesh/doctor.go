@@ -110,7 +110,7 @@ func checkDisk(dir string) control.Check {
 			return control.NewCheck("disk", err)
 		}
 		if lack := spoke.Reserve(rules).Lack(free); lack != "" {
-			return control.Check{Name: "disk", Problem: fmt.Sprintf("that of %s %s; make room", dir, lack)}
+			return control.Check{Name: "disk", Problem: fmt.Sprintf("that of %s %s; make room, or lower that limit in the policy", dir, lack)}
 		}
 		return note("disk", fmt.Sprintf("%d GiB free", free.Bytes>>30))
 	}

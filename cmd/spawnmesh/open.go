@@ -92,10 +92,14 @@ func (a *app) whyQueued(v hub.AgentView, conn connectionView) string {
 		return fmt.Sprintf("it waits for %s to accept it", v.Spoke)
 	case conn.Stopping:
 		return fmt.Sprintf("%s is stopping, and starts it when it runs again", v.Spoke)
+	case conn.StartsNone != "":
+		return fmt.Sprintf("it waits for %s, which starts nothing now: %s; it goes on by itself when its host has mended that", v.Spoke, conn.StartsNone)
 	case v.Attempt > 0:
 		return "it waits for its next try" + nextTry(v)
+	case conn.Running >= conn.Slots:
+		return fmt.Sprintf("it waits for a free slot on %s, which has %d", v.Spoke, conn.Slots)
 	}
-	return fmt.Sprintf("it waits for a free slot on %s, which has %d", v.Spoke, conn.Slots)
+	return fmt.Sprintf("it waits for %s to start it, which had %d of its %d slots taken when it last said so; where that stays, its host sees every reason: %s", v.Spoke, conn.Running, conn.Slots, a.line("why", v.Task))
 }
 
 // whyHere says how an agent stands that runs, or ran, on this host, in the words of

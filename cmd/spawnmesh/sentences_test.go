@@ -112,9 +112,11 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 	conn := func(state store.ConnState, linked bool, says commands.ConnectionView) connectionView {
 		return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: state}, Linked: linked, Liveness: "late", Slots: 4, Says: says}}
 	}
-	ordered, accepted := hub.AgentView{Mirror: store.Mirror{Spoke: "attic"}}, hub.AgentView{Mirror: store.Mirror{Spoke: "attic", AcceptedAt: &now}}
+	ordered, accepted := hub.AgentView{Mirror: store.Mirror{Spoke: "attic"}}, hub.AgentView{Mirror: store.Mirror{Spoke: "attic", AcceptedAt: &now, Task: "7"}}
 	again := accepted
 	again.Attempt = 1
+	busy, full := conn(store.Active, true, commands.ConnectionView{}), conn(store.Active, true, commands.ConnectionView{})
+	busy.Running, full.StartsNone = 4, "its disk has 7 MiB free, and nothing is started below 1024 MiB (limits.reserve)"
 	holds := commands.ConnectionView{State: "suspended", Reason: "holiday"}
 	differs := conn(store.Active, true, holds)
 	differs.Differs = "it was restored"
@@ -130,7 +132,9 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 		"it waits, as far as is known here; nothing is relayed to or from attic: it was restored":                                      {accepted, differs},
 		"it waits for attic to accept it":                {ordered, conn(store.Active, true, commands.ConnectionView{})},
 		"it waits for its next try":                      {again, conn(store.Active, true, commands.ConnectionView{})},
-		"it waits for a free slot on attic, which has 4": {accepted, conn(store.Active, true, commands.ConnectionView{})},
+		"it waits for a free slot on attic, which has 4": {accepted, busy},
+		"it waits for attic to start it, which had 0 of its 4 slots taken when it last said so; where that stays, its host sees every reason: spawnmesh why 7":                              {accepted, conn(store.Active, true, commands.ConnectionView{})},
+		"it waits for attic, which starts nothing now: its disk has 7 MiB free, and nothing is started below 1024 MiB (limits.reserve); it goes on by itself when its host has mended that": {accepted, full},
 	}
 	for want, tt := range tests {
 		require.Equal(t, want, (&app{}).whyQueued(tt.agent, tt.conn))

@@ -101,7 +101,7 @@ export const kinds = {
   "peer.heartbeat": ["peer", { interval_ms: ["integer", within(100, 3600000)], incarnation: ["string", (s) => s === "" || uuid.test(s)],
     connection: object({ state: ["string", (s) => states.includes(s)], reason: text(1000), by: text(256), agrees: flag, differs: text(1000), numbers: numbering,
       refuses: object({ kid: free("string"), code: free("string") }), limited: flag, full: flag }),
-    slots: count, running: count, queued: count, capabilities: list(free("string")), kill_level: free("string"), stopping: flag, lease_ms: count,
+    slots: count, running: count, queued: count, capabilities: list(free("string")), kill_level: free("string"), stopping: flag, starts_none: text(1000), lease_ms: count,
     version: free("string"), policy: free("string"), agents: list(object({ task: id, attempt: count, state: free("string"), rss: count, cpu_ms: count })) }],
 };
 
