@@ -42,7 +42,11 @@ func (s *Spoke) confine(r *run, rules *policy.Policy) (supervisor.Confine, error
 	if r.level == commands.IsolationNone {
 		return supervisor.Confine{}, nil
 	}
-	c, err := s.isolates.Take(r.level, r.own(), isolation.Reach(rules.Paths(&r.spec)))
+	paths, err := rules.Paths(&r.spec, r.level)
+	if err != nil {
+		return supervisor.Confine{}, fmt.Errorf("confining the agent: %w", err)
+	}
+	c, err := s.isolates.Take(r.level, r.own(), isolation.Reach(paths))
 	r.user = c.User
 	return c, err
 }

@@ -1,6 +1,9 @@
 package isolation
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // bubblewrap is the program that makes namespaces for another one, as a user without rights.
 const bubblewrap = "bwrap"
@@ -18,17 +21,29 @@ func (i *Isolation) wrap(own Dirs, r Reach) []string {
 	}
 	// Later ones lie on top of earlier ones.
 	w = append(w, "--proc", "/proc", "--dev", "/dev", "--ro-bind", "/sys", "/sys")
-	for _, path := range slices.Concat(systemDirs, r.Read) {
+	for _, path := range systemDirs {
 		if !slices.Contains(kernelDirs, path) {
 			w = append(w, "--ro-bind-try", path, path)
 		}
 	}
+	w = r.bind(w, "--ro-bind-try", r.Read)
 	w = append(w, "--bind", own.Temp, "/tmp")
-	for _, path := range r.Write {
-		w = append(w, "--bind-try", path, path)
-	}
+	w = r.bind(w, "--bind-try", r.Write)
 	for _, path := range own.list() {
 		w = append(w, "--bind", path, path)
 	}
 	return append(w, "--remount-ro", "/", "--")
+}
+
+// bind adds paths to what a bubble has, by all their names. A link of a directory of the system is
+// there already.
+func (r Reach) bind(w []string, how string, paths []string) []string {
+	for _, path := range paths {
+		w = append(w, how, path, path)
+		name, ok := r.Names[path]
+		if ok && !slices.ContainsFunc(systemDirs, func(dir string) bool { return strings.HasPrefix(name, dir+"/") }) {
+			w = append(w, how, path, name)
+		}
+	}
+	return w
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -411,4 +412,20 @@ func unprivileged(t *testing.T, body func(t *testing.T)) {
 	c.Stdout, c.Stderr = &out, &out
 	require.NoError(t, c.Run(), "%s", &out)
 	require.Contains(t, out.String(), "--- PASS: "+t.Name())
+}
+
+// A bubble has the links by which its host named a directory, and no link that was judged is followed again.
+func TestABubbleHasTheNamesOfItsHost(t *testing.T) {
+	t.Parallel()
+	i := &Isolation{bubble: "/usr/bin/bwrap"}
+
+	w := i.wrap(Dirs{"/a/work", "/a/tmp", "/a/home"}, Reach{
+		Read: []string{"/data/tools", "/data/go"}, Write: []string{"/data/job"}, AnyPort: true,
+		Names: map[string]string{"/data/tools": "/usr/local/tools", "/data/job": "/srv/job"},
+	})
+
+	args := strings.Join(w, " ")
+	require.Contains(t, args, " --ro-bind-try /data/tools /data/tools --ro-bind-try /data/go /data/go ")
+	require.Contains(t, args, " --bind-try /data/job /data/job --bind-try /data/job /srv/job ")
+	require.NotContains(t, args, "/usr/local/tools", "the link is in /usr")
 }

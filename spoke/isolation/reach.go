@@ -14,7 +14,7 @@ var systemDirs = []string{
 }
 
 // devices are what every agent may use.
-var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr"}
+var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
 
 // sharedMemory, as terminals, is given to agents with a user of their own only. It is where programs make POSIX semaphores and shared memory, which is those of
 // their user. Without a user of its own an agent could change the memory of the database there, and
@@ -23,13 +23,24 @@ const sharedMemory = "/dev/shm"
 
 // A Reach is what an agent reaches beside its own directories and those of the system.
 type Reach struct {
-	Read, Write []string // absolute paths; one that is not there is left out
+	Read, Write []string          // absolute paths without symbolic links; one that is not there is left out
+	Names       map[string]string // another name of one, by links that a bubble does not have
 	AnyPort     bool
 	Ports       []int64 // TCP ports that it may connect to, unless AnyPort is set
 }
 
 // System lists the directories that every agent may read.
 func System() []string { return systemDirs }
+
+// real returns the paths that are there, without symbolic links.
+func real(paths []string) (list []string) {
+	for _, path := range paths {
+		if real, err := filepath.EvalSymlinks(path); err == nil && !slices.Contains(list, real) {
+			list = append(list, real)
+		}
+	}
+	return list
+}
 
 // confine returns what keeps an agent at a level to its reach.
 func (i *Isolation) confine(level string, user supervisor.User, own Dirs, r Reach) supervisor.Confine {
@@ -41,12 +52,10 @@ func (i *Isolation) confine(level string, user supervisor.User, own Dirs, r Reac
 		return c
 	}
 	c.Landlock, c.AnyPort, c.Ports = true, r.AnyPort, r.Ports
+	write := slices.Concat(devices, own.list())
 	if hasUser(level) {
-		c.Write = append(c.Write, sharedMemory, "/dev/ptmx", "/dev/pts")
+		write = append(write, sharedMemory, "/dev/ptmx", "/dev/pts")
 	}
-	c.Read = slices.Concat(systemDirs, r.Read)
-	for _, path := range slices.Concat(devices, own.list(), r.Write) {
-		c.Write = append(c.Write, filepath.Clean(path))
-	}
+	c.Read, c.Write = append(real(systemDirs), r.Read...), append(real(write), r.Write...)
 	return c
 }

@@ -109,7 +109,10 @@ func (p *Policy) fault(level string) error {
 	if commands.MeetsIsolation(level, commands.IsolationBubble) && p.ConnectPorts != nil && len(*p.ConnectPorts) > 0 {
 		return errors.New("a bubble has the network of the host or none: leave connect_ports out, or write connect_ports: []")
 	}
-	return p.held.Fault(level)
+	if err := p.held.Fault(level); err != nil {
+		return err
+	}
+	return p.checkOwn(level)
 }
 
 // LevelFor is what the agent of s is confined by, or why it may not start. It is that of all
@@ -167,33 +170,51 @@ func (p *Policy) judgeIsolation(s *commands.Spawn) *commands.Refused {
 	return nil
 }
 
-// Paths are what the agent of an order reaches, under Landlock, beside its own directories and
-// those of the system.
+// Paths are what the agent of an order reaches, under Landlock or in a bubble, beside its own
+// directories and those of the system.
 type Paths struct {
-	Read, Write []string
+	Read, Write []string          // without symbolic links
+	Names       map[string]string // by which name one was asked for, where that has links
 	AnyPort     bool
 	Ports       []int64
 }
 
-// Paths returns what the agent of s reaches: the directory that it asked for, its host's home
-// and programs, and what the policy lists.
-func (p *Policy) Paths(s *commands.Spawn) Paths {
+// Paths returns what the agent of s reaches at a level: the directory that it asked for, its host's
+// home and programs, and what the policy lists, all without symbolic links. It fails where an
+// agent would reach the data directory of the spoke by them.
+func (p *Policy) Paths(s *commands.Spawn, level string) (Paths, error) {
 	r := Paths{Read: slices.Clone(p.ReadPaths), Write: slices.Clone(p.WritePaths), AnyPort: p.ConnectPorts == nil}
 	if p.ConnectPorts != nil {
 		r.Ports = *p.ConnectPorts
 	}
-	if s.Dir != "" {
-		r.Write = append(r.Write, s.Dir)
-	}
+	dir, program := asked(s)
 	e := p.Exec(s, nil)
-	r.Read = append(r.Read, filepath.SplitList(e.Path)...)
-	if len(s.Argv) > 0 && filepath.IsAbs(s.Argv[0]) {
-		r.Read = append(r.Read, s.Argv[0])
-	}
+	r.Write = append(r.Write, dir...)
+	r.Read = slices.Concat(r.Read, filepath.SplitList(e.Path), program)
 	if home := e.Host["HOME"]; home != "" {
 		r.Write = append(r.Write, home)
 	}
-	return r
+	r.Names = map[string]string{}
+	for _, list := range [][]string{r.Read, r.Write} {
+		for i, path := range resolve(list) {
+			if path != list[i] {
+				r.Names[path] = list[i]
+			}
+			list[i] = path
+		}
+	}
+	return r, p.checkPrivate(level, slices.Concat(r.Write, r.Read))
+}
+
+// asked are the paths that s names itself: the directory to run in, and a program.
+func asked(s *commands.Spawn) (dir, program []string) {
+	if s.Dir != "" {
+		dir = []string{s.Dir}
+	}
+	if len(s.Argv) > 0 && filepath.IsAbs(s.Argv[0]) {
+		program = []string{s.Argv[0]}
+	}
+	return dir, program
 }
 
 // filesInWords says which files the agent of s can use.
@@ -201,7 +222,7 @@ func (p *Policy) filesInWords(s *commands.Spawn) string {
 	if p.Isolation.Isolation == commands.IsolationNone {
 		return fmt.Sprintf("all that user %d can read and write, the data directory among it: isolation is none", os.Geteuid())
 	}
-	paths := p.Paths(s)
+	paths, _ := p.Paths(s, p.Isolation.Isolation) // what is refused is not asked about
 	text := "its own directories, and the system's as any user; "
 	by := "under Landlock"
 	switch p.Isolation.Isolation {

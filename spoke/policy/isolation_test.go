@@ -2,8 +2,10 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -151,13 +153,71 @@ func TestIsolationIsCheckedInThePolicy(t *testing.T) {
 
 func TestWhatAnOrderReaches(t *testing.T) {
 	t.Parallel()
+	target, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	link := filepath.Join(target, "link")
+	target = filepath.Join(target, "tool")
+	require.NoError(t, os.WriteFile(target, nil, 0o700))
+	require.NoError(t, os.Symlink(target, link))
 	p, err := Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\ndirectories: [\"*\"]\npath: /opt/x/bin:/usr/bin\nhome: /srv/home\nread_paths: [/data]\nwrite_paths: [/dev/shm]\nconnect_ports: [443]\n"))
 	require.NoError(t, err)
 
-	got := p.Paths(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"/opt/tool"}, Dir: "/srv/job"})
+	got, err := p.Paths(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{link}, Dir: "/srv/job"}, commands.IsolationLandlock)
 
-	require.Equal(t, Paths{Read: []string{"/data", "/opt/x/bin", "/usr/bin", "/opt/tool"}, Write: []string{"/dev/shm", "/srv/job", "/srv/home"}, Ports: []int64{443}}, got)
+	require.NoError(t, err)
+	require.Equal(t, Paths{Read: []string{"/data", "/opt/x/bin", "/usr/bin", target}, Write: []string{"/dev/shm", "/srv/job", "/srv/home"}, Names: map[string]string{target: link}, Ports: []int64{443}}, got)
 	none, err := Parse([]byte("version: 1\nconnect_ports: []\n"))
 	require.NoError(t, err)
-	require.False(t, none.Paths(&commands.Spawn{}).AnyPort)
+	got, err = none.Paths(&commands.Spawn{}, commands.IsolationLandlock)
+	require.NoError(t, err)
+	require.False(t, got.AnyPort)
+}
+
+// Where agents have the spoke's own user, nothing opens its data directory to them: neither an order, nor what the
+// policy lists.
+func TestTheDataDirectoryIsOpenedToNobody(t *testing.T) {
+	t.Parallel()
+	const landlock, user, bubble = commands.IsolationLandlock, commands.IsolationUser, commands.IsolationBubble
+	shared, own := host{false, []string{landlock, bubble}}, host{true, []string{user}}
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	dir, beside, link := filepath.Join(top, "state", "attic"), filepath.Join(top, "state", "attic2"), filepath.Join(top, "link")
+	for _, d := range []string{filepath.Join(dir, "keys"), beside} {
+		require.NoError(t, os.MkdirAll(d, 0o700))
+	}
+	require.NoError(t, os.Symlink(filepath.Join(dir, "keys"), link))
+	judge := func(on host, text string, s commands.Spawn) *commands.Refused {
+		if !strings.Contains(text, "commands:") {
+			text += "commands: [\"*\"]\n"
+		}
+		require.NoError(t, os.WriteFile(File(dir), []byte("version: 1\nruntimes: [exec]\ndirectories: [\"*\"]\n"+text), 0o600))
+		live, err := Open(dir)
+		require.NoError(t, err)
+		live.Isolates(on)
+		if s.Runtime = commands.RuntimeExec; s.Argv == nil {
+			s.Argv = []string{"true"}
+		}
+		return live.Now().Judge(&s, nil)
+	}
+	aBubble := commands.IsolationCapabilities(bubble)
+	for _, path := range []string{"/", top, filepath.Dir(dir), dir, filepath.Join(dir, "keys"), link} {
+		for _, demand := range [][]string{nil, aBubble} {
+			r := judge(shared, "", commands.Spawn{Dir: path, Capabilities: demand})
+			require.NotNil(t, r, path)
+			require.Equal(t, commands.BadPath, r.Code, path)
+		}
+		require.Nil(t, judge(own, "", commands.Spawn{Dir: path}), path)
+		require.Nil(t, judge(shared, "isolation: none\n", commands.Spawn{Dir: path}), path)
+		for _, what := range []string{"read_paths: [%s]\n", "write_paths: [%s]\n", "home: %s\n", "path: /bin:%s\n"} {
+			text := fmt.Sprintf(what, path)
+			r := judge(shared, text, commands.Spawn{})
+			require.NotNil(t, r, text)
+			require.Equal(t, commands.Capability, r.Code, text)
+			require.Nil(t, judge(own, text, commands.Spawn{}), text)
+		}
+	}
+	require.Equal(t, commands.BadPath, judge(shared, "", commands.Spawn{Argv: []string{filepath.Join(dir, "keys", "tool")}}).Code)
+	require.Nil(t, judge(shared, "write_paths: ["+beside+"]\nhome: "+beside+"\n", commands.Spawn{Dir: beside, Capabilities: aBubble}))
+	entry := judge(shared, "commands: [{run: \"true\", home: "+top+"}]\n", commands.Spawn{})
+	require.NotNil(t, entry, "of one entry")
 }

@@ -15,7 +15,7 @@ import (
 // would have to be allowed, and neither what else is allowed nor any value of
 // the environment: they are told to the hub.
 func (p *Policy) Judge(s *commands.Spawn, env map[string]string) *commands.Refused {
-	for _, rule := range []func(*commands.Spawn) *commands.Refused{p.judgeRuntime, p.judgeCommand, p.judgeDir, p.judgeNames, p.judgeCapabilities, p.judgeIsolation} {
+	for _, rule := range []func(*commands.Spawn) *commands.Refused{p.judgeRuntime, p.judgeCommand, p.judgeDir, p.judgeNames, p.judgeCapabilities, p.judgeIsolation, p.judgePaths} {
 		if r := rule(s); r != nil {
 			return r
 		}
@@ -63,6 +63,20 @@ func (p *Policy) judgeDir(s *commands.Spawn) *commands.Refused {
 	}
 	return commands.Refuse(commands.BadPath, "directory %s is not allowed on this spoke", s.Dir).
 		Hinting("its host can allow it under directories in policy.yaml; without one the agent gets a fresh directory")
+}
+
+// judgePaths refuses an order whose agent would reach the spoke's own files by what it asks for.
+func (p *Policy) judgePaths(s *commands.Spawn) *commands.Refused {
+	level, err := p.LevelFor(s)
+	if err != nil || s.Runtime != commands.RuntimeExec {
+		return nil
+	}
+	dir, program := asked(s)
+	if err := p.checkPrivate(level, resolve(slices.Concat(dir, program))); err != nil {
+		return commands.Refuse(commands.BadPath, "%v", err).
+			Hinting("name a directory beside it; without one the agent gets a fresh directory")
+	}
+	return nil
 }
 
 func (p *Policy) judgeNames(s *commands.Spawn) *commands.Refused {

@@ -39,7 +39,8 @@ type Policy struct {
 	ConnectionLease string `yaml:"connection_lease,omitempty" json:"connection_lease,omitempty"` // "24h"; "" = DefaultConnectionLease
 
 	id   string
-	held Held // nil before the host was looked at
+	dir  string // the data directory of its instance, without symbolic links; "" = of none
+	held Held   // nil before the host was looked at
 }
 
 // What holds where a policy says nothing.
@@ -65,7 +66,7 @@ func Load(dir string) (*Policy, error) {
 	path := File(dir)
 	raw, mode, err := readFile(path, hostfile.Rule{})
 	if errors.Is(err, fs.ErrNotExist) {
-		return Parse([]byte(Presets["deny"]))
+		return Parse([]byte(Presets["deny"])) // with which no agent starts
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the policy: %w", err)
@@ -79,6 +80,12 @@ func Load(dir string) (*Policy, error) {
 	}
 	if err := p.readSettings(dir); err != nil {
 		return nil, fmt.Errorf("policy %s: %w", path, err)
+	}
+	if p.dir, err = filepath.Abs(dir); err == nil {
+		p.dir, err = filepath.EvalSymlinks(p.dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the policy: %w", err)
 	}
 	return p, nil
 }

@@ -212,6 +212,33 @@ echo kept >file && cat file; kill -0 $$ && echo own`)
 	require.NoFileExists(t, filepath.Join(outside, "new"))
 }
 
+// A path is judged without symbolic links: one that was put in its place, or on the way, since then opens nothing.
+func TestLandlockFollowsNoLink(t *testing.T) {
+	t.Parallel()
+	outside, inside := openDir(t, User{}), openDir(t, User{})
+	require.NoError(t, os.WriteFile(filepath.Join(outside, "secret"), []byte("canary"), 0o644))
+	require.NoError(t, os.Mkdir(filepath.Join(outside, "sub"), 0o755))
+	link, onTheWay := filepath.Join(inside, "link"), filepath.Join(inside, "way", "sub")
+	require.NoError(t, os.Symlink(outside, link))
+	require.NoError(t, os.Symlink(outside, filepath.Dir(onTheWay)))
+	spec := sh(`cat link/secret; echo x >link/new; echo x >way/sub/new; echo kept >file && cat file`)
+	spec.Dir = inside
+	spec.Confine = Confine{Landlock: true, Read: []string{"/usr", "/bin", "/lib", "/lib64", "/etc", "/dev/null", link}, Write: []string{inside, link, onTheWay}}
+	for i, dir := range spec.Confine.Read { // those of the system may be links
+		if real, err := filepath.EvalSymlinks(dir); err == nil && dir != link {
+			spec.Confine.Read[i] = real
+		}
+	}
+	a, dir := start(t, spec)
+
+	out, x := output(t, a, dir)
+
+	require.Equal(t, 0, x.Code)
+	require.Equal(t, "kept\n", out)
+	require.NoFileExists(t, filepath.Join(outside, "new"))
+	require.NoFileExists(t, filepath.Join(outside, "sub", "new"))
+}
+
 func TestLandlockKeepsAnAgentToItsPorts(t *testing.T) {
 	t.Parallel()
 	require.GreaterOrEqual(t, LandlockABI(), 4, "this kernel's Landlock knows no ports: use Linux 6.7 or later")

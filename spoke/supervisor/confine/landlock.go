@@ -11,6 +11,7 @@ import (
 const (
 	sysLandlockCreate = 444
 	sysLandlockAdd    = 445
+	sysOpenat2        = 437
 
 	versionFlag   = 1
 	rulePath      = 1
@@ -20,7 +21,8 @@ const (
 	scopeAbstract = 1 << 0
 	scopeSignal   = 1 << 1
 
-	oPath = 0x200000
+	oPath      = 0x200000
+	noSymlinks = 4 // RESOLVE_NO_SYMLINKS of openat2(2)
 )
 
 // The rights of a path.
@@ -48,7 +50,7 @@ const (
 
 // Rules are what a program may reach; the rest of what this kernel can refuse is refused.
 type Rules struct {
-	Read, Write []string // paths; one that is not there is left out
+	Read, Write []string // paths without symbolic links; one that is not there, or goes by one, is left out
 	AnyPort     bool
 	Ports       []int64 // TCP ports that may be connected to
 }
@@ -128,13 +130,41 @@ func (r Rules) fill(fd int, attr rulesetAttr) error {
 	return nil
 }
 
+// ownProgram is a link that nobody can change, to what this process executes, also where the way
+// there is closed.
+const ownProgram = "/proc/self/exe"
+
+// openExactly opens what has this path and no other: an agent that writes to the directory above
+// could put a symbolic link in its place after it was judged.
+func openExactly(path string) (int, error) {
+	name, err := syscall.BytePtrFromString(path)
+	if err != nil {
+		return -1, err
+	}
+	how := struct{ flags, mode, resolve uint64 }{oPath | syscall.O_CLOEXEC, 0, noSymlinks}
+	if path == ownProgram {
+		how.resolve = 0
+	}
+	for {
+		fd, _, errno := syscall.RawSyscall6(sysOpenat2, ^uintptr(99), uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&how)), unsafe.Sizeof(how), 0, 0)
+		switch errno {
+		case 0:
+			return int(fd), nil
+		case syscall.EINTR, syscall.EAGAIN: // EAGAIN: something was moved meanwhile
+			continue
+		}
+		return -1, errno
+	}
+}
+
 // addPath grants rights below a path. It is struct landlock_path_beneath_attr, which is packed.
 func addPath(ruleset int, path string, rights uint64) error {
-	fd, err := syscall.Open(path, oPath|syscall.O_CLOEXEC, 0)
-	if err == syscall.ENOENT || err == syscall.ENOTDIR || err == syscall.EACCES {
+	fd, err := openExactly(path)
+	switch err {
+	case nil:
+	case syscall.ENOENT, syscall.ENOTDIR, syscall.EACCES, syscall.ELOOP:
 		return nil // what is not there, or closed to us, is so to the agent
-	}
-	if err != nil {
+	default:
 		return plain.Wrap("allowing "+path, err)
 	}
 	defer syscall.Close(fd)

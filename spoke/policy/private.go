@@ -1,0 +1,99 @@
+package policy
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// checkPrivate refuses paths by which the agents of a level would reach the data directory of
+// the spoke: keys, policy and database are files of its own user, which agents without one of
+// their own have too. With isolation none they reach it anyway.
+func (p *Policy) checkPrivate(level string, paths []string) error {
+	if !p.sharesUser(level) {
+		return nil
+	}
+	for _, path := range paths {
+		switch {
+		case below(path, p.dir):
+			return fmt.Errorf("%s is the data directory of this spoke or in it, and agents have the user of the spoke here", path)
+		case below(p.dir, path):
+			return fmt.Errorf("%s holds the data directory of this spoke, and agents have the user of the spoke here", path)
+		}
+	}
+	return nil
+}
+
+// sharesUser reports whether agents of a level have the user of the spoke, and are kept from its
+// files by their paths alone. Before the host was looked at, "", only root may have users for them.
+func (p *Policy) sharesUser(level string) bool {
+	switch {
+	case p.dir == "" || level == commands.IsolationNone:
+		return false
+	case level == "":
+		return os.Geteuid() != 0
+	}
+	return !commands.MeetsIsolation(level, commands.IsolationUser)
+}
+
+// checkOwn is checkPrivate for what the policy itself opens to agents, whatever their order is.
+func (p *Policy) checkOwn(level string) error {
+	if !p.sharesUser(level) {
+		return nil
+	}
+	for _, list := range []struct {
+		name  string
+		paths []string
+	}{{"read_paths", p.ReadPaths}, {"write_paths", p.WritePaths}, {"home", p.each(func(s Settings) []string { return []string{s.Home} })}, {"path", p.each(func(s Settings) []string { return filepath.SplitList(s.Path) })}} {
+		if err := p.checkPrivate(level, resolve(list.paths)); err != nil {
+			return fmt.Errorf("%s: %w; name a directory beside it", list.name, err)
+		}
+	}
+	return nil
+}
+
+// each collects something of the settings for all agents and of those of each entry.
+func (p *Policy) each(of func(Settings) []string) []string {
+	list := of(p.Settings)
+	for _, c := range p.Commands {
+		list = append(list, of(c.Settings)...)
+	}
+	return slices.DeleteFunc(list, func(path string) bool { return path == "" })
+}
+
+// resolve returns paths without symbolic links. One that is not there is as it was: nothing is
+// behind it.
+func resolve(paths []string) []string {
+	list := make([]string, len(paths))
+	for i, path := range paths {
+		list[i] = filepath.Clean(path)
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			list[i] = real
+		}
+	}
+	return list
+}
+
+// below reports whether path is dir or below it. Both are without symbolic links; a directory
+// that is mounted at two places is one.
+func below(path, dir string) bool {
+	if path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") {
+		return true
+	}
+	is, err := os.Stat(dir)
+	if err != nil {
+		return false
+	}
+	for at := path; ; at = filepath.Dir(at) {
+		if here, err := os.Stat(at); err == nil && os.SameFile(here, is) {
+			return true
+		}
+		if at == filepath.Dir(at) {
+			return false
+		}
+	}
+}
