@@ -10,16 +10,18 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // A Description is what a spoke says about itself to its host.
 type Description struct {
-	KillLevel string `json:"kill_level"`
-	Isolation string `json:"isolation"` // what agents are confined by; "" = none is started
-	Policy    string `json:"policy"`    // version in force
-	Slots     int    `json:"slots"`
-	Running   int    `json:"running"`
+	KillLevel string       `json:"kill_level"`
+	Isolation string       `json:"isolation"` // what agents are confined by; "" = none is started
+	Held      policy.Found `json:"held"`      // which levels of isolation this host holds
+	Policy    string       `json:"policy"`    // version in force
+	Slots     int          `json:"slots"`
+	Running   int          `json:"running"`
 }
 
 // Describe returns what to say about this spoke, and how its links stand; nil
@@ -35,7 +37,7 @@ func (s *Spoke) Describe() (*Description, []control.Check) {
 		}
 		links = append(links, checkLink(c))
 	}
-	return &Description{s.level, s.isolation(), s.Policy.Now().ID(), s.Slots, s.live.count()}, slices.Concat(links, s.checkIsolation(), s.checkLimits(), s.checkKills(), s.stuck.check())
+	return &Description{s.level, s.isolation(), policy.FoundOf(s.isolates), s.Policy.Now().ID(), s.Slots, s.live.count()}, slices.Concat(links, s.checkIsolation(), s.checkLimits(), s.checkKills(), s.stuck.check())
 }
 
 // Routes are what the host may ask of its spoke about agents and policy.

@@ -19,11 +19,15 @@ import (
 func (s *Spoke) isolate(ctx context.Context) {
 	s.isolates = isolation.Open(s.Dir, s.Policy.Now().AgentUsers)
 	s.Policy.Isolates(s.isolates)
-	level, err := s.Policy.Now().Level()
-	switch {
-	case err != nil:
+	if _, err := s.Policy.Now().Level(); err != nil {
 		s.Log.ErrorContext(ctx, "agents cannot be confined as the policy demands; none is started", "err", err)
-	case level == commands.IsolationNone:
+	}
+	s.sayUnconfined(ctx)
+}
+
+// sayUnconfined logs that agents have the spoke's own user, under a policy that begins to hold.
+func (s *Spoke) sayUnconfined(ctx context.Context) {
+	if s.isolation() == commands.IsolationNone {
 		s.Log.WarnContext(ctx, "agents are not kept from this host: the policy says isolation: none", "root", s.isolates.Root())
 	}
 }

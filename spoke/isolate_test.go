@@ -14,6 +14,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
@@ -178,4 +179,41 @@ func TestAUserThatWasNotTakenBackIs(t *testing.T) {
 	m.Start(t, "attic")
 
 	meshtest.Await(t, "that it is taken back", func() bool { return owner() == 0 })
+}
+
+// A policy that demands what this host does not hold is a bad one: the one before stays.
+func TestAReloadThatThisHostCannotHoldIsRefused(t *testing.T) {
+	t.Parallel()
+	one, strongest := levels()
+	not := map[string]string{commands.IsolationUser: commands.IsolationLandlock, commands.IsolationLandlock: commands.IsolationUser}[one]
+	m := confined(t, "")
+	s := m.Spokes["attic"]
+	before, end := running(t, s), s.AuditEnd(t)
+	reload := func(more string) (change policy.Change, err error) {
+		require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(policy.Presets["open"]+more), 0o600))
+		err = s.Ask(t, "POST", "/v1/policy/reload", nil, &change)
+		return change, err
+	}
+
+	_, err := reload("isolation: " + not + "\n")
+
+	require.Equal(t, commands.Validation, commands.CodeOf(err))
+	require.ErrorContains(t, err, policy.File(s.Dir)+": isolation "+not+" does not hold on this host: ")
+	require.Equal(t, before, running(t, s))
+	require.Contains(t, s.Log.String(), "the policy cannot be used; the one before stays in force")
+	require.Equal(t, "policy.kept", s.Audit(t, end)[0].Action)
+	require.Equal(t, strongest, m.Wait(t, m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: shell("true")})).Isolation)
+	var v spoke.Description
+	s.Do(t, "GET", "/v1/instance", nil, &v)
+	require.Error(t, v.Held.Fault(not))
+	require.NoError(t, v.Held.Fault(strongest))
+	require.Equal(t, os.Geteuid() == 0, v.Held.Root())
+
+	const unconfined = "agents are not kept from this host"
+	require.NotContains(t, s.Log.String(), unconfined)
+	change, err := reload("isolation: none\nallow_root_agents: true\n")
+
+	require.NoError(t, err)
+	require.Equal(t, commands.IsolationNone, change.Level)
+	require.Contains(t, s.Log.String(), unconfined)
 }

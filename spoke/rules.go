@@ -70,7 +70,7 @@ func (s *Spoke) recallPolicy(ctx context.Context, r *run) {
 
 // ReloadPolicy reads the policy again and puts it in force for what is accepted
 // and what starts from now on; what runs goes on. A policy that cannot be used
-// changes nothing. actor is who asked for it, for the audit.
+// changes nothing, and neither does one that demands what this host does not hold. actor is who asked for it, for the audit.
 func (s *Spoke) ReloadPolicy(ctx context.Context, actor string) (policy.Change, error) {
 	change, err := s.Policy.Reload()
 	if err != nil {
@@ -78,7 +78,10 @@ func (s *Spoke) ReloadPolicy(ctx context.Context, actor string) (policy.Change, 
 		r := commands.Refuse(commands.Validation, "%v", err).Hinting("policy %s stays in force; correct the file and reload again", change.Policy)
 		return change, s.auditPolicy(ctx, actor, r, change)
 	}
-	s.Log.InfoContext(ctx, "policy reloaded", "policy", change.Policy, "was", change.Was)
+	s.Log.InfoContext(ctx, "policy reloaded", "policy", change.Policy, "was", change.Was, "isolation", change.Level)
+	if s.working.Load() { // else the start says it
+		s.sayUnconfined(ctx)
+	}
 	s.work.Send() // tasks may wait for a capability that is here now
 	return change, s.auditPolicy(ctx, actor, nil, change)
 }

@@ -36,7 +36,8 @@ func (a *app) policyCommand() *cobra.Command {
 		Use: "reload", Short: "Let the running spoke read its policy again", Args: cobra.NoArgs,
 		Long: `Let the running spoke read its policy again, with the files that it names. It holds
 for what is accepted and what starts from then on; agents that run go on. A policy
-that cannot be used is refused whole, and the one before stays in force.
+that cannot be used is refused whole, and the one before stays in force; so is one that
+demands an isolation that this host does not hold.
 
 A spoke does the same when it gets SIGHUP; its log says what became of it.`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.policyReload(c.Context()) },
@@ -138,8 +139,19 @@ func (a *app) policyReload(ctx context.Context) error {
 		fmt.Fprintf(a.out, "policy %s stays in force: no rule has changed; values of variables were read again\n", v.Policy)
 		return nil
 	}
-	fmt.Fprintf(a.out, "policy %s is in force, was %s\n", v.Policy, v.Was)
+	fmt.Fprintf(a.out, "policy %s is in force, was %s%s\n", v.Policy, v.Was, confinedBy(v.Level))
 	return nil
+}
+
+// confinedBy says what agents are confined by, behind a sentence.
+func confinedBy(level string) string {
+	switch level {
+	case "":
+		return ""
+	case commands.IsolationNone:
+		return "; agents are not confined: isolation is none"
+	}
+	return "; agents are confined by " + level
 }
 
 func (a *app) policyShow() error {

@@ -31,6 +31,41 @@ type Held interface {
 	Root() bool
 }
 
+// Found is what a spoke has found its host to hold, for whoever asks it.
+type Found struct {
+	AsRoot bool              `json:"root,omitempty"`   // an agent without a user of its own would be root
+	Faults map[string]string `json:"faults,omitempty"` // of the levels that do not hold, why
+}
+
+// FoundOf puts down what held says of all levels.
+func FoundOf(held Held) Found {
+	f := Found{AsRoot: held.Root(), Faults: map[string]string{}}
+	for _, level := range commands.IsolationLevels {
+		if err := held.Fault(level); err != nil {
+			f.Faults[level] = err.Error()
+		}
+	}
+	return f
+}
+
+// Fault is as in [Held].
+func (f Found) Fault(level string) error {
+	if why, ok := f.Faults[level]; ok {
+		return errors.New(why)
+	}
+	return nil
+}
+
+// Root is as in [Held].
+func (f Found) Root() bool { return f.AsRoot }
+
+// On returns p as it holds on a host that was looked at.
+func (p *Policy) On(held Held) *Policy {
+	on := *p
+	on.held = held
+	return &on
+}
+
 // strongest are the levels in the order in which one is taken.
 var strongest = []string{commands.IsolationUserLandlock, commands.IsolationUser, commands.IsolationLandlock}
 

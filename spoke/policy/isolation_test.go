@@ -64,7 +64,7 @@ func TestTheLevelOfAHost(t *testing.T) {
 			require.NoError(t, err)
 			live.Isolates(tt.on)
 			_, err = live.Reload()
-			require.NoError(t, err)
+			require.Equal(t, tt.fault != "", err != nil, "it is read again where it holds")
 			p := live.Now()
 			order := &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}}
 
@@ -118,8 +118,7 @@ func TestTheLevelOfAnOrder(t *testing.T) {
 			live, err := Open(dir)
 			require.NoError(t, err)
 			live.Isolates(tt.on)
-			_, err = live.Reload()
-			require.NoError(t, err)
+			_, _ = live.Reload() // where it does not hold it is in force from the start
 			order := &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}}
 			for _, part := range tt.demand {
 				order.Capabilities = append(order.Capabilities, commands.IsolationCapabilities(part)...)
@@ -220,4 +219,29 @@ func TestTheDataDirectoryIsOpenedToNobody(t *testing.T) {
 	require.Nil(t, judge(shared, "write_paths: ["+beside+"]\nhome: "+beside+"\n", commands.Spawn{Dir: beside, Capabilities: aBubble}))
 	entry := judge(shared, "commands: [{run: \"true\", home: "+top+"}]\n", commands.Spawn{})
 	require.NotNil(t, entry, "of one entry")
+}
+
+// What a host withdraws it can withdraw wherever it is.
+func TestAPolicyThatStartsNothingHoldsOnEveryHost(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "policy.yaml")
+	rules := func(runtimes string) {
+		require.NoError(t, os.WriteFile(path, []byte("version: 1\nruntimes: ["+runtimes+"]\ncommands: [a]\n"), 0o600))
+	}
+	rules("exec")
+	live, err := Open(dir)
+	require.NoError(t, err)
+	live.Isolates(FoundOf(host{}))
+	before := live.Now()
+
+	change, err := live.Reload()
+
+	require.ErrorContains(t, err, path+": no level of isolation holds on this host (user+landlock: not here; ")
+	require.Equal(t, Change{Policy: before.ID(), Was: before.ID()}, change)
+	require.Same(t, before, live.Now())
+	rules("noop")
+	_, err = live.Reload()
+	require.NoError(t, err)
+	require.NotEqual(t, before.ID(), live.Now().ID())
 }

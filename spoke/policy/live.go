@@ -1,8 +1,12 @@
 package policy
 
 import (
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // A Live policy is the one in force. Its methods may be called at any time.
@@ -15,8 +19,9 @@ type Live struct {
 
 // A Change says what a reload did.
 type Change struct {
-	Policy string `json:"policy"` // the version in force
-	Was    string `json:"was"`    // the one before; the same when no rule changed
+	Policy string `json:"policy"`              // the version in force
+	Was    string `json:"was"`                 // the one before; the same when no rule changed
+	Level  string `json:"isolation,omitempty"` // what agents are confined by under the one in force; "" = none is started
 }
 
 // Open reads the policy of the instance in dir and puts it in force.
@@ -36,25 +41,47 @@ func (l *Live) Isolates(held Held) {
 	l.reload.Lock()
 	defer l.reload.Unlock()
 	l.held = held
-	now := *l.Now()
-	now.held = held
-	l.now.Store(&now)
+	l.now.Store(l.Now().On(held))
 }
 
 // Now returns the policy in force.
 func (l *Live) Now() *Policy { return l.now.Load() }
 
 // Reload reads the policy again, with the files it names, and puts it in force
-// whole. After an error the one before stays.
+// whole. After an error the one before stays. One under which no program could start, as
+// this host does not confine agents as it demands, is an error.
 func (l *Live) Reload() (Change, error) {
 	l.reload.Lock()
 	defer l.reload.Unlock()
-	was := l.Now().ID()
+	was := l.Now()
 	p, err := Load(l.dir)
-	if err != nil {
-		return Change{was, was}, err
+	if err == nil {
+		p.held = l.held
+		err = p.holds(l.dir)
 	}
-	p.held = l.held
+	if err != nil {
+		p = was
+	}
 	l.now.Store(p)
-	return Change{p.ID(), was}, nil
+	return change(p, was), err
+}
+
+// holds says why agents cannot be confined as p demands of this host. Where no program may run
+// there is nothing to confine, so a host can always withdraw what it has allowed.
+func (p *Policy) holds(dir string) error {
+	if !slices.Contains(p.Runtimes, commands.RuntimeExec) {
+		return nil
+	}
+	if _, err := p.Level(); err != nil {
+		return fmt.Errorf("policy %s: %w", File(dir), err)
+	}
+	return nil
+}
+
+func change(now, was *Policy) Change {
+	c := Change{Policy: now.ID(), Was: was.ID()}
+	if level, err := now.Level(); err == nil {
+		c.Level = level
+	}
+	return c
 }
