@@ -75,14 +75,21 @@ func (b Break) try(ctx context.Context, root string) (verdict, string) {
 	if err != nil {
 		return invalid, err.Error()
 	}
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout", patience.String(), "-run", "^"+b.Test+"$", b.Package)
-	cmd.Dir = root
 	// By the environment, so that a test which builds the program builds it broken, too.
-	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay))
+	out, err := goTest(ctx, root, "-overlay="+overlay, b.Package, []string{b.Test})
+	return judge(out, err == nil), tail(out)
+}
+
+// goTest runs tests of a package, each at most as long as our patience, with a flag for everything that they build.
+func goTest(ctx context.Context, root, flag, pkg string, tests []string) (string, error) {
+	within := patience * time.Duration(len(tests))
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout", within.String(), "-run", "^("+strings.Join(tests, "|")+")$", pkg)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" "+flag))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt is for us
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	out, err := cmd.CombinedOutput()
-	return judge(string(out), err == nil), tail(string(out))
+	return string(out), err
 }
 
 // overlay writes the broken file and the list that tells the compiler of it.

@@ -53,6 +53,9 @@ func run(ctx context.Context, out io.Writer, names string, at int) error {
 	if len(chosen) == 0 {
 		return fmt.Errorf("no break in %s matches %q", list, names)
 	}
+	if err := unbroken(ctx, root, chosen); err != nil {
+		return err
+	}
 	verdicts := tryAll(ctx, out, root, chosen, at)
 	if n := verdicts[caught]; n < len(chosen) {
 		return fmt.Errorf("%d of %d caught, %d survived, %d invalid", n, len(chosen), verdicts[survived], verdicts[invalid])

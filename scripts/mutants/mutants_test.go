@@ -77,3 +77,16 @@ func TestVerdicts(t *testing.T) {
 		})
 	}
 }
+
+// A test that fails with nothing broken would be taken for one that catches.
+func TestATestMustPassUnbroken(t *testing.T) {
+	t.Parallel()
+	abs, err := filepath.Abs(root)
+	require.NoError(t, err)
+	const pkg = "./scripts/mutants/testdata/sum"
+	require.NoError(t, unbroken(t.Context(), abs, []Break{{Package: pkg, Test: "TestSum"}, {Package: pkg, Test: "TestNothing"}}))
+
+	err = unbroken(t.Context(), abs, []Break{{Package: pkg, Test: "TestSum"}, {Package: pkg, Test: "TestWrong"}})
+
+	require.ErrorContains(t, err, pkg+", with nothing broken: TestWrong\n")
+}

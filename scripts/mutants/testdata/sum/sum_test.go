@@ -9,3 +9,7 @@ func TestSum(t *testing.T) {
 }
 
 func TestNothing(t *testing.T) {}
+
+func TestWrong(t *testing.T) {
+	t.Fatal("this one fails with nothing broken")
+}
