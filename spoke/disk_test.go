@@ -88,7 +88,7 @@ func TestTheReserveOfADisk(t *testing.T) {
 	reserve := spoke.Room{Bytes: 2 << 30, Inodes: 100}
 	for want, free := range map[string]spoke.Room{
 		"": {2 << 30, 100},
-		"has 2047 MiB free, and nothing is started below 2048 MiB (limits.reserve)":     {2<<30 - 1, 1000},
+		"has 2047 MiB free, and nothing is started below 2048 MiB (limits.reserve)":           {2<<30 - 1, 1000},
 		"has room for 99 more files, and nothing is started below 100 (limits.reserve_files)": {3 << 30, 99},
 	} {
 		require.Equal(t, want, reserve.Lack(free))

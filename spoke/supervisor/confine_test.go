@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
@@ -70,6 +71,28 @@ func TestAUserOfItsOwnHasABoundOfProcesses(t *testing.T) {
 	out, _ := output(t, a, dir)
 
 	require.Equal(t, "8192\n", out)
+}
+
+// The kernel refuses processes above the limit of a user of its own, and counts no refusals: who fails at the limit is told it
+// all the same, at once or after a while.
+func TestAUserOfItsOwnIsToldItsLimitOfProcesses(t *testing.T) {
+	t.Parallel()
+	if !asRoot(t) {
+		return
+	}
+	for n, script := range map[int64]string{
+		11: "for i in $(seq 40); do sleep 600 & done",             // one too many: seen at its end
+		12: "for i in $(seq 19); do sleep 3 & done; wait; exit 3", // seen while they run
+	} {
+		spec := sh(script)
+		spec.Confine.User, spec.Dir, spec.NoCgroup, spec.Limits.Pids = userOf(n), openDir(t, userOf(n)), true, 20
+		a, dir := start(t, spec)
+
+		_, x := output(t, a, dir)
+
+		require.NotZero(t, x.Code)
+		require.Equal(t, Breach{Limit: attempt.ProcessLimit, Unit: attempt.Processes, Allowed: 20, Measured: 20}, x.Breach, "%+v", x)
+	}
 }
 
 func TestAnAgentHasAUserOfItsOwn(t *testing.T) {

@@ -70,6 +70,9 @@ func (s *shim) describe() attempt.Exit {
 		e.OOMKills, e.Refused = s.group.Count("memory.events", "oom_kill"), s.group.Count("pids.events", "max")
 		e.Breach = heldByKernel(e, s.Limits, s.group.Number("memory.peak"), s.group.Number("pids.peak"))
 	}
+	if e.Breach == (attempt.Breach{}) {
+		e.Breach = crowded(e, s.mostProcesses(), s.crowd.Load())
+	}
 	if e.Outcome == attempt.Signalled && e.Signal == "SIGKILL" && e.OOMKills > 0 {
 		e.Reason = "the kernel ended it: the tree is limited to " + strconv.FormatInt(s.Limits.Memory, 10) + " bytes of memory"
 	}
@@ -81,8 +84,7 @@ func (s *shim) describe() attempt.Exit {
 // processes, or starts none, and what the agent makes of that is its exit code. The peaks are
 // the kernel's too, 0 where it keeps none.
 func heldByKernel(e attempt.Exit, l attempt.Limits, memoryPeak, pidsPeak int64) attempt.Breach {
-	failed := e.Outcome == attempt.Exited && e.Code != 0 || e.Outcome == attempt.Signalled
-	switch {
+	switch failed := failed(e); {
 	case e.Outcome == attempt.Signalled && e.Signal == "SIGXFSZ" && l.FileSize > 0:
 		return attempt.Breach{Limit: attempt.DiskLimit, Unit: attempt.Bytes, Allowed: l.FileSize, Measured: l.FileSize}
 	case failed && e.OOMKills > 0:
@@ -91,6 +93,20 @@ func heldByKernel(e attempt.Exit, l attempt.Limits, memoryPeak, pidsPeak int64) 
 		return attempt.Breach{Limit: attempt.ProcessLimit, Unit: attempt.Processes, Allowed: l.Pids, Measured: max(l.Pids, pidsPeak)}
 	}
 	return e.Breach
+}
+
+// failed reports whether an agent failed by itself.
+func failed(e attempt.Exit) bool {
+	return e.Outcome == attempt.Exited && e.Code != 0 || e.Outcome == attempt.Signalled
+}
+
+// crowded is the limit of processes that the kernel keeps by a user of the agent's own, where the
+// agent was seen at it and then failed.
+func crowded(e attempt.Exit, most, seen int64) attempt.Breach {
+	if most == 0 || seen < most || !failed(e) {
+		return attempt.Breach{}
+	}
+	return attempt.Breach{Limit: attempt.ProcessLimit, Unit: attempt.Processes, Allowed: most, Measured: seen}
 }
 
 // result closes the outputs of a tree that is gone and completes the exit. From here on

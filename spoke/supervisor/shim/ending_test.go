@@ -8,6 +8,26 @@ import (
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 )
 
+// An agent with a user of its own failed by its processes where it was seen to have as many as it may.
+func TestWhoFailsWithAsManyProcessesAsItMayHave(t *testing.T) {
+	t.Parallel()
+	full := attempt.Breach{Limit: attempt.ProcessLimit, Unit: attempt.Processes, Allowed: 20, Measured: 20}
+	for name, tt := range map[string]struct {
+		exit       attempt.Exit
+		most, seen int64
+		want       attempt.Breach
+	}{
+		"it fails":               {attempt.Exit{Outcome: attempt.Exited, Code: 2}, 20, 20, full},
+		"it is ended":            {attempt.Exit{Outcome: attempt.Signalled}, 20, 20, full},
+		"it goes on":             {attempt.Exit{Outcome: attempt.Exited}, 20, 20, attempt.Breach{}},
+		"it had fewer":           {attempt.Exit{Outcome: attempt.Exited, Code: 2}, 20, 19, attempt.Breach{}},
+		"it is killed":           {attempt.Exit{Outcome: attempt.Killed}, 20, 20, attempt.Breach{}},
+		"it has no user to hold": {attempt.Exit{Outcome: attempt.Exited, Code: 2}, 0, 20, attempt.Breach{}},
+	} {
+		require.Equal(t, tt.want, crowded(tt.exit, tt.most, tt.seen), name)
+	}
+}
+
 // What the kernel has held an agent to ended it only where the agent failed.
 func TestWhatTheKernelHeld(t *testing.T) {
 	t.Parallel()

@@ -60,12 +60,21 @@ func (s *shim) limits() ([]confine.Limit, error) {
 	if n := uint64(s.Limits.FileSize); n > 0 {
 		list = append(list, confine.Limit{Resource: rlimitFsize, Soft: n, Max: n})
 	}
-	if s.Confine.User.ID != 0 {
-		pids := uint64(cmp.Or(s.Limits.Pids, userProcesses))
+	if most := s.mostProcesses(); most > 0 {
+		pids := uint64(most)
 		list = append(list, confine.Limit{Resource: rlimitNproc, Soft: pids, Max: pids},
 			confine.Limit{Resource: rlimitMsgqueue}) // a message queue would be found by the next agent with the user
 	}
 	return list, nil
+}
+
+// mostProcesses is how many processes and threads the kernel lets the agent's user have; 0 where
+// it has none of its own.
+func (s *shim) mostProcesses() int64 {
+	if s.Confine.User.ID == 0 {
+		return 0
+	}
+	return cmp.Or(s.Limits.Pids, userProcesses)
 }
 
 // ruleset opens the agent's Landlock rules; -1 = it has none.

@@ -21,6 +21,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,6 +41,7 @@ type shim struct {
 	out, err *capture
 	run      attempt.Running
 	looks    looks
+	crowd    atomic.Int64 // the most processes and threads that the agent was seen to have
 	heard    heard
 
 	mainEnded chan syscall.WaitStatus // the agent itself, once

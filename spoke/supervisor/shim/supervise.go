@@ -73,6 +73,9 @@ func (s *shim) agentEnded(status syscall.WaitStatus) {
 	if s.end.phase != living {
 		return
 	}
+	if status != 0 {
+		s.lookAtTheRest()
+	}
 	s.end.outcome = attempt.Exited
 	if status.Signaled() {
 		s.end.outcome = attempt.Signalled

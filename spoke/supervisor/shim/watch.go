@@ -21,6 +21,7 @@ const (
 // looks are the limits that are held by looking at the tree, for want of a kernel that does.
 type looks struct {
 	memory, pids bool
+	crowd        bool // of processes the kernel refuses what is more, and counts no refusals
 }
 
 // A look finds out whether a limit is missed, and when to look again.
@@ -71,13 +72,14 @@ func (s *shim) breach(b attempt.Breach) {
 // session: we are their subreaper. It looks again before the rest of a limit can be taken.
 func (s *shim) lookAtTree() (attempt.Breach, time.Duration) {
 	again := slowLook
-	if s.looks.pids {
+	if s.looks.pids || s.looks.crowd {
 		again = fastLook
 	}
 	taken, err := tree.Measure(os.Getpid())
 	if err != nil {
 		return attempt.Breach{}, again
 	}
+	s.seen(taken.Threads)
 	if n := int64(taken.Threads); s.looks.pids && n > s.Limits.Pids {
 		return attempt.Breach{Limit: attempt.ProcessLimit, Unit: attempt.Processes, Allowed: s.Limits.Pids, Measured: n}, 0
 	}
@@ -96,6 +98,24 @@ func (s *shim) lookAtTree() (attempt.Breach, time.Duration) {
 		return attempt.Breach{Limit: attempt.CPULimit, Unit: attempt.Milliseconds, Allowed: s.Limits.CPU.Milliseconds(), Measured: used.Milliseconds()}, 0
 	}
 	return attempt.Breach{}, again
+}
+
+// seen notes how many processes and threads the agent had at a look.
+func (s *shim) seen(threads int) {
+	n := int64(threads)
+	for most := s.crowd.Load(); n > most && !s.crowd.CompareAndSwap(most, n); most = s.crowd.Load() {
+	}
+}
+
+// lookAtTheRest counts what an agent has left that ended by itself: one that failed as it could
+// start no more has the others still, and there may have been no look since.
+func (s *shim) lookAtTheRest() {
+	if s.mostProcesses() == 0 {
+		return
+	}
+	if taken, err := tree.Measure(os.Getpid()); err == nil {
+		s.seen(taken.Threads + 1) // and itself
+	}
 }
 
 // graceAt is how long a tree may take to end by itself. What it takes meanwhile others lack, so
@@ -124,6 +144,7 @@ func (s *shim) held(missing []tree.Missing) (words string) {
 			s.looks.memory = true
 			add(&measured, m)
 		case m.Limit == tree.PidsLimit && s.Confine.User.ID != 0:
+			s.looks.crowd = true
 		case m.Limit == tree.PidsLimit:
 			s.looks.pids = true
 			add(&measured, m)
