@@ -43,6 +43,32 @@ func TestASpokeIsolatesItsAgents(t *testing.T) {
 	requirePrivate(t, m.Spokes["attic"].Cmd.Process.Pid)
 }
 
+// What the policy is asked about it is asked as the spoke that runs has found the host to be.
+func TestThePolicyIsAskedOfTheHostThatRuns(t *testing.T) {
+	t.Parallel()
+	m := startHub(t)
+	withCluster(t, filepath.Join(m.Dir, "attic"))
+	require.NoError(t, m.AddSpoke(t.Context(), "attic", policy.Presets["open"], "--heartbeat", "1s"))
+	dir := m.Spokes["attic"].Dir
+	ask := func(words ...string) said { return typed(t, append([]string{"--data-dir", dir, "spoke", "policy"}, words...)...) }
+	level, not := commands.IsolationUserLandlock, commands.IsolationLandlock
+	if os.Geteuid() != 0 {
+		level, not = commands.IsolationLandlock, commands.IsolationUser
+	}
+
+	require.Regexp(t, `(?m)^isolation: `+regexp.QuoteMeta(level)+`$`, ask("test", "--", "true").out)
+	require.NotContains(t, ask("test", "--", "true").out, "policy.yaml")
+	require.Regexp(t, `(?m)^isolation: `+regexp.QuoteMeta(level)+`$`, ask("explain", "--isolation", "landlock", "--", "true").out)
+	require.NoError(t, os.WriteFile(policy.File(dir), []byte(policy.Presets["open"]+"isolation: "+not+"\n"), 0o600))
+	unheld := ask("test", "--", "true")
+	require.Equal(t, exitNoSpoke, unheld.code)
+	require.Contains(t, unheld.err, "isolation "+not+" does not hold on this host: ")
+	explained := ask("explain", "--", "true").out
+	require.Contains(t, explained, "refused (CAPABILITY): this spoke cannot confine agents as its policy demands\nby line 4: *\nisolation "+not+" does not hold on this host: ")
+	require.Contains(t, explained, "this is what policy.yaml says; the spoke that runs here obeys policy ")
+	require.Contains(t, ask("reload").err, "isolation "+not+" does not hold on this host: ")
+}
+
 // What a hub demands of all holds for an order that demands less.
 func TestAHubDemandsIsolation(t *testing.T) {
 	t.Parallel()

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,8 +34,8 @@ func (a *app) policyCommand() *cobra.Command {
 		Use: "reload", Short: "Let the running spoke read its policy again", Args: cobra.NoArgs,
 		Long: `Let the running spoke read its policy again, with the files that it names. It holds
 for what is accepted and what starts from then on; agents that run go on. A policy
-that cannot be used is refused whole, and the one before stays in force; so is one that
-demands an isolation that this host does not hold.
+that cannot be used is refused whole, and the one before stays in force; so is one
+that demands an isolation that this host does not hold.
 
 A spoke does the same when it gets SIGHUP; its log says what became of it.`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.policyReload(c.Context()) },
@@ -52,6 +50,8 @@ func (a *app) policyTestCommand() *cobra.Command {
 		Long: `Ask the policy whether it would let a command run: which entry of commands allows it
 and which variables the host sets, or why each entry does not fit. An entry allows
 exactly its own words: * is one argument, ** at its end any further ones or none.
+What agents are confined by is asked of the spoke that runs here; without one it is
+not known.
 
 The exit code is 0 when it would, 6 when it would not, 7 when this host lacks a
 capability.`,
@@ -60,11 +60,18 @@ capability.`,
 }
 
 // asking lets c say of which order the policy is asked.
-func asking(ask func(s commands.Spawn, env map[string]string, args []string) error, c *cobra.Command) *cobra.Command {
+func asking(ask func(ctx context.Context, s commands.Spawn, env map[string]string) error, c *cobra.Command) *cobra.Command {
 	var s commands.Spawn
-	var env []string
+	var env, secrets, secretFiles []string
+	var isolation string
 	c.Args = cobra.ArbitraryArgs
-	c.RunE = func(_ *cobra.Command, args []string) (err error) {
+	c.RunE = func(c *cobra.Command, args []string) (err error) {
+		if len(args) == 0 && s.Runtime == commands.RuntimeExec {
+			return misuse("no command given").Hinting("put it after --, as in").Running("spoke", "policy", c.Name(), "--", "echo", "hi")
+		}
+		if err := checkLevel("--isolation", isolation); err != nil {
+			return err
+		}
 		var values commands.Values
 		if s.Env, values, err = plainVariables(env); err != nil {
 			return err
@@ -73,15 +80,34 @@ func asking(ask func(s commands.Spawn, env map[string]string, args []string) err
 		for i, v := range s.Env {
 			set[v.Name] = values[i].Reveal()
 		}
-		return ask(s, set, args)
+		s.Env = append(s.Env, named(commands.EnvSecret, secrets)...)
+		s.Env = append(s.Env, named(commands.EnvFile, secretFiles)...)
+		s.Capabilities = append(s.Capabilities, commands.IsolationCapabilities(isolation)...)
+		s.Argv, s.Task = args, "00000000-0000-4000-8000-000000000000"
+		if err := s.ValidateOrder(); err != nil {
+			return err
+		}
+		return ask(c.Context(), s, set)
 	}
 	f := c.Flags()
 	f.SetInterspersed(false)
 	f.StringVar(&s.Dir, "dir", "", "as if it ran in `DIR`")
 	f.StringVar(&s.Runtime, "runtime", commands.RuntimeExec, "with the `RUNTIME` exec or noop")
 	f.StringArrayVar(&env, "env", nil, "as if `NAME=VALUE` were set (repeatable)")
+	f.StringArrayVar(&secrets, "secret", nil, "as if the secret `NAME` were set; a value behind = is not read (repeatable)")
+	f.StringArrayVar(&secretFiles, "secret-file", nil, "as if `NAME` held the path of a file with a secret (repeatable)")
 	f.StringArrayVar(&s.Capabilities, "capability", nil, "as if the capability `NAME` were required (repeatable)")
+	f.StringVar(&isolation, "isolation", "", "as if isolation by `LEVEL`, or more, were demanded: "+levelWords)
 	return c
+}
+
+// named are the variables that pairs name, without their values.
+func named(as string, pairs []string) (list []commands.EnvVar) {
+	for _, pair := range pairs {
+		name, _, _ := strings.Cut(pair, "=")
+		list = append(list, commands.EnvVar{Name: name, As: as})
+	}
+	return list
 }
 
 func (a *app) policyInit(preset string, force bool) error {
@@ -187,10 +213,7 @@ func (a *app) policy() (*policy.Policy, error) {
 	return p, nil
 }
 
-func (a *app) policyTest(s commands.Spawn, env map[string]string, args []string) error {
-	if len(args) == 0 && s.Runtime == commands.RuntimeExec {
-		return misuse("no command given").Hinting("put it after --, as in").Running("spoke", "policy", "test", "--", "echo", "hi")
-	}
+func (a *app) policyTest(ctx context.Context, s commands.Spawn, env map[string]string) error {
 	dir, err := a.dir()
 	if err != nil {
 		return err
@@ -199,47 +222,51 @@ func (a *app) policyTest(s commands.Spawn, env map[string]string, args []string)
 		return commands.Refuse(commands.Policy, "nothing may run here: there is no policy %s", policy.File(dir)).
 			Hinting("write one to edit").Running("spoke", "policy", "init", "--preset", "commands")
 	}
-	p, err := a.policy()
+	p, inForce, err := a.policyHere(ctx)
 	if err != nil {
 		return err
 	}
-	s.Argv, s.Task = args, "00000000-0000-4000-8000-000000000000"
-	if err := s.ValidateOrder(); err != nil {
-		return err
-	}
-	if r := p.Judge(&s, env); r != nil {
-		if _, fits := p.Match(args); r.Code == commands.Policy && s.Runtime == commands.RuntimeExec && !fits {
-			r.Hint = strings.Join(p.Explain(args), "; ")
+	if r := p.Foresee(&s, env); r != nil {
+		if _, fits := p.Match(s.Argv); r.Code == commands.Policy && s.Runtime == commands.RuntimeExec && !fits {
+			r.Hint = strings.Join(p.Explain(s.Argv), "; ")
 		}
 		return r
 	}
-	return a.sayAllowed(p, s)
+	return a.sayAllowed(p, inForce, &s)
 }
 
 // An allowance says why a command may run, and what the host sets for it.
 type allowance struct {
-	Allowed bool     `json:"allowed"`
-	Policy  string   `json:"policy"`
-	Entry   string   `json:"entry,omitempty"` // of commands, the first that fits
-	Line    int      `json:"line,omitempty"`
-	HostEnv []string `json:"host_env,omitempty"` // names of the variables that the host sets
+	Allowed   bool     `json:"allowed"`
+	Policy    string   `json:"policy"`
+	InForce   string   `json:"in_force,omitempty"` // in the spoke that runs, where that is another one
+	Entry     string   `json:"entry,omitempty"`    // of commands, the first that fits
+	Line      int      `json:"line,omitempty"`
+	Isolation string   `json:"isolation,omitempty"` // what it is confined by; "" = not known, or nothing is started
+	Missing   string   `json:"missing,omitempty"`   // why the program cannot be started now
+	HostEnv   []string `json:"host_env,omitempty"`  // names of the variables that the host sets
 }
 
-func (a *app) sayAllowed(p *policy.Policy, s commands.Spawn) error {
-	v := allowance{Allowed: true, Policy: p.ID()}
+func (a *app) sayAllowed(p *policy.Policy, inForce string, s *commands.Spawn) error {
+	v := allowance{Allowed: true, Policy: p.ID(), InForce: inForce}
+	var reach policy.Reach
 	if s.Runtime == commands.RuntimeExec {
 		c, _ := p.Match(s.Argv)
-		v.Entry, v.Line, v.HostEnv = c.String(), c.Line(), slices.Sorted(maps.Keys(p.Exec(&s, nil).Host))
+		reach = p.Reach("", s)
+		v.Entry, v.Line, v.HostEnv, v.Isolation, v.Missing = c.String(), c.Line(), reach.HostEnv, reach.Isolation, reach.Missing
 	}
 	if a.wantsJSON() {
 		return a.print(v, []any{v}, table{})
 	}
-	fmt.Fprintln(a.out, "allowed")
+	lines := []string{allowed(reach.Program, v.Missing)}
 	if v.Entry != "" {
-		fmt.Fprintf(a.out, "by line %d: %s\n", v.Line, v.Entry)
+		lines = append(lines, fmt.Sprintf("by line %d: %s", v.Line, v.Entry), "isolation: "+reach.Confined)
 	}
 	if len(v.HostEnv) > 0 {
-		fmt.Fprintf(a.out, "the host sets: %s\n", strings.Join(v.HostEnv, ", "))
+		lines = append(lines, "the host sets: "+strings.Join(v.HostEnv, ", "))
+	}
+	for _, line := range append(lines, a.ofTheFile(inForce)...) {
+		fmt.Fprintln(a.out, printable(line))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -13,8 +14,9 @@ func (a *app) policyExplainCommand() *cobra.Command {
 	return asking(a.policyExplain, &cobra.Command{
 		Use: "explain [flags] -- CMD [ARG...]", Short: "Say what the policy decides of a command, and what it could reach",
 		Long: `Say what the policy decides of a command: by which entry, what its agent could reach
-on this host (files, directories, variables, files of secrets) and what bounds it; or
-why each entry does not fit. Nothing is started.
+on this host (files, directories, variables, files of secrets), what it is confined
+by and what bounds it; or why each entry does not fit. Nothing is started. What holds
+on this host is asked of the spoke that runs here; without one it is not known.
 
 The exit code is 0 whatever is decided; spoke policy test tells it by its exit code.`,
 		Example: "  spawnmesh spoke policy explain -- git clone https://example.org/x --depth 1",
@@ -25,35 +27,30 @@ The exit code is 0 whatever is decided; spoke policy test tells it by its exit c
 type explanation struct {
 	Allowed bool          `json:"allowed"`
 	Policy  string        `json:"policy"`
-	Entry   string        `json:"entry,omitempty"` // of commands, the first that fits
+	InForce string        `json:"in_force,omitempty"` // in the spoke that runs, where that is another one
+	Entry   string        `json:"entry,omitempty"`    // of commands, the first that fits
 	Line    int           `json:"line,omitempty"`
 	Code    commands.Code `json:"code,omitempty"` // where it is refused
 	Why     string        `json:"why,omitempty"`
-	Near    []string      `json:"near,omitempty"` // why entries do not fit
+	Near    []string      `json:"near,omitempty"` // why entries do not fit, or agents cannot be confined
 	Reach   *policy.Reach `json:"reach,omitempty"`
 }
 
-func (a *app) policyExplain(s commands.Spawn, env map[string]string, args []string) error {
-	if len(args) == 0 && s.Runtime == commands.RuntimeExec {
-		return misuse("no command given").Hinting("put it after --, as in").Running("spoke", "policy", "explain", "--", "echo", "hi")
-	}
+func (a *app) policyExplain(ctx context.Context, s commands.Spawn, env map[string]string) error {
 	dir, err := a.dir()
 	if err != nil {
 		return err
 	}
-	p, err := a.policy()
+	p, inForce, err := a.policyHere(ctx)
 	if err != nil {
 		return err
 	}
-	s.Argv, s.Task = args, "00000000-0000-4000-8000-000000000000"
-	if err := s.ValidateOrder(); err != nil {
-		return err
-	}
 	v := explain(p, dir, &s, env)
+	v.InForce = inForce
 	if a.wantsJSON() {
 		return a.print(v, []any{v}, table{})
 	}
-	for _, line := range v.words() {
+	for _, line := range append(v.words(), a.ofTheFile(inForce)...) {
 		fmt.Fprintln(a.out, printable(line))
 	}
 	return nil
@@ -66,10 +63,13 @@ func explain(p *policy.Policy, dir string, s *commands.Spawn, env map[string]str
 	if exec && fits {
 		v.Entry, v.Line = c.String(), c.Line()
 	}
-	if r := p.Judge(s, env); r != nil {
+	if r := p.Foresee(s, env); r != nil {
 		v.Code, v.Why = r.Code, r.Why
-		if exec && !fits {
+		switch {
+		case exec && !fits:
 			v.Near = p.Explain(s.Argv)
+		case r.Code == commands.Capability:
+			v.Near = []string{r.Hint}
 		}
 		return v
 	}
@@ -80,8 +80,10 @@ func explain(p *policy.Policy, dir string, s *commands.Spawn, env map[string]str
 
 // words are an explanation for people, a line for each.
 func (v explanation) words() []string {
-	list := []string{"allowed"}
-	if !v.Allowed {
+	var list []string
+	if v.Allowed {
+		list = []string{allowed(v.Reach.Program, v.Reach.Missing)}
+	} else {
 		list = []string{fmt.Sprintf("refused (%s): %s", v.Code, v.Why)}
 	}
 	if v.Entry != "" {

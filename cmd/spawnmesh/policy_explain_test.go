@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -17,7 +18,9 @@ commands:
   - run: echo * done
     env_from_file: echo.env
   - sh -c *
+  - no-such-program
 directories: [/srv/work]
+environment: [SECRET]
 limits: {timeout: 1h}
 `
 
@@ -33,8 +36,9 @@ func TestExplainSaysWhatIsDecidedAndWhatItReaches(t *testing.T) {
 	allowed, refused, shell := policy("--", "echo", "x", "done"), policy("--", "echo", "x"), policy("--", "sh", "-c", "x")
 
 	require.Zero(t, allowed.code, allowed.err)
-	require.Regexp(t, "^allowed\nby line 4: echo \\* done\nstarts: /\\S+/echo\nfiles: its own directories, and the system.s as any user; under Landlock nothing else but", allowed.out)
-	require.Contains(t, allowed.out, "runs in: /srv/work\nvariables of an order: none\nvariables of the host: TOKEN\nsecrets: "+filepath.Join(dir, "echo.env")+"\ntime: 1h0m0s\n")
+	require.Regexp(t, "^allowed\nby line 4: echo \\* done\nstarts: /\\S+/echo\n"+unlooked+"files: its own directories, and the system.s as any user; under Landlock, if this host has it, nothing else but", allowed.out)
+	require.Contains(t, allowed.out, "runs in: /srv/work\nvariables of an order: SECRET\nvariables of the host: TOKEN\nsecrets: "+filepath.Join(dir, "echo.env")+"\ntime: 1h0m0s\n"+
+		"other limits: 1024 open files, which it may raise, 64GiB of disk in 4000000 files, 16MiB kept of each output stream\n")
 	require.NotContains(t, allowed.out, "shell")
 	require.Zero(t, refused.code)
 	require.Regexp(t, `(?s)^refused \(POLICY.*\): command "echo" is not allowed.*\nline 4, echo \* done: "done" has to follow\n`, refused.out)
@@ -50,6 +54,17 @@ func TestExplainSaysWhatIsDecidedAndWhatItReaches(t *testing.T) {
 	require.Equal(t, commands.BadPath, v.Code)
 	require.Nil(t, v.Reach)
 	require.Equal(t, exitMisuse, policy().code)
+	for _, test := range []func(...string) said{policy, func(args ...string) said {
+		return typed(t, append([]string{"--data-dir", dir, "spoke", "policy", "test"}, args...)...)
+	}} {
+		require.Regexp(t, "^allowed, but no-such-program cannot be started now: it is in none of the directories of PATH; .* PATH is /usr/local/sbin:", test("--", "no-such-program").out)
+		require.Contains(t, test("--isolation", "user", "--", "echo", "x", "done").out, "; the order demands user\n")
+		require.Regexp(t, "^allowed\n", test("--secret", "SECRET=@/nowhere", "--", "echo", "x", "done").out)
+		require.Contains(t, fmt.Sprint(test("--secret-file", "OTHER", "--", "echo", "x", "done")), "environment variable OTHER is not allowed")
+		require.Contains(t, test("--isolation", "gaol", "--", "echo", "x", "done").err, "--isolation gaol is not a level; write one of none, ")
+	}
 	require.Regexp(t, `(?m)^policy, line 6 +sh -c \* is as good as a shell: it runs what its arguments say`, typed(t, "--data-dir", dir, "doctor").out)
 	require.NotContains(t, allowed.out+refused.out+policy("-o", "json", "--", "echo", "x", "done").out, "hunter2")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte("version: 1\nruntimes: [exec]\ncommands: ['*']\n"), 0o600))
+	require.Regexp(t, "^allowed, but ./here cannot be started now: it is relative to the directory that the agent runs in", policy("--", "./here").out)
 }

@@ -17,6 +17,9 @@ func policyFile(t *testing.T, path string) string {
 	return string(raw)
 }
 
+// unlooked is what is said of isolation where no spoke has looked at the host.
+const unlooked = "isolation: not known, as no spoke runs here that has tried what this host holds; the strongest level that holds is taken\n"
+
 // What the host sets is named and not shown, whichever way it is asked for.
 func TestPolicyNamesWhatTheHostSets(t *testing.T) {
 	t.Parallel()
@@ -24,16 +27,16 @@ func TestPolicyNamesWhatTheHostSets(t *testing.T) {
 	policy := func(args ...string) said {
 		return typed(t, append([]string{"--data-dir", dir, "spoke", "policy"}, args...)...)
 	}
-	rules := "version: 1\nruntimes: [exec]\ncommands:\n  - run: report\n    env_from_file: report.env\nenv: {REGION: hunter2-b}\n"
+	rules := "version: 1\nruntimes: [exec]\ncommands:\n  - run: date\n    env_from_file: report.env\nenv: {REGION: hunter2-b}\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(rules), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "report.env"), []byte("TOKEN=hunter2-a\n"), 0o600))
 
-	asked, show := policy("test", "--", "report"), policy("show")
+	asked, show := policy("test", "--", "date"), policy("show")
 
-	require.Equal(t, "allowed\nby line 4: report\nthe host sets: REGION, TOKEN\n", asked.out)
+	require.Equal(t, "allowed\nby line 4: date\n"+unlooked+"the host sets: REGION, TOKEN\n", asked.out)
 	require.Contains(t, show.out, "REGION: (hidden)")
 	require.Contains(t, show.out, "env_from_file: report.env")
-	require.NotContains(t, show.out+asked.out+policy("show", "-o", "json").out+policy("test", "-o", "json", "--", "report").out, "hunter2")
+	require.NotContains(t, show.out+asked.out+policy("show", "-o", "json").out+policy("test", "-o", "json", "--", "date").out, "hunter2")
 	require.NoError(t, os.Chmod(filepath.Join(dir, "report.env"), 0o644))
 	loose := policy("show")
 	require.Equal(t, exitMisuse, loose.code)
@@ -86,7 +89,7 @@ func TestPolicyByHand(t *testing.T) {
 			require.Empty(t, s.out, line)
 		}
 	}
-	require.Equal(t, "allowed\nby line 21: echo **\n", policy("test", "--", "echo", "x").out)
+	require.Equal(t, "allowed\nby line 21: echo **\n"+unlooked, policy("test", "--", "echo", "x").out)
 	lines := strings.Split(policyFile(t, path), "\n")
 	require.Equal(t, "  - echo **", lines[20])
 	require.Equal(t, "allowed\n", policy("test", "--runtime", "noop").out)

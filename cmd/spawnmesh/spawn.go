@@ -58,7 +58,7 @@ run it, 124 timed out. An interrupt detaches (130); the agent goes on.`,
 	fl.StringArrayVar(&f.secrets, "secret", nil, "set `NAME=@FILE` or NAME=env:VARIABLE in the agent's environment, from a\nfile or variable here, and take the value out of its output (repeatable)")
 	fl.StringArrayVar(&f.secretFiles, "secret-file", nil, "as --secret, but NAME holds the path of a file with the value\n(`NAME=@FILE` or NAME=env:VARIABLE, repeatable)")
 	fl.StringArrayVar(&s.Capabilities, "capability", nil, "the spoke must have the capability `NAME` (repeatable)")
-	fl.StringVar(&f.isolation, "isolation", "", "the spoke must confine the agent by `LEVEL`, or more: landlock, user, user+landlock, bubble or user+bubble")
+	fl.StringVar(&f.isolation, "isolation", "", "the spoke must confine the agent by `LEVEL`, or more: "+levelWords)
 	fl.IntVar(&s.Priority, "priority", 0, "`N` from -100 to 100, higher is sooner")
 	fl.IntVar(&s.MaxRetries, "max-retries", 0, "try a failed run again, at most `N` times, up to 100")
 	fl.StringVar(&s.OnLoss, "on-loss", commands.LossFails, "an agent that ran and was lost has failed (fail), or runs\nagain once even without a retry (rerun)")
@@ -115,10 +115,13 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 	return a.print(got, anys([]hub.SpawnAnswer{got}), table{names: []string{got.ID}})
 }
 
+// levelWords are the levels of isolation as help and errors name them.
+var levelWords = strings.Join(commands.IsolationLevels, ", ")
+
 // checkLevel checks the level of isolation that a flag names, "" for none.
 func checkLevel(flag, level string) error {
 	if level != "" && !slices.Contains(commands.IsolationLevels, level) {
-		return misuse("%s %s is not a level; write one of %s", flag, level, strings.Join(commands.IsolationLevels, ", "))
+		return misuse("%s %s is not a level; write one of %s", flag, level, levelWords)
 	}
 	return nil
 }

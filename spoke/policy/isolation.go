@@ -1,10 +1,8 @@
 package policy
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -250,33 +248,4 @@ func asked(s *commands.Spawn) (dir, program []string) {
 		program = []string{s.Argv[0]}
 	}
 	return dir, program
-}
-
-// filesInWords says which files the agent of s can use.
-func (p *Policy) filesInWords(s *commands.Spawn) string {
-	if p.Isolation.Isolation == commands.IsolationNone {
-		return fmt.Sprintf("all that user %d can read and write, the data directory among it: isolation is none", os.Geteuid())
-	}
-	paths, _ := p.Paths(s, p.Isolation.Isolation) // what is refused is not asked about
-	text := "its own directories, and the system's as any user; "
-	by := "under Landlock"
-	switch p.Isolation.Isolation {
-	case commands.IsolationUser:
-		return text + "what else every user of this host can use"
-	case commands.IsolationBubble, commands.IsolationUserBubble:
-		by = "in its bubble"
-	}
-	return text + by + " nothing else but, to write, " + cmp.Or(strings.Join(paths.Write, ", "), "nothing") + " and, to read, " + strings.Join(paths.Read, ", ")
-}
-
-// networkInWords says what agents can talk to.
-func (p *Policy) networkInWords() string {
-	named := p.Isolation.Isolation
-	switch {
-	case p.ConnectPorts == nil || named == commands.IsolationNone || named == commands.IsolationUser:
-		return "all that this host can"
-	case commands.MeetsIsolation(named, commands.IsolationBubble):
-		return "nothing: its bubble has no network"
-	}
-	return fmt.Sprintf("under Landlock the TCP ports %v; all else that this host can", *p.ConnectPorts)
 }

@@ -23,6 +23,24 @@ func (p *Policy) Judge(s *commands.Spawn, env map[string]string) *commands.Refus
 	return p.judgeEnv(s, env)
 }
 
+// Foresee is Judge for the host that asks, who may know all: it is told why agents cannot be
+// confined. Where the host was not looked at, only a level that the policy names decides that.
+func (p *Policy) Foresee(s *commands.Spawn, env map[string]string) *commands.Refused {
+	ask := *s
+	ask.Capabilities = slices.DeleteFunc(slices.Clone(s.Capabilities), func(c string) bool {
+		_, ok := commands.IsolationBy(c)
+		return ok
+	})
+	if p.held == nil && p.Isolation.Isolation == "" {
+		return p.Judge(&ask, env)
+	}
+	r := p.Judge(s, env)
+	if _, err := p.LevelFor(s); r != nil && r.Code == commands.Capability && err != nil && p.judgeCapabilities(&ask) == nil {
+		r.Hint = err.Error()
+	}
+	return r
+}
+
 func (p *Policy) judgeRuntime(s *commands.Spawn) *commands.Refused {
 	if slices.Contains(p.Runtimes, s.Runtime) {
 		return nil

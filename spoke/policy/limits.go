@@ -43,6 +43,7 @@ func (l Limits) Quiet() time.Duration {
 const (
 	defaultDisk         = 64 << 30
 	defaultFiles        = 4_000_000
+	defaultOutput       = 16 << 20
 	defaultReserve      = 1 << 30
 	defaultReserveFiles = 10_000
 )
@@ -106,9 +107,11 @@ func (l Limits) words() string {
 	add(l.CPUTime != "", "%s of processor time", l.CPUTime)
 	add(l.CPUs > 0, "%v processors", l.CPUs)
 	add(l.OpenFiles > 0, "%d open files", l.OpenFiles)
+	add(l.OpenFiles == 0, "1024 open files, which it may raise")
 	add(true, "%s of disk in %d files", Size(l.DiskBytes()), l.DiskFiles())
 	add(l.FileSize > 0, "%s a file", l.FileSize)
-	add(l.MaxOutput > 0, "%s of output", l.MaxOutput)
+	add(true, "%s kept of each output stream", cmp.Or(l.Output, defaultOutput))
+	add(l.MaxOutput > 0, "%s written to each output stream", l.MaxOutput)
 	add(l.Idle != "", "%s without output", l.Idle)
 	return strings.Join(list, ", ")
 }

@@ -13,6 +13,9 @@ import (
 // A Reach is what the agent of an allowed order can get at on this host.
 type Reach struct {
 	Program     string   `json:"program,omitempty"`      // what is started; "" = nothing
+	Missing     string   `json:"missing,omitempty"`      // why Program cannot be started now
+	Isolation   string   `json:"isolation,omitempty"`    // what it is confined by; "" = not known
+	Confined    string   `json:"confined"`               // the same in words
 	Files       string   `json:"files"`                  // which files it can use, in words
 	Network     string   `json:"network"`                // what it can talk to, in words
 	Directories []string `json:"directories,omitempty"`  // where orders may let it run, besides a fresh directory; "*" = anywhere
@@ -28,27 +31,30 @@ type Reach struct {
 // Whatever confines agents is told here and nowhere else.
 func (p *Policy) Reach(dir string, s *commands.Spawn) Reach {
 	if s.Runtime != commands.RuntimeExec {
-		return Reach{Files: "none: nothing is started", Network: "none: nothing is started"}
+		return Reach{Confined: "nothing is started", Files: "none: nothing is started", Network: "none: nothing is started"}
 	}
 	c, _ := p.Match(s.Argv)
 	e := p.Exec(s, nil)
+	level, _ := p.LevelFor(s) // what is refused is not asked about
 	r := Reach{
-		Program:     e.Argv[0],
-		Files:       p.filesInWords(s),
-		Network:     p.networkInWords(),
+		Confined:    p.isolationInWords(s, level),
+		Files:       p.filesInWords(s, level),
+		Network:     p.networkInWords(level),
 		Directories: p.Directories,
 		Environment: p.Environment,
 		HostEnv:     slices.Sorted(maps.Keys(e.Host)),
 		Secrets:     p.secretFiles(dir, c),
 		Shell:       c.Shell(),
-		Limits:      p.Limits.words(),
+		Limits:      p.limitsInWords(level),
 	}
 	if limit := p.Timeout(0); limit > 0 {
 		r.Timeout = limit.String()
 	}
-	if found, err := e.Program(); err == nil {
-		r.Program = found
+	if p.held != nil {
+		r.Isolation = level
 	}
+	e.Dir = s.Dir
+	r.Program, r.Missing = e.Startable()
 	return r
 }
 
@@ -75,6 +81,7 @@ func (r Reach) Words() []string {
 	}
 	lines := []string{
 		"starts: " + cmp.Or(r.Program, "nothing"),
+		"isolation: " + r.Confined,
 		"files: " + r.Files,
 		"network: " + r.Network,
 		"runs in: " + list(r.Directories, "a fresh directory only", "any directory that an order names"),

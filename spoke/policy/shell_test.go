@@ -64,9 +64,9 @@ limits: {timeout: 2h, memory: 1GiB, pids: 50, cpu_time: 3h, cpus: 1.5, open_file
 	require.Equal(t, []string{"TOKEN"}, other.HostEnv)
 	require.Empty(t, other.Shell)
 	words := strings.Join(sh.Words(), "\n")
-	require.Contains(t, words, "other limits: 1GiB of memory, 50 processes, 3h of processor time, 1.5 processors, 4096 open files, 64GiB of disk in 4000000 files, 3MiB a file, 1GiB of output, 30m without output")
+	require.Contains(t, words, "other limits: 1GiB of memory, 50 processes, 3h of processor time, 1.5 processors, 4096 open files, 64GiB of disk in 4000000 files, 3MiB a file, 16MiB kept of each output stream, 1GiB written to each output stream, 30m without output")
 	require.Contains(t, words, "as good as a shell: ")
 	require.NotContains(t, words, secret)
 	nothing := p.Reach(dir, &commands.Spawn{Runtime: commands.RuntimeNoop})
-	require.Contains(t, strings.Join(nothing.Words(), "\n"), "starts: nothing\nfiles: none")
+	require.Contains(t, strings.Join(nothing.Words(), "\n"), "starts: nothing\nisolation: nothing is started\nfiles: none")
 }

@@ -162,6 +162,24 @@ func (e Exec) Program() (string, error) {
 	return name, nil
 }
 
+// Startable returns the program that Argv names, as an absolute path where it is known, and why
+// it cannot be started as this host is now; "" = it can.
+func (e Exec) Startable() (program, why string) {
+	name := e.Argv[0]
+	if e.Dir == "" && strings.Contains(name, "/") && !filepath.IsAbs(name) {
+		return name, "it is relative to the directory that the agent runs in, and a fresh one is empty"
+	}
+	found, err := e.Program()
+	start, ok := errors.AsType[*supervisor.StartError](err)
+	switch {
+	case !ok:
+		return found, ""
+	case strings.Contains(name, "/"):
+		return name, start.Text
+	}
+	return name, start.Text + "; PATH is " + e.Path
+}
+
 // LookUp searches the absolute directories of path for a program. A file that is there and
 // cannot be executed is what the error is about when nothing better follows.
 func LookUp(name, path string) (string, error) {
