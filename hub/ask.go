@@ -10,21 +10,29 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
+// A Killed is an agent after a kill, which may have ended it by now.
+type Killed struct {
+	store.Mirror
+	Ordered bool `json:"kill_ordered"` // false: it had ended before, and the kill changed nothing
+}
+
 // Kill stores a kill order. For an agent that has ended it changes nothing and
 // returns the outcome that is there.
-func (h *Hub) Kill(ctx context.Context, text, reason string, grace time.Duration, actor string) (store.Mirror, error) {
+func (h *Hub) Kill(ctx context.Context, text, reason string, grace time.Duration, actor string) (Killed, error) {
 	m, err := h.Find(ctx, text)
 	if err != nil {
-		return m, err
+		return Killed{m, false}, err
 	}
 	k := commands.Kill{Task: m.Task, Reason: reason, GraceMS: grace.Milliseconds()}
 	if err := k.Validate(); err != nil {
-		return m, err
+		return Killed{m, false}, err
 	}
-	if _, err := h.DB.OrderKill(context.WithoutCancel(ctx), k, MaxLife, actor); err != nil {
-		return m, err
+	ordered, err := h.DB.OrderKill(context.WithoutCancel(ctx), k, MaxLife, actor)
+	if err != nil {
+		return Killed{m, false}, err
 	}
-	return h.Find(ctx, m.Task)
+	m, err = h.Find(ctx, m.Task)
+	return Killed{m, ordered}, err
 }
 
 // Ask sends a status command to the spoke of an agent and waits for its signed

@@ -6,8 +6,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 )
+
+// A kill says whether it was ordered: its agent may have ended by the time of the answer.
+func TestAKillSaysWhetherItWasOrdered(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	task := m.Spawn(t, "attic", "sleep", "600")
+	m.Await(t, task, commands.Running)
+	kill := func() (v hub.Killed) {
+		m.Hub.Do(t, "POST", "/v1/agents/"+task+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, &v)
+		return v
+	}
+
+	require.True(t, kill().Ordered)
+	require.Equal(t, commands.Cancelled, m.Wait(t, task).State)
+	require.False(t, kill().Ordered)
+}
 
 // What a spoke that was asked suggests is shown as its words, not as the hub's.
 func TestARefusedQuestionIsInTheWordsOfTheSpoke(t *testing.T) {

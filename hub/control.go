@@ -96,7 +96,7 @@ func (h *Hub) killAgent(w http.ResponseWriter, r *http.Request) {
 		GraceMS int64  `json:"grace_ms"`
 	}
 	err := control.Decode(r, &req)
-	var m store.Mirror
+	var m Killed
 	if err == nil {
 		m, err = h.Kill(r.Context(), r.PathValue("id"), req.Reason, time.Duration(req.GraceMS)*time.Millisecond, control.Caller(r).String())
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/isolation"
+	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -16,6 +17,12 @@ import (
 
 // secretsDir is where, in the home of an agent, the files are that hold values for it.
 const secretsDir = ".secrets"
+
+// LeastSecret is how many bytes a secret has at least that is taken out of output.
+const LeastSecret = runtime.LeastSecret
+
+// Hides reports whether a secret is taken out of what its agent writes.
+func Hides(secret string) bool { return runtime.Hides(secret) }
 
 // A environment is what the variables of one spawn are set to.
 type environment struct {

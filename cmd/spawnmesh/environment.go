@@ -7,13 +7,15 @@ import (
 	"strings"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke"
 )
 
-// environment reads the flags that set variables. Errors show no values.
-func (f *spawnFlags) environment() error {
+// environment reads the flags that set variables. Errors show no values. Notes are about
+// secrets that output is not searched for.
+func (f *spawnFlags) environment() (notes []string, err error) {
 	vars, values, err := plainVariables(f.env)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, flag := range []struct {
 		name, as string
@@ -22,7 +24,10 @@ func (f *spawnFlags) environment() error {
 		for _, pair := range flag.pairs {
 			name, value, err := secretValue(flag.name, pair)
 			if err != nil {
-				return err
+				return nil, err
+			}
+			if !spoke.Hides(value) {
+				notes = append(notes, fmt.Sprintf("the value of %s %s is too short to be looked for (less than %d bytes): where the agent writes it, it stays in the output", flag.name, name, spoke.LeastSecret))
 			}
 			if flag.as == commands.EnvSecret { // a variable that ends in a line feed is hardly what the file is for
 				value = strings.TrimSuffix(value, "\n")
@@ -31,7 +36,7 @@ func (f *spawnFlags) environment() error {
 		}
 	}
 	f.req.Spawn.Env, f.req.Values = vars, values
-	return nil
+	return notes, nil
 }
 
 // plainVariables reads NAME=VALUE pairs.
@@ -66,12 +71,12 @@ func secretValue(flag, pair string) (name, value string, err error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return "", "", fmt.Errorf("reading %s %s: %w", flag, name, err)
+		return "", "", misuse("reading %s %s: %v", flag, name, err).Hinting("name a file that is there and that you may read: %s %s=@FILE", flag, name)
 	}
 	defer f.Close()
 	raw, err := io.ReadAll(io.LimitReader(f, commands.MaxEnvBytes+2))
 	if err != nil {
-		return "", "", fmt.Errorf("reading %s %s: %w", flag, name, err)
+		return "", "", misuse("reading %s %s: %v", flag, name, err).Hinting("name a file that can be read: %s %s=@FILE", flag, name)
 	}
 	return name, string(raw), nil
 }

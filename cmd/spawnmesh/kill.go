@@ -12,7 +12,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/control"
-	"github.com/spawnmesh/spawnmesh/store"
 )
 
 func (a *app) killCommand() *cobra.Command {
@@ -46,7 +45,7 @@ func (a *app) kill(ctx context.Context, ids []string, reason string, grace time.
 	if err != nil {
 		return err
 	}
-	var list []store.Mirror
+	var list []hub.Killed
 	var names []string
 	var failed error
 	note := func(code int) {
@@ -62,8 +61,8 @@ func (a *app) kill(ctx context.Context, ids []string, reason string, grace time.
 		}
 		list, names = append(list, m), append(names, m.Task)
 		a.did("the kill of %s is ordered; see: %s", strings.Join(names, ", "), a.line("status", m.Task))
-		if m.State.Terminal() {
-			note(a.printError(commands.Refuse(commands.Conflict, "agent %s has ended already: %s", m.Task, m.State)))
+		if r := endedBefore(m); r != nil {
+			note(a.printError(r))
 		} else if a.forPeople() {
 			fmt.Fprintf(a.out, "the kill of agent %s is ordered\n", m.Task)
 		}
@@ -76,7 +75,16 @@ func (a *app) kill(ctx context.Context, ids []string, reason string, grace time.
 	return failed
 }
 
-func orderKill(ctx context.Context, c *control.Client, id, reason string, grace time.Duration) (m store.Mirror, err error) {
+// endedBefore says that a kill came too late. One that was ordered did not, also where its agent
+// has ended before the answer was made; a spoke answers with the agent as the kill found it.
+func endedBefore(m hub.Killed) *commands.Refused {
+	if m.Ordered || !m.State.Terminal() {
+		return nil
+	}
+	return commands.Refuse(commands.Conflict, "agent %s has ended already: %s", m.Task, m.State)
+}
+
+func orderKill(ctx context.Context, c *control.Client, id, reason string, grace time.Duration) (m hub.Killed, err error) {
 	req := map[string]any{"reason": reason, "grace_ms": grace.Milliseconds()}
 	err = c.Do(ctx, "POST", "/v1/agents/"+url.PathEscape(id)+"/kill", req, &m)
 	return m, err

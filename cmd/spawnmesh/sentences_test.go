@@ -105,6 +105,18 @@ func TestAKillThatIsIncompleteIsShown(t *testing.T) {
 	require.Contains(t, agentPairs(v), []string{"kill incomplete", `process 7 (cp) is in state D at "nfs_wait" and does not end; it is killed again every 10 s`})
 }
 
+// A kill that ended its agent before its answer was made did not come too late.
+func TestAKillThatComesTooLate(t *testing.T) {
+	t.Parallel()
+	killed := func(s commands.State, ordered bool) hub.Killed {
+		return hub.Killed{Mirror: store.Mirror{Task: "7", State: s}, Ordered: ordered}
+	}
+	require.Nil(t, endedBefore(killed(commands.Cancelled, true)))
+	require.Nil(t, endedBefore(killed(commands.Running, true)))
+	require.Nil(t, endedBefore(killed(commands.Running, false)), "as a spoke answers")
+	require.Equal(t, "agent 7 has ended already: completed", endedBefore(killed(commands.Completed, false)).Why)
+}
+
 // What a spoke has accepted it runs, also while nobody hears of it.
 func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 	t.Parallel()

@@ -55,7 +55,7 @@ run it, 124 timed out. An interrupt detaches (130); the agent goes on.`,
 	fl.StringVar(&s.Runtime, "runtime", commands.RuntimeExec, "`RUNTIME` exec, or noop that starts nothing")
 	fl.StringVar(&s.Dir, "dir", "", "run in `DIR` on the spoke (default: a fresh directory)")
 	fl.StringArrayVar(&f.env, "env", nil, "set `NAME=VALUE` in the agent's environment (repeatable)")
-	fl.StringArrayVar(&f.secrets, "secret", nil, "set `NAME=@FILE` or NAME=env:VARIABLE in the agent's environment, from a\nfile or variable here, and take the value out of its output (repeatable)")
+	fl.StringArrayVar(&f.secrets, "secret", nil, "set `NAME=@FILE` or NAME=env:VARIABLE in the agent's environment, from a\nfile or variable here, and take the value out of its output: where it has\n6 bytes or more, as it is and in base64 (in one line), hex, URLs and JSON\n(repeatable)")
 	fl.StringArrayVar(&f.secretFiles, "secret-file", nil, "as --secret, but NAME holds the path of a file with the value\n(`NAME=@FILE` or NAME=env:VARIABLE, repeatable)")
 	fl.StringArrayVar(&s.Capabilities, "capability", nil, "the spoke must have the capability `NAME` (repeatable)")
 	fl.StringVar(&f.isolation, "isolation", "", "the spoke must confine the agent by `LEVEL`, or more: "+levelWords)
@@ -75,8 +75,12 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 	f.req.Spawn.Argv = args
 	f.req.Spawn.TimeoutMS = time.Duration(f.timeout).Milliseconds()
 	f.req.ExpiresInMS = time.Duration(f.expires).Milliseconds()
-	if err := f.environment(); err != nil {
+	notes, err := f.environment()
+	if err != nil {
 		return err
+	}
+	for _, n := range notes {
+		fmt.Fprintln(a.err, "note:", n)
 	}
 	if err := checkLevel("--isolation", f.isolation); err != nil {
 		return err

@@ -12,20 +12,22 @@ import (
 	"unicode/utf16"
 )
 
-// A value of less than leastSecret bytes is not looked for in output: too much of what is
-// there by chance would be taken out. Of a value with several lines each one of leastLine
-// bytes is looked for by itself, too.
-const (
-	leastSecret = 6
-	leastLine   = 16
-)
+// LeastSecret is how many bytes a value has at least that is looked for in output: with a
+// shorter one too much of what is there by chance would be taken out.
+const LeastSecret = 6
+
+// leastLine is how many a line has that is looked for by itself, of a value with several.
+const leastLine = 16
+
+// Hides reports whether a value is looked for in output.
+func Hides(value string) bool { return len(strings.TrimSpace(value)) >= LeastSecret }
 
 // Forms returns what is to be taken out of output so that none of the values is in it: the
 // values, and what they are in base64, hex, URLs and JSON.
 func Forms(values []string) []string {
 	var list []string
 	for _, v := range values {
-		if v = strings.TrimSpace(v); len(v) < leastSecret {
+		if v = strings.TrimSpace(v); !Hides(v) {
 			continue
 		}
 		list = append(list, formsOf(v)...)
@@ -48,7 +50,7 @@ func formsOf(v string) (list []string) {
 			list = append(list, within(enc, before, v))
 		}
 	}
-	return slices.DeleteFunc(list, func(form string) bool { return len(form) < leastSecret })
+	return slices.DeleteFunc(list, func(form string) bool { return len(form) < LeastSecret })
 }
 
 // within returns what v is in the base64 of a text that has it behind so many bytes, modulo
