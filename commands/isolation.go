@@ -15,9 +15,12 @@ const (
 	IsolationUserBubble   = "user+bubble"   // both
 )
 
-// IsolationLevels are all levels. A later one may confine by other things than an earlier one;
-// of those that a spoke offers the last one is what it runs its agents at.
+// IsolationLevels are all levels. A later one may confine by other things than an earlier one.
 var IsolationLevels = []string{IsolationNone, IsolationBubble, IsolationLandlock, IsolationUser, IsolationUserBubble, IsolationUserLandlock}
+
+// IsolationUnmet is what a spoke says in place of a level that cannot confine agents as its
+// policy demands: it starts no program.
+const IsolationUnmet = "unmet"
 
 // isolationPrefix begins the capabilities that say what a spoke confines its agents by.
 const isolationPrefix = "isolation:"
@@ -35,16 +38,6 @@ func IsolationCapabilities(level string) (list []string) {
 // something else. Only a probe offers one.
 func IsolationBy(capability string) (part string, ok bool) {
 	return strings.CutPrefix(capability, isolationPrefix)
-}
-
-// IsolationOf is the level that a spoke with these capabilities runs its agents at.
-func IsolationOf(capabilities []string) string {
-	for _, level := range slices.Backward(IsolationLevels) {
-		if !slices.ContainsFunc(IsolationCapabilities(level), func(c string) bool { return !slices.Contains(capabilities, c) }) {
-			return level
-		}
-	}
-	return IsolationNone
 }
 
 // MeetsIsolation reports whether a level confines an agent by all that another one does.

@@ -126,6 +126,7 @@ type Heartbeat struct {
 	Queued       int            `json:"queued"`
 	Capabilities []string       `json:"capabilities,omitempty"`
 	KillLevel    string         `json:"kill_level"`
+	Isolation    string         `json:"isolation,omitempty"`   // what agents are confined by that demand nothing, or [IsolationUnmet]; "" = it does not say
 	Stopping     bool           `json:"stopping,omitempty"`    // it waits for running agents to end, and starts nothing more
 	StartsNone   string         `json:"starts_none,omitempty"` // why it starts nothing now; "" = it does
 	LeaseMS      int64          `json:"lease_ms,omitempty"`    // how long agents go on without their spoke; 0 = it does not say
@@ -318,6 +319,11 @@ func (b *Heartbeat) Validate() error {
 	}
 	if b.KillLevel != "" && !validCapability(b.KillLevel) { // "": it runs no agents
 		return Refuse(Validation, "kill level %q is not a name of 1 to 64 letters, digits and . _ : / + -", Clip(b.KillLevel))
+	}
+	if b.Isolation != IsolationUnmet {
+		if err := checkIsolation(b.Isolation); err != nil {
+			return err
+		}
 	}
 	if err := checkText("the version of a heartbeat", b.Version, 256); err != nil {
 		return err

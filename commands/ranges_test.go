@@ -26,12 +26,16 @@ func TestNumbersThatCannotBe(t *testing.T) {
 	}
 	require.NoError(t, beat(func(*Heartbeat) {}).Validate())
 	require.NoError(t, result(func(*Result) {}).Validate())
+	for _, level := range append([]string{"", IsolationUnmet}, IsolationLevels...) {
+		require.NoError(t, beat(func(h *Heartbeat) { h.Isolation = level }).Validate())
+	}
 	for name, bad := range map[string]Body{
 		"a policy without a form":     beat(func(h *Heartbeat) { h.Policy = "V 1" }),
 		"a capability without a form": beat(func(h *Heartbeat) { h.Capabilities = []string{"go build\x1b[2J"} }),
 		"a capability of 65 letters":  beat(func(h *Heartbeat) { h.Capabilities = []string{strings.Repeat("a", 65)} }),
 		"too many capabilities":       beat(func(h *Heartbeat) { h.Capabilities = slices.Repeat([]string{"a"}, 257) }),
 		"a kill level without a form": beat(func(h *Heartbeat) { h.KillLevel = "tree\n" }),
+		"a level that is none":        beat(func(h *Heartbeat) { h.Isolation = "gaol" }),
 		"a version of 257 bytes":      beat(func(h *Heartbeat) { h.Version = strings.Repeat("1", 257) }),
 		"agents that are -5":          beat(func(h *Heartbeat) { h.Running = -5 }),
 		"2^53 slots":                  beat(func(h *Heartbeat) { h.Slots = 1 << 53 }),

@@ -22,7 +22,7 @@ func TestAnyGoesToTheNextSpokeWhenOneRefuses(t *testing.T) {
 	m := meshtest.Start(t)
 	for _, name := range []string{"attic", "cellar"} {
 		s := m.Join(t, name)
-		require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(policy.Presets["deny"]), 0o644))
+		require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(meshtest.Loose(policy.Presets["deny"])), 0o644))
 		m.Start(t, name)
 		m.AwaitLink(t, name)
 		meshtest.Await(t, "its heartbeat", func() bool { return m.View(t, name).LastSeen != nil })
@@ -224,4 +224,39 @@ func TestEachWaiterGetsItsOwnTask(t *testing.T) {
 		})
 	}
 	require.NoError(t, waiters.Wait())
+}
+
+// What a spoke says of isolation is shown, and nothing is guessed from what it could do besides.
+func TestTheIsolationThatASpokeSays(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	a := m.Attack(t, "attic")
+	says := func(level string, capabilities ...string) {
+		a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, Slots: 1, KillLevel: "group", Version: "x", Isolation: level, Capabilities: capabilities,
+			Connection: commands.ConnectionView{State: "active", Numbers: &commands.Numbering{}}}, nil, nil).Envelope)
+		meshtest.Await(t, "the heartbeat", func() bool { return len(m.View(t, "attic").Capabilities) == len(capabilities) })
+		require.Equal(t, level, m.View(t, "attic").Isolation)
+	}
+	order := func(runtime string, argv []string, capabilities ...string) *commands.Refused {
+		err := m.Hub.Ask(t, "POST", "/v1/agents", hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: runtime, Argv: argv, Capabilities: capabilities}}, nil)
+		r, _ := errors.AsType[*commands.Refused](err)
+		return r
+	}
+	exec := func(capabilities ...string) *commands.Refused {
+		return order(commands.RuntimeExec, []string{"true"}, capabilities...)
+	}
+
+	says(commands.IsolationUserBubble, "isolation:user", "isolation:bubble", "isolation:landlock")
+	says("", "isolation:user", "isolation:bubble")
+	lacking, both := exec("isolation:landlock", "isolation:user"), exec("gpu", "isolation:landlock")
+	says(commands.IsolationUnmet, "go")
+	unmet, nothing := exec(), order(commands.RuntimeNoop, nil)
+
+	require.Equal(t, "no spoke can run this: attic does not confine agents by landlock", lacking.Why)
+	require.Equal(t, "on the host of a spoke, spawnmesh doctor says what it confines agents by, and what it lacks for more", lacking.Hint)
+	require.Equal(t, "no spoke can run this: attic lacks gpu and does not confine agents by landlock", both.Why)
+	require.Equal(t, "ask for less, or let the host of a spoke that has it offer it under capabilities in its policy.yaml; "+lacking.Hint, both.Hint)
+	require.Equal(t, "no spoke can run this: attic cannot confine agents as its policy demands", unmet.Why)
+	require.Equal(t, lacking.Hint, unmet.Hint)
+	require.Nil(t, nothing, "nothing is started, so nothing is confined")
 }

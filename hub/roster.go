@@ -33,7 +33,7 @@ type SpokeView struct {
 	Queued       int                     `json:"queued"`
 	Capabilities []string                `json:"capabilities,omitempty"`
 	KillLevel    string                  `json:"kill_level,omitempty"`
-	Isolation    string                  `json:"isolation,omitempty"` // what its agents are confined by, as it says, one of [commands.IsolationLevels]
+	Isolation    string                  `json:"isolation,omitempty"` // what agents are confined by that demand nothing, as it says, or [commands.IsolationUnmet]; "" = it does not say
 	Version      string                  `json:"version,omitempty"`
 	Policy       string                  `json:"policy,omitempty"`      // version of the policy that is in force there
 	Stopping     bool                    `json:"stopping,omitempty"`    // it waits for running agents to end, and starts nothing more
@@ -85,7 +85,7 @@ func ViewOf(s federation.Status) SpokeView {
 	v.Slots, v.Queued, v.Running = b.Body.Slots, b.Body.Queued, b.Body.Running
 	v.Stopping, v.StartsNone = b.Body.Stopping, b.Body.StartsNone
 	v.Capabilities, v.KillLevel, v.Version, v.LeaseMS = b.Body.Capabilities, b.Body.KillLevel, b.Body.Version, b.Body.LeaseMS
-	v.Policy, v.Isolation = b.Body.Policy, commands.IsolationOf(b.Body.Capabilities)
+	v.Policy, v.Isolation = b.Body.Policy, b.Body.Isolation
 	if off := b.Offset.Abs(); off > 2*time.Second {
 		v.ClockOffset = b.Offset.Round(time.Second).String()
 	}
@@ -109,7 +109,7 @@ func liveness(age time.Duration, intervalMS int64) string {
 // heartbeats say, and why the others cannot.
 func (h *Hub) candidates(s *commands.Spawn) ([]store.Candidate, *commands.Refused) {
 	var fit []store.Candidate
-	var why []string
+	var why, lacking []string
 	later := "" // who could run it, were it here
 	for _, p := range h.board.Statuses(store.Commands) {
 		if p.State.Ended() {
@@ -125,7 +125,11 @@ func (h *Hub) candidates(s *commands.Spawn) ([]store.Candidate, *commands.Refuse
 			continue
 		}
 		if len(missing) > 0 {
-			why = append(why, p.Name+" lacks "+strings.Join(missing, ", "))
+			why, lacking = append(why, p.Name+" "+lacks(missing)), append(lacking, missing...)
+			continue
+		}
+		if s.Runtime == commands.RuntimeExec && v.Isolation == commands.IsolationUnmet {
+			why = append(why, p.Name+" cannot confine agents as its policy demands")
 			continue
 		}
 		b := p.Beat.Body
@@ -140,7 +144,41 @@ func (h *Hub) candidates(s *commands.Spawn) ([]store.Candidate, *commands.Refuse
 			Hinting("to queue it for one that is away, name it: --spoke %s", later)
 	}
 	return fit, commands.Refuse(commands.NoSpoke, "no spoke can run this: %s", strings.Join(why, "; ")).
-		Hinting("ask for less, or let the host of a spoke that has it offer it under capabilities in its policy.yaml")
+		Hinting("%s", less(lacking))
+}
+
+// lacks says what a spoke does not have.
+func lacks(missing []string) string {
+	var parts, levels []string
+	for _, c := range missing {
+		if by, ok := commands.IsolationBy(c); ok {
+			levels = append(levels, by)
+		} else {
+			parts = append(parts, c)
+		}
+	}
+	var says []string
+	if len(parts) > 0 {
+		says = append(says, "lacks "+strings.Join(parts, ", "))
+	}
+	if len(levels) > 0 {
+		says = append(says, "does not confine agents by "+strings.Join(levels, " and "))
+	}
+	return strings.Join(says, " and ")
+}
+
+// less says what can be done where spokes are lacking something; nothing is, where they only
+// cannot confine agents. A policy can offer capabilities, but no isolation.
+func less(lacking []string) string {
+	var hints []string
+	named := func(c string) bool { _, ok := commands.IsolationBy(c); return !ok }
+	if slices.ContainsFunc(lacking, named) {
+		hints = append(hints, "ask for less, or let the host of a spoke that has it offer it under capabilities in its policy.yaml")
+	}
+	if len(hints) == 0 || slices.ContainsFunc(lacking, func(c string) bool { return !named(c) }) {
+		hints = append(hints, "on the host of a spoke, spawnmesh doctor says what it confines agents by, and what it lacks for more")
+	}
+	return strings.Join(hints, "; ")
 }
 
 // away says why nothing is ordered from a spoke now, whatever it is; "" = it can

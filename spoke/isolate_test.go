@@ -217,3 +217,19 @@ func TestAReloadThatThisHostCannotHoldIsRefused(t *testing.T) {
 	require.Equal(t, commands.IsolationNone, change.Level)
 	require.Contains(t, s.Log.String(), unconfined)
 }
+
+// A hub is told the level of those agents that demand none, and that no program is started.
+func TestAHubIsToldTheLevel(t *testing.T) {
+	t.Parallel()
+	one, _ := levels()
+	not := map[string]string{commands.IsolationUser: commands.IsolationLandlock, commands.IsolationLandlock: commands.IsolationUser}[one]
+	m := confined(t, "isolation: "+not+"\n")
+	meshtest.Await(t, "what it says", func() bool { return m.View(t, "attic").Isolation != "" })
+	require.Equal(t, commands.IsolationUnmet, m.View(t, "attic").Isolation)
+
+	s := m.Spokes["attic"]
+	require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(policy.Presets["open"]+"isolation: "+one+"\n"), 0o600))
+	s.Do(t, "POST", "/v1/policy/reload", nil, nil)
+
+	meshtest.Await(t, "that it says the level", func() bool { return m.View(t, "attic").Isolation == one })
+}

@@ -81,6 +81,7 @@ func (s *Spoke) ReloadPolicy(ctx context.Context, actor string) (policy.Change, 
 	s.Log.InfoContext(ctx, "policy reloaded", "policy", change.Policy, "was", change.Was, "isolation", change.Level)
 	if s.working.Load() { // else the start says it
 		s.sayUnconfined(ctx)
+		s.board.Beat() // what it offers may be another thing now
 	}
 	s.work.Send() // tasks may wait for a capability that is here now
 	return change, s.auditPolicy(ctx, actor, nil, change)

@@ -5,12 +5,16 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // A spoke isolates its agents without being told, and says so wherever it is shown.
@@ -50,7 +54,9 @@ func TestThePolicyIsAskedOfTheHostThatRuns(t *testing.T) {
 	withCluster(t, filepath.Join(m.Dir, "attic"))
 	require.NoError(t, m.AddSpoke(t.Context(), "attic", policy.Presets["open"], "--heartbeat", "1s"))
 	dir := m.Spokes["attic"].Dir
-	ask := func(words ...string) said { return typed(t, append([]string{"--data-dir", dir, "spoke", "policy"}, words...)...) }
+	ask := func(words ...string) said {
+		return typed(t, append([]string{"--data-dir", dir, "spoke", "policy"}, words...)...)
+	}
 	level, not := commands.IsolationUserLandlock, commands.IsolationLandlock
 	if os.Geteuid() != 0 {
 		level, not = commands.IsolationLandlock, commands.IsolationUser
@@ -67,6 +73,39 @@ func TestThePolicyIsAskedOfTheHostThatRuns(t *testing.T) {
 	require.Contains(t, explained, "refused (CAPABILITY): this spoke cannot confine agents as its policy demands\nby line 4: *\nisolation "+not+" does not hold on this host: ")
 	require.Contains(t, explained, "this is what policy.yaml says; the spoke that runs here obeys policy ")
 	require.Contains(t, ask("reload").err, "isolation "+not+" does not hold on this host: ")
+}
+
+// A spoke that starts no program as it cannot confine it says so to its hub, which shows it.
+func TestASpokeThatCannotConfineIsShown(t *testing.T) {
+	t.Parallel()
+	m := startHub(t)
+	withCluster(t, filepath.Join(m.Dir, "attic"))
+	not := commands.IsolationLandlock
+	if os.Geteuid() != 0 {
+		not = commands.IsolationUser
+	}
+	require.NoError(t, m.AddSpoke(t.Context(), "attic", policy.Presets["open"]+"isolation: "+not+"\n", "--heartbeat", "1s"))
+	typed := func(words ...string) string {
+		return typed(t, append([]string{"--data-dir", m.Hub.Dir}, words...)...).out
+	}
+	require.Eventually(t, func() bool { return strings.Contains(typed("connections", "show", "attic"), "policy demands") }, stuck, 100*time.Millisecond)
+
+	require.Regexp(t, `(?m)^isolation +no program is started: it cannot confine agents as its policy demands; on its host, spawnmesh doctor says why$`, typed("connections", "show", "attic"))
+	require.Contains(t, typed("connections", "list"), "attic: starts no program: it cannot confine agents as its policy demands")
+	require.Regexp(t, `(?m)^spoke attic +starts no program: it cannot confine agents as its policy demands; .*; see: `, typed("doctor"))
+}
+
+// A peer of before says nothing, and one that was never seen, or is a hub, has nothing to say.
+func TestAPeerThatDoesNotSayItsIsolation(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	view := func(authority store.Authority, seen *time.Time, says string) connectionView {
+		return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Authority: authority, State: store.Active}, LastSeen: seen, Isolation: says}}
+	}
+	require.Equal(t, "not said", isolationOf(view(store.Commands, &now, "")))
+	require.Equal(t, "user", isolationOf(view(store.Commands, &now, "user")))
+	require.Empty(t, isolationOf(view(store.Commands, nil, "")))
+	require.Empty(t, isolationOf(view(store.Obeys, &now, "")))
 }
 
 // What a hub demands of all holds for an order that demands less.

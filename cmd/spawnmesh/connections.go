@@ -195,6 +195,9 @@ func (a *app) printConnections(views []connectionView) error {
 		if v.Stopping && v.Linked {
 			fmt.Fprintf(a.out, "%s: is stopping, and starts nothing more\n", printable(v.Name))
 		}
+		if v.Isolation == commands.IsolationUnmet && v.Linked {
+			fmt.Fprintf(a.out, "%s: starts no program: %s\n", printable(v.Name), unmet)
+		}
 		if v.StartsNone != "" && v.Linked {
 			fmt.Fprintf(a.out, "%s: starts nothing now: %s\n", printable(v.Name), printable(v.StartsNone))
 		}
@@ -247,7 +250,7 @@ func (a *app) tableOf(views []connectionView) table {
 			weight = strconv.Itoa(v.Grant.Weight)
 		}
 		t.rows = append(t.rows, []string{v.Name, stateOf(v), linkOf(v), seenOf(v), slots, running, queued,
-			v.KillLevel, v.Isolation, strings.Join(v.Capabilities, ","), unconfirmed, v.ID, string(v.Peer), weight})
+			v.KillLevel, isolationOf(v), strings.Join(v.Capabilities, ","), unconfirmed, v.ID, string(v.Peer), weight})
 		t.names = append(t.names, v.Name)
 	}
 	if both(views) {
@@ -257,6 +260,18 @@ func (a *app) tableOf(views []connectionView) table {
 		}
 	}
 	return t
+}
+
+// unmet is what is wrong with a spoke that says [commands.IsolationUnmet].
+const unmet = "it cannot confine agents as its policy demands; on its host, spawnmesh doctor says why"
+
+// isolationOf is what a spoke says of its agents. One of before, or of another maker, may say
+// nothing.
+func isolationOf(v connectionView) string {
+	if v.Isolation == "" && v.Authority == store.Commands && v.LastSeen != nil && !v.State.Ended() {
+		return "not said"
+	}
+	return v.Isolation
 }
 
 // both reports whether there are hubs and spokes among the peers.
@@ -395,7 +410,11 @@ func (a *app) printConnection(v connectionView) error {
 	list.add("capabilities", strings.Join(v.Capabilities, ", "))
 	list.add("clock offset", v.ClockOffset)
 	list.add("kill level", v.KillLevel)
-	list.add("isolation", v.Isolation)
+	if v.Isolation == commands.IsolationUnmet {
+		list.add("isolation", "no program is started: "+unmet)
+	} else {
+		list.add("isolation", isolationOf(v))
+	}
 	list.add("version", v.Version)
 	return a.align(list, 0)
 }

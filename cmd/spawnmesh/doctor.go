@@ -197,6 +197,9 @@ func (a *app) checkSpokes(ctx context.Context) (list []control.Check) {
 		if state == "" && !v.Linked {
 			state = "not linked, " + seenOf(v)
 		}
+		if state == "" && v.Isolation == commands.IsolationUnmet {
+			state = "starts no program: " + unmet
+		}
 		if v.Authority == store.Commands && !v.State.Ended() && state != "" {
 			list = append(list, note("spoke "+v.Name, state+"; see: "+a.line("connections", "show", v.Name)))
 		}

@@ -79,7 +79,7 @@ func TestTheLevelOfAHost(t *testing.T) {
 			}
 			require.NoError(t, err)
 			require.Nil(t, p.Judge(order, nil))
-			require.Equal(t, level, commands.IsolationOf(p.Offers()))
+			require.Equal(t, append([]string{"go"}, commands.IsolationCapabilities(level)...), p.Offers())
 			order.Capabilities = []string{"isolation:user"}
 			require.Equal(t, level != user && level != both, p.Judge(order, nil) != nil)
 		})

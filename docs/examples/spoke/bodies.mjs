@@ -63,6 +63,7 @@ const object = (fields, bound = () => true) => ["object", bound, fields];
 const numbers = { through: count, gaps: list(object({ from: count, to: count })) };
 const printable = (s) => size(s) <= 256 && !/\p{Cc}/u.test(s);
 const code = ["string", (s) => /^([A-Z][A-Z0-9_]{0,63})?$/.test(s)];
+const levels = ["", "unmet", "none", "bubble", "landlock", "user", "user+bubble", "user+landlock"];
 const history = object({ base: count, from: count, until: free("integer"), sha256: free("string") });
 const recalled = object({ from: count, through: count, done: flag, tasks: list(object({ task: id, command: id, sha256: free("string"), attempt: count, state: free("string"),
   reason: free("string"), outcome: free("string"), code: free("integer"), ended: count, comes: flag })), orders: list(free("string")) });
@@ -101,7 +102,7 @@ export const kinds = {
   "peer.heartbeat": ["peer", { interval_ms: ["integer", within(100, 3600000)], incarnation: ["string", (s) => s === "" || uuid.test(s)],
     connection: object({ state: ["string", (s) => states.includes(s)], reason: text(1000), by: text(256), agrees: flag, differs: text(1000), numbers: numbering,
       refuses: object({ kid: free("string"), code: free("string") }), limited: flag, full: flag }),
-    slots: count, running: count, queued: count, capabilities: list(free("string")), kill_level: free("string"), stopping: flag, starts_none: text(1000), lease_ms: count,
+    slots: count, running: count, queued: count, capabilities: list(free("string")), kill_level: free("string"), isolation: ["string", (s) => levels.includes(s)], stopping: flag, starts_none: text(1000), lease_ms: count,
     version: free("string"), policy: free("string"), agents: list(object({ task: id, attempt: count, state: free("string"), rss: count, cpu_ms: count })) }],
 };
 
