@@ -71,9 +71,13 @@ func (s *Spoke) release(r *run) {
 	}
 }
 
-// reclaim takes back the user of an attempt that is not alive, should an earlier process have
-// ended before it did.
+// reclaim takes back the user of an attempt that is known to be over, should an earlier process have
+// ended before it did. That this process does not attend to it proves nothing: after a restore from a
+// backup an agent goes on that is adopted when its hub says so again.
 func (s *Spoke) reclaim(dir string) {
+	if supervisor.CheckOver(ControlDir(dir)) != nil {
+		return
+	}
 	r := &run{dir: dir}
 	s.removeSecrets(dir)
 	s.isolates.Release(s.userOf(r), r.own())

@@ -233,3 +233,37 @@ func TestAHubIsToldTheLevel(t *testing.T) {
 
 	meshtest.Await(t, "that it says the level", func() bool { return m.View(t, "attic").Isolation == one })
 }
+
+// A spoke that was restored to before an order does not know its agent until its hub says so again. Its user and its
+// secrets stay its own all the while.
+func TestARestoreTakesNoUserFromAnAgent(t *testing.T) {
+	t.Parallel()
+	m := confined(t, "")
+	s := m.Spokes["attic"]
+	m.Stop(t, "attic")
+	backup := s.Backup(t)
+	m.Start(t, "attic")
+	m.AwaitLink(t, "attic")
+	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: shell(`echo kept >"$HOME/.secret"; until [ -e go ]; do sleep 0.05; done; cat "$HOME/.secret"`)})
+	m.Await(t, task, commands.Running)
+	dir := filepath.Join(s.Dir, "agents", task, "1")
+	owner := func() uint32 {
+		info, err := os.Stat(filepath.Join(dir, "home"))
+		require.NoError(t, err)
+		return info.Sys().(*syscall.Stat_t).Uid
+	}
+	agents := owner()
+	m.Stop(t, "attic")
+	s.Restore(t, backup)
+
+	m.Start(t, "attic")
+	meshtest.Await(t, "that it is adopted", func() bool { return strings.Contains(s.Log.String(), "agent goes on") })
+	m.Stop(t, "attic") // which takes back what is to be taken back
+	require.Equal(t, agents, owner())
+	m.Start(t, "attic")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "work", "go"), nil, 0o644))
+
+	v := m.Wait(t, task)
+	require.Equal(t, commands.Completed, v.State, "%+v", v)
+	require.Equal(t, "kept\n", m.Stdout(t, task, true))
+}

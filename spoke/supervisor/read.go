@@ -101,33 +101,59 @@ func readAt(name string, offset int64, limit int) ([]byte, error) {
 // called again.
 func Remove(dir string) error {
 	fail := func(err error) error { return fmt.Errorf("removing the attempt in %s: %w", dir, err) }
-	lock, err := attempt.TakeLock(dir)
+	lock, err := takeOver(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil && !errors.Is(err, attempt.ErrSpoilt) {
+	if err != nil {
 		return fail(err)
-	}
-	if lock == nil && err == nil {
-		return fail(ErrRunning)
 	}
 	defer attempt.Release(lock)
-	exit, err := readExit(dir)
-	spoilt := errors.Is(err, attempt.ErrSpoilt)
-	if err != nil && !spoilt {
-		return fail(err)
-	}
-	// A directory without a spec never had a shim, or was removed in part: the
-	// spec goes first.
-	spec := filepath.Join(dir, attempt.SpecFile)
-	if _, err := os.Lstat(spec); err == nil && !spoilt && (exit == nil || len(exit.Survivors) > 0) {
-		return fail(ErrRunning)
-	}
-	if err := os.Remove(spec); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(filepath.Join(dir, attempt.SpecFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fail(err)
 	}
 	if err := attempt.RemoveAll(dir); err != nil {
 		return fail(err)
+	}
+	return nil
+}
+
+// CheckOver returns nil where the attempt is known to be over, else [ErrRunning], or what keeps
+// that from being known. One whose directory is gone is over.
+func CheckOver(dir string) error {
+	lock, err := takeOver(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, attempt.Release(lock))
+}
+
+// takeOver takes the lock of an attempt that is known to be over: nobody holds it, and its end is
+// recorded. It is nil where what should be the lock is no file.
+func takeOver(dir string) (*os.File, error) {
+	lock, err := attempt.TakeLock(dir)
+	if err != nil && !errors.Is(err, attempt.ErrSpoilt) {
+		return nil, err
+	}
+	if lock == nil && err == nil {
+		return nil, ErrRunning
+	}
+	if err := recordedOver(dir); err != nil {
+		return nil, errors.Join(err, attempt.Release(lock))
+	}
+	return lock, nil
+}
+
+// recordedOver asks the directory. One without a spec never had a shim, or was removed in part:
+// the spec goes first.
+func recordedOver(dir string) error {
+	exit, err := readExit(dir)
+	spoilt := errors.Is(err, attempt.ErrSpoilt)
+	if err != nil && !spoilt {
+		return err
+	}
+	if _, err := os.Lstat(filepath.Join(dir, attempt.SpecFile)); err == nil && !spoilt && (exit == nil || len(exit.Survivors) > 0) {
+		return ErrRunning
 	}
 	return nil
 }

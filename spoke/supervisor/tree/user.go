@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+	"unsafe"
 
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/plain"
@@ -52,12 +53,26 @@ func killAllAs(user attempt.User) error {
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(user.Reaper), uintptr(user.ID), uintptr(user.Reaper)); errno != 0 {
 		return plain.Wrap("becoming it", errno)
 	}
+	if errno := dropCapabilities(); errno != 0 {
+		return plain.Wrap("dropping capabilities", errno)
+	}
 	everyone := -1
 	// It says no error either where nothing has the user.
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_KILL, uintptr(everyone), uintptr(syscall.SIGKILL), 0); errno != 0 && errno != syscall.ESRCH {
 		return errno
 	}
 	return nil
+}
+
+// dropCapabilities takes all capabilities from this thread. A change of the user takes them too, unless
+// its process was started with the securebit no_setuid_fixup: with CAP_KILL a signal to everyone would
+// end this host.
+func dropCapabilities() syscall.Errno {
+	const version3 = 0x20080522
+	header := struct{ version, pid uint32 }{version3, 0}
+	var none [2]struct{ effective, permitted, inheritable uint32 }
+	_, _, errno := syscall.RawSyscall(syscall.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
+	return errno
 }
 
 // Of keyctl(2).

@@ -3,6 +3,7 @@ package tree
 import (
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"syscall"
 	"testing"
@@ -52,6 +53,66 @@ func TestAUserIsEndedInOneStep(t *testing.T) {
 		running, err := RunningUsers(user.ID, user.ID)
 		return err == nil && len(running) == 0
 	}, 10*time.Second, time.Millisecond)
+}
+
+// A process may have been started so that a change of its user takes no capability (capabilities(7), SECBIT_NO_SETUID_FIXUP).
+// It is tried where no process of this host can be seen.
+func TestOnlyAUserIsEndedWhateverTheSecurebits(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		return // nobody else may set them
+	}
+	const inside = "SPAWNMESH_TEST_SECUREBITS"
+	if os.Getenv(inside) != "" {
+		endAUserBesideOthers(t)
+		return
+	}
+	c := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	c.Env = append(os.Environ(), inside+"=1")
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	var out []byte
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlock: its thread ends with it
+		const setSecurebits, noSetuidFixup = 28, 4
+		_, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, setSecurebits, noSetuidFixup, 0, 0, 0, 0)
+		if errno != 0 {
+			done <- errno
+			return
+		}
+		said, err := c.CombinedOutput()
+		out = said
+		done <- err
+	}()
+	require.NoError(t, <-done, "%s", out)
+	require.Contains(t, string(out), "--- PASS: "+t.Name())
+}
+
+// endAUserBesideOthers is the first process of a namespace.
+func endAUserBesideOthers(t *testing.T) {
+	t.Helper()
+	require.Equal(t, 1, os.Getpid())
+	user := attempt.User{ID: 1_877_000_011, Reaper: 1_877_000_012}
+	start := func(id uint32) chan error {
+		c := exec.Command("/bin/sleep", "60")
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: id, Gid: id}}
+		require.NoError(t, c.Start())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Wait() }()
+		return ended
+	}
+	others, theirs := []chan error{start(0), start(1_877_000_013)}, start(uint32(user.ID))
+
+	require.NoError(t, EndUser(user))
+
+	require.ErrorContains(t, <-theirs, "signal: killed")
+	for _, ended := range others {
+		select {
+		case err := <-ended:
+			require.FailNow(t, "one of another user was ended", "%v", err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
 }
 
 // Whoever sees a shim knows its marker. A process of another user that has it is none of the tree's.
