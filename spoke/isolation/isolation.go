@@ -111,6 +111,15 @@ func (i *Isolation) Range() (first, last int64) {
 	return i.users.first, i.users.first + rangeUsers - 1
 }
 
+// Before returns the first user of the range that this instance had before, where that is another
+// one now; else 0.
+func (i *Isolation) Before() int64 {
+	if i.users == nil {
+		return 0
+	}
+	return i.users.was
+}
+
 // Dirs are the directories of an attempt that are its agent's.
 type Dirs struct {
 	Work, Temp, Home string

@@ -33,7 +33,11 @@ type over struct {
 // what it has left outside of them: who gets the user next reaches none of it. It does so soon,
 // for all that are over at once, and keeps a user while that fails; see [Isolation.Kept].
 func (i *Isolation) Release(u supervisor.User, d Dirs) {
-	if u.ID == 0 || i.users == nil {
+	if i.users == nil {
+		return
+	}
+	if u.ID == 0 {
+		i.takeStrange(d)
 		return
 	}
 	o := &i.over
@@ -44,6 +48,14 @@ func (i *Isolation) Release(u supervisor.User, d Dirs) {
 	}
 	if o.users[u.ID] = d; o.timer == nil && !o.closed {
 		o.timer = time.AfterFunc(max(between, costs*o.took), func() { i.Settle() })
+	}
+}
+
+// takeStrange takes back directories that have a user which this instance has no more: its range is
+// another one than before. The agent is over.
+func (i *Isolation) takeStrange(d Dirs) {
+	if id := ownerOf(d.Home); i.users.was != 0 && i.users.was < id && id < i.users.was+rangeUsers {
+		_ = takeBack(d.list()) // else at the next sweep
 	}
 }
 

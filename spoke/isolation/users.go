@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
@@ -32,6 +33,7 @@ const (
 // users are a range of users of this host that nothing else has.
 type users struct {
 	first int64
+	was   int64    // the first of the range that this instance had before, where that is another; 0 = none
 	claim *os.File // locked: no other instance of this host has the range
 
 	mu    sync.Mutex // guards taken
@@ -57,7 +59,7 @@ func openUsers(dir string, named int64) (*users, error) {
 	}
 	var refused error
 	for _, first := range candidates {
-		claim, err := claimUsers(first, first == recorded)
+		claim, err := claimUsers(dir, first, first == recorded)
 		if err != nil {
 			refused = errors.Join(refused, err)
 			continue
@@ -68,6 +70,9 @@ func openUsers(dir string, named int64) (*users, error) {
 			}
 		}
 		u := &users{first: first, claim: claim, taken: map[int64]bool{}, next: rand.Int64N(rangeUsers - 1)} // not the same ones after each start
+		if recorded != first {
+			u.was = recorded
+		}
 		if err := u.keepEarlier(dir); err != nil {
 			return nil, errors.Join(err, claim.Close())
 		}
@@ -91,8 +96,9 @@ func recordedUsers(dir string) (int64, error) {
 	return first, nil
 }
 
-// claimUsers makes a range this process's own. A range on record may have running agents.
-func claimUsers(first int64, ours bool) (*os.File, error) {
+// claimUsers makes a range this process's own. A range on record may have running agents. The file says which
+// instance it is: while that one does not run nothing is locked, and its agents may go on.
+func claimUsers(dir string, first int64, ours bool) (*os.File, error) {
 	if err := os.MkdirAll(claimsDir, 0o755); err != nil {
 		return nil, fmt.Errorf("claiming users for agents: %w", err)
 	}
@@ -104,13 +110,48 @@ func claimUsers(first int64, ours bool) (*os.File, error) {
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		err = fmt.Errorf("users from %d are those of another instance", first)
 	}
+	if err == nil && !ours {
+		err = checkClaimed(f, first)
+	}
 	if err == nil {
 		err = checkRange(first, ours)
+	}
+	if err == nil {
+		err = noteClaim(f, dir)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// checkClaimed refuses a range that an instance has on record which does not run now.
+func checkClaimed(claim *os.File, first int64) error {
+	raw, err := io.ReadAll(io.LimitReader(claim, 4096))
+	if err != nil {
+		return fmt.Errorf("claiming users for agents: %w", err)
+	}
+	if dir := string(raw); dir != "" {
+		if recorded, err := recordedUsers(dir); err == nil && recorded == first {
+			return fmt.Errorf("users from %d are those of the instance in %s, which does not run now", first, dir)
+		}
+	}
+	return nil
+}
+
+// noteClaim writes whose range it is.
+func noteClaim(claim *os.File, dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		err = claim.Truncate(0)
+	}
+	if err == nil {
+		_, err = claim.WriteAt([]byte(dir), 0)
+	}
+	if err != nil {
+		return fmt.Errorf("claiming users for agents: %w", err)
+	}
+	return nil
 }
 
 // checkRange refuses users that somebody else has, or may get.

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
 func TestUsersAreOneInstancesOwn(t *testing.T) {
@@ -36,6 +38,50 @@ func TestUsersAreOneInstancesOwn(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = third.claim.Close(); _ = again.claim.Close() })
 	require.NotEqual(t, again.first, third.first, "a copied directory has none of the first one's")
+	require.Equal(t, again.first, third.was)
+}
+
+// An instance that does not run keeps its users: its agents may go on, and files of theirs are there.
+func TestUsersOfAnInstanceThatIsDownAreItsOwn(t *testing.T) {
+	t.Parallel()
+	if !asRoot(t) {
+		return
+	}
+	dir, other := t.TempDir(), t.TempDir()
+	down, err := openUsers(dir, 0)
+	require.NoError(t, err)
+	require.NoError(t, down.claim.Close())
+
+	_, err = openUsers(other, down.first)
+	require.ErrorContains(t, err, "of the instance in "+dir+", which does not run now")
+	back, err := openUsers(dir, 0)
+	require.NoError(t, err)
+	require.Equal(t, down.first, back.first)
+	require.NoError(t, back.claim.Close())
+
+	require.NoError(t, os.RemoveAll(dir))
+	free, err := openUsers(other, down.first)
+	require.NoError(t, err, "of one that is gone they are free")
+	require.NoError(t, free.claim.Close())
+}
+
+// Should an instance have other users than before, the directories of its ended agents are its own again.
+func TestDirectoriesOfUsersThatAreNoLongerOursAreTakenBack(t *testing.T) {
+	t.Parallel()
+	if !asRoot(t) {
+		return
+	}
+	dir := openDir(t)
+	i := open(t, dir, 0)
+	_, d := agent(t, i, filepath.Join(dir, "agents", "task", "1"), "true")
+	i.users.was = i.users.first
+	i.users.first += 50 * rangeUsers
+	require.Zero(t, i.Find(d.Home))
+
+	i.Release(supervisor.User{}, d)
+
+	require.Zero(t, ownerOf(d.Home))
+	require.Zero(t, ownerOf(d.Work))
 }
 
 func TestUsersOfOthersAreRefused(t *testing.T) {
