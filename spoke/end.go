@@ -10,7 +10,7 @@ import (
 )
 
 // outputCap is how much of each stream the policy in force keeps; 0 = the default.
-func (s *Spoke) outputCap() int64 { return int64(s.Policy.Now().Limits.Output) }
+func (s *Spoke) outputCap() int64 { return s.Policy.Now().Limits.Kept() }
 
 // ended records an attempt's end with what its supervisor saw.
 func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {

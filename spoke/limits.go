@@ -26,7 +26,7 @@ func (r *run) counted() supervisor.Counted {
 // limitsOf is what the policy lets an agent take.
 func limitsOf(rules *policy.Policy) supervisor.Limits {
 	l := rules.Limits
-	return supervisor.Limits{Memory: rules.Memory(0), Pids: int64(rules.Pids(0)), CPU: l.CPU(), CPUs: int64(l.CPUs * 1000), Files: l.OpenFiles,
-		Disk: l.DiskBytes(), Inodes: l.DiskFiles(), FileSize: int64(l.FileSize),
-		Written: int64(l.MaxOutput), Idle: l.Quiet()}
+	return supervisor.Limits{Memory: rules.Memory(0), Pids: int64(rules.Pids(0)), CPU: l.CPU(), CPUs: l.MilliCPUs(), Files: l.Open(),
+		Disk: l.DiskBytes(), Inodes: l.DiskFiles(), FileSize: l.FileBytes(),
+		Written: l.Written(), Idle: l.Quiet()}
 }

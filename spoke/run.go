@@ -161,7 +161,7 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 		return nil, err
 	}
 	spec.Marker = s.marker(r.fence)
-	spec.Timeout, spec.Deadline, spec.OutputCap = rules.Timeout(r.spec.Timeout()), deadline, int64(rules.Limits.Output)
+	spec.Timeout, spec.Deadline, spec.OutputCap = rules.Timeout(r.spec.Timeout()), deadline, rules.Limits.Kept()
 	spec.Limits = limitsOf(rules)
 	if spec.Confine, err = s.confine(r, rules); err != nil {
 		return nil, err

@@ -143,7 +143,7 @@ func TestIsolationIsCheckedInThePolicy(t *testing.T) {
 		"write_paths: [/x, ./y]\n":           `write_paths has "./y"`,
 		"connect_ports: [443, 0]\n":          "connect_ports has 0",
 		"capabilities: ['isolation:user']\n": "is offered by itself",
-		"allow_root_agents: perhaps\n":       "AllowRootAgents",
+		"allow_root_agents: perhaps\n":       "write true or false",
 	} {
 		_, err := Parse([]byte("version: 1\n" + text))
 		require.ErrorContains(t, err, says, text)

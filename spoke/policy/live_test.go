@@ -106,11 +106,11 @@ func TestRevocationAndLease(t *testing.T) {
 
 func TestASizeMayHaveAUnit(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]policy.Size{"20000": 20000, "2MiB": 2 << 20, "'64KiB'": 64 << 10} {
+	for text, want := range map[string]int64{"20000": 20000, "2MiB": 2 << 20, "'64KiB'": 64 << 10} {
 		p, err := policy.Parse([]byte("version: 1\nlimits: {output: " + text + "}\n"))
 
 		require.NoError(t, err, text)
-		require.Equal(t, want, p.Limits.Output, text)
+		require.Equal(t, want, p.Limits.Kept(), text)
 	}
 }
 

@@ -2,12 +2,14 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,7 +47,7 @@ func Parse(raw []byte) (*Policy, error) {
 	var p Policy
 	dec := yaml.NewDecoder(bytes.NewReader(raw), yaml.Strict())
 	if err := decode(dec, &p); err != nil && err != io.EOF {
-		return nil, errors.New(yaml.FormatError(err, false, false))
+		return nil, errors.New(inWords(yaml.FormatError(err, false, false)))
 	}
 	if err := decode(dec, &Policy{}); err != io.EOF {
 		return nil, errors.New("has a second document; write everything into one")
@@ -113,15 +115,6 @@ func (p *Policy) checkCommands() *problem {
 }
 
 func (p *Policy) checkLimits() *problem {
-	if d, err := duration(p.Limits.Timeout); p.Limits.Timeout != "" && (err != nil || d <= 0) {
-		return wrong("$.limits.timeout", "limits.timeout %q is not a duration such as 90s or 24h", p.Limits.Timeout)
-	}
-	if p.Limits.Output < 0 {
-		return wrong("$.limits.output", "limits.output %d is negative; write a number of bytes, or 0 for 16 MiB", p.Limits.Output)
-	}
-	if n, err := size(p.Limits.Memory); p.Limits.Memory != "" && (err != nil || n < 1<<20) {
-		return wrong("$.limits.memory", "limits.memory %q is not a size of at least 1MiB, such as 512MiB or 2GiB", p.Limits.Memory)
-	}
 	if w := p.Limits.check(); w != nil {
 		return w
 	}
@@ -155,35 +148,50 @@ func size(text string) (int64, error) {
 	return int64(n) << shift, err
 }
 
-// A Size is a number of bytes, in a file also with a unit.
-type Size int64
-
-// String is as a file has it.
-func (b Size) String() string {
+// inUnits writes a number of bytes as a file has it.
+func inUnits(n int64) Amount {
 	for _, unit := range []struct {
 		name string
-		size Size
+		size int64
 	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
-		if b > 0 && b%unit.size == 0 {
-			return fmt.Sprintf("%d%s", int64(b/unit.size), unit.name)
+		if n > 0 && n%unit.size == 0 {
+			return Amount(strconv.FormatInt(n/unit.size, 10) + unit.name)
 		}
 	}
-	return strconv.FormatInt(int64(b), 10)
+	return Amount(strconv.FormatInt(n, 10))
 }
 
-// UnmarshalYAML reads a number of bytes, or one such as 2MiB.
-func (b *Size) UnmarshalYAML(unmarshal func(any) error) error {
-	if unmarshal((*int64)(b)) == nil {
-		return nil
+// What the library says of values of another type. It names types of Go, of which the host knows none.
+var (
+	typeErrors  = regexp.MustCompile(`cannot unmarshal (\[\]interface \{\}|map\[string\]interface \{\}|\S+) into Go (?:struct field \S+|value) of type (\S+)(?: \( overflow \))?`)
+	shapeErrors = regexp.MustCompile(`(\w+) was used where (sequence|mapping) is expected`)
+	wanted      = map[string]string{"int": "a whole number", "int64": "a whole number", "bool": "true or false", "sequence": "a list", "mapping": "a list of names with values"}
+)
+
+// inWords says such an error in the words of a file.
+func inWords(text string) string {
+	for _, form := range []*regexp.Regexp{typeErrors, shapeErrors} {
+		text = form.ReplaceAllStringFunc(text, func(said string) string {
+			m := form.FindStringSubmatch(said)
+			return fmt.Sprintf("%s is not what belongs here; write %s", found(m[1]), cmp.Or(wanted[m[2]], "a text"))
+		})
 	}
-	var text string
-	_ = unmarshal(&text) // what is no text either is not a size
-	n, err := size(text)
-	if err != nil {
-		return fmt.Errorf("%q is not a size; write a number of bytes, or one such as 2MiB", text)
+	return text
+}
+
+// found names what a file has, by a type or as it stands.
+func found(what string) string {
+	switch {
+	case what == "string":
+		return "a text"
+	case strings.HasPrefix(what, "[]"), what == "sequence":
+		return "a list"
+	case what == "int", what == "float", what == "bool":
+		return "one value"
+	case strings.HasPrefix(what, "map"):
+		return "a list of names with values"
 	}
-	*b = Size(n)
-	return nil
+	return what
 }
 
 // places finds where in a file something stands.

@@ -127,20 +127,18 @@ func (p *Policy) Text() ([]byte, error) { return yaml.Marshal(p) }
 
 // Timeout returns how long an agent that asked for asked may run; 0 for ever.
 func (p *Policy) Timeout(asked time.Duration) time.Duration {
-	limit, _ := duration(p.Limits.Timeout)
-	return time.Duration(narrower(int64(asked), int64(limit)))
+	return time.Duration(narrower(int64(asked), int64(p.Limits.Run())))
 }
 
 // Memory returns how many bytes an agent that asked for asked may use, 0 for no
 // limit.
 func (p *Policy) Memory(asked int64) int64 {
-	limit, _ := size(p.Limits.Memory)
-	return narrower(asked, limit)
+	return narrower(asked, sizes.of(p.Limits.Memory))
 }
 
 // Pids returns how many processes an agent that asked for asked may have, 0 for
 // no limit.
-func (p *Policy) Pids(asked int) int { return int(narrower(int64(asked), int64(p.Limits.Pids))) }
+func (p *Policy) Pids(asked int) int { return int(narrower(int64(asked), counts.of(p.Limits.Pids))) }
 
 // narrower is the smaller of two limits, where 0 is none.
 func narrower(asked, limit int64) int64 {

@@ -100,7 +100,7 @@ func TestPolicyThatIsRefused(t *testing.T) {
 		"an unknown key inside":      {"version: 1\nlimits:\n  timeout: 1h\n  cores: 2\n", "[4:3]"},
 		"a key twice":                {"version: 1\ncommands: [echo]\ncommands: [go]\n", "[3:1]"},
 		"a tab":                      {"version: 1\nlimits:\n\ttimeout: 1h\n", "[3:1]"},
-		"a text for a list":          {"version: 1\nruntimes: exec\n", "[2:11]"},
+		"a text for a list":          {"version: 1\nruntimes: exec\n", "[2:11] a text is not what belongs here; write a list"},
 		"the wildcard in between":    {"version: 1\ncommands:\n  - echo\n  - go ... test\n", "[4:5] ... stands for any further arguments; it can only be the last word"},
 		"the wildcard alone":         {"version: 1\ncommands: ['...']\n", "[2:12] an entry names a program before its ..."},
 		"the long star in between":   {"version: 1\ncommands: ['go ** test']\n", "[2:12] ** stands for any further arguments; it can only be the last word; * is exactly one argument"},
@@ -133,26 +133,32 @@ func TestPolicyThatIsRefused(t *testing.T) {
 		"a timeout without a unit":   {"version: 1\nlimits:\n  timeout: 24\n", "limits.timeout"},
 		"a negative timeout":         {"version: 1\nlimits:\n  timeout: -1h\n", "limits.timeout"},
 		"a size without a number":    {"version: 1\nlimits: {memory: GiB}\n", "[2:18] limits.memory"},
-		"a size in other units":      {"version: 1\nlimits: {memory: 2GB}\n", "such as 512MiB or 2GiB"},
+		"a size in other units":      {"version: 1\nlimits: {memory: 2GB}\n", "such as 512MiB, 2GiB or a number of bytes"},
 		"a size too large":           {"version: 1\nlimits: {memory: 8388608TiB}\n", "limits.memory"},
 		"too little memory":          {"version: 1\nlimits: {memory: 1023KiB}\n", "limits.memory"},
 		"a negative size":            {"version: 1\nlimits: {memory: -2GiB}\n", "limits.memory"},
-		"a negative number of pids":  {"version: 1\nlimits: {pids: -1}\n", "[2:16] limits.pids -1 is negative"},
-		"no processor time":          {"version: 1\nlimits: {cpu_time: 0s}\n", `[2:20] limits.cpu_time "0s" is not a duration`},
-		"fewer than no processors":   {"version: 1\nlimits: {cpus: -1}\n", "[2:16] limits.cpus -1 is not a number of processors"},
-		"processors for nothing":     {"version: 1\nlimits: {cpus: 0.001}\n", "limits.cpus 0.001"},
+		"a negative number of pids":  {"version: 1\nlimits: {pids: -1}\n", `[2:16] limits.pids "-1" is not a whole number from 1 to 4194304, such as 100; leave it out for no limit`},
+		"no processor time":          {"version: 1\nlimits: {cpu_time: 0s}\n", "[2:20] limits.cpu_time is 0; leave it out, or write none, for no limit"},
+		"fewer than no processors":   {"version: 1\nlimits: {cpus: -1}\n", `[2:16] limits.cpus "-1" is not a number of processors from 0.01 to 4096`},
+		"processors for nothing":     {"version: 1\nlimits: {cpus: 0.001}\n", `limits.cpus "0.001"`},
 		"idle without a unit":        {"version: 1\nlimits: {idle: 30}\n", "[2:16] limits.idle"},
 		"idle for no time":           {"version: 1\nlimits: {idle: 999ms}\n", "at least 1s"},
-		"less than no output":        {"version: 1\nlimits: {max_output: -1}\n", "limits.max_output -1 is negative"},
-		"less than no disk":          {"version: 1\nlimits: {disk: -1}\n", "[2:16] limits.disk -1 is negative; write a number of bytes, or leave it out"},
-		"less than no file":          {"version: 1\nlimits: {files: -1}\n", "[2:17] limits.files -1 is negative; write a number of files"},
-		"a file of less than none":   {"version: 1\nlimits: {file_size: -1}\n", "limits.file_size -1 is negative"},
-		"a negative reserve":         {"version: 1\nlimits: {reserve: -1}\n", "limits.reserve -1 is negative"},
-		"a reserve of -1 files":      {"version: 1\nlimits: {reserve_files: -1}\n", "limits.reserve_files -1 is negative"},
-		"a negative number of files": {"version: 1\nlimits: {open_files: -1}\n", "limits.open_files -1 is negative; write a number of files"},
-		"an output in other units":   {"version: 1\nlimits: {output: 2MB}\n", `"2MB" is not a size; write a number of bytes, or one such as 2MiB`},
-		"an output of many parts":    {"version: 1\nlimits: {output: [1]}\n", "is not a size"},
+		"less than no output":        {"version: 1\nlimits: {max_output: -1}\n", `limits.max_output "-1" is not a size`},
+		"less than no disk":          {"version: 1\nlimits: {disk: -1}\n", `[2:16] limits.disk "-1" is not a size, such as 512MiB, 2GiB or a number of bytes; leave it out for 64GiB, or write none for no limit`},
+		"less than no file":          {"version: 1\nlimits: {files: -1}\n", `[2:17] limits.files "-1" is not a whole number`},
+		"a file of less than none":   {"version: 1\nlimits: {file_size: -1}\n", `limits.file_size "-1" is not a size`},
+		"a negative reserve":         {"version: 1\nlimits: {reserve: -1}\n", `limits.reserve "-1" is not a size`},
+		"a reserve of -1 files":      {"version: 1\nlimits: {reserve_files: -1}\n", `limits.reserve_files "-1" is not a whole number of at least 0`},
+		"a negative number of files": {"version: 1\nlimits: {open_files: -1}\n", `limits.open_files "-1" is not a whole number of at least 16`},
+		"an output in other units":   {"version: 1\nlimits: {output: 2MB}\n", `[2:18] limits.output "2MB" is not a size, such as 512MiB, 2GiB or a number of bytes`},
+		"an output of many parts":    {"version: 1\nlimits: {output: [1]}\n", "[2:18] a list is not what belongs here; write a text"},
 		"a negative output":          {"version: 1\nlimits:\n  output: -1\n", "limits.output"},
+		"words for processors":       {"version: 1\nlimits: {cpus: lots}\n", `[2:16] limits.cpus "lots" is not a number of processors from 0.01 to 4096, such as 1.5 or 2`},
+		"half a process":             {"version: 1\nlimits: {pids: 1.5}\n", `[2:16] limits.pids "1.5" is not a whole number`},
+		"too few open files":         {"version: 1\nlimits: {open_files: 15}\n", `limits.open_files "15" is not a whole number of at least 16, as no program starts with fewer`},
+		"no bound of open files":     {"version: 1\nlimits: {open_files: none}\n", "limits.open_files cannot be none; leave it out for 1024, which a process may raise"},
+		"no bound of processes":      {"version: 1\nlimits: {pids: none}\n", "limits.pids cannot be none; leave it out for no limit, or 8192 where agents have users of their own"},
+		"a word for a whole number":  {"version: 1\nagent_users: many\n", "[2:14] a text is not what belongs here; write a whole number"},
 		"a second document":          {"version: 1\nruntimes: [exec]\ncommands: ['*']\n---\nversion: 1\n", "second document"},
 		"2 MiB of it":                {"version: 1\n" + strings.Repeat("# "+strings.Repeat("x", 1022)+"\n", 2048), "larger than"},
 		"a list for the whole file":  {"- version: 1\n", "[1:1]"},
@@ -169,6 +175,41 @@ func TestPolicyThatIsRefused(t *testing.T) {
 			require.ErrorContains(t, err, policy.File(dir))
 		})
 	}
+}
+
+// 0 is no limit in one place and nothing allowed in another, so nobody can mean it; of a reserve it is clear.
+func TestZeroIsNoLimit(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"timeout", "output", "memory", "pids", "cpu_time", "cpus", "open_files", "disk", "files", "max_output", "idle", "file_size"} {
+		for _, zero := range []string{"0", "0.0", "0s", "0MiB"} {
+			_, err := policy.Parse([]byte("version: 1\nlimits: {" + name + ": " + zero + "}\n"))
+
+			require.ErrorContains(t, err, "limits."+name+" is 0; leave it out", zero)
+		}
+	}
+	p, err := policy.Parse([]byte("version: 1\nlimits: {reserve: 0, reserve_files: 0}\n"))
+	require.NoError(t, err)
+	require.Zero(t, p.Limits.ReserveBytes())
+	require.Zero(t, p.Limits.ReserveFiles())
+}
+
+// none is no limit, also where there is one when nothing is said.
+func TestNoneIsNoLimit(t *testing.T) {
+	t.Parallel()
+	p, err := policy.Parse([]byte("version: 1\nlimits: {timeout: none, memory: none, cpu_time: none, cpus: none, disk: none, files: none, max_output: none, idle: none, file_size: none, reserve: none, reserve_files: none}\n"))
+	require.NoError(t, err)
+	l := p.Limits
+
+	for name, n := range map[string]int64{"timeout": int64(p.Timeout(0)), "memory": p.Memory(0), "cpu_time": int64(l.CPU()), "cpus": l.MilliCPUs(), "disk": l.DiskBytes(), "files": l.DiskFiles(),
+		"max_output": l.Written(), "idle": int64(l.Quiet()), "file_size": l.FileBytes(), "reserve": l.ReserveBytes(), "reserve_files": l.ReserveFiles()} {
+		require.Zero(t, n, name)
+	}
+	require.Equal(t, "no end of time, 1024 open files, which it may raise, 16MiB kept of each output stream", l.InWords())
+	text, err := p.Text()
+	require.NoError(t, err)
+	again, err := policy.Parse(text)
+	require.NoError(t, err, "%s", text)
+	require.Equal(t, p.ID(), again.ID())
 }
 
 func TestPolicyFiles(t *testing.T) {

@@ -65,7 +65,7 @@ func underLandlock(level string) string {
 // limitsInWords says what bounds an agent at a level besides its time.
 func (p *Policy) limitsInWords(level string) string {
 	words := p.Limits.words()
-	if p.Limits.Pids == 0 && commands.MeetsIsolation(level, commands.IsolationUser) {
+	if p.Limits.Pids == "" && commands.MeetsIsolation(level, commands.IsolationUser) {
 		words = "8192 processes, as it has a user of its own, " + words
 	}
 	return words
