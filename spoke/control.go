@@ -37,7 +37,7 @@ func (s *Spoke) Describe() (*Description, []control.Check) {
 		}
 		links = append(links, checkLink(c))
 	}
-	return &Description{s.level, s.isolation(), policy.FoundOf(s.isolates), s.Policy.Now().ID(), s.Slots, s.live.count()}, slices.Concat(links, s.checkIsolation(), s.checkLimits(), s.checkKills(), s.stuck.check())
+	return &Description{s.kernel.Level, s.isolation(), policy.FoundOf(s.isolates), s.Policy.Now().ID(), s.Slots, s.live.count()}, slices.Concat(links, s.checkIsolation(), s.checkKernel(), s.checkLimits(), s.checkKills(), s.stuck.check())
 }
 
 // Routes are what the host may ask of its spoke about agents and policy.

@@ -103,8 +103,14 @@ func (s *Spoke) checkIsolation() []control.Check {
 	rules := s.Policy.Now()
 	level, err := rules.Level()
 	check := control.NewCheck("isolation", err)
+	bubble := control.Check{Name: "bubble", OK: true}
+	if level, err := rules.Bubble(); err == nil {
+		bubble.Note = level + ", for the orders that ask for it"
+	} else {
+		bubble.Note = "none: " + err.Error()
+	}
 	if err != nil {
-		return []control.Check{check}
+		return []control.Check{check, bubble}
 	}
 	check.Note = level
 	if first, last := s.isolates.Range(); commands.MeetsIsolation(level, commands.IsolationUser) {
@@ -118,8 +124,8 @@ func (s *Spoke) checkIsolation() []control.Check {
 	}
 	kept := s.isolates.Kept()
 	if len(kept) == 0 {
-		return []control.Check{check}
+		return []control.Check{check, bubble}
 	}
 	first := slices.Min(slices.Collect(maps.Keys(kept)))
-	return []control.Check{check, {Name: "users of agents", Problem: fmt.Sprintf("%d are kept although their agents are over; of %d: %v; it is tried again every 10 s", len(kept), first, kept[first])}}
+	return []control.Check{check, bubble, {Name: "users of agents", Problem: fmt.Sprintf("%d are kept although their agents are over; of %d: %v; it is tried again every 10 s", len(kept), first, kept[first])}}
 }

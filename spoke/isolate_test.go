@@ -13,6 +13,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
@@ -266,4 +267,21 @@ func TestARestoreTakesNoUserFromAnAgent(t *testing.T) {
 	v := m.Wait(t, task)
 	require.Equal(t, commands.Completed, v.State, "%+v", v)
 	require.Equal(t, "kept\n", m.Stdout(t, task, true))
+}
+
+// The host is told what its kernel holds, and whether there is a bubble, by the spoke itself: who
+// asks may be in another cgroup.
+func TestDoctorSaysWhatTheHostHolds(t *testing.T) {
+	t.Parallel()
+	m := confined(t, "")
+	var v struct{ Health []control.Check }
+	m.Spokes["attic"].Do(t, "GET", "/v1/instance", nil, &v)
+	notes := map[string]string{}
+	for _, c := range v.Health {
+		notes[c.Name] = c.Note
+	}
+
+	require.Regexp(t, `^(cgroup|tree): the `, notes["kill level"])
+	require.Regexp(t, `held by the kernel$|^(measured|not held) `, notes["limits held"])
+	require.Regexp(t, `bubble, for the orders that ask for it$|^none: `, notes["bubble"])
 }

@@ -1,6 +1,7 @@
 package spoke
 
 import (
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/spoke/isolation"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
@@ -10,6 +11,12 @@ import (
 // checkLimits is what doctor says about what agents may take.
 func (s *Spoke) checkLimits() []control.Check {
 	return []control.Check{{Name: "limits", OK: true, Note: s.Policy.Now().Limits.InWords()}}
+}
+
+// checkKernel is what doctor says about how agents are ended and what the kernel holds of limits.
+func (s *Spoke) checkKernel() []control.Check {
+	users := commands.MeetsIsolation(s.isolation(), commands.IsolationUser)
+	return []control.Check{{Name: "kill level", OK: true, Note: s.kernel.Kill()}, {Name: "limits held", OK: true, Note: s.kernel.Limits(users)}}
 }
 
 // counted is where the files of an agent count: in its directories and, of a user of its own,

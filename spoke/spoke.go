@@ -66,7 +66,7 @@ type Spoke struct {
 	backlog  *backlog.Backlog
 	board    *federation.Board
 	output   *output.Sender
-	level    string
+	kernel   supervisor.Kernel    // set by Run
 	isolates *isolation.Isolation // set by Run
 	bootID   string
 	live     live
@@ -125,7 +125,7 @@ func (s *Spoke) Run(ctx, late context.Context, g *errgroup.Group, ready func()) 
 	if err := s.begin(ctx, late, g); err != nil {
 		return err
 	}
-	s.Log.InfoContext(ctx, "spoke is working", "instance", s.Keys.InstanceID(), "slots", s.Slots, "kill_level", s.level, "isolation", s.isolation())
+	s.Log.InfoContext(ctx, "spoke is working", "instance", s.Keys.InstanceID(), "slots", s.Slots, "kill_level", s.kernel.Level, "isolation", s.isolation())
 	ready()
 	err := s.claimLoop(ctx, late)
 	s.stopping.Store(true)
@@ -136,7 +136,7 @@ func (s *Spoke) Run(ctx, late context.Context, g *errgroup.Group, ready func()) 
 }
 
 func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) {
-	if s.level, err = supervisor.Level(); err != nil {
+	if s.kernel, err = supervisor.Look(); err != nil {
 		return fmt.Errorf("looking at how agents can be supervised here: %w", err)
 	}
 	if s.bootID, err = supervisor.BootID(); err != nil {
@@ -188,7 +188,7 @@ func (s *Spoke) Close(ctx context.Context) {
 func (s *Spoke) load(conn string) commands.Heartbeat {
 	rules := s.Policy.Now()
 	return commands.Heartbeat{Slots: s.Slots, Running: s.live.count(), Queued: int(s.ready.counted.Load()), Capabilities: rules.Offers(), Policy: rules.ID(),
-		KillLevel: s.level, Isolation: cmp.Or(s.isolation(), commands.IsolationUnmet), Stopping: s.stopping.Load(), StartsNone: s.startsNone(), LeaseMS: s.Lease.Milliseconds(), Agents: s.live.beats(conn)}
+		KillLevel: s.kernel.Level, Isolation: cmp.Or(s.isolation(), commands.IsolationUnmet), Stopping: s.stopping.Load(), StartsNone: s.startsNone(), LeaseMS: s.Lease.Milliseconds(), Agents: s.live.beats(conn)}
 }
 
 // endWork ends, in the transaction that ends a connection, what its peer asked

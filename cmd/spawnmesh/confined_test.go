@@ -71,6 +71,9 @@ func TestThePolicyIsAskedOfTheHostThatRuns(t *testing.T) {
 	require.Contains(t, unheld.err, "isolation "+not+" does not hold on this host: ")
 	explained := ask("explain", "--", "true").out
 	require.Contains(t, explained, "refused (CAPABILITY): this spoke cannot confine agents as its policy demands\nby line 4: *\nisolation "+not+" does not hold on this host: ")
+	doctor := typed(t, "--data-dir", dir, "doctor").out
+	require.Len(t, regexp.MustCompile(`(?m)^kill level +(cgroup|tree): the `).FindAllString(doctor, -1), 1, "the spoke's alone: who asks may be in another cgroup")
+	require.Contains(t, doctor, "\nbubble ")
 	require.Contains(t, explained, "this is what policy.yaml says; the spoke that runs here obeys policy ")
 	require.Contains(t, ask("reload").err, "isolation "+not+" does not hold on this host: ")
 }

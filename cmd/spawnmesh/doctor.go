@@ -40,9 +40,14 @@ func (a *app) doctor(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	checks := []control.Check{a.checkPostgres(ctx), checkSupervisor(), checkDisk(dir), checkPlace(dir), checkKeys(dir), checkPolicy(dir)}
+	running := a.checkInstance(ctx)
+	checks := []control.Check{a.checkPostgres(ctx)}
+	if !slices.ContainsFunc(running, func(c control.Check) bool { return c.Name == killLevel }) { // a spoke may be in another cgroup than we are
+		checks = append(checks, checkSupervisor()...)
+	}
+	checks = append(checks, checkDisk(dir), checkPlace(dir), checkKeys(dir), checkPolicy(dir))
 	checks = append(checks, checkEntries(dir)...)
-	checks = append(checks, a.checkInstance(ctx)...)
+	checks = append(checks, running...)
 	checks = append(checks, a.checkDatabase(ctx, dir)...)
 	bad, more := 0, ""
 	t := table{head: []string{"CHECK", "RESULT"}, whole: true}
@@ -88,12 +93,16 @@ func (a *app) checkPostgres(ctx context.Context) control.Check {
 	return note("postgres programs", "in "+dir)
 }
 
-func checkSupervisor() control.Check {
-	level, err := supervisor.Level()
+// killLevel is the check of how an agent is ended.
+const killLevel = "kill level"
+
+// checkSupervisor looks at what this host would do for agents of a spoke started from here.
+func checkSupervisor() []control.Check {
+	kernel, err := supervisor.Look()
 	if err != nil {
-		return control.NewCheck("kill level", err)
+		return []control.Check{control.NewCheck(killLevel, err)}
 	}
-	return note("kill level", level)
+	return []control.Check{note(killLevel, kernel.Kill()), note("limits held", kernel.Limits(os.Geteuid() == 0))}
 }
 
 func checkDisk(dir string) control.Check {

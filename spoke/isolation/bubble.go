@@ -1,6 +1,9 @@
 package isolation
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -46,4 +49,19 @@ func (r Reach) bind(w []string, how string, paths []string) []string {
 		}
 	}
 	return w
+}
+
+// noNamespaces says which setting of the kernel, below dir, keeps users from making namespaces,
+// and how that is changed; "" = none does.
+func noNamespaces(dir string) string {
+	for _, s := range []struct{ name, bad, good string }{
+		{"user/max_user_namespaces", "0", "15000"},
+		{"kernel/unprivileged_userns_clone", "0", "1"},
+		{"kernel/apparmor_restrict_unprivileged_userns", "1", "0"},
+	} {
+		if raw, err := os.ReadFile(filepath.Join(dir, s.name)); err == nil && strings.TrimSpace(string(raw)) == s.bad {
+			return fmt.Sprintf("this kernel lets no user make namespaces: run sysctl -w %s=%s", strings.ReplaceAll(s.name, "/", "."), s.good)
+		}
+	}
+	return ""
 }

@@ -27,13 +27,16 @@ const probeTime = 30 * time.Second
 // probe runs the attacker at a level, and says what got through that must not.
 func (i *Isolation) probe(level string) error {
 	if hasBubble(level) && i.bubble == "" {
-		return errors.New("the program bwrap is not installed; it is in the package bubblewrap of most systems")
+		return errors.New("the program bwrap is not installed; it is in the package bubblewrap of most systems: install that (apt-get install bubblewrap, dnf install bubblewrap, apk add bubblewrap) and start the spoke again")
 	}
 	if hasLandlock(level) && supervisor.LandlockABI() == 0 {
 		return errors.New("this kernel has no Landlock in force; it is Linux 5.13 or later with landlock in the boot parameter lsm")
 	}
 	got, err := i.Attack(level)
 	if err != nil {
+		if why := noNamespaces("/proc/sys"); hasBubble(level) && why != "" {
+			err = fmt.Errorf("%w; %s and start the spoke again", err, why)
+		}
 		return fmt.Errorf("trying it out: %w", err)
 	}
 	var names []string

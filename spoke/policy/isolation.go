@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -175,6 +176,28 @@ func (p *Policy) bubble() string {
 		}
 	}
 	return ""
+}
+
+// Bubble is the level of those that ask for a bubble, or why none gets one here.
+func (p *Policy) Bubble() (string, error) {
+	named, wanted := p.Isolation.Isolation, commands.IsolationBubble
+	if p.held.Root() {
+		wanted = commands.IsolationUserBubble
+	}
+	level := p.bubble()
+	if commands.MeetsIsolation(named, commands.IsolationBubble) {
+		level = named
+	}
+	err := p.fault(cmp.Or(level, wanted))
+	switch {
+	case err != nil:
+		return "", err
+	case level != "":
+		return level, nil
+	case named != "":
+		return "", fmt.Errorf("the policy names isolation %s for all agents; leave it out to give a bubble to those that ask for one", named)
+	}
+	return "", fmt.Errorf("min_isolation is %s, and a bubble is less or something else", p.MinIsolation)
 }
 
 // Offers are the capabilities of this host: those that the policy names, and what agents are

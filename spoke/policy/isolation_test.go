@@ -133,6 +133,40 @@ func TestTheLevelOfAnOrder(t *testing.T) {
 	}
 }
 
+// Whoever gets no bubble is told why.
+func TestWhoGetsABubble(t *testing.T) {
+	t.Parallel()
+	const landlock, user, both, bubble, userBubble = commands.IsolationLandlock, commands.IsolationUser, commands.IsolationUserLandlock, commands.IsolationBubble, commands.IsolationUserBubble
+	root, other := host{true, []string{user, both, userBubble}}, host{false, []string{landlock, bubble}}
+	for name, tt := range map[string]struct {
+		text  string
+		on    host
+		level string
+		why   string
+	}{
+		"root":                     {"", root, userBubble, ""},
+		"another user":             {"", other, bubble, ""},
+		"one for all":              {"isolation: bubble\n", other, bubble, ""},
+		"one for all, not here":    {"isolation: user+bubble\n", other, "", "not here"},
+		"none here":                {"", host{false, []string{landlock}}, "", "not here"},
+		"a level for all":          {"isolation: landlock\n", other, "", "the policy names isolation landlock for all agents; "},
+		"something else is wanted": {"min_isolation: landlock\n", other, "", "min_isolation is landlock"},
+		"a few ports":              {"connect_ports: [443]\n", other, "", "leave connect_ports out"},
+	} {
+		p, err := Parse([]byte("version: 1\n" + tt.text))
+		require.NoError(t, err, name)
+
+		level, err := p.On(tt.on).Bubble()
+
+		require.Equal(t, tt.level, level, name)
+		if tt.why != "" {
+			require.ErrorContains(t, err, tt.why, name)
+		} else {
+			require.NoError(t, err, name)
+		}
+	}
+}
+
 func TestIsolationIsCheckedInThePolicy(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{

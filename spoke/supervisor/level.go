@@ -20,18 +20,25 @@ import (
 // itself killed; see the package comment. It starts and kills one process, so
 // ask once. An error means that no agent can be supervised here.
 func Level() (string, error) {
+	k, err := Look()
+	return k.Level, err
+}
+
+// Look is Level with what else the kernel of this host holds of an agent. Ask once, too.
+func Look() (Kernel, error) {
 	if _, err := tree.ReadProcess(os.Getpid()); err != nil {
-		return "", fmt.Errorf("looking for processes: is /proc mounted? %w", err)
+		return Kernel{}, fmt.Errorf("looking for processes: is /proc mounted? %w", err)
 	}
 	fd, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
-		return "", fmt.Errorf("opening a process: is the kernel older than 5.3? %w", err)
+		return Kernel{}, fmt.Errorf("opening a process: is the kernel older than 5.3? %w", err)
 	}
 	_ = unix.Close(fd)
-	if probeCgroup() == nil {
-		return attempt.LevelCgroup, nil
+	k := Kernel{Level: attempt.LevelCgroup, unheld: unheld()}
+	if err := probeCgroup(); err != nil {
+		k.Level, k.why = attempt.LevelTree, err.Error()
 	}
-	return attempt.LevelTree, nil
+	return k, nil
 }
 
 // probeCgroup starts a process in a new cgroup and kills it through that.
