@@ -3,9 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -50,4 +54,46 @@ func TestTheEndOfAStreamSaysWhatWasDropped(t *testing.T) {
 			require.Equal(t, want, shown)
 		})
 	}
+}
+
+// Who reads an agent reads what was demanded for it, and the names of its variables.
+func TestWhatAnOrderAskedForIsShown(t *testing.T) {
+	t.Parallel()
+	spec, err := json.Marshal(commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}, Capabilities: append([]string{"gpu"}, commands.IsolationCapabilities(commands.IsolationUserLandlock)...),
+		Env: []commands.EnvVar{{Name: "CI"}, {Name: "TOKEN", As: commands.EnvSecret}, {Name: "KEY", As: commands.EnvFile}, {Name: "LANG"}}})
+	require.NoError(t, err)
+
+	list := agentPairs(agentView{AgentView: hub.AgentView{Mirror: store.Mirror{Spec: spec}}})
+
+	require.Subset(t, list, pairs{{"demands", "isolation user+landlock, capability gpu"}, {"variables", "CI, LANG"}, {"secrets", "TOKEN"}, {"secret files", "KEY"}})
+	require.Empty(t, askedOf(json.RawMessage(`{"runtime":"exec","argv":["true"]}`)))
+}
+
+// What the kernel does not hold is said of those that a limit has ended.
+func TestLimitsAreSaidWhereTheyMatter(t *testing.T) {
+	t.Parallel()
+	const held = "limits measured several times a second and not held by the kernel: memory: no group"
+	require.Empty(t, limitsIn(commands.Exit{Limits: held}))
+	require.Equal(t, "measured several times a second and not held by the kernel: memory: no group", limitsIn(commands.Exit{Limits: held, Breach: &commands.Breach{}}))
+	require.Equal(t, "the kernel ended 2 processes at the limit of memory; "+held, limitsIn(commands.Exit{Limits: "the kernel ended 2 processes at the limit of memory; " + held}))
+}
+
+// The levels are named alike wherever they are.
+func TestTheLevelsAreNamedAlike(t *testing.T) {
+	t.Parallel()
+	manual, err := os.ReadFile(filepath.Join("..", "..", "docs", "operating.md"))
+	require.NoError(t, err)
+	for _, level := range commands.IsolationLevels {
+		require.Regexp(t, "(?m)^\\|[^|]*`"+regexp.QuoteMeta(level)+"`[^|]*\\|", string(manual), "the table of levels")
+	}
+	said := 0
+	everyCommand(func(c *cobra.Command, path []string) {
+		for _, name := range []string{"isolation", "min-isolation"} {
+			if f := c.Flags().Lookup(name); f != nil {
+				require.Contains(t, f.Usage, levelWords, path)
+				said++
+			}
+		}
+	})
+	require.Equal(t, 4, said)
 }

@@ -104,7 +104,7 @@ func (a *app) printAgent(v agentView) error {
 	if b := r.Exit.Breach; b != nil {
 		list.add("ended by", fmt.Sprintf("%s: %d of %d %s", b.Limit, b.Measured, b.Allowed, b.Unit))
 	}
-	list.add("limits", r.Exit.Limits)
+	list.add("limits", limitsIn(r.Exit))
 	for _, p := range r.Reaped {
 		list.add("reaped", fmt.Sprintf("%d %s", p.Pid, p.Command))
 	}
@@ -159,6 +159,7 @@ func agentPairs(v agentView) pairs {
 	list.add("spoke", inConnection(v.Spoke, v.ConnState))
 	list.add("hub", inConnection(v.Hub, v.ConnState))
 	list.add("command", commandLine(v.Spec))
+	list = append(list, askedOf(v.Spec)...)
 	list.add("state", v.Sentence())
 	var refused commands.RefusedBody
 	if v.Refusal != nil && json.Unmarshal(v.Refusal, &refused) == nil {
@@ -193,6 +194,41 @@ func agentPairs(v agentView) pairs {
 	}
 	list.add("directory", v.Dir)
 	return list
+}
+
+// askedOf says what an order demands of its spoke, and which variables it sets: names only.
+func askedOf(spec json.RawMessage) (list pairs) {
+	var s commands.Spawn
+	_ = json.Unmarshal(spec, &s) // our own hub wrote it
+	var demands []string
+	if level, ok := commands.IsolationDemanded(s.Capabilities); ok && level != commands.IsolationNone {
+		demands = append(demands, "isolation "+level)
+	}
+	for _, c := range s.Capabilities {
+		if _, ok := commands.IsolationBy(c); !ok {
+			demands = append(demands, "capability "+c)
+		}
+	}
+	named := map[string][]string{}
+	for _, v := range s.Env {
+		named[v.As] = append(named[v.As], v.Name)
+	}
+	list.add("demands", strings.Join(demands, ", "))
+	list.add("variables", strings.Join(named[""], ", "))
+	list.add("secrets", strings.Join(named[commands.EnvSecret], ", "))
+	list.add("secret files", strings.Join(named[commands.EnvFile], ", "))
+	return list
+}
+
+// limitsIn says what the limits of an agent have done. Which of them the kernel does not hold is
+// the same for all agents of a host, and doctor says it there: here it is only said of an agent
+// that a limit has ended.
+func limitsIn(exit commands.Exit) string {
+	text, only := strings.CutPrefix(exit.Limits, "limits ")
+	if only && exit.Breach == nil {
+		return ""
+	}
+	return text
 }
 
 // killOf says who ordered the end of an agent, and why; "" when nobody did.
