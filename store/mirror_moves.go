@@ -252,7 +252,8 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 
 // checkUnmatched refuses answers to questions that were never asked, or that
 // were asked about another task. Answers to kill and status move no mirror, but
-// their question was sent.
+// their question was sent. An order that was given has lost its agent here: what is told of it
+// has no effect either, and its sender has done nothing wrong.
 func checkUnmatched(ctx context.Context, tx *Tx, f *folds, matched map[int]bool) error {
 	var which []*fold
 	var ids, conns, digests, tasks []string
@@ -265,18 +266,21 @@ func checkUnmatched(ctx context.Context, tx *Tx, f *folds, matched map[int]bool)
 	if len(which) == 0 {
 		return nil
 	}
-	rows, err := tx.Query(ctx, `SELECT EXISTS (SELECT FROM outbox WHERE id = u.id AND conn = u.conn AND encode(body, 'hex') = u.digest AND u.task IN ('', task::text))
+	rows, err := tx.Query(ctx, `SELECT coalesce((SELECT kind FROM outbox WHERE id = u.id AND conn = u.conn AND encode(body, 'hex') = u.digest AND u.task IN ('', task::text)), '')
 		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[]) WITH ORDINALITY AS u (id, conn, digest, task, n) ORDER BY n`, ids, conns, digests, tasks)
 	if err != nil {
 		return fmt.Errorf("looking up commands: %w", err)
 	}
-	asked, err := pgx.CollectRows(rows, pgx.RowTo[bool])
+	asked, err := pgx.CollectRows(rows, pgx.RowTo[commands.Kind])
 	if err != nil {
 		return fmt.Errorf("looking up commands: %w", err)
 	}
 	for n, x := range which {
-		if !asked[n] {
+		switch asked[n] {
+		case "":
 			x.reject(commands.ReUnknown, "an answer to a command that this hub did not give over this connection")
+		case commands.SpawnKind:
+			x.reject(commands.UnknownTask, "this hub has this agent no more, or another spoke has it")
 		}
 	}
 	return nil

@@ -24,7 +24,7 @@ const (
 // mishaps are the refusals of messages that were in order when they were signed.
 // That a number comes twice is judged by itself, by comparing the histories.
 var mishaps = []signing.Code{signing.TimeFuture, signing.TimeExpired, signing.KeyRevoked, signing.KeyWindow, signing.EpochStale, signing.ConnState, signing.ConnUnknown,
-	signing.KeySetVersion, signing.SeqReuse}
+	signing.KeySetVersion, signing.SeqReuse, commands.UnknownTask}
 
 // malformed are the refusals of commands that nobody can carry out; all others are
 // answers.

@@ -120,6 +120,9 @@ func (s *shim) result() attempt.Exit {
 	s.captures.Wait()
 	e := s.describe()
 	e.Stdout, e.Stderr = s.out.finish(), s.err.finish()
+	if e.Breach.Limit == attempt.OutputLimit { // what came until the end counts, as in the streams
+		e.Breach.Measured = max(s.out.written, s.err.written)
+	}
 	var used syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_CHILDREN, &used) == nil {
 		e.MaxRSS = used.Maxrss << 10
