@@ -27,7 +27,7 @@ func (h *Hub) Describe(ctx context.Context) (*Description, []control.Check) {
 	return &Description{h.Name, h.LinkAddress()}, []control.Check{c}
 }
 
-// Routes are what an operator may ask of a hub about its agents and invites.
+// Routes are what an operator may ask of a hub about its agents.
 func (h *Hub) Routes() *http.ServeMux {
 	m := http.NewServeMux()
 	m.HandleFunc("POST /v1/agents", h.postAgent)
@@ -35,9 +35,6 @@ func (h *Hub) Routes() *http.ServeMux {
 	m.HandleFunc("POST /v1/agents/{id}/kill", h.killAgent)
 	m.HandleFunc("POST /v1/agents/{id}/ask", h.askAgent)
 	m.HandleFunc("GET /v1/agents/{id}/logs", h.getLogs)
-	m.HandleFunc("POST /v1/invites", h.postInvite)
-	m.HandleFunc("GET /v1/invites", h.listInvites)
-	m.HandleFunc("POST /v1/invites/{id}/revoke", h.postRevokeInvite)
 	return m
 }
 
@@ -108,34 +105,4 @@ func (h *Hub) askAgent(w http.ResponseWriter, r *http.Request) {
 	defer done()
 	state, err := h.Ask(ctx, r.PathValue("id"), control.Caller(r).String())
 	control.Reply(w, state, err)
-}
-
-func (h *Hub) postInvite(w http.ResponseWriter, r *http.Request) {
-	var req struct {
-		Name  string `json:"name"`
-		TTLMS int64  `json:"ttl_ms"`
-	}
-	err := control.Decode(r, &req)
-	var out Invitation
-	if err == nil {
-		out, err = h.Invite(r.Context(), req.Name, time.Duration(req.TTLMS)*time.Millisecond, control.Caller(r).String())
-	}
-	control.Reply(w, out, err)
-}
-
-func (h *Hub) listInvites(w http.ResponseWriter, r *http.Request) {
-	list, err := h.DB.Invites(r.Context())
-	control.Reply(w, list, err)
-}
-
-func (h *Hub) postRevokeInvite(w http.ResponseWriter, r *http.Request) {
-	var req struct {
-		Reason string `json:"reason"`
-	}
-	err := control.Decode(r, &req)
-	var v store.InviteView
-	if err == nil {
-		v, err = h.revokeInvite(r.Context(), r.PathValue("id"), req.Reason, control.Caller(r).String())
-	}
-	control.Reply(w, v, err)
 }

@@ -100,9 +100,9 @@ func loopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }
 
-// revokeInvite ends the invite that a person means by its id, a prefix of at
+// RevokeInvite ends the invite that a person means by its id, a prefix of at
 // least six characters of it, or the name it is for where one such is open.
-func (h *Hub) revokeInvite(ctx context.Context, text, reason, actor string) (store.InviteView, error) {
+func (h *Hub) RevokeInvite(ctx context.Context, text, reason, actor string) (store.InviteView, error) {
 	list, err := h.DB.Invites(ctx)
 	if err != nil {
 		return store.InviteView{}, err

@@ -378,7 +378,7 @@ func TestAnInviteRevokedBetweenTwoSteps(t *testing.T) {
 	m := meshtest.Start(t)
 	token := m.Token(t, "attic", meshtest.NewProxy(t, m.Hub.Link))
 	end := m.Hub.AuditEnd(t)
-	revoke := func(*join.Proof) { m.Hub.Do(t, "POST", "/v1/invites/attic/revoke", map[string]string{}, nil) }
+	revoke := func(*join.Proof) { m.Hub.Do(t, "POST", "/api/v1/invites/attic/revoke", map[string]string{}, nil) }
 
 	code, why := stranger{keys: newKeys(t), proof: revoke}.join(t, m, token)
 

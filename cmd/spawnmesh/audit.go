@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/hub"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/node"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -44,17 +46,16 @@ func (a *app) audit(ctx context.Context, object string, limit int, since moment)
 	if object != "" && c.Do(ctx, "GET", "/v1/agents/"+url.PathEscape(object), nil, &v) == nil {
 		object = v.Task
 	}
-	var rows []store.AuditRow
-	q := url.Values{"object": {object}, "limit": {strconv.Itoa(limit)}}
-	if err := c.Do(ctx, "GET", "/v1/audit?"+q.Encode(), nil, &rows); err != nil {
+	list, err := control.Answer(c.API().ListAuditWithResponse(ctx, &api.ListAuditParams{Object: object, Limit: &limit}))
+	if err != nil {
 		return err
 	}
 	// The newest of those since then are those since then of the newest.
-	rows = slices.DeleteFunc(rows, func(r store.AuditRow) bool { return r.At.Before(since.at) })
+	rows := slices.DeleteFunc(list.Items, func(r api.AuditRow) bool { return r.At.Before(since.at) })
 	return a.printAudit(rows)
 }
 
-func (a *app) printAudit(rows []store.AuditRow) error {
+func (a *app) printAudit(rows []api.AuditRow) error {
 	t := table{head: []string{"SEQ", "AT", "ACTOR", "ACTION", "OBJECT", "CODE", "WHY"}, wide: []string{"CONNECTION", "MESSAGE"}, empty: "no audit rows",
 		drops: []string{"ACTOR", "CODE", "SEQ", "AT"}, yields: "OBJECT", least: 19}
 	at, n := "2006-01-02 15:04:05.000", columnsOf(a.out)
@@ -93,7 +94,7 @@ oldest first. It needs no running hub or spoke.`,
 				if err != nil {
 					return err
 				}
-				return a.printAudit(rows)
+				return a.printAudit(node.AuditRows(rows))
 			})
 		},
 	}

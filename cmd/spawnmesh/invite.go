@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"time"
 
@@ -13,7 +12,8 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
-	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 )
 
 func (a *app) inviteCommand() *cobra.Command {
@@ -53,9 +53,11 @@ func (a *app) invite(ctx context.Context, name string, ttl time.Duration, file s
 	if err != nil {
 		return err
 	}
-	var v hub.Invitation
-	req := map[string]any{"name": name, "ttl_ms": ttl.Milliseconds()}
-	ask := func() error { return client.Do(ctx, "POST", "/v1/invites", req, &v) }
+	var v api.Invitation
+	ask := func() (err error) {
+		v, err = control.Answer(client.API().CreateInviteWithResponse(ctx, api.NewInvite{Name: name, TTLMS: ttl.Milliseconds()}))
+		return err
+	}
 	if file != "" {
 		err = a.inviteInto(file, &v, ask)
 	} else {
@@ -80,7 +82,7 @@ func (a *app) invite(ctx context.Context, name string, ttl time.Duration, file s
 
 // inviteInto moves the token that ask gets into a new file, which is there before the invite
 // is: what cannot be written is not asked for.
-func (a *app) inviteInto(file string, v *hub.Invitation, ask func() error) error {
+func (a *app) inviteInto(file string, v *api.Invitation, ask func() error) error {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return commands.Refuse(commands.Conflict, "there is a file %s already", file).Hinting("name another one, or remove it")
@@ -107,18 +109,18 @@ func (a *app) listInvites(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var list []store.InviteView
-	if err := client.Do(ctx, "GET", "/v1/invites", nil, &list); err != nil {
+	list, err := control.Answer(client.API().ListInvitesWithResponse(ctx))
+	if err != nil {
 		return err
 	}
 	t := table{head: []string{"NAME", "STATE", "UNTIL", "BY", "ID"}, wide: []string{"MADE", "CONNECTION"},
 		empty: "no invites; make one: " + a.self() + " invite --name NAME"}
-	for _, v := range list {
+	for _, v := range list.Items {
 		t.names = append(t.names, v.ID)
 		t.rows = append(t.rows, []string{v.Name, string(v.State), v.Expires.Local().Format(time.DateTime), v.By, v.ID,
 			v.CreatedAt.Local().Format(time.DateTime), v.Connection})
 	}
-	return printList(a, list, t)
+	return printList(a, list.Items, t)
 }
 
 func (a *app) inviteRevokeCommand() *cobra.Command {
@@ -133,8 +135,8 @@ invite is named by its id, by the beginning of it, or by the name that it is for
 			if err != nil {
 				return err
 			}
-			var v store.InviteView
-			if err := client.Do(c.Context(), "POST", "/v1/invites/"+url.PathEscape(args[0])+"/revoke", map[string]string{"reason": reason}, &v); err != nil {
+			v, err := control.Answer(client.API().RevokeInviteWithResponse(c.Context(), args[0], api.Reason{Reason: reason}))
+			if err != nil {
 				return err
 			}
 			if a.forPeople() {

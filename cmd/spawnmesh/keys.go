@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,7 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -27,8 +27,8 @@ key of this instance the time shown is that of a peer that took it at once.`,
 			if err != nil {
 				return err
 			}
-			var v store.KeysView
-			if err := client.Do(c.Context(), "GET", "/v1/keys", nil, &v); err != nil {
+			v, err := control.Answer(client.API().ListKeysWithResponse(c.Context()))
+			if err != nil {
 				return err
 			}
 			return a.printKeys(v)
@@ -48,7 +48,9 @@ key still verifies at a peer for a while, for messages that are on their way. No
 message is lost or refused, and nobody has to be linked at the moment.`,
 		Example: "  spawnmesh keys rotate\n  spawnmesh keys rotate --overlap 7d",
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.changeKey(c.Context(), store.KeyChange{OverlapMS: time.Duration(overlap).Milliseconds()})
+			return a.changeKey(c.Context(), func(ctx context.Context, client *api.ClientWithResponses) (api.Keys, error) {
+				return control.Answer(client.RotateKeyWithResponse(ctx, api.KeyRotation{OverlapMS: time.Duration(overlap).Milliseconds()}))
+			})
 		},
 	}
 	c.Flags().Var(&overlap, "overlap", "how long the old key still verifies at a peer that knows the new one")
@@ -69,20 +71,23 @@ connections go on.`,
 			if reason == "" {
 				return misuse("to revoke a key needs a reason").Hinting("add --reason \"why\"; peers are told and record it")
 			}
-			return a.changeKey(c.Context(), store.KeyChange{Revoke: args[0], Reason: reason})
+			return a.changeKey(c.Context(), func(ctx context.Context, client *api.ClientWithResponses) (api.Keys, error) {
+				return control.Answer(client.RevokeKeyWithResponse(ctx, api.KeyRevocation{Key: args[0], Reason: reason}))
+			})
 		},
 	}
 	c.Flags().StringVar(&reason, "reason", "", "record `WHY` (required)")
 	return c
 }
 
-func (a *app) changeKey(ctx context.Context, change store.KeyChange) error {
+// changeKey makes a change and says what is true then.
+func (a *app) changeKey(ctx context.Context, change func(context.Context, *api.ClientWithResponses) (api.Keys, error)) error {
 	client, err := a.client()
 	if err != nil {
 		return err
 	}
-	var v store.KeysView
-	if err := client.Do(ctx, "POST", "/v1/keys", change, &v); err != nil {
+	v, err := change(ctx, client.API())
+	if err != nil {
 		return err
 	}
 	a.did("the new signing key is %s; see: %s", v.Signing[0].ID, a.line("keys", "list"))
@@ -120,24 +125,29 @@ func (a *app) unconfirmed(waiting []string, conns []connectionView) (lines []str
 	return lines
 }
 
-func (a *app) printKeys(v store.KeysView) error {
+func (a *app) printKeys(v api.Keys) error {
 	t := table{head: []string{"OF", "USE", "STATE", "SINCE", "KEY", "SIGNS FOR"}, wide: []string{"ENDED", "VERIFIES UNTIL", "ID"}, drops: []string{"SINCE", "USE"}}
-	add := func(of, use, state string, since *time.Time, id signing.KeyID, peers []string, ended, until *time.Time) {
-		when := func(t *time.Time) string {
-			if t == nil {
+	add := func(of, use, state string, since time.Time, id string, peers []string, ended, until time.Time) {
+		when := func(t time.Time) string {
+			if t.IsZero() {
 				return "-"
 			}
 			return t.Local().Format(time.DateTime)
 		}
-		t.names = append(t.names, string(id))
-		t.rows = append(t.rows, []string{of, use, state, when(since), strings.TrimPrefix(string(id), "ed25519:")[:12], strings.Join(peers, ","), when(ended), when(until), string(id)})
+		t.names = append(t.names, id)
+		t.rows = append(t.rows, []string{of, use, state, when(since), strings.TrimPrefix(id, "ed25519:")[:12], strings.Join(peers, ","), when(ended), when(until), id})
 	}
-	add("this instance", "identity", "current", nil, v.Identity, nil, nil, nil)
+	never := time.Time{}
+	add("this instance", "identity", "current", never, v.Identity, nil, never, never)
 	for _, k := range v.Signing {
-		add("this instance", "signing", k.State, &k.Since, k.ID, k.Peers, cmp.Or(k.Revoked, k.Retired), k.Until)
+		ended := k.RevokedAt
+		if ended.IsZero() {
+			ended = k.RetiredAt
+		}
+		add("this instance", "signing", string(k.State), k.Since, k.ID, k.SignsFor, ended, k.VerifiesUntil)
 	}
 	for _, k := range v.Peers {
-		add(k.Peer, k.Use, k.State, &k.Since, k.ID, nil, k.Revoked, k.Until)
+		add(k.Peer, string(k.Use), string(k.State), k.Since, k.ID, nil, k.RevokedAt, k.Until)
 	}
 	return a.print(v, []any{v}, t)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -287,16 +288,16 @@ func TestALongTitleLeavesRoomForTheState(t *testing.T) {
 // What a row is about, and why, is seen on a narrow terminal: other columns go first.
 func TestTheAuditAndTheKeysOnANarrowTerminal(t *testing.T) {
 	t.Parallel()
-	row := store.AuditRow{Seq: 1234, At: time.Date(2026, 3, 1, 8, 57, 21, 0, time.Local), Actor: "mi1wtqde7h5plkzcn4t53pxvdj3rfcoqpbp", Action: "connection.suspended",
+	row := api.AuditRow{Seq: 1234, At: time.Date(2026, 3, 1, 8, 57, 21, 0, time.Local), Actor: "mi1wtqde7h5plkzcn4t53pxvdj3rfcoqpbp", Action: "connection.suspended",
 		Object: "01a20149-c73b-7584-a03e-cd5ad760d4e2", Code: "RESYNC", Why: "the order was given after the backup, and the peer has it"}
-	keys := store.KeysView{Identity: "ed25519:iiiiiiiiiiiii", Signing: []store.OwnKeyView{{ID: "ed25519:ccccccccccccc", State: "current", Peers: []string{"attic", "barn"}}}}
+	keys := api.Keys{Identity: "ed25519:iiiiiiiiiiiii", Signing: []api.SigningKey{{ID: "ed25519:ccccccccccccc", State: "current", SignsFor: []string{"attic", "barn"}}}}
 	for columns, audit := range map[int]string{
 		60:  `^connection\.suspended  01a20149-c73b-7584…  the order was gi…$`,
 		80:  `^03-01 08:57:21  connection\.suspended  01a20149-c73b-7584\S*…  the order was.*…$`,
 		120: `^1234 +2026-03-01 08:57:21\.000 +connection\.suspended +01a20149-c73b-7584\S* +\S.*the order was.*…$`,
 	} {
 		lines := shownOn(t, columns, 2, func(screen *os.File) error {
-			return (&app{out: screen, output: "table"}).printAudit([]store.AuditRow{row})
+			return (&app{out: screen, output: "table"}).printAudit([]api.AuditRow{row})
 		})
 		require.Regexp(t, audit, lines[1])
 
@@ -334,10 +335,9 @@ func TestWhoHasNotConfirmedANewKey(t *testing.T) {
 // An end is not taken for the time until which a key verifies.
 func TestKeysAsATable(t *testing.T) {
 	t.Parallel()
-	at := func(day int) *time.Time { d := time.Date(2030, 1, day, 0, 0, 0, 0, time.Local); return &d }
-	v := store.KeysView{Identity: "ed25519:iiiiiiiiiiiii", Signing: []store.OwnKeyView{{ID: "ed25519:ccccccccccccc", State: "current", Since: *at(2)},
-		{ID: "ed25519:ooooooooooooo", State: "old", Since: *at(1), Retired: at(2), Until: at(9)}}, Peers: []store.PeerKeyView{{Peer: "attic", Use: "signing", State: "valid", Since: *at(1), Until: at(8)}}}
-	v.Peers[0].ID = "ed25519:ppppppppppppp"
+	at := func(day int) time.Time { return time.Date(2030, 1, day, 0, 0, 0, 0, time.Local) }
+	v := api.Keys{Identity: "ed25519:iiiiiiiiiiiii", Signing: []api.SigningKey{{ID: "ed25519:ccccccccccccc", State: "current", Since: at(2)},
+		{ID: "ed25519:ooooooooooooo", State: "old", Since: at(1), RetiredAt: at(2), VerifiesUntil: at(9)}}, Peers: []api.PeerKey{{Peer: "attic", ID: "ed25519:ppppppppppppp", Use: "signing", State: "valid", Since: at(1), Until: at(8)}}}
 	var out bytes.Buffer
 
 	require.NoError(t, (&app{out: &out, output: "wide"}).printKeys(v))

@@ -13,6 +13,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/faulty"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/internal/forge"
@@ -42,7 +43,7 @@ func withHub(ctx context.Context, s *stage) (err error) {
 	}
 	defer proxy.Close()
 	var v hub.Invitation
-	if err := m.Ctl.Do(ctx, "POST", "/v1/invites", map[string]string{"name": spokeName}, &v); err != nil {
+	if err := m.Ctl.Do(ctx, "POST", "/api/v1/invites", map[string]string{"name": spokeName}, &v); err != nil {
 		return err
 	}
 	token, err := join.ParseToken(v.Token)
@@ -215,8 +216,12 @@ func (t *trial) hubCrashes() error {
 }
 
 func (t *trial) hubRotates() error {
-	for _, change := range []map[string]any{{"reason": "the rule says so"}, {"revoke": "current", "reason": "the rule says so"}} {
-		if err := t.do("POST", "/v1/keys", change, nil); err != nil {
+	const why = "the rule says so"
+	for _, change := range []struct {
+		verb string
+		body any
+	}{{"rotate", api.KeyRotation{Reason: why}}, {"revoke", api.KeyRevocation{Key: "current", Reason: why}}} {
+		if err := t.do("POST", "/api/v1/keys/"+change.verb, change.body, nil); err != nil {
 			return err
 		}
 		if err := t.runs("echo changed", commands.Completed, "changed\n"); err != nil {

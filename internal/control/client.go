@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/shortpath"
 )
 
@@ -108,25 +109,22 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (*http.R
 	if err != nil {
 		return nil, fmt.Errorf("making the request %s %s: %w", method, path, err)
 	}
-	resp, err := c.http.Do(req)
-	if err != nil && method != http.MethodGet && errors.Is(ctx.Err(), context.Canceled) {
-		return nil, commands.Refuse(Interrupted, "interrupted before the instance in %s answered; what was asked may have been done all the same", c.dir).
-			Hinting("look once it answers; type the line again if nothing was done")
-	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := doer{c}.Do(req)
 	if err != nil {
-		return nil, c.unreachable(err)
+		return nil, err
 	}
 	if resp.StatusCode >= 400 {
 		defer resp.Body.Close()
-		var p struct{ Error Problem }
+		var p api.Problem
 		err := json.NewDecoder(resp.Body).Decode(&p)
 		if err != nil && (resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed) {
 			return nil, c.wrongRole(ctx, path)
 		}
-		if err != nil || p.Error.Code == "" {
+		if err != nil || p.Code == "" {
 			return nil, fmt.Errorf("%s %s answered %s", method, path, resp.Status)
 		}
-		return nil, &commands.Refused{Code: p.Error.Code, Why: p.Error.Why, Hint: p.Error.Hint, Run: p.Error.Run}
+		return nil, refused(&p)
 	}
 	return resp, nil
 }

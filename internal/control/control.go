@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/shortpath"
 )
 
@@ -58,8 +59,11 @@ func (p Principal) String() string {
 }
 
 // Caller returns who makes the request.
-func Caller(r *http.Request) Principal {
-	p, _ := r.Context().Value(callerKey{}).(Principal)
+func Caller(r *http.Request) Principal { return CallerOf(r.Context()) }
+
+// CallerOf returns who makes the request of a context.
+func CallerOf(ctx context.Context) Principal {
+	p, _ := ctx.Value(callerKey{}).(Principal)
 	return p
 }
 
@@ -187,30 +191,33 @@ func allowed(h http.Handler) http.Handler {
 	})
 }
 
-// A Problem is an error as it is answered.
-type Problem struct {
-	Code commands.Code `json:"code"`
-	Why  string        `json:"message"`
-	Hint string        `json:"hint,omitempty"`
-	Run  []string      `json:"run,omitempty"` // as in [commands.Refused]
-}
-
-// Error answers with err. What a person may act on is a [commands.Refused];
-// anything else is a defect or an outage, and its text says which.
+// Error answers with err as a problem (RFC 9457). What a person may act on is a
+// [commands.Refused]; anything else is a defect or an outage, and its text says which.
 func Error(w http.ResponseWriter, err error) {
 	err = explain(err)
-	p := Problem{Code: commands.CodeOf(err), Why: err.Error()}
+	p := api.Problem{Code: string(commands.CodeOf(err)), Detail: err.Error()}
 	if r, ok := errors.AsType[*commands.Refused](err); ok {
-		p.Why, p.Hint, p.Run = r.Why, r.Hint, r.Run
+		p.Detail, p.Hint, p.Run = r.Why, r.Hint, r.Run
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status(p.Code))
-	_ = json.NewEncoder(w).Encode(map[string]Problem{"error": p})
+	p.Type, p.Title, p.Status = "urn:spawnmesh:problem:"+p.Code, commands.Title(commands.Code(p.Code)), status(commands.Code(p.Code))
+	if bad, ok := errors.AsType[*api.InputError](err); ok {
+		p.Status = bad.Status
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p)
 }
 
 // explain puts err into words for a person where it comes from a database that does
 // not answer: who asked may try again.
 func explain(err error) error {
+	if bad, ok := errors.AsType[*api.InputError](err); ok {
+		code := commands.Validation
+		if bad.Status == http.StatusNotFound {
+			code = commands.NotFound
+		}
+		return &commands.Refused{Code: code, Why: bad.Error(), Err: bad}
+	}
 	if commands.CodeOf(err) != commands.Internal || !outage(err) {
 		return err
 	}

@@ -105,7 +105,7 @@ func (m *Mesh) AddSpoke(ctx context.Context, name, rules string, args ...string)
 		return fmt.Errorf("writing the policy of %s: %w", name, err)
 	}
 	var v hub.Invitation
-	if err := m.Ctl.Do(ctx, "POST", "/v1/invites", map[string]string{"name": name}, &v); err != nil {
+	if err := m.Ctl.Do(ctx, "POST", "/api/v1/invites", map[string]string{"name": name}, &v); err != nil {
 		return err
 	}
 	join := n.Command(ctx, "spoke", "join")

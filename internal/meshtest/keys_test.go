@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/scale"
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -20,7 +21,11 @@ import (
 func (i *Instance) change(t testing.TB, c store.KeyChange) store.KeysView {
 	t.Helper()
 	var v store.KeysView
-	i.Do(t, "POST", "/v1/keys", c, &v)
+	if c.Revoke == "" {
+		i.Do(t, "POST", "/api/v1/keys/rotate", api.KeyRotation{OverlapMS: c.OverlapMS, Reason: c.Reason}, &v)
+	} else {
+		i.Do(t, "POST", "/api/v1/keys/revoke", api.KeyRevocation{Key: c.Revoke, Reason: c.Reason}, &v)
+	}
 	return v
 }
 
@@ -65,7 +70,7 @@ func TestKeysOfBothSidesAreRotatedUnderLoad(t *testing.T) {
 		require.Zero(t, i.count(t, refusals), i.Name)
 		Await(t, "the new key alone", func() bool {
 			var v store.KeysView
-			i.Do(t, "GET", "/v1/keys", nil, &v)
+			i.Do(t, "GET", "/api/v1/keys", nil, &v)
 			return len(v.Waiting) == 0 && len(v.Signing[0].Peers) == 1
 		})
 		Await(t, "the end of the old key's file", func() bool {
@@ -153,7 +158,7 @@ func TestAPeerThatIsAwayLearnsTheNewKeysLater(t *testing.T) {
 		require.Equal(t, commands.Completed, m.Wait(t, id).State)
 	}
 	Await(t, "the newest key", func() bool {
-		m.Hub.Do(t, "GET", "/v1/keys", nil, &v)
+		m.Hub.Do(t, "GET", "/api/v1/keys", nil, &v)
 		return len(v.Waiting) == 0
 	})
 	require.Equal(t, commands.Completed, m.Wait(t, m.Noop(t, "attic")).State)
@@ -263,7 +268,7 @@ func TestADatabaseFromBeforeANewKeyTakesTheKeyAtHand(t *testing.T) {
 				require.Equal(t, commands.Completed, m.Wait(t, m.Noop(t, "attic")).State)
 				var v store.KeysView
 				Await(t, "the peer's confirmation", func() bool {
-					i.Do(t, "GET", "/v1/keys", nil, &v)
+					i.Do(t, "GET", "/api/v1/keys", nil, &v)
 					return len(v.Waiting) == 0 && other.count(t, `SELECT count(*) FROM keys WHERE use = 'identity' AND version = $1`, v.Version) == 1
 				})
 				require.Greater(t, v.Version, version)

@@ -149,7 +149,7 @@ func (m *Mesh) newSpoke(t testing.TB, name string) *Spoke {
 func (m *Mesh) Invite(t testing.TB, name string) hub.Invitation {
 	t.Helper()
 	var v hub.Invitation
-	m.Hub.Do(t, "POST", "/v1/invites", map[string]string{"name": name}, &v)
+	m.Hub.Do(t, "POST", "/api/v1/invites", map[string]string{"name": name}, &v)
 	return v
 }
 

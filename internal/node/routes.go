@@ -1,16 +1,14 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
@@ -46,9 +44,7 @@ func (n *Node) routes() http.Handler {
 	m.HandleFunc("POST /v1/connections/{name}/{verb}", n.postConnection)
 	m.HandleFunc("POST /v1/connections/{name}/grant", n.postGrant)
 	m.HandleFunc("POST /v1/connections/{name}/resync", n.postResync)
-	m.HandleFunc("GET /v1/keys", n.getKeys)
-	m.HandleFunc("POST /v1/keys", n.postKeys)
-	m.HandleFunc("GET /v1/audit", n.getAudit)
+	m.Handle(api.Base+"/", api.Serve(resources{n}, func(w http.ResponseWriter, _ *http.Request, err error) { control.Error(w, err) }))
 	m.HandleFunc("GET /v1/agents", n.listAgents)
 	var roles []*http.ServeMux
 	if n.Hub != nil {
@@ -103,32 +99,4 @@ func (n *Node) getInstance(w http.ResponseWriter, r *http.Request) {
 	}
 	v.Role = strings.Join(roles, " and ")
 	control.JSON(w, v)
-}
-
-func (n *Node) getKeys(w http.ResponseWriter, r *http.Request) {
-	v, err := n.Instance.DB.KeysView(r.Context())
-	control.Reply(w, v, err)
-}
-
-// postKeys rotates the signing key, or revokes one.
-func (n *Node) postKeys(w http.ResponseWriter, r *http.Request) {
-	var v store.KeysView
-	change := store.KeyChange{Actor: control.Caller(r).String()}
-	err := control.Decode(r, &change)
-	if err == nil {
-		v, err = n.board.ChangeKey(r.Context(), change)
-	}
-	control.Reply(w, v, err)
-}
-
-func (n *Node) getAudit(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	limit, err := strconv.Atoi(cmp.Or(q.Get("limit"), "1000"))
-	var list []store.AuditRow
-	if err != nil || limit < 1 || limit > 10000 {
-		err = commands.Refuse(commands.Validation, "limit is a number from 1 to 10000")
-	} else {
-		list, err = n.Instance.DB.AuditTrail(r.Context(), q.Get("object"), limit)
-	}
-	control.Reply(w, list, err)
 }

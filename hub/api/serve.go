@@ -1,0 +1,122 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"reflect"
+)
+
+// maxBody bounds the body of a request.
+const maxBody = 256 << 10
+
+// An InputError is a request that cannot be what the document says.
+type InputError struct {
+	Status int // of the answer
+	Err    error
+}
+
+func (e *InputError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what was wrong.
+func (e *InputError) Unwrap() error { return e.Err }
+
+// Serve is the API with what s does. fail answers with an error, of a request, an
+// [*InputError], or of s.
+func Serve(s StrictServerInterface, fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
+	badInput := func(w http.ResponseWriter, r *http.Request, err error) {
+		if _, ok := errors.AsType[*InputError](err); !ok {
+			err = &InputError{http.StatusBadRequest, fmt.Errorf("the request cannot be read: %s", inWords(err))}
+		}
+		fail(w, r, err)
+	}
+	strict := NewStrictHandlerWithOptions(s, []StrictMiddlewareFunc{knownFields}, StrictHTTPServerOptions{RequestErrorHandlerFunc: badInput, ResponseErrorHandlerFunc: fail})
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+Base+"/openapi.json", func(w http.ResponseWriter, r *http.Request) {
+		text, err := Document()
+		if err != nil {
+			fail(w, r, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(text)
+	})
+	HandlerWithOptions(strict, StdHTTPServerOptions{BaseURL: Base, BaseRouter: mux, Middlewares: []MiddlewareFunc{jsonOnly(badInput)}, ErrorHandlerFunc: badInput})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h, pattern := mux.Handler(r)
+		if pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		said := unsaid{header: w.Header()} // of 405 it says what is allowed
+		h.ServeHTTP(&said, r)
+		fail(w, r, &InputError{said.status, fmt.Errorf("there is no %s %s in this API; it is described in %s/openapi.json", r.Method, r.URL.Path, Base)})
+	})
+}
+
+// unsaid keeps the status and the header of an answer.
+type unsaid struct {
+	header http.Header
+	status int
+}
+
+func (u *unsaid) Header() http.Header         { return u.header }
+func (u *unsaid) WriteHeader(status int)      { u.status = status }
+func (u *unsaid) Write(b []byte) (int, error) { return len(b), nil }
+
+type bodyKey struct{}
+
+// jsonOnly reads the body of a request that may have one, and keeps it for knownFields.
+func jsonOnly(fail func(http.ResponseWriter, *http.Request, error)) MiddlewareFunc {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				next.ServeHTTP(w, r)
+				return
+			}
+			kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+			if err != nil || kind != "application/json" {
+				fail(w, r, &InputError{http.StatusUnsupportedMediaType, errors.New("the body of a request is application/json")})
+				return
+			}
+			raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+			if err != nil {
+				if _, large := errors.AsType[*http.MaxBytesError](err); large {
+					err = &InputError{http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d bytes", maxBody)}
+				}
+				fail(w, r, err)
+				return
+			}
+			r = r.WithContext(context.WithValue(r.Context(), bodyKey{}, raw))
+			r.Body = io.NopCloser(bytes.NewReader(raw))
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// knownFields refuses a body with a field that the document does not have, or with more than one
+// value. Generated code has read it by then, and is silent about both.
+func knownFields(next StrictHandlerFunc, _ string) StrictHandlerFunc {
+	return func(ctx context.Context, w http.ResponseWriter, r *http.Request, request any) (any, error) {
+		body := reflect.ValueOf(request).FieldByName("Body")
+		raw, read := ctx.Value(bodyKey{}).([]byte)
+		if !body.IsValid() || !read {
+			return next(ctx, w, r, request)
+		}
+		dec := json.NewDecoder(bytes.NewReader(raw))
+		dec.DisallowUnknownFields()
+		err := dec.Decode(reflect.New(body.Type().Elem()).Interface())
+		if err == nil && dec.More() {
+			err = errors.New("there is more behind the body")
+		}
+		if err != nil {
+			return nil, &InputError{http.StatusBadRequest, fmt.Errorf("the request cannot be read: %s", inWords(err))}
+		}
+		return next(ctx, w, r, request)
+	}
+}

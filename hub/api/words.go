@@ -1,0 +1,51 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+)
+
+// inWords says what is wrong with a body, or a parameter, without words of this program.
+func inWords(err error) string {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return fmt.Sprintf("%s takes %s and got a %s", named(wrong.Field), kindInWords(wrong.Type), wrong.Value)
+	}
+	if bad, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Sprintf("it is not JSON at byte %d: %v", bad.Offset, bad)
+	}
+	if bad, ok := errors.AsType[*InvalidParamFormatError](err); ok {
+		return fmt.Sprintf("parameter %s has a value that it does not take", bad.ParamName)
+	}
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return "its JSON ends too early"
+	case errors.Is(err, io.EOF):
+		return "it has no body"
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
+}
+
+func named(field string) string {
+	if field == "" {
+		return "the body"
+	}
+	return "field " + field
+}
+
+func kindInWords(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return "a whole number"
+	}
+	return "an object"
+}

@@ -1,0 +1,61 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+)
+
+// API is the generated client of the instance. What it returns is for [Answer].
+func (c *Client) API() *api.ClientWithResponses {
+	return &api.ClientWithResponses{ClientInterface: &api.Client{Server: "http://instance" + api.Base + "/", Client: doer{c}}}
+}
+
+// doer sends requests of an operator and says what it means where there is no answer.
+type doer struct{ c *Client }
+
+func (d doer) Do(req *http.Request) (*http.Response, error) {
+	resp, err := d.c.http.Do(req)
+	if err != nil && req.Method != http.MethodGet && errors.Is(req.Context().Err(), context.Canceled) {
+		return nil, commands.Refuse(Interrupted, "interrupted before the instance in %s answered; what was asked may have been done all the same", d.c.dir).
+			Hinting("look once it answers; type the line again if nothing was done")
+	}
+	if err != nil {
+		return nil, d.c.unreachable(err)
+	}
+	return resp, nil
+}
+
+// An answer is what the generated client returns: a T with status 200, or a problem.
+type answer[T any] interface {
+	GetJSON200() *T
+	GetApplicationProblemJSONDefault() *api.Problem
+	Status() string
+}
+
+// Answer returns what was asked for, or as a [*commands.Refused] why there is none.
+func Answer[T any, R answer[T]](r R, err error) (T, error) {
+	var none T
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return none, &commands.Refused{Code: commands.Unreachable, Why: "the instance stopped while it answered", Err: err, Hint: "look once it runs again; what was asked may have been done"}
+	}
+	if err != nil {
+		return none, err
+	}
+	if v := r.GetJSON200(); v != nil {
+		return *v, nil
+	}
+	if p := r.GetApplicationProblemJSONDefault(); p != nil && p.Code != "" {
+		return none, refused(p)
+	}
+	return none, fmt.Errorf("the instance answered %s", r.Status())
+}
+
+func refused(p *api.Problem) error {
+	return &commands.Refused{Code: commands.Code(p.Code), Why: p.Detail, Hint: p.Hint, Run: p.Run}
+}

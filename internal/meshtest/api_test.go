@@ -1,0 +1,215 @@
+package meshtest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+)
+
+// A described API is the document of a running instance, and who asks it.
+type described struct {
+	doc    *openapi3.T
+	router routers.Router
+	client *http.Client
+}
+
+// describe reads the document of an instance.
+func (i *Instance) describe(t *testing.T) described {
+	t.Helper()
+	there := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", control.Socket(i.Dir))
+	}
+	d := described{client: &http.Client{Transport: &http.Transport{DialContext: there}, Timeout: time.Minute}}
+	t.Cleanup(d.client.CloseIdleConnections)
+	resp, err := d.client.Get("http://instance" + api.Base + "/openapi.json")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	d.doc, err = openapi3.NewLoader().LoadFromData(text)
+	require.NoError(t, err)
+	require.NoError(t, d.doc.Validate(t.Context()))
+	d.router, err = gorillamux.NewRouter(d.doc)
+	require.NoError(t, err)
+	return d
+}
+
+// ask sends a request and requires that the document knows the answer.
+func (d described) ask(t *testing.T, method, path, kind, body string) (int, []byte) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://instance"+path, strings.NewReader(body))
+	require.NoError(t, err)
+	if kind != "" {
+		req.Header.Set("Content-Type", kind)
+	}
+	resp, err := d.client.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	asked := method + " " + path + " " + body
+	require.NotEqual(t, http.StatusInternalServerError, resp.StatusCode, "%.2000s: %s", asked, text)
+	route, params, err := d.router.FindRoute(req)
+	if err != nil { // what is not in the document is refused in its form
+		require.GreaterOrEqual(t, resp.StatusCode, 400, asked)
+		var p api.Problem
+		require.NoError(t, json.Unmarshal(text, &p), asked)
+		require.Equal(t, resp.StatusCode, p.Status, asked)
+		return resp.StatusCode, text
+	}
+	input := &openapi3filter.RequestValidationInput{Request: req, PathParams: params, Route: route}
+	err = openapi3filter.ValidateResponse(t.Context(), &openapi3filter.ResponseValidationInput{RequestValidationInput: input, Status: resp.StatusCode, Header: resp.Header, Body: io.NopCloser(bytes.NewReader(text))})
+	require.NoError(t, err, "%.2000s: %s", asked, text)
+	return resp.StatusCode, text
+}
+
+// Every route that is served is in the document, and the other way round; every answer to thousands of requests, of
+// which half are nonsense, is one that the document knows, and none is a defect.
+func TestTheAPIIsWhatItsDocumentSays(t *testing.T) {
+	t.Parallel()
+	rounds, seed := 400, uint64(time.Now().UnixNano())
+	if n, err := strconv.Atoi(os.Getenv("SPAWNMESH_API_REQUESTS")); err == nil {
+		rounds = n
+	}
+	if n, err := strconv.ParseUint(os.Getenv("SPAWNMESH_API_SEED"), 10, 64); err == nil {
+		seed = n
+	}
+	t.Logf("seed %d: SPAWNMESH_API_SEED=%d repeats the requests", seed, seed)
+	m := Start(t, "attic")
+	for name, i := range map[string]*Instance{"hub": m.Hub.Instance, "spoke": m.Spokes["attic"].Instance} {
+		t.Run(name, func(t *testing.T) {
+			d := i.describe(t)
+			g := generator{rand.New(rand.NewPCG(seed, 0))}
+			statuses := map[string][]int{}
+			for range rounds {
+				method, path, op := g.operation(d.doc)
+				status, _ := d.ask(t, g.method(method), g.path(path, op), g.kind(), g.body(op))
+				statuses[op.OperationID] = append(statuses[op.OperationID], status)
+			}
+			for id, seen := range statuses {
+				if name == "hub" && len(seen) > 20 && id != "revokeInvite" { // it names none
+					require.Contains(t, seen, http.StatusOK, "%s was never done", id)
+				}
+			}
+		})
+	}
+}
+
+// A generator makes requests of the document, most of them nearly right.
+type generator struct{ *rand.Rand }
+
+func (g generator) rarely() bool { return g.IntN(10) == 0 }
+
+func (g generator) operation(doc *openapi3.T) (method, path string, op *openapi3.Operation) {
+	paths := doc.Paths.InMatchingOrder()
+	path = paths[g.IntN(len(paths))]
+	ops := doc.Paths.Value(path).Operations()
+	methods := make([]string, 0, len(ops))
+	for m := range ops {
+		methods = append(methods, m)
+	}
+	slices.Sort(methods)
+	method = methods[g.IntN(len(methods))]
+	return method, path, ops[method]
+}
+
+func (g generator) method(right string) string {
+	if g.rarely() {
+		return []string{"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"}[g.IntN(6)]
+	}
+	return right
+}
+
+func (g generator) kind() string {
+	if g.rarely() {
+		return []string{"", "text/plain", "application/json; charset=utf-8", "application/x-www-form-urlencoded", ";;"}[g.IntN(5)]
+	}
+	return "application/json"
+}
+
+var odd = []string{"", "x", "attic", "..", "%2e%2e", "a/b", "%00", "0193a3c0-2222-7000-8000-000000000001", "%F0%9F%92%A9", strings.Repeat("x", 3000), "current", "-1", "1e9", "\x7f"}
+
+func (g generator) path(path string, op *openapi3.Operation) string {
+	query := []string{}
+	for _, p := range op.Parameters {
+		value := strings.NewReplacer(" ", "%20", "\x7f", "%7F").Replace(odd[g.IntN(len(odd))])
+		if s := p.Value.Schema.Value; s.Type.Is("integer") && !g.rarely() {
+			value = strconv.Itoa(g.IntN(12000))
+		}
+		if p.Value.In == "path" {
+			path = strings.ReplaceAll(path, "{"+p.Value.Name+"}", value)
+		} else if g.IntN(2) == 0 {
+			query = append(query, p.Value.Name+"="+value)
+		}
+	}
+	if g.rarely() {
+		path += "/" + strings.NewReplacer("\x7f", "%7F").Replace(odd[g.IntN(len(odd))])
+	}
+	if len(query) > 0 {
+		path += "?" + strings.Join(query, "&")
+	}
+	return api.Base + path
+}
+
+func (g generator) body(op *openapi3.Operation) string {
+	if op.RequestBody == nil {
+		return ""
+	}
+	if g.rarely() {
+		return []string{"", "null", "[]", "{", "{}{}", `"x"`, "\xff", `{"reason":` + strings.Repeat("[", 5000), strings.Repeat(" ", 300<<10), `{"a":1,"a":2}`}[g.IntN(10)]
+	}
+	raw, _ := json.Marshal(g.value(op.RequestBody.Value.Content.Get("application/json").Schema.Value)) // it is made of what can be one
+	return string(raw)
+}
+
+// value is one of a schema, rarely one of another type or with a field more or less.
+func (g generator) value(s *openapi3.Schema) any {
+	if g.rarely() {
+		return []any{nil, "", 1.5, -1, true, []any{}, map[string]any{"no": 1}, strings.Repeat("x", 5000), int64(1) << 62}[g.IntN(9)]
+	}
+	switch {
+	case len(s.Enum) > 0:
+		return s.Enum[g.IntN(len(s.Enum))]
+	case s.Type.Is("object"):
+		v := map[string]any{}
+		for name, p := range s.Properties {
+			if !g.rarely() {
+				v[name] = g.value(p.Value)
+			}
+		}
+		if g.rarely() {
+			v["unknown"] = 1
+		}
+		return v
+	case s.Type.Is("array"):
+		v := make([]any, g.IntN(4))
+		for i := range v {
+			v[i] = g.value(s.Items.Value)
+		}
+		return v
+	case s.Type.Is("integer"):
+		return g.IntN(1 << 20)
+	case s.Type.Is("boolean"):
+		return g.IntN(2) == 0
+	}
+	return []string{"attic", "cellar", "the disk was copied", "current", "n" + strconv.Itoa(g.IntN(1e6)), "ü\n"}[g.IntN(6)]
+}
