@@ -49,7 +49,7 @@ check: ## what CI runs: formatting, vet, staticcheck, build without cgo, tests
 	go vet ./...
 	go vet -tags crashpoints ./...
 	for m in $(MODULES); do (cd $$m && go vet ./... && go build -o /dev/null ./...) || exit 1; done
-	@$(MAKE) --no-print-directory lint build test test-modules
+	@$(MAKE) --no-print-directory lint generated build test test-modules
 
 test-modules: ## the tests of the modules of their own: peers and plots
 	@DATABASE_URL= scripts/ensure-postgres
@@ -60,6 +60,10 @@ lint: ## staticcheck, over the product and its peers
 	@cd scripts/tools && go build -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck ./... && bin/staticcheck -tags crashpoints ./...
 	for m in $(MODULES); do (cd $$m && $(CURDIR)/bin/staticcheck ./...) || exit 1; done
+
+generated: ## hub/api/api.gen.go is what its document says (go generate ./hub/api makes it)
+	@cd scripts/tools && go build -o ../../bin/oapi-codegen github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen
+	@cd hub/api && ../../bin/oapi-codegen -config codegen.yaml -o ../../bin/api.gen.go openapi.yaml && cmp ../../bin/api.gen.go api.gen.go
 
 build: ## build bin/spawnmesh
 	@echo 'building $(BIN) ...'
@@ -115,6 +119,7 @@ chaos: ## 1,000 spawns with 20 random kills, 10,000 claim races, long property t
 	SPAWNMESH_RESTORES=1 SPAWNMESH_DISASTERS=100 SPAWNMESH_KEY_LOAD=600 go test -count=1 -timeout 30m -v -parallel 8 -run 'TestWhatWasRestoredGoesOnByItself|TestDisastersOneAfterTheOther|UnderLoad' ./internal/meshtest
 	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_EVERYDAY=2 go test -count=1 -v -run TestEverydayAgents ./spoke
 	SPAWNMESH_ESCAPES=500 go test -count=1 -timeout 30m -v -run TestNothingEscapes ./spoke/isolation
+	SPAWNMESH_API_REQUESTS=10000 go test -count=1 -timeout 30m -v -run TestTheAPIIsWhatItsDocumentSays ./internal/meshtest
 	SPAWNMESH_LOGINS=10000 go test -count=1 -v -run TestAFloodWithoutTokensKeepsNobodyOut ./hub
 	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_CHAOS_SPAWNS=1000 SPAWNMESH_CHAOS_KILLS=20 SPAWNMESH_CUT=60s go test -count=1 -timeout 60m -v -run 'TestRandomKills|TestLinkCut' ./cmd/spawnmesh
 

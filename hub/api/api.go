@@ -14,7 +14,7 @@ import (
 )
 
 //go:generate go build -C ../../scripts/tools -o ../../bin/oapi-codegen github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen
-//go:generate ../../bin/oapi-codegen -config codegen.yaml openapi.yaml
+//go:generate ../../bin/oapi-codegen -config codegen.yaml -o api.gen.go openapi.yaml
 
 // Base is where the API is served.
 const Base = "/api/v1"

@@ -30,6 +30,7 @@ var may = map[string]string{
 	"federation/join":      "signing",
 	"federation/transport": "commands signing",
 	"hub":                  "commands federation federation/join federation/transport hub/output internal/control signing store",
+	"hub/api":              "",
 	"hub/output":           "commands store",
 	"spoke":                "commands federation federation/join federation/transport internal/control signing store store/backlog spoke/isolation spoke/output spoke/policy spoke/runtime spoke/supervisor",
 	"spoke/isolation":      "commands spoke/isolation/attack spoke/supervisor",
@@ -46,14 +47,14 @@ var may = map[string]string{
 	"spoke/supervisor/shim":    "spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/disk spoke/supervisor/plain spoke/supervisor/tree",
 	"spoke/supervisor/tree":    "spoke/supervisor/attempt spoke/supervisor/plain",
 
-	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub internal/bench internal/conformance internal/control internal/demo internal/fleet internal/instance internal/node signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
+	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub hub/api internal/bench internal/conformance internal/control internal/demo internal/fleet internal/instance internal/node signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
 	"scripts/fetchpg":  "",
 	"scripts/gotest":   "",
 	"scripts/mutants":  "",
 	"internal/bench":   "commands federation/transport hub internal/bench/record internal/fleet internal/instance signing spoke/policy spoke/supervisor store",
-	"internal/control": "commands",
+	"internal/control": "commands hub/api",
 
-	"internal/conformance": "commands federation/join federation/transport hub internal/control internal/faulty internal/fleet internal/forge signing store",
+	"internal/conformance": "commands federation/join federation/transport hub hub/api internal/control internal/faulty internal/fleet internal/forge signing store",
 
 	"internal/bench/record": "",
 
@@ -68,7 +69,7 @@ var may = map[string]string{
 	"internal/fleet":     "commands hub internal/control spoke/policy",
 	"internal/instance":  "commands signing store store/postgres",
 	"internal/layout":    "",
-	"internal/node":      "commands federation hub internal/control internal/instance signing spoke spoke/supervisor store",
+	"internal/node":      "commands federation hub hub/api internal/control internal/instance signing spoke spoke/supervisor store",
 	"internal/pgtest":    "store/postgres",
 	"internal/scale":     "",
 	"internal/shortpath": "",
@@ -85,7 +86,8 @@ var outside = map[string]string{
 	"github.com/jackc/":        "store store/backlog store/postgres internal/pgtest internal/meshtest internal/storetest",
 	"github.com/pressly/":      "store",
 	"github.com/spf13/":        "cmd/spawnmesh",
-	"github.com/goccy/go-yaml": "scripts/mutants spoke/policy",
+	"github.com/goccy/go-yaml": "hub/api scripts/mutants spoke/policy",
+	"github.com/oapi-codegen/": "hub/api",
 	"golang.org/x/crypto":      "signing",
 }
 
