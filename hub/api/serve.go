@@ -75,6 +75,10 @@ type bodyKey struct{}
 func jsonOnly(fail func(http.ResponseWriter, *http.Request, error)) MiddlewareFunc {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !isText(r.URL.Path) || !areTexts(r.URL.Query()) {
+				fail(w, r, errNoText)
+				return
+			}
 			if r.Method == http.MethodGet {
 				next.ServeHTTP(w, r)
 				return
@@ -113,6 +117,9 @@ func knownFields(next StrictHandlerFunc, _ string) StrictHandlerFunc {
 		err := dec.Decode(reflect.New(body.Type().Elem()).Interface())
 		if err == nil && dec.More() {
 			err = errors.New("there is more behind the body")
+		}
+		if err == nil {
+			err = checkTexts(raw)
 		}
 		if err != nil {
 			return nil, &InputError{http.StatusBadRequest, fmt.Errorf("the request cannot be read: %s", inWords(err))}

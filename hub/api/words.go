@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +13,7 @@ import (
 // inWords says what is wrong with a body, or a parameter, without words of this program.
 func inWords(err error) string {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fmt.Sprintf("%s takes %s and got a %s", named(wrong.Field), kindInWords(wrong.Type), wrong.Value)
+		return fmt.Sprintf("%s takes %s and got %s", named(wrong.Field), kindInWords(wrong.Type), valueInWords(wrong.Value))
 	}
 	if bad, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Sprintf("it is not JSON at byte %d: %v", bad.Offset, bad)
@@ -48,4 +49,11 @@ func kindInWords(t reflect.Type) string {
 		return "a whole number"
 	}
 	return "an object"
+}
+
+// valueInWords is a value as package json names it.
+func valueInWords(value string) string {
+	kind, _, _ := strings.Cut(value, " ") // "number 1e9"
+	words := map[string]string{"string": "a text", "number": "a number", "array": "a list", "object": "an object", "bool": "true or false"}
+	return cmp.Or(words[kind], value)
 }

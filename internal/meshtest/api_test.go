@@ -211,5 +211,5 @@ func (g generator) value(s *openapi3.Schema) any {
 	case s.Type.Is("boolean"):
 		return g.IntN(2) == 0
 	}
-	return []string{"attic", "cellar", "the disk was copied", "current", "n" + strconv.Itoa(g.IntN(1e6)), "ü\n"}[g.IntN(6)]
+	return []string{"attic", "cellar", "the disk was copied", "current", "n" + strconv.Itoa(g.IntN(1e6)), "ü\n", "a\x00b"}[g.IntN(7)]
 }

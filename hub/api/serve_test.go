@@ -1,0 +1,92 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// keys serves one operation.
+type keys struct{ StrictServerInterface }
+
+func (keys) RevokeKey(_ context.Context, r RevokeKeyRequestObject) (RevokeKeyResponseObject, error) {
+	return RevokeKey200JSONResponse{KeysJSONResponse{Fingerprint: r.Body.Key}}, nil
+}
+
+func (keys) ListAudit(context.Context, ListAuditRequestObject) (ListAuditResponseObject, error) {
+	return nil, errors.New("asked for")
+}
+
+// ask sends a request to it and returns the status and what was said.
+func ask(t *testing.T, method, path, kind, body string) (int, string) {
+	t.Helper()
+	h := Serve(keys{}, func(w http.ResponseWriter, _ *http.Request, err error) {
+		status := http.StatusInternalServerError
+		if bad, ok := errors.AsType[*InputError](err); ok {
+			status = bad.Status
+		}
+		http.Error(w, err.Error(), status)
+	})
+	r := httptest.NewRequestWithContext(t.Context(), method, Base+path, strings.NewReader(body))
+	if kind != "" {
+		r.Header.Set("Content-Type", kind)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+// What cannot be a request is said with its status, in words without those of this program.
+func TestWhatIsNoRequestIsRefused(t *testing.T) {
+	t.Parallel()
+	const as, right = "application/json", `{"key":"current","reason":"it was copied"}`
+	for name, tt := range map[string]struct {
+		method, path, kind, body string
+		status                   int
+		says                     string
+	}{
+		"right":                {"POST", "/keys/revoke", as, right, 200, `"fingerprint":"current"`},
+		"with a character set": {"POST", "/keys/revoke", as + "; charset=utf-8", right, 200, "current"},
+		"an unknown field":     {"POST", "/keys/revoke", as, `{"key":"current","reason":"r","why":1}`, 400, `the request cannot be read: unknown field "why"`},
+		"a number":             {"POST", "/keys/revoke", as, `{"key":1,"reason":"r"}`, 400, "field key takes a text and got a number"},
+		"a list":               {"POST", "/keys/revoke", as, `[]`, 400, "the body takes an object and got a list"},
+		"two values":           {"POST", "/keys/revoke", as, right + right, 400, "there is more behind the body"},
+		"half":                 {"POST", "/keys/revoke", as, `{"key":`, 400, "its JSON ends too early"},
+		"nothing":              {"POST", "/keys/revoke", as, "", 400, "it has no body"},
+		"no JSON":              {"POST", "/keys/revoke", as, "key=current", 400, "it is not JSON at byte 1"},
+		"another type":         {"POST", "/keys/revoke", "text/plain", right, 415, "the body of a request is application/json"},
+		"no type":              {"POST", "/keys/revoke", "", right, 415, "application/json"},
+		"too large":            {"POST", "/keys/revoke", as, `{"key":"` + strings.Repeat("x", 256<<10) + `"}`, 413, "larger than 262144 bytes"},
+		"not a number":         {"GET", "/audit?limit=many", "", "", 400, "parameter limit has a value that it does not take"},
+		"a NUL":                {"POST", "/keys/revoke", as, `{"key":"a\u0000","reason":"r"}`, 400, "a text in it holds a NUL"},
+		"a NUL in a parameter": {"GET", "/audit?object=%00", "", "", 400, "a text in it holds a NUL"},
+		"no UTF-8":             {"GET", "/audit?object=%ff", "", "", 400, "is not UTF-8"},
+		"another method":       {"DELETE", "/keys", "", "", 405, "there is no DELETE /api/v1/keys in this API"},
+		"another path":         {"GET", "/nothing", "", "", 404, "there is no GET /api/v1/nothing in this API; it is described in /api/v1/openapi.json"},
+		"a fault":              {"GET", "/audit", "", "", 500, "asked for"},
+	} {
+		status, said := ask(t, tt.method, tt.path, tt.kind, tt.body)
+		require.Equal(t, tt.status, status, "%s: %s", name, said)
+		require.Contains(t, said, tt.says, name)
+	}
+}
+
+func TestTheDocumentIsServed(t *testing.T) {
+	t.Parallel()
+	status, text := ask(t, "GET", "/openapi.json", "", "")
+	require.Equal(t, http.StatusOK, status)
+	var doc struct {
+		OpenAPI string                    `json:"openapi"`
+		Paths   map[string]map[string]any `json:"paths"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(text), &doc))
+	require.Equal(t, "3.0.3", doc.OpenAPI)
+	require.Contains(t, doc.Paths, "/openapi.json")
+	require.Contains(t, doc.Paths["/keys/revoke"], "post")
+}

@@ -1,0 +1,54 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+var errNoText = errors.New("a text in it holds a NUL or is not UTF-8")
+
+// isText reports whether a database can store it.
+func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
+
+func areTexts(q url.Values) bool {
+	for name, values := range q {
+		if !isText(name) || !allOf(values, isText) {
+			return false
+		}
+	}
+	return true
+}
+
+// checkTexts looks at all texts of a body.
+func checkTexts(raw []byte) error {
+	var v any
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return err
+	}
+	if !onlyTexts(v) {
+		return errNoText
+	}
+	return nil
+}
+
+// onlyTexts looks at a value of JSON and at all that is in it.
+func onlyTexts(v any) bool {
+	switch v := v.(type) {
+	case string:
+		return isText(v)
+	case []any:
+		return allOf(v, onlyTexts)
+	case map[string]any:
+		return allOf(slices.Collect(maps.Values(v)), onlyTexts)
+	}
+	return true
+}
+
+func allOf[T any](list []T, holds func(T) bool) bool {
+	return !slices.ContainsFunc(list, func(v T) bool { return !holds(v) })
+}
