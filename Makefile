@@ -63,7 +63,7 @@ lint: ## staticcheck, over the product and its peers
 
 generated: ## hub/api/api.gen.go is what its document says (go generate ./hub/api makes it)
 	@cd scripts/tools && go build -o ../../bin/oapi-codegen github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen
-	@cd hub/api && ../../bin/oapi-codegen -config codegen.yaml -o ../../bin/api.gen.go openapi.yaml && cmp ../../bin/api.gen.go api.gen.go
+	@cd hub/api && ../../bin/oapi-codegen -config codegen.yaml -o ../../bin/api.generated openapi.yaml && cmp ../../bin/api.generated api.gen.go
 
 build: ## build bin/spawnmesh
 	@echo 'building $(BIN) ...'
