@@ -52,13 +52,13 @@ type Exchange struct {
 	noting sync.Mutex // held while the incarnation of a link is noted; it comes before mu
 	noted  time.Time  // since when the newest link is up whose incarnation was noted; guarded by noting
 
-	full             atomic.Bool // the inbox keeps no more of the peer's messages
-	early            atomic.Bool // a heartbeat is due now: what it says has changed
-	anew             atomic.Bool // a person wants the histories compared on a new link
-	heardIncarnation string      // the incarnation of the peer that was heard last since the state changed
-	twice            bool        // an incarnation came back: two instances have the peer's key; until the state changes
-	linkLogged       time.Time   // since when the link is up that was logged; zero = none; reconcile alone changes it
-	linkedLogged     atomic.Bool // whether there is such a link
+	full             atomic.Pointer[time.Time] // since when the inbox keeps no more of the peer's messages; nil = it does
+	early            atomic.Bool               // a heartbeat is due now: what it says has changed
+	anew             atomic.Bool               // a person wants the histories compared on a new link
+	heardIncarnation string                    // the incarnation of the peer that was heard last since the state changed
+	twice            bool                      // an incarnation came back: two instances have the peer's key; until the state changes
+	linkLogged       time.Time                 // since when the link is up that was logged; zero = none; reconcile alone changes it
+	linkedLogged     atomic.Bool               // whether there is such a link
 
 	stop  context.CancelFunc
 	ended chan struct{}

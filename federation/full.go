@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -11,38 +12,53 @@ import (
 
 // noteFull notes whether messages of a batch were left to the peer because the inbox is full.
 // The next heartbeat tells the peer, which sends them again when there is room.
-func (x *Exchange) noteFull(ctx context.Context, p *Peer, batch []*store.Incoming) error {
-	if !slices.ContainsFunc(batch, (*store.Incoming).Overflows) || x.full.Swap(true) {
+func (x *Exchange) noteFull(ctx context.Context, batch []*store.Incoming) error {
+	if !slices.ContainsFunc(batch, (*store.Incoming).Overflows) || x.full.Load() != nil {
 		return nil
 	}
-	x.beatSoon()
-	x.log.WarnContext(ctx, "the inbox is full: no more messages of the peer are kept until older ones are removed; they wait on its side", "code", commands.Full,
-		"next", x.board.line("retention", "inbox", "2h"))
-	return x.board.DB.Audit(ctx, store.AuditRow{Actor: "self", Action: "connection.full", Object: p.Name, Conn: p.ID, Code: string(commands.Full),
-		Why: "no more messages of the peer are kept here until older ones are removed; they wait on its side"})
+	since, err := x.board.DB.NoteFull(ctx, x.id)
+	if err != nil {
+		return err
+	}
+	x.isFull(ctx, since)
+	return nil
 }
 
-// lookForRoom looks whether there is room again for messages of peers that were told that
-// there is none.
+// isFull says so once.
+func (x *Exchange) isFull(ctx context.Context, since time.Time) {
+	if !x.full.CompareAndSwap(nil, &since) {
+		return
+	}
+	x.beatSoon()
+	x.log.WarnContext(ctx, "the inbox is full: no more messages of the peer are kept until there is room; they wait on its side", "code", commands.Full, "since", since,
+		"next", "start this instance with a larger --inbox-per-peer or --inbox-total; or give up the signed bytes of old messages: "+x.board.line("retention", "envelopes", "7d"))
+}
+
+// lookForRoom looks whether there is room again for messages of peers of which none were
+// kept, also by a process before this one.
 func (b *Board) lookForRoom(ctx context.Context) error {
-	err := b.DB.MeasureInbox(ctx)
-	for _, x := range b.Exchanges() {
-		if x.full.Load() {
-			err = errors.Join(err, x.lookForRoom(ctx))
+	if err := b.DB.MeasureInbox(ctx); err != nil {
+		return err
+	}
+	list, err := b.DB.FullInboxes(ctx)
+	for _, f := range list {
+		if x := b.Exchange(f.Conn); x != nil && f.Room {
+			err = errors.Join(err, x.hasRoom(ctx))
+		} else if x != nil {
+			x.isFull(ctx, f.Since)
 		}
 	}
 	return err
 }
 
-func (x *Exchange) lookForRoom(ctx context.Context) error {
-	room, err := x.board.DB.InboxRoom(ctx, x.id)
-	if err != nil || !room {
+func (x *Exchange) hasRoom(ctx context.Context) error {
+	if err := x.board.DB.NoteRoom(ctx, x.id); err != nil {
 		return err
 	}
-	x.full.Store(false)
+	x.full.Store(nil)
 	x.beatSoon()
 	x.log.InfoContext(ctx, "there is room for messages of the peer again")
-	return x.board.DB.Audit(ctx, store.AuditRow{Actor: "self", Action: "connection.room", Object: x.peer.Load().Name, Conn: x.id, Why: "messages of the peer are kept again"})
+	return nil
 }
 
 // beatSoon has a heartbeat sent early, where this side dials.

@@ -247,7 +247,7 @@ func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) er
 	if err := x.countRefused(ctx, p, batch, taken.WentOn); err != nil {
 		return err
 	}
-	if err := x.noteFull(ctx, p, batch); err != nil {
+	if err := x.noteFull(ctx, batch); err != nil {
 		return err
 	}
 	x.again(ctx, taken.Again)

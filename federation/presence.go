@@ -126,7 +126,7 @@ func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat
 	beat.IntervalMS = x.board.interval().Milliseconds()
 	beat.Version, beat.Incarnation = x.board.Version, x.board.incarnation
 	p := x.peer.Load()
-	beat.Connection = commands.ConnectionView{State: string(p.State), Reason: p.Reason, By: p.By, Refuses: x.refusedKey(), Limited: x.limits(), Full: x.full.Load()}
+	beat.Connection = commands.ConnectionView{State: string(p.State), Reason: p.Reason, By: p.By, Refuses: x.refusedKey(), Limited: x.limits(), Full: x.full.Load() != nil}
 	x.sayHistory(ctx, link, &beat.Connection)
 	return &beat
 }

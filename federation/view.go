@@ -17,7 +17,7 @@ type Status struct {
 	Cause   error              // why a link that we dial is down, or who serves the connection in place of this process
 	Beat    *store.Beat        // the peer's last heartbeat; nil before the first
 	Limited bool               // the peer is above its rate
-	Full    bool               // no more of its messages are kept
+	Full    *time.Time         // since when no more of its messages are kept; nil = they are
 	Refuses *commands.EndedKey // the key that the peer signs with, which has ended here; nil = it has not
 	Differs string             // why the histories of the two sides differ, so that nothing is relayed; "" when they do not
 

@@ -14,8 +14,8 @@ import (
 
 // classify says of a message that was not new what it repeats. One that was sealed anew,
 // under a higher number, takes the place of the old one: its sender knows that no more. Of
-// one that was refused and left no bytes there is nothing to compare it with, and nothing
-// that it could change.
+// one that left no bytes, as it was refused or is old, there is nothing to compare it with, and
+// nothing that it could change.
 func (t *taking) classify(ctx context.Context, m *Incoming) error {
 	var seq int64
 	var digest, envelope []byte
@@ -52,19 +52,20 @@ func (t *taking) reuse(m *Incoming) {
 
 // replace stores the new seal of a message in place of the old one, which has so many bytes.
 func (t *taking) replace(ctx context.Context, m *Incoming, was int) error {
-	tag, err := t.tx.Exec(ctx, `UPDATE inbox SET seq = $3, digest = $4, envelope = CASE envelope WHEN '' THEN envelope ELSE $5 END WHERE conn = $1 AND id = $2
-		AND NOT EXISTS (SELECT FROM inbox WHERE conn = $1 AND seq = $3 AND id <> $2)`, m.Conn, m.Header.ID, m.Header.Seq, m.Digest[:], m.Envelope)
-	if err != nil {
-		return fmt.Errorf("storing message %s, which was sealed anew: %w", m.Header.ID, err)
-	}
-	if tag.RowsAffected() == 0 {
+	var left int // of its bytes
+	err := t.tx.QueryRow(ctx, `UPDATE inbox SET seq = $3, digest = $4, envelope = CASE envelope WHEN '' THEN envelope ELSE $5 END WHERE conn = $1 AND id = $2
+		AND NOT EXISTS (SELECT FROM inbox WHERE conn = $1 AND seq = $3 AND id <> $2) RETURNING length(envelope)`, m.Conn, m.Header.ID, m.Header.Seq, m.Digest[:], m.Envelope).Scan(&left)
+	if errors.Is(err, pgx.ErrNoRows) {
 		t.reuse(m)
 		return nil
 	}
+	if err != nil {
+		return fmt.Errorf("storing message %s, which was sealed anew: %w", m.Header.ID, err)
+	}
 	t.repeat(m)
 	t.numbers = append(t.numbers, m.Header.Seq)
-	if was > 0 {
-		t.kept.bytes += int64(len(m.Envelope) - was)
+	if left > 0 {
+		t.kept.bytes += int64(left - was)
 	}
 	return nil
 }

@@ -14,12 +14,13 @@ import (
 // does not fit is not stored, and has no effect: it stays with its sender, who sends it again
 // until there is room. Age makes room, or a wider bound. 0 is the default.
 type InboxBound struct {
-	Rows  int64 // of a peer; default 20 million
+	Rows  int64 // of a peer; default 20 million, and more with more bytes
 	Bytes int64 // of a peer's signed messages; default 16 GiB
-	All   int64 // bytes of all peers; default 64 GiB
+	All   int64 // bytes of all peers whose connections have not ended; default 64 GiB
 }
 
-func (b InboxBound) rows() int64  { return cmp.Or(b.Rows, 20_000_000) }
+// rows grow with the bytes: a wider bound makes room also where messages are many and small.
+func (b InboxBound) rows() int64  { return cmp.Or(b.Rows, max(20_000_000, b.bytes()/859)) }
 func (b InboxBound) bytes() int64 { return cmp.Or(b.Bytes, 16<<30) }
 func (b InboxBound) all() int64   { return cmp.Or(b.All, 64<<30) }
 
@@ -43,25 +44,15 @@ func (r *inboxRoom) now() InboxBound {
 }
 
 // MeasureInbox looks whether there is room in the inbox for all peers together. In between
-// each of them is bounded by itself, so little is stored beyond the bound.
+// each of them is bounded by itself, so little is stored beyond the bound. Of a connection that
+// has ended nothing comes any more: what it left goes with its age, and holds up nobody.
 func (db *DB) MeasureInbox(ctx context.Context) error {
 	var bytes int64
-	if err := db.pool.QueryRow(ctx, `SELECT coalesce(sum(kept_bytes), 0)::bigint FROM sequences`).Scan(&bytes); err != nil {
+	if err := db.pool.QueryRow(ctx, `SELECT coalesce(sum(s.kept_bytes), 0)::bigint FROM sequences s JOIN connections c ON c.id = s.conn WHERE NOT has_ended(c.state)`).Scan(&bytes); err != nil {
 		return fmt.Errorf("measuring the inbox: %w", err)
 	}
 	db.inbox.crowded.Store(bytes >= db.inbox.now().all())
 	return nil
-}
-
-// InboxRoom reports whether there is room again for messages of the peer of conn: more than
-// for the next one, so that it does not change with each of them.
-func (db *DB) InboxRoom(ctx context.Context, conn string) (bool, error) {
-	var k kept
-	if err := db.pool.QueryRow(ctx, `SELECT kept_rows, kept_bytes FROM sequences WHERE conn = $1`, conn).Scan(&k.rows, &k.bytes); err != nil {
-		return false, fmt.Errorf("measuring the inbox of connection %s: %w", conn, err)
-	}
-	rows, bytes := db.inbox.now().rows(), db.inbox.now().bytes()
-	return k.rows < rows-rows/urgent && k.bytes < bytes-bytes/urgent && !db.inbox.crowded.Load(), nil
 }
 
 // kept is how much the inbox keeps of a peer's messages.

@@ -114,3 +114,79 @@ func TestWhatIsRefusedLeavesItsDigest(t *testing.T) {
 	require.Equal(t, 2, p.Spoke.Count(t, `SELECT count(*) FROM inbox WHERE envelope = '' AND length(digest) = 32 AND code <> ''`))
 	requireCounted(t, p.Spoke)
 }
+
+// reported returns a report of the pair's spoke about an order of its hub.
+func reported(t *testing.T, p *storetest.Pair) []byte {
+	t.Helper()
+	task := p.Order(t, nil)
+	order := p.Spoke.Read(t, p.Hub.Due(t)...)[0]
+	require.NoError(t, p.Spoke.DB.Tx(t.Context(), "answering", func(_ context.Context, tx *store.Tx) error {
+		tx.Send(store.Draft{Conn: p.Spoke.Conn.ID, Body: &commands.Accepted{Task: task, State: commands.Queued}, Re: &signing.Ref{ID: order.Header.ID, SHA256: order.Digest.String()}})
+		return nil
+	}))
+	return p.Spoke.Due(t)[0]
+}
+
+// What a connection has left that has ended takes no room of the others.
+func TestWhatEndedConnectionsLeftHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	q := p.Another(t)
+	first, second := reported(t, p), reported(t, q)
+	p.Hub.DB.BoundInbox(store.InboxBound{All: 1})
+	require.Equal(t, []commands.Code{""}, taken(t, p.Hub, first))
+	require.NoError(t, p.Hub.DB.MeasureInbox(t.Context()))
+	require.Equal(t, []commands.Code{commands.Full}, taken(t, q.Hub, second))
+
+	_, err := p.Hub.DB.SetConnectionState(t.Context(), p.Hub.Conn.ID, store.Revoked, "gone", "test", nil)
+	require.NoError(t, err)
+
+	require.NoError(t, p.Hub.DB.MeasureInbox(t.Context()))
+	require.Equal(t, []commands.Code{""}, taken(t, q.Hub, second))
+}
+
+// A wider bound of bytes is wider for small messages, too.
+func TestAWiderBoundHelpsWhereMessagesAreSmall(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	p.Order(t, nil)
+	sent := p.Hub.Due(t)
+	require.NoError(t, p.Spoke.Exec(`UPDATE sequences SET kept_rows = 20000001`))
+	require.Equal(t, []commands.Code{commands.Full}, taken(t, p.Spoke, sent...))
+
+	p.Spoke.DB.BoundInbox(store.InboxBound{Bytes: 32 << 30})
+
+	require.Equal(t, []commands.Code{""}, taken(t, p.Spoke, sent...))
+}
+
+// That an inbox is full is said once, and its end once, whatever process there is meanwhile.
+func TestAFullInboxIsNotedUntilThereIsRoom(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	conn := p.Hub.Conn.ID
+	audited := func(action string) int {
+		return p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = $1 AND object = 'attic' AND conn = $2`, action, conn)
+	}
+	since, err := p.Hub.DB.NoteFull(t.Context(), conn)
+	require.NoError(t, err)
+	again, err := p.Hub.DB.NoteFull(t.Context(), conn)
+	require.NoError(t, err)
+	require.Equal(t, since, again)
+	require.Equal(t, 1, audited("connection.full"))
+
+	list, err := p.Hub.DB.FullInboxes(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []store.FullInbox{{Conn: conn, Since: since, Room: true}}, list)
+	require.NoError(t, p.Hub.Exec(`UPDATE sequences SET kept_bytes = 100`))
+	p.Hub.DB.BoundInbox(store.InboxBound{Bytes: 101})
+	list, err = p.Hub.DB.FullInboxes(t.Context())
+	require.NoError(t, err)
+	require.False(t, list[0].Room)
+
+	require.NoError(t, p.Hub.DB.NoteRoom(t.Context(), conn))
+	require.NoError(t, p.Hub.DB.NoteRoom(t.Context(), conn))
+	require.Equal(t, 1, audited("connection.room"))
+	list, err = p.Hub.DB.FullInboxes(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, list)
+}

@@ -110,7 +110,7 @@ type ReceiptRow struct {
 	At       time.Time       `json:"received_at"`
 	Code     string          `json:"code,omitempty"`
 	Late     bool            `json:"late,omitempty"`     // it came after the end, and changed nothing
-	Envelope json.RawMessage `json:"envelope,omitempty"` // none of what was refused among too many
+	Envelope json.RawMessage `json:"envelope,omitempty"` // none of what was refused, or has become too old
 }
 
 // Receipts returns what was received about a task from the spoke that has it and

@@ -130,6 +130,7 @@ type Kept struct {
 	Default  time.Duration `json:"default_ns"`
 	AtOnce   bool          `json:"at_once,omitempty"` // it is not kept, and no age can be set
 	SetBy    string        `json:"set_by,omitempty"`  // the flags that say how much is kept: no age can be set
+	PartOf   string        `json:"part_of,omitempty"` // the kind whose rows these are parts of
 	Bounds   string        `json:"bounds,omitempty"`  // what they say besides the age, as the hub noted that ran last
 	Bytes    int64         `json:"bytes"`             // of the tables with their indexes, or of the files
 	Grown    int64         `json:"grown_bytes"`       // since BytesAt
@@ -144,7 +145,7 @@ func (db *DB) Retention(ctx context.Context) ([]Kept, error) {
 	list := make([]Kept, len(Kinds))
 	err := db.retry(ctx, func(ctx context.Context) error {
 		for i, k := range Kinds {
-			list[i] = Kept{Kind: k.Name, Since: k.Since, Default: k.Default, AtOnce: k.AtOnce, SetBy: k.SetBy}
+			list[i] = Kept{Kind: k.Name, Since: k.Since, Default: k.Default, AtOnce: k.AtOnce, SetBy: k.SetBy, PartOf: k.PartOf}
 			err := db.pool.QueryRow(ctx, `SELECT coalesce(r.keep, $2), s.bytes, s.bytes - coalesce(r.bytes, s.bytes), r.bytes_at, r.pruned_at, coalesce(r.removed, 0), coalesce(r.behind, false), coalesce(r.bounds, '')
 				FROM (SELECT kept_bytes($1, $3) AS bytes) AS s LEFT JOIN retention r ON r.kind = $1`, k.Name, k.Default, k.tables).
 				Scan(&list[i].Keep, &list[i].Bytes, &list[i].Grown, &list[i].BytesAt, &list[i].PrunedAt, &list[i].Removed, &list[i].Behind, &list[i].Bounds)

@@ -20,6 +20,7 @@ type Kind struct {
 	Least   time.Duration // nobody may keep them for less
 	AtOnce  bool          // they go as soon as that is so, and are not kept at all
 	SetBy   string        // the flags that say how much is kept, where no age can be set
+	PartOf  string        // the kind whose rows these are parts of; "": they are rows of their own
 
 	tables []string // the first one holds most; none: it is kept in files
 	note   string   // what is noted before, for $1, in a transaction of its own; "": nothing
@@ -32,6 +33,7 @@ const day = 24 * time.Hour
 var Kinds = []Kind{
 	{Name: "inbox", Since: "its message expired", Default: day, Least: inboxMargin, tables: []string{"inbox"},
 		prune: pruneInbox},
+	{Name: "envelopes", Since: "its message was stored: its signed bytes", Default: 32 * day, Least: questionLife, PartOf: "inbox", prune: emptyEnvelopes},
 	{Name: "outbox", Since: "the peer confirmed it", Default: 7 * day, Least: time.Hour, tables: []string{"outbox"},
 		note: `SELECT note_confirmed($1)`, prune: `SELECT prune_outbox($1, $2)`},
 	{Name: "refused", Since: "the peer said so", Default: 30 * day, Least: time.Hour, tables: []string{"refused"},
@@ -89,6 +91,30 @@ const pruneInbox = `
 		UPDATE sequences s SET kept_rows = greatest(s.kept_rows - sums.n, 0), kept_bytes = greatest(s.kept_bytes - sums.bytes, 0) FROM held JOIN sums USING (conn) WHERE s.conn = held.conn
 	)
 	SELECT count(*) FROM gone`
+
+// questionLife is how long an answer of a peer may be waited for, which is read where it is kept.
+const questionLife = time.Hour
+
+// emptyEnvelopes leaves of a peer's old messages what tells a repetition, and makes room for its next
+// ones. It goes through them by their numbers, connection by connection, and says how many it has passed. A
+// message holds up those behind it until it is old, too. The messages are held before the row of their
+// numbers, as by who stores them.
+const emptyEnvelopes = `
+	WITH due AS (
+		SELECT s.conn, s.emptied FROM sequences s, LATERAL (SELECT received_at FROM inbox WHERE conn = s.conn AND seq > s.emptied ORDER BY seq LIMIT 1) AS next
+		WHERE next.received_at < statement_timestamp() - $1::interval ORDER BY s.conn LIMIT 1
+	), ahead AS (
+		SELECT i.conn, i.seq, bool_and(i.received_at < statement_timestamp() - $1::interval) OVER (ORDER BY i.seq) AS old
+		FROM due, LATERAL (SELECT conn, seq, received_at FROM inbox WHERE conn = due.conn AND seq > due.emptied ORDER BY seq LIMIT $2) AS i
+	), held AS (
+		SELECT i.conn, i.seq, length(i.envelope) AS size FROM ahead a JOIN inbox i ON i.conn = a.conn AND i.seq = a.seq WHERE a.old FOR UPDATE OF i SKIP LOCKED
+	), emptied AS (
+		UPDATE inbox i SET envelope = '' FROM held h WHERE i.conn = h.conn AND i.seq = h.seq AND h.size > 0
+	), less AS (
+		UPDATE sequences s SET emptied = greatest(s.emptied, p.last), kept_bytes = greatest(s.kept_bytes - p.bytes, 0)
+		FROM (SELECT conn, max(seq) AS last, sum(size) AS bytes FROM held GROUP BY conn) AS p WHERE s.conn = p.conn
+	)
+	SELECT count(*) FROM held`
 
 // anyAge is true: rows that go at once are asked for by the same two parameters as
 // the others, and a statement has to use each.

@@ -308,16 +308,24 @@ func overRate(v connectionView) (notes []string) {
 		notes = append(notes, "sends more than this instance takes; what is above the rate waits there")
 	}
 	if v.Linked && v.Says.Full {
-		notes = append(notes, "keeps no more messages of this instance until older ones are removed there; they wait here")
+		notes = append(notes, "keeps no more messages of this instance until there is room there; they wait here")
 	}
 	if v.Full {
-		notes = append(notes, "no more of its messages are kept until older ones are removed here; they wait there; see "+inboxNext)
+		notes = append(notes, "no more of its messages are kept here"+sinceOf(v.FullSince)+"; they wait there; to make room, "+inboxNext)
 	}
 	return notes
 }
 
 // inboxNext is what makes room for messages of peers.
-const inboxNext = "spawnmesh retention, and --inbox-per-peer"
+const inboxNext = "start this instance with a larger --inbox-per-peer or --inbox-total, or give up the signed bytes of old messages: spawnmesh retention envelopes 7d"
+
+// sinceOf is " since" a time; "" for none.
+func sinceOf(at *time.Time) string {
+	if at == nil {
+		return ""
+	}
+	return " since " + at.Local().Format(time.DateTime)
+}
 
 // unlinked says why the link to a hub is down; "" where it is not, or nobody wants it.
 func unlinked(v connectionView) string {

@@ -65,10 +65,13 @@ func (a *app) sizes(list []store.Kept) []control.Check {
 		}
 		list = slices.Delete(list, i, i+1)
 	}
+	list = slices.DeleteFunc(list, func(k store.Kept) bool { return k.PartOf != "" && !k.Behind })
 	var sum int64
 	var behind []string
 	for _, k := range list {
-		sum += k.Bytes
+		if k.PartOf == "" {
+			sum += k.Bytes
+		}
 		if k.Behind && !k.AtOnce {
 			behind = append(behind, k.Kind)
 		}

@@ -38,3 +38,20 @@ func TestAFullHubLosesNothing(t *testing.T) {
 	})
 	require.Equal(t, 26, m.Spokes["attic"].count(t, `SELECT count(*) FROM inbox WHERE kind = 'agent.spawn'`), "each was stored once")
 }
+
+// A restart ends what it is full of no more than anything else: it is still said, and its end is
+// said by the process that has room.
+func TestAFullHubIsFullAfterARestart(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	m.Hub.Bound(store.InboxBound{Rows: 1})
+	task := m.Noop(t, "attic")
+	Await(t, "a full inbox", func() bool { return m.Hub.count(t, `SELECT count(*) FROM sequences WHERE full_since IS NOT NULL`) == 1 })
+
+	m.Stop(t, "hub")
+	m.Start(t, "hub")
+
+	require.Equal(t, commands.Completed, m.Wait(t, task).State)
+	Await(t, "the word that there is room", func() bool { return m.Hub.count(t, `SELECT count(*) FROM audit WHERE action = 'connection.room' AND object = 'attic'`) == 1 })
+	require.Zero(t, m.Hub.count(t, `SELECT count(*) FROM sequences WHERE full_since IS NOT NULL`))
+}

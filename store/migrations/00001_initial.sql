@@ -165,7 +165,9 @@ CREATE TABLE sequences (
     keyset  uuid,                                  -- in this message; null = in the handshake
     -- What the inbox keeps of the peer's messages: bounded, so that no peer fills the disk.
     kept_rows   bigint NOT NULL DEFAULT 0,
-    kept_bytes  bigint NOT NULL DEFAULT 0          -- of their signed bytes
+    kept_bytes  bigint NOT NULL DEFAULT 0,         -- of their signed bytes
+    emptied     bigint NOT NULL DEFAULT 0,         -- the peer's messages up to this number have left their signed bytes: docs/decisions/0026
+    full_since  timestamptz                        -- since when no more of them is kept; null = there is room
 ) WITH (fillfactor = 50);
 
 -- Which process serves a connection, and until when, by this database's clock.
@@ -188,7 +190,7 @@ CREATE TABLE inbox (
     task         uuid,
     exp          timestamptz NOT NULL,       -- refused after this
     received_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    envelope     bytea NOT NULL,             -- the signed bytes: the evidence
+    envelope     bytea NOT NULL,             -- the signed bytes: the evidence; '' where it was refused, or is too old
     PRIMARY KEY (conn, id),
     UNIQUE (conn, seq)
 );
@@ -965,6 +967,7 @@ CREATE TABLE retention (
 -- How much there is of a kind: its tables, or what is kept in files as its sums say.
 CREATE FUNCTION kept_bytes(kind text, tables text[]) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT CASE kind WHEN 'logs' THEN (SELECT coalesce(sum(bytes), 0) FROM log_sums)
+        WHEN 'envelopes' THEN (SELECT coalesce(sum(kept_bytes), 0) FROM sequences)
         ELSE (SELECT sum(pg_total_relation_size(n::regclass)) FROM unnest(tables) AS n) END::bigint
 $$;
 
