@@ -202,6 +202,9 @@ func (a *app) checkSpokes(ctx context.Context) (list []control.Check) {
 		return []control.Check{control.NewCheck("connections", err)}
 	}
 	for _, v := range views {
+		if v.Full && !v.State.Ended() {
+			list = append(list, control.Check{Name: "inbox of " + v.Name, Problem: "no more of its messages are kept" + sinceOf(v.FullSince) + "; they wait there, and what becomes of agents is not known; to make room, " + inboxNext})
+		}
 		state := suspension(v)
 		if state == "" && !v.Linked {
 			state = "not linked, " + seenOf(v)

@@ -68,6 +68,9 @@ key. KEY is the id of a key, six or more characters of it, or "current"; agents 
 connections go on.`,
 		Example: "  spawnmesh keys revoke current --reason 'the disk was copied'",
 		RunE: func(c *cobra.Command, args []string) error {
+			if args[0] == "" {
+				return misuse("to revoke a key needs its id").Hinting("see: %s; the newest is called current", a.line("keys", "list"))
+			}
 			if reason == "" {
 				return misuse("to revoke a key needs a reason").Hinting("add --reason \"why\"; peers are told and record it")
 			}

@@ -44,7 +44,12 @@ func (a *app) whyRunning(v hub.AgentView, conn connectionView) string {
 		}
 	}
 	if heard {
-		if conn.Differs != "" {
+		if kill := killOf(agentView{AgentView: v}); kill != "" {
+			said += "; its kill was " + kill
+		}
+		if conn.Full {
+			said += "; " + fullWith(v.Spoke, conn)
+		} else if conn.Differs != "" {
 			said += fmt.Sprintf("; this is what is known here, and nothing is relayed to or from %s: %s", v.Spoke, conn.Differs)
 		} else if conn.Says.State == string(store.Suspended) {
 			said += fmt.Sprintf("; %s has suspended the connection and starts nothing more: %s", v.Spoke, conn.Says.Reason)
@@ -68,6 +73,11 @@ func (a *app) whyRunning(v hub.AgentView, conn connectionView) string {
 	return fmt.Sprintf("%s; %s; it may come back by itself, and the agent may go on meanwhile", said, link)
 }
 
+// fullWith says that a hub does not take in what a spoke tells of its agents, and what helps.
+func fullWith(spoke string, conn connectionView) string {
+	return fmt.Sprintf("no more messages of %s are kept here%s, so it may have run and ended; to make room, %s", spoke, sinceOf(conn.FullSince), inboxNext)
+}
+
 // whyQueued says what an agent waits for that has not started, as far as its hub
 // knows. A spoke runs what it has accepted, whoever is away.
 func (a *app) whyQueued(v hub.AgentView, conn connectionView) string {
@@ -77,6 +87,8 @@ func (a *app) whyQueued(v hub.AgentView, conn connectionView) string {
 		return fmt.Sprintf("%s the connection, which is %s, is resumed", started, conn.State)
 	case conn.State != store.Active:
 		return fmt.Sprintf("it waits for the connection with %s, which is %s", v.Spoke, conn.State)
+	case conn.Full:
+		return "it waits, as far as is known here; " + fullWith(v.Spoke, conn)
 	case conn.Differs != "" && conn.Linked:
 		return fmt.Sprintf("it waits, as far as is known here; nothing is relayed to or from %s: %s", v.Spoke, conn.Differs)
 	case conn.Says.State == string(store.Suspended):

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"regexp"
 	"strings"
 	"testing"
@@ -60,6 +61,7 @@ func TestWhatIsSaidOfARunningAgent(t *testing.T) {
 		want string
 	}{
 		"linked and heard":              {conn(store.Active, true, "alive", 0), "it is running"},
+		"with a full inbox":             {with(func(c *connectionView) { c.Full = true }, conn(store.Active, true, "alive", 0)), "it is running; no more messages of attic are kept here, so it may have run and ended; to make room, " + inboxNext},
 		"linked and late":               {conn(store.Active, true, "late", 40*time.Second), "it is running, as attic last said N ago"},
 		"down for a moment":             {conn(store.Active, false, "alive", 11*time.Second), "it is running, as attic last said N ago; the link is down; it may come back by itself, and the agent may go on meanwhile"},
 		"down for less than a lease":    {conn(store.Active, false, "dead", 50*time.Second), "it is running, as attic last said N ago; the link is down; it may come back by itself, and the agent may go on meanwhile"},
@@ -79,6 +81,10 @@ func TestWhatIsSaidOfARunningAgent(t *testing.T) {
 			require.Equal(t, test.want, regexp.MustCompile(`\d+s ago`).ReplaceAllString(said, "N ago"))
 		})
 	}
+	killed := v
+	killed.Kill = json.RawMessage(`{"by":"uid:7","reason":"wrong branch","at":"2026-03-01T08:57:21Z"}`)
+	said := (&app{}).whyRunning(killed, conn(store.Active, true, "alive", 0)())
+	require.Regexp(t, `^it is running; its kill was ordered by uid:7 at 2026-03-01 \S+: wrong branch$`, said)
 }
 
 // The host of an agent reads how it stands here, not how a backlog would say it.

@@ -133,16 +133,19 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 	holds := commands.ConnectionView{State: "suspended", Reason: "holiday"}
 	differs := conn(store.Active, true, holds)
 	differs.Differs = "it was restored"
+	kept := conn(store.Active, true, commands.ConnectionView{})
+	kept.Full = true
 	tests := map[string]struct {
 		agent hub.AgentView
 		conn  connectionView
 	}{
-		"it waits for the connection with attic, which is suspended":                                                                   {ordered, conn(store.Suspended, false, commands.ConnectionView{})},
-		"attic has accepted it and may have started it; what became of it is told when the connection, which is suspended, is resumed": {accepted, conn(store.Suspended, false, commands.ConnectionView{})},
-		"it waits until attic resumes the connection, which it has suspended: holiday":                                                 {ordered, conn(store.Active, true, holds)},
-		"it waits for the link with attic, which is down (late)":                                                                       {ordered, conn(store.Active, false, commands.ConnectionView{})},
-		"attic has accepted it and may have started it; what became of it is told when the link, which is down (late), is up":          {accepted, conn(store.Active, false, commands.ConnectionView{})},
-		"it waits, as far as is known here; nothing is relayed to or from attic: it was restored":                                      {accepted, differs},
+		"it waits for the connection with attic, which is suspended":                                                                           {ordered, conn(store.Suspended, false, commands.ConnectionView{})},
+		"attic has accepted it and may have started it; what became of it is told when the connection, which is suspended, is resumed":         {accepted, conn(store.Suspended, false, commands.ConnectionView{})},
+		"it waits until attic resumes the connection, which it has suspended: holiday":                                                         {ordered, conn(store.Active, true, holds)},
+		"it waits for the link with attic, which is down (late)":                                                                               {ordered, conn(store.Active, false, commands.ConnectionView{})},
+		"attic has accepted it and may have started it; what became of it is told when the link, which is down (late), is up":                  {accepted, conn(store.Active, false, commands.ConnectionView{})},
+		"it waits, as far as is known here; nothing is relayed to or from attic: it was restored":                                              {accepted, differs},
+		"it waits, as far as is known here; no more messages of attic are kept here, so it may have run and ended; to make room, " + inboxNext: {ordered, kept},
 		"it waits for attic to accept it":                {ordered, conn(store.Active, true, commands.ConnectionView{})},
 		"it waits for its next try":                      {again, conn(store.Active, true, commands.ConnectionView{})},
 		"it waits for a free slot on attic, which has 4": {accepted, busy},

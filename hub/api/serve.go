@@ -103,8 +103,9 @@ func jsonOnly(fail func(http.ResponseWriter, *http.Request, error)) MiddlewareFu
 	}
 }
 
-// knownFields refuses a body with a field that the document does not have, or with more than one
-// value. Generated code has read it by then, and is silent about both.
+// knownFields refuses a body with a field that the document does not have, without one that it
+// requires, or with more than one value. Generated code has read it by then, and is silent about
+// all that.
 func knownFields(next StrictHandlerFunc, _ string) StrictHandlerFunc {
 	return func(ctx context.Context, w http.ResponseWriter, r *http.Request, request any) (any, error) {
 		body := reflect.ValueOf(request).FieldByName("Body")
@@ -119,7 +120,7 @@ func knownFields(next StrictHandlerFunc, _ string) StrictHandlerFunc {
 			err = errors.New("there is more behind the body")
 		}
 		if err == nil {
-			err = checkTexts(raw)
+			err = checkBody(body.Type().Elem(), raw)
 		}
 		if err != nil {
 			return nil, &InputError{http.StatusBadRequest, fmt.Errorf("the request cannot be read: %s", inWords(err))}

@@ -57,6 +57,8 @@ func TestWhatIsNoRequestIsRefused(t *testing.T) {
 		"a number":             {"POST", "/keys/revoke", as, `{"key":1,"reason":"r"}`, 400, "field key takes a text and got a number"},
 		"a list":               {"POST", "/keys/revoke", as, `[]`, 400, "the body takes an object and got a list"},
 		"two values":           {"POST", "/keys/revoke", as, right + right, 400, "there is more behind the body"},
+		"a field too few":      {"POST", "/keys/revoke", as, `{"key":"current"}`, 400, "it lacks the field reason"},
+		"null for a field":     {"POST", "/keys/revoke", as, `{"key":null,"reason":"r"}`, 400, "it lacks the field key"},
 		"half":                 {"POST", "/keys/revoke", as, `{"key":`, 400, "its JSON ends too early"},
 		"nothing":              {"POST", "/keys/revoke", as, "", 400, "it has no body"},
 		"no JSON":              {"POST", "/keys/revoke", as, "key=current", 400, "it is not JSON at byte 1"},

@@ -3,8 +3,10 @@ package api
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -24,14 +26,22 @@ func areTexts(q url.Values) bool {
 	return true
 }
 
-// checkTexts looks at all texts of a body.
-func checkTexts(raw []byte) error {
+// checkBody looks at all texts of a body, and whether what its type requires is there: the fields
+// that are never left out.
+func checkBody(t reflect.Type, raw []byte) error {
 	var v any
 	if err := json.Unmarshal(raw, &v); err != nil {
 		return err
 	}
 	if !onlyTexts(v) {
 		return errNoText
+	}
+	fields, _ := v.(map[string]any)
+	for i := range t.NumField() {
+		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if fields[name] == nil && !strings.Contains(options, "omitempty") {
+			return fmt.Errorf("it lacks the field %s", name)
+		}
 	}
 	return nil
 }

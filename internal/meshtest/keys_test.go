@@ -281,3 +281,18 @@ func TestADatabaseFromBeforeANewKeyTakesTheKeyAtHand(t *testing.T) {
 		}
 	}
 }
+
+// An empty text names no key: a revocation of none would be a rotation, after which the key that others have is good.
+func TestARevocationNamesItsKey(t *testing.T) {
+	t.Parallel()
+	m := Start(t)
+	var before, after store.KeysView
+	m.Hub.Do(t, "GET", "/api/v1/keys", nil, &before)
+
+	for _, body := range []api.KeyRevocation{{Reason: "stolen"}, {Key: "current"}} {
+		require.Equal(t, commands.Validation, commands.CodeOf(m.Hub.Ask(t, "POST", "/api/v1/keys/revoke", body, nil)))
+	}
+
+	m.Hub.Do(t, "GET", "/api/v1/keys", nil, &after)
+	require.Equal(t, before.Signing[0].ID, after.Signing[0].ID)
+}

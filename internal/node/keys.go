@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -22,6 +23,9 @@ func (s resources) RotateKey(ctx context.Context, r api.RotateKeyRequestObject) 
 
 // RevokeKey implements [api.StrictServerInterface].
 func (s resources) RevokeKey(ctx context.Context, r api.RevokeKeyRequestObject) (api.RevokeKeyResponseObject, error) {
+	if r.Body.Key == "" || r.Body.Reason == "" { // without a key it would be a rotation
+		return nil, commands.Refuse(commands.Validation, "to revoke a key needs its id, or \"current\", and a reason")
+	}
 	v, err := s.n.board.ChangeKey(ctx, store.KeyChange{Revoke: r.Body.Key, Reason: r.Body.Reason, Actor: control.CallerOf(ctx).String()})
 	return api.RevokeKey200JSONResponse{KeysJSONResponse: keysOf(v)}, err
 }
