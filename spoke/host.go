@@ -124,15 +124,28 @@ func (d agentDesk) why(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		why, err = ws.Why(r.Context(), r.PathValue("id"))
 	}
-	if lack := d.lacks(); err == nil && lack != "" && why.Task.State == commands.Queued {
-		why.Claimable = false
-		why.Reasons = append(why.Reasons, backlog.WhyReason{Stage: "disk", What: "the disk of " + d.dir + " " + lack, Hint: "make room there, or lower the limit in the policy; it goes on by itself"})
-	}
-	if err == nil && why.Task.State == commands.Queued && d.live != nil && d.live.count() >= d.slots {
-		why.Claimable = false
-		why.Reasons = append(why.Reasons, backlog.WhyReason{Stage: "slots", What: fmt.Sprintf("no slot is free, of %d", d.slots), Hint: "it starts when one is free"})
+	if err == nil && why.Task.State == commands.Queued {
+		d.hold(&why)
 	}
 	control.Reply(w, why, err)
+}
+
+// hold adds why this host starts nothing, where that is so.
+func (d agentDesk) hold(why *backlog.Why) {
+	var reasons []backlog.WhyReason
+	if d.live == nil {
+		reasons = append(reasons, backlog.WhyReason{Stage: "spoke", What: "no spoke runs here", Hint: "spawnmesh spoke run"})
+	}
+	if lack := d.lacks(); lack != "" {
+		reasons = append(reasons, backlog.WhyReason{Stage: "disk", What: "the disk of " + d.dir + " " + lack, Hint: "make room there, or lower the limit in the policy; it goes on by itself"})
+	}
+	if d.live != nil && d.live.count() >= d.slots {
+		reasons = append(reasons, backlog.WhyReason{Stage: "slots", What: fmt.Sprintf("no slot is free, of %d", d.slots), Hint: "it starts when one is free"})
+	}
+	if len(reasons) > 0 {
+		why.Claimable, why.By = false, nil
+		why.Reasons = append(why.Reasons, reasons...)
+	}
 }
 
 // postKill ends an agent by its host's word: who asked for it is told its end.

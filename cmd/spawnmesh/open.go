@@ -44,9 +44,6 @@ func (a *app) whyRunning(v hub.AgentView, conn connectionView) string {
 		}
 	}
 	if heard {
-		if kill := killOf(agentView{AgentView: v}); kill != "" {
-			said += "; its kill was " + kill
-		}
 		if conn.Full {
 			said += "; " + fullWith(v.Spoke, conn)
 		} else if conn.Differs != "" {

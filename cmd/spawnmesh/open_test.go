@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"regexp"
 	"strings"
 	"testing"
@@ -81,10 +80,6 @@ func TestWhatIsSaidOfARunningAgent(t *testing.T) {
 			require.Equal(t, test.want, regexp.MustCompile(`\d+s ago`).ReplaceAllString(said, "N ago"))
 		})
 	}
-	killed := v
-	killed.Kill = json.RawMessage(`{"by":"uid:7","reason":"wrong branch","at":"2026-03-01T08:57:21Z"}`)
-	said := (&app{}).whyRunning(killed, conn(store.Active, true, "alive", 0)())
-	require.Regexp(t, `^it is running; its kill was ordered by uid:7 at 2026-03-01 \S+: wrong branch$`, said)
 }
 
 // The host of an agent reads how it stands here, not how a backlog would say it.

@@ -120,7 +120,11 @@ func (p *Policy) level() (string, error) {
 		if named == commands.IsolationNone && p.held.Root() && !p.AllowRootAgents {
 			return "", errors.New("with isolation none agents would be root; leave isolation out, or write allow_root_agents: true if that is meant")
 		}
-		if err := p.fault(named); err != nil {
+		err := p.fault(named)
+		if _, ours := errors.AsType[*exposed](err); ours {
+			return "", err
+		}
+		if err != nil {
 			return "", fmt.Errorf("isolation %s does not hold on this host: %w", named, err)
 		}
 		return named, nil
@@ -130,6 +134,9 @@ func (p *Policy) level() (string, error) {
 		err := p.fault(level)
 		if err == nil {
 			return level, nil
+		}
+		if _, ours := errors.AsType[*exposed](err); ours {
+			return "", err // the level holds
 		}
 		why = append(why, level+": "+err.Error())
 	}

@@ -251,6 +251,15 @@ func TestTheDataDirectoryIsOpenedToNobody(t *testing.T) {
 	}
 	require.Equal(t, commands.BadPath, judge(shared, "", commands.Spawn{Argv: []string{filepath.Join(dir, "keys", "tool")}}).Code)
 	require.Nil(t, judge(shared, "write_paths: ["+beside+"]\nhome: "+beside+"\n", commands.Spawn{Dir: beside, Capabilities: aBubble}))
+	_, err = func() (string, error) {
+		judge(shared, "write_paths: ["+top+"]\n", commands.Spawn{})
+		live, err := Open(dir)
+		require.NoError(t, err)
+		live.Isolates(shared)
+		return live.Now().Level()
+	}()
+	require.EqualError(t, err, "write_paths of the policy: "+top+" holds the data directory of this spoke, and agents have the user of the spoke here; name a directory beside it",
+		"and no word of running without isolation")
 	entry := judge(shared, "commands: [{run: \"true\", home: "+top+"}]\n", commands.Spawn{})
 	require.NotNil(t, entry, "of one entry")
 }

@@ -40,6 +40,11 @@ func (p *Policy) sharesUser(level string) bool {
 	return !commands.MeetsIsolation(level, commands.IsolationUser)
 }
 
+// exposed is an entry of the policy that opens the data directory. No level is at fault.
+type exposed struct{ error }
+
+func (e *exposed) Unwrap() error { return e.error }
+
 // checkOwn is checkPrivate for what the policy itself opens to agents, whatever their order is.
 func (p *Policy) checkOwn(level string) error {
 	if !p.sharesUser(level) {
@@ -50,7 +55,7 @@ func (p *Policy) checkOwn(level string) error {
 		paths []string
 	}{{"read_paths", p.ReadPaths}, {"write_paths", p.WritePaths}, {"home", p.each(func(s Settings) []string { return []string{s.Home} })}, {"path", p.each(func(s Settings) []string { return filepath.SplitList(s.Path) })}} {
 		if err := p.checkPrivate(level, resolve(list.paths)); err != nil {
-			return fmt.Errorf("%s: %w; name a directory beside it", list.name, err)
+			return &exposed{fmt.Errorf("%s of the policy: %w; name a directory beside it", list.name, err)}
 		}
 	}
 	return nil
@@ -78,8 +83,8 @@ func resolve(paths []string) []string {
 	return list
 }
 
-// below reports whether path is dir or below it. Both are without symbolic links; a directory
-// that is mounted at two places is one.
+// below reports whether path is dir or below it. Both are without symbolic links; should dir itself
+// be mounted at another place, that is the same. What is mounted from inside of dir is not found.
 func below(path, dir string) bool {
 	if path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") {
 		return true

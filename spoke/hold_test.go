@@ -1,0 +1,36 @@
+package spoke
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// What could be claimed is not while its host starts nothing, and then nobody could have it.
+func TestWhyAHostStartsNothing(t *testing.T) {
+	t.Parallel()
+	ready := func() backlog.Why { return backlog.Why{Claimable: true, By: []backlog.Claimer{{Owner: "this one"}}} }
+	for name, tt := range map[string]struct {
+		desk agentDesk
+		says []string
+	}{
+		"no spoke":             {agentDesk{dir: "D", lacks: func() string { return "" }}, []string{"no spoke runs here"}},
+		"no spoke and no room": {agentDesk{dir: "D", lacks: func() string { return "is full" }}, []string{"no spoke runs here", "the disk of D is full"}},
+		"no room":              {agentDesk{dir: "D", lacks: func() string { return "is full" }, live: &live{}, slots: 1}, []string{"the disk of D is full"}},
+		"no slot":              {agentDesk{dir: "D", lacks: func() string { return "" }, live: &live{}}, []string{"no slot is free, of 0"}},
+		"nothing":              {agentDesk{dir: "D", lacks: func() string { return "" }, live: &live{}, slots: 1}, nil},
+	} {
+		why := ready()
+		tt.desk.hold(&why)
+		var said []string
+		for _, r := range why.Reasons {
+			said = append(said, r.What)
+			require.NotEmpty(t, r.Hint)
+		}
+		require.Equal(t, tt.says, said, name)
+		require.Equal(t, tt.says == nil, why.Claimable, name)
+		require.Equal(t, tt.says == nil, len(why.By) == 1, name)
+	}
+}
