@@ -3,6 +3,7 @@ package commands
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -44,7 +45,16 @@ var breachWords = map[Reason]string{
 
 // Sentence says for people which limit it was, and by how much it was missed.
 func (b *Breach) Sentence() string {
-	return fmt.Sprintf("%s: %s of %s", breachWords[b.Limit], amount(b.Measured, b.Unit), amount(b.Allowed, b.Unit))
+	measured, allowed := amount(b.Measured, b.Unit), amount(b.Allowed, b.Unit)
+	return fmt.Sprintf("%s: %s of %s", breachWords[b.Limit], strings.TrimSuffix(measured, " "+counted(b.Unit)), allowed)
+}
+
+// counted is a unit that is said once of two numbers, "" for one that is part of its number.
+func counted(unit string) string {
+	if unit == "bytes" {
+		return ""
+	}
+	return unit
 }
 
 // amount writes a number in its unit so that small differences show.

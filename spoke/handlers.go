@@ -47,6 +47,9 @@ func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused 
 	if refused == nil {
 		return nil
 	}
+	if _, err := rules.Level(); err != nil && refused.Code == commands.Capability {
+		s.sayUnmet(ctx, err)
+	}
 	if known, err := s.backlog.Known(ctx, m.Conn, spawn.Task); err == nil && known {
 		m.Policy = "" // this one did not decide
 		return nil

@@ -24,9 +24,14 @@ func (s *Spoke) isolate(ctx context.Context) {
 	}
 	s.Policy.Isolates(s.isolates)
 	if _, err := s.Policy.Now().Level(); err != nil {
-		s.Log.ErrorContext(ctx, "agents cannot be confined as the policy demands; none is started", "err", err)
+		s.sayUnmet(ctx, err)
 	}
 	s.sayUnconfined(ctx)
+}
+
+// sayUnmet logs why no agent is started: at the start, and where an order is refused for it.
+func (s *Spoke) sayUnmet(ctx context.Context, err error) {
+	s.Log.ErrorContext(ctx, "agents cannot be confined as the policy demands; none is started", "err", err)
 }
 
 // sayUnconfined logs that agents have the spoke's own user, under a policy that begins to hold.

@@ -64,8 +64,11 @@ func (p *Policy) judgeDir(s *commands.Spawn) *commands.Refused {
 	if s.Dir == "" {
 		return nil
 	}
-	if !filepath.IsAbs(s.Dir) || filepath.Clean(s.Dir) != s.Dir {
-		return commands.Refuse(commands.BadPath, "directory %q is not an absolute path in its shortest form", s.Dir)
+	if !filepath.IsAbs(s.Dir) {
+		return commands.Refuse(commands.BadPath, "directory %q is not an absolute path", s.Dir).Hinting("write the whole path, from /")
+	}
+	if short := filepath.Clean(s.Dir); short != s.Dir {
+		return commands.Refuse(commands.BadPath, "directory %q is not written in its shortest form", s.Dir).Hinting("write %s", short)
 	}
 	if slices.Contains(p.Directories, anything) {
 		return nil

@@ -167,7 +167,9 @@ func (l Limits) words() string {
 	add(l.CPUTime, "%s of processor time")
 	add(l.CPUs, "%s processors")
 	add(cmp.Or(l.OpenFiles, "1024"), "%s open files"+map[bool]string{true: ", which it may raise"}[l.OpenFiles == ""])
-	add(l.disk(), "%s")
+	if add(l.disk(), "%s"); l.disk() == none {
+		list = append(list, "no end of disk and files")
+	}
 	add(l.FileSize, "%s a file")
 	add(cmp.Or(l.Output, inUnits(defaultOutput)), "%s kept of each output stream")
 	add(l.MaxOutput, "%s written to each output stream")

@@ -204,7 +204,7 @@ func TestNoneIsNoLimit(t *testing.T) {
 		"max_output": l.Written(), "idle": int64(l.Quiet()), "file_size": l.FileBytes(), "reserve": l.ReserveBytes(), "reserve_files": l.ReserveFiles()} {
 		require.Zero(t, n, name)
 	}
-	require.Equal(t, "no end of time, 1024 open files, which it may raise, 16MiB kept of each output stream", l.InWords())
+	require.Equal(t, "no end of time, 1024 open files, which it may raise, no end of disk and files, 16MiB kept of each output stream", l.InWords())
 	text, err := p.Text()
 	require.NoError(t, err)
 	again, err := policy.Parse(text)
