@@ -59,13 +59,13 @@ func TestTheEndOfAStreamSaysWhatWasDropped(t *testing.T) {
 // Who reads an agent reads what was demanded for it, and the names of its variables.
 func TestWhatAnOrderAskedForIsShown(t *testing.T) {
 	t.Parallel()
-	spec, err := json.Marshal(commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}, Capabilities: append([]string{"gpu"}, commands.IsolationCapabilities(commands.IsolationUserLandlock)...),
+	spec, err := json.Marshal(commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}, Dir: "/srv/job", Capabilities: append([]string{"gpu"}, commands.IsolationCapabilities(commands.IsolationUserLandlock)...),
 		Env: []commands.EnvVar{{Name: "CI"}, {Name: "TOKEN", As: commands.EnvSecret}, {Name: "KEY", As: commands.EnvFile}, {Name: "LANG"}}})
 	require.NoError(t, err)
 
 	list := agentPairs(agentView{AgentView: hub.AgentView{Mirror: store.Mirror{Spec: spec}}})
 
-	require.Subset(t, list, pairs{{"demands", "isolation user+landlock, capability gpu"}, {"variables", "CI, LANG"}, {"secrets", "TOKEN"}, {"secret files", "KEY"}})
+	require.Subset(t, list, pairs{{"runs in", "/srv/job"}, {"demands", "isolation user+landlock, capability gpu"}, {"variables", "CI, LANG"}, {"secrets", "TOKEN"}, {"secret files", "KEY"}})
 	require.Empty(t, askedOf(json.RawMessage(`{"runtime":"exec","argv":["true"]}`)))
 }
 

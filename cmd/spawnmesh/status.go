@@ -213,6 +213,7 @@ func askedOf(spec json.RawMessage) (list pairs) {
 	for _, v := range s.Env {
 		named[v.As] = append(named[v.As], v.Name)
 	}
+	list.add("runs in", s.Dir)
 	list.add("demands", strings.Join(demands, ", "))
 	list.add("variables", strings.Join(named[""], ", "))
 	list.add("secrets", strings.Join(named[commands.EnvSecret], ", "))

@@ -288,3 +288,14 @@ func TestAPolicyThatStartsNothingHoldsOnEveryHost(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEqual(t, before.ID(), live.Now().ID())
 }
+
+// A directory that is not there is said before an order finds out.
+func TestADirectoryThatIsNotThereIsSaid(t *testing.T) {
+	t.Parallel()
+	p, err := Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\ndirectories: [\"*\"]\n"))
+	require.NoError(t, err)
+	dir := t.TempDir()
+	for name, says := range map[string]string{"": "", dir: "", filepath.Join(dir, "no"): "there is no directory " + filepath.Join(dir, "no")} {
+		require.Equal(t, says, p.Reach(dir, &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"/bin/true"}, Dir: name}).Missing)
+	}
+}

@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -55,6 +56,9 @@ func (p *Policy) Reach(dir string, s *commands.Spawn) Reach {
 	}
 	e.Dir = s.Dir
 	r.Program, r.Missing = e.Startable()
+	if info, err := os.Stat(s.Dir); s.Dir != "" && (err != nil || !info.IsDir()) {
+		r.Missing = cmp.Or(r.Missing, "there is no directory "+s.Dir)
+	}
 	return r
 }
 
