@@ -135,6 +135,11 @@ func TestARevokedKeySignsNothingMore(t *testing.T) {
 	require.Zero(t, m.Hub.count(t, `SELECT count(*) FROM inbox WHERE kind = 'agent.result'`))
 	require.Equal(t, 1, m.Hub.count(t, `SELECT count(*) FROM open_outbox`), "what it says to have stored does not count")
 	require.False(t, m.Agent(t, asked.Task).State.Terminal())
+	// Output meets no statement that asks for its key: a moment after the revocation it may still be taken.
+	Await(t, "the refusal of its output", func() bool {
+		a.Send(t, commands.QueueLogs, a.Seal(t, &commands.Log{Task: asked.Task, Attempt: 1, Stream: "stdout", Data: []byte("forged")}, asked.Re, nil).Envelope)
+		return m.Hub.count(t, `SELECT count(*) FROM audit WHERE action = 'message.refused' AND code = 'KEY_REVOKED'`) > 2
+	})
 }
 
 func TestAPeerThatIsAwayLearnsTheNewKeysLater(t *testing.T) {
