@@ -52,6 +52,8 @@ func TestAFullHubIsFullAfterARestart(t *testing.T) {
 	m.Start(t, "hub")
 
 	require.Equal(t, commands.Completed, m.Wait(t, task).State)
-	Await(t, "the word that there is room", func() bool { return m.Hub.count(t, `SELECT count(*) FROM audit WHERE action = 'connection.room' AND object = 'attic'`) == 1 })
+	Await(t, "the word that there is room", func() bool {
+		return m.Hub.count(t, `SELECT count(*) FROM audit WHERE action = 'connection.room' AND object = 'attic'`) == 1
+	})
 	require.Zero(t, m.Hub.count(t, `SELECT count(*) FROM sequences WHERE full_since IS NOT NULL`))
 }
