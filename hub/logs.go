@@ -55,8 +55,11 @@ func (h *Hub) getLogs(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 	_ = http.NewResponseController(w).Flush()
 	read := reading{hub: h, task: m.Task, after: after, enc: json.NewEncoder(w), flush: http.NewResponseController(w).Flush}
-	if err := read.run(r.Context(), r.URL.Query().Get("follow") == "true"); err != nil && r.Context().Err() == nil {
-		h.Log.ErrorContext(r.Context(), "sending logs", "id", m.Task, "err", err)
+	if err := read.run(r.Context(), r.URL.Query().Get("follow") == "true"); err != nil {
+		if r.Context().Err() == nil {
+			h.Log.ErrorContext(r.Context(), "sending logs", "id", m.Task, "err", err)
+		}
+		panic(http.ErrAbortHandler) // else its reader would take what is there for all
 	}
 }
 

@@ -60,49 +60,64 @@ func (db *DB) LogsOf(ctx context.Context, conn string, tasks []string) (map[stri
 		JOIN connections c ON c.id = m.conn AND c.state IN ('active', 'suspended') LEFT JOIN logs l ON l.task = m.task WHERE m.conn = $1`, tasks, conn)
 }
 
-// Log returns the log of a task; an empty one where nothing has arrived.
-func (db *DB) Log(ctx context.Context, task string) (*Log, error) {
-	list, err := db.logs(ctx, `SELECT task::text, conn::text, tail, at FROM logs WHERE $1 AND task = ANY($2::uuid[])`, []string{task}, true)
-	if l := list[task]; l != nil || err != nil {
-		return l, err
+// Log returns the log of a task; an empty one where nothing has arrived. It is that of one moment: whoever
+// reads it takes what its streams say to have come for what is in its segments.
+func (db *DB) Log(ctx context.Context, task string) (l *Log, err error) {
+	err = db.Read(ctx, "reading the index of a log", func(ctx context.Context, conn *pgxpool.Conn) error {
+		return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+			list, err := readLogs(ctx, tx, `SELECT task::text, conn::text, tail, at FROM logs WHERE $1 AND task = ANY($2::uuid[])`, []string{task}, true)
+			l = list[task]
+			return err
+		})
+	})
+	if l == nil {
+		l = &Log{Task: task}
 	}
-	return &Log{Task: task}, nil
+	return l, err
 }
 
 func (db *DB) logs(ctx context.Context, sql string, tasks []string, arg any) (list map[string]*Log, err error) {
-	err = db.Read(ctx, "reading the index of logs", func(ctx context.Context, conn *pgxpool.Conn) error {
-		list = map[string]*Log{}
-		b := &pgx.Batch{}
-		b.Queue(sql, arg, tasks).Query(func(rows pgx.Rows) error {
-			var l Log
-			_, err := pgx.ForEachRow(rows, []any{&l.Task, &l.Conn, &l.Tail, &l.At}, func() error { one := l; list[l.Task] = &one; return nil })
-			return err
-		})
-		// What was committed after the first statement may be in the others: more of a log, never less.
-		b.Queue(`SELECT task::text, base, bytes FROM log_segments WHERE task = ANY($1::uuid[]) ORDER BY base`, tasks).Query(func(rows pgx.Rows) error {
-			var s LogSegment
-			_, err := pgx.ForEachRow(rows, []any{&s.Task, &s.Base, &s.Bytes}, func() error {
-				if l := list[s.Task]; l != nil {
-					l.Segments = append(l.Segments, s)
-				}
-				return nil
-			})
-			return err
-		})
-		b.Queue(`SELECT task::text, attempt, stream, through, dropped, ended FROM log_streams WHERE task = ANY($1::uuid[]) ORDER BY attempt, stream DESC`, tasks).Query(func(rows pgx.Rows) error {
-			var s LogStream
-			_, err := pgx.ForEachRow(rows, []any{&s.Task, &s.Attempt, &s.Stream, &s.Through, &s.Dropped, &s.Ended}, func() error {
-				if l := list[s.Task]; l != nil {
-					l.Streams = append(l.Streams, s)
-				}
-				s.Ended = nil
-				return nil
-			})
-			return err
-		})
-		return conn.SendBatch(ctx, b).Close()
+	err = db.Read(ctx, "reading the index of logs", func(ctx context.Context, conn *pgxpool.Conn) (err error) {
+		list, err = readLogs(ctx, conn, sql, tasks, arg)
+		return err
 	})
 	return list, err
+}
+
+// readLogs reads logs that sql selects. Outside of a transaction of one snapshot, what was committed after
+// the first statement may be in the others: more of a log, never less.
+func readLogs(ctx context.Context, conn interface {
+	SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
+}, sql string, tasks []string, arg any) (map[string]*Log, error) {
+	list := map[string]*Log{}
+	b := &pgx.Batch{}
+	b.Queue(sql, arg, tasks).Query(func(rows pgx.Rows) error {
+		var l Log
+		_, err := pgx.ForEachRow(rows, []any{&l.Task, &l.Conn, &l.Tail, &l.At}, func() error { one := l; list[l.Task] = &one; return nil })
+		return err
+	})
+	b.Queue(`SELECT task::text, base, bytes FROM log_segments WHERE task = ANY($1::uuid[]) ORDER BY base`, tasks).Query(func(rows pgx.Rows) error {
+		var s LogSegment
+		_, err := pgx.ForEachRow(rows, []any{&s.Task, &s.Base, &s.Bytes}, func() error {
+			if l := list[s.Task]; l != nil {
+				l.Segments = append(l.Segments, s)
+			}
+			return nil
+		})
+		return err
+	})
+	b.Queue(`SELECT task::text, attempt, stream, through, dropped, ended FROM log_streams WHERE task = ANY($1::uuid[]) ORDER BY attempt, stream DESC`, tasks).Query(func(rows pgx.Rows) error {
+		var s LogStream
+		_, err := pgx.ForEachRow(rows, []any{&s.Task, &s.Attempt, &s.Stream, &s.Through, &s.Dropped, &s.Ended}, func() error {
+			if l := list[s.Task]; l != nil {
+				l.Streams = append(l.Streams, s)
+			}
+			s.Ended = nil
+			return nil
+		})
+		return err
+	})
+	return list, conn.SendBatch(ctx, b).Close()
 }
 
 // A Lack is a stream of an agent's output of which there is more than is here, or

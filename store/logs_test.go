@@ -73,3 +73,36 @@ func TestTheSumOfOutputIsThatOfItsSegments(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, conns, "nothing is kept")
 }
+
+// A log is read as it was at one moment: streams that say more than its segments hold would end it too early.
+func TestALogIsOfOneMoment(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	conn, task := p.Hub.Conn.ID, p.Order(t, nil)
+	const rounds = 400
+	grown := make(chan error, 1)
+	go func() {
+		for n := range int64(rounds) {
+			l := &store.Log{Task: task, Tail: n + 1, Segments: []store.LogSegment{{Task: task, Bytes: n + 1, New: n == 0}}, Streams: []store.LogStream{{Task: task, Attempt: 1, Stream: "stdout", Through: n + 1}}}
+			if err := p.Hub.DB.GrowLogs(t.Context(), conn, map[string]int64{task: n}, []*store.Log{l}); err != nil {
+				grown <- err
+				return
+			}
+		}
+		grown <- nil
+	}()
+
+	for last := int64(0); last < rounds; {
+		l, err := p.Hub.DB.Log(t.Context(), task)
+		require.NoError(t, err)
+		if last = l.Tail; last > 0 {
+			require.Equal(t, []int64{last, last}, []int64{l.Segments[0].Bytes, l.Stream(1, "stdout").Through})
+		}
+		select {
+		case err := <-grown:
+			require.NoError(t, err)
+			grown <- nil
+		default:
+		}
+	}
+}
