@@ -208,7 +208,7 @@ func TestARevokedPeerNeverComesBack(t *testing.T) {
 
 	t.Run("with its state set back", func(t *testing.T) {
 		for _, verb := range []string{"resume", "suspend"} {
-			err := m.Hub.Ask(t, "POST", "/v1/connections/"+joined.Connection.ID+"/"+verb, map[string]string{"reason": "x"}, nil)
+			err := m.Hub.Ask(t, "POST", "/api/v1/connections/"+joined.Connection.ID+"/"+verb, map[string]string{"reason": "x"}, nil)
 			require.Equal(t, commands.Conflict, commands.CodeOf(err))
 		}
 		_, err := m.Hub.SQL.Exec(t.Context(), `UPDATE connections SET state = 'active'`)

@@ -342,7 +342,7 @@ func TestRepeatedReports(t *testing.T) {
 		meshtest.Await(t, "the suspension", func() bool { return m.View(t, "thief").State == store.Suspended })
 		require.Contains(t, m.View(t, "thief").Reason, "does another instance run with the key of thief?")
 		settled := make(chan error, 1)
-		go func() { settled <- m.Hub.Ask(t, "POST", "/v1/connections/thief/resync", nil, nil) }()
+		go func() { settled <- m.Hub.Ask(t, "POST", "/api/v1/connections/thief/resync", nil, nil) }()
 		meshtest.Await(t, "the settlement on a new link", func() bool {
 			if a.Link.State().Up {
 				agree() // the hub answers none before it serves the connection again

@@ -83,7 +83,7 @@ func TestAnyRemembersWhoRefuses(t *testing.T) {
 
 	first, second, another := order("true"), order("true"), order("date")
 	require.NoError(t, os.WriteFile(policy.File(attic.Dir), []byte(meshtest.Loose(policy.Presets["open"])), 0o644))
-	attic.Do(t, "POST", "/v1/policy/reload", nil, nil)
+	attic.Do(t, "POST", "/api/v1/policy/reload", nil, nil)
 	meshtest.Await(t, "a heartbeat of the new policy", func() bool { return m.View(t, "attic").Policy != refusing })
 	allowed := order("true")
 

@@ -27,7 +27,7 @@ func TestASpokeThatRefusesAKey(t *testing.T) {
 			return v.Says.Reason == why
 		})
 		var v struct{ Health []control.Check }
-		m.Hub.Do(t, "GET", "/v1/instance", nil, &v)
+		m.Hub.Do(t, "GET", "/api/v1/instance", nil, &v)
 		for _, c := range v.Health {
 			if c.Name == "key for thief" {
 				problem = c.Problem

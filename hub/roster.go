@@ -67,6 +67,14 @@ func (h *Hub) Spokes(ctx context.Context) ([]SpokeView, error) {
 	return list, nil
 }
 
+// SpokeOf returns one of them.
+func (h *Hub) SpokeOf(ctx context.Context, s federation.Status) (SpokeView, error) {
+	open, err := h.DB.OutboxCounts(ctx)
+	v := ViewOf(s)
+	v.Unconfirmed, v.Queues = open[s.ID], h.board.QueuesOf(ctx, s.Connection)
+	return v, err
+}
+
 // ViewOf describes the spoke of a connection, but for what waits in either direction.
 func ViewOf(s federation.Status) SpokeView {
 	v := SpokeView{Connection: s.Connection, Liveness: "never seen", Linked: s.Linked, Limited: s.Limited, Full: s.Full != nil, FullSince: s.Full, Differs: s.Differs}

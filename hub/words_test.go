@@ -38,7 +38,7 @@ func TestASuspensionIsSeenOnTheOtherSide(t *testing.T) {
 
 	meshtest.Await(t, "the spoke's audit", func() bool { return attic.Count(t, audited) == 1 })
 	var attics struct{ Health []control.Check }
-	attic.Do(t, "GET", "/v1/instance", nil, &attics)
+	attic.Do(t, "GET", "/api/v1/instance", nil, &attics)
 	require.Contains(t, attics.Health, control.Check{Name: "link to lab", OK: true, Note: "suspended by lab: the test says so", Remote: true})
 	meshtest.Await(t, "more dials", func() bool { return strings.Count(m.Hub.Log.String(), "authentication error") >= 5 })
 	require.LessOrEqual(t, strings.Count(attic.Log.String(), "not linked to the hub"), 2, attic.Log.String())

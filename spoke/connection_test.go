@@ -124,7 +124,7 @@ func TestTheHostSeesWhyALinkIsDown(t *testing.T) {
 
 	var v spoke.HubView
 	meshtest.Await(t, "the refusal", func() bool {
-		m.Spokes["attic"].Do(t, "GET", "/v1/connections/lab", nil, &v)
+		m.Spokes["attic"].Do(t, "GET", "/api/v1/connections/lab", nil, &v)
 		return strings.Contains(v.LinkError, "the hub does not admit this key")
 	})
 	require.False(t, v.Linked)

@@ -40,12 +40,11 @@ func (s *Spoke) Describe() (*Description, []control.Check) {
 	return &Description{s.kernel.Level, s.isolation(), policy.FoundOf(s.isolates), s.Policy.Now().ID(), s.Slots, s.live.count()}, slices.Concat(links, s.checkIsolation(), s.checkKernel(), s.checkLimits(), s.checkKills(), s.stuck.check())
 }
 
-// Routes are what the host may ask of its spoke about agents and policy.
+// Routes are what the host may ask of its spoke about agents.
 func (s *Spoke) Routes() *http.ServeMux {
 	m := http.NewServeMux()
 	s.agents().route(m)
 	m.HandleFunc("POST /v1/agents/{id}/kill", s.postKill)
-	m.HandleFunc("POST /v1/policy/reload", s.postPolicyReload)
 	return m
 }
 
@@ -85,6 +84,7 @@ type HubView struct {
 	Untold      bool                    `json:"untold,omitempty"`     // it may not know that the connection has ended, and is told when it can be reached
 	LastSeen    *time.Time              `json:"last_seen,omitempty"`
 	Limited     bool                    `json:"limited,omitempty"` // it sends more than it may
+	Full        *time.Time              `json:"full,omitempty"`    // since when no more of its messages are kept
 	Differs     string                  `json:"differs,omitempty"` // why nothing is relayed: one side was restored from a backup
 	Refuses     *commands.EndedKey      `json:"refuses,omitempty"` // the key that the hub signs with, which has ended here
 	Says        commands.ConnectionView `json:"peer_says"`         // what the hub says about the connection
@@ -115,7 +115,7 @@ func (s *Spoke) Hub(ctx context.Context, c federation.Status) (HubView, error) {
 }
 
 func (s *Spoke) viewOfHub(c federation.Status, grants map[string]store.GrantTerms) HubView {
-	v := HubView{Connection: c.Connection, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Linked: c.Linked, Limited: c.Limited, Differs: c.Differs, Refuses: c.Refuses,
+	v := HubView{Connection: c.Connection, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Linked: c.Linked, Limited: c.Limited, Full: c.Full, Differs: c.Differs, Refuses: c.Refuses,
 		Untold: federation.MayHaveToTell(c.Connection)}
 	if c.Linked {
 		v.LinkedSince = &c.Since

@@ -45,7 +45,7 @@ func TestAnOldAttemptWithoutControlFilesIsShown(t *testing.T) {
 
 	meshtest.Await(t, "that it is shown", func() bool {
 		var v struct{ Health []control.Check }
-		s.Do(t, "GET", "/v1/instance", nil, &v)
+		s.Do(t, "GET", "/api/v1/instance", nil, &v)
 		for _, c := range v.Health {
 			if c.Name == "old attempts" && strings.Contains(c.Problem, at) {
 				return true

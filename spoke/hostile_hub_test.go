@@ -263,7 +263,7 @@ func TestRepeatedCommands(t *testing.T) {
 
 		meshtest.Await(t, "the comparison", func() bool {
 			var v spoke.HubView
-			r.Spoke.Do(t, "GET", "/v1/connections/lab", nil, &v)
+			r.Spoke.Do(t, "GET", "/api/v1/connections/lab", nil, &v)
 			return v.Differs == "the peer used number 777777 twice; it is asked to compare"
 		})
 		require.Equal(t, n, tasks())

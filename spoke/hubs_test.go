@@ -8,6 +8,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -64,7 +65,7 @@ func TestASpokeServesTwoHubs(t *testing.T) {
 	require.Equal(t, []string{other}, beat(two))
 
 	turn := func(name, verb string) {
-		s.Do(t, "POST", "/v1/connections/"+name+"/"+verb, map[string]string{"reason": "the test says so"}, nil)
+		s.Do(t, "POST", "/api/v1/connections/"+name+"/"+verb, map[string]string{"reason": "the test says so"}, nil)
 	}
 	turn("lab", "suspend")
 	waits := one.Noop(t, "attic")
@@ -73,15 +74,16 @@ func TestASpokeServesTwoHubs(t *testing.T) {
 	require.Equal(t, commands.Completed, one.Wait(t, waits).State)
 
 	var g store.GrantTerms
-	s.Do(t, "POST", "/v1/connections/shop/grant", map[string]any{"runtimes": []string{"exec"}, "weight": 5}, &g)
+	s.Do(t, "PATCH", "/api/v1/connections/shop/grant", map[string]any{"runtimes": []string{"exec"}, "weight": 5}, &g)
 	require.Equal(t, 5, g.Weight)
 	require.Equal(t, store.FullGrant().Kinds, g.Kinds, "what was not named stays")
 	refused := two.Wait(t, two.Noop(t, "attic"))
 	require.Contains(t, string(refused.Refusal), commands.Grant)
 	require.Equal(t, commands.Completed, one.Wait(t, one.Noop(t, "attic")).State)
-	require.Error(t, s.Ask(t, "POST", "/v1/connections/shop/grant", map[string]any{"weight": 0}, nil))
-	var views []spoke.HubView
-	s.Do(t, "GET", "/v1/connections", nil, &views)
+	require.Error(t, s.Ask(t, "PATCH", "/api/v1/connections/shop/grant", map[string]any{"weight": 0}, nil))
+	var list control.Items[spoke.HubView]
+	s.Do(t, "GET", "/api/v1/connections", nil, &list)
+	views := list.Items
 	require.Len(t, views, 2)
 	require.Equal(t, []int{1, 5}, []int{views[0].Grant.Weight, views[1].Grant.Weight})
 	require.Equal(t, []int{1, 1}, []int{views[0].Running, views[1].Running})
@@ -114,11 +116,11 @@ func TestQueuedTasksOfASuspendedHubWait(t *testing.T) {
 	require.Equal(t, commands.Completed, two.Wait(t, two.Noop(t, "attic")).State, "the slot is free")
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM ready WHERE task = $1`, waits))
 	past := time.Now().Add(-time.Hour)
-	s.Do(t, "POST", "/v1/connections/lab/grant", map[string]any{"expires": past}, nil)
+	s.Do(t, "PATCH", "/api/v1/connections/lab/grant", map[string]any{"expires": past}, nil)
 	s.Turn(t, "resume")
 	require.Equal(t, commands.Completed, two.Wait(t, two.Noop(t, "attic")).State)
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM ready WHERE task = $1`, waits))
-	s.Do(t, "POST", "/v1/connections/lab/grant", map[string]any{"expires": time.Time{}}, nil)
+	s.Do(t, "PATCH", "/api/v1/connections/lab/grant", map[string]any{"expires": time.Time{}}, nil)
 	require.Equal(t, commands.Completed, m.Wait(t, waits).State)
 }
 
@@ -132,8 +134,8 @@ func TestOneHubIsAskedAlone(t *testing.T) {
 	s.Proxy.Swallow(meshtest.ToHub, meshtest.ToSpoke)
 
 	var shop spoke.HubView
-	s.Do(t, "GET", "/v1/connections/shop", nil, &shop)
-	require.Error(t, s.Ask(t, "GET", "/v1/connections/nobody", nil, nil))
+	s.Do(t, "GET", "/api/v1/connections/shop", nil, &shop)
+	require.Error(t, s.Ask(t, "GET", "/api/v1/connections/nobody", nil, nil))
 
 	require.Len(t, shop.Queues, 2)
 	require.NotContains(t, s.Log.String(), "asking what waits", "the first hub does not answer")

@@ -108,7 +108,7 @@ func TestAnAgentDoesNotControlItsSpoke(t *testing.T) {
 	s := m.Spokes["attic"]
 	ask := `import http.client, socket, sys
 c = http.client.HTTPConnection("x"); c.sock = socket.socket(socket.AF_UNIX); c.sock.connect(sys.argv[1])
-c.request("GET", "/v1/instance"); r = c.getresponse(); print(r.status, r.read().decode())`
+c.request("GET", "/api/v1/instance"); r = c.getresponse(); print(r.status, r.read().decode())`
 
 	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"python3", "-c", ask, filepath.Join(s.Dir, "control.sock")}}})
 
@@ -192,7 +192,7 @@ func TestAReloadThatThisHostCannotHoldIsRefused(t *testing.T) {
 	before, end := running(t, s), s.AuditEnd(t)
 	reload := func(more string) (change policy.Change, err error) {
 		require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(policy.Presets["open"]+more), 0o600))
-		err = s.Ask(t, "POST", "/v1/policy/reload", nil, &change)
+		err = s.Ask(t, "POST", "/api/v1/policy/reload", nil, &change)
 		return change, err
 	}
 
@@ -205,7 +205,7 @@ func TestAReloadThatThisHostCannotHoldIsRefused(t *testing.T) {
 	require.Equal(t, "policy.kept", s.Audit(t, end)[0].Action)
 	require.Equal(t, strongest, m.Wait(t, m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: shell("true")})).Isolation)
 	var v spoke.Description
-	s.Do(t, "GET", "/v1/instance", nil, &v)
+	s.Do(t, "GET", "/api/v1/instance", nil, &v)
 	require.Error(t, v.Held.Fault(not))
 	require.NoError(t, v.Held.Fault(strongest))
 	require.Equal(t, os.Geteuid() == 0, v.Held.Root())
@@ -230,7 +230,7 @@ func TestAHubIsToldTheLevel(t *testing.T) {
 
 	s := m.Spokes["attic"]
 	require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(policy.Presets["open"]+"isolation: "+one+"\n"), 0o600))
-	s.Do(t, "POST", "/v1/policy/reload", nil, nil)
+	s.Do(t, "POST", "/api/v1/policy/reload", nil, nil)
 
 	meshtest.Await(t, "that it says the level", func() bool { return m.View(t, "attic").Isolation == one })
 }
@@ -275,7 +275,7 @@ func TestDoctorSaysWhatTheHostHolds(t *testing.T) {
 	t.Parallel()
 	m := confined(t, "")
 	var v struct{ Health []control.Check }
-	m.Spokes["attic"].Do(t, "GET", "/v1/instance", nil, &v)
+	m.Spokes["attic"].Do(t, "GET", "/api/v1/instance", nil, &v)
 	notes := map[string]string{}
 	for _, c := range v.Health {
 		notes[c.Name] = c.Note

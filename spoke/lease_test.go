@@ -8,8 +8,8 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
-	"github.com/spawnmesh/spawnmesh/internal/node"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -87,8 +87,8 @@ func TestALostFenceEndsTheAgent(t *testing.T) {
 	s.Exec(t, `UPDATE leases SET epoch = epoch + 1, owner = 'somebody else', until = 'infinity'`)
 
 	meshtest.Await(t, "its end", func() bool {
-		var now node.Instance
-		s.Do(t, "GET", "/v1/instance", nil, &now)
+		var now api.Instance
+		s.Do(t, "GET", "/api/v1/instance", nil, &now)
 		return now.Running == 0
 	})
 }

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -97,9 +95,4 @@ func (s *Spoke) auditPolicy(ctx context.Context, actor string, r *commands.Refus
 		return err
 	}
 	return r
-}
-
-func (s *Spoke) postPolicyReload(w http.ResponseWriter, r *http.Request) {
-	change, err := s.ReloadPolicy(context.WithoutCancel(r.Context()), control.Caller(r).String())
-	control.Reply(w, change, err)
 }

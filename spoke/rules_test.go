@@ -30,7 +30,7 @@ func asks(argv ...string) hub.SpawnRequest {
 func rewrite(t *testing.T, s *meshtest.Spoke, text string) (change policy.Change, err error) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(meshtest.Loose(text)), 0o600))
-	err = s.Ask(t, "POST", "/v1/policy/reload", nil, &change)
+	err = s.Ask(t, "POST", "/api/v1/policy/reload", nil, &change)
 	return change, err
 }
 
@@ -38,7 +38,7 @@ func rewrite(t *testing.T, s *meshtest.Spoke, text string) (change policy.Change
 func running(t *testing.T, s *meshtest.Spoke) string {
 	t.Helper()
 	var v spoke.Description
-	s.Do(t, "GET", "/v1/instance", nil, &v)
+	s.Do(t, "GET", "/api/v1/instance", nil, &v)
 	return v.Policy
 }
 

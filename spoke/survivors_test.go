@@ -83,7 +83,7 @@ func TestAKillThatIsIncomplete(t *testing.T) {
 		require.Equal(t, pid, left.Pid)
 		require.Equal(t, "t", left.State)
 		var about struct{ Health []control.Check }
-		s.Do(t, "GET", "/v1/instance", nil, &about)
+		s.Do(t, "GET", "/api/v1/instance", nil, &about)
 		found := ""
 		for _, c := range about.Health {
 			if c.Name == "kill_incomplete" {

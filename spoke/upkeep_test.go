@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
-	"github.com/spawnmesh/spawnmesh/internal/node"
 )
 
 // The shim of an agent hears of each renewal: it ends its tree by itself a few
@@ -101,8 +101,8 @@ func TestARevocationEndsAgentsByItself(t *testing.T) {
 	s.Turn(t, "revoke")
 
 	meshtest.Await(t, "the end of its agent", func() bool {
-		var now node.Instance
-		s.Do(t, "GET", "/v1/instance", nil, &now)
+		var now api.Instance
+		s.Do(t, "GET", "/api/v1/instance", nil, &now)
 		return now.Running == 0
 	})
 }

@@ -189,6 +189,35 @@ func TestACommitWithoutAnAnswerIsTold(t *testing.T) {
 	require.Equal(t, 2, s.Count(t, `SELECT count(*) FROM outbox`))
 }
 
+// It is told before anybody knows what became of the commit: that may take as long as an outage.
+func TestACommitThatIsInDoubtIsTold(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	s.Meet(t, store.Commands)
+	p := storetest.NewProxy(t, s.URL)
+	watching := storetest.OpenSide(t, p.URL, 1, 2, 4)
+	w := watch(t, watching.DB, time.Hour)
+	p.Lose(p.Commits() + 1)
+	p.Away(true)
+	t.Cleanup(func() { p.Away(false) })
+	ctx, giveUp := context.WithCancel(t.Context())
+	asked := make(chan error, 1)
+	go func() {
+		asked <- watching.DB.Tx(ctx, "asking", func(_ context.Context, tx *store.Tx) error {
+			tx.Send(store.Draft{Conn: s.Conn.ID, Body: &commands.Status{Task: storetest.NewID()}, Life: time.Hour})
+			return nil
+		})
+	}()
+
+	select {
+	case <-w.own:
+	case <-time.After(20 * time.Second):
+		require.FailNow(t, "the process that watches was not told of a commit that may have happened")
+	}
+	giveUp()
+	require.ErrorContains(t, <-asked, "it may have happened")
+}
+
 // Who watches looks now and then also when the server does not answer its session.
 func TestASilentLineKeepsNobodyFromLooking(t *testing.T) {
 	t.Parallel()

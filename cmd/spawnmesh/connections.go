@@ -16,6 +16,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -51,8 +52,8 @@ func (a *app) listConnections(ctx context.Context, all bool) error {
 	if err != nil {
 		return err
 	}
-	var views []connectionView
-	if err := c.Do(ctx, "GET", "/v1/connections", nil, &views); err != nil {
+	views, err := listed(ctx, c)
+	if err != nil {
 		return err
 	}
 	slices.SortStableFunc(views, func(v, w connectionView) int { return endedOf(v) - endedOf(w) })
@@ -65,6 +66,13 @@ func (a *app) listConnections(ctx context.Context, all bool) error {
 	}
 	fmt.Fprintf(a.out, "%d ended; see: %s\n", len(views)-living, a.line("connections", "list", "--all"))
 	return nil
+}
+
+// listed asks a running instance for its connections.
+func listed(ctx context.Context, c *control.Client) ([]connectionView, error) {
+	var list control.Items[connectionView]
+	err := c.Do(ctx, "GET", "/api/v1/connections", nil, &list)
+	return list.Items, err
 }
 
 func endedOf(v connectionView) int {
@@ -80,7 +88,7 @@ func (a *app) showConnection(ctx context.Context, name string) error {
 		return err
 	}
 	var v connectionView
-	if err := c.Do(ctx, "GET", "/v1/connections/"+url.PathEscape(name), nil, &v); err != nil {
+	if err := c.Do(ctx, "GET", "/api/v1/connections/"+url.PathEscape(name), nil, &v); err != nil {
 		return err
 	}
 	return a.printConnection(v)
@@ -153,7 +161,7 @@ func (a *app) changeConnection(ctx context.Context, name, verb, reason string) e
 		return err
 	}
 	var v federation.Changed
-	path := "/v1/connections/" + url.PathEscape(name) + "/" + verb
+	path := "/api/v1/connections/" + url.PathEscape(name) + "/" + verb
 	if err := c.Do(ctx, "POST", path, map[string]string{"reason": reason}, &v); err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func (a *app) setGrant(ctx context.Context, name string, set map[string]any) err
 		return err
 	}
 	var g store.GrantTerms
-	if err := c.Do(ctx, "POST", "/v1/connections/"+url.PathEscape(name)+"/grant", set, &g); err != nil {
+	if err := c.Do(ctx, "PATCH", "/api/v1/connections/"+url.PathEscape(name)+"/grant", set, &g); err != nil {
 		return err
 	}
 	if a.forPeople() {

@@ -35,7 +35,7 @@ func (a *app) resync(ctx context.Context, name string) error {
 		return err
 	}
 	var v hub.Settlement
-	if err := c.Do(ctx, "POST", "/v1/connections/"+url.PathEscape(name)+"/resync", nil, &v); err != nil {
+	if err := c.Do(ctx, "POST", "/api/v1/connections/"+url.PathEscape(name)+"/resync", nil, &v); err != nil {
 		return err
 	}
 	if !a.forPeople() {

@@ -196,7 +196,7 @@ func (a *app) checkSpokes(ctx context.Context) (list []control.Check) {
 	c, err := a.client()
 	var views []connectionView
 	if err == nil {
-		err = c.Do(ctx, "GET", "/v1/connections", nil, &views)
+		views, err = listed(ctx, c)
 	}
 	if err != nil {
 		return []control.Check{control.NewCheck("connections", err)}

@@ -64,5 +64,5 @@ func (a *app) askInstance(ctx context.Context) (running, error) {
 	if err != nil {
 		return v, err
 	}
-	return v, c.Do(ctx, "GET", "/v1/instance", nil, &v)
+	return v, c.Do(ctx, "GET", "/api/v1/instance", nil, &v)
 }

@@ -101,8 +101,8 @@ func (a *app) changeKey(ctx context.Context, change func(context.Context, *api.C
 	if len(v.Waiting) == 0 {
 		return nil
 	}
-	var conns []connectionView
-	if err := client.Do(ctx, "GET", "/v1/connections", nil, &conns); err != nil {
+	conns, err := listed(ctx, client)
+	if err != nil {
 		return err
 	}
 	for _, line := range a.unconfirmed(v.Waiting, conns) {

@@ -19,7 +19,7 @@ import (
 // runs, as far as its hub knows.
 func (a *app) openOnHub(ctx context.Context, c *control.Client, v hub.AgentView) (string, error) {
 	var conn connectionView
-	if err := c.Do(ctx, "GET", "/v1/connections/"+url.PathEscape(v.Conn), nil, &conn); err != nil {
+	if err := c.Do(ctx, "GET", "/api/v1/connections/"+url.PathEscape(v.Conn), nil, &conn); err != nil {
 		return "", err
 	}
 	if v.State == commands.Queued {

@@ -155,7 +155,7 @@ func (a *app) policyReload(ctx context.Context) error {
 		return err
 	}
 	var v policy.Change
-	if err := c.Do(ctx, "POST", "/v1/policy/reload", nil, &v); err != nil {
+	if err := c.Do(ctx, "POST", "/api/v1/policy/reload", nil, &v); err != nil {
 		return err
 	}
 	if !a.forPeople() {

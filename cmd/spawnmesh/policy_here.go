@@ -21,7 +21,7 @@ func (a *app) policyHere(ctx context.Context) (p *policy.Policy, inForce string,
 		Policy string        `json:"policy"`
 		Held   *policy.Found `json:"held"` // nil of an instance that is no spoke
 	}
-	if err := c.Do(ctx, "GET", "/v1/instance", nil, &v); err != nil || v.Held == nil {
+	if err := c.Do(ctx, "GET", "/api/v1/instance", nil, &v); err != nil || v.Held == nil {
 		return p, "", nil // then what holds here is not known, and the answer says so
 	}
 	if v.Policy != p.ID() {

@@ -143,7 +143,7 @@ func (s *soak) told(o *soakOrder) []string {
 }
 
 func (s *soak) view(l *soakLink) (v hub.SpokeView, err error) {
-	err = l.hub.Ctl.Do(s.ctx, "GET", "/v1/connections/"+url.PathEscape(l.spoke.Name), nil, &v)
+	err = l.hub.Ctl.Do(s.ctx, "GET", "/api/v1/connections/"+url.PathEscape(l.spoke.Name), nil, &v)
 	return v, err
 }
 

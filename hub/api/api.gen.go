@@ -20,6 +20,123 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for ConnectionAuthority.
+const (
+	ConnectionAuthorityCommands ConnectionAuthority = "commands"
+	ConnectionAuthorityObeys    ConnectionAuthority = "obeys"
+)
+
+// Valid indicates whether the value is a known member of the ConnectionAuthority enum.
+func (e ConnectionAuthority) Valid() bool {
+	switch e {
+	case ConnectionAuthorityCommands:
+		return true
+	case ConnectionAuthorityObeys:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ConnectionLiveness.
+const (
+	ConnectionLivenessAlive     ConnectionLiveness = "alive"
+	ConnectionLivenessDead      ConnectionLiveness = "dead"
+	ConnectionLivenessEnded     ConnectionLiveness = "ended"
+	ConnectionLivenessLate      ConnectionLiveness = "late"
+	ConnectionLivenessNeverSeen ConnectionLiveness = "never seen"
+	ConnectionLivenessStale     ConnectionLiveness = "stale"
+)
+
+// Valid indicates whether the value is a known member of the ConnectionLiveness enum.
+func (e ConnectionLiveness) Valid() bool {
+	switch e {
+	case ConnectionLivenessAlive:
+		return true
+	case ConnectionLivenessDead:
+		return true
+	case ConnectionLivenessEnded:
+		return true
+	case ConnectionLivenessLate:
+		return true
+	case ConnectionLivenessNeverSeen:
+		return true
+	case ConnectionLivenessStale:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ConnectionChangeAuthority.
+const (
+	ConnectionChangeAuthorityCommands ConnectionChangeAuthority = "commands"
+	ConnectionChangeAuthorityObeys    ConnectionChangeAuthority = "obeys"
+)
+
+// Valid indicates whether the value is a known member of the ConnectionChangeAuthority enum.
+func (e ConnectionChangeAuthority) Valid() bool {
+	switch e {
+	case ConnectionChangeAuthorityCommands:
+		return true
+	case ConnectionChangeAuthorityObeys:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ConnectionState.
+const (
+	ConnectionStateActive       ConnectionState = "active"
+	ConnectionStateDisconnected ConnectionState = "disconnected"
+	ConnectionStatePending      ConnectionState = "pending"
+	ConnectionStateRejected     ConnectionState = "rejected"
+	ConnectionStateRevoked      ConnectionState = "revoked"
+	ConnectionStateSuspended    ConnectionState = "suspended"
+)
+
+// Valid indicates whether the value is a known member of the ConnectionState enum.
+func (e ConnectionState) Valid() bool {
+	switch e {
+	case ConnectionStateActive:
+		return true
+	case ConnectionStateDisconnected:
+		return true
+	case ConnectionStatePending:
+		return true
+	case ConnectionStateRejected:
+		return true
+	case ConnectionStateRevoked:
+		return true
+	case ConnectionStateSuspended:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for InstanceRole.
+const (
+	Hub         InstanceRole = "hub"
+	HubAndSpoke InstanceRole = "hub and spoke"
+	Spoke       InstanceRole = "spoke"
+)
+
+// Valid indicates whether the value is a known member of the InstanceRole enum.
+func (e InstanceRole) Valid() bool {
+	switch e {
+	case Hub:
+		return true
+	case HubAndSpoke:
+		return true
+	case Spoke:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for InviteState.
 const (
 	InviteStateExpired InviteState = "expired"
@@ -129,6 +246,233 @@ type AuditRow struct {
 	Why     string `json:"why,omitempty,omitzero"`
 }
 
+// Check One thing that was looked at, and what is wrong with it.
+type Check struct {
+	Name string `json:"name"`
+
+	// Note What there is to say of it when it is fine.
+	Note    string `json:"note,omitempty,omitzero"`
+	OK      bool   `json:"ok"`
+	Problem string `json:"problem,omitempty,omitzero"`
+
+	// Remote It needs another host, too: restarting this instance mends nothing.
+	Remote bool `json:"remote,omitempty,omitzero"`
+
+	// Run The command line that mends it, without the name of the program.
+	Run []string `json:"run,omitempty,omitzero"`
+}
+
+// Connection With a spoke or with a hub. What it says of itself is from its last heartbeat.
+type Connection struct {
+	// Authority This instance commands a spoke, or obeys a hub.
+	Authority ConnectionAuthority `json:"authority"`
+
+	// By Who decided the state.
+	By           string   `json:"by,omitempty,omitzero"`
+	Capabilities []string `json:"capabilities,omitempty,omitzero"`
+
+	// ClockOffset How far the clock of a spoke is from ours, above 2 s.
+	ClockOffset string    `json:"clock_offset,omitempty,omitzero"`
+	CreatedAt   time.Time `json:"created_at"`
+
+	// Differs Why nothing is relayed: one side was restored from a backup.
+	Differs string `json:"differs,omitempty,omitzero"`
+	Epoch   int64  `json:"epoch"`
+
+	// Full No more of the messages of the peer are kept here; they wait there.
+	Full      bool      `json:"full,omitempty,omitzero"`
+	FullSince time.Time `json:"full_since,omitempty,omitzero"`
+
+	// Grant What a hub may ask of this spoke.
+	Grant Grant  `json:"grant,omitempty,omitzero"`
+	ID    string `json:"id"`
+
+	// Isolation What a spoke confines agents by that demand nothing, or unmet: it starts none. Absent: it does not say.
+	Isolation string    `json:"isolation,omitempty,omitzero"`
+	KillLevel string    `json:"kill_level,omitempty,omitzero"`
+	LastSeen  time.Time `json:"last_seen,omitempty,omitzero"`
+
+	// LeaseMS How long agents go on without their spoke.
+	LeaseMS int64 `json:"lease_ms,omitempty,omitzero"`
+
+	// Limited The peer sends more than it may; the rest waits there.
+	Limited bool `json:"limited,omitempty,omitzero"`
+
+	// LinkError Why the link to a hub is down.
+	LinkError   string    `json:"link_error,omitempty,omitzero"`
+	LinkKey     string    `json:"link_key"`
+	LinkPin     string    `json:"link_pin,omitempty,omitzero"`
+	LinkURL     string    `json:"link_url,omitempty,omitzero"`
+	Linked      bool      `json:"linked"`
+	LinkedSince time.Time `json:"linked_since,omitempty,omitzero"`
+
+	// Liveness Of a spoke.
+	Liveness ConnectionLiveness `json:"liveness,omitempty,omitzero"`
+	Name     string             `json:"name"`
+
+	// Peer The instance at the other end.
+	Peer string `json:"peer"`
+
+	// PeerSays What the peer last said of the connection; without a state it has said nothing yet.
+	PeerSays PeerSays `json:"peer_says"`
+
+	// Policy The version of the policy in force at a spoke.
+	Policy string `json:"policy,omitempty,omitzero"`
+
+	// Queued Agents that wait at a spoke.
+	Queued int `json:"queued"`
+
+	// Queues What has come from the peer and waits to be taken here.
+	Queues []QueueState `json:"queues,omitempty,omitzero"`
+
+	// Reason Of the state.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Refuses A signing key in use that the other side has ended.
+	Refuses EndedKey `json:"refuses,omitempty,omitzero"`
+
+	// Remote Where the peer dials from, or is dialled.
+	Remote string `json:"remote,omitempty,omitzero"`
+
+	// Running Agents that run there, or of a hub here.
+	Running int `json:"running"`
+
+	// Since Of the state.
+	Since time.Time `json:"since"`
+
+	// Slots Of a spoke.
+	Slots int `json:"slots"`
+
+	// StartsNone Why a spoke starts nothing now.
+	StartsNone string          `json:"starts_none,omitempty,omitzero"`
+	State      ConnectionState `json:"state"`
+
+	// Stopping A spoke waits for running agents to end, and starts nothing more.
+	Stopping bool `json:"stopping,omitempty,omitzero"`
+
+	// Unconfirmed Messages to a spoke that its database has not confirmed.
+	Unconfirmed int `json:"unconfirmed"`
+
+	// Untold A hub may not know yet that the connection has ended.
+	Untold bool `json:"untold,omitempty,omitzero"`
+
+	// Version Of the program of a spoke.
+	Version string `json:"version,omitempty,omitzero"`
+}
+
+// ConnectionAuthority This instance commands a spoke, or obeys a hub.
+type ConnectionAuthority string
+
+// ConnectionLiveness Of a spoke.
+type ConnectionLiveness string
+
+// ConnectionChange defines model for ConnectionChange.
+type ConnectionChange struct {
+	Authority ConnectionChangeAuthority `json:"authority"`
+	By        string                    `json:"by,omitempty,omitzero"`
+	ID        string                    `json:"id"`
+	Name      string                    `json:"name"`
+
+	// PeerSays What the peer last said of the connection; without a state it has said nothing yet.
+	PeerSays PeerSays        `json:"peer_says"`
+	Reason   string          `json:"reason,omitempty,omitzero"`
+	Since    time.Time       `json:"since"`
+	State    ConnectionState `json:"state"`
+
+	// Untold There is no link: the peer is told later.
+	Untold bool `json:"untold,omitempty,omitzero"`
+}
+
+// ConnectionChangeAuthority defines model for ConnectionChange.Authority.
+type ConnectionChangeAuthority string
+
+// ConnectionList defines model for ConnectionList.
+type ConnectionList struct {
+	Items []Connection `json:"items"`
+}
+
+// ConnectionState defines model for ConnectionState.
+type ConnectionState string
+
+// EndedKey A signing key in use that the other side has ended.
+type EndedKey struct {
+	Code string `json:"code"`
+	Kid  string `json:"kid"`
+}
+
+// Grant What a hub may ask of this spoke.
+type Grant struct {
+	// Expires Absent: never.
+	Expires  time.Time `json:"expires,omitempty,omitzero"`
+	Kinds    []string  `json:"kinds"`
+	Runtimes []string  `json:"runtimes"`
+
+	// Weight Its share of the slots, beside other hubs.
+	Weight int `json:"weight"`
+}
+
+// GrantChange defines model for GrantChange.
+type GrantChange struct {
+	// Expires When all of it ends; 0001-01-01T00:00:00Z = never.
+	Expires *time.Time `json:"expires,omitempty"`
+
+	// Kinds Of orders.
+	Kinds    *[]string `json:"kinds,omitempty"`
+	Runtimes *[]string `json:"runtimes,omitempty"`
+
+	// Weight From 1 to 1000.
+	Weight *int `json:"weight,omitempty"`
+}
+
+// Held Which levels of isolation the host of a spoke holds.
+type Held struct {
+	// Faults Of the levels that do not hold, why.
+	Faults map[string]string `json:"faults,omitempty,omitzero"`
+
+	// Root An agent without a user of its own would be root.
+	Root bool `json:"root,omitempty,omitzero"`
+}
+
+// Instance defines model for Instance.
+type Instance struct {
+	// Fingerprint To compare by voice.
+	Fingerprint string  `json:"fingerprint"`
+	Health      []Check `json:"health"`
+
+	// Held Which levels of isolation the host of a spoke holds.
+	Held Held   `json:"held,omitempty,omitzero"`
+	ID   string `json:"id"`
+
+	// Isolation Of a spoke: what agents are confined by; none is started where it is not there.
+	Isolation string `json:"isolation,omitempty,omitzero"`
+
+	// KillLevel Of a spoke: how agents are ended.
+	KillLevel string `json:"kill_level,omitempty,omitzero"`
+
+	// Link Where spokes dial a hub.
+	Link string `json:"link,omitempty,omitzero"`
+
+	// Name What a hub calls itself towards spokes.
+	Name string `json:"name,omitempty,omitzero"`
+	Pid  int    `json:"pid"`
+
+	// Policy Of a spoke: the version in force.
+	Policy string       `json:"policy,omitempty,omitzero"`
+	Role   InstanceRole `json:"role"`
+
+	// Running Of a spoke: the agents that run now.
+	Running int `json:"running,omitempty,omitzero"`
+
+	// Slots Of a spoke.
+	Slots int `json:"slots,omitempty,omitzero"`
+
+	// Version Of the program.
+	Version string `json:"version"`
+}
+
+// InstanceRole defines model for Instance.Role.
+type InstanceRole string
+
 // Invitation defines model for Invitation.
 type Invitation struct {
 	// Address Where the token leads.
@@ -233,6 +577,41 @@ type PeerKeyState string
 // PeerKeyUse defines model for PeerKey.Use.
 type PeerKeyUse string
 
+// PeerSays What the peer last said of the connection; without a state it has said nothing yet.
+type PeerSays struct {
+	// Agrees Its history fits ours: it sends.
+	Agrees bool   `json:"agrees,omitempty,omitzero"`
+	By     string `json:"by,omitempty,omitzero"`
+
+	// Differs Why it does not send.
+	Differs string `json:"differs,omitempty,omitzero"`
+
+	// Full It keeps no more of our messages; they wait here.
+	Full bool `json:"full,omitempty,omitzero"`
+
+	// Limited We send more than it takes; the rest waits here.
+	Limited bool `json:"limited,omitempty,omitzero"`
+
+	// Reason Of the state.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Refuses A signing key in use that the other side has ended.
+	Refuses EndedKey `json:"refuses,omitempty,omitzero"`
+	State   string   `json:"state,omitempty,omitzero"`
+}
+
+// PolicyChange defines model for PolicyChange.
+type PolicyChange struct {
+	// Isolation What agents are confined by under it; absent: none is started.
+	Isolation string `json:"isolation,omitempty,omitzero"`
+
+	// Policy The version in force.
+	Policy string `json:"policy"`
+
+	// Was The one before; the same when no rule changed.
+	Was string `json:"was"`
+}
+
 // Problem An error (RFC 9457).
 type Problem struct {
 	// Code One of a closed set, which programs go by.
@@ -257,10 +636,54 @@ type Problem struct {
 	Type string `json:"type"`
 }
 
+// QueueState defines model for QueueState.
+type QueueState struct {
+	// Bytes Of them; not known where they wait at a hub.
+	Bytes int64 `json:"bytes,omitempty,omitzero"`
+
+	// Messages That wait or are being handled.
+	Messages int    `json:"messages"`
+	Problem  string `json:"problem,omitempty,omitzero"`
+	Queue    string `json:"queue"`
+
+	// StillSince Since when none is taken, where that is too long.
+	StillSince time.Time `json:"still_since,omitempty,omitzero"`
+}
+
 // Reason defines model for Reason.
 type Reason struct {
 	// Reason Why; it is recorded.
 	Reason string `json:"reason,omitempty,omitzero"`
+}
+
+// Settlement defines model for Settlement.
+type Settlement struct {
+	// Base The numbers go on after it; 0 = as before.
+	Base int64 `json:"base"`
+
+	// Confirmed Messages that the peer has: they are not sent again.
+	Confirmed int `json:"confirmed"`
+
+	// Learnt Orders and outcomes that the peer has told of, because this side was restored.
+	Learnt int `json:"learnt"`
+
+	// Name Of the connection.
+	Name string `json:"name"`
+
+	// Ours The last message of ours that the peer has stored.
+	Ours int64 `json:"ours"`
+
+	// Renumbered Messages that are sent under new numbers.
+	Renumbered int `json:"renumbered"`
+
+	// Reopened Messages that the peer has no more: they are sent again.
+	Reopened int `json:"reopened"`
+
+	// Resumed The connection was suspended because numbers were used twice.
+	Resumed bool `json:"resumed"`
+
+	// Theirs The last message of the peer that is stored here.
+	Theirs int64 `json:"theirs"`
 }
 
 // SigningKey defines model for SigningKey.
@@ -282,6 +705,15 @@ type SigningKey struct {
 // SigningKeyState defines model for SigningKey.State.
 type SigningKeyState string
 
+// ConnectionName defines model for ConnectionName.
+type ConnectionName = string
+
+// Changed defines model for Changed.
+type Changed = ConnectionChange
+
+// Why defines model for Why.
+type Why = Reason
+
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
 	// Object Only rows about this agent or connection, by its whole id.
@@ -290,6 +722,18 @@ type ListAuditParams struct {
 	// Limit At most so many rows, the newest.
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 }
+
+// ChangeGrantJSONRequestBody defines body for ChangeGrant for application/json ContentType.
+type ChangeGrantJSONRequestBody = GrantChange
+
+// ResumeConnectionJSONRequestBody defines body for ResumeConnection for application/json ContentType.
+type ResumeConnectionJSONRequestBody = Reason
+
+// RevokeConnectionJSONRequestBody defines body for RevokeConnection for application/json ContentType.
+type RevokeConnectionJSONRequestBody = Reason
+
+// SuspendConnectionJSONRequestBody defines body for SuspendConnection for application/json ContentType.
+type SuspendConnectionJSONRequestBody = Reason
 
 // CreateInviteJSONRequestBody defines body for CreateInvite for application/json ContentType.
 type CreateInviteJSONRequestBody = NewInvite
@@ -382,6 +826,96 @@ type ClientInterface interface {
 	// Corresponds with GET /audit (the `ListAudit` operationId).
 	ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListConnections The hubs of this instance, then its spokes, with those that have ended
+	//
+	// Corresponds with GET /connections (the `ListConnections` operationId).
+	ListConnections(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetConnection One connection
+	//
+	// Corresponds with GET /connections/{connection} (the `GetConnection` operationId).
+	GetConnection(ctx context.Context, connection ConnectionName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ChangeGrantWithBody Change what a hub may ask of this spoke
+	//
+	// What is not in the request stays as it is.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /connections/{connection}/grant (the `ChangeGrant` operationId).
+	ChangeGrantWithBody(ctx context.Context, connection ConnectionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ChangeGrant Change what a hub may ask of this spoke
+	//
+	// What is not in the request stays as it is.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /connections/{connection}/grant (the `ChangeGrant` operationId).
+	ChangeGrant(ctx context.Context, connection ConnectionName, body ChangeGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResumeConnectionWithBody Let a suspended connection work again
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /connections/{connection}/resume (the `ResumeConnection` operationId).
+	ResumeConnectionWithBody(ctx context.Context, connection ConnectionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResumeConnection Let a suspended connection work again
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /connections/{connection}/resume (the `ResumeConnection` operationId).
+	ResumeConnection(ctx context.Context, connection ConnectionName, body ResumeConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResyncConnection Compare what both sides have sent and stored, and settle it
+	//
+	// It is answered when both sides agree; that takes a link, and up to a minute.
+	//
+	// Corresponds with POST /connections/{connection}/resync (the `ResyncConnection` operationId).
+	ResyncConnection(ctx context.Context, connection ConnectionName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RevokeConnectionWithBody End a connection for good, with its agents
+	//
+	// It never comes back. A reason is required.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /connections/{connection}/revoke (the `RevokeConnection` operationId).
+	RevokeConnectionWithBody(ctx context.Context, connection ConnectionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RevokeConnection End a connection for good, with its agents
+	//
+	// It never comes back. A reason is required.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /connections/{connection}/revoke (the `RevokeConnection` operationId).
+	RevokeConnection(ctx context.Context, connection ConnectionName, body RevokeConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SuspendConnectionWithBody Stop ordering, or obeying, until it is resumed
+	//
+	// Agents that run go on, on both sides. A reason is required.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /connections/{connection}/suspend (the `SuspendConnection` operationId).
+	SuspendConnectionWithBody(ctx context.Context, connection ConnectionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SuspendConnection Stop ordering, or obeying, until it is resumed
+	//
+	// Agents that run go on, on both sides. A reason is required.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /connections/{connection}/suspend (the `SuspendConnection` operationId).
+	SuspendConnection(ctx context.Context, connection ConnectionName, body SuspendConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetInstance What runs here, and what is the matter with it
+	//
+	// Corresponds with GET /instance (the `GetInstance` operationId).
+	GetInstance(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListInvites Invites and what became of them, the newest first
 	//
 	// An invite is forgotten a month after it could be used last.
@@ -453,6 +987,13 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /keys/rotate (the `RotateKey` operationId).
 	RotateKey(ctx context.Context, body RotateKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReloadPolicy Put the policy file in force
+	//
+	// What runs goes on. A policy that cannot be used changes nothing.
+	//
+	// Corresponds with POST /policy/reload (the `ReloadPolicy` operationId).
+	ReloadPolicy(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // ListAudit The newest rows of the audit, the oldest of them first
@@ -460,6 +1001,216 @@ type ClientInterface interface {
 // Corresponds with GET /audit (the `ListAudit` operationId).
 func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListAuditRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListConnections The hubs of this instance, then its spokes, with those that have ended
+//
+// Corresponds with GET /connections (the `ListConnections` operationId).
+func (c *Client) ListConnections(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListConnectionsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetConnection One connection
+//
+// Corresponds with GET /connections/{connection} (the `GetConnection` operationId).
+func (c *Client) GetConnection(ctx context.Context, connection ConnectionName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetConnectionRequest(c.Server, connection)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ChangeGrantWithBody Change what a hub may ask of this spoke
+//
+// What is not in the request stays as it is.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /connections/{connection}/grant (the `ChangeGrant` operationId).
+func (c *Client) ChangeGrantWithBody(ctx context.Context, connection ConnectionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewChangeGrantRequestWithBody(c.Server, connection, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ChangeGrant Change what a hub may ask of this spoke
+//
+// What is not in the request stays as it is.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /connections/{connection}/grant (the `ChangeGrant` operationId).
+func (c *Client) ChangeGrant(ctx context.Context, connection ConnectionName, body ChangeGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewChangeGrantRequest(c.Server, connection, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResumeConnectionWithBody Let a suspended connection work again
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /connections/{connection}/resume (the `ResumeConnection` operationId).
+func (c *Client) ResumeConnectionWithBody(ctx context.Context, connection ConnectionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumeConnectionRequestWithBody(c.Server, connection, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResumeConnection Let a suspended connection work again
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /connections/{connection}/resume (the `ResumeConnection` operationId).
+func (c *Client) ResumeConnection(ctx context.Context, connection ConnectionName, body ResumeConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumeConnectionRequest(c.Server, connection, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResyncConnection Compare what both sides have sent and stored, and settle it
+//
+// It is answered when both sides agree; that takes a link, and up to a minute.
+//
+// Corresponds with POST /connections/{connection}/resync (the `ResyncConnection` operationId).
+func (c *Client) ResyncConnection(ctx context.Context, connection ConnectionName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResyncConnectionRequest(c.Server, connection)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RevokeConnectionWithBody End a connection for good, with its agents
+//
+// It never comes back. A reason is required.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /connections/{connection}/revoke (the `RevokeConnection` operationId).
+func (c *Client) RevokeConnectionWithBody(ctx context.Context, connection ConnectionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRevokeConnectionRequestWithBody(c.Server, connection, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RevokeConnection End a connection for good, with its agents
+//
+// It never comes back. A reason is required.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /connections/{connection}/revoke (the `RevokeConnection` operationId).
+func (c *Client) RevokeConnection(ctx context.Context, connection ConnectionName, body RevokeConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRevokeConnectionRequest(c.Server, connection, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SuspendConnectionWithBody Stop ordering, or obeying, until it is resumed
+//
+// Agents that run go on, on both sides. A reason is required.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /connections/{connection}/suspend (the `SuspendConnection` operationId).
+func (c *Client) SuspendConnectionWithBody(ctx context.Context, connection ConnectionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSuspendConnectionRequestWithBody(c.Server, connection, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SuspendConnection Stop ordering, or obeying, until it is resumed
+//
+// Agents that run go on, on both sides. A reason is required.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /connections/{connection}/suspend (the `SuspendConnection` operationId).
+func (c *Client) SuspendConnection(ctx context.Context, connection ConnectionName, body SuspendConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSuspendConnectionRequest(c.Server, connection, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetInstance What runs here, and what is the matter with it
+//
+// Corresponds with GET /instance (the `GetInstance` operationId).
+func (c *Client) GetInstance(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetInstanceRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -642,6 +1393,23 @@ func (c *Client) RotateKey(ctx context.Context, body RotateKeyJSONRequestBody, r
 	return c.Client.Do(req)
 }
 
+// ReloadPolicy Put the policy file in force
+//
+// What runs goes on. A policy that cannot be used changes nothing.
+//
+// Corresponds with POST /policy/reload (the `ReloadPolicy` operationId).
+func (c *Client) ReloadPolicy(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReloadPolicyRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // NewListAuditRequest constructs an http.Request for the ListAudit method
 func NewListAuditRequest(server string, params *ListAuditParams) (*http.Request, error) {
 	var err error
@@ -694,6 +1462,316 @@ func NewListAuditRequest(server string, params *ListAuditParams) (*http.Request,
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
 		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListConnectionsRequest constructs an http.Request for the ListConnections method
+func NewListConnectionsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/connections")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetConnectionRequest constructs an http.Request for the GetConnection method
+func NewGetConnectionRequest(server string, connection ConnectionName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "connection", connection, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/connections/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewChangeGrantRequest calls the generic ChangeGrant builder with application/json body
+func NewChangeGrantRequest(server string, connection ConnectionName, body ChangeGrantJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewChangeGrantRequestWithBody(server, connection, "application/json", bodyReader)
+}
+
+// NewChangeGrantRequestWithBody constructs an http.Request for the ChangeGrant method, with any body, and a specified content type
+func NewChangeGrantRequestWithBody(server string, connection ConnectionName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "connection", connection, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/connections/%s/grant", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewResumeConnectionRequest calls the generic ResumeConnection builder with application/json body
+func NewResumeConnectionRequest(server string, connection ConnectionName, body ResumeConnectionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewResumeConnectionRequestWithBody(server, connection, "application/json", bodyReader)
+}
+
+// NewResumeConnectionRequestWithBody constructs an http.Request for the ResumeConnection method, with any body, and a specified content type
+func NewResumeConnectionRequestWithBody(server string, connection ConnectionName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "connection", connection, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/connections/%s/resume", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewResyncConnectionRequest constructs an http.Request for the ResyncConnection method
+func NewResyncConnectionRequest(server string, connection ConnectionName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "connection", connection, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/connections/%s/resync", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRevokeConnectionRequest calls the generic RevokeConnection builder with application/json body
+func NewRevokeConnectionRequest(server string, connection ConnectionName, body RevokeConnectionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRevokeConnectionRequestWithBody(server, connection, "application/json", bodyReader)
+}
+
+// NewRevokeConnectionRequestWithBody constructs an http.Request for the RevokeConnection method, with any body, and a specified content type
+func NewRevokeConnectionRequestWithBody(server string, connection ConnectionName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "connection", connection, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/connections/%s/revoke", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewSuspendConnectionRequest calls the generic SuspendConnection builder with application/json body
+func NewSuspendConnectionRequest(server string, connection ConnectionName, body SuspendConnectionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSuspendConnectionRequestWithBody(server, connection, "application/json", bodyReader)
+}
+
+// NewSuspendConnectionRequestWithBody constructs an http.Request for the SuspendConnection method, with any body, and a specified content type
+func NewSuspendConnectionRequestWithBody(server string, connection ConnectionName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "connection", connection, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/connections/%s/suspend", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetInstanceRequest constructs an http.Request for the GetInstance method
+func NewGetInstanceRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/instance")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -925,6 +2003,33 @@ func NewRotateKeyRequestWithBody(server string, contentType string, body io.Read
 	return req, nil
 }
 
+// NewReloadPolicyRequest constructs an http.Request for the ReloadPolicy method
+func NewReloadPolicyRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/policy/reload")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 func (c *Client) applyEditors(ctx context.Context, req *http.Request, additionalEditors []RequestEditorFn) error {
 	for _, r := range c.RequestEditors {
 		if err := r(ctx, req); err != nil {
@@ -975,6 +2080,104 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /audit (the `ListAudit` operationId).
 	ListAuditWithResponse(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*ListAuditResponse, error)
+
+	// ListConnectionsWithResponse The hubs of this instance, then its spokes, with those that have ended
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /connections (the `ListConnections` operationId).
+	ListConnectionsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListConnectionsResponse, error)
+
+	// GetConnectionWithResponse One connection
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /connections/{connection} (the `GetConnection` operationId).
+	GetConnectionWithResponse(ctx context.Context, connection ConnectionName, reqEditors ...RequestEditorFn) (*GetConnectionResponse, error)
+
+	// ChangeGrantWithBodyWithResponse Change what a hub may ask of this spoke
+	//
+	// What is not in the request stays as it is.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /connections/{connection}/grant (the `ChangeGrant` operationId).
+	ChangeGrantWithBodyWithResponse(ctx context.Context, connection ConnectionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangeGrantResponse, error)
+
+	// ChangeGrantWithResponse Change what a hub may ask of this spoke
+	//
+	// What is not in the request stays as it is.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /connections/{connection}/grant (the `ChangeGrant` operationId).
+	ChangeGrantWithResponse(ctx context.Context, connection ConnectionName, body ChangeGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangeGrantResponse, error)
+
+	// ResumeConnectionWithBodyWithResponse Let a suspended connection work again
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /connections/{connection}/resume (the `ResumeConnection` operationId).
+	ResumeConnectionWithBodyWithResponse(ctx context.Context, connection ConnectionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResumeConnectionResponse, error)
+
+	// ResumeConnectionWithResponse Let a suspended connection work again
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /connections/{connection}/resume (the `ResumeConnection` operationId).
+	ResumeConnectionWithResponse(ctx context.Context, connection ConnectionName, body ResumeConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*ResumeConnectionResponse, error)
+
+	// ResyncConnectionWithResponse Compare what both sides have sent and stored, and settle it
+	//
+	// It is answered when both sides agree; that takes a link, and up to a minute.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /connections/{connection}/resync (the `ResyncConnection` operationId).
+	ResyncConnectionWithResponse(ctx context.Context, connection ConnectionName, reqEditors ...RequestEditorFn) (*ResyncConnectionResponse, error)
+
+	// RevokeConnectionWithBodyWithResponse End a connection for good, with its agents
+	//
+	// It never comes back. A reason is required.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /connections/{connection}/revoke (the `RevokeConnection` operationId).
+	RevokeConnectionWithBodyWithResponse(ctx context.Context, connection ConnectionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RevokeConnectionResponse, error)
+
+	// RevokeConnectionWithResponse End a connection for good, with its agents
+	//
+	// It never comes back. A reason is required.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /connections/{connection}/revoke (the `RevokeConnection` operationId).
+	RevokeConnectionWithResponse(ctx context.Context, connection ConnectionName, body RevokeConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*RevokeConnectionResponse, error)
+
+	// SuspendConnectionWithBodyWithResponse Stop ordering, or obeying, until it is resumed
+	//
+	// Agents that run go on, on both sides. A reason is required.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /connections/{connection}/suspend (the `SuspendConnection` operationId).
+	SuspendConnectionWithBodyWithResponse(ctx context.Context, connection ConnectionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SuspendConnectionResponse, error)
+
+	// SuspendConnectionWithResponse Stop ordering, or obeying, until it is resumed
+	//
+	// Agents that run go on, on both sides. A reason is required.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /connections/{connection}/suspend (the `SuspendConnection` operationId).
+	SuspendConnectionWithResponse(ctx context.Context, connection ConnectionName, body SuspendConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*SuspendConnectionResponse, error)
+
+	// GetInstanceWithResponse What runs here, and what is the matter with it
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /instance (the `GetInstance` operationId).
+	GetInstanceWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetInstanceResponse, error)
 
 	// ListInvitesWithResponse Invites and what became of them, the newest first
 	//
@@ -1051,6 +2254,15 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /keys/rotate (the `RotateKey` operationId).
 	RotateKeyWithResponse(ctx context.Context, body RotateKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*RotateKeyResponse, error)
+
+	// ReloadPolicyWithResponse Put the policy file in force
+	//
+	// What runs goes on. A policy that cannot be used changes nothing.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /policy/reload (the `ReloadPolicy` operationId).
+	ReloadPolicyWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReloadPolicyResponse, error)
 }
 
 type ListAuditResponse struct {
@@ -1095,6 +2307,390 @@ func (r ListAuditResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListAuditResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListConnectionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ConnectionList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListConnectionsResponse) GetJSON200() *ConnectionList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListConnectionsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListConnectionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListConnectionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListConnectionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListConnectionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetConnectionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Connection
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetConnectionResponse) GetJSON200() *Connection {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetConnectionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetConnectionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetConnectionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetConnectionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetConnectionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ChangeGrantResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Grant
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ChangeGrantResponse) GetJSON200() *Grant {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ChangeGrantResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ChangeGrantResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ChangeGrantResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ChangeGrantResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ChangeGrantResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ResumeConnectionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Changed
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ResumeConnectionResponse) GetJSON200() *Changed {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ResumeConnectionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ResumeConnectionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResumeConnectionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResumeConnectionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResumeConnectionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ResyncConnectionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Settlement
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ResyncConnectionResponse) GetJSON200() *Settlement {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ResyncConnectionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ResyncConnectionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResyncConnectionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResyncConnectionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResyncConnectionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RevokeConnectionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Changed
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RevokeConnectionResponse) GetJSON200() *Changed {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RevokeConnectionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RevokeConnectionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RevokeConnectionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RevokeConnectionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RevokeConnectionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SuspendConnectionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Changed
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SuspendConnectionResponse) GetJSON200() *Changed {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r SuspendConnectionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SuspendConnectionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SuspendConnectionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SuspendConnectionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SuspendConnectionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetInstanceResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Instance
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetInstanceResponse) GetJSON200() *Instance {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetInstanceResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetInstanceResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetInstanceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetInstanceResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetInstanceResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -1389,6 +2985,54 @@ func (r RotateKeyResponse) ContentType() string {
 	return ""
 }
 
+type ReloadPolicyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PolicyChange
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReloadPolicyResponse) GetJSON200() *PolicyChange {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReloadPolicyResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReloadPolicyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReloadPolicyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReloadPolicyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReloadPolicyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListAuditWithResponse The newest rows of the audit, the oldest of them first
 //
 // Returns a wrapper object for the known response body format(s).
@@ -1400,6 +3044,176 @@ func (c *ClientWithResponses) ListAuditWithResponse(ctx context.Context, params 
 		return nil, err
 	}
 	return ParseListAuditResponse(rsp)
+}
+
+// ListConnectionsWithResponse The hubs of this instance, then its spokes, with those that have ended
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /connections (the `ListConnections` operationId).
+func (c *ClientWithResponses) ListConnectionsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListConnectionsResponse, error) {
+	rsp, err := c.ListConnections(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListConnectionsResponse(rsp)
+}
+
+// GetConnectionWithResponse One connection
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /connections/{connection} (the `GetConnection` operationId).
+func (c *ClientWithResponses) GetConnectionWithResponse(ctx context.Context, connection ConnectionName, reqEditors ...RequestEditorFn) (*GetConnectionResponse, error) {
+	rsp, err := c.GetConnection(ctx, connection, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetConnectionResponse(rsp)
+}
+
+// ChangeGrantWithBodyWithResponse Change what a hub may ask of this spoke
+//
+// What is not in the request stays as it is.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /connections/{connection}/grant (the `ChangeGrant` operationId).
+func (c *ClientWithResponses) ChangeGrantWithBodyWithResponse(ctx context.Context, connection ConnectionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangeGrantResponse, error) {
+	rsp, err := c.ChangeGrantWithBody(ctx, connection, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseChangeGrantResponse(rsp)
+}
+
+// ChangeGrantWithResponse Change what a hub may ask of this spoke
+//
+// What is not in the request stays as it is.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /connections/{connection}/grant (the `ChangeGrant` operationId).
+func (c *ClientWithResponses) ChangeGrantWithResponse(ctx context.Context, connection ConnectionName, body ChangeGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangeGrantResponse, error) {
+	rsp, err := c.ChangeGrant(ctx, connection, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseChangeGrantResponse(rsp)
+}
+
+// ResumeConnectionWithBodyWithResponse Let a suspended connection work again
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /connections/{connection}/resume (the `ResumeConnection` operationId).
+func (c *ClientWithResponses) ResumeConnectionWithBodyWithResponse(ctx context.Context, connection ConnectionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResumeConnectionResponse, error) {
+	rsp, err := c.ResumeConnectionWithBody(ctx, connection, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResumeConnectionResponse(rsp)
+}
+
+// ResumeConnectionWithResponse Let a suspended connection work again
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /connections/{connection}/resume (the `ResumeConnection` operationId).
+func (c *ClientWithResponses) ResumeConnectionWithResponse(ctx context.Context, connection ConnectionName, body ResumeConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*ResumeConnectionResponse, error) {
+	rsp, err := c.ResumeConnection(ctx, connection, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResumeConnectionResponse(rsp)
+}
+
+// ResyncConnectionWithResponse Compare what both sides have sent and stored, and settle it
+//
+// It is answered when both sides agree; that takes a link, and up to a minute.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /connections/{connection}/resync (the `ResyncConnection` operationId).
+func (c *ClientWithResponses) ResyncConnectionWithResponse(ctx context.Context, connection ConnectionName, reqEditors ...RequestEditorFn) (*ResyncConnectionResponse, error) {
+	rsp, err := c.ResyncConnection(ctx, connection, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResyncConnectionResponse(rsp)
+}
+
+// RevokeConnectionWithBodyWithResponse End a connection for good, with its agents
+//
+// It never comes back. A reason is required.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /connections/{connection}/revoke (the `RevokeConnection` operationId).
+func (c *ClientWithResponses) RevokeConnectionWithBodyWithResponse(ctx context.Context, connection ConnectionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RevokeConnectionResponse, error) {
+	rsp, err := c.RevokeConnectionWithBody(ctx, connection, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRevokeConnectionResponse(rsp)
+}
+
+// RevokeConnectionWithResponse End a connection for good, with its agents
+//
+// It never comes back. A reason is required.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /connections/{connection}/revoke (the `RevokeConnection` operationId).
+func (c *ClientWithResponses) RevokeConnectionWithResponse(ctx context.Context, connection ConnectionName, body RevokeConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*RevokeConnectionResponse, error) {
+	rsp, err := c.RevokeConnection(ctx, connection, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRevokeConnectionResponse(rsp)
+}
+
+// SuspendConnectionWithBodyWithResponse Stop ordering, or obeying, until it is resumed
+//
+// Agents that run go on, on both sides. A reason is required.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /connections/{connection}/suspend (the `SuspendConnection` operationId).
+func (c *ClientWithResponses) SuspendConnectionWithBodyWithResponse(ctx context.Context, connection ConnectionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SuspendConnectionResponse, error) {
+	rsp, err := c.SuspendConnectionWithBody(ctx, connection, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSuspendConnectionResponse(rsp)
+}
+
+// SuspendConnectionWithResponse Stop ordering, or obeying, until it is resumed
+//
+// Agents that run go on, on both sides. A reason is required.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /connections/{connection}/suspend (the `SuspendConnection` operationId).
+func (c *ClientWithResponses) SuspendConnectionWithResponse(ctx context.Context, connection ConnectionName, body SuspendConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*SuspendConnectionResponse, error) {
+	rsp, err := c.SuspendConnection(ctx, connection, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSuspendConnectionResponse(rsp)
+}
+
+// GetInstanceWithResponse What runs here, and what is the matter with it
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /instance (the `GetInstance` operationId).
+func (c *ClientWithResponses) GetInstanceWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetInstanceResponse, error) {
+	rsp, err := c.GetInstance(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetInstanceResponse(rsp)
 }
 
 // ListInvitesWithResponse Invites and what became of them, the newest first
@@ -1538,6 +3352,21 @@ func (c *ClientWithResponses) RotateKeyWithResponse(ctx context.Context, body Ro
 	return ParseRotateKeyResponse(rsp)
 }
 
+// ReloadPolicyWithResponse Put the policy file in force
+//
+// What runs goes on. A policy that cannot be used changes nothing.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /policy/reload (the `ReloadPolicy` operationId).
+func (c *ClientWithResponses) ReloadPolicyWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReloadPolicyResponse, error) {
+	rsp, err := c.ReloadPolicy(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReloadPolicyResponse(rsp)
+}
+
 // ParseListAuditResponse parses an HTTP response from a ListAuditWithResponse call
 func ParseListAuditResponse(rsp *http.Response) (*ListAuditResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -1554,6 +3383,270 @@ func ParseListAuditResponse(rsp *http.Response) (*ListAuditResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest AuditList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListConnectionsResponse parses an HTTP response from a ListConnectionsWithResponse call
+func ParseListConnectionsResponse(rsp *http.Response) (*ListConnectionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListConnectionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ConnectionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetConnectionResponse parses an HTTP response from a GetConnectionWithResponse call
+func ParseGetConnectionResponse(rsp *http.Response) (*GetConnectionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetConnectionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Connection
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseChangeGrantResponse parses an HTTP response from a ChangeGrantWithResponse call
+func ParseChangeGrantResponse(rsp *http.Response) (*ChangeGrantResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ChangeGrantResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Grant
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseResumeConnectionResponse parses an HTTP response from a ResumeConnectionWithResponse call
+func ParseResumeConnectionResponse(rsp *http.Response) (*ResumeConnectionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResumeConnectionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Changed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseResyncConnectionResponse parses an HTTP response from a ResyncConnectionWithResponse call
+func ParseResyncConnectionResponse(rsp *http.Response) (*ResyncConnectionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResyncConnectionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Settlement
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRevokeConnectionResponse parses an HTTP response from a RevokeConnectionWithResponse call
+func ParseRevokeConnectionResponse(rsp *http.Response) (*RevokeConnectionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RevokeConnectionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Changed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSuspendConnectionResponse parses an HTTP response from a SuspendConnectionWithResponse call
+func ParseSuspendConnectionResponse(rsp *http.Response) (*SuspendConnectionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SuspendConnectionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Changed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetInstanceResponse parses an HTTP response from a GetInstanceWithResponse call
+func ParseGetInstanceResponse(rsp *http.Response) (*GetInstanceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetInstanceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Instance
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -1769,11 +3862,68 @@ func ParseRotateKeyResponse(rsp *http.Response) (*RotateKeyResponse, error) {
 	return response, nil
 }
 
+// ParseReloadPolicyResponse parses an HTTP response from a ReloadPolicyWithResponse call
+func ParseReloadPolicyResponse(rsp *http.Response) (*ReloadPolicyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReloadPolicyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PolicyChange
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
 	// ListAudit The newest rows of the audit, the oldest of them first
 	// (GET /audit)
 	ListAudit(w http.ResponseWriter, r *http.Request, params ListAuditParams)
+	// ListConnections The hubs of this instance, then its spokes, with those that have ended
+	// (GET /connections)
+	ListConnections(w http.ResponseWriter, r *http.Request)
+	// GetConnection One connection
+	// (GET /connections/{connection})
+	GetConnection(w http.ResponseWriter, r *http.Request, connection ConnectionName)
+	// ChangeGrant Change what a hub may ask of this spoke
+	// (PATCH /connections/{connection}/grant)
+	ChangeGrant(w http.ResponseWriter, r *http.Request, connection ConnectionName)
+	// ResumeConnection Let a suspended connection work again
+	// (POST /connections/{connection}/resume)
+	ResumeConnection(w http.ResponseWriter, r *http.Request, connection ConnectionName)
+	// ResyncConnection Compare what both sides have sent and stored, and settle it
+	// (POST /connections/{connection}/resync)
+	ResyncConnection(w http.ResponseWriter, r *http.Request, connection ConnectionName)
+	// RevokeConnection End a connection for good, with its agents
+	// (POST /connections/{connection}/revoke)
+	RevokeConnection(w http.ResponseWriter, r *http.Request, connection ConnectionName)
+	// SuspendConnection Stop ordering, or obeying, until it is resumed
+	// (POST /connections/{connection}/suspend)
+	SuspendConnection(w http.ResponseWriter, r *http.Request, connection ConnectionName)
+	// GetInstance What runs here, and what is the matter with it
+	// (GET /instance)
+	GetInstance(w http.ResponseWriter, r *http.Request)
 	// ListInvites Invites and what became of them, the newest first
 	// (GET /invites)
 	ListInvites(w http.ResponseWriter, r *http.Request)
@@ -1792,6 +3942,9 @@ type ServerInterface interface {
 	// RotateKey Sign with a new key from now on
 	// (POST /keys/rotate)
 	RotateKey(w http.ResponseWriter, r *http.Request)
+	// ReloadPolicy Put the policy file in force
+	// (POST /policy/reload)
+	ReloadPolicy(w http.ResponseWriter, r *http.Request)
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -1840,6 +3993,190 @@ func (siw *ServerInterfaceWrapper) ListAudit(w http.ResponseWriter, r *http.Requ
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListAudit(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListConnections operation middleware
+func (siw *ServerInterfaceWrapper) ListConnections(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListConnections(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetConnection operation middleware
+func (siw *ServerInterfaceWrapper) GetConnection(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "connection" -------------
+	var connection ConnectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "connection", r.PathValue("connection"), &connection, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "connection", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetConnection(w, r, connection)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ChangeGrant operation middleware
+func (siw *ServerInterfaceWrapper) ChangeGrant(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "connection" -------------
+	var connection ConnectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "connection", r.PathValue("connection"), &connection, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "connection", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ChangeGrant(w, r, connection)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ResumeConnection operation middleware
+func (siw *ServerInterfaceWrapper) ResumeConnection(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "connection" -------------
+	var connection ConnectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "connection", r.PathValue("connection"), &connection, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "connection", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ResumeConnection(w, r, connection)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ResyncConnection operation middleware
+func (siw *ServerInterfaceWrapper) ResyncConnection(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "connection" -------------
+	var connection ConnectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "connection", r.PathValue("connection"), &connection, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "connection", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ResyncConnection(w, r, connection)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RevokeConnection operation middleware
+func (siw *ServerInterfaceWrapper) RevokeConnection(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "connection" -------------
+	var connection ConnectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "connection", r.PathValue("connection"), &connection, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "connection", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RevokeConnection(w, r, connection)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// SuspendConnection operation middleware
+func (siw *ServerInterfaceWrapper) SuspendConnection(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "connection" -------------
+	var connection ConnectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "connection", r.PathValue("connection"), &connection, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "connection", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.SuspendConnection(w, r, connection)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetInstance operation middleware
+func (siw *ServerInterfaceWrapper) GetInstance(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetInstance(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1936,6 +4273,20 @@ func (siw *ServerInterfaceWrapper) RotateKey(w http.ResponseWriter, r *http.Requ
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.RotateKey(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ReloadPolicy operation middleware
+func (siw *ServerInterfaceWrapper) ReloadPolicy(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ReloadPolicy(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -2065,6 +4416,15 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 		ErrorHandlerFunc:   options.ErrorHandlerFunc,
 	}
 
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/instance", wrapper.GetInstance)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/connections", wrapper.ListConnections)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/connections/{connection}", wrapper.GetConnection)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/connections/{connection}/suspend", wrapper.SuspendConnection)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/connections/{connection}/resume", wrapper.ResumeConnection)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/connections/{connection}/revoke", wrapper.RevokeConnection)
+	m.HandleFunc(http.MethodPatch+" "+options.BaseURL+"/connections/{connection}/grant", wrapper.ChangeGrant)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/connections/{connection}/resync", wrapper.ResyncConnection)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/policy/reload", wrapper.ReloadPolicy)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/keys", wrapper.ListKeys)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/keys/rotate", wrapper.RotateKey)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/keys/revoke", wrapper.RevokeKey)
@@ -2075,6 +4435,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 
 	return m
 }
+
+type ChangedJSONResponse ConnectionChange
 
 type KeysJSONResponse Keys
 
@@ -2108,6 +4470,320 @@ type ListAuditdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListAuditdefaultApplicationProblemPlusJSONResponse) VisitListAuditResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListConnectionsRequestObject struct {
+}
+
+type ListConnectionsResponseObject interface {
+	VisitListConnectionsResponse(w http.ResponseWriter) error
+}
+
+type ListConnections200JSONResponse ConnectionList
+
+func (response ListConnections200JSONResponse) VisitListConnectionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListConnectionsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListConnectionsdefaultApplicationProblemPlusJSONResponse) VisitListConnectionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetConnectionRequestObject struct {
+	Connection ConnectionName `json:"connection"`
+}
+
+type GetConnectionResponseObject interface {
+	VisitGetConnectionResponse(w http.ResponseWriter) error
+}
+
+type GetConnection200JSONResponse Connection
+
+func (response GetConnection200JSONResponse) VisitGetConnectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetConnectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetConnectiondefaultApplicationProblemPlusJSONResponse) VisitGetConnectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ChangeGrantRequestObject struct {
+	Connection ConnectionName `json:"connection"`
+	Body       *ChangeGrantJSONRequestBody
+}
+
+type ChangeGrantResponseObject interface {
+	VisitChangeGrantResponse(w http.ResponseWriter) error
+}
+
+type ChangeGrant200JSONResponse Grant
+
+func (response ChangeGrant200JSONResponse) VisitChangeGrantResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ChangeGrantdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ChangeGrantdefaultApplicationProblemPlusJSONResponse) VisitChangeGrantResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeConnectionRequestObject struct {
+	Connection ConnectionName `json:"connection"`
+	Body       *ResumeConnectionJSONRequestBody
+}
+
+type ResumeConnectionResponseObject interface {
+	VisitResumeConnectionResponse(w http.ResponseWriter) error
+}
+
+type ResumeConnection200JSONResponse struct{ ChangedJSONResponse }
+
+func (response ResumeConnection200JSONResponse) VisitResumeConnectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeConnectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ResumeConnectiondefaultApplicationProblemPlusJSONResponse) VisitResumeConnectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResyncConnectionRequestObject struct {
+	Connection ConnectionName `json:"connection"`
+}
+
+type ResyncConnectionResponseObject interface {
+	VisitResyncConnectionResponse(w http.ResponseWriter) error
+}
+
+type ResyncConnection200JSONResponse Settlement
+
+func (response ResyncConnection200JSONResponse) VisitResyncConnectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResyncConnectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ResyncConnectiondefaultApplicationProblemPlusJSONResponse) VisitResyncConnectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RevokeConnectionRequestObject struct {
+	Connection ConnectionName `json:"connection"`
+	Body       *RevokeConnectionJSONRequestBody
+}
+
+type RevokeConnectionResponseObject interface {
+	VisitRevokeConnectionResponse(w http.ResponseWriter) error
+}
+
+type RevokeConnection200JSONResponse struct{ ChangedJSONResponse }
+
+func (response RevokeConnection200JSONResponse) VisitRevokeConnectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RevokeConnectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RevokeConnectiondefaultApplicationProblemPlusJSONResponse) VisitRevokeConnectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SuspendConnectionRequestObject struct {
+	Connection ConnectionName `json:"connection"`
+	Body       *SuspendConnectionJSONRequestBody
+}
+
+type SuspendConnectionResponseObject interface {
+	VisitSuspendConnectionResponse(w http.ResponseWriter) error
+}
+
+type SuspendConnection200JSONResponse struct{ ChangedJSONResponse }
+
+func (response SuspendConnection200JSONResponse) VisitSuspendConnectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SuspendConnectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response SuspendConnectiondefaultApplicationProblemPlusJSONResponse) VisitSuspendConnectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetInstanceRequestObject struct {
+}
+
+type GetInstanceResponseObject interface {
+	VisitGetInstanceResponse(w http.ResponseWriter) error
+}
+
+type GetInstance200JSONResponse Instance
+
+func (response GetInstance200JSONResponse) VisitGetInstanceResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetInstancedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetInstancedefaultApplicationProblemPlusJSONResponse) VisitGetInstanceResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -2352,11 +5028,73 @@ func (response RotateKeydefaultApplicationProblemPlusJSONResponse) VisitRotateKe
 	return err
 }
 
+type ReloadPolicyRequestObject struct {
+}
+
+type ReloadPolicyResponseObject interface {
+	VisitReloadPolicyResponse(w http.ResponseWriter) error
+}
+
+type ReloadPolicy200JSONResponse PolicyChange
+
+func (response ReloadPolicy200JSONResponse) VisitReloadPolicyResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReloadPolicydefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ReloadPolicydefaultApplicationProblemPlusJSONResponse) VisitReloadPolicyResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// ListAudit The newest rows of the audit, the oldest of them first
 	// (GET /audit)
 	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
+	// ListConnections The hubs of this instance, then its spokes, with those that have ended
+	// (GET /connections)
+	ListConnections(ctx context.Context, request ListConnectionsRequestObject) (ListConnectionsResponseObject, error)
+	// GetConnection One connection
+	// (GET /connections/{connection})
+	GetConnection(ctx context.Context, request GetConnectionRequestObject) (GetConnectionResponseObject, error)
+	// ChangeGrant Change what a hub may ask of this spoke
+	// (PATCH /connections/{connection}/grant)
+	ChangeGrant(ctx context.Context, request ChangeGrantRequestObject) (ChangeGrantResponseObject, error)
+	// ResumeConnection Let a suspended connection work again
+	// (POST /connections/{connection}/resume)
+	ResumeConnection(ctx context.Context, request ResumeConnectionRequestObject) (ResumeConnectionResponseObject, error)
+	// ResyncConnection Compare what both sides have sent and stored, and settle it
+	// (POST /connections/{connection}/resync)
+	ResyncConnection(ctx context.Context, request ResyncConnectionRequestObject) (ResyncConnectionResponseObject, error)
+	// RevokeConnection End a connection for good, with its agents
+	// (POST /connections/{connection}/revoke)
+	RevokeConnection(ctx context.Context, request RevokeConnectionRequestObject) (RevokeConnectionResponseObject, error)
+	// SuspendConnection Stop ordering, or obeying, until it is resumed
+	// (POST /connections/{connection}/suspend)
+	SuspendConnection(ctx context.Context, request SuspendConnectionRequestObject) (SuspendConnectionResponseObject, error)
+	// GetInstance What runs here, and what is the matter with it
+	// (GET /instance)
+	GetInstance(ctx context.Context, request GetInstanceRequestObject) (GetInstanceResponseObject, error)
 	// ListInvites Invites and what became of them, the newest first
 	// (GET /invites)
 	ListInvites(ctx context.Context, request ListInvitesRequestObject) (ListInvitesResponseObject, error)
@@ -2375,6 +5113,9 @@ type StrictServerInterface interface {
 	// RotateKey Sign with a new key from now on
 	// (POST /keys/rotate)
 	RotateKey(ctx context.Context, request RotateKeyRequestObject) (RotateKeyResponseObject, error)
+	// ReloadPolicy Put the policy file in force
+	// (POST /policy/reload)
+	ReloadPolicy(ctx context.Context, request ReloadPolicyRequestObject) (ReloadPolicyResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx context.Context, w http.ResponseWriter, r *http.Request, request any) (any, error)
@@ -2435,6 +5176,238 @@ func (sh *strictHandler) ListAudit(w http.ResponseWriter, r *http.Request, param
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListAuditResponseObject); ok {
 		if err := validResponse.VisitListAuditResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListConnections operation middleware
+func (sh *strictHandler) ListConnections(w http.ResponseWriter, r *http.Request) {
+	var request ListConnectionsRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListConnections(ctx, request.(ListConnectionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListConnections")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListConnectionsResponseObject); ok {
+		if err := validResponse.VisitListConnectionsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetConnection operation middleware
+func (sh *strictHandler) GetConnection(w http.ResponseWriter, r *http.Request, connection ConnectionName) {
+	var request GetConnectionRequestObject
+
+	request.Connection = connection
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetConnection(ctx, request.(GetConnectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetConnection")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetConnectionResponseObject); ok {
+		if err := validResponse.VisitGetConnectionResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ChangeGrant operation middleware
+func (sh *strictHandler) ChangeGrant(w http.ResponseWriter, r *http.Request, connection ConnectionName) {
+	var request ChangeGrantRequestObject
+
+	request.Connection = connection
+
+	var body ChangeGrantJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ChangeGrant(ctx, request.(ChangeGrantRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ChangeGrant")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ChangeGrantResponseObject); ok {
+		if err := validResponse.VisitChangeGrantResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ResumeConnection operation middleware
+func (sh *strictHandler) ResumeConnection(w http.ResponseWriter, r *http.Request, connection ConnectionName) {
+	var request ResumeConnectionRequestObject
+
+	request.Connection = connection
+
+	var body ResumeConnectionJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ResumeConnection(ctx, request.(ResumeConnectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ResumeConnection")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ResumeConnectionResponseObject); ok {
+		if err := validResponse.VisitResumeConnectionResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ResyncConnection operation middleware
+func (sh *strictHandler) ResyncConnection(w http.ResponseWriter, r *http.Request, connection ConnectionName) {
+	var request ResyncConnectionRequestObject
+
+	request.Connection = connection
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ResyncConnection(ctx, request.(ResyncConnectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ResyncConnection")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ResyncConnectionResponseObject); ok {
+		if err := validResponse.VisitResyncConnectionResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RevokeConnection operation middleware
+func (sh *strictHandler) RevokeConnection(w http.ResponseWriter, r *http.Request, connection ConnectionName) {
+	var request RevokeConnectionRequestObject
+
+	request.Connection = connection
+
+	var body RevokeConnectionJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RevokeConnection(ctx, request.(RevokeConnectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RevokeConnection")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RevokeConnectionResponseObject); ok {
+		if err := validResponse.VisitRevokeConnectionResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// SuspendConnection operation middleware
+func (sh *strictHandler) SuspendConnection(w http.ResponseWriter, r *http.Request, connection ConnectionName) {
+	var request SuspendConnectionRequestObject
+
+	request.Connection = connection
+
+	var body SuspendConnectionJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.SuspendConnection(ctx, request.(SuspendConnectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SuspendConnection")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(SuspendConnectionResponseObject); ok {
+		if err := validResponse.VisitSuspendConnectionResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetInstance operation middleware
+func (sh *strictHandler) GetInstance(w http.ResponseWriter, r *http.Request) {
+	var request GetInstanceRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetInstance(ctx, request.(GetInstanceRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetInstance")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetInstanceResponseObject); ok {
+		if err := validResponse.VisitGetInstanceResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {
@@ -2609,6 +5582,30 @@ func (sh *strictHandler) RotateKey(w http.ResponseWriter, r *http.Request) {
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(RotateKeyResponseObject); ok {
 		if err := validResponse.VisitRotateKeyResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ReloadPolicy operation middleware
+func (sh *strictHandler) ReloadPolicy(w http.ResponseWriter, r *http.Request) {
+	var request ReloadPolicyRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ReloadPolicy(ctx, request.(ReloadPolicyRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReloadPolicy")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ReloadPolicyResponseObject); ok {
+		if err := validResponse.VisitReloadPolicyResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

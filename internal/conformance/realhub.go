@@ -92,7 +92,7 @@ func (t *trial) do(method, path string, in, out any) error {
 func (t *trial) linked() error {
 	return t.await(func() bool {
 		var v hub.SpokeView
-		return t.do("GET", "/v1/connections/"+spokeName, nil, &v) == nil && v.Linked && v.Liveness == "alive"
+		return t.do("GET", "/api/v1/connections/"+spokeName, nil, &v) == nil && v.Linked && v.Liveness == "alive"
 	}, "the hub to see the spoke linked and alive")
 }
 
@@ -100,7 +100,7 @@ func (t *trial) linked() error {
 func (t *trial) settled() error {
 	var v hub.SpokeView
 	err := t.await(func() bool {
-		return t.do("GET", "/v1/connections/"+spokeName, nil, &v) == nil && v.Unconfirmed == 0
+		return t.do("GET", "/api/v1/connections/"+spokeName, nil, &v) == nil && v.Unconfirmed == 0
 	}, "all messages of the hub to be confirmed")
 	if err != nil {
 		return fmt.Errorf("%w; %d are not", err, v.Unconfirmed)
@@ -233,7 +233,7 @@ func (t *trial) hubRotates() error {
 
 // turn changes the state of the connection at the hub.
 func (t *trial) turn(verb string) error {
-	return t.do("POST", "/v1/connections/"+spokeName+"/"+verb, map[string]string{"reason": "the rule says so"}, nil)
+	return t.do("POST", "/api/v1/connections/"+spokeName+"/"+verb, map[string]string{"reason": "the rule says so"}, nil)
 }
 
 func (t *trial) hubSuspends() error {
@@ -285,7 +285,7 @@ func (t *trial) hubRevokes() error {
 	}
 	var v hub.SpokeView
 	t.pause(3*time.Second, func() bool { return false })
-	if err := t.do("GET", "/v1/connections/"+spokeName, nil, &v); err == nil && v.Linked {
+	if err := t.do("GET", "/api/v1/connections/"+spokeName, nil, &v); err == nil && v.Linked {
 		return errors.New("expected no link after the hub has revoked the connection; there is one")
 	}
 	return nil

@@ -74,6 +74,11 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any) error
 	return nil
 }
 
+// Items is what lists are answered with.
+type Items[T any] struct {
+	Items []T `json:"items"`
+}
+
 // Stream asks GET path and hands each JSON value of the answer to each, until
 // the answer ends or each returns an error.
 func (c *Client) Stream(ctx context.Context, path string, each func(json.RawMessage) error) error {
@@ -131,7 +136,7 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (*http.R
 
 // wrongRole says that the instance is asked for what only the other role does.
 func (c *Client) wrongRole(ctx context.Context, path string) error {
-	const who = "/v1/instance"
+	const who = "/api/v1/instance"
 	if path == who { // it is [Within], which serves what reads
 		return commands.Refuse(commands.Unreachable, "no instance runs in %s, and this needs one", c.dir).Hinting("start it").Running("spoke", "run")
 	}

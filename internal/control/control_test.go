@@ -293,7 +293,7 @@ func TestWhatIsNoAnswer(t *testing.T) {
 	require.ErrorContains(t, c.Do(t.Context(), "GET", "/teapot", nil, &out), "418")
 	err = c.Do(t.Context(), "GET", "/v1/nothing", nil, &out)
 	require.Equal(t, commands.Unreachable, commands.CodeOf(err), "something that serves what reads: %v", err)
-	m.HandleFunc("/v1/instance", func(w http.ResponseWriter, _ *http.Request) { JSON(w, map[string]string{"role": "hub"}) })
+	m.HandleFunc("/api/v1/instance", func(w http.ResponseWriter, _ *http.Request) { JSON(w, map[string]string{"role": "hub"}) })
 	err = c.Do(t.Context(), "GET", "/v1/nothing", nil, &out)
 	require.Equal(t, commands.Validation, commands.CodeOf(err), "an instance of another role: %v", err)
 	require.ErrorContains(t, err, "the instance in "+dir+" is a hub; this is asked of its spokes")

@@ -112,7 +112,7 @@ func (t *Tour) join(ctx context.Context) error {
 			return err
 		}
 		var v hub.SpokeView
-		if err := t.m.Ctl.Do(ctx, "GET", "/v1/connections/"+name, nil, &v); err != nil {
+		if err := t.m.Ctl.Do(ctx, "GET", "/api/v1/connections/"+name, nil, &v); err != nil {
 			return err
 		}
 		t.say("%s has joined: its instance id is %s, its policy is the preset %q", name, v.Peer, preset)

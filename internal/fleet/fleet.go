@@ -124,7 +124,7 @@ func (m *Mesh) AddSpoke(ctx context.Context, name, rules string, args ...string)
 func (m *Mesh) AwaitLink(ctx context.Context, name string) error {
 	return Poll(ctx, 30*time.Second, "waiting for the link of "+name, func() (bool, error) {
 		var v hub.SpokeView
-		err := m.Ctl.Do(ctx, "GET", "/v1/connections/"+name, nil, &v)
+		err := m.Ctl.Do(ctx, "GET", "/api/v1/connections/"+name, nil, &v)
 		return v.Linked && v.Liveness == "alive", err
 	})
 }

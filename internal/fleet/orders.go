@@ -6,6 +6,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 )
 
 // Order gives attic an order until it is taken: the id is the caller's, so that giving
@@ -40,8 +41,8 @@ func (m *Mesh) Ended(ctx context.Context, id string, limit time.Duration) (hub.A
 // Settled waits until both sides have confirmed everything to each other.
 func (m *Mesh) Settled(ctx context.Context) error {
 	return Poll(ctx, 2*time.Minute, "waiting for confirmations", func() (bool, error) {
-		var views []hub.SpokeView
-		err := m.Ctl.Do(ctx, "GET", "/v1/connections", nil, &views)
-		return err == nil && views[0].Unconfirmed == 0, nil
+		var views control.Items[hub.SpokeView]
+		err := m.Ctl.Do(ctx, "GET", "/api/v1/connections", nil, &views)
+		return err == nil && views.Items[0].Unconfirmed == 0, nil
 	})
 }

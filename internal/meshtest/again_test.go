@@ -113,10 +113,10 @@ func TestAnOrderThatIsGivenAgainIsNotJudgedAgain(t *testing.T) {
 	for name, narrow := range map[string]func(t *testing.T, s *Spoke){
 		"by the policy": func(t *testing.T, s *Spoke) {
 			require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(policy.Presets["deny"]), 0o600))
-			s.Do(t, "POST", "/v1/policy/reload", nil, nil)
+			s.Do(t, "POST", "/api/v1/policy/reload", nil, nil)
 		},
 		"by the grant": func(t *testing.T, s *Spoke) {
-			s.Do(t, "POST", "/v1/connections/lab/grant", map[string]any{"runtimes": []string{commands.RuntimeNoop}}, nil)
+			s.Do(t, "PATCH", "/api/v1/connections/lab/grant", map[string]any{"runtimes": []string{commands.RuntimeNoop}}, nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

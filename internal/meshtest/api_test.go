@@ -106,7 +106,7 @@ func TestTheAPIIsWhatItsDocumentSays(t *testing.T) {
 				statuses[op.OperationID] = append(statuses[op.OperationID], status)
 			}
 			for id, seen := range statuses {
-				if name == "hub" && len(seen) > 200 && id != "revokeInvite" { // it names none
+				if name == "hub" && len(seen) > 200 && id != "revokeInvite" && id != "changeGrant" && id != "reloadPolicy" && !lasting[id] { // they name none, or are asked of spokes
 					require.Contains(t, seen, http.StatusOK, "%s was never done", id)
 				}
 			}
@@ -146,12 +146,19 @@ func (g generator) kind() string {
 	return "application/json"
 }
 
+// lasting are the operations after which others have nothing to work on, or that take a minute
+// meanwhile. They are asked about what is not there.
+var lasting = map[string]bool{"revokeConnection": true, "resyncConnection": true}
+
 var odd = []string{"", "x", "attic", "..", "%2e%2e", "a/b", "%00", "0193a3c0-2222-7000-8000-000000000001", "%F0%9F%92%A9", strings.Repeat("x", 3000), "current", "-1", "1e9", "\x7f"}
 
 func (g generator) path(path string, op *openapi3.Operation) string {
 	query := []string{}
 	for _, p := range op.Parameters {
 		value := strings.NewReplacer(" ", "%20", "\x7f", "%7F").Replace(odd[g.IntN(len(odd))])
+		if lasting[op.OperationID] && value == "attic" {
+			value = "cellar"
+		}
 		if s := p.Value.Schema.Value; s.Type.Is("integer") && !g.rarely() {
 			value = strconv.Itoa(g.IntN(12000))
 		}

@@ -93,10 +93,10 @@ func TestASpokeSaysWhoServesItsConnection(t *testing.T) {
 	t.Parallel()
 	s := Start(t, "attic").Spokes["attic"]
 	view := func() spoke.HubView {
-		var list []spoke.HubView
-		s.Do(t, "GET", "/v1/connections", nil, &list)
-		require.Len(t, list, 1)
-		return list[0]
+		var list control.Items[spoke.HubView]
+		s.Do(t, "GET", "/api/v1/connections", nil, &list)
+		require.Len(t, list.Items, 1)
+		return list.Items[0]
 	}
 
 	s.Exec(t, `UPDATE serving SET process = 'instance:/elsewhere', until = clock_timestamp() + interval '1 hour'`)

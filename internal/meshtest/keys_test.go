@@ -179,7 +179,7 @@ func TestAPeerThatIsAwayLearnsTheNewKeysLater(t *testing.T) {
 func keyProblem(t *testing.T, i *Instance) (problem string) {
 	t.Helper()
 	var v struct{ Health []control.Check }
-	i.Do(t, "GET", "/v1/instance", nil, &v)
+	i.Do(t, "GET", "/api/v1/instance", nil, &v)
 	for _, c := range v.Health {
 		if strings.HasPrefix(c.Name, "key ") {
 			problem += c.Problem

@@ -70,7 +70,7 @@ func (m *Mesh) Await(t testing.TB, id string, state commands.State) {
 func (m *Mesh) View(t testing.TB, name string) hub.SpokeView {
 	t.Helper()
 	var v hub.SpokeView
-	m.Hub.Do(t, "GET", "/v1/connections/"+url.PathEscape(name), nil, &v)
+	m.Hub.Do(t, "GET", "/api/v1/connections/"+url.PathEscape(name), nil, &v)
 	return v
 }
 
@@ -88,7 +88,7 @@ func (m *Mesh) AwaitLink(t testing.TB, name string) {
 func (m *Mesh) Turn(t testing.TB, name, verb string) store.Connection {
 	t.Helper()
 	var c store.Connection
-	m.Hub.Do(t, "POST", "/v1/connections/"+name+"/"+verb, map[string]string{"reason": "the test says so"}, &c)
+	m.Hub.Do(t, "POST", "/api/v1/connections/"+name+"/"+verb, map[string]string{"reason": "the test says so"}, &c)
 	return c
 }
 
@@ -102,6 +102,6 @@ type Turned struct {
 // verb is suspend, resume or revoke.
 func (s *Spoke) Turn(t testing.TB, verb string) (c Turned) {
 	t.Helper()
-	s.Do(t, "POST", "/v1/connections/lab/"+verb, map[string]string{"reason": "the test says so"}, &c)
+	s.Do(t, "POST", "/api/v1/connections/lab/"+verb, map[string]string{"reason": "the test says so"}, &c)
 	return c
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/node"
 	"github.com/spawnmesh/spawnmesh/spoke"
 )
@@ -26,10 +27,10 @@ func TestAPeerAboveItsRateIsHeldToIt(t *testing.T) {
 		return bytes
 	}
 	says := func() commands.ConnectionView {
-		var hubs []spoke.HubView
-		s.Do(t, "GET", "/v1/connections", nil, &hubs)
-		require.Len(t, hubs, 1)
-		return hubs[0].Says
+		var hubs control.Items[spoke.HubView]
+		s.Do(t, "GET", "/api/v1/connections", nil, &hubs)
+		require.Len(t, hubs.Items, 1)
+		return hubs.Items[0].Says
 	}
 	require.False(t, m.View(t, "attic").Limited)
 	require.False(t, says().Limited)

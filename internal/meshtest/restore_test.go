@@ -319,7 +319,7 @@ func TestARestoreLetsNobodyInAgain(t *testing.T) {
 			m.Start(t, side)
 			m.AwaitLink(t, "attic")
 			attic.Proxy.Cut() // nobody else hears of it
-			m.instance(t, side).Do(t, "POST", "/v1/connections/"+conn+"/revoke", map[string]any{"reason": "over"}, nil)
+			m.instance(t, side).Do(t, "POST", "/api/v1/connections/"+conn+"/revoke", map[string]any{"reason": "over"}, nil)
 			m.Stop(t, side)
 
 			m.instance(t, side).Restore(t, backup)
@@ -345,7 +345,7 @@ func TestARevocationDoesNotWaitForTheList(t *testing.T) {
 	conn, block := m.View(t, "attic").ID, filepath.Join(m.Hub.Dir, "ended.new")
 	require.NoError(t, os.MkdirAll(filepath.Join(block, "full"), 0o700))
 
-	m.Hub.Do(t, "POST", "/v1/connections/"+conn+"/revoke", map[string]any{"reason": "over"}, nil)
+	m.Hub.Do(t, "POST", "/api/v1/connections/"+conn+"/revoke", map[string]any{"reason": "over"}, nil)
 
 	Await(t, "the end of the link", func() bool { return strings.Contains(m.Hub.Log.String(), "listing the connections that have ended") })
 	require.NoFileExists(t, filepath.Join(m.Hub.Dir, "ended"))

@@ -15,7 +15,7 @@ import (
 // resync settles a connection by hand.
 func (i *Instance) resync(t testing.TB, name string) (v federation.Settlement) {
 	t.Helper()
-	i.Do(t, "POST", "/v1/connections/"+name+"/resync", nil, &v)
+	i.Do(t, "POST", "/api/v1/connections/"+name+"/resync", nil, &v)
 	return v
 }
 
@@ -81,7 +81,7 @@ func TestSettlingByHandTakesOverWhatThePeerHas(t *testing.T) {
 
 	var v federation.Settlement
 	settled := make(chan error, 1)
-	go func() { settled <- m.Hub.Ask(t, "POST", "/v1/connections/attic/resync", nil, &v) }()
+	go func() { settled <- m.Hub.Ask(t, "POST", "/api/v1/connections/attic/resync", nil, &v) }()
 	Await(t, "a new link", func() bool { st := a.Link.State(); return st.Up && st.Since.After(before) })
 	beat(false, func(n *commands.Numbering) { n.Digest = unlikeOurs })
 	beat(false, func(n *commands.Numbering) {
@@ -124,7 +124,7 @@ func TestSettlingByHandSendsNothingThatIsConfirmed(t *testing.T) {
 
 	var v federation.Settlement
 	settled := make(chan error, 1)
-	go func() { settled <- m.Hub.Ask(t, "POST", "/v1/connections/attic/resync", nil, &v) }()
+	go func() { settled <- m.Hub.Ask(t, "POST", "/api/v1/connections/attic/resync", nil, &v) }()
 	Await(t, "a new link", func() bool { st := a.Link.State(); return st.Up && st.Since.After(before) })
 	a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x", Connection: commands.ConnectionView{State: "active", Agrees: true,
 		Numbers: &commands.Numbering{Stored: commands.Numbers{Through: 2}, Digest: &commands.History{Until: time.Now().UnixMilli(), SHA256: strings.Repeat("00", 32)}}}}, nil, nil).Envelope)
@@ -141,7 +141,7 @@ func TestSettlingByHandNeedsALink(t *testing.T) {
 	attic.Proxy.Cut()
 	Await(t, "the end of the link", func() bool { return !m.View(t, "attic").Linked })
 
-	err := m.Hub.Ask(t, "POST", "/v1/connections/attic/resync", nil, nil)
+	err := m.Hub.Ask(t, "POST", "/api/v1/connections/attic/resync", nil, nil)
 
 	require.Equal(t, commands.Unreachable, commands.CodeOf(err))
 	require.ErrorContains(t, err, "attic is not linked, so nothing was compared; it is recorded, and the next link begins with it")
@@ -149,7 +149,7 @@ func TestSettlingByHandNeedsALink(t *testing.T) {
 	attic.Proxy.Heal()
 	agreeAgain(t, m, "attic")
 	m.Turn(t, "attic", "suspend")
-	err = m.Hub.Ask(t, "POST", "/v1/connections/attic/resync", nil, nil)
+	err = m.Hub.Ask(t, "POST", "/api/v1/connections/attic/resync", nil, nil)
 	require.Equal(t, commands.Conflict, commands.CodeOf(err))
 	require.ErrorContains(t, err, "attic is suspended: the test says so")
 	require.Equal(t, store.Suspended, m.View(t, "attic").State)

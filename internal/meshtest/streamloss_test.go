@@ -110,7 +110,7 @@ func (m *Mesh) note(t *testing.T, check string) string {
 	var h struct {
 		Health []struct{ Name, Note string }
 	}
-	m.Hub.Do(t, "GET", "/v1/instance", nil, &h)
+	m.Hub.Do(t, "GET", "/api/v1/instance", nil, &h)
 	for _, c := range h.Health {
 		if c.Name == check {
 			return c.Note

@@ -60,7 +60,7 @@ func TestARevocationAtTheHubIsToldLater(t *testing.T) {
 // hub is the connection with the hub as the host of the spoke sees it.
 func (s *Spoke) hub(t *testing.T) (v spoke.HubView) {
 	t.Helper()
-	s.Do(t, "GET", "/v1/connections/"+s.Conn, nil, &v)
+	s.Do(t, "GET", "/api/v1/connections/"+s.Conn, nil, &v)
 	return v
 }
 

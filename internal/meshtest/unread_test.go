@@ -26,7 +26,7 @@ func TestAQueueThatIsNotReadIsSeen(t *testing.T) {
 			i := m.instance(t, side)
 			standing := func() (found []federation.QueueView) {
 				var v struct{ Queues []federation.QueueView }
-				i.Do(t, "GET", "/v1/connections/"+url.PathEscape(c.peer), nil, &v)
+				i.Do(t, "GET", "/api/v1/connections/"+url.PathEscape(c.peer), nil, &v)
 				require.Len(t, v.Queues, 2, "it is told whether they are read or not")
 				for _, q := range v.Queues {
 					if q.Problem != "" {
@@ -53,7 +53,7 @@ func TestAQueueThatIsNotReadIsSeen(t *testing.T) {
 			require.WithinRange(t, *found[0].Still, began.Add(-time.Minute), time.Now())
 			require.Regexp(t, `^\d+ messages wait, and none was taken since .*: their reader does not take them; its log says why`, found[0].Problem)
 			var v struct{ Health []control.Check }
-			i.Do(t, "GET", "/v1/instance", nil, &v)
+			i.Do(t, "GET", "/api/v1/instance", nil, &v)
 			at := slices.IndexFunc(v.Health, func(h control.Check) bool { return h.Name == c.queue+" of "+c.peer })
 			require.GreaterOrEqual(t, at, 0)
 			require.Regexp(t, `messages wait, and none was taken since`, v.Health[at].Problem, "more of them may wait by now")

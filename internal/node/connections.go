@@ -1,19 +1,19 @@
 package node
 
 import (
-	"net/http"
+	"context"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
-	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // find returns the connection that a request names, whichever role it belongs to.
-func (n *Node) find(r *http.Request) (federation.Status, error) {
-	return n.board.Find(r.PathValue("name"), n.authorities()...)
+func (n *Node) find(name string) (federation.Status, error) {
+	return n.board.Find(name, n.authorities()...)
 }
 
 // authorities are those of the connections that are this instance's business.
@@ -27,80 +27,91 @@ func (n *Node) authorities() (list []store.Authority) {
 	return list
 }
 
-// listConnections answers with the hubs, and then the spokes.
-func (n *Node) listConnections(w http.ResponseWriter, r *http.Request) {
-	list := make([]any, 0)
-	if n.Spoke != nil {
-		hubs, err := n.Spoke.Hubs(r.Context())
+// ListConnections implements [api.StrictServerInterface].
+func (s resources) ListConnections(ctx context.Context, _ api.ListConnectionsRequestObject) (api.ListConnectionsResponseObject, error) {
+	list := make([]api.Connection, 0)
+	if s.n.Spoke != nil {
+		hubs, err := s.n.Spoke.Hubs(ctx)
 		if err != nil {
-			control.Error(w, err)
-			return
+			return nil, err
 		}
-		for _, v := range hubs {
-			list = append(list, v)
-		}
+		list = append(list, mapped(hubs, hubOf)...)
 	}
-	if n.Hub != nil {
-		spokes, err := n.Hub.Spokes(r.Context())
+	if s.n.Hub != nil {
+		spokes, err := s.n.Hub.Spokes(ctx)
 		if err != nil {
-			control.Error(w, err)
-			return
+			return nil, err
 		}
-		for _, v := range spokes {
-			list = append(list, v)
-		}
+		list = append(list, mapped(spokes, spokeOf)...)
 	}
-	control.JSON(w, list)
+	return api.ListConnections200JSONResponse{Items: list}, nil
 }
 
-func (n *Node) getConnection(w http.ResponseWriter, r *http.Request) {
-	s, err := n.find(r)
+// GetConnection implements [api.StrictServerInterface].
+func (s resources) GetConnection(ctx context.Context, r api.GetConnectionRequestObject) (api.GetConnectionResponseObject, error) {
+	c, err := s.n.find(r.Connection)
 	if err != nil {
-		control.Error(w, err)
-		return
+		return nil, err
 	}
-	if s.Authority == store.Commands {
-		v := hub.ViewOf(s)
-		v.Queues = n.board.QueuesOf(r.Context(), s.Connection)
-		control.JSON(w, v)
-		return
+	if c.Authority == store.Commands {
+		v, err := s.n.Hub.SpokeOf(ctx, c)
+		return api.GetConnection200JSONResponse(spokeOf(v)), err
 	}
-	v, err := n.Spoke.Hub(r.Context(), s)
-	control.Reply(w, v, err)
+	v, err := s.n.Spoke.Hub(ctx, c)
+	return api.GetConnection200JSONResponse(hubOf(v)), err
 }
 
-// postConnection is an operator's right on both sides: to stop commanding or
-// obeying, for a while or for good.
-func (n *Node) postConnection(w http.ResponseWriter, r *http.Request) {
-	change := federation.Change{Verb: r.PathValue("verb"), Actor: control.Caller(r).String()}
-	var c federation.Changed
-	err := control.Decode(r, &struct{ Reason *string }{&change.Reason})
-	if err == nil {
-		c, err = n.board.Change(r.Context(), r.PathValue("name"), change, n.authorities()...)
-	}
-	control.Reply(w, c, err)
+// SuspendConnection implements [api.StrictServerInterface].
+func (s resources) SuspendConnection(ctx context.Context, r api.SuspendConnectionRequestObject) (api.SuspendConnectionResponseObject, error) {
+	v, err := s.change(ctx, r.Connection, "suspend", r.Body.Reason)
+	return api.SuspendConnection200JSONResponse{ChangedJSONResponse: v}, err
 }
 
-// postResync compares the histories of a connection anew and answers when they
-// agree.
-func (n *Node) postResync(w http.ResponseWriter, r *http.Request) {
-	v, err := n.board.Resync(r.Context(), r.PathValue("name"), control.Caller(r).String(), n.authorities()...)
-	control.Reply(w, v, err)
+// ResumeConnection implements [api.StrictServerInterface].
+func (s resources) ResumeConnection(ctx context.Context, r api.ResumeConnectionRequestObject) (api.ResumeConnectionResponseObject, error) {
+	v, err := s.change(ctx, r.Connection, "resume", r.Body.Reason)
+	return api.ResumeConnection200JSONResponse{ChangedJSONResponse: v}, err
 }
 
-// postGrant changes what a hub may ask for here, as far as the request says.
-func (n *Node) postGrant(w http.ResponseWriter, r *http.Request) {
-	var change spoke.GrantChange
-	var g store.GrantTerms
-	s, err := n.find(r)
-	if n.Spoke == nil || err == nil && s.Authority == store.Commands {
-		err = commands.Refuse(commands.Validation, "what a hub may ask for is decided by the host of the spoke").Hinting("there: spawnmesh connections grant NAME")
+// RevokeConnection implements [api.StrictServerInterface].
+func (s resources) RevokeConnection(ctx context.Context, r api.RevokeConnectionRequestObject) (api.RevokeConnectionResponseObject, error) {
+	v, err := s.change(ctx, r.Connection, "revoke", r.Body.Reason)
+	return api.RevokeConnection200JSONResponse{ChangedJSONResponse: v}, err
+}
+
+// change is an operator's right on both sides: to stop commanding or obeying, for a while or for good.
+func (s resources) change(ctx context.Context, name, verb, reason string) (api.ChangedJSONResponse, error) {
+	c, err := s.n.board.Change(ctx, name, federation.Change{Verb: verb, Reason: reason, Actor: control.CallerOf(ctx).String()}, s.n.authorities()...)
+	return api.ChangedJSONResponse{ID: c.ID, Name: c.Name, Authority: api.ConnectionChangeAuthority(c.Authority), State: api.ConnectionState(c.State), Reason: c.Reason, By: c.By,
+		Since: c.Since, Untold: c.Untold, PeerSays: saysOf(c.Says)}, err
+}
+
+// ResyncConnection implements [api.StrictServerInterface].
+func (s resources) ResyncConnection(ctx context.Context, r api.ResyncConnectionRequestObject) (api.ResyncConnectionResponseObject, error) {
+	v, err := s.n.board.Resync(ctx, r.Connection, control.CallerOf(ctx).String(), s.n.authorities()...)
+	return api.ResyncConnection200JSONResponse{Name: v.Name, Ours: v.Ours, Theirs: v.Theirs, Learnt: v.Learnt, Resumed: v.Resumed,
+		Confirmed: v.Confirmed, Reopened: v.Reopened, Renumbered: v.Renumbered, Base: v.Base}, err
+}
+
+// ChangeGrant implements [api.StrictServerInterface].
+func (s resources) ChangeGrant(ctx context.Context, r api.ChangeGrantRequestObject) (api.ChangeGrantResponseObject, error) {
+	c, err := s.n.find(r.Connection)
+	if s.n.Spoke == nil || err == nil && c.Authority == store.Commands {
+		return nil, commands.Refuse(commands.Validation, "what a hub may ask for is decided by the host of the spoke").Hinting("there: spawnmesh connections grant NAME")
 	}
-	if err == nil {
-		err = control.Decode(r, &change)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		g, err = n.Spoke.SetGrant(r.Context(), s.ID, change, control.Caller(r).String())
+	change := spoke.GrantChange{Kinds: r.Body.Kinds, Runtimes: r.Body.Runtimes, Weight: r.Body.Weight, Expires: r.Body.Expires}
+	g, err := s.n.Spoke.SetGrant(ctx, c.ID, change, control.CallerOf(ctx).String())
+	return api.ChangeGrant200JSONResponse(grantOf(g)), err
+}
+
+// ReloadPolicy implements [api.StrictServerInterface].
+func (s resources) ReloadPolicy(ctx context.Context, _ api.ReloadPolicyRequestObject) (api.ReloadPolicyResponseObject, error) {
+	if s.n.Spoke == nil {
+		return nil, commands.Refuse(commands.Validation, "this instance is a hub; this is asked of its spokes").Hinting("name that one with --data-dir, on its host")
 	}
-	control.Reply(w, g, err)
+	c, err := s.n.Spoke.ReloadPolicy(context.WithoutCancel(ctx), control.CallerOf(ctx).String())
+	return api.ReloadPolicy200JSONResponse{Policy: c.Policy, Was: c.Was, Isolation: c.Level}, err
 }
