@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -223,4 +224,19 @@ func TestNothingReadsTheHistory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An expiry looks at what is due, and not at what will be.
+func TestAnExpiryReadsWhatIsDue(t *testing.T) {
+	t.Parallel()
+	l := newLarge(t, pgtest.URL(t), 1_000, 5_000, everything)
+	require.NoError(t, l.Exec(`UPDATE ready SET expires_at = now() - interval '1 second' WHERE task = (SELECT task FROM ready WHERE expires_at < 'infinity' LIMIT 1)`))
+	ran := false
+
+	for _, s := range l.watch.during(t, func(ctx context.Context) error { _, err := l.backlog.Sweep(ctx, time.Hour); return err }) {
+		ran = ran || strings.Contains(s.sql, "'command_expired'")
+		require.Empty(t, explain(t, l.watch.config, s).Wasteful(), s.sql)
+	}
+
+	require.True(t, ran)
 }
