@@ -9,6 +9,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -21,26 +22,38 @@ const (
 
 // A SpawnRequest is what an operator asks for.
 type SpawnRequest struct {
-	ID             string          `json:"id,omitempty"` // chosen by the caller, or by the hub
-	Spoke          string          `json:"spoke,omitempty"`
-	Any            bool            `json:"any,omitempty"`
-	Spawn          commands.Spawn  `json:"spawn"`
-	Values         commands.Values `json:"values,omitempty"` // of its variables; as they are only on the way to this hub
-	ExpiresInMS    int64           `json:"expires_in_ms,omitempty"`
-	IdempotencyKey string          `json:"idempotency_key,omitempty"`
+	ID             string // chosen by the caller, or by the hub
+	Spoke          string
+	Any            bool
+	Spawn          commands.Spawn
+	Values         commands.Values // of its variables; as they are only on the way to this hub
+	ExpiresInMS    int64
+	IdempotencyKey string
 }
 
-// Revealed is r with its values as they are, to be sent to the hub over its own socket: r
-// itself does not say them.
-func (r SpawnRequest) Revealed() any {
-	plain := make([]string, len(r.Values))
-	for i, v := range r.Values {
-		plain[i] = v.Reveal()
+// Revealed is r as it is sent to the hub, with its values as they are: r itself does not
+// say them.
+func (r SpawnRequest) Revealed() api.NewTask {
+	s := r.Spawn
+	v := api.NewTask{ID: r.ID, IdempotencyKey: r.IdempotencyKey, Spoke: r.Spoke, Any: r.Any, Title: s.Title, Runtime: api.NewTaskRuntime(s.Runtime), Argv: s.Argv, Dir: s.Dir,
+		Capabilities: s.Capabilities, Priority: s.Priority, TimeoutMS: s.TimeoutMS, MaxRetries: s.MaxRetries, OnLoss: api.NewTaskOnLoss(s.OnLoss), ExpiresInMS: r.ExpiresInMS}
+	for i, e := range s.Env {
+		v.Env = append(v.Env, api.Variable{Name: e.Name, As: api.VariableAs(e.As)})
+		if i < len(r.Values) {
+			v.Env[i].Value = r.Values[i].Reveal()
+		}
 	}
-	return struct {
-		SpawnRequest
-		Values []string `json:"values,omitempty"`
-	}{r, plain}
+	return v
+}
+
+// RequestOf is what was sent.
+func RequestOf(v api.NewTask) SpawnRequest {
+	r := SpawnRequest{ID: v.ID, Spoke: v.Spoke, Any: v.Any, ExpiresInMS: v.ExpiresInMS, IdempotencyKey: v.IdempotencyKey, Spawn: commands.Spawn{Title: v.Title, Runtime: string(v.Runtime), Argv: v.Argv, Dir: v.Dir,
+		Capabilities: v.Capabilities, Priority: v.Priority, TimeoutMS: v.TimeoutMS, MaxRetries: v.MaxRetries, OnLoss: string(v.OnLoss)}}
+	for _, e := range v.Env {
+		r.Spawn.Env, r.Values = append(r.Spawn.Env, commands.EnvVar{Name: e.Name, As: string(e.As)}), append(r.Values, commands.NewSecret(e.Value))
+	}
+	return r
 }
 
 // A SpawnAnswer says what was stored. Existing tells that it was there before.

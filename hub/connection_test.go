@@ -292,7 +292,7 @@ func TestLiveness(t *testing.T) {
 	})
 	require.True(t, seen["stale"])
 	require.False(t, m.View(t, "attic").Linked)
-	err := m.Hub.Ask(t, "POST", "/v1/agents", hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}}, nil)
+	err := m.Hub.Ask(t, "POST", "/api/v1/tasks", hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}}.Revealed(), nil)
 	require.Equal(t, commands.NoSpoke, commands.CodeOf(err), "nothing is placed on it")
 
 	m.Spokes["attic"].Proxy.Heal()

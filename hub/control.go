@@ -3,7 +3,6 @@ package hub
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -27,27 +26,6 @@ func (h *Hub) Describe(ctx context.Context) (*Description, []control.Check) {
 	return &Description{h.Name, h.LinkAddress()}, []control.Check{c}
 }
 
-// Routes are what an operator may ask of a hub about its agents.
-func (h *Hub) Routes() *http.ServeMux {
-	m := http.NewServeMux()
-	m.HandleFunc("POST /v1/agents", h.postAgent)
-	m.HandleFunc("GET /v1/agents/{id}", h.getAgent)
-	m.HandleFunc("POST /v1/agents/{id}/kill", h.killAgent)
-	m.HandleFunc("POST /v1/agents/{id}/ask", h.askAgent)
-	m.HandleFunc("GET /v1/agents/{id}/logs", h.getLogs)
-	return m
-}
-
-func (h *Hub) postAgent(w http.ResponseWriter, r *http.Request) {
-	var req SpawnRequest
-	err := control.Decode(r, &req)
-	var out SpawnAnswer
-	if err == nil {
-		out, err = h.Spawn(r.Context(), req, control.Caller(r).String())
-	}
-	control.Reply(w, out, err)
-}
-
 // Agents returns the agents that this hub has ordered, newest first.
 func (h *Hub) Agents(ctx context.Context, t control.AgentTerms) ([]store.Mirror, error) {
 	if t.Hub != "" {
@@ -56,53 +34,31 @@ func (h *Hub) Agents(ctx context.Context, t control.AgentTerms) ([]store.Mirror,
 	return h.DB.ListMirrors(ctx, t.Spoke, t.Open, t.Limit)
 }
 
-// getAgent answers with an agent as it is; with wait=D only when it has changed
-// after since, has ended, or D has passed.
-func (h *Hub) getAgent(w http.ResponseWriter, r *http.Request) {
+// Agent returns the agent that a person means as it is; with wait only when it has changed
+// after the state since, has ended, or that time has passed.
+func (h *Hub) Agent(ctx context.Context, text string, wait time.Duration, since string) (AgentView, error) {
 	var m store.Mirror
 	var err error
-	if wait, _ := time.ParseDuration(r.URL.Query().Get("wait")); wait > 0 {
-		ctx, done := context.WithTimeout(r.Context(), min(wait, time.Minute))
+	if wait > 0 {
+		waiting, done := context.WithTimeout(ctx, wait)
 		defer done()
-		m, err = h.await(ctx, r.PathValue("id"), r.URL.Query().Get("since"))
+		m, err = h.await(waiting, text, since)
 	}
 	if err == nil && m.Task == "" {
-		m, err = h.Find(r.Context(), r.PathValue("id"))
+		m, err = h.Find(ctx, text)
 	}
-	if err != nil {
-		control.Error(w, err)
-		return
+	return viewOf(m), err
+}
+
+// Received adds to an agent what was received about it.
+func (h *Hub) Received(ctx context.Context, v *AgentView) (err error) {
+	if v.Receipts, err = h.DB.Receipts(ctx, v.Task); err == nil {
+		v.Output, err = h.outputOf(ctx, v.Task)
 	}
-	view := viewOf(m)
-	if err == nil && r.URL.Query().Get("receipts") == "true" {
-		if view.Receipts, err = h.DB.Receipts(r.Context(), m.Task); err == nil {
-			view.Output, err = h.outputOf(r.Context(), m.Task)
-		}
-	}
-	control.Reply(w, view, err)
+	return err
 }
 
 func viewOf(m store.Mirror) AgentView {
 	r, _ := commands.ReadResult(m.Result)
 	return AgentView{Mirror: m, ExitCode: r.ExitCode()}
-}
-
-func (h *Hub) killAgent(w http.ResponseWriter, r *http.Request) {
-	var req struct {
-		Reason  string `json:"reason"`
-		GraceMS int64  `json:"grace_ms"`
-	}
-	err := control.Decode(r, &req)
-	var m Killed
-	if err == nil {
-		m, err = h.Kill(r.Context(), r.PathValue("id"), req.Reason, time.Duration(req.GraceMS)*time.Millisecond, control.Caller(r).String())
-	}
-	control.Reply(w, m, err)
-}
-
-func (h *Hub) askAgent(w http.ResponseWriter, r *http.Request) {
-	ctx, done := context.WithTimeout(r.Context(), 10*time.Second)
-	defer done()
-	state, err := h.Ask(ctx, r.PathValue("id"), control.Caller(r).String())
-	control.Reply(w, state, err)
 }

@@ -2,18 +2,14 @@ package hub
 
 import (
 	"context"
-	"encoding/json"
-	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/output"
-	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// A LogLine is one JSON value of an agent's output: a piece of it, what a reader
+// A LogLine is one value of an agent's output: a piece of it, what a reader
 // who follows it waits for, or what is missing at its end.
 type LogLine struct {
 	output.Piece
@@ -41,26 +37,17 @@ type Unlinked struct {
 	Until *time.Time `json:"until,omitempty"` // when the last of what is here arrived; nil: nothing is
 }
 
-// getLogs answers with an agent's output as a sequence of JSON values, oldest
-// first. With follow=true it goes on until the agent has ended and all of its
-// output is here, or known to be lost.
-func (h *Hub) getLogs(w http.ResponseWriter, r *http.Request) {
-	m, err := h.Find(r.Context(), r.PathValue("id"))
-	if err != nil {
-		control.Error(w, err)
-		return
-	}
-	after, _ := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	w.WriteHeader(http.StatusOK)
-	_ = http.NewResponseController(w).Flush()
-	read := reading{hub: h, task: m.Task, after: after, enc: json.NewEncoder(w), flush: http.NewResponseController(w).Flush}
-	if err := read.run(r.Context(), r.URL.Query().Get("follow") == "true"); err != nil {
-		if r.Context().Err() == nil {
-			h.Log.ErrorContext(r.Context(), "sending logs", "id", m.Task, "err", err)
-		}
-		panic(http.ErrAbortHandler) // else its reader would take what is there for all
-	}
+// Logs sends an agent's output, oldest first, from behind the piece after. With follow it
+// goes on until the agent has ended and all of its output is here, or known to be lost.
+func (h *Hub) Logs(ctx context.Context, task string, after int64, follow bool, to Reader) error {
+	read := reading{hub: h, task: task, after: after, to: to}
+	return read.run(ctx, follow)
+}
+
+// A Reader takes a log.
+type Reader struct {
+	Send  func(LogLine) error
+	Flush func() error // it is called when nothing more is sent for now
 }
 
 // reading is one reader of a log.
@@ -73,8 +60,7 @@ type reading struct {
 	tail  int64     // of the log when it was asked last
 	vain  int       // how often it was asked since without any coming
 	lacks []Missing // as it was looked at last
-	enc   *json.Encoder
-	flush func() error
+	to    Reader
 }
 
 func (r *reading) run(ctx context.Context, follow bool) error {
@@ -86,7 +72,9 @@ func (r *reading) run(ctx context.Context, follow bool) error {
 			err = r.sayMissing()
 			complete = true
 		}
-		_ = r.flush()
+		if flushed := r.to.Flush(); err == nil {
+			err = flushed
+		}
 		if complete || err != nil {
 			return err
 		}
@@ -110,7 +98,7 @@ func (r *reading) once(ctx context.Context) (complete bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	r.after, err = r.hub.output.Read(ctx, log, r.after, func(p output.Piece) error { return r.enc.Encode(LogLine{Piece: p}) })
+	r.after, err = r.hub.output.Read(ctx, log, r.after, func(p output.Piece) error { return r.to.Send(LogLine{Piece: p}) })
 	if err != nil || len(list) != 1 {
 		return true, err
 	}
@@ -129,9 +117,7 @@ func (r *reading) once(ctx context.Context) (complete bool, err error) {
 		if log.Tail > 0 {
 			w.Until = &log.At
 		}
-		err = r.enc.Encode(struct {
-			Waiting Unlinked `json:"waiting"`
-		}{w})
+		err = r.to.Send(LogLine{Waiting: &w})
 	}
 	r.told = wait
 	return false, err
@@ -178,10 +164,7 @@ func (r *reading) inVain(tail int64) bool {
 // sayMissing ends a log with what is not in it.
 func (r *reading) sayMissing() error {
 	for _, m := range r.lacks {
-		err := r.enc.Encode(struct {
-			Missing Missing `json:"missing"`
-		}{m})
-		if err != nil {
+		if err := r.to.Send(LogLine{Missing: &m}); err != nil {
 			return err
 		}
 	}

@@ -125,7 +125,7 @@ func TestAnySkipsWhoCannotTakeIt(t *testing.T) {
 		meshtest.Await(t, "the heartbeat", func() bool { return m.View(t, "attic").Says.State == state })
 	}
 	order := func(capabilities ...string) error {
-		return m.Hub.Ask(t, "POST", "/v1/agents", hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: commands.RuntimeNoop, Capabilities: capabilities}}, nil)
+		return m.Hub.Ask(t, "POST", "/api/v1/tasks", hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: commands.RuntimeNoop, Capabilities: capabilities}}.Revealed(), nil)
 	}
 	hint := func(err error) string {
 		r, ok := errors.AsType[*commands.Refused](err)
@@ -170,7 +170,7 @@ func TestAnAgentOfARevokedSpoke(t *testing.T) {
 	m.Turn(t, "attic", "revoke")
 
 	v := m.Wait(t, task)
-	asked := m.Hub.Ask(t, "POST", "/v1/agents/"+task+"/ask", nil, nil)
+	asked := m.Hub.Ask(t, "POST", "/api/v1/tasks/"+task+"/ask", nil, nil)
 
 	require.Equal(t, []any{commands.Unavailable, commands.LinkRevoked}, []any{v.State, v.Reason})
 	require.EqualValues(t, "revoked", v.ConnState)
@@ -185,10 +185,10 @@ func TestARevocationWakesWhoWaits(t *testing.T) {
 	m.Join(t, "attic")
 	task := m.Noop(t, "attic")
 	asked, waited := make(chan error, 1), make(chan hub.AgentView, 1)
-	go func() { asked <- m.Hub.Ask(t, "POST", "/v1/agents/"+task+"/ask", nil, nil) }()
+	go func() { asked <- m.Hub.Ask(t, "POST", "/api/v1/tasks/"+task+"/ask", nil, nil) }()
 	go func() {
 		var v hub.AgentView
-		_ = m.Hub.Ask(t, "GET", "/v1/agents/"+task+"?wait=50s", nil, &v)
+		_ = m.Hub.Ask(t, "GET", "/api/v1/tasks/"+task+"?wait=50s", nil, &v)
 		waited <- v
 	}()
 	meshtest.Await(t, "the question", func() bool {
@@ -213,9 +213,9 @@ func TestEachWaiterGetsItsOwnTask(t *testing.T) {
 		waiters.Go(func() error {
 			var o hub.SpawnAnswer
 			var v hub.AgentView
-			err := m.Hub.Ask(t, "POST", "/v1/agents", hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}}, &o)
+			err := m.Hub.Ask(t, "POST", "/api/v1/tasks", hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}}.Revealed(), &o)
 			if err == nil {
-				err = m.Hub.Ask(t, "GET", "/v1/agents/"+o.ID+"?wait=50s", nil, &v)
+				err = m.Hub.Ask(t, "GET", "/api/v1/tasks/"+o.ID+"?wait=50s", nil, &v)
 			}
 			if err == nil && (v.Task != o.ID || v.State != commands.Completed) {
 				err = fmt.Errorf("who waited for %s got %s, %s", o.ID, v.Task, v.State)
@@ -238,7 +238,7 @@ func TestTheIsolationThatASpokeSays(t *testing.T) {
 		require.Equal(t, level, m.View(t, "attic").Isolation)
 	}
 	order := func(runtime string, argv []string, capabilities ...string) *commands.Refused {
-		err := m.Hub.Ask(t, "POST", "/v1/agents", hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: runtime, Argv: argv, Capabilities: capabilities}}, nil)
+		err := m.Hub.Ask(t, "POST", "/api/v1/tasks", hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: runtime, Argv: argv, Capabilities: capabilities}}.Revealed(), nil)
 		r, _ := errors.AsType[*commands.Refused](err)
 		return r
 	}

@@ -69,7 +69,7 @@ func TestARevocationIsTheLastWord(t *testing.T) {
 		return s.Count(t, `SELECT count(*) FROM connections WHERE state = 'revoked' AND state_by = 'peer'`) == 1
 	})
 	meshtest.Await(t, "the end of the agent", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 0 })
-	err := m.Hub.Ask(t, "POST", "/v1/agents", hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}}, nil)
+	err := m.Hub.Ask(t, "POST", "/api/v1/tasks", hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}}.Revealed(), nil)
 	require.Error(t, err, "nothing more is ordered there")
 	delete(m.Spokes, "attic")
 }

@@ -56,7 +56,7 @@ func TestASpokeThatComesBackBelievesItsDatabase(t *testing.T) {
 	}
 	meshtest.Await(t, "the end of the one that nobody looked for", func() bool { return said("restarted.over") })
 	require.False(t, said("boot.over") || said("borrowed.over"))
-	m.Hub.Do(t, "POST", "/v1/agents/"+innocent+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+innocent+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	m.Wait(t, innocent)
 	m.Check(t)
 }

@@ -76,7 +76,7 @@ func TestAHostSuspendsItsHub(t *testing.T) {
 
 	s.Turn(t, "suspend")
 	waits := m.Noop(t, "attic")
-	m.Hub.Do(t, "POST", "/v1/agents/"+killed+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+killed+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 
 	require.Equal(t, commands.Cancelled, m.Wait(t, killed).State)
 	require.Equal(t, commands.Running, m.Agent(t, goesOn).State)
@@ -86,7 +86,7 @@ func TestAHostSuspendsItsHub(t *testing.T) {
 	s.Turn(t, "resume")
 
 	require.Equal(t, commands.Completed, m.Wait(t, waits).State)
-	m.Hub.Do(t, "POST", "/v1/agents/"+goesOn+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+goesOn+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	m.Wait(t, goesOn)
 	m.Check(t)
 }

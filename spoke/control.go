@@ -3,7 +3,6 @@ package spoke
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -38,14 +37,6 @@ func (s *Spoke) Describe() (*Description, []control.Check) {
 		links = append(links, checkLink(c))
 	}
 	return &Description{s.kernel.Level, s.isolation(), policy.FoundOf(s.isolates), s.Policy.Now().ID(), s.Slots, s.live.count()}, slices.Concat(links, s.checkIsolation(), s.checkKernel(), s.checkLimits(), s.checkKills(), s.stuck.check())
-}
-
-// Routes are what the host may ask of its spoke about agents.
-func (s *Spoke) Routes() *http.ServeMux {
-	m := http.NewServeMux()
-	s.agents().route(m)
-	m.HandleFunc("POST /v1/agents/{id}/kill", s.postKill)
-	return m
 }
 
 // checkLink says how a link stands. A suspension is somebody's decision, and no fault: by

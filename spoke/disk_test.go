@@ -37,14 +37,14 @@ func TestANearlyFullDiskTakesNoNewWork(t *testing.T) {
 	meshtest.Await(t, "the order", func() bool { return s.Count(t, `SELECT count(*) FROM ready`) == 1 })
 	meshtest.Await(t, "that it is told to wait", func() bool { return m.View(t, "attic").Queued == 1 })
 	var why backlog.Why
-	s.Do(t, "GET", "/v1/agents/"+waits+"/why", nil, &why)
+	s.Do(t, "GET", "/api/v1/tasks/"+waits+"/why", nil, &why)
 	require.False(t, why.Claimable)
 	require.True(t, slices.ContainsFunc(why.Reasons, func(r backlog.WhyReason) bool {
 		return r.Stage == "disk" && strings.Contains(r.What, "(limits.reserve)")
 	}), "%v", why.Reasons)
 	require.Regexp(t, `^its disk has \d+ MiB free, and nothing is started below \d+ MiB \(limits\.reserve\)$`, m.View(t, "attic").StartsNone)
 	require.Equal(t, commands.Running, m.Agent(t, runs).State)
-	m.Hub.Do(t, "POST", "/v1/agents/"+runs+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+runs+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	m.Wait(t, runs)
 	meshtest.Await(t, "that it is told of the free slot", func() bool { return m.View(t, "attic").Running == 0 })
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM ready`))
@@ -66,7 +66,7 @@ func TestWhatTheDiskLacksFollowsThePolicy(t *testing.T) {
 	meshtest.Await(t, "the order", func() bool { return m.Agent(t, waits).AcceptedAt != nil })
 	stages := func() (list []string) {
 		var why backlog.Why
-		s.Do(t, "GET", "/v1/agents/"+waits+"/why", nil, &why)
+		s.Do(t, "GET", "/api/v1/tasks/"+waits+"/why", nil, &why)
 		for _, r := range why.Reasons {
 			list = append(list, r.Stage)
 		}

@@ -51,7 +51,7 @@ func TestAnOrderThatWaitsTooLongIsNotStarted(t *testing.T) {
 
 	require.Equal(t, commands.Expired, v.State)
 	require.Equal(t, commands.Running, m.Agent(t, first).State)
-	m.Hub.Do(t, "POST", "/v1/agents/"+first+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+first+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	m.Wait(t, first)
 	requireNeverStarted(t, m.Spokes["attic"], id)
 	m.Check(t)

@@ -13,14 +13,14 @@ func TestWhyAHostStartsNothing(t *testing.T) {
 	t.Parallel()
 	ready := func() backlog.Why { return backlog.Why{Claimable: true, By: []backlog.Claimer{{Owner: "this one"}}} }
 	for name, tt := range map[string]struct {
-		desk agentDesk
+		desk Desk
 		says []string
 	}{
-		"no spoke":             {agentDesk{dir: "D", lacks: func() string { return "" }}, []string{"no spoke runs here"}},
-		"no spoke and no room": {agentDesk{dir: "D", lacks: func() string { return "is full" }}, []string{"no spoke runs here", "the disk of D is full"}},
-		"no room":              {agentDesk{dir: "D", lacks: func() string { return "is full" }, live: &live{}, slots: 1}, []string{"the disk of D is full"}},
-		"no slot":              {agentDesk{dir: "D", lacks: func() string { return "" }, live: &live{}}, []string{"no slot is free, of 0"}},
-		"nothing":              {agentDesk{dir: "D", lacks: func() string { return "" }, live: &live{}, slots: 1}, nil},
+		"no spoke":             {Desk{dir: "D", lacks: func() string { return "" }}, []string{"no spoke runs here"}},
+		"no spoke and no room": {Desk{dir: "D", lacks: func() string { return "is full" }}, []string{"no spoke runs here", "the disk of D is full"}},
+		"no room":              {Desk{dir: "D", lacks: func() string { return "is full" }, live: &live{}, slots: 1}, []string{"the disk of D is full"}},
+		"no slot":              {Desk{dir: "D", lacks: func() string { return "" }, live: &live{}}, []string{"no slot is free, of 0"}},
+		"nothing":              {Desk{dir: "D", lacks: func() string { return "" }, live: &live{}, slots: 1}, nil},
 	} {
 		why := ready()
 		tt.desk.hold(&why)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,9 +29,9 @@ type AgentView struct {
 	RefusedReports []store.Refused `json:"refused_reports,omitempty"`
 }
 
-// An agentDesk answers what the host asks about agents. All of it is in the
+// A Desk answers what the host asks about agents. All of it is in the
 // database and the data directory, so it answers also where no spoke runs.
-type agentDesk struct {
+type Desk struct {
 	db      *store.DB
 	backlog *backlog.Backlog
 	dir     string
@@ -41,12 +40,9 @@ type agentDesk struct {
 	slots   int
 }
 
-// Reader answers what only reads, of the agents of an instance that does not
-// run: the same routes as a running spoke's.
-func Reader(db *store.DB, dir string) http.Handler {
-	m := http.NewServeMux()
-	agentDesk{db, backlog.Open(db, Answer), dir, func() string { return lacksByFile(dir) }, nil, 0}.route(m)
-	return m
+// DeskOf answers about the agents of an instance that does not run.
+func DeskOf(db *store.DB, dir string) Desk {
+	return Desk{db, backlog.Open(db, Answer), dir, func() string { return lacksByFile(dir) }, nil, 0}
 }
 
 // lacksByFile says what the disk lacks by the policy that a spoke would start with.
@@ -58,22 +54,8 @@ func lacksByFile(dir string) string {
 	return short(dir, Reserve(rules))
 }
 
-func (d agentDesk) route(m *http.ServeMux) {
-	m.HandleFunc("GET /v1/agents", d.list)
-	m.HandleFunc("GET /v1/agents/{id}", d.show)
-	m.HandleFunc("GET /v1/agents/{id}/why", d.why)
-}
-
-func (d agentDesk) list(w http.ResponseWriter, r *http.Request) {
-	var list []AgentView
-	t, err := control.ReadAgentTerms(r)
-	if err == nil {
-		list, err = d.newest(r.Context(), t)
-	}
-	control.Reply(w, list, err)
-}
-
-func (d agentDesk) newest(ctx context.Context, t control.AgentTerms) ([]AgentView, error) {
+// Agents returns the agents that run here, or ran, newest first.
+func (d Desk) Agents(ctx context.Context, t control.AgentTerms) ([]AgentView, error) {
 	if t.Spoke != "" {
 		return nil, commands.Refuse(commands.Validation, "this instance is a spoke: its agents run here").Hinting("to see those of one hub").Running("agents", "--hub", "NAME")
 	}
@@ -85,30 +67,27 @@ func (d agentDesk) newest(ctx context.Context, t control.AgentTerms) ([]AgentVie
 	return views, err
 }
 
-// show answers with an agent as it is; with wait=D only when it has ended, or D
-// has passed.
-func (d agentDesk) show(w http.ResponseWriter, r *http.Request) {
-	wait, _ := time.ParseDuration(r.URL.Query().Get("wait"))
-	until := time.Now().Add(min(wait, time.Minute))
-	for {
-		a, err := d.backlog.Agent(r.Context(), r.PathValue("id"))
+// Agent returns the one that a person means by an id or a prefix of it: once it has ended,
+// or wait has passed.
+func (d Desk) Agent(ctx context.Context, text string, wait time.Duration) (AgentView, error) {
+	for until := time.Now().Add(wait); ; {
+		a, err := d.backlog.Agent(ctx, text)
 		if err != nil || a.State.Terminal() || time.Now().After(until) {
 			v := d.view(a)
 			if err == nil {
-				v.RefusedReports, err = d.db.RefusedAbout(r.Context(), a.Task)
+				v.RefusedReports, err = d.db.RefusedAbout(ctx, a.Task)
 			}
-			control.Reply(w, v, err)
-			return
+			return v, err
 		}
 		select {
-		case <-r.Context().Done():
-			return
+		case <-ctx.Done():
+			return AgentView{}, ctx.Err()
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
 
-func (d agentDesk) view(a backlog.Agent) AgentView {
+func (d Desk) view(a backlog.Agent) AgentView {
 	r, _ := commands.ReadResult(a.Result)
 	var left []supervisor.Survivor
 	if d.live != nil {
@@ -118,20 +97,21 @@ func (d agentDesk) view(a backlog.Agent) AgentView {
 	return AgentView{Agent: a, Dir: agentDir(d.dir, a.Task), ExitCode: r.ExitCode(), KillIncomplete: left}
 }
 
-func (d agentDesk) why(w http.ResponseWriter, r *http.Request) {
-	ws, err := d.backlog.Workspace(backlog.MainWorkspace, control.Caller(r).String())
-	var why backlog.Why
-	if err == nil {
-		why, err = ws.Why(r.Context(), r.PathValue("id"))
+// Why says why an agent does not start, and every reason for it.
+func (d Desk) Why(ctx context.Context, text, actor string) (backlog.Why, error) {
+	ws, err := d.backlog.Workspace(backlog.MainWorkspace, actor)
+	if err != nil {
+		return backlog.Why{}, err
 	}
+	why, err := ws.Why(ctx, text)
 	if err == nil && why.Task.State == commands.Queued {
 		d.hold(&why)
 	}
-	control.Reply(w, why, err)
+	return why, err
 }
 
 // hold adds why this host starts nothing, where that is so.
-func (d agentDesk) hold(why *backlog.Why) {
+func (d Desk) hold(why *backlog.Why) {
 	var reasons []backlog.WhyReason
 	if d.live == nil {
 		reasons = append(reasons, backlog.WhyReason{Stage: "spoke", What: "no spoke runs here", Hint: "spawnmesh spoke run"})
@@ -148,24 +128,12 @@ func (d agentDesk) hold(why *backlog.Why) {
 	}
 }
 
-// postKill ends an agent by its host's word: who asked for it is told its end.
-func (s *Spoke) postKill(w http.ResponseWriter, r *http.Request) {
-	var req struct {
-		Reason  string `json:"reason"`
-		GraceMS int64  `json:"grace_ms"`
-	}
-	err := control.Decode(r, &req)
-	var v AgentView
-	if err == nil {
-		v, err = s.killHere(context.WithoutCancel(r.Context()), r.PathValue("id"), commands.Kill{Reason: req.Reason, GraceMS: req.GraceMS}, control.Caller(r).String())
-	}
-	control.Reply(w, v, err)
-}
-
-// killHere returns the agent as it was when it was to be killed.
-func (s *Spoke) killHere(ctx context.Context, ref string, k commands.Kill, actor string) (AgentView, error) {
+// Kill ends an agent by its host's word: who asked for it is told its end. It returns
+// the agent as it was when it was to be killed.
+func (s *Spoke) Kill(ctx context.Context, ref string, k commands.Kill, actor string) (AgentView, error) {
+	ctx = context.WithoutCancel(ctx)
 	a, err := s.backlog.Agent(ctx, ref)
-	v := s.agents().view(a)
+	v := s.Desk().view(a)
 	if k.Task = a.Task; err == nil {
 		err = k.Validate()
 	}
@@ -183,17 +151,13 @@ func (s *Spoke) killHere(ctx context.Context, ref string, k commands.Kill, actor
 	return v, nil
 }
 
-func (s *Spoke) agents() agentDesk {
-	return agentDesk{s.DB, s.backlog, s.Dir, s.lacksRoom, &s.live, s.Slots}
-}
-
-// Agents returns the agents that run here, or ran, newest first.
-func (s *Spoke) Agents(ctx context.Context, t control.AgentTerms) ([]AgentView, error) {
-	return s.agents().newest(ctx, t)
+// Desk answers about the agents of this spoke.
+func (s *Spoke) Desk() Desk {
+	return Desk{s.DB, s.backlog, s.Dir, s.lacksRoom, &s.live, s.Slots}
 }
 
 // Find returns the one of them that a person means by an id or a prefix of it.
 func (s *Spoke) Find(ctx context.Context, text string) (AgentView, error) {
 	a, err := s.backlog.Agent(ctx, text)
-	return s.agents().view(a), err
+	return s.Desk().view(a), err
 }

@@ -49,7 +49,7 @@ func TestBytesThatAreNoText(t *testing.T) {
 		meshtest.Await(t, "the child", func() bool { _, err := os.Stat(started); return err == nil })
 		m.Await(t, task, commands.Running)
 
-		m.Hub.Do(t, "POST", "/v1/agents/"+task+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+		m.Hub.Do(t, "POST", "/api/v1/tasks/"+task+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 
 		r := result(t, task)
 		require.Equal(t, commands.Cancelled, r.State)

@@ -33,7 +33,7 @@ func order(t *testing.T, m *meshtest.Mesh, key string, argv ...string) string {
 
 func enough(t *testing.T, m *meshtest.Mesh, task string) {
 	t.Helper()
-	m.Hub.Do(t, "POST", "/v1/agents/"+task+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+task+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	require.Equal(t, commands.Cancelled, m.Wait(t, task).State)
 }
 

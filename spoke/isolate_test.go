@@ -126,7 +126,7 @@ func TestAUserIsFoundAgain(t *testing.T) {
 	m.Stop(t, "attic")
 	m.Start(t, "attic")
 	m.AwaitLink(t, "attic")
-	m.Hub.Do(t, "POST", "/v1/agents/"+task+"/kill", map[string]any{"reason": "test", "grace_ms": 0}, nil)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+task+"/kill", map[string]any{"reason": "test", "grace_ms": 0}, nil)
 
 	v := m.Wait(t, task)
 

@@ -39,12 +39,12 @@ type killer func(t *testing.T, m *meshtest.Mesh, task, reason string, graceMS in
 
 func byHub(t *testing.T, m *meshtest.Mesh, task, reason string, graceMS int64) {
 	t.Helper()
-	m.Hub.Do(t, "POST", "/v1/agents/"+task+"/kill", map[string]any{"reason": reason, "grace_ms": graceMS}, nil)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+task+"/kill", map[string]any{"reason": reason, "grace_ms": graceMS}, nil)
 }
 
 func byHost(t *testing.T, m *meshtest.Mesh, task, reason string, graceMS int64) {
 	t.Helper()
-	m.Spokes["attic"].Do(t, "POST", "/v1/agents/"+task+"/kill", map[string]any{"reason": reason, "grace_ms": graceMS}, nil)
+	m.Spokes["attic"].Do(t, "POST", "/api/v1/tasks/"+task+"/kill", map[string]any{"reason": reason, "grace_ms": graceMS}, nil)
 }
 
 func TestASecondKillHastensTheFirst(t *testing.T) {
@@ -145,7 +145,7 @@ func TestBothSidesShowTheKillThatWasInForce(t *testing.T) {
 			require.Contains(t, string(there.Kill)+string(there.Result), c.shown, "at the hub")
 			require.NotContains(t, string(there.Kill)+string(there.Result), other, "at the hub")
 			var here hub.AgentView
-			m.Spokes["attic"].Do(t, "GET", "/v1/agents/"+task, nil, &here)
+			m.Spokes["attic"].Do(t, "GET", "/api/v1/tasks/"+task, nil, &here)
 			require.Contains(t, string(here.Kill), c.shown, "at the spoke")
 			require.Equal(t, c.reason, here.Reason)
 		})

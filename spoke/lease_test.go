@@ -32,7 +32,7 @@ func TestAClaimWhoseAnswerWasLostIsWorkedOn(t *testing.T) {
 	s.Exec(t, `CREATE TRIGGER no_claim BEFORE DELETE ON ready FOR EACH ROW EXECUTE FUNCTION no_claim()`)
 	next = m.Noop(t, "attic")
 
-	m.Hub.Do(t, "POST", "/v1/agents/"+first+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+first+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 
 	require.Equal(t, commands.Completed, m.Wait(t, lost).State)
 	require.Equal(t, commands.Queued, m.Agent(t, next).State)
@@ -72,7 +72,7 @@ func TestAnAgentThatOutlivesItsSpokesLeaseIsNotRunAgain(t *testing.T) {
 	m.AwaitLink(t, "attic")
 	meshtest.Await(t, "its renewal", func() bool { return s.Count(t, `SELECT count(*) FROM leases WHERE until > clock_timestamp()`) == 1 })
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM attempts WHERE task = $1`, task))
-	m.Hub.Do(t, "POST", "/v1/agents/"+task+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+task+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	m.Wait(t, task)
 	m.Check(t)
 }

@@ -17,14 +17,14 @@ func TestTheHostSeesReportsOfAnAgentThatItsHubHasLost(t *testing.T) {
 	task := sleeper(t, m)
 	m.Hub.Exec(t, `DELETE FROM mirrors WHERE task = $1`, task)
 
-	m.Spokes["attic"].Do(t, "POST", "/v1/agents/"+task+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Spokes["attic"].Do(t, "POST", "/api/v1/tasks/"+task+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 
 	var v struct {
 		State   commands.State
 		Refused []store.Refused `json:"refused_reports"`
 	}
 	meshtest.Await(t, "the refusal in the status", func() bool {
-		m.Spokes["attic"].Do(t, "GET", "/v1/agents/"+task, nil, &v)
+		m.Spokes["attic"].Do(t, "GET", "/api/v1/tasks/"+task, nil, &v)
 		return len(v.Refused) > 0
 	})
 	require.Equal(t, commands.Cancelled, v.State)

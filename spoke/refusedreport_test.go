@@ -30,7 +30,7 @@ func TestTheHostSeesWhichReportsWereRefused(t *testing.T) {
 		Refused []store.Refused `json:"refused_reports"`
 	}
 	meshtest.Await(t, "the refusal in the status", func() bool {
-		r.Spoke.Do(t, "GET", "/v1/agents/"+task, nil, &v)
+		r.Spoke.Do(t, "GET", "/api/v1/tasks/"+task, nil, &v)
 		return len(v.Refused) > 0
 	})
 	require.Len(t, v.Refused, 1)

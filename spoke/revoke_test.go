@@ -40,7 +40,7 @@ func TestAgentsOfARevokedHubFinish(t *testing.T) {
 	s.Turn(t, "revoke")
 
 	view := func(task string) (v spoke.AgentView) {
-		s.Do(t, "GET", "/v1/agents/"+task, nil, &v)
+		s.Do(t, "GET", "/api/v1/tasks/"+task, nil, &v)
 		return v
 	}
 	require.Equal(t, commands.Cancelled, view(waits).State)

@@ -62,7 +62,7 @@ func TestThePolicyIsAskedAgainAtTheStart(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, before, change.Was)
 	require.Equal(t, commands.Running, m.Agent(t, runs).State)
-	m.Hub.Do(t, "POST", "/v1/agents/"+runs+"/kill", map[string]any{"reason": "it has shown enough", "grace_ms": 0}, nil)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+runs+"/kill", map[string]any{"reason": "it has shown enough", "grace_ms": 0}, nil)
 	for _, id := range []string{waits, nothing} {
 		v := m.Wait(t, id)
 		require.Equal(t, commands.Unavailable, v.State)
@@ -168,7 +168,7 @@ func TestAStartToldLateNamesItsOwnPolicy(t *testing.T) {
 		return m.Hub.Count(t, `SELECT count(*) FROM inbox WHERE kind = 'agent.started' AND task = $1`, id) == 2
 	})
 	require.Equal(t, 2, m.Hub.Count(t, told, id, first))
-	m.Hub.Do(t, "POST", "/v1/agents/"+id+"/kill", map[string]any{"reason": "it has shown enough", "grace_ms": 0}, nil)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+id+"/kill", map[string]any{"reason": "it has shown enough", "grace_ms": 0}, nil)
 	m.Wait(t, id)
 	m.Check(t)
 }

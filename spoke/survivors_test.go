@@ -70,7 +70,7 @@ func TestAKillThatIsIncomplete(t *testing.T) {
 	})
 	release := holdExit(t, pid)
 	shown := func() (v spoke.AgentView) {
-		s.Do(t, "GET", "/v1/agents/"+task, nil, &v)
+		s.Do(t, "GET", "/api/v1/tasks/"+task, nil, &v)
 		return v
 	}
 	require.Empty(t, shown().KillIncomplete)

@@ -73,7 +73,7 @@ func TestDirectoriesThatAreNeededAreKept(t *testing.T) {
 	s.Proxy.Heal()
 	m.Wait(t, unsent)
 	require.Equal(t, "hi\n", m.Stdout(t, unsent, true))
-	m.Hub.Do(t, "POST", "/v1/agents/"+runs+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+runs+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	require.Equal(t, commands.Cancelled, m.Wait(t, runs).State)
 	m.Check(t)
 }

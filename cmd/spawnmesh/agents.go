@@ -39,14 +39,14 @@ The states are: ` + strings.Replace(statesText(), ", in_review", ",\nin_review",
 				asked = 10000
 			}
 			q := url.Values{"spoke": {spokeName}, "hub": {hubName}, "limit": {strconv.Itoa(asked)}, "open": {strconv.FormatBool(open)}}
-			var list []agentView
+			var found control.Items[agentView]
 			err := a.withReader(c.Context(), func(ctx context.Context, c *control.Client) error {
-				return c.Do(ctx, "GET", "/v1/agents?"+q.Encode(), nil, &list)
+				return c.Do(ctx, "GET", "/api/v1/tasks?"+q.Encode(), nil, &found)
 			})
 			if err != nil {
 				return err
 			}
-			list = slices.DeleteFunc(list, func(v agentView) bool {
+			list := slices.DeleteFunc(found.Items, func(v agentView) bool {
 				return v.CreatedAt.Before(since.at) || len(states) > 0 && !slices.Contains(states, string(v.State))
 			})
 			list = list[:min(len(list), max(limit, 0))]

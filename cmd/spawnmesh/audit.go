@@ -43,7 +43,7 @@ func (a *app) audit(ctx context.Context, object string, limit int, since moment)
 	}
 	// A hub knows an agent by the beginning of its id; anything else stays as it is.
 	var v hub.AgentView
-	if object != "" && c.Do(ctx, "GET", "/v1/agents/"+url.PathEscape(object), nil, &v) == nil {
+	if object != "" && c.Do(ctx, "GET", "/api/v1/tasks/"+url.PathEscape(object), nil, &v) == nil {
 		object = v.Task
 	}
 	list, err := control.Answer(c.API().ListAuditWithResponse(ctx, &api.ListAuditParams{Object: object, Limit: &limit}))

@@ -44,7 +44,7 @@ func (a *app) await(ctx context.Context, c *control.Client, id string) (hub.Agen
 
 // look returns the agent once it has ended, or after limit as it is.
 func (w *watch) look(ctx context.Context, limit time.Duration) (v hub.AgentView, err error) {
-	err = w.c.Do(ctx, "GET", "/v1/agents/"+url.PathEscape(w.id)+"?wait="+limit.String(), nil, &v)
+	err = w.c.Do(ctx, "GET", "/api/v1/tasks/"+url.PathEscape(w.id)+"?wait="+limit.String(), nil, &v)
 	w.known = w.known || err == nil
 	return v, err
 }
@@ -155,7 +155,7 @@ func (a *app) logs(ctx context.Context, c *control.Client, id string, since int6
 		return err
 	}
 	pieces := []json.RawMessage{}
-	err := c.Stream(ctx, logsPath(id, since, false), func(raw json.RawMessage) error {
+	err := c.Follow(ctx, logsPath(id, since, false), func(raw json.RawMessage) error {
 		pieces = append(pieces, raw)
 		return nil
 	})
@@ -166,14 +166,14 @@ func (a *app) logs(ctx context.Context, c *control.Client, id string, since int6
 }
 
 func logsPath(id string, after int64, follow bool) string {
-	return fmt.Sprintf("/v1/agents/%s/logs?after=%d&follow=%t", url.PathEscape(id), after, follow)
+	return fmt.Sprintf("/api/v1/tasks/%s/logs?after=%d&follow=%t", url.PathEscape(id), after, follow)
 }
 
 // streamLogs writes an agent's output to where it belongs: standard output and
 // standard error, as it was written; for a program as JSON. It returns the
 // sequence number that it got to.
 func (a *app) streamLogs(ctx context.Context, c *control.Client, id string, after int64, follow bool) (int64, error) {
-	err := c.Stream(ctx, logsPath(id, after, follow), func(raw json.RawMessage) error {
+	err := c.Follow(ctx, logsPath(id, after, follow), func(raw json.RawMessage) error {
 		var p hub.LogLine
 		if err := json.Unmarshal(raw, &p); err != nil {
 			return fmt.Errorf("reading a piece of log: %w", err)

@@ -14,6 +14,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/fsync"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/internal/node"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -156,7 +157,7 @@ func (a *app) withReader(ctx context.Context, fn func(ctx context.Context, c *co
 		if with(store.Commands) && a.forPeople() {
 			fmt.Fprintln(a.err, "no instance runs here: only agents of this host are known")
 		}
-		c, stop := control.Within(ctx, dir, spoke.Reader(in.DB, dir))
+		c, stop := control.Within(ctx, dir, node.AtRest(in))
 		defer stop()
 		return fn(ctx, c)
 	})

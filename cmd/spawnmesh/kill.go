@@ -86,6 +86,6 @@ func endedBefore(m hub.Killed) *commands.Refused {
 
 func orderKill(ctx context.Context, c *control.Client, id, reason string, grace time.Duration) (m hub.Killed, err error) {
 	req := map[string]any{"reason": reason, "grace_ms": grace.Milliseconds()}
-	err = c.Do(ctx, "POST", "/v1/agents/"+url.PathEscape(id)+"/kill", req, &m)
+	err = c.Do(ctx, "POST", "/api/v1/tasks/"+url.PathEscape(id)+"/kill", req, &m)
 	return m, err
 }

@@ -19,7 +19,7 @@ import (
 func (a *app) showLogs(ctx context.Context, id string, since int64, follow bool) error {
 	var v agentView
 	err := a.withReader(ctx, func(ctx context.Context, c *control.Client) error {
-		return c.Do(ctx, "GET", "/v1/agents/"+url.PathEscape(id), nil, &v)
+		return c.Do(ctx, "GET", "/api/v1/tasks/"+url.PathEscape(id), nil, &v)
 	})
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (l *hostLog) show(dir string, n int, stream supervisor.Stream, at map[super
 // over reports whether attempt n is not the last one, or nobody goes on with it.
 // What a spoke that does not run has left to a shim goes on by itself.
 func (l *hostLog) over(ctx context.Context, n int) bool {
-	err := l.c.Do(ctx, "GET", "/v1/agents/"+url.PathEscape(l.v.Task), nil, &l.v)
+	err := l.c.Do(ctx, "GET", "/api/v1/tasks/"+url.PathEscape(l.v.Task), nil, &l.v)
 	if commands.CodeOf(err) == commands.Unreachable {
 		_, err := supervisor.Read(spoke.ControlDir(filepath.Join(l.v.Dir, strconv.Itoa(n))), supervisor.Stdout, 0, 1, 0)
 		return err != nil
@@ -135,7 +135,7 @@ func (l *hostLog) over(ctx context.Context, n int) bool {
 // awaits waits for an attempt after n, and reports whether there is one.
 func (l *hostLog) awaits(ctx context.Context, n int) bool {
 	for l.follow && !l.v.State.Terminal() {
-		err := l.c.Do(ctx, "GET", "/v1/agents/"+url.PathEscape(l.v.Task), nil, &l.v)
+		err := l.c.Do(ctx, "GET", "/api/v1/tasks/"+url.PathEscape(l.v.Task), nil, &l.v)
 		if err == nil && l.v.Attempt > n {
 			return true
 		}

@@ -87,7 +87,7 @@ func (s *soak) orderOne(l *soakLink, choice *rand.Rand) {
 		o.argv = s.trace.quick
 	}
 	if s.place(o) == nil && choice.IntN(10) == 0 {
-		_ = l.hub.Ctl.Do(s.ctx, "POST", "/v1/agents/"+o.id+"/kill", map[string]any{"reason": "not wanted any more"}, nil)
+		_ = l.hub.Ctl.Do(s.ctx, "POST", "/api/v1/tasks/"+o.id+"/kill", map[string]any{"reason": "not wanted any more"}, nil)
 	}
 }
 
@@ -95,7 +95,7 @@ func (s *soak) orderOne(l *soakLink, choice *rand.Rand) {
 // the hub has taken it. Where the answer is lost, it may have been taken.
 func (s *soak) place(o *soakOrder) error {
 	req := hub.SpawnRequest{ID: o.id, Spoke: o.link.spoke.Name, Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: o.argv(o)}}
-	err := o.link.hub.Ctl.Do(s.ctx, "POST", "/v1/agents", req, nil)
+	err := o.link.hub.Ctl.Do(s.ctx, "POST", "/api/v1/tasks", req.Revealed(), nil)
 	if err == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -116,14 +116,14 @@ func (s *soak) taken() []*soakOrder {
 // it: it is given again, as its operator would.
 func (s *soak) ended(o *soakOrder) error {
 	return fleet.Poll(s.ctx, 2*time.Minute, "waiting for the end of "+o.String(), func() (bool, error) {
-		err := o.link.hub.Ctl.Do(s.ctx, "GET", "/v1/agents/"+o.id, nil, &o.view)
+		err := o.link.hub.Ctl.Do(s.ctx, "GET", "/api/v1/tasks/"+o.id, nil, &o.view)
 		switch commands.CodeOf(err) {
 		case "":
 			return o.view.State.Terminal(), nil
 		case commands.NotFound:
 			s.say("%s is not known any more, and is ordered again", o)
 			req := hub.SpawnRequest{ID: o.id, Spoke: o.link.spoke.Name, Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: o.argv(o)}}
-			err = o.link.hub.Ctl.Do(s.ctx, "POST", "/v1/agents", req, nil)
+			err = o.link.hub.Ctl.Do(s.ctx, "POST", "/api/v1/tasks", req.Revealed(), nil)
 		case commands.Unreachable, commands.StoreDown:
 			err = nil
 		}

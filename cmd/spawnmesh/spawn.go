@@ -98,7 +98,7 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 		f.req.ID = id.String()
 	}
 	var got hub.SpawnAnswer
-	if err := c.Do(ctx, "POST", "/v1/agents", f.req.Revealed(), &got); err != nil {
+	if err := c.Do(ctx, "POST", "/api/v1/tasks", f.req.Revealed(), &got); err != nil {
 		return unanswered(ctx, f.req, err)
 	}
 	a.did("agent %s was ordered on %s; see: %s", got.ID, got.Spoke, a.line("status", got.ID))

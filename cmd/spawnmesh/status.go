@@ -52,7 +52,7 @@ func (a *app) status(ctx context.Context, id string, ask bool) error {
 
 func (a *app) statusOf(ctx context.Context, c *control.Client, id string, ask bool) error {
 	var v agentView
-	path := "/v1/agents/" + url.PathEscape(id)
+	path := "/api/v1/tasks/" + url.PathEscape(id)
 	if ask {
 		if err := c.Do(ctx, "POST", path+"/ask", nil, &v.Asked); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -27,16 +28,19 @@ of its spoke every reason, also while no spoke runs.`,
 
 func (a *app) why(ctx context.Context, c *control.Client, id string) error {
 	var v agentView
-	path := "/v1/agents/" + url.PathEscape(id)
+	path := "/api/v1/tasks/" + url.PathEscape(id)
 	if err := c.Do(ctx, "GET", path, nil, &v); err != nil {
 		return err
 	}
 	if v.Hub != "" {
-		var w backlog.Why
-		if err := c.Do(ctx, "GET", path+"/why", nil, &w); err != nil {
+		w, err := control.Answer(c.API().ExplainTaskWithResponse(ctx, v.Task))
+		if err != nil {
 			return err
 		}
-		return a.printWhyHere(ctx, v, w)
+		if !a.forPeople() {
+			return a.print(w, []any{w}, table{names: []string{v.Task}})
+		}
+		return a.printWhyHere(ctx, v, reasonsOf(w))
 	}
 	w := struct {
 		Task string `json:"id"`
@@ -59,15 +63,30 @@ func (a *app) why(ctx context.Context, c *control.Client, id string) error {
 	return err
 }
 
-// printWhyHere shows a person how an agent of this host stands, a program every reason.
+// reasonsOf is why an agent does not start, as of any other task.
+func reasonsOf(w api.TaskWhy) backlog.Why {
+	why := backlog.Why{Task: backlog.Task{ID: w.ID, Title: w.Title, State: commands.State(w.State), Reason: commands.Reason(w.StateReason)}, Claimable: w.Claimable}
+	if !w.LeaseUntil.IsZero() {
+		why.Task.LeaseUntil = &w.LeaseUntil
+	}
+	for _, r := range w.Reasons {
+		why.Reasons = append(why.Reasons, backlog.WhyReason{Stage: r.Stage, What: r.What, Since: r.Since, Until: r.Until, Hint: r.Hint})
+	}
+	for _, c := range w.By {
+		why.By = append(why.By, backlog.Claimer{Owner: c.Owner, Capabilities: c.Capabilities, Lanes: c.Lanes, Seen: c.Seen})
+	}
+	return why
+}
+
+// printWhyHere shows a person how an agent of this host stands.
 func (a *app) printWhyHere(ctx context.Context, v agentView, w backlog.Why) error {
 	dir, err := a.dir()
 	if err != nil {
 		return err
 	}
 	said := whyHere(v, w, control.Runs(ctx, dir))
-	if said == "" || !a.forPeople() {
-		if err := a.printWhy(w); err != nil || killOf(v) == "" || !a.forPeople() {
+	if said == "" {
+		if err := a.printWhy(w); err != nil || killOf(v) == "" {
 			return err
 		}
 		_, err := fmt.Fprintf(a.out, "  a kill was %s\n", printable(killOf(v)))

@@ -161,6 +161,63 @@ func (e InviteState) Valid() bool {
 	}
 }
 
+// Defines values for NewTaskOnLoss.
+const (
+	NewTaskOnLossEmpty NewTaskOnLoss = ""
+	NewTaskOnLossFail  NewTaskOnLoss = "fail"
+	NewTaskOnLossRerun NewTaskOnLoss = "rerun"
+)
+
+// Valid indicates whether the value is a known member of the NewTaskOnLoss enum.
+func (e NewTaskOnLoss) Valid() bool {
+	switch e {
+	case NewTaskOnLossEmpty:
+		return true
+	case NewTaskOnLossFail:
+		return true
+	case NewTaskOnLossRerun:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for NewTaskRuntime.
+const (
+	Exec NewTaskRuntime = "exec"
+	Noop NewTaskRuntime = "noop"
+)
+
+// Valid indicates whether the value is a known member of the NewTaskRuntime enum.
+func (e NewTaskRuntime) Valid() bool {
+	switch e {
+	case Exec:
+		return true
+	case Noop:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for OutputStreamStream.
+const (
+	Stderr OutputStreamStream = "stderr"
+	Stdout OutputStreamStream = "stdout"
+)
+
+// Valid indicates whether the value is a known member of the OutputStreamStream enum.
+func (e OutputStreamStream) Valid() bool {
+	switch e {
+	case Stderr:
+		return true
+	case Stdout:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for PeerKeyState.
 const (
 	PeerKeyStateEnded   PeerKeyState = "ended"
@@ -224,6 +281,78 @@ func (e SigningKeyState) Valid() bool {
 	}
 }
 
+// Defines values for TaskState.
+const (
+	TaskStateApproved      TaskState = "approved"
+	TaskStateAwaitingInput TaskState = "awaiting_input"
+	TaskStateBlocked       TaskState = "blocked"
+	TaskStateCancelled     TaskState = "cancelled"
+	TaskStateClaimed       TaskState = "claimed"
+	TaskStateCompleted     TaskState = "completed"
+	TaskStateExpired       TaskState = "expired"
+	TaskStateFailed        TaskState = "failed"
+	TaskStateInReview      TaskState = "in_review"
+	TaskStatePaused        TaskState = "paused"
+	TaskStateQueued        TaskState = "queued"
+	TaskStateRunning       TaskState = "running"
+	TaskStateUnavailable   TaskState = "unavailable"
+)
+
+// Valid indicates whether the value is a known member of the TaskState enum.
+func (e TaskState) Valid() bool {
+	switch e {
+	case TaskStateApproved:
+		return true
+	case TaskStateAwaitingInput:
+		return true
+	case TaskStateBlocked:
+		return true
+	case TaskStateCancelled:
+		return true
+	case TaskStateClaimed:
+		return true
+	case TaskStateCompleted:
+		return true
+	case TaskStateExpired:
+		return true
+	case TaskStateFailed:
+		return true
+	case TaskStateInReview:
+		return true
+	case TaskStatePaused:
+		return true
+	case TaskStateQueued:
+		return true
+	case TaskStateRunning:
+		return true
+	case TaskStateUnavailable:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for VariableAs.
+const (
+	VariableAsEmpty  VariableAs = ""
+	VariableAsFile   VariableAs = "file"
+	VariableAsSecret VariableAs = "secret"
+)
+
+// Valid indicates whether the value is a known member of the VariableAs enum.
+func (e VariableAs) Valid() bool {
+	switch e {
+	case VariableAsEmpty:
+		return true
+	case VariableAsFile:
+		return true
+	case VariableAsSecret:
+		return true
+	default:
+		return false
+	}
+}
+
 // AuditList defines model for AuditList.
 type AuditList struct {
 	Items []AuditRow `json:"items"`
@@ -260,6 +389,14 @@ type Check struct {
 
 	// Run The command line that mends it, without the name of the program.
 	Run []string `json:"run,omitempty,omitzero"`
+}
+
+// Claimer defines model for Claimer.
+type Claimer struct {
+	Capabilities []string  `json:"capabilities"`
+	Lanes        []string  `json:"lanes,omitempty,omitzero"`
+	Owner        string    `json:"owner"`
+	Seen         time.Time `json:"seen"`
 }
 
 // Connection With a spoke or with a hub. What it says of itself is from its last heartbeat.
@@ -398,6 +535,14 @@ type ConnectionState string
 type EndedKey struct {
 	Code string `json:"code"`
 	Kid  string `json:"kid"`
+}
+
+// Gap defines model for Gap.
+type Gap struct {
+	// At Where it would be in what was kept.
+	At   int64 `json:"at"`
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
 }
 
 // Grant What a hub may ask of this spoke.
@@ -551,6 +696,15 @@ type Keys struct {
 	Waiting []string `json:"waiting"`
 }
 
+// KillRequest defines model for KillRequest.
+type KillRequest struct {
+	// GraceMS Between TERM and KILL.
+	GraceMS int64 `json:"grace_ms,omitempty,omitzero"`
+
+	// Reason Why; it is recorded, and the spoke is told.
+	Reason string `json:"reason"`
+}
+
 // NewInvite defines model for NewInvite.
 type NewInvite struct {
 	// Name What the spoke is called on this hub.
@@ -559,6 +713,79 @@ type NewInvite struct {
 	// TTLMS How long the token can be used; 0 = 30 minutes, at most 24 hours.
 	TTLMS int64 `json:"ttl_ms,omitempty,omitzero"`
 }
+
+// NewTask What of it may be is decided by the policy of the spoke.
+type NewTask struct {
+	// Any It may run on any spoke that can run it.
+	Any bool `json:"any,omitempty,omitzero"`
+
+	// Argv The program and its arguments.
+	Argv []string `json:"argv,omitempty,omitzero"`
+
+	// Capabilities That the spoke must offer.
+	Capabilities []string `json:"capabilities,omitempty,omitzero"`
+
+	// Dir Where it works; absent: a directory of its own.
+	Dir string     `json:"dir,omitempty,omitzero"`
+	Env []Variable `json:"env,omitempty,omitzero"`
+
+	// ExpiresInMS It is not started later than this; 0 = the default of the hub.
+	ExpiresInMS int64 `json:"expires_in_ms,omitempty,omitzero"`
+
+	// ID A UUID, chosen by the caller so that a repeated order is known; absent: the hub chooses.
+	ID string `json:"id,omitempty,omitzero"`
+
+	// IdempotencyKey The same for a repeated order, where the id is not.
+	IdempotencyKey string `json:"idempotency_key,omitempty,omitzero"`
+	MaxRetries     int    `json:"max_retries,omitempty,omitzero"`
+
+	// OnLoss What becomes of an agent that was lost while it ran.
+	OnLoss   NewTaskOnLoss `json:"on_loss,omitempty,omitzero"`
+	Priority int           `json:"priority,omitempty,omitzero"`
+
+	// Runtime exec starts a program; noop starts nothing.
+	Runtime NewTaskRuntime `json:"runtime"`
+
+	// Spoke Where it is to run; or any.
+	Spoke string `json:"spoke,omitempty,omitzero"`
+
+	// TimeoutMS How long it may run; 0 = as long as the spoke allows.
+	TimeoutMS int64  `json:"timeout_ms,omitempty,omitzero"`
+	Title     string `json:"title,omitempty,omitzero"`
+}
+
+// NewTaskOnLoss What becomes of an agent that was lost while it ran.
+type NewTaskOnLoss string
+
+// NewTaskRuntime exec starts a program; noop starts nothing.
+type NewTaskRuntime string
+
+// OutputEnd Nothing more comes.
+type OutputEnd struct {
+	// Cut What was kept was lost: there may have been more.
+	Cut bool `json:"cut,omitempty,omitzero"`
+
+	// Gaps What a bound dropped of the stream before it was kept.
+	Gaps []Gap `json:"gaps,omitempty,omitzero"`
+}
+
+// OutputStream defines model for OutputStream.
+type OutputStream struct {
+	Attempt int `json:"attempt"`
+
+	// Bytes That have arrived.
+	Bytes int64 `json:"bytes"`
+
+	// Dropped Of these, from the beginning: went with old segments.
+	Dropped int64 `json:"dropped,omitempty,omitzero"`
+
+	// Ended Nothing more comes.
+	Ended  *OutputEnd         `json:"ended,omitempty"`
+	Stream OutputStreamStream `json:"stream"`
+}
+
+// OutputStreamStream defines model for OutputStream.Stream.
+type OutputStreamStream string
 
 // PeerKey defines model for PeerKey.
 type PeerKey struct {
@@ -656,6 +883,43 @@ type Reason struct {
 	Reason string `json:"reason,omitempty,omitzero"`
 }
 
+// Receipt defines model for Receipt.
+type Receipt struct {
+	// Code Why it was refused.
+	Code string `json:"code,omitempty,omitzero"`
+
+	// Envelope The signed message; absent where it was refused, or has become too old.
+	Envelope json.RawMessage `json:"envelope,omitempty,omitzero"`
+	Kind     string          `json:"kind"`
+
+	// Late It came after the end, and changed nothing.
+	Late       bool      `json:"late,omitempty,omitzero"`
+	ReceivedAt time.Time `json:"received_at"`
+	Seq        int64     `json:"seq"`
+}
+
+// Refusal defines model for Refusal.
+type Refusal struct {
+	At   time.Time `json:"at"`
+	Code string    `json:"code"`
+	Conn string    `json:"conn"`
+	Hint string    `json:"hint,omitempty,omitzero"`
+
+	// Policy The version of the policy that decided.
+	Policy string `json:"policy,omitempty,omitzero"`
+	Spoke  string `json:"spoke"`
+	Why    string `json:"why"`
+}
+
+// RefusedReport defines model for RefusedReport.
+type RefusedReport struct {
+	At   time.Time `json:"at"`
+	Code string    `json:"code"`
+	Hub  string    `json:"hub"`
+	Kind string    `json:"kind"`
+	Seq  int64     `json:"seq"`
+}
+
 // Settlement defines model for Settlement.
 type Settlement struct {
 	// Base The numbers go on after it; 0 = as before.
@@ -705,11 +969,178 @@ type SigningKey struct {
 // SigningKeyState defines model for SigningKey.State.
 type SigningKeyState string
 
+// Survivor defines model for Survivor.
+type Survivor struct {
+	Command string `json:"command"`
+	Pid     int    `json:"pid"`
+
+	// State The letter of the kernel; D = it waits for a disk or a network file system.
+	State string `json:"state"`
+
+	// Wchan Where in the kernel it waits.
+	Wchan string `json:"wchan"`
+}
+
+// Task An agent as its hub knows it, or, with hub, as the host knows it where it runs. What was signed is shown as it was; docs/protocol.md describes it.
+type Task struct {
+	// AcceptedAt By the clock of the spoke, as started_at and ended_at.
+	AcceptedAt time.Time `json:"accepted_at,omitempty,omitzero"`
+
+	// AcceptedToldAt When the hub heard of it.
+	AcceptedToldAt time.Time `json:"accepted_told_at,omitempty,omitzero"`
+
+	// Attempt The number of the last one.
+	Attempt int `json:"attempt"`
+
+	// Attempts The ends of those that another attempt follows, or may, as the spoke signed them.
+	Attempts []json.RawMessage `json:"attempts,omitempty,omitzero"`
+
+	// Command The id of the order.
+	Command string `json:"command"`
+
+	// Conn The connection over which it was ordered.
+	Conn      string          `json:"conn"`
+	ConnState ConnectionState `json:"conn_state"`
+	CreatedAt time.Time       `json:"created_at"`
+	CreatedBy string          `json:"created_by"`
+
+	// Dir Of a host: where its attempts are, one directory each.
+	Dir         string    `json:"dir,omitempty,omitzero"`
+	EndedAt     time.Time `json:"ended_at,omitempty,omitzero"`
+	EndedToldAt time.Time `json:"ended_told_at,omitempty,omitzero"`
+
+	// ExitCode Of the process of the last attempt.
+	ExitCode  *int      `json:"exit_code,omitempty"`
+	ExpiresAt time.Time `json:"expires_at"`
+
+	// Hub Who ordered it, of one that runs here.
+	Hub string `json:"hub,omitempty,omitzero"`
+	ID  string `json:"id"`
+
+	// Isolation What the last agent was confined by.
+	Isolation string `json:"isolation,omitempty,omitzero"`
+
+	// Kill The kill that the result names, or the first.
+	Kill json.RawMessage `json:"kill,omitempty,omitzero"`
+
+	// KillIncomplete Of a host: processes that do not end although they were killed.
+	KillIncomplete []Survivor `json:"kill_incomplete,omitempty,omitzero"`
+
+	// KillOrdered In the answer to a kill: false means that it had ended before, and the kill changed nothing.
+	KillOrdered *bool `json:"kill_ordered,omitempty"`
+
+	// Output What of the output has arrived, with receipts.
+	Output []OutputStream `json:"output,omitempty,omitzero"`
+
+	// Policy The version of the policy of the spoke that decided last.
+	Policy   string    `json:"policy,omitempty,omitzero"`
+	Priority int       `json:"priority"`
+	Receipts []Receipt `json:"receipts,omitempty,omitzero"`
+
+	// Refusal The last refusal, as the spoke signed it.
+	Refusal json.RawMessage `json:"refusal,omitempty,omitzero"`
+
+	// Refusals Every one, the last included.
+	Refusals []Refusal `json:"refusals,omitempty,omitzero"`
+
+	// RefusedReports Of a host: reports that the hub has refused.
+	RefusedReports []RefusedReport `json:"refused_reports,omitempty,omitzero"`
+
+	// Result As the spoke signed it.
+	Result json.RawMessage `json:"result,omitempty,omitzero"`
+
+	// Spec The order, without values.
+	Spec json.RawMessage `json:"spec"`
+
+	// Spoke Where it runs, of one that this instance ordered.
+	Spoke         string    `json:"spoke,omitempty,omitzero"`
+	StartedAt     time.Time `json:"started_at,omitempty,omitzero"`
+	StartedToldAt time.Time `json:"started_told_at,omitempty,omitzero"`
+	State         TaskState `json:"state"`
+	StateReason   string    `json:"state_reason,omitempty,omitzero"`
+	Title         string    `json:"title,omitempty,omitzero"`
+	UpdatedAt     time.Time `json:"updated_at"`
+}
+
+// TaskCreated defines model for TaskCreated.
+type TaskCreated struct {
+	// Existing It was there before.
+	Existing bool   `json:"existing,omitempty,omitzero"`
+	ID       string `json:"id"`
+	Spoke    string `json:"spoke"`
+}
+
+// TaskList defines model for TaskList.
+type TaskList struct {
+	Items []Task `json:"items"`
+}
+
+// TaskStanding defines model for TaskStanding.
+type TaskStanding struct {
+	// At In ms since 1970, as the spoke signed it.
+	At      int64     `json:"at"`
+	Attempt int       `json:"attempt"`
+	Reason  string    `json:"reason,omitempty,omitzero"`
+	State   TaskState `json:"state"`
+	Task    string    `json:"task"`
+}
+
+// TaskState defines model for TaskState.
+type TaskState string
+
+// TaskWhy defines model for TaskWhy.
+type TaskWhy struct {
+	// By Who claimed of late, and could have it.
+	By []Claimer `json:"by"`
+
+	// Claimable By those in by, now.
+	Claimable bool   `json:"claimable"`
+	ID        string `json:"id"`
+
+	// LeaseUntil Of one that has begun.
+	LeaseUntil time.Time `json:"lease_until,omitempty,omitzero"`
+
+	// Reasons Every one, in the order in which a claim asks.
+	Reasons     []WhyReason `json:"reasons"`
+	State       TaskState   `json:"state"`
+	StateReason string      `json:"state_reason,omitempty,omitzero"`
+	Title       string      `json:"title,omitempty,omitzero"`
+}
+
+// Variable It is sealed to the spoke, and in no answer.
+type Variable struct {
+	// As As a variable; as one that is taken out of the output, too; or as a file that the variable names.
+	As    VariableAs `json:"as,omitempty,omitzero"`
+	Name  string     `json:"name"`
+	Value string     `json:"value"`
+}
+
+// VariableAs As a variable; as one that is taken out of the output, too; or as a file that the variable names.
+type VariableAs string
+
+// WhyReason defines model for WhyReason.
+type WhyReason struct {
+	Hint  string     `json:"hint,omitempty,omitzero"`
+	Since *time.Time `json:"since,omitempty"`
+	Stage string     `json:"stage"`
+	Until *time.Time `json:"until,omitempty"`
+	What  string     `json:"what"`
+}
+
 // ConnectionName defines model for ConnectionName.
 type ConnectionName = string
 
+// TaskID defines model for TaskID.
+type TaskID = string
+
+// TaskLimit defines model for TaskLimit.
+type TaskLimit = int
+
 // Changed defines model for Changed.
 type Changed = ConnectionChange
+
+// OneTask An agent as its hub knows it, or, with hub, as the host knows it where it runs. What was signed is shown as it was; docs/protocol.md describes it.
+type OneTask = Task
 
 // Why defines model for Why.
 type Why = Reason
@@ -721,6 +1152,45 @@ type ListAuditParams struct {
 
 	// Limit At most so many rows, the newest.
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// ListTasksParams defines parameters for ListTasks.
+type ListTasksParams struct {
+	// Spoke Of a hub, only those on this spoke.
+	Spoke string `form:"spoke,omitempty" json:"spoke,omitempty,omitzero"`
+
+	// Hub Of a spoke, only those that this hub ordered.
+	Hub string `form:"hub,omitempty" json:"hub,omitempty,omitzero"`
+
+	// Open Only those that have not ended.
+	Open bool `form:"open,omitempty" json:"open,omitempty,omitzero"`
+
+	// Limit At most so many, the newest.
+	Limit *TaskLimit `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// GetTaskParams defines parameters for GetTask.
+type GetTaskParams struct {
+	// Wait Answer when it has ended, or after this time, as in 30s; at most a minute.
+	Wait string `form:"wait,omitempty" json:"wait,omitempty,omitzero"`
+
+	// Since With wait, of a hub: answer also when its state is another one than this.
+	Since string `form:"since,omitempty" json:"since,omitempty,omitzero"`
+
+	// Receipts Of a hub, with what was received about it.
+	Receipts bool `form:"receipts,omitempty" json:"receipts,omitempty,omitzero"`
+}
+
+// GetTaskLogsParams defines parameters for GetTaskLogs.
+type GetTaskLogsParams struct {
+	// After Only what arrived after the piece with this number.
+	After int64 `form:"after,omitempty" json:"after,omitempty,omitzero"`
+
+	// Follow Go on until the agent has ended and all of its output is here, or known to be lost.
+	Follow bool `form:"follow,omitempty" json:"follow,omitempty,omitzero"`
+
+	// LastEventID The same as after, as browsers say it.
+	LastEventID int64 `json:"Last-Event-ID,omitempty,omitzero"`
 }
 
 // ChangeGrantJSONRequestBody defines body for ChangeGrant for application/json ContentType.
@@ -746,6 +1216,12 @@ type RevokeKeyJSONRequestBody = KeyRevocation
 
 // RotateKeyJSONRequestBody defines body for RotateKey for application/json ContentType.
 type RotateKeyJSONRequestBody = KeyRotation
+
+// CreateTaskJSONRequestBody defines body for CreateTask for application/json ContentType.
+type CreateTaskJSONRequestBody = NewTask
+
+// KillTaskJSONRequestBody defines body for KillTask for application/json ContentType.
+type KillTaskJSONRequestBody = KillRequest
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -994,6 +1470,67 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /policy/reload (the `ReloadPolicy` operationId).
 	ReloadPolicy(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListTasks The newest agents, the newest first
+	//
+	// Corresponds with GET /tasks (the `ListTasks` operationId).
+	ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateTaskWithBody Order an agent
+	//
+	// It is answered when the order cannot be lost any more. Whether it runs is decided by the spoke.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /tasks (the `CreateTask` operationId).
+	CreateTaskWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateTask Order an agent
+	//
+	// It is answered when the order cannot be lost any more. Whether it runs is decided by the spoke.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /tasks (the `CreateTask` operationId).
+	CreateTask(ctx context.Context, body CreateTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetTask How an agent stands
+	//
+	// Corresponds with GET /tasks/{task} (the `GetTask` operationId).
+	GetTask(ctx context.Context, task TaskID, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AskTask Ask the spoke of an agent how it stands, and wait up to 10 s for its signed answer
+	//
+	// Corresponds with POST /tasks/{task}/ask (the `AskTask` operationId).
+	AskTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// KillTaskWithBody End an agent, or keep it from starting
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /tasks/{task}/kill (the `KillTask` operationId).
+	KillTaskWithBody(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// KillTask End an agent, or keep it from starting
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /tasks/{task}/kill (the `KillTask` operationId).
+	KillTask(ctx context.Context, task TaskID, body KillTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetTaskLogs Of a hub, the output of an agent
+	//
+	// Server-sent events, the oldest first. The data of each is a LogLine. The id of a piece is its number, from which
+	// a reader goes on with the header Last-Event-ID or the parameter after. The event `end` says that nothing follows;
+	// a stream that ends without it was cut off. A reader that takes nothing for a minute is cut off.
+	//
+	// Corresponds with GET /tasks/{task}/logs (the `GetTaskLogs` operationId).
+	GetTaskLogs(ctx context.Context, task TaskID, params *GetTaskLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ExplainTask Of a spoke, every reason why an agent does not start
+	//
+	// Corresponds with GET /tasks/{task}/why (the `ExplainTask` operationId).
+	ExplainTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // ListAudit The newest rows of the audit, the oldest of them first
@@ -1400,6 +1937,157 @@ func (c *Client) RotateKey(ctx context.Context, body RotateKeyJSONRequestBody, r
 // Corresponds with POST /policy/reload (the `ReloadPolicy` operationId).
 func (c *Client) ReloadPolicy(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReloadPolicyRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListTasks The newest agents, the newest first
+//
+// Corresponds with GET /tasks (the `ListTasks` operationId).
+func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListTasksRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateTaskWithBody Order an agent
+//
+// It is answered when the order cannot be lost any more. Whether it runs is decided by the spoke.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /tasks (the `CreateTask` operationId).
+func (c *Client) CreateTaskWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateTaskRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateTask Order an agent
+//
+// It is answered when the order cannot be lost any more. Whether it runs is decided by the spoke.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /tasks (the `CreateTask` operationId).
+func (c *Client) CreateTask(ctx context.Context, body CreateTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateTaskRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetTask How an agent stands
+//
+// Corresponds with GET /tasks/{task} (the `GetTask` operationId).
+func (c *Client) GetTask(ctx context.Context, task TaskID, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetTaskRequest(c.Server, task, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AskTask Ask the spoke of an agent how it stands, and wait up to 10 s for its signed answer
+//
+// Corresponds with POST /tasks/{task}/ask (the `AskTask` operationId).
+func (c *Client) AskTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAskTaskRequest(c.Server, task)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// KillTaskWithBody End an agent, or keep it from starting
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /tasks/{task}/kill (the `KillTask` operationId).
+func (c *Client) KillTaskWithBody(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewKillTaskRequestWithBody(c.Server, task, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// KillTask End an agent, or keep it from starting
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /tasks/{task}/kill (the `KillTask` operationId).
+func (c *Client) KillTask(ctx context.Context, task TaskID, body KillTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewKillTaskRequest(c.Server, task, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetTaskLogs Of a hub, the output of an agent
+//
+// Server-sent events, the oldest first. The data of each is a LogLine. The id of a piece is its number, from which
+// a reader goes on with the header Last-Event-ID or the parameter after. The event `end` says that nothing follows;
+// a stream that ends without it was cut off. A reader that takes nothing for a minute is cut off.
+//
+// Corresponds with GET /tasks/{task}/logs (the `GetTaskLogs` operationId).
+func (c *Client) GetTaskLogs(ctx context.Context, task TaskID, params *GetTaskLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetTaskLogsRequest(c.Server, task, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ExplainTask Of a spoke, every reason why an agent does not start
+//
+// Corresponds with GET /tasks/{task}/why (the `ExplainTask` operationId).
+func (c *Client) ExplainTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExplainTaskRequest(c.Server, task)
 	if err != nil {
 		return nil, err
 	}
@@ -2030,6 +2718,390 @@ func NewReloadPolicyRequest(server string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewListTasksRequest constructs an http.Request for the ListTasks method
+func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "spoke", params.Spoke, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "hub", params.Hub, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "open", params.Open, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateTaskRequest calls the generic CreateTask builder with application/json body
+func NewCreateTaskRequest(server string, body CreateTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateTaskRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewCreateTaskRequestWithBody constructs an http.Request for the CreateTask method, with any body, and a specified content type
+func NewCreateTaskRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetTaskRequest constructs an http.Request for the GetTask method
+func NewGetTaskRequest(server string, task TaskID, params *GetTaskParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait", params.Wait, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "receipts", params.Receipts, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewAskTaskRequest constructs an http.Request for the AskTask method
+func NewAskTaskRequest(server string, task TaskID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/ask", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewKillTaskRequest calls the generic KillTask builder with application/json body
+func NewKillTaskRequest(server string, task TaskID, body KillTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewKillTaskRequestWithBody(server, task, "application/json", bodyReader)
+}
+
+// NewKillTaskRequestWithBody constructs an http.Request for the KillTask method, with any body, and a specified content type
+func NewKillTaskRequestWithBody(server string, task TaskID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/kill", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetTaskLogsRequest constructs an http.Request for the GetTaskLogs method
+func NewGetTaskLogsRequest(server string, task TaskID, params *GetTaskLogsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/logs", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "after", params.After, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "follow", params.Follow, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Last-Event-ID", params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: "int64"})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Last-Event-ID", headerParam0)
+
+	}
+
+	return req, nil
+}
+
+// NewExplainTaskRequest constructs an http.Request for the ExplainTask method
+func NewExplainTaskRequest(server string, task TaskID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/why", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 func (c *Client) applyEditors(ctx context.Context, req *http.Request, additionalEditors []RequestEditorFn) error {
 	for _, r := range c.RequestEditors {
 		if err := r(ctx, req); err != nil {
@@ -2263,6 +3335,77 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /policy/reload (the `ReloadPolicy` operationId).
 	ReloadPolicyWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReloadPolicyResponse, error)
+
+	// ListTasksWithResponse The newest agents, the newest first
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /tasks (the `ListTasks` operationId).
+	ListTasksWithResponse(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*ListTasksResponse, error)
+
+	// CreateTaskWithBodyWithResponse Order an agent
+	//
+	// It is answered when the order cannot be lost any more. Whether it runs is decided by the spoke.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks (the `CreateTask` operationId).
+	CreateTaskWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateTaskResponse, error)
+
+	// CreateTaskWithResponse Order an agent
+	//
+	// It is answered when the order cannot be lost any more. Whether it runs is decided by the spoke.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks (the `CreateTask` operationId).
+	CreateTaskWithResponse(ctx context.Context, body CreateTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateTaskResponse, error)
+
+	// GetTaskWithResponse How an agent stands
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /tasks/{task} (the `GetTask` operationId).
+	GetTaskWithResponse(ctx context.Context, task TaskID, params *GetTaskParams, reqEditors ...RequestEditorFn) (*GetTaskResponse, error)
+
+	// AskTaskWithResponse Ask the spoke of an agent how it stands, and wait up to 10 s for its signed answer
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{task}/ask (the `AskTask` operationId).
+	AskTaskWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*AskTaskResponse, error)
+
+	// KillTaskWithBodyWithResponse End an agent, or keep it from starting
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{task}/kill (the `KillTask` operationId).
+	KillTaskWithBodyWithResponse(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*KillTaskResponse, error)
+
+	// KillTaskWithResponse End an agent, or keep it from starting
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{task}/kill (the `KillTask` operationId).
+	KillTaskWithResponse(ctx context.Context, task TaskID, body KillTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*KillTaskResponse, error)
+
+	// GetTaskLogsWithResponse Of a hub, the output of an agent
+	//
+	// Server-sent events, the oldest first. The data of each is a LogLine. The id of a piece is its number, from which
+	// a reader goes on with the header Last-Event-ID or the parameter after. The event `end` says that nothing follows;
+	// a stream that ends without it was cut off. A reader that takes nothing for a minute is cut off.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /tasks/{task}/logs (the `GetTaskLogs` operationId).
+	GetTaskLogsWithResponse(ctx context.Context, task TaskID, params *GetTaskLogsParams, reqEditors ...RequestEditorFn) (*GetTaskLogsResponse, error)
+
+	// ExplainTaskWithResponse Of a spoke, every reason why an agent does not start
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /tasks/{task}/why (the `ExplainTask` operationId).
+	ExplainTaskWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*ExplainTaskResponse, error)
 }
 
 type ListAuditResponse struct {
@@ -3033,6 +4176,335 @@ func (r ReloadPolicyResponse) ContentType() string {
 	return ""
 }
 
+type ListTasksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TaskList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListTasksResponse) GetJSON200() *TaskList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListTasksResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListTasksResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListTasksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListTasksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListTasksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TaskCreated
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CreateTaskResponse) GetJSON200() *TaskCreated {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CreateTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetTaskResponse) GetJSON200() *OneTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type AskTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TaskStanding
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r AskTaskResponse) GetJSON200() *TaskStanding {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r AskTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r AskTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AskTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AskTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AskTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type KillTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r KillTaskResponse) GetJSON200() *OneTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r KillTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r KillTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r KillTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r KillTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r KillTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetTaskLogsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetTaskLogsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetTaskLogsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetTaskLogsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetTaskLogsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetTaskLogsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ExplainTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TaskWhy
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ExplainTaskResponse) GetJSON200() *TaskWhy {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ExplainTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ExplainTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ExplainTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ExplainTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ExplainTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListAuditWithResponse The newest rows of the audit, the oldest of them first
 //
 // Returns a wrapper object for the known response body format(s).
@@ -3365,6 +4837,131 @@ func (c *ClientWithResponses) ReloadPolicyWithResponse(ctx context.Context, reqE
 		return nil, err
 	}
 	return ParseReloadPolicyResponse(rsp)
+}
+
+// ListTasksWithResponse The newest agents, the newest first
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /tasks (the `ListTasks` operationId).
+func (c *ClientWithResponses) ListTasksWithResponse(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*ListTasksResponse, error) {
+	rsp, err := c.ListTasks(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListTasksResponse(rsp)
+}
+
+// CreateTaskWithBodyWithResponse Order an agent
+//
+// It is answered when the order cannot be lost any more. Whether it runs is decided by the spoke.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks (the `CreateTask` operationId).
+func (c *ClientWithResponses) CreateTaskWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateTaskResponse, error) {
+	rsp, err := c.CreateTaskWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateTaskResponse(rsp)
+}
+
+// CreateTaskWithResponse Order an agent
+//
+// It is answered when the order cannot be lost any more. Whether it runs is decided by the spoke.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks (the `CreateTask` operationId).
+func (c *ClientWithResponses) CreateTaskWithResponse(ctx context.Context, body CreateTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateTaskResponse, error) {
+	rsp, err := c.CreateTask(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateTaskResponse(rsp)
+}
+
+// GetTaskWithResponse How an agent stands
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /tasks/{task} (the `GetTask` operationId).
+func (c *ClientWithResponses) GetTaskWithResponse(ctx context.Context, task TaskID, params *GetTaskParams, reqEditors ...RequestEditorFn) (*GetTaskResponse, error) {
+	rsp, err := c.GetTask(ctx, task, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetTaskResponse(rsp)
+}
+
+// AskTaskWithResponse Ask the spoke of an agent how it stands, and wait up to 10 s for its signed answer
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{task}/ask (the `AskTask` operationId).
+func (c *ClientWithResponses) AskTaskWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*AskTaskResponse, error) {
+	rsp, err := c.AskTask(ctx, task, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAskTaskResponse(rsp)
+}
+
+// KillTaskWithBodyWithResponse End an agent, or keep it from starting
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{task}/kill (the `KillTask` operationId).
+func (c *ClientWithResponses) KillTaskWithBodyWithResponse(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*KillTaskResponse, error) {
+	rsp, err := c.KillTaskWithBody(ctx, task, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseKillTaskResponse(rsp)
+}
+
+// KillTaskWithResponse End an agent, or keep it from starting
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{task}/kill (the `KillTask` operationId).
+func (c *ClientWithResponses) KillTaskWithResponse(ctx context.Context, task TaskID, body KillTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*KillTaskResponse, error) {
+	rsp, err := c.KillTask(ctx, task, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseKillTaskResponse(rsp)
+}
+
+// GetTaskLogsWithResponse Of a hub, the output of an agent
+//
+// Server-sent events, the oldest first. The data of each is a LogLine. The id of a piece is its number, from which
+// a reader goes on with the header Last-Event-ID or the parameter after. The event `end` says that nothing follows;
+// a stream that ends without it was cut off. A reader that takes nothing for a minute is cut off.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /tasks/{task}/logs (the `GetTaskLogs` operationId).
+func (c *ClientWithResponses) GetTaskLogsWithResponse(ctx context.Context, task TaskID, params *GetTaskLogsParams, reqEditors ...RequestEditorFn) (*GetTaskLogsResponse, error) {
+	rsp, err := c.GetTaskLogs(ctx, task, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetTaskLogsResponse(rsp)
+}
+
+// ExplainTaskWithResponse Of a spoke, every reason why an agent does not start
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /tasks/{task}/why (the `ExplainTask` operationId).
+func (c *ClientWithResponses) ExplainTaskWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*ExplainTaskResponse, error) {
+	rsp, err := c.ExplainTask(ctx, task, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExplainTaskResponse(rsp)
 }
 
 // ParseListAuditResponse parses an HTTP response from a ListAuditWithResponse call
@@ -3895,6 +5492,230 @@ func ParseReloadPolicyResponse(rsp *http.Response) (*ReloadPolicyResponse, error
 	return response, nil
 }
 
+// ParseListTasksResponse parses an HTTP response from a ListTasksWithResponse call
+func ParseListTasksResponse(rsp *http.Response) (*ListTasksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListTasksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TaskList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateTaskResponse parses an HTTP response from a CreateTaskWithResponse call
+func ParseCreateTaskResponse(rsp *http.Response) (*CreateTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TaskCreated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetTaskResponse parses an HTTP response from a GetTaskWithResponse call
+func ParseGetTaskResponse(rsp *http.Response) (*GetTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAskTaskResponse parses an HTTP response from a AskTaskWithResponse call
+func ParseAskTaskResponse(rsp *http.Response) (*AskTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AskTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TaskStanding
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseKillTaskResponse parses an HTTP response from a KillTaskWithResponse call
+func ParseKillTaskResponse(rsp *http.Response) (*KillTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &KillTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetTaskLogsResponse parses an HTTP response from a GetTaskLogsWithResponse call
+func ParseGetTaskLogsResponse(rsp *http.Response) (*GetTaskLogsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetTaskLogsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseExplainTaskResponse parses an HTTP response from a ExplainTaskWithResponse call
+func ParseExplainTaskResponse(rsp *http.Response) (*ExplainTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ExplainTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TaskWhy
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
 	// ListAudit The newest rows of the audit, the oldest of them first
@@ -3945,6 +5766,27 @@ type ServerInterface interface {
 	// ReloadPolicy Put the policy file in force
 	// (POST /policy/reload)
 	ReloadPolicy(w http.ResponseWriter, r *http.Request)
+	// ListTasks The newest agents, the newest first
+	// (GET /tasks)
+	ListTasks(w http.ResponseWriter, r *http.Request, params ListTasksParams)
+	// CreateTask Order an agent
+	// (POST /tasks)
+	CreateTask(w http.ResponseWriter, r *http.Request)
+	// GetTask How an agent stands
+	// (GET /tasks/{task})
+	GetTask(w http.ResponseWriter, r *http.Request, task TaskID, params GetTaskParams)
+	// AskTask Ask the spoke of an agent how it stands, and wait up to 10 s for its signed answer
+	// (POST /tasks/{task}/ask)
+	AskTask(w http.ResponseWriter, r *http.Request, task TaskID)
+	// KillTask End an agent, or keep it from starting
+	// (POST /tasks/{task}/kill)
+	KillTask(w http.ResponseWriter, r *http.Request, task TaskID)
+	// GetTaskLogs Of a hub, the output of an agent
+	// (GET /tasks/{task}/logs)
+	GetTaskLogs(w http.ResponseWriter, r *http.Request, task TaskID, params GetTaskLogsParams)
+	// ExplainTask Of a spoke, every reason why an agent does not start
+	// (GET /tasks/{task}/why)
+	ExplainTask(w http.ResponseWriter, r *http.Request, task TaskID)
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -4296,6 +6138,314 @@ func (siw *ServerInterfaceWrapper) ReloadPolicy(w http.ResponseWriter, r *http.R
 	handler.ServeHTTP(w, r)
 }
 
+// ListTasks operation middleware
+func (siw *ServerInterfaceWrapper) ListTasks(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListTasksParams
+
+	// ------------- Optional query parameter "spoke" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "spoke", r.URL.Query(), &params.Spoke, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "spoke"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "spoke", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "hub" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "hub", r.URL.Query(), &params.Hub, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "hub"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "hub", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "open" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "open", r.URL.Query(), &params.Open, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "open"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "open", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListTasks(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateTask operation middleware
+func (siw *ServerInterfaceWrapper) CreateTask(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateTask(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetTask operation middleware
+func (siw *ServerInterfaceWrapper) GetTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task" -------------
+	var task TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetTaskParams
+
+	// ------------- Optional query parameter "wait" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "wait", r.URL.Query(), &params.Wait, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "wait"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "wait", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", r.URL.Query(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "since"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "since", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "receipts" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "receipts", r.URL.Query(), &params.Receipts, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "receipts"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "receipts", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetTask(w, r, task, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// AskTask operation middleware
+func (siw *ServerInterfaceWrapper) AskTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task" -------------
+	var task TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.AskTask(w, r, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// KillTask operation middleware
+func (siw *ServerInterfaceWrapper) KillTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task" -------------
+	var task TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.KillTask(w, r, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetTaskLogs operation middleware
+func (siw *ServerInterfaceWrapper) GetTaskLogs(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task" -------------
+	var task TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetTaskLogsParams
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", r.URL.Query(), &params.After, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "after"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "after", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "follow" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "follow", r.URL.Query(), &params.Follow, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "follow"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "follow", Err: err})
+		}
+		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Last-Event-ID" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Last-Event-ID")]; found {
+		var LastEventID int64
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Last-Event-ID", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Last-Event-ID", valueList[0], &LastEventID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: "int64"})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Last-Event-ID", Err: err})
+			return
+		}
+
+		params.LastEventID = LastEventID
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetTaskLogs(w, r, task, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ExplainTask operation middleware
+func (siw *ServerInterfaceWrapper) ExplainTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task" -------------
+	var task TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ExplainTask(w, r, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 type UnescapedCookieParamError struct {
 	ParamName string
 	Err       error
@@ -4424,6 +6574,13 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/connections/{connection}/revoke", wrapper.RevokeConnection)
 	m.HandleFunc(http.MethodPatch+" "+options.BaseURL+"/connections/{connection}/grant", wrapper.ChangeGrant)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/connections/{connection}/resync", wrapper.ResyncConnection)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks", wrapper.ListTasks)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks", wrapper.CreateTask)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}", wrapper.GetTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/kill", wrapper.KillTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/ask", wrapper.AskTask)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/why", wrapper.ExplainTask)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/logs", wrapper.GetTaskLogs)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/policy/reload", wrapper.ReloadPolicy)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/keys", wrapper.ListKeys)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/keys/rotate", wrapper.RotateKey)
@@ -4439,6 +6596,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 type ChangedJSONResponse ConnectionChange
 
 type KeysJSONResponse Keys
+
+type OneTaskJSONResponse Task
 
 type ProblemApplicationProblemPlusJSONResponse Problem
 
@@ -5066,6 +7225,311 @@ func (response ReloadPolicydefaultApplicationProblemPlusJSONResponse) VisitReloa
 	return err
 }
 
+type ListTasksRequestObject struct {
+	Params ListTasksParams
+}
+
+type ListTasksResponseObject interface {
+	VisitListTasksResponse(w http.ResponseWriter) error
+}
+
+type ListTasks200JSONResponse TaskList
+
+func (response ListTasks200JSONResponse) VisitListTasksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListTasksdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListTasksdefaultApplicationProblemPlusJSONResponse) VisitListTasksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateTaskRequestObject struct {
+	Body *CreateTaskJSONRequestBody
+}
+
+type CreateTaskResponseObject interface {
+	VisitCreateTaskResponse(w http.ResponseWriter) error
+}
+
+type CreateTask200JSONResponse TaskCreated
+
+func (response CreateTask200JSONResponse) VisitCreateTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CreateTaskdefaultApplicationProblemPlusJSONResponse) VisitCreateTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetTaskRequestObject struct {
+	Task   TaskID `json:"task"`
+	Params GetTaskParams
+}
+
+type GetTaskResponseObject interface {
+	VisitGetTaskResponse(w http.ResponseWriter) error
+}
+
+type GetTask200JSONResponse struct{ OneTaskJSONResponse }
+
+func (response GetTask200JSONResponse) VisitGetTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetTaskdefaultApplicationProblemPlusJSONResponse) VisitGetTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AskTaskRequestObject struct {
+	Task TaskID `json:"task"`
+}
+
+type AskTaskResponseObject interface {
+	VisitAskTaskResponse(w http.ResponseWriter) error
+}
+
+type AskTask200JSONResponse TaskStanding
+
+func (response AskTask200JSONResponse) VisitAskTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AskTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response AskTaskdefaultApplicationProblemPlusJSONResponse) VisitAskTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type KillTaskRequestObject struct {
+	Task TaskID `json:"task"`
+	Body *KillTaskJSONRequestBody
+}
+
+type KillTaskResponseObject interface {
+	VisitKillTaskResponse(w http.ResponseWriter) error
+}
+
+type KillTask200JSONResponse struct{ OneTaskJSONResponse }
+
+func (response KillTask200JSONResponse) VisitKillTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type KillTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response KillTaskdefaultApplicationProblemPlusJSONResponse) VisitKillTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetTaskLogsRequestObject struct {
+	Task   TaskID `json:"task"`
+	Params GetTaskLogsParams
+}
+
+type GetTaskLogsResponseObject interface {
+	VisitGetTaskLogsResponse(w http.ResponseWriter) error
+}
+
+type GetTaskLogs200TextEventStreamResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response GetTaskLogs200TextEventStreamResponse) VisitGetTaskLogsResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/event-stream")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		// If w doesn't support flushing, fall back to io.Copy.
+		_, err := io.Copy(w, response.Body)
+		return err
+	}
+	// text/event-stream messages are typically small; use a
+	// modest buffer and flush after each chunk so clients see
+	// events immediately instead of waiting on OS buffering.
+	buf := make([]byte, 4096)
+	for {
+		n, err := response.Body.Read(buf)
+		if n > 0 {
+			if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+				return writeErr
+			}
+			flusher.Flush()
+		}
+		if err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+type GetTaskLogsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetTaskLogsdefaultApplicationProblemPlusJSONResponse) VisitGetTaskLogsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExplainTaskRequestObject struct {
+	Task TaskID `json:"task"`
+}
+
+type ExplainTaskResponseObject interface {
+	VisitExplainTaskResponse(w http.ResponseWriter) error
+}
+
+type ExplainTask200JSONResponse TaskWhy
+
+func (response ExplainTask200JSONResponse) VisitExplainTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExplainTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ExplainTaskdefaultApplicationProblemPlusJSONResponse) VisitExplainTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// ListAudit The newest rows of the audit, the oldest of them first
@@ -5116,6 +7580,27 @@ type StrictServerInterface interface {
 	// ReloadPolicy Put the policy file in force
 	// (POST /policy/reload)
 	ReloadPolicy(ctx context.Context, request ReloadPolicyRequestObject) (ReloadPolicyResponseObject, error)
+	// ListTasks The newest agents, the newest first
+	// (GET /tasks)
+	ListTasks(ctx context.Context, request ListTasksRequestObject) (ListTasksResponseObject, error)
+	// CreateTask Order an agent
+	// (POST /tasks)
+	CreateTask(ctx context.Context, request CreateTaskRequestObject) (CreateTaskResponseObject, error)
+	// GetTask How an agent stands
+	// (GET /tasks/{task})
+	GetTask(ctx context.Context, request GetTaskRequestObject) (GetTaskResponseObject, error)
+	// AskTask Ask the spoke of an agent how it stands, and wait up to 10 s for its signed answer
+	// (POST /tasks/{task}/ask)
+	AskTask(ctx context.Context, request AskTaskRequestObject) (AskTaskResponseObject, error)
+	// KillTask End an agent, or keep it from starting
+	// (POST /tasks/{task}/kill)
+	KillTask(ctx context.Context, request KillTaskRequestObject) (KillTaskResponseObject, error)
+	// GetTaskLogs Of a hub, the output of an agent
+	// (GET /tasks/{task}/logs)
+	GetTaskLogs(ctx context.Context, request GetTaskLogsRequestObject) (GetTaskLogsResponseObject, error)
+	// ExplainTask Of a spoke, every reason why an agent does not start
+	// (GET /tasks/{task}/why)
+	ExplainTask(ctx context.Context, request ExplainTaskRequestObject) (ExplainTaskResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx context.Context, w http.ResponseWriter, r *http.Request, request any) (any, error)
@@ -5606,6 +8091,202 @@ func (sh *strictHandler) ReloadPolicy(w http.ResponseWriter, r *http.Request) {
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ReloadPolicyResponseObject); ok {
 		if err := validResponse.VisitReloadPolicyResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListTasks operation middleware
+func (sh *strictHandler) ListTasks(w http.ResponseWriter, r *http.Request, params ListTasksParams) {
+	var request ListTasksRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListTasks(ctx, request.(ListTasksRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListTasks")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListTasksResponseObject); ok {
+		if err := validResponse.VisitListTasksResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// CreateTask operation middleware
+func (sh *strictHandler) CreateTask(w http.ResponseWriter, r *http.Request) {
+	var request CreateTaskRequestObject
+
+	var body CreateTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateTask(ctx, request.(CreateTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(CreateTaskResponseObject); ok {
+		if err := validResponse.VisitCreateTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetTask operation middleware
+func (sh *strictHandler) GetTask(w http.ResponseWriter, r *http.Request, task TaskID, params GetTaskParams) {
+	var request GetTaskRequestObject
+
+	request.Task = task
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetTask(ctx, request.(GetTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetTaskResponseObject); ok {
+		if err := validResponse.VisitGetTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// AskTask operation middleware
+func (sh *strictHandler) AskTask(w http.ResponseWriter, r *http.Request, task TaskID) {
+	var request AskTaskRequestObject
+
+	request.Task = task
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.AskTask(ctx, request.(AskTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "AskTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(AskTaskResponseObject); ok {
+		if err := validResponse.VisitAskTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// KillTask operation middleware
+func (sh *strictHandler) KillTask(w http.ResponseWriter, r *http.Request, task TaskID) {
+	var request KillTaskRequestObject
+
+	request.Task = task
+
+	var body KillTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.KillTask(ctx, request.(KillTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "KillTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(KillTaskResponseObject); ok {
+		if err := validResponse.VisitKillTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetTaskLogs operation middleware
+func (sh *strictHandler) GetTaskLogs(w http.ResponseWriter, r *http.Request, task TaskID, params GetTaskLogsParams) {
+	var request GetTaskLogsRequestObject
+
+	request.Task = task
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetTaskLogs(ctx, request.(GetTaskLogsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetTaskLogs")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetTaskLogsResponseObject); ok {
+		if err := validResponse.VisitGetTaskLogsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ExplainTask operation middleware
+func (sh *strictHandler) ExplainTask(w http.ResponseWriter, r *http.Request, task TaskID) {
+	var request ExplainTaskRequestObject
+
+	request.Task = task
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ExplainTask(ctx, request.(ExplainTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ExplainTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ExplainTaskResponseObject); ok {
+		if err := validResponse.VisitExplainTaskResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

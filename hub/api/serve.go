@@ -9,11 +9,12 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"path"
 	"reflect"
 )
 
 // maxBody bounds the body of a request.
-const maxBody = 256 << 10
+const maxBody = 512 << 10
 
 // An InputError is a request that cannot be what the document says.
 type InputError struct {
@@ -49,9 +50,13 @@ func Serve(s StrictServerInterface, fail func(http.ResponseWriter, *http.Request
 	HandlerWithOptions(strict, StdHTTPServerOptions{BaseURL: Base, BaseRouter: mux, Middlewares: []MiddlewareFunc{jsonOnly(badInput)}, ErrorHandlerFunc: badInput})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h, pattern := mux.Handler(r)
-		if pattern != "" {
+		clean := path.Clean(r.URL.EscapedPath()) == r.URL.EscapedPath() // else it would be sent elsewhere
+		if pattern != "" && clean {
 			mux.ServeHTTP(w, r)
 			return
+		}
+		if !clean {
+			h = http.NotFoundHandler()
 		}
 		said := unsaid{header: w.Header()} // of 405 it says what is allowed
 		h.ServeHTTP(&said, r)

@@ -160,11 +160,11 @@ func one(ctx context.Context, m *fleet.Mesh, how string) (hub.AgentView, error) 
 	}
 	var got hub.SpawnAnswer
 	var v hub.AgentView
-	if err := m.Ctl.Do(ctx, "POST", "/v1/agents", hub.SpawnRequest{Spoke: "attic", Spawn: s}, &got); err != nil {
+	if err := m.Ctl.Do(ctx, "POST", "/api/v1/tasks", hub.SpawnRequest{Spoke: "attic", Spawn: s}.Revealed(), &got); err != nil {
 		return v, err
 	}
 	for !v.State.Terminal() {
-		if err := m.Ctl.Do(ctx, "GET", "/v1/agents/"+got.ID+"?wait=30s", nil, &v); err != nil {
+		if err := m.Ctl.Do(ctx, "GET", "/api/v1/tasks/"+got.ID+"?wait=30s", nil, &v); err != nil {
 			return v, err
 		}
 	}

@@ -112,13 +112,13 @@ func (t *trial) settled() error {
 func (t *trial) spawnAt(script string) (id string, err error) {
 	var a hub.SpawnAnswer
 	req := hub.SpawnRequest{ID: forge.NewID(), Spoke: spokeName, Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sh", "-c", script}}}
-	err = t.do("POST", "/v1/agents", req, &a)
+	err = t.do("POST", "/api/v1/tasks", req.Revealed(), &a)
 	return a.ID, err
 }
 
 // ends waits for the end of a task by the hub's word.
 func (t *trial) ends(id string, want commands.State) (v hub.AgentView, err error) {
-	err = t.await(func() bool { return t.do("GET", "/v1/agents/"+id, nil, &v) == nil && v.State.Terminal() }, "the end of task %s at the hub", id)
+	err = t.await(func() bool { return t.do("GET", "/api/v1/tasks/"+id, nil, &v) == nil && v.State.Terminal() }, "the end of task %s at the hub", id)
 	if err == nil && v.State != want {
 		err = fmt.Errorf("expected %s; the hub says: %s, %s", want, v.State, v.Sentence())
 	}
@@ -137,7 +137,7 @@ func (t *trial) runs(script string, want commands.State, wrote string) error {
 	got := ""
 	err = t.await(func() bool {
 		got = ""
-		err := t.mesh.Ctl.Stream(t.ctx, "/v1/agents/"+id+"/logs", func(raw json.RawMessage) error {
+		err := t.mesh.Ctl.Follow(t.ctx, "/api/v1/tasks/"+id+"/logs", func(raw json.RawMessage) error {
 			var p struct{ Data []byte }
 			err := json.Unmarshal(raw, &p)
 			got += string(p.Data)
@@ -160,7 +160,7 @@ func (t *trial) hubKills() error {
 	if err := t.appears(trace, "begun"); err != nil {
 		return err
 	}
-	if err := t.do("POST", "/v1/agents/"+id+"/kill", map[string]any{"reason": "the rule says so", "grace_ms": 0}, nil); err != nil {
+	if err := t.do("POST", "/api/v1/tasks/"+id+"/kill", map[string]any{"reason": "the rule says so", "grace_ms": 0}, nil); err != nil {
 		return err
 	}
 	if _, err := t.ends(id, commands.Cancelled); err != nil {

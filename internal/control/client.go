@@ -2,7 +2,6 @@ package control
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/tmaxmax/go-sse"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
@@ -79,27 +80,30 @@ type Items[T any] struct {
 	Items []T `json:"items"`
 }
 
-// Stream asks GET path and hands each JSON value of the answer to each, until
-// the answer ends or each returns an error.
-func (c *Client) Stream(ctx context.Context, path string, each func(json.RawMessage) error) error {
+// Follow asks GET path and hands the data of each server-sent event of the answer to each, until
+// the event end or each returns an error. An answer that ends without it was cut off.
+func (c *Client) Follow(ctx context.Context, path string, each func(json.RawMessage) error) error {
 	resp, err := c.send(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	dec := json.NewDecoder(resp.Body)
-	for {
-		var raw json.RawMessage
-		if err := dec.Decode(&raw); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
+	for e, err := range sse.Read(resp.Body, &sse.ReadConfig{MaxEventSize: maxEvent}) {
+		switch {
+		case err != nil:
 			return c.broken(http.MethodGet, path, err)
+		case e.Type == "end":
+			return nil
 		}
-		if err := each(raw); err != nil {
+		if err := each(json.RawMessage(e.Data)); err != nil {
 			return err
 		}
 	}
+	return c.broken(http.MethodGet, path, io.ErrUnexpectedEOF)
 }
+
+// maxEvent bounds a server-sent event: a piece of output in base64.
+const maxEvent = 1 << 20
 
 func (c *Client) send(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	var body io.Reader
@@ -122,31 +126,12 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (*http.R
 	if resp.StatusCode >= 400 {
 		defer resp.Body.Close()
 		var p api.Problem
-		err := json.NewDecoder(resp.Body).Decode(&p)
-		if err != nil && (resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed) {
-			return nil, c.wrongRole(ctx, path)
-		}
-		if err != nil || p.Code == "" {
+		if err := json.NewDecoder(resp.Body).Decode(&p); err != nil || p.Code == "" {
 			return nil, fmt.Errorf("%s %s answered %s", method, path, resp.Status)
 		}
 		return nil, refused(&p)
 	}
 	return resp, nil
-}
-
-// wrongRole says that the instance is asked for what only the other role does.
-func (c *Client) wrongRole(ctx context.Context, path string) error {
-	const who = "/api/v1/instance"
-	if path == who { // it is [Within], which serves what reads
-		return commands.Refuse(commands.Unreachable, "no instance runs in %s, and this needs one", c.dir).Hinting("start it").Running("spoke", "run")
-	}
-	var v struct{ Role string }
-	if err := c.Do(ctx, http.MethodGet, who, nil, &v); err != nil {
-		return err
-	}
-	others := map[string]string{"spoke": "its hub", "hub": "its spokes"}
-	r := commands.Refuse(commands.Validation, "the instance in %s is a %s; this is asked of %s", c.dir, v.Role, cmp.Or(others[v.Role], "another instance"))
-	return r.Hinting("name that one with --data-dir, on its host")
 }
 
 // broken is an answer that began and did not end: the instance stopped, or sent

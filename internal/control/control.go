@@ -281,35 +281,6 @@ type AgentTerms struct {
 	Limit      int
 }
 
-// ReadAgentTerms reads them from a request.
-func ReadAgentTerms(r *http.Request) (AgentTerms, error) {
-	q := r.URL.Query()
-	limit, err := readLimit(q.Get("limit"))
-	return AgentTerms{q.Get("spoke"), q.Get("hub"), q.Get("open") == "true", limit}, err
-}
-
-// readLimit reads how many rows a list may have at most: 50 where nothing is said.
-func readLimit(text string) (int, error) {
-	if text == "" {
-		return 50, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > 10000 {
-		return 0, commands.Refuse(commands.Validation, "limit is a number from 1 to 10000")
-	}
-	return n, nil
-}
-
-// Decode reads the request's body into v, strictly.
-func Decode(r *http.Request, v any) error {
-	dec := json.NewDecoder(r.Body)
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return commands.Refuse(commands.Validation, "the request cannot be read: %v", err)
-	}
-	return nil
-}
-
 // A Check is one thing that an instance looked at, and what is wrong with it.
 type Check struct {
 	Name    string   `json:"name"`

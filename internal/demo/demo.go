@@ -15,6 +15,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -124,7 +125,7 @@ func (t *Tour) join(ctx context.Context) error {
 func (t *Tour) order(ctx context.Context, spokeName, title string, argv ...string) (string, error) {
 	var got hub.SpawnAnswer
 	req := hub.SpawnRequest{Spoke: spokeName, Spawn: commands.Spawn{Title: title, Runtime: commands.RuntimeExec, Argv: argv}}
-	if err := t.m.Ctl.Do(ctx, "POST", "/v1/agents", req, &got); err != nil {
+	if err := t.m.Ctl.Do(ctx, "POST", "/api/v1/tasks", req.Revealed(), &got); err != nil {
 		return "", err
 	}
 	t.say("$ %s", t.command(append([]string{"spawn", "--spoke", spokeName, "--"}, argv...)...))
@@ -171,7 +172,7 @@ func (t *Tour) spawn(ctx context.Context) error {
 // follow reads the output of an agent to its end.
 func (t *Tour) follow(ctx context.Context, id string, see func(line string)) (string, error) {
 	var out strings.Builder
-	err := t.m.Ctl.Stream(ctx, "/v1/agents/"+id+"/logs?follow=true", func(raw json.RawMessage) error {
+	err := t.m.Ctl.Follow(ctx, "/api/v1/tasks/"+id+"/logs?follow=true", func(raw json.RawMessage) error {
 		var p struct{ Data []byte }
 		if err := json.Unmarshal(raw, &p); err != nil {
 			return err
@@ -235,7 +236,7 @@ func (t *Tour) kill(ctx context.Context) error {
 		return err
 	}
 	req := map[string]any{"reason": "the tour goes on", "grace_ms": 500}
-	if err := t.m.Ctl.Do(ctx, "POST", "/v1/agents/"+id+"/kill", req, nil); err != nil {
+	if err := t.m.Ctl.Do(ctx, "POST", "/api/v1/tasks/"+id+"/kill", req, nil); err != nil {
 		return err
 	}
 	v, err := t.await(ctx, id, commands.Cancelled)
@@ -260,7 +261,7 @@ func (t *Tour) kill(ctx context.Context) error {
 func (t *Tour) running(ctx context.Context, id string) error {
 	return fleet.Poll(ctx, 20*time.Second, "waiting for agent "+id+" to run", func() (bool, error) {
 		var v hub.AgentView
-		err := t.m.Ctl.Do(ctx, "GET", "/v1/agents/"+url.PathEscape(id), nil, &v)
+		err := t.m.Ctl.Do(ctx, "GET", "/api/v1/tasks/"+url.PathEscape(id), nil, &v)
 		return v.State == commands.Running, err
 	})
 }
@@ -297,15 +298,15 @@ func (t *Tour) adopt(ctx context.Context) error {
 
 func (t *Tour) results(ctx context.Context) error {
 	t.step("What the hub now knows, from receipts and results that the spokes signed:")
-	var list []store.Mirror
-	if err := t.m.Ctl.Do(ctx, "GET", "/v1/agents", nil, &list); err != nil {
+	var list control.Items[store.Mirror]
+	if err := t.m.Ctl.Do(ctx, "GET", "/api/v1/tasks", nil, &list); err != nil {
 		return err
 	}
 	fmt.Fprintln(t.Out)
-	for _, m := range list {
+	for _, m := range list.Items {
 		if !m.State.Terminal() {
 			return fmt.Errorf("agent %s is still %s", m.Task, m.State)
 		}
 	}
-	return t.Show(list)
+	return t.Show(list.Items)
 }

@@ -14,7 +14,7 @@ import (
 func (m *Mesh) Order(ctx context.Context, id string, argv []string) error {
 	return Poll(ctx, time.Minute, "ordering "+id, func() (bool, error) {
 		req := hub.SpawnRequest{ID: id, Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: argv}}
-		err := m.Ctl.Do(ctx, "POST", "/v1/agents", req, nil)
+		err := m.Ctl.Do(ctx, "POST", "/api/v1/tasks", req.Revealed(), nil)
 		switch commands.CodeOf(err) {
 		case "":
 			return true, nil
@@ -29,7 +29,7 @@ func (m *Mesh) Order(ctx context.Context, id string, argv []string) error {
 func (m *Mesh) Ended(ctx context.Context, id string, limit time.Duration) (hub.AgentView, error) {
 	var v hub.AgentView
 	err := Poll(ctx, limit, "waiting for the end of "+id, func() (bool, error) {
-		err := m.Ctl.Do(ctx, "GET", "/v1/agents/"+id, nil, &v)
+		err := m.Ctl.Do(ctx, "GET", "/api/v1/tasks/"+id, nil, &v)
 		if c := commands.CodeOf(err); c == commands.Unreachable || c == commands.StoreDown || c == commands.Internal {
 			return false, nil
 		}

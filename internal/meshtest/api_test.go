@@ -94,15 +94,18 @@ func TestTheAPIIsWhatItsDocumentSays(t *testing.T) {
 		seed = n
 	}
 	t.Logf("seed %d: SPAWNMESH_API_SEED=%d repeats the requests", seed, seed)
+	openapi3filter.RegisterBodyDecoder("text/event-stream", openapi3filter.FileBodyDecoder)
 	m := Start(t, "attic")
+	task := m.Noop(t, "attic")
+	m.Wait(t, task)
 	for name, i := range map[string]*Instance{"hub": m.Hub.Instance, "spoke": m.Spokes["attic"].Instance} {
 		t.Run(name, func(t *testing.T) {
 			d := i.describe(t)
-			g := generator{rand.New(rand.NewPCG(seed, 0))}
+			g := generator{rand.New(rand.NewPCG(seed, 0)), append(odd, task)}
 			statuses := map[string][]int{}
 			for range rounds {
 				method, path, op := g.operation(d.doc)
-				status, _ := d.ask(t, g.method(method), g.path(path, op), g.kind(), g.body(op))
+				status, _ := d.ask(t, g.method(method), g.path(path, d.doc.Paths.Value(path).Parameters, op), g.kind(), g.body(op))
 				statuses[op.OperationID] = append(statuses[op.OperationID], status)
 			}
 			for id, seen := range statuses {
@@ -115,7 +118,10 @@ func TestTheAPIIsWhatItsDocumentSays(t *testing.T) {
 }
 
 // A generator makes requests of the document, most of them nearly right.
-type generator struct{ *rand.Rand }
+type generator struct {
+	*rand.Rand
+	names []string // of what there is, and is not
+}
 
 func (g generator) rarely() bool { return g.IntN(10) == 0 }
 
@@ -152,10 +158,10 @@ var lasting = map[string]bool{"revokeConnection": true, "resyncConnection": true
 
 var odd = []string{"", "x", "attic", "..", "%2e%2e", "a/b", "%00", "0193a3c0-2222-7000-8000-000000000001", "%F0%9F%92%A9", strings.Repeat("x", 3000), "current", "-1", "1e9", "\x7f"}
 
-func (g generator) path(path string, op *openapi3.Operation) string {
+func (g generator) path(path string, of openapi3.Parameters, op *openapi3.Operation) string {
 	query := []string{}
-	for _, p := range op.Parameters {
-		value := strings.NewReplacer(" ", "%20", "\x7f", "%7F").Replace(odd[g.IntN(len(odd))])
+	for _, p := range append(slices.Clone(of), op.Parameters...) {
+		value := strings.NewReplacer(" ", "%20", "\x7f", "%7F").Replace(g.names[g.IntN(len(g.names))])
 		if lasting[op.OperationID] && value == "attic" {
 			value = "cellar"
 		}
@@ -182,7 +188,7 @@ func (g generator) body(op *openapi3.Operation) string {
 		return ""
 	}
 	if g.rarely() {
-		return []string{"", "null", "[]", "{", "{}{}", `"x"`, "\xff", `{"reason":` + strings.Repeat("[", 5000), strings.Repeat(" ", 300<<10), `{"a":1,"a":2}`}[g.IntN(10)]
+		return []string{"", "null", "[]", "{", "{}{}", `"x"`, "\xff", `{"reason":` + strings.Repeat("[", 5000), strings.Repeat(" ", 600<<10), `{"a":1,"a":2}`}[g.IntN(10)]
 	}
 	raw, _ := json.Marshal(g.value(op.RequestBody.Value.Content.Get("application/json").Schema.Value)) // it is made of what can be one
 	return string(raw)

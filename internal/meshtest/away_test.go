@@ -37,7 +37,7 @@ func TestEveryRouteSaysThatTheDatabaseIsAway(t *testing.T) {
 	m := Start(t, "attic")
 	for of, i := range map[string]*Instance{"hub": m.Hub.Instance, "spoke": m.Spokes["attic"].Instance} {
 		i.closeDatabase(t)
-		for _, path := range []string{"/v1/agents", "/v1/agents/0194d7a0-0000-7000-8000-000000000000", "/api/v1/audit", "/api/v1/keys", "/api/v1/connections"} {
+		for _, path := range []string{"/api/v1/tasks", "/api/v1/tasks/0194d7a0-0000-7000-8000-000000000000", "/api/v1/audit", "/api/v1/keys", "/api/v1/connections"} {
 			err := i.Ask(t, "GET", path, nil, nil)
 
 			require.Equal(t, commands.StoreDown, commands.CodeOf(err), "%s %s: %v", of, path, err)

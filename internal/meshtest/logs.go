@@ -27,7 +27,7 @@ func (m *Mesh) EachLog(t testing.TB, id string, follow bool, fn func(hub.LogLine
 	defer done()
 	silence := time.AfterFunc(Patience, done) // it may be much, and take its time
 	defer silence.Stop()
-	require.NoError(t, m.Hub.client.Stream(ctx, fmt.Sprintf("/v1/agents/%s/logs?follow=%t", id, follow), func(raw json.RawMessage) error {
+	require.NoError(t, m.Hub.client.Follow(ctx, fmt.Sprintf("/api/v1/tasks/%s/logs?follow=%t", id, follow), func(raw json.RawMessage) error {
 		var l hub.LogLine
 		if err := json.Unmarshal(raw, &l); err != nil {
 			return err

@@ -28,7 +28,7 @@ func (m *Mesh) Spawn(t testing.TB, name string, argv ...string) string {
 func (m *Mesh) Order(t testing.TB, r hub.SpawnRequest) string {
 	t.Helper()
 	var a hub.SpawnAnswer
-	m.Hub.Do(t, "POST", "/v1/agents", r.Revealed(), &a)
+	m.Hub.Do(t, "POST", "/api/v1/tasks", r.Revealed(), &a)
 	return a.ID
 }
 
@@ -36,7 +36,7 @@ func (m *Mesh) Order(t testing.TB, r hub.SpawnRequest) string {
 func (m *Mesh) Agent(t testing.TB, id string) hub.AgentView {
 	t.Helper()
 	var v hub.AgentView
-	m.Hub.Do(t, "GET", "/v1/agents/"+id, nil, &v)
+	m.Hub.Do(t, "GET", "/api/v1/tasks/"+id, nil, &v)
 	return v
 }
 
@@ -45,7 +45,7 @@ func (m *Mesh) Wait(t testing.TB, id string) hub.AgentView {
 	t.Helper()
 	var v hub.AgentView
 	for until := time.Now().Add(Patience); ; {
-		m.Hub.Do(t, "GET", "/v1/agents/"+id+"?wait=10s", nil, &v)
+		m.Hub.Do(t, "GET", "/api/v1/tasks/"+id+"?wait=10s", nil, &v)
 		if v.State.Terminal() {
 			return v
 		}
@@ -62,7 +62,7 @@ func (m *Mesh) Await(t testing.TB, id string, state commands.State) {
 			return
 		}
 		require.True(t, !v.State.Terminal() && time.Now().Before(until), "task %s is %s, not %s", id, v.State, state)
-		m.Hub.Do(t, "GET", "/v1/agents/"+id+"?wait=1s&since="+string(v.State), nil, &v)
+		m.Hub.Do(t, "GET", "/api/v1/tasks/"+id+"?wait=1s&since="+string(v.State), nil, &v)
 	}
 }
 

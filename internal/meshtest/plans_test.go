@@ -120,9 +120,9 @@ func (m *Mesh) walkTheWholeWay(t testing.TB, name string) {
 	}
 	waiting := m.Noop(t, name)
 	var said commands.TaskState
-	m.Hub.Do(t, "POST", "/v1/agents/"+ids[0]+"/ask", nil, &said)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+ids[0]+"/ask", nil, &said)
 	for _, id := range append(ids, waiting) {
-		m.Hub.Do(t, "POST", "/v1/agents/"+id+"/kill", map[string]string{"reason": "the test says so"}, nil)
+		m.Hub.Do(t, "POST", "/api/v1/tasks/"+id+"/kill", map[string]string{"reason": "the test says so"}, nil)
 	}
 	for _, id := range append(ids, waiting) {
 		m.Wait(t, id)

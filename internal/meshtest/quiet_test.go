@@ -48,7 +48,7 @@ func TestASleepingSpokeDoesInTimeWhatItHasMadeDue(t *testing.T) {
 	m.Await(t, long, commands.Running)
 	late := m.Order(t, hub.SpawnRequest{Spoke: "attic", ExpiresInMS: 5000, Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}}})
 	require.Equal(t, commands.Expired, m.Wait(t, late).State)
-	m.Hub.Do(t, "POST", "/v1/agents/"+long+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+long+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	m.Wait(t, long)
 }
 
@@ -84,7 +84,7 @@ func TestWhoWaitsHearsOfWhatNobodySpokeOf(t *testing.T) {
 	task := m.Noop(t, "attic")
 	var v hub.AgentView
 	answered := make(chan error)
-	go func() { answered <- m.Hub.Ask(t, "GET", "/v1/agents/"+task+"?wait=50s", nil, &v) }()
+	go func() { answered <- m.Hub.Ask(t, "GET", "/api/v1/tasks/"+task+"?wait=50s", nil, &v) }()
 	asleep() // it waits
 
 	require.NoError(t, in.DB.Tx(t.Context(), "ending what was ordered", func(ctx context.Context, tx *store.Tx) error {

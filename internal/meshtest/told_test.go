@@ -29,11 +29,11 @@ func busy(t *testing.T) (m *Mesh, s *Spoke, runs, waits string) {
 func TestAnAgentThatWaitsForASlot(t *testing.T) {
 	t.Parallel()
 	m, s, runs, waits := busy(t)
-	why := func() (w backlog.Why) { s.Do(t, "GET", "/v1/agents/"+waits+"/why", nil, &w); return w }
+	why := func() (w backlog.Why) { s.Do(t, "GET", "/api/v1/tasks/"+waits+"/why", nil, &w); return w }
 
 	require.Equal(t, []backlog.WhyReason{{Stage: "slots", What: "no slot is free, of 1", Hint: "it starts when one is free"}}, why().Reasons)
 	require.False(t, why().Claimable)
-	m.Hub.Do(t, "POST", "/v1/agents/"+runs+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+runs+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	m.Wait(t, waits)
 	reasons := why().Reasons
 	require.Len(t, reasons, 1)

@@ -41,7 +41,7 @@ func TestASpokeIsWokenByAnEndThatALimitCounts(t *testing.T) {
 	m.Await(t, first, commands.Running)
 	Await(t, "the second one stands ready", func() bool { return m.Spokes["attic"].Count(t, `SELECT count(*) FROM ready`) == 1 })
 	asleep() // no sweep finds it anew
-	m.Hub.Do(t, "POST", "/v1/agents/"+first+"/kill", map[string]string{"reason": "the test says so"}, nil)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+first+"/kill", map[string]string{"reason": "the test says so"}, nil)
 
 	require.Equal(t, commands.Completed, m.Wait(t, second).State)
 }
@@ -77,7 +77,7 @@ func TestASpokeFindsWhatNobodySpokeOf(t *testing.T) {
 	Await(t, "the second one stands ready", func() bool { return m.Spokes["attic"].Count(t, `SELECT count(*) FROM ready`) == 1 })
 	_, err = main.Block(t.Context(), backlog.Act{Task: second, Reason: "not yet"})
 	require.NoError(t, err)
-	m.Hub.Do(t, "POST", "/v1/agents/"+first+"/kill", map[string]string{"reason": "the test says so"}, nil)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+first+"/kill", map[string]string{"reason": "the test says so"}, nil)
 	m.Wait(t, first)
 	asleep()
 	go func() { _ = in.DB.Watch(t.Context(), store.Watcher{Changed: func(store.Wrote) {}, Every: time.Hour}) }() // who watches sends no notification
@@ -104,7 +104,7 @@ func TestAStartThatIsOvertakenIsNotTold(t *testing.T) {
 	require.Equal(t, 1, v.Attempt)
 	require.NotNil(t, v.StartedAt)
 	var kinds []string
-	m.Hub.Do(t, "GET", "/v1/agents/"+id+"?receipts=true", nil, &v)
+	m.Hub.Do(t, "GET", "/api/v1/tasks/"+id+"?receipts=true", nil, &v)
 	for _, r := range v.Receipts {
 		kinds = append(kinds, r.Kind)
 	}

@@ -109,9 +109,10 @@ func (s resources) ChangeGrant(ctx context.Context, r api.ChangeGrantRequestObje
 
 // ReloadPolicy implements [api.StrictServerInterface].
 func (s resources) ReloadPolicy(ctx context.Context, _ api.ReloadPolicyRequestObject) (api.ReloadPolicyResponseObject, error) {
-	if s.n.Spoke == nil {
-		return nil, commands.Refuse(commands.Validation, "this instance is a hub; this is asked of its spokes").Hinting("name that one with --data-dir, on its host")
+	here, err := s.spoke()
+	if err != nil {
+		return nil, err
 	}
-	c, err := s.n.Spoke.ReloadPolicy(context.WithoutCancel(ctx), control.CallerOf(ctx).String())
+	c, err := here.ReloadPolicy(context.WithoutCancel(ctx), control.CallerOf(ctx).String())
 	return api.ReloadPolicy200JSONResponse{Policy: c.Policy, Was: c.Was, Isolation: c.Level}, err
 }

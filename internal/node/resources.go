@@ -5,18 +5,39 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/spoke"
 )
 
 // resources serves the API, a file for each of its resources. A method maps what was asked, calls
 // what does it, and maps what came of it.
-type resources struct{ n *Node }
+type resources struct {
+	n    *Node
+	desk spoke.Desk // of the spoke, where this instance is one
+}
 
 // hub is that of this instance, where it is one.
 func (s resources) hub() (*hub.Hub, error) {
 	if s.n.Hub == nil {
-		return nil, commands.Refuse(commands.Validation, "this instance is a spoke; this is asked of its hub").Hinting("name that one with --data-dir, on its host")
+		return nil, s.askedOf("its hub")
 	}
 	return s.n.Hub, nil
+}
+
+// spoke is that of this instance, where it is one.
+func (s resources) spoke() (*spoke.Spoke, error) {
+	if s.n.Spoke == nil {
+		return nil, s.askedOf("its spokes")
+	}
+	return s.n.Spoke, nil
+}
+
+// askedOf refuses what only another instance can do.
+func (s resources) askedOf(who string) error {
+	role := "spoke"
+	if s.n.Hub != nil {
+		role = "hub"
+	}
+	return commands.Refuse(commands.Validation, "the instance in %s is a %s; this is asked of %s", s.n.Instance.Dir, role, who).Hinting("name that one with --data-dir, on its host")
 }
 
 // mapped is each of a list as the document has it.

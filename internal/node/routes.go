@@ -2,36 +2,35 @@ package node
 
 import (
 	"net/http"
+	"strings"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/spoke"
 )
 
-// routes are what an operator may ask of the instance. What belongs to one of the
-// roles alone, that role answers.
+// routes are what an operator may ask of the instance.
 func (n *Node) routes() http.Handler {
-	m := http.NewServeMux()
-	m.Handle(api.Base+"/", api.Serve(resources{n}, func(w http.ResponseWriter, _ *http.Request, err error) { control.Error(w, err) }))
-	m.HandleFunc("GET /v1/agents", n.listAgents)
-	var roles []*http.ServeMux
-	if n.Hub != nil {
-		roles = append(roles, n.Hub.Routes())
-	}
+	r := resources{n: n}
 	if n.Spoke != nil {
-		roles = append(roles, n.Spoke.Routes())
+		r.desk = n.Spoke.Desk()
 	}
-	m.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		for _, role := range roles {
-			if _, pattern := role.Handler(r); pattern != "" {
-				role.ServeHTTP(w, r)
-				return
-			}
-		}
-		http.NotFound(w, r)
-	})
-	if len(roles) == 2 {
-		m.HandleFunc("/v1/agents/{id}", n.ofOneRole(roles[0], roles[1]))
-		m.HandleFunc("/v1/agents/{id}/{what}", n.ofOneRole(roles[0], roles[1]))
-	}
-	return m
+	return api.Serve(r, fail)
 }
+
+// AtRest are the same routes of an instance of a spoke that does not run: those that read what
+// its host knows of agents. Anything else needs one that runs.
+func AtRest(in *instance.Instance) http.Handler {
+	reads := api.Serve(resources{n: &Node{Instance: in}, desk: spoke.DeskOf(in.DB, in.Dir)}, fail)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, api.Base+"/tasks") {
+			reads.ServeHTTP(w, r)
+			return
+		}
+		control.Error(w, commands.Refuse(commands.Unreachable, "no instance runs in %s, and this needs one", in.Dir).Hinting("start it").Running("spoke", "run"))
+	})
+}
+
+func fail(w http.ResponseWriter, _ *http.Request, err error) { control.Error(w, err) }

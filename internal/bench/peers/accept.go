@@ -164,7 +164,7 @@ func (h *history) block(ctx context.Context) error {
 		g.Go(func() error {
 			began := time.Now()
 			ask := hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}, IdempotencyKey: "order-" + strconv.FormatInt(began.UnixNano(), 36)}
-			err := h.mesh.Ctl.Do(ctx, "POST", "/v1/agents", ask, nil)
+			err := h.mesh.Ctl.Do(ctx, "POST", "/api/v1/tasks", ask.Revealed(), nil)
 			times[i] = float64(time.Since(began).Microseconds()) / 1000
 			return err
 		})

@@ -33,6 +33,7 @@ require (
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/oapi-codegen/runtime v1.9.0 // indirect
 	github.com/sethvargo/go-retry v0.5.0 // indirect
+	github.com/tmaxmax/go-sse v0.12.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 )

@@ -1,0 +1,170 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+)
+
+// How many agents one answer has.
+const (
+	usualTasks = 50
+	mostTasks  = 10000
+)
+
+// longestWait is how long an answer waits for an end.
+const longestWait = time.Minute
+
+// askTime is how long a spoke may take to answer a question.
+const askTime = 10 * time.Second
+
+// ListTasks implements [api.StrictServerInterface]: those that this instance ordered, and those
+// that run or ran here.
+func (s resources) ListTasks(ctx context.Context, r api.ListTasksRequestObject) (api.ListTasksResponseObject, error) {
+	t := control.AgentTerms{Spoke: r.Params.Spoke, Hub: r.Params.Hub, Open: r.Params.Open, Limit: usualTasks}
+	if r.Params.Limit != nil {
+		t.Limit = *r.Params.Limit
+	}
+	if t.Limit < 1 || t.Limit > mostTasks {
+		return nil, commands.Refuse(commands.Validation, "limit is a number from 1 to %d", mostTasks)
+	}
+	list := make([]api.Task, 0)
+	if s.n.Hub != nil && (t.Hub == "" || !s.obeys()) {
+		mirrors, err := s.n.Hub.Agents(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, mapped(mirrors, taskOf)...)
+	}
+	if s.obeys() && (t.Spoke == "" || s.n.Hub == nil) {
+		here, err := s.desk.Agents(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, mapped(here, hostedOf)...)
+	}
+	slices.SortStableFunc(list, func(x, y api.Task) int { return y.CreatedAt.Compare(x.CreatedAt) })
+	return api.ListTasks200JSONResponse{Items: list[:min(len(list), t.Limit)]}, nil
+}
+
+// CreateTask implements [api.StrictServerInterface].
+func (s resources) CreateTask(ctx context.Context, r api.CreateTaskRequestObject) (api.CreateTaskResponseObject, error) {
+	h, err := s.hub()
+	if err != nil {
+		return nil, err
+	}
+	v, err := h.Spawn(ctx, hub.RequestOf(*r.Body), control.CallerOf(ctx).String())
+	return api.CreateTask200JSONResponse{ID: v.ID, Spoke: v.Spoke, Existing: v.Existing}, err
+}
+
+// GetTask implements [api.StrictServerInterface].
+func (s resources) GetTask(ctx context.Context, r api.GetTaskRequestObject) (api.GetTaskResponseObject, error) {
+	wait, err := waitOf(r.Params.Wait)
+	if err != nil {
+		return nil, err
+	}
+	away, err := s.isAway(ctx, r.Task)
+	if err != nil {
+		return nil, err
+	}
+	if !away {
+		v, err := s.desk.Agent(ctx, r.Task, wait)
+		return api.GetTask200JSONResponse{OneTaskJSONResponse: api.OneTaskJSONResponse(hostedOf(v))}, err
+	}
+	v, err := s.n.Hub.Agent(ctx, r.Task, wait, r.Params.Since)
+	if err == nil && r.Params.Receipts {
+		err = s.n.Hub.Received(ctx, &v)
+	}
+	return api.GetTask200JSONResponse{OneTaskJSONResponse: api.OneTaskJSONResponse(orderedOf(v))}, err
+}
+
+func waitOf(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, commands.Refuse(commands.Validation, "wait is a time such as 30s, not %q", commands.Clip(text))
+	}
+	return min(d, longestWait), nil
+}
+
+// KillTask implements [api.StrictServerInterface].
+func (s resources) KillTask(ctx context.Context, r api.KillTaskRequestObject) (api.KillTaskResponseObject, error) {
+	away, err := s.isAway(ctx, r.Task)
+	if err != nil {
+		return nil, err
+	}
+	actor := control.CallerOf(ctx).String()
+	if !away {
+		here, err := s.spoke()
+		if err != nil {
+			return nil, err
+		}
+		v, err := here.Kill(ctx, r.Task, commands.Kill{Reason: r.Body.Reason, GraceMS: r.Body.GraceMS}, actor)
+		return api.KillTask200JSONResponse{OneTaskJSONResponse: api.OneTaskJSONResponse(hostedOf(v))}, err
+	}
+	k, err := s.n.Hub.Kill(ctx, r.Task, r.Body.Reason, time.Duration(r.Body.GraceMS)*time.Millisecond, actor)
+	v := taskOf(k.Mirror)
+	v.KillOrdered = &k.Ordered
+	return api.KillTask200JSONResponse{OneTaskJSONResponse: api.OneTaskJSONResponse(v)}, err
+}
+
+// AskTask implements [api.StrictServerInterface].
+func (s resources) AskTask(ctx context.Context, r api.AskTaskRequestObject) (api.AskTaskResponseObject, error) {
+	h, err := s.ordered(ctx, r.Task)
+	if err != nil {
+		return nil, err
+	}
+	ctx, done := context.WithTimeout(ctx, askTime)
+	defer done()
+	v, err := h.Ask(ctx, r.Task, control.CallerOf(ctx).String())
+	if err != nil {
+		return nil, err
+	}
+	return api.AskTask200JSONResponse{Task: v.Task, State: api.TaskState(v.State), Reason: string(v.Reason), Attempt: v.Attempt, At: v.At}, nil
+}
+
+// ExplainTask implements [api.StrictServerInterface].
+func (s resources) ExplainTask(ctx context.Context, r api.ExplainTaskRequestObject) (api.ExplainTaskResponseObject, error) {
+	away, err := s.isAway(ctx, r.Task)
+	if err != nil {
+		return nil, err
+	}
+	if away {
+		return nil, s.askedOf("its spokes")
+	}
+	w, err := s.desk.Why(ctx, r.Task, control.CallerOf(ctx).String())
+	return api.ExplainTask200JSONResponse(whyOf(w)), err
+}
+
+// GetTaskLogs implements [api.StrictServerInterface].
+func (s resources) GetTaskLogs(ctx context.Context, r api.GetTaskLogsRequestObject) (api.GetTaskLogsResponseObject, error) {
+	h, err := s.ordered(ctx, r.Task)
+	if err != nil {
+		return nil, err
+	}
+	m, err := h.Find(ctx, r.Task)
+	if err != nil {
+		return nil, err
+	}
+	return logStream{ctx, h, m.Task, max(r.Params.After, r.Params.LastEventID), r.Params.Follow}, nil
+}
+
+// ordered is the hub of this instance, where the agent is one that it ordered.
+func (s resources) ordered(ctx context.Context, text string) (*hub.Hub, error) {
+	h, err := s.hub()
+	if err != nil {
+		return nil, err
+	}
+	away, err := s.isAway(ctx, text)
+	if err == nil && !away {
+		err = commands.Refuse(commands.Validation, "agent %s runs here, by order of a hub: this is asked of spokes", text)
+	}
+	return h, err
+}
