@@ -172,10 +172,11 @@ const (
 	ProcessLimit       Reason = "process_limit"
 	DiskLimit          Reason = "disk_limit"
 	OutputLimit        Reason = "output_limit"
+	IDUsed             Reason = "id_used"
 )
 
 // Reasons lists every reason but the empty one.
 var Reasons = []Reason{ExecutorBusy, PermissionRequired, DeadlineElapsed, CapabilityMissing, CancelRequested,
 	KillRequested, MergeConflict, DependencyFailed, DependencyCycle, LeaseExpired, ExecutorDied, RetriesExhausted,
 	ReclaimsExhausted, BudgetExceeded, QuotaExceeded, Limit, LinkDown, LinkRevoked, GrantDenied, PolicyDenied, CommandExpired,
-	Frozen, Operator, IdleTimeout, OOMKilled, CPULimit, ProcessLimit, DiskLimit, OutputLimit}
+	Frozen, Operator, IdleTimeout, OOMKilled, CPULimit, ProcessLimit, DiskLimit, OutputLimit, IDUsed}

@@ -19,6 +19,9 @@ type AgentView struct {
 
 // Sentence says in a few words how an agent stands.
 func (v AgentView) Sentence() string {
+	if n := len(v.Refusals); n > 0 && v.Refusals[n-1].Code == commands.Tombstone {
+		return "was killed before it began"
+	}
 	if v.Refusal != nil {
 		var list []string
 		for _, r := range v.Refusals {

@@ -125,7 +125,7 @@ func (s *Spoke) Run(ctx, late context.Context, g *errgroup.Group, ready func()) 
 	if err := s.begin(ctx, late, g); err != nil {
 		return err
 	}
-	s.Log.InfoContext(ctx, "spoke is working", "instance", s.Keys.InstanceID(), "slots", s.Slots, "kill_level", s.kernel.Level, "isolation", s.isolation())
+	s.Log.InfoContext(ctx, "spoke is working", "instance", s.Keys.InstanceID(), "slots", s.Slots, "kill_level", s.kernel.Level, "isolation", cmp.Or(s.isolation(), commands.IsolationUnmet))
 	ready()
 	err := s.claimLoop(ctx, late)
 	s.stopping.Store(true)

@@ -157,6 +157,8 @@ func refusedState(code commands.Code) (commands.State, commands.Reason) {
 		return commands.Unavailable, commands.GrantDenied
 	case commands.Capability:
 		return commands.Unavailable, commands.CapabilityMissing
+	case commands.TaskConflict:
+		return commands.Unavailable, commands.IDUsed
 	}
 	return commands.Unavailable, commands.PolicyDenied
 }

@@ -26,7 +26,10 @@ func (f *spawnFlags) environment() (notes []string, err error) {
 			if err != nil {
 				return nil, err
 			}
-			if !spoke.Hides(value) {
+			switch {
+			case value == "":
+				notes = append(notes, fmt.Sprintf("the value of %s %s is empty", flag.name, name))
+			case !spoke.Hides(value):
 				notes = append(notes, fmt.Sprintf("the value of %s %s is too short to be looked for (less than %d bytes): where the agent writes it, it stays in the output", flag.name, name, spoke.LeastSecret))
 			}
 			if flag.as == commands.EnvSecret { // a variable that ends in a line feed is hardly what the file is for

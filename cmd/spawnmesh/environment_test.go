@@ -18,7 +18,7 @@ func TestAShortSecretIsNoted(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(value), 0o600))
 		return path
 	}
-	f := spawnFlags{secrets: []string{"PIN=@" + put("12345\n"), "LONG=@" + put("123456\n")}, secretFiles: []string{"KEY=@" + put("1234 \n")}}
+	f := spawnFlags{secrets: []string{"PIN=@" + put("12345\n"), "LONG=@" + put("123456\n")}, secretFiles: []string{"KEY=@" + put("1234 \n"), "NONE=@" + put("")}}
 
 	notes, err := f.environment()
 
@@ -26,8 +26,9 @@ func TestAShortSecretIsNoted(t *testing.T) {
 	require.Equal(t, []string{
 		"the value of --secret PIN is too short to be looked for (less than 6 bytes): where the agent writes it, it stays in the output",
 		"the value of --secret-file KEY is too short to be looked for (less than 6 bytes): where the agent writes it, it stays in the output",
+		"the value of --secret-file NONE is empty",
 	}, notes)
-	require.Len(t, f.req.Values, 3)
+	require.Len(t, f.req.Values, 4)
 }
 
 // A file of a secret that cannot be read is a command line that cannot be meant, whoever may not read it.

@@ -29,7 +29,7 @@ var may = map[string]string{
 	"federation":           "commands federation/transport signing store",
 	"federation/join":      "signing",
 	"federation/transport": "commands signing",
-	"hub":                  "commands federation federation/join federation/transport hub/output internal/control signing store",
+	"hub":                  "commands federation federation/join federation/transport hub/api hub/output internal/control signing store",
 	"hub/api":              "",
 	"hub/output":           "commands store",
 	"spoke":                "commands federation federation/join federation/transport internal/control signing store store/backlog spoke/isolation spoke/output spoke/policy spoke/runtime spoke/supervisor",
@@ -63,13 +63,13 @@ var may = map[string]string{
 	"internal/fsync":     "",
 	"internal/hostfile":  "",
 	"internal/wait":      "",
-	"internal/demo":      "commands hub internal/fleet spoke/policy store",
+	"internal/demo":      "commands hub internal/control internal/fleet spoke/policy store",
 	"internal/faulty":    "",
 	"internal/forge":     "commands signing",
 	"internal/fleet":     "commands hub internal/control spoke/policy",
 	"internal/instance":  "commands signing store store/postgres",
 	"internal/layout":    "",
-	"internal/node":      "commands federation hub hub/api internal/control internal/instance signing spoke spoke/supervisor store",
+	"internal/node":      "commands federation hub hub/api internal/control internal/instance signing spoke spoke/supervisor store store/backlog",
 	"internal/pgtest":    "store/postgres",
 	"internal/scale":     "",
 	"internal/shortpath": "",
@@ -82,13 +82,14 @@ const shared = "internal/crash internal/fsync internal/hostfile internal/shortpa
 
 // outside says which rooms alone may know a library: its types stop there.
 var outside = map[string]string{
-	"github.com/nats-io/":      "federation/transport federation/join",
-	"github.com/jackc/":        "store store/backlog store/postgres internal/pgtest internal/meshtest internal/storetest",
-	"github.com/pressly/":      "store",
-	"github.com/spf13/":        "cmd/spawnmesh",
-	"github.com/goccy/go-yaml": "hub/api scripts/mutants spoke/policy",
-	"github.com/oapi-codegen/": "hub/api",
-	"golang.org/x/crypto":      "signing",
+	"github.com/nats-io/":       "federation/transport federation/join",
+	"github.com/jackc/":         "store store/backlog store/postgres internal/pgtest internal/meshtest internal/storetest",
+	"github.com/pressly/":       "store",
+	"github.com/spf13/":         "cmd/spawnmesh",
+	"github.com/goccy/go-yaml":  "hub/api scripts/mutants spoke/policy",
+	"github.com/oapi-codegen/":  "hub/api",
+	"github.com/tmaxmax/go-sse": "internal/control",
+	"golang.org/x/crypto":       "signing",
 }
 
 // ofShims lists the rooms that a shim consists of, and early what they may import from
