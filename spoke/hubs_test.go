@@ -81,6 +81,9 @@ func TestASpokeServesTwoHubs(t *testing.T) {
 	require.Contains(t, string(refused.Refusal), commands.Grant)
 	require.Equal(t, commands.Completed, one.Wait(t, one.Noop(t, "attic")).State)
 	require.Error(t, s.Ask(t, "PATCH", "/api/v1/connections/shop/grant", map[string]any{"weight": 0}, nil))
+	for _, no := range []string{"9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00"} {
+		require.ErrorContains(t, s.Ask(t, "PATCH", "/api/v1/connections/shop/grant", map[string]any{"expires": no}, nil), "outside 1..9999")
+	}
 	var list control.Items[spoke.HubView]
 	s.Do(t, "GET", "/api/v1/connections", nil, &list)
 	views := list.Items

@@ -46,6 +46,9 @@ func (g GrantTerms) Check() error {
 	if g.Weight < 1 || g.Weight > 1000 {
 		return commands.Refuse(commands.Validation, "weight %d is outside 1..1000", g.Weight)
 	}
+	if g.Expires != nil && (g.Expires.UTC().Year() < 1 || g.Expires.UTC().Year() > 9999) { // RFC 3339 has no other years
+		return commands.Refuse(commands.Validation, "the grant would end in the year %d in UTC, which is outside 1..9999", g.Expires.UTC().Year()).Hinting("name a time within these years, or never")
+	}
 	return nil
 }
 

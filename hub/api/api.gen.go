@@ -1522,7 +1522,7 @@ type ClientInterface interface {
 	//
 	// Server-sent events, the oldest first. The data of each is a LogLine. The id of a piece is its number, from which
 	// a reader goes on with the header Last-Event-ID or the parameter after. The event `end` says that nothing follows;
-	// a stream that ends without it was cut off. A reader that takes nothing for a minute is cut off.
+	// a stream that ends without it was cut off.
 	//
 	// Corresponds with GET /tasks/{task}/logs (the `GetTaskLogs` operationId).
 	GetTaskLogs(ctx context.Context, task TaskID, params *GetTaskLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2068,7 +2068,7 @@ func (c *Client) KillTask(ctx context.Context, task TaskID, body KillTaskJSONReq
 //
 // Server-sent events, the oldest first. The data of each is a LogLine. The id of a piece is its number, from which
 // a reader goes on with the header Last-Event-ID or the parameter after. The event `end` says that nothing follows;
-// a stream that ends without it was cut off. A reader that takes nothing for a minute is cut off.
+// a stream that ends without it was cut off.
 //
 // Corresponds with GET /tasks/{task}/logs (the `GetTaskLogs` operationId).
 func (c *Client) GetTaskLogs(ctx context.Context, task TaskID, params *GetTaskLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3393,7 +3393,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Server-sent events, the oldest first. The data of each is a LogLine. The id of a piece is its number, from which
 	// a reader goes on with the header Last-Event-ID or the parameter after. The event `end` says that nothing follows;
-	// a stream that ends without it was cut off. A reader that takes nothing for a minute is cut off.
+	// a stream that ends without it was cut off.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -4938,7 +4938,7 @@ func (c *ClientWithResponses) KillTaskWithResponse(ctx context.Context, task Tas
 //
 // Server-sent events, the oldest first. The data of each is a LogLine. The id of a piece is its number, from which
 // a reader goes on with the header Last-Event-ID or the parameter after. The event `end` says that nothing follows;
-// a stream that ends without it was cut off. A reader that takes nothing for a minute is cut off.
+// a stream that ends without it was cut off.
 //
 // Returns a wrapper object for the known response body format(s).
 //

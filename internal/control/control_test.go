@@ -397,3 +397,15 @@ func TestAHurriedStopWaitsForNoAnswer(t *testing.T) {
 		require.FailNow(t, "it waits")
 	}
 }
+
+// An instance that does not run is asked by the user of this process.
+func TestTheCallerWithinIsThisUser(t *testing.T) {
+	t.Parallel()
+	c, stop := Within(t.Context(), t.TempDir(), http.HandlerFunc(echo))
+	defer stop()
+	var who string
+
+	require.NoError(t, c.Do(t.Context(), "GET", "/who", nil, &who))
+
+	require.Equal(t, fmt.Sprintf("uid:%d", os.Geteuid()), who)
+}

@@ -10,12 +10,8 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 )
 
-const (
-	// slowReader is how long somebody who follows a log may take nothing of it.
-	slowReader = time.Minute
-	// quietStream is how long nothing is sent to who follows a log; then a comment is.
-	quietStream = 15 * time.Second
-)
+// quietStream is how long nothing is sent to who follows a log; then a comment is.
+const quietStream = 15 * time.Second
 
 // logStream is the answer with the output of an agent, as server-sent events.
 type logStream struct {
@@ -88,7 +84,6 @@ func (e *events) end() error {
 
 func (e *events) write(format string, args ...any) error {
 	e.last = time.Now()
-	_ = e.c.SetWriteDeadline(e.last.Add(slowReader)) // where there is none nobody is cut off
 	_, err := fmt.Fprintf(e.w, format, args...)
 	return err
 }
