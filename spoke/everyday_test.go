@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -74,8 +75,9 @@ func serveRepository(t *testing.T) (port int) {
 	port = l.Addr().(*net.TCPAddr).Port
 	require.NoError(t, l.Close())
 	c := exec.Command("git", "daemon", "--listen=127.0.0.1", "--port="+strconv.Itoa(port), "--base-path="+base, "--export-all", "--reuseaddr", "--max-connections=4")
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // git starts the daemon as a process of its own
 	require.NoError(t, c.Start())
-	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+	t.Cleanup(func() { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL); _ = c.Wait() })
 	meshtest.Await(t, "the repository", func() bool {
 		conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		return err == nil && conn.Close() == nil
