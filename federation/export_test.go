@@ -2,9 +2,42 @@ package federation
 
 import (
 	"context"
+	"log/slog"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
 )
+
+// HistoryForTest is an exchange of which only histories are heard and said.
+type HistoryForTest struct{ x *Exchange }
+
+// NewHistoryForTest returns the exchange of a connection in db that nothing waits for on the way.
+func NewHistoryForTest(db *store.DB, c store.Connection, r Role) HistoryForTest {
+	x := newExchange(&Board{DB: db, Log: slog.New(slog.DiscardHandler)}, &Peer{Connection: c}, &role{Role: r}, empty{})
+	return HistoryForTest{x}
+}
+
+// empty is a way on which nothing is.
+type empty struct{ way }
+
+func (empty) waiting(context.Context) (int, error) { return 0, nil }
+
+// Hear takes in what the peer says of its history on a link.
+func (h HistoryForTest) Hear(ctx context.Context, kid signing.KeyID, link int64, n commands.Numbering) error {
+	v := commands.ConnectionView{Numbers: &n}
+	h.x.mu.Lock()
+	h.x.beat = &store.Beat{Body: commands.Heartbeat{Connection: v}}
+	h.x.mu.Unlock()
+	return h.x.compare(ctx, h.x.peer.Load(), v, link, signing.Header{Kid: kid})
+}
+
+// Say returns what the peer is told then.
+func (h HistoryForTest) Say(ctx context.Context, link int64) (v commands.ConnectionView) {
+	h.x.sayHistory(ctx, link, &v)
+	return v
+}
 
 // ReconcileForTest follows the table of connections once, and reports whether nothing has to be looked at soon.
 func ReconcileForTest(ctx context.Context, b *Board) (settled bool, err error) {

@@ -27,7 +27,7 @@ type history struct {
 	reuse   reuse   // of a peer that used a number twice
 	paging  bool    // one of the sides has more to recall
 	more    bool    // the peer was told a part of what it has said, and asks for the next one
-	asked   int64   // from which number on the peer asked last
+	asked   int64   // from which number on the peer asked when it was compared with last
 	settled store.Settled
 	learnt  int   // tasks of which the peer has said what became of them
 	told    int64 // the highest number of the peer that it was told to be stored here,
@@ -74,11 +74,17 @@ func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.Conne
 
 // answerable returns the peer's numbers without its question for what it has said, while
 // messages of it wait on the way: of the time before its restore, as it sends nothing
-// before it has the answer. An answer without them would be taken for all.
+// before it has the answer. An answer without them would be taken for all. Nor is a question
+// answered that was not compared here: only then is it known which orders come again.
 func (x *Exchange) answerable(ctx context.Context, theirs *commands.Numbering) *commands.Numbering {
 	if theirs == nil || theirs.Recall == 0 {
 		x.answerWaits("")
 		return theirs
+	}
+	later := *theirs
+	later.Recall = 0
+	if !x.compared(theirs.Recall) {
+		return &later
 	}
 	counting, done := context.WithTimeout(ctx, 5*time.Second) // over a slow line
 	defer done()
@@ -95,9 +101,14 @@ func (x *Exchange) answerable(ctx context.Context, theirs *commands.Numbering) *
 		why = fmt.Sprintf("the peer was restored from a backup, and is told what it has said when %d messages of it are taken in here", n)
 	}
 	x.answerWaits(why)
-	later := *theirs
-	later.Recall = 0
 	return &later
+}
+
+// compared reports whether the peer was last compared with when it asked from a number on.
+func (x *Exchange) compared(asked int64) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.history.asked == asked
 }
 
 func (x *Exchange) answerWaits(why string) {
@@ -126,9 +137,6 @@ func (x *Exchange) compare(ctx context.Context, p *Peer, view commands.Connectio
 		told = x.history.told
 	}
 	x.mu.Unlock()
-	if err := x.recall(ctx, p, by, theirs.Recalled); err != nil {
-		return err
-	}
 	if err := x.board.DB.CloseVoid(ctx, by, theirs.Void); err != nil {
 		return err
 	}
@@ -137,11 +145,25 @@ func (x *Exchange) compare(ctx context.Context, p *Peer, view commands.Connectio
 	}
 	x.mu.Lock()
 	next := x.history.more && theirs.Recall > x.history.asked // a peer that asks for the same again waits
-	x.history.paging, x.history.asked = next || theirs.Recalled != nil && !theirs.Recalled.Done, theirs.Recall
+	x.history.paging = next || theirs.Recalled != nil && !theirs.Recalled.Done
 	x.mu.Unlock()
 	if agreed && view.Agrees && theirs.Recall == 0 {
 		return x.recompareIfRestored(x.board.DB.Confirm(ctx, by, theirs.Stored))
 	}
+	if err := x.agree(ctx, p, by, theirs, told, link, h.Iat); err != nil || theirs.Recalled == nil {
+		return err
+	}
+	// Behind a comparison, which opens again the orders of agents that ran and that the peer
+	// has no more: it does so only while what the peer was told is asked for.
+	if err := x.recall(ctx, p, by, theirs.Recalled); err != nil {
+		return err
+	}
+	return x.agree(ctx, p, by, theirs, told, link, h.Iat)
+}
+
+// agree holds the histories against each other, and remembers whether they agree. told is
+// what the peer knew to be stored here when it said so.
+func (x *Exchange) agree(ctx context.Context, p *Peer, by store.Speaker, theirs commands.Numbering, told, link, issued int64) error {
 	found, err := x.board.DB.Compare(ctx, by, theirs, told, x.refusals.room(time.Now()))
 	if err != nil {
 		return err
@@ -149,7 +171,10 @@ func (x *Exchange) compare(ctx context.Context, p *Peer, view commands.Connectio
 	if found.Resend {
 		x.cursor.Rewind()
 	}
-	return errors.Join(x.setAgreement(ctx, p, found, link, h.Iat), x.countChanges(ctx, p, found.Told, found.Untold))
+	x.mu.Lock()
+	x.history.asked = theirs.Recall
+	x.mu.Unlock()
+	return errors.Join(x.setAgreement(ctx, p, found, link, issued), x.countChanges(ctx, p, found.Told, found.Untold))
 }
 
 // countChanges counts what comparisons changed: an honest peer is restored now and then, and
@@ -165,9 +190,6 @@ func (x *Exchange) countChanges(ctx context.Context, p *Peer, told, untold int) 
 // recall takes in what the peer was told by this instance, which was restored
 // from a backup.
 func (x *Exchange) recall(ctx context.Context, p *Peer, by store.Speaker, r *commands.Recalled) error {
-	if r == nil {
-		return nil
-	}
 	err := x.board.DB.Recall(ctx, by, r, func(ctx context.Context, tx *store.Tx) error {
 		return x.role.Recalled(ctx, tx, p.Connection, r)
 	})

@@ -1,0 +1,77 @@
+package federation_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// forgotten returns a hub whose spoke has been restored to before the order of an agent that
+// runs as far as the hub knows.
+func forgotten(t *testing.T) (hub *storetest.Side, h federation.HistoryForTest) {
+	t.Helper()
+	p := storetest.NewPair(t)
+	task := p.Order(t, nil)
+	require.NoError(t, p.Hub.Exec(`UPDATE confirmed SET numbers = (SELECT int8multirange(int8range(1, last + 1)) FROM sequences)`))
+	require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET state = 'running', attempt = 1, accepted_at = now(), started_at = now() WHERE task = $1`, task))
+	require.NoError(t, p.Hub.Exec(`INSERT INTO inbox (id, conn, seq, kind, digest, exp, task, code, envelope) SELECT gen_random_uuid(), $1, 1, 'agent.running', '', now() + interval '1 day', $2, '', ''`, p.Hub.Conn.ID, task))
+	return p.Hub, federation.NewHistoryForTest(p.Hub.DB, p.Hub.Conn, federation.Role{
+		Recalled: func(context.Context, *store.Tx, store.Connection, *commands.Recalled) error { return nil }})
+}
+
+const stillOpen = `SELECT count(*) FROM open_outbox WHERE kind = 'agent.spawn'`
+
+// A hub and its spoke may both be restored, and the spoke have its answer from the hub's
+// life between. The first word that the restored hub hears may tell already what it asked for:
+// the order that the spoke was promised comes again all the same.
+func TestAnOrderIsOpenedAgainBeforeTheQuestionIsClosed(t *testing.T) {
+	t.Parallel()
+	hub, h := forgotten(t)
+	require.NoError(t, hub.Exec(`UPDATE sequences SET recall_from = 1`))
+
+	err := h.Hear(t.Context(), hub.Peer.Key, 1, commands.Numbering{Digest: &commands.History{}, Recalled: &commands.Recalled{From: 1, Done: true}})
+
+	require.NoError(t, err)
+	require.Equal(t, 1, hub.Count(t, stillOpen))
+	require.Zero(t, hub.Count(t, `SELECT recall_from FROM sequences`))
+	require.True(t, h.Say(t.Context(), 1).Agrees)
+}
+
+// A restored spoke is told that an order comes again; one that was told otherwise
+// ends the task. So it is told nothing while a comparison fails.
+func TestAQuestionIsAnsweredBehindAComparison(t *testing.T) {
+	t.Parallel()
+	hub, h := forgotten(t)
+	asks := commands.Numbering{Recall: 1, Digest: &commands.History{}}
+	tx := make(chan struct{})
+	held, done := make(chan struct{}), make(chan error)
+	go func() {
+		done <- hub.DB.Tx(context.Background(), "holding what is confirmed", func(ctx context.Context, q *store.Tx) error {
+			_, err := q.Exec(ctx, `SELECT FROM confirmed FOR UPDATE`)
+			close(held)
+			<-tx
+			return err
+		})
+	}()
+	<-held
+	brief, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	require.Error(t, h.Hear(brief, hub.Peer.Key, 1, asks))
+	require.Nil(t, h.Say(t.Context(), 1).Numbers.Recalled)
+	close(tx)
+	require.NoError(t, <-done)
+
+	require.NoError(t, h.Hear(t.Context(), hub.Peer.Key, 1, asks))
+
+	told := h.Say(t.Context(), 1).Numbers.Recalled
+	require.NotNil(t, told)
+	require.Len(t, told.Tasks, 1)
+	require.True(t, told.Tasks[0].Comes)
+}
