@@ -2,6 +2,7 @@ package federation_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,13 +51,14 @@ func TestAQuestionIsAnsweredBehindAComparison(t *testing.T) {
 	t.Parallel()
 	hub, h := forgotten(t)
 	asks := commands.Numbering{Recall: 1, Digest: &commands.History{}}
-	tx := make(chan struct{})
-	held, done := make(chan struct{}), make(chan error)
+	held, over, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	release := sync.OnceFunc(func() { close(over) })
+	t.Cleanup(release)
 	go func() {
 		done <- hub.DB.Tx(context.Background(), "holding what is confirmed", func(ctx context.Context, q *store.Tx) error {
 			_, err := q.Exec(ctx, `SELECT FROM confirmed FOR UPDATE`)
 			close(held)
-			<-tx
+			<-over
 			return err
 		})
 	}()
@@ -65,7 +67,7 @@ func TestAQuestionIsAnsweredBehindAComparison(t *testing.T) {
 	defer cancel()
 	require.Error(t, h.Hear(brief, hub.Peer.Key, 1, asks))
 	require.Nil(t, h.Say(t.Context(), 1).Numbers.Recalled)
-	close(tx)
+	release()
 	require.NoError(t, <-done)
 
 	require.NoError(t, h.Hear(t.Context(), hub.Peer.Key, 1, asks))
