@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -41,6 +42,30 @@ func TestOldMessagesLeaveTheirSignedBytes(t *testing.T) {
 	require.Equal(t, []commands.Code{signing.ReplaySame, "", signing.ReplaySame}, taken(t, p.Spoke, sent[0], sent[3], anew.Envelope))
 	requireCounted(t, p.Spoke)
 	require.Equal(t, commands.Validation, commands.CodeOf(p.Spoke.DB.SetRetention(t.Context(), "envelopes", time.Minute, "ann")), "an answer is read where it is kept")
+}
+
+// A message that somebody holds is not passed by.
+func TestAMessageThatIsHeldIsEmptiedLater(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	for range 3 {
+		p.Order(t, nil)
+	}
+	taken(t, p.Spoke, p.Hub.Due(t)...)
+	require.NoError(t, p.Spoke.Exec(`UPDATE inbox SET received_at = now() - interval '3 hours'`))
+	require.NoError(t, p.Spoke.DB.SetRetention(t.Context(), "envelopes", 2*time.Hour, "ann"))
+	err := p.Spoke.DB.Tx(t.Context(), "holding a message", func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.Exec(ctx, `SELECT FROM inbox WHERE seq = 2 FOR UPDATE`)
+		require.EqualValues(t, 1, prune(t, p.Spoke)["envelopes"])
+		return err
+	})
+	require.NoError(t, err)
+	requireCounted(t, p.Spoke)
+
+	require.EqualValues(t, 2, prune(t, p.Spoke)["envelopes"])
+
+	require.Zero(t, p.Spoke.Count(t, `SELECT count(*) FROM inbox WHERE envelope <> ''`))
+	requireCounted(t, p.Spoke)
 }
 
 // It goes through all connections in batches, and neither passes by what is not old yet nor reads

@@ -97,8 +97,8 @@ const questionLife = time.Hour
 
 // emptyEnvelopes leaves of a peer's old messages what tells a repetition, and makes room for its next
 // ones. It goes through them by their numbers, connection by connection, and says how many it has passed. A
-// message holds up those behind it until it is old, too. The messages are held before the row of their
-// numbers, as by who stores them.
+// message holds up those behind it until it is old, too, and so does one that somebody else
+// holds. The messages are held before the row of their numbers, as by who stores them.
 const emptyEnvelopes = `
 	WITH due AS (
 		SELECT s.conn, s.emptied FROM sequences s, LATERAL (SELECT received_at FROM inbox WHERE conn = s.conn AND seq > s.emptied ORDER BY seq LIMIT 1) AS next
@@ -110,11 +110,13 @@ const emptyEnvelopes = `
 		SELECT i.conn, i.seq, length(i.envelope) AS size FROM ahead a JOIN inbox i ON i.conn = a.conn AND i.seq = a.seq WHERE a.old FOR UPDATE OF i SKIP LOCKED
 	), emptied AS (
 		UPDATE inbox i SET envelope = '' FROM held h WHERE i.conn = h.conn AND i.seq = h.seq AND h.size > 0
+	), passed AS (
+		SELECT a.conn, a.seq, coalesce(h.size, 0) AS size, bool_and(h.seq IS NOT NULL) OVER (ORDER BY a.seq) AS whole FROM ahead a LEFT JOIN held h USING (conn, seq) WHERE a.old
 	), less AS (
 		UPDATE sequences s SET emptied = greatest(s.emptied, p.last), kept_bytes = greatest(s.kept_bytes - p.bytes, 0)
-		FROM (SELECT conn, max(seq) AS last, sum(size) AS bytes FROM held GROUP BY conn) AS p WHERE s.conn = p.conn
+		FROM (SELECT conn, max(seq) FILTER (WHERE whole) AS last, sum(size) AS bytes FROM passed GROUP BY conn) AS p WHERE s.conn = p.conn
 	)
-	SELECT count(*) FROM held`
+	SELECT count(*) FROM passed WHERE whole`
 
 // anyAge is true: rows that go at once are asked for by the same two parameters as
 // the others, and a statement has to use each.
