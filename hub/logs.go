@@ -40,7 +40,7 @@ type Unlinked struct {
 // Logs sends an agent's output, oldest first, from behind the piece after. With follow it
 // goes on until the agent has ended and all of its output is here, or known to be lost.
 func (h *Hub) Logs(ctx context.Context, task string, after int64, follow bool, to Reader) error {
-	read := reading{hub: h, task: task, after: after, to: to}
+	read := reading{hub: h, task: task, at: output.Cursor{After: after}, to: to}
 	return read.run(ctx, follow)
 }
 
@@ -54,7 +54,7 @@ type Reader struct {
 type reading struct {
 	hub   *Hub
 	task  string
-	after int64
+	at    output.Cursor
 	told  bool      // that the spoke is not linked
 	asked time.Time // when the spoke was asked for the rest; first, when the agent was seen to have ended
 	tail  int64     // of the log when it was asked last
@@ -94,11 +94,7 @@ func (r *reading) once(ctx context.Context) (complete bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	log, err := r.hub.DB.Log(ctx, r.task)
-	if err != nil {
-		return false, err
-	}
-	r.after, err = r.hub.output.Read(ctx, log, r.after, func(p output.Piece) error { return r.to.Send(LogLine{Piece: p}) })
+	log, err := r.pieces(ctx)
 	if err != nil || len(list) != 1 {
 		return true, err
 	}
@@ -121,6 +117,21 @@ func (r *reading) once(ctx context.Context) (complete bool, err error) {
 	}
 	r.told = wait
 	return false, err
+}
+
+// pieces sends what is new, and returns the log as it was read last: again where some of it was
+// dropped before it could be sent.
+func (r *reading) pieces(ctx context.Context) (*store.Log, error) {
+	for {
+		log, err := r.hub.DB.Log(ctx, r.task)
+		if err != nil {
+			return nil, err
+		}
+		done, err := r.hub.output.Read(ctx, log, &r.at, func(p output.Piece) error { return r.to.Send(LogLine{Piece: p}) })
+		if done || err != nil {
+			return log, err
+		}
+	}
 }
 
 // waitMost is how often a reader asks for output while nothing of it comes, before

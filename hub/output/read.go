@@ -3,6 +3,8 @@ package output
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -29,48 +31,76 @@ type Dropped struct {
 	Cut   bool   `json:"cut,omitempty"`   // the end of the stream was lost: it may have been longer
 }
 
-// Read hands the pieces of a log behind position after to emit, in order, and
-// returns the position that it got to.
-func (s *Store) Read(ctx context.Context, l *store.Log, after int64, emit func(Piece) error) (int64, error) {
-	if after >= l.Tail {
-		return after, nil
+// Read hands the pieces of a log behind the cursor to emit, in order, and moves the cursor
+// behind them. It returns done as false where the file of a segment is gone: since l was read
+// that segment was dropped, and the index is to be read again. It is lost for good, and marked,
+// where a later index has it, too.
+func (s *Store) Read(ctx context.Context, l *store.Log, c *Cursor, emit func(Piece) error) (done bool, err error) {
+	if c.After >= l.Tail {
+		return true, nil
 	}
 	first := l.Tail
 	if len(l.Segments) > 0 {
 		first = l.Segments[0].Base
 	}
-	if after < first {
-		if err := emitDropped(l, first, emit); err != nil {
-			return after, err
+	if c.After < first {
+		if err := emitDropped(l, first, c, emit); err != nil {
+			return false, err
 		}
-		after = first
+		c.After = first
 	}
 	for _, g := range l.Segments {
-		if g.Base+g.Bytes <= after {
+		if g.Base+g.Bytes <= c.After {
 			continue
 		}
-		list, err := s.pieces(l.Conn, g, after)
+		list, err := s.pieces(l.Conn, g, c.After)
+		if errors.Is(err, fs.ErrNotExist) && !c.missed(g) {
+			return false, nil
+		}
 		if err != nil {
 			s.Log.ErrorContext(ctx, "reading output; the rest of its segment is left out", "id", l.Task, "err", err)
 			list = append(list, Piece{Seq: g.Base + g.Bytes, Dropped: &Dropped{By: "hub", Cut: true}})
 		}
-		for _, p := range list {
-			if err := emit(p); err != nil {
-				return after, err
-			}
+		if err := emitAll(list, c, emit); err != nil {
+			return false, err
 		}
-		after = g.Base + g.Bytes
+		c.After = g.Base + g.Bytes
 	}
-	return after, nil
+	return true, nil
 }
 
-// emitDropped marks what went with old segments.
-func emitDropped(l *store.Log, first int64, emit func(Piece) error) error {
+// emitDropped marks what went with old segments, and the reader has not had.
+func emitDropped(l *store.Log, first int64, c *Cursor, emit func(Piece) error) error {
+	var list []Piece
 	for _, st := range l.Streams {
 		if st.Dropped == 0 {
 			continue
 		}
-		if err := emit(Piece{Seq: first, Attempt: st.Attempt, Stream: st.Stream, At: l.At, Dropped: &Dropped{By: "hub", Bytes: st.Dropped}}); err != nil {
+		list = append(list, Piece{Attempt: st.Attempt, Stream: st.Stream, At: l.At, Dropped: &Dropped{By: "hub", Bytes: st.Dropped}})
+	}
+	number(list, c.After, first)
+	return emitAll(list, c, emit)
+}
+
+// number gives positions to pieces that belong together, between before and after: a reader
+// who goes on from one of them that is not the last gets all of them again, and takes off
+// what he has had.
+func number(list []Piece, before, after int64) {
+	for i := range list {
+		list[i].Seq = before
+	}
+	if n := len(list); n > 0 {
+		list[n-1].Seq = after
+	}
+}
+
+func emitAll(list []Piece, c *Cursor, emit func(Piece) error) error {
+	for _, p := range list {
+		p, lacks := c.Had.Take(p)
+		if !lacks {
+			continue
+		}
+		if err := emit(p); err != nil {
 			return err
 		}
 	}
@@ -116,5 +146,6 @@ func (r record) pieces(seq int64) ([]Piece, error) {
 		p.Dropped = &Dropped{By: "spoke", From: r.offset, Cut: true}
 		list = append(list, p)
 	}
+	number(list, seq-r.size(), seq)
 	return list, nil
 }
