@@ -46,30 +46,3 @@ func TestPatienceEnds(t *testing.T) {
 		})
 	}
 }
-
-// A log that lacks something says how much, and whether that is still to come.
-func TestMarksOfALog(t *testing.T) {
-	t.Parallel()
-	lacks := hub.Missing{Spoke: "attic", Stream: "stdout", Attempt: 1, From: 100, Bytes: 200}
-	never := lacks
-	never.Never, never.Gaps = true, []commands.Gap{{From: 50, To: 950, At: 50}}
-	markless := never
-	markless.Bytes = 0
-	late := lacks
-	late.Bytes = 0
-	lost := never
-	lost.Gaps, lost.Cut = nil, true
-	for _, c := range []struct {
-		m    hub.Missing
-		want string
-	}{
-		{lacks, "[stdout of attempt 1: 200 bytes from byte 100 on are not here yet; logs -f waits for them]"},
-		{late, "[stdout of attempt 1: its end is not here yet; logs -f waits for it]"},
-		{never, "[stdout of attempt 1: 200 bytes from byte 100 on did not arrive before the connection with attic ended; 900 bytes from byte 50 on were dropped by the spoke]"},
-		{markless, "[stdout of attempt 1: 900 bytes from byte 50 on were dropped by the spoke]"},
-		{hub.Missing{Spoke: "attic", Stream: "stdout", Attempt: 1, From: 100, Never: true}, "[stdout of attempt 1: what came after byte 100 did not arrive before the connection with attic ended]"},
-		{lost, "[stdout of attempt 1: 200 bytes from byte 100 on did not arrive before the connection with attic ended; the spoke has lost the rest, if there was any]"},
-	} {
-		require.Equal(t, c.want, markOf(hub.LogLine{Missing: &c.m}))
-	}
-}
