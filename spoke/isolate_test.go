@@ -152,13 +152,15 @@ func TestALevelThatTheHubDemands(t *testing.T) {
 	require.Equal(t, commands.Completed, m.Wait(t, m.Noop(t, "attic")).State, "nothing is started, so nothing is confined")
 }
 
-// A spoke may end before it takes the user of an ended agent back. The next one does.
+// A spoke may end before it takes the user of an ended agent back. The next one does, also where that
+// is one of a range that it had long ago, or on another host.
 func TestAUserThatWasNotTakenBackIs(t *testing.T) {
 	t.Parallel()
 	m := confined(t, "")
 	s := m.Spokes["attic"]
-	task := m.Spawn(t, "attic", "true")
+	task, old := m.Spawn(t, "attic", "true"), m.Spawn(t, "attic", "true")
 	m.Wait(t, task)
+	m.Wait(t, old)
 	m.Stop(t, "attic")
 	if os.Geteuid() != 0 {
 		require.NoFileExists(t, filepath.Join(s.Dir, "agent-users"), "only root gives users")
@@ -168,18 +170,19 @@ func TestAUserThatWasNotTakenBackIs(t *testing.T) {
 	require.NoError(t, err)
 	first, err := strconv.Atoi(strings.TrimSpace(string(raw)))
 	require.NoError(t, err)
-	home := filepath.Join(s.Dir, "agents", task, "1", "home")
-	owner := func() uint32 {
-		info, err := os.Stat(home)
+	home := func(task string) string { return filepath.Join(s.Dir, "agents", task, "1", "home") }
+	owner := func(task string) uint32 {
+		info, err := os.Stat(home(task))
 		require.NoError(t, err)
 		return info.Sys().(*syscall.Stat_t).Uid
 	}
-	require.Zero(t, owner(), "a stop takes it back")
-	require.NoError(t, os.Lchown(home, first+7, first+7))
+	require.Zero(t, owner(task), "a stop takes it back")
+	require.NoError(t, os.Lchown(home(task), first+7, first+7))
+	require.NoError(t, os.Lchown(home(old), 2_000_000_007, 2_000_000_007))
 
 	m.Start(t, "attic")
 
-	meshtest.Await(t, "that it is taken back", func() bool { return owner() == 0 })
+	meshtest.Await(t, "that both are taken back", func() bool { return owner(task) == 0 && owner(old) == 0 })
 }
 
 // A policy that demands what this host does not hold is a bad one: the one before stays.

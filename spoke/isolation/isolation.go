@@ -166,19 +166,27 @@ func give(id int64, dirs []string) error {
 }
 
 // takeBack makes the directories of an agent that is over those of the spoke, and closes them:
-// files in them are still the user's, and programs of it with its rights. They are in a directory of the
-// spoke's, so each is what it was.
+// files in them are still the user's, and programs of it with its rights. Nothing outside of them is
+// changed, should the agent have put a link in the place of one.
 func takeBack(dirs []string) error {
 	for _, dir := range dirs {
-		err := os.Chmod(dir, 0o700)
-		if err == nil {
-			err = os.Lchown(dir, 0, 0)
-		}
+		err := takeOne(dir)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("taking back the directories of an agent: %w", err)
 		}
 	}
 	return nil
+}
+
+func takeOne(dir string) error {
+	info, err := os.Lstat(dir)
+	if err == nil && info.IsDir() {
+		err = os.Chmod(dir, 0o700)
+	}
+	if err != nil {
+		return err
+	}
+	return os.Lchown(dir, 0, 0)
 }
 
 // Find returns the user of the agent whose home is given, and keeps it from others. Zero =

@@ -37,7 +37,7 @@ func (i *Isolation) Release(u supervisor.User, d Dirs) {
 		return
 	}
 	if u.ID == 0 {
-		i.takeStrange(d)
+		takeStrange(d)
 		return
 	}
 	o := &i.over
@@ -51,11 +51,13 @@ func (i *Isolation) Release(u supervisor.User, d Dirs) {
 	}
 }
 
-// takeStrange takes back directories that have a user which this instance has no more: its range is
-// another one than before. The agent is over.
-func (i *Isolation) takeStrange(d Dirs) {
-	if id := ownerOf(d.Home); i.users.was != 0 && i.users.was < id && id < i.users.was+rangeUsers {
-		_ = takeBack(d.list()) // else at the next sweep
+// takeStrange takes back directories whose user is none that this instance has for the agent: the
+// range was another one when it was started, or the directories come from a backup. The agent is over.
+func takeStrange(d Dirs) {
+	for _, dir := range d.list() {
+		if ownerOf(dir) > 0 {
+			_ = takeBack([]string{dir}) // else at the next sweep
+		}
 	}
 }
 

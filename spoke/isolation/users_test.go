@@ -1,6 +1,8 @@
 package isolation
 
 import (
+	"errors"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,23 +67,61 @@ func TestUsersOfAnInstanceThatIsDownAreItsOwn(t *testing.T) {
 	require.NoError(t, free.claim.Close())
 }
 
-// Should an instance have other users than before, the directories of its ended agents are its own again.
+// freeRange names users that nothing on this host has, and removes what a test leaves of their claim.
+func freeRange(t *testing.T) int64 {
+	t.Helper()
+	for {
+		first := 1_900_000_000 + rand.Int64N(50_000)*rangeUsers
+		running, err := supervisor.RunningUsers(first, first+rangeUsers-1)
+		require.NoError(t, err)
+		claim := filepath.Join(claimsDir, "users-"+strconv.FormatInt(first, 10))
+		if _, err := os.Lstat(claim); err == nil || len(running) > 0 {
+			continue
+		}
+		t.Cleanup(func() { _ = os.Remove(claim) })
+		return first
+	}
+}
+
+// withUsers is an instance that has the range named, without what it tries out at its start.
+func withUsers(t *testing.T, dir string, named int64) *Isolation {
+	t.Helper()
+	u, err := openUsers(dir, named)
+	require.NoError(t, err)
+	i := &Isolation{dir: dir, users: u, faults: map[string]error{}, grants: func(c supervisor.Confine) supervisor.Confine { return c }}
+	t.Cleanup(func() { _ = i.Close() })
+	return i
+}
+
+// Whatever users an instance had before, the directories of its ended agents are its own again.
 func TestDirectoriesOfUsersThatAreNoLongerOursAreTakenBack(t *testing.T) {
 	t.Parallel()
 	if !asRoot(t) {
 		return
 	}
 	dir := openDir(t)
-	i := open(t, dir, 0)
-	_, d := agent(t, i, filepath.Join(dir, "agents", "task", "1"), "true")
-	i.users.was = i.users.first
-	i.users.first += 50 * rangeUsers
-	require.Zero(t, i.Find(d.Home))
+	require.NoError(t, admit(dir))
+	i := withUsers(t, dir, freeRange(t))
+	_, whole := agent(t, i, filepath.Join(dir, "agents", "task", "1"), "true")
+	_, part := agent(t, i, filepath.Join(dir, "agents", "task", "2"), "true")
+	require.NoError(t, os.Lchown(part.Home, 0, 0), "as if a spoke had ended while it gave them")
+	for range 2 { // the range on record is neither the one of these agents
+		require.NoError(t, i.Close())
+		i = withUsers(t, dir, freeRange(t))
+	}
+	outside := t.TempDir()
+	require.NoError(t, errors.Join(os.Chmod(outside, 0o755), os.Remove(whole.Temp), os.Symlink(outside, whole.Temp), os.Lchown(whole.Temp, 7, 7)))
+	require.Zero(t, i.Find(whole.Home))
 
-	i.Release(supervisor.User{}, d)
+	i.Release(supervisor.User{}, whole)
+	i.Release(supervisor.User{}, part)
 
-	require.Zero(t, ownerOf(d.Home))
-	require.Zero(t, ownerOf(d.Work))
+	for _, path := range append(whole.list(), part.list()...) {
+		require.Zero(t, ownerOf(path), path)
+	}
+	info, err := os.Stat(outside)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o755), info.Mode().Perm(), "a link is not followed")
 }
 
 func TestUsersOfOthersAreRefused(t *testing.T) {
