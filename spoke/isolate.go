@@ -18,9 +18,13 @@ import (
 // policy demands it.
 func (s *Spoke) isolate(ctx context.Context) {
 	s.isolates = isolation.Open(s.Dir, s.Policy.Now().AgentUsers)
-	if before := s.isolates.Before(); before != 0 {
+	if before, why := s.isolates.Before(); before != 0 {
 		first, _ := s.isolates.Range()
-		s.Log.WarnContext(ctx, "agents have other users than before: those are another instance's now, or the policy names others; agents that still run as them end as any other", "first", first, "before", before)
+		attrs := []any{"first", first, "before", before}
+		if why != nil {
+			attrs = append(attrs, "err", why)
+		}
+		s.Log.WarnContext(ctx, "agents have other users than before: those are another instance's now, or the policy names others; agents that still run as them end as any other", attrs...)
 	}
 	s.Policy.Isolates(s.isolates)
 	if _, err := s.Policy.Now().Level(); err != nil {

@@ -112,12 +112,12 @@ func (i *Isolation) Range() (first, last int64) {
 }
 
 // Before returns the first user of the range that this instance had before, where that is another
-// one now; else 0.
-func (i *Isolation) Before() int64 {
+// one now, and why that is not to be had; else 0. Without a reason another range was named.
+func (i *Isolation) Before() (first int64, why error) {
 	if i.users == nil {
-		return 0
+		return 0, nil
 	}
-	return i.users.was
+	return i.users.was, i.users.why
 }
 
 // Dirs are the directories of an attempt that are its agent's.

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
@@ -16,8 +15,6 @@ import (
 	"sync"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
@@ -27,13 +24,13 @@ const (
 	ranges     = 64            // that are looked at
 
 	usersFile = "agent-users" // in the data directory: the first of the range
-	claimsDir = "/run/spawnmesh"
 )
 
 // users are a range of users of this host that nothing else has.
 type users struct {
 	first int64
 	was   int64    // the first of the range that this instance had before, where that is another; 0 = none
+	why   error    // that range is not to be had; nil where another one was named
 	claim *os.File // locked: no other instance of this host has the range
 
 	mu    sync.Mutex // guards taken
@@ -57,11 +54,13 @@ func openUsers(dir string, named int64) (*users, error) {
 			candidates = append(candidates, firstUser+n*rangeUsers)
 		}
 	}
-	var refused error
+	var refused, lost error
 	for _, first := range candidates {
 		claim, err := claimUsers(dir, first, first == recorded)
 		if err != nil {
-			refused = errors.Join(refused, err)
+			if refused = errors.Join(refused, err); first == recorded {
+				lost = err
+			}
 			continue
 		}
 		if first != recorded {
@@ -71,7 +70,7 @@ func openUsers(dir string, named int64) (*users, error) {
 		}
 		u := &users{first: first, claim: claim, taken: map[int64]bool{}, next: rand.Int64N(rangeUsers - 1)} // not the same ones after each start
 		if recorded != first {
-			u.was = recorded
+			u.was, u.why = recorded, lost
 		}
 		if err := u.keepEarlier(dir); err != nil {
 			return nil, errors.Join(err, claim.Close())
@@ -94,64 +93,6 @@ func recordedUsers(dir string) (int64, error) {
 		return 0, fmt.Errorf("%s does not name a user; remove it while no agent runs", filepath.Join(dir, usersFile))
 	}
 	return first, nil
-}
-
-// claimUsers makes a range this process's own. A range on record may have running agents. The file says which
-// instance it is: while that one does not run nothing is locked, and its agents may go on.
-func claimUsers(dir string, first int64, ours bool) (*os.File, error) {
-	if err := os.MkdirAll(claimsDir, 0o755); err != nil {
-		return nil, fmt.Errorf("claiming users for agents: %w", err)
-	}
-	f, err := os.OpenFile(filepath.Join(claimsDir, "users-"+strconv.FormatInt(first, 10)), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("claiming users for agents: %w", err)
-	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = fmt.Errorf("users from %d are those of another instance", first)
-	}
-	if err == nil && !ours {
-		err = checkClaimed(f, first)
-	}
-	if err == nil {
-		err = checkRange(first, ours)
-	}
-	if err == nil {
-		err = noteClaim(f, dir)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
-
-// checkClaimed refuses a range that an instance has on record which does not run now.
-func checkClaimed(claim *os.File, first int64) error {
-	raw, err := io.ReadAll(io.LimitReader(claim, 4096))
-	if err != nil {
-		return fmt.Errorf("claiming users for agents: %w", err)
-	}
-	if dir := string(raw); dir != "" {
-		if recorded, err := recordedUsers(dir); err == nil && recorded == first {
-			return fmt.Errorf("users from %d are those of the instance in %s, which does not run now", first, dir)
-		}
-	}
-	return nil
-}
-
-// noteClaim writes whose range it is.
-func noteClaim(claim *os.File, dir string) error {
-	dir, err := filepath.Abs(dir)
-	if err == nil {
-		err = claim.Truncate(0)
-	}
-	if err == nil {
-		_, err = claim.WriteAt([]byte(dir), 0)
-	}
-	if err != nil {
-		return fmt.Errorf("claiming users for agents: %w", err)
-	}
-	return nil
 }
 
 // checkRange refuses users that somebody else has, or may get.

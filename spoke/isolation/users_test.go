@@ -20,27 +20,24 @@ func TestUsersAreOneInstancesOwn(t *testing.T) {
 	if !asRoot(t) {
 		return
 	}
-	dir, other := t.TempDir(), t.TempDir()
-	first, err := openUsers(dir, 0)
-	require.NoError(t, err)
-	second, err := openUsers(other, 0)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = second.claim.Close() })
+	dir := t.TempDir()
+	first := withUsers(t, dir, 0).users
+	second := withUsers(t, t.TempDir(), 0).users
 	require.NotEqual(t, first.first, second.first)
 
 	require.NoError(t, first.claim.Close())
-	again, err := openUsers(dir, 0)
-	require.NoError(t, err)
+	again := withUsers(t, dir, 0).users
 	require.Equal(t, first.first, again.first, "agents of before still have them")
 	copied := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(copied, usersFile), []byte(strconv.FormatInt(again.first, 10)), 0o600))
 
-	third, err := openUsers(copied, 0)
+	third := withUsers(t, copied, 0).users
 
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = third.claim.Close(); _ = again.claim.Close() })
 	require.NotEqual(t, again.first, third.first, "a copied directory has none of the first one's")
 	require.Equal(t, again.first, third.was)
+	require.NoError(t, os.Remove(filepath.Join(dir, usersFile)))
+	_, err := openUsers(t.TempDir(), again.first)
+	require.ErrorContains(t, err, "are those of another instance", "it runs, whatever became of its record")
 }
 
 // An instance that does not run keeps its users: its agents may go on, and files of theirs are there.
@@ -49,22 +46,68 @@ func TestUsersOfAnInstanceThatIsDownAreItsOwn(t *testing.T) {
 	if !asRoot(t) {
 		return
 	}
-	dir, other := t.TempDir(), t.TempDir()
-	down, err := openUsers(dir, 0)
-	require.NoError(t, err)
-	require.NoError(t, down.claim.Close())
+	dir, other, first := t.TempDir(), t.TempDir(), freeRange(t)
+	require.NoError(t, withUsers(t, dir, first).Close())
 
-	_, err = openUsers(other, down.first)
+	_, err := openUsers(other, first)
 	require.ErrorContains(t, err, "of the instance in "+dir+", which does not run now")
-	back, err := openUsers(dir, 0)
-	require.NoError(t, err)
-	require.Equal(t, down.first, back.first)
-	require.NoError(t, back.claim.Close())
+	back := withUsers(t, dir, 0)
+	require.Equal(t, first, back.users.first)
+	require.NoError(t, back.Close())
 
+	require.NoError(t, os.WriteFile(filepath.Join(dir, usersFile), []byte("x"), 0o600))
+	_, err = openUsers(other, first)
+	require.ErrorContains(t, err, "cannot be read")
 	require.NoError(t, os.RemoveAll(dir))
-	free, err := openUsers(other, down.first)
+	free, err := openUsers(other, first)
 	require.NoError(t, err, "of one that is gone they are free")
 	require.NoError(t, free.claim.Close())
+}
+
+// A copy of a data directory has the same range on record. It gets another one, as long as the first directory is
+// there or nobody can tell.
+func TestACopyHasNoUsersOfAnInstanceThatIsDown(t *testing.T) {
+	t.Parallel()
+	if !asRoot(t) {
+		return
+	}
+	dir, copied, first := filepath.Join(t.TempDir(), "data"), t.TempDir(), freeRange(t)
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	require.NoError(t, withUsers(t, dir, first).Close())
+	record, err := os.ReadFile(filepath.Join(dir, usersFile))
+	require.NoError(t, err)
+	take := func(named int64) *users {
+		require.NoError(t, os.WriteFile(filepath.Join(copied, usersFile), record, 0o600))
+		u, err := openUsers(copied, named)
+		if named != 0 {
+			require.Error(t, err)
+			return &users{why: err}
+		}
+		require.NoError(t, err)
+		require.NoError(t, u.claim.Close())
+		return u
+	}
+
+	other := take(0)
+
+	require.NotEqual(t, first, other.first)
+	require.Equal(t, first, other.was)
+	require.ErrorContains(t, other.why, "of the instance in "+dir+", which does not run now; should this one take its place, remove "+filepath.Join(dir, usersFile))
+	require.ErrorContains(t, take(first).why, "name the first of one under agent_users")
+	back := withUsers(t, dir, 0)
+	require.Equal(t, first, back.users.first, "its own are left to the first one")
+	require.NoError(t, back.Close())
+
+	moved := dir + "-moved"
+	require.NoError(t, errors.Join(os.Rename(dir, moved), os.Symlink(dir, dir)))
+	require.ErrorContains(t, take(first).why, "cannot be read")
+	require.NoError(t, errors.Join(os.Remove(dir), os.Symlink(moved, dir)))
+	require.ErrorContains(t, take(first).why, "which does not run now")
+	linked := withUsers(t, moved, 0)
+	require.Equal(t, first, linked.users.first, "under another name it is the same directory")
+	require.NoError(t, linked.Close())
+	require.NoError(t, os.Rename(moved, dir+"-again"))
+	require.Equal(t, first, take(0).first, "of one that is gone they are free")
 }
 
 // freeRange names users that nothing on this host has, and removes what a test leaves of their claim.

@@ -1,0 +1,103 @@
+package isolation
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+const claimsDir = "/run/spawnmesh"
+
+// claimFile says who has the range from a first user on.
+func claimFile(first int64) string {
+	return filepath.Join(claimsDir, "users-"+strconv.FormatInt(first, 10))
+}
+
+// claimUsers makes a range this process's own. A range on record may have running agents. The file says which
+// instance it is: while that one does not run nothing is locked, and its agents may go on.
+func claimUsers(dir string, first int64, ours bool) (*os.File, error) {
+	if err := os.MkdirAll(claimsDir, 0o755); err != nil {
+		return nil, fmt.Errorf("claiming users for agents: %w", err)
+	}
+	f, err := os.OpenFile(claimFile(first), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("claiming users for agents: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = fmt.Errorf("users from %d are those of another instance", first)
+	}
+	if err == nil {
+		err = checkClaimed(f, dir, first)
+	}
+	if err == nil {
+		err = checkRange(first, ours)
+	}
+	if err == nil {
+		err = noteClaim(f, dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// checkClaimed refuses a range that another instance has on record which does not run now. What it has on
+// record proves nothing for this one: a copy of its data directory says the same. So the directories are compared.
+func checkClaimed(claim *os.File, dir string, first int64) error {
+	raw, err := io.ReadAll(io.LimitReader(claim, 4096))
+	if err != nil {
+		return fmt.Errorf("claiming users for agents: %w", err)
+	}
+	owner := string(raw)
+	if owner == "" {
+		return nil
+	}
+	recorded, err := recordedBy(owner, dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil // only then it is gone
+	case err != nil:
+		return fmt.Errorf("users from %d are those of the instance in %s, whose record cannot be read: %w; mend that, or remove %s once none of its agents runs", first, owner, err, claim.Name())
+	case recorded == first:
+		return fmt.Errorf("users from %d are those of the instance in %s, which does not run now; should this one take its place, remove %s once none of its agents runs", first, owner, filepath.Join(owner, usersFile))
+	}
+	return nil
+}
+
+// recordedBy returns the first user that the instance in owner has on record, 0 where it has none or is the one in dir.
+func recordedBy(owner, dir string) (int64, error) {
+	there, err := os.Stat(owner)
+	if err != nil {
+		return 0, err
+	}
+	here, err := os.Stat(dir)
+	if err != nil {
+		return 0, fmt.Errorf("comparing it with %s: %v", dir, err) // whatever it is, the other one is not gone
+	}
+	if os.SameFile(there, here) {
+		return 0, nil
+	}
+	return recordedUsers(owner)
+}
+
+// noteClaim writes whose range it is.
+func noteClaim(claim *os.File, dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		err = claim.Truncate(0)
+	}
+	if err == nil {
+		_, err = claim.WriteAt([]byte(dir), 0)
+	}
+	if err != nil {
+		return fmt.Errorf("claiming users for agents: %w", err)
+	}
+	return nil
+}
