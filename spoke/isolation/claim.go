@@ -22,6 +22,9 @@ func claimFile(first int64) string {
 // claimUsers makes a range this process's own. A range on record may have running agents. The file says which
 // instance it is: while that one does not run nothing is locked, and its agents may go on.
 func claimUsers(dir string, first int64, ours bool) (*os.File, error) {
+	if err := checkRange(first); err != nil {
+		return nil, err // and nothing is written of it
+	}
 	if err := os.MkdirAll(claimsDir, 0o755); err != nil {
 		return nil, fmt.Errorf("claiming users for agents: %w", err)
 	}
@@ -36,8 +39,8 @@ func claimUsers(dir string, first int64, ours bool) (*os.File, error) {
 	if err == nil {
 		err = checkClaimed(f, dir, first)
 	}
-	if err == nil {
-		err = checkRange(first, ours)
+	if err == nil && !ours {
+		err = checkUnused(first)
 	}
 	if err == nil {
 		err = noteClaim(f, dir)

@@ -1,15 +1,12 @@
 package isolation
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -93,93 +90,6 @@ func recordedUsers(dir string) (int64, error) {
 		return 0, fmt.Errorf("%s does not name a user; remove it while no agent runs", filepath.Join(dir, usersFile))
 	}
 	return first, nil
-}
-
-// checkRange refuses users that somebody else has, or may get.
-func checkRange(first int64, ours bool) error {
-	last := first + rangeUsers - 1
-	if first < 1 || last > 1<<32-2 {
-		return fmt.Errorf("there are no users from %d to %d", first, last)
-	}
-	within := func(n int64) bool { return first <= n && n <= last }
-	for _, db := range []struct {
-		file   string
-		fields []int
-	}{{"/etc/passwd", []int{2, 3}}, {"/etc/group", []int{2}}} {
-		err := eachLine(db.file, func(f []string) error {
-			for _, i := range db.fields {
-				if n, err := strconv.ParseInt(f[min(i, len(f)-1)], 10, 64); err == nil && within(n) {
-					return fmt.Errorf("%d is in %s", n, db.file)
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	for _, file := range []string{"/etc/subuid", "/etc/subgid"} {
-		err := eachLine(file, func(f []string) error {
-			if len(f) < 3 {
-				return nil
-			}
-			from, err := strconv.ParseInt(f[1], 10, 64)
-			count, err2 := strconv.ParseInt(f[2], 10, 64)
-			if err == nil && err2 == nil && from <= last && first < from+count {
-				return fmt.Errorf("users from %d are given away in %s", from, file)
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	if err := checkMapped(first, last); err != nil || ours {
-		return err
-	}
-	running, err := supervisor.RunningUsers(first, last)
-	if err == nil && len(running) > 0 {
-		err = fmt.Errorf("processes run as %d", slices.Min(slices.Collect(maps.Keys(running))))
-	}
-	return err
-}
-
-// checkMapped refuses what is outside of this process's user namespace.
-func checkMapped(first, last int64) error {
-	for _, file := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			return fmt.Errorf("looking which users there are: %w", err)
-		}
-		mapped := slices.ContainsFunc(strings.Split(string(raw), "\n"), func(line string) bool {
-			var inside, outside, count int64
-			n, _ := fmt.Sscan(line, &inside, &outside, &count)
-			return n == 3 && inside <= first && last < inside+count
-		})
-		if !mapped {
-			return fmt.Errorf("users from %d to %d are not in this container's %s", first, last, file)
-		}
-	}
-	return nil
-}
-
-// eachLine calls see with the fields of each line of a user database.
-func eachLine(file string, see func(fields []string) error) error {
-	f, err := os.Open(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("looking which users there are: %w", err)
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		if err := see(strings.Split(lines.Text(), ":")); err != nil {
-			return err
-		}
-	}
-	return lines.Err()
 }
 
 func (u *users) reaper() int64 { return u.first }

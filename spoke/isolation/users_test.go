@@ -2,6 +2,8 @@ package isolation
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -117,11 +119,10 @@ func freeRange(t *testing.T) int64 {
 		first := 1_900_000_000 + rand.Int64N(50_000)*rangeUsers
 		running, err := supervisor.RunningUsers(first, first+rangeUsers-1)
 		require.NoError(t, err)
-		claim := filepath.Join(claimsDir, "users-"+strconv.FormatInt(first, 10))
-		if _, err := os.Lstat(claim); err == nil || len(running) > 0 {
+		if _, err := os.Lstat(claimFile(first)); err == nil || len(running) > 0 || checkRange(first) != nil {
 			continue
 		}
-		t.Cleanup(func() { _ = os.Remove(claim) })
+		t.Cleanup(func() { _ = os.Remove(claimFile(first)) })
 		return first
 	}
 }
@@ -172,25 +173,48 @@ func TestUsersOfOthersAreRefused(t *testing.T) {
 	if !asRoot(t) {
 		return
 	}
-	const named = 1_900_000_000
+	named := freeRange(t)
 	stray := exec.Command("/bin/sleep", "300")
-	stray.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: named + 5, Gid: named + 5}}
+	stray.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(named + 5), Gid: uint32(named + 5)}}
 	require.NoError(t, stray.Start())
 	t.Cleanup(func() { _ = stray.Process.Kill(); _ = stray.Wait() })
+
+	_, err := openUsers(t.TempDir(), named)
+
+	require.ErrorContains(t, err, fmt.Sprintf("run as %d", named+5))
+	require.ErrorContains(t, err, "agent_users")
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, usersFile), fmt.Append(nil, named), 0o600))
+	require.Equal(t, named, withUsers(t, dir, 0).users.first, "what is on record may have agents")
+}
+
+// Of a range that there cannot be no claim is written.
+func TestARangeIsCheckedBeforeItIsClaimed(t *testing.T) {
+	t.Parallel()
+	if !asRoot(t) {
+		return
+	}
 	for name, tt := range map[string]struct {
 		first int64
 		text  string
 	}{
-		"a process":         {named, "run as 1900000005"},
-		"the user database": {65_000, "65534 is in /etc/passwd"},
-		"below the first":   {-1, "there are no users"},
-		"beyond the last":   {1<<32 - 100, "there are no users"},
+		"below the first":      {-1, "there are no 4096 users from -1 on"},
+		"one beyond the last":  {1<<32 - 1 - rangeUsers + 1, "there are no"},
+		"beyond all numbers":   {math.MaxInt64 - 10, "there are no"},
+		"what is reserved":     {65_535, "the kernel reserves 65534 and 65535"},
+		"the user database":    {1, "is in /etc/passwd"},
+		"up to what is unused": {65_534 - rangeUsers + 1, "the kernel reserves"},
 	} {
+		_ = os.Remove(claimFile(tt.first)) // of an earlier version
+
 		_, err := openUsers(t.TempDir(), tt.first)
+
 		require.ErrorContains(t, err, tt.text, name)
 		require.ErrorContains(t, err, "agent_users", name)
+		require.NoFileExists(t, claimFile(tt.first), name)
 	}
-	require.NoError(t, checkRange(named, true), "what is on record may have agents")
+	require.ErrorContains(t, checkRange(0), "there are no")
+	require.NotContains(t, fmt.Sprint(checkRange(1<<32-1-rangeUsers)), "there are no", "the last one")
 }
 
 func TestUsersGoRound(t *testing.T) {
