@@ -75,7 +75,7 @@ func TestNothingEscapes(t *testing.T) {
 		return
 	}
 	dir := openDir(t)
-	i := open(t, dir, 0)
+	i := open(t, dir)
 	r := rand.New(rand.NewPCG(scale.Seed(t, "SPAWNMESH_ESCAPE_SEED"), 0))
 	for _, level := range []string{commands.IsolationUserLandlock, commands.IsolationUser, commands.IsolationUserBubble, commands.IsolationNone} {
 		if hasBubble(level) && i.bubble == "" {

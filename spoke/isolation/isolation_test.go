@@ -25,7 +25,7 @@ func asRoot(t *testing.T) bool {
 	if os.Geteuid() == 0 {
 		return true
 	}
-	i := open(t, openDir(t), 0)
+	i := open(t, openDir(t))
 	require.ErrorContains(t, i.Fault(commands.IsolationUser), "root")
 	require.ErrorContains(t, i.Fault(commands.IsolationUserLandlock), "root")
 	return false
@@ -40,8 +40,13 @@ func openDir(t *testing.T) string {
 	return dir
 }
 
-func open(t *testing.T, dir string, named int64) *Isolation {
+// open gives agents users that no other test has, whatever an earlier run has left.
+func open(t *testing.T, dir string) *Isolation {
 	t.Helper()
+	var named int64
+	if os.Geteuid() == 0 {
+		named = freeRange(t)
+	}
 	i := Open(dir, named)
 	t.Cleanup(func() { require.NoError(t, i.Close()) })
 	return i
@@ -76,7 +81,7 @@ func TestWhatAUserHolds(t *testing.T) {
 	if !asRoot(t) {
 		return
 	}
-	i := open(t, openDir(t), 0)
+	i := open(t, openDir(t))
 	for _, level := range []string{commands.IsolationUser, commands.IsolationUserLandlock, commands.IsolationUserBubble} {
 		requireHeldHere(t, i, level)
 	}
@@ -88,7 +93,7 @@ func TestWhatAUserHolds(t *testing.T) {
 func TestWhatLandlockHolds(t *testing.T) {
 	t.Parallel()
 	unprivileged(t, func(t *testing.T) {
-		i := open(t, openDir(t), 0)
+		i := open(t, openDir(t))
 		requireHeldHere(t, i, commands.IsolationLandlock)
 		requireHeldHere(t, i, commands.IsolationBubble)
 		for _, level := range []string{commands.IsolationUser, commands.IsolationUserLandlock, commands.IsolationUserBubble} {
@@ -111,7 +116,7 @@ func TestTheAttacksAreReal(t *testing.T) {
 	if !asRoot(t) {
 		return
 	}
-	got, err := open(t, openDir(t), 0).Attack(commands.IsolationNone)
+	got, err := open(t, openDir(t)).Attack(commands.IsolationNone)
 	require.NoError(t, err)
 
 	through := 0
@@ -132,7 +137,7 @@ func TestALevelThatDoesNotHoldIsNotClaimed(t *testing.T) {
 		return
 	}
 	dir := openDir(t)
-	i := open(t, dir, 0)
+	i := open(t, dir)
 	i.grants = func(c supervisor.Confine) supervisor.Confine { return supervisor.Confine{} }
 
 	err := i.probe(commands.IsolationUserLandlock)
@@ -145,7 +150,7 @@ func TestALevelThatDoesNotHoldIsNotClaimed(t *testing.T) {
 func TestABubbleThatDoesNotHoldIsNotClaimed(t *testing.T) {
 	t.Parallel()
 	unprivileged(t, func(t *testing.T) {
-		i := open(t, openDir(t), 0)
+		i := open(t, openDir(t))
 		if i.bubble == "" {
 			require.ErrorContains(t, i.Fault(commands.IsolationBubble), "package bubblewrap")
 			return
@@ -188,7 +193,7 @@ func TestWhatAProbeLeftIsRemoved(t *testing.T) {
 	dir := openDir(t)
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "probe-1", "data"), 0o700))
 
-	open(t, dir, 0)
+	open(t, dir)
 
 	left, err := filepath.Glob(filepath.Join(dir, "probe-*"))
 	require.NoError(t, err)
@@ -205,7 +210,7 @@ func TestAClosedWayIsSaid(t *testing.T) {
 	dir := filepath.Join(closed, "data")
 	require.NoError(t, os.Mkdir(dir, 0o700))
 
-	i := open(t, dir, 0)
+	i := open(t, dir)
 
 	require.ErrorContains(t, i.Fault(commands.IsolationUser), "run: chmod o+x "+closed)
 	require.ErrorContains(t, i.Fault(commands.IsolationUserLandlock), closed)
@@ -232,7 +237,7 @@ func TestNothingOfAUserIsLeftToTheNext(t *testing.T) {
 		return
 	}
 	dir := openDir(t)
-	i := open(t, dir, 0)
+	i := open(t, dir)
 	name := "left-" + filepath.Base(dir)
 	u, d := agent(t, i, filepath.Join(dir, "agents", "task", "1"), `for d in /tmp /dev/shm /var/tmp; do mkdir -p $d/`+name+`/sub; echo x >$d/`+name+`/sub/file; done; ipcmk -M 4096 >/dev/null; echo x >file; chmod 755 .`)
 	require.FileExists(t, filepath.Join("/tmp", name, "sub", "file"))
@@ -261,7 +266,7 @@ func TestAnAgentHasItsDirectoriesForItself(t *testing.T) {
 		return
 	}
 	dir := openDir(t)
-	i := open(t, dir, 0)
+	i := open(t, dir)
 	first := filepath.Join(dir, "agents", "task", "1")
 	one, d := agent(t, i, first, `echo mine >file`)
 
@@ -278,7 +283,7 @@ func TestKeysOfAUserAreNotLeftToTheNext(t *testing.T) {
 		return
 	}
 	dir := openDir(t)
-	i := open(t, dir, 0)
+	i := open(t, dir)
 	held := `import ctypes, sys
 call = ctypes.CDLL(None, use_errno=True).syscall
 if sys.argv[1] == "add": print(call(248, b"user", b"name", b"secret", 6, -4) > 0)
@@ -319,7 +324,7 @@ func TestAUserThatHasAProcessStaysTaken(t *testing.T) {
 		return
 	}
 	dir := openDir(t)
-	i := open(t, dir, 0)
+	i := open(t, dir)
 	u, d := agent(t, i, filepath.Join(dir, "agents", "task", "1"), `true`)
 	stray := exec.Command("/bin/sleep", "300")
 	stray.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(u.ID), Gid: uint32(u.ID)}}
@@ -348,7 +353,8 @@ func TestUsersOfAnEarlierProcessStayTaken(t *testing.T) {
 		return
 	}
 	dir := openDir(t)
-	earlier := Open(dir, 0)
+	named := freeRange(t)
+	earlier := Open(dir, named)
 	over, d := agent(t, earlier, filepath.Join(dir, "agents", "task", "1"), `true`)
 	running := earlier.users.user(earlier.users.first + 1 + (over.ID-earlier.users.first)%(rangeUsers-1))
 	stray := exec.Command("/bin/sleep", "300")
@@ -357,7 +363,8 @@ func TestUsersOfAnEarlierProcessStayTaken(t *testing.T) {
 	t.Cleanup(func() { _ = stray.Process.Kill(); _, _ = stray.Process.Wait() })
 	require.NoError(t, earlier.Close())
 
-	later := open(t, dir, 0)
+	later := Open(dir, named)
+	t.Cleanup(func() { require.NoError(t, later.Close()) })
 
 	require.True(t, later.users.taken[over.ID], "its home is still there")
 	require.True(t, later.users.taken[running.ID], "it runs")
@@ -373,7 +380,7 @@ func TestUsersThatAreOverAreEnough(t *testing.T) {
 		return
 	}
 	dir := openDir(t)
-	i := open(t, dir, 0)
+	i := open(t, dir)
 	i.Settle() // the users of the probes
 	u, d := agent(t, i, filepath.Join(dir, "agents", "task", "1"), `true`)
 	for id := u.ID; i.users.holds(id); id++ {

@@ -112,8 +112,9 @@ func TestACopyHasNoUsersOfAnInstanceThatIsDown(t *testing.T) {
 	require.Equal(t, first, take(0).first, "of one that is gone they are free")
 }
 
-// freeRange names users that nothing on this host has, and removes what a test leaves of their claim.
-func freeRange(t *testing.T) int64 {
+// freeRange names users that nothing on this host has, and removes what a test leaves of their claim: an earlier run
+// that was killed may have left processes, directories and claims.
+func freeRange(t testing.TB) int64 {
 	t.Helper()
 	for {
 		first := 1_900_000_000 + rand.Int64N(50_000)*rangeUsers
