@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -88,12 +89,25 @@ func (s *Spoke) release(r *run) {
 // ended before it did. That this process does not attend to it proves nothing: after a restore from a
 // backup an agent goes on that is adopted when its hub says so again.
 func (s *Spoke) reclaim(dir string) {
-	if supervisor.CheckOver(ControlDir(dir)) != nil {
+	r := &run{dir: dir}
+	if !s.isOver(r) {
 		return
 	}
-	r := &run{dir: dir}
 	s.removeSecrets(dir)
 	s.isolates.Release(s.userOf(r), r.own())
+}
+
+// isOver reports whether an attempt is known to be over: its end is recorded, or nothing of it is left. For the
+// latter all processes of this host are read, so only where something is to be taken back.
+func (s *Spoke) isOver(r *run) bool {
+	if supervisor.CheckOver(r.control()) == nil {
+		return true
+	}
+	user := r.own().User()
+	if user == 0 && !exists(filepath.Join(r.own().Home, secretsDir)) {
+		return false
+	}
+	return supervisor.CheckGone(r.control(), supervisor.Known{Marker: s.markerAt(r.dir), User: supervisor.User{ID: user}}) == nil
 }
 
 // sayKept logs which users of agents that are over are not given to others.

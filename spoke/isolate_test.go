@@ -153,14 +153,17 @@ func TestALevelThatTheHubDemands(t *testing.T) {
 }
 
 // A spoke may end before it takes the user of an ended agent back. The next one does, also where that
-// is one of a range that it had long ago, or on another host.
+// is one of a range that it had long ago, or on another host, and while the output is unsent.
 func TestAUserThatWasNotTakenBackIs(t *testing.T) {
 	t.Parallel()
 	m := confined(t, "")
 	s := m.Spokes["attic"]
-	task, old := m.Spawn(t, "attic", "true"), m.Spawn(t, "attic", "true")
+	task, old := m.Spawn(t, "attic", "true"), m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: shell(`until [ -e go ]; do sleep 0.05; done; echo hi`)})
 	m.Wait(t, task)
-	m.Wait(t, old)
+	m.Await(t, old, commands.Running)
+	s.Proxy.Cut()
+	require.NoError(t, os.WriteFile(filepath.Join(s.Dir, "agents", old, "1", "work", "go"), nil, 0o644))
+	meshtest.Await(t, "the end of the agent", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 0 })
 	m.Stop(t, "attic")
 	if os.Geteuid() != 0 {
 		require.NoFileExists(t, filepath.Join(s.Dir, "agent-users"), "only root gives users")
@@ -179,10 +182,13 @@ func TestAUserThatWasNotTakenBackIs(t *testing.T) {
 	require.Zero(t, owner(task), "a stop takes it back")
 	require.NoError(t, os.Lchown(home(task), first+7, first+7))
 	require.NoError(t, os.Lchown(home(old), 2_000_000_007, 2_000_000_007))
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM outputs WHERE task = $1`, old), "its output is unsent")
 
 	m.Start(t, "attic")
 
 	meshtest.Await(t, "that both are taken back", func() bool { return owner(task) == 0 && owner(old) == 0 })
+	s.Proxy.Heal()
+	require.Equal(t, "hi\n", m.Stdout(t, old, true))
 }
 
 // A policy that demands what this host does not hold is a bad one: the one before stays.
@@ -270,6 +276,73 @@ func TestARestoreTakesNoUserFromAnAgent(t *testing.T) {
 	v := m.Wait(t, task)
 	require.Equal(t, commands.Completed, v.State, "%+v", v)
 	require.Equal(t, "kept\n", m.Stdout(t, task, true))
+}
+
+// An attempt whose shim was killed, and which nobody adopts after a restore, gives its user and its secrets back when
+// nothing of it is left. What is left is not ended, and keeps them.
+func TestAnAttemptThatNobodyAdoptsGivesBackWhatItHad(t *testing.T) {
+	t.Parallel()
+	m := confined(t, "")
+	s := m.Spokes["attic"]
+	decoy := m.Spawn(t, "attic", "true") // a sweep looks at it just before
+	m.Wait(t, decoy)
+	m.Stop(t, "attic")
+	backup := s.Backup(t)
+	m.Start(t, "attic")
+	m.AwaitLink(t, "attic")
+	task := m.Order(t, secretly("plain", "s3cret", "in a file", "sh", "-c", `setsid sh -c 'echo $$ >pid; until [ -e end ]; do sleep 0.05; done' & exec sleep 600`))
+	m.Await(t, task, commands.Running)
+	work, home, secrets := filepath.Join(s.Dir, "agents", task, "1", "work"), homeOf(s, task, "1"), filepath.Join(homeOf(s, decoy, "1"), ".secrets")
+	owner := func() uint32 {
+		info, err := os.Stat(home)
+		require.NoError(t, err)
+		return info.Sys().(*syscall.Stat_t).Uid
+	}
+	agents, shim := owner(), s.Count(t, `SELECT shim_pid FROM sessions WHERE task = $1`, task)
+	var child string
+	meshtest.Await(t, "its child", func() bool {
+		raw, _ := os.ReadFile(filepath.Join(work, "pid"))
+		child = filepath.Join("/proc", strings.TrimSpace(string(raw)))
+		return strings.HasSuffix(string(raw), "\n")
+	})
+	m.Stop(t, "attic")
+	require.NoError(t, syscall.Kill(shim, syscall.SIGKILL))
+	requireShimGone(t, filepath.Join(work, "..", "control"))
+	endLeft := func() { require.NoError(t, os.WriteFile(filepath.Join(work, "end"), nil, 0o644)) }
+	gone := func() bool { _, err := os.Stat(child); return os.IsNotExist(err) }
+	if agents != 0 && os.Geteuid() == 0 { // one that only its user tells
+		endLeft()
+		meshtest.Await(t, "the end of its child", gone)
+		stray := exec.Command("/bin/sleep", "600")
+		stray.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: agents, Gid: agents}}
+		require.NoError(t, stray.Start())
+		endLeft = func() { _ = stray.Process.Kill(); _ = stray.Wait() }
+		t.Cleanup(endLeft)
+		child = filepath.Join("/proc", strconv.Itoa(stray.Process.Pid))
+	}
+	s.Restore(t, backup)
+	s.Proxy.Cut() // its hub does not say it again
+	require.NoError(t, os.Mkdir(secrets, 0o700))
+
+	m.Start(t, "attic")
+	meshtest.Await(t, "a sweep", func() bool { _, err := os.Stat(secrets); return os.IsNotExist(err) })
+	m.Stop(t, "attic")
+
+	require.Equal(t, agents, owner())
+	require.FileExists(t, filepath.Join(home, ".secrets", "KEY"))
+	require.DirExists(t, child)
+	endLeft()
+	meshtest.Await(t, "the end of what was left", gone)
+
+	m.Start(t, "attic")
+	meshtest.Await(t, "that its user is taken back", func() bool { return owner() == uint32(os.Geteuid()) })
+	meshtest.Await(t, "the end of its secrets", func() bool { _, err := os.Stat(filepath.Join(home, ".secrets")); return os.IsNotExist(err) })
+
+	s.Proxy.Heal()
+	v := m.Wait(t, task)
+	require.Equal(t, commands.Failed, v.State)
+	require.Contains(t, string(v.Result), "the shim ended without a record", "it runs once")
+	m.Check(t)
 }
 
 // The host is told what its kernel holds, and whether there is a bubble, by the spoke itself: who

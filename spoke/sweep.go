@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -100,10 +99,8 @@ func (s *Spoke) retire(ctx context.Context, unsent map[string]bool) {
 	dirs, _ := filepath.Glob(filepath.Join(s.Dir, "agents", "*", "*")) // the pattern is well formed
 	failed := map[string]error{}
 	for _, dir := range dirs {
-		if !unsent[filepath.Base(filepath.Dir(dir))] {
-			if err := s.retireAttempt(ctx, dir); err != nil {
-				failed[dir] = err
-			}
+		if err := s.retireAttempt(ctx, dir, unsent[filepath.Base(filepath.Dir(dir))]); err != nil {
+			failed[dir] = err
 		}
 	}
 	for dir, err := range s.stuck.set(failed) {
@@ -138,9 +135,9 @@ func (s *stuck) check() []control.Check {
 	return []control.Check{{Name: "old attempts", Problem: fmt.Sprintf("%d directories cannot be removed; of %s: %v; remove it by hand", len(s.left), first, s.left[first])}}
 }
 
-// retireAttempt removes the directory of an attempt that has ended long ago. One
+// retireAttempt removes the directory of an attempt that has ended long ago, unless its output is unsent. One
 // that may still run stays, however old it is.
-func (s *Spoke) retireAttempt(ctx context.Context, dir string) error {
+func (s *Spoke) retireAttempt(ctx context.Context, dir string, unsent bool) error {
 	task := filepath.Base(filepath.Dir(dir))
 	// The directory of the control files changes with the record of the end. It may be removed
 	// already, or its agent has put something in its place.
@@ -152,7 +149,7 @@ func (s *Spoke) retireAttempt(ctx context.Context, dir string) error {
 		return nil
 	}
 	s.reclaim(dir)
-	if time.Since(info.ModTime()) < keepAttempts {
+	if unsent || time.Since(info.ModTime()) < keepAttempts {
 		return nil
 	}
 	err = removeAttempt(dir)
@@ -166,9 +163,8 @@ func (s *Spoke) retireAttempt(ctx context.Context, dir string) error {
 // removeUnrecorded removes an attempt whose directory does not say that it is over, once
 // nothing of it lives.
 func (s *Spoke) removeUnrecorded(ctx context.Context, dir string) error {
-	number, _ := strconv.Atoi(filepath.Base(dir)) // attemptDir has written it
 	r := &run{dir: dir}
-	known := supervisor.Known{Marker: Marker(s.Keys.InstanceID(), filepath.Base(filepath.Dir(dir)), number), User: s.userOf(r)}
+	known := supervisor.Known{Marker: s.markerAt(dir), User: s.userOf(r)}
 	ctx, done := context.WithTimeout(ctx, 2*time.Second)
 	defer done()
 	agent, _, err := supervisor.Adopt(ctx, ControlDir(dir), known)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -139,6 +140,12 @@ func Marker(spoke signing.InstanceID, task string, attempt int) string {
 
 func (s *Spoke) marker(f backlog.Fence) string {
 	return Marker(s.Keys.InstanceID(), f.Task, f.Attempt)
+}
+
+// markerAt is the marker of the attempt in a directory, which attemptDir has named.
+func (s *Spoke) markerAt(dir string) string {
+	number, _ := strconv.Atoi(filepath.Base(dir))
+	return Marker(s.Keys.InstanceID(), filepath.Base(filepath.Dir(dir)), number)
 }
 
 // maxRenewal bounds how long a fence may be lost before its agent is ended, where

@@ -127,6 +127,16 @@ type Dirs struct {
 
 func (d Dirs) list() []string { return []string{d.Work, d.Temp, d.Home} }
 
+// User is who owns them, whether this instance has given them or another one, an agent's or not; 0 = the spoke, or nobody.
+func (d Dirs) User() int64 {
+	for _, dir := range []string{d.Home, d.Temp, d.Work} { // the home says it, unless giving them was interrupted
+		if id := ownerOf(dir); id > 0 && id != int64(os.Geteuid()) {
+			return id
+		}
+	}
+	return 0
+}
+
 // Take confines a new agent at a level: it gets its directories, which are there, and what it
 // reaches.
 func (i *Isolation) Take(level string, d Dirs, r Reach) (supervisor.Confine, error) {
