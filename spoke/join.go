@@ -24,9 +24,10 @@ const (
 
 // Joined says what a join led to; people compare the fingerprints by voice.
 type Joined struct {
-	Connection store.Connection `json:"connection"`
-	Ours       string           `json:"fingerprint"`
-	Hub        string           `json:"hub_fingerprint"`
+	Connection store.Connection        `json:"connection"`
+	Says       commands.ConnectionView `json:"peer_says"` // the hub, of the connection: it may be suspended there where a join is repeated
+	Ours       string                  `json:"fingerprint"`
+	Hub        string                  `json:"hub_fingerprint"`
 }
 
 // CheckToken refuses a token whose time has passed, or cannot have come, by this
@@ -91,7 +92,8 @@ func Join(ctx context.Context, db *store.DB, keys signing.Keys, token join.Token
 			LinkKey: s.link, LinkURL: token.Address, LinkPin: token.Pin},
 		Keys:  store.PeerKeys{Identity: s.challenge.Identity, Signing: s.challenge.Signing, Sealing: s.challenge.Sealing},
 		Signs: signer.KeyID(), Grant: store.FullGrant(), Actor: "operator"})
-	return Joined{c, signing.Fingerprint(keys.Identity.Public()), signing.Fingerprint(ed25519.PublicKey(s.challenge.Identity))}, err
+	return Joined{Connection: c, Says: commands.ConnectionView{State: accept.State},
+		Ours: signing.Fingerprint(keys.Identity.Public()), Hub: signing.Fingerprint(ed25519.PublicKey(s.challenge.Identity))}, err
 }
 
 // checkFree refuses to join a hub that this instance obeys already, or one whose

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -121,4 +122,24 @@ func TestJoiningByHand(t *testing.T) {
 		require.Contains(t, s.err, "this hub's fingerprint is "+v.Fingerprint)
 		require.Contains(t, s.err, "note: the token works on this machine only: it leads to 127.0.0.1:")
 	})
+}
+
+// Whose first answer was lost and whose hub has suspended the connection since hears that, and not
+// that all is well.
+func TestAJoinSaysThatTheHubHoldsItBack(t *testing.T) {
+	t.Parallel()
+	m := startHub(t)
+	h, first, again, third := hand{t: t, dir: m.Hub.Dir}, fresh(t), fresh(t), fresh(t)
+	text, _ := h.invite("attic")
+	first.joins(0, "then start the spoke", text)
+	h.do("connections", "suspend", "attic", "--reason", "holiday")
+	for _, s := range []hand{again, third} { // they know of no connection yet
+		require.NoError(t, exec.Command("cp", "-a", filepath.Join(first.dir, "keys"), s.dir).Run())
+	}
+
+	joined := again.joins(0, "lab says that the connection is suspended: nothing goes over it until the hub's operator resumes it, with: spawnmesh connections resume ", text)
+
+	require.Regexp(t, `(?m)^connection +suspended by lab$`, joined.out)
+	asJSON := third.run(text, "-o", "ndjson", "spoke", "join")
+	require.Contains(t, asJSON.out, `"peer_says":{"state":"suspended"}`, asJSON.err)
 }

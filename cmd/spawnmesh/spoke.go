@@ -18,6 +18,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 func (a *app) spokeCommand() *cobra.Command {
@@ -92,6 +93,10 @@ func (a *app) join(ctx context.Context, file string) (err error) {
 	fmt.Fprintf(a.out, "joined hub %s as %s\n", j.Connection.Name, token.Name)
 	fmt.Fprintf(a.out, "hub fingerprint    %s\n", j.Hub)
 	fmt.Fprintf(a.out, "our fingerprint    %s\n", j.Ours)
+	if held := heldBack(j); held != "" {
+		fmt.Fprintf(a.out, "connection         %s by %s\n", printable(j.Says.State), printable(j.Connection.Name))
+		fmt.Fprintln(a.err, printable(held))
+	}
 	fmt.Fprintln(a.err, "compare them with the hub's operator")
 	if len(host.Runtimes) == 0 {
 		fmt.Fprintf(a.err, "nothing may run here yet; decide what may: %s spoke policy init --preset commands\n", a.self())
@@ -104,6 +109,15 @@ func (a *app) join(ctx context.Context, file string) (err error) {
 		fmt.Fprintf(a.err, "then start the spoke: %s spoke run\n", a.self())
 	}
 	return nil
+}
+
+// heldBack says that the hub lets nothing over the connection yet; "" where it does.
+func heldBack(j spoke.Joined) string {
+	if j.Says.State == string(store.Active) {
+		return ""
+	}
+	return fmt.Sprintf("%s says that the connection is %s: nothing goes over it until the hub's operator resumes it, with: spawnmesh connections resume %s",
+		j.Connection.Name, j.Says.State, j.Connection.ID)
 }
 
 // readToken reads a token before anything is made for it on this host.
