@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,7 +38,7 @@ func TestExplainSaysWhatIsDecidedAndWhatItReaches(t *testing.T) {
 
 	require.Zero(t, allowed.code, allowed.err)
 	require.Regexp(t, "^allowed\nby line 4: echo \\* done\nstarts: /\\S+/echo\n"+unlooked+"files: its own directories, and the system.s as any user; under Landlock, if this host has it, nothing else but", allowed.out)
-	require.Contains(t, allowed.out, "runs in: /srv/work\nvariables of an order: SECRET\nvariables of the host: TOKEN\nsecrets: "+filepath.Join(dir, "echo.env")+"\ntime: 1h0m0s\n"+
+	require.Contains(t, allowed.out, "runs in: /srv/work\nvariables of an order: SECRET\nvariables of every agent: HOME, LANG, PATH, TMPDIR, and SPAWNMESH_ATTEMPT, SPAWNMESH_MARKER, SPAWNMESH_TASK\nvariables of the host: TOKEN\nsecrets: "+filepath.Join(dir, "echo.env")+"\ntime: 1h0m0s\n"+
 		"other limits: 1024 open files, which it may raise, 64GiB of disk in 4000000 files, 16MiB kept of each output stream\n")
 	require.NotContains(t, allowed.out, "shell")
 	require.Zero(t, refused.code)
@@ -67,4 +68,33 @@ func TestExplainSaysWhatIsDecidedAndWhatItReaches(t *testing.T) {
 	require.NotContains(t, allowed.out+refused.out+policy("-o", "json", "--", "echo", "x", "done").out, "hunter2")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte("version: 1\nruntimes: [exec]\ncommands: ['*']\n"), 0o600))
 	require.Regexp(t, "^allowed, but ./here cannot be started now: it is relative to the directory that the agent runs in", policy("--", "./here").out)
+}
+
+// What is allowed does not start all the same where its user may not go: the directory that is closed is named.
+func TestAClosedDirectoryIsSaidBeforeAnAgentStarts(t *testing.T) {
+	t.Parallel()
+	dir, shut := t.TempDir(), filepath.Join(fresh(t).dir, "shut")
+	work := filepath.Join(shut, "work")
+	require.NoError(t, os.MkdirAll(work, 0o755))
+	require.NoError(t, os.Chmod(shut, 0o700))
+	ask := func(isolation, verb string, args ...string) string {
+		rules := "version: 1\nruntimes: [exec]\ncommands: ['*']\ndirectories: ['*']\nisolation: " + isolation + "\n"
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(rules), 0o600))
+		s := typed(t, append([]string{"--data-dir", dir, "spoke", "policy", verb}, args...)...)
+		require.Zero(t, s.code, s.err)
+		return s.out
+	}
+	closed := "true cannot be started now: an agent with a user of its own may not enter " + shut + " (mode 0700), which leads to " + work + "; name a directory that is open to every user, or run: chmod o+x " + shut + "\n"
+
+	for _, verb := range []string{"test", "explain"} {
+		for _, level := range []string{"user", "user+landlock", "user+bubble"} {
+			said := ask(level, verb, "--dir", work, "--", "true")
+			require.Contains(t, said, closed)
+			require.Regexp(t, "^allowed\n", ask(level, verb, "--dir", "/usr", "--", "true"))
+		}
+		require.Regexp(t, "^allowed\n", ask("landlock", verb, "--dir", work, "--", "true"), "it has the user of the spoke")
+	}
+	require.Contains(t, ask("user", "test", "-o", "json", "--dir", work, "--", "true"), `"missing": "an agent with a user of its own may not enter `+shut)
+	reach := ask("user+landlock", "explain", "--", "true")
+	require.Equal(t, 1, strings.Count(reach, " /usr/bin,")+strings.Count(reach, " /usr/bin\n"), reach)
 }

@@ -56,6 +56,10 @@ func (p *Policy) Reach(dir string, s *commands.Spawn) Reach {
 	}
 	e.Dir = s.Dir
 	r.Program, r.Missing = e.Startable()
+	r.Missing = cmp.Or(r.Missing, p.closed(s.Dir, level))
+	if filepath.IsAbs(r.Program) {
+		r.Missing = cmp.Or(r.Missing, p.closed(filepath.Dir(r.Program), level))
+	}
 	if info, err := os.Stat(s.Dir); s.Dir != "" && (err != nil || !info.IsDir()) {
 		r.Missing = cmp.Or(r.Missing, "there is no directory "+s.Dir)
 	}
@@ -90,6 +94,7 @@ func (r Reach) Words() []string {
 		"network: " + r.Network,
 		"runs in: " + list(r.Directories, "a fresh directory only", "any directory that an order names"),
 		"variables of an order: " + list(r.Environment, "none", "any but those that make programs run other code"),
+		"variables of every agent: HOME, LANG, PATH, TMPDIR, and SPAWNMESH_ATTEMPT, SPAWNMESH_MARKER, SPAWNMESH_TASK",
 		"variables of the host: " + list(r.HostEnv, "none", ""),
 		"secrets: " + list(r.Secrets, "no file of variables", ""),
 		"time: " + cmp.Or(r.Timeout, "without end"),

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -41,7 +42,17 @@ func (p *Policy) filesInWords(s *commands.Spawn, level string) string {
 	case commands.IsolationBubble, commands.IsolationUserBubble:
 		by = "in its bubble"
 	}
-	return text + by + " nothing else but, to write, " + cmp.Or(strings.Join(paths.Write, ", "), "nothing") + " and, to read, " + strings.Join(paths.Read, ", ")
+	return text + by + " nothing else but, to write, " + cmp.Or(strings.Join(once(paths.Write), ", "), "nothing") + " and, to read, " + strings.Join(once(paths.Read), ", ")
+}
+
+// once leaves out what is there before: where /bin is a link, PATH names its directory twice.
+func once(paths []string) (list []string) {
+	for _, path := range paths {
+		if !slices.Contains(list, path) {
+			list = append(list, path)
+		}
+	}
+	return list
 }
 
 // networkInWords says what agents at a level can talk to.
