@@ -95,7 +95,7 @@ func (a *app) changeKey(ctx context.Context, change func(context.Context, *api.C
 	}
 	a.did("the new signing key is %s; see: %s", v.Signing[0].ID, a.line("keys", "list"))
 	if !a.forPeople() {
-		return a.printKeys(v)
+		return a.print(v, []any{v}, keyTable(v))
 	}
 	fmt.Fprintf(a.out, "the new signing key is %s\n", v.Signing[0].ID)
 	if len(v.Waiting) == 0 {
@@ -128,7 +128,27 @@ func (a *app) unconfirmed(waiting []string, conns []connectionView) (lines []str
 	return lines
 }
 
-func (a *app) printKeys(v api.Keys) error {
+// eachKey are the keys as -o ndjson lists them, each with its use, and with a peer where it is another's.
+func eachKey(v api.Keys) []any {
+	type own struct {
+		Use api.PeerKeyUse `json:"use"`
+		api.SigningKey
+	}
+	type identity struct {
+		Use   api.PeerKeyUse      `json:"use"`
+		ID    string              `json:"id"`
+		State api.SigningKeyState `json:"state"`
+	}
+	list := []any{identity{api.Identity, v.Identity, api.SigningKeyStateCurrent}}
+	for _, k := range v.Signing {
+		list = append(list, own{api.Signing, k})
+	}
+	return append(list, anys(v.Peers)...)
+}
+
+func (a *app) printKeys(v api.Keys) error { return a.print(v, eachKey(v), keyTable(v)) }
+
+func keyTable(v api.Keys) table {
 	t := table{head: []string{"OF", "USE", "STATE", "SINCE", "KEY", "SIGNS FOR"}, wide: []string{"ENDED", "VERIFIES UNTIL", "ID"}, drops: []string{"SINCE", "USE"}}
 	add := func(of, use, state string, since time.Time, id string, peers []string, ended, until time.Time) {
 		when := func(t time.Time) string {
@@ -152,5 +172,5 @@ func (a *app) printKeys(v api.Keys) error {
 	for _, k := range v.Peers {
 		add(k.Peer, string(k.Use), string(k.State), k.Since, k.ID, nil, k.RevokedAt, k.Until)
 	}
-	return a.print(v, []any{v}, t)
+	return t
 }

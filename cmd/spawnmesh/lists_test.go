@@ -1,0 +1,64 @@
+package main
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+)
+
+// oneOfEach makes something for every list to show.
+func oneOfEach(t *testing.T, h hand) {
+	t.Helper()
+	h.ends(h.spawn("--spoke", "attic", "--", "true"))
+	for _, line := range []string{"invite --name loft", "backlog create --title x", "backlog create --title y --lane slow", "budget create b --dimension usd --hard 1",
+		"quota create q --concurrent 1", "freeze --scope lane:slow --reason x", "keys rotate"} {
+		h.do(strings.Fields(line)...)
+	}
+}
+
+// listCommands are the commands that print a list.
+func listCommands() (list []string) {
+	everyCommand(func(c *cobra.Command, path []string) {
+		if c.Name() == "list" || c.Name() == "agents" || c.Name() == "retention" {
+			list = append(list, strings.Join(path, " "))
+		}
+	})
+	return list
+}
+
+// Whatever is listed, a program reads it line by line, one object each.
+func TestEveryListIsALineForEach(t *testing.T) {
+	t.Parallel()
+	h := hand{t: t, dir: startMesh(t).Hub.Dir}
+	oneOfEach(t, h)
+	all := listCommands()
+	require.Subset(t, all, []string{"agents", "audit list", "backlog list", "budget list", "connections list", "freeze list", "invite list", "keys list", "lane list", "quota list", "retention"})
+	for _, list := range all {
+		args := strings.Fields(list)
+		if slices.Contains(args, "audit") {
+			args = append(args, "--limit", "5") // it may grow meanwhile
+		}
+
+		names, lines := h.do(append(args, "-o", "name")...), h.do(append(args, "-o", "ndjson")...)
+
+		require.NotEmpty(t, names, list)
+		require.Equal(t, strings.Count(names, "\n"), strings.Count(lines, "\n"), "%s:\n%s\n%s", list, names, lines)
+		for line := range strings.Lines(lines) {
+			var one map[string]any
+			require.NoError(t, json.Unmarshal([]byte(line), &one), "%s: %s", list, line)
+		}
+	}
+	var ids []string
+	for line := range strings.Lines(h.do("keys", "list", "-o", "ndjson")) {
+		var k struct{ ID, Use, Peer string }
+		require.NoError(t, json.Unmarshal([]byte(line), &k))
+		require.Contains(t, []string{"identity", "signing"}, k.Use)
+		ids = append(ids, k.ID)
+	}
+	require.Equal(t, strings.Fields(h.do("keys", "list", "-o", "name")), ids)
+	require.Contains(t, h.do("keys", "rotate", "-o", "ndjson"), `,"signing":[{"id":"`, "what a change answers is one object")
+}
