@@ -50,6 +50,10 @@ const (
 	GrantMismatch   Code = "GRANT_MISMATCH"    // its signature does not fit what it says
 	StreamLoss      Code = "STREAM_LOSS"       // messages on the way were dropped, and are sent again
 	Internal        Code = "INTERNAL"          // a defect of ours
+
+	// Of requests to an instance.
+	MethodNotAllowed Code = "METHOD_NOT_ALLOWED"     // its path takes other methods
+	UnsupportedMedia Code = "UNSUPPORTED_MEDIA_TYPE" // its body is not JSON
 )
 
 // Refused is the error for an ask that will not be met.

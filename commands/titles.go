@@ -37,6 +37,9 @@ var titles = map[Code]string{
 	GrantMismatch:   "The signature of the claim grant does not fit",
 	StreamLoss:      "Messages on the way were dropped, and are sent again",
 	Internal:        "A defect of this program",
+
+	MethodNotAllowed: "The path takes other methods",
+	UnsupportedMedia: "The body is not JSON",
 }
 
 // Title says what a code means in one sentence without its last stop; it is the code itself where it is one

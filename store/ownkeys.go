@@ -119,12 +119,12 @@ type KeyChange struct {
 // ChangeKey makes a new signing key the current one, and retires or revokes an
 // old one. Each peer is told by [DB.TendKeys].
 func (db *DB) ChangeKey(ctx context.Context, c KeyChange) error {
-	overlap := time.Duration(c.OverlapMS) * time.Millisecond
-	if overlap == 0 {
-		overlap = MaxOverlap
+	overlap := MaxOverlap
+	if c.OverlapMS != 0 {
+		overlap = time.Duration(c.OverlapMS) * time.Millisecond
 	}
 	switch {
-	case c.OverlapMS > MaxOverlap.Milliseconds() || overlap < MinOverlap:
+	case c.OverlapMS > MaxOverlap.Milliseconds() || c.OverlapMS != 0 && c.OverlapMS < MinOverlap.Milliseconds():
 		return commands.Refuse(commands.Validation, "an old key verifies for %s to %s more", commands.Lasting(MinOverlap), commands.Lasting(MaxOverlap))
 	case c.Revoke != "" && c.Reason == "":
 		return commands.Refuse(commands.Validation, "to revoke a key needs a reason").Hinting("add --reason \"why\"; peers are told and record it")

@@ -208,6 +208,8 @@ func TestExitCodes(t *testing.T) {
 		"a hub that is away":       {transport.ErrUnavailable, commands.Unreachable, 8},
 		"messages sent again":      {commands.Refuse(commands.StreamLoss, "no"), commands.StreamLoss, 8},
 		"no answer in time":        {context.DeadlineExceeded, commands.Unreachable, 8},
+		"another method":           {commands.Refuse(commands.MethodNotAllowed, "no"), commands.MethodNotAllowed, 2},
+		"another type of body":     {commands.Refuse(commands.UnsupportedMedia, "no"), commands.UnsupportedMedia, 2},
 		"an interrupt":             {commands.Refuse(control.Interrupted, "no"), control.Interrupted, 130},
 	}
 	covered := map[string]bool{}

@@ -7,10 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
+	"net/url"
+	"os"
 	"path"
 	"reflect"
+	"slices"
+	"strings"
 )
 
 // maxBody bounds the body of a request.
@@ -36,10 +41,13 @@ func Serve(s StrictServerInterface, fail func(http.ResponseWriter, *http.Request
 		}
 		fail(w, r, err)
 	}
-	strict := NewStrictHandlerWithOptions(s, []StrictMiddlewareFunc{knownFields}, StrictHTTPServerOptions{RequestErrorHandlerFunc: badInput, ResponseErrorHandlerFunc: fail})
+	strict := NewStrictHandlerWithOptions(s, []StrictMiddlewareFunc{knownFields, knownParameters}, StrictHTTPServerOptions{RequestErrorHandlerFunc: badInput, ResponseErrorHandlerFunc: fail})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+Base+"/openapi.json", func(w http.ResponseWriter, r *http.Request) {
 		text, err := Document()
+		if err == nil {
+			err = onlyParameters(r, nil)
+		}
 		if err != nil {
 			fail(w, r, err)
 			return
@@ -52,6 +60,9 @@ func Serve(s StrictServerInterface, fail func(http.ResponseWriter, *http.Request
 		h, pattern := mux.Handler(r)
 		clean := path.Clean(r.URL.EscapedPath()) == r.URL.EscapedPath() // else it would be sent elsewhere
 		if pattern != "" && clean {
+			if r.Method == http.MethodHead { // it is answered as a GET is; what carries it drops the body
+				r = r.WithContext(context.WithValue(r.Context(), headKey{}, true))
+			}
 			mux.ServeHTTP(w, r)
 			return
 		}
@@ -76,28 +87,26 @@ func (u *unsaid) Write(b []byte) (int, error) { return len(b), nil }
 
 type bodyKey struct{}
 
-// jsonOnly reads the body of a request that may have one, and keeps it for knownFields.
+// jsonOnly reads the body of a request that may have one, and keeps it for knownFields. Where there
+// is none its type means nothing.
 func jsonOnly(fail func(http.ResponseWriter, *http.Request, error)) MiddlewareFunc {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !isText(r.URL.Path) || !areTexts(r.URL.Query()) {
+			query, err := url.ParseQuery(r.URL.RawQuery)
+			if err != nil {
+				fail(w, r, fmt.Errorf("its parameters are not written as in a URL: %w", err))
+				return
+			}
+			if !isText(r.URL.Path) || !areTexts(query) {
 				fail(w, r, errNoText)
 				return
 			}
-			if r.Method == http.MethodGet {
+			if reads(r) {
 				next.ServeHTTP(w, r)
 				return
 			}
-			kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-			if err != nil || kind != "application/json" {
-				fail(w, r, &InputError{http.StatusUnsupportedMediaType, errors.New("the body of a request is application/json")})
-				return
-			}
-			raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+			raw, err := readBody(w, r)
 			if err != nil {
-				if _, large := errors.AsType[*http.MaxBytesError](err); large {
-					err = &InputError{http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d bytes", maxBody)}
-				}
 				fail(w, r, err)
 				return
 			}
@@ -106,6 +115,64 @@ func jsonOnly(fail func(http.ResponseWriter, *http.Request, error)) MiddlewareFu
 			next.ServeHTTP(w, r)
 		})
 	}
+}
+
+// reads reports whether a request changes nothing: then it has no body.
+func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+
+// readBody reads the body of a request, which is JSON if it is anything.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	_, large := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case large:
+		return nil, &InputError{http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d bytes", maxBody)}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, &InputError{http.StatusRequestTimeout, errors.New("the body did not come to its end in time")}
+	case err != nil || len(raw) == 0:
+		return nil, err
+	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return nil, &InputError{http.StatusUnsupportedMediaType, errors.New("the body of a request is application/json")}
+	}
+	return raw, nil
+}
+
+type headKey struct{}
+
+// IsHead reports whether only the header of an answer is asked for.
+func IsHead(ctx context.Context) bool { return ctx.Value(headKey{}) != nil }
+
+// knownParameters refuses a parameter that the document does not have: it would be left out in silence.
+func knownParameters(next StrictHandlerFunc, _ string) StrictHandlerFunc {
+	return func(ctx context.Context, w http.ResponseWriter, r *http.Request, request any) (any, error) {
+		if err := onlyParameters(r, parametersOf(request)); err != nil {
+			return nil, err
+		}
+		return next(ctx, w, r, request)
+	}
+}
+
+// parametersOf names the parameters of a generated request.
+func parametersOf(request any) (names []string) {
+	params := reflect.ValueOf(request).FieldByName("Params")
+	if !params.IsValid() {
+		return nil
+	}
+	for f := range params.Type().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("form"), ",") // a header has none
+		names = append(names, name)
+	}
+	return names
+}
+
+func onlyParameters(r *http.Request, names []string) error {
+	for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {
+		if !slices.Contains(names, name) {
+			return &InputError{http.StatusBadRequest, fmt.Errorf("the request cannot be read: there is no parameter %q of %s", name, r.URL.Path)}
+		}
+	}
+	return nil
 }
 
 // knownFields refuses a body with a field that the document does not have, without one that it

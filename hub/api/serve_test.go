@@ -23,6 +23,10 @@ func (keys) ListAudit(context.Context, ListAuditRequestObject) (ListAuditRespons
 	return nil, errors.New("asked for")
 }
 
+func (keys) ReloadPolicy(context.Context, ReloadPolicyRequestObject) (ReloadPolicyResponseObject, error) {
+	return ReloadPolicy200JSONResponse{Policy: "p"}, nil
+}
+
 // ask sends a request to it and returns the status and what was said.
 func ask(t *testing.T, method, path, kind, body string) (int, string) {
 	t.Helper()
@@ -65,6 +69,15 @@ func TestWhatIsNoRequestIsRefused(t *testing.T) {
 		"another type":         {"POST", "/keys/revoke", "text/plain", right, 415, "the body of a request is application/json"},
 		"no type":              {"POST", "/keys/revoke", "", right, 415, "application/json"},
 		"too large":            {"POST", "/keys/revoke", as, `{"key":"` + strings.Repeat("x", 512<<10) + `"}`, 413, "larger than 524288 bytes"},
+		"nothing, of no type":  {"POST", "/keys/revoke", "", "", 400, "it has no body"},
+		"takes no body":        {"POST", "/policy/reload", "", "", 200, `"policy":"p"`},
+		"a form of nothing":    {"POST", "/policy/reload", "application/x-www-form-urlencoded", "", 200, `"policy":"p"`},
+		"an unknown parameter": {"GET", "/audit?limit=1&limits=2", "", "", 400, `there is no parameter "limits" of /api/v1/audit`},
+		"one of a POST":        {"POST", "/policy/reload?now=1", "", "", 400, `there is no parameter "now" of /api/v1/policy/reload`},
+		"one of the document":  {"GET", "/openapi.json?x", "", "", 400, `there is no parameter "x"`},
+		"the name of a header": {"GET", "/tasks/x/logs?Last-Event-ID=1", "", "", 400, `there is no parameter "Last-Event-ID"`},
+		"no parameters":        {"GET", "/audit?a;b", "", "", 400, "its parameters are not written as in a URL"},
+		"a header only":        {"HEAD", "/audit", "", "", 500, "asked for"},
 		"not a number":         {"GET", "/audit?limit=many", "", "", 400, "parameter limit has a value that it does not take"},
 		"a NUL":                {"POST", "/keys/revoke", as, `{"key":"a\u0000","reason":"r"}`, 400, "a text in it holds a NUL"},
 		"a NUL in a parameter": {"GET", "/audit?object=%00", "", "", 400, "a text in it holds a NUL"},

@@ -8,6 +8,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -88,7 +89,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, agent func(pid i
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	s := &http.Server{
-		Handler:           allowed(h),
+		Handler:           allowed(h, bodyTime),
 		ReadHeaderTimeout: 5 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 		BaseContext:       func(net.Listener) context.Context { return requests },
@@ -176,7 +177,11 @@ func identify(ctx context.Context, c net.Conn, agent func(pid int) bool) context
 	return context.WithValue(ctx, callerKey{}, caller)
 }
 
-func allowed(h http.Handler) http.Handler {
+// bodyTime is how long a body may take to arrive, also one that nobody reads: the server reads the
+// rest before it answers. At the end of a body it takes the deadline away, so no answer is cut off.
+const bodyTime = 30 * time.Second
+
+func allowed(h http.Handler, bodyTime time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !Caller(r).known {
 			Error(w, commands.Refuse(Forbidden, "only the user that runs this instance may control it"))
@@ -185,6 +190,9 @@ func allowed(h http.Handler) http.Handler {
 		if Caller(r).agent { // where it has the user of its spoke the mode of the socket keeps it not out
 			Error(w, commands.Refuse(Forbidden, "agents may not control an instance"))
 			return
+		}
+		if r.ContentLength != 0 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, 512<<10)
 		h.ServeHTTP(w, r)
@@ -208,15 +216,18 @@ func Error(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(p)
 }
 
+// inputCodes are the codes of requests that cannot be what the document says, where they are not [commands.Validation].
+var inputCodes = map[int]commands.Code{
+	http.StatusNotFound:             commands.NotFound,
+	http.StatusMethodNotAllowed:     commands.MethodNotAllowed,
+	http.StatusUnsupportedMediaType: commands.UnsupportedMedia,
+}
+
 // explain puts err into words for a person where it comes from a database that does
 // not answer: who asked may try again.
 func explain(err error) error {
 	if bad, ok := errors.AsType[*api.InputError](err); ok {
-		code := commands.Validation
-		if bad.Status == http.StatusNotFound {
-			code = commands.NotFound
-		}
-		return &commands.Refused{Code: code, Why: bad.Error(), Err: bad}
+		return &commands.Refused{Code: cmp.Or(inputCodes[bad.Status], commands.Validation), Why: bad.Error(), Err: bad}
 	}
 	if commands.CodeOf(err) != commands.Internal || !outage(err) {
 		return err
@@ -251,6 +262,10 @@ func status(code commands.Code) int {
 		return http.StatusBadRequest
 	case Forbidden:
 		return http.StatusForbidden
+	case commands.MethodNotAllowed:
+		return http.StatusMethodNotAllowed
+	case commands.UnsupportedMedia:
+		return http.StatusUnsupportedMediaType
 	case commands.StoreDown:
 		return http.StatusServiceUnavailable
 	case commands.Internal:

@@ -177,6 +177,9 @@ func (g generator) path(path string, of openapi3.Parameters, op *openapi3.Operat
 	if g.rarely() {
 		path += "/" + strings.NewReplacer("\x7f", "%7F").Replace(odd[g.IntN(len(odd))])
 	}
+	if g.rarely() {
+		query = append(query, "unknown=1")
+	}
 	if len(query) > 0 {
 		path += "?" + strings.Join(query, "&")
 	}

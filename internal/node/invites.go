@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"time"
 
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
@@ -25,7 +24,7 @@ func (s resources) CreateInvite(ctx context.Context, r api.CreateInviteRequestOb
 	if err != nil {
 		return nil, err
 	}
-	v, err := h.Invite(ctx, r.Body.Name, time.Duration(r.Body.TTLMS)*time.Millisecond, control.CallerOf(ctx).String())
+	v, err := h.Invite(ctx, r.Body.Name, milliseconds(r.Body.TTLMS), control.CallerOf(ctx).String())
 	return api.CreateInvite200JSONResponse{ID: v.ID, Token: v.Token, Name: v.Name, Address: v.Address, Expires: v.Expires, Fingerprint: v.Fingerprint, Note: v.Note}, err
 }
 

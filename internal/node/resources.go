@@ -1,6 +1,7 @@
 package node
 
 import (
+	"math"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -47,6 +48,12 @@ func mapped[From, To any](list []From, one func(From) To) []To {
 		out[i] = one(v)
 	}
 	return out
+}
+
+// milliseconds is a duration of the document, or the longest one: what is more would be another one.
+func milliseconds(ms int64) time.Duration {
+	const most = int64(math.MaxInt64 / time.Millisecond)
+	return time.Duration(min(max(ms, -most), most)) * time.Millisecond
 }
 
 // when is a time that may not be, as the document has it: absent where it is zero.

@@ -25,7 +25,7 @@ func (n *Node) routes() http.Handler {
 func AtRest(in *instance.Instance) http.Handler {
 	reads := api.Serve(resources{n: &Node{Instance: in}, desk: spoke.DeskOf(in.DB, in.Dir)}, fail)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, api.Base+"/tasks") {
+		if (r.Method == http.MethodGet || r.Method == http.MethodHead) && strings.HasPrefix(r.URL.Path, api.Base+"/tasks") {
 			reads.ServeHTTP(w, r)
 			return
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 )
 
 // quietStream is how long nothing is sent to who follows a log; then a comment is.
@@ -27,6 +28,9 @@ func (l logStream) VisitGetTaskLogsResponse(w http.ResponseWriter) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)
+	if api.IsHead(l.ctx) { // else it would go on as long as the agent does
+		return nil
+	}
 	e := &events{w: w, c: http.NewResponseController(w)}
 	err := e.flush()
 	if err == nil {

@@ -109,7 +109,7 @@ func (s resources) KillTask(ctx context.Context, r api.KillTaskRequestObject) (a
 		v, err := here.Kill(ctx, r.Task, commands.Kill{Reason: r.Body.Reason, GraceMS: r.Body.GraceMS}, actor)
 		return api.KillTask200JSONResponse{OneTaskJSONResponse: api.OneTaskJSONResponse(hostedOf(v))}, err
 	}
-	k, err := s.n.Hub.Kill(ctx, r.Task, r.Body.Reason, time.Duration(r.Body.GraceMS)*time.Millisecond, actor)
+	k, err := s.n.Hub.Kill(ctx, r.Task, r.Body.Reason, milliseconds(r.Body.GraceMS), actor)
 	v := taskOf(k.Mirror)
 	v.KillOrdered = &k.Ordered
 	return api.KillTask200JSONResponse{OneTaskJSONResponse: api.OneTaskJSONResponse(v)}, err

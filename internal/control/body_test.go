@@ -1,0 +1,109 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+)
+
+// rude serves the API, of which nothing is asked that exists, and slow answers, to who is this user.
+func rude(t *testing.T, bodyTime time.Duration, slow http.HandlerFunc) (address string) {
+	t.Helper()
+	dir := t.TempDir()
+	l, err := Listen(t.Context(), dir)
+	require.NoError(t, err)
+	serve := api.Serve(struct{ api.StrictServerInterface }{}, func(w http.ResponseWriter, _ *http.Request, err error) { Error(w, err) })
+	mux := http.NewServeMux()
+	mux.Handle("/", serve)
+	if slow != nil {
+		mux.Handle("/slow", slow)
+	}
+	s := &http.Server{Handler: allowed(mux, bodyTime)}
+	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return identify(ctx, c, nil) }
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+	return Socket(dir)
+}
+
+// says sends text as it stands and reads the answer.
+func says(t *testing.T, address, text string) (*http.Response, api.Problem) {
+	t.Helper()
+	c, err := net.Dial("unix", address)
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	_, err = io.WriteString(c, text)
+	require.NoError(t, err)
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err, "%.100s", text)
+	defer resp.Body.Close()
+	var p api.Problem
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&p))
+	return resp, p
+}
+
+// What cannot be asked is told apart by its code, and who asks with another method hears which there are.
+func TestWhatCannotBeAskedHasACode(t *testing.T) {
+	t.Parallel()
+	address := rude(t, time.Minute, nil)
+	for text, want := range map[string]api.Problem{
+		"DELETE /api/v1/keys HTTP/1.1\r\nHost: x\r\n\r\n":                                                                                                {Status: 405, Code: "METHOD_NOT_ALLOWED", Title: "The path takes other methods"},
+		"POST /api/v1/keys/rotate HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}":                                        {Status: 415, Code: "UNSUPPORTED_MEDIA_TYPE", Title: "The body is not JSON"},
+		"GET /api/v1/nothing HTTP/1.1\r\nHost: x\r\n\r\n":                                                                                                {Status: 404, Code: "NOT_FOUND", Title: "There is no such thing"},
+		"POST /api/v1/keys/rotate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 600000\r\n\r\n" + strings.Repeat(" ", 600000): {Status: 413, Code: "VALIDATION", Title: "A field breaks its rule"},
+	} {
+		resp, p := says(t, address, text)
+
+		require.Equal(t, want, api.Problem{Status: p.Status, Code: p.Code, Title: p.Title})
+		require.Equal(t, want.Status, resp.StatusCode)
+		require.Equal(t, want.Status == 405, resp.Header.Get("Allow") == "GET, HEAD", resp.Header)
+	}
+	require.Equal(t, http.StatusMethodNotAllowed, status(commands.MethodNotAllowed))
+	require.Equal(t, http.StatusUnsupportedMediaType, status(commands.UnsupportedMedia))
+}
+
+// A body that does not come to its end is given up, whether or not anybody wants it.
+func TestABodyThatStopsHalfWayIsGivenUp(t *testing.T) {
+	t.Parallel()
+	address := rude(t, 200*time.Millisecond, nil)
+	for path, want := range map[string]int{"POST /api/v1/keys/rotate": 408, "POST /api/v1/nothing": 404, "GET /api/v1/nothing": 404} {
+		for _, length := range []string{"Content-Length: 100", "Transfer-Encoding: chunked"} {
+			resp, p := says(t, address, fmt.Sprintf("%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s\r\n\r\n5\r\n", path, length))
+
+			require.Equal(t, want, resp.StatusCode, "%s: %s", path, p.Detail)
+			require.True(t, resp.Close, "what follows on this connection is not known to be a request")
+		}
+	}
+}
+
+// The time of a body is over with the body: an answer goes on for longer.
+func TestAnAnswerIsNotCutOffByTheTimeOfABody(t *testing.T) {
+	t.Parallel()
+	const bodyTime = 100 * time.Millisecond
+	address := rude(t, bodyTime, func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(r.Body)
+		select {
+		case <-r.Context().Done():
+			err = r.Context().Err()
+		case <-time.After(5 * bodyTime):
+		}
+		JSON(w, api.Problem{Detail: fmt.Sprint(err)})
+	})
+	for _, body := range []string{"Content-Length: 2\r\n\r\n{}", "\r\n", "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"} {
+		_, p := says(t, address, "POST /slow HTTP/1.1\r\nHost: x\r\n"+body)
+
+		require.Equal(t, "<nil>", p.Detail)
+	}
+}
