@@ -40,9 +40,10 @@ func (a *app) doctor(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	running := a.checkInstance(ctx)
+	role, running := a.checkInstance(ctx)
 	checks := []control.Check{a.checkPostgres(ctx)}
-	if !slices.ContainsFunc(running, func(c control.Check) bool { return c.Name == killLevel }) { // a spoke may be in another cgroup than we are
+	told := slices.ContainsFunc(running, func(c control.Check) bool { return c.Name == killLevel }) // a spoke may be in another cgroup than we are
+	if !told && !hubAlone(role, dir) {
 		checks = append(checks, checkSupervisor()...)
 	}
 	checks = append(checks, checkDisk(dir), checkPlace(dir), checkKeys(dir), checkPolicy(dir))
@@ -95,6 +96,17 @@ func (a *app) checkPostgres(ctx context.Context) control.Check {
 
 // killLevel is the check of how an agent is ended.
 const killLevel = "kill level"
+
+// hubAlone reports whether agents are none of this instance's: it is a hub, or was one when it ran,
+// and not another hub's spoke, which has a policy.
+func hubAlone(role, dir string) bool {
+	if role != "" {
+		return role == "hub"
+	}
+	_, notHub := os.Stat(filepath.Join(dir, "nats"))
+	_, noPolicy := os.Stat(policy.File(dir))
+	return notHub == nil && errors.Is(noPolicy, fs.ErrNotExist)
+}
 
 // checkSupervisor looks at what this host would do for agents of a spoke started from here.
 func checkSupervisor() []control.Check {
@@ -177,17 +189,17 @@ func checkEntries(dir string) (list []control.Check) {
 	return list
 }
 
-// checkInstance asks the running instance about itself.
-func (a *app) checkInstance(ctx context.Context) []control.Check {
+// checkInstance asks the running instance about itself. role is what it is, "" where it does not say.
+func (a *app) checkInstance(ctx context.Context) (role string, checks []control.Check) {
 	v, err := a.askInstance(ctx)
 	if commands.CodeOf(err) == commands.Unreachable {
-		return []control.Check{note("instance", "not running")}
+		return "", []control.Check{note("instance", "not running")}
 	}
 	if err != nil {
-		return []control.Check{control.NewCheck("instance", err)}
+		return "", []control.Check{control.NewCheck("instance", err)}
 	}
-	checks := append([]control.Check{note("instance", fmt.Sprintf("%s, pid %d", v.Role, v.Pid))}, v.Health...)
-	return append(checks, a.checkSpokes(ctx)...)
+	checks = append([]control.Check{note("instance", fmt.Sprintf("%s, pid %d", v.Role, v.Pid))}, v.Health...)
+	return v.Role, append(checks, a.checkSpokes(ctx)...)
 }
 
 // checkSpokes says which spokes nothing runs on now. That is no fault of this

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 // What goes wrong with instances, and what each says about it.
@@ -163,6 +164,18 @@ func doctorByHand(t *testing.T, _ *fleet.Mesh, h, s hand) {
 		require.True(t, c.OK, c.Name)
 	}
 	require.NotRegexp(t, `[ \t]\n`, h.do("doctor"))
+	of := func(doctor string) int {
+		return strings.Count(doctor, "\nkill level ") + strings.Count(doctor, "\nlimits held ")
+	}
+	require.Zero(t, of(h.do("doctor")), "a hub alone has no agents to end")
+	require.Equal(t, 2, of(s.do("doctor")))
+	require.Equal(t, 2, of(fresh(t).do("doctor")), "it may become a spoke")
+	stopped := fresh(t)
+	require.NoError(t, os.Mkdir(filepath.Join(stopped.dir, "nats"), 0o700))
+	require.Zero(t, of(stopped.run("", "doctor").out), "a hub that does not run")
+	require.NoError(t, os.WriteFile(filepath.Join(stopped.dir, "policy.yaml"), []byte(policy.Presets["deny"]), 0o600))
+	require.Equal(t, 2, of(stopped.run("", "doctor").out), "and is the spoke of another one")
+	require.LessOrEqual(t, strings.Count(s.do("doctor"), "mkdir "), 1, "a reason is said once")
 }
 
 func postgresKilled(t *testing.T, _ *fleet.Mesh, h, s hand) {

@@ -13,11 +13,16 @@ import (
 func TestWhatTheKernelDoesNotHoldIsSaid(t *testing.T) {
 	t.Parallel()
 	all := tree.Unheld(Limits{Memory: 1, Pids: 1, CPUs: 1}, errors.New("no group"))
-	k := Kernel{Level: attempt.LevelTree, why: "no group", unheld: all}
+	k := Kernel{Level: attempt.LevelTree, why: "no group", unheld: all, none: true}
 
 	require.Equal(t, "tree: the shim looks for the processes of an agent and ends each, as no cgroup can be used here: no group; "+delegate, k.Kill())
-	require.Equal(t, "measured several times a second, as the kernel does not hold them here: memory (no group), processes (no group); not held at all: processors (no group); "+delegate, k.Limits(false))
-	require.Equal(t, "measured several times a second, as the kernel does not hold them here: memory (no group); not held at all: processors (no group); "+delegate, k.Limits(true))
+	require.Equal(t, "measured several times a second, as the kernel does not hold them here: memory, processes; not held at all: processors; the reason is that of the kill level", k.Limits(false))
+	require.Equal(t, "measured several times a second, as the kernel does not hold them here: memory; not held at all: processors; the reason is that of the kill level", k.Limits(true))
+	require.NotContains(t, k.Limits(false), "no group", "the kill level says it")
+	k = Kernel{Level: attempt.LevelCgroup, unheld: all}
+	require.Equal(t, "measured several times a second, as the kernel does not hold them here: memory, processes (no group); not held at all: processors (no group); "+delegate, k.Limits(false))
+	k.unheld[1].Why = "no pids"
+	require.Contains(t, k.Limits(false), ": memory (no group), processes (no pids); ")
 	k = Kernel{Level: attempt.LevelCgroup}
 	require.Equal(t, "cgroup: the kernel ends all of an agent at once", k.Kill())
 	require.Equal(t, "memory, processes and processors are held by the kernel", k.Limits(false))

@@ -34,7 +34,8 @@ func Look() (Kernel, error) {
 		return Kernel{}, fmt.Errorf("opening a process: is the kernel older than 5.3? %w", err)
 	}
 	_ = unix.Close(fd)
-	k := Kernel{Level: attempt.LevelCgroup, unheld: unheld()}
+	k := Kernel{Level: attempt.LevelCgroup}
+	k.unheld, k.none = unheld()
 	if err := probeCgroup(); err != nil {
 		k.Level, k.why = attempt.LevelTree, err.Error()
 	}
