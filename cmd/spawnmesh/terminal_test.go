@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// aTerminal returns both ends of a terminal of the given width.
 // shownOn returns the first lines that print puts on a terminal of so many columns.
 func shownOn(t *testing.T, columns, lines int, print func(screen *os.File) error) []string {
 	t.Helper()
@@ -27,6 +26,8 @@ func shownOn(t *testing.T, columns, lines int, print func(screen *os.File) error
 	return strings.Split(strings.ReplaceAll(text, "\r", ""), "\n")
 }
 
+// aTerminal returns both ends of a new terminal of so many columns: what is written to keyboard is
+// typed, and what a program writes to screen is read from keyboard.
 func aTerminal(t *testing.T, columns int) (keyboard, screen *os.File) {
 	t.Helper()
 	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
