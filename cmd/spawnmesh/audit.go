@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/url"
-	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -46,13 +45,15 @@ func (a *app) audit(ctx context.Context, object string, limit int, since moment)
 	if object != "" && c.Do(ctx, "GET", "/api/v1/tasks/"+url.PathEscape(object), nil, &v) == nil {
 		object = v.Task
 	}
-	list, err := control.Answer(c.API().ListAuditWithResponse(ctx, &api.ListAuditParams{Object: object, Limit: &limit}))
+	ask := api.ListAuditParams{Object: object, Limit: &limit}
+	if since.text != "" {
+		ask.Since = &since.at
+	}
+	list, err := control.Answer(c.API().ListAuditWithResponse(ctx, &ask))
 	if err != nil {
 		return err
 	}
-	// The newest of those since then are those since then of the newest.
-	rows := slices.DeleteFunc(list.Items, func(r api.AuditRow) bool { return r.At.Before(since.at) })
-	return a.printAudit(rows)
+	return a.printAudit(list.Items)
 }
 
 func (a *app) printAudit(rows []api.AuditRow) error {
@@ -76,11 +77,12 @@ func (a *app) printAudit(rows []api.AuditRow) error {
 
 func (a *app) backlogAuditCommand() *cobra.Command {
 	var limit int
+	var since moment
 	c := &cobra.Command{
 		Use: "audit [ID]", Short: "Read what was decided about a task, or about all", Args: cobra.MaximumNArgs(1),
 		Long: `Read what was decided about a task, or about all of the workspace: the newest rows,
 oldest first. It needs no running hub or spoke.`,
-		Example: "  spawnmesh backlog audit A1\n  spawnmesh backlog audit --limit 20 -o wide",
+		Example: "  spawnmesh backlog audit A1\n  spawnmesh backlog audit --limit 20 -o wide\n  spawnmesh backlog audit --since 2h",
 		RunE: func(c *cobra.Command, args []string) error {
 			if limit < 1 || limit > 10000 {
 				return misuse("--limit is a number from 1 to 10000")
@@ -94,10 +96,11 @@ oldest first. It needs no running hub or spoke.`,
 				if err != nil {
 					return err
 				}
-				return a.printAudit(node.AuditRows(rows))
+				return a.printAudit(node.AuditRows(node.AuditSince(rows, since.at)))
 			})
 		},
 	}
 	c.Flags().IntVar(&limit, "limit", 1000, "at most `N` rows, the newest")
+	c.Flags().Var(&since, "since", "only what was decided in the last DURATION, or since TIME")
 	return c
 }

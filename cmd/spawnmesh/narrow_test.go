@@ -32,5 +32,9 @@ func TestListsAreNarrowed(t *testing.T) {
 	require.Equal(t, all[len(all)-2:], list("audit", "list", "--limit", "2"))
 	require.Equal(t, all, list("audit", "list", "--since", "2020-01-01"))
 	require.Empty(t, list("audit", "list", "--since", tomorrow))
+	h.do("backlog", "create", "--title", "x", "--id", "A1")
+	require.NotEmpty(t, list("backlog", "audit", "A1", "--since", "1h"))
+	require.Empty(t, list("backlog", "audit", "--since", tomorrow))
+	h.refused(exitMisuse, `"soon" is neither a duration`, "backlog", "audit", "--since", "soon")
 	h.refused(exitMisuse, "--limit is a number from 1 to 10000", "audit", "list", "--limit", "0")
 }

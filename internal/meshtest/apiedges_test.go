@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,4 +73,32 @@ func TestATimeThatIsTooLongIsNotAnotherOne(t *testing.T) {
 		status, said = d.ask(t, "POST", api.Base+"/keys/rotate", "application/json", `{"overlap_ms":`+ms+`}`)
 		require.Equal(t, http.StatusBadRequest, status, "%s: %s", ms, said)
 	}
+}
+
+// The audit of a time is asked for by that time.
+func TestTheAuditSinceATime(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	m.Wait(t, m.Noop(t, "attic"))
+	d := m.Hub.describe(t)
+	rows := func(query string) (list []api.AuditRow) {
+		status, said := d.ask(t, "GET", api.Base+"/audit"+query, "", "")
+		require.Equal(t, http.StatusOK, status, "%s", said)
+		var v api.AuditList
+		require.NoError(t, json.Unmarshal(said, &v))
+		return v.Items
+	}
+	all := rows("")
+	require.Greater(t, len(all), 2)
+	at := all[len(all)/2].At
+	want := slices.DeleteFunc(slices.Clone(all), func(r api.AuditRow) bool { return r.At.Before(at) })
+
+	got := rows("?since=" + at.UTC().Format(time.RFC3339Nano))
+
+	require.Less(t, len(want), len(all))
+	require.Equal(t, want, got[:min(len(want), len(got))], "there may be more by now")
+	require.Empty(t, rows("?since=9999-01-01T00:00:00Z"))
+	status, said := d.ask(t, "GET", api.Base+"/audit?since=yesterday", "", "")
+	require.Equal(t, http.StatusBadRequest, status)
+	require.Contains(t, string(said), "parameter since has a value that it does not take")
 }
