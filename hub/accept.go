@@ -59,6 +59,7 @@ func RequestOf(v api.NewTask) SpawnRequest {
 // A SpawnAnswer says what was stored. Existing tells that it was there before.
 type SpawnAnswer struct {
 	ID       string `json:"id"`
+	ShortID  string `json:"short_id"`
 	Spoke    string `json:"spoke"`
 	Existing bool   `json:"existing,omitempty"`
 }
@@ -103,7 +104,7 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 	if o.Err != nil {
 		return SpawnAnswer{}, o.Err
 	}
-	return SpawnAnswer{o.Task, o.Spoke, o.Existing}, nil
+	return SpawnAnswer{o.Task, commands.ShortID(o.Task), o.Spoke, o.Existing}, nil
 }
 
 // demandIsolation adds what this hub demands of every spoke that starts a program for it.

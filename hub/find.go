@@ -2,7 +2,6 @@ package hub
 
 import (
 	"context"
-	"strings"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
@@ -20,20 +19,24 @@ func (h *Hub) findSpoke(text string) (federation.Status, error) {
 	return s, err
 }
 
-// Find returns the one mirror that a person means by an id or a prefix of it.
+// Find returns the one mirror that a person means by an id, by a part of one, or by a title.
 func (h *Hub) Find(ctx context.Context, text string) (store.Mirror, error) {
-	text = strings.ToLower(text)
-	if _, _, ok := commands.IDRange(text); !ok {
-		return store.Mirror{}, commands.Refuse(commands.Validation, "%q is not an agent id or six or more characters of one", text)
-	}
 	list, err := h.DB.FindMirrors(ctx, text)
 	switch {
 	case err != nil:
 		return store.Mirror{}, err
 	case len(list) == 0:
-		return store.Mirror{}, commands.Refuse(commands.NotFound, "no agent %s", text).Hinting("see").Running("agents")
+		return store.Mirror{}, commands.NoAgent(text)
 	case len(list) > 1:
-		return store.Mirror{}, commands.Refuse(commands.Ambiguous, "%s fits several agents", text).Hinting("use more of the id; see").Running("agents", "-o", "wide")
+		return store.Mirror{}, commands.Several(text, "agents", candidates(list))
 	}
 	return list[0], nil
+}
+
+// candidates says of agents what tells them apart.
+func candidates(list []store.Mirror) (all []string) {
+	for _, m := range list {
+		all = append(all, commands.Candidate(m.Task, m.Title, m.Spec))
+	}
+	return all
 }

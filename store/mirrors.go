@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -48,6 +50,8 @@ type Mirror struct {
 	AcceptedTold *time.Time `json:"accepted_told_at,omitempty"`
 	StartedTold  *time.Time `json:"started_told_at,omitempty"`
 	EndedTold    *time.Time `json:"ended_told_at,omitempty"`
+
+	ShortID string `db:"-" json:"short_id"` // see [commands.ShortID]
 }
 
 const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, c.state, m.title, m.priority, m.state, m.reason, m.refusal, m.refusals, m.attempt, m.created_by,
@@ -56,14 +60,20 @@ const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, c.state, m.title
 	coalesce(m.accepted_said, m.accepted_at), coalesce(m.started_said, m.started_at), coalesce(m.ended_said, m.ended_at),
 	CASE WHEN m.accepted_said IS NOT NULL THEN m.accepted_at END, CASE WHEN m.started_said IS NOT NULL THEN m.started_at END, CASE WHEN m.ended_said IS NOT NULL THEN m.ended_at END`
 
-// FindMirrors returns the mirrors whose task id prefix names, as [commands.IDRange]
-// has it: one for a full id, several for an ambiguous prefix, none for an unknown one.
-func (db *DB) FindMirrors(ctx context.Context, prefix string) ([]Mirror, error) {
-	low, high, ok := commands.IDRange(prefix)
-	if !ok {
-		return nil, nil
+// FindMirrors returns the mirrors that text names, the newest 20: those whose ids
+// it names, as [commands.NamedIDs] has it, or else those that have it as their title.
+func (db *DB) FindMirrors(ctx context.Context, text string) (list []Mirror, err error) {
+	if ids, ok := commands.NamedIDs(text); ok {
+		which := `m.task BETWEEN $1::text::uuid AND $2::text::uuid`
+		if ids.Tail {
+			which = `substring(uuid_send(m.task) FROM 12) BETWEEN decode($1, 'hex') AND decode($2, 'hex')`
+		}
+		list, err = db.mirrors(ctx, `WHERE `+which+` ORDER BY m.task DESC LIMIT 20`, ids.Low, ids.High)
 	}
-	return db.mirrors(ctx, `WHERE m.task BETWEEN $1::uuid AND $2::uuid ORDER BY m.task DESC LIMIT 20`, low, high)
+	if err != nil || len(list) > 0 || text == "" || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
+		return list, err
+	}
+	return db.mirrors(ctx, `WHERE m.title = $1 AND m.title <> '' ORDER BY m.task DESC LIMIT 20`, text)
 }
 
 // MirrorsOf returns the mirrors of tasks, named by their whole ids, in any order. An unknown
@@ -97,6 +107,9 @@ func (db *DB) mirrors(ctx context.Context, which string, args ...any) ([]Mirror,
 		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Mirror])
 		return err
 	})
+	for i := range list {
+		list[i].ShortID = commands.ShortID(list[i].Task)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading agents: %w", err)
 	}

@@ -100,7 +100,7 @@ func details(b board) {
 	require.JSONEq(b.t, `["it builds","tests pass"]`, string(made.Acceptance))
 	require.Equal(b.t, map[string]backlog.Amount{"usd": backlog.Unit / 2, "tokens": 2000 * backlog.Unit, "minutes": 3 * backlog.Unit}, made.Estimate)
 
-	text := b.do("backlog", "show", made.ID[:18])
+	text := b.do("backlog", "show", commands.ShortID(made.ID))
 	for _, want := range []string{`(?m)^key +A1$`, `(?m)^status +ready$`, `(?m)^claims +0, 0 of 3 retries spent$`, `(?m)^needs +gpu$`, `(?m)^estimate +3 minutes, 2000 tokens, 0.5 usd$`,
 		`(?m)^acceptance +it builds$`, `(?m)^acceptance +tests pass$`, `\n\nfirst\nsecond\n$`} {
 		require.Regexp(b.t, want, text)
@@ -119,7 +119,7 @@ func details(b board) {
 func grants(b board) {
 	b.create("A1")
 	c := b.claim("w")
-	require.Regexp(b.t, `^the grant holds: attempt 1 of task `+c.ID+`, until 2`, b.do("backlog", "grant", "verify", c.Grant))
+	require.Regexp(b.t, `^the grant holds: attempt 1 of task `+commands.ShortID(c.ID)+`, until 2`, b.do("backlog", "grant", "verify", c.Grant))
 	s := b.hand.run(c.Grant+"\n", b.in([]string{"backlog", "grant", "verify", "-", "--json"})...)
 	require.Contains(b.t, s.out, `"fence": "`+c.Fence+`"`)
 	require.Regexp(b.t, `^new grants are signed with the key \S+\n$`, b.do("backlog", "grant", "rotate"))

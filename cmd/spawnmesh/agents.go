@@ -22,7 +22,7 @@ func (a *app) agentsCommand() *cobra.Command {
 	var states []string
 	var since moment
 	c := &cobra.Command{
-		Use: "agents", Short: "List agents, newest first", Args: cobra.NoArgs,
+		Use: "agents", Aliases: []string{"ps", "ls"}, Short: "List agents, newest first", Args: cobra.NoArgs,
 		Long: `List agents, newest first: in a hub's data directory those that it ordered, in a
 spoke's those that run or ran on this host, also while no spoke runs; where an
 instance is both, all of them.
@@ -87,7 +87,7 @@ func (a *app) printAgents(list []agentView) error {
 	t := table{head: append(peersOf(list), "STATE", "AGE", "COMMAND"), yields: "STATE", wide: []string{"ATTEMPT", "PRIORITY", "BY", "FULL ID"},
 		empty: "no agents yet; spawn one: " + a.self() + " spawn --spoke NAME -- echo hi"}
 	for _, v := range list {
-		m, row := v.Mirror, []string{shortID(v.Task)}
+		m, row := v.Mirror, []string{commands.ShortID(v.Task)}
 		for _, role := range t.head[1:slices.Index(t.head, "STATE")] {
 			row = append(row, cmp.Or(map[string]string{"SPOKE": v.Spoke, "HUB": v.Hub}[role], "-"))
 		}
@@ -118,13 +118,4 @@ func peersOf(list []agentView) []string {
 		return []string{"ID", "HUB"}
 	}
 	return []string{"ID", "SPOKE"}
-}
-
-// shortID is enough of an id to name it: the first parts of a UUIDv7 are time,
-// so a prefix must reach into what comes after.
-func shortID(id string) string {
-	if len(id) < 18 {
-		return id
-	}
-	return id[:18]
 }

@@ -93,7 +93,10 @@ func TestALostAnswerSaysWhatWasDone(t *testing.T) {
 
 		require.Equal(t, exitUnexpected, s.code, "%s: %s", act.line, s.err)
 		require.Contains(t, s.err, "the answer could not be written to standard output: write /dev/stdout: no space left on device", act.line)
-		id := regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`).FindString(s.err)
+		id := ""
+		if named := regexp.MustCompile(`(?:agent|kill of|invite) (\w{8}(?:(?:-\w{4}){3}-\w{12})?) `).FindStringSubmatch(s.err); named != nil {
+			id = named[1]
+		}
 		text := regexp.MustCompile(`ed25519:[\w-]+`).ReplaceAllString(s.err, "KEY")
 		require.Contains(t, text, strings.ReplaceAll(act.says+self+act.follow, "ID", cmp.Or(id, "ID")), act.line)
 		h.do(strings.Fields(strings.ReplaceAll(act.follow, "ID", id))...)

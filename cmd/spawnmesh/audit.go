@@ -5,9 +5,11 @@ import (
 	"context"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
@@ -22,7 +24,7 @@ func (a *app) auditCommand() *cobra.Command {
 	var since moment
 	list := &cobra.Command{
 		Use: "list", Short: "List the newest audit rows, oldest first", Args: cobra.NoArgs,
-		Example: "  spawnmesh audit list --object 0193a3c0-2222\n  spawnmesh audit list --object attic -o wide\n  spawnmesh audit list --since 2h --limit 50",
+		Example: "  spawnmesh audit list --object k7f3m2qp\n  spawnmesh audit list --object attic -o wide\n  spawnmesh audit list --since 2h --limit 50",
 		RunE:    func(c *cobra.Command, _ []string) error { return a.audit(c.Context(), object, limit, since) },
 	}
 	list.Flags().IntVar(&limit, "limit", 1000, "at most `N` rows, the newest")
@@ -69,10 +71,18 @@ func (a *app) printAudit(rows []api.AuditRow) error {
 		if narrow { // without a column for the code
 			r.Why = cmp.Or(r.Why, r.Code)
 		}
-		t.rows = append(t.rows, []string{seq, r.At.Local().Format(at), r.Actor, r.Action, r.Object, r.Code, r.Why, r.Conn, r.Message})
+		t.rows = append(t.rows, []string{seq, r.At.Local().Format(at), r.Actor, r.Action, a.objectOf(r), r.Code, r.Why, r.Conn, r.Message})
 		t.names = append(t.names, seq)
 	}
 	return printList(a, rows, t)
+}
+
+// objectOf names what a row is about: a task by its short id, unless everything is shown.
+func (a *app) objectOf(r api.AuditRow) string {
+	if a.output != "wide" && (strings.HasPrefix(r.Action, "task.") || strings.HasPrefix(r.Action, "mirror.")) {
+		return commands.ShortID(r.Object)
+	}
+	return r.Object
 }
 
 func (a *app) backlogAuditCommand() *cobra.Command {

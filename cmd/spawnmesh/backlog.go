@@ -26,8 +26,8 @@ shows with everything it says of the task, and lasts until its time is over. A
 fence that no longer holds changes nothing. Without a fence a word is yours, the
 operator's, and the audit says so.
 
-A task is named by its key, its id, or six or more characters that no other id
-begins with.`,
+A task is named by its key, by its short id as a list shows it, or four or more
+characters that no other begins with, or by its whole id.`,
 		Example: `  spawnmesh backlog create --id A1 --title schema --priority 5
   spawnmesh backlog create --id A2 --title service --depends-on A1
   spawnmesh backlog claim --owner worker-1 --ttl 600 --json

@@ -137,7 +137,7 @@ func (a *app) sayTask(t backlog.Task) error {
 		_, err := fmt.Fprintf(a.out, "%s %s\n", printable(t.Name()), printable(standing(t)))
 		return err
 	}
-	return a.print(t, []any{t}, table{names: []string{t.Name()}})
+	return a.print(t, []any{t}, table{names: []string{t.Ref()}})
 }
 
 func (a *app) backlogReclaimCommand() *cobra.Command {
@@ -169,7 +169,7 @@ func (a *app) sayReclaimed(list []backlog.Task) error {
 	if !a.forPeople() {
 		var names []string
 		for _, t := range list {
-			names = append(names, t.Name())
+			names = append(names, t.Ref())
 		}
 		return printList(a, list, table{names: names})
 	}

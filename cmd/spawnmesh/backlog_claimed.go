@@ -27,7 +27,7 @@ func fill(ctx context.Context, b *backlog.Workspace, owner string, got []backlog
 	for i, g := range got {
 		t, ok := known[g.Fence.Task]
 		if !ok {
-			t = backlog.Task{ID: g.Fence.Task, Key: g.Key, Title: g.Title, Body: g.Body, Priority: g.Priority, Status: backlog.BoardClaimed,
+			t = backlog.Task{ID: g.Fence.Task, ShortID: commands.ShortID(g.Fence.Task), Key: g.Key, Title: g.Title, Body: g.Body, Priority: g.Priority, Status: backlog.BoardClaimed,
 				State: commands.Claimed, Lane: g.Lane, Acceptance: g.Acceptance, Owner: owner, LeaseUntil: &g.Until, Attempts: g.Fence.Attempt}
 		}
 		list[i] = claim{t, g.Fence.String(), g.Fence.Epoch, g.Type, g.Grant, g.Until}
@@ -41,7 +41,7 @@ func (a *app) printClaims(list []claim, batch bool, failed error) error {
 	}
 	var names []string
 	for _, c := range list {
-		names = append(names, c.Name())
+		names = append(names, c.Ref())
 	}
 	if len(list) > 0 {
 		a.did("claimed %s, and the fence is lost; give it back: %s", strings.Join(names, ", "), a.line("backlog", "reclaim", "--id", names[0]))

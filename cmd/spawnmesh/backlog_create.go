@@ -96,7 +96,7 @@ func (a *app) createTask(ctx context.Context, f creation) error {
 	}
 	a.did("task %s was created; see: %s", got.Name(), a.line("backlog", "show", got.Name()))
 	if !a.forPeople() {
-		return a.print(got, []any{got}, table{names: []string{got.Name()}})
+		return a.print(got, []any{got}, table{names: []string{got.Ref()}})
 	}
 	fmt.Fprintln(a.out, printable(got.Name()))
 	if got.Existing {

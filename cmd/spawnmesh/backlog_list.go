@@ -65,7 +65,7 @@ func (a *app) listTasks(ctx context.Context, f backlog.Filter) error {
 		t.empty = "no tasks yet; create one: " + a.self() + " backlog create --title TEXT"
 	}
 	for _, x := range list {
-		t.names = append(t.names, x.Name())
+		t.names = append(t.names, x.Ref())
 		t.rows = append(t.rows, []string{shortName(x), statusOf(x), waitsFor(x), strconv.Itoa(x.Priority), ago(x.CreatedAt), x.Owner, shorten(x.Title, 50),
 			string(x.State), x.Lane, x.Phase, strconv.Itoa(x.Attempts), x.ID})
 	}
@@ -81,13 +81,8 @@ func statusOf(t backlog.Task) string {
 	return string(t.Status)
 }
 
-// shortName is the task's key, else enough of its id.
-func shortName(t backlog.Task) string {
-	if t.Key != "" {
-		return shorten(t.Key, 30)
-	}
-	return shortID(t.ID)
-}
+// shortName is how people name the task, where a key is not long.
+func shortName(t backlog.Task) string { return shorten(t.Name(), 30) }
 
 // waitsFor says what keeps a queued task from being claimed.
 func waitsFor(t backlog.Task) string {

@@ -38,7 +38,7 @@ func (a *app) backlogShowCommand() *cobra.Command {
 
 func (a *app) printTask(t backlog.Task) error {
 	if !a.forPeople() {
-		return a.print(t, []any{t}, table{names: []string{t.Name()}})
+		return a.print(t, []any{t}, table{names: []string{t.Ref()}})
 	}
 	var list pairs
 	list.add("key", t.Key)

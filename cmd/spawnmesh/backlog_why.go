@@ -42,7 +42,7 @@ of it, in the order in which a claim asks.`,
 
 func (a *app) printWhy(w backlog.Why) error {
 	if !a.forPeople() {
-		return a.print(w, []any{w}, table{names: []string{w.Task.Name()}})
+		return a.print(w, []any{w}, table{names: []string{w.Task.Ref()}})
 	}
 	name := printable(w.Task.Name())
 	switch {
@@ -142,7 +142,7 @@ func (a *app) backlogLinkCommand(verb, short string) *cobra.Command {
 func (a *app) sayLinks(t backlog.Task) error {
 	a.did("it was done; see: %s", a.line("backlog", "show", t.Name()))
 	if !a.forPeople() {
-		return a.print(t, []any{t}, table{names: []string{t.Name()}})
+		return a.print(t, []any{t}, table{names: []string{t.Ref()}})
 	}
 	on := "no other task"
 	if len(t.DependsOn) > 0 {
@@ -183,7 +183,7 @@ func (a *app) verifyGrant(ctx context.Context, b *backlog.Workspace, text string
 		return err
 	}
 	if a.forPeople() {
-		_, err = fmt.Fprintf(a.out, "the grant holds: attempt %d of task %s, until %s\n", g.Fence.Attempt, g.Fence.Task, clock(&g.Expires))
+		_, err = fmt.Fprintf(a.out, "the grant holds: attempt %d of task %s, until %s\n", g.Fence.Attempt, commands.ShortID(g.Fence.Task), clock(&g.Expires))
 		return err
 	}
 	v := struct {

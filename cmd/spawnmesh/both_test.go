@@ -108,7 +108,7 @@ func bothSee(t *testing.T, m *middle, here, below string) {
 	require.Regexp(t, `(?m)^NAME +IS +STATE .*\nlab +hub +active +up .*\ncellar +spoke +active +up `, m.b.do("connections", "list"))
 	require.Regexp(t, `(?m)^authority +this instance obeys lab$`, m.b.do("connections", "show", "lab"))
 	require.Regexp(t, `(?m)^authority +this instance commands cellar$`, m.b.do("connections", "show", "cellar"))
-	for _, line := range []string{`ID +SPOKE +HUB +STATE `, below[:18] + ` +cellar +- +running `, here[:18] + ` +- +lab +running `} {
+	for _, line := range []string{`ID +SPOKE +HUB +STATE `, commands.ShortID(below) + ` +cellar +- +running `, commands.ShortID(here) + ` +- +lab +running `} {
 		require.Regexp(t, `(?m)^`+line, m.b.do("agents"))
 	}
 	require.Equal(t, here, strings.TrimSpace(m.b.do("-o", "name", "agents", "--hub", "lab")))

@@ -30,7 +30,7 @@ type connectionView struct {
 }
 
 func (a *app) connectionsCommand() *cobra.Command {
-	c := &cobra.Command{Use: "connections", Short: "See and change who is connected", Aliases: []string{"conn"}}
+	c := &cobra.Command{Use: "connections", SuggestFor: []string{"spokes", "hubs", "nodes", "peers"}, Short: "See and change who is connected", Aliases: []string{"conn"}}
 	all := false
 	list := &cobra.Command{
 		Use: "list", Short: "List connections", Args: cobra.NoArgs,

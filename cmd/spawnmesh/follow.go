@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -14,6 +15,9 @@ import (
 // patience is how long a waiting command bears with a hub that is away: it may
 // be starting again, and what is waited for goes on meanwhile.
 const patience = time.Minute
+
+// errWaited ends the wait for an agent that is to last no longer.
+var errWaited = errors.New("the time to wait is over")
 
 // A watch is a command that waits for an agent.
 type watch struct {
@@ -51,8 +55,10 @@ func (w *watch) look(ctx context.Context, limit time.Duration) (v hub.AgentView,
 func (w *watch) bear(ctx context.Context, err error) error {
 	code := commands.CodeOf(err)
 	switch {
+	case errors.Is(context.Cause(ctx), errWaited):
+		return commands.Refuse(control.Interrupted, "this has waited for as long as it was told to; %s", w.meanwhile()).Hinting("see: %s status %s", w.a.self(), commands.ShortID(w.id))
 	case ctx.Err() != nil:
-		return commands.Refuse(control.Interrupted, "detached; %s", w.meanwhile()).Hinting("see: %s status %s", w.a.self(), w.id)
+		return commands.Refuse(control.Interrupted, "detached; %s", w.meanwhile()).Hinting("see: %s status %s", w.a.self(), commands.ShortID(w.id))
 	case err == nil:
 		w.away = time.Time{}
 		return nil
@@ -63,7 +69,7 @@ func (w *watch) bear(ctx context.Context, err error) error {
 		fmt.Fprintf(w.a.err, "the hub does not answer; %s, and this waits for %s\n", w.meanwhile(), commands.Lasting(patience))
 	case time.Since(w.away) > patience:
 		return commands.Refuse(code, "the hub did not answer for %s; %s", commands.Lasting(patience), w.meanwhile()).
-			Hinting("when the hub is back: %s %s %s", w.a.self(), w.again(), w.id)
+			Hinting("when the hub is back: %s %s %s", w.a.self(), w.again(), commands.ShortID(w.id))
 	}
 	select {
 	case <-ctx.Done():
@@ -75,9 +81,9 @@ func (w *watch) bear(ctx context.Context, err error) error {
 // meanwhile says what is the case while the hub is away.
 func (w *watch) meanwhile() string {
 	if w.reads {
-		return "the log of agent " + w.id + " is not shown to its end"
+		return "the log of agent " + commands.ShortID(w.id) + " is not shown to its end"
 	}
-	return "agent " + w.id + " goes on"
+	return "agent " + commands.ShortID(w.id) + " goes on"
 }
 
 // again is the command that helps when the hub is back.
@@ -89,7 +95,9 @@ func (w *watch) again() string {
 }
 
 func (a *app) waitAgent(ctx context.Context, c *control.Client, id string) error {
+	stop := a.telling(ctx, c, id, true)
 	v, err := a.await(ctx, c, id)
+	stop()
 	if err != nil {
 		return err
 	}
@@ -102,7 +110,9 @@ func (a *app) waitAgent(ctx context.Context, c *control.Client, id string) error
 // followAgent shows the output as it comes, then says how the agent ended: to a
 // program in one more line of JSON.
 func (a *app) followAgent(ctx context.Context, c *control.Client, id string) error {
+	stop := a.telling(ctx, c, id, false)
 	v, err := a.followLogs(ctx, c, id, 0)
+	stop()
 	if err != nil {
 		return err
 	}
@@ -112,6 +122,6 @@ func (a *app) followAgent(ctx context.Context, c *control.Client, id string) err
 		}
 		return resultCode(v)
 	}
-	fmt.Fprintf(a.err, "agent %s %s\n", id, v.Sentence())
+	fmt.Fprintf(a.err, "agent %s %s\n", commands.ShortID(id), v.Sentence())
 	return resultCode(v)
 }

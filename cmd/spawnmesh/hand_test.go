@@ -89,10 +89,10 @@ func (h hand) read(v any, code int, args ...string) {
 	require.ErrorIs(h.t, err, io.EOF, "%v: %s", args, s.out)
 }
 
-// spawn orders an agent and returns its id.
+// spawn orders an agent and returns its whole id.
 func (h hand) spawn(args ...string) string {
 	h.t.Helper()
-	id := strings.TrimSpace(h.do(append([]string{"spawn"}, args...)...))
+	id := strings.TrimSpace(h.do(append([]string{"spawn", "-o", "name"}, args...)...))
 	require.Len(h.t, id, 36)
 	return id
 }

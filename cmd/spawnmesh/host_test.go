@@ -30,7 +30,7 @@ func TestTheHostSeesAndRulesHisMachine(t *testing.T) {
 	following := s.begin("logs", "-f", id)
 	following.reads("begun\n")
 
-	s.do("kill", id[:18], "--reason", "my machine", "--grace", "0s")
+	s.do("kill", commands.ShortID(id), "--reason", "my machine", "--grace", "0s")
 
 	v := h.ends(id)
 	require.Equal(t, commands.Cancelled, v.State)
@@ -41,7 +41,7 @@ func TestTheHostSeesAndRulesHisMachine(t *testing.T) {
 	require.Contains(t, h.do("why", id), why)
 	require.Equal(t, 1, v.Attempt, "it is not tried again")
 	require.Empty(t, following.end().out)
-	require.Regexp(t, fmt.Sprintf(`(?m)uid:%d +task.kill +%s .* my machine$`, os.Getuid(), id), s.do("audit", "list", "--object", id))
+	require.Regexp(t, fmt.Sprintf(`(?m)uid:%d +task.kill +%s .* my machine$`, os.Getuid(), commands.ShortID(id)), s.do("audit", "list", "--object", id))
 	require.Regexp(t, fmt.Sprintf(`(?m)^kill +ordered by uid:%d: my machine$`, os.Getuid()), s.do("status", id))
 	require.Contains(t, s.do("why", id), fmt.Sprintf("a kill was ordered by uid:%d: my machine", os.Getuid()))
 	s.refused(exitConflict, "has ended already: cancelled", "kill", id, "--reason", "again")
@@ -56,7 +56,7 @@ func TestTheHostSeesAndRulesHisMachine(t *testing.T) {
 
 // hostLooks is what reads.
 func hostLooks(t *testing.T, s hand, done, id string) {
-	require.Regexp(t, `(?m)^ID +HUB +STATE .*\n`+id[:18]+` +lab +\S+.* second\n`+done[:18]+` +lab +failed .* first\n$`, s.do("agents"))
+	require.Regexp(t, `(?m)^ID +HUB +STATE .*\n`+commands.ShortID(id)+` +lab +\S+.* second\n`+commands.ShortID(done)+` +lab +failed .* first\n$`, s.do("agents"))
 	var list []agentView
 	s.read(&list, 0, "agents", "--hub", "lab", "--limit", "1")
 	require.Len(t, list, 1)
@@ -65,7 +65,7 @@ func hostLooks(t *testing.T, s hand, done, id string) {
 	require.Empty(t, strings.TrimSpace(s.do("-o", "name", "agents", "--hub", "elsewhere")))
 
 	var v agentView
-	s.read(&v, 0, "status", done[:18])
+	s.read(&v, 0, "status", commands.ShortID(done))
 	require.Equal(t, commands.Failed, v.State)
 	require.Equal(t, 3, *v.ExitCode)
 	require.Equal(t, "lab", v.Hub)

@@ -25,7 +25,7 @@ The order overtakes queues, is stored before this returns, and is obeyed by a
 spoke that is offline when it is back. See what was reaped with: spawnmesh status ID
 
 The exit code is 4 when one of them had ended already.`,
-		Example: "  spawnmesh kill 0193a3c0-2222 --reason 'wrong branch' --grace 30s",
+		Example: "  spawnmesh kill k7f3m2qp --reason 'wrong branch' --grace 30s",
 		RunE: func(c *cobra.Command, args []string) error {
 			if reason == "" {
 				return misuse("a kill needs a reason").Hinting("add --reason \"why\"; it is recorded")
@@ -46,7 +46,7 @@ func (a *app) kill(ctx context.Context, ids []string, reason string, grace time.
 		return err
 	}
 	var list []hub.Killed
-	var names []string
+	var names, shorts []string
 	var failed error
 	note := func(code int) {
 		if failed == nil {
@@ -60,11 +60,12 @@ func (a *app) kill(ctx context.Context, ids []string, reason string, grace time.
 			continue
 		}
 		list, names = append(list, m), append(names, m.Task)
-		a.did("the kill of %s is ordered; see: %s", strings.Join(names, ", "), a.line("status", m.Task))
+		shorts = append(shorts, commands.ShortID(m.Task))
+		a.did("the kill of %s is ordered; see: %s", strings.Join(shorts, ", "), a.line("status", commands.ShortID(m.Task)))
 		if r := endedBefore(m); r != nil {
 			note(a.printError(r))
 		} else if a.forPeople() {
-			fmt.Fprintf(a.out, "the kill of agent %s is ordered\n", m.Task)
+			fmt.Fprintf(a.out, "the kill of agent %s is ordered\n", commands.ShortID(m.Task))
 		}
 	}
 	if !a.forPeople() {
@@ -81,7 +82,7 @@ func endedBefore(m hub.Killed) *commands.Refused {
 	if m.Ordered || !m.State.Terminal() {
 		return nil
 	}
-	return commands.Refuse(commands.Conflict, "agent %s has ended already: %s", m.Task, m.State)
+	return commands.Refuse(commands.Conflict, "agent %s has ended already: %s", commands.ShortID(m.Task), m.State)
 }
 
 func orderKill(ctx context.Context, c *control.Client, id, reason string, grace time.Duration) (m hub.Killed, err error) {

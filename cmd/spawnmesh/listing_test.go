@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -50,7 +51,7 @@ func showLogs(t *testing.T, h hand) {
 	s := job.end()
 
 	require.Equal(t, said{"two\n", "odd\n", 0}, s)
-	all := h.run("", "logs", id[:18])
+	all := h.run("", "logs", commands.ShortID(id))
 	require.Equal(t, said{"one\ntwo\n", "odd\n", 0}, all)
 	rest := h.run("", "logs", id, "--since-seq", fmt.Sprint(first[0].Seq))
 	require.Equal(t, said{"two\n", "odd\n", 0}, rest)
@@ -74,7 +75,7 @@ func showStatus(t *testing.T, h hand) {
 
 	require.Zero(t, s.code)
 	require.Contains(t, s.err, "attic says now: running, attempt 1")
-	for _, want := range []string{`(?m)^id +` + id + `$`, `(?m)^title +the nightly run$`, `(?m)^state +running$`, `(?m)^ordered +.* by uid:\d+$`, `(?m)^receipt +agent.started +seq \d+ `} {
+	for _, want := range []string{`(?m)^id +` + commands.ShortID(id) + ` \(` + id + `\)$`, `(?m)^title +the nightly run$`, `(?m)^state +running$`, `(?m)^ordered +.* by uid:\d+$`, `(?m)^receipt +agent.started +seq \d+ `} {
 		require.Regexp(t, want, s.out)
 	}
 	require.NotRegexp(t, `[ \t]\n`, s.out)
@@ -90,20 +91,25 @@ func showStatus(t *testing.T, h hand) {
 }
 
 func prefixes(t *testing.T, h hand) {
-	a, b := "0193a3c0-2222-7aaa-8bbb-00000000000a", "0193a3c0-2222-7aaa-8bbb-00000000000b"
-	for _, id := range []string{a, b} {
-		require.Equal(t, id, h.spawn("--spoke", "attic", "--id", id, "--", "true"))
+	a, b := "0193a3c0-2222-7aaa-8bbb-77f4a4fefe0a", "0193a3c0-2222-7aaa-8bbb-77f4a4fefe0b"
+	for i, id := range []string{a, b} {
+		require.Equal(t, id, h.spawn("--spoke", "attic", "--id", id, "--title", fmt.Sprint("night ", i/2), "--", "true", strconv.Itoa(i)))
 	}
-	var v hub.AgentView
-	h.read(&v, 0, "status", strings.ToUpper(b))
-	require.Equal(t, b, v.Task)
+	twin := h.spawn("--spoke", "attic", "--title", "one of its kind", "--", "true")
+	for text, id := range map[string]string{strings.ToUpper(b): b, commands.ShortID(b): b, strings.ToUpper(commands.ShortID(a)): a, "one of its kind": twin, commands.ShortID(twin)[:6]: twin} {
+		var v hub.AgentView
+		h.read(&v, 0, "status", text)
+		require.Equal(t, id, v.Task, text)
+		require.Equal(t, commands.ShortID(id), v.ShortID)
+	}
 
-	h.refused(exitMisuse, "fits several agents", "status", "0193a3c0-2222")
-	h.refused(exitMisuse, "use more of the id", "kill", "0193a3c0", "--reason", "x")
-	h.refused(exitMisuse, "six or more", "status", "0193a")
-	h.refused(exitMisuse, "six or more", "logs", "../../etc/passwd")
-	h.refused(exitMisuse, "six or more", "status", "0193a3c0%'--")
-	h.refused(exitNotFound, "no agent 0193a3c0-2222-7aaa-8bbb-00000000000c", "status", "0193a3c0-2222-7aaa-8bbb-00000000000c")
+	both := commands.ShortID(b) + " night 0, " + commands.ShortID(a) + " night 0\n"
+	h.refused(exitMisuse, "0193a3c0-2222 names several agents: "+both, "status", "0193a3c0-2222")
+	h.refused(exitMisuse, "night 0 names several agents: "+both, "status", "night 0")
+	h.refused(exitMisuse, "give one of these ids", "kill", commands.ShortID(a)[:5], "--reason", "x")
+	for _, text := range []string{"0193a3c0", "abc", "../../etc/passwd", "0193a3c0%'--", "0193a3c0-2222-7aaa-8bbb-00000000000c"} {
+		h.refused(exitNotFound, "no agent "+text, "status", text)
+	}
 }
 
 func listAgents(t *testing.T, h hand) {
@@ -116,7 +122,7 @@ func listAgents(t *testing.T, h hand) {
 	for _, text := range []string{table, wide} {
 		requireAligned(t, text)
 		require.NotRegexp(t, `[ \t]\n`, text)
-		require.Contains(t, text, ended[:18])
+		require.Contains(t, text, commands.ShortID(ended))
 	}
 	require.Contains(t, wide, open)
 	require.Contains(t, wide, "FULL ID")

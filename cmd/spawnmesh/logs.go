@@ -78,6 +78,7 @@ func (a *app) followLogs(ctx context.Context, c *control.Client, id string, afte
 		// Asked first: when it has ended now, the stream that follows is all.
 		v, err := r.look(ctx, time.Millisecond)
 		if err == nil {
+			r.reads = v.State.Terminal()
 			err = r.stream(ctx, true)
 		}
 		if err == nil && v.State.Terminal() {

@@ -39,16 +39,20 @@ func restartedHubIsRead(t *testing.T, m *fleet.Mesh, h hand) {
 	id := h.spawn("--spoke", "attic", "--", "seq", "1", "400000")
 	want := h.do("logs", "-f", id)
 	require.True(t, strings.HasPrefix(want, "1\n2\n") && strings.HasSuffix(want, "\n400000\n"))
-	job := h.begin("logs", id)
-	job.reads("1\n2\n")
+	jobs := []*terminalJob{h.begin("logs", id), h.begin("logs", "-f", id)}
+	for _, job := range jobs {
+		job.reads("1\n2\n")
+	}
 
 	require.NoError(t, m.Hub.Stop(t.Context()))
 	require.NoError(t, m.Hub.Start(t.Context()))
 
-	got := job.end()
-	require.Equal(t, 0, got.code, got.err)
-	require.True(t, "1\n2\n"+got.out == want, "%d bytes of %d", 4+len(got.out), len(want))
-	require.Contains(t, got.err, "the hub does not answer; the log of agent "+id+" is not shown to its end, and this waits for 1m")
+	for _, job := range jobs {
+		got := job.end()
+		require.Equal(t, 0, got.code, got.err)
+		require.True(t, "1\n2\n"+got.out == want, "%d bytes of %d", 4+len(got.out), len(want))
+		require.Contains(t, got.err, "the hub does not answer; the log of agent "+commands.ShortID(id)+" is not shown to its end, and this waits for 1m")
+	}
 }
 
 // restartedHubHasDropped follows a log, and takes nothing while the hub drops the most of it.

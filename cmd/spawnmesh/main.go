@@ -81,7 +81,7 @@ An instance lives in a data directory: --data-dir, else $SPAWNMESH_DATA_DIR, els
 $XDG_STATE_HOME/spawnmesh (~/.local/state/spawnmesh; for root /var/lib/spawnmesh).
 
 Try it:  spawnmesh demo`,
-		SilenceUsage: true, SilenceErrors: true,
+		Version: version(), SilenceUsage: true, SilenceErrors: true,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
 			if c.Flags().Changed("data-dir") && a.dataDir == "" {
@@ -93,6 +93,7 @@ Try it:  spawnmesh demo`,
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(flagError)
+	root.SetVersionTemplate(versionLine())
 	f := root.PersistentFlags()
 	f.StringVar(&a.dataDir, "data-dir", "", "`DIR` where the instance keeps its data")
 	f.StringVarP(&a.output, "output", "o", "table", "show as `FORMAT`: table, wide, json, ndjson or name")
@@ -109,7 +110,7 @@ Try it:  spawnmesh demo`,
 	}
 	add("try", a.demoCommand(), a.doctorCommand(), a.healthCommand(), a.benchCommand(), a.conformanceCommand(), a.versionCommand())
 	add("run", a.hubCommand(), a.spokeCommand())
-	add("agents", a.spawnCommand(), a.statusCommand(), a.killCommand(), a.logsCommand(), a.agentsCommand(), a.whyCommand())
+	add("agents", a.spawnCommand(), a.runCommand(), a.statusCommand(), a.killCommand(), a.logsCommand(), a.agentsCommand(), a.whyCommand())
 	add("backlog", a.backlogCommand())
 	add("limits", a.budgetCommand(), a.quotaCommand(), a.laneCommand(), a.freezeCommand(), a.unfreezeCommand(), a.retentionCommand())
 	add("federation", a.inviteCommand(), a.connectionsCommand(), a.keysCommand(), a.auditCommand())

@@ -22,10 +22,7 @@ func (a *app) openOnHub(ctx context.Context, c *control.Client, v hub.AgentView)
 	if err := c.Do(ctx, "GET", "/api/v1/connections/"+url.PathEscape(v.Conn), nil, &conn); err != nil {
 		return "", err
 	}
-	if v.State == commands.Queued {
-		return a.whyQueued(v, conn), nil
-	}
-	return a.whyRunning(v, conn), nil
+	return a.standsOnHub(v, conn), nil
 }
 
 // whyRunning says how an agent stands that has started, as far as its hub knows,
@@ -108,7 +105,7 @@ func (a *app) whyQueued(v hub.AgentView, conn connectionView) string {
 	case conn.Running >= conn.Slots:
 		return fmt.Sprintf("it waits for a free slot on %s, which has %d", v.Spoke, conn.Slots)
 	}
-	return fmt.Sprintf("it waits for %s to start it, which had %d of its %d slots taken when it last said so; where that stays, its host sees every reason: %s", v.Spoke, conn.Running, conn.Slots, a.line("why", v.Task))
+	return fmt.Sprintf("it waits for %s to start it, which had %d of its %d slots taken when it last said so; where that stays, its host sees every reason: %s", v.Spoke, conn.Running, conn.Slots, a.line("why", commands.ShortID(v.Task)))
 }
 
 // whyHere says how an agent stands that runs, or ran, on this host, in the words of
@@ -139,7 +136,7 @@ func (a *app) statusOnHost(ctx context.Context, v agentView) error {
 	case err != nil:
 		return err
 	case v.State == commands.Queued:
-		fmt.Fprintf(a.err, "\nwhy it waits: %s\n", a.line("why", v.Task))
+		fmt.Fprintf(a.err, "\nwhy it waits: %s\n", a.line("why", commands.ShortID(v.Task)))
 	case !control.Runs(ctx, dir):
 		fmt.Fprintf(a.err, "\nno spoke runs here: this is what the last one wrote; start it with: %s\n", a.line("spoke", "run"))
 	}

@@ -95,5 +95,5 @@ func TestTheLevelsAreNamedAlike(t *testing.T) {
 			}
 		}
 	})
-	require.Equal(t, 4, said)
+	require.Equal(t, 5, said)
 }

@@ -273,8 +273,8 @@ func TestAgentsOnANarrowTerminal(t *testing.T) {
 
 	lines := shownOn(t, 60, 3, func(screen *os.File) error { return (&app{out: screen, output: "table"}).printAgents(list) })
 
-	require.Regexp(t, `^\S{18}  cellar  unavailabl…  5s   the nightly r…$`, lines[1])
-	require.Regexp(t, `^\S{18}  attic   running      5s   another one$`, lines[2])
+	require.Regexp(t, `^\S{8}  cellar  unavailable \(c…  5s   the nightly run of …$`, lines[1])
+	require.Regexp(t, `^\S{8}  attic   running          5s   another one$`, lines[2])
 }
 
 // A long title does not cut the states where there is room for them.

@@ -26,6 +26,7 @@ type spawnFlags struct {
 	expires      days
 	isolation    string
 	wait, follow bool
+	most         days // how long
 }
 
 func (a *app) spawnCommand() *cobra.Command {
@@ -38,7 +39,8 @@ When the id is printed the order is stored and cannot be lost: it reaches the
 spoke when the link is up, and its end comes back. The spoke's own policy decides
 whether it runs.
 
-With --wait or --follow the exit code tells the result: 0 completed, 9 failed,
+With --wait or --follow, standard error says how the agent stands, now and whenever
+that changes. The exit code tells the result: 0 completed, 9 failed,
 10 killed, 5 the connection was revoked, 6 refused by the spoke, 7 nothing could
 run it, 124 timed out. An interrupt detaches (130); the agent goes on.`,
 		Example: `  spawnmesh spawn --spoke attic -- go test ./...
@@ -68,6 +70,20 @@ run it, 124 timed out. An interrupt detaches (130); the agent goes on.`,
 	fl.StringVar(&f.req.ID, "id", "", "give the agent this `UUID`, version 7 or 4 (default: a new one)")
 	fl.BoolVar(&f.wait, "wait", false, "wait for the result; the exit code tells it")
 	fl.BoolVar(&f.follow, "follow", false, "show the agent's output, and wait for the result")
+	fl.Var(&f.most, "wait-timeout", "wait no longer than this (130 then; the agent goes on)")
+	return c
+}
+
+// runCommand is what people type who want to see at once what an agent does.
+func (a *app) runCommand() *cobra.Command {
+	c := a.spawnCommand()
+	c.Use, c.Short = "run [flags] -- CMD [ARG...]", "Spawn an agent and follow it: spawn --follow"
+	c.Long = `Spawn an agent on a spoke, show its output as it comes and end as it ends. It is
+"spawnmesh spawn --follow"; see there for all of it.`
+	c.Example = "  spawnmesh run -- go test ./...\n  spawnmesh run --spoke attic --timeout 10m -- ./train.sh"
+	_ = c.Flags().Set("follow", "true")
+	_ = c.Flags().MarkHidden("follow")
+	_ = c.Flags().MarkHidden("wait")
 	return c
 }
 
@@ -101,16 +117,21 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 	if err := c.Do(ctx, "POST", "/api/v1/tasks", f.req.Revealed(), &got); err != nil {
 		return unanswered(ctx, f.req, err)
 	}
-	a.did("agent %s was ordered on %s; see: %s", got.ID, got.Spoke, a.line("status", got.ID))
+	short := commands.ShortID(got.ID)
+	a.did("agent %s was ordered on %s; see: %s", short, got.Spoke, a.line("status", short))
+	if f.most > 0 {
+		var done context.CancelFunc
+		ctx, done = context.WithTimeoutCause(ctx, time.Duration(f.most), errWaited)
+		defer done()
+	}
 	if f.follow {
-		fmt.Fprintf(a.err, "agent %s on %s\n", got.ID, got.Spoke)
 		return a.followAgent(ctx, c, got.ID)
 	}
 	if f.wait {
 		return a.waitAgent(ctx, c, got.ID)
 	}
 	if a.forPeople() {
-		fmt.Fprintln(a.out, got.ID)
+		fmt.Fprintln(a.out, short)
 		if got.Existing {
 			fmt.Fprintln(a.err, "this spawn was ordered before; nothing new was ordered")
 		}
@@ -140,11 +161,12 @@ func unanswered(ctx context.Context, r hub.SpawnRequest, err error) error {
 		return err // it was not sent, or was refused
 	}
 	// Nothing of err is wrapped: an interrupt that was only cancelled says nothing.
-	unknown := commands.Refuse(code, "%s; agent %s may have been ordered", why, r.ID)
+	id := commands.ShortID(r.ID)
+	unknown := commands.Refuse(code, "%s; agent %s may have been ordered", why, id)
 	if r.IdempotencyKey != "" { // an order from before has another id
-		return unknown.Hinting("the same line with its --idempotency-key orders nothing twice; what became of it").Running("status", r.ID)
+		return unknown.Hinting("the same line with its --idempotency-key orders nothing twice; what became of it").Running("status", id)
 	}
-	return unknown.Hinting("what became of it, once the hub answers").Running("status", r.ID)
+	return unknown.Hinting("what became of it, once the hub answers").Running("status", id)
 }
 
 // resultCode is the exit code that tells how an agent ended; nil for success.

@@ -38,8 +38,9 @@ func (a *app) statusCommand() *cobra.Command {
 		Long: `Show how an agent stands: what its spoke has said of it, receipt by receipt. In the
 data directory of that spoke: what its host knows of it, also while no spoke runs.
 
-ID is the whole id, or six or more characters that no other begins with. With
---ask the spoke is asked now, and its signed answer is shown too.`,
+ID is the short id as a list shows it, or four or more characters that no other
+begins with; the whole id; or on a hub a title that no other agent has. With --ask
+the spoke is asked now, and its signed answer is shown too.`,
 		RunE: func(c *cobra.Command, args []string) error { return a.status(c.Context(), args[0], ask) },
 	}
 	c.Flags().BoolVar(&ask, "ask", false, "ask the spoke now")
@@ -154,7 +155,7 @@ func saidBy(peer, words string) string {
 
 func agentPairs(v agentView) pairs {
 	var list pairs
-	list.add("id", v.Task)
+	list.add("id", commands.ShortID(v.Task)+" ("+v.Task+")")
 	list.add("title", v.Title)
 	list.add("spoke", inConnection(v.Spoke, v.ConnState))
 	list.add("hub", inConnection(v.Hub, v.ConnState))

@@ -171,7 +171,7 @@ func TestAnInterruptedSpawnNamesItsOrder(t *testing.T) {
 
 	s := job.end()
 	require.Equal(t, exitInterrupted, s.code)
-	named := regexp.MustCompile(`interrupted before the hub answered; agent (\S{36}) may have been ordered\n +what became of it, once the hub answers: spawnmesh --data-dir \S+ status (\S{36})\n`).FindStringSubmatch(s.err)
+	named := regexp.MustCompile(`interrupted before the hub answered; agent (\S{8}) may have been ordered\n +what became of it, once the hub answers: spawnmesh --data-dir \S+ status (\S{8})\n`).FindStringSubmatch(s.err)
 	require.Len(t, named, 3, "%s", s.err)
 	require.Equal(t, named[1], named[2])
 	for _, change := range [][]string{{"connections", "suspend", "attic", "--reason", "holiday"}, {"kill", named[1], "--reason", "enough"}} {

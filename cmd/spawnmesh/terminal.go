@@ -9,8 +9,11 @@ import (
 
 // fileOf returns the file that stream is, or that an answer goes to.
 func fileOf(stream any) (*os.File, bool) {
-	if a, ok := stream.(*answer); ok {
-		stream = a.to
+	switch s := stream.(type) {
+	case *answer:
+		stream = s.to
+	case *sharedErr:
+		stream = s.to
 	}
 	f, ok := stream.(*os.File)
 	return f, ok

@@ -51,6 +51,11 @@ func versionFrom(linked string, info *debug.BuildInfo, archived string) string {
 	return "devel-" + commit[:12] + changed
 }
 
+// versionLine says what this program is, in one line.
+func versionLine() string {
+	return fmt.Sprintf("spawnmesh %s (%s, %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Show the version", Args: cobra.NoArgs,
@@ -59,7 +64,7 @@ func (a *app) versionCommand() *cobra.Command {
 			if !a.forPeople() {
 				return a.print(v, []any{v}, table{names: []string{version()}})
 			}
-			fmt.Fprintf(a.out, "spawnmesh %s (%s, %s)\n", v["version"], v["go"], v["platform"])
+			fmt.Fprint(a.out, versionLine())
 			return nil
 		},
 	}

@@ -1049,6 +1049,9 @@ type Task struct {
 	// Result As the spoke signed it.
 	Result json.RawMessage `json:"result,omitempty,omitzero"`
 
+	// ShortID The eight characters by which people name it: the last 40 bits of the id.
+	ShortID string `json:"short_id"`
+
 	// Spec The order, without values.
 	Spec json.RawMessage `json:"spec"`
 
@@ -1067,6 +1070,7 @@ type TaskCreated struct {
 	// Existing It was there before.
 	Existing bool   `json:"existing,omitempty,omitzero"`
 	ID       string `json:"id"`
+	ShortID  string `json:"short_id"`
 	Spoke    string `json:"spoke"`
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,9 +23,13 @@ func servers(t *testing.T, dir string, major int) (asked string) {
 	return asked
 }
 
+// script writes a program. No process is forked meanwhile: until it executes something, a child
+// has the file open for writing, and nobody can execute that.
 func script(t *testing.T, path, text string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755))
 }
 

@@ -189,9 +189,9 @@ func (ws *Workspace) doByHand(ctx context.Context, tx *store.Tx, v verb, a Act, 
 	case task.State == v.to && v.to != commands.Queued:
 		return nil // a repeated word is not an error
 	case !commands.May(task.State, v.to, by):
-		return commands.Refuse(commands.Conflict, "task %s is %s and cannot be %s", task.Name(), task.State, v.done).Hinting("see").Running("backlog", "show", task.ID)
+		return commands.Refuse(commands.Conflict, "task %s is %s and cannot be %s", task.Name(), task.State, v.done).Hinting("see").Running("backlog", "show", task.Name())
 	case held && task.Kind == AgentKind:
-		return commands.Refuse(commands.Conflict, "task %s is run by this instance's spoke", task.Name()).Hinting("end it with").Running("kill", task.ID)
+		return commands.Refuse(commands.Conflict, "task %s is run by this instance's spoke", task.Name()).Hinting("end it with").Running("kill", task.Name())
 	case held:
 		return ws.endHeld(ctx, tx, v, a, task)
 	}

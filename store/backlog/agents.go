@@ -3,7 +3,6 @@ package backlog
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,21 +28,29 @@ func (b *Backlog) Agents(ctx context.Context, hub string, open bool, limit int) 
 	return b.agents(ctx, statement("agents_newest"), hub, limit)
 }
 
-// Agent returns the agent that a person means by its id or six or more
-// characters of one.
+// Agent returns the agent that a person means by its id, its short id, or a part of
+// one, see [commands.NamedIDs].
 func (b *Backlog) Agent(ctx context.Context, ref string) (Agent, error) {
-	low, high, ok := commands.IDRange(strings.ToLower(ref))
+	ids, ok := commands.NamedIDs(ref)
 	if !ok {
-		return Agent{}, commands.Refuse(commands.Validation, "%q is not an agent id or six or more characters of one", commands.Clip(ref))
+		return Agent{}, commands.NoAgent(ref)
 	}
-	list, err := b.agents(ctx, statement("agents_by_id"), low, high)
+	named := statement("agents_by_id")
+	if ids.Tail {
+		named = statement("agents_by_short_id")
+	}
+	list, err := b.agents(ctx, named, ids.Low, ids.High)
 	switch {
 	case err != nil:
 		return Agent{}, err
 	case len(list) == 0:
-		return Agent{}, commands.Refuse(commands.NotFound, "no agent %s", commands.Clip(ref)).Hinting("see").Running("agents")
+		return Agent{}, commands.NoAgent(ref)
 	case len(list) > 1:
-		return Agent{}, commands.Refuse(commands.Ambiguous, "%s fits several agents", ref).Hinting("use more of the id; see").Running("agents", "-o", "wide")
+		var all []string
+		for _, a := range list {
+			all = append(all, commands.Candidate(a.Task, a.Title, a.Spec))
+		}
+		return Agent{}, commands.Several(ref, "agents", all)
 	}
 	return list[0], nil
 }
@@ -57,6 +64,9 @@ func (b *Backlog) agents(ctx context.Context, sql string, args ...any) (list []A
 		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Agent])
 		return err
 	})
+	for i := range list {
+		list[i].ShortID = commands.ShortID(list[i].Task)
+	}
 	return list, err
 }
 

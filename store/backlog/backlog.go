@@ -1,6 +1,7 @@
 package backlog
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -74,6 +75,7 @@ func (ws *Workspace) read(ctx context.Context, doing string, fn func(context.Con
 // A Task is one task of a backlog as it stands, with what its board shows.
 type Task struct {
 	ID             string            `json:"id"`
+	ShortID        string            `json:"short_id"` // see [commands.ShortID]
 	Key            string            `json:"key,omitempty"`
 	Title          string            `json:"title"`
 	Body           string            `json:"body,omitempty"`
@@ -111,13 +113,11 @@ type Task struct {
 	asked bool // by a hub
 }
 
-// Name is what people call the task: its key, else its id.
-func (t Task) Name() string {
-	if t.Key != "" {
-		return t.Key
-	}
-	return t.ID
-}
+// Name is what people call the task: its key, else its short id.
+func (t Task) Name() string { return cmp.Or(t.Key, commands.ShortID(t.ID)) }
+
+// Ref is what no other task of the workspace is called: its key, else its whole id.
+func (t Task) Ref() string { return cmp.Or(t.Key, t.ID) }
 
 // A BoardStatus is the coarse state of a task on a board. It is
 // derived, never stored.

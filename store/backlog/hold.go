@@ -148,7 +148,7 @@ func (ws *Workspace) refuseRetry(ctx context.Context, tx *store.Tx, t Task) erro
 		return commands.Refuse(commands.Conflict, "task %s is to be cancelled when a dependency fails, and one has", t.Name()).Hinting("retry the dependency first, which is named by").Running("backlog", "why", t.Name())
 	}
 	if replays < maxReplays {
-		return commands.Refuse(commands.Conflict, "somebody else has changed task %s at this moment", t.Name()).Hinting("see").Running("backlog", "show", t.ID)
+		return commands.Refuse(commands.Conflict, "somebody else has changed task %s at this moment", t.Name()).Hinting("see").Running("backlog", "show", t.Name())
 	}
 	return commands.Refuse(commands.Conflict, "task %s was retried %d times, which is the limit", t.Name(), maxReplays).Hinting("create it anew")
 }
@@ -166,7 +166,7 @@ func (ws *Workspace) requeue(ctx context.Context, a Act, by commands.Trigger, do
 			return err
 		}
 		if !commands.May(t.State, commands.Queued, by) {
-			return commands.Refuse(commands.Conflict, "task %s is %s and cannot be %s", t.Name(), t.State, done).Hinting("see").Running("backlog", "show", t.ID)
+			return commands.Refuse(commands.Conflict, "task %s is %s and cannot be %s", t.Name(), t.State, done).Hinting("see").Running("backlog", "show", t.Name())
 		}
 		if t.asked && by == commands.ByRetry {
 			return commands.Refuse(commands.Conflict, "task %s was ordered by a hub, which was told its end; let the hub spawn it again", t.Name())

@@ -1,6 +1,7 @@
 package backlog
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,13 +19,13 @@ func scanTask(row pgx.CollectableRow) (Task, error) {
 	err := row.Scan(&t.ID, &t.Key, &t.Title, &t.Body, &t.Phase, &t.Priority, &t.State, &t.Reason, &t.Kind, &t.Lane, &t.Capabilities, &t.Account,
 		&estimate, &t.Unmet, &t.OnFailedDep, &t.Owner, &t.ClaimedAt, &t.LeaseUntil, &t.Attempts, &t.Retries, &t.MaxRetries, &t.NotBefore, &acceptance,
 		&t.IdempotencyKey, &result, &t.CreatedBy, &t.CreatedAt, &t.UpdatedAt, &t.StartedAt, &t.EndedAt, &t.epoch, &t.asked, &t.DependsOn, &t.Eligibility)
-	t.Status, t.Estimate = BoardStatusOf(t.State), estimate.units()
+	t.ShortID, t.Status, t.Estimate = commands.ShortID(t.ID), BoardStatusOf(t.State), estimate.units()
 	t.Acceptance, t.Result = json.RawMessage(acceptance), json.RawMessage(result)
 	return t, err
 }
 
-// find reads the task that ref names: its key, its id, or the beginning of its
-// id, six characters at least, when no other begins so. A key comes before an id.
+// find reads the task that ref names: by its key, by its id, its short id or a part of one,
+// see [commands.NamedIDs]. A key comes before an id.
 func (ws *Workspace) find(ctx context.Context, tx *store.Tx, ref string) (Task, error) {
 	unknown := commands.Refuse(commands.NotFound, "no task %q in workspace %s", commands.Clip(ref), ws.name).Hinting("see").Running("backlog", "list")
 	if err := checkText("the task's name", ref, MaxKey, true); err != nil {
@@ -35,15 +36,23 @@ func (ws *Workspace) find(ctx context.Context, tx *store.Tx, ref string) (Task, 
 	}
 	list, err := queryTasks(ctx, tx, statement("task_by_key"), ws.name, "", ref)
 	if err == nil && len(list) == 0 {
-		if low, high, ok := commands.IDRange(ref); ok {
-			list, err = queryTasks(ctx, tx, statement("task_by_id"), ws.name, "", low, high)
+		if ids, ok := commands.NamedIDs(ref); ok {
+			named := statement("task_by_id")
+			if ids.Tail {
+				named = statement("task_by_short_id")
+			}
+			list, err = queryTasks(ctx, tx, named, ws.name, "", ids.Low, ids.High)
 		}
 	}
 	switch {
 	case err != nil:
 		return Task{}, err
 	case len(list) > 1:
-		return Task{}, commands.Refuse(commands.Ambiguous, "%q begins the id of more than one task", ref).Hinting("give more of it")
+		var all []string
+		for _, t := range list {
+			all = append(all, commands.Candidate(t.ID, cmp.Or(t.Key, t.Title), nil))
+		}
+		return Task{}, commands.Several(ref, "tasks", all)
 	case len(list) == 0:
 		return Task{}, unknown
 	}

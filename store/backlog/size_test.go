@@ -100,6 +100,11 @@ func (l *large) readers() map[string]func(context.Context) error {
 			_, err := l.main.Show(ctx, l.id(l.ended + 30)[:35])
 			return ambiguous(err)
 		},
+		"show a task by its short id": func(ctx context.Context) error { _, err := l.main.Show(ctx, commands.ShortID(l.id(30))); return err },
+		"show a task by the beginning of its short id": func(ctx context.Context) error {
+			_, err := l.main.Show(ctx, commands.ShortID(l.id(l.ended + 30))[:7])
+			return ambiguous(err)
+		},
 		"show tasks": func(ctx context.Context) error {
 			list, err := l.main.ShowAll(ctx, []string{l.id(30), l.id(l.ended + 30)})
 			return counted(len(list), 2, err)
@@ -110,6 +115,10 @@ func (l *large) readers() map[string]func(context.Context) error {
 		"agents of a hub with few":            agents("shed", false, 5),
 		"agents of a hub that have not ended": agents("shed", true, 2),
 		"an agent by the beginning of its id": func(ctx context.Context) error { _, err := l.backlog.Agent(ctx, l.id(10)); return err },
+		"an agent by its short id": func(ctx context.Context) error {
+			_, err := l.backlog.Agent(ctx, commands.ShortID(l.id(10)))
+			return err
+		},
 		"open attempts":                       func(ctx context.Context) error { _, err := l.backlog.OpenAttempts(ctx, "worker-1"); return err },
 		"a kill that is under way":            func(ctx context.Context) error { _, _, err := l.backlog.PendingKill(ctx, l.id(30)); return err },
 		"output to be sent":                   func(ctx context.Context) error { _, err := l.backlog.UnsentOutput(ctx); return err },

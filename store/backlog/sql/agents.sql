@@ -30,7 +30,14 @@ JOIN page ON page.id = a.id ORDER BY a.id DESC
 
 -- name: agents_by_id
 -- include: agent_rows
-WHERE a.id BETWEEN $1::text::uuid AND $2::text::uuid ORDER BY a.id DESC LIMIT 2
+WHERE a.id BETWEEN $1::text::uuid AND $2::text::uuid ORDER BY a.id DESC LIMIT 20
+
+-- name: agents_by_short_id
+WITH page AS MATERIALIZED (
+    SELECT id FROM tasks WHERE short BETWEEN decode($1, 'hex') AND decode($2, 'hex') ORDER BY id DESC LIMIT 200
+)
+-- include: agent_rows
+JOIN page ON page.id = a.id ORDER BY a.id DESC LIMIT 20
 
 -- name: kill_here
 INSERT INTO kills (conn, actor, command, digest, task, reason, grace, exp, tombstone)

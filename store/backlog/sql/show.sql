@@ -29,7 +29,13 @@ WITH page AS MATERIALIZED (
 
 -- name: task_by_id
 WITH page AS MATERIALIZED (
-    SELECT id, 1 AS pos FROM tasks WHERE workspace = $1 AND id BETWEEN $3 AND $4 LIMIT 2
+    SELECT id, 1 AS pos FROM tasks WHERE workspace = $1 AND id BETWEEN $3 AND $4 LIMIT 20
+)
+-- include: task_rows
+
+-- name: task_by_short_id
+WITH page AS MATERIALIZED (
+    SELECT id, 1 AS pos FROM tasks WHERE workspace = $1 AND short BETWEEN decode($3, 'hex') AND decode($4, 'hex') LIMIT 20
 )
 -- include: task_rows
 
