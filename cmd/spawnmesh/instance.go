@@ -62,21 +62,6 @@ func (a *app) line(words ...string) string {
 	return a.self() + " " + commands.ShellLine(words)
 }
 
-// logger writes what is at least as grave as level to standard error. A person
-// at a terminal knows which day it is.
-func (a *app) logger(level slog.Level) *slog.Logger {
-	form := "2006-01-02T15:04:05.000Z07:00"
-	if terminal(a.err) {
-		form = "15:04:05.000"
-	}
-	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, at slog.Attr) slog.Attr {
-		if at.Key == slog.TimeKey {
-			at.Value = slog.StringValue(at.Value.Time().Format(form))
-		}
-		return at
-	}}))
-}
-
 // options say where the instance of this call lives.
 func (a *app) options(log *slog.Logger) (instance.Options, error) {
 	dir, err := a.dir()

@@ -31,6 +31,7 @@ type runner struct {
 	drain, lease, beat days
 	inbox              store.InboxBound
 	ready              string // file
+	logs               logChoice
 
 	log     *slog.Logger
 	working chan struct{} // closed once the spoke works
@@ -45,6 +46,7 @@ func (r *runner) spokeFlags(f *pflag.FlagSet) {
 	f.Int64Var(&r.inbox.Bytes, "inbox-per-peer", 16<<30, "keep `BYTES` of a peer's messages until they are old; more waits on its side")
 	f.Int64Var(&r.inbox.All, "inbox-total", 64<<30, "keep `BYTES` of the messages of all peers")
 	f.Var(&r.drain, "drain", "how long a stop waits for running agents")
+	r.logs.add(f)
 }
 
 // check says what is wrong before a database is started for nothing.
@@ -76,7 +78,10 @@ func (r *runner) run(ctx context.Context) (err error) {
 	if err := keepPrivate(); err != nil {
 		return err
 	}
-	r.log, r.working = r.a.logger(slog.LevelInfo), make(chan struct{})
+	if r.log, err = r.logs.logger(r.a); err != nil {
+		return err
+	}
+	r.working = make(chan struct{})
 	hangups := make(chan os.Signal, 1) // from here on none ends the process
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)

@@ -35,7 +35,9 @@ func (a *app) spokeRunCommand() *cobra.Command {
 
 It then claims nothing more and waits --drain for running agents; a second interrupt
 ends the wait. What still runs after that goes on without it, and is adopted when the
-spoke runs again within its lease.`,
+spoke runs again within its lease.
+
+It logs to standard error, a line per event; docs/operating.md has them all.`,
 		Example: "  spawnmesh --data-dir S spoke run --slots 4",
 		RunE:    func(c *cobra.Command, _ []string) error { return r.run(c.Context()) },
 	}
