@@ -109,6 +109,17 @@ type Exit struct {
 	Breach *Breach `json:"breach,omitempty"`
 }
 
+// Logged is what a log says of x, as keys and values: never what the process wrote.
+func (x Exit) Logged() (about []any) {
+	if x.Code >= 0 {
+		about = append(about, "exit_code", x.Code)
+	}
+	if x.Signal != "" {
+		about = append(about, "signal", x.Signal)
+	}
+	return about
+}
+
 // Kind returns [AcceptedKind].
 func (*Accepted) Kind() Kind { return AcceptedKind }
 

@@ -134,11 +134,19 @@ func (b *Board) logLink(ctx context.Context, c store.Connection) {
 		return
 	}
 	linked, since, remote, _ := x.way.state()
+	lost := !linked && !x.linkLogged.IsZero()
 	switch {
 	case linked && x.linkLogged.IsZero():
-		x.log.InfoContext(ctx, "linked to a spoke", "address", remote, "since", since)
-	case !linked && !x.linkLogged.IsZero() && c.State == store.Active:
+		about := []any{"address", remote, "since", since}
+		if !x.linkLost.IsZero() {
+			about = append(about, "away_ms", max(since.Sub(x.linkLost), 0).Milliseconds())
+		}
+		x.log.InfoContext(ctx, "linked to a spoke", about...)
+	case lost && c.State == store.Active:
 		x.log.WarnContext(ctx, "not linked to a spoke any more", "linked_since", x.linkLogged)
+	}
+	if lost {
+		x.linkLost = time.Now()
 	}
 	x.linkLogged = since
 	x.linkedLogged.Store(linked)

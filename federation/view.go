@@ -88,6 +88,13 @@ func (b *Board) Status(conn string) (Status, bool) {
 	return s, ok
 }
 
+// Name is what this instance calls the peer of a connection; "" where it has none.
+func (b *Board) Name(conn string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.known[conn].Name
+}
+
 func (x *Exchange) describe(s *Status) {
 	s.Differs = x.differs()
 	x.mu.Lock()

@@ -122,7 +122,11 @@ func (h *Hub) demandIsolation(s *commands.Spawn) {
 // orderAll is one round of the order group, in one transaction.
 func (h *Hub) orderAll(ctx context.Context, orders []store.SpawnOrder) ([]store.Ordered, error) {
 	// The callers may have left; what they were promised is decided here.
-	return h.DB.OrderSpawns(context.WithoutCancel(ctx), orders)
+	list, err := h.DB.OrderSpawns(context.WithoutCancel(ctx), orders)
+	if err == nil {
+		h.sayOrders(ctx, list)
+	}
+	return list, err
 }
 
 // address says where an order may go: to the named spoke, to the only one there

@@ -31,6 +31,9 @@ func (h *Hub) Kill(ctx context.Context, text, reason string, grace time.Duration
 	if err != nil {
 		return Killed{m, false}, err
 	}
+	if ordered {
+		h.sayOrder(ctx, commands.KillKind, m.Task, m.Spoke)
+	}
 	m, err = h.Find(ctx, m.Task)
 	return Killed{m, ordered}, err
 }

@@ -179,12 +179,19 @@ func (h *Hub) endAllUnanswered(ctx context.Context) error {
 // endUnanswered ends orders that nobody will answer in bounded batches, and wakes who waits for them.
 func (h *Hub) endUnanswered(ctx context.Context) {
 	for ctx.Err() == nil {
-		tasks, err := h.DB.EndUnanswered(ctx)
+		list, err := h.DB.EndUnanswered(ctx)
 		if err != nil && ctx.Err() == nil {
 			h.Log.ErrorContext(ctx, "ending unanswered orders", "err", err)
 		}
+		tasks := make([]string, len(list))
+		for i, o := range list {
+			tasks[i] = o.Task
+		}
 		h.watch.notify(tasks)
-		if len(tasks) < store.EndBatch {
+		if err == nil {
+			h.sayUnanswered(ctx, list)
+		}
+		if len(list) < store.EndBatch {
 			return
 		}
 	}

@@ -183,7 +183,9 @@ func (h *Hub) proof(ctx context.Context, r transport.JoinRequest) ([]byte, error
 	}
 	// The operator who made the invite approved whoever holds it.
 	if c.State == store.Pending {
-		c, err = h.board.SetState(ctx, c.ID, store.Active, "joined with an invitation", "invite:"+j.invite.ID)
+		if c, err = h.board.SetState(ctx, c.ID, store.Active, "joined with an invitation", "invite:"+j.invite.ID); err == nil {
+			h.Log.InfoContext(ctx, "a spoke has joined", "connection", c.Name, "fingerprint", signing.Fingerprint(j.hello.Identity))
+		}
 	} else {
 		err = h.board.Await(ctx, c.ID)
 	}

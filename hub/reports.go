@@ -29,8 +29,8 @@ func (h *Hub) elsewhere(s *commands.Spawn, r store.Refusal) []store.Candidate {
 	return list
 }
 
-// moved wakes who waits for the tasks of a batch.
-func (h *Hub) moved(_ context.Context, batch []*store.Incoming) {
+// moved wakes who waits for the tasks of a batch, and logs what became of them.
+func (h *Hub) moved(ctx context.Context, batch []*store.Incoming) {
 	for _, m := range batch {
 		switch commands.Kind(m.Header.Kind) {
 		case commands.AcceptedKind, commands.StartedKind:
@@ -40,6 +40,7 @@ func (h *Hub) moved(_ context.Context, batch []*store.Incoming) {
 		}
 	}
 	h.lacking.ended(batch)
+	h.sayMoved(ctx, batch)
 }
 
 // keepOutput stores pieces of output of tasks that the connection runs, and says

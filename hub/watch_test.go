@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,7 +26,7 @@ func TestWhatBeginsWakesNobodyWhoWaitsForTheEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := &Hub{}
+			h := &Hub{Log: slog.New(slog.DiscardHandler)}
 			h.watch.byTask = map[string]map[wait.Signal]bool{}
 			news, end, other := h.watch.add("a", false), h.watch.add("a", true), h.watch.add("b", false)
 

@@ -91,12 +91,3 @@ func (s *Spoke) recordEnd(ctx context.Context, r *run, e backlog.End) (held bool
 	}
 	return held, err
 }
-
-// sayEnd logs the end of an attempt: never what it ran or wrote.
-func (s *Spoke) sayEnd(ctx context.Context, e backlog.End, held bool) {
-	if !held {
-		s.Log.WarnContext(ctx, "agent ended after it had lost its lease; its end does not count", "id", e.Fence.Task, "attempt", e.Fence.Attempt, "outcome", e.Outcome)
-		return
-	}
-	s.Log.InfoContext(ctx, "agent ended", "id", e.Fence.Task, "attempt", e.Fence.Attempt, "outcome", e.Outcome, "code", e.Exit.Code, "signal", e.Exit.Signal)
-}

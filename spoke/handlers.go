@@ -61,23 +61,13 @@ func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused 
 func (s *Spoke) taken(ctx context.Context, batch []*store.Incoming) {
 	s.work.Send()
 	for _, m := range batch {
-		hub := ""
-		if c, known := s.board.Status(m.Conn); known {
-			hub = c.Name
-		}
 		if run, ok := m.Effect.(*backlog.KillRun); ok {
 			s.live.kill(*run)
 		} else if m.Header.Kind == string(commands.KillKind) && m.Code == signing.ReplaySame {
 			s.killAgain(ctx, m.Task())
 		}
-		switch id := m.Task(); {
-		case m.Header.Kind == string(commands.StatusKind), m.Code == signing.ReplaySame:
-		case m.Code == "":
-			s.Log.Info("order taken", "kind", m.Header.Kind, "id", id, "connection", hub)
-		default:
-			s.Log.Info("order refused", "kind", m.Header.Kind, "id", id, "connection", hub, "code", m.Code, "why", m.Why)
-		}
 	}
+	s.sayTaken(ctx, batch)
 }
 
 // killAgain carries out a kill that came once more, if its task runs here without its lease: the

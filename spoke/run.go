@@ -207,15 +207,6 @@ func (s *Spoke) startOf(r *run, agent *supervisor.Agent) *backlog.Start {
 	return start
 }
 
-// sayStart logs that an agent runs here.
-func (s *Spoke) sayStart(ctx context.Context, r *run, start *backlog.Start) {
-	if r.before {
-		s.Log.InfoContext(ctx, "agent goes on", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid)
-		return
-	}
-	s.Log.InfoContext(ctx, "agent started", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid)
-}
-
 // attend waits for the agent's end, and ends it when a kill comes or when the
 // fence no longer holds. Kills run beside it: a later one hastens an earlier
 // one, and a stop is heard; what this process leaves undone the shim finishes.

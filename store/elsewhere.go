@@ -35,6 +35,9 @@ type reorder struct {
 	refusal Refusal
 }
 
+// Elsewhere is the effect of a refusal of an order that went to another spoke for it.
+type Elsewhere struct{ Task, Conn string }
+
 // MoveMirrors applies reports to mirrors, in one statement. A mirror follows the
 // newest report by sequence; once terminal it stays, and what comes after that is
 // kept as evidence in the inbox only. Answers to questions that were
@@ -45,6 +48,9 @@ type reorder struct {
 // refusal, and asked at most once for each spawn, inside the transaction.
 func MoveMirrors(elsewhere func(*commands.Spawn, Refusal) []Candidate) func(context.Context, *Tx, Standing, []*Incoming) error {
 	return func(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) error {
+		for _, m := range batch { // this may be a second run
+			m.Effect = nil
+		}
 		f := foldAll(batch)
 		again, err := f.refused(ctx, tx, from)
 		if err == nil && len(again) > 0 {
@@ -212,6 +218,7 @@ func orderAgain(ctx context.Context, tx *Tx, from Standing, list []reorder) erro
 		r := list[i]
 		task, conn, command = append(task, r.spawn.Task), append(conn, r.to), append(command, s.ID)
 		digest, expires, refusals = append(digest, s.Body[:]), append(expires, s.Exp), append(refusals, r.refusal)
+		r.fold.message.Effect = &Elsewhere{Task: r.spawn.Task, Conn: r.to}
 		tx.Audit(AuditRow{Actor: string(from.Peer), Action: "task.refused", Object: r.spawn.Task, Code: string(r.refusal.Code), Why: r.refusal.Why, Conn: from.ID, Message: r.fold.message.Header.ID},
 			AuditRow{Actor: "self", Action: "task.ordered", Object: r.spawn.Task, Why: "refused by " + from.Name, Conn: r.to, Message: s.ID})
 	}

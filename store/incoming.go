@@ -21,6 +21,7 @@ type Incoming struct {
 	Code signing.Code
 	Why  string
 	Told bool // its refusal has an audit row of its own
+	Late bool // it tells of a task that had ended here before, and has changed nothing
 
 	answered bool // with a refusal
 

@@ -176,8 +176,8 @@ func foldAll(batch []*Incoming) *folds {
 }
 
 // moveMirrors takes folds by column. It returns which of them belong to a mirror, of
-// which task, whether that has another end already, and which of them answer one command
-// too often. Comparisons of conn are written so that no index of connections fits: of a
+// which task, whether that has another end already, which of them answer one command
+// too often, and whether the task had ended before. Comparisons of conn are written so that no index of connections fits: of a
 // table that was empty when the plan was made, it would be read whole.
 const moveMirrors = `
 	WITH u AS (
@@ -220,7 +220,7 @@ const moveMirrors = `
 		SELECT ($13::text[])[n::int], CASE WHEN over THEN 'mirror.late' ELSE 'mirror.' || state END, task::text, reason, ($1::uuid[])[n::int] FROM old
 		WHERE forward AND news OR over AND had IS NULL AND final IS NOT NULL
 	)
-	SELECT n, task::text, coalesce(over AND had <> final, false), false FROM old UNION ALL SELECT n, '', false, true FROM u WHERE excess`
+	SELECT n, task::text, coalesce(over AND had <> final, false), false, over FROM old UNION ALL SELECT n, '', false, true, false FROM u WHERE excess`
 
 // move lets each fold change its mirror, and refuses the reports of those that have none.
 func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
@@ -236,9 +236,10 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 	matched := map[int]bool{}
 	var n int
 	var task string
-	var clash, excess bool
-	if _, err = pgx.ForEachRow(rows, []any{&n, &task, &clash, &excess}, func() error {
+	var clash, excess, over bool
+	if _, err = pgx.ForEachRow(rows, []any{&n, &task, &clash, &excess, &over}, func() error {
 		matched[n-1] = true
+		f.order[n-1].late(over)
 		switch x := f.order[n-1]; {
 		case excess:
 			x.reject(commands.TooMany, fmt.Sprintf("more than %d answers to one command", maxAnswers))
@@ -289,6 +290,13 @@ func checkUnmatched(ctx context.Context, tx *Tx, f *folds, matched map[int]bool)
 }
 
 const anotherResult = "the task has another end already; this message is kept as evidence"
+
+// late records whether the task had ended before the reports of the fold.
+func (x *fold) late(over bool) {
+	for _, m := range x.all {
+		m.Late = over
+	}
+}
 
 // reject records that no report of the fold has an effect.
 func (x *fold) reject(code signing.Code, why string) {

@@ -8,19 +8,27 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/signing"
 )
 
 // EndBatch is how many orders one call of [DB.EndUnanswered] ends at most.
 const EndBatch = 500
 
-// EndUnanswered ends orders that nobody will answer any more, and returns their
-// tasks. An order that no spoke answered by its last moment ends expired, or
+// An Unanswered is an order that was ended because nobody answered it.
+type Unanswered struct {
+	Task   string
+	Spoke  string // that it had gone to
+	State  commands.State
+	Reason commands.Reason
+}
+
+// EndUnanswered ends orders that nobody will answer any more, and returns them. An order that no spoke answered by its last moment ends expired, or
 // cancelled when it was to be killed. A kill that no spoke answered by its own
 // last moment ends the order unavailable: what became of the agent is not known.
 // Both wait for what clocks may differ. An answer that comes later is kept in
 // the inbox, and changes nothing.
-func (db *DB) EndUnanswered(ctx context.Context) (tasks []string, err error) {
+func (db *DB) EndUnanswered(ctx context.Context) (list []Unanswered, err error) {
 	err = db.Tx(ctx, "ending unanswered orders", func(ctx context.Context, tx *Tx) error {
 		rows, err := tx.Query(ctx, `
 			WITH late AS MATERIALIZED (
@@ -40,14 +48,14 @@ func (db *DB) EndUnanswered(ctx context.Context) (tasks []string, err error) {
 				INSERT INTO audit (actor, action, object, code, why, conn)
 				SELECT 'self', 'mirror.' || state, task::text, reason, 'no answer by the last moment', conn FROM ended
 			)
-			SELECT task::text FROM ended`, signing.Skew, EndBatch)
+			SELECT task::text, (SELECT peer_name FROM connections c WHERE c.id = ended.conn), state, reason FROM ended`, signing.Skew, EndBatch)
 		if err != nil {
 			return fmt.Errorf("ending unanswered orders: %w", err)
 		}
-		tasks, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Unanswered])
 		return err
 	})
-	return tasks, err
+	return list, err
 }
 
 // NextUnanswered is in how long the next such order is to be ended, at most within.

@@ -98,7 +98,7 @@ func requireLogLines(t *testing.T, n *fleet.Process, done, killed, refused strin
 	log := string(raw)
 	for _, words := range []string{
 		`msg="order taken" kind=agent.spawn id=` + done + ` connection=lab`, `msg="agent started" id=` + done + ` attempt=1`,
-		`msg="agent ended" id=` + done + ` attempt=1 outcome=failed code=3`, `msg="order taken" kind=agent.spawn id=` + killed + ` connection=lab`,
+		`msg="agent ended" id=` + done + ` attempt=1 outcome=failed exit_code=3`, `msg="order taken" kind=agent.spawn id=` + killed + ` connection=lab`,
 		`msg="agent started" id=` + killed, `msg="kill ordered by the host" id=` + killed, `msg="agent ended" id=` + killed + ` attempt=1 outcome=killed`,
 		`level=INFO msg="order refused" kind=agent.spawn id=` + refused + ` connection=lab code=CAPABILITY`,
 	} {

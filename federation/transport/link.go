@@ -105,7 +105,8 @@ func hold(ctx context.Context, l *natsConn) error {
 // change records a new state and tells of it if it differs from the last.
 func (k *Link) change(ctx context.Context, s LinkState) {
 	k.mu.Lock()
-	same := k.state.Up == s.Up && !k.state.Since.IsZero()
+	before := k.state
+	same := before.Up == s.Up && !before.Since.IsZero()
 	s.Since = time.Now()
 	if same {
 		s.Since = k.state.Since
@@ -118,7 +119,11 @@ func (k *Link) change(ctx context.Context, s LinkState) {
 	}
 	switch {
 	case s.Up:
-		k.log().InfoContext(ctx, "linked to the hub", "address", k.Address)
+		about := []any{"address", k.Address}
+		if !before.Since.IsZero() {
+			about = append(about, "away_ms", s.Since.Sub(before.Since).Milliseconds())
+		}
+		k.log().InfoContext(ctx, "linked to the hub", about...)
 	case ctx.Err() != nil: // by this side
 		k.log().InfoContext(ctx, "link to the hub ended", "address", k.Address)
 	default:

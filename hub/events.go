@@ -1,0 +1,94 @@
+package hub
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// What happens to orders is logged after the commit that made it so, one line an event and
+// under the names that spokes have for it. No line says what an order starts, what it is
+// given or what it writes: whoever reads a log need not be whoever may read these. The
+// refusals of a spoke and the audit have the reasons in words.
+
+// sayOrders logs which spawns of a round were given.
+func (h *Hub) sayOrders(ctx context.Context, list []store.Ordered) {
+	if !h.Log.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	for _, o := range list {
+		if o.Err == nil && !o.Existing {
+			h.sayOrder(ctx, commands.SpawnKind, o.Task, o.Spoke)
+		}
+	}
+}
+
+// sayOrder logs an order that will reach its spoke.
+func (h *Hub) sayOrder(ctx context.Context, kind commands.Kind, task, spoke string) {
+	h.Log.InfoContext(ctx, "order given", "kind", kind, "id", task, "connection", spoke)
+}
+
+// sayMoved logs what a batch of reports, which came over one connection, has told anew.
+func (h *Hub) sayMoved(ctx context.Context, batch []*store.Incoming) {
+	if len(batch) == 0 || !h.Log.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	spoke := h.board.Name(batch[0].Conn)
+	for _, m := range batch {
+		if m.Code == "" && !m.Late {
+			h.sayReport(ctx, m, spoke)
+		}
+	}
+}
+
+func (h *Hub) sayReport(ctx context.Context, m *store.Incoming, spoke string) {
+	switch b := m.Body.(type) {
+	case *commands.RefusedBody:
+		next, again := m.Effect.(*store.Elsewhere)
+		task := b.Task
+		if again {
+			task = next.Task
+		}
+		h.Log.InfoContext(ctx, "order refused", "id", task, "connection", spoke, "code", b.Code)
+		if again {
+			h.sayOrder(ctx, commands.SpawnKind, task, h.board.Name(next.Conn))
+		}
+	case *commands.Started:
+		h.Log.InfoContext(ctx, "agent started", "id", b.Task, "connection", spoke, "attempt", b.Attempt, "isolation", b.Isolation)
+	case *commands.Ended:
+		about := because([]any{"id", b.Task, "connection", spoke, "attempt", b.Attempt, "outcome", b.Outcome, "state", b.State}, b.Reason)
+		h.Log.InfoContext(ctx, "agent ended", append(about, b.Exit.Logged()...)...)
+	case *commands.Result:
+		h.sayResult(ctx, b, spoke)
+	}
+}
+
+// sayResult logs the end of an order by the word of its spoke. How long it took since its
+// agent had started first, the clock of the spoke says.
+func (h *Hub) sayResult(ctx context.Context, r *commands.Result, spoke string) {
+	about := because([]any{"id", r.Task, "connection", spoke, "attempt", r.Attempt, "state", r.State}, r.Reason)
+	if r.Outcome != "" {
+		about = append(about, r.Exit.Logged()...)
+	}
+	if r.StartedAt > 0 {
+		about = append(about, "duration_ms", r.EndedAt-r.StartedAt)
+	}
+	h.Log.InfoContext(ctx, "order ended", about...)
+}
+
+// because adds the reason, where there is one.
+func because(about []any, r commands.Reason) []any {
+	if r == "" {
+		return about
+	}
+	return append(about, "reason", r)
+}
+
+// sayUnanswered logs orders that ended because nobody answered them.
+func (h *Hub) sayUnanswered(ctx context.Context, list []store.Unanswered) {
+	for _, o := range list {
+		h.Log.InfoContext(ctx, "order ended", "id", o.Task, "connection", o.Spoke, "state", o.State, "reason", o.Reason)
+	}
+}
