@@ -37,24 +37,36 @@ func (h *Hub) sayMoved(ctx context.Context, batch []*store.Incoming) {
 	}
 	spoke := h.board.Name(batch[0].Conn)
 	for _, m := range batch {
-		if m.Code == "" && !m.Late {
+		if m.Code != "" || m.Late {
+			continue
+		}
+		question, other := m.Effect.(commands.Kind)
+		switch b, refusal := m.Body.(*commands.RefusedBody); {
+		case refusal && !other:
+			h.sayRefusal(ctx, m, b, spoke)
+		case refusal && question == commands.KillKind:
+			h.Log.InfoContext(ctx, "order refused", "kind", question, "id", b.Task, "connection", spoke, "code", b.Code)
+		case !other:
 			h.sayReport(ctx, m, spoke)
 		}
 	}
 }
 
+// sayRefusal logs that a spoke does not run an order, and who has it then.
+func (h *Hub) sayRefusal(ctx context.Context, m *store.Incoming, b *commands.RefusedBody, spoke string) {
+	next, again := m.Effect.(*store.Elsewhere)
+	task := b.Task
+	if again {
+		task = next.Task
+	}
+	h.Log.InfoContext(ctx, "order refused", "kind", commands.SpawnKind, "id", task, "connection", spoke, "code", b.Code)
+	if again {
+		h.sayOrder(ctx, commands.SpawnKind, task, h.board.Name(next.Conn))
+	}
+}
+
 func (h *Hub) sayReport(ctx context.Context, m *store.Incoming, spoke string) {
 	switch b := m.Body.(type) {
-	case *commands.RefusedBody:
-		next, again := m.Effect.(*store.Elsewhere)
-		task := b.Task
-		if again {
-			task = next.Task
-		}
-		h.Log.InfoContext(ctx, "order refused", "id", task, "connection", spoke, "code", b.Code)
-		if again {
-			h.sayOrder(ctx, commands.SpawnKind, task, h.board.Name(next.Conn))
-		}
 	case *commands.Started:
 		h.Log.InfoContext(ctx, "agent started", "id", b.Task, "connection", spoke, "attempt", b.Attempt, "isolation", b.Isolation)
 	case *commands.Ended:

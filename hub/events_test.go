@@ -112,9 +112,9 @@ func TestTheLogTellsWhoRefused(t *testing.T) {
 	first, second := v.Refusals[0].Spoke, v.Refusals[1].Spoke
 	awaitSaid(t, m.Hub.Instance, "id="+id,
 		`level=INFO msg="order given" kind=agent.spawn id=`+id+` connection=`+first,
-		`level=INFO msg="order refused" id=`+id+` connection=`+first+` code=POLICY`,
+		`level=INFO msg="order refused" kind=agent.spawn id=`+id+` connection=`+first+` code=POLICY`,
 		`level=INFO msg="order given" kind=agent.spawn id=`+id+` connection=`+second,
-		`level=INFO msg="order refused" id=`+id+` connection=`+second+` code=POLICY`)
+		`level=INFO msg="order refused" kind=agent.spawn id=`+id+` connection=`+second+` code=POLICY`)
 	for _, name := range []string{first, second} {
 		awaitSaid(t, m.Spokes[name].Instance, "id="+id, `level=INFO msg="order refused" kind=agent.spawn id=`+id+` connection=lab code=POLICY`)
 		require.False(t, c.In([]byte(m.Spokes[name].Log.String())), name)
@@ -162,4 +162,35 @@ func TestTheLogTellsWhoJoined(t *testing.T) {
 	s := m.Join(t, "attic")
 
 	require.Equal(t, []string{`level=INFO msg="a spoke has joined" connection=attic fingerprint=` + signing.Fingerprint(s.Keys.Identity.Public())}, said(m.Hub.Instance, "fingerprint="))
+}
+
+// What a spoke answers to a kill tells nothing else, whatever it says.
+func TestTheLogBelievesNoAnswerToAnotherQuestion(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	a := m.Attack(t, "thief")
+	for code, says := range map[string]func(id string) []commands.Body{
+		"": func(id string) []commands.Body {
+			return []commands.Body{&commands.Started{Task: id, Attempt: 1}, &commands.Result{Task: id, State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded}}
+		},
+		"INTERNAL": func(id string) []commands.Body {
+			return []commands.Body{&commands.Ended{Task: id, Attempt: 1, Outcome: commands.AttemptFailed, State: commands.Queued}, &commands.RefusedBody{Task: id, Code: commands.Internal, Why: "x"}}
+		},
+	} {
+		asked := a.Order(t, m)
+		id := asked.Task
+		want := []string{`level=INFO msg="order given" kind=agent.spawn id=` + id + ` connection=thief`, `level=INFO msg="order given" kind=agent.kill id=` + id + ` connection=thief`}
+		if code != "" {
+			want = append(want, `level=INFO msg="order refused" kind=agent.kill id=`+id+` connection=thief code=`+code)
+		}
+		m.Hub.Do(t, "POST", "/api/v1/tasks/"+id+"/kill", map[string]string{"reason": "enough"}, nil)
+		kill, _ := a.Ref(t, commands.KillKind, id)
+
+		for _, body := range says(id) {
+			a.Send(t, commands.QueueEvents, a.Seal(t, body, kill, nil).Envelope)
+		}
+		a.Send(t, commands.QueueEvents, a.Seal(t, &commands.Started{Task: id, Attempt: 1}, asked.Re, nil).Envelope)
+
+		awaitSaid(t, m.Hub.Instance, "id="+id, append(want, `level=INFO msg="agent started" id=`+id+` connection=thief attempt=1 isolation=""`)...)
+	}
 }

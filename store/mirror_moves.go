@@ -177,8 +177,9 @@ func foldAll(batch []*Incoming) *folds {
 
 // moveMirrors takes folds by column. It returns which of them belong to a mirror, of
 // which task, whether that has another end already, which of them answer one command
-// too often, and whether the task had ended before. Comparisons of conn are written so that no index of connections fits: of a
-// table that was empty when the plan was made, it would be read whole.
+// too often, and whether the task had ended before. Comparisons of conn are written so that
+// no index of connections fits: of a table that was empty when the plan was made, it would be
+// read whole.
 const moveMirrors = `
 	WITH u AS (
 		SELECT *, (SELECT count(*) FROM (SELECT FROM inbox i WHERE i.re = u.command AND (i.conn = u.conn) IS TRUE LIMIT $20 + 1) AS answers) > $20 AS excess
@@ -284,6 +285,8 @@ func checkUnmatched(ctx context.Context, tx *Tx, f *folds, matched map[int]bool)
 			x.reject(commands.ReUnknown, "an answer to a command that this hub did not give over this connection")
 		case commands.SpawnKind:
 			x.reject(commands.UnknownTask, "this hub has this agent no more, or another spoke has it")
+		default:
+			x.answers(asked[n])
 		}
 	}
 	return nil
@@ -295,6 +298,14 @@ const anotherResult = "the task has another end already; this message is kept as
 func (x *fold) late(over bool) {
 	for _, m := range x.all {
 		m.Late = over
+	}
+}
+
+// answers records that the reports of the fold answer no order but another question, and
+// which: they have told that and nothing else, whatever they say.
+func (x *fold) answers(question commands.Kind) {
+	for _, m := range x.all {
+		m.Effect = question
 	}
 }
 

@@ -23,11 +23,11 @@ type Unanswered struct {
 	Reason commands.Reason
 }
 
-// EndUnanswered ends orders that nobody will answer any more, and returns them. An order that no spoke answered by its last moment ends expired, or
-// cancelled when it was to be killed. A kill that no spoke answered by its own
-// last moment ends the order unavailable: what became of the agent is not known.
-// Both wait for what clocks may differ. An answer that comes later is kept in
-// the inbox, and changes nothing.
+// EndUnanswered ends orders that nobody will answer any more, and returns them. An
+// order that no spoke answered by its last moment ends expired, or cancelled when it
+// was to be killed. A kill that no spoke answered by its own last moment ends the
+// order unavailable: what became of the agent is not known. Both wait for what clocks
+// may differ. An answer that comes later is kept in the inbox, and changes nothing.
 func (db *DB) EndUnanswered(ctx context.Context) (list []Unanswered, err error) {
 	err = db.Tx(ctx, "ending unanswered orders", func(ctx context.Context, tx *Tx) error {
 		rows, err := tx.Query(ctx, `
