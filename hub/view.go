@@ -19,7 +19,7 @@ type AgentView struct {
 
 // Sentence says in a few words how an agent stands.
 func (v AgentView) Sentence() string {
-	if n := len(v.Refusals); n > 0 && v.Refusals[n-1].Code == commands.Tombstone {
+	if v.killedFirst() {
 		return "was killed before it began"
 	}
 	if v.Refusal != nil {

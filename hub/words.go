@@ -1,0 +1,74 @@
+package hub
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// endedBy are the words for what has ended an agent, where the reason alone tells it.
+var endedBy = map[commands.Reason]string{
+	commands.DeadlineElapsed:   "timed out",
+	commands.IdleTimeout:       "idle too long",
+	commands.CommandExpired:    "never started",
+	commands.KillRequested:     "killed",
+	commands.Operator:          "killed",
+	commands.LinkRevoked:       "connection ended",
+	commands.ExecutorDied:      "lost",
+	commands.OOMKilled:         "out of memory",
+	commands.CPULimit:          "CPU limit",
+	commands.ProcessLimit:      "process limit",
+	commands.DiskLimit:         "disk limit",
+	commands.OutputLimit:       "output limit",
+	commands.PolicyDenied:      "refused",
+	commands.GrantDenied:       "refused",
+	commands.CapabilityMissing: "refused",
+	commands.IDUsed:            "refused",
+}
+
+// Words says how an agent stands as people do. The states and reasons of the machine are fewer
+// and stricter: they are in State and Reason.
+func (v AgentView) Words() string {
+	r, _ := commands.ReadResult(v.Result)
+	switch {
+	case v.State == commands.Queued && v.Attempt > 0:
+		return "queued again"
+	case !v.State.Terminal() || v.State == commands.Completed:
+		return string(v.State)
+	case v.Refusal != nil && v.killedFirst():
+		return "killed"
+	case v.Refusal != nil:
+		return "refused"
+	case r.Outcome == commands.CouldNotStart:
+		return "could not start"
+	case endedBy[v.Reason] != "":
+		return endedBy[v.Reason]
+	case v.State == commands.Failed && r.Exit.Signal != "":
+		return "failed: " + r.Exit.Signal
+	case v.State == commands.Failed && r.Exit.Code > 0:
+		return fmt.Sprintf("failed: exit %d", r.Exit.Code)
+	case v.Reason != "":
+		return fmt.Sprintf("%s (%s)", v.State, v.Reason)
+	}
+	return string(v.State)
+}
+
+// killedFirst reports whether a kill was at the spoke before the order.
+func (v AgentView) killedFirst() bool {
+	n := len(v.Refusals)
+	return n > 0 && v.Refusals[n-1].Code == commands.Tombstone
+}
+
+// InWords is Words with what else is known, in one line.
+func (v AgentView) InWords() string {
+	rest, ok := strings.CutPrefix(v.Sentence(), string(v.State)+": ")
+	words := v.Words()
+	switch {
+	case !ok || strings.HasPrefix(words, string(v.State)):
+		return v.Sentence()
+	case strings.HasPrefix(rest, words):
+		return rest
+	}
+	return words + ": " + rest
+}
