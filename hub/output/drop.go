@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/store"
@@ -45,22 +46,9 @@ func (s *Store) drop(ctx context.Context, conn string, list []store.LogSegment) 
 	if len(list) == 0 {
 		return nil
 	}
-	ends := map[streamKey]int64{}
-	for _, g := range list {
-		data, err := s.load(conn, g)
-		if err != nil {
-			s.Log.WarnContext(ctx, "dropping output that cannot be read", "id", g.Task, "err", err)
-			continue
-		}
-		for len(data) > 0 {
-			var r record
-			if r, data, err = next(data); err != nil {
-				break
-			}
-			if r.kind == recordData {
-				ends[streamKey{g.Task, r.attempt, r.stream}] = r.offset + int64(len(r.data))
-			}
-		}
+	ends, err := s.ends(ctx, conn, list)
+	if err != nil {
+		return err
 	}
 	var streams []store.LogStream
 	for k, through := range ends {
@@ -76,6 +64,58 @@ func (s *Store) drop(ctx context.Context, conn string, list []store.LogSegment) 
 		_ = os.Remove(s.logDir(conn, g.Task)) // fails while there are others
 	}
 	return nil
+}
+
+// ends returns how far each stream goes in segments that are dropped. Where one of them is damaged,
+// that is up to what is kept of the stream: nobody can read how far it went, and nothing between the
+// two is anywhere.
+func (s *Store) ends(ctx context.Context, conn string, list []store.LogSegment) (map[streamKey]int64, error) {
+	ends, damaged := map[streamKey]int64{}, map[string]error{}
+	for _, g := range list {
+		err := s.each(conn, g, func(key streamKey, from, to int64) { ends[key] = to })
+		if err != nil && damaged[g.Task] == nil {
+			damaged[g.Task] = err
+		}
+	}
+	for task, err := range damaged {
+		s.Log.WarnContext(ctx, "dropping output that cannot be read", "id", task, "err", err)
+		if err := s.toKept(ctx, conn, task, list, ends); err != nil {
+			return nil, err
+		}
+	}
+	return ends, nil
+}
+
+// toKept sets for each stream of a task where what is kept of it begins, without what is dropped; its
+// end where nothing is.
+func (s *Store) toKept(ctx context.Context, conn, task string, dropped []store.LogSegment, ends map[streamKey]int64) error {
+	l, err := s.DB.Log(ctx, task)
+	if err != nil {
+		return err
+	}
+	for _, st := range l.Streams {
+		ends[streamKey{task, st.Attempt, st.Stream}] = st.Through
+	}
+	for _, g := range l.Segments {
+		if slices.ContainsFunc(dropped, func(d store.LogSegment) bool { return d.Task == task && d.Base == g.Base }) {
+			continue
+		}
+		// What is damaged here is no more to be had than what is dropped, and is marked when it is read.
+		_ = s.each(conn, g, func(key streamKey, from, to int64) { ends[key] = min(ends[key], from) })
+	}
+	return nil
+}
+
+// each tells of the output in a segment, up to where it is damaged: of which bytes of which stream.
+func (s *Store) each(conn string, g store.LogSegment, tell func(key streamKey, from, to int64)) error {
+	data, err := s.load(conn, g)
+	for err == nil && len(data) > 0 {
+		var r record
+		if r, data, err = next(data); err == nil && r.kind == recordData {
+			tell(streamKey{g.Task, r.attempt, r.stream}, r.offset, r.offset+int64(len(r.data)))
+		}
+	}
+	return err
 }
 
 // load returns the valid part of a segment.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -233,6 +234,82 @@ func TestDamagedFiles(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A damaged segment that is dropped leaves no hole without a mark: who reads is told of every byte that
+// is not there, of each stream, and the log says once that it could not be read.
+func TestADamagedFileIsDropped(t *testing.T) {
+	t.Parallel()
+	spoil := func(at int64) func(t *testing.T, file string) {
+		return func(t *testing.T, file string) {
+			f, err := os.OpenFile(file, os.O_WRONLY, 0)
+			require.NoError(t, err)
+			_, err = f.WriteAt(bytes.Repeat([]byte{0xff}, 18), at)
+			require.NoError(t, err)
+			require.NoError(t, f.Close())
+		}
+	}
+	for name, tt := range map[string]struct {
+		harm func(t *testing.T, file string)
+		all  bool // it is dropped with all that was kept
+	}{
+		"its first record":         {spoil(0), false},
+		"a record in the middle":   {spoil(41_000), false},
+		"all of it":                {func(t *testing.T, file string) { require.NoError(t, os.Remove(file)) }, false},
+		"with all that was behind": {spoil(0), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, output.Bounds{Agent: 400_000})
+			var said bytes.Buffer
+			p.Store.Log = slog.New(slog.NewTextHandler(&said, nil))
+			task := p.ordered()
+			through := p.both(task, 0, 200_000)
+			first := filepath.Join(p.Dir, p.hub.Conn.ID, task, "0")
+			tt.harm(t, first)
+
+			if tt.all {
+				require.NoError(t, p.hub.Exec(`UPDATE log_segments SET at = now() - interval '40 days'`))
+				require.NoError(t, p.Sweep(t.Context()))
+			}
+			for base := int64(0); base == 0; { // up to when it alone is dropped
+				through = p.both(task, through, 10_000)
+				log, err := p.hub.DB.Log(t.Context(), task)
+				require.NoError(t, err)
+				base = log.Segments[0].Base
+			}
+
+			require.NoFileExists(t, first)
+			require.Equal(t, map[string]int64{"stdout": through, "stderr": through / 10}, p.follow(task))
+			require.Equal(t, 1, strings.Count(said.String(), "dropping output that cannot be read"), said.String())
+		})
+	}
+}
+
+// both appends size bytes of stdout from offset in pieces, each with a tenth as much of stderr.
+func (p place) both(task string, offset, size int64) (through int64) {
+	p.Helper()
+	for through = offset; through < offset+size; through += 10_000 {
+		p.append(task, "stdout", through, strings.Repeat("o", 10_000))
+		p.append(task, "stderr", through/10, strings.Repeat("e", 1000))
+	}
+	return through
+}
+
+// follow reads a log from its beginning, and returns how far each stream goes: of every byte there is
+// the byte or a mark.
+func (p place) follow(task string) map[string]int64 {
+	p.Helper()
+	at := map[string]int64{}
+	p.readOn(task, &output.Cursor{}, func(l output.Piece) error {
+		require.Equal(p, at[l.Stream], l.Offset, "of %s", l.Stream)
+		at[l.Stream] += int64(len(l.Data))
+		if l.Dropped != nil {
+			at[l.Stream] += l.Dropped.Bytes
+		}
+		return nil
+	})
+	return at
 }
 
 // What a crash left behind the valid end of a file is nobody's output.
