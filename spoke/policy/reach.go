@@ -3,7 +3,6 @@ package policy
 import (
 	"cmp"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -56,13 +55,7 @@ func (p *Policy) Reach(dir string, s *commands.Spawn) Reach {
 	}
 	e.Dir = s.Dir
 	r.Program, r.Missing = e.Startable()
-	r.Missing = cmp.Or(r.Missing, p.closed(s.Dir, level))
-	if filepath.IsAbs(r.Program) {
-		r.Missing = cmp.Or(r.Missing, p.closed(filepath.Dir(r.Program), level))
-	}
-	if info, err := os.Stat(s.Dir); s.Dir != "" && (err != nil || !info.IsDir()) {
-		r.Missing = cmp.Or(r.Missing, "there is no directory "+s.Dir)
-	}
+	r.Missing = cmp.Or(r.Missing, unusable(s.Dir, level), unreachable(r.Program, level))
 	return r
 }
 
