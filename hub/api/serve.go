@@ -58,7 +58,8 @@ func Serve(s StrictServerInterface, fail func(http.ResponseWriter, *http.Request
 	HandlerWithOptions(strict, StdHTTPServerOptions{BaseURL: Base, BaseRouter: mux, Middlewares: []MiddlewareFunc{jsonOnly(badInput)}, ErrorHandlerFunc: badInput})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h, pattern := mux.Handler(r)
-		clean := path.Clean(r.URL.EscapedPath()) == r.URL.EscapedPath() // else it would be sent elsewhere
+		asked := r.URL.EscapedPath()
+		clean := strings.HasPrefix(asked, "/") && path.Clean(asked) == asked // else it would be sent elsewhere
 		if pattern != "" && clean {
 			if r.Method == http.MethodHead { // it is answered as a GET is; what carries it drops the body
 				r = r.WithContext(context.WithValue(r.Context(), headKey{}, true))

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -72,6 +73,32 @@ func TestWhatCannotBeAskedHasACode(t *testing.T) {
 	}
 	require.Equal(t, http.StatusMethodNotAllowed, status(commands.MethodNotAllowed))
 	require.Equal(t, http.StatusUnsupportedMediaType, status(commands.UnsupportedMedia))
+}
+
+// Whatever is asked with whatever method, it is there or it is not: nobody is sent elsewhere.
+func TestNobodyIsSentElsewhere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, err := Listen(t.Context(), dir)
+	require.NoError(t, err)
+	h := api.Serve(struct{ api.StrictServerInterface }{}, func(w http.ResponseWriter, _ *http.Request, err error) { Error(w, err) })
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(ctx, l, h, nil, nil, slog.New(slog.DiscardHandler)) }()
+	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", "BREW"} {
+		for _, path := range []string{"*", "/", "//", "//keys", "/*", "/%2A", "/api/v1", "/api/v1/", "/api/v1/keys/", "/api/v1//keys", "/api/v1/./keys", "/api/v1/x/../keys", "/..", "http://x", "http://x/api/v1/../keys", "http:keys"} {
+			if method == "CONNECT" && strings.HasPrefix(path, "http:") {
+				continue // it cannot be read
+			}
+			resp, p := says(t, Socket(dir), method+" "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
+
+			require.Equal(t, http.StatusNotFound, resp.StatusCode, "%s %s", method, path)
+			require.Equal(t, string(commands.NotFound), p.Code, "%s %s", method, path)
+			require.Empty(t, resp.Header.Get("Location"), "%s %s", method, path)
+		}
+	}
+	stop()
+	require.NoError(t, <-ended)
 }
 
 // A body that does not come to its end is given up, whether or not anybody wants it.

@@ -95,6 +95,8 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, agent func(pid i
 		BaseContext:       func(net.Listener) context.Context { return requests },
 		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return identify(ctx, c, agent) },
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+
+		DisableGeneralOptionsHandler: true, // it answers OPTIONS * to everybody
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
