@@ -51,9 +51,43 @@ func TestAQuestionIsAnsweredBehindAComparison(t *testing.T) {
 	t.Parallel()
 	hub, h := forgotten(t)
 	asks := commands.Numbering{Recall: 1, Digest: &commands.History{}}
+	deafly(t, hub, func(ctx context.Context) {
+		require.Error(t, h.Hear(ctx, hub.Peer.Key, 1, asks))
+		require.Nil(t, h.Say(t.Context(), 1).Numbers.Recalled)
+	})
+
+	require.NoError(t, h.Hear(t.Context(), hub.Peer.Key, 1, asks))
+
+	told := h.Say(t.Context(), 1).Numbers.Recalled
+	require.NotNil(t, told)
+	require.Len(t, told.Tasks, 1)
+	require.True(t, told.Tasks[0].Comes)
+}
+
+// A spoke may be restored to the same backup once more before it has had its answer: it asks for the same
+// again, over another link. What was compared on the one before says nothing of it.
+func TestAQuestionIsComparedOnEachLink(t *testing.T) {
+	t.Parallel()
+	hub, h := forgotten(t)
+	asks := commands.Numbering{Recall: 1, Digest: &commands.History{}}
+	require.NoError(t, h.Hear(t.Context(), hub.Peer.Key, 1, asks))
+	require.NotNil(t, h.Say(t.Context(), 1).Numbers.Recalled)
+
+	deafly(t, hub, func(ctx context.Context) {
+		require.Error(t, h.Hear(ctx, hub.Peer.Key, 2, asks))
+		require.Nil(t, h.Say(t.Context(), 2).Numbers.Recalled)
+	})
+
+	require.NoError(t, h.Hear(t.Context(), hub.Peer.Key, 2, asks))
+	require.NotNil(t, h.Say(t.Context(), 2).Numbers.Recalled)
+}
+
+// deafly does something while no comparison of the hub comes to its end; a comparison has until ctx ends.
+func deafly(t *testing.T, hub *storetest.Side, do func(ctx context.Context)) {
+	t.Helper()
 	held, over, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	release := sync.OnceFunc(func() { close(over) })
-	t.Cleanup(release)
+	defer release()
 	go func() {
 		done <- hub.DB.Tx(context.Background(), "holding what is confirmed", func(ctx context.Context, q *store.Tx) error {
 			_, err := q.Exec(ctx, `SELECT FROM confirmed FOR UPDATE`)
@@ -65,15 +99,7 @@ func TestAQuestionIsAnsweredBehindAComparison(t *testing.T) {
 	<-held
 	brief, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	require.Error(t, h.Hear(brief, hub.Peer.Key, 1, asks))
-	require.Nil(t, h.Say(t.Context(), 1).Numbers.Recalled)
+	do(brief)
 	release()
 	require.NoError(t, <-done)
-
-	require.NoError(t, h.Hear(t.Context(), hub.Peer.Key, 1, asks))
-
-	told := h.Say(t.Context(), 1).Numbers.Recalled
-	require.NotNil(t, told)
-	require.Len(t, told.Tasks, 1)
-	require.True(t, told.Tasks[0].Comes)
 }

@@ -27,7 +27,8 @@ type history struct {
 	reuse   reuse   // of a peer that used a number twice
 	paging  bool    // one of the sides has more to recall
 	more    bool    // the peer was told a part of what it has said, and asks for the next one
-	asked   int64   // from which number on the peer asked when it was compared with last
+	asked   int64   // from which number on the peer asked when it was compared with last,
+	askedOn int64   // on this link
 	settled store.Settled
 	learnt  int   // tasks of which the peer has said what became of them
 	told    int64 // the highest number of the peer that it was told to be stored here,
@@ -55,7 +56,7 @@ func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.Conne
 		theirs = x.beat.Body.Connection.Numbers
 	}
 	x.mu.Unlock()
-	theirs = x.answerable(ctx, theirs)
+	theirs = x.answerable(ctx, link, theirs)
 	v.Differs = x.differs()
 	asking, done := x.brief(ctx)
 	defer done()
@@ -75,15 +76,16 @@ func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.Conne
 // answerable returns the peer's numbers without its question for what it has said, while
 // messages of it wait on the way: of the time before its restore, as it sends nothing
 // before it has the answer. An answer without them would be taken for all. Nor is a question
-// answered that was not compared here: only then is it known which orders come again.
-func (x *Exchange) answerable(ctx context.Context, theirs *commands.Numbering) *commands.Numbering {
+// answered that was not compared on this link: only then is it known which orders come again, and
+// before it the peer may have been restored to the same backup once more.
+func (x *Exchange) answerable(ctx context.Context, link int64, theirs *commands.Numbering) *commands.Numbering {
 	if theirs == nil || theirs.Recall == 0 {
 		x.answerWaits("")
 		return theirs
 	}
 	later := *theirs
 	later.Recall = 0
-	if !x.compared(theirs.Recall) {
+	if !x.compared(theirs.Recall, link) {
 		return &later
 	}
 	counting, done := context.WithTimeout(ctx, 5*time.Second) // over a slow line
@@ -104,11 +106,11 @@ func (x *Exchange) answerable(ctx context.Context, theirs *commands.Numbering) *
 	return &later
 }
 
-// compared reports whether the peer was last compared with when it asked from a number on.
-func (x *Exchange) compared(asked int64) bool {
+// compared reports whether the peer was last compared with on link, when it asked from a number on.
+func (x *Exchange) compared(asked, link int64) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.history.asked == asked
+	return x.history.asked == asked && x.history.askedOn == link
 }
 
 func (x *Exchange) answerWaits(why string) {
@@ -172,7 +174,7 @@ func (x *Exchange) agree(ctx context.Context, p *Peer, by store.Speaker, theirs 
 		x.cursor.Rewind()
 	}
 	x.mu.Lock()
-	x.history.asked = theirs.Recall
+	x.history.asked, x.history.askedOn = theirs.Recall, link
 	x.mu.Unlock()
 	return errors.Join(x.setAgreement(ctx, p, found, link, issued), x.countChanges(ctx, p, found.Told, found.Untold))
 }
