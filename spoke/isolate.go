@@ -75,6 +75,15 @@ func (s *Spoke) userOf(r *run) supervisor.User {
 	return r.user
 }
 
+// usersOf finds the user of an attempt that an earlier process started, or else the one that it may have had
+// from an earlier range: what is left of it may run as that.
+func (s *Spoke) usersOf(r *run) (user supervisor.User, former int64) {
+	if user = s.userOf(r); user.ID == 0 {
+		former = s.isolates.Former(r.own())
+	}
+	return user, former
+}
+
 // release takes back the user of an attempt that is over. One that goes on without this
 // process keeps it, and so does one of which something is left.
 func (s *Spoke) release(r *run) {

@@ -1,6 +1,7 @@
 package spoke_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
@@ -189,6 +192,52 @@ func TestAUserThatWasNotTakenBackIs(t *testing.T) {
 	meshtest.Await(t, "that both are taken back", func() bool { return owner(task) == 0 && owner(old) == 0 })
 	s.Proxy.Heal()
 	require.Equal(t, "hi\n", m.Stdout(t, old, true))
+}
+
+// After a change of the range what a dead shim left runs as a user that is none of an agent's now. While it lives
+// its attempt is not over, and the directory of one that is on no record stays. It is not ended: its user may be another's.
+func TestWhatRunsAsAFormerUserKeepsItsAttempt(t *testing.T) {
+	t.Parallel()
+	m := confined(t, "")
+	s := m.Spokes["attic"]
+	task := m.Spawn(t, "attic", "sleep", "600")
+	m.Await(t, task, commands.Running)
+	shim := s.Count(t, `SELECT shim_pid FROM sessions WHERE task = $1`, task)
+	m.Stop(t, "attic")
+	require.NoError(t, syscall.Kill(shim, syscall.SIGKILL))
+	if os.Geteuid() != 0 {
+		return // only root gives users
+	}
+	const former = 2_100_000_007
+	at := func(task, name string) string { return filepath.Join(s.Dir, "agents", task, "1", name) }
+	home := func(task string) string { return at(task, "home") }
+	unrecorded := storetest.NewID()
+	require.NoError(t, errors.Join(os.MkdirAll(home(unrecorded), 0o711), os.Mkdir(at(unrecorded, "control"), 0o700)))
+	spec, err := os.ReadFile(at(task, "control/spec.json"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(at(unrecorded, "control/spec.json"), spec, 0o600))
+	long := time.Now().Add(-30 * 24 * time.Hour)
+	require.NoError(t, os.Chtimes(at(unrecorded, "control"), long, long))
+	for _, id := range []string{task, unrecorded} {
+		require.NoError(t, os.Lchown(home(id), former, former))
+	}
+	left := exec.Command("/bin/sleep", "600")
+	left.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: former, Gid: former}}
+	require.NoError(t, left.Start())
+	t.Cleanup(func() { _ = left.Process.Kill(); _ = left.Wait() })
+
+	m.Start(t, "attic")
+
+	meshtest.Await(t, "that both are not over", func() bool {
+		said := s.Log.String()
+		return strings.Contains(said, "taking over an attempt; it will be tried again") && strings.Contains(said, "an old attempt cannot be removed") && strings.Contains(said, unrecorded)
+	})
+	require.Equal(t, commands.Running, m.Agent(t, task).State)
+	require.DirExists(t, home(unrecorded))
+	require.NoError(t, left.Process.Signal(syscall.Signal(0)))
+	require.NoError(t, left.Process.Kill())
+	_ = left.Wait() // it says that it was killed
+	require.Equal(t, commands.ExecutorDied, m.Wait(t, task).Reason)
 }
 
 // A policy that demands what this host does not hold is a bad one: the one before stays.

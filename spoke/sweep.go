@@ -164,7 +164,8 @@ func (s *Spoke) retireAttempt(ctx context.Context, dir string, unsent bool) erro
 // nothing of it lives.
 func (s *Spoke) removeUnrecorded(ctx context.Context, dir string) error {
 	r := &run{dir: dir}
-	known := supervisor.Known{Marker: s.markerAt(dir), User: s.userOf(r)}
+	known := supervisor.Known{Marker: s.markerAt(dir)}
+	known.User, known.Former = s.usersOf(r)
 	ctx, done := context.WithTimeout(ctx, 2*time.Second)
 	defer done()
 	agent, _, err := supervisor.Adopt(ctx, ControlDir(dir), known)

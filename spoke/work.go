@@ -257,8 +257,9 @@ func (s *Spoke) adoptOnce(ctx context.Context, r *run) (*supervisor.Agent, *supe
 		return nil, nil, err
 	}
 	timeout := s.Policy.Now().Timeout(r.spec.Timeout())
+	user, former := s.usersOf(r)
 	return supervisor.Adopt(ctx, r.control(), supervisor.Known{
 		Marker: s.marker(r.fence), BootID: r.bootID, Timeout: timeout, OutputCap: s.outputCap(), Shim: r.shim,
-		User: s.userOf(r), Began: r.begun, Killed: killed, Over: timeout > 0 && r.since != 0 && supervisor.Boottime() >= r.since.Add(timeout), Found: r.found,
+		User: user, Former: former, Began: r.begun, Killed: killed, Over: timeout > 0 && r.since != 0 && supervisor.Boottime() >= r.since.Add(timeout), Found: r.found,
 	})
 }

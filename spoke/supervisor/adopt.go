@@ -160,7 +160,7 @@ func resolve(ctx context.Context, dir string, saved savedSpec, damage error) (Ex
 // record is the agent's if it has killed its shim.
 func remains(saved savedSpec) bool {
 	group := tree.FindGroup(saved.Marker, saved.shim.Cgroup)
-	left, err := tree.New(saved.Marker, 0, group).As(saved.Confine.User).Survivors()
+	left, err := saved.tree(group).Survivors()
 	return err != nil || len(left) > 0 || group.Populated()
 }
 
@@ -177,7 +177,7 @@ func clearRemains(saved savedSpec, e *Exit) error {
 		return err
 	}
 	group := tree.FindGroup(saved.Marker, saved.shim.Cgroup)
-	t := tree.New(saved.Marker, 0, group).As(saved.Confine.User)
+	t := saved.tree(group)
 	end := time.Now().Add(attempt.KillPatience)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		found, err := t.Kill()
@@ -198,7 +198,7 @@ func clearRemains(saved savedSpec, e *Exit) error {
 	e.Reaped, e.ReapedTotal = append(e.Reaped, reaped...), e.ReapedTotal+total
 	e.Reaped = e.Reaped[:min(len(e.Reaped), attempt.MaxReaped)]
 	if len(e.Survivors) > 0 || group.Populated() {
-		return &Incomplete{Survivors: e.Survivors}
+		return &Incomplete{Survivors: e.Survivors, Former: saved.former}
 	}
 	_ = group.Remove() // an empty group left behind does no harm
 	return nil

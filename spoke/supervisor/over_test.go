@@ -85,3 +85,41 @@ func TestAShimThatLivesKeepsItsAttempt(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, attempt.TombstoneFile))
 	require.NoError(t, CheckGone(dir, Known{Marker: newMarker()}))
 }
+
+// What runs as a user that an attempt may have had keeps it from being over. Only what has its marker, too, is ended:
+// the rest may be another's, who has the user now.
+func TestOfAFormerUserOnlyWhatIsMarkedIsEnded(t *testing.T) {
+	t.Parallel()
+	if !asRoot(t) {
+		return
+	}
+	dir, known := t.TempDir(), Known{Marker: newMarker(), Former: userOf(12).ID, Began: true}
+	_, err := saveSpec(dir, sh("exit 0"))
+	require.NoError(t, err)
+	start := func(id int64, env ...string) *exec.Cmd {
+		c := exec.Command("/bin/sleep", "600")
+		c.Env, c.SysProcAttr = append([]string{"A=1"}, env...), asUser(id)
+		require.NoError(t, c.Start())
+		t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+		return c
+	}
+	mark := attempt.MarkerName + "=" + known.Marker
+	marked, hidden, strange := start(known.Former, mark), start(known.Former), start(userOf(13).ID, mark)
+	require.ErrorIs(t, CheckGone(dir, known), ErrRunning)
+	require.True(t, alive(marked.Process.Pid), "who asks ends nothing")
+
+	_, _, err = Adopt(t.Context(), dir, known)
+
+	var left *Incomplete
+	require.ErrorAs(t, err, &left)
+	require.Len(t, left.Survivors, 1)
+	require.ErrorContains(t, err, "which its agent may have had under an earlier range")
+	require.Equal(t, hidden.Process.Pid, left.Survivors[0].Pid)
+	require.False(t, alive(marked.Process.Pid))
+	require.True(t, alive(hidden.Process.Pid), "it may be another's")
+	require.True(t, alive(strange.Process.Pid), "nobody has ever said that it is of the attempt")
+	require.NoError(t, hidden.Process.Kill())
+	_ = hidden.Wait() // it says that it was killed
+	_, got := adoptKnown(t, dir, known)
+	require.Equal(t, Lost, got.Outcome)
+}

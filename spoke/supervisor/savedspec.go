@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
 // A savedSpec is what is kept in spec.json. Its agent can write to that: of what is
@@ -24,6 +25,12 @@ type savedSpec struct {
 	bootID string // as [Known.BootID]
 	shim   Shim
 	seen   witness
+	former int64 // as [Known.Former]
+}
+
+// tree is what is left of the attempt, whose shim is dead.
+func (s savedSpec) tree(group *tree.Group) *tree.Tree {
+	return tree.New(s.Marker, 0, group).As(s.Confine.User).Former(s.former)
 }
 
 // A Known is what the caller has on record of an attempt that it adopts, in a
@@ -46,6 +53,9 @@ type Known struct {
 	// User is that of the Spec: whatever runs as it is of the attempt. Zero = the agent
 	// has none of its own.
 	User attempt.User
+	// Former is a user that the agent may have where User is zero, and that may be another's by now: while
+	// anything runs as it the attempt is not over, and only that is ended which has the marker. 0 = none.
+	Former int64
 	// Began says that the agent was started, Killed that its kill was ordered, Over
 	// that its time was over: a record that says so is not believed without.
 	Began, Killed, Over bool
@@ -87,7 +97,7 @@ func readSpec(dir string, known Known) (savedSpec, error) {
 	if err != nil && !errors.Is(err, attempt.ErrSpoilt) {
 		return savedSpec{}, fmt.Errorf("reading the spec: %w", err)
 	}
-	saved := savedSpec{Attempt: attempt.Attempt{Spec: Spec{Marker: known.Marker, Timeout: known.Timeout, OutputCap: known.OutputCap, Confine: attempt.Confine{User: known.User}}}, bootID: known.BootID, shim: known.Shim,
+	saved := savedSpec{Attempt: attempt.Attempt{Spec: Spec{Marker: known.Marker, Timeout: known.Timeout, OutputCap: known.OutputCap, Confine: attempt.Confine{User: known.User}}}, bootID: known.BootID, shim: known.Shim, former: known.Former,
 		seen: witness{began: known.Began || known.Found, killed: known.Killed, over: known.Over, broken: known.Found}}
 	var kept struct {
 		Token string `json:"token"`

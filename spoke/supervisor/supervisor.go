@@ -112,6 +112,7 @@ func Boottime() Instant { return attempt.Boottime() }
 // that one is dead, by the Agent; Done is closed once they are gone.
 type Incomplete struct {
 	Survivors []Survivor
+	Former    int64 // as [Known.Former]
 }
 
 func (e *Incomplete) Error() string {
@@ -119,6 +120,10 @@ func (e *Incomplete) Error() string {
 		return "kill incomplete: it could not be proven that the tree is gone; look at it with ps"
 	}
 	s := e.Survivors[0]
+	if e.Former != 0 {
+		return fmt.Sprintf("%d processes may be of it, the first is %d (%s): they run as user %d, which its agent may have had under an earlier range, or which is another's; look whose they are, and end them if they are of an agent",
+			len(e.Survivors), s.Pid, s.Command, e.Former)
+	}
 	return fmt.Sprintf("kill incomplete: %d processes do not end, the first is %d (%s) in state %s at %q; the kill is repeated until they do",
 		len(e.Survivors), s.Pid, s.Command, s.State, s.Wchan)
 }

@@ -28,6 +28,7 @@ type Tree struct {
 	root   int    // the process whose descendants they are; 0 when that one is dead
 	group  *Group // nil at level "tree"
 	user   attempt.User
+	former int64 // a user that it may have, where user is not known; 0 = none
 
 	signalled map[int]Process // what we sent KILL or TERM to, by pid
 }
@@ -112,7 +113,7 @@ func (t *Tree) marked(pid int) bool {
 	if t.user.ID != 0 {
 		return RunsAs(pid, t.user.ID)
 	}
-	return RunsAs(pid, int64(os.Getuid())) && HasMarker(pid, t.marker)
+	return (RunsAs(pid, int64(os.Getuid())) || t.maybe(pid)) && HasMarker(pid, t.marker)
 }
 
 // Terminate asks the tree to end. CONT lets a stopped process see the TERM.
@@ -197,9 +198,17 @@ func (t *Tree) send(p Process, sig syscall.Signal) {
 }
 
 // Survivors describes what is still there. A zombie counts only under a live
-// root, whom something keeps from reaping it.
+// root, whom something keeps from reaping it. What has the former user and hides its
+// marker counts, too.
 func (t *Tree) Survivors() ([]attempt.Survivor, error) {
 	found, err := t.Find(true)
+	if err == nil && t.former != 0 {
+		_, err = EachProcess(func(p Process) {
+			if !p.Gone() && t.maybe(p.Pid) && !slices.ContainsFunc(found, func(f Process) bool { return f.Pid == p.Pid }) {
+				found = append(found, p)
+			}
+		})
+	}
 	var left []attempt.Survivor
 	for _, p := range found {
 		if p.Gone() && t.root == 0 || len(left) == attempt.MaxSurvivors {

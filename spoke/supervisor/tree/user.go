@@ -19,6 +19,16 @@ func (t *Tree) As(user attempt.User) *Tree {
 	return t
 }
 
+// Former says that the tree may run as a user that it had from an earlier range, where its user is not
+// known. Another one may have that user by now: of what runs as it only that is of the tree, and ended, which
+// has the marker. The rest may be of it, and is among the survivors.
+func (t *Tree) Former(user int64) *Tree {
+	t.former = user
+	return t
+}
+
+func (t *Tree) maybe(pid int) bool { return t.former != 0 && RunsAs(pid, t.former) }
+
 // EndUser ends all that runs as the user in one step of the kernel's, what is being forked
 // too. A thread of this process becomes the user by its effective id for that, and ends; its
 // other ids are those of the reaper, so that nothing of the user may signal it.
