@@ -14,6 +14,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/internal/metrics"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -36,6 +37,8 @@ type Board struct {
 	Interval time.Duration  // of heartbeats; 0 means DefaultInterval
 	Quiet    time.Duration  // how long nothing is looked at that nobody says has changed; 0 means DefaultQuiet
 	StillFor time.Duration  // how long messages may wait while none is taken before their queue is said to stand still; 0 means 45 s
+	// Events counts what happens; nil = nobody does.
+	Events *metrics.Events
 
 	incarnation string          // random, of this start of the instance
 	restored    bool            // the database was, before this start

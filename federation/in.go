@@ -126,6 +126,7 @@ func (x *Exchange) countRejected(ctx context.Context, p *Peer, opened []opening)
 			continue
 		}
 		code, tell := commands.CodeOf(o.rejected), x.refusals.room(time.Now()) > 0
+		x.board.Events.Refused(string(code))
 		c.add(p, x.refusals.count(code, store.FaultOf(code), tell, time.Now()), o.rejected.Error())
 		if tell {
 			row := store.AuditRow{Actor: string(p.Peer), Action: "message.refused", Code: string(code), Why: o.rejected.Error(), Conn: p.ID}
@@ -243,6 +244,11 @@ func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) er
 	})
 	if err != nil {
 		return err
+	}
+	for _, in := range batch {
+		if in.Code != "" && in.Code != signing.ReplaySame {
+			x.board.Events.Refused(string(in.Code))
+		}
 	}
 	if err := x.countRefused(ctx, p, batch, taken.WentOn); err != nil {
 		return err

@@ -287,8 +287,13 @@ func (x *Exchange) unsavedBeat() (store.Beat, bool) {
 
 // changedLink is told of each change of a link that we dial.
 func (b *Board) changedLink(conn string) func(transport.LinkState) {
+	was := false
 	return func(st transport.LinkState) {
-		if x := b.Exchange(conn); x != nil {
+		x := b.Exchange(conn)
+		if was && !st.Up && x != nil && x.peer.Load().State == store.Active {
+			b.Events.LinkLost()
+		}
+		if was = st.Up; x != nil {
 			x.mu.Lock()
 			x.broadcast()
 			x.mu.Unlock()

@@ -125,6 +125,7 @@ func (h *Hub) orderAll(ctx context.Context, orders []store.SpawnOrder) ([]store.
 	list, err := h.DB.OrderSpawns(context.WithoutCancel(ctx), orders)
 	if err == nil {
 		h.sayOrders(ctx, list)
+		h.countOrders(list)
 	}
 	return list, err
 }

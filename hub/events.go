@@ -25,6 +25,15 @@ func (h *Hub) sayOrders(ctx context.Context, list []store.Ordered) {
 	}
 }
 
+// countOrders counts the spawns of a round that were given.
+func (h *Hub) countOrders(list []store.Ordered) {
+	for _, o := range list {
+		if o.Err == nil && !o.Existing {
+			h.Events.Ordered(1)
+		}
+	}
+}
+
 // sayOrder logs an order that will reach its spoke.
 func (h *Hub) sayOrder(ctx context.Context, kind commands.Kind, task, spoke string) {
 	h.Log.InfoContext(ctx, "order given", "kind", kind, "id", task, "connection", spoke)

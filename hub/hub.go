@@ -25,6 +25,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/hub/output"
+	"github.com/spawnmesh/spawnmesh/internal/metrics"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -42,6 +43,8 @@ type Hub struct {
 	Isolation string        // what every agent is to be confined by, or more, one of commands.IsolationLevels; "" = what its order demands
 	Output    output.Bounds // of what is kept of agents' output
 	Log       *slog.Logger  // required
+	// Events counts what happens; nil = nobody does.
+	Events *metrics.Events
 
 	board   *federation.Board
 	server  *transport.Hub

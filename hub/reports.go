@@ -32,6 +32,9 @@ func (h *Hub) elsewhere(s *commands.Spawn, r store.Refusal) []store.Candidate {
 // moved wakes who waits for the tasks of a batch, and logs what became of them.
 func (h *Hub) moved(ctx context.Context, batch []*store.Incoming) {
 	for _, m := range batch {
+		if r, ok := m.Body.(*commands.Result); ok && m.Code == "" {
+			h.Events.Result(string(r.State), r.Reason == commands.RetriesExhausted)
+		}
 		switch commands.Kind(m.Header.Kind) {
 		case commands.AcceptedKind, commands.StartedKind:
 			h.watch.notifyBegun(m.Task())

@@ -39,6 +39,9 @@ func (s *Spoke) Describe() (*Description, []control.Check) {
 	return &Description{s.kernel.Level, s.isolation(), policy.FoundOf(s.isolates), s.Policy.Now().ID(), s.Slots, s.live.count()}, slices.Concat(links, s.checkIsolation(), s.checkKernel(), s.checkLimits(), s.checkKills(), s.stuck.check())
 }
 
+// Running counts the attempts that have a slot.
+func (s *Spoke) Running() int { return s.live.count() }
+
 // checkLink says how a link stands. A suspension is somebody's decision, and no fault: by
 // this side it leaves the link up.
 func checkLink(c federation.Status) control.Check {

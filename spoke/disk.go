@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
@@ -79,4 +80,20 @@ func (s *Spoke) startsNone() string {
 		return "its disk " + lack
 	}
 	return ""
+}
+
+// Reserve is what has to be free by the policy in force.
+func (s *Spoke) Reserve() Room { return Reserve(s.Policy.Now()) }
+
+// CheckDisk says whether the file system of the data directory dir has what is to stay free
+// there; nil = what is to stay free where no policy says otherwise.
+func CheckDisk(dir string, reserve func() Room) control.Check {
+	if reserve == nil {
+		reserve = func() Room { return Reserve(&policy.Policy{}) }
+	}
+	free, err := Free(dir)
+	if lack := reserve().Lack(free); err == nil && lack != "" {
+		err = fmt.Errorf("that of %s %s", dir, lack)
+	}
+	return control.NewCheck("disk", err)
 }

@@ -3,6 +3,7 @@ package spoke
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -32,21 +33,25 @@ func (s *Spoke) sayTaken(ctx context.Context, batch []*store.Incoming) {
 	}
 }
 
-// sayStart logs that an agent runs here.
+// sayStart logs and counts that an agent runs here.
 func (s *Spoke) sayStart(ctx context.Context, r *run, start *backlog.Start) {
 	if r.before {
 		s.Log.InfoContext(ctx, "agent goes on", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid)
 		return
 	}
+	if !r.from.IsZero() {
+		s.Events.Started(time.Since(r.from))
+	}
 	s.Log.InfoContext(ctx, "agent started", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid, "isolation", start.Isolation)
 }
 
-// sayEnd logs the end of an attempt.
+// sayEnd logs and counts the end of an attempt.
 func (s *Spoke) sayEnd(ctx context.Context, e backlog.End, held bool) {
 	if !held {
 		s.Log.WarnContext(ctx, "agent ended after it had lost its lease; its end does not count", "id", e.Fence.Task, "attempt", e.Fence.Attempt, "outcome", e.Outcome)
 		return
 	}
+	s.Events.Ended(string(e.Outcome))
 	if !s.Log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}

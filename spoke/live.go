@@ -27,6 +27,7 @@ type run struct {
 	over   bool                  // its end is recorded
 	start  *backlog.Start        // to be recorded with its end; nil = it is recorded by itself
 	found  bool                  // its directory was there before it was claimed as a retry
+	from   time.Time             // when this process asked for its claim; zero = an earlier one did
 	since  supervisor.Instant    // no later than its claim was; 0 = not known
 	seen   time.Time             // when an earlier process last knew of its agent; zero = there was none
 	agent  *supervisor.Agent     // nil until started

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/crash"
+	"github.com/spawnmesh/spawnmesh/internal/metrics"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -225,9 +226,11 @@ func (s *Spoke) attend(ctx context.Context, r *run, agent *supervisor.Agent) {
 		case <-r.leave:
 			return
 		case k := <-r.kills:
+			s.Events.Killed(metrics.ByOrder)
 			kills.Go(func() { s.kill(here, r, agent, "killed by order", k.Grace) })
 		case <-lost:
 			lost = nil
+			s.Events.Killed(metrics.ByLease)
 			kills.Go(func() {
 				grace := time.Duration(0)
 				if k, ok, err := s.backlog.PendingKill(here, r.fence.Task); err == nil && ok {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/internal/metrics"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/isolation"
@@ -62,6 +63,8 @@ type Spoke struct {
 	Log    *slog.Logger  // required
 	// Hurry ends the wait for running agents when it is closed. It may be nil.
 	Hurry <-chan struct{}
+	// Events counts what happens; nil = nobody does.
+	Events *metrics.Events
 
 	backlog  *backlog.Backlog
 	board    *federation.Board

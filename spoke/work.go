@@ -82,13 +82,14 @@ func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
 	}
 	// The lease counts from before the claim, so that the shim never believes in
 	// it longer than the database does.
-	from := supervisor.Boottime()
+	from, began := supervisor.Boottime(), time.Now()
 	// A claim that a stop meets half-way is finished and worked on all the same.
 	limit := min(free, batch)
 	list, err := s.backlog.Claim(context.WithoutCancel(ctx), backlog.ClaimTerms{Owner: s.owner(), Capabilities: s.Policy.Now().Offers(), Limit: limit, Lease: s.Lease})
 	if err != nil {
 		return false, err
 	}
+	s.Events.Claimed(len(list))
 	pasts, err := s.pasts(context.WithoutCancel(ctx), list)
 	if err != nil {
 		return false, err // what was claimed is found by the next look
@@ -97,7 +98,7 @@ func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
 		s.ready.more.Store(false) // what comes now sends a signal
 	}
 	for _, c := range list {
-		r := &run{fence: c.Fence, spec: c.Spec, dir: s.attemptDir(c.Fence), asked: c.Asked, asker: c.Conn, state: commands.Claimed,
+		r := &run{fence: c.Fence, spec: c.Spec, dir: s.attemptDir(c.Fence), asked: c.Asked, asker: c.Conn, state: commands.Claimed, from: began,
 			begun: c.Fence.Attempt <= pasts[c.Fence.Task].Begun}
 		s.live.add(r)
 		found := exists(r.dir)

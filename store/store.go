@@ -39,6 +39,8 @@ type DB struct {
 	standings sync.Map // by connection: the Standing that was read last
 
 	inbox inboxRoom
+
+	outages atomic.Int64 // tries that found no server
 }
 
 // A Tracer is told of every statement.
@@ -183,6 +185,9 @@ func (db *DB) retry(ctx context.Context, fn func(context.Context) error) error {
 	next, until := 10*time.Millisecond, time.Now().Add(outageLimit)
 	for {
 		err := fn(ctx)
+		if ctx.Err() == nil && outage(err) {
+			db.outages.Add(1)
+		}
 		if err == nil || !transient(err) || ctx.Err() != nil || time.Now().After(until) {
 			return full(err)
 		}
@@ -206,13 +211,18 @@ func transient(err error) bool {
 			return true
 		case pg.Code == "23505" && slices.Contains([]string{"mirrors_pkey", "mirrors_idempotency", "tasks_key", "tasks_idempotency"}, pg.ConstraintName):
 			return true // somebody else used the id or key a moment ago: the next look finds it
-		case strings.HasPrefix(pg.Code, "08"), strings.HasPrefix(pg.Code, "57P0"):
-			return true
 		}
+	}
+	return errors.Is(err, ErrRaced) || outage(err)
+}
+
+// outage reports whether err says that the server cannot be reached, or went away.
+func outage(err error) bool {
+	if err == nil {
 		return false
 	}
-	if errors.Is(err, ErrRaced) {
-		return true
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "57P0")
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true

@@ -32,9 +32,22 @@ func (e *InputError) Error() string { return e.Err.Error() }
 // Unwrap returns what was wrong.
 func (e *InputError) Unwrap() error { return e.Err }
 
-// Serve is the API with what s does. fail answers with an error, of a request, an
+// Plain is what programs ask for by paths of their own, beside the API. What is nil is not
+// there.
+type Plain struct{ Healthz, Readyz, Metrics http.Handler }
+
+// serve adds what there is to mux.
+func (p Plain) serve(mux *http.ServeMux) {
+	for at, h := range map[string]http.Handler{"/healthz": p.Healthz, "/readyz": p.Readyz, "/metrics": p.Metrics} {
+		if h != nil {
+			mux.Handle("GET "+at, h)
+		}
+	}
+}
+
+// Serve is the API with what s does, and p. fail answers with an error, of a request, an
 // [*InputError], or of s.
-func Serve(s StrictServerInterface, fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
+func Serve(s StrictServerInterface, p Plain, fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
 	badInput := func(w http.ResponseWriter, r *http.Request, err error) {
 		if _, ok := errors.AsType[*InputError](err); !ok {
 			err = &InputError{http.StatusBadRequest, fmt.Errorf("the request cannot be read: %s", inWords(err))}
@@ -55,6 +68,7 @@ func Serve(s StrictServerInterface, fail func(http.ResponseWriter, *http.Request
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(text)
 	})
+	p.serve(mux)
 	HandlerWithOptions(strict, StdHTTPServerOptions{BaseURL: Base, BaseRouter: mux, Middlewares: []MiddlewareFunc{jsonOnly(badInput)}, ErrorHandlerFunc: badInput})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h, pattern := mux.Handler(r)

@@ -268,7 +268,7 @@ func status(code commands.Code) int {
 		return http.StatusMethodNotAllowed
 	case commands.UnsupportedMedia:
 		return http.StatusUnsupportedMediaType
-	case commands.StoreDown:
+	case commands.StoreDown, commands.NotReady:
 		return http.StatusServiceUnavailable
 	case commands.Internal:
 		return http.StatusInternalServerError

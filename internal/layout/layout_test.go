@@ -26,13 +26,13 @@ var may = map[string]string{
 	"store":                "commands signing",
 	"store/backlog":        "commands store",
 	"store/postgres":       "",
-	"federation":           "commands federation/transport signing store",
+	"federation":           "commands federation/transport internal/metrics signing store",
 	"federation/join":      "signing",
 	"federation/transport": "commands signing",
-	"hub":                  "commands federation federation/join federation/transport hub/api hub/output internal/control signing store",
+	"hub":                  "commands federation federation/join federation/transport hub/api hub/output internal/control internal/metrics signing store",
 	"hub/api":              "",
 	"hub/output":           "commands store",
-	"spoke":                "commands federation federation/join federation/transport internal/control signing store store/backlog spoke/isolation spoke/output spoke/policy spoke/runtime spoke/supervisor",
+	"spoke":                "commands federation federation/join federation/transport internal/control internal/metrics signing store store/backlog spoke/isolation spoke/output spoke/policy spoke/runtime spoke/supervisor",
 	"spoke/isolation":      "commands spoke/isolation/attack spoke/supervisor",
 	"spoke/output":         "commands federation federation/transport signing spoke/supervisor store store/backlog",
 	"spoke/policy":         "commands spoke/runtime",
@@ -69,11 +69,12 @@ var may = map[string]string{
 	"internal/fleet":     "commands hub internal/control spoke/policy",
 	"internal/instance":  "commands signing store store/postgres",
 	"internal/layout":    "",
-	"internal/node":      "commands federation hub hub/api internal/control internal/instance signing spoke spoke/supervisor store store/backlog",
+	"internal/node":      "commands federation hub hub/api internal/control internal/instance internal/metrics signing spoke spoke/supervisor store store/backlog",
 	"internal/pgtest":    "store/postgres",
 	"internal/scale":     "",
 	"internal/shortpath": "",
 	"internal/storetest": "commands internal/pgtest signing store",
+	"internal/metrics":   "",
 	"internal/meshtest":  "commands federation/join federation/transport hub hub/output internal/control internal/faulty internal/forge internal/instance internal/node internal/pgtest signing spoke spoke/policy spoke/supervisor store store/postgres",
 }
 
@@ -90,6 +91,7 @@ var outside = map[string]string{
 	"github.com/oapi-codegen/":  "hub/api",
 	"github.com/tmaxmax/go-sse": "internal/control",
 	"golang.org/x/crypto":       "signing",
+	"github.com/prometheus/":    "internal/metrics",
 }
 
 // ofShims lists the rooms that a shim consists of, and early what they may import from

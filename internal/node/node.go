@@ -23,6 +23,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/internal/metrics"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -56,8 +57,9 @@ type Node struct {
 	// Hurry ends what a stop waits for when it is closed. It may be nil.
 	Hurry <-chan struct{}
 
-	board *federation.Board
-	ready func() // what follows when every role works that has work; once
+	board   *federation.Board
+	metrics *metrics.Registry
+	ready   func() // what follows when every role works that has work; once
 }
 
 // Run works until ctx ends. A spoke then drains while everything else goes on; the
@@ -65,6 +67,8 @@ type Node struct {
 func (n *Node) Run(ctx context.Context) error {
 	in := n.Instance
 	n.board = &federation.Board{DB: in.DB, Keys: in.Keys, Log: n.Log, Dir: in.Dir, Process: "instance:" + in.Dir, Version: n.Version, Interval: n.Interval, Quiet: n.Quiet, StillFor: n.StillFor, Rate: n.Rate}
+	n.metrics = n.newMetrics()
+	n.board.Events = n.metrics.Events
 	if err := n.open(ctx); err != nil {
 		return err
 	}
@@ -108,10 +112,11 @@ func (n *Node) open(ctx context.Context) error {
 	in := n.Instance
 	if s := n.Spoke; s != nil {
 		s.DB, s.Keys, s.Dir, s.Log, s.Hurry = in.DB, in.Keys, in.Dir, n.Log, n.Hurry
+		s.Events = n.metrics.Events
 		s.Open(n.board)
 	}
 	if h := n.Hub; h != nil {
-		h.DB, h.Keys, h.Dir, h.Log = in.DB, in.Keys, in.Dir, n.Log
+		h.DB, h.Keys, h.Dir, h.Log, h.Events = in.DB, in.Keys, in.Dir, n.Log, n.metrics.Events
 		return h.Open(n.board)
 	}
 	if err := n.commandsNobody(ctx); err != nil {

@@ -17,13 +17,13 @@ func (n *Node) routes() http.Handler {
 	if n.Spoke != nil {
 		r.desk = n.Spoke.Desk()
 	}
-	return api.Serve(r, fail)
+	return api.Serve(r, n.plain(), fail)
 }
 
 // AtRest are the same routes of an instance of a spoke that does not run: those that read what
 // its host knows of agents. Anything else needs one that runs.
 func AtRest(in *instance.Instance) http.Handler {
-	reads := api.Serve(resources{n: &Node{Instance: in}, desk: spoke.DeskOf(in.DB, in.Dir)}, fail)
+	reads := api.Serve(resources{n: &Node{Instance: in}, desk: spoke.DeskOf(in.DB, in.Dir)}, api.Plain{}, fail)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if (r.Method == http.MethodGet || r.Method == http.MethodHead) && strings.HasPrefix(r.URL.Path, api.Base+"/tasks") {
 			reads.ServeHTTP(w, r)

@@ -51,6 +51,21 @@ func (l *large) readers() map[string]func(context.Context) error {
 			swept, err := l.backlog.Sweep(ctx, time.Hour)
 			return counted(swept.Ready, l.ready+1, err)
 		},
+		"figures of all workspaces": func(ctx context.Context) error {
+			f, err := l.backlog.Figures(ctx)
+			n := int64(0)
+			for _, c := range f.Lanes {
+				if c.State == "ready" {
+					n += c.Tasks
+				}
+			}
+			return counted(int(n), l.ready+1, err)
+		},
+		"figures of the outbox": func(ctx context.Context) error {
+			boxes, err := l.DB.Outboxes(ctx)
+			return counted(len(boxes), 2, err)
+		},
+		"sizes":                                   func(ctx context.Context) error { _, err := l.DB.Sizes(ctx); return err },
 		"lanes":                                   func(ctx context.Context) error { _, err := l.main.Lanes(ctx); return err },
 		"list":                                    find(backlog.Filter{}, pageLength),
 		"list a later page":                       find(backlog.Filter{Before: l.id(l.ended / 2)}, pageLength),

@@ -166,3 +166,14 @@ WHERE d.task = $1 AND NOT d.met ORDER BY is_terminal(x.state) DESC, x.seq LIMIT 
 -- name: why_capability
 SELECT owner, capabilities, coalesce(lanes, '{}'), seen FROM claimers
 WHERE workspace = $1 AND kind = $2 AND capabilities @> $3::text[] AND (lanes IS NULL OR $4 = ANY (lanes)) AND seen > now() - $5::interval ORDER BY seen DESC LIMIT 20
+
+-- What all workspaces have, by lane and state: sums that are kept, and what is leased, of which there is as
+-- much as work under way. A lane has a name of its own here if somebody has set it, up to $1 of
+-- them: any task may name one.
+-- name: count_lanes
+SELECT coalesce(named.name, CASE k.lane WHEN 'default' THEN k.lane ELSE 'other' END), k.what, sum(k.n)::bigint
+FROM (
+    SELECT lane, what, sum(n) AS n FROM counted GROUP BY 1, 2
+    UNION ALL SELECT lane, CASE WHEN started_at IS NULL THEN 'claimed' ELSE 'running' END, count(*) FROM leases GROUP BY 1, 2
+) AS k LEFT JOIN (SELECT DISTINCT name FROM lanes ORDER BY name LIMIT $1) AS named ON named.name = k.lane
+GROUP BY 1, 2

@@ -1,0 +1,176 @@
+// Package metrics counts what happens in an instance, and writes it in the text format of
+// Prometheus together with what is looked at when somebody asks.
+//
+// Every label has few values: none is the name of a task, a command line, a key or a text
+// that somebody else chose. Each instance has a registry of its own.
+package metrics
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// prefix is what the names of all metrics of the product begin with.
+const prefix = "spawnmesh_"
+
+// Events counts what happens. A nil one counts nothing: rooms that are used without an
+// instance have none.
+type Events struct {
+	claims, reclaimed, orders, linkLosses prometheus.Counter
+	starts, sweeps                        prometheus.Histogram
+	ends, kills, refusals, results        bounded
+	exhausted                             prometheus.Counter
+}
+
+// Words are the values that labels have from the beginning: what is not known yet to have
+// happened is zero, and not missing.
+type Words struct{ Outcomes, Results []string }
+
+// What an agent is ended for before its time.
+const (
+	ByOrder = "order" // somebody asked for it
+	ByLease = "lease" // its spoke has lost the lease
+)
+
+func newEvents(r prometheus.Registerer, words Words) *Events {
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + name, Help: help})
+		r.MustRegister(c)
+		return c
+	}
+	seconds := func(name, help string, buckets ...float64) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets})
+		r.MustRegister(h)
+		return h
+	}
+	by := func(label, name, help string, from ...string) bounded {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, []string{label})
+		r.MustRegister(v)
+		b := bounded{vec: v, seen: &seen{values: map[string]bool{}}}
+		for _, value := range from { // the first one that is counted is an increase, too
+			v.WithLabelValues(b.seen.bound(value))
+		}
+		return b
+	}
+	return &Events{
+		claims:     counter("claims_total", "Tasks that this spoke has claimed."),
+		reclaimed:  counter("leases_reclaimed_total", "Leases that had run out and were taken back: their workers were not heard any more."),
+		orders:     counter("orders_total", "Orders that this hub has stored."),
+		linkLosses: counter("link_losses_total", "Links with other instances that went down."),
+		starts:     seconds("start_seconds", "Time from the claim of a task to the stored proof that its agent runs.", .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30),
+		sweeps:     seconds("sweep_seconds", "Time that one look at what is due took.", .001, .005, .025, .1, .5, 1, 5, 15),
+		ends:       by("outcome", "attempts_ended_total", "Attempts of agents that have ended on this spoke, by how.", words.Outcomes...),
+		kills:      by("cause", "kills_total", "Agents that this spoke was to end before their time, by what for: order or lease.", ByOrder, ByLease),
+		refusals:   by("code", "messages_refused_total", "Messages of other instances that were refused here, by why.", Other),
+		results:    by("state", "results_total", "Results of agents that this hub has taken in, by the state of their tasks.", words.Results...),
+		exhausted:  counter("retries_exhausted_total", "Results of agents that failed with all their retries used up."),
+	}
+}
+
+// Claimed counts tasks that were claimed.
+func (e *Events) Claimed(n int) {
+	if e != nil {
+		e.claims.Add(float64(n))
+	}
+}
+
+// Reclaimed counts leases that were taken back.
+func (e *Events) Reclaimed(n int) {
+	if e != nil {
+		e.reclaimed.Add(float64(n))
+	}
+}
+
+// Ordered counts orders that were stored.
+func (e *Events) Ordered(n int) {
+	if e != nil {
+		e.orders.Add(float64(n))
+	}
+}
+
+// LinkLost counts a link that went down.
+func (e *Events) LinkLost() {
+	if e != nil {
+		e.linkLosses.Inc()
+	}
+}
+
+// Started counts an agent that runs so long after its task was claimed.
+func (e *Events) Started(after time.Duration) {
+	if e != nil {
+		e.starts.Observe(after.Seconds())
+	}
+}
+
+// Swept counts a look at what is due that took so long.
+func (e *Events) Swept(took time.Duration) {
+	if e != nil {
+		e.sweeps.Observe(took.Seconds())
+	}
+}
+
+// Ended counts the end of an attempt.
+func (e *Events) Ended(outcome string) {
+	if e != nil {
+		e.ends.inc(outcome)
+	}
+}
+
+// Killed counts an agent that is to be ended.
+func (e *Events) Killed(cause string) {
+	if e != nil {
+		e.kills.inc(cause)
+	}
+}
+
+// Refused counts a message that was refused, by a code of this instance's own.
+func (e *Events) Refused(code string) {
+	if e != nil {
+		e.refusals.inc(code)
+	}
+}
+
+// Result counts the result of an agent. Exhausted: it had used up its retries.
+func (e *Events) Result(state string, exhausted bool) {
+	if e == nil {
+		return
+	}
+	e.results.inc(state)
+	if exhausted {
+		e.exhausted.Inc()
+	}
+}
+
+// maxValues bounds the values of a label. All of them are words of the product, which has
+// fewer: what is beyond would be a defect, and must not fill the memory of whoever collects.
+const maxValues = 100
+
+// Other stands for the values of a label beyond those that it may have.
+const Other = "other"
+
+// A bounded vector has one label, with maxValues values at most.
+type bounded struct {
+	vec  *prometheus.CounterVec
+	seen *seen
+}
+
+type seen struct {
+	mu     sync.Mutex // guards values
+	values map[string]bool
+}
+
+func (b bounded) inc(value string) { b.vec.WithLabelValues(b.seen.bound(value)).Inc() }
+
+func (s *seen) bound(value string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.values[value] {
+		if len(s.values) >= maxValues {
+			return Other
+		}
+		s.values[value] = true
+	}
+	return value
+}

@@ -1,0 +1,79 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/spoke"
+)
+
+// How long the checks of an instance may take, and its database of it.
+const (
+	checkTime    = 5 * time.Second
+	databaseTime = 2 * time.Second
+)
+
+// plain is what programs that watch the instance ask for.
+func (n *Node) plain() api.Plain {
+	return api.Plain{Healthz: http.HandlerFunc(healthz), Readyz: http.HandlerFunc(n.readyz), Metrics: n.metrics}
+}
+
+// healthz says that the process serves, whatever else is the matter.
+func healthz(w http.ResponseWriter, _ *http.Request) { answer(w, struct{}{}) }
+
+// readyz says whether the instance can do what it is for.
+func (n *Node) readyz(w http.ResponseWriter, r *http.Request) {
+	checks := n.checkReady(r.Context())
+	var lacks []string
+	for _, c := range checks {
+		if !c.OK {
+			lacks = append(lacks, c.Name+": "+c.Problem)
+		}
+	}
+	if lacks != nil {
+		control.Error(w, commands.Refuse(commands.NotReady, "%s", strings.Join(lacks, "; ")).Hinting("see").Running("doctor"))
+		return
+	}
+	answer(w, struct {
+		Checks []api.Check `json:"checks"`
+	}{mapped(checks, checkOf)})
+}
+
+// checkReady looks at what this host has to have for the instance to work. A link that is down is not
+// among it: it needs the other host, too, and what is ordered meanwhile waits.
+func (n *Node) checkReady(ctx context.Context) []control.Check {
+	ctx, done := context.WithTimeout(ctx, checkTime)
+	defer done()
+	list := n.checkDatabase(ctx)
+	if n.Hub != nil {
+		_, server := n.Hub.Describe(ctx)
+		list = append(list, server...)
+	}
+	var rules func() spoke.Room
+	if n.Spoke != nil {
+		rules = n.Spoke.Reserve
+	}
+	return append(list, spoke.CheckDisk(n.Instance.Dir, rules))
+}
+
+func (n *Node) checkDatabase(ctx context.Context) []control.Check {
+	ctx, done := context.WithTimeout(ctx, databaseTime)
+	defer done()
+	_, err := n.Instance.DB.Now(ctx)
+	schema := control.Check{Name: "migrations", Problem: "not known while the database does not answer"}
+	if err == nil {
+		schema = control.NewCheck("migrations", n.Instance.DB.Migrated(ctx))
+	}
+	return []control.Check{control.NewCheck("postgres", err), schema}
+}
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // who asked has left
+}
