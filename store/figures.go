@@ -2,10 +2,12 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -76,6 +78,15 @@ func (db *DB) Migrated(ctx context.Context) error {
 		err = fmt.Errorf("the database has schema %d, and this program knows %d: another version of it has migrated the database, or a backup was restored; start the one that fits", have, know)
 	}
 	return err
+}
+
+// countOutage counts err, if it says that the server was not to be reached, or went away. That the
+// caller had no more time says nothing of the server.
+func (db *DB) countOutage(ctx context.Context, err error) {
+	_, refused := errors.AsType[*pgconn.ConnectError](err)
+	if ctx.Err() == nil && (refused || outage(err)) {
+		db.outages.Add(1)
+	}
 }
 
 // Outages says how often the database could not be reached, or went away, since it was opened.

@@ -185,9 +185,7 @@ func (db *DB) retry(ctx context.Context, fn func(context.Context) error) error {
 	next, until := 10*time.Millisecond, time.Now().Add(outageLimit)
 	for {
 		err := fn(ctx)
-		if ctx.Err() == nil && outage(err) {
-			db.outages.Add(1)
-		}
+		db.countOutage(ctx, err)
 		if err == nil || !transient(err) || ctx.Err() != nil || time.Now().After(until) {
 			return full(err)
 		}

@@ -148,11 +148,11 @@ func alertsAreAbout(t *testing.T, instances ...scraped) {
 	require.NoError(t, err)
 	var rules alerts
 	require.NoError(t, yaml.UnmarshalWithOptions(raw, &rules, yaml.Strict()))
-	names := map[string]bool{}
+	exprs := map[string]string{}
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
-			require.False(t, names[r.Alert], "%s is there twice", r.Alert)
-			names[r.Alert] = true
+			require.NotContains(t, exprs, r.Alert, "it is there twice")
+			exprs[r.Alert] = r.Expr
 			require.Contains(t, []string{"warning", "critical"}, r.Labels["severity"], r.Alert)
 			require.NotEmpty(t, r.Annotations["summary"], r.Alert)
 			require.NotEmpty(t, r.Annotations["do"], r.Alert)
@@ -174,7 +174,10 @@ func alertsAreAbout(t *testing.T, instances ...scraped) {
 			require.Positive(t, about, r.Alert)
 		}
 	}
-	require.NotEmpty(t, names)
+	for alert, threshold := range map[string]string{"SpawnmeshSweepSlow": `le="5"`, "SpawnmeshLeasesExpired": "> 5", "SpawnmeshTasksWait": "> 50", "SpawnmeshAgentsFail": "[1h])) > 10", "SpawnmeshAttemptsFail": "[1h])) > 10",
+		"SpawnmeshRetriesExhausted": "> 0", "SpawnmeshManySpawns": "[1m]) > 100", "SpawnmeshDatabaseOutages": "> 0", "SpawnmeshLinkLost": "> 0", "SpawnmeshDatabaseDown": "== 0"} {
+		require.Contains(t, exprs[alert], threshold, alert)
+	}
 }
 
 // What a spoke refuses is counted by its own word for it, and a link that goes on both sides.
@@ -239,7 +242,7 @@ func TestReadinessNamesWhatIsNotThere(t *testing.T) {
 	require.NotContains(t, p.Detail, "nats")
 	Await(t, "the figures say so, too", func() bool {
 		s := at.scrape(t)
-		return s.value("spawnmesh_check_ok", "check=postgres") == 0 && s.value("spawnmesh_group_read", "group=backlog") == 0 && s.value("spawnmesh_check_ok", "check=nats") == 1
+		return s.value("spawnmesh_check_ok", "check=postgres") == 0 && s.value("spawnmesh_group_read", "group=backlog") == 0 && s.value("spawnmesh_check_ok", "check=nats") == 1 && s.value("spawnmesh_database_outages_total") > 0
 	})
 	require.Less(t, time.Since(began), 30*time.Second)
 	status, _ = at.ask(t, "GET", "/healthz", "", "")

@@ -13,7 +13,9 @@ import (
 
 // A Registry is what one instance exports.
 type Registry struct {
-	Events *Events
+	Events       *Events
+	http.Handler // writes all metrics
+
 	all    *prometheus.Registry
 	groups []*group
 }
@@ -22,15 +24,11 @@ type Registry struct {
 func New(words Words) *Registry {
 	all := prometheus.NewRegistry()
 	all.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	r := &Registry{all: all, Events: newEvents(all, words)}
+	// Who reads is on this host, and the text is small: it is not compressed.
+	h := promhttp.HandlerFor(all, promhttp.HandlerOpts{DisableCompression: true, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4})
+	r := &Registry{all: all, Events: newEvents(all, words), Handler: h}
 	all.MustRegister(r.looks())
 	return r
-}
-
-// ServeHTTP writes all metrics.
-func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	// Who reads is on this host, and the text is small: it is not compressed.
-	promhttp.HandlerFor(r.all, promhttp.HandlerOpts{DisableCompression: true, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4}).ServeHTTP(w, req)
 }
 
 // A Kind says whether a figure only grows.
