@@ -135,6 +135,30 @@ func TestMetricsOfAMesh(t *testing.T) {
 		require.Positive(t, each.value("go_goroutines"))
 	}
 	alertsAreAbout(t, h, s)
+	pageNames(t, h, s)
+}
+
+// pageNames requires that docs/operating.md tells of what is exported, and of nothing else.
+func pageNames(t *testing.T, instances ...scraped) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/operating.md")
+	require.NoError(t, err)
+	_, section, found := strings.Cut(string(page), "\n## Health, metrics and alerts\n")
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n## ")
+	told := map[string]bool{}
+	for _, m := range regexp.MustCompile("`(spawnmesh_[a-z_]+)`").FindAllStringSubmatch(section, -1) {
+		told[m[1]] = true
+	}
+	exported := map[string]bool{}
+	for _, s := range instances {
+		for name := range s {
+			if strings.HasPrefix(name, "spawnmesh_") {
+				exported[name] = true
+			}
+		}
+	}
+	require.Equal(t, slices.Sorted(maps.Keys(exported)), slices.Sorted(maps.Keys(told)))
 }
 
 // alertsAreAbout requires that what the rules of docs/alerts.yaml name is exported, with these labels.
