@@ -105,7 +105,7 @@ func TestTheAPIIsWhatItsDocumentSays(t *testing.T) {
 			statuses := map[string][]int{}
 			for range rounds {
 				method, path, op := g.operation(d.doc)
-				status, _ := d.ask(t, g.method(method), g.path(path, d.doc.Paths.Value(path).Parameters, op), g.kind(), g.body(op))
+				status, _ := d.ask(t, g.method(method), g.path(path, d.doc.Paths.Value(path), op), g.kind(), g.body(op))
 				statuses[op.OperationID] = append(statuses[op.OperationID], status)
 			}
 			for id, seen := range statuses {
@@ -158,9 +158,13 @@ var lasting = map[string]bool{"revokeConnection": true, "resyncConnection": true
 
 var odd = []string{"", "x", "attic", "..", "%2e%2e", "a/b", "%00", "0193a3c0-2222-7000-8000-000000000001", "%F0%9F%92%A9", strings.Repeat("x", 3000), "current", "-1", "1e9", "\x7f"}
 
-func (g generator) path(path string, of openapi3.Parameters, op *openapi3.Operation) string {
+func (g generator) path(path string, of *openapi3.PathItem, op *openapi3.Operation) string {
+	base := api.Base
+	if len(of.Servers) > 0 && !g.rarely() {
+		base = "" // it is beside the API
+	}
 	query := []string{}
-	for _, p := range append(slices.Clone(of), op.Parameters...) {
+	for _, p := range append(slices.Clone(of.Parameters), op.Parameters...) {
 		value := strings.NewReplacer(" ", "%20", "\x7f", "%7F").Replace(g.names[g.IntN(len(g.names))])
 		if lasting[op.OperationID] && value == "attic" {
 			value = "cellar"
@@ -183,7 +187,7 @@ func (g generator) path(path string, of openapi3.Parameters, op *openapi3.Operat
 	if len(query) > 0 {
 		path += "?" + strings.Join(query, "&")
 	}
-	return api.Base + path
+	return base + path
 }
 
 func (g generator) body(op *openapi3.Operation) string {
