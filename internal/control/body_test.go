@@ -25,7 +25,7 @@ func rude(t *testing.T, bodyTime time.Duration, slow http.HandlerFunc) (address 
 	dir := t.TempDir()
 	l, err := Listen(t.Context(), dir)
 	require.NoError(t, err)
-	serve := api.Serve(struct{ api.StrictServerInterface }{}, func(w http.ResponseWriter, _ *http.Request, err error) { Error(w, err) })
+	serve := api.Serve(struct{ api.StrictServerInterface }{}, api.Plain{}, func(w http.ResponseWriter, _ *http.Request, err error) { Error(w, err) })
 	mux := http.NewServeMux()
 	mux.Handle("/", serve)
 	if slow != nil {
