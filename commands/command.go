@@ -1,11 +1,6 @@
 package commands
 
-import (
-	"strings"
-	"unicode/utf8"
-
-	"github.com/spawnmesh/spawnmesh/signing"
-)
+import "github.com/spawnmesh/spawnmesh/signing"
 
 // A Message is a message whose body was read too: signed, addressed to this
 // instance, in time, and well formed.
@@ -35,22 +30,4 @@ func checkTask(id string) error {
 		return Refuse(Validation, "task %q is not a lower-case UUID of version 4 or 7", Clip(id))
 	}
 	return nil
-}
-
-func checkText(name, s string, limit int) error {
-	if len(s) > limit {
-		return Refuse(Validation, "%s is %d bytes, limit %d", name, len(s), limit)
-	}
-	if !utf8.ValidString(s) || strings.ContainsRune(s, 0) || strings.ContainsRune(s, utf8.RuneError) {
-		return Refuse(Validation, "%s contains a NUL or is not valid UTF-8", name)
-	}
-	return nil
-}
-
-// Clip keeps a foreign text short in our own messages: at most 64 bytes of it.
-func Clip(s string) string {
-	if len(s) > 64 {
-		return s[:61] + "..."
-	}
-	return s
 }

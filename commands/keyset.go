@@ -59,5 +59,5 @@ func (b *KeySet) Validate() error {
 		}
 		named[id] = true
 	}
-	return checkText("reason", b.Reason, 1000)
+	return CheckReason(b.Reason)
 }

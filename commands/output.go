@@ -2,6 +2,7 @@ package commands
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -102,6 +103,23 @@ func checkGaps(gaps []Gap) error {
 		}
 	}
 	return nil
+}
+
+// BodyToSend is [EncodeBody] for a message that this instance signs: a body that its
+// receiver would have to refuse is an error here.
+func BodyToSend(b Body) ([]byte, error) {
+	raw, err := EncodeBody(b)
+	if err == nil {
+		err = b.Validate()
+	}
+	if err == nil {
+		head, _, _ := bytes.Cut(raw, []byte{'\n'}) // what follows are the bytes of a Log
+		err = signing.CheckBody(head)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("a %s that its receiver would refuse: %w", b.Kind(), err)
+	}
+	return raw, nil
 }
 
 // EncodeBody writes b as the body of a message: JSON, and for a [Log] a line feed

@@ -194,7 +194,7 @@ func checkRefused(list []RefusedReport) error {
 }
 
 // Validate checks b.
-func (b *Revoked) Validate() error { return checkText("reason", b.Reason, 1000) }
+func (b *Revoked) Validate() error { return CheckReason(b.Reason) }
 
 const maxNumber = 1<<53 - 1
 
@@ -303,7 +303,7 @@ func (v ConnectionView) check() error {
 	if err := checkText("differs", v.Differs, 1000); err != nil {
 		return err
 	}
-	if err := checkText("reason", v.Reason, 1000); err != nil {
+	if err := CheckReason(v.Reason); err != nil {
 		return err
 	}
 	return checkText("by", v.By, 256)

@@ -3,7 +3,6 @@ package commands
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spawnmesh/spawnmesh/signing"
 )
@@ -82,17 +81,14 @@ func (r *Refused) Error() string {
 // Unwrap returns the cause.
 func (r *Refused) Unwrap() error { return r.Err }
 
-// maxWhy bounds a reason, in bytes: it may quote what somebody else wrote, and a
-// receiver takes no longer one.
-const maxWhy = 1000
-
 // Refuse makes a [*Refused] without a hint. A reason of more than 1000 bytes is
-// cut.
+// cut, and one that no message may carry cleaned: it may quote what somebody else wrote.
 func Refuse(code Code, format string, args ...any) *Refused {
 	why := fmt.Sprintf(format, args...)
 	if len(why) > maxWhy {
-		why = strings.ToValidUTF8(why[:maxWhy-3], "") + "..."
+		why = Clean(why, maxWhy-3) + "..."
 	}
+	why = Clean(why, maxWhy)
 	return &Refused{Code: code, Why: why}
 }
 

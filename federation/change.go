@@ -90,7 +90,7 @@ func (b *Board) sendRevoked(ctx context.Context, c store.Connection) {
 	}
 	ctx, done := context.WithTimeout(ctx, lastMessageWait)
 	defer done()
-	if err := x.Send(ctx, x.ownQueue(), Note{Body: &commands.Revoked{Reason: c.Reason}}); err != nil {
+	if err := x.Send(ctx, x.ownQueue(), Note{Body: lastMessage(c)}); err != nil {
 		x.log.WarnContext(ctx, "the peer was not told that the connection has ended; it is told at the next dial", "err", err)
 	}
 }
@@ -123,6 +123,7 @@ func (b *Board) suspend(ctx context.Context, p *Peer, reason string) error {
 
 // changeBySelf changes a connection by this instance's own decision.
 func (b *Board) changeBySelf(ctx context.Context, p *Peer, to store.ConnState, reason, by string) error {
+	reason = commands.CleanReason(reason) // it may quote the peer
 	if _, err := b.DB.SetConnectionState(ctx, p.ID, to, reason, by, nil); err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package federation
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -198,7 +197,10 @@ func (x *Exchange) ours(kind commands.Kind) bool {
 func (x *Exchange) hear(ctx context.Context, p *Peer, in *store.Incoming) error {
 	switch b := in.Body.(type) {
 	case *commands.Received:
-		return errors.Join(x.confirmed(ctx, in.Header, b.Numbers), x.noteRefusedReports(ctx, p, in.Header.Kid, b.Refused))
+		if err := x.noteRefusedReports(ctx, p, in.Header.Kid, b.Refused); err != nil {
+			return err // before what was stored: a key set that was refused is not confirmed
+		}
+		return x.confirmed(ctx, in.Header, b.Numbers)
 	case *commands.Revoked:
 		return x.board.revokedByPeer(ctx, p, in.Header.Kid, b.Reason)
 	}

@@ -80,13 +80,13 @@ func (x *Exchange) refusedKey() *commands.EndedKey {
 }
 
 // beatSigner returns what signs a heartbeat: the identity key where the peer has
-// ended the signing key. Heartbeats say what has to be known before a new key can
+// ended the signing key, or may never have known it. Heartbeats say what has to be known before a new key can
 // be told.
 func (x *Exchange) beatSigner(p *Peer) (*signing.Signer, error) {
 	x.mu.Lock()
 	ended := x.lapsed != nil && x.lapsed.Key == p.signs
 	x.mu.Unlock()
-	if ended {
+	if ended || p.unsure {
 		return x.board.Keys.Identity, nil
 	}
 	return x.board.DB.SignerOf(p.signs)

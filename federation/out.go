@@ -184,7 +184,7 @@ func (b *Board) sealOne(signer *signing.Signer, c store.Connection, body command
 func (b *Board) seal(signer *signing.Signer, c store.Connection, notes []Note) ([]signing.Sealed, error) {
 	now, list := time.Now(), make([]signing.Unsealed, len(notes))
 	for i, n := range notes {
-		raw, err := commands.EncodeBody(n.Body)
+		raw, err := commands.BodyToSend(n.Body)
 		if err != nil {
 			return nil, err
 		}

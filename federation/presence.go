@@ -126,9 +126,22 @@ func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat
 	beat.IntervalMS = x.board.interval().Milliseconds()
 	beat.Version, beat.Incarnation = x.board.Version, x.board.incarnation
 	p := x.peer.Load()
-	beat.Connection = commands.ConnectionView{State: string(p.State), Reason: p.Reason, By: p.By, Refuses: x.refusedKey(), Limited: x.limits(), Full: x.full.Load() != nil}
-	x.sayHistory(ctx, link, &beat.Connection)
+	beat.Connection = viewOf(p.Connection)
+	v := &beat.Connection
+	v.Refuses, v.Limited, v.Full = x.refusedKey(), x.limits(), x.full.Load() != nil
+	x.sayHistory(ctx, link, v)
 	return &beat
+}
+
+// viewOf is what this side says of the state of c. A reason of before that no peer takes is
+// cleaned: it would silence this side.
+func viewOf(c store.Connection) commands.ConnectionView {
+	return commands.ConnectionView{State: string(c.State), Reason: commands.CleanReason(c.Reason), By: c.By}
+}
+
+// lastMessage is the last one over c, which has ended.
+func lastMessage(c store.Connection) *commands.Revoked {
+	return &commands.Revoked{Reason: commands.CleanReason(c.Reason)}
 }
 
 // limits reports whether the peer is above its rate.

@@ -10,6 +10,9 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
+// keysRefused is what it means that a peer has refused a key set.
+const keysRefused = "it does not know the new one, and still trusts those before"
+
 // noteRefusedReports notes, once each, which reports of this instance the peer has stored and
 // refused: they are confirmed, and have had no effect there.
 func (x *Exchange) noteRefusedReports(ctx context.Context, p *Peer, kid signing.KeyID, list []commands.RefusedReport) error {
@@ -29,12 +32,19 @@ func (x *Exchange) noteRefusedReports(ctx context.Context, p *Peer, kid signing.
 	var rows []store.AuditRow
 	for _, r := range news {
 		tell := x.refusals.room(time.Now()) > 0
-		counted := x.refusals.count(r.Code, store.None, tell, time.Now())
+		counted := x.refusals.count(signing.Code(r.Code), store.None, tell, time.Now())
 		rows = append(rows, countRows(p, counted.before)...)
-		if tell {
+		switch {
+		case tell && r.Kind == string(commands.KeySetKind):
+			x.log.WarnContext(ctx, "the peer has refused the newest keys of this instance: "+keysRefused, "seq", r.Seq, "code", r.Code, "next", x.board.line("keys", "rotate"))
+			rows = append(rows, store.AuditRow{Actor: string(p.Peer), Action: "keys.refused_by_peer", Object: p.Name, Code: r.Code, Why: keysRefused, Conn: p.ID})
+		case tell:
 			x.log.WarnContext(ctx, "the peer has refused a report of this instance", "seq", r.Seq, "code", r.Code)
-			rows = append(rows, store.AuditRow{Actor: string(p.Peer), Action: "report.refused_by_peer", Code: string(r.Code), Conn: p.ID})
+			rows = append(rows, store.AuditRow{Actor: string(p.Peer), Action: "report.refused_by_peer", Code: r.Code, Conn: p.ID})
 		}
+	}
+	if slices.ContainsFunc(news, func(r store.Refused) bool { return r.Kind == string(commands.KeySetKind) }) {
+		x.board.changed()
 	}
 	if len(rows) == 0 {
 		return nil

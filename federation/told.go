@@ -57,7 +57,7 @@ func (b *Board) serveQuestions(ctx context.Context) error {
 func (b *Board) answer(ctx context.Context, conn string, envelope []byte) ([]byte, error) {
 	s, _ := b.Status(conn)
 	if s.State.Ended() {
-		return b.sealBeside(s.Connection, &commands.Revoked{Reason: s.Reason})
+		return b.sealBeside(s.Connection, lastMessage(s.Connection))
 	}
 	x := b.Exchange(conn)
 	if x == nil {
@@ -66,7 +66,7 @@ func (b *Board) answer(ctx context.Context, conn string, envelope []byte) ([]byt
 	p := x.peer.Load()
 	if len(envelope) == 0 {
 		return b.sealBeside(p.Connection, &commands.Heartbeat{IntervalMS: b.interval().Milliseconds(), Version: b.Version, Incarnation: b.incarnation,
-			Connection: commands.ConnectionView{State: string(p.State), Reason: p.Reason, By: p.By}})
+			Connection: viewOf(p.Connection)})
 	}
 	last, key, err := x.lastMessageOf(ctx, p, envelope)
 	if err != nil {
@@ -175,7 +175,7 @@ func (b *Board) tellEnd(ctx context.Context, c store.Connection) {
 
 // tellOnce returns nil when the peer has ended the connection, too.
 func (b *Board) tellOnce(ctx context.Context, c store.Connection, link *transport.Link) error {
-	last, err := b.sealBeside(c, &commands.Revoked{Reason: c.Reason})
+	last, err := b.sealBeside(c, lastMessage(c))
 	if err != nil {
 		return err
 	}

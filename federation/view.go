@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -20,6 +21,8 @@ type Status struct {
 	Full    *time.Time         // since when no more of its messages are kept; nil = they are
 	Refuses *commands.EndedKey // the key that the peer signs with, which has ended here; nil = it has not
 	Differs string             // why the histories of the two sides differ, so that nothing is relayed; "" when they do not
+
+	RefusesKeys signing.Code // why the peer has refused the newest key set of this instance; "" = it has not
 
 	lapsed *commands.EndedKey // the key in use that the peer refuses, as its last heartbeat said
 }
@@ -44,6 +47,16 @@ func (s Status) KeyError() error {
 	}
 	return commands.Refuse(v.Refuses.Code, "%s says that it refuses key %s, with which this instance signs", s.Name, v.Refuses.Key).
 		Hinting("after a restore from a backup older than the newest key").Running("keys", "revoke", string(v.Refuses.Key), "--reason", "restored")
+}
+
+// KeySetError says that the peer has refused the newest key set of this instance; nil where
+// it has not.
+func (s Status) KeySetError() error {
+	if s.RefusesKeys == "" || s.State.Ended() {
+		return nil
+	}
+	return commands.Refuse(s.RefusesKeys, "%s has refused the newest keys of this instance (%s): %s", s.Name, s.RefusesKeys, keysRefused).
+		Hinting("to tell it newer ones").Running("keys", "rotate")
 }
 
 // PeerKeyError says that the peer signs with a key that has ended here; nil where it
@@ -100,7 +113,9 @@ func (x *Exchange) describe(s *Status) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s.Beat = x.beat
-	if p := x.peer.Load(); x.lapsed != nil && x.lapsed.Key == p.signs {
+	p := x.peer.Load()
+	s.RefusesKeys = p.refuses
+	if x.lapsed != nil && x.lapsed.Key == p.signs {
 		s.lapsed = x.lapsed
 	}
 	s.Refuses = x.refuses

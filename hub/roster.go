@@ -9,6 +9,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -42,11 +43,12 @@ type SpokeView struct {
 	Limited      bool                    `json:"limited,omitempty"`     // it sends more than it may
 	Full         bool                    `json:"full,omitempty"`        // no more of its messages are kept
 	FullSince    *time.Time              `json:"full_since,omitempty"`
-	Differs      string                  `json:"differs,omitempty"` // why nothing is relayed: one side was restored from a backup
-	Refuses      *commands.EndedKey      `json:"refuses,omitempty"` // the key that the spoke signs with, which has ended here
-	Says         commands.ConnectionView `json:"peer_says"`         // what the spoke says about the connection
-	Unconfirmed  int                     `json:"unconfirmed"`       // messages to it that its database has not confirmed
-	Queues       []federation.QueueView  `json:"queues,omitempty"`  // what has come from it and waits to be taken
+	Differs      string                  `json:"differs,omitempty"`      // why nothing is relayed: one side was restored from a backup
+	RefusesKeys  signing.Code            `json:"refuses_keys,omitempty"` // why the peer has refused the newest keys of this instance
+	Refuses      *commands.EndedKey      `json:"refuses,omitempty"`      // the key that the spoke signs with, which has ended here
+	Says         commands.ConnectionView `json:"peer_says"`              // what the spoke says about the connection
+	Unconfirmed  int                     `json:"unconfirmed"`            // messages to it that its database has not confirmed
+	Queues       []federation.QueueView  `json:"queues,omitempty"`       // what has come from it and waits to be taken
 }
 
 // A Settlement is what came of comparing the histories of a connection by hand.
@@ -77,7 +79,7 @@ func (h *Hub) SpokeOf(ctx context.Context, s federation.Status) (SpokeView, erro
 
 // ViewOf describes the spoke of a connection, but for what waits in either direction.
 func ViewOf(s federation.Status) SpokeView {
-	v := SpokeView{Connection: s.Connection, Liveness: "never seen", Linked: s.Linked, Limited: s.Limited, Full: s.Full != nil, FullSince: s.Full, Differs: s.Differs}
+	v := SpokeView{Connection: s.Connection, Liveness: "never seen", Linked: s.Linked, Limited: s.Limited, Full: s.Full != nil, FullSince: s.Full, Differs: s.Differs, RefusesKeys: s.RefusesKeys}
 	if s.Linked {
 		v.LinkedSince, v.Remote = &s.Since, s.Remote
 	}

@@ -17,6 +17,20 @@ const maxDepth = 32
 // nothing null, at most 32 levels, nothing after the value. The error is a
 // [*Rejected] with [BodyJSON] that gives the path of the first problem.
 func DecodeBody(data []byte, v any) error {
+	if err := CheckBody(data); err != nil {
+		return err
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return reject(BodyJSON, "the body cannot be read: %v", err)
+	}
+	return nil
+}
+
+// CheckBody checks the rules of [DecodeBody] that hold for every body, whatever it is
+// read into.
+func CheckBody(data []byte) error {
 	if !utf8.Valid(data) {
 		return reject(BodyJSON, "the body is not valid UTF-8")
 	}
@@ -27,11 +41,6 @@ func DecodeBody(data []byte, v any) error {
 	}
 	if _, err := scan.Token(); !errors.Is(err, io.EOF) {
 		return reject(BodyJSON, "the body goes on after its end")
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return reject(BodyJSON, "the body cannot be read: %v", err)
 	}
 	return nil
 }

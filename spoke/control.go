@@ -9,6 +9,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -77,12 +78,13 @@ type HubView struct {
 	LinkError   string                  `json:"link_error,omitempty"` // why the link is down
 	Untold      bool                    `json:"untold,omitempty"`     // it may not know that the connection has ended, and is told when it can be reached
 	LastSeen    *time.Time              `json:"last_seen,omitempty"`
-	Limited     bool                    `json:"limited,omitempty"` // it sends more than it may
-	Full        *time.Time              `json:"full,omitempty"`    // since when no more of its messages are kept
-	Differs     string                  `json:"differs,omitempty"` // why nothing is relayed: one side was restored from a backup
-	Refuses     *commands.EndedKey      `json:"refuses,omitempty"` // the key that the hub signs with, which has ended here
-	Says        commands.ConnectionView `json:"peer_says"`         // what the hub says about the connection
-	Queues      []federation.QueueView  `json:"queues,omitempty"`  // what waits at the hub to be taken here; empty without a link
+	Limited     bool                    `json:"limited,omitempty"`      // it sends more than it may
+	Full        *time.Time              `json:"full,omitempty"`         // since when no more of its messages are kept
+	Differs     string                  `json:"differs,omitempty"`      // why nothing is relayed: one side was restored from a backup
+	RefusesKeys signing.Code            `json:"refuses_keys,omitempty"` // why the peer has refused the newest keys of this instance
+	Refuses     *commands.EndedKey      `json:"refuses,omitempty"`      // the key that the hub signs with, which has ended here
+	Says        commands.ConnectionView `json:"peer_says"`              // what the hub says about the connection
+	Queues      []federation.QueueView  `json:"queues,omitempty"`       // what waits at the hub to be taken here; empty without a link
 }
 
 // Hubs returns every connection with a hub, oldest first.
@@ -109,7 +111,7 @@ func (s *Spoke) Hub(ctx context.Context, c federation.Status) (HubView, error) {
 }
 
 func (s *Spoke) viewOfHub(c federation.Status, grants map[string]store.GrantTerms) HubView {
-	v := HubView{Connection: c.Connection, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Linked: c.Linked, Limited: c.Limited, Full: c.Full, Differs: c.Differs, Refuses: c.Refuses,
+	v := HubView{Connection: c.Connection, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Linked: c.Linked, Limited: c.Limited, Full: c.Full, Differs: c.Differs, Refuses: c.Refuses, RefusesKeys: c.RefusesKeys,
 		Untold: federation.MayHaveToTell(c.Connection)}
 	if c.Linked {
 		v.LinkedSince = &c.Since

@@ -17,7 +17,7 @@ func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
 	if x.Damage != nil {
 		s.Log.WarnContext(ctx, "the files of an attempt were changed", "id", r.fence.Task, "attempt", r.fence.Attempt, "what", x.Damage)
 	}
-	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal, Limits: plain(x.Limited(), 1000)},
+	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal, Limits: commands.Clean(x.Limited(), 1000)},
 		Stdout: describeOutput(r.control(), supervisor.Stdout, x.Stdout, s.outputCap()), Stderr: describeOutput(r.control(), supervisor.Stderr, x.Stderr, s.outputCap())}
 	e.Exit.Breach, e.Why = breachOf(x)
 	e.Isolation = r.level
@@ -26,10 +26,10 @@ func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
 	}
 	switch x.Outcome {
 	case supervisor.Lost, supervisor.StartFailed, supervisor.Signalled, supervisor.Stopped, supervisor.LeaseExpired:
-		e.Exit.Error = plain(x.Reason, 1000)
+		e.Exit.Error = commands.Clean(x.Reason, 1000)
 	}
 	for _, p := range x.Reaped {
-		e.Reaped = append(e.Reaped, commands.Process{Pid: p.Pid, Command: plain(p.Command, 64)})
+		e.Reaped = append(e.Reaped, commands.Process{Pid: p.Pid, Command: commands.Clean(p.Command, 64)})
 	}
 	s.finish(ctx, r, r.fence, e)
 }

@@ -2,8 +2,6 @@ package spoke
 
 import (
 	"errors"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
@@ -11,7 +9,7 @@ import (
 )
 
 func couldNotStart(err error) backlog.End {
-	e := backlog.End{Outcome: commands.CouldNotStart, Exit: commands.Exit{Code: -1, Error: plain(err.Error(), 1000)}}
+	e := backlog.End{Outcome: commands.CouldNotStart, Exit: commands.Exit{Code: -1, Error: commands.Clean(err.Error(), 1000)}}
 	if x, ok := errors.AsType[*supervisor.StartError](err); ok {
 		switch x.Reason {
 		case supervisor.NoResources, supervisor.HostFault, supervisor.LeaseOver:
@@ -67,26 +65,7 @@ func describeOutput(dir string, stream supervisor.Stream, o supervisor.Output, o
 		return out
 	}
 	if p, err := supervisor.Read(dir, stream, max(0, o.Size-commands.MaxTail), commands.MaxTail, outputCap); err == nil {
-		out.Tail = plain(string(p.Data), commands.MaxTail)
+		out.Tail = commands.Clean(string(p.Data), commands.MaxTail)
 	}
 	return out
-}
-
-// plain makes a text of bytes that an agent chose: what a message or a database
-// would refuse becomes a question mark.
-func plain(s string, limit int) string {
-	return clip(strings.Map(func(r rune) rune {
-		if r == 0 || r == utf8.RuneError {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?")), limit)
-}
-
-// clip shortens s to limit bytes without cutting a character in two.
-func clip(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit], "")
 }

@@ -30,7 +30,7 @@ func judgeAgain(rules *policy.Policy, r *run, env environment) (backlog.End, boo
 		why = commands.CapabilityMissing
 	}
 	text := fmt.Sprintf("not started: the spoke had accepted it, and its policy, now version %s, refuses it: %s", rules.ID(), refused.Why)
-	return backlog.End{Outcome: commands.CouldNotStart, Why: why, Policy: rules.ID(), Exit: commands.Exit{Code: -1, Error: plain(text, 1000)}}, false
+	return backlog.End{Outcome: commands.CouldNotStart, Why: why, Policy: rules.ID(), Exit: commands.Exit{Code: -1, Error: commands.Clean(text, 1000)}}, false
 }
 
 // policyNote is the file among an attempt's control files that says which policy let it

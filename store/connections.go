@@ -232,9 +232,12 @@ func (s ConnState) Ended() bool { return s == Revoked || s == Rejected }
 // transaction accepts what the new state forbids. Setting the state that is
 // there already is no error. end is called, where it is not nil, in the
 // transaction that ends the connection; what the connection has in the outbox is
-// closed in it.
+// closed in it. A reason that the peer would refuse to be told is refused.
 func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, reason, actor string, end func(context.Context, *Tx, Connection) error) (Connection, error) {
 	var c Connection
+	if err := commands.CheckReason(reason); err != nil {
+		return c, err
+	}
 	err := db.Tx(ctx, fmt.Sprintf("setting connection %s to %s", id, to), func(ctx context.Context, tx *Tx) (err error) {
 		if c, err = one(tx.Query(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1 FOR UPDATE`, id)); err != nil || c.State == to {
 			return err

@@ -50,7 +50,7 @@ func (m *Incoming) Refuse(tx *Tx, r *commands.Refused) {
 	if m.answered = m.Asks; !m.Asks {
 		return
 	}
-	body := &commands.RefusedBody{Task: m.Task(), Code: r.Code, Why: r.Why, Hint: r.Hint}
+	body := &commands.RefusedBody{Task: m.Task(), Code: r.Code, Why: commands.CleanReason(r.Why), Hint: commands.CleanReason(r.Hint)}
 	if r == m.Refusal { // else the policy did not decide this
 		body.Policy = m.Policy
 	}

@@ -157,6 +157,9 @@ func (db *DB) Invites(ctx context.Context) ([]InviteView, error) {
 // nobody in. Revoking it again is no error; one that was used or has expired is
 // [commands.Conflict].
 func (db *DB) RevokeInvite(ctx context.Context, id, reason, actor string) (v InviteView, err error) {
+	if err := commands.CheckReason(reason); err != nil {
+		return v, err
+	}
 	err = db.Tx(ctx, "revoking invite "+id, func(ctx context.Context, tx *Tx) error {
 		tag, err := tx.Exec(ctx, `UPDATE invites AS i SET revoked_at = clock_timestamp() WHERE i.id = $1 AND `+inviteState+` = 'open'`, id)
 		if err != nil {

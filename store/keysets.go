@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,12 +30,14 @@ type Tended struct {
 
 // TendKeys does the next step for every living connection whose peer does not
 // know the newest key set, and removes keys that nothing needs any more. behind are these
-// connections: their next step is due when the peer has confirmed what it was told.
+// connections: their next step is due when the peer has confirmed what it was told. A peer that
+// has refused the newest set has not: it is told the next one.
 func (db *DB) TendKeys(ctx context.Context) (done []Tended, behind []string, err error) {
 	list, err := db.behind(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
+	list = slices.DeleteFunc(list, func(b behindRow) bool { return b.refused })
 	for _, b := range list {
 		behind = append(behind, b.conn)
 	}
@@ -50,24 +53,29 @@ func (db *DB) TendKeys(ctx context.Context) (done []Tended, behind []string, err
 	return done, behind, db.removeKeys(ctx)
 }
 
+// refusedSets joins with a message o that tells a key set that its peer has refused it. One that is not
+// newer than the set in force is not needed.
+const refusedSets = `refused r ON r.conn = o.conn AND r.seq = o.seq AND r.code <> '` + string(signing.KeySetVersion) + `'`
+
 type behindRow struct {
 	conn, name string
 	authority  Authority
 	told       bool // of the newest set, in a message that can still arrive
 	confirmed  bool
+	refused    bool // so that it does not know the new key; a newer set is to mend it
 }
 
 func (db *DB) behind(ctx context.Context) (list []behindRow, err error) {
 	err = db.Read(ctx, "looking for peers that do not know the newest keys", func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, `SELECT c.id::text, c.peer_name, c.authority, s.told = i.keys AND o.id IS NOT NULL AND o.exp > clock_timestamp(),
-				coalesce((SELECT d.numbers @> o.seq FROM confirmed d WHERE d.conn = o.conn), false)
-			FROM instance i, own_keys k, sequences s JOIN connections c ON c.id = s.conn LEFT JOIN outbox o ON o.id = s.keyset
+				coalesce((SELECT d.numbers @> o.seq FROM confirmed d WHERE d.conn = o.conn), false), s.told = i.keys AND r.code IS NOT NULL
+			FROM instance i, own_keys k, sequences s JOIN connections c ON c.id = s.conn LEFT JOIN outbox o ON o.id = s.keyset LEFT JOIN `+refusedSets+`
 			WHERE k.retired_at IS NULL AND (s.told < i.keys OR s.kid <> k.kid) AND c.state IN ('active', 'suspended', 'disconnected') ORDER BY c.id`)
 		if err != nil {
 			return err
 		}
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (b behindRow, err error) {
-			return b, row.Scan(&b.conn, &b.name, &b.authority, &b.told, &b.confirmed)
+			return b, row.Scan(&b.conn, &b.name, &b.authority, &b.told, &b.confirmed, &b.refused)
 		})
 		return err
 	})

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -43,7 +42,38 @@ func (db *DB) adoptKey(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("finding the key that this instance signs with: %w", err)
 	}
-	return nil
+	return db.cleanReasons(ctx)
+}
+
+// cleanReasons makes the reasons of revocations, as a version of before has stored them, such
+// that peers take them, and has all peers told again: they refused the set, and trust a
+// revoked key.
+func (db *DB) cleanReasons(ctx context.Context) error {
+	return db.Tx(ctx, "cleaning the reasons of revoked keys", func(ctx context.Context, tx *Tx) error {
+		rows, err := tx.Query(ctx, `SELECT kid, reason FROM own_keys WHERE revoked_at IS NOT NULL`)
+		if err != nil {
+			return err
+		}
+		cleaned := map[string]string{}
+		var kid, reason string
+		_, err = pgx.ForEachRow(rows, []any{&kid, &reason}, func() error {
+			if commands.CheckReason(reason) != nil {
+				cleaned[kid] = commands.CleanReason(reason)
+			}
+			return nil
+		})
+		if err != nil || len(cleaned) == 0 {
+			return err
+		}
+		for kid, reason := range cleaned {
+			if _, err := tx.Exec(ctx, `UPDATE own_keys SET reason = $2 WHERE kid = $1`, kid, reason); err != nil {
+				return err
+			}
+			tx.Audit(AuditRow{Actor: "self", Action: "keys.cleaned", Object: kid, Why: "no peer takes the reason of its revocation as it was; all are told again: " + reason})
+		}
+		_, err = tx.Exec(ctx, `UPDATE instance SET keys = `+nextVersion)
+		return err
+	})
 }
 
 // adoptNewer makes the key of the key directory the current one where the database
@@ -119,6 +149,9 @@ type KeyChange struct {
 // ChangeKey makes a new signing key the current one, and retires or revokes an
 // old one. Each peer is told by [DB.TendKeys].
 func (db *DB) ChangeKey(ctx context.Context, c KeyChange) error {
+	if err := commands.CheckReason(c.Reason); err != nil {
+		return err
+	}
 	overlap := MaxOverlap
 	if c.OverlapMS != 0 {
 		overlap = time.Duration(c.OverlapMS) * time.Millisecond
@@ -128,8 +161,6 @@ func (db *DB) ChangeKey(ctx context.Context, c KeyChange) error {
 		return commands.Refuse(commands.Validation, "an old key verifies for %s to %s more", commands.Lasting(MinOverlap), commands.Lasting(MaxOverlap))
 	case c.Revoke != "" && c.Reason == "":
 		return commands.Refuse(commands.Validation, "to revoke a key needs a reason").Hinting("add --reason \"why\"; peers are told and record it")
-	case len(c.Reason) > 1000:
-		return commands.Refuse(commands.Validation, "the reason is longer than 1000 bytes")
 	case db.ring == nil:
 		return commands.Refuse(commands.Conflict, "this instance has one key only")
 	}
@@ -234,7 +265,7 @@ func keySet(ctx context.Context, tx *Tx) (*commands.KeySet, error) {
 	var reason string
 	_, err = pgx.ForEachRow(rows, []any{&kid, &reason}, func() error {
 		if set.Revoked = append(set.Revoked, kid); len(set.Revoked) == 1 {
-			set.Reason = reason
+			set.Reason = commands.CleanReason(reason)
 		}
 		return nil
 	})
@@ -242,9 +273,10 @@ func keySet(ctx context.Context, tx *Tx) (*commands.KeySet, error) {
 }
 
 // sealKeySet signs a key set with the identity key and with the key kid, which the peer
-// knows; a key that the set revokes vouches for nothing.
+// knows. One that revokes a key is signed by the identity key alone: a revoked key vouches
+// for nothing, and a peer that has refused the set before knows no newer one.
 func (db *DB) sealKeySet(kid signing.KeyID, set *commands.KeySet, m signing.Unsealed) (signing.Sealed, error) {
-	if slices.Contains(set.Revoked, kid) {
+	if len(set.Revoked) > 0 {
 		return db.ring.Identity.Seal(m.Type, m.Header, m.Body)
 	}
 	signer, err := db.SignerOf(kid)

@@ -12,10 +12,12 @@ import (
 )
 
 // RefusedOf returns the newest reports of the peer of conn that are stored here and had no
-// effect, by number.
+// effect, by number, and its newest key set where that had none.
 func (db *DB) RefusedOf(ctx context.Context, conn string) (list []commands.RefusedReport, err error) {
 	err = db.retry(ctx, func(ctx context.Context) error {
-		rows, err := db.pool.Query(ctx, `SELECT seq, code FROM inbox WHERE conn = $1 AND re IS NOT NULL AND code <> '' ORDER BY seq DESC LIMIT $2`, conn, commands.MaxRefused)
+		rows, err := db.pool.Query(ctx, `(SELECT seq, code FROM inbox WHERE conn = $1 AND re IS NOT NULL AND code <> '' ORDER BY seq DESC LIMIT $2)
+			UNION ALL SELECT seq, code FROM (SELECT seq, code FROM inbox WHERE conn = $1 AND kind = 'peer.keyset' ORDER BY seq DESC LIMIT 1) AS newest WHERE code <> ''
+			ORDER BY seq DESC`, conn, commands.MaxRefused-1)
 		if err == nil {
 			list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[commands.RefusedReport])
 		}
@@ -39,7 +41,7 @@ type Refused struct {
 
 // NoteRefused notes which reports of this instance the peer has refused. It returns those that
 // were not known to be. A number that no message has is none.
-func (db *DB) NoteRefused(ctx context.Context, by Speaker, list []commands.RefusedReport) (news []commands.RefusedReport, err error) {
+func (db *DB) NoteRefused(ctx context.Context, by Speaker, list []commands.RefusedReport) (news []Refused, err error) {
 	seqs, codes := make([]int64, len(list)), make([]string, len(list))
 	for i, r := range list {
 		seqs[i], codes[i] = r.Seq, string(r.Code)
@@ -50,11 +52,11 @@ func (db *DB) NoteRefused(ctx context.Context, by Speaker, list []commands.Refus
 		}
 		rows, err := tx.Query(ctx, `INSERT INTO refused (conn, seq, kind, code, task)
 			SELECT o.conn, o.seq, o.kind, u.code, o.task FROM unnest($2::bigint[], $3::text[]) AS u (seq, code), LATERAL (SELECT * FROM outbox WHERE conn = $1 AND seq = u.seq OFFSET 0) AS o
-			ON CONFLICT DO NOTHING RETURNING seq, code`, by.Conn, seqs, codes)
+			ON CONFLICT DO NOTHING RETURNING kind, seq, code, '', at`, by.Conn, seqs, codes)
 		if err != nil {
 			return err
 		}
-		news, err = pgx.CollectRows(rows, pgx.RowToStructByPos[commands.RefusedReport])
+		news, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Refused])
 		return err
 	})
 	return news, err

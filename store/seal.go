@@ -74,9 +74,9 @@ func (s *sealing) seal(signer *signing.Signer, into []signing.Sealed) error {
 
 // unsealed is d as it is to be signed, with the next number of n.
 func (db *DB) unsealed(d Draft, n *numbered) (signing.Unsealed, error) {
-	body, err := signing.EncodeBody(d.Body)
+	body, err := commands.BodyToSend(d.Body)
 	if err != nil {
-		return signing.Unsealed{}, fmt.Errorf("encoding a %s body: %w", d.Body.Kind(), err)
+		return signing.Unsealed{}, err
 	}
 	h := signing.Header{ID: d.id, Kind: string(d.Body.Kind()), Iss: db.self, Aud: n.peer, Conn: d.Conn,
 		Epoch: n.epoch, Seq: n.first, Iat: n.now.UnixMilli(), Exp: n.now.Add(cmp.Or(d.Life, AnswerLife)).UnixMilli(), Wsp: Workspace, Re: d.Re}

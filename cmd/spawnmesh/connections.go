@@ -17,6 +17,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -218,6 +219,9 @@ func (a *app) printConnections(views []connectionView) error {
 		if r := v.Refuses; r != nil && !v.State.Ended() {
 			fmt.Fprintf(a.out, "%s: %s\n", printable(v.Name), endedKey(r))
 		}
+		if v.RefusesKeys != "" && !v.State.Ended() {
+			fmt.Fprintf(a.out, "%s: %s\n", printable(v.Name), a.refusedKeys(v.RefusesKeys))
+		}
 		for _, note := range overRate(v) {
 			fmt.Fprintf(a.out, "%s: %s\n", printable(v.Name), note)
 		}
@@ -234,6 +238,11 @@ func (a *app) printConnections(views []connectionView) error {
 // takes the newest.
 func (a *app) revokeRefused(r *commands.EndedKey) string {
 	return a.line("keys", "revoke", string(r.Key), "--reason", "restored")
+}
+
+// refusedKeys says what a peer has done with the newest keys, and how it is told newer ones.
+func (a *app) refusedKeys(code signing.Code) string {
+	return fmt.Sprintf("has refused the newest keys of this instance (%s), and still trusts those before; to tell it newer ones: %s", code, a.line("keys", "rotate"))
 }
 
 // endedKey says what a peer is to do that signs with a key which verifies nothing here.
@@ -398,6 +407,9 @@ func (a *app) printConnection(v connectionView) error {
 	}
 	if v.Refuses != nil && !v.State.Ended() {
 		list.add("refused", endedKey(v.Refuses))
+	}
+	if v.RefusesKeys != "" && !v.State.Ended() {
+		list.add("keys", a.refusedKeys(v.RefusesKeys))
 	}
 	if v.Untold {
 		list.add("told", "not yet: "+v.Name+" is told when it can be reached; let this spoke run until then")

@@ -120,6 +120,9 @@ func (a *app) unconfirmed(waiting []string, conns []connectionView) (lines []str
 		if r := c.Says.Refuses; r != nil && at >= 0 && !c.State.Ended() {
 			waiting = slices.Delete(waiting, at, at+1)
 			lines = append(lines, fmt.Sprintf("%s refuses the key that tells it: %s", c.Name, a.revokeRefused(r)))
+		} else if c.RefusesKeys != "" && at >= 0 && !c.State.Ended() {
+			waiting = slices.Delete(waiting, at, at+1)
+			lines = append(lines, c.Name+" "+a.refusedKeys(c.RefusesKeys))
 		}
 	}
 	if len(waiting) > 0 {

@@ -54,7 +54,10 @@ func run(ctx context.Context, a *app, args []string) int {
 	a.out = answer
 	root := a.root()
 	root.SetArgs(args)
-	err := a.heard(answer, root.ExecuteContext(ctx))
+	err := checkText(args)
+	if err == nil {
+		err = a.heard(answer, root.ExecuteContext(ctx))
+	}
 	if err == nil {
 		return 0
 	}

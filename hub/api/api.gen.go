@@ -468,6 +468,9 @@ type Connection struct {
 	// Refuses A signing key in use that the other side has ended.
 	Refuses EndedKey `json:"refuses,omitempty,omitzero"`
 
+	// RefusesKeys The code with which the peer has refused the newest keys of this instance: it still trusts those before.
+	RefusesKeys string `json:"refuses_keys,omitempty,omitzero"`
+
 	// Remote Where the peer dials from, or is dialled.
 	Remote string `json:"remote,omitempty,omitzero"`
 

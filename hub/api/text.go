@@ -12,10 +12,11 @@ import (
 	"unicode/utf8"
 )
 
-var errNoText = errors.New("a text in it holds a NUL or is not UTF-8")
+// A body was read by then: what was no text in it is U+FFFD.
+var errNoText = errors.New("a text in it holds a NUL, U+FFFD or what is not UTF-8")
 
-// isText reports whether a database can store it.
-func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
+// isText reports whether a database can store it, and a message may carry it.
+func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsAny(s, "\x00\uFFFD") }
 
 func areTexts(q url.Values) bool {
 	for name, values := range q {

@@ -52,6 +52,9 @@ func (n *Node) checkKeys() (list []control.Check) {
 		if err := s.KeyError(); err != nil {
 			list = append(list, control.NewCheck("key for "+s.Name, err))
 		}
+		if err := s.KeySetError(); err != nil {
+			list = append(list, control.NewCheck("keys for "+s.Name, err))
+		}
 		if err := s.PeerKeyError(); err != nil {
 			list = append(list, control.NewCheck("key of "+s.Name, err))
 		}

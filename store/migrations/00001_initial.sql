@@ -198,6 +198,7 @@ CREATE INDEX inbox_task ON inbox (task, seq) WHERE re IS NOT NULL;   -- of repor
 CREATE INDEX inbox_re ON inbox (re) WHERE re IS NOT NULL;
 CREATE INDEX inbox_exp ON inbox (exp);
 CREATE INDEX inbox_refused ON inbox (conn, seq) WHERE re IS NOT NULL AND code <> '';   -- reports that their sender is told of
+CREATE INDEX inbox_keysets ON inbox (conn, seq) WHERE kind = 'peer.keyset';              -- so is the newest of these
 
 -- What a peer has refused of this instance's reports, as it says.
 CREATE TABLE refused (
