@@ -36,6 +36,7 @@ type Exchange struct {
 	changed     chan struct{}   // closed when peer, or what both agree on, changes
 	history     history         // what both sides agree on
 	beat        *store.Beat     // the peer's last heartbeat
+	beatRefused bool            // the last heartbeat was refused, and that was said
 	unsaved     bool            // beat is newer than the one in the database
 	peerState   store.PeerState // of the connection on the peer's side, as noted last in the database
 	peerStateAt time.Time       // when that was

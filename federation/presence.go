@@ -22,7 +22,7 @@ import (
 // the database was read before.
 func (x *Exchange) beats(ctx context.Context, d dialled) error {
 	const retryFirst, retryMost = 100 * time.Millisecond, 5 * time.Second
-	last, retry := int64(0), retryFirst
+	last, retry, failed := int64(0), retryFirst, 0
 	due := time.Now()
 	for ctx.Err() == nil {
 		changed := x.change()
@@ -39,8 +39,11 @@ func (x *Exchange) beats(ctx context.Context, d dialled) error {
 				} else {
 					retry = retryFirst
 				}
-				last, due = link, time.Now().Add(wait)
+				last, due, failed = link, time.Now().Add(wait), 0
 			} else {
+				if failed++; failed == patienceWithBeats {
+					x.log.WarnContext(ctx, "the peer does not answer heartbeats: it has much to do, or refuses them; its log and its audit say so", "err", err)
+				}
 				x.log.DebugContext(ctx, "sending a heartbeat", "err", err)
 				last, retry, due = link, min(2*retry, retryMost), time.Now().Add(min(retry, x.board.interval()))
 			}
@@ -58,6 +61,10 @@ func (x *Exchange) beats(ctx context.Context, d dialled) error {
 	}
 	return nil
 }
+
+// patienceWithBeats is how many heartbeats in a row may go unanswered, and how often a peer
+// may not take that a connection has ended, before a person is told.
+const patienceWithBeats = 3
 
 // Beat sends every hub a heartbeat now: what it says has changed.
 func (b *Board) Beat() {
@@ -211,10 +218,12 @@ func (x *Exchange) openBeat(ctx context.Context, envelope []byte) (*Peer, *store
 	}
 	switch {
 	case o.rejected != nil:
+		x.warnOfBeat(ctx, o.rejected)
 		return p, nil, nil, x.countRejected(ctx, p, []opening{o})
 	case p.Ended[o.in.Header.Kid] != "":
 		return p, nil, nil, errors.Join(errEndedKey, x.refuseKey(ctx, p, o.in, endedKey(p, o.in)))
 	case o.in.Header.Wsp != p.workspace:
+		x.warnOfBeat(ctx, store.WrongWorkspace(o.in))
 		return p, nil, nil, x.countRejected(ctx, p, []opening{{in: o.in, rejected: store.WrongWorkspace(o.in)}})
 	}
 	body, ok := o.in.Body.(*commands.Heartbeat)
@@ -245,6 +254,7 @@ func (x *Exchange) keep(in *store.Incoming, body *commands.Heartbeat) bool {
 	if x.beat != nil && issued.Before(x.beat.At.Add(x.beat.Offset)) {
 		return false
 	}
+	x.beatRefused = false
 	if in.Header.Kid != x.peer.Load().Verifier.Identity {
 		x.refuses = nil
 	}
@@ -260,7 +270,20 @@ func (x *Exchange) refuseBeat(ctx context.Context, p *Peer, in *store.Incoming) 
 	if r == nil {
 		r = commands.Refuse(signing.HdrField, "this is not a heartbeat")
 	}
+	x.warnOfBeat(ctx, r)
 	return errors.Join(r, x.countRejected(ctx, p, []opening{{in: in, rejected: r}}))
+}
+
+// warnOfBeat says that a heartbeat was refused, once until one is taken: what the peer thinks
+// of the connection is not known here meanwhile.
+func (x *Exchange) warnOfBeat(ctx context.Context, why error) {
+	x.mu.Lock()
+	known := x.beatRefused
+	x.beatRefused = true
+	x.mu.Unlock()
+	if !known && x.refusals.room(time.Now()) > 0 {
+		x.log.WarnContext(ctx, "a heartbeat of the peer is refused, and so what it says of the connection", "code", commands.CodeOf(why), "why", why)
+	}
 }
 
 // saveBeats writes the newest beats to the database every few seconds, one row

@@ -190,3 +190,22 @@ func TestAnOldKeyDoesNotLiveLongerForBeingNamedAgain(t *testing.T) {
 	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM keys WHERE pub = $1 AND not_after < clock_timestamp() + interval '61 s'`, []byte(old.Public())))
 	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM keys WHERE pub = $1 AND not_after <= clock_timestamp()`, []byte(next.Public())), "what is not named has ended")
 }
+
+// A peer says which of our key sets it has refused, while that is the newest one.
+func TestTheRefusalOfAKeySetIsTold(t *testing.T) {
+	t.Parallel()
+	p := &keySets{Pair: storetest.NewPair(t)}
+	next := storetest.Signer(t, 30)
+	set := &commands.KeySet{Version: 5, Keys: []commands.SetKey{{Pub: next.Public()}}}
+	refused := func() []commands.RefusedReport {
+		list, err := p.Spoke.DB.RefusedOf(t.Context(), p.Spoke.Conn.ID)
+		require.NoError(t, err)
+		return list
+	}
+
+	require.Equal(t, signing.KeySetSigner, p.take(t, p.say(t, set, p.Hub.Identity)).Code)
+
+	require.Equal(t, []commands.RefusedReport{{Seq: p.seq, Code: signing.KeySetSigner}}, refused())
+	require.Empty(t, p.take(t, p.say(t, set, p.Hub.Signing, p.Hub.Identity)).Code)
+	require.Empty(t, refused())
+}

@@ -110,6 +110,9 @@ func TestMisuse(t *testing.T) {
 		"an unknown output":      {"agents -o yaml", `output "yaml" is not one of table, wide, json, ndjson, name`, ""},
 		"no command to test":     {"spoke policy test", "no command given", "put it after --, as in: spawnmesh --data-dir DIR spoke policy test -- echo hi"},
 		"an unknown preset":      {"spoke policy init --preset wide", `preset "wide" is not one of deny, commands, open`, ""},
+		"no text":                {"keys revoke current --reason cl\xe9", "the value of --reason is not UTF-8", "type it in a terminal whose text is UTF-8"},
+		"no text behind a =":     {"spawn --title=cl\xe9 -- true", "the value of --title is not UTF-8", ""},
+		"no text as an argument": {"connections revoke cl\xe9 --reason x", `the argument "cl\xe9" is not UTF-8`, ""},
 		"no slots":               {"spoke run --slots 0", "--slots is from 1 to 10000", ""},
 		"a lease of no time":     {"spoke run --lease 10ms", "--slots is from 1 to 10000, --lease at least 1s", ""},
 	}

@@ -82,6 +82,8 @@ func TestWhatIsNoRequestIsRefused(t *testing.T) {
 		"a NUL":                {"POST", "/keys/revoke", as, `{"key":"a\u0000","reason":"r"}`, 400, "a text in it holds a NUL"},
 		"a NUL in a parameter": {"GET", "/audit?object=%00", "", "", 400, "a text in it holds a NUL"},
 		"no UTF-8":             {"GET", "/audit?object=%ff", "", "", 400, "is not UTF-8"},
+		"bytes that are none":  {"POST", "/keys/revoke", as, "{\"key\":\"a\",\"reason\":\"cl\xe9\"}", 400, "is not UTF-8"},
+		"half of a character":  {"POST", "/keys/revoke", as, `{"key":"a","reason":"cl\ud800"}`, 400, "is not UTF-8"},
 		"another method":       {"DELETE", "/keys", "", "", 405, "there is no DELETE /api/v1/keys in this API"},
 		"a path that leads up": {"GET", "/audit/../keys", "", "", 404, "there is no GET /api/v1/audit/../keys in this API"},
 		"another path":         {"GET", "/nothing", "", "", 404, "there is no GET /api/v1/nothing in this API; it is described in /api/v1/openapi.json"},

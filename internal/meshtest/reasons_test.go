@@ -1,0 +1,177 @@
+package meshtest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// noText is what JSON makes of bytes that are no UTF-8.
+const noText = "cl\uFFFD"
+
+// What a peer would refuse to be told is refused before anything is stored.
+func TestReasonsThatNoPeerTakes(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	attic := m.Spokes["attic"]
+	invite := m.Invite(t, "cellar")
+	for _, reason := range []string{noText, strings.Repeat("x", 1001)} {
+		for _, i := range []*Instance{m.Hub.Instance, attic.Instance} {
+			name := map[bool]string{true: "attic", false: "lab"}[i == m.Hub.Instance]
+			refused := func(path string, body any) {
+				require.Equal(t, commands.Validation, commands.CodeOf(i.Ask(t, "POST", "/api/v1"+path, body, nil)), path)
+			}
+			for _, verb := range []string{"suspend", "resume", "revoke"} {
+				refused("/connections/"+name+"/"+verb, api.Reason{Reason: reason})
+			}
+			refused("/keys/rotate", api.KeyRotation{Reason: reason})
+			refused("/keys/revoke", api.KeyRevocation{Key: "current", Reason: reason})
+			require.Equal(t, 1, i.count(t, `SELECT count(*) FROM own_keys`))
+			require.Equal(t, 1, i.count(t, `SELECT count(*) FROM connections WHERE state = 'active'`))
+		}
+		require.Equal(t, commands.Validation, commands.CodeOf(m.Hub.Ask(t, "POST", "/api/v1/invites/"+invite.ID+"/revoke", api.Reason{Reason: reason}, nil)))
+	}
+	require.Equal(t, 1, m.Hub.count(t, `SELECT count(*) FROM invites WHERE name = 'cellar' AND revoked_at IS NULL`))
+}
+
+// TestAnInstanceWhoseRevocationWasRefusedHeals has a version of before told its peer a key set that
+// the peer refused, and taken that for its confirmation.
+func TestAnInstanceWhoseRevocationWasRefusedHeals(t *testing.T) {
+	t.Parallel()
+	for _, side := range []string{"hub", "attic"} {
+		t.Run(side, func(t *testing.T) {
+			t.Parallel()
+			m := Start(t, "attic")
+			i, other := m.instance(t, side), m.instance(t, map[string]string{"hub": "attic", "attic": "hub"}[side])
+			i.change(t, store.KeyChange{Revoke: "current", Reason: "copied"})
+			Await(t, "the new key", func() bool { return i.count(t, `SELECT count(*) FROM audit WHERE action = 'keys.confirmed'`) == 1 })
+			m.Stop(t, "attic")
+			m.Stop(t, "hub")
+			i.exec(t, `UPDATE own_keys SET reason = $1 WHERE revoked_at IS NOT NULL`, noText)
+			other.exec(t, `DELETE FROM keys WHERE use = 'signing' AND revoked_at IS NULL`)
+			other.exec(t, `UPDATE keys SET revoked_at = NULL, not_after = 'infinity' WHERE use = 'signing'`)
+			other.exec(t, `UPDATE keys SET version = 1 WHERE use = 'identity'`)
+			other.exec(t, `UPDATE inbox SET code = 'BODY_JSON' WHERE kind = 'peer.keyset'`)
+
+			m.Start(t, "hub")
+			m.Start(t, "attic")
+
+			require.Equal(t, commands.Completed, m.Wait(t, m.Noop(t, "attic")).State)
+			require.Equal(t, 1, other.count(t, `SELECT count(*) FROM keys WHERE use = 'signing' AND revoked_at IS NOT NULL`))
+			require.Equal(t, 1, i.count(t, `SELECT count(*) FROM own_keys WHERE reason = 'cl?'`))
+			require.Zero(t, i.count(t, `SELECT count(*) FROM connections WHERE state <> 'active'`))
+		})
+	}
+}
+
+// TestAKeySetThatThePeerRefuses has a spoke that stores a key set and refuses it.
+func TestAKeySetThatThePeerRefuses(t *testing.T) {
+	t.Parallel()
+	m := Start(t)
+	a := m.Attack(t, "thief")
+	a.Order(t, m)
+	old := m.Hub.Keys.Signing.KeyID()
+	go func() { _ = m.Hub.Ask(t, "POST", "/api/v1/keys/revoke", api.KeyRevocation{Key: "current", Reason: "copied"}, nil) }()
+	var seq int64
+	Await(t, "the key set", func() bool {
+		return m.Hub.SQL.QueryRow(t.Context(), `SELECT o.seq FROM outbox o JOIN sequences s ON s.keyset = o.id`).Scan(&seq) == nil
+	})
+	refuse := func() {
+		a.Send(t, commands.QueueEvents, a.Seal(t, &commands.Received{Numbers: commands.Numbers{Through: seq},
+			Refused: []commands.RefusedReport{{Seq: seq, Code: signing.BodyJSON}}}, nil, nil).Envelope)
+	}
+	refuse()
+	Await(t, "the audit of it", func() bool {
+		return m.Hub.count(t, `SELECT count(*) FROM audit WHERE action = 'keys.refused_by_peer' AND code = 'BODY_JSON'`) == 1
+	})
+
+	refuse()
+
+	Await(t, "what the view says", func() bool { return m.View(t, "thief").RefusesKeys == signing.BodyJSON })
+	require.Equal(t, 1, m.Hub.count(t, `SELECT count(*) FROM sequences WHERE kid = $1`, old), "the old key signs on: the peer knows no other")
+	require.Contains(t, healthOf(t, m.Hub.Instance, "keys for thief"), "thief has refused the newest keys of this instance (BODY_JSON)")
+	require.Equal(t, 1, strings.Count(m.Hub.Log.String(), "the peer has refused the newest keys of this instance"))
+	before := m.Hub.count(t, `SELECT count(*) FROM outbox WHERE kind = 'peer.keyset'`)
+	go func() { _ = m.Hub.Ask(t, "POST", "/api/v1/keys/rotate", api.KeyRotation{}, nil) }()
+	Await(t, "the next set", func() bool { return m.Hub.count(t, `SELECT count(*) FROM outbox WHERE kind = 'peer.keyset'`) > before })
+	Await(t, "the end of the problem", func() bool { return m.View(t, "thief").RefusesKeys == "" })
+}
+
+func healthOf(t *testing.T, i *Instance, check string) string {
+	t.Helper()
+	var v struct{ Health []control.Check }
+	i.Do(t, "GET", "/api/v1/instance", nil, &v)
+	for _, c := range v.Health {
+		if c.Name == check {
+			return c.Problem
+		}
+	}
+	return ""
+}
+
+// What a version of before has stored as the reason of a suspension is told all the same.
+func TestAReasonOfBeforeIsTold(t *testing.T) {
+	t.Parallel()
+	for _, side := range []string{"hub", "attic"} {
+		t.Run(side, func(t *testing.T) {
+			t.Parallel()
+			m := Start(t, "attic")
+			i, other := m.instance(t, side), m.instance(t, map[string]string{"hub": "attic", "attic": "hub"}[side])
+			m.Stop(t, side)
+			i.exec(t, `UPDATE connections SET state = 'suspended', state_by = 'uid:1', state_reason = $1 || repeat('x', 2000)`, noText)
+
+			m.Start(t, side)
+
+			Await(t, "the suspension on the other side", func() bool {
+				return other.count(t, `SELECT count(*) FROM sequences WHERE peer_state LIKE 'suspended%cl?xxx%'`) == 1
+			})
+		})
+	}
+}
+
+// So is that of an end.
+func TestAReasonOfBeforeEndsTheOtherSide(t *testing.T) {
+	t.Parallel()
+	for _, side := range []string{"hub", "attic"} {
+		t.Run(side, func(t *testing.T) {
+			t.Parallel()
+			m := Start(t, "attic")
+			i, other := m.instance(t, side), m.instance(t, map[string]string{"hub": "attic", "attic": "hub"}[side])
+			m.Stop(t, side)
+			i.exec(t, `UPDATE connections SET state = 'revoked', state_at = clock_timestamp(), state_by = 'uid:1', state_reason = $1 || repeat('x', 2000)`, noText)
+
+			m.Start(t, side)
+
+			Await(t, "the end on the other side", func() bool {
+				return other.count(t, `SELECT count(*) FROM connections WHERE state = 'revoked' AND state_reason LIKE 'cl?xxx%'`) == 1
+			})
+		})
+	}
+}
+
+// TestAHeartbeatThatIsRefusedIsSaidOnce has a spoke say of itself what no peer takes.
+func TestAHeartbeatThatIsRefusedIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	m := Start(t)
+	a := m.Attack(t, "thief")
+	bad := &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x",
+		Connection: commands.ConnectionView{State: commands.ConnSuspended, Reason: noText}}
+	said := func() int { return strings.Count(m.Hub.Log.String(), "a heartbeat of the peer is refused") }
+
+	for range 3 {
+		a.Beat(t, a.Seal(t, bad, nil, nil).Envelope)
+	}
+
+	Await(t, "the refusals", func() bool { return m.Hub.count(t, `SELECT count(*) FROM audit WHERE action = 'message.refused' AND code = 'BODY_JSON'`) == 3 })
+	require.Equal(t, 1, said())
+	a.Greet(t)
+	a.Beat(t, a.Seal(t, bad, nil, nil).Envelope)
+	Await(t, "the next one", func() bool { return said() == 2 })
+}
