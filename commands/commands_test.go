@@ -125,6 +125,8 @@ func TestSpawnValidation(t *testing.T) {
 		"env as nothing known":    {func(s *Spawn) { s.Env = []EnvVar{{"A", "stdin"}} }, BadEnv},
 		"a file that climbs":      {func(s *Spawn) { s.Env = []EnvVar{{"../A", EnvFile}} }, BadEnv},
 		"lower-case twin":         {func(s *Spawn) { s.Env = []EnvVar{{"PATHX", ""}, {"pathx", ""}} }, BadEnv},
+		"no text as a directory":  {func(s *Spawn) { s.Dir = "/cl\uFFFD" }, BadPath},
+		"no text as an env name":  {func(s *Spawn) { s.Env, s.Sealed = []EnvVar{{"A\uFFFD", ""}}, sealedExample() }, BadEnv},
 		"NUL in the directory":    {func(s *Spawn) { s.Dir = "/a\x00" }, BadPath},
 		"capability with a space": {func(s *Spawn) { s.Capabilities = []string{"a b"} }, Validation},
 	}

@@ -3,7 +3,6 @@ package commands
 import (
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // Limits of a spawn. The spoke's policy may be narrower, never wider.
@@ -120,8 +119,8 @@ func (s *Spawn) ValidateOrder() error {
 }
 
 func (s *Spawn) checkArgv() error {
-	if strings.ContainsRune(s.Dir, 0) || len(s.Dir) > 4096 {
-		return Refuse(BadPath, "the directory contains a NUL or is longer than 4096 bytes")
+	if !IsText(s.Dir) || len(s.Dir) > 4096 {
+		return Refuse(BadPath, "the directory contains a NUL, is not UTF-8 or is longer than 4096 bytes")
 	}
 	if s.Runtime == RuntimeNoop {
 		if len(s.Argv) > 0 {
@@ -138,7 +137,7 @@ func (s *Spawn) checkArgv() error {
 	total := 0
 	for i, a := range s.Argv {
 		total += len(a) + 1
-		if strings.ContainsRune(a, 0) || !utf8.ValidString(a) || strings.ContainsRune(a, utf8.RuneError) {
+		if !IsText(a) {
 			return Refuse(Validation, "argument %d contains a NUL or is not valid UTF-8", i)
 		}
 	}

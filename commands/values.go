@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/spawnmesh/spawnmesh/signing"
 )
@@ -74,7 +73,7 @@ func (s *Spawn) CheckValues(v Values) error {
 	for i, secret := range v {
 		value := secret.Reveal()
 		total += len(value)
-		if len(value) > MaxEnvBytes || strings.ContainsRune(value, 0) || !utf8.ValidString(value) {
+		if len(value) > MaxEnvBytes || !IsText(value) {
 			return Refuse(BadEnv, "the value of %s contains a NUL, is not UTF-8 or is above %d bytes", Clip(s.Env[i].Name), MaxEnvBytes)
 		}
 	}
@@ -169,7 +168,7 @@ func (s *Spawn) checkEnv() error {
 	for _, e := range s.Env {
 		folded := strings.ToUpper(e.Name)
 		switch {
-		case e.Name == "" || len(e.Name) > 128 || strings.ContainsAny(e.Name, "=\x00"):
+		case e.Name == "" || len(e.Name) > 128 || strings.Contains(e.Name, "=") || !IsText(e.Name):
 			return Refuse(BadEnv, "environment variable name %q is not allowed", Clip(e.Name))
 		case !slices.Contains([]string{EnvPlain, EnvSecret, EnvFile}, e.As):
 			return Refuse(BadEnv, "%s is to be given as %q, which is neither secret nor file", e.Name, Clip(e.As))

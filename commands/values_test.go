@@ -69,6 +69,7 @@ func TestValuesThatCannotBe(t *testing.T) {
 		"one too few":     {NewSecret("hunter2")},
 		"a NUL":           {NewSecret("hunter2\x00"), {}},
 		"no UTF-8":        {NewSecret("hunter2\xff"), {}},
+		"U+FFFD":          {NewSecret("hunter2\uFFFD"), {}},
 		"64 KiB and more": {{}, NewSecret("hunter2" + strings.Repeat("x", MaxEnvBytes))},
 		"96 KiB together": {NewSecret("hunter2" + strings.Repeat("x", 60<<10)), NewSecret(strings.Repeat("x", 60<<10))},
 	} {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
@@ -77,7 +78,7 @@ func (s *Spoke) hasRoom(ctx context.Context) bool {
 // directory is, is no hub's business.
 func (s *Spoke) startsNone() string {
 	if lack := s.lacksRoom(); lack != "" {
-		return "its disk " + lack
+		return commands.CleanReason("its disk " + lack)
 	}
 	return ""
 }

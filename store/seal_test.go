@@ -17,7 +17,7 @@ func TestWhatAPeerMustRefuseIsNotSealed(t *testing.T) {
 	p := storetest.NewPair(t)
 	for name, body := range map[string]commands.Body{
 		"by the rules of its kind":  &commands.Kill{Task: storetest.NewID()},
-		"by those of every message": &commands.Spawn{Task: storetest.NewID(), Runtime: commands.RuntimeNoop, Dir: "/cl\uFFFD"},
+		"by those of every message": &commands.RefusedBody{Code: commands.Policy, Why: "cl\uFFFD"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := p.Hub.DB.Tx(t.Context(), "sending", func(_ context.Context, tx *store.Tx) error {
