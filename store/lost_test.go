@@ -84,7 +84,7 @@ var writing = map[string]func(s scene) storetest.Act{
 			out, err := s.DB.TakeIn(ctx, s.Conn.ID, 20, []*store.Incoming{&got}, func(_ context.Context, tx *store.Tx, _ store.Standing, fresh []*store.Incoming) error {
 				for _, f := range fresh {
 					f.Note(tx, "taken", "")
-					f.Answer(tx, &commands.TaskState{Task: storetest.NewID()})
+					f.Answer(tx, &commands.TaskState{Task: storetest.NewID(), State: commands.Queued})
 				}
 				return nil
 			})
