@@ -78,7 +78,9 @@ func TestAKeySetThatThePeerRefuses(t *testing.T) {
 	a := m.Attack(t, "thief")
 	a.Order(t, m)
 	old := m.Hub.Keys.Signing.KeyID()
-	go func() { _ = m.Hub.Ask(t, "POST", "/api/v1/keys/revoke", api.KeyRevocation{Key: "current", Reason: "copied"}, nil) }()
+	go func() {
+		_ = m.Hub.Ask(t, "POST", "/api/v1/keys/revoke", api.KeyRevocation{Key: "current", Reason: "copied"}, nil)
+	}()
 	var seq int64
 	Await(t, "the key set", func() bool {
 		return m.Hub.SQL.QueryRow(t.Context(), `SELECT o.seq FROM outbox o JOIN sequences s ON s.keyset = o.id`).Scan(&seq) == nil
@@ -169,7 +171,9 @@ func TestAHeartbeatThatIsRefusedIsSaidOnce(t *testing.T) {
 		a.Beat(t, a.Seal(t, bad, nil, nil).Envelope)
 	}
 
-	Await(t, "the refusals", func() bool { return m.Hub.count(t, `SELECT count(*) FROM audit WHERE action = 'message.refused' AND code = 'BODY_JSON'`) == 3 })
+	Await(t, "the refusals", func() bool {
+		return m.Hub.count(t, `SELECT count(*) FROM audit WHERE action = 'message.refused' AND code = 'BODY_JSON'`) == 3
+	})
 	require.Equal(t, 1, said())
 	a.Greet(t)
 	a.Beat(t, a.Seal(t, bad, nil, nil).Envelope)
