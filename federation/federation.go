@@ -68,7 +68,6 @@ type Peer struct {
 	store.Connection
 	store.Verifying
 	signs     signing.KeyID // our key that the peer knows
-	unsure    bool          // it may not; see [store.Served]
 	refuses   signing.Code  // why the peer has refused our newest key set; "" = it has not
 	workspace string        // of what is not stored; for the rest the transaction asks the grant
 }

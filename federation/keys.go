@@ -80,13 +80,13 @@ func (x *Exchange) refusedKey() *commands.EndedKey {
 }
 
 // beatSigner returns what signs a heartbeat: the identity key where the peer has
-// ended the signing key, or may never have known it. Heartbeats say what has to be known before a new key can
+// ended the signing key. Heartbeats say what has to be known before a new key can
 // be told.
 func (x *Exchange) beatSigner(p *Peer) (*signing.Signer, error) {
 	x.mu.Lock()
 	ended := x.lapsed != nil && x.lapsed.Key == p.signs
 	x.mu.Unlock()
-	if ended || p.unsure {
+	if ended {
 		return x.board.Keys.Identity, nil
 	}
 	return x.board.DB.SignerOf(p.signs)
@@ -158,14 +158,14 @@ func (b *Board) ChangeKey(ctx context.Context, c store.KeyChange) (store.KeysVie
 	return b.DB.KeysView(context.WithoutCancel(ctx))
 }
 
-// linkedBehind reports whether a peer that is linked does not know the newest key.
+// linkedBehind reports whether a peer that is linked does not know the newest key, and may soon.
 func (b *Board) linkedBehind() bool {
 	current, err := b.DB.Signer(context.Background())
 	if err != nil {
 		return true
 	}
 	for _, x := range b.Exchanges() {
-		if x.way.link() != 0 && x.relays() && x.peer.Load().signs != current.KeyID() {
+		if p := x.peer.Load(); x.way.link() != 0 && x.relays() && p.signs != current.KeyID() && p.refuses == "" {
 			return true
 		}
 	}
