@@ -35,7 +35,7 @@ func TestBacklogMisuse(t *testing.T) {
 		"a key of 10 KiB":            {"the key is 10240 bytes, limit 200", create("--id", strings.Repeat("k", 10<<10))},
 		"a key like an id of ours":   {"looks like an id of ours", create("--id", "01a1fe92-0829-7df7-af08-f4f57a30c0e9")},
 		"a key with blanks around":   {"begins or ends with a space", create("--id", " A1")},
-		"a key that is not UTF-8":    {"not valid UTF-8", create("--id", "\xff")},
+		"a key that is not UTF-8":    {"the value of --id is not UTF-8", create("--id", "\xff")},
 		"a body and a file":          {"--body and --body-file are both given", create("--body", "x", "--body-file", "y")},
 		"a file that is not there":   {"reading the body: open /nowhere/at/all", create("--body-file", "/nowhere/at/all")},
 		"a body of 65 KiB":           {"the body is 66560 bytes, limit 65536", create("--body", strings.Repeat("b", 65<<10))},
