@@ -111,7 +111,7 @@ func (a *app) waitAgent(ctx context.Context, c *control.Client, id string) error
 // program in one more line of JSON.
 func (a *app) followAgent(ctx context.Context, c *control.Client, id string) error {
 	stop := a.telling(ctx, c, id, false)
-	v, err := a.followLogs(ctx, c, id, 0)
+	v, err := a.followLogs(ctx, c, id, logFlags{last: -1})
 	stop()
 	if err != nil {
 		return err

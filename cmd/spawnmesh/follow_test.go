@@ -27,7 +27,7 @@ func TestPatienceEnds(t *testing.T) {
 			return a.await(ctx, c, "A1")
 		}, patience, "the hub did not answer for 1m; agent A1 goes on"},
 		"with one that never answered": {func(a *app, ctx context.Context, c *control.Client) (hub.AgentView, error) {
-			return a.followLogs(ctx, c, "A1", 0)
+			return a.followLogs(ctx, c, "A1", logFlags{last: -1})
 		}, 0, "no instance runs in"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -78,6 +78,8 @@ func hostLooks(t *testing.T, s hand, done, id string) {
 	s.read(&pieces, 0, "logs", done)
 	require.Equal(t, []hostPiece{{Seq: 1, Attempt: 1, Stream: "stdout", Data: []byte("out\n")}, {Seq: 2, Attempt: 1, Stream: "stderr", Data: []byte("err\n")}}, pieces)
 	require.Equal(t, "out\n", s.do("logs", "-f", done))
+	require.Empty(t, s.do("logs", "-n", "0", done))
+	s.refused(exitMisuse, "count what arrived at a hub", "logs", "--since", "1h", done)
 	require.Contains(t, s.do("why", done), "it has failed: exit code 3")
 	s.refused(exitNotFound, "no agent ffffffff", "status", "ffffffff")
 }

@@ -16,12 +16,13 @@ import (
 )
 
 func (a *app) logsCommand() *cobra.Command {
-	var follow bool
-	var since int64
+	var f logFlags
 	c := &cobra.Command{
 		Use: "logs ID", Short: "Show an agent's output", Args: cobra.ExactArgs(1),
 		Long: `Show an agent's output: what it wrote to standard output and standard error goes to
 the same here.
+
+Where an agent was tried again, standard error says which attempt begins.
 
 What the bounds of the spoke or of the hub have dropped is marked on standard error.
 With -f, a line there says when the spoke is not linked, and until when its output
@@ -35,10 +36,14 @@ per line, and "waiting" while the spoke is not linked.
 
 In a spoke's data directory the output comes from the files of the attempts on this
 host, first attempt first, also while no spoke runs.`,
-		RunE: func(c *cobra.Command, args []string) error { return a.showLogs(c.Context(), args[0], since, follow) },
+		RunE: func(c *cobra.Command, args []string) error { return a.showLogs(c.Context(), args[0], f) },
 	}
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the agent has ended")
-	c.Flags().Int64Var(&since, "since-seq", 0, "only what arrived after the piece `N`")
+	fl := c.Flags()
+	fl.BoolVarP(&f.follow, "follow", "f", false, "go on until the agent has ended")
+	fl.IntVarP(&f.last, "lines", "n", -1, "of what is there only the last `N` lines (default: all)")
+	fl.IntVar(&f.attempt, "attempt", 0, "only the attempt `N` (default: all)")
+	fl.Var(&f.since, "since", "only what arrived in the last DURATION, or since TIME")
+	fl.Int64Var(&f.seq, "since-seq", 0, "only what arrived after the piece `N`")
 	return c
 }
 
@@ -46,6 +51,8 @@ host, first attempt first, also while no spoke runs.`,
 // on behind the last piece.
 type logReader struct {
 	watch
+	flags  logFlags
+	view   logView
 	after  int64      // number of the last piece
 	had    output.Had // which a hub that is asked again does not know
 	gather bool       // lines go to lines, to be printed together
@@ -53,16 +60,11 @@ type logReader struct {
 }
 
 // logs shows what has arrived up to now.
-func (a *app) logs(ctx context.Context, c *control.Client, id string, since int64) error {
-	r := logReader{watch: watch{a: a, c: c, id: id, reads: true}, after: since, gather: a.output == "json", lines: []json.RawMessage{}}
-	for {
-		err := r.stream(ctx, false)
-		if err == nil {
-			break
-		}
-		if err := r.bear(ctx, err); err != nil {
-			return err
-		}
+func (a *app) logs(ctx context.Context, c *control.Client, id string, f logFlags) error {
+	r := a.newLogReader(c, id, f)
+	r.gather, r.lines = a.output == "json", []json.RawMessage{}
+	if err := r.whatIsThere(ctx); err != nil {
+		return err
 	}
 	if !r.gather {
 		return nil
@@ -70,10 +72,33 @@ func (a *app) logs(ctx context.Context, c *control.Client, id string, since int6
 	return a.printJSON(r.lines)
 }
 
+func (a *app) newLogReader(c *control.Client, id string, f logFlags) *logReader {
+	return &logReader{watch: watch{a: a, c: c, id: id}, flags: f, view: logView{a: a, last: f.last}, after: f.seq}
+}
+
+// whatIsThere shows what has arrived, also over restarts of the hub.
+func (r *logReader) whatIsThere(ctx context.Context) error {
+	r.reads = true
+	for {
+		err := r.stream(ctx, false)
+		if err == nil {
+			return r.view.flush()
+		}
+		if err := r.bear(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
 // followLogs shows what the agent writes until it has ended and all of it was
 // shown. A hub that restarts meanwhile is asked for the rest.
-func (a *app) followLogs(ctx context.Context, c *control.Client, id string, after int64) (hub.AgentView, error) {
-	r := logReader{watch: watch{a: a, c: c, id: id}, after: after}
+func (a *app) followLogs(ctx context.Context, c *control.Client, id string, f logFlags) (hub.AgentView, error) {
+	r := a.newLogReader(c, id, f)
+	if f.last >= 0 {
+		if err := r.whatIsThere(ctx); err != nil {
+			return hub.AgentView{}, err
+		}
+	}
 	for {
 		// Asked first: when it has ended now, the stream that follows is all.
 		v, err := r.look(ctx, time.Millisecond)
@@ -126,18 +151,19 @@ func (r *logReader) line(raw json.RawMessage) error {
 // show writes a line to where it belongs: output as it was written, to standard output or
 // standard error; for a program as JSON.
 func (r *logReader) show(l hub.LogLine, raw json.RawMessage) error {
-	if r.gather {
+	switch {
+	case r.flags.hides(l):
+		return nil
+	case r.gather:
 		r.lines = append(r.lines, raw)
 		return nil
-	}
-	if r.a.wantsJSON() {
+	case r.a.wantsJSON():
 		return r.a.printLine(raw)
 	}
 	if mark := markOf(l); mark != "" {
-		_, err := fmt.Fprintln(r.a.err, printable(mark))
-		return err
+		return r.view.mark(mark)
 	}
-	return r.a.printOutput(l.Stream, l.Data)
+	return r.view.output(l.Attempt, l.Stream, l.Data)
 }
 
 // printOutput writes output to where the agent wrote it.

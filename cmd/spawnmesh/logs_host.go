@@ -16,7 +16,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
-func (a *app) showLogs(ctx context.Context, id string, since int64, follow bool) error {
+func (a *app) showLogs(ctx context.Context, id string, f logFlags) error {
 	var v agentView
 	err := a.withReader(ctx, func(ctx context.Context, c *control.Client) error {
 		return c.Do(ctx, "GET", "/api/v1/tasks/"+url.PathEscape(id), nil, &v)
@@ -25,18 +25,19 @@ func (a *app) showLogs(ctx context.Context, id string, since int64, follow bool)
 		return err
 	}
 	c, err := a.client()
+	if err == nil {
+		err = f.check(a, v)
+	}
 	switch {
 	case err != nil:
 		return err
-	case v.Hub != "" && since != 0:
-		return misuse("--since-seq counts what arrived at a hub; on a spoke the output is in files").Hinting("see: ls %s/*/control", v.Dir)
 	case v.Hub != "":
-		return a.hostLogs(ctx, c, v, follow)
-	case follow:
-		_, err = a.followLogs(ctx, c, id, since)
+		return a.hostLogs(ctx, c, v, f)
+	case f.follow:
+		_, err = a.followLogs(ctx, c, id, f)
 		return err
 	}
-	return a.logs(ctx, c, id, since)
+	return a.logs(ctx, c, id, f)
 }
 
 // A hostPiece is a part of what an agent of this host wrote.
@@ -54,24 +55,25 @@ type hostLog struct {
 	c      *control.Client // of the spoke, which may not run
 	v      agentView
 	follow bool
+	view   logView
 	seq    int64
 	pieces []hostPiece // shown at the end, to a program that wants one value
 }
 
-func (a *app) hostLogs(ctx context.Context, c *control.Client, v agentView, follow bool) error {
-	l := &hostLog{a: a, c: c, v: v, follow: follow, pieces: []hostPiece{}}
-	for n := 1; ; n++ {
+func (a *app) hostLogs(ctx context.Context, c *control.Client, v agentView, f logFlags) error {
+	l := &hostLog{a: a, c: c, v: v, follow: f.follow, view: logView{a: a, last: f.last}, pieces: []hostPiece{}}
+	for n := max(f.attempt, 1); ; n++ {
 		if err := l.attempt(ctx, n); err != nil {
 			return err
 		}
-		if n >= l.v.Attempt && !l.awaits(ctx, n) {
+		if f.attempt > 0 || n >= l.v.Attempt && !l.awaits(ctx, n) {
 			break
 		}
 	}
-	if a.output == "json" && !follow {
+	if a.output == "json" && !f.follow {
 		return a.printJSON(l.pieces)
 	}
-	return nil
+	return l.view.flush()
 }
 
 // attempt shows one attempt: to its end, where that is awaited.
@@ -87,6 +89,11 @@ func (l *hostLog) attempt(ctx context.Context, n int) error {
 				return err
 			}
 			ended = ended && end
+		}
+		if l.follow && n >= l.v.Attempt { // this was there
+			if err := l.view.flush(); err != nil {
+				return err
+			}
 		}
 		if ended || over || !l.follow || !sleep(ctx, 100*time.Millisecond) {
 			return nil
@@ -109,7 +116,7 @@ func (l *hostLog) show(dir string, n int, stream supervisor.Stream, at map[super
 		at[stream] += int64(len(p.Data))
 		switch {
 		case !l.a.wantsJSON():
-			err = l.a.printOutput(piece.Stream, piece.Data)
+			err = l.view.output(n, piece.Stream, piece.Data)
 		case l.a.output == "json" && !l.follow:
 			l.pieces = append(l.pieces, piece)
 		default:

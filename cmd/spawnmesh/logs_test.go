@@ -113,7 +113,8 @@ func TestPatienceWithAHubBeginsAnewWhenSomethingCame(t *testing.T) {
 			}))
 			defer stop()
 			var shown bytes.Buffer
-			r := logReader{watch: watch{a: &app{out: &shown, err: &shown}, c: c, id: "A1", away: time.Now().Add(-2 * patience)}}
+			r := (&app{out: &shown, err: &shown}).newLogReader(c, "A1", logFlags{last: -1})
+			r.away = time.Now().Add(-2 * patience)
 
 			err := r.stream(t.Context(), true)
 
