@@ -111,7 +111,7 @@ func exitOfCode(code commands.Code) int {
 		return exitRefused
 	case commands.NoSpoke, commands.Capability:
 		return exitNoSpoke
-	case commands.Unreachable, commands.StoreDown, commands.StreamLoss:
+	case commands.Unreachable, commands.StoreDown, commands.NotReady, commands.StreamLoss:
 		return exitUnreachable
 	case control.Interrupted:
 		return exitInterrupted

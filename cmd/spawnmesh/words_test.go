@@ -209,6 +209,7 @@ func TestExitCodes(t *testing.T) {
 		"a database that is away":  {commands.Refuse(commands.StoreDown, "no"), commands.StoreDown, 8},
 		"no Postgres at all":       {&postgres.NotFoundError{}, commands.StoreDown, 8},
 		"a hub that is away":       {transport.ErrUnavailable, commands.Unreachable, 8},
+		"an instance not ready":    {commands.Refuse(commands.NotReady, "no"), commands.NotReady, 8},
 		"messages sent again":      {commands.Refuse(commands.StreamLoss, "no"), commands.StreamLoss, 8},
 		"no answer in time":        {context.DeadlineExceeded, commands.Unreachable, 8},
 		"another method":           {commands.Refuse(commands.MethodNotAllowed, "no"), commands.MethodNotAllowed, 2},
