@@ -46,7 +46,7 @@ func TestWhoWaitsIsToldForWhat(t *testing.T) {
 		require.Equal(t, exitFailed, c.ProcessState.ExitCode())
 		text, err := os.ReadFile(said)
 		require.NoError(t, err)
-		require.True(t, strings.HasPrefix(string(text), short+"it waits for "+lines[0]), "%s", text)
+		require.Equal(t, 1, strings.Count(string(text), short+"it waits for "+lines[0]), "%s", text)
 		require.Equal(t, 1, strings.Count(string(text), short+"it is running\n"), "%s", text)
 		require.NotContains(t, string(text), "\x1b")
 	}
