@@ -147,6 +147,16 @@ func (s *Spawn) checkArgv() error {
 	return nil
 }
 
+// OwnCapabilities is how many capabilities, and bytes of them, a spoke may name itself: it has to
+// have room for those of its isolation, and claims and heartbeats carry all of them.
+const OwnCapabilities, OwnCapabilityBytes = MaxCapabilities - 16, MaxCapabilityBytes - 512
+
+// MaxCapabilityBytes bounds the names of the capabilities of a claimer together.
+const MaxCapabilityBytes = 4096
+
+// CheckCapability checks the name of a capability.
+func CheckCapability(name string) error { return checkCapabilities([]string{name}) }
+
 func checkCapabilities(list []string) error {
 	if len(list) > MaxCapabilities {
 		return Refuse(Validation, "%d capabilities, limit %d", len(list), MaxCapabilities)

@@ -35,6 +35,7 @@ func (x *Exchange) noteRefusedReports(ctx context.Context, p *Peer, kid signing.
 		counted := x.refusals.count(signing.Code(r.Code), store.None, tell, time.Now())
 		rows = append(rows, countRows(p, counted.before)...)
 		switch {
+		case r.Kind == string(commands.KeySetKind) && r.Code == string(signing.KeySetVersion): // it has these keys already
 		case tell && r.Kind == string(commands.KeySetKind):
 			x.log.WarnContext(ctx, "the peer has refused the newest keys of this instance: "+keysRefused, "seq", r.Seq, "code", r.Code, "next", x.board.line("keys", "rotate"))
 			rows = append(rows, store.AuditRow{Actor: string(p.Peer), Action: "keys.refused_by_peer", Object: p.Name, Code: r.Code, Why: keysRefused, Conn: p.ID})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -61,7 +62,8 @@ const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, c.state, m.title
 	CASE WHEN m.accepted_said IS NOT NULL THEN m.accepted_at END, CASE WHEN m.started_said IS NOT NULL THEN m.started_at END, CASE WHEN m.ended_said IS NOT NULL THEN m.ended_at END`
 
 // FindMirrors returns the mirrors that text names, the newest 20: those whose ids
-// it names, as [commands.NamedIDs] has it, or else those that have it as their title.
+// it names, as [commands.NamedIDs] has it, and those that have it as their title, unless it is all
+// of an id or of a short one.
 func (db *DB) FindMirrors(ctx context.Context, text string) (list []Mirror, err error) {
 	if ids, ok := commands.NamedIDs(text); ok {
 		which := `m.task BETWEEN $1::text::uuid AND $2::text::uuid`
@@ -70,10 +72,18 @@ func (db *DB) FindMirrors(ctx context.Context, text string) (list []Mirror, err 
 		}
 		list, err = db.mirrors(ctx, `WHERE `+which+` ORDER BY m.task DESC LIMIT 20`, ids.Low, ids.High)
 	}
-	if err != nil || len(list) > 0 || text == "" || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
+	// A part of an id may be a title, too: then who names an agent by it has to say more.
+	named := len(list) > 0 && (len(text) == len(list[0].ShortID) || len(text) == len(list[0].Task))
+	if err != nil || named || text == "" || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
 		return list, err
 	}
-	return db.mirrors(ctx, `WHERE m.title = $1 AND m.title <> '' ORDER BY m.task DESC LIMIT 20`, text)
+	titled, err := db.mirrors(ctx, `WHERE m.title = $1 AND m.title <> '' ORDER BY m.task DESC LIMIT 20`, text)
+	for _, m := range titled {
+		if !slices.ContainsFunc(list, func(have Mirror) bool { return have.Task == m.Task }) {
+			list = append(list, m)
+		}
+	}
+	return list, err
 }
 
 // MirrorsOf returns the mirrors of tasks, named by their whole ids, in any order. An unknown

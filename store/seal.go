@@ -142,8 +142,8 @@ func (db *DB) sealSome(ctx context.Context, tx *Tx, conn string, signer *signing
 	return len(list), last, storeSealed(ctx, tx, sealed)
 }
 
-// resealed signs messages of one connection together, but for key sets, which the
-// identity key signs, too.
+// resealed signs messages of one connection together, but for key sets: one that revokes
+// the key of signer is not to be signed by it.
 func (db *DB) resealed(signer *signing.Signer, list []signing.Unsealed) ([]signing.Sealed, error) {
 	sealed := make([]signing.Sealed, len(list))
 	var together sealing
@@ -152,9 +152,13 @@ func (db *DB) resealed(signer *signing.Signer, list []signing.Unsealed) ([]signi
 			together.add(i, m)
 			continue
 		}
-		var err error
-		if sealed[i], err = signer.Seal(m.Type, m.Header, m.Body, db.ring.Identity); err != nil {
-			return nil, err
+		set := &commands.KeySet{}
+		err := signing.DecodeBody(m.Body, set)
+		if err == nil {
+			sealed[i], err = db.sealKeySet(signer.KeyID(), set, m)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("sealing a key set again: %w", err)
 		}
 	}
 	return sealed, together.seal(signer, sealed)

@@ -20,6 +20,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // A runner runs the instance of this call in the foreground: as a spoke alone, or
@@ -58,8 +59,8 @@ func (r *runner) check(ctx context.Context) error {
 	}
 	s, beat := r.spoke, time.Duration(r.beat)
 	s.Drain, s.Lease = time.Duration(r.drain), time.Duration(r.lease)
-	if s.Slots < 1 || s.Slots > 10000 || s.Lease < time.Second || beat < 100*time.Millisecond || beat > time.Hour {
-		return misuse("--slots is from 1 to 10000, --lease at least 1s, --heartbeat from 100ms to 1h")
+	if s.Slots < 1 || s.Slots > 10000 || s.Lease < time.Second || s.Lease > backlog.MaxLease || beat < 100*time.Millisecond || beat > time.Hour {
+		return misuse("--slots is from 1 to 10000, --lease from 1s to 24h, --heartbeat from 100ms to 1h")
 	}
 	if r.inbox.Bytes < 1<<20 || r.inbox.All < r.inbox.Bytes {
 		return misuse("--inbox-per-peer is at least 1048576, and --inbox-total not below it")

@@ -114,7 +114,8 @@ func TestMisuse(t *testing.T) {
 		"no text behind a =":     {"spawn --title=cl\xe9 -- true", "the value of --title is not UTF-8", ""},
 		"no text as an argument": {"connections revoke cl\xe9 --reason x", `the argument "cl\xe9" is not UTF-8`, ""},
 		"no slots":               {"spoke run --slots 0", "--slots is from 1 to 10000", ""},
-		"a lease of no time":     {"spoke run --lease 10ms", "--slots is from 1 to 10000, --lease at least 1s", ""},
+		"a lease of no time":     {"spoke run --lease 10ms", "--slots is from 1 to 10000, --lease from 1s to 24h", ""},
+		"a lease of two days":    {"spoke run --lease 2d", "--slots is from 1 to 10000, --lease from 1s to 24h", ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -94,10 +94,23 @@ func (p *Policy) checkIsolation() *problem {
 			}
 		}
 	}
+	return p.checkCapabilities()
+}
+
+// checkCapabilities refuses what no claim and no heartbeat can carry.
+func (p *Policy) checkCapabilities() *problem {
+	bytes := 0
 	for i, c := range p.Capabilities {
 		if _, ok := commands.IsolationBy(c); ok {
 			return wrong(entry("capabilities", i), "capability %q is offered by itself where it holds; remove it here, and see isolation", c)
 		}
+		if commands.CheckCapability(c) != nil {
+			return wrong(entry("capabilities", i), "capability %q is not a name of 1 to 64 letters, digits and . _ : / + -", commands.Clip(c))
+		}
+		bytes += len(c)
+	}
+	if n := len(p.Capabilities); n > commands.OwnCapabilities || bytes > commands.OwnCapabilityBytes {
+		return wrong("capabilities", "%d capabilities of %d bytes together; a spoke may name %d of %d", n, bytes, commands.OwnCapabilities, commands.OwnCapabilityBytes)
 	}
 	return nil
 }

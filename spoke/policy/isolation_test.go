@@ -170,14 +170,17 @@ func TestWhoGetsABubble(t *testing.T) {
 func TestIsolationIsCheckedInThePolicy(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
-		"isolation: gaol\n":                  `isolation "gaol" is not known`,
-		"min_isolation: root\n":              `min_isolation "root" is not known`,
-		"agent_users: -1\n":                  "agent_users -1 is not the first",
-		"read_paths: [usr]\n":                `read_paths has "usr"`,
-		"write_paths: [/x, ./y]\n":           `write_paths has "./y"`,
-		"connect_ports: [443, 0]\n":          "connect_ports has 0",
-		"capabilities: ['isolation:user']\n": "is offered by itself",
-		"allow_root_agents: perhaps\n":       "write true or false",
+		"isolation: gaol\n":                                     `isolation "gaol" is not known`,
+		"min_isolation: root\n":                                 `min_isolation "root" is not known`,
+		"agent_users: -1\n":                                     "agent_users -1 is not the first",
+		"read_paths: [usr]\n":                                   `read_paths has "usr"`,
+		"write_paths: [/x, ./y]\n":                              `write_paths has "./y"`,
+		"connect_ports: [443, 0]\n":                             "connect_ports has 0",
+		"capabilities: ['isolation:user']\n":                    "is offered by itself",
+		"capabilities: ['gpu a100']\n":                          `capability "gpu a100" is not a name`,
+		"capabilities: [" + strings.Repeat("a, ", 240) + "b]\n": "a spoke may name 240 of 3584",
+		"capabilities: [" + strings.Repeat(strings.Repeat("a", 60)+", ", 60) + "b]\n": "61 capabilities of 3601 bytes together",
+		"allow_root_agents: perhaps\n": "write true or false",
 	} {
 		_, err := Parse([]byte("version: 1\n" + text))
 		require.ErrorContains(t, err, says, text)

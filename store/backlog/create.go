@@ -36,7 +36,7 @@ const (
 	MaxAcceptance   = 64 << 10
 	MaxPhase        = 100
 	MaxDependencies = 10_000
-	MaxCapBytes     = 4096
+	MaxCapBytes     = commands.MaxCapabilityBytes
 	MaxDimensions   = 16
 	maxCreate       = 10_000
 )
