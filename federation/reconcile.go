@@ -149,8 +149,22 @@ func (b *Board) logLink(ctx context.Context, c store.Connection) {
 	if lost {
 		x.linkLost = time.Now()
 	}
+	if linked == x.linkLogged.IsZero() {
+		b.tellLink(ctx, c, linked)
+	}
 	x.linkLogged = since
 	x.linkedLogged.Store(linked)
+}
+
+// tellLink tells whoever follows this instance of a link that came or went.
+func (b *Board) tellLink(ctx context.Context, c store.Connection, linked bool) {
+	state := "down"
+	if linked {
+		state = "up"
+	}
+	if err := b.DB.NoteEvent(ctx, store.LinkEvent, c.ID, state); err != nil {
+		b.Log.ErrorContext(ctx, "noting that a link came or went", "connection", c.Name, "state", state, "err", err)
+	}
 }
 
 // enforce makes the message server follow a connection's state: active peers are

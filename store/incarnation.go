@@ -35,6 +35,9 @@ func (db *DB) BeginIncarnation(ctx context.Context, left []string, next string) 
 		if restored = !slices.Contains(left, mark); !restored {
 			return nil
 		}
+		if _, err := tx.Exec(ctx, `SELECT note_restore()`); err != nil {
+			return fmt.Errorf("going on above the numbers of events: %w", err)
+		}
 		return goOnAbove(ctx, tx)
 	})
 	return restored, err

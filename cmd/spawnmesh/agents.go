@@ -11,13 +11,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
 func (a *app) agentsCommand() *cobra.Command {
 	var spokeName, hubName string
-	var open bool
+	var open, watching bool
 	var limit int
 	var states []string
 	var since moment
@@ -42,21 +43,35 @@ The states are: ` + strings.Replace(statesText(), ", in_review", ",\nin_review",
 				asked = 10000
 			}
 			q := url.Values{"spoke": {spokeName}, "hub": {hubName}, "limit": {strconv.Itoa(asked)}, "open": {strconv.FormatBool(open)}}
-			var found control.Items[agentView]
-			err := a.withReader(c.Context(), func(ctx context.Context, c *control.Client) error {
-				return c.Do(ctx, "GET", "/api/v1/tasks?"+q.Encode(), nil, &found)
+			narrowed := open || spokeName != "" || hubName != "" || len(states) > 0 || since.text != ""
+			list := func(ctx context.Context, c *control.Client) ([]agentView, error) {
+				var found control.Items[agentView]
+				if err := c.Do(ctx, "GET", "/api/v1/tasks?"+q.Encode(), nil, &found); err != nil {
+					return nil, err
+				}
+				list := slices.DeleteFunc(found.Items, func(v agentView) bool {
+					return v.CreatedAt.Before(since.at) || len(states) > 0 && !slices.Contains(states, string(v.State))
+				})
+				return list[:min(len(list), max(limit, 0))], nil
+			}
+			show := func(list []agentView) error {
+				if len(list) == 0 && narrowed {
+					return printList(a, list, table{empty: "no such agents; all of them: " + a.self() + " agents"})
+				}
+				return a.printAgents(list)
+			}
+			if watching {
+				return a.watchAgents(c.Context(), list, show)
+			}
+			var found []agentView
+			err := a.withReader(c.Context(), func(ctx context.Context, c *control.Client) (err error) {
+				found, err = list(ctx, c)
+				return err
 			})
 			if err != nil {
 				return err
 			}
-			list := slices.DeleteFunc(found.Items, func(v agentView) bool {
-				return v.CreatedAt.Before(since.at) || len(states) > 0 && !slices.Contains(states, string(v.State))
-			})
-			list = list[:min(len(list), max(limit, 0))]
-			if len(list) == 0 && (open || spokeName != "" || hubName != "" || len(states) > 0 || since.text != "") {
-				return printList(a, list, table{empty: "no such agents; all of them: " + a.self() + " agents"})
-			}
-			return a.printAgents(list)
+			return show(found)
 		},
 	}
 	c.Flags().StringVar(&spokeName, "spoke", "", "only those on the spoke `NAME`")
@@ -64,8 +79,23 @@ The states are: ` + strings.Replace(statesText(), ", in_review", ",\nin_review",
 	c.Flags().BoolVar(&open, "open", false, "only those that have not ended")
 	c.Flags().StringSliceVar(&states, "state", nil, "only those in `STATE`, of the newest 10000 (repeatable)")
 	c.Flags().Var(&since, "since", "only those ordered in the last DURATION, or since TIME")
+	c.Flags().BoolVarP(&watching, "watch", "w", false, "of a hub: show it again when something changes")
 	c.Flags().IntVar(&limit, "limit", 50, "at most `N`, up to 10000")
 	return c
+}
+
+// watchAgents shows a list of agents until it is interrupted.
+func (a *app) watchAgents(ctx context.Context, list func(context.Context, *control.Client) ([]agentView, error), show func([]agentView) error) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	return watchList(ctx, a, c, watched[agentView]{
+		list:  func(ctx context.Context) ([]agentView, error) { return list(ctx, c) },
+		print: show,
+		key:   func(v agentView) string { return v.Task },
+		about: func(e api.Event) string { return e.Task },
+	})
 }
 
 // statesText lists the states of agents.

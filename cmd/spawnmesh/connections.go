@@ -16,6 +16,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -32,11 +33,17 @@ type connectionView struct {
 
 func (a *app) connectionsCommand() *cobra.Command {
 	c := &cobra.Command{Use: "connections", SuggestFor: []string{"spokes", "hubs", "nodes", "peers"}, Short: "See and change who is connected", Aliases: []string{"conn"}}
-	all := false
+	all, watching := false, false
 	list := &cobra.Command{
 		Use: "list", Short: "List connections", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return a.listConnections(c.Context(), all) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if watching {
+				return a.watchConnections(c.Context(), all)
+			}
+			return a.listConnections(c.Context(), all)
+		},
 	}
+	list.Flags().BoolVarP(&watching, "watch", "w", false, "show it again when something changes")
 	list.Flags().BoolVar(&all, "all", false, "also those that have ended")
 	show := &cobra.Command{
 		Use: "show NAME", Short: "Show one connection", Args: cobra.ExactArgs(1),
@@ -67,6 +74,28 @@ func (a *app) listConnections(ctx context.Context, all bool) error {
 	}
 	fmt.Fprintf(a.out, "%d ended; see: %s\n", len(views)-living, a.line("connections", "list", "--all"))
 	return nil
+}
+
+// watchConnections shows a list of connections until it is interrupted.
+func (a *app) watchConnections(ctx context.Context, all bool) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	return watchList(ctx, a, c, watched[connectionView]{
+		list: func(ctx context.Context) ([]connectionView, error) {
+			views, err := listed(ctx, c)
+			return slices.DeleteFunc(views, func(v connectionView) bool { return !all && v.State.Ended() }), err
+		},
+		print: a.printConnections,
+		key:   func(v connectionView) string { return v.ID },
+		about: func(e api.Event) string {
+			if e.Kind == api.EventKindTask {
+				return ""
+			}
+			return e.Connection
+		},
+	})
 }
 
 // listed asks a running instance for its connections.

@@ -46,6 +46,7 @@ type app struct {
 
 	workspace string // of the backlog and its limits
 	effect    string // see did
+	bare      bool   // tables have no headings: they go on with one that has
 }
 
 // run executes one command line and returns the exit code.
@@ -113,7 +114,7 @@ Try it:  spawnmesh demo`,
 	}
 	add("try", a.demoCommand(), a.doctorCommand(), a.healthCommand(), a.benchCommand(), a.conformanceCommand(), a.versionCommand())
 	add("run", a.hubCommand(), a.spokeCommand())
-	add("agents", a.spawnCommand(), a.runCommand(), a.statusCommand(), a.killCommand(), a.logsCommand(), a.agentsCommand(), a.whyCommand())
+	add("agents", a.spawnCommand(), a.runCommand(), a.statusCommand(), a.killCommand(), a.logsCommand(), a.agentsCommand(), a.eventsCommand(), a.whyCommand())
 	add("backlog", a.backlogCommand())
 	add("limits", a.budgetCommand(), a.quotaCommand(), a.laneCommand(), a.freezeCommand(), a.unfreezeCommand(), a.retentionCommand())
 	add("federation", a.inviteCommand(), a.connectionsCommand(), a.keysCommand(), a.auditCommand())

@@ -57,7 +57,10 @@ func (a *app) print(v any, list []any, t table) error {
 		}
 		return nil
 	}
-	if len(t.rows) == 0 {
+	switch {
+	case len(t.rows) == 0 && a.bare:
+		return nil
+	case len(t.rows) == 0:
 		fmt.Fprintln(a.err, t.empty)
 		return nil
 	}
@@ -94,6 +97,9 @@ func (a *app) align(rows [][]string, limit int) error {
 			row[i] = printable(strings.NewReplacer("\n", " ", "\t", " ").Replace(cell))
 			widths[i] = max(widths[i], cells(row[i]))
 		}
+	}
+	if a.bare {
+		rows = rows[1:]
 	}
 	for _, row := range rows {
 		var line strings.Builder

@@ -116,6 +116,33 @@ func (e ConnectionState) Valid() bool {
 	}
 }
 
+// Defines values for EventKind.
+const (
+	EventKindConnection EventKind = "connection"
+	EventKindLink       EventKind = "link"
+	EventKindRestored   EventKind = "restored"
+	EventKindStarted    EventKind = "started"
+	EventKindTask       EventKind = "task"
+)
+
+// Valid indicates whether the value is a known member of the EventKind enum.
+func (e EventKind) Valid() bool {
+	switch e {
+	case EventKindConnection:
+		return true
+	case EventKindLink:
+		return true
+	case EventKindRestored:
+		return true
+	case EventKindStarted:
+		return true
+	case EventKindTask:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for InstanceRole.
 const (
 	Hub         InstanceRole = "hub"
@@ -540,6 +567,59 @@ type EndedKey struct {
 	Kid  string `json:"kid"`
 }
 
+// Event defines model for Event.
+type Event struct {
+	// Accepted By the spoke.
+	Accepted bool      `json:"accepted,omitempty,omitzero"`
+	At       time.Time `json:"at"`
+	Attempt  int       `json:"attempt,omitempty,omitzero"`
+
+	// Connection The id of the connection.
+	Connection string `json:"connection,omitempty,omitzero"`
+
+	// Hub What this spoke calls the hub.
+	Hub string `json:"hub,omitempty,omitzero"`
+
+	// Kind `task`: an agent on a spoke stands otherwise. `connection`: it was made, or its state changed. `link`: that of a
+	// connection with a spoke came up or went down. `started`: this instance was started, and links are down until they
+	// are said to be up. `restored`: the database is one from before, and what happened since is not in it.
+	Kind    EventKind `json:"kind"`
+	Reason  string    `json:"reason,omitempty,omitzero"`
+	Seq     int64     `json:"seq"`
+	ShortID string    `json:"short_id,omitempty,omitzero"`
+
+	// Spoke What this hub calls the spoke.
+	Spoke string `json:"spoke,omitempty,omitzero"`
+
+	// State Of the agent or the connection; of a link up or down.
+	State string `json:"state,omitempty,omitzero"`
+
+	// Task The id of the agent.
+	Task string `json:"task,omitempty,omitzero"`
+}
+
+// EventKind `task`: an agent on a spoke stands otherwise. `connection`: it was made, or its state changed. `link`: that of a
+// connection with a spoke came up or went down. `started`: this instance was started, and links are down until they
+// are said to be up. `restored`: the database is one from before, and what happened since is not in it.
+type EventKind string
+
+// EventGap Events that are no longer kept.
+type EventGap struct {
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+}
+
+// EventLine One of a position, an event, and a gap.
+type EventLine struct {
+	Event Event `json:"event,omitempty,omitzero"`
+
+	// Gap Events that are no longer kept.
+	Gap EventGap `json:"gap,omitempty,omitzero"`
+
+	// Position The events after this number follow. It is the first line.
+	Position *int64 `json:"position,omitempty"`
+}
+
 // Gap defines model for Gap.
 type Gap struct {
 	// At Where it would be in what was kept.
@@ -706,6 +786,31 @@ type KillRequest struct {
 
 	// Reason Why; it is recorded, and the spoke is told.
 	Reason string `json:"reason"`
+}
+
+// LogLine A piece of output, or what a reader who follows waits for, or what is missing at the end.
+type LogLine struct {
+	// At When it arrived.
+	At      time.Time `json:"at,omitempty,omitzero"`
+	Attempt int       `json:"attempt,omitempty,omitzero"`
+	Data    []byte    `json:"data,omitempty,omitzero"`
+
+	// Dropped Bytes that are not here: by whom, how many, and where they were. A mark of the hub says that the bytes of the
+	// stream from `from` to `from` + `bytes` are gone, `from` as offset counts. It names what this answer has not
+	// had: a reader who goes on after an earlier answer takes off what he has of the stream already. Marks that
+	// came together have the same number but for the last one; who goes on from an earlier one gets them all again.
+	Dropped map[string]interface{} `json:"dropped,omitempty,omitzero"`
+
+	// Missing What of a stream has not arrived, or will not.
+	Missing map[string]interface{} `json:"missing,omitempty,omitzero"`
+
+	// Offset In the stream as it was kept.
+	Offset int64  `json:"offset,omitempty,omitzero"`
+	Seq    int64  `json:"seq,omitempty,omitzero"`
+	Stream string `json:"stream,omitempty,omitzero"`
+
+	// Waiting The spoke is not linked: which, and until when its output is here.
+	Waiting map[string]interface{} `json:"waiting,omitempty,omitzero"`
 }
 
 // NewInvite defines model for NewInvite.
@@ -1164,6 +1269,18 @@ type ListAuditParams struct {
 	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
 }
 
+// FollowEventsParams defines parameters for FollowEvents.
+type FollowEventsParams struct {
+	// Since Only those after the one with this number; 0 for all that are kept. Without it what happens from now on.
+	Since *int64 `form:"since,omitempty" json:"since,omitempty"`
+
+	// Follow Go on with what happens.
+	Follow bool `form:"follow,omitempty" json:"follow,omitempty,omitzero"`
+
+	// LastEventID The same as since, as browsers say it.
+	LastEventID *int64 `json:"Last-Event-ID,omitempty"`
+}
+
 // ListTasksParams defines parameters for ListTasks.
 type ListTasksParams struct {
 	// Spoke Of a hub, only those on this spoke.
@@ -1396,6 +1513,17 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /connections/{connection}/suspend (the `SuspendConnection` operationId).
 	SuspendConnection(ctx context.Context, connection ConnectionName, body SuspendConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// FollowEvents What changes of agents on spokes, of connections and of links
+	//
+	// Server-sent events, in their order. The data of each is an EventLine. The id is the number of the event: each is greater
+	// by one than the one before, except that of an event of the kind `restored`. The first line says after which number it
+	// begins; a line with `gap` stands for events that are no longer kept. A reader that was cut off goes on behind the
+	// last number with the header Last-Event-ID or the parameter since, and misses nothing. The event `end` says that nothing
+	// follows; a stream that ends without it was cut off.
+	//
+	// Corresponds with GET /events (the `FollowEvents` operationId).
+	FollowEvents(ctx context.Context, params *FollowEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetInstance What runs here, and what is the matter with it
 	//
@@ -1743,6 +1871,27 @@ func (c *Client) SuspendConnectionWithBody(ctx context.Context, connection Conne
 // Corresponds with POST /connections/{connection}/suspend (the `SuspendConnection` operationId).
 func (c *Client) SuspendConnection(ctx context.Context, connection ConnectionName, body SuspendConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewSuspendConnectionRequest(c.Server, connection, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// FollowEvents What changes of agents on spokes, of connections and of links
+//
+// Server-sent events, in their order. The data of each is an EventLine. The id is the number of the event: each is greater
+// by one than the one before, except that of an event of the kind `restored`. The first line says after which number it
+// begins; a line with `gap` stands for events that are no longer kept. A reader that was cut off goes on behind the
+// last number with the header Last-Event-ID or the parameter since, and misses nothing. The event `end` says that nothing
+// follows; a stream that ends without it was cut off.
+//
+// Corresponds with GET /events (the `FollowEvents` operationId).
+func (c *Client) FollowEvents(ctx context.Context, params *FollowEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewFollowEventsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -2461,6 +2610,83 @@ func NewSuspendConnectionRequestWithBody(server string, connection ConnectionNam
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewFollowEventsRequest constructs an http.Request for the FollowEvents method
+func NewFollowEventsRequest(server string, params *FollowEventsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/events")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "follow", params.Follow, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.LastEventID != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Last-Event-ID", *params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: "int64"})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Last-Event-ID", headerParam0)
+		}
+
+	}
 
 	return req, nil
 }
@@ -3266,6 +3492,19 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /connections/{connection}/suspend (the `SuspendConnection` operationId).
 	SuspendConnectionWithResponse(ctx context.Context, connection ConnectionName, body SuspendConnectionJSONRequestBody, reqEditors ...RequestEditorFn) (*SuspendConnectionResponse, error)
 
+	// FollowEventsWithResponse What changes of agents on spokes, of connections and of links
+	//
+	// Server-sent events, in their order. The data of each is an EventLine. The id is the number of the event: each is greater
+	// by one than the one before, except that of an event of the kind `restored`. The first line says after which number it
+	// begins; a line with `gap` stands for events that are no longer kept. A reader that was cut off goes on behind the
+	// last number with the header Last-Event-ID or the parameter since, and misses nothing. The event `end` says that nothing
+	// follows; a stream that ends without it was cut off.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /events (the `FollowEvents` operationId).
+	FollowEventsWithResponse(ctx context.Context, params *FollowEventsParams, reqEditors ...RequestEditorFn) (*FollowEventsResponse, error)
+
 	// GetInstanceWithResponse What runs here, and what is the matter with it
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -3808,6 +4047,47 @@ func (r SuspendConnectionResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r SuspendConnectionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type FollowEventsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r FollowEventsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r FollowEventsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r FollowEventsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r FollowEventsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r FollowEventsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -4697,6 +4977,25 @@ func (c *ClientWithResponses) SuspendConnectionWithResponse(ctx context.Context,
 	return ParseSuspendConnectionResponse(rsp)
 }
 
+// FollowEventsWithResponse What changes of agents on spokes, of connections and of links
+//
+// Server-sent events, in their order. The data of each is an EventLine. The id is the number of the event: each is greater
+// by one than the one before, except that of an event of the kind `restored`. The first line says after which number it
+// begins; a line with `gap` stands for events that are no longer kept. A reader that was cut off goes on behind the
+// last number with the header Last-Event-ID or the parameter since, and misses nothing. The event `end` says that nothing
+// follows; a stream that ends without it was cut off.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /events (the `FollowEvents` operationId).
+func (c *ClientWithResponses) FollowEventsWithResponse(ctx context.Context, params *FollowEventsParams, reqEditors ...RequestEditorFn) (*FollowEventsResponse, error) {
+	rsp, err := c.FollowEvents(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseFollowEventsResponse(rsp)
+}
+
 // GetInstanceWithResponse What runs here, and what is the matter with it
 //
 // Returns a wrapper object for the known response body format(s).
@@ -5250,6 +5549,32 @@ func ParseSuspendConnectionResponse(rsp *http.Response) (*SuspendConnectionRespo
 	return response, nil
 }
 
+// ParseFollowEventsResponse parses an HTTP response from a FollowEventsWithResponse call
+func ParseFollowEventsResponse(rsp *http.Response) (*FollowEventsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &FollowEventsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetInstanceResponse parses an HTTP response from a GetInstanceWithResponse call
 func ParseGetInstanceResponse(rsp *http.Response) (*GetInstanceResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -5764,6 +6089,9 @@ type ServerInterface interface {
 	// SuspendConnection Stop ordering, or obeying, until it is resumed
 	// (POST /connections/{connection}/suspend)
 	SuspendConnection(w http.ResponseWriter, r *http.Request, connection ConnectionName)
+	// FollowEvents What changes of agents on spokes, of connections and of links
+	// (GET /events)
+	FollowEvents(w http.ResponseWriter, r *http.Request, params FollowEventsParams)
 	// GetInstance What runs here, and what is the matter with it
 	// (GET /instance)
 	GetInstance(w http.ResponseWriter, r *http.Request)
@@ -6040,6 +6368,73 @@ func (siw *ServerInterfaceWrapper) SuspendConnection(w http.ResponseWriter, r *h
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.SuspendConnection(w, r, connection)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// FollowEvents operation middleware
+func (siw *ServerInterfaceWrapper) FollowEvents(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params FollowEventsParams
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", r.URL.Query(), &params.Since, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "since"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "since", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "follow" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "follow", r.URL.Query(), &params.Follow, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "follow"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "follow", Err: err})
+		}
+		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Last-Event-ID" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Last-Event-ID")]; found {
+		var LastEventID int64
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Last-Event-ID", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Last-Event-ID", valueList[0], &LastEventID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: "int64"})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Last-Event-ID", Err: err})
+			return
+		}
+
+		params.LastEventID = &LastEventID
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.FollowEvents(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -6624,6 +7019,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/invites", wrapper.CreateInvite)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/invites/{invite}/revoke", wrapper.RevokeInvite)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/audit", wrapper.ListAudit)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/events", wrapper.FollowEvents)
 
 	return m
 }
@@ -6940,6 +7336,74 @@ type SuspendConnectiondefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response SuspendConnectiondefaultApplicationProblemPlusJSONResponse) VisitSuspendConnectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type FollowEventsRequestObject struct {
+	Params FollowEventsParams
+}
+
+type FollowEventsResponseObject interface {
+	VisitFollowEventsResponse(w http.ResponseWriter) error
+}
+
+type FollowEvents200TextEventStreamResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response FollowEvents200TextEventStreamResponse) VisitFollowEventsResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/event-stream")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		// If w doesn't support flushing, fall back to io.Copy.
+		_, err := io.Copy(w, response.Body)
+		return err
+	}
+	// text/event-stream messages are typically small; use a
+	// modest buffer and flush after each chunk so clients see
+	// events immediately instead of waiting on OS buffering.
+	buf := make([]byte, 4096)
+	for {
+		n, err := response.Body.Read(buf)
+		if n > 0 {
+			if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+				return writeErr
+			}
+			flusher.Flush()
+		}
+		if err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+type FollowEventsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response FollowEventsdefaultApplicationProblemPlusJSONResponse) VisitFollowEventsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -7591,6 +8055,9 @@ type StrictServerInterface interface {
 	// SuspendConnection Stop ordering, or obeying, until it is resumed
 	// (POST /connections/{connection}/suspend)
 	SuspendConnection(ctx context.Context, request SuspendConnectionRequestObject) (SuspendConnectionResponseObject, error)
+	// FollowEvents What changes of agents on spokes, of connections and of links
+	// (GET /events)
+	FollowEvents(ctx context.Context, request FollowEventsRequestObject) (FollowEventsResponseObject, error)
 	// GetInstance What runs here, and what is the matter with it
 	// (GET /instance)
 	GetInstance(ctx context.Context, request GetInstanceRequestObject) (GetInstanceResponseObject, error)
@@ -7904,6 +8371,32 @@ func (sh *strictHandler) SuspendConnection(w http.ResponseWriter, r *http.Reques
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(SuspendConnectionResponseObject); ok {
 		if err := validResponse.VisitSuspendConnectionResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// FollowEvents operation middleware
+func (sh *strictHandler) FollowEvents(w http.ResponseWriter, r *http.Request, params FollowEventsParams) {
+	var request FollowEventsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.FollowEvents(ctx, request.(FollowEventsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "FollowEvents")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(FollowEventsResponseObject); ok {
+		if err := validResponse.VisitFollowEventsResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/feed"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/internal/metrics"
 	"github.com/spawnmesh/spawnmesh/spoke"
@@ -58,6 +59,7 @@ type Node struct {
 	Hurry <-chan struct{}
 
 	board   *federation.Board
+	feed    *feed.Feed
 	metrics *metrics.Registry
 	ready   func() // what follows when every role works that has work; once
 }
@@ -69,6 +71,8 @@ func (n *Node) Run(ctx context.Context) error {
 	n.board = &federation.Board{DB: in.DB, Keys: in.Keys, Log: n.Log, Dir: in.Dir, Process: "instance:" + in.Dir, Version: n.Version, Interval: n.Interval, Quiet: n.Quiet, StillFor: n.StillFor, Rate: n.Rate}
 	n.metrics = n.newMetrics()
 	n.board.Events = n.metrics.Events
+	n.feed = feed.New(in.DB, n.Log)
+	n.board.OnChange(n.feed.Changed)
 	if err := n.open(ctx); err != nil {
 		return err
 	}
@@ -85,6 +89,7 @@ func (n *Node) Run(ctx context.Context) error {
 	defer stopLate()
 	serving, late := errgroup.WithContext(late)
 	serving.Go(func() error { return n.board.Run(late) })
+	serving.Go(func() error { return n.feed.Run(late) })
 	n.ready = sync.OnceFunc(func() {
 		serving.Go(func() error { return control.Serve(late, socket, n.routes(), supervisor.Inside, n.Hurry, n.Log) })
 		if n.Ready != nil {

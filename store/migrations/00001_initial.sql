@@ -954,6 +954,92 @@ ALTER TABLE audit ALTER COLUMN tasks SET STORAGE EXTERNAL;   -- ids do not compr
 CREATE INDEX audit_object ON audit (object, workspace, seq);
 CREATE INDEX audit_workspace ON audit (workspace, (-seq));   -- an order that the primary key does not have: a planner that knows no small workspace would look for it among all others
 
+------------------------------------------------------------------- events ---
+
+-- What changed of agents on spokes, of connections and of their links, for whoever follows
+-- it. A trigger writes each with the change. The one process that serves the instance numbers
+-- what is committed, so that numbers have no gap and none appears below one that was read. See
+-- docs/decisions/0029.
+CREATE TABLE new_events (
+    id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,   -- of changes of one thing the later one has the higher
+    at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    kind      text NOT NULL CONSTRAINT event_kind_is_known CHECK (kind IN ('task', 'connection', 'link', 'started', 'restored')),
+    task      uuid,
+    conn      uuid,
+    state     text NOT NULL DEFAULT '',
+    reason    text NOT NULL DEFAULT '',
+    attempt   int NOT NULL DEFAULT 0,
+    accepted  boolean NOT NULL DEFAULT false   -- by its spoke
+);
+CREATE TABLE events (
+    seq       bigint PRIMARY KEY,
+    at        timestamptz NOT NULL,
+    kind      text NOT NULL,
+    task      uuid,
+    conn      uuid,
+    state     text NOT NULL,
+    reason    text NOT NULL,
+    attempt   int NOT NULL,
+    accepted  boolean NOT NULL
+);
+
+-- The number of the last event.
+CREATE TABLE event_numbers (
+    singleton  boolean PRIMARY KEY DEFAULT true CONSTRAINT there_is_one_feed CHECK (singleton),
+    last       bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 10);
+INSERT INTO event_numbers DEFAULT VALUES;
+
+-- +goose StatementBegin
+CREATE FUNCTION note_mirrors() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        INSERT INTO new_events (kind, task, conn, state, reason, attempt, accepted)
+        SELECT 'task', task, conn, state::text, reason, attempt, accepted_at IS NOT NULL FROM came;
+    ELSE
+        INSERT INTO new_events (kind, task, conn, state, reason, attempt, accepted)
+        SELECT 'task', task, n.conn, n.state::text, n.reason, n.attempt, n.accepted_at IS NOT NULL FROM came n JOIN went o USING (task)
+        WHERE (n.state, n.reason, n.attempt, n.conn, n.accepted_at IS NULL) IS DISTINCT FROM (o.state, o.reason, o.attempt, o.conn, o.accepted_at IS NULL);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE FUNCTION note_connection() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO new_events (kind, conn, state, reason) VALUES ('connection', NEW.id, NEW.state, NEW.state_reason);
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER mirrors_came AFTER INSERT ON mirrors REFERENCING NEW TABLE AS came FOR EACH STATEMENT EXECUTE FUNCTION note_mirrors();
+CREATE TRIGGER mirrors_changed AFTER UPDATE ON mirrors REFERENCING OLD TABLE AS went NEW TABLE AS came FOR EACH STATEMENT EXECUTE FUNCTION note_mirrors();
+CREATE TRIGGER connections_came AFTER INSERT ON connections FOR EACH ROW EXECUTE FUNCTION note_connection();
+CREATE TRIGGER connections_changed AFTER UPDATE ON connections FOR EACH ROW
+    WHEN ((NEW.state, NEW.state_reason) IS DISTINCT FROM (OLD.state, OLD.state_reason)) EXECUTE FUNCTION note_connection();
+
+-- Numbers up to most events that are committed, and says how many, and the last number of these.
+CREATE FUNCTION number_events(most int, OUT numbered bigint, OUT upto bigint) LANGUAGE sql AS $$
+    WITH held AS MATERIALIZED (
+        SELECT last FROM event_numbers FOR UPDATE
+    ), taken AS (
+        DELETE FROM new_events WHERE id IN (SELECT id FROM new_events ORDER BY id LIMIT most) RETURNING *
+    ), numbered AS (
+        INSERT INTO events (seq, at, kind, task, conn, state, reason, attempt, accepted)
+        SELECT last + row_number() OVER (ORDER BY id), at, kind, task, conn, state, reason, attempt, accepted FROM taken, held RETURNING seq
+    ), counted AS (
+        UPDATE event_numbers SET last = n.last FROM (SELECT max(seq) AS last FROM numbered) AS n WHERE n.last IS NOT NULL
+    )
+    SELECT count(*), max(seq) FROM numbered
+$$;
+
+-- After a restore the numbers go on above all that were given since the backup: there is no
+-- microsecond in which two are given.
+-- +goose StatementBegin
+CREATE FUNCTION note_restore() RETURNS void LANGUAGE sql AS $$
+    SELECT number_events(2147483647);
+    UPDATE event_numbers SET last = greatest(last, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+    INSERT INTO new_events (kind) VALUES ('restored');
+$$;
+-- +goose StatementEnd
+
 ---------------------------------------------------------------- retention ---
 
 -- What pruning of each kind is told and does; kinds without a row have not been

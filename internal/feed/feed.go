@@ -1,0 +1,108 @@
+// Package feed numbers what changes in an instance, and tells it to whoever follows.
+//
+// The database is the record. What changed is written with the change; this process
+// gives it a number when it is committed, reads it once, and hands it to all who follow.
+// Who is behind what is kept in memory reads it in the database, at his own pace.
+package feed
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/internal/wait"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+const (
+	// page is how many events are numbered, or read, at a time.
+	page = 1000
+	// kept is how many events stay in memory while somebody follows.
+	kept = 4 * page
+	// followed is the least time between two looks while somebody follows.
+	followed = 20 * time.Millisecond
+	// unfollowed is that while nobody does: many are numbered at once then, which is cheaper.
+	unfollowed = 5 * time.Second
+	// again is how long a look that failed is waited after.
+	again = time.Second
+)
+
+// A Feed is that of one instance that runs.
+type Feed struct {
+	db     *store.DB
+	log    *slog.Logger
+	news   wait.Signal // something may have been committed
+	joined wait.Signal // somebody follows who was alone until now
+
+	mu        sync.Mutex // guards the rest
+	followers int
+	recent    []store.Event // all of those with numbers above from, up to last; both are above all before Run
+	from      int64
+	last      int64
+	changed   chan struct{} // closed when last grows
+}
+
+// New returns the feed of an instance. Run makes it work.
+func New(db *store.DB, log *slog.Logger) *Feed {
+	return &Feed{db: db, log: log, news: wait.NewSignal(), joined: wait.NewSignal(), from: math.MaxInt64, last: math.MaxInt64, changed: make(chan struct{})}
+}
+
+// Changed says that something may have been committed. It does not block.
+func (f *Feed) Changed(store.Wrote) { f.news.Send() }
+
+// Run numbers events, and hands them on, until ctx ends.
+func (f *Feed) Run(ctx context.Context) error {
+	if err := f.begin(ctx); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		looked := time.Now()
+		more, err := f.look(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			f.log.ErrorContext(ctx, "numbering events", "err", err)
+			_ = wait.For(ctx, again)
+		case !more:
+			f.rest(ctx, looked)
+		}
+	}
+	return nil
+}
+
+// begin notes the start, and from where on events are new.
+func (f *Feed) begin(ctx context.Context) error {
+	if err := f.db.NoteEvent(ctx, store.StartedEvent, "", ""); err != nil {
+		return err
+	}
+	last, err := f.db.LastEvent(ctx)
+	if err == nil {
+		f.take(nil, last)
+	}
+	return err
+}
+
+// rest waits until something has changed and, where nobody follows, for longer.
+func (f *Feed) rest(ctx context.Context, looked time.Time) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-f.news:
+	}
+	pause := followed
+	if !f.isFollowed() {
+		pause = unfollowed
+	}
+	select {
+	case <-ctx.Done():
+	case <-f.joined:
+	case <-time.After(time.Until(looked.Add(pause))):
+	}
+}
+
+func (f *Feed) isFollowed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.followers > 0
+}

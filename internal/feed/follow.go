@@ -1,0 +1,163 @@
+package feed
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// Now stands for the last number that was given.
+const Now int64 = -1
+
+// A Gap is numbers of events that are no longer kept.
+type Gap struct {
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+}
+
+// A Reader is told events in their order. What it returns ends the following.
+type Reader struct {
+	Gap   func(Gap) error // instead of them
+	Event func(store.Event) error
+	Flush func() error // nothing more is there now; also called every Quiet
+	Quiet time.Duration
+}
+
+// Follow tells r the events with numbers above at: those that are there and, with on, what
+// comes until ctx ends. Nothing is told twice or left out, whatever happens meanwhile.
+func (f *Feed) Follow(ctx context.Context, at int64, on bool, r Reader) error {
+	defer f.join()()
+	for {
+		list, changed, err := f.above(ctx, at)
+		if err != nil {
+			return err
+		}
+		if at, err = tell(list, at, r); err != nil {
+			return err
+		}
+		if len(list) > 0 {
+			continue
+		}
+		if err := r.Flush(); err != nil || !on {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		case <-time.After(r.Quiet):
+		}
+	}
+}
+
+// tell tells r of list, which follows the event with the number at, and returns the last number.
+func tell(list []store.Event, at int64, r Reader) (int64, error) {
+	for _, e := range list {
+		if e.Seq > at+1 && e.Kind != store.RestoredEvent {
+			if err := r.Gap(Gap{From: at + 1, To: e.Seq - 1}); err != nil {
+				return at, err
+			}
+		}
+		if err := r.Event(e); err != nil {
+			return at, err
+		}
+		at = e.Seq
+	}
+	return at, nil
+}
+
+// Since returns after, for Follow, where it is a number that was given; for [Now] that of the
+// last event that has happened by now.
+func (f *Feed) Since(ctx context.Context, after int64) (int64, error) {
+	for n := page; n == page; {
+		var err error
+		if n, _, err = f.db.NumberEvents(ctx, page); err != nil {
+			return 0, err
+		}
+	}
+	last, err := f.db.LastEvent(ctx)
+	switch {
+	case err != nil:
+		return 0, err
+	case after == Now:
+		return last, nil
+	case after > last:
+		return 0, commands.Refuse(commands.Validation, "following events after number %d: the last one of this instance is %d", after, last).
+			Hinting("give a number that this instance has given, or none for what happens from now on")
+	}
+	return after, nil
+}
+
+// above returns events with numbers above at, in their order, from memory where that has all
+// of them. Where there is none, changed says when to look again.
+func (f *Feed) above(ctx context.Context, at int64) (list []store.Event, changed <-chan struct{}, err error) {
+	f.mu.Lock()
+	from, last, changed := f.from, f.last, f.changed
+	if at >= from {
+		i, _ := slices.BinarySearchFunc(f.recent, at+1, func(e store.Event, seq int64) int { return int(e.Seq - seq) })
+		list = f.recent[i:]
+	}
+	f.mu.Unlock()
+	if at >= from || at >= last {
+		return list, changed, nil
+	}
+	list, err = f.db.EventsAfter(ctx, at, page)
+	return list, changed, err
+}
+
+// join counts one more who follows, until left is called.
+func (f *Feed) join() (left func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.followers++
+	f.joined.Send()
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.followers--
+	}
+}
+
+// look numbers what is committed, and hands it on.
+func (f *Feed) look(ctx context.Context) (more bool, err error) {
+	n, last, err := f.db.NumberEvents(ctx, page)
+	if err != nil {
+		return false, err
+	}
+	if !f.isFollowed() {
+		if n > 0 {
+			f.take(nil, last)
+		}
+		return n == page, nil
+	}
+	for {
+		list, err := f.db.EventsAfter(ctx, f.last, page) // only this goroutine changes it
+		if err != nil {
+			return true, err
+		}
+		if len(list) == 0 {
+			return n == page, nil
+		}
+		f.take(list, list[len(list)-1].Seq)
+	}
+}
+
+// take keeps what was read, or where nothing was read, only how far the numbers go.
+func (f *Feed) take(list []store.Event, last int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.last = last; list == nil {
+		f.recent, f.from = nil, last
+	} else {
+		f.recent = append(slices.Clip(f.recent), list...)
+		if more := len(f.recent) - kept; more > 0 {
+			f.from = f.recent[more-1].Seq
+			f.recent = slices.Clone(f.recent[more:])
+		}
+	}
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
