@@ -19,7 +19,7 @@ import (
 
 // reading are the methods that change nothing.
 var reading = []string{"DB.Answered", "DB.AuditTrail", "DB.Await", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Grants",
-	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.KeysView", "DB.LastNumbers", "DB.ListMirrors", "DB.MirrorsOf", "DB.NewSince", "DB.NextUnanswered", "DB.LacksOutput", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.LongSnapshot", "DB.BoundInbox", "DB.MeasureInbox", "DB.FullInboxes", "DB.RefusedAbout", "DB.RefusedOf", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.Outboxes", "DB.Outages", "DB.Sizes", "DB.Migrated", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.StoredOf", "DB.Superuser", "DB.Verifier", "DB.Watch"}
+	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.KeysView", "DB.LastEvent", "DB.EventsAfter", "DB.LastNumbers", "DB.ListMirrors", "DB.MirrorsOf", "DB.NewSince", "DB.NextUnanswered", "DB.LacksOutput", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.LongSnapshot", "DB.BoundInbox", "DB.MeasureInbox", "DB.FullInboxes", "DB.RefusedAbout", "DB.RefusedOf", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.Outboxes", "DB.Outages", "DB.Sizes", "DB.Migrated", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.StoredOf", "DB.Superuser", "DB.Verifier", "DB.Watch"}
 
 // scene is an instance on which something is about to be done.
 type scene struct {
@@ -115,6 +115,18 @@ var writing = map[string]func(s scene) storetest.Act{
 		s.met(store.Obeys)
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			return s.DB.NotePeerState(ctx, s.Conn, s.Peer.Key, store.PeerState{State: store.Suspended, By: "uid:0", Reason: "holiday"})
+		}
+	},
+	"DB.NoteEvent": func(s scene) storetest.Act {
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.NoteEvent(ctx, store.LinkEvent, "", "up")
+		}
+	},
+	"DB.NumberEvents": func(s scene) storetest.Act {
+		require.NoError(s, s.DB.NoteEvent(s.Context(), store.LinkEvent, "", "up"))
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			n, last, err := s.DB.NumberEvents(ctx, 10)
+			return []int64{int64(n), last}, err
 		}
 	},
 	"DB.NoteRefused": func(s scene) storetest.Act {
