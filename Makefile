@@ -74,7 +74,7 @@ build: ## build bin/spawnmesh
 RESULTS = $(CURDIR)/docs/bench
 , := ,
 bench: ## measure everything, about an hour: JSON, plots and tables in docs (QUICK=1: a few minutes)
-	@$(MAKE) --no-print-directory bench-go bench-spawn $(if $(NEX),bench-nex) bench-idle bench-accept bench-claim bench-curve bench-plots
+	@$(MAKE) --no-print-directory bench-go bench-spawn $(if $(NEX),bench-nex) bench-idle bench-follow bench-accept bench-claim bench-curve bench-plots
 
 bench-go: ## the benchmarks of single packages
 	@DATABASE_URL= scripts/ensure-postgres
@@ -93,6 +93,10 @@ bench-nex: build ## starts beside Nex, whose program NEX names
 bench-idle: build ## memory and processor time of what is idle
 	@DATABASE_URL= scripts/ensure-postgres
 	$(BIN) bench idle --spokes $(if $(QUICK),1,1$(,)10$(,)20) -o json > $(RESULTS)/idle.new && mv $(RESULTS)/idle.new $(RESULTS)/idle.json
+
+bench-follow: build ## requests to a hub beside 1,000 programs that follow its events
+	@DATABASE_URL= scripts/ensure-postgres
+	$(BIN) bench follow $(if $(QUICK),--window 5s) -o json > $(RESULTS)/follow.new && mv $(RESULTS)/follow.new $(RESULTS)/follow.json
 
 bench-accept: build ## an order at a hub where a million have ended
 	@DATABASE_URL= scripts/ensure-postgres
@@ -144,4 +148,4 @@ run: build ## run a hub in the foreground, in ./state/hub
 	@mkdir -p state && chmod 711 state
 	$(BIN) --data-dir state/hub hub run
 
-.PHONY: help demo test test-js test-modules short check lint build bench bench-go bench-spawn bench-nex bench-idle bench-accept bench-claim bench-curve bench-plots chaos soak mutants fuzz run
+.PHONY: help demo test test-js test-modules short check lint build bench bench-go bench-spawn bench-nex bench-idle bench-follow bench-accept bench-claim bench-curve bench-plots chaos soak mutants fuzz run

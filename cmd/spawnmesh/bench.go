@@ -33,7 +33,7 @@ signature, and the start of a process under its shim.`,
 	spawn.Flags().IntSliceVar(&flight, "in-flight", []int{1, 8, 64}, "how many spawns are under way at a time")
 	spawn.Flags().IntVar(&count, "count", 0, "spawns per measurement (default 60 and 40 for each in flight)")
 	spawn.Flags().StringVar(&runtime, "runtime", commands.RuntimeExec, "exec (a real process) or noop (none)")
-	c.AddCommand(spawn, a.benchIdleCommand())
+	c.AddCommand(spawn, a.benchIdleCommand(), a.benchFollowCommand())
 	return c
 }
 
@@ -109,6 +109,37 @@ func (a *app) benchIdle(ctx context.Context, o bench.IdleOptions) error {
 	for _, m := range found.List {
 		t.rows = append(t.rows, []string{m.Name, strconv.Itoa(m.Spokes), mib(m.RSS), mib(m.PSS), mib(m.Postgres), percent(m.CPU), percent(m.PostgresCPU)})
 		t.names = append(t.names, m.Name)
+	}
+	return a.print(found, anys(found.List), t)
+}
+
+func (a *app) benchFollowCommand() *cobra.Command {
+	o := bench.FollowOptions{}
+	c := &cobra.Command{
+		Use: "follow", Short: "Measure requests to a hub beside programs that follow its events", Args: cobra.NoArgs,
+		Long: `Run a hub and a spoke on this machine, and programs that follow the hub's events.
+
+For each number of programs: how long requests take meanwhile, of which every
+fifth orders an agent, how soon an event is with them, and the memory and the
+processor time of the hub.`,
+		RunE: func(c *cobra.Command, _ []string) error { return a.benchFollow(c.Context(), o) },
+	}
+	c.Flags().IntSliceVar(&o.Clients, "clients", []int{0, 1000}, "how many programs follow, one number after the other")
+	c.Flags().IntVar(&o.Rate, "rate", 100, "requests a second")
+	c.Flags().DurationVar(&o.Window, "window", 20*time.Second, "how long they are made")
+	return c
+}
+
+func (a *app) benchFollow(ctx context.Context, o bench.FollowOptions) error {
+	o.Say = func(format string, args ...any) { fmt.Fprintf(a.err, format+"\n", args...) }
+	found, err := bench.MeasureFollowed(ctx, o)
+	if err != nil {
+		return err
+	}
+	t := table{head: []string{"CLIENTS", "REQUEST P50", "P99", "EVENTS EACH", "EVENT P50", "P99", "RSS", "A CLIENT", "CPU"}}
+	for _, f := range found.List {
+		t.rows = append(t.rows, []string{strconv.Itoa(f.Clients), msText(f.P50), msText(f.P99), strconv.Itoa(f.Events), msText(f.EventP50), msText(f.EventP99), mib(f.RSS), fmt.Sprintf("%.0f KiB", f.PerClient), percent(f.CPU)})
+		t.names = append(t.names, strconv.Itoa(f.Clients))
 	}
 	return a.print(found, anys(found.List), t)
 }

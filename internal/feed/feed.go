@@ -23,6 +23,8 @@ const (
 	kept = 4 * page
 	// followed is the least time between two looks while somebody follows.
 	followed = 20 * time.Millisecond
+	// perFollower is that for each of them: a look that finds something costs each a write.
+	perFollower = 100 * time.Microsecond
 	// unfollowed is that while nobody does: many are numbered at once then, which is cheaper.
 	unfollowed = 5 * time.Second
 	// again is how long a look that failed is waited after.
@@ -31,6 +33,7 @@ const (
 
 // A Feed is that of one instance that runs.
 type Feed struct {
+	encode func(store.Event) []byte
 	db     *store.DB
 	log    *slog.Logger
 	news   wait.Signal // something may have been committed
@@ -38,15 +41,21 @@ type Feed struct {
 
 	mu        sync.Mutex // guards the rest
 	followers int
-	recent    []store.Event // all of those with numbers above from, up to last; both are above all before Run
+	recent    []Told // all of those with numbers above from, up to last; both are above all before Run
 	from      int64
 	last      int64
 	changed   chan struct{} // closed when last grows
 }
 
-// New returns the feed of an instance. Run makes it work.
-func New(db *store.DB, log *slog.Logger) *Feed {
-	return &Feed{db: db, log: log, news: wait.NewSignal(), joined: wait.NewSignal(), from: math.MaxInt64, last: math.MaxInt64, changed: make(chan struct{})}
+// A Told is an event as it is told: it is encoded once for all who follow.
+type Told struct {
+	store.Event
+	Text []byte
+}
+
+// New returns the feed of an instance, which tells events as encode has them. Run makes it work.
+func New(db *store.DB, log *slog.Logger, encode func(store.Event) []byte) *Feed {
+	return &Feed{encode: encode, db: db, log: log, news: wait.NewSignal(), joined: wait.NewSignal(), from: math.MaxInt64, last: math.MaxInt64, changed: make(chan struct{})}
 }
 
 // Changed says that something may have been committed. It does not block.
@@ -90,15 +99,21 @@ func (f *Feed) rest(ctx context.Context, looked time.Time) {
 		return
 	case <-f.news:
 	}
-	pause := followed
-	if !f.isFollowed() {
-		pause = unfollowed
-	}
 	select {
 	case <-ctx.Done():
 	case <-f.joined:
-	case <-time.After(time.Until(looked.Add(pause))):
+	case <-time.After(time.Until(looked.Add(f.pause()))):
 	}
+}
+
+// pause is the least time between two looks.
+func (f *Feed) pause() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.followers == 0 {
+		return unfollowed
+	}
+	return max(followed, time.Duration(f.followers)*perFollower)
 }
 
 func (f *Feed) isFollowed() bool {

@@ -21,10 +21,12 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
+func text(e store.Event) []byte { return []byte(e.State) }
+
 // running is a feed of s that runs until stop is called, or the test ends.
 func running(t *testing.T, s *storetest.Side) (f *Feed, stop func()) {
 	t.Helper()
-	f = New(s.DB, slog.New(slog.DiscardHandler))
+	f = New(s.DB, slog.New(slog.DiscardHandler), text)
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
 	g.Go(func() error { return s.DB.Watch(ctx, store.Watcher{Changed: f.Changed, Every: 2 * time.Second}) })
@@ -40,8 +42,8 @@ var errEnough = errors.New("enough")
 // read is what f tells of the events above after, up to the one that says last.
 func read(ctx context.Context, f *Feed, after int64, last string) (list []store.Event, gaps []Gap, err error) {
 	err = f.Follow(ctx, after, true, Reader{
-		Event: func(e store.Event) error {
-			if list = append(list, e); e.State == last {
+		Event: func(e Told) error {
+			if list = append(list, e.Event); e.State == last {
 				return errEnough
 			}
 			return nil
@@ -130,7 +132,7 @@ func TestAReaderWhoIsBehindMissesNothing(t *testing.T) {
 	first := make(chan int64, 1)
 	g.Go(func() error { // its pace is not that of the others
 		at := int64(0)
-		err := f.Follow(t.Context(), 0, true, Reader{Quiet: time.Second, Flush: func() error { return nil }, Gap: func(Gap) error { return errors.New("a gap") }, Event: func(e store.Event) error {
+		err := f.Follow(t.Context(), 0, true, Reader{Quiet: time.Second, Flush: func() error { return nil }, Gap: func(Gap) error { return errors.New("a gap") }, Event: func(e Told) error {
 			if at++; at == 1 {
 				first <- e.Seq
 				<-slow
@@ -171,7 +173,7 @@ func TestWhatIsNoLongerKeptIsSaid(t *testing.T) {
 		return err
 	}))
 
-	list, gaps, err := read(t.Context(), New(s.DB, slog.New(slog.DiscardHandler)), 1, "end")
+	list, gaps, err := read(t.Context(), New(s.DB, slog.New(slog.DiscardHandler), text), 1, "end")
 
 	require.NoError(t, err)
 	require.Equal(t, []Gap{{From: 2, To: 4}}, gaps)

@@ -21,7 +21,7 @@ type Gap struct {
 // A Reader is told events in their order. What it returns ends the following.
 type Reader struct {
 	Gap   func(Gap) error // instead of them
-	Event func(store.Event) error
+	Event func(Told) error
 	Flush func() error // nothing more is there now; also called every Quiet
 	Quiet time.Duration
 }
@@ -54,7 +54,7 @@ func (f *Feed) Follow(ctx context.Context, at int64, on bool, r Reader) error {
 }
 
 // tell tells r of list, which follows the event with the number at, and returns the last number.
-func tell(list []store.Event, at int64, r Reader) (int64, error) {
+func tell(list []Told, at int64, r Reader) (int64, error) {
 	for _, e := range list {
 		if e.Seq > at+1 && e.Kind != store.RestoredEvent {
 			if err := r.Gap(Gap{From: at + 1, To: e.Seq - 1}); err != nil {
@@ -93,27 +93,38 @@ func (f *Feed) Since(ctx context.Context, after int64) (int64, error) {
 
 // above returns events with numbers above at, in their order, from memory where that has all
 // of them. Where there is none, changed says when to look again.
-func (f *Feed) above(ctx context.Context, at int64) (list []store.Event, changed <-chan struct{}, err error) {
+func (f *Feed) above(ctx context.Context, at int64) (list []Told, changed <-chan struct{}, err error) {
 	f.mu.Lock()
 	from, last, changed := f.from, f.last, f.changed
 	if at >= from {
-		i, _ := slices.BinarySearchFunc(f.recent, at+1, func(e store.Event, seq int64) int { return int(e.Seq - seq) })
+		i, _ := slices.BinarySearchFunc(f.recent, at+1, func(e Told, seq int64) int { return int(e.Seq - seq) })
 		list = f.recent[i:]
 	}
 	f.mu.Unlock()
 	if at >= from || at >= last {
 		return list, changed, nil
 	}
-	list, err = f.db.EventsAfter(ctx, at, page)
+	list, err = f.read(ctx, at)
 	return list, changed, err
+}
+
+// read returns a page of what is above at in the database.
+func (f *Feed) read(ctx context.Context, at int64) ([]Told, error) {
+	list, err := f.db.EventsAfter(ctx, at, page)
+	told := make([]Told, len(list))
+	for i, e := range list {
+		told[i] = Told{e, f.encode(e)}
+	}
+	return told, err
 }
 
 // join counts one more who follows, until left is called.
 func (f *Feed) join() (left func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.followers++
-	f.joined.Send()
+	if f.followers++; f.followers == 1 {
+		f.joined.Send()
+	}
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -134,7 +145,7 @@ func (f *Feed) look(ctx context.Context) (more bool, err error) {
 		return n == page, nil
 	}
 	for {
-		list, err := f.db.EventsAfter(ctx, f.last, page) // only this goroutine changes it
+		list, err := f.read(ctx, f.last) // only this goroutine changes it
 		if err != nil {
 			return true, err
 		}
@@ -146,7 +157,7 @@ func (f *Feed) look(ctx context.Context) (more bool, err error) {
 }
 
 // take keeps what was read, or where nothing was read, only how far the numbers go.
-func (f *Feed) take(list []store.Event, last int64) {
+func (f *Feed) take(list []Told, last int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.last = last; list == nil {

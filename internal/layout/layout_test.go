@@ -51,7 +51,7 @@ var may = map[string]string{
 	"scripts/fetchpg":  "",
 	"scripts/gotest":   "",
 	"scripts/mutants":  "",
-	"internal/bench":   "commands federation/transport hub internal/bench/record internal/fleet internal/instance signing spoke/policy spoke/supervisor store",
+	"internal/bench":   "commands federation/transport hub hub/api internal/bench/record internal/control internal/fleet internal/instance signing spoke/policy spoke/supervisor store",
 	"internal/control": "commands hub/api",
 
 	"internal/conformance": "commands federation/join federation/transport hub hub/api internal/control internal/faulty internal/fleet internal/forge signing store",

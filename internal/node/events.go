@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 
@@ -40,7 +41,7 @@ func (l eventStream) VisitFollowEventsResponse(w http.ResponseWriter) error {
 			return err
 		}
 		return l.n.feed.Follow(l.ctx, l.since, l.follow, feed.Reader{
-			Event: func(v store.Event) error { return e.numbered(v.Seq, api.EventLine{Event: eventOf(v)}) },
+			Event: func(v feed.Told) error { return e.write("%s", v.Text) },
 			Gap:   func(g feed.Gap) error { return e.numbered(g.To, api.EventLine{Gap: api.EventGap(g)}) },
 			Flush: e.flush,
 			Quiet: quietStream,
@@ -51,6 +52,12 @@ func (l eventStream) VisitFollowEventsResponse(w http.ResponseWriter) error {
 // numbered sends a line after which a reader goes on with the events above seq.
 func (e *events) numbered(seq int64, line api.EventLine) error {
 	return e.data(fmt.Sprintf("id: %d\n", seq), line)
+}
+
+// eventText is an event as streams have it.
+func eventText(v store.Event) []byte {
+	raw, _ := json.Marshal(api.EventLine{Event: eventOf(v)}) // it is made of what can be one
+	return fmt.Appendf(nil, "id: %d\ndata: %s\n\n", v.Seq, raw)
 }
 
 func eventOf(v store.Event) api.Event {

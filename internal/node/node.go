@@ -71,7 +71,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.board = &federation.Board{DB: in.DB, Keys: in.Keys, Log: n.Log, Dir: in.Dir, Process: "instance:" + in.Dir, Version: n.Version, Interval: n.Interval, Quiet: n.Quiet, StillFor: n.StillFor, Rate: n.Rate}
 	n.metrics = n.newMetrics()
 	n.board.Events = n.metrics.Events
-	n.feed = feed.New(in.DB, n.Log)
+	n.feed = feed.New(in.DB, n.Log, eventText)
 	n.board.OnChange(n.feed.Changed)
 	if err := n.open(ctx); err != nil {
 		return err

@@ -9,6 +9,7 @@ type results struct {
 	Bare           bareRun
 	Nex            nexRun
 	Idle           idleRun
+	Follow         followRun
 	Accept         acceptRun
 	Claim, Shipped claimRun
 	Curve          curveRun
@@ -92,6 +93,24 @@ type nexRun struct {
 	Ours  float64 `json:"ours_per_second"`
 	Nex   float64 `json:"nex_per_second"`
 	Ratio float64
+}
+
+// followRun is a hub that programs follow.
+type followRun struct {
+	origin
+	Rate     int     `json:"requests_per_s"`
+	Window   float64 `json:"window_s"`
+	Followed []struct {
+		Clients   int     `json:"clients"`
+		P50       float64 `json:"request_p50_ms"`
+		P99       float64 `json:"request_p99_ms"`
+		Events    int     `json:"events"`
+		EventP50  float64 `json:"event_p50_ms"`
+		EventP99  float64 `json:"event_p99_ms"`
+		RSS       float64 `json:"rss_kib"`
+		PerClient float64 `json:"rss_kib_per_client"`
+		CPU       float64 `json:"cpu_percent"`
+	}
 }
 
 type idleRun struct {

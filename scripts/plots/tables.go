@@ -9,7 +9,7 @@ import (
 var tables = map[string]func(results) string{
 	"summary": summary, "spawn": spawnTable, "parts": partsTable, "processor-time": cpuTable, "bare": bareTable, "nex": nexTable,
 	"claim": func(r results) string { return claimTable(r.Claim) }, "claim-shipped": func(r results) string { return claimTable(r.Shipped) },
-	"server": serverTable, "contenders": contendersTable, "curve": curveTable, "accept": acceptTable, "idle": idleTable, "go": goTable,
+	"server": serverTable, "contenders": contendersTable, "curve": curveTable, "accept": acceptTable, "idle": idleTable, "follow": followTable, "go": goTable,
 }
 
 func spawnTable(r results) string {
@@ -139,6 +139,14 @@ func acceptTable(r results) string {
 	g := table(r.Accept.origin, "ended before", "orders in flight", "order, median / 99th", "processor time of an order")
 	for _, h := range r.Accept.Histories {
 		g.row(whole(float64(h.Ended)), fmt.Sprint(h.InFlight), ms(h.P50)+" / "+ms(h.P99)+" ms", ms(h.CPU)+" ms")
+	}
+	return g.String()
+}
+
+func followTable(r results) string {
+	g := table(r.Follow.origin, "clients", "request p50, ms", "p99", "events to each", "event p50, ms", "p99", "RSS, MiB", "of it a client, KiB", "processor time, % of a core")
+	for _, f := range r.Follow.Followed {
+		g.row(fmt.Sprint(f.Clients), two(f.P50), two(f.P99), fmt.Sprint(f.Events), two(f.EventP50), two(f.EventP99), mib(f.RSS), fmt.Sprintf("%.0f", f.PerClient), two(f.CPU))
 	}
 	return g.String()
 }
