@@ -112,6 +112,9 @@ func BodyToSend(b Body) ([]byte, error) {
 	if err == nil {
 		err = b.Validate()
 	}
+	if err == nil && len(raw) > signing.MaxBody {
+		err = Refuse(Validation, "it is %d bytes, limit %d", len(raw), signing.MaxBody)
+	}
 	if err == nil {
 		head, _, _ := bytes.Cut(raw, []byte{'\n'}) // what follows are the bytes of a Log
 		err = signing.CheckBody(head)

@@ -83,6 +83,26 @@ func (s *Spawn) CheckValues(v Values) error {
 	return nil
 }
 
+// CheckSize wants a message to have room for s once v is sealed into it. Limits of its parts do not
+// say that: JSON writes some characters in two to six bytes, and a ciphertext a third longer. The
+// error is a [*Refused].
+func (s *Spawn) CheckSize(v Values) error {
+	full := *s
+	if len(v) > 0 {
+		plain, err := v.plaintext()
+		if err != nil {
+			return err
+		}
+		full.Sealed = &Sealed{signing.SealingKeyIDOf(nil), make([]byte, 32), make([]byte, signing.EncryptOverhead+len(plain))}
+	}
+	raw, err := EncodeBody(&full)
+	if err == nil && len(raw) > signing.MaxBody {
+		return Refuse(Validation, "the order is %d bytes as its spoke gets it, JSON with the values encrypted; limit %d", len(raw), signing.MaxBody).
+			Hinting("put what is large into a file on the spoke and name the file; in arguments, quotes, backslashes and control characters take 2 to 6 bytes each")
+	}
+	return err
+}
+
 // Marked returns s with the mark of its values: what the database of their sender keeps.
 func (s *Spawn) Marked(own *signing.Decrypter, v Values) (*Spawn, error) {
 	plain, err := v.plaintext()

@@ -62,6 +62,46 @@ func TestValuesAreForTheirVariablesAlone(t *testing.T) {
 	}
 }
 
+// What is measured of an order is what is sealed of it, to the byte: the largest one is sent, and one
+// more byte is refused before anything is sealed.
+func TestTheSizeOfAnOrderIsKnownBeforeItIsSealed(t *testing.T) {
+	hub, spoke := decrypter(t, 1), decrypter(t, 2)
+	for name, values := range map[string]Values{
+		"without values": nil,
+		"with values":    {NewSecret(strings.Repeat("\n", 20<<10)), NewSecret("\u00fc<&>")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := good()
+			s.Argv = []string{"a", ""}
+			s.Env = []EnvVar{{"CI", EnvPlain}, {"TOKEN", EnvSecret}}[:len(values)]
+			sent := func() ([]byte, error) {
+				body, err := s.Marked(hub, values)
+				require.NoError(t, err)
+				if len(values) > 0 {
+					body, err = body.Seal(spoke.Public(), valuesAt, values)
+					require.NoError(t, err)
+				}
+				return BodyToSend(body)
+			}
+			raw, err := sent()
+			require.NoError(t, err)
+			room := signing.MaxBody - len(raw)
+			s.Argv[1] = strings.Repeat(`"`, room/2) + strings.Repeat("x", room%2)
+
+			raw, err = sent()
+
+			require.NoError(t, err)
+			require.Len(t, raw, signing.MaxBody)
+			require.NoError(t, s.CheckSize(values))
+			s.Argv[1] += "x"
+			require.NoError(t, s.ValidateOrder(), "its parts are within their limits")
+			require.Equal(t, Validation, CodeOf(s.CheckSize(values)))
+			_, err = sent()
+			require.Equal(t, Validation, CodeOf(err))
+		})
+	}
+}
+
 func TestValuesThatCannotBe(t *testing.T) {
 	s := good()
 	s.Env = []EnvVar{{"A", EnvPlain}, {"B", EnvSecret}}

@@ -93,6 +93,9 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 	if err := r.Spawn.CheckValues(r.Values); err != nil {
 		return SpawnAnswer{}, err
 	}
+	if err := r.Spawn.CheckSize(r.Values); err != nil { // else it would stop all orders of its round
+		return SpawnAnswer{}, err
+	}
 	order := store.SpawnOrder{Spawn: &r.Spawn, Values: r.Values, Life: life, IdempotencyKey: r.IdempotencyKey, Actor: actor}
 	if err := h.address(&order, r); err != nil {
 		return SpawnAnswer{}, err

@@ -1,9 +1,12 @@
 package hub_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
@@ -24,6 +27,33 @@ func TestAKillSaysWhetherItWasOrdered(t *testing.T) {
 	require.True(t, kill().Ordered)
 	require.Equal(t, commands.Cancelled, m.Wait(t, task).State)
 	require.False(t, kill().Ordered)
+}
+
+// An order whose parts are within their limits can be too large as a whole, once it is JSON. It is
+// refused alone: those that come at the same moment are given.
+func TestAnOrderThatIsTooLargeStopsNoOther(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	large := hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true", strings.Repeat(`"`, 120_000)}}}
+	sealed := hub.SpawnRequest{Spoke: "attic", Values: commands.Values{commands.NewSecret(strings.Repeat("\n", 60<<10))},
+		Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true", strings.Repeat("x", 30_000)}, Env: []commands.EnvVar{{Name: "LINES"}}}}
+	small := hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}}
+	var all errgroup.Group
+
+	for range 20 {
+		for _, r := range []hub.SpawnRequest{large, sealed} {
+			all.Go(func() error {
+				err := m.Hub.Ask(t, "POST", "/api/v1/tasks", r.Revealed(), nil)
+				if commands.CodeOf(err) != commands.Validation || !strings.Contains(err.Error(), "as its spoke gets it") {
+					return fmt.Errorf("an order that is too large: %w", err)
+				}
+				return nil
+			})
+		}
+		all.Go(func() error { return m.Hub.Ask(t, "POST", "/api/v1/tasks", small.Revealed(), nil) })
+	}
+
+	require.NoError(t, all.Wait())
 }
 
 // What a spoke that was asked suggests is shown as its words, not as the hub's.

@@ -71,10 +71,12 @@ func (s *Spoke) finish(ctx context.Context, r *run, f backlog.Fence, e backlog.E
 	}
 }
 
-// checkEnd makes sure that the hub takes the result: it has no other.
+// checkEnd makes sure that the result can be sent and that the hub takes it: it has no other, and
+// one that cannot be sealed would stop all that are recorded with it.
 func checkEnd(f backlog.Fence, e backlog.End) error {
 	m := backlog.Moved{Task: f.Task, Attempt: f.Attempt, State: commands.Failed, End: &e}
-	return m.Result().Validate()
+	_, err := commands.BodyToSend(m.Result())
+	return err
 }
 
 // recordEnd writes the end. What the attempt has written is remembered before: after

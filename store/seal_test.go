@@ -19,6 +19,7 @@ func TestWhatAPeerMustRefuseIsNotSealed(t *testing.T) {
 	for name, body := range map[string]commands.Body{
 		"by the rules of its kind":  &commands.Kill{Task: storetest.NewID()},
 		"by those of every message": &commands.RefusedBody{Code: commands.Policy, Why: "cl\uFFFD"},
+		"by its size":               &commands.Spawn{Task: storetest.NewID(), Runtime: commands.RuntimeExec, Argv: []string{strings.Repeat(`"`, 120_000)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := p.Hub.DB.Tx(t.Context(), "sending", func(_ context.Context, tx *store.Tx) error {

@@ -822,7 +822,7 @@ type NewInvite struct {
 	TTLMS int64 `json:"ttl_ms,omitempty,omitzero"`
 }
 
-// NewTask What of it may be is decided by the policy of the spoke.
+// NewTask What of it may be is decided by the policy of the spoke. The whole order, its values encrypted, has at most 180 KiB of JSON.
 type NewTask struct {
 	// Any It may run on any spoke that can run it.
 	Any bool `json:"any,omitempty,omitzero"`

@@ -1,0 +1,33 @@
+package spoke
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// The longest that can be seen of an attempt is told. What no message has room for is not: it would
+// stop all ends that are recorded at its moment, and be tried again for ever.
+func TestAnEndThatIsTooLargeIsNotTold(t *testing.T) {
+	t.Parallel()
+	control := func(n int) string { return strings.Repeat("\x01", n) }
+	f := backlog.Fence{Task: "01980000-0000-7000-8000-000000000000", Attempt: 1}
+	out := commands.Output{Tail: control(commands.MaxTail), SHA256: strings.Repeat("0", 64),
+		Gaps: slices.Repeat([]commands.Gap{{From: 1 << 52, To: 1 << 52, At: 1 << 52}}, commands.MaxGaps/2)}
+	e := backlog.End{Fence: f, Outcome: commands.AttemptFailed, Stdout: out, Stderr: out,
+		Exit:   commands.Exit{Code: -1, Signal: "SIGKILL", Error: control(1000), Limits: control(1000)},
+		Reaped: slices.Repeat([]commands.Process{{Pid: 1 << 22, Command: control(64)}}, attempt.MaxReaped)}
+	require.NoError(t, checkEnd(f, e))
+	e.Survivors = e.Reaped
+
+	err := checkEnd(f, e)
+
+	require.Equal(t, commands.Validation, commands.CodeOf(err))
+	require.ErrorContains(t, err, "limit 184320")
+}
