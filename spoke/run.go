@@ -210,13 +210,16 @@ func (s *Spoke) startOf(r *run, agent *supervisor.Agent) *backlog.Start {
 
 // attend waits for the agent's end, and ends it when a kill comes or when the
 // fence no longer holds. Kills run beside it: a later one hastens an earlier
-// one, and a stop is heard; what this process leaves undone the shim finishes.
+// one, and a stop is heard; what this process leaves undone the shim finishes. However
+// many they are, they are one kill of this agent, and counted by what it was for first.
 func (s *Spoke) attend(ctx context.Context, r *run, agent *supervisor.Agent) {
 	var kills sync.WaitGroup
 	defer kills.Wait()
 	here, leave := context.WithCancel(ctx)
 	defer leave()
 	lost := r.lost
+	var first sync.Once
+	count := func(cause string) { first.Do(func() { s.Events.Killed(cause) }) }
 	for {
 		select {
 		case <-agent.Done():
@@ -226,16 +229,16 @@ func (s *Spoke) attend(ctx context.Context, r *run, agent *supervisor.Agent) {
 		case <-r.leave:
 			return
 		case k := <-r.kills:
-			s.Events.Killed(metrics.ByOrder)
+			count(metrics.ByOrder)
 			kills.Go(func() { s.kill(here, r, agent, "killed by order", k.Grace) })
 		case <-lost:
 			lost = nil
-			s.Events.Killed(metrics.ByLease)
 			kills.Go(func() {
-				grace := time.Duration(0)
-				if k, ok, err := s.backlog.PendingKill(here, r.fence.Task); err == nil && ok {
-					grace = k.Grace
+				grace, cause := time.Duration(0), metrics.ByLease
+				if k, ok, err := s.backlog.PendingKill(here, r.fence.Task); err == nil && ok { // a kill takes the fence
+					grace, cause = k.Grace, metrics.ByOrder
 				}
+				count(cause)
 				s.kill(here, r, agent, "the lease was lost", grace)
 			})
 		}
