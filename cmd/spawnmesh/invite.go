@@ -131,9 +131,6 @@ func (a *app) inviteRevokeCommand() *cobra.Command {
 invite is named by its id, by the beginning of it, or by the name that it is for.`,
 		Example: "  spawnmesh invite revoke attic --reason 'the token was mailed around'",
 		RunE: func(c *cobra.Command, args []string) error {
-			if args[0] == "" {
-				return misuse("to revoke an invite needs its id or its name").Hinting("see: %s", a.line("invite", "list"))
-			}
 			client, err := a.client()
 			if err != nil {
 				return err

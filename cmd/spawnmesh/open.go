@@ -105,7 +105,8 @@ func (a *app) whyQueued(v hub.AgentView, conn connectionView) string {
 	case conn.Running >= conn.Slots:
 		return fmt.Sprintf("it waits for a free slot on %s, which has %d", v.Spoke, conn.Slots)
 	}
-	return fmt.Sprintf("it waits for %s to start it, which had %d of its %d slots taken when it last said so; where that stays, its host sees every reason: %s", v.Spoke, conn.Running, conn.Slots, a.line("why", commands.ShortID(v.Task)))
+	// As it is typed there: the options of this call are about this hub.
+	return fmt.Sprintf("it waits for %s to start it, which had %d of its %d slots taken when it last said so; where that stays, every reason is seen on its host: spawnmesh why %s", v.Spoke, conn.Running, conn.Slots, commands.ShortID(v.Task))
 }
 
 // whyHere says how an agent stands that runs, or ran, on this host, in the words of

@@ -149,11 +149,11 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 		"it waits for attic to accept it":                {ordered, conn(store.Active, true, commands.ConnectionView{})},
 		"it waits for its next try":                      {again, conn(store.Active, true, commands.ConnectionView{})},
 		"it waits for a free slot on attic, which has 4": {accepted, busy},
-		"it waits for attic to start it, which had 0 of its 4 slots taken when it last said so; where that stays, its host sees every reason: spawnmesh why 7":                              {accepted, conn(store.Active, true, commands.ConnectionView{})},
+		"it waits for attic to start it, which had 0 of its 4 slots taken when it last said so; where that stays, every reason is seen on its host: spawnmesh why 7":                        {accepted, conn(store.Active, true, commands.ConnectionView{})},
 		"it waits for attic, which starts nothing now: its disk has 7 MiB free, and nothing is started below 1024 MiB (limits.reserve); it goes on by itself when its host has mended that": {accepted, full},
 	}
 	for want, tt := range tests {
-		require.Equal(t, want, (&app{}).whyQueued(tt.agent, tt.conn))
+		require.Equal(t, want, (&app{dataDir: "/of/the/hub"}).whyQueued(tt.agent, tt.conn))
 	}
 }
 

@@ -88,6 +88,9 @@ func (a *app) runCommand() *cobra.Command {
 }
 
 func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
+	if f.most > 0 && !f.wait && !f.follow {
+		return misuse("--wait-timeout ends a wait, and nothing waits here").Hinting("add --wait or --follow")
+	}
 	f.req.Spawn.Argv = args
 	f.req.Spawn.TimeoutMS = time.Duration(f.timeout).Milliseconds()
 	f.req.ExpiresInMS = time.Duration(f.expires).Milliseconds()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,6 +57,44 @@ func TestWhoWaitsIsToldForWhat(t *testing.T) {
 	require.Equal(t, exitInterrupted, s.code)
 	require.Regexp(t, `this has waited for as long as it was told to; agent \w{8} goes on\n +see: spawnmesh .* status \w{8}\n$`, s.err)
 	require.NotContains(t, h.run("", "-o", "name", "run", "--", "true").err, " on attic: ", "a program asks for the id")
+	keyboard, screen := aTerminal(t, 80)
+	c := h.command(t.Context(), "run", "--spoke", "attic", "--", "printf", "abc")
+	c.Stdout, c.Stderr = screen, screen
+	require.NoError(t, c.Run())
+	var shown strings.Builder
+	readUntil(t, keyboard, &shown, " completed\r\n")
+	require.Regexp(t, `(^|\r\n)abc\r\n(.* on attic: .*\r\n)*agent \w{8} completed\r\n$`, shown.String())
+}
+
+// On a terminal a line of progress begins a line, also behind output that has not ended its own.
+func TestProgressBeginsALine(t *testing.T) {
+	t.Parallel()
+	keyboard, screen := aTerminal(t, 80)
+	to := &sharedErr{to: screen, screen: true}
+	out := sharedOut{to, screen}
+	write := func(w io.Writer, text string) {
+		_, err := io.WriteString(w, text)
+		require.NoError(t, err)
+	}
+
+	write(out, "to output")
+	to.progress("it waits")
+	write(to, "to error")
+	to.progress("it runs")
+	write(out, "a whole line\n")
+	to.progress("it runs again")
+	write(out, "the last")
+	to.end()
+	write(screen, "END")
+
+	var shown strings.Builder
+	readUntil(t, keyboard, &shown, "END")
+	require.Equal(t, "to output\r\nit waits\r\nto error\r\nit runs\r\na whole line\r\nit runs again\r\nthe last\r\nEND", shown.String())
+	var pipe bytes.Buffer
+	to = &sharedErr{to: &pipe}
+	write(to, "to error")
+	to.progress("it waits")
+	require.Equal(t, "to errorit waits\n", pipe.String(), "a file has what the agent wrote")
 }
 
 // On a terminal a line of progress gives way to the next one, and to what is said otherwise.

@@ -11,9 +11,11 @@ import (
 func fileOf(stream any) (*os.File, bool) {
 	switch s := stream.(type) {
 	case *answer:
-		stream = s.to
+		return fileOf(s.to)
 	case *sharedErr:
-		stream = s.to
+		return fileOf(s.to)
+	case sharedOut:
+		return fileOf(s.to)
 	}
 	f, ok := stream.(*os.File)
 	return f, ok

@@ -1,11 +1,29 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
+
 	"github.com/spawnmesh/spawnmesh/commands"
 )
+
+// checkNames refuses what is nobody's name. A name is a part of the path of a request, in which
+// these three would ask for something else.
+func checkNames(c *cobra.Command, args []string) error {
+	_, wants, _ := strings.Cut(c.Use, " ")
+	if !slices.Contains([]string{"ID", "ID...", "NAME", "ID|NAME"}, wants) {
+		return nil
+	}
+	for _, arg := range args {
+		if arg == "" || arg == "." || arg == ".." {
+			return misuse("%s takes %s, and %q is none", nameOf(c), wants, arg).Hinting("see: %s --help", c.CommandPath())
+		}
+	}
+	return nil
+}
 
 // checkText refuses a command line with bytes that are no text: JSON carries none, so what
 // arrived would be something else.

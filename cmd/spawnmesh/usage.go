@@ -56,10 +56,10 @@ func reword(c *cobra.Command) {
 	}
 	if check := c.Args; check != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
-			if check(c, args) == nil {
-				return nil
+			if check(c, args) != nil {
+				return wrongArguments(c, args)
 			}
-			return wrongArguments(c, args)
+			return checkNames(c, args)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -83,6 +84,27 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 	require.Greater(t, count, 25)
 }
 
+// What is nobody's name is misuse wherever a name is taken: it would be another path of a request.
+func TestANameIsNoPath(t *testing.T) {
+	t.Parallel()
+	var take []string
+	everyCommand(func(c *cobra.Command, path []string) {
+		line := strings.Join(path, " ")
+		wants := strings.TrimPrefix(c.Use, c.Name()+" ")
+		if !strings.HasPrefix(wants, "ID") && !strings.HasPrefix(wants, "NAME") || strings.Contains(wants, " ") {
+			return
+		}
+		take = append(take, line)
+		for _, name := range []string{"", ".", ".."} {
+			s := typed(t, append(slices.Clone(path), name)...)
+			require.Equal(t, exitMisuse, s.code, "%s %q: %s", line, name, s.err)
+			require.Contains(t, s.err, fmt.Sprintf("%s takes %s, and %q is none\n           see: spawnmesh %s --help", line, wants, name, line))
+		}
+	})
+	require.Subset(t, take, []string{"status", "kill", "logs", "why", "connections show", "connections suspend", "connections resume", "connections revoke",
+		"connections grant", "connections resync", "invite revoke"})
+}
+
 // A command line that cannot be meant ends with 2 and says what would be right:
 // to a program as one object, and never with anything on standard output.
 func TestMisuse(t *testing.T) {
@@ -113,6 +135,7 @@ func TestMisuse(t *testing.T) {
 		"no text":                {"keys revoke current --reason cl\xe9", "the value of --reason is not UTF-8", "type it in a terminal whose text is UTF-8"},
 		"no text behind a =":     {"spawn --title=cl\xe9 -- true", "the value of --title is not UTF-8", ""},
 		"no text as an argument": {"connections revoke cl\xe9 --reason x", `the argument "cl\xe9" is not UTF-8`, ""},
+		"a wait that is none":    {"spawn --wait-timeout 5s -- true", "--wait-timeout ends a wait, and nothing waits here", "add --wait or --follow"},
 		"no slots":               {"spoke run --slots 0", "--slots is from 1 to 10000", ""},
 		"a lease of no time":     {"spoke run --lease 10ms", "--slots is from 1 to 10000, --lease from 1s to 24h", ""},
 		"a lease of two days":    {"spoke run --lease 2d", "--slots is from 1 to 10000, --lease from 1s to 24h", ""},
