@@ -33,6 +33,12 @@ func (h *Hub) Find(ctx context.Context, text string) (store.Mirror, error) {
 	return list[0], nil
 }
 
+// Fitting returns what tells those agents apart that text fits, as [Hub.Find] takes it.
+func (h *Hub) Fitting(ctx context.Context, text string) ([]string, error) {
+	list, err := h.DB.FindMirrors(ctx, text)
+	return candidates(list), err
+}
+
 // candidates says of agents what tells them apart.
 func candidates(list []store.Mirror) (all []string) {
 	for _, m := range list {

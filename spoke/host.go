@@ -156,8 +156,8 @@ func (s *Spoke) Desk() Desk {
 	return Desk{s.DB, s.backlog, s.Dir, s.lacksRoom, &s.live, s.Slots}
 }
 
-// Find returns the one of them that a person means by an id or a prefix of it.
-func (s *Spoke) Find(ctx context.Context, text string) (AgentView, error) {
-	a, err := s.backlog.Agent(ctx, text)
-	return s.Desk().view(a), err
+// Fitting returns what tells those agents apart that a text of a person fits.
+func (s *Spoke) Fitting(ctx context.Context, text string) ([]string, error) {
+	list, err := s.backlog.AgentsNamed(ctx, text)
+	return backlog.Candidates(list), err
 }

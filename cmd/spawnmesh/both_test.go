@@ -123,7 +123,18 @@ func bothSee(t *testing.T, m *middle, here, below string) {
 	m.b.refused(exitMisuse, "is decided by the host of the spoke", "connections", "grant", "cellar", "--weight", "2")
 	m.b.refused(exitMisuse, "runs here, by order of a hub", "status", "--ask", here)
 	m.b.refused(exitMisuse, "lab is a hub that this instance obeys", "spawn", "--spoke", "lab", "--", "true")
-	m.b.refused(exitMisuse, "fits an agent that runs here and one that runs on a spoke", "kill", here[:35], "--reason", "x")
+	names := here[:35] + ` names several agents: ` + commands.ShortID(here) + ` .* \(here\), ` + commands.ShortID(below) + ` .*`
+	require.Regexp(t, names+`\n`, m.b.run("", "kill", here[:35], "--reason", "x").err)
+	again := here[:35] + "2" // now one is away and two are here
+	m.a.do("spawn", "--spoke", "annex", "--id", again, "--", "true")
+	m.a.ends(again)
+	names = here[:35] + ` names several agents: ` + commands.ShortID(again) + ` true \(here\), ` + commands.ShortID(here) + ` .* \(here\), ` + commands.ShortID(below) + ` .*\n`
+	for _, line := range [][]string{{"kill", here[:35], "--reason", "x"}, {"status", here[:35]}, {"why", here[:35]}, {"logs", here[:35]}} {
+		s := m.b.run("", line...)
+		require.Equal(t, exitMisuse, s.code)
+		require.Regexp(t, names, s.err)
+	}
+	require.Equal(t, "it is running\n", m.b.do("why", below))
 	m.b.refused(exitConflict, "a connection named lab is there already", "invite", "--name", "lab")
 	before := m.a.spawn("--", "sh", "-c", "echo here")
 	m.a.ends(before)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -13,16 +14,22 @@ func (s resources) obeys() bool {
 }
 
 // isAway reports whether an agent is one that this instance ordered, and not one that runs here.
-// Where there is one of each by the same text, a person has to say more.
+// Where a text fits some of both, a person has to say more.
 func (s resources) isAway(ctx context.Context, text string) (bool, error) {
 	if s.n.Hub == nil || !s.obeys() {
 		return s.n.Hub != nil, nil
 	}
-	_, away := s.n.Hub.Find(ctx, text)
-	_, local := s.n.Spoke.Find(ctx, text)
-	if away == nil && local == nil {
-		return false, commands.Refuse(commands.Ambiguous, "%s fits an agent that runs here and one that runs on a spoke", text).
-			Hinting("use more of the id; see").Running("agents", "-o", "wide")
+	away, err := s.n.Hub.Fitting(ctx, text)
+	if err != nil {
+		return false, err
 	}
-	return commands.CodeOf(away) != commands.NotFound || commands.CodeOf(local) == commands.NotFound, nil
+	here, err := s.n.Spoke.Fitting(ctx, text)
+	if err != nil || len(here) == 0 || len(away) == 0 {
+		return len(here) == 0, err
+	}
+	for i := range here {
+		here[i] += " (here)"
+	}
+	some := min(2, len(here)) // so that some of both are named
+	return false, commands.Several(text, "agents", slices.Concat(here[:some], away, here[some:]))
 }

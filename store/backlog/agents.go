@@ -31,28 +31,37 @@ func (b *Backlog) Agents(ctx context.Context, hub string, open bool, limit int) 
 // Agent returns the agent that a person means by its id, its short id, or a part of
 // one, see [commands.NamedIDs].
 func (b *Backlog) Agent(ctx context.Context, ref string) (Agent, error) {
-	ids, ok := commands.NamedIDs(ref)
-	if !ok {
-		return Agent{}, commands.NoAgent(ref)
-	}
-	named := statement("agents_by_id")
-	if ids.Tail {
-		named = statement("agents_by_short_id")
-	}
-	list, err := b.agents(ctx, named, ids.Low, ids.High)
+	list, err := b.AgentsNamed(ctx, ref)
 	switch {
 	case err != nil:
 		return Agent{}, err
 	case len(list) == 0:
 		return Agent{}, commands.NoAgent(ref)
 	case len(list) > 1:
-		var all []string
-		for _, a := range list {
-			all = append(all, commands.Candidate(a.Task, a.Title, a.Spec))
-		}
-		return Agent{}, commands.Several(ref, "agents", all)
+		return Agent{}, commands.Several(ref, "agents", Candidates(list))
 	}
 	return list[0], nil
+}
+
+// AgentsNamed returns the agents that ref names, as [Backlog.Agent] takes it.
+func (b *Backlog) AgentsNamed(ctx context.Context, ref string) ([]Agent, error) {
+	ids, ok := commands.NamedIDs(ref)
+	if !ok {
+		return nil, nil
+	}
+	named := statement("agents_by_id")
+	if ids.Tail {
+		named = statement("agents_by_short_id")
+	}
+	return b.agents(ctx, named, ids.Low, ids.High)
+}
+
+// Candidates says of agents what tells them apart.
+func Candidates(list []Agent) (all []string) {
+	for _, a := range list {
+		all = append(all, commands.Candidate(a.Task, a.Title, a.Spec))
+	}
+	return all
 }
 
 func (b *Backlog) agents(ctx context.Context, sql string, args ...any) (list []Agent, err error) {
