@@ -68,6 +68,7 @@ type Peer struct {
 	store.Connection
 	store.Verifying
 	signs     signing.KeyID // our key that the peer knows
+	revoked   bool          // it is revoked here
 	refuses   signing.Code  // why the peer has refused our newest key set; "" = it has not
 	workspace string        // of what is not stored; for the rest the transaction asks the grant
 }

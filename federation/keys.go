@@ -115,7 +115,7 @@ func (x *Exchange) noteRefused(ctx context.Context, p *Peer, ended *commands.End
 	if !tell {
 		return nil
 	}
-	x.log.WarnContext(ctx, "the peer has ended the key that this instance signs with; was this instance restored from a backup?", "code", ended.Code, "key", ended.Key, "next", x.board.line("keys", "revoke", string(ended.Key), "--reason", "restored"))
+	x.log.WarnContext(ctx, "the peer has ended the key that this instance signs with; was this instance restored from a backup?", "code", ended.Code, "key", ended.Key, "next", x.board.line(MendKey(ended.Key, x.peer.Load().revoked)...))
 	return x.board.DB.Audit(ctx, store.AuditRow{Actor: string(p.Peer), Action: "key.refused", Object: string(ended.Key), Code: string(ended.Code), Why: "the peer has ended the key that this instance signs with", Conn: p.ID})
 }
 

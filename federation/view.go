@@ -24,6 +24,8 @@ type Status struct {
 
 	RefusesKeys signing.Code // why the peer has refused the newest key set of this instance; "" = it has not
 
+	KeyRevoked bool // the key in use towards it is revoked here
+
 	lapsed *commands.EndedKey // the key in use that the peer refuses, as its last heartbeat said
 }
 
@@ -46,7 +48,16 @@ func (s Status) KeyError() error {
 		return nil
 	}
 	return commands.Refuse(v.Refuses.Code, "%s says that it refuses key %s, with which this instance signs", s.Name, v.Refuses.Key).
-		Hinting("after a restore from a backup older than the newest key").Running("keys", "revoke", string(v.Refuses.Key), "--reason", "restored")
+		Hinting("after a restore from a backup older than the newest key").Running(MendKey(v.Refuses.Key, s.KeyRevoked)...)
+}
+
+// MendKey is the command that tells a peer newer keys which has ended the key in use. One that
+// is revoked already cannot be revoked again.
+func MendKey(key signing.KeyID, revoked bool) []string {
+	if revoked {
+		return []string{"keys", "rotate"}
+	}
+	return []string{"keys", "revoke", string(key), "--reason", "restored"}
 }
 
 // KeySetError says that the peer has refused the newest key set of this instance; nil where
@@ -114,7 +125,7 @@ func (x *Exchange) describe(s *Status) {
 	defer x.mu.Unlock()
 	s.Beat = x.beat
 	p := x.peer.Load()
-	s.RefusesKeys = p.refuses
+	s.RefusesKeys, s.KeyRevoked = p.refuses, p.revoked
 	if x.lapsed != nil && x.lapsed.Key == p.signs {
 		s.lapsed = x.lapsed
 	}

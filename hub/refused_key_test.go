@@ -1,11 +1,14 @@
 package hub_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -43,6 +46,31 @@ func TestASpokeThatRefusesAKey(t *testing.T) {
 	refuses, problem = says(inUse, "the hub's")
 	require.Equal(t, inUse, refuses.Key)
 	require.Contains(t, problem, "thief says that it refuses key "+string(inUse))
+}
+
+// A key that its spoke refuses and that is revoked here already cannot be revoked again: what is to be
+// run is another command, wherever it is said.
+func TestARefusedKeyThatIsRevokedIsNotRevokedAgain(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	a := m.Attack(t, "thief")
+	inUse := m.Hub.Keys.Signing.KeyID()
+	go func() { // it waits for the spoke, which confirms nothing
+		_ = m.Hub.Ask(t, "POST", "/api/v1/keys/revoke", api.KeyRevocation{Key: "current", Reason: "copied"}, nil)
+	}()
+	meshtest.Await(t, "what the view says", func() bool { return m.View(t, "thief").KeyRevoked })
+
+	for range 3 {
+		a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "x",
+			Connection: commands.ConnectionView{State: "active", Refuses: &commands.EndedKey{Key: inUse, Code: signing.KeyRevoked}}}, nil, nil).Envelope)
+	}
+
+	meshtest.Await(t, "the warning", func() bool { return strings.Contains(m.Hub.Log.String(), "the peer has ended the key") })
+	require.Regexp(t, `the peer has ended the key .* next=.*keys rotate"?\n`, m.Hub.Log.String())
+	var v struct{ Health []control.Check }
+	m.Hub.Do(t, "GET", "/api/v1/instance", nil, &v)
+	at := slices.IndexFunc(v.Health, func(c control.Check) bool { return c.Name == "key for thief" })
+	require.Equal(t, []string{"keys", "rotate"}, v.Health[at].Run)
 }
 
 // That a key is refused is audited once for each key, however often a spoke changes

@@ -45,6 +45,7 @@ type SpokeView struct {
 	FullSince    *time.Time              `json:"full_since,omitempty"`
 	Differs      string                  `json:"differs,omitempty"`      // why nothing is relayed: one side was restored from a backup
 	RefusesKeys  signing.Code            `json:"refuses_keys,omitempty"` // why the peer has refused the newest keys of this instance
+	KeyRevoked   bool                    `json:"key_revoked,omitempty"`  // the key in use towards it is revoked here already
 	Refuses      *commands.EndedKey      `json:"refuses,omitempty"`      // the key that the spoke signs with, which has ended here
 	Says         commands.ConnectionView `json:"peer_says"`              // what the spoke says about the connection
 	Unconfirmed  int                     `json:"unconfirmed"`            // messages to it that its database has not confirmed
@@ -79,7 +80,7 @@ func (h *Hub) SpokeOf(ctx context.Context, s federation.Status) (SpokeView, erro
 
 // ViewOf describes the spoke of a connection, but for what waits in either direction.
 func ViewOf(s federation.Status) SpokeView {
-	v := SpokeView{Connection: s.Connection, Liveness: "never seen", Linked: s.Linked, Limited: s.Limited, Full: s.Full != nil, FullSince: s.Full, Differs: s.Differs, RefusesKeys: s.RefusesKeys}
+	v := SpokeView{Connection: s.Connection, Liveness: "never seen", Linked: s.Linked, Limited: s.Limited, Full: s.Full != nil, FullSince: s.Full, Differs: s.Differs, RefusesKeys: s.RefusesKeys, KeyRevoked: s.KeyRevoked}
 	if s.Linked {
 		v.LinkedSince, v.Remote = &s.Since, s.Remote
 	}

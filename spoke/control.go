@@ -82,6 +82,7 @@ type HubView struct {
 	Full        *time.Time              `json:"full,omitempty"`         // since when no more of its messages are kept
 	Differs     string                  `json:"differs,omitempty"`      // why nothing is relayed: one side was restored from a backup
 	RefusesKeys signing.Code            `json:"refuses_keys,omitempty"` // why the peer has refused the newest keys of this instance
+	KeyRevoked  bool                    `json:"key_revoked,omitempty"`  // the key in use towards it is revoked here already
 	Refuses     *commands.EndedKey      `json:"refuses,omitempty"`      // the key that the hub signs with, which has ended here
 	Says        commands.ConnectionView `json:"peer_says"`              // what the hub says about the connection
 	Queues      []federation.QueueView  `json:"queues,omitempty"`       // what waits at the hub to be taken here; empty without a link
@@ -111,7 +112,7 @@ func (s *Spoke) Hub(ctx context.Context, c federation.Status) (HubView, error) {
 }
 
 func (s *Spoke) viewOfHub(c federation.Status, grants map[string]store.GrantTerms) HubView {
-	v := HubView{Connection: c.Connection, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Linked: c.Linked, Limited: c.Limited, Full: c.Full, Differs: c.Differs, Refuses: c.Refuses, RefusesKeys: c.RefusesKeys,
+	v := HubView{Connection: c.Connection, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Linked: c.Linked, Limited: c.Limited, Full: c.Full, Differs: c.Differs, Refuses: c.Refuses, RefusesKeys: c.RefusesKeys, KeyRevoked: c.KeyRevoked,
 		Untold: federation.MayHaveToTell(c.Connection)}
 	if c.Linked {
 		v.LinkedSince = &c.Since

@@ -243,7 +243,7 @@ func (a *app) printConnections(views []connectionView) error {
 			fmt.Fprintf(a.out, "%s: nothing is relayed: %s\n", printable(v.Name), printable(v.Differs))
 		}
 		if r := v.Says.Refuses; r != nil && !v.State.Ended() {
-			fmt.Fprintf(a.out, "%s: refuses the key that this instance signs with (%s); run: %s\n", printable(v.Name), r.Code, a.revokeRefused(r))
+			fmt.Fprintf(a.out, "%s: refuses the key that this instance signs with (%s); run: %s\n", printable(v.Name), r.Code, a.mendRefused(v))
 		}
 		if r := v.Refuses; r != nil && !v.State.Ended() {
 			fmt.Fprintf(a.out, "%s: %s\n", printable(v.Name), endedKey(r))
@@ -263,10 +263,9 @@ func (a *app) printConnections(views []connectionView) error {
 	return nil
 }
 
-// revokeRefused is how a key is given up that a peer refuses, so that the peer
-// takes the newest.
-func (a *app) revokeRefused(r *commands.EndedKey) string {
-	return a.line("keys", "revoke", string(r.Key), "--reason", "restored")
+// mendRefused is how a peer that refuses the key in use is told newer ones.
+func (a *app) mendRefused(v connectionView) string {
+	return a.line(federation.MendKey(v.Says.Refuses.Key, v.KeyRevoked)...)
 }
 
 // refusedKeys says what a peer has done with the newest keys, and how it is told newer ones.
@@ -432,7 +431,7 @@ func (a *app) printConnection(v connectionView) error {
 		list.add("link", cmp.Or(unlinked(v), linkOf(v)))
 	}
 	if r := v.Says.Refuses; r != nil {
-		list.add("refuses", fmt.Sprintf("the key %s that this instance signs with (%s); run: %s", r.Key, r.Code, a.revokeRefused(r)))
+		list.add("refuses", fmt.Sprintf("the key %s that this instance signs with (%s); run: %s", r.Key, r.Code, a.mendRefused(v)))
 	}
 	if v.Refuses != nil && !v.State.Ended() {
 		list.add("refused", endedKey(v.Refuses))

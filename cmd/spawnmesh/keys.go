@@ -117,9 +117,9 @@ func (a *app) unconfirmed(waiting []string, conns []connectionView) (lines []str
 	waiting = slices.Clone(waiting)
 	for _, c := range conns {
 		at := slices.Index(waiting, c.Name)
-		if r := c.Says.Refuses; r != nil && at >= 0 && !c.State.Ended() {
+		if c.Says.Refuses != nil && at >= 0 && !c.State.Ended() {
 			waiting = slices.Delete(waiting, at, at+1)
-			lines = append(lines, fmt.Sprintf("%s refuses the key that tells it: %s", c.Name, a.revokeRefused(r)))
+			lines = append(lines, fmt.Sprintf("%s refuses the key that tells it: %s", c.Name, a.mendRefused(c)))
 		} else if c.RefusesKeys != "" && at >= 0 && !c.State.Ended() {
 			waiting = slices.Delete(waiting, at, at+1)
 			lines = append(lines, c.Name+" "+a.refusedKeys(c.RefusesKeys))

@@ -93,7 +93,7 @@ func (a *app) whyQueued(v hub.AgentView, conn connectionView) string {
 		return fmt.Sprintf("it waits for the link with %s, which is down (%s)", v.Spoke, seenOf(conn))
 	case conn.Says.Refuses != nil:
 		return fmt.Sprintf("it waits for %s, which has ended the key that this hub signs with; after a restore from an older backup: %s",
-			v.Spoke, a.revokeRefused(conn.Says.Refuses))
+			v.Spoke, a.mendRefused(conn))
 	case v.AcceptedAt == nil:
 		return fmt.Sprintf("it waits for %s to accept it", v.Spoke)
 	case conn.Stopping:

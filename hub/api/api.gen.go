@@ -452,9 +452,12 @@ type Connection struct {
 	ID    string `json:"id"`
 
 	// Isolation What a spoke confines agents by that demand nothing, or unmet: it starts none. Absent: it does not say.
-	Isolation string    `json:"isolation,omitempty,omitzero"`
-	KillLevel string    `json:"kill_level,omitempty,omitzero"`
-	LastSeen  time.Time `json:"last_seen,omitempty,omitzero"`
+	Isolation string `json:"isolation,omitempty,omitzero"`
+
+	// KeyRevoked The key with which this instance signs towards the peer is revoked: the peer has not confirmed that.
+	KeyRevoked bool      `json:"key_revoked,omitempty,omitzero"`
+	KillLevel  string    `json:"kill_level,omitempty,omitzero"`
+	LastSeen   time.Time `json:"last_seen,omitempty,omitzero"`
 
 	// LeaseMS How long agents go on without their spoke.
 	LeaseMS int64 `json:"lease_ms,omitempty,omitzero"`

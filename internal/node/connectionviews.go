@@ -18,7 +18,7 @@ func spokeOf(s hub.SpokeView) api.Connection {
 	v.Capabilities, v.KillLevel, v.Isolation, v.Version, v.Policy, v.LeaseMS = s.Capabilities, s.KillLevel, s.Isolation, s.Version, s.Policy, s.LeaseMS
 	v.Stopping, v.StartsNone = s.Stopping, s.StartsNone
 	v.Limited, v.Full, v.FullSince, v.Differs = s.Limited, s.Full, when(s.FullSince), s.Differs
-	v.RefusesKeys = string(s.RefusesKeys)
+	v.RefusesKeys, v.KeyRevoked = string(s.RefusesKeys), s.KeyRevoked
 	v.Refuses, v.PeerSays, v.Queues = endedKeyOf(s.Refuses), saysOf(s.Says), mapped(s.Queues, queueOf)
 	return v
 }
@@ -29,7 +29,7 @@ func hubOf(h spoke.HubView) api.Connection {
 	v.Linked, v.LinkedSince, v.LinkError, v.Remote = h.Linked, when(h.LinkedSince), h.LinkError, h.Remote
 	v.LastSeen, v.Running, v.Grant = when(h.LastSeen), h.Running, grantOf(h.Grant)
 	v.Limited, v.Full, v.FullSince, v.Differs, v.Untold = h.Limited, h.Full != nil, when(h.Full), h.Differs, h.Untold
-	v.RefusesKeys = string(h.RefusesKeys)
+	v.RefusesKeys, v.KeyRevoked = string(h.RefusesKeys), h.KeyRevoked
 	v.Refuses, v.PeerSays, v.Queues = endedKeyOf(h.Refuses), saysOf(h.Says), mapped(h.Queues, queueOf)
 	return v
 }
