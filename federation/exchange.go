@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/streak"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -29,6 +30,8 @@ type Exchange struct {
 
 	peer     atomic.Pointer[Peer] // as the table had it at the last reconcile
 	refusals refusals
+
+	unsealed, unanswered streak.Failures // heartbeats that could not be made, and that the peer did not answer
 
 	unconfirmed wait.Signal // sent when there is something to confirm
 

@@ -62,6 +62,9 @@ func endedKey(p *Peer, m *store.Incoming) *commands.Refused {
 // refuseKey notes that the peer signs with a key that has ended here, and audits it
 // when that is new. The next heartbeat tells the peer.
 func (x *Exchange) refuseKey(ctx context.Context, p *Peer, in *store.Incoming, r *commands.Refused) error {
+	if r.Code != signing.KeyWindow && r.Code != signing.KeyRevoked { // it is gone from the table: no heartbeat says so
+		return x.countRejected(ctx, p, []opening{{in: in, rejected: r}})
+	}
 	ended := commands.EndedKey{Key: in.Header.Kid, Code: r.Code}
 	x.mu.Lock()
 	known := x.refuses != nil && *x.refuses == ended

@@ -22,7 +22,7 @@ import (
 // the database was read before.
 func (x *Exchange) beats(ctx context.Context, d dialled) error {
 	const retryFirst, retryMost = 100 * time.Millisecond, 5 * time.Second
-	last, retry, failed := int64(0), retryFirst, 0
+	last, retry := int64(0), retryFirst
 	due := time.Now()
 	for ctx.Err() == nil {
 		changed := x.change()
@@ -39,11 +39,8 @@ func (x *Exchange) beats(ctx context.Context, d dialled) error {
 				} else {
 					retry = retryFirst
 				}
-				last, due, failed = link, time.Now().Add(wait), 0
+				last, due = link, time.Now().Add(wait)
 			} else {
-				if failed++; failed == patienceWithBeats {
-					x.log.WarnContext(ctx, "the peer does not answer heartbeats: it has much to do, or refuses them; its log and its audit say so", "err", err)
-				}
 				x.log.DebugContext(ctx, "sending a heartbeat", "err", err)
 				last, retry, due = link, min(2*retry, retryMost), time.Now().Add(min(retry, x.board.interval()))
 			}
@@ -61,10 +58,6 @@ func (x *Exchange) beats(ctx context.Context, d dialled) error {
 	}
 	return nil
 }
-
-// patienceWithBeats is how many heartbeats in a row may go unanswered, and how often a peer
-// may not take that a connection has ended, before a person is told.
-const patienceWithBeats = 3
 
 // Beat sends every hub a heartbeat now: what it says has changed.
 func (b *Board) Beat() {
@@ -86,10 +79,17 @@ func (x *Exchange) beatOnce(ctx context.Context, d dialled, link int64) error {
 		return err
 	}
 	answer, err := d.Beat(ctx, envelope)
-	if err != nil {
-		return err
+	if err == nil {
+		err = x.heard(ctx, answer, link)
 	}
-	return x.heard(ctx, answer, link)
+	if ctx.Err() == nil && x.unanswered.Note(err) {
+		if err != nil {
+			x.log.WarnContext(ctx, "the peer does not answer heartbeats: it has much to do, or refuses them; its log and its audit say so", "err", err)
+		} else {
+			x.log.InfoContext(ctx, "the peer answers heartbeats again")
+		}
+	}
+	return err
 }
 
 // serveBeats takes heartbeats of peers that dial us, and answers them.
@@ -108,20 +108,32 @@ func (b *Board) serveBeats(ctx context.Context) error {
 		}
 		answer, err := x.sealBeat(ctx, link)
 		if err != nil {
-			x.log.ErrorContext(ctx, "answering a heartbeat", "err", err)
+			x.log.DebugContext(ctx, "answering a heartbeat", "err", err)
 			return nil
 		}
 		return answer
 	})
 }
 
+// sealBeat makes a heartbeat. While it cannot, this side is silent for a reason of its own.
 func (x *Exchange) sealBeat(ctx context.Context, link int64) ([]byte, error) {
 	p := x.peer.Load()
 	signer, err := x.beatSigner(p)
-	if err != nil {
-		return nil, err
+	var envelope []byte
+	if err == nil {
+		envelope, err = x.board.sealOne(signer, p.Connection, x.presence(ctx, link))
 	}
-	return x.board.sealOne(signer, p.Connection, x.presence(ctx, link))
+	if err == nil && len(envelope) > transport.MaxBeat {
+		err = fmt.Errorf("it is %d bytes, limit %d", len(envelope), transport.MaxBeat)
+	}
+	if ctx.Err() == nil && x.unsealed.Note(err) {
+		if err != nil {
+			x.log.ErrorContext(ctx, "no heartbeat can be made, so the peer hears nothing of this instance", "err", err)
+		} else {
+			x.log.InfoContext(ctx, "heartbeats are made again")
+		}
+	}
+	return envelope, err
 }
 
 // presence is what this side has to say now.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/internal/streak"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -161,14 +162,14 @@ func (b *Board) tellEnd(ctx context.Context, c store.Connection) {
 	b.tellers.Go(func() {
 		defer done()
 		link := &transport.Link{Address: c.LinkURL, Pins: []string{c.LinkPin}, ID: c.ID, Seed: b.Keys.LinkSeed}
-		failed := 0
+		var failed streak.Failures
 		for delay := askFirst; ctx.Err() == nil; delay = min(2*delay, askMost) {
 			err := b.tellOnce(ctx, c, link)
 			if err == nil {
 				b.Log.InfoContext(ctx, "the peer knows that the connection has ended", "connection", c.Name)
 				return
 			}
-			if failed++; failed == patienceWithBeats {
+			if failed.Note(err) {
 				b.Log.WarnContext(ctx, "the peer has not taken that the connection has ended; it is told again and again for a week", "connection", c.Name, "err", err)
 			}
 			b.Log.DebugContext(ctx, "telling that a connection has ended", "connection", c.Name, "err", err)

@@ -24,7 +24,9 @@ type Status struct {
 
 	RefusesKeys signing.Code // why the peer has refused the newest key set of this instance; "" = it has not
 
-	KeyRevoked bool // the key in use towards it is revoked here
+	Unsealed   error // why no heartbeat can be made for the peer, again and again; nil = they are
+	Unanswered error // why it has answered none of the last heartbeats; nil = it has, or is not linked
+	KeyRevoked bool  // the key in use towards it is revoked here
 
 	lapsed *commands.EndedKey // the key in use that the peer refuses, as its last heartbeat said
 }
@@ -132,6 +134,9 @@ func (x *Exchange) describe(s *Status) {
 	s.Refuses = x.refuses
 	s.Limited, s.Full = x.isLimited(), x.full.Load()
 	s.Linked, s.Since, s.Remote, s.Cause = x.way.state()
+	if s.Unsealed = x.unsealed.Err(); s.Linked {
+		s.Unanswered = x.unanswered.Err()
+	}
 }
 
 // Find returns the connection that a person means by its name, its id or a prefix

@@ -127,8 +127,7 @@ func (h *Hub) orderAll(ctx context.Context, orders []store.SpawnOrder) ([]store.
 	// The callers may have left; what they were promised is decided here.
 	list, err := h.DB.OrderSpawns(context.WithoutCancel(ctx), orders)
 	if err == nil {
-		h.sayOrders(ctx, list)
-		h.countOrders(list)
+		h.noteOrders(ctx, list)
 	}
 	return list, err
 }

@@ -13,25 +13,18 @@ import (
 // given or what it writes: whoever reads a log need not be whoever may read these. The
 // refusals of a spoke and the audit have the reasons in words.
 
-// sayOrders logs which spawns of a round were given.
-func (h *Hub) sayOrders(ctx context.Context, list []store.Ordered) {
-	if !h.Log.Enabled(ctx, slog.LevelInfo) {
-		return
-	}
+// noteOrders logs and counts which spawns of a round were given.
+func (h *Hub) noteOrders(ctx context.Context, list []store.Ordered) {
+	given, says := 0, h.Log.Enabled(ctx, slog.LevelInfo)
 	for _, o := range list {
-		if o.Err == nil && !o.Existing {
+		if o.Err != nil || o.Existing {
+			continue
+		}
+		if given++; says {
 			h.sayOrder(ctx, commands.SpawnKind, o.Task, o.Spoke)
 		}
 	}
-}
-
-// countOrders counts the spawns of a round that were given.
-func (h *Hub) countOrders(list []store.Ordered) {
-	for _, o := range list {
-		if o.Err == nil && !o.Existing {
-			h.Events.Ordered(1)
-		}
-	}
+	h.Events.Ordered(given)
 }
 
 // sayOrder logs an order that will reach its spoke.

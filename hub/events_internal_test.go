@@ -19,7 +19,7 @@ func TestALogThatWantsLessCostsNothing(t *testing.T) {
 
 	allocations := testing.AllocsPerRun(1000, func() {
 		h.sayMoved(t.Context(), batch)
-		h.sayOrders(t.Context(), given)
+		h.noteOrders(t.Context(), given)
 	})
 
 	require.Zero(t, allocations)

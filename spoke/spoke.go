@@ -27,6 +27,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/internal/metrics"
+	"github.com/spawnmesh/spawnmesh/internal/streak"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/isolation"
@@ -84,7 +85,8 @@ type Spoke struct {
 	stuck    stuck       // directories of old attempts that cannot be removed
 	kept     stuck       // users of agents that are over
 	restored atomic.Bool // something may be known of attempts from before a restore
-	unsure   bool        // a claim failed, and what it took was not looked for yet; of the goroutine that claims
+	claims   streak.Failures
+	unsure   bool // a claim failed, and what it took was not looked for yet; of the goroutine that claims
 }
 
 // owner is the name under which this spoke's worker claims.

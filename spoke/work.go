@@ -22,7 +22,8 @@ func (s *Spoke) claimLoop(ctx, late context.Context) error {
 	for {
 		more, err := s.claimOrTakeOver(ctx, late)
 		if err != nil && ctx.Err() == nil {
-			s.Log.ErrorContext(ctx, "claiming tasks", "err", err)
+			s.Log.DebugContext(ctx, "claiming tasks", "err", err)
+			s.noteClaim(ctx, err)
 		}
 		if more && err == nil {
 			continue
@@ -32,6 +33,20 @@ func (s *Spoke) claimLoop(ctx, late context.Context) error {
 		}
 	}
 }
+
+// noteClaim says when claims begin to keep failing, and when they do no more.
+func (s *Spoke) noteClaim(ctx context.Context, err error) {
+	switch {
+	case !s.claims.Note(err):
+	case err != nil:
+		s.Log.ErrorContext(ctx, "nothing can be claimed, so nothing new is started; it is tried again", "err", err)
+	default:
+		s.Log.InfoContext(ctx, "tasks are claimed again")
+	}
+}
+
+// ClaimsFail is why nothing can be claimed, while that goes on; nil otherwise.
+func (s *Spoke) ClaimsFail() error { return s.claims.Err() }
 
 // awaitWork waits until it is time to claim, and reports false when ctx ends before. While
 // tasks stand ready that were not to be had it is soon: nobody says when a window of a
@@ -94,6 +109,7 @@ func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err // what was claimed is found by the next look
 	}
+	s.noteClaim(ctx, nil)
 	if len(list) < limit {
 		s.ready.more.Store(false) // what comes now sends a signal
 	}

@@ -17,11 +17,14 @@ const (
 	beatsMost = 64       // heartbeats handled at once, one per peer
 )
 
+// MaxBeat is how many bytes a heartbeat has at most.
+const MaxBeat = maxBeat - 256
+
 // Beat sends a heartbeat of at most 96 KiB and returns the hub's answer. It is
 // kept nowhere: a newer one replaces it, and no answer means that it may have
 // been lost. Without a deadline in ctx it waits five seconds at most.
 func (k *Link) Beat(ctx context.Context, body []byte) (answer []byte, err error) {
-	if len(body) > maxBeat-256 {
+	if len(body) > MaxBeat {
 		return nil, fmt.Errorf("a heartbeat of %d bytes is too long", len(body))
 	}
 	l := k.conns.get()

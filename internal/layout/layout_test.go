@@ -62,6 +62,7 @@ var may = map[string]string{
 	"internal/crash":     "",
 	"internal/fsync":     "",
 	"internal/hostfile":  "",
+	"internal/streak":    "",
 	"internal/wait":      "",
 	"internal/feed":      "commands store",
 	"internal/demo":      "commands hub internal/control internal/fleet spoke/policy store",
@@ -80,7 +81,7 @@ var may = map[string]string{
 }
 
 // shared lists rooms that every room may import; they import none.
-const shared = "internal/crash internal/fsync internal/hostfile internal/shortpath internal/wait"
+const shared = "internal/crash internal/fsync internal/hostfile internal/shortpath internal/streak internal/wait"
 
 // outside says which rooms alone may know a library: its types stop there.
 var outside = map[string]string{

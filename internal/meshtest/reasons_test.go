@@ -106,6 +106,30 @@ func TestAKeySetThatThePeerRefuses(t *testing.T) {
 	Await(t, "the end of the problem", func() bool { return m.View(t, "thief").RefusesKeys == "" })
 }
 
+// A peer that refuses a key set as no newer one than it has knows these keys: nobody is told of it.
+func TestAKeySetThatThePeerHasAlready(t *testing.T) {
+	t.Parallel()
+	m := Start(t)
+	a := m.Attack(t, "thief")
+	asked := a.Order(t, m)
+	go func() { _ = m.Hub.Ask(t, "POST", "/api/v1/keys/rotate", api.KeyRotation{}, nil) }()
+	var order, set int64
+	Await(t, "the key set", func() bool {
+		return m.Hub.SQL.QueryRow(t.Context(), `SELECT q.seq, o.seq FROM outbox o JOIN sequences s ON s.keyset = o.id JOIN outbox q ON q.task = $1`, asked.Task).Scan(&order, &set) == nil
+	})
+
+	a.Send(t, commands.QueueEvents, a.Seal(t, &commands.Received{Numbers: commands.Numbers{Through: set},
+		Refused: []commands.RefusedReport{{Seq: order, Code: signing.BodyJSON}, {Seq: set, Code: signing.KeySetVersion}}}, nil, nil).Envelope)
+
+	Await(t, "the audit of the other refusal", func() bool {
+		return m.Hub.count(t, `SELECT count(*) FROM audit WHERE action = 'report.refused_by_peer' AND code = 'BODY_JSON'`) == 1
+	})
+	require.Zero(t, m.Hub.count(t, `SELECT count(*) FROM audit WHERE action = 'keys.refused_by_peer'`))
+	require.NotContains(t, m.Hub.Log.String(), "the peer has refused the newest keys of this instance")
+	Await(t, "the new key towards it", func() bool { return m.Hub.count(t, `SELECT count(*) FROM audit WHERE action = 'keys.confirmed'`) == 1 })
+	require.Empty(t, m.View(t, "thief").RefusesKeys)
+}
+
 func healthOf(t *testing.T, i *Instance, check string) string {
 	t.Helper()
 	var v struct{ Health []control.Check }
@@ -118,43 +142,26 @@ func healthOf(t *testing.T, i *Instance, check string) string {
 	return ""
 }
 
-// What a version of before has stored as the reason of a suspension is told all the same.
+// What a version of before has stored as the reason of a change is told all the same.
 func TestAReasonOfBeforeIsTold(t *testing.T) {
 	t.Parallel()
-	for _, side := range []string{"hub", "attic"} {
-		t.Run(side, func(t *testing.T) {
-			t.Parallel()
-			m := Start(t, "attic")
-			i, other := m.instance(t, side), m.instance(t, map[string]string{"hub": "attic", "attic": "hub"}[side])
-			m.Stop(t, side)
-			i.exec(t, `UPDATE connections SET state = 'suspended', state_by = 'uid:1', state_reason = $1 || repeat('x', 2000)`, noText)
+	for state, told := range map[store.ConnState]string{
+		store.Suspended: `SELECT count(*) FROM sequences WHERE peer_state LIKE 'suspended%cl?xxx%'`,
+		store.Revoked:   `SELECT count(*) FROM connections WHERE state = 'revoked' AND state_reason LIKE 'cl?xxx%'`,
+	} {
+		for _, side := range []string{"hub", "attic"} {
+			t.Run(string(state)+" by "+side, func(t *testing.T) {
+				t.Parallel()
+				m := Start(t, "attic")
+				i, other := m.instance(t, side), m.instance(t, map[string]string{"hub": "attic", "attic": "hub"}[side])
+				m.Stop(t, side)
+				i.exec(t, `UPDATE connections SET state = $2, state_at = clock_timestamp(), state_by = 'uid:1', state_reason = $1 || repeat('x', 2000)`, noText, state)
 
-			m.Start(t, side)
+				m.Start(t, side)
 
-			Await(t, "the suspension on the other side", func() bool {
-				return other.count(t, `SELECT count(*) FROM sequences WHERE peer_state LIKE 'suspended%cl?xxx%'`) == 1
+				Await(t, "what the other side was told", func() bool { return other.count(t, told) == 1 })
 			})
-		})
-	}
-}
-
-// So is that of an end.
-func TestAReasonOfBeforeEndsTheOtherSide(t *testing.T) {
-	t.Parallel()
-	for _, side := range []string{"hub", "attic"} {
-		t.Run(side, func(t *testing.T) {
-			t.Parallel()
-			m := Start(t, "attic")
-			i, other := m.instance(t, side), m.instance(t, map[string]string{"hub": "attic", "attic": "hub"}[side])
-			m.Stop(t, side)
-			i.exec(t, `UPDATE connections SET state = 'revoked', state_at = clock_timestamp(), state_by = 'uid:1', state_reason = $1 || repeat('x', 2000)`, noText)
-
-			m.Start(t, side)
-
-			Await(t, "the end on the other side", func() bool {
-				return other.count(t, `SELECT count(*) FROM connections WHERE state = 'revoked' AND state_reason LIKE 'cl?xxx%'`) == 1
-			})
-		})
+		}
 	}
 }
 

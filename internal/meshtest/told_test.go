@@ -1,6 +1,7 @@
 package meshtest
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -80,6 +81,8 @@ func TestARevocationAtTheSpokeIsToldLater(t *testing.T) {
 			require.True(t, s.Turn(t, "revoke").Untold)
 			require.True(t, s.Turn(t, "revoke").Untold, "it is so still")
 			require.True(t, s.hub(t).Untold)
+			said := func(text string) int { return strings.Count(s.Log.String(), text) }
+			Await(t, "the warning that it is not taken", func() bool { return said("level=WARN msg=\"the peer has not taken that the connection has ended") == 1 })
 			if restart {
 				Await(t, "the end of its agent", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 0 })
 				m.Stop(t, "attic")

@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -59,7 +61,31 @@ func (n *Node) checkReady(ctx context.Context) []control.Check {
 	if n.Spoke != nil {
 		rules = n.Spoke.Reserve
 	}
-	return append(list, spoke.CheckDisk(n.Instance.Dir, rules))
+	return append(append(list, spoke.CheckDisk(n.Instance.Dir, rules)), n.checkTries()...)
+}
+
+// checkTries looks at what this instance does again and again, and needs no other for.
+func (n *Node) checkTries() (list []control.Check) {
+	if n.Spoke != nil {
+		list = append(list, control.NewCheck("claims", n.Spoke.ClaimsFail()))
+	}
+	var silent error
+	for _, s := range n.living() {
+		if s.Unsealed != nil {
+			silent = errors.Join(silent, fmt.Errorf("none can be made for %s: %w", s.Name, s.Unsealed))
+		}
+	}
+	return append(list, control.NewCheck("heartbeats", silent))
+}
+
+// checkAnswers names linked peers that answer no heartbeats.
+func (n *Node) checkAnswers() (list []control.Check) {
+	for _, s := range n.living() {
+		if s.Unanswered != nil {
+			list = append(list, control.Check{Name: "heartbeats to " + s.Name, Problem: "not answered: " + s.Unanswered.Error(), Remote: true})
+		}
+	}
+	return list
 }
 
 func (n *Node) checkDatabase(ctx context.Context) []control.Check {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,7 +34,8 @@ func (s resources) GetInstance(ctx context.Context, _ api.GetInstanceRequestObje
 			health, roles = append(health, checks...), append(roles, "spoke")
 		}
 	}
-	health = append(health, s.n.checkQueues(ctx)...)
+	failing := slices.DeleteFunc(s.n.checkTries(), func(c control.Check) bool { return c.OK })
+	health = slices.Concat(health, failing, s.n.checkAnswers(), s.n.checkQueues(ctx))
 	v.Role, v.Health = api.InstanceRole(strings.Join(roles, " and ")), mapped(append(health, s.n.checkKeys()...), checkOf)
 	return api.GetInstance200JSONResponse(v), nil
 }
