@@ -80,14 +80,58 @@ func (db *DB) Migrated(ctx context.Context) error {
 	return err
 }
 
-// countOutage counts err, if it says that the server was not to be reached, or went away. That the
+// hungAfter is how long a try may wait before the server is asked whether it is there.
+const hungAfter = 5 * time.Second
+
+// try runs fn, and notes what it tells of the server. A server that hangs gives no error: fn may
+// wait for as long as its caller does.
+func (db *DB) try(ctx context.Context, fn func(context.Context) error) error {
+	ask := time.AfterFunc(hungAfter, db.askServer)
+	err := fn(ctx)
+	ask.Stop()
+	db.noteServer(ctx, err)
+	return err
+}
+
+// askServer asks a server that has let a try wait, over a connection of its own: the try may wait
+// for somebody else.
+func (db *DB) askServer() {
+	if db.asking.Swap(true) {
+		return
+	}
+	defer db.asking.Store(false)
+	ctx, done := context.WithTimeout(context.Background(), hungAfter)
+	defer done()
+	conn, err := pgx.ConnectConfig(ctx, db.pool.Config().ConnConfig)
+	if err == nil {
+		err = conn.Close(ctx)
+	}
+	if outage(err) {
+		db.lostServer()
+	}
+}
+
+// noteServer notes by err whether the server answers, could not be reached, or went away. That the
 // caller had no more time says nothing of the server.
-func (db *DB) countOutage(ctx context.Context, err error) {
+func (db *DB) noteServer(ctx context.Context, err error) {
 	_, refused := errors.AsType[*pgconn.ConnectError](err)
-	if ctx.Err() == nil && (refused || outage(err)) {
+	_, said := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case refused || outage(err):
+		if ctx.Err() == nil {
+			db.lostServer()
+		}
+	case err == nil || said:
+		db.away.Store(false)
+	}
+}
+
+// lostServer counts an outage, once until the server answers.
+func (db *DB) lostServer() {
+	if !db.away.Swap(true) {
 		db.outages.Add(1)
 	}
 }
 
-// Outages says how often the database could not be reached, or went away, since it was opened.
+// Outages says how often the database could not be reached, went away or hung, since it was opened.
 func (db *DB) Outages() int64 { return db.outages.Load() }

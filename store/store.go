@@ -40,7 +40,9 @@ type DB struct {
 
 	inbox inboxRoom
 
-	outages atomic.Int64 // tries that found no server
+	outages atomic.Int64 // times that the server was lost
+	away    atomic.Bool  // it is
+	asking  atomic.Bool  // somebody asks it whether it is there
 }
 
 // A Tracer is told of every statement.
@@ -184,8 +186,7 @@ func (db *DB) Read(ctx context.Context, doing string, fn func(ctx context.Contex
 func (db *DB) retry(ctx context.Context, fn func(context.Context) error) error {
 	next, until := 10*time.Millisecond, time.Now().Add(outageLimit)
 	for {
-		err := fn(ctx)
-		db.countOutage(ctx, err)
+		err := db.try(ctx, fn)
 		if err == nil || !transient(err) || ctx.Err() != nil || time.Now().After(until) {
 			return full(err)
 		}

@@ -56,7 +56,7 @@ func (n *Node) instanceFigures(r *metrics.Registry) {
 		room, err := spoke.Free(n.Instance.Dir)
 		return []metrics.Reading{one(free, float64(room.Bytes))}, err
 	}, free)
-	outages := metrics.NewFigure("database_outages_total", "Tries that found no database, or lost it.", metrics.Counter)
+	outages := metrics.NewFigure("database_outages_total", "Times that the database could not be reached, went away or did not answer.", metrics.Counter)
 	r.Group("outages", time.Second, 0, func(context.Context) ([]metrics.Reading, error) {
 		return []metrics.Reading{one(outages, float64(n.Instance.DB.Outages()))}, nil
 	}, outages)

@@ -29,6 +29,7 @@ type Proxy struct {
 	lose     atomic.Int64 // which commit, from 1; 0 for none
 	away     atomic.Bool  // nobody gets through anew
 	cut      atomic.Bool  // do not wait until the server is done with it
+	held     sync.RWMutex // nothing that the server says gets through while it is
 }
 
 // NewProxy returns a proxy to the database at address.
@@ -56,6 +57,12 @@ func (p *Proxy) Commits() int { return int(p.commits.Load()) }
 
 // Away refuses new connections, until it is called with false.
 func (p *Proxy) Away(yes bool) { p.away.Store(yes) }
+
+// Hang lets nobody hear the server, as if it hung, until end is called.
+func (p *Proxy) Hang() (end func()) {
+	p.held.Lock()
+	return p.held.Unlock
+}
 
 // Lose loses the answer to the nth commit of all.
 func (p *Proxy) Lose(n int) { p.lose.Store(int64(n)) }
@@ -178,7 +185,10 @@ func (l *line) back() {
 			}
 			continue
 		}
-		if _, err := l.client.Write(message); err != nil {
+		l.proxy.held.RLock()
+		_, err = l.client.Write(message)
+		l.proxy.held.RUnlock()
+		if err != nil {
 			return
 		}
 	}
