@@ -54,6 +54,8 @@ const (
 	// Of requests to an instance.
 	MethodNotAllowed Code = "METHOD_NOT_ALLOWED"     // its path takes other methods
 	UnsupportedMedia Code = "UNSUPPORTED_MEDIA_TYPE" // its body is not JSON
+	PayloadTooLarge  Code = "PAYLOAD_TOO_LARGE"      // its body has more bytes than are taken
+	RequestTimeout   Code = "REQUEST_TIMEOUT"        // its body did not come to its end in time
 )
 
 // Refused is the error for an ask that will not be met.

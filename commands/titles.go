@@ -41,6 +41,8 @@ var titles = map[Code]string{
 
 	MethodNotAllowed: "The path takes other methods",
 	UnsupportedMedia: "The body is not JSON",
+	PayloadTooLarge:  "The body is too large",
+	RequestTimeout:   "The body did not come to its end in time",
 }
 
 // Title says what a code means in one sentence without its last stop; it is the code itself where it is one

@@ -96,7 +96,8 @@ func refusal(err error) *commands.Refused {
 
 func exitOfCode(code commands.Code) int {
 	switch code {
-	case commands.Validation, commands.BadEnv, commands.Ambiguous, commands.MethodNotAllowed, commands.UnsupportedMedia, keyFile, hostFile:
+	case commands.Validation, commands.BadEnv, commands.Ambiguous, commands.MethodNotAllowed, commands.UnsupportedMedia,
+		commands.PayloadTooLarge, commands.RequestTimeout, keyFile, hostFile:
 		return exitMisuse
 	case commands.NotFound, commands.UnknownTask, commands.ReUnknown:
 		return exitNotFound

@@ -238,6 +238,8 @@ func TestExitCodes(t *testing.T) {
 		"no answer in time":        {context.DeadlineExceeded, commands.Unreachable, 8},
 		"another method":           {commands.Refuse(commands.MethodNotAllowed, "no"), commands.MethodNotAllowed, 2},
 		"another type of body":     {commands.Refuse(commands.UnsupportedMedia, "no"), commands.UnsupportedMedia, 2},
+		"too large a body":         {commands.Refuse(commands.PayloadTooLarge, "no"), commands.PayloadTooLarge, 2},
+		"a body that stops":        {commands.Refuse(commands.RequestTimeout, "no"), commands.RequestTimeout, 2},
 		"an interrupt":             {commands.Refuse(control.Interrupted, "no"), control.Interrupted, 130},
 	}
 	covered := map[string]bool{}

@@ -63,7 +63,7 @@ func TestWhatCannotBeAskedHasACode(t *testing.T) {
 		"DELETE /api/v1/keys HTTP/1.1\r\nHost: x\r\n\r\n":                                                                                                {Status: 405, Code: "METHOD_NOT_ALLOWED", Title: "The path takes other methods"},
 		"POST /api/v1/keys/rotate HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}":                                        {Status: 415, Code: "UNSUPPORTED_MEDIA_TYPE", Title: "The body is not JSON"},
 		"GET /api/v1/nothing HTTP/1.1\r\nHost: x\r\n\r\n":                                                                                                {Status: 404, Code: "NOT_FOUND", Title: "There is no such thing"},
-		"POST /api/v1/keys/rotate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 600000\r\n\r\n" + strings.Repeat(" ", 600000): {Status: 413, Code: "VALIDATION", Title: "A field breaks its rule"},
+		"POST /api/v1/keys/rotate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 600000\r\n\r\n" + strings.Repeat(" ", 600000): {Status: 413, Code: "PAYLOAD_TOO_LARGE", Title: "The body is too large"},
 	} {
 		resp, p := says(t, address, text)
 
@@ -71,8 +71,9 @@ func TestWhatCannotBeAskedHasACode(t *testing.T) {
 		require.Equal(t, want.Status, resp.StatusCode)
 		require.Equal(t, want.Status == 405, resp.Header.Get("Allow") == "GET, HEAD", resp.Header)
 	}
-	require.Equal(t, http.StatusMethodNotAllowed, status(commands.MethodNotAllowed))
-	require.Equal(t, http.StatusUnsupportedMediaType, status(commands.UnsupportedMedia))
+	for of, code := range inputCodes {
+		require.Equal(t, of, status(code))
+	}
 }
 
 // Whatever is asked with whatever method, it is there or it is not: nobody is sent elsewhere.
@@ -105,11 +106,13 @@ func TestNobodyIsSentElsewhere(t *testing.T) {
 func TestABodyThatStopsHalfWayIsGivenUp(t *testing.T) {
 	t.Parallel()
 	address := rude(t, 200*time.Millisecond, nil)
+	codes := map[int]commands.Code{408: commands.RequestTimeout, 404: commands.NotFound}
 	for path, want := range map[string]int{"POST /api/v1/keys/rotate": 408, "POST /api/v1/nothing": 404, "GET /api/v1/nothing": 404} {
 		for _, length := range []string{"Content-Length: 100", "Transfer-Encoding: chunked"} {
 			resp, p := says(t, address, fmt.Sprintf("%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s\r\n\r\n5\r\n", path, length))
 
 			require.Equal(t, want, resp.StatusCode, "%s: %s", path, p.Detail)
+			require.Equal(t, string(codes[want]), p.Code)
 			require.True(t, resp.Close, "what follows on this connection is not known to be a request")
 		}
 	}

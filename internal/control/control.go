@@ -223,6 +223,9 @@ var inputCodes = map[int]commands.Code{
 	http.StatusNotFound:             commands.NotFound,
 	http.StatusMethodNotAllowed:     commands.MethodNotAllowed,
 	http.StatusUnsupportedMediaType: commands.UnsupportedMedia,
+
+	http.StatusRequestEntityTooLarge: commands.PayloadTooLarge,
+	http.StatusRequestTimeout:        commands.RequestTimeout,
 }
 
 // explain puts err into words for a person where it comes from a database that does
@@ -268,6 +271,10 @@ func status(code commands.Code) int {
 		return http.StatusMethodNotAllowed
 	case commands.UnsupportedMedia:
 		return http.StatusUnsupportedMediaType
+	case commands.PayloadTooLarge:
+		return http.StatusRequestEntityTooLarge
+	case commands.RequestTimeout:
+		return http.StatusRequestTimeout
 	case commands.StoreDown, commands.NotReady:
 		return http.StatusServiceUnavailable
 	case commands.Internal:
