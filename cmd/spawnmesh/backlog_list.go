@@ -8,52 +8,43 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 func (a *app) backlogListCommand() *cobra.Command {
-	var f backlog.Filter
-	var status, state string
+	var limit int
+	ask := api.ListBacklogTasksParams{Limit: &limit}
 	c := &cobra.Command{
 		Use: "list", Short: "List tasks, newest first", Args: cobra.NoArgs,
 		Long: `List tasks, newest first; with --ready-only those whose dependencies are all
 completed, in the order in which they would be claimed.`,
 		Example: "  spawnmesh backlog list --status claimed\n  spawnmesh backlog list --ready-only --json",
 		RunE: func(c *cobra.Command, _ []string) error {
-			if c.Flags().Changed("limit") && f.Limit < 1 {
+			if limit < 1 {
 				return misuse("--limit is from 1 to 1000")
 			}
-			f.Status, f.State = backlog.BoardStatus(status), commands.State(state)
-			return a.listTasks(c.Context(), f)
+			return a.listTasks(c.Context(), ask)
 		},
 	}
 	fl := c.Flags()
-	fl.StringVar(&status, "status", "", "only those that are `STATUS`: ready, claimed, blocked or done")
-	fl.StringVar(&state, "state", "", "only those in the exact `STATE`, such as queued or failed")
-	fl.StringVar(&f.Phase, "phase", "", "only those of the phase `LABEL`")
-	fl.StringVar(&f.Lane, "lane", "", "only those in the lane `NAME`")
-	fl.StringVar(&f.Owner, "owner", "", "only those that `NAME` has claimed")
-	fl.BoolVar(&f.ReadyOnly, "ready-only", false, "only those that wait for no other task, in claim order")
-	fl.IntVar(&f.Limit, "limit", 100, "at most `N`, up to 1000")
-	fl.StringVar(&f.Before, "before", "", "only those created before the task `ID`: the next page")
+	fl.StringVar(&ask.Status, "status", "", "only those that are `STATUS`: ready, claimed, blocked or done")
+	fl.StringVar(&ask.State, "state", "", "only those in the exact `STATE`, such as queued or failed")
+	fl.StringVar(&ask.Phase, "phase", "", "only those of the phase `LABEL`")
+	fl.StringVar(&ask.Lane, "lane", "", "only those in the lane `NAME`")
+	fl.StringVar(&ask.Owner, "owner", "", "only those that `NAME` has claimed")
+	fl.BoolVar(&ask.ReadyOnly, "ready-only", false, "only those that wait for no other task, in claim order")
+	fl.IntVar(&limit, "limit", 100, "at most `N`, up to 1000")
+	fl.StringVar(&ask.Before, "before", "", "only those created before the task `ID`: the next page")
 	return c
 }
 
-func (a *app) listTasks(ctx context.Context, f backlog.Filter) error {
+func (a *app) listTasks(ctx context.Context, ask api.ListBacklogTasksParams) error {
 	var list []backlog.Task
-	open := a.withBacklog
-	if f.ReadyOnly {
-		open = a.swept
-	}
-	err := open(ctx, func(ctx context.Context, b *backlog.Workspace) (err error) {
-		if f.Before != "" {
-			t, err := b.Show(ctx, f.Before)
-			if err != nil {
-				return err
-			}
-			f.Before = t.ID
-		}
-		list, err = b.List(ctx, f)
+	err := a.asking(ctx, func(ctx context.Context, c *control.Client) error {
+		got, err := control.Answer(c.API().ListBacklogTasksWithResponse(ctx, a.workspace, &ask))
+		list = each(got.Items, taskFrom)
 		return err
 	})
 	if err != nil {
@@ -61,7 +52,7 @@ func (a *app) listTasks(ctx context.Context, f backlog.Filter) error {
 	}
 	t := table{head: []string{"TASK", "STATUS", "WAITS FOR", "PRIORITY", "AGE", "OWNER", "TITLE"}, wide: []string{"STATE", "LANE", "PHASE", "CLAIMS", "ID"}}
 	t.empty = "no such tasks; all of them: " + a.self() + " backlog list"
-	if f == (backlog.Filter{Limit: 100}) {
+	if limit := *ask.Limit; limit == 100 && ask == (api.ListBacklogTasksParams{Limit: ask.Limit}) {
 		t.empty = "no tasks yet; create one: " + a.self() + " backlog create --title TEXT"
 	}
 	for _, x := range list {

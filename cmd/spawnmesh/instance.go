@@ -112,7 +112,37 @@ func (a *app) visit(ctx context.Context, create bool, fn func(ctx context.Contex
 	return err
 }
 
-// withReader hands fn a client that reads: of the instance that runs or, where
+// asking hands fn a client of the instance in the data directory: over its socket where it runs,
+// else of the same handlers in this process.
+func (a *app) asking(ctx context.Context, fn func(ctx context.Context, c *control.Client) error) error {
+	return a.ask(ctx, false, fn)
+}
+
+// askingFirst is asking for a command that may be the first: it makes the instance where there is
+// none.
+func (a *app) askingFirst(ctx context.Context, fn func(ctx context.Context, c *control.Client) error) error {
+	return a.ask(ctx, true, fn)
+}
+
+func (a *app) ask(ctx context.Context, create bool, fn func(ctx context.Context, c *control.Client) error) error {
+	dir, err := a.dir()
+	if err != nil {
+		return err
+	}
+	if control.Runs(ctx, dir) {
+		return fn(ctx, control.NewClient(dir))
+	}
+	return a.visit(ctx, create, func(ctx context.Context, in *instance.Instance) error { return within(ctx, in, fn) })
+}
+
+// within hands fn a client of an instance at rest.
+func within(ctx context.Context, in *instance.Instance, fn func(ctx context.Context, c *control.Client) error) error {
+	c, stop := control.Within(ctx, in.Dir, node.AtRest(in))
+	defer stop()
+	return fn(ctx, c)
+}
+
+// withReader hands fn a client that reads of agents: of the instance that runs or, where
 // none does and the data directory is a spoke's, of what its database knows.
 func (a *app) withReader(ctx context.Context, fn func(ctx context.Context, c *control.Client) error) error {
 	dir, err := a.dir()
@@ -142,9 +172,7 @@ func (a *app) withReader(ctx context.Context, fn func(ctx context.Context, c *co
 		if with(store.Commands) && a.forPeople() {
 			fmt.Fprintln(a.err, "no instance runs here: only agents of this host are known")
 		}
-		c, stop := control.Within(ctx, dir, node.AtRest(in))
-		defer stop()
-		return fn(ctx, c)
+		return within(ctx, in, fn)
 	})
 }
 

@@ -20,6 +20,30 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for BacklogTaskStatus.
+const (
+	BacklogTaskStatusBlocked BacklogTaskStatus = "blocked"
+	BacklogTaskStatusClaimed BacklogTaskStatus = "claimed"
+	BacklogTaskStatusDone    BacklogTaskStatus = "done"
+	BacklogTaskStatusReady   BacklogTaskStatus = "ready"
+)
+
+// Valid indicates whether the value is a known member of the BacklogTaskStatus enum.
+func (e BacklogTaskStatus) Valid() bool {
+	switch e {
+	case BacklogTaskStatusBlocked:
+		return true
+	case BacklogTaskStatusClaimed:
+		return true
+	case BacklogTaskStatusDone:
+		return true
+	case BacklogTaskStatusReady:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ConnectionAuthority.
 const (
 	ConnectionAuthorityCommands ConnectionAuthority = "commands"
@@ -380,6 +404,12 @@ func (e VariableAs) Valid() bool {
 	}
 }
 
+// Amount A quantity of a dimension such as usd, tokens or minutes, from 0, with at most six decimals.
+type Amount = json.Number
+
+// Amounts Amounts by dimension.
+type Amounts map[string]Amount
+
 // AuditList defines model for AuditList.
 type AuditList struct {
 	Items []AuditRow `json:"items"`
@@ -400,6 +430,76 @@ type AuditRow struct {
 	Object  string `json:"object,omitempty,omitzero"`
 	Seq     int64  `json:"seq"`
 	Why     string `json:"why,omitempty,omitzero"`
+}
+
+// BacklogTask A task of the backlog of this database.
+type BacklogTask struct {
+	// Acceptance What its creator asks for: a list of texts, or an object.
+	Acceptance JSON   `json:"acceptance,omitempty,omitzero"`
+	Account    string `json:"account,omitempty,omitzero"`
+
+	// Attempts Claims so far.
+	Attempts     int        `json:"attempts"`
+	Body         string     `json:"body,omitempty,omitzero"`
+	Capabilities []string   `json:"capabilities,omitempty,omitzero"`
+	ClaimOwner   string     `json:"claim_owner,omitempty,omitzero"`
+	ClaimedAt    *time.Time `json:"claimed_at,omitempty"`
+	CreatedAt    time.Time  `json:"created_at"`
+	CreatedBy    string     `json:"created_by,omitempty,omitzero"`
+
+	// DependsOn Keys, or ids where there is no key.
+	DependsOn []string `json:"depends_on"`
+
+	// Eligibility Of a queued one: ready, or what keeps it from being claimed, such as waiting_deps or over_budget.
+	Eligibility string     `json:"eligibility,omitempty,omitzero"`
+	EndedAt     *time.Time `json:"ended_at,omitempty"`
+
+	// Estimate Amounts by dimension.
+	Estimate       Amounts `json:"estimate,omitempty,omitzero"`
+	ID             string  `json:"id"`
+	IdempotencyKey string  `json:"idempotency_key,omitempty,omitzero"`
+
+	// Key The name that its creator has given it, unique in the workspace.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// Kind card: worked on by who claims it; agent: run by the spoke of this instance.
+	Kind               string     `json:"kind"`
+	Lane               string     `json:"lane"`
+	LeaseUntil         *time.Time `json:"lease_until,omitempty"`
+	MaxRetries         int        `json:"max_retries"`
+	NotBefore          *time.Time `json:"not_before,omitempty"`
+	OnFailedDependency string     `json:"on_failed_dependency"`
+	Phase              string     `json:"phase,omitempty,omitzero"`
+	Priority           int        `json:"priority"`
+
+	// Result What its worker has left, any JSON.
+	Result  JSON `json:"result,omitempty,omitzero"`
+	Retries int  `json:"retries"`
+
+	// ShortID The eight characters by which people name it: the last 40 bits of the id.
+	ShortID     string     `json:"short_id"`
+	StartedAt   *time.Time `json:"started_at,omitempty"`
+	State       TaskState  `json:"state"`
+	StateReason string     `json:"state_reason,omitempty,omitzero"`
+
+	// Status Its column on a board.
+	Status BacklogTaskStatus `json:"status"`
+	Title  string            `json:"title"`
+
+	// Unmet Dependencies that still keep it from being claimed.
+	Unmet     int       `json:"unmet"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// BacklogTaskStatus Its column on a board.
+type BacklogTaskStatus string
+
+// BacklogTaskList defines model for BacklogTaskList.
+type BacklogTaskList struct {
+	Items []BacklogTask `json:"items"`
+
+	// Next Of a list that may go on: the cursor of what comes after it.
+	Next string `json:"next,omitempty,omitzero"`
 }
 
 // Check One thing that was looked at, and what is wrong with it.
@@ -1251,6 +1351,12 @@ type TaskID = string
 // TaskLimit defines model for TaskLimit.
 type TaskLimit = int
 
+// WorkspaceName defines model for WorkspaceName.
+type WorkspaceName = string
+
+// BacklogTasks defines model for BacklogTasks.
+type BacklogTasks = BacklogTaskList
+
 // Changed defines model for Changed.
 type Changed = ConnectionChange
 
@@ -1321,6 +1427,36 @@ type GetTaskLogsParams struct {
 
 	// LastEventID The same as after, as browsers say it.
 	LastEventID int64 `json:"Last-Event-ID,omitempty,omitzero"`
+}
+
+// ListBacklogTasksParams defines parameters for ListBacklogTasks.
+type ListBacklogTasksParams struct {
+	// Status Only those in this column of the board: ready, claimed, blocked or done.
+	Status string `form:"status,omitempty" json:"status,omitempty,omitzero"`
+
+	// State Only those in exactly this state.
+	State string `form:"state,omitempty" json:"state,omitempty,omitzero"`
+
+	// Phase Only those of this phase.
+	Phase string `form:"phase,omitempty" json:"phase,omitempty,omitzero"`
+
+	// Lane Only those in this lane.
+	Lane string `form:"lane,omitempty" json:"lane,omitempty,omitzero"`
+
+	// Owner Only those that this one has claimed.
+	Owner string `form:"owner,omitempty" json:"owner,omitempty,omitzero"`
+
+	// ReadyOnly Only those that wait for no other task, in the order in which they would be claimed; then there is no next.
+	ReadyOnly bool `form:"ready_only,omitempty" json:"ready_only,omitempty,omitzero"`
+
+	// Limit At most so many.
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Before Only those created before this task.
+	Before string `form:"before,omitempty" json:"before,omitempty,omitzero"`
+
+	// Cursor The next of an earlier answer, with the same other parameters: what comes after it. Tasks that were created meanwhile move nothing.
+	Cursor string `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // ChangeGrantJSONRequestBody defines body for ChangeGrant for application/json ContentType.
@@ -1672,6 +1808,11 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /tasks/{task}/why (the `ExplainTask` operationId).
 	ExplainTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListBacklogTasks Tasks, the newest first
+	//
+	// Corresponds with GET /workspaces/{workspace}/tasks (the `ListBacklogTasks` operationId).
+	ListBacklogTasks(ctx context.Context, workspace WorkspaceName, params *ListBacklogTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // ListAudit The newest rows of the audit, the oldest of them first
@@ -2250,6 +2391,21 @@ func (c *Client) GetTaskLogs(ctx context.Context, task TaskID, params *GetTaskLo
 // Corresponds with GET /tasks/{task}/why (the `ExplainTask` operationId).
 func (c *Client) ExplainTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewExplainTaskRequest(c.Server, task)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListBacklogTasks Tasks, the newest first
+//
+// Corresponds with GET /workspaces/{workspace}/tasks (the `ListBacklogTasks` operationId).
+func (c *Client) ListBacklogTasks(ctx context.Context, workspace WorkspaceName, params *ListBacklogTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListBacklogTasksRequest(c.Server, workspace, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3353,6 +3509,131 @@ func NewExplainTaskRequest(server string, task TaskID) (*http.Request, error) {
 	return req, nil
 }
 
+// NewListBacklogTasksRequest constructs an http.Request for the ListBacklogTasks method
+func NewListBacklogTasksRequest(server string, workspace WorkspaceName, params *ListBacklogTasksParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "status", params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "phase", params.Phase, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lane", params.Lane, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ready_only", params.ReadyOnly, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "before", params.Before, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 func (c *Client) applyEditors(ctx context.Context, req *http.Request, additionalEditors []RequestEditorFn) error {
 	for _, r := range c.RequestEditors {
 		if err := r(ctx, req); err != nil {
@@ -3670,6 +3951,13 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /tasks/{task}/why (the `ExplainTask` operationId).
 	ExplainTaskWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*ExplainTaskResponse, error)
+
+	// ListBacklogTasksWithResponse Tasks, the newest first
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /workspaces/{workspace}/tasks (the `ListBacklogTasks` operationId).
+	ListBacklogTasksWithResponse(ctx context.Context, workspace WorkspaceName, params *ListBacklogTasksParams, reqEditors ...RequestEditorFn) (*ListBacklogTasksResponse, error)
 }
 
 type ListAuditResponse struct {
@@ -4810,6 +5098,54 @@ func (r ExplainTaskResponse) ContentType() string {
 	return ""
 }
 
+type ListBacklogTasksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *BacklogTasks
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListBacklogTasksResponse) GetJSON200() *BacklogTasks {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListBacklogTasksResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListBacklogTasksResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListBacklogTasksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListBacklogTasksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListBacklogTasksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListAuditWithResponse The newest rows of the audit, the oldest of them first
 //
 // Returns a wrapper object for the known response body format(s).
@@ -5286,6 +5622,19 @@ func (c *ClientWithResponses) ExplainTaskWithResponse(ctx context.Context, task 
 		return nil, err
 	}
 	return ParseExplainTaskResponse(rsp)
+}
+
+// ListBacklogTasksWithResponse Tasks, the newest first
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /workspaces/{workspace}/tasks (the `ListBacklogTasks` operationId).
+func (c *ClientWithResponses) ListBacklogTasksWithResponse(ctx context.Context, workspace WorkspaceName, params *ListBacklogTasksParams, reqEditors ...RequestEditorFn) (*ListBacklogTasksResponse, error) {
+	rsp, err := c.ListBacklogTasks(ctx, workspace, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListBacklogTasksResponse(rsp)
 }
 
 // ParseListAuditResponse parses an HTTP response from a ListAuditWithResponse call
@@ -6066,6 +6415,39 @@ func ParseExplainTaskResponse(rsp *http.Response) (*ExplainTaskResponse, error) 
 	return response, nil
 }
 
+// ParseListBacklogTasksResponse parses an HTTP response from a ListBacklogTasksWithResponse call
+func ParseListBacklogTasksResponse(rsp *http.Response) (*ListBacklogTasksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListBacklogTasksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest BacklogTasks
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
 	// ListAudit The newest rows of the audit, the oldest of them first
@@ -6140,6 +6522,9 @@ type ServerInterface interface {
 	// ExplainTask Of a spoke, every reason why an agent does not start
 	// (GET /tasks/{task}/why)
 	ExplainTask(w http.ResponseWriter, r *http.Request, task TaskID)
+	// ListBacklogTasks Tasks, the newest first
+	// (GET /workspaces/{workspace}/tasks)
+	ListBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params ListBacklogTasksParams)
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -6879,6 +7264,152 @@ func (siw *ServerInterfaceWrapper) ExplainTask(w http.ResponseWriter, r *http.Re
 	handler.ServeHTTP(w, r)
 }
 
+// ListBacklogTasks operation middleware
+func (siw *ServerInterfaceWrapper) ListBacklogTasks(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListBacklogTasksParams
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", r.URL.Query(), &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "state"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "state", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "phase" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "phase", r.URL.Query(), &params.Phase, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "phase"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "phase", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "lane" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "lane", r.URL.Query(), &params.Lane, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "lane"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "lane", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "owner" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "owner", r.URL.Query(), &params.Owner, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "owner"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "owner", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "ready_only" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "ready_only", r.URL.Query(), &params.ReadyOnly, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "ready_only"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "ready_only", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "before" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "before", r.URL.Query(), &params.Before, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "before"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "before", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListBacklogTasks(w, r, workspace, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 type UnescapedCookieParamError struct {
 	ParamName string
 	Err       error
@@ -7014,6 +7545,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/ask", wrapper.AskTask)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/why", wrapper.ExplainTask)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/logs", wrapper.GetTaskLogs)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/tasks", wrapper.ListBacklogTasks)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/policy/reload", wrapper.ReloadPolicy)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/keys", wrapper.ListKeys)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/keys/rotate", wrapper.RotateKey)
@@ -7026,6 +7558,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 
 	return m
 }
+
+type BacklogTasksJSONResponse BacklogTaskList
 
 type ChangedJSONResponse ConnectionChange
 
@@ -8032,6 +8566,46 @@ func (response ExplainTaskdefaultApplicationProblemPlusJSONResponse) VisitExplai
 	return err
 }
 
+type ListBacklogTasksRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Params    ListBacklogTasksParams
+}
+
+type ListBacklogTasksResponseObject interface {
+	VisitListBacklogTasksResponse(w http.ResponseWriter) error
+}
+
+type ListBacklogTasks200JSONResponse struct{ BacklogTasksJSONResponse }
+
+func (response ListBacklogTasks200JSONResponse) VisitListBacklogTasksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListBacklogTasksdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListBacklogTasksdefaultApplicationProblemPlusJSONResponse) VisitListBacklogTasksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// ListAudit The newest rows of the audit, the oldest of them first
@@ -8106,6 +8680,9 @@ type StrictServerInterface interface {
 	// ExplainTask Of a spoke, every reason why an agent does not start
 	// (GET /tasks/{task}/why)
 	ExplainTask(ctx context.Context, request ExplainTaskRequestObject) (ExplainTaskResponseObject, error)
+	// ListBacklogTasks Tasks, the newest first
+	// (GET /workspaces/{workspace}/tasks)
+	ListBacklogTasks(ctx context.Context, request ListBacklogTasksRequestObject) (ListBacklogTasksResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx context.Context, w http.ResponseWriter, r *http.Request, request any) (any, error)
@@ -8818,6 +9395,33 @@ func (sh *strictHandler) ExplainTask(w http.ResponseWriter, r *http.Request, tas
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ExplainTaskResponseObject); ok {
 		if err := validResponse.VisitExplainTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListBacklogTasks operation middleware
+func (sh *strictHandler) ListBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params ListBacklogTasksParams) {
+	var request ListBacklogTasksRequestObject
+
+	request.Workspace = workspace
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListBacklogTasks(ctx, request.(ListBacklogTasksRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListBacklogTasks")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListBacklogTasksResponseObject); ok {
+		if err := validResponse.VisitListBacklogTasksResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

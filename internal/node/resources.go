@@ -7,13 +7,15 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // resources serves the API, a file for each of its resources. A method maps what was asked, calls
 // what does it, and maps what came of it.
 type resources struct {
-	n    *Node
-	desk spoke.Desk // of the spoke, where this instance is one
+	n       *Node
+	desk    spoke.Desk // of the spoke, where this instance is one
+	backlog *backlog.Backlog
 }
 
 // hub is that of this instance, where it is one.

@@ -9,28 +9,36 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // routes are what an operator may ask of the instance.
 func (n *Node) routes() http.Handler {
-	r := resources{n: n}
+	r := resources{n: n, backlog: backlog.Open(n.Instance.DB, spoke.Answer)}
 	if n.Spoke != nil {
 		r.desk = n.Spoke.Desk()
 	}
 	return api.Serve(r, n.plain(), fail)
 }
 
-// AtRest are the same routes of an instance of a spoke that does not run: those that read what
-// its host knows of agents. Anything else needs one that runs.
+// AtRest are those of the same routes that need nothing but the database: the backlog of an instance
+// that does not run, and what its host knows of agents. Anything else needs one that runs.
 func AtRest(in *instance.Instance) http.Handler {
-	reads := api.Serve(resources{n: &Node{Instance: in}, desk: spoke.DeskOf(in.DB, in.Dir)}, api.Plain{}, fail)
+	h := api.Serve(resources{n: &Node{Instance: in}, desk: spoke.DeskOf(in.DB, in.Dir), backlog: backlog.Open(in.DB, spoke.Answer)}, api.Plain{}, fail)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if (r.Method == http.MethodGet || r.Method == http.MethodHead) && strings.HasPrefix(r.URL.Path, api.Base+"/tasks") {
-			reads.ServeHTTP(w, r)
+		if atRest(r) {
+			h.ServeHTTP(w, r)
 			return
 		}
 		control.Error(w, commands.Refuse(commands.Unreachable, "no instance runs in %s, and this needs one", in.Dir).Hinting("start it").Running("spoke", "run"))
 	})
+}
+
+// atRest reports whether an instance at rest answers a request.
+func atRest(r *http.Request) bool {
+	path, _ := strings.CutPrefix(r.URL.Path, api.Base)
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	return strings.HasPrefix(path, "/workspaces/") || reads && strings.HasPrefix(path, "/tasks")
 }
 
 func fail(w http.ResponseWriter, _ *http.Request, err error) { control.Error(w, err) }

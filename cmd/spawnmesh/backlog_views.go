@@ -1,0 +1,48 @@
+package main
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// taskFrom is a task of the backlog as an instance has answered with it.
+func taskFrom(t api.BacklogTask) backlog.Task {
+	return backlog.Task{ID: t.ID, ShortID: t.ShortID, Key: t.Key, Title: t.Title, Body: t.Body, Phase: t.Phase, Priority: t.Priority,
+		Status: backlog.BoardStatus(t.Status), State: commands.State(t.State), Eligibility: backlog.Eligibility(t.Eligibility), Reason: commands.Reason(t.StateReason),
+		Kind: t.Kind, Lane: t.Lane, Capabilities: t.Capabilities, Account: t.Account, Estimate: amountsFrom(t.Estimate),
+		DependsOn: t.DependsOn, Unmet: t.Unmet, OnFailedDep: t.OnFailedDependency,
+		Owner: t.ClaimOwner, ClaimedAt: t.ClaimedAt, LeaseUntil: t.LeaseUntil, Attempts: t.Attempts, Retries: t.Retries, MaxRetries: t.MaxRetries,
+		NotBefore: t.NotBefore, Acceptance: json.RawMessage(t.Acceptance), IdempotencyKey: t.IdempotencyKey, Result: json.RawMessage(t.Result),
+		CreatedBy: t.CreatedBy, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, StartedAt: t.StartedAt, EndedAt: t.EndedAt}
+}
+
+// each is one of a list after the other.
+func each[From, To any](list []From, one func(From) To) (out []To) {
+	for _, v := range list {
+		out = append(out, one(v))
+	}
+	return out
+}
+
+// amountFrom reads what [backlog.Amount.String] wrote, also below 0.
+func amountFrom(n api.Amount) backlog.Amount {
+	whole, part, _ := strings.Cut(n.String(), ".")
+	millionths, _ := strconv.ParseInt(whole+(part + "000000")[:6], 10, 64)
+	return backlog.Amount(millionths)
+}
+
+func amountsFrom(m api.Amounts) map[string]backlog.Amount {
+	var out map[string]backlog.Amount
+	for d, n := range m {
+		if out == nil {
+			out = map[string]backlog.Amount{}
+		}
+		out[d] = amountFrom(n)
+	}
+	return out
+}
