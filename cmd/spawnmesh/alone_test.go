@@ -282,7 +282,8 @@ func besideAHubWithADatabase(b board) {
 	}))
 	require.Equal(b.t, "A2", b.show("A2").Key)
 	lost := board{hand{t: b.t, dir: b.dir}, b.workspace}
-	lost.refused(exitConflict, commands.Conflict, "set DATABASE_URL here to the same address", "backlog", "list")
+	require.Equal(b.t, "A2", lost.show("A2").Key, "the hub has the address")
+	lost.hand.refused(exitConflict, "set DATABASE_URL here to the same address", "retention")
 	require.NoError(b.t, hub.cmd.Process.Signal(syscall.SIGTERM))
 	require.Zero(b.t, hub.end().code)
 }

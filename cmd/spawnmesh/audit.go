@@ -13,8 +13,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
-	"github.com/spawnmesh/spawnmesh/internal/node"
-	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 func (a *app) auditCommand() *cobra.Command {
@@ -47,10 +45,7 @@ func (a *app) audit(ctx context.Context, object string, limit int, since moment)
 	if object != "" && c.Do(ctx, "GET", "/api/v1/tasks/"+url.PathEscape(object), nil, &v) == nil {
 		object = v.Task
 	}
-	ask := api.ListAuditParams{Object: object, Limit: &limit}
-	if since.text != "" {
-		ask.Since = &since.at
-	}
+	ask := api.ListAuditParams{Object: object, Limit: &limit, Since: since.asked()}
 	list, err := control.Answer(c.API().ListAuditWithResponse(ctx, &ask))
 	if err != nil {
 		return err
@@ -101,12 +96,13 @@ oldest first. It needs no running hub or spoke.`,
 			if err != nil {
 				return err
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
-				rows, err := b.Audit(ctx, ref, limit)
+			ask := api.ListBacklogAuditParams{Task: ref, Limit: &limit, Since: since.asked()}
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
+				list, err := control.Answer(c.API().ListBacklogAuditWithResponse(ctx, a.workspace, &ask))
 				if err != nil {
 					return err
 				}
-				return a.printAudit(node.AuditRows(node.AuditSince(rows, since.at)))
+				return a.printAudit(list.Items)
 			})
 		},
 	}

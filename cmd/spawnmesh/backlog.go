@@ -2,7 +2,7 @@ package main
 
 import (
 	"cmp"
-	"context"
+	"encoding/json"
 	"maps"
 	"os"
 	"os/user"
@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -71,7 +72,11 @@ func oneName(c *cobra.Command, flag, named string, args []string) (string, error
 	if named != "" && given != "" && named != given {
 		return "", misuse("%s names two: %q, and --%s %q", nameOf(c), given, flag, named).Hinting("name one of them")
 	}
-	return cmp.Or(named, given), nil
+	ref := cmp.Or(named, given)
+	if ref == "." || ref == ".." { // in a path it would be another one
+		return "", commands.Refuse(commands.NotFound, "nothing is called %q", ref)
+	}
+	return ref, nil
 }
 
 // aTask is oneName for what needs a task.
@@ -137,6 +142,18 @@ func (q *quantities) Set(text string) error {
 	return nil
 }
 
+// asked are the amounts as the API has them.
+func (q quantities) asked() api.Amounts {
+	var m api.Amounts
+	for name, amount := range q {
+		if m == nil {
+			m = api.Amounts{}
+		}
+		m[name] = json.Number(amount.String())
+	}
+	return m
+}
+
 // textOf writes amounts for people: "1.5 usd, 20000 tokens".
 func textOf(m map[string]backlog.Amount) string {
 	var list []string
@@ -144,17 +161,6 @@ func textOf(m map[string]backlog.Amount) string {
 		list = append(list, m[name].String()+" "+name)
 	}
 	return strings.Join(list, ", ")
-}
-
-// swept is withBacklog after what time moves has been moved: leases that ran
-// out, tasks that are due, budgets that begin anew.
-func (a *app) swept(ctx context.Context, fn func(ctx context.Context, b *backlog.Workspace) error) error {
-	return a.withBacklog(ctx, func(ctx context.Context, b *backlog.Workspace) error {
-		if _, err := b.Sweep(ctx); err != nil {
-			return err
-		}
-		return fn(ctx, b)
-	})
 }
 
 // standing says in a few words how a task stands.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -20,31 +23,67 @@ type backlogVerb struct {
 	because           string // an example of the reason that the operator has to give
 	outcome           bool   // it may carry a result and what was used
 	delay             bool
-	act               func(b *backlog.Workspace, ctx context.Context, a backlog.Act) (backlog.Task, error)
+	say               func(ctx context.Context, c *api.ClientWithResponses, workspace string, f actFlags) (api.BacklogTask, error)
 }
 
 var backlogVerbs = []backlogVerb{
-	{name: "complete", short: "Say that a task is done", worker: true, outcome: true, act: (*backlog.Workspace).Complete,
+	{name: "complete", short: "Say that a task is done", worker: true, outcome: true, say: sayComplete,
 		long: "With --fence it is its worker's word, else yours: any task that has not ended can\nbe completed. Tasks that depend on it become ready."},
-	{name: "fail", short: "Say that a task could not be done", worker: true, because: "the disk is full", outcome: true, act: (*backlog.Workspace).Fail,
+	{name: "fail", short: "Say that a task could not be done", worker: true, because: "the disk is full", outcome: true, say: sayFail,
 		long: "With --fence it is its worker's word, and the task is tried again while its\nretries last. Without one it is yours, and final."},
-	{name: "release", short: "Give a claimed task back", worker: true, delay: true, act: (*backlog.Workspace).Release,
+	{name: "release", short: "Give a claimed task back", worker: true, delay: true, say: sayRelease,
 		long: "It is ready for the next claimer; no retry is spent."},
-	{name: "block", short: "Keep a task from being claimed until it is unblocked", worker: true, act: (*backlog.Workspace).Block,
+	{name: "block", short: "Keep a task from being claimed until it is unblocked", worker: true, say: sayBlock,
 		long: "A claim that somebody has on it ends."},
-	{name: "unblock", short: "Let a blocked task be claimed again", act: (*backlog.Workspace).Unblock},
-	{name: "cancel", short: "End a task that is no longer wanted", because: "not needed any more", act: (*backlog.Workspace).Cancel,
+	{name: "unblock", short: "Let a blocked task be claimed again", say: sayUnblock},
+	{name: "cancel", short: "End a task that is no longer wanted", because: "not needed any more", say: sayCancel,
 		long: "A claim that somebody has on it ends. What depends on it follows its own\n--on-failed-dependency."},
-	{name: "retry", short: "Queue a task again that ended without success", delay: true, act: (*backlog.Workspace).Retry},
+	{name: "retry", short: "Queue a task again that ended without success", delay: true, say: sayRetry},
+}
+
+func sayComplete(ctx context.Context, c *api.ClientWithResponses, workspace string, f actFlags) (api.BacklogTask, error) {
+	return control.Answer(c.CompleteBacklogTaskWithResponse(ctx, workspace, f.task, f.outcome()))
+}
+
+func sayFail(ctx context.Context, c *api.ClientWithResponses, workspace string, f actFlags) (api.BacklogTask, error) {
+	return control.Answer(c.FailBacklogTaskWithResponse(ctx, workspace, f.task, f.outcome()))
+}
+
+func sayRelease(ctx context.Context, c *api.ClientWithResponses, workspace string, f actFlags) (api.BacklogTask, error) {
+	return control.Answer(c.ReleaseBacklogTaskWithResponse(ctx, workspace, f.task, api.BacklogRelease{Fence: f.fence, Reason: f.reason, DelayMS: f.delayed()}))
+}
+
+func sayBlock(ctx context.Context, c *api.ClientWithResponses, workspace string, f actFlags) (api.BacklogTask, error) {
+	return control.Answer(c.BlockBacklogTaskWithResponse(ctx, workspace, f.task, api.BacklogBlock{Fence: f.fence, Reason: f.reason}))
+}
+
+func sayUnblock(ctx context.Context, c *api.ClientWithResponses, workspace string, f actFlags) (api.BacklogTask, error) {
+	return control.Answer(c.UnblockBacklogTaskWithResponse(ctx, workspace, f.task, api.Reason{Reason: f.reason}))
+}
+
+func sayCancel(ctx context.Context, c *api.ClientWithResponses, workspace string, f actFlags) (api.BacklogTask, error) {
+	return control.Answer(c.CancelBacklogTaskWithResponse(ctx, workspace, f.task, api.Reason{Reason: f.reason}))
+}
+
+func sayRetry(ctx context.Context, c *api.ClientWithResponses, workspace string, f actFlags) (api.BacklogTask, error) {
+	return control.Answer(c.RetryBacklogTaskWithResponse(ctx, workspace, f.task, api.BacklogRetry{Reason: f.reason, DelayMS: f.delayed()}))
 }
 
 // actFlags are what somebody says with a verb.
 type actFlags struct {
-	id, fence, result string
-	act               backlog.Act
-	usage             quantities
-	delay             days
+	id, fence, reason, result string
+	usage                     quantities
+	delay                     days
+
+	task string // that is meant
+	left api.JSON
 }
+
+func (f actFlags) outcome() api.BacklogOutcome {
+	return api.BacklogOutcome{Fence: f.fence, Reason: f.reason, Result: f.left, Usage: f.usage.asked()}
+}
+
+func (f actFlags) delayed() int64 { return time.Duration(f.delay).Milliseconds() }
 
 func (a *app) backlogVerbCommand(v backlogVerb) *cobra.Command {
 	var f actFlags
@@ -55,12 +94,12 @@ func (a *app) backlogVerbCommand(v backlogVerb) *cobra.Command {
 			if err := f.complete(c, v, args); err != nil {
 				return err
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
-				t, err := v.act(b, ctx, f.act)
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
+				t, err := v.say(ctx, c.API(), a.workspace, f)
 				if err != nil {
 					return err
 				}
-				return a.sayTask(t)
+				return a.sayTask(taskFrom(t))
 			})
 		},
 	}
@@ -72,7 +111,7 @@ func (a *app) backlogVerbCommand(v backlogVerb) *cobra.Command {
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.id, "id", "", "the task `ID`; the same as without --id")
-	fl.StringVar(&f.act.Reason, "reason", "", "record `WHY`")
+	fl.StringVar(&f.reason, "reason", "", "record `WHY`")
 	if v.worker {
 		fl.StringVar(&f.fence, "fence", "", "as its worker: the `FENCE` that claim has printed")
 		c.Example += "\n  spawnmesh backlog " + v.name + " --fence FENCE"
@@ -89,31 +128,27 @@ func (a *app) backlogVerbCommand(v backlogVerb) *cobra.Command {
 
 // complete reads what the flags say together.
 func (f *actFlags) complete(c *cobra.Command, v backlogVerb, args []string) (err error) {
-	if f.act.Task, err = oneName(c, "id", f.id, args); err != nil {
+	if f.task, err = oneName(c, "id", f.id, args); err != nil {
 		return err
 	}
-	if f.fence != "" {
+	switch {
+	case f.fence != "":
 		fence, err := backlog.ParseFence(f.fence)
 		if err != nil {
 			return err
 		}
-		f.act.Fence = &fence
-	}
-	switch {
-	case f.act.Task == "" && f.act.Fence == nil && v.worker:
+		f.task = cmp.Or(f.task, fence.Task)
+	case f.task == "" && v.worker:
 		return misuse("backlog %s names no task", v.name).Hinting("as its worker: --fence FENCE, as claim has printed it; as its operator: --id ID")
-	case f.act.Task == "" && f.act.Fence == nil:
+	case f.task == "":
 		return misuse("backlog %s names no task", v.name).Hinting("give its key or id: %s ID", c.CommandPath())
-	case v.because != "" && f.act.Fence == nil && f.act.Reason == "":
-		return misuse("to %s a task needs a reason", v.name).Hinting("add --reason \"why\"; it is recorded")
 	}
-	f.act.Usage, f.act.Delay = f.usage, time.Duration(f.delay)
-	f.act.Result, err = resultFrom(f.result)
+	f.left, err = resultFrom(f.result)
 	return err
 }
 
 // resultFrom reads JSON from the command line, or from a file that it names.
-func resultFrom(text string) (json.RawMessage, error) {
+func resultFrom(text string) (api.JSON, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -152,17 +187,24 @@ is taken back whether it has run out or not, and its worker's fence is void.`,
 			if err != nil {
 				return err
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
-				list, err := b.Reclaim(ctx, ref)
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
+				list, err := a.reclaim(ctx, c.API(), ref)
 				if err != nil {
 					return err
 				}
-				return a.sayReclaimed(list)
+				return a.sayReclaimed(each(list.Items, taskFrom))
 			})
 		},
 	}
 	c.Flags().StringVar(&id, "id", "", "the task `ID`, also when its claim has not run out")
 	return c
+}
+
+func (a *app) reclaim(ctx context.Context, c *api.ClientWithResponses, ref string) (api.BacklogTaskList, error) {
+	if ref == "" {
+		return control.Answer(c.ReclaimBacklogTasksWithResponse(ctx, a.workspace))
+	}
+	return control.Answer(c.ReclaimBacklogTaskWithResponse(ctx, a.workspace, ref))
 }
 
 func (a *app) sayReclaimed(list []backlog.Task) error {

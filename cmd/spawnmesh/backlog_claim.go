@@ -7,7 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -78,27 +81,51 @@ func (a *app) claim(ctx context.Context, f claimFlags, batch bool) error {
 	if f.terms.Lease < time.Second || f.terms.Lease > backlog.MaxLease {
 		return misuse("--ttl is from 1s to 1d").Hinting("renew a claim that has to last longer: %s backlog renew --fence FENCE", a.self())
 	}
-	var list []claim
-	for until := time.Now().Add(time.Duration(f.wait)); ; {
-		again := false
-		err := a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) (err error) {
-			b, err := a.backlogOf(in)
-			if err != nil {
-				return err
-			}
-			got, err := b.ClaimWait(ctx, f.terms, until, in.Leaving)
-			list = fill(ctx, b, f.terms.Owner, got)
-			if len(got) > 0 {
-				return err
-			}
-			if errors.Is(err, backlog.ErrLeaving) || f.wait > 0 && in.Gone(err) && ctx.Err() == nil {
-				again = true
-				return nil
-			}
+	ask := api.BacklogClaim{Owner: f.terms.Owner, Task: f.terms.Task, Lanes: f.terms.Lanes, Capabilities: f.terms.Capabilities, Limit: f.terms.Limit, TTLMS: f.terms.Lease.Milliseconds()}
+	got, err := a.awaitClaims(ctx, ask, time.Duration(f.wait))
+	if err == nil && got.Problem != nil {
+		err = control.Refused(got.Problem)
+	}
+	return errors.Join(err, a.printClaims(each(got.Items, claimFrom), batch, err))
+}
+
+// awaitClaims asks for claims until there are some, or the time to wait is over. Whoever has the
+// database may stop meanwhile; then another one has it, or this process.
+func (a *app) awaitClaims(ctx context.Context, ask api.BacklogClaim, patience time.Duration) (got api.BacklogClaims, err error) {
+	for until := time.Now().Add(patience); ; {
+		left := false
+		err = a.asking(ctx, func(ctx context.Context, c *control.Client) error {
+			got, left, err = a.claimOf(ctx, c, ask, until)
 			return err
 		})
-		if err != nil || !again {
-			return errors.Join(err, a.printClaims(list, batch, err))
+		if !left {
+			return got, err
+		}
+		if err := wait.For(ctx, betweenTries); err != nil {
+			return got, err
+		}
+	}
+}
+
+const (
+	betweenTries = 50 * time.Millisecond
+	longestPoll  = 30 * time.Second
+)
+
+// claimOf is awaitClaims of one instance. It reports whether that has left before the time was over.
+func (a *app) claimOf(ctx context.Context, c *control.Client, ask api.BacklogClaim, until time.Time) (got api.BacklogClaims, left bool, err error) {
+	for {
+		began, poll := time.Now(), min(max(time.Until(until), 0), longestPoll)
+		got, err = control.Answer(c.API().ClaimBacklogTasksWithResponse(ctx, a.workspace, &api.ClaimBacklogTasksParams{Wait: poll.String()}, ask))
+		switch {
+		case len(got.Items) > 0 || time.Until(until) <= 0:
+			return got, false, err
+		case commands.CodeOf(err) == commands.Unreachable && ctx.Err() == nil:
+			return got, true, nil
+		case err != nil:
+			return got, false, err
+		case time.Since(began) < poll:
+			return got, true, nil
 		}
 	}
 }

@@ -8,32 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
-
-// fill adds to each claim all that is known of its task.
-func fill(ctx context.Context, b *backlog.Workspace, owner string, got []backlog.Claimed) []claim {
-	ids := make([]string, len(got))
-	for i, g := range got {
-		ids[i] = g.Fence.Task
-	}
-	known := map[string]backlog.Task{}
-	tasks, _ := b.ShowAll(ctx, ids) // the claims stand: their claimer must learn of them all the same
-	for _, t := range tasks {
-		known[t.ID] = t
-	}
-	list := make([]claim, len(got))
-	for i, g := range got {
-		t, ok := known[g.Fence.Task]
-		if !ok {
-			t = backlog.Task{ID: g.Fence.Task, ShortID: commands.ShortID(g.Fence.Task), Key: g.Key, Title: g.Title, Body: g.Body, Priority: g.Priority, Status: backlog.BoardClaimed,
-				State: commands.Claimed, Lane: g.Lane, Acceptance: g.Acceptance, Owner: owner, LeaseUntil: &g.Until, Attempts: g.Fence.Attempt}
-		}
-		list[i] = claim{t, g.Fence.String(), g.Fence.Epoch, g.Type, g.Grant, g.Until}
-	}
-	return list
-}
 
 func (a *app) printClaims(list []claim, batch bool, failed error) error {
 	if failed != nil && len(list) == 0 {
@@ -110,7 +88,9 @@ func (a *app) backlogRenewCommand() *cobra.Command {
 			if d := time.Duration(ttl); d < time.Second || d > backlog.MaxLease {
 				return misuse("--ttl is from 1s to 1d")
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error { return a.renew(ctx, b, f, time.Duration(ttl)) })
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
+				return a.renew(ctx, c, f, time.Duration(ttl))
+			})
 		},
 	}
 	c.Flags().StringVar(&fence, "fence", "", "the `FENCE` that claim has printed (required)")
@@ -118,17 +98,13 @@ func (a *app) backlogRenewCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) renew(ctx context.Context, b *backlog.Workspace, f backlog.Fence, ttl time.Duration) error {
-	until, err := b.Renew(ctx, f, ttl)
+func (a *app) renew(ctx context.Context, c *control.Client, f backlog.Fence, ttl time.Duration) error {
+	v, err := control.Answer(c.API().RenewBacklogTaskWithResponse(ctx, a.workspace, f.Task, api.Renewal{Fence: f.String(), TTLMS: ttl.Milliseconds()}))
 	if err != nil {
 		return err
 	}
-	v := struct {
-		Fence string    `json:"fence"`
-		Until time.Time `json:"until"`
-	}{f.String(), until}
 	if a.forPeople() {
-		fmt.Fprintf(a.out, "the claim lasts until %s\n", clock(&until))
+		fmt.Fprintf(a.out, "the claim lasts until %s\n", clock(&v.Until))
 		return nil
 	}
 	return a.print(v, []any{v}, table{names: []string{v.Fence}})

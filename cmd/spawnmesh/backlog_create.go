@@ -12,7 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -71,24 +72,11 @@ func (a *app) createTask(ctx context.Context, f creation) error {
 		return err
 	}
 	var got createdTask
-	err = a.makingInstance(ctx, func(ctx context.Context, in *instance.Instance) error {
-		b, err := a.backlogOf(in)
-		if err != nil {
-			return err
+	err = a.askingFirst(ctx, func(ctx context.Context, c *control.Client) error {
+		made, err := control.Answer(c.API().CreateBacklogTasksWithResponse(ctx, a.workspace, api.NewBacklogTasks{Items: []api.NewBacklogTask{f.asked(from)}}))
+		if err == nil {
+			got = createdTask{taskFrom(made.Items[0]), *made.Items[0].Existing}
 		}
-		if from > 0 { // by the clock that decides when it is due
-			now, err := in.DB.Now(ctx)
-			if err != nil {
-				return err
-			}
-			f.spec.NotBefore = now.Add(from)
-		}
-		made, err := b.Create(ctx, f.spec)
-		if err != nil {
-			return err
-		}
-		got.Existing = made[0].Existing
-		got.Task, err = b.Show(ctx, made[0].ID)
 		return err
 	})
 	if err != nil {
@@ -103,6 +91,14 @@ func (a *app) createTask(ctx context.Context, f creation) error {
 		fmt.Fprintf(a.err, "this task was created before, and %s\n", printable(standing(got.Task)))
 	}
 	return nil
+}
+
+// asked is the task as the API has it, not to start before so long from now, where that is above 0.
+func (f *creation) asked(from time.Duration) api.NewBacklogTask {
+	s := f.spec
+	return api.NewBacklogTask{Key: s.Key, Title: s.Title, Body: s.Body, Phase: s.Phase, Priority: s.Priority, DependsOn: s.DependsOn, Acceptance: api.JSON(s.Acceptance),
+		IdempotencyKey: s.IdempotencyKey, Lane: s.Lane, Capabilities: s.Capabilities, Account: s.Account, Estimate: f.estimate.asked(), NotBefore: s.NotBefore,
+		DelayMS: from.Milliseconds(), MaxRetries: s.MaxRetries, OnFailedDependency: s.OnFailedDep}
 }
 
 // completeSpec puts what the flags say into the spec and checks it, before a database

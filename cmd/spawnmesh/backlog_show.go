@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -23,12 +24,12 @@ func (a *app) backlogShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
-				t, err := b.Show(ctx, ref)
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
+				t, err := control.Answer(c.API().GetBacklogTaskWithResponse(ctx, a.workspace, ref))
 				if err != nil {
 					return err
 				}
-				return a.printTask(t)
+				return a.printTask(taskFrom(t))
 			})
 		},
 	}
@@ -105,12 +106,12 @@ func (a *app) backlogStatsCommand() *cobra.Command {
 		Use: "stats", Short: "Count tasks by status, and see what is late", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			// Not swept: an expired claim is counted before somebody puts it back.
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
-				s, err := b.Stats(ctx)
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
+				s, err := control.Answer(c.API().GetBacklogStatsWithResponse(ctx, a.workspace))
 				if err != nil {
 					return err
 				}
-				return a.printStats(s)
+				return a.printStats(statsFrom(s))
 			})
 		},
 	}

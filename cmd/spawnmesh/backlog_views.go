@@ -46,3 +46,37 @@ func amountsFrom(m api.Amounts) map[string]backlog.Amount {
 	}
 	return out
 }
+
+func statsFrom(s api.BacklogStats) backlog.Stats {
+	v := backlog.Stats{Status: map[backlog.BoardStatus]int64{}, Unsuccessful: s.Unsuccessful, States: map[commands.State]int64{}, Claimable: s.Claimable,
+		OldestReady: s.OldestReadyAt, OldestAge: s.OldestReadyAgeSeconds, ExpiredClaims: s.ExpiredClaims, Now: s.Now}
+	for status, n := range s.Status {
+		v.Status[backlog.BoardStatus(status)] = n
+	}
+	for state, n := range s.States {
+		v.States[commands.State(state)] = n
+	}
+	return v
+}
+
+func whyFrom(w api.BacklogWhy) backlog.Why {
+	v := backlog.Why{Task: taskFrom(w.Task), Claimable: w.Claimable, Reasons: []backlog.WhyReason{}, By: []backlog.Claimer{}}
+	v.Reasons, v.By = append(v.Reasons, each(w.Reasons, reasonFrom)...), append(v.By, each(w.By, claimerFrom)...)
+	return v
+}
+
+func reasonFrom(r api.WhyReason) backlog.WhyReason {
+	return backlog.WhyReason{Stage: r.Stage, What: r.What, Since: r.Since, Until: r.Until, Hint: r.Hint}
+}
+
+func claimerFrom(c api.Claimer) backlog.Claimer {
+	return backlog.Claimer{Owner: c.Owner, Capabilities: c.Capabilities, Lanes: c.Lanes, Seen: c.Seen}
+}
+
+func claimFrom(t api.BacklogTask) claim {
+	c := claim{Task: taskFrom(t), Fence: t.Fence, Epoch: t.Epoch, Type: t.Type, Grant: t.Grant}
+	if t.Until != nil {
+		c.Until = *t.Until
+	}
+	return c
+}

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -27,12 +29,12 @@ of it, in the order in which a claim asks.`,
 			if err != nil {
 				return err
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
-				w, err := b.Why(ctx, ref)
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
+				w, err := control.Answer(c.API().ExplainBacklogTaskWithResponse(ctx, a.workspace, ref))
 				if err != nil {
 					return err
 				}
-				return a.printWhy(w)
+				return a.printWhy(whyFrom(w))
 			})
 		},
 	}
@@ -118,25 +120,29 @@ func (a *app) backlogLinkCommand(verb, short string) *cobra.Command {
 			if from == "" || to == "" {
 				return misuse("backlog %s needs --from and --to", verb).Hinting("the task --from depends on the task --to")
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
-				act := b.Link
-				if verb == "unlink" {
-					act = b.Unlink
-				}
-				if err := act(ctx, from, to); err != nil {
-					return err
-				}
-				t, err := b.Show(ctx, from)
+			from, err := oneName(c, "from", from, nil)
+			if err != nil {
+				return err
+			}
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
+				t, err := a.relate(ctx, c.API(), verb, from, to)
 				if err != nil {
 					return err
 				}
-				return a.sayLinks(t)
+				return a.sayLinks(taskFrom(t))
 			})
 		},
 	}
 	c.Flags().StringVar(&from, "from", "", "the task `ID` that waits (required)")
 	c.Flags().StringVar(&to, "to", "", "the task `ID` that it waits for (required)")
 	return c
+}
+
+func (a *app) relate(ctx context.Context, c *api.ClientWithResponses, verb, from, to string) (api.BacklogTask, error) {
+	if verb == "unlink" {
+		return control.Answer(c.UnlinkBacklogTaskWithResponse(ctx, a.workspace, from, api.Dependency{To: to}))
+	}
+	return control.Answer(c.LinkBacklogTaskWithResponse(ctx, a.workspace, from, api.Dependency{To: to}))
 }
 
 func (a *app) sayLinks(t backlog.Task) error {
@@ -172,43 +178,47 @@ code is 5 when it does not, and the message says which of its parts is wrong.`,
 				}
 				text = strings.TrimSpace(line)
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error { return a.verifyGrant(ctx, b, text) })
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error { return a.verifyGrant(ctx, c, text) })
 		},
 	}
 }
 
-func (a *app) verifyGrant(ctx context.Context, b *backlog.Workspace, text string) error {
-	g, err := b.VerifyGrant(ctx, text)
+func (a *app) verifyGrant(ctx context.Context, c *control.Client, text string) error {
+	g, err := control.Answer(c.API().VerifyClaimGrantWithResponse(ctx, a.workspace, api.GrantCheck{Grant: text}))
 	if err != nil {
 		return err
 	}
-	if a.forPeople() {
-		_, err = fmt.Fprintf(a.out, "the grant holds: attempt %d of task %s, until %s\n", g.Fence.Attempt, commands.ShortID(g.Fence.Task), clock(&g.Expires))
-		return err
+	if !a.forPeople() {
+		return a.print(grantView{g.Fence, g.KeyID, g.ExpiresAt}, []any{grantView{g.Fence, g.KeyID, g.ExpiresAt}}, table{names: []string{g.Fence}})
 	}
-	v := struct {
-		Fence   string    `json:"fence"`
-		KeyID   string    `json:"key_id"`
-		Expires time.Time `json:"expires_at"`
-	}{g.Fence.String(), g.KeyID, g.Expires}
-	return a.print(v, []any{v}, table{names: []string{v.Fence}})
+	f, err := backlog.ParseFence(g.Fence)
+	if err == nil {
+		_, err = fmt.Fprintf(a.out, "the grant holds: attempt %d of task %s, until %s\n", f.Attempt, commands.ShortID(f.Task), clock(&g.ExpiresAt))
+	}
+	return err
+}
+
+// A grantView is what a program learns of a grant that holds.
+type grantView struct {
+	Fence   string    `json:"fence"`
+	KeyID   string    `json:"key_id"`
+	Expires time.Time `json:"expires_at"`
 }
 
 func (a *app) grantRotateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rotate", Short: "Sign new grants with a new key; those that are out stay valid", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
-				id, err := b.RotateGrantKey(ctx)
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
+				k, err := control.Answer(c.API().RotateGrantKeyWithResponse(ctx, a.workspace))
 				if err != nil {
 					return err
 				}
 				if a.forPeople() {
-					_, err = fmt.Fprintf(a.out, "new grants are signed with the key %s\n", id)
+					_, err = fmt.Fprintf(a.out, "new grants are signed with the key %s\n", k.KeyID)
 					return err
 				}
-				v := map[string]string{"key_id": id}
-				return a.print(v, []any{v}, table{names: []string{id}})
+				return a.print(k, []any{k}, table{names: []string{k.KeyID}})
 			})
 		},
 	}

@@ -219,3 +219,13 @@ func writeReady(path, text string) error {
 	}
 	return nil
 }
+
+// swept is withBacklog after what time moves has been moved.
+func (a *app) swept(ctx context.Context, fn func(ctx context.Context, b *backlog.Workspace) error) error {
+	return a.withBacklog(ctx, func(ctx context.Context, b *backlog.Workspace) error {
+		if _, err := b.Sweep(ctx); err != nil {
+			return err
+		}
+		return fn(ctx, b)
+	})
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 func main() {
@@ -90,6 +91,11 @@ Try it:  spawnmesh demo`,
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
 			if c.Flags().Changed("data-dir") && a.dataDir == "" {
 				return misuse("--data-dir is empty").Hinting("name a directory; is the variable that should hold it set?")
+			}
+			if c.Flags().Lookup("workspace") != nil {
+				if err := backlog.CheckWorkspace(a.workspace); err != nil {
+					return err
+				}
 			}
 			return a.checkOutput()
 		},

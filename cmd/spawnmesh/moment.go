@@ -16,6 +16,14 @@ var _ pflag.Value = (*moment)(nil)
 
 func (m *moment) String() string { return m.text }
 
+// asked is the time where one was given.
+func (m *moment) asked() *time.Time {
+	if m.text == "" {
+		return nil
+	}
+	return &m.at
+}
+
 // Type names the value in help texts.
 func (m *moment) Type() string { return "DURATION|TIME" }
 

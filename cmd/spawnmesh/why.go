@@ -69,12 +69,7 @@ func reasonsOf(w api.TaskWhy) backlog.Why {
 	if !w.LeaseUntil.IsZero() {
 		why.Task.LeaseUntil = &w.LeaseUntil
 	}
-	for _, r := range w.Reasons {
-		why.Reasons = append(why.Reasons, backlog.WhyReason{Stage: r.Stage, What: r.What, Since: r.Since, Until: r.Until, Hint: r.Hint})
-	}
-	for _, c := range w.By {
-		why.By = append(why.By, backlog.Claimer{Owner: c.Owner, Capabilities: c.Capabilities, Lanes: c.Lanes, Seen: c.Seen})
-	}
+	why.Reasons, why.By = each(w.Reasons, reasonFrom), each(w.By, claimerFrom)
 	return why
 }
 

@@ -432,6 +432,98 @@ type AuditRow struct {
 	Why     string `json:"why,omitempty,omitzero"`
 }
 
+// BacklogBlock defines model for BacklogBlock.
+type BacklogBlock struct {
+	Fence string `json:"fence,omitempty,omitzero"`
+
+	// Reason Why; it is recorded.
+	Reason string `json:"reason,omitempty,omitzero"`
+}
+
+// BacklogClaim defines model for BacklogClaim.
+type BacklogClaim struct {
+	// Capabilities What the claimer is able to do. Tasks that need more stay out of sight.
+	Capabilities []string `json:"capabilities,omitempty,omitzero"`
+
+	// Lanes Only from these; none: from all.
+	Lanes []string `json:"lanes,omitempty,omitzero"`
+
+	// Limit At most so many, up to 1000; 0 = 1.
+	Limit int `json:"limit,omitempty,omitzero"`
+
+	// Owner Who claims.
+	Owner string `json:"owner"`
+
+	// Task Only this one.
+	Task string `json:"task,omitempty,omitzero"`
+
+	// TTLMS How long the claim lasts, from a second to a day; 0 = 15 minutes.
+	TTLMS int64 `json:"ttl_ms,omitempty,omitzero"`
+}
+
+// BacklogClaims defines model for BacklogClaims.
+type BacklogClaims struct {
+	Items []BacklogTask `json:"items"`
+
+	// Problem What kept it from claiming more after these, which are claimed.
+	Problem *Problem `json:"problem,omitempty"`
+}
+
+// BacklogOutcome defines model for BacklogOutcome.
+type BacklogOutcome struct {
+	// Fence As the claim has named it.
+	Fence string `json:"fence,omitempty,omitzero"`
+
+	// Reason Why; it is recorded.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Result Kept with the task; any JSON.
+	Result JSON `json:"result,omitempty,omitzero"`
+
+	// Usage Amounts by dimension.
+	Usage Amounts `json:"usage,omitempty,omitzero"`
+}
+
+// BacklogRelease defines model for BacklogRelease.
+type BacklogRelease struct {
+	// DelayMS It is not ready before this is over.
+	DelayMS int64  `json:"delay_ms,omitempty,omitzero"`
+	Fence   string `json:"fence,omitempty,omitzero"`
+
+	// Reason Why; it is recorded.
+	Reason string `json:"reason,omitempty,omitzero"`
+}
+
+// BacklogRetry defines model for BacklogRetry.
+type BacklogRetry struct {
+	// DelayMS It is not ready before this is over.
+	DelayMS int64 `json:"delay_ms,omitempty,omitzero"`
+
+	// Reason Why; it is recorded.
+	Reason string `json:"reason,omitempty,omitzero"`
+}
+
+// BacklogStats defines model for BacklogStats.
+type BacklogStats struct {
+	// Claimable Stand ready.
+	Claimable int64 `json:"claimable"`
+
+	// ExpiredClaims Claims that have run out and were not taken back yet.
+	ExpiredClaims         int64     `json:"expired_claims"`
+	Now                   time.Time `json:"now"`
+	OldestReadyAgeSeconds float64   `json:"oldest_ready_age_seconds"`
+
+	// OldestReadyAt Creation of the oldest of them by id: of another one where a clock was set meanwhile.
+	OldestReadyAt *time.Time       `json:"oldest_ready_at,omitempty"`
+	States        map[string]int64 `json:"states"`
+
+	// Status By the column of the board; done are those that ended well.
+	Status map[string]int64 `json:"status"`
+
+	// Unsuccessful Ended otherwise; states says how.
+	Unsuccessful int64 `json:"unsuccessful"`
+}
+
 // BacklogTask A task of the backlog of this database.
 type BacklogTask struct {
 	// Acceptance What its creator asks for: a list of texts, or an object.
@@ -453,11 +545,21 @@ type BacklogTask struct {
 	// Eligibility Of a queued one: ready, or what keeps it from being claimed, such as waiting_deps or over_budget.
 	Eligibility string     `json:"eligibility,omitempty,omitzero"`
 	EndedAt     *time.Time `json:"ended_at,omitempty"`
+	Epoch       int64      `json:"epoch,omitempty,omitzero"`
 
 	// Estimate Amounts by dimension.
-	Estimate       Amounts `json:"estimate,omitempty,omitzero"`
-	ID             string  `json:"id"`
-	IdempotencyKey string  `json:"idempotency_key,omitempty,omitzero"`
+	Estimate Amounts `json:"estimate,omitempty,omitzero"`
+
+	// Existing In the answer to a creation: it was there before.
+	Existing *bool `json:"existing,omitempty"`
+
+	// Fence In the answer to a claim, as epoch, type, grant and until: what its worker shows with all that he says of it.
+	Fence string `json:"fence,omitempty,omitzero"`
+
+	// Grant The signed proof of the claim.
+	Grant          string `json:"grant,omitempty,omitzero"`
+	ID             string `json:"id"`
+	IdempotencyKey string `json:"idempotency_key,omitempty,omitzero"`
 
 	// Key The name that its creator has given it, unique in the workspace.
 	Key string `json:"key,omitempty,omitzero"`
@@ -486,9 +588,15 @@ type BacklogTask struct {
 	Status BacklogTaskStatus `json:"status"`
 	Title  string            `json:"title"`
 
+	// Type Of the claim: initial, retry, reclaim and others.
+	Type string `json:"type,omitempty,omitzero"`
+
 	// Unmet Dependencies that still keep it from being claimed.
-	Unmet     int       `json:"unmet"`
-	UpdatedAt time.Time `json:"updated_at"`
+	Unmet int `json:"unmet"`
+
+	// Until When the claim runs out unless it is renewed.
+	Until     *time.Time `json:"until,omitempty"`
+	UpdatedAt time.Time  `json:"updated_at"`
 }
 
 // BacklogTaskStatus Its column on a board.
@@ -500,6 +608,21 @@ type BacklogTaskList struct {
 
 	// Next Of a list that may go on: the cursor of what comes after it.
 	Next string `json:"next,omitempty,omitzero"`
+}
+
+// BacklogWhy defines model for BacklogWhy.
+type BacklogWhy struct {
+	// By Who claimed of late, and could have it.
+	By []Claimer `json:"by"`
+
+	// Claimable By those in by, now.
+	Claimable bool `json:"claimable"`
+
+	// Reasons Every one, in the order in which a claim asks.
+	Reasons []WhyReason `json:"reasons"`
+
+	// Task A task of the backlog of this database.
+	Task BacklogTask `json:"task"`
 }
 
 // Check One thing that was looked at, and what is wrong with it.
@@ -516,6 +639,15 @@ type Check struct {
 
 	// Run The command line that mends it, without the name of the program.
 	Run []string `json:"run,omitempty,omitzero"`
+}
+
+// ClaimGrant defines model for ClaimGrant.
+type ClaimGrant struct {
+	ExpiresAt time.Time `json:"expires_at"`
+	Fence     string    `json:"fence"`
+
+	// KeyID Of the key that has signed it.
+	KeyID string `json:"key_id"`
 }
 
 // Claimer defines model for Claimer.
@@ -664,6 +796,12 @@ type ConnectionList struct {
 // ConnectionState defines model for ConnectionState.
 type ConnectionState string
 
+// Dependency defines model for Dependency.
+type Dependency struct {
+	// To The task that is waited for, by its key or id.
+	To string `json:"to"`
+}
+
 // EndedKey A signing key in use that the other side has ended.
 type EndedKey struct {
 	Code string `json:"code"`
@@ -753,6 +891,17 @@ type GrantChange struct {
 
 	// Weight From 1 to 1000.
 	Weight *int `json:"weight,omitempty"`
+}
+
+// GrantCheck defines model for GrantCheck.
+type GrantCheck struct {
+	// Grant As the claim has named it.
+	Grant string `json:"grant"`
+}
+
+// GrantKey defines model for GrantKey.
+type GrantKey struct {
+	KeyID string `json:"key_id"`
 }
 
 // Held Which levels of isolation the host of a spoke holds.
@@ -914,6 +1063,50 @@ type LogLine struct {
 
 	// Waiting The spoke is not linked: which, and until when its output is here.
 	Waiting map[string]interface{} `json:"waiting,omitempty,omitzero"`
+}
+
+// NewBacklogTask defines model for NewBacklogTask.
+type NewBacklogTask struct {
+	// Acceptance A list of texts, or an object.
+	Acceptance JSON `json:"acceptance,omitempty,omitzero"`
+
+	// Account Whose budget pays.
+	Account string `json:"account,omitempty,omitzero"`
+
+	// Body For whoever works on it.
+	Body         string   `json:"body,omitempty,omitzero"`
+	Capabilities []string `json:"capabilities,omitempty,omitzero"`
+
+	// DelayMS In the place of not_before: how long from now, by the clock of the database.
+	DelayMS int64 `json:"delay_ms,omitempty,omitzero"`
+
+	// DependsOn Keys or ids of tasks, also keys of earlier ones of the same request.
+	DependsOn []string `json:"depends_on,omitempty,omitzero"`
+
+	// Estimate Amounts by dimension.
+	Estimate       Amounts `json:"estimate,omitempty,omitzero"`
+	IdempotencyKey string  `json:"idempotency_key,omitempty,omitzero"`
+
+	// Key The caller's own name for it, unique in the workspace.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// Lane Absent: default.
+	Lane       string    `json:"lane,omitempty,omitzero"`
+	MaxRetries int       `json:"max_retries,omitempty,omitzero"`
+	NotBefore  time.Time `json:"not_before,omitempty,omitzero"`
+
+	// OnFailedDependency hold, cancel or ignore; absent: hold.
+	OnFailedDependency string `json:"on_failed_dependency,omitempty,omitzero"`
+	Phase              string `json:"phase,omitempty,omitzero"`
+
+	// Priority From -100 to 100, higher is sooner.
+	Priority int    `json:"priority,omitempty,omitzero"`
+	Title    string `json:"title"`
+}
+
+// NewBacklogTasks defines model for NewBacklogTasks.
+type NewBacklogTasks struct {
+	Items []NewBacklogTask `json:"items"`
 }
 
 // NewInvite defines model for NewInvite.
@@ -1131,6 +1324,20 @@ type RefusedReport struct {
 	Seq  int64     `json:"seq"`
 }
 
+// Renewal defines model for Renewal.
+type Renewal struct {
+	Fence string `json:"fence"`
+
+	// TTLMS How long the claim lasts from now, from a second to a day; 0 = 15 minutes.
+	TTLMS int64 `json:"ttl_ms,omitempty,omitzero"`
+}
+
+// Renewed defines model for Renewed.
+type Renewed struct {
+	Fence string    `json:"fence"`
+	Until time.Time `json:"until"`
+}
+
 // Settlement defines model for Settlement.
 type Settlement struct {
 	// Base The numbers go on after it; 0 = as before.
@@ -1342,6 +1549,15 @@ type WhyReason struct {
 	What  string     `json:"what"`
 }
 
+// AuditFrom defines model for AuditFrom.
+type AuditFrom = time.Time
+
+// AuditLimit defines model for AuditLimit.
+type AuditLimit = int
+
+// BacklogTaskName defines model for BacklogTaskName.
+type BacklogTaskName = string
+
 // ConnectionName defines model for ConnectionName.
 type ConnectionName = string
 
@@ -1360,6 +1576,9 @@ type BacklogTasks = BacklogTaskList
 // Changed defines model for Changed.
 type Changed = ConnectionChange
 
+// OneBacklogTask A task of the backlog of this database.
+type OneBacklogTask = BacklogTask
+
 // OneTask An agent as its hub knows it, or, with hub, as the host knows it where it runs. What was signed is shown as it was; docs/protocol.md describes it.
 type OneTask = Task
 
@@ -1372,10 +1591,10 @@ type ListAuditParams struct {
 	Object string `form:"object,omitempty" json:"object,omitempty,omitzero"`
 
 	// Limit At most so many rows, the newest.
-	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+	Limit *AuditLimit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Since Only those of these rows that are of this time or later.
-	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
+	Since *AuditFrom `form:"since,omitempty" json:"since,omitempty"`
 }
 
 // FollowEventsParams defines parameters for FollowEvents.
@@ -1427,6 +1646,24 @@ type GetTaskLogsParams struct {
 
 	// LastEventID The same as after, as browsers say it.
 	LastEventID int64 `json:"Last-Event-ID,omitempty,omitzero"`
+}
+
+// ListBacklogAuditParams defines parameters for ListBacklogAudit.
+type ListBacklogAuditParams struct {
+	// Task Only rows about this task.
+	Task string `form:"task,omitempty" json:"task,omitempty,omitzero"`
+
+	// Limit At most so many rows, the newest.
+	Limit *AuditLimit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Since Only those of these rows that are of this time or later.
+	Since *AuditFrom `form:"since,omitempty" json:"since,omitempty"`
+}
+
+// ClaimBacklogTasksParams defines parameters for ClaimBacklogTasks.
+type ClaimBacklogTasksParams struct {
+	// Wait Answer when something could be claimed, or after this time, as in 30s; at most a minute. It may be answered before, with nothing: who waits asks again.
+	Wait string `form:"wait,omitempty" json:"wait,omitempty,omitzero"`
 }
 
 // ListBacklogTasksParams defines parameters for ListBacklogTasks.
@@ -1488,6 +1725,45 @@ type CreateTaskJSONRequestBody = NewTask
 
 // KillTaskJSONRequestBody defines body for KillTask for application/json ContentType.
 type KillTaskJSONRequestBody = KillRequest
+
+// ClaimBacklogTasksJSONRequestBody defines body for ClaimBacklogTasks for application/json ContentType.
+type ClaimBacklogTasksJSONRequestBody = BacklogClaim
+
+// VerifyClaimGrantJSONRequestBody defines body for VerifyClaimGrant for application/json ContentType.
+type VerifyClaimGrantJSONRequestBody = GrantCheck
+
+// CreateBacklogTasksJSONRequestBody defines body for CreateBacklogTasks for application/json ContentType.
+type CreateBacklogTasksJSONRequestBody = NewBacklogTasks
+
+// BlockBacklogTaskJSONRequestBody defines body for BlockBacklogTask for application/json ContentType.
+type BlockBacklogTaskJSONRequestBody = BacklogBlock
+
+// CancelBacklogTaskJSONRequestBody defines body for CancelBacklogTask for application/json ContentType.
+type CancelBacklogTaskJSONRequestBody = Reason
+
+// CompleteBacklogTaskJSONRequestBody defines body for CompleteBacklogTask for application/json ContentType.
+type CompleteBacklogTaskJSONRequestBody = BacklogOutcome
+
+// FailBacklogTaskJSONRequestBody defines body for FailBacklogTask for application/json ContentType.
+type FailBacklogTaskJSONRequestBody = BacklogOutcome
+
+// LinkBacklogTaskJSONRequestBody defines body for LinkBacklogTask for application/json ContentType.
+type LinkBacklogTaskJSONRequestBody = Dependency
+
+// ReleaseBacklogTaskJSONRequestBody defines body for ReleaseBacklogTask for application/json ContentType.
+type ReleaseBacklogTaskJSONRequestBody = BacklogRelease
+
+// RenewBacklogTaskJSONRequestBody defines body for RenewBacklogTask for application/json ContentType.
+type RenewBacklogTaskJSONRequestBody = Renewal
+
+// RetryBacklogTaskJSONRequestBody defines body for RetryBacklogTask for application/json ContentType.
+type RetryBacklogTaskJSONRequestBody = BacklogRetry
+
+// UnblockBacklogTaskJSONRequestBody defines body for UnblockBacklogTask for application/json ContentType.
+type UnblockBacklogTaskJSONRequestBody = Reason
+
+// UnlinkBacklogTaskJSONRequestBody defines body for UnlinkBacklogTask for application/json ContentType.
+type UnlinkBacklogTaskJSONRequestBody = Dependency
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -1809,10 +2085,263 @@ type ClientInterface interface {
 	// Corresponds with GET /tasks/{task}/why (the `ExplainTask` operationId).
 	ExplainTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListBacklogAudit The newest rows of the audit of a workspace, the oldest of them first
+	//
+	// Corresponds with GET /workspaces/{workspace}/audit (the `ListBacklogAudit` operationId).
+	ListBacklogAudit(ctx context.Context, workspace WorkspaceName, params *ListBacklogAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ClaimBacklogTasksWithBody Claim the next ready tasks, and be the only one who has them
+	//
+	// The highest priority first, then the oldest. Where one task is named that cannot be claimed, the answer is a problem that says why.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/claim (the `ClaimBacklogTasks` operationId).
+	ClaimBacklogTasksWithBody(ctx context.Context, workspace WorkspaceName, params *ClaimBacklogTasksParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ClaimBacklogTasks Claim the next ready tasks, and be the only one who has them
+	//
+	// The highest priority first, then the oldest. Where one task is named that cannot be claimed, the answer is a problem that says why.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/claim (the `ClaimBacklogTasks` operationId).
+	ClaimBacklogTasks(ctx context.Context, workspace WorkspaceName, params *ClaimBacklogTasksParams, body ClaimBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RotateGrantKey Sign new grants with a new key; those that are out stay valid
+	//
+	// Corresponds with POST /workspaces/{workspace}/grants/rotate (the `RotateGrantKey` operationId).
+	RotateGrantKey(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// VerifyClaimGrantWithBody Check whether the grant of a claim still holds
+	//
+	// The code of the problem says why it does not.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/grants/verify (the `VerifyClaimGrant` operationId).
+	VerifyClaimGrantWithBody(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// VerifyClaimGrant Check whether the grant of a claim still holds
+	//
+	// The code of the problem says why it does not.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/grants/verify (the `VerifyClaimGrant` operationId).
+	VerifyClaimGrant(ctx context.Context, workspace WorkspaceName, body VerifyClaimGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReclaimBacklogTasks Take back all claims that have run out
+	//
+	// Corresponds with POST /workspaces/{workspace}/reclaim (the `ReclaimBacklogTasks` operationId).
+	ReclaimBacklogTasks(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetBacklogStats Count tasks
+	//
+	// Claims that have run out are counted before somebody takes them back.
+	//
+	// Corresponds with GET /workspaces/{workspace}/stats (the `GetBacklogStats` operationId).
+	GetBacklogStats(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListBacklogTasks Tasks, the newest first
 	//
 	// Corresponds with GET /workspaces/{workspace}/tasks (the `ListBacklogTasks` operationId).
 	ListBacklogTasks(ctx context.Context, workspace WorkspaceName, params *ListBacklogTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateBacklogTasksWithBody Create tasks, all or none
+	//
+	// A task that says the same as one with its key, or its idempotency key, is that one (existing); one that says something else is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
+	CreateBacklogTasksWithBody(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateBacklogTasks Create tasks, all or none
+	//
+	// A task that says the same as one with its key, or its idempotency key, is that one (existing); one that says something else is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
+	CreateBacklogTasks(ctx context.Context, workspace WorkspaceName, body CreateBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetBacklogTask One task in full
+	//
+	// Corresponds with GET /workspaces/{workspace}/tasks/{task} (the `GetBacklogTask` operationId).
+	GetBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// BlockBacklogTaskWithBody Keep a task from being claimed until it is unblocked
+	//
+	// A claim that somebody has on it ends.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/block (the `BlockBacklogTask` operationId).
+	BlockBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// BlockBacklogTask Keep a task from being claimed until it is unblocked
+	//
+	// A claim that somebody has on it ends.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/block (the `BlockBacklogTask` operationId).
+	BlockBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body BlockBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CancelBacklogTaskWithBody End a task that is no longer wanted
+	//
+	// A claim that somebody has on it ends. A reason is required.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/cancel (the `CancelBacklogTask` operationId).
+	CancelBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CancelBacklogTask End a task that is no longer wanted
+	//
+	// A claim that somebody has on it ends. A reason is required.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/cancel (the `CancelBacklogTask` operationId).
+	CancelBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body CancelBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CompleteBacklogTaskWithBody Say that a task is done
+	//
+	// With a fence it is its worker's word, else the operator's, who may complete any task that has not ended.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/complete (the `CompleteBacklogTask` operationId).
+	CompleteBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CompleteBacklogTask Say that a task is done
+	//
+	// With a fence it is its worker's word, else the operator's, who may complete any task that has not ended.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/complete (the `CompleteBacklogTask` operationId).
+	CompleteBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body CompleteBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// FailBacklogTaskWithBody Say that a task could not be done
+	//
+	// With a fence it is its worker's word, and the task is tried again while its retries last. Without one it is the operator's, wants a reason, and is final.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/fail (the `FailBacklogTask` operationId).
+	FailBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// FailBacklogTask Say that a task could not be done
+	//
+	// With a fence it is its worker's word, and the task is tried again while its retries last. Without one it is the operator's, wants a reason, and is final.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/fail (the `FailBacklogTask` operationId).
+	FailBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body FailBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// LinkBacklogTaskWithBody Make a task depend on another one
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/link (the `LinkBacklogTask` operationId).
+	LinkBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// LinkBacklogTask Make a task depend on another one
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/link (the `LinkBacklogTask` operationId).
+	LinkBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body LinkBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReclaimBacklogTask Take a claim back, also one that has not run out
+	//
+	// The fence of its worker is void. A blocked task is put back, too.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/reclaim (the `ReclaimBacklogTask` operationId).
+	ReclaimBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReleaseBacklogTaskWithBody Give a claimed task back
+	//
+	// It is ready for the next claimer; no retry is spent.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/release (the `ReleaseBacklogTask` operationId).
+	ReleaseBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReleaseBacklogTask Give a claimed task back
+	//
+	// It is ready for the next claimer; no retry is spent.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/release (the `ReleaseBacklogTask` operationId).
+	ReleaseBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body ReleaseBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RenewBacklogTaskWithBody Make a claim last longer
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/renew (the `RenewBacklogTask` operationId).
+	RenewBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RenewBacklogTask Make a claim last longer
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/renew (the `RenewBacklogTask` operationId).
+	RenewBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body RenewBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RetryBacklogTaskWithBody Queue a task again that ended without success
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/retry (the `RetryBacklogTask` operationId).
+	RetryBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RetryBacklogTask Queue a task again that ended without success
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/retry (the `RetryBacklogTask` operationId).
+	RetryBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body RetryBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UnblockBacklogTaskWithBody Let a blocked task be claimed again
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unblock (the `UnblockBacklogTask` operationId).
+	UnblockBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UnblockBacklogTask Let a blocked task be claimed again
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unblock (the `UnblockBacklogTask` operationId).
+	UnblockBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body UnblockBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UnlinkBacklogTaskWithBody End a dependency
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unlink (the `UnlinkBacklogTask` operationId).
+	UnlinkBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UnlinkBacklogTask End a dependency
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unlink (the `UnlinkBacklogTask` operationId).
+	UnlinkBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body UnlinkBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ExplainBacklogTask What keeps a task from being claimed, all of it, in the order in which a claim asks
+	//
+	// Corresponds with GET /workspaces/{workspace}/tasks/{task}/why (the `ExplainBacklogTask` operationId).
+	ExplainBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // ListAudit The newest rows of the audit, the oldest of them first
@@ -2401,11 +2930,594 @@ func (c *Client) ExplainTask(ctx context.Context, task TaskID, reqEditors ...Req
 	return c.Client.Do(req)
 }
 
+// ListBacklogAudit The newest rows of the audit of a workspace, the oldest of them first
+//
+// Corresponds with GET /workspaces/{workspace}/audit (the `ListBacklogAudit` operationId).
+func (c *Client) ListBacklogAudit(ctx context.Context, workspace WorkspaceName, params *ListBacklogAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListBacklogAuditRequest(c.Server, workspace, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ClaimBacklogTasksWithBody Claim the next ready tasks, and be the only one who has them
+//
+// The highest priority first, then the oldest. Where one task is named that cannot be claimed, the answer is a problem that says why.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/claim (the `ClaimBacklogTasks` operationId).
+func (c *Client) ClaimBacklogTasksWithBody(ctx context.Context, workspace WorkspaceName, params *ClaimBacklogTasksParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewClaimBacklogTasksRequestWithBody(c.Server, workspace, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ClaimBacklogTasks Claim the next ready tasks, and be the only one who has them
+//
+// The highest priority first, then the oldest. Where one task is named that cannot be claimed, the answer is a problem that says why.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/claim (the `ClaimBacklogTasks` operationId).
+func (c *Client) ClaimBacklogTasks(ctx context.Context, workspace WorkspaceName, params *ClaimBacklogTasksParams, body ClaimBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewClaimBacklogTasksRequest(c.Server, workspace, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RotateGrantKey Sign new grants with a new key; those that are out stay valid
+//
+// Corresponds with POST /workspaces/{workspace}/grants/rotate (the `RotateGrantKey` operationId).
+func (c *Client) RotateGrantKey(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateGrantKeyRequest(c.Server, workspace)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// VerifyClaimGrantWithBody Check whether the grant of a claim still holds
+//
+// The code of the problem says why it does not.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/grants/verify (the `VerifyClaimGrant` operationId).
+func (c *Client) VerifyClaimGrantWithBody(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewVerifyClaimGrantRequestWithBody(c.Server, workspace, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// VerifyClaimGrant Check whether the grant of a claim still holds
+//
+// The code of the problem says why it does not.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/grants/verify (the `VerifyClaimGrant` operationId).
+func (c *Client) VerifyClaimGrant(ctx context.Context, workspace WorkspaceName, body VerifyClaimGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewVerifyClaimGrantRequest(c.Server, workspace, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReclaimBacklogTasks Take back all claims that have run out
+//
+// Corresponds with POST /workspaces/{workspace}/reclaim (the `ReclaimBacklogTasks` operationId).
+func (c *Client) ReclaimBacklogTasks(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReclaimBacklogTasksRequest(c.Server, workspace)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetBacklogStats Count tasks
+//
+// Claims that have run out are counted before somebody takes them back.
+//
+// Corresponds with GET /workspaces/{workspace}/stats (the `GetBacklogStats` operationId).
+func (c *Client) GetBacklogStats(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetBacklogStatsRequest(c.Server, workspace)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListBacklogTasks Tasks, the newest first
 //
 // Corresponds with GET /workspaces/{workspace}/tasks (the `ListBacklogTasks` operationId).
 func (c *Client) ListBacklogTasks(ctx context.Context, workspace WorkspaceName, params *ListBacklogTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListBacklogTasksRequest(c.Server, workspace, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateBacklogTasksWithBody Create tasks, all or none
+//
+// A task that says the same as one with its key, or its idempotency key, is that one (existing); one that says something else is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
+func (c *Client) CreateBacklogTasksWithBody(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateBacklogTasksRequestWithBody(c.Server, workspace, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateBacklogTasks Create tasks, all or none
+//
+// A task that says the same as one with its key, or its idempotency key, is that one (existing); one that says something else is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
+func (c *Client) CreateBacklogTasks(ctx context.Context, workspace WorkspaceName, body CreateBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateBacklogTasksRequest(c.Server, workspace, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetBacklogTask One task in full
+//
+// Corresponds with GET /workspaces/{workspace}/tasks/{task} (the `GetBacklogTask` operationId).
+func (c *Client) GetBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetBacklogTaskRequest(c.Server, workspace, task)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// BlockBacklogTaskWithBody Keep a task from being claimed until it is unblocked
+//
+// A claim that somebody has on it ends.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/block (the `BlockBacklogTask` operationId).
+func (c *Client) BlockBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewBlockBacklogTaskRequestWithBody(c.Server, workspace, task, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// BlockBacklogTask Keep a task from being claimed until it is unblocked
+//
+// A claim that somebody has on it ends.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/block (the `BlockBacklogTask` operationId).
+func (c *Client) BlockBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body BlockBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewBlockBacklogTaskRequest(c.Server, workspace, task, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CancelBacklogTaskWithBody End a task that is no longer wanted
+//
+// A claim that somebody has on it ends. A reason is required.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/cancel (the `CancelBacklogTask` operationId).
+func (c *Client) CancelBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCancelBacklogTaskRequestWithBody(c.Server, workspace, task, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CancelBacklogTask End a task that is no longer wanted
+//
+// A claim that somebody has on it ends. A reason is required.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/cancel (the `CancelBacklogTask` operationId).
+func (c *Client) CancelBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body CancelBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCancelBacklogTaskRequest(c.Server, workspace, task, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CompleteBacklogTaskWithBody Say that a task is done
+//
+// With a fence it is its worker's word, else the operator's, who may complete any task that has not ended.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/complete (the `CompleteBacklogTask` operationId).
+func (c *Client) CompleteBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCompleteBacklogTaskRequestWithBody(c.Server, workspace, task, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CompleteBacklogTask Say that a task is done
+//
+// With a fence it is its worker's word, else the operator's, who may complete any task that has not ended.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/complete (the `CompleteBacklogTask` operationId).
+func (c *Client) CompleteBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body CompleteBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCompleteBacklogTaskRequest(c.Server, workspace, task, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// FailBacklogTaskWithBody Say that a task could not be done
+//
+// With a fence it is its worker's word, and the task is tried again while its retries last. Without one it is the operator's, wants a reason, and is final.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/fail (the `FailBacklogTask` operationId).
+func (c *Client) FailBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewFailBacklogTaskRequestWithBody(c.Server, workspace, task, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// FailBacklogTask Say that a task could not be done
+//
+// With a fence it is its worker's word, and the task is tried again while its retries last. Without one it is the operator's, wants a reason, and is final.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/fail (the `FailBacklogTask` operationId).
+func (c *Client) FailBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body FailBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewFailBacklogTaskRequest(c.Server, workspace, task, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// LinkBacklogTaskWithBody Make a task depend on another one
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/link (the `LinkBacklogTask` operationId).
+func (c *Client) LinkBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewLinkBacklogTaskRequestWithBody(c.Server, workspace, task, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// LinkBacklogTask Make a task depend on another one
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/link (the `LinkBacklogTask` operationId).
+func (c *Client) LinkBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body LinkBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewLinkBacklogTaskRequest(c.Server, workspace, task, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReclaimBacklogTask Take a claim back, also one that has not run out
+//
+// The fence of its worker is void. A blocked task is put back, too.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/reclaim (the `ReclaimBacklogTask` operationId).
+func (c *Client) ReclaimBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReclaimBacklogTaskRequest(c.Server, workspace, task)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReleaseBacklogTaskWithBody Give a claimed task back
+//
+// It is ready for the next claimer; no retry is spent.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/release (the `ReleaseBacklogTask` operationId).
+func (c *Client) ReleaseBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReleaseBacklogTaskRequestWithBody(c.Server, workspace, task, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReleaseBacklogTask Give a claimed task back
+//
+// It is ready for the next claimer; no retry is spent.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/release (the `ReleaseBacklogTask` operationId).
+func (c *Client) ReleaseBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body ReleaseBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReleaseBacklogTaskRequest(c.Server, workspace, task, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RenewBacklogTaskWithBody Make a claim last longer
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/renew (the `RenewBacklogTask` operationId).
+func (c *Client) RenewBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRenewBacklogTaskRequestWithBody(c.Server, workspace, task, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RenewBacklogTask Make a claim last longer
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/renew (the `RenewBacklogTask` operationId).
+func (c *Client) RenewBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body RenewBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRenewBacklogTaskRequest(c.Server, workspace, task, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RetryBacklogTaskWithBody Queue a task again that ended without success
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/retry (the `RetryBacklogTask` operationId).
+func (c *Client) RetryBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRetryBacklogTaskRequestWithBody(c.Server, workspace, task, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RetryBacklogTask Queue a task again that ended without success
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/retry (the `RetryBacklogTask` operationId).
+func (c *Client) RetryBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body RetryBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRetryBacklogTaskRequest(c.Server, workspace, task, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UnblockBacklogTaskWithBody Let a blocked task be claimed again
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unblock (the `UnblockBacklogTask` operationId).
+func (c *Client) UnblockBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUnblockBacklogTaskRequestWithBody(c.Server, workspace, task, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UnblockBacklogTask Let a blocked task be claimed again
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unblock (the `UnblockBacklogTask` operationId).
+func (c *Client) UnblockBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body UnblockBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUnblockBacklogTaskRequest(c.Server, workspace, task, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UnlinkBacklogTaskWithBody End a dependency
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unlink (the `UnlinkBacklogTask` operationId).
+func (c *Client) UnlinkBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUnlinkBacklogTaskRequestWithBody(c.Server, workspace, task, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UnlinkBacklogTask End a dependency
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unlink (the `UnlinkBacklogTask` operationId).
+func (c *Client) UnlinkBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body UnlinkBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUnlinkBacklogTaskRequest(c.Server, workspace, task, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ExplainBacklogTask What keeps a task from being claimed, all of it, in the order in which a claim asks
+//
+// Corresponds with GET /workspaces/{workspace}/tasks/{task}/why (the `ExplainBacklogTask` operationId).
+func (c *Client) ExplainBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExplainBacklogTaskRequest(c.Server, workspace, task)
 	if err != nil {
 		return nil, err
 	}
@@ -3509,6 +4621,306 @@ func NewExplainTaskRequest(server string, task TaskID) (*http.Request, error) {
 	return req, nil
 }
 
+// NewListBacklogAuditRequest constructs an http.Request for the ListBacklogAudit method
+func NewListBacklogAuditRequest(server string, workspace WorkspaceName, params *ListBacklogAuditParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/audit", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "task", params.Task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewClaimBacklogTasksRequest calls the generic ClaimBacklogTasks builder with application/json body
+func NewClaimBacklogTasksRequest(server string, workspace WorkspaceName, params *ClaimBacklogTasksParams, body ClaimBacklogTasksJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewClaimBacklogTasksRequestWithBody(server, workspace, params, "application/json", bodyReader)
+}
+
+// NewClaimBacklogTasksRequestWithBody constructs an http.Request for the ClaimBacklogTasks method, with any body, and a specified content type
+func NewClaimBacklogTasksRequestWithBody(server string, workspace WorkspaceName, params *ClaimBacklogTasksParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/claim", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait", params.Wait, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRotateGrantKeyRequest constructs an http.Request for the RotateGrantKey method
+func NewRotateGrantKeyRequest(server string, workspace WorkspaceName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/grants/rotate", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewVerifyClaimGrantRequest calls the generic VerifyClaimGrant builder with application/json body
+func NewVerifyClaimGrantRequest(server string, workspace WorkspaceName, body VerifyClaimGrantJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewVerifyClaimGrantRequestWithBody(server, workspace, "application/json", bodyReader)
+}
+
+// NewVerifyClaimGrantRequestWithBody constructs an http.Request for the VerifyClaimGrant method, with any body, and a specified content type
+func NewVerifyClaimGrantRequestWithBody(server string, workspace WorkspaceName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/grants/verify", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewReclaimBacklogTasksRequest constructs an http.Request for the ReclaimBacklogTasks method
+func NewReclaimBacklogTasksRequest(server string, workspace WorkspaceName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/reclaim", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetBacklogStatsRequest constructs an http.Request for the GetBacklogStats method
+func NewGetBacklogStatsRequest(server string, workspace WorkspaceName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/stats", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListBacklogTasksRequest constructs an http.Request for the ListBacklogTasks method
 func NewListBacklogTasksRequest(server string, workspace WorkspaceName, params *ListBacklogTasksParams) (*http.Request, error) {
 	var err error
@@ -3624,6 +5036,716 @@ func NewListBacklogTasksRequest(server string, workspace WorkspaceName, params *
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
 		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateBacklogTasksRequest calls the generic CreateBacklogTasks builder with application/json body
+func NewCreateBacklogTasksRequest(server string, workspace WorkspaceName, body CreateBacklogTasksJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateBacklogTasksRequestWithBody(server, workspace, "application/json", bodyReader)
+}
+
+// NewCreateBacklogTasksRequestWithBody constructs an http.Request for the CreateBacklogTasks method, with any body, and a specified content type
+func NewCreateBacklogTasksRequestWithBody(server string, workspace WorkspaceName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetBacklogTaskRequest constructs an http.Request for the GetBacklogTask method
+func NewGetBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewBlockBacklogTaskRequest calls the generic BlockBacklogTask builder with application/json body
+func NewBlockBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName, body BlockBacklogTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewBlockBacklogTaskRequestWithBody(server, workspace, task, "application/json", bodyReader)
+}
+
+// NewBlockBacklogTaskRequestWithBody constructs an http.Request for the BlockBacklogTask method, with any body, and a specified content type
+func NewBlockBacklogTaskRequestWithBody(server string, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks/%s/block", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewCancelBacklogTaskRequest calls the generic CancelBacklogTask builder with application/json body
+func NewCancelBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName, body CancelBacklogTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCancelBacklogTaskRequestWithBody(server, workspace, task, "application/json", bodyReader)
+}
+
+// NewCancelBacklogTaskRequestWithBody constructs an http.Request for the CancelBacklogTask method, with any body, and a specified content type
+func NewCancelBacklogTaskRequestWithBody(server string, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks/%s/cancel", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewCompleteBacklogTaskRequest calls the generic CompleteBacklogTask builder with application/json body
+func NewCompleteBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName, body CompleteBacklogTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCompleteBacklogTaskRequestWithBody(server, workspace, task, "application/json", bodyReader)
+}
+
+// NewCompleteBacklogTaskRequestWithBody constructs an http.Request for the CompleteBacklogTask method, with any body, and a specified content type
+func NewCompleteBacklogTaskRequestWithBody(server string, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks/%s/complete", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewFailBacklogTaskRequest calls the generic FailBacklogTask builder with application/json body
+func NewFailBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName, body FailBacklogTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewFailBacklogTaskRequestWithBody(server, workspace, task, "application/json", bodyReader)
+}
+
+// NewFailBacklogTaskRequestWithBody constructs an http.Request for the FailBacklogTask method, with any body, and a specified content type
+func NewFailBacklogTaskRequestWithBody(server string, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks/%s/fail", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewLinkBacklogTaskRequest calls the generic LinkBacklogTask builder with application/json body
+func NewLinkBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName, body LinkBacklogTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewLinkBacklogTaskRequestWithBody(server, workspace, task, "application/json", bodyReader)
+}
+
+// NewLinkBacklogTaskRequestWithBody constructs an http.Request for the LinkBacklogTask method, with any body, and a specified content type
+func NewLinkBacklogTaskRequestWithBody(server string, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks/%s/link", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewReclaimBacklogTaskRequest constructs an http.Request for the ReclaimBacklogTask method
+func NewReclaimBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks/%s/reclaim", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReleaseBacklogTaskRequest calls the generic ReleaseBacklogTask builder with application/json body
+func NewReleaseBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName, body ReleaseBacklogTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReleaseBacklogTaskRequestWithBody(server, workspace, task, "application/json", bodyReader)
+}
+
+// NewReleaseBacklogTaskRequestWithBody constructs an http.Request for the ReleaseBacklogTask method, with any body, and a specified content type
+func NewReleaseBacklogTaskRequestWithBody(server string, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks/%s/release", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRenewBacklogTaskRequest calls the generic RenewBacklogTask builder with application/json body
+func NewRenewBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName, body RenewBacklogTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRenewBacklogTaskRequestWithBody(server, workspace, task, "application/json", bodyReader)
+}
+
+// NewRenewBacklogTaskRequestWithBody constructs an http.Request for the RenewBacklogTask method, with any body, and a specified content type
+func NewRenewBacklogTaskRequestWithBody(server string, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks/%s/renew", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRetryBacklogTaskRequest calls the generic RetryBacklogTask builder with application/json body
+func NewRetryBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName, body RetryBacklogTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRetryBacklogTaskRequestWithBody(server, workspace, task, "application/json", bodyReader)
+}
+
+// NewRetryBacklogTaskRequestWithBody constructs an http.Request for the RetryBacklogTask method, with any body, and a specified content type
+func NewRetryBacklogTaskRequestWithBody(server string, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks/%s/retry", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewUnblockBacklogTaskRequest calls the generic UnblockBacklogTask builder with application/json body
+func NewUnblockBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName, body UnblockBacklogTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUnblockBacklogTaskRequestWithBody(server, workspace, task, "application/json", bodyReader)
+}
+
+// NewUnblockBacklogTaskRequestWithBody constructs an http.Request for the UnblockBacklogTask method, with any body, and a specified content type
+func NewUnblockBacklogTaskRequestWithBody(server string, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks/%s/unblock", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewUnlinkBacklogTaskRequest calls the generic UnlinkBacklogTask builder with application/json body
+func NewUnlinkBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName, body UnlinkBacklogTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUnlinkBacklogTaskRequestWithBody(server, workspace, task, "application/json", bodyReader)
+}
+
+// NewUnlinkBacklogTaskRequestWithBody constructs an http.Request for the UnlinkBacklogTask method, with any body, and a specified content type
+func NewUnlinkBacklogTaskRequestWithBody(server string, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks/%s/unlink", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewExplainBacklogTaskRequest constructs an http.Request for the ExplainBacklogTask method
+func NewExplainBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks/%s/why", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -3952,12 +6074,279 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /tasks/{task}/why (the `ExplainTask` operationId).
 	ExplainTaskWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*ExplainTaskResponse, error)
 
+	// ListBacklogAuditWithResponse The newest rows of the audit of a workspace, the oldest of them first
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /workspaces/{workspace}/audit (the `ListBacklogAudit` operationId).
+	ListBacklogAuditWithResponse(ctx context.Context, workspace WorkspaceName, params *ListBacklogAuditParams, reqEditors ...RequestEditorFn) (*ListBacklogAuditResponse, error)
+
+	// ClaimBacklogTasksWithBodyWithResponse Claim the next ready tasks, and be the only one who has them
+	//
+	// The highest priority first, then the oldest. Where one task is named that cannot be claimed, the answer is a problem that says why.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/claim (the `ClaimBacklogTasks` operationId).
+	ClaimBacklogTasksWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, params *ClaimBacklogTasksParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ClaimBacklogTasksResponse, error)
+
+	// ClaimBacklogTasksWithResponse Claim the next ready tasks, and be the only one who has them
+	//
+	// The highest priority first, then the oldest. Where one task is named that cannot be claimed, the answer is a problem that says why.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/claim (the `ClaimBacklogTasks` operationId).
+	ClaimBacklogTasksWithResponse(ctx context.Context, workspace WorkspaceName, params *ClaimBacklogTasksParams, body ClaimBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*ClaimBacklogTasksResponse, error)
+
+	// RotateGrantKeyWithResponse Sign new grants with a new key; those that are out stay valid
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/grants/rotate (the `RotateGrantKey` operationId).
+	RotateGrantKeyWithResponse(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*RotateGrantKeyResponse, error)
+
+	// VerifyClaimGrantWithBodyWithResponse Check whether the grant of a claim still holds
+	//
+	// The code of the problem says why it does not.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/grants/verify (the `VerifyClaimGrant` operationId).
+	VerifyClaimGrantWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*VerifyClaimGrantResponse, error)
+
+	// VerifyClaimGrantWithResponse Check whether the grant of a claim still holds
+	//
+	// The code of the problem says why it does not.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/grants/verify (the `VerifyClaimGrant` operationId).
+	VerifyClaimGrantWithResponse(ctx context.Context, workspace WorkspaceName, body VerifyClaimGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*VerifyClaimGrantResponse, error)
+
+	// ReclaimBacklogTasksWithResponse Take back all claims that have run out
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/reclaim (the `ReclaimBacklogTasks` operationId).
+	ReclaimBacklogTasksWithResponse(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*ReclaimBacklogTasksResponse, error)
+
+	// GetBacklogStatsWithResponse Count tasks
+	//
+	// Claims that have run out are counted before somebody takes them back.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /workspaces/{workspace}/stats (the `GetBacklogStats` operationId).
+	GetBacklogStatsWithResponse(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*GetBacklogStatsResponse, error)
+
 	// ListBacklogTasksWithResponse Tasks, the newest first
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /workspaces/{workspace}/tasks (the `ListBacklogTasks` operationId).
 	ListBacklogTasksWithResponse(ctx context.Context, workspace WorkspaceName, params *ListBacklogTasksParams, reqEditors ...RequestEditorFn) (*ListBacklogTasksResponse, error)
+
+	// CreateBacklogTasksWithBodyWithResponse Create tasks, all or none
+	//
+	// A task that says the same as one with its key, or its idempotency key, is that one (existing); one that says something else is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
+	CreateBacklogTasksWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateBacklogTasksResponse, error)
+
+	// CreateBacklogTasksWithResponse Create tasks, all or none
+	//
+	// A task that says the same as one with its key, or its idempotency key, is that one (existing); one that says something else is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
+	CreateBacklogTasksWithResponse(ctx context.Context, workspace WorkspaceName, body CreateBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateBacklogTasksResponse, error)
+
+	// GetBacklogTaskWithResponse One task in full
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /workspaces/{workspace}/tasks/{task} (the `GetBacklogTask` operationId).
+	GetBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*GetBacklogTaskResponse, error)
+
+	// BlockBacklogTaskWithBodyWithResponse Keep a task from being claimed until it is unblocked
+	//
+	// A claim that somebody has on it ends.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/block (the `BlockBacklogTask` operationId).
+	BlockBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*BlockBacklogTaskResponse, error)
+
+	// BlockBacklogTaskWithResponse Keep a task from being claimed until it is unblocked
+	//
+	// A claim that somebody has on it ends.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/block (the `BlockBacklogTask` operationId).
+	BlockBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body BlockBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*BlockBacklogTaskResponse, error)
+
+	// CancelBacklogTaskWithBodyWithResponse End a task that is no longer wanted
+	//
+	// A claim that somebody has on it ends. A reason is required.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/cancel (the `CancelBacklogTask` operationId).
+	CancelBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CancelBacklogTaskResponse, error)
+
+	// CancelBacklogTaskWithResponse End a task that is no longer wanted
+	//
+	// A claim that somebody has on it ends. A reason is required.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/cancel (the `CancelBacklogTask` operationId).
+	CancelBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body CancelBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelBacklogTaskResponse, error)
+
+	// CompleteBacklogTaskWithBodyWithResponse Say that a task is done
+	//
+	// With a fence it is its worker's word, else the operator's, who may complete any task that has not ended.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/complete (the `CompleteBacklogTask` operationId).
+	CompleteBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CompleteBacklogTaskResponse, error)
+
+	// CompleteBacklogTaskWithResponse Say that a task is done
+	//
+	// With a fence it is its worker's word, else the operator's, who may complete any task that has not ended.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/complete (the `CompleteBacklogTask` operationId).
+	CompleteBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body CompleteBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CompleteBacklogTaskResponse, error)
+
+	// FailBacklogTaskWithBodyWithResponse Say that a task could not be done
+	//
+	// With a fence it is its worker's word, and the task is tried again while its retries last. Without one it is the operator's, wants a reason, and is final.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/fail (the `FailBacklogTask` operationId).
+	FailBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*FailBacklogTaskResponse, error)
+
+	// FailBacklogTaskWithResponse Say that a task could not be done
+	//
+	// With a fence it is its worker's word, and the task is tried again while its retries last. Without one it is the operator's, wants a reason, and is final.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/fail (the `FailBacklogTask` operationId).
+	FailBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body FailBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*FailBacklogTaskResponse, error)
+
+	// LinkBacklogTaskWithBodyWithResponse Make a task depend on another one
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/link (the `LinkBacklogTask` operationId).
+	LinkBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*LinkBacklogTaskResponse, error)
+
+	// LinkBacklogTaskWithResponse Make a task depend on another one
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/link (the `LinkBacklogTask` operationId).
+	LinkBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body LinkBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*LinkBacklogTaskResponse, error)
+
+	// ReclaimBacklogTaskWithResponse Take a claim back, also one that has not run out
+	//
+	// The fence of its worker is void. A blocked task is put back, too.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/reclaim (the `ReclaimBacklogTask` operationId).
+	ReclaimBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*ReclaimBacklogTaskResponse, error)
+
+	// ReleaseBacklogTaskWithBodyWithResponse Give a claimed task back
+	//
+	// It is ready for the next claimer; no retry is spent.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/release (the `ReleaseBacklogTask` operationId).
+	ReleaseBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReleaseBacklogTaskResponse, error)
+
+	// ReleaseBacklogTaskWithResponse Give a claimed task back
+	//
+	// It is ready for the next claimer; no retry is spent.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/release (the `ReleaseBacklogTask` operationId).
+	ReleaseBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body ReleaseBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*ReleaseBacklogTaskResponse, error)
+
+	// RenewBacklogTaskWithBodyWithResponse Make a claim last longer
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/renew (the `RenewBacklogTask` operationId).
+	RenewBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RenewBacklogTaskResponse, error)
+
+	// RenewBacklogTaskWithResponse Make a claim last longer
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/renew (the `RenewBacklogTask` operationId).
+	RenewBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body RenewBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*RenewBacklogTaskResponse, error)
+
+	// RetryBacklogTaskWithBodyWithResponse Queue a task again that ended without success
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/retry (the `RetryBacklogTask` operationId).
+	RetryBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RetryBacklogTaskResponse, error)
+
+	// RetryBacklogTaskWithResponse Queue a task again that ended without success
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/retry (the `RetryBacklogTask` operationId).
+	RetryBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body RetryBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*RetryBacklogTaskResponse, error)
+
+	// UnblockBacklogTaskWithBodyWithResponse Let a blocked task be claimed again
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unblock (the `UnblockBacklogTask` operationId).
+	UnblockBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UnblockBacklogTaskResponse, error)
+
+	// UnblockBacklogTaskWithResponse Let a blocked task be claimed again
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unblock (the `UnblockBacklogTask` operationId).
+	UnblockBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body UnblockBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*UnblockBacklogTaskResponse, error)
+
+	// UnlinkBacklogTaskWithBodyWithResponse End a dependency
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unlink (the `UnlinkBacklogTask` operationId).
+	UnlinkBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UnlinkBacklogTaskResponse, error)
+
+	// UnlinkBacklogTaskWithResponse End a dependency
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unlink (the `UnlinkBacklogTask` operationId).
+	UnlinkBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body UnlinkBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*UnlinkBacklogTaskResponse, error)
+
+	// ExplainBacklogTaskWithResponse What keeps a task from being claimed, all of it, in the order in which a claim asks
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /workspaces/{workspace}/tasks/{task}/why (the `ExplainBacklogTask` operationId).
+	ExplainBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*ExplainBacklogTaskResponse, error)
 }
 
 type ListAuditResponse struct {
@@ -5098,6 +7487,294 @@ func (r ExplainTaskResponse) ContentType() string {
 	return ""
 }
 
+type ListBacklogAuditResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *AuditList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListBacklogAuditResponse) GetJSON200() *AuditList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListBacklogAuditResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListBacklogAuditResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListBacklogAuditResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListBacklogAuditResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListBacklogAuditResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ClaimBacklogTasksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *BacklogClaims
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ClaimBacklogTasksResponse) GetJSON200() *BacklogClaims {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ClaimBacklogTasksResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ClaimBacklogTasksResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ClaimBacklogTasksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ClaimBacklogTasksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ClaimBacklogTasksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RotateGrantKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *GrantKey
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RotateGrantKeyResponse) GetJSON200() *GrantKey {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RotateGrantKeyResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RotateGrantKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RotateGrantKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RotateGrantKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RotateGrantKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type VerifyClaimGrantResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ClaimGrant
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r VerifyClaimGrantResponse) GetJSON200() *ClaimGrant {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r VerifyClaimGrantResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r VerifyClaimGrantResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r VerifyClaimGrantResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r VerifyClaimGrantResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r VerifyClaimGrantResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReclaimBacklogTasksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *BacklogTasks
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReclaimBacklogTasksResponse) GetJSON200() *BacklogTasks {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReclaimBacklogTasksResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReclaimBacklogTasksResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReclaimBacklogTasksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReclaimBacklogTasksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReclaimBacklogTasksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetBacklogStatsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *BacklogStats
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetBacklogStatsResponse) GetJSON200() *BacklogStats {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetBacklogStatsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetBacklogStatsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetBacklogStatsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetBacklogStatsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetBacklogStatsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListBacklogTasksResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -5140,6 +7817,678 @@ func (r ListBacklogTasksResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListBacklogTasksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateBacklogTasksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *BacklogTasks
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CreateBacklogTasksResponse) GetJSON200() *BacklogTasks {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CreateBacklogTasksResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateBacklogTasksResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateBacklogTasksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateBacklogTasksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateBacklogTasksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetBacklogTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneBacklogTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetBacklogTaskResponse) GetJSON200() *OneBacklogTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetBacklogTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetBacklogTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetBacklogTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetBacklogTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetBacklogTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type BlockBacklogTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneBacklogTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r BlockBacklogTaskResponse) GetJSON200() *OneBacklogTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r BlockBacklogTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r BlockBacklogTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r BlockBacklogTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r BlockBacklogTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r BlockBacklogTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CancelBacklogTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneBacklogTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CancelBacklogTaskResponse) GetJSON200() *OneBacklogTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CancelBacklogTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CancelBacklogTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CancelBacklogTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CancelBacklogTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CancelBacklogTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CompleteBacklogTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneBacklogTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CompleteBacklogTaskResponse) GetJSON200() *OneBacklogTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CompleteBacklogTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CompleteBacklogTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CompleteBacklogTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CompleteBacklogTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CompleteBacklogTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type FailBacklogTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneBacklogTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r FailBacklogTaskResponse) GetJSON200() *OneBacklogTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r FailBacklogTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r FailBacklogTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r FailBacklogTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r FailBacklogTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r FailBacklogTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type LinkBacklogTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneBacklogTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r LinkBacklogTaskResponse) GetJSON200() *OneBacklogTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r LinkBacklogTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r LinkBacklogTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r LinkBacklogTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r LinkBacklogTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r LinkBacklogTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReclaimBacklogTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *BacklogTasks
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReclaimBacklogTaskResponse) GetJSON200() *BacklogTasks {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReclaimBacklogTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReclaimBacklogTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReclaimBacklogTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReclaimBacklogTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReclaimBacklogTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReleaseBacklogTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneBacklogTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReleaseBacklogTaskResponse) GetJSON200() *OneBacklogTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReleaseBacklogTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReleaseBacklogTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReleaseBacklogTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReleaseBacklogTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReleaseBacklogTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RenewBacklogTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Renewed
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RenewBacklogTaskResponse) GetJSON200() *Renewed {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RenewBacklogTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RenewBacklogTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RenewBacklogTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RenewBacklogTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RenewBacklogTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RetryBacklogTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneBacklogTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RetryBacklogTaskResponse) GetJSON200() *OneBacklogTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RetryBacklogTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RetryBacklogTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RetryBacklogTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RetryBacklogTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RetryBacklogTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type UnblockBacklogTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneBacklogTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r UnblockBacklogTaskResponse) GetJSON200() *OneBacklogTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r UnblockBacklogTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r UnblockBacklogTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r UnblockBacklogTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UnblockBacklogTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UnblockBacklogTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type UnlinkBacklogTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneBacklogTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r UnlinkBacklogTaskResponse) GetJSON200() *OneBacklogTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r UnlinkBacklogTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r UnlinkBacklogTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r UnlinkBacklogTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UnlinkBacklogTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UnlinkBacklogTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ExplainBacklogTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *BacklogWhy
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ExplainBacklogTaskResponse) GetJSON200() *BacklogWhy {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ExplainBacklogTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ExplainBacklogTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ExplainBacklogTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ExplainBacklogTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ExplainBacklogTaskResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5624,6 +8973,120 @@ func (c *ClientWithResponses) ExplainTaskWithResponse(ctx context.Context, task 
 	return ParseExplainTaskResponse(rsp)
 }
 
+// ListBacklogAuditWithResponse The newest rows of the audit of a workspace, the oldest of them first
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /workspaces/{workspace}/audit (the `ListBacklogAudit` operationId).
+func (c *ClientWithResponses) ListBacklogAuditWithResponse(ctx context.Context, workspace WorkspaceName, params *ListBacklogAuditParams, reqEditors ...RequestEditorFn) (*ListBacklogAuditResponse, error) {
+	rsp, err := c.ListBacklogAudit(ctx, workspace, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListBacklogAuditResponse(rsp)
+}
+
+// ClaimBacklogTasksWithBodyWithResponse Claim the next ready tasks, and be the only one who has them
+//
+// The highest priority first, then the oldest. Where one task is named that cannot be claimed, the answer is a problem that says why.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/claim (the `ClaimBacklogTasks` operationId).
+func (c *ClientWithResponses) ClaimBacklogTasksWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, params *ClaimBacklogTasksParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ClaimBacklogTasksResponse, error) {
+	rsp, err := c.ClaimBacklogTasksWithBody(ctx, workspace, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseClaimBacklogTasksResponse(rsp)
+}
+
+// ClaimBacklogTasksWithResponse Claim the next ready tasks, and be the only one who has them
+//
+// The highest priority first, then the oldest. Where one task is named that cannot be claimed, the answer is a problem that says why.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/claim (the `ClaimBacklogTasks` operationId).
+func (c *ClientWithResponses) ClaimBacklogTasksWithResponse(ctx context.Context, workspace WorkspaceName, params *ClaimBacklogTasksParams, body ClaimBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*ClaimBacklogTasksResponse, error) {
+	rsp, err := c.ClaimBacklogTasks(ctx, workspace, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseClaimBacklogTasksResponse(rsp)
+}
+
+// RotateGrantKeyWithResponse Sign new grants with a new key; those that are out stay valid
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/grants/rotate (the `RotateGrantKey` operationId).
+func (c *ClientWithResponses) RotateGrantKeyWithResponse(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*RotateGrantKeyResponse, error) {
+	rsp, err := c.RotateGrantKey(ctx, workspace, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRotateGrantKeyResponse(rsp)
+}
+
+// VerifyClaimGrantWithBodyWithResponse Check whether the grant of a claim still holds
+//
+// The code of the problem says why it does not.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/grants/verify (the `VerifyClaimGrant` operationId).
+func (c *ClientWithResponses) VerifyClaimGrantWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*VerifyClaimGrantResponse, error) {
+	rsp, err := c.VerifyClaimGrantWithBody(ctx, workspace, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseVerifyClaimGrantResponse(rsp)
+}
+
+// VerifyClaimGrantWithResponse Check whether the grant of a claim still holds
+//
+// The code of the problem says why it does not.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/grants/verify (the `VerifyClaimGrant` operationId).
+func (c *ClientWithResponses) VerifyClaimGrantWithResponse(ctx context.Context, workspace WorkspaceName, body VerifyClaimGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*VerifyClaimGrantResponse, error) {
+	rsp, err := c.VerifyClaimGrant(ctx, workspace, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseVerifyClaimGrantResponse(rsp)
+}
+
+// ReclaimBacklogTasksWithResponse Take back all claims that have run out
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/reclaim (the `ReclaimBacklogTasks` operationId).
+func (c *ClientWithResponses) ReclaimBacklogTasksWithResponse(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*ReclaimBacklogTasksResponse, error) {
+	rsp, err := c.ReclaimBacklogTasks(ctx, workspace, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReclaimBacklogTasksResponse(rsp)
+}
+
+// GetBacklogStatsWithResponse Count tasks
+//
+// Claims that have run out are counted before somebody takes them back.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /workspaces/{workspace}/stats (the `GetBacklogStats` operationId).
+func (c *ClientWithResponses) GetBacklogStatsWithResponse(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*GetBacklogStatsResponse, error) {
+	rsp, err := c.GetBacklogStats(ctx, workspace, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetBacklogStatsResponse(rsp)
+}
+
 // ListBacklogTasksWithResponse Tasks, the newest first
 //
 // Returns a wrapper object for the known response body format(s).
@@ -5635,6 +9098,357 @@ func (c *ClientWithResponses) ListBacklogTasksWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseListBacklogTasksResponse(rsp)
+}
+
+// CreateBacklogTasksWithBodyWithResponse Create tasks, all or none
+//
+// A task that says the same as one with its key, or its idempotency key, is that one (existing); one that says something else is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
+func (c *ClientWithResponses) CreateBacklogTasksWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateBacklogTasksResponse, error) {
+	rsp, err := c.CreateBacklogTasksWithBody(ctx, workspace, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateBacklogTasksResponse(rsp)
+}
+
+// CreateBacklogTasksWithResponse Create tasks, all or none
+//
+// A task that says the same as one with its key, or its idempotency key, is that one (existing); one that says something else is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
+func (c *ClientWithResponses) CreateBacklogTasksWithResponse(ctx context.Context, workspace WorkspaceName, body CreateBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateBacklogTasksResponse, error) {
+	rsp, err := c.CreateBacklogTasks(ctx, workspace, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateBacklogTasksResponse(rsp)
+}
+
+// GetBacklogTaskWithResponse One task in full
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /workspaces/{workspace}/tasks/{task} (the `GetBacklogTask` operationId).
+func (c *ClientWithResponses) GetBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*GetBacklogTaskResponse, error) {
+	rsp, err := c.GetBacklogTask(ctx, workspace, task, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetBacklogTaskResponse(rsp)
+}
+
+// BlockBacklogTaskWithBodyWithResponse Keep a task from being claimed until it is unblocked
+//
+// A claim that somebody has on it ends.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/block (the `BlockBacklogTask` operationId).
+func (c *ClientWithResponses) BlockBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*BlockBacklogTaskResponse, error) {
+	rsp, err := c.BlockBacklogTaskWithBody(ctx, workspace, task, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseBlockBacklogTaskResponse(rsp)
+}
+
+// BlockBacklogTaskWithResponse Keep a task from being claimed until it is unblocked
+//
+// A claim that somebody has on it ends.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/block (the `BlockBacklogTask` operationId).
+func (c *ClientWithResponses) BlockBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body BlockBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*BlockBacklogTaskResponse, error) {
+	rsp, err := c.BlockBacklogTask(ctx, workspace, task, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseBlockBacklogTaskResponse(rsp)
+}
+
+// CancelBacklogTaskWithBodyWithResponse End a task that is no longer wanted
+//
+// A claim that somebody has on it ends. A reason is required.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/cancel (the `CancelBacklogTask` operationId).
+func (c *ClientWithResponses) CancelBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CancelBacklogTaskResponse, error) {
+	rsp, err := c.CancelBacklogTaskWithBody(ctx, workspace, task, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCancelBacklogTaskResponse(rsp)
+}
+
+// CancelBacklogTaskWithResponse End a task that is no longer wanted
+//
+// A claim that somebody has on it ends. A reason is required.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/cancel (the `CancelBacklogTask` operationId).
+func (c *ClientWithResponses) CancelBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body CancelBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelBacklogTaskResponse, error) {
+	rsp, err := c.CancelBacklogTask(ctx, workspace, task, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCancelBacklogTaskResponse(rsp)
+}
+
+// CompleteBacklogTaskWithBodyWithResponse Say that a task is done
+//
+// With a fence it is its worker's word, else the operator's, who may complete any task that has not ended.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/complete (the `CompleteBacklogTask` operationId).
+func (c *ClientWithResponses) CompleteBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CompleteBacklogTaskResponse, error) {
+	rsp, err := c.CompleteBacklogTaskWithBody(ctx, workspace, task, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCompleteBacklogTaskResponse(rsp)
+}
+
+// CompleteBacklogTaskWithResponse Say that a task is done
+//
+// With a fence it is its worker's word, else the operator's, who may complete any task that has not ended.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/complete (the `CompleteBacklogTask` operationId).
+func (c *ClientWithResponses) CompleteBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body CompleteBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CompleteBacklogTaskResponse, error) {
+	rsp, err := c.CompleteBacklogTask(ctx, workspace, task, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCompleteBacklogTaskResponse(rsp)
+}
+
+// FailBacklogTaskWithBodyWithResponse Say that a task could not be done
+//
+// With a fence it is its worker's word, and the task is tried again while its retries last. Without one it is the operator's, wants a reason, and is final.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/fail (the `FailBacklogTask` operationId).
+func (c *ClientWithResponses) FailBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*FailBacklogTaskResponse, error) {
+	rsp, err := c.FailBacklogTaskWithBody(ctx, workspace, task, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseFailBacklogTaskResponse(rsp)
+}
+
+// FailBacklogTaskWithResponse Say that a task could not be done
+//
+// With a fence it is its worker's word, and the task is tried again while its retries last. Without one it is the operator's, wants a reason, and is final.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/fail (the `FailBacklogTask` operationId).
+func (c *ClientWithResponses) FailBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body FailBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*FailBacklogTaskResponse, error) {
+	rsp, err := c.FailBacklogTask(ctx, workspace, task, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseFailBacklogTaskResponse(rsp)
+}
+
+// LinkBacklogTaskWithBodyWithResponse Make a task depend on another one
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/link (the `LinkBacklogTask` operationId).
+func (c *ClientWithResponses) LinkBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*LinkBacklogTaskResponse, error) {
+	rsp, err := c.LinkBacklogTaskWithBody(ctx, workspace, task, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLinkBacklogTaskResponse(rsp)
+}
+
+// LinkBacklogTaskWithResponse Make a task depend on another one
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/link (the `LinkBacklogTask` operationId).
+func (c *ClientWithResponses) LinkBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body LinkBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*LinkBacklogTaskResponse, error) {
+	rsp, err := c.LinkBacklogTask(ctx, workspace, task, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLinkBacklogTaskResponse(rsp)
+}
+
+// ReclaimBacklogTaskWithResponse Take a claim back, also one that has not run out
+//
+// The fence of its worker is void. A blocked task is put back, too.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/reclaim (the `ReclaimBacklogTask` operationId).
+func (c *ClientWithResponses) ReclaimBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*ReclaimBacklogTaskResponse, error) {
+	rsp, err := c.ReclaimBacklogTask(ctx, workspace, task, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReclaimBacklogTaskResponse(rsp)
+}
+
+// ReleaseBacklogTaskWithBodyWithResponse Give a claimed task back
+//
+// It is ready for the next claimer; no retry is spent.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/release (the `ReleaseBacklogTask` operationId).
+func (c *ClientWithResponses) ReleaseBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReleaseBacklogTaskResponse, error) {
+	rsp, err := c.ReleaseBacklogTaskWithBody(ctx, workspace, task, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReleaseBacklogTaskResponse(rsp)
+}
+
+// ReleaseBacklogTaskWithResponse Give a claimed task back
+//
+// It is ready for the next claimer; no retry is spent.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/release (the `ReleaseBacklogTask` operationId).
+func (c *ClientWithResponses) ReleaseBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body ReleaseBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*ReleaseBacklogTaskResponse, error) {
+	rsp, err := c.ReleaseBacklogTask(ctx, workspace, task, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReleaseBacklogTaskResponse(rsp)
+}
+
+// RenewBacklogTaskWithBodyWithResponse Make a claim last longer
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/renew (the `RenewBacklogTask` operationId).
+func (c *ClientWithResponses) RenewBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RenewBacklogTaskResponse, error) {
+	rsp, err := c.RenewBacklogTaskWithBody(ctx, workspace, task, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRenewBacklogTaskResponse(rsp)
+}
+
+// RenewBacklogTaskWithResponse Make a claim last longer
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/renew (the `RenewBacklogTask` operationId).
+func (c *ClientWithResponses) RenewBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body RenewBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*RenewBacklogTaskResponse, error) {
+	rsp, err := c.RenewBacklogTask(ctx, workspace, task, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRenewBacklogTaskResponse(rsp)
+}
+
+// RetryBacklogTaskWithBodyWithResponse Queue a task again that ended without success
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/retry (the `RetryBacklogTask` operationId).
+func (c *ClientWithResponses) RetryBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RetryBacklogTaskResponse, error) {
+	rsp, err := c.RetryBacklogTaskWithBody(ctx, workspace, task, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRetryBacklogTaskResponse(rsp)
+}
+
+// RetryBacklogTaskWithResponse Queue a task again that ended without success
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/retry (the `RetryBacklogTask` operationId).
+func (c *ClientWithResponses) RetryBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body RetryBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*RetryBacklogTaskResponse, error) {
+	rsp, err := c.RetryBacklogTask(ctx, workspace, task, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRetryBacklogTaskResponse(rsp)
+}
+
+// UnblockBacklogTaskWithBodyWithResponse Let a blocked task be claimed again
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unblock (the `UnblockBacklogTask` operationId).
+func (c *ClientWithResponses) UnblockBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UnblockBacklogTaskResponse, error) {
+	rsp, err := c.UnblockBacklogTaskWithBody(ctx, workspace, task, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUnblockBacklogTaskResponse(rsp)
+}
+
+// UnblockBacklogTaskWithResponse Let a blocked task be claimed again
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unblock (the `UnblockBacklogTask` operationId).
+func (c *ClientWithResponses) UnblockBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body UnblockBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*UnblockBacklogTaskResponse, error) {
+	rsp, err := c.UnblockBacklogTask(ctx, workspace, task, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUnblockBacklogTaskResponse(rsp)
+}
+
+// UnlinkBacklogTaskWithBodyWithResponse End a dependency
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unlink (the `UnlinkBacklogTask` operationId).
+func (c *ClientWithResponses) UnlinkBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UnlinkBacklogTaskResponse, error) {
+	rsp, err := c.UnlinkBacklogTaskWithBody(ctx, workspace, task, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUnlinkBacklogTaskResponse(rsp)
+}
+
+// UnlinkBacklogTaskWithResponse End a dependency
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unlink (the `UnlinkBacklogTask` operationId).
+func (c *ClientWithResponses) UnlinkBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body UnlinkBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*UnlinkBacklogTaskResponse, error) {
+	rsp, err := c.UnlinkBacklogTask(ctx, workspace, task, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUnlinkBacklogTaskResponse(rsp)
+}
+
+// ExplainBacklogTaskWithResponse What keeps a task from being claimed, all of it, in the order in which a claim asks
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /workspaces/{workspace}/tasks/{task}/why (the `ExplainBacklogTask` operationId).
+func (c *ClientWithResponses) ExplainBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*ExplainBacklogTaskResponse, error) {
+	rsp, err := c.ExplainBacklogTask(ctx, workspace, task, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExplainBacklogTaskResponse(rsp)
 }
 
 // ParseListAuditResponse parses an HTTP response from a ListAuditWithResponse call
@@ -6415,6 +10229,204 @@ func ParseExplainTaskResponse(rsp *http.Response) (*ExplainTaskResponse, error) 
 	return response, nil
 }
 
+// ParseListBacklogAuditResponse parses an HTTP response from a ListBacklogAuditWithResponse call
+func ParseListBacklogAuditResponse(rsp *http.Response) (*ListBacklogAuditResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListBacklogAuditResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AuditList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseClaimBacklogTasksResponse parses an HTTP response from a ClaimBacklogTasksWithResponse call
+func ParseClaimBacklogTasksResponse(rsp *http.Response) (*ClaimBacklogTasksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ClaimBacklogTasksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest BacklogClaims
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRotateGrantKeyResponse parses an HTTP response from a RotateGrantKeyWithResponse call
+func ParseRotateGrantKeyResponse(rsp *http.Response) (*RotateGrantKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RotateGrantKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest GrantKey
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseVerifyClaimGrantResponse parses an HTTP response from a VerifyClaimGrantWithResponse call
+func ParseVerifyClaimGrantResponse(rsp *http.Response) (*VerifyClaimGrantResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &VerifyClaimGrantResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ClaimGrant
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReclaimBacklogTasksResponse parses an HTTP response from a ReclaimBacklogTasksWithResponse call
+func ParseReclaimBacklogTasksResponse(rsp *http.Response) (*ReclaimBacklogTasksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReclaimBacklogTasksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest BacklogTasks
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetBacklogStatsResponse parses an HTTP response from a GetBacklogStatsWithResponse call
+func ParseGetBacklogStatsResponse(rsp *http.Response) (*GetBacklogStatsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetBacklogStatsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest BacklogStats
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListBacklogTasksResponse parses an HTTP response from a ListBacklogTasksWithResponse call
 func ParseListBacklogTasksResponse(rsp *http.Response) (*ListBacklogTasksResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -6431,6 +10443,468 @@ func ParseListBacklogTasksResponse(rsp *http.Response) (*ListBacklogTasksRespons
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest BacklogTasks
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateBacklogTasksResponse parses an HTTP response from a CreateBacklogTasksWithResponse call
+func ParseCreateBacklogTasksResponse(rsp *http.Response) (*CreateBacklogTasksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateBacklogTasksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest BacklogTasks
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetBacklogTaskResponse parses an HTTP response from a GetBacklogTaskWithResponse call
+func ParseGetBacklogTaskResponse(rsp *http.Response) (*GetBacklogTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetBacklogTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneBacklogTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseBlockBacklogTaskResponse parses an HTTP response from a BlockBacklogTaskWithResponse call
+func ParseBlockBacklogTaskResponse(rsp *http.Response) (*BlockBacklogTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &BlockBacklogTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneBacklogTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCancelBacklogTaskResponse parses an HTTP response from a CancelBacklogTaskWithResponse call
+func ParseCancelBacklogTaskResponse(rsp *http.Response) (*CancelBacklogTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CancelBacklogTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneBacklogTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCompleteBacklogTaskResponse parses an HTTP response from a CompleteBacklogTaskWithResponse call
+func ParseCompleteBacklogTaskResponse(rsp *http.Response) (*CompleteBacklogTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CompleteBacklogTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneBacklogTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseFailBacklogTaskResponse parses an HTTP response from a FailBacklogTaskWithResponse call
+func ParseFailBacklogTaskResponse(rsp *http.Response) (*FailBacklogTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &FailBacklogTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneBacklogTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseLinkBacklogTaskResponse parses an HTTP response from a LinkBacklogTaskWithResponse call
+func ParseLinkBacklogTaskResponse(rsp *http.Response) (*LinkBacklogTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &LinkBacklogTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneBacklogTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReclaimBacklogTaskResponse parses an HTTP response from a ReclaimBacklogTaskWithResponse call
+func ParseReclaimBacklogTaskResponse(rsp *http.Response) (*ReclaimBacklogTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReclaimBacklogTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest BacklogTasks
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReleaseBacklogTaskResponse parses an HTTP response from a ReleaseBacklogTaskWithResponse call
+func ParseReleaseBacklogTaskResponse(rsp *http.Response) (*ReleaseBacklogTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReleaseBacklogTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneBacklogTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRenewBacklogTaskResponse parses an HTTP response from a RenewBacklogTaskWithResponse call
+func ParseRenewBacklogTaskResponse(rsp *http.Response) (*RenewBacklogTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RenewBacklogTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Renewed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRetryBacklogTaskResponse parses an HTTP response from a RetryBacklogTaskWithResponse call
+func ParseRetryBacklogTaskResponse(rsp *http.Response) (*RetryBacklogTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RetryBacklogTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneBacklogTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseUnblockBacklogTaskResponse parses an HTTP response from a UnblockBacklogTaskWithResponse call
+func ParseUnblockBacklogTaskResponse(rsp *http.Response) (*UnblockBacklogTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UnblockBacklogTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneBacklogTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseUnlinkBacklogTaskResponse parses an HTTP response from a UnlinkBacklogTaskWithResponse call
+func ParseUnlinkBacklogTaskResponse(rsp *http.Response) (*UnlinkBacklogTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UnlinkBacklogTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneBacklogTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseExplainBacklogTaskResponse parses an HTTP response from a ExplainBacklogTaskWithResponse call
+func ParseExplainBacklogTaskResponse(rsp *http.Response) (*ExplainBacklogTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ExplainBacklogTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest BacklogWhy
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -6522,9 +10996,69 @@ type ServerInterface interface {
 	// ExplainTask Of a spoke, every reason why an agent does not start
 	// (GET /tasks/{task}/why)
 	ExplainTask(w http.ResponseWriter, r *http.Request, task TaskID)
+	// ListBacklogAudit The newest rows of the audit of a workspace, the oldest of them first
+	// (GET /workspaces/{workspace}/audit)
+	ListBacklogAudit(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params ListBacklogAuditParams)
+	// ClaimBacklogTasks Claim the next ready tasks, and be the only one who has them
+	// (POST /workspaces/{workspace}/claim)
+	ClaimBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params ClaimBacklogTasksParams)
+	// RotateGrantKey Sign new grants with a new key; those that are out stay valid
+	// (POST /workspaces/{workspace}/grants/rotate)
+	RotateGrantKey(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
+	// VerifyClaimGrant Check whether the grant of a claim still holds
+	// (POST /workspaces/{workspace}/grants/verify)
+	VerifyClaimGrant(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
+	// ReclaimBacklogTasks Take back all claims that have run out
+	// (POST /workspaces/{workspace}/reclaim)
+	ReclaimBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
+	// GetBacklogStats Count tasks
+	// (GET /workspaces/{workspace}/stats)
+	GetBacklogStats(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
 	// ListBacklogTasks Tasks, the newest first
 	// (GET /workspaces/{workspace}/tasks)
 	ListBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params ListBacklogTasksParams)
+	// CreateBacklogTasks Create tasks, all or none
+	// (POST /workspaces/{workspace}/tasks)
+	CreateBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
+	// GetBacklogTask One task in full
+	// (GET /workspaces/{workspace}/tasks/{task})
+	GetBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
+	// BlockBacklogTask Keep a task from being claimed until it is unblocked
+	// (POST /workspaces/{workspace}/tasks/{task}/block)
+	BlockBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
+	// CancelBacklogTask End a task that is no longer wanted
+	// (POST /workspaces/{workspace}/tasks/{task}/cancel)
+	CancelBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
+	// CompleteBacklogTask Say that a task is done
+	// (POST /workspaces/{workspace}/tasks/{task}/complete)
+	CompleteBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
+	// FailBacklogTask Say that a task could not be done
+	// (POST /workspaces/{workspace}/tasks/{task}/fail)
+	FailBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
+	// LinkBacklogTask Make a task depend on another one
+	// (POST /workspaces/{workspace}/tasks/{task}/link)
+	LinkBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
+	// ReclaimBacklogTask Take a claim back, also one that has not run out
+	// (POST /workspaces/{workspace}/tasks/{task}/reclaim)
+	ReclaimBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
+	// ReleaseBacklogTask Give a claimed task back
+	// (POST /workspaces/{workspace}/tasks/{task}/release)
+	ReleaseBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
+	// RenewBacklogTask Make a claim last longer
+	// (POST /workspaces/{workspace}/tasks/{task}/renew)
+	RenewBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
+	// RetryBacklogTask Queue a task again that ended without success
+	// (POST /workspaces/{workspace}/tasks/{task}/retry)
+	RetryBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
+	// UnblockBacklogTask Let a blocked task be claimed again
+	// (POST /workspaces/{workspace}/tasks/{task}/unblock)
+	UnblockBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
+	// UnlinkBacklogTask End a dependency
+	// (POST /workspaces/{workspace}/tasks/{task}/unlink)
+	UnlinkBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
+	// ExplainBacklogTask What keeps a task from being claimed, all of it, in the order in which a claim asks
+	// (GET /workspaces/{workspace}/tasks/{task}/why)
+	ExplainBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -7264,6 +11798,220 @@ func (siw *ServerInterfaceWrapper) ExplainTask(w http.ResponseWriter, r *http.Re
 	handler.ServeHTTP(w, r)
 }
 
+// ListBacklogAudit operation middleware
+func (siw *ServerInterfaceWrapper) ListBacklogAudit(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListBacklogAuditParams
+
+	// ------------- Optional query parameter "task" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "task", r.URL.Query(), &params.Task, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "task"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", r.URL.Query(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "since"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "since", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListBacklogAudit(w, r, workspace, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ClaimBacklogTasks operation middleware
+func (siw *ServerInterfaceWrapper) ClaimBacklogTasks(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ClaimBacklogTasksParams
+
+	// ------------- Optional query parameter "wait" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "wait", r.URL.Query(), &params.Wait, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "wait"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "wait", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ClaimBacklogTasks(w, r, workspace, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RotateGrantKey operation middleware
+func (siw *ServerInterfaceWrapper) RotateGrantKey(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RotateGrantKey(w, r, workspace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// VerifyClaimGrant operation middleware
+func (siw *ServerInterfaceWrapper) VerifyClaimGrant(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.VerifyClaimGrant(w, r, workspace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ReclaimBacklogTasks operation middleware
+func (siw *ServerInterfaceWrapper) ReclaimBacklogTasks(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ReclaimBacklogTasks(w, r, workspace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetBacklogStats operation middleware
+func (siw *ServerInterfaceWrapper) GetBacklogStats(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetBacklogStats(w, r, workspace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListBacklogTasks operation middleware
 func (siw *ServerInterfaceWrapper) ListBacklogTasks(w http.ResponseWriter, r *http.Request) {
 
@@ -7410,6 +12158,487 @@ func (siw *ServerInterfaceWrapper) ListBacklogTasks(w http.ResponseWriter, r *ht
 	handler.ServeHTTP(w, r)
 }
 
+// CreateBacklogTasks operation middleware
+func (siw *ServerInterfaceWrapper) CreateBacklogTasks(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateBacklogTasks(w, r, workspace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetBacklogTask operation middleware
+func (siw *ServerInterfaceWrapper) GetBacklogTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "task" -------------
+	var task BacklogTaskName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetBacklogTask(w, r, workspace, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// BlockBacklogTask operation middleware
+func (siw *ServerInterfaceWrapper) BlockBacklogTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "task" -------------
+	var task BacklogTaskName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.BlockBacklogTask(w, r, workspace, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CancelBacklogTask operation middleware
+func (siw *ServerInterfaceWrapper) CancelBacklogTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "task" -------------
+	var task BacklogTaskName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CancelBacklogTask(w, r, workspace, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CompleteBacklogTask operation middleware
+func (siw *ServerInterfaceWrapper) CompleteBacklogTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "task" -------------
+	var task BacklogTaskName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CompleteBacklogTask(w, r, workspace, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// FailBacklogTask operation middleware
+func (siw *ServerInterfaceWrapper) FailBacklogTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "task" -------------
+	var task BacklogTaskName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.FailBacklogTask(w, r, workspace, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// LinkBacklogTask operation middleware
+func (siw *ServerInterfaceWrapper) LinkBacklogTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "task" -------------
+	var task BacklogTaskName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.LinkBacklogTask(w, r, workspace, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ReclaimBacklogTask operation middleware
+func (siw *ServerInterfaceWrapper) ReclaimBacklogTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "task" -------------
+	var task BacklogTaskName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ReclaimBacklogTask(w, r, workspace, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ReleaseBacklogTask operation middleware
+func (siw *ServerInterfaceWrapper) ReleaseBacklogTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "task" -------------
+	var task BacklogTaskName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ReleaseBacklogTask(w, r, workspace, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RenewBacklogTask operation middleware
+func (siw *ServerInterfaceWrapper) RenewBacklogTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "task" -------------
+	var task BacklogTaskName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RenewBacklogTask(w, r, workspace, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RetryBacklogTask operation middleware
+func (siw *ServerInterfaceWrapper) RetryBacklogTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "task" -------------
+	var task BacklogTaskName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RetryBacklogTask(w, r, workspace, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// UnblockBacklogTask operation middleware
+func (siw *ServerInterfaceWrapper) UnblockBacklogTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "task" -------------
+	var task BacklogTaskName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.UnblockBacklogTask(w, r, workspace, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// UnlinkBacklogTask operation middleware
+func (siw *ServerInterfaceWrapper) UnlinkBacklogTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "task" -------------
+	var task BacklogTaskName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.UnlinkBacklogTask(w, r, workspace, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ExplainBacklogTask operation middleware
+func (siw *ServerInterfaceWrapper) ExplainBacklogTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "task" -------------
+	var task BacklogTaskName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ExplainBacklogTask(w, r, workspace, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 type UnescapedCookieParamError struct {
 	ParamName string
 	Err       error
@@ -7546,6 +12775,26 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/why", wrapper.ExplainTask)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/logs", wrapper.GetTaskLogs)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/tasks", wrapper.ListBacklogTasks)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks", wrapper.CreateBacklogTasks)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}", wrapper.GetBacklogTask)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/why", wrapper.ExplainBacklogTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/complete", wrapper.CompleteBacklogTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/fail", wrapper.FailBacklogTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/release", wrapper.ReleaseBacklogTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/block", wrapper.BlockBacklogTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/unblock", wrapper.UnblockBacklogTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/cancel", wrapper.CancelBacklogTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/retry", wrapper.RetryBacklogTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/renew", wrapper.RenewBacklogTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/reclaim", wrapper.ReclaimBacklogTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/link", wrapper.LinkBacklogTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/unlink", wrapper.UnlinkBacklogTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/claim", wrapper.ClaimBacklogTasks)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/reclaim", wrapper.ReclaimBacklogTasks)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/stats", wrapper.GetBacklogStats)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/audit", wrapper.ListBacklogAudit)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/grants/verify", wrapper.VerifyClaimGrant)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/grants/rotate", wrapper.RotateGrantKey)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/policy/reload", wrapper.ReloadPolicy)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/keys", wrapper.ListKeys)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/keys/rotate", wrapper.RotateKey)
@@ -7564,6 +12813,8 @@ type BacklogTasksJSONResponse BacklogTaskList
 type ChangedJSONResponse ConnectionChange
 
 type KeysJSONResponse Keys
+
+type OneBacklogTaskJSONResponse BacklogTask
 
 type OneTaskJSONResponse Task
 
@@ -8566,6 +13817,244 @@ func (response ExplainTaskdefaultApplicationProblemPlusJSONResponse) VisitExplai
 	return err
 }
 
+type ListBacklogAuditRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Params    ListBacklogAuditParams
+}
+
+type ListBacklogAuditResponseObject interface {
+	VisitListBacklogAuditResponse(w http.ResponseWriter) error
+}
+
+type ListBacklogAudit200JSONResponse AuditList
+
+func (response ListBacklogAudit200JSONResponse) VisitListBacklogAuditResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListBacklogAuditdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListBacklogAuditdefaultApplicationProblemPlusJSONResponse) VisitListBacklogAuditResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ClaimBacklogTasksRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Params    ClaimBacklogTasksParams
+	Body      *ClaimBacklogTasksJSONRequestBody
+}
+
+type ClaimBacklogTasksResponseObject interface {
+	VisitClaimBacklogTasksResponse(w http.ResponseWriter) error
+}
+
+type ClaimBacklogTasks200JSONResponse BacklogClaims
+
+func (response ClaimBacklogTasks200JSONResponse) VisitClaimBacklogTasksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ClaimBacklogTasksdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ClaimBacklogTasksdefaultApplicationProblemPlusJSONResponse) VisitClaimBacklogTasksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RotateGrantKeyRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+}
+
+type RotateGrantKeyResponseObject interface {
+	VisitRotateGrantKeyResponse(w http.ResponseWriter) error
+}
+
+type RotateGrantKey200JSONResponse GrantKey
+
+func (response RotateGrantKey200JSONResponse) VisitRotateGrantKeyResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RotateGrantKeydefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RotateGrantKeydefaultApplicationProblemPlusJSONResponse) VisitRotateGrantKeyResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type VerifyClaimGrantRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Body      *VerifyClaimGrantJSONRequestBody
+}
+
+type VerifyClaimGrantResponseObject interface {
+	VisitVerifyClaimGrantResponse(w http.ResponseWriter) error
+}
+
+type VerifyClaimGrant200JSONResponse ClaimGrant
+
+func (response VerifyClaimGrant200JSONResponse) VisitVerifyClaimGrantResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type VerifyClaimGrantdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response VerifyClaimGrantdefaultApplicationProblemPlusJSONResponse) VisitVerifyClaimGrantResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReclaimBacklogTasksRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+}
+
+type ReclaimBacklogTasksResponseObject interface {
+	VisitReclaimBacklogTasksResponse(w http.ResponseWriter) error
+}
+
+type ReclaimBacklogTasks200JSONResponse struct{ BacklogTasksJSONResponse }
+
+func (response ReclaimBacklogTasks200JSONResponse) VisitReclaimBacklogTasksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReclaimBacklogTasksdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ReclaimBacklogTasksdefaultApplicationProblemPlusJSONResponse) VisitReclaimBacklogTasksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetBacklogStatsRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+}
+
+type GetBacklogStatsResponseObject interface {
+	VisitGetBacklogStatsResponse(w http.ResponseWriter) error
+}
+
+type GetBacklogStats200JSONResponse BacklogStats
+
+func (response GetBacklogStats200JSONResponse) VisitGetBacklogStatsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetBacklogStatsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetBacklogStatsdefaultApplicationProblemPlusJSONResponse) VisitGetBacklogStatsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListBacklogTasksRequestObject struct {
 	Workspace WorkspaceName `json:"workspace"`
 	Params    ListBacklogTasksParams
@@ -8595,6 +14084,576 @@ type ListBacklogTasksdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListBacklogTasksdefaultApplicationProblemPlusJSONResponse) VisitListBacklogTasksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateBacklogTasksRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Body      *CreateBacklogTasksJSONRequestBody
+}
+
+type CreateBacklogTasksResponseObject interface {
+	VisitCreateBacklogTasksResponse(w http.ResponseWriter) error
+}
+
+type CreateBacklogTasks200JSONResponse struct{ BacklogTasksJSONResponse }
+
+func (response CreateBacklogTasks200JSONResponse) VisitCreateBacklogTasksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateBacklogTasksdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CreateBacklogTasksdefaultApplicationProblemPlusJSONResponse) VisitCreateBacklogTasksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetBacklogTaskRequestObject struct {
+	Workspace WorkspaceName   `json:"workspace"`
+	Task      BacklogTaskName `json:"task"`
+}
+
+type GetBacklogTaskResponseObject interface {
+	VisitGetBacklogTaskResponse(w http.ResponseWriter) error
+}
+
+type GetBacklogTask200JSONResponse struct{ OneBacklogTaskJSONResponse }
+
+func (response GetBacklogTask200JSONResponse) VisitGetBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetBacklogTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitGetBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type BlockBacklogTaskRequestObject struct {
+	Workspace WorkspaceName   `json:"workspace"`
+	Task      BacklogTaskName `json:"task"`
+	Body      *BlockBacklogTaskJSONRequestBody
+}
+
+type BlockBacklogTaskResponseObject interface {
+	VisitBlockBacklogTaskResponse(w http.ResponseWriter) error
+}
+
+type BlockBacklogTask200JSONResponse struct{ OneBacklogTaskJSONResponse }
+
+func (response BlockBacklogTask200JSONResponse) VisitBlockBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type BlockBacklogTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response BlockBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitBlockBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CancelBacklogTaskRequestObject struct {
+	Workspace WorkspaceName   `json:"workspace"`
+	Task      BacklogTaskName `json:"task"`
+	Body      *CancelBacklogTaskJSONRequestBody
+}
+
+type CancelBacklogTaskResponseObject interface {
+	VisitCancelBacklogTaskResponse(w http.ResponseWriter) error
+}
+
+type CancelBacklogTask200JSONResponse struct{ OneBacklogTaskJSONResponse }
+
+func (response CancelBacklogTask200JSONResponse) VisitCancelBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CancelBacklogTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CancelBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitCancelBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CompleteBacklogTaskRequestObject struct {
+	Workspace WorkspaceName   `json:"workspace"`
+	Task      BacklogTaskName `json:"task"`
+	Body      *CompleteBacklogTaskJSONRequestBody
+}
+
+type CompleteBacklogTaskResponseObject interface {
+	VisitCompleteBacklogTaskResponse(w http.ResponseWriter) error
+}
+
+type CompleteBacklogTask200JSONResponse struct{ OneBacklogTaskJSONResponse }
+
+func (response CompleteBacklogTask200JSONResponse) VisitCompleteBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CompleteBacklogTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CompleteBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitCompleteBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type FailBacklogTaskRequestObject struct {
+	Workspace WorkspaceName   `json:"workspace"`
+	Task      BacklogTaskName `json:"task"`
+	Body      *FailBacklogTaskJSONRequestBody
+}
+
+type FailBacklogTaskResponseObject interface {
+	VisitFailBacklogTaskResponse(w http.ResponseWriter) error
+}
+
+type FailBacklogTask200JSONResponse struct{ OneBacklogTaskJSONResponse }
+
+func (response FailBacklogTask200JSONResponse) VisitFailBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type FailBacklogTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response FailBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitFailBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type LinkBacklogTaskRequestObject struct {
+	Workspace WorkspaceName   `json:"workspace"`
+	Task      BacklogTaskName `json:"task"`
+	Body      *LinkBacklogTaskJSONRequestBody
+}
+
+type LinkBacklogTaskResponseObject interface {
+	VisitLinkBacklogTaskResponse(w http.ResponseWriter) error
+}
+
+type LinkBacklogTask200JSONResponse struct{ OneBacklogTaskJSONResponse }
+
+func (response LinkBacklogTask200JSONResponse) VisitLinkBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type LinkBacklogTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response LinkBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitLinkBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReclaimBacklogTaskRequestObject struct {
+	Workspace WorkspaceName   `json:"workspace"`
+	Task      BacklogTaskName `json:"task"`
+}
+
+type ReclaimBacklogTaskResponseObject interface {
+	VisitReclaimBacklogTaskResponse(w http.ResponseWriter) error
+}
+
+type ReclaimBacklogTask200JSONResponse struct{ BacklogTasksJSONResponse }
+
+func (response ReclaimBacklogTask200JSONResponse) VisitReclaimBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReclaimBacklogTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ReclaimBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitReclaimBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReleaseBacklogTaskRequestObject struct {
+	Workspace WorkspaceName   `json:"workspace"`
+	Task      BacklogTaskName `json:"task"`
+	Body      *ReleaseBacklogTaskJSONRequestBody
+}
+
+type ReleaseBacklogTaskResponseObject interface {
+	VisitReleaseBacklogTaskResponse(w http.ResponseWriter) error
+}
+
+type ReleaseBacklogTask200JSONResponse struct{ OneBacklogTaskJSONResponse }
+
+func (response ReleaseBacklogTask200JSONResponse) VisitReleaseBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReleaseBacklogTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ReleaseBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitReleaseBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RenewBacklogTaskRequestObject struct {
+	Workspace WorkspaceName   `json:"workspace"`
+	Task      BacklogTaskName `json:"task"`
+	Body      *RenewBacklogTaskJSONRequestBody
+}
+
+type RenewBacklogTaskResponseObject interface {
+	VisitRenewBacklogTaskResponse(w http.ResponseWriter) error
+}
+
+type RenewBacklogTask200JSONResponse Renewed
+
+func (response RenewBacklogTask200JSONResponse) VisitRenewBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RenewBacklogTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RenewBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitRenewBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RetryBacklogTaskRequestObject struct {
+	Workspace WorkspaceName   `json:"workspace"`
+	Task      BacklogTaskName `json:"task"`
+	Body      *RetryBacklogTaskJSONRequestBody
+}
+
+type RetryBacklogTaskResponseObject interface {
+	VisitRetryBacklogTaskResponse(w http.ResponseWriter) error
+}
+
+type RetryBacklogTask200JSONResponse struct{ OneBacklogTaskJSONResponse }
+
+func (response RetryBacklogTask200JSONResponse) VisitRetryBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RetryBacklogTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RetryBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitRetryBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UnblockBacklogTaskRequestObject struct {
+	Workspace WorkspaceName   `json:"workspace"`
+	Task      BacklogTaskName `json:"task"`
+	Body      *UnblockBacklogTaskJSONRequestBody
+}
+
+type UnblockBacklogTaskResponseObject interface {
+	VisitUnblockBacklogTaskResponse(w http.ResponseWriter) error
+}
+
+type UnblockBacklogTask200JSONResponse struct{ OneBacklogTaskJSONResponse }
+
+func (response UnblockBacklogTask200JSONResponse) VisitUnblockBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UnblockBacklogTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UnblockBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitUnblockBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UnlinkBacklogTaskRequestObject struct {
+	Workspace WorkspaceName   `json:"workspace"`
+	Task      BacklogTaskName `json:"task"`
+	Body      *UnlinkBacklogTaskJSONRequestBody
+}
+
+type UnlinkBacklogTaskResponseObject interface {
+	VisitUnlinkBacklogTaskResponse(w http.ResponseWriter) error
+}
+
+type UnlinkBacklogTask200JSONResponse struct{ OneBacklogTaskJSONResponse }
+
+func (response UnlinkBacklogTask200JSONResponse) VisitUnlinkBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UnlinkBacklogTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UnlinkBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitUnlinkBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExplainBacklogTaskRequestObject struct {
+	Workspace WorkspaceName   `json:"workspace"`
+	Task      BacklogTaskName `json:"task"`
+}
+
+type ExplainBacklogTaskResponseObject interface {
+	VisitExplainBacklogTaskResponse(w http.ResponseWriter) error
+}
+
+type ExplainBacklogTask200JSONResponse BacklogWhy
+
+func (response ExplainBacklogTask200JSONResponse) VisitExplainBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExplainBacklogTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ExplainBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitExplainBacklogTaskResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -8680,9 +14739,69 @@ type StrictServerInterface interface {
 	// ExplainTask Of a spoke, every reason why an agent does not start
 	// (GET /tasks/{task}/why)
 	ExplainTask(ctx context.Context, request ExplainTaskRequestObject) (ExplainTaskResponseObject, error)
+	// ListBacklogAudit The newest rows of the audit of a workspace, the oldest of them first
+	// (GET /workspaces/{workspace}/audit)
+	ListBacklogAudit(ctx context.Context, request ListBacklogAuditRequestObject) (ListBacklogAuditResponseObject, error)
+	// ClaimBacklogTasks Claim the next ready tasks, and be the only one who has them
+	// (POST /workspaces/{workspace}/claim)
+	ClaimBacklogTasks(ctx context.Context, request ClaimBacklogTasksRequestObject) (ClaimBacklogTasksResponseObject, error)
+	// RotateGrantKey Sign new grants with a new key; those that are out stay valid
+	// (POST /workspaces/{workspace}/grants/rotate)
+	RotateGrantKey(ctx context.Context, request RotateGrantKeyRequestObject) (RotateGrantKeyResponseObject, error)
+	// VerifyClaimGrant Check whether the grant of a claim still holds
+	// (POST /workspaces/{workspace}/grants/verify)
+	VerifyClaimGrant(ctx context.Context, request VerifyClaimGrantRequestObject) (VerifyClaimGrantResponseObject, error)
+	// ReclaimBacklogTasks Take back all claims that have run out
+	// (POST /workspaces/{workspace}/reclaim)
+	ReclaimBacklogTasks(ctx context.Context, request ReclaimBacklogTasksRequestObject) (ReclaimBacklogTasksResponseObject, error)
+	// GetBacklogStats Count tasks
+	// (GET /workspaces/{workspace}/stats)
+	GetBacklogStats(ctx context.Context, request GetBacklogStatsRequestObject) (GetBacklogStatsResponseObject, error)
 	// ListBacklogTasks Tasks, the newest first
 	// (GET /workspaces/{workspace}/tasks)
 	ListBacklogTasks(ctx context.Context, request ListBacklogTasksRequestObject) (ListBacklogTasksResponseObject, error)
+	// CreateBacklogTasks Create tasks, all or none
+	// (POST /workspaces/{workspace}/tasks)
+	CreateBacklogTasks(ctx context.Context, request CreateBacklogTasksRequestObject) (CreateBacklogTasksResponseObject, error)
+	// GetBacklogTask One task in full
+	// (GET /workspaces/{workspace}/tasks/{task})
+	GetBacklogTask(ctx context.Context, request GetBacklogTaskRequestObject) (GetBacklogTaskResponseObject, error)
+	// BlockBacklogTask Keep a task from being claimed until it is unblocked
+	// (POST /workspaces/{workspace}/tasks/{task}/block)
+	BlockBacklogTask(ctx context.Context, request BlockBacklogTaskRequestObject) (BlockBacklogTaskResponseObject, error)
+	// CancelBacklogTask End a task that is no longer wanted
+	// (POST /workspaces/{workspace}/tasks/{task}/cancel)
+	CancelBacklogTask(ctx context.Context, request CancelBacklogTaskRequestObject) (CancelBacklogTaskResponseObject, error)
+	// CompleteBacklogTask Say that a task is done
+	// (POST /workspaces/{workspace}/tasks/{task}/complete)
+	CompleteBacklogTask(ctx context.Context, request CompleteBacklogTaskRequestObject) (CompleteBacklogTaskResponseObject, error)
+	// FailBacklogTask Say that a task could not be done
+	// (POST /workspaces/{workspace}/tasks/{task}/fail)
+	FailBacklogTask(ctx context.Context, request FailBacklogTaskRequestObject) (FailBacklogTaskResponseObject, error)
+	// LinkBacklogTask Make a task depend on another one
+	// (POST /workspaces/{workspace}/tasks/{task}/link)
+	LinkBacklogTask(ctx context.Context, request LinkBacklogTaskRequestObject) (LinkBacklogTaskResponseObject, error)
+	// ReclaimBacklogTask Take a claim back, also one that has not run out
+	// (POST /workspaces/{workspace}/tasks/{task}/reclaim)
+	ReclaimBacklogTask(ctx context.Context, request ReclaimBacklogTaskRequestObject) (ReclaimBacklogTaskResponseObject, error)
+	// ReleaseBacklogTask Give a claimed task back
+	// (POST /workspaces/{workspace}/tasks/{task}/release)
+	ReleaseBacklogTask(ctx context.Context, request ReleaseBacklogTaskRequestObject) (ReleaseBacklogTaskResponseObject, error)
+	// RenewBacklogTask Make a claim last longer
+	// (POST /workspaces/{workspace}/tasks/{task}/renew)
+	RenewBacklogTask(ctx context.Context, request RenewBacklogTaskRequestObject) (RenewBacklogTaskResponseObject, error)
+	// RetryBacklogTask Queue a task again that ended without success
+	// (POST /workspaces/{workspace}/tasks/{task}/retry)
+	RetryBacklogTask(ctx context.Context, request RetryBacklogTaskRequestObject) (RetryBacklogTaskResponseObject, error)
+	// UnblockBacklogTask Let a blocked task be claimed again
+	// (POST /workspaces/{workspace}/tasks/{task}/unblock)
+	UnblockBacklogTask(ctx context.Context, request UnblockBacklogTaskRequestObject) (UnblockBacklogTaskResponseObject, error)
+	// UnlinkBacklogTask End a dependency
+	// (POST /workspaces/{workspace}/tasks/{task}/unlink)
+	UnlinkBacklogTask(ctx context.Context, request UnlinkBacklogTaskRequestObject) (UnlinkBacklogTaskResponseObject, error)
+	// ExplainBacklogTask What keeps a task from being claimed, all of it, in the order in which a claim asks
+	// (GET /workspaces/{workspace}/tasks/{task}/why)
+	ExplainBacklogTask(ctx context.Context, request ExplainBacklogTaskRequestObject) (ExplainBacklogTaskResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx context.Context, w http.ResponseWriter, r *http.Request, request any) (any, error)
@@ -9402,6 +15521,178 @@ func (sh *strictHandler) ExplainTask(w http.ResponseWriter, r *http.Request, tas
 	}
 }
 
+// ListBacklogAudit operation middleware
+func (sh *strictHandler) ListBacklogAudit(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params ListBacklogAuditParams) {
+	var request ListBacklogAuditRequestObject
+
+	request.Workspace = workspace
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListBacklogAudit(ctx, request.(ListBacklogAuditRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListBacklogAudit")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListBacklogAuditResponseObject); ok {
+		if err := validResponse.VisitListBacklogAuditResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ClaimBacklogTasks operation middleware
+func (sh *strictHandler) ClaimBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params ClaimBacklogTasksParams) {
+	var request ClaimBacklogTasksRequestObject
+
+	request.Workspace = workspace
+	request.Params = params
+
+	var body ClaimBacklogTasksJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ClaimBacklogTasks(ctx, request.(ClaimBacklogTasksRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ClaimBacklogTasks")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ClaimBacklogTasksResponseObject); ok {
+		if err := validResponse.VisitClaimBacklogTasksResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RotateGrantKey operation middleware
+func (sh *strictHandler) RotateGrantKey(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
+	var request RotateGrantKeyRequestObject
+
+	request.Workspace = workspace
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RotateGrantKey(ctx, request.(RotateGrantKeyRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RotateGrantKey")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RotateGrantKeyResponseObject); ok {
+		if err := validResponse.VisitRotateGrantKeyResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// VerifyClaimGrant operation middleware
+func (sh *strictHandler) VerifyClaimGrant(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
+	var request VerifyClaimGrantRequestObject
+
+	request.Workspace = workspace
+
+	var body VerifyClaimGrantJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.VerifyClaimGrant(ctx, request.(VerifyClaimGrantRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "VerifyClaimGrant")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(VerifyClaimGrantResponseObject); ok {
+		if err := validResponse.VisitVerifyClaimGrantResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ReclaimBacklogTasks operation middleware
+func (sh *strictHandler) ReclaimBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
+	var request ReclaimBacklogTasksRequestObject
+
+	request.Workspace = workspace
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ReclaimBacklogTasks(ctx, request.(ReclaimBacklogTasksRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReclaimBacklogTasks")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ReclaimBacklogTasksResponseObject); ok {
+		if err := validResponse.VisitReclaimBacklogTasksResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetBacklogStats operation middleware
+func (sh *strictHandler) GetBacklogStats(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
+	var request GetBacklogStatsRequestObject
+
+	request.Workspace = workspace
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetBacklogStats(ctx, request.(GetBacklogStatsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetBacklogStats")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetBacklogStatsResponseObject); ok {
+		if err := validResponse.VisitGetBacklogStatsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // ListBacklogTasks operation middleware
 func (sh *strictHandler) ListBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params ListBacklogTasksParams) {
 	var request ListBacklogTasksRequestObject
@@ -9422,6 +15713,460 @@ func (sh *strictHandler) ListBacklogTasks(w http.ResponseWriter, r *http.Request
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListBacklogTasksResponseObject); ok {
 		if err := validResponse.VisitListBacklogTasksResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// CreateBacklogTasks operation middleware
+func (sh *strictHandler) CreateBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
+	var request CreateBacklogTasksRequestObject
+
+	request.Workspace = workspace
+
+	var body CreateBacklogTasksJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateBacklogTasks(ctx, request.(CreateBacklogTasksRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateBacklogTasks")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(CreateBacklogTasksResponseObject); ok {
+		if err := validResponse.VisitCreateBacklogTasksResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetBacklogTask operation middleware
+func (sh *strictHandler) GetBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
+	var request GetBacklogTaskRequestObject
+
+	request.Workspace = workspace
+	request.Task = task
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetBacklogTask(ctx, request.(GetBacklogTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetBacklogTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetBacklogTaskResponseObject); ok {
+		if err := validResponse.VisitGetBacklogTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// BlockBacklogTask operation middleware
+func (sh *strictHandler) BlockBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
+	var request BlockBacklogTaskRequestObject
+
+	request.Workspace = workspace
+	request.Task = task
+
+	var body BlockBacklogTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.BlockBacklogTask(ctx, request.(BlockBacklogTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "BlockBacklogTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(BlockBacklogTaskResponseObject); ok {
+		if err := validResponse.VisitBlockBacklogTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// CancelBacklogTask operation middleware
+func (sh *strictHandler) CancelBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
+	var request CancelBacklogTaskRequestObject
+
+	request.Workspace = workspace
+	request.Task = task
+
+	var body CancelBacklogTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.CancelBacklogTask(ctx, request.(CancelBacklogTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CancelBacklogTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(CancelBacklogTaskResponseObject); ok {
+		if err := validResponse.VisitCancelBacklogTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// CompleteBacklogTask operation middleware
+func (sh *strictHandler) CompleteBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
+	var request CompleteBacklogTaskRequestObject
+
+	request.Workspace = workspace
+	request.Task = task
+
+	var body CompleteBacklogTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.CompleteBacklogTask(ctx, request.(CompleteBacklogTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CompleteBacklogTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(CompleteBacklogTaskResponseObject); ok {
+		if err := validResponse.VisitCompleteBacklogTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// FailBacklogTask operation middleware
+func (sh *strictHandler) FailBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
+	var request FailBacklogTaskRequestObject
+
+	request.Workspace = workspace
+	request.Task = task
+
+	var body FailBacklogTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.FailBacklogTask(ctx, request.(FailBacklogTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "FailBacklogTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(FailBacklogTaskResponseObject); ok {
+		if err := validResponse.VisitFailBacklogTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// LinkBacklogTask operation middleware
+func (sh *strictHandler) LinkBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
+	var request LinkBacklogTaskRequestObject
+
+	request.Workspace = workspace
+	request.Task = task
+
+	var body LinkBacklogTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.LinkBacklogTask(ctx, request.(LinkBacklogTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "LinkBacklogTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(LinkBacklogTaskResponseObject); ok {
+		if err := validResponse.VisitLinkBacklogTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ReclaimBacklogTask operation middleware
+func (sh *strictHandler) ReclaimBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
+	var request ReclaimBacklogTaskRequestObject
+
+	request.Workspace = workspace
+	request.Task = task
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ReclaimBacklogTask(ctx, request.(ReclaimBacklogTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReclaimBacklogTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ReclaimBacklogTaskResponseObject); ok {
+		if err := validResponse.VisitReclaimBacklogTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ReleaseBacklogTask operation middleware
+func (sh *strictHandler) ReleaseBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
+	var request ReleaseBacklogTaskRequestObject
+
+	request.Workspace = workspace
+	request.Task = task
+
+	var body ReleaseBacklogTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ReleaseBacklogTask(ctx, request.(ReleaseBacklogTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReleaseBacklogTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ReleaseBacklogTaskResponseObject); ok {
+		if err := validResponse.VisitReleaseBacklogTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RenewBacklogTask operation middleware
+func (sh *strictHandler) RenewBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
+	var request RenewBacklogTaskRequestObject
+
+	request.Workspace = workspace
+	request.Task = task
+
+	var body RenewBacklogTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RenewBacklogTask(ctx, request.(RenewBacklogTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RenewBacklogTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RenewBacklogTaskResponseObject); ok {
+		if err := validResponse.VisitRenewBacklogTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RetryBacklogTask operation middleware
+func (sh *strictHandler) RetryBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
+	var request RetryBacklogTaskRequestObject
+
+	request.Workspace = workspace
+	request.Task = task
+
+	var body RetryBacklogTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RetryBacklogTask(ctx, request.(RetryBacklogTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RetryBacklogTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RetryBacklogTaskResponseObject); ok {
+		if err := validResponse.VisitRetryBacklogTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// UnblockBacklogTask operation middleware
+func (sh *strictHandler) UnblockBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
+	var request UnblockBacklogTaskRequestObject
+
+	request.Workspace = workspace
+	request.Task = task
+
+	var body UnblockBacklogTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.UnblockBacklogTask(ctx, request.(UnblockBacklogTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UnblockBacklogTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(UnblockBacklogTaskResponseObject); ok {
+		if err := validResponse.VisitUnblockBacklogTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// UnlinkBacklogTask operation middleware
+func (sh *strictHandler) UnlinkBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
+	var request UnlinkBacklogTaskRequestObject
+
+	request.Workspace = workspace
+	request.Task = task
+
+	var body UnlinkBacklogTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.UnlinkBacklogTask(ctx, request.(UnlinkBacklogTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UnlinkBacklogTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(UnlinkBacklogTaskResponseObject); ok {
+		if err := validResponse.VisitUnlinkBacklogTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ExplainBacklogTask operation middleware
+func (sh *strictHandler) ExplainBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
+	var request ExplainBacklogTaskRequestObject
+
+	request.Workspace = workspace
+	request.Task = task
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ExplainBacklogTask(ctx, request.(ExplainBacklogTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ExplainBacklogTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ExplainBacklogTaskResponseObject); ok {
+		if err := validResponse.VisitExplainBacklogTaskResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -51,11 +51,12 @@ func Answer[T any, R answer[T]](r R, err error) (T, error) {
 		return *v, nil
 	}
 	if p := r.GetApplicationProblemJSONDefault(); p != nil && p.Code != "" {
-		return none, refused(p)
+		return none, Refused(p)
 	}
 	return none, fmt.Errorf("the instance answered %s", r.Status())
 }
 
-func refused(p *api.Problem) error {
+// Refused is a problem as the error that it stands for.
+func Refused(p *api.Problem) error {
 	return &commands.Refused{Code: commands.Code(p.Code), Why: p.Detail, Hint: p.Hint, Run: p.Run}
 }

@@ -129,7 +129,7 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (*http.R
 		if err := json.NewDecoder(resp.Body).Decode(&p); err != nil || p.Code == "" {
 			return nil, fmt.Errorf("%s %s answered %s", method, path, resp.Status)
 		}
-		return nil, refused(&p)
+		return nil, Refused(&p)
 	}
 	return resp, nil
 }

@@ -201,9 +201,17 @@ func allowed(h http.Handler, bodyTime time.Duration) http.Handler {
 	})
 }
 
-// Error answers with err as a problem (RFC 9457). What a person may act on is a
-// [commands.Refused]; anything else is a defect or an outage, and its text says which.
+// Error answers with err as a problem.
 func Error(w http.ResponseWriter, err error) {
+	p := ProblemOf(err)
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p)
+}
+
+// ProblemOf is err as a problem (RFC 9457). What a person may act on is a
+// [commands.Refused]; anything else is a defect or an outage, and its text says which.
+func ProblemOf(err error) api.Problem {
 	err = explain(err)
 	p := api.Problem{Code: string(commands.CodeOf(err)), Detail: err.Error()}
 	if r, ok := errors.AsType[*commands.Refused](err); ok {
@@ -213,9 +221,7 @@ func Error(w http.ResponseWriter, err error) {
 	if bad, ok := errors.AsType[*api.InputError](err); ok {
 		p.Status = bad.Status
 	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p)
+	return p
 }
 
 // inputCodes are the codes of requests that cannot be what the document says, where they are not [commands.Validation].

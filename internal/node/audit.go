@@ -18,29 +18,39 @@ const (
 
 // ListAudit implements [api.StrictServerInterface].
 func (s resources) ListAudit(ctx context.Context, r api.ListAuditRequestObject) (api.ListAuditResponseObject, error) {
+	rows, err := newest(r.Params.Limit, r.Params.Since, func(limit int) ([]store.AuditRow, error) {
+		return s.n.Instance.DB.AuditTrail(ctx, r.Params.Object, limit)
+	})
+	return api.ListAudit200JSONResponse{Items: rows}, err
+}
+
+// ListBacklogAudit implements [api.StrictServerInterface].
+func (s resources) ListBacklogAudit(ctx context.Context, r api.ListBacklogAuditRequestObject) (api.ListBacklogAuditResponseObject, error) {
+	ws, err := s.workspace(ctx, r.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := newest(r.Params.Limit, r.Params.Since, func(limit int) ([]store.AuditRow, error) { return ws.Audit(ctx, r.Params.Task, limit) })
+	return api.ListBacklogAudit200JSONResponse{Items: rows}, err
+}
+
+// newest are rows of an audit that read finds, those of a time or later. They are the newest of all that
+// are so, and no index by time is needed to find them.
+func newest(asked *int, since *time.Time, read func(limit int) ([]store.AuditRow, error)) ([]api.AuditRow, error) {
 	limit := usualRows
-	if r.Params.Limit != nil {
-		limit = *r.Params.Limit
+	if asked != nil {
+		limit = *asked
 	}
 	if limit < 1 || limit > mostRows {
 		return nil, commands.Refuse(commands.Validation, "limit is a number from 1 to %d", mostRows)
 	}
-	list, err := s.n.Instance.DB.AuditTrail(ctx, r.Params.Object, limit)
-	if since := r.Params.Since; since != nil {
-		list = AuditSince(list, *since)
+	list, err := read(limit)
+	if since != nil {
+		list = slices.DeleteFunc(list, func(r store.AuditRow) bool { return r.At.Before(*since) })
 	}
-	return api.ListAudit200JSONResponse{Items: AuditRows(list)}, err
+	return mapped(list, auditRowOf), err
 }
 
-// AuditSince are those of the newest rows that are of a time or later. They are the newest of all that
-// are so, and no index by time is needed to find them.
-func AuditSince(newest []store.AuditRow, at time.Time) []store.AuditRow {
-	return slices.DeleteFunc(newest, func(r store.AuditRow) bool { return r.At.Before(at) })
-}
-
-// AuditRows are rows of an audit as the API has them.
-func AuditRows(list []store.AuditRow) []api.AuditRow {
-	return mapped(list, func(v store.AuditRow) api.AuditRow {
-		return api.AuditRow{Seq: v.Seq, At: v.At, Actor: v.Actor, Action: v.Action, Object: v.Object, Code: v.Code, Why: v.Why, Conn: v.Conn, Message: v.Message}
-	})
+func auditRowOf(v store.AuditRow) api.AuditRow {
+	return api.AuditRow{Seq: v.Seq, At: v.At, Actor: v.Actor, Action: v.Action, Object: v.Object, Code: v.Code, Why: v.Why, Conn: v.Conn, Message: v.Message}
 }

@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
@@ -67,4 +69,93 @@ func idOf(cursor string) (string, error) {
 		return "", commands.Refuse(commands.Validation, "cursor %q is not the next of a list", commands.Clip(cursor))
 	}
 	return string(id), nil
+}
+
+// CreateBacklogTasks implements [api.StrictServerInterface].
+func (s resources) CreateBacklogTasks(ctx context.Context, r api.CreateBacklogTasksRequestObject) (api.CreateBacklogTasksResponseObject, error) {
+	ws, err := s.workspace(ctx, r.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	specs := make([]backlog.TaskSpec, len(r.Body.Items))
+	for i, t := range r.Body.Items {
+		if specs[i], err = s.specOf(ctx, t); err != nil {
+			return nil, err
+		}
+	}
+	made, err := ws.Create(ctx, specs...)
+	if err != nil {
+		return nil, err
+	}
+	existing := map[string]bool{}
+	for _, c := range made {
+		existing[c.ID] = c.Existing
+	}
+	list, err := ws.ShowAll(ctx, mapped(made, func(c backlog.Created) string { return c.ID }))
+	items := mapped(list, cardOf)
+	for i := range items {
+		items[i].Existing = new(existing[items[i].ID])
+	}
+	return api.CreateBacklogTasks200JSONResponse{BacklogTasksJSONResponse: api.BacklogTasksJSONResponse{Items: items}}, err
+}
+
+func (s resources) specOf(ctx context.Context, t api.NewBacklogTask) (spec backlog.TaskSpec, err error) {
+	spec = backlog.TaskSpec{Key: t.Key, Title: t.Title, Body: t.Body, Phase: t.Phase, Priority: t.Priority, DependsOn: t.DependsOn, Acceptance: json.RawMessage(t.Acceptance),
+		IdempotencyKey: t.IdempotencyKey, Lane: t.Lane, Capabilities: t.Capabilities, Account: t.Account, MaxRetries: t.MaxRetries, OnFailedDep: t.OnFailedDependency}
+	if spec.Estimate, err = unitsOf(t.Estimate); err != nil {
+		return spec, err
+	}
+	spec.NotBefore, err = s.moment(ctx, "not_before", t.NotBefore, "delay_ms", t.DelayMS)
+	return spec, err
+}
+
+// moment is a time that is named, or how long from now it is, by the clock that decides when it has come.
+func (s resources) moment(ctx context.Context, name string, at time.Time, other string, ms int64) (time.Time, error) {
+	switch {
+	case ms == 0:
+		return at, nil
+	case !at.IsZero():
+		return at, commands.Refuse(commands.Validation, "%s and %s are both given", name, other).Hinting("give one of them")
+	}
+	now, err := s.n.Instance.DB.Now(ctx)
+	return now.Add(milliseconds(ms)), err
+}
+
+// GetBacklogTask implements [api.StrictServerInterface].
+func (s resources) GetBacklogTask(ctx context.Context, r api.GetBacklogTaskRequestObject) (api.GetBacklogTaskResponseObject, error) {
+	ws, err := s.workspace(ctx, r.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	t, err := ws.Show(ctx, r.Task)
+	return api.GetBacklogTask200JSONResponse{OneBacklogTaskJSONResponse: oneCard(t)}, err
+}
+
+// ExplainBacklogTask implements [api.StrictServerInterface].
+func (s resources) ExplainBacklogTask(ctx context.Context, r api.ExplainBacklogTaskRequestObject) (api.ExplainBacklogTaskResponseObject, error) {
+	ws, err := s.workspace(ctx, r.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	w, err := ws.Why(ctx, r.Task)
+	return api.ExplainBacklogTask200JSONResponse{Task: cardOf(w.Task), Claimable: w.Claimable, Reasons: mapped(w.Reasons, reasonOf), By: mapped(w.By, claimerOf)}, err
+}
+
+// GetBacklogStats implements [api.StrictServerInterface].
+func (s resources) GetBacklogStats(ctx context.Context, r api.GetBacklogStatsRequestObject) (api.GetBacklogStatsResponseObject, error) {
+	ws, err := s.workspace(ctx, r.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	v, err := ws.Stats(ctx)
+	return api.GetBacklogStats200JSONResponse{Status: counts(v.Status), Unsuccessful: v.Unsuccessful, States: counts(v.States), Claimable: v.Claimable,
+		OldestReadyAt: v.OldestReady, OldestReadyAgeSeconds: v.OldestAge, ExpiredClaims: v.ExpiredClaims, Now: v.Now}, err
+}
+
+func counts[K ~string](m map[K]int64) map[string]int64 {
+	out := make(map[string]int64, len(m))
+	for k, n := range m {
+		out[string(k)] = n
+	}
+	return out
 }

@@ -2,6 +2,8 @@ package node
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -18,6 +20,14 @@ func cardOf(t backlog.Task) api.BacklogTask {
 		CreatedBy: t.CreatedBy, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, StartedAt: t.StartedAt, EndedAt: t.EndedAt}
 }
 
+func oneCard(t backlog.Task) api.OneBacklogTaskJSONResponse {
+	return api.OneBacklogTaskJSONResponse(cardOf(t))
+}
+
+func cardList(list []backlog.Task) api.BacklogTasksJSONResponse {
+	return api.BacklogTasksJSONResponse{Items: mapped(list, cardOf)}
+}
+
 func amountOf(a backlog.Amount) api.Amount { return json.Number(a.String()) }
 
 func amountsOf(m map[string]backlog.Amount) api.Amounts {
@@ -29,4 +39,28 @@ func amountsOf(m map[string]backlog.Amount) api.Amounts {
 		out[d] = amountOf(a)
 	}
 	return out
+}
+
+// unitsOf reads amounts as the document has them.
+func unitsOf(m api.Amounts) (map[string]backlog.Amount, error) {
+	var out map[string]backlog.Amount
+	for _, d := range slices.Sorted(maps.Keys(m)) {
+		a, err := backlog.ParseAmount(m[d].String())
+		if err != nil {
+			return nil, err
+		}
+		if out == nil {
+			out = map[string]backlog.Amount{}
+		}
+		out[d] = a
+	}
+	return out, nil
+}
+
+func reasonOf(r backlog.WhyReason) api.WhyReason {
+	return api.WhyReason{Stage: r.Stage, What: r.What, Since: r.Since, Until: r.Until, Hint: r.Hint}
+}
+
+func claimerOf(c backlog.Claimer) api.Claimer {
+	return api.Claimer{Owner: c.Owner, Capabilities: append([]string{}, c.Capabilities...), Lanes: c.Lanes, Seen: c.Seen}
 }

@@ -66,10 +66,5 @@ func outputOf(s store.LogStream) api.OutputStream {
 
 func whyOf(w backlog.Why) api.TaskWhy {
 	return api.TaskWhy{ID: w.Task.ID, Title: w.Task.Title, State: api.TaskState(w.Task.State), StateReason: string(w.Task.Reason), LeaseUntil: when(w.Task.LeaseUntil), Claimable: w.Claimable,
-		Reasons: mapped(w.Reasons, func(r backlog.WhyReason) api.WhyReason {
-			return api.WhyReason{Stage: r.Stage, What: r.What, Since: r.Since, Until: r.Until, Hint: r.Hint}
-		}),
-		By: mapped(w.By, func(c backlog.Claimer) api.Claimer {
-			return api.Claimer{Owner: c.Owner, Capabilities: append([]string{}, c.Capabilities...), Lanes: c.Lanes, Seen: c.Seen}
-		})}
+		Reasons: mapped(w.Reasons, reasonOf), By: mapped(w.By, claimerOf)}
 }

@@ -50,11 +50,19 @@ func validName(s string) bool {
 	return len(s) <= 63 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == "" && s != "" && s[0] != '-'
 }
 
+// CheckWorkspace refuses what no workspace is called.
+func CheckWorkspace(name string) error {
+	if !validName(name) {
+		return commands.Refuse(commands.Validation, "workspace %q is not 1 to 63 lower-case letters, digits and hyphens", commands.Clip(name))
+	}
+	return nil
+}
+
 // Workspace returns the workspace with that name. The audit names actor for
 // what is done through it.
 func (b *Backlog) Workspace(name, actor string) (*Workspace, error) {
-	if !validName(name) {
-		return nil, commands.Refuse(commands.Validation, "workspace %q is not 1 to 63 lower-case letters, digits and hyphens", commands.Clip(name))
+	if err := CheckWorkspace(name); err != nil {
+		return nil, err
 	}
 	return &Workspace{b, name, actor}, nil
 }

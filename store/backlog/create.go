@@ -90,6 +90,8 @@ func (s *TaskSpec) Validate() error {
 		return commands.Refuse(commands.Validation, "a task needs a title")
 	case s.Key != "" && (strings.TrimSpace(s.Key) != s.Key || looksLikeID(s.Key)):
 		return commands.Refuse(commands.Validation, "the key %q begins or ends with a space, or looks like an id of ours", commands.Clip(s.Key))
+	case s.Key == "." || s.Key == "..":
+		return commands.Refuse(commands.Validation, "the key %q cannot stand in a path of the API", s.Key)
 	case s.Priority < commands.MinPriority || s.Priority > commands.MaxPriority:
 		return commands.Refuse(commands.Validation, "priority %d is outside %d..%d", s.Priority, commands.MinPriority, commands.MaxPriority)
 	case s.MaxRetries < 0 || s.MaxRetries > commands.MaxRetries:
