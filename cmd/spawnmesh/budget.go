@@ -2,13 +2,15 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -26,32 +28,32 @@ fit waits, or what --on-hard says. An account that has no budget may spend nothi
 	list := &cobra.Command{
 		Use: "list", Short: "List budgets and what is left of them", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.swept(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
-				list, err := b.Budgets(ctx)
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
+				list, err := control.Answer(c.API().ListBudgetsWithResponse(ctx, a.workspace))
 				if err != nil {
 					return err
 				}
-				return a.printBudgets(list)
+				return a.printBudgets(each(list.Items, budgetFrom))
 			})
 		},
 	}
-	show := a.limitCommand("show NAME", "Show one budget", func(ctx context.Context, b *backlog.Workspace, name string) error {
-		g, err := budgetOf(ctx, b, name)
+	show := a.limitCommand("show NAME", "Show one budget", func(ctx context.Context, c *api.ClientWithResponses, name string) error {
+		g, err := control.Answer(c.GetBudgetWithResponse(ctx, a.workspace, name))
 		if err != nil {
 			return err
 		}
-		return a.printBudget(g)
+		return a.printBudget(budgetFrom(g))
 	})
 	c.AddCommand(a.budgetCreateCommand(), list, show, a.budgetGrantCommand(), a.budgetResetCommand(),
-		a.removeCommand("budget", func(ctx context.Context, b *backlog.Workspace, name, reason string) error {
-			return b.RemoveBudget(ctx, name, reason)
+		a.removeCommand("budget", func(ctx context.Context, c *api.ClientWithResponses, name string, why api.Reason) (api.Removal, error) {
+			return control.Answer(c.RemoveBudgetWithResponse(ctx, a.workspace, name, why))
 		}))
 	return c
 }
 
 // budgetFlags are what the operator says about a budget.
 type budgetFlags struct {
-	budget         backlog.Budget
+	budget         api.NewBudget
 	scope          string
 	hard, soft     string
 	resets         string
@@ -71,7 +73,9 @@ func (a *app) budgetCreateCommand() *cobra.Command {
 			if err := f.complete(); err != nil {
 				return err
 			}
-			return a.makingInstance(c.Context(), func(ctx context.Context, in *instance.Instance) error { return a.setBudget(ctx, in, f) })
+			return a.askingFirst(c.Context(), func(ctx context.Context, c *control.Client) error {
+				return a.sayBudget(control.Answer(c.API().SetBudgetWithResponse(ctx, a.workspace, f.budget)))
+			})
 		},
 	}
 	fl := c.Flags()
@@ -90,62 +94,42 @@ func (a *app) budgetCreateCommand() *cobra.Command {
 func (f *budgetFlags) complete() (err error) {
 	g := &f.budget
 	g.Scope, g.Target = splitScope(f.scope)
-	g.Rolling, g.Every = backlog.Seconds(f.rolling), backlog.Seconds(f.every)
 	if g.Dimension == "" || f.hard == "" {
 		return misuse("budget create needs --dimension and --hard").Hinting("as in").Running("budget", "create", "monthly", "--dimension", "usd", "--hard", "100")
 	}
-	if g.Hard, err = backlog.ParseAmount(f.hard); err != nil {
+	if g.Hard, err = readAmount(f.hard); err != nil {
 		return err
 	}
 	if f.soft != "" {
-		soft, err := backlog.ParseAmount(f.soft)
+		soft, err := readAmount(f.soft)
 		if err != nil {
 			return err
 		}
 		g.Soft = &soft
 	}
-	return nil
-}
-
-func (a *app) setBudget(ctx context.Context, in *instance.Instance, f budgetFlags) error {
-	b, err := a.backlogOf(in)
-	if err != nil {
+	if g.RollingSeconds, err = inSeconds(f.rolling); err != nil {
+		return err
+	}
+	if g.EverySeconds, err = inSeconds(f.every); err != nil {
 		return err
 	}
 	at, from, err := momentOf(f.resets)
-	if err != nil {
-		return err
-	}
-	if from > 0 {
-		now, err := in.DB.Now(ctx)
-		if err != nil {
-			return err
-		}
-		at = now.Add(from)
-	}
-	if !at.IsZero() {
-		f.budget.ResetsAt = &at
-	}
-	if err := b.SetBudget(ctx, f.budget); err != nil {
-		return err
-	}
-	g, err := budgetOf(ctx, b, f.budget.Name)
-	if err != nil {
-		return err
-	}
-	return a.sayBudget(g)
+	g.ResetsAt, g.ResetsInMS = at, from.Milliseconds()
+	return err
 }
 
-func budgetOf(ctx context.Context, b *backlog.Workspace, name string) (backlog.Budget, error) {
-	list, err := b.Budgets(ctx)
-	if err != nil {
-		return backlog.Budget{}, err
-	}
-	return theOne("budget", name, list, func(g backlog.Budget) string { return g.Name })
+// readAmount reads an amount that somebody has typed.
+func readAmount(text string) (api.Amount, error) {
+	n, err := backlog.ParseAmount(text)
+	return json.Number(n.String()), err
 }
 
 // sayBudget shows what a budget is after it was changed.
-func (a *app) sayBudget(g backlog.Budget) error {
+func (a *app) sayBudget(v api.Budget, err error) error {
+	if err != nil {
+		return err
+	}
+	g := budgetFrom(v)
 	a.did("the budget is changed; see: %s", a.line("budget", "show", g.Name))
 	if !a.forPeople() {
 		return a.printBudget(g)
@@ -154,7 +138,7 @@ func (a *app) sayBudget(g backlog.Budget) error {
 	if window != "" {
 		window = ", " + window
 	}
-	_, err := fmt.Fprintf(a.out, "budget %s: %s of %s %s left%s\n", g.Name, g.Left, g.Hard, g.Dimension, window)
+	_, err = fmt.Fprintf(a.out, "budget %s: %s of %s %s left%s\n", g.Name, g.Left, g.Hard, g.Dimension, window)
 	return err
 }
 
@@ -177,19 +161,12 @@ func (a *app) budgetGrantCommand() *cobra.Command {
 		Use: "grant NAME AMOUNT", Short: "Raise a budget's hard limit by an amount", Args: cobra.ExactArgs(2),
 		Example: "  spawnmesh budget grant monthly 20 --reason 'release week'",
 		RunE: func(c *cobra.Command, args []string) error {
-			if reason == "" {
-				return misuse("to raise a budget needs a reason").Hinting("add --reason \"why\"; it is recorded")
-			}
-			more, err := backlog.ParseAmount(args[1])
+			more, err := readAmount(args[1])
 			if err != nil {
 				return err
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
-				g, err := b.GrantBudget(ctx, args[0], more, reason)
-				if err != nil {
-					return err
-				}
-				return a.sayBudget(g)
+			return a.ofLimit(c.Context(), "budget", args[0], func(ctx context.Context, c *api.ClientWithResponses, name string) error {
+				return a.sayBudget(control.Answer(c.GrantBudgetWithResponse(ctx, a.workspace, name, api.BudgetGrant{Amount: more, Reason: reason})))
 			})
 		},
 	}
@@ -206,12 +183,8 @@ func (a *app) budgetResetCommand() *cobra.Command {
 			if err := r.meant(a, "reset", "reset", "budget "+args[0], "what it has spent would be forgotten"); err != nil {
 				return err
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
-				g, err := b.ResetBudget(ctx, args[0], r.reason)
-				if err != nil {
-					return err
-				}
-				return a.sayBudget(g)
+			return a.ofLimit(c.Context(), "budget", args[0], func(ctx context.Context, c *api.ClientWithResponses, name string) error {
+				return a.sayBudget(control.Answer(c.ResetBudgetWithResponse(ctx, a.workspace, name, api.Reason{Reason: r.reason})))
 			})
 		},
 	}

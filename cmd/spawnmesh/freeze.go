@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -22,7 +24,7 @@ func (a *app) freezeCommand() *cobra.Command {
 			if scope == "" || reason == "" {
 				return misuse("freeze needs --scope and --reason").Hinting("the reason is recorded; as in").Running("freeze", "--scope", "workspace", "--reason", "WHY")
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error { return a.freeze(ctx, b, scope, reason) })
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error { return a.freeze(ctx, c, scope, reason) })
 		},
 	}
 	a.inWorkspace(c)
@@ -31,12 +33,12 @@ func (a *app) freezeCommand() *cobra.Command {
 	c.AddCommand(&cobra.Command{
 		Use: "list", Short: "List what is frozen, by whom and why", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
-				list, err := b.Freezes(ctx)
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
+				list, err := control.Answer(c.API().ListFreezesWithResponse(ctx, a.workspace))
 				if err != nil {
 					return err
 				}
-				return a.printFreezes(list)
+				return a.printFreezes(each(list.Items, freezeFrom))
 			})
 		},
 	})
@@ -52,7 +54,7 @@ func (a *app) unfreezeCommand() *cobra.Command {
 			if scope == "" || reason == "" {
 				return misuse("unfreeze needs --scope and --reason").Hinting("what is frozen").Running("freeze", "list")
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error { return a.unfreeze(ctx, b, scope, reason) })
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error { return a.unfreeze(ctx, c, scope, reason) })
 		},
 	}
 	a.inWorkspace(c)
@@ -61,9 +63,10 @@ func (a *app) unfreezeCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) freeze(ctx context.Context, b *backlog.Workspace, text, reason string) error {
+func (a *app) freeze(ctx context.Context, c *control.Client, text, reason string) error {
 	scope, target := splitScope(text)
-	if err := b.Freeze(ctx, backlog.Freeze{Scope: scope, Target: target, Reason: reason}); err != nil {
+	_, err := control.Answer(c.API().FreezeWithResponse(ctx, a.workspace, api.FreezeChange{Scope: scope, Target: target, Reason: reason}))
+	if err != nil {
 		return err
 	}
 	if a.forPeople() {
@@ -79,9 +82,10 @@ type frozen struct {
 	Frozen bool   `json:"frozen"`
 }
 
-func (a *app) unfreeze(ctx context.Context, b *backlog.Workspace, text, reason string) error {
+func (a *app) unfreeze(ctx context.Context, c *control.Client, text, reason string) error {
 	scope, target := splitScope(text)
-	if err := b.Unfreeze(ctx, scope, target, reason); err != nil {
+	_, err := control.Answer(c.API().UnfreezeWithResponse(ctx, a.workspace, api.FreezeChange{Scope: scope, Target: target, Reason: reason}))
+	if err != nil {
 		return err
 	}
 	if a.forPeople() {

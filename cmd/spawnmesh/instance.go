@@ -16,7 +16,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/internal/node"
 	"github.com/spawnmesh/spawnmesh/signing"
-	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -176,22 +175,6 @@ func (a *app) withReader(ctx context.Context, fn func(ctx context.Context, c *co
 	})
 }
 
-// withBacklog runs one command on the backlog, in this call's workspace.
-func (a *app) withBacklog(ctx context.Context, fn func(ctx context.Context, b *backlog.Workspace) error) error {
-	return a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) error {
-		b, err := a.backlogOf(in)
-		if err != nil {
-			return err
-		}
-		return fn(ctx, b)
-	})
-}
-
-// backlogOf returns this call's workspace of an instance.
-func (a *app) backlogOf(in *instance.Instance) (*backlog.Workspace, error) {
-	return backlog.Open(in.DB, spoke.Answer).Workspace(a.workspace, actor())
-}
-
 // actor is who the audit says did it.
 func actor() string { return "uid:" + strconv.Itoa(os.Geteuid()) }
 
@@ -218,14 +201,4 @@ func writeReady(path, text string) error {
 		return fmt.Errorf("writing the ready file: %w", err)
 	}
 	return nil
-}
-
-// swept is withBacklog after what time moves has been moved.
-func (a *app) swept(ctx context.Context, fn func(ctx context.Context, b *backlog.Workspace) error) error {
-	return a.withBacklog(ctx, func(ctx context.Context, b *backlog.Workspace) error {
-		if _, err := b.Sweep(ctx); err != nil {
-			return err
-		}
-		return fn(ctx, b)
-	})
 }

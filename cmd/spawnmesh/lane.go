@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -23,12 +25,12 @@ refused. disabled: both.`,
 	list := &cobra.Command{
 		Use: "list", Short: "List lanes and what waits in them", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
-				list, err := b.Lanes(ctx)
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
+				list, err := control.Answer(c.API().ListLanesWithResponse(ctx, a.workspace))
 				if err != nil {
 					return err
 				}
-				return a.printLanes(list)
+				return a.printLanes(each(list.Items, laneFrom))
 			})
 		},
 	}
@@ -46,10 +48,7 @@ func (a *app) laneVerb(verb, state, short string) *cobra.Command {
 		Use: verb + " NAME", Short: short, Args: cobra.ExactArgs(1),
 		Example: "  spawnmesh lane " + verb + " nightly --reason 'the build is broken'",
 		RunE: func(c *cobra.Command, args []string) error {
-			if reason == "" && verb != "resume" {
-				return misuse("to %s a lane needs a reason", verb).Hinting("add --reason \"why\"; it is recorded")
-			}
-			return a.setLane(c.Context(), backlog.Lane{Name: args[0], State: state, Reason: reason})
+			return a.changeLane(c.Context(), args[0], api.LaneChange{State: state, Reason: reason})
 		},
 	}
 	c.Flags().StringVar(&reason, "reason", "", "record `WHY`")
@@ -65,24 +64,18 @@ func (a *app) laneWeightCommand() *cobra.Command {
 			if err != nil || n < 1 || n > 1000 {
 				return misuse("weight %q is not a whole number from 1 to 1000", args[1])
 			}
-			return a.setLane(c.Context(), backlog.Lane{Name: args[0], Weight: n})
+			return a.changeLane(c.Context(), args[0], api.LaneChange{Weight: &n})
 		},
 	}
 }
 
-func (a *app) setLane(ctx context.Context, l backlog.Lane) error {
-	return a.withBacklog(ctx, func(ctx context.Context, b *backlog.Workspace) error {
-		if err := b.SetLane(ctx, l); err != nil {
-			return err
-		}
-		list, err := b.Lanes(ctx)
+func (a *app) changeLane(ctx context.Context, name string, change api.LaneChange) error {
+	return a.ofLimit(ctx, "lane", name, func(ctx context.Context, c *api.ClientWithResponses, name string) error {
+		v, err := control.Answer(c.ChangeLaneWithResponse(ctx, a.workspace, name, change))
 		if err != nil {
 			return err
 		}
-		l, err = theOne("lane", l.Name, list, func(l backlog.Lane) string { return l.Name })
-		if err != nil {
-			return err
-		}
+		l := laneFrom(v)
 		if a.forPeople() {
 			_, err := fmt.Fprintf(a.out, "lane %s is %s, weight %d; %d queued, %d claimed\n", l.Name, l.State, l.Weight, l.Queued, l.Claimed)
 			return err

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/store/backlog"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 )
 
 // splitScope reads what --scope says: workspace, instance, or KIND:NAME.
@@ -44,17 +46,25 @@ func (r *removal) meant(a *app, verb, done, what, consequence string) error {
 }
 
 // limitCommand is a command of the group called what that works on one limit.
-func (a *app) limitCommand(use, short string, fn func(ctx context.Context, b *backlog.Workspace, name string) error) *cobra.Command {
+func (a *app) limitCommand(use, short string, fn func(ctx context.Context, c *api.ClientWithResponses, name string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error { return fn(ctx, b, args[0]) })
+			return a.ofLimit(c.Context(), strings.Fields(nameOf(c))[0], args[0], fn)
 		},
 	}
 }
 
+// ofLimit asks about one limit of a kind.
+func (a *app) ofLimit(ctx context.Context, what, name string, fn func(ctx context.Context, c *api.ClientWithResponses, name string) error) error {
+	if strings.Trim(name, ".") == "" { // in a path it would be something else
+		return commands.Refuse(commands.NotFound, "no %s %q", what, name).Hinting("see").Running(what, "list")
+	}
+	return a.asking(ctx, func(ctx context.Context, c *control.Client) error { return fn(ctx, c.API(), name) })
+}
+
 // removeCommand is "WHAT remove NAME" for a kind of limit.
-func (a *app) removeCommand(what string, remove func(ctx context.Context, b *backlog.Workspace, name, reason string) error) *cobra.Command {
+func (a *app) removeCommand(what string, remove func(ctx context.Context, c *api.ClientWithResponses, name string, why api.Reason) (api.Removal, error)) *cobra.Command {
 	var r removal
 	c := &cobra.Command{
 		Use: "remove NAME", Short: "Remove a " + what, Args: cobra.ExactArgs(1),
@@ -63,16 +73,16 @@ func (a *app) removeCommand(what string, remove func(ctx context.Context, b *bac
 			if err := r.meant(a, "remove", "removed", what+" "+args[0], "nothing would hold what it holds back"); err != nil {
 				return err
 			}
-			return a.withBacklog(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
-				if err := remove(ctx, b, args[0], r.reason); err != nil {
+			return a.ofLimit(c.Context(), what, args[0], func(ctx context.Context, c *api.ClientWithResponses, name string) error {
+				v, err := remove(ctx, c, name, api.Reason{Reason: r.reason})
+				if err != nil {
 					return err
 				}
 				if a.forPeople() {
-					_, err := fmt.Fprintf(a.out, "%s %s is removed\n", what, printable(args[0]))
+					_, err := fmt.Fprintf(a.out, "%s %s is removed\n", what, printable(name))
 					return err
 				}
-				v := map[string]string{"removed": args[0]}
-				return a.print(v, []any{v}, table{names: []string{args[0]}})
+				return a.print(v, []any{v}, table{names: []string{name}})
 			})
 		},
 	}
@@ -82,13 +92,10 @@ func (a *app) removeCommand(what string, remove func(ctx context.Context, b *bac
 
 var exampleOf = map[string]string{"budget": "monthly", "quota": "four-at-once"}
 
-// theOne finds the limit called name.
-func theOne[T any](what, name string, list []T, nameOf func(T) string) (T, error) {
-	for _, x := range list {
-		if nameOf(x) == name {
-			return x, nil
-		}
+// inSeconds is the length of a window.
+func inSeconds(d days) (int64, error) {
+	if time.Duration(d)%time.Second != 0 {
+		return 0, misuse("a window of %s is not a whole number of seconds", commands.Lasting(time.Duration(d)))
 	}
-	var none T
-	return none, commands.Refuse(commands.NotFound, "no %s %q", what, name).Hinting("see").Running(what, "list")
+	return int64(time.Duration(d) / time.Second), nil
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -19,31 +20,31 @@ func (a *app) quotaCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List quotas and how much of them is taken", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.swept(c.Context(), func(ctx context.Context, b *backlog.Workspace) error {
-				list, err := b.Quotas(ctx)
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
+				list, err := control.Answer(c.API().ListQuotasWithResponse(ctx, a.workspace))
 				if err != nil {
 					return err
 				}
-				return a.printQuotas(list)
+				return a.printQuotas(each(list.Items, quotaFrom))
 			})
 		},
 	}
-	show := a.limitCommand("show NAME", "Show one quota", func(ctx context.Context, b *backlog.Workspace, name string) error {
-		q, err := quotaOf(ctx, b, name)
+	show := a.limitCommand("show NAME", "Show one quota", func(ctx context.Context, c *api.ClientWithResponses, name string) error {
+		q, err := control.Answer(c.GetQuotaWithResponse(ctx, a.workspace, name))
 		if err != nil {
 			return err
 		}
-		return a.printQuota(q)
+		return a.printQuota(quotaFrom(q))
 	})
 	c.AddCommand(a.quotaCreateCommand(), list, show,
-		a.removeCommand("quota", func(ctx context.Context, b *backlog.Workspace, name, reason string) error {
-			return b.RemoveQuota(ctx, name, reason)
+		a.removeCommand("quota", func(ctx context.Context, c *api.ClientWithResponses, name string, why api.Reason) (api.Removal, error) {
+			return control.Answer(c.RemoveQuotaWithResponse(ctx, a.workspace, name, why))
 		}))
 	return c
 }
 
 func (a *app) quotaCreateCommand() *cobra.Command {
-	var q backlog.Quota
+	var q api.NewQuota
 	var scope string
 	var concurrent, perWindow int
 	var window days
@@ -60,13 +61,16 @@ func (a *app) quotaCreateCommand() *cobra.Command {
 			if c.Flags().Changed("per-window") {
 				q.PerWindow = &perWindow
 			}
-			q.Window = backlog.Seconds(window)
-			return a.makingInstance(c.Context(), func(ctx context.Context, in *instance.Instance) error {
-				b, err := a.backlogOf(in)
+			var err error
+			if q.WindowSeconds, err = inSeconds(window); err != nil {
+				return err
+			}
+			return a.askingFirst(c.Context(), func(ctx context.Context, c *control.Client) error {
+				v, err := control.Answer(c.API().SetQuotaWithResponse(ctx, a.workspace, q))
 				if err != nil {
 					return err
 				}
-				return a.setQuota(ctx, b, q)
+				return a.sayQuota(quotaFrom(v))
 			})
 		},
 	}
@@ -78,27 +82,12 @@ func (a *app) quotaCreateCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) setQuota(ctx context.Context, b *backlog.Workspace, q backlog.Quota) error {
-	if err := b.SetQuota(ctx, q); err != nil {
-		return err
-	}
-	q, err := quotaOf(ctx, b, q.Name)
-	if err != nil {
-		return err
-	}
+func (a *app) sayQuota(q backlog.Quota) error {
 	if a.forPeople() {
 		_, err := fmt.Fprintf(a.out, "quota %s: %s\n", q.Name, limitsOf(q))
 		return err
 	}
 	return a.printQuota(q)
-}
-
-func quotaOf(ctx context.Context, b *backlog.Workspace, name string) (backlog.Quota, error) {
-	list, err := b.Quotas(ctx)
-	if err != nil {
-		return backlog.Quota{}, err
-	}
-	return theOne("quota", name, list, func(q backlog.Quota) string { return q.Name })
 }
 
 // limitsOf says what a quota allows.

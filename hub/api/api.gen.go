@@ -625,6 +625,64 @@ type BacklogWhy struct {
 	Task BacklogTask `json:"task"`
 }
 
+// Budget What the claims in its scope may spend of one dimension.
+type Budget struct {
+	// Dimension What is spent; spawns counts claims.
+	Dimension string `json:"dimension"`
+
+	// DowngradeTo The lane, with downgrade.
+	DowngradeTo string `json:"downgrade_to,omitempty,omitzero"`
+
+	// EverySeconds and so often after it.
+	EverySeconds int64 `json:"every_seconds,omitempty,omitzero"`
+
+	// Hard A quantity of a dimension such as usd, tokens or minutes, from 0, with at most six decimals.
+	Hard Amount `json:"hard"`
+
+	// Left Below 0 when more was used than allowed.
+	Left json.Number `json:"left"`
+	Name string      `json:"name"`
+
+	// OnHard What happens to a task that does not fit: queue, downgrade, refuse or cancel.
+	OnHard string `json:"on_hard"`
+
+	// Reserved A quantity of a dimension such as usd, tokens or minutes, from 0, with at most six decimals.
+	Reserved Amount `json:"reserved"`
+
+	// ResetsAt What was used is forgotten then,
+	ResetsAt *time.Time `json:"resets_at,omitempty"`
+
+	// RollingSeconds What was used counts for so long.
+	RollingSeconds int64 `json:"rolling_seconds,omitempty,omitzero"`
+
+	// Scope workspace, instance, lane, account, agent, task or connection.
+	Scope string `json:"scope"`
+
+	// Soft Passing it is noted in the audit, once per window.
+	Soft      *json.Number `json:"soft,omitempty"`
+	SoftSince *time.Time   `json:"soft_since,omitempty"`
+
+	// Target Which lane, account, agent, task or connection.
+	Target string `json:"target,omitempty,omitzero"`
+
+	// Used A quantity of a dimension such as usd, tokens or minutes, from 0, with at most six decimals.
+	Used Amount `json:"used"`
+}
+
+// BudgetGrant defines model for BudgetGrant.
+type BudgetGrant struct {
+	// Amount A quantity of a dimension such as usd, tokens or minutes, from 0, with at most six decimals.
+	Amount Amount `json:"amount"`
+
+	// Reason Why; it is recorded.
+	Reason string `json:"reason"`
+}
+
+// BudgetList defines model for BudgetList.
+type BudgetList struct {
+	Items []Budget `json:"items"`
+}
+
 // Check One thing that was looked at, and what is wrong with it.
 type Check struct {
 	Name string `json:"name"`
@@ -861,6 +919,39 @@ type EventLine struct {
 	Position *int64 `json:"position,omitempty"`
 }
 
+// Freeze defines model for Freeze.
+type Freeze struct {
+	Actor  string `json:"actor"`
+	Reason string `json:"reason"`
+
+	// Scope workspace, instance, lane, account or connection.
+	Scope  string    `json:"scope"`
+	Since  time.Time `json:"since"`
+	Target string    `json:"target,omitempty,omitzero"`
+}
+
+// FreezeChange defines model for FreezeChange.
+type FreezeChange struct {
+	// Reason Why; it is recorded.
+	Reason string `json:"reason"`
+
+	// Scope workspace, instance, lane, account or connection.
+	Scope  string `json:"scope"`
+	Target string `json:"target,omitempty,omitzero"`
+}
+
+// FreezeList defines model for FreezeList.
+type FreezeList struct {
+	Items []Freeze `json:"items"`
+}
+
+// FreezeState defines model for FreezeState.
+type FreezeState struct {
+	Frozen bool   `json:"frozen"`
+	Scope  string `json:"scope"`
+	Target string `json:"target,omitempty,omitzero"`
+}
+
 // Gap defines model for Gap.
 type Gap struct {
 	// At Where it would be in what was kept.
@@ -1040,6 +1131,40 @@ type KillRequest struct {
 	Reason string `json:"reason"`
 }
 
+// Lane defines model for Lane.
+type Lane struct {
+	// Actor Who has set the state.
+	Actor   string    `json:"actor,omitempty,omitzero"`
+	Claimed int64     `json:"claimed"`
+	Name    string    `json:"name"`
+	Queued  int64     `json:"queued"`
+	Reason  string    `json:"reason,omitempty,omitzero"`
+	Since   time.Time `json:"since,omitempty,omitzero"`
+
+	// State active; paused: nothing is claimed; draining: nothing new is taken; disabled: neither.
+	State string `json:"state"`
+
+	// Weight Its share of the claims when several lanes have work.
+	Weight int `json:"weight"`
+}
+
+// LaneChange defines model for LaneChange.
+type LaneChange struct {
+	// Reason Why; it is recorded.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// State active, paused, draining or disabled.
+	State string `json:"state,omitempty,omitzero"`
+
+	// Weight From 1 to 1000.
+	Weight *int `json:"weight,omitempty"`
+}
+
+// LaneList defines model for LaneList.
+type LaneList struct {
+	Items []Lane `json:"items"`
+}
+
 // LogLine A piece of output, or what a reader who follows waits for, or what is missing at the end.
 type LogLine struct {
 	// At When it arrived.
@@ -1109,6 +1234,34 @@ type NewBacklogTasks struct {
 	Items []NewBacklogTask `json:"items"`
 }
 
+// NewBudget defines model for NewBudget.
+type NewBudget struct {
+	Dimension    string `json:"dimension"`
+	DowngradeTo  string `json:"downgrade_to,omitempty,omitzero"`
+	EverySeconds int64  `json:"every_seconds,omitempty,omitzero"`
+
+	// Hard A quantity of a dimension such as usd, tokens or minutes, from 0, with at most six decimals.
+	Hard Amount `json:"hard"`
+
+	// Name Lower-case letters, digits and hyphens.
+	Name string `json:"name"`
+
+	// OnHard queue, downgrade, refuse or cancel; absent: queue.
+	OnHard   string    `json:"on_hard,omitempty,omitzero"`
+	ResetsAt time.Time `json:"resets_at,omitempty,omitzero"`
+
+	// ResetsInMS In the place of resets_at: how long from now, by the clock of the database.
+	ResetsInMS     int64 `json:"resets_in_ms,omitempty,omitzero"`
+	RollingSeconds int64 `json:"rolling_seconds,omitempty,omitzero"`
+
+	// Scope workspace, instance, lane, account, agent, task or connection.
+	Scope string       `json:"scope"`
+	Soft  *json.Number `json:"soft,omitempty"`
+
+	// Target Which lane, account, agent, task or connection.
+	Target string `json:"target,omitempty,omitzero"`
+}
+
 // NewInvite defines model for NewInvite.
 type NewInvite struct {
 	// Name What the spoke is called on this hub.
@@ -1116,6 +1269,23 @@ type NewInvite struct {
 
 	// TTLMS How long the token can be used; 0 = 30 minutes, at most 24 hours.
 	TTLMS int64 `json:"ttl_ms,omitempty,omitzero"`
+}
+
+// NewQuota defines model for NewQuota.
+type NewQuota struct {
+	// Concurrent At most so many claims at a time.
+	Concurrent *int `json:"concurrent,omitempty"`
+
+	// Name Lower-case letters, digits and hyphens.
+	Name string `json:"name"`
+
+	// PerWindow At most so many claims in the window.
+	PerWindow *int `json:"per_window,omitempty"`
+
+	// Scope workspace, instance, lane, account, agent or connection.
+	Scope         string `json:"scope"`
+	Target        string `json:"target,omitempty,omitzero"`
+	WindowSeconds int64  `json:"window_seconds,omitempty,omitzero"`
 }
 
 // NewTask What of it may be is decided by the policy of the spoke. The whole order, its values encrypted, has at most 180 KiB of JSON.
@@ -1281,6 +1451,28 @@ type QueueState struct {
 	StillSince time.Time `json:"still_since,omitempty,omitzero"`
 }
 
+// Quota How many tasks in its scope may be claimed at once, or in a time.
+type Quota struct {
+	// Active Claims that count now.
+	Active     int  `json:"active"`
+	Concurrent *int `json:"concurrent,omitempty"`
+
+	// InWindow Claims within the last window.
+	InWindow  int    `json:"in_window"`
+	Name      string `json:"name"`
+	PerWindow *int   `json:"per_window,omitempty"`
+
+	// Scope workspace, instance, lane, account, agent or connection.
+	Scope         string `json:"scope"`
+	Target        string `json:"target,omitempty,omitzero"`
+	WindowSeconds int64  `json:"window_seconds,omitempty,omitzero"`
+}
+
+// QuotaList defines model for QuotaList.
+type QuotaList struct {
+	Items []Quota `json:"items"`
+}
+
 // Reason defines model for Reason.
 type Reason struct {
 	// Reason Why; it is recorded.
@@ -1322,6 +1514,12 @@ type RefusedReport struct {
 	Hub  string    `json:"hub"`
 	Kind string    `json:"kind"`
 	Seq  int64     `json:"seq"`
+}
+
+// Removal defines model for Removal.
+type Removal struct {
+	// Removed Its name.
+	Removed string `json:"removed"`
 }
 
 // Renewal defines model for Renewal.
@@ -1558,8 +1756,17 @@ type AuditLimit = int
 // BacklogTaskName defines model for BacklogTaskName.
 type BacklogTaskName = string
 
+// BudgetName defines model for BudgetName.
+type BudgetName = string
+
 // ConnectionName defines model for ConnectionName.
 type ConnectionName = string
+
+// LaneName defines model for LaneName.
+type LaneName = string
+
+// QuotaName defines model for QuotaName.
+type QuotaName = string
 
 // TaskID defines model for TaskID.
 type TaskID = string
@@ -1576,11 +1783,23 @@ type BacklogTasks = BacklogTaskList
 // Changed defines model for Changed.
 type Changed = ConnectionChange
 
+// Frozen defines model for Frozen.
+type Frozen = FreezeState
+
 // OneBacklogTask A task of the backlog of this database.
 type OneBacklogTask = BacklogTask
 
+// OneBudget What the claims in its scope may spend of one dimension.
+type OneBudget = Budget
+
+// OneQuota How many tasks in its scope may be claimed at once, or in a time.
+type OneQuota = Quota
+
 // OneTask An agent as its hub knows it, or, with hub, as the host knows it where it runs. What was signed is shown as it was; docs/protocol.md describes it.
 type OneTask = Task
+
+// Removed defines model for Removed.
+type Removed = Removal
 
 // Why defines model for Why.
 type Why = Reason
@@ -1726,11 +1945,38 @@ type CreateTaskJSONRequestBody = NewTask
 // KillTaskJSONRequestBody defines body for KillTask for application/json ContentType.
 type KillTaskJSONRequestBody = KillRequest
 
+// SetBudgetJSONRequestBody defines body for SetBudget for application/json ContentType.
+type SetBudgetJSONRequestBody = NewBudget
+
+// GrantBudgetJSONRequestBody defines body for GrantBudget for application/json ContentType.
+type GrantBudgetJSONRequestBody = BudgetGrant
+
+// RemoveBudgetJSONRequestBody defines body for RemoveBudget for application/json ContentType.
+type RemoveBudgetJSONRequestBody = Reason
+
+// ResetBudgetJSONRequestBody defines body for ResetBudget for application/json ContentType.
+type ResetBudgetJSONRequestBody = Reason
+
 // ClaimBacklogTasksJSONRequestBody defines body for ClaimBacklogTasks for application/json ContentType.
 type ClaimBacklogTasksJSONRequestBody = BacklogClaim
 
+// FreezeJSONRequestBody defines body for Freeze for application/json ContentType.
+type FreezeJSONRequestBody = FreezeChange
+
+// UnfreezeJSONRequestBody defines body for Unfreeze for application/json ContentType.
+type UnfreezeJSONRequestBody = FreezeChange
+
 // VerifyClaimGrantJSONRequestBody defines body for VerifyClaimGrant for application/json ContentType.
 type VerifyClaimGrantJSONRequestBody = GrantCheck
+
+// ChangeLaneJSONRequestBody defines body for ChangeLane for application/json ContentType.
+type ChangeLaneJSONRequestBody = LaneChange
+
+// SetQuotaJSONRequestBody defines body for SetQuota for application/json ContentType.
+type SetQuotaJSONRequestBody = NewQuota
+
+// RemoveQuotaJSONRequestBody defines body for RemoveQuota for application/json ContentType.
+type RemoveQuotaJSONRequestBody = Reason
 
 // CreateBacklogTasksJSONRequestBody defines body for CreateBacklogTasks for application/json ContentType.
 type CreateBacklogTasksJSONRequestBody = NewBacklogTasks
@@ -2090,6 +2336,88 @@ type ClientInterface interface {
 	// Corresponds with GET /workspaces/{workspace}/audit (the `ListBacklogAudit` operationId).
 	ListBacklogAudit(ctx context.Context, workspace WorkspaceName, params *ListBacklogAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListBudgets The budgets that bind a workspace, those of the instance included
+	//
+	// Corresponds with GET /workspaces/{workspace}/budgets (the `ListBudgets` operationId).
+	ListBudgets(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetBudgetWithBody Create a budget, or change the limits of the one with its name
+	//
+	// What was used and reserved stays. Scope, dimension and kind of window do not change.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/budgets (the `SetBudget` operationId).
+	SetBudgetWithBody(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetBudget Create a budget, or change the limits of the one with its name
+	//
+	// What was used and reserved stays. Scope, dimension and kind of window do not change.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/budgets (the `SetBudget` operationId).
+	SetBudget(ctx context.Context, workspace WorkspaceName, body SetBudgetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetBudget One budget
+	//
+	// Corresponds with GET /workspaces/{workspace}/budgets/{budget} (the `GetBudget` operationId).
+	GetBudget(ctx context.Context, workspace WorkspaceName, budget BudgetName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GrantBudgetWithBody Raise the hard limit of a budget
+	//
+	// A reason is required.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/grant (the `GrantBudget` operationId).
+	GrantBudgetWithBody(ctx context.Context, workspace WorkspaceName, budget BudgetName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GrantBudget Raise the hard limit of a budget
+	//
+	// A reason is required.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/grant (the `GrantBudget` operationId).
+	GrantBudget(ctx context.Context, workspace WorkspaceName, budget BudgetName, body GrantBudgetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RemoveBudgetWithBody Remove a budget
+	//
+	// A reason is required.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/remove (the `RemoveBudget` operationId).
+	RemoveBudgetWithBody(ctx context.Context, workspace WorkspaceName, budget BudgetName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RemoveBudget Remove a budget
+	//
+	// A reason is required.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/remove (the `RemoveBudget` operationId).
+	RemoveBudget(ctx context.Context, workspace WorkspaceName, budget BudgetName, body RemoveBudgetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResetBudgetWithBody Forget what a budget has spent
+	//
+	// A reason is required.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/reset (the `ResetBudget` operationId).
+	ResetBudgetWithBody(ctx context.Context, workspace WorkspaceName, budget BudgetName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResetBudget Forget what a budget has spent
+	//
+	// A reason is required.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/reset (the `ResetBudget` operationId).
+	ResetBudget(ctx context.Context, workspace WorkspaceName, budget BudgetName, body ResetBudgetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ClaimBacklogTasksWithBody Claim the next ready tasks, and be the only one who has them
 	//
 	// The highest priority first, then the oldest. Where one task is named that cannot be claimed, the answer is a problem that says why.
@@ -2107,6 +2435,47 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /workspaces/{workspace}/claim (the `ClaimBacklogTasks` operationId).
 	ClaimBacklogTasks(ctx context.Context, workspace WorkspaceName, params *ClaimBacklogTasksParams, body ClaimBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListFreezes What is frozen
+	//
+	// Corresponds with GET /workspaces/{workspace}/freezes (the `ListFreezes` operationId).
+	ListFreezes(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// FreezeWithBody Let nothing be claimed until it is unfrozen
+	//
+	// What is claimed already goes on. A reason is required; one that is frozen already keeps its reason.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/freezes (the `Freeze` operationId).
+	FreezeWithBody(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// Freeze Let nothing be claimed until it is unfrozen
+	//
+	// What is claimed already goes on. A reason is required; one that is frozen already keeps its reason.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/freezes (the `Freeze` operationId).
+	Freeze(ctx context.Context, workspace WorkspaceName, body FreezeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UnfreezeWithBody Let what was frozen be claimed again
+	//
+	// A reason is required.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/freezes/lift (the `Unfreeze` operationId).
+	UnfreezeWithBody(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// Unfreeze Let what was frozen be claimed again
+	//
+	// A reason is required.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/freezes/lift (the `Unfreeze` operationId).
+	Unfreeze(ctx context.Context, workspace WorkspaceName, body UnfreezeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RotateGrantKey Sign new grants with a new key; those that are out stay valid
 	//
@@ -2130,6 +2499,75 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /workspaces/{workspace}/grants/verify (the `VerifyClaimGrant` operationId).
 	VerifyClaimGrant(ctx context.Context, workspace WorkspaceName, body VerifyClaimGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListLanes The lanes that were set or have open tasks
+	//
+	// Corresponds with GET /workspaces/{workspace}/lanes (the `ListLanes` operationId).
+	ListLanes(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ChangeLaneWithBody Pause, drain, disable, resume or weigh a lane
+	//
+	// What is not in the request stays as it is. Whatever makes the lane other than active wants a reason. A lane need not be made.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /workspaces/{workspace}/lanes/{lane} (the `ChangeLane` operationId).
+	ChangeLaneWithBody(ctx context.Context, workspace WorkspaceName, lane LaneName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ChangeLane Pause, drain, disable, resume or weigh a lane
+	//
+	// What is not in the request stays as it is. Whatever makes the lane other than active wants a reason. A lane need not be made.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /workspaces/{workspace}/lanes/{lane} (the `ChangeLane` operationId).
+	ChangeLane(ctx context.Context, workspace WorkspaceName, lane LaneName, body ChangeLaneJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListQuotas The quotas that bind a workspace, those of the instance included
+	//
+	// Corresponds with GET /workspaces/{workspace}/quotas (the `ListQuotas` operationId).
+	ListQuotas(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetQuotaWithBody Create a quota, or change the limits of the one with its name
+	//
+	// Its scope does not change.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/quotas (the `SetQuota` operationId).
+	SetQuotaWithBody(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetQuota Create a quota, or change the limits of the one with its name
+	//
+	// Its scope does not change.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/quotas (the `SetQuota` operationId).
+	SetQuota(ctx context.Context, workspace WorkspaceName, body SetQuotaJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetQuota One quota
+	//
+	// Corresponds with GET /workspaces/{workspace}/quotas/{quota} (the `GetQuota` operationId).
+	GetQuota(ctx context.Context, workspace WorkspaceName, quota QuotaName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RemoveQuotaWithBody Remove a quota
+	//
+	// A reason is required.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/quotas/{quota}/remove (the `RemoveQuota` operationId).
+	RemoveQuotaWithBody(ctx context.Context, workspace WorkspaceName, quota QuotaName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RemoveQuota Remove a quota
+	//
+	// A reason is required.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/quotas/{quota}/remove (the `RemoveQuota` operationId).
+	RemoveQuota(ctx context.Context, workspace WorkspaceName, quota QuotaName, body RemoveQuotaJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReclaimBacklogTasks Take back all claims that have run out
 	//
@@ -2945,6 +3383,188 @@ func (c *Client) ListBacklogAudit(ctx context.Context, workspace WorkspaceName, 
 	return c.Client.Do(req)
 }
 
+// ListBudgets The budgets that bind a workspace, those of the instance included
+//
+// Corresponds with GET /workspaces/{workspace}/budgets (the `ListBudgets` operationId).
+func (c *Client) ListBudgets(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListBudgetsRequest(c.Server, workspace)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetBudgetWithBody Create a budget, or change the limits of the one with its name
+//
+// What was used and reserved stays. Scope, dimension and kind of window do not change.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/budgets (the `SetBudget` operationId).
+func (c *Client) SetBudgetWithBody(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetBudgetRequestWithBody(c.Server, workspace, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetBudget Create a budget, or change the limits of the one with its name
+//
+// What was used and reserved stays. Scope, dimension and kind of window do not change.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/budgets (the `SetBudget` operationId).
+func (c *Client) SetBudget(ctx context.Context, workspace WorkspaceName, body SetBudgetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetBudgetRequest(c.Server, workspace, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetBudget One budget
+//
+// Corresponds with GET /workspaces/{workspace}/budgets/{budget} (the `GetBudget` operationId).
+func (c *Client) GetBudget(ctx context.Context, workspace WorkspaceName, budget BudgetName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetBudgetRequest(c.Server, workspace, budget)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GrantBudgetWithBody Raise the hard limit of a budget
+//
+// A reason is required.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/grant (the `GrantBudget` operationId).
+func (c *Client) GrantBudgetWithBody(ctx context.Context, workspace WorkspaceName, budget BudgetName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGrantBudgetRequestWithBody(c.Server, workspace, budget, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GrantBudget Raise the hard limit of a budget
+//
+// A reason is required.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/grant (the `GrantBudget` operationId).
+func (c *Client) GrantBudget(ctx context.Context, workspace WorkspaceName, budget BudgetName, body GrantBudgetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGrantBudgetRequest(c.Server, workspace, budget, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RemoveBudgetWithBody Remove a budget
+//
+// A reason is required.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/remove (the `RemoveBudget` operationId).
+func (c *Client) RemoveBudgetWithBody(ctx context.Context, workspace WorkspaceName, budget BudgetName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRemoveBudgetRequestWithBody(c.Server, workspace, budget, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RemoveBudget Remove a budget
+//
+// A reason is required.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/remove (the `RemoveBudget` operationId).
+func (c *Client) RemoveBudget(ctx context.Context, workspace WorkspaceName, budget BudgetName, body RemoveBudgetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRemoveBudgetRequest(c.Server, workspace, budget, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResetBudgetWithBody Forget what a budget has spent
+//
+// A reason is required.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/reset (the `ResetBudget` operationId).
+func (c *Client) ResetBudgetWithBody(ctx context.Context, workspace WorkspaceName, budget BudgetName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResetBudgetRequestWithBody(c.Server, workspace, budget, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResetBudget Forget what a budget has spent
+//
+// A reason is required.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/reset (the `ResetBudget` operationId).
+func (c *Client) ResetBudget(ctx context.Context, workspace WorkspaceName, budget BudgetName, body ResetBudgetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResetBudgetRequest(c.Server, workspace, budget, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ClaimBacklogTasksWithBody Claim the next ready tasks, and be the only one who has them
 //
 // The highest priority first, then the oldest. Where one task is named that cannot be claimed, the answer is a problem that says why.
@@ -2973,6 +3593,97 @@ func (c *Client) ClaimBacklogTasksWithBody(ctx context.Context, workspace Worksp
 // Corresponds with POST /workspaces/{workspace}/claim (the `ClaimBacklogTasks` operationId).
 func (c *Client) ClaimBacklogTasks(ctx context.Context, workspace WorkspaceName, params *ClaimBacklogTasksParams, body ClaimBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewClaimBacklogTasksRequest(c.Server, workspace, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListFreezes What is frozen
+//
+// Corresponds with GET /workspaces/{workspace}/freezes (the `ListFreezes` operationId).
+func (c *Client) ListFreezes(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListFreezesRequest(c.Server, workspace)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// FreezeWithBody Let nothing be claimed until it is unfrozen
+//
+// What is claimed already goes on. A reason is required; one that is frozen already keeps its reason.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/freezes (the `Freeze` operationId).
+func (c *Client) FreezeWithBody(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewFreezeRequestWithBody(c.Server, workspace, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// Freeze Let nothing be claimed until it is unfrozen
+//
+// What is claimed already goes on. A reason is required; one that is frozen already keeps its reason.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/freezes (the `Freeze` operationId).
+func (c *Client) Freeze(ctx context.Context, workspace WorkspaceName, body FreezeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewFreezeRequest(c.Server, workspace, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UnfreezeWithBody Let what was frozen be claimed again
+//
+// A reason is required.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/freezes/lift (the `Unfreeze` operationId).
+func (c *Client) UnfreezeWithBody(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUnfreezeRequestWithBody(c.Server, workspace, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// Unfreeze Let what was frozen be claimed again
+//
+// A reason is required.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/freezes/lift (the `Unfreeze` operationId).
+func (c *Client) Unfreeze(ctx context.Context, workspace WorkspaceName, body UnfreezeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUnfreezeRequest(c.Server, workspace, body)
 	if err != nil {
 		return nil, err
 	}
@@ -3026,6 +3737,165 @@ func (c *Client) VerifyClaimGrantWithBody(ctx context.Context, workspace Workspa
 // Corresponds with POST /workspaces/{workspace}/grants/verify (the `VerifyClaimGrant` operationId).
 func (c *Client) VerifyClaimGrant(ctx context.Context, workspace WorkspaceName, body VerifyClaimGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewVerifyClaimGrantRequest(c.Server, workspace, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListLanes The lanes that were set or have open tasks
+//
+// Corresponds with GET /workspaces/{workspace}/lanes (the `ListLanes` operationId).
+func (c *Client) ListLanes(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListLanesRequest(c.Server, workspace)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ChangeLaneWithBody Pause, drain, disable, resume or weigh a lane
+//
+// What is not in the request stays as it is. Whatever makes the lane other than active wants a reason. A lane need not be made.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /workspaces/{workspace}/lanes/{lane} (the `ChangeLane` operationId).
+func (c *Client) ChangeLaneWithBody(ctx context.Context, workspace WorkspaceName, lane LaneName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewChangeLaneRequestWithBody(c.Server, workspace, lane, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ChangeLane Pause, drain, disable, resume or weigh a lane
+//
+// What is not in the request stays as it is. Whatever makes the lane other than active wants a reason. A lane need not be made.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /workspaces/{workspace}/lanes/{lane} (the `ChangeLane` operationId).
+func (c *Client) ChangeLane(ctx context.Context, workspace WorkspaceName, lane LaneName, body ChangeLaneJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewChangeLaneRequest(c.Server, workspace, lane, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListQuotas The quotas that bind a workspace, those of the instance included
+//
+// Corresponds with GET /workspaces/{workspace}/quotas (the `ListQuotas` operationId).
+func (c *Client) ListQuotas(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListQuotasRequest(c.Server, workspace)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetQuotaWithBody Create a quota, or change the limits of the one with its name
+//
+// Its scope does not change.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/quotas (the `SetQuota` operationId).
+func (c *Client) SetQuotaWithBody(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetQuotaRequestWithBody(c.Server, workspace, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetQuota Create a quota, or change the limits of the one with its name
+//
+// Its scope does not change.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/quotas (the `SetQuota` operationId).
+func (c *Client) SetQuota(ctx context.Context, workspace WorkspaceName, body SetQuotaJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetQuotaRequest(c.Server, workspace, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetQuota One quota
+//
+// Corresponds with GET /workspaces/{workspace}/quotas/{quota} (the `GetQuota` operationId).
+func (c *Client) GetQuota(ctx context.Context, workspace WorkspaceName, quota QuotaName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetQuotaRequest(c.Server, workspace, quota)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RemoveQuotaWithBody Remove a quota
+//
+// A reason is required.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/quotas/{quota}/remove (the `RemoveQuota` operationId).
+func (c *Client) RemoveQuotaWithBody(ctx context.Context, workspace WorkspaceName, quota QuotaName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRemoveQuotaRequestWithBody(c.Server, workspace, quota, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RemoveQuota Remove a quota
+//
+// A reason is required.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/quotas/{quota}/remove (the `RemoveQuota` operationId).
+func (c *Client) RemoveQuota(ctx context.Context, workspace WorkspaceName, quota QuotaName, body RemoveQuotaJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRemoveQuotaRequest(c.Server, workspace, quota, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4702,6 +5572,290 @@ func NewListBacklogAuditRequest(server string, workspace WorkspaceName, params *
 	return req, nil
 }
 
+// NewListBudgetsRequest constructs an http.Request for the ListBudgets method
+func NewListBudgetsRequest(server string, workspace WorkspaceName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/budgets", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSetBudgetRequest calls the generic SetBudget builder with application/json body
+func NewSetBudgetRequest(server string, workspace WorkspaceName, body SetBudgetJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSetBudgetRequestWithBody(server, workspace, "application/json", bodyReader)
+}
+
+// NewSetBudgetRequestWithBody constructs an http.Request for the SetBudget method, with any body, and a specified content type
+func NewSetBudgetRequestWithBody(server string, workspace WorkspaceName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/budgets", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetBudgetRequest constructs an http.Request for the GetBudget method
+func NewGetBudgetRequest(server string, workspace WorkspaceName, budget BudgetName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "budget", budget, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/budgets/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGrantBudgetRequest calls the generic GrantBudget builder with application/json body
+func NewGrantBudgetRequest(server string, workspace WorkspaceName, budget BudgetName, body GrantBudgetJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewGrantBudgetRequestWithBody(server, workspace, budget, "application/json", bodyReader)
+}
+
+// NewGrantBudgetRequestWithBody constructs an http.Request for the GrantBudget method, with any body, and a specified content type
+func NewGrantBudgetRequestWithBody(server string, workspace WorkspaceName, budget BudgetName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "budget", budget, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/budgets/%s/grant", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRemoveBudgetRequest calls the generic RemoveBudget builder with application/json body
+func NewRemoveBudgetRequest(server string, workspace WorkspaceName, budget BudgetName, body RemoveBudgetJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRemoveBudgetRequestWithBody(server, workspace, budget, "application/json", bodyReader)
+}
+
+// NewRemoveBudgetRequestWithBody constructs an http.Request for the RemoveBudget method, with any body, and a specified content type
+func NewRemoveBudgetRequestWithBody(server string, workspace WorkspaceName, budget BudgetName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "budget", budget, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/budgets/%s/remove", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewResetBudgetRequest calls the generic ResetBudget builder with application/json body
+func NewResetBudgetRequest(server string, workspace WorkspaceName, budget BudgetName, body ResetBudgetJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewResetBudgetRequestWithBody(server, workspace, budget, "application/json", bodyReader)
+}
+
+// NewResetBudgetRequestWithBody constructs an http.Request for the ResetBudget method, with any body, and a specified content type
+func NewResetBudgetRequestWithBody(server string, workspace WorkspaceName, budget BudgetName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "budget", budget, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/budgets/%s/reset", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewClaimBacklogTasksRequest calls the generic ClaimBacklogTasks builder with application/json body
 func NewClaimBacklogTasksRequest(server string, workspace WorkspaceName, params *ClaimBacklogTasksParams, body ClaimBacklogTasksJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -4760,6 +5914,134 @@ func NewClaimBacklogTasksRequestWithBody(server string, workspace WorkspaceName,
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
 		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListFreezesRequest constructs an http.Request for the ListFreezes method
+func NewListFreezesRequest(server string, workspace WorkspaceName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/freezes", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewFreezeRequest calls the generic Freeze builder with application/json body
+func NewFreezeRequest(server string, workspace WorkspaceName, body FreezeJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewFreezeRequestWithBody(server, workspace, "application/json", bodyReader)
+}
+
+// NewFreezeRequestWithBody constructs an http.Request for the Freeze method, with any body, and a specified content type
+func NewFreezeRequestWithBody(server string, workspace WorkspaceName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/freezes", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewUnfreezeRequest calls the generic Unfreeze builder with application/json body
+func NewUnfreezeRequest(server string, workspace WorkspaceName, body UnfreezeJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUnfreezeRequestWithBody(server, workspace, "application/json", bodyReader)
+}
+
+// NewUnfreezeRequestWithBody constructs an http.Request for the Unfreeze method, with any body, and a specified content type
+func NewUnfreezeRequestWithBody(server string, workspace WorkspaceName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/freezes/lift", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -4834,6 +6116,270 @@ func NewVerifyClaimGrantRequestWithBody(server string, workspace WorkspaceName, 
 	}
 
 	operationPath := fmt.Sprintf("/workspaces/%s/grants/verify", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListLanesRequest constructs an http.Request for the ListLanes method
+func NewListLanesRequest(server string, workspace WorkspaceName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/lanes", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewChangeLaneRequest calls the generic ChangeLane builder with application/json body
+func NewChangeLaneRequest(server string, workspace WorkspaceName, lane LaneName, body ChangeLaneJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewChangeLaneRequestWithBody(server, workspace, lane, "application/json", bodyReader)
+}
+
+// NewChangeLaneRequestWithBody constructs an http.Request for the ChangeLane method, with any body, and a specified content type
+func NewChangeLaneRequestWithBody(server string, workspace WorkspaceName, lane LaneName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "lane", lane, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/lanes/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListQuotasRequest constructs an http.Request for the ListQuotas method
+func NewListQuotasRequest(server string, workspace WorkspaceName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/quotas", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSetQuotaRequest calls the generic SetQuota builder with application/json body
+func NewSetQuotaRequest(server string, workspace WorkspaceName, body SetQuotaJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSetQuotaRequestWithBody(server, workspace, "application/json", bodyReader)
+}
+
+// NewSetQuotaRequestWithBody constructs an http.Request for the SetQuota method, with any body, and a specified content type
+func NewSetQuotaRequestWithBody(server string, workspace WorkspaceName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/quotas", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetQuotaRequest constructs an http.Request for the GetQuota method
+func NewGetQuotaRequest(server string, workspace WorkspaceName, quota QuotaName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "quota", quota, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/quotas/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRemoveQuotaRequest calls the generic RemoveQuota builder with application/json body
+func NewRemoveQuotaRequest(server string, workspace WorkspaceName, quota QuotaName, body RemoveQuotaJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRemoveQuotaRequestWithBody(server, workspace, quota, "application/json", bodyReader)
+}
+
+// NewRemoveQuotaRequestWithBody constructs an http.Request for the RemoveQuota method, with any body, and a specified content type
+func NewRemoveQuotaRequestWithBody(server string, workspace WorkspaceName, quota QuotaName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "quota", quota, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/quotas/%s/remove", pathParam0, pathParam1)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -6081,6 +7627,92 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /workspaces/{workspace}/audit (the `ListBacklogAudit` operationId).
 	ListBacklogAuditWithResponse(ctx context.Context, workspace WorkspaceName, params *ListBacklogAuditParams, reqEditors ...RequestEditorFn) (*ListBacklogAuditResponse, error)
 
+	// ListBudgetsWithResponse The budgets that bind a workspace, those of the instance included
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /workspaces/{workspace}/budgets (the `ListBudgets` operationId).
+	ListBudgetsWithResponse(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*ListBudgetsResponse, error)
+
+	// SetBudgetWithBodyWithResponse Create a budget, or change the limits of the one with its name
+	//
+	// What was used and reserved stays. Scope, dimension and kind of window do not change.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/budgets (the `SetBudget` operationId).
+	SetBudgetWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetBudgetResponse, error)
+
+	// SetBudgetWithResponse Create a budget, or change the limits of the one with its name
+	//
+	// What was used and reserved stays. Scope, dimension and kind of window do not change.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/budgets (the `SetBudget` operationId).
+	SetBudgetWithResponse(ctx context.Context, workspace WorkspaceName, body SetBudgetJSONRequestBody, reqEditors ...RequestEditorFn) (*SetBudgetResponse, error)
+
+	// GetBudgetWithResponse One budget
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /workspaces/{workspace}/budgets/{budget} (the `GetBudget` operationId).
+	GetBudgetWithResponse(ctx context.Context, workspace WorkspaceName, budget BudgetName, reqEditors ...RequestEditorFn) (*GetBudgetResponse, error)
+
+	// GrantBudgetWithBodyWithResponse Raise the hard limit of a budget
+	//
+	// A reason is required.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/grant (the `GrantBudget` operationId).
+	GrantBudgetWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, budget BudgetName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*GrantBudgetResponse, error)
+
+	// GrantBudgetWithResponse Raise the hard limit of a budget
+	//
+	// A reason is required.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/grant (the `GrantBudget` operationId).
+	GrantBudgetWithResponse(ctx context.Context, workspace WorkspaceName, budget BudgetName, body GrantBudgetJSONRequestBody, reqEditors ...RequestEditorFn) (*GrantBudgetResponse, error)
+
+	// RemoveBudgetWithBodyWithResponse Remove a budget
+	//
+	// A reason is required.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/remove (the `RemoveBudget` operationId).
+	RemoveBudgetWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, budget BudgetName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RemoveBudgetResponse, error)
+
+	// RemoveBudgetWithResponse Remove a budget
+	//
+	// A reason is required.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/remove (the `RemoveBudget` operationId).
+	RemoveBudgetWithResponse(ctx context.Context, workspace WorkspaceName, budget BudgetName, body RemoveBudgetJSONRequestBody, reqEditors ...RequestEditorFn) (*RemoveBudgetResponse, error)
+
+	// ResetBudgetWithBodyWithResponse Forget what a budget has spent
+	//
+	// A reason is required.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/reset (the `ResetBudget` operationId).
+	ResetBudgetWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, budget BudgetName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResetBudgetResponse, error)
+
+	// ResetBudgetWithResponse Forget what a budget has spent
+	//
+	// A reason is required.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/reset (the `ResetBudget` operationId).
+	ResetBudgetWithResponse(ctx context.Context, workspace WorkspaceName, budget BudgetName, body ResetBudgetJSONRequestBody, reqEditors ...RequestEditorFn) (*ResetBudgetResponse, error)
+
 	// ClaimBacklogTasksWithBodyWithResponse Claim the next ready tasks, and be the only one who has them
 	//
 	// The highest priority first, then the oldest. Where one task is named that cannot be claimed, the answer is a problem that says why.
@@ -6098,6 +7730,49 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /workspaces/{workspace}/claim (the `ClaimBacklogTasks` operationId).
 	ClaimBacklogTasksWithResponse(ctx context.Context, workspace WorkspaceName, params *ClaimBacklogTasksParams, body ClaimBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*ClaimBacklogTasksResponse, error)
+
+	// ListFreezesWithResponse What is frozen
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /workspaces/{workspace}/freezes (the `ListFreezes` operationId).
+	ListFreezesWithResponse(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*ListFreezesResponse, error)
+
+	// FreezeWithBodyWithResponse Let nothing be claimed until it is unfrozen
+	//
+	// What is claimed already goes on. A reason is required; one that is frozen already keeps its reason.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/freezes (the `Freeze` operationId).
+	FreezeWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*FreezeResponse, error)
+
+	// FreezeWithResponse Let nothing be claimed until it is unfrozen
+	//
+	// What is claimed already goes on. A reason is required; one that is frozen already keeps its reason.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/freezes (the `Freeze` operationId).
+	FreezeWithResponse(ctx context.Context, workspace WorkspaceName, body FreezeJSONRequestBody, reqEditors ...RequestEditorFn) (*FreezeResponse, error)
+
+	// UnfreezeWithBodyWithResponse Let what was frozen be claimed again
+	//
+	// A reason is required.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/freezes/lift (the `Unfreeze` operationId).
+	UnfreezeWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UnfreezeResponse, error)
+
+	// UnfreezeWithResponse Let what was frozen be claimed again
+	//
+	// A reason is required.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/freezes/lift (the `Unfreeze` operationId).
+	UnfreezeWithResponse(ctx context.Context, workspace WorkspaceName, body UnfreezeJSONRequestBody, reqEditors ...RequestEditorFn) (*UnfreezeResponse, error)
 
 	// RotateGrantKeyWithResponse Sign new grants with a new key; those that are out stay valid
 	//
@@ -6123,6 +7798,81 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /workspaces/{workspace}/grants/verify (the `VerifyClaimGrant` operationId).
 	VerifyClaimGrantWithResponse(ctx context.Context, workspace WorkspaceName, body VerifyClaimGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*VerifyClaimGrantResponse, error)
+
+	// ListLanesWithResponse The lanes that were set or have open tasks
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /workspaces/{workspace}/lanes (the `ListLanes` operationId).
+	ListLanesWithResponse(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*ListLanesResponse, error)
+
+	// ChangeLaneWithBodyWithResponse Pause, drain, disable, resume or weigh a lane
+	//
+	// What is not in the request stays as it is. Whatever makes the lane other than active wants a reason. A lane need not be made.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /workspaces/{workspace}/lanes/{lane} (the `ChangeLane` operationId).
+	ChangeLaneWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, lane LaneName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangeLaneResponse, error)
+
+	// ChangeLaneWithResponse Pause, drain, disable, resume or weigh a lane
+	//
+	// What is not in the request stays as it is. Whatever makes the lane other than active wants a reason. A lane need not be made.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /workspaces/{workspace}/lanes/{lane} (the `ChangeLane` operationId).
+	ChangeLaneWithResponse(ctx context.Context, workspace WorkspaceName, lane LaneName, body ChangeLaneJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangeLaneResponse, error)
+
+	// ListQuotasWithResponse The quotas that bind a workspace, those of the instance included
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /workspaces/{workspace}/quotas (the `ListQuotas` operationId).
+	ListQuotasWithResponse(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*ListQuotasResponse, error)
+
+	// SetQuotaWithBodyWithResponse Create a quota, or change the limits of the one with its name
+	//
+	// Its scope does not change.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/quotas (the `SetQuota` operationId).
+	SetQuotaWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetQuotaResponse, error)
+
+	// SetQuotaWithResponse Create a quota, or change the limits of the one with its name
+	//
+	// Its scope does not change.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/quotas (the `SetQuota` operationId).
+	SetQuotaWithResponse(ctx context.Context, workspace WorkspaceName, body SetQuotaJSONRequestBody, reqEditors ...RequestEditorFn) (*SetQuotaResponse, error)
+
+	// GetQuotaWithResponse One quota
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /workspaces/{workspace}/quotas/{quota} (the `GetQuota` operationId).
+	GetQuotaWithResponse(ctx context.Context, workspace WorkspaceName, quota QuotaName, reqEditors ...RequestEditorFn) (*GetQuotaResponse, error)
+
+	// RemoveQuotaWithBodyWithResponse Remove a quota
+	//
+	// A reason is required.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/quotas/{quota}/remove (the `RemoveQuota` operationId).
+	RemoveQuotaWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, quota QuotaName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RemoveQuotaResponse, error)
+
+	// RemoveQuotaWithResponse Remove a quota
+	//
+	// A reason is required.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/quotas/{quota}/remove (the `RemoveQuota` operationId).
+	RemoveQuotaWithResponse(ctx context.Context, workspace WorkspaceName, quota QuotaName, body RemoveQuotaJSONRequestBody, reqEditors ...RequestEditorFn) (*RemoveQuotaResponse, error)
 
 	// ReclaimBacklogTasksWithResponse Take back all claims that have run out
 	//
@@ -7535,6 +9285,294 @@ func (r ListBacklogAuditResponse) ContentType() string {
 	return ""
 }
 
+type ListBudgetsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *BudgetList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListBudgetsResponse) GetJSON200() *BudgetList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListBudgetsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListBudgetsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListBudgetsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListBudgetsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListBudgetsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SetBudgetResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneBudget
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SetBudgetResponse) GetJSON200() *OneBudget {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r SetBudgetResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SetBudgetResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SetBudgetResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SetBudgetResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SetBudgetResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetBudgetResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneBudget
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetBudgetResponse) GetJSON200() *OneBudget {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetBudgetResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetBudgetResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetBudgetResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetBudgetResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetBudgetResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GrantBudgetResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneBudget
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GrantBudgetResponse) GetJSON200() *OneBudget {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GrantBudgetResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GrantBudgetResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GrantBudgetResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GrantBudgetResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GrantBudgetResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RemoveBudgetResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Removed
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RemoveBudgetResponse) GetJSON200() *Removed {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RemoveBudgetResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RemoveBudgetResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RemoveBudgetResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RemoveBudgetResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RemoveBudgetResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ResetBudgetResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneBudget
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ResetBudgetResponse) GetJSON200() *OneBudget {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ResetBudgetResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ResetBudgetResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResetBudgetResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResetBudgetResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResetBudgetResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ClaimBacklogTasksResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -7577,6 +9615,150 @@ func (r ClaimBacklogTasksResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ClaimBacklogTasksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListFreezesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *FreezeList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListFreezesResponse) GetJSON200() *FreezeList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListFreezesResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListFreezesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListFreezesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListFreezesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListFreezesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type FreezeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Frozen
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r FreezeResponse) GetJSON200() *Frozen {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r FreezeResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r FreezeResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r FreezeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r FreezeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r FreezeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type UnfreezeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Frozen
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r UnfreezeResponse) GetJSON200() *Frozen {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r UnfreezeResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r UnfreezeResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r UnfreezeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UnfreezeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UnfreezeResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -7673,6 +9855,294 @@ func (r VerifyClaimGrantResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r VerifyClaimGrantResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListLanesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *LaneList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListLanesResponse) GetJSON200() *LaneList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListLanesResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListLanesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListLanesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListLanesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListLanesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ChangeLaneResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Lane
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ChangeLaneResponse) GetJSON200() *Lane {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ChangeLaneResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ChangeLaneResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ChangeLaneResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ChangeLaneResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ChangeLaneResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListQuotasResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *QuotaList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListQuotasResponse) GetJSON200() *QuotaList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListQuotasResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListQuotasResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListQuotasResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListQuotasResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListQuotasResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SetQuotaResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneQuota
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SetQuotaResponse) GetJSON200() *OneQuota {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r SetQuotaResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SetQuotaResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SetQuotaResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SetQuotaResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SetQuotaResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetQuotaResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneQuota
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetQuotaResponse) GetJSON200() *OneQuota {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetQuotaResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetQuotaResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetQuotaResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetQuotaResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetQuotaResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RemoveQuotaResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Removed
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RemoveQuotaResponse) GetJSON200() *Removed {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RemoveQuotaResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RemoveQuotaResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RemoveQuotaResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RemoveQuotaResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RemoveQuotaResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -8986,6 +11456,152 @@ func (c *ClientWithResponses) ListBacklogAuditWithResponse(ctx context.Context, 
 	return ParseListBacklogAuditResponse(rsp)
 }
 
+// ListBudgetsWithResponse The budgets that bind a workspace, those of the instance included
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /workspaces/{workspace}/budgets (the `ListBudgets` operationId).
+func (c *ClientWithResponses) ListBudgetsWithResponse(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*ListBudgetsResponse, error) {
+	rsp, err := c.ListBudgets(ctx, workspace, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListBudgetsResponse(rsp)
+}
+
+// SetBudgetWithBodyWithResponse Create a budget, or change the limits of the one with its name
+//
+// What was used and reserved stays. Scope, dimension and kind of window do not change.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/budgets (the `SetBudget` operationId).
+func (c *ClientWithResponses) SetBudgetWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetBudgetResponse, error) {
+	rsp, err := c.SetBudgetWithBody(ctx, workspace, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetBudgetResponse(rsp)
+}
+
+// SetBudgetWithResponse Create a budget, or change the limits of the one with its name
+//
+// What was used and reserved stays. Scope, dimension and kind of window do not change.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/budgets (the `SetBudget` operationId).
+func (c *ClientWithResponses) SetBudgetWithResponse(ctx context.Context, workspace WorkspaceName, body SetBudgetJSONRequestBody, reqEditors ...RequestEditorFn) (*SetBudgetResponse, error) {
+	rsp, err := c.SetBudget(ctx, workspace, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetBudgetResponse(rsp)
+}
+
+// GetBudgetWithResponse One budget
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /workspaces/{workspace}/budgets/{budget} (the `GetBudget` operationId).
+func (c *ClientWithResponses) GetBudgetWithResponse(ctx context.Context, workspace WorkspaceName, budget BudgetName, reqEditors ...RequestEditorFn) (*GetBudgetResponse, error) {
+	rsp, err := c.GetBudget(ctx, workspace, budget, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetBudgetResponse(rsp)
+}
+
+// GrantBudgetWithBodyWithResponse Raise the hard limit of a budget
+//
+// A reason is required.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/grant (the `GrantBudget` operationId).
+func (c *ClientWithResponses) GrantBudgetWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, budget BudgetName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*GrantBudgetResponse, error) {
+	rsp, err := c.GrantBudgetWithBody(ctx, workspace, budget, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGrantBudgetResponse(rsp)
+}
+
+// GrantBudgetWithResponse Raise the hard limit of a budget
+//
+// A reason is required.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/grant (the `GrantBudget` operationId).
+func (c *ClientWithResponses) GrantBudgetWithResponse(ctx context.Context, workspace WorkspaceName, budget BudgetName, body GrantBudgetJSONRequestBody, reqEditors ...RequestEditorFn) (*GrantBudgetResponse, error) {
+	rsp, err := c.GrantBudget(ctx, workspace, budget, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGrantBudgetResponse(rsp)
+}
+
+// RemoveBudgetWithBodyWithResponse Remove a budget
+//
+// A reason is required.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/remove (the `RemoveBudget` operationId).
+func (c *ClientWithResponses) RemoveBudgetWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, budget BudgetName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RemoveBudgetResponse, error) {
+	rsp, err := c.RemoveBudgetWithBody(ctx, workspace, budget, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRemoveBudgetResponse(rsp)
+}
+
+// RemoveBudgetWithResponse Remove a budget
+//
+// A reason is required.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/remove (the `RemoveBudget` operationId).
+func (c *ClientWithResponses) RemoveBudgetWithResponse(ctx context.Context, workspace WorkspaceName, budget BudgetName, body RemoveBudgetJSONRequestBody, reqEditors ...RequestEditorFn) (*RemoveBudgetResponse, error) {
+	rsp, err := c.RemoveBudget(ctx, workspace, budget, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRemoveBudgetResponse(rsp)
+}
+
+// ResetBudgetWithBodyWithResponse Forget what a budget has spent
+//
+// A reason is required.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/reset (the `ResetBudget` operationId).
+func (c *ClientWithResponses) ResetBudgetWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, budget BudgetName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResetBudgetResponse, error) {
+	rsp, err := c.ResetBudgetWithBody(ctx, workspace, budget, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResetBudgetResponse(rsp)
+}
+
+// ResetBudgetWithResponse Forget what a budget has spent
+//
+// A reason is required.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/budgets/{budget}/reset (the `ResetBudget` operationId).
+func (c *ClientWithResponses) ResetBudgetWithResponse(ctx context.Context, workspace WorkspaceName, budget BudgetName, body ResetBudgetJSONRequestBody, reqEditors ...RequestEditorFn) (*ResetBudgetResponse, error) {
+	rsp, err := c.ResetBudget(ctx, workspace, budget, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResetBudgetResponse(rsp)
+}
+
 // ClaimBacklogTasksWithBodyWithResponse Claim the next ready tasks, and be the only one who has them
 //
 // The highest priority first, then the oldest. Where one task is named that cannot be claimed, the answer is a problem that says why.
@@ -9014,6 +11630,79 @@ func (c *ClientWithResponses) ClaimBacklogTasksWithResponse(ctx context.Context,
 		return nil, err
 	}
 	return ParseClaimBacklogTasksResponse(rsp)
+}
+
+// ListFreezesWithResponse What is frozen
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /workspaces/{workspace}/freezes (the `ListFreezes` operationId).
+func (c *ClientWithResponses) ListFreezesWithResponse(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*ListFreezesResponse, error) {
+	rsp, err := c.ListFreezes(ctx, workspace, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListFreezesResponse(rsp)
+}
+
+// FreezeWithBodyWithResponse Let nothing be claimed until it is unfrozen
+//
+// What is claimed already goes on. A reason is required; one that is frozen already keeps its reason.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/freezes (the `Freeze` operationId).
+func (c *ClientWithResponses) FreezeWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*FreezeResponse, error) {
+	rsp, err := c.FreezeWithBody(ctx, workspace, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseFreezeResponse(rsp)
+}
+
+// FreezeWithResponse Let nothing be claimed until it is unfrozen
+//
+// What is claimed already goes on. A reason is required; one that is frozen already keeps its reason.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/freezes (the `Freeze` operationId).
+func (c *ClientWithResponses) FreezeWithResponse(ctx context.Context, workspace WorkspaceName, body FreezeJSONRequestBody, reqEditors ...RequestEditorFn) (*FreezeResponse, error) {
+	rsp, err := c.Freeze(ctx, workspace, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseFreezeResponse(rsp)
+}
+
+// UnfreezeWithBodyWithResponse Let what was frozen be claimed again
+//
+// A reason is required.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/freezes/lift (the `Unfreeze` operationId).
+func (c *ClientWithResponses) UnfreezeWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UnfreezeResponse, error) {
+	rsp, err := c.UnfreezeWithBody(ctx, workspace, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUnfreezeResponse(rsp)
+}
+
+// UnfreezeWithResponse Let what was frozen be claimed again
+//
+// A reason is required.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/freezes/lift (the `Unfreeze` operationId).
+func (c *ClientWithResponses) UnfreezeWithResponse(ctx context.Context, workspace WorkspaceName, body UnfreezeJSONRequestBody, reqEditors ...RequestEditorFn) (*UnfreezeResponse, error) {
+	rsp, err := c.Unfreeze(ctx, workspace, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUnfreezeResponse(rsp)
 }
 
 // RotateGrantKeyWithResponse Sign new grants with a new key; those that are out stay valid
@@ -9057,6 +11746,135 @@ func (c *ClientWithResponses) VerifyClaimGrantWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseVerifyClaimGrantResponse(rsp)
+}
+
+// ListLanesWithResponse The lanes that were set or have open tasks
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /workspaces/{workspace}/lanes (the `ListLanes` operationId).
+func (c *ClientWithResponses) ListLanesWithResponse(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*ListLanesResponse, error) {
+	rsp, err := c.ListLanes(ctx, workspace, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListLanesResponse(rsp)
+}
+
+// ChangeLaneWithBodyWithResponse Pause, drain, disable, resume or weigh a lane
+//
+// What is not in the request stays as it is. Whatever makes the lane other than active wants a reason. A lane need not be made.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /workspaces/{workspace}/lanes/{lane} (the `ChangeLane` operationId).
+func (c *ClientWithResponses) ChangeLaneWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, lane LaneName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangeLaneResponse, error) {
+	rsp, err := c.ChangeLaneWithBody(ctx, workspace, lane, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseChangeLaneResponse(rsp)
+}
+
+// ChangeLaneWithResponse Pause, drain, disable, resume or weigh a lane
+//
+// What is not in the request stays as it is. Whatever makes the lane other than active wants a reason. A lane need not be made.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /workspaces/{workspace}/lanes/{lane} (the `ChangeLane` operationId).
+func (c *ClientWithResponses) ChangeLaneWithResponse(ctx context.Context, workspace WorkspaceName, lane LaneName, body ChangeLaneJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangeLaneResponse, error) {
+	rsp, err := c.ChangeLane(ctx, workspace, lane, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseChangeLaneResponse(rsp)
+}
+
+// ListQuotasWithResponse The quotas that bind a workspace, those of the instance included
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /workspaces/{workspace}/quotas (the `ListQuotas` operationId).
+func (c *ClientWithResponses) ListQuotasWithResponse(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*ListQuotasResponse, error) {
+	rsp, err := c.ListQuotas(ctx, workspace, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListQuotasResponse(rsp)
+}
+
+// SetQuotaWithBodyWithResponse Create a quota, or change the limits of the one with its name
+//
+// Its scope does not change.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/quotas (the `SetQuota` operationId).
+func (c *ClientWithResponses) SetQuotaWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetQuotaResponse, error) {
+	rsp, err := c.SetQuotaWithBody(ctx, workspace, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetQuotaResponse(rsp)
+}
+
+// SetQuotaWithResponse Create a quota, or change the limits of the one with its name
+//
+// Its scope does not change.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/quotas (the `SetQuota` operationId).
+func (c *ClientWithResponses) SetQuotaWithResponse(ctx context.Context, workspace WorkspaceName, body SetQuotaJSONRequestBody, reqEditors ...RequestEditorFn) (*SetQuotaResponse, error) {
+	rsp, err := c.SetQuota(ctx, workspace, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetQuotaResponse(rsp)
+}
+
+// GetQuotaWithResponse One quota
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /workspaces/{workspace}/quotas/{quota} (the `GetQuota` operationId).
+func (c *ClientWithResponses) GetQuotaWithResponse(ctx context.Context, workspace WorkspaceName, quota QuotaName, reqEditors ...RequestEditorFn) (*GetQuotaResponse, error) {
+	rsp, err := c.GetQuota(ctx, workspace, quota, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetQuotaResponse(rsp)
+}
+
+// RemoveQuotaWithBodyWithResponse Remove a quota
+//
+// A reason is required.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/quotas/{quota}/remove (the `RemoveQuota` operationId).
+func (c *ClientWithResponses) RemoveQuotaWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, quota QuotaName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RemoveQuotaResponse, error) {
+	rsp, err := c.RemoveQuotaWithBody(ctx, workspace, quota, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRemoveQuotaResponse(rsp)
+}
+
+// RemoveQuotaWithResponse Remove a quota
+//
+// A reason is required.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/quotas/{quota}/remove (the `RemoveQuota` operationId).
+func (c *ClientWithResponses) RemoveQuotaWithResponse(ctx context.Context, workspace WorkspaceName, quota QuotaName, body RemoveQuotaJSONRequestBody, reqEditors ...RequestEditorFn) (*RemoveQuotaResponse, error) {
+	rsp, err := c.RemoveQuota(ctx, workspace, quota, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRemoveQuotaResponse(rsp)
 }
 
 // ReclaimBacklogTasksWithResponse Take back all claims that have run out
@@ -10262,6 +13080,204 @@ func ParseListBacklogAuditResponse(rsp *http.Response) (*ListBacklogAuditRespons
 	return response, nil
 }
 
+// ParseListBudgetsResponse parses an HTTP response from a ListBudgetsWithResponse call
+func ParseListBudgetsResponse(rsp *http.Response) (*ListBudgetsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListBudgetsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest BudgetList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSetBudgetResponse parses an HTTP response from a SetBudgetWithResponse call
+func ParseSetBudgetResponse(rsp *http.Response) (*SetBudgetResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SetBudgetResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneBudget
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetBudgetResponse parses an HTTP response from a GetBudgetWithResponse call
+func ParseGetBudgetResponse(rsp *http.Response) (*GetBudgetResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetBudgetResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneBudget
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGrantBudgetResponse parses an HTTP response from a GrantBudgetWithResponse call
+func ParseGrantBudgetResponse(rsp *http.Response) (*GrantBudgetResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GrantBudgetResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneBudget
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRemoveBudgetResponse parses an HTTP response from a RemoveBudgetWithResponse call
+func ParseRemoveBudgetResponse(rsp *http.Response) (*RemoveBudgetResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RemoveBudgetResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Removed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseResetBudgetResponse parses an HTTP response from a ResetBudgetWithResponse call
+func ParseResetBudgetResponse(rsp *http.Response) (*ResetBudgetResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResetBudgetResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneBudget
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseClaimBacklogTasksResponse parses an HTTP response from a ClaimBacklogTasksWithResponse call
 func ParseClaimBacklogTasksResponse(rsp *http.Response) (*ClaimBacklogTasksResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -10278,6 +13294,105 @@ func ParseClaimBacklogTasksResponse(rsp *http.Response) (*ClaimBacklogTasksRespo
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest BacklogClaims
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListFreezesResponse parses an HTTP response from a ListFreezesWithResponse call
+func ParseListFreezesResponse(rsp *http.Response) (*ListFreezesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListFreezesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest FreezeList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseFreezeResponse parses an HTTP response from a FreezeWithResponse call
+func ParseFreezeResponse(rsp *http.Response) (*FreezeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &FreezeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Frozen
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseUnfreezeResponse parses an HTTP response from a UnfreezeWithResponse call
+func ParseUnfreezeResponse(rsp *http.Response) (*UnfreezeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UnfreezeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Frozen
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -10344,6 +13459,204 @@ func ParseVerifyClaimGrantResponse(rsp *http.Response) (*VerifyClaimGrantRespons
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest ClaimGrant
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListLanesResponse parses an HTTP response from a ListLanesWithResponse call
+func ParseListLanesResponse(rsp *http.Response) (*ListLanesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListLanesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest LaneList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseChangeLaneResponse parses an HTTP response from a ChangeLaneWithResponse call
+func ParseChangeLaneResponse(rsp *http.Response) (*ChangeLaneResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ChangeLaneResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Lane
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListQuotasResponse parses an HTTP response from a ListQuotasWithResponse call
+func ParseListQuotasResponse(rsp *http.Response) (*ListQuotasResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListQuotasResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest QuotaList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSetQuotaResponse parses an HTTP response from a SetQuotaWithResponse call
+func ParseSetQuotaResponse(rsp *http.Response) (*SetQuotaResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SetQuotaResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneQuota
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetQuotaResponse parses an HTTP response from a GetQuotaWithResponse call
+func ParseGetQuotaResponse(rsp *http.Response) (*GetQuotaResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetQuotaResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneQuota
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRemoveQuotaResponse parses an HTTP response from a RemoveQuotaWithResponse call
+func ParseRemoveQuotaResponse(rsp *http.Response) (*RemoveQuotaResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RemoveQuotaResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Removed
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -10999,15 +14312,60 @@ type ServerInterface interface {
 	// ListBacklogAudit The newest rows of the audit of a workspace, the oldest of them first
 	// (GET /workspaces/{workspace}/audit)
 	ListBacklogAudit(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params ListBacklogAuditParams)
+	// ListBudgets The budgets that bind a workspace, those of the instance included
+	// (GET /workspaces/{workspace}/budgets)
+	ListBudgets(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
+	// SetBudget Create a budget, or change the limits of the one with its name
+	// (POST /workspaces/{workspace}/budgets)
+	SetBudget(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
+	// GetBudget One budget
+	// (GET /workspaces/{workspace}/budgets/{budget})
+	GetBudget(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, budget BudgetName)
+	// GrantBudget Raise the hard limit of a budget
+	// (POST /workspaces/{workspace}/budgets/{budget}/grant)
+	GrantBudget(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, budget BudgetName)
+	// RemoveBudget Remove a budget
+	// (POST /workspaces/{workspace}/budgets/{budget}/remove)
+	RemoveBudget(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, budget BudgetName)
+	// ResetBudget Forget what a budget has spent
+	// (POST /workspaces/{workspace}/budgets/{budget}/reset)
+	ResetBudget(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, budget BudgetName)
 	// ClaimBacklogTasks Claim the next ready tasks, and be the only one who has them
 	// (POST /workspaces/{workspace}/claim)
 	ClaimBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params ClaimBacklogTasksParams)
+	// ListFreezes What is frozen
+	// (GET /workspaces/{workspace}/freezes)
+	ListFreezes(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
+	// Freeze Let nothing be claimed until it is unfrozen
+	// (POST /workspaces/{workspace}/freezes)
+	Freeze(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
+	// Unfreeze Let what was frozen be claimed again
+	// (POST /workspaces/{workspace}/freezes/lift)
+	Unfreeze(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
 	// RotateGrantKey Sign new grants with a new key; those that are out stay valid
 	// (POST /workspaces/{workspace}/grants/rotate)
 	RotateGrantKey(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
 	// VerifyClaimGrant Check whether the grant of a claim still holds
 	// (POST /workspaces/{workspace}/grants/verify)
 	VerifyClaimGrant(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
+	// ListLanes The lanes that were set or have open tasks
+	// (GET /workspaces/{workspace}/lanes)
+	ListLanes(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
+	// ChangeLane Pause, drain, disable, resume or weigh a lane
+	// (PATCH /workspaces/{workspace}/lanes/{lane})
+	ChangeLane(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, lane LaneName)
+	// ListQuotas The quotas that bind a workspace, those of the instance included
+	// (GET /workspaces/{workspace}/quotas)
+	ListQuotas(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
+	// SetQuota Create a quota, or change the limits of the one with its name
+	// (POST /workspaces/{workspace}/quotas)
+	SetQuota(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
+	// GetQuota One quota
+	// (GET /workspaces/{workspace}/quotas/{quota})
+	GetQuota(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, quota QuotaName)
+	// RemoveQuota Remove a quota
+	// (POST /workspaces/{workspace}/quotas/{quota}/remove)
+	RemoveQuota(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, quota QuotaName)
 	// ReclaimBacklogTasks Take back all claims that have run out
 	// (POST /workspaces/{workspace}/reclaim)
 	ReclaimBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
@@ -11866,6 +15224,198 @@ func (siw *ServerInterfaceWrapper) ListBacklogAudit(w http.ResponseWriter, r *ht
 	handler.ServeHTTP(w, r)
 }
 
+// ListBudgets operation middleware
+func (siw *ServerInterfaceWrapper) ListBudgets(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListBudgets(w, r, workspace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// SetBudget operation middleware
+func (siw *ServerInterfaceWrapper) SetBudget(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.SetBudget(w, r, workspace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetBudget operation middleware
+func (siw *ServerInterfaceWrapper) GetBudget(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "budget" -------------
+	var budget BudgetName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "budget", r.PathValue("budget"), &budget, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "budget", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetBudget(w, r, workspace, budget)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GrantBudget operation middleware
+func (siw *ServerInterfaceWrapper) GrantBudget(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "budget" -------------
+	var budget BudgetName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "budget", r.PathValue("budget"), &budget, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "budget", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GrantBudget(w, r, workspace, budget)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RemoveBudget operation middleware
+func (siw *ServerInterfaceWrapper) RemoveBudget(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "budget" -------------
+	var budget BudgetName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "budget", r.PathValue("budget"), &budget, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "budget", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RemoveBudget(w, r, workspace, budget)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ResetBudget operation middleware
+func (siw *ServerInterfaceWrapper) ResetBudget(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "budget" -------------
+	var budget BudgetName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "budget", r.PathValue("budget"), &budget, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "budget", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ResetBudget(w, r, workspace, budget)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ClaimBacklogTasks operation middleware
 func (siw *ServerInterfaceWrapper) ClaimBacklogTasks(w http.ResponseWriter, r *http.Request) {
 
@@ -11899,6 +15449,84 @@ func (siw *ServerInterfaceWrapper) ClaimBacklogTasks(w http.ResponseWriter, r *h
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ClaimBacklogTasks(w, r, workspace, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListFreezes operation middleware
+func (siw *ServerInterfaceWrapper) ListFreezes(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListFreezes(w, r, workspace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Freeze operation middleware
+func (siw *ServerInterfaceWrapper) Freeze(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Freeze(w, r, workspace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Unfreeze operation middleware
+func (siw *ServerInterfaceWrapper) Unfreeze(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Unfreeze(w, r, workspace)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -11951,6 +15579,189 @@ func (siw *ServerInterfaceWrapper) VerifyClaimGrant(w http.ResponseWriter, r *ht
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.VerifyClaimGrant(w, r, workspace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListLanes operation middleware
+func (siw *ServerInterfaceWrapper) ListLanes(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListLanes(w, r, workspace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ChangeLane operation middleware
+func (siw *ServerInterfaceWrapper) ChangeLane(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "lane" -------------
+	var lane LaneName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "lane", r.PathValue("lane"), &lane, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "lane", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ChangeLane(w, r, workspace, lane)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListQuotas operation middleware
+func (siw *ServerInterfaceWrapper) ListQuotas(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListQuotas(w, r, workspace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// SetQuota operation middleware
+func (siw *ServerInterfaceWrapper) SetQuota(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.SetQuota(w, r, workspace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetQuota operation middleware
+func (siw *ServerInterfaceWrapper) GetQuota(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "quota" -------------
+	var quota QuotaName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "quota", r.PathValue("quota"), &quota, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "quota", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetQuota(w, r, workspace, quota)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RemoveQuota operation middleware
+func (siw *ServerInterfaceWrapper) RemoveQuota(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "quota" -------------
+	var quota QuotaName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "quota", r.PathValue("quota"), &quota, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "quota", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RemoveQuota(w, r, workspace, quota)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -12795,6 +16606,21 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/audit", wrapper.ListBacklogAudit)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/grants/verify", wrapper.VerifyClaimGrant)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/grants/rotate", wrapper.RotateGrantKey)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/budgets", wrapper.ListBudgets)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/budgets", wrapper.SetBudget)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/budgets/{budget}", wrapper.GetBudget)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/budgets/{budget}/grant", wrapper.GrantBudget)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/budgets/{budget}/reset", wrapper.ResetBudget)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/budgets/{budget}/remove", wrapper.RemoveBudget)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/quotas", wrapper.ListQuotas)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/quotas", wrapper.SetQuota)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/quotas/{quota}", wrapper.GetQuota)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/quotas/{quota}/remove", wrapper.RemoveQuota)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/lanes", wrapper.ListLanes)
+	m.HandleFunc(http.MethodPatch+" "+options.BaseURL+"/workspaces/{workspace}/lanes/{lane}", wrapper.ChangeLane)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/freezes", wrapper.ListFreezes)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/freezes", wrapper.Freeze)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/freezes/lift", wrapper.Unfreeze)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/policy/reload", wrapper.ReloadPolicy)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/keys", wrapper.ListKeys)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/keys/rotate", wrapper.RotateKey)
@@ -12812,13 +16638,21 @@ type BacklogTasksJSONResponse BacklogTaskList
 
 type ChangedJSONResponse ConnectionChange
 
+type FrozenJSONResponse FreezeState
+
 type KeysJSONResponse Keys
 
 type OneBacklogTaskJSONResponse BacklogTask
 
+type OneBudgetJSONResponse Budget
+
+type OneQuotaJSONResponse Quota
+
 type OneTaskJSONResponse Task
 
 type ProblemApplicationProblemPlusJSONResponse Problem
+
+type RemovedJSONResponse Removal
 
 type ListAuditRequestObject struct {
 	Params ListAuditParams
@@ -13857,6 +17691,248 @@ func (response ListBacklogAuditdefaultApplicationProblemPlusJSONResponse) VisitL
 	return err
 }
 
+type ListBudgetsRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+}
+
+type ListBudgetsResponseObject interface {
+	VisitListBudgetsResponse(w http.ResponseWriter) error
+}
+
+type ListBudgets200JSONResponse BudgetList
+
+func (response ListBudgets200JSONResponse) VisitListBudgetsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListBudgetsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListBudgetsdefaultApplicationProblemPlusJSONResponse) VisitListBudgetsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetBudgetRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Body      *SetBudgetJSONRequestBody
+}
+
+type SetBudgetResponseObject interface {
+	VisitSetBudgetResponse(w http.ResponseWriter) error
+}
+
+type SetBudget200JSONResponse struct{ OneBudgetJSONResponse }
+
+func (response SetBudget200JSONResponse) VisitSetBudgetResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetBudgetdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response SetBudgetdefaultApplicationProblemPlusJSONResponse) VisitSetBudgetResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetBudgetRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Budget    BudgetName    `json:"budget"`
+}
+
+type GetBudgetResponseObject interface {
+	VisitGetBudgetResponse(w http.ResponseWriter) error
+}
+
+type GetBudget200JSONResponse struct{ OneBudgetJSONResponse }
+
+func (response GetBudget200JSONResponse) VisitGetBudgetResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetBudgetdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetBudgetdefaultApplicationProblemPlusJSONResponse) VisitGetBudgetResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GrantBudgetRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Budget    BudgetName    `json:"budget"`
+	Body      *GrantBudgetJSONRequestBody
+}
+
+type GrantBudgetResponseObject interface {
+	VisitGrantBudgetResponse(w http.ResponseWriter) error
+}
+
+type GrantBudget200JSONResponse struct{ OneBudgetJSONResponse }
+
+func (response GrantBudget200JSONResponse) VisitGrantBudgetResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GrantBudgetdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GrantBudgetdefaultApplicationProblemPlusJSONResponse) VisitGrantBudgetResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveBudgetRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Budget    BudgetName    `json:"budget"`
+	Body      *RemoveBudgetJSONRequestBody
+}
+
+type RemoveBudgetResponseObject interface {
+	VisitRemoveBudgetResponse(w http.ResponseWriter) error
+}
+
+type RemoveBudget200JSONResponse struct{ RemovedJSONResponse }
+
+func (response RemoveBudget200JSONResponse) VisitRemoveBudgetResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveBudgetdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RemoveBudgetdefaultApplicationProblemPlusJSONResponse) VisitRemoveBudgetResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResetBudgetRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Budget    BudgetName    `json:"budget"`
+	Body      *ResetBudgetJSONRequestBody
+}
+
+type ResetBudgetResponseObject interface {
+	VisitResetBudgetResponse(w http.ResponseWriter) error
+}
+
+type ResetBudget200JSONResponse struct{ OneBudgetJSONResponse }
+
+func (response ResetBudget200JSONResponse) VisitResetBudgetResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResetBudgetdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ResetBudgetdefaultApplicationProblemPlusJSONResponse) VisitResetBudgetResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ClaimBacklogTasksRequestObject struct {
 	Workspace WorkspaceName `json:"workspace"`
 	Params    ClaimBacklogTasksParams
@@ -13887,6 +17963,125 @@ type ClaimBacklogTasksdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ClaimBacklogTasksdefaultApplicationProblemPlusJSONResponse) VisitClaimBacklogTasksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListFreezesRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+}
+
+type ListFreezesResponseObject interface {
+	VisitListFreezesResponse(w http.ResponseWriter) error
+}
+
+type ListFreezes200JSONResponse FreezeList
+
+func (response ListFreezes200JSONResponse) VisitListFreezesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListFreezesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListFreezesdefaultApplicationProblemPlusJSONResponse) VisitListFreezesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type FreezeRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Body      *FreezeJSONRequestBody
+}
+
+type FreezeResponseObject interface {
+	VisitFreezeResponse(w http.ResponseWriter) error
+}
+
+type Freeze200JSONResponse struct{ FrozenJSONResponse }
+
+func (response Freeze200JSONResponse) VisitFreezeResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type FreezedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response FreezedefaultApplicationProblemPlusJSONResponse) VisitFreezeResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UnfreezeRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Body      *UnfreezeJSONRequestBody
+}
+
+type UnfreezeResponseObject interface {
+	VisitUnfreezeResponse(w http.ResponseWriter) error
+}
+
+type Unfreeze200JSONResponse struct{ FrozenJSONResponse }
+
+func (response Unfreeze200JSONResponse) VisitUnfreezeResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UnfreezedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UnfreezedefaultApplicationProblemPlusJSONResponse) VisitUnfreezeResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -13966,6 +18161,246 @@ type VerifyClaimGrantdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response VerifyClaimGrantdefaultApplicationProblemPlusJSONResponse) VisitVerifyClaimGrantResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListLanesRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+}
+
+type ListLanesResponseObject interface {
+	VisitListLanesResponse(w http.ResponseWriter) error
+}
+
+type ListLanes200JSONResponse LaneList
+
+func (response ListLanes200JSONResponse) VisitListLanesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListLanesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListLanesdefaultApplicationProblemPlusJSONResponse) VisitListLanesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ChangeLaneRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Lane      LaneName      `json:"lane"`
+	Body      *ChangeLaneJSONRequestBody
+}
+
+type ChangeLaneResponseObject interface {
+	VisitChangeLaneResponse(w http.ResponseWriter) error
+}
+
+type ChangeLane200JSONResponse Lane
+
+func (response ChangeLane200JSONResponse) VisitChangeLaneResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ChangeLanedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ChangeLanedefaultApplicationProblemPlusJSONResponse) VisitChangeLaneResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListQuotasRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+}
+
+type ListQuotasResponseObject interface {
+	VisitListQuotasResponse(w http.ResponseWriter) error
+}
+
+type ListQuotas200JSONResponse QuotaList
+
+func (response ListQuotas200JSONResponse) VisitListQuotasResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListQuotasdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListQuotasdefaultApplicationProblemPlusJSONResponse) VisitListQuotasResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetQuotaRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Body      *SetQuotaJSONRequestBody
+}
+
+type SetQuotaResponseObject interface {
+	VisitSetQuotaResponse(w http.ResponseWriter) error
+}
+
+type SetQuota200JSONResponse struct{ OneQuotaJSONResponse }
+
+func (response SetQuota200JSONResponse) VisitSetQuotaResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetQuotadefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response SetQuotadefaultApplicationProblemPlusJSONResponse) VisitSetQuotaResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetQuotaRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Quota     QuotaName     `json:"quota"`
+}
+
+type GetQuotaResponseObject interface {
+	VisitGetQuotaResponse(w http.ResponseWriter) error
+}
+
+type GetQuota200JSONResponse struct{ OneQuotaJSONResponse }
+
+func (response GetQuota200JSONResponse) VisitGetQuotaResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetQuotadefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetQuotadefaultApplicationProblemPlusJSONResponse) VisitGetQuotaResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveQuotaRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Quota     QuotaName     `json:"quota"`
+	Body      *RemoveQuotaJSONRequestBody
+}
+
+type RemoveQuotaResponseObject interface {
+	VisitRemoveQuotaResponse(w http.ResponseWriter) error
+}
+
+type RemoveQuota200JSONResponse struct{ RemovedJSONResponse }
+
+func (response RemoveQuota200JSONResponse) VisitRemoveQuotaResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveQuotadefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RemoveQuotadefaultApplicationProblemPlusJSONResponse) VisitRemoveQuotaResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -14742,15 +19177,60 @@ type StrictServerInterface interface {
 	// ListBacklogAudit The newest rows of the audit of a workspace, the oldest of them first
 	// (GET /workspaces/{workspace}/audit)
 	ListBacklogAudit(ctx context.Context, request ListBacklogAuditRequestObject) (ListBacklogAuditResponseObject, error)
+	// ListBudgets The budgets that bind a workspace, those of the instance included
+	// (GET /workspaces/{workspace}/budgets)
+	ListBudgets(ctx context.Context, request ListBudgetsRequestObject) (ListBudgetsResponseObject, error)
+	// SetBudget Create a budget, or change the limits of the one with its name
+	// (POST /workspaces/{workspace}/budgets)
+	SetBudget(ctx context.Context, request SetBudgetRequestObject) (SetBudgetResponseObject, error)
+	// GetBudget One budget
+	// (GET /workspaces/{workspace}/budgets/{budget})
+	GetBudget(ctx context.Context, request GetBudgetRequestObject) (GetBudgetResponseObject, error)
+	// GrantBudget Raise the hard limit of a budget
+	// (POST /workspaces/{workspace}/budgets/{budget}/grant)
+	GrantBudget(ctx context.Context, request GrantBudgetRequestObject) (GrantBudgetResponseObject, error)
+	// RemoveBudget Remove a budget
+	// (POST /workspaces/{workspace}/budgets/{budget}/remove)
+	RemoveBudget(ctx context.Context, request RemoveBudgetRequestObject) (RemoveBudgetResponseObject, error)
+	// ResetBudget Forget what a budget has spent
+	// (POST /workspaces/{workspace}/budgets/{budget}/reset)
+	ResetBudget(ctx context.Context, request ResetBudgetRequestObject) (ResetBudgetResponseObject, error)
 	// ClaimBacklogTasks Claim the next ready tasks, and be the only one who has them
 	// (POST /workspaces/{workspace}/claim)
 	ClaimBacklogTasks(ctx context.Context, request ClaimBacklogTasksRequestObject) (ClaimBacklogTasksResponseObject, error)
+	// ListFreezes What is frozen
+	// (GET /workspaces/{workspace}/freezes)
+	ListFreezes(ctx context.Context, request ListFreezesRequestObject) (ListFreezesResponseObject, error)
+	// Freeze Let nothing be claimed until it is unfrozen
+	// (POST /workspaces/{workspace}/freezes)
+	Freeze(ctx context.Context, request FreezeRequestObject) (FreezeResponseObject, error)
+	// Unfreeze Let what was frozen be claimed again
+	// (POST /workspaces/{workspace}/freezes/lift)
+	Unfreeze(ctx context.Context, request UnfreezeRequestObject) (UnfreezeResponseObject, error)
 	// RotateGrantKey Sign new grants with a new key; those that are out stay valid
 	// (POST /workspaces/{workspace}/grants/rotate)
 	RotateGrantKey(ctx context.Context, request RotateGrantKeyRequestObject) (RotateGrantKeyResponseObject, error)
 	// VerifyClaimGrant Check whether the grant of a claim still holds
 	// (POST /workspaces/{workspace}/grants/verify)
 	VerifyClaimGrant(ctx context.Context, request VerifyClaimGrantRequestObject) (VerifyClaimGrantResponseObject, error)
+	// ListLanes The lanes that were set or have open tasks
+	// (GET /workspaces/{workspace}/lanes)
+	ListLanes(ctx context.Context, request ListLanesRequestObject) (ListLanesResponseObject, error)
+	// ChangeLane Pause, drain, disable, resume or weigh a lane
+	// (PATCH /workspaces/{workspace}/lanes/{lane})
+	ChangeLane(ctx context.Context, request ChangeLaneRequestObject) (ChangeLaneResponseObject, error)
+	// ListQuotas The quotas that bind a workspace, those of the instance included
+	// (GET /workspaces/{workspace}/quotas)
+	ListQuotas(ctx context.Context, request ListQuotasRequestObject) (ListQuotasResponseObject, error)
+	// SetQuota Create a quota, or change the limits of the one with its name
+	// (POST /workspaces/{workspace}/quotas)
+	SetQuota(ctx context.Context, request SetQuotaRequestObject) (SetQuotaResponseObject, error)
+	// GetQuota One quota
+	// (GET /workspaces/{workspace}/quotas/{quota})
+	GetQuota(ctx context.Context, request GetQuotaRequestObject) (GetQuotaResponseObject, error)
+	// RemoveQuota Remove a quota
+	// (POST /workspaces/{workspace}/quotas/{quota}/remove)
+	RemoveQuota(ctx context.Context, request RemoveQuotaRequestObject) (RemoveQuotaResponseObject, error)
 	// ReclaimBacklogTasks Take back all claims that have run out
 	// (POST /workspaces/{workspace}/reclaim)
 	ReclaimBacklogTasks(ctx context.Context, request ReclaimBacklogTasksRequestObject) (ReclaimBacklogTasksResponseObject, error)
@@ -15548,6 +20028,194 @@ func (sh *strictHandler) ListBacklogAudit(w http.ResponseWriter, r *http.Request
 	}
 }
 
+// ListBudgets operation middleware
+func (sh *strictHandler) ListBudgets(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
+	var request ListBudgetsRequestObject
+
+	request.Workspace = workspace
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListBudgets(ctx, request.(ListBudgetsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListBudgets")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListBudgetsResponseObject); ok {
+		if err := validResponse.VisitListBudgetsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// SetBudget operation middleware
+func (sh *strictHandler) SetBudget(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
+	var request SetBudgetRequestObject
+
+	request.Workspace = workspace
+
+	var body SetBudgetJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.SetBudget(ctx, request.(SetBudgetRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SetBudget")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(SetBudgetResponseObject); ok {
+		if err := validResponse.VisitSetBudgetResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetBudget operation middleware
+func (sh *strictHandler) GetBudget(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, budget BudgetName) {
+	var request GetBudgetRequestObject
+
+	request.Workspace = workspace
+	request.Budget = budget
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetBudget(ctx, request.(GetBudgetRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetBudget")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetBudgetResponseObject); ok {
+		if err := validResponse.VisitGetBudgetResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GrantBudget operation middleware
+func (sh *strictHandler) GrantBudget(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, budget BudgetName) {
+	var request GrantBudgetRequestObject
+
+	request.Workspace = workspace
+	request.Budget = budget
+
+	var body GrantBudgetJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GrantBudget(ctx, request.(GrantBudgetRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GrantBudget")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GrantBudgetResponseObject); ok {
+		if err := validResponse.VisitGrantBudgetResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RemoveBudget operation middleware
+func (sh *strictHandler) RemoveBudget(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, budget BudgetName) {
+	var request RemoveBudgetRequestObject
+
+	request.Workspace = workspace
+	request.Budget = budget
+
+	var body RemoveBudgetJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RemoveBudget(ctx, request.(RemoveBudgetRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RemoveBudget")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RemoveBudgetResponseObject); ok {
+		if err := validResponse.VisitRemoveBudgetResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ResetBudget operation middleware
+func (sh *strictHandler) ResetBudget(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, budget BudgetName) {
+	var request ResetBudgetRequestObject
+
+	request.Workspace = workspace
+	request.Budget = budget
+
+	var body ResetBudgetJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ResetBudget(ctx, request.(ResetBudgetRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ResetBudget")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ResetBudgetResponseObject); ok {
+		if err := validResponse.VisitResetBudgetResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // ClaimBacklogTasks operation middleware
 func (sh *strictHandler) ClaimBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params ClaimBacklogTasksParams) {
 	var request ClaimBacklogTasksRequestObject
@@ -15575,6 +20243,98 @@ func (sh *strictHandler) ClaimBacklogTasks(w http.ResponseWriter, r *http.Reques
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ClaimBacklogTasksResponseObject); ok {
 		if err := validResponse.VisitClaimBacklogTasksResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListFreezes operation middleware
+func (sh *strictHandler) ListFreezes(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
+	var request ListFreezesRequestObject
+
+	request.Workspace = workspace
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListFreezes(ctx, request.(ListFreezesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListFreezes")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListFreezesResponseObject); ok {
+		if err := validResponse.VisitListFreezesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// Freeze operation middleware
+func (sh *strictHandler) Freeze(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
+	var request FreezeRequestObject
+
+	request.Workspace = workspace
+
+	var body FreezeJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.Freeze(ctx, request.(FreezeRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "Freeze")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(FreezeResponseObject); ok {
+		if err := validResponse.VisitFreezeResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// Unfreeze operation middleware
+func (sh *strictHandler) Unfreeze(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
+	var request UnfreezeRequestObject
+
+	request.Workspace = workspace
+
+	var body UnfreezeJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.Unfreeze(ctx, request.(UnfreezeRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "Unfreeze")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(UnfreezeResponseObject); ok {
+		if err := validResponse.VisitUnfreezeResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {
@@ -15634,6 +20394,186 @@ func (sh *strictHandler) VerifyClaimGrant(w http.ResponseWriter, r *http.Request
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(VerifyClaimGrantResponseObject); ok {
 		if err := validResponse.VisitVerifyClaimGrantResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListLanes operation middleware
+func (sh *strictHandler) ListLanes(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
+	var request ListLanesRequestObject
+
+	request.Workspace = workspace
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListLanes(ctx, request.(ListLanesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListLanes")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListLanesResponseObject); ok {
+		if err := validResponse.VisitListLanesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ChangeLane operation middleware
+func (sh *strictHandler) ChangeLane(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, lane LaneName) {
+	var request ChangeLaneRequestObject
+
+	request.Workspace = workspace
+	request.Lane = lane
+
+	var body ChangeLaneJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ChangeLane(ctx, request.(ChangeLaneRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ChangeLane")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ChangeLaneResponseObject); ok {
+		if err := validResponse.VisitChangeLaneResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListQuotas operation middleware
+func (sh *strictHandler) ListQuotas(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
+	var request ListQuotasRequestObject
+
+	request.Workspace = workspace
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListQuotas(ctx, request.(ListQuotasRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListQuotas")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListQuotasResponseObject); ok {
+		if err := validResponse.VisitListQuotasResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// SetQuota operation middleware
+func (sh *strictHandler) SetQuota(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
+	var request SetQuotaRequestObject
+
+	request.Workspace = workspace
+
+	var body SetQuotaJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.SetQuota(ctx, request.(SetQuotaRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SetQuota")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(SetQuotaResponseObject); ok {
+		if err := validResponse.VisitSetQuotaResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetQuota operation middleware
+func (sh *strictHandler) GetQuota(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, quota QuotaName) {
+	var request GetQuotaRequestObject
+
+	request.Workspace = workspace
+	request.Quota = quota
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetQuota(ctx, request.(GetQuotaRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetQuota")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetQuotaResponseObject); ok {
+		if err := validResponse.VisitGetQuotaResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RemoveQuota operation middleware
+func (sh *strictHandler) RemoveQuota(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, quota QuotaName) {
+	var request RemoveQuotaRequestObject
+
+	request.Workspace = workspace
+	request.Quota = quota
+
+	var body RemoveQuotaJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RemoveQuota(ctx, request.(RemoveQuotaRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RemoveQuota")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RemoveQuotaResponseObject); ok {
+		if err := validResponse.VisitRemoveQuotaResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -17,16 +17,27 @@ func (s resources) workspace(ctx context.Context, name string) (*backlog.Workspa
 	return s.backlog.Workspace(name, control.CallerOf(ctx).String())
 }
 
+// swept is a workspace after what time moves has been moved: claims that ran out, tasks that are due,
+// budgets that begin anew.
+func (s resources) swept(ctx context.Context, name string) (*backlog.Workspace, error) {
+	ws, err := s.workspace(ctx, name)
+	if err == nil {
+		_, err = ws.Sweep(ctx)
+	}
+	return ws, err
+}
+
 // ListBacklogTasks implements [api.StrictServerInterface].
 func (s resources) ListBacklogTasks(ctx context.Context, r api.ListBacklogTasksRequestObject) (api.ListBacklogTasksResponseObject, error) {
-	ws, err := s.workspace(ctx, r.Workspace)
+	open := s.workspace
+	if r.Params.ReadyOnly {
+		open = s.swept
+	}
+	ws, err := open(ctx, r.Workspace)
 	if err != nil {
 		return nil, err
 	}
 	f, err := filterOf(ctx, ws, r.Params)
-	if err == nil && f.ReadyOnly {
-		_, err = ws.Sweep(ctx) // what is due stands ready, too
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -52,10 +52,13 @@ func mapped[From, To any](list []From, one func(From) To) []To {
 	return out
 }
 
-// milliseconds is a duration of the document, or the longest one: what is more would be another one.
-func milliseconds(ms int64) time.Duration {
-	const most = int64(math.MaxInt64 / time.Millisecond)
-	return time.Duration(min(max(ms, -most), most)) * time.Millisecond
+// milliseconds is a duration of the document.
+func milliseconds(ms int64) time.Duration { return times(ms, time.Millisecond) }
+
+// times is n units, or the longest time: what is more would be another one.
+func times(n int64, unit time.Duration) time.Duration {
+	most := int64(math.MaxInt64 / unit)
+	return time.Duration(min(max(n, -most), most)) * unit
 }
 
 // when is a time that may not be, as the document has it: absent where it is zero.

@@ -1,0 +1,44 @@
+package node
+
+import (
+	"context"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// ListFreezes implements [api.StrictServerInterface].
+func (s resources) ListFreezes(ctx context.Context, r api.ListFreezesRequestObject) (api.ListFreezesResponseObject, error) {
+	ws, err := s.workspace(ctx, r.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	list, err := ws.Freezes(ctx)
+	return api.ListFreezes200JSONResponse{Items: mapped(list, func(f backlog.Freeze) api.Freeze {
+		return api.Freeze{Scope: f.Scope, Target: f.Target, Reason: f.Reason, Actor: f.Actor, Since: f.Since}
+	})}, err
+}
+
+// Freeze implements [api.StrictServerInterface].
+func (s resources) Freeze(ctx context.Context, r api.FreezeRequestObject) (api.FreezeResponseObject, error) {
+	ws, err := s.workspace(ctx, r.Workspace)
+	b := r.Body
+	if err == nil {
+		err = ws.Freeze(ctx, backlog.Freeze{Scope: b.Scope, Target: b.Target, Reason: b.Reason})
+	}
+	return api.Freeze200JSONResponse{FrozenJSONResponse: api.FrozenJSONResponse{Scope: b.Scope, Target: b.Target, Frozen: true}}, err
+}
+
+// Unfreeze implements [api.StrictServerInterface].
+func (s resources) Unfreeze(ctx context.Context, r api.UnfreezeRequestObject) (api.UnfreezeResponseObject, error) {
+	ws, err := s.workspace(ctx, r.Workspace)
+	b := r.Body
+	if err == nil && b.Reason == "" {
+		err = lacksReason("unfreeze " + commands.Clip(b.Scope))
+	}
+	if err == nil {
+		err = ws.Unfreeze(ctx, b.Scope, b.Target, b.Reason)
+	}
+	return api.Unfreeze200JSONResponse{FrozenJSONResponse: api.FrozenJSONResponse{Scope: b.Scope, Target: b.Target}}, err
+}
