@@ -41,34 +41,6 @@ var backlogVerbs = []backlogVerb{
 	{name: "retry", short: "Queue a task again that ended without success", delay: true, say: sayRetry},
 }
 
-func sayComplete(ctx context.Context, c *api.ClientWithResponses, workspace string, f actFlags) (api.BacklogTask, error) {
-	return control.Answer(c.CompleteBacklogTaskWithResponse(ctx, workspace, f.task, f.outcome()))
-}
-
-func sayFail(ctx context.Context, c *api.ClientWithResponses, workspace string, f actFlags) (api.BacklogTask, error) {
-	return control.Answer(c.FailBacklogTaskWithResponse(ctx, workspace, f.task, f.outcome()))
-}
-
-func sayRelease(ctx context.Context, c *api.ClientWithResponses, workspace string, f actFlags) (api.BacklogTask, error) {
-	return control.Answer(c.ReleaseBacklogTaskWithResponse(ctx, workspace, f.task, api.BacklogRelease{Fence: f.fence, Reason: f.reason, DelayMS: f.delayed()}))
-}
-
-func sayBlock(ctx context.Context, c *api.ClientWithResponses, workspace string, f actFlags) (api.BacklogTask, error) {
-	return control.Answer(c.BlockBacklogTaskWithResponse(ctx, workspace, f.task, api.BacklogBlock{Fence: f.fence, Reason: f.reason}))
-}
-
-func sayUnblock(ctx context.Context, c *api.ClientWithResponses, workspace string, f actFlags) (api.BacklogTask, error) {
-	return control.Answer(c.UnblockBacklogTaskWithResponse(ctx, workspace, f.task, api.Reason{Reason: f.reason}))
-}
-
-func sayCancel(ctx context.Context, c *api.ClientWithResponses, workspace string, f actFlags) (api.BacklogTask, error) {
-	return control.Answer(c.CancelBacklogTaskWithResponse(ctx, workspace, f.task, api.Reason{Reason: f.reason}))
-}
-
-func sayRetry(ctx context.Context, c *api.ClientWithResponses, workspace string, f actFlags) (api.BacklogTask, error) {
-	return control.Answer(c.RetryBacklogTaskWithResponse(ctx, workspace, f.task, api.BacklogRetry{Reason: f.reason, DelayMS: f.delayed()}))
-}
-
 // actFlags are what somebody says with a verb.
 type actFlags struct {
 	id, fence, reason, result string

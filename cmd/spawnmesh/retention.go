@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -23,18 +25,12 @@ What is shown with "at once" is not kept, and takes no AGE. Of logs, the agents'
 output that a hub has in files, hub run says how much is kept.`,
 		Example: "  spawnmesh retention\n  spawnmesh retention tasks 7d\n  spawnmesh retention audit default",
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.withInstance(c.Context(), func(ctx context.Context, in *instance.Instance) error {
-				if len(args) == 2 {
-					if err := setRetention(ctx, in.DB, args[0], args[1]); err != nil {
-						return err
-					}
-				}
-				list, err := in.DB.Retention(ctx)
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
+				list, err := a.keep(ctx, c.API(), args)
 				if err != nil {
 					return err
 				}
-				list = slices.DeleteFunc(list, func(k store.Kept) bool { return len(args) == 2 && k.Kind != args[0] || noHub(k) })
-				return a.printRetention(list)
+				return a.printRetention(slices.DeleteFunc(list, noHub))
 			})
 		},
 	}
@@ -51,14 +47,28 @@ func evenArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-func setRetention(ctx context.Context, db *store.DB, kind, age string) error {
-	var keep days
-	if age != "default" {
-		if err := keep.Set(age); err != nil || keep == 0 {
-			return misuse("%q is not a time above 0, such as 12h or 30d, and not \"default\"", age)
+// keep sets how long a kind is kept, and returns it, or returns all kinds.
+func (a *app) keep(ctx context.Context, c *api.ClientWithResponses, args []string) ([]store.Kept, error) {
+	if len(args) == 0 {
+		list, err := control.Answer(c.ListRetentionWithResponse(ctx))
+		return each(list.Items, keptFrom), err
+	}
+	var age days
+	if args[1] != "default" {
+		if err := age.Set(args[1]); err != nil || age == 0 {
+			return nil, misuse("%q is not a time above 0, such as 12h or 30d, and not \"default\"", args[1])
 		}
 	}
-	return db.SetRetention(ctx, kind, time.Duration(keep), actor())
+	if strings.Trim(args[0], ".") == "" { // in a path it would be something else
+		return nil, commands.Refuse(commands.NotFound, "nothing is called %q that is kept for a while", args[0]).Hinting("what there is").Running("retention")
+	}
+	k, err := control.Answer(c.ChangeRetentionWithResponse(ctx, args[0], api.RetentionChange{KeepNS: int64(age)}))
+	return []store.Kept{keptFrom(k)}, err
+}
+
+func keptFrom(k api.Retention) store.Kept {
+	return store.Kept{Kind: k.Kind, Since: k.AgeSince, Keep: time.Duration(k.KeepNS), Default: time.Duration(k.DefaultNS), AtOnce: k.AtOnce, SetBy: k.SetBy, PartOf: k.PartOf, Bounds: k.Bounds,
+		Bytes: k.Bytes, Grown: k.GrownBytes, BytesAt: k.GrownSince, PrunedAt: k.PrunedAt, Removed: k.Removed, Behind: k.Behind}
 }
 
 func (a *app) printRetention(list []store.Kept) error {

@@ -1536,6 +1536,56 @@ type Renewed struct {
 	Until time.Time `json:"until"`
 }
 
+// Retention How rows of a kind are kept.
+type Retention struct {
+	// AgeSince What their age is counted from.
+	AgeSince string `json:"age_since"`
+
+	// AtOnce They are not kept, and no age can be set.
+	AtOnce bool `json:"at_once,omitempty,omitzero"`
+
+	// Behind More rows were to go than time allowed.
+	Behind bool `json:"behind"`
+
+	// Bounds What the flags say besides the age, as the hub noted that ran last.
+	Bounds string `json:"bounds,omitempty,omitzero"`
+
+	// Bytes Of the tables with their indexes, or of the files.
+	Bytes     int64 `json:"bytes"`
+	DefaultNS int64 `json:"default_ns"`
+
+	// GrownBytes Since grown_since.
+	GrownBytes int64      `json:"grown_bytes"`
+	GrownSince *time.Time `json:"grown_since,omitempty"`
+
+	// KeepNS In nanoseconds, as default_ns.
+	KeepNS int64  `json:"keep_ns"`
+	Kind   string `json:"kind"`
+
+	// PartOf The kind whose rows these are parts of.
+	PartOf string `json:"part_of,omitempty,omitzero"`
+
+	// PrunedAt Absent: never yet.
+	PrunedAt *time.Time `json:"pruned_at,omitempty"`
+
+	// Removed Rows, that time.
+	Removed int64 `json:"removed"`
+
+	// SetBy The flags that say how much is kept: no age can be set.
+	SetBy string `json:"set_by,omitempty,omitzero"`
+}
+
+// RetentionChange defines model for RetentionChange.
+type RetentionChange struct {
+	// KeepNS How long, in nanoseconds; 0 = the default.
+	KeepNS int64 `json:"keep_ns"`
+}
+
+// RetentionList defines model for RetentionList.
+type RetentionList struct {
+	Items []Retention `json:"items"`
+}
+
 // Settlement defines model for Settlement.
 type Settlement struct {
 	// Base The numbers go on after it; 0 = as before.
@@ -1762,6 +1812,9 @@ type BudgetName = string
 // ConnectionName defines model for ConnectionName.
 type ConnectionName = string
 
+// KindName defines model for KindName.
+type KindName = string
+
 // LaneName defines model for LaneName.
 type LaneName = string
 
@@ -1938,6 +1991,9 @@ type RevokeKeyJSONRequestBody = KeyRevocation
 
 // RotateKeyJSONRequestBody defines body for RotateKey for application/json ContentType.
 type RotateKeyJSONRequestBody = KeyRotation
+
+// ChangeRetentionJSONRequestBody defines body for ChangeRetention for application/json ContentType.
+type ChangeRetentionJSONRequestBody = RetentionChange
 
 // CreateTaskJSONRequestBody defines body for CreateTask for application/json ContentType.
 type CreateTaskJSONRequestBody = NewTask
@@ -2269,6 +2325,25 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /policy/reload (the `ReloadPolicy` operationId).
 	ReloadPolicy(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListRetention How long rows of each kind are kept, and how large they are
+	//
+	// Corresponds with GET /retention (the `ListRetention` operationId).
+	ListRetention(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ChangeRetentionWithBody Say how long rows of a kind are kept
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /retention/{kind} (the `ChangeRetention` operationId).
+	ChangeRetentionWithBody(ctx context.Context, kind KindName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ChangeRetention Say how long rows of a kind are kept
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /retention/{kind} (the `ChangeRetention` operationId).
+	ChangeRetention(ctx context.Context, kind KindName, body ChangeRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTasks The newest agents, the newest first
 	//
@@ -3207,6 +3282,55 @@ func (c *Client) RotateKey(ctx context.Context, body RotateKeyJSONRequestBody, r
 // Corresponds with POST /policy/reload (the `ReloadPolicy` operationId).
 func (c *Client) ReloadPolicy(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReloadPolicyRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListRetention How long rows of each kind are kept, and how large they are
+//
+// Corresponds with GET /retention (the `ListRetention` operationId).
+func (c *Client) ListRetention(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListRetentionRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ChangeRetentionWithBody Say how long rows of a kind are kept
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /retention/{kind} (the `ChangeRetention` operationId).
+func (c *Client) ChangeRetentionWithBody(ctx context.Context, kind KindName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewChangeRetentionRequestWithBody(c.Server, kind, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ChangeRetention Say how long rows of a kind are kept
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /retention/{kind} (the `ChangeRetention` operationId).
+func (c *Client) ChangeRetention(ctx context.Context, kind KindName, body ChangeRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewChangeRetentionRequest(c.Server, kind, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5103,6 +5227,80 @@ func NewReloadPolicyRequest(server string) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewListRetentionRequest constructs an http.Request for the ListRetention method
+func NewListRetentionRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/retention")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewChangeRetentionRequest calls the generic ChangeRetention builder with application/json body
+func NewChangeRetentionRequest(server string, kind KindName, body ChangeRetentionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewChangeRetentionRequestWithBody(server, kind, "application/json", bodyReader)
+}
+
+// NewChangeRetentionRequestWithBody constructs an http.Request for the ChangeRetention method, with any body, and a specified content type
+func NewChangeRetentionRequestWithBody(server string, kind KindName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "kind", kind, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/retention/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -7549,6 +7747,27 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /policy/reload (the `ReloadPolicy` operationId).
 	ReloadPolicyWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReloadPolicyResponse, error)
 
+	// ListRetentionWithResponse How long rows of each kind are kept, and how large they are
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /retention (the `ListRetention` operationId).
+	ListRetentionWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListRetentionResponse, error)
+
+	// ChangeRetentionWithBodyWithResponse Say how long rows of a kind are kept
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /retention/{kind} (the `ChangeRetention` operationId).
+	ChangeRetentionWithBodyWithResponse(ctx context.Context, kind KindName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangeRetentionResponse, error)
+
+	// ChangeRetentionWithResponse Say how long rows of a kind are kept
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /retention/{kind} (the `ChangeRetention` operationId).
+	ChangeRetentionWithResponse(ctx context.Context, kind KindName, body ChangeRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangeRetentionResponse, error)
+
 	// ListTasksWithResponse The newest agents, the newest first
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -8902,6 +9121,102 @@ func (r ReloadPolicyResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ReloadPolicyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListRetentionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RetentionList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListRetentionResponse) GetJSON200() *RetentionList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListRetentionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListRetentionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListRetentionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListRetentionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListRetentionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ChangeRetentionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Retention
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ChangeRetentionResponse) GetJSON200() *Retention {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ChangeRetentionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ChangeRetentionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ChangeRetentionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ChangeRetentionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ChangeRetentionResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -11318,6 +11633,45 @@ func (c *ClientWithResponses) ReloadPolicyWithResponse(ctx context.Context, reqE
 	return ParseReloadPolicyResponse(rsp)
 }
 
+// ListRetentionWithResponse How long rows of each kind are kept, and how large they are
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /retention (the `ListRetention` operationId).
+func (c *ClientWithResponses) ListRetentionWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListRetentionResponse, error) {
+	rsp, err := c.ListRetention(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListRetentionResponse(rsp)
+}
+
+// ChangeRetentionWithBodyWithResponse Say how long rows of a kind are kept
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /retention/{kind} (the `ChangeRetention` operationId).
+func (c *ClientWithResponses) ChangeRetentionWithBodyWithResponse(ctx context.Context, kind KindName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangeRetentionResponse, error) {
+	rsp, err := c.ChangeRetentionWithBody(ctx, kind, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseChangeRetentionResponse(rsp)
+}
+
+// ChangeRetentionWithResponse Say how long rows of a kind are kept
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /retention/{kind} (the `ChangeRetention` operationId).
+func (c *ClientWithResponses) ChangeRetentionWithResponse(ctx context.Context, kind KindName, body ChangeRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangeRetentionResponse, error) {
+	rsp, err := c.ChangeRetention(ctx, kind, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseChangeRetentionResponse(rsp)
+}
+
 // ListTasksWithResponse The newest agents, the newest first
 //
 // Returns a wrapper object for the known response body format(s).
@@ -12823,6 +13177,72 @@ func ParseReloadPolicyResponse(rsp *http.Response) (*ReloadPolicyResponse, error
 	return response, nil
 }
 
+// ParseListRetentionResponse parses an HTTP response from a ListRetentionWithResponse call
+func ParseListRetentionResponse(rsp *http.Response) (*ListRetentionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListRetentionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RetentionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseChangeRetentionResponse parses an HTTP response from a ChangeRetentionWithResponse call
+func ParseChangeRetentionResponse(rsp *http.Response) (*ChangeRetentionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ChangeRetentionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Retention
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListTasksResponse parses an HTTP response from a ListTasksWithResponse call
 func ParseListTasksResponse(rsp *http.Response) (*ListTasksResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -14288,6 +14708,12 @@ type ServerInterface interface {
 	// ReloadPolicy Put the policy file in force
 	// (POST /policy/reload)
 	ReloadPolicy(w http.ResponseWriter, r *http.Request)
+	// ListRetention How long rows of each kind are kept, and how large they are
+	// (GET /retention)
+	ListRetention(w http.ResponseWriter, r *http.Request)
+	// ChangeRetention Say how long rows of a kind are kept
+	// (PATCH /retention/{kind})
+	ChangeRetention(w http.ResponseWriter, r *http.Request, kind KindName)
 	// ListTasks The newest agents, the newest first
 	// (GET /tasks)
 	ListTasks(w http.ResponseWriter, r *http.Request, params ListTasksParams)
@@ -14839,6 +15265,46 @@ func (siw *ServerInterfaceWrapper) ReloadPolicy(w http.ResponseWriter, r *http.R
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ReloadPolicy(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListRetention operation middleware
+func (siw *ServerInterfaceWrapper) ListRetention(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListRetention(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ChangeRetention operation middleware
+func (siw *ServerInterfaceWrapper) ChangeRetention(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "kind" -------------
+	var kind KindName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "kind", r.PathValue("kind"), &kind, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "kind", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ChangeRetention(w, r, kind)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -16621,6 +17087,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/freezes", wrapper.ListFreezes)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/freezes", wrapper.Freeze)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/freezes/lift", wrapper.Unfreeze)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/retention", wrapper.ListRetention)
+	m.HandleFunc(http.MethodPatch+" "+options.BaseURL+"/retention/{kind}", wrapper.ChangeRetention)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/policy/reload", wrapper.ReloadPolicy)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/keys", wrapper.ListKeys)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/keys/rotate", wrapper.RotateKey)
@@ -17335,6 +17803,84 @@ type ReloadPolicydefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ReloadPolicydefaultApplicationProblemPlusJSONResponse) VisitReloadPolicyResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRetentionRequestObject struct {
+}
+
+type ListRetentionResponseObject interface {
+	VisitListRetentionResponse(w http.ResponseWriter) error
+}
+
+type ListRetention200JSONResponse RetentionList
+
+func (response ListRetention200JSONResponse) VisitListRetentionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRetentiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListRetentiondefaultApplicationProblemPlusJSONResponse) VisitListRetentionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ChangeRetentionRequestObject struct {
+	Kind KindName `json:"kind"`
+	Body *ChangeRetentionJSONRequestBody
+}
+
+type ChangeRetentionResponseObject interface {
+	VisitChangeRetentionResponse(w http.ResponseWriter) error
+}
+
+type ChangeRetention200JSONResponse Retention
+
+func (response ChangeRetention200JSONResponse) VisitChangeRetentionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ChangeRetentiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ChangeRetentiondefaultApplicationProblemPlusJSONResponse) VisitChangeRetentionResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -19153,6 +19699,12 @@ type StrictServerInterface interface {
 	// ReloadPolicy Put the policy file in force
 	// (POST /policy/reload)
 	ReloadPolicy(ctx context.Context, request ReloadPolicyRequestObject) (ReloadPolicyResponseObject, error)
+	// ListRetention How long rows of each kind are kept, and how large they are
+	// (GET /retention)
+	ListRetention(ctx context.Context, request ListRetentionRequestObject) (ListRetentionResponseObject, error)
+	// ChangeRetention Say how long rows of a kind are kept
+	// (PATCH /retention/{kind})
+	ChangeRetention(ctx context.Context, request ChangeRetentionRequestObject) (ChangeRetentionResponseObject, error)
 	// ListTasks The newest agents, the newest first
 	// (GET /tasks)
 	ListTasks(ctx context.Context, request ListTasksRequestObject) (ListTasksResponseObject, error)
@@ -19798,6 +20350,63 @@ func (sh *strictHandler) ReloadPolicy(w http.ResponseWriter, r *http.Request) {
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ReloadPolicyResponseObject); ok {
 		if err := validResponse.VisitReloadPolicyResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListRetention operation middleware
+func (sh *strictHandler) ListRetention(w http.ResponseWriter, r *http.Request) {
+	var request ListRetentionRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListRetention(ctx, request.(ListRetentionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListRetention")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListRetentionResponseObject); ok {
+		if err := validResponse.VisitListRetentionResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ChangeRetention operation middleware
+func (sh *strictHandler) ChangeRetention(w http.ResponseWriter, r *http.Request, kind KindName) {
+	var request ChangeRetentionRequestObject
+
+	request.Kind = kind
+
+	var body ChangeRetentionJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ChangeRetention(ctx, request.(ChangeRetentionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ChangeRetention")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ChangeRetentionResponseObject); ok {
+		if err := validResponse.VisitChangeRetentionResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {
