@@ -23,6 +23,7 @@ type Backlog struct {
 	lanes     laneNames
 	claimers  claimerNotes
 	starts    starts
+	listeners *listeners
 	waits     atomic.Bool  // see Waits
 	pruned    atomic.Int64 // when this process last asked for it, in seconds of Unix time
 }
@@ -30,7 +31,7 @@ type Backlog struct {
 // Open returns the backlog in db. moved is told in the same transaction when
 // tasks that a connection asked for have moved; an error of it undoes the move.
 func Open(db *store.DB, moved func(ctx context.Context, tx *store.Tx, facts []Moved) error) *Backlog {
-	return &Backlog{db: db, moved: moved}
+	return &Backlog{db: db, moved: moved, listeners: newListeners()}
 }
 
 // A Workspace is one workspace's tasks, as one actor sees and changes them. The

@@ -6,10 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -69,54 +65,4 @@ func (ws *Workspace) sweepAndClaim(ctx context.Context, t ClaimTerms) ([]Claimed
 		return nil, err
 	}
 	return ws.Claim(ctx, t)
-}
-
-// A Listener is told when tasks become claimable. While it waits it has one
-// connection, which is free for the claim in between.
-type Listener struct {
-	db   *store.DB
-	id   string
-	said time.Time // when it was last noted that we wait
-}
-
-// listening is how long a note that somebody waits holds.
-const listening = time.Minute
-
-// Listen starts to wait for tasks that become claimable. The caller looks once
-// more after it: what came before is not told.
-func (ws *Workspace) Listen(ctx context.Context) (*Listener, error) {
-	l := &Listener{db: ws.backlog.db, id: uuid.NewString()}
-	if err := l.Wait(ctx, 0); err != nil {
-		l.Close()
-		return nil, err
-	}
-	return l, nil
-}
-
-func (l *Listener) note(ctx context.Context, conn *pgx.Conn) error {
-	if time.Since(l.said) < listening/2 {
-		return nil
-	}
-	_, err := conn.Exec(ctx, `INSERT INTO listeners (id, until) VALUES ($1, now() + $2::interval) ON CONFLICT (id) DO UPDATE SET until = excluded.until`, l.id, listening)
-	if err != nil {
-		return fmt.Errorf("noting that a claimer waits: %w", err)
-	}
-	l.said = time.Now()
-	return nil
-}
-
-// Wait returns when tasks may have become claimable, and after d at the latest.
-// It connects again after an outage.
-func (l *Listener) Wait(ctx context.Context, d time.Duration) error {
-	return l.db.Await(ctx, "waiting for claimable tasks", readyChannel, d, l.note)
-}
-
-// Close ends the waiting.
-func (l *Listener) Close() {
-	ctx, done := context.WithTimeout(context.Background(), time.Second)
-	defer done()
-	_ = l.db.Read(ctx, "ending the wait", func(ctx context.Context, conn *pgxpool.Conn) error {
-		_, err := conn.Exec(ctx, `DELETE FROM listeners WHERE id = $1`, l.id) // it ends by itself within a minute
-		return err
-	})
 }

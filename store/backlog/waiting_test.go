@@ -64,6 +64,39 @@ func TestTwoHundredWorkersWait(t *testing.T) {
 	require.Len(t, tasks, workers)
 }
 
+// Many who wait in one process leave its connections to others, are woken together, and each gets a task.
+func TestManyWaitWithOneConnection(t *testing.T) {
+	t.Parallel()
+	const workers = 40
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	two := boardOf(t, openSide(t, s.URL, 2), backlog.MainWorkspace)
+	create(t, b, backlog.TaskSpec{Key: "gate", Title: "x", NotBefore: time.Now().Add(time.Hour)})
+	var all sync.WaitGroup
+	for i := range workers {
+		all.Go(func() {
+			list, err := two.ClaimWait(t.Context(), backlog.ClaimTerms{Owner: fmt.Sprint("worker-", i), Lease: time.Minute}, time.Now().Add(5*time.Minute), stays)
+			if err != nil || len(list) != 1 {
+				t.Errorf("worker %d has %d tasks: %v", i, len(list), err)
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return s.Count(t, `SELECT count(*) FROM claimers`) == workers }, time.Minute, 10*time.Millisecond)
+	require.EqualValues(t, 1, s.Count(t, `SELECT count(*) FROM listeners`))
+	patient, done := context.WithTimeout(t.Context(), 5*time.Second)
+	defer done()
+	for range 40 {
+		_, err := two.Show(patient, "gate")
+		require.NoError(t, err, "others wait for a connection behind who waits for tasks")
+	}
+
+	create(t, b, make20()...)
+	create(t, b, make20()...)
+
+	all.Wait()
+	require.EqualValues(t, 0, s.Count(t, `SELECT count(*) FROM listeners`))
+}
+
 // Who waits is woken when a task becomes claimable, and need not look by himself.
 func TestWhatBecomesClaimableWakesWhoWaits(t *testing.T) {
 	t.Parallel()
@@ -92,15 +125,26 @@ func TestWhatBecomesClaimableWakesWhoWaits(t *testing.T) {
 			s := newSide(t)
 			here := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}
 			tt.before(here)
-			l, err := boardOf(t, openSide(t, s.URL, 1), backlog.MainWorkspace).Listen(t.Context())
+			waiting := boardOf(t, openSide(t, s.URL, 1), backlog.MainWorkspace)
+			l, err := waiting.Listen(t.Context())
 			require.NoError(t, err)
 			defer l.Close()
 			patient, done := context.WithTimeout(t.Context(), time.Minute)
 			defer done()
+			told := make(chan error)
+			for range 2 {
+				other, err := waiting.Listen(t.Context())
+				require.NoError(t, err)
+				defer other.Close()
+				go func() { told <- other.Wait(patient, time.Hour) }()
+			}
 
 			require.NoError(t, tt.act(here))
 
 			require.NoError(t, l.Wait(patient, time.Hour), "nobody has told it")
+			for range 2 {
+				require.NoError(t, <-told, "nobody has told the others of its process")
+			}
 			require.NotEmpty(t, claimCards(t, here.b, nil))
 		})
 	}
