@@ -162,7 +162,7 @@ func (b *Board) tellLink(ctx context.Context, c store.Connection, linked bool) {
 	if linked {
 		state = "up"
 	}
-	if err := b.DB.NoteEvent(ctx, store.LinkEvent, c.ID, state); err != nil {
+	if err := b.DB.NoteEvent(ctx, store.LinkEvent, c.ID, state); err != nil && ctx.Err() == nil {
 		b.Log.ErrorContext(ctx, "noting that a link came or went", "connection", c.Name, "state", state, "err", err)
 	}
 }

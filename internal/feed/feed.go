@@ -63,7 +63,7 @@ func (f *Feed) Changed(store.Wrote) { f.news.Send() }
 
 // Run numbers events, and hands them on, until ctx ends.
 func (f *Feed) Run(ctx context.Context) error {
-	if err := f.begin(ctx); err != nil {
+	if err := f.begin(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
 	for ctx.Err() == nil {

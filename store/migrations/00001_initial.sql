@@ -993,14 +993,14 @@ INSERT INTO event_numbers DEFAULT VALUES;
 -- +goose StatementBegin
 CREATE FUNCTION note_mirrors() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF TG_OP = 'INSERT' THEN
-        INSERT INTO new_events (kind, task, conn, state, reason, attempt, accepted)
-        SELECT 'task', task, conn, state::text, reason, attempt, accepted_at IS NOT NULL FROM came;
-    ELSE
-        INSERT INTO new_events (kind, task, conn, state, reason, attempt, accepted)
-        SELECT 'task', task, n.conn, n.state::text, n.reason, n.attempt, n.accepted_at IS NOT NULL FROM came n JOIN went o USING (task)
-        WHERE (n.state, n.reason, n.attempt, n.conn, n.accepted_at IS NULL) IS DISTINCT FROM (o.state, o.reason, o.attempt, o.conn, o.accepted_at IS NULL);
-    END IF;
+    INSERT INTO new_events (kind, task, conn, state, reason, attempt, accepted)
+    SELECT 'task', task, conn, state::text, reason, attempt, accepted_at IS NOT NULL FROM came;
+    RETURN NULL;
+END $$;
+CREATE FUNCTION note_mirror() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO new_events (kind, task, conn, state, reason, attempt, accepted)
+    VALUES ('task', NEW.task, NEW.conn, NEW.state::text, NEW.reason, NEW.attempt, NEW.accepted_at IS NOT NULL);
     RETURN NULL;
 END $$;
 CREATE FUNCTION note_connection() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -1010,7 +1010,10 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 CREATE TRIGGER mirrors_came AFTER INSERT ON mirrors REFERENCING NEW TABLE AS came FOR EACH STATEMENT EXECUTE FUNCTION note_mirrors();
-CREATE TRIGGER mirrors_changed AFTER UPDATE ON mirrors REFERENCING OLD TABLE AS went NEW TABLE AS came FOR EACH STATEMENT EXECUTE FUNCTION note_mirrors();
+-- By row: what was cannot be joined with what is but row by row, which costs the square of a batch.
+CREATE TRIGGER mirrors_changed AFTER UPDATE ON mirrors FOR EACH ROW
+    WHEN ((NEW.state, NEW.reason, NEW.attempt, NEW.conn, NEW.accepted_at IS NULL) IS DISTINCT FROM (OLD.state, OLD.reason, OLD.attempt, OLD.conn, OLD.accepted_at IS NULL))
+    EXECUTE FUNCTION note_mirror();
 CREATE TRIGGER connections_came AFTER INSERT ON connections FOR EACH ROW EXECUTE FUNCTION note_connection();
 CREATE TRIGGER connections_changed AFTER UPDATE ON connections FOR EACH ROW
     WHEN ((NEW.state, NEW.state_reason) IS DISTINCT FROM (OLD.state, OLD.state_reason)) EXECUTE FUNCTION note_connection();
