@@ -55,16 +55,21 @@ func (a *app) printWhy(w backlog.Why) error {
 	default:
 		fmt.Fprintf(a.out, "%s cannot be claimed:\n", name)
 	}
-	for _, r := range w.Reasons {
+	a.printReasons(w.Reasons)
+	if len(w.By) > 0 && w.Task.State == commands.Queued {
+		fmt.Fprintf(a.out, "  who claimed lately and could have it: %s\n", printable(ownersOf(w.By)))
+	}
+	return nil
+}
+
+// printReasons shows each reason with since when it holds, and what would change it.
+func (a *app) printReasons(list []backlog.WhyReason) {
+	for _, r := range list {
 		fmt.Fprintf(a.out, "  %s\n", printable(r.What+span(r.Since, r.Until)))
 		if r.Hint != "" {
 			fmt.Fprintf(a.out, "      %s\n", printable(a.pasted(r.Hint)))
 		}
 	}
-	if len(w.By) > 0 && w.Task.State == commands.Queued {
-		fmt.Fprintf(a.out, "  who claimed lately and could have it: %s\n", printable(ownersOf(w.By)))
-	}
-	return nil
 }
 
 // pasted is a hint, and where it is a command line, that of this instance.

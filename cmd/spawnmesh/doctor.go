@@ -219,7 +219,7 @@ func (a *app) checkSpokes(ctx context.Context) (list []control.Check) {
 		}
 		state := suspension(v)
 		if state == "" && !v.Linked {
-			state = "not linked, " + seenOf(v)
+			state = "not linked, " + a.seenOf(v)
 		}
 		if state == "" && v.Isolation == commands.IsolationUnmet {
 			state = "starts no program: " + unmet

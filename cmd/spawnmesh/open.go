@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/url"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -18,8 +17,8 @@ import (
 // openOnHub says of an agent that has not ended what it waits for, or that it
 // runs, as far as its hub knows.
 func (a *app) openOnHub(ctx context.Context, c *control.Client, v hub.AgentView) (string, error) {
-	var conn connectionView
-	if err := c.Do(ctx, "GET", "/api/v1/connections/"+url.PathEscape(v.Conn), nil, &conn); err != nil {
+	conn, err := connectionNamed(ctx, c, v.Conn)
+	if err != nil {
 		return "", err
 	}
 	return a.standsOnHub(v, conn), nil
@@ -37,7 +36,7 @@ func (a *app) whyRunning(v hub.AgentView, conn connectionView) string {
 		said += ", as " + v.Spoke + " last said"
 		if conn.LastSeen != nil {
 			silent = time.Since(*conn.LastSeen)
-			said += " " + ago(*conn.LastSeen) + " ago"
+			said += " " + longAgo(*conn.LastSeen)
 		}
 	}
 	if heard {
@@ -88,9 +87,9 @@ func (a *app) whyQueued(v hub.AgentView, conn connectionView) string {
 	case conn.Says.State == string(store.Suspended):
 		return fmt.Sprintf("it waits until %s resumes the connection, which it has suspended: %s", v.Spoke, conn.Says.Reason)
 	case !conn.Linked && v.AcceptedAt != nil:
-		return fmt.Sprintf("%s the link, which is down (%s), is up", started, seenOf(conn))
+		return fmt.Sprintf("%s the link, which is down (%s), is up", started, a.seenOf(conn))
 	case !conn.Linked:
-		return fmt.Sprintf("it waits for the link with %s, which is down (%s)", v.Spoke, seenOf(conn))
+		return fmt.Sprintf("it waits for the link with %s, which is down (%s)", v.Spoke, a.seenOf(conn))
 	case conn.Says.Refuses != nil:
 		return fmt.Sprintf("it waits for %s, which has ended the key that this hub signs with; after a restore from an older backup: %s",
 			v.Spoke, a.mendRefused(conn))

@@ -165,3 +165,11 @@ func ago(t time.Time) string {
 	}
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
+
+// longAgo is [ago] in a sentence.
+func longAgo(t time.Time) string {
+	if text := ago(t); text != "now" {
+		return text + " ago"
+	}
+	return "just now"
+}

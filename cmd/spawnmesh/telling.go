@@ -137,8 +137,8 @@ func (t *teller) once(ctx context.Context) (ended bool) {
 	if v.State.Terminal() {
 		return true
 	}
-	var conn connectionView
-	if err := t.c.Do(ctx, "GET", "/api/v1/connections/"+url.PathEscape(v.Conn), nil, &conn); err != nil {
+	conn, err := connectionNamed(ctx, t.c, v.Conn)
+	if err != nil {
 		return false
 	}
 	about := fmt.Sprint(v.Conn, v.State, v.Attempt, v.AcceptedAt != nil, conn.State, conn.Linked, conn.Liveness == "dead", conn.StartsNone, conn.Full, conn.Differs, conn.Says.State, conn.Stopping, conn.Running >= conn.Slots)

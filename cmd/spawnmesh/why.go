@@ -16,22 +16,94 @@ import (
 )
 
 func (a *app) whyCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "why ID", Short: "Say why an agent does not run", Args: cobra.ExactArgs(1),
-		Long: `Say why an agent does not run: on a hub as far as it knows, in the data directory
-of its spoke every reason, also while no spoke runs.`,
+	spoke := ""
+	c := &cobra.Command{
+		Use: "why ID|NAME", Short: "Say why an agent or a task does not run, or a spoke takes no work", Args: cobra.MaximumNArgs(1),
+		Long: `Say why something does not go on, since when, and what would change it.
+
+Of an agent: on a hub as far as it knows, in the data directory of its spoke every
+reason, also while no spoke runs. Of a task of the backlog: what keeps it from being
+claimed. Of a spoke: what keeps it from taking work, and what its policy has refused
+lately.
+
+A word that names an agent or a spoke is not looked for in the backlog; backlog why
+does that.`,
+		Example: `  spawnmesh why k7f3m2qp
+  spawnmesh why attic
+  spawnmesh why A2`,
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.withReader(c.Context(), func(ctx context.Context, c *control.Client) error { return a.why(ctx, c, args[0]) })
+			word, err := oneName(c, "spoke", spoke, args)
+			switch {
+			case err != nil:
+				return err
+			case word == "":
+				return misuse("why names nothing").Hinting("give the id of an agent or a task, or the name of a spoke: %s ID|NAME", c.CommandPath())
+			case spoke == "":
+				return a.why(c.Context(), word)
+			}
+			return a.withReader(c.Context(), func(ctx context.Context, c *control.Client) error {
+				v, err := a.spoke(ctx, c, spoke)
+				if err != nil {
+					return err
+				}
+				return a.whySpoke(ctx, c, v)
+			})
 		},
 	}
+	c.Flags().StringVar(&spoke, "spoke", "", "the spoke `NAME`, where an agent has the same name")
+	a.inWorkspace(c)
+	return c
 }
 
-func (a *app) why(ctx context.Context, c *control.Client, id string) error {
-	var v agentView
-	path := "/api/v1/tasks/" + url.PathEscape(id)
-	if err := c.Do(ctx, "GET", path, nil, &v); err != nil {
+// why explains what a word names: an agent or a spoke, else a task of the backlog.
+func (a *app) why(ctx context.Context, word string) error {
+	err := a.withReader(ctx, func(ctx context.Context, c *control.Client) error {
+		agent, spoke, err := a.named(ctx, c, word)
+		switch {
+		case err != nil:
+			return err
+		case spoke != nil:
+			return a.whySpoke(ctx, c, *spoke)
+		}
+		return a.whyAgent(ctx, c, *agent)
+	})
+	code := commands.CodeOf(err)
+	if code != commands.NotFound && code != commands.Unreachable {
 		return err
 	}
+	var w api.BacklogWhy
+	inBacklog := a.asking(ctx, func(ctx context.Context, c *control.Client) (err error) {
+		w, err = control.Answer(c.API().ExplainBacklogTaskWithResponse(ctx, a.workspace, word))
+		return err
+	})
+	switch {
+	case inBacklog == nil:
+		return a.printWhy(whyFrom(w))
+	case code == commands.NotFound && commands.CodeOf(inBacklog) == commands.NotFound:
+		return commands.Refuse(commands.NotFound, "no agent, no spoke and no task is named %s", commands.Clip(word)).Hinting("see: %s agents, spokes, or backlog list", a.self())
+	}
+	return err
+}
+
+// named is the agent or the spoke that a word names. One that names several of them is refused.
+func (a *app) named(ctx context.Context, c *control.Client, word string) (*agentView, *spokeView, error) {
+	var agent agentView
+	s, noSpoke := a.spoke(ctx, c, word)
+	err := c.Do(ctx, "GET", "/api/v1/tasks/"+url.PathEscape(word), nil, &agent)
+	code, both := commands.CodeOf(err), noSpoke == nil && s.Name == word
+	switch {
+	case noSpoke == nil && code == commands.NotFound:
+		return nil, &s, nil
+	case both && err == nil:
+		return nil, nil, commands.Refuse(commands.Ambiguous, "%s names a spoke and the agent %s", commands.Clip(word), agent.ShortID).
+			Hinting("give that id, or ask of the spoke").Running("why", "--spoke", word)
+	case both && code == commands.Ambiguous:
+		return nil, nil, commands.Refuse(commands.Ambiguous, "%v; and a spoke", err).Hinting("give one of these ids, or ask of the spoke").Running("why", "--spoke", word)
+	}
+	return &agent, nil, err
+}
+
+func (a *app) whyAgent(ctx context.Context, c *control.Client, v agentView) error {
 	if v.Hub != "" {
 		w, err := control.Answer(c.API().ExplainTaskWithResponse(ctx, v.Task))
 		if err != nil {

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// How many agents are looked at for what a spoke has refused, and how many refusals are shown.
+const (
+	lookedAt     = 200
+	mostRefusals = 3
+)
+
+// A spokeWhy is what keeps a spoke from taking work, and what its policy has refused lately.
+type spokeWhy struct {
+	spokeView
+	Refusals []store.Refusal `json:"refusals"` // by the policy in force, newest first
+}
+
+// whySpoke says what keeps a spoke from taking work.
+func (a *app) whySpoke(ctx context.Context, c *control.Client, v spokeView) error {
+	w := spokeWhy{v, []store.Refusal{}}
+	var agents control.Items[store.Mirror]
+	if err := c.Do(ctx, "GET", fmt.Sprintf("/api/v1/tasks?limit=%d", lookedAt), nil, &agents); err != nil {
+		return err
+	}
+	for _, m := range agents.Items {
+		for _, r := range m.Refusals {
+			if r.Conn == v.ID && r.Policy == v.Policy && len(w.Refusals) < mostRefusals {
+				w.Refusals = append(w.Refusals, r)
+			}
+		}
+	}
+	if !a.forPeople() {
+		return a.print(w, []any{w}, table{names: []string{v.Name}})
+	}
+	name := printable(v.Name)
+	if v.TakesWork {
+		fmt.Fprintf(a.out, "%s takes work; nothing keeps it from that (%d of %d slots in use, heard %s)\n", name, v.Running, v.Slots, longAgo(*v.LastSeen))
+	} else {
+		fmt.Fprintf(a.out, "what keeps %s from work:\n", name)
+		a.printReasons(v.Reasons)
+	}
+	for _, r := range w.Refusals {
+		fmt.Fprintf(a.out, "  its policy has refused lately: %s (%s, %s)\n", printable(r.Why), r.Code, longAgo(r.At))
+	}
+	return nil
+}
