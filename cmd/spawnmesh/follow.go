@@ -101,7 +101,7 @@ func (a *app) waitAgent(ctx context.Context, c *control.Client, id string) error
 	if err != nil {
 		return err
 	}
-	if err := a.printAgent(agentView{AgentView: v}); err != nil {
+	if err := a.printAgent(agentView{AgentView: v}, -1); err != nil {
 		return err
 	}
 	return resultCode(v)

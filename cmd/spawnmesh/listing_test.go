@@ -6,11 +6,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -72,8 +74,9 @@ func showLogs(t *testing.T, h hand) {
 
 func showStatus(t *testing.T, h hand) {
 	g := newGate(t)
-	id := h.spawn("--spoke", "attic", "--title", "the nightly run", "--", "sh", "-c", g.wait())
+	id := h.spawn("--spoke", "attic", "--title", "the nightly run", "--", "sh", "-c", "seq 1 30; printf 'odd\\033[2J\n' >&2;"+g.wait())
 	h.runs(id)
+	h.shows(id, "\nodd·[2J\n")
 
 	s := h.run("", "status", id, "--ask")
 
@@ -83,6 +86,8 @@ func showStatus(t *testing.T, h hand) {
 		require.Regexp(t, want, s.out)
 	}
 	require.NotRegexp(t, `[ \t]\n`, s.out)
+	require.Regexp(t, `(?s)\n\nlast lines\n22\n.*\n30\n.*odd|odd.*\n30\n$`, s.out)
+	require.Contains(t, h.do("status", id, "-o", "wide"), "\nlast lines\n1\n")
 	var v agentView
 	h.read(&v, 0, "status", id, "--ask")
 	require.Equal(t, commands.Running, v.Asked.State)
@@ -90,8 +95,18 @@ func showStatus(t *testing.T, h hand) {
 	require.Equal(t, commands.Running, v.State)
 	g.open(t)
 	h.ends(id)
+	require.Regexp(t, `\nstdout \(its end, of 81 bytes\)\n21\n`, h.do("status", id))
+	require.Regexp(t, `\nstdout\n1\n`, h.do("status", id, "-o", "wide"))
 	require.Contains(t, h.do("audit", "list", "--object", id[:18]), "task.ordered")
 	require.Contains(t, h.do("audit", "list", "--object", id, "-o", "ndjson"), `"action":"mirror.completed"`)
+}
+
+// shows waits until the status of an agent has words.
+func (h hand) shows(id, words string) {
+	h.t.Helper()
+	require.NoError(h.t, fleet.Poll(h.t.Context(), time.Minute, "waiting for "+words, func() (bool, error) {
+		return strings.Contains(h.do("status", id), words), nil
+	}))
 }
 
 func prefixes(t *testing.T, h hand) {

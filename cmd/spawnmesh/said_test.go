@@ -39,6 +39,7 @@ func TestTheEndOfAStreamSaysWhatWasDropped(t *testing.T) {
 		"a part":     {commands.Output{Bytes: 300, Dropped: 200, Tail: "end\n"}, "\nstdout (its end; 200 of its 300 bytes were dropped)\nend\n"},
 		"all of it":  {commands.Output{Bytes: 300, Dropped: 300}, "\nstdout (its end; 300 of its 300 bytes were dropped)\n\n"},
 		"no stdout":  {commands.Output{}, ""},
+		"many lines": {commands.Output{Bytes: 12, Tail: "a\nb\nc\n\x1bd\ne\n"}, "\nstdout (its end, of 12 bytes)\nc\n·d\ne\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,7 +48,7 @@ func TestTheEndOfAStreamSaysWhatWasDropped(t *testing.T) {
 			var out bytes.Buffer
 			a := &app{out: &out, output: "table"}
 
-			require.NoError(t, a.printAgent(agentView{AgentView: hub.AgentView{Mirror: store.Mirror{State: commands.Completed, Result: result}}}))
+			require.NoError(t, a.printAgent(agentView{AgentView: hub.AgentView{Mirror: store.Mirror{State: commands.Completed, Result: result}}}, 3))
 
 			_, shown, _ := strings.Cut(out.String(), "\nstdout")
 			_, want, _ := strings.Cut(test.want, "\nstdout")

@@ -40,7 +40,10 @@ data directory of that spoke: what its host knows of it, also while no spoke run
 
 ID is the short id as a list shows it, or four or more characters that no other
 begins with; the whole id; or on a hub a title that no other agent has. With --ask
-the spoke is asked now, and its signed answer is shown too.`,
+the spoke is asked now, and its signed answer is shown too.
+
+Below are the last lines of its output, as far as it is here: ten, or with -o wide
+all that a result has. logs ID shows all of it.`,
 		RunE: func(c *cobra.Command, args []string) error { return a.status(c.Context(), args[0], ask) },
 	}
 	c.Flags().BoolVar(&ask, "ask", false, "ask the spoke now")
@@ -68,7 +71,10 @@ func (a *app) statusOf(ctx context.Context, c *control.Client, id string, ask bo
 	if v.Asked != nil {
 		fmt.Fprintf(a.err, "%s says now: %s, attempt %d\n\n", v.Spoke, v.Asked.State, v.Asked.Attempt)
 	}
-	if err := a.printAgent(v); err != nil || v.State.Terminal() {
+	if err := a.printAgent(v, a.linesShown()); err != nil {
+		return err
+	}
+	if err := a.printLastLines(ctx, c, v); err != nil || v.State.Terminal() {
 		return err
 	}
 	if v.Hub != "" {
@@ -95,8 +101,8 @@ func (p *pairs) add(name, value string) {
 	}
 }
 
-// printAgent shows one agent in full.
-func (a *app) printAgent(v agentView) error {
+// printAgent shows one agent, and of each stream in its result the last lines; below 0: all that is there.
+func (a *app) printAgent(v agentView, lines int) error {
 	if !a.forPeople() {
 		return a.print(v, []any{v}, table{names: []string{v.Task}})
 	}
@@ -125,24 +131,9 @@ func (a *app) printAgent(v agentView) error {
 	if err := a.align(list, 0); err != nil {
 		return err
 	}
-	a.printEnd("stdout", r.Stdout)
-	a.printEnd("stderr", r.Stderr)
+	a.printEnd("stdout", r.Stdout, lines)
+	a.printEnd("stderr", r.Stderr, lines)
 	return nil
-}
-
-// printEnd shows the end of a stream, or all of a short one, and how much of the
-// stream was not kept.
-func (a *app) printEnd(stream string, o commands.Output) {
-	what := ""
-	switch {
-	case o.Dropped > 0:
-		what = fmt.Sprintf(" (its end; %d of its %d bytes were dropped)", o.Dropped, o.Bytes)
-	case o.Bytes > int64(len(o.Tail)):
-		what = fmt.Sprintf(" (its end, of %d bytes)", o.Bytes)
-	}
-	if o.Tail != "" || o.Dropped > 0 {
-		fmt.Fprintf(a.out, "\n%s%s\n%s\n", stream, what, printable(strings.TrimSuffix(o.Tail, "\n")))
-	}
 }
 
 // saidBy marks the words of a peer as its own: it may have chosen any.
