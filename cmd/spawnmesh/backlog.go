@@ -72,11 +72,10 @@ func oneName(c *cobra.Command, flag, named string, args []string) (string, error
 	if named != "" && given != "" && named != given {
 		return "", misuse("%s names two: %q, and --%s %q", nameOf(c), given, flag, named).Hinting("name one of them")
 	}
-	ref := cmp.Or(named, given)
-	if ref == "." || ref == ".." { // in a path it would be another one
-		return "", commands.Refuse(commands.NotFound, "nothing is called %q", ref)
+	if named != "" {
+		return named, checkName(c, "ID", named)
 	}
-	return ref, nil
+	return given, nil
 }
 
 // aTask is oneName for what needs a task.

@@ -2,6 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -38,16 +41,18 @@ func TestAClaimerOutlivesTheInstanceThatItWaitsAt(t *testing.T) {
 // What a path of the API cannot hold names nothing, and nothing else either.
 func TestWhatNoPathHoldsNamesNothing(t *testing.T) {
 	t.Parallel()
-	b := alone(t)
-	b.create("A1")
 	for _, name := range []string{".", ".."} {
-		for _, verb := range []string{"show", "reclaim", "complete", "claim"} {
-			b.hand.refused(exitNotFound, "nothing is called", "backlog", verb, name)
+		for _, line := range []string{"backlog show", "backlog show --id", "backlog reclaim", "backlog reclaim --id", "backlog complete", "backlog claim --id", "backlog link --to A1 --from",
+			"budget grant", "budget create", "lane weight", "retention"} {
+			args := append(strings.Fields(line), name)
+			if slices.Contains([]string{"budget grant", "lane weight", "retention"}, line) {
+				args = append(args, "7")
+			}
+			s := typed(t, args...)
+			require.Equal(t, exitMisuse, s.code, "%s: %s", line, s.err)
+			require.Contains(t, s.err, fmt.Sprintf("and %q is none", name), line)
 		}
-		b.hand.refused(exitNotFound, "no budget", "budget", "show", name)
-		b.hand.refused(exitNotFound, "no lane", "lane", "pause", name, "--reason", "x")
-		b.hand.refused(exitNotFound, "nothing is called", "retention", name, "7d")
-		b.hand.refused(exitMisuse, "lower-case letters", "backlog", "list", "--workspace", name)
-		b.hand.refused(exitMisuse, "cannot stand in a path", "backlog", "create", "--id", name, "--title", "x")
+		require.Contains(t, typed(t, "backlog", "list", "--workspace", name).err, "lower-case letters")
+		require.Contains(t, typed(t, "backlog", "create", "--id", name, "--title", "x").err, "cannot stand in a path")
 	}
 }

@@ -165,8 +165,8 @@ func (a *app) budgetGrantCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.ofLimit(c.Context(), "budget", args[0], func(ctx context.Context, c *api.ClientWithResponses, name string) error {
-				return a.sayBudget(control.Answer(c.GrantBudgetWithResponse(ctx, a.workspace, name, api.BudgetGrant{Amount: more, Reason: reason})))
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
+				return a.sayBudget(control.Answer(c.API().GrantBudgetWithResponse(ctx, a.workspace, args[0], api.BudgetGrant{Amount: more, Reason: reason})))
 			})
 		},
 	}
@@ -183,8 +183,8 @@ func (a *app) budgetResetCommand() *cobra.Command {
 			if err := r.meant(a, "reset", "reset", "budget "+args[0], "what it has spent would be forgotten"); err != nil {
 				return err
 			}
-			return a.ofLimit(c.Context(), "budget", args[0], func(ctx context.Context, c *api.ClientWithResponses, name string) error {
-				return a.sayBudget(control.Answer(c.ResetBudgetWithResponse(ctx, a.workspace, name, api.Reason{Reason: r.reason})))
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
+				return a.sayBudget(control.Answer(c.API().ResetBudgetWithResponse(ctx, a.workspace, args[0], api.Reason{Reason: r.reason})))
 			})
 		},
 	}

@@ -70,8 +70,8 @@ func (a *app) laneWeightCommand() *cobra.Command {
 }
 
 func (a *app) changeLane(ctx context.Context, name string, change api.LaneChange) error {
-	return a.ofLimit(ctx, "lane", name, func(ctx context.Context, c *api.ClientWithResponses, name string) error {
-		v, err := control.Answer(c.ChangeLaneWithResponse(ctx, a.workspace, name, change))
+	return a.asking(ctx, func(ctx context.Context, c *control.Client) error {
+		v, err := control.Answer(c.API().ChangeLaneWithResponse(ctx, a.workspace, name, change))
 		if err != nil {
 			return err
 		}

@@ -50,17 +50,9 @@ func (a *app) limitCommand(use, short string, fn func(ctx context.Context, c *ap
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.ofLimit(c.Context(), strings.Fields(nameOf(c))[0], args[0], fn)
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error { return fn(ctx, c.API(), args[0]) })
 		},
 	}
-}
-
-// ofLimit asks about one limit of a kind.
-func (a *app) ofLimit(ctx context.Context, what, name string, fn func(ctx context.Context, c *api.ClientWithResponses, name string) error) error {
-	if strings.Trim(name, ".") == "" { // in a path it would be something else
-		return commands.Refuse(commands.NotFound, "no %s %q", what, name).Hinting("see").Running(what, "list")
-	}
-	return a.asking(ctx, func(ctx context.Context, c *control.Client) error { return fn(ctx, c.API(), name) })
 }
 
 // removeCommand is "WHAT remove NAME" for a kind of limit.
@@ -73,16 +65,16 @@ func (a *app) removeCommand(what string, remove func(ctx context.Context, c *api
 			if err := r.meant(a, "remove", "removed", what+" "+args[0], "nothing would hold what it holds back"); err != nil {
 				return err
 			}
-			return a.ofLimit(c.Context(), what, args[0], func(ctx context.Context, c *api.ClientWithResponses, name string) error {
-				v, err := remove(ctx, c, name, api.Reason{Reason: r.reason})
+			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
+				v, err := remove(ctx, c.API(), args[0], api.Reason{Reason: r.reason})
 				if err != nil {
 					return err
 				}
 				if a.forPeople() {
-					_, err := fmt.Fprintf(a.out, "%s %s is removed\n", what, printable(name))
+					_, err := fmt.Fprintf(a.out, "%s %s is removed\n", what, printable(args[0]))
 					return err
 				}
-				return a.print(v, []any{v}, table{names: []string{name}})
+				return a.print(v, []any{v}, table{names: []string{args[0]}})
 			})
 		},
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,9 +57,6 @@ func (a *app) keep(ctx context.Context, c *api.ClientWithResponses, args []strin
 		if err := age.Set(args[1]); err != nil || age == 0 {
 			return nil, misuse("%q is not a time above 0, such as 12h or 30d, and not \"default\"", args[1])
 		}
-	}
-	if strings.Trim(args[0], ".") == "" { // in a path it would be something else
-		return nil, commands.Refuse(commands.NotFound, "nothing is called %q that is kept for a while", args[0]).Hinting("what there is").Running("retention")
 	}
 	k, err := control.Answer(c.ChangeRetentionWithResponse(ctx, args[0], api.RetentionChange{KeepNS: int64(age)}))
 	return []store.Kept{keptFrom(k)}, err

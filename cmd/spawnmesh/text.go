@@ -10,17 +10,29 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
-// checkNames refuses what is nobody's name. A name is a part of the path of a request, in which
-// these three would ask for something else.
+// checkNames refuses what is nobody's name, where the first argument or all are names.
 func checkNames(c *cobra.Command, args []string) error {
 	_, wants, _ := strings.Cut(c.Use, " ")
-	if !slices.Contains([]string{"ID", "ID...", "NAME", "ID|NAME"}, wants) {
+	first, more, _ := strings.Cut(strings.Trim(wants, "[]"), " ")
+	if !slices.Contains([]string{"ID", "ID...", "NAME", "ID|NAME", "KIND"}, first) {
 		return nil
 	}
+	if more != "" {
+		args = args[:min(len(args), 1)]
+	}
 	for _, arg := range args {
-		if arg == "" || arg == "." || arg == ".." {
-			return misuse("%s takes %s, and %q is none", nameOf(c), wants, arg).Hinting("see: %s --help", c.CommandPath())
+		if err := checkName(c, wants, arg); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// checkName refuses what is nobody's name. A name is a part of the path of a request, in which
+// these three would ask for something else.
+func checkName(c *cobra.Command, wants, name string) error {
+	if name == "" || name == "." || name == ".." {
+		return misuse("%s takes %s, and %q is none", nameOf(c), wants, name).Hinting("see: %s --help", c.CommandPath())
 	}
 	return nil
 }
