@@ -22,6 +22,8 @@ func inWords(err error) string {
 		return fmt.Sprintf("parameter %s has a value that it does not take", bad.ParamName)
 	}
 	switch {
+	case strings.Contains(err.Error(), "invalid number literal"): // of json.Number, and no type of its own
+		return "a text stands where it takes a number"
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return "its JSON ends too early"
 	case errors.Is(err, io.EOF):
@@ -38,6 +40,9 @@ func named(field string) string {
 }
 
 func kindInWords(t reflect.Type) string {
+	if t == reflect.TypeFor[json.Number]() {
+		return "a number"
+	}
 	switch t.Kind() {
 	case reflect.String:
 		return "a text"

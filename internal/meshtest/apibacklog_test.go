@@ -93,6 +93,9 @@ func (w walk) tasks(t *testing.T) {
 	w.refused(t, http.StatusBadRequest, "is not a number from 0", board+"/tasks", `{"items": [{"title": "x", "estimate": {"usd": -1}}]}`)
 	w.refused(t, http.StatusBadRequest, "cannot stand in a path", board+"/tasks", `{"items": [{"title": "x", "key": ".."}]}`)
 
+	w.do(t, "POST", "/workspaces/other/tasks", `{"items": [{"title": "x", "acceptance": null}]}`, &made)
+	require.Nil(t, made.Items[0].Acceptance)
+
 	w.do(t, "GET", board+"/tasks?limit=2", "", &page)
 	require.Equal(t, []string{"A3", "A2"}, keysOf(page))
 	w.do(t, "POST", board+"/tasks", `{"items": [{"key": "a/b", "title": "meanwhile"}]}`, nil)
@@ -152,6 +155,8 @@ func (w walk) limits(t *testing.T) {
 	w.do(t, "POST", board+"/budgets", `{"name": "daily", "scope": "workspace", "dimension": "usd", "hard": 1.5, "soft": 1, "resets_in_ms": 3600000, "every_seconds": 86400}`, &g)
 	require.Equal(t, "1.5", g.Left.String())
 	require.EqualValues(t, 86400, g.EverySeconds)
+	w.refused(t, http.StatusBadRequest, "field hard takes a number and got true or false", board+"/budgets", `{"name": "x", "scope": "workspace", "dimension": "usd", "hard": true}`)
+	w.refused(t, http.StatusBadRequest, "a text stands where it takes a number", board+"/budgets", `{"name": "x", "scope": "workspace", "dimension": "usd", "hard": "many"}`)
 	w.do(t, "POST", board+"/budgets/daily/grant", `{"amount": 0.000001, "reason": "more"}`, &g)
 	require.Equal(t, "1.500001", g.Hard.String())
 	for path, body := range map[string]string{"/budgets/daily/grant": `{"amount": 1, "reason": ""}`, "/budgets/daily/reset": `{}`, "/budgets/daily/remove": `{}`, "/quotas/four/remove": `{}`, "/freezes/lift": `{"scope": "workspace", "reason": ""}`} {

@@ -111,6 +111,9 @@ func (s resources) CreateBacklogTasks(ctx context.Context, r api.CreateBacklogTa
 }
 
 func (s resources) specOf(ctx context.Context, t api.NewBacklogTask) (spec backlog.TaskSpec, err error) {
+	if string(t.Acceptance) == "null" {
+		t.Acceptance = nil
+	}
 	spec = backlog.TaskSpec{Key: t.Key, Title: t.Title, Body: t.Body, Phase: t.Phase, Priority: t.Priority, DependsOn: t.DependsOn, Acceptance: json.RawMessage(t.Acceptance),
 		IdempotencyKey: t.IdempotencyKey, Lane: t.Lane, Capabilities: t.Capabilities, Account: t.Account, MaxRetries: t.MaxRetries, OnFailedDep: t.OnFailedDependency}
 	if spec.Estimate, err = unitsOf(t.Estimate); err != nil {
