@@ -27,7 +27,7 @@ type claim struct {
 
 // claimFlags are what a claimer says.
 type claimFlags struct {
-	terms backlog.ClaimTerms
+	ask   api.BacklogClaim
 	ttl   seconds
 	wait  days
 	batch int
@@ -49,40 +49,40 @@ block. A claim that runs out is another's to take.`,
 		Example: `  spawnmesh backlog claim --owner worker-1 --ttl 600 --json
   spawnmesh backlog claim --wait 5m --capability gpu --lane nightly`,
 		RunE: func(c *cobra.Command, args []string) (err error) {
-			if f.terms.Task, err = oneName(c, "id", id, args); err != nil {
+			if f.ask.Task, err = oneName(c, "id", id, args); err != nil {
 				return err
 			}
 			batch := c.Flags().Changed("batch")
-			if f.terms.Limit = f.batch; batch && (f.batch < 1 || f.batch > backlog.MaxBatch) {
+			if f.ask.Limit = f.batch; batch && (f.batch < 1 || f.batch > backlog.MaxBatch) {
 				return misuse("--batch is from 1 to %d", backlog.MaxBatch)
 			}
-			if f.terms.Task != "" && (batch || f.wait > 0) {
+			if f.ask.Task != "" && (batch || f.wait > 0) {
 				return misuse("a claim of one task takes neither --batch nor --wait")
 			}
 			return a.claim(c.Context(), f, batch)
 		},
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.terms.Owner, "owner", defaultOwner(), "claim for the worker `NAME`")
+	fl.StringVar(&f.ask.Owner, "owner", defaultOwner(), "claim for the worker `NAME`")
 	fl.Var(&f.ttl, "ttl", "how long it lasts unless it is renewed, up to 1d; a number is seconds")
 	fl.StringVar(&id, "id", "", "claim only the task `ID`")
 	fl.IntVar(&f.batch, "batch", 0, "claim up to `N` tasks at once, at most 1000")
-	fl.StringArrayVar(&f.terms.Capabilities, "capability", nil, "this claimer has `NAME` (repeatable)")
-	fl.StringArrayVar(&f.terms.Lanes, "lane", nil, "only from the lane `NAME` (repeatable; default: all lanes)")
+	fl.StringArrayVar(&f.ask.Capabilities, "capability", nil, "this claimer has `NAME` (repeatable)")
+	fl.StringArrayVar(&f.ask.Lanes, "lane", nil, "only from the lane `NAME` (repeatable; default: all lanes)")
 	fl.Var(&f.wait, "wait", "how long to wait for a task that can be claimed")
 	return c
 }
 
 func (a *app) claim(ctx context.Context, f claimFlags, batch bool) error {
-	f.terms.Lease = time.Duration(f.ttl)
-	if f.terms.Owner == "" {
+	if f.ask.Owner == "" {
 		return misuse("--owner is empty")
 	}
-	if f.terms.Lease < time.Second || f.terms.Lease > backlog.MaxLease {
+	lease := time.Duration(f.ttl)
+	if lease < time.Second || lease > backlog.MaxLease {
 		return misuse("--ttl is from 1s to 1d").Hinting("renew a claim that has to last longer: %s backlog renew --fence FENCE", a.self())
 	}
-	ask := api.BacklogClaim{Owner: f.terms.Owner, Task: f.terms.Task, Lanes: f.terms.Lanes, Capabilities: f.terms.Capabilities, Limit: f.terms.Limit, TTLMS: f.terms.Lease.Milliseconds()}
-	got, err := a.awaitClaims(ctx, ask, time.Duration(f.wait))
+	f.ask.TTLMS = lease.Milliseconds()
+	got, err := a.awaitClaims(ctx, f.ask, time.Duration(f.wait))
 	if err == nil && got.Problem != nil {
 		err = control.Refused(got.Problem)
 	}
