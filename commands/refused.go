@@ -56,6 +56,9 @@ const (
 	UnsupportedMedia Code = "UNSUPPORTED_MEDIA_TYPE" // its body is not JSON
 	PayloadTooLarge  Code = "PAYLOAD_TOO_LARGE"      // its body has more bytes than are taken
 	RequestTimeout   Code = "REQUEST_TIMEOUT"        // its body did not come to its end in time
+	Unauthenticated  Code = "UNAUTHENTICATED"        // it has no token, or one that is not valid
+	Misdirected      Code = "MISDIRECTED"            // it names another host
+	TooManyRequests  Code = "TOO_MANY_REQUESTS"      // its sender makes more than it may
 )
 
 // Refused is the error for an ask that will not be met.

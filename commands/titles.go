@@ -43,6 +43,9 @@ var titles = map[Code]string{
 	UnsupportedMedia: "The body is not JSON",
 	PayloadTooLarge:  "The body is too large",
 	RequestTimeout:   "The body did not come to its end in time",
+	Unauthenticated:  "It is not known who asks",
+	Misdirected:      "The request is for another host",
+	TooManyRequests:  "There are more requests than there may be",
 }
 
 // Title says what a code means in one sentence without its last stop; it is the code itself where it is one

@@ -97,7 +97,7 @@ func refusal(err error) *commands.Refused {
 func exitOfCode(code commands.Code) int {
 	switch code {
 	case commands.Validation, commands.BadEnv, commands.Ambiguous, commands.MethodNotAllowed, commands.UnsupportedMedia,
-		commands.PayloadTooLarge, commands.RequestTimeout, keyFile, hostFile:
+		commands.PayloadTooLarge, commands.RequestTimeout, commands.Misdirected, keyFile, hostFile:
 		return exitMisuse
 	case commands.NotFound, commands.UnknownTask, commands.ReUnknown:
 		return exitNotFound
@@ -105,10 +105,10 @@ func exitOfCode(code commands.Code) int {
 		commands.FenceStale, commands.ResultClash, commands.Offset, commands.Resync:
 		return exitConflict
 	case signing.ConnState, signing.SigBad, signing.KeyRevoked, signing.KeyUnknown, signing.KeyWeak, signing.KeyDuplicate,
-		control.Forbidden, joinRefused, pinMismatch, handshakeBad,
+		control.Forbidden, commands.Unauthenticated, joinRefused, pinMismatch, handshakeBad,
 		commands.GrantMalformed, commands.GrantExpired, commands.GrantKeyUnknown, commands.GrantUnknown, commands.GrantMismatch:
 		return exitUntrusted
-	case commands.Policy, commands.Grant, commands.BadPath, commands.TooMany, commands.OverBudget, commands.LaneClosed, commands.Rate, commands.Full:
+	case commands.Policy, commands.Grant, commands.BadPath, commands.TooMany, commands.OverBudget, commands.LaneClosed, commands.Rate, commands.Full, commands.TooManyRequests:
 		return exitRefused
 	case commands.NoSpoke, commands.Capability:
 		return exitNoSpoke

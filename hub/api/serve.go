@@ -45,9 +45,10 @@ func (p Plain) serve(mux *http.ServeMux) {
 	}
 }
 
-// Serve is the API with what s does, and p. fail answers with an error, of a request, an
-// [*InputError], or of s.
-func Serve(s StrictServerInterface, p Plain, fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
+// Serve is the API with what s does, and p. may refuses who may not ask for what the route of a pattern is
+// for, before anything else is looked at; the pattern is empty where there is no such route. fail answers with an
+// error: of may, of a request, an [*InputError], or of s.
+func Serve(s StrictServerInterface, p Plain, may func(r *http.Request, pattern string) error, fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
 	badInput := func(w http.ResponseWriter, r *http.Request, err error) {
 		if _, ok := errors.AsType[*InputError](err); !ok {
 			err = &InputError{http.StatusBadRequest, fmt.Errorf("the request cannot be read: %s", inWords(err))}
@@ -74,15 +75,19 @@ func Serve(s StrictServerInterface, p Plain, fail func(http.ResponseWriter, *htt
 		h, pattern := mux.Handler(r)
 		asked := r.URL.EscapedPath()
 		clean := strings.HasPrefix(asked, "/") && path.Clean(asked) == asked // else it would be sent elsewhere
-		if pattern != "" && clean {
+		if !clean {
+			h, pattern = http.NotFoundHandler(), ""
+		}
+		if err := may(r, pattern); err != nil {
+			fail(w, r, err)
+			return
+		}
+		if pattern != "" {
 			if r.Method == http.MethodHead { // it is answered as a GET is; what carries it drops the body
 				r = r.WithContext(context.WithValue(r.Context(), headKey{}, true))
 			}
 			mux.ServeHTTP(w, r)
 			return
-		}
-		if !clean {
-			h = http.NotFoundHandler()
 		}
 		said := unsaid{header: w.Header()} // of 405 it says what is allowed
 		h.ServeHTTP(&said, r)

@@ -30,7 +30,8 @@ func (keys) ReloadPolicy(context.Context, ReloadPolicyRequestObject) (ReloadPoli
 // ask sends a request to it and returns the status and what was said.
 func ask(t *testing.T, method, path, kind, body string) (int, string) {
 	t.Helper()
-	h := Serve(keys{}, Plain{}, func(w http.ResponseWriter, _ *http.Request, err error) {
+	anybody := func(*http.Request, string) error { return nil }
+	h := Serve(keys{}, Plain{}, anybody, func(w http.ResponseWriter, _ *http.Request, err error) {
 		status := http.StatusInternalServerError
 		if bad, ok := errors.AsType[*InputError](err); ok {
 			status = bad.Status

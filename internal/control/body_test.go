@@ -25,7 +25,7 @@ func rude(t *testing.T, bodyTime time.Duration, slow http.HandlerFunc) (address 
 	dir := t.TempDir()
 	l, err := Listen(t.Context(), dir)
 	require.NoError(t, err)
-	serve := api.Serve(struct{ api.StrictServerInterface }{}, api.Plain{}, func(w http.ResponseWriter, _ *http.Request, err error) { Error(w, err) })
+	serve := api.Serve(struct{ api.StrictServerInterface }{}, api.Plain{}, May, func(w http.ResponseWriter, _ *http.Request, err error) { Error(w, err) })
 	mux := http.NewServeMux()
 	mux.Handle("/", serve)
 	if slow != nil {
@@ -82,7 +82,7 @@ func TestNobodyIsSentElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	l, err := Listen(t.Context(), dir)
 	require.NoError(t, err)
-	h := api.Serve(struct{ api.StrictServerInterface }{}, api.Plain{}, func(w http.ResponseWriter, _ *http.Request, err error) { Error(w, err) })
+	h := api.Serve(struct{ api.StrictServerInterface }{}, api.Plain{}, May, func(w http.ResponseWriter, _ *http.Request, err error) { Error(w, err) })
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Serve(ctx, l, h, nil, nil, slog.New(slog.DiscardHandler)) }()

@@ -20,7 +20,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -40,33 +39,6 @@ const Forbidden commands.Code = "FORBIDDEN"
 
 // Socket returns the path of the socket of the instance in dir.
 func Socket(dir string) string { return filepath.Join(dir, "control.sock") }
-
-type callerKey struct{}
-
-// A Principal is what is known of who makes a request. No handler under [Serve] sees
-// one that is unknown.
-type Principal struct {
-	uid   int // of its process, as the kernel says
-	known bool
-	agent bool // it is one that is run here
-}
-
-// String names the principal as the audit does: "uid:1000".
-func (p Principal) String() string {
-	if !p.known {
-		return "unknown"
-	}
-	return "uid:" + strconv.Itoa(p.uid)
-}
-
-// Caller returns who makes the request.
-func Caller(r *http.Request) Principal { return CallerOf(r.Context()) }
-
-// CallerOf returns who makes the request of a context.
-func CallerOf(ctx context.Context) Principal {
-	p, _ := ctx.Value(callerKey{}).(Principal)
-	return p
-}
 
 // Listen opens the socket of the instance in dir: from then on requests wait,
 // and [Serve] answers them. The caller holds the instance's lock.
@@ -171,12 +143,13 @@ func identify(ctx context.Context, c net.Conn, agent func(pid int) bool) context
 			_ = raw.Control(func(fd uintptr) {
 				cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 				if err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid()) {
-					caller = Principal{uid: int(cred.Uid), known: true, agent: agent != nil && agent(int(cred.Pid))}
+					caller = user(int(cred.Uid))
+					caller.agent = agent != nil && agent(int(cred.Pid))
 				}
 			})
 		}
 	}
-	return context.WithValue(ctx, callerKey{}, caller)
+	return WithCaller(ctx, caller)
 }
 
 // bodyTime is how long a body may take to arrive, also one that nobody reads: the server reads the
@@ -185,7 +158,7 @@ const bodyTime = 30 * time.Second
 
 func allowed(h http.Handler, bodyTime time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !Caller(r).known {
+		if !Caller(r).Known() {
 			Error(w, commands.Refuse(Forbidden, "only the user that runs this instance may control it"))
 			return
 		}
@@ -281,6 +254,12 @@ func status(code commands.Code) int {
 		return http.StatusRequestEntityTooLarge
 	case commands.RequestTimeout:
 		return http.StatusRequestTimeout
+	case commands.Unauthenticated:
+		return http.StatusUnauthorized
+	case commands.Misdirected:
+		return http.StatusMisdirectedRequest
+	case commands.TooManyRequests:
+		return http.StatusTooManyRequests
 	case commands.StoreDown, commands.NotReady:
 		return http.StatusServiceUnavailable
 	case commands.Internal:

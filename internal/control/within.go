@@ -14,7 +14,7 @@ import (
 func Within(ctx context.Context, dir string, h http.Handler) (c *Client, stop func()) {
 	l := &within{calls: make(chan net.Conn), closed: make(chan struct{})}
 	s := &http.Server{Handler: h, BaseContext: func(net.Listener) context.Context {
-		return context.WithValue(ctx, callerKey{}, Principal{uid: os.Geteuid(), known: true})
+		return WithCaller(ctx, user(os.Geteuid()))
 	}}
 	go func() { _ = s.Serve(l) }() // it ends with stop
 	return &Client{dir, &http.Client{Transport: &http.Transport{DialContext: l.dial}}}, func() { _ = s.Close() }

@@ -14,7 +14,12 @@ import (
 
 // workspace is one of the backlog, as who asks sees and changes it.
 func (s resources) workspace(ctx context.Context, name string) (*backlog.Workspace, error) {
-	return s.backlog.Workspace(name, control.CallerOf(ctx).String())
+	who := control.CallerOf(ctx)
+	ws, err := s.backlog.Workspace(name, who.String())
+	if err == nil && !who.Everywhere() {
+		ws = ws.Bound()
+	}
+	return ws, err
 }
 
 // swept is a workspace after what time moves has been moved: claims that ran out, tasks that are due,
@@ -42,7 +47,7 @@ func (s resources) ListBacklogTasks(ctx context.Context, r api.ListBacklogTasksR
 		return nil, err
 	}
 	list, err := ws.List(ctx, f)
-	page := api.BacklogTaskList{Items: mapped(list, cardOf)}
+	page := api.BacklogTaskList{Items: mapped(list, func(t backlog.Task) api.BacklogTask { return seenCard(ctx, cardOf(t)) })}
 	if len(list) == f.Limit && !f.ReadyOnly {
 		page.Next = cursorOf(list[len(list)-1].ID)
 	}
@@ -142,7 +147,7 @@ func (s resources) GetBacklogTask(ctx context.Context, r api.GetBacklogTaskReque
 		return nil, err
 	}
 	t, err := ws.Show(ctx, r.Task)
-	return api.GetBacklogTask200JSONResponse{OneBacklogTaskJSONResponse: oneCard(t)}, err
+	return api.GetBacklogTask200JSONResponse{OneBacklogTaskJSONResponse: api.OneBacklogTaskJSONResponse(seenCard(ctx, cardOf(t)))}, err
 }
 
 // ExplainBacklogTask implements [api.StrictServerInterface].
@@ -152,7 +157,7 @@ func (s resources) ExplainBacklogTask(ctx context.Context, r api.ExplainBacklogT
 		return nil, err
 	}
 	w, err := ws.Why(ctx, r.Task)
-	return api.ExplainBacklogTask200JSONResponse{Task: cardOf(w.Task), Claimable: w.Claimable, Reasons: mapped(w.Reasons, reasonOf), By: mapped(w.By, claimerOf)}, err
+	return api.ExplainBacklogTask200JSONResponse{Task: seenCard(ctx, cardOf(w.Task)), Claimable: w.Claimable, Reasons: mapped(w.Reasons, reasonOf), By: mapped(w.By, claimerOf)}, err
 }
 
 // GetBacklogStats implements [api.StrictServerInterface].

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -84,6 +85,9 @@ func (s resources) act(ctx context.Context, workspace, task string, said api.Bac
 	a := backlog.Act{Task: task, Reason: said.Reason, Result: json.RawMessage(said.Result)}
 	if a.Usage, err = unitsOf(said.Usage); err != nil {
 		return none, err
+	}
+	if said.Fence == "" && control.CallerOf(ctx).NeedsFence() {
+		return none, commands.Refuse(commands.Validation, "a worker speaks of a task that it has claimed").Hinting("send the fence that its claim has given")
 	}
 	if said.Fence != "" {
 		f, err := backlog.ParseFence(said.Fence)

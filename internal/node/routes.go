@@ -18,13 +18,13 @@ func (n *Node) routes() http.Handler {
 	if n.Spoke != nil {
 		r.desk = n.Spoke.Desk()
 	}
-	return api.Serve(r, n.plain(), fail)
+	return api.Serve(r, n.plain(), control.May, fail)
 }
 
 // AtRest are those of the same routes that need nothing but the database: the backlog of an instance
 // that does not run, and what its host knows of agents. Anything else needs one that runs.
 func AtRest(in *instance.Instance) http.Handler {
-	h := api.Serve(resources{n: &Node{Instance: in}, desk: spoke.DeskOf(in.DB, in.Dir), backlog: backlog.Open(in.DB, spoke.Answer)}, api.Plain{}, fail)
+	h := api.Serve(resources{n: &Node{Instance: in}, desk: spoke.DeskOf(in.DB, in.Dir), backlog: backlog.Open(in.DB, spoke.Answer)}, api.Plain{}, control.May, fail)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if atRest(r) {
 			h.ServeHTTP(w, r)

@@ -49,7 +49,8 @@ func (s resources) ListTasks(ctx context.Context, r api.ListTasksRequestObject) 
 		list = append(list, mapped(here, hostedOf)...)
 	}
 	slices.SortStableFunc(list, func(x, y api.Task) int { return y.CreatedAt.Compare(x.CreatedAt) })
-	return api.ListTasks200JSONResponse{Items: list[:min(len(list), t.Limit)]}, nil
+	list = list[:min(len(list), t.Limit)]
+	return api.ListTasks200JSONResponse{Items: mapped(list, func(v api.Task) api.Task { return seen(ctx, v) })}, nil
 }
 
 // CreateTask implements [api.StrictServerInterface].
@@ -74,13 +75,13 @@ func (s resources) GetTask(ctx context.Context, r api.GetTaskRequestObject) (api
 	}
 	if !away {
 		v, err := s.desk.Agent(ctx, r.Task, wait)
-		return api.GetTask200JSONResponse{OneTaskJSONResponse: api.OneTaskJSONResponse(hostedOf(v))}, err
+		return api.GetTask200JSONResponse{OneTaskJSONResponse: api.OneTaskJSONResponse(seen(ctx, hostedOf(v)))}, err
 	}
 	v, err := s.n.Hub.Agent(ctx, r.Task, wait, r.Params.Since)
 	if err == nil && r.Params.Receipts {
 		err = s.n.Hub.Received(ctx, &v)
 	}
-	return api.GetTask200JSONResponse{OneTaskJSONResponse: api.OneTaskJSONResponse(orderedOf(v))}, err
+	return api.GetTask200JSONResponse{OneTaskJSONResponse: api.OneTaskJSONResponse(seen(ctx, orderedOf(v)))}, err
 }
 
 func waitOf(text string) (time.Duration, error) {

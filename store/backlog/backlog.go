@@ -40,6 +40,7 @@ type Workspace struct {
 	backlog *Backlog
 	name    string
 	actor   string
+	bound   bool // see Bound
 }
 
 // MainWorkspace is the workspace of everything that names no other.
@@ -65,8 +66,11 @@ func (b *Backlog) Workspace(name, actor string) (*Workspace, error) {
 	if err := CheckWorkspace(name); err != nil {
 		return nil, err
 	}
-	return &Workspace{b, name, actor}, nil
+	return &Workspace{b, name, actor, false}, nil
 }
+
+// Bound returns the workspace for who may not change what binds the whole instance.
+func (ws *Workspace) Bound() *Workspace { return &Workspace{ws.backlog, ws.name, ws.actor, true} }
 
 // Name returns the name of the workspace.
 func (ws *Workspace) Name() string { return ws.name }

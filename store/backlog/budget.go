@@ -61,10 +61,13 @@ func (ws *Workspace) home(scope string) string {
 // govern runs fn in a transaction that changes limits or freezes of a home. Those
 // of the whole instance are its owner's, whom no workspace binds.
 func (ws *Workspace) govern(ctx context.Context, doing, home string, fn func(context.Context, *store.Tx) error) error {
-	if home == "" {
-		return ws.backlog.db.Tx(ctx, doing, fn)
+	switch {
+	case home != "":
+		return ws.tx(ctx, doing, fn)
+	case ws.bound:
+		return commands.Refuse(commands.Policy, "%s: it binds the whole instance, and is changed by who may ask about that", doing).Hinting("use a token that was made with --workspace '*', or a limit of the workspace")
 	}
-	return ws.tx(ctx, doing, fn)
+	return ws.backlog.db.Tx(ctx, doing, fn)
 }
 
 // homeOf returns the home of the limit that a name means: the workspace's own

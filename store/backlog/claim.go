@@ -127,7 +127,7 @@ func (ws *Workspace) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error)
 // Claim leases tasks of the main workspace that the spoke runs itself.
 func (b *Backlog) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error) {
 	t.Kind = AgentKind
-	return (&Workspace{b, MainWorkspace, t.Owner}).Claim(ctx, t)
+	return (&Workspace{b, MainWorkspace, t.Owner, false}).Claim(ctx, t)
 }
 
 // nameLanes says of each task in which lane it is, and who asked for it.
