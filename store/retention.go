@@ -58,6 +58,8 @@ var Kinds = []Kind{
 			WHERE NOT EXISTS (SELECT FROM leases l WHERE l.task = u.task AND l.attempt = u.attempt)`)},
 	{Name: "invites", Since: "it expired", Default: 30 * day, Least: inboxMargin, tables: []string{"invites"},
 		prune: removing("invites", `SELECT ctid FROM invites WHERE expires_at < statement_timestamp() - $1::interval`)},
+	{Name: "tokens", Since: "it expired", Default: 30 * day, Least: time.Hour, tables: []string{"tokens"},
+		prune: removing("tokens", `SELECT ctid FROM tokens WHERE expires_at < statement_timestamp() - $1::interval`)},
 	{Name: "connections", Since: "it ended: its heartbeats", Default: day, Least: time.Hour, tables: []string{"heartbeats", "serving"},
 		prune: counting(
 			deleting("serving", `SELECT s.ctid FROM connections c JOIN serving s ON s.conn = c.id WHERE has_ended(c.state) AND c.state_at < statement_timestamp() - $1::interval`),

@@ -54,15 +54,10 @@ func (a *app) invite(ctx context.Context, name string, ttl time.Duration, file s
 		return err
 	}
 	var v api.Invitation
-	ask := func() (err error) {
+	err = a.secretInto(file, "invite", &v.Token, func() (err error) {
 		v, err = control.Answer(client.API().CreateInviteWithResponse(ctx, api.NewInvite{Name: name, TTLMS: ttl.Milliseconds()}))
 		return err
-	}
-	if file != "" {
-		err = a.inviteInto(file, &v, ask)
-	} else {
-		err = ask()
-	}
+	}, func() []string { return []string{"invite", "revoke", v.ID} })
 	if err != nil {
 		return err
 	}
@@ -80,9 +75,12 @@ func (a *app) invite(ctx context.Context, name string, ttl time.Duration, file s
 	return nil
 }
 
-// inviteInto moves the token that ask gets into a new file, which is there before the invite
-// is: what cannot be written is not asked for.
-func (a *app) inviteInto(file string, v *api.Invitation, ask func() error) error {
+// secretInto moves the token that ask gets into a new file, where one is named. The file is there before the thing
+// that the token is for: what cannot be written is not asked for. undo ends that thing.
+func (a *app) secretInto(file, thing string, token *string, ask func() error, undo func() []string) error {
+	if file == "" {
+		return ask()
+	}
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return commands.Refuse(commands.Conflict, "there is a file %s already", file).Hinting("name another one, or remove it")
@@ -92,11 +90,11 @@ func (a *app) inviteInto(file string, v *api.Invitation, ask func() error) error
 	}
 	err = ask()
 	if err == nil {
-		if _, err = fmt.Fprintln(f, v.Token); err != nil {
+		if _, err = fmt.Fprintln(f, *token); err != nil {
 			err = &commands.Refused{Code: commands.Internal, Why: "the token could not be written", Err: err,
-				Hint: "it is lost; revoke the invite and make another", Run: []string{"invite", "revoke", v.ID}}
+				Hint: "it is lost; revoke the " + thing + " and make another", Run: undo()}
 		}
-		v.Token = ""
+		*token = ""
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		_ = os.Remove(file)

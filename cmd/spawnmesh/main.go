@@ -111,7 +111,7 @@ Try it:  spawnmesh demo`,
 	root.AddGroup(&cobra.Group{ID: "try", Title: "Try:"}, &cobra.Group{ID: "run", Title: "Run an instance:"},
 		&cobra.Group{ID: "agents", Title: "Agents:"}, &cobra.Group{ID: "backlog", Title: "Backlog:"},
 		&cobra.Group{ID: "limits", Title: "Limits of the backlog:"}, &cobra.Group{ID: "federation", Title: "Connections:"},
-		&cobra.Group{ID: "help", Title: "Help:"})
+		&cobra.Group{ID: "access", Title: "Other programs:"}, &cobra.Group{ID: "help", Title: "Help:"})
 	add := func(group string, list ...*cobra.Command) {
 		for _, c := range list {
 			c.GroupID = group
@@ -124,6 +124,7 @@ Try it:  spawnmesh demo`,
 	add("backlog", a.backlogCommand())
 	add("limits", a.budgetCommand(), a.quotaCommand(), a.laneCommand(), a.freezeCommand(), a.unfreezeCommand(), a.retentionCommand())
 	add("federation", a.inviteCommand(), a.connectionsCommand(), a.keysCommand(), a.auditCommand())
+	add("access", a.tokenCommand())
 	a.explain(root)
 	return root
 }

@@ -6,19 +6,7 @@ import (
 	"strings"
 )
 
-// A Role is what somebody may ask of an instance.
-type Role string
-
-// The roles. None includes another one, but [Owner].
-const (
-	Viewer          Role = "viewer"           // reads, without what agents were given and what they wrote
-	Operator        Role = "operator"         // reads, and orders and ends agents
-	Worker          Role = "worker"           // claims tasks of a backlog, and says what became of them
-	FederationAdmin Role = "federation-admin" // admits peers, suspends them and ends them
-	Owner           Role = "owner"            // everything
-)
-
-// Roles are all of them.
+// Roles are all of them. None includes another one, but [Owner].
 var Roles = []Role{Viewer, Operator, Worker, FederationAdmin, Owner}
 
 // Everywhere is the workspace of who may ask in every one, and about the instance itself.
@@ -116,6 +104,10 @@ var may = map[string][]Role{
 	"GET /invites":                  admins,
 	"POST /invites":                 admins,
 	"POST /invites/{invite}/revoke": admins,
+
+	"GET /tokens":                 ownersAlone,
+	"POST /tokens":                ownersAlone,
+	"POST /tokens/{token}/revoke": ownersAlone,
 
 	"GET /audit": watchers,
 }

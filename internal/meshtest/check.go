@@ -108,7 +108,7 @@ func (i *Instance) Pairs(t testing.TB, sql string, args ...any) map[string]strin
 // tables says what of each table counts as its content: all, or the columns
 // that sending a message does not change.
 var tables = map[string]string{
-	"instance": "*", "connections": "*", "sequences": "*", "keys": "*", "grants": "*", "invites": "*", "inbox": "*",
+	"instance": "*", "connections": "*", "sequences": "*", "keys": "*", "grants": "*", "invites": "*", "tokens": "*", "inbox": "*",
 	"outbox": "id, conn, seq, queue, kind, digest, re, task, exp, envelope", "tasks": "*", "task_bodies": "*", "classes": "*", "parked": "*",
 	"ready": "*", "due": "*", "dependencies": "*", "ended_attempts": "*", "ended": "*", "leases": "*", "kills": "*", "agents": "*", "sessions": "*",
 	"mirrors": "*", "logs": "*", "log_segments": "*", "log_streams": "*", "outputs": "*",

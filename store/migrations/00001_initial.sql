@@ -134,6 +134,26 @@ CREATE TABLE invites (
     CONSTRAINT uses_left_is_no_debt CHECK (uses_left >= 0)
 );
 
+-- Tokens by which programs ask this instance over its API.
+CREATE TABLE tokens (
+    id          text PRIMARY KEY,           -- the part of the text that is no secret
+    digest      bytea NOT NULL,             -- SHA-256 of the text, which is not kept
+    name        text NOT NULL,              -- what the audit calls who uses it
+    role        text NOT NULL,
+    workspace   text NOT NULL,              -- * = every one, and the instance itself
+    expires_at  timestamptz NOT NULL,
+    revoked_at  timestamptz,                -- or when it expired, where its name was given to another one since
+    used_at     timestamptz,                -- the last time, up to a minute before it
+    created_by  text NOT NULL,
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT id_is_an_id CHECK (id ~ '^[a-z2-7]{12}$'),
+    CONSTRAINT digest_has_32_bytes CHECK (octet_length(digest) = 32),
+    CONSTRAINT name_is_a_name CHECK (name ~ '^[a-z0-9][a-z0-9-]{0,62}$'),
+    CONSTRAINT role_is_known CHECK (role IN ('viewer', 'operator', 'worker', 'federation-admin', 'owner')),
+    CONSTRAINT workspace_is_a_name CHECK (workspace ~ '^([*]|[a-z0-9][a-z0-9-]{0,62})$')
+);
+CREATE UNIQUE INDEX tokens_name ON tokens (name) WHERE revoked_at IS NULL;
+
 -- The last sign of life of each spoke, as it signed it.
 CREATE TABLE heartbeats (
     conn         uuid PRIMARY KEY REFERENCES connections,
