@@ -102,7 +102,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Go(func() error { return h.orders.Run(ctx) })
 	g.Go(func() error { return h.reads.Run(ctx) })
 	g.Go(func() error { return h.server.ServeJoin(ctx, h.answerJoin) })
-	g.Go(func() error { return h.auditRefusedJoins(ctx) })
+	g.Go(func() error { return h.join.refused.Write(ctx, h.DB, h.Log) })
 	g.Go(func() error { return h.sweep(ctx) })
 	g.Go(func() error { return h.askForAllOutput(ctx) })
 	g.Go(func() error { return h.endAllUnanswered(ctx) })

@@ -14,6 +14,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
+	"github.com/spawnmesh/spawnmesh/internal/refusals"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -29,12 +30,12 @@ const (
 type joins struct {
 	waiting map[string]*joining // handshakes under way by join id; only ServeJoin's goroutine touches them
 	keys    inviteKeys
-	refused joinRefusals
+	refused *refusals.Counter
 }
 
 func (j *joins) start() {
 	j.waiting = map[string]*joining{}
-	j.refused.start()
+	j.refused = refusals.New(joinRefused("", "JOIN_REFUSED", "joins were refused for too many different reasons to keep each"))
 }
 
 // room makes room for one more handshake under invite, at the cost of the
@@ -92,7 +93,7 @@ func (h *Hub) answerJoin(ctx context.Context, r transport.JoinRequest) []byte {
 	}
 	reply := joinReply{Signed: raw}
 	if err != nil {
-		reply = h.joinRefused(r, err)
+		reply = h.refuseJoin(r, err)
 	}
 	out, err := json.Marshal(reply)
 	if err != nil {
@@ -101,7 +102,12 @@ func (h *Hub) answerJoin(ctx context.Context, r transport.JoinRequest) []byte {
 	return out
 }
 
-func (h *Hub) joinRefused(r transport.JoinRequest, err error) joinReply {
+// joinRefused is the row of the audit about somebody who was not let in with the invite for name, or with none that is known.
+func joinRefused(name string, code commands.Code, why string) store.AuditRow {
+	return store.AuditRow{Actor: "joining", Action: "join.refused", Object: name, Code: string(code), Why: why}
+}
+
+func (h *Hub) refuseJoin(r transport.JoinRequest, err error) joinReply {
 	name := ""
 	if j := h.join.waiting[r.JoinID]; j != nil {
 		name = j.invite.Name
@@ -111,7 +117,7 @@ func (h *Hub) joinRefused(r transport.JoinRequest, err error) joinReply {
 	if errors.Is(err, join.ErrHandshake) {
 		code = handshakeBad
 	}
-	h.join.refused.note(joinRefusal{join.InviteOf(r.JoinID), name, code, err.Error()}, time.Now())
+	h.join.refused.Note(joinRefused(name, code, err.Error()))
 	switch code {
 	case signing.KeyWeak, signing.KeyDuplicate, commands.Conflict:
 		return joinReply{Code: code, Why: err.Error()}
