@@ -129,7 +129,6 @@ func (db *DB) RevokeToken(ctx context.Context, text, reason, actor string) (v To
 // A TokenUse is a token that was shown.
 type TokenUse struct {
 	Name, Role, Workspace string
-	Left                  time.Duration // until it expires
 }
 
 // UseToken finds the token with an id and a digest, and notes that it was used, once a minute. One that cannot be used is
@@ -139,9 +138,9 @@ func (db *DB) UseToken(ctx context.Context, id string, digest []byte) (u TokenUs
 	var state TokenState
 	var expires time.Time
 	var stale bool
-	err = db.pool.QueryRow(ctx, `SELECT t.name, t.role, t.workspace, t.expires_at - clock_timestamp(), t.digest, `+tokenState+`, t.expires_at,
+	err = db.pool.QueryRow(ctx, `SELECT t.name, t.role, t.workspace, t.digest, `+tokenState+`, t.expires_at,
 		t.used_at IS NULL OR t.used_at NOT BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp() FROM tokens t WHERE t.id = $1`, id).
-		Scan(&u.Name, &u.Role, &u.Workspace, &u.Left, &kept, &state, &expires, &stale)
+		Scan(&u.Name, &u.Role, &u.Workspace, &kept, &state, &expires, &stale)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return u, fmt.Errorf("looking up a token: %w", err)
 	}

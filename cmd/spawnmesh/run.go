@@ -15,6 +15,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/internal/listener"
 	"github.com/spawnmesh/spawnmesh/internal/node"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
@@ -33,6 +34,7 @@ type runner struct {
 	inbox              store.InboxBound
 	ready              string // file
 	logs               logChoice
+	api                apiChoice
 
 	log     *slog.Logger
 	working chan struct{} // closed once the spoke works
@@ -54,6 +56,9 @@ func (r *runner) spokeFlags(f *pflag.FlagSet) {
 func (r *runner) check(ctx context.Context) error {
 	if r.hub != nil {
 		if err := checkHub(ctx, r.hub); err != nil {
+			return err
+		}
+		if err := r.api.check(ctx, r.a, r.log); err != nil {
 			return err
 		}
 	}
@@ -102,8 +107,12 @@ func (r *runner) run(ctx context.Context) (err error) {
 		}
 	}()
 	in.DB.BoundInbox(r.inbox)
-	n := node.Node{Instance: in, Version: version(), Interval: time.Duration(r.beat), Log: r.log, Hub: r.hub, Spoke: r.spoke, Hurry: r.a.hurry}
-	n.Ready = func(link string) { r.sayReady(in, link) }
+	served, err := r.api.open(ctx, r.log)
+	if err != nil {
+		return err
+	}
+	n := node.Node{Instance: in, API: served, Version: version(), Interval: time.Duration(r.beat), Log: r.log, Hub: r.hub, Spoke: r.spoke, Hurry: r.a.hurry}
+	n.Ready = func(link string) { r.sayReady(in, link, served) }
 	n.Working = func() {
 		close(r.working)
 		fmt.Fprintf(r.a.out, "spoke is ready: %d slots, data %s\n", r.spoke.Slots, in.Dir)
@@ -117,12 +126,16 @@ func (r *runner) run(ctx context.Context) (err error) {
 }
 
 // sayReady tells who waits for it, a person or a script, that every role works.
-func (r *runner) sayReady(in *instance.Instance, link string) {
+func (r *runner) sayReady(in *instance.Instance, link string, api *listener.Listener) {
 	text := link
 	if r.hub == nil {
 		text = string(in.Keys.InstanceID())
 	} else {
-		fmt.Fprintf(r.a.out, "hub is ready: link %s, data %s\n", link, in.Dir)
+		where := ""
+		if api != nil {
+			where = ", api " + api.URL()
+		}
+		fmt.Fprintf(r.a.out, "hub is ready: link %s%s, data %s\n", link, where, in.Dir)
 	}
 	if err := writeReady(r.ready, text); err != nil {
 		r.log.Error("telling that the instance is ready", "err", err)

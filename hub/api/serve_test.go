@@ -88,6 +88,9 @@ func TestWhatIsNoRequestIsRefused(t *testing.T) {
 		"another method":       {"DELETE", "/keys", "", "", 405, "there is no DELETE /api/v1/keys in this API"},
 		"a path that leads up": {"GET", "/audit/../keys", "", "", 404, "there is no GET /api/v1/audit/../keys in this API"},
 		"another path":         {"GET", "/nothing", "", "", 404, "there is no GET /api/v1/nothing in this API; it is described in /api/v1/openapi.json"},
+		"a deep body":          {"POST", "/keys/revoke", as, `{"key":` + strings.Repeat("[", 32), 400, "its JSON is more than 32 levels deep"},
+		"a body less deep":     {"POST", "/keys/revoke", as, `{"key":` + strings.Repeat("[", 31), 400, "its JSON ends too early"},
+		"a text with brackets": {"POST", "/keys/revoke", as, `{"key":"\"` + strings.Repeat("[", 99) + `","reason":"r"}`, 200, "[[["},
 		"a fault":              {"GET", "/audit", "", "", 500, "asked for"},
 	} {
 		status, said := ask(t, tt.method, tt.path, tt.kind, tt.body)

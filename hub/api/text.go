@@ -60,6 +60,30 @@ func onlyTexts(v any) bool {
 	return true
 }
 
+// maxDepth bounds how deep objects and lists of a body are in each other.
+const maxDepth = 32
+
+// isDeep reports whether JSON is deeper than maxDepth. What is none is found out by who reads it.
+func isDeep(raw []byte) bool {
+	depth, quoted := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			if depth++; depth > maxDepth {
+				return true
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return false
+}
+
 func allOf[T any](list []T, holds func(T) bool) bool {
 	return !slices.ContainsFunc(list, func(v T) bool { return !holds(v) })
 }

@@ -58,23 +58,25 @@ func Listen(ctx context.Context, dir string) (net.Listener, error) {
 // 5 s, or until hurry is closed, for the answers that are under way. It closes l. Who an agent
 // is is asked once a connection, as it is accepted: later its number may be another's. nil = nobody is.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, agent func(pid int) bool, hurry <-chan struct{}, log *slog.Logger) error {
+	return Run(ctx, &http.Server{
+		Handler:     allowed(h, BodyTime),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return identify(ctx, c, agent) },
+	}, l, hurry, log)
+}
+
+// Run is [Serve] with a server of its caller, whose bounds it sets.
+func Run(ctx context.Context, s *http.Server, l net.Listener, hurry <-chan struct{}, log *slog.Logger) error {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	s := &http.Server{
-		Handler:           allowed(h, bodyTime),
-		ReadHeaderTimeout: 5 * time.Second,
-		MaxHeaderBytes:    16 << 10,
-		BaseContext:       func(net.Listener) context.Context { return requests },
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return identify(ctx, c, agent) },
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-
-		DisableGeneralOptionsHandler: true, // it answers OPTIONS * to everybody
-	}
+	s.ReadHeaderTimeout, s.MaxHeaderBytes = 5*time.Second, 16<<10
+	s.BaseContext = func(net.Listener) context.Context { return requests }
+	s.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
+	s.DisableGeneralOptionsHandler = true // it answers OPTIONS * to everybody
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
 	select {
 	case err := <-ended:
-		return fmt.Errorf("serving the control socket: %w", err)
+		return fmt.Errorf("serving the API at %s: %w", l.Addr(), err)
 	case <-ctx.Done():
 	}
 	cancel() // long polls and followers end now
@@ -152,9 +154,9 @@ func identify(ctx context.Context, c net.Conn, agent func(pid int) bool) context
 	return WithCaller(ctx, caller)
 }
 
-// bodyTime is how long a body may take to arrive, also one that nobody reads: the server reads the
+// BodyTime is how long a body may take to arrive, also one that nobody reads: the server reads the
 // rest before it answers. At the end of a body it takes the deadline away, so no answer is cut off.
-const bodyTime = 30 * time.Second
+const BodyTime = 30 * time.Second
 
 func allowed(h http.Handler, bodyTime time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -166,18 +168,26 @@ func allowed(h http.Handler, bodyTime time.Duration) http.Handler {
 			Error(w, commands.Refuse(Forbidden, "agents may not control an instance"))
 			return
 		}
-		if r.ContentLength != 0 {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
-		}
-		r.Body = http.MaxBytesReader(w, r.Body, 512<<10)
+		BoundBody(w, r, bodyTime)
 		h.ServeHTTP(w, r)
 	})
+}
+
+// BoundBody bounds the body of a request that begins now, and how long it takes to arrive.
+func BoundBody(w http.ResponseWriter, r *http.Request, within time.Duration) {
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within))
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, 512<<10)
 }
 
 // Error answers with err as a problem.
 func Error(w http.ResponseWriter, err error) {
 	p := ProblemOf(err)
 	w.Header().Set("Content-Type", "application/problem+json")
+	if p.Status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p)
 }

@@ -47,7 +47,7 @@ var may = map[string]string{
 	"spoke/supervisor/shim":    "spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/disk spoke/supervisor/plain spoke/supervisor/tree",
 	"spoke/supervisor/tree":    "spoke/supervisor/attempt spoke/supervisor/plain",
 
-	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub hub/api hub/output internal/bench internal/conformance internal/control internal/demo internal/fleet internal/instance internal/node signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
+	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub hub/api hub/output internal/bench internal/conformance internal/control internal/demo internal/fleet internal/instance internal/listener internal/node internal/token signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
 	"scripts/fetchpg":  "",
 	"scripts/gotest":   "",
 	"scripts/mutants":  "",
@@ -71,16 +71,16 @@ var may = map[string]string{
 	"internal/fleet":     "commands hub internal/control spoke/policy",
 	"internal/instance":  "commands signing store store/postgres",
 	"internal/layout":    "",
-	"internal/node":      "commands federation hub hub/api internal/control internal/feed internal/instance internal/metrics internal/token signing spoke spoke/supervisor store store/backlog",
+	"internal/node":      "commands federation hub hub/api internal/control internal/feed internal/instance internal/listener internal/metrics internal/token signing spoke spoke/supervisor store store/backlog",
 	"internal/token":     "",
+	"internal/listener":  "commands hub/api internal/control internal/refusals internal/token store",
 	"internal/refusals":  "store",
-	"internal/node":      "commands federation hub hub/api internal/control internal/instance internal/metrics internal/token signing spoke spoke/supervisor store store/backlog",
 	"internal/pgtest":    "store/postgres",
 	"internal/scale":     "",
 	"internal/shortpath": "",
 	"internal/storetest": "commands internal/pgtest signing store",
 	"internal/metrics":   "",
-	"internal/meshtest":  "commands federation/join federation/transport hub hub/output internal/control internal/faulty internal/forge internal/instance internal/node internal/pgtest signing spoke spoke/policy spoke/supervisor store store/postgres",
+	"internal/meshtest":  "commands federation/join federation/transport hub hub/output internal/control internal/faulty internal/forge internal/instance internal/listener internal/node internal/pgtest signing spoke spoke/policy spoke/supervisor store store/postgres",
 }
 
 // shared lists rooms that every room may import; they import none.

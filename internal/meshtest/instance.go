@@ -20,6 +20,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/internal/listener"
 	"github.com/spawnmesh/spawnmesh/internal/node"
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -181,7 +182,14 @@ func (i *Instance) endAgents(t testing.TB) {
 
 func (h *Hub) start(t testing.TB) {
 	t.Helper()
-	h.Link = h.live(t, node.Node{StillFor: h.still, Quiet: h.quiet, Rate: h.rate, Hub: &hub.Hub{Name: h.name, Listen: "127.0.0.1:0", Output: h.bounds, Isolation: h.demands}})
+	var served *listener.Listener
+	if h.serves != nil {
+		var err error
+		served, err = listener.Open(t.Context(), *h.serves, h.Log.Logger())
+		require.NoError(t, err)
+		h.API = served.URL()
+	}
+	h.Link = h.live(t, node.Node{API: served, StillFor: h.still, Quiet: h.quiet, Rate: h.rate, Hub: &hub.Hub{Name: h.name, Listen: "127.0.0.1:0", Output: h.bounds, Isolation: h.demands}})
 }
 
 func (s *Spoke) start(t testing.TB) {

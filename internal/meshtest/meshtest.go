@@ -26,6 +26,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/output"
+	"github.com/spawnmesh/spawnmesh/internal/listener"
 	"github.com/spawnmesh/spawnmesh/internal/node"
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/spoke"
@@ -44,18 +45,19 @@ func Main(m *testing.M) {
 
 // A Plan says how the spokes of a mesh work. The zero value is the usual plan.
 type Plan struct {
-	Hub      string        // what the hub calls itself; default "lab"
-	Policy   string        // of every spoke, as a file; default: the preset "open", made [Loose]
-	Passable bool          // the data directories of spokes can be got to by other users
-	Slots    int           // agents at a time; default 4
-	Interval time.Duration // of heartbeats; default 200 ms
-	Lease    time.Duration // of claims; default 10 s
-	Idle     time.Duration // between two tries of a spoke to claim what was not to be had; default as in the product
-	Quiet    time.Duration // how long hub and spokes look at nothing that nobody says has changed; default as in the product
-	StillFor time.Duration // how long a queue may stand still; default 45 s
-	Output   output.Bounds // of what the hub keeps of agents' output
-	Demands  string        // what the hub demands that agents are confined by; default: nothing
-	Rate     node.Rate     // of what the hub takes from each spoke; default as in the product
+	Hub      string           // what the hub calls itself; default "lab"
+	Policy   string           // of every spoke, as a file; default: the preset "open", made [Loose]
+	Passable bool             // the data directories of spokes can be got to by other users
+	Slots    int              // agents at a time; default 4
+	Interval time.Duration    // of heartbeats; default 200 ms
+	Lease    time.Duration    // of claims; default 10 s
+	Idle     time.Duration    // between two tries of a spoke to claim what was not to be had; default as in the product
+	Quiet    time.Duration    // how long hub and spokes look at nothing that nobody says has changed; default as in the product
+	StillFor time.Duration    // how long a queue may stand still; default 45 s
+	Output   output.Bounds    // of what the hub keeps of agents' output
+	Demands  string           // what the hub demands that agents are confined by; default: nothing
+	Rate     node.Rate        // of what the hub takes from each spoke; default as in the product
+	API      *listener.Config // where the hub serves its API to other programs; default: nowhere
 }
 
 // A Mesh is a hub and its spokes.
@@ -76,6 +78,8 @@ type Hub struct {
 	rate    node.Rate
 	demands string // of isolation
 	name    string // that it gives itself
+	API     string // URL of its API for other programs in its present life
+	serves  *listener.Config
 }
 
 // A Spoke is a spoke of a mesh, running or not.
@@ -95,7 +99,7 @@ func Start(t testing.TB, names ...string) *Mesh {
 // Start makes a mesh of plan p: a hub, and a linked spoke per name.
 func (p Plan) Start(t testing.TB, names ...string) *Mesh {
 	t.Helper()
-	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub"), bounds: p.Output, still: p.StillFor, quiet: p.Quiet, rate: p.Rate, demands: p.Demands, name: cmp.Or(p.Hub, "lab")}, Spokes: map[string]*Spoke{}, plan: p}
+	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub"), bounds: p.Output, still: p.StillFor, quiet: p.Quiet, rate: p.Rate, demands: p.Demands, name: cmp.Or(p.Hub, "lab"), serves: p.API}, Spokes: map[string]*Spoke{}, plan: p}
 	m.Start(t, "hub")
 	for _, name := range names {
 		m.Add(t, name)

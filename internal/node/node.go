@@ -24,6 +24,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/feed"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/internal/listener"
 	"github.com/spawnmesh/spawnmesh/internal/metrics"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
@@ -50,6 +51,8 @@ type Node struct {
 	// Spoke without Hub wants a hub that was joined. With Hub, it begins to work when
 	// there is one, be it later.
 	Spoke *spoke.Spoke
+	// API serves a hub's API to other programs. It may be nil.
+	API *listener.Listener
 	// Ready is called once every role works that has work, with the address of the
 	// hub's link.
 	Ready func(link string)
@@ -85,6 +88,9 @@ func (n *Node) Run(ctx context.Context) error {
 		return err
 	}
 	defer socket.Close() // where nothing has been served
+	if n.API != nil {
+		defer n.API.Close() // where nothing has been served
+	}
 	late, stopLate := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLate()
 	serving, late := errgroup.WithContext(late)
@@ -92,6 +98,9 @@ func (n *Node) Run(ctx context.Context) error {
 	serving.Go(func() error { return n.feed.Run(late) })
 	n.ready = sync.OnceFunc(func() {
 		serving.Go(func() error { return control.Serve(late, socket, n.routes(), supervisor.Inside, n.Hurry, n.Log) })
+		if n.API != nil {
+			serving.Go(func() error { return n.API.Serve(late, n.routes(), in.DB, n.Hurry) })
+		}
 		if n.Ready != nil {
 			n.Ready(n.link())
 		}

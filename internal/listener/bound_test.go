@@ -1,0 +1,89 @@
+package listener
+
+import (
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const patience = 30 * time.Second
+
+// One address does not get all connections, and a place is free again when its connection is closed.
+func TestOneAddressDoesNotGetAllConnections(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l := bound(taken)
+	defer l.Close()
+	accepted := make(chan net.Conn, maxConnections)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- c
+		}
+	}()
+	dial := func(last byte) net.Conn {
+		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, last)}}).Dial("tcp", taken.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+		return c
+	}
+	isCut := func(c net.Conn) bool {
+		_, err := c.Read(make([]byte, 1))
+		return err != nil
+	}
+	var first net.Conn
+	for range maxOfOne {
+		dial(2)
+		c := <-accepted
+		t.Cleanup(func() { c.Close() })
+		first = c
+	}
+
+	require.True(t, isCut(dial(2)), "there are too many of this address")
+	dial(3)
+	require.NoError(t, (<-accepted).Close(), "there is room for another one")
+	require.NoError(t, first.Close())
+	require.Error(t, first.Close(), "and its place is given back once")
+	dial(2)
+	require.NoError(t, (<-accepted).Close())
+	require.Equal(t, maxOfOne-1, l.all)
+}
+
+// Who does not read his answer does not keep it, nor what writes it.
+func TestWhoDoesNotReadIsLeft(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	failed := make(chan error, 1)
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		p := &patient{w, http.NewResponseController(w), 200 * time.Millisecond}
+		for {
+			if _, err := p.Write(make([]byte, 1<<20)); err != nil {
+				failed <- err
+				return
+			}
+		}
+	})}
+	go func() { _ = s.Serve(taken) }()
+	defer s.Close()
+	c, err := net.Dial("tcp", taken.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"))
+	require.NoError(t, err)
+
+	select {
+	case err := <-failed:
+		require.ErrorContains(t, err, "i/o timeout")
+	case <-time.After(patience):
+		require.FailNow(t, "it waits for the reader")
+	}
+}

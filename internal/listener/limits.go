@@ -1,0 +1,146 @@
+package listener
+
+import (
+	"bytes"
+	"net/http"
+	"net/netip"
+	"sync"
+
+	"golang.org/x/time/rate"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/token"
+)
+
+// What one client may do. Who has shown a valid token is not held up by others at its address.
+const (
+	perToken      rate.Limit = 100 // requests a second
+	tokenBurst               = 200
+	perAddress    rate.Limit = 20 // requests a second without a token
+	addressBurst             = 40
+	triesPer      rate.Limit = 1.0 / 12 // tokens a second that are not valid
+	triesBurst               = 5
+	maxAddresses             = 4096
+	secondsOfTry             = 12
+	secondsOfRate            = 1
+)
+
+// limits count what clients do.
+type limits struct {
+	mu      sync.Mutex // guards what follows
+	tokens  map[string]*known
+	without addresses // who has no token
+	wrong   addresses // who has one that is not valid
+}
+
+// A known token was valid when it was used last.
+type known struct {
+	digest []byte
+	rate   *rate.Limiter
+}
+
+func newLimits() *limits {
+	return &limits{tokens: map[string]*known{}, without: addresses{perAddress, addressBurst, map[netip.Prefix]*rate.Limiter{}},
+		wrong: addresses{triesPer, triesBurst, map[netip.Prefix]*rate.Limiter{}}}
+}
+
+// addresses have a limiter each.
+type addresses struct {
+	limit rate.Limit
+	burst int
+	each  map[netip.Prefix]*rate.Limiter
+}
+
+func (a addresses) of(p netip.Prefix) *rate.Limiter {
+	if a.each[p] == nil {
+		if len(a.each) >= maxAddresses { // whoever has so many is not stopped by this, and others are not held up
+			clear(a.each)
+		}
+		a.each[p] = rate.NewLimiter(a.limit, a.burst)
+	}
+	return a.each[p]
+}
+
+// addressOf is where a request comes from: of IPv6 the network, in which a client chooses addresses.
+func addressOf(r *http.Request) netip.Prefix {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	addr := at.Addr().Unmap()
+	bits := addr.BitLen()
+	if addr.Is6() {
+		bits = 64
+	}
+	p, _ := addr.Prefix(bits) // an address has as many bits, unless it has a zone
+	return p.Masked()
+}
+
+// A tooMany refuses what may be done later.
+type tooMany struct {
+	*commands.Refused
+	seconds int
+}
+
+func (t *tooMany) Unwrap() error { return t.Refused }
+
+func refuseFor(seconds int, format string, args ...any) error {
+	return &tooMany{commands.Refuse(commands.TooManyRequests, format, args...).Hinting("try again in %d s", seconds), seconds}
+}
+
+// anonymous counts a request without a token.
+func (l *limits) anonymous(from netip.Prefix) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.without.of(from).Allow() {
+		return refuseFor(secondsOfRate, "there are more than %v requests a second without a token from this address", perAddress)
+	}
+	return nil
+}
+
+// mayTry says whether an address may show a token that is not known to be valid.
+func (l *limits) mayTry(from netip.Prefix) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wrong.of(from).Tokens() < 1 {
+		return refuseFor(secondsOfTry, "there were too many tokens from this address that are not valid")
+	}
+	return nil
+}
+
+// failed counts a token that is not valid.
+func (l *limits) failed(from netip.Prefix) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wrong.of(from).Allow()
+}
+
+// knows reports whether the token was valid when it was used last.
+func (l *limits) knows(t token.Token) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.tokens[t.ID]
+	return k != nil && bytes.Equal(k.digest, t.Digest())
+}
+
+// forget takes back that the token is known.
+func (l *limits) forget(t token.Token) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k := l.tokens[t.ID]; k != nil && bytes.Equal(k.digest, t.Digest()) {
+		delete(l.tokens, t.ID)
+	}
+}
+
+// count counts a request with a token that is valid.
+func (l *limits) count(t token.Token) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tokens[t.ID] == nil {
+		l.tokens[t.ID] = &known{t.Digest(), rate.NewLimiter(perToken, tokenBurst)}
+	}
+	if !l.tokens[t.ID].rate.Allow() {
+		return refuseFor(secondsOfRate, "there are more than %v requests a second with this token", perToken)
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package listener_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	madetoken "github.com/spawnmesh/spawnmesh/internal/token"
+)
+
+// What is no token, or not one of this hub, lets nobody in, whatever it is; what is mistyped is told apart from what is not
+// known; and nothing of it is kept, but that it was so.
+func TestWhatIsNoTokenLetsNobodyIn(t *testing.T) {
+	t.Parallel()
+	m := start(t)
+	good := token(t, m, "good", api.Owner, api.Everywhere).Token
+	other := madetoken.New()
+	revoked := token(t, m, "revoked", api.Owner, api.Everywhere).Token
+	m.Hub.Do(t, "POST", api.Base+"/tokens/revoked/revoke", api.Reason{}, nil)
+	expired := token(t, m, "expired", api.Owner, api.Everywhere).Token
+	_, err := m.Hub.SQL.Exec(t.Context(), `UPDATE tokens SET expires_at = clock_timestamp() - interval '1 h' WHERE name = 'expired'`)
+	require.NoError(t, err)
+	last := good[len(good)-1:]
+	changed := map[string]string{"0": "1"}[last]
+	if changed == "" {
+		changed = "0"
+	}
+	header := func(values ...string) func(*http.Request) {
+		return func(r *http.Request) { r.Header["Authorization"] = values }
+	}
+	tests := map[string]struct {
+		change func(*http.Request)
+		says   string
+	}{
+		"none":                  {nil, "GET /api/v1/instance needs a token"},
+		"empty":                 {header("Bearer "), "it was cut or mistyped"},
+		"short":                 {header("Bearer " + good[:20]), "it was cut or mistyped"},
+		"the last letter wrong": {header("Bearer " + good[:len(good)-1] + changed), "it was cut or mistyped"},
+		"in capitals":           {header("Bearer " + strings.ToUpper(good)), "it was cut or mistyped"},
+		"in small letters":      {header("Bearer " + strings.ToLower(good)), "it was cut or mistyped"},
+		"of another alphabet":   {header("Bearer smt_" + strings.Repeat("ä", 47)), "it was cut or mistyped"},
+		"of 8 KiB":              {header("Bearer " + strings.Repeat("smt_", 2<<10)), "it was cut or mistyped"},
+		"of another hub":        {header("Bearer " + other.Text()), "the token is not known here"},
+		"twice":                 {header("Bearer "+good, "Bearer "+good), "does not hold one token"},
+		"with a name":           {header("Basic " + good), "does not hold one token"},
+		"in the address":        {func(r *http.Request) { r.URL.RawQuery = url.Values{"access_token": {good}}.Encode() }, "needs a token"},
+		"revoked":               {header("Bearer " + revoked), "the token revoked was revoked"},
+		"expired":               {header("Bearer " + expired), "the token expired has expired"},
+	}
+	n := byte(10)
+	for name, tt := range tests {
+		p := asks(t, m, "", n)
+		p.change = tt.change
+		status, code, said := p.ask(t, "GET", api.Base+"/instance", "")
+		require.Equal(t, 401, status, name)
+		require.Equal(t, "UNAUTHENTICATED", code, name)
+		require.Contains(t, said, tt.says, name)
+		n++
+	}
+	meshtest.Await(t, "the audit", func() bool {
+		return len(m.Hub.Pairs(t, `SELECT object, why FROM audit WHERE action = 'token.refused' AND actor = 'anonymous' AND code = 'UNAUTHENTICATED'`)) == len(tests)-2
+	})
+	kept := everythingKept(t, m)
+	for _, text := range []string{good, other.Text(), revoked, expired} {
+		require.NotContains(t, kept, text[17:43], "a secret is kept")
+	}
+	require.Contains(t, kept, good[4:16], "its id is")
+}
+
+// A header of 10 MB is not read to its end, and costs nobody else anything.
+func TestAHeaderOf10MBIsNotRead(t *testing.T) {
+	t.Parallel()
+	m := start(t)
+	at, err := url.Parse(m.Hub.API)
+	require.NoError(t, err)
+	c, err := net.Dial("tcp", at.Host)
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.SetDeadline(time.Now().Add(meshtest.Patience)))
+	go func() {
+		_, _ = fmt.Fprintf(c, "GET /api/v1/instance HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer ", at.Host)
+		_, _ = io.WriteString(c, strings.Repeat("x", 10<<20)) // it is cut off on the way
+	}()
+
+	line, err := bufio.NewReader(c).ReadString('\n')
+
+	if err == nil { // else the reset came first
+		require.Contains(t, line, "431")
+	}
+	p := asks(t, m, token(t, m, "good", api.Viewer, api.Everywhere).Token, 2)
+	p.gets(t, api.Base+"/instance", new(api.Instance))
+}
+
+// Who guesses is slowed down, and nobody else is: not who has a token elsewhere, nor who has used one at the same address.
+func TestWhoGuessesIsSlowedDownAlone(t *testing.T) {
+	t.Parallel()
+	m := start(t)
+	before, later := token(t, m, "before", api.Viewer, api.Everywhere).Token, token(t, m, "later", api.Viewer, api.Everywhere).Token
+	known := asks(t, m, before, 2)
+	known.gets(t, api.Base+"/instance", new(api.Instance))
+	guess := asks(t, m, "", 2)
+	statuses := map[int]int{}
+	var wait string
+	for range 20 {
+		guess.token = madetoken.New().Text()
+		resp := guess.send(t.Context(), t, "GET", api.Base+"/instance", "")
+		statuses[resp.StatusCode]++
+		if resp.StatusCode == http.StatusTooManyRequests {
+			wait = resp.Header.Get("Retry-After")
+		}
+	}
+
+	require.LessOrEqual(t, statuses[401], 7)
+	require.GreaterOrEqual(t, statuses[429], 13)
+	require.Equal(t, "12", wait)
+	known.gets(t, api.Base+"/instance", new(api.Instance))
+	status, code, _ := asks(t, m, later, 2).ask(t, "GET", api.Base+"/instance", "")
+	require.Equal(t, 429, status)
+	require.Equal(t, "TOO_MANY_REQUESTS", code)
+	asks(t, m, later, 3).gets(t, api.Base+"/instance", new(api.Instance))
+}
+
+// One token has its own rate, and so has who has none.
+func TestATokenHasItsRate(t *testing.T) {
+	t.Parallel()
+	m := start(t)
+	fast, calm := asks(t, m, token(t, m, "fast", api.Viewer, api.Everywhere).Token, 2), asks(t, m, token(t, m, "calm", api.Viewer, api.Everywhere).Token, 2)
+	without := asks(t, m, "", 2)
+	for p, path := range map[*program]string{fast: api.Base + "/nothing", without: "/healthz"} {
+		limited := ""
+		for range 5000 {
+			if resp := p.send(t.Context(), t, "GET", path, ""); resp.StatusCode == http.StatusTooManyRequests {
+				limited = resp.Header.Get("Retry-After")
+				break
+			} else {
+				_, _ = io.Copy(io.Discard, resp.Body)
+			}
+		}
+		require.Equal(t, "1", limited, path)
+	}
+	calm.gets(t, api.Base+"/instance", new(api.Instance))
+}
+
+// What is being answered ends with the token: when it is revoked, and when its time is over.
+func TestAStreamEndsWithItsToken(t *testing.T) {
+	t.Parallel()
+	m := start(t, "attic")
+	task := m.Spawn(t, "attic", "sh", "-c", "echo begun; sleep 60")
+	m.Await(t, task, "running")
+	revoked, living := token(t, m, "revoked", api.Operator, api.Everywhere), token(t, m, "living", api.Operator, api.Everywhere)
+	var expiring api.TokenCreated
+	m.Hub.Do(t, "POST", api.Base+"/tokens", api.NewToken{Name: "expiring", Role: api.Operator, Workspace: api.Everywhere, TTLMS: 3000}, &expiring)
+	ended := map[string]chan error{}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	for i, v := range []api.TokenCreated{revoked, living, expiring} {
+		resp := asks(t, m, v.Token, byte(i+2)).send(ctx, t, "GET", api.Base+"/tasks/"+task+"/logs?follow=true", "")
+		require.Equal(t, 200, resp.StatusCode)
+		first := bufio.NewReader(resp.Body)
+		line, err := first.ReadString('\n')
+		require.NoError(t, err)
+		require.NotEmpty(t, line)
+		end := make(chan error, 1)
+		ended[v.Name] = end
+		go func() {
+			_, err := io.Copy(io.Discard, first)
+			end <- err
+		}()
+	}
+	over := func(name string, within time.Duration) {
+		t.Helper()
+		select {
+		case err := <-ended[name]:
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF, "it was cut off, and does not look whole")
+		case <-time.After(within):
+			require.FailNow(t, "the stream goes on", name)
+		}
+	}
+	m.Hub.Do(t, "POST", api.Base+"/tokens/revoked/revoke", api.Reason{Reason: "test"}, nil)
+	over("revoked", meshtest.Patience)
+	over("expiring", time.Until(expiring.Expires)+meshtest.Patience)
+	require.False(t, time.Now().Before(expiring.Expires.Add(-100*time.Millisecond)), "not before its time")
+	select {
+	case err := <-ended["living"]:
+		require.FailNow(t, "another token's stream has ended", "%v", err)
+	default:
+	}
+	status, _, said := asks(t, m, expiring.Token, 9).ask(t, "GET", api.Base+"/instance", "")
+	require.Equal(t, 401, status)
+	require.Contains(t, said, "has expired")
+	m.Hub.Do(t, "POST", api.Base+"/tasks/"+task+"/kill", json.RawMessage(`{"reason":"the test is over","grace_ms":0}`), nil)
+}
