@@ -105,7 +105,7 @@ func exitOfCode(code commands.Code) int {
 		commands.FenceStale, commands.ResultClash, commands.Offset, commands.Resync:
 		return exitConflict
 	case signing.ConnState, signing.SigBad, signing.KeyRevoked, signing.KeyUnknown, signing.KeyWeak, signing.KeyDuplicate,
-		control.Forbidden, commands.Unauthenticated, joinRefused, pinMismatch, handshakeBad,
+		control.Forbidden, control.CertificateUnknown, commands.Unauthenticated, joinRefused, pinMismatch, handshakeBad,
 		commands.GrantMalformed, commands.GrantExpired, commands.GrantKeyUnknown, commands.GrantUnknown, commands.GrantMismatch:
 		return exitUntrusted
 	case commands.Policy, commands.Grant, commands.BadPath, commands.TooMany, commands.OverBudget, commands.LaneClosed, commands.Rate, commands.Full, commands.TooManyRequests:

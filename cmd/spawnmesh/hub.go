@@ -36,14 +36,14 @@ It logs to standard error, a line per event; docs/operating.md has them all.
 It keeps agents' output in files below logs/ in the data directory, within bounds:
 the oldest goes first, and logs marks what is gone.
 
-With --api it serves other programs, which show a token (token create): on loopback as
-it is, elsewhere with TLS 1.3, a certificate and its key.
+With --api it serves other programs, which show a token (token create): on loopback
+as it is, elsewhere with TLS 1.3, a certificate and its key.
 
 A hub that has joined other hubs (spoke join) is their spoke, too, in one process:
 what they order runs here, as far as the policy allows, and never on its own spokes.`,
 		Example: `  spawnmesh --data-dir H hub run --link 127.0.0.1:7422
   spawnmesh --data-dir H hub run --link 0.0.0.0:7422 --advertise hub.example.org:7422
-  spawnmesh --data-dir H hub run --api 0.0.0.0:7480 --api-cert c.pem --api-key k.pem --api-host hub.example.org`,
+  spawnmesh --data-dir H hub run --api 127.0.0.1:7480`,
 		RunE: func(c *cobra.Command, _ []string) error { return r.run(c.Context()) },
 	}
 	run.Flags().StringVar(&h.Listen, "link", "127.0.0.1:7422", "serve spokes on `ADDRESS`; port 0 picks a free one")

@@ -21,8 +21,11 @@ import (
 )
 
 // dir returns the absolute data directory: the flag, the environment, or the
-// place where such things belong.
+// place where such things belong. It refuses where the call is about another machine.
 func (a *app) dir() (string, error) {
+	if err := a.onHost(); err != nil {
+		return "", err
+	}
 	for _, d := range []string{a.dataDir, a.getenv("SPAWNMESH_DATA_DIR")} {
 		if info, err := os.Stat(d); err == nil && !info.IsDir() {
 			return "", misuse("%s is a file, and an instance lives in a directory", d).Hinting("name its data directory with --data-dir")
@@ -46,6 +49,9 @@ func (a *app) dir() (string, error) {
 
 // self is how this program is called for the same instance, for hints.
 func (a *app) self() string {
+	if a.context != "" {
+		return commands.ShellLine([]string{"spawnmesh", "--context", a.context})
+	}
 	if a.dataDir == "" {
 		return "spawnmesh"
 	}
@@ -124,6 +130,9 @@ func (a *app) askingFirst(ctx context.Context, fn func(ctx context.Context, c *c
 }
 
 func (a *app) ask(ctx context.Context, create bool, fn func(ctx context.Context, c *control.Client) error) error {
+	if a.away() {
+		return a.askAway(ctx, fn)
+	}
 	dir, err := a.dir()
 	if err != nil {
 		return err
@@ -132,6 +141,15 @@ func (a *app) ask(ctx context.Context, create bool, fn func(ctx context.Context,
 		return fn(ctx, control.NewClient(dir))
 	}
 	return a.visit(ctx, create, func(ctx context.Context, in *instance.Instance) error { return within(ctx, in, fn) })
+}
+
+// askAway hands fn a client of the hub that a context leads to.
+func (a *app) askAway(ctx context.Context, fn func(ctx context.Context, c *control.Client) error) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	return fn(ctx, c)
 }
 
 // within hands fn a client of an instance at rest.
@@ -144,6 +162,9 @@ func within(ctx context.Context, in *instance.Instance, fn func(ctx context.Cont
 // withReader hands fn a client that reads of agents: of the instance that runs or, where
 // none does and the data directory is a spoke's, of what its database knows.
 func (a *app) withReader(ctx context.Context, fn func(ctx context.Context, c *control.Client) error) error {
+	if a.away() {
+		return a.askAway(ctx, fn)
+	}
 	dir, err := a.dir()
 	if err != nil {
 		return err

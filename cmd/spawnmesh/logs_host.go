@@ -32,6 +32,9 @@ func (a *app) showLogs(ctx context.Context, id string, f logFlags) error {
 	case err != nil:
 		return err
 	case v.Hub != "":
+		if err := a.onHost(); err != nil {
+			return err // its output is in files
+		}
 		return a.hostLogs(ctx, c, v, f)
 	case f.follow:
 		_, err = a.followLogs(ctx, c, id, f)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -41,6 +40,7 @@ type app struct {
 	out, err io.Writer
 	getenv   func(string) string
 	dataDir  string
+	context  string
 	output   string
 	json     bool
 	hurry    <-chan struct{} // closed by the second signal; may be nil
@@ -84,6 +84,7 @@ and every order and outcome is a signed fact.
 
 An instance lives in a data directory: --data-dir, else $SPAWNMESH_DATA_DIR, else
 $XDG_STATE_HOME/spawnmesh (~/.local/state/spawnmesh; for root /var/lib/spawnmesh).
+A hub on another machine is asked by --context, or $SPAWNMESH_CONTEXT.
 
 Try it:  spawnmesh demo`,
 		Version: version(), SilenceUsage: true, SilenceErrors: true,
@@ -97,6 +98,9 @@ Try it:  spawnmesh demo`,
 					return err
 				}
 			}
+			if c.Flags().Changed("context") && a.context == "" {
+				return misuse("--context is empty").Hinting("name a context; is the variable that should hold it set?")
+			}
 			return a.checkOutput()
 		},
 	}
@@ -106,6 +110,7 @@ Try it:  spawnmesh demo`,
 	root.SetVersionTemplate(versionLine())
 	f := root.PersistentFlags()
 	f.StringVar(&a.dataDir, "data-dir", "", "`DIR` where the instance keeps its data")
+	f.StringVar(&a.context, "context", "", "ask the hub that the context `NAME` leads to")
 	f.StringVarP(&a.output, "output", "o", "table", "show as `FORMAT`: table, wide, json, ndjson or name")
 	f.BoolVar(&a.json, "json", false, "same as -o json")
 	root.AddGroup(&cobra.Group{ID: "try", Title: "Try:"}, &cobra.Group{ID: "run", Title: "Run an instance:"},
@@ -124,16 +129,7 @@ Try it:  spawnmesh demo`,
 	add("backlog", a.backlogCommand())
 	add("limits", a.budgetCommand(), a.quotaCommand(), a.laneCommand(), a.freezeCommand(), a.unfreezeCommand(), a.retentionCommand())
 	add("federation", a.inviteCommand(), a.connectionsCommand(), a.keysCommand(), a.auditCommand())
-	add("access", a.tokenCommand())
+	add("access", a.tokenCommand(), a.contextCommand(), a.apiCommand())
 	a.explain(root)
 	return root
-}
-
-// client reaches the running instance in the data directory.
-func (a *app) client() (*control.Client, error) {
-	dir, err := a.dir()
-	if err != nil {
-		return nil, err
-	}
-	return control.NewClient(dir), nil
 }

@@ -131,13 +131,13 @@ func whyHere(v agentView, w backlog.Why, runs bool) string {
 
 // statusOnHost says what else the host of an open agent may want to know.
 func (a *app) statusOnHost(ctx context.Context, v agentView) error {
-	dir, err := a.dir()
+	runs, err := a.hostRuns(ctx)
 	switch {
 	case err != nil:
 		return err
 	case v.State == commands.Queued:
 		fmt.Fprintf(a.err, "\nwhy it waits: %s\n", a.line("why", commands.ShortID(v.Task)))
-	case !control.Runs(ctx, dir):
+	case !runs:
 		fmt.Fprintf(a.err, "\nno spoke runs here: this is what the last one wrote; start it with: %s\n", a.line("spoke", "run"))
 	}
 	return nil

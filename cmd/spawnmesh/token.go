@@ -16,7 +16,7 @@ func (a *app) tokenCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List tokens and whether they can be used, the newest first", Args: cobra.NoArgs,
 		Long: `List tokens and whether they can be used, the newest first. LAST USED is up to a
-minute before the last time. A month after it could be used last a token is forgotten.`,
+minute before the last time. A token is forgotten a month after it could be used.`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.listTokens(c.Context()) },
 	}
 	c.AddCommand(a.tokenCreateCommand(), list, a.tokenRevokeCommand())

@@ -147,11 +147,11 @@ func reasonsOf(w api.TaskWhy) backlog.Why {
 
 // printWhyHere shows a person how an agent of this host stands.
 func (a *app) printWhyHere(ctx context.Context, v agentView, w backlog.Why) error {
-	dir, err := a.dir()
+	runs, err := a.hostRuns(ctx)
 	if err != nil {
 		return err
 	}
-	said := whyHere(v, w, control.Runs(ctx, dir))
+	said := whyHere(v, w, runs)
 	if said == "" {
 		if err := a.printWhy(w); err != nil || killOf(v) == "" {
 			return err

@@ -13,7 +13,7 @@ import (
 
 // API is the generated client of the instance. What it returns is for [Answer].
 func (c *Client) API() *api.ClientWithResponses {
-	return &api.ClientWithResponses{ClientInterface: &api.Client{Server: "http://instance" + api.Base + "/", Client: doer{c}}}
+	return &api.ClientWithResponses{ClientInterface: &api.Client{Server: c.url + api.Base + "/", Client: doer{c}}}
 }
 
 // doer sends requests of an operator and says what it means where there is no answer.
@@ -22,7 +22,7 @@ type doer struct{ c *Client }
 func (d doer) Do(req *http.Request) (*http.Response, error) {
 	resp, err := d.c.http.Do(req)
 	if err != nil && req.Method != http.MethodGet && errors.Is(req.Context().Err(), context.Canceled) {
-		return nil, commands.Refuse(Interrupted, "interrupted before the instance in %s answered; what was asked may have been done all the same", d.c.dir).
+		return nil, commands.Refuse(Interrupted, "interrupted before %s answered; what was asked may have been done all the same", d.c.where).
 			Hinting("look once it answers; type the line again if nothing was done")
 	}
 	if err != nil {

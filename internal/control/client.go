@@ -21,16 +21,23 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/shortpath"
 )
 
-// A Client asks the instance in a data directory.
+// A Client asks an instance: the one in a data directory, or one on another machine.
 type Client struct {
-	dir  string
-	http *http.Client
+	url    string
+	where  string  // it is, in words
+	dir    string  // "" of a remote one
+	remote *Remote // nil of one in a directory
+	http   *http.Client
+}
+
+// local is a client of the instance in dir.
+func local(dir string, dial func(ctx context.Context, network, address string) (net.Conn, error)) *Client {
+	return &Client{url: "http://instance", where: "the instance in " + dir, dir: dir, http: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 128}}}
 }
 
 // NewClient returns a client of the instance in dir. It connects when asked.
 func NewClient(dir string) *Client {
-	there := func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, Socket(dir)) }
-	return &Client{dir, &http.Client{Transport: &http.Transport{DialContext: there, MaxIdleConnsPerHost: 128}}}
+	return local(dir, func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, Socket(dir)) })
 }
 
 // Runs reports whether an instance serves dir.
@@ -105,6 +112,16 @@ func (c *Client) Follow(ctx context.Context, path string, each func(json.RawMess
 // maxEvent bounds a server-sent event: a piece of output in base64.
 const maxEvent = 1 << 20
 
+// Send asks method path with a body of JSON (nil for none), and returns whatever is answered.
+func (c *Client) Send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.url+path, body)
+	if err != nil {
+		return nil, &commands.Refused{Code: commands.Validation, Why: "this is no request: " + method + " " + commands.Clip(path), Err: err}
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return doer{c}.Do(req)
+}
+
 func (c *Client) send(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	var body io.Reader
 	if in != nil {
@@ -114,12 +131,7 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (*http.R
 		}
 		body = bytes.NewReader(raw)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://instance"+path, body)
-	if err != nil {
-		return nil, fmt.Errorf("making the request %s %s: %w", method, path, err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := doer{c}.Do(req)
+	resp, err := c.Send(ctx, method, path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -144,6 +156,9 @@ func (c *Client) broken(method, path string, err error) error {
 }
 
 func (c *Client) unreachable(err error) error {
+	if c.remote != nil {
+		return c.remote.unreachable(c.where, err)
+	}
 	if notRunning(err) {
 		return c.idle()
 	}
@@ -151,9 +166,9 @@ func (c *Client) unreachable(err error) error {
 		return commands.Refuse(Forbidden, "user %d may not look into %s", os.Geteuid(), c.dir).Hinting("run this as its owner, or name another --data-dir")
 	}
 	if errors.Is(err, os.ErrPermission) {
-		return commands.Refuse(Forbidden, "the instance in %s belongs to another user", c.dir).Hinting("run this as that user")
+		return commands.Refuse(Forbidden, "%s belongs to another user", c.where).Hinting("run this as that user")
 	}
-	return &commands.Refused{Code: commands.Unreachable, Why: "the instance in " + c.dir + " does not answer", Err: err}
+	return &commands.Refused{Code: commands.Unreachable, Why: c.where + " does not answer", Err: err}
 }
 
 // starting returns the process that has the data directory for longer than one

@@ -139,13 +139,14 @@ func (m *Mesh) Stop(ctx context.Context) error {
 }
 
 // Command is the program for this process. A database named in our environment is
-// not handed on: it can belong to one instance only. An interrupt at the terminal
+// not handed on, as it can belong to one instance only; nor is an address of the API, or a context. An interrupt at the terminal
 // is for us alone; when ctx ends the program is asked to end, and stops its
 // database first, and so it is when we are killed.
 func (n *Process) Command(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, n.Bin, append([]string{"--data-dir", n.Dir}, args...)...)
 	for _, e := range os.Environ() {
-		if !strings.HasPrefix(e, "DATABASE_URL=") && !strings.HasPrefix(e, "SPAWNMESH_DATABASE_URL=") {
+		name, _, _ := strings.Cut(e, "=")
+		if name != "DATABASE_URL" && name != "SPAWNMESH_DATABASE_URL" && name != "SPAWNMESH_CONTEXT" && !strings.HasPrefix(name, "SPAWNMESH_API") {
 			c.Env = append(c.Env, e)
 		}
 	}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
+)
+
+// certify makes a certificate that is its own authority, for names on loopback, until then.
+func certify(t *testing.T, until time.Time) (cert, key string) {
+	t.Helper()
+	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: until, DNSNames: []string{"localhost", "hub.test"},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
+	raw, err := x509.CreateCertificate(rand.Reader, c, c, own.Public(), own)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(own)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	require.NoError(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}), 0o600))
+	require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
+	return cert, key
+}
+
+// away is a hand on another machine: it has no data directory, and contexts of its own.
+type away struct {
+	t      *testing.T
+	config string
+}
+
+func (h away) run(stdin string, args ...string) said {
+	h.t.Helper()
+	c := exec.CommandContext(h.t.Context(), program, args...)
+	c.Env = append(os.Environ(), "XDG_CONFIG_HOME="+h.config, "XDG_STATE_HOME="+filepath.Join(h.config, "none"), "SPAWNMESH_DATA_DIR=", "HOME="+h.config)
+	var out, errOut bytes.Buffer
+	c.Stdin, c.Stdout, c.Stderr = strings.NewReader(stdin), &out, &errOut
+	if err := c.Run(); c.ProcessState == nil {
+		require.NoError(h.t, err)
+	}
+	return said{out.String(), errOut.String(), c.ProcessState.ExitCode()}
+}
+
+func (h away) do(args ...string) string {
+	h.t.Helper()
+	s := h.run("", args...)
+	require.Zero(h.t, s.code, "%v: %s%s", args, s.out, s.err)
+	return s.out
+}
+
+func (h away) refused(code int, words string, args ...string) {
+	h.t.Helper()
+	s := h.run("", args...)
+	require.Equal(h.t, code, s.code, "%v: %s%s", args, s.out, s.err)
+	require.Contains(h.t, s.err, words)
+}
+
+// has makes the file of a token that the hub's owner has made.
+func (h away) has(m *fleet.Mesh, name string, role api.Role, args ...string) (file string) {
+	h.t.Helper()
+	file = filepath.Join(h.config, name)
+	owner := hand{t: h.t, dir: m.Hub.Dir}
+	owner.do(append([]string{"token", "create", "--name", name, "--role", string(role), "--workspace", "*", "--out", file}, args...)...)
+	return file
+}
+
+var apiAt = regexp.MustCompile(`api (https?)://127\.0\.0\.1:(\d+)`)
+
+// A hub on another machine is asked with the same commands as one here, and what stands in the way is said
+// with what to do about it.
+func TestAHubOnAnotherMachineByHand(t *testing.T) {
+	t.Parallel()
+	cert, key := certify(t, time.Now().Add(time.Hour))
+	m := startHub(t, "--api", "127.0.0.1:0", "--api-cert", cert, "--api-key", key)
+	withCluster(t, filepath.Join(m.Dir, "attic"))
+	require.NoError(t, m.AddSpoke(t.Context(), "attic", loose, "--heartbeat", "1s"))
+	at := apiAt.FindStringSubmatch(m.Hub.LastWords())
+	require.NotNil(t, at, m.Hub.LastWords())
+	url := "https://localhost:" + at[2]
+	h := away{t, t.TempDir()}
+	operator, viewer := h.has(m, "ops", api.Operator), h.has(m, "board", api.Viewer)
+	require.Contains(t, h.run("", "context", "list").err, "no contexts; add one")
+	h.refused(exitMisuse, "a context needs an address", "context", "add", "lab")
+	h.refused(exitMisuse, "is not the address of a hub", "context", "add", "lab", "--url", "hub.example.org", "--token-file", operator)
+	h.refused(exitMisuse, "would travel in the clear", "context", "add", "lab", "--url", "http://hub.example.org", "--token-file", operator)
+
+	h.do("context", "add", "lab", "--url", url, "--token-file", operator, "--ca", cert)
+	h.do("context", "add", "board", "--url", url, "--token-file", viewer, "--ca", cert)
+
+	h.refused(exitConflict, "there is a context lab already", "context", "add", "lab", "--url", url, "--token-file", operator)
+	id := strings.TrimSpace(h.do("--context", "lab", "spawn", "-o", "name", "--spoke", "attic", "--wait", "--", "echo", "from afar"))
+	require.Len(t, id, 36)
+	require.Equal(t, "from afar\n", h.do("--context", "lab", "logs", id))
+	require.Contains(t, h.do("--context", "lab", "status", id), "token:ops")
+	h.refused(exitUntrusted, "is not for the role operator", "--context", "lab", "invite", "--name", "cellar")
+	h.do("context", "use", "board")
+	require.Contains(t, h.do("agents"), "attic")
+	require.NotContains(t, h.do("status", id), "from afar", "a viewer sees no arguments")
+	require.NotContains(t, h.do("agents", "-o", "json"), "from afar")
+	h.refused(exitUntrusted, "is not for the role viewer", "kill", id, "--reason", "test")
+	require.Contains(t, h.do("context", "list"), "*board")
+	require.Contains(t, h.do("context", "show"), "board")
+	require.Contains(t, h.do("health"), "hub")
+
+	for _, args := range [][]string{{"spoke", "policy", "init"}, {"doctor"}, {"hub", "run"}, {"spoke", "run"}} {
+		h.refused(exitMisuse, "this needs the files of an instance, and the context board leads to "+url, args...)
+	}
+	h.refused(exitMisuse, "are two instances", "--context", "lab", "--data-dir", m.Hub.Dir, "agents")
+	h.refused(exitNotFound, `there is no context "nowhere"`, "--context", "nowhere", "agents")
+	require.Contains(t, h.do("--data-dir", m.Hub.Dir, "agents"), "attic", "a directory that is named goes before the context in use")
+	h.do("context", "use", "--none")
+	h.refused(exitUnreachable, "no instance runs in", "agents")
+
+	refuses := func(code int, words string, args ...string) {
+		t.Helper()
+		h.do(append([]string{"context", "add", "try", "--token-file", operator}, args...)...)
+		h.refused(code, words, "--context", "try", "agents")
+		h.do("context", "remove", "try")
+	}
+	refuses(exitUntrusted, "of an authority that is not known here", "--url", url)
+	refuses(exitUntrusted, "shows a certificate for another host", "--url", "https://127.0.0.1:"+at[2], "--ca", cert)
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	refuses(exitUnreachable, "nothing listens there", "--url", "https://"+closed.Addr().String())
+	refuses(exitUnreachable, "there is no host nowhere.invalid", "--url", "https://nowhere.invalid")
+	hand{t: t, dir: m.Hub.Dir}.do("token", "revoke", "ops")
+	h.refused(exitUntrusted, "the token ops was revoked", "--context", "lab", "agents")
+	require.NoError(t, os.Chmod(viewer, 0o644))
+	h.refused(exitMisuse, "others can use it", "--context", "board", "agents")
+	book := filepath.Join(h.config, "spawnmesh", "contexts.yaml")
+	info, err := os.Stat(book)
+	require.NoError(t, err)
+	require.EqualValues(t, 0o600, info.Mode())
+	require.NoError(t, os.Chmod(book, 0o666))
+	h.refused(exitMisuse, "can be written by others", "--context", "board", "agents")
+	require.NoError(t, os.Chmod(book, 0o600))
+	require.NoError(t, os.WriteFile(book, []byte("contexts: {lab: {uri: x}}\n"), 0o600))
+	h.refused(exitMisuse, "reading the contexts in "+book, "--context", "lab", "agents")
+}
+
+// Any request can be sent, over the socket and with a token; its body is printed as it comes, and its exit code is that of its
+// code.
+func TestAnyRequestByHand(t *testing.T) {
+	t.Parallel()
+	m := startHub(t, "--api", "127.0.0.1:0")
+	at := apiAt.FindStringSubmatch(m.Hub.LastWords())
+	require.NotNil(t, at)
+	h, o := away{t, t.TempDir()}, hand{t: t, dir: m.Hub.Dir}
+	h.do("context", "add", "lab", "--url", "http://127.0.0.1:"+at[2], "--token-file", h.has(m, "ops", api.Operator))
+	h.do("context", "use", "lab")
+	for _, path := range []string{"/instance", "/api/v1/instance"} {
+		var v api.Instance
+		require.NoError(t, json.Unmarshal([]byte(h.do("api", "get", path)), &v), path)
+		require.EqualValues(t, "hub", v.Role)
+	}
+	require.Equal(t, "{}\n", h.do("api", "GET", "/healthz"))
+	require.Contains(t, h.do("api", "GET", "/metrics"), "spawnmesh_")
+
+	for _, run := range []func(stdin string, args ...string) said{h.run, o.run} {
+		for _, tt := range []struct {
+			code        int
+			says, stdin string
+			args        []string
+		}{
+			{exitNotFound, `"code":"NOT_FOUND"`, "", []string{"GET", "/tasks/none"}},
+			{exitMisuse, `"code":"VALIDATION"`, `{"no":1}`, []string{"POST", "/tasks", "-f", "-"}},
+			{exitMisuse, `"code":"METHOD_NOT_ALLOWED"`, "", []string{"DELETE", "/tasks"}},
+		} {
+			s := run(tt.stdin, append([]string{"api"}, tt.args...)...)
+			require.Equal(t, tt.code, s.code, "%v: %s%s", tt.args, s.out, s.err)
+			require.Contains(t, s.out, tt.says)
+		}
+	}
+	require.Equal(t, exitUntrusted, h.run("", "api", "GET", "/tokens").code)
+	require.Contains(t, o.do("api", "GET", "/tokens"), `"name":"ops"`)
+	file := filepath.Join(t.TempDir(), "body.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"reason":"test"}`), 0o600))
+	require.Contains(t, o.do("api", "POST", "/tokens/ops/revoke", "-f", file), `"state":"revoked"`)
+	h.refused(exitMisuse, "does not begin with /", "api", "GET", "tasks")
+	h.refused(exitMisuse, "the body cannot be read", "api", "POST", "/tasks", "-f", file+"s")
+}
+
+// Tokens are made, shown once, listed and ended.
+func TestTokensByHand(t *testing.T) {
+	t.Parallel()
+	m := startHub(t)
+	h := hand{t: t, dir: m.Hub.Dir}
+	require.Contains(t, h.run("", "token", "list").err, "no tokens; make one: spawnmesh --data-dir "+h.dir+" token create")
+	h.refused(exitMisuse, "a token needs a name, a role and a workspace", "token", "create", "--name", "ci")
+	h.refused(exitMisuse, `there is no role "admin"`, "token", "create", "--name", "ci", "--role", "admin", "--workspace", "main")
+	h.refused(exitMisuse, "is not 1 to 63 lower-case letters", "token", "create", "--name", "C I", "--role", "viewer", "--workspace", "main")
+	h.refused(exitMisuse, "a token can be used for 1s to 366d", "token", "create", "--name", "ci", "--role", "viewer", "--workspace", "main", "--expires", "400d")
+
+	s := h.run("", "token", "create", "--name", "ci", "--role", "viewer", "--workspace", "main")
+
+	require.Zero(t, s.code, s.err)
+	require.Regexp(t, `^smt_[a-z2-7]{12}_\w{34}\n$`, s.out)
+	require.Contains(t, s.err, "ci is viewer in the workspace main until")
+	h.refused(exitConflict, "a token named ci is there already", "token", "create", "--name", "ci", "--role", "owner", "--workspace", "*")
+	list := h.do("token", "list", "-o", "wide") + h.do("token", "list", "-o", "json") + h.do("audit", "list", "-o", "json")
+	require.Regexp(t, `(?m)^ci +valid +viewer +main +\S+ \S+ +- +`+s.out[4:16], list)
+	require.NotContains(t, list, s.out[17:43])
+	require.Equal(t, "the token ci is revoked\n", h.do("token", "revoke", "ci", "--reason", "test"))
+	require.Equal(t, s.out[4:16]+"\n", h.do("token", "revoke", s.out[4:16], "-o", "name"))
+	h.refused(exitNotFound, "there is no token with the id or the name", "token", "revoke", "nothing")
+	require.Contains(t, h.do("audit", "list"), "token.revoked")
+	require.NotContains(t, m.Hub.LastWords(), s.out[17:43])
+}
+
+// What is wrong with how the API is to be served is said before anything is started.
+func TestWhereTheAPIIsServed(t *testing.T) {
+	t.Parallel()
+	h := fresh(t)
+	cert, key := certify(t, time.Now().Add(time.Hour))
+	h.refused(exitMisuse, "tokens would travel in the clear", "hub", "run", "--link", "127.0.0.1:0", "--api", "0.0.0.0:0")
+	h.refused(exitMisuse, "a certificate needs its key", "hub", "run", "--link", "127.0.0.1:0", "--api", "0.0.0.0:0", "--api-cert", cert)
+	h.refused(exitMisuse, "nothing says where", "hub", "run", "--link", "127.0.0.1:0", "--api-cert", cert, "--api-key", key)
+	h.refused(exitMisuse, "cannot be used", "hub", "run", "--link", "127.0.0.1:0", "--api", "127.0.0.1:0", "--api-cert", key, "--api-key", cert)
+	h.env = []string{"SPAWNMESH_API=0.0.0.0:0"}
+	h.refused(exitMisuse, "tokens would travel in the clear", "hub", "run", "--link", "127.0.0.1:0")
+	require.NoDirExists(t, filepath.Join(h.dir, "pg"))
+}
