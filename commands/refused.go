@@ -56,6 +56,7 @@ const (
 	UnsupportedMedia Code = "UNSUPPORTED_MEDIA_TYPE" // its body is not JSON
 	PayloadTooLarge  Code = "PAYLOAD_TOO_LARGE"      // its body has more bytes than are taken
 	RequestTimeout   Code = "REQUEST_TIMEOUT"        // its body did not come to its end in time
+	Forbidden        Code = "FORBIDDEN"              // it is not for who asks
 	Unauthenticated  Code = "UNAUTHENTICATED"        // it has no token, or one that is not valid
 	Misdirected      Code = "MISDIRECTED"            // it names another host
 	TooManyRequests  Code = "TOO_MANY_REQUESTS"      // its sender makes more than it may

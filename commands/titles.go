@@ -43,6 +43,7 @@ var titles = map[Code]string{
 	UnsupportedMedia: "The body is not JSON",
 	PayloadTooLarge:  "The body is too large",
 	RequestTimeout:   "The body did not come to its end in time",
+	Forbidden:        "It is not for who asks",
 	Unauthenticated:  "It is not known who asks",
 	Misdirected:      "The request is for another host",
 	TooManyRequests:  "There are more requests than there may be",

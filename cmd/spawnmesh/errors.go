@@ -89,7 +89,7 @@ func refusal(err error) *commands.Refused {
 	case errors.Is(err, context.DeadlineExceeded):
 		return known(commands.Unreachable, "")
 	case errors.Is(err, fs.ErrPermission):
-		return known(control.Forbidden, "run this as the user that it belongs to, or name another --data-dir")
+		return known(commands.Forbidden, "run this as the user that it belongs to, or name another --data-dir")
 	}
 	return known(commands.CodeOf(err), "")
 }
@@ -105,7 +105,7 @@ func exitOfCode(code commands.Code) int {
 		commands.FenceStale, commands.ResultClash, commands.Offset, commands.Resync:
 		return exitConflict
 	case signing.ConnState, signing.SigBad, signing.KeyRevoked, signing.KeyUnknown, signing.KeyWeak, signing.KeyDuplicate,
-		control.Forbidden, control.CertificateUnknown, commands.Unauthenticated, joinRefused, pinMismatch, handshakeBad,
+		commands.Forbidden, control.CertificateUnknown, commands.Unauthenticated, joinRefused, pinMismatch, handshakeBad,
 		commands.GrantMalformed, commands.GrantExpired, commands.GrantKeyUnknown, commands.GrantUnknown, commands.GrantMismatch:
 		return exitUntrusted
 	case commands.Policy, commands.Grant, commands.BadPath, commands.TooMany, commands.OverBudget, commands.LaneClosed, commands.Rate, commands.Full, commands.TooManyRequests:

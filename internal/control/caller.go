@@ -75,7 +75,7 @@ func May(r *http.Request, pattern string) error {
 	case api.OutOfSight:
 		return commands.Refuse(commands.NotFound, "there is no such workspace").Hinting("the token is for the workspace %s", p.access.Workspace)
 	case api.NotForWorkspace:
-		return commands.Refuse(Forbidden, "%s is about the whole instance, and %s is for the workspace %s", asked, p, p.access.Workspace).Hinting("use a token that was made with --workspace '*'")
+		return commands.Refuse(commands.Forbidden, "%s is about the whole instance, and %s is for the workspace %s", asked, p, p.access.Workspace).Hinting("use a token that was made with --workspace '*'")
 	}
-	return commands.Refuse(Forbidden, "%s is not for the role %s, which %s has", asked, p.access.Role, p).Hinting("use a token with another role; docs/operating.md has a table of them")
+	return commands.Refuse(commands.Forbidden, "%s is not for the role %s, which %s has", asked, p.access.Role, p).Hinting("use a token with another role; docs/operating.md has a table of them")
 }

@@ -163,10 +163,10 @@ func (c *Client) unreachable(err error) error {
 		return c.idle()
 	}
 	if _, hidden := os.Stat(Socket(c.dir)); hidden != nil && errors.Is(err, os.ErrPermission) {
-		return commands.Refuse(Forbidden, "user %d may not look into %s", os.Geteuid(), c.dir).Hinting("run this as its owner, or name another --data-dir")
+		return commands.Refuse(commands.Forbidden, "user %d may not look into %s", os.Geteuid(), c.dir).Hinting("run this as its owner, or name another --data-dir")
 	}
 	if errors.Is(err, os.ErrPermission) {
-		return commands.Refuse(Forbidden, "%s belongs to another user", c.where).Hinting("run this as that user")
+		return commands.Refuse(commands.Forbidden, "%s belongs to another user", c.where).Hinting("run this as that user")
 	}
 	return &commands.Refused{Code: commands.Unreachable, Why: c.where + " does not answer", Err: err}
 }

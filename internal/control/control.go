@@ -34,9 +34,6 @@ import (
 // Interrupted is the code for a caller who was interrupted before there was an answer.
 const Interrupted commands.Code = "INTERRUPTED"
 
-// Forbidden is the code for a caller who is not the instance's own user.
-const Forbidden commands.Code = "FORBIDDEN"
-
 // Socket returns the path of the socket of the instance in dir.
 func Socket(dir string) string { return filepath.Join(dir, "control.sock") }
 
@@ -161,11 +158,11 @@ const BodyTime = 30 * time.Second
 func allowed(h http.Handler, bodyTime time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !Caller(r).Known() {
-			Error(w, commands.Refuse(Forbidden, "only the user that runs this instance may control it"))
+			Error(w, commands.Refuse(commands.Forbidden, "only the user that runs this instance may control it"))
 			return
 		}
 		if Caller(r).agent { // where it has the user of its spoke the mode of the socket keeps it not out
-			Error(w, commands.Refuse(Forbidden, "agents may not control an instance"))
+			Error(w, commands.Refuse(commands.Forbidden, "agents may not control an instance"))
 			return
 		}
 		BoundBody(w, r, bodyTime)
@@ -254,7 +251,7 @@ func status(code commands.Code) int {
 		return http.StatusNotFound
 	case commands.Validation, commands.BadEnv, commands.BadPath, commands.Ambiguous:
 		return http.StatusBadRequest
-	case Forbidden:
+	case commands.Forbidden:
 		return http.StatusForbidden
 	case commands.MethodNotAllowed:
 		return http.StatusMethodNotAllowed

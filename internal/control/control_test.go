@@ -222,7 +222,7 @@ func TestErrorsCrossTheSocket(t *testing.T) {
 	serve(t, dir, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { Error(w, answer) }))
 	c := NewClient(dir)
 	codes := map[commands.Code]int{
-		commands.NotFound: 404, commands.Validation: 400, commands.BadEnv: 400, commands.BadPath: 400, commands.Ambiguous: 400, Forbidden: 403,
+		commands.NotFound: 404, commands.Validation: 400, commands.BadEnv: 400, commands.BadPath: 400, commands.Ambiguous: 400, commands.Forbidden: 403,
 		commands.StoreDown: 503, commands.Internal: 500, commands.Conflict: 409, commands.NoSpoke: 409, commands.Idempotency: 409, "CONN_STATE": 409,
 	}
 	for code, want := range codes {

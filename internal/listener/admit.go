@@ -51,7 +51,7 @@ func (l *Listener) checkHost(r *http.Request) error {
 	}
 	origin, site := r.Header.Get("Origin"), r.Header.Get("Sec-Fetch-Site")
 	if origin != "" && origin != l.scheme+"://"+r.Host || site != "" && site != "same-origin" && site != "none" {
-		return commands.Refuse(control.Forbidden, "the request comes from a web page of another origin").Hinting("ask from a program, or from a page of this host")
+		return commands.Refuse(commands.Forbidden, "the request comes from a web page of another origin").Hinting("ask from a program, or from a page of this host")
 	}
 	return nil
 }

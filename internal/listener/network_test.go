@@ -2,6 +2,7 @@ package listener_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -162,7 +163,7 @@ func TestACertificateIsReadAgainWhenItChanges(t *testing.T) {
 	ca.issue(t, dir, 3)
 	meshtest.Await(t, "the third one", func() bool { return serial() == "3" })
 	p := &program{url: "https://hub.test:" + at.Port(), token: token(t, m, "good", api.Viewer, api.Everywhere).Token,
-		http: &http.Client{Transport: &http.Transport{TLSClientConfig: trust, Dial: func(string, string) (net.Conn, error) { return net.Dial("tcp", at.Host) }}}}
+		http: &http.Client{Transport: &http.Transport{TLSClientConfig: trust, DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("tcp", at.Host) }}}}
 	p.gets(t, api.Base+"/instance", new(api.Instance))
 }
 

@@ -65,7 +65,7 @@ func (ws *Workspace) govern(ctx context.Context, doing, home string, fn func(con
 	case home != "":
 		return ws.tx(ctx, doing, fn)
 	case ws.bound:
-		return commands.Refuse(commands.Policy, "%s: it binds the whole instance, and is changed by who may ask about that", doing).Hinting("use a token that was made with --workspace '*', or a limit of the workspace")
+		return commands.Refuse(commands.Forbidden, "%s: it binds the whole instance, and is changed by who may ask about that", doing).Hinting("use a token that was made with --workspace '*', or a limit of the workspace")
 	}
 	return ws.backlog.db.Tx(ctx, doing, fn)
 }
