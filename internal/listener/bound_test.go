@@ -1,12 +1,17 @@
 package listener
 
 import (
+	"errors"
 	"net"
 	"net/http"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/token"
 )
 
 const patience = 30 * time.Second
@@ -55,6 +60,33 @@ func TestOneAddressDoesNotGetAllConnections(t *testing.T) {
 	dial(2)
 	require.NoError(t, (<-accepted).Close())
 	require.Equal(t, maxOfOne-1, l.all)
+}
+
+// A token has a rate of its own, and so has an address without one.
+func TestATokenHasItsRate(t *testing.T) {
+	t.Parallel()
+	l, fast, calm := newLimits(), token.New(), token.New()
+	here, there := netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("192.0.2.2/32")
+	limited := func(ask func() error) (err error) {
+		for n := 0; n < 10*tokenBurst && err == nil; n++ {
+			err = ask()
+		}
+		return err
+	}
+
+	for what, err := range map[string]error{"a token": limited(func() error { return l.count(fast) }), "an address": limited(func() error { return l.anonymous(here) })} {
+		later, ok := errors.AsType[*tooMany](err)
+		require.True(t, ok, what)
+		require.Equal(t, 1, later.seconds)
+		require.Equal(t, commands.TooManyRequests, commands.CodeOf(err))
+	}
+
+	require.NoError(t, l.count(calm))
+	require.NoError(t, l.anonymous(there))
+	for n := range 2 * maxAddresses {
+		require.NoError(t, l.anonymous(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), 32)))
+	}
+	require.LessOrEqual(t, len(l.without.each), maxAddresses, "what is kept of addresses has a bound")
 }
 
 // Who does not read his answer does not keep it, nor what writes it.

@@ -26,7 +26,7 @@ func TestEveryOperationIsForItsRoles(t *testing.T) {
 		p      *program
 		access api.Access
 	}
-	columns := []column{{asks(t, m, "", 3), api.Access{}}}
+	columns := []column{{asks(t, m, "", 0), api.Access{}}}
 	for i, workspace := range []string{api.Everywhere, "main", "lab"} {
 		for j, role := range api.Roles {
 			name := string(role) + "-" + []string{"all", "main", "lab"}[i]
@@ -45,8 +45,10 @@ func TestEveryOperationIsForItsRoles(t *testing.T) {
 				route = path
 			}
 			at := strings.NewReplacer("{workspace}", "main", "{task}", "nothing", "{connection}", "nothing", "{invite}", "nothing", "{token}", "nothing", "{", "", "}", "").Replace(route)
+			columns[0].p = asks(t, m, "", byte(100+asked%100)) // who has no token has a rate of his own
 			for _, c := range columns {
 				status, code, said := c.p.ask(t, method, at, bodyOf(method))
+				asked++
 				want := c.access.Denies(method+" "+route, at)
 				got := map[int]api.Denial{http.StatusUnauthorized: api.Anonymous, http.StatusForbidden: api.NotForRole}[status]
 				if want == api.NotForWorkspace {
@@ -59,7 +61,6 @@ func TestEveryOperationIsForItsRoles(t *testing.T) {
 				}
 				require.Equal(t, want, got, "%s %s as %v: %d %s", method, at, c.access, status, said)
 				require.NotEqual(t, http.StatusInternalServerError, status, said)
-				asked++
 			}
 		}
 	}

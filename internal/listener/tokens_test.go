@@ -132,36 +132,13 @@ func TestWhoGuessesIsSlowedDownAlone(t *testing.T) {
 	asks(t, m, later, 3).gets(t, api.Base+"/instance", new(api.Instance))
 }
 
-// One token has its own rate, and so has who has none.
-func TestATokenHasItsRate(t *testing.T) {
-	t.Parallel()
-	m := start(t)
-	fast, calm := asks(t, m, token(t, m, "fast", api.Viewer, api.Everywhere).Token, 2), asks(t, m, token(t, m, "calm", api.Viewer, api.Everywhere).Token, 2)
-	without := asks(t, m, "", 2)
-	for p, path := range map[*program]string{fast: api.Base + "/nothing", without: "/healthz"} {
-		limited := ""
-		for range 5000 {
-			if resp := p.send(t.Context(), t, "GET", path, ""); resp.StatusCode == http.StatusTooManyRequests {
-				limited = resp.Header.Get("Retry-After")
-				break
-			} else {
-				_, _ = io.Copy(io.Discard, resp.Body)
-			}
-		}
-		require.Equal(t, "1", limited, path)
-	}
-	calm.gets(t, api.Base+"/instance", new(api.Instance))
-}
-
 // What is being answered ends with the token: when it is revoked, and when its time is over.
 func TestAStreamEndsWithItsToken(t *testing.T) {
 	t.Parallel()
 	m := start(t, "attic")
 	task := m.Spawn(t, "attic", "sh", "-c", "echo begun; sleep 60")
 	m.Await(t, task, "running")
-	revoked, living := token(t, m, "revoked", api.Operator, api.Everywhere), token(t, m, "living", api.Operator, api.Everywhere)
-	var expiring api.TokenCreated
-	m.Hub.Do(t, "POST", api.Base+"/tokens", api.NewToken{Name: "expiring", Role: api.Operator, Workspace: api.Everywhere, TTLMS: 3000}, &expiring)
+	revoked, living, expiring := token(t, m, "revoked", api.Operator, api.Everywhere), token(t, m, "living", api.Operator, api.Everywhere), token(t, m, "expiring", api.Operator, api.Everywhere)
 	ended := map[string]chan error{}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -179,19 +156,20 @@ func TestAStreamEndsWithItsToken(t *testing.T) {
 			end <- err
 		}()
 	}
-	over := func(name string, within time.Duration) {
+	over := func(name string) {
 		t.Helper()
 		select {
 		case err := <-ended[name]:
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF, "it was cut off, and does not look whole")
-		case <-time.After(within):
+		case <-time.After(meshtest.Patience):
 			require.FailNow(t, "the stream goes on", name)
 		}
 	}
 	m.Hub.Do(t, "POST", api.Base+"/tokens/revoked/revoke", api.Reason{Reason: "test"}, nil)
-	over("revoked", meshtest.Patience)
-	over("expiring", time.Until(expiring.Expires)+meshtest.Patience)
-	require.False(t, time.Now().Before(expiring.Expires.Add(-100*time.Millisecond)), "not before its time")
+	over("revoked")
+	_, err := m.Hub.SQL.Exec(t.Context(), `UPDATE tokens SET expires_at = clock_timestamp() WHERE name = 'expiring'`)
+	require.NoError(t, err)
+	over("expiring")
 	select {
 	case err := <-ended["living"]:
 		require.FailNow(t, "another token's stream has ended", "%v", err)
