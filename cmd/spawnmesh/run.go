@@ -54,6 +54,10 @@ func (r *runner) spokeFlags(f *pflag.FlagSet) {
 
 // check says what is wrong before a database is started for nothing.
 func (r *runner) check(ctx context.Context) error {
+	dir, err := r.a.dir()
+	if err != nil {
+		return err
+	}
 	if r.hub != nil {
 		if err := checkHub(ctx, r.hub); err != nil {
 			return err
@@ -69,10 +73,6 @@ func (r *runner) check(ctx context.Context) error {
 	}
 	if r.inbox.Bytes < 1<<20 || r.inbox.All < r.inbox.Bytes {
 		return misuse("--inbox-per-peer is at least 1048576, and --inbox-total not below it")
-	}
-	dir, err := r.a.dir()
-	if err != nil {
-		return err
 	}
 	if s.Policy, err = policy.Open(dir); err != nil {
 		return misuse("%v", err)

@@ -45,7 +45,11 @@ func (i *Instance) describeAtRest(t *testing.T) described {
 	t.Helper()
 	in := i.Visit(t)
 	t.Cleanup(func() { _ = in.Close(context.WithoutCancel(t.Context())) })
-	s := httptest.NewServer(node.AtRest(in))
+	owner := control.Holder("owner", api.Access{Role: api.Owner, Workspace: api.Everywhere})
+	rest := node.AtRest(in)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rest.ServeHTTP(w, r.WithContext(control.WithCaller(r.Context(), owner)))
+	}))
 	t.Cleanup(s.Close)
 	return describeAt(t, "tcp", s.Listener.Addr().String())
 }
