@@ -75,6 +75,9 @@ func (a *app) printLastLines(ctx context.Context, c *control.Client, v agentView
 	} else if len(v.Output) > 0 {
 		err = into.logs(ctx, c, v.Task, f)
 	}
+	if commands.CodeOf(err) == commands.Forbidden {
+		return nil // who may see how an agent stands need not see what it writes
+	}
 	if err == nil && text.Len() > 0 {
 		_, err = fmt.Fprintf(a.out, "\nlast lines\n%s\n", printable(strings.TrimSuffix(text.String(), "\n")))
 	}

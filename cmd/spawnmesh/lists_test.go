@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +19,9 @@ func oneOfEach(t *testing.T, h hand) {
 		"quota create q --concurrent 1", "freeze --scope lane:slow --reason x", "keys rotate"} {
 		h.do(strings.Fields(line)...)
 	}
+	token := filepath.Join(t.TempDir(), "token")
+	h.do("token", "create", "--name", "board", "--role", "viewer", "--workspace", "*", "--out", token)
+	h.do("context", "add", "elsewhere", "--url", "http://localhost:1", "--token-file", token)
 }
 
 // listCommands are the commands that print a list.
@@ -33,10 +37,10 @@ func listCommands() (list []string) {
 // Whatever is listed, a program reads it line by line, one object each.
 func TestEveryListIsALineForEach(t *testing.T) {
 	t.Parallel()
-	h := hand{t: t, dir: startMesh(t).Hub.Dir}
+	h := hand{t: t, dir: startMesh(t).Hub.Dir, env: []string{"XDG_CONFIG_HOME=" + t.TempDir()}}
 	oneOfEach(t, h)
 	all := listCommands()
-	require.Subset(t, all, []string{"agents", "audit list", "backlog list", "budget list", "connections list", "freeze list", "invite list", "keys list", "lane list", "quota list", "retention"})
+	require.Subset(t, all, []string{"agents", "audit list", "backlog list", "budget list", "connections list", "context list", "freeze list", "invite list", "keys list", "lane list", "quota list", "retention", "token list"})
 	for _, list := range all {
 		args := strings.Fields(list)
 		if slices.Contains(args, "audit") {
