@@ -41,7 +41,9 @@ func (p Principal) String() string {
 func (p Principal) Known() bool { return p.name != "" }
 
 // SeesContent reports whether the principal sees what agents were given and what they wrote.
-func (p Principal) SeesContent() bool { return p.access.Role != api.Viewer }
+func (p Principal) SeesContent() bool {
+	return p.access.Role == api.Owner || p.access.Role == api.Operator
+}
 
 // NeedsFence reports whether the principal speaks of tasks that it has claimed, and of no others.
 func (p Principal) NeedsFence() bool { return p.access.Role == api.Worker }
