@@ -19,7 +19,7 @@ import (
 
 // reading are the methods that change nothing.
 var reading = []string{"DB.Answered", "DB.AuditTrail", "DB.Await", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Grants",
-	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.KeysView", "DB.LastEvent", "DB.EventsAfter", "DB.LastNumbers", "DB.ListMirrors", "DB.MirrorsOf", "DB.NewSince", "DB.NextUnanswered", "DB.LacksOutput", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.LongSnapshot", "DB.BoundInbox", "DB.MeasureInbox", "DB.FullInboxes", "DB.RefusedAbout", "DB.RefusedOf", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.Outboxes", "DB.Outages", "DB.Sizes", "DB.Migrated", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.StoredOf", "DB.Superuser", "DB.Verifier", "DB.Watch"}
+	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.KeysView", "DB.LastEvent", "DB.EventsAfter", "DB.LastNumbers", "DB.ListMirrors", "DB.MirrorsOf", "DB.NewSince", "DB.NextUnanswered", "DB.LacksOutput", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.LongSnapshot", "DB.BoundInbox", "DB.MeasureInbox", "DB.FullInboxes", "DB.RefusedAbout", "DB.RefusedOf", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.Outboxes", "DB.Outages", "DB.Sizes", "DB.Migrated", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.StoredOf", "DB.Superuser", "DB.Tokens", "DB.UseToken", "DB.ValidTokens", "DB.Verifier", "DB.Watch"}
 
 // scene is an instance on which something is about to be done.
 type scene struct {
@@ -175,6 +175,18 @@ var writing = map[string]func(s scene) storetest.Act{
 		id := storetest.NewID()
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			return s.DB.AddInvite(ctx, store.Invite{ID: id, Name: "attic", ProofKey: []byte("k"), TTL: time.Hour, Uses: 3, Actor: "test"})
+		}
+	},
+	"DB.AddToken": func(scene) storetest.Act {
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return s.DB.AddToken(ctx, newToken("aaaaaaaaaaaa", "ci"))
+		}
+	},
+	"DB.RevokeToken": func(s scene) storetest.Act {
+		_, err := s.DB.AddToken(s.Context(), newToken("aaaaaaaaaaaa", "ci"))
+		require.NoError(s, err)
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return s.DB.RevokeToken(ctx, "ci", "late", "test")
 		}
 	},
 	"DB.RevokeInvite": func(s scene) storetest.Act {
