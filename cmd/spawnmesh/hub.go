@@ -19,6 +19,11 @@ import (
 
 func (a *app) hubCommand() *cobra.Command {
 	c := &cobra.Command{Use: "hub", Short: "Run a hub"}
+	c.AddCommand(a.hubRunner().command)
+	return c
+}
+
+func (a *app) hubRunner() *runner {
 	var h hub.Hub
 	r := &runner{a: a, hub: &h, spoke: &spoke.Spoke{}}
 	run := &cobra.Command{
@@ -40,7 +45,9 @@ With --api it serves other programs, which show a token (token create): on loopb
 as it is, elsewhere with TLS 1.3, a certificate and its key.
 
 A hub that has joined other hubs (spoke join) is their spoke, too, in one process:
-what they order runs here, as far as the policy allows, and never on its own spokes.`,
+what they order runs here, as far as the policy allows, and never on its own spokes.
+
+` + settingsHelp,
 		Example: `  spawnmesh --data-dir H hub run --link 127.0.0.1:7422
   spawnmesh --data-dir H hub run --link 0.0.0.0:7422 --advertise hub.example.org:7422
   spawnmesh --data-dir H hub run --api 127.0.0.1:7480`,
@@ -58,8 +65,7 @@ what they order runs here, as far as the policy allows, and never on its own spo
 	r.api.add(run.Flags())
 	r.spokeFlags(run.Flags())
 	run.Flags().StringVar(&r.ready, "ready-file", "", "write the link's address to `FILE` once the hub serves")
-	c.AddCommand(run)
-	return c
+	return r.runBy(run)
 }
 
 // defaultName is this host's name, as far as it is one that the mesh allows.
@@ -90,8 +96,8 @@ func checkLink(ctx context.Context, address string) error {
 	return l.Close()
 }
 
-// checkHub says what is wrong with a hub's flags.
-func checkHub(ctx context.Context, h *hub.Hub) error {
+// checkHub says what is wrong with a hub's settings.
+func checkHub(h *hub.Hub) error {
 	if h.Advertise != "" {
 		if err := hub.CheckAddress(h.Advertise); err != nil {
 			return err
@@ -100,8 +106,5 @@ func checkHub(ctx context.Context, h *hub.Hub) error {
 	if h.Output.Agent <= 0 || h.Output.Spoke <= 0 || h.Output.All <= 0 || h.Output.Age <= 0 {
 		return misuse("--output-per-agent, --output-per-spoke, --output-total and --output-age are above 0")
 	}
-	if err := checkLevel("--min-isolation", h.Isolation); err != nil {
-		return err
-	}
-	return checkLink(ctx, h.Listen)
+	return checkLevel("--min-isolation", h.Isolation)
 }

@@ -16,50 +16,35 @@ var (
 	logFormats = []string{"text", "json"}
 )
 
-// A logChoice is how an instance logs. What no flag says, a variable of the
-// environment may.
-type logChoice struct {
-	level, format string
-	flags         *pflag.FlagSet
-}
+// A logChoice is how an instance logs.
+type logChoice struct{ level, format string }
 
 // add adds the flags.
 func (l *logChoice) add(f *pflag.FlagSet) {
-	l.flags = f
-	f.StringVar(&l.level, "log-level", "info", "log events of `LEVEL` and above: "+strings.Join(logLevels, ", ")+" ($SPAWNMESH_LOG_LEVEL)")
-	f.StringVar(&l.format, "log-format", "text", "log each event as one line of `FORMAT`: "+strings.Join(logFormats, ", ")+" ($SPAWNMESH_LOG_FORMAT)")
+	f.StringVar(&l.level, "log-level", "info", "log events of `LEVEL` and above: "+strings.Join(logLevels, ", "))
+	f.StringVar(&l.format, "log-format", "text", "log each event as one line of `FORMAT`: "+strings.Join(logFormats, ", "))
 }
 
-// logger returns the logger that was chosen.
-func (l *logChoice) logger(a *app) (*slog.Logger, error) {
-	level, err := l.chosen(a, "log-level", "SPAWNMESH_LOG_LEVEL", l.level, logLevels)
-	if err != nil {
-		return nil, err
+// check says what is no level or no format.
+func (l *logChoice) check() error {
+	for _, c := range []struct {
+		flag, value string
+		list        []string
+	}{{"--log-level", l.level, logLevels}, {"--log-format", l.format, logFormats}} {
+		if !slices.Contains(c.list, c.value) {
+			return misuse("%s is %q, which is none of: %s", c.flag, commands.Clip(c.value), strings.Join(c.list, ", "))
+		}
 	}
-	format, err := l.chosen(a, "log-format", "SPAWNMESH_LOG_FORMAT", l.format, logFormats)
-	if err != nil {
-		return nil, err
-	}
-	var least slog.Level
-	if err := least.UnmarshalText([]byte(level)); err != nil {
-		return nil, err
-	}
-	if format == "json" {
-		return a.jsonLogger(least), nil
-	}
-	return a.logger(least), nil
+	return nil
 }
 
-// chosen is the value of a flag or, where that is not given, of its variable: one of list.
-func (l *logChoice) chosen(a *app, flag, variable, value string, list []string) (string, error) {
-	name := "--" + flag
-	if v := a.getenv(variable); v != "" && !l.flags.Changed(flag) {
-		name, value = variable, v
+// logger returns the logger that was chosen; the choice was checked.
+func (l *logChoice) logger(a *app) *slog.Logger {
+	least := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[l.level]
+	if l.format == "json" {
+		return a.jsonLogger(least)
 	}
-	if !slices.Contains(list, value) {
-		return "", misuse("%s is %q, which is none of: %s", name, commands.Clip(value), strings.Join(list, ", "))
-	}
-	return value, nil
+	return a.logger(least)
 }
 
 // logTime is how a log tells the time, to the millisecond and with its zone.

@@ -10,10 +10,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/config"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/internal/listener"
 	"github.com/spawnmesh/spawnmesh/internal/node"
@@ -35,9 +37,12 @@ type runner struct {
 	ready              string // file
 	logs               logChoice
 	api                apiChoice
+	command            *cobra.Command // hub run or spoke run
 
-	log     *slog.Logger
-	working chan struct{} // closed once the spoke works
+	flags    *pflag.FlagSet // that are settings
+	settings []config.Setting
+	log      *slog.Logger
+	working  chan struct{} // closed once the spoke works
 }
 
 // spokeFlags adds the flags of who runs agents.
@@ -52,17 +57,32 @@ func (r *runner) spokeFlags(f *pflag.FlagSet) {
 	r.logs.add(f)
 }
 
-// check says what is wrong before a database is started for nothing.
-func (r *runner) check(ctx context.Context) error {
+// runBy makes c the command of r: the flags that it has now are the settings.
+func (r *runner) runBy(c *cobra.Command) *runner {
+	r.command, r.flags = c, pflag.NewFlagSet(c.Name(), pflag.ContinueOnError)
+	r.flags.AddFlagSet(c.Flags())
+	return r
+}
+
+// configure reads the settings that flags do not have, and checks all.
+func (r *runner) configure() error {
 	dir, err := r.a.dir()
 	if err != nil {
 		return err
 	}
+	r.settings, err = config.Load(r.flags, r.a.getenv, configFile(dir), nameOf(r.command))
+	if err != nil {
+		return err
+	}
+	return config.Explain(r.checkSettings(), r.settings)
+}
+
+func (r *runner) checkSettings() error {
 	if r.hub != nil {
-		if err := checkHub(ctx, r.hub); err != nil {
+		if err := checkHub(r.hub); err != nil {
 			return err
 		}
-		if err := r.api.check(ctx, r.a, r.log); err != nil {
+		if err := r.api.check(); err != nil {
 			return err
 		}
 	}
@@ -74,7 +94,24 @@ func (r *runner) check(ctx context.Context) error {
 	if r.inbox.Bytes < 1<<20 || r.inbox.All < r.inbox.Bytes {
 		return misuse("--inbox-per-peer is at least 1048576, and --inbox-total not below it")
 	}
-	if s.Policy, err = policy.Open(dir); err != nil {
+	return r.logs.check()
+}
+
+// check says what is wrong with this host before a database is started for nothing.
+func (r *runner) check(ctx context.Context) error {
+	if r.hub != nil {
+		if err := checkLink(ctx, r.hub.Listen); err != nil {
+			return config.Explain(err, r.settings)
+		}
+		if err := r.api.look(ctx, r.log); err != nil {
+			return config.Explain(err, r.settings)
+		}
+	}
+	dir, err := r.a.dir()
+	if err != nil {
+		return err
+	}
+	if r.spoke.Policy, err = policy.Open(dir); err != nil {
 		return misuse("%v", err)
 	}
 	return nil
@@ -84,9 +121,10 @@ func (r *runner) run(ctx context.Context) (err error) {
 	if err := keepPrivate(); err != nil {
 		return err
 	}
-	if r.log, err = r.logs.logger(r.a); err != nil {
+	if err := r.configure(); err != nil {
 		return err
 	}
+	r.log = r.logs.logger(r.a)
 	r.working = make(chan struct{})
 	hangups := make(chan os.Signal, 1) // from here on none ends the process
 	signal.Notify(hangups, syscall.SIGHUP)

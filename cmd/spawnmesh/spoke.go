@@ -23,11 +23,11 @@ import (
 
 func (a *app) spokeCommand() *cobra.Command {
 	c := &cobra.Command{Use: "spoke", Short: "Run a spoke, join a hub, decide what may run here"}
-	c.AddCommand(a.spokeRunCommand(), a.spokeJoinCommand(), a.policyCommand())
+	c.AddCommand(a.spokeRunner().command, a.spokeJoinCommand(), a.policyCommand())
 	return c
 }
 
-func (a *app) spokeRunCommand() *cobra.Command {
+func (a *app) spokeRunner() *runner {
 	r := &runner{a: a, spoke: &spoke.Spoke{}}
 	run := &cobra.Command{
 		Use: "run", Short: "Run a spoke in the foreground", Args: cobra.NoArgs,
@@ -37,13 +37,15 @@ It then claims nothing more and waits --drain for running agents; a second inter
 ends the wait. What still runs after that goes on without it, and is adopted when the
 spoke runs again within its lease.
 
-It logs to standard error, a line per event; docs/operating.md has them all.`,
+It logs to standard error, a line per event; docs/operating.md has them all.
+
+` + settingsHelp,
 		Example: "  spawnmesh --data-dir S spoke run --slots 4",
 		RunE:    func(c *cobra.Command, _ []string) error { return r.run(c.Context()) },
 	}
 	r.spokeFlags(run.Flags())
 	run.Flags().StringVar(&r.ready, "ready-file", "", "write this instance's id to `FILE` once the spoke works")
-	return run
+	return r.runBy(run)
 }
 
 func (a *app) spokeJoinCommand() *cobra.Command {
