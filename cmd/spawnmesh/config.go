@@ -72,6 +72,11 @@ func (a *app) runnerFor(c *cobra.Command, args []string) (*runner, error) {
 			return nil, misuse("%s takes hub or spoke, and flags behind --", nameOf(c)).Hinting("see: %s --help", c.CommandPath())
 		}
 	}
+	return a.runnerWith(role, flags)
+}
+
+// runnerWith returns the runner of a role with flags as its run command takes them.
+func (a *app) runnerWith(role string, flags []string) (*runner, error) {
 	r, err := a.runnerOf(role)
 	if err != nil {
 		return nil, err

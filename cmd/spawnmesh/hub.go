@@ -19,7 +19,7 @@ import (
 
 func (a *app) hubCommand() *cobra.Command {
 	c := &cobra.Command{Use: "hub", Short: "Run a hub"}
-	c.AddCommand(a.hubRunner().command)
+	c.AddCommand(a.hubRunner().command, a.installCommand("hub"))
 	return c
 }
 

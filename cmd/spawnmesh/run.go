@@ -150,13 +150,15 @@ func (r *runner) run(ctx context.Context) (err error) {
 		return err
 	}
 	n := node.Node{Instance: in, API: served, Version: version(), Interval: time.Duration(r.beat), Log: r.log, Hub: r.hub, Spoke: r.spoke, Hurry: r.a.hurry}
-	n.Ready = func(link string) { r.sayReady(in, link, served) }
+	n.Ready = func(link string) { r.sayReady(ctx, in, link, served) }
 	n.Working = func() {
 		close(r.working)
 		fmt.Fprintf(r.a.out, "spoke is ready: %d slots, data %s\n", r.spoke.Slots, in.Dir)
 	}
 	defer paceHeap()()
 	g, ctx := errgroup.WithContext(ctx)
+	stop := context.AfterFunc(ctx, func() { r.notify(context.WithoutCancel(ctx), "STOPPING=1") })
+	defer stop()
 	g.Go(func() error { return in.Watch(ctx) })
 	g.Go(func() error { return n.Run(ctx) })
 	g.Go(func() error { return r.reloadOnHangup(ctx, hangups) })
@@ -164,7 +166,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 }
 
 // sayReady tells who waits for it, a person or a script, that every role works.
-func (r *runner) sayReady(in *instance.Instance, link string, api *listener.Listener) {
+func (r *runner) sayReady(ctx context.Context, in *instance.Instance, link string, api *listener.Listener) {
 	text := link
 	if r.hub == nil {
 		text = string(in.Keys.InstanceID())
@@ -177,6 +179,14 @@ func (r *runner) sayReady(in *instance.Instance, link string, api *listener.List
 	}
 	if err := writeReady(r.ready, text); err != nil {
 		r.log.Error("telling that the instance is ready", "err", err)
+	}
+	r.notify(ctx, "READY=1")
+}
+
+// notify tells systemd how the process stands. What it does not hear it finds out by its timeouts.
+func (r *runner) notify(ctx context.Context, state string) {
+	if err := r.a.notify(ctx, state); err != nil {
+		r.log.WarnContext(ctx, "systemd could not be told how this process stands", "state", state, "err", err)
 	}
 }
 

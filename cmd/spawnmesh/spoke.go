@@ -23,7 +23,7 @@ import (
 
 func (a *app) spokeCommand() *cobra.Command {
 	c := &cobra.Command{Use: "spoke", Short: "Run a spoke, join a hub, decide what may run here"}
-	c.AddCommand(a.spokeRunner().command, a.spokeJoinCommand(), a.policyCommand())
+	c.AddCommand(a.spokeRunner().command, a.spokeJoinCommand(), a.policyCommand(), a.installCommand("spoke"))
 	return c
 }
 
