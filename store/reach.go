@@ -67,3 +67,16 @@ func Owner(ctx context.Context, address string) (owner string, err error) {
 	}
 	return owner, nil
 }
+
+// ServerMajor returns the major version of the server of a database.
+func ServerMajor(ctx context.Context, address string) (major int, err error) {
+	conn, err := pgx.Connect(ctx, address)
+	if err == nil {
+		defer conn.Close(ctx)
+		err = conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int / 10000`).Scan(&major)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("asking for the version of the database server: %w", err)
+	}
+	return major, nil
+}

@@ -41,9 +41,8 @@ func Prepare(ctx context.Context, address string) error {
 	if err := checkSettings(ctx, db); err != nil {
 		return err
 	}
-	if err := ensureRoles(ctx, db); err != nil {
-		return fmt.Errorf("making the database roles spawnmesh_engine and spawnmesh_app; let an administrator run: "+
-			"CREATE ROLE spawnmesh_engine NOLOGIN; CREATE ROLE spawnmesh_app NOLOGIN; GRANT spawnmesh_engine, spawnmesh_app TO %s: %w", pgx.Identifier{pc.ConnConfig.User}.Sanitize(), err)
+	if err := makeRoles(ctx, db, pc.ConnConfig.User); err != nil {
+		return err
 	}
 	if err := closeToPublic(ctx, db); err != nil {
 		return err
@@ -121,6 +120,25 @@ func checkSettings(ctx context.Context, db *sql.DB) error {
 // ensureRoles makes the two roles that row-level security binds, and lets this
 // user act as them. Roles belong to the whole server: several databases may be
 // made at once.
+// MakeRoles makes the roles that what is in a database of an instance is granted to.
+func MakeRoles(ctx context.Context, address string) error {
+	pc, err := pgx.ParseConfig(address)
+	if err != nil {
+		return fmt.Errorf("reading the database address: %w", err)
+	}
+	db := stdlib.OpenDB(*pc)
+	defer db.Close()
+	return makeRoles(ctx, db, pc.User)
+}
+
+func makeRoles(ctx context.Context, db *sql.DB, user string) error {
+	if err := ensureRoles(ctx, db); err != nil {
+		return fmt.Errorf("making the database roles spawnmesh_engine and spawnmesh_app; let an administrator run: "+
+			"CREATE ROLE spawnmesh_engine NOLOGIN; CREATE ROLE spawnmesh_app NOLOGIN; GRANT spawnmesh_engine, spawnmesh_app TO %s: %w", pgx.Identifier{user}.Sanitize(), err)
+	}
+	return nil
+}
+
 func ensureRoles(ctx context.Context, db *sql.DB) error {
 	for _, role := range []string{engineRole, appRole} {
 		var exists, member bool

@@ -141,6 +141,17 @@ func (in *Instance) serve(ctx context.Context) (url string, err error) {
 	return in.cluster.URL(), nil
 }
 
+// DatabaseURL is the address of the database that is open.
+func (in *Instance) DatabaseURL() string {
+	switch {
+	case in.cluster != nil:
+		return in.cluster.URL()
+	case in.guest != nil:
+		return in.guest.URL()
+	}
+	return in.options.DatabaseURL
+}
+
 func (in *Instance) openStore(ctx context.Context, url string) (err error) {
 	in.DB, err = store.Open(ctx, store.Config{URL: url, Self: in.Keys.InstanceID(), Signer: in.Keys.Signing, Ring: in.Keys.Ring, Sealing: in.Keys.Decrypter, PoolSize: in.options.PoolSize, Tracer: in.options.Tracer})
 	if _, away := errors.AsType[net.Error](err); away {

@@ -47,7 +47,7 @@ var may = map[string]string{
 	"spoke/supervisor/shim":    "spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/disk spoke/supervisor/plain spoke/supervisor/tree",
 	"spoke/supervisor/tree":    "spoke/supervisor/attempt spoke/supervisor/plain",
 
-	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub hub/api hub/output internal/bench internal/config internal/conformance internal/contexts internal/control internal/demo internal/fleet internal/instance internal/listener internal/node internal/token signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
+	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub hub/api hub/output internal/backup internal/bench internal/config internal/conformance internal/contexts internal/control internal/demo internal/fleet internal/instance internal/listener internal/node internal/token signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
 	"scripts/fetchpg":  "",
 	"scripts/gotest":   "",
 	"scripts/mutants":  "",
@@ -58,6 +58,7 @@ var may = map[string]string{
 
 	"internal/bench/record": "",
 
+	"internal/backup":    "commands internal/instance store store/postgres",
 	"internal/canary":    "",
 	"internal/config":    "commands",
 	"internal/crash":     "",
@@ -94,6 +95,7 @@ var outside = map[string]string{
 	"github.com/jackc/":         "store store/backlog store/postgres internal/pgtest internal/meshtest internal/storetest",
 	"github.com/pressly/":       "store",
 	"github.com/spf13/":         "cmd/spawnmesh internal/config",
+	"filippo.io/":               "cmd/spawnmesh internal/backup",
 	"github.com/knadh/":         "internal/config",
 	"github.com/goccy/go-yaml":  "hub/api internal/config internal/contexts scripts/mutants spoke/policy",
 	"github.com/oapi-codegen/":  "hub/api",

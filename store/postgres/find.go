@@ -273,3 +273,43 @@ func FindAll(ctx context.Context) map[int]string {
 	}
 	return dirs
 }
+
+// Tool returns the program called name of PostgreSQL's clients, such as pg_dump, of the version major or the next newer
+// one that is here: an older one cannot read a newer server. A binDir that is not empty is the only place.
+func Tool(ctx context.Context, binDir, name string, major int) (path string, err error) {
+	dirs := []string{binDir}
+	if binDir == "" {
+		dirs = nil
+		for place := range candidates(ctx) {
+			if place.dir != "" {
+				dirs = append(dirs, place.dir)
+			}
+		}
+		if found, err := exec.LookPath(name); err == nil {
+			dirs = append(dirs, filepath.Dir(found))
+		}
+	}
+	best := 0
+	for _, dir := range dirs {
+		v, err := version(ctx, filepath.Join(dir, name))
+		if err == nil && v >= major && (best == 0 || v < best) {
+			path, best = filepath.Join(dir, name), v
+		}
+	}
+	if best == 0 {
+		return "", &ToolError{Name: name, Major: major, Looked: dirs}
+	}
+	return path, nil
+}
+
+// A ToolError says that a client program of PostgreSQL is not here.
+type ToolError struct {
+	Name   string
+	Major  int
+	Looked []string
+}
+
+func (e *ToolError) Error() string {
+	return fmt.Sprintf("there is no %s of PostgreSQL %d or newer in: %s; install its client programs (Debian: postgresql-client-%d), or name their directory with SPAWNMESH_PG_BIN",
+		e.Name, e.Major, strings.Join(e.Looked, ", "), e.Major)
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/backup"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
+)
+
+// passphraseIn writes a file with a passphrase.
+func passphraseIn(t *testing.T, words string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "passphrase")
+	require.NoError(t, os.WriteFile(path, []byte(words+"\n"), 0o600))
+	return path
+}
+
+// A hub is backed up while its spoke runs agents, gives more orders, and is lost with its disk.
+// Restored, it knows what its spoke knows, and every agent has run once.
+func TestAHubThatWasLostIsRestored(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	tr, gate := newTrace(t), filepath.Join(t.TempDir(), "gate")
+	require.NoError(t, os.Chmod(filepath.Dir(gate), 0o755))
+	h, s := hand{t: t, dir: m.Hub.Dir}, hand{t: t, dir: m.Spokes["attic"].Dir}
+	order := func(name string) string {
+		return h.spawn("--spoke", "attic", "--", "sh", "-c", `echo start "$0" >>"$1"; echo said by "$0"; until [ -e "$2" ]; do sleep 0.05; done; echo end "$0" >>"$1"`, name, tr.path, gate)
+	}
+	ended := h.spawn(append([]string{"--spoke", "attic", "--"}, tr.agent("ended", "0")...)...)
+	h.ends(ended)
+	running := order("running")
+	h.runs(running)
+	passphrase := passphraseIn(t, "correct horse battery")
+	dir := filepath.Join(t.TempDir(), "backup")
+
+	var made backup.Manifest
+	require.NoError(t, json.Unmarshal([]byte(h.do("backup", dir, "--passphrase-file", passphrase, "-o", "json")), &made))
+	require.True(t, made.Hub)
+	later := order("later")
+	h.runs(later)
+	m.Hub.Kill()
+	require.NoError(t, os.Rename(m.Hub.Dir, m.Hub.Dir+".lost"))
+	require.Contains(t, h.do("backup", "verify", dir, "--passphrase-file", passphrase), "is a whole backup of instance "+made.Instance)
+	back := h.run("", "restore", dir, "--passphrase-file", passphrase)
+	require.Zero(t, back.code, back.err)
+	require.Contains(t, back.err, "start it; it notices that it was restored, and asks its peers for what they know: spawnmesh --data-dir "+h.dir+" hub run")
+	require.NoError(t, m.Hub.Start(t.Context()))
+	require.NoError(t, m.AwaitLink(t.Context(), "attic"))
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting until the hub knows again what it ordered", func() (bool, error) {
+		return h.run("", "status", later).code == 0, nil
+	}))
+	h.runs(later)
+	require.NoError(t, os.WriteFile(gate, nil, 0o644))
+
+	for _, id := range []string{ended, running, later} {
+		require.Equal(t, commands.Completed, h.ends(id).State)
+		var there struct{ State commands.State }
+		s.read(&there, 0, "status", id)
+		require.Equal(t, commands.Completed, there.State, "both sides agree")
+	}
+	starts, ends := tr.counts(t)
+	once := map[string]int{"ended": 1, "running": 1, "later": 1}
+	require.Equal(t, once, starts)
+	require.Equal(t, once, ends)
+	require.Contains(t, h.do("logs", running), "said by running")
+	require.Contains(t, m.Hub.LastWords()+h.do("audit", "list", "--limit", "500"), "RESYNC")
+}
+
+// What a person sees where a backup cannot be made, read or restored; nothing is made by it.
+func TestBackupsByHand(t *testing.T) {
+	t.Parallel()
+	none, here := fresh(t), fresh(t)
+	withCluster(t, here.dir)
+	dir, passphrase := filepath.Join(t.TempDir(), "b"), passphraseIn(t, "correct horse battery")
+	none.refused(exitNotFound, "there is no instance in "+none.dir, "backup", dir, "--passphrase-file", passphrase)
+	here.refused(exitMisuse, "there is no passphrase, and no terminal to ask for it\n           give --passphrase-file FILE", "backup", dir)
+	here.refused(exitMisuse, "the passphrase has less than 12 bytes", "backup", dir, "--passphrase-file", passphraseIn(t, "short"))
+	here.refused(exitMisuse, "--recipient is no age recipient", "backup", dir, "--recipient", "age1x")
+	here.refused(exitMisuse, "one opens the keys", "backup", dir, "--recipient", "age1x", "--passphrase-file", passphrase)
+	loose := passphraseIn(t, "correct horse battery")
+	require.NoError(t, os.Chmod(loose, 0o644))
+	here.refused(exitMisuse, loose+" has mode 0644: others can use it; run: chmod 600 "+loose, "backup", dir, "--passphrase-file", loose)
+	here.refused(exitMisuse, "there is no directory "+dir+"; nothing was changed", "backup", filepath.Join(dir, "deep"), "--passphrase-file", passphrase)
+	require.NoDirExists(t, dir)
+
+	here.do("backup", dir, "--passphrase-file", passphrase)
+
+	here.refused(exitConflict, dir+" is not empty; nothing was changed", "backup", dir, "--passphrase-file", passphrase)
+	here.refused(exitConflict, here.dir+" is not empty; nothing was changed", "restore", dir, "--passphrase-file", passphrase)
+	none.refused(exitMisuse, "this is not the passphrase", "restore", dir, "--passphrase-file", passphraseIn(t, "another horse battery"))
+	none.refused(exitMisuse, "this is not the passphrase", "backup", "verify", dir, "--passphrase-file", passphraseIn(t, "another horse battery"))
+	entries, err := os.ReadDir(none.dir)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+	require.Contains(t, none.do("restore", dir, "--passphrase-file", passphrase), "restored instance ")
+}

@@ -1,0 +1,149 @@
+package backup_test
+
+import (
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"filippo.io/age"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/backup"
+	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
+	"github.com/spawnmesh/spawnmesh/signing"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// made is an instance with a database of its own, and who may read its backups.
+func made(t *testing.T) (instance.Options, *age.X25519Identity) {
+	t.Helper()
+	o := empty(t)
+	in, err := instance.Visit(t.Context(), o, true)
+	require.NoError(t, err)
+	require.NoError(t, in.Close(t.Context()))
+	for name, text := range map[string]string{"policy.yaml": "version: 1\n", "config.yaml": "slots: 3\n", "place": o.Dir, "environment": "DATABASE_URL=secret\n"} {
+		require.NoError(t, os.WriteFile(filepath.Join(o.Dir, name), []byte(text), 0o600))
+	}
+	require.NoError(t, os.MkdirAll(filepath.Join(o.Dir, "logs", "c", "id"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "logs", "c", "id", "1"), []byte("said"), 0o600))
+	id, err := age.GenerateX25519Identity()
+	require.NoError(t, err)
+	return o, id
+}
+
+func empty(t *testing.T) instance.Options {
+	return instance.Options{Dir: filepath.Join(t.TempDir(), "data"), DatabaseURL: pgtest.URL(t), Log: slog.New(slog.DiscardHandler)}
+}
+
+// nothingBeside requires that no draft is left beside path.
+func nothingBeside(t *testing.T, path string, want int) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	require.Len(t, entries, want)
+}
+
+func TestWhatIsRestoredIsWhatWasThere(t *testing.T) {
+	t.Parallel()
+	o, id := made(t)
+	dir := filepath.Join(t.TempDir(), "backup")
+
+	m, err := backup.Make(t.Context(), o, dir, "v1", id.Recipient(), nil)
+
+	require.NoError(t, err)
+	nothingBeside(t, dir, 1)
+	info, err := os.Stat(dir)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+	require.NoFileExists(t, filepath.Join(dir, "environment"))
+	require.NoDirExists(t, filepath.Join(dir, "keys"), "keys are encrypted only")
+	to := empty(t)
+	got, err := backup.Restore(t.Context(), dir, to, id)
+	require.NoError(t, err)
+	require.Equal(t, m.Files, got.Files)
+	nothingBeside(t, to.Dir, 1)
+	keys, err := signing.LoadKeys(filepath.Join(to.Dir, "keys"))
+	require.NoError(t, err)
+	require.Equal(t, m.Instance, string(keys.InstanceID()))
+	for _, name := range []string{"policy.yaml", "config.yaml", "place", "logs/c/id/1"} {
+		want, err := os.ReadFile(filepath.Join(o.Dir, name))
+		require.NoError(t, err)
+		raw, err := os.ReadFile(filepath.Join(to.Dir, name))
+		require.NoError(t, err, name)
+		require.Equal(t, string(want), string(raw))
+	}
+	in, err := instance.Visit(t.Context(), to, false)
+	require.NoError(t, err)
+	require.NoError(t, in.Close(t.Context()))
+}
+
+// Nothing is restored over something, with the wrong secret, or from what is not as it was written.
+func TestWhatIsNotRestored(t *testing.T) {
+	t.Parallel()
+	o, id := made(t)
+	dir := filepath.Join(t.TempDir(), "backup")
+	_, err := backup.Make(t.Context(), o, dir, "v1", id.Recipient(), nil)
+	require.NoError(t, err)
+	refused := func(to instance.Options, code commands.Code, says string, with age.Identity) {
+		t.Helper()
+		_, err := backup.Restore(t.Context(), dir, to, with)
+		require.ErrorContains(t, err, says)
+		require.Equal(t, code, commands.CodeOf(err))
+	}
+	to := empty(t)
+	other, err := age.GenerateX25519Identity()
+	require.NoError(t, err)
+	words, err := age.NewScryptIdentity("a passphrase of nobody")
+	require.NoError(t, err)
+	refused(to, commands.Validation, "this is not the passphrase or the identity", other)
+	refused(to, commands.Validation, "this is not the passphrase or the identity", words)
+	refused(o, commands.Conflict, "has an instance already", id)
+	used := o
+	used.DatabaseURL = to.DatabaseURL
+	refused(used, commands.Conflict, o.Dir+" is not empty; nothing was changed", id)
+	_, err = backup.Make(t.Context(), o, dir, "v1", id.Recipient(), nil)
+	require.ErrorContains(t, err, dir+" is not empty; nothing was changed")
+
+	raw, err := os.ReadFile(filepath.Join(dir, "database.dump"))
+	require.NoError(t, err)
+	raw[len(raw)/2] ^= 1
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "database.dump"), raw, 0o600))
+	refused(to, commands.Validation, "database.dump is not as it was written", id)
+	raw[len(raw)/2] ^= 1
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "database.dump"), raw, 0o600))
+	more := filepath.Join(dir, "logs", "more")
+	require.NoError(t, os.WriteFile(more, nil, 0o600))
+	refused(to, commands.Validation, "logs/more is not of it", id)
+	require.NoError(t, os.Remove(more))
+	require.NoError(t, os.Rename(filepath.Join(dir, "policy.yaml"), filepath.Join(t.TempDir(), "x")))
+	refused(to, commands.Validation, "policy.yaml is missing", id)
+	require.NoError(t, os.Remove(filepath.Join(dir, "manifest.json")))
+	refused(to, commands.Validation, "there is no manifest.json", id)
+	require.NoError(t, os.Chmod(dir, 0o777))
+	refused(to, commands.Internal, "can be written by everybody", id)
+	require.NoDirExists(t, to.Dir)
+	nothingBeside(t, to.Dir, 0)
+}
+
+// A backup that cannot be made leaves nothing, and no password is said.
+func TestABackupThatCannotBeMadeLeavesNothing(t *testing.T) {
+	t.Parallel()
+	o, id := made(t)
+	dir := filepath.Join(t.TempDir(), "backup")
+	o.BinDir = t.TempDir()
+	u, err := url.Parse(o.DatabaseURL)
+	require.NoError(t, err)
+	_, err = backup.Make(t.Context(), o, dir, "v1", id.Recipient(), nil)
+
+	require.ErrorContains(t, err, "there is no pg_dump of PostgreSQL")
+	require.NoDirExists(t, dir)
+	nothingBeside(t, dir, 0)
+	if password, ok := u.User.Password(); ok {
+		require.NotContains(t, err.Error(), password)
+	}
+}
