@@ -44,7 +44,7 @@ pg_restore can read the dump. With --passphrase-file or --identity the keys are
 opened, too.`,
 		Example: "  spawnmesh backup verify /backups/H-monday --passphrase-file passphrase",
 		RunE: func(c *cobra.Command, args []string) error {
-			identity, err := s.identityIfAny(a)
+			identity, err := s.identityIfAny(c.Context(), a)
 			if err != nil {
 				return err
 			}
@@ -89,7 +89,7 @@ func (a *app) backUp(ctx context.Context, dir string, s *secretFlags) error {
 	if err != nil {
 		return err
 	}
-	to, check, err := s.recipientFor(a)
+	to, check, err := s.recipientFor(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (a *app) restore(ctx context.Context, from string, s *secretFlags) error {
 	if err != nil {
 		return err
 	}
-	identity, err := s.identityAsked(a)
+	identity, err := s.identityAsked(ctx, a)
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/backup"
@@ -100,4 +103,46 @@ func TestBackupsByHand(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, entries)
 	require.Contains(t, none.do("restore", dir, "--passphrase-file", passphrase), "restored instance ")
+}
+
+// A new passphrase is asked for twice, and a terminal does not show it. An interrupt ends the question.
+func TestAPassphraseIsTypedTwiceAndNotShown(t *testing.T) {
+	t.Parallel()
+	keyboard, screen := aTerminal(t, 80)
+	a := &app{in: screen, err: screen}
+	seen := ""
+	await := func(prompt string) {
+		for got := make([]byte, 4096); !strings.HasSuffix(seen, prompt); {
+			n, err := keyboard.Read(got)
+			require.NoError(t, err)
+			seen += string(got[:n])
+		}
+	}
+	asked := func(first, second string) (words string, err error) {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			words, err = (&secretFlags{}).words(t.Context(), a, true)
+		}()
+		await("passphrase of the backup: ")
+		_, _ = keyboard.WriteString(first + "\n")
+		await("once more: ")
+		_, _ = keyboard.WriteString(second + "\n")
+		<-done
+		return words, err
+	}
+	words, err := asked("correct horse battery", "correct horse battery")
+	require.NoError(t, err)
+	require.Equal(t, "correct horse battery", words)
+	_, err = asked("correct horse battery", "correct horse buttery")
+	require.ErrorContains(t, err, "the two passphrases are not the same; nothing was done")
+	require.NotContains(t, seen, "horse")
+
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	_, err = a.askSecret(ctx, "passphrase: ")
+	require.ErrorIs(t, err, context.Canceled)
+	shown, err := unix.IoctlGetTermios(int(screen.Fd()), unix.TCGETS)
+	require.NoError(t, err)
+	require.NotZero(t, shown.Lflag&unix.ECHO, "the terminal shows again what is typed")
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -29,7 +30,7 @@ func (s *secretFlags) addIdentity(f *pflag.FlagSet) {
 }
 
 // recipientFor is whom the keys are encrypted for, and what opens them where that is known here.
-func (s *secretFlags) recipientFor(a *app) (age.Recipient, age.Identity, error) {
+func (s *secretFlags) recipientFor(ctx context.Context, a *app) (age.Recipient, age.Identity, error) {
 	if s.recipient != "" && s.passphrase != "" {
 		return nil, nil, misuse("--recipient and --passphrase-file are given, and one opens the keys").Hinting("give one of them")
 	}
@@ -40,7 +41,7 @@ func (s *secretFlags) recipientFor(a *app) (age.Recipient, age.Identity, error) 
 		}
 		return to, nil, nil
 	}
-	words, err := s.words(a, true)
+	words, err := s.words(ctx, a, true)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -53,17 +54,17 @@ func (s *secretFlags) recipientFor(a *app) (age.Recipient, age.Identity, error) 
 }
 
 // identityIfAny is what opens the keys, nil where no flag says it.
-func (s *secretFlags) identityIfAny(a *app) (age.Identity, error) {
+func (s *secretFlags) identityIfAny(ctx context.Context, a *app) (age.Identity, error) {
 	if s.identity == "" && s.passphrase == "" {
 		return nil, nil
 	}
-	return s.identityAsked(a)
+	return s.identityAsked(ctx, a)
 }
 
 // identityAsked is what opens the keys: that of a flag, or a passphrase that is asked for.
-func (s *secretFlags) identityAsked(a *app) (age.Identity, error) {
+func (s *secretFlags) identityAsked(ctx context.Context, a *app) (age.Identity, error) {
 	if s.identity == "" {
-		words, err := s.words(a, false)
+		words, err := s.words(ctx, a, false)
 		if err != nil {
 			return nil, err
 		}
@@ -82,21 +83,21 @@ func (s *secretFlags) identityAsked(a *app) (age.Identity, error) {
 }
 
 // words is the passphrase: of the file, or typed, twice where it is new.
-func (s *secretFlags) words(a *app, fresh bool) (string, error) {
+func (s *secretFlags) words(ctx context.Context, a *app, fresh bool) (string, error) {
 	if s.passphrase != "" {
 		return fromFile(s.passphrase)
 	}
 	if !terminal(a.in) {
 		return "", misuse("there is no passphrase, and no terminal to ask for it").Hinting("give --passphrase-file FILE")
 	}
-	first, err := a.askSecret("passphrase of the backup: ")
+	first, err := a.askSecret(ctx, "passphrase of the backup: ")
 	if err != nil || !fresh {
 		return first, err
 	}
 	if err := checkPassphrase(first); err != nil {
 		return "", err
 	}
-	again, err := a.askSecret("once more: ")
+	again, err := a.askSecret(ctx, "once more: ")
 	if err == nil && again != first {
 		err = misuse("the two passphrases are not the same; nothing was done").Hinting("try again")
 	}
@@ -124,8 +125,8 @@ func checkPassphrase(words string) error {
 	return nil
 }
 
-// askSecret reads a line of the terminal, which does not show it.
-func (a *app) askSecret(prompt string) (string, error) {
+// askSecret reads a line of the terminal, which does not show it, until ctx ends.
+func (a *app) askSecret(ctx context.Context, prompt string) (string, error) {
 	f, _ := fileOf(a.in)
 	fd := int(f.Fd())
 	shown, err := unix.IoctlGetTermios(fd, unix.TCGETS)
@@ -139,13 +140,30 @@ func (a *app) askSecret(prompt string) (string, error) {
 	}
 	defer func() { _ = unix.IoctlSetTermios(fd, unix.TCSETS, shown) }()
 	fmt.Fprint(a.err, prompt)
+	defer fmt.Fprintln(a.err)
+	read := make(chan error, 1) // an interrupt leaves the reader behind: the program ends
+	var line string
+	go func() {
+		var err error
+		line, err = readLine(f)
+		read <- err
+	}()
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case err := <-read:
+		return line, err
+	}
+}
+
+// readLine takes nothing that is behind the line.
+func readLine(in io.Reader) (string, error) {
 	var line []byte
-	for b := make([]byte, 1); ; { // nothing behind the line is taken
-		if _, err := f.Read(b); err != nil {
+	for b := make([]byte, 1); ; {
+		if _, err := io.ReadFull(in, b); err != nil {
 			return "", fmt.Errorf("reading the passphrase: %w", err)
 		}
 		if b[0] == '\n' {
-			fmt.Fprintln(a.err)
 			return string(line), nil
 		}
 		line = append(line, b[0])
