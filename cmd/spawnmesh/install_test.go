@@ -146,6 +146,21 @@ func TestInstallReplacesNothing(t *testing.T) {
 	}
 }
 
+// A unit that starts what others can replace would give them its user.
+func TestAProgramThatOthersCanReplaceIsNotInstalled(t *testing.T) {
+	t.Parallel()
+	here := fresh(t)
+	own := filepath.Join(t.TempDir(), "spawnmesh")
+	require.NoError(t, exec.CommandContext(t.Context(), "cp", program, own).Run())
+	require.NoError(t, os.Chmod(own, 0o777))
+
+	out, err := exec.CommandContext(t.Context(), own, "--data-dir", here.dir, "hub", "install", "--print").CombinedOutput()
+
+	require.Error(t, err)
+	require.Contains(t, string(out), own+" can be written by others; run: chmod go-w "+own)
+	require.NotContains(t, string(out), "[Service]")
+}
+
 // systemd hears that the instance is ready once it works, and that it stops when it does.
 func TestSystemdIsToldHowTheProcessStands(t *testing.T) {
 	t.Parallel()
