@@ -50,14 +50,14 @@ func (a *app) listTasks(ctx context.Context, ask api.ListBacklogTasksParams) err
 	if err != nil {
 		return err
 	}
-	t := table{head: []string{"TASK", "STATUS", "WAITS FOR", "PRIORITY", "AGE", "OWNER", "TITLE"}, wide: []string{"STATE", "LANE", "PHASE", "CLAIMS", "ID"}}
+	t := table{head: []string{"TASK", "STATUS", "WAITS FOR", "PRIORITY", a.ageOr("CREATED"), "OWNER", "TITLE"}, wide: []string{"STATE", "LANE", "PHASE", "CLAIMS", "ID"}}
 	t.empty = "no such tasks; all of them: " + a.self() + " backlog list"
 	if limit := *ask.Limit; limit == 100 && ask == (api.ListBacklogTasksParams{Limit: ask.Limit}) {
 		t.empty = "no tasks yet; create one: " + a.self() + " backlog create --title TEXT"
 	}
 	for _, x := range list {
 		t.names = append(t.names, x.Ref())
-		t.rows = append(t.rows, []string{shortName(x), statusOf(x), waitsFor(x), strconv.Itoa(x.Priority), ago(x.CreatedAt), x.Owner, shorten(x.Title, 50),
+		t.rows = append(t.rows, []string{shortName(x), statusOf(x), waitsFor(x), strconv.Itoa(x.Priority), a.since(x.CreatedAt), x.Owner, shorten(x.Title, 50),
 			string(x.State), x.Lane, x.Phase, strconv.Itoa(x.Attempts), x.ID})
 	}
 	return printList(a, list, t)

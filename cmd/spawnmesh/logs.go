@@ -166,19 +166,6 @@ func (r *logReader) show(l hub.LogLine, raw json.RawMessage) error {
 	return r.view.output(l.Attempt, l.Stream, l.Data)
 }
 
-// printOutput writes output to where the agent wrote it.
-func (a *app) printOutput(stream string, data []byte) error {
-	to, text := a.out, string(data)
-	if stream == "stderr" {
-		to = a.err
-	}
-	if terminal(to) {
-		text = printable(text)
-	}
-	_, err := fmt.Fprint(to, text)
-	return err
-}
-
 // markOf says what a line of a log is that is not output.
 func markOf(l hub.LogLine) string {
 	d := l.Dropped

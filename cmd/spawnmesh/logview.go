@@ -34,6 +34,7 @@ type logView struct {
 	last    int // lines that are kept back until flush; below 0 = none, and all are shown
 	attempt int // of what came last
 	kept    []keptLine
+	screens map[string]*screen // by stream, of those that go to a terminal
 }
 
 // A keptLine is a line of output, or the beginning of one, or a mark on standard error.
@@ -51,7 +52,7 @@ func (v *logView) output(attempt int, stream string, data []byte) error {
 	}
 	v.attempt = attempt
 	if v.last < 0 {
-		return v.a.printOutput(stream, data)
+		return v.print(stream, data)
 	}
 	for len(data) > 0 {
 		end := bytes.IndexByte(data, '\n') + 1
@@ -62,6 +63,26 @@ func (v *logView) output(attempt int, stream string, data []byte) error {
 		data = data[end:]
 	}
 	return nil
+}
+
+// print writes output to where the agent wrote it.
+func (v *logView) print(stream string, data []byte) error {
+	to := v.a.out
+	if stream == "stderr" {
+		to = v.a.err
+	}
+	if !terminal(to) {
+		_, err := to.Write(data)
+		return err
+	}
+	if v.screens == nil {
+		v.screens = map[string]*screen{}
+	}
+	if v.screens[stream] == nil {
+		v.screens[stream] = &screen{colours: v.a.colours(to)}
+	}
+	_, err := fmt.Fprint(to, v.screens[stream].show(string(data)))
+	return err
 }
 
 // mark takes a line that is not output.
@@ -95,7 +116,7 @@ func (v *logView) keep(stream string, text []byte) {
 func (v *logView) flush() error {
 	v.last = -1
 	for _, k := range v.kept {
-		if err := v.a.printOutput(k.stream, k.text); err != nil {
+		if err := v.print(k.stream, k.text); err != nil {
 			return err
 		}
 	}

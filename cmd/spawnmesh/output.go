@@ -98,18 +98,23 @@ func (a *app) align(rows [][]string, limit int) error {
 			widths[i] = max(widths[i], cells(row[i]))
 		}
 	}
+	head, colours := rows[0], a.colours(a.out)
 	if a.bare {
 		rows = rows[1:]
 	}
 	for _, row := range rows {
 		var line strings.Builder
+		var spans []stretch
 		for i, cell := range row {
+			if colour := colourOf(cell); colours && colour != "" && (coloured[head[i]] || len(row) == 2 && coloured[row[0]]) {
+				spans = append(spans, stretch{line.Len(), line.Len() + len(cell), colour})
+			}
 			line.WriteString(cell)
 			if i < len(row)-1 {
 				line.WriteString(strings.Repeat(" ", widths[i]-cells(cell)+2))
 			}
 		}
-		if _, err := fmt.Fprintln(a.out, shorten(strings.TrimRight(line.String(), " "), limit)); err != nil {
+		if _, err := fmt.Fprintln(a.out, paint(shorten(strings.TrimRight(line.String(), " "), limit), spans)); err != nil {
 			return err
 		}
 	}
@@ -142,12 +147,15 @@ func anys[T any](list []T) []any {
 // printable makes foreign text harmless on a terminal: what would move the
 // cursor, or turn the direction of reading, is shown as a dot.
 func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r != '\t' && r != '\n' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
-			return '·'
-		}
-		return r
-	}, s)
+	return strings.Map(harmless, s)
+}
+
+// harmless is a character, or what stands for one that is not.
+func harmless(r rune) rune {
+	if r != '\t' && r != '\n' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+		return '·'
+	}
+	return r
 }
 
 // ago says how long ago t was, for people.
@@ -172,4 +180,20 @@ func longAgo(t time.Time) string {
 		return text + " ago"
 	}
 	return "just now"
+}
+
+// since says how long ago t was, and in a wide table when.
+func (a *app) since(t time.Time) string {
+	if a.output == "wide" {
+		return clock(&t)
+	}
+	return ago(t)
+}
+
+// ageOr is the heading of a column that [app.since] fills.
+func (a *app) ageOr(exact string) string {
+	if a.output == "wide" {
+		return exact
+	}
+	return "AGE"
 }

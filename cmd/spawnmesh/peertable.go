@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -65,14 +64,6 @@ func counted(n int, known bool) string {
 		return "-"
 	}
 	return strconv.Itoa(n)
-}
-
-// since says how long ago t was, and in a wide table when.
-func (a *app) since(t time.Time) string {
-	if a.output == "wide" {
-		return clock(&t)
-	}
-	return ago(t)
 }
 
 // both reports whether there are hubs and spokes among the peers.

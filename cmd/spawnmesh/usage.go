@@ -14,9 +14,6 @@ import (
 // explain completes root with the commands that tell about commands, and gives
 // what cobra says about a wrong command line our words.
 func (a *app) explain(root *cobra.Command) {
-	// There are no colours to turn off: the flag is taken for those who pass it everywhere.
-	root.PersistentFlags().Bool("no-color", false, "")
-	_ = root.PersistentFlags().MarkHidden("no-color")
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 80 "))
 	root.SetHelpCommand(helpCommand(root))
 	root.SetHelpCommandGroupID("help")

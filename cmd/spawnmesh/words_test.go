@@ -461,7 +461,7 @@ func TestVersionAndCompletion(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(typed(t, "version", "-o", "json").out), &v))
 	require.Equal(t, v["version"]+"\n", typed(t, "-o", "name", "version").out)
 	require.Equal(t, 1, strings.Count(typed(t, "-o", "ndjson", "version").out, "\n"))
-	require.Equal(t, typed(t, "version"), typed(t, "version", "--no-color"), "there are no colours to turn off")
+	require.Equal(t, typed(t, "version"), typed(t, "version", "--no-color"), "no colours where there is no terminal")
 	for shell, part := range map[string]string{"bash": "__start_spawnmesh", "zsh": "#compdef spawnmesh", "fish": "complete -c spawnmesh", "powershell": "Register-ArgumentCompleter"} {
 		s := typed(t, "completion", shell)
 		require.Zero(t, s.code, shell)
