@@ -82,8 +82,7 @@ func wantsCommand(c *cobra.Command, args []string) error {
 
 func unknownCommand(c *cobra.Command, name string) *commands.Refused {
 	r := misuse("there is no command %q", strings.TrimPrefix(c.CommandPath()+" "+name, c.Root().Name()+" "))
-	c.SuggestionsMinimumDistance = 2
-	if like := c.SuggestionsFor(name); len(like) > 0 {
+	if like := commandsLike(c, name); len(like) > 0 {
 		return r.Hinting("did you mean: %s %s", c.CommandPath(), strings.Join(like, ", or: "+c.CommandPath()+" "))
 	}
 	return r.Hinting("see: %s --help", c.CommandPath())
@@ -105,7 +104,11 @@ func wrongArguments(c *cobra.Command, args []string) *commands.Refused {
 func flagError(c *cobra.Command, err error) error {
 	text := err.Error()
 	if flag, ok := strings.CutPrefix(text, "unknown flag: "); ok {
-		text = nameOf(c) + " has no flag " + flag
+		r := misuse("%s has no flag %s", nameOf(c), flag)
+		if like := flagsLike(c, flag); len(like) > 0 {
+			return r.Hinting("did you mean: %s", strings.Join(like, ", or: "))
+		}
+		return r.Hinting("see: %s --help", c.CommandPath())
 	} else if _, flag, ok := strings.Cut(text, "unknown shorthand flag: "); ok { // 'x' in -x
 		_, flag, _ = strings.Cut(flag, " in ")
 		text = nameOf(c) + " has no flag " + flag

@@ -112,6 +112,12 @@ func TestMisuse(t *testing.T) {
 	tests := map[string]struct{ line, says, hint string }{
 		"no such command":        {"spwan", `there is no command "spwan"`, "did you mean: spawnmesh spawn"},
 		"one with flags":         {"launch --spoke x", `there is no command "launch"`, "see: spawnmesh --help"},
+		"an alias":               {"connn list", `there is no command "connn"`, "did you mean: spawnmesh conn"},
+		"another word for one":   {"workers", `there is no command "workers"`, "did you mean: spawnmesh spokes"},
+		"two that are as near":   {"spok", `there is no command "spok"`, "did you mean: spawnmesh spoke, or: spawnmesh spokes"},
+		"the beginning of one":   {"doc", `there is no command "doc"`, "did you mean: spawnmesh doctor"},
+		"a flag":                 {"agents --sate running", "agents has no flag --sate", "did you mean: --state"},
+		"a flag of all":          {"agents --jsn", "agents has no flag --jsn", "did you mean: --json"},
 		"none of a group":        {"connections", "connections needs a command: grant, list, resume, resync, revoke, show, suspend", "see: spawnmesh connections --help"},
 		"no such one of a group": {"spoke policy tset", `there is no command "spoke policy tset"`, "did you mean: spawnmesh spoke policy test"},
 		"no such help":           {"help nosuch", `there is no command "nosuch"`, "see: spawnmesh --help"},
