@@ -64,6 +64,7 @@ block. A claim that runs out is another's to take.`,
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.ask.Owner, "owner", defaultOwner(), "claim for the worker `NAME`")
+	fl.Lookup("owner").DefValue = "USER@HOST"
 	fl.Var(&f.ttl, "ttl", "how long it lasts unless it is renewed, up to 1d; a number is seconds")
 	fl.StringVar(&id, "id", "", "claim only the task `ID`")
 	fl.IntVar(&f.batch, "batch", 0, "claim up to `N` tasks at once, at most 1000")

@@ -50,7 +50,7 @@ func (a *app) listTasks(ctx context.Context, ask api.ListBacklogTasksParams) err
 	if err != nil {
 		return err
 	}
-	t := table{head: []string{"TASK", "STATUS", "WAITS FOR", "PRIORITY", a.ageOr("CREATED"), "OWNER", "TITLE"}, wide: []string{"STATE", "LANE", "PHASE", "CLAIMS", "ID"}}
+	t := table{head: []string{"TASK", "STATUS", "WAITS FOR", "PRIORITY", a.ageOr("CREATED"), "OWNER", "TITLE"}, wide: []string{"STATE", "LANE", "PHASE", "CLAIMS", "ID"}, drops: []string{"PRIORITY", "AGE"}}
 	t.empty = "no such tasks; all of them: " + a.self() + " backlog list"
 	if limit := *ask.Limit; limit == 100 && ask == (api.ListBacklogTasksParams{Limit: ask.Limit}) {
 		t.empty = "no tasks yet; create one: " + a.self() + " backlog create --title TEXT"

@@ -56,6 +56,7 @@ what they order runs here, as far as the policy allows, and never on its own spo
 	run.Flags().StringVar(&h.Listen, "link", "127.0.0.1:7422", "serve spokes on `ADDRESS`; port 0 picks a free one")
 	run.Flags().StringVar(&h.Advertise, "advertise", "", "`HOST:PORT` that join tokens name, where it is another")
 	run.Flags().StringVar(&h.Name, "name", defaultName(), "`NAME` that this hub gives itself")
+	run.Flags().Lookup("name").DefValue = "the name of this host"
 	run.Flags().StringVar(&h.Isolation, "min-isolation", "", "every agent is to be confined by `LEVEL`, or more: "+levelWords)
 	run.Flags().Int64Var(&h.Output.Agent, "output-per-agent", 64<<20, "keep `BYTES` of each agent's output, the newest")
 	run.Flags().Int64Var(&h.Output.Spoke, "output-per-spoke", 1<<30, "keep `BYTES` of the output of all agents of a spoke")

@@ -111,7 +111,7 @@ func (a *app) listInvites(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t := table{head: []string{"NAME", "STATE", "UNTIL", "BY", "ID"}, wide: []string{"MADE", "CONNECTION"},
+	t := table{head: []string{"NAME", "STATE", "UNTIL", "BY", "ID"}, wide: []string{"MADE", "CONNECTION"}, drops: []string{"BY"},
 		empty: "no invites; make one: " + a.self() + " invite --name NAME"}
 	for _, v := range list.Items {
 		t.names = append(t.names, v.ID)

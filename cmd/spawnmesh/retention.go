@@ -68,7 +68,7 @@ func keptFrom(k api.Retention) store.Kept {
 }
 
 func (a *app) printRetention(list []store.Kept) error {
-	t := table{head: []string{"KIND", "KEPT", "AFTER", "SIZE", "GROWN", "PRUNED"}, wide: []string{"DEFAULT", "REMOVED"}}
+	t := table{head: []string{"KIND", "KEPT", "AFTER", "SIZE", "GROWN", "PRUNED"}, wide: []string{"DEFAULT", "REMOVED"}, drops: []string{"PRUNED", "GROWN"}, yields: "AFTER", least: 20}
 	for _, k := range list {
 		keep, usual, pruned := commands.Lasting(k.Keep), commands.Lasting(k.Default), "never"
 		if k.AtOnce {

@@ -91,7 +91,10 @@ func (a *app) showSpoke(ctx context.Context, name string) error {
 // spoke asks a running hub for one of its spokes.
 func (a *app) spoke(ctx context.Context, c *control.Client, name string) (spokeView, error) {
 	v, err := connectionNamed(ctx, c, name)
-	if err == nil && !isSpoke(v) {
+	switch {
+	case commands.CodeOf(err) == commands.NotFound:
+		err = commands.Refuse(commands.NotFound, "no spoke %q", commands.Clip(name)).Hinting("see").Running("spokes")
+	case err == nil && !isSpoke(v):
 		err = commands.Refuse(commands.NotFound, "%s is a hub that this instance obeys, not a spoke of it", v.Name).Hinting("see").Running("connections", "show", v.Name)
 	}
 	return a.spokeViewOf(v), err

@@ -31,7 +31,7 @@ func TestSpokesByHand(t *testing.T) {
 	requireAligned(t, strings.SplitAfter(h.do("spokes", "-o", "wide"), "\nevery")[0])
 	require.Equal(t, "attic\n", h.do("spokes", "-o", "name"))
 	h.refused(exitNotFound, "no agent, no spoke and no task is named nowhere", "why", "nowhere")
-	h.refused(exitNotFound, `no connection "nowhere"`, "spokes", "show", "nowhere")
+	h.refused(exitNotFound, `no spoke "nowhere"`, "spokes", "show", "nowhere")
 	h.refused(exitMisuse, "why names nothing", "why")
 
 	h.ends(h.spawn("--spoke", "attic", "--", "rm", "-rf", "/"))
