@@ -44,6 +44,7 @@ type app struct {
 	output   string
 	json     bool
 	noColour bool
+	noPager  bool
 	hurry    <-chan struct{} // closed by the second signal; may be nil
 
 	workspace string // of the backlog and its limits
@@ -114,6 +115,7 @@ Try it:  spawnmesh demo`,
 	f.StringVar(&a.context, "context", "", "ask the hub that the context `NAME` leads to")
 	f.StringVarP(&a.output, "output", "o", "table", "show as `FORMAT`: table, wide, json, ndjson or name")
 	f.BoolVar(&a.json, "json", false, "same as -o json")
+	f.BoolVar(&a.noPager, "no-pager", false, "no pager for long lists ($SPAWNMESH_PAGER, $PAGER)")
 	f.BoolVar(&a.noColour, "no-color", false, "no colours ($NO_COLOR)")
 	root.AddGroup(&cobra.Group{ID: "try", Title: "Try:"}, &cobra.Group{ID: "run", Title: "Run an instance:"},
 		&cobra.Group{ID: "agents", Title: "Agents:"}, &cobra.Group{ID: "backlog", Title: "Backlog:"},

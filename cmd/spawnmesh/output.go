@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 	"unicode"
@@ -77,7 +79,15 @@ func (a *app) print(v any, list []any, t table) error {
 		limit = columnsOf(a.out)
 		rows = t.fit(rows, limit)
 	}
-	return a.align(rows, limit)
+	command := a.pager(len(rows))
+	if command == "" {
+		return a.align(rows, limit)
+	}
+	var text bytes.Buffer
+	if err := a.alignTo(&text, rows, limit); err != nil {
+		return err
+	}
+	return a.page(command, text.Bytes())
 }
 
 // printList is print for a list, which in JSON is never null.
@@ -90,7 +100,9 @@ func printList[T any](a *app, list []T, t table) error {
 
 // align writes rows with their columns under each other, each cut to limit
 // cells where that is not 0.
-func (a *app) align(rows [][]string, limit int) error {
+func (a *app) align(rows [][]string, limit int) error { return a.alignTo(a.out, rows, limit) }
+
+func (a *app) alignTo(w io.Writer, rows [][]string, limit int) error {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
@@ -114,7 +126,7 @@ func (a *app) align(rows [][]string, limit int) error {
 				line.WriteString(strings.Repeat(" ", widths[i]-cells(cell)+2))
 			}
 		}
-		if _, err := fmt.Fprintln(a.out, paint(shorten(strings.TrimRight(line.String(), " "), limit), spans)); err != nil {
+		if _, err := fmt.Fprintln(w, paint(shorten(strings.TrimRight(line.String(), " "), limit), spans)); err != nil {
 			return err
 		}
 	}

@@ -35,6 +35,7 @@ func watchList[T any](ctx context.Context, a *app, c *control.Client, w watched[
 	if a.output == "json" {
 		a.output = "ndjson" // one thing a line: there is no end of the list
 	}
+	a.noPager = true // who pages does not see it change
 	came := make(chan string, 1)
 	g, ctx := errgroup.WithContext(ctx)
 	r := &eventReader{a: a, c: c, at: -1, each: func(l api.EventLine, _ json.RawMessage) error {
