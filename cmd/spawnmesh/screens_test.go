@@ -70,7 +70,7 @@ func fill(t *testing.T, h hand) {
 // shownOf runs a command line in this process, and returns what it shows on a terminal of so many
 // columns, or without one where that is 0: what differs between two runs is replaced.
 func shownOf(t *testing.T, dir string, columns int, args ...string) (string, error) {
-	args = append([]string{"--data-dir", dir}, args...)
+	args = append([]string{"--data-dir", dir, "--no-pager"}, args...) // nobody sits there to turn the pages
 	a := &app{in: strings.NewReader(""), getenv: func(string) string { return "" }}
 	if columns == 0 {
 		var both bytes.Buffer
