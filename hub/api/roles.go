@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 )
@@ -149,6 +150,11 @@ func (a Access) Denies(pattern, path string) Denial {
 		return Granted
 	}
 	return a.deniesWorkspace(operation, path)
+}
+
+// ForAnybody reports whether anybody may make a request, whoever it is.
+func ForAnybody(r *http.Request) bool {
+	return reads(r) && slices.Contains(may["GET "+r.URL.Path], nobody)
 }
 
 // inWorkspace is where paths of one workspace begin. Its name is the next part of them.

@@ -62,36 +62,45 @@ type caller struct {
 	token     string // its id, "" without one
 }
 
-// admit says who makes a request.
+// admit says who makes a request. A token is looked up before anything is counted: whoever has a valid one gets in,
+// whatever others at his address show. What anybody may ask needs no database, and no token is looked at.
 func (l *Listener) admit(r *http.Request) (caller, error) {
 	from := addressOf(r)
 	headers := r.Header.Values("Authorization")
-	if len(headers) == 0 {
+	if len(headers) == 0 || api.ForAnybody(r) {
 		return caller{}, l.limits.anonymous(from)
 	}
 	t, err := readToken(headers)
-	if err == nil && l.limits.knows(t) {
-		return l.use(r.Context(), t)
+	if err == nil {
+		var who caller
+		if who, err = l.use(r.Context(), t); commands.CodeOf(err) != commands.Unauthenticated {
+			return who, err
+		}
 	}
-	if late := l.limits.mayTry(from); late != nil {
+	if late := l.limits.failed(from); late != nil {
 		return caller{}, late
 	}
-	var who caller
-	if err == nil {
-		who, err = l.use(r.Context(), t)
-	}
-	if commands.CodeOf(err) == commands.Unauthenticated {
-		l.limits.failed(from)
-		l.refused.Note(refusedToken(from.Addr().String(), err.Error()))
-	}
-	return who, err
+	l.refused.Note(refusedToken(from.Addr().String(), err.Error()))
+	return caller{}, err
 }
+
+// lookupTime is how long the database may take to say who has a token.
+const lookupTime = 3 * time.Second
 
 // use asks the database who has a token: one that was revoked a moment ago lets nobody in.
 func (l *Listener) use(ctx context.Context, t token.Token) (caller, error) {
-	u, err := l.db.UseToken(ctx, t.ID, t.Digest())
+	looking, done := context.WithTimeout(ctx, lookupTime)
+	defer done()
+	if !l.limits.knows(t) {
+		if err := l.limits.waitToLookUp(looking); err != nil {
+			return caller{}, err
+		}
+	}
+	u, err := l.db.UseToken(looking, t.ID, t.Digest())
 	if err != nil {
-		l.limits.forget(t)
+		if commands.CodeOf(err) == commands.Unauthenticated {
+			l.limits.forget(t)
+		}
 		return caller{}, err
 	}
 	return caller{control.Holder(u.Name, api.Access{Role: api.Role(u.Role), Workspace: u.Workspace}), t.ID}, l.limits.count(t)

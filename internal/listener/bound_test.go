@@ -1,6 +1,7 @@
 package listener
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -87,6 +88,23 @@ func TestATokenHasItsRate(t *testing.T) {
 		require.NoError(t, l.anonymous(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), 32)))
 	}
 	require.LessOrEqual(t, len(l.without.each), maxAddresses, "what is kept of addresses has a bound")
+}
+
+// However many tokens are shown that are not known, few are looked up at a time, and who goes away waits no more.
+func TestAFloodOfTokensIsLookedUpSlowly(t *testing.T) {
+	t.Parallel()
+	l, begun := newLimits(), time.Now()
+	const rounds = 5
+	for range rounds*lookupsAtOnce + 1 {
+		require.NoError(t, l.waitToLookUp(t.Context()))
+	}
+	require.GreaterOrEqual(t, time.Since(begun), rounds*lookupPause)
+	for range lookupsAtOnce {
+		l.lookups <- struct{}{}
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	require.ErrorIs(t, l.waitToLookUp(gone), context.Canceled)
 }
 
 // Who does not read his answer does not keep it, nor what writes it.

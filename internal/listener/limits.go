@@ -2,9 +2,12 @@ package listener
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"sync"
+	"time"
 
 	"golang.org/x/time/rate"
 
@@ -12,7 +15,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/token"
 )
 
-// What one client may do. Who has shown a valid token is not held up by others at its address.
+// What one client may do. Who has a valid token is not held up by others at its address.
 const (
 	perToken      rate.Limit = 100 // requests a second
 	tokenBurst               = 200
@@ -25,8 +28,18 @@ const (
 	secondsOfRate            = 1
 )
 
+// How many tokens that are not known are looked up at a time, and how long each keeps its place: 400 lookups of one row
+// a second are little for a database. With every connection waiting, a valid token waits 1.3 s and is not refused; who
+// goes away leaves the queue.
+const (
+	lookupsAtOnce = 4
+	lookupPause   = 10 * time.Millisecond
+)
+
 // limits count what clients do.
 type limits struct {
+	lookups chan struct{} // a place for each lookup of a token that is not known
+
 	mu      sync.Mutex // guards what follows
 	tokens  map[string]*known
 	without addresses // who has no token
@@ -40,7 +53,7 @@ type known struct {
 }
 
 func newLimits() *limits {
-	return &limits{tokens: map[string]*known{}, without: addresses{perAddress, addressBurst, map[netip.Prefix]*rate.Limiter{}},
+	return &limits{lookups: make(chan struct{}, lookupsAtOnce), tokens: map[string]*known{}, without: addresses{perAddress, addressBurst, map[netip.Prefix]*rate.Limiter{}},
 		wrong: addresses{triesPer, triesBurst, map[netip.Prefix]*rate.Limiter{}}}
 }
 
@@ -98,21 +111,25 @@ func (l *limits) anonymous(from netip.Prefix) error {
 	return nil
 }
 
-// mayTry says whether an address may show a token that is not known to be valid.
-func (l *limits) mayTry(from netip.Prefix) error {
+// failed counts a token that is not valid, and refuses where there were too many: then it is not said what is wrong.
+func (l *limits) failed(from netip.Prefix) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.wrong.of(from).Tokens() < 1 {
+	if !l.wrong.of(from).Allow() {
 		return refuseFor(secondsOfTry, "there were too many tokens from this address that are not valid")
 	}
 	return nil
 }
 
-// failed counts a token that is not valid.
-func (l *limits) failed(from netip.Prefix) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.wrong.of(from).Allow()
+// waitToLookUp waits for its turn.
+func (l *limits) waitToLookUp(ctx context.Context) error {
+	select {
+	case l.lookups <- struct{}{}:
+		time.AfterFunc(lookupPause, func() { <-l.lookups })
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting to look up a token: %w", ctx.Err())
+	}
 }
 
 // knows reports whether the token was valid when it was used last.
