@@ -199,23 +199,27 @@ func onlyParameters(r *http.Request, names []string) error {
 }
 
 // knownFields refuses a body with a field that the document does not have, without one that it
-// requires, or with more than one value. Generated code has read it by then, and is silent about
+// requires, or with more than one value; where the document has no body, every field is one too many. Generated code has read it by then, and is silent about
 // all that.
 func knownFields(next StrictHandlerFunc, _ string) StrictHandlerFunc {
 	return func(ctx context.Context, w http.ResponseWriter, r *http.Request, request any) (any, error) {
 		body := reflect.ValueOf(request).FieldByName("Body")
 		raw, read := ctx.Value(bodyKey{}).([]byte)
-		if !body.IsValid() || !read {
+		takes := reflect.TypeFor[struct{}]()
+		if body.IsValid() {
+			takes = body.Type().Elem()
+		}
+		if !read || !body.IsValid() && len(raw) == 0 {
 			return next(ctx, w, r, request)
 		}
 		dec := json.NewDecoder(bytes.NewReader(raw))
 		dec.DisallowUnknownFields()
-		err := dec.Decode(reflect.New(body.Type().Elem()).Interface())
+		err := dec.Decode(reflect.New(takes).Interface())
 		if err == nil && dec.More() {
 			err = errors.New("there is more behind the body")
 		}
 		if err == nil {
-			err = checkBody(body.Type().Elem(), raw)
+			err = checkBody(takes, raw)
 		}
 		if err != nil {
 			return nil, &InputError{http.StatusBadRequest, fmt.Errorf("the request cannot be read: %s", inWords(err))}

@@ -25,6 +25,9 @@ func (l *Listener) admitted(h http.Handler) http.Handler {
 			return
 		}
 		who, err := l.admit(r)
+		if who.token == "" && r.ContentLength != 0 { // else the server reads the body before it answers
+			p.Header().Set("Connection", "close")
+		}
 		if err != nil {
 			if later, ok := errors.AsType[*tooMany](err); ok {
 				p.Header().Set("Retry-After", strconv.Itoa(later.seconds))

@@ -25,6 +25,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/listener"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 )
@@ -210,4 +211,23 @@ func (a *authority) sign(t *testing.T, c *x509.Certificate) (*ecdsa.PrivateKey, 
 	made, err := x509.ParseCertificate(raw)
 	require.NoError(t, err)
 	return own, made
+}
+
+// Who shows no token is answered before the end of what it sends.
+func TestABodyOfNobodyIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	m := start(t)
+	at, err := url.Parse(m.Hub.API)
+	require.NoError(t, err)
+	c, err := net.Dial("tcp", at.Host)
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.SetDeadline(time.Now().Add(control.BodyTime/2)))
+	_, err = fmt.Fprintf(c, "POST /api/v1/tasks HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n", at.Host)
+	require.NoError(t, err)
+
+	line, err := bufio.NewReader(c).ReadString('\n')
+
+	require.NoError(t, err)
+	require.Contains(t, line, "401")
 }
