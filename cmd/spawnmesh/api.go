@@ -8,11 +8,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 )
 
 // mostBody is how much of a file is read for a request; an instance takes less.
@@ -79,24 +81,57 @@ func (a *app) api(ctx context.Context, method, path string, body io.Reader) erro
 		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode >= 400 {
-		return a.printProblem(resp)
+	if resp.StatusCode/100 != 2 {
+		return a.printProblem(c, resp)
 	}
-	if _, err := io.Copy(a.out, resp.Body); err != nil {
+	if _, err := io.Copy(a.foreign(), resp.Body); err != nil {
 		return &commands.Refused{Code: commands.Unreachable, Why: "the answer broke off", Err: err, Hint: "ask again; a token that was revoked ends what is answered to it"}
 	}
 	return nil
 }
 
 // printProblem prints an answer that is a problem, and returns the exit code of its code.
-func (a *app) printProblem(resp *http.Response) error {
+func (a *app) printProblem(c *control.Client, resp *http.Response) error {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, mostBody))
 	var p api.Problem
-	if err != nil || json.Unmarshal(text, &p) != nil || p.Code == "" {
-		return commands.Refuse(commands.Internal, "%s %s answered %s", resp.Request.Method, resp.Request.URL.Path, resp.Status)
+	if err != nil || resp.StatusCode < 400 || json.Unmarshal(text, &p) != nil || p.Code == "" {
+		return c.Unexpected(resp)
 	}
-	if _, err := a.out.Write(text); err != nil {
+	if _, err := a.foreign().Write(text); err != nil {
 		return err
 	}
 	return exitCode(exitOfCode(commands.Code(p.Code)))
+}
+
+// foreign is where an answer goes as it came; a terminal gets nothing that it would obey.
+func (a *app) foreign() io.Writer {
+	if terminal(a.out) {
+		return &plainly{to: a.out}
+	}
+	return a.out
+}
+
+// plainly writes a foreign text to a terminal.
+type plainly struct {
+	to   io.Writer
+	rest []byte // the beginning of a character
+}
+
+// Write writes the characters that have come to their end.
+func (p *plainly) Write(b []byte) (int, error) {
+	text := append(p.rest, b...)
+	whole := len(text)
+	for back := 1; back < utf8.UTFMax && back <= len(text); back++ {
+		if at := len(text) - back; utf8.RuneStart(text[at]) {
+			if !utf8.FullRune(text[at:]) {
+				whole = at
+			}
+			break
+		}
+	}
+	p.rest = slices.Clone(text[whole:])
+	if _, err := io.WriteString(p.to, printable(string(text[:whole]))); err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }

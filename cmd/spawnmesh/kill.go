@@ -88,5 +88,13 @@ func endedBefore(m hub.Killed) *commands.Refused {
 func orderKill(ctx context.Context, c *control.Client, id, reason string, grace time.Duration) (m hub.Killed, err error) {
 	req := map[string]any{"reason": reason, "grace_ms": grace.Milliseconds()}
 	err = c.Do(ctx, "POST", "/api/v1/tasks/"+url.PathEscape(id)+"/kill", req, &m)
+	if err == nil && m.Task == "" {
+		err = namesNoAgent("kill")
+	}
 	return m, err
+}
+
+// namesNoAgent is an answer of something that is no instance: nothing is known to have been done.
+func namesNoAgent(what string) error {
+	return commands.Refuse(commands.Internal, "the answer to the %s names no agent, so it is not known to be ordered", what).Hinting("is it a hub that was asked? look at the --url of the context")
 }

@@ -120,6 +120,9 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 	if err := c.Do(ctx, "POST", "/api/v1/tasks", f.req.Revealed(), &got); err != nil {
 		return unanswered(ctx, f.req, err)
 	}
+	if got.ID == "" {
+		return namesNoAgent("spawn")
+	}
 	short := commands.ShortID(got.ID)
 	a.did("agent %s was ordered on %s; see: %s", short, got.Spoke, a.line("status", short))
 	if f.most > 0 {

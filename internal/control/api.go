@@ -13,7 +13,7 @@ import (
 
 // API is the generated client of the instance. What it returns is for [Answer].
 func (c *Client) API() *api.ClientWithResponses {
-	return &api.ClientWithResponses{ClientInterface: &api.Client{Server: c.url + api.Base + "/", Client: doer{c}}}
+	return &api.ClientWithResponses{ClientInterface: &api.Client{Server: c.url + api.Base + "/", Client: checker{doer{c}}}}
 }
 
 // doer sends requests of an operator and says what it means where there is no answer.
@@ -31,10 +31,24 @@ func (d doer) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// An answer is what the generated client returns: a T with status 200, or a problem.
+// checker is a doer whose answers are successes, and end.
+type checker struct{ doer }
+
+func (d checker) Do(req *http.Request) (*http.Response, error) {
+	resp, err := d.doer.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp, err = d.c.checked(resp); err != nil {
+		return nil, err
+	}
+	resp.Body = &bounded{resp.Body, maxAnswer}
+	return resp, nil
+}
+
+// An answer is what the generated client returns: a T with status 200.
 type answer[T any] interface {
 	GetJSON200() *T
-	GetApplicationProblemJSONDefault() *api.Problem
 	Status() string
 }
 
@@ -50,13 +64,5 @@ func Answer[T any, R answer[T]](r R, err error) (T, error) {
 	if v := r.GetJSON200(); v != nil {
 		return *v, nil
 	}
-	if p := r.GetApplicationProblemJSONDefault(); p != nil && p.Code != "" {
-		return none, Refused(p)
-	}
 	return none, fmt.Errorf("the instance answered %s", r.Status())
-}
-
-// Refused is a problem as the error that it stands for.
-func Refused(p *api.Problem) error {
-	return &commands.Refused{Code: commands.Code(p.Code), Why: p.Detail, Hint: p.Hint, Run: p.Run}
 }

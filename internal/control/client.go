@@ -17,7 +17,6 @@ import (
 	"github.com/tmaxmax/go-sse"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/shortpath"
 )
 
@@ -72,11 +71,12 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any) error
 		return err
 	}
 	defer resp.Body.Close()
+	body := &bounded{resp.Body, maxAnswer}
 	if out == nil {
-		_, err = io.Copy(io.Discard, resp.Body)
+		_, err = io.Copy(io.Discard, body)
 		return err
 	}
-	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+	if err := json.NewDecoder(body).Decode(out); err != nil {
 		return c.broken(method, path, err)
 	}
 	return nil
@@ -135,20 +135,15 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (*http.R
 	if err != nil {
 		return nil, err
 	}
-	if resp.StatusCode >= 400 {
-		defer resp.Body.Close()
-		var p api.Problem
-		if err := json.NewDecoder(resp.Body).Decode(&p); err != nil || p.Code == "" {
-			return nil, fmt.Errorf("%s %s answered %s", method, path, resp.Status)
-		}
-		return nil, Refused(&p)
-	}
-	return resp, nil
+	return c.checked(resp)
 }
 
 // broken is an answer that began and did not end: the instance stopped, or sent
 // something else.
 func (c *Client) broken(method, path string, err error) error {
+	if _, said := errors.AsType[*commands.Refused](err); said {
+		return err
+	}
 	if _, other := errors.AsType[*json.SyntaxError](err); other {
 		return fmt.Errorf("reading the answer of %s %s: %w", method, path, err)
 	}

@@ -25,17 +25,26 @@ type Remote struct {
 	Authority *x509.CertPool // of its certificate; nil = those of the system
 }
 
-// dialTime is how long a connection to another machine may take.
-const dialTime = 10 * time.Second
+// How long another machine may take for a connection, and until it begins to answer: the longest wait for a task is 60 s.
+const (
+	dialTime   = 10 * time.Second
+	answerTime = 75 * time.Second
+)
 
 // NewRemoteClient returns a client of an instance on another machine. It connects when asked.
 func NewRemoteClient(r Remote) *Client {
+	return r.client(answerTime)
+}
+
+func (r Remote) client(within time.Duration) *Client {
 	t := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: dialTime}).DialContext,
 		TLSHandshakeTimeout: dialTime,
 		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: r.Authority},
 		MaxIdleConnsPerHost: 128,
+
+		ResponseHeaderTimeout: within,
 	}
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // the token goes nowhere else
 	url := strings.TrimRight(r.URL, "/")
