@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -57,8 +58,12 @@ func TestWhatSaysNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	c := foreign(t, 100*time.Millisecond, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 
-	err := c.Do(t.Context(), "GET", "/api/v1/instance", nil, nil)
+	ctx, done := context.WithTimeout(t.Context(), patience)
+	defer done()
 
+	err := c.Do(ctx, "GET", "/api/v1/instance", nil, nil)
+
+	require.NoError(t, ctx.Err(), "the caller need not end it")
 	require.Equal(t, commands.Unreachable, commands.CodeOf(err))
 	require.ErrorContains(t, err, "does not answer in time")
 }
