@@ -136,6 +136,9 @@ func (ws *Workspace) again(ctx context.Context, act func() error) (err error) {
 
 // doByFence ends the worker's own attempt.
 func (ws *Workspace) doByFence(ctx context.Context, tx *store.Tx, v verb, a Act, task Task) error {
+	if task.Kind == AgentKind {
+		return ofSpoke(task)
+	}
 	if err := ws.report(ctx, tx, *a.Fence, "end", a.Usage); err != nil {
 		return err
 	}
@@ -191,11 +194,17 @@ func (ws *Workspace) doByHand(ctx context.Context, tx *store.Tx, v verb, a Act, 
 	case !commands.May(task.State, v.to, by):
 		return commands.Refuse(commands.Conflict, "task %s is %s and cannot be %s", task.Name(), task.State, v.done).Hinting("see").Running("backlog", "show", task.Name())
 	case held && task.Kind == AgentKind:
-		return commands.Refuse(commands.Conflict, "task %s is run by this instance's spoke", task.Name()).Hinting("end it with").Running("kill", task.Name())
+		return ofSpoke(task)
 	case held:
 		return ws.endHeld(ctx, tx, v, a, task)
 	}
 	return ws.moveWaiting(ctx, tx, v, a, task)
+}
+
+// ofSpoke refuses what only this instance's spoke does to an agent: whoever knows its
+// task can guess its fence.
+func ofSpoke(t Task) error {
+	return commands.Refuse(commands.Conflict, "task %s is an agent that this instance's spoke runs", t.Name()).Hinting("end it with").Running("kill", t.Name())
 }
 
 // endHeld ends a worker's attempt for it. The new epoch makes the worker's fence

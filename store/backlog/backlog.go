@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -69,8 +70,14 @@ func (b *Backlog) Workspace(name, actor string) (*Workspace, error) {
 	return &Workspace{b, name, actor, false}, nil
 }
 
-// Bound returns the workspace for who may not change what binds the whole instance.
+// Bound returns the workspace for who may not change what binds the whole instance, nor
+// see or stop the agents that hubs have ordered on it.
 func (ws *Workspace) Bound() *Workspace { return &Workspace{ws.backlog, ws.name, ws.actor, true} }
+
+// visible leaves out agents where the workspace is bound.
+func (ws *Workspace) visible(list []Task) []Task {
+	return slices.DeleteFunc(list, func(t Task) bool { return ws.bound && t.Kind == AgentKind })
+}
 
 // Name returns the name of the workspace.
 func (ws *Workspace) Name() string { return ws.name }

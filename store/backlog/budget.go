@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -61,13 +62,31 @@ func (ws *Workspace) home(scope string) string {
 // govern runs fn in a transaction that changes limits or freezes of a home. Those
 // of the whole instance are its owner's, whom no workspace binds.
 func (ws *Workspace) govern(ctx context.Context, doing, home string, fn func(context.Context, *store.Tx) error) error {
-	switch {
-	case home != "":
+	if home != "" {
 		return ws.tx(ctx, doing, fn)
-	case ws.bound:
-		return commands.Refuse(commands.Forbidden, "%s: it binds the whole instance, and is changed by who may ask about that", doing).Hinting("use a token that was made with --workspace '*', or a limit of the workspace")
+	}
+	if err := ws.mayInstance(doing); err != nil {
+		return err
 	}
 	return ws.backlog.db.Tx(ctx, doing, fn)
+}
+
+// mayInstance refuses what changes the whole instance, where the workspace is bound.
+func (ws *Workspace) mayInstance(doing string) error {
+	if !ws.bound {
+		return nil
+	}
+	return commands.Refuse(commands.Forbidden, "%s: it binds the whole instance, and is changed by who may ask about that", doing).Hinting("use a token that was made with --workspace '*', or a limit of the workspace")
+}
+
+// mayLimit refuses a limit that would bind the agents that hubs order, where those are not
+// the caller's. They are all in the default lane of the main workspace.
+func (ws *Workspace) mayLimit(scope, target string) error {
+	if !ws.bound || ws.name != MainWorkspace || scope == "account" || scope == "task" || scope == "lane" && target != DefaultLane || scope == "instance" {
+		return nil
+	}
+	return commands.Refuse(commands.Forbidden, "a limit of %s in workspace %s binds the agents that hubs order here, too", commands.Clip(strings.TrimSpace(scope+" "+target)), ws.name).
+		Hinting("use a token that was made with --workspace '*', or limit another lane or an account")
 }
 
 // homeOf returns the home of the limit that a name means: the workspace's own
@@ -143,6 +162,9 @@ func (g *Budget) validate() error {
 // with that name; what was used and reserved stays.
 func (ws *Workspace) SetBudget(ctx context.Context, g Budget) error {
 	if err := g.validate(); err != nil {
+		return err
+	}
+	if err := ws.mayLimit(g.Scope, g.Target); err != nil {
 		return err
 	}
 	return ws.govern(ctx, "setting budget "+g.Name, ws.home(g.Scope), func(ctx context.Context, tx *store.Tx) error {

@@ -115,6 +115,9 @@ func (ws *Workspace) Claim(ctx context.Context, t ClaimTerms) ([]Claimed, error)
 		if err != nil {
 			return nil, err
 		}
+		if task.Kind == AgentKind {
+			return nil, ofSpoke(task)
+		}
 		t.Task, t.Kind = task.ID, task.Kind
 	}
 	list, err := ws.tries(ctx, claim.String(), t)

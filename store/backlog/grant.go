@@ -130,7 +130,11 @@ func makeGrantKey(ctx context.Context, tx *store.Tx) (*grantKey, error) {
 // RotateGrantKey makes a new key, with which every claim is signed from within
 // a minute on. What older keys signed stays valid until it expires.
 func (ws *Workspace) RotateGrantKey(ctx context.Context) (kid string, err error) {
-	err = ws.tx(ctx, "rotating the key of claim grants", func(ctx context.Context, tx *store.Tx) error {
+	const doing = "rotating the key of claim grants"
+	if err := ws.mayInstance(doing); err != nil {
+		return "", err
+	}
+	err = ws.tx(ctx, doing, func(ctx context.Context, tx *store.Tx) error {
 		if _, err := tx.Exec(ctx, `UPDATE grant_keys SET signs_until = least(signs_until, now())`); err != nil {
 			return err
 		}

@@ -29,8 +29,11 @@ func (ws *Workspace) Renew(ctx context.Context, f Fence, ttl time.Duration) (unt
 
 func (ws *Workspace) refuseStale(ctx context.Context, tx *store.Tx, f Fence) error {
 	t, err := ws.find(ctx, tx, f.Task)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case t.Kind == AgentKind:
+		return ofSpoke(t)
 	}
 	return stale(t, f)
 }

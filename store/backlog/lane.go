@@ -39,6 +39,11 @@ func (ws *Workspace) SetLane(ctx context.Context, l Lane) error {
 	case l.Weight < 0 || l.Weight > 1000:
 		return commands.Refuse(commands.Validation, "weight %d is outside 1..1000", l.Weight)
 	}
+	if l.State != "" {
+		if err := ws.mayLimit("lane", l.Name); err != nil {
+			return err
+		}
+	}
 	return ws.tx(ctx, "setting lane "+l.Name, func(ctx context.Context, tx *store.Tx) error {
 		_, err := tx.Exec(ctx, statement("set_lane"),
 			ws.name, l.Name, l.State, l.Weight, l.Reason, ws.actor)
@@ -94,6 +99,9 @@ func (ws *Workspace) Freeze(ctx context.Context, f Freeze) error {
 	if f.Reason == "" {
 		return commands.Refuse(commands.Validation, "a freeze needs a reason").Hinting("add --reason \"why\"; it is recorded")
 	}
+	if err := ws.mayLimit(f.Scope, f.Target); err != nil {
+		return err
+	}
 	return ws.govern(ctx, "freezing", ws.home(f.Scope), func(ctx context.Context, tx *store.Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO freezes (workspace, scope, target, reason, actor) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`,
 			ws.home(f.Scope), f.Scope, f.Target, f.Reason, ws.actor)
@@ -107,6 +115,9 @@ func (ws *Workspace) Freeze(ctx context.Context, f Freeze) error {
 
 // Unfreeze lifts a latch.
 func (ws *Workspace) Unfreeze(ctx context.Context, scope, target, reason string) error {
+	if err := ws.mayLimit(scope, target); err != nil {
+		return err
+	}
 	return ws.govern(ctx, "unfreezing", ws.home(scope), func(ctx context.Context, tx *store.Tx) error {
 		tag, err := tx.Exec(ctx, `DELETE FROM freezes WHERE workspace = $1 AND scope = $2 AND target = $3`, ws.home(scope), scope, target)
 		if err != nil {

@@ -82,10 +82,32 @@ func (ws *Workspace) List(ctx context.Context, f Filter) (list []Task, err error
 		return nil, err
 	}
 	err = ws.read(ctx, "listing tasks", func(ctx context.Context, tx *store.Tx) error {
-		list, err = queryTasks(ctx, tx, f.source(), ws.name, "", f.states(), f.Owner, f.Phase, f.Lane, f.Before, f.Limit)
+		list, err = ws.list(ctx, tx, f)
 		return err
 	})
 	return list, err
+}
+
+// list reads on while agents that the workspace may not see have the places of other tasks.
+func (ws *Workspace) list(ctx context.Context, tx *store.Tx, f Filter) (list []Task, err error) {
+	for want := f.Limit; ; {
+		args := []any{ws.name, "", f.states(), f.Owner, f.Phase, f.Lane, f.Before, f.Limit}
+		if f.ReadyOnly {
+			args = append(args, ws.bound)
+		}
+		page, err := queryTasks(ctx, tx, f.source(), args...)
+		if err != nil {
+			return nil, err
+		}
+		more := len(page) == f.Limit && !f.ReadyOnly
+		if more {
+			f.Before, f.Limit = page[len(page)-1].ID, 1000
+		}
+		list = append(list, ws.visible(page)...)
+		if !more || len(list) >= want {
+			return list[:min(want, len(list))], nil
+		}
+	}
 }
 
 // Stats count a backlog.

@@ -43,6 +43,9 @@ func (ws *Workspace) SetQuota(ctx context.Context, q Quota) error {
 	case (q.PerWindow == nil) != (q.Window == 0):
 		return commands.Refuse(commands.Validation, "a limit per window needs the window's length, and the other way round")
 	}
+	if err := ws.mayLimit(q.Scope, q.Target); err != nil {
+		return err
+	}
 	return ws.govern(ctx, "setting quota "+q.Name, ws.home(q.Scope), func(ctx context.Context, tx *store.Tx) error {
 		if err := awaitHolders(ctx, tx, "quotas"); err != nil {
 			return err

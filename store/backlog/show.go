@@ -44,6 +44,7 @@ func (ws *Workspace) find(ctx context.Context, tx *store.Tx, ref string) (Task, 
 			list, err = queryTasks(ctx, tx, named, ws.name, "", ids.Low, ids.High)
 		}
 	}
+	list = ws.visible(list)
 	switch {
 	case err != nil:
 		return Task{}, err
@@ -84,7 +85,7 @@ func (ws *Workspace) ShowAll(ctx context.Context, ids []string) (list []Task, er
 		list, err = queryTasks(ctx, tx, statement("tasks_by_id"), ws.name, "", ids)
 		return err
 	})
-	return list, err
+	return ws.visible(list), err
 }
 
 // Show returns one task by its key, its id, or a unique beginning of its id.

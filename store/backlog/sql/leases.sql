@@ -13,9 +13,10 @@ FROM (SELECT * FROM unnest($1::uuid[], $2::bigint[]) AS u (task, epoch) ORDER BY
 WHERE l.task = f.task AND l.epoch = f.epoch
 RETURNING l.task::text, l.attempt, l.epoch
 
+-- An agent's lease is renewed by the spoke that runs it.
 -- name: renew_lease
 UPDATE leases l SET until = n.until, sweep_at = least(l.sweep_at, n.until), renewed_at = clock_timestamp() FROM (SELECT clock_timestamp() + $4::interval AS until) AS n
-WHERE l.task = $1 AND l.attempt = $2 AND l.epoch = $3 RETURNING l.until
+WHERE l.task = $1 AND l.attempt = $2 AND l.epoch = $3 AND EXISTS (SELECT FROM tasks t JOIN classes c ON c.id = t.class WHERE t.id = l.task AND c.kind <> 'agent') RETURNING l.until
 
 -- Leases that were renewed since are looked at again when they would run out now.
 -- name: look_later

@@ -107,14 +107,14 @@ WITH page AS MATERIALIZED (
 -- include: task_rows
 
 -- What stands ready, in the order in which it would be claimed. Only the classes
--- whose first tasks are the first ones of all are looked into.
+-- whose first tasks are the first ones of all are looked into; none of agents with $9.
 -- name: list_ready
 WITH heads AS MATERIALIZED (
         SELECT c.id FROM classes c, LATERAL (
             SELECT rank, seq FROM ready
 -- include: ready_of_class
             LIMIT 1) AS first
-        WHERE c.workspace = $1 AND c.lane >= $6 AND c.lane <= CASE $6 WHEN '' THEN repeat('z', 64) ELSE $6 END AND 'queued' = ANY ($3::text[]) AND $4 = ''
+        WHERE c.workspace = $1 AND (c.kind <> 'agent' OR NOT $9) AND c.lane >= $6 AND c.lane <= CASE $6 WHEN '' THEN repeat('z', 64) ELSE $6 END AND 'queued' = ANY ($3::text[]) AND $4 = ''
         ORDER BY first.rank, first.seq LIMIT $8
     ), page AS MATERIALIZED (
         SELECT r.task AS id, row_number() OVER (ORDER BY r.rank, r.seq) AS pos FROM heads c, LATERAL (

@@ -1,0 +1,97 @@
+package backlog_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// Who knows the task of an agent can guess its fence, and moves nothing with it.
+func TestAGuessedFenceDoesNotEndAnAgent(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	task := scene{t, s, b}.asked().Spawn.Task
+	_, err := b.Claim(t.Context(), backlog.ClaimTerms{Owner: "guesser", Task: task})
+	require.Equal(t, commands.Conflict, commands.CodeOf(err), "%v", err)
+	_, err = s.backlog.Claim(t.Context(), backlog.ClaimTerms{Owner: string(s.DB.Self()), Limit: 1})
+	require.NoError(t, err)
+	guess := backlog.Fence{Task: task, Attempt: 1, Epoch: 1}
+	before := *show(t, b, task).LeaseUntil
+
+	act := backlog.Act{Fence: &guess, Result: []byte(`{"ok":true}`)}
+	for name, do := range map[string]func() error{
+		"complete": func() error { return second(b.Complete(t.Context(), act)) },
+		"fail":     func() error { return second(b.Fail(t.Context(), act)) },
+		"release":  func() error { return second(b.Release(t.Context(), act)) },
+		"block":    func() error { return second(b.Block(t.Context(), act)) },
+		"renew":    func() error { return second(b.Renew(t.Context(), guess, time.Hour)) },
+	} {
+		err := do()
+		require.Equal(t, commands.Conflict, commands.CodeOf(err), "%s: %v", name, err)
+		require.ErrorContains(t, err, "is an agent that this instance's spoke runs", name)
+	}
+
+	after := show(t, b, task)
+	require.Equal(t, commands.Claimed, after.State)
+	require.Equal(t, before, *after.LeaseUntil)
+	held, err := s.backlog.Renew(t.Context(), []backlog.Fence{guess}, time.Hour)
+	require.NoError(t, err)
+	require.True(t, held[guess], "the spoke goes on")
+}
+
+// Whom a workspace binds does not see the agents of hubs in it, nor stop them.
+func TestABoundWorkspaceHasNoAgents(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	bound := b.Bound()
+	create(t, b, backlog.TaskSpec{Key: "old", Title: "t"})
+	here := scene{t, s, b}
+	task := here.asked().Spawn.Task
+	for range 3 {
+		require.Nil(t, here.asks(here.request())[0].Refusal)
+	}
+	create(t, b, backlog.TaskSpec{Key: "new", Title: "t"})
+
+	for name, f := range map[string]backlog.Filter{"newest": {Limit: 2}, "ready": {Limit: 2, ReadyOnly: true}, "of a lane": {Lane: backlog.DefaultLane, Limit: 2}} {
+		list, err := bound.List(t.Context(), f)
+		require.NoError(t, err)
+		require.Len(t, list, 2, name)
+		require.ElementsMatch(t, []string{"old", "new"}, []string{list[0].Key, list[1].Key}, name)
+	}
+	for name, err := range map[string]error{
+		"show":   second(bound.Show(t.Context(), task)),
+		"why":    second(bound.Why(t.Context(), task)),
+		"cancel": second(bound.Cancel(t.Context(), backlog.Act{Task: task})),
+		"block":  second(bound.Block(t.Context(), backlog.Act{Task: task})),
+		"fence":  second(bound.Complete(t.Context(), backlog.Act{Fence: &backlog.Fence{Task: task, Attempt: 1, Epoch: 1}})),
+		"claim":  second(bound.Claim(t.Context(), backlog.ClaimTerms{Owner: "w", Task: task})),
+		"link":   bound.Link(t.Context(), "new", task),
+	} {
+		require.Equal(t, commands.NotFound, commands.CodeOf(err), "%s: %v", name, err)
+	}
+	known, err := bound.ShowAll(t.Context(), []string{task})
+	require.NoError(t, err)
+	require.Empty(t, known)
+	require.Equal(t, commands.Queued, show(t, b, task).State)
+
+	none := 0
+	for name, err := range map[string]error{
+		"freeze":   bound.Freeze(t.Context(), backlog.Freeze{Scope: "workspace", Reason: "x"}),
+		"unfreeze": bound.Unfreeze(t.Context(), "workspace", "", "x"),
+		"lane":     bound.SetLane(t.Context(), backlog.Lane{Name: backlog.DefaultLane, State: "paused", Reason: "x"}),
+		"quota":    bound.SetQuota(t.Context(), backlog.Quota{Name: "q", Scope: "workspace", Concurrent: &none}),
+		"budget":   bound.SetBudget(t.Context(), backlog.Budget{Name: "b", Scope: "lane", Target: backlog.DefaultLane, Dimension: "spawns", Hard: backlog.Unit}),
+	} {
+		require.Equal(t, commands.Forbidden, commands.CodeOf(err), "%s: %v", name, err)
+	}
+	require.NoError(t, bound.SetLane(t.Context(), backlog.Lane{Name: "mine", State: "paused", Reason: "x"}))
+	require.NoError(t, boardOf(t, s, "lab").Bound().Freeze(t.Context(), backlog.Freeze{Scope: "workspace", Reason: "x"}), "agents are in the main workspace")
+	_, err = bound.RotateGrantKey(t.Context())
+	require.Equal(t, commands.Forbidden, commands.CodeOf(err), "%v", err)
+}
