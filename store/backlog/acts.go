@@ -112,8 +112,8 @@ func (ws *Workspace) do(ctx context.Context, v verb, a Act) (Task, error) {
 			if a.Fence == nil {
 				return ws.doByHand(ctx, tx, v, a, task)
 			}
-			if a.Task != "" && a.Task != task.Key && a.Task != task.ID {
-				return commands.Refuse(commands.Validation, "the fence is of task %s, not of %s", task.Name(), commands.Clip(a.Task))
+			if err := ws.isOf(ctx, tx, task, a.Task); err != nil {
+				return err
 			}
 			return ws.doByFence(ctx, tx, v, a, task)
 		})
@@ -122,6 +122,18 @@ func (ws *Workspace) do(ctx context.Context, v verb, a Act) (Task, error) {
 		return Task{}, refusedJSON("the result", err)
 	}
 	return ws.Show(ctx, task.ID)
+}
+
+// isOf refuses a fence whose task is not the one that ref names; an empty ref names any.
+func (ws *Workspace) isOf(ctx context.Context, tx *store.Tx, task Task, ref string) error {
+	if ref == "" || ref == task.Key || ref == task.ID {
+		return nil
+	}
+	named, err := ws.find(ctx, tx, ref)
+	if err == nil && named.ID != task.ID {
+		err = commands.Refuse(commands.Validation, "the fence is of task %s, not of %s", task.Name(), named.Name())
+	}
+	return err
 }
 
 // again repeats an act that met another one.

@@ -91,7 +91,7 @@ var invariants = map[string]string{
 		SELECT format('%s: %s rows', t.id, a.n) FROM tasks t, LATERAL (SELECT count(*) AS n FROM told WHERE task = t.id AND action = 'task.queued' AND why = '') AS a WHERE a.n <> 1`,
 	"the audit tells of every claim once": `
 		SELECT format('%s/%s: %s rows', a.task, min(a.number), x.n) FROM attempts a, LATERAL (
-			SELECT count(*) AS n FROM told WHERE task = a.task AND action = 'task.claimed' AND object = a.claim::text AND actor = a.owner AND workspace = a.workspace) AS x GROUP BY a.task, a.claim, x.n HAVING x.n <> count(*)`,
+			SELECT count(*) AS n FROM told WHERE task = a.task AND action = 'task.claimed' AND object = a.claim::text AND a.owner IN (actor, substr(why, 5)) AND workspace = a.workspace) AS x GROUP BY a.task, a.claim, x.n HAVING x.n <> count(*)`,
 	"the audit tells of every attempt's end once": `
 		SELECT format('%s/%s %s: %s rows', a.task, a.number, a.outcome, x.n) FROM (
 			SELECT task, claim, outcome, min(number) AS number, array_agg(format('attempt %s %s', number, outcome)) AS names, count(*) AS n FROM attempts WHERE ended_at IS NOT NULL GROUP BY task, claim, outcome) AS a, LATERAL (

@@ -122,7 +122,7 @@ func TestWorkThatIsBeingClaimedIsRevoked(t *testing.T) {
 	claim, err := claimer.Begin(t.Context())
 	require.NoError(t, err)
 	var claimed string
-	require.NoError(t, claim.QueryRow(t.Context(), `SELECT task FROM claim(gen_random_uuid(), 'main', 'spoke', 'agent', '{noop,exec}', NULL, '1 hour', 1, NULL, NULL)`).Scan(&claimed))
+	require.NoError(t, claim.QueryRow(t.Context(), `SELECT task FROM claim(gen_random_uuid(), 'main', 'spoke', 'agent', '{noop,exec}', NULL, '1 hour', 1, NULL, NULL, 'spoke')`).Scan(&claimed))
 	revoked := make(chan error, 1)
 	tries := 0
 

@@ -95,3 +95,32 @@ func TestABoundWorkspaceHasNoAgents(t *testing.T) {
 	_, err = bound.RotateGrantKey(t.Context())
 	require.Equal(t, commands.Forbidden, commands.CodeOf(err), "%v", err)
 }
+
+// The audit names who asked for a claim, whoever the claim is for.
+func TestTheAuditNamesWhoClaims(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	create(t, b, backlog.TaskSpec{Key: "a", Title: "t"}, backlog.TaskSpec{Key: "b", Title: "t"})
+	claimCards(t, b, func(c *backlog.ClaimTerms) { c.Task, c.Owner = "a", "somebody" })
+	claimCards(t, b, func(c *backlog.ClaimTerms) { c.Task, c.Owner = "b", "ann" })
+	for task, why := range map[string]string{"a": "for somebody", "b": ""} {
+		rows, err := b.Audit(t.Context(), task, 100)
+		require.NoError(t, err)
+		last := rows[len(rows)-1]
+		require.Equal(t, []string{"task.claimed", "ann", why}, []string{last.Action, last.Actor, last.Why})
+	}
+	require.Equal(t, "somebody", show(t, b, "a").Owner)
+}
+
+// A fence goes with every name of its task.
+func TestAFenceGoesWithTheShortIDOfItsTask(t *testing.T) {
+	t.Parallel()
+	b := board(t)
+	create(t, b, backlog.TaskSpec{Key: "a", Title: "t"}, backlog.TaskSpec{Key: "b", Title: "t"})
+	fence := claimCards(t, b, func(c *backlog.ClaimTerms) { c.Task = "a" })[0].Fence
+	_, err := b.Complete(t.Context(), backlog.Act{Task: show(t, b, "b").ShortID, Fence: &fence})
+	require.Equal(t, commands.Validation, commands.CodeOf(err), "%v", err)
+	_, err = b.Complete(t.Context(), backlog.Act{Task: show(t, b, "a").ShortID, Fence: &fence})
+	require.NoError(t, err)
+}

@@ -50,7 +50,7 @@ func readByAClaim(t *testing.T, s *side, limit int) (tasks, classes int) {
 	_, err = tx.Exec(t.Context(), `SELECT set_config('role', 'spawnmesh_app', true), set_config('spawnmesh.workspace', 'main', true)`)
 	require.NoError(t, err)
 	var claimed int
-	require.NoError(t, tx.QueryRow(t.Context(), `SELECT count(*) FROM claim(gen_random_uuid(), 'main', 'worker', 'card', '{}', NULL, '1 hour', $1, NULL, NULL)`, limit).Scan(&claimed))
+	require.NoError(t, tx.QueryRow(t.Context(), `SELECT count(*) FROM claim(gen_random_uuid(), 'main', 'worker', 'card', '{}', NULL, '1 hour', $1, NULL, NULL, 'worker')`, limit).Scan(&claimed))
 	require.Equal(t, limit, claimed)
 	require.NoError(t, tx.QueryRow(t.Context(), `SELECT sum(read) FILTER (WHERE relname = 'tasks'), sum(read) FILTER (WHERE relname = 'classes')
 		FROM (SELECT relname, coalesce(idx_tup_fetch, 0) + coalesce(seq_tup_read, 0) AS read FROM pg_stat_xact_user_tables) AS r`).Scan(&tasks, &classes))

@@ -83,7 +83,7 @@ func (ws *Workspace) try(ctx context.Context, claim string, t ClaimTerms) (got t
 		if note {
 			batch.Queue(statement("note_claimer"), ws.name, t.Owner, t.Kind, t.Capabilities, t.Lanes)
 		}
-		batch.Queue(statement("claim"), claim, ws.name, t.Owner, t.Kind, t.Capabilities, t.Lanes, t.Lease, t.Limit, ws.backlog.starts.of(ws.name), t.Task).
+		batch.Queue(statement("claim"), claim, ws.name, t.Owner, t.Kind, t.Capabilities, t.Lanes, t.Lease, t.Limit, ws.backlog.starts.of(ws.name), t.Task, ws.actor).
 			Query(func(rows pgx.Rows) error { return got.read(rows) })
 		if err := tx.SendLast(ctx, &batch); err != nil {
 			return fmt.Errorf("picking tasks: %w", err)

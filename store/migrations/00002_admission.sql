@@ -169,7 +169,7 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Claims up to wanted tasks for who. The stages, in the order of the model:
+-- Claims up to wanted tasks for who, as caller asks, whom the audit names. The stages, in the order of the model:
 --
 --   1. the classes that have ready tasks and that the claimer is able to do,
 --   2. what binds them: a class that something leaves no room is not looked into,
@@ -185,7 +185,7 @@ END $$;
 -- without a task. contended says that there is more to claim: others had locked it,
 -- or this look did not reach it. next is where the next claim is to start.
 -- +goose StatementBegin
-CREATE FUNCTION claim(claim_id uuid, ws text, who text, of_kind text, caps text[], of_lanes text[], lease interval, wanted int, start int, named uuid) RETURNS TABLE (
+CREATE FUNCTION claim(claim_id uuid, ws text, who text, of_kind text, caps text[], of_lanes text[], lease interval, wanted int, start int, named uuid, caller text) RETURNS TABLE (
     task text, attempt int, epoch bigint, type text, until timestamptz, key text, title text, priority int, class int, command text, digest text,
     body text, acceptance jsonb, spec jsonb, contended boolean, next int) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -331,7 +331,8 @@ BEGIN
     contended := cardinality(picked) < front OR cardinality(picked) < wanted AND cardinality(open) = 64;
 
     INSERT INTO tallies (workspace, lane, what, n) SELECT ws, p.lane, 'ready', -count(*) FROM unnest(picked) AS p GROUP BY 2;
-    INSERT INTO audit (workspace, actor, action, object, tasks) VALUES (ws, who, 'task.claimed', claim_id::text, ARRAY (SELECT p.task FROM unnest(picked) AS p));
+    INSERT INTO audit (workspace, actor, action, object, why, tasks)
+    VALUES (ws, caller, 'task.claimed', claim_id::text, CASE WHEN who <> caller THEN 'for ' || who ELSE '' END, ARRAY (SELECT p.task FROM unnest(picked) AS p));
     RETURN QUERY
     WITH gone AS (
         DELETE FROM ready r WHERE r.ctid = ANY (ARRAY (SELECT p.place FROM unnest(picked) AS p))

@@ -2,7 +2,7 @@
 -- store/migrations/00002_admission.sql.
 
 -- name: claim
-SELECT * FROM claim($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10::text, '')::uuid)
+SELECT * FROM claim($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10::text, '')::uuid, $11)
 
 -- What claim $1 has, whoever asks again because the answer was lost.
 -- name: claimed_before
