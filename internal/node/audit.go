@@ -18,7 +18,7 @@ const (
 
 // ListAudit implements [api.StrictServerInterface].
 func (s resources) ListAudit(ctx context.Context, r api.ListAuditRequestObject) (api.ListAuditResponseObject, error) {
-	rows, err := newest(r.Params.Limit, r.Params.Since, func(limit int) ([]store.AuditRow, error) {
+	rows, err := newest(ctx, r.Params.Limit, r.Params.Since, func(limit int) ([]store.AuditRow, error) {
 		return s.n.Instance.DB.AuditTrail(ctx, r.Params.Object, limit)
 	})
 	return api.ListAudit200JSONResponse{Items: rows}, err
@@ -30,13 +30,13 @@ func (s resources) ListBacklogAudit(ctx context.Context, r api.ListBacklogAuditR
 	if err != nil {
 		return nil, err
 	}
-	rows, err := newest(r.Params.Limit, r.Params.Since, func(limit int) ([]store.AuditRow, error) { return ws.Audit(ctx, r.Params.Task, limit) })
+	rows, err := newest(ctx, r.Params.Limit, r.Params.Since, func(limit int) ([]store.AuditRow, error) { return ws.Audit(ctx, r.Params.Task, limit) })
 	return api.ListBacklogAudit200JSONResponse{Items: rows}, err
 }
 
 // newest are rows of an audit that read finds, those of a time or later. They are the newest of all that
 // are so, and no index by time is needed to find them.
-func newest(asked *int, since *time.Time, read func(limit int) ([]store.AuditRow, error)) ([]api.AuditRow, error) {
+func newest(ctx context.Context, asked *int, since *time.Time, read func(limit int) ([]store.AuditRow, error)) ([]api.AuditRow, error) {
 	limit := usualRows
 	if asked != nil {
 		limit = *asked
@@ -48,7 +48,7 @@ func newest(asked *int, since *time.Time, read func(limit int) ([]store.AuditRow
 	if since != nil {
 		list = slices.DeleteFunc(list, func(r store.AuditRow) bool { return r.At.Before(*since) })
 	}
-	return mapped(list, auditRowOf), err
+	return mapped(list, func(r store.AuditRow) api.AuditRow { return seenRow(ctx, auditRowOf(r)) }), err
 }
 
 func auditRowOf(v store.AuditRow) api.AuditRow {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
@@ -22,6 +23,14 @@ func seen(ctx context.Context, v api.Task) api.Task {
 		r.Envelope = nil
 		return r
 	})
+	return v
+}
+
+// seenRow is a row of the audit as who asks may see it: the words of who ended an agent, or of a worker, are content.
+func seenRow(ctx context.Context, v api.AuditRow) api.AuditRow {
+	if !control.CallerOf(ctx).SeesContent() && (v.Action == "task.kill" || v.Action == "task.kill_ordered" || strings.HasPrefix(v.Action, "worker.")) {
+		v.Why = ""
+	}
 	return v
 }
 
