@@ -17,8 +17,8 @@ func TestWhyAHostStartsNothing(t *testing.T) {
 		says []string
 	}{
 		"no spoke":             {Desk{dir: "D", lacks: func() string { return "" }}, []string{"no spoke runs here"}},
-		"no spoke and no room": {Desk{dir: "D", lacks: func() string { return "is full" }}, []string{"no spoke runs here", "the disk of D is full"}},
-		"no room":              {Desk{dir: "D", lacks: func() string { return "is full" }, live: &live{}, slots: 1}, []string{"the disk of D is full"}},
+		"no spoke and no room": {Desk{dir: "D", lacks: func() string { return "is full" }}, []string{"no spoke runs here", "the disk of the data directory is full"}},
+		"no room":              {Desk{dir: "D", lacks: func() string { return "is full" }, live: &live{}, slots: 1}, []string{"the disk of the data directory is full"}},
 		"no slot":              {Desk{dir: "D", lacks: func() string { return "" }, live: &live{}}, []string{"no slot is free, of 0"}},
 		"nothing":              {Desk{dir: "D", lacks: func() string { return "" }, live: &live{}, slots: 1}, nil},
 	} {

@@ -117,7 +117,7 @@ func (d Desk) hold(why *backlog.Why) {
 		reasons = append(reasons, backlog.WhyReason{Stage: "spoke", What: "no spoke runs here", Hint: "spawnmesh spoke run"})
 	}
 	if lack := d.lacks(); lack != "" {
-		reasons = append(reasons, backlog.WhyReason{Stage: "disk", What: "the disk of " + d.dir + " " + lack, Hint: "make room there, or lower the limit in the policy; it goes on by itself"})
+		reasons = append(reasons, backlog.WhyReason{Stage: "disk", What: "the disk of the data directory " + lack, Hint: "make room there, or lower the limit in the policy; it goes on by itself"})
 	}
 	if d.live != nil && d.live.count() >= d.slots {
 		reasons = append(reasons, backlog.WhyReason{Stage: "slots", What: fmt.Sprintf("no slot is free, of %d", d.slots), Hint: "it starts when one is free"})

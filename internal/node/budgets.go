@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -119,7 +120,19 @@ func budgetNamed(ctx context.Context, ws *backlog.Workspace, name string) (backl
 	if err != nil {
 		return backlog.Budget{}, err
 	}
+	ownFirst(list, func(g backlog.Budget) string { return g.Scope })
 	return theOne("budget", name, list, func(g backlog.Budget) string { return g.Name })
+}
+
+// ownFirst puts the limits of the instance last: a workspace's own is meant where both have a name.
+func ownFirst[T any](list []T, scopeOf func(T) string) {
+	place := func(x T) int {
+		if scopeOf(x) == "instance" {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(list, func(a, b T) int { return place(a) - place(b) })
 }
 
 // theOne finds the limit called name.

@@ -54,6 +54,7 @@ func quotaNamed(ctx context.Context, ws *backlog.Workspace, name string) (backlo
 	if err != nil {
 		return backlog.Quota{}, err
 	}
+	ownFirst(list, func(q backlog.Quota) string { return q.Scope })
 	return theOne("quota", name, list, func(q backlog.Quota) string { return q.Name })
 }
 
