@@ -31,7 +31,7 @@ func TestAWorkerSpeaksOfWhatItHasClaimed(t *testing.T) {
 	}
 	status, _, said = worker.ask(t, "POST", at+"/tasks/B/complete", `{"fence":"`+got.Items[0].Fence+`"}`)
 	require.NotEqual(t, 200, status, said)
-	status, _, said = worker.ask(t, "POST", at+"/tasks/A/complete", `{"fence":"`+got.Items[0].Fence+`","result":{"x":"the-result"}}`)
+	status, _, said = worker.ask(t, "POST", at+"/tasks/A/complete", `{"reason":"the-reason","fence":"`+got.Items[0].Fence+`","result":{"x":"the-result"}}`)
 	require.Equal(t, 200, status, said)
 
 	_, _, list := viewer.ask(t, "GET", at+"/tasks", "")
@@ -52,6 +52,11 @@ func TestAWorkerSpeaksOfWhatItHasClaimed(t *testing.T) {
 		require.Equal(t, 404, status, said)
 		require.Equal(t, "NOT_FOUND", code)
 	}
+	_, _, told := viewer.ask(t, "GET", at+"/audit", "")
+	require.Contains(t, told, "worker.completed")
+	require.NotContains(t, told, "the-reason")
+	_, _, told = operator.ask(t, "GET", at+"/audit", "")
+	require.Contains(t, told, "the-reason")
 	rows := m.Hub.Pairs(t, `SELECT actor, string_agg(DISTINCT action, ' ') FROM audit WHERE workspace = 'lab' GROUP BY 1`)
 	require.Contains(t, rows["token:ops"], "task.queued")
 }
