@@ -160,14 +160,20 @@ func ForAnybody(r *http.Request) bool {
 // inWorkspace is where paths of one workspace begin. Its name is the next part of them.
 const inWorkspace = "/workspaces/{workspace}"
 
+// rotateGrantKey changes the key that signs the claims of all workspaces.
+const rotateGrantKey = "POST " + inWorkspace + "/grants/rotate"
+
 func (a Access) deniesWorkspace(operation, path string) Denial {
 	_, route, _ := strings.Cut(operation, " ")
 	if route != inWorkspace && !strings.HasPrefix(route, inWorkspace+"/") {
 		return NotForWorkspace
 	}
 	name, _, _ := strings.Cut(strings.TrimPrefix(path, Base+"/workspaces/"), "/")
-	if name != a.Workspace { // no name of a workspace has a character that is written in two ways
+	switch {
+	case name != a.Workspace: // no name of a workspace has a character that is written in two ways
 		return OutOfSight
+	case operation == rotateGrantKey:
+		return NotForWorkspace
 	}
 	return Granted
 }
