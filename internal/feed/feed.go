@@ -37,7 +37,7 @@ type Feed struct {
 	db     *store.DB
 	log    *slog.Logger
 	news   wait.Signal // something may have been committed
-	joined wait.Signal // somebody follows who was alone until now
+	joined wait.Signal // somebody follows, and nobody did before
 
 	mu        sync.Mutex // guards the rest
 	followers int
