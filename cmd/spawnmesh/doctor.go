@@ -72,12 +72,33 @@ func (a *app) doctor(ctx context.Context) error {
 		return err
 	}
 	if a.forPeople() {
-		fmt.Fprint(a.out, printable(more))
+		fmt.Fprint(a.out, printable(more), "\n", verdictOf(checks, bad), "\n")
 	}
 	if bad > 0 {
 		return exitCode(exitUnexpected)
 	}
 	return nil
+}
+
+// aboutSpoke begins the names of the notes about spokes on which nothing runs now.
+const aboutSpoke = "spoke "
+
+// verdictOf sums up all checks in a line.
+func verdictOf(checks []control.Check, bad int) string {
+	idle := 0
+	for _, c := range checks {
+		if strings.HasPrefix(c.Name, aboutSpoke) {
+			idle++
+		}
+	}
+	text := "nothing is wrong on this host"
+	if bad > 0 {
+		text = fmt.Sprintf("%d of %d are wrong", bad, len(checks))
+	}
+	if idle > 0 {
+		text += fmt.Sprintf("; spokes that take no work: %d", idle)
+	}
+	return text
 }
 
 // note is a check that is fine and has something to say.
@@ -219,13 +240,13 @@ func (a *app) checkSpokes(ctx context.Context) (list []control.Check) {
 		}
 		state := suspension(v)
 		if state == "" && !v.Linked {
-			state = "not linked, " + a.seenOf(v)
+			state = "not linked, " + heardOf(v)
 		}
 		if state == "" && v.Isolation == commands.IsolationUnmet {
 			state = "starts no program: " + unmet
 		}
 		if v.Authority == store.Commands && !v.State.Ended() && state != "" {
-			list = append(list, note("spoke "+v.Name, state+"; see: "+a.line("connections", "show", v.Name)))
+			list = append(list, note(aboutSpoke+v.Name, state+"; see: "+a.line("connections", "show", v.Name)))
 		}
 	}
 	return list

@@ -87,9 +87,9 @@ func (a *app) whyQueued(v hub.AgentView, conn connectionView) string {
 	case conn.Says.State == string(store.Suspended):
 		return fmt.Sprintf("it waits until %s resumes the connection, which it has suspended: %s", v.Spoke, conn.Says.Reason)
 	case !conn.Linked && v.AcceptedAt != nil:
-		return fmt.Sprintf("%s the link, which is down (%s), is up", started, a.seenOf(conn))
+		return fmt.Sprintf("%s the link, which is down (%s), is up", started, heardOf(conn))
 	case !conn.Linked:
-		return fmt.Sprintf("it waits for the link with %s, which is down (%s)", v.Spoke, a.seenOf(conn))
+		return fmt.Sprintf("it waits for the link with %s, which is down (%s)", v.Spoke, heardOf(conn))
 	case conn.Says.Refuses != nil:
 		return fmt.Sprintf("it waits for %s, which has ended the key that this hub signs with; after a restore from an older backup: %s",
 			v.Spoke, a.mendRefused(conn))

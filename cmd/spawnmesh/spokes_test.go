@@ -83,7 +83,7 @@ func TestWhatKeepsASpokeFromWork(t *testing.T) {
 		"a suspension":    {func(v *connectionView) { v.State, v.Linked = store.Suspended, false }, []string{"is suspended by uid:0: sold"}},
 		"its own":         {func(v *connectionView) { v.Says = commands.ConnectionView{State: "suspended", Reason: "lunch"} }, []string{"is suspended by attic: lunch"}},
 		"no link":         {func(v *connectionView) { v.Linked, v.Running, v.StartsNone = false, 4, "x" }, []string{"is not linked"}},
-		"never a link":    {func(v *connectionView) { v.Linked, v.LastSeen = false, nil }, []string{"is not linked, and was never heard of"}},
+		"never a link":    {func(v *connectionView) { v.Linked, v.LastSeen = false, nil }, []string{"is not linked, and was not heard of since this hub started"}},
 		"no word yet":     {func(v *connectionView) { v.LastSeen, v.Liveness = nil, "never seen" }, []string{"is linked, and has said nothing yet"}},
 		"silence":         {func(v *connectionView) { v.Liveness = "dead" }, []string{"is linked, and nothing is heard of it"}},
 		"its slots":       {func(v *connectionView) { v.Running = 4 }, []string{"has all of its 4 slots in use; what is ordered waits there"}},

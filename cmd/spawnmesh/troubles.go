@@ -39,7 +39,7 @@ func (a *app) whatKeeps(v connectionView) (list []backlog.WhyReason) {
 	switch {
 	case !v.Linked && v.State == store.Suspended: // which cuts the link
 	case !v.Linked && v.LastSeen == nil:
-		add("link", "is not linked, and was never heard of", nil, "start it on its host: spawnmesh spoke run")
+		add("link", "is not linked, and was not heard of since this hub started", nil, "start it on its host: spawnmesh spoke run")
 	case !v.Linked:
 		add("link", "is not linked", v.LastSeen, "on its host: spawnmesh doctor; it links again by itself when it runs and reaches this hub")
 	case v.LastSeen == nil:
