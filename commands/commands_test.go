@@ -108,6 +108,10 @@ func TestSpawnValidation(t *testing.T) {
 		"negative timeout":          {func(s *Spawn) { s.TimeoutMS = -1 }, Validation},
 		"timeout of 10^12 ms":       {func(s *Spawn) { s.TimeoutMS = 1e12 }, Validation},
 		"an unknown loss":           {func(s *Spawn) { s.OnLoss = "again" }, Validation},
+		"a trace in capitals":       {func(s *Spawn) { s.Trace = strings.ToUpper(traceExample) }, Validation},
+		"a trace of version 01":     {func(s *Spawn) { s.Trace = "01" + traceExample[2:] }, Validation},
+		"a trace of zeros":          {func(s *Spawn) { s.Trace = "00-" + strings.Repeat("0", 32) + "-b7ad6b7169203331-01" }, Validation},
+		"a span of zeros":           {func(s *Spawn) { s.Trace = traceExample[:36] + strings.Repeat("0", 16) + "-01" }, Validation},
 		"retries -1":                {func(s *Spawn) { s.MaxRetries = -1 }, Validation},
 		"retries 10^9":              {func(s *Spawn) { s.MaxRetries = 1e9 }, Validation},
 		"env name with =":           {func(s *Spawn) { s.Env = []EnvVar{{"A=B", ""}} }, BadEnv},
@@ -199,3 +203,5 @@ func TestParse(t *testing.T) {
 		})
 	}
 }
+
+const traceExample = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"regexp"
 	"strings"
 	"time"
 )
@@ -42,6 +43,7 @@ type Spawn struct {
 	TimeoutMS    int64    `json:"timeout_ms,omitempty"`
 	MaxRetries   int      `json:"max_retries,omitempty"`
 	OnLoss       string   `json:"on_loss,omitempty"` // "" = LossFails
+	Trace        string   `json:"trace,omitempty"`   // what its spans belong to: a traceparent of W3C Trace Context; "" = nothing
 }
 
 // What becomes of an agent that was proven to run and was then lost: its shim
@@ -78,6 +80,14 @@ func validCapability(s string) bool {
 	return s != "" && len(s) <= 64
 }
 
+// traceForm is a traceparent of version 00, and noTrace what has that form and names nothing (W3C Trace Context, 3.2).
+var (
+	traceForm = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+	noTrace   = regexp.MustCompile(`^00-(0{32}-|[0-9a-f]{32}-0{16}-)`)
+)
+
+func validTrace(s string) bool { return traceForm.MatchString(s) && !noTrace.MatchString(s) }
+
 // Validate checks s against the limits; the error is a [*Refused].
 func (s *Spawn) Validate() error {
 	if err := s.ValidateOrder(); err != nil {
@@ -106,6 +116,8 @@ func (s *Spawn) ValidateOrder() error {
 		return Refuse(Validation, "timeout of %d ms is outside 0..%d", s.TimeoutMS, MaxTimeout.Milliseconds())
 	case s.OnLoss != "" && s.OnLoss != LossFails && s.OnLoss != LossReruns:
 		return Refuse(Validation, "on loss %q is neither fail nor rerun", Clip(s.OnLoss))
+	case s.Trace != "" && !validTrace(s.Trace):
+		return Refuse(Validation, "trace %q is no traceparent of version 00", Clip(s.Trace))
 	case s.MaxRetries < 0 || s.MaxRetries > MaxRetries:
 		return Refuse(Validation, "max retries %d is outside 0..%d", s.MaxRetries, MaxRetries)
 	}

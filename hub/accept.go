@@ -10,6 +10,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/tracing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -100,14 +101,28 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 	if err := h.address(&order, r); err != nil {
 		return SpawnAnswer{}, err
 	}
-	o, err := h.orders.Submit(ctx, order)
+	o, err := h.submit(ctx, order)
 	if err != nil {
 		return SpawnAnswer{}, err
 	}
-	if o.Err != nil {
-		return SpawnAnswer{}, o.Err
-	}
 	return SpawnAnswer{o.Task, commands.ShortID(o.Task), o.Spoke, o.Existing}, nil
+}
+
+// submit stores an order, and tells how long that took. What it starts belongs to the same trace.
+func (h *Hub) submit(ctx context.Context, order store.SpawnOrder) (store.Ordered, error) {
+	from, parent := time.Now(), tracing.ParentOf(ctx)
+	if order.Spawn.Trace = parent; h.Tracer.On() {
+		order.Spawn.Trace = tracing.Begin(parent)
+	}
+	o, err := h.orders.Submit(ctx, order)
+	if err == nil && o.Err != nil {
+		err = o.Err
+	}
+	if err == nil && !o.Existing {
+		h.Tracer.Tell(tracing.Span{Name: "order", Self: order.Spawn.Trace, Parent: parent, From: from, To: time.Now(),
+			About: []string{"task", o.Task, "spoke", o.Spoke}})
+	}
+	return o, err
 }
 
 // demandIsolation adds what this hub demands of every spoke that starts a program for it.

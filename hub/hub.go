@@ -26,6 +26,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/hub/output"
 	"github.com/spawnmesh/spawnmesh/internal/metrics"
+	"github.com/spawnmesh/spawnmesh/internal/tracing"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -45,6 +46,8 @@ type Hub struct {
 	Log       *slog.Logger  // required
 	// Events counts what happens; nil = nobody does.
 	Events *metrics.Events
+	// Tracer is told what orders go through; nil = nobody is.
+	Tracer *tracing.Tracer
 
 	board   *federation.Board
 	server  *transport.Hub

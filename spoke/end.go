@@ -20,7 +20,7 @@ func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
 	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal, Limits: commands.Clean(x.Limited(), 1000)},
 		Stdout: describeOutput(r.control(), supervisor.Stdout, x.Stdout, s.outputCap()), Stderr: describeOutput(r.control(), supervisor.Stderr, x.Stderr, s.outputCap())}
 	e.Exit.Breach, e.Why = breachOf(x)
-	e.Isolation = r.level
+	e.Isolation, r.ran = r.level, x.StartedAt
 	if x.Damage == nil {
 		e.At = x.EndedAt
 	}
@@ -54,7 +54,7 @@ func (s *Spoke) finish(ctx context.Context, r *run, f backlog.Fence, e backlog.E
 		}
 		if err == nil {
 			r.over = true
-			s.sayEnd(ctx, e, held)
+			s.sayEnd(ctx, r, e, held)
 			return
 		}
 		if ctx.Err() != nil {

@@ -18,7 +18,11 @@ import (
 // sayTaken logs what became of a batch of orders, which came over one connection. What
 // came once more has its line already.
 func (s *Spoke) sayTaken(ctx context.Context, batch []*store.Incoming) {
-	if len(batch) == 0 || !s.Log.Enabled(ctx, slog.LevelInfo) {
+	if len(batch) == 0 {
+		return
+	}
+	s.traceTaken(batch)
+	if !s.Log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
 	hub := s.board.Name(batch[0].Conn)
@@ -41,17 +45,19 @@ func (s *Spoke) sayStart(ctx context.Context, r *run, start *backlog.Start) {
 	}
 	if !r.from.IsZero() {
 		s.Events.Started(time.Since(r.from))
+		s.traceStart(r)
 	}
 	s.Log.InfoContext(ctx, "agent started", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid, "isolation", start.Isolation)
 }
 
 // sayEnd logs and counts the end of an attempt.
-func (s *Spoke) sayEnd(ctx context.Context, e backlog.End, held bool) {
+func (s *Spoke) sayEnd(ctx context.Context, r *run, e backlog.End, held bool) {
 	if !held {
 		s.Log.WarnContext(ctx, "agent ended after it had lost its lease; its end does not count", "id", e.Fence.Task, "attempt", e.Fence.Attempt, "outcome", e.Outcome)
 		return
 	}
 	s.Events.Ended(string(e.Outcome))
+	s.traceRun(r, e)
 	if !s.Log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}

@@ -28,6 +28,7 @@ type run struct {
 	start  *backlog.Start        // to be recorded with its end; nil = it is recorded by itself
 	found  bool                  // its directory was there before it was claimed as a retry
 	from   time.Time             // when this process asked for its claim; zero = an earlier one did
+	ran    time.Time             // when its agent started, once it has ended; zero = it did not, or nobody knows
 	since  supervisor.Instant    // no later than its claim was; 0 = not known
 	seen   time.Time             // when an earlier process last knew of its agent; zero = there was none
 	agent  *supervisor.Agent     // nil until started

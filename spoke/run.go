@@ -157,6 +157,7 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 	command.Secrets = append(command.Secrets, env.secrets...)
 	command.Dir, command.Home, command.TempDir = cmp.Or(r.spec.Dir, own.Work), own.Home, own.Temp
 	command.IDs = map[string]string{"SPAWNMESH_TASK": r.fence.Task, "SPAWNMESH_ATTEMPT": strconv.Itoa(r.fence.Attempt)}
+	command.Trace = r.trace()
 	spec, err := command.Spec()
 	if err != nil {
 		return nil, err

@@ -28,6 +28,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/internal/metrics"
 	"github.com/spawnmesh/spawnmesh/internal/streak"
+	"github.com/spawnmesh/spawnmesh/internal/tracing"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/isolation"
@@ -66,6 +67,8 @@ type Spoke struct {
 	Hurry <-chan struct{}
 	// Events counts what happens; nil = nobody does.
 	Events *metrics.Events
+	// Tracer is told what orders go through; nil = nobody is.
+	Tracer *tracing.Tracer
 
 	backlog  *backlog.Backlog
 	board    *federation.Board

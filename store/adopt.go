@@ -103,7 +103,7 @@ func (tx *Tx) adopt(ctx context.Context, c Connection, o ownOrder) error {
 			INSERT INTO mirrors AS m (task, conn, title, priority, command, command_digest, request_digest, created_by, spec, expires_at, created_at, accepted_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, 'restored', $8, $9, $10, clock_timestamp())
 			ON CONFLICT (task) DO UPDATE SET command = excluded.command, command_digest = excluded.command_digest, expires_at = excluded.expires_at, accepted_at = excluded.accepted_at
-				WHERE m.conn = excluded.conn AND m.spec = excluded.spec AND m.command <> excluded.command AND m.ended_at IS NULL
+				WHERE m.conn = excluded.conn AND m.spec - 'trace' = excluded.spec - 'trace' AND m.command <> excluded.command AND m.ended_at IS NULL
 			RETURNING task
 		)
 		SELECT coalesce((SELECT old.command::text FROM old, adopted), '') || CASE WHEN EXISTS (SELECT FROM adopted) THEN '' ELSE '-' END`,

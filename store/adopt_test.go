@@ -94,6 +94,7 @@ func TestAnOrderGivenAgainBecomesTheOldOne(t *testing.T) {
 	for name, change := range map[string]func(o *store.SpawnOrder){
 		"the same":    func(*store.SpawnOrder) {},
 		"for longer":  func(o *store.SpawnOrder) { o.Life *= 2 },
+		"in a trace":  func(o *store.SpawnOrder) { o.Spawn.Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" },
 		"another one": func(o *store.SpawnOrder) { o.Spawn.Title = "another" },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -44,7 +44,7 @@ type Ordered struct {
 // puts it.
 func (o SpawnOrder) digest() ([]byte, error) {
 	s := *o.Spawn.WithoutBox()
-	s.Task = ""
+	s.Task, s.Trace = "", "" // a repetition may belong to another trace
 	if o.Anywhere {
 		o.Conn = ""
 	}

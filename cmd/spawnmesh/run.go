@@ -19,6 +19,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/internal/listener"
 	"github.com/spawnmesh/spawnmesh/internal/node"
+	"github.com/spawnmesh/spawnmesh/internal/tracing"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
@@ -37,6 +38,7 @@ type runner struct {
 	ready              string // file
 	logs               logChoice
 	api                apiChoice
+	trace              string         // the collector's URL, "" for none
 	command            *cobra.Command // hub run or spoke run
 
 	flags    *pflag.FlagSet // that are settings
@@ -54,6 +56,7 @@ func (r *runner) spokeFlags(f *pflag.FlagSet) {
 	f.Int64Var(&r.inbox.Bytes, "inbox-per-peer", 16<<30, "keep `BYTES` of a peer's messages until they are old; more waits on its side")
 	f.Int64Var(&r.inbox.All, "inbox-total", 64<<30, "keep `BYTES` of the messages of all peers")
 	f.Var(&r.drain, "drain", "how long a stop waits for running agents")
+	f.StringVar(&r.trace, "trace-endpoint", "", "tell the collector at `URL` what orders go through\n(OpenTelemetry: OTLP over HTTP)")
 	r.logs.add(f)
 }
 
@@ -93,6 +96,11 @@ func (r *runner) checkSettings() error {
 	}
 	if r.inbox.Bytes < 1<<20 || r.inbox.All < r.inbox.Bytes {
 		return misuse("--inbox-per-peer is at least 1048576, and --inbox-total not below it")
+	}
+	if r.trace != "" {
+		if err := tracing.CheckEndpoint(r.trace); err != nil {
+			return misuse("--trace-endpoint: %v", err)
+		}
 	}
 	return r.logs.check()
 }
@@ -149,7 +157,12 @@ func (r *runner) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	n := node.Node{Instance: in, API: served, Version: version(), Interval: time.Duration(r.beat), Log: r.log, Hub: r.hub, Spoke: r.spoke, Hurry: r.a.hurry}
+	tracer, err := r.openTracer(in)
+	if err != nil {
+		return err
+	}
+	defer func() { r.closeTracer(ctx, tracer) }()
+	n := node.Node{Instance: in, Tracer: tracer, API: served, Version: version(), Interval: time.Duration(r.beat), Log: r.log, Hub: r.hub, Spoke: r.spoke, Hurry: r.a.hurry}
 	n.Ready = func(link string) { r.sayReady(ctx, in, link, served) }
 	n.Working = func() {
 		close(r.working)
@@ -163,6 +176,29 @@ func (r *runner) run(ctx context.Context) (err error) {
 	g.Go(func() error { return n.Run(ctx) })
 	g.Go(func() error { return r.reloadOnHangup(ctx, hangups) })
 	return g.Wait()
+}
+
+// openTracer returns who is told what orders go through, nil for nobody.
+func (r *runner) openTracer(in *instance.Instance) (*tracing.Tracer, error) {
+	if r.trace == "" {
+		return nil, nil
+	}
+	t, err := tracing.Open(r.trace, tracing.Who{Instance: string(in.Keys.InstanceID()), Version: version(), Headers: r.a.getenv("OTEL_EXPORTER_OTLP_HEADERS")}, r.log)
+	if err != nil {
+		return nil, misuse("%v", err)
+	}
+	return t, nil
+}
+
+// traceTime is how long a stop waits for a collector.
+const traceTime = 2 * time.Second
+
+func (r *runner) closeTracer(ctx context.Context, t *tracing.Tracer) {
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), traceTime)
+	defer done()
+	if err := t.Close(ctx); err != nil {
+		r.log.WarnContext(ctx, "the last traces were not sent", "err", err)
+	}
 }
 
 // sayReady tells who waits for it, a person or a script, that every role works.

@@ -8,6 +8,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/contexts"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/tracing"
 )
 
 // book reads the contexts of this user.
@@ -77,13 +78,19 @@ func (a *app) client() (*control.Client, error) {
 		return nil, err
 	}
 	if name != "" {
-		return remoteClient(name, c)
+		client, err := remoteClient(name, c)
+		if err == nil {
+			client.Trace = a.getenv(tracing.Variable)
+		}
+		return client, err
 	}
 	dir, err := a.dir()
 	if err != nil {
 		return nil, err
 	}
-	return control.NewClient(dir), nil
+	client := control.NewClient(dir)
+	client.Trace = a.getenv(tracing.Variable)
+	return client, nil
 }
 
 func remoteClient(name string, c contexts.Context) (*control.Client, error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/tracing"
 )
 
 // API is the generated client of the instance. What it returns is for [Answer].
@@ -20,6 +21,9 @@ func (c *Client) API() *api.ClientWithResponses {
 type doer struct{ c *Client }
 
 func (d doer) Do(req *http.Request) (*http.Response, error) {
+	if d.c.Trace != "" {
+		req.Header.Set(tracing.Header, d.c.Trace)
+	}
 	resp, err := d.c.http.Do(req)
 	if err != nil && req.Method != http.MethodGet && errors.Is(req.Context().Err(), context.Canceled) {
 		return nil, commands.Refuse(Interrupted, "interrupted before %s answered; what was asked may have been done all the same", d.c.where).

@@ -27,6 +27,8 @@ type Client struct {
 	dir    string  // "" of a remote one
 	remote *Remote // nil of one in a directory
 	http   *http.Client
+	// Trace is what the requests belong to, see [tracing.Header]; "" = nothing.
+	Trace string
 }
 
 // local is a client of the instance in dir.

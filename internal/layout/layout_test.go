@@ -29,10 +29,10 @@ var may = map[string]string{
 	"federation":           "commands federation/transport internal/metrics signing store",
 	"federation/join":      "signing",
 	"federation/transport": "commands signing",
-	"hub":                  "commands federation federation/join federation/transport hub/api hub/output internal/control internal/metrics internal/refusals signing store",
+	"hub":                  "commands federation federation/join federation/transport hub/api hub/output internal/control internal/metrics internal/refusals internal/tracing signing store",
 	"hub/api":              "",
 	"hub/output":           "commands store",
-	"spoke":                "commands federation federation/join federation/transport internal/control internal/metrics signing store store/backlog spoke/isolation spoke/output spoke/policy spoke/runtime spoke/supervisor",
+	"spoke":                "commands federation federation/join federation/transport internal/control internal/metrics internal/tracing signing store store/backlog spoke/isolation spoke/output spoke/policy spoke/runtime spoke/supervisor",
 	"spoke/isolation":      "commands spoke/isolation/attack spoke/supervisor",
 	"spoke/output":         "commands federation federation/transport signing spoke/supervisor store store/backlog",
 	"spoke/policy":         "commands spoke/runtime",
@@ -47,12 +47,12 @@ var may = map[string]string{
 	"spoke/supervisor/shim":    "spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/disk spoke/supervisor/plain spoke/supervisor/tree",
 	"spoke/supervisor/tree":    "spoke/supervisor/attempt spoke/supervisor/plain",
 
-	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub hub/api hub/output internal/backup internal/bench internal/config internal/conformance internal/contexts internal/control internal/demo internal/fleet internal/instance internal/listener internal/node internal/token signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
+	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub hub/api hub/output internal/backup internal/bench internal/config internal/conformance internal/contexts internal/control internal/demo internal/fleet internal/instance internal/listener internal/node internal/token internal/tracing signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
 	"scripts/fetchpg":  "",
 	"scripts/gotest":   "",
 	"scripts/mutants":  "",
 	"internal/bench":   "commands federation/transport hub hub/api internal/bench/record internal/control internal/fleet internal/instance signing spoke/policy spoke/supervisor store",
-	"internal/control": "commands hub/api",
+	"internal/control": "commands hub/api internal/tracing",
 
 	"internal/conformance": "commands federation/join federation/transport hub hub/api internal/control internal/faulty internal/fleet internal/forge signing store",
 
@@ -73,8 +73,9 @@ var may = map[string]string{
 	"internal/fleet":     "commands hub internal/control spoke/policy",
 	"internal/instance":  "commands signing store store/postgres",
 	"internal/layout":    "",
-	"internal/node":      "commands federation hub hub/api internal/control internal/feed internal/instance internal/listener internal/metrics internal/token signing spoke spoke/supervisor store store/backlog",
+	"internal/node":      "commands federation hub hub/api internal/control internal/feed internal/instance internal/listener internal/metrics internal/token internal/tracing signing spoke spoke/supervisor store store/backlog",
 	"internal/token":     "",
+	"internal/tracing":   "",
 	"internal/contexts":  "commands internal/token",
 	"internal/listener":  "commands hub/api internal/control internal/refusals internal/token store",
 	"internal/refusals":  "store",
@@ -102,6 +103,7 @@ var outside = map[string]string{
 	"github.com/tmaxmax/go-sse": "internal/control",
 	"golang.org/x/crypto":       "signing",
 	"github.com/prometheus/":    "internal/metrics",
+	"go.opentelemetry.io/":      "internal/tracing",
 }
 
 // ofShims lists the rooms that a shim consists of, and early what they may import from

@@ -26,6 +26,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/internal/listener"
 	"github.com/spawnmesh/spawnmesh/internal/metrics"
+	"github.com/spawnmesh/spawnmesh/internal/tracing"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -41,12 +42,13 @@ type Rate = federation.Rate
 // both; their fields that are the instance's are filled in by Run.
 type Node struct {
 	Instance *instance.Instance
-	Version  string        // of the program, for people
-	Interval time.Duration // of heartbeats; 0 means DefaultInterval
-	Quiet    time.Duration // how long nothing is looked at that nobody says has changed; 0 means the default
-	StillFor time.Duration // how long messages may wait while none is taken before that is a problem; 0 means the default
-	Rate     Rate          // of each peer; what is 0 is the default
-	Log      *slog.Logger  // required
+	Version  string          // of the program, for people
+	Interval time.Duration   // of heartbeats; 0 means DefaultInterval
+	Quiet    time.Duration   // how long nothing is looked at that nobody says has changed; 0 means the default
+	StillFor time.Duration   // how long messages may wait while none is taken before that is a problem; 0 means the default
+	Rate     Rate            // of each peer; what is 0 is the default
+	Log      *slog.Logger    // required
+	Tracer   *tracing.Tracer // nil = nobody is told
 	Hub      *hub.Hub
 	// Spoke without Hub wants a hub that was joined. With Hub, it begins to work when
 	// there is one, be it later.
@@ -126,11 +128,12 @@ func (n *Node) open(ctx context.Context) error {
 	in := n.Instance
 	if s := n.Spoke; s != nil {
 		s.DB, s.Keys, s.Dir, s.Log, s.Hurry = in.DB, in.Keys, in.Dir, n.Log, n.Hurry
-		s.Events = n.metrics.Events
+		s.Events, s.Tracer = n.metrics.Events, n.Tracer
 		s.Open(n.board)
 	}
 	if h := n.Hub; h != nil {
 		h.DB, h.Keys, h.Dir, h.Log, h.Events = in.DB, in.Keys, in.Dir, n.Log, n.metrics.Events
+		h.Tracer = n.Tracer
 		return h.Open(n.board)
 	}
 	if err := n.commandsNobody(ctx); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/internal/tracing"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -18,7 +19,14 @@ func (n *Node) routes() http.Handler {
 	if n.Spoke != nil {
 		r.desk = n.Spoke.Desk()
 	}
-	return api.Serve(r, n.plain(), control.May, fail)
+	return traced(api.Serve(r, n.plain(), control.May, fail))
+}
+
+// traced notes what a request belongs to.
+func traced(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(tracing.WithParent(r.Context(), r.Header.Get(tracing.Header))))
+	})
 }
 
 // AtRest are those of the same routes that need nothing but the database: the backlog of an instance

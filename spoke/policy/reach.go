@@ -87,7 +87,7 @@ func (r Reach) Words() []string {
 		"network: " + r.Network,
 		"runs in: " + list(r.Directories, "a fresh directory only", "any directory that an order names"),
 		"variables of an order: " + list(r.Environment, "none", "any but those that make programs run other code"),
-		"variables of every agent: HOME, LANG, PATH, TMPDIR, and SPAWNMESH_ATTEMPT, SPAWNMESH_MARKER, SPAWNMESH_TASK",
+		"variables of every agent: HOME, LANG, PATH, TMPDIR, and SPAWNMESH_ATTEMPT, SPAWNMESH_MARKER, SPAWNMESH_TASK; TRACEPARENT where its order belongs to a trace",
 		"variables of the host: " + list(r.HostEnv, "none", ""),
 		"secrets: " + list(r.Secrets, "no file of variables", ""),
 		"time: " + cmp.Or(r.Timeout, "without end"),

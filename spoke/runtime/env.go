@@ -42,6 +42,9 @@ func (e Exec) environment() ([]string, error) {
 		"LANG":   "C.UTF-8",
 		"TMPDIR": cmp.Or(e.TempDir, e.Dir),
 	}
+	if e.Trace != "" {
+		env["TRACEPARENT"] = e.Trace
+	}
 	for _, name := range slices.Sorted(maps.Keys(e.Env)) {
 		if err := e.checkName(name); err != nil {
 			return nil, err

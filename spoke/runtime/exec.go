@@ -53,6 +53,8 @@ type Exec struct {
 	// IDs holds the variables the agent knows itself by. Their names begin
 	// with SPAWNMESH_, which no name in Env may.
 	IDs map[string]string
+	// Trace is the agent's TRACEPARENT, unless Env or Host sets one. "" = none.
+	Trace string
 	// Allowed lists the dangerous names that the local policy lets Env set,
 	// such as PYTHONPATH, spelt as there.
 	Allowed []string

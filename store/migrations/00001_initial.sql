@@ -424,9 +424,9 @@ CREATE UNIQUE INDEX tasks_idempotency ON tasks (workspace, idempotency_key) WHER
 CREATE INDEX tasks_class ON tasks (class, id);
 CREATE INDEX tasks_short ON tasks (short);
 
--- What is the same in two orders of one task, whose environments are sealed anew each time.
+-- What is the same in two orders of one task, whose environments are sealed anew each time, and whose traces may differ.
 CREATE FUNCTION without_box(spec jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE
-    RETURN spec #- '{sealed,key}' #- '{sealed,box}';
+    RETURN spec #- '{sealed,key}' #- '{sealed,box}' #- '{trace}';
 
 -- What a task is to do and how it ended: large and cold, so beside the task. No
 -- foreign key: it costs as much as the row, and the same statement writes both.

@@ -104,7 +104,7 @@ export class Agents {
     }
     mkdirSync(this.path(t.task, n, "."), { recursive: true });
     const files = ["stdout", "stderr"].map((s) => openSync(this.path(t.task, n, s), "w"));
-    const env = { ...process.env, ...this.environment(t, n) };
+    const env = { ...process.env, ...(t.body.trace && { TRACEPARENT: t.body.trace }), ...this.environment(t, n) };
     delete env.SPAWNMESH_TOKEN;
     // A process group of its own, so that the whole tree can be ended; its output goes to files, so that nothing is lost with this process.
     const child = spawn(t.body.argv[0], t.body.argv.slice(1), { cwd: t.body.dir || this.path(t.task, n, "."), env, detached: true, stdio: ["ignore", ...files] });
@@ -185,8 +185,8 @@ export class Agents {
   }
 }
 
-// unsealed is what two orders of the same task have in common: the values are sealed anew for each message.
-const unsealed = (body) => (body.sealed ? { ...body, sealed: { mark: body.sealed.mark } } : body);
+// unsealed is what two orders of the same task have in common: the values are sealed anew for each message, and each may belong to a trace.
+const unsealed = (body) => ({ ...body, trace: "", ...(body.sealed && { sealed: { mark: body.sealed.mark } }) });
 
 // canonical is a JSON value in one spelling: two orders are the same when their values are.
 const canonical = (v) => JSON.stringify(v, (_, x) => (x && typeof x === "object" && !Array.isArray(x) ? Object.fromEntries(Object.entries(x).sort()) : x));

@@ -86,6 +86,7 @@ export const kinds = {
     capabilities: list(["string", (s) => /^[A-Za-z0-9][A-Za-z0-9._:/+-]{0,63}$/.test(s)], (l) => l.length <= 256),
     priority: ["integer", within(-100, 100)], timeout_ms: ["integer", within(0, 2592000000)], max_retries: ["integer", within(0, 100)],
     on_loss: ["string", (s) => ["", "fail", "rerun"].includes(s)],
+    trace: ["string", (s) => s === "" || /^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/.test(s)],
   }, (b) => {
     if ((b.env.length > 0) !== Boolean(b.sealed)) throw new Refused("BAD_ENV", "there are variables without values, or values without variables");
     return b.runtime === "exec" ? b.argv.length > 0 && b.argv[0] !== "" : b.argv.length === 0;
