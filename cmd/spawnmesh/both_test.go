@@ -43,7 +43,7 @@ func (m *middle) joins(t *testing.T) {
 	require.NoError(t, os.WriteFile(policy.File(m.b.dir), []byte(loose), 0o600))
 	m.b.do("spoke", "policy", "reload")
 	text, _ := m.a.invite("annex")
-	joined := m.b.run(text, "spoke", "join")
+	joined := m.b.run(text, "spoke", "join", "--yes")
 	require.Zero(t, joined.code, joined.err)
 	require.NotContains(t, joined.err, "then start", "it runs, and takes up the hub by itself")
 	require.NoError(t, m.lab.AwaitLink(t.Context(), "annex"))

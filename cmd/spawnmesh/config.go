@@ -100,7 +100,7 @@ func (a *app) runnerOf(role string) (*runner, error) {
 		if _, err := os.Stat(filepath.Join(dir, "keys")); err == nil {
 			role = "spoke"
 		}
-		if _, err := os.Stat(filepath.Join(dir, "nats")); err == nil {
+		if isHub(dir) {
 			role = "hub"
 		}
 	}

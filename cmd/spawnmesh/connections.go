@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"fmt"
@@ -104,20 +103,6 @@ func (a *app) connectionVerb(verb string) *cobra.Command {
 		c.Flags().BoolVar(&yes, "yes", false, "do not ask whether it is meant")
 	}
 	return c
-}
-
-// confirm asks a person; where none sits at the terminal the answer is no.
-func (a *app) confirm(question string) bool {
-	if !terminal(a.in) {
-		return false
-	}
-	fmt.Fprintf(a.err, "%s [y/N] ", question)
-	answer, _ := bufio.NewReader(a.in).ReadString('\n')
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-		return true
-	}
-	return false
 }
 
 func (a *app) changeConnection(ctx context.Context, name, verb, reason string) error {

@@ -124,9 +124,8 @@ func hubAlone(role, dir string) bool {
 	if role != "" {
 		return role == "hub"
 	}
-	_, notHub := os.Stat(filepath.Join(dir, "nats"))
 	_, noPolicy := os.Stat(policy.File(dir))
-	return notHub == nil && errors.Is(noPolicy, fs.ErrNotExist)
+	return isHub(dir) && errors.Is(noPolicy, fs.ErrNotExist)
 }
 
 // checkSupervisor looks at what this host would do for agents of a spoke started from here.

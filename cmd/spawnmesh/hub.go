@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -67,6 +68,12 @@ what they order runs here, as far as the policy allows, and never on its own spo
 	r.spokeFlags(run.Flags())
 	run.Flags().StringVar(&r.ready, "ready-file", "", "write the link's address to `FILE` once the hub serves")
 	return r.runBy(run)
+}
+
+// isHub reports whether the instance in dir has run as a hub, which keeps its messages there.
+func isHub(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "nats"))
+	return err == nil
 }
 
 // defaultName is this host's name, as far as it is one that the mesh allows.

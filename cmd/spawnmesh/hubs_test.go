@@ -18,7 +18,7 @@ func TestASecondHubByHand(t *testing.T) {
 	s, h := hand{t: t, dir: m.Spokes["attic"].Dir}, hand{t: t, dir: other.Hub.Dir}
 	text, _ := h.invite("attic")
 
-	joined := s.run(text, "spoke", "join")
+	joined := s.run(text, "spoke", "join", "--yes")
 
 	require.Zero(t, joined.code, joined.err)
 	require.Contains(t, joined.out, "joined hub shop as attic")
@@ -30,7 +30,7 @@ func TestASecondHubByHand(t *testing.T) {
 		return len(list) == 2 && list[0].Linked && list[1].Linked, nil
 	}))
 	require.Regexp(t, `(?m)^lab +active +up .*\n^shop +active +up `, s.do("connections", "list"))
-	require.Contains(t, s.run(text, "spoke", "join").err, "this instance has joined that hub already")
+	require.Contains(t, s.run(text, "spoke", "join", "--yes").err, "this instance has joined that hub already")
 
 	require.Contains(t, s.do("connections", "grant", "shop", "--runtimes", "exec", "--weight", "3", "--expires", "30d"), "shop may now ask for: agent.spawn agent.status agent.kill; runtimes exec; weight 3; until 2")
 	require.Regexp(t, `(?m)^grant +agent.spawn agent.status agent.kill; runtimes exec noop; weight 1$`, s.do("connections", "show", "lab"))

@@ -27,7 +27,7 @@ new FILE that only its owner can read.
 Carry it to the other host in a way that nobody else sees; it is spent when the
 spoke has joined. Its secret is never sent over the network.`,
 		Example: `  spawnmesh invite --name attic --out token
-  spawnmesh invite --name attic | ssh attic spawnmesh spoke join
+  spawnmesh invite --name attic | ssh attic spawnmesh spoke join --yes
   spawnmesh invite list
   spawnmesh invite revoke attic`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.invite(c.Context(), name, time.Duration(ttl), file) },

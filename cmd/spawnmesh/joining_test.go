@@ -14,6 +14,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 // invite makes a token on the hub and reads it.
@@ -37,7 +38,7 @@ func altered(t *testing.T, token join.Token, change func(*join.Token)) string {
 // joins runs spoke join with the token on standard input.
 func (h hand) joins(code int, words, token string) said {
 	h.t.Helper()
-	s := h.run(token, "spoke", "join")
+	s := h.run(token, "spoke", "join", "--yes")
 	require.Equal(h.t, code, s.code, "%s%s", s.out, s.err)
 	require.Contains(h.t, s.err, words)
 	return s
@@ -73,12 +74,12 @@ func TestJoiningByHand(t *testing.T) {
 	s.joins(exitUntrusted, "hub key differs", altered(t, token, func(k *join.Token) { k.Hub = foreign.Hub }))
 	s.joins(exitUntrusted, "join token not accepted", altered(t, token, func(k *join.Token) { k.ID = foreign.ID }))
 	s.joins(exitUnreachable, "127.0.0.1:1", altered(t, token, func(k *join.Token) { k.Address = "127.0.0.1:1" }))
-	asJSON := s.run(altered(t, token, func(k *join.Token) { k.Pin = foreign.Pin }), "-o", "json", "spoke", "join")
+	asJSON := s.run(altered(t, token, func(k *join.Token) { k.Pin = foreign.Pin }), "-o", "json", "spoke", "join", "--yes")
 	require.Contains(t, asJSON.err, `"code":"PIN_MISMATCH"`)
 
 	file := filepath.Join(m.Dir, "token")
 	require.NoError(t, os.WriteFile(file, []byte(text+"\n"), 0o600))
-	joined := s.run("", "spoke", "join", "--token-file", file)
+	joined := s.run("", "spoke", "join", "--yes", "--token-file", file)
 
 	require.Zero(t, joined.code, "%s", joined.err)
 	require.Regexp(t, `^joined hub lab as attic\nhub fingerprint +\S+\nour fingerprint +\S+\n$`, joined.out)
@@ -97,7 +98,13 @@ func TestJoiningByHand(t *testing.T) {
 		h.t, late.t = t, t
 		first, _ := h.invite("cellar")
 		second, _ := h.invite("cellar")
-		late.joins(0, "then start the spoke", first)
+		joined := late.run(first, "spoke", "join", "--yes", "--preset", "commands")
+		require.Zero(t, joined.code, joined.err)
+		require.Contains(t, joined.err, "then start the spoke")
+		require.NotContains(t, joined.err, "nothing may run here yet")
+		rules, err := os.ReadFile(policy.File(late.dir))
+		require.NoError(t, err)
+		require.Equal(t, policy.Presets["commands"], string(rules))
 		loft.t = t
 		loft.joins(exitConflict, "a connection with cellar", second)
 	})
@@ -140,6 +147,6 @@ func TestAJoinSaysThatTheHubHoldsItBack(t *testing.T) {
 	joined := again.joins(0, "lab says that the connection is suspended: nothing goes over it until the hub's operator resumes it, with: spawnmesh connections resume ", text)
 
 	require.Regexp(t, `(?m)^connection +suspended by lab$`, joined.out)
-	asJSON := third.run(text, "-o", "ndjson", "spoke", "join")
+	asJSON := third.run(text, "-o", "ndjson", "spoke", "join", "--yes")
 	require.Contains(t, asJSON.out, `"peer_says":{"state":"suspended"}`, asJSON.err)
 }

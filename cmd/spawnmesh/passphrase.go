@@ -141,31 +141,9 @@ func (a *app) askSecret(ctx context.Context, prompt string) (string, error) {
 	defer func() { _ = unix.IoctlSetTermios(fd, unix.TCSETS, shown) }()
 	fmt.Fprint(a.err, prompt)
 	defer fmt.Fprintln(a.err)
-	read := make(chan error, 1) // an interrupt leaves the reader behind: the program ends
-	var line string
-	go func() {
-		var err error
-		line, err = readLine(f)
-		read <- err
-	}()
-	select {
-	case <-ctx.Done():
-		return "", ctx.Err()
-	case err := <-read:
-		return line, err
+	line, err := typedLine(ctx, f)
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("reading the passphrase: %w", err)
 	}
-}
-
-// readLine takes nothing that is behind the line.
-func readLine(in io.Reader) (string, error) {
-	var line []byte
-	for b := make([]byte, 1); ; {
-		if _, err := io.ReadFull(in, b); err != nil {
-			return "", fmt.Errorf("reading the passphrase: %w", err)
-		}
-		if b[0] == '\n' {
-			return string(line), nil
-		}
-		line = append(line, b[0])
-	}
+	return line, err
 }

@@ -24,7 +24,7 @@ func (a *app) policyCommand() *cobra.Command {
 		Example: "  spawnmesh spoke policy init --preset commands",
 		RunE:    func(*cobra.Command, []string) error { return a.policyInit(preset, force) },
 	}
-	set.Flags().StringVar(&preset, "preset", "deny", "`NAME`: deny (nothing), commands (a list to edit) or open (anything)")
+	set.Flags().StringVar(&preset, "preset", "deny", "`NAME`: "+presetNames)
 	set.Flags().BoolVar(&force, "force", false, "replace the policy that is there")
 	show := &cobra.Command{
 		Use: "show", Short: "Show the policy that a spoke started now would obey", Args: cobra.NoArgs,
@@ -110,10 +110,20 @@ func named(as string, pairs []string) (list []commands.EnvVar) {
 	return list
 }
 
-func (a *app) policyInit(preset string, force bool) error {
-	text, ok := policy.Presets[preset]
+const presetNames = "deny (nothing), commands (a list to edit) or open (anything)"
+
+func presetText(name string) (string, error) {
+	text, ok := policy.Presets[name]
 	if !ok {
-		return misuse("preset %q is not one of deny, commands, open", preset)
+		return "", misuse("preset %q is not one of deny, commands, open", name)
+	}
+	return text, nil
+}
+
+func (a *app) policyInit(preset string, force bool) error {
+	text, err := presetText(preset)
+	if err != nil {
+		return err
 	}
 	dir, err := a.dir()
 	if err != nil {

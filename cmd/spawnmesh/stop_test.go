@@ -135,7 +135,7 @@ func TestASIGHUPEndsNobody(t *testing.T) {
 		require.NoError(t, os.WriteFile(policy.File(early.dir), []byte(loose), 0o644))
 		if name == "spoke" { // it must have joined before it opens a database
 			text, _ := hand{t: t, dir: m.Hub.Dir}.invite("early")
-			joined := early.run(text, "spoke", "join")
+			joined := early.run(text, "spoke", "join", "--yes")
 			require.Zero(t, joined.code, joined.err)
 		}
 		database, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // it is dialled, and does not answer

@@ -8,7 +8,7 @@ mesh="${SPAWNMESH:-spawnmesh}"
 if [ ! -e "$SPAWNMESH_STATE/joined" ]; then
 	"$mesh" --data-dir "$SPAWNMESH_STATE" spoke policy init --preset open --force
 	printf 'isolation: none\nallow_root_agents: true\n' >>"$SPAWNMESH_STATE/policy.yaml"
-	printf '%s\n' "$SPAWNMESH_TOKEN" | "$mesh" --data-dir "$SPAWNMESH_STATE" spoke join
+	printf '%s\n' "$SPAWNMESH_TOKEN" | "$mesh" --data-dir "$SPAWNMESH_STATE" spoke join --yes
 	touch "$SPAWNMESH_STATE/joined"
 fi
 exec "$mesh" --data-dir "$SPAWNMESH_STATE" spoke run --heartbeat 1s

@@ -108,7 +108,7 @@ func (m *Mesh) AddSpoke(ctx context.Context, name, rules string, args ...string)
 	if err := m.Ctl.Do(ctx, "POST", "/api/v1/invites", map[string]string{"name": name}, &v); err != nil {
 		return err
 	}
-	join := n.Command(ctx, "spoke", "join")
+	join := n.Command(ctx, "spoke", "join", "--yes")
 	join.Stdin = strings.NewReader(v.Token)
 	if out, err := join.CombinedOutput(); err != nil {
 		return fmt.Errorf("joining as %s: %w\n%s", name, err, out)

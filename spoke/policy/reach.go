@@ -2,8 +2,6 @@ package policy
 
 import (
 	"cmp"
-	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -36,44 +34,45 @@ func (p *Policy) Reach(dir string, s *commands.Spawn) Reach {
 	c, _ := p.Match(s.Argv)
 	e := p.Exec(s, nil)
 	level, _ := p.LevelFor(s) // what is refused is not asked about
-	r := Reach{
-		Confined:    p.isolationInWords(s, level),
-		Files:       p.filesInWords(s, level),
-		Network:     p.networkInWords(level),
-		Directories: p.Directories,
-		Environment: p.Environment,
-		HostEnv:     slices.Sorted(maps.Keys(e.Host)),
-		Secrets:     p.secretFiles(dir, c),
-		Shell:       c.Shell(),
-		Limits:      p.limitsInWords(level),
-	}
-	if limit := p.Timeout(0); limit > 0 {
-		r.Timeout = limit.String()
-	}
-	if p.held != nil {
-		r.Isolation = level
-	}
+	r := p.reach(dir, s, level, c)
+	r.Shell = c.Shell()
 	e.Dir = s.Dir
 	r.Program, r.Missing = e.Startable()
 	r.Missing = cmp.Or(r.Missing, unusable(s.Dir, level), unreachable(r.Program, level))
 	return r
 }
 
-// secretFiles are the files of variables that the agents of c are given.
-func (p *Policy) secretFiles(dir string, c Command) (list []string) {
-	for _, name := range []string{p.EnvFromFile, c.EnvFromFile} {
-		if name != "" && !filepath.IsAbs(name) {
-			name = filepath.Join(dir, name)
-		}
-		if name != "" && !slices.Contains(list, name) {
-			list = append(list, name)
-		}
+// reach is what agents of s at a level can get at by some entries.
+func (p *Policy) reach(dir string, s *commands.Spawn, level string, entries ...Command) Reach {
+	r := Reach{
+		Confined:    p.isolationInWords(s, level),
+		Files:       p.filesInWords(s, level),
+		Network:     p.networkInWords(level),
+		Directories: p.Directories,
+		Environment: p.Environment,
+		Limits:      p.limitsInWords(level),
 	}
-	return list
+	r.HostEnv, r.Secrets = p.given(dir, entries)
+	if limit := p.Timeout(0); limit > 0 {
+		r.Timeout = limit.String()
+	}
+	if p.held != nil {
+		r.Isolation = level
+	}
+	return r
 }
+
+// everyAgent is what each agent is given, whatever a policy says.
+const everyAgent = "variables of every agent: HOME, LANG, PATH, TMPDIR, and SPAWNMESH_ATTEMPT, SPAWNMESH_MARKER, SPAWNMESH_TASK; TRACEPARENT where its order belongs to a trace"
 
 // Words are the reach for people, a line for each.
 func (r Reach) Words() []string {
+	lines := r.Decided()
+	return slices.Insert(lines, slices.IndexFunc(lines, func(s string) bool { return strings.HasPrefix(s, "variables of the host") }), everyAgent)
+}
+
+// Decided are the words without what is the same under every policy.
+func (r Reach) Decided() []string {
 	list := func(names []string, none, all string) string {
 		if slices.Contains(names, anything) {
 			return all
@@ -87,7 +86,6 @@ func (r Reach) Words() []string {
 		"network: " + r.Network,
 		"runs in: " + list(r.Directories, "a fresh directory only", "any directory that an order names"),
 		"variables of an order: " + list(r.Environment, "none", "any but those that make programs run other code"),
-		"variables of every agent: HOME, LANG, PATH, TMPDIR, and SPAWNMESH_ATTEMPT, SPAWNMESH_MARKER, SPAWNMESH_TASK; TRACEPARENT where its order belongs to a trace",
 		"variables of the host: " + list(r.HostEnv, "none", ""),
 		"secrets: " + list(r.Secrets, "no file of variables", ""),
 		"time: " + cmp.Or(r.Timeout, "without end"),

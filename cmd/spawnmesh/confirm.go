@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// confirm is [app.asks] where an interrupt is one more way not to answer.
+func (a *app) confirm(question string) bool { return a.asks(context.Background(), question) }
+
+// asks asks a person, until ctx ends; where none sits at the terminal the answer is no.
+func (a *app) asks(ctx context.Context, question string) bool {
+	if !terminal(a.in) {
+		return false
+	}
+	fmt.Fprintf(a.err, "%s [y/N] ", question)
+	answer, err := typedLine(ctx, a.in)
+	if err != nil {
+		fmt.Fprintln(a.err) // whoever typed no line has ended none
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return true
+	}
+	return false
+}
+
+// typedLine reads a line that a person types, until ctx ends.
+func typedLine(ctx context.Context, in io.Reader) (string, error) {
+	type read struct {
+		line string
+		err  error
+	}
+	got := make(chan read, 1) // an interrupt leaves the reader behind: the program ends
+	go func() {
+		line, err := readLine(in)
+		got <- read{line, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case r := <-got:
+		return r.line, r.err
+	}
+}
+
+// readLine takes nothing that is behind the line.
+func readLine(in io.Reader) (string, error) {
+	var line []byte
+	for b := make([]byte, 1); ; {
+		if _, err := io.ReadFull(in, b); err != nil {
+			return string(line), err
+		}
+		if b[0] == '\n' {
+			return string(line), nil
+		}
+		line = append(line, b[0])
+	}
+}

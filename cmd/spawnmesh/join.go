@@ -1,0 +1,147 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/federation/join"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+func (a *app) spokeJoinCommand() *cobra.Command {
+	var file, preset string
+	var yes bool
+	c := &cobra.Command{
+		Use: "join", Short: "Join a hub with the token that it made", Args: cobra.NoArgs,
+		Long: `Join a hub with the token that its operator made with: spawnmesh invite
+
+A spoke serves as many hubs as it has joined; one that runs takes up a new one by
+itself. So does a hub: it is then the spoke of that one, too, and needs a policy.
+
+The token is read from a file or from standard input, never from the command
+line, where others could see it. Compare the fingerprints with the hub's operator.
+
+Before anything is sent it shows what the hub could do here, by the policy and by
+what this host holds, and asks whether that is meant. Nobody is asked where
+standard input is no terminal: then --yes says it.`,
+		Example: `  spawnmesh --data-dir S spoke join
+  spawnmesh --data-dir S spoke join --token-file token --preset commands
+  spawnmesh --data-dir S spoke join --yes < token`,
+		RunE: func(c *cobra.Command, _ []string) error { return a.join(c.Context(), file, preset, yes) },
+	}
+	c.Flags().StringVar(&file, "token-file", "", "read the token from `FILE` (default: standard input)")
+	c.Flags().StringVar(&preset, "preset", "", "where there is no policy yet, write the preset `NAME`: "+presetNames)
+	c.Flags().BoolVar(&yes, "yes", false, "do not ask whether it is meant")
+	return c
+}
+
+func (a *app) join(ctx context.Context, file, preset string, yes bool) error {
+	token, err := a.readToken(ctx, file)
+	if err != nil {
+		return err
+	}
+	c, err := a.consentTo(ctx, token, file, preset)
+	if err != nil {
+		return err
+	}
+	if err := a.agree(ctx, c, yes); err != nil {
+		return err
+	}
+	var j spoke.Joined
+	err = a.makingInstance(ctx, func(ctx context.Context, in *instance.Instance) (err error) {
+		ctx, done := context.WithTimeout(ctx, 30*time.Second)
+		defer done()
+		j, err = spoke.Join(ctx, in.DB, in.Keys, token)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	a.did("hub %s was joined; see: %s", j.Connection.Name, a.line("keys", "list"))
+	if preset != "" {
+		if err := writePolicy(policy.File(c.dir), policy.Presets[preset], false); err != nil {
+			return fmt.Errorf("hub %s was joined, but nothing may run here: %w", j.Connection.Name, err)
+		}
+	}
+	if !a.forPeople() {
+		return a.print(j, []any{j}, table{names: []string{j.Connection.Name}})
+	}
+	a.sayJoined(ctx, c, j)
+	return nil
+}
+
+// sayJoined says what a join led to, and what comes next: nothing is started.
+func (a *app) sayJoined(ctx context.Context, c consent, j spoke.Joined) {
+	fmt.Fprintf(a.out, "joined hub %s as %s\n", j.Connection.Name, c.token.Name)
+	fmt.Fprintf(a.out, "hub fingerprint    %s\n", j.Hub)
+	fmt.Fprintf(a.out, "our fingerprint    %s\n", j.Ours)
+	if held := heldBack(j); held != "" {
+		fmt.Fprintf(a.out, "connection         %s by %s\n", printable(j.Says.State), printable(j.Connection.Name))
+		fmt.Fprintln(a.err, printable(held))
+	}
+	fmt.Fprintln(a.err, "compare them with the hub's operator")
+	runs := control.Runs(ctx, c.dir) // it takes up the connection by itself
+	if len(c.rules.Runtimes) == 0 {
+		fmt.Fprintf(a.err, "nothing may run here yet; decide what may: %s spoke policy init --preset commands\n", a.self())
+	}
+	switch {
+	case runs && c.preset != "":
+		fmt.Fprintf(a.err, "the policy is in force after: %s spoke policy reload\n", a.self())
+	case runs:
+	case isHub(c.dir):
+		fmt.Fprintf(a.err, "then start the hub, which serves this one, too: %s hub run\n", a.self())
+	default:
+		fmt.Fprintf(a.err, "then start the spoke: %s spoke run\n", a.self())
+	}
+}
+
+// heldBack says that the hub lets nothing over the connection yet; "" where it does.
+func heldBack(j spoke.Joined) string {
+	if j.Says.State == string(store.Active) {
+		return ""
+	}
+	return fmt.Sprintf("%s says that the connection is %s: nothing goes over it until the hub's operator resumes it, with: spawnmesh connections resume %s",
+		j.Connection.Name, j.Says.State, j.Connection.ID)
+}
+
+// readToken reads a token before anything is made for it on this host.
+func (a *app) readToken(ctx context.Context, file string) (join.Token, error) {
+	in := a.in
+	if file != "" {
+		f, err := os.Open(file)
+		if err != nil {
+			return join.Token{}, misuse("reading the token: %v", err)
+		}
+		defer f.Close()
+		in = f
+	} else if terminal(a.in) {
+		fmt.Fprintln(a.err, "paste the token here, one line:")
+	}
+	line, err := typedLine(ctx, io.LimitReader(in, 8<<10)) // and nothing behind it, which may be an answer
+	switch {
+	case ctx.Err() != nil:
+		return join.Token{}, ctx.Err()
+	case err != nil && !errors.Is(err, io.EOF):
+		return join.Token{}, misuse("reading the token: %v", err)
+	}
+	if strings.TrimSpace(line) == "" {
+		return join.Token{}, misuse("there is no join token: %s is empty", cmp.Or(file, "standard input")).Hinting("its hub's operator makes one: spawnmesh invite --name NAME")
+	}
+	token, err := join.ParseToken(line)
+	if err != nil {
+		return token, err
+	}
+	return token, spoke.CheckToken(token, time.Now())
+}
