@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
@@ -54,24 +55,37 @@ func (a *app) invite(ctx context.Context, name string, ttl time.Duration, file s
 		return err
 	}
 	var v api.Invitation
+	var token join.Token
 	err = a.secretInto(file, "invite", &v.Token, func() (err error) {
 		v, err = control.Answer(client.API().CreateInviteWithResponse(ctx, api.NewInvite{Name: name, TTLMS: ttl.Milliseconds()}))
+		if err == nil {
+			token, err = join.ParseToken(v.Token)
+		}
 		return err
 	}, func() []string { return []string{"invite", "revoke", v.ID} })
 	if err != nil {
 		return err
 	}
 	a.did("the invite %s for %s was made, and its token is lost; revoke it and make another: %s", v.ID, v.Name, a.line("invite", "revoke", v.ID))
+	program, err := thisProgram()
+	if err != nil {
+		return err
+	}
 	if a.wantsJSON() {
-		return a.print(v, []any{v}, table{})
+		told := struct {
+			api.Invitation
+			programOf
+		}{v, program}
+		return a.print(told, []any{told}, table{})
 	}
 	if v.Token != "" {
 		fmt.Fprintln(a.out, v.Token)
 	}
-	fmt.Fprintf(a.err, "for %s, one use, until %s; this hub's fingerprint is %s\n", v.Name, v.Expires.UTC().Format(time.RFC3339), v.Fingerprint)
+	fmt.Fprintf(a.err, "for %s, one use, until %s; this hub's fingerprint is %s, its id %s\n", v.Name, v.Expires.UTC().Format(time.RFC3339), v.Fingerprint, token.Hub)
 	if v.Note != "" {
 		fmt.Fprintln(a.err, "note: the token", v.Note)
 	}
+	fmt.Fprintln(a.err, program.joining(file))
 	return nil
 }
 

@@ -126,7 +126,7 @@ func TestJoiningByHand(t *testing.T) {
 		require.InDelta(t, 90, time.Until(v.Expires).Seconds(), 30)
 		s := h.run("", "invite", "--name", "y")
 		require.Regexp(t, `^amj1\.\S+\n$`, s.out)
-		require.Contains(t, s.err, "this hub's fingerprint is "+v.Fingerprint)
+		require.Contains(t, s.err, "this hub's fingerprint is "+v.Fingerprint+", its id mi1")
 		require.Contains(t, s.err, "note: the token works on this machine only: it leads to 127.0.0.1:")
 	})
 }
