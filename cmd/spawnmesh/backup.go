@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/backup"
+	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
@@ -48,7 +48,9 @@ opened, too.`,
 			if err != nil {
 				return err
 			}
+			l := a.lasting("reading the backup")
 			m, err := backup.Verify(c.Context(), args[0], a.getenv("SPAWNMESH_PG_BIN"), identity)
+			l.done()
 			if err != nil {
 				return toolMissing(err)
 			}
@@ -85,15 +87,15 @@ func (a *app) backUp(ctx context.Context, dir string, s *secretFlags) error {
 	if err != nil {
 		return err
 	}
-	o, err := a.options(a.logger(slog.LevelWarn))
-	if err != nil {
-		return err
-	}
 	to, check, err := s.recipientFor(ctx, a)
 	if err != nil {
 		return err
 	}
-	m, err := backup.Make(ctx, o, dir, version(), to, check)
+	var m backup.Manifest
+	err = a.longer("opening the database", func(o instance.Options) (err error) {
+		m, err = backup.Make(ctx, o, dir, version(), to, check)
+		return err
+	})
 	if err != nil {
 		return toolMissing(err)
 	}
@@ -106,7 +108,7 @@ func (a *app) restore(ctx context.Context, from string, s *secretFlags) error {
 	if err != nil {
 		return err
 	}
-	o, err := a.options(a.logger(slog.LevelWarn))
+	dir, err := a.dir()
 	if err != nil {
 		return err
 	}
@@ -114,7 +116,11 @@ func (a *app) restore(ctx context.Context, from string, s *secretFlags) error {
 	if err != nil {
 		return err
 	}
-	m, err := backup.Restore(ctx, from, o, identity)
+	var m backup.Manifest
+	err = a.longer("reading the backup", func(o instance.Options) (err error) {
+		m, err = backup.Restore(ctx, from, o, identity)
+		return err
+	})
 	if err != nil {
 		return toolMissing(err)
 	}
@@ -122,11 +128,11 @@ func (a *app) restore(ctx context.Context, from string, s *secretFlags) error {
 	if m.Hub {
 		role = "hub"
 	}
-	a.did("%s was restored", o.Dir)
+	a.did("%s was restored", dir)
 	if !a.forPeople() {
-		return a.print(m, []any{m}, table{names: []string{o.Dir}})
+		return a.print(m, []any{m}, table{names: []string{dir}})
 	}
-	fmt.Fprintf(a.out, "restored instance %s in %s, as it was at %s\n", m.Instance, o.Dir, m.At.Local().Format(time.RFC3339))
+	fmt.Fprintf(a.out, "restored instance %s in %s, as it was at %s\n", m.Instance, dir, m.At.Local().Format(time.RFC3339))
 	fmt.Fprintf(a.err, "start it; it notices that it was restored, and asks its peers for what they know: %s\n", a.line(role, "run"))
 	return nil
 }

@@ -75,12 +75,12 @@ func (a *app) options(log *slog.Logger) (instance.Options, error) {
 }
 
 // open opens the instance for a process that serves.
-func (a *app) open(ctx context.Context, log *slog.Logger, create bool) (*instance.Instance, error) {
+func (a *app) open(ctx context.Context, log *slog.Logger, create bool, l *lasting) (*instance.Instance, error) {
 	o, err := a.options(log)
 	if err != nil {
 		return nil, err
 	}
-	o.Made = nil // who serves says what it serves
+	o.Made, o.Doing = nil, func(what string) { l.now("starting: " + what) } // who serves says what it serves
 	return instance.Open(ctx, o, create)
 }
 
@@ -97,11 +97,11 @@ func (a *app) makingInstance(ctx context.Context, fn func(ctx context.Context, i
 }
 
 func (a *app) visit(ctx context.Context, create bool, fn func(ctx context.Context, in *instance.Instance) error) (err error) {
-	o, err := a.options(a.logger(slog.LevelWarn))
-	if err != nil {
+	var in *instance.Instance
+	err = a.longer("opening the database", func(o instance.Options) (err error) {
+		in, err = instance.Visit(ctx, o, create)
 		return err
-	}
-	in, err := instance.Visit(ctx, o, create)
+	})
 	if err != nil {
 		return err
 	}

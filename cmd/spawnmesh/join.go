@@ -63,6 +63,8 @@ func (a *app) join(ctx context.Context, file, preset string, yes bool) error {
 	err = a.makingInstance(ctx, func(ctx context.Context, in *instance.Instance) (err error) {
 		ctx, done := context.WithTimeout(ctx, 30*time.Second)
 		defer done()
+		l := a.lasting("joining the hub at " + token.Address + ": waiting for its answer")
+		defer l.done()
 		j, err = spoke.Join(ctx, in.DB, in.Keys, token)
 		return err
 	})

@@ -26,7 +26,7 @@ type typist struct {
 func sitsDown(t *testing.T, dir string, environ []string) *typist {
 	t.Helper()
 	keyboard, screen := aTerminal(t, 80)
-	ctx, done := context.WithTimeout(t.Context(), 2*time.Minute) // then what was read is said
+	ctx, done := context.WithTimeout(t.Context(), time.Minute) // then what was read is said
 	t.Cleanup(done)
 	sh := exec.CommandContext(ctx, "sh")
 	sh.Dir, sh.Env = dir, append(environ, "PS1=ready> ")

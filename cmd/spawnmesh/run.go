@@ -132,6 +132,8 @@ func (r *runner) run(ctx context.Context) (err error) {
 	if err := r.configure(); err != nil {
 		return err
 	}
+	_, restore := r.a.share(true)
+	defer restore()
 	r.log = r.logs.logger(r.a)
 	r.working = make(chan struct{})
 	hangups := make(chan os.Signal, 1) // from here on none ends the process
@@ -140,7 +142,10 @@ func (r *runner) run(ctx context.Context) (err error) {
 	if err := r.check(ctx); err != nil {
 		return err
 	}
-	in, err := r.a.open(ctx, r.log, r.hub != nil)
+	defer r.tellStop(ctx)()
+	l := r.lasting("starting: opening the database")
+	defer l.done()
+	in, err := r.a.open(ctx, r.log, r.hub != nil, l)
 	if errors.Is(err, signing.ErrNoKeys) {
 		return spoke.ErrNoHub // the keys come with the first join
 	}
@@ -163,11 +168,16 @@ func (r *runner) run(ctx context.Context) (err error) {
 	}
 	defer func() { r.closeTracer(ctx, tracer) }()
 	n := node.Node{Instance: in, Tracer: tracer, API: served, Version: version(), Interval: time.Duration(r.beat), Log: r.log, Hub: r.hub, Spoke: r.spoke, Hurry: r.a.hurry}
-	n.Ready = func(link string) { r.sayReady(ctx, in, link, served) }
+	n.Ready = func(link string) {
+		l.done()
+		r.sayReady(ctx, in, link, served)
+	}
 	n.Working = func() {
+		l.done()
 		close(r.working)
 		fmt.Fprintf(r.a.out, "spoke is ready: %d slots, data %s\n", r.spoke.Slots, in.Dir)
 	}
+	l.now("starting: looking at what goes on, and at what was left open")
 	defer paceHeap()()
 	g, ctx := errgroup.WithContext(ctx)
 	stop := context.AfterFunc(ctx, func() { r.notify(context.WithoutCancel(ctx), "STOPPING=1") })

@@ -50,6 +50,7 @@ func Make(ctx context.Context, o instance.Options, dir, version string, to age.R
 	if err = errors.Join(err, in.Close(ctx)); err != nil {
 		return m, fmt.Errorf("backing up %s: %w", o.Dir, err)
 	}
+	o.Do("reading the backup again")
 	if _, err := Verify(ctx, draft, o.BinDir, check); err != nil {
 		return m, fmt.Errorf("reading the backup of %s again: %w", o.Dir, err)
 	}
@@ -65,12 +66,14 @@ func fill(ctx context.Context, in *instance.Instance, o instance.Options, draft 
 	if m.Postgres, err = store.ServerMajor(ctx, in.DatabaseURL()); err != nil {
 		return err
 	}
+	o.Do("writing what the database has")
 	if err := dump(ctx, in.DatabaseURL(), o.BinDir, m.Postgres, filepath.Join(draft, dumpFile)); err != nil {
 		return err
 	}
 	if err := seal(filepath.Join(in.Dir, keysDir), filepath.Join(draft, keysFile), to); err != nil {
 		return err
 	}
+	o.Do("copying files")
 	for _, name := range copied {
 		if err := copyTree(filepath.Join(in.Dir, name), filepath.Join(draft, name)); err != nil {
 			return err

@@ -37,12 +37,15 @@ func Restore(ctx context.Context, from string, o instance.Options, identity age.
 	defer func() { err = errors.Join(err, os.RemoveAll(draft)) }()
 	at := o
 	at.Dir = draft
+	o.Do("copying files")
 	if err := place(from, draft, identity); err != nil {
 		return m, fmt.Errorf("restoring %s: %w", o.Dir, err)
 	}
+	o.Do("filling the database")
 	if err := fillDatabase(ctx, from, at, m); err != nil {
 		return m, fmt.Errorf("restoring the database of %s: %w", o.Dir, err)
 	}
+	o.Do("looking at what was restored")
 	if err := try(ctx, at, m); err != nil {
 		return m, fmt.Errorf("looking at what was restored for %s: %w", o.Dir, err)
 	}

@@ -33,6 +33,15 @@ type Options struct {
 	Tracer       store.Tracer // told of every statement; nil = nobody is
 	// Made is called after keys were made for a new instance. Nil: nobody is told.
 	Made func(dir string)
+	// Doing is called with what is begun that may take a while. Nil: nobody is told.
+	Doing func(what string)
+}
+
+// Do tells whoever wants to know what is begun.
+func (o Options) Do(what string) {
+	if o.Doing != nil {
+		o.Doing(what)
+	}
 }
 
 // An Instance is an opened data directory: with keys, a database and, where it
@@ -133,6 +142,9 @@ func (in *Instance) serve(ctx context.Context) (url string, err error) {
 	o := in.options
 	if o.DatabaseURL != "" {
 		return o.DatabaseURL, in.lock.ServesElsewhere()
+	}
+	if !postgres.Made(in.Dir) {
+		o.Do("making the database")
 	}
 	in.cluster, err = postgres.Start(ctx, postgres.Config{Dir: in.Dir, BinDir: o.BinDir, User: o.PostgresUser, Log: o.Log})
 	if err != nil {

@@ -145,3 +145,12 @@ func makeDir(dir string) error {
 	}
 	return nil
 }
+
+// Made reports whether the data directory dir has a database, or the beginning of one.
+func Made(dir string) bool {
+	where, err := layoutOf(dir)
+	if err == nil {
+		_, err = os.Stat(where.data)
+	}
+	return err == nil
+}
