@@ -110,3 +110,23 @@ func requireLogLines(t *testing.T, n *fleet.Process, done, killed, refused strin
 		require.NotContains(t, log, secret)
 	}
 }
+
+// The host of a spoke reads what agents are called, also while no spoke runs.
+func TestASpokesHostReadsTitles(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	h, s := hand{t: t, dir: m.Hub.Dir}, hand{t: t, dir: m.Spokes["attic"].Dir}
+	id := h.spawn("--spoke", "attic", "--title", "nightly: 夜間", "--", "true")
+	h.ends(id)
+	untitled := h.spawn("--spoke", "attic", "--", "echo", "hi")
+	h.ends(untitled)
+	shows := func() {
+		require.Regexp(t, `(?m)^\w+ +lab +completed +\S+ +echo hi\n\w+ +lab +completed +\S+ +nightly: 夜間$`, s.do("agents"))
+		require.Regexp(t, `(?m)^title +nightly: 夜間$`, s.do("status", id))
+		require.Contains(t, s.do("agents", "-o", "json"), `"title": "nightly: 夜間"`)
+	}
+
+	shows()
+	require.NoError(t, m.Spokes["attic"].Stop(t.Context()))
+	shows()
+}
