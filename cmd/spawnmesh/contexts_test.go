@@ -181,7 +181,9 @@ func TestAnyRequestByHand(t *testing.T) {
 		var v api.Instance
 		require.NoError(t, json.Unmarshal([]byte(h.do("api", "get", path)), &v), path)
 		require.EqualValues(t, "hub", v.Role)
+		require.Equal(t, "http://127.0.0.1:"+at[2], v.API)
 	}
+	require.Regexp(t, `(?m)^api +for other programs at http://127.0.0.1:`+at[2]+`$`, o.run("", "doctor").out)
 	require.Equal(t, "{}\n", h.do("api", "GET", "/healthz"))
 	require.Contains(t, h.do("api", "GET", "/metrics"), "spawnmesh_")
 

@@ -218,7 +218,11 @@ func (a *app) checkInstance(ctx context.Context) (role string, checks []control.
 	if err != nil {
 		return "", []control.Check{control.NewCheck("instance", err)}
 	}
-	checks = append([]control.Check{note("instance", fmt.Sprintf("%s, pid %d", v.Role, v.Pid))}, v.Health...)
+	checks = []control.Check{note("instance", fmt.Sprintf("%s, pid %d", v.Role, v.Pid))}
+	if v.API != "" {
+		checks = append(checks, note("api", "for other programs at "+v.API))
+	}
+	checks = append(checks, v.Health...)
 	return v.Role, append(checks, a.checkSpokes(ctx)...)
 }
 

@@ -54,6 +54,7 @@ func (a *app) health(ctx context.Context) error {
 type running struct {
 	Role   string          `json:"role"`
 	Pid    int             `json:"pid"`
+	API    string          `json:"api"` // where a hub serves other programs; "" = nowhere
 	Health []control.Check `json:"health"`
 }
 

@@ -18,6 +18,9 @@ func (c *apiChoice) add(f *pflag.FlagSet) {
 	f.StringVar(&c.Cert, "api-cert", "", "`FILE` with the certificate of the API; needed beyond loopback")
 	f.StringVar(&c.Key, "api-key", "", "`FILE` with its key, 0600")
 	f.StringSliceVar(&c.Hosts, "api-host", nil, "`NAME` by which clients reach the API, besides localhost; may be given again")
+	f.IntVar(&c.Connections, "api-connections", listener.DefaultConnections, "at most `N` connections to the API, and half as many of one address")
+	f.IntVar(&c.Rate, "api-rate", listener.DefaultRate, "at most `N` requests a second with one token")
+	f.IntVar(&c.Open, "api-open", listener.DefaultOpen, "at most `N` requests with one token at a time, streams among them")
 }
 
 // check says what is wrong with the choice by itself.
@@ -25,7 +28,7 @@ func (c *apiChoice) check() error {
 	if c.Address == "" && (c.Cert != "" || c.Key != "" || len(c.Hosts) > 0) {
 		return misuse("--api-cert, --api-key and --api-host say how the API is served, and nothing says where").Hinting("add --api ADDRESS, as in --api 127.0.0.1:7480")
 	}
-	return nil
+	return c.Bounds.Check()
 }
 
 // look says what is wrong with it on this host.

@@ -1054,6 +1054,9 @@ type Held struct {
 
 // Instance defines model for Instance.
 type Instance struct {
+	// API Where a hub serves this API to other programs; not there where it does not.
+	API string `json:"api,omitempty,omitzero"`
+
 	// Fingerprint To compare by voice.
 	Fingerprint string  `json:"fingerprint"`
 	Health      []Check `json:"health"`

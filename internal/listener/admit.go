@@ -1,6 +1,7 @@
 package listener
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -14,10 +15,12 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/token"
 )
 
-// admitted hands h the requests that name this host, with who asks. One without a token is of nobody known.
+// admitted hands h the requests that name this host, with who asks, and logs all. One without a token is of nobody known.
 func (l *Listener) admitted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p := &patient{w, http.NewResponseController(w), writeTime}
+		p := &patient{w, http.NewResponseController(w), writeTime, 0}
+		q := l.requests.begin(p, r)
+		defer q.end()
 		defer p.more()
 		control.BoundBody(p, r, control.BodyTime)
 		if err := l.checkHost(r); err != nil {
@@ -28,6 +31,11 @@ func (l *Listener) admitted(h http.Handler) http.Handler {
 		if who.token == "" && r.ContentLength != 0 { // else the server reads the body before it answers
 			p.Header().Set("Connection", "close")
 		}
+		q.by = who.principal
+		ctx, done := control.WithCaller(r.Context(), who.principal), func() {}
+		if err == nil && who.token != "" {
+			ctx, done, err = l.open.begin(ctx, who.token)
+		}
 		if err != nil {
 			if later, ok := errors.AsType[*tooMany](err); ok {
 				p.Header().Set("Retry-After", strconv.Itoa(later.seconds))
@@ -35,12 +43,7 @@ func (l *Listener) admitted(h http.Handler) http.Handler {
 			control.Error(p, err)
 			return
 		}
-		ctx := control.WithCaller(r.Context(), who.principal)
-		if who.token != "" {
-			var done func()
-			ctx, done = l.open.begin(ctx, who.token)
-			defer done()
-		}
+		defer done()
 		h.ServeHTTP(p, r.WithContext(ctx))
 	})
 }
@@ -128,6 +131,7 @@ type patient struct {
 	http.ResponseWriter
 	c      *http.ResponseController
 	within time.Duration
+	status int // of the answer; 0 = none yet
 }
 
 // writeTime is how long a client may take for a part of an answer.
@@ -135,8 +139,15 @@ const writeTime = 30 * time.Second
 
 func (p *patient) more() { _ = p.c.SetWriteDeadline(time.Now().Add(p.within)) }
 
+// WriteHeader notes the status.
+func (p *patient) WriteHeader(status int) {
+	p.status = cmp.Or(p.status, status)
+	p.ResponseWriter.WriteHeader(status)
+}
+
 // Write gives the client its time.
 func (p *patient) Write(b []byte) (int, error) {
+	p.status = cmp.Or(p.status, http.StatusOK)
 	p.more()
 	return p.ResponseWriter.Write(b)
 }

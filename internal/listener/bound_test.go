@@ -22,9 +22,9 @@ func TestOneAddressDoesNotGetAllConnections(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	l := bound(taken)
+	l := bound(taken, DefaultConnections)
 	defer l.Close()
-	accepted := make(chan net.Conn, maxConnections)
+	accepted := make(chan net.Conn, DefaultConnections)
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -46,7 +46,7 @@ func TestOneAddressDoesNotGetAllConnections(t *testing.T) {
 		return err != nil
 	}
 	var first net.Conn
-	for range maxOfOne {
+	for range DefaultConnections / 2 {
 		dial(2)
 		c := <-accepted
 		t.Cleanup(func() { c.Close() })
@@ -60,16 +60,16 @@ func TestOneAddressDoesNotGetAllConnections(t *testing.T) {
 	require.Error(t, first.Close(), "and its place is given back once")
 	dial(2)
 	require.NoError(t, (<-accepted).Close())
-	require.Equal(t, maxOfOne-1, l.all)
+	require.Equal(t, DefaultConnections/2-1, l.all)
 }
 
 // A token has a rate of its own, and so has an address without one.
 func TestATokenHasItsRate(t *testing.T) {
 	t.Parallel()
-	l, fast, calm := newLimits(), token.New(), token.New()
+	l, fast, calm := newLimits(DefaultRate), token.New(), token.New()
 	here, there := netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("192.0.2.2/32")
 	limited := func(ask func() error) (err error) {
-		for n := 0; n < 10*tokenBurst && err == nil; n++ {
+		for n := 0; n < 10*DefaultRate && err == nil; n++ {
 			err = ask()
 		}
 		return err
@@ -93,7 +93,7 @@ func TestATokenHasItsRate(t *testing.T) {
 // However many tokens are shown that are not known, few are looked up at a time, and who goes away waits no more.
 func TestAFloodOfTokensIsLookedUpSlowly(t *testing.T) {
 	t.Parallel()
-	l, begun := newLimits(), time.Now()
+	l, begun := newLimits(DefaultRate), time.Now()
 	const rounds = 5
 	for range rounds*lookupsAtOnce + 1 {
 		require.NoError(t, l.waitToLookUp(t.Context()))
@@ -114,7 +114,7 @@ func TestWhoDoesNotReadIsLeft(t *testing.T) {
 	require.NoError(t, err)
 	failed := make(chan error, 1)
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		p := &patient{w, http.NewResponseController(w), 200 * time.Millisecond}
+		p := &patient{w, http.NewResponseController(w), 200 * time.Millisecond, 0}
 		for {
 			if _, err := p.Write(make([]byte, 1<<20)); err != nil {
 				failed <- err

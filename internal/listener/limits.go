@@ -17,8 +17,6 @@ import (
 
 // What one client may do. Who has a valid token is not held up by others at its address.
 const (
-	perToken      rate.Limit = 100 // requests a second
-	tokenBurst               = 200
 	perAddress    rate.Limit = 20 // requests a second without a token
 	addressBurst             = 40
 	triesPer      rate.Limit = 1.0 / 12 // tokens a second that are not valid
@@ -38,7 +36,8 @@ const (
 
 // limits count what clients do.
 type limits struct {
-	lookups chan struct{} // a place for each lookup of a token that is not known
+	perToken int           // requests a second
+	lookups  chan struct{} // a place for each lookup of a token that is not known
 
 	mu      sync.Mutex // guards what follows
 	tokens  map[string]*known
@@ -52,8 +51,8 @@ type known struct {
 	rate   *rate.Limiter
 }
 
-func newLimits() *limits {
-	return &limits{lookups: make(chan struct{}, lookupsAtOnce), tokens: map[string]*known{}, without: addresses{perAddress, addressBurst, map[netip.Prefix]*rate.Limiter{}},
+func newLimits(perToken int) *limits {
+	return &limits{perToken: perToken, lookups: make(chan struct{}, lookupsAtOnce), tokens: map[string]*known{}, without: addresses{perAddress, addressBurst, map[netip.Prefix]*rate.Limiter{}},
 		wrong: addresses{triesPer, triesBurst, map[netip.Prefix]*rate.Limiter{}}}
 }
 
@@ -154,10 +153,10 @@ func (l *limits) count(t token.Token) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.tokens[t.ID] == nil {
-		l.tokens[t.ID] = &known{t.Digest(), rate.NewLimiter(perToken, tokenBurst)}
+		l.tokens[t.ID] = &known{t.Digest(), rate.NewLimiter(rate.Limit(l.perToken), 2*l.perToken)}
 	}
 	if !l.tokens[t.ID].rate.Allow() {
-		return refuseFor(secondsOfRate, "there are more than %v requests a second with this token", perToken)
+		return refuseFor(secondsOfRate, "there are more than %v requests a second with this token", l.perToken)
 	}
 	return nil
 }

@@ -34,6 +34,7 @@ type Config struct {
 	Address   string   // host and port
 	Cert, Key string   // files with a certificate and its key; both empty: without TLS, on loopback only
 	Hosts     []string // by which names clients reach it, besides those of loopback
+	Bounds
 }
 
 // A Listener has the address of a [Config].
@@ -43,15 +44,20 @@ type Listener struct {
 	hosts  map[string]bool // as requests name them
 	log    *slog.Logger
 
-	limits  *limits
-	open    *openRequests
-	refused *refusals.Counter
-	db      *store.DB
+	requests *requestLog
+	limits   *limits
+	open     *openRequests
+	refused  *refusals.Counter
+	db       *store.DB
 }
 
 // Open takes the address of a configuration. From then on connections wait.
 func Open(ctx context.Context, c Config, log *slog.Logger) (*Listener, error) {
-	l := &Listener{scheme: "http", log: log, limits: newLimits(), open: newOpenRequests(),
+	if err := c.Bounds.Check(); err != nil {
+		return nil, err
+	}
+	bounds := c.Bounds.Whole()
+	l := &Listener{scheme: "http", log: log, requests: newRequestLog(log), limits: newLimits(bounds.Rate), open: newOpenRequests(bounds.Open),
 		refused: refusals.New(refusedToken("", "tokens were refused for too many different reasons to keep each"))}
 	address, err := net.ResolveTCPAddr("tcp", c.Address)
 	if err != nil {
@@ -69,7 +75,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (*Listener, error) {
 	if err != nil {
 		return nil, commands.Refuse(commands.Validation, "serving the API on %s: %v", c.Address, err)
 	}
-	l.net = bound(taken)
+	l.net = bound(taken, bounds.Connections)
 	if pair != nil {
 		l.scheme = "https"
 		l.net = tls.NewListener(l.net, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: pair.get, NextProtos: []string{"http/1.1"}})

@@ -18,20 +18,25 @@ const (
 
 // openRequests are being answered, by the ids of their tokens. An answer that goes on ends with its token.
 type openRequests struct {
+	most int // of one token
+
 	mu   sync.Mutex // guards all
 	last int
 	all  map[string]map[int]context.CancelFunc
 }
 
-func newOpenRequests() *openRequests {
-	return &openRequests{all: map[string]map[int]context.CancelFunc{}}
+func newOpenRequests(most int) *openRequests {
+	return &openRequests{most: most, all: map[string]map[int]context.CancelFunc{}}
 }
 
-// begin returns the context of a request, which ends with its token, and what ends it.
-func (o *openRequests) begin(ctx context.Context, token string) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
+// begin returns the context of a request, which ends with its token, and what ends it. It refuses one that is too many.
+func (o *openRequests) begin(ctx context.Context, token string) (context.Context, func(), error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if len(o.all[token]) >= o.most {
+		return nil, nil, refuseFor(secondsOfRate, "%d requests with this token are being answered already, and no more may be", o.most)
+	}
+	ctx, cancel := context.WithCancel(ctx)
 	o.last++
 	number := o.last
 	if o.all[token] == nil {
@@ -46,7 +51,7 @@ func (o *openRequests) begin(ctx context.Context, token string) (context.Context
 		if len(o.all[token]) == 0 {
 			delete(o.all, token)
 		}
-	}
+	}, nil
 }
 
 // watch ends requests whose tokens were revoked or have expired, until ctx ends. What the database cannot say is asked again.

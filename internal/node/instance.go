@@ -27,6 +27,9 @@ func (s resources) GetInstance(ctx context.Context, _ api.GetInstanceRequestObje
 		v.Name, v.Link = about.Name, about.Link
 		health, roles = append(health, checks...), append(roles, "hub")
 	}
+	if s.n.API != nil {
+		v.API = s.n.API.URL()
+	}
 	if s.n.Spoke != nil {
 		if about, checks := s.n.Spoke.Describe(); about != nil {
 			v.KillLevel, v.Isolation, v.Policy, v.Slots, v.Running = about.KillLevel, about.Isolation, about.Policy, about.Slots, about.Running
