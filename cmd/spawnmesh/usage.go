@@ -14,7 +14,12 @@ import (
 // explain completes root with the commands that tell about commands, and gives
 // what cobra says about a wrong command line our words.
 func (a *app) explain(root *cobra.Command) {
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 80 "))
+	columns := widestHelp
+	if here := a.helpColumns(); here > 0 {
+		columns = min(columns, here)
+	}
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", columns)))
+	root.SetHelpFunc(a.help)
 	root.SetHelpCommand(helpCommand(root))
 	root.SetHelpCommandGroupID("help")
 	root.SetCompletionCommandGroupID("help")
