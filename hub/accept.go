@@ -30,6 +30,7 @@ type SpawnRequest struct {
 	Values         commands.Values // of its variables; as they are only on the way to this hub
 	ExpiresInMS    int64
 	IdempotencyKey string
+	Labels         commands.Labels // no spoke is told
 }
 
 // Revealed is r as it is sent to the hub, with its values as they are: r itself does not
@@ -37,7 +38,7 @@ type SpawnRequest struct {
 func (r SpawnRequest) Revealed() api.NewTask {
 	s := r.Spawn
 	v := api.NewTask{ID: r.ID, IdempotencyKey: r.IdempotencyKey, Spoke: r.Spoke, Any: r.Any, Title: s.Title, Runtime: api.NewTaskRuntime(s.Runtime), Argv: s.Argv, Dir: s.Dir,
-		Capabilities: s.Capabilities, Priority: s.Priority, TimeoutMS: s.TimeoutMS, MaxRetries: s.MaxRetries, OnLoss: api.NewTaskOnLoss(s.OnLoss), ExpiresInMS: r.ExpiresInMS}
+		Capabilities: s.Capabilities, Priority: s.Priority, TimeoutMS: s.TimeoutMS, MaxRetries: s.MaxRetries, OnLoss: api.NewTaskOnLoss(s.OnLoss), ExpiresInMS: r.ExpiresInMS, Labels: api.Labels(r.Labels)}
 	for i, e := range s.Env {
 		v.Env = append(v.Env, api.Variable{Name: e.Name, As: api.VariableAs(e.As)})
 		if i < len(r.Values) {
@@ -49,7 +50,7 @@ func (r SpawnRequest) Revealed() api.NewTask {
 
 // RequestOf is what was sent.
 func RequestOf(v api.NewTask) SpawnRequest {
-	r := SpawnRequest{ID: v.ID, Spoke: v.Spoke, Any: v.Any, ExpiresInMS: v.ExpiresInMS, IdempotencyKey: v.IdempotencyKey, Spawn: commands.Spawn{Title: v.Title, Runtime: string(v.Runtime), Argv: v.Argv, Dir: v.Dir,
+	r := SpawnRequest{ID: v.ID, Spoke: v.Spoke, Any: v.Any, ExpiresInMS: v.ExpiresInMS, IdempotencyKey: v.IdempotencyKey, Labels: commands.Labels(v.Labels), Spawn: commands.Spawn{Title: v.Title, Runtime: string(v.Runtime), Argv: v.Argv, Dir: v.Dir,
 		Capabilities: v.Capabilities, Priority: v.Priority, TimeoutMS: v.TimeoutMS, MaxRetries: v.MaxRetries, OnLoss: string(v.OnLoss)}}
 	for _, e := range v.Env {
 		r.Spawn.Env, r.Values = append(r.Spawn.Env, commands.EnvVar{Name: e.Name, As: string(e.As)}), append(r.Values, commands.NewSecret(e.Value))
@@ -84,6 +85,9 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 	if len(r.IdempotencyKey) > 256 {
 		return SpawnAnswer{}, commands.Refuse(commands.Validation, "the idempotency key is longer than 256 bytes")
 	}
+	if err := r.Labels.Check(); err != nil {
+		return SpawnAnswer{}, err
+	}
 	h.demandIsolation(&r.Spawn)
 	if err := r.Spawn.ValidateOrder(); err != nil {
 		return SpawnAnswer{}, err
@@ -97,7 +101,7 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 	if err := r.Spawn.CheckSize(r.Values); err != nil { // else it would stop all orders of its round
 		return SpawnAnswer{}, err
 	}
-	order := store.SpawnOrder{Spawn: &r.Spawn, Values: r.Values, Life: life, IdempotencyKey: r.IdempotencyKey, Actor: actor}
+	order := store.SpawnOrder{Spawn: &r.Spawn, Values: r.Values, Life: life, IdempotencyKey: r.IdempotencyKey, Labels: r.Labels, Actor: actor}
 	if err := h.address(&order, r); err != nil {
 		return SpawnAnswer{}, err
 	}

@@ -31,6 +31,7 @@ type Mirror struct {
 	CreatedBy string          `json:"created_by"`
 	Command   string          `json:"command"`
 	Spec      json.RawMessage `json:"spec"`
+	Labels    commands.Labels `json:"labels,omitempty"`
 	Result    json.RawMessage `json:"result,omitempty"`
 	Kill      json.RawMessage `json:"kill,omitempty"`      // the order that the result names, or the first; none where the host's own word was it
 	Policy    string          `json:"policy,omitempty"`    // version of the spoke's policy that decided last
@@ -56,7 +57,7 @@ type Mirror struct {
 }
 
 const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, c.state, m.title, m.priority, m.state, m.reason, m.refusal, m.refusals, m.attempt, m.created_by,
-	m.command::text, m.spec - 'sealed', m.result,
+	m.command::text, m.spec - 'sealed', m.labels, m.result,
 	CASE WHEN m.reason <> 'operator' THEN coalesce((SELECT k FROM jsonb_array_elements(m.kill) AS k WHERE k->>'command' = m.result->>'kill' LIMIT 1), m.kill->0) END, m.policy, m.isolation, m.expires_at, m.created_at, m.updated_at, m.attempts,
 	coalesce(m.accepted_said, m.accepted_at), coalesce(m.started_said, m.started_at), coalesce(m.ended_said, m.ended_at),
 	CASE WHEN m.accepted_said IS NOT NULL THEN m.accepted_at END, CASE WHEN m.started_said IS NOT NULL THEN m.started_at END, CASE WHEN m.ended_said IS NOT NULL THEN m.ended_at END`

@@ -27,6 +27,7 @@ type SpawnOrder struct {
 	Values         commands.Values // of its variables
 	Life           time.Duration   // how long the spoke may still start it
 	IdempotencyKey string          // "" for none
+	Labels         commands.Labels // nil for none
 	Actor          string
 }
 
@@ -49,10 +50,11 @@ func (o SpawnOrder) digest() ([]byte, error) {
 		o.Conn = ""
 	}
 	raw, err := json.Marshal(struct {
-		Conn  string
-		Spawn commands.Spawn
-		Life  time.Duration
-	}{o.Conn, s, o.Life})
+		Conn   string
+		Spawn  commands.Spawn
+		Life   time.Duration
+		Labels commands.Labels `json:",omitempty"`
+	}{o.Conn, s, o.Life, o.Labels})
 	sum := sha256.Sum256(raw)
 	return sum[:], err
 }
@@ -130,15 +132,20 @@ func findOrdered(tx *Tx, orders []SpawnOrder, out []Ordered) {
 	for i, o := range orders {
 		tasks[i], keys[i] = o.Spawn.Task, o.IdempotencyKey
 	}
-	tx.Queue(`SELECT u.n, m.task::text, m.request_digest, c.id::text, c.peer_name FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY AS u (task, key, n), LATERAL (
-			SELECT task, conn, request_digest FROM mirrors WHERE task = u.task
-			UNION SELECT task, conn, request_digest FROM mirrors WHERE u.key <> '' AND idempotency_key = u.key
+	tx.Queue(`SELECT u.n, m.task::text, m.request_digest, m.created_by = '`+adopted+`', c.id::text, c.peer_name FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY AS u (task, key, n), LATERAL (
+			SELECT task, conn, request_digest, created_by FROM mirrors WHERE task = u.task
+			UNION SELECT task, conn, request_digest, created_by FROM mirrors WHERE u.key <> '' AND idempotency_key = u.key
 		) AS m JOIN connections c ON c.id = m.conn`, tasks, keys).Query(func(rows pgx.Rows) error {
 		var n int
 		var task, conn, spoke string
 		var was []byte
-		_, err := pgx.ForEachRow(rows, []any{&n, &task, &was, &conn, &spoke}, func() error {
-			is, err := orders[n-1].digest()
+		var restored bool
+		_, err := pgx.ForEachRow(rows, []any{&n, &task, &was, &restored, &conn, &spoke}, func() error {
+			o := orders[n-1]
+			if restored { // its labels were not in the message that it was made of again
+				o.Labels = nil
+			}
+			is, err := o.digest()
 			if err != nil {
 				return err
 			}
@@ -224,6 +231,7 @@ func insertMirrors(tx *Tx, orders []SpawnOrder, which []int, sealed []signing.Se
 	var anywhere []bool
 	var digest, request [][]byte
 	var spec []*commands.Spawn
+	var labels []*commands.Labels // nil for none
 	var expires []time.Time
 	var audit []AuditRow
 	for n, i := range which {
@@ -236,14 +244,18 @@ func insertMirrors(tx *Tx, orders []SpawnOrder, which []int, sealed []signing.Se
 		command, digest, key = append(command, s.ID), append(digest, s.Body[:]), append(key, o.IdempotencyKey)
 		actor, priority, request = append(actor, o.Actor), append(priority, o.Spawn.Priority), append(request, is)
 		spec, expires, anywhere = append(spec, o.Spawn), append(expires, s.Exp), append(anywhere, o.Anywhere)
+		labels = append(labels, nil)
+		if len(o.Labels) > 0 {
+			labels[n] = &orders[i].Labels
+		}
 		audit = append(audit, AuditRow{Actor: o.Actor, Action: "task.ordered", Object: o.Spawn.Task, Conn: o.Conn, Message: s.ID})
 	}
 	tx.Queue(`
-		INSERT INTO mirrors (task, conn, title, priority, command, command_digest, idempotency_key, request_digest, created_by, spec, expires_at, anywhere)
-		SELECT a, b, c, d, e, f, nullif(g, ''), h, i, j, k, l
-		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::uuid[], $6::bytea[], $7::text[], $8::bytea[], $9::text[], $10::jsonb[], $11::timestamptz[], $12::bool[])
-			AS u (a, b, c, d, e, f, g, h, i, j, k, l) ORDER BY g, a`,
-		task, conn, title, priority, command, digest, key, request, actor, spec, expires, anywhere)
+		INSERT INTO mirrors (task, conn, title, priority, command, command_digest, idempotency_key, request_digest, created_by, spec, expires_at, anywhere, labels)
+		SELECT a, b, c, d, e, f, nullif(g, ''), h, i, j, k, l, m
+		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::uuid[], $6::bytea[], $7::text[], $8::bytea[], $9::text[], $10::jsonb[], $11::timestamptz[], $12::bool[], $13::jsonb[])
+			AS u (a, b, c, d, e, f, g, h, i, j, k, l, m) ORDER BY g, a`,
+		task, conn, title, priority, command, digest, key, request, actor, spec, expires, anywhere, labels)
 	tx.Audit(audit...)
 	return nil
 }

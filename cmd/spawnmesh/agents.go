@@ -117,7 +117,7 @@ func (a *app) printMirrors(list []store.Mirror) error {
 }
 
 func (a *app) printAgents(list []agentView) error {
-	t := table{head: append(peersOf(list), "STATE", a.ageOr("ORDERED"), "COMMAND"), yields: "STATE", wide: []string{"MACHINE STATE", "ATTEMPT", "PRIORITY", "BY", "FULL ID"},
+	t := table{head: append(peersOf(list), "STATE", a.ageOr("ORDERED"), "COMMAND"), yields: "STATE", wide: []string{"MACHINE STATE", "ATTEMPT", "PRIORITY", "BY", "LABELS", "FULL ID"},
 		empty: "no agents yet; spawn one: " + a.self() + " spawn --spoke NAME -- echo hi"}
 	for _, v := range list {
 		m, row := v.Mirror, []string{commands.ShortID(v.Task)}
@@ -133,7 +133,7 @@ func (a *app) printAgents(list []agentView) error {
 			machine += " (" + string(m.Reason) + ")"
 		}
 		t.rows = append(t.rows, append(row, v.Words(), a.since(m.CreatedAt), shorten(command, 50),
-			machine, strconv.Itoa(m.Attempt), strconv.Itoa(m.Priority), m.CreatedBy, m.Task))
+			machine, strconv.Itoa(m.Attempt), strconv.Itoa(m.Priority), m.CreatedBy, cmp.Or(labelText(m.Labels), "-"), m.Task))
 		t.names = append(t.names, m.Task)
 	}
 	return printList(a, list, t)

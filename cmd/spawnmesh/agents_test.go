@@ -49,6 +49,7 @@ func TestAgentsByHand(t *testing.T) {
 		"a prefix of an id":              prefixes,
 		"a listing in every format":      listAgents,
 		"an order given twice":           orderTwice,
+		"labels":                         showLabels,
 		"what an agent is given":         func(t *testing.T, h hand) { agentGets(t, h, allowed) },
 		"a failed run is tried again":    retries,
 		"the hub chooses a spoke":        anySpoke,

@@ -22,6 +22,7 @@ type spawnFlags struct {
 	env          []string
 	secrets      []string
 	secretFiles  []string
+	labels       []string
 	timeout      days
 	expires      days
 	isolation    string
@@ -59,6 +60,7 @@ run it, 124 timed out. An interrupt detaches (130); the agent goes on.`,
 	fl.StringArrayVar(&f.env, "env", nil, "set `NAME=VALUE` in the agent's environment (repeatable)")
 	fl.StringArrayVar(&f.secrets, "secret", nil, "set `NAME=@FILE` or NAME=env:VARIABLE in the agent's environment, from a\nfile or variable here, and take the value out of its output: where it has\n6 bytes or more, as it is and in base64 (in one line), hex, URLs and JSON\n(repeatable)")
 	fl.StringArrayVar(&f.secretFiles, "secret-file", nil, "as --secret, but NAME holds the path of a file with the value\n(`NAME=@FILE` or NAME=env:VARIABLE, repeatable)")
+	fl.StringArrayVar(&f.labels, "label", nil, "give the agent the label `NAME=VALUE`, by which the hub finds it again\n(repeatable)")
 	fl.StringArrayVar(&s.Capabilities, "capability", nil, "the spoke must have the capability `NAME` (repeatable)")
 	fl.StringVar(&f.isolation, "isolation", "", "the spoke must confine the agent by `LEVEL`, or more: "+levelWords)
 	fl.IntVar(&s.Priority, "priority", 0, "`N` from -100 to 100, higher is sooner")
@@ -94,6 +96,10 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 	f.req.Spawn.Argv = args
 	f.req.Spawn.TimeoutMS = time.Duration(f.timeout).Milliseconds()
 	f.req.ExpiresInMS = time.Duration(f.expires).Milliseconds()
+	var err error
+	if f.req.Labels, err = labelsOf(f.labels); err != nil {
+		return err
+	}
 	notes, err := f.environment()
 	if err != nil {
 		return err

@@ -151,6 +151,7 @@ func agentPairs(v agentView) pairs {
 	list.add("spoke", inConnection(v.Spoke, v.ConnState))
 	list.add("hub", inConnection(v.Hub, v.ConnState))
 	list.add("command", commandLine(v.Spec))
+	list.add("labels", labelText(v.Labels))
 	list = append(list, askedOf(v.Spec)...)
 	list.add("state", v.InWords())
 	var refused commands.RefusedBody

@@ -1182,6 +1182,9 @@ type KillRequest struct {
 	Reason string `json:"reason"`
 }
 
+// Labels Names and values by which people find agents again, at most 16. They have up to 63 letters, digits and . _ / - each; a value may be empty. The hub alone has them.
+type Labels map[string]string
+
 // Lane defines model for Lane.
 type Lane struct {
 	// Actor Who has set the state.
@@ -1362,7 +1365,10 @@ type NewTask struct {
 
 	// IdempotencyKey The same for a repeated order, where the id is not.
 	IdempotencyKey string `json:"idempotency_key,omitempty,omitzero"`
-	MaxRetries     int    `json:"max_retries,omitempty,omitzero"`
+
+	// Labels Names and values by which people find agents again, at most 16. They have up to 63 letters, digits and . _ / - each; a value may be empty. The hub alone has them.
+	Labels     Labels `json:"labels,omitempty,omitzero"`
+	MaxRetries int    `json:"max_retries,omitempty,omitzero"`
 
 	// OnLoss What becomes of an agent that was lost while it ran.
 	OnLoss   NewTaskOnLoss `json:"on_loss,omitempty,omitzero"`
@@ -1767,6 +1773,9 @@ type Task struct {
 
 	// KillOrdered In the answer to a kill: false means that it had ended before, and the kill changed nothing.
 	KillOrdered *bool `json:"kill_ordered,omitempty"`
+
+	// Labels Names and values by which people find agents again, at most 16. They have up to 63 letters, digits and . _ / - each; a value may be empty. The hub alone has them.
+	Labels Labels `json:"labels,omitempty,omitzero"`
 
 	// Output What of the output has arrived, with receipts.
 	Output []OutputStream `json:"output,omitempty,omitzero"`

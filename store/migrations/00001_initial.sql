@@ -858,6 +858,7 @@ CREATE TABLE mirrors (
     request_digest   bytea NOT NULL,                -- what it asked for: the same key with another request is refused
     created_by       text NOT NULL,
     spec             jsonb NOT NULL,
+    labels           jsonb,                         -- the hub's own: no spoke is told; null = none
     result           jsonb,
     final_digest     bytea,                         -- of what the result or refusal said that ended it, or that was the first to come after its end
     attempts         jsonb NOT NULL DEFAULT '[]',   -- ends of those that another one follows, as the spoke tells them; about 100
