@@ -26,12 +26,12 @@ func (h *Hub) Describe(ctx context.Context) (*Description, []control.Check) {
 	return &Description{h.Name, h.LinkAddress()}, []control.Check{c}
 }
 
-// Agents returns the agents that this hub has ordered, newest first.
-func (h *Hub) Agents(ctx context.Context, t control.AgentTerms) ([]store.Mirror, error) {
+// Agents returns the agents that this hub has ordered, newest first, and before which id the list goes on.
+func (h *Hub) Agents(ctx context.Context, t control.AgentTerms) ([]store.Mirror, string, error) {
 	if t.Hub != "" {
-		return nil, commands.Refuse(commands.Validation, "this instance is a hub: its agents run on spokes").Hinting("to see those of one spoke").Running("agents", "--spoke", "NAME")
+		return nil, "", commands.Refuse(commands.Validation, "this instance is a hub: its agents run on spokes").Hinting("to see those of one spoke").Running("agents", "--spoke", "NAME")
 	}
-	return h.DB.ListMirrors(ctx, t.Spoke, t.Open, t.Limit)
+	return h.DB.ListMirrors(ctx, store.MirrorTerms{Spoke: t.Spoke, Open: t.Open, Labels: t.Labels, Before: t.Before, Limit: t.Limit})
 }
 
 // Agent returns the agent that a person means as it is; with wait only when it has changed

@@ -54,17 +54,23 @@ func lacksByFile(dir string) string {
 	return short(dir, Reserve(rules))
 }
 
-// Agents returns the agents that run here, or ran, newest first.
-func (d Desk) Agents(ctx context.Context, t control.AgentTerms) ([]AgentView, error) {
+// Agents returns the agents that run here, or ran, newest first, and before which id the list goes on. None
+// has labels.
+func (d Desk) Agents(ctx context.Context, t control.AgentTerms) (views []AgentView, next string, err error) {
 	if t.Spoke != "" {
-		return nil, commands.Refuse(commands.Validation, "this instance is a spoke: its agents run here").Hinting("to see those of one hub").Running("agents", "--hub", "NAME")
+		return nil, "", commands.Refuse(commands.Validation, "this instance is a spoke: its agents run here").Hinting("to see those of one hub").Running("agents", "--hub", "NAME")
 	}
-	list, err := d.backlog.Agents(ctx, t.Hub, t.Open, t.Limit)
-	views := make([]AgentView, len(list))
-	for i, a := range list {
-		views[i] = d.view(a)
+	if !t.Labels.Unlabelled() {
+		return nil, "", nil
 	}
-	return views, err
+	list, err := d.backlog.Agents(ctx, t.Hub, t.Open, t.Before, t.Limit)
+	for _, a := range list {
+		views = append(views, d.view(a))
+	}
+	if len(list) == t.Limit {
+		next = list[len(list)-1].Task
+	}
+	return views, next, err
 }
 
 // Agent returns the one that a person means by an id or a prefix of it: once it has ended,

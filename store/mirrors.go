@@ -93,21 +93,6 @@ func (db *DB) MirrorsOf(ctx context.Context, tasks []string) ([]Mirror, error) {
 	return db.mirrors(ctx, `WHERE m.task = ANY ($1::uuid[])`, tasks)
 }
 
-// ListMirrors returns the newest limit mirrors: those of one spoke, or all when
-// spoke is empty; without ended ones when open is set.
-func (db *DB) ListMirrors(ctx context.Context, spoke string, open bool, limit int) ([]Mirror, error) {
-	only := ``
-	if open {
-		only = `AND ended_at IS NULL`
-	}
-	page, args := `SELECT task FROM mirrors WHERE true `+only+` ORDER BY task DESC LIMIT $1`, []any{limit}
-	if spoke != "" {
-		page = `SELECT n.task FROM connections k, LATERAL (SELECT task FROM mirrors WHERE conn = k.id ` + only + ` ORDER BY task DESC LIMIT $1) AS n WHERE k.peer_name = $2`
-		args = append(args, spoke)
-	}
-	return db.mirrors(ctx, `JOIN (SELECT task FROM (`+page+`) AS newest ORDER BY task DESC LIMIT $1) AS page ON page.task = m.task ORDER BY m.task DESC`, args...)
-}
-
 func (db *DB) mirrors(ctx context.Context, which string, args ...any) ([]Mirror, error) {
 	var list []Mirror
 	err := db.retry(ctx, func(ctx context.Context) error {

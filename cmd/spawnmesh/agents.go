@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,11 +16,8 @@ import (
 )
 
 func (a *app) agentsCommand() *cobra.Command {
-	var spokeName, hubName string
-	var open, watching bool
-	var limit int
-	var states []string
-	var since moment
+	var f agentFlags
+	var watching bool
 	c := &cobra.Command{
 		Use: "agents", Aliases: []string{"ps", "ls"}, Short: "List agents, newest first", Args: cobra.NoArgs,
 		Long: `List agents, newest first: in a hub's data directory those that it ordered, in a
@@ -31,41 +27,26 @@ instance is both, all of them.
 STATE is how people say it; -o wide shows the machine's state and reason, too, which
 JSON has and --state takes.
 
+` + selectorHelp + `
+
 The states are: ` + strings.Replace(statesText(), ", in_review", ",\nin_review", 1) + `.`,
+		Example: "  spawnmesh agents --open --spoke attic\n  spawnmesh agents -l app=web,tier!=db\n  spawnmesh agents -l '!app' --state failed --since 2h",
 		RunE: func(c *cobra.Command, _ []string) error {
-			for _, s := range states {
-				if !slices.Contains(commands.States, commands.State(s)) {
-					return misuse("%q is not a state of an agent", s).Hinting("the states are: %s", statesText())
-				}
-			}
-			asked := limit
-			if len(states) > 0 {
-				asked = 10000
-			}
-			q := url.Values{"spoke": {spokeName}, "hub": {hubName}, "limit": {strconv.Itoa(asked)}, "open": {strconv.FormatBool(open)}}
-			narrowed := open || spokeName != "" || hubName != "" || len(states) > 0 || since.text != ""
-			list := func(ctx context.Context, c *control.Client) ([]agentView, error) {
-				var found control.Items[agentView]
-				if err := c.Do(ctx, "GET", "/api/v1/tasks?"+q.Encode(), nil, &found); err != nil {
-					return nil, err
-				}
-				list := slices.DeleteFunc(found.Items, func(v agentView) bool {
-					return v.CreatedAt.Before(since.at) || len(states) > 0 && !slices.Contains(states, string(v.State))
-				})
-				return list[:min(len(list), max(limit, 0))], nil
+			if err := f.check(); err != nil {
+				return err
 			}
 			show := func(list []agentView) error {
-				if len(list) == 0 && narrowed {
+				if len(list) == 0 && f.narrow() {
 					return printList(a, list, table{empty: "no such agents; all of them: " + a.self() + " agents"})
 				}
 				return a.printAgents(list)
 			}
 			if watching {
-				return a.watchAgents(c.Context(), list, show)
+				return a.watchAgents(c.Context(), f.list, show)
 			}
 			var found []agentView
 			err := a.withReader(c.Context(), func(ctx context.Context, c *control.Client) (err error) {
-				found, err = list(ctx, c)
+				found, err = f.list(ctx, c)
 				return err
 			})
 			if err != nil {
@@ -74,13 +55,15 @@ The states are: ` + strings.Replace(statesText(), ", in_review", ",\nin_review",
 			return show(found)
 		},
 	}
-	c.Flags().StringVar(&spokeName, "spoke", "", "only those on the spoke `NAME`")
-	c.Flags().StringVar(&hubName, "hub", "", "only those that the hub `NAME` ordered")
-	c.Flags().BoolVar(&open, "open", false, "only those that have not ended")
-	c.Flags().StringSliceVar(&states, "state", nil, "only those in `STATE`, of the newest 10000 (repeatable)")
-	c.Flags().Var(&since, "since", "only those ordered in the last DURATION, or since TIME")
-	c.Flags().BoolVarP(&watching, "watch", "w", false, "of a hub: show it again when something changes")
-	c.Flags().IntVar(&limit, "limit", 50, "at most `N`, up to 10000")
+	fl := c.Flags()
+	fl.StringVar(&f.spoke, "spoke", "", "only those on the spoke `NAME`")
+	fl.StringVar(&f.hub, "hub", "", "only those that the hub `NAME` ordered")
+	fl.BoolVar(&f.open, "open", false, "only those that have not ended")
+	fl.StringArrayVarP(&f.labels, "selector", "l", nil, "only those with labels as `SELECTOR` says (repeatable)")
+	fl.StringSliceVar(&f.states, "state", nil, "only those in `STATE` (repeatable)")
+	fl.Var(&f.since, "since", "only those ordered in the last DURATION, or since TIME")
+	fl.BoolVarP(&watching, "watch", "w", false, "of a hub: show it again when something changes")
+	fl.IntVar(&f.limit, "limit", 50, "at most `N`")
 	return c
 }
 

@@ -50,6 +50,7 @@ func TestAgentsByHand(t *testing.T) {
 		"a listing in every format":      listAgents,
 		"an order given twice":           orderTwice,
 		"labels":                         showLabels,
+		"agents by labels":               listByLabels,
 		"what an agent is given":         func(t *testing.T, h hand) { agentGets(t, h, allowed) },
 		"a failed run is tried again":    retries,
 		"the hub chooses a spoke":        anySpoke,

@@ -1825,6 +1825,9 @@ type TaskCreated struct {
 // TaskList defines model for TaskList.
 type TaskList struct {
 	Items []Task `json:"items"`
+
+	// Next The cursor of what comes after these; absent: there is no more.
+	Next string `json:"next,omitempty,omitzero"`
 }
 
 // TaskStanding defines model for TaskStanding.
@@ -1941,6 +1944,9 @@ type BudgetName = string
 // ConnectionName defines model for ConnectionName.
 type ConnectionName = string
 
+// Cursor defines model for Cursor.
+type Cursor = string
+
 // KindName defines model for KindName.
 type KindName = string
 
@@ -2021,8 +2027,16 @@ type ListTasksParams struct {
 	// Open Only those that have not ended.
 	Open bool `form:"open,omitempty" json:"open,omitempty,omitzero"`
 
+	// Labels Only those whose labels are so: terms NAME=VALUE, NAME!=VALUE, NAME (there is one) and !NAME (there is none) with
+	// commas between, which all have to hold. NAME!=VALUE holds where there is no such label, too. Then an answer may
+	// have fewer than the limit, or none, and a next: those that it names are still to be looked at.
+	Labels string `form:"labels,omitempty" json:"labels,omitempty,omitzero"`
+
 	// Limit At most so many, the newest.
 	Limit *TaskLimit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The next of an earlier answer, with the same other parameters: what comes after it. What came meanwhile moves nothing.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // GetTaskParams defines parameters for GetTask.
@@ -2093,8 +2107,8 @@ type ListBacklogTasksParams struct {
 	// Before Only those created before this task.
 	Before string `form:"before,omitempty" json:"before,omitempty,omitzero"`
 
-	// Cursor The next of an earlier answer, with the same other parameters: what comes after it. Tasks that were created meanwhile move nothing.
-	Cursor string `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+	// Cursor The next of an earlier answer, with the same other parameters: what comes after it. What came meanwhile moves nothing.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // ChangeGrantJSONRequestBody defines body for ChangeGrant for application/json ContentType.
@@ -5612,6 +5626,14 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 			}
 		}
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "labels", params.Labels, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if params.Limit != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
@@ -5622,6 +5644,14 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 				}
 			}
 
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -16087,6 +16117,19 @@ func (siw *ServerInterfaceWrapper) ListTasks(w http.ResponseWriter, r *http.Requ
 		return
 	}
 
+	// ------------- Optional query parameter "labels" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "labels", r.URL.Query(), &params.Labels, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "labels"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "labels", Err: err})
+		}
+		return
+	}
+
 	// ------------- Optional query parameter "limit" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
@@ -16096,6 +16139,19 @@ func (siw *ServerInterfaceWrapper) ListTasks(w http.ResponseWriter, r *http.Requ
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
 		}
 		return
 	}

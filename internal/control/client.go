@@ -86,7 +86,8 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any) error
 
 // Items is what lists are answered with.
 type Items[T any] struct {
-	Items []T `json:"items"`
+	Items []T    `json:"items"`
+	Next  string `json:"next"` // the cursor of what comes after these; "" = there is no more
 }
 
 // Follow asks GET path and hands the data of each server-sent event of the answer to each, until

@@ -294,6 +294,8 @@ func JSON(w http.ResponseWriter, v any) {
 type AgentTerms struct {
 	Spoke, Hub string // where they run, who ordered them; "" = anywhere, anybody
 	Open       bool   // without those that have ended
+	Labels     commands.Selector
+	Before     string // only those with a lower id; "" = the newest
 	Limit      int
 }
 

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"time"
 
@@ -73,18 +72,6 @@ func filterOf(ctx context.Context, ws *backlog.Workspace, p api.ListBacklogTasks
 		f.Before = t.ID
 	}
 	return f, err
-}
-
-// cursorOf is where a list goes on, the newest first, behind a task: ids grow, so what is created
-// meanwhile stands before it.
-func cursorOf(id string) string { return base64.RawURLEncoding.EncodeToString([]byte(id)) }
-
-func idOf(cursor string) (string, error) {
-	id, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || len(id) != 36 {
-		return "", commands.Refuse(commands.Validation, "cursor %q is not the next of a list", commands.Clip(cursor))
-	}
-	return string(id), nil
 }
 
 // CreateBacklogTasks implements [api.StrictServerInterface].

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -26,31 +27,58 @@ const askTime = 10 * time.Second
 // ListTasks implements [api.StrictServerInterface]: those that this instance ordered, and those
 // that run or ran here.
 func (s resources) ListTasks(ctx context.Context, r api.ListTasksRequestObject) (api.ListTasksResponseObject, error) {
-	t := control.AgentTerms{Spoke: r.Params.Spoke, Hub: r.Params.Hub, Open: r.Params.Open, Limit: usualTasks}
-	if r.Params.Limit != nil {
-		t.Limit = *r.Params.Limit
+	t, err := termsOf(r.Params)
+	if err != nil {
+		return nil, err
 	}
-	if t.Limit < 1 || t.Limit > mostTasks {
-		return nil, commands.Refuse(commands.Validation, "limit is a number from 1 to %d", mostTasks)
-	}
-	list := make([]api.Task, 0)
+	var list []api.Task
+	var awayNext, hereNext string
 	if s.n.Hub != nil && (t.Hub == "" || !s.obeys()) {
-		mirrors, err := s.n.Hub.Agents(ctx, t)
+		mirrors, next, err := s.n.Hub.Agents(ctx, t)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, mapped(mirrors, taskOf)...)
+		list, awayNext = append(list, mapped(mirrors, taskOf)...), next
 	}
 	if s.obeys() && (t.Spoke == "" || s.n.Hub == nil) {
-		here, err := s.desk.Agents(ctx, t)
+		here, next, err := s.desk.Agents(ctx, t)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, mapped(here, hostedOf)...)
+		list, hereNext = append(list, mapped(here, hostedOf)...), next
+	}
+	list, next := pageOf(list, t.Limit, max(awayNext, hereNext))
+	page := api.TaskList{Items: mapped(list, func(v api.Task) api.Task { return seen(ctx, v) })}
+	if next != "" {
+		page.Next = cursorOf(next)
+	}
+	return api.ListTasks200JSONResponse(page), nil
+}
+
+func termsOf(p api.ListTasksParams) (t control.AgentTerms, err error) {
+	t = control.AgentTerms{Spoke: p.Spoke, Hub: p.Hub, Open: p.Open, Limit: usualTasks}
+	if p.Limit != nil {
+		t.Limit = *p.Limit
+	}
+	if t.Limit < 1 || t.Limit > mostTasks {
+		return t, commands.Refuse(commands.Validation, "limit is a number from 1 to %d", mostTasks)
+	}
+	if t.Labels, err = commands.ParseSelector(p.Labels); err == nil {
+		t.Before, err = idOf(p.Cursor)
+	}
+	return t, err
+}
+
+// pageOf is what two lists together have down to the id at which the first of them goes on, and at most
+// limit of it; and where both go on. Ids order the pages, and times what is in one.
+func pageOf(list []api.Task, limit int, next string) ([]api.Task, string) {
+	list = slices.DeleteFunc(list, func(v api.Task) bool { return v.ID < next })
+	slices.SortFunc(list, func(x, y api.Task) int { return strings.Compare(y.ID, x.ID) })
+	if len(list) > limit {
+		list, next = list[:limit], list[limit-1].ID
 	}
 	slices.SortStableFunc(list, func(x, y api.Task) int { return y.CreatedAt.Compare(x.CreatedAt) })
-	list = list[:min(len(list), t.Limit)]
-	return api.ListTasks200JSONResponse{Items: mapped(list, func(v api.Task) api.Task { return seen(ctx, v) })}, nil
+	return list, next
 }
 
 // CreateTask implements [api.StrictServerInterface].

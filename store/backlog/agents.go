@@ -20,12 +20,17 @@ type Agent struct {
 }
 
 // Agents returns the newest limit agents: those of one hub, or all when hub is
-// empty; without ended ones when open is set.
-func (b *Backlog) Agents(ctx context.Context, hub string, open bool, limit int) ([]Agent, error) {
-	if open {
-		return b.agents(ctx, statement("agents_open"), hub, limit)
+// empty; without ended ones when open is set, and only those with ids below before, where
+// that is not empty.
+func (b *Backlog) Agents(ctx context.Context, hub string, open bool, before string, limit int) ([]Agent, error) {
+	var below *string
+	if before != "" {
+		below = &before
 	}
-	return b.agents(ctx, statement("agents_newest"), hub, limit)
+	if open {
+		return b.agents(ctx, statement("agents_open"), hub, limit, below)
+	}
+	return b.agents(ctx, statement("agents_newest"), hub, limit, below)
 }
 
 // Agent returns the agent that a person means by its id, its short id, or a part of

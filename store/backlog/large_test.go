@@ -142,8 +142,8 @@ func (l *large) fill(known statistics) []string {
 		`INSERT INTO agents (id, conn, runtime, over) SELECT id, conn, 'exec', id > nth(100) OR id > nth(20) AND id <= nth(50) FROM tasks WHERE conn IS NOT NULL`,
 		`INSERT INTO task_bodies (task, workspace, spec) SELECT id, workspace, '{}' FROM tasks WHERE conn IS NOT NULL`,
 		`UPDATE tasks SET command = id, command_digest = '', expires_at = now() + interval '1 day' WHERE conn IS NOT NULL`,
-		fmt.Sprintf(`INSERT INTO mirrors (task, conn, title, state, command, command_digest, idempotency_key, request_digest, created_by, spec, expires_at, accepted_at, started_at, ended_at)
-			SELECT nth(n), c.id, 'agent', CASE WHEN open THEN task_state 'running' ELSE 'completed' END, nth(n), '', 'key-' || n, '', 'bench', '{}', now() + interval '1 day', now(), now(), CASE WHEN NOT open THEN now() END
+		fmt.Sprintf(`INSERT INTO mirrors (task, conn, title, state, command, command_digest, idempotency_key, request_digest, created_by, spec, labels, expires_at, accepted_at, started_at, ended_at)
+			SELECT nth(n), c.id, 'agent', CASE WHEN open THEN task_state 'running' ELSE 'completed' END, nth(n), '', 'key-' || n, '', 'bench', '{}', CASE WHEN n <= 70 THEN jsonb '{"app": "rare"}' WHEN n %% 20 = 0 THEN '{"app": "web"}' END, now() + interval '1 day', now(), now(), CASE WHEN NOT open THEN now() END
 			FROM (SELECT n * 10 AS n, n * 10 <= 1000 AND n * 10 NOT IN (30, 40, 50) AS open FROM generate_series(1, %d) AS n) AS x JOIN connections c ON c.peer_name = CASE WHEN n <= 50 THEN 'shed' ELSE 'attic' END`, l.ended/10),
 		`INSERT INTO kills (conn, command, digest, task, reason, grace, exp, answered_at, tombstone)
 			SELECT conn, gen_random_uuid(), '', id, 'enough', '0', now() - interval '2 days', now(), false FROM agents, generate_series(1, 5)`,

@@ -29,13 +29,23 @@ func (l *large) readers() map[string]func(context.Context) error {
 	}
 	mirrors := func(spoke string, open bool, want int) func(context.Context) error {
 		return func(ctx context.Context) error {
-			list, err := l.DB.ListMirrors(ctx, spoke, open, pageLength)
+			list, _, err := l.DB.ListMirrors(ctx, store.MirrorTerms{Spoke: spoke, Open: open, Limit: pageLength})
+			return counted(len(list), want, err)
+		}
+	}
+	labelled := func(labels, spoke string, open bool, want int) func(context.Context) error {
+		return func(ctx context.Context) error {
+			s, err := commands.ParseSelector(labels)
+			if err != nil {
+				return err
+			}
+			list, _, err := l.DB.ListMirrors(ctx, store.MirrorTerms{Spoke: spoke, Open: open, Labels: s, Limit: pageLength})
 			return counted(len(list), want, err)
 		}
 	}
 	agents := func(hub string, open bool, want int) func(context.Context) error {
 		return func(ctx context.Context) error {
-			list, err := l.backlog.Agents(ctx, hub, open, pageLength)
+			list, err := l.backlog.Agents(ctx, hub, open, "", pageLength)
 			return counted(len(list), want, err)
 		}
 	}
@@ -144,6 +154,10 @@ func (l *large) readers() map[string]func(context.Context) error {
 		"mirrors of a spoke with few":         mirrors("shed", false, 5),
 		"open mirrors of a spoke":             mirrors("attic", true, pageLength),
 		"open mirrors of a spoke with few":    mirrors("shed", true, 2),
+		"mirrors with a label of few":         labelled("app=rare", "", false, 7),
+		"open mirrors with a label of few":    labelled("app=rare,!tier", "", true, 4),
+		"mirrors of a spoke with a label":     labelled("app=rare,app", "shed", false, 5),
+		"mirrors with a label that none has":  labelled("app=none", "", false, 0),
 		"a mirror by the beginning of its id": func(ctx context.Context) error {
 			list, err := l.DB.FindMirrors(ctx, l.id(30))
 			return counted(len(list), 1, err)

@@ -881,6 +881,8 @@ CREATE INDEX mirrors_ended ON mirrors (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX mirrors_conn ON mirrors (conn, task);
 CREATE INDEX mirrors_short ON mirrors (substring(uuid_send(task) FROM 12));   -- the 40 bits of the short id
 CREATE INDEX mirrors_title ON mirrors (title, task) WHERE title <> '';
+-- Entries go into it at once: a list of pending ones would be read whole by every search.
+CREATE INDEX mirrors_labels ON mirrors USING gin (labels jsonb_path_ops) WITH (fastupdate = off) WHERE labels IS NOT NULL;
 CREATE INDEX mirrors_open_newest ON mirrors (task) WHERE ended_at IS NULL;
 CREATE INDEX mirrors_open_conn ON mirrors (conn, task) WHERE ended_at IS NULL;
 -- What a spoke has to do that no heartbeat counts yet, and what it never answered.

@@ -14,7 +14,7 @@ FROM agents a JOIN standing t ON t.id = a.id JOIN connections c ON c.id = a.conn
 
 -- name: agents_newest
 WITH page AS MATERIALIZED (
-    SELECT n.id FROM connections k, LATERAL (SELECT id FROM agents WHERE conn = k.id ORDER BY id DESC LIMIT $2) AS n
+    SELECT n.id FROM connections k, LATERAL (SELECT id FROM agents WHERE conn = k.id AND id < coalesce($3::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff') ORDER BY id DESC LIMIT $2) AS n
     WHERE $1 = '' OR k.peer_name = $1 ORDER BY n.id DESC LIMIT $2
 )
 -- include: agent_rows
@@ -22,7 +22,7 @@ JOIN page ON page.id = a.id ORDER BY a.id DESC
 
 -- name: agents_open
 WITH page AS MATERIALIZED (
-    SELECT n.id FROM connections k, LATERAL (SELECT id FROM agents WHERE conn = k.id AND NOT over ORDER BY id DESC LIMIT $2) AS n
+    SELECT n.id FROM connections k, LATERAL (SELECT id FROM agents WHERE conn = k.id AND NOT over AND id < coalesce($3::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff') ORDER BY id DESC LIMIT $2) AS n
     WHERE $1 = '' OR k.peer_name = $1 ORDER BY n.id DESC LIMIT $2
 )
 -- include: agent_rows

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+)
+
+// agentFlags narrow a list of agents.
+type agentFlags struct {
+	spoke, hub     string
+	open           bool
+	labels, states []string
+	since          moment
+	limit          int
+}
+
+const selectorHelp = `A selector of labels is one or more terms, with commas between, which all have to
+hold: NAME=VALUE, NAME!=VALUE (also where there is no NAME), NAME (there is one)
+and !NAME (there is none).`
+
+// selector is what all selectors that were given ask for.
+func selector(given []string) (string, error) {
+	text := strings.Join(given, ",")
+	_, err := commands.ParseSelector(text)
+	if err == nil && len(given) > 0 && strings.TrimSpace(text) == "" {
+		err = misuse("-l is empty; write NAME=VALUE, NAME!=VALUE, NAME or !NAME")
+	}
+	return text, err
+}
+
+func (f agentFlags) check() error {
+	for _, s := range f.states {
+		if !slices.Contains(commands.States, commands.State(s)) {
+			return misuse("%q is not a state of an agent", s).Hinting("the states are: %s", statesText())
+		}
+	}
+	_, err := selector(f.labels)
+	return err
+}
+
+// narrow reports whether some agents are left out.
+func (f agentFlags) narrow() bool {
+	return f.open || f.spoke != "" || f.hub != "" || len(f.labels) > 0 || len(f.states) > 0 || f.since.text != ""
+}
+
+// list asks for pages until it has as many as it may have.
+func (f agentFlags) list(ctx context.Context, c *control.Client) ([]agentView, error) {
+	labels, err := selector(f.labels)
+	if err != nil {
+		return nil, err
+	}
+	q := url.Values{"spoke": {f.spoke}, "hub": {f.hub}, "open": {strconv.FormatBool(f.open)}}
+	if labels != "" {
+		q.Set("labels", labels)
+	}
+	return paged(f.limit, len(f.states) > 0, func(cursor string, most int) (found control.Items[agentView], err error) {
+		if cursor != "" {
+			q.Set("cursor", cursor)
+		}
+		q.Set("limit", strconv.Itoa(most))
+		if err := c.Do(ctx, "GET", "/api/v1/tasks?"+q.Encode(), nil, &found); err != nil {
+			return found, err
+		}
+		n := len(found.Items)
+		found.Items = slices.DeleteFunc(found.Items, func(v agentView) bool { return v.CreatedAt.Before(f.since.at) })
+		if n > 0 && len(found.Items) == 0 { // what comes next is older
+			found.Next = ""
+		}
+		found.Items = slices.DeleteFunc(found.Items, func(v agentView) bool { return len(f.states) > 0 && !slices.Contains(f.states, string(v.State)) })
+		return found, nil
+	})
+}
+
+// pageLength is how much one answer has of a list of which more is asked for.
+const pageLength = 1000
+
+// paged collects at most limit things, page by page. Where some of a page are left out its length is not
+// what is missing.
+func paged[T any](limit int, leavesOut bool, page func(cursor string, most int) (control.Items[T], error)) ([]T, error) {
+	list, most := make([]T, 0), pageLength
+	for cursor := ""; ; {
+		if !leavesOut {
+			most = min(limit-len(list), pageLength)
+		}
+		got, err := page(cursor, most)
+		list = append(list, got.Items...)
+		if cursor = got.Next; err != nil || cursor == "" || len(list) >= limit {
+			return list[:min(len(list), max(limit, 0))], err
+		}
+	}
+}

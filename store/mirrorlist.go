@@ -1,0 +1,113 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// MirrorTerms narrow a list of mirrors.
+type MirrorTerms struct {
+	Spoke  string            // on which they are; "" = on all
+	Open   bool              // without those that have ended
+	Labels commands.Selector // that they have
+	Before string            // only those with a lower id; "" = the newest
+	Limit  int
+}
+
+// mirrorsLooked is at how many mirrors one list by labels looks: what it costs does not grow with the history.
+const mirrorsLooked = 5000
+
+// lastID is above the id of every task.
+const lastID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+// ListMirrors returns the newest mirrors of t, and before which id the list goes on; "" where there
+// are no more. A list by labels may go on although it has fewer than the limit, or none.
+func (db *DB) ListMirrors(ctx context.Context, t MirrorTerms) (list []Mirror, next string, err error) {
+	if t.Before == "" {
+		t.Before = lastID
+	}
+	if !t.Labels.Empty() {
+		return db.labelled(ctx, t)
+	}
+	args := []any{t.Limit, t.Before}
+	newest := t.newest(&args)
+	list, err = db.mirrors(ctx, `JOIN (SELECT task FROM (`+newest+`) AS newest ORDER BY task DESC LIMIT $1) AS page ON page.task = m.task ORDER BY m.task DESC`, args...)
+	if len(list) == t.Limit {
+		next = list[len(list)-1].Task
+	}
+	return list, next, err
+}
+
+// newest selects the newest $1 mirrors below $2, whatever their labels.
+func (t MirrorTerms) newest(args *[]any) string {
+	only := `task < $2 `
+	if t.Open {
+		only += `AND ended_at IS NULL `
+	}
+	if t.Spoke == "" {
+		return `SELECT task, labels FROM mirrors WHERE ` + only + `ORDER BY task DESC LIMIT $1`
+	}
+	*args = append(*args, t.Spoke)
+	return fmt.Sprintf(`SELECT n.* FROM connections k, LATERAL (SELECT task, labels FROM mirrors WHERE conn = k.id AND %sORDER BY task DESC LIMIT $1) AS n
+		WHERE k.peer_name = $%d ORDER BY n.task DESC LIMIT $1`, only, len(*args))
+}
+
+// fits holds for the labels that a selector asks for: $4 to $7.
+const fits = `coalesce(labels, '{}') @> $4::jsonb AND NOT coalesce(labels, '{}') @> ANY ($5::jsonb[]) AND coalesce(labels, '{}') ?& $6::text[] AND NOT coalesce(labels, '{}') ?| $7::text[]`
+
+func (t MirrorTerms) labelArgs() []any {
+	has := t.Labels.Has
+	if has == nil {
+		has = commands.Labels{}
+	}
+	return []any{mirrorsLooked, t.Before, t.Limit, has, append([]commands.Labels{}, t.Labels.HasNot...), append([]string{}, t.Labels.Names...), append([]string{}, t.Labels.NoNames...)}
+}
+
+func (db *DB) labelled(ctx context.Context, t MirrorTerms) (list []Mirror, next string, err error) {
+	var page []string
+	all := false
+	if len(t.Labels.Has) > 0 {
+		page, all, err = db.byLabels(ctx, t)
+	}
+	if err == nil && !all {
+		page, next, err = db.amongNewest(ctx, t)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("looking for agents by their labels: %w", err)
+	}
+	if len(page) == t.Limit {
+		next = page[len(page)-1]
+	}
+	list, err = db.mirrors(ctx, `WHERE m.task = ANY ($1::uuid[]) ORDER BY m.task DESC`, page)
+	return list, next, err
+}
+
+// byLabels finds a page by the index of labels, if so few mirrors have those that all can be looked at. All
+// are asked for: else a planner that takes labels for frequent reads the table until it has found some.
+func (db *DB) byLabels(ctx context.Context, t MirrorTerms) (page []string, all bool, err error) {
+	err = db.retry(ctx, func(ctx context.Context) error {
+		return db.pool.QueryRow(ctx, `WITH found AS MATERIALIZED (
+				SELECT task, conn, labels, ended_at FROM mirrors WHERE labels @> $4::jsonb
+			), few AS MATERIALIZED (
+				SELECT * FROM found LIMIT $1
+			)
+			SELECT (SELECT count(*) FROM few) < $1::int, ARRAY (SELECT task::text FROM few WHERE task < $2 AND `+fits+`
+				AND (ended_at IS NULL OR NOT $8::bool) AND ($9::text = '' OR conn IN (SELECT id FROM connections WHERE peer_name = $9)) ORDER BY few.task DESC LIMIT $3)`,
+			append(t.labelArgs(), t.Open, t.Spoke)...).Scan(&all, &page)
+	})
+	return page, all, err
+}
+
+// amongNewest finds a page among the newest mirrors, and says before which id the next ones are.
+func (db *DB) amongNewest(ctx context.Context, t MirrorTerms) (page []string, next string, err error) {
+	args := t.labelArgs()
+	newest := t.newest(&args)
+	err = db.retry(ctx, func(ctx context.Context) error {
+		return db.pool.QueryRow(ctx, `WITH seen AS MATERIALIZED (`+newest+`)
+			SELECT ARRAY (SELECT task::text FROM seen WHERE `+fits+` ORDER BY seen.task DESC LIMIT $3),
+				CASE WHEN (SELECT count(*) FROM seen) < $1 THEN '' ELSE (SELECT task::text FROM seen ORDER BY seen.task LIMIT 1) END`, args...).Scan(&page, &next)
+	})
+	return page, next, err
+}
