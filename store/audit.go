@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -58,34 +59,38 @@ const auditOf = `WITH objects AS MATERIALIZED (
 	), about AS MATERIALIZED (
 		SELECT s.* FROM objects o JOIN audit s ON s.object = o.object WHERE s.object = $1 OR $2 = ANY (s.tasks)
 	)
-	SELECT ` + auditColumns + ` FROM (SELECT * FROM about ORDER BY seq DESC LIMIT $3) AS newest ORDER BY seq`
+	SELECT ` + auditColumns + ` FROM (SELECT * FROM about WHERE seq < $4 ORDER BY seq DESC LIMIT $3) AS newest ORDER BY seq`
 
-const auditOfAll = `SELECT ` + auditColumns + ` FROM (SELECT * FROM audit ORDER BY seq DESC LIMIT $1) AS newest ORDER BY seq`
+const auditOfAll = `SELECT ` + auditColumns + ` FROM (SELECT * FROM audit WHERE seq < $2 ORDER BY seq DESC LIMIT $1) AS newest ORDER BY seq`
 
-// auditHere has the order of the index of a workspace, and of no other one.
-const auditHere = `SELECT ` + auditColumns + ` FROM (SELECT * FROM audit ORDER BY -seq LIMIT $1) AS newest ORDER BY seq`
+// auditHere has the order of the index of a workspace, and of no other one. Row-level
+// security lets the index compare nothing with -seq, so a later page would read all before it: there is none.
+const auditHere = `SELECT ` + auditColumns + ` FROM (SELECT * FROM audit WHERE seq < $2 ORDER BY -seq LIMIT $1) AS newest ORDER BY seq`
 
-// AuditTrail returns the rows about object in order, or the newest limit rows
-// of all when object is empty. Acts on many tasks at once are found under each.
-func (db *DB) AuditTrail(ctx context.Context, object string, limit int) ([]AuditRow, error) {
-	return readAudit(ctx, db.pool, auditOfAll, object, limit)
+// AuditTrail returns the newest limit rows in order, those about object or, when that is empty, of all; where before
+// is not 0, of the rows with lower numbers. Acts on many tasks at once are found under each.
+func (db *DB) AuditTrail(ctx context.Context, object string, before int64, limit int) ([]AuditRow, error) {
+	if before == 0 {
+		before = math.MaxInt64
+	}
+	return readAudit(ctx, db.pool, auditOfAll, object, before, limit)
 }
 
 // AuditHere is [DB.AuditTrail] of the workspace that a transaction works in.
 func AuditHere(ctx context.Context, tx *Tx, object string, limit int) ([]AuditRow, error) {
-	return readAudit(ctx, tx, auditHere, object, limit)
+	return readAudit(ctx, tx, auditHere, object, math.MaxInt64, limit)
 }
 
 func readAudit(ctx context.Context, q interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}, all, object string, limit int) ([]AuditRow, error) {
-	sql, args := all, []any{limit}
+}, all, object string, before int64, limit int) ([]AuditRow, error) {
+	sql, args := all, []any{limit, before}
 	if object != "" {
 		var task *uuid.UUID // nil: it names no task
 		if id, err := uuid.Parse(object); err == nil {
 			task = &id
 		}
-		sql, args = auditOf, []any{object, task, limit}
+		sql, args = auditOf, []any{object, task, limit, before}
 	}
 	rows, err := q.Query(ctx, sql, args...)
 	if err != nil {

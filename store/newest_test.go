@@ -34,10 +34,13 @@ func TestTheNewestRowsOfTheAudit(t *testing.T) {
 		require.NoError(t, s.DB.Audit(t.Context(), store.AuditRow{Actor: "ann", Action: action, Object: "x"}))
 	}
 	for what, object := range map[string]string{"of all": "", "of one thing": "x"} {
-		rows, err := s.DB.AuditTrail(t.Context(), object, 2)
+		rows, err := s.DB.AuditTrail(t.Context(), object, 0, 2)
 
 		require.NoError(t, err, what)
 		require.Len(t, rows, 2, what)
 		require.Equal(t, []string{"second", "third"}, []string{rows[0].Action, rows[1].Action}, what)
+		rows, err = s.DB.AuditTrail(t.Context(), object, rows[1].Seq, 1)
+		require.NoError(t, err, what)
+		require.Equal(t, "second", rows[0].Action, what)
 	}
 }

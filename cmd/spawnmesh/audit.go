@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,8 +34,8 @@ func (a *app) auditCommand() *cobra.Command {
 }
 
 func (a *app) audit(ctx context.Context, object string, limit int, since moment) error {
-	if limit < 1 || limit > 10000 {
-		return misuse("--limit is a number from 1 to 10000")
+	if limit < 1 {
+		return misuse("--limit is 1 or more")
 	}
 	c, err := a.client()
 	if err != nil {
@@ -45,12 +46,16 @@ func (a *app) audit(ctx context.Context, object string, limit int, since moment)
 	if object != "" && c.Do(ctx, "GET", "/api/v1/tasks/"+url.PathEscape(object), nil, &v) == nil {
 		object = v.Task
 	}
-	ask := api.ListAuditParams{Object: object, Limit: &limit, Since: since.asked()}
-	list, err := control.Answer(c.API().ListAuditWithResponse(ctx, &ask))
+	rows, err := paged(limit, false, func(cursor string, most int) (page control.Items[api.AuditRow], err error) {
+		got, err := control.Answer(c.API().ListAuditWithResponse(ctx, &api.ListAuditParams{Object: object, Limit: &most, Since: since.asked(), Cursor: cursor}))
+		slices.Reverse(got.Items) // the newest first, as the pages
+		return control.Items[api.AuditRow]{Items: got.Items, Next: got.Next}, err
+	})
 	if err != nil {
 		return err
 	}
-	return a.printAudit(list.Items)
+	slices.Reverse(rows)
+	return a.printAudit(rows)
 }
 
 func (a *app) printAudit(rows []api.AuditRow) error {

@@ -73,7 +73,7 @@ func (a *app) createTask(ctx context.Context, f creation) error {
 	}
 	var got createdTask
 	err = a.askingFirst(ctx, func(ctx context.Context, c *control.Client) error {
-		made, err := control.Answer(c.API().CreateBacklogTasksWithResponse(ctx, a.workspace, api.NewBacklogTasks{Items: []api.NewBacklogTask{f.asked(from)}}))
+		made, err := control.Answer(c.API().CreateBacklogTasksWithResponse(ctx, a.workspace, nil, api.NewBacklogTasks{Items: []api.NewBacklogTask{f.asked(from)}}))
 		if err == nil {
 			got = createdTask{taskFrom(made.Items[0]), *made.Items[0].Existing}
 		}

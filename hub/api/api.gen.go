@@ -461,6 +461,9 @@ type Amounts map[string]Amount
 // AuditList defines model for AuditList.
 type AuditList struct {
 	Items []AuditRow `json:"items"`
+
+	// Next Of the audit of an instance, the cursor of the rows before these; absent: there are no more.
+	Next string `json:"next,omitempty,omitzero"`
 }
 
 // AuditRow defines model for AuditRow.
@@ -1947,6 +1950,9 @@ type ConnectionName = string
 // Cursor defines model for Cursor.
 type Cursor = string
 
+// IdempotencyKey defines model for IdempotencyKey.
+type IdempotencyKey = string
+
 // KindName defines model for KindName.
 type KindName = string
 
@@ -2002,6 +2008,9 @@ type ListAuditParams struct {
 
 	// Since Only those of these rows that are of this time or later.
 	Since *AuditFrom `form:"since,omitempty" json:"since,omitempty"`
+
+	// Cursor The next of an earlier answer, with the same other parameters: what comes after it. What came meanwhile moves nothing.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // FollowEventsParams defines parameters for FollowEvents.
@@ -2037,6 +2046,13 @@ type ListTasksParams struct {
 
 	// Cursor The next of an earlier answer, with the same other parameters: what comes after it. What came meanwhile moves nothing.
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// CreateTaskParams defines parameters for CreateTask.
+type CreateTaskParams struct {
+	// IdempotencyKey The same as idempotency_key in the body, of the one task that it creates. Both may be given if they are the same. What takes no such
+	// header refuses it: its answer has a secret that is shown once, or what it changes has a name, and to ask again changes nothing more.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // GetTaskParams defines parameters for GetTask.
@@ -2109,6 +2125,13 @@ type ListBacklogTasksParams struct {
 
 	// Cursor The next of an earlier answer, with the same other parameters: what comes after it. What came meanwhile moves nothing.
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// CreateBacklogTasksParams defines parameters for CreateBacklogTasks.
+type CreateBacklogTasksParams struct {
+	// IdempotencyKey The same as idempotency_key in the body, of the one task that it creates. Both may be given if they are the same. What takes no such
+	// header refuses it: its answer has a secret that is shown once, or what it changes has a name, and to ask again changes nothing more.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // ChangeGrantJSONRequestBody defines body for ChangeGrant for application/json ContentType.
@@ -2506,7 +2529,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /tasks (the `CreateTask` operationId).
-	CreateTaskWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	CreateTaskWithBody(ctx context.Context, params *CreateTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateTask Order an agent
 	//
@@ -2515,7 +2538,7 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /tasks (the `CreateTask` operationId).
-	CreateTask(ctx context.Context, body CreateTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	CreateTask(ctx context.Context, params *CreateTaskParams, body CreateTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetTask How an agent stands
 	//
@@ -2852,7 +2875,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
-	CreateBacklogTasksWithBody(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	CreateBacklogTasksWithBody(ctx context.Context, workspace WorkspaceName, params *CreateBacklogTasksParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateBacklogTasks Create tasks, all or none
 	//
@@ -2861,7 +2884,7 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
-	CreateBacklogTasks(ctx context.Context, workspace WorkspaceName, body CreateBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	CreateBacklogTasks(ctx context.Context, workspace WorkspaceName, params *CreateBacklogTasksParams, body CreateBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetBacklogTask One task in full
 	//
@@ -3547,8 +3570,8 @@ func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEdit
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /tasks (the `CreateTask` operationId).
-func (c *Client) CreateTaskWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreateTaskRequestWithBody(c.Server, contentType, body)
+func (c *Client) CreateTaskWithBody(ctx context.Context, params *CreateTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateTaskRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -3566,8 +3589,8 @@ func (c *Client) CreateTaskWithBody(ctx context.Context, contentType string, bod
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /tasks (the `CreateTask` operationId).
-func (c *Client) CreateTask(ctx context.Context, body CreateTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreateTaskRequest(c.Server, body)
+func (c *Client) CreateTask(ctx context.Context, params *CreateTaskParams, body CreateTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateTaskRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4353,8 +4376,8 @@ func (c *Client) ListBacklogTasks(ctx context.Context, workspace WorkspaceName, 
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
-func (c *Client) CreateBacklogTasksWithBody(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreateBacklogTasksRequestWithBody(c.Server, workspace, contentType, body)
+func (c *Client) CreateBacklogTasksWithBody(ctx context.Context, workspace WorkspaceName, params *CreateBacklogTasksParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateBacklogTasksRequestWithBody(c.Server, workspace, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4372,8 +4395,8 @@ func (c *Client) CreateBacklogTasksWithBody(ctx context.Context, workspace Works
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
-func (c *Client) CreateBacklogTasks(ctx context.Context, workspace WorkspaceName, body CreateBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreateBacklogTasksRequest(c.Server, workspace, body)
+func (c *Client) CreateBacklogTasks(ctx context.Context, workspace WorkspaceName, params *CreateBacklogTasksParams, body CreateBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateBacklogTasksRequest(c.Server, workspace, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4849,6 +4872,14 @@ func NewListAuditRequest(server string, params *ListAuditParams) (*http.Request,
 				}
 			}
 
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -5669,18 +5700,18 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 }
 
 // NewCreateTaskRequest calls the generic CreateTask builder with application/json body
-func NewCreateTaskRequest(server string, body CreateTaskJSONRequestBody) (*http.Request, error) {
+func NewCreateTaskRequest(server string, params *CreateTaskParams, body CreateTaskJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewCreateTaskRequestWithBody(server, "application/json", bodyReader)
+	return NewCreateTaskRequestWithBody(server, params, "application/json", bodyReader)
 }
 
 // NewCreateTaskRequestWithBody constructs an http.Request for the CreateTask method, with any body, and a specified content type
-func NewCreateTaskRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+func NewCreateTaskRequestWithBody(server string, params *CreateTaskParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -5704,6 +5735,19 @@ func NewCreateTaskRequestWithBody(server string, contentType string, body io.Rea
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Idempotency-Key", headerParam0)
+
+	}
 
 	return req, nil
 }
@@ -7190,18 +7234,18 @@ func NewListBacklogTasksRequest(server string, workspace WorkspaceName, params *
 }
 
 // NewCreateBacklogTasksRequest calls the generic CreateBacklogTasks builder with application/json body
-func NewCreateBacklogTasksRequest(server string, workspace WorkspaceName, body CreateBacklogTasksJSONRequestBody) (*http.Request, error) {
+func NewCreateBacklogTasksRequest(server string, workspace WorkspaceName, params *CreateBacklogTasksParams, body CreateBacklogTasksJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewCreateBacklogTasksRequestWithBody(server, workspace, "application/json", bodyReader)
+	return NewCreateBacklogTasksRequestWithBody(server, workspace, params, "application/json", bodyReader)
 }
 
 // NewCreateBacklogTasksRequestWithBody constructs an http.Request for the CreateBacklogTasks method, with any body, and a specified content type
-func NewCreateBacklogTasksRequestWithBody(server string, workspace WorkspaceName, contentType string, body io.Reader) (*http.Request, error) {
+func NewCreateBacklogTasksRequestWithBody(server string, workspace WorkspaceName, params *CreateBacklogTasksParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -7232,6 +7276,19 @@ func NewCreateBacklogTasksRequestWithBody(server string, workspace WorkspaceName
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Idempotency-Key", headerParam0)
+
+	}
 
 	return req, nil
 }
@@ -8181,7 +8238,7 @@ type ClientWithResponsesInterface interface {
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /tasks (the `CreateTask` operationId).
-	CreateTaskWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateTaskResponse, error)
+	CreateTaskWithBodyWithResponse(ctx context.Context, params *CreateTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateTaskResponse, error)
 
 	// CreateTaskWithResponse Order an agent
 	//
@@ -8190,7 +8247,7 @@ type ClientWithResponsesInterface interface {
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /tasks (the `CreateTask` operationId).
-	CreateTaskWithResponse(ctx context.Context, body CreateTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateTaskResponse, error)
+	CreateTaskWithResponse(ctx context.Context, params *CreateTaskParams, body CreateTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateTaskResponse, error)
 
 	// GetTaskWithResponse How an agent stands
 	//
@@ -8559,7 +8616,7 @@ type ClientWithResponsesInterface interface {
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
-	CreateBacklogTasksWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateBacklogTasksResponse, error)
+	CreateBacklogTasksWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, params *CreateBacklogTasksParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateBacklogTasksResponse, error)
 
 	// CreateBacklogTasksWithResponse Create tasks, all or none
 	//
@@ -8568,7 +8625,7 @@ type ClientWithResponsesInterface interface {
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
-	CreateBacklogTasksWithResponse(ctx context.Context, workspace WorkspaceName, body CreateBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateBacklogTasksResponse, error)
+	CreateBacklogTasksWithResponse(ctx context.Context, workspace WorkspaceName, params *CreateBacklogTasksParams, body CreateBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateBacklogTasksResponse, error)
 
 	// GetBacklogTaskWithResponse One task in full
 	//
@@ -12272,8 +12329,8 @@ func (c *ClientWithResponses) ListTasksWithResponse(ctx context.Context, params 
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /tasks (the `CreateTask` operationId).
-func (c *ClientWithResponses) CreateTaskWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateTaskResponse, error) {
-	rsp, err := c.CreateTaskWithBody(ctx, contentType, body, reqEditors...)
+func (c *ClientWithResponses) CreateTaskWithBodyWithResponse(ctx context.Context, params *CreateTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateTaskResponse, error) {
+	rsp, err := c.CreateTaskWithBody(ctx, params, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -12287,8 +12344,8 @@ func (c *ClientWithResponses) CreateTaskWithBodyWithResponse(ctx context.Context
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /tasks (the `CreateTask` operationId).
-func (c *ClientWithResponses) CreateTaskWithResponse(ctx context.Context, body CreateTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateTaskResponse, error) {
-	rsp, err := c.CreateTask(ctx, body, reqEditors...)
+func (c *ClientWithResponses) CreateTaskWithResponse(ctx context.Context, params *CreateTaskParams, body CreateTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateTaskResponse, error) {
+	rsp, err := c.CreateTask(ctx, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -12926,8 +12983,8 @@ func (c *ClientWithResponses) ListBacklogTasksWithResponse(ctx context.Context, 
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
-func (c *ClientWithResponses) CreateBacklogTasksWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateBacklogTasksResponse, error) {
-	rsp, err := c.CreateBacklogTasksWithBody(ctx, workspace, contentType, body, reqEditors...)
+func (c *ClientWithResponses) CreateBacklogTasksWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, params *CreateBacklogTasksParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateBacklogTasksResponse, error) {
+	rsp, err := c.CreateBacklogTasksWithBody(ctx, workspace, params, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -12941,8 +12998,8 @@ func (c *ClientWithResponses) CreateBacklogTasksWithBodyWithResponse(ctx context
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
-func (c *ClientWithResponses) CreateBacklogTasksWithResponse(ctx context.Context, workspace WorkspaceName, body CreateBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateBacklogTasksResponse, error) {
-	rsp, err := c.CreateBacklogTasks(ctx, workspace, body, reqEditors...)
+func (c *ClientWithResponses) CreateBacklogTasksWithResponse(ctx context.Context, workspace WorkspaceName, params *CreateBacklogTasksParams, body CreateBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateBacklogTasksResponse, error) {
+	rsp, err := c.CreateBacklogTasks(ctx, workspace, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -15465,7 +15522,7 @@ type ServerInterface interface {
 	ListTasks(w http.ResponseWriter, r *http.Request, params ListTasksParams)
 	// CreateTask Order an agent
 	// (POST /tasks)
-	CreateTask(w http.ResponseWriter, r *http.Request)
+	CreateTask(w http.ResponseWriter, r *http.Request, params CreateTaskParams)
 	// GetTask How an agent stands
 	// (GET /tasks/{task})
 	GetTask(w http.ResponseWriter, r *http.Request, task TaskID, params GetTaskParams)
@@ -15558,7 +15615,7 @@ type ServerInterface interface {
 	ListBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params ListBacklogTasksParams)
 	// CreateBacklogTasks Create tasks, all or none
 	// (POST /workspaces/{workspace}/tasks)
-	CreateBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
+	CreateBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params CreateBacklogTasksParams)
 	// GetBacklogTask One task in full
 	// (GET /workspaces/{workspace}/tasks/{task})
 	GetBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
@@ -15653,6 +15710,19 @@ func (siw *ServerInterfaceWrapper) ListAudit(w http.ResponseWriter, r *http.Requ
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "since"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "since", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
 		}
 		return
 	}
@@ -16170,8 +16240,35 @@ func (siw *ServerInterfaceWrapper) ListTasks(w http.ResponseWriter, r *http.Requ
 // CreateTask operation middleware
 func (siw *ServerInterfaceWrapper) CreateTask(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateTaskParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CreateTask(w, r)
+		siw.Handler.CreateTask(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -17285,8 +17382,32 @@ func (siw *ServerInterfaceWrapper) CreateBacklogTasks(w http.ResponseWriter, r *
 		return
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateBacklogTasksParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CreateBacklogTasks(w, r, workspace)
+		siw.Handler.CreateBacklogTasks(w, r, workspace, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -18770,7 +18891,8 @@ func (response ListTasksdefaultApplicationProblemPlusJSONResponse) VisitListTask
 }
 
 type CreateTaskRequestObject struct {
-	Body *CreateTaskJSONRequestBody
+	Params CreateTaskParams
+	Body   *CreateTaskJSONRequestBody
 }
 
 type CreateTaskResponseObject interface {
@@ -20033,6 +20155,7 @@ func (response ListBacklogTasksdefaultApplicationProblemPlusJSONResponse) VisitL
 
 type CreateBacklogTasksRequestObject struct {
 	Workspace WorkspaceName `json:"workspace"`
+	Params    CreateBacklogTasksParams
 	Body      *CreateBacklogTasksJSONRequestBody
 }
 
@@ -21405,8 +21528,10 @@ func (sh *strictHandler) ListTasks(w http.ResponseWriter, r *http.Request, param
 }
 
 // CreateTask operation middleware
-func (sh *strictHandler) CreateTask(w http.ResponseWriter, r *http.Request) {
+func (sh *strictHandler) CreateTask(w http.ResponseWriter, r *http.Request, params CreateTaskParams) {
 	var request CreateTaskRequestObject
+
+	request.Params = params
 
 	var body CreateTaskJSONRequestBody
 	if err := runtime.BindJSONBody(r, &body); err != nil {
@@ -22322,10 +22447,11 @@ func (sh *strictHandler) ListBacklogTasks(w http.ResponseWriter, r *http.Request
 }
 
 // CreateBacklogTasks operation middleware
-func (sh *strictHandler) CreateBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
+func (sh *strictHandler) CreateBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params CreateBacklogTasksParams) {
 	var request CreateBacklogTasksRequestObject
 
 	request.Workspace = workspace
+	request.Params = params
 
 	var body CreateBacklogTasksJSONRequestBody
 	if err := runtime.BindJSONBody(r, &body); err != nil {

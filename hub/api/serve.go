@@ -166,27 +166,39 @@ type headKey struct{}
 // IsHead reports whether only the header of an answer is asked for.
 func IsHead(ctx context.Context) bool { return ctx.Value(headKey{}) != nil }
 
-// knownParameters refuses a parameter that the document does not have: it would be left out in silence.
+// idempotencyKey is the header that creations take which may be repeated.
+const idempotencyKey = "Idempotency-Key"
+
+// knownParameters refuses a parameter that the document does not have, and a key that promises what is not
+// done: they would be left out in silence.
 func knownParameters(next StrictHandlerFunc, _ string) StrictHandlerFunc {
 	return func(ctx context.Context, w http.ResponseWriter, r *http.Request, request any) (any, error) {
-		if err := onlyParameters(r, parametersOf(request)); err != nil {
+		names, headers := parametersOf(request)
+		if err := onlyParameters(r, names); err != nil {
 			return nil, err
+		}
+		if _, keyed := r.Header[idempotencyKey]; keyed && !reads(r) && !slices.Contains(headers, idempotencyKey) {
+			return nil, &InputError{http.StatusBadRequest, fmt.Errorf("%s %s takes no %s: its answer has a secret that is shown once, or what it changes has a name, and to ask again changes nothing more", r.Method, r.URL.Path, idempotencyKey)}
 		}
 		return next(ctx, w, r, request)
 	}
 }
 
-// parametersOf names the parameters of a generated request.
-func parametersOf(request any) (names []string) {
+// parametersOf names the parameters of a generated request, and its headers.
+func parametersOf(request any) (names, headers []string) {
 	params := reflect.ValueOf(request).FieldByName("Params")
 	if !params.IsValid() {
-		return nil
+		return nil, nil
 	}
 	for f := range params.Type().Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("form"), ",") // a header has none
-		names = append(names, name)
+		if name, _, ok := strings.Cut(f.Tag.Get("form"), ","); ok {
+			names = append(names, name)
+		} else {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			headers = append(headers, name)
+		}
 	}
-	return names
+	return names, headers
 }
 
 func onlyParameters(r *http.Request, names []string) error {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -18,10 +19,14 @@ const (
 
 // ListAudit implements [api.StrictServerInterface].
 func (s resources) ListAudit(ctx context.Context, r api.ListAuditRequestObject) (api.ListAuditResponseObject, error) {
-	rows, err := newest(ctx, r.Params.Limit, r.Params.Since, func(limit int) ([]store.AuditRow, error) {
-		return s.n.Instance.DB.AuditTrail(ctx, r.Params.Object, limit)
+	before, err := seqOf(r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	list, err := newest(ctx, r.Params.Limit, r.Params.Since, func(limit int) ([]store.AuditRow, error) {
+		return s.n.Instance.DB.AuditTrail(ctx, r.Params.Object, before, limit)
 	})
-	return api.ListAudit200JSONResponse{Items: rows}, err
+	return api.ListAudit200JSONResponse(list), err
 }
 
 // ListBacklogAudit implements [api.StrictServerInterface].
@@ -30,25 +35,29 @@ func (s resources) ListBacklogAudit(ctx context.Context, r api.ListBacklogAuditR
 	if err != nil {
 		return nil, err
 	}
-	rows, err := newest(ctx, r.Params.Limit, r.Params.Since, func(limit int) ([]store.AuditRow, error) { return ws.Audit(ctx, r.Params.Task, limit) })
-	return api.ListBacklogAudit200JSONResponse{Items: rows}, err
+	list, err := newest(ctx, r.Params.Limit, r.Params.Since, func(limit int) ([]store.AuditRow, error) { return ws.Audit(ctx, r.Params.Task, limit) })
+	return api.ListBacklogAudit200JSONResponse{Items: list.Items}, err
 }
 
 // newest are rows of an audit that read finds, those of a time or later. They are the newest of all that
 // are so, and no index by time is needed to find them.
-func newest(ctx context.Context, asked *int, since *time.Time, read func(limit int) ([]store.AuditRow, error)) ([]api.AuditRow, error) {
+func newest(ctx context.Context, asked *int, since *time.Time, read func(limit int) ([]store.AuditRow, error)) (v api.AuditList, err error) {
 	limit := usualRows
 	if asked != nil {
 		limit = *asked
 	}
 	if limit < 1 || limit > mostRows {
-		return nil, commands.Refuse(commands.Validation, "limit is a number from 1 to %d", mostRows)
+		return v, commands.Refuse(commands.Validation, "limit is a number from 1 to %d", mostRows)
 	}
 	list, err := read(limit)
 	if since != nil {
 		list = slices.DeleteFunc(list, func(r store.AuditRow) bool { return r.At.Before(*since) })
 	}
-	return mapped(list, func(r store.AuditRow) api.AuditRow { return seenRow(ctx, auditRowOf(r)) }), err
+	if len(list) == limit { // else there are no more, or they are older
+		v.Next = cursorOf(strconv.FormatInt(list[0].Seq, 10))
+	}
+	v.Items = mapped(list, func(r store.AuditRow) api.AuditRow { return seenRow(ctx, auditRowOf(r)) })
+	return v, err
 }
 
 func auditRowOf(v store.AuditRow) api.AuditRow {

@@ -80,8 +80,14 @@ func (s resources) CreateBacklogTasks(ctx context.Context, r api.CreateBacklogTa
 	if err != nil {
 		return nil, err
 	}
+	if r.Params.IdempotencyKey != "" && len(r.Body.Items) != 1 {
+		return nil, commands.Refuse(commands.Validation, "the header Idempotency-Key is for one task, and these are %d", len(r.Body.Items)).Hinting("give each its idempotency_key")
+	}
 	specs := make([]backlog.TaskSpec, len(r.Body.Items))
 	for i, t := range r.Body.Items {
+		if t.IdempotencyKey, err = keyOf(r.Params.IdempotencyKey, t.IdempotencyKey); err != nil {
+			return nil, err
+		}
 		if specs[i], err = s.specOf(ctx, t); err != nil {
 			return nil, err
 		}

@@ -2,20 +2,37 @@ package node
 
 import (
 	"encoding/base64"
+	"strconv"
 
 	"github.com/google/uuid"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
-// cursorOf is where a list goes on, the newest first, behind a task: ids grow, so what is created
-// meanwhile stands before it.
+// cursorOf is where a list goes on, the newest first, behind a task or a row: ids and numbers grow, so what is
+// created meanwhile stands before it.
 func cursorOf(id string) string { return base64.RawURLEncoding.EncodeToString([]byte(id)) }
 
 // idOf is the id that a cursor stands behind; "" of none, which is the beginning of a list.
 func idOf(cursor string) (string, error) {
+	return behind(cursor, func(id string) error { return uuid.Validate(id) })
+}
+
+// seqOf is the number that a cursor stands behind; 0 of none.
+func seqOf(cursor string) (seq int64, err error) {
+	_, err = behind(cursor, func(n string) (err error) {
+		seq, err = strconv.ParseInt(n, 10, 64)
+		return err
+	})
+	return seq, err
+}
+
+func behind(cursor string, check func(string) error) (string, error) {
 	text, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || len(text) != 0 && (len(text) != 36 || uuid.Validate(string(text)) != nil) {
+	if err == nil && cursor != "" {
+		err = check(string(text))
+	}
+	if err != nil {
 		return "", commands.Refuse(commands.Validation, "cursor %q is not the next of a list", commands.Clip(cursor))
 	}
 	return string(text), nil

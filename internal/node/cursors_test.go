@@ -68,4 +68,11 @@ func TestCursors(t *testing.T) {
 		_, err := idOf(cursor)
 		require.ErrorContains(t, err, "is not the next of a list")
 	}
+	seq, err := seqOf(cursorOf("77"))
+	require.NoError(t, err)
+	require.EqualValues(t, 77, seq)
+	for _, cursor := range []string{"x", "77", cursorOf(id), cursorOf("7 7"), cursorOf("99999999999999999999")} {
+		_, err := seqOf(cursor)
+		require.ErrorContains(t, err, "is not the next of a list")
+	}
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -87,8 +88,19 @@ func (s resources) CreateTask(ctx context.Context, r api.CreateTaskRequestObject
 	if err != nil {
 		return nil, err
 	}
+	if r.Body.IdempotencyKey, err = keyOf(r.Params.IdempotencyKey, r.Body.IdempotencyKey); err != nil {
+		return nil, err
+	}
 	v, err := h.Spawn(ctx, hub.RequestOf(*r.Body), control.CallerOf(ctx).String())
 	return api.CreateTask200JSONResponse{ID: v.ID, ShortID: v.ShortID, Spoke: v.Spoke, Existing: v.Existing}, err
+}
+
+// keyOf is the idempotency key of what is to be created, by the header, the body or both.
+func keyOf(header, body string) (string, error) {
+	if header != "" && body != "" && header != body {
+		return "", commands.Refuse(commands.Validation, "the header Idempotency-Key and the field idempotency_key differ").Hinting("give one of them")
+	}
+	return cmp.Or(header, body), nil
 }
 
 // GetTask implements [api.StrictServerInterface].

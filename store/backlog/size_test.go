@@ -113,11 +113,15 @@ func (l *large) readers() map[string]func(context.Context) error {
 			return counted(len(list), 2, err)
 		},
 		"audit of all": func(ctx context.Context) error {
-			list, err := l.DB.AuditTrail(ctx, "", 50)
+			list, err := l.DB.AuditTrail(ctx, "", 0, 50)
+			return counted(len(list), 50, err)
+		},
+		"a later page of the audit": func(ctx context.Context) error {
+			list, err := l.DB.AuditTrail(ctx, "", 1000, 50)
 			return counted(len(list), 50, err)
 		},
 		"audit of a task, of the instance": func(ctx context.Context) error {
-			list, err := l.DB.AuditTrail(ctx, l.id(30), 50)
+			list, err := l.DB.AuditTrail(ctx, l.id(30), 0, 50)
 			return counted(len(list), 2, err)
 		},
 		"show a task that has ended": func(ctx context.Context) error { _, err := l.main.Show(ctx, l.id(30)); return err },
