@@ -211,6 +211,11 @@ func (k *Kill) Validate() error {
 	if err := checkTask(k.Task); err != nil {
 		return err
 	}
+	return k.ValidateTerms()
+}
+
+// ValidateTerms is Validate before it is known what is to end.
+func (k *Kill) ValidateTerms() error {
 	if k.Reason == "" {
 		return Refuse(Validation, "a kill needs a reason").Hinting("add --reason \"why\"; it is recorded")
 	}

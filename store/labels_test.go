@@ -48,3 +48,23 @@ func TestALabelledOrderIsKnownAgainAfterARestore(t *testing.T) {
 	require.Nil(t, p.Mirror(t, task).Labels)
 	require.Equal(t, task, p.Order(t, func(o *store.SpawnOrder) { o.Spawn.Task, o.Labels = task, commands.Labels{"app": "web"} }))
 }
+
+// Of some kills that are ordered together each has its own end.
+func TestKillsAreOrderedTogether(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	open, ended, gone := p.Order(t, nil), p.Order(t, nil), storetest.NewID()
+	require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET state = 'completed', ended_at = now() WHERE task = $1`, ended))
+	also := p.Order(t, nil)
+
+	got, err := p.Hub.DB.OrderKills(t.Context(), []string{open, ended, gone, also}, commands.Kill{Reason: "enough"}, time.Hour, "test")
+
+	require.NoError(t, err)
+	require.Equal(t, commands.NotFound, commands.CodeOf(got[2].Err))
+	got[2].Err = nil
+	require.Equal(t, []store.KillOrdered{{Task: open, Spoke: "attic", Sent: true}, {Task: ended, Spoke: "attic"}, {Task: gone}, {Task: also, Spoke: "attic", Sent: true}}, got)
+	require.Equal(t, 2, p.Hub.Count(t, `SELECT count(*) FROM outbox o JOIN mirrors m ON m.kill->0->>'command' = o.id::text AND m.task = o.task WHERE o.kind = 'agent.kill'`))
+	list, err := p.Hub.DB.Killable(t.Context(), store.MirrorTerms{})
+	require.NoError(t, err)
+	require.Empty(t, list, "the end of all is ordered")
+}

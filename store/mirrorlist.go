@@ -54,15 +54,22 @@ func (t MirrorTerms) newest(args *[]any) string {
 		WHERE k.peer_name = $%d ORDER BY n.task DESC LIMIT $1`, only, len(*args))
 }
 
-// fits holds for the labels that a selector asks for: $4 to $7.
-const fits = `coalesce(labels, '{}') @> $4::jsonb AND NOT coalesce(labels, '{}') @> ANY ($5::jsonb[]) AND coalesce(labels, '{}') ?& $6::text[] AND NOT coalesce(labels, '{}') ?| $7::text[]`
+// fits holds for the labels that a selector asks for, whose [labelArgs] are the arguments from the nth on.
+func fits(n int) string {
+	return fmt.Sprintf(`coalesce(labels, '{}') @> $%d::jsonb AND NOT coalesce(labels, '{}') @> ANY ($%d::jsonb[]) AND coalesce(labels, '{}') ?& $%d::text[] AND NOT coalesce(labels, '{}') ?| $%d::text[]`, n, n+1, n+2, n+3)
+}
 
-func (t MirrorTerms) labelArgs() []any {
-	has := t.Labels.Has
+// labelArgs are never null: nothing fits what is not known.
+func labelArgs(s commands.Selector) []any {
+	has := s.Has
 	if has == nil {
 		has = commands.Labels{}
 	}
-	return []any{mirrorsLooked, t.Before, t.Limit, has, append([]commands.Labels{}, t.Labels.HasNot...), append([]string{}, t.Labels.Names...), append([]string{}, t.Labels.NoNames...)}
+	return []any{has, append([]commands.Labels{}, s.HasNot...), append([]string{}, s.Names...), append([]string{}, s.NoNames...)}
+}
+
+func (t MirrorTerms) pageArgs() []any {
+	return append([]any{mirrorsLooked, t.Before, t.Limit}, labelArgs(t.Labels)...)
 }
 
 func (db *DB) labelled(ctx context.Context, t MirrorTerms) (list []Mirror, next string, err error) {
@@ -93,20 +100,20 @@ func (db *DB) byLabels(ctx context.Context, t MirrorTerms) (page []string, all b
 			), few AS MATERIALIZED (
 				SELECT * FROM found LIMIT $1
 			)
-			SELECT (SELECT count(*) FROM few) < $1::int, ARRAY (SELECT task::text FROM few WHERE task < $2 AND `+fits+`
+			SELECT (SELECT count(*) FROM few) < $1::int, ARRAY (SELECT task::text FROM few WHERE task < $2 AND `+fits(4)+`
 				AND (ended_at IS NULL OR NOT $8::bool) AND ($9::text = '' OR conn IN (SELECT id FROM connections WHERE peer_name = $9)) ORDER BY few.task DESC LIMIT $3)`,
-			append(t.labelArgs(), t.Open, t.Spoke)...).Scan(&all, &page)
+			append(t.pageArgs(), t.Open, t.Spoke)...).Scan(&all, &page)
 	})
 	return page, all, err
 }
 
 // amongNewest finds a page among the newest mirrors, and says before which id the next ones are.
 func (db *DB) amongNewest(ctx context.Context, t MirrorTerms) (page []string, next string, err error) {
-	args := t.labelArgs()
+	args := t.pageArgs()
 	newest := t.newest(&args)
 	err = db.retry(ctx, func(ctx context.Context) error {
 		return db.pool.QueryRow(ctx, `WITH seen AS MATERIALIZED (`+newest+`)
-			SELECT ARRAY (SELECT task::text FROM seen WHERE `+fits+` ORDER BY seen.task DESC LIMIT $3),
+			SELECT ARRAY (SELECT task::text FROM seen WHERE `+fits(4)+` ORDER BY seen.task DESC LIMIT $3),
 				CASE WHEN (SELECT count(*) FROM seen) < $1 THEN '' ELSE (SELECT task::text FROM seen ORDER BY seen.task LIMIT 1) END`, args...).Scan(&page, &next)
 	})
 	return page, next, err

@@ -260,34 +260,6 @@ func insertMirrors(tx *Tx, orders []SpawnOrder, which []int, sealed []signing.Se
 	return nil
 }
 
-// OrderKill stores a kill order for a task. A task that has ended already gets
-// none: its mirror is the answer.
-func (db *DB) OrderKill(ctx context.Context, k commands.Kill, life time.Duration, actor string) (sent bool, err error) {
-	err = db.Tx(ctx, "ordering the kill of task "+k.Task, func(ctx context.Context, tx *Tx) error {
-		var conn string
-		var state commands.State
-		// The connection is held before the mirror, as everywhere.
-		_, err := tx.Exec(ctx, `SELECT FROM connections WHERE id = (SELECT conn FROM mirrors WHERE task = $1) FOR SHARE`, k.Task)
-		if err != nil {
-			return err
-		}
-		err = tx.QueryRow(ctx, `SELECT conn::text, state FROM mirrors WHERE task = $1 FOR UPDATE`, k.Task).Scan(&conn, &state)
-		if err == pgx.ErrNoRows {
-			return commands.Refuse(commands.NotFound, "no agent %s", k.Task)
-		}
-		if sent = err == nil && !state.Terminal(); err != nil || !sent {
-			return err
-		}
-		command := tx.Send(Draft{Conn: conn, Body: &k, Life: life})
-		tx.Audit(AuditRow{Actor: actor, Action: "task.kill_ordered", Object: k.Task, Why: k.Reason, Conn: conn})
-		_, err = tx.Exec(ctx, `UPDATE mirrors SET kill = CASE WHEN jsonb_array_length(kill) >= 100 THEN kill ELSE coalesce(kill, '[]') || $2::jsonb END,
-			kill_expires_at = clock_timestamp() + $3::interval, updated_at = clock_timestamp() WHERE task = $1`,
-			k.Task, map[string]any{"command": command, "reason": k.Reason, "grace_ms": k.GraceMS, "by": actor, "at": time.Now().UTC()}, life)
-		return err
-	})
-	return sent, err
-}
-
 // OrderStatus asks the spoke of a task how it stands, and returns the id of the
 // question: the answer names it.
 func (db *DB) OrderStatus(ctx context.Context, task string, life time.Duration, actor string) (id string, err error) {

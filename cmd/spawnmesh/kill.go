@@ -16,23 +16,43 @@ import (
 
 func (a *app) killCommand() *cobra.Command {
 	var reason string
+	var f killFlags
 	grace := days(hub.DefaultGrace)
 	c := &cobra.Command{
-		Use: "kill ID...", Short: "End agents and their whole process trees", Args: cobra.MinimumNArgs(1),
+		Use: "kill {ID... | --spoke NAME | -l SELECTOR | --all}", Short: "End agents and their whole process trees", Args: cobra.ArbitraryArgs,
 		Long: `End agents and their whole process trees: TERM, the grace, then KILL.
 
 The order overtakes queues, is stored before this returns, and is obeyed by a
 spoke that is offline when it is back. See what was reaped with: spawnmesh status ID
 
-The exit code is 4 when one of them had ended already.`,
-		Example: "  spawnmesh kill k7f3m2qp --reason 'wrong branch' --grace 30s",
+The exit code is 4 when one of them had ended already.
+
+On a hub, --spoke and -l select open agents in place of ids, with both those that
+both select; --all takes every one. Agents whose end is ordered already are left
+alone. The command shows how many there are on which spokes, and asks; where nobody
+can be asked it wants --yes. If the number has changed when the hub has the order,
+nothing is killed, and the exit code is 4. With no agents to kill it is 0, and else
+the highest of those that were refused.
+
+` + selectorHelp,
+		Example: "  spawnmesh kill k7f3m2qp --reason 'wrong branch' --grace 30s\n  spawnmesh kill -l app=web,tier!=db --reason 'bad release'\n  spawnmesh kill --spoke attic -l '!keep' --reason 'the host is needed' --yes",
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := f.check(args); err != nil {
+				return err
+			}
 			if reason == "" {
 				return misuse("a kill needs a reason").Hinting("add --reason \"why\"; it is recorded")
+			}
+			if f.selects() {
+				return a.killSelected(c.Context(), f, reason, time.Duration(grace))
 			}
 			return a.kill(c.Context(), args, reason, time.Duration(grace))
 		},
 	}
+	c.Flags().StringVar(&f.spoke, "spoke", "", "those on the spoke `NAME`")
+	c.Flags().StringArrayVarP(&f.labels, "selector", "l", nil, "those with labels as `SELECTOR` says (repeatable)")
+	c.Flags().BoolVar(&f.all, "all", false, "all of them")
+	c.Flags().BoolVar(&f.yes, "yes", false, "do not ask whether it is meant")
 	c.Flags().StringVar(&reason, "reason", "", "record `WHY` (required)")
 	c.Flags().Var(&grace, "grace", "time between TERM and KILL, at most 10m")
 	return c

@@ -1176,6 +1176,13 @@ type Keys struct {
 	Waiting []string `json:"waiting"`
 }
 
+// KillRefused defines model for KillRefused.
+type KillRefused struct {
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+	ID     string `json:"id"`
+}
+
 // KillRequest defines model for KillRequest.
 type KillRequest struct {
 	// GraceMS Between TERM and KILL.
@@ -1183,6 +1190,37 @@ type KillRequest struct {
 
 	// Reason Why; it is recorded, and the spoke is told.
 	Reason string `json:"reason"`
+}
+
+// KillSelection defines model for KillSelection.
+type KillSelection struct {
+	// All All of them; then no spoke and no labels.
+	All bool `json:"all,omitempty,omitzero"`
+
+	// Expected How many the caller was shown.
+	Expected int `json:"expected"`
+
+	// GraceMS Between TERM and KILL.
+	GraceMS int64 `json:"grace_ms,omitempty,omitzero"`
+
+	// Labels Only those whose labels are so, as in a list of agents.
+	Labels string `json:"labels,omitempty,omitzero"`
+
+	// Reason Why; it is recorded, and the spokes are told.
+	Reason string `json:"reason"`
+
+	// Spoke Only those on this spoke.
+	Spoke string `json:"spoke,omitempty,omitzero"`
+}
+
+// KillSummary defines model for KillSummary.
+type KillSummary struct {
+	// EndedAlready So many ended before their order was written.
+	EndedAlready int `json:"ended_already"`
+
+	// Killed Of so many the end is ordered.
+	Killed  int           `json:"killed"`
+	Refused []KillRefused `json:"refused"`
 }
 
 // Labels Names and values by which people find agents again, at most 16. They have up to 63 letters, digits and . _ / - each; a value may be empty. The hub alone has them.
@@ -2164,6 +2202,9 @@ type ChangeRetentionJSONRequestBody = RetentionChange
 // CreateTaskJSONRequestBody defines body for CreateTask for application/json ContentType.
 type CreateTaskJSONRequestBody = NewTask
 
+// KillTasksJSONRequestBody defines body for KillTasks for application/json ContentType.
+type KillTasksJSONRequestBody = KillSelection
+
 // KillTaskJSONRequestBody defines body for KillTask for application/json ContentType.
 type KillTaskJSONRequestBody = KillRequest
 
@@ -2539,6 +2580,26 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /tasks (the `CreateTask` operationId).
 	CreateTask(ctx context.Context, params *CreateTaskParams, body CreateTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// KillTasksWithBody Of a hub, end all agents on a spoke, with some labels, or all there are
+	//
+	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Where they are more or fewer than expected nothing
+	// is done (409), so that nobody ends what nobody was shown. To ask again ends those that are new.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /tasks/kill (the `KillTasks` operationId).
+	KillTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// KillTasks Of a hub, end all agents on a spoke, with some labels, or all there are
+	//
+	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Where they are more or fewer than expected nothing
+	// is done (409), so that nobody ends what nobody was shown. To ask again ends those that are new.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /tasks/kill (the `KillTasks` operationId).
+	KillTasks(ctx context.Context, body KillTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetTask How an agent stands
 	//
@@ -3591,6 +3652,46 @@ func (c *Client) CreateTaskWithBody(ctx context.Context, params *CreateTaskParam
 // Corresponds with POST /tasks (the `CreateTask` operationId).
 func (c *Client) CreateTask(ctx context.Context, params *CreateTaskParams, body CreateTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateTaskRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// KillTasksWithBody Of a hub, end all agents on a spoke, with some labels, or all there are
+//
+// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Where they are more or fewer than expected nothing
+// is done (409), so that nobody ends what nobody was shown. To ask again ends those that are new.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /tasks/kill (the `KillTasks` operationId).
+func (c *Client) KillTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewKillTasksRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// KillTasks Of a hub, end all agents on a spoke, with some labels, or all there are
+//
+// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Where they are more or fewer than expected nothing
+// is done (409), so that nobody ends what nobody was shown. To ask again ends those that are new.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /tasks/kill (the `KillTasks` operationId).
+func (c *Client) KillTasks(ctx context.Context, body KillTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewKillTasksRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5748,6 +5849,46 @@ func NewCreateTaskRequestWithBody(server string, params *CreateTaskParams, conte
 		req.Header.Set("Idempotency-Key", headerParam0)
 
 	}
+
+	return req, nil
+}
+
+// NewKillTasksRequest calls the generic KillTasks builder with application/json body
+func NewKillTasksRequest(server string, body KillTasksJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewKillTasksRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewKillTasksRequestWithBody constructs an http.Request for the KillTasks method, with any body, and a specified content type
+func NewKillTasksRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/kill")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -8249,6 +8390,26 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /tasks (the `CreateTask` operationId).
 	CreateTaskWithResponse(ctx context.Context, params *CreateTaskParams, body CreateTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateTaskResponse, error)
 
+	// KillTasksWithBodyWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
+	//
+	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Where they are more or fewer than expected nothing
+	// is done (409), so that nobody ends what nobody was shown. To ask again ends those that are new.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/kill (the `KillTasks` operationId).
+	KillTasksWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*KillTasksResponse, error)
+
+	// KillTasksWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
+	//
+	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Where they are more or fewer than expected nothing
+	// is done (409), so that nobody ends what nobody was shown. To ask again ends those that are new.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/kill (the `KillTasks` operationId).
+	KillTasksWithResponse(ctx context.Context, body KillTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*KillTasksResponse, error)
+
 	// GetTaskWithResponse How an agent stands
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -9806,6 +9967,54 @@ func (r CreateTaskResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r CreateTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type KillTasksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *KillSummary
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r KillTasksResponse) GetJSON200() *KillSummary {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r KillTasksResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r KillTasksResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r KillTasksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r KillTasksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r KillTasksResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -12352,6 +12561,38 @@ func (c *ClientWithResponses) CreateTaskWithResponse(ctx context.Context, params
 	return ParseCreateTaskResponse(rsp)
 }
 
+// KillTasksWithBodyWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
+//
+// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Where they are more or fewer than expected nothing
+// is done (409), so that nobody ends what nobody was shown. To ask again ends those that are new.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/kill (the `KillTasks` operationId).
+func (c *ClientWithResponses) KillTasksWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*KillTasksResponse, error) {
+	rsp, err := c.KillTasksWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseKillTasksResponse(rsp)
+}
+
+// KillTasksWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
+//
+// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Where they are more or fewer than expected nothing
+// is done (409), so that nobody ends what nobody was shown. To ask again ends those that are new.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/kill (the `KillTasks` operationId).
+func (c *ClientWithResponses) KillTasksWithResponse(ctx context.Context, body KillTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*KillTasksResponse, error) {
+	rsp, err := c.KillTasks(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseKillTasksResponse(rsp)
+}
+
 // GetTaskWithResponse How an agent stands
 //
 // Returns a wrapper object for the known response body format(s).
@@ -14013,6 +14254,39 @@ func ParseCreateTaskResponse(rsp *http.Response) (*CreateTaskResponse, error) {
 	return response, nil
 }
 
+// ParseKillTasksResponse parses an HTTP response from a KillTasksWithResponse call
+func ParseKillTasksResponse(rsp *http.Response) (*KillTasksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &KillTasksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest KillSummary
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetTaskResponse parses an HTTP response from a GetTaskWithResponse call
 func ParseGetTaskResponse(rsp *http.Response) (*GetTaskResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -15523,6 +15797,9 @@ type ServerInterface interface {
 	// CreateTask Order an agent
 	// (POST /tasks)
 	CreateTask(w http.ResponseWriter, r *http.Request, params CreateTaskParams)
+	// KillTasks Of a hub, end all agents on a spoke, with some labels, or all there are
+	// (POST /tasks/kill)
+	KillTasks(w http.ResponseWriter, r *http.Request)
 	// GetTask How an agent stands
 	// (GET /tasks/{task})
 	GetTask(w http.ResponseWriter, r *http.Request, task TaskID, params GetTaskParams)
@@ -16269,6 +16546,20 @@ func (siw *ServerInterfaceWrapper) CreateTask(w http.ResponseWriter, r *http.Req
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.CreateTask(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// KillTasks operation middleware
+func (siw *ServerInterfaceWrapper) KillTasks(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.KillTasks(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -18002,6 +18293,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/connections/{connection}/resync", wrapper.ResyncConnection)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks", wrapper.ListTasks)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks", wrapper.CreateTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/kill", wrapper.KillTasks)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}", wrapper.GetTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/kill", wrapper.KillTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/ask", wrapper.AskTask)
@@ -18919,6 +19211,45 @@ type CreateTaskdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response CreateTaskdefaultApplicationProblemPlusJSONResponse) VisitCreateTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type KillTasksRequestObject struct {
+	Body *KillTasksJSONRequestBody
+}
+
+type KillTasksResponseObject interface {
+	VisitKillTasksResponse(w http.ResponseWriter) error
+}
+
+type KillTasks200JSONResponse KillSummary
+
+func (response KillTasks200JSONResponse) VisitKillTasksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type KillTasksdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response KillTasksdefaultApplicationProblemPlusJSONResponse) VisitKillTasksResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -20789,6 +21120,9 @@ type StrictServerInterface interface {
 	// CreateTask Order an agent
 	// (POST /tasks)
 	CreateTask(ctx context.Context, request CreateTaskRequestObject) (CreateTaskResponseObject, error)
+	// KillTasks Of a hub, end all agents on a spoke, with some labels, or all there are
+	// (POST /tasks/kill)
+	KillTasks(ctx context.Context, request KillTasksRequestObject) (KillTasksResponseObject, error)
 	// GetTask How an agent stands
 	// (GET /tasks/{task})
 	GetTask(ctx context.Context, request GetTaskRequestObject) (GetTaskResponseObject, error)
@@ -21553,6 +21887,37 @@ func (sh *strictHandler) CreateTask(w http.ResponseWriter, r *http.Request, para
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(CreateTaskResponseObject); ok {
 		if err := validResponse.VisitCreateTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// KillTasks operation middleware
+func (sh *strictHandler) KillTasks(w http.ResponseWriter, r *http.Request) {
+	var request KillTasksRequestObject
+
+	var body KillTasksJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.KillTasks(ctx, request.(KillTasksRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "KillTasks")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(KillTasksResponseObject); ok {
+		if err := validResponse.VisitKillTasksResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -48,6 +48,7 @@ var may = map[string][]Role{
 	"GET /tasks":              readers,
 	"POST /tasks":             operators,
 	"GET /tasks/{task}":       readers,
+	"POST /tasks/kill":        operators,
 	"POST /tasks/{task}/kill": operators,
 	"POST /tasks/{task}/ask":  operators,
 	"GET /tasks/{task}/why":   readers,

@@ -51,7 +51,7 @@ func TestRolesAreWhatTheirNamesSay(t *testing.T) {
 	t.Parallel()
 	changes := map[Role][]string{
 		Viewer:          nil,
-		Operator:        {"/tasks", "/tasks/{task}/kill", "/tasks/{task}/ask"},
+		Operator:        {"/tasks", "/tasks/kill", "/tasks/{task}/kill", "/tasks/{task}/ask"},
 		Worker:          nil,
 		FederationAdmin: {"/connections/{connection}/suspend", "/connections/{connection}/resume", "/connections/{connection}/revoke", "/connections/{connection}/resync", "/invites", "/invites/{invite}/revoke"},
 	}

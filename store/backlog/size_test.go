@@ -200,6 +200,22 @@ func (l *large) readers() map[string]func(context.Context) error {
 		"an order for any spoke": func(ctx context.Context) error {
 			return l.order(ctx, store.SpawnOrder{Anywhere: true, Among: []store.Candidate{{Conn: l.conns["attic"], Slots: 9, Age: time.Second}}})
 		},
+		"what a selector would kill": func(ctx context.Context) error {
+			s, err := commands.ParseSelector("app=rare")
+			if err != nil {
+				return err
+			}
+			list, err := l.DB.Killable(ctx, store.MirrorTerms{Labels: s})
+			return counted(len(list), 4, err)
+		},
+		"what would be killed on a spoke": func(ctx context.Context) error {
+			list, err := l.DB.Killable(ctx, store.MirrorTerms{Spoke: "shed"})
+			return counted(len(list), 2, err)
+		},
+		"kills that are ordered": func(ctx context.Context) error {
+			_, err := l.DB.OrderKills(ctx, []string{l.id(l.ended), l.id(l.ended - 10)}, commands.Kill{Reason: "test"}, time.Hour, "ann")
+			return err
+		},
 		"a kill that is ordered": func(ctx context.Context) error {
 			_, err := l.DB.OrderKill(ctx, commands.Kill{Task: l.id(l.ended), Reason: "test"}, time.Hour, "ann")
 			return err

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
+)
+
+// Thirty agents on two spokes: a selector ends those that it selects, and nobody else.
+func TestKillBySelector(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t, "--slots", "20")
+	require.NoError(t, m.AddSpoke(t.Context(), "cellar", loose, "--heartbeat", "1s", "--slots", "20"))
+	h := hand{t: t, dir: m.Hub.Dir}
+	marker := fmt.Sprintf("600.%d", os.Getpid())
+	ids := map[string][]string{} // by app and spoke
+	for i := range 30 {
+		app, spoke := []string{"web", "web", "db", "db", "none"}[i%5], []string{"attic", "cellar"}[i%2]
+		args := []string{"--spoke", spoke, "--", "sleep", marker}
+		if app != "none" {
+			args = slices.Concat([]string{"--label", "app=" + app, "--label", "n=" + fmt.Sprint(i%3)}, args)
+		}
+		ids[app+" "+spoke] = append(ids[app+" "+spoke], h.spawn(args...))
+	}
+	open := func() (all []string) {
+		all = strings.Fields(h.do("agents", "--open", "-o", "name"))
+		slices.Sort(all)
+		return all
+	}
+	await := func(what string, holds func() bool) {
+		require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting until "+what, func() (bool, error) { return holds(), nil }))
+	}
+	await("all run", func() bool { return len(strings.Fields(h.do("agents", "--state", "running", "-o", "name"))) == 30 })
+
+	for words, args := range map[string][]string{
+		"a kill needs a reason":                {"-l", "app=web"},
+		"nothing was killed: 12 agents would":  {"-l", "app=web", "--reason", "x"},
+		"add --yes if you mean it":             {"--all", "--reason", "x"},
+		"ids name agents, and so do":           {ids["web attic"][0], "-l", "app=web", "--reason", "x"},
+		"--all is all agents":                  {"--all", "--spoke", "attic", "--reason", "x"},
+		"no agent is named":                    {"--reason", "x"},
+		"nothing is asked where ids name":      {ids["web attic"][0], "--yes", "--reason", "x"},
+		"-l is empty":                          {"-l", "", "--reason", "x", "--yes"},
+		"grace of 660000 ms is outside":        {"-l", "app=web", "--grace", "11m", "--reason", "x", "--yes"},
+		"12 agents will be killed: 6 on attic": {"-l", "app=web", "--reason", "x"},
+	} {
+		h.refused(exitMisuse, words, append([]string{"kill"}, args...)...)
+	}
+	h.refused(exitNotFound, "attick", "kill", "--spoke", "attick", "--reason", "x", "--yes")
+	require.Equal(t, said{"", "no agents to kill\n", 0}, h.run("", "kill", "-l", "app=none", "--reason", "x"))
+	require.Len(t, open(), 30, "nobody was killed")
+
+	some := h.run("", "kill", "--spoke", "attic", "-l", "app=web", "--reason", "bad release", "--grace", "100ms", "--yes")
+	require.Equal(t, said{"the kill of 6 agents is ordered\n", "6 agents will be killed: 6 on attic\n", 0}, some)
+	again := h.run("", "kill", "--spoke", "attic", "-l", "app=web", "--reason", "bad release", "--yes")
+	require.Zero(t, again.code)
+	require.Contains(t, again.err, "no agents to kill", "also while they end")
+	var sum hub.KillSummary
+	h.read(&sum, 0, "kill", "-l", "app=web,n!=7", "--reason", "bad release", "--grace", "100ms", "--yes")
+	require.Equal(t, hub.KillSummary{Killed: 6, Refused: []hub.KillRefused{}}, sum)
+	rest := slices.Concat(ids["db attic"], ids["db cellar"], ids["none attic"], ids["none cellar"])
+	slices.Sort(rest)
+	await("the killed have ended", func() bool { return len(open()) <= len(rest) })
+	require.Equal(t, rest, open(), "and nobody else")
+	var killed []hub.AgentView
+	h.read(&killed, 0, "agents", "-l", "app=web")
+	require.Len(t, killed, 12)
+	for _, v := range killed {
+		require.Equal(t, commands.Cancelled, v.State)
+		require.Contains(t, string(v.Kill), "bad release")
+	}
+	require.Equal(t, 18, processes(t, "sleep", marker))
+
+	at := func(answer string) said {
+		keyboard, screen := aTerminal(t, 100)
+		_, err := keyboard.WriteString(answer)
+		require.NoError(t, err)
+		var out, errOut bytes.Buffer
+		code := run(t.Context(), &app{in: screen, out: &out, err: &errOut, getenv: func(string) string { return "" }}, []string{"--data-dir", h.dir, "kill", "--all", "--reason", "the end", "--grace", "100ms"})
+		return said{out.String(), errOut.String(), code}
+	}
+	no := at("n\n")
+	require.Equal(t, exitMisuse, no.code)
+	require.Contains(t, no.err, "18 agents will be killed: 9 on attic, 9 on cellar\nkill them? [y/N] ")
+	require.Equal(t, rest, open())
+	require.Equal(t, "the kill of 18 agents is ordered\n", at("y\n").out)
+	await("all have ended", func() bool { return len(open()) == 0 })
+	require.Zero(t, processes(t, "sleep", marker))
+}

@@ -1,0 +1,74 @@
+package meshtest
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+)
+
+// Who was shown another number of agents ends none of them.
+func TestKillsOfASelection(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	d := m.Hub.describe(t)
+	ended := m.Order(t, hub.SpawnRequest{Spoke: "attic", Labels: commands.Labels{"app": "web"}, Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}})
+	m.Wait(t, ended)
+	var ids []string
+	for _, labels := range []commands.Labels{{"app": "web"}, {"app": "web"}, {"app": "db"}, nil} {
+		ids = append(ids, m.Order(t, hub.SpawnRequest{Spoke: "attic", Labels: labels, Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sleep", "1000"}}}))
+	}
+	for _, id := range ids {
+		m.Await(t, id, commands.Running)
+	}
+	kill := func(body string) (int, string) {
+		status, said := d.ask(t, "POST", api.Base+"/tasks/kill", "application/json", body)
+		return status, string(said)
+	}
+	for body, want := range map[string]int{
+		`{"labels":"app=web","reason":"x","expected":1}`:               http.StatusConflict,
+		`{"labels":"app=web","reason":"x","expected":3}`:               http.StatusConflict,
+		`{"all":true,"reason":"x","expected":0}`:                       http.StatusConflict,
+		`{"labels":"app=web","reason":"x"}`:                            http.StatusBadRequest,
+		`{"labels":"app=web","expected":2}`:                            http.StatusBadRequest,
+		`{"labels":"app=web","reason":"","expected":2}`:                http.StatusBadRequest,
+		`{"labels":"app==web","reason":"x","expected":2}`:              http.StatusBadRequest,
+		`{"reason":"x","expected":4}`:                                  http.StatusBadRequest,
+		`{"labels":" ","spoke":"","reason":"x","expected":4}`:          http.StatusBadRequest,
+		`{"all":true,"spoke":"attic","reason":"x","expected":4}`:       http.StatusBadRequest,
+		`{"all":true,"labels":"app","reason":"x","expected":3}`:        http.StatusBadRequest,
+		`{"all":true,"reason":"x","expected":4,"grace_ms":-1}`:         http.StatusBadRequest,
+		`{"all":true,"reason":"x","expected":4,"grace_ms":9999999999}`: http.StatusBadRequest,
+		`{"spoke":"cellar","reason":"x","expected":0}`:                 http.StatusNotFound,
+	} {
+		status, said := kill(body)
+		require.Equal(t, want, status, "%s: %s", body, said)
+		if want == http.StatusConflict {
+			require.Regexp(t, `"the number of selected agents is [24] now, and [013] was expected; nothing was killed"`, said)
+		}
+	}
+	require.ErrorContains(t, m.Spokes["attic"].Ask(t, "POST", api.Base+"/tasks/kill", map[string]any{"all": true, "reason": "x", "expected": 0}, nil), "this is asked of its hub")
+	require.Zero(t, m.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE kill IS NOT NULL`))
+
+	for body, want := range map[string]int{`{"labels":"app=web","reason":"bad release","expected":2,"grace_ms":100}`: 2, `{"spoke":"attic","labels":"!app","reason":"x","expected":1}`: 1} {
+		status, said := kill(body)
+		require.Equal(t, http.StatusOK, status, said)
+		var sum api.KillSummary
+		require.NoError(t, json.Unmarshal([]byte(said), &sum))
+		require.Equal(t, api.KillSummary{Killed: want, Refused: []api.KillRefused{}}, sum)
+	}
+	for _, i := range []int{0, 1, 3} {
+		require.Equal(t, commands.Cancelled, m.Wait(t, ids[i]).State)
+	}
+	require.Equal(t, 3, m.Hub.Count(t, `SELECT count(DISTINCT message) + count(DISTINCT object) - 3 FROM (SELECT o.id AS message, a.object FROM outbox o JOIN audit a ON a.object = o.task::text WHERE o.kind = 'agent.kill' AND a.action = 'task.kill_ordered') AS x`), "each by an order of its own")
+	require.Equal(t, commands.Running, m.Agent(t, ids[2]).State)
+	status, said := kill(`{"labels":"app=web","reason":"x","expected":0}`)
+	require.Equal(t, http.StatusOK, status, said)
+	m.Hub.Do(t, "POST", api.Base+"/tasks/"+ids[2]+"/kill", api.KillRequest{Reason: "enough"}, nil)
+	m.Wait(t, ids[2])
+}

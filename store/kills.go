@@ -1,0 +1,116 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// A KillOrdered says what became of the order to kill a task. Without an error it was sent, or the task had
+// ended already.
+type KillOrdered struct {
+	Task  string
+	Spoke string
+	Sent  bool
+	Err   *commands.Refused
+}
+
+// OrderKill stores a kill order for a task. A task that has ended already gets
+// none: its mirror is the answer.
+func (db *DB) OrderKill(ctx context.Context, k commands.Kill, life time.Duration, actor string) (sent bool, err error) {
+	list, err := db.orderKills(ctx, "ordering the kill of task "+k.Task, []string{k.Task}, k, life, actor)
+	if err != nil {
+		return false, err
+	}
+	if list[0].Err != nil {
+		return false, list[0].Err
+	}
+	return list[0].Sent, nil
+}
+
+// OrderKills is OrderKill for some tasks in one transaction, each with an order of its own.
+func (db *DB) OrderKills(ctx context.Context, tasks []string, k commands.Kill, life time.Duration, actor string) ([]KillOrdered, error) {
+	return db.orderKills(ctx, fmt.Sprintf("ordering %d kills", len(tasks)), tasks, k, life, actor)
+}
+
+func (db *DB) orderKills(ctx context.Context, what string, tasks []string, k commands.Kill, life time.Duration, actor string) (out []KillOrdered, err error) {
+	err = db.Tx(ctx, what, func(ctx context.Context, tx *Tx) error {
+		// The connections are held before the mirrors, as everywhere.
+		if _, err := tx.Exec(ctx, `SELECT FROM connections WHERE id IN (SELECT conn FROM mirrors WHERE task = ANY ($1::uuid[])) ORDER BY id FOR SHARE`, tasks); err != nil {
+			return err
+		}
+		found, err := holdMirrors(ctx, tx, tasks)
+		if err != nil {
+			return err
+		}
+		out = make([]KillOrdered, len(tasks))
+		var ids []string
+		var kills []map[string]any
+		for i, task := range tasks {
+			m, known := found[task]
+			out[i] = KillOrdered{Task: task, Spoke: m.spoke, Sent: known && !m.state.Terminal()}
+			if !known {
+				out[i].Err = commands.Refuse(commands.NotFound, "no agent %s", task)
+			}
+			if !out[i].Sent {
+				continue
+			}
+			k.Task = task
+			body := k
+			command := tx.Send(Draft{Conn: m.conn, Body: &body, Life: life})
+			tx.Audit(AuditRow{Actor: actor, Action: "task.kill_ordered", Object: task, Why: k.Reason, Conn: m.conn})
+			ids, kills = append(ids, task), append(kills, map[string]any{"command": command, "reason": k.Reason, "grace_ms": k.GraceMS, "by": actor, "at": time.Now().UTC()})
+		}
+		if len(ids) == 0 {
+			return nil
+		}
+		_, err = tx.Exec(ctx, `UPDATE mirrors m SET kill = CASE WHEN jsonb_array_length(m.kill) >= 100 THEN m.kill ELSE coalesce(m.kill, '[]') || u.kill END,
+			kill_expires_at = clock_timestamp() + $3::interval, updated_at = clock_timestamp() FROM unnest($1::uuid[], $2::jsonb[]) AS u (task, kill) WHERE m.task = u.task`, ids, kills, life)
+		return err
+	})
+	return out, err
+}
+
+// A held mirror stays as it is until the transaction ends.
+type held struct {
+	conn, spoke string
+	state       commands.State
+}
+
+func holdMirrors(ctx context.Context, tx *Tx, tasks []string) (map[string]held, error) {
+	rows, err := tx.Query(ctx, `SELECT m.task::text, m.conn::text, c.peer_name, m.state FROM mirrors m JOIN connections c ON c.id = m.conn
+		WHERE m.task = ANY ($1::uuid[]) ORDER BY m.task FOR UPDATE OF m`, tasks)
+	if err != nil {
+		return nil, err
+	}
+	found, task, m := map[string]held{}, "", held{}
+	_, err = pgx.ForEachRow(rows, []any{&task, &m.conn, &m.spoke, &m.state}, func() error { found[task] = m; return nil })
+	return found, err
+}
+
+// Killable returns the tasks of t that have not ended and that nobody has ordered to end, all of them.
+func (db *DB) Killable(ctx context.Context, t MirrorTerms) (tasks []string, err error) {
+	args := labelArgs(t.Labels)
+	which := `ended_at IS NULL AND kill IS NULL AND ` + fits(1)
+	from := `mirrors`
+	if t.Spoke != "" {
+		args = append(args, t.Spoke)
+		from = fmt.Sprintf(`(SELECT m.* FROM connections k JOIN mirrors m ON m.conn = k.id WHERE k.peer_name = $%d) AS m`, len(args))
+	}
+	err = db.retry(ctx, func(ctx context.Context) error {
+		rows, err := db.pool.Query(ctx, `SELECT task::text FROM `+from+` WHERE `+which+` ORDER BY task`, args...)
+		if err != nil {
+			return err
+		}
+		tasks, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("looking for agents to kill: %w", err)
+	}
+	return tasks, nil
+}
