@@ -40,6 +40,9 @@ func (f agentFlags) check() error {
 			return misuse("%q is not a state of an agent", s).Hinting("the states are: %s", statesText())
 		}
 	}
+	if f.limit < 1 {
+		return misuse("--limit is 1 or more")
+	}
 	_, err := selector(f.labels)
 	return err
 }

@@ -166,7 +166,7 @@ func listAgents(t *testing.T, h hand) {
 	require.Equal(t, said{"", "no such agents; all of them: spawnmesh --data-dir " + h.dir + " agents\n", 0}, none)
 	require.Equal(t, "[]\n", h.do("agents", "--spoke", "nowhere", "-o", "json"))
 	require.Empty(t, h.do("agents", "--spoke", "nowhere", "-o", "ndjson"))
-	h.refused(exitMisuse, "from 1 to 10000", "agents", "--limit", "0")
+	h.refused(exitMisuse, "--limit is 1 or more", "agents", "--limit", "0")
 	g.open(t)
 	h.ends(open)
 }
