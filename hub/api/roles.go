@@ -56,6 +56,8 @@ var may = map[string][]Role{
 
 	"GET /events": readers,
 
+	"GET /workspaces": readers,
+
 	"GET /workspaces/{workspace}/tasks":                  readers,
 	"POST /workspaces/{workspace}/tasks":                 operators,
 	"GET /workspaces/{workspace}/tasks/{task}":           readers,

@@ -177,3 +177,12 @@ FROM (
     UNION ALL SELECT lane, CASE WHEN started_at IS NULL THEN 'claimed' ELSE 'running' END, count(*) FROM leases GROUP BY 1, 2
 ) AS k LEFT JOIN (SELECT DISTINCT name FROM lanes ORDER BY name LIMIT $1) AS named ON named.name = k.lane
 GROUP BY 1, 2
+
+-- Each workspace that a class names, by one look into the index; of classes there may be as many as tasks.
+-- name: workspaces
+WITH RECURSIVE found AS (
+    (SELECT workspace AS name FROM classes ORDER BY workspace LIMIT 1)
+    UNION ALL
+    SELECT (SELECT c.workspace FROM classes c WHERE c.workspace > f.name ORDER BY c.workspace LIMIT 1) FROM found f WHERE f.name IS NOT NULL
+)
+SELECT name, coalesce((SELECT sum(n) FROM counted WHERE workspace = name AND what = 'ready'), 0)::bigint FROM found WHERE name IS NOT NULL LIMIT 10000
