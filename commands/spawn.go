@@ -37,13 +37,15 @@ type Spawn struct {
 	Argv         []string `json:"argv,omitempty"`
 	Dir          string   `json:"dir,omitempty"`
 	Env          []EnvVar `json:"env,omitempty"`
-	Sealed       *Sealed  `json:"sealed,omitempty"` // the values of Env; nil where there are none
+	Sealed       *Sealed  `json:"sealed,omitempty"` // the values of Env, what Files hold, standard input; nil where there are none
 	Capabilities []string `json:"capabilities,omitempty"`
 	Priority     int      `json:"priority,omitempty"`
 	TimeoutMS    int64    `json:"timeout_ms,omitempty"`
 	MaxRetries   int      `json:"max_retries,omitempty"`
 	OnLoss       string   `json:"on_loss,omitempty"` // "" = LossFails
 	Trace        string   `json:"trace,omitempty"`   // what its spans belong to: a traceparent of W3C Trace Context; "" = nothing
+	Files        []File   `json:"files,omitempty"`
+	Stdin        bool     `json:"stdin,omitempty"` // the agent reads standard input that came with the order
 }
 
 // What becomes of an agent that was proven to run and was then lost: its shim
@@ -125,6 +127,9 @@ func (s *Spawn) ValidateOrder() error {
 		return err
 	}
 	if err := s.checkEnv(); err != nil {
+		return err
+	}
+	if err := s.checkInline(); err != nil {
 		return err
 	}
 	return checkCapabilities(s.Capabilities)

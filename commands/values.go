@@ -8,8 +8,8 @@ import (
 	"github.com/spawnmesh/spawnmesh/signing"
 )
 
-// MaxValueBytes bounds the values of all variables of a spawn together. One alone may have
-// [MaxEnvBytes].
+// MaxValueBytes bounds the values of all variables of a spawn together, with its files and its
+// standard input. A variable alone may have [MaxEnvBytes].
 const MaxValueBytes = 96 << 10
 
 // An EnvVar is one variable of an agent's environment. Its value is in [Sealed].
@@ -25,15 +25,16 @@ const (
 	EnvFile   = "file"   // in a file of its home that the variable names; it is taken out of the output, too
 )
 
-// Sealed are the values of a spawn's variables: only the spoke that the message is for can
-// read them.
+// Sealed are the values of a spawn's variables, files and standard input: only the spoke that
+// the message is for can read them.
 type Sealed struct {
 	Key  signing.SealingKeyID `json:"key"`  // of the spoke
 	Mark []byte               `json:"mark"` // 32 bytes: the same for the same values, as their sender says
 	Box  []byte               `json:"box"`  // the key share and the ciphertext
 }
 
-// Values are those of a spawn's variables, in their order.
+// Values are those of a spawn's variables, in their order, then what its files hold, then its
+// standard input.
 type Values []Secret
 
 // valuesField is what a ciphertext of values is bound to, see [signing.Place].
@@ -44,40 +45,38 @@ func ValuesPlace(aud signing.InstanceID, conn, message string) signing.Place {
 	return signing.Place{Aud: aud, Conn: conn, Message: message, Field: valuesField}
 }
 
-// bound names the variables that values belong to.
+// bound names what values belong to.
 func (s *Spawn) bound() []byte {
 	var b []byte
 	for _, e := range s.Env {
 		b = append(append(b, e.Name...), 0)
 		b = append(append(b, e.As...), 0)
 	}
-	return b
+	return s.boundInline(b)
 }
 
 // plaintext is what is encrypted: a JSON list of strings.
-func (v Values) plaintext() ([]byte, error) {
-	plain := make([]string, len(v))
-	for i, value := range v {
-		plain[i] = value.Reveal()
-	}
-	return json.Marshal(plain)
-}
+func (s *Spawn) plaintext(v Values) ([]byte, error) { return json.Marshal(s.inText(v)) }
 
-// CheckValues checks values that are to be given to the variables of s; the error is a
-// [*Refused] and shows none.
+// CheckValues checks values that are to be sealed with s; the error is a [*Refused] and shows
+// none.
 func (s *Spawn) CheckValues(v Values) error {
-	if len(v) != len(s.Env) {
-		return Refuse(BadEnv, "%d values for %d environment variables", len(v), len(s.Env))
+	if len(v) != s.sealedParts() {
+		return Refuse(BadEnv, "%d values for %d environment variables, files and standard inputs", len(v), s.sealedParts())
 	}
 	total := 0
 	for i, secret := range v {
 		value := secret.Reveal()
 		total += len(value)
-		if len(value) > MaxEnvBytes || !IsText(value) {
+		if i < len(s.Env) && (len(value) > MaxEnvBytes || !IsText(value)) {
 			return Refuse(BadEnv, "the value of %s contains a NUL, is not UTF-8 or is above %d bytes", Clip(s.Env[i].Name), MaxEnvBytes)
 		}
 	}
-	if total > MaxValueBytes {
+	switch {
+	case total > MaxValueBytes && s.Inline():
+		return Refuse(Validation, "files, standard input and values of variables are %d bytes together, limit %d (96 KiB)", total, MaxValueBytes).
+			Hinting("put what is larger where the spoke's host can read it, or let the agent fetch it")
+	case total > MaxValueBytes:
 		return Refuse(BadEnv, "the values of all environment variables are %d bytes, limit %d", total, MaxValueBytes)
 	}
 	return nil
@@ -89,7 +88,7 @@ func (s *Spawn) CheckValues(v Values) error {
 func (s *Spawn) CheckSize(v Values) error {
 	full := *s
 	if len(v) > 0 {
-		plain, err := v.plaintext()
+		plain, err := s.plaintext(v)
 		if err != nil {
 			return err
 		}
@@ -105,7 +104,7 @@ func (s *Spawn) CheckSize(v Values) error {
 
 // Marked returns s with the mark of its values: what the database of their sender keeps.
 func (s *Spawn) Marked(own *signing.Decrypter, v Values) (*Spawn, error) {
-	plain, err := v.plaintext()
+	plain, err := s.plaintext(v)
 	if err != nil || len(v) == 0 {
 		return s, err
 	}
@@ -135,9 +134,9 @@ func (s *Spawn) Seal(pub []byte, at signing.Place, v Values) (*Spawn, error) {
 	return &sealed, nil
 }
 
-// Encrypt returns the values of the variables of s for the owner of the sealing key pub.
+// Encrypt returns the values of s for the owner of the sealing key pub.
 func (s *Spawn) Encrypt(pub []byte, at signing.Place, v Values) ([]byte, error) {
-	plain, err := v.plaintext()
+	plain, err := s.plaintext(v)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +151,7 @@ func (s *Spawn) Values(d *signing.Decrypter, at signing.Place) (Values, error) {
 	return s.Decrypt(d, s.Sealed.Key, at, s.Sealed.Box)
 }
 
-// Decrypt opens values of the variables of s; the error is a [*Refused].
+// Decrypt opens values of s; the error is a [*Refused].
 func (s *Spawn) Decrypt(d *signing.Decrypter, key signing.SealingKeyID, at signing.Place, box []byte) (Values, error) {
 	plain, err := d.Open(key, at, s.bound(), box)
 	if err != nil {
@@ -163,19 +162,23 @@ func (s *Spawn) Decrypt(d *signing.Decrypter, key signing.SealingKeyID, at signi
 	if err := signing.DecodeBody(plain, &v); err != nil {
 		return nil, Refuse(BadEnv, "the values of the environment variables are no list of strings")
 	}
+	if err := s.fromText(v); err != nil {
+		return nil, err
+	}
 	return v, s.CheckValues(v)
 }
 
-// checkSealed wants values where there are variables, and only there.
+// checkSealed wants values where there is something that has them, and only there.
 func (s *Spawn) checkSealed() error {
-	if s.Sealed == nil && len(s.Env) > 0 {
-		return Refuse(BadEnv, "there are environment variables and no sealed values")
+	parts := s.sealedParts()
+	if s.Sealed == nil && parts > 0 {
+		return Refuse(BadEnv, "there are environment variables, files or standard input and no sealed values")
 	}
 	if s.Sealed == nil {
 		return nil
 	}
-	if b := s.Sealed; len(s.Env) == 0 || !b.Key.Valid() || len(b.Mark) != 32 || len(b.Box) < signing.EncryptOverhead+2 {
-		return Refuse(BadEnv, "the sealed values lack variables, or their key, mark or ciphertext has not its form")
+	if b := s.Sealed; parts == 0 || !b.Key.Valid() || len(b.Mark) != 32 || len(b.Box) < signing.EncryptOverhead+2 {
+		return Refuse(BadEnv, "the sealed values lack what has them, or their key, mark or ciphertext has not its form")
 	}
 	return nil
 }

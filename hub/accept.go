@@ -27,7 +27,7 @@ type SpawnRequest struct {
 	Spoke          string
 	Any            bool
 	Spawn          commands.Spawn
-	Values         commands.Values // of its variables; as they are only on the way to this hub
+	Values         commands.Values // of its variables, files and standard input; as they are only on the way to this hub
 	ExpiresInMS    int64
 	IdempotencyKey string
 	Labels         commands.Labels // no spoke is told
@@ -39,11 +39,21 @@ func (r SpawnRequest) Revealed() api.NewTask {
 	s := r.Spawn
 	v := api.NewTask{ID: r.ID, IdempotencyKey: r.IdempotencyKey, Spoke: r.Spoke, Any: r.Any, Title: s.Title, Runtime: api.NewTaskRuntime(s.Runtime), Argv: s.Argv, Dir: s.Dir,
 		Capabilities: s.Capabilities, Priority: s.Priority, TimeoutMS: s.TimeoutMS, MaxRetries: s.MaxRetries, OnLoss: api.NewTaskOnLoss(s.OnLoss), ExpiresInMS: r.ExpiresInMS, Labels: api.Labels(r.Labels)}
-	for i, e := range s.Env {
-		v.Env = append(v.Env, api.Variable{Name: e.Name, As: api.VariableAs(e.As)})
-		if i < len(r.Values) {
-			v.Env[i].Value = r.Values[i].Reveal()
+	values := r.Values
+	next := func() (value string) {
+		if len(values) > 0 {
+			value, values = values[0].Reveal(), values[1:]
 		}
+		return value
+	}
+	for _, e := range s.Env {
+		v.Env = append(v.Env, api.Variable{Name: e.Name, As: api.VariableAs(e.As), Value: next()})
+	}
+	for _, f := range s.Files {
+		v.Files = append(v.Files, api.InlineFile{Path: f.Path, Exec: f.Exec, Content: []byte(next())})
+	}
+	if s.Stdin {
+		v.Stdin = []byte(next())
 	}
 	return v
 }
@@ -54,6 +64,12 @@ func RequestOf(v api.NewTask) SpawnRequest {
 		Capabilities: v.Capabilities, Priority: v.Priority, TimeoutMS: v.TimeoutMS, MaxRetries: v.MaxRetries, OnLoss: string(v.OnLoss)}}
 	for _, e := range v.Env {
 		r.Spawn.Env, r.Values = append(r.Spawn.Env, commands.EnvVar{Name: e.Name, As: string(e.As)}), append(r.Values, commands.NewSecret(e.Value))
+	}
+	for _, f := range v.Files {
+		r.Spawn.Files, r.Values = append(r.Spawn.Files, commands.File{Path: f.Path, Exec: f.Exec}), append(r.Values, commands.NewSecret(string(f.Content)))
+	}
+	if r.Spawn.Stdin = len(v.Stdin) > 0; r.Spawn.Stdin {
+		r.Values = append(r.Values, commands.NewSecret(string(v.Stdin)))
 	}
 	return r
 }
@@ -88,7 +104,7 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 	if err := r.Labels.Check(); err != nil {
 		return SpawnAnswer{}, err
 	}
-	h.demandIsolation(&r.Spawn)
+	h.demand(&r.Spawn)
 	if err := r.Spawn.ValidateOrder(); err != nil {
 		return SpawnAnswer{}, err
 	}
@@ -129,12 +145,17 @@ func (h *Hub) submit(ctx context.Context, order store.SpawnOrder) (store.Ordered
 	return o, err
 }
 
-// demandIsolation adds what this hub demands of every spoke that starts a program for it.
-func (h *Hub) demandIsolation(s *commands.Spawn) {
-	if s.Runtime != commands.RuntimeExec {
-		return
+// demand adds what every spoke must have that runs this: what this hub demands of one that starts a program for
+// it, and that it takes what the order brings.
+func (h *Hub) demand(s *commands.Spawn) {
+	var list []string
+	if s.Runtime == commands.RuntimeExec {
+		list = commands.IsolationCapabilities(h.Isolation)
 	}
-	for _, c := range commands.IsolationCapabilities(h.Isolation) {
+	if s.Inline() {
+		list = append(list, commands.InlineFiles)
+	}
+	for _, c := range list {
 		if !slices.Contains(s.Capabilities, c) {
 			s.Capabilities = append(s.Capabilities, c)
 		}
@@ -159,6 +180,9 @@ func (h *Hub) address(o *store.SpawnOrder, r SpawnRequest) error {
 		return commands.Refuse(commands.Validation, "give a spoke or any, not both")
 	case r.Spoke != "":
 		s, err := h.findSpoke(r.Spoke)
+		if err == nil {
+			err = takesInline(s, o.Spawn)
+		}
 		o.Conn = s.ID
 		return err
 	case r.Any:
@@ -176,5 +200,16 @@ func (h *Hub) address(o *store.SpawnOrder, r SpawnRequest) error {
 		return commands.Refuse(commands.Validation, "%d spokes are connected", len(living)).Hinting("name one with --spoke NAME, or let the hub choose with --any")
 	}
 	o.Conn = living[0].ID
-	return nil
+	return takesInline(living[0], o.Spawn)
 }
+
+// takesInline refuses what a spoke is known not to take: one of an older version cannot even read the order, and
+// would count it as a bad message.
+func takesInline(s federation.Status, spawn *commands.Spawn) error {
+	if !spawn.Inline() || s.Beat == nil || slices.Contains(s.Beat.Body.Capabilities, commands.InlineFiles) {
+		return nil
+	}
+	return commands.Refuse(commands.Capability, "spoke %s takes no files and no standard input with an order", s.Name).Hinting("%s", allowInline)
+}
+
+const allowInline = "the host of a spoke allows them with inline_files: true in its policy.yaml, from the version on that knows this"

@@ -183,6 +183,13 @@ func lacks(missing []string) string {
 // cannot confine agents. A policy can offer capabilities, but no isolation.
 func less(lacking []string) string {
 	var hints []string
+	if slices.Contains(lacking, commands.InlineFiles) {
+		hints = append(hints, allowInline)
+		lacking = slices.DeleteFunc(slices.Clone(lacking), func(c string) bool { return c == commands.InlineFiles })
+		if len(lacking) == 0 {
+			return allowInline
+		}
+	}
 	named := func(c string) bool { _, ok := commands.IsolationBy(c); return !ok }
 	if slices.ContainsFunc(lacking, named) {
 		hints = append(hints, "ask for less, or let the host of a spoke that has it offer it under capabilities in its policy.yaml")

@@ -49,10 +49,14 @@ var (
 	vectorPlace = Place{"mi1aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "0193a3c0-2222-7aaa-8bbb-00000000000b", "0193a3c0-1111-7aaa-8bbb-00000000000a", "env"}
 	vectorAAD   = []byte("TOKEN\x00secret\x00CI\x00\x00")
 	vectorPlain = `["s3cr\u00e9t-value","1"]`
+
+	// Of a variable, the file in/data.bin, the file run.sh that can be executed, and standard input.
+	inlineAAD   = []byte("KEY\x00secret\x00" + "\x00in/data.bin\x00\x00" + "\x00run.sh\x00x\x00" + "\x00\x00")
+	inlinePlain = `["hunter2","AP+A","IyEvYmluL3NoCg==","AQID"]`
 )
 
-// sealedRecipes are the cases: one ciphertext, and what differs from its place.
-func sealedRecipes(t *testing.T, d *Decrypter, box []byte) []sealedCase {
+// sealedRecipes are the cases: one ciphertext, what differs from its place, and one with files.
+func sealedRecipes(t *testing.T, d *Decrypter, box, inline []byte) []sealedCase {
 	good := sealedCase{"good", "OK", d.KeyID(), vectorPlace.Aud, vectorPlace.Conn, vectorPlace.Message, vectorPlace.Field, hex.EncodeToString(vectorAAD), box, vectorPlain}
 	list := []sealedCase{good}
 	for _, v := range []struct {
@@ -77,7 +81,9 @@ func sealedRecipes(t *testing.T, d *Decrypter, box []byte) []sealedCase {
 		v.change(&c)
 		list = append(list, c)
 	}
-	return list
+	files := good
+	files.Name, files.AADHex, files.Box, files.Plain = "good, with files and standard input", hex.EncodeToString(inlineAAD), inline, inlinePlain
+	return append(list, files)
 }
 
 func TestSealedVectors(t *testing.T) {
@@ -85,7 +91,9 @@ func TestSealedVectors(t *testing.T) {
 	if *update {
 		box, err := Encrypt(d.Public(), vectorPlace, vectorAAD, []byte(vectorPlain))
 		require.NoError(t, err)
-		f := sealedFile{hex.EncodeToString(bytes.Repeat([]byte{0x5e}, 32)), hex.EncodeToString(d.Public()), d.KeyID(), sealedRecipes(t, d, box), nil}
+		inline, err := Encrypt(d.Public(), vectorPlace, inlineAAD, []byte(inlinePlain))
+		require.NoError(t, err)
+		f := sealedFile{hex.EncodeToString(bytes.Repeat([]byte{0x5e}, 32)), hex.EncodeToString(d.Public()), d.KeyID(), sealedRecipes(t, d, box, inline), nil}
 		for _, k := range lowOrder {
 			f.Weak = append(f.Weak, hex.EncodeToString(k))
 		}
@@ -98,7 +106,7 @@ func TestSealedVectors(t *testing.T) {
 	var f sealedFile
 	require.NoError(t, json.Unmarshal(raw, &f))
 	require.Equal(t, d.KeyID(), f.Key)
-	require.Equal(t, sealedRecipes(t, d, f.Cases[0].Box), f.Cases, "run: go test ./signing -run TestSealedVectors -update")
+	require.Equal(t, sealedRecipes(t, d, f.Cases[0].Box, f.Cases[len(f.Cases)-1].Box), f.Cases, "run: go test ./signing -run TestSealedVectors -update")
 	for _, c := range f.Cases {
 		t.Run(c.Name, func(t *testing.T) {
 			aad, err := hex.DecodeString(c.AADHex)

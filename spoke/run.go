@@ -162,7 +162,7 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 	if err != nil {
 		return nil, err
 	}
-	spec.Marker = s.marker(r.fence)
+	spec.Marker, spec.Stdin = s.marker(r.fence), env.stdin
 	spec.Timeout, spec.Deadline, spec.OutputCap = rules.Timeout(r.spec.Timeout()), deadline, rules.Limits.Kept()
 	spec.Limits = limitsOf(rules)
 	if spec.Confine, err = s.confine(r, rules); err != nil {

@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -11,9 +12,10 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// The values of an order's environment are sealed in the database of a spoke as they were on
-// the way. They are opened when an order is judged and when an attempt starts, and are then
-// in the memory of this process, of the shim and of the agent.
+// The values of an order's environment, its files and its standard input are sealed in the database
+// of a spoke as they were on the way. They are opened when an order is judged and when an attempt
+// starts, and are then in the memory of this process, of the shim and of the agent; files are in the
+// directories of the attempt.
 
 // secretsDir is where, in the home of an agent, the files are that hold values for it.
 const secretsDir = ".secrets"
@@ -24,17 +26,19 @@ const LeastSecret = runtime.LeastSecret
 // Hides reports whether a secret is taken out of what its agent writes.
 func Hides(secret string) bool { return runtime.Hides(secret) }
 
-// A environment is what the variables of one spawn are set to.
+// A environment is what one spawn brings: what its variables are set to, files and standard input.
 type environment struct {
 	vars    map[string]string
-	files   map[string]string // contents of files, by the name of their variable
-	secrets []string          // values that are taken out of the agent's output
+	home    []placed // files with values of variables, below secretsDir
+	work    []placed
+	stdin   string
+	secrets []string // values that are taken out of the agent's output
 }
 
 // openEnvironment opens the values of s, which command brought over conn. The files that it
 // has values in are in home.
 func (s *Spoke) openEnvironment(spawn *commands.Spawn, conn, command, home string) (environment, error) {
-	e := environment{vars: map[string]string{}, files: map[string]string{}}
+	e := environment{vars: map[string]string{}}
 	values, err := spawn.Values(s.Keys.Decrypter, commands.ValuesPlace(s.DB.Self(), conn, command))
 	if err != nil {
 		return e, err
@@ -44,13 +48,29 @@ func (s *Spoke) openEnvironment(spawn *commands.Spawn, conn, command, home strin
 		e.vars[v.Name] = value
 		switch v.As {
 		case commands.EnvFile:
-			e.vars[v.Name], e.files[v.Name] = filepath.Join(home, secretsDir, v.Name), value
+			path := filepath.Join(secretsDir, v.Name)
+			e.vars[v.Name] = filepath.Join(home, path)
+			e.home = append(e.home, placed{path: path, content: value, mode: 0o600})
 			e.secrets = append(e.secrets, value)
 		case commands.EnvSecret:
 			e.secrets = append(e.secrets, value)
 		}
 	}
+	values = values[len(spawn.Env):]
+	for i, f := range spawn.Files {
+		e.work = append(e.work, placed{path: f.Path, content: values[i].Reveal(), mode: modeOf(f)})
+	}
+	if spawn.Stdin {
+		e.stdin = values[len(spawn.Files)].Reveal()
+	}
 	return e, nil
+}
+
+func modeOf(f commands.File) fs.FileMode {
+	if f.Exec {
+		return 0o700
+	}
+	return 0o600
 }
 
 // environmentOf opens the values of an attempt.
@@ -70,45 +90,27 @@ func (s *Spoke) judgeOrder(m *store.Incoming, judge func(map[string]string) *com
 	return judge(e.vars)
 }
 
-// writeFiles puts values into files of a home that no agent has had yet.
+// writeFiles puts files into directories that no agent has had yet.
 func (e environment) writeFiles(d isolation.Dirs) error {
-	if len(e.files) == 0 {
-		return nil
-	}
-	home, err := os.OpenRoot(d.Home)
-	if err != nil {
+	if err := write(d.Home, e.home); err != nil {
 		return fmt.Errorf("writing the secrets of an agent: %w", err)
 	}
-	defer home.Close()
-	if err := home.MkdirAll(secretsDir, 0o700); err != nil {
-		return fmt.Errorf("writing the secrets of an agent: %w", err)
-	}
-	for name, value := range e.files {
-		if err := home.WriteFile(filepath.Join(secretsDir, name), []byte(value), 0o600); err != nil {
-			return fmt.Errorf("writing the secret %s of an agent: %w", name, err)
-		}
+	if err := write(d.Work, e.work); err != nil {
+		return fmt.Errorf("writing the files of an agent: %w", err)
 	}
 	return nil
 }
 
 // giveFiles makes the files a user's own, before its agent runs.
 func (e environment) giveFiles(d isolation.Dirs, user int64) error {
-	if len(e.files) == 0 || user == 0 {
+	if user == 0 {
 		return nil
 	}
-	home, err := os.OpenRoot(d.Home)
-	if err != nil {
+	if err := give(d.Home, e.home, int(user)); err != nil {
 		return fmt.Errorf("giving an agent its secrets: %w", err)
 	}
-	defer home.Close()
-	paths := []string{secretsDir}
-	for name := range e.files {
-		paths = append(paths, filepath.Join(secretsDir, name))
-	}
-	for _, path := range paths {
-		if err := home.Lchown(path, int(user), int(user)); err != nil {
-			return fmt.Errorf("giving an agent its secrets: %w", err)
-		}
+	if err := give(d.Work, e.work, int(user)); err != nil {
+		return fmt.Errorf("giving an agent its files: %w", err)
 	}
 	return nil
 }

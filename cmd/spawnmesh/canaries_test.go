@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,8 +39,8 @@ func newCage(t *testing.T) *cage {
 	require.NoError(t, m.AddSpoke(t.Context(), "attic", policy.Presets["open"], "--heartbeat", "1s"))
 	programs, err := postgres.Find(t.Context(), "")
 	require.NoError(t, err)
-	plain, secret, variable, file := canary.New(), canary.New(), canary.New(), canary.New()
-	c := &cage{m, t, hand{t: t, dir: m.Hub.Dir, env: []string{"FROM_HERE=" + variable.Value}}, nil, []*canary.Canary{plain, secret, variable, file},
+	plain, secret, variable, file, brought, stdin := canary.New(), canary.New(), canary.New(), canary.New(), canary.New(), canary.New()
+	c := &cage{m, t, hand{t: t, dir: m.Hub.Dir, env: []string{"FROM_HERE=" + variable.Value}}, nil, []*canary.Canary{plain, secret, variable, file, brought, stdin},
 		canary.Of("WITNESS_" + strings.NewReplacer("-", "_").Replace(canary.New().Value)), programs}
 	dir := t.TempDir()
 	put := func(name string, of *canary.Canary) string {
@@ -48,13 +49,16 @@ func newCage(t *testing.T) *cage {
 		return path
 	}
 	c.flags = []string{"--env", "PLAIN=" + plain.Value, "--env", c.witness.Value + "=x", "--secret", "SECRET=@" + put("secret", secret),
-		"--secret", "VARIABLE=env:FROM_HERE", "--secret-file", "KEY=@" + put("file", file)}
+		"--secret", "VARIABLE=env:FROM_HERE", "--secret-file", "KEY=@" + put("file", file),
+		"--file", put("brought", brought) + ":in/brought", "--stdin"}
 	return c
 }
 
 func (c *cage) spawn(flags []string, argv ...string) string {
 	c.t.Helper()
-	return c.hand.spawn(append(append(append([]string{}, c.flags...), flags...), append([]string{"--"}, argv...)...)...)
+	s := c.hand.run(c.secrets[5].Value, slices.Concat([]string{"spawn", "-o", "name"}, c.flags, flags, []string{"--"}, argv)...)
+	require.Zero(c.t, s.code, s.err)
+	return strings.TrimSpace(s.out)
 }
 
 // clean fails when a canary is in a text that was shown.

@@ -62,7 +62,7 @@ capability.`,
 // asking lets c say of which order the policy is asked.
 func asking(ask func(ctx context.Context, s commands.Spawn, env map[string]string) error, c *cobra.Command) *cobra.Command {
 	var s commands.Spawn
-	var env, secrets, secretFiles []string
+	var env, secrets, secretFiles, files []string
 	var isolation string
 	c.Args = cobra.ArbitraryArgs
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
@@ -82,6 +82,7 @@ func asking(ask func(ctx context.Context, s commands.Spawn, env map[string]strin
 		}
 		s.Env = append(s.Env, named(commands.EnvSecret, secrets)...)
 		s.Env = append(s.Env, named(commands.EnvFile, secretFiles)...)
+		s.Files = inlined(files)
 		s.Capabilities = append(s.Capabilities, commands.IsolationCapabilities(isolation)...)
 		s.Argv, s.Task = args, "00000000-0000-4000-8000-000000000000"
 		if err := s.ValidateOrder(); err != nil {
@@ -96,6 +97,8 @@ func asking(ask func(ctx context.Context, s commands.Spawn, env map[string]strin
 	f.StringArrayVar(&env, "env", nil, "as if `NAME=VALUE` were set (repeatable)")
 	f.StringArrayVar(&secrets, "secret", nil, "as if the secret `NAME` were set; a value behind = is not read (repeatable)")
 	f.StringArrayVar(&secretFiles, "secret-file", nil, "as if `NAME` held the path of a file with a secret (repeatable)")
+	f.StringArrayVar(&files, "file", nil, "as if a file came with the order for the path DST; SRC is not read (`SRC:DST`, repeatable)")
+	f.BoolVar(&s.Stdin, "stdin", false, "as if standard input came with the order")
 	f.StringArrayVar(&s.Capabilities, "capability", nil, "as if the capability `NAME` were required (repeatable)")
 	f.StringVar(&isolation, "isolation", "", "as if isolation by `LEVEL`, or more, were demanded: "+levelWords)
 	return c
@@ -106,6 +109,14 @@ func named(as string, pairs []string) (list []commands.EnvVar) {
 	for _, pair := range pairs {
 		name, _, _ := strings.Cut(pair, "=")
 		list = append(list, commands.EnvVar{Name: name, As: as})
+	}
+	return list
+}
+
+// inlined are the files that pairs name, without what they hold.
+func inlined(pairs []string) (list []commands.File) {
+	for _, pair := range pairs {
+		list = append(list, commands.File{Path: pair[strings.LastIndexByte(pair, ':')+1:]})
 	}
 	return list
 }

@@ -23,6 +23,8 @@ type spawnFlags struct {
 	secrets      []string
 	secretFiles  []string
 	labels       []string
+	files        []string
+	stdin        bool
 	timeout      days
 	expires      days
 	isolation    string
@@ -43,9 +45,15 @@ whether it runs.
 With --wait or --follow, standard error says how the agent stands, now and whenever
 that changes. The exit code tells the result: 0 completed, 9 failed,
 10 killed, 5 the connection was revoked, 6 refused by the spoke, 7 nothing could
-run it, 124 timed out. An interrupt detaches (130); the agent goes on.`,
+run it, 124 timed out. An interrupt detaches (130); the agent goes on.
+
+Files, standard input and values of variables come with the order, encrypted for the
+spoke, and have 96 KiB together. The policy of the spoke allows files and standard
+input, or not. Files go into a fresh directory only, so not with --dir.`,
 		Example: `  spawnmesh spawn --spoke attic -- go test ./...
   spawnmesh spawn --any --capability gpu --timeout 2h --follow -- ./train.sh
+  spawnmesh spawn --spoke attic --file ./train.sh:train.sh --file conf.yaml:etc/conf.yaml -- ./train.sh
+  git diff | spawnmesh run --spoke attic --stdin -- wc -l
   spawnmesh spawn --spoke attic --wait -o json -- sh -c 'echo hi; exit 3'`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error { return a.spawn(c.Context(), f, args) },
@@ -61,6 +69,8 @@ run it, 124 timed out. An interrupt detaches (130); the agent goes on.`,
 	fl.StringArrayVar(&f.secrets, "secret", nil, "set `NAME=@FILE` or NAME=env:VARIABLE in the agent's environment, from a\nfile or variable here, and take the value out of its output: where it has\n6 bytes or more, as it is and in base64 (in one line), hex, URLs and JSON\n(repeatable)")
 	fl.StringArrayVar(&f.secretFiles, "secret-file", nil, "as --secret, but NAME holds the path of a file with the value\n(`NAME=@FILE` or NAME=env:VARIABLE, repeatable)")
 	fl.StringArrayVar(&f.labels, "label", nil, "give the agent the label `NAME=VALUE`, by which the hub finds it again\n(repeatable)")
+	fl.StringArrayVar(&f.files, "file", nil, "put the file SRC at DST in the agent's directory before each attempt, to be\nexecuted if SRC can be (`SRC:DST`, repeatable)")
+	fl.BoolVar(&f.stdin, "stdin", false, "the agent reads standard input from here, which is read to its end first")
 	fl.StringArrayVar(&s.Capabilities, "capability", nil, "the spoke must have the capability `NAME` (repeatable)")
 	fl.StringVar(&f.isolation, "isolation", "", "the spoke must confine the agent by `LEVEL`, or more: "+levelWords)
 	fl.IntVar(&s.Priority, "priority", 0, "`N` from -100 to 100, higher is sooner")
@@ -106,6 +116,9 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 	}
 	for _, n := range notes {
 		fmt.Fprintln(a.err, "note:", n)
+	}
+	if err := f.bring(a.in, a.err); err != nil {
+		return err
 	}
 	if err := checkLevel("--isolation", f.isolation); err != nil {
 		return err

@@ -198,7 +198,7 @@ func askedOf(spec json.RawMessage) (list pairs) {
 		demands = append(demands, "isolation "+level)
 	}
 	for _, c := range s.Capabilities {
-		if _, ok := commands.IsolationBy(c); !ok {
+		if _, ok := commands.IsolationBy(c); !ok && c != commands.InlineFiles { // what it brings is said below
 			demands = append(demands, "capability "+c)
 		}
 	}
@@ -211,6 +211,18 @@ func askedOf(spec json.RawMessage) (list pairs) {
 	list.add("variables", strings.Join(named[""], ", "))
 	list.add("secrets", strings.Join(named[commands.EnvSecret], ", "))
 	list.add("secret files", strings.Join(named[commands.EnvFile], ", "))
+	list.add("brings", strings.Join(broughtBy(s), ", "))
+	return list
+}
+
+// broughtBy names the files of an order, and its standard input.
+func broughtBy(s commands.Spawn) (list []string) {
+	for _, f := range s.Files {
+		list = append(list, f.Path)
+	}
+	if s.Stdin {
+		list = append(list, "standard input")
+	}
 	return list
 }
 

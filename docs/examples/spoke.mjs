@@ -6,7 +6,7 @@ import { generateKeyPairSync, randomBytes, randomUUID } from "node:crypto";
 import { existsSync, statSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { headers as natsHeaders } from "@nats-io/nats-core";
-import { Agents } from "./spoke/agents.mjs";
+import { Agents, capabilities } from "./spoke/agents.mjs";
 import { digestOf, has, merged, numbersOf, recalledOf } from "./spoke/histories.mjs";
 import { Inbox } from "./spoke/inbox.mjs";
 import { Journal } from "./spoke/journal.mjs";
@@ -293,7 +293,7 @@ class Spoke {
       if (this.recall) this.drained = await this.waitsNothing(nc, id).catch(() => false);
       const running = this.agents.live.size, queued = this.agents.open().length - running;
       const beat = this.seal("peer.heartbeat", { interval_ms: interval, incarnation: this.incarnation, connection: this.view(), slots: this.agents.slots, running,
-        queued: Math.max(0, queued), kill_level: "tree", isolation: "none", version: "spoke.mjs" });
+        queued: Math.max(0, queued), capabilities, kill_level: "tree", isolation: "none", version: "spoke.mjs" });
       const answer = await nc.request("mesh.hb." + id, beat.envelope, { timeout: 5000 }).catch(() => null);
       const m = answer && this.inbox.opened(Buffer.from(answer.data));
       if (m && !m.refused && m.header.kind === "peer.heartbeat" && !this.inbox.ended(m.header.kid)) this.follow(m.parsed, m.header.iat);

@@ -1055,6 +1055,18 @@ type Held struct {
 	Root bool `json:"root,omitempty,omitzero"`
 }
 
+// InlineFile It is sealed to the spoke, and in no answer.
+type InlineFile struct {
+	// Content What it holds, in base64.
+	Content []byte `json:"content"`
+
+	// Exec It can be executed.
+	Exec bool `json:"exec,omitempty,omitzero"`
+
+	// Path Where it is, from the agent's directory.
+	Path string `json:"path"`
+}
+
 // Instance defines model for Instance.
 type Instance struct {
 	// API Where a hub serves this API to other programs; not there where it does not.
@@ -1401,6 +1413,9 @@ type NewTask struct {
 	// ExpiresInMS It is not started later than this; 0 = the default of the hub.
 	ExpiresInMS int64 `json:"expires_in_ms,omitempty,omitzero"`
 
+	// Files Put into its directory before each attempt. With standard input and the values of variables 96 KiB at most, before they are base64.
+	Files []InlineFile `json:"files,omitempty,omitzero"`
+
 	// ID A UUID, chosen by the caller so that a repeated order is known; absent: the hub chooses.
 	ID string `json:"id,omitempty,omitzero"`
 
@@ -1420,6 +1435,9 @@ type NewTask struct {
 
 	// Spoke Where it is to run; or any.
 	Spoke string `json:"spoke,omitempty,omitzero"`
+
+	// Stdin What it reads as its standard input, in base64; absent or empty: nothing.
+	Stdin []byte `json:"stdin,omitempty,omitzero"`
 
 	// TimeoutMS How long it may run; 0 = as long as the spoke allows.
 	TimeoutMS int64  `json:"timeout_ms,omitempty,omitzero"`

@@ -19,6 +19,7 @@ func taskRules() []Rule {
 		Rule{"exit-code", "6.3, 10", "tells the exit code of an agent that fails", (*trial).exits},
 		Rule{"environment", "6.3, 6.5", "starts an agent in the directory and with the variables that it was given", (*trial).surroundings},
 		Rule{"sealed", "6.5", "refuses values that were sealed for another message, variable or key, and starts nothing", (*trial).sealedElsewhere},
+		Rule{"inline-files", "6.3, 6.5", "with the capability inline-files gives each attempt the files and the standard input of its order, and puts none anywhere else", (*trial).inlineFiles},
 		Rule{"output", "8", "sends both streams of output whole, with size and SHA-256 in the result", (*trial).bothStreams},
 		Rule{"large-output", "8", "sends output of 2 MB in pieces, and goes on from where the hub says that it is", (*trial).largeOutput},
 		Rule{"unknown-runtime", "6.3", "refuses a runtime that there is not as VALIDATION", (*trial).unknownRuntime},

@@ -60,7 +60,7 @@ func (v *Voice) Seal(body commands.Body, re *signing.Ref, change func(*signing.H
 	return must(v.Keys.Signing.Seal(body.Kind().Type(), h, must(commands.EncodeBody(body))))
 }
 
-// Valued returns spawn with values for its variables, sealed for the message id.
+// Valued returns spawn with values for its variables, files and standard input, sealed for the message id.
 func (v *Voice) Valued(spawn *commands.Spawn, id string, values ...string) *commands.Spawn {
 	list := make(commands.Values, len(values))
 	for i, v := range values {

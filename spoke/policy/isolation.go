@@ -104,6 +104,9 @@ func (p *Policy) checkCapabilities() *problem {
 		if _, ok := commands.IsolationBy(c); ok {
 			return wrong(entry("capabilities", i), "capability %q is offered by itself where it holds; remove it here, and see isolation", c)
 		}
+		if c == commands.InlineFiles {
+			return wrong(entry("capabilities", i), "capability %q is offered by itself; remove it here, and write inline_files: true", c)
+		}
 		if commands.CheckCapability(c) != nil {
 			return wrong(entry("capabilities", i), "capability %q is not a name of 1 to 64 letters, digits and . _ : / + -", commands.Clip(c))
 		}
@@ -220,14 +223,18 @@ func (p *Policy) Bubble() (string, error) {
 	return "", fmt.Errorf("min_isolation is %s, and a bubble is less or something else", p.MinIsolation)
 }
 
-// Offers are the capabilities of this host: those that the policy names, and what agents are
-// confined by, or can be.
+// Offers are the capabilities of this host: those that the policy names, that it takes files with
+// an order, and what agents are confined by, or can be.
 func (p *Policy) Offers() []string {
+	offers := slices.Clone(p.Capabilities)
+	if p.InlineFiles {
+		offers = append(offers, commands.InlineFiles)
+	}
 	level, err := p.Level()
 	if err != nil {
-		return p.Capabilities
+		return offers
 	}
-	offers := slices.Concat(p.Capabilities, commands.IsolationCapabilities(level))
+	offers = append(offers, commands.IsolationCapabilities(level)...)
 	if p.held != nil && p.bubble() != "" {
 		offers = append(offers, commands.IsolationCapabilities(commands.IsolationBubble)...)
 	}

@@ -15,7 +15,7 @@ import (
 // would have to be allowed, and neither what else is allowed nor any value of
 // the environment: they are told to the hub.
 func (p *Policy) Judge(s *commands.Spawn, env map[string]string) *commands.Refused {
-	for _, rule := range []func(*commands.Spawn) *commands.Refused{p.judgeRuntime, p.judgeCommand, p.judgeDir, p.judgeNames, p.judgeCapabilities, p.judgeIsolation, p.judgePaths} {
+	for _, rule := range []func(*commands.Spawn) *commands.Refused{p.judgeRuntime, p.judgeCommand, p.judgeDir, p.judgeNames, p.judgeInline, p.judgeCapabilities, p.judgeIsolation, p.judgePaths} {
 		if r := rule(s); r != nil {
 			return r
 		}
@@ -108,6 +108,15 @@ func (p *Policy) judgeNames(s *commands.Spawn) *commands.Refused {
 		}
 	}
 	return nil
+}
+
+// judgeInline: what an order brings a program reads, or runs, which would else find an empty directory and no input.
+func (p *Policy) judgeInline(s *commands.Spawn) *commands.Refused {
+	if p.InlineFiles || !s.Inline() {
+		return nil
+	}
+	return commands.Refuse(commands.Policy, "files and standard input of an order are not allowed on this spoke").
+		Hinting("its host can allow them with inline_files: true in policy.yaml")
 }
 
 func (p *Policy) judgeEnv(s *commands.Spawn, env map[string]string) *commands.Refused {

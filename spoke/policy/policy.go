@@ -26,12 +26,13 @@ import (
 
 // A Policy says what may run on this host. It is read-only once it was read.
 type Policy struct {
-	Version         int       `yaml:"version" json:"version"`           // of the format: 1
-	Runtimes        []string  `yaml:"runtimes" json:"runtimes"`         // exec, noop
-	Commands        []Command `yaml:"commands" json:"commands"`         // the first that fits decides
-	Directories     []string  `yaml:"directories" json:"directories"`   // where agents may be asked to run, or "*"; a fresh one is always allowed
-	Environment     []string  `yaml:"environment" json:"environment"`   // names an order may set, or "*"
-	Capabilities    []string  `yaml:"capabilities" json:"capabilities"` // what this host offers to be matched with
+	Version         int       `yaml:"version" json:"version"`                               // of the format: 1
+	Runtimes        []string  `yaml:"runtimes" json:"runtimes"`                             // exec, noop
+	Commands        []Command `yaml:"commands" json:"commands"`                             // the first that fits decides
+	Directories     []string  `yaml:"directories" json:"directories"`                       // where agents may be asked to run, or "*"; a fresh one is always allowed
+	Environment     []string  `yaml:"environment" json:"environment"`                       // names an order may set, or "*"
+	InlineFiles     bool      `yaml:"inline_files,omitempty" json:"inline_files,omitempty"` // an order may bring files and standard input
+	Capabilities    []string  `yaml:"capabilities" json:"capabilities"`                     // what this host offers to be matched with
 	Settings        `yaml:",inline"`
 	Isolation       `yaml:",inline"`
 	Limits          Limits `yaml:"limits" json:"limits"`

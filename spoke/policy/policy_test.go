@@ -491,3 +491,31 @@ func TestAnyVariableButADangerousOne(t *testing.T) {
 		})
 	}
 }
+
+// Files and standard input of an order are allowed by a word for them, and offered to hubs then.
+func TestFilesOfAnOrderAreAllowedByName(t *testing.T) {
+	t.Parallel()
+	const rules = "version: 1\nruntimes: [exec]\ncommands: [\"*\"]\n"
+	without, err := policy.Parse([]byte(rules))
+	require.NoError(t, err)
+	with, err := policy.Parse([]byte(rules + "inline_files: true\n"))
+	require.NoError(t, err)
+	require.NotContains(t, without.Offers(), commands.InlineFiles)
+	require.Contains(t, with.Offers(), commands.InlineFiles)
+	for _, s := range []commands.Spawn{{Files: []commands.File{{Path: "Makefile"}}}, {Stdin: true}} {
+		s.Runtime, s.Argv, s.Capabilities = commands.RuntimeExec, []string{"sh"}, []string{commands.InlineFiles}
+		r := without.Judge(&s, nil)
+		require.NotNil(t, r)
+		require.Equal(t, commands.Policy, r.Code)
+		require.Contains(t, r.Hint, "inline_files: true")
+		require.Nil(t, with.Judge(&s, nil))
+		require.Contains(t, with.Reach("/", &s).Words(), "files and standard input of an order: any")
+	}
+	_, err = policy.Parse([]byte(rules + "capabilities: [inline-files]\n"))
+	require.ErrorContains(t, err, "is offered by itself; remove it here, and write inline_files: true")
+	for name, allows := range map[string]bool{"deny": false, "commands": false, "open": true} {
+		p, err := policy.Parse([]byte(policy.Presets[name]))
+		require.NoError(t, err)
+		require.Equal(t, allows, p.InlineFiles, name)
+	}
+}

@@ -58,6 +58,11 @@ directories: []
 # run other code (LD_PRELOAD, PATH, GIT_*, ...) have to be listed by their full name.
 environment: []
 
+# Whether an order may bring files, into its agent's directory, and standard input. A
+# program that runs what it finds there, such as make, or what it reads, such as sh, then
+# runs what the order says.
+inline_files: false
+
 # What this host sets for every agent, whatever the order asks for. The values never
 # leave this host. Secrets belong in the file, which only the spoke's user may read
 # (chmod 600): lines of NAME=VALUE, taken as they stand.
@@ -79,6 +84,7 @@ runtimes: [exec, noop]
 commands: ["*"]        # every command, also a shell
 directories: ["*"]     # anywhere
 environment: ["*"]     # every variable but those that make programs run other code
+inline_files: true     # files and standard input that come with an order
 capabilities: []
 limits:
   timeout: 24h         # the longest run of an agent

@@ -18,6 +18,7 @@ type Reach struct {
 	Network     string   `json:"network"`                // what it can talk to, in words
 	Directories []string `json:"directories,omitempty"`  // where orders may let it run, besides a fresh directory; "*" = anywhere
 	Environment []string `json:"environment,omitempty"`  // names that orders may set; "*" = any but dangerous ones
+	InlineFiles bool     `json:"inline_files,omitempty"` // orders may bring files and standard input
 	HostEnv     []string `json:"host_env,omitempty"`     // names of variables that the host sets
 	Secrets     []string `json:"secret_files,omitempty"` // files whose values it is given
 	Shell       string   `json:"as_a_shell,omitempty"`   // why its entry is as good as a shell
@@ -50,6 +51,7 @@ func (p *Policy) reach(dir string, s *commands.Spawn, level string, entries ...C
 		Network:     p.networkInWords(level),
 		Directories: p.Directories,
 		Environment: p.Environment,
+		InlineFiles: p.InlineFiles,
 		Limits:      p.limitsInWords(level),
 	}
 	r.HostEnv, r.Secrets = p.given(dir, entries)
@@ -64,6 +66,8 @@ func (p *Policy) reach(dir string, s *commands.Spawn, level string, entries ...C
 
 // everyAgent is what each agent is given, whatever a policy says.
 const everyAgent = "variables of every agent: HOME, LANG, PATH, TMPDIR, and SPAWNMESH_ATTEMPT, SPAWNMESH_MARKER, SPAWNMESH_TASK; TRACEPARENT where its order belongs to a trace"
+
+var allowed = map[bool]string{true: "any", false: "none"}
 
 // Words are the reach for people, a line for each.
 func (r Reach) Words() []string {
@@ -86,6 +90,7 @@ func (r Reach) Decided() []string {
 		"network: " + r.Network,
 		"runs in: " + list(r.Directories, "a fresh directory only", "any directory that an order names"),
 		"variables of an order: " + list(r.Environment, "none", "any but those that make programs run other code"),
+		"files and standard input of an order: " + allowed[r.InlineFiles],
 		"variables of the host: " + list(r.HostEnv, "none", ""),
 		"secrets: " + list(r.Secrets, "no file of variables", ""),
 		"time: " + cmp.Or(r.Timeout, "without end"),

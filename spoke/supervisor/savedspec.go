@@ -72,7 +72,7 @@ func saveSpec(dir string, spec Spec) (savedSpec, error) {
 		return savedSpec{}, fmt.Errorf("making the attempt directory: %w", err)
 	}
 	saved := savedSpec{Attempt: attempt.Attempt{Spec: spec, Token: rand.Text()}}
-	saved.Env, saved.Secrets = nil, nil
+	saved.Env, saved.Secrets, saved.Stdin = nil, nil, ""
 	b, err := json.Marshal(saved)
 	if err != nil {
 		return savedSpec{}, fmt.Errorf("encoding the spec: %w", err)

@@ -39,7 +39,7 @@ func Start(ctx context.Context, dir string, spec Spec) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, shim, err := forkShim(dir, spec.Marker)
+	w, shim, err := forkShim(dir, spec.Marker, spec.Stdin)
 	if err != nil {
 		return nil, err
 	}
@@ -125,8 +125,9 @@ func endedByItself(state *os.ProcessState) bool {
 
 // forkShim starts this binary as the shim of dir. /proc/self/exe is this very
 // binary also after an upgrade replaced the file. The shim inherits
-// no environment, so that the scan for markers can never find it.
-func forkShim(dir, marker string) (*attempt.Conn, *os.Process, error) {
+// no environment, so that the scan for markers can never find it. Its standard input is for
+// its agent.
+func forkShim(dir, marker, stdin string) (*attempt.Conn, *os.Process, error) {
 	fail := func(err error) (*attempt.Conn, *os.Process, error) {
 		return nil, nil, &StartError{Reason: HostFault, Text: fmt.Sprintf("the shim cannot be started: %v", err)}
 	}
@@ -139,7 +140,12 @@ func forkShim(dir, marker string) (*attempt.Conn, *os.Process, error) {
 		return fail(err)
 	}
 	defer theirs.Close()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	input, err := openStdin(stdin)
+	if err != nil {
+		return fail(errors.Join(err, conn.Close()))
+	}
+	defer input.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
 		return fail(errors.Join(err, conn.Close()))
 	}
@@ -154,7 +160,7 @@ func forkShim(dir, marker string) (*attempt.Conn, *os.Process, error) {
 		// start. A build with the race detector would idle for a second at
 		// its end.
 		Env:   []string{"GOMAXPROCS=1", "GORACE=atexit_sleep_ms=0"},
-		Files: []*os.File{null, null, words, theirs},
+		Files: []*os.File{input, null, words, theirs},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {

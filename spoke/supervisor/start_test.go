@@ -139,7 +139,7 @@ func TestStartWithAShimThatHangs(t *testing.T) {
 	spec.Marker = markerOf(dir)
 	saved, err := saveSpec(dir, spec)
 	require.NoError(t, err)
-	w, shim, err := forkShim(dir, spec.Marker)
+	w, shim, err := forkShim(dir, spec.Marker, "")
 	require.NoError(t, err)
 	require.NoError(t, shim.Signal(syscall.SIGSTOP))
 	begin := time.Now()

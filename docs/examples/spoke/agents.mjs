@@ -3,8 +3,12 @@
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { mkdirSync, openSync, closeSync, existsSync, readFileSync, readSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
 import { openValues } from "./sealed.mjs";
 import { Refused } from "./wire.mjs";
+
+// capabilities are what this spoke says that it has: it takes files and standard input with an order.
+export const capabilities = ["inline-files"];
 
 const ended = ["completed", "failed", "cancelled", "expired", "unavailable"];
 const byKill = { reason: "kill_requested" };
@@ -33,7 +37,8 @@ export class Agents {
   spawn(tx, m, body) {
     const order = { id: m.header.id, sha256: m.header.body.sha256, exp: m.header.exp }, t = this.task(body.task);
     if (!t && this.db.get("tombstone:" + body.task)) return tx.refuse(m, "TOMBSTONE", "the task was killed before it arrived", body.task);
-    if (!t && body.capabilities.length) return tx.refuse(m, "CAPABILITY", `this spoke does not have ${body.capabilities.join(", ")}`, body.task);
+    const lacks = body.capabilities.filter((c) => !capabilities.includes(c));
+    if (!t && lacks.length) return tx.refuse(m, "CAPABILITY", `this spoke does not have ${lacks.join(", ")}`, body.task);
     try { openValues(this.spoke, body, m.header.id); } catch (err) {
       if (!(err instanceof Refused)) throw err;
       return tx.refuse(m, err.code, err.message, body.task);
@@ -104,11 +109,13 @@ export class Agents {
     }
     mkdirSync(this.path(t.task, n, "."), { recursive: true });
     const files = ["stdout", "stderr"].map((s) => openSync(this.path(t.task, n, s), "w"));
-    const env = { ...process.env, ...(t.body.trace && { TRACEPARENT: t.body.trace }), ...this.environment(t, n) };
+    const values = openValues(this.spoke, t.body, t.order.id);
+    const env = { ...process.env, ...(t.body.trace && { TRACEPARENT: t.body.trace }), ...this.environment(t, n, values.env) };
     delete env.SPAWNMESH_TOKEN;
+    const cwd = t.body.dir || this.path(t.task, n, "work"), stdin = this.bring(t, n, values);
     // A process group of its own, so that the whole tree can be ended; its output goes to files, so that nothing is lost with this process.
-    const child = spawn(t.body.argv[0], t.body.argv.slice(1), { cwd: t.body.dir || this.path(t.task, n, "."), env, detached: true, stdio: ["ignore", ...files] });
-    files.forEach(closeSync);
+    const child = spawn(t.body.argv[0], t.body.argv.slice(1), { cwd, env, detached: true, stdio: [stdin, ...files] });
+    [stdin, ...files].forEach(closeSync);
     this.live.set(t.task, child);
     let late;
     child.on("spawn", () => {
@@ -128,9 +135,21 @@ export class Agents {
     });
   }
 
-  // environment opens the values of a task; those that are to be files are written into a directory of the attempt.
-  environment(t, n) {
-    const values = openValues(this.spoke, t.body, t.order.id), dir = this.path(t.task, n, "secrets");
+  // bring writes the files of a task into the directory that the attempt runs in, and returns what it reads, which has no name any more.
+  bring(t, n, { files, stdin }) {
+    const work = this.path(t.task, n, "work"), input = this.path(t.task, n, "stdin");
+    mkdirSync(work, { recursive: true });
+    t.body.files.forEach(({ path, exec }, i) => {
+      mkdirSync(dirname(`${work}/${path}`), { recursive: true, mode: 0o700 });
+      writeFileSync(`${work}/${path}`, files[i], { mode: exec ? 0o700 : 0o600, flag: "wx" });
+    });
+    writeFileSync(input, stdin, { mode: 0o600, flag: "wx" });
+    try { return openSync(input, "r"); } finally { rmSync(input); }
+  }
+
+  // environment says what variables are set to; values that are to be files are written into a directory of the attempt.
+  environment(t, n, values) {
+    const dir = this.path(t.task, n, "secrets");
     return Object.fromEntries(t.body.env.map(({ name, as }, i) => {
       if (as !== "file") return [name, values[i]];
       mkdirSync(dir, { recursive: true, mode: 0o700 });

@@ -62,6 +62,8 @@ const list = (item, bound = () => true) => ["list", bound, item];
 const object = (fields, bound = () => true) => ["object", bound, fields];
 const numbers = { through: count, gaps: list(object({ from: count, to: count })) };
 const printable = (s) => size(s) <= 256 && !/\p{Cc}/u.test(s);
+// below tells a path to one place below a directory.
+const below = (p) => size(p) <= 512 && !/\p{Cc}/u.test(p) && p.split("/").every((name) => name !== "" && name !== "." && name !== ".." && size(name) <= 255);
 const code = ["string", (s) => /^([A-Z][A-Z0-9_]{0,63})?$/.test(s)];
 const levels = ["", "unmet", "none", "bubble", "landlock", "user", "user+bubble", "user+landlock"];
 const history = object({ base: count, from: count, until: free("integer"), sha256: free("string") });
@@ -87,8 +89,12 @@ export const kinds = {
     priority: ["integer", within(-100, 100)], timeout_ms: ["integer", within(0, 2592000000)], max_retries: ["integer", within(0, 100)],
     on_loss: ["string", (s) => ["", "fail", "rerun"].includes(s)],
     trace: ["string", (s) => s === "" || /^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/.test(s)],
+    files: list(object({ path: ["string", below, "PATH"], exec: flag }), (l) => l.length <= 32), stdin: flag,
   }, (b) => {
-    if ((b.env.length > 0) !== Boolean(b.sealed)) throw new Refused("BAD_ENV", "there are variables without values, or values without variables");
+    if ((b.env.length + b.files.length > 0 || b.stdin) !== Boolean(b.sealed)) throw new Refused("BAD_ENV", "there are variables or files without values, or values without them");
+    const paths = b.files.map((f) => f.path);
+    if (new Set(paths).size < paths.length || paths.some((p) => paths.some((other) => other.startsWith(p + "/")))) throw new Refused("PATH", "two files are in the same place");
+    if (b.files.length && b.dir || b.runtime === "noop" && (b.files.length || b.stdin)) throw new Refused("VALIDATION", "files are for a fresh directory, and no noop takes them");
     return b.runtime === "exec" ? b.argv.length > 0 && b.argv[0] !== "" : b.argv.length === 0;
   }],
   "agent.kill": ["command", { task: id, reason: text(1024, 1), grace_ms: ["integer", within(0, 600000)] }],
@@ -127,7 +133,7 @@ function bounded(name, [type, bound, inner], v) {
   if (v === undefined) return;
   if (type === "list") v.forEach((x) => bounded(name, inner, x));
   if (type === "object") for (const [n, f] of Object.entries(inner)) bounded(n, f, v[n]);
-  const own = { env: "BAD_ENV", dir: "PATH", name: "BAD_ENV", as: "BAD_ENV", sealed: "BAD_ENV", key: "BAD_ENV", mark: "BAD_ENV", box: "BAD_ENV", pub: "KEY_WEAK" }[name];
+  const own = { env: "BAD_ENV", dir: "PATH", path: "PATH", name: "BAD_ENV", as: "BAD_ENV", sealed: "BAD_ENV", key: "BAD_ENV", mark: "BAD_ENV", box: "BAD_ENV", pub: "KEY_WEAK" }[name];
   if (bound && !bound(type === "base64" ? Buffer.from(v, "base64") : v)) refuse("is out of its bounds", own);
 }
 

@@ -35,14 +35,17 @@ export function openBox(keys, key, { aud, conn, message, field }, aad, box) {
   } catch { throw new Refused("SEAL_OPEN", "the values of the environment cannot be opened"); }
 }
 
-// openValues returns the values of the variables of a spawn, in their order.
+// openValues returns the values of the variables of a spawn, in their order, what its files hold, and its standard input.
 export function openValues(spoke, body, message) {
-  if (!body.sealed) return [];
-  const aad = Buffer.from(body.env.map((e) => `${e.name}\0${e.as}\0`).join(""));
+  if (!body.sealed) return { env: [], files: [], stdin: Buffer.alloc(0) };
+  const aad = Buffer.from(body.env.map((e) => `${e.name}\0${e.as}\0`).join("") + body.files.map((f) => `\0${f.path}\0${f.exec ? "x" : ""}\0`).join("") + (body.stdin ? "\0\0" : ""));
   const plain = openBox(spoke.keys, body.sealed.key, { aud: spoke.self, conn: spoke.connection.id, message, field: "env" }, aad, Buffer.from(body.sealed.box, "base64"));
   let values;
   try { values = JSON.parse(plain.toString("utf8")); } catch { /* below */ }
-  const good = (v) => typeof v === "string" && Buffer.byteLength(v) <= 65536 && !v.includes("\0");
-  if (!Array.isArray(values) || values.length !== body.env.length || !values.every(good)) throw new Refused("BAD_ENV", "the values of the environment do not fit its names");
-  return values;
+  const bad = () => { throw new Refused("BAD_ENV", "the values do not fit the variables, files and standard input"); };
+  if (!Array.isArray(values) || values.length !== body.env.length + body.files.length + body.stdin || !values.every((v) => typeof v === "string")) bad();
+  const env = values.slice(0, body.env.length), rest = values.slice(body.env.length).map((v) => Buffer.from(v, "base64"));
+  if (!env.every((v) => Buffer.byteLength(v) <= 65536 && !v.includes("\0")) || rest.some((b, i) => b.toString("base64") !== values[body.env.length + i])) bad();
+  if (env.reduce((n, v) => n + Buffer.byteLength(v), 0) + rest.reduce((n, b) => n + b.length, 0) > 98304) throw new Refused(rest.length ? "VALIDATION" : "BAD_ENV", "the values have more than 96 KiB");
+  return { env, files: rest.slice(0, body.files.length), stdin: body.stdin ? rest.at(-1) : Buffer.alloc(0) };
 }

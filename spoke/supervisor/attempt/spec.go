@@ -20,6 +20,9 @@ type Spec struct {
 	// Secrets are texts that are taken out of the output before it is kept. Like the
 	// environment they are in no file.
 	Secrets []string `json:"secrets,omitempty"`
+	// Stdin is what the agent reads as its standard input, which is empty without. It is
+	// in no file, and is not sent: the shim is started with it.
+	Stdin string `json:"stdin,omitempty"`
 	// Dir is the agent's working directory, an absolute path.
 	Dir string `json:"dir"`
 	// Timeout ends the tree this long after the start, time asleep included.

@@ -29,11 +29,11 @@ func (s *shim) execute() *attempt.StartError {
 	}
 	defer syscall.Close(fds[1])
 	s.out.hide, s.err.hide = newRedactor(s.Secrets), newRedactor(s.Secrets)
-	null, err := syscall.Open(os.DevNull, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	input, err := takeStdin()
 	if err != nil {
-		return fault(plain.Wrap("opening "+os.DevNull, err))
+		return fault(err)
 	}
-	defer syscall.Close(null)
+	defer syscall.Close(input)
 
 	if err := s.giveOutput(fds); err != nil {
 		return fault(err)
@@ -48,7 +48,7 @@ func (s *shim) execute() *attempt.StartError {
 		return fault(err)
 	}
 	program := confine.Program{
-		Argv: slices.Concat(s.Confine.Wrap, s.Argv), Env: s.environment(), Dir: s.Dir, Files: [3]int{null, fds[0], fds[1]}, Cgroup: -1,
+		Argv: slices.Concat(s.Confine.Wrap, s.Argv), Env: s.environment(), Dir: s.Dir, Files: [3]int{input, fds[0], fds[1]}, Cgroup: -1,
 		User: int(s.Confine.User.ID), Ruleset: rules, Limits: limits,
 	}
 	group, missing, groupErr := s.ownCgroup()
@@ -130,4 +130,13 @@ func startIn(group *tree.Group, p confine.Program) (int, error) {
 		p.Cgroup = fd
 	}
 	return confine.Start(p)
+}
+
+// takeStdin returns what the spoke has started the shim with as its standard input, for the agent.
+func takeStdin() (int, error) {
+	fd, _, errno := syscall.Syscall(syscall.SYS_FCNTL, 0, syscall.F_DUPFD_CLOEXEC, 3)
+	if errno != 0 {
+		return -1, plain.Wrap("taking the standard input", errno)
+	}
+	return int(fd), nil
 }
