@@ -91,33 +91,11 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 		}
 		r.Spawn.Task = id.String()
 	}
-	life := DefaultLife
-	if r.ExpiresInMS != 0 {
-		life = time.Duration(r.ExpiresInMS) * time.Millisecond
-	}
-	if life < time.Second || life > MaxLife {
-		return SpawnAnswer{}, commands.Refuse(commands.Validation, "an order may be started for 1s to 7d, not %s", commands.Lasting(life))
-	}
-	if len(r.IdempotencyKey) > 256 {
-		return SpawnAnswer{}, commands.Refuse(commands.Validation, "the idempotency key is longer than 256 bytes")
-	}
-	if err := r.Labels.Check(); err != nil {
-		return SpawnAnswer{}, err
-	}
 	h.demand(&r.Spawn)
-	if err := r.Spawn.ValidateOrder(); err != nil {
+	if err := r.Check(); err != nil {
 		return SpawnAnswer{}, err
 	}
-	if r.Spawn.Sealed != nil {
-		return SpawnAnswer{}, commands.Refuse(commands.Validation, "the hub seals the values of an order itself: give them under values")
-	}
-	if err := r.Spawn.CheckValues(r.Values); err != nil {
-		return SpawnAnswer{}, err
-	}
-	if err := r.Spawn.CheckSize(r.Values); err != nil { // else it would stop all orders of its round
-		return SpawnAnswer{}, err
-	}
-	order := store.SpawnOrder{Spawn: &r.Spawn, Values: r.Values, Life: life, IdempotencyKey: r.IdempotencyKey, Labels: r.Labels, Actor: actor}
+	order := store.SpawnOrder{Spawn: &r.Spawn, Values: r.Values, Life: r.life(), IdempotencyKey: r.IdempotencyKey, Labels: r.Labels, Actor: actor}
 	if err := h.address(&order, r); err != nil {
 		return SpawnAnswer{}, err
 	}
@@ -143,6 +121,40 @@ func (h *Hub) submit(ctx context.Context, order store.SpawnOrder) (store.Ordered
 			About: []string{"task", o.Task, "spoke", o.Spoke}})
 	}
 	return o, err
+}
+
+// Check checks what can be seen of r alone: no spoke and no hub is asked. The error is a [*commands.Refused].
+func (r *SpawnRequest) Check() error {
+	life := r.life()
+	switch {
+	case life < time.Second || life > MaxLife:
+		return commands.Refuse(commands.Validation, "an order may be started for 1s to 7d, not %s", commands.Lasting(life))
+	case len(r.IdempotencyKey) > 256:
+		return commands.Refuse(commands.Validation, "the idempotency key is longer than 256 bytes")
+	case r.Spoke != "" && r.Any:
+		return commands.Refuse(commands.Validation, "give a spoke or any, not both")
+	}
+	if err := r.Labels.Check(); err != nil {
+		return err
+	}
+	if err := r.Spawn.ValidateOrder(); err != nil {
+		return err
+	}
+	if r.Spawn.Sealed != nil {
+		return commands.Refuse(commands.Validation, "the hub seals the values of an order itself: give them under values")
+	}
+	if err := r.Spawn.CheckValues(r.Values); err != nil {
+		return err
+	}
+	return r.Spawn.CheckSize(r.Values) // else it would stop all orders of its round
+}
+
+// life is how long a spoke may still start what is ordered.
+func (r *SpawnRequest) life() time.Duration {
+	if r.ExpiresInMS != 0 {
+		return time.Duration(r.ExpiresInMS) * time.Millisecond
+	}
+	return DefaultLife
 }
 
 // demand adds what every spoke must have that runs this: what this hub demands of one that starts a program for
@@ -176,8 +188,6 @@ func (h *Hub) orderAll(ctx context.Context, orders []store.SpawnOrder) ([]store.
 // is, or to any that can run it.
 func (h *Hub) address(o *store.SpawnOrder, r SpawnRequest) error {
 	switch {
-	case r.Spoke != "" && r.Any:
-		return commands.Refuse(commands.Validation, "give a spoke or any, not both")
 	case r.Spoke != "":
 		s, err := h.findSpoke(r.Spoke)
 		if err == nil {

@@ -13,7 +13,7 @@ import (
 const tooLarge = "put what is larger where the spoke's host can read it, or let the agent fetch it"
 
 // bring reads the files and the standard input that come with an order.
-func (f *spawnFlags) bring(stdin io.Reader, say io.Writer) error {
+func (f *spawnFlags) bring() error {
 	r := &f.req
 	for _, pair := range f.files {
 		file, content, err := inlineFile(pair)
@@ -22,17 +22,29 @@ func (f *spawnFlags) bring(stdin io.Reader, say io.Writer) error {
 		}
 		r.Spawn.Files, r.Values = append(r.Spawn.Files, file), append(r.Values, commands.NewSecret(content))
 	}
-	if !f.stdin {
-		return nil
+	input := f.input
+	if f.stdinFile != "" && !f.stdin {
+		from, err := os.Open(f.stdinFile)
+		if err != nil {
+			return misuse("reading --stdin-file: %v", err).Hinting("name a file that is there and that you may read")
+		}
+		defer from.Close()
+		if input, err = allOf(from, "--stdin-file", f.stdinFile); err != nil {
+			return err
+		}
 	}
-	if terminal(stdin) {
-		fmt.Fprintln(say, "type what the agent reads, and end it with Ctrl-D")
-	}
-	input, err := allOf(stdin, "--stdin", "standard input")
 	if input != "" { // without it that of an agent is empty
 		r.Spawn.Stdin, r.Values = true, append(r.Values, commands.NewSecret(input))
 	}
-	return err
+	return nil
+}
+
+// standardInput reads what --stdin brings.
+func (a *app) standardInput() (string, error) {
+	if terminal(a.in) {
+		fmt.Fprintln(a.err, "type what the agent reads, and end it with Ctrl-D")
+	}
+	return allOf(a.in, "--stdin", "standard input")
 }
 
 // inlineFile reads SRC:DST. The last colon parts them: a path here may have others.

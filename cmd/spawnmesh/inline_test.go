@@ -26,19 +26,22 @@ func put(t *testing.T, name, content string, mode os.FileMode) string {
 func TestWhatAnOrderBrings(t *testing.T) {
 	t.Parallel()
 	script, data := put(t, "with:colon", "#!/bin/sh\n", 0o755), put(t, "data", "\x00\xff", 0o644)
-	f := spawnFlags{env: []string{"CI=1"}, files: []string{script + ":run.sh", data + ":in/data"}, stdin: true}
+	f := spawnFlags{env: []string{"CI=1"}, files: []string{script + ":run.sh", data + ":in/data"}, stdin: true, input: "input\x00", stdinFile: "/no/such/file"}
 	_, err := f.environment()
 	require.NoError(t, err)
 
-	err = f.bring(strings.NewReader("input\x00"), nil)
+	err = f.bring()
 
 	require.NoError(t, err)
 	got := hub.RequestOf(f.req.Revealed())
 	require.Equal(t, f.req.Spawn, got.Spawn)
 	require.Equal(t, []commands.File{{Path: "run.sh", Exec: true}, {Path: "in/data"}}, got.Spawn.Files)
 	require.Equal(t, commands.Values{commands.NewSecret("1"), commands.NewSecret("#!/bin/sh\n"), commands.NewSecret("\x00\xff"), commands.NewSecret("input\x00")}, got.Values)
+	named := spawnFlags{stdinFile: data}
+	require.NoError(t, named.bring())
+	require.Equal(t, commands.Values{commands.NewSecret("\x00\xff")}, named.req.Values)
 	nothing := spawnFlags{stdin: true}
-	require.NoError(t, nothing.bring(strings.NewReader(""), nil))
+	require.NoError(t, nothing.bring())
 	require.False(t, nothing.req.Spawn.Stdin, "without any it is empty as without the flag")
 }
 
@@ -58,13 +61,17 @@ func TestWhatAnOrderCannotBring(t *testing.T) {
 		large + ":in\x1b[2Jout": "control characters",
 	} {
 		f := spawnFlags{files: []string{pair}}
-		err := f.bring(nil, nil)
+		err := f.bring()
 		require.ErrorContains(t, err, why, pair)
 		require.Equal(t, exitMisuse, exitOfCode(refusal(err).Code), pair)
 		require.NotEmpty(t, refusal(err).Hint, pair)
 	}
-	f := spawnFlags{stdin: true}
-	require.ErrorContains(t, f.bring(bytes.NewReader(make([]byte, commands.MaxValueBytes+1)), nil), "standard input has more than 98304 bytes")
+	for _, f := range []spawnFlags{{stdinFile: large}, {stdinFile: dir}, {stdinFile: dir + "/none"}} {
+		require.Equal(t, exitMisuse, exitOfCode(refusal(f.bring()).Code))
+	}
+	a := &app{in: bytes.NewReader(make([]byte, commands.MaxValueBytes+1))}
+	_, err := a.standardInput()
+	require.ErrorContains(t, err, "standard input has more than 98304 bytes")
 }
 
 // A program from here runs there, with a file and standard input from here; who asks is told what it brought.

@@ -10,13 +10,14 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 )
 
-// spawnFlags are what the operator says about one spawn.
+// spawnFlags are what the operator says about one spawn: by flags, or in a file of jobs.
 type spawnFlags struct {
 	req          hub.SpawnRequest
 	env          []string
@@ -24,18 +25,22 @@ type spawnFlags struct {
 	secretFiles  []string
 	labels       []string
 	files        []string
+	stdinFile    string
 	stdin        bool
+	input        string // what --stdin has brought
 	timeout      days
 	expires      days
 	isolation    string
 	wait, follow bool
 	most         days // how long
+	jobs         string
+	schema       bool
 }
 
 func (a *app) spawnCommand() *cobra.Command {
 	var f spawnFlags
 	c := &cobra.Command{
-		Use: "spawn [flags] -- CMD [ARG...]", Short: "Spawn an agent on a spoke",
+		Use: "spawn [flags] -- CMD [ARG...]", Short: "Spawn an agent on a spoke, or many from a file",
 		Long: `Spawn an agent on a spoke. An agent is any program.
 
 When the id is printed the order is stored and cannot be lost: it reaches the
@@ -49,17 +54,39 @@ run it, 124 timed out. An interrupt detaches (130); the agent goes on.
 
 Files, standard input and values of variables come with the order, encrypted for the
 spoke, and have 96 KiB together. The policy of the spoke allows files and standard
-input, or not. Files go into a fresh directory only, so not with --dir.`,
+input, or not. Files go into a fresh directory only, so not with --dir.
+
+With --jobs all jobs of a file are checked, and then ordered, a few at a time. A
+document of it is a job, whose fields are the flags below (env, secrets, files and so
+on in the plural, - as _, and argv), or {defaults: {...}, jobs: [...]}. Flags that are
+given go over the file; env and secrets name by name. --idempotency-key KEY gives each
+job KEY/1, KEY/2 ...: the same line again orders only what is missing. The exit code is
+the highest of all.`,
 		Example: `  spawnmesh spawn --spoke attic -- go test ./...
   spawnmesh spawn --any --capability gpu --timeout 2h --follow -- ./train.sh
   spawnmesh spawn --spoke attic --file ./train.sh:train.sh --file conf.yaml:etc/conf.yaml -- ./train.sh
   git diff | spawnmesh run --spoke attic --stdin -- wc -l
+  spawnmesh spawn -f jobs.yaml --idempotency-key nightly-2026-11-26 --wait
   spawnmesh spawn --spoke attic --wait -o json -- sh -c 'echo hi; exit 3'`,
 		Args: cobra.ArbitraryArgs,
-		RunE: func(c *cobra.Command, args []string) error { return a.spawn(c.Context(), f, args) },
+		RunE: func(c *cobra.Command, args []string) error { return a.spawn(c, f, args) },
 	}
-	s, fl := &f.req.Spawn, c.Flags()
+	fl := c.Flags()
 	fl.SetInterspersed(false)
+	f.fields(fl)
+	fl.BoolVar(&f.stdin, "stdin", false, "the agent reads standard input from here, which is read to its end first")
+	fl.StringVar(&f.req.ID, "id", "", "give the agent this `UUID`, version 7 or 4 (default: a new one)")
+	fl.BoolVar(&f.wait, "wait", false, "wait for the result; the exit code tells it")
+	fl.BoolVar(&f.follow, "follow", false, "show the agent's output, and wait for the result")
+	fl.Var(&f.most, "wait-timeout", "wait no longer than this (130 then; the agent goes on)")
+	fl.StringVarP(&f.jobs, "jobs", "f", "", "order the jobs in `FILE` (YAML); - is standard input")
+	fl.BoolVar(&f.schema, "schema", false, "print the JSON Schema of such a file, and do nothing else")
+	return c
+}
+
+// fields adds the flags that a job in a file has as fields: what is here is there, too.
+func (f *spawnFlags) fields(fl *pflag.FlagSet) {
+	s := &f.req.Spawn
 	fl.StringVar(&f.req.Spoke, "spoke", "", "on the spoke `NAME` (default: the only one there is)")
 	fl.BoolVar(&f.req.Any, "any", false, "let the hub choose a spoke that can run it, and another one when that refuses")
 	fl.StringVar(&s.Title, "title", "", "`TEXT` that people see in place of the command")
@@ -70,7 +97,7 @@ input, or not. Files go into a fresh directory only, so not with --dir.`,
 	fl.StringArrayVar(&f.secretFiles, "secret-file", nil, "as --secret, but NAME holds the path of a file with the value\n(`NAME=@FILE` or NAME=env:VARIABLE, repeatable)")
 	fl.StringArrayVar(&f.labels, "label", nil, "give the agent the label `NAME=VALUE`, by which the hub finds it again\n(repeatable)")
 	fl.StringArrayVar(&f.files, "file", nil, "put the file SRC at DST in the agent's directory before each attempt, to be\nexecuted if SRC can be (`SRC:DST`, repeatable)")
-	fl.BoolVar(&f.stdin, "stdin", false, "the agent reads standard input from here, which is read to its end first")
+	fl.StringVar(&f.stdinFile, "stdin-file", "", "the agent reads the file `FILE` from here as its standard input")
 	fl.StringArrayVar(&s.Capabilities, "capability", nil, "the spoke must have the capability `NAME` (repeatable)")
 	fl.StringVar(&f.isolation, "isolation", "", "the spoke must confine the agent by `LEVEL`, or more: "+levelWords)
 	fl.IntVar(&s.Priority, "priority", 0, "`N` from -100 to 100, higher is sooner")
@@ -79,11 +106,6 @@ input, or not. Files go into a fresh directory only, so not with --dir.`,
 	fl.Var(&f.timeout, "timeout", "end the agent after this long (default: the spoke's limit)")
 	fl.Var(&f.expires, "expires-in", "never start it later than this (default 24h, at most 7d)")
 	fl.StringVar(&f.req.IdempotencyKey, "idempotency-key", "", "a second spawn with the same `KEY` is the same spawn")
-	fl.StringVar(&f.req.ID, "id", "", "give the agent this `UUID`, version 7 or 4 (default: a new one)")
-	fl.BoolVar(&f.wait, "wait", false, "wait for the result; the exit code tells it")
-	fl.BoolVar(&f.follow, "follow", false, "show the agent's output, and wait for the result")
-	fl.Var(&f.most, "wait-timeout", "wait no longer than this (130 then; the agent goes on)")
-	return c
 }
 
 // runCommand is what people type who want to see at once what an agent does.
@@ -96,59 +118,89 @@ func (a *app) runCommand() *cobra.Command {
 	_ = c.Flags().Set("follow", "true")
 	_ = c.Flags().MarkHidden("follow")
 	_ = c.Flags().MarkHidden("wait")
+	_ = c.Flags().MarkHidden("schema")
 	return c
 }
 
-func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
+func (a *app) spawn(c *cobra.Command, f spawnFlags, args []string) error {
+	if f.schema {
+		return a.printJSON(jobSchema())
+	}
 	if f.most > 0 && !f.wait && !f.follow {
 		return misuse("--wait-timeout ends a wait, and nothing waits here").Hinting("add --wait or --follow")
 	}
-	f.req.Spawn.Argv = args
-	f.req.Spawn.TimeoutMS = time.Duration(f.timeout).Milliseconds()
-	f.req.ExpiresInMS = time.Duration(f.expires).Milliseconds()
-	var err error
-	if f.req.Labels, err = labelsOf(f.labels); err != nil {
-		return err
+	if f.jobs != "" {
+		return a.spawnJobs(c, f, args)
 	}
-	notes, err := f.environment()
+	var err error
+	if f.stdin {
+		if f.input, err = a.standardInput(); err != nil {
+			return err
+		}
+	}
+	f.req.Spawn.Argv = args
+	notes, err := f.complete()
 	if err != nil {
 		return err
 	}
 	for _, n := range notes {
 		fmt.Fprintln(a.err, "note:", n)
 	}
-	if err := f.bring(a.in, a.err); err != nil {
-		return err
+	return a.order(c.Context(), f)
+}
+
+// complete makes the request of what was said, and reads the files that are named. Notes are for people.
+func (f *spawnFlags) complete() (notes []string, err error) {
+	f.req.Spawn.TimeoutMS = time.Duration(f.timeout).Milliseconds()
+	f.req.ExpiresInMS = time.Duration(f.expires).Milliseconds()
+	if f.req.Labels, err = labelsOf(f.labels); err != nil {
+		return nil, err
+	}
+	if notes, err = f.environment(); err != nil {
+		return nil, err
+	}
+	if err := f.bring(); err != nil {
+		return nil, err
 	}
 	if err := checkLevel("--isolation", f.isolation); err != nil {
-		return err
+		return nil, err
 	}
 	f.req.Spawn.Capabilities = append(f.req.Spawn.Capabilities, commands.IsolationCapabilities(f.isolation)...)
+	if f.req.ID == "" { // chosen here: whoever gets no answer can ask for it
+		id, err := uuid.NewV7()
+		if err != nil {
+			return nil, err
+		}
+		f.req.ID = id.String()
+	}
+	return notes, nil
+}
+
+// orderTask gives one order.
+func orderTask(ctx context.Context, c *control.Client, r hub.SpawnRequest) (got hub.SpawnAnswer, err error) {
+	if err := c.Do(ctx, "POST", "/api/v1/tasks", r.Revealed(), &got); err != nil {
+		return got, unanswered(ctx, r, err)
+	}
+	if got.ID == "" {
+		err = namesNoAgent("spawn")
+	}
+	return got, err
+}
+
+// order orders one agent, and attends to it as was asked for.
+func (a *app) order(ctx context.Context, f spawnFlags) error {
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
-	if f.req.ID == "" { // chosen here: whoever gets no answer can ask for it
-		id, err := uuid.NewV7()
-		if err != nil {
-			return err
-		}
-		f.req.ID = id.String()
-	}
-	var got hub.SpawnAnswer
-	if err := c.Do(ctx, "POST", "/api/v1/tasks", f.req.Revealed(), &got); err != nil {
-		return unanswered(ctx, f.req, err)
-	}
-	if got.ID == "" {
-		return namesNoAgent("spawn")
+	got, err := orderTask(ctx, c, f.req)
+	if err != nil {
+		return err
 	}
 	short := commands.ShortID(got.ID)
 	a.did("agent %s was ordered on %s; see: %s", short, got.Spoke, a.line("status", short))
-	if f.most > 0 {
-		var done context.CancelFunc
-		ctx, done = context.WithTimeoutCause(ctx, time.Duration(f.most), errWaited)
-		defer done()
-	}
+	ctx, done := f.bounded(ctx)
+	defer done()
 	if f.follow {
 		return a.followAgent(ctx, c, got.ID)
 	}
@@ -163,6 +215,14 @@ func (a *app) spawn(ctx context.Context, f spawnFlags, args []string) error {
 		return nil
 	}
 	return a.print(got, anys([]hub.SpawnAnswer{got}), table{names: []string{got.ID}})
+}
+
+// bounded ends with the time to wait, where there is one.
+func (f *spawnFlags) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if f.most > 0 {
+		return context.WithTimeoutCause(ctx, time.Duration(f.most), errWaited)
+	}
+	return context.WithCancel(ctx)
 }
 
 // levelWords are the levels of isolation as help and errors name them.

@@ -98,7 +98,7 @@ var outside = map[string]string{
 	"github.com/spf13/":         "cmd/spawnmesh internal/config",
 	"filippo.io/":               "cmd/spawnmesh internal/backup",
 	"github.com/knadh/":         "internal/config",
-	"github.com/goccy/go-yaml":  "hub/api internal/config internal/contexts scripts/mutants spoke/policy",
+	"github.com/goccy/go-yaml":  "cmd/spawnmesh hub/api internal/config internal/contexts scripts/mutants spoke/policy",
 	"github.com/oapi-codegen/":  "hub/api",
 	"github.com/tmaxmax/go-sse": "internal/control",
 	"golang.org/x/crypto":       "signing",

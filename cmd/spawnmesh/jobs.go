@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// spawnJobs orders the jobs of a file: all of them are checked before the first is ordered.
+func (a *app) spawnJobs(c *cobra.Command, f spawnFlags, args []string) error {
+	switch {
+	case len(args) > 0:
+		return misuse("a command is given beside --jobs, whose jobs have theirs").Hinting("leave out the command, or --jobs; in the file it is argv")
+	case f.req.ID != "":
+		return misuse("--id is for one agent, and --jobs chooses the ids itself").Hinting("leave out --id; with --idempotency-key the same line orders nothing twice")
+	case f.stdin && f.jobs == "-":
+		return misuse("--jobs - and --stdin both read standard input").Hinting("put the jobs into a file, or name files with stdin_file in them")
+	}
+	file, err := a.readJobs(f.jobs)
+	if err != nil {
+		return err
+	}
+	if f.follow && len(file.jobs) > 1 {
+		return misuse("%s has %d jobs, and one agent at a time can be followed", file.name, len(file.jobs)).Hinting("use spawn --wait, and follow each with: %s logs -f ID", a.self())
+	}
+	if f.stdin {
+		if f.input, err = a.standardInput(); err != nil {
+			return err
+		}
+	}
+	file.complete(c.Flags(), f)
+	if len(file.wrong) > 0 {
+		for _, err := range file.wrong {
+			a.printError(err)
+		}
+		return misuse("nothing of %s was ordered", file.name).Hinting("the fields of a job are in: %s spawn --schema", a.self())
+	}
+	for _, j := range file.jobs {
+		for _, n := range j.notes {
+			fmt.Fprintln(a.err, "note:", j.at+":", n)
+		}
+	}
+	if len(file.jobs) == 1 {
+		one := file.jobs[0].spawnFlags
+		one.wait, one.follow, one.most = f.wait, f.follow, f.most
+		return a.order(c.Context(), one)
+	}
+	return a.orderJobs(c.Context(), file, f)
+}
+
+// complete puts the flags of the command line over each job, makes its request and checks it.
+func (f *jobFile) complete(flags *pflag.FlagSet, line spawnFlags) {
+	if len(f.jobs) > maxJobs {
+		f.wrong = append(f.wrong, misuse("%s: %d jobs, limit %d", f.name, len(f.jobs), maxJobs))
+		return
+	}
+	first := map[string]string{} // where each key is
+	for i, j := range f.jobs {
+		err := j.override(flags)
+		if key := line.req.IdempotencyKey; key != "" {
+			j.req.IdempotencyKey = key + "/" + strconv.Itoa(i+1)
+		}
+		j.stdin, j.input = line.stdin, line.input
+		if s := j.req.Spawn; err == nil && len(s.Argv) == 0 && s.Runtime == commands.RuntimeExec {
+			err = misuse("argv: no command given").Hinting("write it as a list, as in argv: [echo, hi]")
+		}
+		if err == nil && len(f.wrong) == 0 { // else a file is read for nothing
+			j.notes, err = j.spawnFlags.complete()
+		}
+		if j.req.Spawn.Task = j.req.ID; err == nil && len(f.wrong) == 0 {
+			err = j.req.Check()
+		}
+		if other := first[j.req.IdempotencyKey]; other != "" && err == nil {
+			err = misuse("the job at %s has the same idempotency_key", other)
+		}
+		if j.req.IdempotencyKey != "" {
+			first[j.req.IdempotencyKey] = j.at
+		}
+		if err != nil {
+			r := refusal(err)
+			f.wrong = append(f.wrong, misuse("%s: %s", j.at, r.Why).Hinting("%s", r.Hint))
+		}
+	}
+}
+
+// override puts the flags that were given over what the file says. One that says where the agent is to run ends the
+// other.
+func (j *job) override(flags *pflag.FlagSet) (err error) {
+	for _, field := range j.fields {
+		flag := flags.Lookup(field.flag.Name)
+		if flag == nil || !flag.Changed || err != nil {
+			continue
+		}
+		switch flag.Name {
+		case "spoke":
+			j.req.Any = false
+		case "any":
+			j.req.Spoke = ""
+		}
+		err = field.override(flag)
+	}
+	return err
+}

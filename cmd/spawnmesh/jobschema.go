@@ -1,0 +1,57 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// A schema is one of JSON Schema, with its fields in the order in which people read them.
+type schema map[string]any
+
+// jobSchema describes a document of a file of jobs. It is made of the flags of spawn.
+func jobSchema() schema {
+	fields := schema{argvField: schema{"type": "array", "items": schema{"type": words}, "minItems": 1,
+		"description": "The program and its arguments; no shell reads them."}}
+	for _, j := range new(spawnFlags).jobFields() {
+		fields[j.name] = fieldSchema(j.flag)
+	}
+	return schema{
+		"$schema":     "https://json-schema.org/draft/2020-12/schema",
+		"title":       "A document for spawnmesh spawn --jobs",
+		"description": "A job, or jobs with what they share. Files are named from the directory of the file of jobs.",
+		"oneOf": []any{ref("job"), schema{"type": "object", "additionalProperties": false, "required": []string{"jobs"}, "properties": schema{
+			"defaults": ref("job"), "jobs": schema{"type": "array", "items": ref("job")}}}},
+		"$defs": schema{"job": schema{"type": "object", "additionalProperties": false, "properties": fields}},
+	}
+}
+
+func ref(name string) schema { return schema{"$ref": "#/$defs/" + name} }
+
+// words are what YAML makes of one; it is taken as it is written.
+var words = []string{"string", "number", "boolean"}
+
+func fieldSchema(flag *pflag.Flag) schema {
+	form, usage := pflag.UnquoteUsage(flag)
+	usage = strings.NewReplacer("\n", " ", ", repeatable)", ")", " (repeatable)", "").Replace(usage)
+	s := schema{"description": strings.ToUpper(usage[:1]) + usage[1:] + "."}
+	switch {
+	case givesNames(flag):
+		s["type"], s["additionalProperties"] = "object", schema{"type": words}
+	case several(flag):
+		s["type"], s["items"] = "array", schema{"type": words}
+	case flag.Value.Type() == "bool":
+		s["type"] = "boolean"
+	case flag.Value.Type() == "int":
+		s["type"] = "integer"
+	default:
+		s["type"] = "string"
+	}
+	if form != "" && form == strings.ToUpper(form) && !several(flag) {
+		s["title"] = form
+	}
+	if flag.DefValue != "" && flag.DefValue != "0" && flag.DefValue != "false" && flag.DefValue != "[]" {
+		s["default"] = flag.DefValue
+	}
+	return s
+}
