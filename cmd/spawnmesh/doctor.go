@@ -202,7 +202,7 @@ func checkEntries(dir string) (list []control.Check) {
 		return nil // the policy's own check says so
 	}
 	for _, c := range p.Commands {
-		if why := c.Shell(); why != "" {
+		if why := p.Shell(c); why != "" {
 			list = append(list, note(fmt.Sprintf("policy, line %d", c.Line()), fmt.Sprintf("%s is as good as a shell: %s", c, why)))
 		}
 	}

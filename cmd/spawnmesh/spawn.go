@@ -57,11 +57,11 @@ spoke, and have 96 KiB together. The policy of the spoke allows files and standa
 input, or not. Files go into a fresh directory only, so not with --dir.
 
 With --jobs all jobs of a file are checked, and then ordered, a few at a time. A
-document of it is a job, whose fields are the flags below (env, secrets, files and so
-on in the plural, - as _, and argv), or {defaults: {...}, jobs: [...]}. Flags that are
-given go over the file; env and secrets name by name. --idempotency-key KEY gives each
-job KEY/1, KEY/2 ...: the same line again orders only what is missing. The exit code is
-the highest of all.`,
+document of it is a job, whose fields are argv and the flags below (_ for -, and the
+plural where one may be given again), or {defaults: {...}, jobs: [...]}. Flags that
+are given go over the file; env and secrets name by name. --idempotency-key KEY
+gives each job KEY/1, KEY/2 ...: the same line again orders only what is missing.
+The exit code is the highest of all.`,
 		Example: `  spawnmesh spawn --spoke attic -- go test ./...
   spawnmesh spawn --any --capability gpu --timeout 2h --follow -- ./train.sh
   spawnmesh spawn --spoke attic --file ./train.sh:train.sh --file conf.yaml:etc/conf.yaml -- ./train.sh

@@ -36,7 +36,7 @@ func (p *Policy) Reach(dir string, s *commands.Spawn) Reach {
 	e := p.Exec(s, nil)
 	level, _ := p.LevelFor(s) // what is refused is not asked about
 	r := p.reach(dir, s, level, c)
-	r.Shell = c.Shell()
+	r.Shell = p.Shell(c)
 	e.Dir = s.Dir
 	r.Program, r.Missing = e.Startable()
 	r.Missing = cmp.Or(r.Missing, unusable(s.Dir, level), unreachable(r.Program, level))

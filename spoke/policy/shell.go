@@ -12,6 +12,9 @@ type kind struct {
 	names string
 }
 
+// Those of kinds that do so without being told by an argument.
+const runsText, builds = 0, 3
+
 var kinds = []kind{
 	{"it runs what its arguments say, or the file that they name", "sh bash dash zsh ksh mksh ash fish csh tcsh rbash busybox toybox pwsh " +
 		"python pypy ipython node nodejs deno bun perl ruby php lua luajit tclsh wish expect gdb awk gawk mawk nawk sed ed ex osascript guile R Rscript julia java jshell groovy"},
@@ -39,6 +42,27 @@ func (c Command) Shell() string {
 	default:
 		return c.Run.kindShell(name)
 	}
+}
+
+// Shell says why an entry is as good as a shell under this policy: with files of the order, whole command lines are
+// that run what they find or read.
+func (p *Policy) Shell(c Command) string {
+	if why := c.Shell(); why != "" || !p.InlineFiles {
+		return why
+	}
+	program := c.Run.word(0)
+	if !filepath.IsAbs(program) && strings.Contains(program, "/") {
+		return "an order can bring the program itself: inline_files is true"
+	}
+	if len(c.Run) > 1 && filepath.IsAbs(c.Run[1]) {
+		return "" // a script of the host's choice
+	}
+	for _, k := range []kind{kinds[runsText], kinds[builds]} {
+		if slices.Contains(strings.Fields(k.names), nameOf(program)) {
+			return k.why + ", and an order can bring files and standard input: inline_files is true"
+		}
+	}
+	return ""
 }
 
 // nameOf is the name of a program without directory and version: python3.12 is python.

@@ -35,6 +35,17 @@ func TestEntriesThatAreAsGoodAsAShell(t *testing.T) {
 	}
 }
 
+// With files of an order a whole command line is a shell that runs what it finds or reads.
+func TestEntriesThatRunWhatAnOrderBrings(t *testing.T) {
+	t.Parallel()
+	for line, shell := range map[string]bool{"sh": true, "sh -c true": true, "make all": true, "python3": true, "go test": true, "./build.sh": true, "bin/x --all": true, "sh **": true,
+		"uptime": false, "cat data": false, "/opt/report": false, "python3 /opt/report.py **": false, "docker ps": false} {
+		c := policy.Command{Run: strings.Fields(line)}
+		require.Equal(t, shell, (&policy.Policy{InlineFiles: true}).Shell(c) != "", line)
+		require.Equal(t, c.Shell(), (&policy.Policy{}).Shell(c), line)
+	}
+}
+
 func TestReach(t *testing.T) {
 	t.Parallel()
 	dir := write(t, map[string]string{"policy.yaml": `version: 1
