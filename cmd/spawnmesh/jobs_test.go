@@ -83,6 +83,12 @@ func TestJobsByHand(t *testing.T) {
 	require.Len(t, lines(s), 2)
 	require.Contains(t, s.err, some+":3:2: ")
 	h.refused(exitMisuse, "standard input has no jobs", "spawn", "-f", "-")
+
+	long := h.run("argv: [sleep, 600]\ntitle: long\n---\nargv: [\"true\"]", "spawn", "-f", "-", "--wait", "--wait-timeout", "5s")
+	require.Equal(t, exitInterrupted, long.code, long.err)
+	require.Equal(t, 1, strings.Count(long.out, "  completed  standard input:4:1\n"), long.out)
+	require.Contains(t, long.err, "agents of these jobs that have not ended: 1; this has waited for as long as it was told to")
+	h.do("kill", "long", "--reason", "enough")
 }
 
 // Nothing of a file is ordered where a part of it cannot be; nor where it is used as it cannot be.

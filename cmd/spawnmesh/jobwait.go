@@ -73,5 +73,5 @@ func (o *jobOrders) detached(err error, left int, ended []hub.AgentView) error {
 		}
 	}
 	r := refusal(err)
-	return commands.Refuse(r.Code, "%d agents have not ended, and go on: %s", left, r.Why).Hinting("see: %s agents", o.a.self())
+	return commands.Refuse(r.Code, "agents of these jobs that have not ended: %d; %s", left, r.Why).Hinting("see: %s agents", o.a.self())
 }

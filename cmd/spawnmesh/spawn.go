@@ -64,7 +64,7 @@ gives each job KEY/1, KEY/2 ...: the same line again orders only what is missing
 The exit code is the highest of all.`,
 		Example: `  spawnmesh spawn --spoke attic -- go test ./...
   spawnmesh spawn --any --capability gpu --timeout 2h --follow -- ./train.sh
-  spawnmesh spawn --spoke attic --file ./train.sh:train.sh --file conf.yaml:etc/conf.yaml -- ./train.sh
+  spawnmesh spawn --file train.sh:train.sh --file x.conf:etc/x.conf -- ./train.sh
   git diff | spawnmesh run --spoke attic --stdin -- wc -l
   spawnmesh spawn -f jobs.yaml --idempotency-key nightly-2026-11-26 --wait
   spawnmesh spawn --spoke attic --wait -o json -- sh -c 'echo hi; exit 3'`,
