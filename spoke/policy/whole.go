@@ -27,7 +27,7 @@ func (p *Policy) Whole(dir string) Reach {
 	var programs, shells []string
 	for _, c := range p.Commands {
 		programs = append(programs, c.String())
-		if c.Shell() != "" {
+		if p.Shell(c) != "" {
 			shells = append(shells, c.String())
 		}
 	}
