@@ -42,7 +42,7 @@ func typed(t *testing.T, args ...string) said {
 func typedWith(ctx context.Context, env map[string]string, args ...string) said {
 	var out, errOut bytes.Buffer
 	code := run(ctx, &app{in: strings.NewReader(""), out: &out, err: &errOut, getenv: func(name string) string { return env[name] }}, args)
-	return said{out.String(), errOut.String(), code}
+	return said{out.String(), hurried(errOut.String()), code}
 }
 
 // everyCommand calls each with every command and how it is typed.
