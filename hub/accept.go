@@ -92,7 +92,8 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 		r.Spawn.Task = id.String()
 	}
 	h.demand(&r.Spawn)
-	if err := r.Check(); err != nil {
+	r.Spawn.Trace = h.trace(ctx)
+	if err := r.Check(); err != nil { // of all that is sent, the trace with it
 		return SpawnAnswer{}, err
 	}
 	order := store.SpawnOrder{Spawn: &r.Spawn, Values: r.Values, Life: r.life(), IdempotencyKey: r.IdempotencyKey, Labels: r.Labels, Actor: actor}
@@ -106,18 +107,24 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 	return SpawnAnswer{o.Task, commands.ShortID(o.Task), o.Spoke, o.Existing}, nil
 }
 
-// submit stores an order, and tells how long that took. What it starts belongs to the same trace.
-func (h *Hub) submit(ctx context.Context, order store.SpawnOrder) (store.Ordered, error) {
-	from, parent := time.Now(), tracing.ParentOf(ctx)
-	if order.Spawn.Trace = parent; h.Tracer.On() {
-		order.Spawn.Trace = tracing.Begin(parent)
+// trace is what an order belongs to: a span of this hub, or where it tells none, that of who asks.
+func (h *Hub) trace(ctx context.Context) string {
+	parent := tracing.ParentOf(ctx)
+	if !h.Tracer.On() {
+		return parent
 	}
+	return tracing.Begin(parent)
+}
+
+// submit stores an order, and tells how long that took.
+func (h *Hub) submit(ctx context.Context, order store.SpawnOrder) (store.Ordered, error) {
+	from := time.Now()
 	o, err := h.orders.Submit(ctx, order)
 	if err == nil && o.Err != nil {
 		err = o.Err
 	}
 	if err == nil && !o.Existing {
-		h.Tracer.Tell(tracing.Span{Name: "order", Self: order.Spawn.Trace, Parent: parent, From: from, To: time.Now(),
+		h.Tracer.Tell(tracing.Span{Name: "order", Self: order.Spawn.Trace, Parent: tracing.ParentOf(ctx), From: from, To: time.Now(),
 			About: []string{"task", o.Task, "spoke", o.Spoke}})
 	}
 	return o, err

@@ -11,6 +11,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/signing"
 )
 
 // A kill says whether it was ordered: its agent may have ended by the time of the answer.
@@ -37,11 +38,19 @@ func TestAnOrderThatIsTooLargeStopsNoOther(t *testing.T) {
 	large := hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true", strings.Repeat(`"`, 120_000)}}}
 	sealed := hub.SpawnRequest{Spoke: "attic", Values: commands.Values{commands.NewSecret(strings.Repeat("\n", 60<<10))},
 		Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true", strings.Repeat("x", 30_000)}, Env: []commands.EnvVar{{Name: "LINES"}}}}
+	traced := hub.SpawnRequest{Spoke: "attic", ID: meshtest.NewID(), Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true", strings.Repeat(`"`, 80_000), ""}}}
+	fits := traced.Spawn // to the byte, but for its trace
+	fits.Task, fits.OnLoss = traced.ID, commands.LossFails
+	raw, err := commands.EncodeBody(&fits)
+	require.NoError(t, err)
+	traced.Spawn.Argv[2] = strings.Repeat("x", signing.MaxBody-len(raw))
+	require.NoError(t, fits.CheckSize(nil))
+	m.Hub.InTrace("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	small := hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}}
 	var all errgroup.Group
 
 	for range 20 {
-		for _, r := range []hub.SpawnRequest{large, sealed} {
+		for _, r := range []hub.SpawnRequest{large, sealed, traced} {
 			all.Go(func() error {
 				err := m.Hub.Ask(t, "POST", "/api/v1/tasks", r.Revealed(), nil)
 				if commands.CodeOf(err) != commands.Validation || !strings.Contains(err.Error(), "as its spoke gets it") {

@@ -38,7 +38,7 @@ func TestAnOrderThatIsGivenAgainEnds(t *testing.T) {
 			m.Hub.forget(t, order.ID)
 			meanwhile(t, m, order.ID, open)
 
-			m.Hub.client.Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" // the same order for all that
+			m.Hub.InTrace("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01") // the same order for all that
 			m.Order(t, order)
 			Await(t, "its acceptance", func() bool { return m.Agent(t, order.ID).AcceptedAt != nil })
 			open()

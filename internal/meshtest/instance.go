@@ -215,6 +215,9 @@ func (i *Instance) Ask(t testing.TB, method, path string, in, out any) error {
 	return i.client.Do(ctx, method, path, in, out)
 }
 
+// InTrace makes all that is asked from now on part of a trace.
+func (i *Instance) InTrace(trace string) { i.client.Trace = trace }
+
 // withPatience bounds one step of a test, and of its cleanup.
 func withPatience(t testing.TB) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(t.Context()), Patience)
