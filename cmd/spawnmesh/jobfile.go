@@ -11,14 +11,13 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // What a file of jobs may be.
 const (
-	maxJobFile = 16 << 20
+	maxJobFile = 4 << 20
 	maxJobs    = 10_000
 )
 
@@ -84,11 +83,13 @@ func (f *jobFile) read(raw []byte) (err error) {
 			err = misuse("%s cannot be read as YAML", f.name)
 		}
 	}()
-	file, err := parser.ParseBytes(raw, 0)
+	file, err := parseJobs(raw)
 	if err != nil {
 		line, column, text := 1, 1, err.Error()
 		if e, ok := errors.AsType[yaml.Error](err); ok {
 			line, column, text = e.GetToken().Position.Line, e.GetToken().Position.Column, e.GetMessage()
+		} else if e, ok := errors.AsType[*tooDeepError](err); ok {
+			line, column = e.at.Line, e.at.Column
 		}
 		return misuse("%s:%d:%d: %s", f.name, line, column, text).Hinting("correct the YAML there; nothing was ordered")
 	}

@@ -164,6 +164,25 @@ func TestJobsThatCannotBe(t *testing.T) {
 	require.Equal(t, commands.Validation, commands.CodeOf(err))
 }
 
+// A few bytes a level would take all memory of this host.
+func TestJobsThatNestTooDeep(t *testing.T) {
+	t.Parallel()
+	block := func(open string, n int) (text string) {
+		for i := range n {
+			text += strings.Repeat(" ", i) + open + "\n"
+		}
+		return text
+	}
+	for name, deep := range map[string]string{"lists": "argv: " + strings.Repeat("[", 1<<20), "mappings": strings.Repeat("{a: ", 1<<18), "entries": strings.Repeat("- ", 1<<18),
+		"keys": block("a:", 1000), "entries in lines": block("-", 1000), "keys of keys": strings.Repeat("? ", 1<<18), "the last of many": strings.Repeat("argv: [a]\n---\n", 1000) + strings.Repeat("[", 40)} {
+		_, err := (&app{}).readJobs(put(t, "jobs.yaml", deep, 0o600))
+		require.ErrorContains(t, err, "this nests deeper than jobs do", name)
+		require.Regexp(t, `jobs.yaml:\d+:\d+: `, err.Error(), name)
+	}
+	wide := "jobs:\n" + strings.Repeat("- argv: ['[', '[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[', '{', \"- - -\"]\n  env:\n    A: 1\n    B: 2\n", 100)
+	require.Len(t, jobsOf(t, wide).jobs, 100, "what is closed again is not deep")
+}
+
 // Whatever the text is, it is read or refused.
 func FuzzJobs(f *testing.F) {
 	for _, seed := range []string{"argv: [a]", "defaults: {}\njobs: [{argv: [a]}]", "a: &x {b: *x}", "- 1", "\"", "{", "? a\n: b", "argv: !!str a", "<<: *x"} {
