@@ -66,6 +66,7 @@ generated: ## hub/api/api.gen.go is what its document says (go generate ./hub/ap
 	@cd hub/api && ../../bin/oapi-codegen -config codegen.yaml -o ../../bin/api.generated openapi.yaml && cmp ../../bin/api.generated api.gen.go
 
 build: ## build bin/spawnmesh
+	@command -v go >/dev/null || { echo 'go is not on the PATH; this needs Go, of the version in go.mod or newer: https://go.dev/dl' >&2; exit 1; }
 	@echo 'building $(BIN) ...'
 	@$(GO_BUILD) -o $(BIN) ./cmd/spawnmesh
 

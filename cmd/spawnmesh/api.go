@@ -28,7 +28,7 @@ func (a *app) apiCommand() *cobra.Command {
 the body of its answer as it comes. PATH is one of the description of the API, which
 is /openapi.json, with its parameters, with or without /api/v1. The exit code is that
 of the code of a problem.`,
-		Example: `  spawnmesh api GET /tasks?open=true
+		Example: `  spawnmesh api GET '/tasks?open=true'
   spawnmesh api POST /tasks -f order.json
   echo '{"reason":"test"}' | spawnmesh api POST /tasks/k7f3m2qp/kill -f -`,
 		RunE: func(c *cobra.Command, args []string) error {

@@ -44,7 +44,7 @@ func (f *logFollower) take(raw json.RawMessage) error {
 		return err
 	}
 	if p.Seq <= f.last.Seq || p.Offset != int64(f.text.Len()) || p.Dropped != nil {
-		return fmt.Errorf("after %d, with %d bytes: %s", f.last.Seq, f.text.Len(), raw)
+		return fmt.Errorf("after %d, with %d bytes, came %d, at %d, dropped %v", f.last.Seq, f.text.Len(), p.Seq, p.Offset, p.Dropped)
 	}
 	f.last = p
 	f.text.Write(p.Data)
