@@ -95,6 +95,11 @@ func (w walk) tasks(t *testing.T) {
 
 	w.do(t, "POST", "/workspaces/other/tasks", `{"items": [{"title": "x", "acceptance": null}]}`, &made)
 	require.Nil(t, made.Items[0].Acceptance)
+	var all api.WorkspaceList
+	w.do(t, "GET", "/workspaces", "", &all)
+	for _, name := range []string{"other", "walked"} {
+		require.True(t, slices.ContainsFunc(all.Items, func(v api.Workspace) bool { return v.Name == name }), name)
+	}
 
 	w.do(t, "GET", board+"/tasks?limit=2", "", &page)
 	require.Equal(t, []string{"A3", "A2"}, keysOf(page))
